@@ -1,0 +1,43 @@
+# Finds CUDA's headers (for the types of libcuda and NVML, which are opened at run time) and nvcc (for device code).
+# Neither is needed to build: without headers the GPU drivers say not_built, without nvcc the tools' GPU kernels do.
+#   GIGABAR_CUDA_HEADERS   folder of cuda.h, or empty
+#   GIGABAR_NVML_HEADERS   folder of nvml.h, or empty
+#   GIGABAR_NVCC           ON when device code is built (CMake's CUDA language is enabled)
+
+set(GIGABAR_CUDA_HEADERS "")
+set(GIGABAR_NVML_HEADERS "")
+set(GIGABAR_NVCC OFF)
+set(GIGABAR_CUDA_ROOT "" CACHE PATH "Where to look for CUDA's include/ and bin/ before the usual places")
+
+if(GIGABAR_CUDA)
+  find_program(GIGABAR_NVCC_PROGRAM nvcc HINTS ${GIGABAR_CUDA_ROOT}/bin $ENV{CUDA_HOME}/bin /usr/local/cuda/bin)
+  set(cuda_hints ${GIGABAR_CUDA_ROOT}/include)
+  if(GIGABAR_NVCC_PROGRAM)
+    file(REAL_PATH ${GIGABAR_NVCC_PROGRAM} nvcc_real)
+    cmake_path(GET nvcc_real PARENT_PATH nvcc_folder)
+    list(APPEND cuda_hints ${nvcc_folder}/../include ${nvcc_folder}/../targets/x86_64-linux/include)
+  endif()
+  find_path(GIGABAR_CUDA_HEADER_FOLDER cudaTypedefs.h HINTS ${cuda_hints} /usr/local/cuda/include)
+  find_path(GIGABAR_NVML_HEADER_FOLDER nvml.h HINTS ${cuda_hints} /usr/local/cuda/include)
+  if(GIGABAR_CUDA_HEADER_FOLDER)
+    set(GIGABAR_CUDA_HEADERS ${GIGABAR_CUDA_HEADER_FOLDER})
+  endif()
+  if(GIGABAR_NVML_HEADER_FOLDER)
+    set(GIGABAR_NVML_HEADERS ${GIGABAR_NVML_HEADER_FOLDER})
+  endif()
+  if(GIGABAR_NVCC_PROGRAM AND GIGABAR_CUDA_HEADERS AND NOT GIGABAR_SANITIZE)
+    set(CMAKE_CUDA_COMPILER ${GIGABAR_NVCC_PROGRAM})
+    if(NOT CMAKE_CUDA_ARCHITECTURES)
+      set(CMAKE_CUDA_ARCHITECTURES 75-real 80-real 90-real 90-virtual)
+    endif()
+    enable_language(CUDA)
+    # CMake 3.25 does not know that nvcc 12 and newer speak C++20.
+    if(NOT CMAKE_CUDA20_STANDARD_COMPILE_OPTION)
+      set(CMAKE_CUDA20_STANDARD_COMPILE_OPTION "-std=c++20")
+      set(CMAKE_CUDA20_EXTENSION_COMPILE_OPTION "-std=c++20")
+    endif()
+    set(CMAKE_CUDA_STANDARD 20)
+    set(GIGABAR_NVCC ON)
+  endif()
+endif()
+message(STATUS "Gigabar: CUDA headers '${GIGABAR_CUDA_HEADERS}', NVML headers '${GIGABAR_NVML_HEADERS}', device code ${GIGABAR_NVCC}")

@@ -1,0 +1,297 @@
+// CPU-driven copies through a Mapping, and `copy`, which picks between the CPU and the copy engine.
+//
+// Ordering, by mapping type. "Visible to the GPU" means: a load of a running kernel that bypasses its L1 (volatile, or an
+// atomic of system scope), or any later kernel or copy.
+//
+// | promise                                                       | write_combined        | uncached | cached           |
+// |---------------------------------------------------------------|-----------------------|----------|------------------|
+// | copy_to, fill return: stores have left this CPU's buffers      | sfence / dsb st       | same     | release fence    |
+// | two copy_to calls of one thread become visible in call order   | yes, by that fence    | yes      | yes              |
+// | bytes inside one copy_to become visible in address order       | no                    | no       | no               |
+// | publish: the flag is never visible before the data             | yes                   | yes      | yes (release)    |
+// | a naturally aligned 1, 2, 4 or 8-byte copy is a single access   | yes                   | yes      | yes              |
+// | copy_from reads GPU memory, never a line kept by an earlier one | mfence / dsb before   | yes      | coherent         |
+// | two copy_from calls of one thread read in call order           | lfence / dsb after    | same     | acquire fence    |
+// | Batch: stores before commit() are visible in order             | no, only after commit | no       | no               |
+//
+// A store that has left the CPU is posted: it reaches the GPU a little later, before anything the same CPU sends after it.
+// Source: Intel SDM vol. 1 §10.4.6 and §12.10.3 (WC, streaming loads), vol. 3 §8.2 (fences); Arm ARM B2.3; PCIe Base 5.0 §2.4
+// (posted writes stay in order); measured in tests/gpu/ordering_test.cu.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "gigabar/export.hpp"
+#include "gigabar/mapping.hpp"
+#include "gigabar/status.hpp"
+
+namespace gigabar {
+
+// Raw copy kernels: no bounds check, no fence. Any alignment, any length of both sides; a naturally aligned 1, 2, 4 or 8-byte copy
+// is one access of the mapped side. Stores never touch a byte outside [destination, +bytes); loads may read the rest of the aligned
+// 64-byte line of the mapped side that holds an asked byte.
+using StoreKernel = void (*)(void* mapped_destination, const void* source, std::size_t bytes) noexcept;
+using LoadKernel = void (*)(void* destination, const void* mapped_source, std::size_t bytes) noexcept;
+
+struct CopyKernel {
+  std::string_view name;  // "sse2", "avx2", "avx512", "movdir64b", "neon", "generic"
+  bool is_supported;      // by this CPU and operating system
+  StoreKernel store;
+  LoadKernel load;
+};
+
+// Every kernel of this build, best first. Threads: any. Source: CPUID / XGETBV, HWCAP.
+GIGABAR_API std::span<const CopyKernel> copy_kernels() noexcept;
+
+namespace detail {
+
+// Kernels in use, by mapping type and by bit width of the byte count. They start as resolvers that detect the CPU and put the
+// real ones in their place; calibration replaces them per size. Relaxed atomics: each value is complete in itself.
+struct ActiveKernels {
+  static constexpr std::size_t kSizeClasses = 32;
+  std::array<std::atomic<StoreKernel>, kSizeClasses> store;
+  std::array<std::atomic<LoadKernel>, kSizeClasses> load;
+};
+GIGABAR_API extern std::array<ActiveKernels, kMappingTypeCount> active_kernels;
+
+inline std::size_t size_class(std::size_t bytes) noexcept {
+  const auto width = static_cast<std::size_t>(std::bit_width(bytes));
+  return width < ActiveKernels::kSizeClasses ? width : ActiveKernels::kSizeClasses - 1;
+}
+
+inline void fence_stores() noexcept {
+#if defined(__x86_64__)
+  __builtin_ia32_sfence();
+  asm volatile("" ::: "memory");
+#elif defined(__aarch64__)
+  asm volatile("dsb st" ::: "memory");
+#else
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+#endif
+}
+
+// Before loads: whatever an earlier streaming load kept in a fill buffer is dropped.
+inline void fence_before_loads() noexcept {
+#if defined(__x86_64__)
+  __builtin_ia32_mfence();
+  asm volatile("" ::: "memory");
+#elif defined(__aarch64__)
+  asm volatile("dsb sy" ::: "memory");
+#else
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+#endif
+}
+
+inline void fence_after_loads() noexcept {
+#if defined(__x86_64__)
+  __builtin_ia32_lfence();
+  asm volatile("" ::: "memory");
+#elif defined(__aarch64__)
+  asm volatile("dsb ld" ::: "memory");
+#else
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+#endif
+}
+
+// The error for a copy that may not start: names the argument, the range and the mapping's length.
+GIGABAR_API Outcome refuse_copy(std::string_view operation, const Mapping& mapping, std::size_t offset_bytes, const void* host,
+                                std::size_t bytes);
+
+inline bool may_copy(const Mapping& mapping, std::size_t offset_bytes, const void* host, std::size_t bytes) noexcept {
+  return mapping.is_usable() && mapping.covers(offset_bytes, bytes) && (host != nullptr || bytes == 0);
+}
+
+inline void store(const Mapping& mapping, std::size_t offset_bytes, const void* source, std::size_t bytes) noexcept {
+  const ActiveKernels& active = active_kernels[static_cast<std::size_t>(mapping.type())];
+  active.store[size_class(bytes)].load(std::memory_order_relaxed)(mapping.address() + offset_bytes, source, bytes);
+}
+
+}  // namespace detail
+
+// Copies `bytes` from host memory at `source` to `mapping` at `offset_bytes`; any alignment; 0 bytes is allowed.
+// Errors: out_of_range (the range leaves the mapping), invalid_argument (null source), foreign_process (forked child).
+// Ordering: table above. Threads: any; ranges written at the same time must not overlap. Cost: stores to MMIO and one fence;
+// never blocks, allocates or enters the kernel.
+inline Outcome copy_to(const Mapping& mapping, std::size_t offset_bytes, const void* source, std::size_t bytes) {
+  if (!detail::may_copy(mapping, offset_bytes, source, bytes)) [[unlikely]] {
+    return detail::refuse_copy("copy_to", mapping, offset_bytes, source, bytes);
+  }
+  detail::store(mapping, offset_bytes, source, bytes);
+  detail::fence_stores();
+  return {};
+}
+
+// Copies `bytes` from `mapping` at `offset_bytes` to host memory at `destination`; what is in GPU memory now, never a stale line.
+// Errors, threads: as copy_to. Cost: one round trip over PCIe (about 1 µs) per 64 bytes, several in flight.
+inline Outcome copy_from(const Mapping& mapping, std::size_t offset_bytes, void* destination, std::size_t bytes) {
+  if (!detail::may_copy(mapping, offset_bytes, destination, bytes)) [[unlikely]] {
+    return detail::refuse_copy("copy_from", mapping, offset_bytes, destination, bytes);
+  }
+  detail::fence_before_loads();
+  const detail::ActiveKernels& active = detail::active_kernels[static_cast<std::size_t>(mapping.type())];
+  active.load[detail::size_class(bytes)].load(std::memory_order_relaxed)(destination, mapping.address() + offset_bytes, bytes);
+  detail::fence_after_loads();
+  return {};
+}
+
+// Sets `bytes` bytes at `offset_bytes` to `value`. Errors, ordering, threads, cost: as copy_to.
+GIGABAR_API Outcome fill(const Mapping& mapping, std::size_t offset_bytes, std::byte value, std::size_t bytes);
+
+// Makes every earlier store of this thread through any mapping leave the CPU, before any later one. Cost: about 0.1 µs after
+// stores.
+inline void fence() noexcept { detail::fence_stores(); }
+
+// Stores `value` at `flag_offset_bytes` (a multiple of sizeof(Value), 4 or 8 bytes) as one access, after everything this thread
+// stored before through any mapping: who sees the flag sees the data.
+// On a cached mapping the store is a release: a reader that acquires the flag sees the data.
+// Errors: as copy_to; invalid_argument when the flag's address is not aligned. Threads: any. Cost: two fences and a store.
+GIGABAR_API Outcome publish(const Mapping& mapping, std::size_t flag_offset_bytes, std::uint32_t value);
+GIGABAR_API Outcome publish(const Mapping& mapping, std::size_t flag_offset_bytes, std::uint64_t value);
+
+// copy_to of the data and then the flag, in that order. Nothing is stored when either range is refused.
+template <class Value>
+Outcome publish(const Mapping& mapping, std::size_t data_offset_bytes, const void* source, std::size_t bytes,
+                std::size_t flag_offset_bytes, Value value) {
+  static_assert(sizeof(Value) == 4 || sizeof(Value) == 8, "a flag has 4 or 8 bytes");
+  if (!detail::may_copy(mapping, data_offset_bytes, source, bytes)) [[unlikely]] {
+    return detail::refuse_copy("publish", mapping, data_offset_bytes, source, bytes);
+  }
+  if (!mapping.covers(flag_offset_bytes, sizeof(Value))) [[unlikely]] {
+    return detail::refuse_copy("publish (flag)", mapping, flag_offset_bytes, &value, sizeof(Value));
+  }
+  if ((mapping.device_address() + flag_offset_bytes) % sizeof(Value) == 0) [[likely]] {
+    detail::store(mapping, data_offset_bytes, source, bytes);
+  }
+  return publish(mapping, flag_offset_bytes, value);
+}
+
+// Many stores, one fence: nothing is promised to be visible before commit() returned. Not for several threads at once.
+class Batch {
+ public:
+  explicit Batch(const Mapping& mapping) noexcept : mapping_(&mapping) {}
+  Batch(const Batch&) = delete;
+  Batch& operator=(const Batch&) = delete;
+  // Commits what was not committed.
+  ~Batch() { commit(); }
+
+  // As copy_to without the fence; a refused copy stores nothing and leaves the batch usable.
+  Outcome copy_to(std::size_t offset_bytes, const void* source, std::size_t bytes) {
+    if (!detail::may_copy(*mapping_, offset_bytes, source, bytes)) [[unlikely]] {
+      return detail::refuse_copy("batch copy_to", *mapping_, offset_bytes, source, bytes);
+    }
+    detail::store(*mapping_, offset_bytes, source, bytes);
+    is_dirty_ = true;
+    return {};
+  }
+
+  void commit() noexcept {
+    if (is_dirty_) detail::fence_stores();
+    is_dirty_ = false;
+  }
+
+ private:
+  const Mapping* mapping_;
+  bool is_dirty_ = false;
+};
+
+// copy_to / copy_from with several CPU threads, each with a contiguous part cut at 64-byte lines of the mapped side.
+// `thread_count` 1..64, the caller's included; 0: as many as the calibration found best. The threads are the library's, started on
+// first use and asleep between calls; when they are busy with another call, this call waits for them, and copies alone after 1 s.
+// Errors: as copy_to; invalid_argument (more than 64 threads); out_of_memory when a thread cannot be started (nothing was copied).
+// Ordering: as one copy_to. Threads: any. Cost: at least one hand-over between threads, 1 µs awake and up to 50 µs asleep.
+GIGABAR_API Outcome copy_to_parallel(const Mapping& mapping, std::size_t offset_bytes, const void* source, std::size_t bytes,
+                                     unsigned thread_count = 0);
+GIGABAR_API Outcome copy_from_parallel(const Mapping& mapping, std::size_t offset_bytes, void* destination, std::size_t bytes,
+                                       unsigned thread_count = 0);
+
+enum class CopyDirection : std::uint8_t { to_device, from_device };
+enum class CopyMethod : std::uint8_t {
+  cpu,           // copy_to / copy_from
+  cpu_parallel,  // several threads
+  copy_engine,   // the GPU's DMA, on a stream of the library's own; on a stand-in device memcpy
+};
+GIGABAR_API std::string_view name_of(CopyDirection direction) noexcept;
+GIGABAR_API std::string_view name_of(CopyMethod method) noexcept;
+
+// One side of copy(): a place in a mapping. The mapping must outlive it.
+struct MappedPlace {
+  const Mapping& mapping;
+  std::size_t offset_bytes = 0;
+};
+
+// Copies `bytes` by the method that the calibration in use found fastest for this direction, size and kind of host memory (pinned
+// or pageable), or by `required`. Done when it returns; not ordered with streams of the caller.
+// Returns the method that was used. Errors: as copy_to; device_error (the copy engine failed).
+// Ordering: as copy_to / copy_from. Threads: any. Cost: of the method; the copy engine enters the driver and waits.
+GIGABAR_API Result<CopyMethod> copy(MappedPlace destination, const void* source, std::size_t bytes,
+                                    std::optional<CopyMethod> required = {});
+GIGABAR_API Result<CopyMethod> copy(void* destination, MappedPlace source, std::size_t bytes,
+                                    std::optional<CopyMethod> required = {});
+
+// What was measured on this machine, and the choices that follow from it.
+struct CalibrationPoint {
+  CopyDirection direction;
+  bool is_pinned;  // host side
+  std::size_t bytes;
+  std::array<double, 3> median_us;  // by CopyMethod; infinity where the method was not measured
+};
+
+struct Calibration {
+  bool is_measured = false;  // false: the documented defaults (H200, PCIe 5.0 x16)
+  std::string device_name;
+  std::string device_uuid;  // empty for a stand-in
+  std::string cpu_name;
+  std::string driver_version;
+  std::string date;                                                           // ISO 8601, UTC
+  unsigned thread_count = 4;                                                  // for cpu_parallel
+  std::vector<CalibrationPoint> points;                                       // by direction, pinned, ascending bytes
+  std::array<std::string, detail::ActiveKernels::kSizeClasses> store_kernel;  // by bit width of the size; empty: default
+  std::array<std::string, detail::ActiveKernels::kSizeClasses> load_kernel;
+
+  // The fastest method at that size, with times between measured sizes on a straight line in the logarithms; sizes beyond the
+  // first or last point count as that point. A later method of CopyMethod must be 3 % faster. Without points: cpu.
+  // Threads: any, const.
+  GIGABAR_API CopyMethod choose(CopyDirection direction, bool is_pinned, std::size_t bytes) const noexcept;
+  GIGABAR_API std::string to_text() const;  // an aligned table
+  GIGABAR_API std::string to_json() const;
+
+  // Defaults in use when nothing was measured.
+  GIGABAR_API static const Calibration& defaults();
+
+  // Measures `device` for at most about `budget_seconds` (0.5..600) and returns the result without using it. A kernel other than
+  // the default is named only where it is 2 % faster or more.
+  // Errors: invalid_argument, what map(), DeviceMemory and HostMemory answer, verification_failed (a copy delivered other bytes),
+  // timed_out when the budget is too short for one pass.
+  GIGABAR_API static Result<Calibration> measure(int device, double budget_seconds = 5.0);
+
+  // Reads what save() wrote. Errors: bad_file with place and cause (missing, truncated, larger than 1 MiB, wrong version, numbers
+  // out of range, unknown kernel). Nothing is taken from a file that is not wholly valid.
+  GIGABAR_API static Result<Calibration> load(const std::string& path);
+  // Writes JSON to a temporary file and renames it, so that a reader never sees half. Errors: bad_file with errno.
+  GIGABAR_API Outcome save(const std::string& path) const;
+
+  // $GIGABAR_CALIBRATION, else $XDG_CACHE_HOME/gigabar/calibration-<uuid or stand-in>.json, else ~/.cache/gigabar/...; the
+  // environment is ignored when real and effective ids differ. Empty when there is no such place.
+  GIGABAR_API static std::string default_path(int device);
+};
+
+// Makes `calibration` the one that copy() and copy_to_parallel follow for `device`. The CPU's kernels are chosen per process, not
+// per device: those of the calibration that was put in use last serve every write-combined mapping. Errors: invalid_argument (no
+// such device, a kernel this CPU does not have, a thread count that is not 1..64), on which nothing has changed. Threads: any;
+// copies in flight finish with the old one. Cost: keeps a few KiB until the process ends.
+GIGABAR_API Outcome use_calibration(int device, const Calibration& calibration);
+// The calibration in use for `device`; defaults() when there is no such device. The first copy() on a device loads default_path()
+// when that file exists; one that cannot be used is logged as a warning and left. A stand-in that was not measured has no points.
+GIGABAR_API Calibration calibration_in_use(int device);
+
+}  // namespace gigabar

@@ -1,0 +1,157 @@
+// CPU mappings of GPU memory: after `map`, ordinary loads and stores of the CPU reach the GPU's memory through BAR1.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "gigabar/export.hpp"
+#include "gigabar/memory.hpp"
+#include "gigabar/status.hpp"
+
+namespace gigabar {
+
+// Who makes the mapping, in order of preference.
+enum class MappingBackend : std::uint8_t {
+  dmabuf,  // mmap of the driver's dma-buf: CUDA driver 13.3 or newer
+  gdrdrv,  // GDRCopy's kernel module, version 2.5 or newer in persistent mode
+  rm,      // the resource manager interface of the NVIDIA driver: no kernel module, no root
+  host,    // pinned host memory and stand-in devices: the memory's own address
+};
+inline constexpr std::size_t kMappingBackendCount = 4;
+
+// How the CPU's caches treat the mapping.
+enum class MappingType : std::uint8_t {
+  write_combined,  // WC: stores gather into 64-byte lines and leave in any order until a fence; loads are not cached
+  uncached,        // UC / device: every access goes out as it is written; only naturally aligned accesses
+  cached,          // coherent: ordinary memory
+};
+inline constexpr std::size_t kMappingTypeCount = 3;
+
+GIGABAR_API std::string_view name_of(MappingBackend backend) noexcept;  // "dmabuf", "gdrdrv", "rm", "host"
+GIGABAR_API std::string_view name_of(MappingType type) noexcept;        // "write_combined", ...
+// The backend with that name; nothing for any other text.
+GIGABAR_API std::optional<MappingBackend> mapping_backend_from_name(std::string_view name) noexcept;
+
+// How a new mapping is checked before it is handed out. Every device is proved once per process with memory of the library's
+// own (a nonce in each direction); what is chosen here is what happens for the caller's memory.
+enum class Verification : std::uint8_t {
+  compare,  // first, middle and last page are read through the mapping and by the copy engine; nothing is written
+  nonce,    // as compare; where the bytes are too alike to prove anything, 8 bytes are written by the copy engine, seen through
+            // the mapping and restored. Consent: no kernel or copy of the caller may touch those pages meanwhile.
+};
+
+struct MapOptions {
+  std::optional<MappingBackend> backend;  // require this one: any other path is an error. Default: GIGABAR_MAPPING, then ranking
+  Verification verification = Verification::compare;
+  bool inherit_on_fork = false;  // false: a forked child does not have the mapping (touching it is SIGSEGV)
+};
+
+// A backend that was not used, and why.
+struct PassedOver {
+  MappingBackend backend;
+  Availability why;
+};
+
+// Which path a mapping took and why no better one.
+struct MappingReport {
+  MappingBackend backend = MappingBackend::host;
+  std::vector<PassedOver> passed_over;  // backends ranked above the one that was used
+  bool came_from_cache = false;         // an existing window was shared
+};
+
+namespace detail {
+// One more in every forked child than in its parent; a Mapping remembers the value it was made under, or kEveryGeneration.
+GIGABAR_API extern std::uint32_t process_generation;
+inline constexpr std::uint32_t kEveryGeneration = 0;
+}  // namespace detail
+
+// A view of `bytes()` bytes of GPU memory in this process's address space. Move-only; the destructor unmaps.
+// Threads: one Mapping may be read and copied through by many threads at once; moving or destroying it must be alone.
+// Freed memory: when the GPU memory is freed under a mapping, access stays safe (no signal) with `rm`, `dmabuf` and persistent
+// `gdrdrv`, because the mapping keeps the physical pages. What is read or written then is the old allocation's pages, which no
+// live pointer of CUDA names; they return to the GPU when the last mapping of their block is gone (see trim_mapping_cache).
+// Fork: a forked child has no usable Mapping, unless inherit_on_fork; copy functions in the child answer foreign_process.
+class Mapping {
+ public:
+  GIGABAR_API Mapping(Mapping&&) noexcept;
+  GIGABAR_API Mapping& operator=(Mapping&&) noexcept;
+  Mapping(const Mapping&) = delete;
+  Mapping& operator=(const Mapping&) = delete;
+  GIGABAR_API ~Mapping();
+
+  std::byte* address() const noexcept { return address_; }  // CPU address of the first byte asked for
+  std::size_t bytes() const noexcept { return bytes_; }
+  MappingType type() const noexcept { return type_; }
+  std::uintptr_t device_address() const noexcept { return device_address_; }  // GPU address of the first byte
+  GIGABAR_API int device() const noexcept;
+  GIGABAR_API bool is_stand_in() const noexcept;
+  GIGABAR_API MappingBackend backend() const noexcept;
+  GIGABAR_API const MappingReport& report() const noexcept;
+
+  // False in a forked child that did not inherit the mapping, and after a move.
+  bool is_usable() const noexcept {
+    return address_ != nullptr && (generation_ == detail::process_generation || generation_ == detail::kEveryGeneration);
+  }
+
+  // True when [offset_bytes, offset_bytes + length_bytes) lies inside the mapping; never overflows.
+  bool covers(std::size_t offset_bytes, std::size_t length_bytes) const noexcept {
+    return offset_bytes <= bytes_ && length_bytes <= bytes_ - offset_bytes;
+  }
+
+ private:
+  friend struct MappingAccess;
+  struct State;
+  Mapping() noexcept;
+  std::byte* address_ = nullptr;
+  std::size_t bytes_ = 0;
+  std::uintptr_t device_address_ = 0;
+  MappingType type_ = MappingType::cached;
+  std::uint32_t generation_ = 0;
+  std::unique_ptr<State> state_;
+};
+
+// Makes [address, address + bytes) reachable by the CPU and proves it before returning.
+// `address` is a device pointer at any byte offset of its allocation, `bytes` ≥ 1 and within it.
+// Many mappings of one block of GPU memory share one window; a window that nobody uses is kept for a while (trim_mapping_cache).
+// Errors, on all of which nothing has changed:
+//   invalid_argument     null, zero bytes, memory this process does not own, GIGABAR_MAPPING holds an unknown name
+//   out_of_range         the range leaves its allocation
+//   not_supported        memory no backend can map: managed, pageable host, pool or VMM memory that was not made exportable
+//   unavailable          no backend works here, or the required one does not; the cause lists each with its reason
+//   out_of_bar1, out_of_descriptors, out_of_memory, no_permission, device_error
+//   verification_failed  a backend made a mapping that showed other memory; it was undone
+//   foreign_process      called in a forked child of the process that opened the driver
+// Threads: any number at once. The calling thread's current CUDA context is left as it was; stream capture is not disturbed.
+// Cost: first mapping of a block 50-100 µs (enters the kernel, copies a few bytes with the copy engine); a block that is
+// mapped already a few µs. The first mapping on a device opens and proves the device (ms).
+GIGABAR_API Result<Mapping> map(const void* address, std::size_t bytes, const MapOptions& options = {});
+
+// Whether each backend can be used with `device` (a CUDA ordinal or stand-in number), in order of preference.
+// Errors: invalid_argument (no such device). Threads: any. Cost: opens the drivers on the first call.
+struct BackendReport {
+  MappingBackend backend;
+  Availability availability;
+};
+GIGABAR_API Result<std::vector<BackendReport>> mapping_backends(int device);
+
+struct MappingCacheStatistics {
+  std::size_t window_count = 0;  // windows now mapped
+  std::size_t idle_count = 0;    // of these, without a Mapping
+  std::size_t idle_bytes = 0;    // GPU memory that stays allocated for them even when the application frees it
+  std::uint64_t hit_count = 0;   // since the process began
+  std::uint64_t miss_count = 0;
+  std::uint64_t stale_count = 0;  // entries found to describe memory that was freed since
+};
+// Threads: any. Cost: takes the cache's lock.
+GIGABAR_API MappingCacheStatistics mapping_cache_statistics();
+
+// Unmaps idle windows until at most `keep_bytes` of them remain. Idle windows never exceed GIGABAR_CACHE_BYTES (default 32 MiB).
+// Returns the bytes released. Threads: any. Cost: enters the kernel per window.
+GIGABAR_API std::size_t trim_mapping_cache(std::size_t keep_bytes = 0);
+
+}  // namespace gigabar

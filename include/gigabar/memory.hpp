@@ -1,0 +1,121 @@
+// What a pointer is, and memory that is made to be mapped, exported and pinned.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "gigabar/device.hpp"
+#include "gigabar/export.hpp"
+#include "gigabar/status.hpp"
+
+namespace gigabar {
+
+enum class MemoryKind : std::uint8_t {
+  host_pageable,  // ordinary memory of this process, or an address CUDA knows nothing about
+  host_pinned,    // allocated or registered with CUDA, or by HostMemory
+  device,         // cudaMalloc / cuMemAlloc
+  device_vmm,     // cuMemCreate + cuMemMap
+  device_pool,    // cudaMallocAsync
+  managed,        // cudaMallocManaged
+  stand_in,       // host memory of a stand-in device
+};
+
+// "device", "device_vmm", ... Any thread; never fails.
+GIGABAR_API std::string_view name_of(MemoryKind kind) noexcept;
+
+// Everything the driver and the system say about one address.
+struct PointerInfo {
+  MemoryKind kind = MemoryKind::host_pageable;
+  std::uintptr_t address = 0;     // as asked
+  std::uintptr_t base = 0;        // of the allocation; equals address when nobody knows (pageable host memory)
+  std::size_t length_bytes = 0;   // of the allocation; 0 when nobody knows
+  std::size_t offset_bytes = 0;   // address - base
+  int device = -1;                // CUDA ordinal or stand-in number; -1 for host memory
+  std::optional<PciAddress> pci;  // of the device
+  int numa_node = -1;             // of the page (host) or of the device; -1: unknown, or the page is not present yet
+  std::uint64_t buffer_id = 0;    // CUDA's id, unique within the process and never reused; 0 when there is none
+  bool is_exportable = false;     // a POSIX descriptor or an IPC handle can be made of it
+};
+
+// Says what `address` is. Works for any value: an address that nobody knows is reported as host_pageable with no length.
+// Errors: invalid_argument (null), device_error. Threads: any. Cost: a few driver calls, about 1 µs.
+// Source: CUDA driver API, "Unified Addressing", cuPointerGetAttributes.
+GIGABAR_API Result<PointerInfo> describe(const void* address);
+
+enum class DeviceAllocator : std::uint8_t {
+  cuda_malloc,  // cuMemAlloc: any size; small allocations share a 2 MiB block
+  vmm,          // cuMemCreate with a POSIX descriptor: sizes rounded up to the granularity (2 MiB), exportable
+};
+
+// Owned device memory. Move-only; the destructor frees and logs a failure.
+class DeviceMemory {
+ public:
+  // Allocates `bytes` (> 0) on `device`; on a stand-in device the memory is host memory of a page alignment.
+  // Errors: invalid_argument (no such device, zero bytes), out_of_memory, device_error; nothing is kept on failure.
+  // Threads: any; the calling thread's current context is left as it was. Cost: enters the kernel.
+  GIGABAR_API static Result<DeviceMemory> allocate(int device, std::size_t bytes,
+                                                   DeviceAllocator allocator = DeviceAllocator::cuda_malloc);
+
+  GIGABAR_API DeviceMemory(DeviceMemory&&) noexcept;
+  GIGABAR_API DeviceMemory& operator=(DeviceMemory&&) noexcept;
+  DeviceMemory(const DeviceMemory&) = delete;
+  DeviceMemory& operator=(const DeviceMemory&) = delete;
+  GIGABAR_API ~DeviceMemory();
+
+  GIGABAR_API void* address() const noexcept;  // a device address; not to be dereferenced by the CPU
+  GIGABAR_API std::size_t bytes() const noexcept;
+  GIGABAR_API int device() const noexcept;
+  GIGABAR_API bool is_stand_in() const noexcept;
+
+  // A descriptor for another process or API: vmm memory gives CUDA's POSIX descriptor (cuMemImportFromShareableHandle), stand-in
+  // memory a memfd. The caller closes it.
+  // Errors: not_supported (cuda_malloc memory: use CUDA's IPC handles or export_dma_buf), out_of_descriptors, device_error.
+  GIGABAR_API Result<int> export_descriptor() const;
+
+  // A dma-buf descriptor for a NIC or another driver; bytes are rounded up to host pages. The caller closes it.
+  // Errors: not_supported (stand-in; the driver or kernel cannot export), out_of_descriptors, device_error.
+  // Source: CUDA driver API, cuMemGetHandleForAddressRange.
+  GIGABAR_API Result<int> export_dma_buf() const;
+
+ private:
+  struct State;
+  explicit DeviceMemory(std::unique_ptr<State> state) noexcept;
+  std::unique_ptr<State> state_;
+};
+
+struct HostMemoryOptions {
+  int numa_node = -1;  // pages are bound (not preferred) to this node; -1: the system's choice
+  bool pin = true;     // pinned and known to CUDA where there is a GPU, locked with mlock(2) otherwise
+};
+
+// Owned, page-aligned, zeroed host memory whose pages are present. Move-only.
+class HostMemory {
+ public:
+  // Errors: invalid_argument (zero bytes, no such node), out_of_memory (with the locked-memory limit when that is the cause),
+  // no_permission, device_error; nothing is kept on failure.
+  // Threads: any. Cost: touches every page.
+  GIGABAR_API static Result<HostMemory> allocate(std::size_t bytes, const HostMemoryOptions& options = {});
+
+  GIGABAR_API HostMemory(HostMemory&&) noexcept;
+  GIGABAR_API HostMemory& operator=(HostMemory&&) noexcept;
+  HostMemory(const HostMemory&) = delete;
+  HostMemory& operator=(const HostMemory&) = delete;
+  GIGABAR_API ~HostMemory();
+
+  GIGABAR_API void* address() const noexcept;
+  GIGABAR_API std::size_t bytes() const noexcept;
+  GIGABAR_API bool is_pinned() const noexcept;
+  // The node that the first page is really on, asked of the kernel at allocation; -1 on a machine without NUMA.
+  GIGABAR_API int numa_node() const noexcept;
+
+ private:
+  struct State;
+  explicit HostMemory(std::unique_ptr<State> state) noexcept;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace gigabar

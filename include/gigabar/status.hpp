@@ -1,0 +1,169 @@
+// How every call says what happened: a small status, and behind it one record with cause and remedy.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <variant>
+
+#include "gigabar/export.hpp"
+
+namespace gigabar {
+
+// Grouped by what has to be done before the same call can succeed.
+enum class Status : std::uint8_t {
+  ok = 0,
+
+  // The call: change the argument. Nothing was changed by the call.
+  invalid_argument,
+  out_of_range,
+  not_supported,  // this memory or this combination can never work here
+
+  // The operation: the same call can succeed later, or after the remedy.
+  unavailable,  // the path that was asked for does not exist on this machine; see Availability
+  no_permission,
+  out_of_memory,
+  out_of_descriptors,
+  out_of_bar1,  // the GPU's BAR1 aperture has no room for the window
+  busy,
+  timed_out,
+  verification_failed,  // a new mapping did not show the memory it should; it was not handed out
+  bad_file,             // a file that was read is truncated, malformed or hostile
+
+  // The device: its driver reported an error; allocations on it may be lost.
+  device_error,
+
+  // The process: the object belongs to another process (a forked child, say).
+  foreign_process,
+};
+
+// The enumerator's name, for example "out_of_bar1". Any thread; never fails.
+GIGABAR_API std::string_view name_of(Status status) noexcept;
+
+// Which numbering a native code belongs to. Two domains never share one integer.
+enum class NativeDomain : std::uint8_t { none, system_errno, cuda_driver, nvml, resource_manager, loader };
+
+struct NativeCode {
+  NativeDomain domain = NativeDomain::none;
+  std::int64_t code = 0;
+  std::string name;  // "EMFILE", "CUDA_ERROR_INVALID_VALUE", "NV_ERR_INVALID_ARGUMENT"
+};
+
+// What the first detector of a failure wrote down. `message()` is one line.
+struct ErrorRecord {
+  Status status = Status::ok;
+  std::string operation;  // "map"
+  std::string object;     // "0x7f0000000000 +65536 on device 0"
+  NativeCode native;
+  std::string cause;   // what was seen, not what was assumed
+  std::string remedy;  // one sentence; empty when there is none
+
+  // "map: 0x7f..: <cause> (EMFILE 24); <remedy>".
+  GIGABAR_API std::string message() const;
+};
+
+// An owned, never empty error record; as cheap to return as a pointer.
+class [[nodiscard]] Error {
+ public:
+  explicit Error(ErrorRecord record) : record_(std::make_unique<ErrorRecord>(std::move(record))) {}
+  Error(Error&&) noexcept = default;
+  Error& operator=(Error&&) noexcept = default;
+  Error(const Error& other) : record_(std::make_unique<ErrorRecord>(*other.record_)) {}
+  Error& operator=(const Error& other) {
+    Error copy(other);
+    record_.swap(copy.record_);
+    return *this;
+  }
+  ~Error() = default;
+
+  Status status() const noexcept { return record_->status; }
+  const ErrorRecord& record() const noexcept { return *record_; }
+  ErrorRecord& record() noexcept { return *record_; }
+  std::string message() const { return record_->message(); }
+
+ private:
+  friend class Outcome;
+  std::unique_ptr<ErrorRecord> record_;
+};
+
+// A value, or the error that explains why there is none. (GCC 12 has no std::expected in C++20.)
+template <class T>
+class [[nodiscard]] Result {
+ public:
+  Result(T value) : content_(std::in_place_index<0>, std::move(value)) {}
+  Result(Error error) : content_(std::in_place_index<1>, std::move(error)) {}
+
+  bool is_ok() const noexcept { return content_.index() == 0; }
+  explicit operator bool() const noexcept { return is_ok(); }
+
+  // Only when is_ok().
+  T& value() & noexcept { return *std::get_if<0>(&content_); }
+  const T& value() const& noexcept { return *std::get_if<0>(&content_); }
+  T&& value() && noexcept { return std::move(*std::get_if<0>(&content_)); }
+  T* operator->() noexcept { return std::get_if<0>(&content_); }
+  const T* operator->() const noexcept { return std::get_if<0>(&content_); }
+  T& operator*() & noexcept { return value(); }
+  const T& operator*() const& noexcept { return value(); }
+
+  // Only when !is_ok().
+  Error& error() & noexcept { return *std::get_if<1>(&content_); }
+  const Error& error() const& noexcept { return *std::get_if<1>(&content_); }
+  Error&& error() && noexcept { return std::move(*std::get_if<1>(&content_)); }
+
+  Status status() const noexcept { return is_ok() ? Status::ok : error().status(); }
+
+ private:
+  std::variant<T, Error> content_;
+};
+
+// Success without a value, or the error. One pointer wide: returning it costs nothing on the fast path.
+class [[nodiscard]] Outcome {
+ public:
+  Outcome() noexcept = default;
+  Outcome(Error error) noexcept : record_(std::move(error.record_)) {}
+
+  bool is_ok() const noexcept { return record_ == nullptr; }
+  explicit operator bool() const noexcept { return is_ok(); }
+  Status status() const noexcept { return is_ok() ? Status::ok : record_->status; }
+
+  // Only when !is_ok().
+  const ErrorRecord& record() const noexcept { return *record_; }
+  std::string message() const { return is_ok() ? std::string("ok") : record_->message(); }
+  Error take_error() && { return Error(std::move(*record_)); }
+
+ private:
+  std::unique_ptr<ErrorRecord> record_;
+};
+
+// Why a library, a device or a path is or is not usable on this machine.
+enum class AvailabilityCode : std::uint8_t {
+  ok = 0,
+  disabled,             // switched off by an option or an environment variable
+  not_built,            // this build of Gigabar has no support for it
+  library_missing,      // the shared library could not be opened
+  entry_point_missing,  // the library has no symbol loader of the needed version
+  symbol_missing,       // a required function is not in the library
+  driver_too_old,
+  driver_unknown,  // the driver answered in a way that does not match any known interface
+  no_device,
+  no_permission,
+  not_supported,  // present, but not able to do this
+};
+
+// The enumerator's name, for example "driver_too_old".
+GIGABAR_API std::string_view name_of(AvailabilityCode code) noexcept;
+
+// An absent thing says why, as data: a code, one sentence, one remedy.
+struct Availability {
+  AvailabilityCode code = AvailabilityCode::ok;
+  std::string reason;  // one sentence; for ok, what was found ("driver 580.159.04")
+  std::string remedy;
+  NativeCode native;
+
+  bool is_ok() const noexcept { return code == AvailabilityCode::ok; }
+};
+
+}  // namespace gigabar

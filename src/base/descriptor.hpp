@@ -1,0 +1,37 @@
+// An owned file descriptor, and small files read whole.
+#pragma once
+
+#include <cstddef>
+#include <optional>
+#include <string>
+#include <utility>
+
+namespace gigabar {
+
+// Owns a descriptor and closes it. -1 is "none".
+class Descriptor {
+ public:
+  Descriptor() noexcept = default;
+  explicit Descriptor(int number) noexcept : number_(number) {}
+  Descriptor(Descriptor&& other) noexcept : number_(std::exchange(other.number_, -1)) {}
+  Descriptor& operator=(Descriptor&& other) noexcept {
+    Descriptor moved(std::move(other));
+    std::swap(number_, moved.number_);
+    return *this;
+  }
+  Descriptor(const Descriptor&) = delete;
+  Descriptor& operator=(const Descriptor&) = delete;
+  ~Descriptor();
+
+  int get() const noexcept { return number_; }
+  bool is_open() const noexcept { return number_ >= 0; }
+  int release() noexcept { return std::exchange(number_, -1); }
+
+ private:
+  int number_ = -1;
+};
+
+// The file's content when it can be read and has at most `most_bytes`; errno says why not.
+std::optional<std::string> read_small_file(const std::string& path, std::size_t most_bytes = 65536);
+
+}  // namespace gigabar

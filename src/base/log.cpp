@@ -1,0 +1,73 @@
+#include "base/log.hpp"
+
+#include <unistd.h>
+
+#include <atomic>
+#include <mutex>
+#include <utility>
+
+#include "base/options.hpp"
+
+namespace gigabar {
+namespace {
+
+LogLevel level_from_environment() {
+  const std::string value = environment("GIGABAR_LOG").value_or("warning");
+  if (value == "off") return LogLevel::off;
+  if (value == "error") return LogLevel::error;
+  if (value == "info") return LogLevel::info;
+  if (value == "debug") return LogLevel::debug;
+  return LogLevel::warning;
+}
+
+// Never destroyed: destructors of other static objects may still log.
+struct Sink {
+  const LogLevel level = level_from_environment();
+  std::mutex mutex;
+  LogHandler handler;
+  std::atomic<bool> has_handler{false};
+};
+
+Sink& sink() {
+  static Sink* const instance = new Sink;
+  return *instance;
+}
+
+const char* prefix_of(LogLevel level) {
+  switch (level) {
+    case LogLevel::error: return "gigabar error: ";
+    case LogLevel::warning: return "gigabar warning: ";
+    case LogLevel::info: return "gigabar info: ";
+    default: return "gigabar debug: ";
+  }
+}
+
+}  // namespace
+
+bool is_logged(LogLevel level) noexcept {
+  return level != LogLevel::off && (sink().has_handler.load(std::memory_order_relaxed) || level <= sink().level);
+}
+
+void log(LogLevel level, std::string_view message) noexcept {
+  if (!is_logged(level)) return;
+  try {
+    const std::lock_guard lock(sink().mutex);
+    if (sink().handler) {
+      sink().handler(level, message);
+      return;
+    }
+    // One write per line, so that lines of several threads and processes do not mix.
+    const std::string line = std::string(prefix_of(level)).append(message).append("\n");
+    [[maybe_unused]] const ssize_t written = ::write(STDERR_FILENO, line.data(), line.size());
+  } catch (...) {
+    // Out of memory while logging: the message is lost, the caller's work is not.
+  }
+}
+
+LogHandler set_log_handler(LogHandler handler) {
+  const std::lock_guard lock(sink().mutex);
+  sink().has_handler.store(static_cast<bool>(handler), std::memory_order_relaxed);
+  return std::exchange(sink().handler, std::move(handler));
+}
+
+}  // namespace gigabar

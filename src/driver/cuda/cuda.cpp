@@ -1,0 +1,156 @@
+#include "driver/cuda/cuda.hpp"
+
+#include "base/errors.hpp"
+#include "driver/loader.hpp"
+
+namespace gigabar::cuda {
+
+#if GIGABAR_HAS_CUDA
+namespace {
+
+enum class Need { required, optional };
+
+std::string version_text(int version) { return text(version / 1000, ".", version % 1000 / 10); }
+
+// cuGetProcAddress came with CUDA 11.3 and got its fifth parameter with 12.0 under the name cuGetProcAddress_v2.
+class SymbolFinder {
+ public:
+  explicit SymbolFinder(const OpenedLibrary& library)
+      : modern_(reinterpret_cast<PFN_cuGetProcAddress_v12000>(find_symbol(library, "cuGetProcAddress_v2"))),
+        classic_(reinterpret_cast<PFN_cuGetProcAddress_v11030>(find_symbol(library, "cuGetProcAddress"))) {}
+
+  bool is_usable() const { return modern_ != nullptr || classic_ != nullptr; }
+
+  void* find(const char* name, int version) const {
+    void* address = nullptr;
+    CUresult result;
+    if (modern_ != nullptr) {
+      CUdriverProcAddressQueryResult found{};
+      result = modern_(name, &address, version, CU_GET_PROC_ADDRESS_DEFAULT, &found);
+    } else {
+      result = classic_(name, &address, version, CU_GET_PROC_ADDRESS_DEFAULT);
+    }
+    return result == CUDA_SUCCESS ? address : nullptr;
+  }
+
+ private:
+  PFN_cuGetProcAddress_v12000 modern_;
+  PFN_cuGetProcAddress_v11030 classic_;
+};
+
+NativeCode native_code(const Functions& functions, CUresult result) {
+  const char* name = nullptr;
+  if (functions.cuGetErrorName != nullptr) functions.cuGetErrorName(result, &name);
+  return {NativeDomain::cuda_driver, result, name != nullptr ? name : text("CUresult ", static_cast<int>(result))};
+}
+
+// The first required function that is missing, or null.
+const char* fill(Functions& functions, const SymbolFinder& finder) {
+  const char* missing = nullptr;
+#define GIGABAR_CUDA_SYMBOL(function, version, need)                                                    \
+  functions.function = reinterpret_cast<decltype(functions.function)>(finder.find(#function, version)); \
+  if (functions.function == nullptr && Need::need == Need::required && missing == nullptr) missing = #function;
+#include "driver/cuda/symbols.def"
+#undef GIGABAR_CUDA_SYMBOL
+  return missing;
+}
+
+Availability initialise(Driver& driver) {
+  const CUresult result = driver.functions.cuInit(0);
+  int device_count = 0;
+  if (result == CUDA_SUCCESS && driver.functions.cuDeviceGetCount(&device_count) == CUDA_SUCCESS && device_count > 0) {
+    return {AvailabilityCode::ok, text("CUDA ", version_text(driver.version), ", ", device_count, " device(s)"), {}, {}};
+  }
+  if (result == CUDA_SUCCESS || result == CUDA_ERROR_NO_DEVICE) {
+    return {AvailabilityCode::no_device, "libcuda is installed but finds no GPU",
+            "check nvidia-smi and CUDA_VISIBLE_DEVICES; in a container, that /dev/nvidia* were passed in",
+            native_code(driver.functions, result)};
+  }
+  const char* sentence = nullptr;
+  driver.functions.cuGetErrorString(result, &sentence);
+  return {AvailabilityCode::driver_unknown, text("cuInit failed: ", sentence != nullptr ? sentence : "no description"),
+          "check nvidia-smi; set GIGABAR_STAND_IN=1 to work without a GPU", native_code(driver.functions, result)};
+}
+
+}  // namespace
+
+Driver load() {
+  Driver driver;
+  const OpenedLibrary library = open_library("libcuda.so.1", "GIGABAR_CUDA_LIBRARY",
+                                             "install the NVIDIA driver, or set GIGABAR_CUDA_LIBRARY to its libcuda.so.1");
+  driver.availability = library.availability;
+  if (!driver.availability.is_ok()) return driver;
+
+  // The version comes first, by its plain name: an old driver should hear that it is old, not which symbol it lacks.
+  const auto get_version = reinterpret_cast<PFN_cuDriverGetVersion_v2020>(find_symbol(library, "cuDriverGetVersion"));
+  if (get_version == nullptr || get_version(&driver.version) != CUDA_SUCCESS) {
+    driver.availability = {AvailabilityCode::symbol_missing,
+                           text(library.path, " has no working cuDriverGetVersion"),
+                           "reinstall the NVIDIA driver",
+                           {}};
+    return driver;
+  }
+  if (driver.version < kOldestVersion) {
+    driver.availability = {
+        AvailabilityCode::driver_too_old,
+        text(library.path, " supports CUDA ", version_text(driver.version), "; ", version_text(kOldestVersion), " is needed"),
+        "install NVIDIA driver 515 or newer",
+        {}};
+    return driver;
+  }
+  const SymbolFinder finder(library);
+  if (!finder.is_usable()) {
+    driver.availability = {
+        AvailabilityCode::entry_point_missing, text(library.path, " has no cuGetProcAddress"), "reinstall the NVIDIA driver", {}};
+    return driver;
+  }
+  if (const char* missing = fill(driver.functions, finder)) {
+    driver.availability = {
+        AvailabilityCode::symbol_missing, text(library.path, " has no ", missing), "reinstall the NVIDIA driver", {}};
+    return driver;
+  }
+  driver.availability = initialise(driver);
+  return driver;
+}
+
+NativeCode native_code(CUresult result) { return native_code(driver().functions, result); }
+
+std::string describe_result(CUresult result) {
+  const char* sentence = nullptr;
+  if (const Functions& functions = driver().functions; functions.cuGetErrorString != nullptr) {
+    functions.cuGetErrorString(result, &sentence);
+  }
+  return sentence != nullptr ? sentence : text("CUDA error ", static_cast<int>(result));
+}
+
+Status status_of(CUresult result) {
+  switch (result) {
+    case CUDA_SUCCESS: return Status::ok;
+    case CUDA_ERROR_INVALID_VALUE:
+    case CUDA_ERROR_INVALID_DEVICE: return Status::invalid_argument;
+    case CUDA_ERROR_OUT_OF_MEMORY: return Status::out_of_memory;
+    case CUDA_ERROR_NOT_SUPPORTED: return Status::not_supported;
+    case CUDA_ERROR_NOT_PERMITTED: return Status::no_permission;
+    default: return Status::device_error;
+  }
+}
+
+#else
+
+Driver load() {
+  Driver driver;
+  driver.availability = {AvailabilityCode::not_built,
+                         "this build has no support for NVIDIA GPUs",
+                         "configure with CUDA's headers (cuda.h) and GIGABAR_CUDA=ON",
+                         {}};
+  return driver;
+}
+
+#endif
+
+const Driver& driver() {
+  static const Driver instance = load();
+  return instance;
+}
+
+}  // namespace gigabar::cuda

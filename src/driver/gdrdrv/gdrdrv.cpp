@@ -1,0 +1,187 @@
+#include "driver/gdrdrv/gdrdrv.hpp"
+
+#include <fcntl.h>
+#include <sys/ioctl.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <bit>
+#include <cerrno>
+#include <cstring>
+
+#include "base/errors.hpp"
+#include "base/log.hpp"
+#include "driver/system_calls.hpp"
+
+namespace gigabar::gdrdrv {
+namespace {
+
+constexpr std::uint32_t version_number(std::uint32_t major, std::uint32_t minor) { return major << 16 | minor; }
+constexpr std::uint32_t kApiVersion = version_number(2, 6);
+
+struct PinV1 {
+  std::uint64_t address, bytes, token;
+  std::uint32_t va_space, padding;
+  std::uint64_t handle;
+};
+struct PinV2 {
+  std::uint64_t address, bytes;
+  std::uint32_t flags, padding;
+  std::uint64_t handle;
+};
+struct InfoV1 {
+  std::uint64_t handle, address, mapped_bytes;
+  std::uint32_t page_bytes, tsc_khz;
+  std::uint64_t tm_cycles;
+  std::uint32_t is_mapped, is_write_combined;
+};
+struct InfoV2 {
+  std::uint64_t handle, address, mapped_bytes;
+  std::uint32_t page_bytes, tsc_khz;
+  std::uint64_t tm_cycles;
+  std::uint32_t mapping_type, padding;
+};
+struct Attribute {
+  std::uint32_t attribute, value;
+};
+struct Version {
+  std::uint32_t module, oldest_api;
+};
+static_assert(sizeof(PinV1) == 40 && sizeof(PinV2) == 32 && sizeof(InfoV1) == 48 && sizeof(InfoV2) == 48);
+
+// The module's header declares most requests with a pointer type, so that their size field is 8 whatever they point to.
+constexpr unsigned long request(unsigned number, std::size_t bytes = sizeof(void*)) {
+  return _IOC(_IOC_READ | _IOC_WRITE, 0xDA, number, bytes);
+}
+constexpr unsigned long kPinV1 = request(1, sizeof(PinV1));
+constexpr unsigned long kUnpin = request(2);
+constexpr unsigned long kInfoV1 = request(4);
+constexpr unsigned long kInfoV2 = request(5);
+constexpr unsigned long kAttribute = request(6);
+constexpr unsigned long kPinV2 = request(7, sizeof(PinV2));
+constexpr unsigned long kVersion = request(255);
+constexpr std::uint32_t kAttributePersistent = 1;
+
+const char* remedy_for_open(int code) {
+  switch (code) {
+    case ENOENT:
+    case ENXIO:
+    case ENODEV: return "load GDRCopy's kernel module, or use the rm backend, which needs none";
+    case EACCES:
+    case EPERM: return "give this user read and write access to /dev/gdrdrv";
+    case EMFILE: return "raise the descriptor limit (ulimit -n)";
+    default: return "";
+  }
+}
+
+std::string version_text(std::uint32_t version) { return text(version >> 16, ".", version & 0xffff); }
+
+}  // namespace
+
+Result<std::unique_ptr<Module>> Module::open(const std::string& device_folder) {
+  const std::string path = device_folder + "/gdrdrv";
+  const int descriptor = system_calls().open(path.c_str(), O_RDWR | O_CLOEXEC);
+  if (descriptor < 0) {
+    const int code = errno;
+    const bool is_absent = code == ENOENT || code == ENXIO || code == ENODEV;
+    return make_error(is_absent ? Status::unavailable : status_of_errno(code), "open gdrdrv", path,
+                      text("cannot open: ", std::strerror(code)), remedy_for_open(code), errno_code(code));
+  }
+  Version version{};
+  std::unique_ptr<Module> module(new Module(descriptor));
+  if (Outcome asked = module->call("ask gdrdrv for its version", kVersion, &version); !asked) return std::move(asked).take_error();
+  if (version.module < version_number(2, 0) || version.oldest_api > kApiVersion) {
+    return make_error(
+        Status::unavailable, "open gdrdrv", path,
+        text("version ", version_text(version.module), " asks for an API of at least ", version_text(version.oldest_api)),
+        "install GDRCopy's kernel module 2.5 or newer");
+  }
+  module->version_ = version.module;
+  if (version.module >= version_number(2, 5)) {
+    Attribute attribute{kAttributePersistent, 0};
+    if (Outcome asked = module->call("ask gdrdrv for persistence", kAttribute, &attribute); !asked)
+      return std::move(asked).take_error();
+    module->is_persistent_ = attribute.value != 0;
+  }
+  return module;
+}
+
+Module::~Module() { system_calls().close(descriptor_); }
+
+std::string Module::version() const { return version_text(version_); }
+
+Outcome Module::call(const char* operation, unsigned long number, void* argument) {
+  int result;
+  do {
+    result = system_calls().ioctl(descriptor_, number, argument);
+  } while (result != 0 && errno == EINTR);
+  if (result == 0) return {};
+  const int code = errno;
+  return make_error(status_of_errno(code), operation, "gdrdrv", std::strerror(code), {}, errno_code(code));
+}
+
+Result<std::uint64_t> Module::pin(std::uint64_t device_address, std::size_t bytes) {
+  Outcome pinned;
+  std::uint64_t handle = 0;
+  if (version_ >= version_number(2, 5)) {
+    PinV2 argument{device_address, bytes, 0, 0, 0};
+    pinned = call("pin", kPinV2, &argument);
+    handle = argument.handle;
+  } else {
+    PinV1 argument{device_address, bytes, 0, 0, 0, 0};
+    pinned = call("pin", kPinV1, &argument);
+    handle = argument.handle;
+  }
+  if (pinned) return handle;
+  Error error = std::move(pinned).take_error();
+  if (error.record().native.code == EINVAL) {
+    error.record().status = Status::not_supported;
+    error.record().cause =
+        text("the module cannot pin ", range_text(device_address, bytes), ": not device memory, or memory it does not take");
+  }
+  return error;
+}
+
+void Module::unpin(std::uint64_t handle) {
+  if (Outcome done = call("unpin", kUnpin, &handle); !done) log(LogLevel::warning, done.message());
+}
+
+CacheType Module::type_of(std::uint64_t handle) {
+  if (version_ >= version_number(2, 4)) {
+    InfoV2 info{};
+    info.handle = handle;
+    return call("inspect mapping", kInfoV2, &info) ? static_cast<CacheType>(info.mapping_type) : CacheType::none;
+  }
+  InfoV1 info{};
+  info.handle = handle;
+  if (!call("inspect mapping", kInfoV1, &info) || info.is_mapped == 0) return CacheType::none;
+  return info.is_write_combined != 0 ? CacheType::write_combined : CacheType::cached;
+}
+
+Result<PinnedMapping> Module::map(std::uint64_t device_address, std::size_t bytes) {
+  auto handle = pin(device_address, bytes);
+  if (!handle) return std::move(handle).error();
+  const auto page_shift = std::countr_zero(static_cast<unsigned long>(::sysconf(_SC_PAGESIZE)));
+  void* address = system_calls().mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor_,
+                                      static_cast<off_t>(*handle << page_shift));
+  if (address == MAP_FAILED) {
+    const int code = errno;
+    unpin(*handle);
+    return make_error(code == EAGAIN ? Status::out_of_bar1 : status_of_errno(code), "map", "gdrdrv",
+                      text("mmap: ", std::strerror(code)), {}, errno_code(code));
+  }
+  const PinnedMapping mapping{*handle, address, bytes, type_of(*handle)};
+  if (mapping.type == CacheType::none) {
+    unmap(mapping);
+    return make_error(Status::device_error, "map", "gdrdrv", "the module does not say how the mapping is cached");
+  }
+  return mapping;
+}
+
+void Module::unmap(const PinnedMapping& mapping) {
+  if (system_calls().munmap(mapping.address, mapping.bytes) != 0)
+    log(LogLevel::error, text("unmap gdrdrv mapping: ", std::strerror(errno)));
+  unpin(mapping.handle);
+}
+
+}  // namespace gigabar::gdrdrv

@@ -1,0 +1,28 @@
+#include "driver/loader.hpp"
+
+#include <dlfcn.h>
+
+#include "base/errors.hpp"
+#include "base/options.hpp"
+
+namespace gigabar {
+
+OpenedLibrary open_library(const char* name, const char* variable, std::string remedy) {
+  OpenedLibrary library;
+  library.path = environment(variable).value_or(name);
+  library.handle = ::dlopen(library.path.c_str(), RTLD_LAZY | RTLD_LOCAL | RTLD_NODELETE);
+  if (library.handle == nullptr) {
+    const char* why = ::dlerror();
+    library.availability = {AvailabilityCode::library_missing,
+                            why != nullptr ? why : text("cannot open ", library.path),
+                            std::move(remedy),
+                            {NativeDomain::loader, 0, "dlopen"}};
+  }
+  return library;
+}
+
+void* find_symbol(const OpenedLibrary& library, const char* name) {
+  return library.handle != nullptr ? ::dlsym(library.handle, name) : nullptr;
+}
+
+}  // namespace gigabar

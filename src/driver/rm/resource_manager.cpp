@@ -1,0 +1,289 @@
+#include "driver/rm/resource_manager.hpp"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+
+#include <atomic>
+#include <cerrno>
+#include <cstring>
+
+#include "base/errors.hpp"
+#include "base/log.hpp"
+#include "base/options.hpp"
+#include "driver/system_calls.hpp"
+
+namespace gigabar::rm {
+namespace {
+
+Status status_of(std::uint32_t status) {
+  switch (status) {
+    case kInsufficientPermissions: return Status::no_permission;
+    case kNotSupported: return Status::not_supported;
+    default: return Status::device_error;
+  }
+}
+
+NativeCode native_code(std::uint32_t status) { return {NativeDomain::resource_manager, status, status_name(status)}; }
+
+std::string remedy_for_open(int code, const std::string& path) {
+  switch (code) {
+    case ENOENT:
+    case ENODEV:
+    case ENXIO: return "load the NVIDIA driver; in a container, pass " + path + " in";
+    case EACCES:
+    case EPERM: return "give this user read and write access to " + path;
+    case EMFILE: return "raise the descriptor limit (ulimit -n)";
+    default: return {};
+  }
+}
+
+Error open_error(const std::string& path, int code) {
+  const bool is_absent = code == ENOENT || code == ENODEV || code == ENXIO;
+  return make_error(is_absent ? Status::unavailable : status_of_errno(code), "open resource manager", path,
+                    text("cannot open: ", std::strerror(code)), remedy_for_open(code, path), errno_code(code));
+}
+
+}  // namespace
+
+std::string status_name(std::uint32_t status) {
+  const char* name = "NV_ERR";
+  switch (status) {
+    case kOk: name = "NV_OK"; break;
+    case kInsufficientResources: name = "NV_ERR_INSUFFICIENT_RESOURCES"; break;
+    case kInsufficientPermissions: name = "NV_ERR_INSUFFICIENT_PERMISSIONS"; break;
+    case kInvalidArgument: name = "NV_ERR_INVALID_ARGUMENT"; break;
+    case kNoMemory: name = "NV_ERR_NO_MEMORY"; break;
+    case kNotSupported: name = "NV_ERR_NOT_SUPPORTED"; break;
+    case kObjectNotFound: name = "NV_ERR_OBJECT_NOT_FOUND"; break;
+    default: break;
+  }
+  return text(name, " ", hex_text(status));
+}
+
+int branch_of(const std::string& driver_version) {
+  const auto branch = parse_number(std::string_view(driver_version).substr(0, driver_version.find('.')), 1, 99999);
+  return branch ? static_cast<int>(*branch) : 0;
+}
+
+ResourceManager::ResourceManager(std::string device_folder, int control_descriptor, bool has_parameter_size) noexcept
+    : device_folder_(std::move(device_folder)), control_descriptor_(control_descriptor), has_parameter_size_(has_parameter_size) {}
+
+Result<std::unique_ptr<ResourceManager>> ResourceManager::open(const std::string& device_folder,
+                                                               const std::string& driver_version) {
+  const int branch = branch_of(driver_version);
+  if (branch < kOldestBranch) {
+    return make_error(
+        Status::unavailable, "open resource manager", "driver " + (driver_version.empty() ? "?" : driver_version),
+        branch == 0 ? std::string("the driver's version cannot be read")
+                    : text("branches before ", kOldestBranch, " are not known"),
+        branch == 0 ? "check /sys/module/nvidia/version and /proc/driver/nvidia/version" : "install a newer NVIDIA driver");
+  }
+  if (branch > kNewestComparedBranch) {
+    log(LogLevel::info, text("resource manager: driver branch ", branch, " is newer than ", kNewestComparedBranch,
+                             ", the newest whose interface was compared; every answer is checked"));
+  }
+  const std::string path = device_folder + "/nvidiactl";
+  const int descriptor = system_calls().open(path.c_str(), O_RDWR | O_CLOEXEC);
+  if (descriptor < 0) return open_error(path, errno);
+
+  std::unique_ptr<ResourceManager> manager(new ResourceManager(device_folder, descriptor, branch >= 535));
+  if (Outcome made = manager->allocate("make client", 0, manager->client_, kClassRoot, nullptr, 0); !made) {
+    return std::move(made).take_error();
+  }
+  if (manager->client_ == 0) {
+    return make_error(Status::device_error, "make client", path, "the resource manager answered with the null handle");
+  }
+  return manager;
+}
+
+ResourceManager::~ResourceManager() {
+  if (client_ != 0) free(0, client_);
+  system_calls().close(control_descriptor_);
+}
+
+Outcome ResourceManager::escape(const char* operation, unsigned number, void* argument, std::size_t bytes,
+                                const std::uint32_t& status) {
+  int result;
+  do {
+    result = system_calls().ioctl(control_descriptor_, escape_request(number, bytes), argument);
+  } while (result != 0 && errno == EINTR);
+  if (result != 0) {
+    const int code = errno;
+    return make_error(status_of_errno(code), operation, "resource manager",
+                      text("ioctl ", hex_text(number), ": ", std::strerror(code)), {}, errno_code(code));
+  }
+  if (status != kOk) {
+    return make_error(status_of(status), operation, "resource manager", text("ioctl ", hex_text(number), " was refused"), {},
+                      native_code(status));
+  }
+  return {};
+}
+
+Outcome ResourceManager::control(const char* operation, Handle object, std::uint32_t command, void* parameters, std::size_t bytes) {
+  Control argument{client_, object, command, 0, reinterpret_cast<std::uintptr_t>(parameters), static_cast<std::uint32_t>(bytes), 0};
+  return escape(operation, kControl, &argument, sizeof argument, argument.status);
+}
+
+Outcome ResourceManager::allocate(const char* operation, Handle parent, Handle& object, std::uint32_t object_class,
+                                  void* parameters, std::size_t bytes) {
+  Alloc argument{client_, parent, object, object_class, reinterpret_cast<std::uintptr_t>(parameters), 0, 0};
+  if (has_parameter_size_) argument.parameters_bytes = static_cast<std::uint32_t>(bytes);
+  Outcome made =
+      escape(operation, kAlloc, &argument, sizeof argument, has_parameter_size_ ? argument.status : argument.parameters_bytes);
+  if (made) object = argument.object;
+  return made;
+}
+
+Handle ResourceManager::new_handle() noexcept {
+  // Unique within the client, and outside the range from which the resource manager picks its own.
+  static std::atomic<Handle> next{0xcaf00001};
+  return next.fetch_add(1, std::memory_order_relaxed);
+}
+
+Outcome ResourceManager::check_device_identity(const Device& device) {
+  std::uint32_t answered = 0;
+  if (Outcome asked = control("ask device for its id", device.subdevice, kGetGpuId, &answered, sizeof answered); !asked)
+    return asked;
+  if (answered == device.gpu_id) return {};
+  return make_error(Status::verification_failed, "open device", text("gpu id ", hex_text(device.gpu_id)),
+                    text("device instance ", device.instance, " is gpu id ", hex_text(answered)),
+                    "mappings on this device are refused; please report driver version and GPU list");
+}
+
+Result<Device> ResourceManager::open_device(std::uint32_t gpu_id, unsigned minor) {
+  Device device;
+  device.gpu_id = gpu_id;
+  device.minor = minor;
+  IdInfo info{};
+  info.gpu_id = gpu_id;
+  if (Outcome asked = control("find device instance", client_, kGetIdInfo, &info, sizeof info); !asked)
+    return std::move(asked).take_error();
+  device.instance = info.device_instance;
+
+  DeviceParameters parameters{};
+  parameters.device_instance = device.instance;
+  device.device = new_handle();
+  if (Outcome made = allocate("open device", client_, device.device, kClassDevice, &parameters, sizeof parameters); !made) {
+    return std::move(made).take_error();
+  }
+  std::uint32_t subdevice_index = 0;
+  device.subdevice = new_handle();
+  Outcome opened =
+      allocate("open subdevice", device.device, device.subdevice, kClassSubdevice, &subdevice_index, sizeof subdevice_index);
+  if (opened) opened = check_device_identity(device);
+  if (!opened) {
+    free(client_, device.device);  // and the subdevice under it
+    return std::move(opened).take_error();
+  }
+  return device;
+}
+
+void ResourceManager::close_device(const Device& device) { free(client_, device.device); }
+
+Result<Handle> ResourceManager::duplicate(const Device& device, Handle source_client, Handle source_object) {
+  DupObject argument{client_, device.device, new_handle(), source_client, source_object, 0, 0};
+  if (Outcome done = escape("duplicate memory", kDupObject, &argument, sizeof argument, argument.status); !done) {
+    return std::move(done).take_error();
+  }
+  return argument.object;
+}
+
+Result<Handle> ResourceManager::import(const Device& device, int descriptor) {
+  ExportObjectInfo info{};
+  info.descriptor = descriptor;
+  if (Outcome asked = control("inspect exported memory", client_, kGetExportObjectInfo, &info, sizeof info); !asked) {
+    return std::move(asked).take_error();
+  }
+  if (info.device_instance != device.instance) {
+    return make_error(Status::verification_failed, "import memory", text("descriptor ", descriptor),
+                      text("exported from device instance ", info.device_instance, ", expected ", device.instance));
+  }
+  ImportObjects argument{};
+  argument.descriptor = descriptor;
+  argument.parent = device.device;
+  argument.objects[0] = new_handle();
+  argument.types[0] = kTypeVideoMemory;
+  argument.count = 1;
+  if (Outcome done = control("import memory", client_, kImportObjectsFromFd, &argument, sizeof argument); !done) {
+    return std::move(done).take_error();
+  }
+  if (argument.count != 1 || argument.types[0] != kTypeVideoMemory) {
+    free(device.device, argument.objects[0]);
+    return make_error(Status::not_supported, "import memory", text("descriptor ", descriptor),
+                      text("it holds ", argument.count, " objects, the first of type ", int{argument.types[0]},
+                           "; one of video memory is needed"));
+  }
+  return argument.objects[0];
+}
+
+Result<bool> ResourceManager::are_same_memory(Handle first, Handle second) {
+  ObjectsAreDuplicates argument{first, second, 0, {}};
+  if (Outcome asked = control("compare memory", client_, kObjectsAreDuplicates, &argument, sizeof argument); !asked) {
+    return std::move(asked).take_error();
+  }
+  return argument.are_duplicates != 0;
+}
+
+void ResourceManager::free(Handle parent, Handle object) {
+  Free argument{client_, parent, object, 0};
+  // A handle that cannot be freed keeps GPU memory from returning: worth a warning, not an error of whoever let go of it.
+  if (Outcome done = escape("free object", kFree, &argument, sizeof argument, argument.status); !done) {
+    log(LogLevel::warning, done.message());
+  }
+}
+
+Result<CpuMapping> ResourceManager::map(const Device& device, Handle memory, std::uint64_t offset_bytes,
+                                        std::uint64_t length_bytes) {
+  const SystemCalls& calls = system_calls();
+  const std::string path = text(device_folder_, "/nvidia", device.minor);
+  const int descriptor = calls.open(path.c_str(), O_RDWR | O_CLOEXEC);
+  if (descriptor < 0) return open_error(path, errno);
+
+  // The device file must know which client it serves before it can hold a mapping.
+  int control_descriptor = control_descriptor_;
+  if (calls.ioctl(descriptor, escape_request(kRegisterFd, sizeof control_descriptor), &control_descriptor) != 0) {
+    const int code = errno;
+    calls.close(descriptor);
+    return make_error(status_of_errno(code), "register device file", path, std::strerror(code), {}, errno_code(code));
+  }
+
+  MapMemory argument{client_, device.device, memory, 0, offset_bytes, length_bytes, 0, 0, 0, descriptor, 0};
+  Outcome mapped = escape("map memory", kMapMemory, &argument, sizeof argument, argument.status);
+  if (!mapped) {
+    calls.close(descriptor);
+    Error error = std::move(mapped).take_error();
+    if (argument.status == kInsufficientResources || argument.status == kNoMemory) {
+      error.record().status = Status::out_of_bar1;
+      error.record().cause = text("no room for ", length_bytes, " bytes in the GPU's BAR1 aperture");
+      error.record().remedy = "unmap other ranges, map a smaller one, or enable a larger BAR1 (resizable BAR) in the firmware";
+    }
+    return error;
+  }
+
+  // The offset is always 0: the resource manager tied the range to this descriptor.
+  void* address = calls.mmap(nullptr, length_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor, 0);
+  const CpuMapping mapping{address, length_bytes, argument.linear_address, descriptor};
+  if (address == MAP_FAILED) {
+    const int code = errno;
+    unmap(device, memory, CpuMapping{nullptr, length_bytes, argument.linear_address, descriptor});
+    return make_error(status_of_errno(code), "map memory", path, text("mmap of ", length_bytes, " bytes: ", std::strerror(code)),
+                      code == ENOMEM ? "check the limits on address space and mappings (ulimit -v, vm.max_map_count)" : "",
+                      errno_code(code));
+  }
+  return mapping;
+}
+
+void ResourceManager::unmap(const Device& device, Handle memory, const CpuMapping& mapping) {
+  const SystemCalls& calls = system_calls();
+  if (mapping.address != nullptr && calls.munmap(mapping.address, mapping.bytes) != 0) {
+    log(LogLevel::error, text("unmap memory: ", range_text(reinterpret_cast<std::uintptr_t>(mapping.address), mapping.bytes), ": ",
+                              std::strerror(errno)));
+  }
+  UnmapMemory argument{client_, device.device, memory, 0, mapping.linear_address, 0, 0};
+  if (Outcome done = escape("unmap memory", kUnmapMemory, &argument, sizeof argument, argument.status); !done) {
+    log(LogLevel::warning, done.message());
+  }
+  calls.close(mapping.descriptor);
+}
+
+}  // namespace gigabar::rm

@@ -1,0 +1,27 @@
+// The system calls that reach device files, behind one table: a test fills its own and plays a driver, or plants a fault.
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstddef>
+
+namespace gigabar {
+
+// Each returns what the system call returns and sets errno. Never null.
+struct SystemCalls {
+  int (*open)(const char* path, int flags);
+  int (*close)(int descriptor);
+  int (*ioctl)(int descriptor, unsigned long request, void* argument);
+  void* (*mmap)(void* hint, std::size_t bytes, int protection, int flags, int descriptor, off_t offset);
+  int (*munmap)(void* address, std::size_t bytes);
+  int (*madvise)(void* address, std::size_t bytes, int advice);
+};
+
+// The table in use. Threads: any.
+const SystemCalls& system_calls() noexcept;
+// The real ones.
+const SystemCalls& kernel_system_calls() noexcept;
+// For tests: uses `calls` (which must outlive its use) from now on, null for the real ones; not while other threads use drivers.
+void replace_system_calls(const SystemCalls* calls) noexcept;
+
+}  // namespace gigabar

@@ -1,0 +1,85 @@
+// The dmabuf backend: mmap of the descriptor that CUDA exports. Needs CUDA 13.3 and its DMA_BUF_MMAP_SUPPORTED attribute; being
+// able to export alone is not enough (older drivers export and then refuse the mmap).
+#include <sys/mman.h>
+
+#include <cerrno>
+#include <cstring>
+
+#include "base/descriptor.hpp"
+#include "base/errors.hpp"
+#include "base/log.hpp"
+#include "driver/system_calls.hpp"
+#include "mapping/backend.hpp"
+#include "memory/runtime.hpp"
+
+namespace gigabar {
+namespace {
+
+constexpr std::size_t kPage = 4096;
+constexpr int kOldestVersion = 13030;
+
+class DmabufWindow final : public Window {
+ public:
+  using Window::Window;
+  ~DmabufWindow() override {
+    if (is_of_this_process() && system_calls().munmap(address, bytes) != 0)
+      log(LogLevel::error, text("unmap dma-buf: ", std::strerror(errno)));
+  }
+};
+
+class DmabufBackend final : public Backend {
+ public:
+  DmabufBackend() : Backend(MappingBackend::dmabuf) {}
+
+  Availability availability(int device) override {
+    if (Availability gpu = gpu_availability(device); !gpu.is_ok()) return gpu;
+    const auto traits = cuda_runtime()->traits(device);
+    if (!traits) return availability_of(traits.error().record());
+    if (traits->can_mmap_dma_buf) return {AvailabilityCode::ok, "the driver maps its dma-bufs", {}, {}};
+    if (traits->driver_api_version < kOldestVersion) {
+      return {AvailabilityCode::driver_too_old,
+              text("the driver supports CUDA ", traits->driver_api_version / 1000, ".", traits->driver_api_version % 1000 / 10,
+                   "; 13.3 is needed"),
+              "install NVIDIA driver 610 or newer",
+              {}};
+    }
+    return not_supported("the device does not report DMA_BUF_MMAP_SUPPORTED", {});
+  }
+
+  Availability can_map(const PointerInfo& memory) override {
+    if (memory.kind == MemoryKind::device || memory.kind == MemoryKind::device_vmm || memory.kind == MemoryKind::device_pool)
+      return {};
+    return not_supported(text("a dma-buf is made of device memory, not of ", name_of(memory.kind), " memory"), {});
+  }
+
+  Result<std::unique_ptr<Window>> open(const PointerInfo& memory, DeviceRange asked) override {
+    DeviceRange range = range_to_map({memory.base, memory.length_bytes}, asked);
+    const std::uintptr_t past = (range.begin + range.bytes + kPage - 1) / kPage * kPage;
+    range.begin = range.begin / kPage * kPage;
+    range.bytes = past - range.begin;
+    const auto traits = cuda_runtime()->traits(memory.device);
+    if (!traits) return traits.error();
+    auto exported = cuda_runtime()->export_dma_buf(range.begin, range.bytes);
+    if (!exported) return std::move(exported).error();
+    const Descriptor descriptor(*exported);  // the mapping keeps the memory; the descriptor is not needed after it
+    void* address = system_calls().mmap(nullptr, range.bytes, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor.get(), 0);
+    if (address == MAP_FAILED) {
+      const int code = errno;
+      return make_error(status_of_errno(code), "map", range_text(range.begin, range.bytes),
+                        text("mmap of the dma-buf: ", std::strerror(code)), {}, errno_code(code));
+    }
+    // Which caching CUDA gives is documented by platform, not reported: ordinary cached memory where the CPU is coherent with the
+    // GPU.
+    const MappingType type = traits->is_coherent ? MappingType::cached : MappingType::write_combined;
+    return std::unique_ptr<Window>(new DmabufWindow(static_cast<std::byte*>(address), range.begin, range.bytes, type));
+  }
+};
+
+}  // namespace
+
+Backend& dmabuf_backend() {
+  static auto* const instance = new DmabufBackend;
+  return *instance;
+}
+
+}  // namespace gigabar

@@ -1,0 +1,96 @@
+// The gdrdrv backend: GDRCopy's kernel module, where a machine has it.
+#include "driver/gdrdrv/gdrdrv.hpp"
+
+#include <memory>
+#include <mutex>
+
+#include "base/errors.hpp"
+#include "mapping/backend.hpp"
+#include "platform/roots.hpp"
+
+namespace gigabar {
+namespace {
+
+using gdrdrv::kPageBytes;
+
+MappingType type_of(gdrdrv::CacheType type) {
+  switch (type) {
+    case gdrdrv::CacheType::cached: return MappingType::cached;
+    case gdrdrv::CacheType::device: return MappingType::uncached;
+    default: return MappingType::write_combined;
+  }
+}
+
+class GdrdrvWindow final : public Window {
+ public:
+  GdrdrvWindow(std::shared_ptr<gdrdrv::Module> module, const gdrdrv::PinnedMapping& mapping, std::uintptr_t first)
+      : Window(static_cast<std::byte*>(mapping.address), first, mapping.bytes, type_of(mapping.type)),
+        module_(std::move(module)),
+        mapping_(mapping) {}
+  ~GdrdrvWindow() override {
+    if (is_of_this_process()) module_->unmap(mapping_);
+  }
+
+ private:
+  const std::shared_ptr<gdrdrv::Module> module_;
+  const gdrdrv::PinnedMapping mapping_;
+};
+
+class GdrdrvBackend final : public Backend {
+ public:
+  GdrdrvBackend() : Backend(MappingBackend::gdrdrv) {}
+
+  Availability availability(int device) override {
+    if (Availability gpu = gpu_availability(device); !gpu.is_ok()) return gpu;
+    const auto module = this->module();
+    if (!module) return availability_of(module.error().record());
+    // Without persistence an access after the memory was freed is a SIGBUS, which no mapping of ours may be.
+    if (!(*module)->is_persistent()) {
+      return not_supported(text("version ", (*module)->version(), " does not keep freed memory valid"),
+                           "load gdrdrv 2.5 or newer with use_persistent_mapping=1");
+    }
+    return {AvailabilityCode::ok, text("version ", (*module)->version(), ", persistent"), {}, {}};
+  }
+
+  Availability can_map(const PointerInfo& memory) override {
+    if (memory.kind == MemoryKind::device || memory.kind == MemoryKind::device_vmm || memory.kind == MemoryKind::device_pool)
+      return {};
+    return not_supported(text("the module pins device memory, not ", name_of(memory.kind), " memory"), {});
+  }
+
+  Result<std::unique_ptr<Window>> open(const PointerInfo& memory, DeviceRange asked) override {
+    auto module = this->module();
+    if (!module) return std::move(module).error();
+    const DeviceRange range = range_to_map({memory.base, memory.length_bytes}, asked);
+    const std::uintptr_t begin = range.begin / kPageBytes * kPageBytes;
+    const std::uintptr_t past = (range.begin + range.bytes + kPageBytes - 1) / kPageBytes * kPageBytes;
+    const auto mapping = (*module)->map(begin, past - begin);
+    if (!mapping) return mapping.error();
+    return std::unique_ptr<Window>(new GdrdrvWindow(*module, *mapping, begin));
+  }
+
+ private:
+  // The module's file, opened once per process (the module refuses other processes).
+  Result<std::shared_ptr<gdrdrv::Module>> module() {
+    const std::lock_guard lock(mutex_);
+    if (module_ != nullptr && generation_ == detail::process_generation) return module_;
+    auto opened = gdrdrv::Module::open(platform_roots().dev);
+    if (!opened) return std::move(opened).error();
+    module_ = std::move(*opened);
+    generation_ = detail::process_generation;
+    return module_;
+  }
+
+  std::mutex mutex_;
+  std::shared_ptr<gdrdrv::Module> module_;
+  std::uint32_t generation_ = 0;
+};
+
+}  // namespace
+
+Backend& gdrdrv_backend() {
+  static auto* const instance = new GdrdrvBackend;
+  return *instance;
+}
+
+}  // namespace gigabar

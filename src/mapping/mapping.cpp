@@ -1,0 +1,356 @@
+// map(): finds or makes a window, proves it, and hands out a view.
+#include "gigabar/mapping.hpp"
+
+#include <sys/uio.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <mutex>
+#include <set>
+#include <utility>
+
+#include "base/errors.hpp"
+#include "base/log.hpp"
+#include "base/options.hpp"
+#include "mapping/access.hpp"
+#include "mapping/backend.hpp"
+#include "mapping/verify.hpp"
+#include "mapping/window.hpp"
+#include "memory/registration_cache.hpp"
+#include "memory/runtime.hpp"
+
+namespace gigabar {
+
+namespace detail {
+int fork_watch_status();
+}
+
+namespace {
+
+// A window with what is told of it.
+struct MappedWindow {
+  std::unique_ptr<Window> window;
+  std::shared_ptr<const MappingReport> made;    // for the mapping that made it
+  std::shared_ptr<const MappingReport> shared;  // for those that found it
+  MappingBackend backend;
+  bool is_inherited;
+};
+using WindowCache = RegistrationCache<MappedWindow>;
+
+constexpr std::size_t kDefaultIdleBytes = std::size_t{32} << 20;
+
+std::size_t idle_limit_bytes() {
+  const auto value = environment("GIGABAR_CACHE_BYTES");
+  if (!value) return kDefaultIdleBytes;
+  if (*value == "0") return 0;
+  if (const auto bytes = parse_bytes(*value)) return *bytes;
+  log(LogLevel::warning,
+      "GIGABAR_CACHE_BYTES='" + *value + "' is not a size such as 64M; using " + std::to_string(kDefaultIdleBytes));
+  return kDefaultIdleBytes;
+}
+
+// Never destroyed: mappings held by static objects may outlive it otherwise. A forked child starts with an empty one.
+struct ProcessState {
+  WindowCache cache{idle_limit_bytes()};
+  std::mutex making;                                // one window is made at a time
+  std::set<std::pair<MappingBackend, int>> proved;  // devices that passed prove_device
+  const std::uint32_t generation = detail::process_generation;
+};
+
+ProcessState& process_state() {
+  static std::mutex mutex;
+  static ProcessState* current = nullptr;
+  static std::atomic<ProcessState*> published{nullptr};
+  ProcessState* state = published.load(std::memory_order_acquire);
+  if (state != nullptr && state->generation == detail::process_generation) return *state;
+  const std::lock_guard lock(mutex);
+  if (current == nullptr || current->generation != detail::process_generation) {
+    [[maybe_unused]] const int watched = detail::fork_watch_status();
+    current = new ProcessState;
+    published.store(current, std::memory_order_release);
+  }
+  return *current;
+}
+
+// What a call of map() asks for, checked.
+struct Request {
+  PointerInfo memory;
+  DeviceRange range;
+  std::optional<MappingBackend> required;
+  MapOptions options;
+
+  std::string text() const { return range_text(range.begin, range.bytes); }
+};
+
+bool is_readable(std::uintptr_t address) {
+  char byte = 0;
+  const iovec to{&byte, 1};
+  const iovec from{reinterpret_cast<void*>(address), 1};
+  return ::process_vm_readv(::getpid(), &to, 1, &from, 1, 0) == 1;
+}
+
+Outcome check_kind(const PointerInfo& memory, const std::string& object) {
+  if (memory.kind == MemoryKind::managed) {
+    return make_error(Status::not_supported, "map", object,
+                      "managed memory moves between host and device; the CPU reaches it by its own address",
+                      "use the pointer itself, or allocate with cudaMalloc");
+  }
+  if (memory.kind != MemoryKind::host_pageable) return {};
+  if (is_readable(memory.address)) {
+    return make_error(Status::not_supported, "map", object, "is pageable host memory; the CPU reaches it already",
+                      "pass a device pointer");
+  }
+  return make_error(Status::invalid_argument, "map", object,
+                    "is no memory of this process: never allocated, freed already, or another process's pointer",
+                    "pass a live pointer of cudaMalloc or cuMemMap of this process");
+}
+
+Result<std::optional<MappingBackend>> required_backend(const MapOptions& options) {
+  if (options.backend) return options.backend;
+  const std::string value = environment("GIGABAR_MAPPING").value_or("");
+  if (value.empty() || value == "auto") return std::optional<MappingBackend>{};
+  if (const auto backend = mapping_backend_from_name(value)) return std::optional<MappingBackend>{backend};
+  return make_error(Status::invalid_argument, "map", "GIGABAR_MAPPING", "'" + value + "' is not a backend",
+                    "use dmabuf, gdrdrv, rm, host or auto");
+}
+
+Result<Request> check_request(const void* address, std::size_t bytes, const MapOptions& options) {
+  const auto begin = reinterpret_cast<std::uintptr_t>(address);
+  if (address == nullptr) return make_error(Status::invalid_argument, "map", "address", "is null", "pass a device pointer");
+  if (bytes == 0)
+    return make_error(Status::invalid_argument, "map", range_text(begin, bytes), "bytes is 0", "map at least one byte");
+  const auto required = required_backend(options);
+  if (!required) return required.error();
+  const auto memory = describe(address);
+  if (!memory) return memory.error();
+  Request request{*memory, {begin, bytes}, *required, options};
+  if (Outcome kind = check_kind(*memory, request.text()); !kind) return std::move(kind).take_error();
+  if (bytes > memory->length_bytes - memory->offset_bytes) {
+    return make_error(Status::out_of_range, "map", request.text(),
+                      "leaves its allocation " + range_text(memory->base, memory->length_bytes),
+                      text("map at most ", memory->length_bytes - memory->offset_bytes, " bytes from there"));
+  }
+  return request;
+}
+
+// Whether a failure of one backend leaves the next one a chance. A window that showed other memory is never passed over.
+bool ends_search(Status status) { return status == Status::verification_failed; }
+
+Outcome prove_once(ProcessState& state, Backend& backend, int device) {
+  const auto key = std::make_pair(backend.name, device);
+  if (!backend.needs_proof() || state.proved.contains(key)) return {};
+  Outcome proved = prove_device(backend, device);
+  if (proved) state.proved.insert(key);
+  return proved;
+}
+
+Result<std::unique_ptr<Window>> open_proved(ProcessState& state, Backend& backend, const Request& request) {
+  if (Outcome proved = prove_once(state, backend, request.memory.device); !proved) return std::move(proved).take_error();
+  auto window = backend.open(request.memory, request.range);
+  if (!window) return window;
+  if (!(*window)->covers(request.range.begin, request.range.bytes)) {
+    return make_error(Status::device_error, "map", request.text(), "the window does not reach the whole range");
+  }
+  if (backend.needs_proof()) {
+    if (Outcome verified = verify_window(**window, request.memory, request.options.verification); !verified)
+      return std::move(verified).take_error();
+    set_fork_inheritance(**window, request.options.inherit_on_fork);
+  } else if (request.memory.kind == MemoryKind::stand_in && request.options.inherit_on_fork) {
+    set_fork_inheritance(**window, true);
+  }
+  return window;
+}
+
+MappedWindow with_reports(std::unique_ptr<Window> window, MappingBackend backend, std::vector<PassedOver> passed_over,
+                          bool is_inherited) {
+  MappingReport report{backend, std::move(passed_over), false};
+  auto made = std::make_shared<const MappingReport>(report);
+  report.came_from_cache = true;
+  return {std::move(window), std::move(made), std::make_shared<const MappingReport>(std::move(report)), backend, is_inherited};
+}
+
+Error no_backend(const Request& request, const std::vector<PassedOver>& passed_over, bool any_available,
+                 std::optional<Error> failure) {
+  std::string reasons;
+  std::string remedy;
+  for (const PassedOver& each : passed_over) {
+    reasons += text(reasons.empty() ? "" : "; ", name_of(each.backend), ": ", name_of(each.why.code), ", ", each.why.reason);
+    if (!each.why.remedy.empty()) remedy += text(remedy.empty() ? "" : "; ", name_of(each.backend), ": ", each.why.remedy);
+  }
+  // One failed although it should have worked: its status and native code say more than that nothing was left.
+  if (failure) {
+    failure->record().operation = "map";
+    failure->record().object = request.text();
+    failure->record().cause = reasons;
+    if (failure->record().remedy.empty()) failure->record().remedy = remedy;
+    return *failure;
+  }
+  return make_error(
+      any_available ? Status::not_supported : Status::unavailable, "map",
+      text(request.text(), " (", name_of(request.memory.kind), " memory, device ", request.memory.device, ")"),
+      request.required ? text("the required backend cannot be used: ", reasons) : text("no backend can map it: ", reasons), remedy);
+}
+
+// Tries the backends in their order. The caller holds `making`.
+Result<MappedWindow> make_window(ProcessState& state, const Request& request) {
+  std::vector<PassedOver> passed_over;
+  std::optional<Error> failure;
+  bool any_available = false;
+  for (Backend* backend : mapping_backend_list()) {
+    if (request.required && *request.required != backend->name) continue;
+    Availability why = backend->availability(request.memory.device);
+    if (why.is_ok()) {
+      any_available = true;
+      why = backend->can_map(request.memory);
+    }
+    if (why.is_ok()) {
+      auto window = open_proved(state, *backend, request);
+      if (window) return with_reports(std::move(*window), backend->name, std::move(passed_over), request.options.inherit_on_fork);
+      if (ends_search(window.status())) return std::move(window).error();
+      if (!failure) failure = window.error();
+      why = availability_of(window.error().record());
+      why.reason = window.error().record().cause;
+    }
+    passed_over.push_back({backend->name, std::move(why)});
+  }
+  return no_backend(request, passed_over, any_available, std::move(failure));
+}
+
+struct FoundWindow {
+  WindowCache::Lease lease;
+  bool came_from_cache = false;
+};
+
+Result<FoundWindow> find_or_make(const Request& request) {
+  ProcessState& state = process_state();
+  const auto accepts = [&](const MappedWindow& window) {
+    return window.is_inherited == request.options.inherit_on_fork && (!request.required || window.backend == *request.required);
+  };
+  if (auto lease = state.cache.find(request.memory, request.range.begin, request.range.bytes, accepts))
+    return FoundWindow{std::move(lease), true};
+  const std::lock_guard lock(state.making);
+  if (auto lease = state.cache.find(request.memory, request.range.begin, request.range.bytes, accepts))
+    return FoundWindow{std::move(lease), true};
+  auto made = make_window(state, request);
+  if (!made) return std::move(made).error();
+  const Window& window = *made->window;
+  const std::uintptr_t begin = std::max(window.device_begin, request.memory.base);
+  const std::uintptr_t past = std::min(window.device_begin + window.bytes, request.memory.base + request.memory.length_bytes);
+  return FoundWindow{
+      state.cache.insert(request.memory, begin, past - begin, window.bytes, std::make_unique<MappedWindow>(std::move(*made))),
+      false};
+}
+
+}  // namespace
+
+struct Mapping::State {
+  WindowCache::Lease lease;
+  std::shared_ptr<const MappingReport> report;
+  int device;
+  bool is_stand_in;
+  std::uint32_t generation;
+
+  State(WindowCache::Lease held, std::shared_ptr<const MappingReport> told, int index, bool stand_in)
+      : lease(std::move(held)),
+        report(std::move(told)),
+        device(index),
+        is_stand_in(stand_in),
+        generation(detail::process_generation) {}
+  State(const State&) = delete;
+  State& operator=(const State&) = delete;
+  ~State() {
+    // The parent's windows are not a forked child's to unmap: the lease is forgotten, not returned.
+    if (generation != detail::process_generation) lease.abandon();
+  }
+};
+
+struct MappingAccess {
+  static Mapping make(const Request& request, FoundWindow found, DeviceRange view) {
+    Mapping mapping;
+    const MappedWindow& mapped = *found.lease;
+    mapping.address_ = mapped.window->at(view.begin);
+    mapping.bytes_ = view.bytes;
+    mapping.device_address_ = view.begin;
+    mapping.type_ = mapped.window->type;
+    mapping.generation_ = request.options.inherit_on_fork ? detail::kEveryGeneration : detail::process_generation;
+    auto report = found.came_from_cache ? mapped.shared : mapped.made;
+    mapping.state_ = std::make_unique<Mapping::State>(std::move(found.lease), std::move(report), request.memory.device,
+                                                      request.memory.kind == MemoryKind::stand_in);
+    return mapping;
+  }
+};
+
+Mapping::Mapping() noexcept = default;
+Mapping::~Mapping() = default;
+Mapping::Mapping(Mapping&& other) noexcept { *this = std::move(other); }
+Mapping& Mapping::operator=(Mapping&& other) noexcept {
+  if (this == &other) return *this;
+  address_ = std::exchange(other.address_, nullptr);
+  bytes_ = std::exchange(other.bytes_, 0);
+  device_address_ = std::exchange(other.device_address_, 0);
+  type_ = other.type_;
+  generation_ = other.generation_;
+  state_ = std::move(other.state_);
+  return *this;
+}
+
+int Mapping::device() const noexcept { return state_ ? state_->device : -1; }
+bool Mapping::is_stand_in() const noexcept { return state_ && state_->is_stand_in; }
+MappingBackend Mapping::backend() const noexcept { return report().backend; }
+const MappingReport& Mapping::report() const noexcept {
+  static const MappingReport empty;
+  return state_ ? *state_->report : empty;
+}
+
+Result<Mapping> map(const void* address, std::size_t bytes, const MapOptions& options) {
+  const auto request = check_request(address, bytes, options);
+  if (!request) return request.error();
+  auto found = find_or_make(*request);
+  if (!found) return std::move(found).error();
+  return MappingAccess::make(*request, std::move(*found), request->range);
+}
+
+Result<Mapping> map_pages(const void* address, std::size_t bytes, std::size_t page_bytes, const MapOptions& options) {
+  const auto begin = reinterpret_cast<std::uintptr_t>(address);
+  if (bytes > SIZE_MAX - page_bytes || begin > UINTPTR_MAX - page_bytes - bytes) {
+    return make_error(Status::out_of_range, "map", range_text(begin, bytes), "wraps around the address space");
+  }
+  // The block of a small allocation is found through the part of the range that lies in the allocation.
+  const auto info = describe(address);
+  if (!info) return info.error();
+  const std::size_t inside = info->length_bytes == 0 ? bytes : std::min(bytes, info->length_bytes - info->offset_bytes);
+  const auto request = check_request(address, inside, options);
+  if (!request) return request.error();
+  auto found = find_or_make(*request);
+  if (!found) return std::move(found).error();
+  const Window& window = *found->lease->window;
+  const std::uintptr_t first = std::max(window.device_begin, begin & ~(page_bytes - 1));
+  const std::uintptr_t past = std::min(window.device_begin + window.bytes, (begin + bytes + page_bytes - 1) & ~(page_bytes - 1));
+  if (past < begin + bytes) {
+    return make_error(Status::out_of_range, "map", range_text(begin, bytes),
+                      "leaves its block " + range_text(window.device_begin, window.bytes));
+  }
+  return MappingAccess::make(*request, std::move(*found), {first, past - first});
+}
+
+Result<std::vector<BackendReport>> mapping_backends(int device) {
+  const auto list = devices();
+  if (!list) return list.error();
+  if (device < 0 || static_cast<std::size_t>(device) >= list->size()) {
+    return make_error(Status::invalid_argument, "list backends", text("device ", device),
+                      text("this process sees ", list->size(), " device(s)"), text("use 0 to ", list->size() - 1));
+  }
+  std::vector<BackendReport> reports;
+  for (Backend* backend : mapping_backend_list()) reports.push_back({backend->name, backend->availability(device)});
+  return reports;
+}
+
+MappingCacheStatistics mapping_cache_statistics() {
+  const RegistrationStatistics all = process_state().cache.statistics();
+  return {all.count, all.idle_count, all.idle_bytes, all.hit_count, all.miss_count, all.stale_count};
+}
+
+std::size_t trim_mapping_cache(std::size_t keep_bytes) { return process_state().cache.trim(keep_bytes); }
+
+}  // namespace gigabar

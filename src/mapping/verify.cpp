@@ -1,0 +1,186 @@
+#include "mapping/verify.hpp"
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <random>
+#include <vector>
+
+#include "base/errors.hpp"
+#include "memory/runtime.hpp"
+
+namespace gigabar {
+namespace {
+
+constexpr std::size_t kPlaceBytes = 16;
+
+// Loads and stores that the compiler can neither drop nor merge; the window may be write-combining.
+void read_window(std::byte* to, const std::byte* from, std::size_t bytes) {
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+  while (bytes > 0) {
+    if (bytes >= 8 && reinterpret_cast<std::uintptr_t>(from) % 8 == 0) {
+      const std::uint64_t value = *reinterpret_cast<const volatile std::uint64_t*>(from);
+      std::copy_n(reinterpret_cast<const std::byte*>(&value), 8, to);
+      to += 8, from += 8, bytes -= 8;
+    } else {
+      *to++ = *reinterpret_cast<const volatile std::byte*>(from++);
+      --bytes;
+    }
+  }
+}
+
+void write_window(std::byte* to, std::uint64_t value) {
+  *reinterpret_cast<volatile std::uint64_t*>(to) = value;
+#if defined(__x86_64__)
+  __builtin_ia32_sfence();
+#endif
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+}
+
+// A place to compare, and what was seen there.
+struct Place {
+  std::uintptr_t device_address = 0;
+  std::size_t bytes = 0;
+  std::array<std::byte, kPlaceBytes> by_engine{};
+  std::array<std::byte, kPlaceBytes> by_window{};
+
+  bool agrees() const {
+    return std::equal(by_engine.begin(), by_engine.begin() + static_cast<std::ptrdiff_t>(bytes), by_window.begin());
+  }
+};
+
+std::vector<Place> places_of(const Window& window, const PointerInfo& memory) {
+  const std::uintptr_t begin = std::max(window.device_begin, memory.base);
+  const std::uintptr_t past = std::min(window.device_begin + window.bytes, memory.base + memory.length_bytes);
+  std::vector<Place> places;
+  const auto add = [&](std::uintptr_t at) {
+    at = std::max(begin, at / 8 * 8);
+    if (places.empty() || at >= places.back().device_address + places.back().bytes) {
+      places.push_back({at, std::min<std::size_t>(kPlaceBytes, past - at), {}, {}});
+    }
+  };
+  add(begin);
+  add(begin + (past - begin) / 2);
+  add(past - std::min<std::size_t>(kPlaceBytes, past - begin));
+  return places;
+}
+
+void look_through(const Window& window, std::vector<Place>& places) {
+  for (Place& place : places) read_window(place.by_window.data(), window.at(place.device_address), place.bytes);
+}
+
+Outcome ask_engine(Runtime& runtime, int device, std::vector<Place>& places) {
+  std::vector<EngineCopy> pieces;
+  for (Place& place : places) pieces.push_back({place.by_engine.data(), place.device_address, place.bytes});
+  return runtime.engine_copy(device, EngineDirection::from_device, pieces);
+}
+
+bool all_agree(const std::vector<Place>& places) {
+  return std::all_of(places.begin(), places.end(), [](const Place& place) { return place.agrees(); });
+}
+
+bool are_all_bytes_alike(const std::vector<Place>& places) {
+  const std::byte first = places.front().by_engine[0];
+  return std::all_of(places.begin(), places.end(), [&](const Place& place) {
+    return std::all_of(place.by_engine.begin(), place.by_engine.begin() + static_cast<std::ptrdiff_t>(place.bytes),
+                       [&](std::byte value) { return value == first; });
+  });
+}
+
+Error mismatch(const Window& window, const PointerInfo& memory, const char* what) {
+  return make_error(Status::verification_failed, "map", range_text(memory.base, memory.length_bytes),
+                    text("the window at ", hex_text(reinterpret_cast<std::uintptr_t>(window.address)),
+                         " does not show this memory on device ", memory.device, " (", what, ")"),
+                    "the mapping was undone; please report driver version and GPU list");
+}
+
+// Whether the places that disagree stand still: two looks through the window around the engine's answer see the same.
+enum class Verdict { agree, disagree, changing };
+Result<Verdict> compare(const Window& window, Runtime& runtime, int device, std::vector<Place>& places) {
+  look_through(window, places);
+  if (Outcome asked = ask_engine(runtime, device, places); !asked) return std::move(asked).take_error();
+  if (all_agree(places)) return Verdict::agree;
+  std::vector<Place> again = places;
+  look_through(window, again);
+  bool is_changing = false;
+  for (std::size_t i = 0; i < places.size(); ++i) {
+    if (again[i].agrees() || places[i].agrees()) continue;
+    if (again[i].by_window == places[i].by_window) return Verdict::disagree;
+    is_changing = true;
+  }
+  return is_changing ? Verdict::changing : Verdict::agree;
+}
+
+Outcome try_nonce(const Window& window, const PointerInfo& memory, Runtime& runtime, std::vector<Place>& places,
+                  std::uint64_t nonce) {
+  for (Place& place : places) {
+    if (place.bytes < sizeof nonce) continue;
+    std::uint64_t kept = 0;
+    std::copy_n(place.by_engine.begin(), sizeof kept, reinterpret_cast<std::byte*>(&kept));
+    const EngineCopy write{&nonce, place.device_address, sizeof nonce};
+    const EngineCopy restore{&kept, place.device_address, sizeof kept};
+    if (Outcome done = runtime.engine_copy(memory.device, EngineDirection::to_device, {&write, 1}); !done) return done;
+    std::uint64_t seen = 0;
+    read_window(reinterpret_cast<std::byte*>(&seen), window.at(place.device_address), sizeof seen);
+    if (Outcome done = runtime.engine_copy(memory.device, EngineDirection::to_device, {&restore, 1}); !done) return done;
+    if (seen != nonce) return mismatch(window, memory, "a value written by the copy engine is not there");
+  }
+  return {};
+}
+
+std::uint64_t random_nonce() {
+  std::random_device random;
+  return std::uint64_t{random()} << 32 | random() | 1;
+}
+
+}  // namespace
+
+Outcome verify_window(const Window& window, const PointerInfo& memory, Verification verification) {
+  Runtime& runtime = runtime_of(memory);
+  std::vector<Place> places = places_of(window, memory);
+  constexpr int kMostTries = 8;
+  int disagreement_count = 0;
+  for (int turn = 0; turn < kMostTries; ++turn) {
+    const auto verdict = compare(window, runtime, memory.device, places);
+    if (!verdict) return verdict.error();
+    if (*verdict == Verdict::agree) {
+      if (verification == Verification::nonce && are_all_bytes_alike(places))
+        return try_nonce(window, memory, runtime, places, random_nonce());
+      return {};
+    }
+    if (*verdict == Verdict::disagree) ++disagreement_count;
+  }
+  // A store of the GPU between two looks makes good memory disagree now and then, not every time.
+  if (disagreement_count == kMostTries) return mismatch(window, memory, "the copy engine reads other bytes");
+  return {};  // the memory did not stand still: the device's proof has to do
+}
+
+Outcome prove_device(Backend& backend, int device) {
+  // The small allocation lies somewhere in a block that it shares; the large one has a block of its own.
+  for (const std::size_t bytes : {std::size_t{4096}, std::size_t{4} << 20}) {
+    const auto own = DeviceMemory::allocate(device, bytes);
+    if (!own) return own.error();
+    const auto memory = describe(own->address());
+    if (!memory) return memory.error();
+    const auto window = backend.open(*memory, {memory->base, bytes});
+    if (!window) return window.error();
+    Runtime& runtime = runtime_of(*memory);
+    for (const std::size_t offset : {std::size_t{0}, bytes / 2, bytes - 8}) {
+      const std::uintptr_t at = memory->base + offset;
+      std::uint64_t nonce = random_nonce();
+      const EngineCopy write{&nonce, at, sizeof nonce};
+      if (Outcome done = runtime.engine_copy(device, EngineDirection::to_device, {&write, 1}); !done) return done;
+      std::uint64_t seen = 0;
+      read_window(reinterpret_cast<std::byte*>(&seen), (*window)->at(at), sizeof seen);
+      if (seen != nonce) return mismatch(**window, *memory, "a nonce written by the copy engine is not there");
+      nonce = random_nonce();
+      write_window((*window)->at(at), nonce);
+      const EngineCopy read{&seen, at, sizeof seen};
+      if (Outcome done = runtime.engine_copy(device, EngineDirection::from_device, {&read, 1}); !done) return done;
+      if (seen != nonce) return mismatch(**window, *memory, "a nonce written through it is not in the memory");
+    }
+  }
+  return {};
+}
+
+}  // namespace gigabar

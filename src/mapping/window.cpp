@@ -1,0 +1,37 @@
+#include "mapping/window.hpp"
+
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+#include "base/errors.hpp"
+#include "base/log.hpp"
+#include "driver/system_calls.hpp"
+
+namespace gigabar {
+namespace {
+
+// mmap of 64 MiB takes about 70 µs, of 16 GiB 18 ms (H200, driver 580).
+constexpr std::size_t kWholeBytes = std::size_t{64} << 20;
+constexpr std::size_t kLargePage = std::size_t{2} << 20;
+
+}  // namespace
+
+DeviceRange range_to_map(DeviceRange allocation, DeviceRange asked) noexcept {
+  if (allocation.bytes <= kWholeBytes) return allocation;
+  const std::size_t first = (asked.begin - allocation.begin) / kLargePage * kLargePage;
+  const std::size_t past = (asked.begin - allocation.begin + asked.bytes + kLargePage - 1) / kLargePage * kLargePage;
+  return {allocation.begin + first, std::min(past, allocation.bytes) - first};
+}
+
+void set_fork_inheritance(const Window& window, bool is_inherited) noexcept {
+  if (system_calls().madvise(window.address, window.bytes, is_inherited ? MADV_DOFORK : MADV_DONTFORK) != 0) {
+    log(LogLevel::warning,
+        text("map: fork inheritance of ", range_text(reinterpret_cast<std::uintptr_t>(window.address), window.bytes),
+             " could not be set: ", std::strerror(errno)));
+  }
+}
+
+}  // namespace gigabar

@@ -1,0 +1,29 @@
+// A device's primary context, and the guard that makes it current for a while.
+#pragma once
+
+#if GIGABAR_HAS_CUDA
+
+#include "driver/cuda/cuda.hpp"
+
+namespace gigabar {
+
+// Makes `context` current for this scope and lets this thread call the driver while another one captures a stream; both are
+// restored at the end. Must be destroyed on the thread that made it.
+class ContextGuard {
+ public:
+  ContextGuard(const cuda::Functions& functions, CUcontext context) noexcept;
+  ~ContextGuard();
+  ContextGuard(const ContextGuard&) = delete;
+  ContextGuard& operator=(const ContextGuard&) = delete;
+
+  CUresult result() const noexcept { return result_; }
+
+ private:
+  const cuda::Functions& functions_;
+  CUstreamCaptureMode capture_mode_ = CU_STREAM_CAPTURE_MODE_RELAXED;
+  CUresult result_;
+};
+
+}  // namespace gigabar
+
+#endif

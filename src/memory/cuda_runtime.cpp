@@ -1,0 +1,369 @@
+// The Runtime over libcuda.
+#include "memory/runtime.hpp"
+
+#if GIGABAR_HAS_CUDA
+
+#include <algorithm>
+#include <cstring>
+#include <mutex>
+#include <string>
+
+#include "base/errors.hpp"
+#include "driver/cuda/cuda.hpp"
+#include "driver/nvml/nvml.hpp"
+#include "memory/cuda_context.hpp"
+#include "memory/cuda_lanes.hpp"
+#include "platform/numa.hpp"
+#include "platform/nvidia.hpp"
+
+namespace gigabar {
+
+ContextGuard::ContextGuard(const cuda::Functions& functions, CUcontext context) noexcept
+    : functions_(functions), result_(functions.cuCtxPushCurrent(context)) {
+  functions_.cuThreadExchangeStreamCaptureMode(&capture_mode_);
+}
+
+ContextGuard::~ContextGuard() {
+  functions_.cuThreadExchangeStreamCaptureMode(&capture_mode_);
+  CUcontext popped = nullptr;
+  if (result_ == CUDA_SUCCESS) functions_.cuCtxPopCurrent(&popped);
+}
+
+namespace {
+
+Error cuda_error(std::string operation, std::string object, CUresult result, std::string remedy = {}) {
+  return make_error(cuda::status_of(result), std::move(operation), std::move(object), cuda::describe_result(result),
+                    std::move(remedy), cuda::native_code(result));
+}
+
+// CU_DEVICE_ATTRIBUTE_DMA_BUF_MMAP_SUPPORTED of CUDA 13.3; older headers do not have the name.
+constexpr auto kDmaBufMmapSupported = static_cast<CUdevice_attribute>(152);
+constexpr int kDmaBufMmapVersion = 13030;
+
+std::string uuid_text(const CUuuid& uuid) {
+  static constexpr char kDigits[] = "0123456789abcdef";
+  std::string line = "GPU-";
+  for (std::size_t i = 0; i < sizeof uuid.bytes; ++i) {
+    if (i == 4 || i == 6 || i == 8 || i == 10) line += '-';
+    line += kDigits[static_cast<unsigned char>(uuid.bytes[i]) >> 4];
+    line += kDigits[static_cast<unsigned char>(uuid.bytes[i]) & 15];
+  }
+  return line;
+}
+
+// What stays the same of a device for the life of the process.
+struct CudaDevice {
+  CUdevice handle = 0;
+  DeviceInfo info;
+  DeviceTraits traits;
+  std::once_flag context_once;
+  CUcontext context = nullptr;  // the primary one, retained for the life of the process once it is needed
+  CUresult context_result = CUDA_SUCCESS;
+  CudaLanes lanes;
+};
+
+class CudaRuntime final : public Runtime {
+ public:
+  explicit CudaRuntime(const cuda::Driver& driver) : functions_(driver.functions), driver_version_(driver.version) {
+    int count = 0;
+    functions_.cuDeviceGetCount(&count);
+    for (int index = 0; index < count; ++index) devices_.push_back(inspect(index));
+  }
+
+  Result<std::vector<DeviceInfo>> devices() override {
+    std::vector<DeviceInfo> list;
+    for (const auto& device : devices_) {
+      list.push_back(device->info);
+      if (device->info.pci) {
+        if (const auto bar1 = nvml::bar1(device->info.pci->to_string())) {
+          list.back().bar1_bytes = bar1->total_bytes;
+          list.back().bar1_used_bytes = bar1->used_bytes;
+        }
+      }
+    }
+    return list;
+  }
+
+  Result<std::optional<PointerInfo>> describe(std::uintptr_t address) override;
+  Result<DeviceBlock> allocate(int device, std::size_t bytes, DeviceAllocator allocator) override;
+  Outcome release(const DeviceBlock& block) override;
+
+  Outcome pin_host(void* address, std::size_t bytes) override {
+    auto guard = enter(0);
+    if (!guard) return std::move(guard).error();
+    const CUresult result = functions_.cuMemHostRegister(address, bytes, CU_MEMHOSTREGISTER_PORTABLE);
+    if (result == CUDA_SUCCESS) return {};
+    return cuda_error("pin host memory", range_text(reinterpret_cast<std::uintptr_t>(address), bytes), result,
+                      "check the locked-memory limit (ulimit -l) and free memory");
+  }
+
+  Outcome unpin_host(void* address, std::size_t bytes) override {
+    auto guard = enter(0);
+    if (!guard) return std::move(guard).error();
+    const CUresult result = functions_.cuMemHostUnregister(address);
+    if (result == CUDA_SUCCESS || result == CUDA_ERROR_DEINITIALIZED) return {};
+    return cuda_error("unpin host memory", range_text(reinterpret_cast<std::uintptr_t>(address), bytes), result);
+  }
+
+  Outcome engine_copy(int device, EngineDirection direction, std::span<const EngineCopy> pieces) override {
+    auto guard = enter(device);
+    if (!guard) return std::move(guard).error();
+    return devices_[static_cast<std::size_t>(device)]->lanes.copy(functions_, direction, pieces);
+  }
+
+  Result<DeviceTraits> traits(int device) override {
+    if (!is_device(device)) return no_such_device(device);
+    return devices_[static_cast<std::size_t>(device)]->traits;
+  }
+
+  Result<IpcIdentity> ipc_identity(const PointerInfo& memory) override {
+    auto guard = enter(memory.device);
+    if (!guard) return std::move(guard).error();
+    CUipcMemHandle handle{};
+    if (const CUresult result = functions_.cuIpcGetMemHandle(&handle, memory.base); result != CUDA_SUCCESS) {
+      return cuda_error("identify memory", range_text(memory.base, memory.length_bytes), result);
+    }
+    IpcIdentity identity{};
+    static_assert(sizeof identity == sizeof handle);
+    std::memcpy(identity.data(), &handle, sizeof handle);
+    return identity;
+  }
+
+  Result<int> export_descriptor(std::uintptr_t address) override;
+  Result<int> export_dma_buf(std::uintptr_t address, std::size_t bytes) override;
+
+  std::shared_ptr<const void> hold(std::uintptr_t) override { return nullptr; }
+
+ private:
+  std::unique_ptr<CudaDevice> inspect(int index) const;
+  Result<DeviceBlock> allocate_vmm(int device, std::size_t bytes);
+  bool has_vmm() const { return functions_.cuMemCreate != nullptr && functions_.cuMemRetainAllocationHandle != nullptr; }
+  bool is_device(int device) const { return device >= 0 && static_cast<std::size_t>(device) < devices_.size(); }
+
+  Error no_such_device(int device) const {
+    return make_error(Status::invalid_argument, "find device", text("device ", device),
+                      text("this process sees ", devices_.size(), " GPU(s)"));
+  }
+
+  // The device's primary context, current until the guard goes.
+  Result<std::unique_ptr<ContextGuard>> enter(int index) {
+    if (!is_device(index)) return no_such_device(index);
+    CudaDevice& device = *devices_[static_cast<std::size_t>(index)];
+    std::call_once(device.context_once,
+                   [&] { device.context_result = functions_.cuDevicePrimaryCtxRetain(&device.context, device.handle); });
+    if (device.context_result != CUDA_SUCCESS) return cuda_error("use device", text("device ", index), device.context_result);
+    auto guard = std::make_unique<ContextGuard>(functions_, device.context);
+    if (guard->result() != CUDA_SUCCESS) return cuda_error("use device", text("device ", index), guard->result());
+    return guard;
+  }
+
+  const cuda::Functions& functions_;
+  const int driver_version_;
+  std::vector<std::unique_ptr<CudaDevice>> devices_;
+};
+
+std::unique_ptr<CudaDevice> CudaRuntime::inspect(int index) const {
+  auto device = std::make_unique<CudaDevice>();
+  device->info.index = index;
+  if (functions_.cuDeviceGet(&device->handle, index) != CUDA_SUCCESS) return device;
+  const auto attribute = [&](CUdevice_attribute which) {
+    int value = 0;
+    return functions_.cuDeviceGetAttribute(&value, which, device->handle) == CUDA_SUCCESS ? value : 0;
+  };
+  char name[256] = {};
+  if (functions_.cuDeviceGetName(name, sizeof name, device->handle) == CUDA_SUCCESS) device->info.name = name;
+  CUuuid uuid{};
+  if (functions_.cuDeviceGetUuid(&uuid, device->handle) == CUDA_SUCCESS) device->info.uuid = uuid_text(uuid);
+  char pci[64] = {};
+  if (functions_.cuDeviceGetPCIBusId(pci, sizeof pci, device->handle) == CUDA_SUCCESS) device->info.pci = PciAddress::parse(pci);
+  if (device->info.pci) device->info.numa_node = numa_node_of_device(*device->info.pci);
+  std::size_t memory_bytes = 0;
+  if (functions_.cuDeviceTotalMem(&memory_bytes, device->handle) == CUDA_SUCCESS) device->info.memory_bytes = memory_bytes;
+  device->info.compute_major = attribute(CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR);
+  device->info.compute_minor = attribute(CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR);
+  device->traits.driver_api_version = driver_version_;
+  // Older drivers do not know attribute 152: asking them is an error, which counts as no.
+  device->traits.can_mmap_dma_buf = driver_version_ >= kDmaBufMmapVersion &&
+                                    attribute(CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED) != 0 && attribute(kDmaBufMmapSupported) != 0;
+  device->traits.is_coherent = attribute(CU_DEVICE_ATTRIBUTE_PAGEABLE_MEMORY_ACCESS_USES_HOST_PAGE_TABLES) != 0;
+  return device;
+}
+
+Result<std::optional<PointerInfo>> CudaRuntime::describe(std::uintptr_t address) {
+  unsigned memory_type = 0, is_managed = 0, is_ipc_capable = 0;
+  int ordinal = -1;
+  CUdeviceptr begin = 0;
+  std::size_t length_bytes = 0;
+  unsigned long long buffer_id = 0, handle_types = 0;
+  CUmemoryPool pool = nullptr;
+  CUpointer_attribute names[] = {CU_POINTER_ATTRIBUTE_MEMORY_TYPE,
+                                 CU_POINTER_ATTRIBUTE_IS_MANAGED,
+                                 CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL,
+                                 CU_POINTER_ATTRIBUTE_RANGE_START_ADDR,
+                                 CU_POINTER_ATTRIBUTE_RANGE_SIZE,
+                                 CU_POINTER_ATTRIBUTE_BUFFER_ID,
+                                 CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES,
+                                 CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE,
+                                 CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE};
+  void* values[] = {&memory_type, &is_managed, &ordinal, &begin, &length_bytes, &buffer_id, &handle_types, &pool, &is_ipc_capable};
+  const CUresult result = functions_.cuPointerGetAttributes(std::size(names), names, values, address);
+  if (result == CUDA_ERROR_INVALID_VALUE || (result == CUDA_SUCCESS && memory_type == 0)) return std::optional<PointerInfo>{};
+  if (result != CUDA_SUCCESS) return cuda_error("describe", hex_text(address), result);
+
+  PointerInfo info;
+  info.address = address;
+  info.base = begin;
+  info.length_bytes = length_bytes;
+  info.offset_bytes = address - begin;
+  info.buffer_id = buffer_id;
+  info.is_exportable = is_ipc_capable != 0 || (handle_types & CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR) != 0;
+  if (is_managed != 0) {
+    info.kind = MemoryKind::managed;
+  } else if (memory_type == CU_MEMORYTYPE_HOST) {
+    info.kind = MemoryKind::host_pinned;
+    info.numa_node = numa_node_of_page(address);
+    return std::optional<PointerInfo>{info};
+  } else if (pool != nullptr) {
+    info.kind = MemoryKind::device_pool;
+  } else {
+    info.kind = MemoryKind::device;
+    CUmemGenericAllocationHandle handle = 0;
+    if (is_ipc_capable == 0 && has_vmm() &&
+        functions_.cuMemRetainAllocationHandle(&handle, reinterpret_cast<void*>(address)) == CUDA_SUCCESS) {
+      functions_.cuMemRelease(handle);
+      info.kind = MemoryKind::device_vmm;
+    }
+  }
+  info.device = ordinal;
+  if (is_device(ordinal)) {
+    info.pci = devices_[static_cast<std::size_t>(ordinal)]->info.pci;
+    info.numa_node = devices_[static_cast<std::size_t>(ordinal)]->info.numa_node;
+  }
+  return std::optional<PointerInfo>{info};
+}
+
+Result<DeviceBlock> CudaRuntime::allocate(int device, std::size_t bytes, DeviceAllocator allocator) {
+  auto guard = enter(device);
+  if (!guard) return std::move(guard).error();
+  if (allocator == DeviceAllocator::vmm) return allocate_vmm(device, bytes);
+  CUdeviceptr address = 0;
+  if (const CUresult result = functions_.cuMemAlloc(&address, bytes); result != CUDA_SUCCESS) {
+    return cuda_error("allocate device memory", text(bytes, " bytes on device ", device), result,
+                      "ask for less, or free memory of this GPU");
+  }
+  return DeviceBlock{address, bytes, bytes, device, allocator};
+}
+
+Result<DeviceBlock> CudaRuntime::allocate_vmm(int device, std::size_t bytes) {
+  const std::string object = text(bytes, " bytes of VMM memory on device ", device);
+  if (!has_vmm())
+    return make_error(Status::not_supported, "allocate device memory", object, "the driver has no virtual memory management");
+  CUmemAllocationProp properties{};
+  properties.type = CU_MEM_ALLOCATION_TYPE_PINNED;
+  properties.requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
+  properties.location = {CU_MEM_LOCATION_TYPE_DEVICE, {device}};
+  int can_rdma = 0;
+  functions_.cuDeviceGetAttribute(&can_rdma, CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED,
+                                  devices_[static_cast<std::size_t>(device)]->handle);
+  properties.allocFlags.gpuDirectRDMACapable = can_rdma != 0 ? 1 : 0;
+
+  std::size_t granularity = 0;
+  CUresult result = functions_.cuMemGetAllocationGranularity(&granularity, &properties, CU_MEM_ALLOC_GRANULARITY_MINIMUM);
+  if (result != CUDA_SUCCESS) return cuda_error("allocate device memory", object, result);
+  const std::size_t reserved_bytes = (bytes + granularity - 1) / granularity * granularity;
+  CUmemGenericAllocationHandle handle = 0;
+  result = functions_.cuMemCreate(&handle, reserved_bytes, &properties, 0);
+  if (result != CUDA_SUCCESS)
+    return cuda_error("allocate device memory", object, result, "ask for less, or free memory of this GPU");
+
+  CUdeviceptr address = 0;
+  bool is_mapped = false;
+  result = functions_.cuMemAddressReserve(&address, reserved_bytes, granularity, 0, 0);
+  if (result == CUDA_SUCCESS) {
+    result = functions_.cuMemMap(address, reserved_bytes, 0, handle, 0);
+    is_mapped = result == CUDA_SUCCESS;
+  }
+  if (is_mapped) {
+    CUmemAccessDesc access{};
+    access.location = properties.location;
+    access.flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
+    result = functions_.cuMemSetAccess(address, reserved_bytes, &access, 1);
+  }
+  functions_.cuMemRelease(handle);  // the mapping keeps the memory
+  if (result == CUDA_SUCCESS) return DeviceBlock{address, bytes, reserved_bytes, device, DeviceAllocator::vmm};
+  if (is_mapped) functions_.cuMemUnmap(address, reserved_bytes);
+  if (address != 0) functions_.cuMemAddressFree(address, reserved_bytes);
+  return cuda_error("allocate device memory", object, result);
+}
+
+Outcome CudaRuntime::release(const DeviceBlock& block) {
+  auto guard = enter(block.device);
+  if (!guard) return std::move(guard).error();
+  CUresult result;
+  if (block.allocator == DeviceAllocator::vmm) {
+    result = functions_.cuMemUnmap(block.address, block.reserved_bytes);
+    const CUresult freed = functions_.cuMemAddressFree(block.address, block.reserved_bytes);
+    if (result == CUDA_SUCCESS) result = freed;
+  } else {
+    result = functions_.cuMemFree(block.address);
+  }
+  // At exit the driver may be gone before a static object frees its memory; the memory went with it.
+  if (result == CUDA_SUCCESS || result == CUDA_ERROR_DEINITIALIZED) return {};
+  return cuda_error("free device memory", range_text(block.address, block.bytes), result);
+}
+
+Result<int> CudaRuntime::export_descriptor(std::uintptr_t address) {
+  CUmemGenericAllocationHandle handle = 0;
+  CUresult result =
+      has_vmm() ? functions_.cuMemRetainAllocationHandle(&handle, reinterpret_cast<void*>(address)) : CUDA_ERROR_NOT_SUPPORTED;
+  if (result != CUDA_SUCCESS)
+    return cuda_error("export memory", hex_text(address), result, "only VMM memory can be exported as a descriptor");
+  int descriptor = -1;
+  result = functions_.cuMemExportToShareableHandle(&descriptor, handle, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0);
+  functions_.cuMemRelease(handle);
+  if (result == CUDA_SUCCESS) return descriptor;
+  return cuda_error("export memory", hex_text(address), result,
+                    "create it with requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR");
+}
+
+Result<int> CudaRuntime::export_dma_buf(std::uintptr_t address, std::size_t bytes) {
+  if (functions_.cuMemGetHandleForAddressRange == nullptr) {
+    return make_error(Status::not_supported, "export dma-buf", hex_text(address), "the driver has no cuMemGetHandleForAddressRange",
+                      "install a newer driver");
+  }
+  const auto known = describe(address);
+  if (!known) return known.error();
+  if (!known->has_value() || (*known)->device < 0) {
+    return make_error(Status::not_supported, "export dma-buf", hex_text(address), "is not device memory");
+  }
+  auto guard = enter((*known)->device);
+  if (!guard) return std::move(guard).error();
+  constexpr std::size_t kPage = 4096;
+  const std::uintptr_t begin = address / kPage * kPage;
+  const std::size_t length = (address + bytes - begin + kPage - 1) / kPage * kPage;
+  int descriptor = -1;
+  const CUresult result =
+      functions_.cuMemGetHandleForAddressRange(&descriptor, begin, length, CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD, 0);
+  if (result == CUDA_SUCCESS) return descriptor;
+  return cuda_error("export dma-buf", range_text(begin, length), result,
+                    "needs the open kernel modules and a kernel with dma-buf support");
+}
+
+}  // namespace
+
+Runtime* cuda_runtime() {
+  static Runtime* const instance = cuda::driver().availability.is_ok() ? new CudaRuntime(cuda::driver()) : nullptr;
+  return instance;
+}
+
+}  // namespace gigabar
+
+#else
+
+namespace gigabar {
+
+Runtime* cuda_runtime() { return nullptr; }
+
+}  // namespace gigabar
+
+#endif

@@ -1,0 +1,62 @@
+#include "base/errors.hpp"
+#include "base/log.hpp"
+#include "gigabar/memory.hpp"
+#include "memory/runtime.hpp"
+
+namespace gigabar {
+
+struct DeviceMemory::State {
+  DeviceBlock block;
+  Runtime* runtime;
+
+  State(const DeviceBlock& made, Runtime* maker) : block(made), runtime(maker) {}
+  State(const State&) = delete;
+  State& operator=(const State&) = delete;
+  ~State() {
+    if (Outcome done = runtime->release(block); !done) log(LogLevel::error, done.message());
+  }
+};
+
+Result<DeviceMemory> DeviceMemory::allocate(int device, std::size_t bytes, DeviceAllocator allocator) {
+  if (bytes == 0 || bytes > SIZE_MAX / 2) {
+    return make_error(Status::invalid_argument, "allocate device memory", text(bytes, " bytes"),
+                      "the size must be from 1 byte to half the address space");
+  }
+  const auto runtime = active_runtime();
+  if (!runtime) return runtime.error();
+  const auto list = (*runtime)->devices();
+  if (!list) return list.error();
+  if (device < 0 || static_cast<std::size_t>(device) >= list->size()) {
+    return make_error(Status::invalid_argument, "allocate device memory", text("device ", device),
+                      text("this process sees ", list->size(), " device(s)"), text("use 0 to ", list->size() - 1));
+  }
+  const auto block = (*runtime)->allocate(device, bytes, allocator);
+  if (!block) return block.error();
+  return DeviceMemory(std::make_unique<State>(*block, *runtime));
+}
+
+DeviceMemory::DeviceMemory(std::unique_ptr<State> state) noexcept : state_(std::move(state)) {}
+DeviceMemory::DeviceMemory(DeviceMemory&&) noexcept = default;
+DeviceMemory& DeviceMemory::operator=(DeviceMemory&&) noexcept = default;
+DeviceMemory::~DeviceMemory() = default;
+
+void* DeviceMemory::address() const noexcept { return state_ ? reinterpret_cast<void*>(state_->block.address) : nullptr; }
+std::size_t DeviceMemory::bytes() const noexcept { return state_ ? state_->block.bytes : 0; }
+int DeviceMemory::device() const noexcept { return state_ ? state_->block.device : -1; }
+bool DeviceMemory::is_stand_in() const noexcept { return state_ && state_->runtime == &stand_in_runtime(); }
+
+Result<int> DeviceMemory::export_descriptor() const {
+  if (!state_) return make_error(Status::invalid_argument, "export memory", "DeviceMemory", "was moved from");
+  if (!is_stand_in() && state_->block.allocator != DeviceAllocator::vmm) {
+    return make_error(Status::not_supported, "export memory", range_text(state_->block.address, state_->block.bytes),
+                      "cudaMalloc memory has no POSIX descriptor", "allocate with DeviceAllocator::vmm, or use export_dma_buf");
+  }
+  return state_->runtime->export_descriptor(state_->block.address);
+}
+
+Result<int> DeviceMemory::export_dma_buf() const {
+  if (!state_) return make_error(Status::invalid_argument, "export dma-buf", "DeviceMemory", "was moved from");
+  return state_->runtime->export_dma_buf(state_->block.address, state_->block.bytes);
+}
+
+}  // namespace gigabar

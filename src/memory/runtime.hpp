@@ -1,0 +1,88 @@
+// What the rooms need of a GPU's driver, twice: CUDA, and host memory playing a GPU. Nothing above this header knows which.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "gigabar/device.hpp"
+#include "gigabar/memory.hpp"
+#include "gigabar/status.hpp"
+
+namespace gigabar {
+
+// One allocation made by a Runtime; owned by whoever got it, until release().
+struct DeviceBlock {
+  std::uintptr_t address = 0;
+  std::size_t bytes = 0;           // as asked
+  std::size_t reserved_bytes = 0;  // as taken
+  int device = 0;
+  DeviceAllocator allocator = DeviceAllocator::cuda_malloc;
+};
+
+enum class EngineDirection : std::uint8_t { to_device, from_device };
+
+// Bytes to move between host and device by the copy engine.
+struct EngineCopy {
+  void* host = nullptr;
+  std::uintptr_t device = 0;
+  std::size_t bytes = 0;
+};
+
+// The sixteen words of a CUDA IPC handle, which name the allocation to the resource manager.
+using IpcIdentity = std::array<std::uint32_t, 16>;
+
+// What of a device decides about mapping backends.
+struct DeviceTraits {
+  bool can_mmap_dma_buf = false;  // CU_DEVICE_ATTRIBUTE_DMA_BUF_MMAP_SUPPORTED
+  bool is_coherent = false;       // the CPU caches GPU memory (Grace)
+  int driver_api_version = 0;     // 13000 is CUDA 13.0
+};
+
+// Threads: any. No function changes the calling thread's current context or disturbs a stream capture.
+class Runtime {
+ public:
+  virtual ~Runtime() = default;
+
+  virtual Result<std::vector<DeviceInfo>> devices() = 0;
+  // Nothing when this runtime does not know the address.
+  virtual Result<std::optional<PointerInfo>> describe(std::uintptr_t address) = 0;
+
+  virtual Result<DeviceBlock> allocate(int device, std::size_t bytes, DeviceAllocator allocator) = 0;
+  virtual Outcome release(const DeviceBlock& block) = 0;
+
+  virtual Outcome pin_host(void* address, std::size_t bytes) = 0;
+  virtual Outcome unpin_host(void* address, std::size_t bytes) = 0;
+
+  // Copies every piece and waits. Not ordered with any stream of the caller.
+  virtual Outcome engine_copy(int device, EngineDirection direction, std::span<const EngineCopy> pieces) = 0;
+
+  virtual Result<DeviceTraits> traits(int device) = 0;
+  virtual Result<IpcIdentity> ipc_identity(const PointerInfo& memory) = 0;
+  // Descriptors for the whole allocation (VMM, stand-in) and for a range (dma-buf); the caller closes them.
+  virtual Result<int> export_descriptor(std::uintptr_t address) = 0;
+  virtual Result<int> export_dma_buf(std::uintptr_t address, std::size_t bytes) = 0;
+
+  // Keeps host-side pages of the memory valid while it is held, whatever is freed; null where the runtime needs nothing.
+  virtual std::shared_ptr<const void> hold(std::uintptr_t address) = 0;
+};
+
+// CUDA's, or null when libcuda cannot be used (cuda::driver() says why).
+Runtime* cuda_runtime();
+Runtime& stand_in_runtime();
+
+// How many stand-ins GIGABAR_STAND_IN asks for; 0 when it is unset. Errors: invalid_argument.
+Result<int> forced_stand_in_count();
+
+// The runtime whose devices this process sees: CUDA's, or the stand-ins when they are asked for or there is no GPU.
+// Errors: invalid_argument (GIGABAR_STAND_IN), device_error (a driver that is there but cannot be initialised).
+Result<Runtime*> active_runtime();
+
+// The runtime that memory belongs to.
+Runtime& runtime_of(const PointerInfo& memory);
+
+}  // namespace gigabar

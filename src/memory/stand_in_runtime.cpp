@@ -1,0 +1,195 @@
+// Stand-in devices: shared host memory with a device number, so that everything above runs on a machine without a GPU.
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cerrno>
+#include <cstring>
+#include <map>
+#include <mutex>
+#include <shared_mutex>
+
+#include "base/descriptor.hpp"
+#include "base/errors.hpp"
+#include "memory/runtime.hpp"
+#include "platform/numa.hpp"
+
+namespace gigabar {
+namespace {
+
+// GPU pages have 64 KiB; interfaces that deal in them find the same here.
+constexpr std::size_t kAlignment = 65536;
+
+// The pages of one allocation; unmapped when the allocation and every mapping of it are gone.
+class Pages {
+ public:
+  Pages(std::byte* address, std::size_t bytes, Descriptor file, int on_device, std::size_t asked, std::uint64_t number)
+      : address_(address), bytes_(bytes), file_(std::move(file)), device(on_device), asked_bytes(asked), id(number) {}
+  ~Pages() { ::munmap(address_, bytes_); }
+  Pages(const Pages&) = delete;
+  Pages& operator=(const Pages&) = delete;
+
+  std::uintptr_t begin() const { return reinterpret_cast<std::uintptr_t>(address_); }
+  std::size_t bytes() const { return bytes_; }
+  int file() const { return file_.get(); }
+
+ private:
+  std::byte* const address_;
+  const std::size_t bytes_;
+  const Descriptor file_;
+
+ public:
+  const int device;
+  const std::size_t asked_bytes;
+  const std::uint64_t id;
+};
+
+// Maps `bytes` of `file` at an address that is a multiple of kAlignment.
+std::byte* map_aligned(int file, std::size_t bytes) {
+  void* reserved = ::mmap(nullptr, bytes + kAlignment, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (reserved == MAP_FAILED) return nullptr;
+  const auto begin = reinterpret_cast<std::uintptr_t>(reserved);
+  const std::uintptr_t aligned = (begin + kAlignment - 1) / kAlignment * kAlignment;
+  void* address = ::mmap(reinterpret_cast<void*>(aligned), bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, file, 0);
+  const int code = errno;
+  if (aligned != begin) ::munmap(reserved, aligned - begin);
+  const std::uintptr_t end = begin + bytes + kAlignment;
+  const std::uintptr_t used_end = address == MAP_FAILED ? aligned : aligned + bytes;
+  if (end != used_end) ::munmap(reinterpret_cast<void*>(used_end), end - used_end);
+  errno = code;
+  return address == MAP_FAILED ? nullptr : static_cast<std::byte*>(address);
+}
+
+class StandInRuntime final : public Runtime {
+ public:
+  Result<std::vector<DeviceInfo>> devices() override {
+    const auto forced = forced_stand_in_count();
+    if (!forced) return forced.error();
+    std::vector<DeviceInfo> list(static_cast<std::size_t>(std::max(*forced, 1)));
+    for (std::size_t index = 0; index < list.size(); ++index) {
+      list[index].index = static_cast<int>(index);
+      list[index].name = "stand-in (host memory)";
+      list[index].is_stand_in = true;
+      list[index].memory_bytes =
+          static_cast<std::uint64_t>(::sysconf(_SC_PHYS_PAGES)) * static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
+    }
+    return list;
+  }
+
+  Result<std::optional<PointerInfo>> describe(std::uintptr_t address) override {
+    const auto pages = find(address);
+    if (pages == nullptr) return std::optional<PointerInfo>{};
+    PointerInfo info;
+    info.kind = MemoryKind::stand_in;
+    info.address = address;
+    info.base = pages->begin();
+    info.length_bytes = pages->asked_bytes;
+    info.offset_bytes = address - info.base;
+    info.device = pages->device;
+    info.numa_node = numa_node_of_page(address);
+    info.buffer_id = pages->id;
+    info.is_exportable = true;
+    return std::optional<PointerInfo>{info};
+  }
+
+  Result<DeviceBlock> allocate(int device, std::size_t bytes, DeviceAllocator allocator) override {
+    const std::size_t reserved_bytes = (bytes + kAlignment - 1) / kAlignment * kAlignment;
+    Descriptor file(::memfd_create("gigabar-stand-in", MFD_CLOEXEC));
+    if (!file.is_open() || ::ftruncate(file.get(), static_cast<off_t>(reserved_bytes)) != 0) return failed(device, bytes, errno);
+    std::byte* address = map_aligned(file.get(), reserved_bytes);
+    if (address == nullptr) return failed(device, bytes, errno);
+    ::madvise(address, reserved_bytes, MADV_DONTFORK);  // as GPU memory: a forked child does not have it
+    const auto pages = std::make_shared<const Pages>(address, reserved_bytes, std::move(file), device, bytes, ++last_id_);
+    const std::unique_lock lock(mutex_);
+    blocks_[pages->begin()] = pages;
+    return DeviceBlock{pages->begin(), bytes, reserved_bytes, device, allocator};
+  }
+
+  Outcome release(const DeviceBlock& block) override {
+    std::shared_ptr<const Pages> last;  // unmapped outside the lock
+    const std::unique_lock lock(mutex_);
+    if (const auto found = blocks_.find(block.address); found != blocks_.end()) {
+      last = std::move(found->second);
+      blocks_.erase(found);
+    }
+    return {};
+  }
+
+  Outcome pin_host(void* address, std::size_t bytes) override {
+    if (::mlock(address, bytes) == 0) return {};
+    const int code = errno;
+    return make_error(code == ENOMEM ? Status::out_of_memory : status_of_errno(code), "pin host memory",
+                      range_text(reinterpret_cast<std::uintptr_t>(address), bytes), text("mlock: ", std::strerror(code)),
+                      "raise the locked-memory limit (ulimit -l)", errno_code(code));
+  }
+  Outcome unpin_host(void* address, std::size_t bytes) override {
+    ::munlock(address, bytes);
+    return {};
+  }
+
+  Outcome engine_copy(int, EngineDirection direction, std::span<const EngineCopy> pieces) override {
+    for (const EngineCopy& piece : pieces) {
+      auto* device = reinterpret_cast<void*>(piece.device);
+      if (direction == EngineDirection::to_device) {
+        std::memcpy(device, piece.host, piece.bytes);
+      } else {
+        std::memcpy(piece.host, device, piece.bytes);
+      }
+    }
+    std::atomic_thread_fence(std::memory_order_seq_cst);
+    return {};
+  }
+
+  Result<DeviceTraits> traits(int) override { return DeviceTraits{false, true, 0}; }
+
+  Result<IpcIdentity> ipc_identity(const PointerInfo& memory) override { return no_gpu("identify memory", memory.address); }
+  Result<int> export_dma_buf(std::uintptr_t address, std::size_t) override { return no_gpu("export dma-buf", address); }
+
+  Result<int> export_descriptor(std::uintptr_t address) override {
+    const auto pages = find(address);
+    if (pages == nullptr) return no_gpu("export memory", address);
+    const int copy = ::fcntl(pages->file(), F_DUPFD_CLOEXEC, 0);
+    if (copy >= 0) return copy;
+    const int code = errno;
+    return make_error(status_of_errno(code), "export memory", hex_text(address), std::strerror(code),
+                      "raise the descriptor limit (ulimit -n)", errno_code(code));
+  }
+
+  std::shared_ptr<const void> hold(std::uintptr_t address) override { return find(address); }
+
+ private:
+  std::shared_ptr<const Pages> find(std::uintptr_t address) const {
+    const std::shared_lock lock(mutex_);
+    auto next = blocks_.upper_bound(address);
+    if (next == blocks_.begin()) return nullptr;
+    const auto& pages = std::prev(next)->second;
+    return address - pages->begin() < pages->asked_bytes ? pages : nullptr;
+  }
+
+  static Error failed(int device, std::size_t bytes, int code) {
+    return make_error(code == EMFILE || code == ENFILE ? Status::out_of_descriptors : Status::out_of_memory,
+                      "allocate device memory", text(bytes, " bytes on stand-in device ", device), std::strerror(code),
+                      code == EMFILE ? "raise the descriptor limit (ulimit -n)" : "ask for less, or free host memory",
+                      errno_code(code));
+  }
+
+  static Error no_gpu(const char* operation, std::uintptr_t address) {
+    return make_error(Status::not_supported, operation, hex_text(address), "this is host memory of a stand-in device",
+                      "run on a machine with a GPU");
+  }
+
+  mutable std::shared_mutex mutex_;
+  std::map<std::uintptr_t, std::shared_ptr<const Pages>> blocks_;  // by begin
+  std::atomic<std::uint64_t> last_id_{0};
+};
+
+}  // namespace
+
+Runtime& stand_in_runtime() {
+  static auto* const instance = new StandInRuntime;
+  return *instance;
+}
+
+}  // namespace gigabar

@@ -1,0 +1,63 @@
+#include "platform/nvidia.hpp"
+
+#include <sstream>
+#include <string_view>
+
+#include "base/descriptor.hpp"
+#include "base/options.hpp"
+#include "driver/nvml/nvml.hpp"
+#include "platform/roots.hpp"
+
+namespace gigabar {
+namespace {
+
+bool is_version(std::string_view word) {
+  return word.find('.') != std::string_view::npos && word.find_first_not_of("0123456789.") == std::string_view::npos &&
+         word.front() != '.';
+}
+
+// The first word that looks like a version: "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.159.04  Release Build".
+std::string first_version_in(const std::string& content) {
+  std::istringstream words(content);
+  for (std::string word; words >> word;) {
+    if (is_version(word)) return word;
+  }
+  return {};
+}
+
+std::optional<unsigned> minor_in(const std::string& information) {
+  constexpr std::string_view kKey = "Device Minor:";
+  const std::size_t at = information.find(kKey);
+  if (at == std::string::npos) return {};
+  std::istringstream words(information.substr(at + kKey.size()));
+  std::string word;
+  words >> word;
+  const auto minor = parse_number(word, 0, 1023);
+  if (!minor) return {};
+  return static_cast<unsigned>(*minor);
+}
+
+}  // namespace
+
+std::string nvidia_driver_version() {
+  for (const std::string& path :
+       {platform_roots().sys + "/module/nvidia/version", platform_roots().proc + "/driver/nvidia/version"}) {
+    if (const auto content = read_small_file(path)) {
+      if (std::string version = first_version_in(*content); !version.empty()) return version;
+    }
+  }
+  return nvml::driver_version().value_or("");
+}
+
+std::optional<unsigned> nvidia_device_minor(const PciAddress& address) {
+  if (const auto content = read_small_file(platform_roots().proc + "/driver/nvidia/gpus/" + address.to_string() + "/information")) {
+    if (const auto minor = minor_in(*content)) return minor;
+  }
+  return nvml::device_minor(address.to_string());
+}
+
+std::uint32_t nvidia_gpu_id(const PciAddress& address) noexcept {
+  return address.domain << 16 | std::uint32_t{address.bus} << 8 | address.device;
+}
+
+}  // namespace gigabar

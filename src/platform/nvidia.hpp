@@ -1,0 +1,22 @@
+// What the NVIDIA kernel driver publishes about itself and its devices in /sys and /proc.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "gigabar/device.hpp"
+
+namespace gigabar {
+
+// "580.159.04": of the loaded kernel driver (/sys/module/nvidia/version, /proc/driver/nvidia/version), else what NVML says; empty
+// when there is none.
+std::string nvidia_driver_version();
+
+// N of /dev/nvidiaN for the device at that address (/proc/driver/nvidia/gpus/<address>/information, else NVML).
+std::optional<unsigned> nvidia_device_minor(const PciAddress& address);
+
+// The resource manager's id of the device at that address.
+std::uint32_t nvidia_gpu_id(const PciAddress& address) noexcept;
+
+}  // namespace gigabar

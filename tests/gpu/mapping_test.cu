@@ -1,0 +1,415 @@
+// map() on a real GPU: every kind of memory, what is refused, what is shared, what outlives a free, and a planted wrong device.
+#include <cuda.h>
+#include <signal.h>
+#include <sys/ioctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+#include <set>
+#include <thread>
+#include <vector>
+
+#include "driver/rm/abi.hpp"
+#include "driver/system_calls.hpp"
+#include "gigabar/copy.hpp"
+#include "gigabar/mapping.hpp"
+#include "gigabar/memory.hpp"
+#include "gpu/gpu_fixture.hpp"
+#include "support/expect_log.hpp"
+
+namespace gigabar::test {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+double us_since(Clock::time_point start) { return std::chrono::duration<double, std::micro>(Clock::now() - start).count(); }
+
+class MappingTest : public GpuTest {
+ protected:
+  void TearDown() override { trim_mapping_cache(0); }
+};
+
+// Both directions at the first, the last and a middle word of the range.
+void expect_shows(const Mapping& mapping, const void* device_address, std::size_t bytes) {
+  for (const std::size_t offset : {std::size_t{0}, bytes / 2 / 8 * 8, bytes - 8}) {
+    const auto* place = static_cast<const std::byte*>(device_address) + offset;
+    const std::uint64_t stored = 0x1122334455667788u + offset;
+    ASSERT_TRUE(copy_to(mapping, offset, &stored, sizeof stored));
+    EXPECT_EQ(peek(place), stored) << "offset " << offset;
+    poke(const_cast<std::byte*>(place), ~stored);
+    std::uint64_t loaded = 0;
+    ASSERT_TRUE(copy_from(mapping, offset, &loaded, sizeof loaded));
+    EXPECT_EQ(loaded, ~stored) << "offset " << offset;
+  }
+}
+
+TEST_F(MappingTest, MapsCudaMalloc) {
+  for (const std::size_t bytes :
+       {std::size_t{8}, std::size_t{4096}, std::size_t{65536}, std::size_t{3} << 20, std::size_t{256} << 20}) {
+    const CudaBuffer buffer(bytes);
+    const auto mapping = map(buffer.address(), bytes);
+    ASSERT_TRUE(mapping) << mapping.error().message();
+    EXPECT_FALSE(mapping->is_stand_in());
+    EXPECT_EQ(mapping->device(), 0);
+    expect_shows(*mapping, buffer.address(), bytes);
+  }
+}
+
+TEST_F(MappingTest, MapsMoreThanFourGiB) {
+  const std::size_t bytes = (std::size_t{4} << 30) + (std::size_t{512} << 20) + 4096;
+  const CudaBuffer buffer(bytes);
+  const auto whole = map(buffer.address(), bytes);
+  ASSERT_TRUE(whole) << whole.error().message();
+  expect_shows(*whole, buffer.address(), bytes);
+  const auto tail = map(buffer.at(bytes - 12345), 12345);
+  ASSERT_TRUE(tail) << tail.error().message();
+  std::uint64_t value = 77;
+  ASSERT_TRUE(copy_to(*tail, 12345 - 8, &value, 8));
+  EXPECT_EQ(peek(buffer.at(bytes - 8)), 77u);
+}
+
+TEST_F(MappingTest, SmallPieceOfALargeAllocation) {
+  const std::size_t bytes = std::size_t{1} << 30;
+  const CudaBuffer buffer(bytes);
+  for (const std::size_t offset : {std::size_t{0}, std::size_t{2} << 20, (std::size_t{700} << 20) + 24, bytes - 4096}) {
+    const auto mapping = map(buffer.at(offset), 4096);
+    ASSERT_TRUE(mapping) << mapping.error().message();
+    expect_shows(*mapping, buffer.at(offset), 4096);
+  }
+}
+
+TEST_F(MappingTest, AnyOffsetInsideAnAllocation) {
+  const CudaBuffer buffer(100000);
+  for (const std::size_t offset : {1u, 7u, 63u, 64u, 4095u, 65537u, 99000u}) {
+    const auto mapping = map(buffer.at(offset), 1000);
+    ASSERT_TRUE(mapping) << mapping.error().message();
+    std::vector<std::byte> out(1000), back(1000);
+    for (std::size_t i = 0; i < out.size(); ++i) out[i] = static_cast<std::byte>(i * 7 + offset);
+    ASSERT_TRUE(copy_to(*mapping, 0, out.data(), out.size()));
+    ASSERT_CUDA(cudaMemcpy(back.data(), buffer.at(offset), back.size(), cudaMemcpyDeviceToHost));
+    EXPECT_EQ(out, back) << "offset " << offset;
+  }
+}
+
+TEST_F(MappingTest, SmallAllocationsShareOneWindow) {
+  const CudaBuffer a(4096), b(4096);
+  const auto first = map(a.address(), 4096);
+  const auto second = map(b.address(), 4096);
+  ASSERT_TRUE(first) << first.error().message();
+  ASSERT_TRUE(second) << second.error().message();
+  // Neighbours in one 2 MiB block keep their distance on the CPU side exactly when they share its window.
+  const auto block = [](const void* p) { return reinterpret_cast<std::uintptr_t>(p) >> 21; };
+  ASSERT_EQ(block(a.address()), block(b.address())) << "the driver did not put them into one block";
+  EXPECT_EQ(second->address() - first->address(), b.at(0) - a.at(0));
+  expect_shows(*first, a.address(), 4096);
+  expect_shows(*second, b.address(), 4096);
+}
+
+TEST_F(MappingTest, MapsExportableVmm) {
+  const auto memory = DeviceMemory::allocate(0, std::size_t{4} << 20, DeviceAllocator::vmm);
+  ASSERT_TRUE(memory) << memory.error().message();
+  const auto info = describe(memory->address());
+  ASSERT_TRUE(info);
+  EXPECT_EQ(info->kind, MemoryKind::device_vmm);
+  const auto mapping = map(memory->address(), memory->bytes());
+  ASSERT_TRUE(mapping) << mapping.error().message();
+  expect_shows(*mapping, memory->address(), memory->bytes());
+}
+
+TEST_F(MappingTest, RefusesWhatItCannotMapWithAReason) {
+  void* pool = nullptr;
+  ASSERT_CUDA(cudaMallocAsync(&pool, 65536, nullptr));
+  ASSERT_CUDA(cudaDeviceSynchronize());
+  const auto from_pool = map(pool, 65536);
+  ASSERT_FALSE(from_pool);
+  EXPECT_EQ(from_pool.status(), Status::not_supported) << from_pool.error().message();
+  EXPECT_NE(from_pool.error().message().find("pool"), std::string::npos) << from_pool.error().message();
+  cudaFreeAsync(pool, nullptr);
+
+  std::vector<char> pageable(4096);
+  const auto from_host = map(pageable.data(), 4096);
+  EXPECT_EQ(from_host.status(), Status::not_supported);
+
+  const CudaBuffer buffer(4096);
+  EXPECT_EQ(map(buffer.address(), 1 << 20).status(), Status::out_of_range);
+  EXPECT_EQ(map(nullptr, 1).status(), Status::invalid_argument);
+  EXPECT_EQ(map(buffer.address(), 0).status(), Status::invalid_argument);
+  EXPECT_EQ(map(reinterpret_cast<void*>(std::uintptr_t{0x123400000000}), 64).status(), Status::invalid_argument);
+}
+
+TEST_F(MappingTest, RefusesVmmWithoutADescriptor) {
+  CUmemAllocationProp properties{};
+  properties.type = CU_MEM_ALLOCATION_TYPE_PINNED;
+  properties.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+  void* entry = nullptr;
+  cudaDriverEntryPointQueryResult found;
+  const auto get = [&](const char* name) {
+    EXPECT_EQ(cudaSuccess, cudaGetDriverEntryPointByVersion(name, &entry, 12000, cudaEnableDefault, &found)) << name;
+    return entry;
+  };
+  ASSERT_CUDA(cudaFree(nullptr));
+  const auto create = reinterpret_cast<decltype(&cuMemCreate)>(get("cuMemCreate"));
+  const auto reserve = reinterpret_cast<decltype(&cuMemAddressReserve)>(get("cuMemAddressReserve"));
+  const auto map_memory = reinterpret_cast<decltype(&cuMemMap)>(get("cuMemMap"));
+  const auto set_access = reinterpret_cast<decltype(&cuMemSetAccess)>(get("cuMemSetAccess"));
+  const auto unmap_memory = reinterpret_cast<decltype(&cuMemUnmap)>(get("cuMemUnmap"));
+  const auto free_address = reinterpret_cast<decltype(&cuMemAddressFree)>(get("cuMemAddressFree"));
+  const auto release = reinterpret_cast<decltype(&cuMemRelease)>(get("cuMemRelease"));
+  const std::size_t bytes = std::size_t{2} << 20;
+  CUmemGenericAllocationHandle handle;
+  CUdeviceptr address = 0;
+  ASSERT_EQ(create(&handle, bytes, &properties, 0), CUDA_SUCCESS);
+  ASSERT_EQ(reserve(&address, bytes, 0, 0, 0), CUDA_SUCCESS);
+  ASSERT_EQ(map_memory(address, bytes, 0, handle, 0), CUDA_SUCCESS);
+  CUmemAccessDesc access{};
+  access.location = properties.location;
+  access.flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
+  ASSERT_EQ(set_access(address, bytes, &access, 1), CUDA_SUCCESS);
+  const auto mapping = map(reinterpret_cast<void*>(address), bytes);
+  EXPECT_EQ(mapping.status(), Status::not_supported);
+  if (!mapping) {
+    EXPECT_NE(mapping.error().message().find("POSIX descriptor"), std::string::npos) << mapping.error().message();
+  }
+  unmap_memory(address, bytes);
+  free_address(address, bytes);
+  release(handle);
+}
+
+TEST_F(MappingTest, FreedMemoryStaysSafeAndIsNeverServedAgain) {
+  auto buffer = std::make_unique<CudaBuffer>(std::size_t{8} << 20);
+  void* const address = buffer->address();
+  auto mapping = map(address, 4096);
+  ASSERT_TRUE(mapping) << mapping.error().message();
+  const auto before = describe(address);
+  const std::uint64_t stale = 0xdead;
+  ASSERT_TRUE(copy_to(*mapping, 0, &stale, 8));
+  buffer.reset();
+  std::uint64_t read = 0;
+  ASSERT_TRUE(copy_from(*mapping, 0, &read, 8));  // no signal
+  EXPECT_EQ(read, stale);
+
+  const CudaBuffer again(std::size_t{8} << 20);
+  const auto after = describe(again.address());
+  ASSERT_TRUE(before && after);
+  if (again.address() != address) GTEST_SKIP() << "the driver did not use the address again";
+  EXPECT_NE(before->buffer_id, after->buffer_id);
+  poke(again.address(), 0x11fe);
+  const auto fresh = map(again.address(), 4096);
+  ASSERT_TRUE(fresh) << fresh.error().message();
+  ASSERT_TRUE(copy_from(*fresh, 0, &read, 8));
+  EXPECT_EQ(read, 0x11feu);
+  ASSERT_TRUE(copy_from(*mapping, 0, &read, 8));
+  EXPECT_EQ(read, stale);
+}
+
+TEST_F(MappingTest, MemoryReturnsToTheGpuWhenMappingsGo) {
+  std::size_t before = 0, held = 0, after = 0, total = 0;
+  ASSERT_CUDA(cudaFree(nullptr));
+  {
+    const CudaBuffer warm(64);
+    ASSERT_TRUE(map(warm.address(), 64));
+  }
+  trim_mapping_cache(0);
+  ASSERT_CUDA(cudaMemGetInfo(&before, &total));
+  {
+    auto buffer = std::make_unique<CudaBuffer>(std::size_t{1} << 30);
+    const auto mapping = map(buffer->address(), 4096);
+    ASSERT_TRUE(mapping);
+    buffer.reset();
+    ASSERT_CUDA(cudaMemGetInfo(&held, &total));
+  }
+  trim_mapping_cache(0);
+  ASSERT_CUDA(cudaMemGetInfo(&after, &total));
+  EXPECT_LE(held + (std::size_t{1} << 30), before + (std::size_t{64} << 20)) << "the mapping did not keep the memory";
+  EXPECT_GE(after + (std::size_t{64} << 20), before) << "memory was leaked";
+}
+
+TEST_F(MappingTest, ManyThreadsMapAtOnce) {
+  const CudaBuffer buffer(std::size_t{4} << 20);
+  std::vector<std::thread> threads;
+  std::atomic<int> failures{0};
+  for (int t = 0; t < 8; ++t) {
+    threads.emplace_back([&, t] {
+      for (int i = 0; i < 50; ++i) {
+        const std::size_t offset = static_cast<std::size_t>(t) * 65536 + static_cast<std::size_t>(i) * 64;
+        const auto mapping = map(buffer.at(offset), 64);
+        std::uint64_t value = offset, back = 0;
+        if (!mapping || !copy_to(*mapping, 8, &value, 8) || !copy_from(*mapping, 8, &back, 8) || back != value) ++failures;
+      }
+    });
+  }
+  for (auto& thread : threads) thread.join();
+  EXPECT_EQ(failures, 0);
+}
+
+TEST_F(MappingTest, AForkedChildHasNoMapping) {
+  const CudaBuffer buffer(65536);
+  const auto mapping = map(buffer.address(), 65536);
+  ASSERT_TRUE(mapping);
+  const pid_t child = fork();
+  if (child == 0) {
+    std::uint64_t value = 0;
+    if (copy_from(*mapping, 0, &value, 8).status() != Status::foreign_process) _exit(1);
+    signal(SIGSEGV, SIG_DFL);
+    value = *reinterpret_cast<volatile std::uint64_t*>(mapping->address());
+    _exit(2);
+  }
+  int status = 0;
+  waitpid(child, &status, 0);
+  EXPECT_TRUE(WIFSIGNALED(status) && (WTERMSIG(status) == SIGSEGV || WTERMSIG(status) == SIGBUS)) << "status " << status;
+  expect_shows(*mapping, buffer.address(), 65536);  // the parent's is untouched
+}
+
+TEST_F(MappingTest, LeavesStreamCaptureAlone) {
+  const CudaBuffer buffer(65536);
+  cudaStream_t stream;
+  ASSERT_CUDA(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+  ASSERT_CUDA(cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal));
+  const auto mapping = map(buffer.address(), 65536);
+  EXPECT_TRUE(mapping) << (mapping ? "" : mapping.error().message());
+  cudaGraph_t graph = nullptr;
+  EXPECT_EQ(cudaStreamEndCapture(stream, &graph), cudaSuccess);
+  cudaGraphDestroy(graph);
+  cudaStreamDestroy(stream);
+}
+
+TEST_F(MappingTest, MapTimes) {
+  std::vector<double> first_us, cached_us;
+  for (int i = 0; i < 64; ++i) {
+    const CudaBuffer buffer(65536);
+    trim_mapping_cache(0);
+    auto start = Clock::now();
+    const auto mapping = map(buffer.address(), 65536);
+    first_us.push_back(us_since(start));
+    ASSERT_TRUE(mapping);
+    for (int k = 0; k < 8; ++k) {
+      start = Clock::now();
+      const auto again = map(buffer.address(), 65536);
+      cached_us.push_back(us_since(start));
+      ASSERT_TRUE(again && again->report().came_from_cache);
+    }
+  }
+  std::sort(first_us.begin(), first_us.end());
+  std::sort(cached_us.begin(), cached_us.end());
+  std::printf("map of 64 KiB, us: first p50 %.1f p99 %.1f; cached p50 %.2f p99 %.2f\n", first_us[32], first_us[63], cached_us[256],
+              cached_us[507]);
+  EXPECT_LE(first_us[32], 100.0);
+  EXPECT_LE(cached_us[256], 5.0);
+}
+
+// Faults planted between the library and the driver.
+struct Plant {
+  std::uint32_t wrong_instance = 0;
+  bool lies_about_id = false;
+  std::uint32_t gpu_id = 0;
+  int instance_count = 0;
+} plant;
+
+const SystemCalls& planting_calls() {
+  static const SystemCalls calls = [] {
+    SystemCalls table = kernel_system_calls();
+    table.ioctl = [](int descriptor, unsigned long request, void* argument) {
+      if (request == rm::escape_request(rm::kAlloc, sizeof(rm::Alloc))) {
+        auto* alloc = static_cast<rm::Alloc*>(argument);
+        if (alloc->object_class == rm::kClassDevice) {
+          reinterpret_cast<rm::DeviceParameters*>(alloc->parameters)->device_instance = plant.wrong_instance;
+          ++plant.instance_count;
+        }
+      }
+      const int result = kernel_system_calls().ioctl(descriptor, request, argument);
+      if (request == rm::escape_request(rm::kControl, sizeof(rm::Control)) && plant.lies_about_id) {
+        auto* control = static_cast<rm::Control*>(argument);
+        if (control->command == rm::kGetGpuId) *reinterpret_cast<std::uint32_t*>(control->parameters) = plant.gpu_id;
+      }
+      return result;
+    };
+    return table;
+  }();
+  return calls;
+}
+
+// Run by the test below in a process of its own, in which no device is open and proved yet.
+TEST_F(GpuTest, DISABLED_MapsUnderAPlant) {
+  const char* order = std::getenv("GIGABAR_TEST_PLANT");  // "<device> <instance> <lies>"
+  int device = 0, instance = 0, lies = 0;
+  ASSERT_TRUE(order != nullptr && std::sscanf(order, "%d %d %d", &device, &instance, &lies) == 3);
+  ASSERT_CUDA(cudaSetDevice(device));
+  const CudaBuffer buffer(65536);
+  const auto info = describe(buffer.address());
+  ASSERT_TRUE(info && info->pci);
+  plant.gpu_id = info->pci->domain << 16 | std::uint32_t{info->pci->bus} << 8 | info->pci->device;
+  plant.wrong_instance = static_cast<std::uint32_t>(instance);
+  plant.lies_about_id = lies != 0;
+  replace_system_calls(&planting_calls());
+  const auto mapping = map(buffer.address(), 65536);
+  ASSERT_GT(plant.instance_count, 0) << "the plant was not reached";
+  if (!mapping) {
+    std::printf("RESULT refused %s: %s\n", std::string(name_of(mapping.status())).c_str(), mapping.error().message().c_str());
+    return;
+  }
+  poke(buffer.address(), 0xabc0);
+  std::uint64_t seen = 0;
+  ASSERT_TRUE(copy_from(*mapping, 0, &seen, 8));
+  std::printf("RESULT %s\n", seen == 0xabc0 ? "right" : "WRONG");
+}
+
+std::string run_under_plant(int device, int instance, bool lies) {
+  const std::string command = "GIGABAR_TEST_PLANT='" + std::to_string(device) + " " + std::to_string(instance) + " " +
+                              (lies ? "1" : "0") + "' timeout 60 /proc/" + std::to_string(getpid()) +
+                              "/exe --gtest_also_run_disabled_tests --gtest_filter=GpuTest.DISABLED_MapsUnderAPlant 2>&1";
+  std::string result = "no result";
+  FILE* output = popen(command.c_str(), "r");
+  char line[4096];
+  while (output != nullptr && std::fgets(line, sizeof line, output) != nullptr) {
+    if (std::strncmp(line, "RESULT ", 7) == 0) result = line + 7;
+  }
+  if (output != nullptr) pclose(output);
+  return result;
+}
+
+TEST_F(GpuTest, AWrongDeviceInstanceIsNeverMapped) {
+  if (device_count_ < 2) GTEST_SKIP() << "needs two GPUs";
+  for (int device = 0; device < 2; ++device) {
+    for (const bool lies : {false, true}) {
+      int right = 0, refused = 0;
+      for (int instance = 0; instance < device_count_; ++instance) {
+        const std::string result = run_under_plant(device, instance, lies);
+        std::printf("device %d instance %d%s: %s", device, instance, lies ? " lying" : "", result.c_str());
+        EXPECT_EQ(result.find("WRONG"), std::string::npos);
+        right += result.rfind("right", 0) == 0;
+        refused += result.rfind("refused", 0) == 0;
+      }
+      EXPECT_EQ(right, 1) << "one instance is the device's own";
+      EXPECT_EQ(refused, device_count_ - 1) << "every other one must be refused";
+    }
+  }
+}
+
+TEST_F(MappingTest, TwoGpusEachMapTheirOwn) {
+  if (device_count_ < 2) GTEST_SKIP() << "needs two GPUs";
+  std::vector<std::unique_ptr<CudaBuffer>> buffers;
+  std::vector<Mapping> mappings;
+  for (int device = 0; device < device_count_; ++device) {
+    ASSERT_CUDA(cudaSetDevice(device));
+    buffers.push_back(std::make_unique<CudaBuffer>(std::size_t{1} << 20));
+    poke(buffers.back()->address(), 0xb0b0u + static_cast<unsigned>(device));
+  }
+  for (int device = 0; device < device_count_; ++device) {
+    auto mapping = map(buffers[static_cast<std::size_t>(device)]->address(), std::size_t{1} << 20);
+    ASSERT_TRUE(mapping) << mapping.error().message();
+    EXPECT_EQ(mapping->device(), device);
+    std::uint64_t seen = 0;
+    ASSERT_TRUE(copy_from(*mapping, 0, &seen, 8));
+    EXPECT_EQ(seen, 0xb0b0u + static_cast<unsigned>(device));
+    mappings.push_back(std::move(*mapping));
+  }
+  const std::uint64_t value = 0x5151;
+  ASSERT_TRUE(copy_to(mappings[0], 8, &value, 8));
+  EXPECT_EQ(peek(buffers[0]->at(8)), value);
+  EXPECT_NE(peek(buffers[1]->at(8)), value);
+}
+
+}  // namespace
+}  // namespace gigabar::test
