@@ -10,7 +10,7 @@
 // | bytes inside one copy_to become visible in address order       | no                    | no       | no               |
 // | publish: the flag is never visible before the data             | yes                   | yes      | yes (release)    |
 // | a naturally aligned 1, 2, 4 or 8-byte copy is a single access   | yes                   | yes      | yes              |
-// | copy_from reads GPU memory, never a line kept by an earlier one | mfence / dsb before   | yes      | coherent         |
+// | copy_from reads GPU memory, never a line kept by an earlier one | mfence or lfence / dsb before | yes      | coherent         |
 // | two copy_from calls of one thread read in call order           | lfence / dsb after    | same     | acquire fence    |
 // | Batch: stores before commit() are visible in order             | no, only after commit | no       | no               |
 //
@@ -80,10 +80,20 @@ inline void fence_stores() noexcept {
 #endif
 }
 
-// Before loads: whatever an earlier streaming load kept in a fill buffer is dropped.
-inline void fence_before_loads() noexcept {
+// What every load kernel does with one plain load: a naturally aligned 1, 2, 4 or 8-byte word.
+inline bool is_single_load(const std::byte* mapped, std::size_t bytes) noexcept {
+  return bytes <= 8 && ((bytes & (bytes - 1)) | (reinterpret_cast<std::uintptr_t>(mapped) & (bytes - 1))) == 0;
+}
+
+// Before loads of `bytes` at `mapped`. Streaming loads: whatever an earlier one kept in a fill buffer is dropped. A single plain load meets no such buffer
+// (it is never filled from one) and only has to stay behind earlier loads.
+inline void fence_before_loads([[maybe_unused]] const std::byte* mapped, [[maybe_unused]] std::size_t bytes) noexcept {
 #if defined(__x86_64__)
-  __builtin_ia32_mfence();
+  if (is_single_load(mapped, bytes)) {
+    __builtin_ia32_lfence();
+  } else {
+    __builtin_ia32_mfence();
+  }
   asm volatile("" ::: "memory");
 #elif defined(__aarch64__)
   asm volatile("dsb sy" ::: "memory");
@@ -137,7 +147,7 @@ inline Outcome copy_from(const Mapping& mapping, std::size_t offset_bytes, void*
   if (!detail::may_copy(mapping, offset_bytes, destination, bytes)) [[unlikely]] {
     return detail::refuse_copy("copy_from", mapping, offset_bytes, destination, bytes);
   }
-  detail::fence_before_loads();
+  detail::fence_before_loads(mapping.address() + offset_bytes, bytes);
   const detail::ActiveKernels& active = detail::active_kernels[static_cast<std::size_t>(mapping.type())];
   active.load[detail::size_class(bytes)].load(std::memory_order_relaxed)(destination, mapping.address() + offset_bytes, bytes);
   detail::fence_after_loads();
@@ -269,7 +279,7 @@ struct Calibration {
   GIGABAR_API static const Calibration& defaults();
 
   // Measures `device` for at most about `budget_seconds` (0.5..600) and returns the result without using it. A kernel other than
-  // the default is named only where it is 2 % faster or more.
+  // the default is named only where it is more than 2 % faster.
   // Errors: invalid_argument, what map(), DeviceMemory and HostMemory answer, verification_failed (a copy delivered other bytes),
   // timed_out when the budget is too short for one pass.
   GIGABAR_API static Result<Calibration> measure(int device, double budget_seconds = 5.0);

@@ -1,20 +1,31 @@
 // Short ways to write an error record: what failed, on what, why, and what to do.
 #pragma once
 
-#include <sstream>
 #include <string>
 #include <string_view>
+#include <type_traits>
 
 #include "gigabar/status.hpp"
 
 namespace gigabar {
 
-// All parts written one after another: text("device ", 3, " of ", 8).
+namespace detail {
+inline void append(std::string& line, std::string_view part) { line += part; }
+inline void append(std::string& line, char part) { line += part; }
+template <class Number>
+  requires std::is_arithmetic_v<Number>
+void append(std::string& line, Number number) {
+  line += std::to_string(number);
+}
+}  // namespace detail
+
+// All parts written one after another: text("device ", 3, " of ", 8). Errors are also written on paths that only look for the best
+// backend, so this has to be quick.
 template <class... Parts>
 std::string text(const Parts&... parts) {
-  std::ostringstream out;
-  (out << ... << parts);
-  return std::move(out).str();
+  std::string line;
+  (detail::append(line, parts), ...);
+  return line;
 }
 
 // "0x7f0012340000 +65536": how every message names a range of memory.

@@ -2,6 +2,7 @@
 
 #include <cerrno>
 #include <cstring>
+#include <sstream>
 
 #include "base/errors.hpp"
 #include "base/log.hpp"

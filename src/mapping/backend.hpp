@@ -10,6 +10,12 @@
 
 namespace gigabar {
 
+// What a window must reach, and whether forked children have it too.
+struct WindowRequest {
+  DeviceRange asked;
+  bool is_inherited = false;
+};
+
 // Threads: open() is called by one thread at a time; the rest by any.
 class Backend {
  public:
@@ -20,8 +26,8 @@ class Backend {
   virtual Availability availability(int device) = 0;
   // Whether it can map this kind of memory.
   virtual Availability can_map(const PointerInfo& memory) = 0;
-  // A window over at least `asked`, which lies in the allocation. Errors as of map().
-  virtual Result<std::unique_ptr<Window>> open(const PointerInfo& memory, DeviceRange asked) = 0;
+  // A window over at least the range asked for, which lies in the allocation. Errors as of map().
+  virtual Result<std::unique_ptr<Window>> open(const PointerInfo& memory, const WindowRequest& request) = 0;
   // Whether a device must be proved with memory of the library's own before the first window is handed out.
   virtual bool needs_proof() const { return true; }
 

@@ -8,6 +8,7 @@
 #include "base/descriptor.hpp"
 #include "base/errors.hpp"
 #include "base/log.hpp"
+#include "base/undo.hpp"
 #include "driver/system_calls.hpp"
 #include "mapping/backend.hpp"
 #include "memory/runtime.hpp"
@@ -52,8 +53,8 @@ class DmabufBackend final : public Backend {
     return not_supported(text("a dma-buf is made of device memory, not of ", name_of(memory.kind), " memory"), {});
   }
 
-  Result<std::unique_ptr<Window>> open(const PointerInfo& memory, DeviceRange asked) override {
-    DeviceRange range = range_to_map({memory.base, memory.length_bytes}, asked);
+  Result<std::unique_ptr<Window>> open(const PointerInfo& memory, const WindowRequest& request) override {
+    DeviceRange range = range_to_map({memory.base, memory.length_bytes}, request.asked);
     const std::uintptr_t past = (range.begin + range.bytes + kPage - 1) / kPage * kPage;
     range.begin = range.begin / kPage * kPage;
     range.bytes = past - range.begin;
@@ -68,10 +69,14 @@ class DmabufBackend final : public Backend {
       return make_error(status_of_errno(code), "map", range_text(range.begin, range.bytes),
                         text("mmap of the dma-buf: ", std::strerror(code)), {}, errno_code(code));
     }
+    Undo unmap([&] { system_calls().munmap(address, range.bytes); });
+    if (!request.is_inherited) keep_from_forked_children(address, range.bytes);
     // Which caching CUDA gives is documented by platform, not reported: ordinary cached memory where the CPU is coherent with the
     // GPU.
     const MappingType type = traits->is_coherent ? MappingType::cached : MappingType::write_combined;
-    return std::unique_ptr<Window>(new DmabufWindow(static_cast<std::byte*>(address), range.begin, range.bytes, type));
+    std::unique_ptr<Window> window(new DmabufWindow(static_cast<std::byte*>(address), range.begin, range.bytes, type));
+    unmap.call_off();
+    return window;
   }
 };
 

@@ -5,6 +5,7 @@
 #include <mutex>
 
 #include "base/errors.hpp"
+#include "base/undo.hpp"
 #include "mapping/backend.hpp"
 #include "platform/roots.hpp"
 
@@ -58,15 +59,22 @@ class GdrdrvBackend final : public Backend {
     return not_supported(text("the module pins device memory, not ", name_of(memory.kind), " memory"), {});
   }
 
-  Result<std::unique_ptr<Window>> open(const PointerInfo& memory, DeviceRange asked) override {
+  Result<std::unique_ptr<Window>> open(const PointerInfo& memory, const WindowRequest& request) override {
+    if (request.is_inherited) {
+      return make_error(Status::not_supported, "map", range_text(request.asked.begin, request.asked.bytes),
+                        "the module keeps its mappings from forked children", "use another backend, or map in the child");
+    }
     auto module = this->module();
     if (!module) return std::move(module).error();
-    const DeviceRange range = range_to_map({memory.base, memory.length_bytes}, asked);
+    const DeviceRange range = range_to_map({memory.base, memory.length_bytes}, request.asked);
     const std::uintptr_t begin = range.begin / kPageBytes * kPageBytes;
     const std::uintptr_t past = (range.begin + range.bytes + kPageBytes - 1) / kPageBytes * kPageBytes;
     const auto mapping = (*module)->map(begin, past - begin);
     if (!mapping) return mapping.error();
-    return std::unique_ptr<Window>(new GdrdrvWindow(*module, *mapping, begin));
+    Undo unmap([&] { (*module)->unmap(*mapping); });
+    std::unique_ptr<Window> window(new GdrdrvWindow(*module, *mapping, begin));
+    unmap.call_off();
+    return window;
   }
 
  private:

@@ -1,5 +1,8 @@
 // The host backend: pinned host memory and stand-in devices are reachable at their own address.
+#include <sys/mman.h>
+
 #include "base/errors.hpp"
+#include "driver/system_calls.hpp"
 #include "mapping/backend.hpp"
 #include "memory/runtime.hpp"
 
@@ -32,7 +35,11 @@ class HostBackend final : public Backend {
     return not_supported(text("it serves pinned host memory and stand-ins, not ", name_of(memory.kind), " memory"), {});
   }
 
-  Result<std::unique_ptr<Window>> open(const PointerInfo& memory, DeviceRange) override {
+  Result<std::unique_ptr<Window>> open(const PointerInfo& memory, const WindowRequest& request) override {
+    // Stand-in memory is kept from children where it is allocated; other host memory is the application's to decide about.
+    if (memory.kind == MemoryKind::stand_in && request.is_inherited) {
+      system_calls().madvise(reinterpret_cast<void*>(memory.base), memory.length_bytes, MADV_DOFORK);
+    }
     return std::unique_ptr<Window>(new HostWindow(memory, runtime_of(memory).hold(memory.base)));
   }
 

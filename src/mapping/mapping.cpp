@@ -147,7 +147,7 @@ Outcome prove_once(ProcessState& state, Backend& backend, int device) {
 
 Result<std::unique_ptr<Window>> open_proved(ProcessState& state, Backend& backend, const Request& request) {
   if (Outcome proved = prove_once(state, backend, request.memory.device); !proved) return std::move(proved).take_error();
-  auto window = backend.open(request.memory, request.range);
+  auto window = backend.open(request.memory, {request.range, request.options.inherit_on_fork});
   if (!window) return window;
   if (!(*window)->covers(request.range.begin, request.range.bytes)) {
     return make_error(Status::device_error, "map", request.text(), "the window does not reach the whole range");
@@ -155,9 +155,6 @@ Result<std::unique_ptr<Window>> open_proved(ProcessState& state, Backend& backen
   if (backend.needs_proof()) {
     if (Outcome verified = verify_window(**window, request.memory, request.options.verification); !verified)
       return std::move(verified).take_error();
-    set_fork_inheritance(**window, request.options.inherit_on_fork);
-  } else if (request.memory.kind == MemoryKind::stand_in && request.options.inherit_on_fork) {
-    set_fork_inheritance(**window, true);
   }
   return window;
 }
@@ -189,7 +186,8 @@ Error no_backend(const Request& request, const std::vector<PassedOver>& passed_o
   return make_error(
       any_available ? Status::not_supported : Status::unavailable, "map",
       text(request.text(), " (", name_of(request.memory.kind), " memory, device ", request.memory.device, ")"),
-      request.required ? text("the required backend cannot be used: ", reasons) : text("no backend can map it: ", reasons), remedy);
+      request.required ? text("the required backend cannot be used: ", reasons) : text("no backend can map it: ", reasons), remedy,
+      passed_over.size() == 1 ? passed_over.front().why.native : NativeCode{});
 }
 
 // Tries the backends in their order. The caller holds `making`.
@@ -199,11 +197,12 @@ Result<MappedWindow> make_window(ProcessState& state, const Request& request) {
   bool any_available = false;
   for (Backend* backend : mapping_backend_list()) {
     if (request.required && *request.required != backend->name) continue;
-    Availability why = backend->availability(request.memory.device);
-    if (why.is_ok()) {
-      any_available = true;
-      why = backend->can_map(request.memory);
-    }
+    // The kind of memory first: it is the better reason, and memory without a device cannot be asked about one.
+    Availability why = backend->can_map(request.memory);
+    const bool is_refused = !why.is_ok();
+    Availability available = is_refused && request.memory.device < 0 ? why : backend->availability(request.memory.device);
+    if (available.is_ok()) any_available = true;
+    if (!is_refused) why = std::move(available);
     if (why.is_ok()) {
       auto window = open_proved(state, *backend, request);
       if (window) return with_reports(std::move(*window), backend->name, std::move(passed_over), request.options.inherit_on_fork);
@@ -233,6 +232,9 @@ Result<FoundWindow> find_or_make(const Request& request) {
   if (auto lease = state.cache.find(request.memory, request.range.begin, request.range.bytes, accepts))
     return FoundWindow{std::move(lease), true};
   auto made = make_window(state, request);
+  // Windows that nobody uses make room before anybody is refused.
+  const bool is_full = made.status() == Status::out_of_bar1 || made.status() == Status::out_of_descriptors;
+  if (is_full && state.cache.trim(0) > 0) made = make_window(state, request);
   if (!made) return std::move(made).error();
   const Window& window = *made->window;
   const std::uintptr_t begin = std::max(window.device_begin, request.memory.base);

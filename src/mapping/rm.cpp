@@ -10,6 +10,7 @@
 
 #include "base/descriptor.hpp"
 #include "base/errors.hpp"
+#include "base/undo.hpp"
 #include "mapping/backend.hpp"
 #include "memory/runtime.hpp"
 #include "platform/nvidia.hpp"
@@ -86,9 +87,12 @@ struct RmPiece {
   std::shared_ptr<RmBlock> block;
   DeviceRange range;
   rm::CpuMapping mapping;
+  bool is_inherited;
 
-  RmPiece(std::shared_ptr<RmBlock> memory, DeviceRange where, const rm::CpuMapping& made)
-      : block(std::move(memory)), range(where), mapping(made) {}
+  RmPiece(std::shared_ptr<RmBlock> memory, DeviceRange where, const rm::CpuMapping& made, bool inherited)
+      : block(std::move(memory)), range(where), mapping(made), is_inherited(inherited) {
+    if (!is_inherited) keep_from_forked_children(mapping.address, mapping.bytes);
+  }
   RmPiece(const RmPiece&) = delete;
   RmPiece& operator=(const RmPiece&) = delete;
   ~RmPiece() {
@@ -96,6 +100,22 @@ struct RmPiece {
     if (owner.generation == detail::process_generation) owner.manager->unmap(owner.device, block->handle, mapping);
   }
 };
+
+// The owners of what the resource manager just gave; when there is no memory for one it is given back.
+std::shared_ptr<RmBlock> adopt_handle(const std::shared_ptr<RmDevice>& device, rm::Handle handle) {
+  Undo free([&] { device->manager->free(device->device.device, handle); });
+  auto block = std::make_shared<RmBlock>(device, handle);
+  free.call_off();
+  return block;
+}
+
+std::shared_ptr<RmPiece> adopt_mapping(const std::shared_ptr<RmBlock>& block, DeviceRange range, const rm::CpuMapping& mapping,
+                                       bool is_inherited) {
+  Undo unmap([&] { block->owner->manager->unmap(block->owner->device, block->handle, mapping); });
+  auto piece = std::make_shared<RmPiece>(block, range, mapping, is_inherited);
+  unmap.call_off();
+  return piece;
+}
 
 class RmWindow final : public Window {
  public:
@@ -127,12 +147,12 @@ class SharedPieces {
     return nullptr;
   }
 
-  std::shared_ptr<RmPiece> find_piece(const Key& key, const RmBlock& block, DeviceRange range) const {
+  std::shared_ptr<RmPiece> find_piece(const Key& key, const RmBlock& block, DeviceRange range, bool is_inherited) const {
     auto [at, end] = pieces_.equal_range(key);
     for (; at != end; ++at) {
       const auto piece = at->second.lock();
-      if (piece != nullptr && piece->block.get() == &block && range.begin >= piece->range.begin &&
-          range.begin + range.bytes <= piece->range.begin + piece->range.bytes) {
+      if (piece != nullptr && piece->block.get() == &block && piece->is_inherited == is_inherited &&
+          range.begin >= piece->range.begin && range.begin + range.bytes <= piece->range.begin + piece->range.bytes) {
         return piece;
       }
     }
@@ -157,7 +177,7 @@ class RmBackend final : public Backend {
     if (Availability gpu = gpu_availability(device); !gpu.is_ok()) return gpu;
     const auto opened = open_device(device);
     if (!opened) return availability_of(opened.error().record());
-    return {AvailabilityCode::ok, "driver " + nvidia_driver_version(), {}, {}};
+    return {AvailabilityCode::ok, "driver " + (*opened)->manager->driver_version(), {}, {}};
   }
 
   Availability can_map(const PointerInfo& memory) override {
@@ -177,16 +197,18 @@ class RmBackend final : public Backend {
     }
   }
 
-  Result<std::unique_ptr<Window>> open(const PointerInfo& memory, DeviceRange asked) override {
+  Result<std::unique_ptr<Window>> open(const PointerInfo& memory, const WindowRequest& request) override {
     auto device = open_device(memory.device);
     if (!device) return std::move(device).error();
-    return memory.kind == MemoryKind::device_vmm ? open_vmm(*device, memory, asked) : open_block(*device, memory, asked);
+    return memory.kind == MemoryKind::device_vmm ? open_vmm(*device, memory, request) : open_block(*device, memory, request);
   }
 
  private:
   Result<std::shared_ptr<RmDevice>> open_device(int index);
-  Result<std::unique_ptr<Window>> open_block(const std::shared_ptr<RmDevice>& device, const PointerInfo& memory, DeviceRange asked);
-  Result<std::unique_ptr<Window>> open_vmm(const std::shared_ptr<RmDevice>& device, const PointerInfo& memory, DeviceRange asked);
+  Result<std::unique_ptr<Window>> open_block(const std::shared_ptr<RmDevice>& device, const PointerInfo& memory,
+                                             const WindowRequest& request);
+  Result<std::unique_ptr<Window>> open_vmm(const std::shared_ptr<RmDevice>& device, const PointerInfo& memory,
+                                           const WindowRequest& request);
 
   std::mutex mutex_;
   std::shared_ptr<rm::ResourceManager> manager_;
@@ -198,8 +220,10 @@ class RmBackend final : public Backend {
 Result<std::shared_ptr<RmDevice>> RmBackend::open_device(int index) {
   const std::lock_guard lock(mutex_);
   if (generation_ != detail::process_generation) {  // a forked child starts anew
+    // The client is the parent's: closing it here would take the parent's mappings away, so it is let go of without.
+    [[maybe_unused]] const auto* abandoned = new std::shared_ptr<rm::ResourceManager>(std::move(manager_));
     devices_.clear();
-    manager_.reset();
+    manager_ = nullptr;
     shared_ = {};
     generation_ = detail::process_generation;
   }
@@ -224,48 +248,52 @@ Result<std::shared_ptr<RmDevice>> RmBackend::open_device(int index) {
   }
   auto opened = manager_->open_device(nvidia_gpu_id(address), *minor);
   if (!opened) return std::move(opened).error();
+  Undo close([&] { manager_->close_device(*opened); });
   const auto device = std::make_shared<RmDevice>(manager_, *opened);
+  close.call_off();
   devices_[index] = device;
   return device;
 }
 
 Result<std::unique_ptr<Window>> RmBackend::open_block(const std::shared_ptr<RmDevice>& device, const PointerInfo& memory,
-                                                      DeviceRange asked) {
+                                                      const WindowRequest& request) {
   const auto words = runtime_of(memory).ipc_identity(memory);
   if (!words) return words.error();
   const BlockIdentity identity = read_identity(*words);
   if (Outcome fits = check_identity(identity, memory, device->device.gpu_id); !fits) return std::move(fits).take_error();
 
   const DeviceRange whole{memory.base - identity.offset_bytes, identity.block_bytes};
-  const DeviceRange range = range_to_map(whole, asked);
+  const DeviceRange range = range_to_map(whole, request.asked);
   const SharedPieces::Key key{identity.client, identity.memory};
 
   auto handle = device->manager->duplicate(device->device, identity.client, identity.memory);
   if (!handle) return std::move(handle).error();
-  auto block = std::make_shared<RmBlock>(device, *handle);
+  auto block = adopt_handle(device, *handle);
   if (auto known = shared_.find_block(key, *device->manager, *handle)) {
     block = std::move(known);
-    if (auto piece = shared_.find_piece(key, *block, range)) return std::unique_ptr<Window>(new RmWindow(std::move(piece)));
+    if (auto piece = shared_.find_piece(key, *block, range, request.is_inherited))
+      return std::unique_ptr<Window>(new RmWindow(std::move(piece)));
   }
   const auto mapped = device->manager->map(device->device, block->handle, range.begin - whole.begin, range.bytes);
   if (!mapped) return mapped.error();
-  const auto piece = std::make_shared<RmPiece>(block, range, *mapped);
+  const auto piece = adopt_mapping(block, range, *mapped, request.is_inherited);
   shared_.add(key, piece);
   return std::unique_ptr<Window>(new RmWindow(piece));
 }
 
 Result<std::unique_ptr<Window>> RmBackend::open_vmm(const std::shared_ptr<RmDevice>& device, const PointerInfo& memory,
-                                                    DeviceRange asked) {
+                                                    const WindowRequest& request) {
   auto exported = runtime_of(memory).export_descriptor(memory.base);
   if (!exported) return std::move(exported).error();
   const Descriptor descriptor(*exported);
   const auto handle = device->manager->import(device->device, descriptor.get());
   if (!handle) return handle.error();
-  const auto block = std::make_shared<RmBlock>(device, *handle);
-  const DeviceRange range = range_to_map({memory.base, memory.length_bytes}, asked);
+  const auto block = adopt_handle(device, *handle);
+  const DeviceRange range = range_to_map({memory.base, memory.length_bytes}, request.asked);
   const auto mapped = device->manager->map(device->device, block->handle, range.begin - memory.base, range.bytes);
   if (!mapped) return mapped.error();
-  return std::unique_ptr<Window>(new RmWindow(std::make_shared<RmPiece>(block, range, *mapped)));
+  const auto piece = adopt_mapping(block, range, *mapped, request.is_inherited);
+  return std::unique_ptr<Window>(new RmWindow(piece));
 }
 
 }  // namespace

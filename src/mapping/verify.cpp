@@ -162,7 +162,7 @@ Outcome prove_device(Backend& backend, int device) {
     if (!own) return own.error();
     const auto memory = describe(own->address());
     if (!memory) return memory.error();
-    const auto window = backend.open(*memory, {memory->base, bytes});
+    const auto window = backend.open(*memory, {{memory->base, bytes}, false});
     if (!window) return window.error();
     Runtime& runtime = runtime_of(*memory);
     for (const std::size_t offset : {std::size_t{0}, bytes / 2, bytes - 8}) {

@@ -26,12 +26,10 @@ DeviceRange range_to_map(DeviceRange allocation, DeviceRange asked) noexcept {
   return {allocation.begin + first, std::min(past, allocation.bytes) - first};
 }
 
-void set_fork_inheritance(const Window& window, bool is_inherited) noexcept {
-  if (system_calls().madvise(window.address, window.bytes, is_inherited ? MADV_DOFORK : MADV_DONTFORK) != 0) {
-    log(LogLevel::warning,
-        text("map: fork inheritance of ", range_text(reinterpret_cast<std::uintptr_t>(window.address), window.bytes),
-             " could not be set: ", std::strerror(errno)));
-  }
+void keep_from_forked_children(void* address, std::size_t bytes) noexcept {
+  if (system_calls().madvise(address, bytes, MADV_DONTFORK) == 0) return;
+  log(LogLevel::warning, text("map: forked children will have ", range_text(reinterpret_cast<std::uintptr_t>(address), bytes), ": ",
+                              std::strerror(errno)));
 }
 
 }  // namespace gigabar

@@ -43,7 +43,7 @@ struct DeviceRange {
 // find their window; the range, rounded to large pages, where mapping all would take milliseconds and much BAR1.
 DeviceRange range_to_map(DeviceRange allocation, DeviceRange asked) noexcept;
 
-// Whether pages of the window are copied to forked children (MADV_DOFORK / MADV_DONTFORK).
-void set_fork_inheritance(const Window& window, bool is_inherited) noexcept;
+// Keeps the pages of a mapping from forked children (MADV_DONTFORK); logs when the kernel refuses.
+void keep_from_forked_children(void* address, std::size_t bytes) noexcept;
 
 }  // namespace gigabar

@@ -3,6 +3,8 @@
 
 #if GIGABAR_HAS_CUDA
 
+#include <utility>
+
 #include "driver/cuda/cuda.hpp"
 
 namespace gigabar {
@@ -12,14 +14,17 @@ namespace gigabar {
 class ContextGuard {
  public:
   ContextGuard(const cuda::Functions& functions, CUcontext context) noexcept;
+  ContextGuard(ContextGuard&& other) noexcept
+      : functions_(std::exchange(other.functions_, nullptr)), capture_mode_(other.capture_mode_), result_(other.result_) {}
   ~ContextGuard();
   ContextGuard(const ContextGuard&) = delete;
   ContextGuard& operator=(const ContextGuard&) = delete;
+  ContextGuard& operator=(ContextGuard&&) = delete;
 
   CUresult result() const noexcept { return result_; }
 
  private:
-  const cuda::Functions& functions_;
+  const cuda::Functions* functions_;  // null after a move
   CUstreamCaptureMode capture_mode_ = CU_STREAM_CAPTURE_MODE_RELAXED;
   CUresult result_;
 };

@@ -75,6 +75,7 @@ void CudaLanes::check_in(std::unique_ptr<Lane> lane) {
 }
 
 Outcome CudaLanes::copy(const cuda::Functions& functions, EngineDirection direction, std::span<const EngineCopy> pieces) {
+  std::vector<std::byte*> places(pieces.size());
   auto checked_out = check_out(functions);
   if (!checked_out) return std::move(checked_out).error();
   std::unique_ptr<Lane> lane = std::move(checked_out).value();
@@ -82,7 +83,6 @@ Outcome CudaLanes::copy(const cuda::Functions& functions, EngineDirection direct
   // Small pieces through the lane's pinned memory: the driver would wait for each pageable one by itself.
   std::size_t staged_bytes = 0;
   std::size_t total_bytes = 0;
-  std::vector<std::byte*> places(pieces.size());
   CUresult result = CUDA_SUCCESS;
   for (std::size_t i = 0; i < pieces.size() && result == CUDA_SUCCESS; ++i) {
     const EngineCopy& piece = pieces[i];

@@ -3,11 +3,15 @@
 
 #if GIGABAR_HAS_CUDA
 
+#include <fcntl.h>
+
 #include <algorithm>
+#include <cerrno>
 #include <cstring>
 #include <mutex>
 #include <string>
 
+#include "base/descriptor.hpp"
 #include "base/errors.hpp"
 #include "driver/cuda/cuda.hpp"
 #include "driver/nvml/nvml.hpp"
@@ -19,21 +23,34 @@
 namespace gigabar {
 
 ContextGuard::ContextGuard(const cuda::Functions& functions, CUcontext context) noexcept
-    : functions_(functions), result_(functions.cuCtxPushCurrent(context)) {
-  functions_.cuThreadExchangeStreamCaptureMode(&capture_mode_);
+    : functions_(&functions), result_(functions.cuCtxPushCurrent(context)) {
+  functions_->cuThreadExchangeStreamCaptureMode(&capture_mode_);
 }
 
 ContextGuard::~ContextGuard() {
-  functions_.cuThreadExchangeStreamCaptureMode(&capture_mode_);
+  if (functions_ == nullptr) return;
+  functions_->cuThreadExchangeStreamCaptureMode(&capture_mode_);
   CUcontext popped = nullptr;
-  if (result_ == CUDA_SUCCESS) functions_.cuCtxPopCurrent(&popped);
+  if (result_ == CUDA_SUCCESS) functions_->cuCtxPopCurrent(&popped);
 }
 
 namespace {
 
 Error cuda_error(std::string operation, std::string object, CUresult result, std::string remedy = {}) {
+  if (result == CUDA_ERROR_NOT_INITIALIZED)
+    remedy = "CUDA does not work in a forked child; fork before it is used, or start the child with exec";
   return make_error(cuda::status_of(result), std::move(operation), std::move(object), cuda::describe_result(result),
                     std::move(remedy), cuda::native_code(result));
+}
+
+// As cuda_error, for calls that make a descriptor: CUDA has no result for a full descriptor table, so one of our own is tried.
+Error export_error(std::string object, CUresult result, std::string remedy) {
+  const Descriptor probe(::open("/dev/null", O_RDONLY | O_CLOEXEC));
+  const int code = errno;
+  if (probe.is_open() || (code != EMFILE && code != ENFILE))
+    return cuda_error("export memory", std::move(object), result, std::move(remedy));
+  return make_error(Status::out_of_descriptors, "export memory", std::move(object), cuda::describe_result(result),
+                    "raise the descriptor limit (ulimit -n)", errno_code(code));
 }
 
 // CU_DEVICE_ATTRIBUTE_DMA_BUF_MMAP_SUPPORTED of CUDA 13.3; older headers do not have the name.
@@ -56,9 +73,8 @@ struct CudaDevice {
   CUdevice handle = 0;
   DeviceInfo info;
   DeviceTraits traits;
-  std::once_flag context_once;
+  std::mutex context_mutex;
   CUcontext context = nullptr;  // the primary one, retained for the life of the process once it is needed
-  CUresult context_result = CUDA_SUCCESS;
   CudaLanes lanes;
 };
 
@@ -145,15 +161,21 @@ class CudaRuntime final : public Runtime {
                       text("this process sees ", devices_.size(), " GPU(s)"));
   }
 
+  // Retained once and kept. A failure (no memory left on the GPU, say) is not remembered.
+  CUresult retain_context(CudaDevice& device) {
+    const std::lock_guard lock(device.context_mutex);
+    return device.context != nullptr ? CUDA_SUCCESS : functions_.cuDevicePrimaryCtxRetain(&device.context, device.handle);
+  }
+
   // The device's primary context, current until the guard goes.
-  Result<std::unique_ptr<ContextGuard>> enter(int index) {
+  Result<ContextGuard> enter(int index) {
     if (!is_device(index)) return no_such_device(index);
     CudaDevice& device = *devices_[static_cast<std::size_t>(index)];
-    std::call_once(device.context_once,
-                   [&] { device.context_result = functions_.cuDevicePrimaryCtxRetain(&device.context, device.handle); });
-    if (device.context_result != CUDA_SUCCESS) return cuda_error("use device", text("device ", index), device.context_result);
-    auto guard = std::make_unique<ContextGuard>(functions_, device.context);
-    if (guard->result() != CUDA_SUCCESS) return cuda_error("use device", text("device ", index), guard->result());
+    if (const CUresult result = retain_context(device); result != CUDA_SUCCESS) {
+      return cuda_error("use device", text("device ", index), result);
+    }
+    ContextGuard guard(functions_, device.context);
+    if (guard.result() != CUDA_SUCCESS) return cuda_error("use device", text("device ", index), guard.result());
     return guard;
   }
 
@@ -322,8 +344,7 @@ Result<int> CudaRuntime::export_descriptor(std::uintptr_t address) {
   result = functions_.cuMemExportToShareableHandle(&descriptor, handle, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0);
   functions_.cuMemRelease(handle);
   if (result == CUDA_SUCCESS) return descriptor;
-  return cuda_error("export memory", hex_text(address), result,
-                    "create it with requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR");
+  return export_error(hex_text(address), result, "create it with requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR");
 }
 
 Result<int> CudaRuntime::export_dma_buf(std::uintptr_t address, std::size_t bytes) {
@@ -345,8 +366,7 @@ Result<int> CudaRuntime::export_dma_buf(std::uintptr_t address, std::size_t byte
   const CUresult result =
       functions_.cuMemGetHandleForAddressRange(&descriptor, begin, length, CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD, 0);
   if (result == CUDA_SUCCESS) return descriptor;
-  return cuda_error("export dma-buf", range_text(begin, length), result,
-                    "needs the open kernel modules and a kernel with dma-buf support");
+  return export_error(range_text(begin, length), result, "needs the open kernel modules and a kernel with dma-buf support");
 }
 
 }  // namespace

@@ -7,12 +7,13 @@ namespace gigabar {
 
 struct DeviceMemory::State {
   DeviceBlock block;
-  Runtime* runtime;
+  Runtime* runtime = nullptr;  // null while there is no block
 
-  State(const DeviceBlock& made, Runtime* maker) : block(made), runtime(maker) {}
+  State() = default;
   State(const State&) = delete;
   State& operator=(const State&) = delete;
   ~State() {
+    if (runtime == nullptr) return;
     if (Outcome done = runtime->release(block); !done) log(LogLevel::error, done.message());
   }
 };
@@ -30,9 +31,13 @@ Result<DeviceMemory> DeviceMemory::allocate(int device, std::size_t bytes, Devic
     return make_error(Status::invalid_argument, "allocate device memory", text("device ", device),
                       text("this process sees ", list->size(), " device(s)"), text("use 0 to ", list->size() - 1));
   }
+  // The owner is there before the memory, so that nothing is lost when host memory runs out.
+  auto state = std::make_unique<State>();
   const auto block = (*runtime)->allocate(device, bytes, allocator);
   if (!block) return block.error();
-  return DeviceMemory(std::make_unique<State>(*block, *runtime));
+  state->block = *block;
+  state->runtime = *runtime;
+  return DeviceMemory(std::move(state));
 }
 
 DeviceMemory::DeviceMemory(std::unique_ptr<State> state) noexcept : state_(std::move(state)) {}

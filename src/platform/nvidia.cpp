@@ -16,9 +16,10 @@ bool is_version(std::string_view word) {
          word.front() != '.';
 }
 
-// The first word that looks like a version: "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.159.04  Release Build".
+// The first word of the first line that looks like a version: "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.159.04
+// Release Build". The next line names a compiler, which has a version too.
 std::string first_version_in(const std::string& content) {
-  std::istringstream words(content);
+  std::istringstream words(content.substr(0, content.find('\n')));
   for (std::string word; words >> word;) {
     if (is_version(word)) return word;
   }

@@ -47,7 +47,14 @@ inline void poke(void* device_address, std::uint64_t value) {
 
 // CUDA opens its descriptors before the first test, so that a test answers for its own only.
 class CudaEnvironment : public testing::Environment {
-  void SetUp() override { cudaFree(nullptr); }
+  void SetUp() override {
+    int count = 0;
+    if (cudaGetDeviceCount(&count) != cudaSuccess) return;
+    for (int device = count - 1; device >= 0; --device) {
+      cudaSetDevice(device);
+      cudaFree(nullptr);
+    }
+  }
 };
 inline testing::Environment* const cuda_environment = testing::AddGlobalTestEnvironment(new CudaEnvironment);
 

@@ -7,6 +7,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <exception>
 #include <string>
 
 #include "support/expect_log.hpp"
@@ -18,7 +19,11 @@ constexpr int kFailed = 1, kSkipped = 77;
 
 [[noreturn]] void run_child(void (*body)(), unsigned limit_s) {
   ::alarm(limit_s);  // SIGALRM ends a body that hangs
-  body();
+  try {
+    body();
+  } catch (const std::exception& exception) {
+    ADD_FAILURE() << "exception: " << exception.what();  // must not reach the test runner of the parent, of which this is a copy
+  }
   for (const std::string& line : take_log()) ADD_FAILURE() << "unexpected log: " << line;
   const int code = testing::Test::HasFailure() ? kFailed : testing::Test::IsSkipped() ? kSkipped : 0;
   std::fflush(nullptr);

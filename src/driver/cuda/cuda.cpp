@@ -131,6 +131,7 @@ Status status_of(CUresult result) {
     case CUDA_ERROR_OUT_OF_MEMORY: return Status::out_of_memory;
     case CUDA_ERROR_NOT_SUPPORTED: return Status::not_supported;
     case CUDA_ERROR_NOT_PERMITTED: return Status::no_permission;
+    case CUDA_ERROR_NOT_INITIALIZED: return Status::foreign_process;  // cuInit succeeded, so it was in the parent of this process
     default: return Status::device_error;
   }
 }

@@ -11,6 +11,7 @@
 
 #include "base/errors.hpp"
 #include "base/log.hpp"
+#include "base/undo.hpp"
 #include "driver/system_calls.hpp"
 
 namespace gigabar::gdrdrv {
@@ -88,7 +89,9 @@ Result<std::unique_ptr<Module>> Module::open(const std::string& device_folder) {
                       text("cannot open: ", std::strerror(code)), remedy_for_open(code), errno_code(code));
   }
   Version version{};
+  Undo close([descriptor] { system_calls().close(descriptor); });
   std::unique_ptr<Module> module(new Module(descriptor));
+  close.call_off();
   if (Outcome asked = module->call("ask gdrdrv for its version", kVersion, &version); !asked) return std::move(asked).take_error();
   if (version.module < version_number(2, 0) || version.oldest_api > kApiVersion) {
     return make_error(

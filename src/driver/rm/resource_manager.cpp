@@ -10,6 +10,7 @@
 #include "base/errors.hpp"
 #include "base/log.hpp"
 #include "base/options.hpp"
+#include "base/undo.hpp"
 #include "driver/system_calls.hpp"
 
 namespace gigabar::rm {
@@ -65,28 +66,32 @@ int branch_of(const std::string& driver_version) {
   return branch ? static_cast<int>(*branch) : 0;
 }
 
-ResourceManager::ResourceManager(std::string device_folder, int control_descriptor, bool has_parameter_size) noexcept
-    : device_folder_(std::move(device_folder)), control_descriptor_(control_descriptor), has_parameter_size_(has_parameter_size) {}
+ResourceManager::ResourceManager(std::string device_folder, std::string driver_version, int control_descriptor) noexcept
+    : device_folder_(std::move(device_folder)),
+      driver_version_(std::move(driver_version)),
+      control_descriptor_(control_descriptor),
+      has_parameter_size_(branch_of(driver_version_) >= 535) {}
 
 Result<std::unique_ptr<ResourceManager>> ResourceManager::open(const std::string& device_folder,
                                                                const std::string& driver_version) {
+  // The device file first: where there is no driver, that is the reason, not its version.
+  const std::string path = device_folder + "/nvidiactl";
+  const int descriptor = system_calls().open(path.c_str(), O_RDWR | O_CLOEXEC);
+  if (descriptor < 0) return open_error(path, errno);
+  Undo close([descriptor] { system_calls().close(descriptor); });
   const int branch = branch_of(driver_version);
   if (branch < kOldestBranch) {
     return make_error(
         Status::unavailable, "open resource manager", "driver " + (driver_version.empty() ? "?" : driver_version),
-        branch == 0 ? std::string("the driver's version cannot be read")
-                    : text("branches before ", kOldestBranch, " are not known"),
+        branch == 0 ? std::string("its version cannot be read") : text("branches before ", kOldestBranch, " are not known"),
         branch == 0 ? "check /sys/module/nvidia/version and /proc/driver/nvidia/version" : "install a newer NVIDIA driver");
   }
   if (branch > kNewestComparedBranch) {
     log(LogLevel::info, text("resource manager: driver branch ", branch, " is newer than ", kNewestComparedBranch,
                              ", the newest whose interface was compared; every answer is checked"));
   }
-  const std::string path = device_folder + "/nvidiactl";
-  const int descriptor = system_calls().open(path.c_str(), O_RDWR | O_CLOEXEC);
-  if (descriptor < 0) return open_error(path, errno);
-
-  std::unique_ptr<ResourceManager> manager(new ResourceManager(device_folder, descriptor, branch >= 535));
+  std::unique_ptr<ResourceManager> manager(new ResourceManager(device_folder, driver_version, descriptor));
+  close.call_off();
   if (Outcome made = manager->allocate("make client", 0, manager->client_, kClassRoot, nullptr, 0); !made) {
     return std::move(made).take_error();
   }

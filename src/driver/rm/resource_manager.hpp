@@ -50,6 +50,8 @@ class ResourceManager {
   ResourceManager(const ResourceManager&) = delete;
   ResourceManager& operator=(const ResourceManager&) = delete;
 
+  const std::string& driver_version() const noexcept { return driver_version_; }
+
   // The device object of the GPU with that id (domain << 16 | bus << 8 | device), whose device file is nvidia<minor>. The resource
   // manager is asked for the instance of the id and then the object for its id; both must agree.
   // Errors: verification_failed (they do not agree), device_error.
@@ -71,7 +73,7 @@ class ResourceManager {
   void unmap(const Device& device, Handle memory, const CpuMapping& mapping);
 
  private:
-  ResourceManager(std::string device_folder, int control_descriptor, bool has_parameter_size) noexcept;
+  ResourceManager(std::string device_folder, std::string driver_version, int control_descriptor) noexcept;
   Outcome escape(const char* operation, unsigned number, void* argument, std::size_t bytes, const std::uint32_t& status);
   Outcome control(const char* operation, Handle object, std::uint32_t command, void* parameters, std::size_t bytes);
   Outcome allocate(const char* operation, Handle parent, Handle& object, std::uint32_t object_class, void* parameters,
@@ -80,6 +82,7 @@ class ResourceManager {
   Handle new_handle() noexcept;
 
   const std::string device_folder_;
+  const std::string driver_version_;
   const int control_descriptor_;
   const bool has_parameter_size_;
   Handle client_ = 0;

@@ -1,0 +1,37 @@
+# What `cmake --install` puts where: headers, the two libraries, a CMake package and two pkg-config files (the program `gigabar` sees to
+# itself). No installed file names the prefix, so that it can be moved.
+include(CMakePackageConfigHelpers)
+
+set(gigabar_package_folder ${CMAKE_INSTALL_LIBDIR}/cmake/gigabar)
+
+install(
+  TARGETS gigabar gdrapi
+  EXPORT gigabar
+  LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}
+  INCLUDES DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
+install(DIRECTORY ${PROJECT_SOURCE_DIR}/include/ DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
+
+install(EXPORT gigabar NAMESPACE gigabar:: FILE gigabarTargets.cmake DESTINATION ${gigabar_package_folder})
+file(WRITE ${PROJECT_BINARY_DIR}/gigabarConfig.cmake "include(\${CMAKE_CURRENT_LIST_DIR}/gigabarTargets.cmake)\n")
+write_basic_package_version_file(${PROJECT_BINARY_DIR}/gigabarConfigVersion.cmake COMPATIBILITY SameMinorVersion)
+install(FILES ${PROJECT_BINARY_DIR}/gigabarConfig.cmake ${PROJECT_BINARY_DIR}/gigabarConfigVersion.cmake
+        DESTINATION ${gigabar_package_folder})
+
+# From <prefix>/<lib>/pkgconfig back to <prefix>, however many folders <lib> has.
+file(RELATIVE_PATH pkgconfig_to_prefix ${CMAKE_INSTALL_FULL_LIBDIR}/pkgconfig ${CMAKE_INSTALL_PREFIX})
+
+function(gigabar_pkgconfig name version library description)
+  file(
+    WRITE ${PROJECT_BINARY_DIR}/${name}.pc
+    "prefix=\${pcfiledir}/${pkgconfig_to_prefix}
+Name: ${name}
+Description: ${description}
+Version: ${version}
+Cflags: -I\${prefix}/${CMAKE_INSTALL_INCLUDEDIR}
+Libs: -L\${prefix}/${CMAKE_INSTALL_LIBDIR} -l${library}
+")
+  install(FILES ${PROJECT_BINARY_DIR}/${name}.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
+endfunction()
+gigabar_pkgconfig(gigabar ${PROJECT_VERSION} gigabar "${PROJECT_DESCRIPTION}")
+# GDRCopy's version, which programs ask pkg-config for.
+gigabar_pkgconfig(gdrapi 2.6 gdrapi "Gigabar's implementation of the gdrapi interface")

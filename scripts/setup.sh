@@ -1,0 +1,169 @@
+# Sourced by ./run, ./test and .ci/run: installs what is missing, configures, builds. Nothing is done twice: on a machine that
+# has everything the first two steps only look.
+#
+# parse_options sets: preset (a name in CMakePresets.json), build_folder, cuda (auto, wheels or off), install (yes or no) and
+# remaining_arguments (what stands behind --).
+# shellcheck disable=SC2034  # remaining_arguments is for those who source this
+
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+build_packages=(g++ cmake ninja-build ccache pkgconf python3 libgtest-dev libfmt-dev libcli11-dev nlohmann-json3-dev)
+
+usage() {
+  cat <<END
+usage: $0 [options] [-- arguments]
+  --no-cuda           build without NVIDIA support
+  --cuda-from-wheels  take nvcc and CUDA's headers from Python wheels even when a CUDA toolkit is installed
+  --no-install        install nothing; fail when something is missing
+  --preset NAME       another build of CMakePresets.json (default: release)
+  arguments           $1
+END
+}
+
+die() {
+  echo "$(basename "$0"): $*" >&2
+  exit 1
+}
+
+# Runs a command with its output in a log file; shows the log only when the command fails.
+quietly() {
+  local what=$1 log=$2
+  shift 2
+  mkdir -p "$(dirname "$log")"
+  echo "-- $what"
+  if ! "$@" >"$log" 2>&1; then
+    cat "$log" >&2
+    return 1
+  fi
+}
+
+parse_options() {
+  local arguments_mean=$1
+  shift
+  preset="" cuda=auto install=yes remaining_arguments=()
+  while [ $# -gt 0 ]; do
+    case $1 in
+      --no-cuda) cuda=off ;;
+      --cuda-from-wheels) cuda=wheels ;;
+      --no-install) install=no ;;
+      --preset)
+        [ $# -ge 2 ] || die "--preset needs a name; 'cmake --list-presets' shows them"
+        preset=$2
+        shift
+        ;;
+      -h | --help) usage "$arguments_mean" && exit 0 ;;
+      --) shift && remaining_arguments=("$@") && break ;;
+      *) die "unknown option '$1'; $0 --help lists them" ;;
+    esac
+    shift
+  done
+  if [ -z "$preset" ]; then
+    if [ "$cuda" = off ]; then preset=no-cuda; else preset=release; fi
+  fi
+  build_folder=build/$preset
+}
+
+is_installed() { [ "$(dpkg-query -W -f='${db:Status-Status}' "$1" 2>/dev/null)" = installed ]; }
+
+as_root() {
+  if [ "$(id -u)" = 0 ]; then "$@"; else sudo -n "$@"; fi
+}
+
+# Installs those of the named Debian packages that are missing.
+need_packages() {
+  local missing=() package
+  if ! command -v dpkg-query >/dev/null || ! command -v apt-get >/dev/null; then
+    [ "$install" = no ] && return
+    die "this is not Debian or Ubuntu (no apt-get); install the equivalents of: $* and run again with --no-install"
+  fi
+  for package in "$@"; do is_installed "$package" || missing+=("$package"); done
+  [ ${#missing[@]} -gt 0 ] || return 0
+  [ "$install" = yes ] || die "not installed: ${missing[*]}; run without --no-install, or install them"
+  if [ "$(id -u)" != 0 ] && ! sudo -n true 2>/dev/null; then
+    die "not installed: ${missing[*]}; run as root or with passwordless sudo, or let an administrator install them"
+  fi
+  local apt=(env DEBIAN_FRONTEND=noninteractive apt-get -q -o Acquire::Retries=2 -o DPkg::Lock::Timeout=300)
+  # A failed update is not yet an error: the lists that are here may be enough.
+  quietly "updating the package lists" build/logs/apt-update.log as_root "${apt[@]}" update || true
+  quietly "installing ${missing[*]}" build/logs/apt-install.log \
+    as_root "${apt[@]}" install -y --no-install-recommends "${missing[@]}" ||
+    die "could not install ${missing[*]} (log above); check the network and the package sources, or install them by hand"
+}
+
+# Whether this machine has a CUDA toolkit with everything we compile against. Says what lacks when there is only a part of one.
+has_cuda_toolkit() {
+  local nvcc root header
+  nvcc=$(PATH="$PATH:${CUDA_HOME:-/usr/local/cuda}/bin:/usr/local/cuda/bin" command -v nvcc) || return 1
+  root=$(dirname "$(dirname "$(readlink -f "$nvcc")")")
+  for header in cudaTypedefs.h nvml.h; do
+    if ! compgen -G "$root/include/$header" >/dev/null && ! compgen -G "$root/targets/*/include/$header" >/dev/null &&
+      [ ! -f "/usr/include/$header" ]; then
+      echo "-- the CUDA toolkit of $nvcc has no $header: taking CUDA from Python wheels"
+      return 1
+    fi
+  done
+}
+
+# Puts nvcc and CUDA's headers of scripts/cuda-wheels.txt into .venv; .venv/cuda then has the shape of a toolkit.
+need_cuda_wheels() {
+  local wanted=scripts/cuda-wheels.txt done_mark=.venv/cuda-wheels.txt folder
+  cmp -s "$wanted" "$done_mark" && return
+  [ "$install" = yes ] || die "no complete CUDA toolkit; run without --no-install, or with --no-cuda"
+  [ -x .venv/bin/pip ] || quietly "making .venv" build/logs/venv.log /usr/bin/python3 -m venv .venv ||
+    die "could not make .venv (log above)"
+  quietly "installing nvcc into .venv" build/logs/pip.log .venv/bin/pip install --only-binary :all: -r "$wanted" ||
+    die "could not install nvcc's Python wheels (log above); check the network, install a CUDA toolkit, or run with --no-cuda"
+  folder=$(echo .venv/lib/python3*/site-packages/nvidia/cu13)
+  [ -x "$folder/bin/nvcc" ] || die "the wheels of $wanted have no bin/nvcc in $folder; install a CUDA toolkit, or run with --no-cuda"
+  # nvcc looks for its libraries in lib64; the wheels have only lib.
+  ln -sfn lib "$folder/lib64"
+  ln -sfn "${folder#.venv/}" .venv/cuda
+  cp "$wanted" "$done_mark"
+}
+
+configure() {
+  local cache=$build_folder/CMakeCache.txt fresh=() switch=()
+  [ "$cuda" != off ] || switch=(-DGIGABAR_CUDA=OFF)
+  # CMake keeps the first nvcc that it found; another one needs a new cache.
+  if [ -f "$cache" ] && ! grep -qx "GIGABAR_CUDA_ROOT:[A-Z]*=$cuda_root" "$cache"; then fresh=(--fresh); fi
+  if command -v ccache >/dev/null; then
+    export CMAKE_C_COMPILER_LAUNCHER=ccache CMAKE_CXX_COMPILER_LAUNCHER=ccache CMAKE_CUDA_COMPILER_LAUNCHER=ccache
+  fi
+  quietly "configuring $build_folder" "build/logs/configure-$preset.log" \
+    cmake --preset "$preset" ${fresh[@]+"${fresh[@]}"} -DGIGABAR_CUDA_ROOT="$cuda_root" ${switch[@]+"${switch[@]}"} ||
+    die "CMake could not configure the build (log above)"
+}
+
+build() {
+  echo "-- building $build_folder"
+  ninja -C "$build_folder" --quiet "$@" || die "the build failed (messages above)"
+}
+
+# The whole way from a bare machine to a build of $preset.
+set_up() {
+  cuda_root=""  # empty: CMake finds the toolkit, when there is one
+  if [ "$cuda" = auto ] && ! has_cuda_toolkit; then cuda=wheels; fi
+  [ "$cuda" != wheels ] || build_packages+=(python3-venv)
+  need_packages "${build_packages[@]}"
+  if [ "$cuda" = wheels ]; then
+    need_cuda_wheels
+    cuda_root=$PWD/.venv/cuda
+  fi
+  configure
+  build "$@"
+}
+
+# Runs the tests of $tests_folder (default: all of $build_folder) and says what was skipped and why; the report stays in
+# $build_folder/tests.xml.
+run_tests() {
+  local status=0
+  # A report of an earlier run must not be read as this one's.
+  rm -f "$build_folder/tests.xml"
+  ctest --test-dir "${tests_folder:-$build_folder}" --no-tests=error --output-on-failure --parallel "$(nproc)" \
+    --output-junit "$PWD/$build_folder/tests.xml" "$@" >"build/logs/ctest-$preset.log" 2>&1 || status=$?
+  # Only failures are worth a screen; the log has every line.
+  [ $status = 0 ] || cat "build/logs/ctest-$preset.log" >&2
+  python3 scripts/summarise_tests.py "$build_folder/tests.xml" || status=1
+  return $status
+}

@@ -1,0 +1,81 @@
+#!/usr/bin/env python3
+"""Reads ctest's JUnit reports and prints each skipped test with its reason, each failed one, and 'N passed, N failed, N skipped'.
+
+With --checks FILE its lines 'passed NAME' and 'failed NAME' count as tests too. With --expected-skips FILE a skip that no line of FILE allows is a failure. A line is a regular expression that must match
+'REPORT:TEST' wholly (REPORT is the name of the folder that holds the report); blank lines and lines that begin with # are not rules.
+"""
+
+import argparse
+import pathlib
+import re
+import sys
+import xml.etree.ElementTree as xml
+
+
+def read_rules(path):
+    lines = (line.strip() for line in pathlib.Path(path).read_text().splitlines())
+    return [re.compile(line) for line in lines if line and not line.startswith("#")]
+
+
+def is_skipped(case):
+    """Whether the test asked to be skipped; ctest also writes <skipped> when it could not start a program."""
+    mark = case.find("skipped")
+    return case.get("status") == "notrun" and mark is not None and mark.get("message", "").startswith("SKIP_")
+
+
+def skip_reason(case):
+    """The text that the test gave: what stands under GoogleTest's 'Skipped', or the last line it printed."""
+    output = [line.strip() for line in (case.findtext("system-out") or "").splitlines() if line.strip()]
+    for index, line in enumerate(output[:-1]):
+        if line.endswith(": Skipped"):
+            return output[index + 1]
+    return output[-1] if output else "no reason given"
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("reports", nargs="*", type=pathlib.Path)
+    parser.add_argument("--expected-skips", metavar="FILE")
+    parser.add_argument("--checks", metavar="FILE")
+    arguments = parser.parse_args()
+    rules = None if arguments.expected_skips is None else read_rules(arguments.expected_skips)
+
+    passed = failed = skipped = 0
+    for report in arguments.reports:
+        try:
+            cases = list(xml.parse(report).getroot().iter("testcase"))
+        except (OSError, xml.ParseError) as error:
+            print(f"failed: {report}: no readable report ({error})")
+            failed += 1
+            continue
+        if not cases:
+            print(f"failed: {report}: no test ran")
+            failed += 1
+        for case in cases:
+            name = f"{report.parent.name}:{case.get('name')}"
+            status = case.get("status")
+            if status == "run":
+                passed += 1
+            elif is_skipped(case):
+                reason = skip_reason(case)
+                if rules is None or any(rule.fullmatch(name) for rule in rules):
+                    skipped += 1
+                    print(f"skipped: {name}: {reason}")
+                else:
+                    failed += 1
+                    print(f"failed: {name}: skipped and not expected to be: {reason}")
+            else:
+                failed += 1
+                print(f"failed: {name} ({status})")
+    for line in [] if arguments.checks is None else pathlib.Path(arguments.checks).read_text().splitlines():
+        if line.startswith("passed "):
+            passed += 1
+        else:
+            failed += 1
+            print(line.replace("failed ", "failed: check ", 1))
+    print(f"{passed} passed, {failed} failed, {skipped} skipped")
+    return 0 if failed == 0 else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

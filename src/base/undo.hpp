@@ -1,0 +1,26 @@
+// Takes back what was done when the rest of a step does not succeed, by an error or by an exception.
+#pragma once
+
+#include <utility>
+
+namespace gigabar {
+
+// Runs `action` at the end of the scope, unless it was called off.
+template <class Action>
+class Undo {
+ public:
+  explicit Undo(Action action) noexcept : action_(std::move(action)) {}
+  ~Undo() {
+    if (is_armed_) action_();
+  }
+  Undo(const Undo&) = delete;
+  Undo& operator=(const Undo&) = delete;
+
+  void call_off() noexcept { is_armed_ = false; }
+
+ private:
+  Action action_;
+  bool is_armed_ = true;
+};
+
+}  // namespace gigabar

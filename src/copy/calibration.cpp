@@ -1,0 +1,185 @@
+// Calibration without measuring: the choice that follows from the numbers, the documented numbers, the table, the place on disk.
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <limits>
+
+#include "base/errors.hpp"
+#include "base/options.hpp"
+#include "gigabar/copy.hpp"
+#include "gigabar/device.hpp"
+
+namespace gigabar {
+namespace {
+
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
+// A method later in CopyMethod occupies more of the machine, so it must win by more than the noise of a measurement.
+constexpr double kMustWinBy = 0.97;
+
+// Microseconds of one method at `bytes`: a straight line in the logarithms between the two nearest sizes at which it was measured;
+// infinity outside of them.
+double time_at(const std::vector<const CalibrationPoint*>& points, std::size_t method, double bytes) {
+  const CalibrationPoint* below = nullptr;
+  for (const CalibrationPoint* point : points) {
+    const double us = point->median_us[method];
+    if (!std::isfinite(us) || us <= 0) continue;
+    const auto point_bytes = static_cast<double>(point->bytes);
+    if (point_bytes == bytes) return us;
+    if (point_bytes < bytes) {
+      below = point;
+      continue;
+    }
+    if (below == nullptr) return kInfinity;
+    const auto below_bytes = static_cast<double>(below->bytes);
+    const double part = std::log(bytes / below_bytes) / std::log(point_bytes / below_bytes);
+    return below->median_us[method] * std::pow(us / below->median_us[method], part);
+  }
+  return kInfinity;
+}
+
+std::string time_text(double us) {
+  if (!std::isfinite(us)) return "-";
+  char number[32];
+  std::snprintf(number, sizeof number, us < 100 ? "%.3f" : "%.1f", us);
+  return number;
+}
+
+std::string bytes_text(std::size_t bytes) {
+  if (bytes >= (1U << 20) && bytes % (1U << 20) == 0) return text(bytes >> 20, " MiB");
+  if (bytes >= (1U << 10) && bytes % (1U << 10) == 0) return text(bytes >> 10, " KiB");
+  return text(bytes, " B");
+}
+
+// "8 B..4 KiB avx2", one entry per run of equal names; the sizes are those of the classes.
+std::string kernels_text(const std::array<std::string, detail::ActiveKernels::kSizeClasses>& names) {
+  std::string line;
+  for (std::size_t begin = 1; begin < names.size();) {
+    std::size_t end = begin;
+    while (end < names.size() && names[end] == names[begin]) ++end;
+    if (!line.empty()) line += ", ";
+    line += text("from ", bytes_text(std::size_t{1} << (begin - 1)), " ", names[begin].empty() ? "default" : names[begin]);
+    begin = end;
+  }
+  return line;
+}
+
+// One row of the documented figures: bytes, then microseconds by CopyMethod.
+struct DocumentedTime {
+  std::size_t bytes;
+  double cpu_us;
+  double cpu_parallel_us;
+  double copy_engine_us;
+};
+
+// NVIDIA H200 (PCIe 5.0 x16, driver 580.159.04, open kernel module) behind a Xeon with AVX-512 and MOVDIR64B; medians, pinned host
+// memory, four threads where there are several; where a size was not measured, infinity.
+constexpr DocumentedTime kToDevice[] = {{1, 0.13, kInfinity, 7.4},     {64, 0.13, kInfinity, kInfinity},
+                                        {256, 0.14, kInfinity, 8.1},   {1024, 0.16, kInfinity, kInfinity},
+                                        {4096, 0.30, kInfinity, 9.0},  {16384, 0.85, kInfinity, kInfinity},
+                                        {65536, 3.0, kInfinity, 10.1}, {1048576, 48, 36, 28},
+                                        {16777216, 853, 529, 335}};
+constexpr DocumentedTime kFromDevice[] = {{1, 1.0, kInfinity, 7.7},          {256, 1.0, kInfinity, 7.7},
+                                          {1024, 1.1, kInfinity, kInfinity}, {4096, 4.4, kInfinity, 7.8},
+                                          {16384, 18, kInfinity, kInfinity}, {65536, 67, kInfinity, 8.9},
+                                          {1048576, 1200, 403, 27},          {16777216, kInfinity, kInfinity, 305}};
+
+Calibration documented() {
+  Calibration calibration;
+  calibration.device_name = "NVIDIA H200 (documented defaults)";
+  calibration.driver_version = "580.159.04";
+  const auto add = [&](CopyDirection direction, bool is_pinned, std::span<const DocumentedTime> times) {
+    for (const auto& [bytes, cpu, parallel, engine] : times) {
+      calibration.points.push_back({direction, is_pinned, bytes, {cpu, parallel, engine}});
+    }
+  };
+  // Pageable memory was not measured: the driver copies it through a buffer of its own, which moves the crossover up, never down.
+  for (const bool is_pinned : {false, true}) add(CopyDirection::to_device, is_pinned, kToDevice);
+  for (const bool is_pinned : {false, true}) add(CopyDirection::from_device, is_pinned, kFromDevice);
+  return calibration;
+}
+
+// A UUID comes from a driver; only what can be part of a file name is taken.
+std::string file_name_of(const std::string& uuid) {
+  std::string name;
+  for (const char c : uuid) {
+    const bool is_plain = (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '-';
+    if (is_plain && name.size() < 64) name += c;
+  }
+  return name.empty() ? "stand-in" : name;
+}
+
+}  // namespace
+
+CopyMethod Calibration::choose(CopyDirection direction, bool is_pinned, std::size_t bytes) const noexcept {
+  try {
+    std::vector<const CalibrationPoint*> measured;
+    for (const CalibrationPoint& point : points) {
+      if (point.direction == direction && point.is_pinned == is_pinned && point.bytes != 0) measured.push_back(&point);
+    }
+    if (measured.empty()) return CopyMethod::cpu;
+    const std::size_t within =
+        std::clamp(bytes, measured.front()->bytes, std::max(measured.front()->bytes, measured.back()->bytes));
+    auto best = CopyMethod::cpu;
+    double best_us = kInfinity;
+    for (const CopyMethod method : {CopyMethod::cpu, CopyMethod::cpu_parallel, CopyMethod::copy_engine}) {
+      const double us = time_at(measured, static_cast<std::size_t>(method), static_cast<double>(within));
+      if (us < best_us * kMustWinBy) {
+        best = method;
+        best_us = us;
+      }
+    }
+    return best;
+  } catch (const std::bad_alloc&) {
+    return CopyMethod::cpu;  // right at every size, if not the fastest
+  }
+}
+
+const Calibration& Calibration::defaults() {
+  static const Calibration& calibration = *new Calibration(documented());
+  return calibration;
+}
+
+std::string Calibration::to_text() const {
+  std::string out = text("device   ", device_name, device_uuid.empty() ? "" : " ", device_uuid, "\n",  //
+                         "cpu      ", cpu_name.empty() ? "-" : cpu_name, "\n",                         //
+                         "driver   ", driver_version.empty() ? "-" : driver_version, "\n",             //
+                         "measured ", is_measured ? date : "no: documented defaults", "\n",            //
+                         "threads  ", thread_count, "\n",                                              //
+                         "store    ", kernels_text(store_kernel), "\n",                                //
+                         "load     ", kernels_text(load_kernel), "\n");
+  if (points.empty()) return out + "no copies measured: the CPU copies every size\n";
+  char line[160];
+  std::snprintf(line, sizeof line, "%-12s %-9s %10s %12s %12s %12s  %s\n", "direction", "host", "size", "cpu us", "parallel us",
+                "engine us", "choice");
+  out += line;
+  for (const CalibrationPoint& point : points) {
+    std::snprintf(line, sizeof line, "%-12s %-9s %10s %12s %12s %12s  %s\n", std::string(name_of(point.direction)).c_str(),
+                  point.is_pinned ? "pinned" : "pageable", bytes_text(point.bytes).c_str(), time_text(point.median_us[0]).c_str(),
+                  time_text(point.median_us[1]).c_str(), time_text(point.median_us[2]).c_str(),
+                  std::string(name_of(choose(point.direction, point.is_pinned, point.bytes))).c_str());
+    out += line;
+  }
+  return out;
+}
+
+std::string Calibration::default_path(int device) {
+  if (const auto path = environment("GIGABAR_CALIBRATION"); path && !path->empty()) return *path;
+  std::string folder;
+  const auto cache = environment("XDG_CACHE_HOME");
+  const auto home = environment("HOME");
+  if (cache && cache->starts_with('/')) {
+    folder = *cache;
+  } else if (home && home->starts_with('/')) {
+    folder = *home + "/.cache";
+  } else {
+    return {};
+  }
+  const auto known = devices();
+  if (!known) return {};
+  for (const DeviceInfo& info : known.value()) {
+    if (info.index == device) return folder + "/gigabar/calibration-" + file_name_of(info.uuid) + ".json";
+  }
+  return {};
+}
+
+}  // namespace gigabar

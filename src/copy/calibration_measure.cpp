@@ -1,0 +1,408 @@
+// Measuring: every candidate in turn, many times, so that whatever disturbs the machine disturbs all of them; medians decide.
+#include <sys/utsname.h>
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstring>
+#include <ctime>
+#include <fstream>
+#include <functional>
+#include <limits>
+#include <thread>
+
+#include "base/clock.hpp"
+#include "base/errors.hpp"
+#include "copy/kernels/kernels.hpp"
+#include "copy/measure.hpp"
+#include "copy/parallel.hpp"
+#include "gigabar/copy.hpp"
+#include "gigabar/device.hpp"
+#include "memory/copy_engine.hpp"
+#include "platform/nvidia.hpp"
+
+namespace gigabar {
+namespace {
+
+constexpr std::size_t kMostBytes = std::size_t{16} << 20;
+constexpr std::size_t kKernelMostBytes = std::size_t{1} << 20;  // larger copies use the kernel found best there
+constexpr std::size_t kThreadsBytes = std::size_t{4} << 20;     // where thread counts are compared
+constexpr double kBurstUs = 10;  // short copies are timed several at once: the clock costs 25 ns
+// The link takes some tens of small stores at no cost; only behind them do stores cost what they cost in the long run.
+constexpr std::size_t kMostBurst = 96;
+// What is 8 times slower than the best at 4 KiB or more is not tried at larger sizes, where it only falls further behind.
+constexpr std::size_t kHopelessFromBytes = 4096;
+constexpr double kHopeless = 8;
+constexpr int kFirstSamples = 3;  // one alone may be an interrupt
+constexpr std::size_t kMostSamples = 4096;
+
+constexpr std::array<CopyDirection, 2> kDirections = {CopyDirection::to_device, CopyDirection::from_device};
+
+// Device memory, its mapping, and host memory of both kinds.
+struct Bench {
+  int device;
+  DeviceMemory memory;
+  Mapping mapping;
+  HostMemory pinned;
+  HostMemory pageable;
+  kernels::Choice choice;  // for write-combined mappings: what was found best so far
+
+  std::byte* host(bool is_pinned) const { return static_cast<std::byte*>((is_pinned ? pinned : pageable).address()); }
+};
+
+Result<Bench> prepare(int device) {
+  auto memory = DeviceMemory::allocate(device, kMostBytes);
+  if (!memory) return std::move(memory).error();
+  auto mapping = map(memory->address(), kMostBytes);
+  if (!mapping) return std::move(mapping).error();
+  auto pinned = HostMemory::allocate(kMostBytes, {.pin = true});
+  if (!pinned) return std::move(pinned).error();
+  auto pageable = HostMemory::allocate(kMostBytes, {.pin = false});
+  if (!pageable) return std::move(pageable).error();
+  return Bench{device,
+               std::move(memory).value(),
+               std::move(mapping).value(),
+               std::move(pinned).value(),
+               std::move(pageable).value(),
+               kernels::default_choice()};
+}
+
+// One way to do one copy, and its times so far.
+struct Candidate {
+  explicit Candidate(std::function<Outcome()> copies, bool never_given_up = false)
+      : copy(std::move(copies)), is_never_given_up(never_given_up) {}
+  std::function<Outcome()> copy;
+  bool is_never_given_up;  // the copy engine and several threads: they start slow and catch up
+  std::vector<double> samples_us;
+  std::size_t burst = 1;
+};
+
+// Candidates that do the same copy.
+struct Row {
+  std::size_t bytes = 0;
+  std::vector<Candidate> candidates;
+};
+
+// Rows with the same candidates, ascending in bytes.
+using Series = std::vector<Row>;
+
+// Adds one sample: the mean of a burst. A burst before it is not timed: it finds the caches and the link as another candidate left
+// them.
+Outcome sample(Candidate& candidate) {
+  for (std::size_t i = 0; i < candidate.burst; ++i) {
+    Outcome warm = candidate.copy();
+    if (!warm) return warm;
+  }
+  const std::int64_t begin_ns = now_ns();
+  for (std::size_t i = 0; i < candidate.burst; ++i) {
+    Outcome done = candidate.copy();
+    if (!done) return done;
+  }
+  const double burst_us = static_cast<double>(now_ns() - begin_ns) / 1000;
+  const double us = std::max(burst_us / static_cast<double>(candidate.burst), 1e-4);
+  if (candidate.samples_us.size() < kMostSamples) candidate.samples_us.push_back(us);
+  return {};
+}
+
+// One sample of each candidate, after a few that tell how many copies fit into a burst.
+// A candidate that is hopeless at one size has no samples at the larger ones.
+Outcome sample_first(Series& series, const Deadline& give_up) {
+  std::vector<bool> is_given_up(series.empty() ? 0 : series.front().candidates.size(), false);
+  for (Row& row : series) {
+    for (std::size_t i = 0; i < row.candidates.size(); ++i) {
+      Candidate& candidate = row.candidates[i];
+      if (is_given_up[i]) continue;
+      if (give_up.has_passed()) {
+        return make_error(Status::timed_out, "measure", text("copies of ", row.bytes, " bytes"),
+                          "the budget ended before every copy was done once", "give a larger budget");
+      }
+      Outcome done;
+      for (int count = 0; done && count < kFirstSamples; ++count) done = sample(candidate);
+      if (!done) return done;
+      const double first_us = *std::min_element(candidate.samples_us.begin(), candidate.samples_us.end());
+      candidate.burst = static_cast<std::size_t>(std::clamp(kBurstUs / first_us, 1.0, static_cast<double>(kMostBurst)));
+      if (candidate.burst == 1) continue;  // the clock's cost does not count for these: the samples are good
+      candidate.samples_us.clear();
+      done = sample(candidate);
+      if (!done) return done;
+    }
+    if (row.bytes < kHopelessFromBytes) continue;
+    double best_us = std::numeric_limits<double>::infinity();
+    for (const Candidate& candidate : row.candidates) best_us = std::min(best_us, median_of(candidate.samples_us));
+    for (std::size_t i = 0; i < row.candidates.size(); ++i) {
+      const Candidate& candidate = row.candidates[i];
+      if (!candidate.is_never_given_up && median_of(candidate.samples_us) > kHopeless * best_us) is_given_up[i] = true;
+    }
+  }
+  return {};
+}
+
+// Samples every candidate of every row in turn until the deadline, but all of them as often as sample_first does.
+Outcome sample_all(std::vector<Series>& all, const Deadline& deadline, const Deadline& give_up) {
+  for (Series& series : all) {
+    Outcome done = sample_first(series, give_up);
+    if (!done) return done;
+  }
+  for (;;) {
+    for (Series& series : all) {
+      for (Row& row : series) {
+        for (Candidate& candidate : row.candidates) {
+          if (deadline.has_passed()) return {};
+          if (candidate.samples_us.empty()) continue;
+          Outcome done = sample(candidate);
+          if (!done) return done;
+        }
+      }
+    }
+  }
+}
+
+void store_and_fence(const Bench& bench, StoreKernel kernel, const std::byte* host, std::size_t bytes) {
+  kernel(bench.mapping.address(), host, bytes);
+  detail::fence_stores();
+}
+
+void fence_and_load(const Bench& bench, LoadKernel kernel, std::byte* host, std::size_t bytes) {
+  detail::fence_before_loads(bench.mapping.address(), bytes);
+  kernel(host, bench.mapping.address(), bytes);
+  detail::fence_after_loads();
+}
+
+const detail::ActiveKernels& active(const Bench& bench) {
+  return detail::active_kernels[static_cast<std::size_t>(bench.mapping.type())];
+}
+StoreKernel store_kernel_for(const Bench& bench, std::size_t bytes) {
+  const std::size_t size_class = detail::size_class(bytes);
+  return bench.mapping.type() == MappingType::write_combined ? bench.choice.store[size_class]
+                                                             : active(bench).store[size_class].load();
+}
+LoadKernel load_kernel_for(const Bench& bench, std::size_t bytes) {
+  const std::size_t size_class = detail::size_class(bytes);
+  return bench.mapping.type() == MappingType::write_combined ? bench.choice.load[size_class]
+                                                             : active(bench).load[size_class].load();
+}
+
+Outcome copy_once(const Bench& bench, CopyDirection direction, CopyMethod method, std::byte* host, std::size_t bytes,
+                  unsigned thread_count) {
+  const bool is_store = direction == CopyDirection::to_device;
+  switch (method) {
+    case CopyMethod::cpu:
+      is_store ? store_and_fence(bench, store_kernel_for(bench, bytes), host, bytes)
+               : fence_and_load(bench, load_kernel_for(bench, bytes), host, bytes);
+      return {};
+    case CopyMethod::cpu_parallel:
+      return is_store
+                 ? store_parallel(bench.mapping.address(), host, bytes, thread_count, store_kernel_for(bench, bytes / thread_count))
+                 : load_parallel(host, bench.mapping.address(), bytes, thread_count, load_kernel_for(bench, bytes / thread_count));
+    case CopyMethod::copy_engine: break;
+  }
+  return is_store ? engine_copy_to(bench.device, bench.mapping.device_address(), host, bytes)
+                  : engine_copy_from(bench.device, host, bench.mapping.device_address(), bytes);
+}
+
+// A kernel that copies wrongly must not win: one copy of every method and size is compared with the copy engine's bytes.
+Outcome check_copies(const Bench& bench, unsigned thread_count) {
+  std::byte* const sent = bench.host(true);
+  std::byte* const received = bench.host(false);
+  std::uint32_t round = 1;
+  for (std::size_t bytes = 1; bytes <= kKernelMostBytes; bytes *= 2) {
+    for (const CopyMethod method : {CopyMethod::cpu, CopyMethod::cpu_parallel}) {
+      for (const CopyDirection direction : kDirections) {
+        for (std::size_t i = 0; i < bytes; ++i) sent[i] = static_cast<std::byte>((i * 31 + ++round * 7) >> 3);
+        std::memset(received, 0x5a, bytes);
+        const bool is_store = direction == CopyDirection::to_device;
+        const CopyMethod out = is_store ? method : CopyMethod::copy_engine;
+        const CopyMethod back = is_store ? CopyMethod::copy_engine : method;
+        Outcome done = copy_once(bench, CopyDirection::to_device, out, sent, bytes, thread_count);
+        if (done) done = copy_once(bench, CopyDirection::from_device, back, received, bytes, thread_count);
+        if (!done) return done;
+        if (std::memcmp(sent, received, bytes) == 0) continue;
+        return make_error(Status::verification_failed, "measure",
+                          text(name_of(method), " ", name_of(direction), " of ", bytes, " bytes"),
+                          "other bytes arrived than were sent", "report this with the output of `gigabar info`");
+      }
+    }
+  }
+  return {};
+}
+
+// Fills choice and names of one direction from the medians.
+void take_kernels(const Series& rows, const std::vector<const CopyKernel*>& tried, CopyDirection direction, Bench& bench,
+                  Calibration& calibration) {
+  const bool is_store = direction == CopyDirection::to_device;
+  const CopyKernel* const usual = is_store ? &kernels::default_store_kernel() : &kernels::default_load_kernel();
+  const auto usual_index = static_cast<std::size_t>(std::find(tried.begin(), tried.end(), usual) - tried.begin());
+  for (std::size_t size_class = 1; size_class < detail::ActiveKernels::kSizeClasses; ++size_class) {
+    // One row per class up to the largest measured, whose winner serves the classes above.
+    const Row& row = rows[std::min(size_class, rows.size()) - 1];
+    std::vector<double> medians;
+    for (const Candidate& candidate : row.candidates) medians.push_back(median_of(candidate.samples_us));
+    const std::size_t best = pick_kernel(medians, usual_index);
+    if (best == usual_index) continue;
+    (is_store ? calibration.store_kernel : calibration.load_kernel)[size_class] = std::string(tried[best]->name);
+    if (is_store) bench.choice.store[size_class] = tried[best]->store;
+    if (!is_store) bench.choice.load[size_class] = tried[best]->load;
+  }
+}
+
+Outcome choose_kernels(Bench& bench, Calibration& calibration, const Deadline& deadline, const Deadline& give_up) {
+  if (bench.mapping.type() != MappingType::write_combined) return {};
+  std::vector<const CopyKernel*> tried;
+  for (const CopyKernel& kernel : copy_kernels()) {
+    // Eight bytes at a time costs milliseconds where the others cost microseconds.
+    if (kernel.is_supported && kernel.name != "generic") tried.push_back(&kernel);
+  }
+  if (tried.size() < 2) return {};
+  std::vector<Series> series(kDirections.size());
+  for (std::size_t d = 0; d < kDirections.size(); ++d) {
+    for (std::size_t bytes = 1; bytes <= kKernelMostBytes; bytes *= 2) {
+      Row row{bytes, {}};
+      for (const CopyKernel* kernel : tried) {
+        row.candidates.emplace_back([&bench, kernel, d, bytes]() -> Outcome {
+          d == 0 ? store_and_fence(bench, kernel->store, bench.host(true), bytes)
+                 : fence_and_load(bench, kernel->load, bench.host(true), bytes);
+          return {};
+        });
+      }
+      series[d].push_back(std::move(row));
+    }
+  }
+  Outcome done = sample_all(series, deadline, give_up);
+  if (!done) return done;
+  for (std::size_t d = 0; d < kDirections.size(); ++d) take_kernels(series[d], tried, kDirections[d], bench, calibration);
+  return {};
+}
+
+// The thread count with the best product of both directions' times, among 1, 2, 4 and 8, at most half of the CPUs.
+Outcome choose_thread_count(const Bench& bench, Calibration& calibration, const Deadline& deadline, const Deadline& give_up) {
+  const unsigned most = std::max(1U, std::thread::hardware_concurrency() / 2);
+  std::vector<unsigned> counts;
+  for (unsigned count = 1; count <= std::min(8U, most); count *= 2) counts.push_back(count);
+  std::vector<Series> series;
+  for (const CopyDirection direction : kDirections) {
+    Row row{kThreadsBytes, {}};
+    for (const unsigned count : counts) {
+      row.candidates.emplace_back([&bench, direction, count]() -> Outcome {
+        return copy_once(bench, direction, CopyMethod::cpu_parallel, bench.host(true), kThreadsBytes, count);
+      });
+    }
+    series.push_back({std::move(row)});
+  }
+  Outcome done = sample_all(series, deadline, give_up);
+  if (!done) return done;
+  std::vector<double> products;
+  for (std::size_t i = 0; i < counts.size(); ++i) {
+    products.push_back(median_of(series[0][0].candidates[i].samples_us) * median_of(series[1][0].candidates[i].samples_us));
+  }
+  calibration.thread_count = counts[pick_kernel(products, 0)];
+  return {};
+}
+
+Outcome measure_methods(const Bench& bench, Calibration& calibration, const Deadline& deadline, const Deadline& give_up) {
+  std::vector<CopyMethod> methods = {CopyMethod::cpu, CopyMethod::copy_engine};
+  if (calibration.thread_count > 1) methods.push_back(CopyMethod::cpu_parallel);  // with one it would be `cpu` again
+  std::vector<Series> series;
+  for (const CopyDirection direction : kDirections) {
+    for (const bool is_pinned : {false, true}) {
+      Series rows;
+      for (std::size_t bytes = 1; bytes <= kMostBytes; bytes *= 2) {
+        Row row{bytes, {}};
+        for (const CopyMethod method : methods) {
+          row.candidates.emplace_back(
+              [&bench, direction, method, host = bench.host(is_pinned), bytes, count = calibration.thread_count]() -> Outcome {
+                return copy_once(bench, direction, method, host, bytes, count);
+              },
+              method != CopyMethod::cpu);
+        }
+        rows.push_back(std::move(row));
+      }
+      series.push_back(std::move(rows));
+    }
+  }
+  Outcome done = sample_all(series, deadline, give_up);
+  if (!done) return done;
+  std::size_t index = 0;
+  for (const CopyDirection direction : kDirections) {
+    for (const bool is_pinned : {false, true}) {
+      for (const Row& row : series[index++]) {
+        CalibrationPoint point{direction, is_pinned, row.bytes, {}};
+        point.median_us.fill(std::numeric_limits<double>::infinity());
+        for (std::size_t m = 0; m < methods.size(); ++m) {
+          point.median_us[static_cast<std::size_t>(methods[m])] = median_of(row.candidates[m].samples_us);
+        }
+        calibration.points.push_back(point);
+      }
+    }
+  }
+  return {};
+}
+
+std::string name_of_cpu() {
+  std::ifstream info("/proc/cpuinfo");
+  for (std::string line; std::getline(info, line);) {
+    const std::size_t colon = line.find(": ");
+    if (line.starts_with("model name") && colon != std::string::npos) return line.substr(colon + 2, 200);
+  }
+  utsname system{};
+  return ::uname(&system) == 0 ? system.machine : "";
+}
+
+std::string date_now() {
+  const std::time_t now = std::time(nullptr);
+  std::tm utc{};
+  ::gmtime_r(&now, &utc);
+  char date[32];
+  return std::strftime(date, sizeof date, "%Y-%m-%dT%H:%M:%SZ", &utc) != 0 ? date : "";
+}
+
+}  // namespace
+
+double median_of(std::vector<double> samples) {
+  if (samples.empty()) return std::numeric_limits<double>::infinity();
+  const auto middle = samples.begin() + static_cast<std::ptrdiff_t>(samples.size() / 2);
+  std::nth_element(samples.begin(), middle, samples.end());
+  return *middle;
+}
+
+std::size_t pick_kernel(const std::vector<double>& medians_us, std::size_t usual_index) {
+  constexpr double kMustWinBy = 0.98;
+  const auto best = std::min_element(medians_us.begin(), medians_us.end());
+  if (best == medians_us.end()) return usual_index;
+  return *best < medians_us[usual_index] * kMustWinBy ? static_cast<std::size_t>(best - medians_us.begin()) : usual_index;
+}
+
+Result<Calibration> Calibration::measure(int device, double budget_seconds) {
+  if (!(budget_seconds >= 0.5 && budget_seconds <= 600)) {
+    return make_error(Status::invalid_argument, "measure", text("budget_seconds ", budget_seconds), "is not 0.5 to 600",
+                      "give seconds in that range");
+  }
+  auto known = devices();
+  if (!known) return std::move(known).error();
+  const auto info = std::find_if(known->begin(), known->end(), [&](const DeviceInfo& each) { return each.index == device; });
+  if (info == known->end()) {
+    return make_error(Status::invalid_argument, "measure", text("device ", device), text("there are ", known->size(), " devices"),
+                      "pass an index that devices() lists");
+  }
+  auto bench = prepare(device);
+  if (!bench) return std::move(bench).error();
+
+  Calibration calibration;
+  calibration.is_measured = true;
+  calibration.device_name = info->name;
+  calibration.device_uuid = info->uuid;
+  calibration.cpu_name = name_of_cpu();
+  calibration.driver_version = info->is_stand_in ? "" : nvidia_driver_version();
+  calibration.date = date_now();
+
+  // Shares of the budget: a third for kernels, a tenth for thread counts, the rest for methods; a first pass may use all of it.
+  const auto budget_ns = static_cast<std::int64_t>(budget_seconds * 1e9);
+  const Deadline end = Deadline::after_ns(budget_ns);
+  Outcome done = choose_kernels(*bench, calibration, Deadline::after_ns(budget_ns / 3), end);
+  if (done) done = choose_thread_count(*bench, calibration, Deadline::after_ns(budget_ns / 10), end);
+  if (done) done = check_copies(*bench, calibration.thread_count);
+  if (done) done = measure_methods(*bench, calibration, end, end);
+  if (!done) return std::move(done).take_error();
+  return calibration;
+}
+
+}  // namespace gigabar

@@ -1,0 +1,190 @@
+#include "copy/chooser.hpp"
+
+#include <unistd.h>
+
+#include <atomic>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "base/errors.hpp"
+#include "base/log.hpp"
+#include "copy/kernels/kernels.hpp"
+#include "gigabar/device.hpp"
+
+namespace gigabar {
+namespace {
+
+constexpr std::size_t kMostDevices = 64;
+
+struct InUse {
+  explicit InUse(Calibration taken) : calibration(std::move(taken)), methods(calibration) {}
+  Calibration calibration;
+  MethodTable methods;
+};
+
+// Readers take no lock and keep no count, so what was ever in use stays until the process ends: a few KiB per use_calibration().
+struct Registry {
+  std::array<std::atomic<const InUse*>, kMostDevices> in_use{};
+  std::mutex mutex;  // for writers
+  std::vector<std::unique_ptr<const InUse>> kept;
+};
+
+// Never destroyed: copies from static destructors still find it.
+Registry& registry() {
+  static Registry& registry = *new Registry;
+  return registry;
+}
+
+// For memory without a device, and for stand-ins before they were measured: no DMA, so nothing beats the CPU.
+Calibration cpu_only() {
+  Calibration calibration;
+  calibration.device_name = "stand-in (host memory)";
+  calibration.thread_count = 1;
+  return calibration;
+}
+
+Result<kernels::Choice> kernels_named_by(const Calibration& calibration) {
+  kernels::Choice choice = kernels::default_choice();
+  for (std::size_t i = 0; i < choice.store.size(); ++i) {
+    for (const bool is_store : {true, false}) {
+      const std::string& name = is_store ? calibration.store_kernel[i] : calibration.load_kernel[i];
+      if (name.empty()) continue;
+      const CopyKernel* kernel = kernels::find_supported_kernel(name);
+      if (kernel == nullptr) {
+        return make_error(Status::invalid_argument, "use_calibration",
+                          text(is_store ? "store_kernel[" : "load_kernel[", i, "] = \"", name, "\""),
+                          "this CPU and build have no such kernel", "measure on this machine (Calibration::measure)");
+      }
+      if (is_store) choice.store[i] = kernel->store;
+      if (!is_store) choice.load[i] = kernel->load;
+    }
+  }
+  return choice;
+}
+
+const InUse& put_in_use(int device, Calibration calibration) {
+  auto made = std::make_unique<const InUse>(std::move(calibration));
+  const InUse& result = *made;
+  registry().kept.push_back(std::move(made));
+  registry().in_use[static_cast<std::size_t>(device)].store(&result, std::memory_order_release);
+  return result;
+}
+
+// What default_path() holds, when it holds something usable.
+std::optional<Calibration> stored_calibration(int device) {
+  const std::string path = Calibration::default_path(device);
+  if (path.empty() || ::access(path.c_str(), F_OK) != 0) return {};
+  auto loaded = Calibration::load(path);
+  if (loaded) {
+    const auto choice = kernels_named_by(*loaded);
+    if (choice) {
+      kernels::use_choice(choice.value());
+      return std::move(loaded).value();
+    }
+    log(LogLevel::warning, text("calibration ", path, " not used: ", choice.error().message()));
+    return {};
+  }
+  log(LogLevel::warning, text("calibration not used: ", loaded.error().message()));
+  return {};
+}
+
+const InUse& first_use(int device, bool is_stand_in) {
+  std::optional<Calibration> stored = stored_calibration(device);
+  const std::lock_guard lock(registry().mutex);
+  const InUse* current = registry().in_use[static_cast<std::size_t>(device)].load(std::memory_order_acquire);
+  if (current != nullptr) return *current;
+  if (!stored) stored = is_stand_in ? cpu_only() : Calibration::defaults();
+  return put_in_use(device, *std::move(stored));
+}
+
+const InUse& in_use_for(const Mapping& mapping) {
+  const int device = mapping.device();
+  if (device < 0 || static_cast<std::size_t>(device) >= kMostDevices) {
+    static const InUse& host = *new InUse(cpu_only());
+    return host;
+  }
+  const InUse* current = registry().in_use[static_cast<std::size_t>(device)].load(std::memory_order_acquire);
+  return current != nullptr ? *current : first_use(device, mapping.is_stand_in());
+}
+
+Result<DeviceInfo> find_device(const char* operation, int device) {
+  auto known = devices();
+  if (!known) return std::move(known).error();
+  for (DeviceInfo& info : known.value()) {
+    if (info.index == device && device >= 0 && static_cast<std::size_t>(device) < kMostDevices) return std::move(info);
+  }
+  return make_error(Status::invalid_argument, operation, text("device ", device), text("there are ", known->size(), " devices"),
+                    "pass an index that devices() lists");
+}
+
+// What describe() said about the pages this thread copied from or to lately. It can be out of date, which costs time and never
+// correctness: either method copies either kind of memory. Asking takes about 1 µs, so one question serves many copies.
+bool is_pinned(const void* host) {
+  struct Answer {
+    std::uintptr_t page = 0;
+    bool is_pinned = false;
+    std::uint32_t uses_left = 0;
+  };
+  constexpr std::uint32_t kUses = 1024;
+  thread_local std::array<Answer, 16> answers{};
+  const std::uintptr_t page = reinterpret_cast<std::uintptr_t>(host) >> 12;
+  Answer& answer = answers[page % answers.size()];
+  if (answer.page != page || answer.uses_left == 0) {
+    const auto info = describe(host);
+    answer = {page, info.is_ok() && info.value().kind != MemoryKind::host_pageable, kUses};
+  }
+  --answer.uses_left;
+  return answer.is_pinned;
+}
+
+}  // namespace
+
+std::size_t MethodTable::first_bytes_of(std::size_t cell) noexcept {
+  const std::size_t top = cell / 8;
+  const std::size_t scaled = 8 + cell % 8;
+  return top >= 3 ? scaled << (top - 3) : scaled >> (3 - top);
+}
+
+MethodTable::MethodTable(const Calibration& calibration) {
+  for (const CopyDirection direction : {CopyDirection::to_device, CopyDirection::from_device}) {
+    for (const bool is_pinned : {false, true}) {
+      auto& methods = methods_[row(direction, is_pinned)];
+      for (std::size_t i = 0; i < kCells; ++i) methods[i] = calibration.choose(direction, is_pinned, first_bytes_of(i));
+    }
+  }
+}
+
+CopyMethod choose_method(CopyDirection direction, const Mapping& mapping, const void* host, std::size_t bytes) {
+  const MethodTable& methods = in_use_for(mapping).methods;
+  const CopyMethod pageable = methods.method(direction, false, bytes);
+  const CopyMethod pinned = methods.method(direction, true, bytes);
+  if (pageable == pinned) return pinned;
+  return is_pinned(host) ? pinned : pageable;
+}
+
+unsigned calibrated_thread_count(const Mapping& mapping) { return in_use_for(mapping).calibration.thread_count; }
+
+Outcome use_calibration(int device, const Calibration& calibration) {
+  auto known = find_device("use_calibration", device);
+  if (!known) return std::move(known).error();
+  if (calibration.thread_count < 1 || calibration.thread_count > 64) {
+    return make_error(Status::invalid_argument, "use_calibration", text("thread_count ", calibration.thread_count),
+                      "is not 1 to 64", "measure again (Calibration::measure)");
+  }
+  auto choice = kernels_named_by(calibration);
+  if (!choice) return std::move(choice).error();
+  const std::lock_guard lock(registry().mutex);
+  kernels::use_choice(choice.value());
+  put_in_use(device, calibration);
+  return {};
+}
+
+Calibration calibration_in_use(int device) {
+  auto known = find_device("calibration_in_use", device);
+  if (!known) return Calibration::defaults();
+  const InUse* current = registry().in_use[static_cast<std::size_t>(device)].load(std::memory_order_acquire);
+  return current != nullptr ? current->calibration : first_use(device, known->is_stand_in).calibration;
+}
+
+}  // namespace gigabar

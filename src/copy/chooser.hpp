@@ -1,0 +1,44 @@
+// The calibration in use for each device, as tables that a copy can afford to read.
+#pragma once
+
+#include <array>
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+
+#include "gigabar/copy.hpp"
+
+namespace gigabar {
+
+// Calibration::choose for every size, eight cells per power of two. Exact at the first size of each cell, which includes the powers
+// of two that measure() uses.
+class MethodTable {
+ public:
+  explicit MethodTable(const Calibration& calibration);
+  CopyMethod method(CopyDirection direction, bool is_pinned, std::size_t bytes) const noexcept {
+    return methods_[row(direction, is_pinned)][cell(bytes)];
+  }
+
+ private:
+  static constexpr std::size_t kCells = 64 * 8;
+  static std::size_t row(CopyDirection direction, bool is_pinned) noexcept {
+    return static_cast<std::size_t>(direction) * 2 + (is_pinned ? 1 : 0);
+  }
+  // The position of the highest set bit and the three bits below it.
+  static std::size_t cell(std::size_t bytes) noexcept {
+    if (bytes == 0) return 0;
+    const auto top = static_cast<std::size_t>(std::bit_width(bytes)) - 1;
+    const std::size_t below = top >= 3 ? bytes >> (top - 3) : bytes << (3 - top);
+    return top * 8 + (below & 7);
+  }
+  static std::size_t first_bytes_of(std::size_t cell) noexcept;
+
+  std::array<std::array<CopyMethod, kCells>, 4> methods_;
+};
+
+// The method for one copy through `mapping`. Asks what `host` is only where pinned and pageable memory differ.
+CopyMethod choose_method(CopyDirection direction, const Mapping& mapping, const void* host, std::size_t bytes);
+
+unsigned calibrated_thread_count(const Mapping& mapping);
+
+}  // namespace gigabar

@@ -1,0 +1,130 @@
+#include "gigabar/copy.hpp"
+
+#include <algorithm>
+#include <cstring>
+
+#include "base/errors.hpp"
+#include "copy/chooser.hpp"
+#include "memory/copy_engine.hpp"
+
+namespace gigabar {
+namespace {
+
+std::string range_of(const Mapping& mapping, std::size_t offset_bytes, std::size_t bytes) {
+  return text("offset ", offset_bytes, " +", bytes, " of the mapping of ", range_text(mapping.device_address(), mapping.bytes()));
+}
+
+template <class Value>
+Outcome publish_word(const Mapping& mapping, std::size_t flag_offset_bytes, Value value) {
+  if (!detail::may_copy(mapping, flag_offset_bytes, &value, sizeof value)) {
+    return detail::refuse_copy("publish (flag)", mapping, flag_offset_bytes, &value, sizeof value);
+  }
+  if ((mapping.device_address() + flag_offset_bytes) % sizeof value != 0) {
+    return make_error(Status::invalid_argument, "publish (flag)", range_of(mapping, flag_offset_bytes, sizeof value),
+                      text("the flag's device address is not a multiple of ", sizeof value), "move the flag to an aligned offset");
+  }
+  detail::fence_stores();
+  // One store instruction on every mapping type; for a cached mapping the release is what orders it.
+  __atomic_store_n(reinterpret_cast<Value*>(mapping.address() + flag_offset_bytes), value, __ATOMIC_RELEASE);
+  detail::fence_stores();
+  return {};
+}
+
+Result<CopyMethod> finished(CopyMethod method, Outcome outcome) {
+  if (!outcome) return std::move(outcome).take_error();
+  return method;
+}
+
+}  // namespace
+
+std::string_view name_of(CopyDirection direction) noexcept {
+  switch (direction) {
+    case CopyDirection::to_device: return "to_device";
+    case CopyDirection::from_device: return "from_device";
+  }
+  return "unknown";
+}
+
+std::string_view name_of(CopyMethod method) noexcept {
+  switch (method) {
+    case CopyMethod::cpu: return "cpu";
+    case CopyMethod::cpu_parallel: return "cpu_parallel";
+    case CopyMethod::copy_engine: return "copy_engine";
+  }
+  return "unknown";
+}
+
+Outcome detail::refuse_copy(std::string_view operation, const Mapping& mapping, std::size_t offset_bytes, const void* host,
+                            std::size_t bytes) {
+  const std::string name(operation);
+  if (mapping.address() == nullptr) {
+    return make_error(Status::invalid_argument, name, "mapping", "is empty: it was moved from", "use the mapping it was moved to");
+  }
+  if (!mapping.is_usable()) {
+    return make_error(Status::foreign_process, name, range_of(mapping, offset_bytes, bytes),
+                      "the mapping belongs to the process this one was forked from",
+                      "map with inherit_on_fork, or map in the child after exec");
+  }
+  if (!mapping.covers(offset_bytes, bytes)) {
+    return make_error(
+        Status::out_of_range, name, range_of(mapping, offset_bytes, bytes),
+        offset_bytes > mapping.bytes()
+            ? text("the offset is ", offset_bytes - mapping.bytes(), " bytes past the mapping's end")
+            : text("the range is ", bytes - (mapping.bytes() - offset_bytes), " bytes longer than the rest of the mapping"),
+        text("stay within ", mapping.bytes(), " bytes, or map a larger range"));
+  }
+  return make_error(Status::invalid_argument, name, text("host pointer for ", bytes, " bytes"),
+                    host == nullptr ? "is null" : "is not usable", "pass host memory of that length");
+}
+
+Outcome fill(const Mapping& mapping, std::size_t offset_bytes, std::byte value, std::size_t bytes) {
+  if (!detail::may_copy(mapping, offset_bytes, &value, bytes)) {
+    return detail::refuse_copy("fill", mapping, offset_bytes, &value, bytes);
+  }
+  constexpr std::size_t kPatternBytes = 4096;
+  alignas(64) std::byte pattern[kPatternBytes];
+  std::memset(pattern, static_cast<int>(value), std::min(bytes, kPatternBytes));
+  // After the first piece every one starts at a 64-byte line of the mapped side.
+  std::size_t room_bytes = kPatternBytes - reinterpret_cast<std::uintptr_t>(mapping.address() + offset_bytes) % 64;
+  while (bytes != 0) {
+    const std::size_t piece_bytes = std::min(bytes, room_bytes);
+    detail::store(mapping, offset_bytes, pattern, piece_bytes);
+    offset_bytes += piece_bytes;
+    bytes -= piece_bytes;
+    room_bytes = kPatternBytes;
+  }
+  detail::fence_stores();
+  return {};
+}
+
+Outcome publish(const Mapping& mapping, std::size_t flag_offset_bytes, std::uint32_t value) {
+  return publish_word(mapping, flag_offset_bytes, value);
+}
+
+Outcome publish(const Mapping& mapping, std::size_t flag_offset_bytes, std::uint64_t value) {
+  return publish_word(mapping, flag_offset_bytes, value);
+}
+
+Result<CopyMethod> copy(MappedPlace destination, const void* source, std::size_t bytes, std::optional<CopyMethod> required) {
+  const auto& [mapping, offset_bytes] = destination;
+  if (!detail::may_copy(mapping, offset_bytes, source, bytes)) [[unlikely]] {
+    return detail::refuse_copy("copy", mapping, offset_bytes, source, bytes).take_error();
+  }
+  const CopyMethod method = required ? *required : choose_method(CopyDirection::to_device, mapping, source, bytes);
+  if (method == CopyMethod::cpu || bytes == 0) return finished(method, copy_to(mapping, offset_bytes, source, bytes));
+  if (method == CopyMethod::cpu_parallel) return finished(method, copy_to_parallel(mapping, offset_bytes, source, bytes));
+  return finished(method, engine_copy_to(mapping.device(), mapping.device_address() + offset_bytes, source, bytes));
+}
+
+Result<CopyMethod> copy(void* destination, MappedPlace source, std::size_t bytes, std::optional<CopyMethod> required) {
+  const auto& [mapping, offset_bytes] = source;
+  if (!detail::may_copy(mapping, offset_bytes, destination, bytes)) [[unlikely]] {
+    return detail::refuse_copy("copy", mapping, offset_bytes, destination, bytes).take_error();
+  }
+  const CopyMethod method = required ? *required : choose_method(CopyDirection::from_device, mapping, destination, bytes);
+  if (method == CopyMethod::cpu || bytes == 0) return finished(method, copy_from(mapping, offset_bytes, destination, bytes));
+  if (method == CopyMethod::cpu_parallel) return finished(method, copy_from_parallel(mapping, offset_bytes, destination, bytes));
+  return finished(method, engine_copy_from(mapping.device(), destination, mapping.device_address() + offset_bytes, bytes));
+}
+
+}  // namespace gigabar

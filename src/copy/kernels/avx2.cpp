@@ -1,0 +1,42 @@
+// 32-byte streaming stores and loads.
+#include <immintrin.h>
+
+#include "copy/kernels/entries.hpp"
+#include "copy/kernels/stream_loop.hpp"
+
+namespace gigabar::kernels {
+namespace {
+
+struct Avx2 {
+  static void store_16(void* mapped, const void* host) {
+    _mm_stream_si128(static_cast<__m128i*>(mapped), _mm_loadu_si128(static_cast<const __m128i*>(host)));
+  }
+  static void store_32(void* mapped, const void* host) {
+    _mm256_stream_si256(static_cast<__m256i*>(mapped), _mm256_loadu_si256(static_cast<const __m256i*>(host)));
+  }
+  static void store_line(void* mapped, const void* host) {
+    store_32(mapped, host);
+    store_32(static_cast<Byte*>(mapped) + 32, static_cast<const Byte*>(host) + 32);
+  }
+
+  using Vector = __m256i;
+  static constexpr std::size_t kVectorBytes = 32;
+  [[gnu::always_inline]] static Vector load_mapped(const void* mapped) {
+    return _mm256_stream_load_si256(static_cast<const __m256i*>(mapped));
+  }
+  [[gnu::always_inline]] static void store_host(void* host, Vector vector) {
+    _mm256_storeu_si256(static_cast<__m256i*>(host), vector);
+  }
+};
+
+}  // namespace
+
+void avx2_store(void* mapped_destination, const void* source, size_t bytes) noexcept {
+  store_range<Avx2>(mapped_destination, source, bytes);
+}
+
+void avx2_load(void* destination, const void* mapped_source, size_t bytes) noexcept {
+  load_range<Avx2>(destination, mapped_source, bytes);
+}
+
+}  // namespace gigabar::kernels

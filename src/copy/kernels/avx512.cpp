@@ -1,0 +1,40 @@
+// One instruction per line. Heads and tails are ordinary narrower stores: the manual advises against masked moves on memory-mapped
+// I/O (Intel SDM vol. 2, VMASKMOV: the accesses and their order are the implementation's).
+#include <immintrin.h>
+
+#include "copy/kernels/entries.hpp"
+#include "copy/kernels/stream_loop.hpp"
+
+namespace gigabar::kernels {
+namespace {
+
+struct Avx512 {
+  static void store_16(void* mapped, const void* host) {
+    _mm_stream_si128(static_cast<__m128i*>(mapped), _mm_loadu_si128(static_cast<const __m128i*>(host)));
+  }
+  static void store_32(void* mapped, const void* host) {
+    _mm256_stream_si256(static_cast<__m256i*>(mapped), _mm256_loadu_si256(static_cast<const __m256i*>(host)));
+  }
+  static void store_line(void* mapped, const void* host) {
+    _mm512_stream_si512(static_cast<__m512i*>(mapped), _mm512_loadu_si512(host));
+  }
+
+  using Vector = __m512i;
+  static constexpr std::size_t kVectorBytes = 64;
+  [[gnu::always_inline]] static Vector load_mapped(const void* mapped) {
+    return _mm512_stream_load_si512(const_cast<void*>(mapped));
+  }
+  [[gnu::always_inline]] static void store_host(void* host, Vector vector) { _mm512_storeu_si512(host, vector); }
+};
+
+}  // namespace
+
+void avx512_store(void* mapped_destination, const void* source, size_t bytes) noexcept {
+  store_range<Avx512>(mapped_destination, source, bytes);
+}
+
+void avx512_load(void* destination, const void* mapped_source, size_t bytes) noexcept {
+  load_range<Avx512>(destination, mapped_source, bytes);
+}
+
+}  // namespace gigabar::kernels

@@ -1,0 +1,29 @@
+// MOVDIR64B: a 64-byte store that leaves the CPU as one write, past the write-combining buffers; ordered by SFENCE like them.
+// There are CPUs with it and without AVX (Tremont), so the rest is SSE2. No loads: the table uses those of another kernel.
+// Source: Intel SDM vol. 2, MOVDIR64B.
+#include <immintrin.h>
+
+#include "copy/kernels/entries.hpp"
+#include "copy/kernels/stream_loop.hpp"
+
+namespace gigabar::kernels {
+namespace {
+
+struct Movdir64b {
+  static void store_16(void* mapped, const void* host) {
+    _mm_stream_si128(static_cast<__m128i*>(mapped), _mm_loadu_si128(static_cast<const __m128i*>(host)));
+  }
+  static void store_32(void* mapped, const void* host) {
+    store_16(mapped, host);
+    store_16(static_cast<Byte*>(mapped) + 16, static_cast<const Byte*>(host) + 16);
+  }
+  static void store_line(void* mapped, const void* host) { _movdir64b(mapped, host); }
+};
+
+}  // namespace
+
+void movdir64b_store(void* mapped_destination, const void* source, size_t bytes) noexcept {
+  store_range<Movdir64b>(mapped_destination, source, bytes);
+}
+
+}  // namespace gigabar::kernels

@@ -1,0 +1,45 @@
+// 16-byte accesses of Normal non-cacheable memory, which is what write-combined is called on arm64; the CPU gathers stores of a
+// line.
+#include <arm_neon.h>
+
+#include "copy/kernels/entries.hpp"
+#include "copy/kernels/stream_loop.hpp"
+
+namespace gigabar::kernels {
+namespace {
+
+// Volatile, so that the compiler neither merges accesses nor makes the loop a call of memcpy.
+using MappedVector [[gnu::may_alias]] = uint8x16_t;
+
+struct Neon {
+  static void store_16(void* mapped, const void* host) {
+    *static_cast<volatile MappedVector*>(mapped) = vld1q_u8(static_cast<const Byte*>(host));
+  }
+  static void store_32(void* mapped, const void* host) {
+    store_16(mapped, host);
+    store_16(static_cast<Byte*>(mapped) + 16, static_cast<const Byte*>(host) + 16);
+  }
+  static void store_line(void* mapped, const void* host) {
+    store_32(mapped, host);
+    store_32(static_cast<Byte*>(mapped) + 32, static_cast<const Byte*>(host) + 32);
+  }
+
+  using Vector = uint8x16_t;
+  static constexpr std::size_t kVectorBytes = 16;
+  [[gnu::always_inline]] static Vector load_mapped(const void* mapped) {
+    return *static_cast<const volatile MappedVector*>(mapped);
+  }
+  [[gnu::always_inline]] static void store_host(void* host, Vector vector) { vst1q_u8(static_cast<Byte*>(host), vector); }
+};
+
+}  // namespace
+
+void neon_store(void* mapped_destination, const void* source, size_t bytes) noexcept {
+  store_range<Neon>(mapped_destination, source, bytes);
+}
+
+void neon_load(void* destination, const void* mapped_source, size_t bytes) noexcept {
+  load_range<Neon>(destination, mapped_source, bytes);
+}
+
+}  // namespace gigabar::kernels

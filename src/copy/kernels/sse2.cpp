@@ -1,0 +1,42 @@
+// Every x86-64 CPU. SSE2 has no streaming load: on write-combined memory each 16-byte load is a round trip of its own, which is why
+// kernels.cpp gives this kernel the loads of sse41.cpp where the CPU has them.
+#include <emmintrin.h>
+
+#include "copy/kernels/entries.hpp"
+#include "copy/kernels/stream_loop.hpp"
+
+namespace gigabar::kernels {
+namespace {
+
+struct Sse2 {
+  static void store_16(void* mapped, const void* host) {
+    _mm_stream_si128(static_cast<__m128i*>(mapped), _mm_loadu_si128(static_cast<const __m128i*>(host)));
+  }
+  static void store_32(void* mapped, const void* host) {
+    store_16(mapped, host);
+    store_16(static_cast<Byte*>(mapped) + 16, static_cast<const Byte*>(host) + 16);
+  }
+  static void store_line(void* mapped, const void* host) {
+    store_32(mapped, host);
+    store_32(static_cast<Byte*>(mapped) + 32, static_cast<const Byte*>(host) + 32);
+  }
+
+  using Vector = __m128i;
+  static constexpr std::size_t kVectorBytes = 16;
+  [[gnu::always_inline]] static Vector load_mapped(const void* mapped) { return *static_cast<const volatile __m128i*>(mapped); }
+  [[gnu::always_inline]] static void store_host(void* host, Vector vector) {
+    _mm_storeu_si128(static_cast<__m128i*>(host), vector);
+  }
+};
+
+}  // namespace
+
+void sse2_store(void* mapped_destination, const void* source, size_t bytes) noexcept {
+  store_range<Sse2>(mapped_destination, source, bytes);
+}
+
+void sse2_load(void* destination, const void* mapped_source, size_t bytes) noexcept {
+  load_range<Sse2>(destination, mapped_source, bytes);
+}
+
+}  // namespace gigabar::kernels

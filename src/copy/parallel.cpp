@@ -1,0 +1,114 @@
+#include "copy/parallel.hpp"
+
+#include <algorithm>
+
+#include "base/errors.hpp"
+#include "copy/chooser.hpp"
+#include "copy/worker_pool.hpp"
+
+namespace gigabar {
+namespace {
+
+constexpr std::size_t kLineBytes = 64;
+
+// Where the parts of a call begin and end. Every cut lies on a 64-byte line of the mapped side: no line has two writers.
+class Split {
+ public:
+  Split(const std::byte* mapped, std::size_t bytes, unsigned thread_count)
+      : bytes_(bytes),
+        skew_bytes_(reinterpret_cast<std::uintptr_t>(mapped) % kLineBytes),
+        part_count_(static_cast<unsigned>(std::min<std::size_t>(thread_count, bytes / kLineBytes + 1))),
+        step_bytes_((bytes / part_count_ / kLineBytes + 1) * kLineBytes) {}
+
+  unsigned part_count() const { return part_count_; }
+  std::size_t begin(unsigned part) const { return part == 0 ? 0 : std::min(bytes_, part * step_bytes_ - skew_bytes_); }
+  std::size_t length(unsigned part) const { return (part + 1 == part_count_ ? bytes_ : begin(part + 1)) - begin(part); }
+
+ private:
+  std::size_t bytes_;
+  std::size_t skew_bytes_;
+  unsigned part_count_;
+  std::size_t step_bytes_;
+};
+
+struct StoreCall {
+  Split split;
+  std::byte* mapped;
+  const std::byte* host;
+  StoreKernel kernel;
+};
+
+struct LoadCall {
+  Split split;
+  const std::byte* mapped;
+  std::byte* host;
+  LoadKernel kernel;
+};
+
+// Each thread fences for itself: a fence orders only the stores and loads of its own CPU.
+void store_part(void* context, unsigned part) {
+  const auto& call = *static_cast<const StoreCall*>(context);
+  const std::size_t begin = call.split.begin(part);
+  call.kernel(call.mapped + begin, call.host + begin, call.split.length(part));
+  detail::fence_stores();
+}
+
+void load_part(void* context, unsigned part) {
+  const auto& call = *static_cast<const LoadCall*>(context);
+  const std::size_t begin = call.split.begin(part);
+  detail::fence_before_loads(call.mapped + begin, call.split.length(part));
+  call.kernel(call.host + begin, call.mapped + begin, call.split.length(part));
+  detail::fence_after_loads();
+}
+
+// The number of threads to use for `asked`, or the error.
+Result<unsigned> resolve_thread_count(const char* operation, const Mapping& mapping, unsigned asked) {
+  if (asked > WorkerPool::kMostThreads) {
+    return make_error(Status::invalid_argument, operation, text("thread_count ", asked), "is more than 64", "pass 0 to 64");
+  }
+  return asked != 0 ? asked : calibrated_thread_count(mapping);
+}
+
+const detail::ActiveKernels& kernels_of(const Mapping& mapping) {
+  return detail::active_kernels[static_cast<std::size_t>(mapping.type())];
+}
+
+}  // namespace
+
+Outcome store_parallel(std::byte* mapped_destination, const void* source, std::size_t bytes, unsigned thread_count,
+                       StoreKernel kernel) {
+  if (bytes == 0) return {};
+  StoreCall call{{mapped_destination, bytes, thread_count}, mapped_destination, static_cast<const std::byte*>(source), kernel};
+  return WorkerPool::of_process().run(call.split.part_count(), store_part, &call);
+}
+
+Outcome load_parallel(void* destination, const std::byte* mapped_source, std::size_t bytes, unsigned thread_count,
+                      LoadKernel kernel) {
+  if (bytes == 0) return {};
+  LoadCall call{{mapped_source, bytes, thread_count}, mapped_source, static_cast<std::byte*>(destination), kernel};
+  return WorkerPool::of_process().run(call.split.part_count(), load_part, &call);
+}
+
+Outcome copy_to_parallel(const Mapping& mapping, std::size_t offset_bytes, const void* source, std::size_t bytes,
+                         unsigned thread_count) {
+  if (!detail::may_copy(mapping, offset_bytes, source, bytes)) {
+    return detail::refuse_copy("copy_to_parallel", mapping, offset_bytes, source, bytes);
+  }
+  auto count = resolve_thread_count("copy_to_parallel", mapping, thread_count);
+  if (!count) return std::move(count).error();
+  const StoreKernel kernel = kernels_of(mapping).store[detail::size_class(bytes / *count)].load(std::memory_order_relaxed);
+  return store_parallel(mapping.address() + offset_bytes, source, bytes, *count, kernel);
+}
+
+Outcome copy_from_parallel(const Mapping& mapping, std::size_t offset_bytes, void* destination, std::size_t bytes,
+                           unsigned thread_count) {
+  if (!detail::may_copy(mapping, offset_bytes, destination, bytes)) {
+    return detail::refuse_copy("copy_from_parallel", mapping, offset_bytes, destination, bytes);
+  }
+  auto count = resolve_thread_count("copy_from_parallel", mapping, thread_count);
+  if (!count) return std::move(count).error();
+  const LoadKernel kernel = kernels_of(mapping).load[detail::size_class(bytes / *count)].load(std::memory_order_relaxed);
+  return load_parallel(destination, mapping.address() + offset_bytes, bytes, *count, kernel);
+}
+
+}  // namespace gigabar

@@ -1,0 +1,213 @@
+// libcuda: copies, streams, events. A copy from host memory is done as late as the real one may do it.
+#include <algorithm>
+#include <cstring>
+
+#include "fakes/entry.hpp"
+
+namespace gigabar::fake {
+namespace {
+
+constexpr std::uint64_t kMostDeferred = 64 * kKiB;  // a synchronous copy of up to so many pageable bytes may return early
+
+bool is_pinned(const void* address) {
+  const Allocation* allocation = find_allocation(reinterpret_cast<Address>(address));
+  return allocation != nullptr && (allocation->kind == Kind::host_allocated || allocation->kind == Kind::host_registered);
+}
+
+bool is_valid(CUdeviceptr address, std::uint64_t bytes) {
+  while (bytes > 0) {
+    std::uint64_t contiguous = 0;
+    if (translate(address, &contiguous) == nullptr) return false;
+    const std::uint64_t part = std::min(contiguous, bytes);
+    address += part;
+    bytes -= part;
+  }
+  return true;
+}
+
+// Copies piece by piece over the ranges that follow each other; memory that was freed since is left alone.
+template <class Piece>
+void for_each_piece(CUdeviceptr address, std::uint64_t bytes, const Piece& piece) {
+  std::uint64_t done = 0;
+  while (done < bytes) {
+    std::uint64_t contiguous = 0;
+    std::byte* view = translate(address + done, &contiguous);
+    if (view == nullptr) return;
+    const std::uint64_t part = std::min(contiguous, bytes - done);
+    piece(view, done, part);
+    done += part;
+  }
+}
+
+void write_now(CUdeviceptr destination, const void* source, std::uint64_t bytes) {
+  for_each_piece(destination, bytes, [source](std::byte* view, std::uint64_t done, std::uint64_t part) {
+    std::memcpy(view, static_cast<const std::byte*>(source) + done, part);
+  });
+}
+
+void read_now(void* destination, CUdeviceptr source, std::uint64_t bytes) {
+  for_each_piece(source, bytes, [destination](const std::byte* view, std::uint64_t done, std::uint64_t part) {
+    std::memcpy(static_cast<std::byte*>(destination) + done, view, part);
+  });
+}
+
+void set_now(CUdeviceptr destination, unsigned char value, std::uint64_t bytes) {
+  for_each_piece(destination, bytes,
+                 [value](std::byte* view, std::uint64_t, std::uint64_t part) { std::memset(view, value, part); });
+}
+
+void run_pending(const CUstream* only) {
+  auto& pending = state().pending;
+  for (std::size_t i = 0; i < pending.size();) {
+    if (only != nullptr && pending[i].stream != *only) {
+      ++i;
+      continue;
+    }
+    pending[i].run();
+    pending.erase(pending.begin() + static_cast<std::ptrdiff_t>(i));
+  }
+}
+
+// The legacy stream may not be touched while a capture is under way, whatever the thread's mode.
+bool breaks_capture(CUstream stream) {
+  if (stream != nullptr || !state().machine.is_capturing) return false;
+  state().machine.was_capture_broken = true;
+  return true;
+}
+
+CUresult enqueue_write(CUdeviceptr destination, const void* source, std::uint64_t bytes, CUstream stream) {
+  if (is_pinned(source)) {
+    // The source is read when the copy runs: changing it before the synchronisation is a mistake that shows.
+    state().pending.push_back({stream, [=] { write_now(destination, source, bytes); }});
+  } else {
+    const auto* first = static_cast<const std::byte*>(source);
+    state().pending.push_back({stream, [destination, staged = std::vector<std::byte>(first, first + bytes)] {
+                                 write_now(destination, staged.data(), staged.size());
+                               }});
+  }
+  return CUDA_SUCCESS;
+}
+
+}  // namespace
+}  // namespace gigabar::fake
+
+using namespace gigabar::fake;
+
+extern "C" {
+
+CUresult CUDAAPI cuMemcpyHtoD(CUdeviceptr destination, const void* source, std::size_t bytes) {
+  GIGABAR_FAKE_ENTER(cuMemcpyHtoD, context_unsafe);
+  if (breaks_capture(nullptr)) return CUDA_ERROR_STREAM_CAPTURE_IMPLICIT;
+  if (!is_valid(destination, bytes) || source == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  ++s.totals.total_copies_to;
+  run_pending(nullptr);
+  if (bytes <= kMostDeferred && !is_pinned(source)) return enqueue_write(destination, source, bytes, nullptr);
+  write_now(destination, source, bytes);
+  return CUDA_SUCCESS;
+}
+
+CUresult CUDAAPI cuMemcpyDtoH(void* destination, CUdeviceptr source, std::size_t bytes) {
+  GIGABAR_FAKE_ENTER(cuMemcpyDtoH, context_unsafe);
+  if (breaks_capture(nullptr)) return CUDA_ERROR_STREAM_CAPTURE_IMPLICIT;
+  if (!is_valid(source, bytes) || destination == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  ++s.totals.total_copies_from;
+  run_pending(nullptr);
+  read_now(destination, source, bytes);
+  return CUDA_SUCCESS;
+}
+
+CUresult CUDAAPI cuMemcpyHtoDAsync(CUdeviceptr destination, const void* source, std::size_t bytes, CUstream stream) {
+  GIGABAR_FAKE_ENTER(cuMemcpyHtoDAsync, context);
+  if (breaks_capture(stream)) return CUDA_ERROR_STREAM_CAPTURE_IMPLICIT;
+  if (!is_valid(destination, bytes) || source == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  ++s.totals.total_copies_to;
+  return enqueue_write(destination, source, bytes, stream);
+}
+
+CUresult CUDAAPI cuMemcpyDtoHAsync(void* destination, CUdeviceptr source, std::size_t bytes, CUstream stream) {
+  GIGABAR_FAKE_ENTER(cuMemcpyDtoHAsync, context);
+  if (breaks_capture(stream)) return CUDA_ERROR_STREAM_CAPTURE_IMPLICIT;
+  if (!is_valid(source, bytes) || destination == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  ++s.totals.total_copies_from;
+  s.pending.push_back({stream, [=] { read_now(destination, source, bytes); }});
+  if (!is_pinned(destination)) run_pending(&stream);  // to pageable memory it returns when it is done
+  return CUDA_SUCCESS;
+}
+
+CUresult CUDAAPI cuMemsetD8(CUdeviceptr destination, unsigned char value, std::size_t bytes) {
+  GIGABAR_FAKE_ENTER(cuMemsetD8, context_unsafe);
+  if (breaks_capture(nullptr)) return CUDA_ERROR_STREAM_CAPTURE_IMPLICIT;
+  if (!is_valid(destination, bytes)) return CUDA_ERROR_INVALID_VALUE;
+  run_pending(nullptr);
+  set_now(destination, value, bytes);
+  return CUDA_SUCCESS;
+}
+
+CUresult CUDAAPI cuMemsetD8Async(CUdeviceptr destination, unsigned char value, std::size_t bytes, CUstream stream) {
+  GIGABAR_FAKE_ENTER(cuMemsetD8Async, context);
+  if (breaks_capture(stream)) return CUDA_ERROR_STREAM_CAPTURE_IMPLICIT;
+  if (!is_valid(destination, bytes)) return CUDA_ERROR_INVALID_VALUE;
+  s.pending.push_back({stream, [=] { set_now(destination, value, bytes); }});
+  return CUDA_SUCCESS;
+}
+
+CUresult CUDAAPI cuCtxSynchronize() {
+  GIGABAR_FAKE_ENTER(cuCtxSynchronize, context_unsafe);
+  run_pending(nullptr);
+  return CUDA_SUCCESS;
+}
+
+CUresult CUDAAPI cuStreamCreate(CUstream* stream, unsigned int) {
+  GIGABAR_FAKE_ENTER(cuStreamCreate, context_unsafe);
+  *stream = new CUstream_st{current_context()->gpu};
+  s.streams.insert(*stream);
+  return CUDA_SUCCESS;
+}
+
+CUresult CUDAAPI cuStreamDestroy(CUstream stream) {
+  GIGABAR_FAKE_ENTER(cuStreamDestroy, context);
+  if (s.streams.erase(stream) == 0) return CUDA_ERROR_INVALID_HANDLE;
+  run_pending(&stream);
+  delete stream;
+  return CUDA_SUCCESS;
+}
+
+CUresult CUDAAPI cuStreamSynchronize(CUstream stream) {
+  GIGABAR_FAKE_ENTER(cuStreamSynchronize, context_unsafe);
+  if (stream != nullptr && !s.streams.contains(stream)) return CUDA_ERROR_INVALID_HANDLE;
+  run_pending(&stream);
+  return CUDA_SUCCESS;
+}
+
+CUresult CUDAAPI cuStreamQuery(CUstream stream) {
+  GIGABAR_FAKE_ENTER(cuStreamQuery, context_unsafe);
+  if (stream != nullptr && !s.streams.contains(stream)) return CUDA_ERROR_INVALID_HANDLE;
+  run_pending(&stream);
+  return CUDA_SUCCESS;
+}
+
+CUresult CUDAAPI cuEventCreate(CUevent* event, unsigned int) {
+  GIGABAR_FAKE_ENTER(cuEventCreate, context);
+  *event = new CUevent_st;
+  return CUDA_SUCCESS;
+}
+
+CUresult CUDAAPI cuEventDestroy(CUevent event) {
+  GIGABAR_FAKE_ENTER(cuEventDestroy, context);
+  delete event;
+  return CUDA_SUCCESS;
+}
+
+CUresult CUDAAPI cuEventRecord(CUevent event, CUstream) {
+  GIGABAR_FAKE_ENTER(cuEventRecord, context);
+  event->is_recorded = true;
+  return CUDA_SUCCESS;
+}
+
+CUresult CUDAAPI cuEventSynchronize(CUevent) {
+  GIGABAR_FAKE_ENTER(cuEventSynchronize, context);
+  run_pending(nullptr);
+  return CUDA_SUCCESS;
+}
+
+}  // extern "C"

@@ -1,0 +1,42 @@
+// How every fake entry point of libcuda begins.
+#pragma once
+
+#include <mutex>
+#include <vector>
+
+#include "fakes/state.hpp"
+
+namespace gigabar::fake {
+
+inline std::vector<CUcontext>& context_stack() {
+  static thread_local std::vector<CUcontext> stack;
+  return stack;
+}
+inline CUcontext current_context() { return context_stack().empty() ? nullptr : context_stack().back(); }
+
+inline CUstreamCaptureMode& capture_mode() {
+  static thread_local CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_GLOBAL;
+  return mode;
+}
+
+enum class Needs {
+  nothing,  // works before cuInit
+  init,
+  context,         // a context is current on this thread
+  context_unsafe,  // and no stream capture forbids the call
+};
+
+// Holds the machine's lock for the call; `result` says why the call may not go on.
+struct Entry {
+  Entry(const char* name, Needs needs);
+  Inside inside;
+  std::unique_lock<std::mutex> lock;
+  CUresult result = CUDA_SUCCESS;
+};
+
+}  // namespace gigabar::fake
+
+#define GIGABAR_FAKE_ENTER(name, needs)                                 \
+  const gigabar::fake::Entry entry(#name, gigabar::fake::Needs::needs); \
+  if (entry.result != CUDA_SUCCESS) return entry.result;                \
+  [[maybe_unused]] gigabar::fake::State& s = gigabar::fake::state()

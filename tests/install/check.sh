@@ -1,0 +1,85 @@
+#!/usr/bin/env bash
+# check.sh CHECK PREFIX SCRATCH: looks at an installed Gigabar as a stranger does, who has no other part of the project.
+# Uses $CC, $CXX, $CMAKE. Exits 0 when the check holds; otherwise says what does not.
+set -euo pipefail
+check=$1 prefix=$2 scratch=$3
+stranger=$(cd "$(dirname "${BASH_SOURCE[0]}")/stranger" && pwd)
+example=$stranger/../../../examples/write_a_flag.cpp
+export GIGABAR_STAND_IN=1
+rm -rf "$scratch"
+mkdir -p "$scratch"
+
+fail() {
+  echo "$check: $*" >&2
+  exit 1
+}
+
+# The folder of the libraries: lib, lib64 or lib/<architecture>, as this system has it.
+library_folder=$(dirname "$(find "$prefix" -name libgigabar.so -print -quit)")
+export PKG_CONFIG_PATH=$library_folder/pkgconfig
+
+check_cmake_package() {
+  cp "$stranger"/* "$example" "$scratch"
+  "$CMAKE" -S "$scratch" -B "$scratch/build" -DCMAKE_PREFIX_PATH="$prefix" -DCMAKE_BUILD_TYPE=Release
+  "$CMAKE" --build "$scratch/build"
+  "$scratch/build/write_a_flag"
+  "$scratch/build/gdrapi_version"
+}
+
+check_pkg_config() {
+  local flags
+  flags=$(pkg-config --cflags --libs gigabar)
+  # shellcheck disable=SC2086  # the flags are several words
+  "$CXX" -std=c++20 -Wall -Wextra -Werror "$example" -o "$scratch/write_a_flag" $flags -Wl,-rpath,"$library_folder"
+  "$scratch/write_a_flag"
+  flags=$(pkg-config --cflags --libs gdrapi)
+  # shellcheck disable=SC2086
+  "$CC" -std=c11 -Wall -Wextra -Werror "$stranger/gdrapi_version.c" -o "$scratch/gdrapi_version" $flags -Wl,-rpath,"$library_folder"
+  "$scratch/gdrapi_version"
+}
+
+check_headers() {
+  local header count=0 warnings=(-Wall -Wextra -Wpedantic -Werror -fsyntax-only -I "$prefix/include")
+  while read -r header; do
+    echo "#include \"$header\"" >"$scratch/alone.cpp"
+    "$CXX" -std=c++20 "${warnings[@]}" "$scratch/alone.cpp" || fail "$header does not compile alone"
+    count=$((count + 1))
+  done < <(cd "$prefix/include" && find . -name '*.hpp' -o -name '*.h')
+  [ "$count" -ge 7 ] || fail "only $count headers are installed"
+  echo '#include "gdrapi.h"' >"$scratch/alone.c"
+  "$CC" -std=c99 "${warnings[@]}" "$scratch/alone.c" || fail "gdrapi.h does not compile as C"
+}
+
+check_links() {
+  local link soname
+  for link in libgdrapi.so:libgdrapi.so.2 libgdrapi.so.2:libgdrapi.so.2.6 libgigabar.so:libgigabar.so.0; do
+    [ "$(readlink "$library_folder/${link%%:*}")" = "${link##*:}" ] || fail "${link%%:*} is not a link to ${link##*:}"
+  done
+  for soname in libgdrapi.so.2 libgigabar.so.0; do
+    readelf -d "$library_folder/$soname" | grep -q "SONAME.*\[$soname\]" || fail "$soname has another SONAME"
+  done
+  # Everything of the project is inside; what belongs to a vendor is opened at run time.
+  if readelf -d "$library_folder"/libg*.so | grep NEEDED | grep -vE '\[(lib(c|m|stdc\+\+|gcc_s|dl|pthread|rt)\.so\.[0-9]+|ld-linux.*)\]'; then
+    fail "the libraries above are needed, and should not be"
+  fi
+}
+
+exported() { nm -D --defined-only "$@" | awk 'NF == 3 && $2 != "A" {print $3}' | sed 's/@.*//' | sort; }
+
+check_gigabar_symbols() {
+  local symbols others
+  symbols=$(exported "$library_folder/libgigabar.so" | c++filt)
+  others=$(grep -vE '^(gigabar::|gigabar_version$)' <<<"$symbols") && fail "libgigabar.so also exports: $others"
+  grep -q '^gigabar::map(' <<<"$symbols" || fail "libgigabar.so does not export gigabar::map"
+}
+
+check_gdrapi_symbols() {
+  diff "$stranger/../gdrapi_symbols.txt" <(exported "$library_folder/libgdrapi.so") || fail "libgdrapi.so exports other names"
+}
+
+check_tool() {
+  "$prefix/bin/gigabar" --help >/dev/null
+  "$prefix/bin/gigabar" info | grep stand-in || fail "info does not say that the device is a stand-in"
+}
+
+"check_$check"

@@ -1,0 +1,480 @@
+#!/usr/bin/env python3
+"""Runs the program `gigabar` on stand-in devices and checks what it says. Each function named test_... is one case.
+
+--list prints the cases; --program FILE --case NAME runs one.
+Exit status: 0 passed, 1 failed, 77 cannot run here (the reason is printed).
+"""
+
+import argparse
+import json
+import math
+import os
+import re
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+
+OPTIONS = None
+
+
+class Skip(Exception):
+    """This machine or this build lacks what the case needs."""
+
+
+class Outcome:
+    """What one run of the program left behind."""
+
+    def __init__(self, completed):
+        self.status = completed.returncode
+        self.out = completed.stdout
+        self.err = completed.stderr
+
+    def __str__(self):
+        return f"status {self.status}\n--- standard output\n{self.out}\n--- standard error\n{self.err}"
+
+
+def expect(condition, text, outcome=None):
+    if not condition:
+        raise AssertionError(text if outcome is None else f"{text}\n{outcome}")
+
+
+def run(*arguments, folder=None, preexec=None, **variables):
+    """The program with one stand-in device, its own home, and nothing of the caller's Gigabar settings."""
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(("GIGABAR_", "GDRCOPY_", "XDG_"))}
+    environment["GIGABAR_STAND_IN"] = "1"
+    environment["HOME"] = folder or FOLDER
+    environment.update(variables)
+    completed = subprocess.run([OPTIONS.program, *arguments], env=environment, cwd=FOLDER, preexec_fn=preexec,
+                               stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=170)
+    return Outcome(completed)
+
+
+def run_json(*arguments, **variables):
+    """A run that must succeed; returns its JSON document and its text."""
+    path = os.path.join(FOLDER, "report.json")
+    outcome = run(*arguments, "--json", path, **variables)
+    expect(outcome.status == 0, f"{' '.join(arguments)} failed", outcome)
+    with open(path, encoding="utf-8") as file:
+        document = json.load(file)
+    expect_header(document, arguments[0])
+    return document, outcome
+
+
+def expect_header(document, tool):
+    """What every document has, and the label of a stand-in."""
+    expect(document["schema"] == 1 and document["tool"] == tool, f"schema or tool: {document['schema']} {document['tool']}")
+    expect(document["command"][1] == tool, f"command: {document['command']}")
+    expect(re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", document["date"]), f"date: {document['date']}")
+    for key in ("host", "cpu", "kernel", "cores", "user"):
+        expect(document["machine"][key], f"machine.{key} is missing")
+    expect(isinstance(document["units"], dict), "units are missing")
+    expect(isinstance(document["results"], list) and document["results"], "results are missing")
+    if document["device"] is not None:
+        expect(document["device"]["is_stand_in"] is True, "the device is not labelled a stand-in")
+
+
+def expect_summary(summary, least_samples=1):
+    """Numbers that can be percentiles of single samples."""
+    for key in ("min_us", "p50_us", "p99_us", "max_us", "mean_us"):
+        expect(isinstance(summary[key], float) and math.isfinite(summary[key]) and summary[key] >= 0, f"{key} is {summary[key]!r}")
+    expect(summary["min_us"] <= summary["p50_us"] <= summary["p99_us"] <= summary["max_us"], f"not ascending: {summary}")
+    expect(summary["samples"] >= least_samples, f"only {summary['samples']} samples")
+
+
+def expect_refusal(outcome, status, *words):
+    """The exit status, one line on standard error, and every word in it."""
+    expect(outcome.status == status, f"expected exit status {status}", outcome)
+    lines = [line for line in outcome.err.splitlines() if line.startswith("gigabar")]
+    expect(len(lines) == 1, "expected one line of explanation", outcome)
+    for word in words:
+        expect(word in lines[0], f"the explanation lacks '{word}'", outcome)
+
+
+def expect_label(outcome):
+    expect("[stand-in]" in outcome.out, "the text is not labelled", outcome)
+
+
+# ---- help and usage ----
+
+
+def test_help_explains_every_subcommand():
+    outcome = run("--help")
+    expect(outcome.status == 0, "--help failed", outcome)
+    for name in ("info", "copylat", "copybw", "apiperf", "pplat", "sanity", "calibrate"):
+        expect(name in outcome.out, f"--help lacks {name}", outcome)
+        detail = run(name, "--help")
+        expect(detail.status == 0 and "--json" in detail.out and "-d,--device" in detail.out, f"{name} --help", detail)
+
+
+def test_help_names_gdrcopys_options():
+    letters_of = {"copylat": "sdwrcCaM", "copybw": "scoldwraM", "apiperf": "sdnwaM", "pplat": "dtuasBTmGCDM", "sanity": "hvsltde"}
+    for name, letters in letters_of.items():
+        text = run(name, "--help").out
+        for letter in letters:
+            expect(re.search(rf"^\s+-{letter}\b", text, re.MULTILINE), f"{name} --help lacks -{letter}\n{text}")
+
+
+def test_hidden_options_stay_hidden():
+    for name, option in (("sanity", "--scenario"), ("sanity", "--peer"), ("copylat", "--plant-fault")):
+        expect(option not in run(name, "--help").out, f"{name} --help shows {option}")
+
+
+def test_wrong_usage_is_status_2():
+    expect_refusal(run(), 2, "subcommand")
+    expect_refusal(run("copylat", "--no-such-option"), 2, "--no-such-option", "--help")
+    expect_refusal(run("copylat", "-s", "12q"), 2, "-s", "12q", "K, M or G")
+    expect_refusal(run("copylat", "-s", "0"), 2, "-s", "outside")
+    expect_refusal(run("copylat", "-r", "-3"), 2, "-r")
+    expect_refusal(run("copybw", "-T", "1,x"), 2, "--threads", "x", "digits")
+    expect_refusal(run("copylat", "-M", "fast"), 2, "--mapping-type", "fast", "cache")
+    expect_refusal(run("copylat", "-a", "malloc"), 2, "-a", "cuMemAlloc")
+    expect_refusal(run("copylat", "--budget", "0"), 2, "--budget", "seconds")
+    expect_refusal(run("pplat", "-G", "disk"), 2, "--gpu-flag", "disk", "hostmem")
+
+
+def test_unknown_device_is_refused():
+    for tool in ("info", "copylat", "copybw", "apiperf", "pplat", "sanity", "calibrate"):
+        expect_refusal(run(tool, "-d", "7"), 2, "-d 7", "no such device")
+
+
+def test_copybw_ranges_are_refused():
+    expect_refusal(run("copybw", "-s", "4096", "-o", "4096"), 2, "-o 4096", "4096")
+    expect_refusal(run("copybw", "-s", "4096", "-o", "100", "-c", "4000"), 2, "-c 4000", "3996")
+
+
+def test_pplat_data_must_be_words():
+    expect_refusal(run("pplat", "-s", "12"), 2, "-s 12", "multiple of 8")
+
+
+def test_wrong_settings_are_named():
+    expect_refusal(run("info", GIGABAR_STAND_IN="many"), 1, "GIGABAR_STAND_IN")
+    expect_refusal(run("copylat", "-s", "64", GIGABAR_MAPPING="teleport"), 1, "GIGABAR_MAPPING", "teleport")
+
+
+def test_required_backend_that_is_not_there_says_why():
+    expect_refusal(run("copylat", "-s", "64", "--backend", "gdrdrv"), 1, "gdrdrv")
+
+
+def test_required_mapping_type_that_is_not_there():
+    expect_refusal(run("copylat", "-s", "64", "-M", "wc"), 1, "-M", "write_combined", "stand-in")
+
+
+def test_json_that_cannot_be_written():
+    expect_refusal(run("info", "--json", "/no/such/folder/x.json"), 1, "--json", "/no/such/folder", "No such file")
+    expect_refusal(run("info", "--json", FOLDER), 1, "--json", "directory")  # a folder has that name
+    expect(not [name for name in os.listdir(os.path.dirname(FOLDER)) if name.endswith(".new")], "a half-written file is left")
+
+
+def test_json_on_standard_output():
+    outcome = run("info", "--json", "-")
+    expect(outcome.status == 0, "info --json -", outcome)
+    expect_header(json.loads(outcome.out), "info")
+    expect("device 0" in outcome.err, "the text has not gone to standard error", outcome)
+
+
+# ---- info and calibrate ----
+
+
+def test_info_tells_why():
+    document, outcome = run_json("info")
+    expect_label(outcome)
+    drivers = document["results"][0]["drivers"]
+    expect({driver["name"] for driver in drivers} >= {"libcuda", "nvml", "resource manager", "gdrdrv"}, f"drivers: {drivers}")
+    device = document["results"][1]
+    codes = {backend["backend"]: backend["code"] for backend in device["backends"]}
+    expect(list(codes) == ["dmabuf", "gdrdrv", "rm", "host"], f"backends: {codes}")
+    for entry in drivers + device["backends"]:
+        expect(entry["code"] == "ok" or entry["reason"], f"no reason: {entry}")
+    expect(codes["host"] == "ok", "host is not available on a stand-in")
+    expect(device["calibration"]["is_measured"] is False and device["calibration"]["values"], "the calibration in use is not told")
+    expect(document["results"][2]["kernels"], "no kernels")
+
+
+def test_info_lists_every_stand_in():
+    document, _ = run_json("info", GIGABAR_STAND_IN="3")
+    devices = [result["device"]["index"] for result in document["results"] if result["what"] == "device"]
+    expect(devices == [0, 1, 2], f"devices: {devices}")
+    document, _ = run_json("info", "-d", "2", GIGABAR_STAND_IN="3")
+    devices = [result["device"]["index"] for result in document["results"] if result["what"] == "device"]
+    expect(devices == [2], f"devices: {devices}")
+
+
+def test_calibration_is_stored_and_used():
+    path = os.path.join(FOLDER, "deep", "calibration.json")
+    document, outcome = run_json("calibrate", "--budget", "2", "--store", path)
+    expect_label(outcome)
+    expect(document["results"][0]["stored"] == path and os.path.exists(path), "not stored")
+    expect(document["results"][0]["calibration"], "no values")
+    document, _ = run_json("info", GIGABAR_CALIBRATION=path)
+    expect(document["results"][1]["calibration"]["path"] == path, "another path is used")
+
+
+def test_calibration_goes_where_copy_looks():
+    document, _ = run_json("calibrate", "--budget", "2", "--store")
+    stored = document["results"][0]["stored"]
+    expect(stored.startswith(FOLDER) and os.path.exists(stored), f"stored in {stored}")
+
+
+def test_calibration_that_cannot_be_stored():
+    expect_refusal(run("calibrate", "--budget", "1", "--store", "/proc/no/calibration.json"), 1, "--store", "/proc/no")
+
+
+# ---- copylat ----
+
+SHORT = ("--budget", "1")
+
+
+def test_copylat_measures_every_size_both_ways():
+    document, outcome = run_json("copylat", "-s", "64K", *SHORT)
+    expect_label(outcome)
+    cells = [result for result in document["results"] if result["measure"] == "copy"]
+    sizes = [2**i for i in range(17)]
+    for direction, path in (("to_device", "copy_to"), ("from_device", "copy_from")):
+        mine = [cell for cell in cells if cell["direction"] == direction]
+        expect([cell["bytes"] for cell in mine] == sizes, f"sizes: {[cell['bytes'] for cell in mine]}")
+        for cell in mine:
+            expect([method["name"] for method in cell["methods"]] == [path, "memcpy"], f"methods: {cell['methods']}")
+            expect(cell["baseline"] == "memcpy" and cell["data_checked"] is True, "the baseline of a stand-in is memcpy")
+            for method in cell["methods"]:
+                expect_summary(method, least_samples=11)
+            ratio = cell["methods"][1]["p50_us"] / cell["methods"][0]["p50_us"]
+            expect(math.isclose(ratio, cell["baseline_over_path"], rel_tol=1e-9), "the ratio does not follow from the medians")
+    overhead = [result for result in document["results"] if result["measure"] == "call_overhead"]
+    expect(len(overhead) == 1 and overhead[0]["bytes"] == 8 and overhead[0]["call_ns"] > 0, f"call overhead: {overhead}")
+    expect(document["clock"]["cost_ns"] > 0 and document["clock"]["cost_is_subtracted"] is False, "the clock's cost is not told")
+    expect(document["mapping"]["backend"] == "host" and document["mapping"]["type"] == "cached", f"mapping: {document['mapping']}")
+    expect(document["mapping"]["passed_over"], "nothing is said about the other backends")
+
+
+def test_copylat_takes_the_samples_that_were_asked_for():
+    document, _ = run_json("copylat", "-s", "8", "-w", "700", "-r", "300", "--rounds", "7", *SHORT)
+    for cell in document["results"]:
+        if cell["measure"] == "copy":
+            expected = 700 if cell["direction"] == "to_device" else 300
+            expect(all(method["samples"] == expected for method in cell["methods"]), f"samples: {cell}")
+
+
+def test_copylat_compares_kernels_and_methods():
+    document, outcome = run_json("copylat", "-s", "4K", "--kernels", "--methods", *SHORT)
+    supported = {"kernel " + kernel["name"] for kernel in run_json("info")[0]["results"][2]["kernels"] if kernel["is_supported"]}
+    for cell in document["results"]:
+        if cell["measure"] != "copy":
+            continue
+        names = {method["name"] for method in cell["methods"]}
+        expect(supported <= names, f"kernels are missing: {supported - names}")
+        expect({"copy()", "cpu", "cpu_parallel", "copy_engine"} <= names, f"methods are missing: {names}")
+        median = {method["name"]: method["p50_us"] for method in cell["methods"]}
+        best_kernel = min(supported, key=median.get)
+        path = cell["methods"][0]["name"]
+        ratio = median[best_kernel] / median[path]
+        expect(math.isclose(cell["best_kernel_over_path"], ratio, rel_tol=1e-9), f"kernel ratio: {cell}")
+        best = min(set(median) - supported - {"copy()"}, key=median.get)
+        expect(math.isclose(cell["copy_over_best_method"], median["copy()"] / median[best], rel_tol=1e-9), f"method ratio: {cell}")
+    for title in ("raw kernels with fences (to_device)", "copy() and each single method (from_device)"):
+        expect(title in outcome.out, f"no table '{title}'", outcome)
+
+
+def test_copylat_cold():
+    document, _ = run_json("copylat", "-s", "64K", "-C", "-c", *SHORT)
+    warm, _ = run_json("copylat", "-s", "64K", *SHORT)
+
+    def read_us(report):
+        cells = [cell for cell in report["results"] if cell["measure"] == "copy" and cell["direction"] == "from_device"]
+        return next(cell["methods"][0]["p50_us"] for cell in cells if cell["bytes"] == 65536)
+
+    expect(read_us(document) > read_us(warm), "cold reads are not slower than warm ones")
+
+
+def test_copylat_finds_a_planted_fault():
+    outcome = run("copylat", "-s", "1K", "--plant-fault", "256", *SHORT)
+    expect(outcome.status == 1, "a wrong byte was not found", outcome)
+    said = re.search(r"wrong data at size 256 .*offset 128: expected 0x[0-9a-f]{2}, found 0x[0-9a-f]{2}", outcome.err)
+    expect(said, "the message lacks size, offset, expected or found", outcome)
+
+
+def test_copylat_keeps_to_its_budget():
+    start = time.monotonic()
+    run_json("copylat", "-s", "1M", "-w", "1000000", "-r", "1000000", "--budget", "2")
+    elapsed = time.monotonic() - start
+    expect(elapsed < 60, f"a budget of 2 s took {elapsed:.0f} s")
+
+
+def test_copylat_runs_on_one_cpu():
+    own = min(os.sched_getaffinity(0))
+    run_json("copylat", "-s", "64", "--cpu", str(own), *SHORT)
+    expect_refusal(run("copylat", "-s", "64", "--cpu", "8000"), 2, "--cpu 8000")
+
+
+def test_copylat_with_little_lockable_memory():
+    if os.geteuid() == 0:
+        raise Skip("root may lock any amount of memory")
+    document, _ = run_json("copylat", "-s", "64K", *SHORT, preexec=lambda: resource.setrlimit(resource.RLIMIT_MEMLOCK, (0, 0)))
+    expect(any("pageable" in note for note in document["notes"]), f"notes: {document['notes']}")
+
+
+# ---- copybw, apiperf, pplat ----
+
+
+def test_copybw_counts_threads_and_directions():
+    document, outcome = run_json("copybw", "-s", "1M", "-T", "1,2", "--budget", "2", "--repeats", "5")
+    expect_label(outcome)
+    rows = [(row["direction"], row["threads"]) for row in document["results"]]
+    expect(rows == [("to_device", 1), ("to_device", 2), ("from_device", 1), ("from_device", 2)], f"rows: {rows}")
+    for row in document["results"]:
+        expect(row["bytes"] == 1 << 20 and row["repeats"] == 5 and row["data_checked"] is True, f"row: {row}")
+        expect(0 < row["min_gb_per_s"] <= row["median_gb_per_s"] <= row["max_gb_per_s"], f"row: {row}")
+
+
+def test_copybw_all_sizes_with_offset():
+    document, _ = run_json("copybw", "-s", "8K", "-o", "13", "-c", "4K", "-l", "--budget", "1")
+    sizes = [row["bytes"] for row in document["results"] if row["direction"] == "to_device"]
+    expect(sizes == [2**i for i in range(13)], f"sizes: {sizes}")  # the top size too
+
+
+def test_apiperf_times_both_interfaces():
+    document, outcome = run_json("apiperf", "-s", "256K", "-n", "20", "-w", "2")
+    expect_label(outcome)
+    expect([row["bytes"] for row in document["results"]] == [65536, 131072, 262144], "sizes")
+    for row in document["results"]:
+        names = {operation["name"] for operation in row["operations"]}
+        expect({"map, first", "map, block is mapped", "map, idle window", "unmap, last"} <= names, f"operations: {names}")
+        for call in ("pin_buffer", "map", "get_info", "unmap", "unpin_buffer"):
+            expect(f"gdr_{call}" in names, f"operations: {names}")
+        for operation in row["operations"]:
+            expect_summary(operation)
+            expect(operation["samples"] == 20, f"samples: {operation}")
+        expect(row["first_maps_from_cache"] == 0, "a first map came from the cache")
+
+
+def test_pplat_flag_only():
+    document, outcome = run_json("pplat", "-t", "200", "--warm-up", "10")
+    expect_label(outcome)
+    expect("a CPU thread plays the kernel" in outcome.out, "the thread is not owned up to", outcome)
+    result = document["results"][0]
+    expect_summary(result)
+    expect(result["samples"] == 200 and result["blocks"] == 1 and result["data_checked"] is False, f"result: {result}")
+
+
+def test_pplat_data_in_every_place_and_mode():
+    for mode in ("0", "1"):
+        for places in (("gpumem", "hostmem", "gpumem"), ("hostmem", "gpumem", "hostmem")):
+            shape = ("-t", "50", "--warm-up", "5", "-s", "4096", "-B", "4", "-T", "64")
+            document, _ = run_json("pplat", *shape, "-m", mode, "-G", places[0], "-C", places[1], "-D", places[2])
+            result = document["results"][0]
+            expect_summary(result)
+            expect(result["samples"] == 50 and result["data_checked"] is True and result["blocks"] == 4, f"result: {result}")
+            expect((result["gpu_flag"], result["cpu_flag"], result["data"]) == places, f"places: {result}")
+
+
+def test_pplat_gives_up():
+    expect_refusal(run("pplat", "-t", "10000000", "-u", "0.3"), 1, "0.3 s", "-u")
+
+
+# ---- sanity ----
+
+
+def test_sanity_passes():
+    document, outcome = run_json("sanity")
+    expect_label(outcome)
+    wrong = [result for result in document["results"] if result["verdict"] == "fail"]
+    expect(not wrong, f"failed: {wrong}")
+    expect(document["summary"]["passed"] >= 35, f"summary: {document['summary']}")
+    for result in document["results"]:
+        expect(result["verdict"] == "pass" or result["reason"], f"waived without a reason: {result}")
+    expect(re.search(r"Total: \d+, Passed: \d+, Failed: 0, Waived: \d+", outcome.out), "no summary", outcome)
+
+
+def test_sanity_covers_every_test_of_gdrcopy():
+    document, _ = run_json("sanity", "-l")
+    covered = {name for result in document["results"] for name in result["covers"].split()}
+    plain = {"attributes_sanity"}
+    plain |= {f"basic_{name}" for name in ("with_tokens", "unaligned_mapping", "small_buffers_mapping")}
+    invalidations = ("access_after_free", "access_after_gdr_close", "two_mappings", "fork_access_after_free", "fork_after_gdr_map",
+                     "fork_child_gdr_map_parent", "fork_map_and_free", "unix_sock_shared_fd_gdr_map",
+                     "unix_sock_shared_fd_gdr_pin_buffer")
+    for kind in ("cumemalloc", "vmmalloc"):
+        plain |= {f"basic_{name}{kind}" for name in ("", "v2_", "v2_forcepci_", "child_thread_pins_buffer_")}
+        plain |= {f"data_validation_{kind}"} | {f"invalidation_{name}_{kind}" for name in invalidations}
+    plain |= {f"data_validation_{name}_cumemalloc" for name in ("v2", "v2_forcepci", "mix_mappings")}
+    plain.add("invalidation_fork_child_gdr_pin_parent_with_tokens")
+    expect(len(plain) == 36, f"{len(plain)} names")
+    expect(plain <= covered, f"not covered: {sorted(plain - covered)}")
+    expect("leakage_pin_pages_fork_cumemalloc" in covered, "the extended test is not covered")
+
+
+def test_sanity_runs_what_is_named():
+    document, outcome = run_json("sanity", "-t", "attributes", "-t", "basic_unaligned_mapping", "-v", "-s")
+    expect([result["name"] for result in document["results"]] == ["attributes", "unaligned_addresses"], "other scenarios ran")
+    expect("Total:" not in outcome.out and "run     attributes" in outcome.out, "-s or -v is not followed", outcome)
+    expect_refusal(run("sanity", "-t", "nonsense"), 2, "-t nonsense", "-l")
+
+
+def test_sanity_extended_leaks_nothing():
+    document, _ = run_json("sanity", "-e", "-t", "leaks")
+    expect(document["results"][0]["verdict"] == "pass", f"{document['results']}")
+
+
+def test_sanity_two_stand_ins():
+    document, _ = run_json("sanity", "-t", "two_devices", GIGABAR_STAND_IN="2")
+    expect(document["results"][0]["verdict"] == "pass", f"{document['results']}")
+
+
+def test_sanity_reports_a_failure():
+    # With 5 descriptors one block of stand-in memory can exist besides the verdict's pipe, and this scenario needs two.
+    outcome = run("sanity", "-t", "access_after_free", "-t", "access_after_free_vmm",
+                  preexec=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (5, 5)))
+    expect(outcome.status == 1, "a scenario that lacks descriptors passed", outcome)
+    expect(re.search(r"^fail +access_after_free \[stand-in\]: .*EMFILE", outcome.out, re.MULTILINE), "no reason is given", outcome)
+    expect("Failed: 2" in outcome.out, "the count is wrong", outcome)  # both kinds of memory
+
+
+def test_sanity_ends_what_takes_too_long():
+    outcome = run("sanity", "-t", "leaks", "--deadline", "0.01")
+    expect(outcome.status == 1 and "not done after 0.01 s" in outcome.out, "the deadline did not end it", outcome)
+
+
+# ---- the file itself ----
+
+
+def test_program_is_one_file():
+    if OPTIONS.sanitizer:
+        raise Skip("a sanitized program links the sanitizer's run-time libraries")
+    text = subprocess.run(["readelf", "-d", OPTIONS.program], stdout=subprocess.PIPE, text=True, check=True).stdout
+    needed = set(re.findall(r"NEEDED.*\[(.*)\]", text))
+    allowed = {"libc.so.6", "libm.so.6", "libdl.so.2", "libpthread.so.0", "librt.so.1"}
+    allowed |= {"ld-linux-x86-64.so.2", "ld-linux-aarch64.so.1"}
+    expect(needed and needed <= allowed, f"needs more than the C library: {needed - allowed}")
+
+
+CASES = {name.removeprefix("test_"): function for name, function in list(globals().items()) if name.startswith("test_")}
+
+
+def main():
+    global OPTIONS, FOLDER
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--list", action="store_true")
+    parser.add_argument("--program")
+    parser.add_argument("--case", choices=sorted(CASES))
+    parser.add_argument("--sanitizer", default="")
+    OPTIONS = parser.parse_args()
+    if OPTIONS.list:
+        print("\n".join(CASES))
+        return 0
+    with tempfile.TemporaryDirectory() as parent:
+        FOLDER = os.path.join(parent, "home")
+        os.mkdir(FOLDER)
+        try:
+            CASES[OPTIONS.case]()
+        except Skip as reason:
+            print(f"skipped: {reason}")
+            return 77
+        except AssertionError as failure:
+            print(f"failed: {failure}", file=sys.stderr)
+            return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,216 @@
+// Which method copy() uses, where that comes from, and when it is refused.
+#include "copy/chooser.hpp"
+
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+#include <limits>
+#include <random>
+
+#include "copy/kernels/kernels.hpp"
+#include "support/expect_log.hpp"
+#include "support/scoped_environment.hpp"
+#include "support/temporary_folder.hpp"
+#include "unit/copy/stand_in.hpp"
+
+namespace gigabar {
+namespace {
+
+using test::has;
+using test::mapped_stand_in;
+using test::MappedStandIn;
+using test::pattern;
+using test::ScopedEnvironment;
+
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
+
+// cpu below 4 KiB, several threads below 64 KiB, then the engine; from the device the engine at 512 bytes already for pinned
+// memory.
+Calibration three_ways() {
+  Calibration calibration;
+  calibration.is_measured = true;
+  calibration.thread_count = 2;
+  for (const bool is_pinned : {false, true}) {
+    calibration.points.push_back({CopyDirection::to_device, is_pinned, 1024, {1, 5, 9}});
+    calibration.points.push_back({CopyDirection::to_device, is_pinned, 4096, {9, 5, 9}});
+    calibration.points.push_back({CopyDirection::to_device, is_pinned, 65536, {90, 50, 9}});
+  }
+  calibration.points.push_back({CopyDirection::from_device, false, 512, {1, kInfinity, 9}});
+  calibration.points.push_back({CopyDirection::from_device, true, 512, {9, kInfinity, 1}});
+  return calibration;
+}
+
+// Each test has devices to itself: the ones of other tests may have a calibration in use.
+class Chooser : public testing::Test {
+ protected:
+  void TearDown() override { ASSERT_TRUE(use_calibration(0, Calibration())); }
+};
+
+TEST(MethodTable, AgreesWithTheCalibrationAtEveryPowerOfTwo) {
+  for (const Calibration& calibration : {three_ways(), Calibration::defaults(), Calibration()}) {
+    const MethodTable table(calibration);
+    for (const CopyDirection direction : {CopyDirection::to_device, CopyDirection::from_device}) {
+      for (const bool is_pinned : {false, true}) {
+        for (std::size_t bytes = 1; bytes <= std::size_t{1} << 40; bytes *= 2) {
+          EXPECT_EQ(table.method(direction, is_pinned, bytes), calibration.choose(direction, is_pinned, bytes)) << bytes;
+        }
+        EXPECT_EQ(table.method(direction, is_pinned, 0), calibration.choose(direction, is_pinned, 0));
+        EXPECT_EQ(table.method(direction, is_pinned, ~std::size_t{0}), calibration.choose(direction, is_pinned, ~std::size_t{0}));
+      }
+    }
+  }
+}
+
+// Between cell boundaries a size is treated as one at most an eighth smaller.
+TEST(MethodTable, IsNeverFurtherOffThanOneCell) {
+  const Calibration calibration = Calibration::defaults();
+  const MethodTable table(calibration);
+  std::mt19937_64 random(7);
+  for (int i = 0; i < 2000; ++i) {
+    const std::size_t bytes = 1 + (random() >> (20 + random() % 43));
+    const CopyMethod chosen = table.method(CopyDirection::from_device, true, bytes);
+    const std::size_t earliest = bytes - bytes / 9;
+    EXPECT_TRUE(chosen == calibration.choose(CopyDirection::from_device, true, bytes) ||
+                chosen == calibration.choose(CopyDirection::from_device, true, earliest))
+        << bytes;
+  }
+}
+
+TEST_F(Chooser, CopyFollowsTheCalibrationInUse) {
+  const MappedStandIn device = mapped_stand_in(131072);
+  const auto sent = pattern(131072);
+  ASSERT_TRUE(use_calibration(0, three_ways()));
+  EXPECT_EQ(copy({device.mapping, 0}, sent.data(), 1024).value(), CopyMethod::cpu);
+  EXPECT_EQ(copy({device.mapping, 0}, sent.data(), 8192).value(), CopyMethod::cpu_parallel);
+  EXPECT_EQ(copy({device.mapping, 0}, sent.data(), 131072).value(), CopyMethod::copy_engine);
+  EXPECT_EQ(device.content(), sent);
+  ASSERT_TRUE(use_calibration(0, Calibration()));
+  EXPECT_EQ(copy({device.mapping, 0}, sent.data(), 131072).value(), CopyMethod::cpu);
+}
+
+TEST_F(Chooser, CopyAsksWhetherHostMemoryIsPinned) {
+  const MappedStandIn device = mapped_stand_in(4096);
+  ASSERT_TRUE(use_calibration(0, three_ways()));
+  std::vector<std::byte> pageable(8192);
+  EXPECT_EQ(copy(pageable.data(), {device.mapping, 0}, 512).value(), CopyMethod::cpu);
+  auto pinned = HostMemory::allocate(4096);
+  ASSERT_TRUE(pinned.is_ok()) << pinned.error().message();
+  const bool is_known_as_pinned = describe(pinned->address())->kind != MemoryKind::host_pageable;
+  EXPECT_EQ(copy(pinned->address(), {device.mapping, 0}, 512).value(),
+            is_known_as_pinned ? CopyMethod::copy_engine : CopyMethod::cpu);
+}
+
+TEST_F(Chooser, KeepsDevicesApart) {
+  const MappedStandIn first = mapped_stand_in(131072, {}, 0);
+  const MappedStandIn second = mapped_stand_in(131072, {}, 1);
+  const auto sent = pattern(131072);
+  ASSERT_TRUE(use_calibration(0, three_ways()));
+  ASSERT_TRUE(use_calibration(1, Calibration()));
+  EXPECT_EQ(copy({first.mapping, 0}, sent.data(), 131072).value(), CopyMethod::copy_engine);
+  EXPECT_EQ(copy({second.mapping, 0}, sent.data(), 131072).value(), CopyMethod::cpu);
+  EXPECT_EQ(calibration_in_use(0).points.size(), three_ways().points.size());
+  EXPECT_TRUE(calibration_in_use(1).points.empty());
+}
+
+TEST_F(Chooser, RefusesACalibrationThatCannotBeUsedAndKeepsTheOldOne) {
+  ASSERT_TRUE(use_calibration(0, three_ways()));
+  Calibration bad = three_ways();
+  bad.thread_count = 1;
+  bad.store_kernel[5] = "mmx";
+  const Outcome unknown = use_calibration(0, bad);
+  EXPECT_EQ(unknown.status(), Status::invalid_argument);
+  EXPECT_TRUE(has(unknown.message(), "store_kernel[5]") && has(unknown.message(), "mmx")) << unknown.message();
+  bad = three_ways();
+  for (const unsigned count : {0U, 65U}) {
+    bad.thread_count = count;
+    EXPECT_EQ(use_calibration(0, bad).status(), Status::invalid_argument) << count;
+  }
+  for (const int device : {-1, 5, 64, 1000}) EXPECT_EQ(use_calibration(device, three_ways()).status(), Status::invalid_argument);
+  EXPECT_EQ(calibration_in_use(0).thread_count, 2U);
+  EXPECT_EQ(calibration_in_use(0).points.size(), three_ways().points.size());
+}
+
+TEST_F(Chooser, UsesTheKernelsThatTheCalibrationNames) {
+  Calibration named;
+  named.store_kernel[4] = "generic";
+  named.load_kernel[9] = "generic";
+  ASSERT_TRUE(use_calibration(0, named));
+  const auto& active = detail::active_kernels[static_cast<std::size_t>(MappingType::write_combined)];
+  const CopyKernel* generic = kernels::find_supported_kernel("generic");
+  ASSERT_NE(generic, nullptr);
+  EXPECT_EQ(active.store[4].load(), generic->store);
+  EXPECT_EQ(active.load[9].load(), generic->load);
+  EXPECT_EQ(active.store[9].load(), kernels::default_store_kernel().store);
+  ASSERT_TRUE(use_calibration(0, Calibration()));
+  EXPECT_EQ(active.store[4].load(), kernels::default_store_kernel().store);
+}
+
+// The first copy on a device loads the file that the environment names. Each test has a device that nothing copied to before.
+class StoredCalibration : public testing::Test {
+ protected:
+  // The method of a copy of 128 KiB to `device`.
+  CopyMethod method_of_copy(int device) const {
+    const ScopedEnvironment chosen("GIGABAR_CALIBRATION", path_.c_str());
+    const MappedStandIn stand_in = mapped_stand_in(131072, {}, device);
+    const auto sent = pattern(131072);
+    const auto method = copy({stand_in.mapping, 0}, sent.data(), sent.size());
+    EXPECT_TRUE(method.is_ok());
+    EXPECT_EQ(stand_in.content(), sent);
+    return method.is_ok() ? method.value() : CopyMethod::cpu;
+  }
+
+  const test::TemporaryFolder folder_;
+  const std::string path_ = folder_.path() + "/stored.json";
+};
+
+TEST_F(StoredCalibration, IsLoadedByTheFirstCopy) {
+  ASSERT_TRUE(three_ways().save(path_));
+  EXPECT_EQ(method_of_copy(2), CopyMethod::copy_engine);
+  EXPECT_TRUE(calibration_in_use(2).is_measured);
+  std::filesystem::remove(path_);
+  EXPECT_EQ(method_of_copy(2), CopyMethod::copy_engine);  // loaded once
+}
+
+TEST_F(StoredCalibration, IsLeftWithAWarningWhenItIsBad) {
+  std::ofstream(path_) << three_ways().to_json().substr(0, 200);
+  EXPECT_EQ(method_of_copy(3), CopyMethod::cpu);
+  const auto log = test::take_log();
+  ASSERT_EQ(log.size(), 1U);
+  EXPECT_TRUE(has(log[0], path_)) << log[0];
+  EXPECT_EQ(method_of_copy(3), CopyMethod::cpu);  // said once
+}
+
+TEST_F(StoredCalibration, IsLeftWithAWarningWhenThisCpuLacksAKernel) {
+  Calibration of_another_machine = three_ways();
+  of_another_machine.store_kernel[8] = kernels::find_supported_kernel("neon") == nullptr ? "neon" : "avx512";
+  ASSERT_TRUE(of_another_machine.save(path_));
+  EXPECT_EQ(method_of_copy(4), CopyMethod::cpu);
+  const auto log = test::take_log();
+  ASSERT_EQ(log.size(), 1U);
+  EXPECT_TRUE(has(log[0], "store_kernel[8]")) << log[0];
+}
+
+TEST(DefaultPath, FollowsTheEnvironment) {
+  {
+    const ScopedEnvironment chosen("GIGABAR_CALIBRATION", "/some/file.json");
+    EXPECT_EQ(Calibration::default_path(0), "/some/file.json");
+  }
+  const ScopedEnvironment unset("GIGABAR_CALIBRATION", nullptr);
+  {
+    const ScopedEnvironment cache("XDG_CACHE_HOME", "/cache");
+    EXPECT_EQ(Calibration::default_path(0), "/cache/gigabar/calibration-stand-in.json");
+    EXPECT_EQ(Calibration::default_path(99), "");
+  }
+  {
+    const ScopedEnvironment cache("XDG_CACHE_HOME", "relative");  // the standard says: to be ignored
+    const ScopedEnvironment home("HOME", "/home/somebody");
+    EXPECT_EQ(Calibration::default_path(0), "/home/somebody/.cache/gigabar/calibration-stand-in.json");
+  }
+  const ScopedEnvironment cache("XDG_CACHE_HOME", nullptr);
+  const ScopedEnvironment home("HOME", nullptr);
+  EXPECT_EQ(Calibration::default_path(0), "");
+}
+
+}  // namespace
+}  // namespace gigabar

@@ -1,0 +1,207 @@
+// gigabar apiperf: what it costs to make and end mappings, through gigabar::map and through gdrapi.h. Percentiles of single calls.
+#include <fmt/format.h>
+
+#include <cerrno>
+#include <cstring>
+#include <memory>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "commands.hpp"
+#include "gdrapi.h"
+#include "gigabar/mapping.hpp"
+#include "gigabar/memory.hpp"
+#include "support/clock.hpp"
+#include "support/failure.hpp"
+#include "support/gdr_session.hpp"
+#include "support/report.hpp"
+#include "support/workbench.hpp"
+
+namespace gigabar::tool {
+namespace {
+
+constexpr std::size_t kLeastBytes = 65536;
+
+struct Options : DeviceOptions {
+  std::size_t most_bytes = std::size_t{16} << 20;
+  std::size_t iteration_count = 100;
+  std::size_t warm_up_count = 10;
+  double budget_seconds = 60;
+};
+
+// The samples of each operation, in the order of first use.
+class Samples {
+ public:
+  void add(const std::string& operation, std::uint64_t ticks) {
+    for (auto& [name, list] : operations_) {
+      if (name == operation) {
+        list.push_back(ticks);
+        return;
+      }
+    }
+    operations_.push_back({operation, {ticks}});
+  }
+  std::vector<std::pair<std::string, std::vector<std::uint64_t>>>& operations() noexcept { return operations_; }
+
+ private:
+  std::vector<std::pair<std::string, std::vector<std::uint64_t>>> operations_;
+};
+
+class Timer {
+ public:
+  Timer(const SampleClock& clock, Samples& samples) : clock_(clock), samples_(samples) {}
+  // Runs `call` and keeps its time under `operation`, unless this is a warm-up pass.
+  template <class Call>
+  auto time(const std::string& operation, Call call) {
+    const std::uint64_t start = clock_.now();
+    auto result = call();
+    const std::uint64_t ticks = clock_.now() - start;
+    if (!is_warming_up) samples_.add(operation, ticks);
+    return result;
+  }
+  bool is_warming_up = true;
+
+ private:
+  const SampleClock& clock_;
+  Samples& samples_;
+};
+
+struct MappingUse {
+  std::size_t first_from_cache = 0;   // first maps that were answered from the cache
+  std::size_t second_from_cache = 0;  // second maps that were
+  std::size_t passes = 0;
+};
+
+// A fresh allocation, mapped for the first time (verification included), again while that mapping lives, again after it went idle.
+void pass_gigabar(const Options& options, std::size_t bytes, Timer& timer, MappingUse& use) {
+  DeviceMemory memory = take(DeviceMemory::allocate(options.device, bytes, options.allocator));
+  const MapOptions with = map_options(options);
+  std::optional<Mapping> first(take(timer.time("map, first", [&] { return map(memory.address(), bytes, with); })));
+  std::optional<Mapping> second(take(timer.time("map, block is mapped", [&] { return map(memory.address(), bytes, with); })));
+  use.first_from_cache += first->report().came_from_cache ? 1 : 0;
+  use.second_from_cache += second->report().came_from_cache ? 1 : 0;
+  ++use.passes;
+  const auto drop = [](std::optional<Mapping>& mapping) {
+    mapping.reset();
+    return true;
+  };
+  timer.time("unmap, window stays", [&] { return drop(second); });
+  timer.time("unmap, last", [&] { return drop(first); });
+  std::optional<Mapping> third(take(timer.time("map, idle window", [&] { return map(memory.address(), bytes, with); })));
+  drop(third);
+  timer.time("trim (window goes)", [] { return trim_mapping_cache(0); });
+}
+
+void expect_zero(int code, const char* function, std::size_t bytes) {
+  if (code != 0)
+    fail(fmt::format("{} of {} bytes: {} ({}); GDRCOPY_ENABLE_LOGGING=1 tells why", function, bytes, std::strerror(code), code));
+}
+
+void pass_gdrapi(const Options& options, gdr_t g, std::size_t bytes, Timer& timer) {
+  DeviceMemory memory = take(DeviceMemory::allocate(options.device, bytes, options.allocator));
+  const auto address = reinterpret_cast<unsigned long>(memory.address());
+  gdr_mh_t handle{};
+  void* mapped = nullptr;
+  gdr_info_t info{};
+  expect_zero(timer.time("gdr_pin_buffer", [&] { return gdr_pin_buffer(g, address, bytes, 0, 0, &handle); }), "gdr_pin_buffer",
+              bytes);
+  expect_zero(timer.time("gdr_map", [&] { return gdr_map(g, handle, &mapped, bytes); }), "gdr_map", bytes);
+  expect_zero(timer.time("gdr_get_info", [&] { return gdr_get_info(g, handle, &info); }), "gdr_get_info", bytes);
+  expect_zero(timer.time("gdr_unmap", [&] { return gdr_unmap(g, handle, mapped, bytes); }), "gdr_unmap", bytes);
+  expect_zero(timer.time("gdr_unpin_buffer", [&] { return gdr_unpin_buffer(g, handle); }), "gdr_unpin_buffer", bytes);
+  trim_mapping_cache(0);  // so that the next pin does not find this one's window
+}
+
+Json tell_size(Report& report, std::size_t bytes, Samples& samples, const MappingUse& use, double ns_per_tick) {
+  Json operations = Json::array();
+  for (auto& [name, ticks] : samples.operations()) {
+    const Summary summary = summarize(ticks, ns_per_tick);
+    report.print("{:>10} {:<22} | {:>10.2f} {:>10.2f} {:>10.2f} | {:>7}\n", bytes, name, summary.p50_us, summary.p99_us,
+                 summary.min_us, summary.sample_count);
+    Json entry = {{"name", name}};
+    entry.update(to_json(summary));
+    operations.push_back(std::move(entry));
+  }
+  return {{"bytes", bytes},
+          {"operations", std::move(operations)},
+          {"first_maps_from_cache", use.first_from_cache},
+          {"second_maps_from_cache", use.second_from_cache},
+          {"passes", use.passes}};
+}
+
+void run_size(const Options& options, Report& report, gdr_t g, const SampleClock& clock, std::size_t bytes,
+              std::uint64_t budget_ns) {
+  Samples samples;
+  Timer timer(clock, samples);
+  MappingUse use;
+  trim_mapping_cache(0);
+  const std::uint64_t start_ns = monotonic_ns();
+  // The warm-up is part of the budget; at least one pass is timed.
+  for (std::size_t pass = 0; pass < options.warm_up_count + options.iteration_count; ++pass) {
+    const bool is_late = monotonic_ns() - start_ns > budget_ns;
+    if (is_late && !timer.is_warming_up) break;
+    timer.is_warming_up = pass < options.warm_up_count && !is_late;
+    pass_gigabar(options, bytes, timer, use);
+    pass_gdrapi(options, g, bytes, timer);
+  }
+  if (use.first_from_cache != 0) {
+    report.note(fmt::format("{} of {} 'map, first' of {} bytes found a window of their block, so they are not first ones", use.first_from_cache,
+                            use.passes, bytes));
+  }
+  report.add_result(tell_size(report, bytes, samples, use, clock.ns_per_tick()));
+}
+
+void run_apiperf(const Options& options, const Invocation& invocation) {
+  bind_processor(options);
+  Report report("apiperf", invocation, options.json_path);
+  const DeviceInfo device = select_device(options);
+  report.set_device(device);
+  {
+    const DeviceMemory memory = take(DeviceMemory::allocate(options.device, kLeastBytes, options.allocator));
+    report.set_mapping(map_for(memory, options));
+  }
+  const SampleClock clock = SampleClock::calibrate();
+  report.set_clock(clock);
+  ask_for_stand_ins(device, take(devices()).size());
+  const GdrSession session;
+  if (session.get() == nullptr) fail(fmt::format("gdr_open: {}; GDRCOPY_ENABLE_LOGGING=1 tells why", std::strerror(errno)));
+
+  report.heading("microseconds per call; 'map, first' is of a fresh allocation and includes verification");
+  report.print("{:>10} {:<22} | {:>10} {:>10} {:>10} | {:>7}\n", "bytes", "operation", "p50", "p99", "min", "samples");
+  std::size_t size_count = 0;
+  for (std::size_t bytes = kLeastBytes; bytes <= options.most_bytes; bytes *= 2) ++size_count;
+  const auto share_ns = static_cast<std::uint64_t>(options.budget_seconds * 1e9 / static_cast<double>(size_count));
+  for (std::size_t bytes = kLeastBytes; bytes <= options.most_bytes; bytes *= 2)
+    run_size(options, report, session.get(), clock, bytes, share_ns);
+  report.write();
+}
+
+}  // namespace
+
+void add_apiperf(CLI::App& program, Invocation& invocation) {
+  auto options = std::make_shared<Options>();
+  CLI::App* command =
+      program.add_subcommand("apiperf", "Time of map and unmap, and of gdrapi.h's pin, map, get_info, unmap, unpin");
+  add_device_options(*command, *options);
+  command->add_option("-s,--size", options->most_bytes, "Largest size; 64K, 128K ... up to it are measured")
+      ->transform(byte_count(kLeastBytes, std::uint64_t{1} << 36))
+      ->type_name("BYTES")
+      ->default_str("16M");
+  command->add_option("-n,--iterations", options->iteration_count, "Timed passes per size")
+      ->check(whole_number(1, 1000000))
+      ->type_name("N")
+      ->capture_default_str();
+  command->add_option("-w,--warm-up", options->warm_up_count, "Untimed passes per size before them")
+      ->check(whole_number(0, 1000000))
+      ->type_name("N")
+      ->capture_default_str();
+  command
+      ->add_option("--budget", options->budget_seconds, "At most about this long in all; fewer passes are timed when it runs out")
+      ->check(seconds(600))
+      ->type_name("SECONDS")
+      ->capture_default_str();
+  command->callback([options, &invocation] { run_apiperf(*options, invocation); });
+}
+
+}  // namespace gigabar::tool

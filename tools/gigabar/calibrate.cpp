@@ -1,0 +1,78 @@
+// gigabar calibrate: measures which method and which kernel is fastest on this machine at each size, prints it, and stores it where
+// copy() looks for it.
+#include <fmt/format.h>
+
+#include <filesystem>
+#include <memory>
+
+#include "commands.hpp"
+#include "gigabar/copy.hpp"
+#include "support/failure.hpp"
+#include "support/report.hpp"
+#include "support/workbench.hpp"
+
+namespace gigabar::tool {
+namespace {
+
+struct Options : DeviceOptions {
+  double budget_seconds = 5;
+  bool stores = false;
+  std::string path;
+};
+
+std::string store(const Options& options, const Calibration& calibration) {
+  const std::string path = options.path.empty() ? Calibration::default_path(options.device) : options.path;
+  if (path.empty()) fail("--store: there is no home and no cache folder to store in; give a file, as in --store=FILE");
+  const std::filesystem::path folder = std::filesystem::path(path).parent_path();
+  std::error_code error;
+  if (!folder.empty()) std::filesystem::create_directories(folder, error);
+  if (error)
+    fail(fmt::format("--store: cannot make the folder {}: {}; give another file, as in --store=FILE", folder.string(),
+                     error.message()));
+  require(calibration.save(path));
+  take(Calibration::load(path));  // what was written is what copy() will accept
+  return path;
+}
+
+void run_calibrate(const Options& options, const Invocation& invocation) {
+  bind_processor(options);
+  Report report("calibrate", invocation, options.json_path);
+  report.set_device(select_device(options));
+  const Calibration calibration = take(Calibration::measure(options.device, options.budget_seconds));
+  require(use_calibration(options.device, calibration));  // a result that cannot be used is not printed as one
+  report.heading("calibration");
+  report.print("{}\n", calibration.to_text());
+  Json result = {{"measure", "calibration"}, {"calibration", Json::parse(calibration.to_json())}, {"stored", Json()}};
+  if (options.stores) {
+    const std::string path = store(options, calibration);
+    result["stored"] = path;
+    report.print("stored in {}{}\n", path, stand_in_label(report.is_stand_in()));
+  } else {
+    report.print("not stored; --store writes it to {}\n", Calibration::default_path(options.device));
+  }
+  report.add_result(std::move(result));
+  report.write();
+}
+
+}  // namespace
+
+void add_calibrate(CLI::App& program, Invocation& invocation) {
+  auto options = std::make_shared<Options>();
+  CLI::App* command = program.add_subcommand("calibrate", "Measure which method copy() should choose at each size, and store it");
+  add_device_option(*command, *options);
+  command->add_option("--budget", options->budget_seconds, "About this long in all")
+      ->check(seconds(600))
+      ->type_name("SECONDS")
+      ->capture_default_str();
+  command->add_option("--cpu", options->processor, "Run on this CPU only")->check(whole_number(0, 8191))->type_name("N");
+  CLI::Option* stored = command->add_option("--store", options->path, "Store the result, in FILE or where copy() looks for it")
+                            ->expected(0, 1)
+                            ->type_name("FILE");
+  add_json_option(*command, *options);
+  command->callback([options, stored, &invocation] {
+    options->stores = stored->count() > 0;
+    run_calibrate(*options, invocation);
+  });
+}
+
+}  // namespace gigabar::tool

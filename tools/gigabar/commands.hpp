@@ -1,0 +1,18 @@
+// One function per subcommand: declares its options and what happens when it is chosen.
+#pragma once
+
+#include <CLI/CLI.hpp>
+
+#include "support/options.hpp"
+
+namespace gigabar::tool {
+
+void add_info(CLI::App& program, Invocation& invocation);
+void add_copylat(CLI::App& program, Invocation& invocation);
+void add_copybw(CLI::App& program, Invocation& invocation);
+void add_apiperf(CLI::App& program, Invocation& invocation);
+void add_pplat(CLI::App& program, Invocation& invocation);
+void add_sanity(CLI::App& program, Invocation& invocation);
+void add_calibrate(CLI::App& program, Invocation& invocation);
+
+}  // namespace gigabar::tool

@@ -1,0 +1,206 @@
+// gigabar copybw: bandwidth of CPU-driven copies, by size, thread count and direction; data checked.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <bit>
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "commands.hpp"
+#include "support/clock.hpp"
+#include "support/failure.hpp"
+#include "support/race.hpp"
+#include "support/report.hpp"
+#include "support/workbench.hpp"
+
+namespace gigabar::tool {
+namespace {
+
+struct Options : DeviceOptions {
+  std::size_t allocated_bytes = 131072;
+  std::size_t copied_bytes = 0;  // 0: from the offset to the end
+  std::size_t offset_bytes = 0;
+  bool has_all_powers = false;
+  std::size_t write_count = 10000;
+  std::size_t read_count = 100;
+  std::size_t repeat_count = 11;
+  std::vector<unsigned> thread_counts{1};
+  double budget_seconds = 20;
+};
+
+// One size, direction and thread count. A repeat is a timed run of `calls` copies, long enough that the clock's cost does not
+// count.
+struct Lane {
+  CopyDirection direction;
+  std::size_t bytes;
+  unsigned thread_count;
+  std::function<bool()> copy;
+  std::size_t call_count = 0;  // per repeat
+  std::vector<double> repeats_gb_per_s;
+};
+
+std::function<bool()> copy_of(const Workbench& bench, const Options& options, CopyDirection direction, std::size_t bytes,
+                              unsigned threads) {
+  const Mapping* const mapping = &bench.mapping();
+  std::byte* const host = bench.host();
+  const std::size_t offset = options.offset_bytes;
+  if (direction == CopyDirection::to_device) {
+    if (threads == 1) return [=] { return copy_to(*mapping, offset, host, bytes).is_ok(); };
+    return [=] { return copy_to_parallel(*mapping, offset, host, bytes, threads).is_ok(); };
+  }
+  if (threads == 1) return [=] { return copy_from(*mapping, offset, host, bytes).is_ok(); };
+  return [=] { return copy_from_parallel(*mapping, offset, host, bytes, threads).is_ok(); };
+}
+
+std::vector<std::size_t> sizes_of(const Options& options) {
+  if (!options.has_all_powers) return {options.copied_bytes};
+  std::vector<std::size_t> sizes;
+  for (std::size_t bytes = 1; bytes <= std::bit_floor(options.copied_bytes); bytes *= 2) sizes.push_back(bytes);
+  return sizes;
+}
+
+std::vector<Lane> build_lanes(const Workbench& bench, const Options& options) {
+  std::vector<Lane> lanes;
+  for (const CopyDirection direction : {CopyDirection::to_device, CopyDirection::from_device}) {
+    for (const std::size_t bytes : sizes_of(options)) {
+      for (const unsigned threads : options.thread_counts) {
+        lanes.push_back({direction, bytes, threads, copy_of(bench, options, direction, bytes, threads), 0, {}});
+      }
+    }
+  }
+  return lanes;
+}
+
+void check_lane(const Workbench& bench, const Options& options, const Lane& lane) {
+  check_copy(bench, {.name = fmt::format("{} threads", lane.thread_count),
+                     .direction = lane.direction,
+                     .offset_bytes = options.offset_bytes,
+                     .bytes = lane.bytes,
+                     .copy = lane.copy});
+}
+
+double run_repeat(const Lane& lane, const SampleClock& clock) {
+  bool is_good = lane.copy();  // not timed: the lane before this one left its own lines in the caches
+  const std::uint64_t start = clock.now();
+  for (std::size_t i = 0; i < lane.call_count; ++i) is_good &= lane.copy();
+  const double elapsed_ns = static_cast<double>(clock.now() - start) * clock.ns_per_tick();
+  if (!is_good) {
+    fail(fmt::format("{} threads: a copy of {} bytes failed while it was timed ({}); GIGABAR_LOG=info tells why", lane.thread_count,
+                     lane.bytes, name_of(lane.direction)));
+  }
+  return static_cast<double>(lane.bytes) * static_cast<double>(lane.call_count) / elapsed_ns;
+}
+
+void measure(const Options& options, const SampleClock& clock, std::vector<Lane>& lanes) {
+  const double share_ns = options.budget_seconds * 1e9 / static_cast<double>(lanes.size());
+  for (Lane& lane : lanes) {
+    Contender probe = make_contender("probe", lane.copy);
+    const std::size_t most = lane.direction == CopyDirection::to_device ? options.write_count : options.read_count;
+    lane.call_count = std::max<std::size_t>(1, affordable_count(estimate_ns(probe, clock), share_ns, most) / options.repeat_count);
+  }
+  for (std::size_t repeat = 0; repeat < options.repeat_count; ++repeat) {
+    for (Lane& lane : lanes) lane.repeats_gb_per_s.push_back(run_repeat(lane, clock));
+  }
+}
+
+void tell(Report& report, std::vector<Lane>& lanes) {
+  report.heading("bandwidth, 10^9 bytes per second: median, least and most of the repeats");
+  report.print("{:<12} {:>10} {:>8} | {:>9} {:>9} {:>9} | {:>8}\n", "direction", "bytes", "threads", "median", "least", "most",
+               "calls");
+  for (Lane& lane : lanes) {
+    const double middle = median(lane.repeats_gb_per_s);  // sorts
+    const double least = lane.repeats_gb_per_s.front();
+    const double most = lane.repeats_gb_per_s.back();
+    const std::size_t calls = lane.call_count * lane.repeats_gb_per_s.size();
+    report.print("{:<12} {:>10} {:>8} | {:>9.3f} {:>9.3f} {:>9.3f} | {:>8}\n", name_of(lane.direction), lane.bytes,
+                 lane.thread_count, middle, least, most, calls);
+    report.add_result({{"direction", name_of(lane.direction)},
+                       {"bytes", lane.bytes},
+                       {"threads", lane.thread_count},
+                       {"median_gb_per_s", middle},
+                       {"min_gb_per_s", least},
+                       {"max_gb_per_s", most},
+                       {"repeats", lane.repeats_gb_per_s.size()},
+                       {"calls_per_repeat", lane.call_count},
+                       {"data_checked", true}});
+  }
+}
+
+void settle_sizes(Options& options) {
+  if (options.offset_bytes >= options.allocated_bytes) {
+    refuse_usage(fmt::format("-o {}: the offset leaves the {} bytes of -s; give a smaller offset or a larger -s",
+                             options.offset_bytes, options.allocated_bytes));
+  }
+  const std::size_t room = options.allocated_bytes - options.offset_bytes;
+  if (options.copied_bytes == 0) options.copied_bytes = room;
+  if (options.copied_bytes > room) {
+    refuse_usage(fmt::format("-c {}: with -o {} only {} bytes of the {} of -s are left; give a smaller -c or a larger -s",
+                             options.copied_bytes, options.offset_bytes, room, options.allocated_bytes));
+  }
+}
+
+void run_copybw(Options options, const Invocation& invocation) {
+  settle_sizes(options);
+  bind_processor(options);
+  Report report("copybw", invocation, options.json_path);
+  report.set_device(select_device(options));
+  const Workbench bench(options, options.allocated_bytes);
+  report.set_mapping(bench.mapping());
+  tell_host_memory(report, bench);
+  const SampleClock clock = SampleClock::calibrate();
+  report.set_clock(clock);
+  std::vector<Lane> lanes = build_lanes(bench, options);
+  for (const Lane& lane : lanes) check_lane(bench, options, lane);
+  measure(options, clock, lanes);
+  for (const Lane& lane : lanes) check_lane(bench, options, lane);
+  tell(report, lanes);
+  report.print("data checked in every row, before and after the timing{}\n", stand_in_label(report.is_stand_in()));
+  report.write();
+}
+
+}  // namespace
+
+void add_copybw(CLI::App& program, Invocation& invocation) {
+  auto options = std::make_shared<Options>();
+  CLI::App* command = program.add_subcommand("copybw", "Bandwidth of CPU-driven copies, both directions, by thread count");
+  add_device_options(*command, *options);
+  command->add_option("-s,--size", options->allocated_bytes, "Device memory to allocate and map")
+      ->transform(byte_count(1, std::uint64_t{1} << 38))
+      ->type_name("BYTES")
+      ->default_str("128K");
+  command
+      ->add_option("-c,--copy-size", options->copied_bytes,
+                   "Bytes to copy; with -l the largest size (default: all from the offset)")
+      ->transform(byte_count(1))
+      ->type_name("BYTES");
+  command->add_option("-o,--offset", options->offset_bytes, "Offset of the copies in the device memory; any byte")
+      ->transform(byte_count(0))
+      ->type_name("BYTES")
+      ->default_str("0");
+  command->add_flag("-l,--all-sizes", options->has_all_powers, "All powers of two up to the copy size");
+  command->add_option("-w,--writes", options->write_count, "Most copies per row, CPU to device")
+      ->check(whole_number(1, 100000000))
+      ->type_name("N")
+      ->capture_default_str();
+  command->add_option("-r,--reads", options->read_count, "Most copies per row, device to CPU")
+      ->check(whole_number(1, 100000000))
+      ->type_name("N")
+      ->capture_default_str();
+  command->add_option("-T,--threads", options->thread_counts, "Thread counts, as in 1,2,4")
+      ->delimiter(',')
+      ->check(whole_number(1, 64))
+      ->type_name("N,...")
+      ->default_str("1");
+  command->add_option("--repeats", options->repeat_count, "Timed runs per row, over which the median is taken")
+      ->check(whole_number(1, 1000))
+      ->type_name("N")
+      ->capture_default_str();
+  command->add_option("--budget", options->budget_seconds, "About this long in all")
+      ->check(seconds(600))
+      ->type_name("SECONDS")
+      ->capture_default_str();
+  command->callback([options, &invocation] { run_copybw(*options, invocation); });
+}
+
+}  // namespace gigabar::tool

@@ -1,0 +1,461 @@
+// gigabar copylat: how long one copy takes, by size and direction, beside cudaMemcpy; and, when asked, beside every raw kernel and
+// every method of copy(). Single samples in turns (support/race.hpp); data checked before and after.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "commands.hpp"
+#include "cuda/runtime.hpp"
+#include "support/cold.hpp"
+#include "support/failure.hpp"
+#include "support/race.hpp"
+#include "support/report.hpp"
+#include "support/workbench.hpp"
+
+namespace gigabar::tool {
+namespace {
+
+struct Options : DeviceOptions {
+  std::size_t most_bytes = std::size_t{16} << 20;
+  std::size_t write_count = 10000;
+  std::size_t read_count = 100;
+  std::size_t round_count = 5;
+  double budget_seconds = 20;
+  bool is_cold = false;
+  bool with_cuda_memcpy = true;  // -c in GDRCopy's tool asks for what is always done here
+  bool with_kernels = false;
+  bool with_methods = false;
+  std::size_t fault_bytes = 0;
+};
+
+enum class Role { path, baseline, kernel, chooser, method };
+
+struct Runner {
+  Role role;
+  Contender contender;
+  Summary summary;
+};
+
+// One size in one direction.
+struct Cell {
+  CopyDirection direction;
+  std::size_t bytes;
+  std::vector<Runner> runners;
+  std::vector<std::string> left_out;  // kernels far too slow at this size to be the best
+
+  const Runner* find(Role role) const {
+    for (const Runner& runner : runners) {
+      if (runner.role == role) return &runner;
+    }
+    return nullptr;
+  }
+};
+
+// What cudaMemcpy is here: the real one, or its nearest relation with its own name.
+struct Baseline {
+  std::string name;
+  bool is_cuda_memcpy = false;
+};
+
+Baseline choose_baseline(Report& report, const Workbench& bench) {
+  if (bench.device().is_stand_in) return {"memcpy", false};
+  const Availability runtime = use_cuda_runtime(bench.device().index);
+  report.document()["cuda_runtime"] = to_json(runtime);
+  if (runtime.is_ok()) return {"cudaMemcpy", true};
+  report.note(fmt::format("no cudaMemcpy ({}: {}): the copy engine through Gigabar stands in its place", name_of(runtime.code),
+                          runtime.reason));
+  return {"copy_engine", false};
+}
+
+class Builder {
+ public:
+  Builder(const Options& options, const Workbench& bench, Baseline baseline)
+      : options_(options), bench_(bench), baseline_(std::move(baseline)) {}
+
+  Cell build(CopyDirection direction, std::size_t bytes) {
+    Cell cell{direction, bytes, {}, {}};
+    add_path(cell);
+    add_baseline(cell);
+    if (options_.with_kernels) add_kernels(cell);
+    if (options_.with_methods) add_methods(cell);
+    return cell;
+  }
+
+ private:
+  template <class Call>
+  void add(Cell& cell, Role role, std::string name, Call call) {
+    if (options_.is_cold) {
+      std::byte* const mapped = bench_.mapping().address();
+      const std::size_t bytes = cell.bytes;
+      cell.runners.push_back({role, make_contender(std::move(name), call, [mapped, bytes] { evict(mapped, bytes); }), {}});
+    } else {
+      cell.runners.push_back({role, make_contender(std::move(name), call), {}});
+    }
+  }
+
+  void add_path(Cell& cell) {
+    const Mapping* const mapping = &bench_.mapping();
+    std::byte* const host = bench_.host();
+    const std::size_t bytes = cell.bytes;
+    if (cell.direction == CopyDirection::to_device) {
+      add(cell, Role::path, "copy_to", [=] { return copy_to(*mapping, 0, host, bytes).is_ok(); });
+    } else {
+      add(cell, Role::path, "copy_from", [=] { return copy_from(*mapping, 0, host, bytes).is_ok(); });
+    }
+  }
+
+  void add_baseline(Cell& cell) {
+    void* const device = bench_.memory().address();
+    std::byte* const host = bench_.host();
+    const std::size_t bytes = cell.bytes;
+    const bool is_to_device = cell.direction == CopyDirection::to_device;
+    void* const destination = is_to_device ? device : host;
+    const void* const source = is_to_device ? host : device;
+    if (baseline_.is_cuda_memcpy) {
+      add(cell, Role::baseline, baseline_.name, [=] { return cuda_memcpy(destination, source, bytes); });
+    } else if (bench_.device().is_stand_in) {
+      add(cell, Role::baseline, baseline_.name, [=] {
+        std::memcpy(destination, source, bytes);
+        return true;
+      });
+    } else {
+      add_required(cell, Role::baseline, baseline_.name, CopyMethod::copy_engine);
+    }
+  }
+
+  // The kernel with the fences that copy_to and copy_from put around it.
+  void add_kernels(Cell& cell) {
+    std::byte* const mapped = bench_.mapping().address();
+    std::byte* const host = bench_.host();
+    const std::size_t bytes = cell.bytes;
+    for (const CopyKernel& kernel : copy_kernels()) {
+      if (!kernel.is_supported) continue;
+      const std::string name = "kernel " + std::string(kernel.name);
+      if (cell.direction == CopyDirection::to_device) {
+        add(cell, Role::kernel, name, [=, store = kernel.store] {
+          store(mapped, host, bytes);
+          detail::fence_stores();
+          return true;
+        });
+      } else {
+        add(cell, Role::kernel, name, [=, load = kernel.load] {
+          detail::fence_before_loads(mapped, bytes);
+          load(host, mapped, bytes);
+          detail::fence_after_loads();
+          return true;
+        });
+      }
+    }
+  }
+
+  void add_methods(Cell& cell) {
+    add_required(cell, Role::chooser, "copy()", {});
+    add_required(cell, Role::method, "cpu", CopyMethod::cpu);
+    add_required(cell, Role::method, "cpu_parallel", CopyMethod::cpu_parallel);
+    add_required(cell, Role::method, "copy_engine", CopyMethod::copy_engine);
+  }
+
+  void add_required(Cell& cell, Role role, const std::string& name, std::optional<CopyMethod> required) {
+    const Mapping* const mapping = &bench_.mapping();
+    std::byte* const host = bench_.host();
+    const std::size_t bytes = cell.bytes;
+    if (cell.direction == CopyDirection::to_device) {
+      add(cell, role, name, [=] { return copy(MappedPlace{*mapping, 0}, host, bytes, required).is_ok(); });
+    } else {
+      add(cell, role, name, [=] { return copy(host, MappedPlace{*mapping, 0}, bytes, required).is_ok(); });
+    }
+  }
+
+  const Options& options_;
+  const Workbench& bench_;
+  Baseline baseline_;
+};
+
+void check_cell(const Options& options, const Workbench& bench, const SampleClock& clock, Cell& cell) {
+  for (Runner& runner : cell.runners) {
+    const auto once = [&] {
+      std::uint64_t ticks = 0;
+      return runner.contender.run_block(clock, std::span(&ticks, 1), 0);
+    };
+    check_copy(bench, {.name = runner.contender.name,
+                       .direction = cell.direction,
+                       .offset_bytes = 0,
+                       .bytes = cell.bytes,
+                       .copy = once,
+                       .plant_fault = cell.bytes == options.fault_bytes});
+  }
+}
+
+// Narrow loads from write-combined memory take seconds for MiB. A kernel that needs many times the path's time is not the best one,
+// and is left out before it costs more than one call.
+void leave_out_slow_kernels(const SampleClock& clock, std::vector<Cell>& cells) {
+  constexpr double kFarTooSlow = 8;
+  constexpr double kAlwaysAffordable_ns = 1e6;
+  for (Cell& cell : cells) {
+    const auto once_ns = [&](Runner& runner) {
+      std::uint64_t ticks = 0;
+      runner.contender.run_block(clock, std::span(&ticks, 1), 0);
+      return static_cast<double>(ticks) * clock.ns_per_tick();
+    };
+    const double limit_ns = std::max(kAlwaysAffordable_ns, kFarTooSlow * once_ns(cell.runners.front()));
+    std::erase_if(cell.runners, [&](Runner& runner) {
+      const bool is_slow = runner.role == Role::kernel && once_ns(runner) > limit_ns;
+      if (is_slow) cell.left_out.push_back(runner.contender.name);
+      return is_slow;
+    });
+  }
+}
+
+// Shares the time among all contenders of all cells, and says how many samples each one takes.
+void plan_samples(const Options& options, const SampleClock& clock, std::vector<Cell>& cells) {
+  std::size_t contender_count = 0;
+  for (const Cell& cell : cells) contender_count += cell.runners.size();
+  const double share_ns = options.budget_seconds * 1e9 / static_cast<double>(contender_count);
+  for (Cell& cell : cells) {
+    const std::size_t most = cell.direction == CopyDirection::to_device ? options.write_count : options.read_count;
+    for (Runner& runner : cell.runners) {
+      runner.contender.wanted_count = affordable_count(estimate_ns(runner.contender, clock), share_ns, most);
+      runner.contender.ticks.reserve(runner.contender.wanted_count);
+    }
+  }
+}
+
+void measure(const Options& options, const SampleClock& clock, std::vector<Cell>& cells) {
+  for (std::size_t round = 0; round < options.round_count; ++round) {
+    for (Cell& cell : cells) {
+      std::vector<Contender> contenders;
+      for (Runner& runner : cell.runners) contenders.push_back(std::move(runner.contender));
+      const Contender* const failed = race_round(contenders, clock, options.round_count, round);
+      if (failed != nullptr) {
+        fail(fmt::format("{}: a copy of {} bytes failed while it was timed ({}); GIGABAR_LOG=info tells why", failed->name,
+                         cell.bytes, name_of(cell.direction)));
+      }
+      for (std::size_t i = 0; i < contenders.size(); ++i) cell.runners[i].contender = std::move(contenders[i]);
+    }
+  }
+  for (Cell& cell : cells) {
+    for (Runner& runner : cell.runners) runner.summary = summarize(runner.contender.ticks, clock.ns_per_tick());
+  }
+}
+
+// The runner of that role with the least median; nothing when there is none.
+const Runner* best_of(const Cell& cell, std::initializer_list<Role> roles) {
+  const Runner* best = nullptr;
+  for (const Runner& runner : cell.runners) {
+    if (std::find(roles.begin(), roles.end(), runner.role) == roles.end()) continue;
+    if (best == nullptr || runner.summary.p50_us < best->summary.p50_us) best = &runner;
+  }
+  return best;
+}
+
+double ratio(const Runner* over, const Runner* under) {
+  return over == nullptr || under == nullptr || under->summary.p50_us <= 0 ? 0 : over->summary.p50_us / under->summary.p50_us;
+}
+
+Json cell_json(const Cell& cell) {
+  Json methods = Json::array();
+  for (const Runner& runner : cell.runners) {
+    Json entry = {{"name", runner.contender.name}};
+    entry.update(to_json(runner.summary));
+    entry["gb_per_s"] = static_cast<double>(cell.bytes) / (runner.summary.p50_us * 1000.0);
+    methods.push_back(std::move(entry));
+  }
+  Json json = {{"measure", "copy"},
+               {"direction", name_of(cell.direction)},
+               {"bytes", cell.bytes},
+               {"data_checked", true},
+               {"methods", std::move(methods)}};
+  const Runner* const path = cell.find(Role::path);
+  const Runner* const baseline = cell.find(Role::baseline);
+  json["baseline"] = baseline->contender.name;
+  json["baseline_over_path"] = ratio(baseline, path);
+  if (!cell.left_out.empty()) json["left_out_as_too_slow"] = cell.left_out;
+  if (const Runner* best = best_of(cell, {Role::kernel})) {
+    json["best_kernel"] = best->contender.name;
+    json["best_kernel_over_path"] = ratio(best, path);
+  }
+  if (const Runner* chooser = cell.find(Role::chooser)) {
+    const Runner* const best = best_of(cell, {Role::path, Role::baseline, Role::method});
+    json["best_method"] = best->contender.name;
+    json["copy_over_best_method"] = ratio(chooser, best);
+  }
+  return json;
+}
+
+void print_main_table(Report& report, const std::vector<Cell>& cells, CopyDirection direction, const char* host_kind) {
+  const Cell* first = nullptr;
+  for (const Cell& cell : cells) {
+    if (cell.direction != direction) continue;
+    if (first == nullptr) {
+      first = &cell;
+      const std::string& path = cell.find(Role::path)->contender.name;
+      const std::string& baseline = cell.find(Role::baseline)->contender.name;
+      report.heading(fmt::format("{} beside {}, microseconds, {} host memory", path, baseline, host_kind));
+      report.print("{:>10} | {:>27} | {:>27} | {:>6} | {:>13}\n", "bytes", path + " p50   p99   min", baseline + " p50   p99   min",
+                   "ratio", "samples");
+    }
+    const Summary& ours = cell.find(Role::path)->summary;
+    const Summary& theirs = cell.find(Role::baseline)->summary;
+    report.print("{:>10} | {:>9.3f}{:>9.3f}{:>9.3f} | {:>9.3f}{:>9.3f}{:>9.3f} | {:>6.2f} | {:>6} {:>6}\n", cell.bytes, ours.p50_us,
+                 ours.p99_us, ours.min_us, theirs.p50_us, theirs.p99_us, theirs.min_us,
+                 ratio(cell.find(Role::baseline), cell.find(Role::path)), ours.sample_count, theirs.sample_count);
+  }
+}
+
+// Medians of the given roles side by side, and how the one in question stands against the best of the others.
+void print_comparison(Report& report, const std::vector<Cell>& cells, CopyDirection direction, std::initializer_list<Role> others,
+                      Role asked, const std::string& title) {
+  bool has_heading = false;
+  for (const Cell& cell : cells) {
+    const Runner* const mine = cell.find(asked);
+    if (cell.direction != direction || mine == nullptr) continue;
+    const Runner* const best = best_of(cell, others);
+    if (best == nullptr) continue;
+    std::string names = fmt::format("{:>10} | {:>10}", "bytes", mine->contender.name);
+    std::string row = fmt::format("{:>10} | {:>10.3f}", cell.bytes, mine->summary.p50_us);
+    for (const Runner& runner : cell.runners) {
+      if (std::find(others.begin(), others.end(), runner.role) == others.end()) continue;
+      const std::size_t width = std::max<std::size_t>(10, runner.contender.name.size() + 1);
+      names += fmt::format(" {:>{}}", runner.contender.name, width);
+      row += fmt::format(" {:>{}.3f}", runner.summary.p50_us, width);
+    }
+    if (!has_heading) {
+      report.heading(title);
+      report.print("{} | time over best\n", names);
+      has_heading = true;
+    }
+    report.print("{} | {:.3f} {}\n", row, ratio(mine, best), best->contender.name);
+  }
+}
+
+// What copy_to costs over the kernel and the fence that it calls, in pairs of short runs of calls.
+void measure_call_overhead(Report& report, const Workbench& bench, const SampleClock& clock) {
+  constexpr std::size_t kBytes = 8;
+  constexpr std::size_t kCalls = 64;
+  constexpr std::size_t kPairs = 2000;
+  const Mapping& mapping = bench.mapping();
+  std::byte* const host = bench.host();
+  const StoreKernel kernel =
+      detail::active_kernels[static_cast<std::size_t>(mapping.type())].store[detail::size_class(kBytes)].load(
+          std::memory_order_relaxed);
+  const auto time_calls = [&](auto&& call) {
+    const std::uint64_t start = clock.now();
+    for (std::size_t i = 0; i < kCalls; ++i) call();
+    return static_cast<double>(clock.now() - start) * clock.ns_per_tick() / kCalls;
+  };
+  bool is_good = true;
+  const auto full = [&] { is_good &= copy_to(mapping, 0, host, kBytes).is_ok(); };
+  const auto bare = [&] {
+    kernel(mapping.address(), host, kBytes);
+    detail::fence_stores();
+  };
+  std::vector<double> calls;
+  std::vector<double> bares;
+  std::vector<double> differences;
+  for (std::size_t pair = 0; pair < kPairs; ++pair) {
+    const bool full_first = pair % 2 == 0;  // so that neither always follows the other
+    double full_ns = full_first ? time_calls(full) : 0;
+    const double bare_ns = time_calls(bare);
+    if (!full_first) full_ns = time_calls(full);
+    calls.push_back(full_ns);
+    bares.push_back(bare_ns);
+    differences.push_back(full_ns - bare_ns);
+  }
+  if (!is_good) fail("copy_to: a copy of 8 bytes failed while its overhead was timed; GIGABAR_LOG=info tells why");
+  const double overhead_ns = median(differences);
+  report.heading(fmt::format(
+      "call overhead of copy_to at {} bytes: {:.1f} ns (call {:.1f} ns, bare kernel and fence {:.1f} ns; median of {} pairs)",
+      kBytes, overhead_ns, median(calls), median(bares), kPairs));
+  report.add_result({{"measure", "call_overhead"},
+                     {"direction", name_of(CopyDirection::to_device)},
+                     {"bytes", kBytes},
+                     {"overhead_ns", overhead_ns},
+                     {"call_ns", median(calls)},
+                     {"bare_ns", median(bares)},
+                     {"pairs", kPairs},
+                     {"calls_per_pair", kCalls}});
+}
+
+void run_copylat(const Options& options, const Invocation& invocation) {
+  bind_processor(options);
+  Report report("copylat", invocation, options.json_path);
+  report.set_device(select_device(options));
+  const Workbench bench(options, options.most_bytes + kGuardBytes);
+  report.set_mapping(bench.mapping());
+  tell_host_memory(report, bench);
+  if (options.is_cold && bench.mapping().type() != MappingType::cached) {
+    refuse_usage(fmt::format("-C: the mapping is {}, which no CPU cache keeps; leave -C out", name_of(bench.mapping().type())));
+  }
+  const SampleClock clock = SampleClock::calibrate();
+  report.set_clock(clock);
+
+  Builder builder(options, bench, choose_baseline(report, bench));
+  std::vector<Cell> cells;
+  for (const CopyDirection direction : {CopyDirection::to_device, CopyDirection::from_device}) {
+    for (std::size_t bytes = 1; bytes <= options.most_bytes; bytes *= 2) cells.push_back(builder.build(direction, bytes));
+  }
+  leave_out_slow_kernels(clock, cells);
+  for (Cell& cell : cells) check_cell(options, bench, clock, cell);
+  plan_samples(options, clock, cells);
+  measure(options, clock, cells);
+  for (Cell& cell : cells) check_cell(options, bench, clock, cell);
+
+  for (const CopyDirection direction : {CopyDirection::to_device, CopyDirection::from_device}) {
+    print_main_table(report, cells, direction, bench.is_host_pinned() ? "pinned" : "pageable");
+    const std::string way = std::string(name_of(direction));
+    print_comparison(report, cells, direction, {Role::kernel}, Role::path,
+                     fmt::format("raw kernels with fences ({}), p50 in microseconds", way));
+    print_comparison(report, cells, direction, {Role::method, Role::baseline, Role::path}, Role::chooser,
+                     fmt::format("copy() and each single method ({}), p50 in microseconds", way));
+  }
+  measure_call_overhead(report, bench, clock);
+  for (const Cell& cell : cells) report.add_result(cell_json(cell));
+  report.print("data checked at every size, before and after the timing{}\n", stand_in_label(report.is_stand_in()));
+  report.write();
+}
+
+}  // namespace
+
+void add_copylat(CLI::App& program, Invocation& invocation) {
+  auto options = std::make_shared<Options>();
+  CLI::App* command = program.add_subcommand("copylat", "Time of one copy by size, both directions, beside cudaMemcpy");
+  add_device_options(*command, *options);
+  command->add_option("-s,--size", options->most_bytes, "Largest size; 1, 2, 4 ... up to it are measured")
+      ->transform(byte_count(1, std::uint64_t{1} << 34))
+      ->type_name("BYTES")
+      ->default_str("16M");
+  command->add_option("-w,--writes", options->write_count, "Most samples per size, CPU to device")
+      ->check(whole_number(1, 10000000))
+      ->type_name("N")
+      ->capture_default_str();
+  command->add_option("-r,--reads", options->read_count, "Most samples per size, device to CPU")
+      ->check(whole_number(1, 10000000))
+      ->type_name("N")
+      ->capture_default_str();
+  command->add_option("--rounds", options->round_count, "Passes over all sizes, so that drift hits all sizes equally")
+      ->check(whole_number(1, 1000))
+      ->type_name("N")
+      ->capture_default_str();
+  command
+      ->add_option("--budget", options->budget_seconds,
+                   "About this long in all; sizes that take long get fewer samples, at least 11")
+      ->check(seconds(600))
+      ->type_name("SECONDS")
+      ->capture_default_str();
+  command->add_flag("-c,--cuda-memcpy", options->with_cuda_memcpy, "Also time cudaMemcpy (always done; taken for GDRCopy's sake)");
+  command->add_flag("-C,--cold", options->is_cold,
+                    "Evict the mapped bytes from the CPU's caches before each copy (cached mappings only)");
+  command->add_flag("--kernels", options->with_kernels,
+                    "Also every raw kernel that this CPU has, with its fences, in the same run");
+  command->add_flag("--methods", options->with_methods, "Also copy() and each single method, in the same run");
+  command->add_option("--plant-fault", options->fault_bytes)
+      ->transform(byte_count(1))
+      ->group("");  // proves that the check can fail
+  command->footer("Every figure is a percentile of single calls after untimed ones. The ratio is the other's p50 over ours.");
+  command->callback([options, &invocation] { run_copylat(*options, invocation); });
+}
+
+}  // namespace gigabar::tool

@@ -1,0 +1,112 @@
+// gigabar info: devices, what is opened at run time, the mapping backends of each device and why each can or cannot be used, and
+// the calibration that copy() follows.
+#include <fmt/format.h>
+
+#include "commands.hpp"
+#include "gigabar/copy.hpp"
+#include "gigabar/device.hpp"
+#include "gigabar/mapping.hpp"
+#include "support/failure.hpp"
+#include "support/report.hpp"
+
+namespace gigabar::tool {
+namespace {
+
+std::string verdict_text(const Availability& availability) {
+  if (availability.is_ok()) return availability.reason.empty() ? "available" : "available: " + availability.reason;
+  std::string text = fmt::format("{}: {}", name_of(availability.code), availability.reason);
+  if (!availability.remedy.empty()) text += "; " + availability.remedy;
+  return text;
+}
+
+std::string bar1_text(const DeviceInfo& device) {
+  if (!device.bar1_bytes) return "BAR1 unknown";
+  const std::string used =
+      device.bar1_used_bytes ? fmt::format(", {:.1f} MiB used", static_cast<double>(*device.bar1_used_bytes) / 1048576.0) : "";
+  return fmt::format("BAR1 {}{}", bytes_text(*device.bar1_bytes), used);
+}
+
+void tell_drivers(Report& report) {
+  report.print("opened at run time\n");
+  Json list = Json::array();
+  for (const DriverReport& driver : drivers()) {
+    report.print("  {:<18} {}\n", driver.name, verdict_text(driver.availability));
+    Json entry = {{"name", driver.name}};
+    entry.update(to_json(driver.availability));
+    list.push_back(std::move(entry));
+  }
+  report.add_result({{"what", "drivers"}, {"drivers", std::move(list)}});
+}
+
+Json tell_calibration(Report& report, const DeviceInfo& device) {
+  const Calibration calibration = calibration_in_use(device.index);
+  const std::string path = Calibration::default_path(device.index);
+  if (calibration.is_measured) {
+    report.print("  calibration        measured {} with driver {}\n", calibration.date,
+                 calibration.driver_version.empty() ? "unknown" : calibration.driver_version);
+  } else {
+    report.print("  calibration        documented defaults; 'gigabar calibrate -d {} --store' measures this machine\n",
+                 device.index);
+  }
+  report.print("  calibration file   {}\n", path.empty() ? "none (no home and no cache folder)" : path);
+  return {{"is_measured", calibration.is_measured}, {"path", path}, {"values", Json::parse(calibration.to_json(), nullptr, false)}};
+}
+
+void tell_device(Report& report, const DeviceInfo& device) {
+  report.print("\ndevice {}: {}{}\n", device.index, device.name, stand_in_label(device.is_stand_in));
+  if (device.pci) report.print("  at                 {}, {}\n", device.pci->to_string(), device.uuid);
+  report.print("  memory             {:.1f} GiB, {}, NUMA node {}\n", static_cast<double>(device.memory_bytes) / 1073741824.0,
+               bar1_text(device), device.numa_node >= 0 ? std::to_string(device.numa_node) : "unknown");
+  Json backends = Json::array();
+  for (const BackendReport& backend : take(mapping_backends(device.index))) {
+    report.print("  mapping by {:<7} {}\n", name_of(backend.backend), verdict_text(backend.availability));
+    Json entry = {{"backend", name_of(backend.backend)}};
+    entry.update(to_json(backend.availability));
+    backends.push_back(std::move(entry));
+  }
+  Json result = {{"what", "device"}, {"device", to_json(device)}, {"backends", std::move(backends)}};
+  result["calibration"] = tell_calibration(report, device);
+  report.add_result(std::move(result));
+}
+
+void tell_kernels(Report& report) {
+  std::string supported;
+  std::string absent;
+  Json list = Json::array();
+  for (const CopyKernel& kernel : copy_kernels()) {
+    std::string& names = kernel.is_supported ? supported : absent;
+    names += (names.empty() ? "" : ", ") + std::string(kernel.name);
+    list.push_back({{"name", kernel.name}, {"is_supported", kernel.is_supported}});
+  }
+  report.print("\ncopy kernels         {}{}\n", supported, absent.empty() ? "" : " (not by this CPU: " + absent + ")");
+  report.add_result({{"what", "copy_kernels"}, {"kernels", std::move(list)}});
+}
+
+void run_info(const DeviceOptions& options, const Invocation& invocation, bool is_one) {
+  Report report("info", invocation, options.json_path);
+  const std::vector<DeviceInfo> found = take(devices());
+  if (is_one && static_cast<std::size_t>(options.device) >= found.size()) {
+    refuse_usage(fmt::format("-d {}: no such device; this machine has {}, numbered from 0", options.device, found.size()));
+  }
+  tell_drivers(report);
+  for (const DeviceInfo& device : found) {
+    if (!is_one || device.index == options.device) tell_device(report, device);
+  }
+  tell_kernels(report);
+  const DeviceInfo& first = found[is_one ? static_cast<std::size_t>(options.device) : 0];
+  report.document()["device"] = to_json(first);
+  report.write();
+}
+
+}  // namespace
+
+void add_info(CLI::App& program, Invocation& invocation) {
+  auto options = std::make_shared<DeviceOptions>();
+  CLI::App* command = program.add_subcommand("info", "Devices, drivers and mapping backends, and why each is or is not available");
+  CLI::Option* device =
+      command->add_option("-d,--device", options->device, "Only this device")->check(whole_number(0, 1023))->type_name("N");
+  add_json_option(*command, *options);
+  command->callback([options, device, &invocation] { run_info(*options, invocation, device->count() > 0); });
+}
+
+}  // namespace gigabar::tool

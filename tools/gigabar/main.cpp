@@ -1,0 +1,66 @@
+// gigabar: CPU-driven copies into and out of GPU memory, measured, checked and explained on the command line.
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <exception>
+
+#include "commands.hpp"
+#include "support/failure.hpp"
+#include "support/options.hpp"
+
+namespace {
+
+using gigabar::tool::Invocation;
+
+// "gigabar copylat", as far as the command line got.
+std::string command_name(const CLI::App& program) {
+  const auto chosen = program.get_subcommands();
+  return chosen.empty() ? program.get_name() : program.get_name() + " " + chosen.front()->get_name();
+}
+
+int report_usage(const CLI::App& program, const CLI::ParseError& error) {
+  if (error.get_exit_code() == 0) return program.exit(error);  // --help, --version
+  const std::string name = command_name(program);
+  fmt::print(stderr, "{}: {}; see '{} --help'\n", name, error.what(), name);
+  return gigabar::tool::kExitBadUsage;
+}
+
+int run(int argc, char** argv) {
+  Invocation invocation;
+  invocation.arguments.assign(argv, argv + argc);
+  CLI::App program("Copies between the CPU and GPU memory without a kernel module: what this machine can do, how fast, and why.",
+                   "gigabar");
+  program.set_version_flag("--version", "gigabar " GIGABAR_VERSION);
+  program.require_subcommand(1);
+  program.footer(
+      "Without a GPU the commands run on a stand-in device (host memory), and say so in every output.\n"
+      "Exit status: 0 done, 1 failed, 2 the command line cannot be followed.");
+  gigabar::tool::add_info(program, invocation);
+  gigabar::tool::add_copylat(program, invocation);
+  gigabar::tool::add_copybw(program, invocation);
+  gigabar::tool::add_apiperf(program, invocation);
+  gigabar::tool::add_pplat(program, invocation);
+  gigabar::tool::add_sanity(program, invocation);
+  gigabar::tool::add_calibrate(program, invocation);
+  try {
+    program.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    return report_usage(program, error);
+  } catch (const gigabar::tool::CommandFailure& failure) {
+    fmt::print(stderr, "{}: {}\n", command_name(program), failure.what());
+    return failure.exit_status();
+  }
+  return invocation.exit_status;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  try {
+    return run(argc, argv);
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "gigabar: %s\n", error.what());
+    return gigabar::tool::kExitFailed;
+  }
+}

@@ -1,0 +1,314 @@
+// gigabar pplat: a flag from the CPU to a running kernel and back, or the other way round; with data, when asked, that the receiver
+// checks. The kernel is in cuda/; on a stand-in a CPU thread plays it.
+#include <fmt/format.h>
+#include <sched.h>
+
+#include <algorithm>
+#include <atomic>
+#include <map>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "commands.hpp"
+#include "cuda/runtime.hpp"
+#include "support/failure.hpp"
+#include "support/report.hpp"
+#include "support/stand_in_ping_pong.hpp"
+#include "support/workbench.hpp"
+
+namespace gigabar::tool {
+namespace {
+
+enum class Location { device_memory, host_memory };
+
+struct Options : DeviceOptions {
+  std::uint32_t iteration_count = 1000;
+  std::uint32_t warm_up_count = 100;
+  double timeout_seconds = 10;
+  std::size_t data_bytes = 0;
+  std::uint32_t block_count = 8;
+  std::uint32_t thread_count = 1024;
+  int mode = 0;
+  Location device_flag = Location::device_memory;  // -G: what the kernel polls
+  Location host_flag = Location::host_memory;      // -C: what the CPU polls
+  Location data = Location::device_memory;
+};
+
+std::string_view name_of(Location location) { return location == Location::device_memory ? "gpumem" : "hostmem"; }
+
+// Memory that the CPU reaches by a Mapping and the GPU by an address of its own, wherever it lies.
+class Place {
+ public:
+  Place(Location location, std::size_t bytes, const DeviceOptions& options, const DeviceInfo& device) {
+    if (location == Location::device_memory) {
+      device_memory_.emplace(take(DeviceMemory::allocate(options.device, bytes, options.allocator)));
+      mapping_.emplace(map_for(*device_memory_, options));
+    } else {
+      host_memory_.emplace(take(HostMemory::allocate(bytes, {.numa_node = device.numa_node, .pin = true})));
+      mapping_.emplace(take(map(host_memory_->address(), bytes)));
+    }
+    const std::vector<std::byte> zeros(bytes);
+    require(copy_to(*mapping_, 0, zeros.data(), bytes));
+  }
+
+  const Mapping& mapping() const noexcept { return *mapping_; }
+  template <class Word>
+  Word* device_pointer() const noexcept {
+    return reinterpret_cast<Word*>(mapping_->device_address());
+  }
+  // Whether all `count` words from the start are `value`. A cached place is read where it lies, another one through the mapping.
+  bool all_words_are(std::uint32_t value, std::uint32_t count, std::vector<std::uint32_t>& buffer) const {
+    if (mapping_->type() == MappingType::cached) {
+      auto* const words = reinterpret_cast<std::uint32_t*>(mapping_->address());
+      for (std::uint32_t i = 0; i < count; ++i) {
+        if (std::atomic_ref(words[i]).load(std::memory_order_acquire) != value) return false;
+      }
+      return true;
+    }
+    if (!copy_from(*mapping_, 0, buffer.data(), count * sizeof(std::uint32_t))) return false;
+    return std::all_of(buffer.begin(), buffer.begin() + count, [value](std::uint32_t word) { return word == value; });
+  }
+
+ private:
+  std::optional<DeviceMemory> device_memory_;
+  std::optional<HostMemory> host_memory_;
+  std::optional<Mapping> mapping_;
+};
+
+class Game {
+ public:
+  Game(const Options& options, const DeviceInfo& device, const SampleClock& clock)
+      : options_(options),
+        is_stand_in_(device.is_stand_in),
+        clock_(clock),
+        device_flag_(options.device_flag, sizeof(std::uint32_t), options, device),
+        host_flags_(options.host_flag, options.block_count * sizeof(std::uint32_t), options, device),
+        data_(options.data, std::max<std::size_t>(options.data_bytes, 8), options, device),
+        cycles_(take(DeviceMemory::allocate(options.device, rounds() * sizeof(std::uint64_t), options.allocator))),
+        words_(options.data_bytes / 8),
+        flags_(options.block_count) {}
+
+  const Mapping& device_flag_mapping() const noexcept { return device_flag_.mapping(); }
+  std::uint32_t rounds() const noexcept { return options_.warm_up_count + options_.iteration_count; }
+
+  // Microseconds of each round after the warm-up.
+  std::vector<std::uint64_t> play() {
+    deadline_ns_ = monotonic_ns() + static_cast<std::uint64_t>(options_.timeout_seconds * 1e9);
+    auto kernel = take(start());
+    std::vector<std::uint64_t> ticks = options_.mode == 0 ? start_rounds() : answer_rounds();
+    if (!stopped_because_.empty()) store_flag(kStopFlag);
+    const PingPongEnd end = take(kernel->wait());
+    judge(end);
+    ns_per_tick_ = clock_.ns_per_tick();
+    if (options_.mode == 1) ticks = device_samples(end);
+    return ticks;
+  }
+  double ns_per_tick() const noexcept { return ns_per_tick_; }
+
+ private:
+  Result<std::unique_ptr<PingPong>> start() {
+    PingPongPlan plan;
+    plan.rounds = rounds();
+    plan.data_bytes = options_.data_bytes;
+    plan.block_count = options_.block_count;
+    plan.threads_per_block = options_.thread_count;
+    plan.device_starts = options_.mode == 1;
+    plan.timeout_ns = static_cast<std::int64_t>(options_.timeout_seconds * 1e9);
+    plan.device_flag = device_flag_.device_pointer<std::uint32_t>();
+    plan.host_flags = host_flags_.device_pointer<std::uint32_t>();
+    plan.data = data_.device_pointer<std::uint64_t>();
+    plan.samples = static_cast<std::uint64_t*>(cycles_.address());
+    if (is_stand_in_) return start_stand_in_ping_pong(plan);
+    return start_ping_pong(plan);
+  }
+
+  void store_flag(std::uint32_t value) { require(copy_to(device_flag_.mapping(), 0, &value, sizeof value)); }
+
+  // False when the deadline passed first. The clock is read at every 256th poll; on a stand-in the other thread may need this CPU.
+  bool await_answers(std::uint32_t round) {
+    for (std::uint32_t poll = 1; !host_flags_.all_words_are(round, options_.block_count, flags_); ++poll) {
+      if (is_stand_in_ && poll % 64 == 0) sched_yield();
+      if (poll % 256 == 0 && monotonic_ns() > deadline_ns_) {
+        stopped_because_ = fmt::format("no answer to round {} within {} s", round, options_.timeout_seconds);
+        return false;
+      }
+    }
+    return true;
+  }
+
+  void prepare_words(std::uint32_t round) {
+    for (std::size_t i = 0; i < words_.size(); ++i) words_[i] = ping_pong_word(round, i);
+  }
+
+  // Mode 0: data and flag leave the CPU, every block answers. Two copies of one thread become visible in call order.
+  std::vector<std::uint64_t> start_rounds() {
+    std::vector<std::uint64_t> ticks;
+    ticks.reserve(rounds());
+    for (std::uint32_t round = 1; round <= rounds(); ++round) {
+      prepare_words(round);
+      const std::uint64_t start = clock_.now();
+      if (!words_.empty()) require(copy_to(data_.mapping(), 0, words_.data(), options_.data_bytes));
+      store_flag(round);
+      if (!await_answers(round)) break;
+      const std::uint64_t elapsed = clock_.now() - start;
+      if (round > options_.warm_up_count) ticks.push_back(elapsed);
+    }
+    return ticks;
+  }
+
+  // Mode 1: the kernel starts each round and takes the time. The data is fetched before the answer and compared after it, so that
+  // the comparison is not in the time.
+  std::vector<std::uint64_t> answer_rounds() {
+    std::vector<std::uint64_t> found(words_.size());
+    for (std::uint32_t round = 1; round <= rounds(); ++round) {
+      if (!await_answers(round)) break;
+      if (!found.empty()) require(copy_from(data_.mapping(), 0, found.data(), options_.data_bytes));
+      store_flag(round);
+      for (std::size_t i = 0; i < found.size(); ++i) {
+        if (found[i] == ping_pong_word(round, i)) continue;
+        stopped_because_ = wrong_data(round, i * 8, found[i]);
+        return {};
+      }
+    }
+    return {};
+  }
+
+  static std::string wrong_data(std::uint32_t round, std::uint64_t offset_bytes, std::uint64_t found) {
+    return fmt::format("wrong data in round {} at offset {}: expected 0x{:016x}, found 0x{:016x}", round, offset_bytes,
+                       ping_pong_word(round, offset_bytes / 8), found);
+  }
+
+  void judge(const PingPongEnd& end) const {
+    const char* const label = is_stand_in_ ? " [stand-in]" : "";
+    if (end.has_mismatch)
+      fail(wrong_data(end.mismatch_round, end.mismatch_offset_bytes, end.mismatch_found) + " (seen by the kernel)" + label);
+    if (!stopped_because_.empty())
+      fail(fmt::format("{}{}; the kernel had done {} rounds; a longer -u gives it more time", stopped_because_, label,
+                       end.rounds_done));
+    if (end.has_timed_out)
+      fail(fmt::format("the kernel gave up after {} rounds at its deadline{}; a longer -u gives it more time", end.rounds_done,
+                       label));
+  }
+
+  // The kernel's clock counts cycles; %globaltimer around all rounds says how long one is.
+  std::vector<std::uint64_t> device_samples(const PingPongEnd& end) {
+    std::vector<std::uint64_t> cycles(rounds());
+    const Mapping samples = take(map(cycles_.address(), cycles_.bytes(), map_options(options_)));
+    take(copy(cycles.data(), MappedPlace{samples, 0}, cycles.size() * sizeof(std::uint64_t), CopyMethod::copy_engine));
+    cycles.erase(cycles.begin(), cycles.begin() + options_.warm_up_count);
+    ns_per_tick_ = end.elapsed_ns / static_cast<double>(std::max<std::uint64_t>(end.elapsed_cycles, 1));
+    return cycles;
+  }
+
+  const Options& options_;
+  bool is_stand_in_;
+  const SampleClock& clock_;
+  Place device_flag_;
+  Place host_flags_;
+  Place data_;
+  DeviceMemory cycles_;
+  std::vector<std::uint64_t> words_;
+  std::vector<std::uint32_t> flags_;
+  std::uint64_t deadline_ns_ = 0;
+  std::string stopped_because_;
+  double ns_per_tick_ = 1;
+};
+
+void settle(Options& options, const DeviceInfo& device) {
+  if (options.data_bytes % 8 != 0)
+    refuse_usage(fmt::format("-s {}: the data must be a multiple of 8 bytes; round it up", options.data_bytes));
+  // Without data there is nothing to share out: one thread answers.
+  if (options.data_bytes == 0) options.block_count = options.thread_count = 1;
+  if (device.is_stand_in) return;
+  const Availability runtime = use_cuda_runtime(device.index);
+  if (!runtime.is_ok())
+    fail(fmt::format("the flag kernel cannot run: {}: {}; {}", name_of(runtime.code), runtime.reason, runtime.remedy));
+}
+
+void run_pplat(Options options, const Invocation& invocation) {
+  bind_processor(options);
+  Report report("pplat", invocation, options.json_path);
+  const DeviceInfo device = select_device(options);
+  report.set_device(device);
+  settle(options, device);
+  const SampleClock clock = SampleClock::calibrate();
+  Game game(options, device, clock);
+  report.set_mapping(game.device_flag_mapping());
+  report.set_clock(clock);
+  if (device.is_stand_in) report.note("stand-in: a CPU thread plays the kernel");
+  std::vector<std::uint64_t> ticks = game.play();
+  const Summary summary = summarize(ticks, game.ns_per_tick());
+  const char* const way = options.mode == 0 ? "CPU to GPU to CPU" : "GPU to CPU to GPU";
+  report.heading(fmt::format("round trip {}, microseconds: {}", way,
+                             options.data_bytes == 0 ? "flag only"
+                                                     : fmt::format("flag behind {} bytes of checked data, {} blocks of {} threads",
+                                                                   options.data_bytes, options.block_count, options.thread_count)));
+  report.print("flag polled by the GPU in {}, by the CPU in {}, data in {}\n", name_of(options.device_flag),
+               name_of(options.host_flag), name_of(options.data));
+  report.print("p50 {:.3f}   p99 {:.3f}   min {:.3f}   max {:.3f}   ({} samples)\n", summary.p50_us, summary.p99_us, summary.min_us,
+               summary.max_us, summary.sample_count);
+  Json result = {{"measure", "round_trip"}, {"starts", options.mode == 0 ? "cpu" : "gpu"}};
+  result.update(to_json(summary));
+  result.update(Json{{"data_bytes", options.data_bytes},
+                     {"data_checked", options.data_bytes != 0},
+                     {"blocks", options.block_count},
+                     {"threads", options.thread_count},
+                     {"gpu_flag", name_of(options.device_flag)},
+                     {"cpu_flag", name_of(options.host_flag)},
+                     {"data", name_of(options.data)}});
+  report.add_result(std::move(result));
+  report.write();
+}
+
+void add_location(CLI::App& command, const char* names, Location& location, const std::string& help) {
+  static const std::map<std::string, Location> locations = {{"gpumem", Location::device_memory},
+                                                            {"hostmem", Location::host_memory}};
+  command.add_option_function<std::string>(
+             names, [](const std::string&) {}, help)
+      ->check(choice(locations, location))
+      ->type_name("gpumem|hostmem")
+      ->default_str(std::string(name_of(location)));
+}
+
+}  // namespace
+
+void add_pplat(CLI::App& program, Invocation& invocation) {
+  auto options = std::make_shared<Options>();
+  CLI::App* command = program.add_subcommand("pplat", "Round trip of a flag between the CPU and a running kernel");
+  add_device_options(*command, *options);
+  command->add_option("-t,--iterations", options->iteration_count, "Timed rounds")
+      ->check(whole_number(1, 10000000))
+      ->type_name("N")
+      ->capture_default_str();
+  command->add_option("--warm-up", options->warm_up_count, "Untimed rounds before them")
+      ->check(whole_number(0, 1000000))
+      ->type_name("N")
+      ->capture_default_str();
+  command->add_option("-u,--timeout", options->timeout_seconds, "Both sides give up after this long")
+      ->check(seconds(600))
+      ->type_name("SECONDS")
+      ->capture_default_str();
+  command->add_option("-s,--size", options->data_bytes, "Bytes of data ahead of each flag, a multiple of 8; 0: the flag only")
+      ->transform(byte_count(0, std::uint64_t{1} << 30))
+      ->type_name("BYTES")
+      ->default_str("0");
+  command->add_option("-B,--blocks", options->block_count, "Blocks of the kernel, with data; each answers with a flag of its own")
+      ->check(whole_number(1, 65535))
+      ->type_name("N")
+      ->capture_default_str();
+  command->add_option("-T,--threads", options->thread_count, "Threads per block, with data")
+      ->check(whole_number(1, 1024))
+      ->type_name("N")
+      ->capture_default_str();
+  command->add_option("-m,--mode", options->mode, "Who starts and takes the time: 0 the CPU, 1 the GPU")
+      ->check(whole_number(0, 1))
+      ->type_name("0|1")
+      ->capture_default_str();
+  add_location(*command, "-G,--gpu-flag", options->device_flag, "Where the flag is that the GPU polls");
+  add_location(*command, "-C,--cpu-flag", options->host_flag, "Where the flags are that the CPU polls");
+  add_location(*command, "-D,--data", options->data, "Where the data is");
+  command->callback([options, &invocation] { run_pplat(*options, invocation); });
+}
+
+}  // namespace gigabar::tool

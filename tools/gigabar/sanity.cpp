@@ -1,0 +1,258 @@
+// gigabar sanity: runs the scenarios of sanity/, each in a process of its own with a deadline, and says pass, fail or waived, with
+// the reason. The process is this program again, with a hidden option, because CUDA does not survive fork.
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <poll.h>
+#include <spawn.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <csignal>
+#include <cstring>
+#include <memory>
+#include <vector>
+
+#include "commands.hpp"
+#include "sanity/scenario.hpp"
+#include "support/clock.hpp"
+#include "support/failure.hpp"
+#include "support/report.hpp"
+#include "support/workbench.hpp"
+
+extern char** environ;
+
+namespace gigabar::tool {
+namespace {
+
+constexpr int kVerdictDescriptor = 3;
+
+struct Options : DeviceOptions {
+  std::vector<std::string> tests;
+  bool is_verbose = false;
+  bool has_no_summary = false;
+  bool is_list = false;
+  bool with_extended = false;
+  double deadline_seconds = 120;
+  std::string scenario;  // hidden: run this one here
+  int peer_socket = -1;  // hidden: play the peer of a scenario
+};
+
+struct Verdict {
+  std::string word;  // "pass", "fail", "waived"
+  std::string reason;
+};
+
+// A name of ours, or one of GDRCopy's.
+bool is_named(const Scenario& scenario, const std::string& name) {
+  if (scenario.name == name) return true;
+  std::string_view left = scenario.covers;
+  while (!left.empty()) {
+    const std::string_view word = left.substr(0, left.find(' '));
+    if (word == name) return true;
+    left.remove_prefix(std::min(left.size(), word.size() + 1));
+  }
+  return false;
+}
+
+std::vector<const Scenario*> select_scenarios(const Options& options) {
+  std::vector<const Scenario*> selected;
+  for (const std::string& name : options.tests) {
+    const std::size_t before = selected.size();
+    for (const Scenario& scenario : scenarios()) {
+      if (is_named(scenario, name)) selected.push_back(&scenario);
+    }
+    if (selected.size() == before) refuse_usage(fmt::format("-t {}: no such scenario; 'gigabar sanity -l' lists them", name));
+  }
+  if (!options.tests.empty()) return selected;
+  for (const Scenario& scenario : scenarios()) {
+    if (!scenario.is_extended || options.with_extended) selected.push_back(&scenario);
+  }
+  return selected;
+}
+
+// ---- in the scenario's process ----
+
+Verdict judge(const Scenario& scenario, const Context& context) {
+  try {
+    scenario.run(context);
+    return {"pass", ""};
+  } catch (const Waived& waived) {
+    return {"waived", waived.reason};
+  } catch (const std::exception& failure) {
+    return {"fail", failure.what()};
+  }
+}
+
+Context context_of(const Options& options, DeviceAllocator allocator) {
+  const std::size_t device_count = take(devices()).size();
+  Context context{select_device(options), allocator, device_count};
+  ask_for_stand_ins(context.device, device_count);
+  return context;
+}
+
+void run_one_here(const Options& options) {
+  const auto all = scenarios();
+  const auto scenario = std::find_if(all.begin(), all.end(), [&](const Scenario& one) { return one.name == options.scenario; });
+  if (scenario == all.end()) refuse_usage("--scenario: no such scenario");
+  const Verdict verdict = judge(*scenario, context_of(options, scenario->allocator));
+  const std::string line = verdict.word + " " + verdict.reason;
+  if (write(kVerdictDescriptor, line.data(), line.size()) != static_cast<ssize_t>(line.size()))
+    fail("the verdict could not be told");
+}
+
+// ---- in the process that runs them all ----
+
+class Child {
+ public:
+  Child(const Scenario& scenario, const Options& options) {
+    int ends[2];
+    if (pipe2(ends, O_CLOEXEC) != 0) fail(fmt::format("pipe: {}", std::strerror(errno)));
+    verdict_ = ends[0];
+    const std::string name(scenario.name);
+    const std::string device = std::to_string(options.device);
+    const char* arguments[] = {"gigabar", "sanity", "--scenario", name.c_str(), "-d", device.c_str(), nullptr};
+    posix_spawn_file_actions_t actions;
+    posix_spawn_file_actions_init(&actions);
+    posix_spawn_file_actions_adddup2(&actions, ends[1], kVerdictDescriptor);
+    posix_spawnattr_t attributes;
+    posix_spawnattr_init(&attributes);
+    posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETPGROUP);  // so that a deadline ends its children too
+    const int code = posix_spawn(&process_, "/proc/self/exe", &actions, &attributes, const_cast<char**>(arguments), environ);
+    posix_spawnattr_destroy(&attributes);
+    posix_spawn_file_actions_destroy(&actions);
+    close(ends[1]);
+    if (code != 0) fail(fmt::format("cannot start a scenario: {}", std::strerror(code)));
+  }
+  Child(const Child&) = delete;
+  Child& operator=(const Child&) = delete;
+  ~Child() { close(verdict_); }
+
+  Verdict await(double deadline_seconds) {
+    std::string line;
+    const bool is_in_time = read_all(line, deadline_seconds);
+    if (!is_in_time) kill(-process_, SIGKILL);
+    int status = 0;
+    while (waitpid(process_, &status, 0) < 0 && errno == EINTR) {
+    }
+    if (!is_in_time) return {"fail", fmt::format("not done after {} s; it was ended", deadline_seconds)};
+    if (WIFSIGNALED(status)) return {"fail", fmt::format("ended by signal {} ({})", WTERMSIG(status), strsignal(WTERMSIG(status)))};
+    if (line.empty()) return {"fail", fmt::format("ended with status {} and without a verdict", WEXITSTATUS(status))};
+    const std::size_t space = line.find(' ');
+    Verdict verdict{line.substr(0, space), line.substr(space + 1)};
+    if (verdict.word == "pass" && WEXITSTATUS(status) != 0)
+      return {"fail", fmt::format("passed, then ended with status {}", WEXITSTATUS(status))};
+    return verdict;
+  }
+
+ private:
+  // Until the other end is closed. False when the deadline passed first.
+  bool read_all(std::string& line, double deadline_seconds) const {
+    const std::uint64_t end_ns = monotonic_ns() + static_cast<std::uint64_t>(deadline_seconds * 1e9);
+    for (;;) {
+      const std::uint64_t now_ns = monotonic_ns();
+      if (now_ns >= end_ns) return false;
+      pollfd wait = {verdict_, POLLIN, 0};
+      const int found = poll(&wait, 1, static_cast<int>((end_ns - now_ns) / 1'000'000 + 1));
+      if (found < 0 && errno == EINTR) continue;
+      if (found <= 0) return false;
+      char part[512];
+      const ssize_t count = read(verdict_, part, sizeof part);
+      if (count <= 0) return true;
+      line.append(part, static_cast<std::size_t>(count));
+    }
+  }
+
+  pid_t process_ = 0;
+  int verdict_ = -1;
+};
+
+void list_scenarios(Report& report) {
+  for (const Scenario& scenario : scenarios()) {
+    report.print("{:<36} {}{}\n", scenario.name, scenario.what, scenario.is_extended ? " (extended)" : "");
+    if (!scenario.covers.empty()) report.print("{:<36}   covers GDRCopy's {}\n", "", scenario.covers);
+    report.add_result(
+        {{"name", scenario.name}, {"what", scenario.what}, {"covers", scenario.covers}, {"is_extended", scenario.is_extended}});
+  }
+}
+
+struct Tally {
+  std::size_t passed = 0;
+  std::vector<std::string> failed;
+  std::vector<std::string> waived;
+};
+
+void run_scenario(const Scenario& scenario, const Options& options, Report& report, Tally& tally) {
+  if (options.is_verbose) report.print("run     {}: {}\n", scenario.name, scenario.what);
+  const std::uint64_t start_ns = monotonic_ns();
+  const Verdict verdict = Child(scenario, options).await(options.deadline_seconds);
+  const double elapsed_seconds = static_cast<double>(monotonic_ns() - start_ns) / 1e9;
+  const std::string name(scenario.name);
+  report.print("{:<7} {}{}{}", verdict.word, name, stand_in_label(report.is_stand_in()),
+               verdict.reason.empty() ? "" : ": " + verdict.reason);
+  report.print("{}\n", options.is_verbose ? fmt::format(" ({:.2f} s)", elapsed_seconds) : "");
+  if (verdict.word == "pass") {
+    ++tally.passed;
+  } else {
+    (verdict.word == "waived" ? tally.waived : tally.failed).push_back(name);
+  }
+  report.add_result({{"name", scenario.name},
+                     {"verdict", verdict.word},
+                     {"reason", verdict.reason},
+                     {"covers", scenario.covers},
+                     {"elapsed_us", elapsed_seconds * 1e6}});
+}
+
+void tell_summary(Report& report, const Tally& tally) {
+  const std::size_t total = tally.passed + tally.failed.size() + tally.waived.size();
+  report.print("\nTotal: {}, Passed: {}, Failed: {}, Waived: {}{}\n", total, tally.passed, tally.failed.size(), tally.waived.size(),
+               stand_in_label(report.is_stand_in()));
+  for (const std::string& name : tally.failed) report.print("failed: {}\n", name);
+  for (const std::string& name : tally.waived) report.print("waived: {}\n", name);
+}
+
+void run_sanity(const Options& options, Invocation& invocation) {
+  if (!options.scenario.empty()) return run_one_here(options);
+  if (options.peer_socket >= 0) return run_peer(options.peer_socket, context_of(options, DeviceAllocator::cuda_malloc));
+  Report report("sanity", invocation, options.json_path);
+  if (options.is_list) {
+    list_scenarios(report);
+    return report.write();
+  }
+  report.set_device(select_device(options));
+  const std::vector<const Scenario*> selected = select_scenarios(options);
+  Tally tally;
+  for (const Scenario* scenario : selected) run_scenario(*scenario, options, report, tally);
+  if (!options.has_no_summary) tell_summary(report, tally);
+  report.document()["summary"] = {{"passed", tally.passed}, {"failed", tally.failed.size()}, {"waived", tally.waived.size()}};
+  report.write();
+  invocation.exit_status = tally.failed.empty() ? 0 : kExitFailed;
+}
+
+}  // namespace
+
+void add_sanity(CLI::App& program, Invocation& invocation) {
+  auto options = std::make_shared<Options>();
+  CLI::App* command =
+      program.add_subcommand("sanity", "Behaviours that programs rely on, through gdrapi.h and gigabar, each in its own process");
+  add_device_option(*command, *options);
+  command->add_option("-t,--test", options->tests, "Only this scenario, by our name or GDRCopy's; may be repeated")
+      ->type_name("NAME")
+      ->take_all();
+  command->add_flag("-l,--list", options->is_list, "List the scenarios, and which of GDRCopy's tests each covers");
+  command->add_flag("-e,--extended", options->with_extended, "Also the long ones");
+  command->add_flag("-s,--no-summary", options->has_no_summary, "No summary at the end");
+  command->add_flag("-v,--verbose", options->is_verbose, "Say what is run, and how long it took");
+  command->add_option("--deadline", options->deadline_seconds, "A scenario that takes longer is ended and has failed")
+      ->check(seconds(3600))
+      ->type_name("SECONDS")
+      ->capture_default_str();
+  add_json_option(*command, *options);
+  command->add_option("--scenario", options->scenario)->group("");
+  command->add_option("--peer", options->peer_socket)->check(whole_number(0, 1023))->group("");
+  command->footer("Waived: what the scenario asks for does not exist here; the reason says what. Exit status 1 when one failed.");
+  command->callback([options, &invocation] { run_sanity(*options, invocation); });
+}
+
+}  // namespace gigabar::tool

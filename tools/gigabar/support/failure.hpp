@@ -1,0 +1,39 @@
+// How a command ends early: one line that names the argument, the cause and the remedy, and the exit status.
+#pragma once
+
+#include <stdexcept>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include "gigabar/status.hpp"
+
+namespace gigabar::tool {
+
+inline constexpr int kExitFailed = 1;    // the command ran and what it did or found is wrong
+inline constexpr int kExitBadUsage = 2;  // the command line cannot be followed; nothing was run
+
+class CommandFailure : public std::runtime_error {
+ public:
+  CommandFailure(int exit_status, const std::string& message) : std::runtime_error(message), exit_status_(exit_status) {}
+  int exit_status() const noexcept { return exit_status_; }
+
+ private:
+  int exit_status_;
+};
+
+[[noreturn]] inline void fail(const std::string& message) { throw CommandFailure(kExitFailed, message); }
+[[noreturn]] inline void refuse_usage(const std::string& message) { throw CommandFailure(kExitBadUsage, message); }
+
+// The value, or the command's end with the error's own line.
+template <class T>
+T take(Result<T> result) {
+  if (!result) fail(result.error().message());
+  return std::move(result).value();
+}
+
+inline void require(const Outcome& outcome) {
+  if (!outcome) fail(outcome.message());
+}
+
+}  // namespace gigabar::tool

@@ -1,0 +1,37 @@
+// Data that can be checked: every byte follows from its offset and a seed. The poison of a pattern differs from it in every byte,
+// so a byte that a copy left out never passes.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+
+namespace gigabar::tool {
+
+struct Mismatch {
+  std::size_t offset_bytes;
+  std::byte expected;
+  std::byte found;
+
+  // "offset 12: expected 0x3a, found 0xc5".
+  std::string to_string() const;
+};
+
+class Pattern {
+ public:
+  explicit Pattern(std::uint64_t seed) noexcept : seed_(seed) {}
+
+  std::byte at(std::size_t offset_bytes) const noexcept;
+  void fill(std::span<std::byte> bytes) const noexcept;
+  void poison(std::span<std::byte> bytes) const noexcept;  // at every offset the complement of the pattern
+  // The first byte that is not the pattern's; with `from`, bytes[0] stands at that offset.
+  std::optional<Mismatch> compare(std::span<const std::byte> bytes, std::size_t from = 0) const noexcept;
+  std::optional<Mismatch> compare_poison(std::span<const std::byte> bytes, std::size_t from = 0) const noexcept;
+
+ private:
+  std::uint64_t seed_;
+};
+
+}  // namespace gigabar::tool

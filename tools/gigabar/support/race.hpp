@@ -1,0 +1,64 @@
+// Several ways to do the same thing, timed call by call in turns, so that drift of the machine hits all of them equally.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "support/clock.hpp"
+
+namespace gigabar::tool {
+
+struct Contender {
+  std::string name;
+  // Runs `warm_up_count` untimed calls, then one timed call per element of `ticks`. False when a call said that it failed.
+  std::function<bool(const SampleClock&, std::span<std::uint64_t> ticks, std::size_t warm_up_count)> run_block;
+  std::size_t wanted_count = 0;      // samples still to be taken over all rounds
+  std::vector<std::uint64_t> ticks;  // taken
+};
+
+// `call` returns false when it failed. `prepare` runs before each call, outside the time.
+template <class Call, class Prepare>
+Contender make_contender(std::string name, Call call, Prepare prepare) {
+  Contender contender;
+  contender.name = std::move(name);
+  contender.run_block = [call, prepare](const SampleClock& clock, std::span<std::uint64_t> ticks,
+                                        std::size_t warm_up_count) mutable {
+    bool is_good = true;
+    for (std::size_t i = 0; i < warm_up_count; ++i) {
+      prepare();
+      is_good &= call();
+    }
+    for (std::uint64_t& sample : ticks) {
+      prepare();
+      const std::uint64_t start = clock.now();
+      is_good &= call();
+      sample = clock.now() - start;
+    }
+    return is_good;
+  };
+  return contender;
+}
+
+template <class Call>
+Contender make_contender(std::string name, Call call) {
+  return make_contender(std::move(name), std::move(call), [] {});
+}
+
+// The least time of three calls after one, in ns.
+double estimate_ns(Contender& contender, const SampleClock& clock);
+
+// How many samples fit into `budget_ns`: never more than `most`, never fewer than kLeastSamples.
+inline constexpr std::size_t kLeastSamples = 11;
+std::size_t affordable_count(double call_ns, double budget_ns, std::size_t most) noexcept;
+
+// Takes one round's part (1 / round_count of wanted_count, rounded up) of every contender's samples, in short blocks, in turns;
+// `rotation` says who begins. Returns the name of a contender whose call failed, or nothing.
+const Contender* race_round(std::span<Contender> contenders, const SampleClock& clock, std::size_t round_count,
+                            std::size_t rotation);
+
+}  // namespace gigabar::tool

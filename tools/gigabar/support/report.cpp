@@ -1,0 +1,167 @@
+#include "support/report.hpp"
+
+#include <pwd.h>
+#include <sys/utsname.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <ctime>
+#include <fstream>
+
+#include "support/failure.hpp"
+
+namespace gigabar::tool {
+namespace {
+
+std::string now_text() {
+  const std::time_t now = std::time(nullptr);
+  std::tm parts{};
+  gmtime_r(&now, &parts);
+  char text[32] = {};
+  std::strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%SZ", &parts);
+  return text;
+}
+
+std::string cpu_name() {
+  std::ifstream file("/proc/cpuinfo");
+  for (std::string line; std::getline(file, line);) {
+    if (line.starts_with("model name")) return line.substr(line.find(':') + 2);
+  }
+  utsname names{};
+  return uname(&names) == 0 ? std::string(names.machine) : std::string("unknown");
+}
+
+Json machine() {
+  utsname names{};
+  uname(&names);
+  const passwd* user = getpwuid(geteuid());
+  return {{"host", names.nodename},
+          {"cpu", cpu_name()},
+          {"kernel", names.release},
+          {"cores", sysconf(_SC_NPROCESSORS_ONLN)},
+          {"user", user != nullptr ? std::string(user->pw_name) : std::to_string(geteuid())}};
+}
+
+}  // namespace
+
+std::string_view stand_in_label(bool is_stand_in) noexcept { return is_stand_in ? " [stand-in]" : ""; }
+
+std::string bytes_text(std::size_t bytes) {
+  static constexpr const char* kUnits[] = {"B", "KiB", "MiB", "GiB", "TiB"};
+  std::size_t unit = 0;
+  while (unit < 4 && bytes >= 1024 && bytes % 1024 == 0) {
+    bytes /= 1024;
+    ++unit;
+  }
+  return fmt::format("{} {}", bytes, kUnits[unit]);
+}
+
+Json to_json(const Availability& availability) {
+  Json json = {{"code", name_of(availability.code)}, {"reason", availability.reason}};
+  if (!availability.remedy.empty()) json["remedy"] = availability.remedy;
+  return json;
+}
+
+Json to_json(const DeviceInfo& device) {
+  Json json = {{"index", device.index},
+               {"name", device.name},
+               {"uuid", device.uuid},
+               {"pci", device.pci ? Json(device.pci->to_string()) : Json()},
+               {"is_stand_in", device.is_stand_in}};
+  json["numa_node"] = device.numa_node >= 0 ? Json(device.numa_node) : Json();
+  json["memory_bytes"] = device.memory_bytes;
+  json["bar1_bytes"] = device.bar1_bytes ? Json(*device.bar1_bytes) : Json();
+  json["bar1_used_bytes"] = device.bar1_used_bytes ? Json(*device.bar1_used_bytes) : Json();
+  json["compute_capability"] = fmt::format("{}.{}", device.compute_major, device.compute_minor);
+  return json;
+}
+
+Json to_json(const Mapping& mapping) {
+  Json passed_over = Json::array();
+  for (const PassedOver& backend : mapping.report().passed_over) {
+    Json entry = {{"backend", name_of(backend.backend)}};
+    entry.update(to_json(backend.why));
+    passed_over.push_back(std::move(entry));
+  }
+  return {{"backend", name_of(mapping.backend())}, {"type", name_of(mapping.type())}, {"passed_over", std::move(passed_over)}};
+}
+
+Json to_json(const SampleClock& clock) {
+  return {
+      {"name", clock.name()}, {"ns_per_tick", clock.ns_per_tick()}, {"cost_ns", clock.cost_ns()}, {"cost_is_subtracted", false}};
+}
+
+Json to_json(const Summary& summary) {
+  return {{"samples", summary.sample_count}, {"min_us", summary.min_us}, {"p50_us", summary.p50_us},
+          {"p99_us", summary.p99_us},        {"max_us", summary.max_us}, {"mean_us", summary.mean_us}};
+}
+
+Report::Report(std::string_view tool, const Invocation& invocation, std::string json_path)
+    : text_(json_path == "-" ? stderr : stdout), json_path_(std::move(json_path)) {
+  document_ = {
+      {"schema", 1},
+      {"tool", tool},
+      {"command", invocation.arguments},
+      {"date", now_text()},
+      {"machine", machine()},
+      {"device", Json()},
+      {"mapping", Json()},
+      {"units", {{"*_us", "microseconds"}, {"*_ns", "nanoseconds"}, {"*_gb_per_s", "10^9 bytes per second"}, {"bytes", "bytes"}}},
+      {"notes", Json::array()},
+      {"results", Json::array()}};
+}
+
+void Report::set_device(const DeviceInfo& device) {
+  is_stand_in_ = device.is_stand_in;
+  document_["device"] = to_json(device);
+  for (const DriverReport& driver : drivers()) {
+    if (driver.name == "libcuda") document_["device"]["driver"] = driver.availability.reason;
+  }
+  print("device {}: {}{}{}\n", device.index, device.name, device.pci ? " at " + device.pci->to_string() : "",
+        stand_in_label(is_stand_in_));
+  if (is_stand_in_) note("stand-in: host memory plays the GPU, so the figures say nothing about a GPU");
+}
+
+void Report::set_mapping(const Mapping& mapping) {
+  document_["mapping"] = to_json(mapping);
+  print("mapping: {}, {}{}\n", name_of(mapping.backend()), name_of(mapping.type()), stand_in_label(is_stand_in_));
+  for (const PassedOver& backend : mapping.report().passed_over) {
+    print("  not {}: {} ({})\n", name_of(backend.backend), backend.why.reason, name_of(backend.why.code));
+  }
+}
+
+void Report::set_clock(const SampleClock& clock) {
+  document_["clock"] = to_json(clock);
+  print("clock: {}; reading it costs {:.0f} ns, which every sample contains (not subtracted)\n", clock.name(), clock.cost_ns());
+}
+
+void Report::heading(std::string_view line) { print("\n{}{}\n", line, stand_in_label(is_stand_in_)); }
+
+void Report::note(const std::string& line) {
+  document_["notes"].push_back(line);
+  print("note: {}\n", line);
+}
+
+void Report::write() {
+  if (json_path_.empty()) return;
+  const std::string text = document_.dump(2) + "\n";
+  if (json_path_ == "-") {
+    std::fputs(text.c_str(), stdout);
+    if (std::fflush(stdout) != 0) fail(fmt::format("--json -: standard output: {}", std::strerror(errno)));
+    return;
+  }
+  const std::string temporary = fmt::format("{}.{}.new", json_path_, getpid());
+  std::FILE* file = std::fopen(temporary.c_str(), "w");
+  if (file == nullptr) fail(fmt::format("--json {}: cannot create the file: {}", json_path_, std::strerror(errno)));
+  const bool is_written = std::fwrite(text.data(), 1, text.size(), file) == text.size();
+  const bool is_closed = std::fclose(file) == 0;
+  if (!is_written || !is_closed || std::rename(temporary.c_str(), json_path_.c_str()) != 0) {
+    const int code = errno;
+    std::remove(temporary.c_str());
+    fail(fmt::format("--json {}: cannot write the file: {}", json_path_, std::strerror(code)));
+  }
+}
+
+}  // namespace gigabar::tool

@@ -1,0 +1,69 @@
+// What a command says, in two forms at once: text for people, and one JSON document for programs. Both name the machine, the device
+// and the mapping's path, and both are labelled when the device is a stand-in.
+#pragma once
+
+#include <fmt/format.h>
+
+#include <nlohmann/json.hpp>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include "gigabar/device.hpp"
+#include "gigabar/mapping.hpp"
+#include "support/clock.hpp"
+#include "support/options.hpp"
+#include "support/statistics.hpp"
+
+namespace gigabar::tool {
+
+using Json = nlohmann::ordered_json;
+
+// " [stand-in]" behind every heading of figures that do not come from a GPU; nothing for a real device.
+std::string_view stand_in_label(bool is_stand_in) noexcept;
+
+Json to_json(const Availability& availability);
+Json to_json(const DeviceInfo& device);
+Json to_json(const Mapping& mapping);
+Json to_json(const SampleClock& clock);
+Json to_json(const Summary& summary);
+
+class Report {
+ public:
+  // `tool` is the subcommand's name; `json_path` may be empty.
+  Report(std::string_view tool, const Invocation& invocation, std::string json_path);
+
+  // One line for the device, one for the mapping, one for the clock.
+  void set_device(const DeviceInfo& device);
+  void set_mapping(const Mapping& mapping);
+  void set_clock(const SampleClock& clock);
+  bool is_stand_in() const noexcept { return is_stand_in_; }
+
+  template <class... Parts>
+  void print(fmt::format_string<Parts...> format, Parts&&... parts) {
+    fmt::print(text_, format, std::forward<Parts>(parts)...);
+    std::fflush(text_);
+  }
+  // A heading, with the stand-in label.
+  void heading(std::string_view line);
+  // Something a reader of the figures has to know; also in JSON, under "notes".
+  void note(const std::string& line);
+
+  void add_result(Json result) { document_["results"].push_back(std::move(result)); }
+  Json& document() noexcept { return document_; }
+
+  // Writes the JSON where it was asked for: to a new file that then takes the name, so that nobody reads half of it. Ends the
+  // command when that fails.
+  void write();
+
+ private:
+  std::FILE* text_;
+  std::string json_path_;
+  bool is_stand_in_ = false;
+  Json document_;
+};
+
+// "64 KiB", "1 B": for headings and messages.
+std::string bytes_text(std::size_t bytes);
+
+}  // namespace gigabar::tool

@@ -1,0 +1,75 @@
+// Where a command works: one device, a block of its memory, the mapping of that block, and pinned host memory as the other side;
+// and how data is checked independently of the path under test.
+#pragma once
+
+#include <cstddef>
+#include <functional>
+#include <optional>
+#include <span>
+#include <string>
+
+#include "gigabar/copy.hpp"
+#include "gigabar/device.hpp"
+#include "gigabar/mapping.hpp"
+#include "gigabar/memory.hpp"
+#include "support/options.hpp"
+#include "support/pattern.hpp"
+
+namespace gigabar::tool {
+
+// The device of -d. Ends the command as bad usage when there is none of that number.
+DeviceInfo select_device(const DeviceOptions& options);
+// Follows --cpu.
+void bind_processor(const DeviceOptions& options);
+MapOptions map_options(const DeviceOptions& options);
+
+// Pinned host memory near the device; where the system refuses to pin it, pageable, and `note` says why.
+HostMemory allocate_host(const DeviceInfo& device, std::size_t bytes, std::string& note);
+
+// Maps, and holds the mapping to -M.
+Mapping map_for(const DeviceMemory& memory, const DeviceOptions& options);
+
+class Report;
+
+class Workbench {
+ public:
+  // `bytes` of device memory, all of them mapped, and of host memory.
+  Workbench(const DeviceOptions& options, std::size_t bytes);
+
+  const DeviceInfo& device() const noexcept { return device_; }
+  const DeviceMemory& memory() const noexcept { return memory_; }
+  const Mapping& mapping() const noexcept { return mapping_; }
+  std::byte* host() const noexcept { return static_cast<std::byte*>(host_.address()); }
+  bool is_host_pinned() const noexcept { return host_.is_pinned(); }
+  const std::string& host_note() const noexcept { return host_note_; }  // empty: pinned as wanted
+
+  // The device's memory by the copy engine, so not through the stores and loads of the CPU that are under test. Done on return.
+  void engine_write(std::size_t offset_bytes, std::span<const std::byte> source) const;
+  void engine_read(std::size_t offset_bytes, std::span<std::byte> destination) const;
+
+ private:
+  DeviceInfo device_;
+  DeviceMemory memory_;
+  Mapping mapping_;
+  std::string host_note_;
+  HostMemory host_;
+};
+
+// In the report: whether the host memory is pinned, and why not.
+void tell_host_memory(Report& report, const Workbench& bench);
+
+// Checks one way of copying `bytes` from the start of the host memory to `offset_bytes` of the device, or back. Twice with
+// different data, the destination poisoned before, and kGuardBytes behind it that must stay. Ends the command with the size, the
+// offset, what was expected and what was found. `copy` returns false when it failed.
+inline constexpr std::size_t kGuardBytes = 64;
+struct CheckedCopy {
+  std::string name;  // for the message
+  CopyDirection direction;
+  std::size_t offset_bytes;
+  std::size_t bytes;
+  std::function<bool()> copy;
+  bool plant_fault = false;  // falsify one byte before comparing: the check must then end the command
+};
+void check_copy(const Workbench& bench, const CheckedCopy& checked);
+
+}  // namespace gigabar::tool
