@@ -102,7 +102,8 @@ TOOLS = {function.__name__: function for function in (copylat, copybw, pplat, ap
 
 def caption(document):
     device, machine = document["device"], document["machine"]
-    command = " ".join(["gigabar", *document["command"][1:]])
+    # Where the figures were written is of no interest.
+    command = re.sub(r" --json[ =]\S+", "", " ".join(["gigabar", *document["command"][1:]]))
     return (
         f"{device['name']}, {device['driver']}; {machine['cpu']}; mapping `{document['mapping']['backend']}`, "
         f"{document['mapping']['type'].replace('_', '-')}; user `{machine['user']}`; {document['date'][:10]}; `{command}`"

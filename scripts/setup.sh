@@ -140,8 +140,8 @@ build() {
   ninja -C "$build_folder" --quiet "$@" || die "the build failed (messages above)"
 }
 
-# The whole way from a bare machine to a build of $preset.
-set_up() {
+# From a bare machine to a configured build of $preset.
+prepare() {
   cuda_root=""  # empty: CMake finds the toolkit, when there is one
   if [ "$cuda" = auto ] && ! has_cuda_toolkit; then cuda=wheels; fi
   [ "$cuda" != wheels ] || build_packages+=(python3-venv)
@@ -151,16 +151,22 @@ set_up() {
     cuda_root=$PWD/.venv/cuda
   fi
   configure
+}
+
+# set_up [TARGET...]: from a bare machine to a finished build.
+set_up() {
+  prepare
   build "$@"
 }
 
-# Runs the tests of $tests_folder (default: all of $build_folder) and says what was skipped and why; the report stays in
+# run_tests FOLDER [ctest's options]: runs the tests of a folder of the build and says what was skipped and why; the report stays in
 # $build_folder/tests.xml.
 run_tests() {
-  local status=0
+  local folder=$1 status=0
+  shift
   # A report of an earlier run must not be read as this one's.
   rm -f "$build_folder/tests.xml"
-  ctest --test-dir "${tests_folder:-$build_folder}" --no-tests=error --output-on-failure --parallel "$(nproc)" \
+  ctest --test-dir "$folder" --no-tests=error --output-on-failure --parallel "$(nproc)" \
     --output-junit "$PWD/$build_folder/tests.xml" "$@" >"build/logs/ctest-$preset.log" 2>&1 || status=$?
   # Only failures are worth a screen; the log has every line.
   [ $status = 0 ] || cat "build/logs/ctest-$preset.log" >&2

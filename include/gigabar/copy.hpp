@@ -85,8 +85,8 @@ inline bool is_single_load(const std::byte* mapped, std::size_t bytes) noexcept 
   return bytes <= 8 && ((bytes & (bytes - 1)) | (reinterpret_cast<std::uintptr_t>(mapped) & (bytes - 1))) == 0;
 }
 
-// Before loads of `bytes` at `mapped`. Streaming loads: whatever an earlier one kept in a fill buffer is dropped. A single plain load meets no such buffer
-// (it is never filled from one) and only has to stay behind earlier loads.
+// Before loads of `bytes` at `mapped`. Streaming loads: whatever an earlier one kept in a fill buffer is dropped. A single plain
+// load meets no such buffer (it is never filled from one) and only has to stay behind earlier loads.
 inline void fence_before_loads([[maybe_unused]] const std::byte* mapped, [[maybe_unused]] std::size_t bytes) noexcept {
 #if defined(__x86_64__)
   if (is_single_load(mapped, bytes)) {

@@ -27,7 +27,7 @@ namespace {
 constexpr std::size_t kMostBytes = std::size_t{16} << 20;
 constexpr std::size_t kKernelMostBytes = std::size_t{1} << 20;  // larger copies use the kernel found best there
 constexpr std::size_t kThreadsBytes = std::size_t{4} << 20;     // where thread counts are compared
-constexpr double kBurstUs = 10;  // short copies are timed several at once: the clock costs 25 ns
+constexpr double kBurstUs = 10;                                 // short copies are timed several at once: the clock costs 25 ns
 // The link takes some tens of small stores at no cost; only behind them do stores cost what they cost in the long run.
 constexpr std::size_t kMostBurst = 96;
 // What is 8 times slower than the best at 4 KiB or more is not tried at larger sizes, where it only falls further behind.
@@ -89,7 +89,8 @@ using Series = std::vector<Row>;
 // Adds one sample: the mean of a burst. A burst before it is not timed: it finds the caches and the link as another candidate left
 // them.
 Outcome sample(Candidate& candidate) {
-  for (std::size_t i = 0; i < candidate.burst; ++i) {
+  constexpr std::size_t kLeastWarmUp = 3;
+  for (std::size_t i = 0; i < std::max(candidate.burst, kLeastWarmUp); ++i) {
     Outcome warm = candidate.copy();
     if (!warm) return warm;
   }

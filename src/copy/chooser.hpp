@@ -20,7 +20,7 @@ class MethodTable {
   }
 
  private:
-  static constexpr std::size_t kCells = 64 * 8;
+  static constexpr std::size_t kCells = std::size_t{64} * 8;
   static std::size_t row(CopyDirection direction, bool is_pinned) noexcept {
     return static_cast<std::size_t>(direction) * 2 + (is_pinned ? 1 : 0);
   }

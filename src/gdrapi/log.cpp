@@ -46,7 +46,7 @@ bool is_logged(LogLevel level) noexcept {
 
 void log(LogLevel level, std::initializer_list<std::string_view> parts) noexcept {
   if (!is_logged(level)) return;
-  std::array<iovec, 8> pieces;
+  std::array<iovec, 8> pieces{};
   std::size_t count = 0;
   const auto add = [&](std::string_view part) {
     if (count < pieces.size()) pieces[count++] = {const_cast<char*>(part.data()), part.size()};

@@ -221,7 +221,9 @@ Result<std::shared_ptr<RmDevice>> RmBackend::open_device(int index) {
   const std::lock_guard lock(mutex_);
   if (generation_ != detail::process_generation) {  // a forked child starts anew
     // The client is the parent's: closing it here would take the parent's mappings away, so it is let go of without.
-    [[maybe_unused]] const auto* abandoned = new std::shared_ptr<rm::ResourceManager>(std::move(manager_));
+    if (manager_ != nullptr) {
+      [[maybe_unused]] const auto* abandoned = new std::shared_ptr<rm::ResourceManager>(std::move(manager_));
+    }
     devices_.clear();
     manager_ = nullptr;
     shared_ = {};

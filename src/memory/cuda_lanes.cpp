@@ -64,14 +64,23 @@ Result<std::unique_ptr<CudaLanes::Lane>> CudaLanes::check_out(const cuda::Functi
   lane->staging = static_cast<std::byte*>(std::aligned_alloc(kStagingBytes, kStagingBytes));
   if (lane->staging == nullptr) return make_error(Status::out_of_memory, "copy engine", "staging", "no host memory left");
   CUresult result = functions.cuMemHostRegister(lane->staging, kStagingBytes, 0);
-  if (result == CUDA_SUCCESS) result = functions.cuStreamCreate(&lane->stream, CU_STREAM_NON_BLOCKING);
-  if (result != CUDA_SUCCESS) return copy_error(result);
-  return lane;
+  if (result == CUDA_SUCCESS) {
+    result = functions.cuStreamCreate(&lane->stream, CU_STREAM_NON_BLOCKING);
+    if (result != CUDA_SUCCESS) functions.cuMemHostUnregister(lane->staging);
+  }
+  if (result == CUDA_SUCCESS) return lane;
+  std::free(lane->staging);
+  return copy_error(result);
 }
 
 void CudaLanes::check_in(std::unique_ptr<Lane> lane) {
   const std::lock_guard lock(mutex_);
   idle_.push_back(std::move(lane));
+}
+
+void CudaLanes::give_up(std::unique_ptr<Lane> lane) {
+  const std::lock_guard lock(mutex_);
+  given_up_.push_back(std::move(lane));
 }
 
 Outcome CudaLanes::copy(const cuda::Functions& functions, EngineDirection direction, std::span<const EngineCopy> pieces) {
@@ -99,11 +108,14 @@ Outcome CudaLanes::copy(const cuda::Functions& functions, EngineDirection direct
     result = wait(functions, lane->stream, 10 * kSecond + static_cast<std::int64_t>(total_bytes / 100'000'000) * kSecond);
   }
   if (result == CUDA_ERROR_NOT_READY) {
-    [[maybe_unused]] const Lane* given_up = lane.release();  // its memory may still be written: never used again, never freed
+    give_up(std::move(lane));
     return make_error(Status::timed_out, "copy engine", text(total_bytes, " bytes"), "the copy did not finish within its deadline",
                       "check the GPU with nvidia-smi; the buffers may still be in use");
   }
-  if (result != CUDA_SUCCESS) return copy_error(result);  // the context may be gone: the lane is not used again
+  if (result != CUDA_SUCCESS) {
+    give_up(std::move(lane));  // the context may be gone
+    return copy_error(result);
+  }
   if (direction == EngineDirection::from_device) {
     for (std::size_t i = 0; i < pieces.size(); ++i) {
       if (pieces[i].bytes != 0 && places[i] != pieces[i].host) std::memcpy(pieces[i].host, places[i], pieces[i].bytes);

@@ -29,9 +29,11 @@ class CudaLanes {
   struct Lane;
   Result<std::unique_ptr<Lane>> check_out(const cuda::Functions& functions);
   void check_in(std::unique_ptr<Lane> lane);
+  void give_up(std::unique_ptr<Lane> lane);
 
   std::mutex mutex_;
   std::vector<std::unique_ptr<Lane>> idle_;
+  std::vector<std::unique_ptr<Lane>> given_up_;  // their memory may still be written to: never used again, never freed
 };
 
 }  // namespace gigabar

@@ -131,6 +131,7 @@ class StandInRuntime final : public Runtime {
 
   Outcome engine_copy(int, EngineDirection direction, std::span<const EngineCopy> pieces) override {
     for (const EngineCopy& piece : pieces) {
+      if (piece.bytes == 0) continue;  // its host side may be null
       auto* device = reinterpret_cast<void*>(piece.device);
       if (direction == EngineDirection::to_device) {
         std::memcpy(device, piece.host, piece.bytes);

@@ -2,16 +2,15 @@
 #pragma once
 
 #include <mutex>
+#include <thread>
 #include <vector>
 
 #include "fakes/state.hpp"
 
 namespace gigabar::fake {
 
-inline std::vector<CUcontext>& context_stack() {
-  static thread_local std::vector<CUcontext> stack;
-  return stack;
-}
+// Of the calling thread. Kept in the state, which outlives the thread's own objects: static destructors call CUDA too.
+inline std::vector<CUcontext>& context_stack() { return state().context_stacks[std::this_thread::get_id()]; }
 inline CUcontext current_context() { return context_stack().empty() ? nullptr : context_stack().back(); }
 
 inline CUstreamCaptureMode& capture_mode() {

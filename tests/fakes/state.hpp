@@ -11,6 +11,7 @@
 #include <mutex>
 #include <set>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -176,6 +177,7 @@ struct State {
   std::set<CUstream> streams;
   std::vector<PendingCopy> pending;
   std::vector<CUctx_st> contexts;  // primary, by GPU; never resized after cuInit
+  std::map<std::thread::id, std::vector<CUcontext>> context_stacks;
   std::vector<CUmemPoolHandle_st> default_pools;
   std::map<std::uint32_t, std::weak_ptr<Block>> cuda_objects;  // RM handles under CUDA's own client
   std::uint64_t next_buffer_id = 1;

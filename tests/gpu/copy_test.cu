@@ -15,6 +15,8 @@
 namespace gigabar::test {
 namespace {
 
+using Sizes = std::initializer_list<std::size_t>;
+
 constexpr std::size_t kSlotBytes = 512;  // one case: guard, up to 320 bytes, guard
 constexpr std::size_t kGuardBytes = 64;
 constexpr unsigned char kGuard = 0xEE;
@@ -30,7 +32,7 @@ std::vector<Case> every_alignment() {
   std::vector<Case> cases;
   for (std::size_t skew = 0; skew < 64; ++skew) {
     for (std::size_t bytes = 1; bytes <= 140; ++bytes) cases.push_back({skew, bytes, (skew * 7 + bytes * 3) % 64});
-    for (const std::size_t bytes : {191, 192, 193, 255, 256, 257, 319, 320})
+    for (const std::size_t bytes : Sizes{191, 192, 193, 255, 256, 257, 319, 320})
       cases.push_back({skew, bytes, (skew * 5 + bytes) % 64});
   }
   return cases;
@@ -136,7 +138,7 @@ TEST_F(CopyTest, EveryKernelStoresEveryAlignment) {
 
 // The check must see one byte too many, and one too few.
 TEST_F(CopyTest, TheCheckSeesAStoreOfAnotherLength) {
-  for (const std::size_t change : {std::size_t{1}, ~std::size_t{0}}) {
+  for (const std::size_t change : Sizes{std::size_t{1}, ~std::size_t{0}}) {
     EXPECT_NE("", wrong_store([&](std::size_t offset, const void* source, std::size_t bytes) {
                 EXPECT_TRUE(copy_to(*mapping_, offset, source, bytes == 100 ? bytes + change : bytes));
               }));
@@ -185,7 +187,7 @@ TEST_F(CopyTest, EveryMethodCopiesEverySize) {
 }
 
 TEST_F(CopyTest, FillSetsExactlyTheRange) {
-  for (const std::size_t bytes : {1, 3, 64, 4095, 4097, 100'001}) {
+  for (const std::size_t bytes : Sizes{1, 3, 64, 4095, 4097, 100'001}) {
     set_device(kGuard);
     ASSERT_TRUE(fill(*mapping_, 65, std::byte{0x21}, bytes));
     const auto seen = device_content(bytes + 256);

@@ -16,6 +16,8 @@
 namespace gigabar::test {
 namespace {
 
+using Sizes = std::initializer_list<std::size_t>;
+
 using Clock = std::chrono::steady_clock;
 constexpr std::uint64_t kStop = ~std::uint64_t{0};
 constexpr std::uint64_t kKernelNs = 20'000'000'000;  // a kernel that nobody stops ends itself
@@ -160,7 +162,7 @@ std::vector<std::size_t> sizes_to_64_kib() {
   std::vector<std::size_t> sizes(256);
   std::iota(sizes.begin(), sizes.end(), std::size_t{1});
   for (std::size_t bytes = 512; bytes <= 65536; bytes *= 2) {
-    for (const std::size_t size : {bytes - 1, bytes, bytes + 1}) sizes.push_back(std::min<std::size_t>(size, 65536));
+    for (const std::size_t size : Sizes{bytes - 1, bytes, bytes + 1}) sizes.push_back(std::min<std::size_t>(size, 65536));
   }
   return sizes;
 }
@@ -227,7 +229,7 @@ TEST_F(OrderingTest, ATightLoopNeverReadsAStaleLine) {
   ASSERT_CUDA(cudaDeviceSynchronize());
   answer_requests<<<1, 1, 0, stream_>>>(mailbox.request(), mailbox.answer(), words_at(kOffset), 8);
   std::uint64_t next = 0;
-  for (const std::size_t word_count : {1, 2, 3, 4, 6, 8}) {
+  for (const std::size_t word_count : Sizes{1, 2, 3, 4, 6, 8}) {
     EXPECT_EQ(stale_reads(mailbox, next, kRounds, word_count,
                           [&](void* to, std::size_t bytes) { EXPECT_TRUE(copy_from(*mapping_, kOffset, to, bytes)); }),
               0u)
@@ -274,7 +276,7 @@ TEST_F(OrderingTest, TwoReadsOfOneThreadAreInCallOrder) {
   constexpr int kReads = 10'000;
   constexpr std::size_t kEarly = 0;
   constexpr std::size_t kLate = 8192;
-  for (const std::size_t bytes : {8, 64}) {
+  for (const std::size_t bytes : Sizes{8, 64}) {
     const Mailbox mailbox;
     ASSERT_CUDA(cudaMemset(memory_->address(), 0, kBytes));
     ASSERT_CUDA(cudaDeviceSynchronize());
@@ -341,7 +343,7 @@ class PublishRounds {
 // The flag behind the data, before it, and in the same line.
 std::vector<PublishCase> publish_cases() {
   std::vector<PublishCase> cases = {{0, 8, 8}, {8, 48, 0}};
-  for (const std::size_t bytes : {8, 64, 200, 256, 1024, 4096, 16384}) {
+  for (const std::size_t bytes : Sizes{8, 64, 200, 256, 1024, 4096, 16384}) {
     cases.push_back({0, bytes, 65536});
     cases.push_back({4096 + 8, bytes, 64});
   }

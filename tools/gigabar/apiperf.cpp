@@ -146,8 +146,8 @@ void run_size(const Options& options, Report& report, gdr_t g, const SampleClock
     pass_gdrapi(options, g, bytes, timer);
   }
   if (use.first_from_cache != 0) {
-    report.note(fmt::format("{} of {} 'map, first' of {} bytes found a window of their block, so they are not first ones", use.first_from_cache,
-                            use.passes, bytes));
+    report.note(fmt::format("{} of {} 'map, first' of {} bytes found a window of their block, so they are not first ones",
+                            use.first_from_cache, use.passes, bytes));
   }
   report.add_result(tell_size(report, bytes, samples, use, clock.ns_per_tick()));
 }

@@ -1,5 +1,10 @@
 // gigabar copylat: how long one copy takes, by size and direction, beside cudaMemcpy; and, when asked, beside every raw kernel and
-// every method of copy(). Single samples in turns (support/race.hpp); data checked before and after.
+// every method of copy(). Samples in turns (support/race.hpp); data checked before and after.
+//
+// A small store costs next to nothing while the link's queue of writes has room, and a tenth of a microsecond and more when it is
+// full. So there are two regimes: single copies with a pause before each, as a program makes them that copies now and then, and
+// copies back to back, in the state that many of them reach. Percentiles are of single calls in the first; in the second of the
+// mean of a burst.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -23,6 +28,7 @@ struct Options : DeviceOptions {
   std::size_t write_count = 10000;
   std::size_t read_count = 100;
   std::size_t round_count = 5;
+  double pause_us = 200;
   double budget_seconds = 20;
   bool is_cold = false;
   bool with_cuda_memcpy = true;  // -c in GDRCopy's tool asks for what is always done here
@@ -30,6 +36,8 @@ struct Options : DeviceOptions {
   bool with_methods = false;
   std::size_t fault_bytes = 0;
 };
+
+enum class Regime { single, back_to_back };
 
 enum class Role { path, baseline, kernel, chooser, method };
 
@@ -39,8 +47,9 @@ struct Runner {
   Summary summary;
 };
 
-// One size in one direction.
+// One size in one direction and regime.
 struct Cell {
+  Regime regime;
   CopyDirection direction;
   std::size_t bytes;
   std::vector<Runner> runners;
@@ -75,10 +84,11 @@ class Builder {
   Builder(const Options& options, const Workbench& bench, Baseline baseline)
       : options_(options), bench_(bench), baseline_(std::move(baseline)) {}
 
-  Cell build(CopyDirection direction, std::size_t bytes) {
-    Cell cell{direction, bytes, {}, {}};
+  Cell build(Regime regime, CopyDirection direction, std::size_t bytes) {
+    Cell cell{regime, direction, bytes, {}, {}};
     add_path(cell);
     add_baseline(cell);
+    if (regime == Regime::single) return cell;
     if (options_.with_kernels) add_kernels(cell);
     if (options_.with_methods) add_methods(cell);
     return cell;
@@ -91,8 +101,17 @@ class Builder {
       std::byte* const mapped = bench_.mapping().address();
       const std::size_t bytes = cell.bytes;
       cell.runners.push_back({role, make_contender(std::move(name), call, [mapped, bytes] { evict(mapped, bytes); }), {}});
+    } else if (cell.regime == Regime::single) {
+      const auto pause_ns = static_cast<std::uint64_t>(options_.pause_us * 1000);
+      cell.runners.push_back({role, make_contender(std::move(name), call, [pause_ns] { spin(pause_ns); }), {}});
     } else {
       cell.runners.push_back({role, make_contender(std::move(name), call), {}});
+    }
+  }
+
+  static void spin(std::uint64_t duration_ns) {
+    const std::uint64_t until_ns = monotonic_ns() + duration_ns;
+    while (monotonic_ns() < until_ns) {
     }
   }
 
@@ -178,7 +197,7 @@ void check_cell(const Options& options, const Workbench& bench, const SampleCloc
   for (Runner& runner : cell.runners) {
     const auto once = [&] {
       std::uint64_t ticks = 0;
-      return runner.contender.run_block(clock, std::span(&ticks, 1), 0);
+      return runner.contender.run_block(clock, std::span(&ticks, 1), 0, 1);
     };
     check_copy(bench, {.name = runner.contender.name,
                        .direction = cell.direction,
@@ -197,7 +216,7 @@ void leave_out_slow_kernels(const SampleClock& clock, std::vector<Cell>& cells) 
   for (Cell& cell : cells) {
     const auto once_ns = [&](Runner& runner) {
       std::uint64_t ticks = 0;
-      runner.contender.run_block(clock, std::span(&ticks, 1), 0);
+      runner.contender.run_block(clock, std::span(&ticks, 1), 0, 1);
       return static_cast<double>(ticks) * clock.ns_per_tick();
     };
     const double limit_ns = std::max(kAlwaysAffordable_ns, kFarTooSlow * once_ns(cell.runners.front()));
@@ -209,6 +228,9 @@ void leave_out_slow_kernels(const SampleClock& clock, std::vector<Cell>& cells) 
   }
 }
 
+constexpr double kBurst_ns = 20'000;
+constexpr std::size_t kMostBurst = 256;
+
 // Shares the time among all contenders of all cells, and says how many samples each one takes.
 void plan_samples(const Options& options, const SampleClock& clock, std::vector<Cell>& cells) {
   std::size_t contender_count = 0;
@@ -216,8 +238,16 @@ void plan_samples(const Options& options, const SampleClock& clock, std::vector<
   const double share_ns = options.budget_seconds * 1e9 / static_cast<double>(contender_count);
   for (Cell& cell : cells) {
     const std::size_t most = cell.direction == CopyDirection::to_device ? options.write_count : options.read_count;
+    const bool is_single = cell.regime == Regime::single;
     for (Runner& runner : cell.runners) {
-      runner.contender.wanted_count = affordable_count(estimate_ns(runner.contender, clock), share_ns, most);
+      const double call_ns = estimate_ns(runner.contender, clock);
+      // Back to back, as many calls go untimed as are then timed: they fill the link's queue of writes.
+      runner.contender.burst_count =
+          is_single ? 1 : std::clamp(static_cast<std::size_t>(kBurst_ns / call_ns), std::size_t{1}, kMostBurst);
+      runner.contender.warm_up_count = is_single ? 1 : std::max(runner.contender.burst_count, std::size_t{3});
+      const double sample_ns =
+          call_ns * static_cast<double>(runner.contender.burst_count) + (is_single ? options.pause_us * 1000 : 0);
+      runner.contender.wanted_count = affordable_count(sample_ns, share_ns, most);
       runner.contender.ticks.reserve(runner.contender.wanted_count);
     }
   }
@@ -237,7 +267,9 @@ void measure(const Options& options, const SampleClock& clock, std::vector<Cell>
     }
   }
   for (Cell& cell : cells) {
-    for (Runner& runner : cell.runners) runner.summary = summarize(runner.contender.ticks, clock.ns_per_tick());
+    for (Runner& runner : cell.runners) {
+      runner.summary = summarize(runner.contender.ticks, clock.ns_per_tick() / static_cast<double>(runner.contender.burst_count));
+    }
   }
 }
 
@@ -260,10 +292,11 @@ Json cell_json(const Cell& cell) {
   for (const Runner& runner : cell.runners) {
     Json entry = {{"name", runner.contender.name}};
     entry.update(to_json(runner.summary));
+    entry["calls_per_sample"] = runner.contender.burst_count;
     entry["gb_per_s"] = static_cast<double>(cell.bytes) / (runner.summary.p50_us * 1000.0);
     methods.push_back(std::move(entry));
   }
-  Json json = {{"measure", "copy"},
+  Json json = {{"measure", cell.regime == Regime::single ? "copy" : "copy_back_to_back"},
                {"direction", name_of(cell.direction)},
                {"bytes", cell.bytes},
                {"data_checked", true},
@@ -285,15 +318,16 @@ Json cell_json(const Cell& cell) {
   return json;
 }
 
-void print_main_table(Report& report, const std::vector<Cell>& cells, CopyDirection direction, const char* host_kind) {
+void print_main_table(Report& report, const std::vector<Cell>& cells, CopyDirection direction, Regime regime,
+                      const std::string& how) {
   const Cell* first = nullptr;
   for (const Cell& cell : cells) {
-    if (cell.direction != direction) continue;
+    if (cell.direction != direction || cell.regime != regime) continue;
     if (first == nullptr) {
       first = &cell;
       const std::string& path = cell.find(Role::path)->contender.name;
       const std::string& baseline = cell.find(Role::baseline)->contender.name;
-      report.heading(fmt::format("{} beside {}, microseconds, {} host memory", path, baseline, host_kind));
+      report.heading(fmt::format("{} beside {}, microseconds, {}", path, baseline, how));
       report.print("{:>10} | {:>27} | {:>27} | {:>6} | {:>13}\n", "bytes", path + " p50   p99   min", baseline + " p50   p99   min",
                    "ratio", "samples");
     }
@@ -395,7 +429,9 @@ void run_copylat(const Options& options, const Invocation& invocation) {
   Builder builder(options, bench, choose_baseline(report, bench));
   std::vector<Cell> cells;
   for (const CopyDirection direction : {CopyDirection::to_device, CopyDirection::from_device}) {
-    for (std::size_t bytes = 1; bytes <= options.most_bytes; bytes *= 2) cells.push_back(builder.build(direction, bytes));
+    for (const Regime regime : {Regime::single, Regime::back_to_back}) {
+      for (std::size_t bytes = 1; bytes <= options.most_bytes; bytes *= 2) cells.push_back(builder.build(regime, direction, bytes));
+    }
   }
   leave_out_slow_kernels(clock, cells);
   for (Cell& cell : cells) check_cell(options, bench, clock, cell);
@@ -404,12 +440,16 @@ void run_copylat(const Options& options, const Invocation& invocation) {
   for (Cell& cell : cells) check_cell(options, bench, clock, cell);
 
   for (const CopyDirection direction : {CopyDirection::to_device, CopyDirection::from_device}) {
-    print_main_table(report, cells, direction, bench.is_host_pinned() ? "pinned" : "pageable");
+    const char* const host = bench.is_host_pinned() ? "pinned" : "pageable";
+    const std::string pause =
+        options.is_cold ? "caches evicted before each" : fmt::format("{:g} us of pause before each", options.pause_us);
+    print_main_table(report, cells, direction, Regime::single, fmt::format("{} host memory, single copies, {}", host, pause));
+    print_main_table(report, cells, direction, Regime::back_to_back, fmt::format("{} host memory, copies back to back", host));
     const std::string way = std::string(name_of(direction));
     print_comparison(report, cells, direction, {Role::kernel}, Role::path,
-                     fmt::format("raw kernels with fences ({}), p50 in microseconds", way));
+                     fmt::format("raw kernels with fences ({}), back to back, p50 in microseconds", way));
     print_comparison(report, cells, direction, {Role::method, Role::baseline, Role::path}, Role::chooser,
-                     fmt::format("copy() and each single method ({}), p50 in microseconds", way));
+                     fmt::format("copy() and each single method ({}), back to back, p50 in microseconds", way));
   }
   measure_call_overhead(report, bench, clock);
   for (const Cell& cell : cells) report.add_result(cell_json(cell));
@@ -445,6 +485,10 @@ void add_copylat(CLI::App& program, Invocation& invocation) {
       ->check(seconds(600))
       ->type_name("SECONDS")
       ->capture_default_str();
+  command->add_option("--pause", options->pause_us, "Pause before each single copy, so that nothing of the one before is under way")
+      ->check(CLI::Range(0.0, 100000.0))
+      ->type_name("US")
+      ->capture_default_str();
   command->add_flag("-c,--cuda-memcpy", options->with_cuda_memcpy, "Also time cudaMemcpy (always done; taken for GDRCopy's sake)");
   command->add_flag("-C,--cold", options->is_cold,
                     "Evict the mapped bytes from the CPU's caches before each copy (cached mappings only)");
@@ -454,7 +498,9 @@ void add_copylat(CLI::App& program, Invocation& invocation) {
   command->add_option("--plant-fault", options->fault_bytes)
       ->transform(byte_count(1))
       ->group("");  // proves that the check can fail
-  command->footer("Every figure is a percentile of single calls after untimed ones. The ratio is the other's p50 over ours.");
+  command->footer(
+      "Single copies: percentiles of single calls, each after a pause. Back to back: of the mean per call of a burst. The ratio is "
+      "the other's p50 over ours.");
   command->callback([options, &invocation] { run_copylat(*options, invocation); });
 }
 

@@ -31,8 +31,9 @@ std::array<CopyKernel, 5> detect_kernels() noexcept {
   __builtin_cpu_init();
   const LoadKernel sse_load = __builtin_cpu_supports("sse4.1") ? kernels::sse41_load : kernels::sse2_load;
   const bool has_avx512 = __builtin_cpu_supports("avx512f");
+  const bool has_avx2 = __builtin_cpu_supports("avx2");
   return {{{"avx512", has_avx512, kernels::avx512_store, kernels::avx512_load},
-           {"avx2", static_cast<bool>(__builtin_cpu_supports("avx2")), kernels::avx2_store, kernels::avx2_load},
+           {"avx2", has_avx2, kernels::avx2_store, kernels::avx2_load},
            {"movdir64b", has_movdir64b(), kernels::movdir64b_store, sse_load},
            {"sse2", true, kernels::sse2_store, sse_load},
            {"generic", true, kernels::generic_store, kernels::generic_load}}};
@@ -129,7 +130,7 @@ bool is_kernel_name(std::string_view name) noexcept {
 }
 
 Choice default_choice() noexcept {
-  Choice choice;
+  Choice choice{};
   choice.store.fill(default_store_kernel().store);
   choice.load.fill(default_load_kernel().load);
   return choice;

@@ -18,6 +18,8 @@
 namespace gigabar {
 namespace {
 
+using Sizes = std::initializer_list<std::size_t>;
+
 constexpr std::size_t kPageBytes = 4096;
 constexpr greg_t kTrapFlag = 0x100;
 
@@ -122,7 +124,7 @@ TEST_F(AccessCount, AnAlignedWordIsOneAccess) {
   std::vector<Widths> all = stream_kernels();
   all.push_back({"cached", kernels::cached_store, kernels::cached_load, 0, 0});
   for (const Widths& kernel : all) {
-    for (const std::size_t bytes : {1, 2, 4, 8}) {
+    for (const std::size_t bytes : Sizes{1, 2, 4, 8}) {
       for (std::size_t offset = 0; offset < 128; offset += bytes) {
         std::uint64_t value = 0x1122334455667788;
         EXPECT_EQ(accesses_of([&] { kernel.store(watched_page + offset, &value, bytes); }), 1)

@@ -14,6 +14,8 @@
 namespace gigabar {
 namespace {
 
+using Sizes = std::initializer_list<std::size_t>;
+
 using test::has;
 using test::mapped_stand_in;
 using test::MappedStandIn;
@@ -53,7 +55,7 @@ const RangeFunction kRangeFunctions[] = {
 TEST(Copy, GoesThereAndBackAtEveryOffset) {
   const MappedStandIn device = mapped_stand_in(kBytes);
   const auto sent = pattern(kBytes);
-  for (const std::size_t bytes : {0, 1, 2, 3, 4, 7, 8, 15, 63, 64, 65, 200, 1000}) {
+  for (const std::size_t bytes : Sizes{0, 1, 2, 3, 4, 7, 8, 15, 63, 64, 65, 200, 1000}) {
     for (std::size_t offset = 0; offset < 130; ++offset) {
       std::memset(device.bytes(), 0xEE, kBytes);
       ASSERT_TRUE(copy_to(device.mapping, offset, sent.data() + 1, bytes));
@@ -162,8 +164,8 @@ TEST(Copy, RefusesInAForkedChild) {
 TEST(Fill, SetsExactlyTheRange) {
   constexpr std::size_t kMost = 20'000;
   const MappedStandIn device = mapped_stand_in(kMost + 200);
-  for (const std::size_t bytes : {0, 1, 2, 8, 63, 64, 65, 4095, 4096, 4097, 8191, 8192, 8193, 20000}) {
-    for (const std::size_t offset : {0, 1, 8, 63, 64, 65}) {
+  for (const std::size_t bytes : Sizes{0, 1, 2, 8, 63, 64, 65, 4095, 4096, 4097, 8191, 8192, 8193, 20000}) {
+    for (const std::size_t offset : Sizes{0, 1, 8, 63, 64, 65}) {
       std::memset(device.bytes(), 0x11, kMost + 200);
       ASSERT_TRUE(fill(device.mapping, offset, std::byte{0xAB}, bytes));
       const auto count = std::count(device.bytes() + offset, device.bytes() + offset + bytes, std::byte{0xAB});
@@ -192,7 +194,7 @@ TEST(Publish, RefusesAFlagThatIsNotAlignedAndStoresNothing) {
   const auto before = pattern(kBytes);
   std::memcpy(device.bytes(), before.data(), kBytes);
   const std::uint64_t data = ~std::uint64_t{0};
-  for (const std::size_t offset : {1, 2, 3, 4, 5, 6, 7, 9, 12, 4084}) {
+  for (const std::size_t offset : Sizes{1, 2, 3, 4, 5, 6, 7, 9, 12, 4084}) {
     EXPECT_EQ(publish(device.mapping, offset, std::uint64_t{1}).status(), Status::invalid_argument) << offset;
     EXPECT_EQ(publish(device.mapping, 512, &data, sizeof data, offset, std::uint64_t{1}).status(), Status::invalid_argument)
         << offset;
@@ -280,7 +282,7 @@ TEST(Copy, DoesWithEachMethodWhatCopyToDoes) {
   const MappedStandIn device = mapped_stand_in(kMost);
   const auto sent = pattern(kMost);
   for (const CopyMethod method : {CopyMethod::cpu, CopyMethod::cpu_parallel, CopyMethod::copy_engine}) {
-    for (const std::size_t bytes : {0, 1, 8, 1000, 65536, 299998}) {
+    for (const std::size_t bytes : Sizes{0, 1, 8, 1000, 65536, 299998}) {
       std::memset(device.bytes(), 0xEE, kMost);
       const auto to = copy({device.mapping, 1}, sent.data(), bytes, method);
       ASSERT_TRUE(to.is_ok()) << to.error().message();

@@ -20,6 +20,8 @@
 namespace gigabar {
 namespace {
 
+using Sizes = std::initializer_list<std::size_t>;
+
 constexpr std::size_t kLine = 64;
 constexpr std::size_t kMostLength = 300;
 constexpr std::size_t kAreaBytes = 512;  // alignment, length and a line of guard on both sides
@@ -110,7 +112,7 @@ TEST_P(Kernel, CopiesLongRanges) {
   constexpr std::size_t kMost = 300'000;
   const std::vector<std::byte> from = pattern(kMost + kLine);
   std::vector<std::byte> to(kMost + 3 * kLine);
-  for (const std::size_t bytes : {511, 512, 513, 1000, 4095, 4096, 4097, 65535, 65536, 65537, 262144, 300000}) {
+  for (const std::size_t bytes : Sizes{511, 512, 513, 1000, 4095, 4096, 4097, 65535, 65536, 65537, 262144, 300000}) {
     for (const auto& [to_skew, from_skew] :
          {std::pair<std::size_t, std::size_t>{0, 0}, {1, 0}, {0, 1}, {63, 17}, {32, 48}, {8, 63}}) {
       for (const bool is_store : {true, false}) {

@@ -13,6 +13,8 @@
 namespace gigabar {
 namespace {
 
+using Sizes = std::initializer_list<std::size_t>;
+
 using test::has;
 using test::mapped_stand_in;
 using test::MappedStandIn;
@@ -23,8 +25,8 @@ TEST(ParallelCopy, CopiesEveryByteWithAnyThreadCount) {
   const MappedStandIn device = mapped_stand_in(kMost + 256);
   const auto sent = pattern(kMost);
   for (const unsigned thread_count : {0U, 1U, 2U, 3U, 5U, 8U, 64U}) {
-    for (const std::size_t bytes : {0, 1, 8, 63, 64, 65, 127, 128, 1000, 4096, 65536, 69999}) {
-      for (const std::size_t offset : {0, 1, 37, 64, 127}) {
+    for (const std::size_t bytes : Sizes{0, 1, 8, 63, 64, 65, 127, 128, 1000, 4096, 65536, 69999}) {
+      for (const std::size_t offset : Sizes{0, 1, 37, 64, 127}) {
         std::memset(device.bytes(), 0xEE, kMost + 256);
         ASSERT_TRUE(copy_to_parallel(device.mapping, offset, sent.data(), bytes, thread_count));
         ASSERT_EQ(std::memcmp(device.bytes() + offset, sent.data(), bytes), 0) << thread_count << " " << bytes << " " << offset;

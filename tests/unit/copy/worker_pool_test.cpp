@@ -14,7 +14,7 @@
 #include <vector>
 
 // ThreadSanitizer's own switch: a forked child starts threads in these tests.
-extern "C" const char* __tsan_default_options() { return "die_after_fork=0"; }
+extern "C" __attribute__((visibility("default"))) const char* __tsan_default_options() { return "die_after_fork=0"; }
 
 namespace gigabar {
 namespace {

@@ -18,6 +18,8 @@
 namespace gigabar {
 namespace {
 
+using Sizes = std::initializer_list<std::size_t>;
+
 using test::FakeSession;
 using test::MappingSession;
 using test::must_map;
@@ -33,7 +35,7 @@ ISOLATED_TEST(WriteCombined, CopiesAtEveryOffset) {
     ASSERT_EQ(mapping.type(), MappingType::write_combined);
     const auto before = pattern(4096, 1);
     const auto sent = pattern(600, 2);
-    for (const std::size_t bytes : {1, 8, 33, 64, 200, 511}) {
+    for (const std::size_t bytes : Sizes{1, 8, 33, 64, 200, 511}) {
       for (std::size_t offset = 0; offset < 70; offset += 3) {
         FakeSession::write(memory, before.data(), before.size());
         ASSERT_TRUE(copy_to(mapping, offset, sent.data() + 1, bytes));
@@ -67,7 +69,7 @@ ISOLATED_TEST(WriteCombined, EveryMethodCopiesAndTheDefaultsChooseAmongThem) {
     for (const std::optional<CopyMethod> required :
          {std::optional<CopyMethod>(), std::optional(CopyMethod::cpu), std::optional(CopyMethod::cpu_parallel),
           std::optional(CopyMethod::copy_engine)}) {
-      for (const std::size_t bytes : {std::size_t{8}, std::size_t{5000}, kBytes - 3}) {
+      for (const std::size_t bytes : Sizes{std::size_t{8}, std::size_t{5000}, kBytes - 3}) {
         const auto sent = pattern(bytes, ++seed);
         const auto to = copy({mapping, 3}, sent.data(), bytes, required);
         ASSERT_TRUE(to.is_ok()) << to.error().message();

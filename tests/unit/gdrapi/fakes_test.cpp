@@ -43,7 +43,7 @@ class Gdr {
     return code;
   }
 
-  gdr_t const g;
+  gdr_t g;
 };
 
 // Pins and maps [address, +bytes), copies through it and compares with what the GPU has.

@@ -114,7 +114,7 @@ TEST(Library, OpenWithStandInsWorks) {
   const ChildEnd end = in_child([] {
     setenv("GIGABAR_STAND_IN", "1", 1);
     void* const library = open_library();
-    gdr_t const g = find<decltype(gdr_open)>(library, "gdr_open")();
+    gdr_t g = find<decltype(gdr_open)>(library, "gdr_open")();
     if (g == nullptr) return 1;
     char host[4096];
     gdr_mh_t handle = {0};

@@ -185,7 +185,8 @@ TEST_F(Map, DataAtEveryAlignment) {
   const gdr_mh_t handle = pin(memory);
   char* va = map(handle, kRoom);
   std::vector<unsigned char> expected(kRoom, 0xee);
-  for (const std::size_t bytes : {1, 2, 3, 4, 7, 8, 15, 16, 17, 31, 33, 63, 64, 65, 129, 300}) {
+  constexpr std::size_t kSizes[] = {1, 2, 3, 4, 7, 8, 15, 16, 17, 31, 33, 63, 64, 65, 129, 300};
+  for (const std::size_t bytes : kSizes) {
     for (std::size_t to = 0; to < 67; to += 3) {
       for (std::size_t from = 0; from < 17; from += 5) {
         const auto data = sample_bytes(bytes + from, static_cast<unsigned>(bytes + to));

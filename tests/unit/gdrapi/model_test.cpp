@@ -39,7 +39,7 @@ class Model {
     for (gdr_t& g : sessions_) g = gdr_open();
   }
   ~Model() {
-    for (gdr_t const g : sessions_) EXPECT_EQ(gdr_close(g), 0);
+    for (gdr_t g : sessions_) EXPECT_EQ(gdr_close(g), 0);
     for (std::size_t i = 0; i < kBufferCount; ++i) {
       EXPECT_EQ(std::memcmp(buffers_[i].address(), content_[i].data(), kBufferBytes), 0) << "buffer " << i;
     }
@@ -118,14 +118,8 @@ class Model {
     const std::size_t session = below(sessions_.size());
     const std::size_t bytes = some_bytes();
     void* va = nullptr;
-    int expected = 0;
-    if (!is_usable(*handle, session)) {
-      expected = EINVAL;
-    } else if (handle->mapped_bytes != 0) {
-      expected = EAGAIN;
-    } else if (bytes == 0 || bytes > handle->pinned_bytes) {
-      expected = EINVAL;
-    }
+    int expected = is_usable(*handle, session) && bytes != 0 && bytes <= handle->pinned_bytes ? 0 : EINVAL;
+    if (is_usable(*handle, session) && handle->mapped_bytes != 0) expected = EAGAIN;
     ASSERT_EQ(gdr_map(sessions_[session], handle->handle, &va, bytes), expected) << "map " << bytes;
     if (expected != 0) return;
     handle->va = static_cast<char*>(va);

@@ -45,7 +45,7 @@ TEST_F(Session, NullIsRefused) {
 TEST_F(Session, ClosedIsRefused) {
   const DeviceMemory memory = allocate(4096);
   const gdr_mh_t handle = pin(memory);
-  gdr_t const closed = std::exchange(g_, nullptr);
+  gdr_t closed = std::exchange(g_, nullptr);
   ASSERT_EQ(gdr_close(closed), 0);
   expect_refused_by_all(closed, address_of(memory), handle, EINVAL);
   g_ = gdr_open();
@@ -154,7 +154,7 @@ TEST(Open, RequiredDmaBufDoesNotFallBack) {
     EXPECT_EQ(errno, ENODEV);
   }
   const ScopedEnvironment other_value("GDRCOPY_USE_DMABUF_MMAP", "0");
-  gdr_t const g = gdr_open();
+  gdr_t g = gdr_open();
   ASSERT_NE(g, nullptr);
   EXPECT_EQ(gdr_close(g), 0);
 }
@@ -175,7 +175,7 @@ TEST_F(Session, CloseUnpinsEverything) {
 TEST_F(Session, HandlesBelongToTheirSession) {
   const DeviceMemory memory = allocate(4096);
   const gdr_mh_t handle = pin(memory);
-  gdr_t const other = gdr_open();
+  gdr_t other = gdr_open();
   ASSERT_NE(other, nullptr);
   gdr_info_t info = {};
   void* va = nullptr;

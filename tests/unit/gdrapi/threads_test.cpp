@@ -20,6 +20,7 @@ class Threads : public GdrTest {
   template <class Body>
   static void run(std::size_t count, Body&& body) {
     std::vector<std::thread> threads;
+    threads.reserve(count);
     for (std::size_t index = 0; index < count; ++index) threads.emplace_back([&body, index] { body(index); });
     for (std::thread& thread : threads) thread.join();
   }
@@ -114,7 +115,7 @@ TEST_F(Threads, CopiesWhileTheHandleIsUnpinned) {
 TEST_F(Threads, CloseWhileOthersPinAndCopy) {
   for (unsigned round = 0; round < 30; ++round) {
     const DeviceMemory memory = allocate(kThreadCount * kPartBytes);
-    gdr_t const g = gdr_open();
+    gdr_t g = gdr_open();
     ASSERT_NE(g, nullptr);
     std::atomic<int> failures{0};
     std::atomic<std::size_t> copied{0};

@@ -15,19 +15,23 @@ namespace gigabar::tool {
 
 struct Contender {
   std::string name;
-  // Runs `warm_up_count` untimed calls, then one timed call per element of `ticks`. False when a call said that it failed.
-  std::function<bool(const SampleClock&, std::span<std::uint64_t> ticks, std::size_t warm_up_count)> run_block;
+  // Runs `warm_up_count` untimed calls, then one burst of `burst_count` calls, timed as a whole, per element of `ticks`. False when
+  // a call said that it failed.
+  std::function<bool(const SampleClock&, std::span<std::uint64_t> ticks, std::size_t warm_up_count, std::size_t burst_count)>
+      run_block;
+  std::size_t warm_up_count = 4;     // untimed calls before each block
+  std::size_t burst_count = 1;       // calls per sample; 1: samples of single calls
   std::size_t wanted_count = 0;      // samples still to be taken over all rounds
   std::vector<std::uint64_t> ticks;  // taken
 };
 
-// `call` returns false when it failed. `prepare` runs before each call, outside the time.
+// `call` returns false when it failed. `prepare` runs before each sample, outside the time.
 template <class Call, class Prepare>
 Contender make_contender(std::string name, Call call, Prepare prepare) {
   Contender contender;
   contender.name = std::move(name);
-  contender.run_block = [call, prepare](const SampleClock& clock, std::span<std::uint64_t> ticks,
-                                        std::size_t warm_up_count) mutable {
+  contender.run_block = [call, prepare](const SampleClock& clock, std::span<std::uint64_t> ticks, std::size_t warm_up_count,
+                                        std::size_t burst_count) mutable {
     bool is_good = true;
     for (std::size_t i = 0; i < warm_up_count; ++i) {
       prepare();
@@ -36,7 +40,7 @@ Contender make_contender(std::string name, Call call, Prepare prepare) {
     for (std::uint64_t& sample : ticks) {
       prepare();
       const std::uint64_t start = clock.now();
-      is_good &= call();
+      for (std::size_t i = 0; i < burst_count; ++i) is_good &= call();
       sample = clock.now() - start;
     }
     return is_good;
@@ -56,9 +60,9 @@ double estimate_ns(Contender& contender, const SampleClock& clock);
 inline constexpr std::size_t kLeastSamples = 11;
 std::size_t affordable_count(double call_ns, double budget_ns, std::size_t most) noexcept;
 
-// Takes one round's part (1 / round_count of wanted_count, rounded up) of every contender's samples, in short blocks, in turns;
-// `rotation` says who begins. Returns the name of a contender whose call failed, or nothing.
-const Contender* race_round(std::span<Contender> contenders, const SampleClock& clock, std::size_t round_count,
-                            std::size_t rotation);
+// Takes one round's part (1 / round_count of wanted_count, rounded up) of every contender's samples, in short blocks, in turns
+// whose order `seed` shuffles anew each time, so that nobody always follows the same one. Returns a contender whose call failed, or
+// null.
+const Contender* race_round(std::span<Contender> contenders, const SampleClock& clock, std::size_t round_count, std::size_t seed);
 
 }  // namespace gigabar::tool

@@ -113,12 +113,25 @@ Report::Report(std::string_view tool, const Invocation& invocation, std::string 
       {"results", Json::array()}};
 }
 
+namespace {
+
+// "CUDA 13.0, 2 device(s); driver 580.159.04", or why there is no CUDA.
+std::string driver_text() {
+  std::string cuda;
+  std::string kernel;
+  for (const DriverReport& driver : drivers()) {
+    if (driver.name == "libcuda") cuda = driver.availability.reason;
+    if (driver.name == "resource manager" && driver.availability.is_ok()) kernel = "; " + driver.availability.reason;
+  }
+  return cuda + kernel;
+}
+
+}  // namespace
+
 void Report::set_device(const DeviceInfo& device) {
   is_stand_in_ = device.is_stand_in;
   document_["device"] = to_json(device);
-  for (const DriverReport& driver : drivers()) {
-    if (driver.name == "libcuda") document_["device"]["driver"] = driver.availability.reason;
-  }
+  document_["device"]["driver"] = driver_text();
   print("device {}: {}{}{}\n", device.index, device.name, device.pci ? " at " + device.pci->to_string() : "",
         stand_in_label(is_stand_in_));
   if (is_stand_in_) note("stand-in: host memory plays the GPU, so the figures say nothing about a GPU");
