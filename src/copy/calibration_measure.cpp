@@ -205,7 +205,7 @@ Outcome copy_once(const Bench& bench, CopyDirection direction, CopyMethod method
 Outcome check_copies(const Bench& bench, unsigned thread_count) {
   std::byte* const sent = bench.host(true);
   std::byte* const received = bench.host(false);
-  std::uint32_t round = 1;
+  std::size_t round = 1;
   for (std::size_t bytes = 1; bytes <= kKernelMostBytes; bytes *= 2) {
     for (const CopyMethod method : {CopyMethod::cpu, CopyMethod::cpu_parallel}) {
       for (const CopyDirection direction : kDirections) {

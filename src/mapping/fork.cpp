@@ -1,6 +1,8 @@
 // Knows whether this process is a forked child of the one that made a mapping.
 #include <pthread.h>
 
+#include "mapping/fork.hpp"
+
 #include "gigabar/mapping.hpp"
 
 namespace gigabar::detail {
@@ -14,7 +16,6 @@ const int registered = pthread_atfork(nullptr, nullptr, [] { ++process_generatio
 
 }  // namespace
 
-// Referred to by mapping.cpp, so that a static link keeps this file.
 int fork_watch_status() { return registered; }
 
 }  // namespace gigabar::detail

@@ -15,16 +15,13 @@
 #include "base/options.hpp"
 #include "mapping/access.hpp"
 #include "mapping/backend.hpp"
+#include "mapping/fork.hpp"
 #include "mapping/verify.hpp"
 #include "mapping/window.hpp"
 #include "memory/registration_cache.hpp"
 #include "memory/runtime.hpp"
 
 namespace gigabar {
-
-namespace detail {
-int fork_watch_status();
-}
 
 namespace {
 

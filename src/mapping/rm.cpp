@@ -222,9 +222,10 @@ Result<std::shared_ptr<RmDevice>> RmBackend::open_device(int index) {
   if (generation_ != detail::process_generation) {  // a forked child starts anew
     // The client is the parent's: closing it here would take the parent's mappings away, so it is let go of without.
     if (manager_ != nullptr) {
+      // NOLINTNEXTLINE(clang-analyzer-cplusplus.NewDeleteLeaks)
       [[maybe_unused]] const auto* abandoned = new std::shared_ptr<rm::ResourceManager>(std::move(manager_));
     }
-    devices_.clear();
+    devices_.clear();  // NOLINT(clang-analyzer-cplusplus.NewDeleteLeaks)
     manager_ = nullptr;
     shared_ = {};
     generation_ = detail::process_generation;

@@ -227,7 +227,9 @@ Result<std::optional<PointerInfo>> CudaRuntime::describe(std::uintptr_t address)
                                  CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES,
                                  CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE,
                                  CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE};
-  void* values[] = {&memory_type, &is_managed, &ordinal, &begin, &length_bytes, &buffer_id, &handle_types, &pool, &is_ipc_capable};
+  void* values[] = {&memory_type,   &is_managed, &ordinal,      &begin,
+                    &length_bytes,  &buffer_id,  &handle_types, static_cast<void*>(&pool),
+                    &is_ipc_capable};
   const CUresult result = functions_.cuPointerGetAttributes(std::size(names), names, values, address);
   if (result == CUDA_ERROR_INVALID_VALUE || (result == CUDA_SUCCESS && memory_type == 0)) return std::optional<PointerInfo>{};
   if (result != CUDA_SUCCESS) return cuda_error("describe", hex_text(address), result);
@@ -283,7 +285,8 @@ Result<DeviceBlock> CudaRuntime::allocate_vmm(int device, std::size_t bytes) {
   CUmemAllocationProp properties{};
   properties.type = CU_MEM_ALLOCATION_TYPE_PINNED;
   properties.requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
-  properties.location = {CU_MEM_LOCATION_TYPE_DEVICE, {device}};
+  properties.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+  properties.location.id = device;
   int can_rdma = 0;
   functions_.cuDeviceGetAttribute(&can_rdma, CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED,
                                   devices_[static_cast<std::size_t>(device)]->handle);

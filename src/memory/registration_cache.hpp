@@ -66,9 +66,10 @@ class RegistrationCache {
 
     // Lets go without telling the cache, whose lock may be held for ever: for a forked child. The value is never destroyed.
     void abandon() noexcept {
-      if (record_) [[maybe_unused]]
-        const auto* kept = new std::shared_ptr<Record>(std::move(record_));
-    }
+      cache_ = nullptr;
+      // NOLINTNEXTLINE(bugprone-unhandled-exception-at-new,clang-analyzer-cplusplus.NewDeleteLeaks)
+      [[maybe_unused]] const auto* kept = new std::shared_ptr<Record>(std::move(record_));
+    }  // NOLINT(clang-analyzer-cplusplus.NewDeleteLeaks)
 
    private:
     friend class RegistrationCache;

@@ -13,6 +13,6 @@ struct PlatformRoots {
 
 // The roots in use. Not changed while other threads use the library.
 const PlatformRoots& platform_roots() noexcept;
-void set_platform_roots(PlatformRoots roots);
+void set_platform_roots(PlatformRoots changed);
 
 }  // namespace gigabar

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "gigabar/device.hpp"
 #include "gigabar/mapping.hpp"
 
 namespace gigabar::test {
@@ -54,6 +55,7 @@ class CudaEnvironment : public testing::Environment {
       cudaSetDevice(device);
       cudaFree(nullptr);
     }
+    (void)devices();  // opens NVML
   }
 };
 inline testing::Environment* const cuda_environment = testing::AddGlobalTestEnvironment(new CudaEnvironment);

@@ -212,14 +212,14 @@ void check_cell(const Options& options, const Workbench& bench, const SampleCloc
 // and is left out before it costs more than one call.
 void leave_out_slow_kernels(const SampleClock& clock, std::vector<Cell>& cells) {
   constexpr double kFarTooSlow = 8;
-  constexpr double kAlwaysAffordable_ns = 1e6;
+  constexpr double kAlwaysAffordableNs = 1e6;
   for (Cell& cell : cells) {
     const auto once_ns = [&](Runner& runner) {
       std::uint64_t ticks = 0;
       runner.contender.run_block(clock, std::span(&ticks, 1), 0, 1);
       return static_cast<double>(ticks) * clock.ns_per_tick();
     };
-    const double limit_ns = std::max(kAlwaysAffordable_ns, kFarTooSlow * once_ns(cell.runners.front()));
+    const double limit_ns = std::max(kAlwaysAffordableNs, kFarTooSlow * once_ns(cell.runners.front()));
     std::erase_if(cell.runners, [&](Runner& runner) {
       const bool is_slow = runner.role == Role::kernel && once_ns(runner) > limit_ns;
       if (is_slow) cell.left_out.push_back(runner.contender.name);
@@ -228,7 +228,7 @@ void leave_out_slow_kernels(const SampleClock& clock, std::vector<Cell>& cells) 
   }
 }
 
-constexpr double kBurst_ns = 20'000;
+constexpr double kBurstNs = 20'000;
 constexpr std::size_t kMostBurst = 256;
 
 // Shares the time among all contenders of all cells, and says how many samples each one takes.
@@ -243,7 +243,7 @@ void plan_samples(const Options& options, const SampleClock& clock, std::vector<
       const double call_ns = estimate_ns(runner.contender, clock);
       // Back to back, as many calls go untimed as are then timed: they fill the link's queue of writes.
       runner.contender.burst_count =
-          is_single ? 1 : std::clamp(static_cast<std::size_t>(kBurst_ns / call_ns), std::size_t{1}, kMostBurst);
+          is_single ? 1 : std::clamp(static_cast<std::size_t>(kBurstNs / call_ns), std::size_t{1}, kMostBurst);
       runner.contender.warm_up_count = is_single ? 1 : std::max(runner.contender.burst_count, std::size_t{3});
       const double sample_ns =
           call_ns * static_cast<double>(runner.contender.burst_count) + (is_single ? options.pause_us * 1000 : 0);

@@ -45,7 +45,7 @@ class Module {
 
  private:
   explicit Module(int descriptor) noexcept : descriptor_(descriptor) {}
-  Outcome call(const char* operation, unsigned long request, void* argument);
+  Outcome call(const char* operation, unsigned long number, void* argument);
   Result<std::uint64_t> pin(std::uint64_t device_address, std::size_t bytes);
   void unpin(std::uint64_t handle);
   CacheType type_of(std::uint64_t handle);

@@ -138,7 +138,11 @@ ISOLATED_TEST(WriteCombined, ReportsAnEngineThatFailsWhileMeasuring) {
   MappingSession session;
   session.start();
   session.plant(fake::Call::cuda, "cuMemcpyDtoHAsync", 999, fake::kForEver, 200);
-  EXPECT_EQ(Calibration::measure(0, 2.0).status(), Status::device_error);
+  auto status = Status::timed_out;
+  for (const double budget : {2.0, 30.0}) {  // a busy machine may need the longer one to get there
+    if (status == Status::timed_out) status = Calibration::measure(0, budget).status();
+  }
+  EXPECT_EQ(status, Status::device_error);
   session.remove_faults();
   trim_mapping_cache(0);
 }

@@ -6,6 +6,7 @@ namespace {
 
 constexpr auto kVmm = DeviceAllocator::vmm;
 
+// NOLINTNEXTLINE(readability-identifier-naming): a constant that holds functions cannot be constexpr
 const Scenario kScenarios[] = {
     {"attributes", "attributes, versions and names are told, unknown ones refused", "attributes_sanity", attributes},
     {"pin_map_unmap", "pin, map, info, unmap, unpin, and all of it again", "basic_cumemalloc", pin_map_unmap},

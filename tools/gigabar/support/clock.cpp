@@ -24,12 +24,12 @@ bool has_invariant_counter() {
 }
 
 double counter_ns_per_tick() {
-  constexpr std::uint64_t kHalf_ns = 20'000'000;
+  constexpr std::uint64_t kHalfNs = 20'000'000;
   unsigned processor = 0;
   const std::uint64_t start_ns = monotonic_ns();
   const std::uint64_t start_ticks = __rdtscp(&processor);
   std::uint64_t end_ns = start_ns;
-  while (end_ns < start_ns + kHalf_ns) end_ns = monotonic_ns();
+  while (end_ns < start_ns + kHalfNs) end_ns = monotonic_ns();
   const std::uint64_t end_ticks = __rdtscp(&processor);
   if (end_ticks <= start_ticks) return 0.0;
   return static_cast<double>(end_ns - start_ns) / static_cast<double>(end_ticks - start_ticks);

@@ -27,7 +27,7 @@ struct Contender {
 
 // `call` returns false when it failed. `prepare` runs before each sample, outside the time.
 template <class Call, class Prepare>
-Contender make_contender(std::string name, Call call, Prepare prepare) {
+Contender make_contender(std::string name, const Call& call, const Prepare& prepare) {
   Contender contender;
   contender.name = std::move(name);
   contender.run_block = [call, prepare](const SampleClock& clock, std::span<std::uint64_t> ticks, std::size_t warm_up_count,
@@ -49,8 +49,8 @@ Contender make_contender(std::string name, Call call, Prepare prepare) {
 }
 
 template <class Call>
-Contender make_contender(std::string name, Call call) {
-  return make_contender(std::move(name), std::move(call), [] {});
+Contender make_contender(std::string name, const Call& call) {
+  return make_contender(std::move(name), call, [] {});
 }
 
 // The least time of three calls after one, in ns.
