@@ -27,7 +27,7 @@ TEST(ProcessEnd, WithAMappingInAStaticObject) {
   const pid_t child = ::fork();
   if (child == 0) {
     early_static();
-    auto* session = new MappingSession;  // not destroyed: the machine outlives the process's end
+    static auto* const session = new MappingSession;  // not destroyed: the machine outlives the process's end
     session->have_all_backends();
     session->start();
     auto allocated = DeviceMemory::allocate(0, kBlock);

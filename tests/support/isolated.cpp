@@ -3,41 +3,43 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <exception>
 #include <string>
-
-#include "support/expect_log.hpp"
 
 namespace gigabar::test {
 namespace {
 
-constexpr int kFailed = 1, kSkipped = 77;
+constexpr int kSkipped = 77;
+constexpr const char* kVariable = "GIGABAR_TEST_ISOLATED";
 
-[[noreturn]] void run_child(void (*body)(), unsigned limit_s) {
+void run_here(void (*body)(), unsigned limit_s) {
   ::alarm(limit_s);  // SIGALRM ends a body that hangs
-  try {
-    body();
-  } catch (const std::exception& exception) {
-    ADD_FAILURE() << "exception: " << exception.what();  // must not reach the test runner of the parent, of which this is a copy
-  }
-  for (const std::string& line : take_log()) ADD_FAILURE() << "unexpected log: " << line;
-  const int code = testing::Test::HasFailure() ? kFailed : testing::Test::IsSkipped() ? kSkipped : 0;
-  std::fflush(nullptr);
-  // exit() and not _exit(): what the library does when a process ends is part of the test.
-  std::exit(code);
+  body();
+  ::alarm(0);
+  if (testing::Test::IsSkipped()) std::exit(kSkipped);
+}
+
+[[noreturn]] void become_the_test(const std::string& filter) {
+  ::setenv(kVariable, "1", 1);
+  ::execl("/proc/self/exe", "isolated", filter.c_str(), static_cast<char*>(nullptr));
+  std::fprintf(stderr, "cannot start the test's process: %s\n", std::strerror(errno));
+  ::_exit(126);
 }
 
 }  // namespace
 
 void run_isolated(void (*body)(), unsigned limit_s) {
+  if (std::getenv(kVariable) != nullptr) return run_here(body, limit_s);
+  const testing::TestInfo& info = *testing::UnitTest::GetInstance()->current_test_info();
+  const std::string filter = std::string("--gtest_filter=") + info.test_suite_name() + "." + info.name();
   std::fflush(nullptr);
   const pid_t child = ::fork();
   ASSERT_GE(child, 0) << std::strerror(errno);
-  if (child == 0) run_child(body, limit_s);
+  if (child == 0) become_the_test(filter);
   int status = 0;
   pid_t ended;
   do {

@@ -6,14 +6,14 @@
 
 namespace gigabar::test {
 
-// Runs `body` in a forked child and fails when an assertion failed there, when it logged a warning or error that it did not take
-// with take_log(), when it died, or when it took longer than `limit_s`. The caller must have one thread and must not have used a
-// driver.
+// Starts this program anew with the running test only, and runs `body` there. Fails when the test failed there (an assertion, an
+// unexpected log line, a crash), or took longer than `limit_s`. A new process and not a fork of this one: sanitizers keep threads
+// and tables that a fork breaks.
 void run_isolated(void (*body)(), unsigned limit_s = 50);
 
 }  // namespace gigabar::test
 
-// TEST() whose body runs in a forked child.
+// TEST() whose body runs in a process of its own.
 #define ISOLATED_TEST(suite, name)                                          \
   static void suite##_##name##_body();                                      \
   TEST(suite, name) { gigabar::test::run_isolated(suite##_##name##_body); } \

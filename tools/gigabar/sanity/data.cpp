@@ -83,7 +83,7 @@ void expect_shapes(const GdrBuffer& buffer, const EngineView& view, std::span<co
 std::vector<Shape> large_shapes() {
   std::vector<Shape> shapes;
   for (const std::size_t unit : {std::size_t{1}, std::size_t{4}}) {
-    for (const std::size_t count : {0, 1, 2, 3, 4, 5, 6, 7, 11, 129, 1023}) {
+    for (const std::size_t count : {0U, 1U, 2U, 3U, 4U, 5U, 6U, 7U, 11U, 129U, 1023U}) {
       const std::size_t offset = unit * count;
       const std::size_t bytes = kLargeBytes - offset;
       shapes.push_back({offset, 0, bytes});

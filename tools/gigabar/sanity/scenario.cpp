@@ -48,8 +48,7 @@ void EngineView::read(std::size_t offset_bytes, std::span<std::byte> destination
   take(copy(destination.data(), MappedPlace{mapping_, offset_bytes}, destination.size(), CopyMethod::copy_engine));
 }
 
-GdrBuffer::GdrBuffer(gdr_t g, const void* address, std::size_t bytes, std::uint32_t pin_flags, int map_flags)
-    : g_(g), bytes_(bytes) {
+GdrBuffer::GdrBuffer(gdr_t g, const void* address, std::size_t bytes, std::uint32_t pin_flags, int map_flags) : g_(g) {
   const auto device_address = reinterpret_cast<unsigned long>(address);
   expect_code(gdr_pin_buffer_v2(g_, device_address, bytes, pin_flags, &handle_), 0,
               fmt::format("gdr_pin_buffer_v2 of {} bytes", bytes));

@@ -86,7 +86,6 @@ class GdrBuffer {
 
  private:
   gdr_t g_;
-  std::size_t bytes_;
   std::size_t map_bytes_ = 0;
   gdr_mh_t handle_{};
   void* start_ = nullptr;  // what gdr_map gave: the start of the first GPU page
