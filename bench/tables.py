@@ -97,20 +97,172 @@ def sanity(document):
     return summary + ("\n\n" + markdown(["waived", "because"], waived) if waived else "")
 
 
-TOOLS = {function.__name__: function for function in (copylat, copybw, pplat, apiperf, sanity)}
+def survey(document):
+    """One page: copies of the first GPU, each path alone, the worst pattern of paths at once."""
+    worst_pattern = document["worst"]["key"].partition(" ")[2] if document["worst"] else "alone"
+    rows = []
+    for result in document["results"]:
+        subject, _, what = result["key"].partition(" ")
+        if "->" in subject and what in ("alone", worst_pattern) or subject == "gpu0":
+            figure = us if result["unit"] == "us" else "{:.1f}".format
+            span = f"{figure(result['min'])}..{figure(result['max'])}"
+            unit = result["unit"].replace("us", "µs")
+            rows.append([result["key"], unit, figure(result["value"]), span, share(result["ratio"]) if result.get("ratio") else ""])
+    return markdown(["", "unit", "median", "least..most", "of the link"], rows)
+
+
+def streams_rows(document):
+    """One row per transfer; the overlap and the aggregate of all behind the first."""
+    rows = []
+    for result in document["results"]:
+        if result["error"]:
+            raise BadResult(result["error"]["message"])
+        totals = {total["group"]: total for total in result["totals"]}
+        for index, transfer in enumerate(result["transfers"]):
+            if transfer["error"]:
+                raise BadResult(transfer["error"]["message"])
+            rows.append((index, transfer, totals.get("")))
+    return rows
+
+
+def stream_name(transfer):
+    name = re.sub(r" (bytes|iterations|seconds)=\S+", "", transfer["text"])
+    return f"`{name}`" + (f", {bytes_text(transfer['bytes'])}" if transfer["executor"] != "flag" else "")
+
+
+def share(part):
+    return f"{100 * part:.1f} %"
+
+
+def streams(documents):
+    """Rates of all files of a set: each run is separated by its command."""
+    rows = []
+    for document in documents:
+        for index, transfer, total in streams_rows(document):
+            if not transfer["life_gb_per_s"] or transfer["is_latency"]:
+                continue
+            if not transfer["is_verified"]:
+                raise BadResult(f"{transfer['text']}: the data was not verified")
+            figure = transfer["window_gb_per_s"] if transfer["is_background"] else transfer["life_gb_per_s"]
+            link = transfer["link"]
+            plain = transfer.get("plain_cudaMemcpyAsync_gb_per_s")
+            is_first = index == 0 and total and len(document["results"][0]["transfers"]) > 1
+            row = [
+                stream_name(transfer),
+                figure,
+                f"{plain['median']:.2f}" if plain else "",
+                link["name"],
+                transfer["ratio"],
+                f"{total['aggregate_gb_per_s']['median']:.1f}" if is_first else "",
+                share(total["overlap_percent"]["median"] / 100) if is_first else "",
+            ]
+            # Equal transfers of one run share a row.
+            if index > 0 and rows and rows[-1][0][0] == row[0]:
+                rows[-1].append(row)
+            else:
+                rows.append([row])
+    return markdown(["GB/s", "median", "least..most of the runs", "plain cudaMemcpyAsync", "link", "of the link", "all together", "overlap"],
+                    [merged(row) for row in rows])
+
+
+def merged(rows):
+    name, _, plain, link, _, aggregate, overlap = rows[0]
+    medians = sorted(row[1]["median"] for row in rows)
+    least, most = min(row[1]["min"] for row in rows), max(row[1]["max"] for row in rows)
+    ratio = sum(row[4] for row in rows) / len(rows) if all(row[4] for row in rows) else None
+    return [
+        f"{len(rows)} × {name}" if len(rows) > 1 else name,
+        f"{medians[len(medians) // 2]:.2f}",
+        f"{least:.2f}..{most:.2f}",
+        plain,
+        link,
+        share(ratio) if ratio else "unknown",
+        aggregate,
+        overlap,
+    ]
+
+
+def streams_latency(documents):
+    rows = []
+    for document in documents:
+        transfers = document["results"][0]["transfers"]
+        load = [stream_name(transfer) for transfer in transfers if transfer["is_background"]]
+        for transfer in transfers:
+            if latency := transfer["latency"]:
+                rows.append([stream_name(transfer), " and ".join(load) or "none", us(latency["p50_us"]), us(latency["p99_us"])])
+    return markdown(["µs", "load", "p50", "p99"], rows)
+
+
+def streams_presets(documents):
+    rows = []
+    for result in documents[0]["results"]:
+        for matrix in result["matrices"]:
+            figures = [matrix[key] for key in ("min", "max", "sum")]
+            name = f"`{result['name']}`" + (f" {matrix['name']}" if matrix["name"] else "")
+            rows.append([name, result["unit"]] + [f"{figure:.1f}" if figure is not None else "" for figure in figures])
+    return markdown(["test case", "unit", "least", "most", "sum"], rows)
+
+
+# Tables of several files: name of the table -> (maker, files in the order of the rows).
+SETS = {
+    "h200-streams": (
+        streams,
+        [f"h200-streams-{name}" for name in ("h2d", "d2h", "both", "two", "nvlink-one", "nvlink-kernel", "nvlink-both", "six", "cpu", "small")],
+    ),
+    "h200-streams-latency": (streams_latency, ["h200-streams-idle-latency", "h200-streams-loaded-latency"]),
+    "h200-streams-sweep": (streams, ["h200-streams-sweep"]),
+    "h200-streams-presets": (streams_presets, ["h200-streams-presets"]),
+}
+
+TOOLS = {function.__name__: function for function in (copylat, copybw, pplat, apiperf, sanity, survey)}
+
+
+def command_of(document):
+    # Where the figures were written is of no interest.
+    words = [word if re.fullmatch(r"[\w./=,:-]+", word) else f"'{word}'" for word in document["command"][1:]]
+    return re.sub(r" --json[ =]\S+", "", " ".join(["gigabar", *words]))
+
+
+def caption_of_set(documents):
+    first = documents[0]
+    devices, machine = first["devices"], first["machine"]
+    driver = next(entry["reason"] for entry in first["drivers"] if entry["name"] == "resource manager")
+    same = {(document["machine"]["cpu"], tuple(device["name"] for device in document["devices"])) for document in documents}
+    if len(same) != 1:
+        raise BadResult("the files of one table are of different machines")
+    if any(document["is_stand_in"] for document in documents):
+        raise BadResult("figures of a stand-in device say nothing about a GPU")
+    return f"{len(devices)} × {devices[0]['name']}, {driver}; {machine['cpu']}; user `{machine['user']}`; {first['date'][:10]}"
 
 
 def caption(document):
-    device, machine = document["device"], document["machine"]
-    # Where the figures were written is of no interest.
-    command = re.sub(r" --json[ =]\S+", "", " ".join(["gigabar", *document["command"][1:]]))
+    device, machine, mapping = document["device"], document["machine"], document["mapping"]
+    path = f"; mapping `{mapping['backend']}`, {mapping['type'].replace('_', '-')}" if mapping else ""
     return (
-        f"{device['name']}, {device['driver']}; {machine['cpu']}; mapping `{document['mapping']['backend']}`, "
-        f"{document['mapping']['type'].replace('_', '-')}; user `{machine['user']}`; {document['date'][:10]}; `{command}`"
+        f"{device['name']}, {device['driver']}; {machine['cpu']}{path}; user `{machine['user']}`; {document['date'][:10]}; "
+        f"`{command_of(document)}`"
     )
 
 
+def set_of(name):
+    make, files = SETS[name]
+    documents = []
+    try:
+        for file in files:
+            path = RESULTS / f"{file}.json"
+            documents.append(json.loads(path.read_text()))
+        commands = list(dict.fromkeys(f"`{command_of(document)}`" for document in documents if len(command_of(document)) < 200))
+        line = f"{caption_of_set(documents)}" + (f"; {', '.join(commands)}" if commands else "")
+        return f"{make(documents)}\n\n{line}"
+    except OSError:
+        return "_Not measured yet._"
+    except (BadResult, KeyError, TypeError, IndexError, ValueError, StopIteration) as error:
+        sys.exit(f"{path.relative_to(ROOT)}: {type(error).__name__}: {error}")
+
+
 def table(name):
+    if name in SETS:
+        return set_of(name)
     path = RESULTS / f"{name}.json"
     if not path.exists():
         return "_Not measured yet._"

@@ -8,7 +8,8 @@
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
-build_packages=(g++ cmake ninja-build ccache pkgconf python3 libgtest-dev libfmt-dev libcli11-dev nlohmann-json3-dev)
+build_packages=(g++ cmake ninja-build ccache pkgconf python3 libgtest-dev libfmt-dev libcli11-dev nlohmann-json3-dev
+  libhwloc-dev libibverbs-dev graphviz)
 
 usage() {
   cat <<END
@@ -128,6 +129,8 @@ configure() {
   # CMake keeps the first nvcc that it found; another one needs a new cache.
   if [ -f "$cache" ] && ! grep -qx "GIGABAR_CUDA_ROOT:[A-Z]*=$cuda_root" "$cache"; then fresh=(--fresh); fi
   if command -v ccache >/dev/null; then
+    # Objects do not depend on the folder that the project lies in, so a second checkout finds the first one's.
+    export CCACHE_NOHASHDIR=1 CCACHE_BASEDIR=$PWD
     export CMAKE_C_COMPILER_LAUNCHER=ccache CMAKE_CXX_COMPILER_LAUNCHER=ccache CMAKE_CUDA_COMPILER_LAUNCHER=ccache
   fi
   quietly "configuring $build_folder" "build/logs/configure-$preset.log" \

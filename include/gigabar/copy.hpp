@@ -129,7 +129,8 @@ inline void store(const Mapping& mapping, std::size_t offset_bytes, const void* 
 }  // namespace detail
 
 // Copies `bytes` from host memory at `source` to `mapping` at `offset_bytes`; any alignment; 0 bytes is allowed.
-// Errors: out_of_range (the range leaves the mapping), invalid_argument (null source), foreign_process (forked child).
+// Errors: out_of_range (the range leaves the mapping), invalid_argument (null source, a mapping that was moved from),
+// foreign_process (forked child).
 // Ordering: table above. Threads: any; ranges written at the same time must not overlap. Cost: stores to MMIO and one fence;
 // never blocks, allocates or enters the kernel.
 inline Outcome copy_to(const Mapping& mapping, std::size_t offset_bytes, const void* source, std::size_t bytes) {
@@ -239,14 +240,48 @@ struct MappedPlace {
   std::size_t offset_bytes = 0;
 };
 
+namespace detail {
+// By device and direction: copies of fewer bytes are the CPU's for every kind of host memory. 0 until the device's calibration has
+// been looked up. A hint: a stale value costs time, never correctness.
+inline constexpr std::size_t kMostDevices = 64;
+GIGABAR_API extern std::array<std::array<std::atomic<std::size_t>, 2>, kMostDevices> cpu_below_bytes;
+
+inline bool is_for_cpu(CopyDirection direction, const Mapping& mapping, std::size_t bytes,
+                       std::optional<CopyMethod> required) noexcept {
+  if (required) return *required == CopyMethod::cpu;
+  const auto device = static_cast<std::size_t>(mapping.device());
+  return device < kMostDevices &&
+         bytes < cpu_below_bytes[device][static_cast<std::size_t>(direction)].load(std::memory_order_relaxed);
+}
+
+// copy() when it is not for the CPU, not known yet, or not allowed.
+GIGABAR_API Result<CopyMethod> copy_chosen(MappedPlace destination, const void* source, std::size_t bytes,
+                                           std::optional<CopyMethod> required);
+GIGABAR_API Result<CopyMethod> copy_chosen(void* destination, MappedPlace source, std::size_t bytes,
+                                           std::optional<CopyMethod> required);
+}  // namespace detail
+
 // Copies `bytes` by the method that the calibration in use found fastest for this direction, size and kind of host memory (pinned
 // or pageable), or by `required`. Done when it returns; not ordered with streams of the caller.
 // Returns the method that was used. Errors: as copy_to; device_error (the copy engine failed).
 // Ordering: as copy_to / copy_from. Threads: any. Cost: of the method; the copy engine enters the driver and waits.
-GIGABAR_API Result<CopyMethod> copy(MappedPlace destination, const void* source, std::size_t bytes,
-                                    std::optional<CopyMethod> required = {});
-GIGABAR_API Result<CopyMethod> copy(void* destination, MappedPlace source, std::size_t bytes,
-                                    std::optional<CopyMethod> required = {});
+inline Result<CopyMethod> copy(MappedPlace destination, const void* source, std::size_t bytes,
+                               std::optional<CopyMethod> required = {}) {
+  const auto& [mapping, offset_bytes] = destination;
+  if (detail::is_for_cpu(CopyDirection::to_device, mapping, bytes, required) &&
+      copy_to(mapping, offset_bytes, source, bytes).is_ok()) {
+    return CopyMethod::cpu;
+  }
+  return detail::copy_chosen(destination, source, bytes, required);
+}
+inline Result<CopyMethod> copy(void* destination, MappedPlace source, std::size_t bytes, std::optional<CopyMethod> required = {}) {
+  const auto& [mapping, offset_bytes] = source;
+  if (detail::is_for_cpu(CopyDirection::from_device, mapping, bytes, required) &&
+      copy_from(mapping, offset_bytes, destination, bytes).is_ok()) {
+    return CopyMethod::cpu;
+  }
+  return detail::copy_chosen(destination, source, bytes, required);
+}
 
 // What was measured on this machine, and the choices that follow from it.
 struct CalibrationPoint {
@@ -269,7 +304,8 @@ struct Calibration {
   std::array<std::string, detail::ActiveKernels::kSizeClasses> load_kernel;
 
   // The fastest method at that size, with times between measured sizes on a straight line in the logarithms; sizes beyond the
-  // first or last point count as that point. A later method of CopyMethod must be 3 % faster. Without points: cpu.
+  // first or last point count as that point. Several threads must be 20 % faster than one. The copy engine leaves
+  // the CPU free and may be up to 3 % slower than the better of both. Without points: cpu.
   // Threads: any, const.
   GIGABAR_API CopyMethod choose(CopyDirection direction, bool is_pinned, std::size_t bytes) const noexcept;
   GIGABAR_API std::string to_text() const;  // an aligned table
@@ -279,9 +315,9 @@ struct Calibration {
   GIGABAR_API static const Calibration& defaults();
 
   // Measures `device` for at most about `budget_seconds` (0.5..600) and returns the result without using it. A kernel other than
-  // the default is named only where it is more than 2 % faster.
-  // Errors: invalid_argument, what map(), DeviceMemory and HostMemory answer, verification_failed (a copy delivered other bytes),
-  // timed_out when the budget is too short for one pass.
+  // the default is named only where it is more than 5 % faster. Host memory is in the state in which the calling thread just wrote
+  // it. Errors: invalid_argument, what map(), DeviceMemory and HostMemory answer, verification_failed (a copy delivered other
+  // bytes), timed_out when the budget is too short for one pass.
   GIGABAR_API static Result<Calibration> measure(int device, double budget_seconds = 5.0);
 
   // Reads what save() wrote. Errors: bad_file with place and cause (missing, truncated, larger than 1 MiB, wrong version, numbers

@@ -75,6 +75,8 @@ inline constexpr std::uint32_t kEveryGeneration = 0;
 // Freed memory: when the GPU memory is freed under a mapping, access stays safe (no signal) with `rm`, `dmabuf` and persistent
 // `gdrdrv`, because the mapping keeps the physical pages. What is read or written then is the old allocation's pages, which no
 // live pointer of CUDA names; they return to the GPU when the last mapping of their block is gone (see trim_mapping_cache).
+// Exception: a small cudaMalloc lies in a 2 MiB block with others. CUDA keeps that block and may give the freed bytes out again,
+// so a mapping that outlives them reads and writes the new owner's data: drop mappings before, or with, the memory.
 // Fork: a forked child has no usable Mapping, unless inherit_on_fork; copy functions in the child answer foreign_process.
 class Mapping {
  public:
@@ -88,7 +90,7 @@ class Mapping {
   std::size_t bytes() const noexcept { return bytes_; }
   MappingType type() const noexcept { return type_; }
   std::uintptr_t device_address() const noexcept { return device_address_; }  // GPU address of the first byte
-  GIGABAR_API int device() const noexcept;
+  int device() const noexcept { return device_; }                             // -1 after a move
   GIGABAR_API bool is_stand_in() const noexcept;
   GIGABAR_API MappingBackend backend() const noexcept;
   GIGABAR_API const MappingReport& report() const noexcept;
@@ -112,6 +114,7 @@ class Mapping {
   std::uintptr_t device_address_ = 0;
   MappingType type_ = MappingType::cached;
   std::uint32_t generation_ = 0;
+  int device_ = -1;
   std::unique_ptr<State> state_;
 };
 

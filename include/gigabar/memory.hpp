@@ -87,16 +87,24 @@ class DeviceMemory {
   std::unique_ptr<State> state_;
 };
 
+enum class HostPages : std::uint8_t {
+  pinned,          // known to CUDA where there is a GPU, locked with mlock(2) otherwise
+  pageable,        // ordinary memory
+  write_combined,  // pinned, not cached by the CPU: fast to write in order and for the GPU to read, very slow for the CPU to read
+  huge,            // pinned, on huge pages: reserved ones (vm.nr_hugepages) when there are enough, else transparent ones
+};
+GIGABAR_API std::string_view name_of(HostPages pages) noexcept;  // "pinned", "pageable", "wc", "huge"
+
 struct HostMemoryOptions {
   int numa_node = -1;  // pages are bound (not preferred) to this node; -1: the system's choice
-  bool pin = true;     // pinned and known to CUDA where there is a GPU, locked with mlock(2) otherwise
+  HostPages pages = HostPages::pinned;
 };
 
 // Owned, page-aligned, zeroed host memory whose pages are present. Move-only.
 class HostMemory {
  public:
-  // Errors: invalid_argument (zero bytes, no such node), out_of_memory (with the locked-memory limit when that is the cause),
-  // no_permission, device_error; nothing is kept on failure.
+  // Errors: invalid_argument (zero bytes, no such node), out_of_memory (more than the machine, the node or the control group has
+  // left; the locked-memory limit; no huge pages), no_permission, device_error; nothing is kept on failure.
   // Threads: any. Cost: touches every page.
   GIGABAR_API static Result<HostMemory> allocate(std::size_t bytes, const HostMemoryOptions& options = {});
 
@@ -109,6 +117,7 @@ class HostMemory {
   GIGABAR_API void* address() const noexcept;
   GIGABAR_API std::size_t bytes() const noexcept;
   GIGABAR_API bool is_pinned() const noexcept;
+  GIGABAR_API HostPages pages() const noexcept;
   // The node that the first page is really on, asked of the kernel at allocation; -1 on a machine without NUMA.
   GIGABAR_API int numa_node() const noexcept;
 

@@ -60,8 +60,11 @@ struct ErrorRecord {
   NativeCode native;
   std::string cause;   // what was seen, not what was assumed
   std::string remedy;  // one sentence; empty when there is none
+  // The doctor's check behind the cause, for `gigabar explain`; empty when there is none. The initialiser lets records be written
+  // without it.
+  std::string check = {};  // NOLINT(readability-redundant-member-init)
 
-  // "map: 0x7f..: <cause> (EMFILE 24); <remedy>".
+  // "map: 0x7f..: <cause> (EMFILE 24); <remedy>; see 'gigabar explain <check>'".
   GIGABAR_API std::string message() const;
 };
 
@@ -162,6 +165,7 @@ struct Availability {
   std::string reason;  // one sentence; for ok, what was found ("driver 580.159.04")
   std::string remedy;
   NativeCode native;
+  std::string check = {};  // as ErrorRecord::check  NOLINT(readability-redundant-member-init)
 
   bool is_ok() const noexcept { return code == AvailabilityCode::ok; }
 };

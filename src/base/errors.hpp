@@ -38,9 +38,9 @@ NativeCode errno_code(int code);
 // The status an errno of a system call stands for: EMFILE is out_of_descriptors, EACCES no_permission, ...
 Status status_of_errno(int code, Status otherwise = Status::device_error);
 
-// Writes the record and logs it once, at level info: the caller is told, and may have expected it.
+// Writes the record and logs it once, at level info: the caller is told, and may have expected it. `check` is one of check_ids.hpp.
 Error make_error(Status status, std::string operation, std::string object, std::string cause, std::string remedy = {},
-                 NativeCode native = {});
+                 NativeCode native = {}, std::string_view check = {});
 
 // The reason behind an error of opening something, as an availability.
 Availability availability_of(const ErrorRecord& record);

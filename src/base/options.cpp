@@ -1,5 +1,6 @@
 #include "base/options.hpp"
 
+#include <algorithm>
 #include <charconv>
 #include <cstdlib>
 
@@ -35,6 +36,31 @@ std::optional<std::uint64_t> parse_bytes(std::string_view text) {
   const auto value = parse_number(text, 1, (std::uint64_t{1} << 62) >> shift);
   if (!value) return {};
   return *value << shift;
+}
+
+NumberList parse_number_list(std::string_view list, std::size_t end) {
+  NumberList parsed;
+  std::vector<int> starts(end + 1);  // ranges that begin at a number, less those that ended before it
+  while (!list.empty()) {
+    const std::size_t comma = std::min(list.find(','), list.size());
+    const std::string_view part = list.substr(0, comma);
+    const std::size_t dash = part.find('-');
+    const auto first = parse_number(part.substr(0, dash), 0, end - 1);
+    const auto last = dash == std::string_view::npos ? first : parse_number(part.substr(dash + 1), 0, end - 1);
+    if (first && last && *first <= *last) {
+      ++starts[*first];
+      --starts[*last + 1];
+    } else {
+      parsed.is_well_formed = false;
+    }
+    list.remove_prefix(std::min(comma + 1, list.size()));
+  }
+  int open_ranges = 0;
+  for (std::size_t n = 0; n < end; ++n) {
+    open_ranges += starts[n];
+    if (open_ranges > 0) parsed.numbers.push_back(static_cast<int>(n));
+  }
+  return parsed;
 }
 
 }  // namespace gigabar

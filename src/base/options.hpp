@@ -5,6 +5,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace gigabar {
 
@@ -17,5 +18,13 @@ std::optional<std::uint64_t> parse_number(std::string_view text, std::uint64_t l
 
 // "4096", "64K", "2M", "1G" (powers of 1024, either case); nothing for other text, zero, or more than 2^62.
 std::optional<std::uint64_t> parse_bytes(std::string_view text);
+
+// "0-3,8", as the kernel writes lists of CPUs and nodes.
+struct NumberList {
+  std::vector<int> numbers;    // ascending, each once
+  bool is_well_formed = true;  // false: some part was no number or range below the end; it added nothing
+};
+// Numbers below `end`. The work is bounded by the text's length and `end`, however often ranges repeat.
+NumberList parse_number_list(std::string_view list, std::size_t end);
 
 }  // namespace gigabar

@@ -53,6 +53,7 @@ std::string ErrorRecord::message() const {
   line += ": " + cause;
   if (!native.name.empty()) line += " (" + native.name + ")";
   if (!remedy.empty()) line += "; " + remedy;
+  if (!check.empty()) line += "; see 'gigabar explain " + check + "'";
   return line;
 }
 
@@ -81,9 +82,10 @@ Status status_of_errno(int code, Status otherwise) {
   }
 }
 
-Error make_error(Status status, std::string operation, std::string object, std::string cause, std::string remedy,
-                 NativeCode native) {
-  Error error(ErrorRecord{status, std::move(operation), std::move(object), std::move(native), std::move(cause), std::move(remedy)});
+Error make_error(Status status, std::string operation, std::string object, std::string cause, std::string remedy, NativeCode native,
+                 std::string_view check) {
+  Error error(ErrorRecord{status, std::move(operation), std::move(object), std::move(native), std::move(cause), std::move(remedy),
+                          std::string(check)});
   if (is_logged(LogLevel::info)) log(LogLevel::info, error.message());
   return error;
 }
@@ -95,13 +97,13 @@ Availability availability_of(const ErrorRecord& record) {
   if (record.status == Status::unavailable) {
     code = record.native.domain == NativeDomain::system_errno ? AvailabilityCode::no_device : AvailabilityCode::driver_too_old;
   }
-  return {code, record.object + ": " + record.cause, record.remedy, record.native};
+  return {code, record.object + ": " + record.cause, record.remedy, record.native, record.check};
 }
 
 Error make_error(std::string operation, std::string object, const Availability& availability) {
   const Status status = availability.code == AvailabilityCode::no_permission ? Status::no_permission : Status::unavailable;
   return make_error(status, std::move(operation), std::move(object), text(name_of(availability.code), ": ", availability.reason),
-                    availability.remedy, availability.native);
+                    availability.remedy, availability.native, availability.check);
 }
 
 }  // namespace gigabar

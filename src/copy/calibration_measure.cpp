@@ -27,13 +27,17 @@ namespace {
 constexpr std::size_t kMostBytes = std::size_t{16} << 20;
 constexpr std::size_t kKernelMostBytes = std::size_t{1} << 20;  // larger copies use the kernel found best there
 constexpr std::size_t kThreadsBytes = std::size_t{4} << 20;     // where thread counts are compared
-constexpr double kBurstUs = 10;                                 // short copies are timed several at once: the clock costs 25 ns
+constexpr std::size_t kLeastWarmUp = 3;
+constexpr double kWarmUpUs = 200;
+constexpr double kVisitUs = 200;  // then one candidate is sampled for so long, before it is another's turn
+constexpr double kBurstUs = 10;   // short copies are timed several at once: the clock costs 25 ns
 // The link takes some tens of small stores at no cost; only behind them do stores cost what they cost in the long run.
 constexpr std::size_t kMostBurst = 96;
 // What is 8 times slower than the best at 4 KiB or more is not tried at larger sizes, where it only falls further behind.
 constexpr std::size_t kHopelessFromBytes = 4096;
 constexpr double kHopeless = 8;
-constexpr int kFirstSamples = 3;  // one alone may be an interrupt
+constexpr int kFirstVisits = 3;  // one alone may be an interrupt
+constexpr double kMostSamplesPerVisit = 16;
 constexpr std::size_t kMostSamples = 4096;
 
 constexpr std::array<CopyDirection, 2> kDirections = {CopyDirection::to_device, CopyDirection::from_device};
@@ -55,9 +59,9 @@ Result<Bench> prepare(int device) {
   if (!memory) return std::move(memory).error();
   auto mapping = map(memory->address(), kMostBytes);
   if (!mapping) return std::move(mapping).error();
-  auto pinned = HostMemory::allocate(kMostBytes, {.pin = true});
+  auto pinned = HostMemory::allocate(kMostBytes, {.pages = HostPages::pinned});
   if (!pinned) return std::move(pinned).error();
-  auto pageable = HostMemory::allocate(kMostBytes, {.pin = false});
+  auto pageable = HostMemory::allocate(kMostBytes, {.pages = HostPages::pageable});
   if (!pageable) return std::move(pageable).error();
   return Bench{device,
                std::move(memory).value(),
@@ -74,38 +78,64 @@ struct Candidate {
   std::function<Outcome()> copy;
   bool is_never_given_up;  // the copy engine and several threads: they start slow and catch up
   std::vector<double> samples_us;
-  std::size_t burst = 1;
+  std::size_t burst = 1;  // copies per sample
+  std::size_t samples_per_visit = 1;
+  std::size_t warm_up = kLeastWarmUp;
 };
 
-// Candidates that do the same copy.
+// Candidates that do the same copy from or to `host`.
 struct Row {
   std::size_t bytes = 0;
+  std::byte* host = nullptr;
   std::vector<Candidate> candidates;
 };
 
 // Rows with the same candidates, ascending in bytes.
 using Series = std::vector<Row>;
 
-// Adds one sample: the mean of a burst. A burst before it is not timed: it finds the caches and the link as another candidate left
-// them.
-Outcome sample(Candidate& candidate) {
-  constexpr std::size_t kLeastWarmUp = 3;
-  for (std::size_t i = 0; i < std::max(candidate.burst, kLeastWarmUp); ++i) {
-    Outcome warm = candidate.copy();
-    if (!warm) return warm;
-  }
-  const std::int64_t begin_ns = now_ns();
-  for (std::size_t i = 0; i < candidate.burst; ++i) {
-    Outcome done = candidate.copy();
-    if (!done) return done;
-  }
-  const double burst_us = static_cast<double>(now_ns() - begin_ns) / 1000;
-  const double us = std::max(burst_us / static_cast<double>(candidate.burst), 1e-4);
-  if (candidate.samples_us.size() < kMostSamples) candidate.samples_us.push_back(us);
-  return {};
+Outcome copy_times(const Candidate& candidate, std::size_t times) {
+  Outcome done;
+  for (std::size_t i = 0; i < times && done; ++i) done = candidate.copy();
+  return done;
 }
 
-// One sample of each candidate, after a few that tell how many copies fit into a burst.
+// Writes every line again: then it is as if this thread had just made the data. A copy engine reads such lines out of this CPU's
+// own cache, which takes longer (a fifth at 256 KiB) than reading what several CPUs have read before.
+void write_again(std::byte* host, std::size_t bytes) {
+  for (std::size_t i = 0; i < bytes; i += 64) {
+    volatile std::byte& byte = host[i];
+    byte = static_cast<std::byte>(byte);
+  }
+}
+
+// Adds the samples of one visit, each the mean of a burst. The copies before them are not timed: they find the link and the copy
+// engine as another candidate left them.
+Outcome visit(const Row& row, Candidate& candidate) {
+  write_again(row.host, row.bytes);
+  Outcome done = copy_times(candidate, candidate.warm_up);
+  for (std::size_t i = 0; i < candidate.samples_per_visit && done; ++i) {
+    const std::int64_t begin_ns = now_ns();
+    done = copy_times(candidate, candidate.burst);
+    const double burst_us = static_cast<double>(now_ns() - begin_ns) / 1000;
+    const double us = std::max(burst_us / static_cast<double>(candidate.burst), 1e-4);
+    if (done && candidate.samples_us.size() < kMostSamples) candidate.samples_us.push_back(us);
+  }
+  return done;
+}
+
+// How many copies make a burst, how many bursts a visit, and how many go before it untimed.
+void plan_visits(Candidate& candidate) {
+  const double first_us = *std::min_element(candidate.samples_us.begin(), candidate.samples_us.end());
+  const auto copies_in = [&](double us, std::size_t least) {
+    return static_cast<std::size_t>(std::clamp(us / first_us, static_cast<double>(least), static_cast<double>(kMostBurst)));
+  };
+  candidate.burst = copies_in(kBurstUs, 1);
+  candidate.warm_up = copies_in(kWarmUpUs, kLeastWarmUp);
+  const double burst_us = first_us * static_cast<double>(candidate.burst);
+  candidate.samples_per_visit = static_cast<std::size_t>(std::clamp(kVisitUs / burst_us, 1.0, kMostSamplesPerVisit));
+}
+
+// One visit of each candidate, after a few that tell how to visit it.
 // A candidate that is hopeless at one size has no samples at the larger ones.
 Outcome sample_first(Series& series, const Deadline& give_up) {
   std::vector<bool> is_given_up(series.empty() ? 0 : series.front().candidates.size(), false);
@@ -118,13 +148,12 @@ Outcome sample_first(Series& series, const Deadline& give_up) {
                           "the budget ended before every copy was done once", "give a larger budget");
       }
       Outcome done;
-      for (int count = 0; done && count < kFirstSamples; ++count) done = sample(candidate);
+      for (int count = 0; done && count < kFirstVisits; ++count) done = visit(row, candidate);
       if (!done) return done;
-      const double first_us = *std::min_element(candidate.samples_us.begin(), candidate.samples_us.end());
-      candidate.burst = static_cast<std::size_t>(std::clamp(kBurstUs / first_us, 1.0, static_cast<double>(kMostBurst)));
-      if (candidate.burst == 1) continue;  // the clock's cost does not count for these: the samples are good
+      plan_visits(candidate);
+      if (candidate.samples_per_visit == 1) continue;  // a long copy: the samples are good
       candidate.samples_us.clear();
-      done = sample(candidate);
+      done = visit(row, candidate);
       if (!done) return done;
     }
     if (row.bytes < kHopelessFromBytes) continue;
@@ -150,7 +179,7 @@ Outcome sample_all(std::vector<Series>& all, const Deadline& deadline, const Dea
         for (Candidate& candidate : row.candidates) {
           if (deadline.has_passed()) return {};
           if (candidate.samples_us.empty()) continue;
-          Outcome done = sample(candidate);
+          Outcome done = visit(row, candidate);
           if (!done) return done;
         }
       }
@@ -231,9 +260,9 @@ Outcome check_copies(const Bench& bench, unsigned thread_count) {
 void take_kernels(const Series& rows, const std::vector<const CopyKernel*>& tried, CopyDirection direction, Bench& bench,
                   Calibration& calibration) {
   const bool is_store = direction == CopyDirection::to_device;
-  const CopyKernel* const usual = is_store ? &kernels::default_store_kernel() : &kernels::default_load_kernel();
-  const auto usual_index = static_cast<std::size_t>(std::find(tried.begin(), tried.end(), usual) - tried.begin());
   for (std::size_t size_class = 1; size_class < detail::ActiveKernels::kSizeClasses; ++size_class) {
+    const CopyKernel* const usual = is_store ? &kernels::default_store_kernel(size_class) : &kernels::default_load_kernel();
+    const auto usual_index = static_cast<std::size_t>(std::find(tried.begin(), tried.end(), usual) - tried.begin());
     // One row per class up to the largest measured, whose winner serves the classes above.
     const Row& row = rows[std::min(size_class, rows.size()) - 1];
     std::vector<double> medians;
@@ -257,7 +286,7 @@ Outcome choose_kernels(Bench& bench, Calibration& calibration, const Deadline& d
   std::vector<Series> series(kDirections.size());
   for (std::size_t d = 0; d < kDirections.size(); ++d) {
     for (std::size_t bytes = 1; bytes <= kKernelMostBytes; bytes *= 2) {
-      Row row{bytes, {}};
+      Row row{bytes, bench.host(true), {}};
       for (const CopyKernel* kernel : tried) {
         row.candidates.emplace_back([&bench, kernel, d, bytes]() -> Outcome {
           d == 0 ? store_and_fence(bench, kernel->store, bench.host(true), bytes)
@@ -281,7 +310,7 @@ Outcome choose_thread_count(const Bench& bench, Calibration& calibration, const 
   for (unsigned count = 1; count <= std::min(8U, most); count *= 2) counts.push_back(count);
   std::vector<Series> series;
   for (const CopyDirection direction : kDirections) {
-    Row row{kThreadsBytes, {}};
+    Row row{kThreadsBytes, bench.host(true), {}};
     for (const unsigned count : counts) {
       row.candidates.emplace_back([&bench, direction, count]() -> Outcome {
         return copy_once(bench, direction, CopyMethod::cpu_parallel, bench.host(true), kThreadsBytes, count);
@@ -307,7 +336,7 @@ Outcome measure_methods(const Bench& bench, Calibration& calibration, const Dead
     for (const bool is_pinned : {false, true}) {
       Series rows;
       for (std::size_t bytes = 1; bytes <= kMostBytes; bytes *= 2) {
-        Row row{bytes, {}};
+        Row row{bytes, bench.host(is_pinned), {}};
         for (const CopyMethod method : methods) {
           row.candidates.emplace_back(
               [&bench, direction, method, host = bench.host(is_pinned), bytes, count = calibration.thread_count]() -> Outcome {
@@ -366,7 +395,7 @@ double median_of(std::vector<double> samples) {
 }
 
 std::size_t pick_kernel(const std::vector<double>& medians_us, std::size_t usual_index) {
-  constexpr double kMustWinBy = 0.98;
+  constexpr double kMustWinBy = 0.95;  // the best kernels are so near to each other that less is chance
   const auto best = std::min_element(medians_us.begin(), medians_us.end());
   if (best == medians_us.end()) return usual_index;
   return *best < medians_us[usual_index] * kMustWinBy ? static_cast<std::size_t>(best - medians_us.begin()) : usual_index;

@@ -2,7 +2,9 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
+#include <limits>
 #include <memory>
 #include <mutex>
 #include <vector>
@@ -13,9 +15,12 @@
 #include "gigabar/device.hpp"
 
 namespace gigabar {
+
+constinit std::array<std::array<std::atomic<std::size_t>, 2>, detail::kMostDevices> detail::cpu_below_bytes{};
+
 namespace {
 
-constexpr std::size_t kMostDevices = 64;
+constexpr std::array kDirections = {CopyDirection::to_device, CopyDirection::from_device};
 
 struct InUse {
   explicit InUse(Calibration taken) : calibration(std::move(taken)), methods(calibration) {}
@@ -24,16 +29,17 @@ struct InUse {
 };
 
 // Readers take no lock and keep no count, so what was ever in use stays until the process ends: a few KiB per use_calibration().
-struct Registry {
-  std::array<std::atomic<const InUse*>, kMostDevices> in_use{};
-  std::mutex mutex;  // for writers
+constinit std::array<std::atomic<const InUse*>, detail::kMostDevices> in_use{};
+
+struct Writers {
+  std::mutex mutex;
   std::vector<std::unique_ptr<const InUse>> kept;
 };
 
-// Never destroyed: copies from static destructors still find it.
-Registry& registry() {
-  static Registry& registry = *new Registry;
-  return registry;
+// Never destroyed: copies from static destructors still find what it keeps.
+Writers& writers() {
+  static Writers& writers = *new Writers;
+  return writers;
 }
 
 // For memory without a device, and for stand-ins before they were measured: no DMA, so nothing beats the CPU.
@@ -66,8 +72,13 @@ Result<kernels::Choice> kernels_named_by(const Calibration& calibration) {
 const InUse& put_in_use(int device, Calibration calibration) {
   auto made = std::make_unique<const InUse>(std::move(calibration));
   const InUse& result = *made;
-  registry().kept.push_back(std::move(made));
-  registry().in_use[static_cast<std::size_t>(device)].store(&result, std::memory_order_release);
+  writers().kept.push_back(std::move(made));
+  const auto index = static_cast<std::size_t>(device);
+  in_use[index].store(&result, std::memory_order_release);
+  for (const CopyDirection direction : kDirections) {
+    detail::cpu_below_bytes[index][static_cast<std::size_t>(direction)].store(result.methods.cpu_below_bytes(direction),
+                                                                              std::memory_order_relaxed);
+  }
   return result;
 }
 
@@ -91,8 +102,8 @@ std::optional<Calibration> stored_calibration(int device) {
 
 const InUse& first_use(int device, bool is_stand_in) {
   std::optional<Calibration> stored = stored_calibration(device);
-  const std::lock_guard lock(registry().mutex);
-  const InUse* current = registry().in_use[static_cast<std::size_t>(device)].load(std::memory_order_acquire);
+  const std::lock_guard lock(writers().mutex);
+  const InUse* current = in_use[static_cast<std::size_t>(device)].load(std::memory_order_acquire);
   if (current != nullptr) return *current;
   if (!stored) stored = is_stand_in ? cpu_only() : Calibration::defaults();
   return put_in_use(device, *std::move(stored));
@@ -100,11 +111,11 @@ const InUse& first_use(int device, bool is_stand_in) {
 
 const InUse& in_use_for(const Mapping& mapping) {
   const int device = mapping.device();
-  if (device < 0 || static_cast<std::size_t>(device) >= kMostDevices) {
+  if (device < 0 || static_cast<std::size_t>(device) >= detail::kMostDevices) {
     static const InUse& host = *new InUse(cpu_only());
     return host;
   }
-  const InUse* current = registry().in_use[static_cast<std::size_t>(device)].load(std::memory_order_acquire);
+  const InUse* current = in_use[static_cast<std::size_t>(device)].load(std::memory_order_acquire);
   return current != nullptr ? *current : first_use(device, mapping.is_stand_in());
 }
 
@@ -112,7 +123,7 @@ Result<DeviceInfo> find_device(const char* operation, int device) {
   auto known = devices();
   if (!known) return std::move(known).error();
   for (DeviceInfo& info : known.value()) {
-    if (info.index == device && device >= 0 && static_cast<std::size_t>(device) < kMostDevices) return std::move(info);
+    if (info.index == device && device >= 0 && static_cast<std::size_t>(device) < detail::kMostDevices) return std::move(info);
   }
   return make_error(Status::invalid_argument, operation, text("device ", device), text("there are ", known->size(), " devices"),
                     "pass an index that devices() lists");
@@ -147,18 +158,26 @@ std::size_t MethodTable::first_bytes_of(std::size_t cell) noexcept {
 }
 
 MethodTable::MethodTable(const Calibration& calibration) {
-  for (const CopyDirection direction : {CopyDirection::to_device, CopyDirection::from_device}) {
-    for (const bool is_pinned : {false, true}) {
-      auto& methods = methods_[row(direction, is_pinned)];
-      for (std::size_t i = 0; i < kCells; ++i) methods[i] = calibration.choose(direction, is_pinned, first_bytes_of(i));
+  for (const CopyDirection direction : kDirections) {
+    for (std::size_t i = 0; i < kCells; ++i) {
+      const std::size_t bytes = first_bytes_of(i);
+      methods_[static_cast<std::size_t>(direction)][i] = {calibration.choose(direction, false, bytes),
+                                                          calibration.choose(direction, true, bytes)};
     }
   }
 }
 
+std::size_t MethodTable::cpu_below_bytes(CopyDirection direction) const noexcept {
+  const auto& methods = methods_[static_cast<std::size_t>(direction)];
+  const auto other = std::find_if(methods.begin(), methods.end(),
+                                  [](const Methods& at) { return at.pageable != CopyMethod::cpu || at.pinned != CopyMethod::cpu; });
+  if (other == methods.end()) return std::numeric_limits<std::size_t>::max();
+  const auto cell = static_cast<std::size_t>(other - methods.begin());
+  return cell == 0 ? 0 : first_bytes_of(cell);
+}
+
 CopyMethod choose_method(CopyDirection direction, const Mapping& mapping, const void* host, std::size_t bytes) {
-  const MethodTable& methods = in_use_for(mapping).methods;
-  const CopyMethod pageable = methods.method(direction, false, bytes);
-  const CopyMethod pinned = methods.method(direction, true, bytes);
+  const auto [pageable, pinned] = in_use_for(mapping).methods.methods(direction, bytes);
   if (pageable == pinned) return pinned;
   return is_pinned(host) ? pinned : pageable;
 }
@@ -174,7 +193,7 @@ Outcome use_calibration(int device, const Calibration& calibration) {
   }
   auto choice = kernels_named_by(calibration);
   if (!choice) return std::move(choice).error();
-  const std::lock_guard lock(registry().mutex);
+  const std::lock_guard lock(writers().mutex);
   kernels::use_choice(choice.value());
   put_in_use(device, calibration);
   return {};
@@ -183,7 +202,7 @@ Outcome use_calibration(int device, const Calibration& calibration) {
 Calibration calibration_in_use(int device) {
   auto known = find_device("calibration_in_use", device);
   if (!known) return Calibration::defaults();
-  const InUse* current = registry().in_use[static_cast<std::size_t>(device)].load(std::memory_order_acquire);
+  const InUse* current = in_use[static_cast<std::size_t>(device)].load(std::memory_order_acquire);
   return current != nullptr ? current->calibration : first_use(device, known->is_stand_in).calibration;
 }
 

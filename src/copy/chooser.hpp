@@ -15,15 +15,18 @@ namespace gigabar {
 class MethodTable {
  public:
   explicit MethodTable(const Calibration& calibration);
-  CopyMethod method(CopyDirection direction, bool is_pinned, std::size_t bytes) const noexcept {
-    return methods_[row(direction, is_pinned)][cell(bytes)];
+  struct Methods {
+    CopyMethod pageable;
+    CopyMethod pinned;
+  };
+  Methods methods(CopyDirection direction, std::size_t bytes) const noexcept {
+    return methods_[static_cast<std::size_t>(direction)][cell(bytes)];
   }
+  // Copies of fewer bytes are the CPU's, whatever the host memory.
+  std::size_t cpu_below_bytes(CopyDirection direction) const noexcept;
 
  private:
   static constexpr std::size_t kCells = std::size_t{64} * 8;
-  static std::size_t row(CopyDirection direction, bool is_pinned) noexcept {
-    return static_cast<std::size_t>(direction) * 2 + (is_pinned ? 1 : 0);
-  }
   // The position of the highest set bit and the three bits below it.
   static std::size_t cell(std::size_t bytes) noexcept {
     if (bytes == 0) return 0;
@@ -33,7 +36,7 @@ class MethodTable {
   }
   static std::size_t first_bytes_of(std::size_t cell) noexcept;
 
-  std::array<std::array<CopyMethod, kCells>, 4> methods_;
+  std::array<std::array<Methods, kCells>, 2> methods_;
 };
 
 // The method for one copy through `mapping`. Asks what `host` is only where pinned and pageable memory differ.

@@ -105,7 +105,8 @@ Outcome publish(const Mapping& mapping, std::size_t flag_offset_bytes, std::uint
   return publish_word(mapping, flag_offset_bytes, value);
 }
 
-Result<CopyMethod> copy(MappedPlace destination, const void* source, std::size_t bytes, std::optional<CopyMethod> required) {
+Result<CopyMethod> detail::copy_chosen(MappedPlace destination, const void* source, std::size_t bytes,
+                                       std::optional<CopyMethod> required) {
   const auto& [mapping, offset_bytes] = destination;
   if (!detail::may_copy(mapping, offset_bytes, source, bytes)) [[unlikely]] {
     return detail::refuse_copy("copy", mapping, offset_bytes, source, bytes).take_error();
@@ -116,7 +117,8 @@ Result<CopyMethod> copy(MappedPlace destination, const void* source, std::size_t
   return finished(method, engine_copy_to(mapping.device(), mapping.device_address() + offset_bytes, source, bytes));
 }
 
-Result<CopyMethod> copy(void* destination, MappedPlace source, std::size_t bytes, std::optional<CopyMethod> required) {
+Result<CopyMethod> detail::copy_chosen(void* destination, MappedPlace source, std::size_t bytes,
+                                       std::optional<CopyMethod> required) {
   const auto& [mapping, offset_bytes] = source;
   if (!detail::may_copy(mapping, offset_bytes, destination, bytes)) [[unlikely]] {
     return detail::refuse_copy("copy", mapping, offset_bytes, destination, bytes).take_error();

@@ -86,6 +86,8 @@ int Table::close(gdr_t g) {
     Slot& slot = *slot_of(index);
     if (slot.pin != nullptr && slot.session == g && !slot.is_retired) pin = retire(slot);
   }
+  // What the session mapped faults from now on, as with GDRCopy: windows are not kept for a next pin.
+  trim_mapping_cache(0);
   return 0;
 }
 

@@ -5,6 +5,7 @@
 #include <cerrno>
 #include <cstring>
 
+#include "base/check_ids.hpp"
 #include "base/descriptor.hpp"
 #include "base/errors.hpp"
 #include "base/log.hpp"
@@ -42,7 +43,8 @@ class DmabufBackend final : public Backend {
               text("the driver supports CUDA ", traits->driver_api_version / 1000, ".", traits->driver_api_version % 1000 / 10,
                    "; 13.3 is needed"),
               "install NVIDIA driver 610 or newer",
-              {}};
+              {},
+              std::string(check_id::kDriverFlavour)};
     }
     return not_supported("the device does not report DMA_BUF_MMAP_SUPPORTED", {});
   }

@@ -10,6 +10,7 @@
 #include <set>
 #include <utility>
 
+#include "base/check_ids.hpp"
 #include "base/errors.hpp"
 #include "base/log.hpp"
 #include "base/options.hpp"
@@ -168,7 +169,10 @@ Error no_backend(const Request& request, const std::vector<PassedOver>& passed_o
                  std::optional<Error> failure) {
   std::string reasons;
   std::string remedy;
+  std::string check;
   for (const PassedOver& each : passed_over) {
+    // The later a backend comes, the less it needs: what is in its way is what to look at.
+    if (!each.why.check.empty()) check = each.why.check;
     reasons += text(reasons.empty() ? "" : "; ", name_of(each.backend), ": ", name_of(each.why.code), ", ", each.why.reason);
     if (!each.why.remedy.empty()) remedy += text(remedy.empty() ? "" : "; ", name_of(each.backend), ": ", each.why.remedy);
   }
@@ -178,13 +182,14 @@ Error no_backend(const Request& request, const std::vector<PassedOver>& passed_o
     failure->record().object = request.text();
     failure->record().cause = reasons;
     if (failure->record().remedy.empty()) failure->record().remedy = remedy;
+    if (failure->record().check.empty()) failure->record().check = check;
     return *failure;
   }
   return make_error(
       any_available ? Status::not_supported : Status::unavailable, "map",
       text(request.text(), " (", name_of(request.memory.kind), " memory, device ", request.memory.device, ")"),
       request.required ? text("the required backend cannot be used: ", reasons) : text("no backend can map it: ", reasons), remedy,
-      passed_over.size() == 1 ? passed_over.front().why.native : NativeCode{});
+      passed_over.size() == 1 ? passed_over.front().why.native : NativeCode{}, check);
 }
 
 // Tries the backends in their order. The caller holds `making`.
@@ -232,6 +237,7 @@ Result<FoundWindow> find_or_make(const Request& request) {
   // Windows that nobody uses make room before anybody is refused.
   const bool is_full = made.status() == Status::out_of_bar1 || made.status() == Status::out_of_descriptors;
   if (is_full && state.cache.trim(0) > 0) made = make_window(state, request);
+  if (made.status() == Status::out_of_bar1) made.error().record().check = check_id::kBar1Used;
   if (!made) return std::move(made).error();
   const Window& window = *made->window;
   const std::uintptr_t begin = std::max(window.device_begin, request.memory.base);
@@ -246,16 +252,11 @@ Result<FoundWindow> find_or_make(const Request& request) {
 struct Mapping::State {
   WindowCache::Lease lease;
   std::shared_ptr<const MappingReport> report;
-  int device;
   bool is_stand_in;
   std::uint32_t generation;
 
-  State(WindowCache::Lease held, std::shared_ptr<const MappingReport> told, int index, bool stand_in)
-      : lease(std::move(held)),
-        report(std::move(told)),
-        device(index),
-        is_stand_in(stand_in),
-        generation(detail::process_generation) {}
+  State(WindowCache::Lease held, std::shared_ptr<const MappingReport> told, bool stand_in)
+      : lease(std::move(held)), report(std::move(told)), is_stand_in(stand_in), generation(detail::process_generation) {}
   State(const State&) = delete;
   State& operator=(const State&) = delete;
   ~State() {
@@ -273,9 +274,10 @@ struct MappingAccess {
     mapping.device_address_ = view.begin;
     mapping.type_ = mapped.window->type;
     mapping.generation_ = request.options.inherit_on_fork ? detail::kEveryGeneration : detail::process_generation;
+    mapping.device_ = request.memory.device;
     auto report = found.came_from_cache ? mapped.shared : mapped.made;
-    mapping.state_ = std::make_unique<Mapping::State>(std::move(found.lease), std::move(report), request.memory.device,
-                                                      request.memory.kind == MemoryKind::stand_in);
+    mapping.state_ =
+        std::make_unique<Mapping::State>(std::move(found.lease), std::move(report), request.memory.kind == MemoryKind::stand_in);
     return mapping;
   }
 };
@@ -290,11 +292,11 @@ Mapping& Mapping::operator=(Mapping&& other) noexcept {
   device_address_ = std::exchange(other.device_address_, 0);
   type_ = other.type_;
   generation_ = other.generation_;
+  device_ = std::exchange(other.device_, -1);
   state_ = std::move(other.state_);
   return *this;
 }
 
-int Mapping::device() const noexcept { return state_ ? state_->device : -1; }
 bool Mapping::is_stand_in() const noexcept { return state_ && state_->is_stand_in; }
 MappingBackend Mapping::backend() const noexcept { return report().backend; }
 const MappingReport& Mapping::report() const noexcept {

@@ -29,6 +29,9 @@ class ContextGuard {
   CUresult result_;
 };
 
+// The device's primary context, retained for the life of the process. Errors: as devices(); invalid_argument. Threads: any.
+Result<CUcontext> primary_context(int device);
+
 }  // namespace gigabar
 
 #endif

@@ -121,6 +121,24 @@ class CudaRuntime final : public Runtime {
     return cuda_error("unpin host memory", range_text(reinterpret_cast<std::uintptr_t>(address), bytes), result);
   }
 
+  Result<void*> allocate_write_combined(std::size_t bytes) override {
+    auto guard = enter(0);
+    if (!guard) return std::move(guard).error();
+    void* address = nullptr;
+    const CUresult result = functions_.cuMemHostAlloc(&address, bytes, CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_WRITECOMBINED);
+    if (result == CUDA_SUCCESS) return address;
+    return cuda_error("allocate write-combined memory", text(bytes, " bytes"), result,
+                      "check free memory and the locked-memory limit (ulimit -l)");
+  }
+
+  Outcome release_write_combined(void* address, std::size_t bytes) override {
+    auto guard = enter(0);
+    if (!guard) return std::move(guard).error();
+    const CUresult result = functions_.cuMemFreeHost(address);
+    if (result == CUDA_SUCCESS || result == CUDA_ERROR_DEINITIALIZED) return {};
+    return cuda_error("free write-combined memory", range_text(reinterpret_cast<std::uintptr_t>(address), bytes), result);
+  }
+
   Outcome engine_copy(int device, EngineDirection direction, std::span<const EngineCopy> pieces) override {
     auto guard = enter(device);
     if (!guard) return std::move(guard).error();
@@ -149,6 +167,12 @@ class CudaRuntime final : public Runtime {
   Result<int> export_dma_buf(std::uintptr_t address, std::size_t bytes) override;
 
   std::shared_ptr<const void> hold(std::uintptr_t) override { return nullptr; }
+
+  Result<CUcontext> context(int index) {
+    const auto guard = enter(index);
+    if (!guard) return guard.error();
+    return devices_[static_cast<std::size_t>(index)]->context;
+  }
 
  private:
   std::unique_ptr<CudaDevice> inspect(int index) const;
@@ -374,9 +398,21 @@ Result<int> CudaRuntime::export_dma_buf(std::uintptr_t address, std::size_t byte
 
 }  // namespace
 
-Runtime* cuda_runtime() {
-  static Runtime* const instance = cuda::driver().availability.is_ok() ? new CudaRuntime(cuda::driver()) : nullptr;
+namespace {
+
+CudaRuntime* the_runtime() {
+  static auto* const instance = cuda::driver().availability.is_ok() ? new CudaRuntime(cuda::driver()) : nullptr;
   return instance;
+}
+
+}  // namespace
+
+Runtime* cuda_runtime() { return the_runtime(); }
+
+Result<CUcontext> primary_context(int device) {
+  CudaRuntime* const runtime = the_runtime();
+  if (runtime == nullptr) return make_error("use device", text("device ", device), cuda::driver().availability);
+  return runtime->context(device);
 }
 
 }  // namespace gigabar

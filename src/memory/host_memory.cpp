@@ -1,15 +1,14 @@
-#include <sys/mman.h>
 #include <unistd.h>
 
-#include <atomic>
-#include <cerrno>
 #include <cstring>
 #include <map>
 #include <mutex>
+#include <optional>
 
 #include "base/errors.hpp"
 #include "base/log.hpp"
 #include "gigabar/memory.hpp"
+#include "memory/host_pages.hpp"
 #include "memory/host_registry.hpp"
 #include "memory/runtime.hpp"
 #include "platform/numa.hpp"
@@ -17,10 +16,12 @@
 namespace gigabar {
 
 struct HostMemory::State {
-  std::byte* address = nullptr;
-  std::size_t bytes = 0;         // as asked
-  std::size_t mapped_bytes = 0;  // whole pages
+  PageMapping mapping;  // empty for write-combined memory, which the runtime allocated
+  void* address = nullptr;
+  std::size_t bytes = 0;        // as asked
+  std::size_t whole_bytes = 0;  // whole pages
   int numa_node = -1;
+  HostPages pages = HostPages::pageable;
   Runtime* pinned_by = nullptr;
 
   State() = default;
@@ -78,54 +79,86 @@ std::optional<PointerInfo> find_pinned_host_memory(std::uintptr_t address) {
 }
 
 HostMemory::State::~State() {
-  if (pinned_by != nullptr) {
-    forget_pinned(reinterpret_cast<std::uintptr_t>(address));
-    if (Outcome done = pinned_by->unpin_host(address, mapped_bytes); !done) log(LogLevel::error, done.message());
-  }
-  if (address != nullptr) ::munmap(address, mapped_bytes);
+  if (pinned_by == nullptr) return;
+  forget_pinned(reinterpret_cast<std::uintptr_t>(address));
+  Outcome done = pages == HostPages::write_combined ? pinned_by->release_write_combined(address, whole_bytes)
+                                                    : pinned_by->unpin_host(address, whole_bytes);
+  if (!done) log(LogLevel::error, done.message());
 }
 
-Result<HostMemory> HostMemory::allocate(std::size_t bytes, const HostMemoryOptions& options) {
-  const auto page_bytes = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
+namespace {
+
+Outcome check_request(std::size_t bytes, int numa_node) {
   if (bytes == 0 || bytes > SIZE_MAX / 2) {
     return make_error(Status::invalid_argument, "allocate host memory", text(bytes, " bytes"),
                       "the size must be from 1 byte to half the address space");
   }
-  auto state = std::make_unique<State>();
-  const std::size_t mapped_bytes = (bytes + page_bytes - 1) / page_bytes * page_bytes;
-  void* address = ::mmap(nullptr, mapped_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  if (address == MAP_FAILED) {
-    const int code = errno;
-    return make_error(Status::out_of_memory, "allocate host memory", text(bytes, " bytes"), std::strerror(code), "ask for less",
-                      errno_code(code));
-  }
-  state->address = static_cast<std::byte*>(address);
-  state->bytes = bytes;
-  state->mapped_bytes = mapped_bytes;
-  if (options.numa_node >= 0) {
-    if (Outcome bound = bind_to_numa_node(address, mapped_bytes, options.numa_node); !bound) return std::move(bound).take_error();
-  } else if (options.numa_node < -1) {
-    return make_error(Status::invalid_argument, "allocate host memory", text("NUMA node ", options.numa_node), "is not a node",
+  if (numa_node < -1) {
+    return make_error(Status::invalid_argument, "allocate host memory", text("NUMA node ", numa_node), "is not a node",
                       "use -1 for the system's choice");
   }
-  // Pages come when they are touched, where the binding says. MADV_POPULATE_WRITE reports a full node as an error, not as a signal.
-  if (::madvise(address, mapped_bytes, MADV_POPULATE_WRITE) != 0) {
-    if (const int code = errno; code != EINVAL) {
-      return make_error(Status::out_of_memory, "allocate host memory", text(bytes, " bytes"),
-                        text("populating pages: ", std::strerror(code)), "ask for less, or another NUMA node", errno_code(code));
-    }
-    for (std::size_t at = 0; at < mapped_bytes; at += page_bytes) reinterpret_cast<volatile std::byte*>(address)[at] = std::byte{0};
-  }
-  state->numa_node = numa_node_of_page(reinterpret_cast<std::uintptr_t>(address));
+  return numa_node < 0 ? Outcome() : check_numa_node(numa_node);
+}
 
-  if (options.pin) {
-    const auto runtime = active_runtime();
-    if (!runtime) return runtime.error();
-    if (Outcome pinned = (*runtime)->pin_host(address, mapped_bytes); !pinned) return std::move(pinned).take_error();
-    state->pinned_by = *runtime;
-    remember_pinned(reinterpret_cast<std::uintptr_t>(address), bytes);
+// The runtime takes the pages from the node that this thread is bound to. They are zeroed here: nobody promises that they come so.
+Result<void*> allocate_write_combined(Runtime& runtime, std::size_t bytes, int numa_node) {
+  if (Outcome room = check_room(bytes, numa_node); !room) return std::move(room).take_error();
+  std::optional<Result<NumaAllocationPolicy>> policy;
+  if (numa_node >= 0) {
+    policy.emplace(NumaAllocationPolicy::bind(numa_node));
+    if (!*policy) return policy->error();
+  }
+  auto address = runtime.allocate_write_combined(bytes);
+  if (address) std::memset(*address, 0, bytes);
+  return address;
+}
+
+}  // namespace
+
+Result<HostMemory> HostMemory::allocate(std::size_t bytes, const HostMemoryOptions& options) {
+  if (Outcome request = check_request(bytes, options.numa_node); !request) return std::move(request).take_error();
+  Runtime* runtime = nullptr;
+  if (options.pages != HostPages::pageable) {
+    const auto active = active_runtime();
+    if (!active) return active.error();
+    runtime = *active;
+  }
+  auto state = std::make_unique<State>();
+  state->bytes = bytes;
+  state->pages = options.pages;
+  if (options.pages == HostPages::write_combined) {
+    const auto page_bytes = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
+    state->whole_bytes = (bytes + page_bytes - 1) / page_bytes * page_bytes;
+    const auto address = allocate_write_combined(*runtime, state->whole_bytes, options.numa_node);
+    if (!address) return address.error();
+    state->address = *address;
+  } else {
+    auto mapping = options.pages == HostPages::huge ? PageMapping::make_huge(bytes, options.numa_node)
+                                                    : PageMapping::make(bytes, options.numa_node);
+    if (!mapping) return std::move(mapping).error();
+    state->mapping = std::move(*mapping);
+    state->address = state->mapping.address();
+    state->whole_bytes = state->mapping.bytes();
+    if (runtime != nullptr) {
+      if (Outcome pinned = runtime->pin_host(state->address, state->whole_bytes); !pinned) return std::move(pinned).take_error();
+    }
+  }
+  state->numa_node = numa_node_of_page(reinterpret_cast<std::uintptr_t>(state->address));
+  if (runtime != nullptr) {
+    state->pinned_by = runtime;
+    remember_pinned(reinterpret_cast<std::uintptr_t>(state->address), bytes);
   }
   return HostMemory(std::move(state));
+}
+
+std::string_view name_of(HostPages pages) noexcept {
+  switch (pages) {
+    case HostPages::pinned: return "pinned";
+    case HostPages::pageable: return "pageable";
+    case HostPages::write_combined: return "wc";
+    case HostPages::huge: return "huge";
+  }
+  return "unknown";
 }
 
 HostMemory::HostMemory(std::unique_ptr<State> state) noexcept : state_(std::move(state)) {}
@@ -135,6 +168,7 @@ HostMemory::~HostMemory() = default;
 
 void* HostMemory::address() const noexcept { return state_ ? state_->address : nullptr; }
 std::size_t HostMemory::bytes() const noexcept { return state_ ? state_->bytes : 0; }
+HostPages HostMemory::pages() const noexcept { return state_ ? state_->pages : HostPages::pageable; }
 bool HostMemory::is_pinned() const noexcept { return state_ && state_->pinned_by != nullptr; }
 int HostMemory::numa_node() const noexcept { return state_ ? state_->numa_node : -1; }
 

@@ -57,6 +57,10 @@ class Runtime {
 
   virtual Outcome pin_host(void* address, std::size_t bytes) = 0;
   virtual Outcome unpin_host(void* address, std::size_t bytes) = 0;
+  // Pinned memory of whole pages that the CPU does not cache (stand-in: ordinary locked memory), on the node that the calling
+  // thread's memory policy names. The content is not defined.
+  virtual Result<void*> allocate_write_combined(std::size_t bytes) = 0;
+  virtual Outcome release_write_combined(void* address, std::size_t bytes) = 0;
 
   // Copies every piece and waits. Not ordered with any stream of the caller.
   virtual Outcome engine_copy(int device, EngineDirection direction, std::span<const EngineCopy> pieces) = 0;

@@ -11,6 +11,7 @@
 #include <mutex>
 #include <shared_mutex>
 
+#include "base/check_ids.hpp"
 #include "base/descriptor.hpp"
 #include "base/errors.hpp"
 #include "memory/runtime.hpp"
@@ -25,25 +26,29 @@ constexpr std::size_t kAlignment = 65536;
 // The pages of one allocation; unmapped when the allocation and every mapping of it are gone.
 class Pages {
  public:
-  Pages(std::byte* address, std::size_t bytes, Descriptor file, int on_device, std::size_t asked, std::uint64_t number)
-      : address_(address), bytes_(bytes), file_(std::move(file)), device(on_device), asked_bytes(asked), id(number) {}
+  Pages(std::byte* address, std::size_t bytes, int on_device, std::size_t asked, std::uint64_t number)
+      : address_(address), bytes_(bytes), device(on_device), asked_bytes(asked), id(number) {}
   ~Pages() { ::munmap(address_, bytes_); }
   Pages(const Pages&) = delete;
   Pages& operator=(const Pages&) = delete;
 
   std::uintptr_t begin() const { return reinterpret_cast<std::uintptr_t>(address_); }
   std::size_t bytes() const { return bytes_; }
-  int file() const { return file_.get(); }
 
  private:
   std::byte* const address_;
   const std::size_t bytes_;
-  const Descriptor file_;
 
  public:
   const int device;
   const std::size_t asked_bytes;
   const std::uint64_t id;
+};
+
+// An allocation that the program holds. The file goes with it: what outlives it in mappings needs pages, not a descriptor.
+struct Block {
+  std::shared_ptr<const Pages> pages;
+  Descriptor file;
 };
 
 // Maps `bytes` of `file` at an address that is a multiple of kAlignment.
@@ -101,14 +106,14 @@ class StandInRuntime final : public Runtime {
     std::byte* address = map_aligned(file.get(), reserved_bytes);
     if (address == nullptr) return failed(device, bytes, errno);
     ::madvise(address, reserved_bytes, MADV_DONTFORK);  // as GPU memory: a forked child does not have it
-    const auto pages = std::make_shared<const Pages>(address, reserved_bytes, std::move(file), device, bytes, ++last_id_);
+    const auto pages = std::make_shared<const Pages>(address, reserved_bytes, device, bytes, ++last_id_);
     const std::unique_lock lock(mutex_);
-    blocks_[pages->begin()] = pages;
+    blocks_[pages->begin()] = {pages, std::move(file)};
     return DeviceBlock{pages->begin(), bytes, reserved_bytes, device, allocator};
   }
 
   Outcome release(const DeviceBlock& block) override {
-    std::shared_ptr<const Pages> last;  // unmapped outside the lock
+    Block last;  // unmapped and closed outside the lock
     const std::unique_lock lock(mutex_);
     if (const auto found = blocks_.find(block.address); found != blocks_.end()) {
       last = std::move(found->second);
@@ -122,10 +127,28 @@ class StandInRuntime final : public Runtime {
     const int code = errno;
     return make_error(code == ENOMEM ? Status::out_of_memory : status_of_errno(code), "pin host memory",
                       range_text(reinterpret_cast<std::uintptr_t>(address), bytes), text("mlock: ", std::strerror(code)),
-                      "raise the locked-memory limit (ulimit -l)", errno_code(code));
+                      "raise the locked-memory limit (ulimit -l)", errno_code(code), check_id::kLockedMemory);
   }
   Outcome unpin_host(void* address, std::size_t bytes) override {
     ::munlock(address, bytes);
+    return {};
+  }
+
+  Result<void*> allocate_write_combined(std::size_t bytes) override {
+    void* address = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (address == MAP_FAILED) {
+      const int code = errno;
+      return make_error(Status::out_of_memory, "allocate write-combined memory", text(bytes, " bytes"), std::strerror(code),
+                        "ask for less", errno_code(code));
+    }
+    if (Outcome pinned = pin_host(address, bytes); !pinned) {  // which brings the pages too
+      ::munmap(address, bytes);
+      return std::move(pinned).take_error();
+    }
+    return address;
+  }
+  Outcome release_write_combined(void* address, std::size_t bytes) override {
+    ::munmap(address, bytes);
     return {};
   }
 
@@ -149,9 +172,10 @@ class StandInRuntime final : public Runtime {
   Result<int> export_dma_buf(std::uintptr_t address, std::size_t) override { return no_gpu("export dma-buf", address); }
 
   Result<int> export_descriptor(std::uintptr_t address) override {
-    const auto pages = find(address);
-    if (pages == nullptr) return no_gpu("export memory", address);
-    const int copy = ::fcntl(pages->file(), F_DUPFD_CLOEXEC, 0);
+    const std::shared_lock lock(mutex_);
+    const Block* const block = block_at(address);
+    if (block == nullptr) return no_gpu("export memory", address);
+    const int copy = ::fcntl(block->file.get(), F_DUPFD_CLOEXEC, 0);
     if (copy >= 0) return copy;
     const int code = errno;
     return make_error(status_of_errno(code), "export memory", hex_text(address), std::strerror(code),
@@ -163,10 +187,16 @@ class StandInRuntime final : public Runtime {
  private:
   std::shared_ptr<const Pages> find(std::uintptr_t address) const {
     const std::shared_lock lock(mutex_);
-    auto next = blocks_.upper_bound(address);
+    const Block* const block = block_at(address);
+    return block == nullptr ? nullptr : block->pages;
+  }
+
+  // The caller holds mutex_.
+  const Block* block_at(std::uintptr_t address) const {
+    const auto next = blocks_.upper_bound(address);
     if (next == blocks_.begin()) return nullptr;
-    const auto& pages = std::prev(next)->second;
-    return address - pages->begin() < pages->asked_bytes ? pages : nullptr;
+    const Block& block = std::prev(next)->second;
+    return address - block.pages->begin() < block.pages->asked_bytes ? &block : nullptr;
   }
 
   static Error failed(int device, std::size_t bytes, int code) {
@@ -182,7 +212,7 @@ class StandInRuntime final : public Runtime {
   }
 
   mutable std::shared_mutex mutex_;
-  std::map<std::uintptr_t, std::shared_ptr<const Pages>> blocks_;  // by begin
+  std::map<std::uintptr_t, Block> blocks_;  // by begin
   std::atomic<std::uint64_t> last_id_{0};
 };
 

@@ -8,35 +8,74 @@
 #include <array>
 #include <cerrno>
 #include <cstring>
+#include <sstream>
 
 #include "base/descriptor.hpp"
 #include "base/errors.hpp"
+#include "base/log.hpp"
 #include "base/options.hpp"
+#include "platform/host_memory.hpp"
 #include "platform/roots.hpp"
 
 namespace gigabar {
 namespace {
 
-constexpr int kMostNodes = 1024;
+constexpr std::uint64_t kMostCpus = 65536;
+// The kernel leaves out the last bit of a mask: get_nodes() in mm/mempolicy.c.
+constexpr unsigned long kMaskBits = static_cast<unsigned long>(kMostNumaNodes) + 1;
 
 std::string_view trimmed(std::string_view line) {
   while (!line.empty() && (line.back() == '\n' || line.back() == ' ')) line.remove_suffix(1);
   return line;
 }
 
-// "0-3,8" as numbers; what is not of that form adds nothing.
-std::vector<int> numbers_in(std::string_view list) {
-  std::vector<int> numbers;
+std::string node_file(int node, const char* name) {
+  return text(platform_roots().sys, "/devices/system/node/node", node, "/", name);
+}
+
+NumaNodeMask mask_of(int node) {
+  constexpr std::size_t kBits = 8 * sizeof(unsigned long);
+  NumaNodeMask mask{};
+  mask[static_cast<std::size_t>(node) / kBits] |= 1UL << (static_cast<std::size_t>(node) % kBits);
+  return mask;
+}
+
+std::size_t system_page_bytes() { return static_cast<std::size_t>(::sysconf(_SC_PAGESIZE)); }
+
+// The largest number of a zone's "protection: (0, 1943, 31990)".
+std::uint64_t largest_in(std::string_view list) {
+  std::uint64_t largest = 0;
   while (!list.empty()) {
     const std::size_t comma = std::min(list.find(','), list.size());
-    const std::string_view part = list.substr(0, comma);
-    const std::size_t dash = part.find('-');
-    const auto first = parse_number(part.substr(0, dash), 0, kMostNodes - 1);
-    const auto last = dash == std::string_view::npos ? first : parse_number(part.substr(dash + 1), 0, kMostNodes - 1);
-    for (std::uint64_t n = first.value_or(1); first && last && n <= *last; ++n) numbers.push_back(static_cast<int>(n));
+    std::string_view part = list.substr(0, comma);
+    part.remove_prefix(std::min(part.find_first_not_of(" ("), part.size()));
+    part = part.substr(0, part.find(')'));
+    largest = std::max(largest, parse_number(part, 0, UINT64_MAX).value_or(0));
     list.remove_prefix(std::min(comma + 1, list.size()));
   }
-  return numbers;
+  return largest;
+}
+
+// Pages that the kernel does not give to programs: as calculate_totalreserve_pages() in mm/page_alloc.c, of one node.
+std::uint64_t reserved_pages_of_node(const std::string& zones, int node) {
+  const std::string ours = text("Node ", node, ", zone");
+  std::istringstream lines(zones);
+  bool is_ours = false;
+  std::uint64_t reserved = 0, high = 0, managed = 0;
+  for (std::string line; std::getline(lines, line);) {
+    if (line.starts_with("Node ")) is_ours = line.starts_with(ours);
+    if (!is_ours) continue;
+    std::istringstream words(line);
+    std::string key;
+    words >> key;
+    if (key == "high") words >> high;  // comes first of a zone
+    if (key == "managed") words >> managed;
+    if (key == "protection:") {  // comes last
+      reserved += std::min(high + largest_in(std::string_view(line).substr(line.find(':') + 1)), managed);
+      high = managed = 0;
+    }
+  }
+  return reserved;
 }
 
 }  // namespace
@@ -44,7 +83,7 @@ std::vector<int> numbers_in(std::string_view list) {
 int numa_node_of_device(const PciAddress& address) {
   const auto content = read_small_file(platform_roots().sys + "/bus/pci/devices/" + address.to_string() + "/numa_node");
   if (!content) return -1;
-  const auto node = parse_number(trimmed(*content), 0, kMostNodes - 1);  // "-1" is no number of a node
+  const auto node = parse_number(trimmed(*content), 0, kMostNumaNodes - 1);  // "-1" is no number of a node
   return node ? static_cast<int>(*node) : -1;
 }
 
@@ -55,29 +94,101 @@ int numa_node_of_page(std::uintptr_t address) {
   return std::max(node, -1);  // negative values are errnos of this page
 }
 
+PagePlacement placement_of_pages(const void* address, std::size_t bytes, std::size_t page_bytes) {
+  constexpr std::size_t kMostAsked = std::size_t{1} << 18;
+  constexpr std::size_t kBatch = 512;
+  PagePlacement placement;
+  if (bytes == 0) return placement;
+  if (page_bytes == 0) page_bytes = system_page_bytes();
+  const std::uintptr_t first = reinterpret_cast<std::uintptr_t>(address) / page_bytes * page_bytes;
+  const std::uintptr_t last = reinterpret_cast<std::uintptr_t>(address) + bytes - 1;
+  placement.total_pages = (last - first) / page_bytes + 1;
+  const std::size_t step = (placement.total_pages + kMostAsked - 1) / kMostAsked;
+  std::array<void*, kBatch> pages{};
+  std::array<int, kBatch> nodes{};
+  for (std::size_t index = 0; index < placement.total_pages;) {
+    std::size_t count = 0;
+    for (; count < kBatch && index < placement.total_pages; ++count, index += step) {
+      pages[count] = reinterpret_cast<void*>(first + index * page_bytes);
+    }
+    nodes.fill(-1);
+    const bool is_told = ::syscall(SYS_move_pages, 0, count, pages.data(), nullptr, nodes.data(), 0) == 0;
+    placement.asked_pages += count;
+    for (std::size_t i = 0; i < count; ++i) {
+      if (is_told && nodes[i] >= 0) {
+        ++placement.pages_by_node[nodes[i]];
+      } else {
+        ++placement.unknown_pages;
+      }
+    }
+  }
+  return placement;
+}
+
 std::vector<int> numa_nodes() {
   const auto content = read_small_file(platform_roots().sys + "/devices/system/node/has_memory");
-  return content ? numbers_in(trimmed(*content)) : std::vector<int>{};
+  return content ? parse_number_list(trimmed(*content), kMostNumaNodes).numbers : std::vector<int>{};
+}
+
+std::vector<int> cpus_of_numa_node(int node) {
+  const auto content = node < 0 ? std::nullopt : read_small_file(node_file(node, "cpulist"));
+  return content ? parse_number_list(trimmed(*content), kMostCpus).numbers : std::vector<int>{};
+}
+
+std::optional<std::uint64_t> free_bytes_of_numa_node(int node) {
+  const auto content = node < 0 ? std::nullopt : read_small_file(node_file(node, "meminfo"));
+  const auto free = content ? number_behind(*content, "MemFree") : std::nullopt;
+  if (!free) return {};
+  // The lists of file pages that can be reclaimed hold neither shared memory nor what is locked, which FilePages counts too.
+  std::uint64_t bytes = *free;
+  for (const char* key : {"Active(file)", "Inactive(file)", "SReclaimable"}) bytes += number_behind(*content, key).value_or(0);
+  const std::string zones = read_small_file(platform_roots().proc + "/zoneinfo", 16 << 20).value_or("");
+  return bytes - std::min(bytes, reserved_pages_of_node(zones, node) * system_page_bytes());
+}
+
+Outcome check_numa_node(int node) {
+  const std::vector<int> nodes = numa_nodes();
+  if (std::find(nodes.begin(), nodes.end(), node) != nodes.end()) return {};
+  std::string list;
+  for (const int existing : nodes) list += text(list.empty() ? "" : ", ", existing);
+  return make_error(Status::invalid_argument, "bind memory", text("NUMA node ", node),
+                    nodes.empty() ? std::string("this machine has no NUMA") : "this machine's nodes with memory are " + list,
+                    "use one of them, or -1 for the system's choice");
 }
 
 Outcome bind_to_numa_node(void* address, std::size_t bytes, int node) {
-  const std::vector<int> nodes = numa_nodes();
-  if (std::find(nodes.begin(), nodes.end(), node) == nodes.end()) {
-    std::string list;
-    for (const int existing : nodes) list += text(list.empty() ? "" : ", ", existing);
-    return make_error(Status::invalid_argument, "bind memory", text("NUMA node ", node),
-                      nodes.empty() ? std::string("this machine has no NUMA") : "this machine's nodes with memory are " + list,
-                      "use one of them, or -1 for the system's choice");
-  }
-  constexpr std::size_t kBits = 8 * sizeof(unsigned long);
-  std::array<unsigned long, kMostNodes / kBits> mask{};
-  mask[static_cast<std::size_t>(node) / kBits] |= 1UL << (static_cast<std::size_t>(node) % kBits);
-  if (::syscall(SYS_mbind, address, bytes, MPOL_BIND, mask.data(), static_cast<unsigned long>(kMostNodes) + 1, 0UL) != 0) {
+  if (Outcome exists = check_numa_node(node); !exists) return exists;
+  const NumaNodeMask mask = mask_of(node);
+  if (::syscall(SYS_mbind, address, bytes, MPOL_BIND, mask.data(), kMaskBits, 0UL) != 0) {
     const int code = errno;
     return make_error(status_of_errno(code), "bind memory", text("NUMA node ", node), text("mbind: ", std::strerror(code)), {},
                       errno_code(code));
   }
   return {};
+}
+
+Result<NumaAllocationPolicy> NumaAllocationPolicy::bind(int node) {
+  if (Outcome exists = check_numa_node(node); !exists) return std::move(exists).take_error();
+  const auto failed = [node](const char* call, int code) {
+    return make_error(status_of_errno(code), "bind allocations", text("NUMA node ", node), text(call, ": ", std::strerror(code)),
+                      {}, errno_code(code));
+  };
+  NumaAllocationPolicy policy;
+  if (::syscall(SYS_get_mempolicy, &policy.old_mode_, policy.old_nodes_.data(), kMaskBits, nullptr, 0UL) != 0)
+    return failed("get_mempolicy", errno);
+  const NumaNodeMask mask = mask_of(node);
+  if (::syscall(SYS_set_mempolicy, MPOL_BIND, mask.data(), kMaskBits) != 0) return failed("set_mempolicy", errno);
+  policy.is_changed_ = true;
+  return policy;
+}
+
+NumaAllocationPolicy::~NumaAllocationPolicy() {
+  if (!is_changed_) return;
+  // The default policy must come without nodes.
+  const bool has_nodes = std::any_of(old_nodes_.begin(), old_nodes_.end(), [](unsigned long part) { return part != 0; });
+  if (::syscall(SYS_set_mempolicy, old_mode_, has_nodes ? old_nodes_.data() : nullptr, has_nodes ? kMaskBits : 0UL) != 0) {
+    log(LogLevel::warning, text("bind allocations: the thread's memory policy could not be restored: ", std::strerror(errno)));
+  }
 }
 
 }  // namespace gigabar

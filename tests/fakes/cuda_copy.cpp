@@ -1,6 +1,9 @@
 // libcuda: copies, streams, events. A copy from host memory is done as late as the real one may do it.
 #include <algorithm>
+#include <atomic>
+#include <chrono>
 #include <cstring>
+#include <set>
 
 #include "fakes/entry.hpp"
 
@@ -51,21 +54,42 @@ void read_now(void* destination, CUdeviceptr source, std::uint64_t bytes) {
   });
 }
 
+void move_now(CUdeviceptr destination, CUdeviceptr source, std::uint64_t bytes) {
+  std::vector<std::byte> between(bytes);
+  read_now(between.data(), source, bytes);
+  if (state().machine.is_peer_copy_wrong) between[bytes / 2] ^= std::byte{0x08};
+  write_now(destination, between.data(), bytes);
+}
+
+int gpu_of(CUdeviceptr address) {
+  const Allocation* allocation = find_allocation(address);
+  return allocation != nullptr ? allocation->gpu : -1;
+}
+
 void set_now(CUdeviceptr destination, unsigned char value, std::uint64_t bytes) {
   for_each_piece(destination, bytes,
                  [value](std::byte* view, std::uint64_t, std::uint64_t part) { std::memset(view, value, part); });
 }
 
-void run_pending(const CUstream* only) {
+// True when nothing is left of what was asked for.
+bool run_pending(const CUstream* only) {
   auto& pending = state().pending;
+  std::set<CUstream> waiting;
   for (std::size_t i = 0; i < pending.size();) {
-    if (only != nullptr && pending[i].stream != *only) {
+    const bool is_asked = only == nullptr || pending[i].stream == *only;
+    if (is_asked && pending[i].may_run && !pending[i].may_run()) waiting.insert(pending[i].stream);
+    if (!is_asked || waiting.contains(pending[i].stream)) {
       ++i;
       continue;
     }
     pending[i].run();
     pending.erase(pending.begin() + static_cast<std::ptrdiff_t>(i));
   }
+  return waiting.empty();
+}
+
+std::int64_t clock_ns() {
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
 // The legacy stream may not be touched while a capture is under way, whatever the thread's mode.
@@ -134,6 +158,44 @@ CUresult CUDAAPI cuMemcpyDtoHAsync(void* destination, CUdeviceptr source, std::s
   return CUDA_SUCCESS;
 }
 
+CUresult CUDAAPI cuMemcpyDtoDAsync(CUdeviceptr destination, CUdeviceptr source, std::size_t bytes, CUstream stream) {
+  GIGABAR_FAKE_ENTER(cuMemcpyDtoDAsync, context);
+  if (breaks_capture(stream)) return CUDA_ERROR_STREAM_CAPTURE_IMPLICIT;
+  if (!is_valid(destination, bytes) || !is_valid(source, bytes)) return CUDA_ERROR_INVALID_VALUE;
+  s.pending.push_back({stream, [=] { move_now(destination, source, bytes); }});
+  return CUDA_SUCCESS;
+}
+
+CUresult CUDAAPI cuMemcpyPeerAsync(CUdeviceptr destination, CUcontext to, CUdeviceptr source, CUcontext from, std::size_t bytes,
+                                   CUstream stream) {
+  GIGABAR_FAKE_ENTER(cuMemcpyPeerAsync, context);
+  if (breaks_capture(stream)) return CUDA_ERROR_STREAM_CAPTURE_IMPLICIT;
+  if (!is_valid(destination, bytes) || !is_valid(source, bytes)) return CUDA_ERROR_INVALID_VALUE;
+  if (to->gpu != gpu_of(destination) || from->gpu != gpu_of(source)) return CUDA_ERROR_INVALID_CONTEXT;
+  s.pending.push_back({stream, [=] { move_now(destination, source, bytes); }});
+  return CUDA_SUCCESS;
+}
+
+CUresult CUDAAPI cuDeviceCanAccessPeer(int* can_access, CUdevice device, CUdevice peer) {
+  GIGABAR_FAKE_ENTER(cuDeviceCanAccessPeer, init);
+  const auto count = static_cast<int>(s.machine.gpu_count);
+  if (device < 0 || device >= count || peer < 0 || peer >= count) return CUDA_ERROR_INVALID_DEVICE;
+  *can_access = device != peer && s.machine.has_peer_access ? 1 : 0;
+  return CUDA_SUCCESS;
+}
+
+CUresult CUDAAPI cuCtxEnablePeerAccess(CUcontext peer, unsigned int flags) {
+  GIGABAR_FAKE_ENTER(cuCtxEnablePeerAccess, context);
+  if (flags != 0 || peer == current_context()) return CUDA_ERROR_INVALID_VALUE;
+  if (!s.machine.has_peer_access) return CUDA_ERROR_PEER_ACCESS_UNSUPPORTED;
+  return s.peers.emplace(current_context(), peer).second ? CUDA_SUCCESS : CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED;
+}
+
+CUresult CUDAAPI cuCtxDisablePeerAccess(CUcontext peer) {
+  GIGABAR_FAKE_ENTER(cuCtxDisablePeerAccess, context);
+  return s.peers.erase({current_context(), peer}) == 1 ? CUDA_SUCCESS : CUDA_ERROR_PEER_ACCESS_NOT_ENABLED;
+}
+
 CUresult CUDAAPI cuMemsetD8(CUdeviceptr destination, unsigned char value, std::size_t bytes) {
   GIGABAR_FAKE_ENTER(cuMemsetD8, context_unsafe);
   if (breaks_capture(nullptr)) return CUDA_ERROR_STREAM_CAPTURE_IMPLICIT;
@@ -182,7 +244,15 @@ CUresult CUDAAPI cuStreamSynchronize(CUstream stream) {
 CUresult CUDAAPI cuStreamQuery(CUstream stream) {
   GIGABAR_FAKE_ENTER(cuStreamQuery, context_unsafe);
   if (stream != nullptr && !s.streams.contains(stream)) return CUDA_ERROR_INVALID_HANDLE;
-  run_pending(&stream);
+  return run_pending(&stream) ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
+}
+
+CUresult CUDAAPI cuStreamWaitValue32(CUstream stream, CUdeviceptr address, cuuint32_t value, unsigned int flags) {
+  GIGABAR_FAKE_ENTER(cuStreamWaitValue32, context);
+  if (!s.streams.contains(stream) || flags != CU_STREAM_WAIT_VALUE_GEQ || !is_pinned(reinterpret_cast<void*>(address)))
+    return CUDA_ERROR_INVALID_VALUE;
+  auto* const word = reinterpret_cast<cuuint32_t*>(address);
+  s.pending.push_back({stream, [] {}, [=] { return std::atomic_ref(*word).load() >= value; }});
   return CUDA_SUCCESS;
 }
 
@@ -198,9 +268,28 @@ CUresult CUDAAPI cuEventDestroy(CUevent event) {
   return CUDA_SUCCESS;
 }
 
-CUresult CUDAAPI cuEventRecord(CUevent event, CUstream) {
+CUresult CUDAAPI cuEventRecord(CUevent event, CUstream stream) {
   GIGABAR_FAKE_ENTER(cuEventRecord, context);
   event->is_recorded = true;
+  event->has_happened = false;
+  s.pending.push_back({stream, [event] {
+                         event->has_happened = true;
+                         event->at_ns = clock_ns();
+                       }});
+  return CUDA_SUCCESS;
+}
+
+CUresult CUDAAPI cuEventQuery(CUevent event) {
+  GIGABAR_FAKE_ENTER(cuEventQuery, context);
+  run_pending(nullptr);
+  return event->has_happened || !event->is_recorded ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
+}
+
+CUresult CUDAAPI cuEventElapsedTime(float* milliseconds, CUevent begin, CUevent end) {
+  GIGABAR_FAKE_ENTER(cuEventElapsedTime, context);
+  if (!begin->is_recorded || !end->is_recorded) return CUDA_ERROR_INVALID_HANDLE;
+  if (!begin->has_happened || !end->has_happened) return CUDA_ERROR_NOT_READY;
+  *milliseconds = static_cast<float>(end->at_ns - begin->at_ns) / 1e6F;
   return CUDA_SUCCESS;
 }
 

@@ -262,9 +262,23 @@ CUresult CUDAAPI cuMemAllocManaged(CUdeviceptr* address, std::size_t bytes, unsi
   return result;
 }
 
-CUresult CUDAAPI cuMemHostAlloc(void** address, std::size_t bytes, unsigned int) {
+CUresult CUDAAPI cuMemHostAlloc(void** address, std::size_t bytes, unsigned int flags) {
   GIGABAR_FAKE_ENTER(cuMemHostAlloc, context_unsafe);
-  return allocate_host_pages(address, bytes, Kind::host_allocated);
+  constexpr unsigned kKnown = CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP | CU_MEMHOSTALLOC_WRITECOMBINED;
+  if ((flags & ~kKnown) != 0) return CUDA_ERROR_INVALID_VALUE;
+  const CUresult result = allocate_host_pages(address, bytes, Kind::host_allocated);
+  if (result != CUDA_SUCCESS) return result;
+  s.allocations[reinterpret_cast<Address>(*address)].host_flags = flags;
+  std::memset(*address, 0xa5, bytes);  // nobody promises zeros
+  return CUDA_SUCCESS;
+}
+
+CUresult CUDAAPI cuMemHostGetFlags(unsigned int* flags, void* address) {
+  GIGABAR_FAKE_ENTER(cuMemHostGetFlags, context);
+  const Allocation* allocation = find_allocation(reinterpret_cast<Address>(address));
+  if (flags == nullptr || allocation == nullptr || allocation->kind != Kind::host_allocated) return CUDA_ERROR_INVALID_VALUE;
+  *flags = allocation->host_flags;
+  return CUDA_SUCCESS;
 }
 
 CUresult CUDAAPI cuMemFreeHost(void* address) {

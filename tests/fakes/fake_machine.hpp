@@ -63,6 +63,8 @@ struct Machine {
   bool has_scrambled_ipc_words;  // cuIpcGetMemHandle answers in another order
   bool has_other_rm_structs;     // every RM structure has grown by 8 bytes
   bool is_rm_window_wrong;       // plants a wrong window: mmap of an RM mapping shows other memory
+  bool has_peer_access;          // between any two GPUs
+  bool is_peer_copy_wrong;       // a bit of every copy between GPUs is lost
   bool is_capturing;             // a stream capture in global mode is under way in the process
   bool was_capture_broken;       // out: a call that such a capture forbids was made
   Fault faults[kMostFaults];
@@ -77,7 +79,7 @@ struct Counts {
   std::uint32_t gdrdrv_pins;
   std::uint64_t bar1_used_bytes[kMostGpus];
   // CUDA side.
-  std::uint32_t device_allocations, host_allocations, host_registrations, vmm_handles, vmm_reservations, streams;
+  std::uint32_t device_allocations, host_allocations, host_registrations, vmm_handles, vmm_reservations, streams, peers;
   std::int64_t context_pushes;  // minus pops, all threads
   std::uint64_t memory_used_bytes[kMostGpus];
   // Totals.

@@ -49,6 +49,7 @@ void set_default_machine(Machine& machine) {
   machine.dma_buf_mmap_supported = -1;
   machine.gdrdrv_version = 0x20006;
   machine.is_gdrdrv_persistent = true;
+  machine.has_peer_access = true;
   machine.bar1_status = 0x1a;
 }
 
@@ -94,6 +95,7 @@ void count_cuda_side(const State& s, Counts& counts) {
   counts.vmm_handles = static_cast<std::uint32_t>(s.vmm_handles.size());
   counts.vmm_reservations = static_cast<std::uint32_t>(s.reservations.size());
   counts.streams = static_cast<std::uint32_t>(s.streams.size());
+  counts.peers = static_cast<std::uint32_t>(s.peers.size());
   counts.context_pushes = s.context_pushes;
   for (std::size_t gpu = 0; gpu < s.memory.size(); ++gpu) counts.memory_used_bytes[gpu] = s.memory[gpu].ranges.used_bytes();
 }

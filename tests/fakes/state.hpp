@@ -26,6 +26,8 @@ struct CUstream_st {
 };
 struct CUevent_st {
   bool is_recorded = false;
+  bool has_happened = false;
+  std::int64_t at_ns = 0;
 };
 struct CUmemPoolHandle_st {
   int gpu = 0;
@@ -105,11 +107,13 @@ struct Allocation {
   std::uint64_t buffer_id = 0;
   CUmemoryPool pool = nullptr;
   CUcontext context = nullptr;
+  unsigned host_flags = 0;  // of cuMemHostAlloc
 };
 
 struct PendingCopy {
   CUstream stream;
   std::function<void()> run;
+  std::function<bool()> may_run = {};  // a wait: what follows in its stream stays while this is false
 };
 
 // A descriptor that the fake kernel gave out. The number belongs to a memfd of its own, so that limits count it and a number that
@@ -175,6 +179,7 @@ struct State {
   std::map<CUmemGenericAllocationHandle, BlockRef> vmm_handles;
   std::map<Address, std::uint64_t> reservations;
   std::set<CUstream> streams;
+  std::set<std::pair<CUcontext, CUcontext>> peers;  // from, to
   std::vector<PendingCopy> pending;
   std::vector<CUctx_st> contexts;  // primary, by GPU; never resized after cuInit
   std::map<std::thread::id, std::vector<CUcontext>> context_stacks;

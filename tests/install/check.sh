@@ -4,7 +4,7 @@
 set -euo pipefail
 check=$1 prefix=$2 scratch=$3
 stranger=$(cd "$(dirname "${BASH_SOURCE[0]}")/stranger" && pwd)
-example=$stranger/../../../examples/write_a_flag.cpp
+examples=$stranger/../../../examples
 export GIGABAR_STAND_IN=1
 rm -rf "$scratch"
 mkdir -p "$scratch"
@@ -19,10 +19,11 @@ library_folder=$(dirname "$(find "$prefix" -name libgigabar.so -print -quit)")
 export PKG_CONFIG_PATH=$library_folder/pkgconfig
 
 check_cmake_package() {
-  cp "$stranger"/* "$example" "$scratch"
+  cp "$stranger"/* "$examples"/*.cpp "$scratch"
   "$CMAKE" -S "$scratch" -B "$scratch/build" -DCMAKE_PREFIX_PATH="$prefix" -DCMAKE_BUILD_TYPE=Release
   "$CMAKE" --build "$scratch/build"
   "$scratch/build/write_a_flag"
+  "$scratch/build/run_streams"
   "$scratch/build/gdrapi_version"
 }
 
@@ -30,7 +31,7 @@ check_pkg_config() {
   local flags
   flags=$(pkg-config --cflags --libs gigabar)
   # shellcheck disable=SC2086  # the flags are several words
-  "$CXX" -std=c++20 -Wall -Wextra -Werror "$example" -o "$scratch/write_a_flag" $flags -Wl,-rpath,"$library_folder"
+  "$CXX" -std=c++20 -Wall -Wextra -Werror "$examples/write_a_flag.cpp" -o "$scratch/write_a_flag" $flags -Wl,-rpath,"$library_folder"
   "$scratch/write_a_flag"
   flags=$(pkg-config --cflags --libs gdrapi)
   # shellcheck disable=SC2086

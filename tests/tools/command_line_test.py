@@ -285,7 +285,8 @@ def test_copylat_cold():
 
     def read_us(document):
         largest = cells_of(document, "from_device", REGIMES[1])[-1]
-        return largest["methods"][0]["p50_us"]
+        # The quickest sample: what else the machine does makes samples slower, never a read of evicted lines as quick as a cached one.
+        return largest["methods"][0]["min_us"]
 
     expect(read_us(cold) > read_us(warm), "cold reads are not slower than warm ones")
 

@@ -14,5 +14,11 @@ void add_apiperf(CLI::App& program, Invocation& invocation);
 void add_pplat(CLI::App& program, Invocation& invocation);
 void add_sanity(CLI::App& program, Invocation& invocation);
 void add_calibrate(CLI::App& program, Invocation& invocation);
+void add_streams(CLI::App& program, Invocation& invocation);
+void add_topology(CLI::App& program, Invocation& invocation);
+void add_doctor(CLI::App& program, Invocation& invocation);
+void add_explain(CLI::App& program, Invocation& invocation);
+void add_survey(CLI::App& program, Invocation& invocation);
+void add_compare(CLI::App& program, Invocation& invocation);
 
 }  // namespace gigabar::tool

@@ -4,7 +4,7 @@
 // A small store costs next to nothing while the link's queue of writes has room, and a tenth of a microsecond and more when it is
 // full. So there are two regimes: single copies with a pause before each, as a program makes them that copies now and then, and
 // copies back to back, in the state that many of them reach. Percentiles are of single calls in the first; in the second of the
-// mean of a burst.
+// mean of a burst. Before each block of bursts the host memory is written by the calling thread.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -106,6 +106,8 @@ class Builder {
       cell.runners.push_back({role, make_contender(std::move(name), call, [pause_ns] { spin(pause_ns); }), {}});
     } else {
       cell.runners.push_back({role, make_contender(std::move(name), call), {}});
+      // As a program's data is that it made itself; otherwise each contender would find the caches as another one left them.
+      cell.runners.back().contender.before_block = [host = bench_.host(), bytes = cell.bytes] { write_again(host, bytes); };
     }
   }
 

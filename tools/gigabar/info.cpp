@@ -16,6 +16,7 @@ std::string verdict_text(const Availability& availability) {
   if (availability.is_ok()) return availability.reason.empty() ? "available" : "available: " + availability.reason;
   std::string text = fmt::format("{}: {}", name_of(availability.code), availability.reason);
   if (!availability.remedy.empty()) text += "; " + availability.remedy;
+  if (!availability.check.empty()) text += fmt::format("; see 'gigabar explain {}'", availability.check);
   return text;
 }
 

@@ -43,6 +43,12 @@ int run(int argc, char** argv) {
   gigabar::tool::add_pplat(program, invocation);
   gigabar::tool::add_sanity(program, invocation);
   gigabar::tool::add_calibrate(program, invocation);
+  gigabar::tool::add_streams(program, invocation);
+  gigabar::tool::add_topology(program, invocation);
+  gigabar::tool::add_doctor(program, invocation);
+  gigabar::tool::add_explain(program, invocation);
+  gigabar::tool::add_survey(program, invocation);
+  gigabar::tool::add_compare(program, invocation);
   try {
     program.parse(argc, argv);
   } catch (const CLI::ParseError& error) {

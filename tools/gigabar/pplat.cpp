@@ -45,7 +45,7 @@ class Place {
       device_memory_.emplace(take(DeviceMemory::allocate(options.device, bytes, options.allocator)));
       mapping_.emplace(map_for(*device_memory_, options));
     } else {
-      host_memory_.emplace(take(HostMemory::allocate(bytes, {.numa_node = device.numa_node, .pin = true})));
+      host_memory_.emplace(take(HostMemory::allocate(bytes, {.numa_node = device.numa_node, .pages = HostPages::pinned})));
       mapping_.emplace(take(map(host_memory_->address(), bytes)));
     }
     const std::vector<std::byte> zeros(bytes);

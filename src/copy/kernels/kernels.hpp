@@ -15,8 +15,8 @@ struct Choice {
   std::array<LoadKernel, detail::ActiveKernels::kSizeClasses> load;
 };
 
-// Best first for stores is the order of copy_kernels(); loads have an order of their own. Both lists name only supported kernels.
-const CopyKernel& default_store_kernel() noexcept;
+// What is used without a calibration: always a supported kernel. For stores by size class, which decides it only on x86.
+const CopyKernel& default_store_kernel(std::size_t size_class) noexcept;
 const CopyKernel& default_load_kernel() noexcept;
 
 // Every name that any build of this library can know.

@@ -1,5 +1,6 @@
 #include "driver/cuda/cuda.hpp"
 
+#include "base/check_ids.hpp"
 #include "base/errors.hpp"
 #include "driver/loader.hpp"
 
@@ -74,7 +75,9 @@ Availability initialise(Driver& driver) {
 
 }  // namespace
 
-Driver load() {
+namespace {
+
+Driver load_library() {
   Driver driver;
   const OpenedLibrary library = open_library("libcuda.so.1", "GIGABAR_CUDA_LIBRARY",
                                              "install the NVIDIA driver, or set GIGABAR_CUDA_LIBRARY to its libcuda.so.1");
@@ -110,6 +113,18 @@ Driver load() {
     return driver;
   }
   driver.availability = initialise(driver);
+  return driver;
+}
+
+}  // namespace
+
+Driver load() {
+  Driver driver = load_library();
+  Availability& availability = driver.availability;
+  // The library was usable once there is a device to miss: then it is the driver behind it.
+  const bool is_of_driver =
+      availability.code == AvailabilityCode::no_device || availability.code == AvailabilityCode::driver_unknown;
+  if (!availability.is_ok()) availability.check = is_of_driver ? check_id::kDriverLoaded : check_id::kLibraries;
   return driver;
 }
 

@@ -9,6 +9,7 @@
 #include <cerrno>
 #include <cstring>
 
+#include "base/check_ids.hpp"
 #include "base/errors.hpp"
 #include "base/log.hpp"
 #include "base/undo.hpp"
@@ -86,7 +87,7 @@ Result<std::unique_ptr<Module>> Module::open(const std::string& device_folder) {
     const int code = errno;
     const bool is_absent = code == ENOENT || code == ENXIO || code == ENODEV;
     return make_error(is_absent ? Status::unavailable : status_of_errno(code), "open gdrdrv", path,
-                      text("cannot open: ", std::strerror(code)), remedy_for_open(code), errno_code(code));
+                      text("cannot open: ", std::strerror(code)), remedy_for_open(code), errno_code(code), check_id::kGdrdrv);
   }
   Version version{};
   Undo close([descriptor] { system_calls().close(descriptor); });

@@ -7,6 +7,7 @@
 #include <cerrno>
 #include <cstring>
 
+#include "base/check_ids.hpp"
 #include "base/errors.hpp"
 #include "base/log.hpp"
 #include "base/options.hpp"
@@ -41,7 +42,8 @@ std::string remedy_for_open(int code, const std::string& path) {
 Error open_error(const std::string& path, int code) {
   const bool is_absent = code == ENOENT || code == ENODEV || code == ENXIO;
   return make_error(is_absent ? Status::unavailable : status_of_errno(code), "open resource manager", path,
-                    text("cannot open: ", std::strerror(code)), remedy_for_open(code, path), errno_code(code));
+                    text("cannot open: ", std::strerror(code)), remedy_for_open(code, path), errno_code(code),
+                    check_id::kDriverLoaded);
 }
 
 }  // namespace

@@ -43,6 +43,31 @@ TEST(ParseBytes, RefusesZeroOverflowAndOtherText) {
   }
 }
 
+TEST(ParseNumberList, TakesNumbersAndRangesAscendingAndOnce) {
+  constexpr std::size_t kEnd = 8192;
+  EXPECT_EQ(parse_number_list("0-2,8", kEnd).numbers, (std::vector<int>{0, 1, 2, 8}));
+  EXPECT_EQ(parse_number_list("4-5,1-4,4", kEnd).numbers, (std::vector<int>{1, 2, 3, 4, 5}));
+  EXPECT_TRUE(parse_number_list("4-5,1-4,4", kEnd).is_well_formed);
+  EXPECT_TRUE(parse_number_list("", kEnd).is_well_formed);
+}
+
+TEST(ParseNumberList, LeavesOutWhatIsNoNumberAndSaysSo) {
+  constexpr std::size_t kEnd = 8192;
+  for (const char* bad : {",", "-", "a-b", "3-1", "-1", "0-99999999999999999999", "9000", "1-"}) {
+    const NumberList parsed = parse_number_list(bad, kEnd);
+    EXPECT_TRUE(parsed.numbers.empty()) << bad;
+    EXPECT_FALSE(parsed.is_well_formed) << bad;
+  }
+  EXPECT_TRUE(parse_number_list("", kEnd).numbers.empty());
+  EXPECT_EQ(parse_number_list("x,7", kEnd).numbers, std::vector<int>{7});
+}
+
+TEST(ParseNumberList, IsBoundedHoweverOftenRangesRepeat) {
+  std::string repeated;
+  for (int i = 0; i < 100'000; ++i) repeated += "0-8191,";
+  EXPECT_EQ(parse_number_list(repeated, 8192).numbers.size(), 8192u);
+}
+
 TEST(Environment, IsReadEachTime) {
   constexpr const char* kName = "GIGABAR_TEST_VARIABLE";
   test::ScopedEnvironment unset(kName, nullptr);

@@ -52,6 +52,8 @@ TEST(ErrorRecord, MessageHoldsEveryPartOnOneLine) {
 
 TEST(ErrorRecord, AbsentPartsLeaveNoPunctuation) {
   EXPECT_EQ(make_error(Status::busy, "map", "", "in use").message(), "map: in use");
+  EXPECT_EQ(make_error(Status::busy, "map", "", "in use", "wait", {}, "mod.gdrdrv").message(),
+            "map: in use; wait; see 'gigabar explain mod.gdrdrv'");
 }
 
 TEST(ErrnoCode, NamesKnownAndUnknownCodes) {
@@ -78,6 +80,7 @@ TEST(AvailabilityError, CarriesReasonRemedyAndCode) {
   EXPECT_NE(error.message().find("driver_too_old"), std::string::npos);
   EXPECT_NE(error.message().find("CUDA 11.0 is here"), std::string::npos);
   EXPECT_NE(error.message().find("install a newer driver"), std::string::npos);
+  EXPECT_EQ(error.record().check, "");
   const Availability denied{AvailabilityCode::no_permission, "r", "", {}};
   EXPECT_EQ(make_error("map", "", denied).status(), Status::no_permission);
 }

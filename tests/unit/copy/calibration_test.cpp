@@ -59,12 +59,18 @@ TEST(Choose, DoesNotUseAMethodOutsideTheSizesItWasMeasuredAt) {
   EXPECT_EQ(calibration.choose(kFrom, false, 2048), CopyMethod::copy_engine);
 }
 
-TEST(Choose, KeepsTheSimplerMethodWhenTheDifferenceIsNoise) {
+// Several threads scatter and occupy the machine, so a little faster is not enough; the copy engine leaves the CPU free, so it
+// wins a tie.
+TEST(Choose, ThreadsMustWinClearlyAndTheEngineWinsATie) {
   Calibration calibration;
-  calibration.points = {{kTo, true, 1024, {10, 9.8, 9.75}}, {kTo, true, 2048, {10, 9.6, 9.5}}, {kTo, true, 4096, {10, 12, 9.6}}};
+  calibration.points = {{kTo, true, 1024, {10, 8.1, 10.4}},
+                        {kTo, true, 2048, {10, 7.9, 8.3}},
+                        {kTo, true, 4096, {10, 12, 10.2}},
+                        {kTo, true, 8192, {10, 7.9, 8.0}}};
   EXPECT_EQ(calibration.choose(kTo, true, 1024), CopyMethod::cpu);
   EXPECT_EQ(calibration.choose(kTo, true, 2048), CopyMethod::cpu_parallel);
   EXPECT_EQ(calibration.choose(kTo, true, 4096), CopyMethod::copy_engine);
+  EXPECT_EQ(calibration.choose(kTo, true, 8192), CopyMethod::copy_engine);
 }
 
 TEST(Defaults, StoreSmallCopiesByCpuAndLargeOnesByTheEngine) {
@@ -87,9 +93,9 @@ TEST(Median, IsTheMiddleAndInfiniteOfNothing) {
   EXPECT_EQ(median_of({}), kInfinity);
 }
 
-TEST(PickKernel, ChangesOnlyForTwoPercent) {
-  EXPECT_EQ(pick_kernel({1.00, 0.99, 1.5}, 0), 0U);
-  EXPECT_EQ(pick_kernel({1.00, 0.97, 0.96}, 0), 2U);
+TEST(PickKernel, ChangesOnlyForFivePercent) {
+  EXPECT_EQ(pick_kernel({1.00, 0.96, 1.5}, 0), 0U);
+  EXPECT_EQ(pick_kernel({1.00, 0.94, 0.93}, 0), 2U);
   EXPECT_EQ(pick_kernel({1.00, 0.50, 0.50}, 1), 1U);
   EXPECT_EQ(pick_kernel({0.9, kInfinity}, 1), 0U);
   EXPECT_EQ(pick_kernel({kInfinity, kInfinity}, 1), 1U);

@@ -34,6 +34,7 @@ Calibration three_ways() {
   for (const bool is_pinned : {false, true}) {
     calibration.points.push_back({CopyDirection::to_device, is_pinned, 1024, {1, 5, 9}});
     calibration.points.push_back({CopyDirection::to_device, is_pinned, 4096, {9, 5, 9}});
+    calibration.points.push_back({CopyDirection::to_device, is_pinned, 16384, {20, 8, 9}});
     calibration.points.push_back({CopyDirection::to_device, is_pinned, 65536, {90, 50, 9}});
   }
   calibration.points.push_back({CopyDirection::from_device, false, 512, {1, kInfinity, 9}});
@@ -47,19 +48,39 @@ class Chooser : public testing::Test {
   void TearDown() override { ASSERT_TRUE(use_calibration(0, Calibration())); }
 };
 
+CopyMethod method_of(const MethodTable& table, CopyDirection direction, bool is_pinned, std::size_t bytes) {
+  const auto [pageable, pinned] = table.methods(direction, bytes);
+  return is_pinned ? pinned : pageable;
+}
+
 TEST(MethodTable, AgreesWithTheCalibrationAtEveryPowerOfTwo) {
   for (const Calibration& calibration : {three_ways(), Calibration::defaults(), Calibration()}) {
     const MethodTable table(calibration);
     for (const CopyDirection direction : {CopyDirection::to_device, CopyDirection::from_device}) {
       for (const bool is_pinned : {false, true}) {
         for (std::size_t bytes = 1; bytes <= std::size_t{1} << 40; bytes *= 2) {
-          EXPECT_EQ(table.method(direction, is_pinned, bytes), calibration.choose(direction, is_pinned, bytes)) << bytes;
+          EXPECT_EQ(method_of(table, direction, is_pinned, bytes), calibration.choose(direction, is_pinned, bytes)) << bytes;
         }
-        EXPECT_EQ(table.method(direction, is_pinned, 0), calibration.choose(direction, is_pinned, 0));
-        EXPECT_EQ(table.method(direction, is_pinned, ~std::size_t{0}), calibration.choose(direction, is_pinned, ~std::size_t{0}));
+        EXPECT_EQ(method_of(table, direction, is_pinned, 0), calibration.choose(direction, is_pinned, 0));
+        EXPECT_EQ(method_of(table, direction, is_pinned, ~std::size_t{0}),
+                  calibration.choose(direction, is_pinned, ~std::size_t{0}));
       }
     }
   }
+}
+
+TEST(MethodTable, KnowsBelowWhichSizeNobodyNeedsToChoose) {
+  const MethodTable three(three_ways());
+  const std::size_t below = three.cpu_below_bytes(CopyDirection::to_device);
+  EXPECT_GT(below, 1024u);
+  EXPECT_LE(below, 4096u);
+  for (std::size_t bytes = 0; bytes < below; ++bytes) {
+    ASSERT_EQ(method_of(three, CopyDirection::to_device, true, bytes), CopyMethod::cpu) << bytes;
+    ASSERT_EQ(method_of(three, CopyDirection::to_device, false, bytes), CopyMethod::cpu) << bytes;
+  }
+  EXPECT_NE(method_of(three, CopyDirection::to_device, true, below), CopyMethod::cpu);
+  EXPECT_EQ(three.cpu_below_bytes(CopyDirection::from_device), 0u) << "pinned memory is the engine's at every size";
+  EXPECT_EQ(MethodTable(Calibration()).cpu_below_bytes(CopyDirection::to_device), ~std::size_t{0});
 }
 
 // Between cell boundaries a size is treated as one at most an eighth smaller.
@@ -69,7 +90,7 @@ TEST(MethodTable, IsNeverFurtherOffThanOneCell) {
   std::mt19937_64 random(7);
   for (int i = 0; i < 2000; ++i) {
     const std::size_t bytes = 1 + (random() >> (20 + random() % 43));
-    const CopyMethod chosen = table.method(CopyDirection::from_device, true, bytes);
+    const CopyMethod chosen = table.methods(CopyDirection::from_device, bytes).pinned;
     const std::size_t earliest = bytes - bytes / 9;
     EXPECT_TRUE(chosen == calibration.choose(CopyDirection::from_device, true, bytes) ||
                 chosen == calibration.choose(CopyDirection::from_device, true, earliest))
@@ -141,9 +162,9 @@ TEST_F(Chooser, UsesTheKernelsThatTheCalibrationNames) {
   ASSERT_NE(generic, nullptr);
   EXPECT_EQ(active.store[4].load(), generic->store);
   EXPECT_EQ(active.load[9].load(), generic->load);
-  EXPECT_EQ(active.store[9].load(), kernels::default_store_kernel().store);
+  EXPECT_EQ(active.store[9].load(), kernels::default_store_kernel(9).store);
   ASSERT_TRUE(use_calibration(0, Calibration()));
-  EXPECT_EQ(active.store[4].load(), kernels::default_store_kernel().store);
+  EXPECT_EQ(active.store[4].load(), kernels::default_store_kernel(4).store);
 }
 
 // The first copy on a device loads the file that the environment names. Each test has a device that nothing copied to before.

@@ -254,7 +254,14 @@ TEST(KernelTable, ListsEachKernelOnceAndEndsWithOneForEveryCpu) {
 }
 
 TEST(KernelTable, UsesOnlySupportedKernelsByDefault) {
-  EXPECT_TRUE(kernels::default_store_kernel().is_supported);
+  const CopyKernel* const direct = kernels::find_supported_kernel("movdir64b");
+  const CopyKernel* const first = &kernels::default_store_kernel(0);
+  for (std::size_t i = 0; i < detail::ActiveKernels::kSizeClasses; ++i) {
+    const CopyKernel& kernel = kernels::default_store_kernel(i);
+    EXPECT_TRUE(kernel.is_supported) << i;
+    const bool is_middle = i >= 11 && i <= 13;  // 1 KiB to just below 8 KiB
+    EXPECT_EQ(&kernel, is_middle && direct != nullptr ? direct : first) << i;
+  }
   EXPECT_TRUE(kernels::default_load_kernel().is_supported);
 }
 
@@ -280,7 +287,7 @@ TEST(ActiveKernels, ResolveOnFirstUseAndFollowAChoice) {
   EXPECT_EQ(stored, sent);
   EXPECT_EQ(loaded, sent);
   for (std::size_t i = 0; i < detail::ActiveKernels::kSizeClasses; ++i) {
-    EXPECT_EQ(active.store[i].load(), kernels::default_store_kernel().store) << i;
+    EXPECT_EQ(active.store[i].load(), kernels::default_store_kernel(i).store) << i;
     EXPECT_EQ(active.load[i].load(), kernels::default_load_kernel().load) << i;
   }
 
@@ -290,7 +297,7 @@ TEST(ActiveKernels, ResolveOnFirstUseAndFollowAChoice) {
   kernels::use_choice(choice);
   EXPECT_EQ(active.store[4].load(), &kernels::generic_store);
   EXPECT_EQ(active.load[7].load(), &kernels::generic_load);
-  EXPECT_EQ(active.store[5].load(), kernels::default_store_kernel().store);
+  EXPECT_EQ(active.store[5].load(), kernels::default_store_kernel(5).store);
   kernels::use_choice(kernels::default_choice());
 }
 

@@ -79,7 +79,7 @@ TEST_F(Pin, RefusesHostMemory) {
   int local = 0;
   expect_refused(reinterpret_cast<unsigned long>(&local), sizeof local);
   HostMemoryOptions options;
-  options.pin = false;
+  options.pages = HostPages::pageable;
   const auto host = HostMemory::allocate(1 << 16, options);
   ASSERT_TRUE(host);
   expect_refused(reinterpret_cast<unsigned long>(host->address()), host->bytes());

@@ -170,7 +170,8 @@ ISOLATED_TEST(Choice, WithNoBackendEveryReasonIsGiven) {
   ASSERT_FALSE(refused);
   EXPECT_EQ(refused.status(), Status::unavailable);
   const std::string message = refused.error().message();
-  for (const char* part : {"dmabuf", "13.3", "gdrdrv", "rm", "/dev/nvidiactl", "host", "no_permission"}) {
+  for (const char* part :
+       {"dmabuf", "13.3", "gdrdrv", "rm", "/dev/nvidiactl", "host", "no_permission", "see 'gigabar explain drv.loaded'"}) {
     EXPECT_NE(message.find(part), std::string::npos) << part << " in: " << message;
   }
   EXPECT_EQ(message.find('\n'), std::string::npos);

@@ -1,19 +1,25 @@
 // Owned host memory: HostMemory of gigabar/memory.hpp, without a GPU.
 #include <gtest/gtest.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cstring>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "base/descriptor.hpp"
 #include "gigabar/memory.hpp"
+#include "memory/host_pages.hpp"
 #include "platform/numa.hpp"
+#include "platform/roots.hpp"
 #include "support/isolated.hpp"
 #include "support/scoped_environment.hpp"
+#include "support/temporary_folder.hpp"
 
 namespace gigabar {
 namespace {
@@ -56,7 +62,7 @@ TEST_F(HostMemoryTest, IsDescribedAsPinnedUntilItIsGone) {
 }
 
 TEST_F(HostMemoryTest, UnpinnedIsPageable) {
-  const auto memory = HostMemory::allocate(4096, {.numa_node = -1, .pin = false});
+  const auto memory = HostMemory::allocate(4096, {.numa_node = -1, .pages = HostPages::pageable});
   ASSERT_TRUE(memory);
   EXPECT_FALSE(memory->is_pinned());
   EXPECT_EQ(describe(memory->address())->kind, MemoryKind::host_pageable);
@@ -65,22 +71,22 @@ TEST_F(HostMemoryTest, UnpinnedIsPageable) {
 TEST_F(HostMemoryTest, BadRequestsAreRefused) {
   EXPECT_EQ(HostMemory::allocate(0).status(), Status::invalid_argument);
   EXPECT_EQ(HostMemory::allocate(SIZE_MAX).status(), Status::invalid_argument);
-  const auto no_such_node = HostMemory::allocate(4096, {.numa_node = 999, .pin = false});
+  const auto no_such_node = HostMemory::allocate(4096, {.numa_node = 999, .pages = HostPages::pageable});
   EXPECT_EQ(no_such_node.status(), Status::invalid_argument);
   EXPECT_NE(no_such_node.error().message().find("999"), std::string::npos) << no_such_node.error().message();
-  EXPECT_EQ(HostMemory::allocate(4096, {.numa_node = -7, .pin = false}).status(), Status::invalid_argument);
+  EXPECT_EQ(HostMemory::allocate(4096, {.numa_node = -7, .pages = HostPages::pageable}).status(), Status::invalid_argument);
   EXPECT_EQ(HostMemory::allocate(std::size_t{1} << 50).status(), Status::out_of_memory);
 }
 
 TEST_F(HostMemoryTest, LiesOnTheAskedNode) {
   const std::vector<int> nodes = numa_nodes();
   if (nodes.empty()) {
-    EXPECT_EQ(HostMemory::allocate(4096, {.numa_node = 0, .pin = false}).status(), Status::invalid_argument)
+    EXPECT_EQ(HostMemory::allocate(4096, {.numa_node = 0, .pages = HostPages::pageable}).status(), Status::invalid_argument)
         << "no NUMA, no node 0";
     return;
   }
   for (const int node : nodes) {
-    const auto memory = HostMemory::allocate(16 * page_, {.numa_node = node, .pin = false});
+    const auto memory = HostMemory::allocate(16 * page_, {.numa_node = node, .pages = HostPages::pageable});
     ASSERT_TRUE(memory) << memory.error().message();
     EXPECT_EQ(memory->numa_node(), node);
     EXPECT_EQ(describe(memory->address())->numa_node, node);
@@ -99,6 +105,150 @@ TEST_F(HostMemoryTest, MovesAsOwner) {
   EXPECT_FALSE(second->is_pinned());
 }
 
+bool is_zero(const HostMemory& memory) {
+  const auto* bytes = static_cast<const unsigned char*>(memory.address());
+  return std::all_of(bytes, bytes + memory.bytes(), [](unsigned char byte) { return byte == 0; });
+}
+
+TEST_F(HostMemoryTest, KindsHaveNames) {
+  EXPECT_EQ(name_of(HostPages::pinned), "pinned");
+  EXPECT_EQ(name_of(HostPages::pageable), "pageable");
+  EXPECT_EQ(name_of(HostPages::write_combined), "wc");
+  EXPECT_EQ(name_of(HostPages::huge), "huge");
+}
+
+TEST_F(HostMemoryTest, WriteCombinedIsPinned) {
+  void* address = nullptr;
+  {
+    const auto memory = HostMemory::allocate(3 * page_ + 1, {.numa_node = -1, .pages = HostPages::write_combined});
+    ASSERT_TRUE(memory) << memory.error().message();
+    address = memory->address();
+    EXPECT_EQ(memory->pages(), HostPages::write_combined);
+    EXPECT_EQ(memory->bytes(), 3 * page_ + 1);
+    EXPECT_TRUE(memory->is_pinned());
+    EXPECT_TRUE(is_zero(*memory));
+    EXPECT_EQ(reinterpret_cast<std::uintptr_t>(address) % page_, 0u);
+    EXPECT_EQ(describe(address)->kind, MemoryKind::host_pinned);
+    std::memset(address, 0x5a, memory->bytes());
+  }
+  EXPECT_EQ(describe(address)->kind, MemoryKind::host_pageable);
+  unsigned char present = 0;
+  EXPECT_NE(::mincore(address, page_, &present), 0) << "it is unmapped";
+}
+
+TEST_F(HostMemoryTest, WriteCombinedLiesOnTheAskedNode) {
+  for (const int node : numa_nodes()) {
+    const auto memory = HostMemory::allocate(16 * page_, {.numa_node = node, .pages = HostPages::write_combined});
+    ASSERT_TRUE(memory) << memory.error().message();
+    EXPECT_EQ(memory->numa_node(), node);
+  }
+  EXPECT_EQ(HostMemory::allocate(page_, {.numa_node = 999, .pages = HostPages::write_combined}).status(), Status::invalid_argument);
+}
+
+TEST_F(HostMemoryTest, HugeIsHugeOrRefused) {
+  constexpr std::size_t kHuge = std::size_t{2} << 20;
+  const auto first = HostMemory::allocate(2 * kHuge + 1, {.numa_node = -1, .pages = HostPages::huge});
+  if (!first) {
+    EXPECT_EQ(first.status(), Status::out_of_memory);
+    EXPECT_NE(first.error().message().find("vm.nr_hugepages="), std::string::npos) << first.error().message();
+    return;  // this machine has none to give, and said so
+  }
+  EXPECT_EQ(first->pages(), HostPages::huge);
+  EXPECT_EQ(first->bytes(), 2 * kHuge + 1);
+  EXPECT_TRUE(first->is_pinned());
+  EXPECT_TRUE(is_zero(*first));
+  EXPECT_EQ(reinterpret_cast<std::uintptr_t>(first->address()) % kHuge, 0u);
+  EXPECT_EQ(describe(first->address())->kind, MemoryKind::host_pinned);
+  // Whoever had to be looked at alone is still alone beside another one.
+  const auto second = HostMemory::allocate(kHuge, {.numa_node = -1, .pages = HostPages::huge});
+  ASSERT_TRUE(second) << second.error().message();
+  const auto smaps = read_small_file("/proc/self/smaps", 64 << 20);
+  ASSERT_TRUE(smaps);
+  const auto huge = huge_bytes_in(*smaps, reinterpret_cast<std::uintptr_t>(second->address()), kHuge);
+  ASSERT_TRUE(huge);
+  if (!numa_nodes().empty()) {
+    const auto placed = HostMemory::allocate(kHuge, {.numa_node = numa_nodes().front(), .pages = HostPages::huge});
+    ASSERT_TRUE(placed) << placed.error().message();
+    EXPECT_EQ(placed->numa_node(), numa_nodes().front());
+  }
+}
+
+TEST(HugeBytes, AreOfTheRangeAlone) {
+  const std::string smaps =
+      "7f0000000000-7f0000200000 rw-p 00000000 00:00 0 \nSize:               2048 kB\nAnonHugePages:      2048 kB\n"
+      "VmFlags: rd wr mr mw me ac sd hg\n"
+      "7f0000400000-7f0000a00000 rw-p 00000000 00:00 0 \nSize:               6144 kB\nAnonHugePages:      4096 kB\n"
+      "ShmemPmdMapped:        7 kB\n"
+      "7f0001000000-7f0002000000 r--p 00000000 fe:00 1234     /a/file\nAnonHugePages:        32 kB\n";
+  EXPECT_EQ(huge_bytes_in(smaps, 0x7f0000400000, 6 << 20), std::uint64_t{4} << 20);
+  EXPECT_EQ(huge_bytes_in(smaps, 0x7f0000000000, 10 << 20), std::uint64_t{6} << 20) << "two mappings";
+  EXPECT_FALSE(huge_bytes_in(smaps, 0x7f0000400000, 4 << 20)) << "the mapping reaches beyond it";
+  EXPECT_FALSE(huge_bytes_in(smaps, 0x7e0000000000, 4 << 20));
+  EXPECT_FALSE(huge_bytes_in("", 0x7e0000000000, 4 << 20));
+}
+
+// Only where no huge pages are reserved is there nothing but transparent ones to refuse.
+ISOLATED_TEST(HugePages, WithoutHugePagesAreRefusedWithTheirRemedy) {
+  const test::ScopedEnvironment stand_in("GIGABAR_STAND_IN", "1");
+  if (read_small_file("/sys/kernel/mm/hugepages/hugepages-2048kB/free_hugepages").value_or("0\n") != "0\n") return;
+  ASSERT_EQ(::prctl(PR_SET_THP_DISABLE, 1, 0, 0, 0), 0);
+  const auto refused = HostMemory::allocate(std::size_t{8} << 20, {.numa_node = -1, .pages = HostPages::huge});
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.status(), Status::out_of_memory);
+  EXPECT_NE(refused.error().message().find("reserve 4 more huge pages (sysctl vm.nr_hugepages="), std::string::npos)
+      << refused.error().message();
+  EXPECT_TRUE(HostMemory::allocate(std::size_t{8} << 20)) << "ordinary ones are still there";
+}
+
+constexpr HostPages kAllKinds[] = {HostPages::pinned, HostPages::pageable, HostPages::write_combined, HostPages::huge};
+
+// What does not fit is refused for what the machine says, before anything is touched.
+class HostMemoryRoom : public HostMemoryTest {
+ protected:
+  HostMemoryRoom() {
+    set_platform_roots({tree_.path() + "/sys", tree_.path() + "/proc", tree_.path() + "/dev"});
+    tree_.write("proc/meminfo", "MemAvailable:   67108864 kB\n");
+  }
+  ~HostMemoryRoom() override { set_platform_roots({}); }
+
+  static void expect_refused(std::size_t bytes, int node, HostPages pages, const std::string& who, const std::string& left) {
+    const auto refused = HostMemory::allocate(bytes, {.numa_node = node, .pages = pages});
+    ASSERT_FALSE(refused) << name_of(pages);
+    EXPECT_EQ(refused.status(), Status::out_of_memory);
+    EXPECT_NE(refused.error().record().cause.find(who), std::string::npos) << refused.error().message();
+    EXPECT_NE(refused.error().record().cause.find(left), std::string::npos) << refused.error().message();
+    EXPECT_FALSE(refused.error().record().remedy.empty());
+  }
+
+  test::TemporaryFolder tree_;
+};
+
+TEST_F(HostMemoryRoom, MoreThanTheMachineHas) {
+  for (const HostPages pages : kAllKinds) {
+    expect_refused(std::size_t{1} << 40, -1, pages, "1024.0 GiB", "the machine has 64.0 GiB left");
+    expect_refused(std::size_t{64} << 30, -1, pages, "64.0 GiB and 1/64", "the machine has 64.0 GiB left");
+  }
+}
+
+TEST_F(HostMemoryRoom, MoreThanTheControlGroupHas) {
+  tree_.write("proc/self/cgroup", "0::/job\n");
+  tree_.write("proc/self/mountinfo", "31 23 0:28 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n");
+  tree_.write("sys/fs/cgroup/job/memory.max", std::to_string(std::size_t{3} << 30) + "\n");
+  tree_.write("sys/fs/cgroup/job/memory.current", std::to_string(std::size_t{1} << 30) + "\n");
+  for (const HostPages pages : kAllKinds) expect_refused(std::size_t{2} << 30, -1, pages, "/job", "has 2.0 GiB left");
+  EXPECT_TRUE(HostMemory::allocate(1 << 20));
+}
+
+TEST_F(HostMemoryRoom, MoreThanTheNodeHas) {
+  tree_.write("sys/devices/system/node/has_memory", "0-1\n");
+  tree_.write("sys/devices/system/node/node0/meminfo", "Node 0 MemTotal: 67108864 kB\nNode 0 MemFree:  1048576 kB\n");
+  for (const HostPages pages : kAllKinds) {
+    expect_refused(std::size_t{2} << 30, 0, pages, "NUMA node 0", "has 1.0 GiB left");
+  }
+  tree_.write("sys/devices/system/node/has_memory", "0\n");
+  expect_refused(std::size_t{1} << 40, 0, HostPages::pinned, "the machine", "has 64.0 GiB left");
+}
+
 // Sanitizers replace mlock by nothing, so there is no limit to meet.
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
 // Root may lock more than the limit: the test gives that right up in its own process.
@@ -115,7 +265,8 @@ ISOLATED_TEST(HostMemoryLimits, LockedMemoryLimitIsNamed) {
   ASSERT_FALSE(refused);
   EXPECT_EQ(refused.status(), Status::out_of_memory);
   EXPECT_NE(refused.error().message().find("ulimit -l"), std::string::npos) << refused.error().message();
-  EXPECT_TRUE(HostMemory::allocate(1 << 20, {.numa_node = -1, .pin = false})) << "without pinning there is no limit";
+  EXPECT_TRUE(HostMemory::allocate(1 << 20, {.numa_node = -1, .pages = HostPages::pageable}))
+      << "without pinning there is no limit";
 }
 #endif
 

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <cstring>
+#include <memory>
 #include <set>
 #include <string>
 #include <utility>
@@ -13,6 +14,7 @@
 #include "gigabar/device.hpp"
 #include "gigabar/memory.hpp"
 #include "memory/copy_engine.hpp"
+#include "memory/runtime.hpp"
 #include "support/isolated.hpp"
 #include "support/no_more_descriptors.hpp"
 #include "support/scoped_environment.hpp"
@@ -158,6 +160,29 @@ TEST_F(StandIn, ExportsAMemfdOfTheSamePages) {
   ::munmap(other, 65536);
   ::close(*descriptor);
   EXPECT_EQ(memory->export_dma_buf().status(), Status::not_supported);
+}
+
+// Windows are kept after a free, for a while and by the hundred: they must not use up the descriptors.
+TEST_F(StandIn, HeldPagesKeepNoDescriptor) {
+  const auto lowest_free = [] {
+    const int descriptor = ::open("/dev/null", O_RDONLY | O_CLOEXEC);
+    ::close(descriptor);
+    return descriptor;
+  };
+  const int before = lowest_free();
+  volatile char* byte = nullptr;
+  std::shared_ptr<const void> held;
+  {
+    const auto memory = DeviceMemory::allocate(0, 4096);
+    ASSERT_TRUE(memory);
+    EXPECT_NE(lowest_free(), before);
+    byte = static_cast<volatile char*>(memory->address());
+    *byte = 42;
+    held = stand_in_runtime().hold(reinterpret_cast<std::uintptr_t>(memory->address()));
+    ASSERT_NE(held, nullptr);
+  }
+  EXPECT_EQ(*byte, 42);
+  EXPECT_EQ(lowest_free(), before);
 }
 
 #if GIGABAR_TEST_CAN_EXHAUST_DESCRIPTORS

@@ -11,6 +11,16 @@ Availability not_built() {
           .native = {}};
 }
 
+Error refusal(const char* operation, const char* object) {
+  const Availability absent = not_built();
+  return Error({.status = Status::unavailable,
+                .operation = operation,
+                .object = object,
+                .native = {},
+                .cause = absent.reason,
+                .remedy = absent.remedy});
+}
+
 }  // namespace
 
 Availability use_cuda_runtime(int) { return not_built(); }
@@ -19,14 +29,10 @@ bool cuda_memcpy(void*, const void*, std::size_t) noexcept { return false; }
 
 std::string cuda_error() { return not_built().reason; }
 
-Result<std::unique_ptr<PingPong>> start_ping_pong(const PingPongPlan&) {
-  const Availability absent = not_built();
-  return Error({.status = Status::unavailable,
-                .operation = "start kernel",
-                .object = "flag kernel",
-                .native = {},
-                .cause = absent.reason,
-                .remedy = absent.remedy});
+Result<std::unique_ptr<PingPong>> start_ping_pong(const PingPongPlan&) { return refusal("start kernel", "flag kernel"); }
+
+Result<double> plain_copy_rate(int, void*, const void*, std::size_t, std::uint64_t) {
+  return refusal("time copies", "cudaMemcpyAsync");
 }
 
 }  // namespace gigabar::tool

@@ -33,6 +33,35 @@ bool cuda_memcpy(void* destination, const void* source, std::size_t bytes) noexc
   return last_error == cudaSuccess;
 }
 
+Result<double> plain_copy_rate(int device, void* destination, const void* source, std::size_t bytes, std::uint64_t count) {
+  cudaStream_t stream = nullptr;
+  cudaEvent_t begin = nullptr;
+  cudaEvent_t end = nullptr;
+  float elapsed_ms = 0;
+  const auto copy = [&] { return cudaMemcpyAsync(destination, source, bytes, cudaMemcpyDefault, stream); };
+  last_error = cudaSetDevice(device);
+  if (last_error == cudaSuccess) last_error = cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking);
+  if (last_error == cudaSuccess) last_error = cudaEventCreate(&begin);
+  if (last_error == cudaSuccess) last_error = cudaEventCreate(&end);
+  for (int i = 0; i < 2 && last_error == cudaSuccess; ++i) last_error = copy();
+  if (last_error == cudaSuccess) last_error = cudaEventRecord(begin, stream);
+  for (std::uint64_t i = 0; i < count && last_error == cudaSuccess; ++i) last_error = copy();
+  if (last_error == cudaSuccess) last_error = cudaEventRecord(end, stream);
+  if (last_error == cudaSuccess) last_error = cudaEventSynchronize(end);
+  if (last_error == cudaSuccess) last_error = cudaEventElapsedTime(&elapsed_ms, begin, end);
+  if (begin != nullptr) cudaEventDestroy(begin);
+  if (end != nullptr) cudaEventDestroy(end);
+  if (stream != nullptr) cudaStreamDestroy(stream);
+  if (last_error == cudaSuccess)
+    return static_cast<double>(bytes) * static_cast<double>(count) / (static_cast<double>(elapsed_ms) * 1e6);
+  ErrorRecord record;
+  record.status = Status::device_error;
+  record.operation = "time copies";
+  record.object = "cudaMemcpyAsync";
+  record.cause = cuda_error();
+  return Error(record);
+}
+
 std::string cuda_error() { return std::string(cudaGetErrorName(last_error)) + ": " + cudaGetErrorString(last_error); }
 
 }  // namespace gigabar::tool

@@ -18,6 +18,10 @@ Availability use_cuda_runtime(int device);
 bool cuda_memcpy(void* destination, const void* source, std::size_t bytes) noexcept;
 std::string cuda_error();
 
+// GB/s of `count` plain cudaMemcpyAsync calls between two events of a stream of `device`, after two that are not timed. Errors:
+// device_error, unavailable (not built).
+Result<double> plain_copy_rate(int device, void* destination, const void* source, std::size_t bytes, std::uint64_t count);
+
 // One run of flags and answers between the CPU and a kernel. Flags are 4 bytes; round i (1..rounds) is flag value i.
 struct PingPongPlan {
   std::uint32_t rounds = 0;

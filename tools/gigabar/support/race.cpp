@@ -14,6 +14,7 @@ constexpr std::size_t kBlock = 16;  // samples in one turn: long enough to be in
 bool run_turn(Contender& contender, const SampleClock& clock, std::size_t count) {
   const std::size_t start = contender.ticks.size();
   contender.ticks.resize(start + count);
+  if (contender.before_block) contender.before_block();
   return contender.run_block(clock, std::span(contender.ticks).subspan(start), contender.warm_up_count, contender.burst_count);
 }
 

@@ -19,10 +19,11 @@ struct Contender {
   // a call said that it failed.
   std::function<bool(const SampleClock&, std::span<std::uint64_t> ticks, std::size_t warm_up_count, std::size_t burst_count)>
       run_block;
-  std::size_t warm_up_count = 4;     // untimed calls before each block
-  std::size_t burst_count = 1;       // calls per sample; 1: samples of single calls
-  std::size_t wanted_count = 0;      // samples still to be taken over all rounds
-  std::vector<std::uint64_t> ticks;  // taken
+  std::function<void()> before_block;  // not timed; may be empty
+  std::size_t warm_up_count = 4;       // untimed calls before each block
+  std::size_t burst_count = 1;         // calls per sample; 1: samples of single calls
+  std::size_t wanted_count = 0;        // samples still to be taken over all rounds
+  std::vector<std::uint64_t> ticks;    // taken
 };
 
 // `call` returns false when it failed. `prepare` runs before each sample, outside the time.

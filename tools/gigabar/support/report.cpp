@@ -6,6 +6,7 @@
 
 #include <cerrno>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <ctime>
 #include <fstream>
@@ -44,6 +45,14 @@ Json machine() {
           {"user", user != nullptr ? std::string(user->pw_name) : std::to_string(geteuid())}};
 }
 
+// As https://no-color.org asks.
+bool wants_colours(std::FILE* file) {
+  const char* const refusal = std::getenv("NO_COLOR");
+  const char* const terminal = std::getenv("TERM");
+  if (refusal != nullptr && *refusal != '\0') return false;
+  return isatty(fileno(file)) == 1 && terminal != nullptr && std::string_view(terminal) != "dumb";
+}
+
 }  // namespace
 
 std::string_view stand_in_label(bool is_stand_in) noexcept { return is_stand_in ? " [stand-in]" : ""; }
@@ -61,6 +70,7 @@ std::string bytes_text(std::size_t bytes) {
 Json to_json(const Availability& availability) {
   Json json = {{"code", name_of(availability.code)}, {"reason", availability.reason}};
   if (!availability.remedy.empty()) json["remedy"] = availability.remedy;
+  if (!availability.check.empty()) json["check"] = availability.check;
   return json;
 }
 
@@ -99,7 +109,7 @@ Json to_json(const Summary& summary) {
 }
 
 Report::Report(std::string_view tool, const Invocation& invocation, std::string json_path)
-    : text_(json_path == "-" ? stderr : stdout), json_path_(std::move(json_path)) {
+    : text_(json_path == "-" ? stderr : stdout), json_path_(std::move(json_path)), has_colours_(wants_colours(text_)) {
   document_ = {
       {"schema", 1},
       {"tool", tool},
@@ -159,7 +169,8 @@ void Report::note(const std::string& line) {
 
 void Report::write() {
   if (json_path_.empty()) return;
-  const std::string text = document_.dump(2) + "\n";
+  // Arguments are in it as they were typed, which may be no UTF-8.
+  const std::string text = document_.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
   if (json_path_ == "-") {
     std::fputs(text.c_str(), stdout);
     if (std::fflush(stdout) != 0) fail(fmt::format("--json -: standard output: {}", std::strerror(errno)));

@@ -38,6 +38,8 @@ class Report {
   void set_mapping(const Mapping& mapping);
   void set_clock(const SampleClock& clock);
   bool is_stand_in() const noexcept { return is_stand_in_; }
+  // Whether the text may be coloured: it goes to a terminal, and NO_COLOR is not set.
+  bool has_colours() const noexcept { return has_colours_; }
 
   template <class... Parts>
   void print(fmt::format_string<Parts...> format, Parts&&... parts) {
@@ -60,6 +62,7 @@ class Report {
   std::FILE* text_;
   std::string json_path_;
   bool is_stand_in_ = false;
+  bool has_colours_ = false;
   Json document_;
 };
 

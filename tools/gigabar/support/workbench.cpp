@@ -43,10 +43,10 @@ MapOptions map_options(const DeviceOptions& options) {
 }
 
 HostMemory allocate_host(const DeviceInfo& device, std::size_t bytes, std::string& note) {
-  auto pinned = HostMemory::allocate(bytes, {.numa_node = device.numa_node, .pin = true});
+  auto pinned = HostMemory::allocate(bytes, {.numa_node = device.numa_node, .pages = HostPages::pinned});
   if (pinned) return std::move(pinned).value();
   note = "host memory is pageable, not pinned: " + pinned.error().message();
-  return take(HostMemory::allocate(bytes, {.numa_node = -1, .pin = false}));
+  return take(HostMemory::allocate(bytes, {.numa_node = -1, .pages = HostPages::pageable}));
 }
 
 Mapping map_for(const DeviceMemory& memory, const DeviceOptions& options) {

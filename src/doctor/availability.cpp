@@ -1,0 +1,253 @@
+// Which paths a machine has, from what its files and drivers say: so the same for this machine and for a captured one.
+#include "doctor/availability.hpp"
+
+#include <algorithm>
+#include <optional>
+#include <sstream>
+
+#include "base/errors.hpp"
+#include "doctor/gpu_facts.hpp"
+
+namespace gigabar {
+namespace doctor {
+namespace {
+
+constexpr int kMmapVersion = 13030;  // of CUDA: the first that maps its dma-bufs
+
+Availability ok(std::string reason) { return {AvailabilityCode::ok, std::move(reason), {}, {}}; }
+
+Availability not_ok(AvailabilityCode code, std::string reason, std::string remedy = {}) {
+  return {code, std::move(reason), std::move(remedy), {}};
+}
+
+// There is no answer, which is not a yes.
+Availability untold(const std::string& reason, std::string remedy) {
+  return not_ok(AvailabilityCode::driver_unknown, "cannot be told: " + reason, std::move(remedy));
+}
+
+Availability of_support(const Support& support, AvailabilityCode when_not) {
+  switch (support.answer) {
+    case Answer::yes: return ok(support.reason);
+    case Answer::no: return not_ok(when_not, support.reason, support.remedy);
+    case Answer::unknown: break;
+  }
+  return untold(support.reason, support.remedy);
+}
+
+// Why CUDA cannot be used; nothing when it can.
+std::optional<Availability> without_cuda(const Patient& patient) {
+  if (!has_nvidia(patient)) return not_ok(AvailabilityCode::no_device, kNoGpu);
+  if (!patient.answers.cuda.is_ok()) return patient.answers.cuda;
+  return {};
+}
+
+// Why no adapter can be used; nothing when one can.
+std::optional<Availability> without_rdma(const Patient& patient) {
+  if (rdma_devices(patient).empty()) return not_ok(AvailabilityCode::no_device, kNoRdma);
+  if (!patient.answers.verbs.is_ok()) return patient.answers.verbs;
+  return {};
+}
+
+// --- mapping
+
+Availability mapping_by_dmabuf(const Patient& patient) {
+  if (auto reason = without_cuda(patient)) return *reason;
+  const auto version = patient.answers.cuda_version;
+  if (!version) return untold("CUDA did not tell its version", "'nvidia-smi' shows it; 13.3 or newer is needed");
+  if (*version < kMmapVersion) {
+    return not_ok(AvailabilityCode::driver_too_old,
+                  text("the driver supports CUDA ", *version / 1000, ".", *version % 1000 / 10, "; 13.3 is needed"),
+                  "install NVIDIA driver 610 or newer");
+  }
+  for (const GpuAnswers& gpu : patient.answers.gpus) {
+    if (const auto able = cuda_attribute(&gpu, "dma_buf_mmap")) {
+      return *able != 0 ? ok("the driver maps its dma-bufs")
+                        : not_ok(AvailabilityCode::not_supported, "the device does not report DMA_BUF_MMAP_SUPPORTED");
+    }
+  }
+  return untold("whether the devices report DMA_BUF_MMAP_SUPPORTED was not asked",
+                "'gigabar info' asks each device of this machine");
+}
+
+Availability mapping_by_gdrdrv(const Patient& patient) {
+  if (auto reason = without_cuda(patient)) return *reason;
+  const NodeFacts node = patient.files.facts("/dev/gdrdrv");
+  if (node.kind != NodeKind::character_device) {
+    return not_ok(AvailabilityCode::no_device, "/dev/gdrdrv is missing", "install gdrdrv-dkms, then: sudo modprobe gdrdrv");
+  }
+  if (!node.can_read || !node.can_write) {
+    return not_ok(AvailabilityCode::no_permission, "this user may not read and write /dev/gdrdrv", "sudo chmod a+rw /dev/gdrdrv");
+  }
+  const auto version = patient.files.word("/sys/module/gdrdrv/version");
+  if (!version) return untold("the version of gdrdrv could not be read", "'modinfo -F version gdrdrv' tells it; 2.5 is needed");
+  unsigned major = 0;
+  unsigned minor = 0;
+  char dot = 0;
+  std::istringstream(*version) >> major >> dot >> minor;
+  if (dot != '.' || major < 2 || (major == 2 && minor < 5)) {
+    return not_ok(AvailabilityCode::driver_too_old,
+                  text("gdrdrv ", printable(*version, 20), " does not keep freed memory valid; 2.5 is needed"),
+                  "install gdrdrv-dkms 2.5 or newer");
+  }
+  return ok(text("gdrdrv ", printable(*version, 20)));
+}
+
+Availability mapping_by_rm(const Patient& patient) {
+  if (auto reason = without_cuda(patient)) return *reason;
+  return resource_manager_nodes(patient);
+}
+
+// --- RDMA on GPU memory
+
+// Why no GPU's memory can be registered, whatever the way; nothing when CUDA says yes, or says nothing.
+std::optional<Availability> without_gdr(const Patient& patient) {
+  if (!has_nvidia(patient)) return not_ok(AvailabilityCode::no_device, kNoGpu);
+  if (auto reason = without_rdma(patient)) return reason;
+  std::size_t told = 0;
+  std::size_t able = 0;
+  for (const GpuAnswers& gpu : patient.answers.gpus) {
+    const auto value = cuda_attribute(&gpu, "gpu_direct_rdma");
+    if (value) ++told;
+    if (value.value_or(0) != 0) ++able;
+  }
+  if (told == 0 || able != 0) return {};
+  return not_ok(AvailabilityCode::not_supported, "no GPU here supports GPUDirect RDMA", "stage through pinned host memory");
+}
+
+Availability gdr_by_dmabuf(const Patient& patient) {
+  if (auto reason = without_gdr(patient)) return *reason;
+  return of_support(dmabuf(patient), AvailabilityCode::not_supported);
+}
+
+Availability gdr_by_peermem(const Patient& patient) {
+  if (auto reason = without_gdr(patient)) return *reason;
+  return of_support(peermem(patient), AvailabilityCode::no_device);
+}
+
+// --- among GPUs
+
+Availability peer_to_peer(const Patient& patient) {
+  if (auto reason = without_cuda(patient)) return *reason;
+  const std::size_t gpus = std::max(patient.topology.gpus.size(), patient.answers.gpus.size());
+  if (gpus < 2) return not_ok(AvailabilityCode::no_device, "there is one GPU, which has no peer");
+  std::size_t told = 0;
+  std::size_t able = 0;
+  for (const PeerAnswers& pair : patient.answers.peers) {
+    if (pair.can_access) ++told;
+    if (pair.can_access.value_or(false)) ++able;
+  }
+  if (told == 0) return untold("no pair of GPUs was asked", "run this where CUDA works, or: nvidia-smi topo -p2p r");
+  if (able == 0) {
+    return not_ok(AvailabilityCode::not_supported, text("none of ", told, " ordered pairs of GPUs has peer access"),
+                  "'gigabar explain gpu.p2p' tells the reasons there are");
+  }
+  return ok(text(able, " of ", told, " ordered pairs of GPUs have peer access"));
+}
+
+struct LinkCount {
+  std::size_t active = 0;
+  std::size_t total = 0;
+  bool is_told = false;
+  bool is_waiting = false;  // for the fabric
+};
+
+LinkCount count_links(const Patient& patient) {
+  LinkCount count;
+  for (const Gpu& gpu : patient.topology.gpus) {
+    const GpuAnswers* answers = answers_of(patient, gpu);
+    const bool has_list = answers != nullptr && answers->nvlinks.has_value();
+    count.is_told = count.is_told || has_list || gpu.nvlinks_total > 0;
+    count.total += has_list ? answers->nvlinks->size() : gpu.nvlinks_total;
+    const auto is_active = [](const nvml::NvLink& link) { return link.is_active; };
+    count.active += has_list
+                        ? static_cast<std::size_t>(std::count_if(answers->nvlinks->begin(), answers->nvlinks->end(), is_active))
+                        : gpu.nvlinks_active;
+    const std::string fabric = answers == nullptr ? "" : answers->fabric_state.value_or("");
+    count.is_waiting = count.is_waiting || fabric == "not_started" || fabric == "in_progress";
+  }
+  return count;
+}
+
+Availability by_nvlink(const Patient& patient) {
+  if (!has_nvidia(patient)) return not_ok(AvailabilityCode::no_device, kNoGpu);
+  const LinkCount count = count_links(patient);
+  if (count.is_waiting) {
+    return not_ok(AvailabilityCode::not_supported, "the NVLink fabric is not set up",
+                  "sudo systemctl enable --now nvidia-fabricmanager");
+  }
+  if (!count.is_told) return untold("NVML did not say which NVLinks there are", "nvidia-smi nvlink -s");
+  if (count.total == 0) return not_ok(AvailabilityCode::no_device, "no GPU here has NVLinks");
+  if (count.active == 0) {
+    return not_ok(AvailabilityCode::not_supported, text("none of ", count.total, " NVLinks is active"),
+                  "mount the NVLink bridge, or remove NVreg_NvLinkDisable");
+  }
+  return ok(text(count.active, " of ", count.total, " NVLinks are active"));
+}
+
+// --- network
+
+Availability by_rdma(const Patient& patient) {
+  if (auto reason = without_rdma(patient)) return *reason;
+  const auto& listed = patient.answers.rdma_devices;
+  const auto is_refused = [](const RdmaDeviceAnswers& device) { return device.error.has_value(); };
+  if (!listed.empty() && std::all_of(listed.begin(), listed.end(), is_refused)) {
+    return not_ok(AvailabilityCode::no_permission, text("no RDMA device can be opened: ", printable(*listed.front().error)),
+                  "'gigabar explain rdma.dev' tells what a device needs");
+  }
+  std::size_t ports = 0;
+  std::size_t active = 0;
+  for (const Nic& nic : patient.topology.nics) {
+    for (const RdmaPort& port : nic.ports) {
+      ++ports;
+      if (port.state == "ACTIVE") ++active;
+    }
+  }
+  if (ports == 0) return untold("no port's state could be read", "ibv_devinfo, or: cat /sys/class/infiniband/*/ports/*/state");
+  if (active == 0) {
+    return not_ok(AvailabilityCode::not_supported, text("none of ", ports, " RDMA ports is active"),
+                  "'gigabar explain rdma.port' tells what brings a port up");
+  }
+  return ok(text(active, " of ", ports, " RDMA ports are active"));
+}
+
+Availability by_gin(const Patient& patient) {
+  if (auto reason = without_cuda(patient)) return *reason;
+  if (auto reason = without_rdma(patient)) return *reason;
+  const std::vector<std::string> devices = rdma_devices(patient);
+  const auto is_mlx5 = [&](const std::string& device) { return rdma_driver(patient, device).starts_with("mlx5"); };
+  if (std::none_of(devices.begin(), devices.end(), is_mlx5)) {
+    return not_ok(AvailabilityCode::no_device, "no NVIDIA ConnectX or BlueField adapter (mlx5) is here",
+                  "a thread of the CPU posts for the GPU");
+  }
+  return of_support(gin_of_driver(patient), AvailabilityCode::not_supported);
+}
+
+}  // namespace
+
+std::vector<PathReport> availability_of(const Patient& patient) {
+  return {{"mapping.dmabuf", "CPU mapping of GPU memory by mmap of a dma-buf", mapping_by_dmabuf(patient), "drv.flavour"},
+          {"mapping.gdrdrv", "CPU mapping of GPU memory through gdrdrv", mapping_by_gdrdrv(patient), "mod.gdrdrv"},
+          {"mapping.rm", "CPU mapping of GPU memory through the resource manager", mapping_by_rm(patient), "drv.loaded"},
+          {"gdr.dmabuf", "RDMA on GPU memory, registered by dma-buf", gdr_by_dmabuf(patient), "kern.dmabuf"},
+          {"gdr.peermem", "RDMA on GPU memory, registered through nvidia-peermem", gdr_by_peermem(patient), "mod.peermem"},
+          {"p2p", "a GPU reaching the memory of another", peer_to_peer(patient), "gpu.p2p"},
+          {"nvlink", "NVLink between GPUs", by_nvlink(patient), "nvlink"},
+          {"rdma", "RDMA on host memory", by_rdma(patient), "rdma.port"},
+          {"gin", "networking started by a GPU", by_gin(patient), "gin"}};
+}
+
+}  // namespace doctor
+
+std::vector<PathReport> availability(const Machine& machine) {
+  Result<Topology> found = discover_topology(machine);
+  Topology topology;
+  if (found) {
+    topology = std::move(*found);
+  } else {
+    // Most paths follow from files and answers alone.
+    topology.notes.push_back(found.error().message());
+  }
+  return doctor::availability_of({machine.files(), machine.answers(), topology, machine.is_live()});
+}
+
+}  // namespace gigabar

@@ -1,0 +1,406 @@
+// The driver and the PCI bus: whether it has every GPU of the bus, and which network adapters it lets reach GPU memory.
+#include <algorithm>
+#include <array>
+#include <set>
+#include <sstream>
+
+#include "base/errors.hpp"
+#include "base/options.hpp"
+#include "doctor/checks_driver.hpp"
+#include "doctor/gpu_facts.hpp"
+
+namespace gigabar::doctor {
+namespace {
+
+constexpr std::size_t kMostListed = 64;  // findings of one kind; the rest is counted
+constexpr std::size_t kMostEnds = 256;   // GPUs or adapters whose pairs are looked at
+
+// --- drv.gpus
+
+std::string information_path(const std::string& address) { return text(kGpusFolder, "/", address, "/information"); }
+
+// "GPU Excluded:\t No"
+bool has_field(const std::string& information, std::string_view name, std::string_view value) {
+  std::istringstream lines(information);
+  for (std::string line; std::getline(lines, line);) {
+    if (line.starts_with(name) && line.find(value, name.size()) != std::string::npos) return true;
+  }
+  return false;
+}
+
+// Lines of the kernel's log about the device, written "0000:3b:00.0" by the kernel, "PCI:0000:3b:00" by the driver.
+std::string last_complaint(const Patient& patient, const std::string& address) {
+  const std::string short_address = address.substr(0, address.find('.'));
+  for (const std::string_view word : {"Xid", "RmInitAdapter failed", "fallen off", "probe", "NVRM"}) {
+    const std::vector<std::string> lines = log_lines(patient, {word, short_address});
+    if (!lines.empty()) return lines.back();
+  }
+  return {};
+}
+
+void tell_lost_gpu(const Patient& patient, Findings& findings, const std::string& address) {
+  const std::string folder = "/sys/bus/pci/devices/" + address;
+  const std::string driver = patient.files.link_name(folder + "/driver").value_or("");
+  findings.reading(folder + "/driver", driver.empty() ? "none" : driver);
+  findings.reading(text(kGpusFolder, "/", address), "missing");
+  const std::string complaint = last_complaint(patient, address);
+  if (!complaint.empty()) findings.reading("the kernel's log", complaint);
+  const std::string subject = "GPU " + address;
+  if (driver.starts_with("vfio") || driver == "pci-stub") {
+    return findings.warn(subject,
+                         text("this GPU is kept for a virtual machine by ", printable(driver, 40), ", so nothing here can use it"),
+                         text("to take it back: echo ", address, " | sudo tee ", folder, "/driver/unbind; echo ", address,
+                              " | sudo tee /sys/bus/pci/drivers/nvidia/bind"));
+  }
+  if (driver == "nouveau" || driver == "nova_core" || driver == "nova-core") {
+    return findings.fail(subject, text("this GPU belongs to ", driver, ", with which CUDA does not work"),
+                         text("write 'blacklist ", driver, "' to /etc/modprobe.d/blacklist-", driver,
+                              ".conf, run 'sudo update-initramfs -u' (or 'sudo dracut -f'), and reboot"),
+                         true);
+  }
+  if (driver == "nvidia") {
+    return findings.fail(
+        subject, "this GPU is on the bus but lost to its driver (fallen off the bus, Xid 79, or its start failed)",
+        text("sudo dmesg | grep -E 'NVRM|Xid' says why; a cold restart brings it back unless power, riser or card are at fault"),
+        true);
+  }
+  findings.fail(
+      subject, text("no NVIDIA driver has this GPU", driver.empty() ? "" : ", which belongs to ", printable(driver, 40)),
+      text("echo ", address, " | sudo tee /sys/bus/pci/drivers/nvidia/bind; sudo dmesg | grep -i nvrm says why it was refused"));
+}
+
+void tell_ghost(const Patient& patient, Findings& findings, const std::string& address) {
+  const std::string complaint = last_complaint(patient, address);
+  findings.reading(text(kGpusFolder, "/", address), "present");
+  if (!complaint.empty()) findings.reading("the kernel's log", complaint);
+  findings.fail("GPU " + address, "the driver names this GPU, but it is no longer on the PCI bus",
+                "sudo dmesg | grep -E 'Xid|AER|pciehp' says why it left; reseat the card and its power, then restart the machine",
+                true);
+}
+
+struct GpuSets {
+  std::set<std::string> bus, driver, lost, ghosts, excluded;
+};
+
+GpuSets compare(const Patient& patient) {
+  GpuSets sets;
+  for (const std::string& address : gpus_on_pci(patient)) sets.bus.insert(address);
+  for (const std::string& address : patient.files.names(kGpusFolder)) {
+    sets.driver.insert(address);
+    const std::string information = patient.files.read(information_path(address)).content;
+    if (has_field(information, "GPU Excluded:", "Yes")) sets.excluded.insert(address);
+    // A GPU inside of a chip is not on the bus.
+    const bool is_of_bus = has_field(information, "Bus Type:", "PCI") || information.empty();
+    if (is_of_bus && sets.bus.count(address) == 0) sets.ghosts.insert(address);
+  }
+  std::set_difference(sets.bus.begin(), sets.bus.end(), sets.driver.begin(), sets.driver.end(),
+                      std::inserter(sets.lost, sets.lost.end()));
+  return sets;
+}
+
+// A container's /proc names only the GPUs that it was given, where /sys shows all.
+void drop_not_given(const Patient& patient, GpuSets& sets) {
+  if (container(patient).empty() || sets.driver.empty()) return;
+  std::erase_if(sets.lost, [&](const std::string& address) {
+    return patient.files.link_name("/sys/bus/pci/devices/" + address + "/driver") == "nvidia";
+  });
+}
+
+template <class Tell>
+void tell_each(Findings& findings, const std::set<std::string>& addresses, const Tell& tell) {
+  std::size_t told = 0;
+  for (const std::string& address : addresses) {
+    if (++told > kMostListed) {
+      return findings.unknown({}, text(addresses.size() - kMostListed, " more GPUs like these were not looked at"),
+                              "look at those listed first");
+    }
+    tell(address);
+  }
+}
+
+void judge_sets(const Patient& patient, Findings& findings, const GpuSets& sets) {
+  tell_each(findings, sets.lost, [&](const std::string& address) { tell_lost_gpu(patient, findings, address); });
+  tell_each(findings, sets.ghosts, [&](const std::string& address) { tell_ghost(patient, findings, address); });
+  tell_each(findings, sets.excluded, [&](const std::string& address) {
+    findings.reading(information_path(address), "GPU Excluded: Yes");
+    findings.warn("GPU " + address, "the driver is told to leave this GPU out",
+                  "remove NVreg_ExcludedGpus from the files in /etc/modprobe.d, and reboot", true);
+  });
+  if (!sets.lost.empty() || !sets.ghosts.empty() || !sets.excluded.empty()) return;
+  findings.reading("/sys/bus/pci/devices", text(sets.bus.size(), " NVIDIA display devices"));
+  findings.reading(kGpusFolder, text(sets.driver.size(), " GPUs"));
+  if (sets.driver.size() < sets.bus.size()) {
+    return findings.pass(
+        {}, text(sets.driver.size(), " of the machine's ", sets.bus.size(), " GPUs are given to ", container(patient)));
+  }
+  findings.pass({}, text("the driver has every GPU of the bus (", sets.bus.size(), ")"));
+}
+
+// --- drv.grdma_topo
+
+enum class Chipset : std::uint8_t { free, restricted, perhaps };
+
+struct ChipsetFacts {
+  Chipset kind = Chipset::free;
+  std::string name;
+};
+
+// Root ports by which the driver knows the chipsets where it wants a common switch (open kernel modules, chipset table).
+std::string restricted_root_port(std::uint16_t vendor, std::uint16_t device) {
+  constexpr std::uint16_t kNvidia = 0x10de;
+  constexpr std::uint16_t kAmpere = 0x1def;
+  constexpr std::array<std::uint16_t, 6> kGrace{0x22b1, 0x22b2, 0x22b3, 0x22b4, 0x22b8, 0x22b9};
+  constexpr std::array<std::uint16_t, 6> kAltra{0xe000, 0xe00d, 0xe00e, 0xe010, 0xe100, 0xe110};
+  if (vendor == kNvidia && std::find(kGrace.begin(), kGrace.end(), device) != kGrace.end()) return "NVIDIA Grace";
+  if (vendor != kAmpere) return {};
+  if (std::find(kAltra.begin(), kAltra.end(), device) != kAltra.end()) return "Ampere Altra";
+  return device >= 0xe200 && device <= 0xe207 ? "AmpereOne-160" : "";
+}
+
+// "CPU implementer\t: 0x41" of the first CPU.
+std::string cpu_field(const std::string& cpuinfo, const std::string& name) {
+  const std::size_t at = cpuinfo.find(name);
+  if (at == std::string::npos) return {};
+  const std::string line = cpuinfo.substr(at, cpuinfo.find('\n', at) - at);
+  std::istringstream words(line.substr(std::min(line.find(':') + 1, line.size())));
+  std::string word;
+  words >> word;
+  return word;
+}
+
+// The cores of these CPUs are sold by others too, so without a root port that names the chipset they decide nothing.
+ChipsetFacts chipset_of_cores(const Patient& patient, std::vector<Reading>& readings) {
+  const FileText cpuinfo = patient.files.read("/proc/cpuinfo", std::size_t{1} << 22);
+  const std::string implementer = cpu_field(cpuinfo.content, "CPU implementer");
+  const std::string part = cpu_field(cpuinfo.content, "CPU part");
+  if (!cpuinfo.is_present()) {
+    readings.push_back({"/proc/cpuinfo", "not readable"});
+    return {Chipset::perhaps, "a CPU that could not be read"};
+  }
+  readings.push_back(
+      {"/proc/cpuinfo", implementer.empty() ? "no Arm CPU" : text("CPU implementer ", implementer, ", part ", part)});
+  const std::string vendor = patient.files.word("/sys/class/dmi/id/sys_vendor").value_or("");
+  if (vendor.starts_with("Amazon")) return {Chipset::free, "Graviton"};
+  if (implementer == "0xc0") return {Chipset::perhaps, "an Ampere CPU"};
+  if (implementer == "0x41" && part == "0xd0c") return {Chipset::perhaps, "a CPU with the cores of Ampere Altra"};
+  if (implementer == "0x41" && part == "0xd4f") return {Chipset::perhaps, "a CPU with the cores of NVIDIA Grace"};
+  return {};
+}
+
+ChipsetFacts chipset_of(const Patient& patient, std::vector<Reading>& readings) {
+  for (const PciNode& node : patient.topology.pci) {
+    const std::string name = restricted_root_port(node.vendor, node.device);
+    if (name.empty()) continue;
+    readings.push_back({"PCI root port " + node.address.to_string(), name});
+    return {Chipset::restricted, name};
+  }
+  return chipset_of_cores(patient, readings);
+}
+
+// Whether some bridge is above both.
+bool have_common_bridge(const Topology& topology, int first, int second) {
+  std::set<int> above;
+  const auto parent = [&](int index) {
+    const int up = topology.pci[static_cast<std::size_t>(index)].parent;
+    return up < index ? up : -1;  // parents come before children, so this ends
+  };
+  for (int index = parent(first); index >= 0; index = parent(index)) above.insert(index);
+  for (int index = parent(second); index >= 0; index = parent(index)) {
+    if (above.count(index) != 0) return true;
+  }
+  return false;
+}
+
+struct TopoSetting {
+  bool is_readable = false;
+  std::string value;  // empty: the driver has no such setting, and so no such rule
+  Reading reading;
+};
+
+TopoSetting topo_setting(const Patient& patient) {
+  TopoSetting setting;
+  const auto params = driver_params(patient);
+  setting.is_readable = params.has_value();
+  if (params) {
+    const auto found = params->find("GrdmaPciTopoCheckOverride");
+    if (found != params->end()) setting.value = found->second;
+  }
+  const std::string& value = setting.value;
+  setting.reading = {text(kParamsFile, ": GrdmaPciTopoCheckOverride"), !params         ? "not readable"
+                                                                       : value.empty() ? "not named"
+                                                                                       : value};
+  return setting;
+}
+
+struct Pairs {
+  std::vector<std::string> refused;
+  std::size_t count = 0;
+};
+
+Pairs refused_pairs(const Topology& topology) {
+  Pairs pairs;
+  const int most = static_cast<int>(topology.pci.size());
+  const auto is_on_bus = [most](int pci) { return pci >= 0 && pci < most; };
+  std::size_t gpus = 0;
+  for (const Gpu& gpu : topology.gpus) {
+    if (!is_on_bus(gpu.pci) || ++gpus > kMostEnds) continue;
+    std::size_t nics = 0;
+    for (const Nic& nic : topology.nics) {
+      if (nic.rdma_device.empty() || !is_on_bus(nic.pci) || ++nics > kMostEnds) continue;
+      ++pairs.count;
+      // A coherent GPU's memory is reached through its CPU.
+      if (!gpu.is_coherent && !have_common_bridge(topology, gpu.pci, nic.pci)) pairs.refused.push_back(subject_of(gpu, nic));
+    }
+  }
+  return pairs;
+}
+
+bool is_virtual(const Patient& patient) {
+  for (const char* file : {"/sys/class/dmi/id/sys_vendor", "/sys/class/dmi/id/product_name"}) {
+    const std::string word = patient.files.word(file).value_or("");
+    for (const char* mark : {"QEMU", "KVM", "Virtual Machine", "VMware"}) {
+      if (word.find(mark) != std::string::npos) return true;
+    }
+  }
+  return false;
+}
+
+// Why the rule asks nothing of this machine's pairs, or what they fulfil; empty: it refuses some.
+std::string exemption_of(const Patient& patient, const Pairs& pairs, const ChipsetFacts& chipset, const TopoSetting& setting) {
+  if (chipset.kind == Chipset::free)
+    return "on this CPU the driver asks for no common switch of GPU and adapter: no such restriction";
+  if (setting.is_readable && setting.value.empty()) return "this driver has no rule about the PCI topology of GPU and adapter";
+  if (setting.value == "1") {
+    return text("on ", chipset.name, " the driver wants GPU and adapter below a common switch, but its check is overridden");
+  }
+  if (is_virtual(patient)) return "in a virtual machine the driver asks for no common switch of GPU and adapter";
+  if (!pairs.refused.empty()) return {};
+  return text("on ", chipset.name, " GPU and adapter must share a PCI switch; of ", pairs.count,
+              " pairs every one does, or need not");
+}
+
+void tell_pairs(Findings& findings, const Pairs& pairs, const ChipsetFacts& chipset, const std::vector<Reading>& readings) {
+  const bool is_sure = chipset.kind == Chipset::restricted;
+  const std::string statement =
+      is_sure
+          ? text("on ", chipset.name,
+                 " the NVIDIA driver refuses an adapter that shares no PCI switch with the GPU, so it cannot use this GPU's memory")
+          : text("this is ", chipset.name,
+                 ": if the driver counts its chipset among those where adapter and GPU must share a PCI switch, it refuses this "
+                 "pair");
+  const std::string remedy = is_sure ? "use an adapter below the GPU's own switch ('gigabar topology' shows them); or, at your own "
+                                       "risk, set NVreg_GrdmaPciTopoCheckOverride=1 in /etc/modprobe.d and reboot"
+                                     : "register GPU memory to find out ('gigabar doctor --only trial'): errno 524, and 'PCI "
+                                       "topology not supported for dma-buf' in the kernel's log, mean refused";
+  const Verdict verdict = is_sure ? Verdict::fail : Verdict::unknown;
+  const auto tell = [&](std::string subject) {
+    read_all(findings, readings);
+    say(findings, std::move(subject), verdict, statement, remedy, is_sure);
+  };
+  if (pairs.refused.size() == pairs.count && pairs.count > 1) {
+    return tell(text("all ", pairs.count, " pairs of GPU and adapter"));
+  }
+  for (std::size_t i = 0; i < std::min(pairs.refused.size(), kMostListed); ++i) tell(pairs.refused[i]);
+  if (pairs.refused.size() > kMostListed) tell(text(pairs.refused.size() - kMostListed, " more pairs"));
+  if (pairs.count > pairs.refused.size()) {
+    read_all(findings, readings);
+    findings.pass(text(pairs.count - pairs.refused.size(), " of ", pairs.count, " pairs of GPU and adapter"),
+                  "a common PCI switch, or a coherent GPU: the driver lets the adapter use the GPU's memory");
+  }
+}
+
+// --- drv.dmabuf.log
+
+struct Refusal {
+  const char* words;
+  const char* meaning;
+  const char* remedy;
+};
+// The texts that the open kernel modules write when they refuse an importer.
+constexpr std::array<Refusal, 3> kRefusals{
+    {{"topology not supported for mapping type FORCE_PCIE",
+      "the driver refused a dma-buf of the PCIe mapping type, which it exports only on coherent GPUs in the adapter's IOMMU group",
+      "export without the PCIe mapping type; on coherent boards put GPU and adapter into one IOMMU group ('gigabar explain "
+      "iommu.group')"},
+     {"importer unable to handle MMIO without struct page",
+      "the driver refused a dma-buf to an RDMA driver that cannot do peer-to-peer",
+      "use a newer kernel or RDMA stack (DOCA-OFED), whose importer can"},
+     {"PCI topology not supported for dma-buf",
+      "the driver refused a dma-buf to an adapter because of where it sits in the PCI tree",
+      "'gigabar explain drv.grdma_topo' tells the rule: use an adapter below the GPU's own switch"}}};
+
+}  // namespace
+
+void check_drv_gpus(const Patient& patient, Findings& findings) {
+  if (!has_nvidia(patient)) return findings.skip(kNoGpu);
+  GpuSets sets = compare(patient);
+  if (!driver_module(patient).is_loaded && sets.driver.empty()) {
+    findings.reading(kGpusFolder, "missing");
+    return findings.unknown({},
+                            text("the NVIDIA driver is not loaded or does not show, so which of the bus's ", sets.bus.size(),
+                                 " GPUs it has is not known"),
+                            "'gigabar explain drv.loaded' tells how to load it");
+  }
+  const bool has_bus = !patient.topology.pci.empty() || !patient.files.names("/sys/bus/pci/devices").empty();
+  if (!has_bus) {
+    findings.reading("/sys/bus/pci/devices", "missing or empty");
+    return findings.unknown(
+        {}, text("the PCI bus does not show here, so the driver's ", sets.driver.size(), " GPUs cannot be compared with it"),
+        "run this on the host");
+  }
+  drop_not_given(patient, sets);
+  if (sets.bus.empty() && sets.driver.empty()) {
+    findings.reading("/sys/bus/pci/devices", "no NVIDIA display device");
+    return findings.warn(
+        {}, "the NVIDIA driver is loaded, but no NVIDIA GPU is on the PCI bus",
+        "'lspci -d 10de:' lists what is there; check power and seat of the card, or that the virtual machine was given it");
+  }
+  judge_sets(patient, findings, sets);
+}
+
+void check_drv_grdma_topo(const Patient& patient, Findings& findings) {
+  if (!has_nvidia(patient)) return findings.skip(kNoGpu);
+  if (rdma_devices(patient).empty()) return findings.skip(kNoRdma);
+  const Pairs pairs = refused_pairs(patient.topology);
+  if (pairs.count == 0) return findings.skip("there is no pair of a GPU and an RDMA adapter on the PCI bus");
+  const TopoSetting setting = topo_setting(patient);
+  std::vector<Reading> readings{setting.reading};
+  if (setting.value == "2") {
+    read_all(findings, readings);
+    return findings.fail({},
+                         "the driver is told to refuse every adapter that wants a GPU's memory (NVreg_GrdmaPciTopoCheckOverride=2)",
+                         "remove the setting from the files in /etc/modprobe.d, and reboot", true);
+  }
+  const ChipsetFacts chipset = chipset_of(patient, readings);
+  const std::string exemption = exemption_of(patient, pairs, chipset, setting);
+  if (exemption.empty()) return tell_pairs(findings, pairs, chipset, readings);
+  read_all(findings, readings);
+  findings.pass({}, exemption);
+}
+
+void check_drv_dmabuf_log(const Patient& patient, Findings& findings) {
+  if (!has_nvidia(patient)) return findings.skip(kNoGpu);
+  if (!patient.answers.kernel_log) {
+    findings.reading("the kernel's log", "not readable");
+    return findings.unknown({}, "the kernel's log, where the driver says why it refuses a dma-buf, could not be read",
+                            "sudo dmesg | grep 'dma-buf attach failed'");
+  }
+  std::size_t explained = 0;
+  const std::vector<std::string> all = log_lines(patient, {"NVRM", "dma-buf attach failed"});
+  for (const Refusal& refusal : kRefusals) {
+    const std::vector<std::string> lines = log_lines(patient, {"NVRM", "dma-buf attach failed", refusal.words});
+    if (lines.empty()) continue;
+    explained += lines.size();
+    findings.reading("the kernel's log", lines.back());
+    findings.fail({},
+                  text(refusal.meaning, " (", lines.size(), lines.size() == 1 ? " time" : " times", " since the machine started)"),
+                  refusal.remedy);
+  }
+  if (all.empty()) return findings.pass({}, "the kernel's log holds no dma-buf that the driver refused");
+  if (explained >= all.size()) return;
+  findings.reading("the kernel's log", all.back());
+  findings.fail({}, "the driver refused a dma-buf, for a reason that has no page yet",
+                "read the line: sudo dmesg | grep 'dma-buf attach failed'");
+}
+
+}  // namespace gigabar::doctor

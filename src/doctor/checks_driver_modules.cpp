@@ -1,0 +1,299 @@
+// What kernel modules must be there, and with which settings.
+#include <algorithm>
+#include <array>
+#include <sstream>
+
+#include "base/errors.hpp"
+#include "base/options.hpp"
+#include "doctor/checks_driver.hpp"
+#include "doctor/gpu_facts.hpp"
+
+namespace gigabar::doctor {
+namespace {
+
+constexpr const char* kGdrdrvNode = "/dev/gdrdrv";
+constexpr const char* kImexChannel = "/dev/nvidia-caps-imex-channels/channel0";
+constexpr const char* kImexDriver = "nvidia-caps-imex-channels";
+constexpr const char* kNoPeermemUse = "nothing would register GPU memory: ";
+
+// Skips, with the reason, unless there is a GPU and an RDMA device.
+bool skip_without_both(const Patient& patient, Findings& findings) {
+  if (!has_nvidia(patient)) {
+    findings.skip(kNoGpu);
+    return true;
+  }
+  if (rdma_devices(patient).empty()) {
+    findings.skip(text(kNoPeermemUse, kNoRdma));
+    return true;
+  }
+  return false;
+}
+
+// --- kern.dmabuf
+
+void judge_part(Findings& findings, const char* subject, const Support& part, bool needs_reboot) {
+  read_all(findings, part.readings);
+  switch (part.answer) {
+    case Answer::yes: return findings.pass(subject, part.reason);
+    case Answer::no:
+      return findings.fail(subject, text(part.reason, ": GPU memory cannot be registered by dma-buf"), part.remedy, needs_reboot);
+    case Answer::unknown: return findings.unknown(subject, part.reason, part.remedy);
+  }
+}
+
+// --- gdrdrv
+
+struct GdrdrvVersion {
+  unsigned major = 0;
+  unsigned minor = 0;
+};
+
+std::optional<GdrdrvVersion> gdrdrv_version(const std::optional<std::string>& word) {
+  if (!word) return {};
+  std::string content = *word;
+  std::replace(content.begin(), content.end(), '.', ' ');
+  std::istringstream numbers(content);
+  GdrdrvVersion version;
+  if (!(numbers >> version.major >> version.minor)) return {};
+  return version;
+}
+
+void judge_no_gdrdrv(const Patient& patient, Findings& findings) {
+  const Availability own = resource_manager_nodes(patient);
+  findings.reading(kControlNode, own.reason);
+  if (own.is_ok()) {
+    return findings.pass({}, text("gdrdrv is absent, and Gigabar does not need it: it maps GPU memory through ", kControlNode,
+                                  "; programs linked against GDRCopy's own library do need it"));
+  }
+  findings.warn({}, text("gdrdrv is absent and so is the other way to map GPU memory for the CPU (", own.reason, ")"),
+                text(own.remedy, "; or load gdrdrv: install gdrdrv-dkms, then sudo modprobe gdrdrv"));
+}
+
+void judge_gdrdrv_without_node(const Patient& patient, Findings& findings) {
+  const std::string in = container(patient);
+  findings.warn({}, text("gdrdrv is loaded, but ", kGdrdrvNode, " is missing", in.empty() ? "" : " in ", in),
+                in.empty() ? "sudo mknod -m 666 /dev/gdrdrv c $(awk '$2 == \"gdrdrv\" {print $1}' /proc/devices) 0"
+                           : "pass it on: docker run --device /dev/gdrdrv");
+}
+
+// --- mod.params
+
+struct BadSetting {
+  const char* name;
+  std::string_view value;
+  Verdict verdict;
+  const char* statement;
+};
+constexpr std::array<BadSetting, 3> kBadSettings{
+    {{"GrdmaPciTopoCheckOverride", "2", Verdict::fail, "the driver is told to refuse every network adapter that wants GPU memory"},
+     {"NvLinkDisable", "1", Verdict::warn, "NVLink is switched off, as for a test: GPUs reach each other over PCIe only"},
+     {"DmaRemapPeerMmio", "0", Verdict::warn,
+      "peer addresses are not mapped through the IOMMU: peer-to-peer fails where it translates"}}};
+constexpr const char* kRemoveSetting =
+    "remove it from the files in /etc/modprobe.d (grep -r NVreg /etc/modprobe.d), run 'sudo update-initramfs -u' (or 'sudo dracut "
+    "-f'), and reboot";
+
+// --- imex
+
+// The major number that /proc/devices gives a driver of character devices.
+std::optional<std::uint32_t> major_of(const std::string& devices, std::string_view driver) {
+  std::istringstream lines(devices);
+  for (std::string line; std::getline(lines, line);) {
+    std::istringstream words(line);
+    std::string number;
+    std::string name;
+    words >> number >> name;
+    if (name != driver) continue;
+    if (const auto major = parse_number(number, 0, 0xfff)) return static_cast<std::uint32_t>(*major);
+  }
+  return {};
+}
+
+// GPUs of boards whose NVLink leaves the machine are coherent with their CPU and belong to a fabric.
+bool is_of_fabric(const Patient& patient, const Gpu& gpu) {
+  const GpuAnswers* answers = answers_of(patient, gpu);
+  return gpu.is_coherent && answers != nullptr && answers->fabric_state && *answers->fabric_state != "not_supported";
+}
+
+bool may_be_of_fabric(const Patient& patient, const Gpu& gpu) {
+  const GpuAnswers* answers = answers_of(patient, gpu);
+  return gpu.is_coherent && (answers == nullptr || !answers->fabric_state);
+}
+
+void judge_channel(Findings& findings, const NodeFacts& channel, std::optional<std::uint32_t> major) {
+  if (major && channel.device_major != *major) {
+    return findings.fail({},
+                         text(kImexChannel, " has major number ", channel.device_major, ", but the driver's is ", *major,
+                              ": opening it reaches another device"),
+                         text("sudo rm ", kImexChannel, " && sudo mknod -m 666 ", kImexChannel, " c ", *major, " 0"));
+  }
+  if (!channel.can_read || !channel.can_write) {
+    return findings.fail({}, text("this user may not read and write ", kImexChannel), text("sudo chmod 666 ", kImexChannel));
+  }
+  if (!major) {
+    return findings.unknown({}, text(kImexChannel, " is there, but /proc/devices does not name its driver"),
+                            text("compare on the host: ls -l ", kImexChannel, "; grep imex /proc/devices"));
+  }
+  findings.pass({}, "IMEX channel 0 is there for this user: memory handles of type FABRIC can be made and imported");
+}
+
+void judge_no_channel(const Patient& patient, Findings& findings, std::optional<std::uint32_t> major) {
+  const auto& gpus = patient.topology.gpus;
+  const auto is_wanted = [&](const Gpu& gpu) { return is_of_fabric(patient, gpu); };
+  if (std::any_of(gpus.begin(), gpus.end(), is_wanted)) {
+    const std::string in = container(patient);
+    if (!in.empty()) {
+      return findings.fail({}, text("the GPUs belong to an NVLink fabric, but ", in, " has no IMEX channel"),
+                           "give it one: with the NVIDIA container toolkit, set NVIDIA_IMEX_CHANNELS=0");
+    }
+    const std::string make = major ? text("sudo mkdir -p /dev/nvidia-caps-imex-channels && sudo mknod -m 666 ", kImexChannel, " c ",
+                                          *major, " 0 (until the next boot), or for good")
+                                   : std::string("a driver that knows IMEX channels (550 or newer), and");
+    return findings.fail({}, "the GPUs belong to an NVLink fabric, but there is no IMEX channel, so FABRIC handles are refused",
+                         text(make,
+                              " the line: options nvidia NVreg_CreateImexChannel0=1 in /etc/modprobe.d/nvidia-imex.conf; then sudo "
+                              "systemctl enable --now nvidia-imex"));
+  }
+  if (std::any_of(gpus.begin(), gpus.end(), [&](const Gpu& gpu) { return may_be_of_fabric(patient, gpu); })) {
+    return findings.unknown({}, "there is no IMEX channel, and whether the GPUs belong to an NVLink fabric could not be asked",
+                            "look with: nvidia-smi -q | grep -A 3 Fabric");
+  }
+  findings.skip("no GPU here belongs to an NVLink fabric of several machines");
+}
+
+}  // namespace
+
+void check_kern_dmabuf(const Patient& patient, Findings& findings) {
+  if (skip_without_both(patient, findings)) return;
+  judge_part(findings, "kernel", dmabuf_of_kernel(patient), true);
+  judge_part(findings, "libibverbs", dmabuf_of_verbs(patient), false);
+}
+
+void check_mod_peermem(const Patient& patient, Findings& findings) {
+  if (skip_without_both(patient, findings)) return;
+  const Support loaded = peermem(patient);
+  read_all(findings, loaded.readings);
+  if (loaded.answer == Answer::yes) {
+    return findings.pass({}, text("nvidia-peermem is loaded (", loaded.reason, "): ibv_reg_mr can register GPU memory"));
+  }
+  const Support instead = dmabuf(patient);
+  read_all(findings, instead.readings);
+  if (instead.answer == Answer::yes) {
+    return findings.pass({}, "nvidia-peermem is not needed: GPU memory can be registered by dma-buf");
+  }
+  if (loaded.answer == Answer::no && instead.answer == Answer::no) {
+    return findings.fail({}, text("nvidia-peermem is not loaded, and dma-buf cannot take its place: ", instead.reason),
+                         text(loaded.remedy, "; for dma-buf: ", instead.remedy));
+  }
+  const Support& open = loaded.answer == Answer::unknown ? loaded : instead;
+  findings.unknown({}, text("whether an adapter can register GPU memory cannot be told: ", open.reason), open.remedy);
+}
+
+void check_mod_peermem_dmesg(const Patient& patient, Findings& findings) {
+  if (skip_without_both(patient, findings)) return;
+  if (!patient.answers.kernel_log) {
+    findings.reading("the kernel's log", "not readable");
+    return findings.unknown({}, "the kernel's log, which says why nvidia-peermem would not load, could not be read",
+                            "sudo dmesg | grep -i -E 'peermem|peer_mem'");
+  }
+  for (const char* module : {"nvidia_peermem", "nv_peer_mem"}) {
+    for (const char* complaint : {"disagrees about version of symbol", "Unknown symbol"}) {
+      const std::vector<std::string> lines = log_lines(patient, {module, complaint});
+      if (lines.empty()) continue;
+      findings.reading("the kernel's log", lines.back());
+      return findings.fail({}, text("the kernel refused ", module, ", which was built against another RDMA stack: ", complaint),
+                           "reinstall the NVIDIA driver after DOCA-OFED (or MLNX_OFED), so that the module is built against it "
+                           "(with DKMS: sudo dkms autoinstall), then sudo modprobe nvidia-peermem; or use dma-buf");
+    }
+  }
+  findings.pass({}, "the kernel's log holds no complaint about nvidia-peermem");
+}
+
+void check_mod_gdrdrv(const Patient& patient, Findings& findings) {
+  if (!has_nvidia(patient)) return findings.skip(kNoGpu);
+  findings.read(patient, "/sys/module/gdrdrv/version");
+  const NodeFacts node = patient.files.facts(kGdrdrvNode);
+  if (node.kind != NodeKind::character_device) {
+    findings.reading(kGdrdrvNode, "missing");
+    return patient.files.exists("/sys/module/gdrdrv") ? judge_gdrdrv_without_node(patient, findings)
+                                                      : judge_no_gdrdrv(patient, findings);
+  }
+  if (!node.can_read || !node.can_write) {
+    findings.reading(kGdrdrvNode, "permission denied");
+    return findings.warn({}, text("this user may not read and write ", kGdrdrvNode),
+                         "sudo chmod a+rw /dev/gdrdrv (until the next boot); for good, a udev rule in "
+                         "/etc/udev/rules.d/60-gdrdrv.rules: KERNEL==\"gdrdrv\", MODE=\"0666\"");
+  }
+  findings.reading(kGdrdrvNode, "readable and writable");
+  const auto word = patient.files.word("/sys/module/gdrdrv/version");
+  const auto version = gdrdrv_version(word);
+  if (!version) {
+    return findings.unknown({}, text(kGdrdrvNode, " is usable, but its version could not be read"),
+                            "'modinfo -F version gdrdrv' tells it; 2.5 or newer keeps mappings valid after the memory was freed");
+  }
+  if (version->major < 2 || (version->major == 2 && version->minor < 5)) {
+    return findings.warn(
+        {}, text("gdrdrv ", printable(*word, 20), " is older than 2.5: an access after the memory was freed kills the program"),
+        "install gdrdrv-dkms 2.5 or newer");
+  }
+  findings.pass({}, text("gdrdrv ", printable(*word, 20), " is loaded, and this user may use it"));
+}
+
+void check_mod_params(const Patient& patient, Findings& findings) {
+  if (!has_nvidia(patient)) return findings.skip(kNoGpu);
+  const auto params = driver_params(patient);
+  if (!params) {
+    findings.read(patient, kParamsFile);
+    return findings.unknown({}, text(kParamsFile, " could not be read"), text("on the host: cat ", kParamsFile));
+  }
+  bool is_good = true;
+  for (const BadSetting& bad : kBadSettings) {
+    const auto found = params->find(bad.name);
+    findings.reading(text(kParamsFile, ": ", bad.name), found == params->end() ? "not named" : found->second);
+    if (found == params->end() || found->second != bad.value) continue;
+    say(findings, text("NVreg_", bad.name, "=", bad.value), bad.verdict, bad.statement, kRemoveSetting, true);
+    is_good = false;
+  }
+  if (!is_good) return;
+  for (const char* name : {"RegistryDwords", "EnableStreamMemOPs", "EnablePCIERelaxedOrderingMode", "EnableResizableBar"}) {
+    const auto found = params->find(name);
+    if (found != params->end()) findings.reading(text(kParamsFile, ": ", name), found->second);
+  }
+  findings.pass({}, "no setting of the NVIDIA module stands in the way");
+}
+
+void check_imex(const Patient& patient, Findings& findings) {
+  if (!has_nvidia(patient)) return findings.skip(kNoGpu);
+  const FileText devices = patient.files.read("/proc/devices");
+  const auto major = major_of(devices.content, kImexDriver);
+  findings.reading("/proc/devices", !devices.is_present() ? "not readable"
+                                    : major               ? text(kImexDriver, " has major number ", *major)
+                                                          : text("no ", kImexDriver));
+  const NodeFacts channel = patient.files.facts(kImexChannel);
+  findings.reading(kImexChannel,
+                   channel.kind == NodeKind::character_device ? text("major number ", channel.device_major) : "missing");
+  if (channel.kind == NodeKind::character_device) return judge_channel(findings, channel, major);
+  judge_no_channel(patient, findings, major);
+}
+
+void check_gin(const Patient& patient, Findings& findings) {
+  if (!has_nvidia(patient)) return findings.skip(kNoGpu);
+  const std::vector<std::string> devices = rdma_devices(patient);
+  const auto is_mlx5 = [&](const std::string& device) { return rdma_driver(patient, device).starts_with("mlx5"); };
+  if (std::none_of(devices.begin(), devices.end(), is_mlx5)) {
+    return findings.skip("no NVIDIA ConnectX or BlueField adapter (mlx5) is here, and GPUs can drive no other by themselves");
+  }
+  const Support driver = gin_of_driver(patient);
+  read_all(findings, driver.readings);
+  switch (driver.answer) {
+    case Answer::yes: return findings.pass({}, text(driver.reason, ", which lets a GPU ring an mlx5 adapter's doorbell"));
+    case Answer::no:
+      return findings.warn({}, text(driver.reason, ": GPU-initiated networking has to go through a thread of the CPU"),
+                           driver.remedy, true);
+    case Answer::unknown:
+      return findings.unknown({}, text("whether a GPU may ring an adapter's doorbell cannot be told: ", driver.reason),
+                              driver.remedy);
+  }
+}
+
+}  // namespace gigabar::doctor

@@ -1,0 +1,306 @@
+// rdma.mtu, rdma.gid, rdma.qos: what two ends and the network between them have to agree on.
+#include <arpa/inet.h>
+#include <netinet/in.h>
+
+#include <algorithm>
+#include <array>
+#include <set>
+
+#include "base/errors.hpp"
+#include "doctor/check.hpp"
+#include "doctor/rdma_facts.hpp"
+
+namespace gigabar::doctor {
+namespace {
+
+// ---- rdma.mtu
+
+constexpr unsigned kLargestRdmaMtu = 4096;  // bytes of payload of one packet; Source: InfiniBand Architecture Specification
+// Below this a network device cannot carry such a packet with its headers (UDP/IP, transport, checksum; a VLAN tag).
+constexpr unsigned kEnoughNetMtu = 4200;
+
+struct NetMtu {
+  std::string device;
+  unsigned mtu = 0;
+};
+
+// The network device behind a port that has the smallest MTU; nothing when none tells.
+std::optional<NetMtu> smallest_mtu(const Patient& patient, const RdmaPortView& view, Findings& findings) {
+  std::optional<NetMtu> smallest;
+  for (const std::string& device : net_devices_of(view)) {
+    const auto mtu = mtu_of(patient, *view.nic, device);
+    findings.reading("/sys/class/net/" + printable(device, 32) + "/mtu", mtu ? std::to_string(*mtu) : "not told");
+    if (mtu && (!smallest || *mtu < smallest->mtu)) smallest = NetMtu{device, *mtu};
+  }
+  return smallest;
+}
+
+std::optional<unsigned> active_mtu_of(const Patient& patient, const RdmaPortView& view) {
+  if (view.port->active_mtu) return view.port->active_mtu;
+  for (const RdmaDeviceAnswers& answer : patient.answers.rdma_devices) {
+    const auto index = static_cast<std::size_t>(view.port->number) - 1;
+    if (answer.name != view.nic->rdma_device || view.port->number < 1 || index >= answer.active_mtu.size()) continue;
+    if (answer.active_mtu[index] != 0) return answer.active_mtu[index];
+  }
+  return {};
+}
+
+std::string larger_mtu_remedy(const std::string& device) {
+  return text("on both ends and every switch between: ip link set ", printable(device, 32),
+              " mtu 9000; then write it into the network settings so that it lasts");
+}
+
+void judge_roce_mtu(const Patient& patient, const RdmaPortView& view, Findings& findings) {
+  const auto active = active_mtu_of(patient, view);
+  findings.reading(text("ibv_query_port(", view.subject(), ").active_mtu"), active ? std::to_string(*active) : "not told");
+  const auto net = smallest_mtu(patient, view, findings);
+  const bool is_net_small = net && net->mtu < kEnoughNetMtu;
+  const std::string because = is_net_small ? text(": the MTU of ", printable(net->device, 32), " is ", net->mtu) : std::string();
+  if (active && *active >= kLargestRdmaMtu) {
+    findings.pass(view.subject(), text("RDMA packets carry ", *active, " bytes"));
+  } else if (active) {
+    const std::string known =
+        net ? text("the MTU of ", printable(net->device, 32),
+                   " is large enough; compare max_mtu and active_mtu in ibv_devinfo, and set ", "the device down and up again")
+            : std::string("look at the MTU of the port's network device (ip link), 9000 is wanted on both ends and every switch");
+    findings.warn(view.subject(), text("RDMA packets carry ", *active, " bytes of ", kLargestRdmaMtu, because),
+                  is_net_small ? larger_mtu_remedy(net->device) : known);
+  } else if (is_net_small) {
+    findings.warn(view.subject(), text("RDMA packets cannot carry ", kLargestRdmaMtu, " bytes", because),
+                  larger_mtu_remedy(net->device));
+  } else {
+    findings.unknown(view.subject(), "the active MTU of the port is not told", "see active_mtu in 'ibv_devinfo'");
+  }
+}
+
+void judge_infiniband_mtu(const Patient& patient, const RdmaPortView& view, Findings& findings) {
+  constexpr unsigned kUsual = 2048;  // what many fabrics run with: the default of the partitions of older subnet managers
+  const auto active = active_mtu_of(patient, view);
+  findings.reading(text("ibv_query_port(", view.subject(), ").active_mtu"), active ? std::to_string(*active) : "not told");
+  if (!active) {
+    findings.unknown(view.subject(), "the active MTU of the port is not told", "see active_mtu in 'ibv_devinfo'");
+  } else if (*active < kUsual) {
+    findings.warn(view.subject(), text("RDMA packets carry ", *active, " bytes of ", kLargestRdmaMtu),
+                  "set mtu=5 (4096 bytes) for the partition in the subnet manager's partitions.conf and let it sweep again");
+  } else {
+    findings.pass(view.subject(), text("RDMA packets carry ", *active, " bytes"));
+  }
+}
+
+// ---- rdma.gid
+
+enum class Reach { none, segment, routed };
+
+// How far packets with this address go. Source: RFC 4291 (fe80::/10), RFC 3927 (169.254.0.0/16).
+Reach reach_of(const std::string& gid) {
+  in6_addr address{};
+  if (inet_pton(AF_INET6, gid.c_str(), &address) != 1 || IN6_IS_ADDR_UNSPECIFIED(&address)) return Reach::none;
+  if (IN6_IS_ADDR_LINKLOCAL(&address)) return Reach::segment;
+  const bool is_ipv4 = IN6_IS_ADDR_V4MAPPED(&address);
+  if (is_ipv4 && address.s6_addr[12] == 169 && address.s6_addr[13] == 254) return Reach::segment;
+  return Reach::routed;
+}
+
+// "10.0.0.1" for an IPv4 address in its IPv6 form, else the short form of IPv6.
+std::string address_text(const std::string& gid) {
+  in6_addr address{};
+  std::array<char, INET6_ADDRSTRLEN> words{};
+  if (inet_pton(AF_INET6, gid.c_str(), &address) != 1) return printable(gid, 64);
+  const bool is_ipv4 = IN6_IS_ADDR_V4MAPPED(&address);
+  const char* written = is_ipv4 ? inet_ntop(AF_INET, &address.s6_addr[12], words.data(), words.size())
+                                : inet_ntop(AF_INET6, &address, words.data(), words.size());
+  return written == nullptr ? printable(gid, 64) : std::string(written);
+}
+
+std::string address_remedy(const RdmaPortView& view) {
+  const std::vector<std::string> devices = net_devices_of(view);
+  const std::string device = devices.empty() ? std::string("DEVICE") : printable(devices.front(), 32);
+  return text("give its network device an address: ip addr add ADDRESS/PREFIX dev ", device, "; then look again for the index");
+}
+
+const GidEntry* first_with(const std::vector<GidEntry>& gids, Reach reach) {
+  const auto found = std::find_if(gids.begin(), gids.end(), [reach](const GidEntry& entry) {
+    return entry.type.find("v2") != std::string::npos && reach_of(entry.gid) == reach;
+  });
+  return found == gids.end() ? nullptr : &*found;
+}
+
+void judge_gids(const Patient& patient, const RdmaPortView& view, Findings& findings) {
+  constexpr std::size_t kMostShown = 16;
+  const auto& gids = view.port->gids;
+  for (std::size_t i = 0; i < std::min(gids.size(), kMostShown); ++i) {
+    findings.reading(text(view.folder(), "/gids/", gids[i].index),
+                     text(gids[i].gid, " ", gids[i].type.empty() ? "(type not told)" : gids[i].type, " ", gids[i].netdev));
+  }
+  if (const GidEntry* entry = first_with(gids, Reach::routed)) {
+    const std::string device = entry->netdev.empty() ? std::string() : " of " + printable(entry->netdev, 32);
+    findings.pass(view.subject(),
+                  text("GID index ", entry->index, " is RoCE v2 with the routable address ", address_text(entry->gid), device));
+    return;
+  }
+  if (const GidEntry* entry = first_with(gids, Reach::segment)) {
+    findings.warn(view.subject(),
+                  text("RoCE v2 has link-local addresses only (GID index ", entry->index,
+                       "): it works within one Ethernet segment and ", "fails across a router"),
+                  address_remedy(view));
+    return;
+  }
+  const bool has_types = std::any_of(gids.begin(), gids.end(), [](const GidEntry& entry) { return !entry.type.empty(); });
+  if (gids.empty() ? !patient.files.exists(view.folder() + "/gids") : !has_types) {
+    findings.unknown(view.subject(), gids.empty() ? "its table of GIDs could not be read" : "the types of its GIDs are not told",
+                     "see 'show_gids' or 'ibv_devinfo -v'");
+    return;
+  }
+  if (gids.empty()) findings.reading(view.folder() + "/gids/*", "all are zero");
+  findings.fail(view.subject(),
+                gids.empty() ? "it has no GID at all: its network device has no address"
+                             : "it has no GID of RoCE v2, so that nothing beyond one Ethernet segment can be reached",
+                gids.empty() ? address_remedy(view)
+                             : text(address_remedy(view), "; choose RoCE v2 for rdma_cm: cma_roce_mode -d ",
+                                    printable(view.nic->rdma_device, 64), " -m 2"));
+}
+
+// ---- rdma.qos
+
+// The setting of one end of DCQCN, for priorities 0 to 7.
+struct EcnSetting {
+  std::set<int> enabled;
+  bool is_complete = false;  // all eight could be read
+};
+
+EcnSetting read_ecn(const Patient& patient, const std::string& device, std::string_view point, Findings& findings) {
+  constexpr int kPriorities = 8;  // Source: IEEE 802.1Q
+  EcnSetting setting;
+  std::string line;
+  std::size_t told = 0;
+  const std::string folder = text("/sys/class/net/", device, "/ecn/", point, "/enable");
+  for (int priority = 0; priority < kPriorities; ++priority) {
+    const FileText file = patient.files.read(text(folder, "/", priority));
+    const std::string word = file.is_present()                  ? printable(file.content, 8)
+                             : file.state == FileState::missing ? "missing"
+                                                                : file.reason;
+    line += text(priority == 0 ? "" : " ", word);
+    if (word == "1") setting.enabled.insert(priority);
+    if (word == "0" || word == "1") ++told;
+  }
+  setting.is_complete = told == kPriorities;
+  findings.reading(folder + "/0-7", line);
+  return setting;
+}
+
+std::string priorities_text(const std::set<int>& priorities) {
+  std::vector<std::string> words;
+  for (const int priority : priorities) words.push_back(std::to_string(priority));
+  return text(words.size() == 1 ? "priority " : "priorities ", list_text(words));
+}
+
+constexpr std::string_view kPfcRemedy =
+    "see 'dcb pfc show dev DEVICE' or 'mlnx_qos -i DEVICE': one priority should have PFC or ECN, on the switches too";
+
+std::string ecn_remedy(const std::string& device, const RdmaPortView& view) {
+  return text("unless PFC is on (dcb pfc show dev ", device, "), as root: echo 1 > /sys/class/net/", device,
+              "/ecn/roce_np/enable/3; the same for roce_rp; mlnx_qos -i ", device,
+              " --trust dscp; echo 106 > /sys/class/infiniband/", printable(view.nic->rdma_device, 64), "/tc/", view.port->number,
+              "/traffic_class; and ECN on every switch");
+}
+
+void judge_ecn(const Patient& patient, const RdmaPortView& view, const std::string& device, Findings& findings) {
+  const EcnSetting marks = read_ecn(patient, device, "roce_np", findings);
+  const EcnSetting slows = read_ecn(patient, device, "roce_rp", findings);
+  const FileText tclass =
+      findings.read(patient, text("/sys/class/infiniband/", view.nic->rdma_device, "/tc/", view.port->number, "/traffic_class"));
+  std::set<int> both;
+  std::set_intersection(marks.enabled.begin(), marks.enabled.end(), slows.enabled.begin(), slows.enabled.end(),
+                        std::inserter(both, both.end()));
+  const std::string shown = printable(device, 32);
+  if (!both.empty()) {
+    findings.pass(view.subject(),
+                  text(shown, " controls congestion by ECN for ", priorities_text(both),
+                       tclass.is_present() && !tclass.content.empty() ? text("; RDMA sends with ", printable(tclass.content, 60))
+                                                                      : std::string()));
+  } else if (!marks.is_complete || !slows.is_complete) {
+    findings.unknown(view.subject(), text("not every ECN setting of ", shown, " could be read"), std::string(kPfcRemedy));
+  } else {
+    const bool has_half = !marks.enabled.empty() || !slows.enabled.empty();
+    findings.warn(
+        view.subject(),
+        text(shown, has_half ? " has no priority for which both ends of ECN are on (np and rp)" : " has ECN off for every priority",
+             ": unless PFC is on, lost packets are sent again in bursts"),
+        ecn_remedy(shown, view));
+  }
+}
+
+// The network device behind the port that has ECN settings: behind a bond it is the adapter's own one.
+std::string device_with_ecn(const Patient& patient, const RdmaPortView& view) {
+  std::vector<std::string> candidates = net_devices_of(view);
+  for (const NetDevice& device : view.nic->net_devices) candidates.push_back(device.name);
+  const auto found = std::find_if(candidates.begin(), candidates.end(), [&](const std::string& device) {
+    return device.find('/') == std::string::npos && patient.files.exists("/sys/class/net/" + device + "/ecn");
+  });
+  return found == candidates.end() ? std::string() : *found;
+}
+
+void judge_qos(const Patient& patient, const RdmaPortView& view, Findings& findings) {
+  const std::string device = device_with_ecn(patient, view);
+  if (!device.empty()) {
+    judge_ecn(patient, view, device, findings);
+    return;
+  }
+  findings.reading("/sys/class/net/*/ecn", "missing");
+  findings.unknown(view.subject(), "this driver does not say whether ECN or PFC is on", std::string(kPfcRemedy));
+}
+
+// Whether the check looks at the port; a port whose link layer nobody tells gets its `unknown` here.
+template <class Judge>
+bool judge_if_roce(const Patient& patient, const RdmaPortView& view, Findings& findings, Judge judge) {
+  switch (transport_of(patient, view)) {
+    case RdmaTransport::roce: judge(); return true;
+    case RdmaTransport::unknown:
+      findings.reading(view.folder() + "/link_layer", "not told");
+      findings.unknown(view.subject(), "the link layer of the port is not told", "see link_layer in 'ibv_devinfo'");
+      return true;
+    case RdmaTransport::infiniband:
+    case RdmaTransport::iwarp:
+    case RdmaTransport::other: break;
+  }
+  return false;
+}
+
+}  // namespace
+
+void check_rdma_mtu(const Patient& patient, Findings& findings) {
+  const RdmaPorts ports = rdma_ports(patient, findings);
+  bool has_said = ports.has_said;
+  for (const RdmaPortView& view : ports.views) {
+    if (!may_be_active(*view.port)) continue;
+    if (transport_of(patient, view) == RdmaTransport::infiniband) {
+      judge_infiniband_mtu(patient, view, findings);
+      has_said = true;
+    } else {
+      has_said |= judge_if_roce(patient, view, findings, [&] { judge_roce_mtu(patient, view, findings); });
+    }
+  }
+  if (!has_said) findings.skip("no port of InfiniBand or RoCE is active, and iWARP has no MTU of its own");
+}
+
+void check_rdma_gid(const Patient& patient, Findings& findings) {
+  const RdmaPorts ports = rdma_ports(patient, findings);
+  bool has_said = ports.has_said;
+  for (const RdmaPortView& view : ports.views) {
+    if (!may_be_active(*view.port)) continue;
+    has_said |= judge_if_roce(patient, view, findings, [&] { judge_gids(patient, view, findings); });
+  }
+  if (!has_said) findings.skip("no port of RoCE is active; only RoCE chooses between kinds of GIDs");
+}
+
+void check_rdma_qos(const Patient& patient, Findings& findings) {
+  const RdmaPorts ports = rdma_ports(patient, findings);
+  bool has_said = ports.has_said;
+  for (const RdmaPortView& view : ports.views) {
+    if (!may_be_active(*view.port) || is_software(*view.nic)) continue;
+    has_said |= judge_if_roce(patient, view, findings, [&] { judge_qos(patient, view, findings); });
+  }
+  if (!has_said) findings.skip("no port of a RoCE adapter is active; only RoCE needs ECN or PFC (soft-RoCE has neither)");
+}
+
+}  // namespace gigabar::doctor

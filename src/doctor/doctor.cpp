@@ -1,0 +1,143 @@
+// Which checks there are, and how they are run.
+#include <algorithm>
+#include <array>
+#include <exception>
+
+#include "base/clock.hpp"
+#include "base/errors.hpp"
+#include "doctor/check.hpp"
+
+namespace gigabar {
+namespace doctor {
+namespace {
+
+std::vector<Check> collect() {
+  std::vector<Check> all;
+  for (const std::span<const Check> group :
+       {driver_checks(), gpu_checks(), pci_checks(), rdma_checks(), host_checks(), trial_checks()}) {
+    all.insert(all.end(), group.begin(), group.end());
+  }
+  return all;
+}
+
+std::string_view group_of(std::string_view id) { return id.substr(0, id.find('.')); }
+
+bool is_chosen(const CheckInfo& check, const std::vector<std::string>& only) {
+  return only.empty() || std::any_of(only.begin(), only.end(), [&](const std::string& wanted) {
+           return check.id == wanted || group_of(check.id) == wanted || check.id.starts_with(wanted + ".");
+         });
+}
+
+// Ids that share the first part with `wanted`, else all groups.
+std::string near_ids(std::string_view wanted) {
+  std::string ids;
+  std::string groups;
+  for (const Check& check : all_checks()) {
+    const std::string_view group = group_of(check.info.id);
+    if (group == group_of(wanted)) ids += text(ids.empty() ? "" : ", ", check.info.id);
+    if (groups.find(group) == std::string::npos) groups += text(groups.empty() ? "" : ", ", group);
+  }
+  return ids.empty() ? "the groups are " + groups : "near ones are " + ids;
+}
+
+Outcome check_chosen(const std::vector<std::string>& only) {
+  for (const std::string& wanted : only) {
+    const std::vector<std::string> one{wanted};
+    const auto all = all_checks();
+    if (std::none_of(all.begin(), all.end(), [&](const Check& check) { return is_chosen(check.info, one); })) {
+      return make_error(Status::invalid_argument, "examine", text("check '", printable(wanted), "'"), "there is no such check",
+                        near_ids(wanted));
+    }
+  }
+  return {};
+}
+
+std::vector<Finding> run_one(const Check& check, const Patient& patient) {
+  Findings findings(check.info.id);
+  try {
+    check.run(patient, findings);
+  } catch (const std::exception& failure) {
+    findings.unknown({}, text("the check itself failed: ", failure.what()), "report this, with the machine's capture");
+  }
+  return findings.take();
+}
+
+std::vector<Finding> not_run(const Check& check, std::string statement, std::string remedy) {
+  Findings findings(check.info.id);
+  findings.unknown({}, std::move(statement), std::move(remedy));
+  return findings.take();
+}
+
+void append(std::vector<Finding>& all, std::vector<Finding> more) {
+  all.insert(all.end(), std::make_move_iterator(more.begin()), std::make_move_iterator(more.end()));
+}
+
+}  // namespace
+
+std::span<const Check> all_checks() {
+  static const auto* const all = new std::vector<Check>(collect());
+  return *all;
+}
+
+}  // namespace doctor
+
+std::string_view name_of(Verdict verdict) noexcept {
+  switch (verdict) {
+    case Verdict::pass: return "PASS";
+    case Verdict::warn: return "WARN";
+    case Verdict::fail: return "FAIL";
+    case Verdict::unknown: return "UNKNOWN";
+    case Verdict::skip: return "SKIP";
+  }
+  return "?";
+}
+
+std::span<const CheckInfo> checks() {
+  static const auto* const infos = [] {
+    auto* const list = new std::vector<CheckInfo>;
+    for (const doctor::Check& check : doctor::all_checks()) list->push_back(check.info);
+    return list;
+  }();
+  return *infos;
+}
+
+const CheckInfo* find_check(std::string_view id) {
+  const auto all = checks();
+  const auto found = std::find_if(all.begin(), all.end(), [id](const CheckInfo& check) { return check.id == id; });
+  return found == all.end() ? nullptr : &*found;
+}
+
+std::size_t Examination::count(Verdict verdict) const noexcept {
+  return static_cast<std::size_t>(
+      std::count_if(findings.begin(), findings.end(), [verdict](const Finding& finding) { return finding.verdict == verdict; }));
+}
+
+Result<Examination> examine(const Machine& machine, const ExamineOptions& options) {
+  if (Outcome known = doctor::check_chosen(options.only); !known) return std::move(known).take_error();
+  // A day is as good as no deadline, and stays far from the end of what counts nanoseconds.
+  const auto patience = std::min<std::chrono::milliseconds>(options.deadline, std::chrono::hours(24));
+  const Deadline deadline = Deadline::after_ns(std::chrono::nanoseconds(std::max(patience, std::chrono::milliseconds(0))).count());
+  Result<Topology> topology = discover_topology(machine);
+  Examination examination;
+  if (topology) {
+    examination.topology = std::move(*topology);
+  } else {
+    // Checks that need no topology can still say something.
+    examination.topology.notes.push_back(topology.error().message());
+  }
+  const doctor::Patient patient{machine.files(), machine.answers(), examination.topology, machine.is_live()};
+  for (const doctor::Check& check : doctor::all_checks()) {
+    if (!doctor::is_chosen(check.info, options.only)) continue;
+    if (check.info.is_trial && !options.with_trials) continue;
+    if (deadline.has_passed()) {
+      doctor::append(examination.findings, doctor::not_run(check, "the time for the examination was over before this check",
+                                                           "give it more time, or choose checks with --only"));
+      continue;
+    }
+    if (options.on_begin) options.on_begin(check.info);
+    doctor::append(examination.findings, doctor::run_one(check, patient));
+  }
+  return examination;
+}
+
+}  // namespace gigabar

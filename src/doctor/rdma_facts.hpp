@@ -1,0 +1,62 @@
+// RDMA devices and ports as the checks of rdma.* and the trials see them.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "doctor/check.hpp"
+
+namespace gigabar::doctor {
+
+enum class RdmaTransport {
+  infiniband,
+  roce,
+  iwarp,    // RDMA over TCP: neither GIDs of version 2 nor an InfiniBand MTU matter
+  other,    // EFA, usNIC, ...
+  unknown,  // the link layer is not told
+};
+
+// A port with its device; both live as long as the topology.
+struct RdmaPortView {
+  const Nic* nic = nullptr;
+  const RdmaPort* port = nullptr;
+
+  std::string subject() const;  // "mlx5_0 port 1"
+  std::string folder() const;   // "/sys/class/infiniband/mlx5_0/ports/1"
+};
+
+// All ports of the topology. A device that has none there gets an `unknown`, and a machine without any device one `skip`;
+// `has_said` is true then.
+struct RdmaPorts {
+  std::vector<RdmaPortView> views;
+  bool has_said = false;
+};
+RdmaPorts rdma_ports(const Patient& patient, Findings& findings);
+
+RdmaTransport transport_of(const Patient& patient, const RdmaPortView& view);
+
+// A driver that makes an RDMA device of an ordinary network device: it has no hardware counters, no ECN settings, no cable.
+bool is_software(const Nic& nic);
+
+// What the kernel says of the port is not that it is down; a port that says nothing counts as usable.
+bool may_be_active(const RdmaPort& port);
+
+// Network devices behind a port: those of its GIDs, else the adapter's when the adapter has one port only.
+std::vector<std::string> net_devices_of(const RdmaPortView& view);
+// Of the topology, else of /sys/class/net; nothing when neither tells.
+std::optional<unsigned> mtu_of(const Patient& patient, const Nic& nic, const std::string& net_device);
+
+// "400", "56.5": without the zeros of std::to_string.
+std::string number_text(double number);
+// "a, b and c".
+std::string list_text(const std::vector<std::string>& words);
+
+// Parts of rdma.*, each in its file.
+void check_rdma_mtu(const Patient& patient, Findings& findings);
+void check_rdma_gid(const Patient& patient, Findings& findings);
+void check_rdma_qos(const Patient& patient, Findings& findings);
+void check_rdma_counters(const Patient& patient, Findings& findings);
+
+}  // namespace gigabar::doctor

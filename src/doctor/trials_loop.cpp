@@ -1,0 +1,331 @@
+// trial.loop: an adapter writes and reads through itself, host memory first, then the memory of each GPU. Data is compared, and the
+// rates of GPU memory are held against those of host memory.
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "base/clock.hpp"
+#include "base/errors.hpp"
+#include "doctor/rdma_facts.hpp"
+#include "doctor/trials.hpp"
+#include "memory/copy_engine.hpp"
+
+namespace gigabar::doctor {
+namespace {
+
+constexpr std::int64_t kSecondNs = 1'000'000'000;
+constexpr std::int64_t kTrialNs = 20 * kSecondNs;                // all pairs together
+constexpr std::int64_t kTransferNs = 3 * kSecondNs;              // one step of a pair
+constexpr std::int64_t kRateNs = kSecondNs / 10;                 // about the longest that a rate takes on an adapter that works
+constexpr unsigned kFewestTransfers = 16, kMostTransfers = 256;  // of 64 KiB, for a rate
+constexpr double kPoorRatio = 0.7;  // of the rate of host memory: below it something lies between GPU and adapter
+
+struct Rates {
+  double write_gb_per_s = 0, read_gb_per_s = 0;
+};
+
+// Host memory and its registration; the registration goes first.
+struct HostBuffer {
+  HostMemory memory;
+  verbs::Region region;
+
+  unsigned char* data() const { return static_cast<unsigned char*>(memory.address()); }
+  void fill(const std::vector<unsigned char>& bytes) const { std::copy(bytes.begin(), bytes.end(), data()); }
+  bool holds(const std::vector<unsigned char>& bytes) const { return std::equal(bytes.begin(), bytes.end(), data()); }
+};
+
+Result<HostBuffer> make_buffer(const verbs::Device& device, int numa_node) {
+  HostMemoryOptions options;
+  options.pages = HostPages::pageable;
+  options.numa_node = numa_node;
+  auto memory = HostMemory::allocate(kTrialBytes, options);
+  if (!memory && numa_node >= 0) return make_buffer(device, -1);  // the node has no memory, or this process may not use it
+  if (!memory) return memory.error();
+  auto region = device.register_memory(memory->address(), kTrialBytes);
+  if (!region) return region.error();
+  return HostBuffer{std::move(*memory), std::move(*region)};
+}
+
+// A routable RoCE v2 address before a link-local one before what there is.
+int gid_index_of(const Nic* nic, unsigned port_number) {
+  if (nic == nullptr) return 0;
+  int best_rank = 0, best = 0;
+  for (const RdmaPort& port : nic->ports) {
+    if (port.number != static_cast<int>(port_number)) continue;
+    for (const GidEntry& entry : port.gids) {
+      const bool is_second = entry.type.find("v2") != std::string::npos;
+      const bool is_routable = !entry.gid.starts_with("fe80");
+      const int rank = 1 + (is_second ? 2 : 0) + (is_second && is_routable ? 1 : 0);
+      if (rank > best_rank) {
+        best_rank = rank;
+        best = entry.index;
+      }
+    }
+  }
+  return best;
+}
+
+std::int64_t step_deadline(std::int64_t end_ns) { return std::min(now_ns() + kTransferNs, end_ns); }
+
+// An adapter in the trial: its two host buffers, its port, and the rates between the buffers.
+struct Adapter {
+  verbs::Device device;
+  unsigned port = 0;
+  int gid_index = 0;
+  HostBuffer first, second;
+  unsigned rate_count = kMostTransfers;  // fewer on a slow one (of software)
+  Rates host;
+};
+
+std::string code_text(const ErrorRecord& record) {
+  return record.native.name.empty() ? std::string(name_of(record.status)) : record.native.name;
+}
+
+void transfer_failed(const std::string& subject, const std::string& step, const ErrorRecord& record, Findings& findings) {
+  findings.reading(step, code_text(record));
+  if (record.status == Status::timed_out)
+    return findings.fail(subject, text(step, " did not complete in time: ", printable(record.cause)),
+                         "look at the kernel's log (dmesg) for the adapter; check ACS and IOMMU ('gigabar explain pci.acs')");
+  constexpr int kRetryExceeded = 12, kRemoteAccess = 10, kLocalProtection = 4;
+  const auto code = record.native.domain == NativeDomain::none ? record.native.code : 0;
+  std::string remedy = "look at the kernel's log (dmesg) for the adapter and for IOMMU faults";
+  if (code == kRetryExceeded) remedy = "check the GID and the MTU ('gigabar explain rdma.gid', 'gigabar explain rdma.mtu')";
+  if (code == kRemoteAccess || code == kLocalProtection)
+    remedy =
+        "the adapter could not reach the memory: check IOMMU and ACS ('gigabar explain iommu.mode', 'gigabar explain pci.acs')";
+  findings.fail(subject, text(step, " failed: ", printable(record.cause)), remedy);
+}
+
+// The rate of `count` transfers; nothing after a finding that says why not.
+template <class Transfer>
+std::optional<double> rate_of(const std::string& subject, const std::string& step, unsigned count, Findings& findings,
+                              Transfer transfer) {
+  const std::int64_t begin_ns = now_ns();
+  if (const Outcome done = transfer(); !done) {
+    transfer_failed(subject, step, done.record(), findings);
+    return {};
+  }
+  const auto taken_ns = static_cast<double>(std::max<std::int64_t>(now_ns() - begin_ns, 1));
+  return static_cast<double>(kTrialBytes) * count / taken_ns;
+}
+
+constexpr const char* kWrongDataRemedy =
+    "do not use this path: check ACS redirection, the IOMMU's mode and relaxed ordering, in this order ('gigabar explain pci.acs', "
+    "'gigabar explain iommu.mode', 'gigabar explain pci.ro')";
+
+// ---- host memory
+
+bool is_host_data_intact(Adapter& adapter, verbs::Loop& loop, std::int64_t end_ns, Findings& findings) {
+  const std::string& name = adapter.device.name();
+  const auto sent = trial_pattern(kTrialBytes, 11);
+  adapter.first.fill(sent);
+  if (const Outcome done = loop.write(adapter.first.region, adapter.second.region, kTrialBytes, 1, step_deadline(end_ns)); !done)
+    return transfer_failed(name, "the write of host memory", done.record(), findings), false;
+  const bool is_written = adapter.second.holds(sent);
+  adapter.first.fill(trial_pattern(kTrialBytes, 12));
+  if (const Outcome done = loop.read(adapter.first.region, adapter.second.region, kTrialBytes, 1, step_deadline(end_ns)); !done)
+    return transfer_failed(name, "the read of host memory", done.record(), findings), false;
+  if (is_written && adapter.first.holds(sent)) return true;
+  findings.fail(name, text("64 KiB of host memory that it ", is_written ? "read" : "wrote", " arrived changed"), kWrongDataRemedy);
+  return false;
+}
+
+bool measure_host(Adapter& adapter, std::int64_t end_ns, Findings& findings) {
+  const std::string& name = adapter.device.name();
+  auto loop = verbs::Loop::connect(adapter.device, adapter.port, adapter.gid_index);
+  if (!loop) {
+    const ErrorRecord& record = loop.error().record();
+    findings.reading(record.operation, code_text(record));
+    findings.fail(name, text("it cannot be connected with itself: ", printable(record.cause)),
+                  "check its port and its GIDs ('gigabar explain rdma.port', 'gigabar explain rdma.gid')");
+    return false;
+  }
+  const std::int64_t begin_ns = now_ns();
+  if (!is_host_data_intact(adapter, *loop, end_ns, findings)) return false;
+  const std::int64_t transfer_ns = std::max<std::int64_t>((now_ns() - begin_ns) / 2, 1);
+  adapter.rate_count = static_cast<unsigned>(std::clamp<std::int64_t>(kRateNs / transfer_ns, kFewestTransfers, kMostTransfers));
+  const auto write = rate_of(name, "the write of host memory", adapter.rate_count, findings, [&] {
+    return loop->write(adapter.first.region, adapter.second.region, kTrialBytes, adapter.rate_count, step_deadline(end_ns));
+  });
+  if (!write) return false;
+  const auto read = rate_of(name, "the read of host memory", adapter.rate_count, findings, [&] {
+    return loop->read(adapter.first.region, adapter.second.region, kTrialBytes, adapter.rate_count, step_deadline(end_ns));
+  });
+  if (!read) return false;
+  adapter.host = {*write, *read};
+  findings.pass(name, text("64 KiB of host memory are written and read through it unchanged, at ", short_number(*write), " and ",
+                           short_number(*read), " GB/s"));
+  return true;
+}
+
+unsigned active_port(const verbs::Device& device) {
+  for (unsigned number = 1; number <= device.port_count(); ++number) {
+    if (const auto port = device.port(number); port && port->is_active) return number;
+  }
+  return 0;
+}
+
+std::optional<Adapter> open_adapter(const Patient& patient, const std::string& name, Findings& findings) {
+  auto device = verbs::Device::open(name);
+  if (!device) {
+    findings.unknown(name, text("it could not be opened, so nothing was tried: ", printable(device.error().record().cause)),
+                     "see what rdma.dev says of it ('gigabar explain rdma.dev')");
+    return {};
+  }
+  const unsigned port = active_port(*device);
+  if (port == 0) {
+    findings.unknown(name, "none of its ports is active, so nothing was tried",
+                     "see what rdma.port says of it ('gigabar explain rdma.port')");
+    return {};
+  }
+  const Nic* const nic = nic_of(patient, name);
+  const int numa_node = nic != nullptr ? nic->numa_node : -1;
+  auto first = make_buffer(*device, numa_node);
+  auto second = make_buffer(*device, numa_node);
+  if (!first || !second) {
+    const ErrorRecord& record = first ? second.error().record() : first.error().record();
+    const auto [statement, remedy] = explain(patient, Registration::host, record);
+    findings.unknown(name, text("nothing was tried: ", statement), remedy);
+    return {};
+  }
+  const int gid_index = gid_index_of(nic, port);
+  return Adapter{std::move(*device), port, gid_index, std::move(*first), std::move(*second), kMostTransfers, {}};
+}
+
+// ---- GPU memory
+
+struct GpuMemory {
+  const TrialGpu& gpu;
+  const TrialMemory& memory;
+};
+
+// Write into the GPU, read it back, which also pushes the write ahead of it to the memory, and look at what the GPU itself holds.
+bool is_gpu_data_intact(const GpuMemory& target, Adapter& adapter, const verbs::Region& region, verbs::Loop& loop,
+                        std::int64_t end_ns, Findings& findings) {
+  const std::string subject = pair_subject(target.gpu, adapter.device.name());
+  const auto sent = trial_pattern(kTrialBytes, 21);
+  adapter.first.fill(sent);
+  adapter.second.fill(trial_pattern(kTrialBytes, 22));
+  if (const Outcome done = loop.write(adapter.first.region, region, kTrialBytes, 1, step_deadline(end_ns)); !done)
+    return transfer_failed(subject, "the write into GPU memory", done.record(), findings), false;
+  if (const Outcome done = loop.read(adapter.second.region, region, kTrialBytes, 1, step_deadline(end_ns)); !done)
+    return transfer_failed(subject, "the read from GPU memory", done.record(), findings), false;
+  std::vector<unsigned char> held(kTrialBytes);
+  if (const Outcome done = engine_copy_from(target.gpu.device, held.data(), target.memory.address(), kTrialBytes); !done)
+    return transfer_failed(subject, "the GPU's copy engine", done.record(), findings), false;
+  if (held != sent) {
+    findings.fail(subject, "64 KiB that the adapter wrote into GPU memory arrived changed", kWrongDataRemedy);
+    return false;
+  }
+  if (!adapter.second.holds(sent)) {
+    findings.fail(subject, "64 KiB that the adapter read from GPU memory arrived changed", kWrongDataRemedy);
+    return false;
+  }
+  return true;
+}
+
+// Whether no adapter with RDMA is nearer to the GPU than this one.
+bool is_nearest(const Patient& patient, const TrialGpu& gpu, const std::string& name) {
+  const int nic = patient.topology.find_nic(name);
+  if (gpu.index < 0 || nic < 0) return true;
+  const std::vector<int> order = nearest_nics(patient.topology, gpu.index);
+  if (order.empty()) return true;
+  const Endpoint from{Endpoint::Kind::gpu, gpu.index};
+  return route_between(patient.topology, from, {Endpoint::Kind::nic, nic}).relation <=
+         route_between(patient.topology, from, {Endpoint::Kind::nic, order.front()}).relation;
+}
+
+std::string percent(double part, double whole) { return text(std::lround(100 * part / whole), " %"); }
+
+void judge_rates(const Patient& patient, const TrialGpu& gpu, const Adapter& adapter, const Rates& rates, Findings& findings) {
+  const std::string subject = pair_subject(gpu, adapter.device.name());
+  const auto note = [&](const char* what, double rate, double host_rate) {
+    findings.reading(what, text(short_number(rate), " GB/s, ", percent(rate, host_rate), " of host memory's"));
+  };
+  note("write into GPU memory", rates.write_gb_per_s, adapter.host.write_gb_per_s);
+  note("read from GPU memory", rates.read_gb_per_s, adapter.host.read_gb_per_s);
+  const std::string rates_text =
+      text(short_number(rates.write_gb_per_s), " GB/s into and ", short_number(rates.read_gb_per_s), " GB/s out of GPU memory");
+  const bool is_write_poor = rates.write_gb_per_s < kPoorRatio * adapter.host.write_gb_per_s;
+  const bool is_read_poor = rates.read_gb_per_s < kPoorRatio * adapter.host.read_gb_per_s;
+  if (!is_write_poor && !is_read_poor) return findings.pass(subject, text("data arrive unchanged, at ", rates_text));
+  if (!is_nearest(patient, gpu, adapter.device.name()))
+    return findings.pass(subject,
+                         text("data arrive unchanged, at ", rates_text, "; slower than host memory, as far as they are apart"));
+  findings.warn(subject,
+                text("data arrive unchanged, at ", rates_text, ": ",
+                     is_write_poor && is_read_poor ? "both are" : (is_write_poor ? "the way in is" : "the way out is"),
+                     " below 0.7 of host memory's rate"),
+                "see pci.topo, pci.acs, iommu.mode and pci.ro of this pair; an adapter below the GPU's own PCIe switch is best");
+}
+
+void try_gpu(const Patient& patient, const GpuMemory& target, Adapter& adapter, std::int64_t end_ns, Findings& findings) {
+  const std::string subject = pair_subject(target.gpu, adapter.device.name());
+  auto region = target.memory.register_dma_buf(adapter.device);
+  const bool is_dma_buf = region.is_ok();
+  if (!is_dma_buf) region = target.memory.register_peer_memory(adapter.device);
+  if (!region)
+    return findings.unknown(subject, "GPU memory cannot be registered, so no transfer was tried",
+                            "see what trial.dmabuf and trial.peermem say of this pair");
+  findings.reading("GPU memory registered by", is_dma_buf ? "dma-buf" : "peer memory");
+  auto loop = verbs::Loop::connect(adapter.device, adapter.port, adapter.gid_index);
+  if (!loop) return transfer_failed(subject, "connecting the adapter with itself", loop.error().record(), findings);
+  if (!is_gpu_data_intact(target, adapter, *region, *loop, end_ns, findings)) return;
+  const auto write = rate_of(subject, "the write into GPU memory", adapter.rate_count, findings, [&] {
+    return loop->write(adapter.first.region, *region, kTrialBytes, adapter.rate_count, step_deadline(end_ns));
+  });
+  if (!write) return;
+  const auto read = rate_of(subject, "the read from GPU memory", adapter.rate_count, findings, [&] {
+    return loop->read(adapter.second.region, *region, kTrialBytes, adapter.rate_count, step_deadline(end_ns));
+  });
+  if (read) judge_rates(patient, target.gpu, adapter, {*write, *read}, findings);
+}
+
+void try_gpus(const Patient& patient, std::vector<Adapter>& adapters, std::int64_t end_ns, Findings& findings) {
+  Findings unheard("trial.loop");  // host memory has told already: a machine without GPUs has nothing to add
+  for (const TrialGpu& gpu : trial_gpus(patient, unheard)) {
+    const auto memory = TrialMemory::allocate(gpu);
+    if (!memory) {
+      findings.unknown(gpu.subject(),
+                       text("GPU memory for the trial could not be allocated: ", printable(memory.error().record().cause)),
+                       "see who uses the GPU (nvidia-smi), and try again when it has memory to spare");
+      continue;
+    }
+    for (Adapter& adapter : adapters) {
+      const Nic* const nic = nic_of(patient, adapter.device.name());
+      if (nic != nullptr && is_software(*nic)) continue;  // it copies by the CPU
+      if (now_ns() >= end_ns) {
+        findings.unknown(pair_subject(gpu, adapter.device.name()), "the time for all transfers had passed",
+                         "run this trial alone: gigabar doctor --only trial.loop");
+        continue;
+      }
+      try_gpu(patient, {gpu, *memory}, adapter, end_ns, findings);
+    }
+  }
+}
+
+// iWARP connects through TCP and the connection manager, not by itself.
+bool is_iwarp(const std::string& name) {
+  const auto device = verbs::Device::open(name);
+  return device && device->transport() == verbs::Transport::iwarp;
+}
+
+}  // namespace
+
+void try_loop(const Patient& patient, Findings& findings) {
+  const std::int64_t end_ns = now_ns() + kTrialNs;
+  std::vector<std::string> names = trial_rdma_devices(patient, findings);
+  if (names.empty()) return;
+  std::erase_if(names, is_iwarp);
+  if (names.empty())
+    return findings.skip(
+        "the RDMA devices of this machine are iWARP, which connects by the RDMA connection manager (rdma_cm) only");
+  std::vector<Adapter> adapters;
+  for (const std::string& name : names) {
+    auto adapter = open_adapter(patient, name, findings);
+    if (adapter && measure_host(*adapter, end_ns, findings)) adapters.push_back(std::move(*adapter));
+  }
+  if (!adapters.empty()) try_gpus(patient, adapters, end_ns, findings);
+}
+
+}  // namespace gigabar::doctor

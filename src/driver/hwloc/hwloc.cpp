@@ -1,0 +1,296 @@
+#include "driver/hwloc/hwloc.hpp"
+
+#if GIGABAR_HAS_HWLOC
+#include <hwloc.h>
+#endif
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstdlib>
+#include <memory>
+#include <mutex>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string_view>
+#include <utility>
+
+#include "base/errors.hpp"
+#include "driver/hwloc/child.hpp"
+#include "driver/loader.hpp"
+
+namespace gigabar::hwloc {
+#if GIGABAR_HAS_HWLOC
+namespace {
+
+constexpr const char* kOperation = "topology";
+constexpr std::size_t kMostObjects = 400'000;  // of a machine
+constexpr int kMostCpus = 65536;
+
+enum class Need { required, optional };
+
+// Optional functions may be null.
+struct Library {
+#define GIGABAR_HWLOC_SYMBOL(function, need) decltype(&::function) function = nullptr;
+#include "driver/hwloc/symbols.def"
+#undef GIGABAR_HWLOC_SYMBOL
+  Availability availability;
+};
+
+const char* fill(Library& library, const OpenedLibrary& opened) {
+#define GIGABAR_HWLOC_SYMBOL(function, need)                                                       \
+  library.function = reinterpret_cast<decltype(library.function)>(find_symbol(opened, #function)); \
+  if (library.function == nullptr && Need::need == Need::required) return #function;
+#include "driver/hwloc/symbols.def"
+#undef GIGABAR_HWLOC_SYMBOL
+  return nullptr;
+}
+
+Library load() {
+  Library library;
+  const OpenedLibrary opened =
+      open_library("libhwloc.so.15", "GIGABAR_HWLOC_LIBRARY", "install hwloc's library: apt install libhwloc15");
+  library.availability = opened.availability;
+  if (!library.availability.is_ok()) return library;
+  if (const char* missing = fill(library, opened)) {
+    library.availability = {
+        AvailabilityCode::symbol_missing, text(opened.path, " has no ", missing), "install hwloc 2.0 or newer", {}};
+    return library;
+  }
+  library.availability.reason = text("opened ", opened.path);
+  return library;
+}
+
+const Library& library() {
+  static const Library instance = load();
+  return instance;
+}
+
+struct Destroy {
+  void operator()(hwloc_topology_t topology) const { library().hwloc_topology_destroy(topology); }
+};
+using Loaded = std::unique_ptr<struct hwloc_topology, Destroy>;
+
+// Components that would open other libraries and devices (GPUs' drivers, X servers), or move this thread from CPU to CPU.
+constexpr std::array<const char*, 9> kUnwanted{"cuda", "nvml", "opencl", "rsmi", "levelzero", "gl", "x86", "xml", "synthetic"};
+
+void choose_what_to_read(hwloc_topology_t topology) {
+  const Library& lib = library();
+  lib.hwloc_topology_set_flags(topology, HWLOC_TOPOLOGY_FLAG_INCLUDE_DISALLOWED);
+  lib.hwloc_topology_set_all_types_filter(topology, HWLOC_TYPE_FILTER_KEEP_NONE);
+  for (const hwloc_obj_type_t type : {HWLOC_OBJ_PACKAGE, HWLOC_OBJ_BRIDGE, HWLOC_OBJ_PCI_DEVICE}) {
+    lib.hwloc_topology_set_type_filter(topology, type, HWLOC_TYPE_FILTER_KEEP_ALL);
+  }
+  if (lib.hwloc_topology_set_components == nullptr) return;
+  // A name that this library does not know is refused, and there is nothing to be left out then.
+  for (const char* name : kUnwanted) {
+    lib.hwloc_topology_set_components(topology, HWLOC_TOPOLOGY_COMPONENTS_FLAG_BLACKLIST, name);
+  }
+}
+
+// Null with errno when the library finds no machine.
+Loaded load_machine() {
+  hwloc_topology_t topology = nullptr;
+  if (library().hwloc_topology_init(&topology) != 0) return {};
+  Loaded loaded(topology);
+  choose_what_to_read(topology);
+  if (library().hwloc_topology_load(topology) == 0) return loaded;
+  const int code = errno;
+  loaded.reset();
+  errno = code;
+  return {};
+}
+
+const char* info_of(const hwloc_obj& object, std::string_view name) {
+  for (unsigned i = 0; i < object.infos_count; ++i) {
+    if (name == object.infos[i].name) return object.infos[i].value;
+  }
+  return "";
+}
+
+PciObject pci_object(const hwloc_obj& object, const hwloc_obj_attr_u::hwloc_pcidev_attr_s& pci) {
+  PciObject found;
+  found.address = {pci.domain, pci.bus, pci.dev, pci.func};
+  found.vendor = pci.vendor_id;
+  found.device = pci.device_id;
+  found.class_code = pci.class_id;
+  found.is_bridge = object.type == HWLOC_OBJ_BRIDGE;
+  const std::string_view vendor = info_of(object, "PCIVendor");
+  found.name = text(vendor, vendor.empty() ? "" : " ", info_of(object, "PCIDevice"));
+  return found;
+}
+
+std::vector<int> cpus_in(hwloc_const_bitmap_t set) {
+  std::vector<int> cpus;
+  if (set == nullptr) return cpus;
+  for (int cpu = library().hwloc_bitmap_next(set, -1); cpu >= 0 && cpu < kMostCpus; cpu = library().hwloc_bitmap_next(set, cpu)) {
+    cpus.push_back(cpu);
+  }
+  return cpus;
+}
+
+void add_object(const hwloc_obj& object, Discovery& found) {
+  if (object.type == HWLOC_OBJ_NUMANODE) {
+    found.numa_nodes.push_back(
+        {object.os_index, cpus_in(object.cpuset), object.attr != nullptr ? object.attr->numanode.local_memory : 0, -1});
+  } else if (object.type == HWLOC_OBJ_PCI_DEVICE && object.attr != nullptr) {
+    found.pci.push_back(pci_object(object, object.attr->pcidev));
+  } else if (object.type == HWLOC_OBJ_BRIDGE && object.attr != nullptr &&
+             object.attr->bridge.upstream_type == HWLOC_OBJ_BRIDGE_PCI) {
+    found.pci.push_back(pci_object(object, object.attr->bridge.upstream.pci));
+  }
+}
+
+struct Package {
+  int number;
+  std::vector<int> cpus;
+};
+
+// The only package that has CPUs of the node; -1 when several do.
+int package_of(const NumaObject& node, const std::vector<Package>& packages) {
+  int owner = -1;
+  for (const Package& package : packages) {
+    const bool is_shared = std::any_of(node.cpus.begin(), node.cpus.end(),
+                                       [&](int cpu) { return std::binary_search(package.cpus.begin(), package.cpus.end(), cpu); });
+    if (!is_shared) continue;
+    if (owner >= 0) return -1;
+    owner = package.number;
+  }
+  return owner;
+}
+
+// Every object once, with a list of what is still to do instead of recursion: how deep bridges are nested is up to the machine.
+Discovery objects_of(hwloc_topology_t topology) {
+  Discovery found;
+  std::vector<Package> packages;
+  std::vector<hwloc_obj_t> waiting{library().hwloc_get_obj_by_depth(topology, 0, 0)};
+  for (std::size_t count = 0; !waiting.empty() && count < kMostObjects; ++count) {
+    hwloc_obj_t object = waiting.back();
+    waiting.pop_back();
+    if (object == nullptr) continue;
+    add_object(*object, found);
+    if (object->type == HWLOC_OBJ_PACKAGE) packages.push_back({static_cast<int>(object->os_index), cpus_in(object->cpuset)});
+    // Each list's first child, and the next one of this object's own list.
+    for (hwloc_obj_t next : {object->next_sibling, object->io_first_child, object->memory_first_child, object->first_child}) {
+      if (next != nullptr) waiting.push_back(next);
+    }
+  }
+  for (NumaObject& node : found.numa_nodes) node.package = package_of(node, packages);
+  return found;
+}
+
+Error no_machine(const std::string& name, int code) {
+  return make_error(Status::not_supported, kOperation, name, "hwloc finds no machine there", {}, errno_code(code));
+}
+
+Result<Discovery> discover_here(const std::string& name) {
+  const Loaded loaded = load_machine();
+  if (loaded == nullptr) return no_machine(name, errno);
+  return objects_of(loaded.get());
+}
+
+// One document: {"pci": [[domain, bus, device, function, vendor, device id, class, is bridge, name], ...],
+// "numa": [[index, cpus, bytes, package], ...]}, or {"errno": 22}.
+std::string to_json(const Discovery& found) {
+  nlohmann::json pci = nlohmann::json::array();
+  for (const PciObject& object : found.pci) {
+    const PciAddress& at = object.address;
+    pci.push_back({at.domain, at.bus, at.device, at.function, object.vendor, object.device, object.class_code, object.is_bridge,
+                   object.name});
+  }
+  nlohmann::json numa = nlohmann::json::array();
+  for (const NumaObject& node : found.numa_nodes) numa.push_back({node.os_index, node.cpus, node.memory_bytes, node.package});
+  // Names come from files of the machine and may be no UTF-8.
+  return nlohmann::json{{"pci", std::move(pci)}, {"numa", std::move(numa)}}.dump(-1, ' ', false,
+                                                                                 nlohmann::json::error_handler_t::replace);
+}
+
+Discovery from_json(const nlohmann::json& document) {
+  Discovery found;
+  for (const nlohmann::json& row : document.at("pci")) {
+    PciObject object;
+    object.address = {row.at(0).get<std::uint32_t>(), row.at(1).get<std::uint8_t>(), row.at(2).get<std::uint8_t>(),
+                      row.at(3).get<std::uint8_t>()};
+    row.at(4).get_to(object.vendor);
+    row.at(5).get_to(object.device);
+    row.at(6).get_to(object.class_code);
+    row.at(7).get_to(object.is_bridge);
+    row.at(8).get_to(object.name);
+    found.pci.push_back(std::move(object));
+  }
+  for (const nlohmann::json& row : document.at("numa")) {
+    found.numa_nodes.push_back(
+        {row.at(0).get<unsigned>(), row.at(1).get<std::vector<int>>(), row.at(2).get<std::uint64_t>(), row.at(3).get<int>()});
+  }
+  return found;
+}
+
+void write_all(int descriptor, std::string_view bytes) {
+  while (!bytes.empty()) {
+    const ssize_t count = ::write(descriptor, bytes.data(), bytes.size());
+    if (count < 0 && errno != EINTR) return;  // the reader has gone
+    if (count > 0) bytes.remove_prefix(static_cast<std::size_t>(count));
+  }
+}
+
+// Runs in the child. Only the Linux component reads files below a root, and plug-ins that need other libraries are not looked for.
+void tell_of(const std::string& root, int descriptor) {
+  ::setenv("HWLOC_FSROOT", root.c_str(), 1);
+  ::setenv("HWLOC_THISSYSTEM", "0", 1);
+  ::setenv("HWLOC_COMPONENTS", "linux,stop", 1);
+  ::setenv("HWLOC_PLUGINS_PATH", "/nonexistent", 1);
+  ::setenv("HWLOC_DUMPED_HWDATA_DIR", "/nonexistent", 1);
+  ::setenv("HWLOC_HIDE_ERRORS", "2", 1);
+  const Loaded loaded = load_machine();
+  write_all(descriptor, loaded != nullptr ? to_json(objects_of(loaded.get())) : nlohmann::json{{"errno", errno}}.dump());
+}
+
+Result<Discovery> discover_elsewhere(const std::string& root, const std::string& name) {
+  auto output = output_of_child([&](int descriptor) { tell_of(root, descriptor); }, name, {});
+  if (!output) return std::move(output).error();
+  return parse_output(*output, name);
+}
+
+}  // namespace
+
+Result<Discovery> parse_output(std::string_view output, const std::string& name) {
+  try {
+    const nlohmann::json document = nlohmann::json::parse(output);
+    if (document.contains("errno")) return no_machine(name, document.at("errno").get<int>());
+    return from_json(document);
+  } catch (const nlohmann::json::exception& fault) {
+    return make_error(Status::bad_file, kOperation, name, text("the process that read it told nonsense: ", fault.what()));
+  }
+}
+
+const Availability& availability() { return library().availability; }
+
+Result<Discovery> discover(const std::string& root, const std::string& name) {
+  // Opened before a child is forked: see output_of_child.
+  if (!availability().is_ok()) {
+    return make_error(Status::not_supported, kOperation, name, text("hwloc cannot be used: ", availability().reason),
+                      availability().remedy, availability().native);
+  }
+  // One at a time: a child forked while another thread is inside hwloc would find its locks taken for ever.
+  static std::mutex one_at_a_time;
+  const std::lock_guard lock(one_at_a_time);
+  return root == "/" ? discover_here(name) : discover_elsewhere(root, name);
+}
+
+#else
+
+const Availability& availability() {
+  static const Availability instance{
+      AvailabilityCode::not_built, "built without hwloc's header", "install libhwloc-dev and build Gigabar again", {}};
+  return instance;
+}
+
+Result<Discovery> discover(const std::string&, const std::string& name) {
+  return make_error(Status::not_supported, "topology", name, text("hwloc cannot be used: ", availability().reason),
+                    availability().remedy);
+}
+
+#endif
+}  // namespace gigabar::hwloc

@@ -1,0 +1,492 @@
+#include "driver/verbs/verbs.hpp"
+
+#if GIGABAR_HAS_VERBS
+#include <infiniband/verbs.h>
+// The header wraps these around the exported functions; the table below takes the exported ones.
+#undef ibv_get_device_list
+#undef ibv_query_port
+#undef ibv_reg_mr
+#endif
+
+#include <dlfcn.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+#include "base/clock.hpp"
+#include "base/errors.hpp"
+#include "driver/loader.hpp"
+
+namespace gigabar::verbs {
+#if GIGABAR_HAS_VERBS
+namespace {
+
+enum class Need { required, optional };
+
+// Optional functions may be null.
+struct Library {
+#define GIGABAR_VERBS_SYMBOL(function, version, need) decltype(&::function) function = nullptr;
+#include "driver/verbs/symbols.def"
+#undef GIGABAR_VERBS_SYMBOL
+  Availability availability;
+};
+
+const char* fill(Library& library, const OpenedLibrary& opened) {
+#define GIGABAR_VERBS_SYMBOL(function, version, need)                                                           \
+  library.function = reinterpret_cast<decltype(library.function)>(::dlvsym(opened.handle, #function, version)); \
+  if (library.function == nullptr && Need::need == Need::required) return #function;
+#include "driver/verbs/symbols.def"
+#undef GIGABAR_VERBS_SYMBOL
+  return nullptr;
+}
+
+Library load() {
+  Library library;
+  const OpenedLibrary opened = open_library("libibverbs.so.1", "GIGABAR_VERBS_LIBRARY",
+                                            "install rdma-core's libibverbs (package libibverbs1 or libibverbs)");
+  library.availability = opened.availability;
+  if (!library.availability.is_ok()) return library;
+  if (const char* missing = fill(library, opened)) {
+    library.availability = {
+        AvailabilityCode::symbol_missing, text(opened.path, " has no ", missing), "install a newer rdma-core", {}};
+    return library;
+  }
+  library.availability.reason = opened.path;
+  return library;
+}
+
+const Library& library() {
+  static const Library instance = load();
+  return instance;
+}
+
+// Of the kernel, not of user space: what a refused dma-buf attachment ends with.
+constexpr int kKernelNotSupported = 524;
+
+NativeCode native_of(int code) {
+  if (code == kKernelNotSupported) return {NativeDomain::system_errno, code, "ENOTSUPP"};
+  return errno_code(code);
+}
+
+Status status_of(int code) {
+  const bool is_not_supported = code == EOPNOTSUPP || code == EPROTONOSUPPORT || code == ENOSYS || code == kKernelNotSupported;
+  return status_of_errno(code, is_not_supported ? Status::not_supported : Status::device_error);
+}
+
+// Verbs' functions return an errno, minus an errno, or -1 with errno set.
+int code_of(int result) {
+  if (result > 0) return result;
+  return result < -1 ? -result : errno;
+}
+
+Error failed(const char* call, const std::string& object, int code) {
+  return make_error(status_of(code), call, object, text(call, " failed: ", std::strerror(code)), {}, native_of(code));
+}
+
+// The library's list, freed at the end of the scope.
+class DeviceList {
+ public:
+  DeviceList() {
+    errno = 0;
+    list_ = library().ibv_get_device_list(&count_);
+    error_ = errno;
+  }
+  ~DeviceList() {
+    if (list_ != nullptr) library().ibv_free_device_list(list_);
+  }
+  DeviceList(const DeviceList&) = delete;
+  DeviceList& operator=(const DeviceList&) = delete;
+
+  bool is_there() const { return list_ != nullptr; }
+  int error() const { return error_; }
+  int count() const { return std::min(count_, kMostDevices); }
+  ibv_device* at(int index) const { return list_[index]; }
+  std::string name(int index) const {
+    const char* name = library().ibv_get_device_name(list_[index]);
+    return name != nullptr ? name : "";
+  }
+
+ private:
+  ibv_device** list_ = nullptr;
+  int count_ = 0;
+  int error_ = 0;
+};
+
+Error no_list(const std::string& object, int code) {
+  return make_error(Status::unavailable, "list RDMA devices", object, text("ibv_get_device_list failed: ", std::strerror(code)),
+                    "load the kernel's RDMA interface (modprobe ib_uverbs)", native_of(code));
+}
+
+unsigned bytes_of(ibv_mtu mtu) {
+  switch (mtu) {
+    case IBV_MTU_256: return 256;
+    case IBV_MTU_512: return 512;
+    case IBV_MTU_1024: return 1024;
+    case IBV_MTU_2048: return 2048;
+    case IBV_MTU_4096: return 4096;
+  }
+  return 0;
+}
+
+}  // namespace
+
+namespace detail {
+
+struct Context {
+  std::string name;
+  ibv_context* device = nullptr;
+  ibv_pd* domain = nullptr;
+  ibv_device_attr attributes{};
+
+  Context() = default;
+  Context(const Context&) = delete;
+  Context& operator=(const Context&) = delete;
+  ~Context() {
+    if (domain != nullptr) library().ibv_dealloc_pd(domain);
+    if (device != nullptr) library().ibv_close_device(device);
+  }
+};
+
+struct RegionState {
+  std::shared_ptr<Context> context;
+  ibv_mr* region = nullptr;
+  std::uint64_t address = 0;
+  std::size_t bytes = 0;
+
+  RegionState(std::shared_ptr<Context> owner, ibv_mr* registered, std::uint64_t first, std::size_t length)
+      : context(std::move(owner)), region(registered), address(first), bytes(length) {}
+  RegionState(const RegionState&) = delete;
+  RegionState& operator=(const RegionState&) = delete;
+  ~RegionState() { library().ibv_dereg_mr(region); }
+};
+
+struct LoopState {
+  std::shared_ptr<Context> context;
+  ibv_cq* completions = nullptr;
+  ibv_qp* pair = nullptr;
+  bool is_broken = false;
+
+  explicit LoopState(std::shared_ptr<Context> owner) : context(std::move(owner)) {}
+  LoopState(const LoopState&) = delete;
+  LoopState& operator=(const LoopState&) = delete;
+  ~LoopState() {
+    if (pair != nullptr) library().ibv_destroy_qp(pair);
+    if (completions != nullptr) library().ibv_destroy_cq(completions);
+  }
+};
+
+}  // namespace detail
+
+namespace {
+
+constexpr int kAccess = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ;
+constexpr unsigned kDepth = 16;  // work requests under way
+
+Result<ibv_port_attr> port_attributes(const detail::Context& context, unsigned number) {
+  ibv_port_attr attributes{};
+  // The exported function fills the members that all versions share, which is how the header itself calls it.
+  const int result = library().ibv_query_port(context.device, static_cast<std::uint8_t>(number),
+                                              reinterpret_cast<_compat_ibv_port_attr*>(&attributes));
+  if (result != 0) return failed("ibv_query_port", text(context.name, " port ", number), code_of(result));
+  return attributes;
+}
+
+ibv_ah_attr address_of_itself(const ibv_port_attr& port, unsigned number, int gid_index, const ibv_gid& gid) {
+  ibv_ah_attr address{};
+  address.port_num = static_cast<std::uint8_t>(number);
+  address.dlid = port.lid;
+  if (port.link_layer == IBV_LINK_LAYER_ETHERNET) {
+    address.is_global = 1;
+    address.grh.dgid = gid;
+    address.grh.sgid_index = static_cast<std::uint8_t>(gid_index);
+    address.grh.hop_limit = 64;
+  }
+  return address;
+}
+
+int to_init(ibv_qp* pair, unsigned port) {
+  ibv_qp_attr attributes{};
+  attributes.qp_state = IBV_QPS_INIT;
+  attributes.port_num = static_cast<std::uint8_t>(port);
+  attributes.qp_access_flags = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ;
+  return library().ibv_modify_qp(pair, &attributes, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS);
+}
+
+int to_receive(ibv_qp* pair, const ibv_port_attr& port, const ibv_ah_attr& address) {
+  ibv_qp_attr attributes{};
+  attributes.qp_state = IBV_QPS_RTR;
+  attributes.path_mtu = port.active_mtu;
+  attributes.dest_qp_num = pair->qp_num;
+  attributes.max_dest_rd_atomic = 1;
+  attributes.min_rnr_timer = 12;  // 0.64 ms; nothing is received here
+  attributes.ah_attr = address;
+  return library().ibv_modify_qp(pair, &attributes,
+                                 IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
+                                     IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER);
+}
+
+int to_send(ibv_qp* pair) {
+  ibv_qp_attr attributes{};
+  attributes.qp_state = IBV_QPS_RTS;
+  attributes.timeout = 14;  // 67 ms, seven times
+  attributes.retry_cnt = 7;
+  attributes.rnr_retry = 7;
+  attributes.max_rd_atomic = 1;
+  return library().ibv_modify_qp(
+      pair, &attributes,
+      IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC);
+}
+
+Outcome make_pair(detail::LoopState& loop) {
+  const std::string& name = loop.context->name;
+  errno = 0;
+  loop.completions = library().ibv_create_cq(loop.context->device, static_cast<int>(kDepth), nullptr, nullptr, 0);
+  if (loop.completions == nullptr) return failed("ibv_create_cq", name, errno);
+  ibv_qp_init_attr wanted{};
+  wanted.send_cq = loop.completions;
+  wanted.recv_cq = loop.completions;
+  wanted.cap = {kDepth, 1, 1, 1, 0};
+  wanted.qp_type = IBV_QPT_RC;
+  errno = 0;
+  loop.pair = library().ibv_create_qp(loop.context->domain, &wanted);
+  if (loop.pair == nullptr) return failed("ibv_create_qp", name, errno);
+  return {};
+}
+
+Outcome connect_pair(const detail::LoopState& loop, const ibv_port_attr& port, unsigned number, int gid_index) {
+  const std::string object = text(loop.context->name, " port ", number);
+  ibv_gid gid{};
+  if (port.link_layer == IBV_LINK_LAYER_ETHERNET) {
+    const int result = library().ibv_query_gid(loop.context->device, static_cast<std::uint8_t>(number), gid_index, &gid);
+    if (result != 0) return failed("ibv_query_gid", text(object, " GID ", gid_index), code_of(result));
+  }
+  if (const int result = to_init(loop.pair, number); result != 0) return failed("ibv_modify_qp(INIT)", object, code_of(result));
+  const ibv_ah_attr address = address_of_itself(port, number, gid_index, gid);
+  if (const int result = to_receive(loop.pair, port, address); result != 0)
+    return failed("ibv_modify_qp(RTR)", text(object, " GID ", gid_index), code_of(result));
+  if (const int result = to_send(loop.pair); result != 0) return failed("ibv_modify_qp(RTS)", object, code_of(result));
+  return {};
+}
+
+struct Work {
+  ibv_wr_opcode operation;
+  const detail::RegionState& local;
+  const detail::RegionState& remote;
+  std::size_t bytes;
+};
+
+int post(const detail::LoopState& loop, const Work& work) {
+  ibv_sge piece{};
+  piece.addr = work.local.address;
+  piece.length = static_cast<std::uint32_t>(work.bytes);
+  piece.lkey = work.local.region->lkey;
+  ibv_send_wr request{};
+  request.sg_list = &piece;
+  request.num_sge = 1;
+  request.opcode = work.operation;
+  request.send_flags = IBV_SEND_SIGNALED;
+  request.wr.rdma.remote_addr = work.remote.address;
+  request.wr.rdma.rkey = work.remote.region->rkey;
+  ibv_send_wr* refused = nullptr;
+  return ibv_post_send(loop.pair, &request, &refused);
+}
+
+// One completion: nothing when none has come yet.
+Result<bool> take_completion(const detail::LoopState& loop) {
+  ibv_wc completion{};
+  const int result = ibv_poll_cq(loop.completions, 1, &completion);
+  if (result < 0) return failed("ibv_poll_cq", loop.context->name, code_of(result));
+  if (result == 0) return false;
+  if (completion.status == IBV_WC_SUCCESS) return true;
+  return make_error(Status::device_error, "loop", loop.context->name, library().ibv_wc_status_str(completion.status), {},
+                    {NativeDomain::none, completion.status,
+                     text("completion status ", static_cast<int>(completion.status), ", vendor error ", completion.vendor_err)});
+}
+
+Outcome run(detail::LoopState& loop, const Work& work, unsigned count, std::int64_t deadline_ns) {
+  const std::string& name = loop.context->name;
+  if (work.bytes > work.local.bytes || work.bytes > work.remote.bytes)
+    return make_error(Status::out_of_range, "loop", name, text(work.bytes, " bytes are more than a region has"));
+  if (loop.is_broken) return make_error(Status::device_error, "loop", name, "an earlier transfer failed", "connect a new loop");
+  loop.is_broken = true;  // until all of it has come back
+  unsigned posted = 0, done = 0;
+  while (done < count) {
+    if (posted < count && posted - done < kDepth) {
+      if (const int result = post(loop, work); result != 0) return failed("ibv_post_send", name, code_of(result));
+      ++posted;
+      continue;
+    }
+    const auto is_one_done = take_completion(loop);
+    if (!is_one_done) return is_one_done.error();
+    done += *is_one_done ? 1 : 0;
+    if (!*is_one_done && now_ns() >= deadline_ns)
+      return make_error(Status::timed_out, "loop", name, text(done, " of ", count, " transfers had completed at the deadline"));
+  }
+  loop.is_broken = false;
+  return {};
+}
+
+}  // namespace
+
+const Availability& availability() { return library().availability; }
+
+std::optional<bool> has_dmabuf() {
+  if (!availability().is_ok()) return {};
+  return library().ibv_reg_dmabuf_mr != nullptr;
+}
+
+Result<std::vector<std::string>> device_names() {
+  if (!availability().is_ok()) return make_error("list RDMA devices", "libibverbs", availability());
+  const DeviceList list;
+  if (!list.is_there()) return no_list("libibverbs", list.error());
+  std::vector<std::string> names;
+  for (int index = 0; index < list.count(); ++index) names.push_back(list.name(index));
+  return names;
+}
+
+Region::Region(std::unique_ptr<detail::RegionState> state) noexcept : state_(std::move(state)) {}
+std::uint64_t Region::address() const noexcept { return state_->address; }
+std::size_t Region::bytes() const noexcept { return state_->bytes; }
+
+Result<Device> Device::open(const std::string& name) {
+  if (!availability().is_ok()) return make_error("open RDMA device", name, availability());
+  const DeviceList list;
+  if (!list.is_there()) return no_list(name, list.error());
+  auto context = std::make_shared<detail::Context>();
+  context->name = name;
+  int index = 0;
+  while (index < list.count() && list.name(index) != name) ++index;
+  if (index == list.count())
+    return make_error(Status::unavailable, "open RDMA device", name, "libibverbs does not list it",
+                      "install the device's provider library of rdma-core (package ibverbs-providers)");
+  errno = 0;
+  context->device = library().ibv_open_device(list.at(index));
+  if (context->device == nullptr) return failed("ibv_open_device", name, errno);
+  if (const int result = library().ibv_query_device(context->device, &context->attributes); result != 0)
+    return failed("ibv_query_device", name, code_of(result));
+  errno = 0;
+  context->domain = library().ibv_alloc_pd(context->device);
+  if (context->domain == nullptr) return failed("ibv_alloc_pd", name, errno);
+  return Device(std::move(context));
+}
+
+const std::string& Device::name() const noexcept { return context_->name; }
+
+Transport Device::transport() const noexcept {
+  switch (context_->device->device->transport_type) {
+    case IBV_TRANSPORT_IB: return Transport::infiniband;
+    case IBV_TRANSPORT_IWARP: return Transport::iwarp;
+    default: return Transport::other;
+  }
+}
+
+unsigned Device::port_count() const noexcept { return context_->attributes.phys_port_cnt; }
+
+Result<Port> Device::port(unsigned number) const {
+  const auto attributes = port_attributes(*context_, number);
+  if (!attributes) return attributes.error();
+  Port port;
+  port.is_active = attributes->state == IBV_PORT_ACTIVE;
+  port.is_ethernet = attributes->link_layer == IBV_LINK_LAYER_ETHERNET;
+  port.active_mtu_bytes = bytes_of(attributes->active_mtu);
+  port.lid = attributes->lid;
+  port.gid_count = attributes->gid_tbl_len;
+  return port;
+}
+
+Result<Region> Device::register_memory(void* address, std::size_t bytes) const {
+  errno = 0;
+  ibv_mr* const region = library().ibv_reg_mr(context_->domain, address, bytes, kAccess);
+  const auto first = reinterpret_cast<std::uintptr_t>(address);
+  if (region == nullptr) return failed("ibv_reg_mr", text(range_text(first, bytes), " on ", name()), errno);
+  return Region(std::make_unique<detail::RegionState>(context_, region, first, bytes));
+}
+
+Result<Region> Device::register_dma_buf(int descriptor, std::size_t bytes, std::uint64_t iova) const {
+  if (library().ibv_reg_dmabuf_mr == nullptr)
+    return make_error(Status::not_supported, "ibv_reg_dmabuf_mr", name(), "libibverbs has no ibv_reg_dmabuf_mr",
+                      "install rdma-core 34 or newer");
+  errno = 0;
+  ibv_mr* const region = library().ibv_reg_dmabuf_mr(context_->domain, 0, bytes, iova, descriptor, kAccess);
+  if (region == nullptr) return failed("ibv_reg_dmabuf_mr", text("dma-buf of ", bytes, " bytes on ", name()), errno);
+  return Region(std::make_unique<detail::RegionState>(context_, region, iova, bytes));
+}
+
+Result<Loop> Loop::connect(const Device& device, unsigned port, int gid_index) {
+  const std::string object = text(device.name(), " port ", port);
+  if (device.transport() == Transport::iwarp)
+    return make_error(Status::not_supported, "loop", object, "iWARP connects through the RDMA connection manager only");
+  const auto attributes = port_attributes(*device.context_, port);
+  if (!attributes) return attributes.error();
+  if (attributes->state != IBV_PORT_ACTIVE)
+    return make_error(Status::unavailable, "loop", object, "the port is not active", "bring the link up ('rdma link' shows it)");
+  auto state = std::make_unique<detail::LoopState>(device.context_);
+  if (Outcome made = make_pair(*state); !made) return std::move(made).take_error();
+  if (Outcome connected = connect_pair(*state, *attributes, port, gid_index); !connected) return std::move(connected).take_error();
+  return Loop(std::move(state));
+}
+
+Loop::Loop(std::unique_ptr<detail::LoopState> state) noexcept : state_(std::move(state)) {}
+
+Outcome Loop::write(const Region& source, const Region& destination, std::size_t bytes, unsigned count, std::int64_t deadline_ns) {
+  return run(*state_, {IBV_WR_RDMA_WRITE, *source.state_, *destination.state_, bytes}, count, deadline_ns);
+}
+
+Outcome Loop::read(const Region& destination, const Region& source, std::size_t bytes, unsigned count, std::int64_t deadline_ns) {
+  return run(*state_, {IBV_WR_RDMA_READ, *destination.state_, *source.state_, bytes}, count, deadline_ns);
+}
+
+#else
+
+namespace detail {
+struct Context {
+  std::string name;
+};
+struct RegionState {};
+struct LoopState {};
+}  // namespace detail
+
+const Availability& availability() {
+  static const Availability not_built{AvailabilityCode::not_built,
+                                      "this build has no support for RDMA",
+                                      "configure with infiniband/verbs.h (package libibverbs-dev or rdma-core-devel)",
+                                      {}};
+  return not_built;
+}
+
+std::optional<bool> has_dmabuf() { return {}; }
+Result<std::vector<std::string>> device_names() { return make_error("list RDMA devices", "libibverbs", availability()); }
+
+// No object of these classes is ever made in such a build.
+Region::Region(std::unique_ptr<detail::RegionState> state) noexcept : state_(std::move(state)) {}
+std::uint64_t Region::address() const noexcept { return 0; }
+std::size_t Region::bytes() const noexcept { return 0; }
+Result<Device> Device::open(const std::string& name) { return make_error("open RDMA device", name, availability()); }
+const std::string& Device::name() const noexcept { return context_->name; }
+Transport Device::transport() const noexcept { return Transport::other; }
+unsigned Device::port_count() const noexcept { return 0; }
+Result<Port> Device::port(unsigned) const { return make_error("query port", name(), availability()); }
+Result<Region> Device::register_memory(void*, std::size_t) const { return make_error("register", name(), availability()); }
+Result<Region> Device::register_dma_buf(int, std::size_t, std::uint64_t) const {
+  return make_error("register", name(), availability());
+}
+Result<Loop> Loop::connect(const Device& device, unsigned, int) { return make_error("loop", device.name(), availability()); }
+Loop::Loop(std::unique_ptr<detail::LoopState> state) noexcept : state_(std::move(state)) {}
+Outcome Loop::write(const Region&, const Region&, std::size_t, unsigned, std::int64_t) {
+  return make_error("loop", "libibverbs", availability());
+}
+Outcome Loop::read(const Region&, const Region&, std::size_t, unsigned, std::int64_t) {
+  return make_error("loop", "libibverbs", availability());
+}
+
+#endif
+
+Region::Region(Region&&) noexcept = default;
+Region& Region::operator=(Region&&) noexcept = default;
+Region::~Region() = default;
+Loop::Loop(Loop&&) noexcept = default;
+Loop& Loop::operator=(Loop&&) noexcept = default;
+Loop::~Loop() = default;
+
+}  // namespace gigabar::verbs

@@ -1,0 +1,198 @@
+#include "memory/host_pages.hpp"
+
+#include <linux/mman.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <charconv>
+#include <cstdio>
+#include <cstring>
+
+#include "base/descriptor.hpp"
+#include "base/errors.hpp"
+#include "base/options.hpp"
+#include "platform/host_memory.hpp"
+#include "platform/numa.hpp"
+#include "platform/roots.hpp"
+
+namespace gigabar {
+namespace {
+
+constexpr std::size_t kHugeBytes = std::size_t{2} << 20;
+constexpr const char* kOperation = "allocate host memory";
+constexpr const char* kReservedPages = "/hugepages/hugepages-2048kB/";
+
+std::size_t page_bytes() { return static_cast<std::size_t>(::sysconf(_SC_PAGESIZE)); }
+
+std::size_t round_up(std::size_t bytes, std::size_t unit) { return (bytes + unit - 1) / unit * unit; }
+
+std::string gib_text(std::uint64_t bytes) {
+  char line[48];
+  const double gib = static_cast<double>(bytes) / static_cast<double>(1 << 30);
+  std::snprintf(line, sizeof line, gib < 0.1 ? "%.5f GiB" : "%.1f GiB", gib);
+  return line;
+}
+
+Error no_room(std::size_t bytes, const std::string& who, std::uint64_t left_bytes, std::string remedy) {
+  return make_error(
+      Status::out_of_memory, kOperation, text(bytes, " bytes"),
+      text(gib_text(bytes), " and 1/64 of that to manage it are asked for, ", who, " has ", gib_text(left_bytes), " left"),
+      std::move(remedy));
+}
+
+Error system_error(std::size_t bytes, const char* what, int code, std::string remedy) {
+  return make_error(code == EPERM || code == EACCES ? Status::no_permission : Status::out_of_memory, kOperation,
+                    text(bytes, " bytes"), text(what, ": ", std::strerror(code)), std::move(remedy), errno_code(code));
+}
+
+// Brings the pages, where their binding says; 0 or an errno. A full node or an empty pool is then an error, not a signal.
+int populate(std::byte* address, std::size_t bytes) { return ::madvise(address, bytes, MADV_POPULATE_WRITE) == 0 ? 0 : errno; }
+
+std::uint64_t number_in_file(const std::string& path) {
+  std::string content = read_small_file(path).value_or("");
+  while (content.ends_with('\n')) content.pop_back();
+  return parse_number(content, 0, UINT64_MAX).value_or(0);
+}
+
+std::string reserved_pages_file(const char* name) { return text(platform_roots().sys, "/kernel/mm", kReservedPages, name); }
+
+// Free reserved pages that nobody has been promised, on the node when one is asked for.
+std::uint64_t free_reserved_pages(int numa_node) {
+  const std::uint64_t free = number_in_file(reserved_pages_file("free_hugepages"));
+  const std::uint64_t count = free - std::min(number_in_file(reserved_pages_file("resv_hugepages")), free);
+  if (numa_node < 0) return count;
+  return std::min(
+      count, number_in_file(text(platform_roots().sys, "/devices/system/node/node", numa_node, kReservedPages, "free_hugepages")));
+}
+
+Error no_huge_pages(std::size_t bytes, const std::string& cause, int numa_node) {
+  const std::uint64_t missing = bytes / kHugeBytes - std::min<std::uint64_t>(free_reserved_pages(numa_node), bytes / kHugeBytes);
+  const std::string node = numa_node < 0 ? "" : text(" on node ", numa_node);
+  return make_error(Status::out_of_memory, kOperation, text(bytes, " bytes on huge pages"), cause,
+                    text("reserve ", missing, " more huge pages", node,
+                         " (sysctl vm.nr_hugepages=", number_in_file(reserved_pages_file("nr_hugepages")) + missing,
+                         "), or write madvise to /sys/kernel/mm/transparent_hugepage/enabled"));
+}
+
+}  // namespace
+
+Outcome check_room(std::size_t bytes, int numa_node) {
+  const std::uint64_t needed = bytes + bytes / 64;
+  // The only node has what the machine has; kernels that bring up memory as it is needed count it for the machine only.
+  if (numa_node >= 0 && numa_nodes().size() > 1) {
+    const auto left = free_bytes_of_numa_node(numa_node);
+    if (left && needed > *left)
+      return no_room(bytes, text("NUMA node ", numa_node), *left, "ask for less, use another node, or free memory of this one");
+  }
+  const AvailableHostMemory available = available_host_memory();
+  if (needed <= available.bytes) return {};
+  return no_room(bytes, available.limited_by, available.bytes, "ask for less, free memory, or raise the control group's limit");
+}
+
+PageMapping::~PageMapping() {
+  if (taken_ != nullptr) ::munmap(taken_, taken_bytes_);
+}
+
+Result<PageMapping> PageMapping::make(std::size_t bytes, int numa_node) {
+  PageMapping mapping;
+  const std::size_t whole_bytes = round_up(bytes, page_bytes());
+  if (Outcome room = check_room(whole_bytes, numa_node); !room) return std::move(room).take_error();
+  void* address = ::mmap(nullptr, whole_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (address == MAP_FAILED) return system_error(bytes, "mmap", errno, "ask for less");
+  mapping.taken_ = address;
+  mapping.taken_bytes_ = mapping.bytes_ = whole_bytes;
+  mapping.address_ = static_cast<std::byte*>(address);
+  if (numa_node >= 0) {
+    if (Outcome bound = bind_to_numa_node(address, whole_bytes, numa_node); !bound) return std::move(bound).take_error();
+  }
+  if (const int code = populate(mapping.address_, whole_bytes); code == EINVAL) {  // before Linux 5.14
+    for (std::size_t at = 0; at < whole_bytes; at += page_bytes())
+      reinterpret_cast<volatile std::byte*>(address)[at] = std::byte{0};
+  } else if (code != 0) {
+    return system_error(bytes, "populating pages", code, "ask for less, or another NUMA node");
+  }
+  return mapping;
+}
+
+Result<PageMapping> PageMapping::make_huge(std::size_t bytes, int numa_node) {
+  const std::size_t whole_bytes = round_up(bytes, kHugeBytes);
+  // Reserved pages are taken already: they are not part of what the machine has left.
+  if (free_reserved_pages(numa_node) >= whole_bytes / kHugeBytes) {
+    auto reserved = make_reserved(whole_bytes, numa_node);
+    if (reserved) return reserved;
+  }
+  return make_transparent(whole_bytes, numa_node);
+}
+
+Result<PageMapping> PageMapping::make_reserved(std::size_t bytes, int numa_node) {
+  PageMapping mapping;
+  void* address = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_HUGETLB | MAP_HUGE_2MB, -1, 0);
+  if (address == MAP_FAILED) return system_error(bytes, "mmap of reserved huge pages", errno, "reserve more of them");
+  mapping.taken_ = address;
+  mapping.taken_bytes_ = mapping.bytes_ = bytes;
+  mapping.address_ = static_cast<std::byte*>(address);
+  if (numa_node >= 0) {
+    if (Outcome bound = bind_to_numa_node(address, bytes, numa_node); !bound) return std::move(bound).take_error();
+  }
+  if (const int code = populate(mapping.address_, bytes); code != 0)
+    return system_error(bytes, "populating reserved huge pages", code, "reserve more of them");
+  return mapping;
+}
+
+Result<PageMapping> PageMapping::make_transparent(std::size_t bytes, int numa_node) {
+  if (Outcome room = check_room(bytes, numa_node); !room) return std::move(room).take_error();
+  // A page that cannot be touched stays at either end: the mapping never grows together with a neighbour, so what the kernel tells
+  // of it is of these pages alone.
+  PageMapping mapping;
+  const std::size_t taken_bytes = bytes + kHugeBytes + 2 * page_bytes();
+  void* taken = ::mmap(nullptr, taken_bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (taken == MAP_FAILED) return system_error(bytes, "mmap", errno, "ask for less");
+  mapping.taken_ = taken;
+  mapping.taken_bytes_ = taken_bytes;
+  const std::uintptr_t begin = round_up(reinterpret_cast<std::uintptr_t>(taken) + page_bytes(), kHugeBytes);
+  mapping.address_ = reinterpret_cast<std::byte*>(begin);
+  mapping.bytes_ = bytes;
+  if (::mprotect(mapping.address_, bytes, PROT_READ | PROT_WRITE) != 0)
+    return system_error(bytes, "mprotect", errno, "ask for less");
+  if (::madvise(mapping.address_, bytes, MADV_HUGEPAGE) != 0)
+    return no_huge_pages(bytes, "this kernel has no transparent huge pages", numa_node);
+  if (numa_node >= 0) {
+    if (Outcome bound = bind_to_numa_node(mapping.address_, bytes, numa_node); !bound) return std::move(bound).take_error();
+  }
+  if (const int code = populate(mapping.address_, bytes); code == EINVAL) {  // before Linux 5.14
+    for (std::size_t at = 0; at < bytes; at += page_bytes()) reinterpret_cast<volatile std::byte*>(begin)[at] = std::byte{0};
+  } else if (code != 0) {
+    return system_error(bytes, "populating pages", code, "ask for less, or another NUMA node");
+  }
+  const auto smaps = read_small_file(platform_roots().proc + "/self/smaps", std::size_t{256} << 20);
+  const auto huge = smaps ? huge_bytes_in(*smaps, begin, bytes) : std::nullopt;
+  if (!huge) return no_huge_pages(bytes, "the kernel does not tell whether the pages are huge (/proc/self/smaps)", numa_node);
+  if (*huge < bytes / 10 * 9)
+    return no_huge_pages(bytes, text("only ", gib_text(*huge), " of ", gib_text(bytes), " came on huge pages"), numa_node);
+  return mapping;
+}
+
+std::optional<std::uint64_t> huge_bytes_in(std::string_view smaps, std::uintptr_t begin, std::size_t bytes) {
+  std::optional<std::uint64_t> total;
+  bool is_ours = false;
+  while (!smaps.empty()) {
+    const std::string_view line = smaps.substr(0, smaps.find('\n'));
+    smaps.remove_prefix(std::min(line.size() + 1, smaps.size()));
+    // A mapping begins with "7f0000000000-7f0000200000 rw-p ..."; what follows about it are lines of "Key:   number kB".
+    std::uintptr_t from = 0, to = 0;
+    const char* const start = line.data();
+    const char* const end = start + line.size();
+    const auto [dash, bad_from] = std::from_chars(start, end, from, 16);
+    if (bad_from == std::errc{} && dash != end && *dash == '-' && std::from_chars(dash + 1, end, to, 16).ec == std::errc{}) {
+      is_ours = from >= begin && to <= begin + bytes;
+      if (is_ours) total = total.value_or(0);
+    } else if (is_ours && line.starts_with("AnonHugePages:")) {
+      total = *total + number_behind(line, "AnonHugePages").value_or(0);
+    }
+  }
+  return total;
+}
+
+}  // namespace gigabar

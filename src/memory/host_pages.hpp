@@ -1,0 +1,63 @@
+// Pages of host memory as HostMemory needs them: asked for only when there is room, placed, present, and proved huge where they
+// have to be.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string_view>
+#include <utility>
+
+#include "gigabar/status.hpp"
+
+namespace gigabar {
+
+// Refuses what would bring out the kernel's killer: more than the machine, a control group of this process, or the node (-1: any)
+// has left, with 1/64 on top for page tables and the driver's lists. Nothing is touched.
+// Errors: out_of_memory; the cause says who has how much left.
+Outcome check_room(std::size_t bytes, int numa_node);
+
+// Zeroed anonymous memory of whole pages, present, on one node when that is asked for. Unmapped at the end.
+class PageMapping {
+ public:
+  // `numa_node` is -1 or a node of this machine. Errors: out_of_memory, no_permission.
+  static Result<PageMapping> make(std::size_t bytes, int numa_node);
+
+  // On huge pages of 2 MiB: reserved ones when so many are free, else transparent ones, of which at least 90 % must be huge as the
+  // kernel tells it once they are present. Errors: out_of_memory; the remedy says how to get huge pages.
+  // Source: kernel, Documentation/admin-guide/mm/hugetlbpage.rst and transhuge.rst.
+  static Result<PageMapping> make_huge(std::size_t bytes, int numa_node);
+
+  PageMapping() noexcept = default;
+  PageMapping(PageMapping&& other) noexcept { swap(other); }
+  PageMapping& operator=(PageMapping&& other) noexcept {
+    PageMapping moved(std::move(other));
+    swap(moved);
+    return *this;
+  }
+  ~PageMapping();
+
+  std::byte* address() const noexcept { return address_; }
+  std::size_t bytes() const noexcept { return bytes_; }
+
+ private:
+  static Result<PageMapping> make_reserved(std::size_t bytes, int numa_node);
+  static Result<PageMapping> make_transparent(std::size_t bytes, int numa_node);
+  void swap(PageMapping& other) noexcept {
+    std::swap(address_, other.address_);
+    std::swap(bytes_, other.bytes_);
+    std::swap(taken_, other.taken_);
+    std::swap(taken_bytes_, other.taken_bytes_);
+  }
+
+  std::byte* address_ = nullptr;
+  std::size_t bytes_ = 0;
+  void* taken_ = nullptr;  // address space around it, which belongs to nobody else
+  std::size_t taken_bytes_ = 0;
+};
+
+// How many bytes of [begin, begin + bytes) are on transparent huge pages, in the words of /proc/self/smaps. Mappings that reach
+// beyond the range do not count. Nothing when it names no mapping of the range.
+std::optional<std::uint64_t> huge_bytes_in(std::string_view smaps, std::uintptr_t begin, std::size_t bytes);
+
+}  // namespace gigabar

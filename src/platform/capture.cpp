@@ -1,0 +1,382 @@
+#include "platform/capture.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <map>
+#include <optional>
+#include <set>
+#include <utility>
+#include <vector>
+
+#include "base/errors.hpp"
+#include "platform/system_sources.hpp"
+
+namespace gigabar {
+namespace {
+
+constexpr std::size_t kMostVisits = std::size_t{1} << 18;
+// /proc/cpuinfo has about 2 KiB for each processor, /proc/kallsyms about 100 bytes for each symbol of the kernel.
+constexpr std::size_t kMostCpuBytes = std::size_t{16} << 20;
+constexpr std::size_t kMostSymbolBytes = std::size_t{64} << 20;
+
+std::vector<std::string> words_of(std::string_view line, char between) {
+  std::vector<std::string> words;
+  while (!line.empty()) {
+    const std::size_t end = std::min(line.find(between), line.size());
+    if (end > 0) words.emplace_back(line.substr(0, end));
+    line.remove_prefix(std::min(end + 1, line.size()));
+  }
+  return words;
+}
+
+std::string only_existence(const std::string& /*content*/) { return {}; }
+
+// Lines of `content` that `is_wanted`.
+template <class Wanted>
+std::string lines_of(const std::string& content, const Wanted& is_wanted) {
+  std::string kept;
+  for (std::size_t at = 0; at < content.size();) {
+    const std::size_t end = std::min(content.find('\n', at), content.size() - 1) + 1;
+    const std::string_view line = std::string_view(content).substr(at, end - at);
+    if (is_wanted(line)) kept += line;
+    at = end;
+  }
+  return kept;
+}
+
+// The one symbol that tells whether the kernel's RDMA stack can be given GPU memory by a module. Addresses of the kernel are
+// nobody's business.
+std::string peer_memory_symbols(const std::string& content) {
+  std::string kept = lines_of(
+      content, [](std::string_view line) { return line.find("ib_register_peer_memory_client") != std::string_view::npos; });
+  bool is_in_address = true;
+  for (char& letter : kept) {
+    if (letter == '\n') is_in_address = true;
+    if (letter == ' ') is_in_address = false;
+    if (is_in_address && letter != '\n') letter = '0';
+  }
+  return kept;
+}
+
+// Of /proc/self/status: what the process may do and where it may run, not what it is called.
+std::string rights_and_places(const std::string& content) {
+  return lines_of(content, [](std::string_view line) {
+    return line.starts_with("Cpus_allowed") || line.starts_with("Mems_allowed") || line.starts_with("Cap") ||
+           line.starts_with("Uid:") || line.starts_with("NoNewPrivs") || line.starts_with("Seccomp:");
+  });
+}
+
+// Of /proc/self/mounts: what kind of file system the root is (a container's is an overlay), not what else is mounted from where.
+std::string root_mount(const std::string& content) {
+  std::string kept;
+  for (const std::string& line : words_of(content, '\n')) {
+    const std::vector<std::string> words = words_of(line, ' ');
+    if (words.size() > 2 && words[1] == "/") kept += "root / " + words[2] + "\n";
+  }
+  return kept;
+}
+
+// PCI Express Base Specification, extended capabilities: a header of 16 bits id, 4 bits version, 12 bits next offset at each; id 3
+// is the device's serial number, 8 bytes behind its header.
+std::string without_serial_number(const std::string& content) {
+  std::string config = content;
+  constexpr std::size_t kFirst = 0x100;
+  constexpr std::uint32_t kSerialNumber = 0x0003;
+  std::size_t at = kFirst;
+  // Each capability has at least 8 bytes, so that a chain which goes in a circle is longer than this.
+  for (std::size_t count = 0; count < (4096 - kFirst) / 8 && at >= kFirst && at + 12 <= config.size(); ++count) {
+    std::uint32_t header = 0;
+    for (std::size_t i = 0; i < 4; ++i) header |= std::uint32_t{static_cast<unsigned char>(config[at + i])} << (8 * i);
+    if ((header & 0xffff) == kSerialNumber) std::memset(&config[at + 4], 0, 8);
+    at = header >> 20 & 0xffc;
+  }
+  return config;
+}
+
+// hwloc's part follows what its Linux backend opens below a root. Left out on purpose: serial numbers, UUIDs of boards, MAC
+// addresses (a RoCE GID can hold one), node descriptions (the host's name) and resource files (reading one can act on the device).
+constexpr auto kPatterns = std::to_array<CapturePattern>({
+    // Processors and memory
+    {"/sys/devices/system/cpu", "online possible present offline kernel_max isolated nohz_full", true},
+    {"/sys/devices/system/cpu/smt", "active control"},
+    {"/sys/devices/system/cpu/cpu*", "online node*", true},
+    {"/sys/devices/system/cpu/cpu*", "cpu_capacity", true},
+    {"/sys/devices/system/cpu/cpu*/topology",
+     "physical_package_id die_id cluster_id core_id book_id drawer_id core_cpus core_siblings thread_siblings die_cpus "
+     "package_cpus "
+     "cluster_cpus book_siblings drawer_siblings core_cpus_list thread_siblings_list package_cpus_list die_cpus_list "
+     "cluster_cpus_list",
+     true},
+    {"/sys/devices/system/cpu/cpu*/cache/index*",
+     "id level type size shared_cpu_map shared_cpu_list coherency_line_size number_of_sets physical_line_partition "
+     "ways_of_associativity",
+     true},
+    {"/sys/devices/system/cpu/cpu*/cpufreq", "base_frequency cpuinfo_max_freq cpuinfo_min_freq", true},
+    {"/sys/devices/system/cpu/cpu*/cpufreq", "scaling_governor scaling_driver scaling_max_freq energy_performance_preference"},
+    {"/sys/devices/system/cpu/cpufreq", "boost"},
+    {"/sys/devices/system/cpu/cpufreq/policy*", "base_frequency cpuinfo_max_freq related_cpus", true},
+    {"/sys/devices/system/cpu/cpufreq/policy*", "scaling_governor scaling_driver"},
+    {"/sys/devices/system/cpu/cpu*/acpi_cppc", "nominal_perf highest_perf", true},
+    {"/sys/devices/system/cpu/cpuidle", "current_driver current_governor"},
+    {"/sys/devices/system/cpu/cpu0/cpuidle/state*", "name latency disable"},
+    {"/sys/devices/system/cpu/intel_pstate", "status no_turbo"},
+    {"/sys/devices/system/cpu/amd_pstate", "status"},
+    {"/sys/devices/cpu_*", "cpus", true},
+    {"/sys/devices/system/node", "online possible has_cpu has_memory has_normal_memory", true},
+    {"/sys/devices/system/node/node*", "meminfo cpulist cpumap distance", true},
+    {"/sys/devices/system/node/node*/hugepages/*", "nr_hugepages free_hugepages", true},
+    {"/sys/devices/system/node/node*/access*/initiators", "read_bandwidth write_bandwidth read_latency write_latency node*", true},
+    {"/sys/devices/system/node/node*/memory_side_cache/index*", "size line_size indexing", true},
+    {"/sys/kernel/mm/hugepages/*", "nr_hugepages free_hugepages resv_hugepages", true},
+    {"/sys/kernel/mm/transparent_hugepage", "enabled defrag"},
+    {"/sys/kernel/mm/memory_peers/*", "version"},
+
+    // The PCI tree
+    {"/sys/bus/cpu/devices", "*", true},
+    {"/sys/bus/node/devices", "*", true},
+    {"/sys/bus/pci/devices", "*", true},
+    {"/sys/bus/pci/slots/*", "address", true},
+    {"/sys/bus/pci/devices/*",
+     "vendor device subsystem_vendor subsystem_device class revision numa_node local_cpus local_cpulist current_link_speed "
+     "current_link_width max_link_speed max_link_width enable resource driver",
+     true},
+    {"/sys/bus/pci/devices/*", "config", true, without_serial_number},
+    {"/sys/bus/pci/devices/*",
+     "iommu_group iommu physfn msi_bus power_state ari_enabled sriov_numvfs reset_method aer_dev_correctable aer_dev_nonfatal "
+     "aer_dev_fatal"},
+    {"/sys/bus/pci/devices/*/power", "control runtime_status"},
+    {"/sys/bus/pci/devices/*/p2pmem", "size available published"},
+    {"/sys/bus/pci/devices/*/net", "*"},
+    {"/sys/bus/pci/devices/*/infiniband", "*"},
+    {"/sys/module/pci*/parameters", "*"},
+    {"/sys/class/iommu", "*"},
+    {"/sys/kernel/iommu_groups", "*"},
+    {"/sys/kernel/iommu_groups/*", "type"},
+    {"/sys/kernel/iommu_groups/*/devices", "*"},
+    {"/sys/firmware/acpi", "pm_profile"},
+    {"/sys/hypervisor", "type"},
+
+    // Network and RDMA devices
+    {"/sys/class/net", "*", true},
+    {"/sys/class/net/*", "device type mtu speed operstate carrier duplex dev_port dev_id address_len", true},
+    {"/sys/class/net/*", "flags phys_port_name"},
+    {"/sys/class/net/*/device", "driver"},
+    {"/sys/class/net/*/device", "vendor device class numa_node local_cpulist driver"},
+    {"/sys/class/net/*/ecn/*/enable", "*"},
+    {"/sys/class/net/*/qos", "*"},
+    {"/sys/class/infiniband", "*", true},
+    {"/sys/class/infiniband/*", "device node_type hca_type fw_ver hw_rev board_id parent", true},
+    {"/sys/class/infiniband/*/device", "vendor device class numa_node local_cpulist driver"},
+    {"/sys/class/infiniband/*/ports/*", "state phys_state rate link_layer lid lid_mask_count cap_mask", true},
+    {"/sys/class/infiniband/*/ports/*/gids", "*", true},
+    {"/sys/class/infiniband/*/ports/*/gid_attrs/types", "*"},
+    {"/sys/class/infiniband/*/ports/*/gid_attrs/ndevs", "*"},
+    {"/sys/class/infiniband/*/ports/*/counters", "*"},
+    {"/sys/class/infiniband/*/ports/*/hw_counters", "*"},
+    {"/sys/class/infiniband/*/tc/*", "traffic_class"},
+    {"/sys/class/infiniband/*/hw_counters", "*"},
+    {"/sys/class/infiniband_verbs", "*"},
+    {"/sys/class/infiniband_verbs/*", "ibdev dev device abi_version"},
+    {"/sys/class/drm", "card* render*", true},
+    {"/sys/class/drm/*", "device", true},
+    {"/sys/class/dma/*", "device", true},
+    {"/sys/class/dmi/id", "sys_vendor product_name product_family bios_vendor board_vendor board_name chassis_type", true},
+
+    // Drivers: which there are, and more of some
+    {"/sys/module", "*"},
+    {"/sys/module/{}", "version srcversion refcnt"},
+    {"/sys/module/{}/parameters", "*"},
+    {"/proc/driver/nvidia", "version params registry"},
+    {"/proc/driver/nvidia/gpus/*", "information power"},
+    {"/proc/driver/nvidia-nvswitch/devices/*", "information"},
+    {"/proc/driver/nvidia/capabilities", "fabric-imex-mgmt"},
+
+    // Nodes, and what says that this is a container
+    {"/dev", "nvidia* gdrdrv"},
+    {"/dev/nvidia-caps-imex-channels", "*"},
+    {"/dev/infiniband", "*"},
+    {"/", ".dockerenv", false, only_existence},
+    {"/run", ".containerenv", false, only_existence},
+    {"/run/systemd", "container"},
+
+    // The kernel and this process
+    {"/proc", "cpuinfo", true, nullptr, kMostCpuBytes},
+    {"/proc", "meminfo version cmdline", true},
+    {"/proc", "devices config.gz"},
+    {"/proc", "kallsyms", false, peer_memory_symbols, kMostSymbolBytes},
+    {"/proc/self", "limits"},
+    {"/proc/self", "status", false, rights_and_places},
+    {"/proc/self", "mounts", false, root_mount},
+    {"/proc/sys/kernel", "osrelease numa_balancing dmesg_restrict"},
+    {"/proc/sys/vm", "nr_hugepages nr_overcommit_hugepages overcommit_memory max_map_count zone_reclaim_mode"},
+    {"/proc/sys/net/ipv4", "tcp_ecn"},
+    {"/boot", "config-{}"},
+    {"/etc", "os-release"},
+    {"/etc/libibverbs.d", "*.driver"},
+    {"/etc/modprobe.d", "nvidia*.conf mlx*.conf gdrdrv*.conf"},
+});
+
+// "{}" in the table: of a path, these modules; of a name, the release of the running kernel.
+constexpr auto kModules =
+    std::to_array<std::string_view>({"nvidia",    "nvidia_uvm", "nvidia_peermem", "nv_peer_mem", "nvidia_drm", "nvidia_modeset",
+                                     "nvidia_fs", "gdrdrv",     "ib_core",        "ib_uverbs",   "rdma_cm",    "rdma_ucm",
+                                     "ib_umad",   "mlx5_ib",    "mlx5_core",      "mlx4_ib",     "mlx4_core",  "mlx_compat",
+                                     "irdma",     "ice",        "bnxt_re",        "bnxt_en",     "efa",        "hns_roce_hw_v2",
+                                     "erdma",     "mana_ib",    "qedr",           "cxgb4",       "iw_cxgb4",   "ionic_rdma",
+                                     "rdma_rxe",  "siw",        "hfi1",           "nouveau",     "vfio_pci",   "vfio_iommu_type1",
+                                     "iommu"});
+
+// '*' stands for any text.
+bool matches(std::string_view name, std::string_view pattern) {
+  const std::size_t star = pattern.find('*');
+  if (star == std::string_view::npos) return name == pattern;
+  if (!name.starts_with(pattern.substr(0, star))) return false;
+  pattern.remove_prefix(star + 1);
+  name.remove_prefix(star);
+  for (std::size_t skip = 0; skip <= name.size(); ++skip) {
+    if (matches(name.substr(skip), pattern)) return true;
+  }
+  return false;
+}
+
+std::string with(std::string_view pattern, std::string_view value) {
+  std::string filled(pattern);
+  if (const std::size_t at = filled.find("{}"); at != std::string::npos) filled.replace(at, 2, value);
+  return filled;
+}
+
+bool may_be_captured(const std::string& path) {
+  constexpr auto kRoots = std::to_array<std::string_view>({"/sys", "/proc", "/dev", "/etc", "/boot", "/run", "/usr/lib", "/usr"});
+  if (path == "/.dockerenv") return true;
+  return std::any_of(kRoots.begin(), kRoots.end(), [&path](std::string_view root) {
+    return path == root || (root != "/usr" && path.starts_with(root) && path.size() > root.size() && path[root.size()] == '/');
+  });
+}
+
+// The walk: real paths, each looked at once.
+class Walk {
+ public:
+  Walk(const SystemFiles& files, CaptureVisitor& visitor) : files_(files), visitor_(visitor) {}
+
+  void take(const CapturePattern& pattern, const std::string& folder) {
+    expand("", words_of(folder, '/'), 0, [&](const std::string& real) { take_names(pattern, real); });
+  }
+
+ private:
+  bool is_over() const { return visits_ >= kMostVisits || bytes_ >= kMostArchiveBytes; }
+
+  // What `pattern` matches in a real folder.
+  std::vector<std::string> candidates(const std::string& folder, const std::string& pattern) const {
+    if (pattern.find('*') == std::string::npos) return {pattern};
+    std::vector<std::string> names = files_.names(folder);
+    std::erase_if(names, [&pattern](const std::string& name) { return !matches(name, pattern); });
+    return names;
+  }
+
+  template <class Found>
+  void expand(const std::string& real, const std::vector<std::string>& parts, std::size_t next, const Found& found) {
+    if (next == parts.size()) return found(real);
+    for (const std::string& name : candidates(real.empty() ? "/" : real, parts[next])) {
+      if (is_over()) return;
+      const std::optional<std::string> inside = settle(text(real, "/", name), 0);
+      if (inside) expand(*inside, parts, next + 1, found);
+    }
+  }
+
+  void take_names(const CapturePattern& pattern, const std::string& folder) {
+    const std::string release = pattern.names.find("{}") == std::string_view::npos ? std::string() : kernel_release();
+    if (!folder.empty() && files_.facts(folder).kind == NodeKind::folder && folders_.insert(folder).second) visitor_.folder(folder);
+    for (const std::string& name : words_of(with(pattern.names, release), ' ')) {
+      for (const std::string& candidate : candidates(folder.empty() ? "/" : folder, name)) {
+        if (is_over()) return;
+        if (const auto real = settle(text(folder, "/", candidate), 0)) take_node(pattern, *real);
+      }
+    }
+  }
+
+  // "unknown" when it could not be a part of a file's name, or is a pattern itself.
+  std::string kernel_release() const {
+    const std::string release = files_.word("/proc/sys/kernel/osrelease").value_or("unknown");
+    const bool is_name = std::all_of(release.begin(), release.end(), [](char letter) {
+      return (letter >= '0' && letter <= '9') || (letter >= 'a' && letter <= 'z') || (letter >= 'A' && letter <= 'Z') ||
+             std::string_view("._+-~").find(letter) != std::string_view::npos;
+    });
+    return is_name ? release : "unknown";
+  }
+
+  void take_node(const CapturePattern& pattern, const std::string& real) {
+    if (!taken_.insert(real).second) return;
+    const NodeFacts facts = files_.facts(real);
+    if (facts.kind == NodeKind::character_device) visitor_.device(real, facts);
+    if (facts.kind == NodeKind::folder && folders_.insert(real).second) visitor_.folder(real);
+    if (facts.kind != NodeKind::file) return;
+    FileText text = files_.read(real, pattern.most_bytes);
+    if (text.is_present() && pattern.change != nullptr) text.content = pattern.change(text.content);
+    bytes_ += text.content.size() + real.size();
+    if (text.state == FileState::missing) return;
+    if (text.state == FileState::refused) text.state = FileState::unreadable;
+    visitor_.file(real, std::move(text));
+  }
+
+  // The real path of `path`, whose folder is real already; tells the visitor of each link on the way. Nothing when it leads
+  // nowhere, in a circle, or to where nothing is captured.
+  std::optional<std::string> settle(const std::string& path, unsigned links) {
+    if (const auto known = settled_.find(path); known != settled_.end()) return known->second;
+    ++visits_;
+    settled_[path] = {};  // what a circle of links finds
+    if (!may_be_captured(path) || links > kMostLinks) return {};
+    // A link whose target is another one for each process.
+    const bool is_self = path == "/proc/self";
+    std::optional<std::string> target = is_self ? std::nullopt : files_.link_target(path);
+    std::string real = path;
+    if (target) {
+      real = target->starts_with('/') ? "" : path.substr(0, path.rfind('/'));
+      for (const std::string& part : words_of(*target, '/')) {
+        if (part == ".") continue;
+        if (part == "..") {
+          real.erase(std::min(real.rfind('/'), real.size()));
+          continue;
+        }
+        const auto next = settle(text(real, "/", part), links + 1);
+        if (!next) return {};
+        real = *next;
+      }
+      // The kernel's links stay in /sys.
+      if (real.empty() || (path.starts_with("/sys/") && !real.starts_with("/sys/"))) return {};
+      visitor_.link(path, std::move(*target), real);
+      // A link alone is worth nothing: what it names has to be there.
+      if (files_.facts(real).kind == NodeKind::folder && folders_.insert(real).second) visitor_.folder(real);
+    } else if (!files_.exists(path)) {
+      return {};
+    }
+    settled_[path] = real;
+    return real;
+  }
+
+  const SystemFiles& files_;
+  CaptureVisitor& visitor_;
+  std::map<std::string, std::optional<std::string>> settled_;
+  std::set<std::string> taken_;
+  std::set<std::string> folders_;
+  std::size_t visits_ = 0;
+  std::size_t bytes_ = 0;
+};
+
+}  // namespace
+
+std::span<const CapturePattern> capture_patterns() { return kPatterns; }
+
+void visit_captured(const SystemFiles& files, bool only_for_hwloc, CaptureVisitor& visitor) {
+  Walk walk(files, visitor);
+  for (const CapturePattern& pattern : kPatterns) {
+    if (only_for_hwloc && !pattern.is_for_hwloc) continue;
+    if (pattern.folder.find("{}") == std::string_view::npos) {
+      walk.take(pattern, std::string(pattern.folder));
+      continue;
+    }
+    for (const std::string_view module : kModules) walk.take(pattern, with(pattern.folder, module));
+  }
+}
+
+}  // namespace gigabar

@@ -1,0 +1,303 @@
+// Asks this machine's libraries and its kernel: what driver_answers.hpp holds.
+#include "platform/driver_answers.hpp"
+
+#include <fcntl.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <sstream>
+#include <string_view>
+#include <utility>
+
+#include "base/descriptor.hpp"
+#include "base/errors.hpp"
+#include "driver/cuda/cuda.hpp"
+#include "driver/nvml/nvml.hpp"
+#include "driver/verbs/verbs.hpp"
+#include "platform/nvidia.hpp"
+#include "platform/roots.hpp"
+
+namespace gigabar {
+namespace {
+
+constexpr std::size_t kMostGpus = nvml::kMostDevices;
+constexpr unsigned kMostPorts = 255;  // a port's number has eight bits
+constexpr std::size_t kMostLogBytes = std::size_t{4} << 20;
+constexpr std::size_t kMostLogLines = 4096;  // of those that are kept, the newest
+constexpr std::size_t kMostLineBytes = 1024;
+constexpr int kMostLostRecords = 1000;  // records that the kernel overwrote while they were read
+
+// ---- GPUs ----
+
+GpuAnswers& gpu_at(DriverAnswers& answers, const std::string& pci) {
+  const auto known = std::find_if(answers.gpus.begin(), answers.gpus.end(), [&](const GpuAnswers& gpu) { return gpu.pci == pci; });
+  if (known != answers.gpus.end()) return *known;
+  GpuAnswers gpu;
+  gpu.pci = pci;
+  answers.gpus.push_back(std::move(gpu));
+  return answers.gpus.back();
+}
+
+void ask_nvml_of(GpuAnswers& gpu) {
+  nvml::DeviceFacts facts = nvml::facts(gpu.pci);
+  if (gpu.name.empty()) gpu.name = std::move(facts.name);
+  if (gpu.uuid.empty()) gpu.uuid = std::move(facts.uuid);
+  gpu.is_mig_enabled = facts.is_mig_enabled;
+  gpu.is_persistence_enabled = facts.is_persistence_enabled;
+  gpu.fabric_state = std::move(facts.fabric_state);
+  gpu.clocks_event_reasons = facts.clocks_event_reasons;
+  gpu.is_row_remap_pending = facts.is_row_remap_pending;
+  gpu.has_row_remap_failed = facts.has_row_remap_failed;
+  gpu.is_page_retirement_pending = facts.is_page_retirement_pending;
+  if (const auto bar1 = nvml::bar1(gpu.pci)) {
+    gpu.bar1_total_bytes = bar1->total_bytes;
+    gpu.bar1_used_bytes = bar1->used_bytes;
+  }
+  if (const auto link = nvml::pcie_link(gpu.pci)) {
+    gpu.pcie_generation = link->generation;
+    gpu.pcie_width = link->width;
+  }
+  if (facts.most_pcie) {
+    gpu.pcie_most_generation = facts.most_pcie->generation;
+    gpu.pcie_most_width = facts.most_pcie->width;
+  }
+  gpu.nvlinks = nvml::nvlinks(gpu.pci);
+  if (const auto c2c = nvml::c2c_links(gpu.pci)) gpu.c2c_links = c2c->active_count;
+}
+
+#if GIGABAR_HAS_CUDA
+
+constexpr std::array<std::pair<const char*, CUdevice_attribute>, 7> kAttributes = {{
+    {"gpu_direct_rdma", CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_SUPPORTED},
+    {"dma_buf", CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED},
+    {"vmm", CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED},
+    {"integrated", CU_DEVICE_ATTRIBUTE_INTEGRATED},
+    {"gpu_direct_rdma_writes_ordering", CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WRITES_ORDERING},
+    {"flush_writes_options", CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_FLUSH_WRITES_OPTIONS},
+    {"host_native_atomics", CU_DEVICE_ATTRIBUTE_HOST_NATIVE_ATOMIC_SUPPORTED},
+}};
+
+// "GPU-xxxxxxxx-xxxx-xxxx-xxxx-xxxxxxxxxxxx", as NVML writes it.
+std::string text_of(const CUuuid& uuid) {
+  constexpr std::string_view kDigits = "0123456789abcdef";
+  std::string line = "GPU-";
+  for (std::size_t i = 0; i < sizeof uuid.bytes; ++i) {
+    if (i == 4 || i == 6 || i == 8 || i == 10) line += '-';
+    const auto byte = static_cast<unsigned char>(uuid.bytes[i]);
+    line += kDigits[byte >> 4];
+    line += kDigits[byte & 0xf];
+  }
+  return line;
+}
+
+void ask_cuda_of(const cuda::Functions& cuda, CUdevice device, GpuAnswers& gpu) {
+  char name[256] = {};
+  if (gpu.name.empty() && cuda.cuDeviceGetName(name, sizeof name - 1, device) == CUDA_SUCCESS) gpu.name = name;
+  CUuuid uuid{};
+  if (gpu.uuid.empty() && cuda.cuDeviceGetUuid(&uuid, device) == CUDA_SUCCESS) gpu.uuid = text_of(uuid);
+  for (const auto& [key, attribute] : kAttributes) {
+    int value = 0;
+    if (cuda.cuDeviceGetAttribute(&value, attribute, device) == CUDA_SUCCESS) gpu.cuda_attributes[key] = value;
+  }
+}
+
+// The device's PCI address as Linux writes it; empty: CUDA does not tell.
+std::string pci_of(const cuda::Functions& cuda, CUdevice device) {
+  char bus_id[32] = {};
+  if (cuda.cuDeviceGetPCIBusId(bus_id, sizeof bus_id - 1, device) != CUDA_SUCCESS) return {};
+  const auto address = PciAddress::parse(bus_id);
+  return address ? address->to_string() : std::string();
+}
+
+void ask_cuda(DriverAnswers& answers) {
+  const cuda::Driver& driver = cuda::driver();
+  if (driver.version > 0) answers.cuda_version = driver.version;
+  if (!driver.availability.is_ok()) return;
+  int count = 0;
+  if (driver.functions.cuDeviceGetCount(&count) != CUDA_SUCCESS) return;
+  for (int index = 0; index < count && answers.gpus.size() < kMostGpus; ++index) {
+    CUdevice device = 0;
+    if (driver.functions.cuDeviceGet(&device, index) != CUDA_SUCCESS) continue;
+    const std::string pci = pci_of(driver.functions, device);
+    if (pci.empty()) continue;
+    GpuAnswers& gpu = gpu_at(answers, pci);
+    if (gpu.cuda_index) continue;  // another instance of the same GPU (MIG) came first
+    gpu.cuda_index = index;
+    ask_cuda_of(driver.functions, device, gpu);
+  }
+}
+
+std::optional<bool> can_access(const GpuAnswers& from, const GpuAnswers& to) {
+  const cuda::Functions& cuda = cuda::driver().functions;
+  if (!from.cuda_index || !to.cuda_index || cuda.cuDeviceCanAccessPeer == nullptr) return {};
+  CUdevice first = 0, second = 0;
+  int can = 0;
+  if (cuda.cuDeviceGet(&first, *from.cuda_index) != CUDA_SUCCESS || cuda.cuDeviceGet(&second, *to.cuda_index) != CUDA_SUCCESS ||
+      cuda.cuDeviceCanAccessPeer(&can, first, second) != CUDA_SUCCESS)
+    return {};
+  return can != 0;
+}
+
+#else
+
+void ask_cuda(DriverAnswers&) {}
+std::optional<bool> can_access(const GpuAnswers&, const GpuAnswers&) { return {}; }
+
+#endif
+
+void ask_peers(DriverAnswers& answers) {
+  for (const GpuAnswers& from : answers.gpus) {
+    for (const GpuAnswers& to : answers.gpus) {
+      if (&from == &to) continue;
+      PeerAnswers pair;
+      pair.from = from.pci;
+      pair.to = to.pci;
+      pair.can_access = can_access(from, to);
+      pair.read = nvml::peer_status(from.pci, to.pci, nvml::PeerCapability::read);
+      pair.write = nvml::peer_status(from.pci, to.pci, nvml::PeerCapability::write);
+      pair.atomics = nvml::peer_status(from.pci, to.pci, nvml::PeerCapability::atomics);
+      if (pair.can_access || pair.read || pair.write || pair.atomics) answers.peers.push_back(std::move(pair));
+    }
+  }
+}
+
+void ask_gpus(DriverAnswers& answers) {
+  answers.cuda = cuda::driver().availability;
+  answers.nvml = nvml::availability();
+  answers.driver_version = nvidia_driver_version();
+  for (const std::string& pci : nvml::devices()) gpu_at(answers, pci);
+  ask_cuda(answers);
+  for (GpuAnswers& gpu : answers.gpus) ask_nvml_of(gpu);
+  ask_peers(answers);
+}
+
+// ---- RDMA devices ----
+
+RdmaDeviceAnswers ask_rdma_device(const std::string& name) {
+  RdmaDeviceAnswers answers;
+  answers.name = name;
+  const auto device = verbs::Device::open(name);
+  if (!device) {
+    const ErrorRecord& record = device.error().record();
+    answers.error = record.native.name.empty() ? record.cause : text(record.cause, " (", record.native.name, ")");
+    return answers;
+  }
+  for (unsigned number = 1; number <= std::min(device->port_count(), kMostPorts); ++number) {
+    const auto port = device->port(number);
+    answers.active_mtu.push_back(port ? port->active_mtu_bytes : 0);
+  }
+  return answers;
+}
+
+void ask_verbs(DriverAnswers& answers) {
+  answers.verbs = verbs::availability();
+  answers.verbs_has_dmabuf = verbs::has_dmabuf();
+  if (!answers.verbs.is_ok()) return;
+  const auto names = verbs::device_names();
+  if (!names) {
+    const ErrorRecord& record = names.error().record();
+    answers.verbs = {AvailabilityCode::no_device, record.cause, record.remedy, record.native};
+    return;
+  }
+  for (const std::string& name : *names) answers.rdma_devices.push_back(ask_rdma_device(name));
+  if (names->empty())
+    answers.verbs = {AvailabilityCode::no_device,
+                     "libibverbs is installed but finds no RDMA device",
+                     "check 'rdma link' and /sys/class/infiniband; in a container, that /dev/infiniband was passed in",
+                     {}};
+}
+
+// ---- kernel ----
+
+bool is_of_interest(std::string_view line) {
+  // /proc/cmdline tells that one.
+  if (line.find("ommand line:") != std::string_view::npos) return false;
+  constexpr std::array<std::string_view, 13> kWords = {"NVRM",          "Xid",      "nvidia", "mlx5",
+                                                       "infiniband",    "ib_",      "DMAR",   "AMD-Vi",
+                                                       "iommu",         "pcieport", "AER:",   "disagrees about version of symbol",
+                                                       "Unknown symbol"};
+  return std::any_of(kWords.begin(), kWords.end(),
+                     [&](std::string_view word) { return line.find(word) != std::string_view::npos; });
+}
+
+// Everything that can be read without waiting; nothing when the log may not be read.
+std::optional<std::string> read_log(const std::string& path) {
+  const Descriptor log(::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC | O_NOCTTY));
+  if (!log.is_open()) return {};
+  std::string content;
+  std::array<char, 16384> piece{};  // a record of the kernel has at most 8 KiB; a smaller buffer is refused
+  for (int lost_count = 0; content.size() < kMostLogBytes && lost_count < kMostLostRecords;) {
+    const ssize_t bytes = ::read(log.get(), piece.data(), piece.size());
+    if (bytes > 0) {
+      content.append(piece.data(), static_cast<std::size_t>(bytes));
+    } else if (bytes < 0 && (errno == EPIPE || errno == EINTR)) {
+      ++lost_count;
+    } else if (bytes < 0 && errno != EAGAIN && content.empty()) {
+      return {};
+    } else {
+      break;
+    }
+  }
+  return content;
+}
+
+// Records are "level,number,microseconds,flags;text", lines that begin with a space belong to the record before. What is not
+// printable comes escaped; other bytes are replaced.
+// Source: kernel, Documentation/ABI/testing/dev-kmsg.
+std::vector<std::string> lines_of_interest(const std::string& content) {
+  std::vector<std::string> lines;
+  std::istringstream records(content);
+  for (std::string record; std::getline(records, record);) {
+    const std::size_t begin = record.find(';');
+    if (record.starts_with(' ') || begin == std::string::npos || !is_of_interest(record)) continue;
+    std::string line = record.substr(begin + 1, kMostLineBytes);
+    std::replace_if(line.begin(), line.end(), [](char letter) { return letter < 0x20 || letter == 0x7f; }, '?');
+    lines.push_back(std::move(line));
+  }
+  if (lines.size() > kMostLogLines) lines.erase(lines.begin(), lines.end() - static_cast<std::ptrdiff_t>(kMostLogLines));
+  return lines;
+}
+
+// The value of "Key:\tvalue" in /proc/self/status.
+std::optional<std::string> value_in(const std::string& status, const std::string& key) {
+  std::istringstream lines(status);
+  for (std::string line; std::getline(lines, line);) {
+    if (!line.starts_with(key + ":")) continue;
+    const std::size_t begin = line.find_first_not_of(" \t", key.size() + 1);
+    if (begin != std::string::npos) return line.substr(begin, line.find_last_not_of(" \t") + 1 - begin);
+  }
+  return {};
+}
+
+std::optional<bool> has_capability(const std::string& status, unsigned number) {
+  const auto mask = value_in(status, "CapEff");
+  if (!mask || mask->size() > 16 || mask->find_first_not_of("0123456789abcdefABCDEF") != std::string::npos) return {};
+  return (std::stoull(*mask, nullptr, 16) >> number & 1) != 0;
+}
+
+void ask_kernel(DriverAnswers& answers) {
+  if (const auto log = read_log(platform_roots().dev + "/kmsg")) answers.kernel_log = lines_of_interest(*log);
+  constexpr unsigned kCapIpcLock = 14;  // capability(7)
+  if (const auto status = read_small_file(platform_roots().proc + "/self/status")) {
+    answers.can_lock_memory = has_capability(*status, kCapIpcLock);
+    answers.allowed_cpus = value_in(*status, "Cpus_allowed_list");
+  }
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_MEMLOCK, &limit) == 0)
+    answers.memlock_bytes = limit.rlim_cur == RLIM_INFINITY ? UINT64_MAX : static_cast<std::uint64_t>(limit.rlim_cur);
+}
+
+}  // namespace
+
+DriverAnswers ask_drivers() {
+  DriverAnswers answers;
+  ask_gpus(answers);
+  ask_verbs(answers);
+  ask_kernel(answers);
+  return answers;
+}
+
+}  // namespace gigabar

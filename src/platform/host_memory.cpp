@@ -1,0 +1,155 @@
+#include "platform/host_memory.hpp"
+
+#include <algorithm>
+#include <sstream>
+#include <vector>
+
+#include "base/descriptor.hpp"
+#include "base/options.hpp"
+#include "platform/roots.hpp"
+
+namespace gigabar {
+namespace {
+
+std::string_view first_word(std::string_view text) {
+  const std::size_t begin = std::min(text.find_first_not_of(" \t"), text.size());
+  return text.substr(begin, text.find_first_of(" \t\n", begin) - begin);
+}
+
+std::vector<std::string> words_of(const std::string& line) {
+  std::istringstream stream(line);
+  std::vector<std::string> words;
+  for (std::string word; stream >> word;) words.push_back(word);
+  return words;
+}
+
+bool is_listed(const std::string& list, std::string_view name) {
+  std::istringstream stream(list);
+  for (std::string part; std::getline(stream, part, ',');) {
+    if (part == name) return true;
+  }
+  return false;
+}
+
+// A mounted hierarchy of control groups that may limit memory, and where this process is in it.
+struct Hierarchy {
+  bool is_version_2 = false;
+  std::string mount_point;  // under the root in use
+  std::string root;         // the group that is mounted there
+  std::string group;        // this process's
+};
+
+// "/sys/fs/cgroup" of the machine is below the root that tests may have moved.
+std::string under_root(const std::string& path) { return path.starts_with("/sys/") ? platform_roots().sys + path.substr(4) : path; }
+
+// A line of mountinfo: "31 23 0:28 /root /mount/point options... [fields]... - type source options".
+std::optional<Hierarchy> hierarchy_of(const std::string& line) {
+  const std::vector<std::string> words = words_of(line);
+  const auto dash = std::find(words.begin(), words.end(), "-");
+  if (words.size() < 5 || words.end() - dash < 4) return {};
+  const std::string& type = dash[1];
+  if (type != "cgroup2" && (type != "cgroup" || !is_listed(dash[3], "memory"))) return {};
+  return Hierarchy{type == "cgroup2", under_root(words[4]), words[3], {}};
+}
+
+// Lines of /proc/self/cgroup: "0::/group" is version 2's, "4:memory:/group" one of version 1.
+std::optional<std::string> group_in(const std::string& groups, bool is_version_2) {
+  std::istringstream lines(groups);
+  for (std::string line; std::getline(lines, line);) {
+    const std::size_t first = line.find(':');
+    const std::size_t second = first == std::string::npos ? first : line.find(':', first + 1);
+    if (second == std::string::npos) continue;
+    const std::string controllers = line.substr(first + 1, second - first - 1);
+    if (is_version_2 ? controllers.empty() && line.starts_with("0:") : is_listed(controllers, "memory"))
+      return line.substr(second + 1);
+  }
+  return {};
+}
+
+std::vector<Hierarchy> hierarchies() {
+  const auto mounts = read_small_file(platform_roots().proc + "/self/mountinfo", 16 << 20);
+  const auto groups = read_small_file(platform_roots().proc + "/self/cgroup");
+  std::vector<Hierarchy> found;
+  if (!mounts || !groups) return found;
+  std::istringstream lines(*mounts);
+  for (std::string line; std::getline(lines, line);) {
+    auto hierarchy = hierarchy_of(line);
+    if (!hierarchy) continue;
+    const auto group = group_in(*groups, hierarchy->is_version_2);
+    if (!group) continue;
+    hierarchy->group = *group;
+    found.push_back(std::move(*hierarchy));
+  }
+  return found;
+}
+
+std::optional<std::uint64_t> number_in_file(const std::string& path) {
+  const auto content = read_small_file(path);
+  return content ? parse_number(first_word(*content), 0, UINT64_MAX) : std::nullopt;  // "max" is no number
+}
+
+// What the group in `folder` leaves; nothing when it sets no limit.
+std::optional<std::uint64_t> room_of_group(const std::string& folder, bool is_version_2) {
+  std::optional<std::uint64_t> limit = number_in_file(folder + (is_version_2 ? "/memory.max" : "/memory.limit_in_bytes"));
+  if (is_version_2) {
+    // Above memory.high nobody is killed, but a process that pins its pages is stalled for good.
+    const auto high = number_in_file(folder + "/memory.high");
+    if (high) limit = std::min(limit.value_or(UINT64_MAX), *high);
+  }
+  const auto used = number_in_file(folder + (is_version_2 ? "/memory.current" : "/memory.usage_in_bytes"));
+  if (!limit || !used) return {};
+  // Shared memory is not on these lists.
+  const std::string statistics = read_small_file(folder + "/memory.stat").value_or("");
+  const std::string prefix = is_version_2 ? "" : "total_";
+  const std::uint64_t cached = number_behind(statistics, prefix + "active_file").value_or(0) +
+                               number_behind(statistics, prefix + "inactive_file").value_or(0);
+  const std::uint64_t kept = *used - std::min(cached, *used);
+  return *limit - std::min(kept, *limit);
+}
+
+// This process's group and all above it that can be seen.
+void limit_by_groups(const Hierarchy& hierarchy, AvailableHostMemory& available) {
+  const std::string root = hierarchy.root == "/" ? "" : hierarchy.root;
+  // A group outside of what is mounted (a container's) is below the mounted one; that one is then asked.
+  const bool is_below = hierarchy.group.starts_with(root + "/") && hierarchy.group.find("/..") == std::string::npos;
+  std::string relative = is_below ? hierarchy.group.substr(root.size()) : "";
+  while (relative.ends_with('/')) relative.pop_back();
+  for (;;) {
+    const std::string folder = hierarchy.mount_point + relative;
+    const auto room = room_of_group(folder, hierarchy.is_version_2);
+    if (room && *room < available.bytes) available = {*room, "memory control group " + folder};
+    if (relative.empty()) return;
+    relative.resize(relative.rfind('/'));
+  }
+}
+
+}  // namespace
+
+std::optional<std::uint64_t> number_behind(std::string_view content, std::string_view key) {
+  for (std::size_t at = content.find(key); at != std::string_view::npos; at = content.find(key, at + 1)) {
+    const bool begins = at == 0 || content[at - 1] == '\n' || content[at - 1] == ' ';
+    std::string_view rest = content.substr(at + key.size());
+    rest = rest.substr(0, rest.find('\n'));
+    if (rest.starts_with(':')) rest.remove_prefix(1);
+    if (!begins || !rest.starts_with(' ')) continue;
+    const std::string_view number = first_word(rest);
+    const auto value = parse_number(number, 0, UINT64_MAX >> 10);
+    if (!value) return {};
+    rest.remove_prefix(static_cast<std::size_t>(number.data() - rest.data()) + number.size());
+    return first_word(rest) == "kB" ? *value << 10 : *value;
+  }
+  return {};
+}
+
+AvailableHostMemory available_host_memory() {
+  AvailableHostMemory available;
+  if (const auto content = read_small_file(platform_roots().proc + "/meminfo")) {
+    if (const auto bytes = number_behind(*content, "MemAvailable")) available = {*bytes, "the machine"};
+  }
+  for (const Hierarchy& hierarchy : hierarchies()) limit_by_groups(hierarchy, available);
+  return available;
+}
+
+std::uint64_t available_host_bytes() { return available_host_memory().bytes; }
+
+}  // namespace gigabar

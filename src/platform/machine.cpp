@@ -1,0 +1,150 @@
+#include "gigabar/machine.hpp"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <chrono>
+#include <cstdio>
+#include <ctime>
+#include <mutex>
+#include <nlohmann/json.hpp>
+
+#include "base/descriptor.hpp"
+#include "base/errors.hpp"
+#include "base/undo.hpp"
+#include "platform/driver_answers.hpp"
+#include "platform/system_archive.hpp"
+#include "platform/system_files.hpp"
+#include "platform/system_sources.hpp"
+
+namespace gigabar {
+namespace {
+
+constexpr const char* kOpen = "open machine";
+constexpr const char* kCapture = "capture machine";
+constexpr const char* kAnswersFile = "/gigabar-answers.json";
+
+Error named(Error error, const std::string& path) {
+  error.record().operation = kOpen;
+  error.record().object = error.record().object.empty() ? path : path + ": " + error.record().object;
+  return error;
+}
+
+Result<DriverAnswers> answers_of_folder(const SystemFiles& files) {
+  FileText text = files.read(kAnswersFile, kMostArchiveBytes);
+  if (text.state == FileState::missing) return no_answers();
+  if (!text.is_present()) {
+    return make_error(text.state == FileState::unreadable ? Status::no_permission : Status::bad_file, kOpen, kAnswersFile,
+                      text.reason, "make it a readable file, or remove it");
+  }
+  const Result<nlohmann::json> document = parse_bounded(text.content, kOpen);
+  if (!document) return document.error();
+  return driver_answers_of(*document);
+}
+
+std::string now_utc() {
+  const std::time_t now = std::chrono::system_clock::to_time_t(std::chrono::system_clock::now());
+  std::tm parts{};
+  ::gmtime_r(&now, &parts);
+  char line[32] = {};
+  const std::size_t length = std::strftime(line, sizeof line, "%Y-%m-%dT%H:%M:%SZ", &parts);
+  return {line, length};
+}
+
+Error not_written(const std::string& path, int code) {
+  // A full disk or a broken one is no wrong argument, but there is nothing else to change for the caller than the place.
+  return make_error(Status::invalid_argument, kCapture, path, "the file cannot be made there",
+                    "name a file in a folder that you may write to and that has room", errno_code(code));
+}
+
+// Whole or not at all.
+Outcome write_whole(const std::string& path, std::string_view content) {
+  std::string beside = path + ".XXXXXX";
+  const Descriptor file(::mkostemp(beside.data(), O_CLOEXEC));
+  if (!file.is_open()) return not_written(path, errno);
+  Undo remove([&beside] { ::unlink(beside.c_str()); });
+  while (!content.empty()) {
+    const ssize_t count = ::write(file.get(), content.data(), content.size());
+    if (count < 0 && errno == EINTR) continue;
+    if (count <= 0) return not_written(path, count == 0 ? ENOSPC : errno);
+    content.remove_prefix(static_cast<std::size_t>(count));
+  }
+  if (::fchmod(file.get(), 0644) != 0 || ::fsync(file.get()) != 0) return not_written(path, errno);
+  if (std::rename(beside.c_str(), path.c_str()) != 0) return not_written(path, errno);
+  remove.call_off();
+  return {};
+}
+
+}  // namespace
+
+struct Machine::State {
+  explicit State(SystemFiles its_files) : files(std::move(its_files)) {}
+
+  SystemFiles files;
+  std::string remark;
+  std::once_flag asked;
+  DriverAnswers answers;
+};
+
+Machine::Machine(std::shared_ptr<State> state, bool is_live, std::string origin)
+    : state_(std::move(state)), is_live_(is_live), origin_(std::move(origin)) {}
+
+Machine Machine::here() { return {std::make_shared<State>(SystemFiles::live()), true, "this machine"}; }
+
+Result<Machine> Machine::open(const std::string& path) {
+  struct stat found{};
+  if (::stat(path.c_str(), &found) != 0) {
+    const int code = errno;
+    return make_error(code == EACCES ? Status::no_permission : Status::invalid_argument, kOpen, path,
+                      "there is no such file or folder", "name an archive or a folder that holds sys/ and proc/ of a machine",
+                      errno_code(code));
+  }
+  if (S_ISDIR(found.st_mode)) {
+    Result<SystemFiles> files = SystemFiles::of_folder(path);
+    if (!files) return std::move(files).error();
+    Result<DriverAnswers> answers = answers_of_folder(*files);
+    if (!answers) return named(std::move(answers).error(), path);
+    auto state = std::make_shared<State>(std::move(*files));
+    state->answers = std::move(*answers);
+    return Machine(std::move(state), false, path);
+  }
+  const FileText text = read_regular(AT_FDCWD, path, 0, kMostArchiveBytes);
+  if (!text.is_present()) {
+    return make_error(text.state == FileState::unreadable ? Status::no_permission : Status::bad_file, kOpen, path,
+                      text.reason.empty() ? "it went away" : text.reason, "name an archive of a machine that you may read");
+  }
+  Result<SystemFiles> files = SystemFiles::of_archive(text.content);
+  if (!files) return named(std::move(files).error(), path);
+  Result<ArchiveHead> head = read_archive_head(text.content);
+  if (!head) return named(std::move(head).error(), path);
+  auto state = std::make_shared<State>(std::move(*files));
+  state->remark = std::move(head->remark);
+  state->answers = std::move(head->answers);
+  return Machine(std::move(state), false, path);
+}
+
+const std::string& Machine::remark() const noexcept { return state_->remark; }
+
+const SystemFiles& Machine::files() const noexcept { return state_->files; }
+
+const DriverAnswers& Machine::answers() const {
+  if (is_live_) std::call_once(state_->asked, [this] { state_->answers = ask_drivers(); });
+  return state_->answers;
+}
+
+Outcome Machine::capture(const std::string& archive_path) const {
+  if (!is_live_) {
+    return make_error(Status::not_supported, kCapture, origin_, "it is a capture itself",
+                      "copy it instead, or capture a live machine");
+  }
+  const std::string archive = write_archive(files(), {{}, now_utc(), answers()});
+  if (archive.size() > kMostArchiveBytes) {
+    return make_error(Status::not_supported, kCapture, archive_path, text("the archive would have ", archive.size(), " bytes"),
+                      "report this machine");
+  }
+  return write_whole(archive_path, archive);
+}
+
+}  // namespace gigabar

@@ -1,0 +1,108 @@
+#include "platform/pci_link.hpp"
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <filesystem>
+#include <string_view>
+
+#include "base/descriptor.hpp"
+#include "base/errors.hpp"
+#include "base/options.hpp"
+#include "driver/nvml/nvml.hpp"
+#include "platform/roots.hpp"
+
+namespace gigabar {
+namespace {
+
+struct Generation {
+  double gt_per_s;
+  double coding;
+  const char* name;
+};
+constexpr std::array<Generation, 6> kGenerations{{{2.5, 8.0 / 10, "1.0"},
+                                                  {5, 8.0 / 10, "2.0"},
+                                                  {8, 128.0 / 130, "3.0"},
+                                                  {16, 128.0 / 130, "4.0"},
+                                                  {32, 128.0 / 130, "5.0"},
+                                                  {64, 242.0 / 256, "6.0"}}};
+
+const Generation* generation_of(double gt_per_s) noexcept {
+  const auto found = std::find_if(kGenerations.begin(), kGenerations.end(),
+                                  [gt_per_s](const Generation& generation) { return generation.gt_per_s == gt_per_s; });
+  return found == kGenerations.end() ? nullptr : &*found;
+}
+
+std::string first_word_in(const std::string& path) {
+  const std::string content = read_small_file(path).value_or("");
+  return content.substr(0, content.find_first_of(" \n"));
+}
+
+// "32.0 GT/s PCIe" and "16"; old kernels write "8 GT/s", and "Unknown" or 0 and 255 for what they do not know.
+std::optional<PcieLink> link_in(const std::string& folder) {
+  const std::string speed = first_word_in(folder + "/current_link_speed");
+  double gt_per_s = 0;
+  const auto [end, error] = std::from_chars(speed.data(), speed.data() + speed.size(), gt_per_s);
+  if (error != std::errc{} || end != speed.data() + speed.size()) return {};
+  const auto width = parse_number(first_word_in(folder + "/current_link_width"), 1, 255);
+  return width ? pcie_link_of_speed(gt_per_s, static_cast<unsigned>(*width)) : std::nullopt;
+}
+
+}  // namespace
+
+double PcieLink::gb_per_s() const noexcept {
+  const Generation* generation = generation_of(gt_per_s);
+  return generation == nullptr ? 0 : gt_per_s * width * generation->coding / 8;
+}
+
+std::string PcieLink::name() const {
+  const Generation* generation = generation_of(gt_per_s);
+  return text("PCIe ", generation == nullptr ? "?" : generation->name, " x", width);
+}
+
+std::optional<PcieLink> pcie_link_of_speed(double gt_per_s, unsigned width) noexcept {
+  if (generation_of(gt_per_s) == nullptr || width == 0 || width > 32) return {};
+  return PcieLink{gt_per_s, width};
+}
+
+std::optional<PcieLink> pcie_link_of_generation(unsigned generation, unsigned width) noexcept {
+  if (generation == 0 || generation > kGenerations.size()) return {};
+  return pcie_link_of_speed(kGenerations[generation - 1].gt_per_s, width);
+}
+
+std::vector<PcieHop> pcie_path(const PciAddress& address) {
+  namespace fs = std::filesystem;
+  std::vector<PcieHop> path;
+  std::error_code failed;
+  const std::string device = address.to_string();
+  // A link to /sys/devices/pci0000:3a/0000:3a:01.0/0000:3b:00.0: the folders above a device are the ports above it.
+  fs::path folder = fs::canonical(platform_roots().sys + "/bus/pci/devices/" + device, failed);
+  if (failed) path.push_back({device, {}, {}});
+  while (!failed && PciAddress::parse(folder.filename().string())) {
+    auto link = link_in(folder.string());
+    path.push_back({folder.filename().string(), link, link ? "sysfs" : ""});
+    folder = folder.parent_path();
+  }
+  if (!path.front().link) {
+    if (const auto told = nvml::pcie_link(device)) {
+      path.front().link = pcie_link_of_generation(told->generation, told->width);
+      if (path.front().link) path.front().source = "NVML";
+    }
+  }
+  return path;
+}
+
+std::vector<PcieHop> pcie_path_between(const std::vector<PcieHop>& first, const std::vector<PcieHop>& second) {
+  const auto add_others = [](const std::vector<PcieHop>& from, const std::vector<PcieHop>& other, std::vector<PcieHop>& path) {
+    for (const PcieHop& hop : from) {
+      const bool is_common = std::any_of(other.begin(), other.end(), [&](const PcieHop& its) { return its.device == hop.device; });
+      if (!is_common) path.push_back(hop);
+    }
+  };
+  std::vector<PcieHop> path;
+  add_others(first, second, path);
+  add_others(second, first, path);
+  return path;
+}
+
+}  // namespace gigabar

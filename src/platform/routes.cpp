@@ -1,0 +1,281 @@
+// The route between two parts of a machine: how they are related, the PCI nodes between them, and the narrowest link.
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <iterator>
+#include <utility>
+
+#include "base/errors.hpp"
+#include "gigabar/topology.hpp"
+#include "platform/pci_link.hpp"
+
+namespace gigabar {
+namespace {
+
+using Kind = Endpoint::Kind;
+
+struct Names {
+  std::string_view name, short_name;
+};
+constexpr std::array<Names, 8> kNames{{{"same_device", "X"},
+                                       {"nvlink", "NV"},
+                                       {"same_switch", "PIX"},
+                                       {"several_switches", "PXB"},
+                                       {"same_root", "PHB"},
+                                       {"same_node", "NODE"},
+                                       {"other_node", "SYS"},
+                                       {"unknown", "?"}}};
+
+const Names& names_of(Relation relation) noexcept {
+  return kNames[std::min(static_cast<std::size_t>(relation), kNames.size() - 1)];
+}
+
+template <class Element>
+const Element* element_of(const std::vector<Element>& list, int index) {
+  return index >= 0 && static_cast<std::size_t>(index) < list.size() ? &list[static_cast<std::size_t>(index)] : nullptr;
+}
+
+// One end, looked up.
+struct End {
+  Kind kind;
+  int index;
+  int numa_node;
+  int pci;         // -1: none
+  const Gpu* gpu;  // null: none
+  const Nic* nic;
+};
+
+std::optional<End> end_of(const Topology& topology, Endpoint endpoint) {
+  const int index = endpoint.index;
+  switch (endpoint.kind) {
+    case Kind::gpu:
+      if (const Gpu* gpu = element_of(topology.gpus, index)) return End{Kind::gpu, index, gpu->numa_node, gpu->pci, gpu, nullptr};
+      return {};
+    case Kind::nic:
+      if (const Nic* nic = element_of(topology.nics, index)) return End{Kind::nic, index, nic->numa_node, nic->pci, nullptr, nic};
+      return {};
+    case Kind::numa_node:
+      if (const NumaNode* node = element_of(topology.numa_nodes, index)) {
+        return End{Kind::numa_node, index, node->index, -1, nullptr, nullptr};
+      }
+      return {};
+  }
+  return {};
+}
+
+const PciNode* node_of(const Topology& topology, int index) { return element_of(topology.pci, index); }
+
+// From a device up to the node below the root complex. Parents stand before their children, so a chain that does not is cut.
+std::vector<int> chain_of(const Topology& topology, int index) {
+  std::vector<int> chain;
+  while (const PciNode* node = node_of(topology, index)) {
+    chain.push_back(index);
+    if (node->parent >= index) break;
+    index = node->parent;
+  }
+  return chain;
+}
+
+// The two chains without what they share.
+struct Way {
+  std::vector<int> up, down;  // both from the device towards the root
+  bool has_common = false;    // a bridge above both
+};
+
+Way way_between(const Topology& topology, int first, int second) {
+  Way way{chain_of(topology, first), chain_of(topology, second), false};
+  while (!way.up.empty() && !way.down.empty() && way.up.back() == way.down.back()) {
+    way.has_common = true;
+    way.up.pop_back();
+    way.down.pop_back();
+  }
+  return way;
+}
+
+bool are_of_one_device(const PciNode& first, const PciNode& second) {
+  return first.address.domain == second.address.domain && first.address.bus == second.address.bus &&
+         first.address.device == second.address.device;
+}
+
+bool are_below_one_root(const PciNode& first, const PciNode& second) {
+  return !first.root_complex.empty() && first.root_complex == second.root_complex;
+}
+
+Relation relation_by_node(const End& first, const End& second) {
+  if (first.numa_node < 0 || second.numa_node < 0) return Relation::unknown;
+  return first.numa_node == second.numa_node ? Relation::same_node : Relation::other_node;
+}
+
+// A bridge on each side at most is one switch's two lower ports; a switch above a switch is three on a side.
+Relation relation_in_tree(const Topology& topology, const End& first, const End& second, const Way& way) {
+  const PciNode* a = node_of(topology, first.pci);
+  const PciNode* b = node_of(topology, second.pci);
+  if (a == nullptr || b == nullptr) {
+    // An adapter of software may be on any network device; its node is not known even where there is only one.
+    const bool is_placeless = (first.nic != nullptr && a == nullptr) || (second.nic != nullptr && b == nullptr);
+    return is_placeless ? Relation::unknown : relation_by_node(first, second);
+  }
+  if (first.pci == second.pci || are_of_one_device(*a, *b)) return Relation::same_device;
+  if (way.has_common) return std::max(way.up.size(), way.down.size()) <= 2 ? Relation::same_switch : Relation::several_switches;
+  if (are_below_one_root(*a, *b)) return Relation::same_root;
+  return relation_by_node(first, second);
+}
+
+const NvLinkBond* bond_between(const Topology& topology, const End& first, const End& second) {
+  if (first.gpu == nullptr || second.gpu == nullptr) return nullptr;
+  const int low = std::min(first.index, second.index);
+  const int high = std::max(first.index, second.index);
+  const auto found = std::find_if(topology.nvlinks.begin(), topology.nvlinks.end(), [low, high](const NvLinkBond& bond) {
+    return bond.first == low && bond.second == high && bond.count != 0;
+  });
+  return found == topology.nvlinks.end() ? nullptr : &*found;
+}
+
+// Keeps the narrowest of what is known.
+void narrow(Route& route, double gb_per_s, std::string what) {
+  if (gb_per_s <= 0 || (route.gb_per_s && *route.gb_per_s <= gb_per_s)) return;
+  route.gb_per_s = gb_per_s;
+  route.bottleneck = std::move(what);
+}
+
+// The lesser of two where both are known, else the known one.
+template <class Number>
+Number lesser(Number a, Number b) {
+  if (a == Number{} || b == Number{}) return std::max(a, b);
+  return std::min(a, b);
+}
+
+// Which way the link of a bridge leads that its files tell of: root ports and the lower ports of switches look down, the upper port
+// of a switch, between two of those, looks up. From the root, the bridges of a chain look down, up, down, ...
+bool looks_down(const Topology& topology, const std::vector<int>& chain, std::size_t place) {
+  const PciNode* node = node_of(topology, chain[place]);
+  return node != nullptr && node->is_bridge && (chain.size() - 1 - place) % 2 == 0;
+}
+
+// The links on the way from a device towards the root, `count` nodes of its chain.
+void narrow_to_links(const Topology& topology, int device, std::size_t count, Route& route) {
+  const std::vector<int> chain = chain_of(topology, device);
+  for (std::size_t place = 0; place < count && place < chain.size(); ++place) {
+    if (looks_down(topology, chain, place)) continue;
+    const PciNode& lower = topology.pci[static_cast<std::size_t>(chain[place])];
+    const bool has_port = place + 1 < chain.size() && looks_down(topology, chain, place + 1);
+    const PciLinkFacts port = has_port ? topology.pci[static_cast<std::size_t>(chain[place + 1])].link : PciLinkFacts{};
+    double speed = lesser(lower.link.most_gt_per_s, port.most_gt_per_s);
+    if (speed == 0) speed = lesser(lower.link.gt_per_s, port.gt_per_s);
+    const auto link = pcie_link_of_speed(speed, lesser(lower.link.width, port.width));
+    if (link) narrow(route, link->gb_per_s(), text(link->name(), " at ", lower.address.to_string()));
+  }
+}
+
+void narrow_to_nic(const Nic& nic, Route& route) {
+  const double gbit_per_s = nic.rate_gbit_per_s();
+  const auto active =
+      std::count_if(nic.ports.begin(), nic.ports.end(), [](const RdmaPort& port) { return port.state == "ACTIVE"; });
+  narrow(route, gbit_per_s / 8, text(nic.name, active > 1 ? " ports at " : " port at ", std::llround(gbit_per_s), " Gb/s"));
+}
+
+void add_hops(const Topology& topology, const Way& way, Route& route) {
+  const auto add = [&](int index) { route.hops.push_back(topology.pci[static_cast<std::size_t>(index)].address); };
+  std::for_each(way.up.begin(), way.up.end(), add);
+  std::for_each(way.down.rbegin(), way.down.rend(), add);
+}
+
+Route nvlink_route(const NvLinkBond& bond) {
+  Route route;
+  route.relation = Relation::nvlink;
+  route.nvlink_count = bond.count;
+  narrow(route, bond.gb_per_s, text("NVLink x", bond.count));
+  return route;
+}
+
+// Memory of a CPU that a GPU is joined to by NVLink-C2C is not reached through PCIe; nobody tells the rate of those links.
+bool is_coherent_pair(const End& first, const End& second) {
+  const auto is_one = [](const End& gpu, const End& node) {
+    return gpu.gpu != nullptr && gpu.gpu->is_coherent && node.kind == Kind::numa_node;
+  };
+  return is_one(first, second) || is_one(second, first);
+}
+
+// A NIC reaches a coherent GPU's memory through the CPU that the GPU is joined to, unless the two share a switch: the PCIe links
+// above the GPU are not on the way.
+bool is_reached_through_cpu(const End& gpu, const End& nic, const Way& way) {
+  return gpu.gpu != nullptr && gpu.gpu->is_coherent && nic.nic != nullptr && !way.has_common;
+}
+
+// All of whose ports are known to be down.
+bool is_down(const Nic& nic) {
+  return !nic.ports.empty() && std::none_of(nic.ports.begin(), nic.ports.end(),
+                                            [](const RdmaPort& port) { return port.state == "ACTIVE" || port.state.empty(); });
+}
+
+// -1: not known.
+int package_of(const Topology& topology, int numa_node) {
+  const NumaNode* const node = element_of(topology.numa_nodes, topology.find_numa_node(numa_node));
+  return node == nullptr ? -1 : node->package;
+}
+
+}  // namespace
+
+std::string_view name_of(Relation relation) noexcept { return names_of(relation).name; }
+
+std::string short_name(Relation relation, unsigned nvlink_count) {
+  const std::string_view name = names_of(relation).short_name;
+  return relation == Relation::nvlink && nvlink_count != 0 ? text(name, nvlink_count) : std::string(name);
+}
+
+Route route_between(const Topology& topology, Endpoint first, Endpoint second) {
+  const auto from = end_of(topology, first);
+  const auto to = end_of(topology, second);
+  Route route;
+  if (!from || !to) return route;
+  if (from->kind == to->kind && from->index == to->index) {
+    route.relation = Relation::same_device;
+    return route;
+  }
+  if (const NvLinkBond* bond = bond_between(topology, *from, *to)) return nvlink_route(*bond);
+  Way way = way_between(topology, from->pci, to->pci);
+  route.relation = relation_in_tree(topology, *from, *to, way);
+  if (route.relation == Relation::same_device || is_coherent_pair(*from, *to)) return route;
+  if (is_reached_through_cpu(*from, *to, way)) way.up.clear();
+  if (is_reached_through_cpu(*to, *from, way)) way.down.clear();
+  add_hops(topology, way, route);
+  narrow_to_links(topology, from->pci, way.up.size(), route);
+  narrow_to_links(topology, to->pci, way.down.size(), route);
+  for (const End* end : {&*from, &*to}) {
+    if (end->nic != nullptr) narrow_to_nic(*end->nic, route);
+  }
+  return route;
+}
+
+std::vector<int> nearest_nics(const Topology& topology, int gpu, bool only_rdma) {
+  struct Candidate {
+    int index;
+    Relation relation;
+    bool is_down;
+    bool is_far;  // of another package: nodes of one package are nearer to each other
+    double gb_per_s;
+    std::string_view name;
+  };
+  std::vector<Candidate> candidates;
+  if (element_of(topology.gpus, gpu) == nullptr) return {};
+  const int package = package_of(topology, topology.gpus[static_cast<std::size_t>(gpu)].numa_node);
+  for (std::size_t i = 0; i < topology.nics.size(); ++i) {
+    const Nic& nic = topology.nics[i];
+    if (only_rdma && nic.rdma_device.empty()) continue;
+    const Route route = route_between(topology, {Kind::gpu, gpu}, {Kind::nic, static_cast<int>(i)});
+    const bool is_far = package < 0 || package_of(topology, nic.numa_node) != package;
+    candidates.push_back({static_cast<int>(i), route.relation, is_down(nic), is_far, route.gb_per_s.value_or(0), nic.name});
+  }
+  std::sort(candidates.begin(), candidates.end(), [](const Candidate& a, const Candidate& b) {
+    if (a.relation != b.relation) return a.relation < b.relation;
+    if (a.is_down != b.is_down) return b.is_down;
+    if (a.is_far != b.is_far) return b.is_far;
+    if (a.gb_per_s != b.gb_per_s) return a.gb_per_s > b.gb_per_s;
+    return a.name < b.name;
+  });
+  std::vector<int> order;
+  std::transform(candidates.begin(), candidates.end(), std::back_inserter(order), [](const Candidate& its) { return its.index; });
+  return order;
+}
+
+}  // namespace gigabar

@@ -1,0 +1,60 @@
+#include "platform/system_files.hpp"
+
+#include "platform/system_sources.hpp"
+
+namespace gigabar {
+namespace {
+
+constexpr std::string_view kWhiteSpace(" \t\r\n\v\f\0", 7);
+
+}  // namespace
+
+bool SystemFiles::is_live() const noexcept { return source_->is_live(); }
+
+FileText SystemFiles::read(const std::string& path, std::size_t most_bytes) const { return source_->read(path, most_bytes); }
+
+std::optional<std::string> SystemFiles::word(const std::string& path) const {
+  const FileText text = read(path);
+  if (!text.is_present()) return {};
+  const std::size_t first = text.content.find_first_not_of(kWhiteSpace);
+  if (first == std::string::npos) return std::string();
+  return text.content.substr(first, text.content.find_last_not_of(kWhiteSpace) - first + 1);
+}
+
+std::vector<std::string> SystemFiles::names(const std::string& folder) const { return source_->names(folder); }
+
+bool SystemFiles::exists(const std::string& path) const { return facts(path).kind != NodeKind::missing; }
+
+NodeFacts SystemFiles::facts(const std::string& path) const { return source_->facts(path); }
+
+std::optional<std::string> SystemFiles::real_path(const std::string& path) const { return source_->real_path(path); }
+
+std::optional<std::string> SystemFiles::link_target(const std::string& path) const { return source_->link_target(path); }
+
+std::optional<std::string> SystemFiles::link_name(const std::string& path) const {
+  std::optional<std::string> real = real_path(path);
+  if (real) real->erase(0, real->rfind('/') + 1);
+  return real;
+}
+
+Result<std::string> SystemFiles::folder_on_disk() const {
+  if (is_live()) return std::string("/");
+  return source_->disk_copy().of(*this);
+}
+
+void put_ahead(std::vector<std::string>& ahead, std::string_view path) {
+  while (!path.empty()) {
+    const std::size_t slash = path.rfind('/');
+    const std::string_view part = slash == std::string_view::npos ? path : path.substr(slash + 1);
+    if (!part.empty() && part != ".") ahead.emplace_back(part);
+    path = slash == std::string_view::npos ? std::string_view() : path.substr(0, slash);
+  }
+}
+
+std::string path_of(const std::vector<std::string>& parts) {
+  std::string path;
+  for (const std::string& part : parts) path += "/" + part;
+  return path.empty() ? "/" : path;
+}
+
+}  // namespace gigabar

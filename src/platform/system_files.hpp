@@ -1,0 +1,88 @@
+// The files that tell of a machine, below one root: the machine's own, a folder, or an archive. Reading is bounded in size and
+// depth, and never leaves the root: links are followed inside of it, as if it were "/".
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "gigabar/status.hpp"
+
+namespace gigabar {
+
+inline constexpr std::size_t kMostFileBytes = std::size_t{4} << 20;       // of one file: more is `refused`
+inline constexpr std::size_t kMostArchiveBytes = std::size_t{256} << 20;  // of an archive
+inline constexpr std::size_t kMostNames = 65536;                          // of one folder: more are left out
+
+enum class FileState : std::uint8_t {
+  present,
+  missing,     // there is no such file
+  unreadable,  // it is there, and this user may not read it (or reading failed); `reason` says why
+  refused,     // too large, too many links, or not a regular file; `reason` says which
+};
+
+struct FileText {
+  FileState state = FileState::missing;
+  std::string content;  // as it is: with its newline, possibly binary
+  std::string reason;   // one clause; empty when present
+
+  bool is_present() const noexcept { return state == FileState::present; }
+};
+
+enum class NodeKind : std::uint8_t { missing, file, folder, character_device, other };
+
+struct NodeFacts {
+  NodeKind kind = NodeKind::missing;  // of what a link leads to
+  std::uint32_t mode = 0;             // permission bits, as in stat(2)
+  std::uint32_t device_major = 0;     // of a device
+  std::uint32_t device_minor = 0;
+  bool can_read = false;  // by the user who looked (who captured it)
+  bool can_write = false;
+};
+
+// Paths are absolute ("/sys/class/net"), of the machine, not of the disk where a copy of it lies. Threads: any; reading does not
+// change it.
+class SystemFiles {
+ public:
+  static SystemFiles live();
+  // A folder, as the root. Errors: as Machine::open.
+  static Result<SystemFiles> of_folder(const std::string& path);
+  // An archive's text (see system_archive.hpp). Errors: bad_file.
+  static Result<SystemFiles> of_archive(std::string_view json);
+
+  bool is_live() const noexcept;
+
+  // Reads at most `most_bytes`; a larger file is refused. Never blocks on a FIFO or a device.
+  FileText read(const std::string& path, std::size_t most_bytes = kMostFileBytes) const;
+  // The content without white space around it; nothing unless it is present.
+  std::optional<std::string> word(const std::string& path) const;
+  // Names in a folder, sorted as text; empty when there is no such folder or it cannot be read.
+  std::vector<std::string> names(const std::string& folder) const;
+  bool exists(const std::string& path) const;
+  NodeFacts facts(const std::string& path) const;
+  // The path with every link followed, inside the root; nothing when it does not exist or the links have no end.
+  std::optional<std::string> real_path(const std::string& path) const;
+  // What the link at `path` holds, when its last part is a link; the folders above it are followed as always.
+  std::optional<std::string> link_target(const std::string& path) const;
+  // Last part of real_path: what a link like ".../driver" or ".../iommu_group" names.
+  std::optional<std::string> link_name(const std::string& path) const;
+
+  // A folder on this disk that libraries which only take one can read as the root: "/" when live, else a private copy of what
+  // describes processors, memory and devices, without links that leave it. The copy is made on first use and lives as long as this
+  // object's copies. Errors: no_permission, unavailable (nowhere to write it).
+  Result<std::string> folder_on_disk() const;
+
+ private:
+  class Source;
+  class LiveSource;
+  class FolderSource;
+  class ArchiveSource;
+  explicit SystemFiles(std::shared_ptr<const Source> source) : source_(std::move(source)) {}
+  std::shared_ptr<const Source> source_;
+};
+
+}  // namespace gigabar

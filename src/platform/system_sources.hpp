@@ -1,0 +1,157 @@
+// Where SystemFiles reads from, and the walk along a path that a folder and an archive share: links are followed by own code, as if
+// the root were "/".
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstddef>
+#include <mutex>
+#include <nlohmann/json_fwd.hpp>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "platform/system_files.hpp"
+
+namespace gigabar {
+
+// Limits of Linux (PATH_MAX, NAME_MAX, and the links in one path), and one of our own: sysfs is some 20 folders deep.
+inline constexpr std::size_t kMostPathBytes = 4096;
+inline constexpr std::size_t kMostPartBytes = 255;
+inline constexpr unsigned kMostLinks = 40;
+inline constexpr std::size_t kMostDepth = 64;
+
+// A private folder with what hwloc reads; it goes with this object, in the process that made it.
+class DiskCopy {
+ public:
+  DiskCopy() = default;
+  DiskCopy(const DiskCopy&) = delete;
+  DiskCopy& operator=(const DiskCopy&) = delete;
+  ~DiskCopy();
+
+  // Makes the copy on the first call; later ones answer the same.
+  Result<std::string> of(const SystemFiles& files);
+
+ private:
+  Outcome make(const SystemFiles& files);
+  std::once_flag once_;
+  std::optional<Error> error_;
+  std::string path_;  // empty: none was made
+  pid_t owner_ = 0;   // a forked child does not remove what its parent uses
+};
+
+class SystemFiles::Source {
+ public:
+  Source() = default;
+  Source(const Source&) = delete;
+  Source& operator=(const Source&) = delete;
+  virtual ~Source() = default;
+
+  virtual bool is_live() const noexcept { return false; }
+  virtual FileText read(const std::string& path, std::size_t most_bytes) const = 0;
+  virtual std::vector<std::string> names(const std::string& folder) const = 0;
+  virtual NodeFacts facts(const std::string& path) const = 0;
+  virtual std::optional<std::string> real_path(const std::string& path) const = 0;
+  virtual std::optional<std::string> link_target(const std::string& path) const = 0;
+
+  DiskCopy& disk_copy() const noexcept { return disk_copy_; }
+
+ private:
+  mutable DiskCopy disk_copy_;
+};
+
+// Reads a regular file below `folder` (a descriptor, or AT_FDCWD); `flags` are more of open(2)'s. Never blocks.
+FileText read_regular(int folder, const std::string& name, int flags, std::size_t most_bytes);
+// Names in an open folder, sorted and bounded; empty when it cannot be read.
+std::vector<std::string> names_in(int folder);
+NodeFacts facts_of(const struct stat& found);
+// "permission denied", or what strerror says.
+std::string reason_of(int error);
+
+// What a part of a path is, seen from the folder where a walk stands.
+enum class Entry : std::uint8_t { missing, folder, link, leaf, denied };
+
+// Where a walk ended.
+struct WalkEnd {
+  FileState state = FileState::present;
+  std::string reason;  // unless present or missing
+  bool is_folder = false;
+  std::optional<std::string> link_target;  // the last part is a link, which was not to be followed
+  std::vector<std::string> parts;          // of the real path
+};
+
+// The parts of `path` in front of those that are still ahead (the next one is the last of the vector); "" and "." are no parts.
+void put_ahead(std::vector<std::string>& ahead, std::string_view path);
+std::string path_of(const std::vector<std::string>& parts);
+
+// Goes along `path`. A Position stands in a folder, at first the root, and has
+//   Entry enter(const std::string& part, std::string& detail)   goes into a folder; a leaf is remembered; `detail` is a link's
+//   target
+//                                                               or the reason of `denied`
+//   void leave()      to the folder above; not called at the root
+//   void restart()    to the root
+template <class Position>
+WalkEnd walk(Position& at, std::string_view path, bool is_last_followed = true) {
+  const auto refused = [](WalkEnd& end, std::string reason) {
+    end.state = FileState::refused;
+    end.reason = std::move(reason);
+    return std::move(end);
+  };
+  WalkEnd end;
+  end.is_folder = true;
+  if (path.size() > kMostPathBytes) return refused(end, "the path is too long");
+  if (!path.starts_with('/')) end.state = FileState::missing;
+  std::vector<std::string> ahead;
+  put_ahead(ahead, path);
+  for (unsigned links = 0; end.state == FileState::present && !ahead.empty();) {
+    const std::string part = std::exchange(ahead.back(), {});
+    ahead.pop_back();
+    if (!end.is_folder) {
+      end.state = FileState::missing;
+    } else if (part == "..") {
+      if (!end.parts.empty()) at.leave();
+      if (!end.parts.empty()) end.parts.pop_back();
+    } else if (part.size() > kMostPartBytes || end.parts.size() >= kMostDepth) {
+      return refused(end, "a name is too long or the folders are too deep");
+    } else {
+      std::string detail;
+      switch (at.enter(part, detail)) {
+        case Entry::missing: end.state = FileState::missing; break;
+        case Entry::denied:
+          end.state = FileState::unreadable;
+          end.reason = std::move(detail);
+          break;
+        case Entry::leaf: end.is_folder = false; [[fallthrough]];
+        case Entry::folder: end.parts.push_back(part); break;
+        case Entry::link:
+          if (ahead.empty() && !is_last_followed) {
+            end.is_folder = false;
+            end.link_target = std::move(detail);
+            end.parts.push_back(part);
+            break;
+          }
+          if (++links > kMostLinks) return refused(end, "too many links");
+          if (detail.starts_with('/')) {
+            at.restart();
+            end.parts.clear();
+          }
+          put_ahead(ahead, detail);
+          break;
+      }
+    }
+  }
+  return end;
+}
+
+// The document of an archive, or of answers: at most kMostArchiveBytes, 16 levels and a million values. Errors: bad_file.
+Result<nlohmann::json> parse_bounded(std::string_view json, const std::string& operation);
+// The same, with format and version checked.
+Result<nlohmann::json> parse_archive(std::string_view json);
+// Text from a file that nobody vouches for, for a message: one line, at most 120 characters.
+std::string shown(std::string_view text);
+// The error of an archive's key.
+Error bad_archive(const std::string& key, std::string cause);
+
+}  // namespace gigabar

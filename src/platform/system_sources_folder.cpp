@@ -1,0 +1,119 @@
+// A folder as the root of a machine's files. The kernel follows no link here: each part of a path is opened on its own, so that
+// what a captured tree's links say cannot lead out of it.
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+
+#include "base/descriptor.hpp"
+#include "base/errors.hpp"
+#include "platform/system_sources.hpp"
+
+namespace gigabar {
+namespace {
+
+class FolderPosition {
+ public:
+  explicit FolderPosition(int root) : root_(root) {}
+
+  int folder() const { return folders_.empty() ? root_ : folders_.back().get(); }
+  // Of the leaf that was entered last.
+  const std::string& leaf() const { return leaf_; }
+  const struct stat& found() const { return found_; }
+
+  Entry enter(const std::string& part, std::string& detail) {
+    if (::fstatat(folder(), part.c_str(), &found_, AT_SYMLINK_NOFOLLOW) != 0) return failed(errno, detail);
+    if (S_ISLNK(found_.st_mode)) return read_link(part, detail);
+    leaf_ = part;
+    if (!S_ISDIR(found_.st_mode)) return Entry::leaf;
+    Descriptor entered(::openat(folder(), part.c_str(), O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
+    if (!entered.is_open()) return failed(errno, detail);
+    folders_.push_back(std::move(entered));
+    return Entry::folder;
+  }
+  void leave() { folders_.pop_back(); }
+  void restart() { folders_.clear(); }
+
+ private:
+  static Entry failed(int error, std::string& detail) {
+    if (error == ENOENT || error == ENOTDIR || error == ELOOP) return Entry::missing;
+    detail = reason_of(error);
+    return Entry::denied;
+  }
+  Entry read_link(const std::string& part, std::string& target) const {
+    target.resize(kMostPathBytes);
+    const ssize_t bytes = ::readlinkat(folder(), part.c_str(), target.data(), target.size());
+    if (bytes < 0) return failed(errno, target);
+    target.resize(static_cast<std::size_t>(bytes));
+    return Entry::link;
+  }
+
+  int root_;
+  std::vector<Descriptor> folders_;
+  std::string leaf_;
+  struct stat found_{};
+};
+
+bool is_there(const WalkEnd& end) { return end.state == FileState::present; }
+
+}  // namespace
+
+class SystemFiles::FolderSource final : public SystemFiles::Source {
+ public:
+  explicit FolderSource(Descriptor root) : root_(std::move(root)) {}
+
+  FileText read(const std::string& path, std::size_t most_bytes) const override {
+    FolderPosition at(root_.get());
+    const WalkEnd end = walk(at, path);
+    if (!is_there(end)) return {end.state, {}, end.reason};
+    if (end.is_folder) return {FileState::refused, {}, "not a regular file"};
+    return read_regular(at.folder(), at.leaf(), O_NOFOLLOW, most_bytes);
+  }
+
+  std::vector<std::string> names(const std::string& folder) const override {
+    FolderPosition at(root_.get());
+    const WalkEnd end = walk(at, folder);
+    return is_there(end) && end.is_folder ? names_in(at.folder()) : std::vector<std::string>();
+  }
+
+  NodeFacts facts(const std::string& path) const override {
+    FolderPosition at(root_.get());
+    const WalkEnd end = walk(at, path);
+    if (!is_there(end)) return {};
+    struct stat found = at.found();
+    if (end.is_folder && ::fstat(at.folder(), &found) != 0) return {};
+    NodeFacts facts = facts_of(found);
+    const char* const name = end.is_folder ? "." : at.leaf().c_str();
+    facts.can_read = ::faccessat(at.folder(), name, R_OK, AT_EACCESS) == 0;
+    facts.can_write = ::faccessat(at.folder(), name, W_OK, AT_EACCESS) == 0;
+    return facts;
+  }
+
+  std::optional<std::string> real_path(const std::string& path) const override {
+    FolderPosition at(root_.get());
+    const WalkEnd end = walk(at, path);
+    if (!is_there(end)) return {};
+    return path_of(end.parts);
+  }
+
+  std::optional<std::string> link_target(const std::string& path) const override {
+    FolderPosition at(root_.get());
+    return walk(at, path, false).link_target;
+  }
+
+ private:
+  Descriptor root_;
+};
+
+Result<SystemFiles> SystemFiles::of_folder(const std::string& path) {
+  Descriptor root(::open(path.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
+  if (!root.is_open()) {
+    const int code = errno;
+    return make_error(status_of_errno(code, Status::invalid_argument), "open machine", path, "the folder cannot be opened",
+                      "name a folder that holds sys/ and proc/ of a machine", errno_code(code));
+  }
+  return SystemFiles(std::make_shared<FolderSource>(std::move(root)));
+}
+
+}  // namespace gigabar

@@ -1,0 +1,138 @@
+// This machine's own files; the kernel follows the links.
+#include <dirent.h>
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <sys/sysmacros.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+
+#include "base/descriptor.hpp"
+#include "platform/system_sources.hpp"
+
+namespace gigabar {
+namespace {
+
+constexpr off_t kMostPretendedBytes = 65536;  // the largest page of Linux's processors
+
+}  // namespace
+
+class SystemFiles::LiveSource final : public SystemFiles::Source {
+ public:
+  bool is_live() const noexcept override { return true; }
+
+  FileText read(const std::string& path, std::size_t most_bytes) const override {
+    if (!path.starts_with('/')) return {};
+    return read_regular(AT_FDCWD, path, 0, most_bytes);
+  }
+
+  std::vector<std::string> names(const std::string& folder) const override {
+    if (!folder.starts_with('/')) return {};
+    const Descriptor opened(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+    return opened.is_open() ? names_in(opened.get()) : std::vector<std::string>();
+  }
+
+  NodeFacts facts(const std::string& path) const override {
+    struct stat found{};
+    if (!path.starts_with('/') || ::stat(path.c_str(), &found) != 0) return {};
+    NodeFacts facts = facts_of(found);
+    facts.can_read = ::faccessat(AT_FDCWD, path.c_str(), R_OK, AT_EACCESS) == 0;
+    facts.can_write = ::faccessat(AT_FDCWD, path.c_str(), W_OK, AT_EACCESS) == 0;
+    return facts;
+  }
+
+  std::optional<std::string> real_path(const std::string& path) const override {
+    if (!path.starts_with('/')) return {};
+    std::array<char, kMostPathBytes> real{};
+    static_assert(kMostPathBytes >= PATH_MAX);
+    if (::realpath(path.c_str(), real.data()) == nullptr) return {};
+    return std::string(real.data());
+  }
+
+  std::optional<std::string> link_target(const std::string& path) const override {
+    if (!path.starts_with('/')) return {};
+    std::string target(kMostPathBytes, '\0');
+    const ssize_t bytes = ::readlink(path.c_str(), target.data(), target.size());
+    if (bytes < 0) return {};
+    target.resize(static_cast<std::size_t>(bytes));
+    return target;
+  }
+};
+
+SystemFiles SystemFiles::live() {
+  static const auto* const source = new std::shared_ptr<const Source>(std::make_shared<LiveSource>());
+  return SystemFiles(*source);
+}
+
+FileText read_regular(int folder, const std::string& name, int flags, std::size_t most_bytes) {
+  const auto failed = [](int error) -> FileText {
+    if (error == ENOENT || error == ENOTDIR) return {};
+    if (error == ELOOP || error == ENAMETOOLONG) return {FileState::refused, {}, reason_of(error)};
+    return {FileState::unreadable, {}, reason_of(error)};
+  };
+  FileText special{FileState::refused, {}, "not a regular file"};
+  // Looked at before it is opened: opening a device can change it (a watchdog starts, a tape rewinds).
+  struct stat found{};
+  if (::fstatat(folder, name.c_str(), &found, (flags & O_NOFOLLOW) != 0 ? AT_SYMLINK_NOFOLLOW : 0) != 0) return failed(errno);
+  if (!S_ISREG(found.st_mode)) return special;
+  const Descriptor file(::openat(folder, name.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC | O_NOCTTY | flags));
+  if (!file.is_open()) return failed(errno);
+  if (::fstat(file.get(), &found) != 0) return failed(errno);
+  if (!S_ISREG(found.st_mode)) return special;
+  FileText too_large{FileState::refused, {}, "larger than " + std::to_string(most_bytes) + " bytes"};
+  // The size that sysfs and procfs tell is not that of the content, but at most a page.
+  if (found.st_size > kMostPretendedBytes && static_cast<std::size_t>(found.st_size) > most_bytes) return too_large;
+  FileText text{FileState::present, {}, {}};
+  std::array<char, 16384> chunk{};
+  for (;;) {
+    const ssize_t count = ::read(file.get(), chunk.data(), chunk.size());
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0) return failed(errno);
+    if (count == 0) return text;
+    text.content.append(chunk.data(), static_cast<std::size_t>(count));
+    if (text.content.size() > most_bytes) return too_large;
+  }
+}
+
+std::vector<std::string> names_in(int folder) {
+  // A descriptor of its own: reading moves the position in the folder.
+  Descriptor opened(::openat(folder, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (!opened.is_open()) return {};
+  DIR* const stream = ::fdopendir(opened.get());
+  if (stream == nullptr) return {};
+  static_cast<void>(opened.release());  // now the stream's
+  std::vector<std::string> names;
+  while (names.size() < kMostNames) {
+    const dirent* const entry = ::readdir(stream);
+    if (entry == nullptr) break;
+    const std::string_view name(&entry->d_name[0]);
+    if (name != "." && name != "..") names.emplace_back(name);
+  }
+  ::closedir(stream);
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+NodeFacts facts_of(const struct stat& found) {
+  NodeFacts facts;
+  facts.kind = NodeKind::other;
+  if (S_ISREG(found.st_mode)) facts.kind = NodeKind::file;
+  if (S_ISDIR(found.st_mode)) facts.kind = NodeKind::folder;
+  if (S_ISCHR(found.st_mode)) facts.kind = NodeKind::character_device;
+  facts.mode = found.st_mode & 07777;
+  if (S_ISCHR(found.st_mode) || S_ISBLK(found.st_mode)) {
+    facts.device_major = ::gnu_dev_major(found.st_rdev);
+    facts.device_minor = ::gnu_dev_minor(found.st_rdev);
+  }
+  return facts;
+}
+
+std::string reason_of(int error) {
+  return error == EACCES || error == EPERM ? std::string("permission denied") : std::string(std::strerror(error));
+}
+
+}  // namespace gigabar

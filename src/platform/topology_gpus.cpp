@@ -1,0 +1,206 @@
+// GPUs: the PCI tree's display controllers of NVIDIA, joined by address with what the drivers say; and the NVLinks between them.
+#include <algorithm>
+#include <climits>
+#include <iterator>
+#include <map>
+#include <set>
+#include <utility>
+
+#include "base/errors.hpp"
+#include "platform/topology_parts.hpp"
+
+namespace gigabar::topology_parts {
+namespace {
+
+constexpr std::uint16_t kNvidia = 0x10de;
+constexpr std::uint32_t kDisplay = 0x03;        // base class; the audio function beside it has 0x04
+constexpr std::uint32_t kOtherBridge = 0x0680;  // NVSwitch
+constexpr std::size_t kMostLinkedGpus = 1024;   // pairs of them are looked at
+
+bool is_gpu(const PciNode& node) { return node.vendor == kNvidia && node.class_code >> 16 == kDisplay; }
+bool is_nvswitch(const PciNode& node) { return node.vendor == kNvidia && node.class_code >> 8 == kOtherBridge; }
+
+void add_answers(const GpuAnswers& answers, Gpu& gpu) {
+  gpu.cuda_index = answers.cuda_index;
+  gpu.uuid = answers.uuid;
+  if (!answers.name.empty()) gpu.name = answers.name;
+  gpu.is_coherent = answers.c2c_links.value_or(0) > 0;
+  if (!answers.nvlinks) return;
+  gpu.nvlinks_total = static_cast<unsigned>(answers.nvlinks->size());
+  gpu.nvlinks_active = static_cast<unsigned>(
+      std::count_if(answers.nvlinks->begin(), answers.nvlinks->end(), [](const nvml::NvLink& link) { return link.is_active; }));
+}
+
+using AnswersByAddress = std::map<std::uint64_t, const GpuAnswers*>;
+
+AnswersByAddress by_address(const DriverAnswers& answers) {
+  AnswersByAddress found;
+  for (const GpuAnswers& gpu : answers.gpus) {
+    if (const auto address = PciAddress::parse(gpu.pci)) found.emplace(key_of(*address), &gpu);
+  }
+  return found;
+}
+
+std::vector<Gpu> gpus_of_tree(const std::vector<PciNode>& pci) {
+  std::vector<Gpu> gpus;
+  for (std::size_t i = 0; i < pci.size(); ++i) {
+    if (!is_gpu(pci[i])) continue;
+    Gpu gpu;
+    gpu.pci = static_cast<int>(i);
+    gpu.address = pci[i].address;
+    gpu.name = pci[i].name;
+    gpu.numa_node = pci[i].numa_node;
+    gpus.push_back(std::move(gpu));
+  }
+  return gpus;
+}
+
+// Those that the PCI tree does not have, or has without saying that they are GPUs.
+void add_driver_only(const DriverAnswers& answers, const std::vector<PciNode>& pci, std::vector<Gpu>& gpus, Notes& notes) {
+  const PciIndex index(pci);
+  std::set<std::uint64_t> known;
+  for (const Gpu& gpu : gpus) known.insert(key_of(gpu.address));
+  for (const GpuAnswers& told : answers.gpus) {
+    const auto address = PciAddress::parse(told.pci);
+    if (!address) {
+      notes.add("the driver names a GPU without a PCI address; it is left out");
+      continue;
+    }
+    if (!known.insert(key_of(*address)).second) continue;
+    Gpu gpu;
+    gpu.address = *address;
+    gpu.pci = index.find(*address);
+    if (gpu.pci >= 0) {
+      gpu.numa_node = pci[static_cast<std::size_t>(gpu.pci)].numa_node;
+    } else {
+      notes.add(text("the driver names the GPU ", address->to_string(), ", which the PCI tree does not have"));
+    }
+    gpus.push_back(std::move(gpu));
+  }
+}
+
+void note_missing_answers(const Sources& from, const std::vector<Gpu>& gpus) {
+  if (gpus.empty()) return;
+  const DriverAnswers& answers = from.answers;
+  // An archive may hold facts without the library's own answer.
+  const auto is_missing = [&answers](const Availability& library, auto fact) {
+    const auto has_fact = [fact](const GpuAnswers& gpu) { return (gpu.*fact).has_value(); };
+    return !library.is_ok() && !(is_not_asked(library) && std::any_of(answers.gpus.begin(), answers.gpus.end(), has_fact));
+  };
+  if (is_missing(answers.cuda, &GpuAnswers::cuda_index))
+    from.notes.add(text("CUDA's numbers of the GPUs are not known: ", answers.cuda.reason));
+  if (is_missing(answers.nvml, &GpuAnswers::nvlinks)) from.notes.add(text("NVLinks are not known: ", answers.nvml.reason));
+}
+
+// Active links of one GPU by what is at their other end.
+struct Links {
+  struct Some {
+    unsigned count = 0;
+    double gb_per_s = 0;
+    bool is_rate_known = true;
+
+    void add(unsigned mb_per_s) {
+      ++count;
+      gb_per_s += mb_per_s / 1000.0;
+      is_rate_known = is_rate_known && mb_per_s != 0;
+    }
+  };
+  std::map<int, Some> to_gpus;
+  Some to_switches;
+  unsigned hidden_count = 0;
+};
+
+Links links_of(const GpuAnswers& answers, const std::map<std::uint64_t, int>& gpu_at, const std::vector<PciNode>& pci,
+               const PciIndex& index) {
+  Links links;
+  for (const nvml::NvLink& link : *answers.nvlinks) {
+    if (!link.is_active) continue;
+    const auto remote = PciAddress::parse(link.remote_pci);
+    const auto gpu = remote ? gpu_at.find(key_of(*remote)) : gpu_at.end();
+    const int node = remote ? index.find(*remote) : -1;
+    if (!link.is_switch && gpu != gpu_at.end()) {
+      links.to_gpus[gpu->second].add(link.mb_per_s);
+    } else if (link.is_switch || (node >= 0 && is_nvswitch(pci[static_cast<std::size_t>(node)]))) {
+      links.to_switches.add(link.mb_per_s);
+    } else {
+      ++links.hidden_count;
+    }
+  }
+  return links;
+}
+
+NvLinkBond bond_of(int first, int second, const Links::Some& some, bool is_switched) {
+  return {first, second, some.count, some.is_rate_known ? some.gb_per_s : 0, is_switched};
+}
+
+using LinksByGpu = std::map<int, Links>;
+
+// Both ends tell of the same links; where only one does, it is believed.
+bool add_direct(const LinksByGpu::value_type& first, const LinksByGpu::value_type& second, std::vector<NvLinkBond>& bonds) {
+  const auto one_way = [](const LinksByGpu::value_type& from, const LinksByGpu::value_type& to) {
+    const auto found = from.second.to_gpus.find(to.first);
+    return found == from.second.to_gpus.end() ? Links::Some{} : found->second;
+  };
+  const Links::Some there = one_way(first, second), back = one_way(second, first);
+  const Links::Some& more = there.count >= back.count ? there : back;
+  if (more.count != 0) bonds.push_back(bond_of(first.first, second.first, more, false));
+  return more.count != 0;
+}
+
+// All links of the one that has fewer reach the other.
+void add_switched(const LinksByGpu::value_type& first, const LinksByGpu::value_type& second, std::vector<NvLinkBond>& bonds) {
+  const Links::Some& a = first.second.to_switches;
+  const Links::Some& b = second.second.to_switches;
+  const Links::Some& fewer = a.count <= b.count ? a : b;
+  if (fewer.count != 0) bonds.push_back(bond_of(first.first, second.first, fewer, true));
+}
+
+}  // namespace
+
+std::vector<Gpu> read_gpus(const Sources& from, const std::vector<PciNode>& pci) {
+  std::vector<Gpu> gpus = gpus_of_tree(pci);
+  add_driver_only(from.answers, pci, gpus, from.notes);
+  const AnswersByAddress answers = by_address(from.answers);
+  for (Gpu& gpu : gpus) {
+    const auto found = answers.find(key_of(gpu.address));
+    if (found != answers.end()) add_answers(*found->second, gpu);
+  }
+  std::sort(gpus.begin(), gpus.end(), [](const Gpu& a, const Gpu& b) {
+    return std::make_pair(a.cuda_index.value_or(INT_MAX), key_of(a.address)) <
+           std::make_pair(b.cuda_index.value_or(INT_MAX), key_of(b.address));
+  });
+  note_missing_answers(from, gpus);
+  return gpus;
+}
+
+std::vector<NvLinkBond> read_nvlinks(const Sources& from, const std::vector<PciNode>& pci, const std::vector<Gpu>& gpus) {
+  const AnswersByAddress answers = by_address(from.answers);
+  const PciIndex index(pci);
+  std::map<std::uint64_t, int> gpu_at;
+  for (std::size_t i = 0; i < gpus.size() && i < kMostLinkedGpus; ++i) {
+    gpu_at.emplace(key_of(gpus[i].address), static_cast<int>(i));
+  }
+  LinksByGpu links;  // of GPUs with any: pairs are made of these only
+  for (const auto& [address, gpu] : gpu_at) {
+    const auto told = answers.find(address);
+    if (told == answers.end() || !told->second->nvlinks) continue;
+    const Links found = links_of(*told->second, gpu_at, pci, index);
+    if (found.hidden_count != 0) {
+      from.notes.add(text("GPU ", told->second->pci, ": NVML does not say where ", found.hidden_count, " active NVLinks lead"));
+    }
+    if (found.to_switches.count != 0) links[gpu].to_switches = found.to_switches;
+    for (const auto& [peer, some] : found.to_gpus) {
+      links[gpu].to_gpus[peer] = some;
+      links[peer];
+    }
+  }
+  std::vector<NvLinkBond> bonds;
+  for (auto first = links.begin(); first != links.end(); ++first) {
+    for (auto second = std::next(first); second != links.end(); ++second) {
+      if (!add_direct(*first, *second, bonds)) add_switched(*first, *second, bonds);
+    }
+  }
+  return bonds;
+}
+
+}  // namespace gigabar::topology_parts

@@ -1,0 +1,213 @@
+// Network adapters: PCI functions with what /sys/class/net and /sys/class/infiniband have below them, and RDMA devices of software.
+#include <algorithm>
+#include <map>
+#include <set>
+#include <string_view>
+#include <utility>
+
+#include "base/errors.hpp"
+#include "base/options.hpp"
+#include "platform/topology_parts.hpp"
+
+namespace gigabar::topology_parts {
+namespace {
+
+constexpr const char* kRdmaClass = "/sys/class/infiniband";
+constexpr const char* kNetClass = "/sys/class/net";
+constexpr std::uint32_t kNetwork = 0x02;  // base class of PCI functions
+constexpr double kMostGbitPerS = 1e6;
+constexpr std::size_t kMostGids = 1024;  // of a port; they are few, in a table of up to some thousands
+constexpr std::size_t kMostPorts = 255;
+constexpr std::size_t kMostRdmaDevices = 4096;
+
+// The PCI function that a device of a class is on or below ("device" of a virtio network is virtio0, below the function); -1: none.
+int pci_below(const SystemFiles& files, const std::string& device, const PciIndex& index) {
+  const std::string path = files.real_path(device + "/device").value_or("");
+  // An adapter on USB is no function of its own: the PCI function above it is the whole bus's.
+  if (path.empty() || path.starts_with("/sys/devices/virtual/") || path.find("/usb") != std::string::npos) return -1;
+  std::string_view rest = path;
+  while (!rest.empty()) {
+    const std::size_t slash = rest.rfind('/');
+    if (slash == std::string_view::npos) return -1;
+    if (const auto address = PciAddress::parse(rest.substr(slash + 1))) {
+      if (const int found = index.find(*address); found >= 0) return found;
+    }
+    rest = rest.substr(0, slash);
+  }
+  return -1;
+}
+
+bool is_zero_gid(std::string_view gid) { return gid.find_first_not_of("0:") == std::string_view::npos; }
+
+// Source: kernel, Documentation/ABI/stable/sysfs-class-infiniband.
+std::vector<GidEntry> read_gids(const SystemFiles& files, const std::string& port) {
+  std::vector<GidEntry> gids;
+  for (const std::string& name : files.names(port + "/gids")) {
+    const auto index = parse_number(name, 0, 65535);
+    const std::string gid = files.word(text(port, "/gids/", name)).value_or("");
+    if (!index || gid.empty() || is_zero_gid(gid)) continue;
+    gids.push_back({static_cast<int>(*index), gid, files.word(text(port, "/gid_attrs/types/", name)).value_or(""),
+                    files.word(text(port, "/gid_attrs/ndevs/", name)).value_or("")});
+    if (gids.size() >= kMostGids) break;
+  }
+  std::sort(gids.begin(), gids.end(), [](const GidEntry& a, const GidEntry& b) { return a.index < b.index; });
+  return gids;
+}
+
+// "4: ACTIVE" without its number.
+std::string state_in(std::string_view text) {
+  const std::size_t colon = text.find(": ");
+  return std::string(colon == std::string_view::npos ? text : text.substr(colon + 2));
+}
+
+RdmaPort read_port(const SystemFiles& files, const std::string& folder, int number) {
+  RdmaPort port;
+  port.number = number;
+  port.state = state_in(files.word(folder + "/state").value_or(""));
+  port.link_layer = files.word(folder + "/link_layer").value_or("");
+  port.rate_gbit_per_s = leading_number(files.word(folder + "/rate").value_or(""), kMostGbitPerS);
+  port.gids = read_gids(files, folder);
+  return port;
+}
+
+void add_active_mtu(const DriverAnswers& answers, const std::string& device, std::vector<RdmaPort>& ports) {
+  const auto told = std::find_if(answers.rdma_devices.begin(), answers.rdma_devices.end(),
+                                 [&](const RdmaDeviceAnswers& its) { return its.name == device; });
+  if (told == answers.rdma_devices.end()) return;
+  for (RdmaPort& port : ports) {
+    const auto place = static_cast<std::size_t>(port.number - 1);
+    if (place < told->active_mtu.size() && told->active_mtu[place] != 0) port.active_mtu = told->active_mtu[place];
+  }
+}
+
+std::vector<RdmaPort> read_ports(const Sources& from, const std::string& device) {
+  std::vector<RdmaPort> ports;
+  const std::string folder = text(kRdmaClass, "/", device, "/ports");
+  for (const std::string& name : from.files.names(folder)) {
+    const auto number = parse_number(name, 1, kMostPorts);
+    if (number) ports.push_back(read_port(from.files, text(folder, "/", name), static_cast<int>(*number)));
+  }
+  std::sort(ports.begin(), ports.end(), [](const RdmaPort& a, const RdmaPort& b) { return a.number < b.number; });
+  if (ports.empty()) from.notes.add(text(device, ": its ports cannot be read in ", folder));
+  add_active_mtu(from.answers, device, ports);
+  return ports;
+}
+
+// The kernel gives -1, an error, or (older ones) 2^32 - 1 where a device does not know its speed.
+std::optional<double> read_speed(const SystemFiles& files, const std::string& folder) {
+  const auto mbit = parse_number(files.word(folder + "/speed").value_or(""), 1, static_cast<std::uint64_t>(kMostGbitPerS) * 1000);
+  if (!mbit) return {};
+  return static_cast<double>(*mbit) / 1000;
+}
+
+NetDevice read_net_device(const SystemFiles& files, const std::string& name) {
+  const std::string folder = text(kNetClass, "/", name);
+  NetDevice device;
+  device.name = name;
+  device.state = files.word(folder + "/operstate").value_or("");
+  const auto mtu = parse_number(files.word(folder + "/mtu").value_or(""), 1, UINT32_MAX);
+  if (mtu) device.mtu = static_cast<unsigned>(*mtu);
+  device.gbit_per_s = read_speed(files, folder);
+  return device;
+}
+
+// The adapters, while they are put together.
+class Adapters {
+ public:
+  Adapters(const Sources& from, const std::vector<PciNode>& pci) : from_(from), pci_(pci), index_(pci) {}
+
+  void add_rdma_device(const std::string& name) {
+    const std::string folder = text(kRdmaClass, "/", name);
+    // Only soft-RoCE has this file; it names the network device. Older kernels give it that one's "device", too.
+    const auto soft_roce_on = from_.files.word(folder + "/parent");
+    const int pci = soft_roce_on ? -1 : pci_below(from_.files, folder, index_);
+    Nic& nic = added(pci);
+    nic.name = nic.rdma_device = name;
+    nic.ports = read_ports(from_, name);
+    nic.driver = soft_roce_on ? "rdma_rxe" : from_.files.link_name(folder + "/device/driver").value_or("");
+    for (const std::string& on : netdevs_of(nic, soft_roce_on.value_or(""))) by_netdev_.emplace(on, nics_.size() - 1);
+  }
+
+  // With the RDMA device whose GIDs name it, when that is on the same function, else the function's first; and with every
+  // RDMA device of software on it.
+  void add_net_device(const std::string& name) {
+    const int pci = pci_below(from_.files, text(kNetClass, "/", name), index_);
+    const auto [begin, end] = by_netdev_.equal_range(name);
+    if (pci < 0 && begin == end) return;  // loopback, a container's, ...
+    const NetDevice device = read_net_device(from_.files, name);
+    bool is_placed = pci < 0;
+    for (auto on = begin; on != end; ++on) {
+      Nic& nic = nics_[on->second];
+      if (nic.pci != -1 && nic.pci != pci) continue;
+      nic.net_devices.push_back(device);
+      is_placed = is_placed || nic.pci == pci;
+    }
+    if (is_placed) return;
+    const auto first = first_on_.find(pci);
+    Nic& nic = first != first_on_.end() ? nics_[first->second] : added(pci);
+    nic.net_devices.push_back(device);
+    if (nic.name.empty()) nic.name = name;
+    if (nic.driver.empty()) nic.driver = from_.files.link_name(text(kNetClass, "/", name, "/device/driver")).value_or("");
+  }
+
+  // Functions without a driver, or given to a virtual machine.
+  void add_rest() {
+    for (std::size_t i = 0; i < pci_.size(); ++i) {
+      if (pci_[i].class_code >> 16 == kNetwork && first_on_.count(static_cast<int>(i)) == 0) added(static_cast<int>(i));
+    }
+  }
+
+  std::vector<Nic> take() && {
+    for (Nic& nic : nics_) {
+      if (nic.pci < 0) continue;
+      const PciNode& node = pci_[static_cast<std::size_t>(nic.pci)];
+      nic.numa_node = node.numa_node;
+      if (nic.name.empty()) nic.name = node.address.to_string();
+      if (nic.driver.empty()) nic.driver = node.driver;
+    }
+    return std::move(nics_);
+  }
+
+ private:
+  Nic& added(int pci) {
+    if (pci >= 0) first_on_.emplace(pci, nics_.size());
+    nics_.emplace_back();
+    nics_.back().pci = pci;
+    return nics_.back();
+  }
+
+  static std::set<std::string> netdevs_of(const Nic& nic, const std::string& parent) {
+    std::set<std::string> names;
+    if (!parent.empty()) names.insert(parent);
+    for (const RdmaPort& port : nic.ports) {
+      for (const GidEntry& gid : port.gids) {
+        if (!gid.netdev.empty()) names.insert(gid.netdev);
+      }
+    }
+    return names;
+  }
+
+  const Sources& from_;
+  const std::vector<PciNode>& pci_;
+  PciIndex index_;
+  std::vector<Nic> nics_;
+  std::map<int, std::size_t> first_on_;                // index of a function's first adapter
+  std::multimap<std::string, std::size_t> by_netdev_;  // adapters whose GIDs or parent name a network device
+};
+
+}  // namespace
+
+std::vector<Nic> read_nics(const Sources& from, const std::vector<PciNode>& pci) {
+  Adapters adapters(from, pci);
+  std::vector<std::string> rdma_devices = from.files.names(kRdmaClass);
+  if (rdma_devices.size() > kMostRdmaDevices) {
+    from.notes.add(text("only the first ", kMostRdmaDevices, " of ", rdma_devices.size(), " RDMA devices are read"));
+    rdma_devices.resize(kMostRdmaDevices);
+  }
+  for (const std::string& name : rdma_devices) adapters.add_rdma_device(name);
+  for (const std::string& name : from.files.names(kNetClass)) adapters.add_net_device(name);
+  adapters.add_rest();
+  return std::move(adapters).take();
+}
+
+}  // namespace gigabar::topology_parts

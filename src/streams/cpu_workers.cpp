@@ -1,0 +1,225 @@
+#include <algorithm>
+#include <atomic>
+#include <cstring>
+#include <memory>
+#include <thread>
+
+#include "base/errors.hpp"
+#include "gigabar/copy.hpp"
+#include "streams/plan.hpp"
+#include "streams/worker.hpp"
+
+namespace gigabar {
+namespace {
+
+constexpr unsigned kDefaultThreads = 4;         // where an H200's BAR1 is full in both directions that CPUs can fill
+constexpr std::int64_t kMarkEveryNs = 100'000;  // enough to cut any window out of a life
+constexpr std::size_t kLookEveryBytes = 16384;  // copies smaller than this are made several per look at the clock
+constexpr std::uint64_t kChaseSteps = 2000;     // loads per sample
+constexpr std::int64_t kRoundTimeoutNs = 2'000'000'000;
+
+// What one thread copies of every copy.
+struct Slice {
+  std::size_t offset = 0;
+  std::size_t bytes = 0;
+};
+
+Slice slice_of(std::size_t bytes, std::size_t lane, std::size_t lane_count) {
+  const std::size_t part = ((bytes + lane_count - 1) / lane_count + 63) / 64 * 64;
+  const std::size_t begin = std::min(bytes, lane * part);
+  return {begin, std::min(bytes, begin + part) - begin};
+}
+
+std::function<Outcome(Slice)> copier_of(const Ends& ends) {
+  const Mapping* const mapping = ends.mapping();
+  std::byte* const to = ends.destination().address();
+  std::byte* const from = ends.source().address();
+  if (mapping != nullptr && ends.destination().device) {
+    return [=](Slice slice) { return copy_to(*mapping, slice.offset, from + slice.offset, slice.bytes); };
+  }
+  if (mapping != nullptr) return [=](Slice slice) { return copy_from(*mapping, slice.offset, to + slice.offset, slice.bytes); };
+  return [=](Slice slice) {
+    std::memcpy(to + slice.offset, from + slice.offset, slice.bytes);
+    return Outcome();
+  };
+}
+
+void add_copy_workers(TransferRun& run, const Ends& ends, Repeat& repeat, int numa_node, std::vector<Worker>& workers) {
+  const auto copy = copier_of(ends);
+  for (std::size_t lane = 0; lane < run.lanes.size(); ++lane) {
+    const Slice slice = slice_of(run.transfer.bytes, lane, run.lanes.size());
+    const Slice warm{slice.offset, std::min<std::size_t>(slice.bytes, std::size_t{1} << 20)};
+    const std::uint64_t per_look =
+        run.transfer.is_latency ? 1 : std::clamp<std::uint64_t>(kLookEveryBytes / std::max<std::size_t>(slice.bytes, 1), 1, 64);
+    workers.push_back({numa_node, [=, &run, &repeat] {
+                         run_blocking_lane(repeat, {run, lane, slice.bytes, per_look, [&] { return copy(warm); },
+                                                    [&] { return OneCopy{copy(slice), -1}; }});
+                       }});
+  }
+}
+
+// A CPU thread that plays the GPU's side of the flag round trip.
+class EchoThread {
+ public:
+  EchoThread(std::uint32_t* asked, std::uint32_t* answered) : thread_([=, this] { answer(asked, answered); }) {}
+  ~EchoThread() {
+    is_ending_.store(true);
+    thread_.join();
+  }
+
+ private:
+  void answer(std::uint32_t* asked, std::uint32_t* answered) {
+    Pause pause;
+    for (std::uint32_t seen = 0; !is_ending_.load(std::memory_order_relaxed);) {
+      const std::uint32_t value = look(asked);
+      if (value == seen) {
+        pause();
+        continue;
+      }
+      seen = value;
+      std::atomic_ref(*answered).store(seen, std::memory_order_release);
+      pause.reset();
+    }
+  }
+
+  // The flag is stored by a copy kernel, which no thread sanitizer knows to be one access.
+#if defined(__GNUC__)
+  __attribute__((no_sanitize("thread")))
+#endif
+  static std::uint32_t
+  look(const volatile std::uint32_t* flag) {
+    return *flag;
+  }
+
+  std::atomic<bool> is_ending_{false};
+  std::thread thread_;
+};
+
+// One thread follows the chain with the CPU's own loads.
+OneCopy chase_once(const void* first) {
+  const void* at = first;
+  const std::int64_t begin_ns = now_ns();
+  for (std::uint64_t i = 0; i < kChaseSteps; ++i) at = *static_cast<const void* const volatile*>(at);
+  return {{}, static_cast<double>(now_ns() - begin_ns) / 1000 / static_cast<double>(kChaseSteps)};
+}
+
+Outcome flag_round(const Mapping& mapping, std::uint32_t* answered, std::uint32_t value, double& latency_us) {
+  const std::int64_t begin_ns = now_ns();
+  if (Outcome sent = publish(mapping, 0, value); !sent) return sent;
+  for (std::uint32_t turn = 1; std::atomic_ref(*answered).load(std::memory_order_acquire) != value; ++turn) {
+    if (turn % 1024 == 0 && now_ns() - begin_ns > kRoundTimeoutNs) {
+      return make_error(Status::timed_out, "flag", text("round ", value), "no answer within 2 s", "check the GPU with nvidia-smi");
+    }
+    if (turn > 100'000) std::this_thread::yield();
+  }
+  latency_us = static_cast<double>(now_ns() - begin_ns) / 1000;
+  return {};
+}
+
+}  // namespace
+
+ErrorRecord failure_of(const TransferRun& run, const ErrorRecord& record) { return failure_of(run.index, run.transfer, record); }
+
+bool wait_for_begin(const Repeat& repeat, const TransferRun& run) {
+  const std::int64_t at_ns = repeat.begins_at_ns(run.transfer);
+  Pause pause;
+  while (now_ns() < at_ns) {
+    if (!repeat.wants_more(run, 0) || repeat.has_timed_out()) return false;
+    pause();
+  }
+  return repeat.wants_more(run, 0);
+}
+
+void run_blocking_lane(Repeat& repeat, const BlockingLane& lane) {
+  TransferRun& run = lane.run;
+  std::vector<Mark>& marks = run.lanes[lane.lane];
+  if (lane.warm_up) {
+    if (Outcome warm = lane.warm_up(); !warm) run.fail(failure_of(run, warm.record()));
+  }
+  if (!repeat.arrive_and_wait() || !wait_for_begin(repeat, run)) {
+    repeat.end_lane(run);
+    return;
+  }
+  std::uint64_t begun = 0;
+  std::uint64_t bytes = 0;
+  std::int64_t last_ns = now_ns();
+  marks.push_back({last_ns, 0});
+  while (repeat.wants_more(run, begun)) {
+    std::uint64_t count = lane.per_look;
+    if (run.transfer.iterations > 0 && !run.transfer.is_background) count = std::min(count, run.transfer.iterations - begun);
+    const std::int64_t begin_ns = run.transfer.is_latency ? now_ns() : 0;
+    for (std::uint64_t i = 0; i < count; ++i) {
+      OneCopy done = lane.copy();
+      if (!done.outcome) {
+        run.fail(failure_of(run, done.outcome.record()));
+        break;
+      }
+      bytes += lane.bytes;
+      if (done.latency_us >= 0) run.latencies_us.push_back(done.latency_us);
+      if (done.latency_us < 0 && begin_ns != 0) run.latencies_us.push_back(static_cast<double>(now_ns() - begin_ns) / 1000);
+    }
+    begun += count;
+    const std::int64_t at_ns = now_ns();
+    if (at_ns - last_ns >= kMarkEveryNs) {
+      run.bytes_done.fetch_add(bytes - marks.back().bytes, std::memory_order_relaxed);
+      marks.push_back({at_ns, bytes});
+      last_ns = at_ns;
+    }
+    if (repeat.has_timed_out()) run.fail(timed_out_record(run));
+  }
+  run.bytes_done.fetch_add(bytes - marks.back().bytes, std::memory_order_relaxed);
+  marks.push_back({now_ns(), bytes});
+  repeat.end_lane(run);
+}
+
+std::size_t cpu_lane_count(const Transfer& transfer) noexcept {
+  const bool is_single = transfer.is_latency || !moves_data(transfer.executor);
+  if (is_single) return 1;
+  if (transfer.executor == StreamExecutor::cpu) {
+    const std::size_t asked =
+        transfer.lanes != 0 ? transfer.lanes : std::min(kDefaultThreads, std::max(1U, std::thread::hardware_concurrency()));
+    return std::clamp<std::size_t>((transfer.bytes + 63) / 64, 1, asked);  // a thread without a line would never begin
+  }
+  return 1;  // a stand-in's copy engine and kernel
+}
+
+void add_cpu_workers(TransferRun& run, const Ends& ends, Repeat& repeat, int numa_node, std::vector<Worker>& workers) {
+  if (run.transfer.executor == StreamExecutor::pointer_chase) {
+    const void* const first = ends.source().address();
+    workers.push_back(
+        {numa_node, [=, &run, &repeat] { run_blocking_lane(repeat, {run, 0, 0, 1, {}, [=] { return chase_once(first); }}); }});
+    return;
+  }
+  if (run.transfer.executor != StreamExecutor::flag) return add_copy_workers(run, ends, repeat, numa_node, workers);
+  workers.push_back({numa_node, [&run, &ends, &repeat] {
+                       auto* const asked = reinterpret_cast<std::uint32_t*>(ends.mapping()->address());
+                       auto* const answered =
+                           reinterpret_cast<std::uint32_t*>((ends.source().host ? ends.source() : ends.destination()).address());
+                       std::atomic_ref(*asked).store(0);
+                       std::atomic_ref(*answered).store(0);
+                       const EchoThread peer(asked, answered);
+                       run_flag_lane(repeat, run, *ends.mapping(), answered);
+                     }});
+}
+
+void run_flag_lane(Repeat& repeat, TransferRun& run, const Mapping& mapping, std::uint32_t* answered) {
+  constexpr int kWarmUpRounds = 100;
+  std::uint32_t value = 0;
+  const auto round = [&] {
+    value = value + 1 == kLastFlag ? 1 : value + 1;
+    OneCopy done;
+    done.outcome = flag_round(mapping, answered, value, done.latency_us);
+    return done;
+  };
+  const auto warm_up = [&] {
+    for (int i = 0; i < kWarmUpRounds; ++i) {
+      if (OneCopy done = round(); !done.outcome) return std::move(done.outcome);
+    }
+    return Outcome();
+  };
+  run_blocking_lane(repeat, {run, 0, 0, 1, warm_up, round});
+  // Ends the peer; its answer is not waited for.
+  static_cast<void>(publish(mapping, 0, kLastFlag));
+}
+
+}  // namespace gigabar

@@ -1,0 +1,167 @@
+#include "streams/cuda_device.hpp"
+
+#if GIGABAR_HAS_CUDA
+
+#include <limits>
+#include <utility>
+
+#include "base/clock.hpp"
+#include "base/errors.hpp"
+#include "streams/cuda_session.hpp"
+#include "streams/repeat.hpp"
+
+namespace gigabar {
+namespace {
+
+constexpr std::size_t kScratchBytes = 4096;
+
+}  // namespace
+
+Error cuda_failure(std::string operation, std::string object, CUresult result, std::string remedy) {
+  return make_error(cuda::status_of(result), std::move(operation), std::move(object), cuda::describe_result(result),
+                    std::move(remedy), cuda::native_code(result));
+}
+
+Result<std::unique_ptr<StreamDevice>> StreamDevice::open(const DeviceInfo& info, bool needs_kernels) {
+  const cuda::Functions& functions = cuda::driver().functions;
+  const auto context = primary_context(info.index);
+  if (!context) return context.error();
+  std::unique_ptr<StreamDevice> device(new StreamDevice(functions, info));
+  device->context = context.value();
+  const std::string object = text("device ", info.index);
+  const ContextGuard guard = device->enter();
+  CUresult result = guard.result();
+  if (result == CUDA_SUCCESS) result = functions.cuDeviceGet(&device->handle, info.index);
+  if (result == CUDA_SUCCESS) {
+    result =
+        functions.cuDeviceGetAttribute(&device->multiprocessor_count, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, device->handle);
+  }
+  if (result == CUDA_SUCCESS) result = functions.cuStreamCreate(&device->own_stream, CU_STREAM_NON_BLOCKING);
+  if (result == CUDA_SUCCESS) result = functions.cuEventCreate(&device->clock_event_, CU_EVENT_DEFAULT);
+  if (result == CUDA_SUCCESS) result = functions.cuEventCreate(&device->spare_event_, CU_EVENT_DEFAULT);
+  if (result != CUDA_SUCCESS) return cuda_failure("prepare streams", object, result);
+  auto scratch = DeviceMemory::allocate(info.index, kScratchBytes);
+  if (!scratch) return std::move(scratch).error();
+  device->scratch.emplace(std::move(scratch).value());
+  result = device->load_kernels();
+  if (result != CUDA_SUCCESS && device->no_kernels_reason.empty()) device->no_kernels_reason = cuda::describe_result(result);
+  if (needs_kernels && !device->has_kernels()) {
+    return make_error(Status::unavailable, "prepare streams", object, text("no kernels for it: ", device->no_kernels_reason),
+                      "build with nvcc for this GPU's architecture (CMAKE_CUDA_ARCHITECTURES), or use the copy engine");
+  }
+  return device;
+}
+
+CUresult StreamDevice::load_kernels() {
+  const void* const image = stream_kernels_image();
+  if (image == nullptr) {
+    no_kernels_reason = "this build has no device code";
+    return CUDA_ERROR_NOT_FOUND;
+  }
+  if (functions.cuModuleLoadData == nullptr || functions.cuModuleGetFunction == nullptr || functions.cuLaunchKernel == nullptr ||
+      functions.cuModuleUnload == nullptr) {
+    no_kernels_reason = "the driver has no module functions";
+    return CUDA_ERROR_NOT_FOUND;
+  }
+  CUresult result = functions.cuModuleLoadData(&module_, image);
+  if (result != CUDA_SUCCESS) {
+    module_ = nullptr;
+    return result;
+  }
+  Kernels found;
+  const std::pair<CUfunction*, const char*> names[] = {{&found.copy, "gigabar_stream_copy"},
+                                                       {&found.fill, "gigabar_stream_fill"},
+                                                       {&found.check, "gigabar_stream_check"},
+                                                       {&found.echo, "gigabar_stream_echo"},
+                                                       {&found.chase, "gigabar_stream_chase"}};
+  for (const auto& [kernel, name] : names) {
+    result = functions.cuModuleGetFunction(kernel, module_, name);
+    if (result != CUDA_SUCCESS) return result;
+  }
+  kernels = found;
+  return load_code();
+}
+
+// Drivers load a kernel's code at its first launch, for which they may wait for everything that is on the GPU; behind a closed gate
+// that is for ever. So each is launched once here, with nothing to do.
+CUresult StreamDevice::load_code() {
+  auto* const place = static_cast<std::byte*>(scratch->address());
+  auto* const words = reinterpret_cast<std::uint64_t*>(place);
+  auto* const flag = reinterpret_cast<std::uint32_t*>(place);
+  constexpr std::size_t kNothing = 0;
+  CUresult result = launch(kernels.copy, 1, 1, own_stream, place, static_cast<const std::byte*>(place), kNothing);
+  if (result == CUDA_SUCCESS) result = launch(kernels.fill, 1, 1, own_stream, place, kNothing, std::uint64_t{0});
+  if (result == CUDA_SUCCESS) {
+    result = launch(kernels.check, 1, 1, own_stream, static_cast<const std::byte*>(place), kNothing, std::uint64_t{0}, words);
+  }
+  if (result == CUDA_SUCCESS) {
+    result =
+        launch(kernels.echo, 1, 1, own_stream, static_cast<const std::uint32_t*>(flag), flag, std::uint32_t{0}, std::uint64_t{0});
+  }
+  if (result == CUDA_SUCCESS) {
+    result = launch(kernels.chase, 1, 1, own_stream, static_cast<const void*>(place), std::uint64_t{0}, words);
+  }
+  if (result != CUDA_SUCCESS) return result;
+  constexpr double kSeconds = 10;
+  const Outcome loaded = wait(own_stream, kSeconds, "load kernels");
+  if (!loaded) no_kernels_reason = loaded.record().cause;
+  return loaded ? CUDA_SUCCESS : CUDA_ERROR_LAUNCH_FAILED;
+}
+
+StreamDevice::~StreamDevice() {
+  const ContextGuard guard = enter();
+  if (clock_event_ != nullptr) functions.cuEventDestroy(clock_event_);
+  if (spare_event_ != nullptr) functions.cuEventDestroy(spare_event_);
+  if (own_stream != nullptr) functions.cuStreamDestroy(own_stream);
+  if (module_ != nullptr) functions.cuModuleUnload(module_);
+}
+
+Outcome StreamDevice::wait(CUstream stream, double seconds, const char* operation) const {
+  const Deadline deadline = Deadline::after_ns(static_cast<std::int64_t>(seconds * 1e9));
+  Pause pause;
+  for (;;) {
+    const CUresult result = functions.cuStreamQuery(stream);
+    if (result == CUDA_SUCCESS) return {};
+    if (result != CUDA_ERROR_NOT_READY) return cuda_failure(operation, text("device ", index), result);
+    if (deadline.has_passed()) {
+      return make_error(Status::timed_out, operation, text("device ", index), text("did not end within ", seconds, " s"),
+                        "check the GPU with nvidia-smi");
+    }
+    pause();
+  }
+}
+
+Outcome StreamDevice::read_clock() {
+  constexpr int kTries = 9;
+  constexpr std::int64_t kTryNs = 1'000'000'000;
+  const ContextGuard guard = enter();
+  std::int64_t narrowest_ns = std::numeric_limits<std::int64_t>::max();
+  for (int i = 0; i < kTries; ++i) {
+    const std::int64_t before_ns = now_ns();
+    CUresult result = functions.cuEventRecord(spare_event_, own_stream);
+    if (result == CUDA_SUCCESS) {
+      do {
+        result = functions.cuEventQuery(spare_event_);
+      } while (result == CUDA_ERROR_NOT_READY && now_ns() - before_ns < kTryNs);
+    }
+    if (result != CUDA_SUCCESS) return cuda_failure("read the clock", text("device ", index), result);
+    const std::int64_t after_ns = now_ns();
+    if (after_ns - before_ns < narrowest_ns) {
+      narrowest_ns = after_ns - before_ns;
+      clock_ns_ = before_ns + narrowest_ns / 2;
+      std::swap(clock_event_, spare_event_);
+    }
+  }
+  return {};
+}
+
+CUresult StreamDevice::moment_of(CUevent event, std::int64_t& at_ns) const {
+  float elapsed_ms = 0;
+  const CUresult result = functions.cuEventElapsedTime(&elapsed_ms, clock_event_, event);
+  at_ns = clock_ns_ + static_cast<std::int64_t>(static_cast<double>(elapsed_ms) * 1e6);
+  return result;
+}
+
+}  // namespace gigabar
+
+#endif

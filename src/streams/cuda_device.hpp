@@ -1,0 +1,77 @@
+// One GPU as streams use it: its context, its kernels, its clock.
+#pragma once
+
+#if GIGABAR_HAS_CUDA
+
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "driver/cuda/cuda.hpp"
+#include "gigabar/device.hpp"
+#include "gigabar/memory.hpp"
+#include "memory/cuda_context.hpp"
+#include "streams/device_code.hpp"
+
+namespace gigabar {
+
+// cuda_failure("record an event", "device 0", result).
+Error cuda_failure(std::string operation, std::string object, CUresult result, std::string remedy = {});
+
+class StreamDevice {
+ public:
+  // `needs_kernels`: a failure to load them is an error.
+  static Result<std::unique_ptr<StreamDevice>> open(const DeviceInfo& info, bool needs_kernels);
+  ~StreamDevice();
+  StreamDevice(const StreamDevice&) = delete;
+  StreamDevice& operator=(const StreamDevice&) = delete;
+
+  struct Kernels {
+    CUfunction copy = nullptr;
+    CUfunction fill = nullptr;
+    CUfunction check = nullptr;
+    CUfunction echo = nullptr;
+    CUfunction chase = nullptr;
+  };
+
+  ContextGuard enter() const { return ContextGuard(functions, context); }
+  bool has_kernels() const noexcept { return kernels.copy != nullptr; }
+  // The parameters' types must be exactly those of the kernel.
+  template <class... Parameters>
+  CUresult launch(CUfunction kernel, unsigned blocks, unsigned threads, CUstream stream, Parameters... parameters) const {
+    void* addresses[] = {static_cast<void*>(&parameters)...};
+    return functions.cuLaunchKernel(kernel, blocks, 1, 1, threads, 1, 1, 0, stream, addresses, nullptr);
+  }
+  // Waits for what is in the device's own stream. Errors: timed_out, device_error.
+  Outcome wait(CUstream stream, double seconds, const char* operation) const;
+
+  // Relates the device's clock to the CPU's: an event whose moment on the CPU's clock is known to a few microseconds.
+  Outcome read_clock();
+  // The moment of an event that has happened, on the CPU's clock.
+  CUresult moment_of(CUevent event, std::int64_t& at_ns) const;
+
+  const cuda::Functions& functions;
+  const int index;
+  const int numa_node;
+  CUcontext context = nullptr;
+  CUdevice handle = 0;
+  int multiprocessor_count = 1;
+  Kernels kernels;
+  std::string no_kernels_reason;
+  CUstream own_stream = nullptr;
+  std::optional<DeviceMemory> scratch;  // one page, for results of kernels
+
+ private:
+  StreamDevice(const cuda::Functions& all, const DeviceInfo& info) : functions(all), index(info.index), numa_node(info.numa_node) {}
+  CUresult load_kernels();
+  CUresult load_code();
+
+  CUmodule module_ = nullptr;
+  CUevent clock_event_ = nullptr;
+  CUevent spare_event_ = nullptr;
+  std::int64_t clock_ns_ = 0;
+};
+
+}  // namespace gigabar
+
+#endif

@@ -1,0 +1,361 @@
+#include "streams/cuda_session.hpp"
+
+#include "base/check_ids.hpp"
+#include "base/errors.hpp"
+#include "streams/cuda_device.hpp"
+#include "streams/plan.hpp"
+
+#if GIGABAR_HAS_CUDA
+
+#include <algorithm>
+#include <array>
+#include <map>
+#include <set>
+
+#include "gigabar/copy.hpp"
+#include "memory/copy_engine.hpp"
+#include "streams/cuda_stream.hpp"
+
+namespace gigabar {
+namespace {
+
+constexpr std::uint64_t kChaseSteps = 4000;  // loads per sample: a few milliseconds
+constexpr double kUtilitySeconds = 60;       // for filling and checking
+constexpr std::uint64_t kEchoTimeoutNs = 5'000'000'000;
+
+Availability stream_functions() {
+  const cuda::Driver& driver = cuda::driver();
+  if (!driver.availability.is_ok()) return driver.availability;
+  const cuda::Functions& f = driver.functions;
+  const std::pair<bool, const char*> needed[] = {{f.cuStreamDestroy != nullptr, "cuStreamDestroy"},
+                                                 {f.cuStreamWaitValue32 != nullptr, "cuStreamWaitValue32"},
+                                                 {f.cuEventCreate != nullptr, "cuEventCreate"},
+                                                 {f.cuEventDestroy != nullptr, "cuEventDestroy"},
+                                                 {f.cuEventRecord != nullptr, "cuEventRecord"},
+                                                 {f.cuEventQuery != nullptr, "cuEventQuery"},
+                                                 {f.cuEventElapsedTime != nullptr, "cuEventElapsedTime"},
+                                                 {f.cuMemcpyDtoDAsync != nullptr, "cuMemcpyDtoDAsync"},
+                                                 {f.cuMemcpyPeerAsync != nullptr, "cuMemcpyPeerAsync"},
+                                                 {f.cuDeviceCanAccessPeer != nullptr, "cuDeviceCanAccessPeer"},
+                                                 {f.cuCtxEnablePeerAccess != nullptr, "cuCtxEnablePeerAccess"},
+                                                 {f.cuCtxDisablePeerAccess != nullptr, "cuCtxDisablePeerAccess"}};
+  for (const auto& [is_there, name] : needed) {
+    if (!is_there) {
+      return {AvailabilityCode::symbol_missing, text("libcuda has no ", name), "install driver 525 or newer", {}};
+    }
+  }
+  return {};
+}
+
+bool needs_kernels(const Transfer& transfer) {
+  return transfer.executor == StreamExecutor::kernel || !moves_data(transfer.executor);
+}
+
+class Session final : public CudaSession, public DeviceCode {
+ public:
+  ~Session() override;
+  Outcome open(std::span<const DeviceInfo> devices, const StreamPlan& plan);
+
+  DeviceCode& code() override { return *this; }
+  Outcome prepare(std::size_t index, const Transfer& transfer) override;
+  bool uses_peer_access(std::size_t index) const override {
+    const auto found = transfers_.find(index);
+    return found != transfers_.end() && found->second.uses_peer_access;
+  }
+  std::string path_of(std::size_t index) const override;
+  Outcome read_clocks() override;
+  void add_workers(std::span<const std::unique_ptr<TransferRun>> runs, std::span<const std::unique_ptr<Ends>> ends, Repeat& repeat,
+                   std::vector<Worker>& workers) override;
+
+  Outcome fill(int device, std::uintptr_t address, std::size_t bytes, std::uint64_t seed) override;
+  Outcome poison(int device, std::uintptr_t address, std::size_t bytes) override;
+  Result<std::optional<PatternMismatch>> check(int device, std::uintptr_t address, std::size_t bytes, std::uint64_t seed) override;
+
+ private:
+  Outcome enable_peer_access(CudaTransfer& transfer, const std::string& object);
+  void add_blocking_worker(CudaTransfer& transfer, TransferRun& run, const Ends& ends, Repeat& repeat,
+                           std::vector<Worker>& workers);
+  template <class... Parameters>
+  static Outcome launch_and_wait(StreamDevice& device, CUfunction kernel, const char* operation, Parameters... parameters) {
+    constexpr unsigned kThreads = 256;
+    const auto blocks = static_cast<unsigned>(device.multiprocessor_count) * 8;
+    const ContextGuard guard = device.enter();
+    const CUresult launched = device.launch(kernel, blocks, kThreads, device.own_stream, parameters...);
+    if (launched != CUDA_SUCCESS) return cuda_failure(operation, text("device ", device.index), launched);
+    return device.wait(device.own_stream, kUtilitySeconds, operation);
+  }
+  Result<std::optional<PatternMismatch>> mismatch_at(int device, std::uintptr_t address, std::size_t bytes, std::uint64_t seed,
+                                                     std::uint64_t word);
+
+  std::map<int, std::unique_ptr<StreamDevice>> devices_;
+  std::map<std::size_t, CudaTransfer> transfers_;  // those that a GPU carries
+  std::set<std::pair<int, int>> enabled_peers_;    // from, to
+};
+
+Outcome Session::open(std::span<const DeviceInfo> devices, const StreamPlan& plan) {
+  std::map<int, bool> used;  // device -> needs kernels
+  for (const Transfer& transfer : plan.transfers) {
+    for (const int device : {transfer.source.device, transfer.destination.device}) {
+      if (device >= 0) used[device] = used[device] || (device == working_device(transfer) && needs_kernels(transfer));
+    }
+  }
+  for (const auto& [device, with_kernels] : used) {
+    auto opened = StreamDevice::open(devices[static_cast<std::size_t>(device)], with_kernels);
+    if (!opened) return std::move(opened).error();
+    devices_[device] = std::move(opened).value();
+  }
+  return {};
+}
+
+Session::~Session() {
+  for (const auto& [index, transfer] : transfers_) {
+    const ContextGuard guard = transfer.device->enter();
+    if (transfer.stream != nullptr) transfer.device->functions.cuStreamDestroy(transfer.stream);
+  }
+  for (const auto& [from, to] : enabled_peers_) {
+    const ContextGuard guard = devices_[from]->enter();
+    devices_[from]->functions.cuCtxDisablePeerAccess(devices_[to]->context);
+  }
+}
+
+Outcome Session::enable_peer_access(CudaTransfer& transfer, const std::string& object) {
+  const StreamDevice& device = *transfer.device;
+  int can_access = 0;
+  CUresult result = device.functions.cuDeviceCanAccessPeer(&can_access, device.handle, transfer.other->handle);
+  if (result != CUDA_SUCCESS) return cuda_failure("run streams", object, result);
+  if (can_access == 0) {
+    if (transfer.transfer->may_stage && transfer.transfer->executor == StreamExecutor::copy_engine) return {};
+    return make_error(
+        Status::not_supported, "run streams", object,
+        text("device ", device.index, " has no peer access to device ", transfer.other->index,
+             ": CUDA reports no NVLink or PCIe path between them"),
+        "allow staging through the host (may_stage, 'stage', --stage) with the copy engine, or check `nvidia-smi topo -p2p r`", {},
+        check_id::kPeerAccess);
+  }
+  const ContextGuard guard = device.enter();
+  result = device.functions.cuCtxEnablePeerAccess(transfer.other->context, 0);
+  if (result == CUDA_SUCCESS) enabled_peers_.emplace(device.index, transfer.other->index);
+  if (result != CUDA_SUCCESS && result != CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED)
+    return cuda_failure("enable peer access", object, result);
+  transfer.uses_peer_access = true;
+  return {};
+}
+
+Outcome Session::prepare(std::size_t index, const Transfer& transfer) {
+  if (transfer.executor == StreamExecutor::cpu) return {};
+  CudaTransfer prepared{.index = index, .transfer = &transfer, .device = devices_[working_device(transfer)].get()};
+  const int source = transfer.source.device;
+  const int destination = transfer.destination.device;
+  if (source >= 0 && destination >= 0 && source != destination) {
+    prepared.other = devices_[prepared.device->index == source ? destination : source].get();
+    if (Outcome enabled = enable_peer_access(prepared, describe_transfer(index, transfer)); !enabled) return enabled;
+  }
+  const ContextGuard guard = prepared.device->enter();
+  const CUresult result = prepared.device->functions.cuStreamCreate(&prepared.stream, CU_STREAM_NON_BLOCKING);
+  if (result != CUDA_SUCCESS) return cuda_failure("make a stream", describe_transfer(index, transfer), result);
+  transfers_.emplace(index, prepared);
+  return {};
+}
+
+std::string Session::path_of(std::size_t index) const {
+  const auto found = transfers_.find(index);
+  if (found == transfers_.end()) return {};
+  const CudaTransfer& transfer = found->second;
+  const std::string device = text("device ", transfer.device->index);
+  switch (transfer.transfer->executor) {
+    case StreamExecutor::flag: return text("CPU and one thread of ", device);
+    case StreamExecutor::pointer_chase: return text("one thread of ", device);
+    case StreamExecutor::kernel:
+    case StreamExecutor::copy_engine:
+    case StreamExecutor::cpu: break;
+  }
+  std::string path = text(transfer.transfer->executor == StreamExecutor::kernel ? "kernel on " : "copy engine of ", device);
+  if (transfer.other == nullptr) return path;
+  path += transfer.device->index == transfer.transfer->source.device ? " (push)" : " (pull)";
+  return transfer.uses_peer_access ? path : path + ", staged through the host by the driver";
+}
+
+Outcome Session::read_clocks() {
+  for (const auto& [index, device] : devices_) {
+    if (Outcome read = device->read_clock(); !read) return read;
+  }
+  return {};
+}
+
+// Serves all streams of one GPU in turn, so that none gets ahead of the others.
+void serve_streams(StreamDevice& device, std::vector<std::unique_ptr<CudaStream>>& streams, Repeat& repeat) {
+  const ContextGuard guard = device.enter();
+  for (const auto& stream : streams) stream->prepare();
+  repeat.arrive_and_wait();  // when it was given up, what waits behind the gate still has to end
+  Pause pause;
+  for (;;) {
+    bool has_advanced = false;
+    bool is_any_left = false;
+    for (const auto& stream : streams) {
+      has_advanced |= stream->advance();
+      is_any_left |= !stream->is_finished();
+    }
+    if (!is_any_left) break;
+    if (repeat.has_timed_out()) {
+      for (const auto& stream : streams) stream->give_up();
+      break;
+    }
+    if (has_advanced) {
+      pause.reset();
+    } else {
+      pause();
+    }
+  }
+  streams.clear();  // their events, in this context
+}
+
+void Session::add_workers(std::span<const std::unique_ptr<TransferRun>> runs, std::span<const std::unique_ptr<Ends>> ends,
+                          Repeat& repeat, std::vector<Worker>& workers) {
+  std::map<StreamDevice*, std::vector<CudaTransfer*>> by_device;
+  std::map<StreamDevice*, std::size_t> carried_count;
+  for (auto& [index, transfer] : transfers_) {
+    if (runs[index] == nullptr) continue;  // failed in an earlier repeat
+    ++carried_count[transfer.device];
+    if (transfer.waits_for_each_copy()) {
+      add_blocking_worker(transfer, *runs[index], *ends[index], repeat, workers);
+    } else {
+      by_device[transfer.device].push_back(&transfer);
+    }
+  }
+  for (const auto& [device, served] : by_device) {
+    auto streams = std::make_shared<std::vector<std::unique_ptr<CudaStream>>>();
+    for (CudaTransfer* const transfer : served) {
+      streams->push_back(std::make_unique<CudaStream>(*transfer, *ends[transfer->index], *runs[transfer->index], repeat,
+                                                      carried_count[device] == 1));
+    }
+    workers.push_back({device->numa_node, [worker = device, streams, &repeat] { serve_streams(*worker, *streams, repeat); }});
+  }
+}
+
+// One copy, and the wait for it.
+Outcome copy_and_wait(const CudaTransfer& transfer, const Ends& ends, std::size_t bytes, const Repeat& repeat) {
+  const StreamDevice& device = *transfer.device;
+  CUresult result = enqueue_copy(transfer, ends, bytes);
+  while (result == CUDA_SUCCESS) {
+    result = device.functions.cuStreamQuery(transfer.stream);
+    if (result == CUDA_SUCCESS) return {};
+    if (result == CUDA_ERROR_NOT_READY && !repeat.has_timed_out()) result = CUDA_SUCCESS;
+  }
+  if (result == CUDA_ERROR_NOT_READY) {
+    return make_error(Status::timed_out, "copy", text("device ", device.index), "was not done within the plan's time");
+  }
+  return cuda_failure("copy", text("device ", device.index), result);
+}
+
+// Loads per sample through the source's memory, timed by the GPU.
+OneCopy chase_once(const CudaTransfer& transfer, const Ends& ends, HostMemory& result) {
+  StreamDevice& device = *transfer.device;
+  const void* const first = ends.source().address();
+  auto* const words = static_cast<std::uint64_t*>(result.address());
+  const CUresult launched = device.launch(device.kernels.chase, 1, 1, transfer.stream, first, kChaseSteps, words);
+  if (launched != CUDA_SUCCESS) return {cuda_failure("chase pointers", text("device ", device.index), launched)};
+  OneCopy done;
+  done.outcome = device.wait(transfer.stream, kUtilitySeconds, "chase pointers");
+  done.latency_us = static_cast<double>(words[0]) / 1000 / static_cast<double>(kChaseSteps);
+  return done;
+}
+
+void run_echo(const CudaTransfer& transfer, const Ends& ends, TransferRun& run, Repeat& repeat) {
+  StreamDevice& device = *transfer.device;
+  const bool is_host_source = ends.source().host.has_value();
+  auto* const asked = reinterpret_cast<std::uint32_t*>((is_host_source ? ends.destination() : ends.source()).address());
+  auto* const answered = reinterpret_cast<std::uint32_t*>((is_host_source ? ends.source() : ends.destination()).address());
+  *answered = 0;
+  Outcome started = publish(*ends.mapping(), 0, std::uint32_t{0});
+  if (started) {
+    const CUresult launched = device.launch(device.kernels.echo, 1, 1, transfer.stream, static_cast<const std::uint32_t*>(asked),
+                                            answered, kLastFlag, kEchoTimeoutNs);
+    if (launched != CUDA_SUCCESS) started = cuda_failure("flag", text("device ", device.index), launched);
+  }
+  if (!started) run.fail(failure_of(run, started.record()));
+  run_flag_lane(repeat, run, *ends.mapping(), answered);
+  if (Outcome ended = device.wait(transfer.stream, kUtilitySeconds, "flag"); !ended) run.fail(failure_of(run, ended.record()));
+}
+
+void Session::add_blocking_worker(CudaTransfer& transfer, TransferRun& run, const Ends& ends, Repeat& repeat,
+                                  std::vector<Worker>& workers) {
+  const auto body = [&transfer, &run, &ends, &repeat] {
+    const ContextGuard guard = transfer.device->enter();
+    if (run.transfer.executor == StreamExecutor::flag) return run_echo(transfer, ends, run, repeat);
+    if (run.transfer.executor == StreamExecutor::pointer_chase) {
+      auto result = HostMemory::allocate(4096);
+      if (!result) run.fail(failure_of(run, result.error().record()));
+      const auto chase = [&] { return chase_once(transfer, ends, *result); };
+      return run_blocking_lane(repeat, {run, 0, 0, 1, [&] { return result ? chase().outcome : Outcome(); }, chase});
+    }
+    const std::size_t warm_bytes = std::min<std::size_t>(run.transfer.bytes, std::size_t{8} << 20);
+    run_blocking_lane(repeat, {run, 0, run.transfer.bytes, 1, [&] { return copy_and_wait(transfer, ends, warm_bytes, repeat); },
+                               [&] { return OneCopy{copy_and_wait(transfer, ends, run.transfer.bytes, repeat), -1}; }});
+  };
+  workers.push_back({transfer.device->numa_node, body});
+}
+
+Outcome Session::fill(int device, std::uintptr_t address, std::size_t bytes, std::uint64_t seed) {
+  StreamDevice& worker = *devices_[device];
+  if (!worker.has_kernels()) return host_side_device_code().fill(device, address, bytes, seed);
+  return launch_and_wait(worker, worker.kernels.fill, "fill", reinterpret_cast<std::byte*>(address), bytes, seed);
+}
+
+// The pattern of a seed that no transfer has is as good a poison as any.
+Outcome Session::poison(int device, std::uintptr_t address, std::size_t bytes) {
+  if (!devices_[device]->has_kernels()) return host_side_device_code().poison(device, address, bytes);
+  constexpr std::uint64_t kNobodysSeed = ~std::uint64_t{0};
+  return fill(device, address, bytes, kNobodysSeed);
+}
+
+Result<std::optional<PatternMismatch>> Session::check(int device, std::uintptr_t address, std::size_t bytes, std::uint64_t seed) {
+  StreamDevice& worker = *devices_[device];
+  if (!worker.has_kernels()) return host_side_device_code().check(device, address, bytes, seed);
+  constexpr std::uint64_t kNone = ~std::uint64_t{0};
+  std::uint64_t word = kNone;
+  const auto result_address = reinterpret_cast<std::uintptr_t>(worker.scratch->address());
+  if (Outcome sent = engine_copy_to(device, result_address, &word, sizeof word); !sent) return std::move(sent).take_error();
+  if (Outcome run = launch_and_wait(worker, worker.kernels.check, "check", reinterpret_cast<const std::byte*>(address), bytes, seed,
+                                    reinterpret_cast<std::uint64_t*>(result_address));
+      !run) {
+    return std::move(run).take_error();
+  }
+  if (Outcome read = engine_copy_from(device, &word, result_address, sizeof word); !read) return std::move(read).take_error();
+  if (word == kNone) return std::optional<PatternMismatch>{};
+  return mismatch_at(device, address, bytes, seed, word);
+}
+
+Result<std::optional<PatternMismatch>> Session::mismatch_at(int device, std::uintptr_t address, std::size_t bytes,
+                                                            std::uint64_t seed, std::uint64_t word) {
+  PatternMismatch mismatch{word * 8, pattern_word(seed, word), pattern_word(seed, word)};
+  const std::size_t length = std::min<std::size_t>(8, bytes - mismatch.offset_bytes);
+  if (Outcome read = engine_copy_from(device, &mismatch.found, address + mismatch.offset_bytes, length); !read) {
+    return std::move(read).take_error();
+  }
+  return std::optional(mismatch);
+}
+
+}  // namespace
+
+Result<std::unique_ptr<CudaSession>> open_cuda_session(std::span<const DeviceInfo> devices, const StreamPlan& plan) {
+  const Availability available = stream_functions();
+  if (!available.is_ok()) return make_error("run streams", "CUDA", available);
+  auto session = std::make_unique<Session>();
+  if (Outcome opened = session->open(devices, plan); !opened) return std::move(opened).take_error();
+  return std::unique_ptr<CudaSession>(std::move(session));
+}
+
+}  // namespace gigabar
+
+#else
+
+namespace gigabar {
+
+Result<std::unique_ptr<CudaSession>> open_cuda_session(std::span<const DeviceInfo>, const StreamPlan&) {
+  return make_error(Status::unavailable, "run streams", "CUDA", "this build has no support for NVIDIA GPUs",
+                    "build with CUDA's headers");
+}
+
+}  // namespace gigabar
+
+#endif

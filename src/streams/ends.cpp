@@ -1,0 +1,179 @@
+#include "streams/ends.hpp"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "base/errors.hpp"
+#include "gigabar/copy.hpp"
+#include "memory/copy_engine.hpp"
+#include "platform/numa.hpp"
+#include "streams/plan.hpp"
+
+namespace gigabar {
+namespace {
+
+constexpr std::size_t kFlagBytes = 4096;   // one page, of which the flag is the first word
+constexpr std::size_t kChaseStride = 128;  // one link per line of the GPU's L2
+
+// The node to bind host pages to; -1: none, the system chooses.
+int node_for(const Transfer& transfer, const StreamPlace& place, std::span<const DeviceInfo> devices) {
+  if (place.numa_node >= 0) return place.numa_node;
+  const int nearest = nearest_device(transfer);
+  if (place.numa_node == StreamPlace::kAnyNode || nearest < 0 || numa_nodes().empty()) return -1;
+  return devices[static_cast<std::size_t>(nearest)].numa_node;
+}
+
+Error corrupted(std::size_t index, const Transfer& transfer, const PatternMismatch& mismatch) {
+  return make_error(Status::verification_failed, "run streams", describe_transfer(index, transfer),
+                    text("the destination is wrong at byte ", mismatch.offset_bytes, ": expected ", hex_text(mismatch.expected),
+                         ", found ", hex_text(mismatch.found)),
+                    "run the transfer alone and with another executor; check the system log for PCIe, ECC and IOMMU errors");
+}
+
+// Write-combined memory is not cached: ordinary loads of it take a trip to memory each, streaming loads one per line.
+std::optional<PatternMismatch> check_write_combined(const std::byte* memory, std::size_t bytes, std::uint64_t seed) {
+  std::vector<std::byte> piece(std::min<std::size_t>(bytes, std::size_t{256} << 10));
+  const auto& load = detail::active_kernels[static_cast<std::size_t>(MappingType::write_combined)].load;
+  for (std::size_t at = 0; at < bytes; at += piece.size()) {
+    const std::size_t length = std::min(piece.size(), bytes - at);
+    detail::fence_before_loads(memory + at, length);
+    load[detail::size_class(length)].load(std::memory_order_relaxed)(piece.data(), memory + at, length);
+    detail::fence_after_loads();
+    if (const auto mismatch = check_pattern(piece.data(), length, seed, at / 8)) return mismatch;
+  }
+  return {};
+}
+
+}  // namespace
+
+std::size_t Ends::bytes() const noexcept { return transfer_->executor == StreamExecutor::flag ? kFlagBytes : transfer_->bytes; }
+
+void Ends::tell_placement(const HostMemory& host, int asked_node, std::vector<std::string>& warnings) {
+  if (numa_nodes().empty()) {
+    host_placement_ = "this machine has no NUMA";
+    return;
+  }
+  const auto page_bytes = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
+  const PagePlacement placement = placement_of_pages(host.address(), host.bytes(), page_bytes);
+  std::size_t known = 0;
+  for (const auto& [node, pages] : placement.pages_by_node) known += pages;
+  if (known == 0) {
+    host_placement_ = "unknown: the kernel does not tell for the driver's own pages";
+    return;
+  }
+  std::size_t most = 0;
+  for (const auto& [node, pages] : placement.pages_by_node) {
+    if (pages > most) host_numa_node_ = node;
+    most = std::max(most, pages);
+    host_placement_ +=
+        text(host_placement_.empty() ? "" : ", ", "node ", node, " (", pages, " of ", placement.asked_pages, " pages)");
+  }
+  if (asked_node >= 0 && (host_numa_node_ != asked_node || most != known)) {
+    warnings.push_back(
+        text(describe_transfer(index_, *transfer_), ": pages were bound to node ", asked_node, " but are on ", host_placement_));
+  }
+}
+
+Outcome Ends::allocate_end(const StreamPlace& place, End& end, std::span<const DeviceInfo> devices,
+                           std::vector<std::string>& warnings) {
+  if (!place.is_host()) {
+    auto memory = DeviceMemory::allocate(place.device, bytes());
+    if (!memory) return Error(failure_of(index_, *transfer_, memory.error().record()));
+    end.device.emplace(std::move(memory).value());
+    return {};
+  }
+  int node = node_for(*transfer_, place, devices);
+  auto memory = HostMemory::allocate(bytes(), {.numa_node = node, .pages = place.pages});
+  if (!memory && place.numa_node == StreamPlace::kNearestNode && node >= 0) {
+    auto elsewhere = HostMemory::allocate(bytes(), {.numa_node = -1, .pages = place.pages});
+    if (elsewhere) {
+      warnings.push_back(text(describe_transfer(index_, *transfer_), ": host memory is not on the nearest node ", node, ": ",
+                              memory.error().record().cause));
+      node = -1;
+      memory = std::move(elsewhere);
+    }
+  }
+  if (!memory) return Error(failure_of(index_, *transfer_, memory.error().record()));
+  end.host.emplace(std::move(memory).value());
+  tell_placement(*end.host, node, warnings);
+  return {};
+}
+
+Result<Ends> Ends::allocate(std::size_t index, const Transfer& transfer, std::span<const DeviceInfo> devices,
+                            std::vector<std::string>& warnings) {
+  Ends ends(index, transfer);
+  Outcome done = ends.allocate_end(transfer.source, ends.source_, devices, warnings);
+  // The pointer chase only reads.
+  if (done && transfer.executor != StreamExecutor::pointer_chase) {
+    done = ends.allocate_end(transfer.destination, ends.destination_, devices, warnings);
+  }
+  if (!done) return std::move(done).take_error();
+  if (transfer.executor == StreamExecutor::cpu || transfer.executor == StreamExecutor::flag) {
+    const End& device_end = ends.source_.device ? ends.source_ : ends.destination_;
+    if (device_end.device) {
+      auto mapping = map(device_end.address(), ends.bytes());
+      if (!mapping) return Error(failure_of(index, transfer, mapping.error().record()));
+      ends.mapping_.emplace(std::move(mapping).value());
+    }
+  }
+  return ends;
+}
+
+// Links of a chain that ends where it begins: each holds the address of the next one, a prime number of lines further on.
+Outcome Ends::fill_chain() const {
+  const std::size_t line_count = bytes() / kChaseStride;
+  std::size_t step = 1;
+  for (const std::size_t prime : {523U, 127U, 31U, 7U}) {
+    if (prime < line_count && line_count % prime != 0) {
+      step = prime;
+      break;
+    }
+  }
+  std::vector<std::byte> chain(line_count * kChaseStride);
+  for (std::size_t line = 0; line < line_count; ++line) {
+    const std::byte* const next = source_.address() + (line + step) % line_count * kChaseStride;
+    std::memcpy(chain.data() + line * kChaseStride, static_cast<const void*>(&next), sizeof next);
+  }
+  if (source_.host) {
+    std::memcpy(source_.address(), chain.data(), chain.size());
+    return {};
+  }
+  return engine_copy_to(transfer_->source.device, reinterpret_cast<std::uintptr_t>(source_.address()), chain.data(), chain.size());
+}
+
+Outcome Ends::fill(DeviceCode* code) const {
+  if (transfer_->executor == StreamExecutor::pointer_chase) return fill_chain();
+  if (source_.host) {
+    fill_pattern(source_.address(), bytes(), seed());
+    return {};
+  }
+  return code->fill(transfer_->source.device, reinterpret_cast<std::uintptr_t>(source_.address()), bytes(), seed());
+}
+
+Outcome Ends::poison(DeviceCode* code) const {
+  if (destination_.host) {
+    fill_poison(destination_.address(), bytes());
+    return {};
+  }
+  return code->poison(transfer_->destination.device, reinterpret_cast<std::uintptr_t>(destination_.address()), bytes());
+}
+
+Outcome Ends::check(DeviceCode* code) const {
+  std::optional<PatternMismatch> mismatch;
+  if (destination_.host && transfer_->destination.pages == HostPages::write_combined) {
+    mismatch = check_write_combined(destination_.address(), bytes(), seed());
+  } else if (destination_.host) {
+    mismatch = check_pattern(destination_.address(), bytes(), seed());
+  } else {
+    auto checked =
+        code->check(transfer_->destination.device, reinterpret_cast<std::uintptr_t>(destination_.address()), bytes(), seed());
+    if (!checked) return Error(failure_of(index_, *transfer_, checked.error().record()));
+    mismatch = *checked;
+  }
+  if (mismatch) return corrupted(index_, *transfer_, *mismatch);
+  return {};
+}
+
+}  // namespace gigabar

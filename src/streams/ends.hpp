@@ -1,0 +1,67 @@
+// The memory at both ends of a transfer: allocated, placed, filled, poisoned and checked.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "gigabar/device.hpp"
+#include "gigabar/mapping.hpp"
+#include "gigabar/memory.hpp"
+#include "gigabar/streams.hpp"
+#include "streams/device_code.hpp"
+#include "streams/pattern.hpp"
+
+namespace gigabar {
+
+// One end. `address` is what copies are given: a host address, or a device's.
+struct End {
+  std::optional<HostMemory> host;
+  std::optional<DeviceMemory> device;
+
+  std::byte* address() const noexcept {
+    return static_cast<std::byte*>(host ? host->address() : device ? device->address() : nullptr);
+  }
+};
+
+class Ends {
+ public:
+  // Appends to `warnings` what is not as asked and no error. Errors: out_of_memory, invalid_argument, and map()'s for CPU
+  // executors; the object names the transfer.
+  static Result<Ends> allocate(std::size_t index, const Transfer& transfer, std::span<const DeviceInfo> devices,
+                               std::vector<std::string>& warnings);
+
+  // Fills the source with the transfer's pattern (a chain of addresses for the pointer chase).
+  Outcome fill(DeviceCode* code) const;
+  Outcome poison(DeviceCode* code) const;
+  // Compares the whole destination with the source's pattern, where it lies. Errors: verification_failed, device_error.
+  Outcome check(DeviceCode* code) const;
+
+  const End& source() const noexcept { return source_; }
+  const End& destination() const noexcept { return destination_; }
+  // Of the device's end, for the CPU and flag executors.
+  const Mapping* mapping() const noexcept { return mapping_ ? &*mapping_ : nullptr; }
+  // Where the host end's pages are; asked of the kernel once they are there.
+  int host_numa_node() const noexcept { return host_numa_node_; }
+  const std::string& host_placement() const noexcept { return host_placement_; }
+
+ private:
+  Ends(std::size_t index, const Transfer& transfer) : index_(index), transfer_(&transfer) {}
+  Outcome allocate_end(const StreamPlace& place, End& end, std::span<const DeviceInfo> devices, std::vector<std::string>& warnings);
+  void tell_placement(const HostMemory& host, int asked_node, std::vector<std::string>& warnings);
+  Outcome fill_chain() const;
+  std::uint64_t seed() const noexcept { return index_ + 1; }
+  std::size_t bytes() const noexcept;
+
+  std::size_t index_;
+  const Transfer* transfer_;
+  End source_;
+  End destination_;
+  std::optional<Mapping> mapping_;
+  int host_numa_node_ = -1;
+  std::string host_placement_;
+};
+
+}  // namespace gigabar

@@ -1,0 +1,125 @@
+#include "streams/measure.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+namespace gigabar {
+namespace {
+
+double bytes_of_lane_until(const std::vector<Mark>& marks, std::int64_t at_ns) {
+  const auto next =
+      std::upper_bound(marks.begin(), marks.end(), at_ns, [](std::int64_t at, const Mark& mark) { return at < mark.at_ns; });
+  if (next == marks.begin()) return 0;
+  const Mark& before = *std::prev(next);
+  if (next == marks.end()) return static_cast<double>(before.bytes);
+  const double part = static_cast<double>(at_ns - before.at_ns) / static_cast<double>(next->at_ns - before.at_ns);
+  return static_cast<double>(before.bytes) + part * static_cast<double>(next->bytes - before.bytes);
+}
+
+double rate(double bytes, std::int64_t duration_ns) { return duration_ns > 0 ? bytes / static_cast<double>(duration_ns) : 0; }
+
+}  // namespace
+
+bool Timeline::has_run() const noexcept {
+  return std::any_of(lanes.begin(), lanes.end(), [](const auto& marks) { return marks.size() > 1; });
+}
+
+std::int64_t Timeline::begin_ns() const noexcept {
+  std::int64_t begin = std::numeric_limits<std::int64_t>::max();
+  for (const auto& marks : lanes) {
+    if (marks.size() > 1) begin = std::min(begin, marks.front().at_ns);
+  }
+  return begin;
+}
+
+std::int64_t Timeline::end_ns() const noexcept {
+  std::int64_t end = std::numeric_limits<std::int64_t>::min();
+  for (const auto& marks : lanes) {
+    if (marks.size() > 1) end = std::max(end, marks.back().at_ns);
+  }
+  return end;
+}
+
+std::uint64_t Timeline::bytes() const noexcept {
+  std::uint64_t sum = 0;
+  for (const auto& marks : lanes) sum += marks.empty() ? 0 : marks.back().bytes;
+  return sum;
+}
+
+double Timeline::bytes_until(std::int64_t at_ns) const noexcept {
+  double sum = 0;
+  for (const auto& marks : lanes) sum += bytes_of_lane_until(marks, at_ns);
+  return sum;
+}
+
+std::optional<TimeWindow> common_window(std::span<const Timeline> timelines) {
+  TimeWindow window{std::numeric_limits<std::int64_t>::min(), std::numeric_limits<std::int64_t>::max()};
+  bool has_any = false;
+  for (const Timeline& timeline : timelines) {
+    if (timeline.is_background || !timeline.has_run()) continue;
+    has_any = true;
+    window.begin_ns = std::max(window.begin_ns, timeline.begin_ns());
+    window.end_ns = std::min(window.end_ns, timeline.end_ns());
+  }
+  if (!has_any || window.begin_ns >= window.end_ns) return {};
+  return window;
+}
+
+double life_rate(const Timeline& timeline) {
+  return timeline.has_run() ? rate(static_cast<double>(timeline.bytes()), timeline.end_ns() - timeline.begin_ns()) : 0;
+}
+
+double window_rate(const Timeline& timeline, const TimeWindow& window) {
+  return rate(timeline.bytes_until(window.end_ns) - timeline.bytes_until(window.begin_ns), window.end_ns - window.begin_ns);
+}
+
+std::optional<Together> together(std::span<const Timeline* const> timelines) {
+  constexpr auto kLeast = std::numeric_limits<std::int64_t>::min();
+  constexpr auto kMost = std::numeric_limits<std::int64_t>::max();
+  Together result;
+  double bytes = 0;
+  std::int64_t first_begin = kMost, last_begin = kLeast, first_end = kMost, last_end = kLeast, shortest_ns = kMost;
+  for (const Timeline* timeline : timelines) {
+    if (!timeline->has_run() || timeline->bytes() == 0) continue;
+    const std::int64_t begin = timeline->begin_ns();
+    const std::int64_t end = timeline->end_ns();
+    first_begin = std::min(first_begin, begin);
+    last_begin = std::max(last_begin, begin);
+    first_end = std::min(first_end, end);
+    last_end = std::max(last_end, end);
+    shortest_ns = std::min(shortest_ns, end - begin);
+    bytes += static_cast<double>(timeline->bytes());
+    result.sum_gb_per_s += life_rate(*timeline);
+  }
+  if (first_begin == kMost) return {};
+  result.aggregate_gb_per_s = rate(bytes, last_end - first_begin);
+  const std::int64_t common_ns = std::max<std::int64_t>(0, first_end - last_begin);
+  result.overlap_percent = shortest_ns > 0 ? 100 * static_cast<double>(common_ns) / static_cast<double>(shortest_ns) : 0;
+  return result;
+}
+
+StreamFigure figure_of(std::vector<double> samples) {
+  StreamFigure figure;
+  if (samples.empty()) return figure;
+  figure.samples = samples;
+  std::sort(samples.begin(), samples.end());
+  const std::size_t middle = samples.size() / 2;
+  figure.median = samples.size() % 2 == 1 ? samples[middle] : (samples[middle - 1] + samples[middle]) / 2;
+  figure.min = samples.front();
+  figure.max = samples.back();
+  return figure;
+}
+
+std::optional<StreamLatency> latency_of(std::vector<double> samples_us) {
+  if (samples_us.empty()) return {};
+  std::sort(samples_us.begin(), samples_us.end());
+  // Nearest rank: the least sample that at least this part of all does not exceed.
+  const auto percentile = [&](double part) {
+    const auto rank = static_cast<std::size_t>(std::ceil(part * static_cast<double>(samples_us.size())));
+    return samples_us[std::max<std::size_t>(rank, 1) - 1];
+  };
+  return StreamLatency{samples_us.size(), samples_us.front(), percentile(0.50), percentile(0.99), samples_us.back()};
+}
+
+}  // namespace gigabar

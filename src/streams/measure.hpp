@@ -1,0 +1,57 @@
+// From marks on a clock to rates: what each transfer moved over its life and inside the time that all had in common.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "gigabar/streams.hpp"
+
+namespace gigabar {
+
+// At `at_ns` of the CPU's monotonic clock a lane had moved `bytes`. A lane is one CUDA stream or one CPU thread: its first mark is
+// its begin, with 0 bytes, its last mark the end of its last copy.
+struct Mark {
+  std::int64_t at_ns = 0;
+  std::uint64_t bytes = 0;
+};
+
+struct Timeline {
+  std::vector<std::vector<Mark>> lanes;
+  bool is_background = false;
+
+  bool has_run() const noexcept;  // some lane has a begin and an end
+  std::int64_t begin_ns() const noexcept;
+  std::int64_t end_ns() const noexcept;
+  std::uint64_t bytes() const noexcept;
+  // Moved by `at_ns`, between marks in proportion to the time.
+  double bytes_until(std::int64_t at_ns) const noexcept;
+};
+
+struct TimeWindow {
+  std::int64_t begin_ns = 0;
+  std::int64_t end_ns = 0;
+};
+
+// The time in which every timeline that is not in the background ran; nothing when there is no such time.
+std::optional<TimeWindow> common_window(std::span<const Timeline> timelines);
+
+// 10^9 bytes per second; 0 when no time has passed.
+double life_rate(const Timeline& timeline);
+double window_rate(const Timeline& timeline, const TimeWindow& window);
+
+struct Together {
+  double aggregate_gb_per_s = 0;
+  double sum_gb_per_s = 0;
+  double overlap_percent = 0;
+};
+// Of those that ran; nothing when none did.
+std::optional<Together> together(std::span<const Timeline* const> timelines);
+
+// Median and extremes of the samples.
+StreamFigure figure_of(std::vector<double> samples);
+// Of single samples in microseconds. Nothing for none.
+std::optional<StreamLatency> latency_of(std::vector<double> samples_us);
+
+}  // namespace gigabar

@@ -1,0 +1,454 @@
+// Transfers from text. Every refusal names the column of the word, and what could stand there.
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <climits>
+#include <optional>
+#include <vector>
+
+#include "base/errors.hpp"
+#include "base/options.hpp"
+#include "streams/plan.hpp"
+
+namespace gigabar {
+namespace {
+
+constexpr std::size_t kMostTransfers = 4096;  // from one line
+constexpr std::uint64_t kMostNode = 1023;
+constexpr std::string_view kExample = "write for example gpu0->host ce bytes=1G, in quotes where a shell reads it";
+
+// A part of the text and where it stands, from 1.
+struct Word {
+  std::string_view text;
+  std::size_t column = 1;
+
+  Word sub(std::size_t begin, std::size_t count = std::string_view::npos) const {
+    return {text.substr(begin, count), column + begin};
+  }
+};
+
+constexpr std::string_view kSpaces = " \t\r\n";
+
+bool is_space(char c) { return kSpaces.find(c) != std::string_view::npos; }
+bool is_digit(char c) { return c >= '0' && c <= '9'; }
+bool is_digits(std::string_view word) { return !word.empty() && std::all_of(word.begin(), word.end(), is_digit); }
+
+std::vector<Word> words_of(const Word& part) {
+  std::vector<Word> words;
+  const auto end = part.text.size();
+  for (std::size_t at = 0; at < end;) {
+    std::size_t next = at;
+    while (next < end && !is_space(part.text[next])) ++next;
+    if (next != at) words.push_back(part.sub(at, next - at));
+    at = next + 1;
+  }
+  return words;
+}
+
+Error refuse_word(std::size_t line, const Word& word, std::string_view what, std::string_view remedy = kExample) {
+  return make_error(Status::invalid_argument, "read transfer", text(line, ":", word.column),
+                    text(quoted_word(word.text), " ", what), std::string(remedy));
+}
+
+// What stands between separators: one more than there are separators.
+std::vector<Word> split(const Word& part, char separator) {
+  std::vector<Word> parts;
+  std::size_t begin = 0;
+  for (std::size_t end = part.text.find(separator); end != std::string_view::npos; end = part.text.find(separator, begin)) {
+    parts.push_back(part.sub(begin, end - begin));
+    begin = end + 1;
+  }
+  parts.push_back(part.sub(begin));
+  return parts;
+}
+
+// A decimal number within [least, most], nothing else around it; "nan" and "inf" are in no range.
+std::optional<double> parse_decimal(std::string_view word, double least, double most) {
+  double value = 0;
+  const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), value);
+  if (error != std::errc{} || end != word.data() + word.size() || !(value >= least && value <= most)) return {};
+  return value;
+}
+
+template <class Row, std::size_t kCount>
+std::string names_of(const std::array<Row, kCount>& rows) {
+  std::string list;
+  for (const Row& row : rows) list += text(list.empty() ? "" : ", ", row.name);
+  return list;
+}
+
+template <class Row, std::size_t kCount>
+const Row* find_row(const std::array<Row, kCount>& rows, std::string_view name) {
+  const auto row = std::find_if(rows.begin(), rows.end(), [&](const Row& candidate) { return candidate.name == name; });
+  return row == rows.end() ? nullptr : &*row;
+}
+
+struct ExecutorRow {
+  std::string_view name;
+  StreamExecutor executor;
+  StreamSide side;
+  unsigned most_lanes;  // 0: has none
+};
+constexpr std::array kExecutors = {
+    ExecutorRow{"ce", StreamExecutor::copy_engine, StreamSide::automatic, 0},
+    ExecutorRow{"ce-push", StreamExecutor::copy_engine, StreamSide::source, 0},
+    ExecutorRow{"ce-pull", StreamExecutor::copy_engine, StreamSide::destination, 0},
+    ExecutorRow{"sm", StreamExecutor::kernel, StreamSide::automatic, kMostBlocks},
+    ExecutorRow{"sm-push", StreamExecutor::kernel, StreamSide::source, kMostBlocks},
+    ExecutorRow{"sm-pull", StreamExecutor::kernel, StreamSide::destination, kMostBlocks},
+    ExecutorRow{"cpu", StreamExecutor::cpu, StreamSide::automatic, kMostThreads},
+    ExecutorRow{"flag", StreamExecutor::flag, StreamSide::automatic, 0},
+    ExecutorRow{"chase", StreamExecutor::pointer_chase, StreamSide::automatic, 0},
+};
+
+struct FlagRow {
+  std::string_view name;
+  bool Transfer::* field;
+};
+constexpr std::array kFlags = {FlagRow{"background", &Transfer::is_background}, FlagRow{"latency", &Transfer::is_latency},
+                               FlagRow{"stage", &Transfer::may_stage}};
+
+// One end as it was written: host memory, or devices.
+struct End {
+  StreamPlace host;
+  std::vector<int> devices;  // empty: host memory
+  bool is_set = false;       // gpu[...] or gpu*, though it may hold one device
+};
+
+// Reads the words of one transfer line.
+class TransferReader {
+ public:
+  TransferReader(const Transfer& defaults, int device_count, std::size_t line)
+      : defaults_(defaults), transfer_(defaults), device_count_(device_count), line_(line) {}
+
+  Outcome read(const std::vector<Word>& words) {
+    ends_word_ = words.front();
+    if (auto read = read_ends(words.front()); !read) return read;
+    for (std::size_t i = 1; i < words.size(); ++i) {
+      if (auto read = read_word(words[i]); !read) return read;
+    }
+    return check_length();
+  }
+
+  // Appends every pair of the ends, `count` times each.
+  Outcome append_to(std::vector<Transfer>& transfers) const {
+    const std::size_t before = transfers.size();
+    for (const StreamPlace& source : places(source_)) {
+      for (const StreamPlace& destination : places(destination_)) {
+        if (is_skipped(source, destination)) continue;
+        if (transfers.size() + count_ > kMostTransfers) {
+          return refuse(ends_word_, text("makes more than ", kMostTransfers, " transfers with what stands before it"),
+                        "give fewer devices, a smaller count, or several lines");
+        }
+        Transfer next = transfer_;
+        next.source = with_pages(source, source_pages_);
+        next.destination = with_pages(destination, destination_pages_);
+        transfers.insert(transfers.end(), count_, next);
+      }
+    }
+    if (transfers.size() != before) return {};
+    return refuse(ends_word_, text("gives no pair of different devices; ", devices_text(device_count_)),
+                  "a copy within one device is written gpu0->gpu0");
+  }
+
+ private:
+  using Setter = Outcome (TransferReader::*)(const Word& value);
+  struct KeyRow {
+    std::string_view name;
+    Setter set;
+  };
+
+  Error refuse(const Word& word, std::string_view what, std::string_view remedy = kExample) const {
+    return refuse_word(line_, word, what, remedy);
+  }
+
+  // --- ends
+
+  Outcome read_ends(const Word& word) {
+    const std::size_t arrow = word.text.find("->");
+    if (arrow == std::string_view::npos) {
+      return refuse(word, "is no pair of ends; expected SOURCE->DESTINATION, without spaces around the arrow");
+    }
+    auto source = read_end(word.sub(0, arrow), defaults_.source);
+    if (!source) return std::move(source).error();
+    auto destination = read_end(word.sub(arrow + 2), defaults_.destination);
+    if (!destination) return std::move(destination).error();
+    source_ = std::move(source).value();
+    destination_ = std::move(destination).value();
+    return {};
+  }
+
+  Result<End> read_end(const Word& word, const StreamPlace& defaults) const {
+    if (word.text == "host" || word.text.starts_with("host:")) return read_host(word, defaults);
+    if (!word.text.starts_with("gpu")) {
+      return refuse(word, "is no place; expected gpuN, gpu[A,B], gpu[A..B], gpu*, host, host:NODE or host:any");
+    }
+    const Word devices = word.sub(3);
+    End end;
+    if (devices.text == "*") return read_all(word);
+    if (!devices.text.starts_with('[')) {
+      auto device = read_device(devices, word);
+      if (!device) return std::move(device).error();
+      end.devices = {device.value()};
+      return end;
+    }
+    if (!devices.text.ends_with(']')) return refuse(word, "is not closed; expected ']' at its end");
+    return read_set(devices.sub(1, devices.text.size() - 2));
+  }
+
+  Result<End> read_host(const Word& word, const StreamPlace& defaults) const {
+    End end;
+    end.host.pages = defaults.pages;
+    end.host.numa_node = defaults.numa_node;
+    if (word.text == "host") return end;
+    const Word node = word.sub(5);
+    if (node.text == "any") {
+      end.host.numa_node = StreamPlace::kAnyNode;
+      return end;
+    }
+    const auto number = parse_number(node.text, 0, kMostNode);
+    if (!number) return refuse(node, text("is no NUMA node; expected a number up to ", kMostNode, ", or any"));
+    end.host.numa_node = static_cast<int>(*number);
+    return end;
+  }
+
+  Result<End> read_all(const Word& word) const {
+    if (device_count_ <= 0) return refuse(word, text("stands for every GPU; ", devices_text(device_count_)));
+    End end;
+    end.is_set = true;
+    if (auto added = add_range(end, word, 0, device_count_ - 1); !added) return std::move(added).take_error();
+    return end;
+  }
+
+  // Between the brackets: numbers and ranges.
+  Result<End> read_set(const Word& list) const {
+    End end;
+    end.is_set = true;
+    for (const Word& part : split(list, ',')) {
+      const std::size_t dots = part.text.find("..");
+      const Word first_word = part.sub(0, dots);
+      const Word last_word = dots == std::string_view::npos ? part : part.sub(dots + 2);
+      const auto first = read_device(first_word, first_word);
+      if (!first) return first.error();
+      const auto last = read_device(last_word, last_word);
+      if (!last) return last.error();
+      if (last.value() < first.value()) return refuse(part, "runs backwards; expected the smaller number first");
+      if (auto added = add_range(end, part, first.value(), last.value()); !added) return std::move(added).take_error();
+    }
+    return end;
+  }
+
+  Outcome add_range(End& end, const Word& word, int first, int last) const {
+    for (int device = first; device <= last; ++device) {
+      if (std::find(end.devices.begin(), end.devices.end(), device) != end.devices.end()) {
+        return refuse(word, text("names device ", device, " a second time"));
+      }
+      if (end.devices.size() == kMostTransfers) return refuse(word, text("stands for more than ", kMostTransfers, " devices"));
+      end.devices.push_back(device);
+    }
+    return {};
+  }
+
+  // `shown`: the word that a message quotes.
+  Result<int> read_device(const Word& word, const Word& shown) const {
+    if (!is_digits(word.text)) return refuse(shown, "is no device; expected a number, as in gpu0, gpu[0,1] or gpu[0..3]");
+    const auto number = parse_number(word.text, 0, INT_MAX);
+    if (!number || static_cast<int>(*number) >= device_count_) {
+      return refuse(shown, text("does not exist; ", devices_text(device_count_)), "name a device that exists");
+    }
+    return static_cast<int>(*number);
+  }
+
+  // --- everything behind the ends
+
+  Outcome read_word(const Word& word) {
+    if (const std::size_t equals = word.text.find('='); equals != std::string_view::npos) return read_key(word, equals);
+    if (const FlagRow* flag = find_row(kFlags, word.text)) {
+      if (is_repeated(flag->name)) return refuse(word, "stands here a second time");
+      transfer_.*flag->field = true;
+      return {};
+    }
+    const std::size_t colon = std::min(word.text.find(':'), word.text.size());
+    if (const ExecutorRow* executor = find_row(kExecutors, word.text.substr(0, colon)))
+      return read_executor(word, colon, *executor);
+    return refuse(word, text("is unknown; expected an executor (", names_of(kExecutors), "), a word (", names_of(kFlags),
+                             ") or KEY=VALUE (", names_of(kKeys), ")"));
+  }
+
+  Outcome read_executor(const Word& word, std::size_t colon, const ExecutorRow& executor) {
+    if (is_repeated("executor")) return refuse(word, "is a second executor");
+    if (transfer_.executor != executor.executor) transfer_.lanes = 0;  // the defaults' are another executor's
+    transfer_.executor = executor.executor;
+    transfer_.side = executor.side;
+    if (colon == word.text.size()) return {};
+    if (executor.most_lanes == 0) return refuse(word, "has no lanes to choose; expected sm:BLOCKS or cpu:THREADS");
+    const Word lanes = word.sub(colon + 1);
+    const auto number = parse_number(lanes.text, 1, executor.most_lanes);
+    if (!number) return refuse(lanes, text("is no number of lanes; expected 1 to ", executor.most_lanes));
+    transfer_.lanes = static_cast<unsigned>(*number);
+    return {};
+  }
+
+  Outcome read_key(const Word& word, std::size_t equals) {
+    const KeyRow* key = find_row(kKeys, word.text.substr(0, equals));
+    if (key == nullptr) return refuse(word, text("has an unknown key; expected ", names_of(kKeys)));
+    if (is_repeated(key->name)) return refuse(word, "gives its key a second time");
+    return (this->*key->set)(word.sub(equals + 1));
+  }
+
+  // Each word may stand once; the second time it is repeated.
+  bool is_repeated(std::string_view name) {
+    if (std::find(seen_.begin(), seen_.end(), name) != seen_.end()) return true;
+    seen_.push_back(name);
+    return false;
+  }
+
+  Outcome set_bytes(const Word& value) {
+    const auto bytes = parse_bytes(value.text);
+    if (!bytes || *bytes > kMostTransferBytes) {
+      return refuse(value,
+                    text("is no size; expected bytes as a whole number with K, M or G, from 1 to ", kMostTransferBytes >> 30, "G"),
+                    "write for example bytes=256M");
+    }
+    transfer_.bytes = static_cast<std::size_t>(*bytes);
+    return {};
+  }
+
+  Outcome set_iterations(const Word& value) {
+    const auto iterations = parse_number(value.text, 0, kMostIterations);
+    if (!iterations) {
+      return refuse(value, text("is no number of iterations; expected 0 to ", kMostIterations), "write for example iterations=100");
+    }
+    length_ = value;
+    transfer_.iterations = *iterations;
+    return {};
+  }
+
+  Outcome set_seconds(const Word& value) {
+    const auto seconds = parse_decimal(value.text, 0, kMostSeconds);
+    if (!seconds || *seconds == 0) {
+      return refuse(value, "is no duration; expected seconds above 0 and up to 86400", "write for example seconds=2.5");
+    }
+    seconds_ = value;
+    transfer_.seconds = *seconds;
+    return {};
+  }
+
+  Outcome set_delay(const Word& value) {
+    const auto seconds = parse_decimal(value.text, 0, kMostDelaySeconds);
+    if (!seconds) return refuse(value, "is no delay; expected seconds from 0 to 3600", "write for example delay=0.5");
+    transfer_.delay_seconds = *seconds;
+    return {};
+  }
+
+  // One kind for the host end or both, or two for source and destination.
+  Outcome set_pages(const Word& value) {
+    const std::vector<Word> kinds = split(value, ',');
+    const bool has_two_hosts = source_.devices.empty() && destination_.devices.empty();
+    if (!source_.devices.empty() && !destination_.devices.empty()) {
+      return refuse(value, "chooses host pages, and neither end is host memory", "leave pages away");
+    }
+    if (kinds.size() > (has_two_hosts ? 2U : 1U)) {
+      return refuse(value, "names more kinds of pages than there are host ends", "write for example pages=huge");
+    }
+    for (const Word& kind : kinds) {
+      const auto pages = pages_named(kind.text);
+      if (!pages) return refuse(kind, "is no kind of host pages; expected pinned, pageable, wc or huge");
+      if (kind.column == value.column) source_pages_ = pages;
+      destination_pages_ = pages;
+    }
+    return {};
+  }
+
+  static std::optional<HostPages> pages_named(std::string_view name) {
+    for (const HostPages pages : {HostPages::pinned, HostPages::pageable, HostPages::write_combined, HostPages::huge}) {
+      if (name == name_of(pages)) return pages;
+    }
+    return {};
+  }
+
+  Outcome set_group(const Word& value) {
+    if (!is_group_name(value.text)) {
+      return refuse(value, "is no name of a group; expected 1 to 64 characters without spaces", "write for example group=nvlink");
+    }
+    transfer_.group = value.text;
+    return {};
+  }
+
+  Outcome set_count(const Word& value) {
+    const auto count = parse_number(value.text, 1, kMostTransfers);
+    if (!count) return refuse(value, text("is no count; expected 1 to ", kMostTransfers), "write for example count=2");
+    count_ = static_cast<std::size_t>(*count);
+    return {};
+  }
+
+  // Of iterations and seconds, the one that was written replaces the other's default.
+  Outcome check_length() {
+    if (length_ && seconds_ && transfer_.iterations != 0) {
+      return refuse(*seconds_, "is a second length; expected either iterations or seconds", "write for example seconds=2.5");
+    }
+    if (seconds_) transfer_.iterations = 0;
+    if (length_ && transfer_.iterations != 0) transfer_.seconds = 0;
+    return {};
+  }
+
+  // --- pairs
+
+  static std::vector<StreamPlace> places(const End& end) {
+    if (end.devices.empty()) return {end.host};
+    std::vector<StreamPlace> places(end.devices.size());
+    for (std::size_t i = 0; i < places.size(); ++i) places[i].device = end.devices[i];
+    return places;
+  }
+
+  bool is_skipped(const StreamPlace& source, const StreamPlace& destination) const {
+    return (source_.is_set || destination_.is_set) && !source.is_host() && source.device == destination.device;
+  }
+
+  static StreamPlace with_pages(StreamPlace place, std::optional<HostPages> pages) {
+    if (place.is_host() && pages) place.pages = *pages;
+    return place;
+  }
+
+  static constexpr std::array<KeyRow, 7> kKeys = {{{"bytes", &TransferReader::set_bytes},
+                                                   {"iterations", &TransferReader::set_iterations},
+                                                   {"seconds", &TransferReader::set_seconds},
+                                                   {"delay", &TransferReader::set_delay},
+                                                   {"pages", &TransferReader::set_pages},
+                                                   {"group", &TransferReader::set_group},
+                                                   {"count", &TransferReader::set_count}}};
+
+  const Transfer& defaults_;
+  Transfer transfer_;
+  int device_count_;
+  std::size_t line_;
+  Word ends_word_;
+  End source_;
+  End destination_;
+  std::optional<HostPages> source_pages_;
+  std::optional<HostPages> destination_pages_;
+  std::optional<Word> length_;
+  std::optional<Word> seconds_;
+  std::size_t count_ = 1;
+  std::vector<std::string_view> seen_;
+};
+
+}  // namespace
+
+Result<std::vector<Transfer>> parse_transfers(std::string_view text, const Transfer& defaults, int device_count, std::size_t line) {
+  const Word whole = {text.substr(0, text.find_last_not_of(kSpaces) + 1)};
+  if (const std::size_t at = whole.text.find('\n'); at != std::string_view::npos) {
+    return refuse_word(line, whole.sub(at, 1), "is a line break; expected one line");  // a comment would hide the lines behind it
+  }
+  std::vector<Transfer> transfers;
+  for (const Word& part : split(whole.sub(0, whole.text.find('#')), ';')) {
+    const std::vector<Word> words = words_of(part);
+    if (words.empty()) continue;
+    TransferReader reader(defaults, device_count, line);
+    if (auto read = reader.read(words); !read) return std::move(read).take_error();
+    if (auto appended = reader.append_to(transfers); !appended) return std::move(appended).take_error();
+  }
+  return transfers;
+}
+
+}  // namespace gigabar

@@ -1,0 +1,37 @@
+// What a transfer's fields mean when they are not set, what they may be, and how messages name them.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "gigabar/streams.hpp"
+
+namespace gigabar {
+
+// Limits of one transfer, for the text form and check_plan alike.
+inline constexpr std::uint64_t kMostTransferBytes = std::uint64_t{1} << 46;
+inline constexpr std::uint64_t kMostIterations = std::uint64_t{1} << 60;
+inline constexpr double kMostSeconds = 86400;  // of a transfer, and of a plan's timeout
+inline constexpr double kMostDelaySeconds = 3600;
+inline constexpr unsigned kMostBlocks = 65535;
+inline constexpr unsigned kMostThreads = 256;
+
+// The device that does the work: whose copy engine or kernel, or whose memory the CPU maps; -1 when both ends are host memory.
+int working_device(const Transfer& transfer) noexcept;
+// The device whose NUMA node is "nearest" for the transfer's host end; -1 when both ends are host memory.
+int nearest_device(const Transfer& transfer) noexcept;
+// "transfer 3 (gpu0->host ce bytes=1G)": how every message names one.
+std::string describe_transfer(std::size_t index, const Transfer& transfer);
+// The first detector's record, with the transfer in front.
+ErrorRecord failure_of(std::size_t index, const Transfer& transfer, ErrorRecord record);
+bool moves_data(StreamExecutor executor) noexcept;  // not flag, not pointer_chase
+
+// 1 to 64 bytes without spaces, control characters, ';' and '#': what the text form can say.
+bool is_group_name(std::string_view name) noexcept;
+// "this machine has gpu0 to gpu7", for the causes of errors.
+std::string devices_text(int device_count);
+// A user's word for a message: in quotation marks, one line, printable, shortened.
+std::string quoted_word(std::string_view word);
+
+}  // namespace gigabar

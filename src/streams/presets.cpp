@@ -1,0 +1,336 @@
+// The test cases of nvbandwidth 0.8 as plans: the same ends, the same side of work, the same traffic beside what is measured.
+#include <algorithm>
+#include <array>
+#include <numeric>
+#include <utility>
+
+#include "base/errors.hpp"
+#include "streams/plan.hpp"
+
+namespace gigabar {
+namespace {
+
+constexpr int kHost = StreamPlace::kHost;
+constexpr std::size_t kLatencyBytes = std::size_t{2} << 20;  // beyond a GPU's first-level cache and TLB, as nvbandwidth has it
+
+// Adds the cells of one preset. Every function that adds them takes the side whose GPU works, which is moot with one GPU.
+class CellMaker {
+ public:
+  CellMaker(const Transfer& defaults, StreamExecutor executor, int device_count, std::vector<StreamCell>& cells)
+      : defaults_(defaults), executor_(executor), device_count_(device_count), cells_(cells) {}
+
+  void host_to_device(StreamSide side) {
+    for (int gpu = 0; gpu < device_count_; ++gpu) add("", 0, gpu, {measured(kHost, gpu, side)});
+  }
+  void device_to_host(StreamSide side) {
+    for (int gpu = 0; gpu < device_count_; ++gpu) add("", 0, gpu, {measured(gpu, kHost, side)});
+  }
+  void host_to_device_both(StreamSide side) {
+    for (int gpu = 0; gpu < device_count_; ++gpu) add("", 0, gpu, {measured(kHost, gpu, side), background(gpu, kHost, side)});
+  }
+  void device_to_host_both(StreamSide side) {
+    for (int gpu = 0; gpu < device_count_; ++gpu) add("", 0, gpu, {measured(gpu, kHost, side), background(kHost, gpu, side)});
+  }
+  void within_device(StreamSide side) {
+    for (int gpu = 0; gpu < device_count_; ++gpu) add("", 0, gpu, {measured(gpu, gpu, side)});
+  }
+
+  // Row and column: the row's GPU reads from the column's, or writes to it.
+  void device_to_device(StreamSide side) {
+    for (const auto& [row, column] : pairs()) {
+      const auto [from, to] = direction(row, column, side);
+      add("", row, column, {measured(from, to, side)});
+    }
+  }
+  // Both directions run in each of the three matrices; which of them is measured differs.
+  void device_to_device_both(StreamSide side) {
+    const std::string_view word = side == StreamSide::destination ? "read" : "write";
+    for (const auto& [row, column] : pairs()) {
+      const auto [from, to] = direction(row, column, side);
+      add(text(word, 1), row, column, {measured(from, to, side), background(to, from, side)});
+    }
+    for (const auto& [row, column] : pairs()) {
+      const auto [from, to] = direction(row, column, side);
+      add(text(word, 2), row, column, {background(from, to, side), measured(to, from, side)});
+    }
+    for (const auto& [row, column] : pairs()) {
+      const auto [from, to] = direction(row, column, side);
+      add("total", row, column, {measured(from, to, side), measured(to, from, side)});
+    }
+  }
+
+  // One GPU is measured while all others do the same.
+  void all_to_host(StreamSide side) {
+    for (int gpu = 0; gpu < device_count_; ++gpu) add("", 0, gpu, among_all(measured(gpu, kHost, side), gpu, true, false));
+  }
+  void host_to_all(StreamSide side) {
+    for (int gpu = 0; gpu < device_count_; ++gpu) add("", 0, gpu, among_all(measured(kHost, gpu, side), gpu, false, true));
+  }
+  // And all of them, the measured one too, the opposite.
+  void all_to_host_both(StreamSide side) {
+    for (int gpu = 0; gpu < device_count_; ++gpu) {
+      auto transfers = among_all(measured(gpu, kHost, side), gpu, true, true);
+      transfers.push_back(background(kHost, gpu, side));
+      add("", 0, gpu, std::move(transfers));
+    }
+  }
+  void host_to_all_both(StreamSide side) {
+    for (int gpu = 0; gpu < device_count_; ++gpu) {
+      auto transfers = among_all(measured(kHost, gpu, side), gpu, true, true);
+      transfers.push_back(background(gpu, kHost, side));
+      add("", 0, gpu, std::move(transfers));
+    }
+  }
+
+  void all_to_one(StreamSide side) {
+    for (int gpu = 0; gpu < device_count_; ++gpu) {
+      std::vector<Transfer> transfers;
+      for (const int peer : others(gpu)) transfers.push_back(measured(peer, gpu, side));
+      add("", 0, gpu, std::move(transfers));
+    }
+  }
+  void one_to_all(StreamSide side) {
+    for (int gpu = 0; gpu < device_count_; ++gpu) {
+      std::vector<Transfer> transfers;
+      for (const int peer : others(gpu)) transfers.push_back(measured(gpu, peer, side));
+      add("", 0, gpu, std::move(transfers));
+    }
+  }
+
+ private:
+  void add(std::string matrix, int row, int column, std::vector<Transfer> transfers) {
+    StreamCell& cell = cells_.emplace_back();
+    cell.matrix = std::move(matrix);
+    cell.row = row;
+    cell.column = column;
+    cell.plan.transfers = std::move(transfers);
+  }
+
+  Transfer measured(int from, int to, StreamSide side) const {
+    Transfer transfer;
+    transfer.source = place(from, defaults_.source);
+    transfer.destination = place(to, defaults_.destination);
+    transfer.executor = executor_;
+    transfer.side = side;
+    if (executor_ == defaults_.executor) transfer.lanes = defaults_.lanes;
+    transfer.bytes = defaults_.bytes;
+    transfer.iterations = defaults_.iterations;
+    transfer.seconds = defaults_.seconds;
+    transfer.may_stage = defaults_.may_stage;
+    transfer.group = "measured";
+    if (executor_ == StreamExecutor::pointer_chase) make_latency(transfer);
+    return transfer;
+  }
+
+  Transfer background(int from, int to, StreamSide side) const {
+    Transfer transfer = measured(from, to, side);
+    transfer.group = "background";
+    transfer.is_background = true;
+    return transfer;
+  }
+
+  // A latency is of a size and of pages that a GPU can load from, whatever the copies beside it use.
+  static void make_latency(Transfer& transfer) {
+    transfer.is_latency = true;
+    transfer.bytes = kLatencyBytes;
+    transfer.source.pages = HostPages::pinned;
+  }
+
+  static StreamPlace place(int device, const StreamPlace& defaults) {
+    StreamPlace place;
+    place.device = device;
+    if (device != kHost) return place;
+    place.pages = defaults.pages;
+    place.numa_node = defaults.numa_node;
+    return place;
+  }
+
+  std::vector<Transfer> among_all(Transfer first, int gpu, bool others_to_host, bool others_from_host) const {
+    const StreamSide side = first.side;
+    std::vector<Transfer> transfers = {std::move(first)};
+    for (const int other : others(gpu)) {
+      if (others_to_host) transfers.push_back(background(other, kHost, side));
+      if (others_from_host) transfers.push_back(background(kHost, other, side));
+    }
+    return transfers;
+  }
+
+  // A reader is the destination of what it moves, a writer the source.
+  static std::pair<int, int> direction(int worker, int peer, StreamSide side) {
+    return side == StreamSide::destination ? std::pair(peer, worker) : std::pair(worker, peer);
+  }
+
+  std::vector<int> others(int gpu) const {
+    std::vector<int> rest;
+    for (int other = 0; other < device_count_; ++other) {
+      if (other != gpu) rest.push_back(other);
+    }
+    return rest;
+  }
+
+  std::vector<std::pair<int, int>> pairs() const {
+    std::vector<std::pair<int, int>> all;
+    for (int row = 0; row < device_count_; ++row) {
+      for (const int column : others(row)) all.emplace_back(row, column);
+    }
+    return all;
+  }
+
+  const Transfer& defaults_;
+  StreamExecutor executor_;
+  int device_count_;
+  std::vector<StreamCell>& cells_;
+};
+
+struct Recipe {
+  void (CellMaker::*make)(StreamSide side);
+  StreamSide side;
+  bool is_between_devices;
+  bool is_square;  // a row per GPU; else one row
+  std::string_view description;
+};
+
+constexpr auto kAutomatic = StreamSide::automatic;
+constexpr auto kPush = StreamSide::source;
+constexpr auto kPull = StreamSide::destination;
+
+// Each by the copy engine and by a kernel.
+constexpr std::size_t kCopyCount = 16;
+constexpr std::array<Recipe, kCopyCount> kCopies = {{
+    {&CellMaker::host_to_device, kAutomatic, false, false, "host -> GPU(column)"},
+    {&CellMaker::device_to_host, kAutomatic, false, false, "host <- GPU(column)"},
+    {&CellMaker::host_to_device_both, kAutomatic, false, false, "host -> GPU(column), while the opposite runs"},
+    {&CellMaker::device_to_host_both, kAutomatic, false, false, "host <- GPU(column), while the opposite runs"},
+    {&CellMaker::device_to_device, kPull, true, true, "GPU(row) <- GPU(column), pulled by the row"},
+    {&CellMaker::device_to_device, kPush, true, true, "GPU(row) -> GPU(column), pushed by the row"},
+    {&CellMaker::device_to_device_both, kPull, true, true,
+     "GPU(row) <-> GPU(column), each pulls: read1 of the row, read2 of the column, total"},
+    {&CellMaker::device_to_device_both, kPush, true, true,
+     "GPU(row) <-> GPU(column), each pushes: write1 of the row, write2 of the column, total"},
+    {&CellMaker::all_to_host, kAutomatic, false, false, "host <- GPU(column), while all other GPUs do the same"},
+    {&CellMaker::all_to_host_both, kAutomatic, false, false,
+     "host <- GPU(column), while all other GPUs do the same and all the opposite"},
+    {&CellMaker::host_to_all, kAutomatic, false, false, "host -> GPU(column), while all other GPUs do the same"},
+    {&CellMaker::host_to_all_both, kAutomatic, false, false,
+     "host -> GPU(column), while all other GPUs do the same and all the opposite"},
+    {&CellMaker::all_to_one, kPush, true, false, "all other GPUs -> GPU(column), pushed by the others, summed up"},
+    {&CellMaker::all_to_one, kPull, true, false, "all other GPUs -> GPU(column), pulled by the column, summed up"},
+    {&CellMaker::one_to_all, kPush, true, false, "GPU(column) -> all other GPUs, pushed by the column, summed up"},
+    {&CellMaker::one_to_all, kPull, true, false, "GPU(column) -> all other GPUs, pulled by the others, summed up"},
+}};
+constexpr Recipe kHostLatency = {&CellMaker::host_to_device, kAutomatic, false, false, "one load by GPU(column) from host memory"};
+constexpr Recipe kDeviceLatency = {&CellMaker::device_to_device, kPull, true, true, "one load by GPU(row) from GPU(column)"};
+constexpr Recipe kLocalCopy = {&CellMaker::within_device, kAutomatic, false, false,
+                               "GPU(column) -> itself, each byte counted once"};
+
+// In the order of nvbandwidth's indexes.
+constexpr std::array<std::string_view, 2 * kCopyCount + 3> kNames = {
+    "host_to_device_memcpy_ce",
+    "device_to_host_memcpy_ce",
+    "host_to_device_bidirectional_memcpy_ce",
+    "device_to_host_bidirectional_memcpy_ce",
+    "device_to_device_memcpy_read_ce",
+    "device_to_device_memcpy_write_ce",
+    "device_to_device_bidirectional_memcpy_read_ce",
+    "device_to_device_bidirectional_memcpy_write_ce",
+    "all_to_host_memcpy_ce",
+    "all_to_host_bidirectional_memcpy_ce",
+    "host_to_all_memcpy_ce",
+    "host_to_all_bidirectional_memcpy_ce",
+    "all_to_one_write_ce",
+    "all_to_one_read_ce",
+    "one_to_all_write_ce",
+    "one_to_all_read_ce",
+    "host_to_device_memcpy_sm",
+    "device_to_host_memcpy_sm",
+    "host_to_device_bidirectional_memcpy_sm",
+    "device_to_host_bidirectional_memcpy_sm",
+    "device_to_device_memcpy_read_sm",
+    "device_to_device_memcpy_write_sm",
+    "device_to_device_bidirectional_memcpy_read_sm",
+    "device_to_device_bidirectional_memcpy_write_sm",
+    "all_to_host_memcpy_sm",
+    "all_to_host_bidirectional_memcpy_sm",
+    "host_to_all_memcpy_sm",
+    "host_to_all_bidirectional_memcpy_sm",
+    "all_to_one_write_sm",
+    "all_to_one_read_sm",
+    "one_to_all_write_sm",
+    "one_to_all_read_sm",
+    "host_device_latency_sm",
+    "device_to_device_latency_sm",
+    "device_local_copy",
+};
+
+std::pair<const Recipe*, StreamExecutor> recipe_of(std::size_t index) {
+  if (index < kCopyCount) return {&kCopies[index], StreamExecutor::copy_engine};
+  if (index < 2 * kCopyCount) return {&kCopies[index - kCopyCount], StreamExecutor::kernel};
+  if (index == 2 * kCopyCount) return {&kHostLatency, StreamExecutor::pointer_chase};
+  if (index == 2 * kCopyCount + 1) return {&kDeviceLatency, StreamExecutor::pointer_chase};
+  return {&kLocalCopy, StreamExecutor::copy_engine};
+}
+
+std::string_view worker_text(StreamExecutor executor) {
+  if (executor == StreamExecutor::copy_engine) return "copy engine";
+  return executor == StreamExecutor::kernel ? "kernel" : "pointer chase";
+}
+
+std::string waived_text(int device_count, bool is_between_devices) {
+  if (device_count >= (is_between_devices ? 2 : 1)) return {};
+  return text("needs at least ", is_between_devices ? "2 GPUs" : "1 GPU", ", this machine shows ", std::max(device_count, 0));
+}
+
+// Insertions, deletions and exchanges that make one word of the other.
+std::size_t edit_distance(std::string_view from, std::string_view to) {
+  std::vector<std::size_t> row(to.size() + 1);
+  std::iota(row.begin(), row.end(), std::size_t{0});
+  for (std::size_t i = 0; i < from.size(); ++i) {
+    std::size_t diagonal = std::exchange(row[0], i + 1);
+    for (std::size_t j = 0; j < to.size(); ++j) {
+      const std::size_t exchanged = diagonal + (from[i] == to[j] ? 0 : 1);
+      diagonal = row[j + 1];
+      row[j + 1] = std::min({row[j] + 1, row[j + 1] + 1, exchanged});
+    }
+  }
+  return row[to.size()];
+}
+
+// The three names that hold the word, or else need the fewest changes.
+std::string nearest_names(std::string_view name) {
+  constexpr std::size_t kMostCompared = 64;  // longer than any name there is
+  const std::string_view word = name.substr(0, kMostCompared);
+  std::vector<std::pair<std::size_t, std::string_view>> ranked;
+  for (const std::string_view known : kNames) {
+    const bool holds = !word.empty() && known.find(word) != std::string_view::npos;
+    ranked.emplace_back(edit_distance(word, known) + (holds ? 0 : kMostCompared), known);
+  }
+  std::sort(ranked.begin(), ranked.end());
+  return text(ranked[0].second, ", ", ranked[1].second, ", ", ranked[2].second);
+}
+
+}  // namespace
+
+std::span<const std::string_view> stream_preset_names() noexcept { return kNames; }
+
+Result<StreamPreset> stream_preset(std::string_view name, const Transfer& defaults, int device_count) {
+  const auto found = std::find(kNames.begin(), kNames.end(), name);
+  if (found == kNames.end()) {
+    return make_error(Status::invalid_argument, "make preset", quoted_word(name),
+                      text("no preset has this name; the nearest are ", nearest_names(name)),
+                      text("stream_preset_names() lists all ", kNames.size()));
+  }
+  const auto [recipe, executor] = recipe_of(static_cast<std::size_t>(found - kNames.begin()));
+  StreamPreset preset;
+  preset.name = name;
+  preset.description = text(worker_text(executor), ", ", recipe->description);
+  preset.is_latency = executor == StreamExecutor::pointer_chase;
+  preset.waived = waived_text(device_count, recipe->is_between_devices);
+  if (!preset.waived.empty()) return preset;
+  preset.row_count = recipe->is_square ? device_count : 1;
+  preset.column_count = device_count;
+  CellMaker maker(defaults, executor, device_count, preset.cells);
+  (maker.*recipe->make)(recipe->side);
+  return preset;
+}
+
+}  // namespace gigabar

@@ -1,0 +1,98 @@
+// One repeat of a plan: the gate, and what the threads that carry its transfers share.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "base/clock.hpp"
+#include "gigabar/memory.hpp"
+#include "gigabar/streams.hpp"
+#include "streams/measure.hpp"
+
+namespace gigabar {
+
+// A transfer while it runs. The lanes' marks are each written by one thread and read when all threads have ended.
+class TransferRun {
+ public:
+  TransferRun(std::size_t plan_index, const Transfer& planned, std::size_t lane_count)
+      : index(plan_index), transfer(planned), lanes(lane_count), lanes_left_(lane_count) {}
+
+  // The first failure counts. Threads: any.
+  void fail(ErrorRecord record);
+  bool has_failed() const noexcept { return has_failed_.load(std::memory_order_acquire); }
+  std::optional<ErrorRecord> error() const;
+  // True for the lane that was the last to end.
+  bool end_lane() noexcept { return lanes_left_.fetch_sub(1, std::memory_order_acq_rel) == 1; }
+  bool is_done() const noexcept { return lanes_left_.load(std::memory_order_acquire) == 0; }
+
+  const std::size_t index;
+  const Transfer& transfer;
+  std::vector<std::vector<Mark>> lanes;
+  std::vector<double> latencies_us;          // written by the only lane of a latency transfer
+  std::atomic<std::uint64_t> bytes_done{0};  // for progress
+
+ private:
+  std::atomic<std::size_t> lanes_left_;
+  std::atomic<bool> has_failed_{false};
+  mutable std::mutex mutex_;
+  std::optional<ErrorRecord> error_;
+};
+
+class Repeat {
+ public:
+  // `gate_word` is pinned host memory that GPUs can read.
+  Repeat(std::uint32_t* gate_word, std::size_t foreground_count, double timeout_seconds, const std::atomic<bool>* stop);
+  ~Repeat() { abort(); }
+  Repeat(const Repeat&) = delete;
+  Repeat& operator=(const Repeat&) = delete;
+
+  // For workers: everything that can be prepared is; wait until the gate opens. False when the repeat was given up.
+  bool arrive_and_wait();
+  // Whether the transfer begins another copy, having begun `begun`.
+  bool wants_more(const TransferRun& run, std::uint64_t begun) const noexcept;
+  // A lane has ended. The last one of a foreground transfer lets background transfers end.
+  void end_lane(TransferRun& run) noexcept;
+  bool is_stopped() const noexcept { return stop_ != nullptr && stop_->load(std::memory_order_relaxed); }
+  bool has_timed_out() const noexcept { return deadline_.has_passed(); }
+  bool is_open() const noexcept { return opened_ns() != 0; }
+  bool is_aborted() const noexcept { return is_aborted_.load(std::memory_order_acquire); }
+  std::int64_t opened_ns() const noexcept { return opened_ns_.load(std::memory_order_acquire); }
+  std::uint32_t* gate_word() const noexcept { return gate_word_; }
+  // When a transfer with a delay may begin; 0 for the others.
+  std::int64_t begins_at_ns(const Transfer& transfer) const noexcept;
+
+  // For run_streams: waits for all workers, then opens the gate. False when they did not arrive in time.
+  bool open(std::size_t worker_count);
+  // Opens the gate for streams that wait behind it, and tells workers to give up. Nothing when all have ended.
+  void abort() noexcept;
+
+ private:
+  void raise_gate() noexcept;
+
+  std::uint32_t* const gate_word_;
+  const std::atomic<bool>* const stop_;
+  const Deadline deadline_;
+  std::atomic<std::size_t> arrived_{0};
+  std::atomic<std::int64_t> opened_ns_{0};
+  std::atomic<std::size_t> foreground_left_;
+  std::atomic<bool> is_aborted_{false};
+};
+
+// "timed_out" for a transfer that was not done when the plan's time was over.
+ErrorRecord timed_out_record(const TransferRun& run);
+
+// Spins for a while, then gives the processor away: for loops that wait for a GPU or for other threads.
+class Pause {
+ public:
+  void operator()() noexcept;
+  void reset() noexcept { turns_ = 0; }
+
+ private:
+  unsigned turns_ = 0;
+};
+
+}  // namespace gigabar

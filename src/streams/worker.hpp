@@ -1,0 +1,57 @@
+// The threads of one repeat.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <utility>
+#include <vector>
+
+#include "gigabar/status.hpp"
+#include "streams/ends.hpp"
+#include "streams/repeat.hpp"
+
+namespace gigabar {
+
+// A thread: where it should run, and what it does from its preparations to the last copy. `body` calls Repeat::arrive_and_wait
+// once.
+struct Worker {
+  int numa_node = -1;
+  std::function<void()> body;
+};
+
+// One copy of a transfer (or one round of its flag, one walk of its chain). Returns when it has happened. Latency in microseconds:
+// negative where the caller's clock is as good.
+struct OneCopy {
+  Outcome outcome;
+  double latency_us = -1;
+};
+
+// What a thread that waits for each of its copies does: `warm_up` before the gate, then copies until the transfer has had enough.
+// `bytes` are those of one copy in this lane, `per_look` how many are made between two looks at the clock.
+struct BlockingLane {
+  TransferRun& run;
+  std::size_t lane;
+  std::uint64_t bytes;
+  std::uint64_t per_look = 1;
+  std::function<Outcome()> warm_up;
+  std::function<OneCopy()> copy;
+};
+void run_blocking_lane(Repeat& repeat, const BlockingLane& lane);
+
+// Rounds of the flag between this thread and whoever answers a value in the mapping's first word with the same value in *answered.
+// The last value sent is kLastFlag; both words are 0 before.
+inline constexpr std::uint32_t kLastFlag = 0xffffffffU;
+void run_flag_lane(Repeat& repeat, TransferRun& run, const Mapping& mapping, std::uint32_t* answered);
+
+// Waits until the transfer's delay is over. False when there is nothing to begin any more.
+bool wait_for_begin(const Repeat& repeat, const TransferRun& run);
+
+// The record of a failed outcome, with the transfer in front.
+ErrorRecord failure_of(const TransferRun& run, const ErrorRecord& record);
+
+// How many lanes the transfer has when CPU threads carry it, as they carry everything on stand-ins.
+std::size_t cpu_lane_count(const Transfer& transfer) noexcept;
+// Threads that copy through the mapping, or from memory to memory: everything on stand-ins, the CPU executor anywhere.
+void add_cpu_workers(TransferRun& run, const Ends& ends, Repeat& repeat, int numa_node, std::vector<Worker>& workers);
+
+}  // namespace gigabar

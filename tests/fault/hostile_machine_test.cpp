@@ -1,0 +1,321 @@
+// Archives and folders that somebody made to hurt: each is refused as a bad file or examined in bounded time, and what is said of
+// it is plain text.
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <random>
+
+#include "fuzz/small_machine.hpp"
+#include "gigabar/doctor.hpp"
+#include "gigabar/machine.hpp"
+#include "platform/system_archive.hpp"
+#include "platform/system_files.hpp"
+#include "support/temporary_folder.hpp"
+
+namespace gigabar {
+namespace {
+
+namespace fs = std::filesystem;
+using Json = nlohmann::json;
+using Clock = std::chrono::steady_clock;
+
+// Far more than any takes, also with sanitizers on a busy machine; far less than "for ever".
+constexpr std::chrono::seconds kEnough{60};
+
+bool is_plain(const std::string& text) {
+  return std::all_of(text.begin(), text.end(),
+                     [](char letter) { return static_cast<unsigned char>(letter) >= 0x20 && letter != 0x7f; });
+}
+
+// Examines without trials, and looks at what came out.
+void expect_sane_examination(const Machine& machine) {
+  ExamineOptions options;
+  options.with_trials = false;
+  const auto begin = Clock::now();
+  const auto examination = examine(machine, options);
+  EXPECT_LT(Clock::now() - begin, kEnough);
+  ASSERT_TRUE(examination.is_ok()) << examination.error().message();
+  EXPECT_FALSE(examination->findings.empty());
+  for (const Finding& finding : examination->findings) {
+    EXPECT_NE(find_check(finding.check), nullptr) << finding.check;
+    EXPECT_FALSE(finding.statement.empty()) << finding.check;
+    EXPECT_TRUE(is_plain(finding.statement)) << finding.check << ": " << finding.statement;
+    EXPECT_TRUE(is_plain(finding.subject)) << finding.check << ": " << finding.subject;
+    EXPECT_TRUE(is_plain(finding.remedy)) << finding.check << ": " << finding.remedy;
+    for (const Reading& reading : finding.readings) {
+      EXPECT_TRUE(is_plain(reading.source)) << finding.check << ": " << reading.source;
+      EXPECT_TRUE(is_plain(reading.value)) << finding.check << ": " << reading.value;
+    }
+    EXPECT_EQ(finding.statement.find("the check itself failed"), std::string::npos) << finding.check << ": " << finding.statement;
+  }
+}
+
+class HostileMachine : public testing::Test {
+ protected:
+  std::string write(std::string_view content) const {
+    folder_.write("machine.json", content);
+    return folder_.path() + "/machine.json";
+  }
+  Result<Machine> open(std::string_view content) const { return Machine::open(write(content)); }
+  Result<Machine> open(const Json& document) const { return open(std::string_view(document.dump())); }
+
+  void expect_bad_file(std::string_view content, const std::string& what) const {
+    const auto begin = Clock::now();
+    const auto machine = open(content);
+    EXPECT_LT(Clock::now() - begin, kEnough) << what;
+    ASSERT_FALSE(machine.is_ok()) << what;
+    EXPECT_EQ(machine.status(), Status::bad_file) << what << ": " << machine.error().message();
+    EXPECT_TRUE(is_plain(machine.error().message())) << what << ": " << machine.error().message();
+  }
+  void expect_sane(const Json& document, const std::string& what) const {
+    SCOPED_TRACE(what);
+    const auto machine = open(document);
+    ASSERT_TRUE(machine.is_ok()) << machine.error().message();
+    expect_sane_examination(*machine);
+  }
+
+  test::TemporaryFolder folder_;
+};
+
+TEST_F(HostileMachine, TheSmallMachineItselfIsSane) {
+  const auto machine = open(test::SmallMachine().document());
+  ASSERT_TRUE(machine.is_ok()) << machine.error().message();
+  EXPECT_EQ(machine->remark(), "constructed, never ran");
+  EXPECT_EQ(machine->files().link_name("/sys/class/infiniband/mlx5_0/device/driver"), "mlx5_core");
+  expect_sane_examination(*machine);
+}
+
+TEST_F(HostileMachine, TruncatedArchives) {
+  const std::string whole = test::SmallMachine().document().dump();
+  for (std::size_t length = 0; length < whole.size(); length += whole.size() / 150 + 1) {
+    expect_bad_file(std::string_view(whole).substr(0, length), "of length " + std::to_string(length));
+  }
+  expect_bad_file(std::string_view(whole).substr(0, whole.size() - 1), "without its last byte");
+}
+
+TEST_F(HostileMachine, DeepNesting) {
+  for (const char* opening : {"[", "{\"a\":", "[{\"a\":"}) {
+    std::string deep;
+    while (deep.size() < 4'000'000) deep += opening;
+    expect_bad_file(deep, opening);
+    expect_bad_file("{\"format\": \"gigabar-machine\", \"version\": 1, \"answers\": " + deep, opening);
+    expect_bad_file("{\"format\": \"gigabar-machine\", \"version\": 1, \"files\": {\"/a\": " + deep, opening);
+  }
+}
+
+TEST_F(HostileMachine, Noise) {
+  std::mt19937_64 random(7);
+  for (const std::size_t bytes : {1U, 100U, 10'000U, 1'000'000U}) {
+    std::string noise(bytes, '\0');
+    for (char& byte : noise) byte = static_cast<char>(random());
+    expect_bad_file(noise, std::to_string(bytes) + " bytes");
+  }
+  expect_bad_file(std::string(1'000'000, '\0'), "zeros");
+  expect_bad_file(std::string(1'000'000, '"'), "quotes");
+  expect_bad_file("\"" + std::string(1'000'000, '\\'), "backslashes");
+}
+
+TEST_F(HostileMachine, MoreValuesThanAnyMachineHas) {
+  std::string many = R"({"format": "gigabar-machine", "version": 1, "files": {)";
+  for (int i = 0; i < 1'100'000; ++i) many += "\"/" + std::to_string(i) + "\":\"\",";
+  expect_bad_file(many + "\"/z\":\"\"}}", "files");
+  std::string deep = R"({"format": "gigabar-machine", "version": 1, "files": {)";
+  for (int i = 0; i < 25'000; ++i) {
+    deep += (i == 0 ? "\"/" : ",\"/") + std::to_string(i);
+    for (int level = 0; level < 60; ++level) deep += "/d";
+    deep += "\":\"\"";
+  }
+  expect_bad_file(deep + "}}", "folders that follow from the paths");
+}
+
+// Each key of the format, and of the answers, with a value of every type.
+TEST_F(HostileMachine, WrongTypes) {
+  const Json good = test::SmallMachine().document();
+  const std::vector<Json> values{nullptr,
+                                 true,
+                                 -1,
+                                 5,
+                                 1e300,
+                                 UINT64_MAX,
+                                 "text",
+                                 std::string("\0\x1b[31m\n", 8),
+                                 Json::array(),
+                                 {1, "a"},
+                                 Json::object(),
+                                 {{"a", {{"b", {{"c", 1}}}}}}};
+  std::size_t refused = 0;
+  std::size_t taken = 0;
+  const auto try_one = [&](const Json& document, const std::string& what) {
+    const auto machine = open(document);
+    machine.is_ok() ? ++taken : ++refused;
+    if (!machine.is_ok()) {
+      EXPECT_EQ(machine.status(), Status::bad_file) << what;
+      EXPECT_TRUE(is_plain(machine.error().message())) << what << ": " << machine.error().message();
+    } else if (taken % 64 == 1) {
+      SCOPED_TRACE(what);
+      expect_sane_examination(*machine);
+    }
+  };
+  const auto flat = good["answers"].flatten();
+  for (const Json& value : values) {
+    for (const auto& [key, unused] : good.items()) {
+      Json document = good;
+      document[key] = value;
+      try_one(document, key + " = " + value.dump());
+    }
+    for (const auto& [pointer, unused] : flat.items()) {
+      Json document = good;
+      document["answers"][Json::json_pointer(pointer)] = value;
+      try_one(document, pointer + " = " + value.dump());
+    }
+  }
+  EXPECT_GT(refused, 100U);
+  EXPECT_GT(taken, 10U);
+}
+
+TEST_F(HostileMachine, PathsThatLeadOut) {
+  for (const char* path : {"/../etc/passwd", "/sys/../../etc/passwd", "etc/passwd", "/sys//x", "/sys/.", "//sys/x", "/sys/x/"}) {
+    Json document = test::SmallMachine().document();
+    document["files"][path] = "x";
+    expect_bad_file(document.dump(), path);
+  }
+}
+
+TEST_F(HostileMachine, LinksThatLeadOutOrRound) {
+  Json document = test::SmallMachine().document();
+  for (auto& [path, target] : document["links"].items()) target = path;
+  expect_sane(document, "each to itself");
+  document = test::SmallMachine().document();
+  for (auto& [path, target] : document["links"].items()) target = "/";
+  expect_sane(document, "each to the root");
+  for (auto& [path, target] : document["links"].items()) target = "../../../../../../../../../../etc";
+  expect_sane(document, "each to outside");
+  for (auto& [path, target] : document["links"].items()) target = "/sys/bus/pci/devices";
+  expect_sane(document, "each to the folder of devices");
+  document = test::SmallMachine().document();
+  for (int i = 0; i < 1000; ++i) {
+    document["links"]["/sys/bus/pci/devices/loop" + std::to_string(i)] = "loop" + std::to_string((i + 1) % 1000);
+    document["links"]["/sys/class/net/eth" + std::to_string(i + 1)] = "../net";
+    document["links"]["/sys/class/infiniband/x" + std::to_string(i)] = "../infiniband";
+  }
+  expect_sane(document, "circles");
+}
+
+// What a file of /sys or /proc would never hold, in each of them.
+TEST_F(HostileMachine, ContentNobodyWrote) {
+  std::mt19937_64 random(11);
+  std::string noise(5000, '\0');
+  for (char& byte : noise) byte = static_cast<char>(random());
+  std::string line_noise;
+  for (int i = 0; i < 1000; ++i) line_noise += ": ,-\n";
+  const std::vector<std::pair<std::string, std::string>> contents{
+      {"nothing", ""},
+      {"a new line", "\n"},
+      {"18446744073709551616", "18446744073709551616\n"},
+      {"-9223372036854775808", "-9223372036854775808\n"},
+      {"4294967295", "4294967295\n"},
+      {"a list without end", "0-4294967295\n"},
+      {"a backward list", "9-0,5-,-,--,,\n"},
+      {"ones", std::string(4000, 'f')},
+      {"a mask", "ffffffff,ffffffff,ffffffff,ffffffff,ffffffff,ffffffff\n"},
+      {"zeros", std::string(5000, '\0')},
+      {"colours", "\x1b[31mred\x1b[0m\a\r\n"},
+      {"a number with a tail", "1e999 nan inf 0x\n"},
+      {"punctuation", line_noise}};
+  for (const auto& [what, content] : contents) {
+    Json document = test::SmallMachine().document();
+    for (auto& [path, value] : document["files"].items()) value = content;
+    expect_sane(document, what);
+  }
+  Json document = test::SmallMachine().document();
+  for (auto& [path, value] : document["files"].items()) value = {{"base64", std::string(4000, '/')}};
+  expect_sane(document, "ones in every bit");
+  document = test::SmallMachine().document();
+  for (auto& [path, value] : document["files"].items()) document["unreadable"][path] = "permission\x1b denied\n";
+  document["files"] = Json::object();
+  expect_sane(document, "nothing is readable");
+}
+
+TEST_F(HostileMachine, NamesNobodyGave) {
+  Json document = test::SmallMachine().document();
+  for (const char* name :
+       {"\x1b[2J", "zzzz:zz:zz.z", "0000:03:00.9", "ffff:ff:1f.7", "0000:03:00.0x", "-1", " ", "\xc3\xa9", "%s%n", "$(id)"}) {
+    if (std::string(name).front() == '\x1b') continue;  // refused, see below
+    for (const char* folder : {"/sys/bus/pci/devices/", "/sys/class/net/", "/sys/class/infiniband/", "/sys/devices/system/cpu/cpu",
+                               "/sys/devices/system/node/node", "/proc/driver/nvidia/gpus/", "/sys/kernel/iommu_groups/",
+                               "/sys/class/infiniband/mlx5_0x/ports/", "/dev/nvidia", "/etc/libibverbs.d/"}) {
+      document["files"][std::string(folder) + name + "/vendor"] = "0x10de\n";
+      document["files"][std::string(folder) + name + "/class"] = "0x030200\n";
+    }
+  }
+  expect_sane(document, "names");
+  document["files"]["/sys/class/net/\x1b[2J/mtu"] = "9000";
+  expect_bad_file(document.dump(), "a name with control characters");
+}
+
+TEST_F(HostileMachine, ManyDevices) {
+  Json document = test::SmallMachine().document();
+  for (unsigned i = 0; i < 256; ++i) {
+    char address[32] = {};
+    std::snprintf(address, sizeof address, "%04x:%02x:%02x.%x", 1 + i / 2048, i / 8 % 256, 0U, i % 8);
+    const std::string path = "/sys/devices/pci0001:00/" + std::string(address);
+    document["links"]["/sys/bus/pci/devices/" + std::string(address)] = path;
+    document["files"][path + "/vendor"] = i % 2 == 0 ? "0x10de\n" : "0x15b3\n";
+    document["files"][path + "/class"] = i % 2 == 0 ? "0x030200\n" : "0x020000\n";
+    document["files"][path + "/device"] = "0x2330\n";
+  }
+  expect_sane(document, "128 GPUs and 128 adapters");
+}
+
+TEST_F(HostileMachine, ATreeOnDisk) {
+  const test::TemporaryFolder root;
+  const Json document = test::SmallMachine().document();
+  for (const auto& [path, value] : document["files"].items())
+    root.write(path.substr(1), value.is_string() ? value.get<std::string>() : "");
+  for (const auto& [path, target] : document["links"].items()) {
+    fs::create_directories(fs::path(root.path() + path).parent_path());
+    fs::create_symlink(target.get<std::string>(), root.path() + path);
+  }
+  const auto examine_tree = [&root](const char* what) {
+    SCOPED_TRACE(what);
+    const auto machine = Machine::open(root.path());
+    ASSERT_TRUE(machine.is_ok()) << machine.error().message();
+    expect_sane_examination(*machine);
+  };
+  examine_tree("as it is");
+
+  // Links to this machine's own files, which are no part of the tree.
+  fs::create_directories(root.path() + "/etc");
+  for (const char* path : {"/proc/cmdline", "/proc/cpuinfo", "/sys/module/nvidia/version", "/sys/class/infiniband/mlx5_0"}) {
+    fs::remove_all(root.path() + path);
+    fs::create_symlink("/proc/self/environ", root.path() + path);
+  }
+  ::setenv("GIGABAR_TEST_SECRET", "secret-of-this-process", 1);
+  examine_tree("links to outside");
+  const auto machine = Machine::open(root.path());
+  EXPECT_FALSE(machine->files().read("/proc/cmdline").is_present());
+
+  // Files that never end, or never begin.
+  for (const char* path : {"/proc/cmdline", "/sys/devices/system/cpu/online", "/proc/driver/nvidia/version", "/proc/meminfo"}) {
+    fs::remove(root.path() + path);
+    ASSERT_EQ(::mkfifo((root.path() + path).c_str(), 0666), 0);
+  }
+  for (const char* path : {"/proc/cpuinfo", "/proc/self/status", "/sys/devices/system/node/online", "/proc/kallsyms"}) {
+    fs::remove(root.path() + path);
+    root.write(path + 1, "");
+    ASSERT_EQ(::truncate((root.path() + path).c_str(), off_t{1} << 42), 0);
+  }
+  fs::create_symlink("net", root.path() + "/sys/class/net/net");
+  fs::create_symlink("..", root.path() + "/sys/bus/pci/devices/up");
+  fs::create_symlink("/", root.path() + "/sys/class/net/root");
+  root.write("sys/class/net/\x1b[31m\xff\n/mtu", "9000\n");
+  examine_tree("FIFOs, files without end, circles, names of bytes");
+}
+
+}  // namespace
+}  // namespace gigabar

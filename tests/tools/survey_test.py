@@ -1,0 +1,151 @@
+#!/usr/bin/env python3
+"""Runs `gigabar survey` on stand-in devices and `gigabar compare` on what it wrote. Options and exit status as command_line_test.py.
+"""
+
+import copy
+import json
+import os
+import sys
+
+import command_line_test as shared
+from command_line_test import expect, expect_header, expect_refusal, run
+
+TWO = {"GIGABAR_STAND_IN": "2"}
+
+
+def path_of(name):
+    return os.path.join(shared.FOLDER, name)
+
+
+def survey(name="survey.json", *arguments):
+    """A survey of two stand-ins; its document and what it printed."""
+    outcome = run("survey", "--json", path_of(name), "--no-trials", *arguments, **TWO)
+    expect(outcome.status == 0, "survey failed", outcome)
+    with open(path_of(name), encoding="utf-8") as file:
+        return json.load(file), outcome
+
+
+def figures_of(document):
+    return {figure["key"]: figure for figure in document["results"]}
+
+
+def made(figures, **more):
+    """A small survey document with these (key, unit, value, min, max)."""
+    results = [{"key": key, "unit": unit, "value": value, "min": least, "max": most, "samples": [least, value, most]}
+               for key, unit, value, least, most in figures]
+    return {"schema": 1, "tool": "survey", "date": "2026-01-01T00:00:00Z", "machine": {"host": "a", "cpu": "c"},
+            "results": results, "findings": [], **more}
+
+
+def write(name, document):
+    with open(path_of(name), "w", encoding="utf-8") as file:
+        json.dump(document, file)
+    return path_of(name)
+
+
+def compare(first, second, *arguments):
+    return run("compare", write("first.json", first), write("second.json", second), *arguments)
+
+
+def test_survey_is_one_page_and_one_file():
+    document, outcome = survey()
+    expect_header(document, "survey")
+    for part in ("topology", "doctor:", "single copies", "each path alone", "worst pattern", "[stand-in]"):
+        expect(part in outcome.out, f"the page lacks '{part}'", outcome)
+    expect(len(outcome.out.splitlines()) < 130, "the page is too long to be read", outcome)
+    expect(document["findings"] and {"check", "verdict", "statement"} <= set(document["findings"][0]), "no findings")
+    expect(document["topology"]["numa_nodes"] is not None, "no topology")
+    expect(0 < document["elapsed_s"] < 60, f"it took {document['elapsed_s']} s")
+
+
+def test_survey_measures_every_path():
+    document, _ = survey()
+    figures = figures_of(document)
+    for device in (0, 1):
+        for what in ("copy_to 8 B", "copy_from 8 B", "copy_to 64 KiB", "copy_from 64 KiB"):
+            figure = figures[f"gpu{device} {what}"]
+            expect(figure["unit"] == "us" and 0 < figure["min"] <= figure["value"] <= figure["max"], f"{figure}")
+            expect(len(figure["samples"]) >= 3, f"noise cannot be told from {figure}")
+    for ends in ("host->gpu0", "gpu0->host", "host->gpu1", "gpu1->host", "gpu0->gpu1", "gpu1->gpu0"):
+        figure = figures[f"{ends} alone"]
+        expect(figure["unit"] == "GB/s" and figure["value"] > 0 and len(figure["samples"]) == 3, f"{figure}")
+    for pattern in ("all devices from the host", "all devices to the host", "all devices both ways", "everything at once"):
+        expect(f"host->gpu0 {pattern}" in figures or f"gpu0->host {pattern}" in figures, f"no '{pattern}'")
+    worst = document["worst"]
+    expect(worst["key"] in figures and 0 < worst["share_of_own_rate"] < 10, f"worst: {worst}")
+
+
+def test_survey_keeps_to_its_budget():
+    document, outcome = survey("short.json", "--budget", "1")
+    expect(document["elapsed_s"] < 30, f"a budget of 1 s took {document['elapsed_s']} s")
+    expect("left out" in outcome.out, "it does not say what was left out", outcome)
+
+
+def test_survey_json_on_standard_output():
+    outcome = run("survey", "--json", "-", "--no-trials", "--budget", "1", **TWO)
+    expect(outcome.status == 0, "survey failed", outcome)
+    expect(json.loads(outcome.out)["tool"] == "survey", "standard output is not the document", outcome)
+
+
+def test_survey_refuses_what_it_cannot_follow():
+    expect_refusal(run("survey", "--budget", "0"), 2, "--budget", "seconds")
+    expect_refusal(run("survey", "--no-such-option"), 2, "--no-such-option", "--help")
+    expect_refusal(run("survey", "--json", "/nonexistent/folder/x.json", "--no-trials", "--budget", "1", **TWO), 1,
+                   "/nonexistent/folder/x.json", "No such file")
+
+
+def test_compare_of_a_survey_with_itself():
+    document, _ = survey()
+    outcome = compare(document, document)
+    expect(outcome.status == 0 and " 0 better, 0 worse" in outcome.out, "it differs from itself", outcome)
+    expect("machine and verdicts are the same" in outcome.out, "its machine differs", outcome)
+
+
+def test_compare_tells_change_from_noise():
+    before = made([("quiet", "us", 1.0, 0.99, 1.01), ("noisy", "us", 1.0, 0.8, 1.2), ("rate", "GB/s", 50, 49.9, 50.1),
+                   ("faster", "GB/s", 50, 49.9, 50.1), ("small", "GB/s", 50, 50, 50)])
+    after = made([("quiet", "us", 1.5, 1.49, 1.51), ("noisy", "us", 1.15, 1.0, 1.3), ("rate", "GB/s", 25, 24.9, 25.1),
+                  ("faster", "GB/s", 60, 59.9, 60.1), ("small", "GB/s", 46, 46, 46)])
+    outcome = run("compare", write("a.json", before), write("b.json", after), "--json", path_of("c.json"))
+    expect(outcome.status == 1, "something got worse, and the status does not say so", outcome)
+    with open(path_of("c.json"), encoding="utf-8") as file:
+        document = json.load(file)
+    changes = {result["key"]: result["change"] for result in document["results"]}
+    wanted = {"quiet": "WORSE", "noisy": "same", "rate": "WORSE", "faster": "better", "small": "same"}
+    expect(changes == wanted, f"changes: {changes}", outcome)
+    expect(document["counts"] == {"same": 2, "better": 1, "worse": 2}, f"counts: {document['counts']}")
+    expect("noisy" not in outcome.out.split("figures")[1].split("within")[0], "noise is shown as a change", outcome)
+    better = compare(after, before)
+    expect("quiet" in better.out and " 2 better, 1 worse" in better.out, "the other way round", better)
+
+
+def test_compare_shows_what_came_and_went():
+    before = made([("kept", "us", 1, 1, 1), ("gone", "us", 1, 1, 1)],
+                  findings=[{"check": "pci.acs", "subject": "GPU a", "verdict": "PASS"}])
+    after = copy.deepcopy(before)
+    after["results"][1]["key"] = "new"
+    after["findings"][0]["verdict"] = "FAIL"
+    after["machine"]["cpu"] = "another \x1b[31mCPU"
+    outcome = compare(before, after)
+    for part in ("gone", "new", "pci.acs GPU a: PASS -> FAIL", "cpu: c -> another"):
+        expect(part in outcome.out, f"it lacks '{part}'", outcome)
+    expect("\x1b" not in outcome.out, "a control character reached the terminal", outcome)
+
+
+def test_compare_refuses_what_is_no_survey():
+    good = write("good.json", made([("a", "us", 1, 1, 1)]))
+    expect_refusal(run("compare", good, "/nonexistent.json"), 2, "/nonexistent.json", "cannot be opened")
+    for name, content in (("noise.json", "{{{{"), ("list.json", "[]"), ("other.json", '{"tool": "copylat"}'),
+                          ("empty.json", '{"tool": "survey", "results": []}'), ("types.json", '{"tool": "survey", "results": 5}'),
+                          ("nested.json", '{"tool":' + "[" * 100000 + "]" * 100000 + "}")):
+        with open(path_of(name), "w", encoding="utf-8") as file:
+            file.write(content)
+        expect_refusal(run("compare", good, path_of(name)), 2, name)
+    expect_refusal(run("compare", good), 2, "SECOND")
+
+
+CASES = {name.removeprefix("test_"): function for name, function in list(globals().items()) if name.startswith("test_")}
+
+if __name__ == "__main__":
+    shared.CASES = CASES
+    sys.exit(shared.main())

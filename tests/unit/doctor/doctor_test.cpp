@@ -1,0 +1,380 @@
+// The doctor as a whole: the table of checks, findings, symptoms, and examine() over small machines.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <set>
+
+#include "base/check_ids.hpp"
+#include "doctor/check.hpp"
+#include "support/temporary_folder.hpp"
+#include "unit/doctor/patient.hpp"
+
+namespace gigabar {
+namespace {
+
+using doctor::Findings;
+using test::to_text;
+
+// ---- the table
+
+TEST(Checks, HaveUniqueIds) {
+  std::set<std::string_view> ids;
+  for (const CheckInfo& check : checks()) EXPECT_TRUE(ids.insert(check.id).second) << check.id;
+  EXPECT_EQ(ids.size(), checks().size());
+  EXPECT_FALSE(ids.empty());
+}
+
+TEST(Checks, AreThoseThatErrorsOfOtherRoomsName) {
+  for (const std::string_view id : check_id::kAll) EXPECT_NE(find_check(id), nullptr) << id;
+}
+
+TEST(Checks, HaveCompletePages) {
+  for (const CheckInfo& check : checks()) {
+    SCOPED_TRACE(check.id);
+    for (const std::string_view part :
+         {check.id, check.title, check.why, check.what, check.harm, check.confirm, check.mend, check.source}) {
+      EXPECT_FALSE(part.empty());
+      EXPECT_EQ(part.find_first_of("\t\r"), std::string_view::npos) << part;
+    }
+    EXPECT_EQ(check.id.find_first_not_of("abcdefghijklmnopqrstuvwxyz0123456789._"), std::string_view::npos);
+    EXPECT_EQ(check.title.find('\n'), std::string_view::npos);
+    EXPECT_TRUE(check.why.ends_with('.')) << check.why;
+    EXPECT_EQ(check.is_trial, check.id.starts_with("trial."));
+  }
+}
+
+TEST(Checks, AreFoundById) {
+  for (const CheckInfo& check : checks()) EXPECT_EQ(find_check(check.id), &check);
+  for (const std::string_view other : {"", "rdma", "rdma.", "RDMA.GID", "rdma.gid ", "no.such"})
+    EXPECT_EQ(find_check(other), nullptr) << other;
+}
+
+TEST(Checks, HoldThoseThatUsersAreSentTo) {
+  for (const std::string_view id :
+       {"drv.loaded", "gpu.rdma", "pci.acs", "iommu.mode", "rdma.dev", "rdma.counters", "lim.memlock", "huge", "trial.loop"}) {
+    EXPECT_NE(find_check(id), nullptr) << id;
+  }
+}
+
+TEST(Verdicts, HaveNames) {
+  EXPECT_EQ(name_of(Verdict::pass), "PASS");
+  EXPECT_EQ(name_of(Verdict::warn), "WARN");
+  EXPECT_EQ(name_of(Verdict::fail), "FAIL");
+  EXPECT_EQ(name_of(Verdict::unknown), "UNKNOWN");
+  EXPECT_EQ(name_of(Verdict::skip), "SKIP");
+}
+
+// ---- findings
+
+SystemFiles files_of(const std::string& json) {
+  Result<SystemFiles> files = SystemFiles::of_archive(json);
+  if (!files) throw std::runtime_error(files.error().message());
+  return std::move(*files);
+}
+
+TEST(FindingsTest, KeepReadingsForTheNextFinding) {
+  Findings findings("a.check");
+  findings.reading("first", " one \n");
+  findings.reading("second", "two\nlines");
+  findings.pass("it", "is well");
+  findings.reading("third", "three");
+  findings.fail("that", "is not", "mend it", true);
+  findings.warn("other", "is slow", "speed it up");
+  const std::vector<Finding> all = findings.take();
+  ASSERT_EQ(all.size(), 3u);
+  ASSERT_EQ(all[0].readings.size(), 2u);
+  EXPECT_EQ(all[0].check, "a.check");
+  EXPECT_EQ(all[0].subject, "it");
+  EXPECT_EQ(all[0].verdict, Verdict::pass);
+  EXPECT_EQ(all[0].statement, "is well");
+  EXPECT_EQ(all[0].remedy, "");
+  EXPECT_EQ(all[0].readings[0].source, "first");
+  EXPECT_EQ(all[0].readings[0].value, "one");
+  EXPECT_EQ(all[0].readings[1].value, "two lines");
+  ASSERT_EQ(all[1].readings.size(), 1u);
+  EXPECT_EQ(all[1].readings[0].source, "third");
+  EXPECT_EQ(all[1].verdict, Verdict::fail);
+  EXPECT_EQ(all[1].remedy, "mend it");
+  EXPECT_TRUE(all[1].needs_reboot);
+  EXPECT_TRUE(all[2].readings.empty());
+  EXPECT_EQ(all[2].verdict, Verdict::warn);
+  EXPECT_FALSE(all[2].needs_reboot);
+}
+
+TEST(FindingsTest, SayThatACheckSaidNothing) {
+  Findings findings("a.check");
+  findings.reading("first", "one");
+  const std::vector<Finding> all = findings.take();
+  ASSERT_EQ(all.size(), 1u);
+  EXPECT_EQ(all[0].verdict, Verdict::unknown);
+  EXPECT_NE(all[0].statement.find("no verdict"), std::string::npos);
+  EXPECT_FALSE(all[0].remedy.empty());
+  EXPECT_EQ(all[0].readings.size(), 1u);
+}
+
+TEST(FindingsTest, RememberWhyAFileCouldNotBeRead) {
+  const SystemFiles files = files_of(
+      R"({"format": "gigabar-machine", "version": 1, "files": {"/proc/a": "value\n"}, "unreadable": {"/proc/b": "permission denied"}})");
+  const DriverAnswers answers;
+  const Topology topology;
+  const doctor::Patient patient{files, answers, topology, false};
+  Findings findings("a.check");
+  EXPECT_EQ(findings.read(patient, "/proc/a").content, "value\n");
+  EXPECT_EQ(findings.read(patient, "/proc/b").state, FileState::unreadable);
+  EXPECT_EQ(findings.read(patient, "/proc/c").state, FileState::missing);
+  findings.skip("enough");
+  const std::vector<Finding> all = findings.take();
+  ASSERT_EQ(all.size(), 1u);
+  EXPECT_EQ(all[0].verdict, Verdict::skip);
+  ASSERT_EQ(all[0].readings.size(), 3u);
+  EXPECT_EQ(all[0].readings[0].source, "/proc/a");
+  EXPECT_EQ(all[0].readings[0].value, "value");
+  EXPECT_EQ(all[0].readings[1].value, "permission denied");
+  EXPECT_EQ(all[0].readings[2].value, "missing");
+}
+
+TEST(Printable, IsOneShortLineOfText) {
+  EXPECT_EQ(doctor::printable("  a b\t\r\n"), "a b");
+  EXPECT_EQ(doctor::printable("a\nb\x1b[31m"), "a b [31m");
+  EXPECT_EQ(doctor::printable("\xff\xfe"), "??");
+  EXPECT_EQ(doctor::printable(std::string_view("x\0y\0", 4)), "x y");
+  EXPECT_EQ(doctor::printable(" \n\t"), "");
+  EXPECT_EQ(doctor::printable(std::string(300, 'x')), std::string(200, 'x') + "...");
+  EXPECT_EQ(doctor::printable(std::string(10, 'x'), 10), std::string(10, 'x'));
+}
+
+TEST(Subjects, NameDevices) {
+  Gpu gpu;
+  gpu.address = *PciAddress::parse("0000:3b:00.0");
+  Nic nic;
+  nic.name = "mlx5_0";
+  EXPECT_EQ(doctor::subject_of(gpu), "GPU 0000:3b:00.0");
+  EXPECT_EQ(doctor::subject_of(gpu, nic), "GPU 0000:3b:00.0 and mlx5_0");
+  EXPECT_EQ(doctor::pci_folder(gpu.address), "/sys/bus/pci/devices/0000:3b:00.0");
+}
+
+// ---- symptoms
+
+TEST(Symptoms, SendToChecksThatExist) {
+  ASSERT_GE(symptoms().size(), 12u);
+  for (const Symptom& symptom : symptoms()) {
+    SCOPED_TRACE(symptom.text);
+    EXPECT_FALSE(symptom.checks.empty());
+    std::set<std::string_view> ids;
+    for (const std::string_view id : symptom.checks) {
+      EXPECT_NE(find_check(id), nullptr) << id;
+      EXPECT_TRUE(ids.insert(id).second) << id << " twice";
+    }
+  }
+}
+
+TEST(Symptoms, HaveWordsInLowerCase) {
+  for (const Symptom& symptom : symptoms()) {
+    SCOPED_TRACE(symptom.text);
+    EXPECT_FALSE(symptom.words.empty());
+    for (const std::string_view word : symptom.words) {
+      EXPECT_FALSE(word.empty());
+      EXPECT_EQ(word.find_first_of("ABCDEFGHIJKLMNOPQRSTUVWXYZ"), std::string_view::npos) << word;
+    }
+  }
+}
+
+TEST(Symptoms, AreMatchedByTheirOwnText) {
+  for (const Symptom& symptom : symptoms()) {
+    const Symptom* found = match_symptom(symptom.text);
+    EXPECT_EQ(found, &symptom) << symptom.text << "\n" << (found == nullptr ? "nothing" : found->text);
+  }
+}
+
+TEST(Symptoms, AreMatchedByWhatUsersWrite) {
+  const std::vector<std::pair<std::string, std::string>> known{
+      {"Couldn't allocate MR, errno=14", "errno 14"},
+      {"ibv_reg_mr() returned NULL: Bad address", "errno 14"},
+      {"EFAULT", "errno 14"},
+      {"Couldn't allocate MR errno: 95", "errno 93"},
+      {"ibv_reg_dmabuf_mr failed: Protocol not supported", "errno 93"},
+      {"ibv_reg_dmabuf_mr failed (errno 524)", "errno 524"},
+      {"modprobe: ERROR: could not insert 'nvidia_peermem': Invalid argument", "modprobe"},
+      {"Failed status 12: transport retry counter exceeded, vendor err 129", "retry exceeded"},
+      {"GPU bandwidth is only HALF of host", "half"},
+      {"GPUDirect is slow", "slow"},
+      {"we get 1/3 of what host memory gets", "third"},
+      {"latency of small messages is too high", "small messages"},
+      {"it works in one direction only", "one direction"},
+      {"results are corrupted", "wrong data"},
+      {"My job hangs at the first allreduce.", "hangs"},
+      {"ibv_reg_mr failed: Cannot allocate memory", "errno 12"},
+      {"No IB devices found", "no RDMA device"},
+  };
+  for (const auto& [sentence, text] : known) {
+    const Symptom* found = match_symptom(sentence);
+    ASSERT_NE(found, nullptr) << sentence;
+    EXPECT_NE(found->text.find(text), std::string_view::npos) << sentence << " -> " << found->text;
+  }
+}
+
+TEST(Symptoms, AreNotMatchedByOtherText) {
+  for (const std::string_view sentence : {"", " ", "hello", "errno 145", "errno", "?!", "\xff\xfe\xfd", "xhang", "behalf"}) {
+    const Symptom* found = match_symptom(sentence);
+    EXPECT_EQ(found, nullptr) << sentence << " -> " << (found == nullptr ? "" : found->text);
+  }
+  EXPECT_EQ(match_symptom(std::string(1 << 20, 'a')), nullptr);
+}
+
+// ---- examine()
+
+// A machine without devices, as a folder.
+class Examine : public testing::Test {
+ protected:
+  Examine() {
+    folder_.write("proc/cpuinfo", "processor\t: 0\nvendor_id\t: GenuineIntel\nflags\t\t: fpu hypervisor\n");
+    folder_.write("proc/meminfo",
+                  "MemTotal:  1000 kB\nHugePages_Total:     0\nHugePages_Free:       0\nHugepagesize:       2048 kB\n");
+    folder_.write("sys/kernel/mm/transparent_hugepage/enabled", "always [madvise] never\n");
+    folder_.write("sys/devices/system/cpu/online", "0\n");
+    folder_.write("sys/devices/system/cpu/possible", "0\n");
+    folder_.write("sys/devices/system/cpu/cpu0/topology/physical_package_id", "0\n");
+    folder_.write("sys/devices/system/cpu/cpu0/topology/core_id", "0\n");
+  }
+
+  Machine machine() const {
+    Result<Machine> opened = Machine::open(folder_.path());
+    if (!opened) throw std::runtime_error(opened.error().message());
+    return std::move(*opened);
+  }
+
+  // The ids that findings are of, in order, each once.
+  static std::vector<std::string> ids_of(const Examination& examination) {
+    std::vector<std::string> ids;
+    for (const Finding& finding : examination.findings) {
+      if (ids.empty() || ids.back() != finding.check) ids.push_back(finding.check);
+    }
+    return ids;
+  }
+
+  test::TemporaryFolder folder_;
+};
+
+TEST_F(Examine, RunsEveryCheckInOrder) {
+  std::vector<std::string> begun;
+  ExamineOptions options;
+  options.on_begin = [&begun](const CheckInfo& check) { begun.emplace_back(check.id); };
+  const Result<Examination> examination = examine(machine(), options);
+  ASSERT_TRUE(examination) << examination.error().message();
+  std::vector<std::string> all;
+  for (const CheckInfo& check : checks()) all.emplace_back(check.id);
+  EXPECT_EQ(begun, all);
+  EXPECT_EQ(ids_of(*examination), all) << to_text(examination->findings);
+  for (const Finding& finding : examination->findings) {
+    EXPECT_FALSE(finding.statement.empty()) << finding.check;
+    EXPECT_EQ(finding.statement.find('\n'), std::string::npos) << finding.statement;
+    const bool wants_remedy = finding.verdict != Verdict::pass && finding.verdict != Verdict::skip;
+    EXPECT_EQ(finding.remedy.empty(), !wants_remedy) << to_text({finding});
+  }
+}
+
+TEST_F(Examine, TriesNothingOnACapture) {
+  const Result<Examination> examination = examine(machine());
+  ASSERT_TRUE(examination);
+  for (const Finding& finding : examination->findings) {
+    if (!finding.check.starts_with("trial.")) continue;
+    EXPECT_TRUE(finding.verdict == Verdict::skip || finding.verdict == Verdict::unknown) << to_text({finding});
+  }
+}
+
+TEST_F(Examine, CountsVerdicts) {
+  const Result<Examination> examination = examine(machine());
+  ASSERT_TRUE(examination);
+  std::size_t sum = 0;
+  for (const Verdict verdict : {Verdict::pass, Verdict::warn, Verdict::fail, Verdict::unknown, Verdict::skip})
+    sum += examination->count(verdict);
+  EXPECT_EQ(sum, examination->findings.size());
+  ExamineOptions only;
+  only.only = {"huge"};
+  const Result<Examination> one = examine(machine(), only);
+  ASSERT_TRUE(one);
+  EXPECT_EQ(one->count(Verdict::pass), 1u) << to_text(one->findings);
+  EXPECT_EQ(one->count(Verdict::fail), 0u);
+}
+
+TEST_F(Examine, ChoosesByIdAndGroup) {
+  ExamineOptions options;
+  options.only = {"huge", "rdma", "lim.memlock"};
+  const Result<Examination> examination = examine(machine(), options);
+  ASSERT_TRUE(examination) << examination.error().message();
+  EXPECT_EQ(ids_of(*examination), (std::vector<std::string>{"rdma.dev", "rdma.port", "rdma.mtu", "rdma.gid", "rdma.qos",
+                                                            "rdma.counters", "lim.memlock", "huge"}));
+}
+
+TEST_F(Examine, RefusesACheckThatIsNotThere) {
+  for (const auto& [wanted, near] : {std::pair<std::string, std::string>("rdma.gids", "rdma.gid, rdma.qos"),
+                                     {"rmda", "the groups are"},
+                                     {"", "the groups are"}}) {
+    ExamineOptions options;
+    options.only = {"huge", wanted};
+    const Result<Examination> examination = examine(machine(), options);
+    ASSERT_FALSE(examination) << wanted;
+    EXPECT_EQ(examination.status(), Status::invalid_argument);
+    const std::string message = examination.error().message();
+    EXPECT_NE(message.find("'" + wanted + "'"), std::string::npos) << message;
+    EXPECT_NE(message.find(near), std::string::npos) << message;
+  }
+}
+
+TEST_F(Examine, NamesHostileIdsInOneLine) {
+  ExamineOptions options;
+  options.only = {"a\n\x1b[31m" + std::string(5000, 'x')};
+  const Result<Examination> examination = examine(machine(), options);
+  ASSERT_FALSE(examination);
+  EXPECT_EQ(examination.error().message().find_first_of("\n\x1b"), std::string::npos);
+  EXPECT_LT(examination.error().message().size(), 1000u);
+}
+
+TEST_F(Examine, LeavesTrialsOut) {
+  ExamineOptions options;
+  options.with_trials = false;
+  const Result<Examination> examination = examine(machine(), options);
+  ASSERT_TRUE(examination);
+  std::vector<std::string> readers;
+  for (const CheckInfo& check : checks()) {
+    if (!check.is_trial) readers.emplace_back(check.id);
+  }
+  EXPECT_EQ(ids_of(*examination), readers);
+}
+
+TEST_F(Examine, SaysWhichChecksTheTimeWasTooShortFor) {
+  for (const std::chrono::milliseconds deadline : {std::chrono::milliseconds(0), std::chrono::milliseconds(-5)}) {
+    ExamineOptions options;
+    options.deadline = deadline;
+    options.on_begin = [](const CheckInfo& check) { ADD_FAILURE() << check.id << " was begun"; };
+    const Result<Examination> examination = examine(machine(), options);
+    ASSERT_TRUE(examination);
+    EXPECT_EQ(examination->findings.size(), checks().size());
+    EXPECT_EQ(examination->count(Verdict::unknown), checks().size());
+    for (const Finding& finding : examination->findings)
+      EXPECT_NE(finding.statement.find("time"), std::string::npos) << to_text({finding});
+  }
+}
+
+TEST_F(Examine, TakesTheLongestDeadline) {
+  ExamineOptions options;
+  options.only = {"huge"};
+  options.deadline = std::chrono::milliseconds::max();
+  const Result<Examination> examination = examine(machine(), options);
+  ASSERT_TRUE(examination);
+  EXPECT_EQ(examination->count(Verdict::pass), 1u) << to_text(examination->findings);
+}
+
+TEST_F(Examine, AnEmptyMachineGivesNoPassForWhatItLacks) {
+  const test::TemporaryFolder empty;
+  empty.write("proc/version", "Linux\n");
+  empty.write("sys/kernel/uevent_seqnum", "1\n");
+  const Result<Machine> opened = Machine::open(empty.path());
+  ASSERT_TRUE(opened) << opened.error().message();
+  const Result<Examination> examination = examine(*opened);
+  ASSERT_TRUE(examination);
+  EXPECT_EQ(examination->count(Verdict::pass), 0u) << to_text(examination->findings);
+}
+
+}  // namespace
+}  // namespace gigabar

@@ -1,0 +1,63 @@
+// Owned host memory on a machine with a GPU: what CUDA is asked for, and that it gets it back.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <string>
+
+#include "gigabar/memory.hpp"
+#include "support/fake_session.hpp"
+#include "support/isolated.hpp"
+
+namespace gigabar {
+namespace {
+
+using test::FakeSession;
+
+ISOLATED_TEST(HostMemoryGpu, PinnedIsRegistered) {
+  FakeSession session;
+  session.start();
+  {
+    const auto memory = HostMemory::allocate(10000);
+    ASSERT_TRUE(memory) << memory.error().message();
+    EXPECT_EQ(FakeSession::counts().host_registrations, 1u);
+    EXPECT_EQ(describe(memory->address())->kind, MemoryKind::host_pinned);
+  }
+  EXPECT_EQ(FakeSession::counts().host_registrations, 0u);
+}
+
+ISOLATED_TEST(HostMemoryGpu, WriteCombinedIsCudasOwn) {
+  FakeSession session;
+  session.start();
+  {
+    const auto memory = HostMemory::allocate(10000, {.numa_node = -1, .pages = HostPages::write_combined});
+    ASSERT_TRUE(memory) << memory.error().message();
+    EXPECT_EQ(FakeSession::counts().host_allocations, 1u);
+    EXPECT_EQ(FakeSession::counts().host_registrations, 0u);
+    unsigned flags = 0;
+    ASSERT_EQ(CUDA(cuMemHostGetFlags)(&flags, memory->address()), CUDA_SUCCESS);
+    EXPECT_EQ(flags, static_cast<unsigned>(CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_WRITECOMBINED));
+    EXPECT_TRUE(memory->is_pinned());
+    EXPECT_EQ(memory->bytes(), 10000u);
+    const auto* bytes = static_cast<const unsigned char*>(memory->address());
+    EXPECT_TRUE(std::all_of(bytes, bytes + 10000, [](unsigned char byte) { return byte == 0; }));
+    EXPECT_EQ(describe(memory->address())->kind, MemoryKind::host_pinned);
+  }
+  EXPECT_EQ(FakeSession::counts().host_allocations, 0u);
+}
+
+ISOLATED_TEST(HostMemoryGpu, AFailureOfCudaIsItsOwn) {
+  FakeSession session;
+  session.start();
+  session.plant(fake::Call::cuda, "cuMemHostAlloc", CUDA_ERROR_OUT_OF_MEMORY);
+  const auto refused = HostMemory::allocate(10000, {.numa_node = -1, .pages = HostPages::write_combined});
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.status(), Status::out_of_memory);
+  EXPECT_EQ(refused.error().record().native.name, "CUDA_ERROR_OUT_OF_MEMORY");
+  session.remove_faults();
+  session.plant(fake::Call::cuda, "cuMemHostRegister", CUDA_ERROR_OUT_OF_MEMORY);
+  EXPECT_EQ(HostMemory::allocate(10000).status(), Status::out_of_memory);
+  EXPECT_EQ(FakeSession::counts().host_registrations, 0u);
+}
+
+}  // namespace
+}  // namespace gigabar

@@ -1,0 +1,193 @@
+// gigabar doctor: checks of everything that decides which path a transfer takes and how fast it is.
+#include "gigabar/doctor.hpp"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <iterator>
+#include <memory>
+
+#include "commands.hpp"
+#include "doctor/interrupt.hpp"
+#include "doctor/options.hpp"
+#include "doctor/output.hpp"
+#include "doctor/symptoms.hpp"
+#include "gigabar/machine.hpp"
+#include "support/failure.hpp"
+#include "support/machine_option.hpp"
+#include "support/plain_text.hpp"
+#include "support/report.hpp"
+#include "support/text_table.hpp"
+
+namespace gigabar::tool {
+namespace {
+
+using doctor::Options;
+
+void list_checks(Report& report) {
+  TextTable table({{"id", true}, {"title", true}});
+  for (const CheckInfo& check : checks()) {
+    const std::string trial = check.is_trial ? " (a trial: does something, and only on this machine)" : "";
+    table.add_row({std::string(check.id), std::string(check.title) + trial});
+    report.add_result({{"id", check.id}, {"title", check.title}, {"why", check.why}, {"is_trial", check.is_trial}});
+  }
+  report.print("{}", table.take_text());
+}
+
+// The check that runs, on one line of a terminal that is drawn again and again.
+class Progress {
+ public:
+  explicit Progress(const Options& options) : is_shown_(isatty(STDERR_FILENO) == 1 && options.json_path != "-") {}
+  ~Progress() {
+    if (has_line_) std::fputs("\r\x1b[K", stderr);
+  }
+  Progress(const Progress&) = delete;
+  Progress& operator=(const Progress&) = delete;
+
+  void show(const CheckInfo& check) {
+    if (!is_shown_) return;
+    fmt::print(stderr, "\r\x1b[K{}: {}", check.id, check.title);
+    std::fflush(stderr);
+    has_line_ = true;
+  }
+
+ private:
+  bool is_shown_;
+  bool has_line_ = false;
+};
+
+Examination examine_with(const Machine& machine, const Options& options) {
+  const doctor::Interrupt interrupt;
+  Progress progress(options);
+  ExamineOptions wanted;
+  wanted.only = options.only;
+  wanted.with_trials = options.has_trials;
+  wanted.deadline = std::chrono::milliseconds(static_cast<std::int64_t>(options.most_seconds * 1000));
+  wanted.on_begin = [&progress](const CheckInfo& check) {
+    doctor::Interrupt::check(check.id);
+    progress.show(check);
+  };
+  Result<Examination> examination = examine(machine, wanted);
+  if (examination) return std::move(examination).value();
+  const std::string message = plain(examination.error().message());
+  if (examination.status() == Status::invalid_argument) refuse_usage("--only: " + message);
+  fail(message);
+}
+
+// Checks of a symptom in its order: the likeliest first.
+void sort_by(const Symptom& symptom, std::vector<Finding>& findings) {
+  std::vector<Finding> sorted;
+  for (const std::string_view check : symptom.checks) {
+    std::copy_if(findings.begin(), findings.end(), std::back_inserter(sorted),
+                 [check](const Finding& finding) { return finding.check == check; });
+  }
+  findings = std::move(sorted);
+}
+
+// False: only the list of symptoms was asked for.
+bool follow_symptom(Options& options, Report& report, const Symptom*& symptom) {
+  symptom = doctor::choose_symptom(options, report);
+  if (symptom == nullptr) {
+    for (const Symptom& one : symptoms()) report.add_result({{"symptom", one.text}, {"checks", one.checks}, {"hint", one.hint}});
+    return false;
+  }
+  report.print("symptom: {}\n", symptom->text);
+  if (!symptom->hint.empty()) report.print("{}", wrapped(symptom->hint, 100, 0));
+  report.print("\n");
+  report.document()["symptom"] = {{"text", symptom->text}, {"hint", symptom->hint}, {"checks", symptom->checks}};
+  options.only.assign(symptom->checks.begin(), symptom->checks.end());
+  return true;
+}
+
+int exit_status_of(const Examination& examination, bool is_strict) {
+  const std::size_t unsure = examination.count(Verdict::warn) + examination.count(Verdict::unknown);
+  return examination.count(Verdict::fail) > 0 || (is_strict && unsure > 0) ? kExitFailed : 0;
+}
+
+void tell(Report& report, const Options& options, const Examination& examination) {
+  doctor::print_findings(report, options, examination.findings);
+  for (const std::string& note : examination.topology.notes) report.note(plain(note));
+  doctor::print_best_nics(report, examination.topology);
+  doctor::print_summary(report, examination);
+  report.document()["summary"] = doctor::summary_json(examination);
+  report.document()["best_nics"] = doctor::best_nics_json(examination.topology);
+  for (const Finding& finding : examination.findings) report.add_result(doctor::to_json(finding));
+}
+
+void run_doctor(Options& options, Invocation& invocation) {
+  const Machine machine = options.is_list ? Machine::here() : open_machine(options.sysroot);
+  Report report("doctor", invocation, options.json_path);
+  if (options.is_list) {
+    list_checks(report);
+    report.write();
+    return;
+  }
+  tell_origin(report, machine);
+  const Symptom* symptom = nullptr;
+  if (options.asks_symptom && !follow_symptom(options, report, symptom)) {
+    report.write();
+    return;
+  }
+  Examination examination = examine_with(machine, options);
+  if (symptom != nullptr) sort_by(*symptom, examination.findings);
+  tell(report, options, examination);
+  report.write();
+  invocation.exit_status = exit_status_of(examination, options.is_strict);
+}
+
+void add_choices(CLI::App& command, Options& options) {
+  CLI::Option* only = command.add_option("--only", options.only, "These checks only: ids, or groups by their first part ('pci')")
+                          ->delimiter(',')
+                          ->expected(1, 1000)
+                          ->allow_extra_args(false)
+                          ->type_name("IDS,...");
+  CLI::Option* symptom =
+      command
+          .add_option("--symptom", options.symptom,
+                      "What is wrong, in your words: runs the checks that explain it, the likeliest first; without "
+                      "text, choose from a list")
+          ->expected(0, 1)
+          ->type_name("TEXT");
+  symptom->excludes(only);
+  command.add_flag("--list", options.is_list, "The checks, and run none")->excludes(only)->excludes(symptom);
+}
+
+void add_manner(CLI::App& command, Options& options) {
+  command.add_flag("--strict", options.is_strict, "Exit status 1 for WARN and UNKNOWN too");
+  command.add_flag_callback("--no-trials", [&options] { options.has_trials = false; }, "Only read; register, map and copy nothing");
+  command.add_flag("--all", options.shows_all, "A line for each PASS and SKIP too");
+  command.add_flag("--verbose", options.is_verbose, "Everything that was read, for PASS and SKIP too");
+  command.add_option("--timeout", options.most_seconds, "Checks that have not begun by then are UNKNOWN")
+      ->check(seconds(86400))
+      ->type_name("SECONDS")
+      ->capture_default_str();
+  command
+      .add_option("--json", options.json_path,
+                  "Also write everything as JSON to this file; '-': to standard output, and the text to standard error")
+      ->type_name("FILE");
+}
+
+}  // namespace
+
+void add_doctor(CLI::App& program, Invocation& invocation) {
+  auto options = std::make_shared<Options>();
+  CLI::App* command = program.add_subcommand(
+      "doctor", "Checks what decides which path a transfer takes and how fast it is: verdict, evidence, reason and remedy");
+  add_sysroot_option(*command, options->sysroot);
+  add_choices(*command, *options);
+  add_manner(*command, *options);
+  command->footer(
+      "FAIL: a path is broken, or wrong data may come of it. WARN: works, slower or less than it could. UNKNOWN: what would\n"
+      "decide could not be read, which is not a PASS. SKIP: does not apply here. 'gigabar explain ID' tells more of a check.\n"
+      "No check changes the machine; remedies are printed, never run.\n"
+      "Exit status: 0 no FAIL; 1 a FAIL (with --strict, also a WARN or an UNKNOWN); 2 the command line cannot be followed (a\n"
+      "bad --sysroot and an unknown symptom too); 130 interrupted.");
+  command->callback([options, command, &invocation] {
+    options->asks_symptom = command->count("--symptom") > 0;
+    run_doctor(*options, invocation);
+  });
+}
+
+}  // namespace gigabar::tool

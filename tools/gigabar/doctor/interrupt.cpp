@@ -1,0 +1,58 @@
+#include "doctor/interrupt.hpp"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cerrno>
+
+#include "support/failure.hpp"
+
+namespace gigabar::tool::doctor {
+namespace {
+
+std::atomic<bool> is_interrupted{false};
+static_assert(std::atomic<bool>::is_always_lock_free, "a signal handler sets it");
+
+void end_process(int) {
+  static constexpr char kText[] = "\ngigabar doctor: interrupted during a check\n";
+  while (write(STDERR_FILENO, kText, sizeof kText - 1) < 0 && errno == EINTR) continue;
+  _exit(kExitInterrupted);
+}
+
+void begin_ending(int signal) {
+  if (is_interrupted.exchange(true)) end_process(signal);
+  alarm(1);
+}
+
+// A signal that is ignored (a job of nohup, or in the background of a script) stays ignored.
+void listen(int signal, void (*handler)(int), struct sigaction& old) {
+  struct sigaction action{};
+  action.sa_handler = handler;
+  action.sa_flags = SA_RESTART;
+  sigemptyset(&action.sa_mask);
+  sigaction(signal, nullptr, &old);
+  if (old.sa_handler != SIG_IGN) sigaction(signal, &action, nullptr);
+}
+
+}  // namespace
+
+Interrupt::Interrupt() {
+  is_interrupted.store(false);
+  listen(SIGALRM, end_process, old_alarm_);
+  listen(SIGINT, begin_ending, old_interrupt_);
+  listen(SIGTERM, begin_ending, old_terminate_);
+}
+
+Interrupt::~Interrupt() {
+  alarm(0);
+  sigaction(SIGINT, &old_interrupt_, nullptr);
+  sigaction(SIGTERM, &old_terminate_, nullptr);
+  sigaction(SIGALRM, &old_alarm_, nullptr);
+}
+
+void Interrupt::check(std::string_view next_check) {
+  if (is_interrupted.load()) throw CommandFailure(kExitInterrupted, fmt::format("interrupted before the check {}", next_check));
+}
+
+}  // namespace gigabar::tool::doctor

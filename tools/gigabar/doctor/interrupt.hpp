@@ -1,0 +1,29 @@
+// SIGINT and SIGTERM while checks run: the examination is left at the next check, so that what it made is tidied up; when a check
+// holds it for more than a second, the process ends where it is. The exit status is 130 either way.
+#pragma once
+
+#include <csignal>
+#include <string_view>
+
+namespace gigabar::tool::doctor {
+
+inline constexpr int kExitInterrupted = 130;
+
+// While one lives. One at a time.
+class Interrupt {
+ public:
+  Interrupt();
+  ~Interrupt();
+  Interrupt(const Interrupt&) = delete;
+  Interrupt& operator=(const Interrupt&) = delete;
+
+  // Called between checks. Ends the command when a signal has come.
+  static void check(std::string_view next_check);
+
+ private:
+  struct sigaction old_interrupt_{};
+  struct sigaction old_terminate_{};
+  struct sigaction old_alarm_{};
+};
+
+}  // namespace gigabar::tool::doctor

@@ -1,0 +1,23 @@
+// What the command line of `gigabar doctor` asks for.
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace gigabar::tool::doctor {
+
+struct Options {
+  std::string sysroot;
+  std::vector<std::string> only;
+  bool is_list = false;
+  bool asks_symptom = false;  // --symptom was given, with or without text
+  std::string symptom;
+  bool is_strict = false;
+  bool has_trials = true;
+  std::string json_path;
+  bool is_verbose = false;  // whole blocks for PASS and SKIP too, and every reading
+  bool shows_all = false;   // a line for PASS and SKIP
+  double most_seconds = 30;
+};
+
+}  // namespace gigabar::tool::doctor

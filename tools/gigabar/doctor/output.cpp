@@ -1,0 +1,204 @@
+#include "doctor/output.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <set>
+#include <string>
+
+#include "support/plain_text.hpp"
+
+namespace gigabar::tool::doctor {
+namespace {
+
+constexpr std::size_t kWidth = 100;
+constexpr std::size_t kMostReadingsShown = 8;
+// From what has to be done to what needs nothing.
+constexpr std::array<Verdict, 5> kOrder = {Verdict::fail, Verdict::warn, Verdict::unknown, Verdict::pass, Verdict::skip};
+
+bool wants_reading(Verdict verdict) { return verdict == Verdict::fail || verdict == Verdict::warn || verdict == Verdict::unknown; }
+
+// Colours of a terminal (ECMA-48, SGR): red, yellow, magenta, green, and dim.
+const char* colour_of(Verdict verdict) {
+  switch (verdict) {
+    case Verdict::fail: return "\x1b[1;31m";
+    case Verdict::warn: return "\x1b[1;33m";
+    case Verdict::unknown: return "\x1b[1;35m";
+    case Verdict::pass: return "\x1b[32m";
+    case Verdict::skip: break;
+  }
+  return "\x1b[2m";
+}
+
+std::string verdict_text(const Report& report, Verdict verdict) {
+  const std::string name = fmt::format("{:<7}", name_of(verdict));
+  return report.has_colours() ? colour_of(verdict) + name + "\x1b[0m" : name;
+}
+
+std::string head_of(const Report& report, const Finding& finding) {
+  const std::string subject = finding.subject.empty() ? "" : ": " + plain(finding.subject, 200);
+  return fmt::format("{} {}{}", verdict_text(report, finding.verdict), plain(finding.check, 64), subject);
+}
+
+// "  why      ..." with the lines behind the first below its text.
+std::string part_of(const char* name, const std::string& text) {
+  constexpr std::size_t kMargin = 10;
+  std::string lines = wrapped(text, kWidth, kMargin);
+  const std::string label = fmt::format("  {:<{}}", name, kMargin - 2);
+  if (lines.size() > kMargin) lines.replace(0, kMargin, label);
+  return lines;
+}
+
+std::string readings_of(const Options& options, const Finding& finding) {
+  std::string text;
+  const std::size_t shown = options.is_verbose ? finding.readings.size() : std::min(finding.readings.size(), kMostReadingsShown);
+  for (std::size_t i = 0; i < shown; ++i) {
+    const Reading& reading = finding.readings[i];
+    // Not wrapped: a path and its value are there to be copied.
+    text += fmt::format("  {:<8}{} = {}\n", i == 0 ? "read" : "", plain(reading.source, 300), plain(reading.value, 300));
+  }
+  if (shown < finding.readings.size()) text += fmt::format("          and {} more (--verbose)\n", finding.readings.size() - shown);
+  return text;
+}
+
+// `above` is the block before, or null: what stands there already is not said again for the next subject of the same check.
+void print_block(Report& report, const Options& options, const Finding& finding, const Finding* above) {
+  const CheckInfo* const check = find_check(finding.check);
+  const bool is_next = above != nullptr && above->check == finding.check && wants_reading(above->verdict);
+  std::string text = head_of(report, finding) + "\n";
+  text += wrapped(plain(finding.statement), kWidth, 2);
+  text += readings_of(options, finding);
+  if (check != nullptr && wants_reading(finding.verdict) && !is_next) text += part_of("why", plain(check->why));
+  const std::string remedy = plain(finding.remedy) + (finding.needs_reboot ? " (needs a reboot)" : "");
+  const bool is_same = is_next && above->remedy == finding.remedy && above->needs_reboot == finding.needs_reboot;
+  if (!finding.remedy.empty()) text += part_of("remedy", is_same ? "as above" : remedy);
+  report.print("{}\n", text);
+}
+
+void print_line(Report& report, const Finding& finding) {
+  report.print("{}: {}\n", head_of(report, finding), plain(finding.statement, 300));
+}
+
+void print_one(Report& report, const Options& options, const Finding& finding, const Finding*& above) {
+  if (wants_reading(finding.verdict) || options.is_verbose) {
+    print_block(report, options, finding, above);
+    above = &finding;
+  } else if (options.shows_all || options.asks_symptom) {
+    print_line(report, finding);
+  }
+}
+
+std::size_t check_count(const Examination& examination) {
+  std::set<std::string_view> ids;
+  for (const Finding& finding : examination.findings) ids.insert(finding.check);
+  return ids.size();
+}
+
+}  // namespace
+
+void print_findings(Report& report, const Options& options, const std::vector<Finding>& findings) {
+  const Finding* above = nullptr;
+  if (options.asks_symptom) {
+    for (const Finding& finding : findings) print_one(report, options, finding, above);
+    return;
+  }
+  for (const Verdict verdict : kOrder) {
+    for (const Finding& finding : findings) {
+      if (finding.verdict == verdict) print_one(report, options, finding, above);
+    }
+  }
+}
+
+void print_summary(Report& report, const Examination& examination) {
+  std::string counts;
+  for (const Verdict verdict : kOrder) {
+    counts += fmt::format("{}{} {}", counts.empty() ? "" : ", ", examination.count(verdict), name_of(verdict));
+  }
+  const std::size_t checked = check_count(examination);
+  const std::size_t found = examination.findings.size();
+  const std::string findings = found == checked ? "" : fmt::format(", {} findings", found);
+  report.print("{} {}{}: {}\n", checked, checked == 1 ? "check" : "checks", findings, counts);
+}
+
+namespace {
+
+struct BestNic {
+  int gpu = 0;
+  int nic = -1;
+  Route route;
+};
+
+std::vector<BestNic> best_nics(const Topology& topology) {
+  std::vector<BestNic> all;
+  for (int gpu = 0; gpu < static_cast<int>(topology.gpus.size()); ++gpu) {
+    BestNic best{gpu, -1, {}};
+    const std::vector<int> order = nearest_nics(topology, gpu);
+    if (!order.empty()) {
+      best.nic = order.front();
+      best.route = route_between(topology, {Endpoint::Kind::gpu, gpu}, {Endpoint::Kind::nic, best.nic});
+    }
+    all.push_back(std::move(best));
+  }
+  return all;
+}
+
+std::string rate_text(const Route& route) {
+  if (!route.gb_per_s) return "rate unknown";
+  return fmt::format("at most {:.1f} GB/s, by {}", *route.gb_per_s,
+                     route.bottleneck.empty() ? "an unknown link" : plain(route.bottleneck, 200));
+}
+
+}  // namespace
+
+void print_best_nics(Report& report, const Topology& topology) {
+  if (topology.gpus.empty()) return;
+  for (const BestNic& best : best_nics(topology)) {
+    const Gpu& gpu = topology.gpus[static_cast<std::size_t>(best.gpu)];
+    const std::string name = fmt::format("GPU{} {}", best.gpu, gpu.address.to_string());
+    if (best.nic < 0) {
+      report.print("{}: no NIC with RDMA\n", name);
+      continue;
+    }
+    report.print("{}: best NIC {} ({}, {})\n", name, plain(topology.nics[static_cast<std::size_t>(best.nic)].name, 64),
+                 short_name(best.route.relation, best.route.nvlink_count), rate_text(best.route));
+  }
+}
+
+Json best_nics_json(const Topology& topology) {
+  Json list = Json::array();
+  for (const BestNic& best : best_nics(topology)) {
+    Json entry = {{"gpu", best.gpu}, {"gpu_address", topology.gpus[static_cast<std::size_t>(best.gpu)].address.to_string()}};
+    entry["nic"] = best.nic < 0 ? Json() : Json(plain(topology.nics[static_cast<std::size_t>(best.nic)].name));
+    entry["relation"] = best.nic < 0 ? Json() : Json(name_of(best.route.relation));
+    entry["gb_per_s"] = best.route.gb_per_s ? Json(*best.route.gb_per_s) : Json();
+    entry["bottleneck"] = best.route.bottleneck.empty() ? Json() : Json(plain(best.route.bottleneck));
+    list.push_back(std::move(entry));
+  }
+  return list;
+}
+
+Json to_json(const Finding& finding) {
+  const CheckInfo* const check = find_check(finding.check);
+  Json readings = Json::array();
+  for (const Reading& reading : finding.readings) {
+    readings.push_back({{"source", plain(reading.source)}, {"value", plain(reading.value)}});
+  }
+  return {{"check", plain(finding.check)},
+          {"title", check == nullptr ? Json() : Json(check->title)},
+          {"subject", plain(finding.subject)},
+          {"verdict", name_of(finding.verdict)},
+          {"statement", plain(finding.statement)},
+          {"readings", std::move(readings)},
+          {"why", check == nullptr ? Json() : Json(check->why)},
+          {"remedy", plain(finding.remedy)},
+          {"needs_reboot", finding.needs_reboot}};
+}
+
+Json summary_json(const Examination& examination) {
+  Json json = {{"checks", check_count(examination)}, {"findings", examination.findings.size()}};
+  for (const Verdict verdict : kOrder) json[std::string(name_of(verdict))] = examination.count(verdict);
+  return json;
+}
+
+}  // namespace gigabar::tool::doctor

@@ -1,0 +1,95 @@
+// gigabar explain: the page of a check.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <memory>
+#include <numeric>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "commands.hpp"
+#include "gigabar/doctor.hpp"
+#include "support/failure.hpp"
+#include "support/plain_text.hpp"
+#include "support/text_table.hpp"
+
+namespace gigabar::tool {
+namespace {
+
+constexpr std::size_t kWidth = 100;
+constexpr std::size_t kMostNear = 5;
+
+// How many letters have to be added, taken away or changed to make one text of the other (Levenshtein).
+std::size_t distance(std::string_view one, std::string_view other) {
+  std::vector<std::size_t> row(other.size() + 1);
+  std::iota(row.begin(), row.end(), std::size_t{0});
+  for (std::size_t i = 0; i < one.size(); ++i) {
+    std::size_t diagonal = row[0];
+    row[0] = i + 1;
+    for (std::size_t j = 0; j < other.size(); ++j) {
+      const std::size_t changed = diagonal + (one[i] == other[j] ? 0 : 1);
+      diagonal = row[j + 1];
+      row[j + 1] = std::min({changed, row[j] + 1, row[j + 1] + 1});
+    }
+  }
+  return row.back();
+}
+
+// Ids of the same group are near however long they are.
+std::string near_ids(std::string_view wanted) {
+  const std::string_view group = wanted.substr(0, wanted.find('.'));
+  std::vector<std::pair<std::size_t, std::string_view>> near;
+  for (const CheckInfo& check : checks()) {
+    const bool is_of_group = check.id.substr(0, check.id.find('.')) == group;
+    near.emplace_back(distance(wanted.substr(0, 64), check.id) / (is_of_group ? 4 : 1), check.id);
+  }
+  std::sort(near.begin(), near.end());
+  std::string text;
+  for (std::size_t i = 0; i < std::min(kMostNear, near.size()); ++i) text += (i == 0 ? "" : ", ") + std::string(near[i].second);
+  return text;
+}
+
+void print_part(const char* heading, std::string_view text) {
+  if (!text.empty()) fmt::print("\n{}\n{}", heading, wrapped(text, kWidth, 2));
+}
+
+void print_page(const CheckInfo& check) {
+  fmt::print("{}: {}\n", check.id, check.title);
+  fmt::print("{}", wrapped(check.why, kWidth, 2));
+  if (check.is_trial) fmt::print("  A trial: it does something rather than read, and only on the machine that it runs on.\n");
+  print_part("What it is", check.what);
+  print_part("How it hurts", check.harm);
+  print_part("How to confirm", check.confirm);
+  print_part("How to mend", check.mend);
+  print_part("Source", check.source);
+}
+
+void print_list() {
+  TextTable table({{"id", true}, {"title", true}});
+  for (const CheckInfo& check : checks()) table.add_row({std::string(check.id), std::string(check.title)});
+  fmt::print("{}\n'gigabar explain ID' prints the page of one\n", table.take_text());
+}
+
+void run_explain(const std::string& id) {
+  if (id.empty()) return print_list();
+  const CheckInfo* const check = find_check(id);
+  if (check == nullptr) {
+    refuse_usage(
+        fmt::format("'{}': there is no such check; near ones are {}; without an id all are listed", plain(id, 100), near_ids(id)));
+  }
+  print_page(*check);
+}
+
+}  // namespace
+
+void add_explain(CLI::App& program, Invocation&) {
+  auto id = std::make_shared<std::string>();
+  CLI::App* command =
+      program.add_subcommand("explain", "What a check of 'doctor' is about: how it hurts, how to confirm it and how to mend it");
+  command->add_option("check", *id, "Id of the check, as 'gigabar doctor' prints it; without one, all are listed")->type_name("ID");
+  command->footer("Exit status: 0 done, 2 there is no such check.");
+  command->callback([id] { run_explain(*id); });
+}
+
+}  // namespace gigabar::tool

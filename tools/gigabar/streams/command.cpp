@@ -1,0 +1,230 @@
+#include "streams/command.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <utility>
+
+#include "streams/interrupt.hpp"
+#include "streams/output.hpp"
+#include "streams/plain.hpp"
+#include "streams/plan.hpp"
+#include "streams/progress.hpp"
+#include "streams/verdict.hpp"
+#include "support/failure.hpp"
+
+namespace gigabar::tool::streams {
+namespace {
+
+// As everywhere: with --json - the document has standard output for itself.
+std::FILE* text_of(const Options& options) { return options.json_path == "-" ? stderr : stdout; }
+
+Machine find_machine(const Options& options) {
+  if (options.is_dry_run && options.device_count) return {*options.device_count, {}, false, {}};
+  // CUDA reads it when it starts: with its 8 queues, streams beyond the eighth would wait for each other.
+  ::setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
+  Machine machine;
+  machine.devices = take(devices());
+  machine.device_count = static_cast<int>(machine.devices.size());
+  machine.is_stand_in = machine.devices.front().is_stand_in;
+  if (machine.is_stand_in) machine.label = " [stand-in]";
+  return machine;
+}
+
+// What is wrong with a plan before anything has been run is the command line's fault.
+void check(const Point& point, int device_count) {
+  const Outcome outcome = check_plan(point.plan, device_count);
+  if (!outcome) refuse_usage(outcome.message());
+}
+
+std::unique_ptr<Output> make_output(const Options& options, std::FILE* text) {
+  switch (options.format) {
+    case Format::table: return make_table_output(text);
+    case Format::cuts: return make_cuts_output(text);
+    case Format::csv: return make_csv_output(text);
+    case Format::json: break;
+  }
+  return std::make_unique<Output>();
+}
+
+class Session {
+ public:
+  Session(const Options& options, Document& document)
+      : options_(options),
+        document_(document),
+        machine_(find_machine(options)),
+        text_(text_of(options)),
+        output_(make_output(options, text_)),
+        progress_(make_progress(options.format, text_)),
+        verdict_(options.expected_ratio) {
+    document_.set_machine(machine_);
+  }
+
+  const Machine& machine() const noexcept { return machine_; }
+
+  void run_points() {
+    std::vector<Point> points = make_points(options_, machine_.device_count);
+    for (const Point& point : points) check(point, machine_.device_count);
+    {
+      const Interrupt interrupt;
+      output_->begin(machine_, points.front().plan);
+      for (std::size_t i = 0; i < points.size() && !Interrupt::is_set(); ++i) {
+        run(points[i], points.size() == 1 ? "" : fmt::format("{} of {}", i + 1, points.size()));
+        document_.add_point(points[i]);
+        if (points[i].error) break;  // larger sizes will not do better
+      }
+    }
+    conclude();
+  }
+
+  void run_presets() {
+    std::vector<PresetRun> runs = make_presets();
+    {
+      const Interrupt interrupt;
+      output_->begin(machine_, make_plan(options_, {}));
+      for (PresetRun& run : runs) {
+        if (Interrupt::is_set()) break;
+        run_cells(run);
+      }
+    }
+    conclude();
+  }
+
+  void print_plan() {
+    std::vector<Point> points;
+    if (options_.presets.empty()) {
+      points = make_points(options_, machine_.device_count);
+    } else {
+      for (PresetRun& run : make_presets()) {
+        if (!run.preset.waived.empty()) print(fmt::format("# {}: waived: {}\n", run.preset.name, run.preset.waived));
+        std::move(run.points.begin(), run.points.end(), std::back_inserter(points));
+      }
+    }
+    for (const Point& point : points) {
+      print(plan_text(point));
+      document_.add_plan(point);
+    }
+    document_.write();
+    for (const Point& point : points) check(point, machine_.device_count);
+  }
+
+  void list_presets() {
+    for (const std::string_view name : stream_preset_names()) {
+      const StreamPreset preset = take(stream_preset(name, default_transfer(options_), machine_.device_count));
+      print(fmt::format("{:<48} {}{}\n", name, preset.description, preset.waived.empty() ? "" : "; not here: " + preset.waived));
+      document_.add_description(preset);
+    }
+    document_.write();
+  }
+
+ private:
+  // Not where the document goes.
+  void print(const std::string& text) const {
+    if (options_.format != Format::json) fmt::print(text_, "{}", text);
+  }
+
+  void note(const std::string& line) {
+    output_->note(line);
+    document_.note(line);
+  }
+
+  void run(Point& point, const std::string& position) {
+    StreamOptions options;
+    options.progress = [this](unsigned repeat, std::span<const StreamProgress> transfers) { progress_->update(repeat, transfers); };
+    options.stop = &Interrupt::flag();
+    output_->before(point);
+    progress_->begin(point, position);
+    auto result = run(point, options);
+    progress_->end();
+    if (result) {
+      point.report = std::move(result).value();
+      assume_links(*point.report);
+    } else {
+      point.error = result.error().record();
+    }
+    output_->after(point);
+    for (const std::string& line : verdict_.judge(point)) note(line);
+  }
+
+  // With --plain half of the plain copies are timed before the run and half after it, so that a drift of the machine shows in both.
+  Result<StreamReport> run(Point& point, const StreamOptions& options) {
+    std::optional<PlainCopies> plain;
+    if (options_.times_plain_copies) plain.emplace(machine_, point.plan);
+    const auto sample = [&] {
+      for (unsigned i = 0; plain && i < point.plan.repeats && !Interrupt::is_set(); ++i) plain->sample();
+    };
+    sample();
+    auto result = run_streams(point.plan, options);
+    sample();
+    if (plain) point.plain = plain->figures();
+    return result;
+  }
+
+  // What --link says of links whose rate the machine does not tell.
+  void assume_links(StreamReport& report) const {
+    if (!options_.link_gb_per_s) return;
+    for (TransferReport& transfer : report.transfers) {
+      if (transfer.link.gb_per_s > 0 || !moves_data(transfer.transfer)) continue;
+      transfer.link.gb_per_s = *options_.link_gb_per_s;
+      transfer.link.reason = "the rate is that of --link" + (transfer.link.reason.empty() ? "" : "; " + transfer.link.reason);
+      const StreamFigure& rate = transfer.transfer.is_background ? transfer.window_gb_per_s : transfer.life_gb_per_s;
+      transfer.ratio = rate.samples.empty() ? 0 : rate.median / transfer.link.gb_per_s;
+    }
+  }
+
+  std::vector<PresetRun> make_presets() const {
+    std::vector<std::optional<std::size_t>> sizes(options_.sweep_sizes.begin(), options_.sweep_sizes.end());
+    if (sizes.empty()) sizes.emplace_back();
+    std::vector<PresetRun> runs;
+    for (const std::string& name : options_.presets) {
+      for (const auto& bytes : sizes) {
+        runs.push_back(make_preset(options_, name, machine_.device_count, bytes));
+        for (const Point& point : runs.back().points) check(point, machine_.device_count);
+      }
+    }
+    return runs;
+  }
+
+  void run_cells(PresetRun& preset) {
+    for (std::size_t i = 0; i < preset.points.size() && !Interrupt::is_set(); ++i) {
+      run(preset.points[i], fmt::format("{} of {}", i + 1, preset.points.size()));
+    }
+    output_->preset(preset);
+    document_.add_preset(preset);
+  }
+
+  void conclude() {
+    document_.write();
+    verdict_.conclude(Interrupt::is_set());
+  }
+
+  const Options& options_;
+  Document& document_;
+  Machine machine_;
+  std::FILE* text_;
+  std::unique_ptr<Output> output_;
+  std::unique_ptr<Progress> progress_;
+  Verdict verdict_;
+};
+
+void check_options(const Options& options) {
+  const bool has_presets = !options.presets.empty();
+  if (has_presets && !options.arguments.empty()) refuse_usage("--preset stands alone; leave out -d, -h, -p, -t and -f");
+  if (has_presets && options.format == Format::cuts) refuse_usage("--format cuts: CUts has no presets; choose table, json or csv");
+  if (has_presets && !options.executor.empty()) refuse_usage("--executor: a preset's name says who moves the bytes");
+  if (options.device_count && !options.is_dry_run) refuse_usage("--devices: only a --dry-run can assume devices");
+}
+
+}  // namespace
+
+void run(const Options& options, Document& document) {
+  check_options(options);
+  Session session(options, document);
+  if (options.lists_presets) return session.list_presets();
+  if (options.is_dry_run) return session.print_plan();
+  if (!options.presets.empty()) return session.run_presets();
+  session.run_points();
+}
+
+}  // namespace gigabar::tool::streams

@@ -1,0 +1,249 @@
+#include "streams/document.hpp"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+#include "streams/plan.hpp"
+#include "support/failure.hpp"
+#include "support/report.hpp"
+
+namespace gigabar::tool::streams {
+namespace {
+
+template <class T>
+Json optional_json(const std::optional<T>& value) {
+  return value ? Json(*value) : Json();
+}
+
+Json figure_json(const StreamFigure& figure) {
+  if (figure.samples.empty()) return {};
+  return {{"median", figure.median}, {"min", figure.min}, {"max", figure.max}, {"samples", figure.samples}};
+}
+
+Json place_json(const StreamPlace& place) {
+  if (!place.is_host()) return {{"kind", "device"}, {"device", place.device}};
+  Json json = {{"kind", "host"}, {"pages", name_of(place.pages)}};
+  json["numa_node"] = place.numa_node >= 0                           ? Json(place.numa_node)
+                      : place.numa_node == StreamPlace::kNearestNode ? Json("nearest")
+                                                                     : Json("any");
+  return json;
+}
+
+std::string_view side_name(StreamSide side) {
+  switch (side) {
+    case StreamSide::source: return "push";
+    case StreamSide::destination: return "pull";
+    case StreamSide::automatic: break;
+  }
+  return "automatic";
+}
+
+Json transfer_json(const Transfer& transfer) {
+  Json json = {{"text", to_string(transfer)},
+               {"source", place_json(transfer.source)},
+               {"destination", place_json(transfer.destination)},
+               {"executor", name_of(transfer.executor)},
+               {"side", side_name(transfer.side)},
+               {"lanes", transfer.lanes},
+               {"bytes", transfer.bytes}};
+  const bool is_timed = transfer.iterations == 0 || transfer.is_background;
+  json["iterations"] = is_timed ? Json() : Json(transfer.iterations);
+  json["seconds"] = transfer.iterations == 0 && !transfer.is_background ? Json(transfer.seconds) : Json();
+  json["delay_seconds"] = transfer.delay_seconds;
+  json["group"] = transfer.group;
+  json["is_background"] = transfer.is_background;
+  json["is_latency"] = transfer.is_latency;
+  json["may_stage"] = transfer.may_stage;
+  return json;
+}
+
+Json error_json(const ErrorRecord& error) {
+  return {{"status", name_of(error.status)},
+          {"message", error.message()},
+          {"native_name", error.native.name},
+          {"native_code", error.native.code}};
+}
+
+Json latency_json(const std::optional<StreamLatency>& latency) {
+  if (!latency) return {};
+  return {{"samples", latency->sample_count},
+          {"min_us", latency->min_us},
+          {"p50_us", latency->p50_us},
+          {"p99_us", latency->p99_us},
+          {"max_us", latency->max_us}};
+}
+
+Json report_json(const TransferReport& report) {
+  Json json = transfer_json(report.transfer);
+  json["path"] = report.path;
+  json["link"] = {{"name", report.link.name},
+                  {"gb_per_s", report.link.gb_per_s > 0 ? Json(report.link.gb_per_s) : Json()},
+                  {"reason", report.link.reason}};
+  json["host_numa_node"] = report.host_numa_node >= 0 ? Json(report.host_numa_node) : Json();
+  json["host_placement"] = report.host_placement;
+  json["life_gb_per_s"] = figure_json(report.life_gb_per_s);
+  json["window_gb_per_s"] = figure_json(report.window_gb_per_s);
+  json["life_seconds"] = figure_json(report.seconds);
+  json["latency"] = latency_json(report.latency);
+  json["copies_done"] = copy_count(report);
+  json["bytes_moved"] = report.bytes_moved;
+  json["is_verified"] = report.is_verified;
+  json["ratio"] = report.ratio > 0 ? Json(report.ratio) : Json();
+  json["error"] = report.error ? error_json(*report.error) : Json();
+  return json;
+}
+
+Json total_json(const StreamTotal& total) {
+  return {{"group", total.group},
+          {"aggregate_gb_per_s", figure_json(total.aggregate_gb_per_s)},
+          {"sum_gb_per_s", figure_json(total.sum_gb_per_s)},
+          {"overlap_percent", figure_json(total.overlap_percent)}};
+}
+
+Json plan_json(const StreamPlan& plan) {
+  return {{"repeats", plan.repeats}, {"is_verified", plan.is_verified}, {"timeout_seconds", plan.timeout_seconds}};
+}
+
+Json point_json(const Point& point, std::string_view measure) {
+  Json json = {{"measure", measure}};
+  json["swept_bytes"] = optional_json(point.swept_bytes);
+  json["plan"] = plan_json(point.plan);
+  json["error"] = point.error ? error_json(*point.error) : Json();
+  Json transfers = Json::array();
+  Json totals = Json::array();
+  if (point.report) {
+    json["is_stand_in"] = point.report->is_stand_in;
+    json["was_stopped"] = point.report->was_stopped;
+    json["warnings"] = point.report->warnings;
+    for (std::size_t i = 0; i < point.report->transfers.size(); ++i) {
+      transfers.push_back(report_json(point.report->transfers[i]));
+      if (i < point.plain.size() && point.plain[i])
+        transfers.back()["plain_cudaMemcpyAsync_gb_per_s"] = figure_json(*point.plain[i]);
+    }
+    for (const StreamTotal& total : point.report->totals) totals.push_back(total_json(total));
+  } else {
+    for (const Transfer& transfer : point.plan.transfers) transfers.push_back(transfer_json(transfer));
+  }
+  json["transfers"] = std::move(transfers);
+  json["totals"] = std::move(totals);
+  return json;
+}
+
+Json matrix_json(const Matrix& matrix) {
+  Json rows = Json::array();
+  for (const auto& row : matrix.cells) {
+    Json entries = Json::array();
+    for (const CellValue& cell : row) entries.push_back(optional_json(cell.figure));
+    rows.push_back(std::move(entries));
+  }
+  return {{"name", matrix.name},
+          {"rows", std::move(rows)},
+          {"sum", optional_json(matrix.sum)},
+          {"min", optional_json(matrix.min)},
+          {"max", optional_json(matrix.max)}};
+}
+
+Json parameters(const Options& options) {
+  const Transfer defaults = default_transfer(options);
+  Json json = {{"bytes", defaults.bytes}};
+  json["iterations"] = defaults.iterations == 0 ? Json() : Json(defaults.iterations);
+  json["seconds"] = optional_json(options.seconds);
+  json["executor"] = options.executor.empty() ? Json(name_of(defaults.executor)) : Json(options.executor);
+  json["pages"] = name_of(options.pages);
+  json["has_numa_affinity"] = options.is_near;
+  json["may_stage"] = options.may_stage;
+  json["sweep_bytes"] = options.sweep_sizes;
+  json["repeats"] = options.repeat_count;
+  json["is_verified"] = options.is_verified;
+  json["timeout_seconds"] = optional_json(options.timeout_seconds);
+  json["expected_ratio"] = optional_json(options.expected_ratio);
+  json["assumed_link_gb_per_s"] = optional_json(options.link_gb_per_s);
+  return json;
+}
+
+}  // namespace
+
+struct Document::State {
+  Report report;
+  bool prints;  // to standard output, beside what --json asks for
+};
+
+Document::Document(const Options& options, const Invocation& invocation)
+    : state_(
+          new State{Report("streams", invocation, options.json_path), options.format == Format::json && options.json_path != "-"}) {
+  Json& document = state_->report.document();
+  document["gigabar_version"] = GIGABAR_VERSION;
+  document["units"] = {{"*_us", "microseconds"}, {"*_ns", "nanoseconds"},
+                       {"*seconds", "seconds"},  {"*_gb_per_s", "10^9 bytes per second"},
+                       {"*_percent", "percent"}, {"ratio", "measured over the link's rate; 1 is all of it"},
+                       {"bytes", "bytes"}};
+  document["parameters"] = parameters(options);
+}
+
+Document::~Document() = default;
+
+void Document::set_machine(const Machine& machine) {
+  Json& document = state_->report.document();
+  document["is_stand_in"] = machine.is_stand_in;
+  document["devices"] = Json::array();
+  for (const DeviceInfo& device : machine.devices) document["devices"].push_back(to_json(device));
+  document["drivers"] = Json::array();
+  for (const DriverReport& driver : drivers()) {
+    Json entry = {{"name", driver.name}};
+    entry.update(to_json(driver.availability));
+    document["drivers"].push_back(std::move(entry));
+  }
+  if (machine.is_stand_in) note("stand-in: host memory plays the GPU, so the figures say nothing about a GPU");
+}
+
+void Document::add_point(const Point& point) { state_->report.add_result(point_json(point, "transfers")); }
+
+void Document::add_preset(const PresetRun& run) {
+  Json matrices = Json::array();
+  for (const Matrix& matrix : matrices_of(run)) matrices.push_back(matrix_json(matrix));
+  Json cells = Json::array();
+  for (const Point& point : run.points) {
+    Json cell = point_json(point, "cell");
+    cell["matrix"] = point.matrix;
+    cell["row"] = point.row;
+    cell["column"] = point.column;
+    cells.push_back(std::move(cell));
+  }
+  state_->report.add_result({{"measure", "preset"},
+                             {"name", run.preset.name},
+                             {"description", run.preset.description},
+                             {"unit", run.preset.is_latency ? "ns" : "GB/s"},
+                             {"waived", run.preset.waived},
+                             {"matrices", std::move(matrices)},
+                             {"cells", std::move(cells)}});
+}
+
+void Document::add_plan(const Point& point) {
+  Json json = point_json(point, "plan");
+  json["title"] = point.title;
+  state_->report.add_result(std::move(json));
+}
+
+void Document::add_description(const StreamPreset& preset) {
+  state_->report.add_result({{"measure", "description"},
+                             {"name", preset.name},
+                             {"description", preset.description},
+                             {"is_latency", preset.is_latency},
+                             {"cells", preset.cells.size()},
+                             {"waived", preset.waived}});
+}
+
+void Document::note(const std::string& line) { state_->report.document()["notes"].push_back(line); }
+
+void Document::write() {
+  if (state_->prints) {
+    const std::string text = state_->report.document().dump(2) + "\n";
+    if (std::fputs(text.c_str(), stdout) < 0 || std::fflush(stdout) != 0) {
+      fail(fmt::format("--format json: standard output: {}", std::strerror(errno)));
+    }
+  }
+  state_->report.write();
+}
+
+}  // namespace gigabar::tool::streams

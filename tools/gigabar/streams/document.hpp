@@ -1,0 +1,39 @@
+// The JSON document of --json and --format json: as that of the other commands, with every parameter and every sample.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "streams/options.hpp"
+#include "streams/point.hpp"
+
+namespace gigabar::tool {
+struct Invocation;
+}
+
+namespace gigabar::tool::streams {
+
+class Document {
+ public:
+  Document(const Options& options, const Invocation& invocation);
+  Document(const Document&) = delete;
+  Document& operator=(const Document&) = delete;
+  ~Document();
+
+  void set_machine(const Machine& machine);
+  void add_point(const Point& point);
+  void add_preset(const PresetRun& run);
+  void add_plan(const Point& point);                 // of a dry run
+  void add_description(const StreamPreset& preset);  // of a list
+  void note(const std::string& line);
+
+  // To the file of --json, and to standard output for --format json.
+  void write();
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace gigabar::tool::streams

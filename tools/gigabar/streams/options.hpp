@@ -1,0 +1,55 @@
+// What the command line of `gigabar streams` asks for.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "gigabar/memory.hpp"
+
+namespace gigabar::tool::streams {
+
+enum class Format : std::uint8_t { table, cuts, json, csv };
+
+// One of the options that add transfers. Their order on the command line is that of the transfers.
+struct Argument {
+  enum class Kind : std::uint8_t { device_to_host, host_to_device, device_to_device, text, file };
+  Kind kind;
+  std::string text;  // as typed
+};
+
+struct Options {
+  std::vector<Argument> arguments;
+  std::vector<std::string> presets;
+  bool lists_presets = false;
+
+  // Of transfers that do not say it themselves. Nothing: CUts' value, for presets nvbandwidth's.
+  std::optional<std::size_t> bytes;
+  std::optional<std::uint64_t> iterations;
+  std::optional<double> seconds;
+  std::string executor;
+  HostPages pages = HostPages::pinned;
+  bool is_near = true;  // host memory on the GPU's node
+  bool may_stage = false;
+
+  std::vector<std::size_t> sweep_sizes;  // bytes; empty: no sweep
+  unsigned repeat_count = 5;
+  bool is_verified = true;
+  std::optional<double> timeout_seconds;
+
+  bool is_dry_run = false;
+  std::optional<int> device_count;  // of a dry run
+  std::optional<double> expected_ratio;
+  std::optional<double> link_gb_per_s;  // of links whose rate the machine does not tell
+  bool times_plain_copies = false;
+  Format format = Format::table;
+  std::string json_path;
+};
+
+// Behind kExitFailed and kExitBadUsage.
+inline constexpr int kExitBelowExpectation = 3;
+inline constexpr int kExitInterrupted = 130;  // as a shell counts SIGINT
+
+}  // namespace gigabar::tool::streams

@@ -1,0 +1,114 @@
+// The lines of CUts, for scripts that read them. A device without a PCI address (a stand-in) says so instead of the bus.
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "streams/output.hpp"
+
+namespace gigabar::tool::streams {
+namespace {
+
+// What CUts can say; other transfers are named in the long form.
+enum class Kind : std::uint8_t { direct, peer, other };
+
+Kind kind_of(const Transfer& transfer) {
+  if (!moves_data(transfer)) return Kind::other;
+  if (!transfer.source.is_host() && !transfer.destination.is_host()) return Kind::peer;
+  return transfer.source.is_host() && transfer.destination.is_host() ? Kind::other : Kind::direct;
+}
+
+std::string_view direction_of(const Transfer& transfer) { return transfer.source.is_host() ? "Host to Device" : "Device to Host"; }
+
+const StreamPlace& host_of(const Transfer& transfer) { return transfer.source.is_host() ? transfer.source : transfer.destination; }
+const StreamPlace& device_of(const Transfer& transfer) {
+  return transfer.source.is_host() ? transfer.destination : transfer.source;
+}
+
+class CutsOutput : public Output {
+ public:
+  explicit CutsOutput(std::FILE* text) : text_(text) {}
+
+  void begin(const Machine& machine, const StreamPlan&) override { machine_ = machine; }
+
+  void before(const Point& point) override {
+    if (!point.title.empty()) fmt::print(text_, "# {}\n", point.title);
+    for (const Transfer& transfer : point.plan.transfers) fmt::print(text_, "{}\n", launch_line(transfer));
+    std::fflush(text_);
+  }
+
+  void after(const Point& point) override {
+    if (point.error) return;  // the command ends with it
+    fmt::print(text_, "{}\n", point.report->was_stopped ? "Interrupted." : "Completed.");
+    for (std::size_t i = 0; i < point.report->transfers.size(); ++i) print(point, i);
+    for (const std::string& warning : point.report->warnings) fmt::print(stderr, "warning: {}\n", warning);
+    std::fflush(text_);
+  }
+
+ private:
+  std::string bus_of(int device) const {
+    const DeviceInfo* const info = machine_.find(device);
+    if (info == nullptr || info->is_stand_in) return "stand-in";
+    if (!info->pci) return "unknown";
+    if (info->pci->domain != 0) return fmt::format("0x{:04x}:0x{:02x}", info->pci->domain, info->pci->bus);
+    return fmt::format("0x{:02x}", info->pci->bus);
+  }
+  std::string device_text(int device) const { return fmt::format("Device {} ({})", device, bus_of(device)); }
+
+  // Where the pages will be bound to; the report warns when they are elsewhere.
+  int node_of(const Transfer& transfer) const {
+    const int node = host_of(transfer).numa_node;
+    if (node != StreamPlace::kNearestNode) return node;
+    const DeviceInfo* const info = machine_.find(device_of(transfer).device);
+    return info == nullptr ? -1 : info->numa_node;
+  }
+
+  std::string launch_line(const Transfer& transfer) const {
+    switch (kind_of(transfer)) {
+      case Kind::direct: {
+        const int node = node_of(transfer);
+        return fmt::format("Launching {} transfers with {}{}", direction_of(transfer), device_text(device_of(transfer).device),
+                           node >= 0 ? fmt::format(" - Host buffer allocated on NUMA node {}", node) : "");
+      }
+      case Kind::peer:
+        return fmt::format("Launching P2P PCIe transfers from {} to {}", device_text(transfer.source.device),
+                           device_text(transfer.destination.device));
+      case Kind::other: break;
+    }
+    return fmt::format("Launching transfers {}{}", short_text(transfer), machine_.label);
+  }
+
+  std::string result_text(const Transfer& transfer) const {
+    switch (kind_of(transfer)) {
+      case Kind::direct:
+        return fmt::format("Direct transfers ({}) with {}", direction_of(transfer), device_text(device_of(transfer).device));
+      case Kind::peer:
+        return fmt::format("P2P transfers from {} to {}", device_text(transfer.source.device),
+                           device_text(transfer.destination.device));
+      case Kind::other: break;
+    }
+    return fmt::format("Transfers {}{}", short_text(transfer), machine_.label);
+  }
+
+  void print(const Point& point, std::size_t index) const {
+    const TransferReport& report = point.report->transfers[index];
+    std::string figure;
+    if (report.latency && !moves_data(report.transfer)) {
+      figure = fmt::format("{:.3f} us", report.latency->p50_us);
+    } else if (report.life_gb_per_s.samples.empty()) {
+      figure = "nothing measured";
+    } else {
+      figure = fmt::format("{:.3f} GB/s  ({:.2f} seconds)", report.life_gb_per_s.median, report.seconds.median);
+    }
+    fmt::print(text_, "Transfer {} - {}: {}{}\n", index, result_text(report.transfer), figure,
+               report.error ? " - failed: " + report.error->message() : "");
+  }
+
+  std::FILE* text_;
+  Machine machine_;
+};
+
+}  // namespace
+
+std::unique_ptr<Output> make_cuts_output(std::FILE* text) { return std::make_unique<CutsOutput>(text); }
+
+}  // namespace gigabar::tool::streams

@@ -1,0 +1,61 @@
+#include "streams/plain.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "cuda/runtime.hpp"
+#include "support/failure.hpp"
+#include "support/statistics.hpp"
+
+namespace gigabar::tool::streams {
+namespace {
+
+constexpr std::uint64_t kMostCopies = 100;
+
+bool has_plain_form(const Transfer& transfer) {
+  return transfer.executor == StreamExecutor::copy_engine && transfer.source.is_host() != transfer.destination.is_host();
+}
+
+int node_of(const Machine& machine, const StreamPlace& host, int device) {
+  if (host.numa_node != StreamPlace::kNearestNode) return std::max(host.numa_node, -1);
+  const DeviceInfo* const info = machine.find(device);
+  return info == nullptr ? -1 : info->numa_node;
+}
+
+}  // namespace
+
+PlainCopies::PlainCopies(const Machine& machine, const StreamPlan& plan)
+    : machine_(machine), plan_(plan), samples_(plan.transfers.size()) {
+  if (machine.is_stand_in) refuse_usage("--plain: cudaMemcpyAsync needs a GPU; a stand-in has none");
+}
+
+void PlainCopies::sample() {
+  for (std::size_t i = 0; i < plan_.transfers.size(); ++i) {
+    const Transfer& transfer = plan_.transfers[i];
+    if (!has_plain_form(transfer)) continue;
+    const bool is_to_device = transfer.source.is_host();
+    const int device = is_to_device ? transfer.destination.device : transfer.source.device;
+    const StreamPlace& place = is_to_device ? transfer.source : transfer.destination;
+    const auto memory = take(DeviceMemory::allocate(device, transfer.bytes));
+    const auto host =
+        take(HostMemory::allocate(transfer.bytes, {.numa_node = node_of(machine_, place, device), .pages = place.pages}));
+    const std::uint64_t count = std::clamp<std::uint64_t>(transfer.iterations, 1, kMostCopies);
+    void* const to = is_to_device ? memory.address() : host.address();
+    const void* const from = is_to_device ? host.address() : memory.address();
+    samples_[i].push_back(take(plain_copy_rate(device, to, from, transfer.bytes, count)));
+  }
+}
+
+std::vector<std::optional<StreamFigure>> PlainCopies::figures() const {
+  std::vector<std::optional<StreamFigure>> figures(samples_.size());
+  for (std::size_t i = 0; i < samples_.size(); ++i) {
+    if (samples_[i].empty()) continue;
+    std::vector<double> sorted = samples_[i];
+    const double middle = median(sorted);  // sorts
+    figures[i] = StreamFigure{middle, sorted.front(), sorted.back(), samples_[i]};
+  }
+  return figures;
+}
+
+}  // namespace gigabar::tool::streams

@@ -1,0 +1,231 @@
+#include "streams/plan.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <charconv>
+#include <cstring>
+#include <fstream>
+#include <iostream>
+#include <memory>
+#include <sstream>
+
+#include "support/failure.hpp"
+
+namespace gigabar::tool::streams {
+namespace {
+
+constexpr std::size_t kPresetBytes = std::size_t{512} << 20;
+constexpr std::uint64_t kPresetIterations = 16;
+
+std::optional<std::uint64_t> parse_number(std::string_view text) {
+  std::uint64_t number = 0;
+  const char* const end = std::to_address(text.end());
+  const auto [stopped, error] = std::from_chars(std::to_address(text.begin()), end, number);
+  if (text.empty() || error != std::errc() || stopped != end) return {};
+  return number;
+}
+
+int parse_device(std::string_view option, const std::string& whole, std::string_view text) {
+  const auto number = parse_number(text);
+  if (!number || *number > 1023) {
+    refuse_usage(fmt::format("{} {}: '{}' is not a device; write its number, as in {} {}", option, whole, text, option,
+                             option == "-p" ? "1,0" : "0"));
+  }
+  return static_cast<int>(*number);
+}
+
+// Cause and remedy; the object is told by the caller.
+std::string sentence(const ErrorRecord& error) {
+  return error.remedy.empty() ? error.cause : fmt::format("{}; {}", error.cause, error.remedy);
+}
+
+// Only the executor with its side and lanes may come out of the text.
+void apply_executor(const std::string& text, Transfer& defaults) {
+  if (text.empty()) return;
+  const auto refuse = [&] {
+    refuse_usage(
+        fmt::format("--executor {}: give one word, ce, ce-push, ce-pull, sm, sm-push, sm-pull, sm:BLOCKS, cpu, cpu:THREADS, "
+                    "flag or chase",
+                    text));
+  };
+  if (text.find_first_of(" \t\n;#=") != std::string::npos) refuse();
+  const auto parsed = parse_transfers("gpu0->host " + text, Transfer{}, 1);
+  if (!parsed || parsed->size() != 1) refuse();
+  const Transfer& read = parsed->front();
+  if (read.is_background || read.may_stage || (read.is_latency && moves_data(read))) refuse();
+  defaults.executor = read.executor;
+  defaults.side = read.side;
+  defaults.lanes = read.lanes;
+  defaults.is_latency = read.is_latency;
+}
+
+Transfer host_transfer(const Transfer& defaults, int device, bool is_to_host) {
+  Transfer transfer = defaults;
+  (is_to_host ? transfer.source : transfer.destination).device = device;
+  (is_to_host ? transfer.destination : transfer.source).device = StreamPlace::kHost;
+  return transfer;
+}
+
+Transfer peer_transfer(const Transfer& defaults, const std::string& text) {
+  const std::size_t comma = text.find(',');
+  if (comma == std::string::npos) refuse_usage(fmt::format("-p {}: give two devices, destination first, as in -p 1,0", text));
+  Transfer transfer = defaults;
+  transfer.destination.device = parse_device("-p", text, std::string_view(text).substr(0, comma));
+  transfer.source.device = parse_device("-p", text, std::string_view(text).substr(comma + 1));
+  if (transfer.side == StreamSide::automatic) transfer.side = StreamSide::destination;
+  return transfer;
+}
+
+std::string read_file(const std::string& path) {
+  std::ifstream opened;
+  if (path != "-") opened.open(path);
+  std::istream& file = path == "-" ? std::cin : opened;
+  std::ostringstream text;
+  // An empty file leaves the fail bit of the copy; what could not be opened or read, the file's own.
+  if (file.good() && file.peek() != std::istream::traits_type::eof()) text << file.rdbuf();
+  if (file.bad() || (path != "-" && !opened.is_open())) {
+    refuse_usage(fmt::format("-f {}: cannot read it: {}", path, std::strerror(errno)));
+  }
+  return text.str();
+}
+
+using Transfers = std::vector<Transfer>;
+
+void append(Transfers& all, Transfers more) {
+  all.insert(all.end(), std::make_move_iterator(more.begin()), std::make_move_iterator(more.end()));
+}
+
+void append_file(Transfers& all, const std::string& path, const Transfer& defaults, int device_count) {
+  const std::string text = read_file(path);
+  std::size_t number = 0;
+  for (std::string_view left = text; !left.empty();) {
+    std::string_view line = left.substr(0, left.find('\n'));
+    left.remove_prefix(std::min(left.size(), line.size() + 1));
+    if (line.ends_with('\r')) line.remove_suffix(1);
+    auto parsed = parse_transfers(line, defaults, device_count, ++number);
+    if (!parsed) {
+      const ErrorRecord& error = parsed.error().record();
+      refuse_usage(fmt::format("{}:{}: {}", path == "-" ? "standard input" : path, error.object, sentence(error)));
+    }
+    append(all, std::move(parsed).value());
+  }
+}
+
+void append_text(Transfers& all, const std::string& text, const Transfer& defaults, int device_count) {
+  auto parsed = parse_transfers(text, defaults, device_count);
+  if (!parsed) {
+    const ErrorRecord& error = parsed.error().record();
+    refuse_usage(fmt::format("-t '{}': {}: {}", text, error.object, sentence(error)));
+  }
+  append(all, std::move(parsed).value());
+}
+
+// No option limits it, so it must not end what was asked to last.
+double default_timeout(const Transfers& transfers) {
+  double longest_seconds = 0;
+  for (const Transfer& transfer : transfers) {
+    longest_seconds = std::max(longest_seconds, transfer.delay_seconds + (transfer.iterations == 0 ? transfer.seconds : 0));
+  }
+  return StreamPlan{}.timeout_seconds + longest_seconds;
+}
+
+void set_bytes(Transfers& transfers, std::size_t bytes) {
+  for (Transfer& transfer : transfers) transfer.bytes = bytes;
+}
+
+std::string size_title(std::size_t bytes) { return fmt::format("{} per copy", size_text(bytes)); }
+
+}  // namespace
+
+Transfer default_transfer(const Options& options) {
+  const bool is_preset = !options.presets.empty();
+  Transfer transfer;
+  transfer.bytes = options.bytes.value_or(is_preset ? kPresetBytes : transfer.bytes);
+  transfer.iterations = options.iterations.value_or(is_preset ? kPresetIterations : transfer.iterations);
+  if (options.seconds) {
+    transfer.iterations = 0;
+    transfer.seconds = *options.seconds;
+  }
+  for (StreamPlace* const place : {&transfer.source, &transfer.destination}) {
+    place->pages = options.pages;
+    place->numa_node = options.is_near ? StreamPlace::kNearestNode : StreamPlace::kAnyNode;
+  }
+  transfer.may_stage = options.may_stage;
+  apply_executor(options.executor, transfer);
+  return transfer;
+}
+
+std::vector<Transfer> collect_transfers(const Options& options, int device_count) {
+  const Transfer defaults = default_transfer(options);
+  Transfers transfers;
+  for (const Argument& argument : options.arguments) {
+    switch (argument.kind) {
+      case Argument::Kind::device_to_host:
+        transfers.push_back(host_transfer(defaults, parse_device("-d", argument.text, argument.text), true));
+        break;
+      case Argument::Kind::host_to_device:
+        transfers.push_back(host_transfer(defaults, parse_device("-h", argument.text, argument.text), false));
+        break;
+      case Argument::Kind::device_to_device: transfers.push_back(peer_transfer(defaults, argument.text)); break;
+      case Argument::Kind::text: append_text(transfers, argument.text, defaults, device_count); break;
+      case Argument::Kind::file: append_file(transfers, argument.text, defaults, device_count); break;
+    }
+  }
+  return transfers;
+}
+
+StreamPlan make_plan(const Options& options, std::vector<Transfer> transfers) {
+  StreamPlan plan;
+  plan.repeats = options.repeat_count;
+  plan.is_verified = options.is_verified;
+  plan.timeout_seconds = options.timeout_seconds.value_or(default_timeout(transfers));
+  plan.transfers = std::move(transfers);
+  return plan;
+}
+
+std::vector<Point> make_points(const Options& options, int device_count) {
+  Point point;
+  point.plan = make_plan(options, collect_transfers(options, device_count));
+  if (point.plan.transfers.empty()) refuse_usage("nothing to transfer; give -d, -h, -p, -t, -f or --preset");
+  std::vector<Point> points;
+  for (const std::size_t bytes : options.sweep_sizes) {
+    points.push_back(point);
+    points.back().title = size_title(bytes);
+    points.back().swept_bytes = bytes;
+    set_bytes(points.back().plan.transfers, bytes);
+  }
+  if (points.empty()) points.push_back(std::move(point));
+  return points;
+}
+
+PresetRun make_preset(const Options& options, const std::string& name, int device_count, std::optional<std::size_t> swept_bytes) {
+  Transfer defaults = default_transfer(options);
+  if (swept_bytes) defaults.bytes = *swept_bytes;
+  auto preset = stream_preset(name, defaults, device_count);
+  if (!preset) refuse_usage(fmt::format("--preset {}: {}; --list-presets lists them", name, preset.error().record().cause));
+  PresetRun run{std::move(preset).value(), {}};
+  for (const StreamCell& cell : run.preset.cells) {
+    Point point;
+    point.plan = make_plan(options, cell.plan.transfers);
+    point.swept_bytes = swept_bytes;
+    point.preset = name;
+    point.matrix = cell.matrix;
+    point.row = cell.row;
+    point.column = cell.column;
+    point.title = fmt::format("{}{}{} row {}, column {}", name, cell.matrix.empty() ? "" : " ", cell.matrix, cell.row, cell.column);
+    if (swept_bytes) point.title += ", " + size_title(*swept_bytes);
+    run.points.push_back(std::move(point));
+  }
+  return run;
+}
+
+std::string plan_text(const Point& point) {
+  std::string text = point.title.empty() ? "" : fmt::format("# {}\n", point.title);
+  std::size_t index = 0;
+  for (const Transfer& transfer : point.plan.transfers) text += fmt::format("{}  # {}\n", to_string(transfer), index++);
+  return text;
+}
+
+}  // namespace gigabar::tool::streams

@@ -1,0 +1,74 @@
+// One plan that is run, and what came of it: the only one, a size of a sweep, or a cell of a preset.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "gigabar/device.hpp"
+#include "gigabar/streams.hpp"
+
+namespace gigabar::tool::streams {
+
+struct Machine {
+  int device_count = 0;
+  std::vector<DeviceInfo> devices;  // empty in a dry run for assumed devices
+  bool is_stand_in = false;
+  std::string_view label;  // " [stand-in]", or nothing
+
+  // Nothing for an assumed one.
+  const DeviceInfo* find(int device) const noexcept;
+};
+
+struct Point {
+  std::string title;  // "64K per copy"; empty for the only one
+  StreamPlan plan;
+  std::optional<std::size_t> swept_bytes;
+  std::string preset;  // of a cell
+  std::string matrix;
+  int row = -1;
+  int column = -1;
+  // One of both once it has been run; neither before, or when an interrupt came first.
+  std::optional<StreamReport> report;
+  std::optional<ErrorRecord> error;
+  // With --plain, by the plan's index: cudaMemcpyAsync instead, alone.
+  std::vector<std::optional<StreamFigure>> plain;
+};
+
+// A preset's matrices, run as far as the points tell.
+struct PresetRun {
+  StreamPreset preset;
+  std::vector<Point> points;  // one per cell, in the cells' order
+};
+
+// What one cell shows.
+struct CellValue {
+  std::optional<double> figure;  // GB/s, or ns of a latency preset
+  std::string word;              // without a figure: "N/A", "failed", "-" (not run, or interrupted)
+};
+struct Matrix {
+  std::string name;                           // empty, or "read1", ...
+  std::vector<std::vector<CellValue>> cells;  // by row, then column
+  // Over the cells with a figure. No values: there was none.
+  std::optional<double> sum;
+  std::optional<double> min;
+  std::optional<double> max;
+};
+std::vector<Matrix> matrices_of(const PresetRun& run);
+
+// Not there on this machine, which is the matrix' "N/A" and no failure.
+bool is_absent(const ErrorRecord& error) noexcept;
+
+// A size as the options and the long form read it: "1G", "64K", "1000".
+std::string size_text(std::size_t bytes);
+// "gpu0->host:1 sm-push:8": the ends and who moves the bytes.
+std::string short_text(const Transfer& transfer);
+// The executor moves bytes, rather than timing single accesses.
+bool moves_data(const Transfer& transfer) noexcept;
+// All copies of all repeats; for executors that move no data, the samples.
+std::uint64_t copy_count(const TransferReport& report) noexcept;
+
+}  // namespace gigabar::tool::streams

@@ -1,0 +1,34 @@
+#include "support/machine_option.hpp"
+
+#include "support/failure.hpp"
+#include "support/plain_text.hpp"
+
+namespace gigabar::tool {
+
+void add_sysroot_option(CLI::App& command, std::string& path) {
+  command
+      .add_option(
+          "--sysroot", path,
+          "Another machine: a file that 'gigabar topology --capture' wrote, or a folder with its sys/, proc/, dev/, etc/, boot/")
+      ->type_name("PATH")
+      ->check(CLI::Validator([](std::string& text) { return text.empty() ? "the path is empty" : std::string(); }, "", ""));
+}
+
+Machine open_machine(const std::string& path) {
+  if (path.empty()) return Machine::here();
+  Result<Machine> machine = Machine::open(path);
+  if (!machine) refuse_usage("--sysroot: " + plain(machine.error().message()));
+  return std::move(machine).value();
+}
+
+void tell_origin(Report& report, const Machine& machine) {
+  const std::string remark = plain(machine.remark());
+  const std::string origin = plain(machine.origin());
+  report.document()["origin"] = {{"is_live", machine.is_live()}, {"path", origin}, {"remark", remark}};
+  if (machine.is_live()) return;
+  report.print("captured machine, read from {}: nothing below is about this one\n", origin);
+  if (!remark.empty()) report.print("remark: {}\n", remark);
+  report.print("\n");
+}
+
+}  // namespace gigabar::tool

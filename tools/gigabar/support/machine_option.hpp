@@ -1,0 +1,20 @@
+// --sysroot: which machine a command looks at, and how its output says so.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <string>
+
+#include "gigabar/machine.hpp"
+#include "support/report.hpp"
+
+namespace gigabar::tool {
+
+void add_sysroot_option(CLI::App& command, std::string& path);
+
+// This machine when `path` is empty. Ends the command as bad usage when the path cannot be opened: nothing was looked at then.
+Machine open_machine(const std::string& path);
+
+// On top of the text, and under "origin" in the document: that the machine is a captured one, and what its maker says of it.
+void tell_origin(Report& report, const Machine& machine);
+
+}  // namespace gigabar::tool

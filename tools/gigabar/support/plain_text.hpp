@@ -1,0 +1,19 @@
+// Text that comes from a machine or from a file, made fit for a terminal and for JSON; and paragraphs broken into lines.
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <string_view>
+
+namespace gigabar::tool {
+
+// The text as one line of valid UTF-8: line ends and tabulators become spaces, other control characters, direction marks and what
+// is no UTF-8 become '?', so that a name can neither move the cursor nor turn the line around. At most `most_bytes`; a longer one
+// ends in "...".
+std::string plain(std::string_view text, std::size_t most_bytes = 4096);
+
+// Lines of at most `width` columns, each after `indent` spaces and ended by a newline. Line ends in the text stay; a line that is
+// itself indented (a command) keeps its indentation, and what follows from it too. A word longer than a line is not broken.
+std::string wrapped(std::string_view text, std::size_t width, std::size_t indent);
+
+}  // namespace gigabar::tool

@@ -1,0 +1,182 @@
+// gigabar survey: the newcomer's page. What the machine is made of, what the doctor found, how long CPU-driven copies take, what
+// each path carries alone and what it keeps when the others run; and the same as one JSON file, which 'gigabar compare' reads.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <memory>
+
+#include "commands.hpp"
+#include "doctor/output.hpp"
+#include "gigabar/doctor.hpp"
+#include "support/clock.hpp"
+#include "support/failure.hpp"
+#include "support/plain_text.hpp"
+#include "survey/figures.hpp"
+#include "topology/output.hpp"
+
+namespace gigabar::tool {
+namespace {
+
+using survey::Figure;
+using survey::PathFigures;
+
+struct Options {
+  std::string json_path = "gigabar-survey.json";
+  double budget_seconds = 50;
+  bool with_trials = true;
+};
+
+// The share of the budget after which a part that is not begun is left out; the doctor comes first and has a limit of its own.
+constexpr double kCopiesEnd = 0.5;
+constexpr double kDoctorShare = 0.3;
+constexpr std::size_t kMostFindings = 12;  // on the page; all are in the JSON
+
+// Those that need an eye, the worst first.
+std::vector<const Finding*> worth_reading(const Examination& examination) {
+  std::vector<const Finding*> chosen;
+  for (const Verdict verdict : {Verdict::fail, Verdict::warn, Verdict::unknown}) {
+    for (const Finding& finding : examination.findings) {
+      if (finding.verdict == verdict) chosen.push_back(&finding);
+    }
+  }
+  return chosen;
+}
+
+void tell_findings(Report& report, const Examination& examination) {
+  report.print("\ndoctor: {} FAIL, {} WARN, {} UNKNOWN, {} PASS, {} SKIP\n", examination.count(Verdict::fail),
+               examination.count(Verdict::warn), examination.count(Verdict::unknown), examination.count(Verdict::pass),
+               examination.count(Verdict::skip));
+  const std::vector<const Finding*> chosen = worth_reading(examination);
+  for (std::size_t i = 0; i < std::min(chosen.size(), kMostFindings); ++i) {
+    const Finding& finding = *chosen[i];
+    report.print("  {:<7} {:<16} {}{}{}\n", name_of(finding.verdict), finding.check, plain(finding.subject),
+                 finding.subject.empty() ? "" : ": ", plain(finding.statement));
+    if (!finding.remedy.empty()) {
+      report.print("          remedy: {}{}\n", plain(finding.remedy), finding.needs_reboot ? " (needs a reboot)" : "");
+    }
+  }
+  if (chosen.size() > kMostFindings) {
+    report.print("  {} more: 'gigabar doctor' shows all\n", chosen.size() - kMostFindings);
+  }
+  if (!chosen.empty()) report.print("  'gigabar explain CHECK' tells what is behind one of them\n");
+  Json list = Json::array();
+  for (const Finding& finding : examination.findings) list.push_back(doctor::to_json(finding));
+  report.document()["findings"] = std::move(list);
+}
+
+std::string range_text(const Figure& figure) {
+  return fmt::format("{:>10.3f}   {:.3f} to {:.3f}", figure.value(), figure.least(), figure.most());
+}
+
+void tell_copies(Report& report, const std::vector<Figure>& figures) {
+  report.heading("single copies, microseconds (median; range of the rounds)");
+  for (const Figure& figure : figures) {
+    if (!figure.failure.empty()) {
+      report.print("  {:<28} {}\n", figure.key, figure.failure);
+    } else {
+      report.print("  {:<28} {:<36} {}\n", figure.key, range_text(figure), figure.path);
+    }
+  }
+}
+
+void tell_rate(Report& report, const Figure& figure, const std::string& more) {
+  if (!figure.failure.empty()) {
+    report.print("  {:<40} {}\n", figure.key, figure.failure);
+    return;
+  }
+  const std::string ratio = figure.ratio > 0 ? fmt::format("{:.0f} % of {}", figure.ratio * 100, figure.link) : figure.link;
+  report.print("  {:<40} {:>8.1f}   {}{}\n", figure.key, figure.value(), ratio, more);
+}
+
+void tell_paths(Report& report, const PathFigures& paths) {
+  report.heading("each path alone, GB/s");
+  for (const Figure& figure : paths.alone) tell_rate(report, figure, "");
+}
+
+// The pattern with the transfer that loses most, whole.
+void tell_worst(Report& report, const PathFigures& paths) {
+  if (paths.worst < 0) return;
+  const Figure& worst = paths.together[static_cast<std::size_t>(paths.worst)];
+  const std::string pattern = worst.key.substr(worst.key.find(' ') + 1);
+  report.heading(fmt::format("the worst pattern of those that were run at once: {}, GB/s", pattern));
+  for (const Figure& figure : paths.together) {
+    if (!figure.key.ends_with(" " + pattern)) continue;
+    const bool is_worst = &figure == &worst;
+    tell_rate(report, figure, is_worst ? fmt::format("; keeps {:.0f} % of its own rate", paths.worst_share * 100) : "");
+  }
+}
+
+void add_figures(Report& report, const std::vector<Figure>& figures) {
+  for (const Figure& figure : figures) report.add_result(to_json(figure));
+}
+
+void run_survey(const Options& options, const Invocation& invocation) {
+  const std::uint64_t start_ns = monotonic_ns();
+  const auto elapsed_s = [start_ns] { return static_cast<double>(monotonic_ns() - start_ns) * 1e-9; };
+  Report report("survey", invocation, options.json_path);
+  const std::vector<DeviceInfo> found = take(devices());
+  report.set_device(found.front());
+  for (std::size_t i = 1; i < found.size(); ++i) {
+    report.print("device {}: {}{}{}\n", found[i].index, found[i].name, found[i].pci ? " at " + found[i].pci->to_string() : "",
+                 stand_in_label(found[i].is_stand_in));
+  }
+
+  ExamineOptions examine_options;
+  examine_options.with_trials = options.with_trials;
+  examine_options.deadline = std::chrono::milliseconds(static_cast<std::int64_t>(options.budget_seconds * kDoctorShare * 1000));
+  const Examination examination = take(examine(Machine::here(), examine_options));
+  const topology::View view(examination.topology);
+  report.print("\ntopology\n");  // of the machine itself, whatever plays the GPU
+  topology::print_matrix(report, view, false);
+  report.document()["topology"] = topology::to_json(view);
+  doctor::print_best_nics(report, examination.topology);
+  tell_findings(report, examination);
+
+  const std::vector<Figure> copies =
+      survey::measure_copies(found, [&] { return elapsed_s() > options.budget_seconds * kCopiesEnd; });
+  tell_copies(report, copies);
+  add_figures(report, copies);
+
+  const PathFigures paths = survey::measure_paths(
+      found, [&] { return elapsed_s() > options.budget_seconds; },
+      [&](const std::string& name) {
+        if (report.has_colours()) report.print("\r\033[Kmeasuring {} ...\r", name);
+      });
+  if (report.has_colours()) report.print("\r\033[K");
+  tell_paths(report, paths);
+  tell_worst(report, paths);
+  for (const std::string& note : paths.notes) report.note(note);
+  add_figures(report, paths.alone);
+  add_figures(report, paths.together);
+  if (paths.worst >= 0) {
+    report.document()["worst"] = {{"key", paths.together[static_cast<std::size_t>(paths.worst)].key},
+                                  {"share_of_own_rate", paths.worst_share}};
+  }
+  report.document()["elapsed_s"] = elapsed_s();
+  report.write();
+  report.print("\n{:.0f} s{}{}\n", elapsed_s(),
+               options.json_path.empty() || options.json_path == "-" ? "" : "; everything is in " + options.json_path,
+               stand_in_label(report.is_stand_in()));
+}
+
+}  // namespace
+
+void add_survey(CLI::App& program, Invocation& invocation) {
+  auto options = std::make_shared<Options>();
+  CLI::App* command =
+      program.add_subcommand("survey", "This machine on one page: topology, findings, copy times, every path alone and together");
+  command->add_option("--json", options->json_path, "Where everything goes as JSON, for 'gigabar compare'; '-' is standard output")
+      ->type_name("FILE")
+      ->capture_default_str();
+  command->add_option("--budget", options->budget_seconds, "About this long in all; what does not fit is left out and named")
+      ->check(seconds(3600))
+      ->type_name("SECONDS")
+      ->capture_default_str();
+  command->add_flag("!--no-trials", options->with_trials, "Leave out the doctor's trials, which register, map and copy");
+  command->footer(
+      "Data is verified in every copy and transfer. Rates of patterns are of the time in which all their transfers ran.");
+  command->callback([options, &invocation] { run_survey(*options, invocation); });
+}
+
+}  // namespace gigabar::tool

@@ -1,0 +1,140 @@
+// gigabar topology: what the machine is made of and how its parts are joined, as a matrix, a tree, JSON or a drawing; and the
+// capture of a machine, to be looked at elsewhere.
+#include "gigabar/topology.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <fstream>
+#include <memory>
+
+#include "commands.hpp"
+#include "gigabar/machine.hpp"
+#include "support/failure.hpp"
+#include "support/machine_option.hpp"
+#include "support/plain_text.hpp"
+#include "support/report.hpp"
+#include "topology/graphviz.hpp"
+#include "topology/output.hpp"
+
+namespace gigabar::tool {
+namespace {
+
+struct TopologyOptions {
+  std::string sysroot;
+  std::string capture_path;
+  std::string json_path;
+  std::string svg_path;
+  double most_svg_seconds = 30;
+  bool is_tree = false;
+  bool has_all_routes = false;
+
+  bool is_capture_only() const {
+    return !capture_path.empty() && json_path.empty() && svg_path.empty() && !is_tree && !has_all_routes;
+  }
+};
+
+std::size_t count_of(const nlohmann::json& document, const char* key) {
+  const auto found = document.find(key);
+  return found == document.end() ? 0 : found->size();
+}
+
+void capture(Report& report, const Machine& machine, const std::string& path) {
+  require(machine.capture(path));
+  std::ifstream file(path, std::ios::binary);
+  const std::string text((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
+  // Not the ordered kind of Json, which is slow with many keys.
+  const nlohmann::json archive = nlohmann::json::parse(text, nullptr, false);
+  if (!file.good() || archive.is_discarded()) fail(fmt::format("--capture {}: what was written cannot be read again", plain(path)));
+  const auto answers = archive.find("answers");
+  const std::size_t gpu_count = answers == archive.end() ? 0 : count_of(*answers, "gpus");
+  const std::size_t file_count = count_of(archive, "files");
+  const std::size_t link_count = count_of(archive, "links");
+  // Others cannot be read by anybody: the kernel refuses what does not apply, the speed of a link without one, say.
+  std::size_t unreadable_count = 0;
+  if (const auto unreadable = archive.find("unreadable"); unreadable != archive.end()) {
+    unreadable_count =
+        static_cast<std::size_t>(std::count(unreadable->begin(), unreadable->end(), nlohmann::json("permission denied")));
+  }
+  report.print("captured: {} bytes in {}\n", text.size(), plain(path));
+  report.print("  {} files of /sys, /proc, /dev, /etc and /boot, {} links, and what the drivers say of {} GPUs\n", file_count,
+               link_count, gpu_count);
+  if (unreadable_count > 0) {
+    report.print(
+        "  {} files could not be read by this user; checks that need them will be UNKNOWN (capture as root to have them)\n",
+        unreadable_count);
+  }
+  report.print("  look at it anywhere with 'gigabar topology --sysroot FILE' and 'gigabar doctor --sysroot FILE'\n");
+  report.add_result({{"what", "capture"},
+                     {"path", plain(path)},
+                     {"bytes", text.size()},
+                     {"files", file_count},
+                     {"links", link_count},
+                     {"unreadable", unreadable_count},
+                     {"gpus", gpu_count}});
+}
+
+void show(Report& report, const Machine& machine, const TopologyOptions& options) {
+  Result<Topology> found = discover_topology(machine);
+  if (!found) fail(plain(found.error().message()));
+  const topology::View view(std::move(found).value());
+  if (options.is_tree) {
+    topology::print_tree(report, view);
+  } else {
+    topology::print_matrix(report, view, options.has_all_routes);
+  }
+  for (const std::string& note : view.topology().notes) report.note(plain(note));
+  report.add_result(topology::to_json(view));
+  if (options.svg_path.empty()) return;
+  const std::string title = machine.is_live() ? "this machine" : "captured machine: " + plain(machine.origin());
+  topology::write_svg(topology::dot_text(view, title), options.svg_path, options.most_svg_seconds);
+  report.print("drawn: {}\n", plain(options.svg_path));
+}
+
+void run_topology(const TopologyOptions& options, const Invocation& invocation) {
+  const Machine machine = open_machine(options.sysroot);
+  Report report("topology", invocation, options.json_path);
+  tell_origin(report, machine);
+  if (!options.capture_path.empty()) capture(report, machine, options.capture_path);
+  if (!options.is_capture_only()) show(report, machine, options);
+  report.write();
+}
+
+CLI::Validator file_name() {
+  return CLI::Validator(
+      [](std::string& text) { return text.empty() || text == "-" ? "'" + text + "' is not a file's name" : std::string(); }, "",
+      "");
+}
+
+}  // namespace
+
+void add_topology(CLI::App& program, Invocation& invocation) {
+  auto options = std::make_shared<TopologyOptions>();
+  CLI::App* command = program.add_subcommand(
+      "topology", "GPUs, NICs, PCI tree and NUMA nodes: how any two are joined, how fast, and where the bottleneck is");
+  add_sysroot_option(*command, options->sysroot);
+  command
+      ->add_option("--capture", options->capture_path,
+                   "Write what topology and doctor read of this machine into one file, to be looked at elsewhere with --sysroot; "
+                   "alone, nothing else is shown")
+      ->type_name("FILE")
+      ->check(file_name())
+      ->excludes("--sysroot");
+  CLI::Option* tree = command->add_flag("--tree", options->is_tree, "The PCI tree below NUMA nodes instead of the matrix");
+  command->add_flag("--routes", options->has_all_routes, "Rate, bottleneck and hops of every pair")->excludes(tree);
+  command
+      ->add_option("--json", options->json_path,
+                   "Also write everything as JSON to this file; '-': to standard output, and the text to standard error")
+      ->type_name("FILE");
+  command->add_option("--svg", options->svg_path, "Also draw it: an SVG file made by Graphviz's 'dot'")
+      ->type_name("FILE")
+      ->check(file_name());
+  command->add_option("--svg-timeout", options->most_svg_seconds, "Seconds that 'dot' may take")->check(seconds(3600))->group("");
+  command->footer(
+      "Rates are theoretical, each way, of the narrowest link, and take links at the speed that both ends can do: idle devices\n"
+      "lower theirs. Stand-ins have no place in a machine and are not shown.\n"
+      "Exit status: 0 done, 1 failed, 2 the command line cannot be followed (a bad --sysroot too).");
+  command->callback([options, &invocation] { run_topology(*options, invocation); });
+}
+
+}  // namespace gigabar::tool

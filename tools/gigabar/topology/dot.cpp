@@ -1,0 +1,188 @@
+// The machine as a graph in the DOT language: GPUs, NICs and the bridges above them, in one box for each NUMA node.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <set>
+
+#include "support/plain_text.hpp"
+#include "topology/output.hpp"
+
+namespace gigabar::tool::topology {
+namespace {
+
+constexpr std::size_t kMostBridges = 2000;  // of all devices together: a drawing of more cannot be read
+
+// A quoted string of DOT. Backslashes begin escapes and '&' begins entities in labels, so both are escaped; "\n" is a new line.
+std::string dot_string(std::string_view text) {
+  std::string result = "\"";
+  for (const char letter : text) {
+    switch (letter) {
+      case '"': result += "\\\""; break;
+      case '\\': result += "\\\\"; break;
+      case '&': result += "&amp;"; break;
+      case '\n': result += "\\n"; break;
+      default: result += letter;
+    }
+  }
+  return result + "\"";
+}
+
+class Graph {
+ public:
+  explicit Graph(const View& view) : view_(view), topology_(view.topology()) {
+    for (const End& end : view_.ends()) add_end(end);
+  }
+
+  std::string text(const std::string& title) {
+    text_ = "graph machine {\n";
+    text_ += fmt::format("  graph [label={}, labelloc=t, fontname=Helvetica, nodesep=0.3, ranksep=0.6];\n", dot_string(title));
+    text_ += "  node [fontname=Helvetica, fontsize=11, shape=box];\n  edge [fontname=Helvetica, fontsize=9];\n";
+    for (const NumaNode& node : topology_.numa_nodes) clusters_[node.index];
+    for (auto& [number, body] : clusters_) text_ += cluster(number, body);
+    text_ += loose_ + edges_;
+    add_nvlinks();
+    return text_ + "}\n";
+  }
+
+ private:
+  static std::string name_of_pci(std::size_t pci) { return fmt::format("pci{}", pci); }
+
+  std::string label_of(const End& end) const {
+    const auto index = static_cast<std::size_t>(end.point.index);
+    std::string label = end.label + "\n";
+    if (end.point.kind == Endpoint::Kind::gpu) {
+      const Gpu& gpu = topology_.gpus[index];
+      return label + (gpu.name.empty() ? "" : plain(gpu.name, 80) + "\n") + gpu.address.to_string();
+    }
+    const Nic& nic = topology_.nics[index];
+    label += plain(nic.name, 80);
+    const PciNode* const node = element(topology_.pci, nic.pci);
+    if (node != nullptr) label += "\n" + node->address.to_string();
+    if (nic.rate_gbit_per_s() > 0) label += fmt::format("\n{:g} Gb/s", nic.rate_gbit_per_s());
+    return label;
+  }
+
+  static const char* style_of(const End& end) {
+    return end.point.kind == Endpoint::Kind::gpu ? "style=filled, fillcolor=\"#b7e1a1\"" : "style=filled, fillcolor=\"#a9cdf0\"";
+  }
+
+  void add_end(const End& end) {
+    const auto index = static_cast<std::size_t>(end.point.index);
+    const int pci = end.point.kind == Endpoint::Kind::gpu ? topology_.gpus[index].pci : topology_.nics[index].pci;
+    const std::string name = end.point.kind == Endpoint::Kind::gpu ? fmt::format("gpu{}", index) : fmt::format("nic{}", index);
+    const std::string line = fmt::format("    {} [label={}, {}];\n", name, dot_string(label_of(end)), style_of(end));
+    const PciNode* const node = element(topology_.pci, pci);
+    if (node == nullptr) {
+      loose_ += line;
+      return;
+    }
+    const int number = top_node_of(static_cast<std::size_t>(pci));
+    clusters_[number] += line;
+    join(static_cast<std::size_t>(pci), name, number);
+  }
+
+  // The NUMA node of the device or of the nearest bridge above that tells.
+  int top_node_of(std::size_t pci) const {
+    for (int at = static_cast<int>(pci); at >= 0; at = parent_of(topology_, static_cast<std::size_t>(at))) {
+      if (topology_.pci[static_cast<std::size_t>(at)].numa_node >= 0) return topology_.pci[static_cast<std::size_t>(at)].numa_node;
+    }
+    return -1;
+  }
+
+  // The link above a device. A root port and the downstream port of a switch tell of the link below them, and what joins them to
+  // the rest is inside of one chip; they stand at every other level of the tree (PCI Express Base Specification, topology).
+  std::string link_above(std::size_t pci) const {
+    std::size_t level = 0;
+    for (int at = parent_of(topology_, pci); at >= 0; at = parent_of(topology_, static_cast<std::size_t>(at))) ++level;
+    const PciNode& node = topology_.pci[pci];
+    return node.is_bridge && level % 2 == 0 ? std::string() : link_text(node.link);
+  }
+
+  // Edges from a device up to its root complex, and the bridges on the way that are not drawn yet.
+  void join(std::size_t pci, std::string below, int number) {
+    for (;;) {
+      const PciNode& node = topology_.pci[pci];
+      const int parent = parent_of(topology_, pci);
+      if (parent < 0) {
+        const std::string root = root_of(node, number);
+        edges_ += fmt::format("  {} -- {} [label={}];\n", root, below, dot_string(link_above(pci)));
+        return;
+      }
+      const auto above = static_cast<std::size_t>(parent);
+      edges_ += fmt::format("  {} -- {} [label={}];\n", name_of_pci(above), below, dot_string(link_above(pci)));
+      if (!bridges_.insert(above).second || bridges_.size() > kMostBridges) return;
+      clusters_[number] +=
+          fmt::format("    {} [label={}, style=rounded];\n", name_of_pci(above),
+                      dot_string("bridge " + topology_.pci[above].address.to_string() + "\n" + device_text(topology_.pci[above])));
+      below = name_of_pci(above);
+      pci = above;
+    }
+  }
+
+  std::string root_of(const PciNode& node, int number) {
+    const auto [found, is_new] = roots_.emplace(std::pair(number, node.root_complex), roots_.size());
+    const std::string name = fmt::format("root{}", found->second);
+    if (is_new) {
+      clusters_[number] +=
+          fmt::format("    {} [label={}, shape=box3d];\n", name, dot_string("root complex\n" + plain(node.root_complex, 64)));
+      edges_ += fmt::format("  {} -- {} [style=dotted];\n", memory_name(number), name);
+    }
+    return name;
+  }
+
+  static std::string memory_name(int number) { return number < 0 ? "memory_unknown" : fmt::format("memory{}", number); }
+
+  std::string cluster(int number, const std::string& body) const {
+    const NumaNode* const node = element(topology_.numa_nodes, topology_.find_numa_node(number));
+    const std::string memory =
+        node == nullptr ? "" : fmt::format("\n{:.1f} GiB", static_cast<double>(node->memory_bytes) / 1073741824.0);
+    std::string text = fmt::format("  subgraph cluster_{} {{\n", memory_name(number));
+    text += fmt::format("    label={};\n", dot_string(number < 0 ? "NUMA node unknown" : fmt::format("NUMA node {}", number)));
+    text += fmt::format("    {} [label={}, shape=cylinder];\n", memory_name(number),
+                        dot_string("CPUs " + cpus_text(topology_, number) + memory));
+    return text + body + "  }\n";
+  }
+
+  bool is_drawn(int gpu) const {
+    return std::any_of(view_.ends().begin(), view_.ends().end(),
+                       [gpu](const End& end) { return end.point.kind == Endpoint::Kind::gpu && end.point.index == gpu; });
+  }
+
+  // Through NVSwitches every GPU is joined to every other; one node in the middle says the same with fewer lines.
+  void add_nvlinks() {
+    std::map<int, unsigned> switched;
+    for (const NvLinkBond& bond : topology_.nvlinks) {
+      if (!is_drawn(bond.first) || !is_drawn(bond.second)) continue;
+      if (bond.is_switched) {
+        switched[bond.first] = std::max(switched[bond.first], bond.count);
+        switched[bond.second] = std::max(switched[bond.second], bond.count);
+        continue;
+      }
+      const std::string rate = bond.gb_per_s > 0 ? fmt::format(", {:.0f} GB/s", bond.gb_per_s) : "";
+      text_ += fmt::format("  gpu{} -- gpu{} [style=bold, penwidth=3, color=\"#3a7d1e\", constraint=false, label={}];\n",
+                           bond.first, bond.second, dot_string(fmt::format("NV{}{}", bond.count, rate)));
+    }
+    if (switched.empty()) return;
+    text_ += "  nvswitch [label=\"NVSwitch\", shape=hexagon, style=filled, fillcolor=\"#d8efcb\"];\n";
+    for (const auto& [gpu, count] : switched) {
+      text_ += fmt::format("  gpu{} -- nvswitch [style=bold, penwidth=3, color=\"#3a7d1e\", label={}];\n", gpu,
+                           dot_string(fmt::format("NV{}", count)));
+    }
+  }
+
+  const View& view_;
+  const Topology& topology_;
+  std::string text_;
+  std::map<int, std::string> clusters_;  // by NUMA node
+  std::string loose_;
+  std::string edges_;
+  std::set<std::size_t> bridges_;
+  std::map<std::pair<int, std::string>, std::size_t> roots_;
+};
+
+}  // namespace
+
+std::string dot_text(const View& view, const std::string& title) { return Graph(view).text(title); }
+
+}  // namespace gigabar::tool::topology

@@ -1,0 +1,169 @@
+// The matrix of GPUs and NICs, and what its cells are worth.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <map>
+#include <set>
+#include <tuple>
+
+#include "support/plain_text.hpp"
+#include "support/text_table.hpp"
+#include "topology/output.hpp"
+
+namespace gigabar::tool::topology {
+namespace {
+
+constexpr std::size_t kMostPairsInFull = 24;
+constexpr std::size_t kMostHopsShown = 32;
+
+struct Symbol {
+  Relation relation;
+  const char* text;
+  const char* meaning;
+};
+
+// From near to far, as `nvidia-smi topo -m` orders them.
+constexpr std::array<Symbol, 8> kSymbols = {{
+    {Relation::same_device, "X", "one and the same device, or functions of one"},
+    {Relation::nvlink, "NV#", "this many NVLinks, directly or through NVSwitches"},
+    {Relation::same_switch, "PIX", "at most one PCIe bridge or switch between the two"},
+    {Relation::several_switches, "PXB", "several PCIe bridges or switches, and no host bridge"},
+    {Relation::same_root, "PHB", "across one PCIe host bridge, that is through the CPU"},
+    {Relation::same_node, "NODE", "across host bridges of one NUMA node"},
+    {Relation::other_node, "SYS", "across the link between NUMA nodes"},
+    {Relation::unknown, "?", "the machine does not tell"},
+}};
+
+std::string nearest_text(const View& view, const End& end) {
+  if (end.point.kind != Endpoint::Kind::gpu) return {};
+  std::string text;
+  for (const End& nic : view.best_nics(end.point.index)) text += (text.empty() ? "" : " ") + nic.label;
+  return text.empty() ? "none" : text;
+}
+
+void print_cells(Report& report, const View& view) {
+  const std::vector<End>& ends = view.ends();
+  std::vector<TextTable::Column> columns = {{"", true}};
+  for (const End& end : ends) columns.push_back({end.label, true});
+  columns.insert(columns.end(), {{"CPU affinity", true}, {"NUMA", true}});
+  if (!view.topology().gpus.empty()) columns.push_back({"nearest NIC", true});
+  TextTable table(std::move(columns));
+  for (std::size_t row = 0; row < ends.size(); ++row) {
+    std::vector<std::string> cells = {ends[row].label};
+    for (std::size_t column = 0; column < ends.size(); ++column) {
+      cells.push_back(row == column ? "X" : view.relation_text(row, column));
+    }
+    cells.push_back(cpus_text(view.topology(), ends[row].numa_node));
+    cells.push_back(ends[row].numa_node < 0 ? "unknown" : std::to_string(ends[row].numa_node));
+    if (!view.topology().gpus.empty()) cells.push_back(nearest_text(view, ends[row]));
+    table.add_row(std::move(cells));
+  }
+  report.print("{}", table.take_text());
+  if (view.ends_left_out() > 0) {
+    report.note(fmt::format("{} more GPUs and NICs are left out of the matrix", view.ends_left_out()));
+  }
+}
+
+void print_names(Report& report, const View& view) {
+  const Topology& topology = view.topology();
+  report.print("\n");
+  for (const End& end : view.ends()) {
+    const auto index = static_cast<std::size_t>(end.point.index);
+    const bool is_gpu = end.point.kind == Endpoint::Kind::gpu;
+    report.print("{}: {}\n", end.label, is_gpu ? gpu_text(topology.gpus[index]) : nic_text(topology, topology.nics[index]));
+  }
+}
+
+void print_symbols(Report& report, const View& view) {
+  std::set<Relation> used;
+  for (std::size_t row = 0; row < view.ends().size(); ++row) {
+    for (std::size_t column = 0; column < view.ends().size(); ++column) {
+      used.insert(row == column ? Relation::same_device : view.route(row, column).relation);
+    }
+  }
+  report.print("\n");
+  for (const Symbol& symbol : kSymbols) {
+    if (used.contains(symbol.relation)) report.print("{:<5} {}\n", symbol.text, symbol.meaning);
+  }
+}
+
+std::string rate_text(const Route& route) { return route.gb_per_s ? fmt::format("{:.1f}", *route.gb_per_s) : "unknown"; }
+
+std::string bottleneck_text(const Route& route) { return route.bottleneck.empty() ? "unknown" : plain(route.bottleneck, 200); }
+
+std::string hops_text(const Route& route) {
+  std::string text;
+  for (std::size_t i = 0; i < std::min(route.hops.size(), kMostHopsShown); ++i) {
+    text += (i == 0 ? "" : " ") + route.hops[i].to_string();
+  }
+  return text + (route.hops.size() > kMostHopsShown ? " ..." : "");
+}
+
+std::vector<std::string> cells_of(const Pair& pair, const std::string& last) {
+  return {fmt::format("{} - {}", pair.first.label, pair.second.label), short_name(pair.route.relation, pair.route.nvlink_count),
+          rate_text(pair.route), bottleneck_text(pair.route), last};
+}
+
+void print_all_pairs(Report& report, const std::vector<Pair>& pairs) {
+  TextTable table({{"pair", true}, {"relation", true}, {"GB/s"}, {"bottleneck", true}, {"hops", true}});
+  for (const Pair& pair : pairs) table.add_row(cells_of(pair, hops_text(pair.route)));
+  report.print("{}", table.take_text());
+}
+
+// One row for each kind of pair, relation and rate; the first pair stands for the others.
+void print_distinct_pairs(Report& report, const std::vector<Pair>& pairs) {
+  using Key = std::tuple<Endpoint::Kind, Endpoint::Kind, Relation, unsigned, std::string>;
+  std::map<Key, std::size_t> counts;
+  std::vector<std::pair<Key, const Pair*>> firsts;
+  for (const Pair& pair : pairs) {
+    const Key key{pair.first.point.kind, pair.second.point.kind, pair.route.relation, pair.route.nvlink_count,
+                  rate_text(pair.route)};
+    if (++counts[key] == 1) firsts.emplace_back(key, &pair);
+  }
+  TextTable table({{"pair", true}, {"relation", true}, {"GB/s"}, {"bottleneck", true}, {"alike"}});
+  for (const auto& [key, pair] : firsts) table.add_row(cells_of(*pair, std::to_string(counts[key])));
+  report.print("{}", table.take_text());
+  report.print("a row stands for all pairs that are alike in kind, relation and rate; '--routes' shows all {}\n", pairs.size());
+}
+
+void print_pairs(Report& report, const View& view, bool has_all_routes) {
+  const std::vector<Pair> pairs = view.pairs();
+  if (pairs.empty()) return;
+  report.print("\nrates and bottleneck per pair, each way, theoretical\n");
+  const bool is_short = has_all_routes || pairs.size() <= kMostPairsInFull;
+  if (has_all_routes) {
+    print_all_pairs(report, pairs);
+  } else if (is_short) {
+    TextTable table({{"pair", true}, {"relation", true}, {"GB/s"}, {"bottleneck", true}});
+    for (const Pair& pair : pairs) table.add_row(cells_of(pair, {}));
+    report.print("{}", table.take_text());
+  } else {
+    print_distinct_pairs(report, pairs);
+  }
+}
+
+void print_nodes(Report& report, const Topology& topology) {
+  report.print("\n");
+  for (const NumaNode& node : topology.numa_nodes) {
+    report.print("NUMA node {}: CPUs {}, {:.1f} GiB\n", node.index, node.cpus.empty() ? "none" : list_text(node.cpus),
+                 static_cast<double>(node.memory_bytes) / 1073741824.0);
+  }
+  if (topology.numa_nodes.empty()) report.print("NUMA nodes: none told\n");
+}
+
+}  // namespace
+
+void print_matrix(Report& report, const View& view, bool has_all_routes) {
+  if (view.topology().gpus.empty()) report.print("no NVIDIA GPU\n");
+  if (view.topology().nics.empty()) report.print("no NIC\n");
+  if (!view.ends().empty()) {
+    print_cells(report, view);
+    print_names(report, view);
+    print_symbols(report, view);
+  }
+  print_nodes(report, view.topology());
+  print_pairs(report, view, has_all_routes);
+}
+
+}  // namespace gigabar::tool::topology

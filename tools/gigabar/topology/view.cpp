@@ -1,0 +1,184 @@
+#include "topology/view.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "support/plain_text.hpp"
+
+namespace gigabar::tool::topology {
+namespace {
+
+constexpr std::size_t kMostBestNics = 4;
+constexpr std::size_t kMostPartsOfList = 24;
+
+bool is_as_good(const Route& one, const Route& other) {
+  return one.relation == other.relation && one.gb_per_s.value_or(0) == other.gb_per_s.value_or(0);
+}
+
+}  // namespace
+
+View::View(Topology topology) : topology_(std::move(topology)) {
+  const std::size_t all = topology_.gpus.size() + topology_.nics.size();
+  for (std::size_t i = 0; i < all && ends_.size() < kMostEnds; ++i) {
+    const bool is_gpu = i < topology_.gpus.size();
+    const std::size_t index = is_gpu ? i : i - topology_.gpus.size();
+    ends_.push_back(end_of({is_gpu ? Endpoint::Kind::gpu : Endpoint::Kind::nic, static_cast<int>(index)}));
+  }
+  ends_left_out_ = all - ends_.size();
+  for (const End& first : ends_) {
+    for (const End& second : ends_) routes_.push_back(route_between(topology_, first.point, second.point));
+    const bool is_gpu = first.point.kind == Endpoint::Kind::gpu;
+    const auto index = static_cast<std::size_t>(first.point.index);
+    std::string& mark = marks_[is_gpu ? topology_.gpus[index].pci : topology_.nics[index].pci];
+    mark += (mark.empty() ? "" : " ") + first.label;
+  }
+}
+
+End View::end_of(Endpoint point) const {
+  if (point.kind == Endpoint::Kind::gpu) {
+    const Gpu* const gpu = element(topology_.gpus, point.index);
+    return {point, fmt::format("GPU{}", point.index), gpu == nullptr ? -1 : gpu->numa_node};
+  }
+  if (point.kind == Endpoint::Kind::nic) {
+    const Nic* const nic = element(topology_.nics, point.index);
+    return {point, fmt::format("NIC{}", point.index), nic == nullptr ? -1 : nic->numa_node};
+  }
+  const NumaNode* const node = element(topology_.numa_nodes, point.index);
+  const int number = node == nullptr ? -1 : node->index;
+  return {point, fmt::format("host {}", number), number};
+}
+
+std::vector<Pair> View::pairs() const {
+  std::vector<Pair> all;
+  for (std::size_t row = 0; row < ends_.size(); ++row) {
+    for (std::size_t column = row + 1; column < ends_.size(); ++column) {
+      all.push_back({ends_[row], ends_[column], route(row, column)});
+    }
+  }
+  for (const End& end : ends_) {
+    const int node = topology_.find_numa_node(end.numa_node);
+    if (end.point.kind != Endpoint::Kind::gpu || node < 0) continue;
+    const Endpoint host{Endpoint::Kind::numa_node, node};
+    all.push_back({end, end_of(host), route_between(topology_, end.point, host)});
+  }
+  return all;
+}
+
+std::vector<End> View::best_nics(int gpu) const {
+  std::vector<int> order = nearest_nics(topology_, gpu);
+  if (order.empty()) order = nearest_nics(topology_, gpu, false);
+  std::vector<End> best;
+  Route first;
+  for (const int nic : order) {
+    const Route route = route_between(topology_, {Endpoint::Kind::gpu, gpu}, {Endpoint::Kind::nic, nic});
+    if (best.empty()) first = route;
+    if (best.size() == kMostBestNics || !is_as_good(first, route)) break;
+    best.push_back(end_of({Endpoint::Kind::nic, nic}));
+  }
+  return best;
+}
+
+std::string View::mark(int pci) const {
+  const auto found = marks_.find(pci);
+  return pci < 0 || found == marks_.end() ? std::string() : found->second;
+}
+
+std::string View::relation_text(std::size_t row, std::size_t column) const {
+  const Route& between = route(row, column);
+  return short_name(between.relation, between.nvlink_count);
+}
+
+std::string list_text(std::vector<int> numbers) {
+  std::sort(numbers.begin(), numbers.end());
+  numbers.erase(std::unique(numbers.begin(), numbers.end()), numbers.end());
+  std::string text;
+  std::size_t part_count = 0;
+  for (std::size_t i = 0; i < numbers.size();) {
+    std::size_t last = i;
+    while (last + 1 < numbers.size() && numbers[last + 1] == numbers[last] + 1) ++last;
+    if (++part_count > kMostPartsOfList) return text + ",...";
+    text += text.empty() ? "" : ",";
+    text += last == i ? std::to_string(numbers[i]) : fmt::format("{}-{}", numbers[i], numbers[last]);
+    i = last + 1;
+  }
+  return text;
+}
+
+std::string cpus_text(const Topology& topology, int numa_node) {
+  const NumaNode* const node = element(topology.numa_nodes, topology.find_numa_node(numa_node));
+  if (node == nullptr) return "unknown";
+  return node->cpus.empty() ? "none" : list_text(node->cpus);
+}
+
+namespace {
+
+// "PCIe 4.0": by the rate of a lane (PCI Express Base Specification, sections on link speeds).
+std::string generation_text(double gt_per_s) {
+  struct Generation {
+    double gt_per_s;
+    const char* name;
+  };
+  static constexpr Generation kGenerations[] = {{2.5, "1.0"}, {5, "2.0"}, {8, "3.0"}, {16, "4.0"}, {32, "5.0"}, {64, "6.0"}};
+  for (const Generation& generation : kGenerations) {
+    if (gt_per_s == generation.gt_per_s) return fmt::format("PCIe {}", generation.name);
+  }
+  return gt_per_s > 0 ? fmt::format("{:g} GT/s", gt_per_s) : "speed unknown";
+}
+
+std::string link_text(double gt_per_s, unsigned width) {
+  return fmt::format("{} {}", generation_text(gt_per_s), width > 0 ? fmt::format("x{}", width) : "width unknown");
+}
+
+}  // namespace
+
+std::string link_text(const PciLinkFacts& link) {
+  if (link.gt_per_s <= 0 && link.width == 0) return {};
+  const std::string now = link_text(link.gt_per_s, link.width);
+  const bool can_more = link.most_gt_per_s > link.gt_per_s || link.most_width > link.width;
+  return can_more ? fmt::format("{} of {}", now, link_text(link.most_gt_per_s, link.most_width)) : now;
+}
+
+std::string gpu_text(const Gpu& gpu) {
+  std::string text = gpu.name.empty() ? "GPU of unknown name" : plain(gpu.name, 120);
+  text += " at " + gpu.address.to_string();
+  if (gpu.pci < 0) text += " (not in the PCI tree)";
+  if (gpu.cuda_index) text += fmt::format(", CUDA {}", *gpu.cuda_index);
+  if (gpu.nvlinks_total > 0) text += fmt::format(", {} of {} NVLinks active", gpu.nvlinks_active, gpu.nvlinks_total);
+  if (gpu.is_coherent) text += ", coherent with its CPU";
+  return text;
+}
+
+std::string device_text(const PciNode& node) {
+  const std::string ids = fmt::format("{:04x}:{:04x}", node.vendor, node.device);
+  return node.name.empty() ? ids : plain(node.name, 120);
+}
+
+std::string nic_text(const Topology& topology, const Nic& nic) {
+  std::string text = plain(nic.rdma_device.empty() ? nic.name : nic.rdma_device, 64);
+  for (const NetDevice& device : nic.net_devices) {
+    if (device.name != nic.name || !nic.rdma_device.empty()) text += ", " + plain(device.name, 64);
+  }
+  const PciNode* const node = element(topology.pci, nic.pci);
+  text += node == nullptr ? ", no PCI device" : " at " + node->address.to_string();
+  text += nic.driver.empty() ? ", no driver" : ", " + plain(nic.driver, 64);
+  if (nic.rdma_device.empty()) text += ", no RDMA";
+  for (const RdmaPort& port : nic.ports) {
+    text += fmt::format(", port {} {}", port.number, port.state.empty() ? "of unknown state" : plain(port.state, 32));
+    if (!port.link_layer.empty()) text += " " + plain(port.link_layer, 32);
+    if (port.rate_gbit_per_s > 0) text += fmt::format(" {:g} Gb/s", port.rate_gbit_per_s);
+  }
+  for (const NetDevice& device : nic.net_devices) {
+    if (!nic.ports.empty()) break;
+    text += fmt::format(", link {}", device.state.empty() ? "unknown" : plain(device.state, 32));
+    if (device.gbit_per_s) text += fmt::format(" {:g} Gb/s", *device.gbit_per_s);
+  }
+  return text;
+}
+
+int parent_of(const Topology& topology, std::size_t pci) {
+  const int parent = topology.pci[pci].parent;
+  return parent >= 0 && static_cast<std::size_t>(parent) < pci ? parent : -1;
+}
+
+}  // namespace gigabar::tool::topology

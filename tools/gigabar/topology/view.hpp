@@ -1,0 +1,77 @@
+// A topology prepared for printing: the ends of its matrix with their short names, and the route between any two of them.
+#pragma once
+
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "gigabar/topology.hpp"
+
+namespace gigabar::tool::topology {
+
+// More ends than any machine has; the rest is left out, so that a hostile archive cannot ask for a table of millions of cells.
+inline constexpr std::size_t kMostEnds = 160;
+
+struct End {
+  Endpoint point;
+  std::string label;  // "GPU0", "NIC0", "host 0": numbers are indexes into the topology; "host N" is NUMA node N
+  int numa_node = -1;
+};
+
+// What lies between two ends of the matrix, or between a GPU and the memory of its own NUMA node.
+struct Pair {
+  End first, second;
+  Route route;
+};
+
+class View {
+ public:
+  explicit View(Topology topology);
+
+  const Topology& topology() const noexcept { return topology_; }
+  // GPUs, then NICs.
+  const std::vector<End>& ends() const noexcept { return ends_; }
+  std::size_t ends_left_out() const noexcept { return ends_left_out_; }
+  // Of ends()[row] and ends()[column], from the first to the second.
+  const Route& route(std::size_t row, std::size_t column) const { return routes_[row * ends_.size() + column]; }
+  // Each two different ends once, in the order of the matrix; then each GPU with the memory of its node.
+  std::vector<Pair> pairs() const;
+  // "NIC0": the nearest and those that are as near and as fast; the first ones only. Empty: none can be told.
+  std::vector<End> best_nics(int gpu) const;
+  // Of an index into Topology::pci: the GPU or the NICs that it is, "GPU0" or "NIC2 NIC3"; empty: neither.
+  std::string mark(int pci) const;
+  // "PIX" as the matrix shows it.
+  std::string relation_text(std::size_t row, std::size_t column) const;
+
+ private:
+  End end_of(Endpoint point) const;
+
+  Topology topology_;
+  std::vector<End> ends_;
+  std::size_t ends_left_out_ = 0;
+  std::vector<Route> routes_;
+  std::map<int, std::string> marks_;  // by index into Topology::pci
+};
+
+// The element of that index, or nothing: indexes of a topology may be -1.
+template <class T>
+const T* element(const std::vector<T>& all, int index) {
+  return index >= 0 && static_cast<std::size_t>(index) < all.size() ? &all[static_cast<std::size_t>(index)] : nullptr;
+}
+
+// "0-15,32"; empty for none.
+std::string list_text(std::vector<int> numbers);
+// CPUs of a NUMA node; "unknown" without one, "none" for a node of memory only.
+std::string cpus_text(const Topology& topology, int numa_node);
+// "PCIe 4.0 x8 of PCIe 5.0 x16": as it runs now, and what the device can do where that is more. Empty: not told.
+std::string link_text(const PciLinkFacts& link);
+// Name of a GPU or of a PCI device, fit for printing.
+std::string gpu_text(const Gpu& gpu);
+std::string device_text(const PciNode& node);
+// "mlx5_0, eth0 at 0000:3b:00.0, mlx5_core, port 1 ACTIVE InfiniBand 400 Gb/s".
+std::string nic_text(const Topology& topology, const Nic& nic);
+
+// Index of the bridge above, -1 at a root; never the node itself or a later one, whatever the machine says.
+int parent_of(const Topology& topology, std::size_t pci);
+}  // namespace gigabar::tool::topology
