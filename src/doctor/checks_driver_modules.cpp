@@ -161,6 +161,17 @@ void judge_no_channel(const Patient& patient, Findings& findings, std::optional<
   findings.skip("no GPU here belongs to an NVLink fabric of several machines");
 }
 
+// The driver is willing; a program must be able to open the adapter too, which it often cannot in a container.
+void judge_gin_nodes(const Patient& patient, const std::string& driver_reason, Findings& findings) {
+  const std::vector<std::string> nodes = patient.files.names("/dev/infiniband");
+  if (std::any_of(nodes.begin(), nodes.end(), [](const std::string& node) { return node.starts_with("uverbs"); })) {
+    return findings.pass({}, text(driver_reason, ", which lets a GPU ring an mlx5 adapter's doorbell"));
+  }
+  findings.reading("/dev/infiniband/uverbs*", "missing");
+  findings.warn({}, text(driver_reason, ", but there is no device node through which a program here could open the adapter"),
+                "see 'gigabar doctor --only rdma.dev' for how to have it");
+}
+
 }  // namespace
 
 void check_kern_dmabuf(const Patient& patient, Findings& findings) {
@@ -286,7 +297,7 @@ void check_gin(const Patient& patient, Findings& findings) {
   const Support driver = gin_of_driver(patient);
   read_all(findings, driver.readings);
   switch (driver.answer) {
-    case Answer::yes: return findings.pass({}, text(driver.reason, ", which lets a GPU ring an mlx5 adapter's doorbell"));
+    case Answer::yes: return judge_gin_nodes(patient, driver.reason, findings);
     case Answer::no:
       return findings.warn({}, text(driver.reason, ": GPU-initiated networking has to go through a thread of the CPU"),
                            driver.remedy, true);

@@ -68,6 +68,12 @@ std::vector<Finding> not_run(const Check& check, std::string statement, std::str
   return findings.take();
 }
 
+std::vector<Finding> left_out(const Check& check) {
+  Findings findings(check.info.id);
+  findings.skip("trials were not asked for");
+  return findings.take();
+}
+
 void append(std::vector<Finding>& all, std::vector<Finding> more) {
   all.insert(all.end(), std::make_move_iterator(more.begin()), std::make_move_iterator(more.end()));
 }
@@ -128,7 +134,11 @@ Result<Examination> examine(const Machine& machine, const ExamineOptions& option
   const doctor::Patient patient{machine.files(), machine.answers(), examination.topology, machine.is_live()};
   for (const doctor::Check& check : doctor::all_checks()) {
     if (!doctor::is_chosen(check.info, options.only)) continue;
-    if (check.info.is_trial && !options.with_trials) continue;
+    if (check.info.is_trial && !options.with_trials) {
+      // Who named the check is told why it says nothing.
+      if (!options.only.empty()) doctor::append(examination.findings, doctor::left_out(check));
+      continue;
+    }
     if (deadline.has_passed()) {
       doctor::append(examination.findings, doctor::not_run(check, "the time for the examination was over before this check",
                                                            "give it more time, or choose checks with --only"));

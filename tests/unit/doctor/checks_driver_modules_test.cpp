@@ -278,6 +278,14 @@ TEST(Gin, PassesWithBothSettings) {
   }
 }
 
+// As in a container that the adapter's nodes were not passed into.
+TEST(Gin, WarnsWhereNoProgramCanOpenTheAdapter) {
+  TestPatient machine = machine_with_rdma();
+  machine.file(kParams, "EnableStreamMemOPs: 1\nRegistryDwords: \"PeerMappingOverride=1;\"\n");
+  machine.remove("/dev/infiniband/uverbs0");
+  expect_finding(only_finding(machine, "gin"), Verdict::warn, "no device node", "rdma.dev");
+}
+
 TEST(Gin, WarnsOfWhatIsMissing) {
   TestPatient machine = machine_with_rdma();
   machine.file(kParams, "EnableStreamMemOPs: 0\nRegistryDwords: \"\"\n");

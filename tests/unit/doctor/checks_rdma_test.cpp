@@ -13,8 +13,11 @@
 namespace gigabar {
 namespace {
 
+using test::expect;
+using test::of_subject;
 using test::TestPatient;
 using test::to_text;
+using test::value_of;
 
 constexpr const char* kDevice = "/sys/class/infiniband/mlx5_0";
 constexpr const char* kPort = "/sys/class/infiniband/mlx5_0/ports/1";
@@ -49,34 +52,6 @@ RdmaPort& port_of(TestPatient& machine) { return nic_of(machine).ports.at(0); }
 void add_second(TestPatient& machine, const std::string& state) {
   const int nic = machine.nic("mlx5_1", "0000:5e:00.0");
   machine.topology.nics[static_cast<std::size_t>(nic)].ports = {port_of(state, "InfiniBand")};
-}
-
-// The finding of this subject; a failure of the test and an empty one when there is none.
-Finding of_subject(const std::vector<Finding>& findings, const std::string& subject) {
-  for (const Finding& finding : findings) {
-    if (finding.subject == subject) return finding;
-  }
-  ADD_FAILURE() << "no finding of " << subject << " in\n" << to_text(findings);
-  return {};
-}
-
-// The only finding has this verdict, and its statement and remedy hold these words.
-void expect(const TestPatient& machine, std::string_view check, Verdict verdict, const std::string& statement,
-            const std::string& remedy = "") {
-  const std::vector<Finding> findings = machine.run(check);
-  ASSERT_EQ(findings.size(), 1u) << to_text(findings);
-  EXPECT_EQ(name_of(findings[0].verdict), name_of(verdict)) << to_text(findings);
-  EXPECT_NE(findings[0].statement.find(statement), std::string::npos) << to_text(findings);
-  EXPECT_NE(findings[0].remedy.find(remedy), std::string::npos) << to_text(findings);
-  const bool wants_remedy = verdict != Verdict::pass && verdict != Verdict::skip;
-  EXPECT_EQ(findings[0].remedy.empty(), !wants_remedy) << to_text(findings);
-}
-
-std::string value_of(const Finding& finding, const std::string& source) {
-  for (const Reading& reading : finding.readings) {
-    if (reading.source == source) return reading.value;
-  }
-  return "(no such reading)";
 }
 
 TEST(RdmaChecks, SkipAMachineWithoutRdma) {

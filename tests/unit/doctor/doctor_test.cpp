@@ -342,6 +342,17 @@ TEST_F(Examine, LeavesTrialsOut) {
   EXPECT_EQ(ids_of(*examination), readers);
 }
 
+TEST_F(Examine, SaysThatATrialWhichWasNamedIsLeftOut) {
+  ExamineOptions options;
+  options.with_trials = false;
+  options.only = {"trial.copy"};
+  const Result<Examination> examination = examine(machine(), options);
+  ASSERT_TRUE(examination);
+  ASSERT_EQ(examination->findings.size(), 1u);
+  EXPECT_EQ(examination->findings[0].verdict, Verdict::skip);
+  EXPECT_EQ(examination->findings[0].check, "trial.copy");
+}
+
 TEST_F(Examine, SaysWhichChecksTheTimeWasTooShortFor) {
   for (const std::chrono::milliseconds deadline : {std::chrono::milliseconds(0), std::chrono::milliseconds(-5)}) {
     ExamineOptions options;

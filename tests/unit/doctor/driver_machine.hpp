@@ -35,6 +35,7 @@ inline TestPatient machine_with_driver(const std::string& version = "580.159.04"
 inline TestPatient machine_with_rdma(const std::string& version = "580.159.04", bool is_open = true) {
   TestPatient machine = machine_with_driver(version, is_open);
   machine.nic("mlx5_0", "0000:3c:00.0", {"0000:3a:00.0"});
+  machine.device("/dev/infiniband/uverbs0", true, true, 231, 192);
   machine.file("/proc/sys/kernel/osrelease", "6.1.0-28-amd64\n");
   machine.file("/boot/config-6.1.0-28-amd64",
                "CONFIG_64BIT=y\nCONFIG_PCI_P2PDMA=y\nCONFIG_DMA_SHARED_BUFFER=y\nCONFIG_DMABUF_MOVE_NOTIFY=y\n");
@@ -49,14 +50,8 @@ inline Finding only_finding(const TestPatient& machine, std::string_view check) 
   return findings.empty() ? Finding{} : findings.front();
 }
 
-// The finding of that subject; a failure of the test when there is none.
 inline Finding finding_of(const TestPatient& machine, std::string_view check, std::string_view subject) {
-  const std::vector<Finding> findings = machine.run(check);
-  for (const Finding& finding : findings) {
-    if (finding.subject == subject) return finding;
-  }
-  ADD_FAILURE() << "no finding of '" << subject << "' in\n" << to_text(findings);
-  return {};
+  return of_subject(machine.run(check), subject);
 }
 
 inline bool has_reading(const Finding& finding, std::string_view source, std::string_view value) {

@@ -172,4 +172,30 @@ std::string to_text(const std::vector<Finding>& findings) {
   return text;
 }
 
+void expect(const TestPatient& machine, std::string_view check, Verdict verdict, const std::string& statement,
+            const std::string& remedy) {
+  const std::vector<Finding> findings = machine.run(check);
+  ASSERT_EQ(findings.size(), 1u) << to_text(findings);
+  EXPECT_EQ(name_of(findings[0].verdict), name_of(verdict)) << to_text(findings);
+  EXPECT_NE(findings[0].statement.find(statement), std::string::npos) << to_text(findings);
+  EXPECT_NE(findings[0].remedy.find(remedy), std::string::npos) << to_text(findings);
+  const bool wants_remedy = verdict != Verdict::pass && verdict != Verdict::skip;
+  EXPECT_EQ(findings[0].remedy.empty(), !wants_remedy) << to_text(findings);
+}
+
+Finding of_subject(const std::vector<Finding>& findings, std::string_view subject) {
+  for (const Finding& finding : findings) {
+    if (finding.subject == subject) return finding;
+  }
+  ADD_FAILURE() << "no finding of '" << subject << "' in\n" << to_text(findings);
+  return {};
+}
+
+std::string value_of(const Finding& finding, std::string_view source) {
+  for (const Reading& reading : finding.readings) {
+    if (reading.source == source) return reading.value;
+  }
+  return "(no such reading)";
+}
+
 }  // namespace gigabar::test

@@ -52,4 +52,12 @@ class TestPatient {
 // "FAIL pci.acs GPU 0000:3b:00.0 and mlx5_0: statement | remedy", a line for each: for messages of failed tests.
 std::string to_text(const std::vector<Finding>& findings);
 
+// The check's only finding has this verdict, and its statement and remedy hold these words.
+void expect(const TestPatient& machine, std::string_view check, Verdict verdict, const std::string& statement,
+            const std::string& remedy = "");
+// The finding of this subject; a failure of the test and an empty one when there is none.
+Finding of_subject(const std::vector<Finding>& findings, std::string_view subject);
+// What was read there; "(no such reading)" when nothing was.
+std::string value_of(const Finding& finding, std::string_view source);
+
 }  // namespace gigabar::test

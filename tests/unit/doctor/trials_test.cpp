@@ -407,7 +407,8 @@ ISOLATED_TEST(TrialLoop, WhatCannotBeTried) {
   Scene scene("siw0 iwarp; mlx5_0 down; mlx5_1 connect=110; mlx5_2 completion=12; mlx5_3 host=12; mlx5_4 open=13");
   scene.with_topology().session.start();
   const auto findings = scene.patient.run("trial.loop");
-  ASSERT_EQ(findings.size(), 5u) << to_text(findings);
+  ASSERT_EQ(findings.size(), 6u) << to_text(findings);
+  EXPECT_EQ(about(findings, "siw0")->verdict, Verdict::unknown) << to_text(findings);
   EXPECT_EQ(about(findings, "mlx5_0")->verdict, Verdict::unknown) << to_text(findings);
   EXPECT_EQ(about(findings, "mlx5_1")->verdict, Verdict::fail) << to_text(findings);
   EXPECT_EQ(about(findings, "mlx5_2")->verdict, Verdict::fail) << to_text(findings);
