@@ -72,9 +72,9 @@ GIGABAR_API std::span<const Symptom> symptoms();
 GIGABAR_API const Symptom* match_symptom(std::string_view sentence);
 
 struct ExamineOptions {
-  std::vector<std::string> only;  // ids, or groups by their first part ("pci"); empty: all, in the order of checks()
-  bool with_trials = true;
-  std::chrono::milliseconds deadline{30'000};      // checks not begun by then are `unknown` with that reason
+  std::vector<std::string> only;               // ids, or groups by their first part ("pci"); empty: all, in the order of checks()
+  bool with_trials = true;                     // false: none is run; one that `only` names is a `skip`
+  std::chrono::milliseconds deadline{30'000};  // checks not begun by then are `unknown` with that reason
   std::function<void(const CheckInfo&)> on_begin;  // called before each check; may be empty
 };
 
