@@ -356,7 +356,7 @@ ISOLATED_TEST(TrialPeerMemory, EachPair) {
 // ---- trial.loop
 
 ISOLATED_TEST(TrialLoop, HostThenGpu) {
-  Scene scene("mlx5_0 slow=500");
+  Scene scene("mlx5_0 slow=2000");
   scene.with_topology().session.start();
   const auto findings = scene.patient.run("trial.loop");
   ASSERT_EQ(findings.size(), 2u) << to_text(findings);
@@ -367,7 +367,7 @@ ISOLATED_TEST(TrialLoop, HostThenGpu) {
 }
 
 ISOLATED_TEST(TrialLoop, ByPeerMemory) {
-  Scene scene("mlx5_0 slow=500 dmabuf=95 peermem infiniband");
+  Scene scene("mlx5_0 slow=2000 dmabuf=95 peermem infiniband");
   scene.with_topology().session.start();
   const auto findings = scene.patient.run("trial.loop");
   ASSERT_NE(about(findings, kPair), nullptr) << to_text(findings);
