@@ -320,19 +320,19 @@ bool is_iwarp(const std::string& name) {
 
 void try_loop(const Patient& patient, Findings& findings) {
   const std::int64_t end_ns = now_ns() + kTrialNs;
-  std::vector<std::string> names = trial_rdma_devices(patient, findings);
+  const std::vector<std::string> names = trial_rdma_devices(patient, findings);
   if (names.empty()) return;
-  const auto first_iwarp = std::stable_partition(names.begin(), names.end(), [](const auto& name) { return !is_iwarp(name); });
-  if (first_iwarp == names.begin())
+  std::vector<std::string> own_connectors, iwarp;
+  for (const std::string& name : names) (is_iwarp(name) ? iwarp : own_connectors).push_back(name);
+  if (own_connectors.empty())
     return findings.skip(
         "the RDMA devices of this machine are iWARP, which connects by the RDMA connection manager (rdma_cm) only");
-  for (auto name = first_iwarp; name != names.end(); ++name) {
-    findings.unknown(printable(*name, 64), "not tried: it is iWARP, which connects by the RDMA connection manager (rdma_cm) only",
+  for (const std::string& name : iwarp) {
+    findings.unknown(printable(name, 64), "not tried: it is iWARP, which connects by the RDMA connection manager (rdma_cm) only",
                      "between two hosts: rping -s there, rping -c -a ADDRESS -v -C 10 here");
   }
-  names.erase(first_iwarp, names.end());
   std::vector<Adapter> adapters;
-  for (const std::string& name : names) {
+  for (const std::string& name : own_connectors) {
     auto adapter = open_adapter(patient, name, findings);
     if (adapter && measure_host(*adapter, end_ns, findings)) adapters.push_back(std::move(*adapter));
   }
