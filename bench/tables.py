@@ -111,6 +111,22 @@ def survey(document):
     return markdown(["", "unit", "median", "least..most", "of the link"], rows)
 
 
+def hosts(document):
+    """The figures that differ most from host to host: one row per host and user."""
+    gpus = list(dict.fromkeys(result["gpu_uuid"] for result in document["results"]))
+    rows = [
+        [
+            f"{gpus.index(result['gpu_uuid']) + 1}, `{result['user']}`",
+            us(result["copy_to_8_b_p50_us"]),
+            us(result["copy_from_8_b_p50_us"]),
+            f"{result['copy_to_64_kib_gb_per_s']:.1f}",
+            us(result["first_map_64_kib_p50_us"]),
+        ]
+        for result in document["results"]
+    ]
+    return markdown(["host, user", "`copy_to` 8 B, µs", "`copy_from` 8 B, µs", "`copy_to` 64 KiB, GB/s", "first map of 64 KiB, µs"], rows)
+
+
 def streams_rows(document):
     """One row per transfer; the overlap and the aggregate of all behind the first."""
     rows = []
@@ -214,7 +230,7 @@ SETS = {
     "h200-streams-presets": (streams_presets, ["h200-streams-presets"]),
 }
 
-TOOLS = {function.__name__: function for function in (copylat, copybw, pplat, apiperf, sanity, survey)}
+TOOLS = {function.__name__: function for function in (copylat, copybw, pplat, apiperf, sanity, survey, hosts)}
 
 
 def command_of(document):
@@ -237,6 +253,8 @@ def caption_of_set(documents):
 
 def caption(document):
     device, machine, mapping = document["device"], document["machine"], document["mapping"]
+    if document["tool"] == "hosts":  # each row has its own user and commands
+        return f"{device['name']}, {device['driver']}; {machine['cpu']}; {document['date'][:10]}"
     path = f"; mapping `{mapping['backend']}`, {mapping['type'].replace('_', '-')}" if mapping else ""
     return (
         f"{device['name']}, {device['driver']}; {machine['cpu']}{path}; user `{machine['user']}`; {document['date'][:10]}; "
