@@ -127,6 +127,26 @@ def hosts(document):
     return markdown(["host, user", "`copy_to` 8 B, µs", "`copy_from` 8 B, µs", "`copy_to` 64 KiB, GB/s", "first map of 64 KiB, µs"], rows)
 
 
+def latency(document):
+    """Between two ranks: every other size, one row each."""
+    rows = [
+        [bytes_text(result["bytes"]), us(result["mean_us"]), us(result["p50_us"]), us(result["p99_us"]), f"`{result['path_text']}`"]
+        for index, result in enumerate(document["results"])
+        if index % 3 == 0 or result is document["results"][-1]
+    ]
+    return markdown([document["results"][0]["kind"], "mean, µs", "p50, µs", "p99, µs", "path"], rows)
+
+
+def bw(document):
+    """Between two ranks: every other size, one row each."""
+    rows = [
+        [bytes_text(result["bytes"]), f"{result['mb_per_s'] / 1000:.1f}", f"`{result['path_text']}`"]
+        for index, result in enumerate(document["results"])
+        if index % 2 == 0 or result is document["results"][-1]
+    ]
+    return markdown([document["results"][0]["kind"], "GB/s", "path"], rows)
+
+
 def streams_rows(document):
     """One row per transfer; the overlap and the aggregate of all behind the first."""
     rows = []
@@ -230,7 +250,7 @@ SETS = {
     "h200-streams-presets": (streams_presets, ["h200-streams-presets"]),
 }
 
-TOOLS = {function.__name__: function for function in (copylat, copybw, pplat, apiperf, sanity, survey, hosts)}
+TOOLS = {function.__name__: function for function in (copylat, copybw, pplat, apiperf, sanity, survey, hosts, latency, bw)}
 
 
 def command_of(document):

@@ -9,7 +9,7 @@ set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 build_packages=(g++ cmake ninja-build ccache pkgconf python3 libgtest-dev libfmt-dev libcli11-dev nlohmann-json3-dev
-  libhwloc-dev libibverbs-dev graphviz)
+  libhwloc-dev libibverbs-dev librdmacm-dev libsodium-dev libpmix-dev libucx-dev graphviz)
 
 usage() {
   cat <<END
@@ -92,6 +92,28 @@ need_packages() {
     die "could not install ${missing[*]} (log above); check the network and the package sources, or install them by hand"
 }
 
+# What tests/vm starts guests with, builds for them and runs in them.
+vm_packages=(qemu-system-x86 cpio kmod binutils gcc make xz-utils iproute2 python3 libc6-dev linux-headers-amd64
+  ibverbs-providers ibverbs-utils rdmacm-utils perftest)
+
+# Prints why tests/vm cannot start guests on this machine; nothing when it can.
+why_no_guests() {
+  local system
+  system=$(. /etc/os-release 2>/dev/null && echo "${ID:-} ${VERSION_ID:-}") || system=""
+  if [ "$(uname -m)" != x86_64 ]; then
+    echo "guests need an x86-64 machine, this one is $(uname -m)"
+  elif [ "$system" != "debian 12" ]; then
+    echo "guests are made from Debian 12's packages, this is '${system:-an unknown system}'"
+  fi
+}
+
+# Installs what the tests in guests need. Where that cannot be they are skipped and say why, so this ends nothing.
+need_guest_packages() {
+  if [ "$install" = yes ] && [ -z "$(why_no_guests)" ]; then
+    (need_packages "${vm_packages[@]}") || echo "-- the tests in guests will be skipped"
+  fi
+}
+
 # Whether this machine has a CUDA toolkit with everything we compile against. Says what lacks when there is only a part of one.
 has_cuda_toolkit() {
   local nvcc root header
@@ -163,15 +185,16 @@ set_up() {
 }
 
 # run_tests FOLDER [ctest's options]: runs the tests of a folder of the build and says what was skipped and why; the report stays in
-# $build_folder/tests.xml.
+# $build_folder/tests.xml. Tests with a label in $without_labels ('gpu|conformance') are left out.
 run_tests() {
   local folder=$1 status=0
   shift
   # A report of an earlier run must not be read as this one's.
   rm -f "$build_folder/tests.xml"
   # Without a GPU the tests on one are left out, not skipped one by one.
-  local left_out=()
-  [ -e /dev/nvidiactl ] || left_out=(-LE '^gpu$')
+  local left_out=() labels=${without_labels:-}
+  [ -e /dev/nvidiactl ] || labels=${labels:+$labels|}gpu
+  [ -z "$labels" ] || left_out=(-LE "^($labels)\$")
   ctest --test-dir "$folder" "${left_out[@]+"${left_out[@]}"}" --no-tests=error --output-on-failure --parallel "$(nproc)" \
     --output-junit "$PWD/$build_folder/tests.xml" "$@" >"build/logs/ctest-$preset.log" 2>&1 || status=$?
   # Only failures are worth a screen; the log has every line.

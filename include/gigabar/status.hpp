@@ -36,6 +36,9 @@ enum class Status : std::uint8_t {
   // The device: its driver reported an error; allocations on it may be lost.
   device_error,
 
+  // The connection: the peer is gone or refused; others are unaffected. Forget it and connect anew.
+  peer_lost,
+
   // The process: the object belongs to another process (a forked child, say).
   foreign_process,
 };

@@ -25,6 +25,7 @@ std::string_view name_of(Status status) noexcept {
     case Status::verification_failed: return "verification_failed";
     case Status::bad_file: return "bad_file";
     case Status::device_error: return "device_error";
+    case Status::peer_lost: return "peer_lost";
     case Status::foreign_process: return "foreign_process";
   }
   return "unknown";

@@ -127,6 +127,7 @@ int errno_of(Status status) noexcept {
     case Status::timed_out: return ETIMEDOUT;
     case Status::verification_failed:
     case Status::bad_file:
+    case Status::peer_lost:
     case Status::device_error: break;
   }
   return EIO;

@@ -1,4 +1,5 @@
 // Stand-in devices: shared host memory with a device number, so that everything above runs on a machine without a GPU.
+// GIGABAR_STAND_IN_MEMORY names a file that their memory is taken from instead: a PCI BAR that plays a GPU's.
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -14,7 +15,9 @@
 #include "base/check_ids.hpp"
 #include "base/descriptor.hpp"
 #include "base/errors.hpp"
+#include "base/options.hpp"
 #include "memory/runtime.hpp"
+#include "memory/stand_in_file.hpp"
 #include "platform/numa.hpp"
 
 namespace gigabar {
@@ -26,16 +29,19 @@ constexpr std::size_t kAlignment = 65536;
 // The pages of one allocation; unmapped when the allocation and every mapping of it are gone.
 class Pages {
  public:
-  Pages(std::byte* address, std::size_t bytes, int on_device, std::size_t asked, std::uint64_t number)
-      : address_(address), bytes_(bytes), device(on_device), asked_bytes(asked), id(number) {}
+  // `range` is what they are mapped from when they come from a file, and empty otherwise.
+  Pages(std::byte* address, std::size_t bytes, Descriptor range, int on_device, std::size_t asked, std::uint64_t number)
+      : range_(std::move(range)), address_(address), bytes_(bytes), device(on_device), asked_bytes(asked), id(number) {}
   ~Pages() { ::munmap(address_, bytes_); }
   Pages(const Pages&) = delete;
   Pages& operator=(const Pages&) = delete;
 
   std::uintptr_t begin() const { return reinterpret_cast<std::uintptr_t>(address_); }
   std::size_t bytes() const { return bytes_; }
+  bool is_of_file() const { return range_.is_open(); }
 
  private:
+  const Descriptor range_;  // others get the range when this is closed, so after the pages are unmapped
   std::byte* const address_;
   const std::size_t bytes_;
 
@@ -45,19 +51,23 @@ class Pages {
   const std::uint64_t id;
 };
 
-// An allocation that the program holds. The file goes with it: what outlives it in mappings needs pages, not a descriptor.
+// An allocation that the program holds. The memfd goes with it: what outlives it in mappings needs pages, not a descriptor.
 struct Block {
   std::shared_ptr<const Pages> pages;
-  Descriptor file;
+  Descriptor memfd;
 };
 
-// Maps `bytes` of `file` at an address that is a multiple of kAlignment.
-std::byte* map_aligned(int file, std::size_t bytes) {
+// The file that the memory comes from; empty: the host's memory.
+std::string memory_file() { return environment("GIGABAR_STAND_IN_MEMORY").value_or(""); }
+
+// Maps `bytes` of `file` from `offset_bytes` at an address that is a multiple of kAlignment.
+std::byte* map_aligned(int file, std::uint64_t offset_bytes, std::size_t bytes) {
   void* reserved = ::mmap(nullptr, bytes + kAlignment, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (reserved == MAP_FAILED) return nullptr;
   const auto begin = reinterpret_cast<std::uintptr_t>(reserved);
   const std::uintptr_t aligned = (begin + kAlignment - 1) / kAlignment * kAlignment;
-  void* address = ::mmap(reinterpret_cast<void*>(aligned), bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, file, 0);
+  void* address = ::mmap(reinterpret_cast<void*>(aligned), bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, file,
+                         static_cast<off_t>(offset_bytes));
   const int code = errno;
   if (aligned != begin) ::munmap(reserved, aligned - begin);
   const std::uintptr_t end = begin + bytes + kAlignment;
@@ -72,13 +82,17 @@ class StandInRuntime final : public Runtime {
   Result<std::vector<DeviceInfo>> devices() override {
     const auto forced = forced_stand_in_count();
     if (!forced) return forced.error();
+    const std::string file = memory_file();
+    const auto file_bytes = file.empty() ? Result<std::uint64_t>(0) : stand_in_file_bytes(file);
+    if (!file_bytes) return file_bytes.error();
     std::vector<DeviceInfo> list(static_cast<std::size_t>(std::max(*forced, 1)));
     for (std::size_t index = 0; index < list.size(); ++index) {
       list[index].index = static_cast<int>(index);
-      list[index].name = "stand-in (host memory)";
+      list[index].name = file.empty() ? "stand-in (host memory)" : "stand-in (memory of " + file + ")";
       list[index].is_stand_in = true;
       list[index].memory_bytes =
-          static_cast<std::uint64_t>(::sysconf(_SC_PHYS_PAGES)) * static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
+          file.empty() ? static_cast<std::uint64_t>(::sysconf(_SC_PHYS_PAGES)) * static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE))
+                       : *file_bytes;
     }
     return list;
   }
@@ -95,20 +109,30 @@ class StandInRuntime final : public Runtime {
     info.device = pages->device;
     info.numa_node = numa_node_of_page(address);
     info.buffer_id = pages->id;
-    info.is_exportable = true;
+    info.is_exportable = !pages->is_of_file();
     return std::optional<PointerInfo>{info};
   }
 
   Result<DeviceBlock> allocate(int device, std::size_t bytes, DeviceAllocator allocator) override {
     const std::size_t reserved_bytes = (bytes + kAlignment - 1) / kAlignment * kAlignment;
-    Descriptor file(::memfd_create("gigabar-stand-in", MFD_CLOEXEC));
-    if (!file.is_open() || ::ftruncate(file.get(), static_cast<off_t>(reserved_bytes)) != 0) return failed(device, bytes, errno);
-    std::byte* address = map_aligned(file.get(), reserved_bytes);
-    if (address == nullptr) return failed(device, bytes, errno);
+    const std::string path = memory_file();
+    Descriptor memfd;
+    FileRange range;
+    if (path.empty()) {
+      memfd = Descriptor(::memfd_create("gigabar-stand-in", MFD_CLOEXEC));
+      if (!memfd.is_open() || ::ftruncate(memfd.get(), static_cast<off_t>(reserved_bytes)) != 0)
+        return failed(device, bytes, errno);
+    } else {
+      auto taken = take_from_stand_in_file(path, reserved_bytes, kAlignment);
+      if (!taken) return taken.error();
+      range = std::move(*taken);
+    }
+    std::byte* address = map_aligned(path.empty() ? memfd.get() : range.file.get(), range.offset_bytes, reserved_bytes);
+    if (address == nullptr) return path.empty() ? failed(device, bytes, errno) : not_mapped(path, range, reserved_bytes, errno);
     ::madvise(address, reserved_bytes, MADV_DONTFORK);  // as GPU memory: a forked child does not have it
-    const auto pages = std::make_shared<const Pages>(address, reserved_bytes, device, bytes, ++last_id_);
+    const auto pages = std::make_shared<const Pages>(address, reserved_bytes, std::move(range.file), device, bytes, ++last_id_);
     const std::unique_lock lock(mutex_);
-    blocks_[pages->begin()] = {pages, std::move(file)};
+    blocks_[pages->begin()] = {pages, std::move(memfd)};
     return DeviceBlock{pages->begin(), bytes, reserved_bytes, device, allocator};
   }
 
@@ -175,7 +199,12 @@ class StandInRuntime final : public Runtime {
     const std::shared_lock lock(mutex_);
     const Block* const block = block_at(address);
     if (block == nullptr) return no_gpu("export memory", address);
-    const int copy = ::fcntl(block->file.get(), F_DUPFD_CLOEXEC, 0);
+    if (block->pages->is_of_file()) {
+      return make_error(Status::not_supported, "export memory", hex_text(address),
+                        "it is a part of the file in GIGABAR_STAND_IN_MEMORY, which a descriptor cannot tell from the rest",
+                        "unset GIGABAR_STAND_IN_MEMORY");
+    }
+    const int copy = ::fcntl(block->memfd.get(), F_DUPFD_CLOEXEC, 0);
     if (copy >= 0) return copy;
     const int code = errno;
     return make_error(status_of_errno(code), "export memory", hex_text(address), std::strerror(code),
@@ -203,6 +232,12 @@ class StandInRuntime final : public Runtime {
     return make_error(code == EMFILE || code == ENFILE ? Status::out_of_descriptors : Status::out_of_memory,
                       "allocate device memory", text(bytes, " bytes on stand-in device ", device), std::strerror(code),
                       code == EMFILE ? "raise the descriptor limit (ulimit -n)" : "ask for less, or free host memory",
+                      errno_code(code));
+  }
+
+  static Error not_mapped(const std::string& path, const FileRange& range, std::size_t bytes, int code) {
+    return make_error(Status::out_of_memory, "allocate device memory", text(bytes, " bytes of ", path, " at ", range.offset_bytes),
+                      text("mmap: ", std::strerror(code)), "name a file in GIGABAR_STAND_IN_MEMORY whose memory can be mapped",
                       errno_code(code));
   }
 

@@ -256,6 +256,15 @@ CUresult CUDAAPI cuStreamWaitValue32(CUstream stream, CUdeviceptr address, cuuin
   return CUDA_SUCCESS;
 }
 
+CUresult CUDAAPI cuStreamWriteValue32(CUstream stream, CUdeviceptr address, cuuint32_t value, unsigned int flags) {
+  GIGABAR_FAKE_ENTER(cuStreamWriteValue32, context);
+  if (!s.streams.contains(stream) || flags != CU_STREAM_WRITE_VALUE_DEFAULT || !is_pinned(reinterpret_cast<void*>(address)))
+    return CUDA_ERROR_INVALID_VALUE;
+  auto* const word = reinterpret_cast<cuuint32_t*>(address);
+  s.pending.push_back({stream, [=] { std::atomic_ref(*word).store(value); }});
+  return CUDA_SUCCESS;
+}
+
 CUresult CUDAAPI cuEventCreate(CUevent* event, unsigned int) {
   GIGABAR_FAKE_ENTER(cuEventCreate, context);
   *event = new CUevent_st;

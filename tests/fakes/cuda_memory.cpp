@@ -182,6 +182,18 @@ CUresult nothing_known(CUpointer_attribute attribute, void* data) {
   }
 }
 
+// The allocation of this process whose IPC handle that is; null for anything else.
+const Allocation* find_by_ipc_words(const std::uint32_t (&words)[16]) {
+  std::uint64_t bytes = 0;
+  std::memcpy(&bytes, &words[4], sizeof bytes);
+  for (const auto& [address, allocation] : state().allocations) {
+    if (is_legacy_ipc_capable(allocation) && words[12] == kCudaClient && words[13] == allocation.block->rm_handle &&
+        words[7] == allocation.block_offset && bytes == allocation.bytes)
+      return &allocation;
+  }
+  return nullptr;
+}
+
 // The sixteen words that name an allocation to the resource manager.
 void fill_ipc_words(const Allocation& allocation, std::uint32_t (&words)[16]) {
   for (std::uint32_t i = 0; i < 16; ++i) words[i] = 0x01010101 * i;
@@ -359,6 +371,47 @@ CUresult CUDAAPI cuIpcGetMemHandle(CUipcMemHandle* handle, CUdeviceptr address) 
   fill_ipc_words(*allocation, words);
   static_assert(sizeof words == sizeof handle->reserved);
   std::memcpy(handle->reserved, words, sizeof words);
+  return CUDA_SUCCESS;
+}
+
+// Tests play the other process in the one that owns the memory, which the real driver refuses. Like the real one it hands out one
+// address per allocation, context and process: whoever opens a handle twice has to share it.
+CUresult CUDAAPI cuIpcOpenMemHandle(CUdeviceptr* address, CUipcMemHandle handle, unsigned int flags) {
+  GIGABAR_FAKE_ENTER(cuIpcOpenMemHandle, context_unsafe);
+  if (address == nullptr || flags != CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS) return CUDA_ERROR_INVALID_VALUE;
+  std::uint32_t words[16];
+  std::memcpy(words, handle.reserved, sizeof words);
+  const Allocation* const source = find_by_ipc_words(words);
+  if (source == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+  if (source->gpu != current_context()->gpu && !s.machine.has_peer_access) return CUDA_ERROR_PEER_ACCESS_UNSUPPORTED;
+  for (const auto& [start, known] : s.allocations) {
+    if (known.kind == Kind::ipc_opened && known.block == source->block && known.block_offset == source->block_offset &&
+        known.context == current_context())
+      return CUDA_ERROR_ALREADY_MAPPED;
+  }
+  Allocation opened = *source;
+  Address start = 0;
+  if (!s.va.take(opened.block->bytes, kBlockBytes, &start)) return CUDA_ERROR_OUT_OF_MEMORY;
+  s.ranges[start] = {opened.block->bytes, opened.block, 0, true};
+  opened.kind = Kind::ipc_opened;
+  opened.shared = nullptr;
+  opened.context = current_context();
+  opened.address = start + opened.block_offset;
+  *address = opened.address;
+  add_allocation(opened);
+  return CUDA_SUCCESS;
+}
+
+CUresult CUDAAPI cuIpcCloseMemHandle(CUdeviceptr address) {
+  GIGABAR_FAKE_ENTER(cuIpcCloseMemHandle, context_unsafe);
+  const auto place = s.allocations.find(address);
+  if (place == s.allocations.end() || place->second.kind != Kind::ipc_opened) return CUDA_ERROR_INVALID_VALUE;
+  if (place->second.context != current_context()) return CUDA_ERROR_INVALID_CONTEXT;
+  run_all_pending();
+  const Allocation opened = place->second;
+  s.allocations.erase(place);
+  s.ranges.erase(address - opened.block_offset);
+  s.va.give_back(address - opened.block_offset, opened.block->bytes);
   return CUDA_SUCCESS;
 }
 

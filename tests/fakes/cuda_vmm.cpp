@@ -130,6 +130,8 @@ CUresult CUDAAPI cuMemSetAccess(CUdeviceptr address, std::size_t bytes, const CU
   GIGABAR_FAKE_ENTER(cuMemSetAccess, init);
   const auto place = s.ranges.find(address);
   if (place == s.ranges.end() || place->second.bytes != bytes || access == nullptr || count == 0) return CUDA_ERROR_INVALID_VALUE;
+  const bool is_of_peer = access[0].location.id != place->second.block->gpu;
+  if (is_of_peer && !s.machine.has_peer_access) return CUDA_ERROR_INVALID_DEVICE;
   place->second.has_access = access[0].flags == CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
   return CUDA_SUCCESS;
 }
@@ -147,6 +149,16 @@ CUresult CUDAAPI cuMemExportToShareableHandle(void* shareable, CUmemGenericAlloc
   const int descriptor = make_file(std::move(file), 0);
   if (descriptor < 0) return CUDA_ERROR_OPERATING_SYSTEM;
   *static_cast<int*>(shareable) = descriptor;
+  return CUDA_SUCCESS;
+}
+
+CUresult CUDAAPI cuMemImportFromShareableHandle(CUmemGenericAllocationHandle* handle, void* shareable,
+                                                CUmemAllocationHandleType type) {
+  GIGABAR_FAKE_ENTER(cuMemImportFromShareableHandle, init);
+  if (handle == nullptr || type != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR) return CUDA_ERROR_INVALID_VALUE;
+  const File* const file = find_file(static_cast<int>(reinterpret_cast<std::uintptr_t>(shareable)));
+  if (file == nullptr || file->kind != File::Kind::vmm_export) return CUDA_ERROR_INVALID_VALUE;
+  *handle = add_handle(file->block);
   return CUDA_SUCCESS;
 }
 

@@ -94,7 +94,7 @@ struct SharedBlock {
   RangeAllocator ranges;
 };
 
-enum class Kind { device, vmm, pool, managed, host_allocated, host_registered };
+enum class Kind { device, vmm, pool, managed, host_allocated, host_registered, ipc_opened };
 
 struct Allocation {
   Kind kind = Kind::device;

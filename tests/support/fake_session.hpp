@@ -39,6 +39,8 @@ class FakeSession {
   fake::Fault& plant_ioctl(std::uint32_t number, std::uint32_t command, int error, std::uint32_t status = 0,
                            std::uint32_t count = fake::kForEver, std::uint32_t skip = 0);
   void remove_faults();
+  // Memory of the machine stays taken on purpose: a failed copy may still be under way on it.
+  void expect_kept_memory() { keeps_memory_ = true; }
   const std::string& folder() const { return folder_.path(); }
   const TemporaryFolder& tree() const { return folder_; }
 
@@ -56,6 +58,7 @@ class FakeSession {
   static std::vector<unsigned char> read(CUdeviceptr source, std::size_t bytes);
 
  private:
+  bool keeps_memory_ = false;
   static void* address_of(const char* name);
   void write_trees() const;
 

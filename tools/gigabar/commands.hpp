@@ -20,5 +20,11 @@ void add_doctor(CLI::App& program, Invocation& invocation);
 void add_explain(CLI::App& program, Invocation& invocation);
 void add_survey(CLI::App& program, Invocation& invocation);
 void add_compare(CLI::App& program, Invocation& invocation);
+void add_run(CLI::App& program, Invocation& invocation);
+void add_latency(CLI::App& program, Invocation& invocation);
+void add_bw(CLI::App& program, Invocation& invocation);
+void add_bibw(CLI::App& program, Invocation& invocation);
+void add_multi_lat(CLI::App& program, Invocation& invocation);
+void add_mbw_mr(CLI::App& program, Invocation& invocation);
 
 }  // namespace gigabar::tool

@@ -49,6 +49,12 @@ int run(int argc, char** argv) {
   gigabar::tool::add_explain(program, invocation);
   gigabar::tool::add_survey(program, invocation);
   gigabar::tool::add_compare(program, invocation);
+  gigabar::tool::add_latency(program, invocation);
+  gigabar::tool::add_bw(program, invocation);
+  gigabar::tool::add_bibw(program, invocation);
+  gigabar::tool::add_multi_lat(program, invocation);
+  gigabar::tool::add_mbw_mr(program, invocation);
+  gigabar::tool::add_run(program, invocation);
   try {
     program.parse(argc, argv);
   } catch (const CLI::ParseError& error) {

@@ -1,13 +1,5 @@
 #include "driver/verbs/verbs.hpp"
 
-#if GIGABAR_HAS_VERBS
-#include <infiniband/verbs.h>
-// The header wraps these around the exported functions; the table below takes the exported ones.
-#undef ibv_get_device_list
-#undef ibv_query_port
-#undef ibv_reg_mr
-#endif
-
 #include <dlfcn.h>
 
 #include <algorithm>
@@ -17,6 +9,7 @@
 #include "base/clock.hpp"
 #include "base/errors.hpp"
 #include "driver/loader.hpp"
+#include "driver/verbs/functions.hpp"
 
 namespace gigabar::verbs {
 #if GIGABAR_HAS_VERBS
@@ -24,11 +17,7 @@ namespace {
 
 enum class Need { required, optional };
 
-// Optional functions may be null.
-struct Library {
-#define GIGABAR_VERBS_SYMBOL(function, version, need) decltype(&::function) function = nullptr;
-#include "driver/verbs/symbols.def"
-#undef GIGABAR_VERBS_SYMBOL
+struct Library : Functions {
   Availability availability;
 };
 
@@ -330,6 +319,7 @@ Outcome run(detail::LoopState& loop, const Work& work, unsigned count, std::int6
 }  // namespace
 
 const Availability& availability() { return library().availability; }
+const Functions& functions() { return library(); }
 
 std::optional<bool> has_dmabuf() {
   if (!availability().is_ok()) return {};

@@ -142,29 +142,30 @@ void Report::set_device(const DeviceInfo& device) {
   is_stand_in_ = device.is_stand_in;
   document_["device"] = to_json(device);
   document_["device"]["driver"] = driver_text();
-  print("device {}: {}{}{}\n", device.index, device.name, device.pci ? " at " + device.pci->to_string() : "",
+  print("{}device {}: {}{}{}\n", line_prefix_, device.index, device.name, device.pci ? " at " + device.pci->to_string() : "",
         stand_in_label(is_stand_in_));
   if (is_stand_in_) note("stand-in: host memory plays the GPU, so the figures say nothing about a GPU");
 }
 
 void Report::set_mapping(const Mapping& mapping) {
   document_["mapping"] = to_json(mapping);
-  print("mapping: {}, {}{}\n", name_of(mapping.backend()), name_of(mapping.type()), stand_in_label(is_stand_in_));
+  print("{}mapping: {}, {}{}\n", line_prefix_, name_of(mapping.backend()), name_of(mapping.type()), stand_in_label(is_stand_in_));
   for (const PassedOver& backend : mapping.report().passed_over) {
-    print("  not {}: {} ({})\n", name_of(backend.backend), backend.why.reason, name_of(backend.why.code));
+    print("{}  not {}: {} ({})\n", line_prefix_, name_of(backend.backend), backend.why.reason, name_of(backend.why.code));
   }
 }
 
 void Report::set_clock(const SampleClock& clock) {
   document_["clock"] = to_json(clock);
-  print("clock: {}; reading it costs {:.0f} ns, which every sample contains (not subtracted)\n", clock.name(), clock.cost_ns());
+  print("{}clock: {}; reading it costs {:.0f} ns, which every sample contains (not subtracted)\n", line_prefix_, clock.name(),
+        clock.cost_ns());
 }
 
 void Report::heading(std::string_view line) { print("\n{}{}\n", line, stand_in_label(is_stand_in_)); }
 
 void Report::note(const std::string& line) {
   document_["notes"].push_back(line);
-  print("note: {}\n", line);
+  print("{}note: {}\n", line_prefix_, line);
 }
 
 void Report::write() {

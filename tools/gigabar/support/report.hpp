@@ -33,6 +33,8 @@ class Report {
   // `tool` is the subcommand's name; `json_path` may be empty.
   Report(std::string_view tool, const Invocation& invocation, std::string json_path);
 
+  // Before the lines about device, mapping and clock and before notes: "# " in a text whose other lines are data.
+  void set_line_prefix(std::string prefix) { line_prefix_ = std::move(prefix); }
   // One line for the device, one for the mapping, one for the clock.
   void set_device(const DeviceInfo& device);
   void set_mapping(const Mapping& mapping);
@@ -61,6 +63,7 @@ class Report {
  private:
   std::FILE* text_;
   std::string json_path_;
+  std::string line_prefix_;
   bool is_stand_in_ = false;
   bool has_colours_ = false;
   Json document_;

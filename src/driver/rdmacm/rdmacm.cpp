@@ -1,0 +1,61 @@
+#include "driver/rdmacm/rdmacm.hpp"
+
+#include <dlfcn.h>
+
+#include "base/errors.hpp"
+#include "driver/loader.hpp"
+
+namespace gigabar::rdmacm {
+#if GIGABAR_HAS_RDMACM
+namespace {
+
+struct Library : Functions {
+  Availability availability;
+};
+
+const char* fill(Library& library, const OpenedLibrary& opened) {
+#define GIGABAR_RDMACM_SYMBOL(function, version)                                                                \
+  library.function = reinterpret_cast<decltype(library.function)>(::dlvsym(opened.handle, #function, version)); \
+  if (library.function == nullptr) return #function;
+#include "driver/rdmacm/symbols.def"
+#undef GIGABAR_RDMACM_SYMBOL
+  return nullptr;
+}
+
+Library load() {
+  Library library;
+  const OpenedLibrary opened =
+      open_library("librdmacm.so.1", "GIGABAR_RDMACM_LIBRARY", "install rdma-core's librdmacm (package librdmacm1 or librdmacm)");
+  library.availability = opened.availability;
+  if (!library.availability.is_ok()) return library;
+  if (const char* missing = fill(library, opened)) {
+    library.availability = {
+        AvailabilityCode::symbol_missing, text(opened.path, " has no ", missing), "install a newer rdma-core", {}};
+    return library;
+  }
+  library.availability.reason = opened.path;
+  return library;
+}
+
+const Library& library() {
+  static const Library instance = load();
+  return instance;
+}
+
+}  // namespace
+
+const Availability& availability() { return library().availability; }
+const Functions& functions() { return library(); }
+
+#else
+
+const Availability& availability() {
+  static const Availability not_built{AvailabilityCode::not_built,
+                                      "this build has no support for connections of RDMA devices",
+                                      "configure with rdma/rdma_cma.h (package librdmacm-dev or rdma-core-devel)",
+                                      {}};
+  return not_built;
+}
+
+#endif
+}  // namespace gigabar::rdmacm

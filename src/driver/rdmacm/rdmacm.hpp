@@ -1,0 +1,28 @@
+// librdmacm.so.1, opened at run time: connections between RDMA devices by IP address, the only way that works on InfiniBand, RoCE
+// and iWARP alike.
+#pragma once
+
+#include "gigabar/status.hpp"
+
+#if GIGABAR_HAS_RDMACM
+#include <rdma/rdma_cma.h>
+#endif
+
+namespace gigabar::rdmacm {
+
+// ok when the library was opened and has every function that is needed. Threads: any; the first call loads it.
+const Availability& availability();
+
+#if GIGABAR_HAS_RDMACM
+// All null when the library cannot be used.
+struct Functions {
+#define GIGABAR_RDMACM_SYMBOL(function, version) decltype(&::function) function = nullptr;
+#include "driver/rdmacm/symbols.def"
+#undef GIGABAR_RDMACM_SYMBOL
+};
+
+// The process's table, loaded on first use. Threads: any.
+const Functions& functions();
+#endif
+
+}  // namespace gigabar::rdmacm

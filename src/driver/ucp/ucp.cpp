@@ -1,0 +1,99 @@
+#include "driver/ucp/ucp.hpp"
+
+#include <cstdlib>
+#include <vector>
+
+#include "base/errors.hpp"
+#include "driver/loader.hpp"
+
+namespace gigabar::ucp {
+#if GIGABAR_HAS_UCP
+namespace {
+
+enum class Need { required, optional };
+
+constexpr unsigned kLeastMinor = 13;  // of version 1: the oldest that this code was tried with
+constexpr const char* kRemedy = "install UCX 1.13 or newer (package libucx0 or ucx)";
+
+// UCX reads these once, when it is loaded. Its handlers would take over the program's signals, its hooks would rewrite the
+// program's mmap and brk, its file system needs a thread, and its messages go to standard output.
+struct Quiet {
+  const char* name;
+  const char* value;
+};
+constexpr Quiet kQuiet[] = {
+    {"UCX_HANDLE_ERRORS", "none"},
+    {"UCX_LOG_LEVEL", "fatal"},
+    {"UCX_MEM_EVENTS", "n"},
+    {"UCX_VFS_ENABLE", "n"},
+};
+
+// Sets what the user has not set, for the scope.
+class QuietEnvironment {
+ public:
+  QuietEnvironment() {
+    for (const Quiet& quiet : kQuiet) {
+      if (std::getenv(quiet.name) != nullptr) continue;
+      ::setenv(quiet.name, quiet.value, 1);
+      set_.push_back(quiet.name);
+    }
+  }
+  ~QuietEnvironment() {
+    for (const char* name : set_) ::unsetenv(name);
+  }
+  QuietEnvironment(const QuietEnvironment&) = delete;
+  QuietEnvironment& operator=(const QuietEnvironment&) = delete;
+
+ private:
+  std::vector<const char*> set_;
+};
+
+const char* fill(Library& library, const OpenedLibrary& opened) {
+#define GIGABAR_UCP_SYMBOL(function, need)                                                         \
+  library.function = reinterpret_cast<decltype(library.function)>(find_symbol(opened, #function)); \
+  if (library.function == nullptr && Need::need == Need::required) return #function;
+#include "driver/ucp/symbols.def"
+#undef GIGABAR_UCP_SYMBOL
+  return nullptr;
+}
+
+Library load() {
+  Library library;
+  const QuietEnvironment quiet;
+  const OpenedLibrary opened = open_library("libucp.so.0", "GIGABAR_UCP_LIBRARY", kRemedy);
+  library.availability = opened.availability;
+  if (!library.availability.is_ok()) return library;
+  if (const char* missing = fill(library, opened)) {
+    library.availability = {AvailabilityCode::symbol_missing, text(opened.path, " has no ", missing), kRemedy, {}};
+    return library;
+  }
+  library.ucp_get_version(&library.major, &library.minor, &library.patch);
+  const std::string version = text("UCX ", library.major, '.', library.minor, '.', library.patch);
+  if (library.major != 1 || library.minor < kLeastMinor) {
+    library.availability = {
+        AvailabilityCode::driver_too_old, text(opened.path, " is ", version, ", not 1.13 or newer"), kRemedy, {}};
+    return library;
+  }
+  library.availability.reason = text(version, ", ", opened.path);
+  return library;
+}
+
+}  // namespace
+
+const Library& library() {
+  static const Library instance = load();
+  return instance;
+}
+
+const Availability& availability() { return library().availability; }
+
+#else
+
+const Availability& availability() {
+  static const Availability instance{
+      AvailabilityCode::not_built, "this build has no support for UCX", "build with UCX's headers (package libucx-dev)", {}};
+  return instance;
+}
+
+#endif
+}  // namespace gigabar::ucp

@@ -1,0 +1,209 @@
+// Which way an operation goes, and why not another.
+#include <algorithm>
+#include <array>
+
+#include "base/errors.hpp"
+#include "fabric/engine.hpp"
+
+namespace gigabar::fabric {
+namespace {
+
+using transport::Direction;
+using transport::Reach;
+
+// Loads from GPU memory by the CPU are slower than the copy engine from about here (H200: 1 µs for each 1 KiB above the first).
+constexpr std::uint64_t kMostMappedLoadBytes = 2048;
+
+struct Candidate {
+  Method method = Method::nothing;
+  TransferPath path = TransferPath::none;
+  bool is_possible = false;
+  bool is_within_limits = false;
+  std::string why;  // why it is taken, or why not
+};
+
+Preference preference_for(const PathPolicy& policy, TransferPath path) noexcept {
+  switch (path) {
+    case TransferPath::bar: return policy.bar;
+    case TransferPath::p2p: return policy.p2p;
+    case TransferPath::gdr: return policy.gdr;
+    case TransferPath::staged: return policy.staged;
+    case TransferPath::none:
+    case TransferPath::host: break;
+  }
+  return Preference::allow;
+}
+
+std::string limit_name(std::uint64_t bytes) { return bytes >= std::uint64_t{1} << 62 ? "unlimited" : std::to_string(bytes); }
+
+std::optional<TransferPath> required_path(const PathPolicy& policy) noexcept {
+  for (const TransferPath path : {TransferPath::bar, TransferPath::p2p, TransferPath::gdr, TransferPath::staged}) {
+    if (preference_for(policy, path) == Preference::require) return path;
+  }
+  return std::nullopt;
+}
+
+// The candidate that the policy leaves and prefers; -1: none.
+int pick(const std::array<Candidate, 3>& candidates, const PathPolicy& policy) {
+  const auto required = required_path(policy);
+  const auto is_allowed = [&](const Candidate& candidate) {
+    if (!candidate.is_possible) return false;
+    if (required && candidate.path != TransferPath::host) return candidate.path == *required;
+    return preference_for(policy, candidate.path) != Preference::forbid;
+  };
+  for (int index = 0; index < 3; ++index) {
+    if (is_allowed(candidates[static_cast<std::size_t>(index)]) &&
+        preference_for(policy, candidates[static_cast<std::size_t>(index)].path) >= Preference::prefer) {
+      return index;
+    }
+  }
+  for (const bool must_fit : {true, false}) {
+    for (int index = 0; index < 3; ++index) {
+      const Candidate& candidate = candidates[static_cast<std::size_t>(index)];
+      if (is_allowed(candidate) && (candidate.is_within_limits || !must_fit)) return index;
+    }
+  }
+  return -1;
+}
+
+std::string_view name_of_method(Method method) {
+  switch (method) {
+    case Method::nothing: return "nothing";
+    case Method::message: return "message";
+    case Method::direct: return "direct";
+    case Method::staged: return "staged";
+    case Method::get: return "answered by the peer";
+  }
+  return "unknown";
+}
+
+}  // namespace
+
+// How the peer will write when it answers a read: as this rank would decide in its place, with the same policy.
+TransferPath Engine::path_of_answer(const Peer& peer, const LocalSegment& local, const RemoteState& remote, std::uint64_t bytes,
+                                    std::uint64_t eager_bytes, const PathPolicy& policy) const {
+  const bool has_device = local.memory.is_device() || remote.is_device;
+  std::array<Candidate, 3> candidates;
+  candidates[0] = {Method::message, has_device ? TransferPath::bar : TransferPath::host, true, bytes <= eager_bytes, {}};
+  const transport::Region* const region = local.regions[static_cast<std::size_t>(peer.transport->kind())].get();
+  if (region != nullptr && remote.region) {
+    const Reach reach = peer.rails.front().link->reach(Direction::write, *region, *remote.region, bytes);
+    candidates[1] = {Method::direct, reach.path, reach.can, reach.path != TransferPath::gdr || bytes <= settings_.gdr_bytes, {}};
+  }
+  candidates[2] = {Method::staged, TransferPath::staged, true, true, {}};
+  const int taken = pick(candidates, policy);
+  return candidates[static_cast<std::size_t>(taken < 0 ? 2 : taken)].path;
+}
+
+Result<const Choice*> Engine::choose(Peer& peer, Direction direction, const LocalSegment& local, RemoteState& remote,
+                                     std::uint64_t bytes, const PathPolicy& policy) {
+  std::uint64_t eager_bytes = std::min<std::uint64_t>(settings_.eager_bytes, peer.peer_eager_bytes);
+  const bool is_device_load = direction == Direction::write && local.memory.is_device() && !local.memory.is_plain();
+  if (is_device_load && peer.transport->kind() == TransportKind::local) eager_bytes = std::min(eager_bytes, kMostMappedLoadBytes);
+  const std::uint64_t gdr_bytes = direction == Direction::write ? settings_.gdr_bytes : settings_.gdr_read_bytes;
+  const auto size_class = static_cast<std::uint8_t>((bytes <= eager_bytes ? 1 : 0) + (bytes <= gdr_bytes ? 2 : 0) +
+                                                    (bytes <= settings_.gdr_bytes ? 4 : 0));
+  for (const RemoteState::Decision& known : remote.decisions) {
+    if (known.local == &local && known.local_epoch == local.epoch && known.direction == direction &&
+        known.size_class == size_class && known.policy == policy) {
+      return known.choice;
+    }
+  }
+  auto choice = decide(peer, direction, local, remote, bytes, eager_bytes, policy);
+  if (choice) {
+    remote.decisions[remote.next_decision++ % remote.decisions.size()] = {&local,     local.epoch, direction,
+                                                                          size_class, policy,      *choice};
+  }
+  return choice;
+}
+
+Result<const Choice*> Engine::decide(Peer& peer, Direction direction, const LocalSegment& local, const RemoteState& remote,
+                                     std::uint64_t bytes, std::uint64_t eager_bytes, const PathPolicy& policy) {
+  const TransportKind kind = peer.transport->kind();
+  const transport::Link& link = *peer.rails.front().link;
+  const bool has_device = local.memory.is_device() || remote.is_device;
+
+  const transport::Region* const region = local.regions[static_cast<std::size_t>(kind)].get();
+  Reach reach;
+  if (region == nullptr) {
+    reach.reason = text("this rank's memory: ", local.why_not[static_cast<std::size_t>(kind)]);
+  } else if (!remote.region) {
+    reach.reason = text("the peer's memory: ", remote.why_not);
+  } else {
+    reach = link.reach(direction, *region, *remote.region, bytes);
+  }
+
+  std::array<Candidate, 3> candidates;
+  Candidate& message = candidates[0];
+  message.method = direction == Direction::write ? Method::message : Method::get;
+  message.path = has_device ? TransferPath::bar : TransferPath::host;
+  message.is_possible = true;
+  // A read that the peer answers takes its CPU; it is for those who ask for this path.
+  message.is_within_limits = direction == Direction::write && bytes <= eager_bytes;
+  message.why = direction == Direction::read ? "the peer can answer a read inside messages"
+                : message.is_within_limits   ? text("up to the eager limit of ", eager_bytes, " bytes it travels inside a message")
+                                             : text("above the eager limit of ", eager_bytes, " bytes");
+
+  Candidate& direct = candidates[1];
+  direct.method = Method::direct;
+  direct.path = reach.can ? reach.path : has_device ? TransferPath::gdr : TransferPath::host;
+  direct.is_possible = reach.can;
+  const std::uint64_t limit = direction == Direction::write ? settings_.gdr_bytes : settings_.gdr_read_bytes;
+  direct.is_within_limits = direct.path != TransferPath::gdr || bytes <= limit;
+  direct.why = !direct.is_within_limits && reach.can
+                   ? text("above the GDR ", direction == Direction::write ? "" : "read ", "limit of ", limit_name(limit), " bytes")
+                   : reach.reason;
+
+  Candidate& staged = candidates[2];
+  staged.method = direction == Direction::write ? Method::staged : Method::get;
+  staged.path = TransferPath::staged;
+  if (direction == Direction::read) staged.path = path_of_answer(peer, local, remote, bytes, eager_bytes, policy);
+  staged.is_possible = true;
+  staged.is_within_limits = true;
+  staged.why = direction == Direction::write ? "through pinned memory in chunks" : "the peer answers with a write of its own";
+
+  considered_.clear();
+  for (const Candidate& candidate : candidates) {
+    considered_.push_back({text(name_of(kind), ": ", name_of(candidate.path)), candidate.why});
+  }
+  const int taken = pick(candidates, policy);
+  if (taken < 0) {
+    const auto required = required_path(policy);
+    std::string cause =
+        required ? text("the path ", name_of(*required), " is required: ") : std::string("every path is forbidden or impossible: ");
+    std::string list;
+    for (const Candidate& candidate : candidates) {
+      if (required && candidate.path != *required && candidate.is_possible) continue;
+      list += text(list.empty() ? "" : "; ", name_of(kind), " ", name_of(candidate.path), ": ", candidate.why);
+    }
+    return make_error(Status::unavailable, direction == Direction::write ? "write" : "read",
+                      text(bytes, " bytes with rank ", peer.rank, " over ", name_of(kind)),
+                      cause + (list.empty() ? text("over ", name_of(kind), " no link offers it") : list),
+                      "allow another path, or mend the cause");
+  }
+
+  const Candidate& candidate = candidates[static_cast<std::size_t>(taken)];
+  std::string reason = candidate.why;
+  if (candidate.method == Method::staged) {
+    reason += text(": ", direct.is_possible ? direct.why : text("not directly, ", direct.why));
+  }
+  // Equal decisions are one object.
+  std::string key = text(name_of_method(candidate.method), "/", name_of(candidate.path), "/", name_of(kind), "/", reason);
+  for (const Candidate& other : candidates) key += text("/", other.why);
+  const auto known = choice_index_.find(key);
+  if (known != choice_index_.end()) return known->second;
+  Choice choice;
+  choice.method = candidate.method;
+  choice.path = candidate.path;
+  choice.transport = kind;
+  choice.reason = std::move(reason);
+  choice.chunk_bytes = candidate.method == Method::staged ? settings_.chunk_bytes : 0;
+  for (const Candidate& other : candidates) {
+    if (&other == &candidate) continue;
+    choice.alternatives.push_back({text(name_of(kind), ": ", name_of(other.path)), other.why});
+  }
+  choices_.push_back(std::move(choice));
+  return choice_index_[key] = &choices_.back();
+}
+
+}  // namespace gigabar::fabric

@@ -1,0 +1,382 @@
+// The engine behind Fabric: one lock, one state, moved on by whoever waits, and by a thread of its own while nobody does.
+//
+// An operation is posted to its peer's list of pending ones, which start in order. Bytes go by one of the methods of state.hpp;
+// what must come after them (notifications, the end of a read or a message, the answer to a flush) goes down the first rail behind
+// the data: the link's order, a fence over the other rails, and at the target the number of the last staged write keep it there.
+#pragma once
+
+#include <condition_variable>
+#include <deque>
+#include <list>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <set>
+#include <string>
+#include <thread>
+#include <unordered_map>
+#include <vector>
+
+#include "fabric/fair_mutex.hpp"
+#include "fabric/job/job.hpp"
+#include "fabric/settings.hpp"
+#include "fabric/state.hpp"
+#include "fabric/wireup/wireup.hpp"
+#include "gigabar/fabric.hpp"
+
+namespace gigabar::fabric {
+
+// A collective that a group has begun.
+struct Collective {
+  enum class Kind : std::uint8_t { barrier = 1, integers, reals };
+  Kind kind = Kind::barrier;
+  ReduceOperation operation = ReduceOperation::sum;
+  std::uint64_t sequence = 0;
+  unsigned round = 0;
+  bool is_entered = false;  // a thread is at it
+  bool has_said = false;    // this rank's part was said
+  bool is_under_way = false;
+  bool is_going_down = false;  // the result is on its way from the root
+  std::string values;          // what this rank sends up, then the result
+};
+
+struct AtomicAnswer {
+  bool is_done = false;
+  std::uint64_t old = 0;
+  Status status = Status::ok;
+  Rank rank = 0;
+};
+
+class Engine final : transport::Sink, WireupEvents {
+ public:
+  static Result<std::unique_ptr<Engine>> open(const FabricOptions& options);
+  ~Engine();
+  Engine(const Engine&) = delete;
+  Engine& operator=(const Engine&) = delete;
+
+  using Lock = std::unique_lock<FairMutex>;
+  Lock lock() { return Lock(mutex_); }
+  bool belongs_to_this_process() const noexcept;
+
+  // All of the following under the lock.
+  bool is_open() const noexcept { return is_open_; }
+  const Job& job() const noexcept { return job_; }
+  const Settings& settings() const noexcept { return settings_; }
+  FabricStatistics statistics() const;
+  std::vector<PeerState> peers() const;
+
+  // Moves everything on until `is_done()` is true; false when the time is over first. Gives the lock away now and then.
+  template <class IsDone>
+  bool drive(Lock& lock, const Timeout& timeout, IsDone&& is_done) {
+    if (is_done()) return true;
+    Waiter waiter(*this, timeout);
+    do {
+      progress();
+      if (is_done()) return true;
+    } while (waiter.go_on(lock));
+    progress();
+    return is_done();
+  }
+  bool progress();
+
+  // peers.cpp
+  Result<Peer*> find_peer(Rank rank);
+  // A peer whose links stand. Errors: peer_lost, timed_out, unavailable.
+  Result<Peer*> ready_peer(Lock& lock, Rank rank, const Timeout& timeout);
+  Outcome forget(Rank rank);
+  Timeout connect_timeout() const noexcept { return Timeout::of(std::chrono::nanoseconds(settings_.connect_timeout_ns)); }
+  void farewell();
+
+  // segments.cpp
+  Outcome register_segment(SegmentId id, void* address, std::size_t bytes);
+  Result<LocalSegment*> local_segment(SegmentId id);
+  Result<RemoteState*> remote_segment(Lock& lock, Peer& peer, SegmentId id, const Timeout& timeout);
+  Outcome quiesce(Lock& lock, SegmentId id, const Timeout& timeout);
+  Outcome enable(SegmentId id);
+  Outcome deregister(Lock& lock, SegmentId id, const Timeout& timeout);
+
+  // choose.cpp
+  Result<const Choice*> choose(Peer& peer, transport::Direction direction, const LocalSegment& local, RemoteState& remote,
+                               std::uint64_t bytes, const PathPolicy& policy);
+
+  // operations.cpp
+  struct Transfer {
+    OpKind kind = OpKind::write;
+    LocalPlace local;
+    RemotePlace remote;
+    std::uint64_t bytes = 0;
+    std::uint8_t flags = 0;
+    NotificationId notification = 0;
+    std::uint32_t value = 0;
+  };
+  Result<Operation> post(Lock& lock, const Transfer& transfer, const PostOptions& options);
+  Result<Operation> post_list(Lock& lock, OpKind kind, Rank rank, std::span<const ListPiece> pieces, const PostOptions& options,
+                              std::optional<Transfer> notification);
+  Outcome wait(Lock& lock, QueueId queue, const Timeout& timeout);
+  Outcome flush(Lock& lock, Rank rank, const Timeout& timeout);
+  Result<OperationReport> report(Operation operation) const;
+  Result<Explanation> explain(Lock& lock, transport::Direction direction, LocalPlace local, RemotePlace remote, std::uint64_t bytes,
+                              const Timeout& timeout, const PostOptions& options);
+  // Only one thread may be at a queue; busy when it is not this one.
+  bool enter_queue(QueueId queue) noexcept { return !queues_[queue].is_entered.exchange(true, std::memory_order_acquire); }
+  void leave_queue(QueueId queue) noexcept { queues_[queue].is_entered.store(false, std::memory_order_release); }
+
+  // incoming.cpp
+  Result<std::uint64_t> atomic(Lock& lock, AtomicKind kind, RemotePlace remote, std::uint64_t value, std::uint64_t expected,
+                               const Timeout& timeout);
+
+  // messages.cpp
+  Result<Operation> post_send(Lock& lock, Rank to, Tag tag, const void* source, std::uint64_t bytes, const PostOptions& options);
+  Result<Operation> post_recv(Rank from, Tag tag, Tag mask, void* destination, std::uint64_t bytes, const PostOptions& options);
+  Result<Received> wait_message(Lock& lock, Operation operation, const Timeout& timeout);
+  Outcome cancel_recv(Operation operation);
+
+  // collectives.cpp
+  Outcome collect(Lock& lock, const Group& asked, Collective::Kind kind, ReduceOperation operation, std::string& values,
+                  const Timeout& timeout);
+
+ private:
+  // How a waiting thread waits: it polls for a while, then lets others run, then sleeps until something happens.
+  class Waiter {
+   public:
+    Waiter(Engine& engine, const Timeout& timeout) noexcept;
+    ~Waiter();
+    Waiter(const Waiter&) = delete;
+    Waiter& operator=(const Waiter&) = delete;
+    bool go_on(Lock& lock);
+
+   private:
+    Engine& engine_;
+    std::int64_t deadline_ns_;
+    std::int64_t last_change_ns_;
+    std::uint64_t seen_changes_;
+    unsigned turns_ = 0;
+  };
+  friend class Waiter;
+
+  struct Queue {
+    std::atomic<bool> is_entered{false};
+    unsigned op_count = 0;      // not over
+    unsigned posted_count = 0;  // since the last wait that ended
+    std::optional<Error> error;
+  };
+  struct OpenTransport {
+    TransportKind kind;
+    std::unique_ptr<transport::Transport> transport;
+  };
+  struct LinkPlace {
+    Peer* peer;
+    std::size_t rail;
+    bool is_self_end;
+  };
+
+  Engine() = default;
+  // open.cpp
+  Outcome start(const FabricOptions& options);
+  Outcome open_transports();
+  std::string make_card() const;
+  Outcome choose_device();
+  void run_thread();
+  void wake_thread() noexcept;
+  bool arm_all();
+  void sleep(Lock& lock, std::int64_t deadline_ns);
+  void sleep_until(std::int64_t deadline_ns);
+  bool poll_channels();
+  void bury();
+
+  // Sink
+  void ready(transport::Link& link) override;
+  void message(transport::Link& link, const transport::Header& header, std::span<const std::byte> payload) override;
+  void done(transport::Link& link, std::uint64_t cookie, const Outcome& outcome) override;
+  void broken(transport::Link& link, const Error& error) override;
+  // WireupEvents
+  void connected(Rank rank, bool is_same_host, std::int64_t process) override;
+  void frame(Rank rank, Frame frame) override;
+  void lost(Rank rank, const Error& error) override;
+
+  // peers.cpp
+  void begin_to_connect(Peer& peer);
+  void go_on_connecting(Peer& peer);
+  void connect_to_self(Peer& peer);
+  void say_hello(Peer& peer);
+  void on_hello(Peer& peer, const Frame& frame);
+  void offer_links(Peer& peer);
+  void next_candidate(Peer& peer, const std::string& reason);
+  void on_link_offer(Peer& peer, Frame& frame);
+  void on_link_answer(Peer& peer, Frame& frame);
+  void become_ready(Peer& peer);
+  void lose(Peer& peer, const Error& error);  // not from inside a transport's poll
+  void doom(Peer& peer, Error error);         // from anywhere: lost at the end of progress()
+  void drop_links(Peer& peer);
+  std::string_view part_of_card(std::string_view card, std::string_view name) const;
+  Outcome send_frame(Peer& peer, FrameType type, std::string body, std::vector<Descriptor> descriptors = {});
+
+  // segments.cpp
+  Result<std::unique_ptr<LocalSegment>> make_segment(void* address, std::size_t bytes, int descriptor = -1);
+  void register_everywhere(LocalSegment& segment, int descriptor);
+  LocalSegment* segment_by_id(Peer& peer, SegmentId id);
+  // A registered segment that holds the range, else a new anonymous one. Where in it the range begins goes to `offset`.
+  Result<LocalSegment*> segment_for(void* address, std::uint64_t bytes, const LocalMemory& seen, std::uint64_t& offset);
+  LocalSegment* covering_segment(const void* address, std::uint64_t bytes, std::uint64_t& offset);
+  void release(LocalSegment* segment);
+  void retire(LocalSegment& segment);
+  void revoke(LocalSegment& segment);
+  void forget_knower(SegmentId id, Rank rank);
+  void drop_if_retired(SegmentId id);
+  RemoteState& ask_segment(Peer& peer, SegmentId id);
+  void on_segment_ask(Peer& peer, const Frame& frame);
+  void on_segment_key(Peer& peer, Frame& frame);
+  void on_segment_absent(Peer& peer, const Frame& frame);
+  void on_segment_revoke(Peer& peer, const Frame& frame);
+  void release(Peer& peer, RemoteState* remote);
+  bool answer_revoked(Peer& peer, RemoteState& remote);
+  Outcome make_staging(Peer& peer, std::unique_ptr<LocalSegment>& staging);
+
+  Result<const Choice*> decide(Peer& peer, transport::Direction direction, const LocalSegment& local, const RemoteState& remote,
+                               std::uint64_t bytes, std::uint64_t eager_bytes, const PathPolicy& policy);
+  TransferPath path_of_answer(const Peer& peer, const LocalSegment& local, const RemoteState& remote, std::uint64_t bytes,
+                              std::uint64_t eager_bytes, const PathPolicy& policy) const;
+  std::vector<Explanation::Alternative> considered_;  // by the last decision
+
+  // operations.cpp
+  Op& make_op(OpKind kind, QueueId queue, Peer* peer, bool is_internal);
+  void settle_copies(Peer& peer);
+  Outcome check_transfer(const Transfer& transfer, LocalSegment*& local);
+  void submit(Op& op);
+  void list_busy(Peer& peer);
+  void advance(Peer& peer);
+  bool start_op(Op& op);  // true: nothing of it is left to post
+  bool post_tail(Op& op);
+  Result<Operation> record_nothing(const Transfer& transfer);
+  bool resolve(Op& op);  // false: the segment's key is not here yet
+  bool post_message_op(Op& op);
+  bool post_direct(Op& op);
+  bool post_get(Op& op);
+  bool post_after_data(Peer& peer, Message message, std::span<const std::byte> payload);
+  bool say_first(Peer& peer, const Message& message, std::span<const std::byte> payload);
+  void say(Peer& peer, const Message& message, std::span<const std::byte> payload = {});
+  bool flush_outbox(Peer& peer);
+  bool seal(Peer& peer);
+  static Error broken_under(const Peer& peer, const transport::Link& link, const ErrorRecord& said);
+  void fail(Op& op, Error error);
+  void end_if_over(Op& op);
+  void end(Op& op);
+  void note(const Op& op, bool is_done);
+
+  // staged.cpp
+  bool post_staged(Op& op);
+  void fill_slots(Op& op);
+  void on_stage_open(Peer& peer, const Message& message, std::span<const std::byte> payload);
+  void on_stage_grant(Peer& peer, const Message& message);
+  void on_stage_chunk(Peer& peer, const Message& message);
+  void on_stage_abort(Peer& peer, const Message& message, std::span<const std::byte> payload);
+  void grant(Peer& peer);
+  bool poll_copies();
+  void out_copy_done(Op& op, OutSlot& slot);
+  void in_chunk_placed(Peer& peer, const InCopy& copy);
+  void finish_incoming(Peer& peer, IncomingStaged& incoming);
+  Result<CopyStream*> copies(int device, bool is_out);
+
+  // incoming.cpp
+  void handle(Peer& peer, const Message& message, std::span<const std::byte> payload);
+  void handle_ordered(Peer& peer, const Message& message, std::span<const std::byte> payload);
+  bool is_held(Peer& peer, const Message& message, std::span<const std::byte> payload);
+  void release_held(Peer& peer);
+  void on_put(Peer& peer, const Message& message, std::span<const std::byte> payload);
+  void on_fence(Peer& peer, const Message& message);
+  void on_get(Peer& peer, const Message& message, std::span<const std::byte> payload);
+  void on_get_done(Peer& peer, const Message& message, std::span<const std::byte> payload);
+  void on_atomic(Peer& peer, const Message& message, std::span<const std::byte> payload);
+  void on_refused(Peer& peer, const Message& message);
+  void raise(LocalSegment& segment, std::uint8_t flags, NotificationId id, std::uint32_t value);
+  void refuse(Peer& peer, const Message& message, Status status);
+
+  // messages.cpp
+  void on_eager(Peer& peer, const Message& message, std::span<const std::byte> payload);
+  void on_send_offer(Peer& peer, const Message& message);
+  void on_send_accept(Peer& peer, const Message& message, std::span<const std::byte> payload);
+  void on_send_done(Peer& peer, const Message& message);
+  void on_eager_taken(Peer& peer, const Message& message);
+  Op* find_receive(const Peer& peer, Tag tag);
+  void deliver(Op& receive, Peer& peer, Tag tag, std::span<const std::byte> data);
+  void accept_offer(Op& receive, Peer& peer, Tag tag, std::uint64_t bytes, std::uint64_t offer);
+  bool post_eager(Op& op);
+  bool post_offer(Op& op);
+  Outcome load_source(const Op& op, std::byte* destination);
+  void took_eager(Peer& peer, std::uint64_t bytes);
+
+  // collectives.cpp
+  void on_collective(Peer& peer, const Message& message, std::span<const std::byte> payload);
+
+  FairMutex mutex_;
+  bool is_open_ = false;
+  std::uint32_t generation_ = 0;
+  Job job_;
+  Settings settings_;
+  std::string why_no_transport_;
+  std::vector<OpenTransport> transports_;
+  std::array<std::string, kTransportKinds> closed_transports_;  // why
+  std::unique_ptr<Directory> directory_;
+  std::unique_ptr<Wireup> wireup_;
+  std::string card_;
+  int device_ = -1;
+
+  std::map<Rank, std::unique_ptr<Peer>> peers_;
+  std::unordered_map<transport::Link*, LinkPlace> links_;
+  std::uint32_t last_link_number_ = 0;
+  std::vector<std::pair<Peer*, Error>> doomed_;
+  std::vector<std::unique_ptr<transport::Link>> graveyard_;
+  std::vector<Rank> unwanted_;  // whose channels go as soon as the channels are not being polled
+  std::vector<Peer*> connecting_;
+  std::vector<Peer*> busy_;  // with pending operations or words
+
+  std::map<SegmentId, std::unique_ptr<LocalSegment>> segments_;
+  std::uint16_t last_epoch_ = 0;
+  SegmentId next_anonymous_ = kFirstAnonymous;
+  std::list<SegmentId> idle_anonymous_;  // of device memory, kept for the next message; oldest first
+
+  std::array<Queue, kQueues> queues_;
+  std::deque<Op> op_store_;
+  std::vector<Op*> free_ops_;
+  std::unordered_map<std::uint64_t, Op*> ops_;  // messages' operations by id
+  std::uint64_t last_op_ = 0;
+  std::vector<Record> records_;
+  std::deque<Choice> choices_;
+  std::map<std::string, const Choice*> choice_index_;
+
+  std::list<Op*> receives_;
+  std::list<Unexpected> unexpected_;
+
+  std::map<std::pair<int, bool>, std::unique_ptr<CopyStream>> copy_streams_;  // by device and whether outgoing
+  std::vector<Op*> staging_ops_;
+  std::deque<InCopy> in_copies_;
+
+  std::unordered_map<std::uint64_t, AtomicAnswer> atomics_;
+  std::uint64_t last_request_ = 0;
+  std::map<Group, Collective> collectives_;
+  struct CollectivePart {
+    std::uint64_t group, sequence;
+    std::uint32_t round;
+    Rank from;
+    auto operator<=>(const CollectivePart&) const = default;
+  };
+  std::map<CollectivePart, std::string> collective_parts_;
+
+  // who moves things on
+  std::thread thread_;
+  int epoll_ = -1;
+  int wake_ = -1;
+  std::atomic<bool> is_stopping_{false};
+  bool is_armed_ = false;
+  std::atomic<std::int64_t> last_poll_ns_{0};
+  std::condition_variable_any changed_;  // for waiters that left the sleeping to the engine's thread
+  unsigned sleeper_count_ = 0;
+  std::uint64_t changes_ = 0;  // counts what happened, for waiters
+  std::uint64_t told_changes_ = 0;
+  unsigned polls_ = 0;
+  std::vector<std::byte> bounce_;  // one message's bytes on their way from memory that the CPU does not reach plainly
+  FabricStatistics statistics_;
+};
+
+}  // namespace gigabar::fabric

@@ -1,0 +1,508 @@
+// The public face: checks arguments and threads, takes the lock, and leaves the rest to the engine.
+#include "gigabar/fabric.hpp"
+
+#include <cstring>
+#include <utility>
+
+#include "base/errors.hpp"
+#include "fabric/engine.hpp"
+
+namespace gigabar {
+
+using fabric::Engine;
+using fabric::OpKind;
+
+struct Fabric::State {
+  std::unique_ptr<Engine> engine;
+  // In a forked child the parent's connections, threads and kernel objects are the parent's alone: nothing of them may be closed.
+  ~State() {
+    if (engine && !engine->belongs_to_this_process()) [[maybe_unused]]
+      Engine* const left_alone = engine.release();
+  }
+};
+
+namespace {
+
+// A queue while one thread is at it.
+class QueueGuard {
+ public:
+  QueueGuard(Engine& engine, QueueId queue) noexcept : engine_(engine), queue_(queue), is_entered_(engine.enter_queue(queue)) {}
+  ~QueueGuard() {
+    if (is_entered_) engine_.leave_queue(queue_);
+  }
+  QueueGuard(const QueueGuard&) = delete;
+  QueueGuard& operator=(const QueueGuard&) = delete;
+  bool is_entered() const noexcept { return is_entered_; }
+
+ private:
+  Engine& engine_;
+  QueueId queue_;
+  bool is_entered_;
+};
+
+Error not_usable(std::string_view operation, Status status, std::string_view cause) {
+  return make_error(status, std::string(operation), "fabric", std::string(cause),
+                    status == Status::foreign_process ? "open a fabric in this process" : "open the fabric first");
+}
+
+Error bad_queue(std::string_view operation, QueueId queue) {
+  return make_error(Status::out_of_range, std::string(operation), text("queue ", static_cast<unsigned>(queue)),
+                    text("there are ", kQueues, " queues"), "give a number below that");
+}
+
+Error entered_queue(std::string_view operation, QueueId queue) {
+  return make_error(Status::busy, std::string(operation), text("queue ", static_cast<unsigned>(queue)),
+                    "another thread is using it", "use one queue per thread");
+}
+
+// What is wrong with the engine before anything is done with it.
+template <class State>
+std::optional<Error> refuse(const State& state, std::string_view operation) {
+  if (!state || !state->engine) return not_usable(operation, Status::unavailable, "it was moved from or never opened");
+  if (!state->engine->belongs_to_this_process()) {
+    return not_usable(operation, Status::foreign_process, "it belongs to the parent of this process");
+  }
+  if (!state->engine->is_open()) return not_usable(operation, Status::unavailable, "it is closed");
+  return std::nullopt;
+}
+
+std::optional<Error> refuse_notification(std::string_view operation, NotificationId first, std::uint32_t count) {
+  if (first < kNotifications && count <= kNotifications - first) return std::nullopt;
+  return make_error(Status::out_of_range, std::string(operation),
+                    text("notification ", first, count > 1 ? text(" and ", count, " from there") : ""),
+                    text("a segment has ", kNotifications), "give ids below that");
+}
+
+std::optional<Error> refuse_policy(std::string_view operation, const PostOptions& options) {
+  if (!options.policy) return std::nullopt;
+  int required = 0;
+  for (const Preference preference : {options.policy->gdr, options.policy->p2p, options.policy->bar, options.policy->staged}) {
+    required += preference == Preference::require ? 1 : 0;
+  }
+  if (required <= 1) return std::nullopt;
+  return make_error(Status::invalid_argument, std::string(operation), "policy", "more than one path is required",
+                    "require one of gdr, p2p, bar and staged");
+}
+
+std::optional<Error> refuse_value(std::string_view operation, std::uint32_t value) {
+  if (value != 0) return std::nullopt;
+  return make_error(Status::invalid_argument, std::string(operation), "value", "0 means that there is no notification",
+                    "give another value");
+}
+
+}  // namespace
+
+Fabric::Fabric(std::unique_ptr<State> state) noexcept : state_(std::move(state)) {}
+Fabric::Fabric(Fabric&&) noexcept = default;
+Fabric& Fabric::operator=(Fabric&&) noexcept = default;
+Fabric::~Fabric() = default;
+
+Result<Fabric> Fabric::open(const FabricOptions& options) {
+  auto engine = Engine::open(options);
+  if (!engine) return std::move(engine).error();
+  auto state = std::make_unique<State>();
+  state->engine = std::move(*engine);
+  return Fabric(std::move(state));
+}
+
+Outcome Fabric::close(Timeout timeout) {
+  if (auto refused = refuse(state_, "close")) return std::move(*refused);
+  Engine& engine = *state_->engine;
+  auto lock = engine.lock();
+  for (QueueId queue = 0; queue < kQueues; ++queue) {
+    if (const Outcome done = engine.wait(lock, queue, timeout); done.status() == Status::timed_out) return Error(done.record());
+  }
+  for (const PeerState& peer : engine.peers()) {
+    if (!peer.is_connected) continue;
+    if (const Outcome flushed = engine.flush(lock, peer.rank, timeout); flushed.status() == Status::timed_out) {
+      return Error(flushed.record());
+    }
+  }
+  engine.farewell();
+  return {};
+}
+
+Rank Fabric::rank() const noexcept { return state_ && state_->engine ? state_->engine->job().rank : 0; }
+Rank Fabric::rank_count() const noexcept { return state_ && state_->engine ? state_->engine->job().rank_count : 0; }
+Rank Fabric::local_rank() const noexcept { return state_ && state_->engine ? state_->engine->job().local_rank : 0; }
+
+std::vector<Setting> Fabric::settings() const {
+  if (refuse(state_, "settings")) return {};
+  auto lock = state_->engine->lock();
+  return state_->engine->settings().table;
+}
+
+FabricStatistics Fabric::statistics() const {
+  if (refuse(state_, "statistics")) return {};
+  auto lock = state_->engine->lock();
+  return state_->engine->statistics();
+}
+
+std::vector<PeerState> Fabric::peers() const {
+  if (refuse(state_, "peers")) return {};
+  auto lock = state_->engine->lock();
+  return state_->engine->peers();
+}
+
+Outcome Fabric::connect(Rank rank, Timeout timeout) {
+  if (auto refused = refuse(state_, "connect")) return std::move(*refused);
+  auto lock = state_->engine->lock();
+  auto peer = state_->engine->ready_peer(lock, rank, timeout);
+  if (!peer) return std::move(peer).error();
+  return {};
+}
+
+Outcome Fabric::forget(Rank rank) {
+  if (auto refused = refuse(state_, "forget")) return std::move(*refused);
+  auto lock = state_->engine->lock();
+  return state_->engine->forget(rank);
+}
+
+// --- Segments
+// ------------------------------------------------------------------------------------------------------------------------
+
+Outcome Fabric::register_segment(SegmentId id, void* address, std::size_t bytes) {
+  if (auto refused = refuse(state_, "register")) return std::move(*refused);
+  auto lock = state_->engine->lock();
+  return state_->engine->register_segment(id, address, bytes);
+}
+
+Outcome Fabric::quiesce(SegmentId id, Timeout timeout) {
+  if (auto refused = refuse(state_, "quiesce")) return std::move(*refused);
+  auto lock = state_->engine->lock();
+  return state_->engine->quiesce(lock, id, timeout);
+}
+
+Outcome Fabric::enable(SegmentId id) {
+  if (auto refused = refuse(state_, "enable")) return std::move(*refused);
+  auto lock = state_->engine->lock();
+  return state_->engine->enable(id);
+}
+
+Outcome Fabric::deregister_segment(SegmentId id, Timeout timeout) {
+  if (auto refused = refuse(state_, "deregister")) return std::move(*refused);
+  auto lock = state_->engine->lock();
+  return state_->engine->deregister(lock, id, timeout);
+}
+
+Result<RemoteSegment> Fabric::remote_segment(Rank rank, SegmentId id, Timeout timeout) {
+  if (auto refused = refuse(state_, "segment")) return std::move(*refused);
+  auto lock = state_->engine->lock();
+  auto peer = state_->engine->ready_peer(lock, rank, timeout);
+  if (!peer) return std::move(peer).error();
+  auto remote = state_->engine->remote_segment(lock, **peer, id, timeout);
+  if (!remote) return std::move(remote).error();
+  return RemoteSegment{(*remote)->bytes, (*remote)->kind};
+}
+
+// --- One-sided
+// -----------------------------------------------------------------------------------------------------------------------
+
+namespace {
+
+template <class State>
+Result<Operation> post(const State& state, std::string_view operation, const Engine::Transfer& transfer,
+                       const PostOptions& options) {
+  if (auto refused = refuse(state, operation)) return std::move(*refused);
+  if (options.queue >= kQueues) return bad_queue(operation, options.queue);
+  if (auto refused = refuse_policy(operation, options)) return std::move(*refused);
+  if ((transfer.flags & fabric::kHasNotification) != 0) {
+    if (auto refused = refuse_notification(operation, transfer.notification, 1)) return std::move(*refused);
+    if (auto refused = refuse_value(operation, transfer.value)) return std::move(*refused);
+  }
+  const QueueGuard guard(*state->engine, options.queue);
+  if (!guard.is_entered()) return entered_queue(operation, options.queue);
+  auto lock = state->engine->lock();
+  return state->engine->post(lock, transfer, options);
+}
+
+template <class State>
+Result<Operation> post_list(const State& state, std::string_view operation, OpKind kind, Rank rank,
+                            std::span<const ListPiece> pieces, const PostOptions& options,
+                            std::optional<Engine::Transfer> notification) {
+  if (auto refused = refuse(state, operation)) return std::move(*refused);
+  if (options.queue >= kQueues) return bad_queue(operation, options.queue);
+  if (pieces.data() == nullptr && !pieces.empty()) {
+    return make_error(Status::invalid_argument, std::string(operation), "pieces", "the list is null", "give a list");
+  }
+  if (auto refused = refuse_policy(operation, options)) return std::move(*refused);
+  const QueueGuard guard(*state->engine, options.queue);
+  if (!guard.is_entered()) return entered_queue(operation, options.queue);
+  auto lock = state->engine->lock();
+  return state->engine->post_list(lock, kind, rank, pieces, options, notification);
+}
+
+constexpr std::uint8_t kSets = fabric::kHasNotification;
+constexpr std::uint8_t kAdds = fabric::kHasNotification | fabric::kAddsNotification;
+
+}  // namespace
+
+Result<Operation> Fabric::write(LocalPlace local, RemotePlace remote, std::uint64_t bytes, const PostOptions& options) {
+  return post(state_, "write", {OpKind::write, local, remote, bytes, 0, 0, 0}, options);
+}
+
+Result<Operation> Fabric::read(LocalPlace local, RemotePlace remote, std::uint64_t bytes, const PostOptions& options) {
+  return post(state_, "read", {OpKind::read, local, remote, bytes, 0, 0, 0}, options);
+}
+
+Result<Operation> Fabric::write_list(Rank rank, std::span<const ListPiece> pieces, const PostOptions& options) {
+  return post_list(state_, "write_list", OpKind::write, rank, pieces, options, std::nullopt);
+}
+
+Result<Operation> Fabric::read_list(Rank rank, std::span<const ListPiece> pieces, const PostOptions& options) {
+  return post_list(state_, "read_list", OpKind::read, rank, pieces, options, std::nullopt);
+}
+
+Result<Operation> Fabric::write_notify(LocalPlace local, RemotePlace remote, std::uint64_t bytes, NotificationId id,
+                                       std::uint32_t value, const PostOptions& options) {
+  return post(state_, "write_notify", {OpKind::write, local, remote, bytes, kSets, id, value}, options);
+}
+
+Result<Operation> Fabric::write_notify_add(LocalPlace local, RemotePlace remote, std::uint64_t bytes, NotificationId id,
+                                           std::uint32_t value, const PostOptions& options) {
+  return post(state_, "write_notify_add", {OpKind::write, local, remote, bytes, kAdds, id, value}, options);
+}
+
+Result<Operation> Fabric::write_list_notify(Rank rank, std::span<const ListPiece> pieces, SegmentId segment, NotificationId id,
+                                            std::uint32_t value, const PostOptions& options) {
+  if (auto refused = refuse_notification("write_list_notify", id, 1)) return std::move(*refused);
+  if (auto refused = refuse_value("write_list_notify", value)) return std::move(*refused);
+  const Engine::Transfer notification{OpKind::notify, {}, {rank, segment, 0}, 0, kSets, id, value};
+  return post_list(state_, "write_list_notify", OpKind::write, rank, pieces, options, notification);
+}
+
+Result<Operation> Fabric::notify(Rank rank, SegmentId segment, NotificationId id, std::uint32_t value, const PostOptions& options) {
+  return post(state_, "notify", {OpKind::notify, {}, {rank, segment, 0}, 0, kSets, id, value}, options);
+}
+
+Result<Operation> Fabric::notify_add(Rank rank, SegmentId segment, NotificationId id, std::uint32_t value,
+                                     const PostOptions& options) {
+  return post(state_, "notify_add", {OpKind::notify, {}, {rank, segment, 0}, 0, kAdds, id, value}, options);
+}
+
+Result<NotificationId> Fabric::notification_wait(SegmentId segment, NotificationId first, std::uint32_t count, Timeout timeout) {
+  if (auto refused = refuse(state_, "notification_wait")) return std::move(*refused);
+  if (auto refused = refuse_notification("notification_wait", first, count)) return std::move(*refused);
+  if (count == 0) return make_error(Status::invalid_argument, "notification_wait", "count", "it is 0", "wait for at least one id");
+  auto lock = state_->engine->lock();
+  auto found = state_->engine->local_segment(segment);
+  if (!found) return std::move(found).error();
+  NotificationId raised = 0;
+  const auto look = [&] {
+    // Looked up each time: another thread may deregister it.
+    auto now = state_->engine->local_segment(segment);
+    if (!now) return true;
+    for (std::uint32_t index = 0; index < count; ++index) {
+      if ((*now)->notifications[first + index].load(std::memory_order_acquire) == 0) continue;
+      raised = first + index;
+      return true;
+    }
+    return false;
+  };
+  if (!state_->engine->drive(lock, timeout, look)) {
+    return make_error(Status::timed_out, "notification_wait", text("segment ", segment, ", ", count, " from ", first),
+                      "none is raised", "call again");
+  }
+  auto still = state_->engine->local_segment(segment);
+  if (!still) return std::move(still).error();
+  return raised;
+}
+
+Outcome Fabric::notification_wait_count(SegmentId segment, NotificationId id, std::uint32_t value, Timeout timeout) {
+  if (auto refused = refuse(state_, "notification_wait_count")) return std::move(*refused);
+  if (auto refused = refuse_notification("notification_wait_count", id, 1)) return std::move(*refused);
+  auto lock = state_->engine->lock();
+  auto found = state_->engine->local_segment(segment);
+  if (!found) return std::move(found).error();
+  bool is_gone = false;
+  const auto take = [&] {
+    auto now = state_->engine->local_segment(segment);
+    is_gone = !now;
+    if (is_gone) return true;
+    std::atomic<std::uint32_t>& notification = (*now)->notifications[id];
+    std::uint32_t there = notification.load(std::memory_order_acquire);
+    while (there >= value) {
+      if (notification.compare_exchange_weak(there, there - value, std::memory_order_acq_rel)) return true;
+    }
+    return false;
+  };
+  if (!state_->engine->drive(lock, timeout, take)) {
+    return make_error(Status::timed_out, "notification_wait_count", text("segment ", segment, ", notification ", id),
+                      text("it has not reached ", value), "call again");
+  }
+  if (is_gone) {
+    return make_error(Status::invalid_argument, "notification_wait_count", text("segment ", segment), "it was deregistered", {});
+  }
+  return {};
+}
+
+Result<std::uint32_t> Fabric::notification_reset(SegmentId segment, NotificationId id) {
+  if (auto refused = refuse(state_, "notification_reset")) return std::move(*refused);
+  if (auto refused = refuse_notification("notification_reset", id, 1)) return std::move(*refused);
+  auto lock = state_->engine->lock();
+  auto found = state_->engine->local_segment(segment);
+  if (!found) return std::move(found).error();
+  return (*found)->notifications[id].exchange(0, std::memory_order_acq_rel);
+}
+
+Outcome Fabric::wait(QueueId queue, Timeout timeout) {
+  if (auto refused = refuse(state_, "wait")) return std::move(*refused);
+  if (queue >= kQueues) return bad_queue("wait", queue);
+  const QueueGuard guard(*state_->engine, queue);
+  if (!guard.is_entered()) return entered_queue("wait", queue);
+  auto lock = state_->engine->lock();
+  return state_->engine->wait(lock, queue, timeout);
+}
+
+Outcome Fabric::flush(Rank rank, Timeout timeout) {
+  if (auto refused = refuse(state_, "flush")) return std::move(*refused);
+  auto lock = state_->engine->lock();
+  return state_->engine->flush(lock, rank, timeout);
+}
+
+Result<OperationReport> Fabric::report(Operation operation) const {
+  if (auto refused = refuse(state_, "report")) return std::move(*refused);
+  auto lock = state_->engine->lock();
+  return state_->engine->report(operation);
+}
+
+Result<Explanation> Fabric::explain_write(LocalPlace local, RemotePlace remote, std::uint64_t bytes, Timeout timeout,
+                                          const PostOptions& options) {
+  if (auto refused = refuse(state_, "explain")) return std::move(*refused);
+  auto lock = state_->engine->lock();
+  if (auto refused = refuse_policy("explain", options)) return std::move(*refused);
+  return state_->engine->explain(lock, transport::Direction::write, local, remote, bytes, timeout, options);
+}
+
+Result<Explanation> Fabric::explain_read(LocalPlace local, RemotePlace remote, std::uint64_t bytes, Timeout timeout,
+                                         const PostOptions& options) {
+  if (auto refused = refuse(state_, "explain")) return std::move(*refused);
+  auto lock = state_->engine->lock();
+  if (auto refused = refuse_policy("explain", options)) return std::move(*refused);
+  return state_->engine->explain(lock, transport::Direction::read, local, remote, bytes, timeout, options);
+}
+
+std::string Explanation::to_text() const {
+  std::string line = is_possible ? text(transport ? name_of(*transport) : "none", " ", name_of(path)) : std::string("not possible");
+  for (const std::string& rail : rails) line += text(&rail == rails.data() ? " on " : ", ", rail);
+  if (chunk_bytes != 0) line += text(" in chunks of ", chunk_bytes, " bytes");
+  line += text("\n  because: ", reason, "\n");
+  for (const Alternative& alternative : alternatives) line += text("  ", alternative.name, ": ", alternative.why_not, "\n");
+  return line;
+}
+
+Result<std::uint64_t> Fabric::fetch_add(RemotePlace remote, std::uint64_t value, Timeout timeout) {
+  if (auto refused = refuse(state_, "fetch_add")) return std::move(*refused);
+  auto lock = state_->engine->lock();
+  return state_->engine->atomic(lock, fabric::AtomicKind::fetch_add, remote, value, 0, timeout);
+}
+
+Result<std::uint64_t> Fabric::compare_swap(RemotePlace remote, std::uint64_t expected, std::uint64_t desired, Timeout timeout) {
+  if (auto refused = refuse(state_, "compare_swap")) return std::move(*refused);
+  auto lock = state_->engine->lock();
+  return state_->engine->atomic(lock, fabric::AtomicKind::compare_swap, remote, desired, expected, timeout);
+}
+
+// --- Messages
+// ------------------------------------------------------------------------------------------------------------------------
+
+Result<Operation> Fabric::post_send(Rank to, Tag tag, const void* source, std::uint64_t bytes, const PostOptions& options) {
+  if (auto refused = refuse(state_, "send")) return std::move(*refused);
+  if (options.queue >= kQueues) return bad_queue("send", options.queue);
+  if (auto refused = refuse_policy("send", options)) return std::move(*refused);
+  const QueueGuard guard(*state_->engine, options.queue);
+  if (!guard.is_entered()) return entered_queue("send", options.queue);
+  auto lock = state_->engine->lock();
+  return state_->engine->post_send(lock, to, tag, source, bytes, options);
+}
+
+Result<Operation> Fabric::post_recv(Rank from, Tag tag, Tag mask, void* destination, std::uint64_t bytes,
+                                    const PostOptions& options) {
+  if (auto refused = refuse(state_, "recv")) return std::move(*refused);
+  if (options.queue >= kQueues) return bad_queue("recv", options.queue);
+  const QueueGuard guard(*state_->engine, options.queue);
+  if (!guard.is_entered()) return entered_queue("recv", options.queue);
+  auto lock = state_->engine->lock();
+  return state_->engine->post_recv(from, tag, mask, destination, bytes, options);
+}
+
+Result<Received> Fabric::wait_message(Operation operation, Timeout timeout) {
+  if (auto refused = refuse(state_, "wait_message")) return std::move(*refused);
+  auto lock = state_->engine->lock();
+  return state_->engine->wait_message(lock, operation, timeout);
+}
+
+Outcome Fabric::cancel_recv(Operation operation) {
+  if (auto refused = refuse(state_, "cancel_recv")) return std::move(*refused);
+  auto lock = state_->engine->lock();
+  return state_->engine->cancel_recv(operation);
+}
+
+Outcome Fabric::send(Rank to, Tag tag, const void* source, std::uint64_t bytes, Timeout timeout, const PostOptions& options) {
+  auto posted = post_send(to, tag, source, bytes, options);
+  if (!posted) return std::move(posted).error();
+  auto sent = wait_message(*posted, timeout);
+  if (!sent) return std::move(sent).error();
+  return {};
+}
+
+Result<Received> Fabric::recv(Rank from, Tag tag, void* destination, std::uint64_t bytes, Timeout timeout,
+                              const PostOptions& options) {
+  auto posted = post_recv(from, tag, ~Tag{0}, destination, bytes, options);
+  if (!posted) return std::move(posted).error();
+  auto received = wait_message(*posted, timeout);
+  // A receive that timed out must not fill the buffer later, when the caller has left.
+  if (!received && received.status() == Status::timed_out) {
+    if (const Outcome cancelled = cancel_recv(*posted); cancelled.status() == Status::busy) return wait_message(*posted, timeout);
+  }
+  return received;
+}
+
+// --- Collectives
+// ---------------------------------------------------------------------------------------------------------------------
+
+Outcome Fabric::barrier(const Group& group, Timeout timeout) {
+  if (auto refused = refuse(state_, "barrier")) return std::move(*refused);
+  auto lock = state_->engine->lock();
+  std::string values;
+  return state_->engine->collect(lock, group, fabric::Collective::Kind::barrier, ReduceOperation::sum, values, timeout);
+}
+
+namespace {
+
+template <class State, class Number>
+Outcome reduce(const State& state, fabric::Collective::Kind kind, const Group& group, ReduceOperation operation,
+               std::span<const Number> values, std::span<Number> results, Timeout timeout) {
+  if (auto refused = refuse(state, "all_reduce")) return std::move(*refused);
+  const std::string object = text(values.size(), " values");
+  if (values.empty() || values.size() > kMostReduceElements) {
+    return make_error(Status::out_of_range, "all_reduce", object, text("1 to ", kMostReduceElements, " are reduced at once"),
+                      "reduce in parts");
+  }
+  if (results.size() != values.size() || values.data() == nullptr || results.data() == nullptr) {
+    return make_error(Status::invalid_argument, "all_reduce", "results", "there must be as many as values",
+                      "give spans of one length");
+  }
+  if (operation > ReduceOperation::sum) {
+    return make_error(Status::invalid_argument, "all_reduce", "operation", "it is none of minimum, maximum and sum", {});
+  }
+  std::string bytes(reinterpret_cast<const char*>(values.data()), values.size_bytes());
+  auto lock = state->engine->lock();
+  if (Outcome done = state->engine->collect(lock, group, kind, operation, bytes, timeout); !done) return done;
+  std::memcpy(results.data(), bytes.data(), results.size_bytes());
+  return {};
+}
+
+}  // namespace
+
+Outcome Fabric::all_reduce(const Group& group, ReduceOperation operation, std::span<const std::int64_t> values,
+                           std::span<std::int64_t> results, Timeout timeout) {
+  return reduce(state_, fabric::Collective::Kind::integers, group, operation, values, results, timeout);
+}
+
+Outcome Fabric::all_reduce(const Group& group, ReduceOperation operation, std::span<const double> values, std::span<double> results,
+                           Timeout timeout) {
+  return reduce(state_, fabric::Collective::Kind::reals, group, operation, values, results, timeout);
+}
+
+}  // namespace gigabar

@@ -1,0 +1,324 @@
+// What peers ask of this rank, and what they answer. Everything in a message is checked against the segment it names.
+#include <algorithm>
+#include <cstring>
+
+#include "base/errors.hpp"
+#include "fabric/bytes.hpp"
+#include "fabric/engine.hpp"
+
+namespace gigabar::fabric {
+namespace {
+
+std::string_view text_of(std::span<const std::byte> payload) noexcept {
+  return {reinterpret_cast<const char*>(payload.data()), payload.size()};
+}
+
+bool is_usable(const LocalSegment* segment, const Message& message, std::uint64_t offset, std::uint64_t bytes) noexcept {
+  return segment != nullptr && segment->is_enabled && segment->epoch == message.epoch && offset <= segment->memory.bytes() &&
+         bytes <= segment->memory.bytes() - offset;
+}
+
+}  // namespace
+
+void Engine::message(transport::Link& link, const transport::Header& header, std::span<const std::byte> payload) {
+  const auto place = links_.find(&link);
+  if (place == links_.end()) return;
+  Peer& peer = *place->second.peer;
+  const Message message = unpack(header);
+  ++changes_;
+  ++statistics_.messages;
+  // The peer may have found the link ready before this side was told.
+  if (peer.state == Peer::State::linking) become_ready(peer);
+  if (message.type == MessageType::mark) {
+    ++peer.marks[message.a];
+    on_fence(peer, message);
+    return;
+  }
+  if (peer.stalled_fence != 0) {
+    peer.stalled.push_back({message, std::string(text_of(payload))});
+    return;
+  }
+  handle(peer, message, payload);
+}
+
+// A fence stops what comes behind it on the first rail until all of its marks are in.
+void Engine::on_fence(Peer& peer, const Message& message) {
+  if (message.type == MessageType::fence) {
+    peer.stalled_fence = message.a;
+    peer.stalled_marks = message.count;
+  }
+  while (peer.stalled_fence != 0) {
+    const auto marks = peer.marks.find(peer.stalled_fence);
+    if (marks == peer.marks.end() || marks->second < peer.stalled_marks) return;
+    peer.marks.erase(marks);
+    peer.stalled_fence = 0;
+    while (!peer.stalled.empty() && peer.stalled_fence == 0) {
+      const HeldMessage next = std::move(peer.stalled.front());
+      peer.stalled.pop_front();
+      handle(peer, next.message, std::as_bytes(std::span(next.payload)));
+    }
+  }
+}
+
+void Engine::handle(Peer& peer, const Message& message, std::span<const std::byte> payload) {
+  switch (message.type) {
+    case MessageType::put: on_put(peer, message, payload); return;
+    case MessageType::notify:
+    case MessageType::get_done:
+    case MessageType::send_done:
+    case MessageType::ping:
+      if (!is_held(peer, message, payload)) handle_ordered(peer, message, payload);
+      return;
+    case MessageType::fence: on_fence(peer, message); return;
+    case MessageType::stage_open: on_stage_open(peer, message, payload); return;
+    case MessageType::stage_grant: on_stage_grant(peer, message); return;
+    case MessageType::stage_chunk: on_stage_chunk(peer, message); return;
+    case MessageType::stage_abort: on_stage_abort(peer, message, payload); return;
+    case MessageType::get: on_get(peer, message, payload); return;
+    case MessageType::eager: on_eager(peer, message, payload); return;
+    case MessageType::send_offer: on_send_offer(peer, message); return;
+    case MessageType::send_accept: on_send_accept(peer, message, payload); return;
+    case MessageType::eager_taken: on_eager_taken(peer, message); return;
+    case MessageType::pong: peer.pong_seen = std::max(peer.pong_seen, message.a); return;
+    case MessageType::atomic: on_atomic(peer, message, payload); return;
+    case MessageType::atomic_done:
+      if (const auto answer = atomics_.find(message.c); answer != atomics_.end() && answer->second.rank == peer.rank) {
+        answer->second = {true, message.a, static_cast<Status>(message.b), peer.rank};
+      }
+      return;
+    case MessageType::revoked:
+      if (const LocalSegment* segment = segment_by_id(peer, message.segment);
+          segment != nullptr && segment->epoch == message.epoch) {
+        forget_knower(message.segment, peer.rank);
+      }
+      return;
+    case MessageType::refused: on_refused(peer, message); return;
+    case MessageType::collective: on_collective(peer, message, payload); return;
+    case MessageType::mark: break;
+  }
+  doom(peer, make_error(Status::peer_lost, "fabric", text("rank ", peer.rank),
+                        text("it sent a message of unknown type ", static_cast<unsigned>(message.type)), {}));
+}
+
+void Engine::handle_ordered(Peer& peer, const Message& message, std::span<const std::byte> payload) {
+  switch (message.type) {
+    case MessageType::notify: {
+      LocalSegment* const segment = segment_by_id(peer, message.segment);
+      if (is_usable(segment, message, 0, 0) && segment->notifications && message.notification() < kNotifications) {
+        raise(*segment, message.flags, message.notification(), message.value());
+      } else {
+        refuse(peer, message, Status::unavailable);
+      }
+      break;
+    }
+    case MessageType::get_done: on_get_done(peer, message, payload); break;
+    case MessageType::send_done: on_send_done(peer, message); break;
+    case MessageType::ping: {
+      Message pong;
+      pong.type = MessageType::pong;
+      pong.a = message.a;
+      say(peer, pong);
+      break;
+    }
+    default: break;
+  }
+}
+
+// Whether staged writes that are before it are not in place yet; then it is kept.
+bool Engine::is_held(Peer& peer, const Message& message, std::span<const std::byte> payload) {
+  const bool is_late =
+      peer.staged_seen < message.staged() || (!peer.staged_under_way.empty() && *peer.staged_under_way.begin() <= message.staged());
+  if (!is_late) return false;
+  peer.held.push_back({message, std::string(text_of(payload))});
+  return true;
+}
+
+void Engine::release_held(Peer& peer) {
+  std::deque<HeldMessage> held = std::exchange(peer.held, {});
+  for (const HeldMessage& kept : held) {
+    const auto payload = std::as_bytes(std::span(kept.payload));
+    if (!is_held(peer, kept.message, payload)) handle_ordered(peer, kept.message, payload);
+  }
+}
+
+void Engine::raise(LocalSegment& segment, std::uint8_t flags, NotificationId id, std::uint32_t value) {
+  std::atomic<std::uint32_t>& notification = segment.notifications[id];
+  if ((flags & kAddsNotification) != 0) {
+    notification.fetch_add(value, std::memory_order_release);
+  } else {
+    notification.store(value, std::memory_order_release);
+  }
+}
+
+void Engine::refuse(Peer& peer, const Message& message, Status status) {
+  Message refused;
+  refused.type = MessageType::refused;
+  refused.segment = message.segment;
+  refused.queue = message.queue;
+  refused.b = static_cast<std::uint64_t>(status);
+  say(peer, refused);
+}
+
+void Engine::on_refused(Peer& peer, const Message& message) {
+  if (message.queue >= kQueues) return;
+  Queue& queue = queues_[message.queue];
+  if (queue.error) return;
+  queue.error =
+      make_error(Status::unavailable, "write", text("segment ", message.segment, " of rank ", peer.rank),
+                 "it was quiesced or deregistered while the operation was under way", "agree with that rank when to write");
+}
+
+void Engine::on_put(Peer& peer, const Message& message, std::span<const std::byte> payload) {
+  LocalSegment* const segment = segment_by_id(peer, message.segment);
+  if (!is_usable(segment, message, message.a, payload.size())) {
+    refuse(peer, message, Status::unavailable);
+    return;
+  }
+  if (const Outcome stored = segment->memory.store(message.a, payload.data(), payload.size()); !stored) {
+    refuse(peer, message, stored.status());
+    return;
+  }
+  if ((message.flags & kHasNotification) == 0) return;
+  Message notify = message;
+  notify.type = MessageType::notify;
+  if (!is_held(peer, notify, {})) handle_ordered(peer, notify, {});
+}
+
+// --- Reads that this rank answers by writing
+// -------------------------------------------------------------------------------------------
+
+void Engine::on_get(Peer& peer, const Message& message, std::span<const std::byte> payload) {
+  ByteReader reader(text_of(payload));
+  const auto reader_segment = reader.number<SegmentId>();
+  const auto reader_offset = reader.number<std::uint64_t>();
+  PathPolicy policy;
+  for (Preference* preference : {&policy.gdr, &policy.p2p, &policy.bar, &policy.staged}) {
+    *preference = static_cast<Preference>(reader.number<std::uint8_t>() & 3);
+  }
+  Message finish;
+  finish.type = MessageType::get_done;
+  finish.a = message.a;
+  LocalSegment* const segment = segment_by_id(peer, message.segment);
+  if (!reader.is_done() || !is_usable(segment, message, message.b, message.c) || message.c == 0) {
+    finish.b = static_cast<std::uint64_t>(Status::unavailable);
+    finish.c = 0;
+    say(peer, finish);
+    return;
+  }
+  Op& op = make_op(OpKind::write, 0, &peer, true);
+  op.local = segment;
+  ++segment->users;
+  op.local_offset = message.b;
+  op.remote_id = reader_segment;
+  op.remote_offset = reader_offset;
+  op.bytes = message.c;
+  op.policy = policy;
+  op.finish = finish;
+  submit(op);
+}
+
+void Engine::on_get_done(Peer& peer, const Message& message, std::span<const std::byte>) {
+  const auto found = peer.by_id.find(message.a);
+  if (found == peer.by_id.end() || found->second->kind != OpKind::read) return;
+  Op& op = *found->second;
+  const auto status = static_cast<Status>(message.b & 0xff);
+  const auto path =
+      static_cast<TransferPath>(std::min<std::uint64_t>(message.b >> 8 & 0xff, static_cast<std::uint64_t>(TransferPath::staged)));
+  if (status != Status::ok) {
+    fail(op, make_error(status, "read", text("segment ", op.remote_id, " of rank ", peer.rank), "the peer could not send the bytes",
+                        "see that rank's log"));
+  } else {
+    const std::string key = text("answered/", name_of(path), "/", op.choice->reason);
+    const Choice*& known = choice_index_[key];
+    if (known == nullptr) {
+      Choice choice = *op.choice;
+      choice.path = path;
+      choice.reason = text("the peer wrote the bytes itself; ", op.choice->reason);
+      choices_.push_back(std::move(choice));
+      known = &choices_.back();
+    }
+    op.choice = known;
+    op.rail_bytes[0] = op.bytes;
+  }
+  if (op.outstanding > 0) --op.outstanding;
+  end_if_over(op);
+}
+
+// --- Atomics
+// -------------------------------------------------------------------------------------------------------------------------
+
+Result<std::uint64_t> Engine::atomic(Lock& lock, AtomicKind kind, RemotePlace remote, std::uint64_t value, std::uint64_t expected,
+                                     const Timeout& timeout) {
+  const std::string operation = kind == AtomicKind::fetch_add ? "fetch_add" : "compare_swap";
+  const std::string object = text("segment ", remote.segment, " at ", remote.offset_bytes, " of rank ", remote.rank);
+  if (remote.offset_bytes % 8 != 0) {
+    return make_error(Status::invalid_argument, operation, object, "the offset is no multiple of 8", "align it");
+  }
+  auto peer = ready_peer(lock, remote.rank, timeout);
+  if (!peer) return std::move(peer).error();
+  auto state = remote_segment(lock, **peer, remote.segment, timeout);
+  if (!state) return std::move(state).error();
+  if (remote.offset_bytes > (*state)->bytes || (*state)->bytes - remote.offset_bytes < 8) {
+    return make_error(Status::out_of_range, operation, object, text("the segment has ", (*state)->bytes, " bytes"),
+                      "stay inside it");
+  }
+  Message message;
+  message.type = MessageType::atomic;
+  message.segment = remote.segment;
+  message.epoch = (*state)->epoch;
+  message.count = static_cast<std::uint8_t>(kind);
+  message.a = remote.offset_bytes;
+  message.b = value;
+  message.c = expected;
+  const std::uint64_t request = ++last_request_;
+  atomics_[request] = {false, 0, Status::ok, remote.rank};
+  say(**peer, message, std::as_bytes(std::span(&request, 1)));
+  const bool is_over = drive(lock, timeout, [&] { return atomics_[request].is_done; });
+  const AtomicAnswer answer = atomics_[request];
+  atomics_.erase(request);
+  if (!is_over) {
+    return make_error(Status::timed_out, operation, object, "the answer has not come: it may or may not be done", "read the value");
+  }
+  if (answer.status == Status::peer_lost) {
+    return (*peer)->why ? *(*peer)->why : make_error(Status::peer_lost, operation, object, "the peer is lost", {});
+  }
+  if (answer.status != Status::ok) {
+    return make_error(answer.status, operation, object, "the segment was quiesced or deregistered",
+                      "agree with that rank when to use it");
+  }
+  return answer.old;
+}
+
+void Engine::on_atomic(Peer& peer, const Message& message, std::span<const std::byte> payload) {
+  ByteReader reader(text_of(payload));
+  Message answer;
+  answer.type = MessageType::atomic_done;
+  answer.c = reader.number<std::uint64_t>();
+  LocalSegment* const segment = segment_by_id(peer, message.segment);
+  std::uint64_t old = 0;
+  Status status = Status::unavailable;
+  if (reader.is_done() && is_usable(segment, message, message.a, sizeof old) && message.a % 8 == 0) {
+    const LocalMemory& memory = segment->memory;
+    auto* const word = reinterpret_cast<std::uint64_t*>(memory.address() + message.a);
+    const bool is_add = message.count == static_cast<std::uint8_t>(AtomicKind::fetch_add);
+    if (memory.is_plain() && reinterpret_cast<std::uintptr_t>(word) % 8 == 0) {
+      status = Status::ok;
+      if (is_add) {
+        old = __atomic_fetch_add(word, message.b, __ATOMIC_SEQ_CST);
+      } else {
+        old = message.c;
+        __atomic_compare_exchange_n(word, &old, message.b, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);
+      }
+    } else {
+      // All atomics of a segment come through this thread, so that reading and writing is one step among them.
+      status = memory.load(message.a, &old, sizeof old).status();
+      const std::uint64_t fresh = is_add ? old + message.b : old == message.c ? message.b : old;
+      if (status == Status::ok) status = memory.store(message.a, &fresh, sizeof fresh).status();
+    }
+  }
+  answer.a = old;
+  answer.b = static_cast<std::uint64_t>(status);
+  say(peer, answer);
+}
+
+}  // namespace gigabar::fabric

@@ -1,0 +1,56 @@
+#include "fabric/job/directories.hpp"
+
+#include "base/errors.hpp"
+#include "fabric/job/job_key.hpp"
+
+namespace gigabar::fabric {
+namespace {
+
+// A job of one rank: nobody else asks.
+class LoneDirectory final : public Directory {
+ public:
+  explicit LoneDirectory(Job job) : job_(std::move(job)) {}
+
+  Outcome publish(std::string card) override {
+    if (Outcome checked = check_card(card, card_.has_value()); !checked) return checked;
+    card_ = std::move(card);
+    return {};
+  }
+  Result<std::optional<std::string>> card(Rank rank) override {
+    if (Outcome checked = check_rank(job_, rank); !checked) return std::move(checked).take_error();
+    return card_;
+  }
+  Outcome poll() override { return {}; }
+  int wake_descriptor() const noexcept override { return -1; }
+
+ private:
+  Job job_;
+  std::optional<std::string> card_;
+};
+
+}  // namespace
+
+Outcome check_card(const std::string& card, bool is_published) {
+  if (is_published) return make_error(Status::invalid_argument, "publish", "card", "this rank's card is in the directory already");
+  if (card.size() > kMostCardBytes)
+    return make_error(Status::invalid_argument, "publish", "card",
+                      text("it has ", card.size(), " bytes; the most is ", kMostCardBytes));
+  return {};
+}
+
+Outcome check_rank(const Job& job, Rank rank) {
+  if (rank < job.rank_count) return {};
+  return make_error(Status::out_of_range, "ask for a card", text("rank ", rank), text("the job has ", job.rank_count, " ranks"));
+}
+
+Result<std::unique_ptr<Directory>> open_directory(const Job& job, std::int64_t deadline_ns) {
+  if (Outcome started = start_sodium(); !started) return std::move(started).take_error();
+  if (job.rank >= job.rank_count)
+    return make_error(Status::invalid_argument, "open the directory", text("rank ", job.rank),
+                      text("the job has ", job.rank_count, " ranks"));
+  if (job.rank_count == 1) return std::unique_ptr<Directory>(std::make_unique<LoneDirectory>(job));
+  if (job.launcher == Launcher::pmix) return open_pmix_directory(job);
+  return job.rank == 0 ? open_keeper(job) : open_member(job, deadline_ns);
+}
+
+}  // namespace gigabar::fabric

@@ -1,0 +1,69 @@
+// How a rank and the keeper of the directory prove to each other that they hold the job's key, and what they send each other after.
+//
+//   member -> keeper  hello           magic, version, rank, rank count, 32 random bytes
+//   keeper -> member  hello           the same of rank 0
+//   member -> keeper  proof           keyed hash over both hellos and the member's role
+//   keeper -> member  proof, verdict  the keeper's; then sealed messages in both directions
+//
+// The member proves itself first, so that a stranger learns nothing but that somebody listens. A keeper that refuses the proof
+// answers with zeros. The key of the hash is made from the job's key and id; without a key the id stands in for it.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "fabric/job/job.hpp"
+
+namespace gigabar::fabric {
+
+inline constexpr std::uint32_t kDirectoryVersion = 1;
+inline constexpr std::size_t kNonceBytes = 32;
+inline constexpr std::size_t kHelloBytes = 8 + 3 * 4 + kNonceBytes;
+inline constexpr std::size_t kProofBytes = 32;
+
+struct Hello {
+  std::uint32_t version = kDirectoryVersion;
+  Rank rank = 0;
+  Rank rank_count = 0;
+  std::array<unsigned char, kNonceBytes> nonce{};
+};
+// With fresh random bytes.
+Hello make_hello(const Job& job);
+std::string write_hello(const Hello& hello);
+// Nothing: too short, or of something else than a directory.
+std::optional<Hello> read_hello(std::string_view bytes);
+// Whether these can be the first bytes of one, however few they are.
+bool begins_hello(std::string_view bytes);
+
+// 32 bytes that are wiped when they go.
+class Secret {
+ public:
+  Secret() noexcept = default;
+  Secret(const Secret&) noexcept = default;
+  Secret& operator=(const Secret&) noexcept = default;
+  ~Secret();
+
+  std::array<unsigned char, 32> bytes{};
+};
+
+// What a hash is for: one that was made for one purpose proves nothing for another.
+enum class Purpose : char { member_proof = 'm', keeper_proof = 'k', member_sends = 'M', keeper_sends = 'K' };
+
+class Handshake {
+ public:
+  explicit Handshake(const Job& job);
+  // Over both hellos as they were sent.
+  Secret derive(Purpose purpose, std::string_view member_hello, std::string_view keeper_hello) const;
+
+ private:
+  Secret secret_;
+};
+
+std::string proof_text(const Secret& proof);
+// In a time that says nothing of where they differ.
+bool is_proof(const Secret& expected, std::string_view bytes);
+
+}  // namespace gigabar::fabric

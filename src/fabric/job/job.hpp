@@ -1,0 +1,79 @@
+// The job: who this process is among how many, and where the others' cards are found. Read from what the launcher left; nothing is
+// guessed from half of it.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "gigabar/fabric.hpp"
+#include "gigabar/status.hpp"
+
+namespace gigabar::fabric {
+
+enum class Launcher : std::uint8_t { none, options, environment, pmix };
+std::string_view name_of(Launcher launcher) noexcept;
+
+// The job's secret. Never printed, wiped when it goes.
+class JobKey {
+ public:
+  JobKey() noexcept = default;
+  explicit JobKey(std::string bytes) noexcept : bytes_(std::move(bytes)) {}
+  JobKey(const JobKey&) = default;
+  JobKey& operator=(const JobKey&) = default;
+  JobKey(JobKey&&) noexcept = default;
+  JobKey& operator=(JobKey&&) noexcept = default;
+  ~JobKey();
+
+  bool is_set() const noexcept { return !bytes_.empty(); }
+  const std::string& bytes() const noexcept { return bytes_; }
+
+ private:
+  std::string bytes_;
+};
+inline constexpr std::size_t kLeastKeyBytes = 16;
+
+struct Job {
+  Launcher launcher = Launcher::none;
+  Rank rank = 0;
+  Rank rank_count = 1;
+  Rank local_rank = 0;  // launcher's word; by the cards' host when it says nothing (see has_local_rank)
+  bool has_local_rank = false;
+  std::string id;              // the same at every rank, different between jobs that run side by side
+  JobKey key;                  // not set: only loopback is accepted
+  std::string master_address;  // environment: where rank 0's directory is
+  std::uint16_t master_port = 0;
+};
+
+// What `options` and the launcher say. In this order: FabricOptions; PMIx (PMIX_RANK and its server's address are set); RANK,
+// WORLD_SIZE, MASTER_ADDR, MASTER_PORT (LOCAL_RANK, GIGABAR_JOB_ID); else a job of one rank. The key: FabricOptions,
+// GIGABAR_JOB_KEY (hexadecimal), GIGABAR_JOB_KEY_FILE (not readable by others), PMIx (made by rank 0, passed through its servers);
+// torchrun's agent keeps MASTER_PORT for itself when TORCHELASTIC_USE_AGENT_STORE is True: the directory is then at the next port,
+// or at GIGABAR_MASTER_PORT. Errors: invalid_argument naming the variable that lacks or is malformed, no_permission (a key file
+// that others can read).
+Result<Job> find_job(const FabricOptions& options);
+
+// Where ranks leave a card and fetch the others'. Never waits in a call; not for several threads at once.
+class Directory {
+ public:
+  virtual ~Directory() = default;
+  // At most kMostCardBytes; once.
+  virtual Outcome publish(std::string card) = 0;
+  // The card of `rank`, when it has come; nothing: not yet, ask again after poll(). Asking starts to fetch it. Errors: peer_lost
+  // (the directory's keeper is gone), no_permission (it holds another key).
+  virtual Result<std::optional<std::string>> card(Rank rank) = 0;
+  virtual Outcome poll() = 0;
+  // Readable when poll() has something to do; -1: poll at least every 10 ms while cards are missing.
+  virtual int wake_descriptor() const noexcept = 0;
+  // Connections that were turned away, by the rank that keeps the cards.
+  virtual std::uint64_t refused_count() const noexcept { return 0; }
+};
+inline constexpr std::size_t kMostCardBytes = 8192;
+
+// Opens the job's directory: rank 0 listens at the master's port (on loopback only when there is no key), others connect to it and
+// try again until `deadline_ns` (now_ns() clock); PMIx's own store; this process alone for one rank. Both ends prove that they hold
+// the key (wireup/wireup.hpp). Errors: unavailable (the port is taken, the address unknown), timed_out, no_permission.
+Result<std::unique_ptr<Directory>> open_directory(const Job& job, std::int64_t deadline_ns);
+
+}  // namespace gigabar::fabric

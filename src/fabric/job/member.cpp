@@ -1,0 +1,293 @@
+// The directory of every rank but 0: a connection to rank 0's, which holds the cards.
+#include <poll.h>
+#include <sys/epoll.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <unordered_map>
+#include <unordered_set>
+
+#include "base/clock.hpp"
+#include "base/errors.hpp"
+#include "fabric/job/directories.hpp"
+#include "fabric/job/handshake.hpp"
+#include "fabric/job/sealed_stream.hpp"
+#include "fabric/job/sockets.hpp"
+
+namespace gigabar::fabric {
+namespace {
+
+constexpr std::int64_t kFirstPauseNs = 10'000'000;  // between tries; doubles
+constexpr std::int64_t kMostPauseNs = 200'000'000;
+constexpr std::int64_t kOneOfManyNs = 5'000'000'000;  // for one address when there are others
+
+struct Connected {
+  ByteStream stream;
+  SealedStream sealed;
+};
+
+// One try. `is_final`: another one would end the same way.
+struct Refused {
+  Error error;
+  bool is_final = false;
+};
+
+class Member final : public Directory {
+ public:
+  Member(Job job, Connected connected, std::string name)
+      : job_(std::move(job)), name_(std::move(name)), stream_(std::move(connected.stream)), sealed_(connected.sealed) {}
+
+  Outcome start();
+  Outcome publish(std::string card) override;
+  Result<std::optional<std::string>> card(Rank rank) override;
+  Outcome poll() override;
+  int wake_descriptor() const noexcept override { return epoll_.get(); }
+
+ private:
+  void send(const Message& message);
+  bool take_messages();
+  void lose(const char* cause);
+  void watch();
+  Error lost_error() const;
+
+  Job job_;
+  std::string name_;  // of the keeper
+  Descriptor epoll_;
+  ByteStream stream_;
+  SealedStream sealed_;
+  std::uint32_t events_ = 0;
+  bool is_published_ = false;
+  const char* why_lost_ = nullptr;
+  std::unordered_set<Rank> asked_;
+  std::unordered_map<Rank, std::string> cards_;
+};
+
+Outcome Member::start() {
+  epoll_ = Descriptor(::epoll_create1(EPOLL_CLOEXEC));
+  epoll_event event{};
+  event.events = events_ = EPOLLIN;
+  if (epoll_.is_open() && ::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, stream_.descriptor(), &event) == 0) return {};
+  const int code = errno;
+  return make_error(status_of_errno(code), "epoll", "the job's directory", std::strerror(code), {}, errno_code(code));
+}
+
+Outcome Member::publish(std::string card) {
+  if (Outcome checked = check_card(card, is_published_); !checked) return checked;
+  if (why_lost_ != nullptr) return lost_error();
+  cards_[job_.rank] = card;
+  is_published_ = true;
+  send({MessageType::publish, job_.rank, std::move(card)});
+  return {};
+}
+
+Result<std::optional<std::string>> Member::card(Rank rank) {
+  if (Outcome checked = check_rank(job_, rank); !checked) return std::move(checked).take_error();
+  if (const auto found = cards_.find(rank); found != cards_.end()) return std::optional(found->second);
+  if (why_lost_ != nullptr) return lost_error();
+  if (rank != job_.rank && asked_.insert(rank).second) send({MessageType::ask, rank, {}});
+  return std::optional<std::string>();
+}
+
+// Answers ok when the keeper is gone: cards that are known stay known, the others' card() tells it.
+Outcome Member::poll() {
+  if (why_lost_ != nullptr) return {};
+  if (!stream_.send_queued()) lose("its connection broke");
+  const bool has_keeper = stream_.receive(most_sealed_bytes());
+  if (!take_messages()) {
+    lose("it sent what is no message of the directory");
+  } else if (!has_keeper) {
+    lose("it has ended or closed the directory");
+  }
+  watch();
+  return {};
+}
+
+void Member::send(const Message& message) {
+  stream_.queue(sealed_.seal(message));
+  // What is broken is seen by the next poll.
+  static_cast<void>(stream_.send_queued());
+  watch();
+}
+
+bool Member::take_messages() {
+  Message message;
+  while (true) {
+    const SealedStream::Found found = sealed_.next(stream_, message);
+    if (found == SealedStream::Found::nothing) return true;
+    if (found == SealedStream::Found::broken || message.type != MessageType::card || asked_.erase(message.rank) == 0) return false;
+    cards_[message.rank] = std::move(message.body);
+  }
+}
+
+void Member::lose(const char* cause) {
+  if (why_lost_ != nullptr) return;
+  why_lost_ = cause;
+  // Else it would stay readable for ever.
+  static_cast<void>(::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, stream_.descriptor(), nullptr));
+}
+
+void Member::watch() {
+  const std::uint32_t events = EPOLLIN | (stream_.queued_bytes() > 0 ? EPOLLOUT : 0U);
+  if (why_lost_ != nullptr || events == events_) return;
+  epoll_event event{};
+  event.events = events;
+  if (::epoll_ctl(epoll_.get(), EPOLL_CTL_MOD, stream_.descriptor(), &event) == 0) events_ = events;
+}
+
+Error Member::lost_error() const {
+  return make_error(Status::peer_lost, "ask for a card", text("the directory of rank 0 at ", name_), why_lost_,
+                    "start the job anew");
+}
+
+// --- Joining ---------------------------------------------------------------------------------------------------------------------
+
+// Exactly `bytes`, or nothing when the keeper ended or the deadline passed.
+std::optional<std::string> receive_exactly(ByteStream& stream, std::size_t bytes, std::int64_t deadline_ns) {
+  while (stream.received().size() < bytes) {
+    if (!wait_for(stream.descriptor(), POLLIN, deadline_ns)) return {};
+    if (!stream.receive(bytes) && stream.received().size() < bytes) return {};
+  }
+  std::string result(stream.received().substr(0, bytes));
+  stream.use(bytes);
+  return result;
+}
+
+Refused no_answer(const std::string& name, std::int64_t deadline_ns) {
+  const bool is_late = now_ns() >= deadline_ns;
+  return {make_error(is_late ? Status::timed_out : Status::unavailable, "join the directory", name,
+                     is_late ? "rank 0 did not answer before the deadline" : "it closed the connection"),
+          false};
+}
+
+Refused refuse(Status status, const std::string& name, std::string cause, std::string remedy) {
+  return {make_error(status, "join the directory", name, std::move(cause), std::move(remedy)), true};
+}
+
+std::optional<Refused> check_verdict(const Message& verdict, const Job& job, const std::string& name) {
+  if (verdict.type == MessageType::welcome) return {};
+  if (verdict.type == MessageType::wrong_count)
+    return refuse(Status::invalid_argument, name,
+                  text("rank 0 counts ", verdict.rank, " ranks, rank ", job.rank, " counts ", job.rank_count),
+                  "give every rank the same number of ranks (WORLD_SIZE)");
+  return refuse(Status::invalid_argument, name, text("rank ", job.rank, " is there already"),
+                "give every process a rank of its own");
+}
+
+class Joining {
+ public:
+  Joining(const Job& job, const SocketAddress& address, Descriptor socket, std::int64_t deadline_ns)
+      : job_(job), name_(address.name), stream_(std::move(socket)), deadline_ns_(deadline_ns) {}
+
+  // Nothing when it succeeded: take() gives the connection.
+  std::optional<Refused> join() {
+    own_hello_ = write_hello(make_hello(job_));
+    stream_.queue(own_hello_);
+    if (!stream_.send_queued()) return no_answer(name_, deadline_ns_);
+    const auto hello = receive_exactly(stream_, kHelloBytes, deadline_ns_);
+    if (!hello) return no_answer(name_, deadline_ns_);
+    keeper_hello_ = *hello;
+    const auto read = read_hello(keeper_hello_);
+    if (!read)
+      return Refused{make_error(Status::unavailable, "join the directory", name_, "what listens there is no directory of a job",
+                                "choose another MASTER_PORT, or set GIGABAR_MASTER_PORT at every rank"),
+                     false};
+    if (read->version != kDirectoryVersion)
+      return refuse(
+          Status::not_supported, name_,
+          text("rank 0 speaks version ", read->version, " of the directory's protocol, this rank version ", kDirectoryVersion),
+          "use the same version of Gigabar at every rank");
+    return prove();
+  }
+
+  Connected take() && { return {std::move(stream_), sealed_}; }
+
+ private:
+  std::optional<Refused> prove() {
+    const Handshake handshake(job_);
+    const auto derive = [&](Purpose purpose) { return handshake.derive(purpose, own_hello_, keeper_hello_); };
+    stream_.queue(proof_text(derive(Purpose::member_proof)));
+    if (!stream_.send_queued()) return no_answer(name_, deadline_ns_);
+    const auto proof = receive_exactly(stream_, kProofBytes, deadline_ns_);
+    if (!proof) return no_answer(name_, deadline_ns_);
+    if (!is_proof(derive(Purpose::keeper_proof), *proof))
+      return refuse(Status::no_permission, name_, "rank 0 holds another job key, or is of another job",
+                    "give every rank the same GIGABAR_JOB_KEY (and GIGABAR_JOB_ID)");
+    sealed_ = SealedStream(derive(Purpose::member_sends), derive(Purpose::keeper_sends));
+    return read_verdict();
+  }
+
+  std::optional<Refused> read_verdict() {
+    Message verdict;
+    while (true) {
+      const SealedStream::Found found = sealed_.next(stream_, verdict);
+      if (found == SealedStream::Found::message) return check_verdict(verdict, job_, name_);
+      if (found == SealedStream::Found::broken)
+        return Refused{make_error(Status::unavailable, "join the directory", name_, "it sent what is no message of the directory"),
+                       false};
+      const std::size_t before = stream_.received().size();
+      if (!wait_for(stream_.descriptor(), POLLIN, deadline_ns_)) return no_answer(name_, deadline_ns_);
+      if (!stream_.receive(most_sealed_bytes()) && stream_.received().size() == before) return no_answer(name_, deadline_ns_);
+    }
+  }
+
+  const Job& job_;
+  const std::string& name_;
+  ByteStream stream_;
+  SealedStream sealed_;
+  std::int64_t deadline_ns_;
+  std::string own_hello_, keeper_hello_;
+};
+
+using Tried = std::variant<Connected, Refused>;
+
+Tried try_address(const Job& job, const SocketAddress& address, std::int64_t deadline_ns) {
+  auto socket = connect_to(address, deadline_ns);
+  if (!socket) return Refused{socket.error(), socket.status() == Status::out_of_descriptors};
+  Joining joining(job, address, std::move(*socket), deadline_ns);
+  if (auto refused = joining.join()) return std::move(*refused);
+  return std::move(joining).take();
+}
+
+Result<std::unique_ptr<Directory>> make_member(const Job& job, Connected connected, const std::string& name) {
+  auto member = std::make_unique<Member>(job, std::move(connected), name);
+  if (Outcome started = member->start(); !started) return std::move(started).take_error();
+  return std::unique_ptr<Directory>(std::move(member));
+}
+
+// What the last try failed with, as the end of all of them.
+Error too_late(const Job& job, const Error& last) {
+  const std::string object = text("rank 0 at ", job.master_address, ":", job.master_port);
+  // An address that never was known is no matter of time.
+  if (last.record().operation == "find the directory") return last;
+  return make_error(Status::timed_out, "join the directory", object,
+                    text("it did not appear before the deadline; the last try: ", last.record().cause),
+                    "check that rank 0 runs and that MASTER_ADDR and MASTER_PORT are the same at every rank", last.record().native);
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Directory>> open_member(const Job& job, std::int64_t deadline_ns) {
+  std::int64_t pause_ns = kFirstPauseNs;
+  while (true) {
+    const auto addresses = master_addresses(job);
+    if (!addresses && addresses.status() == Status::no_permission) return addresses.error();
+    std::optional<Error> last;
+    if (!addresses) last = addresses.error();
+    for (std::size_t index = 0; addresses && index < addresses->size(); ++index) {
+      const SocketAddress& address = addresses.value()[index];
+      const bool is_only = addresses.value().size() == 1;
+      Tried tried = try_address(job, address, is_only ? deadline_ns : std::min(deadline_ns, now_ns() + kOneOfManyNs));
+      if (auto* connected = std::get_if<Connected>(&tried)) return make_member(job, std::move(*connected), address.name);
+      auto& refused = std::get<Refused>(tried);
+      if (refused.is_final) return std::move(refused.error);
+      last = std::move(refused.error);
+    }
+    const std::int64_t left_ns = deadline_ns - now_ns();
+    if (left_ns <= 0) return too_late(job, *last);
+    ::poll(nullptr, 0, static_cast<int>(std::min(pause_ns, left_ns) / 1'000'000 + 1));
+    pause_ns = std::min(2 * pause_ns, kMostPauseNs);
+  }
+}
+
+}  // namespace gigabar::fabric

@@ -1,0 +1,85 @@
+// Cards in the store of the job's launcher: put by each rank, fetched when somebody asks.
+#include <atomic>
+#include <unordered_map>
+
+#include "base/clock.hpp"
+#include "base/errors.hpp"
+#include "driver/pmix/pmix.hpp"
+#include "fabric/job/directories.hpp"
+
+namespace gigabar::fabric {
+namespace {
+
+// Between two questions for a card that was not there.
+constexpr std::int64_t kPauseNs = 5'000'000;
+
+class PmixDirectory final : public Directory {
+ public:
+  PmixDirectory(Job job, std::string key) : job_(std::move(job)), key_(std::move(key)) {}
+
+  Outcome publish(std::string card) override {
+    if (Outcome checked = check_card(card, is_published_); !checked) return checked;
+    // A byte object may not be empty everywhere.
+    if (Outcome put = pmix::put(key_, "c" + card); !put) return put;
+    is_published_ = true;
+    return {};
+  }
+
+  Result<std::optional<std::string>> card(Rank rank) override {
+    if (Outcome checked = check_rank(job_, rank); !checked) return std::move(checked).take_error();
+    const auto known = cards_.find(rank);
+    if (known != cards_.end()) return std::optional<std::string>(known->second);
+    const auto question = questions_.find(rank);
+    if (question == questions_.end()) return ask(rank);
+    if (question->second.fetch) return take(rank, question->second);
+    if (now_ns() < question->second.ask_again_ns) return std::optional<std::string>();
+    return ask(rank);
+  }
+
+  Outcome poll() override { return {}; }  // answers come in a thread of the library's
+  int wake_descriptor() const noexcept override { return -1; }
+
+ private:
+  struct Question {
+    std::optional<pmix::Fetch> fetch;  // none: the card was not there
+    std::int64_t ask_again_ns = 0;
+  };
+
+  Result<std::optional<std::string>> ask(Rank rank) {
+    auto fetch = pmix::fetch(rank, key_);
+    if (!fetch) return fetch.error();
+    Question& question = questions_[rank];
+    question.fetch = std::move(*fetch);
+    return take(rank, question);
+  }
+
+  Result<std::optional<std::string>> take(Rank rank, Question& question) {
+    if (!question.fetch->has_answer()) return std::optional<std::string>();
+    auto answer = question.fetch->answer();
+    question.fetch.reset();
+    question.ask_again_ns = now_ns() + kPauseNs;
+    if (!answer || !*answer) return answer;
+    const std::string& bytes = **answer;
+    if (bytes.empty() || bytes[0] != 'c' || bytes.size() - 1 > kMostCardBytes)
+      return make_error(Status::bad_file, "ask for a card", text("rank ", rank), "what the PMIx store holds is no card");
+    const std::string& card = cards_[rank] = bytes.substr(1);
+    questions_.erase(rank);
+    return std::optional<std::string>(card);
+  }
+
+  Job job_;
+  std::string key_;
+  bool is_published_ = false;
+  std::unordered_map<Rank, std::string> cards_;
+  std::unordered_map<Rank, Question> questions_;
+};
+
+}  // namespace
+
+Result<std::unique_ptr<Directory>> open_pmix_directory(const Job& job) {
+  // What was put cannot be taken back: the next directory of the same processes has another name. All ranks open the same number.
+  static std::atomic<unsigned> count{0};
+  return std::unique_ptr<Directory>(std::make_unique<PmixDirectory>(job, text("gigabar.card.", ++count)));
+}
+
+}  // namespace gigabar::fabric

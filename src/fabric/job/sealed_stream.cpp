@@ -1,0 +1,75 @@
+#include "fabric/job/sealed_stream.hpp"
+
+#include <sodium.h>
+
+#include <array>
+
+namespace gigabar::fabric {
+namespace {
+
+constexpr std::size_t kLengthBytes = 2;    // of what follows, least byte first
+constexpr std::size_t kHeadBytes = 1 + 4;  // type and rank
+constexpr std::size_t kTagBytes = crypto_aead_chacha20poly1305_ietf_ABYTES;
+constexpr std::size_t kLeastBytes = kHeadBytes + kTagBytes;
+constexpr std::size_t kMostBytes = kLeastBytes + kMostCardBytes;
+static_assert(kMostBytes <= 0xffff, "the length has two bytes");
+static_assert(crypto_aead_chacha20poly1305_ietf_KEYBYTES == 32, "as a Secret");
+
+using Nonce = std::array<unsigned char, crypto_aead_chacha20poly1305_ietf_NPUBBYTES>;
+
+Nonce nonce_of(std::uint64_t count) {
+  Nonce nonce{};
+  for (std::size_t byte = 0; byte < 8; ++byte) nonce[byte] = static_cast<unsigned char>(count >> (8 * byte) & 0xff);
+  return nonce;
+}
+
+std::string plain_bytes(const Message& message) {
+  std::string bytes(1, static_cast<char>(message.type));
+  for (unsigned shift = 0; shift < 32; shift += 8) bytes += static_cast<char>(message.rank >> shift & 0xff);
+  return bytes += message.body;
+}
+
+void read_plain(std::string_view bytes, Message& message) {
+  message.type = static_cast<MessageType>(bytes[0]);
+  message.rank = 0;
+  for (unsigned byte = 0; byte < 4; ++byte) message.rank |= Rank{static_cast<unsigned char>(bytes[1 + byte])} << (8 * byte);
+  message.body.assign(bytes.substr(kHeadBytes));
+}
+
+const unsigned char* data_of(std::string_view text) { return reinterpret_cast<const unsigned char*>(text.data()); }
+
+}  // namespace
+
+std::size_t most_sealed_bytes() noexcept { return kLengthBytes + kMostBytes; }
+
+std::string SealedStream::seal(const Message& message) {
+  const std::string plain = plain_bytes(message);
+  const std::size_t sealed_bytes = plain.size() + kTagBytes;
+  std::string wire(kLengthBytes + sealed_bytes, '\0');
+  wire[0] = static_cast<char>(sealed_bytes & 0xff);
+  wire[1] = static_cast<char>(sealed_bytes >> 8 & 0xff);
+  const Nonce nonce = nonce_of(sent_count_++);
+  auto* const bytes = reinterpret_cast<unsigned char*>(wire.data());
+  crypto_aead_chacha20poly1305_ietf_encrypt(bytes + kLengthBytes, nullptr, data_of(plain), plain.size(), bytes, kLengthBytes,
+                                            nullptr, nonce.data(), send_key_.bytes.data());
+  return wire;
+}
+
+SealedStream::Found SealedStream::next(ByteStream& stream, Message& message) {
+  const std::string_view wire = stream.received();
+  if (wire.size() < kLengthBytes) return Found::nothing;
+  const std::size_t sealed_bytes = std::size_t{data_of(wire)[0]} | std::size_t{data_of(wire)[1]} << 8;
+  if (sealed_bytes < kLeastBytes || sealed_bytes > kMostBytes) return Found::broken;
+  if (wire.size() < kLengthBytes + sealed_bytes) return Found::nothing;
+  std::string plain(sealed_bytes - kTagBytes, '\0');
+  const Nonce nonce = nonce_of(received_count_++);
+  const int result = crypto_aead_chacha20poly1305_ietf_decrypt(reinterpret_cast<unsigned char*>(plain.data()), nullptr, nullptr,
+                                                               data_of(wire) + kLengthBytes, sealed_bytes, data_of(wire),
+                                                               kLengthBytes, nonce.data(), receive_key_.bytes.data());
+  if (result != 0) return Found::broken;
+  read_plain(plain, message);
+  stream.use(kLengthBytes + sealed_bytes);
+  return Found::message;
+}
+
+}  // namespace gigabar::fabric

@@ -1,0 +1,61 @@
+// Sockets that never wait, and where the directory of a job listens.
+#pragma once
+
+#include <sys/socket.h>
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/descriptor.hpp"
+#include "fabric/job/job.hpp"
+
+namespace gigabar::fabric {
+
+struct SocketAddress {
+  sockaddr_storage storage{};
+  socklen_t bytes = 0;
+  std::string name;  // "127.0.0.1:29500", for messages
+};
+
+// Bytes over one stream socket, with what was received but not used and what is still to be sent.
+class ByteStream {
+ public:
+  explicit ByteStream(Descriptor socket) noexcept : socket_(std::move(socket)) {}
+
+  int descriptor() const noexcept { return socket_.get(); }
+  // Takes what has come, until it holds `most_bytes`. False: the peer has ended or the socket is broken.
+  bool receive(std::size_t most_bytes);
+  std::string_view received() const noexcept { return received_; }
+  void use(std::size_t bytes) { received_.erase(0, bytes); }
+
+  void queue(std::string_view bytes) { queued_ += bytes; }
+  // Sends what goes at once. False: the socket is broken.
+  bool send_queued();
+  std::size_t queued_bytes() const noexcept { return queued_.size() - sent_bytes_; }
+
+ private:
+  Descriptor socket_;
+  std::string received_;
+  std::string queued_;
+  std::size_t sent_bytes_ = 0;  // of queued_
+};
+
+// True when the descriptor is ready for `events` (poll's) or broken before the deadline (now_ns() clock).
+bool wait_for(int descriptor, short events, std::int64_t deadline_ns);
+
+// TCP without delay; a peer whose host has gone silently is noticed within half a minute.
+void prepare_stream(int socket) noexcept;
+
+// Rank 0's: on loopback when there is no key or the job's address is loopback itself, else at every address of this host.
+// Errors: unavailable (the port is taken), out_of_descriptors.
+Result<Descriptor> listen_as_master(const Job& job);
+
+// Where the others find it, best first. Errors: unavailable (the address is unknown), no_permission (another host and no key).
+Result<std::vector<SocketAddress>> master_addresses(const Job& job);
+
+// Errors: timed_out, unavailable (with the errno of connect()), out_of_descriptors.
+Result<Descriptor> connect_to(const SocketAddress& address, std::int64_t deadline_ns);
+
+}  // namespace gigabar::fabric

@@ -1,0 +1,55 @@
+// Memory of this process as the engine touches it by itself: loads and stores by the CPU, through a mapping where it is a GPU's.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "gigabar/mapping.hpp"
+#include "gigabar/memory.hpp"
+#include "gigabar/status.hpp"
+
+namespace gigabar::fabric {
+
+class LocalMemory {
+ public:
+  // Looks at what the memory is and maps it when it is a GPU's; a GPU's memory that cannot be mapped is reached by the copy engine.
+  // Errors: invalid_argument (null, zero bytes, leaves its allocation), device_error.
+  static Result<LocalMemory> look_at(void* address, std::size_t bytes);
+
+  std::byte* address() const noexcept { return address_; }
+  std::size_t bytes() const noexcept { return bytes_; }
+  MemoryKind kind() const noexcept { return kind_; }
+  int device() const noexcept { return device_; }
+  std::uint64_t buffer_id() const noexcept { return buffer_id_; }
+  // A GPU's, or a stand-in's that plays one.
+  bool is_device() const noexcept { return device_ >= 0; }
+  // The CPU reaches it by its own address.
+  bool is_plain() const noexcept { return is_plain_; }
+  bool is_mapped() const noexcept { return mapping_.has_value(); }
+  const std::string& why_not_mapped() const noexcept { return why_not_mapped_; }
+
+  // Inside the range, as the caller has checked. Done when they return; of device memory: as copy_to and copy_from, and by the copy
+  // engine where that is faster.
+  Outcome load(std::uint64_t offset_bytes, void* destination, std::size_t bytes) const;
+  Outcome store(std::uint64_t offset_bytes, const void* source, std::size_t bytes) const;
+
+ private:
+  LocalMemory() = default;
+  std::byte* address_ = nullptr;
+  std::size_t bytes_ = 0;
+  MemoryKind kind_ = MemoryKind::host_pageable;
+  int device_ = -1;
+  std::uint64_t buffer_id_ = 0;
+  bool is_plain_ = true;
+  std::optional<Mapping> mapping_;
+  std::string why_not_mapped_;
+};
+
+// Whether every page of the range is mapped at all.
+bool is_memory_of_this_process(std::uintptr_t begin, std::size_t bytes);
+
+}  // namespace gigabar::fabric

@@ -1,0 +1,403 @@
+// Messages with tags. Small ones carry their bytes; of larger ones an offer goes first, and when a receive matches it the sender
+// writes straight into its buffer, as any other write goes.
+#include <algorithm>
+
+#include "base/errors.hpp"
+#include "fabric/bytes.hpp"
+#include "fabric/engine.hpp"
+
+namespace gigabar::fabric {
+namespace {
+
+// Bytes of eager messages that a rank holds for one peer before anybody receives them; above it the peer offers instead.
+constexpr std::uint64_t kEagerWindowBytes = 4 << 20;
+constexpr std::size_t kMostMessages = 65536;  // posted and not waited for
+
+bool matches(const Op& receive, const Peer& peer, Tag tag) noexcept {
+  return (receive.from == kAnyRank || receive.from == peer.rank) && ((receive.tag ^ tag) & receive.mask) == 0;
+}
+
+Error truncated(const Peer& peer, std::uint64_t bytes, std::uint64_t capacity) {
+  return make_error(Status::out_of_range, "recv", text("from rank ", peer.rank),
+                    text("the message has ", bytes, " bytes, the buffer ", capacity), "give a larger buffer");
+}
+
+Error too_many() {
+  return make_error(Status::busy, "message", "posted messages", text(kMostMessages, " are not waited for"),
+                    "wait for some of them");
+}
+
+}  // namespace
+
+// --- Sending
+// -------------------------------------------------------------------------------------------------------------------------
+
+Result<Operation> Engine::post_send(Lock& lock, Rank to, Tag tag, const void* source, std::uint64_t bytes,
+                                    const PostOptions& options) {
+  if (source == nullptr && bytes != 0) {
+    return make_error(Status::invalid_argument, "send", "source", "it is null", "give memory of this process");
+  }
+  if (ops_.size() >= kMostMessages) return too_many();
+  auto peer = ready_peer(lock, to, connect_timeout());
+  if (!peer) return std::move(peer).error();
+  std::unique_ptr<LocalMemory> memory;
+  std::uint64_t offset = 0;
+  LocalSegment* const segment = bytes == 0 ? nullptr : covering_segment(source, bytes, offset);
+  if (segment == nullptr && bytes != 0) {
+    auto seen = LocalMemory::look_at(const_cast<void*>(source), bytes);
+    if (!seen) return std::move(seen).error();
+    memory = std::make_unique<LocalMemory>(std::move(*seen));
+  }
+  const PathPolicy& policy = options.policy ? *options.policy : settings_.policy;
+  const std::uint64_t eager_bytes = std::min<std::uint64_t>(
+      {settings_.eager_bytes, (*peer)->peer_eager_bytes, (*peer)->rails.front().link->limits().payload_bytes});
+  const bool is_device = segment != nullptr ? segment->memory.is_device() : memory != nullptr && memory->is_device();
+  const bool may_be_eager = !is_device || policy.bar != Preference::forbid;
+  const bool is_eager =
+      bytes == 0 || (bytes <= eager_bytes && may_be_eager && (*peer)->eager_in_flight + bytes <= kEagerWindowBytes);
+  Op& op = make_op(is_eager ? OpKind::eager : OpKind::offer, options.queue, *peer, true);
+  op.tag = tag;
+  op.source = source;
+  op.bytes = bytes;
+  op.policy = policy;
+  op.memory = std::move(memory);
+  if (segment != nullptr) {
+    op.local = segment;
+    op.local_offset = offset;
+    ++segment->users;
+  }
+  ++statistics_.operations;
+  const Operation id{op.id};
+  ops_[op.id] = &op;
+  if (is_eager) (*peer)->eager_in_flight += bytes;
+  submit(op);
+  return id;
+}
+
+Outcome Engine::load_source(const Op& op, std::byte* destination) {
+  if (op.local != nullptr) return op.local->memory.load(op.local_offset, destination, op.bytes);
+  return op.memory->load(0, destination, op.bytes);
+}
+
+bool Engine::post_eager(Op& op) {
+  std::span<const std::byte> payload;
+  if (op.bytes != 0) {
+    const LocalMemory& memory = op.local != nullptr ? op.local->memory : *op.memory;
+    payload = {static_cast<const std::byte*>(op.source), op.bytes};
+    if (!memory.is_plain()) {
+      if (!flush_outbox(*op.peer)) return false;
+      bounce_.resize(std::max<std::size_t>(bounce_.size(), op.bytes));
+      if (const Outcome loaded = load_source(op, bounce_.data()); !loaded) {
+        fail(op, Error(loaded.record()));
+        return true;
+      }
+      payload = {bounce_.data(), op.bytes};
+    }
+  }
+  Message eager;
+  eager.type = MessageType::eager;
+  eager.a = op.tag;
+  eager.b = op.bytes;
+  if (!say_first(*op.peer, eager, payload)) {
+    ++op.retries;
+    return false;
+  }
+  op.rail_bytes[0] = op.bytes;
+  op.chunks = 1;
+  const bool is_device = op.local != nullptr ? op.local->memory.is_device() : op.memory != nullptr && op.memory->is_device();
+  const std::string key = text("eager/", name_of(op.peer->transport->kind()), is_device ? "/bar" : "/host");
+  const Choice*& known = choice_index_[key];
+  if (known == nullptr) {
+    Choice choice;
+    choice.method = Method::message;
+    choice.path = is_device ? TransferPath::bar : TransferPath::host;
+    choice.transport = op.peer->transport->kind();
+    choice.reason = "up to the eager limit it travels inside a message";
+    choices_.push_back(std::move(choice));
+    known = &choices_.back();
+  }
+  op.choice = known;
+  return true;
+}
+
+bool Engine::post_offer(Op& op) {
+  Message offer;
+  offer.type = MessageType::send_offer;
+  offer.a = op.tag;
+  offer.b = op.id;
+  offer.c = op.bytes;
+  if (!say_first(*op.peer, offer, {})) return false;
+  op.peer->by_id[op.id] = &op;
+  return true;
+}
+
+void Engine::on_send_accept(Peer& peer, const Message& message, std::span<const std::byte> payload) {
+  const auto found = peer.by_id.find(message.a);
+  if (found == peer.by_id.end() || found->second->kind != OpKind::offer || found->second->is_matched) return;
+  Op& op = *found->second;
+  op.is_matched = true;
+  if ((message.flags & kDiscard) != 0) {
+    end(op);
+    return;
+  }
+  ByteReader reader({reinterpret_cast<const char*>(payload.data()), payload.size()});
+  const auto offset = reader.number<std::uint64_t>();
+  Message finish;
+  finish.type = MessageType::send_done;
+  finish.a = message.b;
+  std::uint64_t local_offset = op.local_offset;
+  LocalSegment* segment = op.local;
+  if (reader.is_done() && message.c == op.bytes) {
+    if (segment != nullptr) {
+      ++segment->users;
+    } else {
+      auto made = segment_for(const_cast<void*>(op.source), op.bytes, *op.memory, local_offset);
+      if (made) {
+        segment = *made;
+      } else {
+        fail(op, made.error());
+      }
+    }
+  } else {
+    fail(op, make_error(Status::peer_lost, "send", text("rank ", peer.rank), "its acceptance of a message is malformed", {}));
+  }
+  if (op.error) {
+    finish.b = static_cast<std::uint64_t>(op.error->status());
+    say(peer, finish);
+    end(op);
+    return;
+  }
+  Op& write = make_op(OpKind::write, 0, &peer, true);
+  write.local = segment;
+  write.local_offset = local_offset;
+  write.remote_id = message.segment;
+  write.remote_offset = offset;
+  write.bytes = op.bytes;
+  write.policy = op.policy;
+  write.finish = finish;
+  write.parent = &op;
+  submit(write);
+}
+
+// --- Receiving
+// -----------------------------------------------------------------------------------------------------------------------
+
+Result<Operation> Engine::post_recv(Rank from, Tag tag, Tag mask, void* destination, std::uint64_t bytes,
+                                    const PostOptions& options) {
+  if (destination == nullptr && bytes != 0) {
+    return make_error(Status::invalid_argument, "recv", "destination", "it is null", "give memory of this process");
+  }
+  if (ops_.size() >= kMostMessages) return too_many();
+  Peer* peer = nullptr;
+  if (from != kAnyRank) {
+    auto found = find_peer(from);
+    if (!found) return std::move(found).error();
+    peer = *found;
+  }
+  std::unique_ptr<LocalMemory> memory;
+  std::uint64_t offset = 0;
+  LocalSegment* const segment = bytes == 0 ? nullptr : covering_segment(destination, bytes, offset);
+  if (segment == nullptr && bytes != 0) {
+    auto seen = LocalMemory::look_at(destination, bytes);
+    if (!seen) return std::move(seen).error();
+    memory = std::make_unique<LocalMemory>(std::move(*seen));
+  }
+  // What has come already is first; only then is a lost peer an error.
+  const auto waiting = std::find_if(unexpected_.begin(), unexpected_.end(), [&](const Unexpected& message) {
+    return (from == kAnyRank || message.peer->rank == from) && ((message.tag ^ tag) & mask) == 0;
+  });
+  if (waiting == unexpected_.end() && peer != nullptr && peer->state == Peer::State::lost) return *peer->why;
+  Op& op = make_op(OpKind::receive, options.queue, peer, true);
+  op.from = from;
+  op.tag = tag;
+  op.mask = mask;
+  op.buffer = destination;
+  op.capacity = bytes;
+  op.memory = std::move(memory);
+  op.is_posted = true;
+  if (segment != nullptr) {
+    op.local = segment;
+    op.local_offset = offset;
+    ++segment->users;
+  }
+  ++statistics_.operations;
+  const Operation id{op.id};
+  ops_[op.id] = &op;
+  if (waiting == unexpected_.end()) {
+    receives_.push_back(&op);
+    return id;
+  }
+  Unexpected message = std::move(*waiting);
+  unexpected_.erase(waiting);
+  if (message.offer) {
+    accept_offer(op, *message.peer, message.tag, message.bytes, *message.offer);
+  } else {
+    deliver(op, *message.peer, message.tag, std::as_bytes(std::span(message.data)));
+    took_eager(*message.peer, message.bytes);
+  }
+  return id;
+}
+
+Op* Engine::find_receive(const Peer& peer, Tag tag) {
+  const auto found =
+      std::find_if(receives_.begin(), receives_.end(), [&](const Op* receive) { return matches(*receive, peer, tag); });
+  return found == receives_.end() ? nullptr : *found;
+}
+
+void Engine::on_eager(Peer& peer, const Message& message, std::span<const std::byte> payload) {
+  if (message.b != payload.size()) {
+    doom(peer, make_error(Status::peer_lost, "fabric", text("rank ", peer.rank), "a message of it lacks bytes", {}));
+    return;
+  }
+  if (Op* const receive = find_receive(peer, message.a)) {
+    deliver(*receive, peer, message.a, payload);
+    took_eager(peer, payload.size());
+    return;
+  }
+  if (peer.unexpected_bytes + payload.size() > kEagerWindowBytes) {
+    doom(peer, make_error(Status::peer_lost, "fabric", text("rank ", peer.rank), "it sent more than its window of messages", {}));
+    return;
+  }
+  peer.unexpected_bytes += payload.size();
+  Unexpected unexpected;
+  unexpected.peer = &peer;
+  unexpected.tag = message.a;
+  unexpected.bytes = payload.size();
+  unexpected.data.assign(reinterpret_cast<const char*>(payload.data()), payload.size());
+  unexpected_.push_back(std::move(unexpected));
+}
+
+// The sender may send as much again. Told in quarters of the window, so that few words go back.
+void Engine::took_eager(Peer& peer, std::uint64_t bytes) {
+  peer.unexpected_bytes -= std::min(peer.unexpected_bytes, bytes);
+  peer.eager_taken += bytes;
+  if (peer.eager_taken < kEagerWindowBytes / 4) return;
+  Message taken;
+  taken.type = MessageType::eager_taken;
+  taken.a = std::exchange(peer.eager_taken, 0);
+  say(peer, taken);
+}
+
+void Engine::on_eager_taken(Peer& peer, const Message& message) {
+  peer.eager_in_flight -= std::min(peer.eager_in_flight, message.a);
+}
+
+void Engine::deliver(Op& receive, Peer& peer, Tag tag, std::span<const std::byte> data) {
+  receives_.remove(&receive);
+  receive.is_matched = true;
+  receive.received = {peer.rank, tag, data.size()};
+  receive.bytes = data.size();
+  if (data.size() > receive.capacity) fail(receive, truncated(peer, data.size(), receive.capacity));
+  const std::size_t bytes = std::min<std::size_t>(data.size(), receive.capacity);
+  if (bytes != 0) {
+    const LocalMemory& memory = receive.local != nullptr ? receive.local->memory : *receive.memory;
+    if (const Outcome stored = memory.store(receive.local_offset, data.data(), bytes); !stored)
+      fail(receive, Error(stored.record()));
+  }
+  end(receive);
+}
+
+void Engine::on_send_offer(Peer& peer, const Message& message) {
+  if (Op* const receive = find_receive(peer, message.a)) {
+    accept_offer(*receive, peer, message.a, message.c, message.b);
+    return;
+  }
+  Unexpected unexpected;
+  unexpected.peer = &peer;
+  unexpected.tag = message.a;
+  unexpected.bytes = message.c;
+  unexpected.offer = message.b;
+  unexpected_.push_back(std::move(unexpected));
+}
+
+void Engine::accept_offer(Op& receive, Peer& peer, Tag tag, std::uint64_t bytes, std::uint64_t offer) {
+  receives_.remove(&receive);
+  receive.is_matched = true;
+  receive.peer = &peer;
+  receive.received = {peer.rank, tag, bytes};
+  receive.bytes = bytes;
+  Message accept;
+  accept.type = MessageType::send_accept;
+  accept.a = offer;
+  accept.b = receive.id;
+  accept.c = bytes;
+  if (bytes > receive.capacity) {
+    accept.flags = kDiscard;
+    say(peer, accept);
+    fail(receive, truncated(peer, bytes, receive.capacity));
+    end(receive);
+    return;
+  }
+  std::uint64_t offset = receive.local_offset;
+  if (receive.local == nullptr) {
+    auto segment = segment_for(receive.buffer, bytes, *receive.memory, offset);
+    if (!segment) {
+      accept.flags = kDiscard;
+      say(peer, accept);
+      fail(receive, segment.error());
+      end(receive);
+      return;
+    }
+    receive.local = *segment;
+    receive.local_offset = offset;
+  }
+  accept.segment = receive.local->id;
+  peer.by_id[receive.id] = &receive;
+  ++receive.outstanding;
+  say(peer, accept, std::as_bytes(std::span(&offset, 1)));
+}
+
+void Engine::on_send_done(Peer& peer, const Message& message) {
+  const auto found = peer.by_id.find(message.a);
+  if (found == peer.by_id.end() || found->second->kind != OpKind::receive) return;
+  Op& op = *found->second;
+  if (const auto status = static_cast<Status>(message.b & 0xff); status != Status::ok) {
+    fail(op,
+         make_error(status, "recv", text("from rank ", peer.rank), "the sender could not send the bytes", "see that rank's log"));
+  }
+  if (op.outstanding > 0) --op.outstanding;
+  end_if_over(op);
+}
+
+// --- Waiting
+// -------------------------------------------------------------------------------------------------------------------------
+
+Result<Received> Engine::wait_message(Lock& lock, Operation operation, const Timeout& timeout) {
+  const auto id = static_cast<std::uint64_t>(operation);
+  const auto found = ops_.find(id);
+  if (found == ops_.end()) {
+    return make_error(Status::invalid_argument, "wait_message", text("operation ", id), "it is no message that is under way",
+                      "give what post_send or post_recv returned, once");
+  }
+  Op& op = *found->second;
+  if (!drive(lock, timeout, [&] { return op.is_over; })) {
+    return make_error(Status::timed_out, "wait_message", text("operation ", id), "it is not done", "call again");
+  }
+  std::optional<Error> error = std::move(op.error);
+  Received received = op.received;
+  if (op.kind != OpKind::receive) received = {op.peer->rank, op.tag, op.bytes};
+  ops_.erase(id);
+  op.id = 0;
+  op.memory.reset();
+  free_ops_.push_back(&op);
+  if (error) return std::move(*error);
+  return received;
+}
+
+Outcome Engine::cancel_recv(Operation operation) {
+  const auto id = static_cast<std::uint64_t>(operation);
+  const auto found = ops_.find(id);
+  if (found == ops_.end() || found->second->kind != OpKind::receive) {
+    return make_error(Status::invalid_argument, "cancel_recv", text("operation ", id), "it is no receive that is under way",
+                      "give what post_recv returned");
+  }
+  Op& op = *found->second;
+  if (op.is_matched || op.is_over) {
+    return make_error(Status::busy, "cancel_recv", text("operation ", id), "a message has matched it", "wait for it");
+  }
+  ops_.erase(found);
+  end(op);
+  return {};
+}
+
+}  // namespace gigabar::fabric

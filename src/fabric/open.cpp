@@ -1,0 +1,334 @@
+// Opening, closing, and who moves things on.
+#include <sched.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+
+#include "base/errors.hpp"
+#include "base/log.hpp"
+#include "fabric/bytes.hpp"
+#include "fabric/engine.hpp"
+#include "gigabar/device.hpp"
+#include "gigabar/mapping.hpp"
+
+namespace gigabar::fabric {
+namespace {
+
+constexpr std::int64_t kSpinNs = 50'000;          // a waiting thread polls so long without giving the processor away
+constexpr std::int64_t kYieldNs = 1'000'000;      // then lets others run so long before it sleeps
+constexpr std::int64_t kUserPollsNs = 1'000'000;  // a thread of the program polled this recently: the engine's own stays away
+constexpr std::int64_t kNapNs = 200'000;
+constexpr std::int64_t kMostSleepNs = 100'000'000;
+constexpr std::int64_t kConnectingSleepNs = 5'000'000;  // cards that are awaited tell nobody
+constexpr unsigned kPollsPerChannelPoll = 1024;         // channels cost a system call; nothing on them is urgent
+constexpr std::size_t kRecords = 4096;
+
+}  // namespace
+
+Result<std::unique_ptr<Engine>> Engine::open(const FabricOptions& options) {
+  std::unique_ptr<Engine> engine(new Engine());
+  if (Outcome started = engine->start(options); !started) return std::move(started).take_error();
+  return engine;
+}
+
+Outcome Engine::start(const FabricOptions& options) {
+  generation_ = gigabar::detail::process_generation;
+  auto settings = find_settings(options);
+  if (!settings) return std::move(settings).error();
+  settings_ = std::move(*settings);
+  auto job = find_job(options);
+  if (!job) return std::move(job).error();
+  job_ = std::move(*job);
+  const std::int64_t deadline_ns = now_ns() + settings_.connect_timeout_ns;
+  if (Outcome chosen = choose_device(); !chosen) return chosen;
+  if (Outcome opened = open_transports(); !opened) return opened;
+  auto wireup = Wireup::open(job_);
+  if (!wireup) return std::move(wireup).error();
+  wireup_ = std::move(*wireup);
+  auto directory = open_directory(job_, deadline_ns);
+  if (!directory) return std::move(directory).error();
+  directory_ = std::move(*directory);
+  card_ = make_card();
+  if (Outcome published = directory_->publish(card_); !published) return published;
+
+  records_.resize(kRecords);
+  epoll_ = epoll_create1(EPOLL_CLOEXEC);
+  wake_ = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+  if (epoll_ < 0 || wake_ < 0) {
+    const int code = errno;
+    return make_error(status_of_errno(code), "fabric open", "epoll", "no descriptor to sleep on", "raise the limit of open files",
+                      errno_code(code));
+  }
+  const auto watch = [&](int descriptor) {
+    epoll_event event{};
+    event.events = EPOLLIN;
+    event.data.fd = descriptor;
+    if (descriptor >= 0) epoll_ctl(epoll_, EPOLL_CTL_ADD, descriptor, &event);
+  };
+  watch(wake_);
+  watch(wireup_->wake_descriptor());
+  watch(directory_->wake_descriptor());
+  for (const OpenTransport& open : transports_) watch(open.transport->wake_descriptor());
+  is_open_ = true;
+  if (settings_.progress_thread && job_.rank_count > 1) thread_ = std::thread([this] { run_thread(); });
+  return {};
+}
+
+Engine::~Engine() {
+  if (belongs_to_this_process()) {
+    {
+      const Lock guard = lock();
+      is_stopping_ = true;
+      wake_thread();
+    }
+    if (thread_.joinable()) thread_.join();
+    for (auto& [rank, peer] : peers_) drop_links(*peer);
+    bury();
+  } else if (thread_.joinable()) {
+    thread_.detach();  // it runs in the parent
+  }
+  links_.clear();
+  // What holds memory of the transports goes before them.
+  peers_.clear();
+  segments_.clear();
+  transports_.clear();
+  if (wake_ >= 0) ::close(wake_);
+  if (epoll_ >= 0) ::close(epoll_);
+}
+
+bool Engine::belongs_to_this_process() const noexcept { return generation_ == gigabar::detail::process_generation; }
+
+Outcome Engine::choose_device() {
+  device_ = settings_.device;
+  const auto found = devices();
+  if (!found || found->empty()) return {};
+  if (device_ >= static_cast<int>(found->size())) {
+    return make_error(Status::invalid_argument, "fabric open", text("device ", device_),
+                      text("this process has ", found->size(), " devices"), "give a number below that");
+  }
+  if (device_ < 0) device_ = static_cast<int>(job_.local_rank % found->size());
+  for (Setting& setting : settings_.table) {
+    if (setting.name == "device" && settings_.device < 0) setting.value = std::to_string(device_);
+  }
+  return {};
+}
+
+Outcome Engine::open_transports() {
+  transport::TransportOptions options;
+  options.rails = settings_.rails;
+  options.near_device = device_;
+  options.rail_count = settings_.rail_count;
+  options.stand_in_registration = settings_.stand_in_registration;
+  options.gid_index = settings_.gid_index;
+  options.traffic_class = settings_.traffic_class;
+  options.service_level = settings_.service_level;
+  options.connect_deadline_ns = std::min<std::int64_t>(settings_.connect_timeout_ns, 30'000'000'000);
+  if (settings_.rail_policy == RailPolicy::fixed && !options.rails.empty()) {
+    options.rails = {options.rails[job_.local_rank % options.rails.size()]};
+  }
+  for (const TransportKind kind : settings_.transports) {
+    const auto open = kind == TransportKind::local   ? &transport::open_local
+                      : kind == TransportKind::verbs ? &transport::open_verbs
+                                                     : &transport::open_ucx;
+    auto transport = (*open)(options);
+    if (transport) {
+      transports_.push_back({kind, std::move(*transport)});
+    } else {
+      closed_transports_[static_cast<std::size_t>(kind)] = transport.error().record().cause;
+      why_no_transport_ += text(why_no_transport_.empty() ? "" : "; ", name_of(kind), ": ", transport.error().record().cause);
+    }
+  }
+  if (!transports_.empty()) return {};
+  return make_error(Status::unavailable, "fabric open", "transports", text("none can be used: ", why_no_transport_),
+                    "allow others with GIGABAR_TRANSPORTS, or mend the causes");
+}
+
+std::string Engine::make_card() const {
+  ByteWriter writer;
+  writer.number(kEngineVersion).string(wireup_->card()).number(static_cast<std::uint8_t>(transports_.size()));
+  for (const OpenTransport& open : transports_) {
+    writer.number(static_cast<std::uint8_t>(open.kind)).string(open.transport->card());
+  }
+  return writer.take();
+}
+
+void Engine::bury() { graveyard_.clear(); }
+
+// --- Moving on -------------------------------------------------------------------------------------------------------------------
+
+bool Engine::poll_channels() {
+  bool has_changed = wireup_->poll(*this);
+  for (const Rank rank : std::exchange(unwanted_, {})) wireup_->disconnect(rank);
+  if (!connecting_.empty()) {
+    const std::vector<Peer*> peers = connecting_;
+    for (Peer* peer : peers) go_on_connecting(*peer);
+  }
+  // Rank 0 keeps the directory for the others.
+  if (!directory_) return has_changed;
+  if (const Outcome polled = directory_->poll(); !polled) log(LogLevel::debug, polled.message());
+  return has_changed;
+}
+
+bool Engine::progress() {
+  bool has_changed = false;
+  for (const OpenTransport& open : transports_) has_changed |= open.transport->poll(*this);
+  if (++polls_ % kPollsPerChannelPoll == 0 || !connecting_.empty()) has_changed |= poll_channels();
+  if (!staging_ops_.empty() || !in_copies_.empty()) has_changed |= poll_copies();
+  if (!busy_.empty()) {
+    const std::vector<Peer*> peers = std::exchange(busy_, {});
+    for (Peer* peer : peers) peer->is_listed = false;
+    for (Peer* peer : peers) advance(*peer);
+  }
+  while (!doomed_.empty()) {
+    auto [peer, error] = std::move(doomed_.back());
+    doomed_.pop_back();
+    lose(*peer, error);
+    has_changed = true;
+  }
+  if (!graveyard_.empty()) bury();
+  if (has_changed) ++changes_;
+  if (sleeper_count_ != 0 && changes_ != told_changes_) {
+    told_changes_ = changes_;
+    changed_.notify_all();
+  }
+  return has_changed;
+}
+
+bool Engine::arm_all() {
+  // Operations that wait for room in a link, and copies, tell nobody when they can go on.
+  if (!busy_.empty() || !staging_ops_.empty() || !in_copies_.empty()) return false;
+  for (const OpenTransport& open : transports_) {
+    if (!open.transport->arm()) return false;
+  }
+  is_armed_ = true;
+  return true;
+}
+
+void Engine::sleep_until(std::int64_t deadline_ns) {
+  const std::int64_t left_ns = std::clamp<std::int64_t>(deadline_ns - now_ns(), 0, kMostSleepNs);
+  epoll_event events[4];
+  if (epoll_wait(epoll_, events, 4, static_cast<int>((left_ns + 999'999) / 1'000'000)) > 0) {
+    std::uint64_t count = 0;
+    [[maybe_unused]] const ssize_t got = read(wake_, &count, sizeof count);
+  }
+}
+
+void Engine::wake_thread() noexcept {
+  const std::uint64_t one = 1;
+  [[maybe_unused]] const ssize_t written = write(wake_, &one, sizeof one);
+}
+
+// While threads of the program poll, this one only looks now and then whether they still do.
+void Engine::run_thread() {
+  while (true) {
+    if (now_ns() - last_poll_ns_.load(std::memory_order_relaxed) < kUserPollsNs) {
+      timespec nap{0, kNapNs};
+      nanosleep(&nap, nullptr);
+      if (is_stopping_) return;
+      continue;
+    }
+    bool is_armed = false, has_connecting = false;
+    {
+      const Lock guard = lock();
+      if (is_stopping_) return;
+      progress();
+      polls_ = kPollsPerChannelPoll - 1;
+      if (!progress()) is_armed = arm_all();
+      has_connecting = !connecting_.empty();
+    }
+    if (is_armed) {
+      sleep_until(now_ns() + (has_connecting ? kConnectingSleepNs : kMostSleepNs));
+      const Lock guard = lock();
+      is_armed_ = false;
+      if (poll_channels()) ++changes_;
+    } else {
+      sched_yield();
+    }
+  }
+}
+
+Engine::Waiter::Waiter(Engine& engine, const Timeout& timeout) noexcept
+    : engine_(engine), last_change_ns_(now_ns()), seen_changes_(engine.changes_) {
+  deadline_ns_ = timeout.is_forever() || timeout.ns() > INT64_MAX / 2 ? INT64_MAX : last_change_ns_ + timeout.ns();
+  engine_.last_poll_ns_.store(last_change_ns_, std::memory_order_relaxed);
+  // The engine's thread sleeps on descriptors that do not tell what is polled for now; it must find out that somebody polls.
+  if (engine_.is_armed_) engine_.wake_thread();
+}
+
+Engine::Waiter::~Waiter() { engine_.last_poll_ns_.store(now_ns(), std::memory_order_relaxed); }
+
+bool Engine::Waiter::go_on(Lock& lock) {
+  if (engine_.changes_ != seen_changes_) {
+    seen_changes_ = engine_.changes_;
+    if (++turns_ % 16 != 0) return true;
+    last_change_ns_ = now_ns();
+  } else if (++turns_ % 16 != 0) {
+    return true;
+  }
+  const std::int64_t now = now_ns();
+  if (now >= deadline_ns_) return false;
+  engine_.last_poll_ns_.store(now, std::memory_order_relaxed);
+  if (now - last_change_ns_ < kSpinNs) {
+    // Others get their turn: another thread of the program may wait for the lock.
+    lock.unlock();
+    lock.lock();
+    return true;
+  }
+  if (now - last_change_ns_ <= kYieldNs) {
+    lock.unlock();
+    sched_yield();
+    lock.lock();
+    return true;
+  }
+  engine_.sleep(lock, deadline_ns_);
+  return true;
+}
+
+// Sleeps until something may have happened. Where there is a thread of the engine, it is the one that sleeps on the descriptors: of
+// two that sleep there, an event would wake only one.
+void Engine::sleep(Lock& lock, std::int64_t deadline_ns) {
+  if (thread_.joinable()) {
+    last_poll_ns_.store(0, std::memory_order_relaxed);
+    // This thread has polled since that one went to sleep, which took the wish to be woken back.
+    if (is_armed_) wake_thread();
+    ++sleeper_count_;
+    changed_.wait_for(lock, std::chrono::nanoseconds(std::clamp<std::int64_t>(deadline_ns - now_ns(), 0, kMostSleepNs)));
+    --sleeper_count_;
+    return;
+  }
+  if (poll_channels() || !arm_all()) return;
+  lock.unlock();
+  sleep_until(std::min(deadline_ns, now_ns() + (connecting_.empty() ? kMostSleepNs : kConnectingSleepNs)));
+  lock.lock();
+  is_armed_ = false;
+  poll_channels();
+}
+
+FabricStatistics Engine::statistics() const {
+  FabricStatistics statistics = statistics_;
+  statistics.refused_strangers = wireup_->refusals().total() + (directory_ ? directory_->refused_count() : 0);
+  return statistics;
+}
+
+std::vector<PeerState> Engine::peers() const {
+  std::vector<PeerState> states;
+  for (const auto& [rank, peer] : peers_) {
+    PeerState state;
+    state.rank = rank;
+    state.is_connected = peer->state == Peer::State::ready;
+    state.is_broken = peer->state == Peer::State::lost;
+    if (peer->why) state.why = peer->why->message();
+    if (peer->transport != nullptr) state.transport = peer->transport->kind();
+    for (const Rail& rail : peer->rails) state.rails.push_back(rail.link->rail());
+    state.memory_bytes = sizeof(Peer) + (peer->is_self ? 0 : wireup_->memory_bytes(rank));
+    if (peer->staging_in) state.memory_bytes += peer->staging_in->memory.bytes();
+    if (peer->staging_out) state.memory_bytes += peer->staging_out->memory.bytes();
+    states.push_back(std::move(state));
+  }
+  return states;
+}
+
+}  // namespace gigabar::fabric

@@ -1,0 +1,689 @@
+// Operations from post to end. Those of one peer start in the order in which they were posted; what must be behind their data is
+// posted behind it at once, so that nobody waits for completions to raise a notification.
+#include <algorithm>
+
+#include "base/errors.hpp"
+#include "base/log.hpp"
+#include "fabric/bytes.hpp"
+#include "fabric/engine.hpp"
+
+namespace gigabar::fabric {
+namespace {
+
+using transport::Direction;
+using transport::Posted;
+
+// Copies by the CPU are done when a link's post returns: after so many pieces others get their turn.
+constexpr unsigned kPiecesPerTurn = 16;
+constexpr std::uint64_t kStripeAlignment = 4096;
+
+std::string place_text(std::string_view what, SegmentId segment, std::uint64_t offset, std::uint64_t bytes) {
+  return text(what, " segment ", segment, " at ", offset, " +", bytes);
+}
+
+bool fits(std::uint64_t offset, std::uint64_t bytes, std::uint64_t length) noexcept {
+  return offset <= length && bytes <= length - offset;
+}
+
+std::string_view operation_name(OpKind kind) noexcept {
+  switch (kind) {
+    case OpKind::write: return "write";
+    case OpKind::read: return "read";
+    case OpKind::notify: return "notify";
+    case OpKind::ping: return "flush";
+    case OpKind::eager:
+    case OpKind::offer: return "send";
+    case OpKind::receive: return "recv";
+    case OpKind::finish: break;
+  }
+  return "operation";
+}
+
+std::span<const std::byte> bytes_of(const std::string& text) noexcept {
+  return {reinterpret_cast<const std::byte*>(text.data()), text.size()};
+}
+
+}  // namespace
+
+// --- Posting
+// -------------------------------------------------------------------------------------------------------------------------
+
+Op& Engine::make_op(OpKind kind, QueueId queue, Peer* peer, bool is_internal) {
+  Op* op = nullptr;
+  if (free_ops_.empty()) {
+    op = &op_store_.emplace_back();
+  } else {
+    op = free_ops_.back();
+    free_ops_.pop_back();
+    *op = Op{};
+  }
+  op->kind = kind;
+  op->queue = queue;
+  op->peer = peer;
+  op->is_internal = is_internal;
+  op->id = ++last_op_;
+  op->begin_ns = now_ns();
+  if (!is_internal) {
+    ++queues_[queue].op_count;
+    ++queues_[queue].posted_count;
+    if (peer != nullptr) ++peer->op_count;
+    ++statistics_.operations;
+  }
+  return *op;
+}
+
+Outcome Engine::check_transfer(const Transfer& transfer, LocalSegment*& local) {
+  auto found = local_segment(transfer.local.segment);
+  if (!found) return std::move(found).error();
+  local = *found;
+  if (!fits(transfer.local.offset_bytes, transfer.bytes, local->memory.bytes())) {
+    return make_error(Status::out_of_range, std::string(operation_name(transfer.kind)),
+                      place_text("local", transfer.local.segment, transfer.local.offset_bytes, transfer.bytes),
+                      text("the segment has ", local->memory.bytes(), " bytes"), "stay inside it");
+  }
+  return {};
+}
+
+Result<Operation> Engine::record_nothing(const Transfer& transfer) {
+  Record& record = records_[++last_op_ % records_.size()];
+  record = Record{};
+  record.id = last_op_;
+  record.is_done = true;
+  record.rank = transfer.remote.rank;
+  return Operation{last_op_};
+}
+
+Result<Operation> Engine::post(Lock& lock, const Transfer& transfer, const PostOptions& options) {
+  const std::string operation(operation_name(transfer.kind));
+  LocalSegment* local = nullptr;
+  if (transfer.kind != OpKind::notify) {
+    if (Outcome checked = check_transfer(transfer, local); !checked) return std::move(checked).take_error();
+  }
+  if (queues_[options.queue].posted_count >= kQueueDepth) {
+    return make_error(Status::busy, operation, text("queue ", options.queue), text("it holds ", kQueueDepth, " operations"),
+                      "wait for the queue first");
+  }
+  auto peer = ready_peer(lock, transfer.remote.rank, connect_timeout());
+  if (!peer) return std::move(peer).error();
+  const bool is_notified = (transfer.flags & kHasNotification) != 0;
+  auto remote = remote_segment(lock, **peer, transfer.remote.segment, connect_timeout());
+  if (!remote) return std::move(remote).error();
+  if (!fits(transfer.remote.offset_bytes, transfer.bytes, (*remote)->bytes)) {
+    return make_error(Status::out_of_range, operation,
+                      text(place_text("remote", transfer.remote.segment, transfer.remote.offset_bytes, transfer.bytes), " of rank ",
+                           transfer.remote.rank),
+                      text("the segment has ", (*remote)->bytes, " bytes"), "stay inside it");
+  }
+  if (transfer.bytes == 0 && !is_notified) return record_nothing(transfer);
+  const PathPolicy& policy = options.policy ? *options.policy : settings_.policy;
+  const Choice* choice = nullptr;
+  if (transfer.bytes != 0) {
+    // Waiting above may have given the lock away: the segment is looked up again.
+    auto again = local_segment(transfer.local.segment);
+    if (!again) return std::move(again).error();
+    local = *again;
+    const Direction direction = transfer.kind == OpKind::read ? Direction::read : Direction::write;
+    auto chosen = choose(**peer, direction, *local, **remote, transfer.bytes, policy);
+    if (!chosen) return std::move(chosen).error();
+    choice = *chosen;
+  }
+  Op& op = make_op(transfer.bytes == 0 ? OpKind::notify : transfer.kind, options.queue, *peer, false);
+  op.local = transfer.bytes == 0 ? nullptr : local;
+  if (op.local != nullptr) ++op.local->users;
+  op.local_offset = transfer.local.offset_bytes;
+  op.remote = *remote;
+  ++op.remote->users;
+  op.remote_id = transfer.remote.segment;
+  op.remote_offset = transfer.remote.offset_bytes;
+  op.bytes = transfer.bytes;
+  op.flags = transfer.flags;
+  op.notification = transfer.notification;
+  op.value = transfer.value;
+  op.policy = policy;
+  op.choice = choice;
+  const Operation id{op.id};
+  submit(op);
+  return id;
+}
+
+Result<Operation> Engine::post_list(Lock& lock, OpKind kind, Rank rank, std::span<const ListPiece> pieces,
+                                    const PostOptions& options, std::optional<Transfer> notification) {
+  const std::size_t needed = pieces.size() + (notification ? 1 : 0);
+  if (pieces.size() > kMostListPieces) {
+    return make_error(Status::out_of_range, operation_name(kind) == "read" ? "read_list" : "write_list",
+                      text(pieces.size(), " pieces"), text("a list has at most ", kMostListPieces), "post several lists");
+  }
+  if (queues_[options.queue].posted_count + needed > kQueueDepth) {
+    return make_error(Status::busy, "list", text("queue ", options.queue),
+                      text("it has room for ", kQueueDepth - queues_[options.queue].posted_count, " operations"),
+                      "wait for the queue first");
+  }
+  std::vector<Transfer> transfers;
+  transfers.reserve(needed);
+  for (const ListPiece& piece : pieces) {
+    transfers.push_back({kind, piece.local, {rank, piece.remote_segment, piece.remote_offset_bytes}, piece.bytes, 0, 0, 0});
+  }
+  if (notification) transfers.push_back(*notification);
+  // All or nothing: every piece is checked before the first is posted.
+  auto peer = ready_peer(lock, rank, connect_timeout());
+  if (!peer) return std::move(peer).error();
+  for (std::size_t index = 0; index < transfers.size(); ++index) {
+    const Transfer& transfer = transfers[index];
+    const auto at_piece = [&](Error error) {
+      error.record().object = text("piece ", index, ": ", error.record().object);
+      return error;
+    };
+    LocalSegment* local = nullptr;
+    if (transfer.kind != OpKind::notify) {
+      if (Outcome checked = check_transfer(transfer, local); !checked) return at_piece(std::move(checked).take_error());
+    }
+    auto remote = remote_segment(lock, **peer, transfer.remote.segment, connect_timeout());
+    if (!remote) return at_piece(std::move(remote).error());
+    if (!fits(transfer.remote.offset_bytes, transfer.bytes, (*remote)->bytes)) {
+      return at_piece(make_error(Status::out_of_range, std::string(operation_name(kind)),
+                                 place_text("remote", transfer.remote.segment, transfer.remote.offset_bytes, transfer.bytes),
+                                 text("the segment has ", (*remote)->bytes, " bytes"), "stay inside it"));
+    }
+    if (local != nullptr && transfer.bytes != 0) {
+      const PathPolicy& policy = options.policy ? *options.policy : settings_.policy;
+      auto chosen =
+          choose(**peer, kind == OpKind::read ? Direction::read : Direction::write, *local, **remote, transfer.bytes, policy);
+      if (!chosen) return at_piece(std::move(chosen).error());
+    }
+  }
+  Result<Operation> last = record_nothing({kind, {}, {rank, 0, 0}, 0, 0, 0, 0});
+  for (const Transfer& transfer : transfers) {
+    auto posted = post(lock, transfer, options);
+    if (!posted) return posted;
+    last = posted;
+  }
+  return last;
+}
+
+void Engine::submit(Op& op) {
+  Peer& peer = *op.peer;
+  peer.pending.push_back(&op);
+  if (peer.pending.size() == 1 && peer.state == Peer::State::ready) {
+    advance(peer);
+  } else {
+    list_busy(peer);
+  }
+}
+
+void Engine::list_busy(Peer& peer) {
+  if (peer.is_listed) return;
+  peer.is_listed = true;
+  busy_.push_back(&peer);
+}
+
+// --- Starting
+// ------------------------------------------------------------------------------------------------------------------------
+
+void Engine::advance(Peer& peer) {
+  if (peer.state != Peer::State::ready) return;
+  bool is_stuck = !flush_outbox(peer);
+  while (!is_stuck && !peer.pending.empty()) {
+    Op& op = *peer.pending.front();
+    if (!start_op(op)) {
+      is_stuck = true;
+      break;
+    }
+    peer.pending.pop_front();
+    op.is_posted = true;
+    end_if_over(op);
+    ++changes_;
+  }
+  // Keys that the peer wants back: after what was posted before it asked.
+  for (std::size_t index = 0; index < peer.revoked.size();) {
+    if (!answer_revoked(peer, *peer.revoked[index])) {
+      is_stuck = is_stuck || peer.revoked[index]->users == 0;
+      ++index;
+      continue;
+    }
+    peer.revoked.erase(peer.revoked.begin() + static_cast<std::ptrdiff_t>(index));
+  }
+  if (is_stuck) list_busy(peer);
+}
+
+// For operations of the engine itself, which could not wait when they were made.
+bool Engine::resolve(Op& op) {
+  if (op.remote != nullptr || op.kind == OpKind::ping || op.kind == OpKind::eager || op.kind == OpKind::offer) return true;
+  Peer& peer = *op.peer;
+  const auto found = peer.segments.find(op.remote_id);
+  RemoteState& remote = found == peer.segments.end() ? ask_segment(peer, op.remote_id) : *found->second;
+  if (remote.know == RemoteState::Know::asked) return false;
+  if (remote.know == RemoteState::Know::absent) {
+    fail(op, make_error(remote.absence, std::string(operation_name(op.kind)),
+                        text("segment ", op.remote_id, " of rank ", peer.rank), remote.why_not, {}));
+    return true;
+  }
+  op.remote = &remote;
+  ++remote.users;
+  if (!fits(op.remote_offset, op.bytes, remote.bytes)) {
+    fail(op, make_error(Status::out_of_range, std::string(operation_name(op.kind)),
+                        place_text("remote", op.remote_id, op.remote_offset, op.bytes),
+                        text("the segment has ", remote.bytes, " bytes"), {}));
+    return true;
+  }
+  auto chosen = choose(peer, Direction::write, *op.local, remote, op.bytes, op.policy);
+  if (chosen) {
+    op.choice = *chosen;
+  } else {
+    fail(op, std::move(chosen).error());
+  }
+  return true;
+}
+
+bool Engine::start_op(Op& op) {
+  if (!resolve(op)) return false;
+  bool is_posted = true;
+  if (!op.error) {
+    switch (op.kind) {
+      case OpKind::write:
+        is_posted = op.choice->method == Method::message  ? post_message_op(op)
+                    : op.choice->method == Method::direct ? post_direct(op)
+                                                          : post_staged(op);
+        break;
+      case OpKind::read: is_posted = op.choice->method == Method::direct ? post_direct(op) : post_get(op); break;
+      case OpKind::eager: is_posted = post_eager(op); break;
+      case OpKind::offer: is_posted = post_offer(op); break;
+      case OpKind::ping: {
+        Message ping;
+        ping.type = MessageType::ping;
+        ping.a = op.remote_offset;
+        is_posted = post_after_data(*op.peer, ping, {});
+        break;
+      }
+      case OpKind::notify:
+      case OpKind::receive:
+      case OpKind::finish: break;
+    }
+  }
+  return is_posted && post_tail(op);
+}
+
+// What comes behind the data: the notification, or the word that a read or a message is complete.
+bool Engine::post_tail(Op& op) {
+  if ((op.flags & kHasNotification) != 0 && !op.is_notified && !op.error) {
+    Message notify;
+    notify.type = MessageType::notify;
+    notify.flags = op.flags;
+    notify.segment = op.remote_id;
+    notify.epoch = op.remote->epoch;
+    notify.queue = op.queue;
+    notify.b = Message::pair(op.notification, op.value);
+    if (!post_after_data(*op.peer, notify, {})) return false;
+    op.is_notified = true;
+  }
+  if (op.finish) {
+    Message finish = *op.finish;
+    finish.b = static_cast<std::uint64_t>(op.error ? op.error->status() : Status::ok) |
+               static_cast<std::uint64_t>(op.choice != nullptr ? op.choice->path : TransferPath::none) << 8;
+    if (!post_after_data(*op.peer, finish, {})) return false;
+    op.finish.reset();
+  }
+  return true;
+}
+
+bool Engine::post_message_op(Op& op) {
+  Peer& peer = *op.peer;
+  const LocalMemory& memory = op.local->memory;
+  const std::size_t most = peer.rails.front().link->limits().payload_bytes;
+  for (unsigned piece = 0; op.next < op.bytes; ++piece) {
+    if (piece == kPiecesPerTurn || !flush_outbox(peer)) return false;
+    const std::size_t bytes = static_cast<std::size_t>(std::min<std::uint64_t>(op.bytes - op.next, most));
+    const bool is_last = op.next + bytes == op.bytes;
+    std::span<const std::byte> payload(memory.address() + op.local_offset + op.next, bytes);
+    if (!memory.is_plain()) {
+      bounce_.resize(std::max(bounce_.size(), bytes));
+      if (const Outcome loaded = memory.load(op.local_offset + op.next, bounce_.data(), bytes); !loaded) {
+        fail(op, Error(loaded.record()));
+        return true;
+      }
+      payload = std::span<const std::byte>(bounce_.data(), bytes);
+    }
+    Message put;
+    put.type = MessageType::put;
+    put.segment = op.remote_id;
+    put.epoch = op.remote->epoch;
+    put.queue = op.queue;
+    put.a = op.remote_offset + op.next;
+    const bool is_notifying = is_last && (op.flags & kHasNotification) != 0;
+    if (is_notifying) {
+      put.flags = op.flags;
+      put.b = Message::pair(op.notification, op.value);
+      if (!post_after_data(peer, put, payload)) return false;
+      op.is_notified = true;
+    } else if (!say_first(peer, put, payload)) {
+      ++op.retries;
+      return false;
+    }
+    op.next += bytes;
+    op.rail_bytes[0] += bytes;
+    ++op.chunks;
+  }
+  return true;
+}
+
+bool Engine::post_direct(Op& op) {
+  Peer& peer = *op.peer;
+  const std::size_t rail_count = peer.rails.size();
+  const bool is_striped = rail_count > 1 && op.bytes >= settings_.stripe_bytes;
+  const bool is_read = op.kind == OpKind::read;
+  if (op.next == 0 && rail_count > 1 && settings_.rail_policy == RailPolicy::round_robin) {
+    op.rail = static_cast<std::uint8_t>(peer.next_rail++ % rail_count);
+  }
+  const auto kind = static_cast<std::size_t>(peer.transport->kind());
+  for (unsigned piece = 0; op.next < op.bytes; ++piece) {
+    if (piece == kPiecesPerTurn) return false;
+    Rail& rail = peer.rails[op.rail];
+    const transport::LinkLimits& limits = rail.link->limits();
+    std::uint64_t bytes = std::min(op.bytes - op.next, is_read ? limits.read_bytes : limits.write_bytes);
+    if (is_striped) {
+      const std::uint64_t stripe = (op.bytes / rail_count + kStripeAlignment - 1) / kStripeAlignment * kStripeAlignment;
+      bytes = std::min(bytes, stripe);
+    }
+    const auto cookie = reinterpret_cast<std::uint64_t>(&op);
+    const transport::Region& region = *op.local->regions[kind];
+    const Posted posted = is_read ? rail.link->post_read(region, op.local_offset + op.next, *op.remote->region,
+                                                         op.remote_offset + op.next, bytes, cookie)
+                                  : rail.link->post_write(region, op.local_offset + op.next, *op.remote->region,
+                                                          op.remote_offset + op.next, bytes, cookie);
+    if (posted != Posted::ok) {
+      ++op.retries;
+      return false;
+    }
+    if (!is_read) rail.is_dirty = true;
+    op.next += bytes;
+    op.rail_bytes[op.rail] += bytes;
+    ++op.outstanding;
+    ++op.chunks;
+    if (is_striped) op.rail = static_cast<std::uint8_t>((op.rail + 1u) % rail_count);
+  }
+  return true;
+}
+
+bool Engine::post_get(Op& op) {
+  Message get;
+  get.type = MessageType::get;
+  get.segment = op.remote_id;
+  get.epoch = op.remote->epoch;
+  get.a = op.id;
+  get.b = op.remote_offset;
+  get.c = op.bytes;
+  ByteWriter writer;
+  writer.number(op.local->id).number(op.local_offset);
+  for (const Preference preference : {op.policy.gdr, op.policy.p2p, op.policy.bar, op.policy.staged}) {
+    writer.number(static_cast<std::uint8_t>(preference));
+  }
+  const std::string payload = writer.take();
+  if (!say_first(*op.peer, get, bytes_of(payload))) return false;
+  op.next = op.bytes;
+  ++op.outstanding;  // until get_done
+  ++op.chunks;
+  op.peer->by_id[op.id] = &op;
+  return true;
+}
+
+// --- Words
+// ---------------------------------------------------------------------------------------------------------------------------
+
+// Makes the first rail wait for what was written on the others. True: nothing is before what is posted next on the first rail.
+bool Engine::seal(Peer& peer) {
+  for (std::size_t index = 1; index < peer.rails.size(); ++index) {
+    Rail& rail = peer.rails[index];
+    if (!rail.is_dirty) continue;
+    Message mark;
+    mark.type = MessageType::mark;
+    mark.a = peer.fence_number + 1;
+    if (rail.link->post_message(pack(mark), {}) != Posted::ok) return false;
+    rail.is_dirty = false;
+    ++peer.fence_marks;
+  }
+  if (peer.fence_marks == 0) return true;
+  if (!flush_outbox(peer)) return false;
+  Message fence;
+  fence.type = MessageType::fence;
+  fence.a = peer.fence_number + 1;
+  fence.count = static_cast<std::uint8_t>(peer.fence_marks);
+  if (peer.rails.front().link->post_message(pack(fence), {}) != Posted::ok) return false;
+  ++peer.fence_number;
+  peer.fence_marks = 0;
+  return true;
+}
+
+bool Engine::post_after_data(Peer& peer, Message message, std::span<const std::byte> payload) {
+  if (!seal(peer)) return false;
+  message.c = peer.staged_opened;
+  return say_first(peer, message, payload);
+}
+
+bool Engine::flush_outbox(Peer& peer) {
+  while (!peer.outbox.empty()) {
+    const HeldMessage& first = peer.outbox.front();
+    if (peer.rails.empty() || peer.rails.front().link->post_message(pack(first.message), bytes_of(first.payload)) != Posted::ok) {
+      return false;
+    }
+    peer.outbox.pop_front();
+  }
+  return true;
+}
+
+bool Engine::say_first(Peer& peer, const Message& message, std::span<const std::byte> payload) {
+  if (peer.rails.empty() || !flush_outbox(peer)) return false;
+  return peer.rails.front().link->post_message(pack(message), payload) == Posted::ok;
+}
+
+void Engine::say(Peer& peer, const Message& message, std::span<const std::byte> payload) {
+  if (peer.state != Peer::State::ready) return;
+  if (say_first(peer, message, payload)) return;
+  peer.outbox.push_back({message, std::string(reinterpret_cast<const char*>(payload.data()), payload.size())});
+  list_busy(peer);
+}
+
+// --- Ending
+// --------------------------------------------------------------------------------------------------------------------------
+
+// What a link says when it breaks under an operation: that the peer is lost, unless the device or the range was at fault.
+Error Engine::broken_under(const Peer& peer, const transport::Link& link, const ErrorRecord& said) {
+  ErrorRecord record = said;
+  record.object = text("rank ", peer.rank, ": ", said.object);
+  const bool is_ours = said.status == Status::device_error || said.status == Status::out_of_range;
+  if (link.state() == transport::LinkState::broken && !is_ours) record.status = Status::peer_lost;
+  return Error(std::move(record));
+}
+
+void Engine::done(transport::Link& link, std::uint64_t cookie, const Outcome& outcome) {
+  ++changes_;
+  if ((cookie & 1) != 0) {
+    auto& slot = *reinterpret_cast<OutSlot*>(cookie & ~std::uint64_t{1});
+    if (slot.op == nullptr) return;
+    Op& op = *slot.op;
+    if (!outcome) fail(op, broken_under(*op.peer, link, outcome.record()));
+    slot = {};
+    --op.outstanding;
+    if (op.staged_sent < op.bytes) fill_slots(op);
+    end_if_over(op);
+    return;
+  }
+  Op& op = *reinterpret_cast<Op*>(cookie);
+  if (!outcome) fail(op, broken_under(*op.peer, link, outcome.record()));
+  --op.outstanding;
+  end_if_over(op);
+}
+
+void Engine::fail(Op& op, Error error) {
+  if (!op.error) op.error = std::move(error);
+}
+
+void Engine::end_if_over(Op& op) {
+  if (!op.is_posted || op.outstanding != 0) return;
+  if (op.kind == OpKind::write && op.choice != nullptr && op.choice->method == Method::staged && op.staged_sent < op.bytes &&
+      !op.error) {
+    return;
+  }
+  // An offer ends with the write that answers its acceptance.
+  if (op.kind == OpKind::offer && !op.error) return;
+  if (op.is_over) return;
+  end(op);
+}
+
+void Engine::end(Op& op) {
+  note(op, true);
+  if (op.local != nullptr) release(std::exchange(op.local, nullptr));
+  if (op.remote != nullptr && op.peer->state != Peer::State::lost) release(*op.peer, op.remote);
+  op.remote = nullptr;
+  if (op.peer != nullptr) op.peer->by_id.erase(op.id);
+  std::erase(staging_ops_, &op);
+  if (!op.is_internal) {
+    Queue& queue = queues_[op.queue];
+    --queue.op_count;
+    if (op.peer != nullptr && op.peer->op_count > 0) --op.peer->op_count;
+    if (op.error && !queue.error) queue.error = op.error;
+  }
+  ++changes_;
+  op.is_over = true;
+  if (op.kind == OpKind::receive) receives_.remove(&op);
+  if (Op* const parent = std::exchange(op.parent, nullptr); parent != nullptr && !parent->is_over) {
+    if (op.error) fail(*parent, *op.error);
+    parent->choice = op.choice;
+    parent->chunks = op.chunks;
+    parent->rail_bytes = op.rail_bytes;
+    end(*parent);
+  }
+  // A message's operation stays until it is waited for.
+  if (ops_.contains(op.id)) return;
+  op.id = 0;
+  op.memory.reset();
+  free_ops_.push_back(&op);
+}
+
+void Engine::note(const Op& op, bool is_done) {
+  Record& record = records_[op.id % records_.size()];
+  record.id = op.id;
+  record.is_done = is_done;
+  record.status = op.error ? op.error->status() : Status::ok;
+  record.choice = op.choice;
+  record.bytes = op.bytes;
+  record.chunks = op.chunks;
+  record.retries = op.retries;
+  record.duration_ns = now_ns() - op.begin_ns;
+  record.rank = op.peer != nullptr ? op.peer->rank : kAnyRank;
+  record.rail_bytes = op.rail_bytes;
+}
+
+Outcome Engine::wait(Lock& lock, QueueId queue, const Timeout& timeout) {
+  Queue& waited = queues_[queue];
+  if (!drive(lock, timeout, [&] { return waited.op_count == 0; })) {
+    return make_error(Status::timed_out, "wait", text("queue ", queue), text(waited.op_count, " operations are not done"),
+                      "call again");
+  }
+  waited.posted_count = 0;
+  if (!waited.error) return {};
+  Error error = std::move(*waited.error);
+  waited.error.reset();
+  return error;
+}
+
+Outcome Engine::flush(Lock& lock, Rank rank, const Timeout& timeout) {
+  const std::int64_t begin_ns = now_ns();
+  auto found = find_peer(rank);
+  if (!found) return std::move(found).error();
+  Peer& peer = **found;
+  if (peer.state == Peer::State::idle) return {};  // nothing was ever posted
+  if (peer.state == Peer::State::lost) return *peer.why;
+  const auto is_lost = [&] { return peer.state == Peer::State::lost; };
+  const auto late = [&] {
+    return make_error(Status::timed_out, "flush", text("rank ", rank), "not everything is in place yet", "call again");
+  };
+  if (!drive(lock, timeout, [&] { return is_lost() || (peer.op_count == 0 && peer.state == Peer::State::ready); })) return late();
+  if (is_lost()) return *peer.why;
+  Op& ping = make_op(OpKind::ping, 0, &peer, true);
+  const std::uint64_t number = ++peer.ping_sent;
+  ping.remote_offset = number;
+  submit(ping);
+  const Timeout left = timeout.is_forever() || timeout.ns() == 0
+                           ? timeout
+                           : Timeout::of(std::chrono::nanoseconds(timeout.ns() - (now_ns() - begin_ns)));
+  if (!drive(lock, left, [&] { return is_lost() || peer.pong_seen >= number; })) return late();
+  if (is_lost()) return *peer.why;
+  return {};
+}
+
+Result<OperationReport> Engine::report(Operation operation) const {
+  const auto id = static_cast<std::uint64_t>(operation);
+  if (id == 0 || id > last_op_) {
+    return make_error(Status::out_of_range, "report", text("operation ", id), "there was none of that number",
+                      "give what a post returned");
+  }
+  const Record& record = records_[id % records_.size()];
+  OperationReport report;
+  if (record.id != id) {
+    if (id + records_.size() <= last_op_) {
+      return make_error(Status::out_of_range, "report", text("operation ", id),
+                        text("only the last ", records_.size(), " are kept"), "ask earlier");
+    }
+    return report;  // under way
+  }
+  report.is_done = record.is_done;
+  report.status = record.status;
+  report.bytes = record.bytes;
+  report.chunks = record.chunks;
+  report.retries = record.retries;
+  report.duration_ns = record.duration_ns;
+  if (record.choice != nullptr) {
+    report.path = record.choice->path;
+    report.transport = record.choice->transport;
+    report.reason = record.choice->reason;
+  }
+  const auto peer = peers_.find(record.rank);
+  for (std::size_t index = 0; index < kMostRails && peer != peers_.end() && index < peer->second->rails.size(); ++index) {
+    if (record.rail_bytes[index] == 0) continue;
+    report.rails.push_back({peer->second->rails[index].link->rail(), record.rail_bytes[index]});
+  }
+  return report;
+}
+
+Result<Explanation> Engine::explain(Lock& lock, Direction direction, LocalPlace local, RemotePlace remote, std::uint64_t bytes,
+                                    const Timeout& timeout, const PostOptions& options) {
+  Transfer transfer;
+  transfer.kind = direction == Direction::read ? OpKind::read : OpKind::write;
+  transfer.local = local;
+  transfer.remote = remote;
+  transfer.bytes = bytes;
+  LocalSegment* segment = nullptr;
+  if (Outcome checked = check_transfer(transfer, segment); !checked) return std::move(checked).take_error();
+  auto peer = ready_peer(lock, remote.rank, timeout);
+  if (!peer) return std::move(peer).error();
+  auto state = remote_segment(lock, **peer, remote.segment, timeout);
+  if (!state) return std::move(state).error();
+  auto again = local_segment(local.segment);
+  if (!again) return std::move(again).error();
+  if (!fits(remote.offset_bytes, bytes, (*state)->bytes)) {
+    return make_error(Status::out_of_range, "explain",
+                      text(place_text("remote", remote.segment, remote.offset_bytes, bytes), " of rank ", remote.rank),
+                      text("the segment has ", (*state)->bytes, " bytes"), "stay inside it");
+  }
+  Explanation explanation;
+  if (bytes == 0) {
+    explanation.is_possible = true;
+    explanation.reason = "there is nothing to move";
+    return explanation;
+  }
+  for (const Rail& rail : (*peer)->rails) explanation.rails.push_back(rail.link->rail());
+  auto choice = choose(**peer, direction, **again, **state, bytes, options.policy ? *options.policy : settings_.policy);
+  if (!choice) {
+    explanation.reason = choice.error().record().cause;
+    explanation.alternatives = considered_;
+    return explanation;
+  }
+  explanation.is_possible = true;
+  explanation.path = (*choice)->path;
+  explanation.transport = (*choice)->transport;
+  explanation.chunk_bytes = (*choice)->chunk_bytes;
+  explanation.reason = (*choice)->reason;
+  explanation.alternatives = (*choice)->alternatives;
+  return explanation;
+}
+
+}  // namespace gigabar::fabric

@@ -1,0 +1,517 @@
+// Connecting: find the peer's card, open the channel, greet, agree on links, be ready; and losing a peer.
+//
+// Of two ranks the lower one offers links, whoever began. It tries its transports in order; one that cannot be used is passed over
+// with its reason, and when none is left both sides know all reasons.
+#include <unistd.h>
+
+#include <algorithm>
+
+#include "base/errors.hpp"
+#include "base/log.hpp"
+#include "fabric/bytes.hpp"
+#include "fabric/engine.hpp"
+
+namespace gigabar::fabric {
+namespace {
+
+std::string rank_text(Rank rank) { return text("rank ", rank); }
+
+}  // namespace
+
+Result<Peer*> Engine::find_peer(Rank rank) {
+  if (rank >= job_.rank_count) {
+    return make_error(Status::invalid_argument, "fabric", text("rank ", rank), text("the job has ", job_.rank_count, " ranks"),
+                      "give a rank below that");
+  }
+  std::unique_ptr<Peer>& peer = peers_[rank];
+  if (!peer) {
+    peer = std::make_unique<Peer>();
+    peer->rank = rank;
+    peer->is_self = rank == job_.rank;
+    peer->identity.rank = rank;
+  }
+  return peer.get();
+}
+
+Result<Peer*> Engine::ready_peer(Lock& lock, Rank rank, const Timeout& timeout) {
+  auto found = find_peer(rank);
+  if (!found) return found;
+  Peer& peer = **found;
+  if (peer.state == Peer::State::ready) return found;
+  if (peer.state == Peer::State::lost) return *peer.why;
+  begin_to_connect(peer);
+  const bool is_over = drive(lock, timeout, [&] { return peer.state == Peer::State::ready || peer.state == Peer::State::lost; });
+  if (!is_over) {
+    return make_error(Status::timed_out, "connect", rank_text(rank), "the connection does not stand yet",
+                      "call again, or look whether that rank was started");
+  }
+  if (peer.state == Peer::State::lost) return *peer.why;
+  return &peer;
+}
+
+void Engine::begin_to_connect(Peer& peer) {
+  if (peer.state != Peer::State::idle) return;
+  peer.deadline_ns = now_ns() + settings_.connect_timeout_ns;
+  if (peer.is_self) {
+    connect_to_self(peer);
+    return;
+  }
+  peer.state = Peer::State::finding;
+  connecting_.push_back(&peer);
+  go_on_connecting(peer);
+}
+
+void Engine::go_on_connecting(Peer& peer) {
+  if (peer.state == Peer::State::ready || peer.state == Peer::State::lost || peer.state == Peer::State::idle) {
+    std::erase(connecting_, &peer);
+    return;
+  }
+  if (now_ns() > peer.deadline_ns) {
+    const std::string_view missing = peer.state == Peer::State::finding      ? "it has left no card: was it started?"
+                                     : peer.state == Peer::State::connecting ? "its channel does not stand"
+                                                                             : "no link stands";
+    doom(peer, make_error(Status::timed_out, "connect", rank_text(peer.rank), std::string(missing),
+                          "start the rank, or allow more time with connect_timeout"));
+    return;
+  }
+  if (peer.state != Peer::State::finding || !directory_) return;
+  auto card = directory_->card(peer.rank);
+  if (!card) {
+    doom(peer, std::move(card).error());
+    return;
+  }
+  if (!*card) return;
+  peer.card = std::move(**card);
+  ByteReader reader(peer.card);
+  const auto version = reader.number<std::uint32_t>();
+  const std::string channel(reader.string(kMostCardBytes));
+  if (!reader.is_ok() || version != kEngineVersion) {
+    doom(peer, make_error(Status::not_supported, "connect", rank_text(peer.rank),
+                          text("its version of the protocol is ", version, ", this one's is ", kEngineVersion),
+                          "use the same version of Gigabar at all ranks"));
+    return;
+  }
+  peer.state = Peer::State::connecting;
+  if (wireup_->is_connected(peer.rank)) {
+    // It was faster.
+    peer.state = Peer::State::greeting;
+    return;
+  }
+  if (Outcome begun = wireup_->connect(peer.rank, channel, peer.deadline_ns); !begun) doom(peer, std::move(begun).take_error());
+}
+
+Outcome Engine::send_frame(Peer& peer, FrameType type, std::string body, std::vector<Descriptor> descriptors) {
+  Frame frame;
+  frame.type = type;
+  frame.body = std::move(body);
+  frame.descriptors = std::move(descriptors);
+  Outcome sent = wireup_->send(peer.rank, std::move(frame));
+  if (!sent && peer.state != Peer::State::lost) doom(peer, Error(sent.record()));
+  return sent;
+}
+
+void Engine::connected(Rank rank, bool is_same_host, std::int64_t process) {
+  auto found = find_peer(rank);
+  if (!found) return;
+  Peer& peer = **found;
+  if (peer.state == Peer::State::lost) {
+    // The rank came back, or never knew that it was lost: a new connection begins with a peer that was forgotten.
+    unwanted_.push_back(rank);
+    return;
+  }
+  peer.identity.is_same_host = is_same_host;
+  peer.identity.process = process;
+  if (peer.state == Peer::State::idle || peer.state == Peer::State::finding) {
+    if (peer.state == Peer::State::idle) {
+      peer.deadline_ns = now_ns() + settings_.connect_timeout_ns;
+      connecting_.push_back(&peer);
+    }
+  }
+  peer.state = Peer::State::greeting;
+  say_hello(peer);
+}
+
+void Engine::say_hello(Peer& peer) {
+  ByteWriter writer;
+  writer.number(kEngineVersion).number(settings_.eager_bytes).number(job_.rank_count).string(card_);
+  // Its failure dooms the peer.
+  (void)send_frame(peer, kHello, writer.take());
+}
+
+void Engine::on_hello(Peer& peer, const Frame& frame) {
+  ByteReader reader(frame.body);
+  const auto version = reader.number<std::uint32_t>();
+  peer.peer_eager_bytes = reader.number<std::uint64_t>();
+  const auto rank_count = reader.number<Rank>();
+  const std::string_view card = reader.string(kMostCardBytes);
+  if (version != kEngineVersion) {
+    doom(peer, make_error(Status::not_supported, "connect", rank_text(peer.rank),
+                          text("its version of the protocol is ", version, ", this one's is ", kEngineVersion),
+                          "use the same version of Gigabar at all ranks"));
+    return;
+  }
+  if (!reader.is_done() || rank_count != job_.rank_count || peer.has_greeted) {
+    doom(peer, make_error(Status::peer_lost, "connect", rank_text(peer.rank), "its greeting is malformed", {}));
+    return;
+  }
+  peer.card = card;
+  peer.has_greeted = true;
+  peer.state = Peer::State::linking;
+  peer.candidate = 0;
+  if (job_.rank < peer.rank) offer_links(peer);
+}
+
+std::string_view Engine::part_of_card(std::string_view card, std::string_view name) const {
+  ByteReader reader(card);
+  reader.number<std::uint32_t>();
+  reader.string(kMostCardBytes);
+  const auto count = reader.number<std::uint8_t>();
+  for (unsigned index = 0; index < count && reader.is_ok(); ++index) {
+    const auto kind = reader.number<std::uint8_t>();
+    const std::string_view part = reader.string(kMostCardBytes);
+    if (reader.is_ok() && kind < kTransportKinds && name_of(static_cast<TransportKind>(kind)) == name) return part;
+  }
+  return {};
+}
+
+void Engine::offer_links(Peer& peer) {
+  drop_links(peer);
+  while (peer.candidate < transports_.size()) {
+    OpenTransport& open = transports_[peer.candidate];
+    const std::string_view part = part_of_card(peer.card, name_of(open.kind));
+    peer.identity.card = part;
+    if (part.empty()) {
+      peer.reasons += text(peer.reasons.empty() ? "" : "; ", name_of(open.kind), ": the peer has not opened it");
+      ++peer.candidate;
+      continue;
+    }
+    if (const Availability reachable = open.transport->can_reach(peer.identity); !reachable.is_ok()) {
+      peer.reasons += text(peer.reasons.empty() ? "" : "; ", name_of(open.kind), ": ", reachable.reason);
+      ++peer.candidate;
+      continue;
+    }
+    peer.transport = open.transport.get();
+    const std::size_t count =
+        std::min<std::size_t>({open.transport->rails().size(), settings_.rail_count, kMostRails, std::size_t{8}});
+    bool is_offered = true;
+    for (std::size_t rail = 0; rail < std::max<std::size_t>(count, 1) && is_offered; ++rail) {
+      transport::Parcel parcel;
+      auto link = open.transport->offer(peer.identity, rail, parcel);
+      if (!link) {
+        peer.reasons += text(peer.reasons.empty() ? "" : "; ", name_of(open.kind), ": ", link.error().record().cause);
+        is_offered = false;
+        break;
+      }
+      Rail made;
+      made.number = ++last_link_number_;
+      made.link = std::move(*link);
+      links_[made.link.get()] = {&peer, rail, false};
+      ByteWriter writer;
+      writer.number(static_cast<std::uint8_t>(open.kind)).number(static_cast<std::uint8_t>(rail)).number(made.number);
+      writer.number(static_cast<std::uint8_t>(count)).string(parcel.bytes);
+      peer.rails.push_back(std::move(made));
+      if (!send_frame(peer, kLinkOffer, writer.take(), std::move(parcel.descriptors))) return;
+    }
+    if (is_offered) return;
+    drop_links(peer);
+    ++peer.candidate;
+  }
+  (void)send_frame(peer, kNoTransport, peer.reasons);
+  doom(peer, make_error(Status::unavailable, "connect", rank_text(peer.rank),
+                        text("no transport reaches it: ", peer.reasons, why_no_transport_.empty() ? "" : "; ", why_no_transport_),
+                        "mend one of the causes"));
+}
+
+void Engine::next_candidate(Peer& peer, const std::string& reason) {
+  const std::string_view name = peer.transport != nullptr ? name_of(peer.transport->kind()) : "link";
+  log(LogLevel::info, text("fabric: ", rank_text(peer.rank), ": ", name, " cannot be used: ", reason));
+  peer.reasons += text(peer.reasons.empty() ? "" : "; ", name, ": ", reason);
+  ++peer.candidate;
+  offer_links(peer);
+}
+
+void Engine::on_link_offer(Peer& peer, Frame& frame) {
+  ByteReader reader(frame.body);
+  const auto kind = reader.number<std::uint8_t>();
+  const auto rail = reader.number<std::uint8_t>();
+  const auto number = reader.number<std::uint32_t>();
+  const auto rail_count = reader.number<std::uint8_t>();
+  const std::string_view bytes = reader.string(transport::kMostParcelBytes);
+  if (!reader.is_done() || kind >= kTransportKinds || rail >= kMostRails || rail_count > kMostRails ||
+      peer.state != Peer::State::linking || job_.rank < peer.rank) {
+    doom(peer, make_error(Status::peer_lost, "connect", rank_text(peer.rank), "its offer of a link is malformed", {}));
+    return;
+  }
+  if (rail == 0) drop_links(peer);  // a new candidate
+  transport::Parcel answer;
+  std::string refusal = "it is not open at the other side";
+  bool is_accepted = false;
+  for (OpenTransport& open : transports_) {
+    if (open.kind != static_cast<TransportKind>(kind)) continue;
+    peer.identity.card = part_of_card(peer.card, name_of(open.kind));
+    transport::Parcel offer;
+    offer.bytes = bytes;
+    offer.descriptors = std::move(frame.descriptors);
+    auto link = open.transport->accept(peer.identity, std::move(offer), answer);
+    if (!link) {
+      refusal = link.error().record().cause;
+      break;
+    }
+    peer.transport = open.transport.get();
+    Rail made;
+    made.number = number;
+    made.link = std::move(*link);
+    links_[made.link.get()] = {&peer, peer.rails.size(), false};
+    peer.rails.push_back(std::move(made));
+    is_accepted = true;
+    break;
+  }
+  ByteWriter writer;
+  writer.number(number).number(static_cast<std::uint8_t>(is_accepted ? 1 : 0)).number(rail_count);
+  writer.string(is_accepted ? answer.bytes : refusal);
+  (void)send_frame(peer, kLinkAnswer, writer.take(), std::move(answer.descriptors));
+}
+
+void Engine::on_link_answer(Peer& peer, Frame& frame) {
+  ByteReader reader(frame.body);
+  const auto number = reader.number<std::uint32_t>();
+  const auto is_accepted = reader.number<std::uint8_t>();
+  reader.number<std::uint8_t>();
+  const std::string_view bytes = reader.string(transport::kMostParcelBytes);
+  if (!reader.is_done() || job_.rank > peer.rank) {
+    doom(peer, make_error(Status::peer_lost, "connect", rank_text(peer.rank), "its answer to an offer is malformed", {}));
+    return;
+  }
+  const auto rail = std::find_if(peer.rails.begin(), peer.rails.end(), [&](const Rail& made) { return made.number == number; });
+  if (rail == peer.rails.end()) return;  // of a candidate that was given up
+  if (is_accepted == 0) {
+    next_candidate(peer, std::string(bytes));
+    return;
+  }
+  transport::Parcel answer;
+  answer.bytes = bytes;
+  answer.descriptors = std::move(frame.descriptors);
+  if (const Outcome completed = rail->link->complete(std::move(answer)); !completed) {
+    next_candidate(peer, completed.record().cause);
+    return;
+  }
+  become_ready(peer);
+}
+
+void Engine::become_ready(Peer& peer) {
+  if (peer.state != Peer::State::linking || peer.rails.empty()) return;
+  for (const Rail& rail : peer.rails) {
+    if (rail.link->state() != transport::LinkState::ready) return;
+  }
+  peer.state = Peer::State::ready;
+  std::erase(connecting_, &peer);
+  ++changes_;
+  list_busy(peer);
+}
+
+void Engine::connect_to_self(Peer& peer) {
+  peer.identity.is_same_host = true;
+  peer.identity.process = getpid();
+  peer.has_greeted = true;
+  peer.peer_eager_bytes = settings_.eager_bytes;
+  std::string reasons = why_no_transport_;
+  for (OpenTransport& open : transports_) {
+    peer.identity.card = open.transport->card();
+    transport::Parcel offer, answer;
+    auto link = open.transport->offer(peer.identity, 0, offer);
+    if (!link) {
+      reasons += text(reasons.empty() ? "" : "; ", name_of(open.kind), ": ", link.error().record().cause);
+      continue;
+    }
+    auto end = open.transport->accept(peer.identity, std::move(offer), answer);
+    if (!end) {
+      reasons += text(reasons.empty() ? "" : "; ", name_of(open.kind), ": ", end.error().record().cause);
+      continue;
+    }
+    if (const Outcome completed = (*link)->complete(std::move(answer)); !completed) {
+      reasons += text(reasons.empty() ? "" : "; ", name_of(open.kind), ": ", completed.record().cause);
+      continue;
+    }
+    peer.transport = open.transport.get();
+    Rail made;
+    made.number = ++last_link_number_;
+    made.link = std::move(*link);
+    links_[made.link.get()] = {&peer, 0, false};
+    peer.self_end = std::move(*end);
+    links_[peer.self_end.get()] = {&peer, 0, true};
+    peer.rails.push_back(std::move(made));
+    peer.state = Peer::State::linking;
+    connecting_.push_back(&peer);
+    become_ready(peer);
+    return;
+  }
+  doom(peer, make_error(Status::unavailable, "connect", rank_text(peer.rank),
+                        text("no transport reaches this rank itself: ", reasons), "allow the local transport"));
+}
+
+// --- What transports and channels tell
+// ---------------------------------------------------------------------------------------------
+
+void Engine::ready(transport::Link& link) {
+  const auto place = links_.find(&link);
+  if (place == links_.end()) return;
+  ++changes_;
+  become_ready(*place->second.peer);
+}
+
+void Engine::broken(transport::Link& link, const Error& error) {
+  const auto place = links_.find(&link);
+  if (place == links_.end()) return;
+  Peer& peer = *place->second.peer;
+  if (peer.state == Peer::State::linking && job_.rank < peer.rank && !peer.is_self) {
+    // A candidate that came to nothing; the next one is tried outside of the transport's poll.
+    doomed_.emplace_back(&peer, error);
+    return;
+  }
+  if (peer.state == Peer::State::linking && !peer.is_self) return;  // the other side offers the next one
+  ErrorRecord record = error.record();
+  record.status = Status::peer_lost;
+  record.object = text(rank_text(peer.rank), ": ", record.object);
+  doom(peer, Error(std::move(record)));
+}
+
+void Engine::frame(Rank rank, Frame frame) {
+  auto found = find_peer(rank);
+  if (!found || (*found)->state == Peer::State::lost) return;
+  Peer& peer = **found;
+  if (!peer.has_greeted && frame.type != kHello && frame.type != kFarewell) {
+    doom(peer, make_error(Status::peer_lost, "fabric", rank_text(rank), "it spoke before it greeted", {}));
+    return;
+  }
+  ++changes_;
+  switch (frame.type) {
+    case kHello: on_hello(peer, frame); break;
+    case kLinkOffer: on_link_offer(peer, frame); break;
+    case kLinkAnswer: on_link_answer(peer, frame); break;
+    case kNoTransport:
+      doom(peer, make_error(Status::unavailable, "connect", rank_text(rank),
+                            text("no transport reaches it: ", frame.body.substr(0, 2000)), "mend one of the causes"));
+      break;
+    case kSegmentAsk: on_segment_ask(peer, frame); break;
+    case kSegmentKey: on_segment_key(peer, frame); break;
+    case kSegmentAbsent: on_segment_absent(peer, frame); break;
+    case kSegmentRevoke: on_segment_revoke(peer, frame); break;
+    case kFarewell: doom(peer, make_error(Status::peer_lost, "fabric", rank_text(rank), "it closed its fabric", {})); break;
+    default:
+      doom(peer,
+           make_error(Status::peer_lost, "fabric", rank_text(rank), text("it sent a frame of unknown type ", frame.type), {}));
+  }
+}
+
+void Engine::lost(Rank rank, const Error& error) {
+  const auto found = peers_.find(rank);
+  if (found == peers_.end() || found->second->state == Peer::State::lost) return;
+  doom(*found->second, error);
+}
+
+// --- Losing a peer
+// -----------------------------------------------------------------------------------------------------------------
+
+void Engine::doom(Peer& peer, Error error) { doomed_.emplace_back(&peer, std::move(error)); }
+
+void Engine::drop_links(Peer& peer) {
+  for (Rail& rail : peer.rails) {
+    links_.erase(rail.link.get());
+    graveyard_.push_back(std::move(rail.link));
+  }
+  peer.rails.clear();
+  if (peer.self_end) {
+    links_.erase(peer.self_end.get());
+    graveyard_.push_back(std::move(peer.self_end));
+  }
+}
+
+void Engine::lose(Peer& peer, const Error& error) {
+  if (peer.state == Peer::State::lost) return;
+  if (peer.state == Peer::State::linking && !peer.is_self && job_.rank < peer.rank && !peer.rails.empty() &&
+      wireup_->is_connected(peer.rank) &&
+      std::any_of(
+          peer.rails.begin(), peer.rails.end(),
+          [](const Rail& rail) { return rail.link->state() == transport::LinkState::broken; })) {
+    next_candidate(peer, error.record().cause);
+    return;
+  }
+  log(LogLevel::info, text("fabric: ", rank_text(peer.rank), " is lost: ", error.message()));
+  peer.state = Peer::State::lost;
+  peer.why = error;
+  if (!peer.is_self) wireup_->disconnect(peer.rank);
+  std::erase(connecting_, &peer);
+  // Links first: after them nothing touches the memory of operations.
+  drop_links(peer);
+  bury();
+  settle_copies(peer);
+  std::erase_if(in_copies_, [&](const InCopy& copy) { return copy.peer == &peer; });
+  for (auto& [number, incoming] : peer.incoming) release(incoming.segment);
+  peer.incoming.clear();
+  peer.staged_under_way.clear();
+  for (OutSlot& slot : peer.out_slots) slot = {};
+  for (Op& op : op_store_) {
+    if (op.peer != &peer || op.id == 0 || op.is_over) continue;
+    if (op.kind == OpKind::receive && op.from == kAnyRank && !op.is_matched) continue;
+    op.outstanding = 0;
+    op.finish.reset();
+    fail(op, error);
+    op.is_posted = true;
+    end(op);
+  }
+  peer.pending.clear();
+  peer.by_id.clear();
+  peer.outbox.clear();
+  peer.held.clear();
+  peer.stalled.clear();
+  peer.marks.clear();
+  peer.segments.clear();
+  peer.revoked.clear();
+  peer.staging_in.reset();
+  peer.staging_out.reset();
+  std::erase_if(unexpected_, [&](const Unexpected& message) { return message.peer == &peer && message.offer.has_value(); });
+  for (auto& [request, answer] : atomics_) {
+    if (answer.rank == peer.rank && !answer.is_done) {
+      answer.is_done = true;
+      answer.status = Status::peer_lost;
+    }
+  }
+  std::vector<SegmentId> known;
+  for (const auto& [id, segment] : segments_) known.push_back(id);
+  for (const SegmentId id : known) forget_knower(id, peer.rank);
+  ++changes_;
+}
+
+Outcome Engine::forget(Rank rank) {
+  if (auto named = find_peer(rank); !named) return std::move(named).error();
+  const auto found = peers_.find(rank);
+  if (found == peers_.end() || found->second->state == Peer::State::idle) return {};
+  Peer& peer = *found->second;
+  if (peer.state != Peer::State::lost) {
+    return make_error(Status::busy, "forget", rank_text(rank), "its connection stands or is being made",
+                      "only a lost peer can be forgotten");
+  }
+  const bool is_self = peer.is_self;
+  // Operations that point to it are over; those not waited for keep only its rank.
+  Peer fresh;
+  fresh.rank = rank;
+  fresh.is_self = is_self;
+  fresh.identity.rank = rank;
+  fresh.is_listed = peer.is_listed;
+  peer = std::move(fresh);
+  return {};
+}
+
+void Engine::farewell() {
+  for (auto& [rank, peer] : peers_) {
+    if (peer->is_self || !peer->has_greeted || peer->state == Peer::State::lost) continue;
+    (void)send_frame(*peer, kFarewell, {});
+    wireup_->disconnect(rank);
+  }
+  // A job that these ranks open next finds a directory of its own.
+  connecting_.clear();
+  directory_.reset();
+  is_open_ = false;
+}
+
+}  // namespace gigabar::fabric

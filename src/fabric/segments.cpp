@@ -1,0 +1,510 @@
+// Segments: memory that peers may name. A peer asks for a segment's key at first use and keeps it until it is told not to.
+//
+// Revoking: the owner says so on the channel; the peer starts nothing new on that key, and when nothing of it is under way answers
+// down its links, behind everything it has written. After that answer, or after its links are gone, nothing can land.
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+#include "base/errors.hpp"
+#include "base/log.hpp"
+#include "base/undo.hpp"
+#include "fabric/bytes.hpp"
+#include "fabric/engine.hpp"
+#include "memory/runtime.hpp"
+
+namespace gigabar::fabric {
+namespace {
+
+constexpr std::size_t kIdleAnonymous = 32;  // registrations of device memory that are kept for the next message
+
+std::string segment_text(SegmentId id) {
+  if (id == kStagingSegment) return "staging memory";
+  if (id >= kFirstAnonymous) return text("message buffer ", id);
+  return text("segment ", id);
+}
+
+Error no_segment(std::string_view operation, SegmentId id) {
+  return make_error(Status::invalid_argument, std::string(operation), segment_text(id), "it is not registered at this rank",
+                    "register it first");
+}
+
+}  // namespace
+
+Result<LocalSegment*> Engine::local_segment(SegmentId id) {
+  const auto found = segments_.find(id);
+  if (found == segments_.end() || id >= kFirstAnonymous) return no_segment("segment", id);
+  return found->second.get();
+}
+
+void Engine::register_everywhere(LocalSegment& segment, int descriptor) {
+  transport::MemoryRange range;
+  range.address = segment.memory.address();
+  range.bytes = segment.memory.bytes();
+  range.kind = segment.memory.kind();
+  range.device = segment.memory.device();
+  range.descriptor = descriptor;
+  for (const OpenTransport& open : transports_) {
+    const auto index = static_cast<std::size_t>(open.kind);
+    auto region = open.transport->register_memory(range);
+    if (region) {
+      segment.regions[index] = std::move(*region);
+    } else {
+      segment.why_not[index] = region.error().record().cause;
+    }
+  }
+}
+
+Result<std::unique_ptr<LocalSegment>> Engine::make_segment(void* address, std::size_t bytes, int descriptor) {
+  auto memory = LocalMemory::look_at(address, bytes);
+  if (!memory) return std::move(memory).error();
+  auto segment = std::make_unique<LocalSegment>(std::move(*memory));
+  segment->epoch = ++last_epoch_;
+  register_everywhere(*segment, descriptor);
+  return segment;
+}
+
+Outcome Engine::register_segment(SegmentId id, void* address, std::size_t bytes) {
+  if (id >= kMostSegments) {
+    return make_error(Status::out_of_range, "register", segment_text(id), text("there are ", kMostSegments, " segments"),
+                      "give an id below that");
+  }
+  if (segments_.contains(id)) {
+    return make_error(Status::invalid_argument, "register", segment_text(id), "the id is in use",
+                      "deregister it, or give another id");
+  }
+  auto segment = make_segment(address, bytes);
+  if (!segment) return std::move(segment).error();
+  const auto begin = reinterpret_cast<std::uintptr_t>(address);
+  if ((*segment)->memory.kind() == MemoryKind::host_pageable && !is_memory_of_this_process(begin, bytes)) {
+    return make_error(Status::invalid_argument, "register", range_text(begin, bytes), "it is not memory of this process",
+                      "give memory that is allocated");
+  }
+  (*segment)->id = id;
+  // Fresh zeroed pages of the kernel: those that are never raised are never present.
+  (*segment)->notifications.reset(
+      static_cast<std::atomic<std::uint32_t>*>(std::calloc(kNotifications, sizeof(std::atomic<std::uint32_t>))));
+  if (!(*segment)->notifications) {
+    return make_error(Status::out_of_memory, "register", segment_text(id), "no memory for its notifications", "free memory");
+  }
+  segments_[id] = std::move(*segment);
+  return {};
+}
+
+LocalSegment* Engine::segment_by_id(Peer& peer, SegmentId id) {
+  if (id == kStagingSegment) return peer.staging_in.get();
+  const auto found = segments_.find(id);
+  return found == segments_.end() ? nullptr : found->second.get();
+}
+
+// --- Buffers of messages
+// -------------------------------------------------------------------------------------------------------------
+
+LocalSegment* Engine::covering_segment(const void* address, std::uint64_t bytes, std::uint64_t& offset) {
+  const auto* const begin = static_cast<const std::byte*>(address);
+  for (const auto& [id, segment] : segments_) {
+    if (id >= kFirstAnonymous || segment->is_retiring || !segment->is_enabled) continue;
+    const LocalMemory& memory = segment->memory;
+    if (begin < memory.address() || begin + bytes > memory.address() + memory.bytes()) continue;
+    offset = static_cast<std::uint64_t>(begin - memory.address());
+    return segment.get();
+  }
+  return nullptr;
+}
+
+Result<LocalSegment*> Engine::segment_for(void* address, std::uint64_t bytes, const LocalMemory& seen, std::uint64_t& offset) {
+  if (LocalSegment* segment = covering_segment(address, bytes, offset)) {
+    ++segment->users;
+    return segment;
+  }
+  offset = 0;
+  for (const SegmentId id : idle_anonymous_) {
+    LocalSegment& segment = *segments_[id];
+    // CUDA's buffer ids are never used again: the same one is the same memory.
+    if (segment.is_retiring || segment.memory.address() != address || segment.memory.bytes() != bytes ||
+        segment.memory.buffer_id() != seen.buffer_id() || seen.buffer_id() == 0) {
+      continue;
+    }
+    ++segment.users;
+    return &segment;
+  }
+  SegmentId id = next_anonymous_;
+  for (unsigned tries = 0; segments_.contains(id); ++tries) {
+    if (tries > kEndAnonymous - kFirstAnonymous) {
+      return make_error(Status::busy, "message", range_text(reinterpret_cast<std::uintptr_t>(address), bytes),
+                        "too many large messages are under way", "wait for some of them");
+    }
+    id = static_cast<SegmentId>(id + 1 == kEndAnonymous ? kFirstAnonymous : id + 1);
+  }
+  next_anonymous_ = static_cast<SegmentId>(id + 1 == kEndAnonymous ? kFirstAnonymous : id + 1);
+  auto segment = make_segment(address, bytes);
+  if (!segment) return std::move(segment).error();
+  (*segment)->id = id;
+  (*segment)->users = 1;
+  LocalSegment* const made = segment->get();
+  segments_[id] = std::move(*segment);
+  if (made->memory.buffer_id() != 0 && made->memory.kind() != MemoryKind::stand_in) {
+    idle_anonymous_.push_back(id);
+    if (idle_anonymous_.size() > kIdleAnonymous) {
+      for (const SegmentId old : idle_anonymous_) {
+        if (segments_[old]->users != 0) continue;
+        retire(*segments_[old]);
+        break;
+      }
+    }
+  }
+  return made;
+}
+
+void Engine::release(LocalSegment* segment) {
+  if (segment == nullptr || segment->users == 0) return;
+  if (--segment->users != 0) return;
+  const SegmentId id = segment->id;
+  if (segment->is_retiring) {
+    drop_if_retired(id);
+    return;
+  }
+  const bool is_kept = std::find(idle_anonymous_.begin(), idle_anonymous_.end(), id) != idle_anonymous_.end();
+  if (id >= kFirstAnonymous && id < kEndAnonymous && !is_kept) retire(*segment);
+}
+
+void Engine::retire(LocalSegment& segment) {
+  segment.is_retiring = true;
+  segment.is_enabled = false;
+  std::erase(idle_anonymous_, segment.id);
+  revoke(segment);
+  drop_if_retired(segment.id);
+}
+
+void Engine::drop_if_retired(SegmentId id) {
+  const auto found = segments_.find(id);
+  if (found == segments_.end()) return;
+  const LocalSegment& segment = *found->second;
+  if (segment.is_retiring && segment.users == 0 && segment.known_by.empty()) segments_.erase(found);
+}
+
+void Engine::forget_knower(SegmentId id, Rank rank) {
+  const auto found = segments_.find(id);
+  if (found == segments_.end()) return;
+  found->second->known_by.erase(rank);
+  drop_if_retired(id);
+}
+
+void Engine::revoke(LocalSegment& segment) {
+  const std::set<Rank> knowers = segment.known_by;
+  for (const Rank rank : knowers) {
+    const auto peer = peers_.find(rank);
+    if (peer == peers_.end() || peer->second->state == Peer::State::lost) {
+      segment.known_by.erase(rank);
+      continue;
+    }
+    ByteWriter writer;
+    writer.number(segment.id).number(segment.epoch);
+    const std::string body = writer.take();
+    if (peer->second->is_self) {
+      Frame frame;
+      frame.type = kSegmentRevoke;
+      frame.body = body;
+      on_segment_revoke(*peer->second, frame);
+    } else {
+      (void)send_frame(*peer->second, kSegmentRevoke, body);
+    }
+  }
+}
+
+// --- Quiescing
+// -----------------------------------------------------------------------------------------------------------------------
+
+Outcome Engine::quiesce(Lock& lock, SegmentId id, const Timeout& timeout) {
+  auto found = local_segment(id);
+  if (!found) return std::move(found).error();
+  LocalSegment& segment = **found;
+  segment.is_enabled = false;
+  revoke(segment);
+  const auto is_quiet = [&] { return segment.known_by.empty() && segment.users == 0; };
+  if (drive(lock, timeout, is_quiet)) return {};
+  // Who does not answer is cut off: without its links nothing of it can land. Copies of another process of this host go on without
+  // them.
+  const std::set<Rank> silent = segment.known_by;
+  std::string local_ranks;
+  for (const Rank rank : silent) {
+    Peer& peer = *peers_[rank];
+    if (peer.transport != nullptr && peer.transport->kind() == TransportKind::local) {
+      local_ranks += text(local_ranks.empty() ? "" : ", ", rank);
+      continue;
+    }
+    lose(peer, make_error(Status::peer_lost, "quiesce", text("rank ", rank),
+                          text("it did not answer in time that it has left ", segment_text(id), "; its connection was cut"), {}));
+  }
+  if (is_quiet()) return {};
+  return make_error(Status::timed_out, "quiesce", segment_text(id),
+                    local_ranks.empty() ? std::string("operations of this rank are under way on it")
+                                        : text("these ranks of this host did not answer: ", local_ranks),
+                    "call again, or end those ranks");
+}
+
+Outcome Engine::enable(SegmentId id) {
+  auto found = local_segment(id);
+  if (!found) return std::move(found).error();
+  // Keys that were given out before do not fit any more.
+  (*found)->epoch = ++last_epoch_;
+  (*found)->is_enabled = true;
+  return {};
+}
+
+Outcome Engine::deregister(Lock& lock, SegmentId id, const Timeout& timeout) {
+  if (Outcome quiet = quiesce(lock, id, timeout); !quiet) return quiet;
+  segments_.erase(id);
+  return {};
+}
+
+// --- The owner's side
+// ----------------------------------------------------------------------------------------------------------------
+
+void Engine::on_segment_ask(Peer& peer, const Frame& frame) {
+  ByteReader reader(frame.body);
+  const auto id = reader.number<SegmentId>();
+  if (!reader.is_done()) {
+    doom(peer, make_error(Status::peer_lost, "fabric", text("rank ", peer.rank), "its question for a segment is malformed", {}));
+    return;
+  }
+  Outcome staging;
+  if (id == kStagingSegment) staging = make_staging(peer, peer.staging_in);
+  LocalSegment* const segment = segment_by_id(peer, id);
+  std::string why = !staging               ? staging.record().cause
+                    : segment == nullptr   ? "it is not registered there"
+                    : !segment->is_enabled ? "it is quiesced or being deregistered"
+                                           : "";
+  const auto kind = peer.transport != nullptr ? static_cast<std::size_t>(peer.transport->kind()) : 0;
+  transport::Parcel key;
+  bool has_key = false;
+  std::string why_no_key;
+  if (why.empty() && segment != nullptr) {
+    if (segment->regions[kind]) {
+      auto made = segment->regions[kind]->key(peer.identity);
+      if (made) {
+        key = std::move(*made);
+        has_key = true;
+      } else {
+        why_no_key = made.error().record().cause;
+      }
+    } else {
+      why_no_key = segment->why_not[kind];
+    }
+  }
+  ByteWriter writer;
+  writer.number(id);
+  FrameType type = kSegmentAbsent;
+  if (!why.empty() || segment == nullptr) {
+    writer.number(static_cast<std::uint8_t>(segment == nullptr ? Status::out_of_range : Status::unavailable)).string(why);
+  } else {
+    type = kSegmentKey;
+    segment->known_by.insert(peer.rank);
+    writer.number(segment->epoch).number(std::uint64_t{segment->memory.bytes()});
+    writer.number(static_cast<std::uint8_t>(segment->memory.kind())).number(static_cast<std::uint8_t>(segment->memory.is_device()));
+    writer.number(static_cast<std::uint8_t>(has_key ? 1 : 0)).string(has_key ? key.bytes : why_no_key);
+  }
+  if (!peer.is_self) {
+    (void)send_frame(peer, type, writer.take(), std::move(key.descriptors));
+    return;
+  }
+  Frame answer;
+  answer.type = type;
+  answer.body = writer.take();
+  answer.descriptors = std::move(key.descriptors);
+  if (type == kSegmentKey) {
+    on_segment_key(peer, answer);
+  } else {
+    on_segment_absent(peer, answer);
+  }
+}
+
+// --- The user's side
+// -----------------------------------------------------------------------------------------------------------------
+
+RemoteState& Engine::ask_segment(Peer& peer, SegmentId id) {
+  std::unique_ptr<RemoteState>& remote = peer.segments[id];
+  if (remote && remote->know != RemoteState::Know::absent) return *remote;
+  if (!remote) remote = std::make_unique<RemoteState>();
+  RemoteState& state = *remote;
+  state.know = RemoteState::Know::asked;
+  state.id = id;
+  ByteWriter writer;
+  writer.number(id);
+  if (peer.is_self) {
+    Frame frame;
+    frame.type = kSegmentAsk;
+    frame.body = writer.take();
+    on_segment_ask(peer, frame);
+  } else {
+    (void)send_frame(peer, kSegmentAsk, writer.take());
+  }
+  return state;
+}
+
+Result<RemoteState*> Engine::remote_segment(Lock& lock, Peer& peer, SegmentId id, const Timeout& timeout) {
+  RemoteState& asked = ask_segment(peer, id);
+  const auto is_over = [&] {
+    if (peer.state != Peer::State::ready) return true;
+    const auto now = peer.segments.find(id);
+    // A key that was revoked while the question was under way is asked for anew.
+    if (now == peer.segments.end()) {
+      ask_segment(peer, id);
+      return false;
+    }
+    return now->second->know != RemoteState::Know::asked;
+  };
+  if (asked.know == RemoteState::Know::asked && !drive(lock, timeout, is_over)) {
+    return make_error(Status::timed_out, "segment", text(segment_text(id), " of rank ", peer.rank), "the rank has not answered",
+                      "call again");
+  }
+  if (peer.state == Peer::State::lost) return *peer.why;
+  RemoteState& remote = *peer.segments[id];
+  if (remote.know == RemoteState::Know::absent) {
+    return make_error(remote.absence, "segment", text(segment_text(id), " of rank ", peer.rank), remote.why_not,
+                      "register it at that rank before others use it");
+  }
+  return &remote;
+}
+
+void Engine::on_segment_key(Peer& peer, Frame& frame) {
+  ByteReader reader(frame.body);
+  const auto id = reader.number<SegmentId>();
+  const auto epoch = reader.number<std::uint16_t>();
+  const auto bytes = reader.number<std::uint64_t>();
+  const auto kind = reader.number<std::uint8_t>();
+  const auto is_device = reader.number<std::uint8_t>();
+  const auto has_key = reader.number<std::uint8_t>();
+  const std::string_view key = reader.string(transport::kMostParcelBytes);
+  const auto found = peer.segments.find(id);
+  if (!reader.is_done() || kind > static_cast<std::uint8_t>(MemoryKind::stand_in) || found == peer.segments.end() ||
+      found->second->know != RemoteState::Know::asked) {
+    doom(peer, make_error(Status::peer_lost, "fabric", text("rank ", peer.rank), "its key of a segment is malformed", {}));
+    return;
+  }
+  RemoteState& remote = *found->second;
+  remote.know = RemoteState::Know::known;
+  remote.epoch = epoch;
+  remote.bytes = bytes;
+  remote.kind = static_cast<MemoryKind>(kind);
+  remote.is_device = is_device != 0;
+  remote.region.reset();
+  if (has_key == 0) {
+    remote.why_not = key;
+  } else if (peer.transport != nullptr) {
+    transport::Parcel parcel;
+    parcel.bytes = key;
+    parcel.descriptors = std::move(frame.descriptors);
+    auto region = peer.transport->open_region(peer.identity, std::move(parcel));
+    if (region) {
+      remote.region = std::move(*region);
+      if (remote.region->bytes() < bytes) {
+        remote.region.reset();
+        remote.why_not = "its key is for less than its bytes";
+      }
+    } else {
+      remote.why_not = region.error().record().cause;
+    }
+  }
+  list_busy(peer);
+}
+
+void Engine::on_segment_absent(Peer& peer, const Frame& frame) {
+  ByteReader reader(frame.body);
+  const auto id = reader.number<SegmentId>();
+  const auto status = reader.number<std::uint8_t>();
+  const std::string_view why = reader.string(2000);
+  const auto found = peer.segments.find(id);
+  if (!reader.is_done() || found == peer.segments.end()) return;
+  found->second->know = RemoteState::Know::absent;
+  found->second->absence = status == static_cast<std::uint8_t>(Status::unavailable) ? Status::unavailable : Status::out_of_range;
+  found->second->why_not = why;
+  list_busy(peer);
+}
+
+void Engine::on_segment_revoke(Peer& peer, const Frame& frame) {
+  ByteReader reader(frame.body);
+  const auto id = reader.number<SegmentId>();
+  const auto epoch = reader.number<std::uint16_t>();
+  if (!reader.is_done()) return;
+  const auto found = peer.segments.find(id);
+  if (found == peer.segments.end() || found->second->epoch != epoch || found->second->know != RemoteState::Know::known) {
+    // Nothing is known of it any more; the owner still waits for the answer.
+    Message answer;
+    answer.type = MessageType::revoked;
+    answer.segment = id;
+    answer.epoch = epoch;
+    say(peer, answer);
+    return;
+  }
+  std::unique_ptr<RemoteState> remote = std::move(found->second);
+  peer.segments.erase(found);
+  remote->is_revoked = true;
+  peer.revoked.push_back(std::move(remote));
+  list_busy(peer);
+}
+
+void Engine::release(Peer& peer, RemoteState* remote) {
+  if (remote == nullptr || remote->users == 0) return;
+  if (--remote->users == 0 && remote->is_revoked) list_busy(peer);
+}
+
+// True when the answer was said; behind everything that was written to the segment.
+bool Engine::answer_revoked(Peer& peer, RemoteState& remote) {
+  if (remote.users != 0) return false;
+  if (!seal(peer)) return false;
+  Message answer;
+  answer.type = MessageType::revoked;
+  answer.segment = remote.id;
+  answer.epoch = remote.epoch;
+  return say_first(peer, answer, {});
+}
+
+// --- Staging memory
+// ------------------------------------------------------------------------------------------------------------------
+
+// Shared pages, so that a peer on this host writes to them itself; locked for CUDA, so that copies go on by themselves.
+Outcome Engine::make_staging(Peer& peer, std::unique_ptr<LocalSegment>& staging) {
+  if (staging) return {};
+  const std::size_t bytes = settings_.chunk_bytes * settings_.chunk_count;
+  const Descriptor descriptor(memfd_create("gigabar-staging", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  const auto refuse = [&](std::string_view what) {
+    const int code = errno;
+    return make_error(status_of_errno(code, Status::out_of_memory), "staging", text(bytes, " bytes for rank ", peer.rank),
+                      std::string(what), "lower GIGABAR_CHUNK or GIGABAR_CHUNKS, or raise the limits of this process",
+                      errno_code(code));
+  };
+  if (!descriptor.is_open()) return refuse("memfd_create failed");
+  if (ftruncate(descriptor.get(), static_cast<off_t>(bytes)) != 0) return refuse("the memory file cannot grow");
+  // Peers map it only when it cannot shrink under them.
+  if (fcntl(descriptor.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) return refuse("it cannot be sealed");
+  void* const address = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, descriptor.get(), 0);
+  if (address == MAP_FAILED) return refuse("mmap failed");
+  Undo unmap([&] { munmap(address, bytes); });
+  madvise(address, bytes, MADV_DONTFORK);
+  Runtime* pinned_by = nullptr;
+  if (auto runtime = active_runtime(); runtime && *runtime != &stand_in_runtime()) {
+    // Unpinned memory works too, slower: the driver copies through its own.
+    const Outcome pinned = (*runtime)->pin_host(address, bytes);
+    if (pinned) pinned_by = *runtime;
+    if (!pinned) log(LogLevel::info, pinned.message());
+  }
+  auto segment = make_segment(address, bytes, descriptor.get());
+  if (!segment) return std::move(segment).error();
+  unmap.call_off();
+  (*segment)->owner = std::shared_ptr<void>(address, [bytes, pinned_by](void* memory) {
+    if (pinned_by != nullptr) {
+      if (const Outcome unpinned = pinned_by->unpin_host(memory, bytes); !unpinned) log(LogLevel::info, unpinned.message());
+    }
+    munmap(memory, bytes);
+  });
+  (*segment)->id = kStagingSegment;
+  staging = std::move(*segment);
+  return {};
+}
+
+}  // namespace gigabar::fabric

@@ -1,0 +1,278 @@
+#include "fabric/settings.hpp"
+
+#include <array>
+#include <functional>
+#include <utility>
+
+#include "base/errors.hpp"
+#include "base/options.hpp"
+
+namespace gigabar::fabric {
+namespace {
+
+// Where the limits come from: messages as UCX's and MVAPICH2's eager limits (8 KB); the GDR limits apply where GPU and NIC are far
+// from each other, MVAPICH2-GDR's 8 KB being for hosts of its time: here no limit until `gigabar tune` has measured one; chunks of
+// 256 KiB as MVAPICH2's MV2_CUDA_BLOCK_SIZE; stripes from 16 KiB as its MV2_RAIL_SHARING_LARGE_MSG_THRESHOLD.
+constexpr std::uint64_t kEagerBytes = 8192;
+constexpr std::uint64_t kNoLimit = std::uint64_t{1} << 62;
+constexpr std::uint64_t kChunkBytes = 262144;
+constexpr unsigned kChunkCount = 4;
+constexpr std::uint64_t kStripeBytes = 16384;
+constexpr std::uint64_t kLeastChunkBytes = 4096, kMostChunkBytes = 64 << 20;
+
+Error bad_value(const std::string& name, std::string_view value, std::string_view allowed) {
+  return make_error(Status::invalid_argument, "fabric open", name, text("'", value, "' is not allowed"), text("give ", allowed));
+}
+
+std::vector<std::string> split(std::string_view list) {
+  std::vector<std::string> parts;
+  while (!list.empty()) {
+    const std::size_t comma = list.find(',');
+    if (comma != 0) parts.emplace_back(list.substr(0, comma));
+    list.remove_prefix(comma == std::string_view::npos ? list.size() : comma + 1);
+  }
+  return parts;
+}
+
+std::string join(const std::vector<std::string>& parts, std::string_view when_empty) {
+  std::string line;
+  for (const std::string& part : parts) line += (line.empty() ? "" : ",") + part;
+  return line.empty() ? std::string(when_empty) : line;
+}
+
+std::optional<std::uint64_t> limit_from(std::string_view value) {
+  if (value == "0") return 0;
+  if (value == "unlimited") return kNoLimit;
+  return parse_bytes(value);
+}
+
+std::string limit_text(std::uint64_t value) { return value >= kNoLimit ? "unlimited" : std::to_string(value); }
+
+// Collects one value after the other; the first error stays.
+class Collector {
+ public:
+  explicit Collector(Settings& settings) : settings_(settings) {}
+
+  template <class Value>
+  void take(Value& target, const std::optional<Value>& option, const std::string& name, const char* variable, Value otherwise,
+            std::string_view allowed, const std::function<std::optional<Value>(std::string_view)>& parse,
+            const std::function<std::string(const Value&)>& print) {
+    std::string source = "default";
+    target = std::move(otherwise);
+    if (option) {
+      target = *option;
+      source = "option";
+    } else if (const auto given = environment(variable); given && !given->empty()) {
+      const auto value = parse(*given);
+      if (!value) {
+        fail(bad_value(variable, *given, allowed));
+        return;
+      }
+      target = *value;
+      source = variable;
+    }
+    settings_.table.push_back({name, print(target), source});
+  }
+
+  void fail(Error error) {
+    if (!error_) error_ = std::move(error);
+  }
+  std::optional<Error> error() && { return std::move(error_); }
+
+ private:
+  Settings& settings_;
+  std::optional<Error> error_;
+};
+
+void take_bytes(Collector& collector, std::uint64_t& target, const std::optional<std::uint64_t>& option, const std::string& name,
+                const char* variable, std::uint64_t otherwise) {
+  collector.take<std::uint64_t>(target, option, name, variable, otherwise, "a size such as 64K, 0 or unlimited", limit_from,
+                                limit_text);
+}
+
+template <class Number>
+void take_number(Collector& collector, Number& target, const std::optional<Number>& option, const std::string& name,
+                 const char* variable, Number otherwise, std::uint64_t least, std::uint64_t most) {
+  collector.take<Number>(
+      target, option, name, variable, otherwise, text("a number from ", least, " to ", most),
+      [&](std::string_view value) -> std::optional<Number> {
+        const auto number = parse_number(value, least, most);
+        if (!number) return std::nullopt;
+        return static_cast<Number>(*number);
+      },
+      [](const Number& value) { return std::to_string(value); });
+  if (option &&
+      (static_cast<std::int64_t>(*option) < static_cast<std::int64_t>(least) || static_cast<std::uint64_t>(*option) > most)) {
+    collector.fail(bad_value(name, std::to_string(*option), text("a number from ", least, " to ", most)));
+  }
+}
+
+constexpr std::array<std::string_view, 4> kPreferences = {"allow", "prefer", "require", "forbid"};
+
+void take_preference(Collector& collector, Preference& target, const std::string& name, const char* variable) {
+  const std::optional<Preference> option = target == Preference::allow ? std::nullopt : std::optional(target);
+  collector.take<Preference>(
+      target, option, name, variable, Preference::allow, "allow, prefer, require or forbid",
+      [](std::string_view value) -> std::optional<Preference> {
+        for (std::size_t index = 0; index < kPreferences.size(); ++index) {
+          if (kPreferences[index] == value) return static_cast<Preference>(index);
+        }
+        return std::nullopt;
+      },
+      [](const Preference& value) { return std::string(kPreferences[static_cast<std::size_t>(value)]); });
+}
+
+std::optional<std::vector<TransportKind>> transports_from(std::string_view value) {
+  std::vector<TransportKind> kinds;
+  for (const std::string& name : split(value)) {
+    bool is_known = false;
+    for (std::size_t index = 0; index < kTransportKinds; ++index) {
+      if (name_of(static_cast<TransportKind>(index)) != name) continue;
+      kinds.push_back(static_cast<TransportKind>(index));
+      is_known = true;
+    }
+    if (!is_known) return std::nullopt;
+  }
+  if (kinds.empty()) return std::nullopt;
+  return kinds;
+}
+
+std::string transports_text(const std::vector<TransportKind>& kinds) {
+  std::vector<std::string> names;
+  names.reserve(kinds.size());
+  for (const TransportKind kind : kinds) names.emplace_back(name_of(kind));
+  return join(names, "none");
+}
+
+void take_policies(Collector& collector, Settings& settings, const FabricOptions& options) {
+  settings.policy = options.policy;
+  take_preference(collector, settings.policy.gdr, "gdr", "GIGABAR_GDR");
+  take_preference(collector, settings.policy.p2p, "p2p", "GIGABAR_P2P");
+  take_preference(collector, settings.policy.bar, "bar", "GIGABAR_BAR");
+  take_preference(collector, settings.policy.staged, "staged", "GIGABAR_STAGED");
+  int required = 0;
+  for (const Preference preference : {settings.policy.gdr, settings.policy.p2p, settings.policy.bar, settings.policy.staged}) {
+    required += preference == Preference::require ? 1 : 0;
+  }
+  if (required > 1) {
+    collector.fail(make_error(Status::invalid_argument, "fabric open", "policy", "more than one path is required",
+                              "require one of gdr, p2p, bar and staged"));
+  }
+}
+
+void take_limits(Collector& collector, Settings& settings, const FabricLimits& limits) {
+  take_bytes(collector, settings.eager_bytes, limits.eager_bytes, "eager_limit", "GIGABAR_EAGER_LIMIT", kEagerBytes);
+  take_bytes(collector, settings.gdr_bytes, limits.gdr_bytes, "gdr_limit", "GIGABAR_GDR_LIMIT", kNoLimit);
+  take_bytes(collector, settings.gdr_read_bytes, limits.gdr_read_bytes, "gdr_read_limit", "GIGABAR_GDR_READ_LIMIT", kNoLimit);
+  take_bytes(collector, settings.chunk_bytes, limits.chunk_bytes, "chunk", "GIGABAR_CHUNK", kChunkBytes);
+  if (settings.chunk_bytes < kLeastChunkBytes || settings.chunk_bytes > kMostChunkBytes) {
+    collector.fail(bad_value("chunk", limit_text(settings.chunk_bytes), "a size from 4K to 64M"));
+  }
+  take_number<unsigned>(collector, settings.chunk_count, limits.chunk_count, "chunks", "GIGABAR_CHUNKS", kChunkCount, 1, 64);
+  take_bytes(collector, settings.stripe_bytes, limits.stripe_bytes, "stripe", "GIGABAR_STRIPE", kStripeBytes);
+}
+
+void take_rails(Collector& collector, Settings& settings, const FabricOptions& options) {
+  using Names = std::vector<std::string>;
+  const auto given = options.rails.empty() ? std::nullopt : std::optional(options.rails);
+  collector.take<Names>(
+      settings.rails, given, "rails", "GIGABAR_RAILS", {}, "a list such as mlx5_0,mlx5_1/1",
+      [](std::string_view value) { return std::optional(split(value)); },
+      [](const Names& names) { return join(names, "nearest"); });
+  take_number<unsigned>(collector, settings.rail_count, options.rail_count, "rail_count", "GIGABAR_RAIL_COUNT", 1, 1, 8);
+  collector.take<RailPolicy>(
+      settings.rail_policy, options.rail_policy, "rail_policy", "GIGABAR_RAIL_POLICY", RailPolicy::first,
+      "first, round_robin or fixed",
+      [](std::string_view value) -> std::optional<RailPolicy> {
+        for (const RailPolicy policy : {RailPolicy::first, RailPolicy::round_robin, RailPolicy::fixed}) {
+          if (name_of(policy) == value) return policy;
+        }
+        return std::nullopt;
+      },
+      [](const RailPolicy& policy) { return std::string(name_of(policy)); });
+  take_number<int>(collector, settings.gid_index, options.gid_index, "gid_index", "GIGABAR_GID_INDEX", -1, 0, 255);
+  take_number<int>(collector, settings.traffic_class, options.traffic_class, "traffic_class", "GIGABAR_TRAFFIC_CLASS", -1, 0, 255);
+  take_number<int>(collector, settings.service_level, options.service_level, "service_level", "GIGABAR_SERVICE_LEVEL", -1, 0, 15);
+}
+
+void take_switch(Collector& collector, bool& target, const std::optional<bool>& option, const std::string& name,
+                 const char* variable, bool otherwise) {
+  collector.take<bool>(
+      target, option, name, variable, otherwise, "yes or no",
+      [](std::string_view value) -> std::optional<bool> {
+        if (value == "yes" || value == "1") return true;
+        if (value == "no" || value == "0") return false;
+        return std::nullopt;
+      },
+      [](const bool& value) { return std::string(value ? "yes" : "no"); });
+}
+
+}  // namespace
+
+Result<Settings> find_settings(const FabricOptions& options) {
+  Settings settings;
+  for (const TransportKind kind : options.transports) {
+    if (static_cast<std::size_t>(kind) >= kTransportKinds) {
+      return bad_value("transports", std::to_string(static_cast<unsigned>(kind)), "local, verbs or ucx");
+    }
+  }
+  Collector collector(settings);
+  using Kinds = std::vector<TransportKind>;
+  collector.take<Kinds>(settings.transports, options.transports.empty() ? std::nullopt : std::optional(options.transports),
+                        "transports", "GIGABAR_TRANSPORTS", Kinds{TransportKind::local, TransportKind::verbs, TransportKind::ucx},
+                        "a list of local, verbs and ucx", transports_from, transports_text);
+  take_rails(collector, settings, options);
+  take_number<int>(collector, settings.device, options.device, "device", "GIGABAR_DEVICE", -1, 0, 1023);
+  take_policies(collector, settings, options);
+  take_limits(collector, settings, options.limits);
+  take_switch(collector, settings.stand_in_registration, options.stand_in_registration, "stand_in_registration",
+              "GIGABAR_STAND_IN_REGISTRATION", true);
+  take_switch(collector, settings.progress_thread, options.progress_thread, "progress_thread", "GIGABAR_PROGRESS_THREAD", true);
+  settings.connect_timeout_ns = options.connect_timeout.is_forever() ? INT64_MAX / 4 : options.connect_timeout.ns();
+  if (auto error = std::move(collector).error()) return std::move(*error);
+  return settings;
+}
+
+}  // namespace gigabar::fabric
+
+namespace gigabar {
+
+std::string_view name_of(TransportKind kind) noexcept {
+  switch (kind) {
+    case TransportKind::local: return "local";
+    case TransportKind::verbs: return "verbs";
+    case TransportKind::ucx: return "ucx";
+  }
+  return "unknown";
+}
+
+std::string_view name_of(TransferPath path) noexcept {
+  switch (path) {
+    case TransferPath::none: return "none";
+    case TransferPath::host: return "host";
+    case TransferPath::bar: return "bar";
+    case TransferPath::p2p: return "p2p";
+    case TransferPath::gdr: return "gdr";
+    case TransferPath::staged: return "staged";
+  }
+  return "unknown";
+}
+
+std::optional<TransferPath> transfer_path_from_name(std::string_view name) noexcept {
+  for (const TransferPath path :
+       {TransferPath::none, TransferPath::host, TransferPath::bar, TransferPath::p2p, TransferPath::gdr, TransferPath::staged}) {
+    if (name_of(path) == name) return path;
+  }
+  return std::nullopt;
+}
+
+std::string_view name_of(RailPolicy policy) noexcept {
+  switch (policy) {
+    case RailPolicy::first: return "first";
+    case RailPolicy::round_robin: return "round_robin";
+    case RailPolicy::fixed: return "fixed";
+  }
+  return "unknown";
+}
+
+}  // namespace gigabar

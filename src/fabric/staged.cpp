@@ -1,0 +1,366 @@
+// Writes through pinned memory: the writer's chunks go out of its memory, over the wire and into the target's memory at the same
+// time.
+//
+//   writer                                  target
+//   stage_open   ------------------------>  finds the segment, grants free slots of its staging memory
+//   copy to own staging (GPU: copy engine)  <-- stage_grant
+//   link write to the slot, stage_chunk ->  copies the slot to its place (GPU: copy engine), grants it again
+//
+// Where the link itself reaches from the source to the target's staging memory, the copy in between is left out. Each peer has
+// staging memory of its own, so that one that stops holds up nobody else.
+#include <sched.h>
+
+#include <algorithm>
+
+#include "base/errors.hpp"
+#include "base/log.hpp"
+#include "fabric/bytes.hpp"
+#include "fabric/engine.hpp"
+
+namespace gigabar::fabric {
+namespace {
+
+using transport::Direction;
+using transport::Posted;
+
+constexpr std::int64_t kSettleNs = 10'000'000'000;
+
+int copy_device(const LocalMemory& memory) noexcept { return memory.is_plain() ? -1 : memory.device(); }
+
+}  // namespace
+
+Result<CopyStream*> Engine::copies(int device, bool is_out) {
+  std::unique_ptr<CopyStream>& stream = copy_streams_[{device, is_out}];
+  if (!stream) {
+    auto opened = CopyStream::open(device);
+    if (!opened) return std::move(opened).error();
+    stream = std::move(*opened);
+  }
+  return stream.get();
+}
+
+// --- The writer
+// ----------------------------------------------------------------------------------------------------------------------
+
+bool Engine::post_staged(Op& op) {
+  Peer& peer = *op.peer;
+  RemoteState& staging = ask_segment(peer, kStagingSegment);
+  if (staging.know == RemoteState::Know::asked) return false;
+  if (staging.know == RemoteState::Know::absent || !staging.region) return post_message_op(op);  // in messages, which always go
+  if (const Outcome made = make_staging(peer, peer.staging_out); !made) {
+    log(LogLevel::info, made.message());
+    return post_message_op(op);
+  }
+  const auto kind = static_cast<std::size_t>(peer.transport->kind());
+  const transport::Region* const own = peer.staging_out->regions[kind].get();
+  const transport::Link& link = *peer.rails.front().link;
+  const transport::Region* const source = op.local->regions[kind].get();
+  op.is_straight = source != nullptr && link.reach(Direction::write, *source, *staging.region, settings_.chunk_bytes).can;
+  if (!op.is_straight && (own == nullptr || !link.reach(Direction::write, *own, *staging.region, settings_.chunk_bytes).can)) {
+    return post_message_op(op);
+  }
+  if (peer.out_slots.empty()) peer.out_slots.resize(settings_.chunk_count);
+  Message open;
+  open.type = MessageType::stage_open;
+  open.segment = op.remote_id;
+  open.epoch = op.remote->epoch;
+  open.queue = op.queue;
+  open.a = op.id;
+  open.b = op.remote_offset;
+  open.c = op.bytes;
+  ByteWriter writer;
+  writer.number(static_cast<std::uint32_t>(settings_.chunk_bytes)).number(peer.staged_opened + 1);
+  const std::string payload = writer.take();
+  if (!seal(peer) || !say_first(peer, open, std::as_bytes(std::span(payload)))) return false;
+  ++peer.staged_opened;
+  ++statistics_.staged_operations;
+  op.is_announced = true;
+  peer.by_id[op.id] = &op;
+  staging_ops_.push_back(&op);
+  return true;
+}
+
+void Engine::on_stage_grant(Peer& peer, const Message& message) {
+  const auto found = peer.by_id.find(message.a);
+  if (found == peer.by_id.end()) return;  // it failed here
+  Op& op = *found->second;
+  if (op.kind != OpKind::write || op.grants.size() >= 64 || message.c < 1 || message.c > (std::uint64_t{1} << 30)) {
+    doom(peer, make_error(Status::peer_lost, "fabric", text("rank ", peer.rank), "its grant of staging memory makes no sense", {}));
+    return;
+  }
+  op.grants.emplace_back(message.b, static_cast<std::uint32_t>(message.c));
+  fill_slots(op);
+}
+
+// Starts a chunk for each grant for which there is a slot.
+void Engine::fill_slots(Op& op) {
+  Peer& peer = *op.peer;
+  const LocalMemory& memory = op.local->memory;
+  while (!op.grants.empty() && op.next < op.bytes) {
+    const auto free =
+        std::find_if(peer.out_slots.begin(), peer.out_slots.end(), [](const OutSlot& slot) { return slot.op == nullptr; });
+    if (free == peer.out_slots.end()) return;
+    OutSlot& slot = *free;
+    const auto [target_offset, slot_bytes] = op.grants.front();
+    const auto bytes = static_cast<std::uint32_t>(std::min<std::uint64_t>({op.bytes - op.next, settings_.chunk_bytes, slot_bytes}));
+    if (const transport::Region* region = op.local->regions[static_cast<std::size_t>(peer.transport->kind())].get();
+        region != nullptr && op.is_straight) {
+      slot.op = &op;
+      slot.local_offset = op.local_offset + op.next;
+      slot.source = region;
+      slot.target_offset = target_offset;
+      slot.segment_offset = op.next;
+      slot.bytes = bytes;
+      slot.ticket = 0;
+      slot.step = OutSlot::Step::copying;
+      op.grants.erase(op.grants.begin());
+      op.next += bytes;
+      ++op.outstanding;
+      ++op.chunks;
+      out_copy_done(op, slot);
+      continue;
+    }
+    auto stream = copies(copy_device(memory), true);
+    std::byte* const staging =
+        peer.staging_out->memory.address() + static_cast<std::size_t>(&slot - peer.out_slots.data()) * settings_.chunk_bytes;
+    Result<std::uint64_t> ticket =
+        stream ? (*stream)->post(CopyWay::from_device, staging, memory.address() + op.local_offset + op.next, bytes)
+               : Result<std::uint64_t>(stream.error());
+    if (!ticket) {
+      // The target waits for bytes that will not come: only a new connection helps.
+      doom(peer, ticket.error());
+      return;
+    }
+    op.grants.erase(op.grants.begin());
+    slot.op = &op;
+    slot.local_offset = static_cast<std::uint64_t>(staging - peer.staging_out->memory.address());
+    slot.source = peer.staging_out->regions[static_cast<std::size_t>(peer.transport->kind())].get();
+    slot.target_offset = target_offset;
+    slot.segment_offset = op.next;
+    slot.bytes = bytes;
+    slot.ticket = *ticket;
+    slot.step = OutSlot::Step::copying;
+    op.next += bytes;
+    ++op.outstanding;
+    ++op.chunks;
+    if (memory.is_plain()) out_copy_done(op, slot);
+  }
+}
+
+// The chunk is in staging memory: it goes over the wire, and the word of it behind it. Tried again by poll_copies() when the link
+// is full.
+void Engine::out_copy_done(Op& op, OutSlot& slot) {
+  Peer& peer = *op.peer;
+  const auto found = peer.segments.find(kStagingSegment);
+  if (found == peer.segments.end() || !found->second->region || peer.rails.empty()) return;
+  if (!flush_outbox(peer)) return;
+  const auto cookie = reinterpret_cast<std::uint64_t>(&slot) | 1;
+  if (peer.rails.front().link->post_write(*slot.source, slot.local_offset, *found->second->region, slot.target_offset, slot.bytes,
+                                          cookie) != Posted::ok) {
+    ++op.retries;
+    return;
+  }
+  slot.step = OutSlot::Step::writing;
+  op.rail_bytes[0] += slot.bytes;
+  op.staged_sent += slot.bytes;
+  Message chunk;
+  chunk.type = MessageType::stage_chunk;
+  chunk.a = op.id;
+  chunk.b = Message::pair(static_cast<std::uint32_t>(slot.target_offset), slot.bytes);
+  chunk.c = slot.segment_offset;
+  say(peer, chunk);
+}
+
+void Engine::on_stage_abort(Peer& peer, const Message& message, std::span<const std::byte> payload) {
+  const auto found = peer.by_id.find(message.a);
+  if (found == peer.by_id.end()) return;
+  Op& op = *found->second;
+  if (op.kind != OpKind::write || op.staged_sent != 0 || op.next != 0) return;  // granted already: it goes on
+  const std::string why(reinterpret_cast<const char*>(payload.data()), std::min<std::size_t>(payload.size(), 500));
+  fail(op, make_error(Status::unavailable, "write", text("segment ", op.remote_id, " of rank ", peer.rank), why,
+                      "the segment was quiesced or deregistered"));
+  end_if_over(op);
+}
+
+// --- The target
+// ----------------------------------------------------------------------------------------------------------------------
+
+void Engine::on_stage_open(Peer& peer, const Message& message, std::span<const std::byte> payload) {
+  ByteReader reader({reinterpret_cast<const char*>(payload.data()), payload.size()});
+  const auto chunk_bytes = reader.number<std::uint32_t>();
+  const auto sequence = reader.number<std::uint64_t>();
+  if (!reader.is_done() || sequence != peer.staged_seen + 1 || chunk_bytes == 0 || peer.incoming.contains(message.a) ||
+      !peer.staging_in) {
+    doom(peer, make_error(Status::peer_lost, "fabric", text("rank ", peer.rank), "its staged write is malformed", {}));
+    return;
+  }
+  peer.staged_seen = sequence;
+  LocalSegment* const segment = segment_by_id(peer, message.segment);
+  const bool is_good = segment != nullptr && segment != peer.staging_in.get() && segment->is_enabled &&
+                       segment->epoch == message.epoch && message.b <= segment->memory.bytes() &&
+                       message.c <= segment->memory.bytes() - message.b && message.c != 0;
+  if (!is_good) {
+    static constexpr std::string_view kWhy = "the segment is not there, is quiesced, or is shorter";
+    Message abort;
+    abort.type = MessageType::stage_abort;
+    abort.a = message.a;
+    say(peer, abort, std::as_bytes(std::span(kWhy)));
+    release_held(peer);
+    return;
+  }
+  if (peer.in_slots.empty()) peer.in_slots.resize(settings_.chunk_count, false);
+  IncomingStaged incoming;
+  incoming.op = message.a;
+  incoming.sequence = sequence;
+  incoming.segment = segment;
+  incoming.offset = message.b;
+  incoming.bytes = message.c;
+  incoming.chunk_bytes = static_cast<std::uint32_t>(std::min<std::uint64_t>(chunk_bytes, settings_.chunk_bytes));
+  ++segment->users;
+  peer.staged_under_way.insert(sequence);
+  peer.incoming.emplace(message.a, incoming);
+  grant(peer);
+}
+
+// Free slots go to the oldest writes first.
+void Engine::grant(Peer& peer) {
+  for (auto& [number, incoming] : peer.incoming) {
+    while (incoming.granted < incoming.bytes) {
+      const auto free = std::find(peer.in_slots.begin(), peer.in_slots.end(), false);
+      if (free == peer.in_slots.end()) return;
+      *free = true;
+      incoming.granted += incoming.chunk_bytes;
+      ++incoming.slots_held;
+      Message granted;
+      granted.type = MessageType::stage_grant;
+      granted.a = number;
+      granted.b = static_cast<std::uint64_t>(free - peer.in_slots.begin()) * settings_.chunk_bytes;
+      granted.c = incoming.chunk_bytes;
+      say(peer, granted);
+    }
+  }
+}
+
+void Engine::on_stage_chunk(Peer& peer, const Message& message) {
+  const auto found = peer.incoming.find(message.a);
+  const std::uint64_t slot_offset = message.low_b();
+  const std::uint64_t slot = slot_offset / settings_.chunk_bytes;
+  const std::uint64_t bytes = message.high_b();
+  const bool is_good = found != peer.incoming.end() && slot_offset % settings_.chunk_bytes == 0 && slot < peer.in_slots.size() &&
+                       peer.in_slots[slot] && bytes != 0 && bytes <= found->second.chunk_bytes &&
+                       message.c <= found->second.bytes && bytes <= found->second.bytes - message.c;
+  if (!is_good) {
+    doom(peer, make_error(Status::peer_lost, "fabric", text("rank ", peer.rank), "its chunk of a staged write makes no sense", {}));
+    return;
+  }
+  const IncomingStaged& incoming = found->second;
+  const LocalMemory& memory = incoming.segment->memory;
+  auto stream = copies(copy_device(memory), false);
+  Result<std::uint64_t> ticket =
+      stream ? (*stream)->post(CopyWay::to_device, memory.address() + incoming.offset + message.c,
+                               peer.staging_in->memory.address() + slot_offset, static_cast<std::size_t>(bytes))
+             : Result<std::uint64_t>(stream.error());
+  if (!ticket) {
+    doom(peer, ticket.error());
+    return;
+  }
+  InCopy copy;
+  copy.peer = &peer;
+  copy.op = message.a;
+  copy.slot_offset = slot_offset;
+  copy.bytes = static_cast<std::uint32_t>(bytes);
+  copy.device = copy_device(memory);
+  copy.ticket = *ticket;
+  if (memory.is_plain()) {
+    in_chunk_placed(peer, copy);
+  } else {
+    in_copies_.push_back(copy);
+  }
+}
+
+void Engine::in_chunk_placed(Peer& peer, const InCopy& copy) {
+  const auto found = peer.incoming.find(copy.op);
+  if (found == peer.incoming.end()) return;
+  IncomingStaged& incoming = found->second;
+  peer.in_slots[copy.slot_offset / settings_.chunk_bytes] = false;
+  --incoming.slots_held;
+  incoming.placed += copy.bytes;
+  if (incoming.placed >= incoming.bytes) {
+    finish_incoming(peer, incoming);
+    release_held(peer);
+  }
+  grant(peer);
+}
+
+void Engine::finish_incoming(Peer& peer, IncomingStaged& incoming) {
+  peer.staged_under_way.erase(incoming.sequence);
+  LocalSegment* const segment = incoming.segment;
+  peer.incoming.erase(incoming.op);
+  release(segment);
+}
+
+// --- Copies under way
+// ----------------------------------------------------------------------------------------------------------------
+
+bool Engine::poll_copies() {
+  bool has_changed = false;
+  for (std::size_t index = 0; index < in_copies_.size();) {
+    const InCopy copy = in_copies_[index];
+    auto stream = copies(copy.device, false);
+    auto done_up_to = stream ? (*stream)->done() : Result<std::uint64_t>(stream.error());
+    if (!done_up_to) {
+      doom(*copy.peer, done_up_to.error());
+      return true;
+    }
+    if (copy.ticket > *done_up_to) {
+      ++index;
+      continue;
+    }
+    in_copies_.erase(in_copies_.begin() + static_cast<std::ptrdiff_t>(index));
+    in_chunk_placed(*copy.peer, copy);
+    has_changed = true;
+  }
+  const std::vector<Op*> ops = staging_ops_;
+  for (Op* op : ops) {
+    if (op->id == 0 || op->local == nullptr) continue;
+    Peer& peer = *op->peer;
+    auto stream = copies(copy_device(op->local->memory), true);
+    auto done_up_to = stream ? (*stream)->done() : Result<std::uint64_t>(stream.error());
+    if (!done_up_to) {
+      doom(peer, done_up_to.error());
+      return true;
+    }
+    for (OutSlot& slot : peer.out_slots) {
+      if (slot.op != op || slot.step != OutSlot::Step::copying || slot.ticket > *done_up_to) continue;
+      out_copy_done(*op, slot);
+      has_changed = has_changed || slot.step == OutSlot::Step::writing;
+    }
+    const std::uint64_t before = op->next;
+    fill_slots(*op);
+    has_changed = has_changed || op->next != before;
+  }
+  return has_changed;
+}
+
+// Before a lost peer's staging memory goes: no copy may still read or write it.
+void Engine::settle_copies(Peer& peer) {
+  const std::int64_t deadline = now_ns() + kSettleNs;
+  const auto settle = [&](int device, bool is_out, std::uint64_t ticket) {
+    while (now_ns() < deadline) {
+      auto stream = copies(device, is_out);
+      if (!stream) return;
+      const auto done_up_to = (*stream)->done();
+      if (!done_up_to || *done_up_to >= ticket) return;
+      sched_yield();
+    }
+  };
+  for (const InCopy& copy : in_copies_) {
+    if (copy.peer == &peer) settle(copy.device, false, copy.ticket);
+  }
+  for (const OutSlot& slot : peer.out_slots) {
+    if (slot.step == OutSlot::Step::copying && slot.op->local != nullptr)
+      settle(copy_device(slot.op->local->memory), true, slot.ticket);
+  }
+}
+
+}  // namespace gigabar::fabric

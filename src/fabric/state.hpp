@@ -1,0 +1,274 @@
+// What the engine remembers: segments, operations, peers. Everything here belongs to one Engine and is touched under its lock.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <cstdlib>
+#include <deque>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "base/clock.hpp"
+#include "fabric/local_memory.hpp"
+#include "fabric/wire.hpp"
+#include "gigabar/fabric.hpp"
+#include "memory/copy_stream.hpp"
+#include "transport/transport.hpp"
+
+namespace gigabar::fabric {
+
+struct Peer;
+struct Op;
+
+inline constexpr std::size_t kMostRails = 8;
+
+// Segment numbers beyond the program's: buffers of messages, and each peer's staging memory.
+inline constexpr SegmentId kFirstAnonymous = 0x4000;
+inline constexpr SegmentId kEndAnonymous = 0x7000;
+inline constexpr SegmentId kStagingSegment = 0x7fff;
+
+struct FreeMemory {
+  void operator()(void* memory) const noexcept { std::free(memory); }
+};
+
+struct LocalSegment {
+  explicit LocalSegment(LocalMemory seen) : memory(std::move(seen)) {}
+
+  std::shared_ptr<void> owner;  // of staging memory; goes after everything that points to it
+  SegmentId id = 0;
+  std::uint16_t epoch = 0;
+  bool is_enabled = true;  // false: quiesced
+  LocalMemory memory;
+  std::array<std::unique_ptr<transport::Region>, kTransportKinds> regions;
+  std::array<std::string, kTransportKinds> why_not;
+  // kNotifications values; of the program's segments only. Zeroed pages, so that those never used cost nothing.
+  std::unique_ptr<std::atomic<std::uint32_t>[], FreeMemory> notifications;
+  std::set<Rank> known_by;   // who has a key and did not say `revoked`
+  unsigned users = 0;        // operations of this rank under way on it
+  bool is_retiring = false;  // goes as soon as nobody knows it and nobody uses it
+};
+
+struct Choice;
+
+// A peer's segment as its key told.
+struct RemoteState {
+  enum class Know : std::uint8_t { asked, known, absent };
+  Know know = Know::asked;
+  SegmentId id = 0;
+  std::uint16_t epoch = 0;
+  std::uint64_t bytes = 0;
+  MemoryKind kind = MemoryKind::host_pageable;
+  bool is_device = false;
+  std::unique_ptr<transport::RemoteRegion> region;
+  std::string why_not;  // no region, or absent
+  Status absence = Status::out_of_range;
+  unsigned users = 0;
+  bool is_revoked = false;  // the peer asked for it: no new operation; gone and answered when users is 0
+
+  // Decisions that were made for it lately.
+  struct Decision {
+    const LocalSegment* local = nullptr;
+    std::uint16_t local_epoch = 0;
+    transport::Direction direction = transport::Direction::write;
+    std::uint8_t size_class = 0;
+    PathPolicy policy;
+    const Choice* choice = nullptr;
+  };
+  std::array<Decision, 8> decisions{};
+  unsigned next_decision = 0;
+};
+
+enum class Method : std::uint8_t {
+  nothing,  // zero bytes
+  message,  // inside messages
+  direct,   // the link's own write or read
+  staged,
+  get  // a read that the peer answers with a write of its own
+};
+
+// A decision with its reason; kept until the fabric closes, so that reports can point to it.
+struct Choice {
+  Method method = Method::nothing;
+  TransferPath path = TransferPath::none;
+  std::optional<TransportKind> transport;
+  std::string reason;
+  std::vector<Explanation::Alternative> alternatives;
+  std::uint64_t chunk_bytes = 0;
+};
+
+enum class OpKind : std::uint8_t { write, read, notify, ping, eager, offer, receive, finish };
+
+// One chunk of this rank's staging memory on its way out.
+struct OutSlot {
+  Op* op = nullptr;                           // null: free
+  const transport::Region* source = nullptr;  // staging_out's, or the operation's own where the link reaches from there
+  std::uint64_t local_offset = 0;             // in it
+  std::uint64_t target_offset = 0;            // granted, in the peer's staging region
+  std::uint64_t segment_offset = 0;           // where the bytes go in the end
+  std::uint32_t bytes = 0;
+  std::uint64_t ticket = 0;  // of the copy that fills it
+  enum class Step : std::uint8_t { free, copying, writing } step = Step::free;
+};
+
+struct Op {
+  OpKind kind = OpKind::write;
+  QueueId queue = 0;
+  bool is_internal = false;  // not the program's: counts in no queue
+  Peer* peer = nullptr;
+  std::uint64_t id = 0;
+  LocalSegment* local = nullptr;
+  std::uint64_t local_offset = 0;
+  RemoteState* remote = nullptr;
+  SegmentId remote_id = 0;
+  std::uint64_t remote_offset = 0;
+  std::uint64_t bytes = 0;
+  std::uint8_t flags = 0;
+  NotificationId notification = 0;
+  std::uint32_t value = 0;
+  PathPolicy policy;
+  const Choice* choice = nullptr;
+  // progress
+  std::uint64_t next = 0;         // bytes whose pieces were posted
+  std::uint32_t outstanding = 0;  // pieces without done()
+  bool is_posted = false;         // nothing is left to post
+  bool is_straight = false;       // staged: from the source to the peer's staging memory without a copy between
+  bool is_announced = false;      // staged: stage_open was said
+  bool is_notified = false;       // the notification was said
+  std::uint8_t rail = 0;          // that carries the next piece
+  Op* parent = nullptr;           // a message's operation that this write belongs to
+  std::uint64_t staged_sent = 0;  // bytes whose chunks were announced
+  std::vector<std::pair<std::uint64_t, std::uint32_t>> grants;  // offsets in the peer's staging region
+  // messages
+  Tag tag = 0, mask = 0;
+  Rank from = kAnyRank;
+  void* buffer = nullptr;
+  const void* source = nullptr;
+  std::unique_ptr<LocalMemory> memory;
+  std::uint64_t capacity = 0;
+  Received received;
+  bool is_matched = false, is_over = false;  // over: wait_message may take it
+  // what is said to the peer after the data: get_done or send_done
+  std::optional<Message> finish;
+  std::optional<Error> error;
+  // report
+  std::int64_t begin_ns = 0;
+  unsigned chunks = 0, retries = 0;
+  std::array<std::uint64_t, kMostRails> rail_bytes{};
+};
+
+// What stays of an operation for report().
+struct Record {
+  std::uint64_t id = 0;
+  bool is_done = false;
+  Status status = Status::ok;
+  const Choice* choice = nullptr;
+  std::uint64_t bytes = 0;
+  unsigned chunks = 0, retries = 0;
+  std::int64_t duration_ns = 0;
+  Rank rank = 0;
+  std::array<std::uint64_t, kMostRails> rail_bytes{};
+};
+
+// A staged write of a peer into this rank's memory.
+struct IncomingStaged {
+  std::uint64_t op = 0;
+  std::uint64_t sequence = 0;
+  LocalSegment* segment = nullptr;
+  std::uint64_t offset = 0, bytes = 0;
+  std::uint64_t granted = 0, placed = 0;
+  std::uint32_t chunk_bytes = 0;
+  unsigned slots_held = 0;
+  bool is_refused = false;
+};
+
+// A chunk that is being copied from staging memory to its place.
+struct InCopy {
+  Peer* peer = nullptr;
+  std::uint64_t op = 0;
+  std::uint64_t slot_offset = 0;
+  std::uint32_t bytes = 0;
+  int device = -1;
+  std::uint64_t ticket = 0;
+};
+
+// A message of a peer that nobody asked for yet, or its offer.
+struct Unexpected {
+  Peer* peer = nullptr;
+  Tag tag = 0;
+  std::uint64_t bytes = 0;
+  std::string data;                    // of an eager one
+  std::optional<std::uint64_t> offer;  // the sender's operation
+};
+
+struct Rail {
+  std::unique_ptr<transport::Link> link;
+  std::uint32_t number = 0;  // of the offer
+  bool is_dirty = false;     // written to since its last mark
+};
+
+struct HeldMessage {
+  Message message;
+  std::string payload;
+};
+
+struct Peer {
+  enum class State : std::uint8_t { idle, finding, connecting, greeting, linking, ready, lost };
+
+  Rank rank = 0;
+  State state = State::idle;
+  bool is_self = false;
+  std::optional<Error> why;  // lost
+  std::string card;          // of the whole rank
+  transport::Peer identity;
+  std::int64_t deadline_ns = 0;  // while connecting
+  bool has_greeted = false;
+  std::uint64_t peer_eager_bytes = 0;
+
+  // links
+  std::size_t candidate = 0;  // index into the engine's transports
+  std::string reasons;        // why earlier candidates do not do
+  transport::Transport* transport = nullptr;
+  std::vector<Rail> rails;
+  std::unique_ptr<transport::Link> self_end;  // the other end of a link with oneself
+
+  std::map<SegmentId, std::unique_ptr<RemoteState>> segments;
+  std::vector<std::unique_ptr<RemoteState>> revoked;  // in use still
+
+  // outgoing
+  std::deque<Op*> pending;  // to be started, in order
+  std::deque<HeldMessage> outbox;
+  std::unordered_map<std::uint64_t, Op*> by_id;  // the peer may name them
+  unsigned op_count = 0;                         // of the program's operations that are not over
+  std::uint64_t staged_opened = 0;
+  std::uint64_t fence_number = 0;
+  unsigned fence_marks = 0;  // marks that were posted for the fence to come
+  std::uint8_t next_rail = 0;
+  std::uint64_t eager_in_flight = 0;
+  std::unique_ptr<LocalSegment> staging_out;
+  std::vector<OutSlot> out_slots;
+  std::uint64_t ping_sent = 0, pong_seen = 0;
+
+  // incoming
+  std::map<std::uint64_t, IncomingStaged> incoming;  // by the peer's operation
+  std::uint64_t staged_seen = 0;                     // sequence of the last stage_open
+  std::set<std::uint64_t> staged_under_way;
+  std::deque<HeldMessage> held;     // wait for staged writes
+  std::deque<HeldMessage> stalled;  // wait for marks of other rails
+  std::uint64_t stalled_fence = 0;
+  unsigned stalled_marks = 0;  // that are missing
+  std::map<std::uint64_t, unsigned> marks;
+  std::unique_ptr<LocalSegment> staging_in;
+  std::vector<bool> in_slots;     // taken
+  std::uint64_t eager_taken = 0;  // not told yet
+  std::uint64_t unexpected_bytes = 0;
+
+  bool is_listed = false;  // among the engine's busy peers
+};
+
+}  // namespace gigabar::fabric

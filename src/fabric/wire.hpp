@@ -1,0 +1,86 @@
+// What the engines of two ranks say to each other: messages over links, in 32 bytes and a payload, and frames over channels.
+#pragma once
+
+#include <cstdint>
+#include <cstring>
+
+#include "transport/transport.hpp"
+
+namespace gigabar::fabric {
+
+inline constexpr std::uint32_t kEngineVersion = 1;
+
+enum class MessageType : std::uint8_t {
+  put = 1,      // payload to (segment, a = offset); notification as below
+  notify,       // notification as below
+  mark,         // on a further rail: everything before it on that rail is in place; a = fence number
+  fence,        // on the first rail: go on when `count` marks of fence number a are in
+  stage_open,   // a staged write begins: a = operation, b = offset, c = bytes, segment; payload: chunk size, notification, number
+  stage_grant,  // to the writer: a = operation, b = offset in the staging region
+  stage_chunk,  // a = operation, b = (offset in the staging region, bytes), c = offset in the segment
+  stage_abort,  // to the writer: a = operation; payload: why
+  get,          // a = reader's operation, b = offset here, c = bytes; segment; payload: reader's segment, offset
+  get_done,     // to the reader: a = operation, b = Status
+  eager,        // a message with its bytes: a = tag, b = bytes
+  send_offer,   // a message whose bytes wait: a = tag, b = sender's operation, c = bytes
+  send_accept,  // to the sender: a = sender's operation, b = receiver's operation, segment, c = bytes that are wanted
+  send_done,    // to the receiver: a = receiver's operation, b = Status
+  eager_taken,  // to the sender: a = bytes of eager messages that left the receiver's memory
+  ping,         // a = number: answer when everything before is in place
+  pong,         // a = number
+  atomic,       // a = offset, b = value, c = expected, segment, count = AtomicKind; payload: request
+  atomic_done,  // a = old value, b = Status, c = request
+  revoked,      // nothing of this rank is under way to (segment, epoch) any more
+  refused,      // a put or notification named a segment that is not there: segment, queue, b = Status
+  collective,   // payload: part of a collective; a = group's hash, b = sequence, c = round
+};
+
+enum class AtomicKind : std::uint8_t { fetch_add, compare_swap };
+enum MessageFlags : std::uint8_t { kHasNotification = 1, kAddsNotification = 2, kLastChunk = 4, kDiscard = 8 };
+
+// The header of every message. Where a message has a notification, `b` holds its id and value, and `c` the number of the last
+// staged write that has to be in place before; other messages use b and c as they are.
+struct Message {
+  MessageType type = MessageType::put;
+  std::uint8_t flags = 0;
+  SegmentId segment = 0;
+  std::uint8_t queue = 0;
+  std::uint8_t count = 0;
+  std::uint16_t epoch = 0;  // of the segment, as its key told
+  std::uint64_t a = 0;
+  std::uint64_t b = 0;
+  std::uint64_t c = 0;
+
+  static constexpr std::uint64_t pair(std::uint32_t low, std::uint32_t high) noexcept { return std::uint64_t{high} << 32 | low; }
+  std::uint32_t low_b() const noexcept { return static_cast<std::uint32_t>(b); }
+  std::uint32_t high_b() const noexcept { return static_cast<std::uint32_t>(b >> 32); }
+  NotificationId notification() const noexcept { return low_b(); }
+  std::uint32_t value() const noexcept { return high_b(); }
+  std::uint64_t staged() const noexcept { return c; }
+};
+static_assert(sizeof(Message) == transport::kHeaderBytes);
+
+inline transport::Header pack(const Message& message) noexcept {
+  transport::Header header;
+  std::memcpy(header.data(), &message, sizeof message);
+  return header;
+}
+inline Message unpack(const transport::Header& header) noexcept {
+  Message message;
+  std::memcpy(&message, header.data(), sizeof message);
+  return message;
+}
+
+enum FrameType : std::uint16_t {
+  kHello = 1,    // version, limits, the sender's card
+  kLinkOffer,    // transport, rail, number of the link; parcel
+  kLinkAnswer,   // number of the link; parcel, or why not
+  kNoTransport,  // every transport's reason
+  kSegmentAsk,
+  kSegmentKey,     // id, epoch, bytes, kind, one key per transport
+  kSegmentAbsent,  // id; why
+  kSegmentRevoke,  // id, epoch
+  kFarewell
+};
+
+}  // namespace gigabar::fabric

@@ -1,0 +1,262 @@
+#include "fabric/wireup/channel.hpp"
+
+#include <sys/uio.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include "base/errors.hpp"
+
+namespace gigabar::fabric::wireup {
+namespace {
+
+constexpr std::uint32_t kReadable = EPOLLIN | EPOLLRDHUP;
+constexpr std::size_t kMostPiecesPerSend = 16;
+// So that one peer that talks much does not keep the others waiting.
+constexpr int kMostReadsPerTurn = 16;
+constexpr int kMostRoundsAfterEnd = 64;
+// An empty channel gives back what a large frame needed.
+constexpr std::size_t kMostIdleBytes = 4096;
+
+// Of an array of file descriptors in a control message.
+template <std::size_t kCount>
+union ControlSpace {
+  std::array<char, CMSG_SPACE(sizeof(int) * kCount)> bytes;
+  cmsghdr alignment;
+};
+
+Error refused_frame(Rank rank, std::string cause) {
+  return make_error(Status::invalid_argument, "send frame", text("rank ", rank), std::move(cause));
+}
+
+}  // namespace
+
+Channel::Channel(Rank rank, Established established, Watched process_watch)
+    : rank_(rank),
+      is_unix_(established.is_unix),
+      process_(established.process),
+      where_(std::move(established.where)),
+      sealer_(established.keys.send),
+      opener_(established.keys.receive),
+      socket_(std::move(established.socket)),
+      process_watch_(std::move(process_watch)) {}
+
+void Channel::break_off(std::string cause, NativeCode native) {
+  if (!fault_) fault_ = Fault{std::move(cause), std::move(native)};
+}
+
+Outcome Channel::check(const Frame& frame) const {
+  if (frame.type >= kFirstOwnType) return refused_frame(rank_, text("type ", frame.type, " is not below ", kFirstOwnType));
+  if (frame.body.size() > kMostFrameBytes) {
+    return refused_frame(rank_, text("a body of ", frame.body.size(), " bytes; ", kMostFrameBytes, " are possible"));
+  }
+  if (frame.descriptors.empty()) return {};
+  if (frame.descriptors.size() > kMostFrameDescriptors) {
+    return refused_frame(rank_, text(frame.descriptors.size(), " descriptors; ", kMostFrameDescriptors, " are possible"));
+  }
+  if (!is_unix_) return refused_frame(rank_, text("descriptors do not pass over TCP (", where_, ")"));
+  for (const Descriptor& descriptor : frame.descriptors) {
+    if (!descriptor.is_open()) return refused_frame(rank_, "one of the descriptors is not open");
+  }
+  return {};
+}
+
+Outcome Channel::send(Frame frame) {
+  if (is_deaf()) return make_error(Status::peer_lost, "send frame", text("rank ", rank_), end().cause, {}, end().native);
+  if (Outcome checked = check(frame); !checked) return checked;
+  if (queued_bytes_ + frame.body.size() + kSealBytes > kMostQueuedBytes) {
+    return make_error(Status::busy, "send frame", text("rank ", rank_),
+                      text("it has not taken the ", queued_bytes_, " bytes that wait for it"), "poll, and send again later");
+  }
+  enqueue(frame.type, frame.body, std::move(frame.descriptors));
+  return {};
+}
+
+void Channel::enqueue(std::uint16_t type, const std::string& body, std::vector<Descriptor> descriptors) {
+  Outgoing outgoing{sealer_.seal(type, descriptors.size(), body), std::move(descriptors)};
+  queued_bytes_ += outgoing.bytes.size();
+  outgoing_.push_back(std::move(outgoing));
+}
+
+// The kernel hands descriptors out with the first byte of the same call: a frame that has some begins a call.
+ssize_t Channel::send_some() {
+  std::array<iovec, kMostPiecesPerSend> pieces{};
+  std::size_t piece_count = 0;
+  for (Outgoing& outgoing : outgoing_) {
+    if (piece_count == pieces.size() || (piece_count > 0 && !outgoing.descriptors.empty())) break;
+    const std::size_t skipped = piece_count == 0 ? first_sent_bytes_ : 0;
+    pieces[piece_count++] = {outgoing.bytes.data() + skipped, outgoing.bytes.size() - skipped};
+  }
+  msghdr message{};
+  message.msg_iov = pieces.data();
+  message.msg_iovlen = piece_count;
+
+  ControlSpace<kMostFrameDescriptors> control{};
+  const std::vector<Descriptor>& descriptors = outgoing_.front().descriptors;
+  if (!descriptors.empty()) {
+    message.msg_control = control.bytes.data();
+    message.msg_controllen = CMSG_SPACE(sizeof(int) * descriptors.size());
+    cmsghdr* header = CMSG_FIRSTHDR(&message);
+    header->cmsg_level = SOL_SOCKET;
+    header->cmsg_type = SCM_RIGHTS;
+    header->cmsg_len = CMSG_LEN(sizeof(int) * descriptors.size());
+    for (std::size_t index = 0; index < descriptors.size(); ++index) {
+      const int number = descriptors[index].get();
+      std::memcpy(CMSG_DATA(header) + index * sizeof number, &number, sizeof number);
+    }
+  }
+  return ::sendmsg(socket_.get(), &message, MSG_NOSIGNAL | MSG_DONTWAIT);
+}
+
+void Channel::drop_sent(std::size_t bytes) {
+  outgoing_.front().descriptors.clear();  // gone with the first byte
+  while (bytes > 0) {
+    const std::size_t left = outgoing_.front().bytes.size() - first_sent_bytes_;
+    if (bytes < left) {
+      first_sent_bytes_ += bytes;
+      return;
+    }
+    bytes -= left;
+    queued_bytes_ -= outgoing_.front().bytes.size();
+    first_sent_bytes_ = 0;
+    outgoing_.pop_front();
+  }
+}
+
+bool Channel::flush() {
+  while (!outgoing_.empty() && !send_fault_) {
+    const ssize_t count = send_some();
+    if (count >= 0) {
+      drop_sent(static_cast<std::size_t>(count));
+      continue;
+    }
+    const int code = errno;
+    if (code == EINTR) continue;
+    if (code == EAGAIN) {
+      socket_.want(kReadable | EPOLLOUT);
+      return true;
+    }
+    // No memory, or too many descriptors of this user are on their way: the socket will not say when that has passed.
+    if (code == ENOBUFS || code == ENOMEM || code == ETOOMANYREFS) {
+      socket_.want(kReadable);
+      return false;
+    }
+    send_fault_ = Fault{text("sending failed: ", std::strerror(code)), errno_code(code)};
+  }
+  socket_.want(kReadable);
+  return true;
+}
+
+void Channel::keep_descriptors(msghdr& message) {
+  for (cmsghdr* header = CMSG_FIRSTHDR(&message); header != nullptr; header = CMSG_NXTHDR(&message, header)) {
+    if (header->cmsg_level != SOL_SOCKET || header->cmsg_type != SCM_RIGHTS) continue;
+    const std::size_t count = (header->cmsg_len - CMSG_LEN(0)) / sizeof(int);
+    for (std::size_t index = 0; index < count; ++index) {
+      int number = -1;
+      std::memcpy(&number, CMSG_DATA(header) + index * sizeof number, sizeof number);
+      descriptors_.emplace_back(number);
+    }
+  }
+}
+
+Channel::Read Channel::read_some(ReadBuffer& buffer, std::string_view& bytes) {
+  iovec piece{buffer.data(), buffer.size()};
+  ControlSpace<kMostFrameDescriptors> control{};
+  msghdr message{};
+  message.msg_iov = &piece;
+  message.msg_iovlen = 1;
+  message.msg_control = control.bytes.data();
+  message.msg_controllen = control.bytes.size();
+  ssize_t count = 0;
+  do {
+    count = ::recvmsg(socket_.get(), &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+  } while (count < 0 && errno == EINTR);
+  if (count < 0) {
+    const int code = errno;
+    if (code != EAGAIN) break_off(text("its socket broke: ", std::strerror(code)), errno_code(code));
+    return Read::none;
+  }
+  keep_descriptors(message);
+  if (count == 0) {
+    break_off("its socket closed without a farewell: its process has ended");
+    return Read::none;
+  }
+  if ((message.msg_flags & MSG_CTRUNC) != 0) {
+    break_off(
+        "descriptors that it sent could not be taken: they are more than a frame has, or this process has no room for them "
+        "(ulimit -n)");
+    return Read::none;
+  }
+  bytes = {buffer.data(), static_cast<std::size_t>(count)};
+  return Read::some;
+}
+
+// False: it did not send what it says. Descriptors come with the first byte of their frame, so they are here by now.
+bool Channel::take_descriptors(const OpenedFrame& opened, Frame& frame) {
+  if (opened.descriptor_count > kMostFrameDescriptors || opened.descriptor_count > descriptors_.size()) return false;
+  for (std::size_t index = 0; index < opened.descriptor_count; ++index) {
+    frame.descriptors.push_back(std::move(descriptors_.front()));
+    descriptors_.pop_front();
+  }
+  return true;
+}
+
+void Channel::tell_frames(std::string_view& bytes, WireupEvents& events) {
+  while (!fault_) {
+    OpenedFrame opened;
+    switch (opener_.open(bytes, opened)) {
+      case Opener::Found::incomplete: return;
+      case Opener::Found::too_long: return break_off("it sent a frame of an impossible length");
+      case Opener::Found::forged: return break_off("it sent a frame that is not authentic: something on the way changed it");
+      case Opener::Found::frame: break;
+    }
+    if (opened.type == kFarewell) return break_off("it disconnected");
+    Frame frame{opened.type, std::move(opened.body), {}};
+    if (opened.type >= kFirstOwnType) return break_off(text("it sent a frame of type ", opened.type, ", which does not exist"));
+    if (!take_descriptors(opened, frame)) return break_off("it sent a frame without its descriptors");
+    events.frame(rank_, std::move(frame));
+  }
+}
+
+bool Channel::receive(ReadBuffer& buffer, WireupEvents& events) {
+  for (int turn = 0; turn < kMostReadsPerTurn && !fault_; ++turn) {
+    std::string_view bytes;
+    if (read_some(buffer, bytes) == Read::none) return false;
+    if (incoming_.empty()) {
+      tell_frames(bytes, events);
+      incoming_.assign(bytes);
+    } else {
+      incoming_.append(bytes);
+      std::string_view all = incoming_;
+      tell_frames(all, events);
+      incoming_.erase(0, incoming_.size() - all.size());
+    }
+    if (incoming_.empty() && incoming_.capacity() > kMostIdleBytes) std::string().swap(incoming_);
+    // What is left belongs to the one frame that has begun.
+    if (descriptors_.size() > kMostFrameDescriptors || (incoming_.empty() && !descriptors_.empty())) {
+      break_off("it sent descriptors without a frame that says so");
+    }
+  }
+  return !fault_;
+}
+
+void Channel::process_ended(ReadBuffer& buffer, WireupEvents& events) {
+  // What it sent is all here; a child that it forked may hold the socket open, but is not the rank.
+  for (int round = 0; round < kMostRoundsAfterEnd && receive(buffer, events); ++round) continue;
+  break_off("its process has ended");
+}
+
+void Channel::farewell() {
+  if (!is_deaf()) {
+    enqueue(kFarewell, {}, {});
+    flush();
+  }
+}
+
+std::size_t Channel::memory_bytes() const noexcept {
+  return sizeof *this + where_.capacity() + incoming_.capacity() + queued_bytes_ + outgoing_.size() * sizeof(Outgoing);
+}
+
+}  // namespace gigabar::fabric::wireup

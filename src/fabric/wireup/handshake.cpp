@@ -1,0 +1,171 @@
+#include "fabric/wireup/handshake.hpp"
+
+#include <sodium.h>
+
+#include "fabric/wireup/bytes.hpp"
+
+namespace gigabar::fabric::wireup {
+namespace {
+
+constexpr std::string_view kMagic = "gigabarW";
+constexpr std::size_t kNonceBytes = 32;
+constexpr std::size_t kTagBytes = 32;
+constexpr std::size_t kPublicKeyBytes = crypto_scalarmult_BYTES;
+
+// Where the parts of a hello stand, after the prefix.
+constexpr std::size_t kRankCountOffset = kPrefixBytes;
+constexpr std::size_t kFromOffset = kRankCountOffset + 4;
+constexpr std::size_t kToOffset = kFromOffset + 4;
+constexpr std::size_t kReservedOffset = kToOffset + 4;  // zero
+constexpr std::size_t kNonceOffset = kReservedOffset + 4;
+constexpr std::size_t kPublicKeyOffset = kNonceOffset + kNonceBytes;
+constexpr std::size_t kTagOffset = kPublicKeyOffset + kPublicKeyBytes;
+static_assert(kTagOffset + kTagBytes == kHelloBytes);
+static_assert(kProofBytes == kPrefixBytes + Secret::bytes());
+static_assert(Secret::bytes() == crypto_scalarmult_BYTES);
+static_assert(Secret::bytes() == crypto_aead_xchacha20poly1305_ietf_KEYBYTES);
+
+// BLAKE2b over parts, each preceded by its length: no two lists of parts give the same bytes.
+class Hash {
+ public:
+  explicit Hash(std::string_view key = {}) {
+    crypto_generichash_init(&state_, key.empty() ? nullptr : unsigned_bytes(key), key.size(), 32);
+  }
+  Hash& add(std::string_view part) {
+    std::string length;
+    append_number(length, static_cast<std::uint64_t>(part.size()));
+    crypto_generichash_update(&state_, unsigned_bytes(length), length.size());
+    crypto_generichash_update(&state_, unsigned_bytes(part), part.size());
+    return *this;
+  }
+  Secret end() {
+    Secret digest;
+    crypto_generichash_final(&state_, digest.data(), Secret::bytes());
+    sodium_memzero(&state_, sizeof state_);
+    return digest;
+  }
+
+ private:
+  crypto_generichash_state state_{};
+};
+
+std::string_view view(const Secret& secret) { return {reinterpret_cast<const char*>(secret.data()), Secret::bytes()}; }
+
+// The job's id as a hello shows it: different in every hello, so that jobs cannot be told apart by those who do not know the id.
+Secret tag_of(const std::string& job_id, std::string_view nonce) { return Hash(nonce).add("job").add(job_id).end(); }
+
+bool is_equal(std::string_view left, std::string_view right) {
+  return left.size() == right.size() && sodium_memcmp(left.data(), right.data(), left.size()) == 0;
+}
+
+}  // namespace
+
+Secret::~Secret() { sodium_memzero(bytes_.data(), bytes_.size()); }
+
+std::optional<Identity> identity_of(const Job& job) {
+  if (sodium_init() < 0) return {};
+  Identity identity;
+  identity.has_key = job.key.is_set();
+  identity.secret =
+      identity.has_key ? Hash().add("gigabar job key").add(job.key.bytes()).end() : Hash().add("gigabar job id").add(job.id).end();
+  identity.job_id = job.id;
+  identity.rank = job.rank;
+  identity.rank_count = job.rank_count;
+  return identity;
+}
+
+std::string encode(const Prefix& prefix) {
+  std::string bytes(kMagic);
+  append_number(bytes, prefix.version);
+  append_number(bytes, static_cast<std::uint32_t>(prefix.verdict));
+  return bytes;
+}
+
+std::optional<Prefix> decode_prefix(std::string_view bytes) {
+  if (!bytes.starts_with(kMagic)) return {};
+  const auto verdict = number_at<std::uint32_t>(bytes, kMagic.size() + 4);
+  if (verdict > static_cast<std::uint32_t>(Verdict::occupied)) return {};
+  return Prefix{number_at<std::uint32_t>(bytes, kMagic.size()), static_cast<Verdict>(verdict)};
+}
+
+Handshake::Handshake(const Identity& identity, Role role) : identity_(identity), role_(role) {
+  randombytes_buf(private_key_.data(), Secret::bytes());
+}
+
+std::string Handshake::hello(Rank peer) {
+  peer_ = peer;
+  std::string nonce(kNonceBytes, '\0');
+  randombytes_buf(nonce.data(), nonce.size());
+  std::array<unsigned char, kPublicKeyBytes> public_key{};
+  crypto_scalarmult_base(public_key.data(), private_key_.data());
+
+  own_hello_ = encode(Prefix{identity_.version, Verdict::go_on});
+  append_number(own_hello_, identity_.rank_count);
+  append_number(own_hello_, identity_.rank);
+  append_number(own_hello_, peer);
+  append_number(own_hello_, std::uint32_t{0});
+  own_hello_ += nonce;
+  own_hello_.append(reinterpret_cast<const char*>(public_key.data()), public_key.size());
+  own_hello_ += view(tag_of(identity_.job_id, nonce));
+  if (!peer_hello_.empty()) agree();
+  return own_hello_;
+}
+
+HelloFault Handshake::take_hello(std::string_view bytes) {
+  const auto prefix = decode_prefix(bytes);
+  if (bytes.size() != kHelloBytes || !prefix || prefix->verdict != Verdict::go_on) return HelloFault::malformed;
+  if (prefix->version != identity_.version) return HelloFault::version;
+  if (number_at<std::uint32_t>(bytes, kReservedOffset) != 0) return HelloFault::malformed;
+  const std::string_view nonce = bytes.substr(kNonceOffset, kNonceBytes);
+  if (!is_equal(bytes.substr(kTagOffset), view(tag_of(identity_.job_id, nonce)))) return HelloFault::job;
+  if (number_at<std::uint32_t>(bytes, kRankCountOffset) != identity_.rank_count) return HelloFault::job;
+  const Rank from = number_at<std::uint32_t>(bytes, kFromOffset);
+  if (number_at<std::uint32_t>(bytes, kToOffset) != identity_.rank) return HelloFault::rank;
+  if (from >= identity_.rank_count || from == identity_.rank) return HelloFault::rank;
+  if (role_ == Role::initiator && from != peer_) return HelloFault::rank;
+  peer_ = from;
+  peer_hello_ = bytes;
+  // A point of low order gives the same secret whatever our key is.
+  Secret probe;
+  const std::string_view public_key = bytes.substr(kPublicKeyOffset, kPublicKeyBytes);
+  if (crypto_scalarmult(probe.data(), private_key_.data(), unsigned_bytes(public_key)) != 0) return HelloFault::malformed;
+  if (!own_hello_.empty() && !agree()) return HelloFault::malformed;
+  return HelloFault::none;
+}
+
+bool Handshake::agree() {
+  Secret shared;
+  const std::string_view public_key = std::string_view(peer_hello_).substr(kPublicKeyOffset, kPublicKeyBytes);
+  if (crypto_scalarmult(shared.data(), private_key_.data(), unsigned_bytes(public_key)) != 0) return false;
+  const bool is_initiator = role_ == Role::initiator;
+  master_ = Hash(view(identity_.secret))
+                .add("gigabar wire-up")
+                .add(view(shared))
+                .add(is_initiator ? own_hello_ : peer_hello_)
+                .add(is_initiator ? peer_hello_ : own_hello_)
+                .end();
+  return true;
+}
+
+Secret Handshake::derive(std::string_view purpose) const { return Hash(view(master_)).add(purpose).end(); }
+
+std::string Handshake::proof() const {
+  std::string bytes = encode(Prefix{identity_.version, Verdict::go_on});
+  bytes += view(derive(role_ == Role::initiator ? "proof of the initiator" : "proof of the acceptor"));
+  return bytes;
+}
+
+bool Handshake::is_proven(std::string_view bytes) const {
+  if (bytes.size() != kProofBytes) return false;
+  return is_equal(bytes.substr(kPrefixBytes),
+                  view(derive(role_ == Role::initiator ? "proof of the acceptor" : "proof of the initiator")));
+}
+
+SessionKeys Handshake::session() const {
+  const Secret from_initiator = derive("frames of the initiator");
+  const Secret from_acceptor = derive("frames of the acceptor");
+  if (role_ == Role::initiator) return {from_initiator, from_acceptor};
+  return {from_acceptor, from_initiator};
+}
+
+}  // namespace gigabar::fabric::wireup

@@ -1,0 +1,108 @@
+#include "fabric/wireup/poller.hpp"
+
+#include <sys/timerfd.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include "base/errors.hpp"
+
+namespace gigabar::fabric::wireup {
+namespace {
+
+Error failed(const char* call, int code) {
+  return make_error(status_of_errno(code, Status::unavailable), "wire-up", call, std::strerror(code),
+                    code == EMFILE ? "raise the limit on open files (ulimit -n)" : "", errno_code(code));
+}
+
+}  // namespace
+
+Poller::Poller(Descriptor epoll, Descriptor timer) noexcept
+    : epoll_(std::move(epoll)), timer_(std::move(timer)), owner_(::getpid()) {}
+
+Result<std::unique_ptr<Poller>> Poller::open() {
+  Descriptor epoll(::epoll_create1(EPOLL_CLOEXEC));
+  if (!epoll.is_open()) return failed("epoll_create1", errno);
+  Descriptor timer(::timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC));
+  if (!timer.is_open()) return failed("timerfd_create", errno);
+  std::unique_ptr<Poller> poller(new Poller(std::move(epoll), std::move(timer)));
+  if (!poller->add(poller->timer_.get(), EPOLLIN, kTimerToken)) return failed("epoll_ctl", errno);
+  return poller;
+}
+
+bool Poller::is_owner() const noexcept { return ::getpid() == owner_; }
+
+bool Poller::add(int descriptor, std::uint32_t events, std::uint64_t token) noexcept {
+  epoll_event event{};
+  event.events = events;
+  event.data.u64 = token;
+  return ::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, descriptor, &event) == 0;
+}
+
+void Poller::change(int descriptor, std::uint32_t events, std::uint64_t token) noexcept {
+  epoll_event event{};
+  event.events = events;
+  event.data.u64 = token;
+  ::epoll_ctl(epoll_.get(), EPOLL_CTL_MOD, descriptor, &event);
+}
+
+void Poller::remove(int descriptor) noexcept {
+  if (!is_owner()) return;
+  epoll_event unused{};
+  ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, descriptor, &unused);
+}
+
+std::size_t Poller::take(std::span<epoll_event> events) noexcept {
+  const int count = ::epoll_wait(epoll_.get(), events.data(), static_cast<int>(events.size()), 0);
+  return count > 0 ? static_cast<std::size_t>(count) : 0;
+}
+
+void Poller::wake_at(std::int64_t at_ns) noexcept {
+  if (at_ns == kNever && wake_at_ns_ == kNever) return;
+  wake_at_ns_ = at_ns;
+  constexpr std::int64_t kSecond = 1'000'000'000;
+  itimerspec when{};
+  if (at_ns != kNever) {
+    at_ns = std::max<std::int64_t>(at_ns, 1);  // 0 would disarm it
+    when.it_value.tv_sec = at_ns / kSecond;
+    when.it_value.tv_nsec = at_ns % kSecond;
+  }
+  ::timerfd_settime(timer_.get(), TFD_TIMER_ABSTIME, &when, nullptr);
+}
+
+Watched::Watched(Poller& poller, Descriptor descriptor, std::uint64_t token, std::uint32_t events) noexcept
+    : poller_(&poller), token_(token), events_(events) {
+  if (poller.add(descriptor.get(), events, token)) descriptor_ = std::move(descriptor);
+}
+
+Watched::Watched(Watched&& other) noexcept
+    : poller_(other.poller_), descriptor_(std::move(other.descriptor_)), token_(other.token_), events_(other.events_) {}
+
+Watched& Watched::operator=(Watched&& other) noexcept {
+  Watched moved(std::move(other));
+  std::swap(poller_, moved.poller_);
+  std::swap(descriptor_, moved.descriptor_);
+  std::swap(token_, moved.token_);
+  std::swap(events_, moved.events_);
+  return *this;
+}
+
+Watched::~Watched() {
+  if (descriptor_.is_open()) poller_->remove(descriptor_.get());
+}
+
+void Watched::want(std::uint32_t events) noexcept {
+  if (events == events_ || !descriptor_.is_open()) return;
+  events_ = events;
+  poller_->change(descriptor_.get(), events_, token_);
+}
+
+void Watched::rename(std::uint64_t token) noexcept {
+  token_ = token;
+  poller_->change(descriptor_.get(), events_, token_);
+}
+
+}  // namespace gigabar::fabric::wireup

@@ -1,0 +1,70 @@
+#include "fabric/wireup/seal.hpp"
+
+#include <sodium.h>
+
+#include <array>
+#include <utility>
+
+#include "fabric/wireup/bytes.hpp"
+
+namespace gigabar::fabric::wireup {
+namespace {
+
+constexpr std::size_t kLengthBytes = 4;
+constexpr std::size_t kHeadBytes = 4;  // type and count of descriptors
+constexpr std::size_t kTagBytes = crypto_aead_xchacha20poly1305_ietf_ABYTES;
+static_assert(kSealBytes == kLengthBytes + kHeadBytes + kTagBytes);
+
+using Nonce = std::array<unsigned char, crypto_aead_xchacha20poly1305_ietf_NPUBBYTES>;
+
+Nonce nonce_of(std::uint64_t frame_number) {
+  Nonce nonce{};
+  for (std::size_t index = 0; index < sizeof frame_number; ++index) {
+    nonce[index] = static_cast<unsigned char>(frame_number >> (8 * index));
+  }
+  return nonce;
+}
+
+unsigned char* writable(std::string& bytes) { return reinterpret_cast<unsigned char*>(bytes.data()); }
+
+}  // namespace
+
+std::string Sealer::seal(std::uint16_t type, std::size_t descriptor_count, std::string_view body) {
+  std::string plain;
+  plain.reserve(kHeadBytes + body.size());
+  append_number(plain, type);
+  append_number(plain, static_cast<std::uint16_t>(descriptor_count));
+  plain += body;
+
+  std::string sealed;
+  sealed.reserve(kSealBytes + body.size());
+  append_number(sealed, static_cast<std::uint32_t>(plain.size() + kTagBytes));
+  sealed.resize(kSealBytes + body.size());
+  crypto_aead_xchacha20poly1305_ietf_encrypt(writable(sealed) + kLengthBytes, nullptr, unsigned_bytes(plain), plain.size(),
+                                             unsigned_bytes(sealed), kLengthBytes, nullptr, nonce_of(frame_count_).data(),
+                                             key_.data());
+  ++frame_count_;
+  return sealed;
+}
+
+Opener::Found Opener::open(std::string_view& bytes, OpenedFrame& frame) {
+  if (bytes.size() < kLengthBytes) return Found::incomplete;
+  const std::size_t rest_bytes = number_at<std::uint32_t>(bytes, 0);
+  if (rest_bytes < kHeadBytes + kTagBytes || rest_bytes > kHeadBytes + kMostFrameBytes + kTagBytes) return Found::too_long;
+  if (bytes.size() < kLengthBytes + rest_bytes) return Found::incomplete;
+  std::string plain(rest_bytes - kTagBytes, '\0');
+  if (crypto_aead_xchacha20poly1305_ietf_decrypt(writable(plain), nullptr, nullptr, unsigned_bytes(bytes) + kLengthBytes,
+                                                 rest_bytes, unsigned_bytes(bytes), kLengthBytes, nonce_of(frame_count_).data(),
+                                                 key_.data()) != 0) {
+    return Found::forged;
+  }
+  ++frame_count_;
+  frame.type = number_at<std::uint16_t>(plain, 0);
+  frame.descriptor_count = number_at<std::uint16_t>(plain, 2);
+  plain.erase(0, kHeadBytes);
+  frame.body = std::move(plain);
+  bytes.remove_prefix(kLengthBytes + rest_bytes);
+  return Found::frame;
+}
+
+}  // namespace gigabar::fabric::wireup

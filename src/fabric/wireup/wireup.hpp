@@ -1,0 +1,84 @@
+// The authenticated channels between ranks: one stream socket per pair that has something to say, made at first use. They carry
+// what is said before and beside the data: offers of links, keys of segments, quiescing, farewells. A channel that breaks means
+// that the peer is gone, on every transport.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/descriptor.hpp"
+#include "fabric/job/job.hpp"
+#include "gigabar/status.hpp"
+
+namespace gigabar::fabric {
+
+struct Frame {
+  std::uint16_t type = 0;               // the caller's; below 0x8000
+  std::string body;                     // at most kMostFrameBytes
+  std::vector<Descriptor> descriptors;  // at most 8, between processes of one host only
+};
+inline constexpr std::size_t kMostFrameBytes = 65536;
+
+// Strangers that were turned away, by cause.
+struct Refusals {
+  std::uint64_t wrong_key = 0;
+  std::uint64_t malformed = 0;
+  std::uint64_t too_slow = 0;      // did not finish the handshake in 5 s
+  std::uint64_t wrong_job = 0;     // another job, rank count, version or a rank that cannot be
+  std::uint64_t not_loopback = 0;  // there is no key
+  std::uint64_t total() const noexcept { return wrong_key + malformed + too_slow + wrong_job + not_loopback; }
+};
+
+// Told from inside Wireup::poll() only. May send; must not call disconnect().
+class WireupEvents {
+ public:
+  virtual void connected(Rank rank, bool is_same_host, std::int64_t process) = 0;
+  virtual void frame(Rank rank, Frame frame) = 0;
+  // Once per connected() or connect(). `error`: peer_lost (it ended, its socket broke), no_permission (another key, or it refused
+  // ours), timed_out (connecting), not_supported (another version of this protocol: both versions are named).
+  virtual void lost(Rank rank, const Error& error) = 0;
+
+ protected:
+  ~WireupEvents() = default;
+};
+
+// All channels of this rank. Not for several threads at once.
+//
+// Handshake, the same on Unix and TCP sockets: both send a fixed-size hello (magic, protocol version, job id's hash, ranks, a fresh
+// 32-byte nonce and an ephemeral X25519 key); each then proves the job's key by a keyed hash over both hellos and its role; the
+// session's keys come from the exchange and the job's key, and every frame is encrypted and authenticated with a counter as its
+// nonce. A stranger learns nothing but that somebody listens. Without a key the job id stands in for it and only loopback and Unix
+// sockets are accepted. At most 64 unfinished handshakes are held at once.
+class Wireup {
+ public:
+  // Listens on a Unix socket in the abstract name space (peers on this host must run as the same user: SO_PEERCRED) and, when the
+  // job has a key, on TCP at every address, else on loopback. Errors: out_of_descriptors, unavailable.
+  static Result<std::unique_ptr<Wireup>> open(const Job& job);
+  virtual ~Wireup() = default;
+
+  // Where this rank is found: part of its card.
+  virtual std::string card() const = 0;
+  // Whether that card is of a process of this host: same boot, same network name space.
+  virtual bool is_same_host(const std::string& card) const = 0;
+
+  // Starts to connect; connected() or lost() follows. When both ranks connect at once, one channel remains. No effect when there is
+  // one. A peer that does not listen yet is tried again until the deadline (now_ns() clock). Errors: bad_file (a malformed card).
+  virtual Outcome connect(Rank rank, const std::string& card, std::int64_t deadline_ns) = 0;
+  virtual bool is_connected(Rank rank) const = 0;
+  // In order; queued when the socket is full, at most 8 MiB per peer (then busy). Errors: peer_lost, busy, invalid_argument.
+  virtual Outcome send(Rank rank, Frame frame) = 0;
+  // Sends what is queued if it goes at once, then closes. No lost() follows; the peer sees peer_lost.
+  virtual void disconnect(Rank rank) = 0;
+
+  // True when something happened. Never waits.
+  virtual bool poll(WireupEvents& events) = 0;
+  // An epoll descriptor: readable when poll() has something to do, timers too.
+  virtual int wake_descriptor() const noexcept = 0;
+  virtual const Refusals& refusals() const noexcept = 0;
+  // Bytes this process holds for the channel of `rank`.
+  virtual std::size_t memory_bytes(Rank rank) const = 0;
+};
+
+}  // namespace gigabar::fabric

@@ -1,0 +1,38 @@
+// What a transport shares with its links and regions, which may outlive it.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <vector>
+
+#include "base/descriptor.hpp"
+#include "transport/local/copy_lanes.hpp"
+#include "transport/local/peer_device.hpp"
+#include "transport/local/process_memory.hpp"
+#include "transport/local/wire.hpp"
+
+namespace gigabar::transport::local {
+
+class LocalLink;
+
+struct Core {
+  Core();
+  ~Core();
+  Core(const Core&) = delete;
+  Core& operator=(const Core&) = delete;
+
+  // The copy engine of a device; the first failure is remembered. Errors: as CopyLanes::open.
+  Result<CopyLanes*> lanes_of(int device);
+  std::shared_ptr<ProcessMemory> memory_of(std::int64_t process, std::uint64_t nonce_address, const Nonce& nonce);
+
+  int near_device = -1;
+  Nonce nonce{};     // proves to peers that they look at this process
+  Descriptor wakes;  // epoll of the links' sockets
+  std::vector<LocalLink*> links;
+  std::map<int, Result<std::unique_ptr<CopyLanes>>> lanes;
+  std::map<std::int64_t, std::weak_ptr<ProcessMemory>> processes;
+  PeerDevices devices;
+};
+
+}  // namespace gigabar::transport::local

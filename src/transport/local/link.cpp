@@ -1,0 +1,413 @@
+#include "transport/local/link.hpp"
+
+#include <sys/epoll.h>
+
+#include <algorithm>
+#include <thread>
+
+#include "base/clock.hpp"
+#include "base/errors.hpp"
+#include "base/log.hpp"
+#include "transport/local/core.hpp"
+
+namespace gigabar::transport::local {
+namespace {
+
+// A link gives way to the others after so many messages.
+constexpr unsigned kMostMessagesPerPoll = 64;
+constexpr std::size_t kMostKeptMessages = 1024;
+constexpr std::size_t kMostKeptBytes = std::size_t{1} << 20;
+constexpr std::int64_t kMostWaitNs = 10'000'000'000;
+
+Error out_of_range(std::uint64_t offset, std::uint64_t bytes, std::uint64_t region_bytes) {
+  return make_error(Status::out_of_range, "post", text(bytes, " bytes at ", offset, " of a region of ", region_bytes),
+                    "the range is not inside the region, or empty, or longer than the link's limit", "check offset and length");
+}
+
+bool is_inside(std::uint64_t offset, std::uint64_t bytes, std::uint64_t region_bytes) {
+  return offset <= region_bytes && bytes <= region_bytes - offset;
+}
+
+CopyKind kind_of(bool is_from_host, bool is_to_host) {
+  if (is_from_host) return CopyKind::host_to_device;
+  return is_to_host ? CopyKind::device_to_host : CopyKind::device_to_device;
+}
+
+// What copies that did not end may still use. Never destroyed.
+std::vector<std::shared_ptr<const void>>& kept_for_ever() {
+  static auto* const instance = new std::vector<std::shared_ptr<const void>>;
+  return *instance;
+}
+
+}  // namespace
+
+LocalLink::LocalLink(std::shared_ptr<Core> core, unsigned side, LinkMemory memory, Descriptor socket, LinkState state)
+    : core_(std::move(core)),
+      side_(side),
+      memory_(std::move(memory)),
+      socket_(std::move(socket)),
+      producer_(memory_.ring(side), memory_.page().rings[side]),
+      consumer_(memory_.ring(1 - side), memory_.page().rings[1 - side]),
+      state_(state) {
+  limits_.payload_bytes = kMostPayloadBytes;
+  limits_.quick_payload_bytes = kQuickPayloadBytes;
+  limits_.write_bytes = kMostWriteBytes;
+  limits_.read_bytes = kMostWriteBytes;
+  limits_.posted_writes = kMostPostedWrites;
+  core_->links.push_back(this);
+  // Edges, not levels: the socket of a peer that is gone stays readable for ever.
+  epoll_event event{};
+  event.events = EPOLLIN | EPOLLET;
+  event.data.ptr = this;
+  if (::epoll_ctl(core_->wakes.get(), EPOLL_CTL_ADD, socket_.get(), &event) != 0) {
+    const int code = errno;
+    fail(make_error(status_of_errno(code, Status::out_of_memory), "watch", "socket of a local link", errno_code(code).name,
+                    "raise fs.epoll.max_user_watches", errno_code(code)));
+  }
+}
+
+LocalLink::~LocalLink() {
+  const Deadline deadline = Deadline::after_ns(kMostWaitNs);
+  for (const Numbered& numbered : transfers_) {
+    const Transfer& transfer = numbered.transfer;
+    if (transfer.lanes == nullptr) continue;
+    while (transfer.lanes->look(transfer.ticket) == CopyState::running && !deadline.has_passed()) {
+      transfer.lanes->check();
+      std::this_thread::yield();
+    }
+    if (transfer.lanes->look(transfer.ticket) == CopyState::finished) continue;
+    kept_for_ever().push_back(core_);  // the streams
+    kept_for_ever().push_back(transfer.hold);
+  }
+  std::erase(core_->links, this);
+  ::epoll_ctl(core_->wakes.get(), EPOLL_CTL_DEL, socket_.get(), nullptr);
+}
+
+void LocalLink::fail(Error error) {
+  if (state_ == LinkState::broken) return;
+  state_ = LinkState::broken;
+  failure_ = std::move(error);
+  failed_at_ns_ = now_ns();
+  kept_.clear();
+  kept_bytes_ = 0;
+}
+
+Outcome LocalLink::complete(Parcel answer) {
+  AnswerBytes told;
+  const bool is_whole = answer.bytes.size() == sizeof told && read_front(answer.bytes, told) && answer.descriptors.empty();
+  if (state_ == LinkState::connecting && is_whole && told.magic == kAnswerMagic && told.is_accepted == 1) {
+    state_ = LinkState::ready;
+    return {};
+  }
+  Error error = make_error(Status::bad_file, "connect", "local link", "the peer's answer is malformed or comes twice",
+                           "run the same version at every rank");
+  fail(error);
+  return error;
+}
+
+// --- Messages --------------------------------------------------------------------------------------------------------------------
+
+// Dekker: this side stores the record, then loads the peer's wish; a peer that goes to sleep stores its wish, then loads the
+// record. Without a full fence between its store and its load on each side both loads could see the old value, and nobody would
+// wake. The peer is woken once per wish: whoever takes the wish sends. An awake peer costs the fence and a load of a line that
+// stays shared.
+void LocalLink::wake_peer(std::uint32_t what) noexcept {
+  std::atomic<std::uint32_t>& wish = memory_.page().sides[1 - side_].sleeping;
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+  if ((wish.load(std::memory_order_relaxed) & what) == 0) return;
+  if (wish.exchange(0, std::memory_order_relaxed) != 0) send_wake(socket_);
+}
+
+Posted LocalLink::produce(const Header& header, std::span<const std::byte> payload) {
+  const Posted posted = producer_.post(header, payload);
+  if (posted == Posted::ok) {
+    wake_peer(kWakeForMessage);
+  } else if (posted == Posted::full) {
+    wants_room_ = true;
+  } else {
+    fail(make_error(Status::peer_lost, "post", "ring of a local link", "the peer's position in it is impossible",
+                    "forget the peer: its memory is corrupted"));
+  }
+  return posted;
+}
+
+Posted LocalLink::post_message(const Header& header, std::span<const std::byte> payload) {
+  if (state_ == LinkState::ready && payload.size() > kMostPayloadBytes) {
+    fail(make_error(Status::invalid_argument, "post", text("message of ", payload.size(), " bytes"),
+                    text("a local link carries at most ", kMostPayloadBytes), "cut it by limits()"));
+  }
+  if (state_ == LinkState::broken) return Posted::broken;
+  if (state_ == LinkState::connecting) return Posted::full;
+  return keep_or_post(header, payload);
+}
+
+Posted LocalLink::keep_or_post(const Header& header, std::span<const std::byte> payload) {
+  const bool waits_for_writes = !transfers_.empty() && first_unfinished_write() <= writes_posted_;
+  if (kept_.empty() && !waits_for_writes) return produce(header, payload);
+  if (kept_.size() >= kMostKeptMessages || kept_bytes_ + payload.size() > kMostKeptBytes) return Posted::full;
+  kept_.push_back({writes_posted_, header, {payload.begin(), payload.end()}});
+  kept_bytes_ += payload.size();
+  return Posted::ok;
+}
+
+std::uint64_t LocalLink::first_unfinished_write() const noexcept {
+  for (const Numbered& numbered : transfers_) {
+    if (numbered.write_number != 0) return numbered.write_number;
+  }
+  return writes_posted_ + 1;
+}
+
+bool LocalLink::send_kept() {
+  if (kept_.empty() || state_ != LinkState::ready) return false;
+  const std::uint64_t unfinished = first_unfinished_write();
+  bool has_sent = false;
+  while (!kept_.empty() && kept_.front().after_write < unfinished) {
+    const KeptMessage& message = kept_.front();
+    if (produce(message.header, message.payload) != Posted::ok) break;
+    kept_bytes_ -= message.payload.size();
+    kept_.pop_front();
+    has_sent = true;
+  }
+  return has_sent;
+}
+
+bool LocalLink::take_messages(Sink& sink) {
+  std::byte copy[kCopiedPayloadBytes];
+  unsigned count = 0;
+  while (count < kMostMessagesPerPoll && state_ == LinkState::ready) {
+    Header header;
+    std::span<const std::byte> payload;
+    const Taken taken = consumer_.take(header, payload);
+    if (taken == Taken::nothing) break;
+    if (taken == Taken::corrupted) {
+      fail(make_error(Status::peer_lost, "receive", "ring of a local link", "a record of the peer is impossible",
+                      "forget the peer: its memory is corrupted"));
+      return true;
+    }
+    if (!payload.empty() && payload.size() <= kCopiedPayloadBytes) {
+      std::memcpy(copy, payload.data(), payload.size());
+      payload = {copy, payload.size()};
+    }
+    sink.message(*this, header, payload);
+    consumer_.release();
+    ++count;
+  }
+  if (count > 0) wake_peer(kWakeForRoom);  // the same fence as after a message, once for all of them
+  return count > 0;
+}
+
+// --- Writes and reads ------------------------------------------------------------------------------------------------------------
+
+Reach LocalLink::reach(Direction, const Region& local, const RemoteRegion& remote, std::uint64_t) const {
+  const auto& from = static_cast<const LocalRegion&>(local);
+  auto& to = const_cast<PeerRegion&>(static_cast<const PeerRegion&>(remote));  // which opens on demand; one thread at a time
+  const Route& route = to.route(from);
+  if (route.by == Route::By::nothing) return {false, TransferPath::none, route.reason};
+  if (route.by == Route::By::cpu) {
+    const bool is_of_stand_in = from.kind() == MemoryKind::stand_in || to.kind() == MemoryKind::stand_in;
+    return {true, is_of_stand_in ? TransferPath::p2p : TransferPath::host, route.reason};
+  }
+  const auto lanes = core_->lanes_of(route.engine_device);
+  if (!lanes) return {false, TransferPath::none, lanes.error().message()};
+  if (is_cpu_memory(from.kind())) {
+    if (const std::string& failure = from.facts().pinned.pin(); !failure.empty()) return {false, TransferPath::none, failure};
+  }
+  return {true, TransferPath::p2p, route.reason};
+}
+
+Posted LocalLink::post(Direction direction, const Wish& wish) {
+  if (state_ == LinkState::broken) return Posted::broken;
+  if (state_ == LinkState::connecting || transfers_.size() + done_.size() >= kMostPostedWrites) return Posted::full;
+  const auto& local = static_cast<const LocalRegion&>(wish.local);
+  auto& remote = const_cast<PeerRegion&>(static_cast<const PeerRegion&>(wish.remote));
+  if (!is_inside(wish.local_offset, wish.bytes, local.bytes()) || wish.bytes == 0 || wish.bytes > kMostWriteBytes) {
+    finish(wish.cookie, out_of_range(wish.local_offset, wish.bytes, local.bytes()));
+    return Posted::ok;
+  }
+  if (!is_inside(wish.remote_offset, wish.bytes, remote.bytes()) || !remote.is_registered()) {
+    finish(wish.cookie, out_of_range(wish.remote_offset, wish.bytes, remote.is_registered() ? remote.bytes() : 0));
+    return Posted::ok;
+  }
+  const Route& route = remote.route(local);
+  if (route.by == Route::By::cpu) return post_by_cpu(direction, wish, local, remote);
+  if (route.by == Route::By::engine) return post_by_engine(direction, wish, local, remote, route);
+  finish(wish.cookie, make_error(Status::not_supported, "post", "local copy", route.reason, "ask reach() first, and stage it"));
+  return Posted::ok;
+}
+
+void LocalLink::add(Transfer transfer) {
+  const bool is_write = transfer.direction == Direction::write;
+  transfers_.push_back({is_write ? ++writes_posted_ : 0, std::move(transfer)});
+}
+
+// Small ones are done when this returns; what is larger follows in slices.
+Posted LocalLink::post_by_cpu(Direction direction, const Wish& wish, const LocalRegion& local, const PeerRegion& remote) {
+  Transfer transfer;
+  transfer.direction = direction;
+  transfer.cookie = wish.cookie;
+  transfer.remote = &remote;
+  transfer.remote_offset = wish.remote_offset;
+  transfer.local = reinterpret_cast<std::byte*>(local.address()) + wish.local_offset;
+  transfer.bytes = wish.bytes;
+  if (wish.bytes > kCpuSliceBytes) {
+    add(std::move(transfer));
+  } else {
+    advance_one(transfer);
+  }
+  return Posted::ok;
+}
+
+Posted LocalLink::post_by_engine(Direction direction, const Wish& wish, const LocalRegion& local, const PeerRegion& remote,
+                                 const Route& route) {
+  const bool is_local_host = is_cpu_memory(local.kind());
+  const bool is_remote_host = is_cpu_memory(remote.kind());
+  if (is_local_host && !local.facts().pinned.pin().empty()) {
+    finish(wish.cookie, make_error(Status::not_supported, "post", "copy engine", local.facts().pinned.pin(), "stage it"));
+    return Posted::ok;
+  }
+  const auto lanes = core_->lanes_of(route.engine_device);
+  if (!lanes) {
+    finish(wish.cookie, lanes.error());
+    return Posted::ok;
+  }
+  const std::uintptr_t here = local.address() + wish.local_offset;
+  const std::uintptr_t there = route.remote_address + wish.remote_offset;
+  const bool is_write = direction == Direction::write;
+  const CopyKind kind = is_write ? kind_of(is_local_host, is_remote_host) : kind_of(is_remote_host, is_local_host);
+  auto ticket = (*lanes)->copy(kind, is_write ? there : here, is_write ? here : there, wish.bytes);
+  if (!ticket) {
+    finish(wish.cookie, ticket.error());
+    fail(std::move(ticket).error());
+    return Posted::ok;
+  }
+  Transfer transfer;
+  transfer.direction = direction;
+  transfer.cookie = wish.cookie;
+  transfer.lanes = *lanes;
+  transfer.ticket = *ticket;
+  transfer.hold = route.hold;
+  add(std::move(transfer));
+  return Posted::ok;
+}
+
+// True when it has ended, well or not.
+bool LocalLink::advance_one(Transfer& transfer) {
+  if (transfer.lanes != nullptr) {
+    const CopyState state = transfer.lanes->look(transfer.ticket);
+    const bool is_given_up = state_ == LinkState::broken && now_ns() - failed_at_ns_ > kMostWaitNs;
+    if (state == CopyState::running && !is_given_up) return false;
+    if (state != CopyState::finished) {
+      kept_for_ever().push_back(transfer.hold);
+      const Error lost = state == CopyState::failed ? transfer.lanes->failure() : *failure_;
+      finish(transfer.cookie, lost);
+      fail(lost);
+      return true;
+    }
+    finish(transfer.cookie, state_ == LinkState::broken ? Outcome(*failure_) : Outcome());
+    return true;
+  }
+  if (state_ == LinkState::broken) {
+    finish(transfer.cookie, *failure_);
+    return true;
+  }
+  const std::size_t bytes = std::min<std::uint64_t>(transfer.bytes, kCpuSliceBytes);
+  Outcome moved = transfer.direction == Direction::write ? transfer.remote->write(transfer.remote_offset, transfer.local, bytes)
+                                                         : transfer.remote->read(transfer.remote_offset, transfer.local, bytes);
+  if (!moved) {  // the messages behind it must not arrive
+    Error lost = std::move(moved).take_error();
+    finish(transfer.cookie, lost);
+    fail(std::move(lost));
+    return true;
+  }
+  transfer.local += bytes;
+  transfer.remote_offset += bytes;
+  transfer.bytes -= bytes;
+  if (transfer.bytes > 0) return false;
+  finish(transfer.cookie, {});
+  return true;
+}
+
+// Looks at every copy that an engine makes and copies one slice by the CPU.
+bool LocalLink::advance() {
+  bool has_advanced = false;
+  bool has_copied = false;
+  for (auto place = transfers_.begin(); place != transfers_.end();) {
+    const bool is_by_cpu = place->transfer.lanes == nullptr;
+    if (is_by_cpu && has_copied && state_ != LinkState::broken) {
+      ++place;
+      continue;
+    }
+    has_copied |= is_by_cpu;
+    has_advanced |= is_by_cpu;
+    if (advance_one(place->transfer)) {
+      has_advanced = true;
+      place = transfers_.erase(place);
+    } else {
+      ++place;
+    }
+  }
+  return has_advanced;
+}
+
+// --- Polling and sleeping --------------------------------------------------------------------------------------------------------
+
+bool LocalLink::tell_done(Sink& sink) {
+  const std::size_t count = done_.size();  // those that are posted from inside the calls wait for the next poll
+  for (std::size_t told = 0; told < count; ++told) {
+    const Done done = std::move(done_.front());
+    done_.pop_front();
+    sink.done(*this, done.cookie, done.outcome);
+  }
+  return count > 0;
+}
+
+bool LocalLink::tell_broken(Sink& sink) {
+  if (state_ != LinkState::broken || has_told_broken_ || !transfers_.empty() || !done_.empty()) return false;
+  has_told_broken_ = true;
+  sink.broken(*this, *failure_);
+  return true;
+}
+
+bool LocalLink::is_quiet() const noexcept {
+  return transfers_.empty() && done_.empty() && kept_.empty() && state_ != LinkState::broken;
+}
+
+bool LocalLink::poll(Sink& sink) {
+  bool has_any = false;
+  if (state_ == LinkState::ready && !has_told_ready_) {
+    has_told_ready_ = has_any = true;
+    sink.ready(*this);
+  }
+  if (!is_quiet()) {
+    has_any |= advance();
+    has_any |= send_kept();
+    has_any |= tell_done(sink);
+    has_any |= tell_broken(sink);
+  }
+  if (state_ == LinkState::ready) has_any |= take_messages(sink);
+  return has_any;
+}
+
+// The other half of Dekker's: the wish is stored, then, behind a full fence, the ring is looked at again.
+bool LocalLink::arm() {
+  const bool has_news = state_ == LinkState::broken ? !has_told_broken_ : state_ == LinkState::ready && !has_told_ready_;
+  if (has_news || !transfers_.empty() || !done_.empty()) return false;
+  if (state_ != LinkState::ready) return true;
+  const bool wants_room = wants_room_ || !kept_.empty();
+  is_armed_ = true;
+  memory_.page().sides[side_].sleeping.store(wants_room ? kWakeForMessage | kWakeForRoom : kWakeForMessage,
+                                             std::memory_order_relaxed);
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+  if (consumer_.has_message()) return false;
+  if (!wants_room || !producer_.has_room_for_any()) return true;
+  wants_room_ = false;
+  return false;
+}
+
+void LocalLink::disarm() {
+  if (!is_armed_) return;
+  is_armed_ = false;
+  memory_.page().sides[side_].sleeping.store(0, std::memory_order_relaxed);
+}
+
+}  // namespace gigabar::transport::local

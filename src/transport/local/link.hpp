@@ -1,0 +1,139 @@
+// A connection with a rank of this host: messages through shared memory, writes and reads by the CPU or a copy engine.
+//
+// Writes that are not finished when they are posted hold back the messages posted after them: the link keeps those and sends them
+// from poll(), and arm() says no while copies are under way. The payload of a message of more than kCopiedPayloadBytes is shown to
+// the sink where it lies, in memory that a peer that breaks the rules can still change: what is decided from it has to be read
+// once.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/descriptor.hpp"
+#include "transport/local/copy_lanes.hpp"
+#include "transport/local/link_memory.hpp"
+#include "transport/local/region.hpp"
+#include "transport/local/ring.hpp"
+#include "transport/transport.hpp"
+
+namespace gigabar::transport::local {
+
+inline constexpr std::size_t kCopiedPayloadBytes = 4096;
+// The CPU copies so much per call, in less than about 100 us; the rest of a larger copy follows in later polls.
+inline constexpr std::size_t kCpuSliceBytes = std::size_t{1} << 20;
+inline constexpr std::uint64_t kMostWriteBytes = std::uint64_t{256} << 20;
+inline constexpr std::uint32_t kMostPostedWrites = 256;
+
+class LocalLink final : public Link {
+ public:
+  // `side`: 0 is the initiator.
+  LocalLink(std::shared_ptr<Core> core, unsigned side, LinkMemory memory, Descriptor socket, LinkState state);
+  // Waits for the link's copies that are under way, for at most 10 s; what they use is then kept for ever.
+  ~LocalLink() override;
+  LocalLink(const LocalLink&) = delete;
+  LocalLink& operator=(const LocalLink&) = delete;
+
+  LinkState state() const noexcept override { return state_; }
+  const LinkLimits& limits() const noexcept override { return limits_; }
+  const std::string& rail() const noexcept override { return rail_; }
+  Posted post_message(const Header& header, std::span<const std::byte> payload) override;
+  Reach reach(Direction direction, const Region& local, const RemoteRegion& remote, std::uint64_t bytes) const override;
+  Posted post_write(const Region& local, std::uint64_t local_offset, const RemoteRegion& remote, std::uint64_t remote_offset,
+                    std::uint64_t bytes, std::uint64_t cookie) override {
+    return post(Direction::write, {local, local_offset, remote, remote_offset, bytes, cookie});
+  }
+  Posted post_read(const Region& local, std::uint64_t local_offset, const RemoteRegion& remote, std::uint64_t remote_offset,
+                   std::uint64_t bytes, std::uint64_t cookie) override {
+    return post(Direction::read, {local, local_offset, remote, remote_offset, bytes, cookie});
+  }
+  Outcome complete(Parcel answer) override;
+
+  // For the transport.
+  bool poll(Sink& sink);
+  bool arm();     // false: something is pending
+  void disarm();  // after arm()
+  void take_wake() noexcept { take_wakes(socket_); }
+
+ private:
+  struct Wish {
+    const Region& local;
+    std::uint64_t local_offset;
+    const RemoteRegion& remote;
+    std::uint64_t remote_offset;
+    std::uint64_t bytes;
+    std::uint64_t cookie;
+  };
+  // One posted write or read that is not finished.
+  struct Transfer {
+    Direction direction = Direction::write;
+    std::uint64_t cookie = 0;
+    CopyLanes* lanes = nullptr;  // by a copy engine
+    CopyTicket ticket;
+    std::shared_ptr<OpenedAllocation> hold;
+    const PeerRegion* remote = nullptr;  // by the CPU: what is left
+    std::uint64_t remote_offset = 0;
+    std::byte* local = nullptr;
+    std::uint64_t bytes = 0;
+  };
+  struct Done {
+    std::uint64_t cookie;
+    Outcome outcome;
+  };
+  struct KeptMessage {
+    std::uint64_t after_write;  // goes once every write up to this one is finished
+    Header header;
+    std::vector<std::byte> payload;
+  };
+
+  Posted post(Direction direction, const Wish& wish);
+  Posted post_by_cpu(Direction direction, const Wish& wish, const LocalRegion& local, const PeerRegion& remote);
+  Posted post_by_engine(Direction direction, const Wish& wish, const LocalRegion& local, const PeerRegion& remote,
+                        const Route& route);
+  void add(Transfer transfer);
+  void finish(std::uint64_t cookie, Outcome outcome) { done_.push_back({cookie, std::move(outcome)}); }
+  Posted keep_or_post(const Header& header, std::span<const std::byte> payload);
+  Posted produce(const Header& header, std::span<const std::byte> payload);
+  void wake_peer(std::uint32_t what) noexcept;
+  void fail(Error error);
+
+  bool is_quiet() const noexcept;
+  bool advance();
+  bool advance_one(Transfer& transfer);
+  bool send_kept();
+  bool tell_done(Sink& sink);
+  bool tell_broken(Sink& sink);
+  bool take_messages(Sink& sink);
+  std::uint64_t first_unfinished_write() const noexcept;
+
+  const std::shared_ptr<Core> core_;
+  const unsigned side_;
+  LinkMemory memory_;
+  Descriptor socket_;
+  Producer producer_;
+  Consumer consumer_;
+  LinkState state_;
+  bool has_told_ready_ = false;
+  bool has_told_broken_ = false;
+  bool is_armed_ = false;
+  bool wants_room_ = false;  // a message was refused for want of room
+  std::optional<Error> failure_;
+  std::int64_t failed_at_ns_ = 0;
+
+  std::uint64_t writes_posted_ = 0;  // that were not finished at once
+  struct Numbered {
+    std::uint64_t write_number;  // 0: a read
+    Transfer transfer;
+  };
+  std::deque<Numbered> transfers_;  // in the order in which they were posted
+  std::deque<Done> done_;
+  std::deque<KeptMessage> kept_;
+  std::size_t kept_bytes_ = 0;
+  LinkLimits limits_;
+  std::string rail_ = "shared memory";
+};
+
+}  // namespace gigabar::transport::local

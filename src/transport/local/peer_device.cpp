@@ -1,0 +1,197 @@
+#include "transport/local/peer_device.hpp"
+
+#include <algorithm>
+#include <cstring>
+
+#include "base/check_ids.hpp"
+#include "base/errors.hpp"
+#include "driver/cuda/cuda.hpp"
+
+#if GIGABAR_HAS_CUDA
+
+#include "memory/cuda_context.hpp"
+
+namespace gigabar::transport::local {
+namespace {
+
+Error open_error(const char* operation, int device, CUresult result, std::string remedy = {}) {
+  return make_error(cuda::status_of(result), operation, text("a peer's device memory from device ", device),
+                    cuda::describe_result(result), std::move(remedy), cuda::native_code(result));
+}
+
+Error no_function(const char* operation, const char* name) {
+  return make_error(Status::unavailable, operation, "a peer's device memory", text("libcuda has no ", name),
+                    "install a newer NVIDIA driver");
+}
+
+class IpcAllocation final : public OpenedAllocation {
+ public:
+  explicit IpcAllocation(CUcontext context) : context_(context) {}
+  ~IpcAllocation() override {
+    if (address_ == 0) return;
+    const cuda::Functions& functions = cuda::driver().functions;
+    const ContextGuard guard(functions, context_);
+    functions.cuIpcCloseMemHandle(address_);
+  }
+  Outcome open(const IpcIdentity& identity, int device) {
+    const cuda::Functions& functions = cuda::driver().functions;
+    CUipcMemHandle handle{};
+    static_assert(sizeof handle == sizeof identity);
+    std::memcpy(&handle, identity.data(), sizeof handle);
+    CUdeviceptr address = 0;
+    CUresult result = CUDA_SUCCESS;
+    {
+      const ContextGuard guard(functions, context_);
+      result = guard.result();
+      if (result == CUDA_SUCCESS) result = functions.cuIpcOpenMemHandle(&address, handle, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS);
+    }
+    if (result != CUDA_SUCCESS) return open_error("open a CUDA IPC handle", device, result, "check `nvidia-smi topo -p2p r`");
+    address_ = address;
+    // How much there is says the driver, not the peer.
+    const auto known = cuda_runtime()->describe(address);
+    if (!known) return known.error();
+    if (!known->has_value() || (*known)->offset_bytes >= (*known)->length_bytes) {
+      return make_error(Status::device_error, "open a CUDA IPC handle", hex_text(address),
+                        "the driver does not say how large the opened memory is", "stage it");
+    }
+    bytes_ = (*known)->length_bytes - (*known)->offset_bytes;
+    return {};
+  }
+
+ private:
+  CUctx_st* const context_;
+};
+
+class VmmAllocation final : public OpenedAllocation {
+ public:
+  ~VmmAllocation() override {
+    const cuda::Functions& functions = cuda::driver().functions;
+    if (is_mapped_) functions.cuMemUnmap(address_, bytes_);
+    if (address_ != 0) functions.cuMemAddressFree(address_, bytes_);
+  }
+  Outcome open(const Descriptor& exported, std::size_t bytes, int device) {
+    const cuda::Functions& functions = cuda::driver().functions;
+    CUmemGenericAllocationHandle handle = 0;
+    auto* const os_handle = reinterpret_cast<void*>(static_cast<std::uintptr_t>(exported.get()));
+    CUresult result = functions.cuMemImportFromShareableHandle(&handle, os_handle, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
+    if (result != CUDA_SUCCESS) return open_error("import device memory", device, result);
+    result = map(functions, handle, bytes, device);
+    functions.cuMemRelease(handle);  // the mapping keeps the memory
+    if (result != CUDA_SUCCESS) return open_error("map imported device memory", device, result, "check `nvidia-smi topo -p2p r`");
+    return {};
+  }
+
+ private:
+  // The driver refuses more bytes than the allocation has.
+  CUresult map(const cuda::Functions& functions, CUmemGenericAllocationHandle handle, std::size_t bytes, int device) {
+    CUdeviceptr address = 0;
+    CUresult result = functions.cuMemAddressReserve(&address, bytes, 0, 0, 0);
+    if (result != CUDA_SUCCESS) return result;
+    address_ = address;
+    bytes_ = bytes;
+    result = functions.cuMemMap(address, bytes, 0, handle, 0);
+    if (result != CUDA_SUCCESS) return result;
+    is_mapped_ = true;
+    CUmemAccessDesc access{};
+    access.location = {CU_MEM_LOCATION_TYPE_DEVICE, device};
+    access.flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
+    return functions.cuMemSetAccess(address, bytes, &access, 1);
+  }
+  bool is_mapped_ = false;
+};
+
+}  // namespace
+
+Result<std::shared_ptr<OpenedAllocation>> PeerDevices::open_ipc(std::int64_t process, const IpcIdentity& handle, int device) {
+  const Name name{{process, device}, handle};
+  if (const auto found = opened_.find(name); found != opened_.end()) {
+    if (auto alive = found->second.lock()) return alive;
+    opened_.erase(found);
+  }
+  const auto context = primary_context(device);
+  if (!context) return context.error();
+  const cuda::Functions& functions = cuda::driver().functions;
+  if (functions.cuIpcOpenMemHandle == nullptr || functions.cuIpcCloseMemHandle == nullptr)
+    return no_function("open a CUDA IPC handle", "cuIpcOpenMemHandle");
+  auto allocation = std::make_shared<IpcAllocation>(*context);
+  if (Outcome opened = allocation->open(handle, device); !opened) return std::move(opened).take_error();
+  opened_[name] = allocation;
+  return std::shared_ptr<OpenedAllocation>(std::move(allocation));
+}
+
+Result<std::shared_ptr<OpenedAllocation>> PeerDevices::open_vmm(const Descriptor& exported, std::size_t bytes, int device) {
+  const auto context = primary_context(device);
+  if (!context) return context.error();
+  const cuda::Functions& functions = cuda::driver().functions;
+  if (functions.cuMemImportFromShareableHandle == nullptr || functions.cuMemMap == nullptr)
+    return no_function("import device memory", "cuMemImportFromShareableHandle");
+  auto allocation = std::make_shared<VmmAllocation>();
+  if (Outcome opened = allocation->open(exported, bytes, device); !opened) return std::move(opened).take_error();
+  return std::shared_ptr<OpenedAllocation>(std::move(allocation));
+}
+
+int PeerDevices::device_of(const std::string& uuid) {
+  Runtime* const runtime = cuda_runtime();
+  if (runtime == nullptr || uuid.empty()) return -1;
+  if (uuids_.empty()) {
+    const auto devices = runtime->devices();
+    if (!devices) return -1;
+    for (const DeviceInfo& device : *devices) uuids_.push_back(device.uuid);
+  }
+  const auto found = std::find(uuids_.begin(), uuids_.end(), uuid);
+  return found == uuids_.end() ? -1 : static_cast<int>(found - uuids_.begin());
+}
+
+Outcome PeerDevices::check_peer_access(int device, int other) {
+  if (device == other) return {};
+  const cuda::Functions& functions = cuda::driver().functions;
+  if (functions.cuDeviceCanAccessPeer == nullptr) return no_function("reach", "cuDeviceCanAccessPeer");
+  CUdevice from = 0;
+  CUdevice to = 0;
+  int can_access = 0;
+  CUresult result = functions.cuDeviceGet(&from, device);
+  if (result == CUDA_SUCCESS) result = functions.cuDeviceGet(&to, other);
+  if (result == CUDA_SUCCESS) result = functions.cuDeviceCanAccessPeer(&can_access, from, to);
+  if (result != CUDA_SUCCESS) return open_error("reach", device, result);
+  if (can_access != 0) return {};
+  return make_error(Status::not_supported, "reach", text("device ", other),
+                    text("device ", device, " has no peer access to device ", other), "check `nvidia-smi topo -p2p r`", {},
+                    check_id::kPeerAccess);
+}
+
+// Never disabled again: another transport of this process may use it too.
+Outcome PeerDevices::enable_peer_access(int device, int other) {
+  if (device == other) return {};
+  if (Outcome checked = check_peer_access(device, other); !checked) return checked;
+  const auto from = primary_context(device);
+  const auto to = primary_context(other);
+  if (!from) return from.error();
+  if (!to) return to.error();
+  const cuda::Functions& functions = cuda::driver().functions;
+  if (functions.cuCtxEnablePeerAccess == nullptr) return no_function("reach", "cuCtxEnablePeerAccess");
+  const ContextGuard guard(functions, *from);
+  const CUresult result = functions.cuCtxEnablePeerAccess(*to, 0);
+  if (result == CUDA_SUCCESS || result == CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED) return {};
+  return open_error("enable peer access", device, result);
+}
+
+}  // namespace gigabar::transport::local
+
+#else
+
+namespace gigabar::transport::local {
+namespace {
+
+Error no_cuda() { return make_error("open", "a peer's device memory", cuda::driver().availability); }
+
+}  // namespace
+
+Result<std::shared_ptr<OpenedAllocation>> PeerDevices::open_ipc(std::int64_t, const IpcIdentity&, int) { return no_cuda(); }
+Result<std::shared_ptr<OpenedAllocation>> PeerDevices::open_vmm(const Descriptor&, std::size_t, int) { return no_cuda(); }
+int PeerDevices::device_of(const std::string&) { return -1; }
+Outcome PeerDevices::check_peer_access(int, int) { return no_cuda(); }
+Outcome PeerDevices::enable_peer_access(int, int) { return no_cuda(); }
+
+}  // namespace gigabar::transport::local
+
+#endif

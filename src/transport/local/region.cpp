@@ -1,0 +1,423 @@
+#include "transport/local/region.hpp"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+#include "base/errors.hpp"
+#include "transport/local/core.hpp"
+
+namespace gigabar::transport::local {
+namespace {
+
+// Regions of this process, for ranks that live in it too: they use plain addresses.
+struct Registry {
+  std::mutex mutex;
+  std::map<std::uint64_t, std::weak_ptr<RegionFacts>> regions;
+  std::uint64_t last_id = 0;
+};
+Registry& registry() {
+  static auto* const instance = new Registry;
+  return *instance;
+}
+
+std::shared_ptr<RegionFacts> add_to_registry(const MemoryRange& range) {
+  const std::lock_guard lock(registry().mutex);
+  auto facts = std::make_shared<RegionFacts>(range, ++registry().last_id);
+  registry().regions[facts->id] = facts;
+  return facts;
+}
+
+std::uintptr_t number_of(const void* address) { return reinterpret_cast<std::uintptr_t>(address); }
+
+bool is_plain_range(std::uint64_t address, std::uint64_t bytes) {
+  return address != 0 && bytes != 0 && bytes <= PTRDIFF_MAX && address <= UINT64_MAX - bytes;
+}
+
+bool is_device_kind(MemoryKind kind) {
+  return kind == MemoryKind::device || kind == MemoryKind::device_vmm || kind == MemoryKind::device_pool;
+}
+
+}  // namespace
+
+bool is_cpu_memory(MemoryKind kind) noexcept {
+  return kind == MemoryKind::host_pageable || kind == MemoryKind::host_pinned || kind == MemoryKind::stand_in;
+}
+
+const std::string& PinOnDemand::pin() {
+  const std::lock_guard lock(mutex_);
+  if (is_tried_) return failure_;
+  is_tried_ = true;
+  Runtime* const runtime = cuda_runtime();
+  if (runtime == nullptr) return failure_ = "there is no CUDA to pin host memory with";
+  const auto page_bytes = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
+  const std::uintptr_t begin = number_of(address_) / page_bytes * page_bytes;
+  const std::size_t length = (number_of(address_) + bytes_ - begin + page_bytes - 1) / page_bytes * page_bytes;
+  if (const Outcome pinned = runtime->pin_host(reinterpret_cast<void*>(begin), length); !pinned) {
+    return failure_ = text("host memory could not be pinned: ", pinned.record().cause);
+  }
+  pinned_ = reinterpret_cast<void*>(begin);
+  pinned_bytes_ = length;
+  return failure_;
+}
+
+PinOnDemand::~PinOnDemand() {
+  if (pinned_ != nullptr) (void)cuda_runtime()->unpin_host(pinned_, pinned_bytes_);
+}
+
+RegionFacts::RegionFacts(const MemoryRange& range, std::uint64_t number)
+    : id(number),
+      address(number_of(range.address)),
+      bytes(range.bytes),
+      kind(range.kind),
+      device(is_device_kind(range.kind) ? range.device : -1),
+      pinned(range.address, range.bytes, range.kind == MemoryKind::host_pinned) {}
+
+// --- LocalRegion -----------------------------------------------------------------------------------------------------------------
+
+LocalRegion::LocalRegion(std::shared_ptr<Core> core, const MemoryRange& range)
+    : core_(std::move(core)), facts_(add_to_registry(range)) {
+  key_.region_id = facts_->id;
+  key_.address = facts_->address;
+  key_.bytes = facts_->bytes;
+  key_.kind = static_cast<std::uint32_t>(facts_->kind);
+}
+
+LocalRegion::~LocalRegion() {
+  facts_->is_registered = false;
+  const std::lock_guard lock(registry().mutex);
+  registry().regions.erase(facts_->id);
+}
+
+Result<std::unique_ptr<LocalRegion>> LocalRegion::make(std::shared_ptr<Core> core, const MemoryRange& range) {
+  if (!is_plain_range(number_of(range.address), range.bytes)) {
+    return make_error(Status::invalid_argument, "register memory", range_text(number_of(range.address), range.bytes),
+                      "is no range of memory", "give an address and a length that is not 0");
+  }
+  if (is_device_kind(range.kind) && range.device < 0) {
+    return make_error(Status::invalid_argument, "register memory", range_text(number_of(range.address), range.bytes),
+                      "is device memory of no device", "name the device");
+  }
+  std::unique_ptr<LocalRegion> region(new LocalRegion(std::move(core), range));
+  Outcome prepared;
+  if (range.kind == MemoryKind::stand_in) {
+    prepared = region->prepare_stand_in();
+  } else if (is_cpu_memory(range.kind)) {
+    prepared = region->prepare_host(range);
+  } else {
+    region->prepare_device();
+  }
+  if (!prepared) return std::move(prepared).take_error();
+  return region;
+}
+
+// A copy of the descriptor, so that the caller may close its own. A file that allows it can no longer shrink: peers then map it.
+Outcome LocalRegion::adopt_file(int descriptor, std::uint64_t offset_bytes) {
+  if (Outcome checked = check_memfd(descriptor, offset_bytes, facts_->bytes); !checked) return checked;
+  file_ = Descriptor(::fcntl(descriptor, F_DUPFD_CLOEXEC, 0));
+  if (!file_.is_open()) {
+    const int code = errno;
+    return make_error(status_of_errno(code), "register memory", range_text(facts_->address, facts_->bytes), std::strerror(code),
+                      "raise the descriptor limit (ulimit -n)", errno_code(code));
+  }
+  ::fcntl(descriptor, F_ADD_SEALS, F_SEAL_SHRINK);
+  key_.form = KeyForm::file;
+  key_.offset_bytes = offset_bytes;
+  reason_ = "peers reach the pages through their memfd";
+  return {};
+}
+
+Outcome LocalRegion::prepare_host(const MemoryRange& range) {
+  if (range.descriptor >= 0) return adopt_file(range.descriptor, range.descriptor_offset_bytes);
+  key_.form = KeyForm::process;
+  key_.nonce = core_->nonce;
+  key_.nonce_address = number_of(&core_->nonce);
+  reason_ = "peers ask the kernel to copy from and to this process";
+  return {};
+}
+
+Outcome LocalRegion::prepare_stand_in() {
+  const auto known = stand_in_runtime().describe(facts_->address);
+  if (!known) return known.error();
+  if (!known->has_value() || facts_->bytes > (*known)->length_bytes - (*known)->offset_bytes) {
+    return make_error(Status::invalid_argument, "register memory", range_text(facts_->address, facts_->bytes),
+                      "is not inside one allocation of a stand-in device", "register what DeviceMemory gave");
+  }
+  const auto exported = stand_in_runtime().export_descriptor(facts_->address);
+  if (exported.status() == Status::not_supported) {  // memory of ranks in this process it can still be
+    reason_ = exported.error().record().cause;
+    return {};
+  }
+  if (!exported) return exported.error();
+  const Descriptor file(*exported);
+  return adopt_file(file.get(), (*known)->offset_bytes);
+}
+
+// What cannot be opened elsewhere can still be the local side of copies: no error, but a reason.
+void LocalRegion::prepare_device() {
+  if (facts_->kind == MemoryKind::managed) {
+    reason_ = "managed memory moves between host and device: it has no handle that other processes can open";
+    return;
+  }
+  Runtime* const runtime = cuda_runtime();
+  const auto known = runtime != nullptr ? runtime->describe(facts_->address) : Result<std::optional<PointerInfo>>(std::nullopt);
+  if (!known || !known->has_value() || !is_device_kind((*known)->kind)) {
+    reason_ = known ? "CUDA does not know this address as device memory" : known.error().record().cause;
+    return;
+  }
+  const PointerInfo& info = **known;
+  if (facts_->bytes > info.length_bytes - info.offset_bytes) {
+    reason_ = "the range spans several allocations, of which each would need a handle of its own";
+    return;
+  }
+  if (info.kind == MemoryKind::device_pool || !info.is_exportable) {
+    reason_ = info.kind == MemoryKind::device_pool ? "memory of a pool has no CUDA IPC handle"
+                                                   : "the memory was not made with a handle type that can be exported";
+    return;
+  }
+  key_.offset_bytes = info.offset_bytes;
+  key_.allocation_bytes = info.length_bytes;
+  if (const auto devices = runtime->devices()) {
+    const auto index = static_cast<std::size_t>(info.device);
+    if (index < devices->size()) std::strncpy(key_.uuid.data(), (*devices)[index].uuid.c_str(), key_.uuid.size() - 1);
+  }
+  if (info.kind == MemoryKind::device_vmm) {
+    key_.form = KeyForm::vmm;
+    reason_ = "peers import the allocation's descriptor";
+    return;
+  }
+  const auto identity = runtime->ipc_identity(info);
+  if (!identity) {
+    reason_ = text("no CUDA IPC handle: ", identity.error().record().cause);
+    return;
+  }
+  key_.form = KeyForm::ipc;
+  key_.ipc = *identity;
+  reason_ = "peers open the allocation's CUDA IPC handle";
+}
+
+std::string_view LocalRegion::how() const noexcept {
+  switch (key_.form) {
+    case KeyForm::none: break;
+    case KeyForm::file: return "memfd";
+    case KeyForm::process: return "process_vm";
+    case KeyForm::ipc: return "cuda_ipc";
+    case KeyForm::vmm: return "cuda_vmm";
+  }
+  return "none";
+}
+
+Result<Parcel> LocalRegion::key(const Peer& peer) const {
+  Parcel parcel;
+  parcel.bytes = bytes_of(key_);
+  if (key_.form == KeyForm::none) parcel.bytes += reason_.substr(0, kMostReasonBytes);
+  if (peer.process == ::getpid()) return parcel;  // it finds the region by its number
+  if (key_.form == KeyForm::vmm) {
+    const auto exported = cuda_runtime()->export_descriptor(facts_->address);
+    if (!exported) return exported.error();
+    parcel.descriptors.emplace_back(*exported);
+  }
+  if (key_.form == KeyForm::file) {
+    Descriptor copy(::fcntl(file_.get(), F_DUPFD_CLOEXEC, 0));
+    const int code = errno;
+    if (!copy.is_open()) {
+      return make_error(status_of_errno(code), "make a key", range_text(facts_->address, facts_->bytes), std::strerror(code),
+                        "raise the descriptor limit (ulimit -n)", errno_code(code));
+    }
+    parcel.descriptors.push_back(std::move(copy));
+  }
+  return parcel;
+}
+
+// --- PeerRegion ------------------------------------------------------------------------------------------------------------------
+
+namespace {
+
+Error malformed_key(const char* cause) {
+  return make_error(Status::bad_file, "open region", "key of a local peer", cause, "run the same version at every rank");
+}
+
+// What is wrong with the numbers of a key, or null.
+const char* fault_of(const KeyBytes& key, std::size_t parcel_bytes, std::size_t descriptor_count, bool is_here) {
+  const auto form = static_cast<std::uint32_t>(key.form);
+  if (key.magic != kKeyMagic) return "is of another kind or version";
+  if (form > static_cast<std::uint32_t>(KeyForm::vmm)) return "has an unknown form";
+  if (key.kind > static_cast<std::uint32_t>(MemoryKind::stand_in)) return "has an unknown kind of memory";
+  if (!is_plain_range(key.address, key.bytes)) return "names no range of memory";
+  if (key.uuid.back() != 0) return "names its device without an end";
+  const std::size_t most_bytes = sizeof key + (key.form == KeyForm::none ? kMostReasonBytes : 0);
+  if (parcel_bytes > most_bytes) return "is too long";
+  const bool is_of_device = key.form == KeyForm::ipc || key.form == KeyForm::vmm;
+  if (key.form != KeyForm::none && is_of_device != is_device_kind(static_cast<MemoryKind>(key.kind)))
+    return "has a form that its memory cannot have";
+  if (is_of_device && (key.offset_bytes > key.allocation_bytes || key.bytes > key.allocation_bytes - key.offset_bytes))
+    return "names memory beyond its allocation";
+  if (key.form == KeyForm::file && key.offset_bytes > PTRDIFF_MAX - key.bytes) return "names memory beyond any file";
+  const bool brings_one = !is_here && (key.form == KeyForm::file || key.form == KeyForm::vmm);
+  if (descriptor_count != (brings_one ? 1 : 0)) return "comes with a wrong number of descriptors";
+  return nullptr;
+}
+
+std::string printable(std::string_view told) {
+  std::string clean(told);
+  std::replace_if(clean.begin(), clean.end(), [](char c) { return c < ' ' || c > '~'; }, '?');
+  return clean;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<PeerRegion>> PeerRegion::open(std::shared_ptr<Core> core, const Peer& peer, Parcel key) {
+  KeyBytes told;
+  if (!read_front(key.bytes, told)) return malformed_key("is too short");
+  if (!peer.is_same_host) return malformed_key("comes from another host");
+  const bool is_here = peer.process == ::getpid();
+  if (const char* const fault = fault_of(told, key.bytes.size(), key.descriptors.size(), is_here)) return malformed_key(fault);
+  std::unique_ptr<PeerRegion> region(new PeerRegion(std::move(core), peer.process, told));
+  Outcome opened = is_here ? region->find_here() : region->open_form(std::move(key));
+  if (!opened) return std::move(opened).take_error();
+  return region;
+}
+
+// Plain addresses: what the key says has to be what is registered.
+Outcome PeerRegion::find_here() {
+  const std::lock_guard lock(registry().mutex);
+  const auto found = registry().regions.find(key_.region_id);
+  if (found != registry().regions.end()) here_ = found->second.lock();
+  if (here_ == nullptr || here_->address != key_.address || here_->bytes != key_.bytes || here_->kind != kind())
+    return malformed_key("names no region of this process");
+  return {};
+}
+
+Outcome PeerRegion::open_form(Parcel key) {
+  switch (key_.form) {
+    case KeyForm::none: reason_ = printable(std::string_view(key.bytes).substr(sizeof key_)); break;
+    case KeyForm::file: {
+      auto file = PeerFile::open(std::move(key.descriptors.front()), key_.offset_bytes, key_.bytes);
+      if (!file) return std::move(file).error();
+      file_ = std::move(*file);
+      if (file_->address() != nullptr) file_pin_ = std::make_unique<PinOnDemand>(file_->address(), key_.bytes, false);
+      break;
+    }
+    case KeyForm::process: process_memory_ = core_->memory_of(process_, key_.nonce_address, key_.nonce); break;
+    case KeyForm::ipc: break;  // by the device that needs it
+    case KeyForm::vmm: exported_ = std::move(key.descriptors.front()); break;
+  }
+  return {};
+}
+
+std::byte* PeerRegion::cpu_address() const noexcept {
+  if (here_) return reinterpret_cast<std::byte*>(here_->address);
+  return file_ ? file_->address() : nullptr;
+}
+
+Route& PeerRegion::route(const LocalRegion& local) {
+  const int place = local.place();
+  for (const auto& known : routes_) {
+    if (known->local_place == place) return *known;
+  }
+  return *routes_.emplace_back(std::make_unique<Route>(find_route(local)));
+}
+
+Route PeerRegion::find_route(const LocalRegion& local) {
+  Route route;
+  route.local_place = local.place();
+  if (local.kind() == MemoryKind::managed || kind() == MemoryKind::managed) {
+    route.reason = "managed memory is not moved by local copies: it is staged";
+  } else if (key_.form == KeyForm::none && here_ == nullptr) {
+    route.reason = text("the peer says: ", reason_);
+  } else if (process_memory_ && !process_memory_->reason().empty()) {
+    route.reason = process_memory_->reason();
+  } else if (!is_cpu_memory(kind())) {
+    route_by_engine_to_device(local, route);
+  } else if (!is_cpu_memory(local.kind())) {
+    route_by_engine_to_host(local, route);
+  } else {
+    route.by = Route::By::cpu;
+    route.reason = here_              ? "both are memory of this process"
+                   : process_memory_  ? "the kernel copies between the processes"
+                   : file_->address() ? "both processes map the same pages"
+                                      : "the kernel copies to and from the peer's memfd, which could shrink under a mapping";
+  }
+  return route;
+}
+
+void PeerRegion::route_by_engine_to_host(const LocalRegion& local, Route& route) {
+  std::byte* const address = cpu_address();
+  if (address == nullptr) {
+    route.reason = process_memory_ ? "the peer's host memory is not shared, so the copy engine cannot be given its pages"
+                                   : "the peer's memfd could shrink, so its pages are not mapped here";
+    return;
+  }
+  PinOnDemand& pin = here_ ? here_->pinned : *file_pin_;
+  if (const std::string& failure = pin.pin(); !failure.empty()) {
+    route.reason = text("the peer's ", failure);
+    return;
+  }
+  route.by = Route::By::engine;
+  route.engine_device = local.device();
+  route.remote_address = number_of(address);
+  route.reason = text("the copy engine of device ", route.engine_device, " reaches the peer's host memory");
+}
+
+Result<std::shared_ptr<OpenedAllocation>> PeerRegion::open_on(int device) {
+  if (key_.form == KeyForm::ipc) return core_->devices.open_ipc(process_, key_.ipc, device);
+  return PeerDevices::open_vmm(exported_, key_.allocation_bytes, device);
+}
+
+// The engine of the local memory's device; for host memory that of the peer's device, where this process sees it.
+void PeerRegion::route_by_engine_to_device(const LocalRegion& local, Route& route) {
+  const int seen_as = here_ ? here_->device : core_->devices.device_of(key_.uuid.data());
+  int device = local.device();
+  if (device < 0) device = seen_as >= 0 ? seen_as : std::max(core_->near_device, 0);
+  if (here_) {
+    if (device != seen_as && kind() != MemoryKind::device) {
+      route.reason = "VMM and pool memory of this process is open to its own device only";
+      return;
+    }
+    if (const Outcome enabled = PeerDevices::enable_peer_access(device, seen_as); !enabled) {
+      route.reason = enabled.record().cause;
+      return;
+    }
+    route.remote_address = here_->address;
+  } else {
+    if (seen_as >= 0) {
+      if (const Outcome checked = PeerDevices::check_peer_access(device, seen_as); !checked) {
+        route.reason = checked.record().cause;
+        return;
+      }
+    }
+    auto opened = open_on(device);
+    if (!opened) {
+      route.reason = opened.error().message();
+      return;
+    }
+    if (key_.offset_bytes > (*opened)->bytes() || key_.bytes > (*opened)->bytes() - key_.offset_bytes) {
+      route.reason = "the opened allocation is smaller than the key says";
+      return;
+    }
+    route.remote_address = (*opened)->address() + key_.offset_bytes;
+    route.hold = std::move(*opened);
+  }
+  route.by = Route::By::engine;
+  route.engine_device = device;
+  route.reason = text("the copy engine of device ", device, " reaches the peer's device memory");
+}
+
+Outcome PeerRegion::write(std::uint64_t offset_bytes, const void* source, std::size_t bytes) const {
+  if (process_memory_) return process_memory_->write(key_.address + offset_bytes, source, bytes);
+  if (file_) return file_->write(offset_bytes, source, bytes);
+  std::memmove(cpu_address() + offset_bytes, source, bytes);
+  return {};
+}
+
+Outcome PeerRegion::read(std::uint64_t offset_bytes, void* destination, std::size_t bytes) const {
+  if (process_memory_) return process_memory_->read(key_.address + offset_bytes, destination, bytes);
+  if (file_) return file_->read(offset_bytes, destination, bytes);
+  std::memmove(destination, cpu_address() + offset_bytes, bytes);
+  return {};
+}
+
+}  // namespace gigabar::transport::local

@@ -1,0 +1,148 @@
+// Memory of this process that local peers may reach, and theirs.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/descriptor.hpp"
+#include "transport/local/peer_device.hpp"
+#include "transport/local/peer_file.hpp"
+#include "transport/local/process_memory.hpp"
+#include "transport/local/wire.hpp"
+#include "transport/transport.hpp"
+
+namespace gigabar::transport::local {
+
+struct Core;
+
+inline constexpr int kHostPlace = -1;
+inline constexpr int kManagedPlace = -2;
+
+// True for memory that CPUs load from and store to.
+bool is_cpu_memory(MemoryKind kind) noexcept;
+
+// Host memory that a copy engine may be asked to reach: pinned when that happens for the first time, unpinned at the end.
+class PinOnDemand {
+ public:
+  PinOnDemand(void* address, std::size_t bytes, bool is_pinned) : address_(address), bytes_(bytes), is_tried_(is_pinned) {}
+  ~PinOnDemand();
+  PinOnDemand(const PinOnDemand&) = delete;
+  PinOnDemand& operator=(const PinOnDemand&) = delete;
+
+  // Why it is not pinned; empty when it is. Threads: any. Cost: the first call pins, which takes the longer the more there is.
+  const std::string& pin();
+
+ private:
+  void* const address_;
+  const std::size_t bytes_;
+  std::mutex mutex_;
+  bool is_tried_;
+  void* pinned_ = nullptr;  // by us
+  std::size_t pinned_bytes_ = 0;
+  std::string failure_;
+};
+
+// What of a region ranks in the same process see of it. Outlives the region.
+struct RegionFacts {
+  RegionFacts(const MemoryRange& range, std::uint64_t number);
+
+  const std::uint64_t id;
+  const std::uintptr_t address;
+  const std::size_t bytes;
+  const MemoryKind kind;
+  const int device;
+  std::atomic<bool> is_registered{true};
+  PinOnDemand pinned;
+};
+
+class LocalRegion final : public Region {
+ public:
+  // Errors: invalid_argument (no memory), bad_file (a descriptor that is not the memory's), out_of_descriptors.
+  static Result<std::unique_ptr<LocalRegion>> make(std::shared_ptr<Core> core, const MemoryRange& range);
+  ~LocalRegion() override;
+
+  std::uintptr_t address() const noexcept override { return facts_->address; }
+  std::size_t bytes() const noexcept override { return facts_->bytes; }
+  MemoryKind kind() const noexcept override { return facts_->kind; }
+  std::string_view how() const noexcept override;
+  const std::string& reason() const noexcept override { return reason_; }
+  Result<Parcel> key(const Peer& peer) const override;
+
+  int device() const noexcept { return facts_->device; }  // -1: not device memory
+  // Memory of one place takes the same routes: its device, kHostPlace, or kManagedPlace.
+  int place() const noexcept { return kind() == MemoryKind::managed ? kManagedPlace : device(); }
+  RegionFacts& facts() const noexcept { return *facts_; }
+
+ private:
+  LocalRegion(std::shared_ptr<Core> core, const MemoryRange& range);
+  Outcome adopt_file(int descriptor, std::uint64_t offset_bytes);
+  Outcome prepare_host(const MemoryRange& range);
+  Outcome prepare_stand_in();
+  void prepare_device();
+
+  const std::shared_ptr<Core> core_;
+  const std::shared_ptr<RegionFacts> facts_;
+  KeyBytes key_;
+  Descriptor file_;  // form file
+  std::string reason_;
+};
+
+// How bytes get between local memory of one kind and a peer's region.
+struct Route {
+  enum class By : std::uint8_t { nothing, cpu, engine };
+  int local_place = kHostPlace;
+  By by = By::nothing;
+  int engine_device = -1;
+  std::uintptr_t remote_address = 0;       // by the engine: as that device reaches it
+  PinOnDemand* remote_pin = nullptr;       // by the engine, when the remote side is host memory
+  std::shared_ptr<OpenedAllocation> hold;  // as long as a copy runs
+  std::string reason;
+};
+
+class PeerRegion final : public RemoteRegion {
+ public:
+  // Errors: bad_file (malformed), no_permission, out_of_memory, out_of_descriptors.
+  static Result<std::unique_ptr<PeerRegion>> open(std::shared_ptr<Core> core, const Peer& peer, Parcel key);
+
+  std::size_t bytes() const noexcept override { return key_.bytes; }
+  MemoryKind kind() const noexcept { return static_cast<MemoryKind>(key_.kind); }
+
+  // Found once per device of local memory. Opens what has to be opened.
+  Route& route(const LocalRegion& local);
+  // By the CPU, when the route says so. Errors: peer_lost.
+  Outcome write(std::uint64_t offset_bytes, const void* source, std::size_t bytes) const;
+  Outcome read(std::uint64_t offset_bytes, void* destination, std::size_t bytes) const;
+  // False when the region's owner, in this process, has deregistered it.
+  bool is_registered() const noexcept { return here_ == nullptr || here_->is_registered; }
+
+ private:
+  PeerRegion(std::shared_ptr<Core> core, std::int64_t process, const KeyBytes& key)
+      : core_(std::move(core)), process_(process), key_(key) {}
+  Outcome find_here();
+  Outcome open_form(Parcel key);
+  Route find_route(const LocalRegion& local);
+  void route_by_engine_to_host(const LocalRegion& local, Route& route);
+  void route_by_engine_to_device(const LocalRegion& local, Route& route);
+  Result<std::shared_ptr<OpenedAllocation>> open_on(int device);
+  std::byte* cpu_address() const noexcept;
+
+  const std::shared_ptr<Core> core_;
+  const std::int64_t process_;
+  const KeyBytes key_;
+  std::string reason_;  // form none
+  std::shared_ptr<RegionFacts> here_;
+  std::unique_ptr<PeerFile> file_;
+  std::unique_ptr<PinOnDemand> file_pin_;  // before file_ is unmapped
+  std::shared_ptr<ProcessMemory> process_memory_;
+  Descriptor exported_;  // form vmm
+  std::vector<std::unique_ptr<Route>> routes_;
+};
+
+}  // namespace gigabar::transport::local

@@ -1,0 +1,194 @@
+// What carries bytes between two ranks. Every transport is a folder with the same files: `transport` (what it is, its listening
+// side), `region` (memory it can reach), `link` (one connection).
+//
+// Threads: everything of one Transport (its links and regions too) is called by one thread at a time; the caller has the lock.
+// No function blocks for longer than a system call; what takes time ends in poll().
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/descriptor.hpp"
+#include "gigabar/fabric.hpp"
+#include "gigabar/memory.hpp"
+#include "gigabar/status.hpp"
+
+namespace gigabar::transport {
+
+// What two ranks tell each other before a link stands, through their authenticated channel. Descriptors pass between processes of
+// one host only.
+struct Parcel {
+  std::string bytes;
+  std::vector<Descriptor> descriptors;
+};
+inline constexpr std::size_t kMostParcelBytes = 16384;
+inline constexpr std::size_t kMostParcelDescriptors = 8;
+
+// Who is at the other end.
+struct Peer {
+  Rank rank = 0;
+  bool is_same_host = false;  // same kernel and same user: descriptors, shared memory and CUDA IPC are possible
+  std::int64_t process = 0;   // its id, in this process's numbering; only when is_same_host
+  std::string card;           // what its transport of the same kind answered to card(); written by another process: not trusted
+};
+
+// Memory of this process that a transport can reach. The destructor takes the right back: nothing lands there afterwards through
+// links that are gone, and links still up must have nothing under way on it.
+class Region {
+ public:
+  virtual ~Region() = default;
+  virtual std::uintptr_t address() const noexcept = 0;
+  virtual std::size_t bytes() const noexcept = 0;
+  virtual MemoryKind kind() const noexcept = 0;
+  // How it was made reachable, one word and a sentence: "dma_buf", "peer_memory", "pinned", "memfd", "cuda_ipc", "none".
+  virtual std::string_view how() const noexcept = 0;
+  virtual const std::string& reason() const noexcept = 0;
+  // What `peer` needs to open it, at most kMostParcelBytes. Errors: out_of_descriptors, device_error.
+  virtual Result<Parcel> key(const Peer& peer) const = 0;
+};
+
+// Memory of a peer, as that peer's key names it. Its destructor closes what was opened.
+class RemoteRegion {
+ public:
+  virtual ~RemoteRegion() = default;
+  virtual std::size_t bytes() const noexcept = 0;
+};
+
+// Memory that is to be registered. `descriptor`: of a memfd that the whole range is mapped from at `descriptor_offset_bytes`, or
+// -1; local peers can then map the same pages.
+struct MemoryRange {
+  void* address = nullptr;
+  std::size_t bytes = 0;
+  MemoryKind kind = MemoryKind::host_pageable;
+  int device = -1;
+  int descriptor = -1;
+  std::uint64_t descriptor_offset_bytes = 0;
+};
+
+// The first part of every message; what is in it is the caller's.
+inline constexpr std::size_t kHeaderBytes = 32;
+using Header = std::array<std::byte, kHeaderBytes>;
+
+enum class Posted : std::uint8_t {
+  ok,
+  full,   // no room now: poll and post again; nothing was done
+  broken  // the link is broken; Sink::broken() tells or told why
+};
+
+// Whether one link can move bytes between two regions by itself, in which way, and why (not).
+struct Reach {
+  bool can = false;
+  TransferPath path = TransferPath::none;
+  std::string reason;  // one sentence, always there
+};
+enum class Direction : std::uint8_t { write, read };
+
+struct LinkLimits {
+  std::size_t payload_bytes = 0;        // most payload of one message, at least 4096
+  std::size_t quick_payload_bytes = 0;  // up to here a message costs about as much as an empty one
+  std::uint64_t write_bytes = 0;        // most bytes of one post_write; larger ones are the caller's to cut
+  std::uint64_t read_bytes = 0;         // of one post_read; 0: cannot read
+  std::uint32_t posted_writes = 0;      // so many writes and reads can be under way
+};
+
+enum class LinkState : std::uint8_t { connecting, ready, broken };
+
+// One connection with one peer over one rail. Promises to both sides:
+// - messages arrive whole, once, in the order in which they were posted;
+// - a message is delivered after every write that was posted before it on this link has been placed in the peer's memory, where
+//   the peer's CPU, a later copy of its copy engine and a kernel launched later see it;
+// - done() of a write: the local memory may be used again. It does not say that the bytes have arrived;
+// - done() of a read: the bytes are in local memory;
+// - each posted write and read gets exactly one done(), with an error when the link broke, before broken() is called. After that
+//   nothing of this link touches local memory, and once the object is destroyed nothing of the peer's can arrive through it.
+class Link {
+ public:
+  virtual ~Link() = default;
+  virtual LinkState state() const noexcept = 0;
+  virtual const LinkLimits& limits() const noexcept = 0;
+  // "mlx5_0/1", "lo", "shared memory"; for reports.
+  virtual const std::string& rail() const noexcept = 0;
+
+  // Copies header and payload before it returns. `payload` is host memory.
+  virtual Posted post_message(const Header& header, std::span<const std::byte> payload) = 0;
+
+  virtual Reach reach(Direction direction, const Region& local, const RemoteRegion& remote, std::uint64_t bytes) const = 0;
+  // Only where reach() can. Ranges are inside their regions: the link checks it and answers an out_of_range done(), but a caller
+  // has checked before. `bytes` 1 .. limits().write_bytes. The order among writes and reads is not defined.
+  virtual Posted post_write(const Region& local, std::uint64_t local_offset, const RemoteRegion& remote,
+                            std::uint64_t remote_offset, std::uint64_t bytes, std::uint64_t cookie) = 0;
+  virtual Posted post_read(const Region& local, std::uint64_t local_offset, const RemoteRegion& remote, std::uint64_t remote_offset,
+                           std::uint64_t bytes, std::uint64_t cookie) = 0;
+
+  // The initiator's half of connecting: the answer that the peer's accept() gave. Errors break the link.
+  virtual Outcome complete(Parcel answer) = 0;
+};
+
+// Who is told what happened, from inside Transport::poll() only. May post on any link; must not destroy one.
+class Sink {
+ public:
+  virtual void ready(Link& link) = 0;
+  // Valid during the call. `payload` is host memory.
+  virtual void message(Link& link, const Header& header, std::span<const std::byte> payload) = 0;
+  virtual void done(Link& link, std::uint64_t cookie, const Outcome& outcome) = 0;
+  virtual void broken(Link& link, const Error& error) = 0;  // once per link; destroy it later
+
+ protected:
+  ~Sink() = default;
+};
+
+class Transport {
+ public:
+  virtual ~Transport() = default;
+  virtual TransportKind kind() const noexcept = 0;
+  // What peers must know to offer a link, at most 1024 bytes; part of the rank's card.
+  virtual std::string card() const = 0;
+  // Names of the rails of this side, best first; at least one.
+  virtual const std::vector<std::string>& rails() const noexcept = 0;
+
+  // Registers memory on every rail. Errors: not_supported (this transport cannot reach such memory: stage it), out_of_memory,
+  // no_permission, out_of_descriptors, device_error; each says why and what to do.
+  virtual Result<std::unique_ptr<Region>> register_memory(const MemoryRange& range) = 0;
+  // The counterpart of Region::key(). Everything in `key` is checked. Errors: bad_file (malformed), as register_memory.
+  virtual Result<std::unique_ptr<RemoteRegion>> open_region(const Peer& peer, Parcel key) = 0;
+
+  // Whether a link with `peer` is possible at all, from the cards alone: ok, or the reason.
+  virtual Availability can_reach(const Peer& peer) const = 0;
+  // Initiator: a link in state connecting, and the parcel for the peer's accept(), whose answer goes into Link::complete(). `rail`
+  // indexes rails().
+  virtual Result<std::unique_ptr<Link>> offer(const Peer& peer, std::size_t rail, Parcel& offer) = 0;
+  // Acceptor: everything in `offer` is checked. Errors: bad_file (malformed), as register_memory.
+  virtual Result<std::unique_ptr<Link>> accept(const Peer& peer, Parcel offer, Parcel& answer) = 0;
+
+  // Moves everything on and tells `sink`. True when something happened. Never waits.
+  virtual bool poll(Sink& sink) = 0;
+  // For sleeping: true when nothing is pending and wake_descriptor() will become readable when something happens; false: poll
+  // again first. While armed the transport may be slower.
+  virtual bool arm() = 0;
+  virtual int wake_descriptor() const noexcept = 0;
+};
+
+// What the fabric was asked for, as far as transports care.
+struct TransportOptions {
+  std::vector<std::string> rails;  // device names, "mlx5_0" or "mlx5_0/1"; empty: by distance from `near_device`
+  int near_device = -1;            // the GPU (or stand-in) whose NICs are preferred; -1: none
+  unsigned rail_count = 1;
+  bool stand_in_registration = true;  // false: verbs refuses stand-in memory, as a NIC without GPUDirect RDMA does
+  int gid_index = -1;                 // -1: right by itself
+  int traffic_class = -1;             // -1: the system's
+  int service_level = -1;
+  std::int64_t connect_deadline_ns = 10'000'000'000;
+};
+
+// Why it cannot be used, or the opened transport. Errors: unavailable with the availability's reason, and as register_memory.
+Result<std::unique_ptr<Transport>> open_local(const TransportOptions& options);
+Result<std::unique_ptr<Transport>> open_verbs(const TransportOptions& options);
+Result<std::unique_ptr<Transport>> open_ucx(const TransportOptions& options);
+
+}  // namespace gigabar::transport

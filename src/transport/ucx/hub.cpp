@@ -1,0 +1,156 @@
+#include "transport/ucx/hub.hpp"
+
+#include <sys/epoll.h>
+#include <sys/timerfd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <limits>
+#include <utility>
+
+#include "base/clock.hpp"
+#include "base/errors.hpp"
+#include "transport/ucx/link.hpp"
+
+namespace gigabar::transport::ucx {
+namespace {
+
+Error no_descriptor(const char* call, int code) {
+  return make_error(status_of_errno(code), "open UCX", "wake descriptor", text(call, " failed"), {}, errno_code(code));
+}
+
+}  // namespace
+
+Result<std::shared_ptr<Hub>> Hub::open(const TransportOptions& options) {
+  std::shared_ptr<Hub> hub(new Hub);
+  hub->connect_deadline_ns_ = options.connect_deadline_ns;
+  auto worker = Worker::open(*hub);
+  if (!worker) return std::move(worker).error();
+  hub->worker_ = std::move(*worker);
+  if (Outcome opened = hub->open_wake_descriptor(); !opened) return std::move(opened).take_error();
+  return hub;
+}
+
+Outcome Hub::open_wake_descriptor() {
+  wake_ = Descriptor(::epoll_create1(EPOLL_CLOEXEC));
+  if (!wake_.is_open()) return no_descriptor("epoll_create1", errno);
+  timer_ = Descriptor(::timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK));
+  if (!timer_.is_open()) return no_descriptor("timerfd_create", errno);
+  for (const int watched : {worker_->descriptor(), timer_.get()}) {
+    epoll_event event{};
+    event.events = EPOLLIN;
+    event.data.fd = watched;
+    if (::epoll_ctl(wake_.get(), EPOLL_CTL_ADD, watched, &event) != 0) return no_descriptor("epoll_ctl", errno);
+  }
+  return {};
+}
+
+std::uint32_t Hub::add_region(const HomeRegion& region) {
+  while (next_region_ == 0 || regions_.contains(next_region_)) ++next_region_;
+  regions_.emplace(next_region_, region);
+  return next_region_++;
+}
+
+std::byte* Hub::memory(std::uint32_t region, std::uint64_t offset, std::uint64_t bytes, std::optional<std::uint64_t> guard) const {
+  const auto found = regions_.find(region);
+  if (found == regions_.end()) return nullptr;
+  const HomeRegion& home = found->second;
+  if (guard && *guard != home.guard) return nullptr;
+  if (offset > home.bytes || bytes > home.bytes - offset) return nullptr;
+  return home.address + offset;
+}
+
+void Hub::remove_link(std::uint64_t number, UcxLink& link) {
+  links_.erase(number);
+  std::erase(attended_, &link);
+  std::erase_if(events_, [&](const Event& event) { return event.link == &link; });
+}
+
+void Hub::attend_to(UcxLink& link) {
+  if (std::find(attended_.begin(), attended_.end(), &link) == attended_.end()) attended_.push_back(&link);
+}
+
+bool Hub::poll(Sink& sink) {
+  if (is_timer_set_) set_timer(0);
+  sink_ = &sink;
+  bool is_something = attend();
+  is_something |= worker_->progress();
+  is_something |= deliver();
+  sink_ = nullptr;
+  return is_something;
+}
+
+bool Hub::attend() {
+  if (attended_.empty()) return false;
+  const std::int64_t now = now_ns();
+  bool is_something = false;
+  // Links may join the list meanwhile; none leaves it, for none is destroyed in here.
+  for (std::size_t i = 0; i < attended_.size();) {
+    const UcxLink::Work work = attended_[i]->work(now);
+    is_something |= work.did_something;
+    if (work.is_over) {
+      attended_.erase(attended_.begin() + static_cast<std::ptrdiff_t>(i));
+    } else {
+      ++i;
+    }
+  }
+  return is_something;
+}
+
+bool Hub::deliver() {
+  // What the sink's own posts add is for the next poll().
+  const std::size_t count = events_.size();
+  for (std::size_t i = 0; i < count; ++i) {
+    const Event event = std::move(events_.front());
+    events_.pop_front();
+    if (const Done* done = std::get_if<Done>(&event.what)) {
+      sink_->done(*event.link, done->cookie, done->outcome);
+    } else if (const Error* error = std::get_if<Error>(&event.what)) {
+      sink_->broken(*event.link, *error);
+    } else {
+      event.link->told_ready();
+      sink_->ready(*event.link);
+    }
+  }
+  return count > 0;
+}
+
+bool Hub::arm() {
+  if (!events_.empty()) return false;
+  std::int64_t first = std::numeric_limits<std::int64_t>::max();
+  for (const UcxLink* link : attended_) {
+    const auto wakes_at = link->wakes_at_ns();
+    if (!wakes_at) return false;
+    first = std::min(first, *wakes_at);
+  }
+  if (!worker_->arm()) return false;
+  if (!attended_.empty()) set_timer(first);
+  return true;
+}
+
+// 0: none. Setting it anew also takes back that it went off.
+void Hub::set_timer(std::int64_t at_ns) {
+  itimerspec time{};
+  time.it_value.tv_sec = at_ns / 1'000'000'000;
+  time.it_value.tv_nsec = at_ns % 1'000'000'000;
+  ::timerfd_settime(timer_.get(), TFD_TIMER_ABSTIME, &time, nullptr);
+  is_timer_set_ = at_ns != 0;
+}
+
+void Hub::arrived(const WireHeader& header, std::span<const std::byte> data) {
+  const auto found = links_.find(header.link);
+  if (found == links_.end()) {
+    ++strangers_;
+    return;
+  }
+  found->second->receive(header, data);
+}
+
+void Hub::stranger(const WireHeader* header) {
+  ++strangers_;
+  if (header == nullptr) return;
+  const auto found = links_.find(header->link);
+  if (found != links_.end()) found->second->refuse("it sent data by rendezvous");
+}
+
+}  // namespace gigabar::transport::ucx

@@ -1,0 +1,351 @@
+// A link's outgoing half, and its end.
+#include "transport/ucx/link.hpp"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "base/clock.hpp"
+#include "base/errors.hpp"
+#include "base/log.hpp"
+#include "transport/ucx/windows.hpp"
+
+namespace gigabar::transport::ucx {
+namespace {
+
+constexpr unsigned kMostUnderWay = 16;  // operations of a link that UCX has, of which each holds at most a piece
+constexpr std::size_t kQuickBytes = 4096;
+constexpr std::int64_t kLingerNs = 100'000'000;    // for a farewell to go out
+constexpr std::int64_t kGiveUpNs = 2'000'000'000;  // for UCX to return what was cancelled
+
+Outcome cancelled(const std::string& object, const Error& why) {
+  ErrorRecord record = why.record();
+  record.object = object;
+  return Error(std::move(record));
+}
+
+}  // namespace
+
+UcxLink::UcxLink(std::shared_ptr<Hub> hub, const Peer& peer, std::uint64_t number)
+    : hub_(std::move(hub)), rank_(peer.rank), number_(number), connect_until_ns_(now_ns() + hub_->connect_deadline_ns()) {
+  limits_ = {kMostPayloadBytes, kQuickBytes, kTransferBytes, kTransferBytes, kMostTransfers};
+  hub_->add_link(number_, *this);
+  hub_->attend_to(*this);
+}
+
+UcxLink::~UcxLink() {
+  hub_->remove_link(number_, *this);
+  if (endpoint_ != nullptr) {
+    const bool can_tell = state_ != LinkState::broken && !endpoint_->is_lost();
+    const bool is_reading = pieces_under_way_ > 0;
+    state_ = LinkState::broken;
+    // In order, after what was sent before.
+    if (can_tell && !is_reading) send_control(WireKind::bye, {.request = static_cast<std::uint32_t>(Farewell::closed)});
+    if (is_reading) hub_->worker().close(*endpoint_);
+    const Deadline deadline = Deadline::after_ns(kGiveUpNs);
+    while (pieces_under_way_ > 0 && !deadline.has_passed()) hub_->worker().progress();
+    if (pieces_under_way_ > 0) log(LogLevel::warning, text("ucx: ", object(), ": sends did not end in 2 s"));
+    leave_endpoint();
+    if (can_tell && is_reading) say_farewell(Farewell::closed);
+  }
+  for (const Outgoing& item : outgoing_) {
+    if (item.operation != nullptr) hub_->worker().give_back(*item.operation);
+  }
+}
+
+std::string UcxLink::object() const { return text("rank ", rank_, " over ", rail_); }
+
+// --- Connecting ------------------------------------------------------------------------------------------------------------------
+
+Outcome UcxLink::connect(const Invitation& invitation) {
+  peer_number_ = invitation.link;
+  peer_address_ = invitation.address;
+  piece_bytes_ = std::min(invitation.piece_bytes, hub_->worker().piece_bytes());
+  auto endpoint = hub_->worker().connect(invitation.address, this, object());
+  if (!endpoint) return std::move(endpoint).error();
+  endpoint_ = *endpoint;
+  rail_ = hub_->worker().rail_of(*endpoint_);
+  send_control(WireKind::hello, {});
+  return {};
+}
+
+Outcome UcxLink::complete(Parcel answer) {
+  if (state_ != LinkState::connecting || endpoint_ != nullptr) {
+    return make_error(Status::invalid_argument, "complete a link", object(), "it was completed before, or it broke");
+  }
+  const auto invitation =
+      answer.descriptors.empty()
+          ? decode_invitation(InvitationKind::answer, answer.bytes)
+          : Result<Invitation>(make_error(Status::bad_file, "complete a link", object(), "descriptors came too"));
+  Outcome connected = invitation ? connect(*invitation) : Outcome(invitation.error());
+  if (!connected) {
+    fail(Error(connected.record()), {});
+    return connected;
+  }
+  if (has_heard_) heard();
+  return {};
+}
+
+// The peer can receive: it said something, and it is known where it is.
+void UcxLink::heard() {
+  has_heard_ = true;
+  if (state_ != LinkState::connecting || endpoint_ == nullptr) return;
+  state_ = LinkState::ready;
+  rail_ = hub_->worker().rail_of(*endpoint_);
+  hub_->tell({this, Ready{}});
+}
+
+// --- Posting ---------------------------------------------------------------------------------------------------------------------
+
+Posted UcxLink::post_message(const Header& header, std::span<const std::byte> payload) {
+  if (state_ == LinkState::broken) return Posted::broken;
+  const std::uint64_t units = units_of(payload.size());
+  if (state_ != LinkState::ready || posted_units_ - acknowledged_units_ + units > kWindowUnits) return Posted::full;
+  if (payload.size() > limits_.payload_bytes) {
+    fail(make_error(Status::out_of_range, "send a message", object(), text(payload.size(), " bytes are more than the limit")),
+         Farewell::own_failure);
+    return Posted::broken;
+  }
+  Operation& operation = hub_->worker().take_operation();
+  operation.copy.assign(payload.begin(), payload.end());
+  operation.data = operation.copy;
+  std::memcpy(operation.header.body.data(), header.data(), header.size());
+  operation.owner = nullptr;
+  operation.header.kind = static_cast<std::uint8_t>(WireKind::message);
+  posted_units_ += units;
+  outgoing_.push_back({&operation, nullptr});
+  pump();
+  return Posted::ok;
+}
+
+Reach UcxLink::reach(Direction, const Region& local, const RemoteRegion&, std::uint64_t bytes) const {
+  if (bytes == 0 || bytes > kTransferBytes) return {false, TransferPath::none, text(bytes, " bytes are not one transfer of UCX's")};
+  if (local.kind() != MemoryKind::host_pageable && local.kind() != MemoryKind::host_pinned) {
+    return {false, TransferPath::none, "UCX of this machine does not reach GPU memory"};
+  }
+  return {true, TransferPath::host, text("host memory at both ends, over UCX's ", rail_)};
+}
+
+// Answers for a transfer that cannot be.
+bool UcxLink::is_posting_possible(std::uint64_t cookie, const Region& local, std::uint64_t local_offset, const RemoteRegion& remote,
+                                  std::uint64_t remote_offset, std::uint64_t bytes) {
+  const bool is_inside = bytes > 0 && bytes <= kTransferBytes && bytes <= local.bytes() && local_offset <= local.bytes() - bytes &&
+                         bytes <= remote.bytes() && remote_offset <= remote.bytes() - bytes;
+  if (is_inside) return true;
+  hub_->tell({this, Done{cookie, make_error(Status::out_of_range, "post", object(),
+                                            text(bytes, " bytes from ", local_offset, " to ", remote_offset, " leave a region"))}});
+  return false;
+}
+
+Posted UcxLink::post_write(const Region& local, std::uint64_t local_offset, const RemoteRegion& remote, std::uint64_t remote_offset,
+                           std::uint64_t bytes, std::uint64_t cookie) {
+  if (state_ == LinkState::broken) return Posted::broken;
+  if (state_ != LinkState::ready || writes_.size() + reads_.size() >= kMostTransfers) return Posted::full;
+  if (!is_posting_possible(cookie, local, local_offset, remote, remote_offset, bytes)) return Posted::ok;
+  const RegionKey& key = static_cast<const UcxRemoteRegion&>(remote).key();
+  const Access to{key.region, 0, key.guard, remote_offset, bytes};
+  writes_.push_back({cookie, static_cast<const UcxRegion&>(local).number(), local_offset, to});
+  outgoing_.push_back({nullptr, &writes_.back()});
+  pump();
+  return Posted::ok;
+}
+
+Posted UcxLink::post_read(const Region& local, std::uint64_t local_offset, const RemoteRegion& remote, std::uint64_t remote_offset,
+                          std::uint64_t bytes, std::uint64_t cookie) {
+  if (state_ == LinkState::broken) return Posted::broken;
+  if (state_ != LinkState::ready || writes_.size() + reads_.size() >= kMostTransfers) return Posted::full;
+  if (!is_posting_possible(cookie, local, local_offset, remote, remote_offset, bytes)) return Posted::ok;
+  const RegionKey& key = static_cast<const UcxRemoteRegion&>(remote).key();
+  while (reads_.contains(next_request_)) ++next_request_;
+  reads_[next_request_] = {cookie, static_cast<const UcxRegion&>(local).number(), local_offset, bytes, bytes};
+  Operation& operation = hub_->worker().take_operation();
+  operation.header.kind = static_cast<std::uint8_t>(WireKind::read);
+  set_access(operation.header, {key.region, next_request_++, key.guard, remote_offset, bytes});
+  outgoing_.push_back({&operation, nullptr});
+  pump();
+  return Posted::ok;
+}
+
+// --- Sending ---------------------------------------------------------------------------------------------------------------------
+
+bool UcxLink::can_send() const { return state_ == LinkState::ready && under_way_ < kMostUnderWay; }
+
+void UcxLink::pump() {
+  if (is_pumping_) return;
+  is_pumping_ = true;
+  while (can_send() && !(outgoing_.empty() && answers_.empty())) {
+    // Both in turn: neither waits for all of the other.
+    is_answers_turn_ = outgoing_.empty() || (!answers_.empty() && !is_answers_turn_);
+    if (is_answers_turn_) {
+      send_answer();
+    } else {
+      send_next();
+    }
+  }
+  is_pumping_ = false;
+}
+
+void UcxLink::send_next() {
+  const Outgoing next = outgoing_.front();
+  if (next.write != nullptr) return send_piece(*next.write);
+  outgoing_.pop_front();
+  send(*next.operation, static_cast<WireKind>(next.operation->header.kind));
+}
+
+void UcxLink::send_piece(Write& write) {
+  const std::uint64_t bytes = std::min<std::uint64_t>(piece_bytes_, write.to.bytes - write.sent_bytes);
+  const std::byte* from = hub_->memory(write.region, write.local_offset + write.sent_bytes, bytes, {});
+  if (from == nullptr) {
+    return fail(make_error(Status::invalid_argument, "write", object(), "the local region was taken back during the write",
+                           "wait for a write before its memory is deregistered"),
+                Farewell::own_failure);
+  }
+  Operation& operation = hub_->worker().take_operation();
+  operation.data = {from, bytes};
+  operation.owner = &write;
+  set_access(operation.header, {write.to.region, 0, write.to.guard, write.to.offset + write.sent_bytes, bytes});
+  write.sent_bytes += bytes;
+  if (write.sent_bytes == write.to.bytes) outgoing_.pop_front();
+  ++pieces_under_way_;
+  send(operation, WireKind::write);
+}
+
+// The bytes are copied: the region may go before UCX has sent them.
+void UcxLink::send_answer() {
+  Answer& answer = answers_.front();
+  const std::uint64_t bytes = std::min<std::uint64_t>(piece_bytes_, answer.asked.bytes - answer.sent_bytes);
+  const std::byte* from = hub_->memory(answer.asked.region, answer.asked.offset + answer.sent_bytes, bytes, answer.asked.guard);
+  if (from == nullptr) return refuse("it reads from a region that was taken back", Farewell::bad_access);
+  Operation& operation = hub_->worker().take_operation();
+  operation.copy.assign(from, from + bytes);
+  operation.data = operation.copy;
+  set_access(operation.header, {0, answer.asked.request, 0, answer.sent_bytes, bytes});
+  answer.sent_bytes += bytes;
+  if (answer.sent_bytes == answer.asked.bytes) answers_.pop_front();
+  send(operation, WireKind::answer);
+}
+
+void UcxLink::send(Operation& operation, WireKind kind) {
+  const auto body = operation.header.body;
+  operation.header = make_header(kind, peer_number_, static_cast<std::uint32_t>(operation.data.size()));
+  operation.header.body = body;
+  if (kind == WireKind::message || kind == WireKind::write) operation.header.sequence = next_sequence_++;
+  operation.header.acknowledged = told_units_ = consumed_units_;
+  ++under_way_;
+  hub_->worker().send(*endpoint_, operation);
+}
+
+void UcxLink::send_control(WireKind kind, const Access& access) {
+  Operation& operation = hub_->worker().take_operation();
+  set_access(operation.header, access);
+  send(operation, kind);
+}
+
+// One at a time: a peer that reads nothing cannot make them pile up, and the next one tells all that came meanwhile.
+void UcxLink::send_credit() {
+  if (is_credit_under_way_ || state_ != LinkState::ready || consumed_units_ - told_units_ < kWindowUnits / 4) return;
+  is_credit_under_way_ = true;
+  send_control(WireKind::credit, {});
+}
+
+void UcxLink::sent(Operation& operation, ucs_status_t status) {
+  --under_way_;
+  const auto kind = static_cast<WireKind>(operation.header.kind);
+  if (kind == WireKind::credit) is_credit_under_way_ = false;
+  if (kind == WireKind::write) {
+    --pieces_under_way_;
+    if (status == UCS_OK) finish_piece(*static_cast<Write*>(operation.owner), operation.data.size());
+  }
+  if (status != UCS_OK) return lost(status);
+  pump();
+  send_credit();
+}
+
+void UcxLink::finish_piece(Write& write, std::uint64_t bytes) {
+  write.finished_bytes += bytes;
+  if (write.finished_bytes < write.to.bytes || state_ == LinkState::broken) return;
+  hub_->tell({this, Done{write.cookie, {}}});
+  writes_.remove_if([&](const Write& item) { return &item == &write; });
+}
+
+// --- Breaking --------------------------------------------------------------------------------------------------------------------
+
+void UcxLink::lost(ucs_status_t status) {
+  if (state_ == LinkState::broken) return;
+  fail(
+      make_error(Status::peer_lost, "connection", object(), text_of(status), "forget the peer and connect anew", native_of(status)),
+      {});
+}
+
+void UcxLink::refuse(std::string_view why, Farewell reason) {
+  if (state_ == LinkState::broken) return;
+  fail(make_error(Status::peer_lost, "connection", object(), text("the peer broke the rules: ", why)), reason);
+}
+
+void UcxLink::fail(Error error, std::optional<Farewell> farewell) {
+  if (state_ == LinkState::broken) return;
+  state_ = LinkState::broken;
+  error_ = std::move(error);
+  if (endpoint_ != nullptr && !endpoint_->is_lost()) farewell_ = farewell;
+  give_up_at_ns_ = now_ns() + kGiveUpNs;
+  hub_->attend_to(*this);
+}
+
+// Nothing is told before UCX has returned all local memory.
+bool UcxLink::finish_breaking(std::int64_t now_ns) {
+  if (endpoint_ != nullptr) {
+    hub_->worker().close(*endpoint_);
+    if (pieces_under_way_ > 0 && now_ns < give_up_at_ns_) return false;
+    if (pieces_under_way_ > 0) log(LogLevel::warning, text("ucx: ", object(), ": sends did not end in 2 s"));
+    leave_endpoint();
+    if (farewell_) say_farewell(*farewell_);
+  }
+  for (const Write& write : writes_) hub_->tell({this, Done{write.cookie, cancelled(object(), *error_)}});
+  for (const auto& [request, read] : reads_) hub_->tell({this, Done{read.cookie, cancelled(object(), *error_)}});
+  writes_.clear();
+  reads_.clear();
+  answers_.clear();
+  hub_->tell({this, *error_});
+  return true;
+}
+
+void UcxLink::leave_endpoint() {
+  hub_->worker().leave(*endpoint_, kLingerNs);
+  endpoint_ = nullptr;
+}
+
+// Through an endpoint of its own: the link's may be stuck behind data that the peer does not take, and is closed by now. The peer
+// would else notice only when UCX next looks whether it is alive, and UCX finds that its process is.
+void UcxLink::say_farewell(Farewell reason) {
+  const auto endpoint = hub_->worker().connect(peer_address_, nullptr, object());
+  if (!endpoint) return;
+  Operation& operation = hub_->worker().take_operation();
+  operation.header = make_header(WireKind::bye, peer_number_, 0);
+  set_access(operation.header, {.request = static_cast<std::uint32_t>(reason)});
+  hub_->worker().send(**endpoint, operation);
+  hub_->worker().leave(**endpoint, kLingerNs);
+}
+
+UcxLink::Work UcxLink::work(std::int64_t now_ns) {
+  if (state_ == LinkState::broken) {
+    const bool did_something = deliver_inbox();
+    const bool is_over = finish_breaking(now_ns);
+    return {did_something || is_over, is_over};
+  }
+  if (state_ == LinkState::connecting) {
+    if (now_ns < connect_until_ns_) return {};
+    fail(make_error(Status::timed_out, "connect", object(), "the peer's UCX did not answer within the deadline",
+                    "look for a firewall between the hosts, and at UCX_NET_DEVICES"),
+         {});
+    return {true, false};
+  }
+  const bool did_something = deliver_inbox();
+  return {did_something, state_ == LinkState::ready && inbox_.empty()};
+}
+
+std::optional<std::int64_t> UcxLink::wakes_at_ns() const {
+  if (state_ == LinkState::connecting) return connect_until_ns_;
+  return {};
+}
+
+}  // namespace gigabar::transport::ucx

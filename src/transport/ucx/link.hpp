@@ -1,0 +1,160 @@
+// One connection over UCX. Everything is an eager active message: writes are cut into pieces that the receiver copies to their
+// place, from a buffer that the processor's cache still holds. UCX itself never has an address of the target's memory, so that
+// forgetting a link, or a region, ends all access at once.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <list>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "transport/ucx/hub.hpp"
+#include "transport/ucx/region.hpp"
+
+namespace gigabar::transport::ucx {
+
+class UcxLink final : public Link, private EndpointUser {
+ public:
+  // The number is told to the peer, which puts it into everything that it sends.
+  UcxLink(std::shared_ptr<Hub> hub, const Peer& peer, std::uint64_t number);
+  // Waits, at most 2 s, while UCX still reads local memory.
+  ~UcxLink() override;
+  UcxLink(const UcxLink&) = delete;
+  UcxLink& operator=(const UcxLink&) = delete;
+
+  LinkState state() const noexcept override { return state_; }
+  const LinkLimits& limits() const noexcept override { return limits_; }
+  const std::string& rail() const noexcept override { return rail_; }
+  Posted post_message(const Header& header, std::span<const std::byte> payload) override;
+  Reach reach(Direction direction, const Region& local, const RemoteRegion& remote, std::uint64_t bytes) const override;
+  Posted post_write(const Region& local, std::uint64_t local_offset, const RemoteRegion& remote, std::uint64_t remote_offset,
+                    std::uint64_t bytes, std::uint64_t cookie) override;
+  Posted post_read(const Region& local, std::uint64_t local_offset, const RemoteRegion& remote, std::uint64_t remote_offset,
+                   std::uint64_t bytes, std::uint64_t cookie) override;
+  Outcome complete(Parcel answer) override;
+
+  // Connects to the worker that the peer named. Errors: as Worker::connect.
+  Outcome connect(const Invitation& invitation);
+
+  // --- For the hub ---
+  void receive(const WireHeader& header, std::span<const std::byte> data);
+  // Breaks the link because of what the peer sent.
+  void refuse(std::string_view why, Farewell reason = Farewell::bad_message);
+  struct Work {
+    bool did_something = false;
+    bool is_over = false;  // nothing left to attend to
+  };
+  Work work(std::int64_t now_ns);
+  void told_ready() noexcept { is_ready_told_ = true; }
+  // When work() has to be called next; nothing: at once.
+  std::optional<std::int64_t> wakes_at_ns() const;
+
+ private:
+  struct Write {
+    std::uint64_t cookie = 0;
+    std::uint32_t region = 0;  // the local one
+    std::uint64_t local_offset = 0;
+    Access to;
+    std::uint64_t sent_bytes = 0;
+    std::uint64_t finished_bytes = 0;  // of which UCX needs the local memory no more
+  };
+  struct Read {
+    std::uint64_t cookie = 0;
+    std::uint32_t region = 0;
+    std::uint64_t local_offset = 0;
+    std::uint64_t bytes = 0;
+    std::uint64_t missing_bytes = 0;
+  };
+  struct Answer {
+    Access asked;
+    std::uint64_t sent_bytes = 0;
+  };
+  // Either one.
+  struct Outgoing {
+    Operation* operation = nullptr;
+    Write* write = nullptr;
+  };
+  struct Held {
+    Header header{};
+    std::vector<std::byte> payload;
+  };
+
+  // Sending.
+  bool can_send() const;
+  bool is_posting_possible(std::uint64_t cookie, const Region& local, std::uint64_t local_offset, const RemoteRegion& remote,
+                           std::uint64_t remote_offset, std::uint64_t bytes);
+  void pump();
+  void send_next();
+  void send_piece(Write& write);
+  void send_answer();
+  void send(Operation& operation, WireKind kind);
+  void send_control(WireKind kind, const Access& access);
+  void send_credit();
+  void sent(Operation& operation, ucs_status_t status) override;
+  void finish_piece(Write& write, std::uint64_t bytes);
+
+  // Receiving.
+  void take_sequenced(const WireHeader& header, std::span<const std::byte> data);
+  bool place(const WireHeader& header, std::span<const std::byte> data);
+  void hold(const WireHeader& header, std::span<const std::byte> data);
+  void take_message(const Header& header, std::span<const std::byte> payload);
+  void deliver(const Header& header, std::span<const std::byte> payload);
+  void take_read(const Access& asked);
+  void take_answer(const Access& access, std::span<const std::byte> data);
+  void take_acknowledgement(std::uint64_t units);
+  void heard();
+  bool deliver_inbox();
+
+  // Breaking.
+  void lost(ucs_status_t status) override;
+  void fail(Error error, std::optional<Farewell> farewell);
+  bool finish_breaking(std::int64_t now_ns);
+  void leave_endpoint();
+  void say_farewell(Farewell reason);
+  std::string object() const;
+
+  std::shared_ptr<Hub> hub_;
+  Rank rank_;
+  std::uint64_t number_;
+  std::uint64_t peer_number_ = 0;
+  std::string peer_address_;
+  LinkState state_ = LinkState::connecting;
+  LinkLimits limits_;
+  std::string rail_ = "ucx";
+  std::int64_t connect_until_ns_;
+  Endpoint* endpoint_ = nullptr;
+  bool has_heard_ = false;      // from the peer
+  bool is_ready_told_ = false;  // to the sink, which hears that before any message
+
+  std::deque<Outgoing> outgoing_;  // in order: a message leaves after the writes before it
+  std::list<Write> writes_;
+  std::uint32_t piece_bytes_ = 0;
+  unsigned under_way_ = 0;         // operations that UCX has
+  unsigned pieces_under_way_ = 0;  // those of them that read the caller's memory
+  bool is_pumping_ = false;
+  bool is_answers_turn_ = false;
+  std::uint64_t next_sequence_ = 0;
+  std::uint64_t posted_units_ = 0;        // of messages
+  std::uint64_t acknowledged_units_ = 0;  // by the peer
+
+  std::map<std::uint32_t, Read> reads_;
+  std::uint32_t next_request_ = 1;
+  std::deque<Answer> answers_;  // to the peer's reads
+
+  std::uint64_t expected_ = 0;                          // sequence
+  std::map<std::uint64_t, std::optional<Held>> ahead_;  // came too early; a write is in its place already
+  std::deque<Held> inbox_;                              // came while nobody could be told
+  std::uint64_t held_units_ = 0;                        // in both
+  std::uint64_t consumed_units_ = 0;                    // delivered
+  std::uint64_t told_units_ = 0;                        // of which the peer was told
+  bool is_credit_under_way_ = false;
+
+  std::optional<Error> error_;        // why it broke, until it is told
+  std::optional<Farewell> farewell_;  // what the peer is to hear
+  std::int64_t give_up_at_ns_ = 0;    // broken: UCX should have returned everything by then
+};
+
+}  // namespace gigabar::transport::ucx

@@ -1,0 +1,54 @@
+// Memory that UCX links reach: host memory. Received bytes are placed by the CPU, after their region was looked up, so that taking
+// a region back needs no more than forgetting it.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "transport/ucx/hub.hpp"
+
+namespace gigabar::transport::ucx {
+
+class UcxRegion final : public Region {
+ public:
+  // Errors: invalid_argument (null, zero bytes), not_supported (no host memory).
+  static Result<std::unique_ptr<Region>> make(std::shared_ptr<Hub> hub, const MemoryRange& range);
+  ~UcxRegion() override { hub_->remove_region(number_); }
+  UcxRegion(const UcxRegion&) = delete;
+  UcxRegion& operator=(const UcxRegion&) = delete;
+
+  std::uintptr_t address() const noexcept override { return address_; }
+  std::size_t bytes() const noexcept override { return bytes_; }
+  MemoryKind kind() const noexcept override { return kind_; }
+  std::string_view how() const noexcept override { return "none"; }
+  const std::string& reason() const noexcept override { return reason_; }
+  Result<Parcel> key(const Peer& peer) const override;
+
+  std::uint32_t number() const noexcept { return number_; }
+
+ private:
+  UcxRegion(std::shared_ptr<Hub> hub, const MemoryRange& range, std::uint64_t guard);
+
+  std::shared_ptr<Hub> hub_;
+  std::uintptr_t address_;
+  std::size_t bytes_;
+  MemoryKind kind_;
+  std::uint64_t guard_;
+  std::uint32_t number_;
+  std::string reason_ = "UCX sends host memory as it is, and received bytes are placed by the CPU";
+};
+
+class UcxRemoteRegion final : public RemoteRegion {
+ public:
+  explicit UcxRemoteRegion(const RegionKey& key) : key_(key) {}
+  std::size_t bytes() const noexcept override { return key_.bytes; }
+  const RegionKey& key() const noexcept { return key_; }
+
+ private:
+  RegionKey key_;
+};
+
+// Errors: bad_file.
+Result<std::unique_ptr<RemoteRegion>> open_remote_region(const Parcel& key);
+
+}  // namespace gigabar::transport::ucx

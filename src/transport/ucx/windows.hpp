@@ -1,0 +1,18 @@
+// How much one side may ask of the other. Part of the protocol: both sides count alike.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace gigabar::transport::ucx {
+
+inline constexpr std::size_t kMostPayloadBytes = 65536;
+inline constexpr std::uint64_t kWindowUnits = 2U << 20;  // what either side holds at most for messages of a link, in bytes
+
+inline constexpr unsigned kMostTransfers = 64;                           // writes and reads of a link under way
+inline constexpr std::uint64_t kTransferBytes = std::uint64_t{1} << 30;  // of each
+
+// What a message counts: its bytes and the record that keeps them.
+constexpr std::uint64_t units_of(std::size_t payload_bytes) { return payload_bytes + 256; }
+
+}  // namespace gigabar::transport::ucx

@@ -1,0 +1,165 @@
+#include "transport/ucx/wire.hpp"
+
+#include <sys/random.h>
+
+#include <cerrno>
+#include <cstring>
+
+#include "base/errors.hpp"
+
+namespace gigabar::transport::ucx {
+namespace {
+
+constexpr std::uint16_t kMagic = 0x6762;
+constexpr std::uint32_t kParcelMagic = 0x58554247;  // "GBUX"
+constexpr std::uint32_t kKeyMagic = 0x4b554247;     // "GBUK"
+constexpr std::string_view kCardName = "ucx";
+
+struct InvitationHead {
+  std::uint32_t magic = kParcelMagic;
+  std::uint8_t version = kVersion;
+  std::uint8_t kind = 0;
+  std::uint16_t address_bytes = 0;
+  std::uint64_t sum = 0;  // of everything else
+  std::uint64_t link = 0;
+  std::uint32_t piece_bytes = 0;
+  std::uint32_t zero = 0;
+};
+static_assert(sizeof(InvitationHead) == 32);
+constexpr std::size_t kMostAddressBytes = kMostParcelBytes - sizeof(InvitationHead);
+
+struct KeyBytes {
+  std::uint32_t magic = kKeyMagic;
+  std::uint32_t region = 0;
+  std::uint64_t guard = 0;
+  std::uint64_t bytes = 0;
+  std::uint64_t version = kVersion;
+};
+static_assert(sizeof(KeyBytes) == 32);
+
+// FNV-1a: against damage, not against a forger.
+std::uint64_t sum_of(std::string_view bytes, std::uint64_t sum = 0xcbf29ce484222325) {
+  for (const char byte : bytes) sum = (sum ^ static_cast<unsigned char>(byte)) * 0x100000001b3;
+  return sum;
+}
+
+template <class Record>
+std::string_view bytes_of(const Record& record) {
+  return {reinterpret_cast<const char*>(&record), sizeof record};
+}
+
+std::uint64_t sum_of(InvitationHead head, std::string_view address) {
+  head.sum = 0;
+  return sum_of(address, sum_of(bytes_of(head)));
+}
+
+Error malformed(const char* what, const char* cause) {
+  return make_error(Status::bad_file, "read", what, cause, "use the same version of Gigabar at every rank");
+}
+
+}  // namespace
+
+std::string encode(InvitationKind kind, const Invitation& invitation) {
+  InvitationHead head;
+  head.kind = static_cast<std::uint8_t>(kind);
+  head.address_bytes = static_cast<std::uint16_t>(invitation.address.size());
+  head.link = invitation.link;
+  head.piece_bytes = invitation.piece_bytes;
+  head.sum = sum_of(head, invitation.address);
+  return std::string(bytes_of(head)) + invitation.address;
+}
+
+Result<Invitation> decode_invitation(InvitationKind kind, std::string_view bytes) {
+  constexpr const char* kWhat = "the peer's UCX parcel";
+  InvitationHead head;
+  if (bytes.size() <= sizeof head || bytes.size() > kMostParcelBytes) return malformed(kWhat, "its length cannot be");
+  std::memcpy(&head, bytes.data(), sizeof head);
+  const std::string_view address = bytes.substr(sizeof head);
+  if (head.magic != kParcelMagic || head.version != kVersion) return malformed(kWhat, "it is of another kind or version");
+  if (head.kind != static_cast<std::uint8_t>(kind)) return malformed(kWhat, "an offer was mistaken for an answer");
+  if (head.address_bytes != address.size() || head.address_bytes > kMostAddressBytes) return malformed(kWhat, "it was cut");
+  if (head.sum != sum_of(head, address)) return malformed(kWhat, "its sum is wrong: it was damaged on the way");
+  if (head.zero != 0 || head.link == 0 || head.piece_bytes < kLeastPieceBytes || head.piece_bytes > kMostPieceBytes) {
+    return malformed(kWhat, "a number in it is out of range");
+  }
+  return Invitation{head.link, head.piece_bytes, std::string(address)};
+}
+
+std::string encode(const RegionKey& key) {
+  KeyBytes record;
+  record.region = key.region;
+  record.guard = key.guard;
+  record.bytes = key.bytes;
+  return std::string(bytes_of(record));
+}
+
+Result<RegionKey> decode_region_key(std::string_view bytes) {
+  constexpr const char* kWhat = "the peer's UCX region key";
+  KeyBytes record;
+  if (bytes.size() != sizeof record) return malformed(kWhat, "its length is wrong");
+  std::memcpy(&record, bytes.data(), sizeof record);
+  if (record.magic != kKeyMagic || record.version != kVersion) return malformed(kWhat, "it is of another kind or version");
+  if (record.bytes == 0 || record.bytes > (std::uint64_t{1} << 62)) return malformed(kWhat, "its length in bytes is out of range");
+  return RegionKey{record.region, record.guard, record.bytes};
+}
+
+std::string card_text(std::string_view library_version) { return text(kCardName, ' ', unsigned{kVersion}, ' ', library_version); }
+
+std::optional<std::string> library_version_of_card(std::string_view card) {
+  const std::string begin = card_text("");
+  if (!card.starts_with(begin) || card.size() > 64) return {};
+  const std::string_view version = card.substr(begin.size());
+  if (version.empty() || version.find_first_not_of("0123456789.") != std::string_view::npos) return {};
+  return std::string(version);
+}
+
+std::string_view sentence_of(Farewell reason) {
+  switch (reason) {
+    case Farewell::closed: return "the peer closed the link";
+    case Farewell::bad_access: return "the peer refused an access to its memory (unknown region, wrong guard or out of range)";
+    case Farewell::bad_message: return "the peer got a message that breaks the protocol";
+    case Farewell::own_failure: return "the link failed at the peer";
+  }
+  return "the peer gave an unknown reason";
+}
+
+WireHeader make_header(WireKind kind, std::uint64_t link, std::uint32_t data_bytes) {
+  WireHeader header;
+  header.magic = kMagic;
+  header.version = kVersion;
+  header.kind = static_cast<std::uint8_t>(kind);
+  header.data_bytes = data_bytes;
+  header.link = link;
+  return header;
+}
+
+std::optional<WireHeader> parse_header(const void* header, std::size_t header_bytes, std::size_t data_bytes) {
+  if (header == nullptr || header_bytes != sizeof(WireHeader)) return {};
+  WireHeader parsed;
+  std::memcpy(&parsed, header, sizeof parsed);
+  if (parsed.magic != kMagic || parsed.version != kVersion || parsed.data_bytes != data_bytes) return {};
+  if (parsed.kind < static_cast<std::uint8_t>(WireKind::hello) || parsed.kind > static_cast<std::uint8_t>(WireKind::bye)) return {};
+  return parsed;
+}
+
+Access access_of(const WireHeader& header) {
+  Access access;
+  std::memcpy(&access, header.body.data(), sizeof access);
+  return access;
+}
+
+void set_access(WireHeader& header, const Access& access) { std::memcpy(header.body.data(), &access, sizeof access); }
+
+Result<std::uint64_t> random_number() {
+  std::uint64_t number = 0;
+  // Zero means "none" in places.
+  while (number == 0) {
+    if (::getrandom(&number, sizeof number, 0) == static_cast<ssize_t>(sizeof number)) continue;
+    if (errno == EINTR) continue;
+    const int code = errno;
+    return make_error(Status::unavailable, "make a link", "random number", "getrandom failed", {}, errno_code(code));
+  }
+  return number;
+}
+
+}  // namespace gigabar::transport::ucx

@@ -1,0 +1,100 @@
+// What this transport says to its counterpart: parcels and keys through the ranks' channel, headers of UCP's active messages.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "gigabar/status.hpp"
+#include "transport/transport.hpp"
+
+namespace gigabar::transport::ucx {
+
+inline constexpr std::uint8_t kVersion = 1;  // of everything below
+
+// --- Parcels and keys ----------------------------------------------------------------------------------------------------------
+
+// What offer() and accept() tell: where the sender's worker is, and the number that its peer puts into every message to it.
+struct Invitation {
+  std::uint64_t link = 0;
+  std::uint32_t piece_bytes = 0;  // most data of one active message to it, at least kLeastPieceBytes
+  std::string address;            // of a UCP worker, opaque
+};
+inline constexpr std::uint32_t kLeastPieceBytes = 4096;
+inline constexpr std::uint32_t kMostPieceBytes = 1U << 20;
+
+enum class InvitationKind : std::uint8_t { offer = 1, answer = 2 };
+std::string encode(InvitationKind kind, const Invitation& invitation);
+// UCX believes every byte of a worker's address, so a sum over all of it is checked first. Errors: bad_file.
+Result<Invitation> decode_invitation(InvitationKind kind, std::string_view bytes);
+
+struct RegionKey {
+  std::uint32_t region = 0;  // its number at its owner
+  std::uint64_t guard = 0;   // random, to be repeated in each access
+  std::uint64_t bytes = 0;
+};
+std::string encode(const RegionKey& key);
+Result<RegionKey> decode_region_key(std::string_view bytes);
+
+// "ucx 1 1.13.1": protocol version and UCX's own.
+std::string card_text(std::string_view library_version);
+// The peer's UCX version; nothing when it is no card of this transport's version.
+std::optional<std::string> library_version_of_card(std::string_view card);
+
+// --- Active messages -----------------------------------------------------------------------------------------------------------
+
+enum class WireKind : std::uint8_t {
+  hello = 1,  // the sender can receive
+  message,    // body: the caller's header. In order, delivered after every earlier write
+  write,      // body: Access. Data for a region of the receiver
+  read,       // body: Access, whose request names the answers
+  answer,     // body: Access, of which request and offset (from the start of what was asked for) count
+  credit,     // nothing but `acknowledged`
+  bye         // body: Access, of which `request` is a Farewell
+};
+
+// Of the processor's byte order, as UCX's own headers are.
+struct WireHeader {
+  std::uint16_t magic = 0;
+  std::uint8_t version = 0;
+  std::uint8_t kind = 0;
+  std::uint32_t data_bytes = 0;
+  std::uint64_t link = 0;          // the receiver's number
+  std::uint64_t sequence = 0;      // of messages and writes, which count together; 0 in others
+  std::uint64_t acknowledged = 0;  // units of messages that the sender has consumed on this link
+  std::array<std::byte, 32> body{};
+};
+static_assert(sizeof(WireHeader) == 64 && kHeaderBytes == 32);
+
+struct Access {
+  std::uint32_t region = 0;
+  std::uint32_t request = 0;
+  std::uint64_t guard = 0;
+  std::uint64_t offset = 0;
+  std::uint64_t bytes = 0;
+};
+static_assert(sizeof(Access) == sizeof(WireHeader::body));
+
+enum class Farewell : std::uint32_t {
+  closed = 0,       // the peer destroyed its link
+  bad_access = 1,   // an access that the peer does not allow
+  bad_message = 2,  // a message that breaks the protocol
+  own_failure = 3,  // something failed at the peer
+};
+std::string_view sentence_of(Farewell reason);
+
+// All but `data_bytes`, `link` and the order of things is the receiver's to check.
+WireHeader make_header(WireKind kind, std::uint64_t link, std::uint32_t data_bytes);
+// Nothing when it is none of ours, of another version, of an unknown kind, or does not fit `data_bytes`.
+std::optional<WireHeader> parse_header(const void* header, std::size_t header_bytes, std::size_t data_bytes);
+
+Access access_of(const WireHeader& header);
+void set_access(WireHeader& header, const Access& access);
+
+// Errors: unavailable (the kernel gave no random bytes).
+Result<std::uint64_t> random_number();
+
+}  // namespace gigabar::transport::ucx

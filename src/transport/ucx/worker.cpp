@@ -1,0 +1,338 @@
+#include "transport/ucx/worker.hpp"
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <utility>
+
+#include "base/clock.hpp"
+#include "base/errors.hpp"
+#include "base/log.hpp"
+#include "base/options.hpp"
+
+namespace gigabar::transport::ucx {
+namespace {
+
+constexpr unsigned kMessageId = 0x67;
+constexpr std::int64_t kEndDeadlineNs = 2'000'000'000;  // for UCX to give back what was cancelled
+constexpr unsigned kMostProgressCalls = 32;             // of one progress(), so that other work gets its turn
+
+// One fragment of UCX's TCP transport carries a piece, for larger messages are put together in a buffer of UCX's: 16 MiB messages
+// gave 3.1 GB/s over loopback, 250 KB ones that do not fit 3.2, and 125 KB ones that do 7.3 (`ucx_perftest -t ucp_am_bw`, UCX
+// 1.13.1, rendezvous of 16 MiB beside it: 2.6 to 4.3). With fragments of 250 KB it was 5.6: the receive buffer falls out of the
+// cache.
+constexpr const char* kSegment = "128K";
+constexpr std::uint32_t kPieceBytes = 120U << 10;
+constexpr std::uint64_t kSegmentRestBytes = 512;  // of headers: ours, UCP's and TCP's
+
+const ucp::Library& lib() { return ucp::library(); }
+
+Error failed(const char* call, const std::string& object, ucs_status_t code, std::string remedy = {}) {
+  Status status = Status::device_error;
+  if (code == UCS_ERR_NO_MEMORY) status = Status::out_of_memory;
+  if (code == UCS_ERR_NO_DEVICE || code == UCS_ERR_UNREACHABLE) status = Status::unavailable;
+  return make_error(status, "use UCX", object, text(call, " failed: ", text_of(code)), std::move(remedy), native_of(code));
+}
+
+// UCX's configuration: its own variables of the environment, then what is wanted here where they say nothing.
+class Configuration {
+ public:
+  Configuration() { status_ = lib().ucp_config_read(nullptr, nullptr, &config_); }
+  ~Configuration() {
+    if (status_ == UCS_OK) lib().ucp_config_release(config_);
+  }
+  Configuration(const Configuration&) = delete;
+  Configuration& operator=(const Configuration&) = delete;
+
+  ucs_status_t status() const { return status_; }
+  const ucp_config_t* get() const { return config_; }
+  ucs_status_t set(const char* name, const char* value) { return lib().ucp_config_modify(config_, name, value); }
+  // A name that this UCX does not know changes nothing.
+  void set_default(const char* name, const char* value) {
+    if (!environment(text("UCX_", name).c_str())) static_cast<void>(set(name, value));
+  }
+
+ private:
+  ucp_config_t* config_ = nullptr;
+  ucs_status_t status_;
+};
+
+// What fits into a fragment, whatever the user made of it.
+std::uint32_t choose_piece_bytes() {
+  std::uint64_t most = kPieceBytes;
+  for (const char* name : {"UCX_TCP_TX_SEG_SIZE", "UCX_TCP_RX_SEG_SIZE"}) {
+    const auto segment = environment(name);
+    if (!segment) continue;
+    const std::uint64_t bytes = parse_bytes(*segment).value_or(0);
+    most = std::min(most, std::max(bytes, kLeastPieceBytes + kSegmentRestBytes) - kSegmentRestBytes);
+  }
+  return static_cast<std::uint32_t>(most);
+}
+
+// Shared memory is the local transport's, and UCX notices the death of a peer there only after its keep-alive interval. Its GPU
+// transports would open the GPUs' drivers for memory that is never given to it.
+constexpr const char* kTransports = "^shm,self,cuda,rocm,ze";
+
+Outcome configure(Configuration& configuration) {
+  if (configuration.status() != UCS_OK) {
+    return failed("ucp_config_read", "its configuration", configuration.status(), "look at the variables UCX_*");
+  }
+  if (const auto transports = environment("GIGABAR_UCX_TLS")) {
+    const ucs_status_t status = configuration.set("TLS", transports->c_str());
+    if (status != UCS_OK) return failed("ucp_config_modify", text("GIGABAR_UCX_TLS=", *transports), status);
+  } else {
+    configuration.set_default("TLS", kTransports);
+  }
+  configuration.set_default("TCP_TX_SEG_SIZE", kSegment);
+  configuration.set_default("TCP_RX_SEG_SIZE", kSegment);
+  // UCX 1.13.1 handles a write event of a connection that it has just freed in the same round, when both ends destroy it while data
+  // waits for the socket (uct_tcp_iface_handle_events after a FIN). Zero-copy sends make that frequent; without them it is rare.
+  configuration.set_default("ZCOPY_THRESH", "inf");
+  configuration.set_default("TCP_CONN_NB", "y");  // connect() would block for minutes when the peer's host is gone
+  return {};
+}
+
+// "#   lane[0]:  1:tcp/lo.0 md[1] -> ...": the first lane's "tcp/lo".
+std::string first_lane(std::string_view information) {
+  const std::size_t lane = information.find("lane[0]:");
+  if (lane == std::string_view::npos) return {};
+  const std::size_t number = information.find_first_not_of(' ', lane + 8);
+  const std::size_t colon = number == std::string_view::npos ? number : information.find(':', number);
+  if (colon == std::string_view::npos) return {};
+  const std::string_view rest = information.substr(colon + 1);
+  std::string_view name = rest.substr(0, rest.find_first_of(" \n"));
+  const std::size_t path = name.rfind('.');
+  if (path != std::string_view::npos && name.find_first_not_of("0123456789", path + 1) == std::string_view::npos) {
+    name = name.substr(0, path);
+  }
+  return name.find('/') != std::string_view::npos && name.size() <= 64 ? std::string(name) : std::string();
+}
+
+}  // namespace
+
+std::string text_of(ucs_status_t status) {
+  const char* words = lib().ucs_status_string(status);
+  return words != nullptr ? words : "unknown status";
+}
+
+NativeCode native_of(ucs_status_t status) { return {NativeDomain::none, status, text("UCX status ", static_cast<int>(status))}; }
+
+Result<std::unique_ptr<Worker>> Worker::open(Receiver& receiver) {
+  if (!ucp::availability().is_ok()) return make_error("open UCX", "libucp", ucp::availability());
+  std::unique_ptr<Worker> worker(new Worker(receiver));
+  if (Outcome opened = worker->open_context(); !opened) return std::move(opened).take_error();
+  if (Outcome opened = worker->open_worker(); !opened) return std::move(opened).take_error();
+  return worker;
+}
+
+Outcome Worker::open_context() {
+  Configuration configuration;
+  if (Outcome configured = configure(configuration); !configured) return configured;
+  ucp_params_t parameters{};
+  parameters.field_mask = UCP_PARAM_FIELD_FEATURES | UCP_PARAM_FIELD_NAME;
+  parameters.features = UCP_FEATURE_AM | UCP_FEATURE_WAKEUP;
+  parameters.name = "gigabar";
+  const ucs_status_t status = lib().ucp_init_version(UCP_API_MAJOR, UCP_API_MINOR, &parameters, configuration.get(), &context_);
+  if (status == UCS_OK) return {};
+  context_ = nullptr;
+  return failed("ucp_init", ucp::availability().reason, status,
+                "look at UCX_TLS, GIGABAR_UCX_TLS, UCX_NET_DEVICES and 'ucx_info -d'");
+}
+
+Outcome Worker::open_worker() {
+  const std::string object = ucp::availability().reason;
+  ucp_worker_params_t parameters{};
+  parameters.field_mask = UCP_WORKER_PARAM_FIELD_THREAD_MODE;
+  parameters.thread_mode = UCS_THREAD_MODE_SERIALIZED;
+  ucs_status_t status = lib().ucp_worker_create(context_, &parameters, &worker_);
+  if (status != UCS_OK) return worker_ = nullptr, failed("ucp_worker_create", object, status);
+  if (status = lib().ucp_worker_get_efd(worker_, &descriptor_); status != UCS_OK) {
+    return failed("ucp_worker_get_efd", object, status);
+  }
+  ucp_am_handler_param_t handler{};
+  handler.field_mask = UCP_AM_HANDLER_PARAM_FIELD_ID | UCP_AM_HANDLER_PARAM_FIELD_FLAGS | UCP_AM_HANDLER_PARAM_FIELD_CB |
+                       UCP_AM_HANDLER_PARAM_FIELD_ARG;
+  handler.id = kMessageId;
+  handler.flags = UCP_AM_FLAG_WHOLE_MSG;
+  handler.cb = &Worker::on_arrival;
+  handler.arg = this;
+  if (status = lib().ucp_worker_set_am_recv_handler(worker_, &handler); status != UCS_OK) {
+    return failed("ucp_worker_set_am_recv_handler", object, status);
+  }
+  ucp_address_t* address = nullptr;
+  std::size_t bytes = 0;
+  if (status = lib().ucp_worker_get_address(worker_, &address, &bytes); status != UCS_OK) {
+    return failed("ucp_worker_get_address", object, status);
+  }
+  address_.assign(reinterpret_cast<const char*>(address), bytes);
+  lib().ucp_worker_release_address(worker_, address);
+  piece_bytes_ = choose_piece_bytes();
+  return {};
+}
+
+Worker::~Worker() {
+  if (worker_ != nullptr) {
+    for (const auto& endpoint : endpoints_) {
+      endpoint->user_ = nullptr;
+      close(*endpoint);
+    }
+    const Deadline deadline = Deadline::after_ns(kEndDeadlineNs);
+    while (!endpoints_.empty() && !deadline.has_passed()) {
+      lib().ucp_worker_progress(worker_);
+      tidy();
+    }
+    if (!endpoints_.empty()) log(LogLevel::warning, text("ucx: ", endpoints_.size(), " connections did not end in 2 s"));
+    lib().ucp_worker_destroy(worker_);
+  }
+  if (context_ != nullptr) lib().ucp_cleanup(context_);
+}
+
+Result<Endpoint*> Worker::connect(const std::string& address, EndpointUser* user, const std::string& peer) {
+  // UCX takes no length: what a malformed address makes it read beyond the end is ours and zero.
+  std::string padded = address;
+  padded.resize(2 * kMostParcelBytes);
+  auto endpoint = std::make_unique<Endpoint>();
+  endpoint->worker_ = this;
+  endpoint->user_ = user;
+  ucp_ep_params_t parameters{};
+  parameters.field_mask = UCP_EP_PARAM_FIELD_REMOTE_ADDRESS | UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE | UCP_EP_PARAM_FIELD_ERR_HANDLER;
+  parameters.address = reinterpret_cast<const ucp_address_t*>(padded.data());
+  parameters.err_mode = UCP_ERR_HANDLING_MODE_PEER;
+  parameters.err_handler.cb = &Worker::on_lost;
+  parameters.err_handler.arg = endpoint.get();
+  const ucs_status_t status = lib().ucp_ep_create(worker_, &parameters, &endpoint->handle_);
+  if (status != UCS_OK) return failed("ucp_ep_create", peer, status, "look at UCX_TLS and UCX_NET_DEVICES at both ranks");
+  endpoints_.push_back(std::move(endpoint));
+  return endpoints_.back().get();
+}
+
+std::string Worker::rail_of(const Endpoint& endpoint) const {
+  std::string rail;
+  char* information = nullptr;
+  std::size_t bytes = 0;
+  if (lib().ucp_ep_print_info != nullptr && endpoint.handle_ != nullptr) {
+    if (std::FILE* stream = ::open_memstream(&information, &bytes)) {
+      lib().ucp_ep_print_info(endpoint.handle_, stream);
+      std::fclose(stream);
+      rail = first_lane({information, bytes});
+      std::free(information);  // NOLINT(cppcoreguidelines-no-malloc): as open_memstream asks
+    }
+  }
+  return rail.empty() ? "ucx" : rail;
+}
+
+void Worker::close(Endpoint& endpoint) {
+  if (endpoint.handle_ == nullptr) return;
+  if (endpoint.close_at_ns_ == 0) ++leaving_count_;
+  endpoint.close_at_ns_ = 1;
+  ucp_request_param_t parameters{};
+  parameters.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS;
+  parameters.flags = UCP_EP_CLOSE_FLAG_FORCE;
+  void* request = lib().ucp_ep_close_nbx(std::exchange(endpoint.handle_, nullptr), &parameters);
+  if (request != nullptr && !UCS_PTR_IS_ERR(request)) endpoint.closing_ = request;
+}
+
+void Worker::leave(Endpoint& endpoint, std::int64_t linger_ns) {
+  endpoint.user_ = nullptr;
+  if (endpoint.handle_ == nullptr) return;
+  if (endpoint.close_at_ns_ == 0) ++leaving_count_;
+  endpoint.close_at_ns_ = now_ns() + linger_ns;
+}
+
+Operation& Worker::take_operation() {
+  if (free_operations_.empty()) return operations_.emplace_back();
+  Operation& operation = *free_operations_.back();
+  free_operations_.pop_back();
+  return operation;
+}
+
+void Worker::give_back(Operation& operation) {
+  operation.endpoint = nullptr;
+  operation.owner = nullptr;
+  operation.data = {};
+  free_operations_.push_back(&operation);
+}
+
+void Worker::send(Endpoint& endpoint, Operation& operation) {
+  operation.endpoint = &endpoint;
+  ++endpoint.under_way_;
+  if (endpoint.handle_ == nullptr || endpoint.is_lost_) return finished(operation, UCS_ERR_CANCELED);
+  ucp_request_param_t parameters{};
+  parameters.op_attr_mask =
+      UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA | UCP_OP_ATTR_FIELD_FLAGS | UCP_OP_ATTR_FIELD_MEMORY_TYPE;
+  parameters.cb.send = &Worker::on_sent;
+  parameters.user_data = &operation;
+  parameters.flags = UCP_AM_SEND_FLAG_EAGER;
+  parameters.memory_type = UCS_MEMORY_TYPE_HOST;
+  const std::span<const std::byte> data = operation.data;
+  void* const request = lib().ucp_am_send_nbx(endpoint.handle_, kMessageId, &operation.header, sizeof operation.header,
+                                              data.empty() ? nullptr : data.data(), data.size(), &parameters);
+  if (request == nullptr) return finished(operation, UCS_OK);
+  if (UCS_PTR_IS_ERR(request)) return finished(operation, UCS_PTR_STATUS(request));
+}
+
+void Worker::finished(Operation& operation, ucs_status_t status) {
+  Endpoint& endpoint = *operation.endpoint;
+  --endpoint.under_way_;
+  if (endpoint.user_ != nullptr) endpoint.user_->sent(operation, status);
+  give_back(operation);
+}
+
+bool Worker::progress() {
+  bool is_something = false;
+  for (unsigned i = 0; i < kMostProgressCalls && lib().ucp_worker_progress(worker_) != 0; ++i) is_something = true;
+  if (leaving_count_ > 0) is_something |= tidy();
+  return is_something;
+}
+
+// Closes endpoints whose time is over and drops those that are closed.
+bool Worker::tidy() {
+  const std::int64_t now = now_ns();
+  const auto is_over = [&](const std::unique_ptr<Endpoint>& item) {
+    Endpoint& endpoint = *item;
+    if (endpoint.close_at_ns_ == 0) return false;
+    if (endpoint.handle_ != nullptr && (endpoint.is_lost_ || now >= endpoint.close_at_ns_)) close(endpoint);
+    if (endpoint.closing_ != nullptr && lib().ucp_request_check_status(endpoint.closing_) != UCS_INPROGRESS) {
+      lib().ucp_request_free(std::exchange(endpoint.closing_, nullptr));
+    }
+    return endpoint.user_ == nullptr && endpoint.handle_ == nullptr && endpoint.closing_ == nullptr && endpoint.under_way_ == 0;
+  };
+  const std::size_t over = std::erase_if(endpoints_, is_over);
+  leaving_count_ -= over;
+  return over > 0;
+}
+
+bool Worker::arm() {
+  // What is being closed goes on in progress() only.
+  if (leaving_count_ > 0) return false;
+  return lib().ucp_worker_arm(worker_) == UCS_OK;
+}
+
+void Worker::on_sent(void* request, ucs_status_t status, void* operation) {
+  lib().ucp_request_free(request);
+  auto& sent = *static_cast<Operation*>(operation);
+  sent.endpoint->worker_->finished(sent, status);
+}
+
+void Worker::on_lost(void* endpoint, ucp_ep_h, ucs_status_t status) {
+  auto& lost = *static_cast<Endpoint*>(endpoint);
+  lost.is_lost_ = true;
+  if (lost.user_ != nullptr) lost.user_->lost(status);
+}
+
+ucs_status_t Worker::on_arrival(void* worker, const void* header, std::size_t header_bytes, void* data, std::size_t data_bytes,
+                                const ucp_am_recv_param_t* parameters) {
+  Receiver& receiver = static_cast<Worker*>(worker)->receiver_;
+  const auto parsed = parse_header(header, header_bytes, data_bytes);
+  const bool is_rendezvous = (parameters->recv_attr & UCP_AM_RECV_ATTR_FLAG_RNDV) != 0;  // `data` is no data then
+  if (!parsed || is_rendezvous) {
+    receiver.stranger(parsed ? &*parsed : nullptr);
+  } else {
+    receiver.arrived(*parsed, {static_cast<const std::byte*>(data), data_bytes});
+  }
+  // UCX takes the data back; a rendezvous that nobody started ends with UCS_OK at its sender.
+  return UCS_OK;
+}
+
+}  // namespace gigabar::transport::ucx

@@ -1,0 +1,110 @@
+// The RDMA devices of this side and their ports (rails).
+#pragma once
+
+#if GIGABAR_HAS_RDMACM
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "driver/rdmacm/rdmacm.hpp"
+#include "driver/verbs/functions.hpp"
+#include "transport/transport.hpp"
+#include "transport/verbs/wire.hpp"
+
+namespace gigabar::transport::rdma {
+
+// An event channel of rdma_cm whose descriptor does not block.
+struct ChannelCloser {
+  void operator()(rdma_event_channel* channel) const noexcept { rdmacm::functions().rdma_destroy_event_channel(channel); }
+};
+using Channel = std::unique_ptr<rdma_event_channel, ChannelCloser>;
+
+// Destroys the queue pair first, if there is one.
+struct IdCloser {
+  void operator()(rdma_cm_id* id) const noexcept;
+};
+using Id = std::unique_ptr<rdma_cm_id, IdCloser>;
+
+struct MrCloser {
+  void operator()(ibv_mr* region) const noexcept { verbs::functions().ibv_dereg_mr(region); }
+};
+using Mr = std::unique_ptr<ibv_mr, MrCloser>;
+
+// An error of a call of verbs or rdma_cm on `object`; `code` is its errno.
+Error call_failed(const char* call, const std::string& object, int code, std::string remedy = {});
+// They return an errno, minus an errno, or -1 with errno set.
+int code_of(int result) noexcept;
+
+// Whole pages of this process, zeroed.
+class Pages {
+ public:
+  explicit Pages(std::size_t bytes) noexcept;  // data() is null when there is no memory
+  Pages(const Pages&) = delete;
+  Pages& operator=(const Pages&) = delete;
+  ~Pages();
+  std::byte* data() const noexcept { return data_; }
+  std::size_t bytes() const noexcept { return bytes_; }
+
+ private:
+  std::byte* data_;
+  std::size_t bytes_;
+};
+
+// One opened device, kept by everything that uses it. The context is librdmacm's, which closes it when no id is bound to the
+// device.
+struct Device {
+  std::string name;
+  Id anchor;
+  ibv_context* context = nullptr;
+  ibv_pd* domain = nullptr;
+  ibv_comp_channel* channel = nullptr;  // of all completion queues on it; does not block
+  ibv_device_attr attributes{};
+  bool is_iwarp = false;
+  // The first word is there to be read by peers, and what they have there is read into the second: whether an adapter answers.
+  Pages probe_pages{1};
+  Mr probe;
+
+  Device() = default;
+  Device(const Device&) = delete;
+  Device& operator=(const Device&) = delete;
+  ~Device();
+
+  std::uint64_t probe_address() const noexcept { return reinterpret_cast<std::uintptr_t>(probe_pages.data()); }
+  std::uint64_t probe_sink() const noexcept { return probe_address() + 64; }
+};
+
+struct Rail {
+  std::string name;     // "mlx5_0/1"
+  RailAddress address;  // `port` is the listener's
+  std::shared_ptr<Device> device;
+  std::size_t device_index = 0;
+  unsigned port = 1;
+  std::uint64_t piece_bytes = 0;  // most bytes of one work request
+  Id listener;                    // null: the device is gone
+};
+
+struct Rails {
+  std::vector<Rail> rails;
+  std::vector<std::shared_ptr<Device>> devices;
+};
+
+// The ports that the options ask for, listening on `channel`. Errors: unavailable (no port has an address, or a named one is not
+// there), invalid_argument, no_permission, out_of_memory, device_error.
+Result<Rails> open_rails(rdma_event_channel* channel, const TransportOptions& options);
+
+// Registers `bytes` at `address` with the device. Errors: out_of_memory (with the remedy for the limit of locked memory),
+// no_permission, not_supported, device_error.
+Result<Mr> register_pages(const Device& device, void* address, std::size_t bytes, int access);
+
+// The socket address of a rail, with `port` (host order).
+struct SocketAddress {
+  sockaddr_storage storage{};
+  sockaddr* get() noexcept { return reinterpret_cast<sockaddr*>(&storage); }
+};
+SocketAddress socket_address(const RailAddress& address, std::uint16_t port) noexcept;
+
+}  // namespace gigabar::transport::rdma
+
+#endif

@@ -1,0 +1,508 @@
+// Messages, writes, reads and their completions. Connecting is in link_connect.cpp.
+#include "transport/verbs/link.hpp"
+
+#if GIGABAR_HAS_RDMACM
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+#include "base/errors.hpp"
+#include "transport/verbs/transport_state.hpp"
+
+namespace gigabar::transport::rdma {
+namespace {
+
+constexpr std::size_t kMostInlineBytes = 256;
+constexpr unsigned kSignalEvery = 16;  // messages without a buffer of ours; one signalled completion retires all before it
+constexpr std::int64_t kQuietNs = 1'000'000'000;
+constexpr unsigned kAllSlots = kSendSlots + kControlSlots;
+
+bool is_inside(std::uint64_t offset, std::uint64_t bytes, std::uint64_t whole) noexcept {
+  return bytes >= 1 && bytes <= whole && offset <= whole - bytes;
+}
+
+// What the completion says about the connection.
+Status status_of(ibv_wc_status status) noexcept {
+  switch (status) {
+    case IBV_WC_RETRY_EXC_ERR:
+    case IBV_WC_RNR_RETRY_EXC_ERR:
+    case IBV_WC_WR_FLUSH_ERR:
+    case IBV_WC_RESP_TIMEOUT_ERR:
+    case IBV_WC_REM_ABORT_ERR: return Status::peer_lost;
+    case IBV_WC_REM_ACCESS_ERR:
+    case IBV_WC_REM_INV_REQ_ERR: return Status::no_permission;
+    default: return Status::device_error;
+  }
+}
+
+const char* remedy_of(ibv_wc_status status) noexcept {
+  switch (status) {
+    case IBV_WC_RETRY_EXC_ERR:
+    case IBV_WC_RESP_TIMEOUT_ERR: return "the peer's adapter did not answer: check that it runs, its link, cable, MTU and routes";
+    case IBV_WC_REM_ACCESS_ERR:
+    case IBV_WC_REM_INV_REQ_ERR: return "the peer's region is deregistered, or smaller or of another key than was told";
+    case IBV_WC_WR_FLUSH_ERR: return "connect anew if the peer still runs";
+    default: return "see the adapter's driver in the kernel's log (dmesg)";
+  }
+}
+
+const char* name_of(WorkKind kind) noexcept {
+  switch (kind) {
+    case WorkKind::ordered: return "a message or write";
+    case WorkKind::read: return "a read";
+    case WorkKind::probe: return "a probe of the peer";
+    case WorkKind::receive: return "a receive";
+  }
+  return "work";
+}
+
+}  // namespace
+
+VerbsLink::VerbsLink(VerbsTransport& transport, std::size_t rail, const Token& token, std::int64_t deadline_ns)
+    : transport_(&transport),
+      device_(transport.rail(rail).device),
+      order_(transport.order()),
+      rail_index_(rail),
+      rail_name_(transport.rail(rail).name),
+      piece_bytes_(transport.rail(rail).piece_bytes),
+      local_address_(transport.rail(rail).address),
+      deadline_ns_(deadline_ns),
+      own_token_(token) {
+  limits_.payload_bytes = kPayloadBytes;
+  limits_.write_bytes = piece_bytes_ * kMostPieces;
+  limits_.posted_writes = kOperations;
+  transport_->add(this);
+}
+
+VerbsLink::~VerbsLink() {
+  if (transport_ != nullptr) transport_->remove(this);
+  abandon();
+}
+
+void VerbsLink::abandon() noexcept {
+  state_ = LinkState::broken;
+  transport_ = nullptr;
+  disconnect();
+  pair_ = nullptr;
+  id_.reset();
+  if (completions_ != nullptr) verbs::functions().ibv_destroy_cq(completions_);
+  completions_ = nullptr;
+}
+
+// --- Sending ---------------------------------------------------------------------------------------------------------------------
+
+int VerbsLink::send(const std::byte* bytes, std::size_t count, std::uint32_t local_key, std::uint64_t id, unsigned flags) {
+  // One piece only: libsiw puts several inline pieces on top of each other.
+  ibv_sge piece{reinterpret_cast<std::uintptr_t>(bytes), static_cast<std::uint32_t>(count), local_key};
+  ibv_send_wr request{};
+  request.wr_id = id;
+  request.sg_list = &piece;
+  request.num_sge = 1;
+  request.opcode = IBV_WR_SEND;
+  request.send_flags = flags;
+  ibv_send_wr* refused = nullptr;
+  return ibv_post_send(pair_, &request, &refused);
+}
+
+Posted VerbsLink::refused_post(int result, const char* call) {
+  const int code = code_of(result);
+  // The kernel has not yet taken the entries of the queue that we count as free.
+  if ((code == ENOMEM || code == EAGAIN) && !ledger_.is_empty()) return Posted::full;
+  // How siw refuses work once the connection has ended.
+  if (code == ENOTCONN || code == ECONNRESET || code == EPIPE) {
+    fail(failed(Status::peer_lost, text(call, " failed: ", std::strerror(code)), "connect anew if the peer still runs"));
+  } else {
+    fail(call_failed(call, describe(), code));
+  }
+  return Posted::broken;
+}
+
+Posted VerbsLink::post_bytes(MessageKind kind, const Header* header, std::span<const std::byte> payload) {
+  const std::size_t header_bytes = kMessageHeaderBytes + (header != nullptr ? kHeaderBytes : 0);
+  const std::size_t count = header_bytes + payload.size();
+  const bool is_inline = count <= inline_bytes_;
+  if (!is_inline && slots_taken_ - slots_returned_ >= (kind == MessageKind::payload ? kSendSlots : kAllSlots)) return Posted::full;
+  std::array<std::byte, kMostInlineBytes> short_message;
+  std::byte* const bytes = is_inline ? short_message.data() : send_slot(slots_taken_ % kAllSlots);
+  MessageHeader first;
+  first.kind = kind;
+  first.follows_gpu_writes = kind == MessageKind::payload && has_gpu_writes_;
+  first.credits = static_cast<std::uint16_t>(credits_.owed());
+  first.payload_bytes = static_cast<std::uint32_t>(payload.size());
+  write_message_header(first, bytes);
+  if (header != nullptr) std::memcpy(bytes + kMessageHeaderBytes, header->data(), kHeaderBytes);
+  if (!payload.empty()) std::memcpy(bytes + header_bytes, payload.data(), payload.size());
+
+  const bool is_signalled = !is_inline || unsignalled_ + 1 >= kSignalEvery;
+  unsigned flags = 0;
+  if (is_inline) flags |= IBV_SEND_INLINE;
+  if (is_signalled) flags |= IBV_SEND_SIGNALED;
+  const std::uint64_t number = ledger_.add({Ledger::kNoOperation, !is_inline});
+  const int result =
+      send(bytes, count, send_region_ != nullptr ? send_region_->lkey : 0, work_id(WorkKind::ordered, number), flags);
+  if (result != 0) {
+    ledger_.take_back();
+    return refused_post(result, "ibv_post_send");
+  }
+  if (!is_inline) ++slots_taken_;
+  unsignalled_ = is_signalled ? 0 : unsignalled_ + 1;
+  credits_.told(first.credits);
+  if (kind == MessageKind::payload) has_gpu_writes_ = false;
+  return Posted::ok;
+}
+
+bool VerbsLink::post_control(MessageKind kind) { return ledger_.has_control_room() && post_bytes(kind, nullptr, {}) == Posted::ok; }
+
+Posted VerbsLink::post_message(const Header& header, std::span<const std::byte> payload) {
+  if (state_ == LinkState::broken || failure_) return Posted::broken;
+  if (payload.size() > kPayloadBytes) {
+    fail(failed(Status::invalid_argument, text("a message of ", payload.size(), " bytes is longer than ", kPayloadBytes)));
+    return Posted::broken;
+  }
+  if (state_ != LinkState::ready || !credits_.can_send() || !ledger_.has_room(1)) return Posted::full;
+  credits_.take();
+  const Posted posted = post_bytes(MessageKind::payload, &header, payload);
+  if (posted != Posted::ok) credits_.give_back();
+  return posted;
+}
+
+Reach VerbsLink::reach(Direction direction, const Region& local, const RemoteRegion& remote, std::uint64_t bytes) const {
+  const auto* const ours = dynamic_cast<const VerbsRegion*>(&local);
+  const auto* const theirs = dynamic_cast<const VerbsRemoteRegion*>(&remote);
+  const auto no = [](std::string why) { return Reach{false, TransferPath::none, std::move(why)}; };
+  if (ours == nullptr || theirs == nullptr) return no("one of the regions is not registered with RDMA devices");
+  if (state_ != LinkState::ready) return no(text("the link over ", rail_name_, " is not ready"));
+  if (!theirs->has_rail(peer_rail_)) return no("the peer's memory is not registered on the rail of this link");
+  const bool is_read = direction == Direction::read;
+  if (is_read && limits_.read_bytes == 0) return no(text("the adapters of ", rail_name_, " and its peer agreed on no reads"));
+  const std::uint64_t most = is_read ? limits_.read_bytes : limits_.write_bytes;
+  if (bytes > most) return no(text(bytes, " bytes are more than one operation's ", most));
+  const bool is_gdr = is_gpu_memory(local.kind()) || is_gpu_memory(theirs->kind());
+  return {true, is_gdr ? TransferPath::gdr : TransferPath::host,
+          is_gdr ? text(rail_name_, " reaches the GPU memory itself (here: ", local.how(), ")")
+                 : text(rail_name_, " moves it between pinned host memories")};
+}
+
+std::optional<VerbsLink::Span> VerbsLink::span_of(const Region& local, std::uint64_t local_offset, const RemoteRegion& remote,
+                                                  std::uint64_t remote_offset, std::uint64_t bytes) const {
+  const auto& ours = static_cast<const VerbsRegion&>(local);
+  const auto& theirs = static_cast<const VerbsRemoteRegion&>(remote);
+  if (!is_inside(local_offset, bytes, ours.bytes()) || !is_inside(remote_offset, bytes, theirs.bytes())) return {};
+  if (!theirs.has_rail(peer_rail_)) return {};
+  return Span{ours.address() + local_offset, theirs.address() + remote_offset, bytes, ours.local_key(rail_index_),
+              theirs.remote_key(peer_rail_)};
+}
+
+Posted VerbsLink::refuse(std::uint64_t cookie, std::string cause) {
+  refused_.push_back({cookie, failed(Status::out_of_range, std::move(cause))});
+  return Posted::ok;
+}
+
+int VerbsLink::post_piece(const Span& span, std::uint64_t id, bool is_read) {
+  ibv_sge piece{span.local, static_cast<std::uint32_t>(span.bytes), span.local_key};
+  ibv_send_wr request{};
+  request.wr_id = id;
+  request.sg_list = &piece;
+  request.num_sge = 1;
+  request.opcode = is_read ? IBV_WR_RDMA_READ : IBV_WR_RDMA_WRITE;
+  // Each one: siw sends what is not signalled from the pages themselves, and later completions do not tell when it is done with
+  // them.
+  request.send_flags = IBV_SEND_SIGNALED;
+  request.wr.rdma.remote_addr = span.remote;
+  request.wr.rdma.rkey = span.remote_key;
+  ibv_send_wr* refused = nullptr;
+  return ibv_post_send(pair_, &request, &refused);
+}
+
+Posted VerbsLink::post_pieces(const Span& span, std::uint64_t cookie, bool is_read, bool fills_gpu) {
+  const auto count = static_cast<unsigned>((span.bytes + piece_bytes_ - 1) / piece_bytes_);
+  if (!operations_.has_room() || !ledger_.has_room(count)) return Posted::full;
+  if (is_read && reads_under_way_ + count > read_depth_) return Posted::full;
+  const std::uint16_t operation = operations_.add({cookie, count, is_read, fills_gpu});
+  for (unsigned i = 0; i < count; ++i) {
+    Span piece = span;
+    const std::uint64_t begin = i * piece_bytes_;
+    piece.local += begin;
+    piece.remote += begin;
+    piece.bytes = std::min(piece_bytes_, span.bytes - begin);
+    const std::uint64_t id =
+        is_read ? work_id(WorkKind::read, operation) : work_id(WorkKind::ordered, ledger_.add({operation, false}));
+    const int result = post_piece(piece, id, is_read);
+    if (result != 0) {
+      if (!is_read) ledger_.take_back();
+      if (i == 0) {
+        operations_.drop(operation);
+        return refused_post(result, "ibv_post_send");
+      }
+      fail(call_failed("ibv_post_send", describe(), code_of(result)));
+      return Posted::ok;  // its done() tells it
+    }
+    if (is_read) {
+      ledger_.add_read();
+      ++reads_under_way_;
+    }
+  }
+  return Posted::ok;
+}
+
+Posted VerbsLink::post_write(const Region& local, std::uint64_t local_offset, const RemoteRegion& remote,
+                             std::uint64_t remote_offset, std::uint64_t bytes, std::uint64_t cookie) {
+  if (state_ == LinkState::broken || failure_) return Posted::broken;
+  if (state_ != LinkState::ready) return Posted::full;
+  const auto span = span_of(local, local_offset, remote, remote_offset, bytes);
+  if (!span || bytes > limits_.write_bytes) return refuse(cookie, text("a write of ", bytes, " bytes is not inside both regions"));
+  const Posted posted = post_pieces(*span, cookie, false, false);
+  if (posted == Posted::ok)
+    has_gpu_writes_ = has_gpu_writes_ || is_gpu_memory(static_cast<const VerbsRemoteRegion&>(remote).kind());
+  return posted;
+}
+
+Posted VerbsLink::post_read(const Region& local, std::uint64_t local_offset, const RemoteRegion& remote,
+                            std::uint64_t remote_offset, std::uint64_t bytes, std::uint64_t cookie) {
+  if (state_ == LinkState::broken || failure_) return Posted::broken;
+  if (state_ != LinkState::ready) return Posted::full;
+  const auto span = span_of(local, local_offset, remote, remote_offset, bytes);
+  if (!span || bytes > limits_.read_bytes) return refuse(cookie, text("a read of ", bytes, " bytes is not inside both regions"));
+  return post_pieces(*span, cookie, true, is_gpu_memory(local.kind()));
+}
+
+// --- Completions -----------------------------------------------------------------------------------------------------------------
+
+int VerbsLink::take_completions(std::array<ibv_wc, 16>& completions) {
+  if (kept_count_ > 0) {
+    completions = kept_;
+    return std::exchange(kept_count_, 0);
+  }
+  if (completions_ == nullptr) return 0;
+  const int count = ibv_poll_cq(completions_, static_cast<int>(completions.size()), completions.data());
+  if (count >= 0) return count;
+  fail(call_failed("ibv_poll_cq", describe(), code_of(count)));
+  return 0;
+}
+
+bool VerbsLink::poll(Sink& sink) {
+  if (state_ == LinkState::broken) return false;
+  std::array<ibv_wc, 16> completions;
+  const int count = take_completions(completions);
+  for (int i = 0; i < count; ++i) on_completion(completions[static_cast<std::size_t>(i)], sink);
+  const bool has_told = tell_refused(sink);
+  if (credits_.must_return() && state_ == LinkState::ready && !failure_) post_control(MessageKind::credits);
+  if (!failure_) return count > 0 || has_told;
+  break_down(sink);
+  return true;
+}
+
+bool VerbsLink::arm() {
+  if (state_ == LinkState::broken) return true;
+  if (failure_ || kept_count_ > 0 || !refused_.empty()) return false;
+  if (completions_ == nullptr || pair_ == nullptr) return true;
+  if (const int result = ibv_req_notify_cq(completions_, 0); result != 0) {
+    fail(call_failed("ibv_req_notify_cq", describe(), code_of(result)));
+    return false;
+  }
+  // What came before the request raises no event.
+  kept_count_ = take_completions(kept_);
+  return kept_count_ == 0 && !failure_;
+}
+
+bool VerbsLink::tell_refused(Sink& sink) {
+  if (refused_.empty()) return false;
+  const std::vector<Refused> told = std::exchange(refused_, {});
+  for (const Refused& one : told) sink.done(*this, one.cookie, Outcome(one.error));
+  return true;
+}
+
+void VerbsLink::on_completion(const ibv_wc& completion, Sink& sink) {
+  if (completion.status != IBV_WC_SUCCESS) return on_failed(completion);
+  const std::uint64_t number = number_of(completion.wr_id);
+  switch (kind_of(completion.wr_id)) {
+    case WorkKind::receive: ++heard_; return on_receive(static_cast<unsigned>(number), completion.byte_len, sink);
+    case WorkKind::ordered: return on_ordered(number, sink);
+    case WorkKind::read:
+      ++heard_;
+      if (operations_.find(number) == nullptr) return;
+      ledger_.retire_read();
+      --reads_under_way_;
+      return finish_piece(static_cast<std::uint16_t>(number), sink);
+    case WorkKind::probe:
+      ++heard_;
+      ledger_.retire_read();
+      probe_posted_ns_ = 0;
+      return;
+  }
+}
+
+void VerbsLink::on_failed(const ibv_wc& completion) {
+  if (failure_) return;
+  // While connecting, rdma_cm's event tells why the receives come back; or the deadline.
+  if (state_ == LinkState::connecting && completion.status == IBV_WC_WR_FLUSH_ERR) return;
+  // siw's word for a connection that ended under a write.
+  const bool has_ended = device_->is_iwarp && completion.status == IBV_WC_LOC_QP_OP_ERR;
+  Error error =
+      failed(has_ended ? Status::peer_lost : status_of(completion.status),
+             text(name_of(kind_of(completion.wr_id)), " failed: ", verbs::functions().ibv_wc_status_str(completion.status)),
+             remedy_of(completion.status));
+  error.record().native = {
+      NativeDomain::none, completion.status,
+      text("completion status ", static_cast<int>(completion.status), ", vendor error ", completion.vendor_err)};
+  fail(std::move(error));
+}
+
+void VerbsLink::on_ordered(std::uint64_t number, Sink& sink) {
+  ledger_.retire_up_to(number, [&](const Ledger::Entry& entry) {
+    if (entry.has_slot) ++slots_returned_;
+    if (entry.operation != Ledger::kNoOperation) finish_piece(entry.operation, sink);
+  });
+}
+
+void VerbsLink::finish_piece(std::uint16_t index, Sink& sink) {
+  const OperationState operation = *operations_.find(index);
+  if (!operations_.finish_piece(index)) return;
+  // A NIC of this side wrote into the GPU's memory: as after a peer's writes.
+  sink.done(*this, operation.cookie, operation.fills_gpu ? order_->flush() : Outcome());
+}
+
+bool VerbsLink::repost(unsigned slot) {
+  ibv_sge piece{reinterpret_cast<std::uintptr_t>(receive_slot(slot)), kSlotBytes, receive_region_->lkey};
+  ibv_recv_wr request{};
+  request.wr_id = work_id(WorkKind::receive, slot);
+  request.sg_list = &piece;
+  request.num_sge = 1;
+  ibv_recv_wr* refused = nullptr;
+  const int result = ibv_post_recv(pair_, &request, &refused);
+  if (result == 0) return true;
+  fail(call_failed("ibv_post_recv", describe(), code_of(result)));
+  return false;
+}
+
+void VerbsLink::on_receive(unsigned slot, std::size_t bytes, Sink& sink) {
+  const std::byte* const message = receive_slot(slot);
+  const auto header = read_message_header({message, std::min(bytes, kSlotBytes)}, kHeaderBytes);
+  if (!header || !credits_.returned(header->credits)) {
+    fail(failed(Status::peer_lost, "the peer sent bytes that are no message", "run the same version of Gigabar on all ranks"));
+    return;
+  }
+  on_message(*header, message, sink);
+  if (state_ == LinkState::broken || failure_) return;
+  if (!repost(slot)) return;
+  if (header->kind == MessageKind::payload) credits_.reposted();
+}
+
+void VerbsLink::on_message(const MessageHeader& header, const std::byte* bytes, Sink& sink) {
+  if (header.kind == MessageKind::hello) {
+    if (state_ == LinkState::broken) return;
+    if (is_initiator_ || step_ != Step::accepting) return fail(failed(Status::peer_lost, "the peer greeted at the wrong time"));
+    return become_ready(sink);
+  }
+  if (step_ != Step::up) return fail(failed(Status::peer_lost, "the peer sent a message before its greeting"));
+  if (header.kind == MessageKind::credits) return;
+  if (header.follows_gpu_writes) {
+    if (Outcome flushed = order_->flush(); !flushed) return fail(std::move(flushed).take_error());
+  }
+  Header first;
+  std::memcpy(first.data(), bytes + kMessageHeaderBytes, kHeaderBytes);
+  sink.message(*this, first, {bytes + kMessageHeaderBytes + kHeaderBytes, header.payload_bytes});
+}
+
+// --- The end, and silence --------------------------------------------------------------------------------------------------------
+
+void VerbsLink::fail(Error error) {
+  if (!failure_) failure_ = std::move(error);
+}
+
+void VerbsLink::disconnect() noexcept {
+  if (is_connected_ && id_ != nullptr) rdmacm::functions().rdma_disconnect(id_.get());
+  is_connected_ = false;
+}
+
+void VerbsLink::break_down(Sink& sink) {
+  state_ = LinkState::broken;
+  std::array<ibv_wc, 16> completions;
+  // What had arrived or was done before the end is told as such.
+  for (int count = take_completions(completions); count > 0; count = take_completions(completions)) {
+    for (int i = 0; i < count; ++i) on_completion(completions[static_cast<std::size_t>(i)], sink);
+  }
+  disconnect();
+  // With the queue pair goes the adapter's right to touch our memory; what it completed until then is still in the queue.
+  if (pair_ != nullptr) rdmacm::functions().rdma_destroy_qp(id_.get());
+  pair_ = nullptr;
+  for (int count = take_completions(completions); count > 0; count = take_completions(completions)) {
+    for (int i = 0; i < count; ++i) {
+      const ibv_wc& completion = completions[static_cast<std::size_t>(i)];
+      if (kind_of(completion.wr_id) != WorkKind::receive) on_completion(completion, sink);
+    }
+  }
+  tell_refused(sink);
+  for (std::uint16_t i = 0; i < kOperations; ++i) {
+    const OperationState* const operation = operations_.find(i);
+    if (operation == nullptr) continue;
+    const std::uint64_t cookie = operation->cookie;
+    operations_.drop(i);
+    sink.done(*this, cookie, Outcome(*failure_));
+  }
+  sink.broken(*this, *failure_);
+}
+
+void VerbsLink::post_probe(std::int64_t now) {
+  if (!peer_ || peer_->probe_key == 0 || read_depth_ == 0 || !ledger_.has_control_room()) return;
+  const Span span{device_->probe_sink(), peer_->probe_address, 8, device_->probe->lkey, peer_->probe_key};
+  const int result = post_piece(span, work_id(WorkKind::probe, 0), true);
+  if (result != 0) {
+    refused_post(result, "ibv_post_send");
+    return;
+  }
+  ledger_.add_read();
+  probe_posted_ns_ = now;
+}
+
+void VerbsLink::look_at_clock(std::int64_t now) {
+  if (state_ == LinkState::broken || failure_) return;
+  if (state_ == LinkState::connecting) {
+    if (now >= deadline_ns_)
+      fail(failed(Status::timed_out, text("the connection did not stand at its deadline; the last step was ", name_of_step()),
+                  "check the peer and the network"));
+    return;
+  }
+  if (heard_ != heard_before_) {
+    heard_before_ = heard_;
+    quiet_since_ns_ = now;
+  }
+  const std::int64_t limit_ns = transport_->options().connect_deadline_ns;
+  if (probe_posted_ns_ == 0) {
+    if (now - quiet_since_ns_ >= kQuietNs) post_probe(now);
+  } else if (now - std::max(probe_posted_ns_, quiet_since_ns_) >= limit_ns) {
+    fail(failed(Status::peer_lost, text("the peer's adapter has not answered for ", limit_ns / 1'000'000, " ms"),
+                "check that the peer runs, and the links and cables between"));
+  }
+}
+
+std::int64_t VerbsLink::due_ns() const noexcept {
+  if (state_ == LinkState::connecting) return deadline_ns_;
+  if (state_ == LinkState::broken) return INT64_MAX;
+  if (probe_posted_ns_ == 0) return quiet_since_ns_ + kQuietNs;
+  return std::max(probe_posted_ns_, quiet_since_ns_) + transport_->options().connect_deadline_ns;
+}
+
+const char* VerbsLink::name_of_step() const noexcept {
+  switch (step_) {
+    case Step::offered: return "the offer, which was not answered";
+    case Step::resolving_address: return "to resolve the peer's address";
+    case Step::resolving_route: return "to resolve the route";
+    case Step::connecting: return "the request, which was not answered";
+    case Step::expecting: return "the answer to the offer; nobody connected";
+    case Step::accepting: return "to accept; the peer did not greet";
+    case Step::up: return "complete";
+  }
+  return "unknown";
+}
+
+std::string VerbsLink::describe() const { return text(rail_name_, " with ", peer_text_.empty() ? "its peer" : peer_text_); }
+
+Error VerbsLink::failed(Status status, std::string cause, std::string remedy) const {
+  return make_error(status, "link", describe(), std::move(cause), std::move(remedy));
+}
+
+}  // namespace gigabar::transport::rdma
+
+#endif

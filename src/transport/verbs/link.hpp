@@ -1,0 +1,196 @@
+// One reliable connection of a rail with a peer's, from the first packet of rdma_cm to the last completion.
+//
+// Messages are SENDs into receives that the peer keeps posted, counted by credits; writes and reads are RDMA WRITE and READ, cut
+// into pieces. No immediate data and no reliance on receiver-not-ready: iWARP has neither.
+#pragma once
+
+#if GIGABAR_HAS_RDMACM
+
+#include <array>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "transport/transport.hpp"
+#include "transport/verbs/device.hpp"
+#include "transport/verbs/gpu_order.hpp"
+#include "transport/verbs/ledger.hpp"
+#include "transport/verbs/region.hpp"
+#include "transport/verbs/wire.hpp"
+
+namespace gigabar::transport::rdma {
+
+class VerbsTransport;
+class VerbsLink;
+
+inline constexpr std::size_t kPayloadBytes = 4096;
+// A receive or send slot; 36 send slots and 68 receives make 433 KB per link.
+inline constexpr std::size_t kSlotBytes = (kMessageHeaderBytes + kHeaderBytes + kPayloadBytes + 63) / 64 * 64;
+inline constexpr unsigned kMostReads = 16;  // READs under way on the wire: enough for any bandwidth, few enough for every adapter
+
+// An event of rdma_cm without its owner: it is acknowledged before it is looked at.
+struct CmEvent {
+  rdma_cm_event_type type{};
+  int status = 0;
+  rdma_cm_id* id = nullptr;
+  rdma_cm_id* listener = nullptr;
+  std::uint8_t responder_resources = 0;
+  std::uint8_t initiator_depth = 0;
+  std::vector<std::uint8_t> private_data;
+};
+
+class VerbsLink final : public Link {
+ public:
+  // `deadline_ns`: when it must be ready.
+  VerbsLink(VerbsTransport& transport, std::size_t rail, const Token& token, std::int64_t deadline_ns);
+  ~VerbsLink() override;
+  VerbsLink(const VerbsLink&) = delete;
+  VerbsLink& operator=(const VerbsLink&) = delete;
+
+  // Slots and the completion queue. Errors: out_of_memory, device_error.
+  Outcome prepare();
+
+  LinkState state() const noexcept override { return state_; }
+  const LinkLimits& limits() const noexcept override { return limits_; }
+  const std::string& rail() const noexcept override { return rail_name_; }
+  Posted post_message(const Header& header, std::span<const std::byte> payload) override;
+  Reach reach(Direction direction, const Region& local, const RemoteRegion& remote, std::uint64_t bytes) const override;
+  Posted post_write(const Region& local, std::uint64_t local_offset, const RemoteRegion& remote, std::uint64_t remote_offset,
+                    std::uint64_t bytes, std::uint64_t cookie) override;
+  Posted post_read(const Region& local, std::uint64_t local_offset, const RemoteRegion& remote, std::uint64_t remote_offset,
+                   std::uint64_t bytes, std::uint64_t cookie) override;
+  Outcome complete(Parcel answer) override;
+
+  // Acceptor: waits for the peer that shows `expected` and is on its rail `peer_rail`; `token_` is what we show.
+  void expect(const Token& expected, std::size_t peer_rail);
+  bool is_expecting(std::size_t rail, const Token& token) const noexcept;
+  std::size_t rail_index() const noexcept { return rail_index_; }
+  // Takes the id of a connection request whose token was right, and accepts it.
+  void take_request(Id id, const CmEvent& event, const Introduction& peer);
+  // An event of this link's id.
+  void handle(const CmEvent& event, Sink& sink);
+
+  // Moves on; true when something happened.
+  bool poll(Sink& sink);
+  // False: something is there already.
+  bool arm();
+  // What depends on the time. `now`: of base/clock.hpp.
+  void look_at_clock(std::int64_t now);
+  // When look_at_clock() has to be called next.
+  std::int64_t due_ns() const noexcept;
+  bool is_connecting() const noexcept { return state_ == LinkState::connecting; }
+  bool has_failed() const noexcept { return failure_.has_value() && state_ != LinkState::broken; }
+  bool is_on(const rdma_cm_id* id) const noexcept { return id_.get() == id; }
+  void fail(Error error);
+  // The transport goes: nothing works any more, nobody is told.
+  void abandon() noexcept;
+
+ private:
+  enum class Step : std::uint8_t { offered, resolving_address, resolving_route, connecting, expecting, accepting, up };
+  struct Span {
+    std::uint64_t local = 0, remote = 0, bytes = 0;
+    std::uint32_t local_key = 0, remote_key = 0;
+  };
+
+  // Connecting.
+  void start(const RailAddress& to);
+  void resolve_address();
+  void resolve_route();
+  int resolve_time_ms() const;
+  void on_address();
+  void on_route();
+  void on_established(const CmEvent& event, Sink& sink);
+  Outcome make_pair();
+  Outcome post_all_receives();
+  rdma_conn_param parameters(const std::array<std::uint8_t, kIntroductionBytes>& introduction, unsigned reads) const;
+  void set_receiver_not_ready_timer();
+  void become_ready(Sink& sink);
+  void set_read_limit(unsigned reads);
+  Introduction introduction() const;
+  std::string describe() const;
+  const char* name_of_step() const noexcept;
+  Error failed(Status status, std::string cause, std::string remedy = {}) const;
+
+  // Sending.
+  int send(const std::byte* bytes, std::size_t count, std::uint32_t local_key, std::uint64_t id, unsigned flags);
+  Posted post_bytes(MessageKind kind, const Header* header, std::span<const std::byte> payload);
+  bool post_control(MessageKind kind);
+  Posted post_pieces(const Span& span, std::uint64_t cookie, bool is_read, bool fills_gpu);
+  int post_piece(const Span& span, std::uint64_t id, bool is_read);
+  Posted refuse(std::uint64_t cookie, std::string cause);
+  std::optional<Span> span_of(const Region& local, std::uint64_t local_offset, const RemoteRegion& remote,
+                              std::uint64_t remote_offset, std::uint64_t bytes) const;
+  void post_probe(std::int64_t now);
+  Posted refused_post(int result, const char* call);
+
+  // Completions.
+  int take_completions(std::array<ibv_wc, 16>& completions);
+  void on_completion(const ibv_wc& completion, Sink& sink);
+  void on_failed(const ibv_wc& completion);
+  void on_receive(unsigned slot, std::size_t bytes, Sink& sink);
+  void on_message(const MessageHeader& header, const std::byte* bytes, Sink& sink);
+  void on_ordered(std::uint64_t number, Sink& sink);
+  void finish_piece(std::uint16_t index, Sink& sink);
+  bool repost(unsigned slot);
+  bool tell_refused(Sink& sink);
+  void break_down(Sink& sink);
+  void disconnect() noexcept;
+
+  std::byte* receive_slot(unsigned slot) const noexcept { return receives_->data() + std::size_t{slot} * kSlotBytes; }
+  std::byte* send_slot(std::uint64_t slot) const noexcept { return sends_->data() + slot * kSlotBytes; }
+
+  VerbsTransport* transport_;  // null once it is gone
+  std::shared_ptr<Device> device_;
+  std::shared_ptr<GpuOrder> order_;
+  std::size_t rail_index_;
+  std::string rail_name_;
+  std::uint64_t piece_bytes_;
+  RailAddress local_address_;
+
+  LinkState state_ = LinkState::connecting;
+  Step step_ = Step::offered;
+  bool is_initiator_ = true;
+  bool is_connected_ = false;  // rdma_disconnect has something to do
+  LinkLimits limits_;
+  std::int64_t deadline_ns_;
+  Token own_token_;                  // which we show
+  std::optional<Token> peer_token_;  // which the peer must show
+  std::size_t peer_rail_ = 0;
+  RailAddress peer_address_;  // initiator
+  std::string peer_text_;
+  std::optional<Introduction> peer_;
+  std::optional<Error> failure_;
+
+  std::unique_ptr<Pages> receives_, sends_;
+  Mr receive_region_, send_region_;
+  ibv_cq* completions_ = nullptr;
+  Id id_;
+  ibv_qp* pair_ = nullptr;  // of id_
+  std::size_t inline_bytes_ = 0;
+  unsigned read_depth_ = 0, reads_under_way_ = 0;
+
+  Ledger ledger_;
+  Credits credits_;
+  Operations operations_;
+  std::uint64_t slots_taken_ = 0, slots_returned_ = 0;  // sends complete in order, so slots go round
+  unsigned unsignalled_ = 0;
+  bool has_gpu_writes_ = false;  // posted since the last message
+
+  std::array<ibv_wc, 16> kept_{};  // taken by arm()
+  int kept_count_ = 0;
+  struct Refused {
+    std::uint64_t cookie;
+    Error error;
+  };
+  std::vector<Refused> refused_;
+
+  // Whether the peer's adapter answers, looked at when nothing was heard for a while.
+  std::uint64_t heard_ = 0, heard_before_ = 0;
+  std::int64_t quiet_since_ns_ = 0;
+  std::int64_t probe_posted_ns_ = 0;  // 0: none under way
+};
+
+}  // namespace gigabar::transport::rdma
+
+#endif

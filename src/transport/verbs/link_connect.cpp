@@ -1,0 +1,276 @@
+// How a link comes up: rdma_cm's events, one step each; nothing here waits.
+//
+//   initiator: address resolved -> route resolved -> queue pair, connect -> established -> hello sent, ready
+//   acceptor:  request with the right token -> queue pair, receives, accept -> hello received, ready
+//
+// The initiator speaks first because an iWARP acceptor may not; the acceptor sends nothing before the hello.
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+#include "base/clock.hpp"
+#include "base/errors.hpp"
+#include "base/log.hpp"
+#include "transport/verbs/link.hpp"
+#include "transport/verbs/transport_state.hpp"
+
+#if GIGABAR_HAS_RDMACM
+
+namespace gigabar::transport::rdma {
+namespace {
+
+constexpr std::array<std::uint32_t, 5> kInlineSizes{256, 128, 80, 40, 0};  // siw refuses more than 80
+constexpr std::uint8_t kAckTimeout = 16;       // 4.096 us x 2^16 = 268 ms, eight times, until a peer that does not answer is lost
+constexpr std::uint8_t kMinimumRnrTimer = 12;  // 0.64 ms, in place of rdma_cm's 655 ms; credits keep it from being needed
+constexpr std::uint8_t kRetries = 7;
+constexpr std::uint8_t kRnrRetries = 6;  // finite: 7 would be for ever
+
+// One attempt to resolve; the kernel looks at the neighbour's answer again when it ends, and misses some that come earlier.
+constexpr std::int64_t kResolveMs = 500;
+
+std::string errno_text(int status) { return std::strerror(status < 0 ? -status : status); }
+
+std::uint8_t depth(unsigned first, unsigned second) noexcept {
+  return static_cast<std::uint8_t>(std::min({first, second, kMostReads}));
+}
+
+unsigned positive(int value) noexcept { return value > 0 ? static_cast<unsigned>(value) : 0; }
+
+}  // namespace
+
+Outcome VerbsLink::prepare() {
+  const auto& functions = verbs::functions();
+  receives_ = std::make_unique<Pages>(std::size_t{kReceives} * kSlotBytes);
+  sends_ = std::make_unique<Pages>(std::size_t{kSendSlots + kControlSlots} * kSlotBytes);
+  if (receives_->data() == nullptr || sends_->data() == nullptr)
+    return make_error(Status::out_of_memory, "link", describe(), "there is no memory for its messages");
+  auto receives = register_pages(*device_, receives_->data(), receives_->bytes(), IBV_ACCESS_LOCAL_WRITE);
+  if (!receives) return std::move(receives).error();
+  receive_region_ = std::move(*receives);
+  auto sends = register_pages(*device_, sends_->data(), sends_->bytes(), IBV_ACCESS_LOCAL_WRITE);
+  if (!sends) return std::move(sends).error();
+  send_region_ = std::move(*sends);
+  // Room for everything that can be posted, should all of it end at once.
+  constexpr int kCompletions = static_cast<int>(kWorkRequests + kReceives);
+  errno = 0;
+  completions_ = functions.ibv_create_cq(device_->context, kCompletions, this, device_->channel, 0);
+  if (completions_ == nullptr) return call_failed("ibv_create_cq", describe(), errno);
+  return {};
+}
+
+Introduction VerbsLink::introduction() const { return {own_token_, device_->probe_address(), device_->probe->rkey}; }
+
+void VerbsLink::expect(const Token& expected, std::size_t peer_rail) {
+  is_initiator_ = false;
+  peer_token_ = expected;
+  peer_rail_ = peer_rail;
+  step_ = Step::expecting;
+}
+
+bool VerbsLink::is_expecting(std::size_t rail, const Token& token) const noexcept {
+  const bool is_here = step_ == Step::expecting && state_ == LinkState::connecting && rail == rail_index_;
+  return peer_token_ && is_equal(*peer_token_, token) && is_here;
+}
+
+Outcome VerbsLink::complete(Parcel answer) {
+  if (state_ == LinkState::broken || failure_ || step_ != Step::offered)
+    return failed(Status::invalid_argument, "an answer is for a link that was offered, and once");
+  const auto read = read_answer(answer.bytes);
+  if (!read || read->to.technology != local_address_.technology || read->to.is_ipv6 != local_address_.is_ipv6) {
+    Error error = failed(Status::bad_file, "the peer's answer to the offer is malformed or names a port of another network");
+    fail(error);
+    return error;
+  }
+  peer_token_ = read->token;
+  peer_rail_ = read->rail;
+  peer_text_ = text(text_of(read->to), " port ", read->to.port);
+  start(read->to);
+  if (failure_) return *failure_;
+  return {};
+}
+
+void VerbsLink::start(const RailAddress& to) {
+  const auto& cm = rdmacm::functions();
+  rdma_cm_id* raw = nullptr;
+  if (cm.rdma_create_id(transport_->channel(), &raw, this, RDMA_PS_TCP) != 0)
+    return fail(call_failed("rdma_create_id", describe(), errno));
+  id_.reset(raw);
+  if (transport_->options().traffic_class >= 0) {
+    auto traffic_class = static_cast<std::uint8_t>(transport_->options().traffic_class);
+    if (cm.rdma_set_option(raw, RDMA_OPTION_ID, RDMA_OPTION_ID_TOS, &traffic_class, sizeof traffic_class) != 0)
+      return fail(call_failed("rdma_set_option(TOS)", describe(), errno));
+  }
+  // Older kernels do not know it: theirs are a few seconds too.
+  auto timeout = kAckTimeout;
+  if (!device_->is_iwarp) cm.rdma_set_option(raw, RDMA_OPTION_ID, RDMA_OPTION_ID_ACK_TIMEOUT, &timeout, sizeof timeout);
+  peer_address_ = to;
+  resolve_address();
+}
+
+int VerbsLink::resolve_time_ms() const {
+  return static_cast<int>(std::clamp<std::int64_t>((deadline_ns_ - now_ns()) / 1'000'000, 1, kResolveMs));
+}
+
+void VerbsLink::resolve_address() {
+  SocketAddress from = socket_address(local_address_, 0);
+  SocketAddress there = socket_address(peer_address_, peer_address_.port);
+  if (rdmacm::functions().rdma_resolve_addr(id_.get(), from.get(), there.get(), resolve_time_ms()) != 0)
+    return fail(call_failed("rdma_resolve_addr", describe(), errno, "check that the peer's address can be reached from this rail"));
+  step_ = Step::resolving_address;
+}
+
+void VerbsLink::on_address() {
+  if (id_->verbs != device_->context)
+    return fail(failed(Status::unavailable, "the route to the peer does not go through this rail", "see 'ip route get'"));
+  resolve_route();
+}
+
+void VerbsLink::resolve_route() {
+  if (rdmacm::functions().rdma_resolve_route(id_.get(), resolve_time_ms()) != 0)
+    return fail(call_failed("rdma_resolve_route", describe(), errno));
+  step_ = Step::resolving_route;
+}
+
+rdma_conn_param VerbsLink::parameters(const std::array<std::uint8_t, kIntroductionBytes>& introduction, unsigned reads) const {
+  rdma_conn_param parameters{};
+  parameters.private_data = introduction.data();
+  parameters.private_data_len = static_cast<std::uint8_t>(introduction.size());
+  parameters.responder_resources = depth(kMostReads, positive(device_->attributes.max_qp_rd_atom));
+  parameters.initiator_depth = depth(reads, positive(device_->attributes.max_qp_init_rd_atom));
+  parameters.retry_count = kRetries;
+  parameters.rnr_retry_count = kRnrRetries;
+  return parameters;
+}
+
+void VerbsLink::on_route() {
+  if (Outcome made = make_pair(); !made) return fail(std::move(made).take_error());
+  if (Outcome posted = post_all_receives(); !posted) return fail(std::move(posted).take_error());
+  const auto introduced = write_introduction(introduction());
+  rdma_conn_param wanted = parameters(introduced, kMostReads);
+  if (rdmacm::functions().rdma_connect(id_.get(), &wanted) != 0) return fail(call_failed("rdma_connect", describe(), errno));
+  is_connected_ = true;
+  step_ = Step::connecting;
+}
+
+Outcome VerbsLink::make_pair() {
+  ibv_qp_init_attr wanted{};
+  wanted.send_cq = completions_;
+  wanted.recv_cq = completions_;
+  wanted.qp_type = IBV_QPT_RC;
+  wanted.sq_sig_all = 0;
+  int code = 0;
+  for (const std::uint32_t inline_bytes : kInlineSizes) {
+    wanted.cap = {kWorkRequests, kReceives, 1, 1, inline_bytes};
+    errno = 0;
+    if (rdmacm::functions().rdma_create_qp(id_.get(), device_->domain, &wanted) == 0) {
+      pair_ = id_->qp;
+      inline_bytes_ = inline_bytes;
+      constexpr std::size_t kHeaders = kMessageHeaderBytes + kHeaderBytes;
+      limits_.quick_payload_bytes = inline_bytes_ > kHeaders ? inline_bytes_ - kHeaders : 0;
+      return {};
+    }
+    code = errno;
+    if (code != EINVAL && code != ENOMEM) break;
+  }
+  return call_failed("rdma_create_qp", describe(), code);
+}
+
+Outcome VerbsLink::post_all_receives() {
+  for (unsigned slot = 0; slot < kReceives; ++slot) {
+    if (!repost(slot)) return *failure_;
+  }
+  return {};
+}
+
+void VerbsLink::take_request(Id id, const CmEvent& event, const Introduction& peer) {
+  const auto& cm = rdmacm::functions();
+  step_ = Step::accepting;
+  peer_token_.reset();  // good for one connection
+  peer_ = peer;
+  id_ = std::move(id);
+  id_->context = this;
+  const auto refuse = [&](Error error) {
+    fail(std::move(error));
+    const auto reason = write_refusal(Refusal::no_resources);
+    cm.rdma_reject(id_.get(), reason.data(), static_cast<std::uint8_t>(reason.size()));
+    pair_ = nullptr;
+    id_.reset();
+  };
+  if (id_->verbs != device_->context) return refuse(failed(Status::device_error, "the request came through another device"));
+  if (Outcome made = make_pair(); !made) return refuse(std::move(made).take_error());
+  if (Outcome posted = post_all_receives(); !posted) return refuse(std::move(posted).take_error());
+  const auto introduced = write_introduction(introduction());
+  rdma_conn_param wanted = parameters(introduced, event.initiator_depth);
+  wanted.responder_resources = std::min(wanted.responder_resources, event.responder_resources);
+  set_read_limit(wanted.initiator_depth);
+  if (cm.rdma_accept(id_.get(), &wanted) != 0) return refuse(call_failed("rdma_accept", describe(), errno));
+  is_connected_ = true;
+}
+
+void VerbsLink::set_read_limit(unsigned reads) {
+  read_depth_ = depth(reads, positive(device_->attributes.max_qp_init_rd_atom));
+  limits_.read_bytes = piece_bytes_ * std::min(read_depth_, kMostPieces);
+}
+
+void VerbsLink::set_receiver_not_ready_timer() {
+  if (device_->is_iwarp) return;  // it has none
+  ibv_qp_attr attributes{};
+  attributes.min_rnr_timer = kMinimumRnrTimer;
+  if (const int result = verbs::functions().ibv_modify_qp(pair_, &attributes, IBV_QP_MIN_RNR_TIMER); result != 0)
+    log(LogLevel::info,
+        text("link: ", describe(), ": the receiver-not-ready timer stays at 655 ms: ", errno_text(code_of(result))));
+}
+
+void VerbsLink::become_ready(Sink& sink) {
+  set_receiver_not_ready_timer();
+  step_ = Step::up;
+  state_ = LinkState::ready;
+  quiet_since_ns_ = now_ns();
+  sink.ready(*this);
+}
+
+void VerbsLink::on_established(const CmEvent& event, Sink& sink) {
+  if (!is_initiator_) return;  // waits for the hello
+  const auto peer = read_introduction(event.private_data);
+  if (!peer || !peer_token_ || !is_equal(peer->token, *peer_token_))
+    return fail(
+        failed(Status::no_permission, "who accepted is not the rank that answered the offer", "another program took its port"));
+  peer_ = peer;
+  set_read_limit(event.initiator_depth);
+  if (!post_control(MessageKind::hello)) return fail(failed(Status::device_error, "the greeting could not be posted"));
+  become_ready(sink);
+}
+
+void VerbsLink::handle(const CmEvent& event, Sink& sink) {
+  if (state_ == LinkState::broken || failure_) return;
+  switch (event.type) {
+    case RDMA_CM_EVENT_ADDR_RESOLVED: return on_address();
+    case RDMA_CM_EVENT_ROUTE_RESOLVED: return on_route();
+    case RDMA_CM_EVENT_ESTABLISHED: return on_established(event, sink);
+    // The deadline ends the attempts.
+    case RDMA_CM_EVENT_ADDR_ERROR:
+      if (event.status == -ETIMEDOUT) return resolve_address();
+      [[fallthrough]];
+    case RDMA_CM_EVENT_ROUTE_ERROR:
+      if (event.type == RDMA_CM_EVENT_ROUTE_ERROR && event.status == -ETIMEDOUT) return resolve_route();
+      [[fallthrough]];
+    case RDMA_CM_EVENT_UNREACHABLE:
+    case RDMA_CM_EVENT_CONNECT_ERROR:
+      return fail(failed(Status::peer_lost, text(rdmacm::functions().rdma_event_str(event.type), ": ", errno_text(event.status)),
+                         "check that the peer runs and that its address can be reached from this rail"));
+    case RDMA_CM_EVENT_REJECTED: {
+      const auto refusal = read_refusal(event.private_data);
+      const char* why = "nobody listens there any more, or it is no rank of this job";
+      if (refusal == Refusal::unknown_token) why = "it does not expect this connection (any more)";
+      if (refusal == Refusal::no_resources) why = "it has no resources for it; its log says which";
+      return fail(failed(Status::peer_lost, text("the peer refused: ", why), {}));
+    }
+    case RDMA_CM_EVENT_DISCONNECTED: return fail(failed(Status::peer_lost, "the peer closed the connection, or its process ended"));
+    case RDMA_CM_EVENT_DEVICE_REMOVAL: return fail(failed(Status::device_error, "the RDMA device was removed"));
+    default: return;  // an address moved within a bond, or the time of waiting is over: nothing of ours
+  }
+}
+
+}  // namespace gigabar::transport::rdma
+
+#endif

@@ -1,0 +1,281 @@
+// Which ports of RDMA devices are used, and how they are opened. A port is known by an IP address, because that is how rdma_cm
+// finds it: binding to the address chooses device, port and GID.
+#include <fcntl.h>
+#include <ifaddrs.h>
+#include <net/if.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+#include "base/errors.hpp"
+#include "base/insertion_sort.hpp"
+#include "base/log.hpp"
+#include "base/options.hpp"
+#include "driver/verbs/verbs.hpp"
+#include "gigabar/topology.hpp"
+#include "transport/verbs/device.hpp"
+
+#if GIGABAR_HAS_RDMACM
+
+namespace gigabar::transport::rdma {
+namespace {
+
+constexpr int kBacklog = 128;
+// Sent in one work request; rxe takes no more, and larger ones only make others wait.
+constexpr std::uint64_t kPieceBytes = std::uint64_t{8} << 20;
+
+// A port with the address it was found by.
+struct Candidate {
+  std::string device;
+  unsigned port = 1;
+  RailAddress address;
+  bool has_wanted_gid = true;
+  std::uint64_t most_message_bytes = 0;
+  Id id;  // bound to it
+};
+
+std::uint8_t prefix_of(const std::uint8_t* mask, std::size_t bytes) {
+  unsigned bits = 0;
+  for (std::size_t i = 0; i < bytes; ++i) bits += static_cast<unsigned>(__builtin_popcount(mask[i]));
+  return static_cast<std::uint8_t>(bits);
+}
+
+// Nothing: an address that no link can use.
+std::optional<RailAddress> address_of(const ifaddrs& entry) {
+  if (entry.ifa_addr == nullptr || (entry.ifa_flags & IFF_UP) == 0 || (entry.ifa_flags & IFF_LOOPBACK) != 0) return {};
+  RailAddress address;
+  if (entry.ifa_addr->sa_family == AF_INET) {
+    const auto* const ipv4 = reinterpret_cast<const sockaddr_in*>(entry.ifa_addr);
+    std::memcpy(address.bytes.data(), &ipv4->sin_addr, 4);
+    const auto* const mask = reinterpret_cast<const sockaddr_in*>(entry.ifa_netmask);
+    if (mask != nullptr) address.prefix_bits = prefix_of(reinterpret_cast<const std::uint8_t*>(&mask->sin_addr), 4);
+    return address;
+  }
+  if (entry.ifa_addr->sa_family != AF_INET6) return {};
+  const auto* const ipv6 = reinterpret_cast<const sockaddr_in6*>(entry.ifa_addr);
+  if (IN6_IS_ADDR_LINKLOCAL(&ipv6->sin6_addr)) return {};  // means nothing without the interface, whose number the peer cannot know
+  address.is_ipv6 = true;
+  std::memcpy(address.bytes.data(), &ipv6->sin6_addr, 16);
+  const auto* const mask = reinterpret_cast<const sockaddr_in6*>(entry.ifa_netmask);
+  if (mask != nullptr) address.prefix_bits = prefix_of(mask->sin6_addr.s6_addr, 16);
+  return address;
+}
+
+std::vector<RailAddress> addresses_of_host() {
+  std::vector<RailAddress> addresses;
+  ifaddrs* list = nullptr;
+  if (::getifaddrs(&list) != 0) return addresses;
+  for (const ifaddrs* entry = list; entry != nullptr; entry = entry->ifa_next) {
+    if (const auto address = address_of(*entry)) addresses.push_back(*address);
+  }
+  ::freeifaddrs(list);
+  // IPv4 first: where both lead to a port, it is the one that fabrics are set up and tested with.
+  insertion_sort(addresses, [](const RailAddress& first, const RailAddress& second) { return first.is_ipv6 < second.is_ipv6; });
+  return addresses;
+}
+
+Technology technology_of(const ibv_context& context, const ibv_port_attr& port) {
+  if (context.device->transport_type == IBV_TRANSPORT_IWARP) return Technology::iwarp;
+  return port.link_layer == IBV_LINK_LAYER_ETHERNET ? Technology::roce : Technology::infiniband;
+}
+
+bool is_gid_of(ibv_context* context, unsigned port, int index, const RailAddress& address) {
+  ibv_gid gid{};
+  if (verbs::functions().ibv_query_gid(context, static_cast<std::uint8_t>(port), index, &gid) != 0) return false;
+  std::array<std::uint8_t, 16> wanted = address.bytes;
+  if (!address.is_ipv6) wanted = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, wanted[0], wanted[1], wanted[2], wanted[3]};
+  return std::memcmp(gid.raw, wanted.data(), wanted.size()) == 0;
+}
+
+// Nothing: no RDMA device has that address, or its port is down.
+std::optional<Candidate> candidate_at(rdma_event_channel* channel, const RailAddress& address, const TransportOptions& options) {
+  rdma_cm_id* raw = nullptr;
+  if (rdmacm::functions().rdma_create_id(channel, &raw, nullptr, RDMA_PS_TCP) != 0) return {};
+  Candidate candidate;
+  candidate.id.reset(raw);
+  candidate.address = address;
+  SocketAddress socket = socket_address(address, 0);
+  if (rdmacm::functions().rdma_bind_addr(raw, socket.get()) != 0 || raw->verbs == nullptr) return {};
+  candidate.device = verbs::functions().ibv_get_device_name(raw->verbs->device);
+  candidate.port = raw->port_num;
+  ibv_port_attr port{};
+  if (verbs::functions().ibv_query_port(raw->verbs, raw->port_num, reinterpret_cast<_compat_ibv_port_attr*>(&port)) != 0) return {};
+  if (port.state != IBV_PORT_ACTIVE) return {};
+  candidate.address.technology = technology_of(*raw->verbs, port);
+  candidate.most_message_bytes = port.max_msg_sz;
+  if (options.gid_index >= 0 && candidate.address.technology == Technology::roce)
+    candidate.has_wanted_gid = is_gid_of(raw->verbs, candidate.port, options.gid_index, address);
+  return candidate;
+}
+
+std::string name_of(const Candidate& candidate) { return text(candidate.device, "/", candidate.port); }
+
+// The first address of each port, in the order of the library's devices.
+std::vector<Candidate> find_candidates(rdma_event_channel* channel, const TransportOptions& options) {
+  std::vector<Candidate> found;
+  for (const RailAddress& address : addresses_of_host()) {
+    auto candidate = candidate_at(channel, address, options);
+    if (!candidate || !candidate->has_wanted_gid) continue;
+    const bool is_known = std::any_of(found.begin(), found.end(), [&](const Candidate& other) {
+      return other.device == candidate->device && other.port == candidate->port;
+    });
+    if (!is_known) found.push_back(std::move(*candidate));
+  }
+  const auto names = verbs::device_names();
+  const auto place = [&](const Candidate& candidate) {
+    if (!names) return std::size_t{0};
+    return static_cast<std::size_t>(std::find(names->begin(), names->end(), candidate.device) - names->begin());
+  };
+  insertion_sort(found, [&](const Candidate& first, const Candidate& second) {
+    return std::pair(place(first), first.port) < std::pair(place(second), second.port);
+  });
+  return found;
+}
+
+bool is_named(const Candidate& candidate, const std::string& name) {
+  return name == candidate.device || name == name_of(candidate);
+}
+
+std::string names_of(const std::vector<Candidate>& candidates) {
+  std::string names;
+  for (const Candidate& candidate : candidates) names += text(names.empty() ? "" : ", ", name_of(candidate));
+  return names;
+}
+
+Result<std::vector<Candidate>> take_named(std::vector<Candidate> found, const std::vector<std::string>& wanted) {
+  std::vector<Candidate> chosen;
+  for (const std::string& name : wanted) {
+    const auto match = std::find_if(found.begin(), found.end(), [&](const Candidate& one) { return is_named(one, name); });
+    if (match == found.end()) {
+      return make_error(Status::unavailable, "open rail", name,
+                        text("no active port of that name has an IP address, or it was named twice; left are: ",
+                             found.empty() ? "none" : names_of(found)),
+                        "see 'rdma link' and 'ip address'");
+    }
+    chosen.push_back(std::move(*match));
+    found.erase(match);
+  }
+  return chosen;
+}
+
+// Nearest to the GPU first, as far as the machine's tree is known.
+void sort_by_distance(std::vector<Candidate>& found, int device) {
+  const auto topology = discover_topology(Machine::here());
+  if (!topology) return;  // it was logged why
+  const auto gpu =
+      std::find_if(topology->gpus.begin(), topology->gpus.end(), [&](const Gpu& one) { return one.cuda_index == device; });
+  if (gpu == topology->gpus.end()) return;
+  const std::vector<int> order = nearest_nics(*topology, static_cast<int>(gpu - topology->gpus.begin()));
+  const auto place = [&](const Candidate& candidate) {
+    return std::find_if(order.begin(), order.end(),
+                        [&](int nic) { return topology->nics[static_cast<std::size_t>(nic)].rdma_device == candidate.device; }) -
+           order.begin();
+  };
+  insertion_sort(found, [&](const Candidate& first, const Candidate& second) { return place(first) < place(second); });
+}
+
+Error no_rails(const TransportOptions& options) {
+  const auto names = verbs::device_names();
+  if (!names) return names.error();
+  if (names->empty()) {
+    return make_error("open verbs", "RDMA devices",
+                      Availability{AvailabilityCode::no_device,
+                                   "this machine has no RDMA device that libibverbs knows",
+                                   "load the adapter's driver; a container needs /dev/infiniband",
+                                   {}});
+  }
+  const std::string gid = options.gid_index >= 0 ? text(" with GID index ", options.gid_index) : "";
+  return make_error(Status::unavailable, "open verbs", text(names->size(), " RDMA device(s)"),
+                    text("no active port of theirs has an IP address", gid, " that rdma_cm knows"),
+                    "bring the link up and give its network interface an address (InfiniBand: IPoIB); see 'rdma link'");
+}
+
+Outcome fill(Device& device) {
+  const auto& functions = verbs::functions();
+  if (const int result = functions.ibv_query_device(device.context, &device.attributes); result != 0)
+    return call_failed("ibv_query_device", device.name, code_of(result));
+  device.is_iwarp = device.context->device->transport_type == IBV_TRANSPORT_IWARP;
+  errno = 0;
+  device.domain = functions.ibv_alloc_pd(device.context);
+  if (device.domain == nullptr) return call_failed("ibv_alloc_pd", device.name, errno);
+  errno = 0;
+  device.channel = functions.ibv_create_comp_channel(device.context);
+  if (device.channel == nullptr) return call_failed("ibv_create_comp_channel", device.name, errno);
+  const int flags = ::fcntl(device.channel->fd, F_GETFL);
+  if (flags < 0 || ::fcntl(device.channel->fd, F_SETFL, flags | O_NONBLOCK) != 0)
+    return call_failed("fcntl", text("completion channel of ", device.name), errno);
+  if (device.probe_pages.data() == nullptr) return call_failed("mmap", "a page", ENOMEM);
+  // iWARP writes what it reads as a peer's write.
+  const int access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ | (device.is_iwarp ? IBV_ACCESS_REMOTE_WRITE : 0);
+  auto probe = register_pages(device, device.probe_pages.data(), device.probe_pages.bytes(), access);
+  if (!probe) return std::move(probe).error();
+  device.probe = std::move(*probe);
+  return {};
+}
+
+Result<std::size_t> device_of(Rails& rails, Candidate& candidate) {
+  for (std::size_t i = 0; i < rails.devices.size(); ++i) {
+    if (rails.devices[i]->context == candidate.id->verbs) return i;
+  }
+  auto device = std::make_shared<Device>();
+  device->name = candidate.device;
+  device->context = candidate.id->verbs;
+  device->anchor = std::move(candidate.id);
+  if (Outcome filled = fill(*device); !filled) return std::move(filled).take_error();
+  rails.devices.push_back(std::move(device));
+  return rails.devices.size() - 1;
+}
+
+Result<Id> listen_at(rdma_event_channel* channel, const RailAddress& address, const std::string& name) {
+  const auto& cm = rdmacm::functions();
+  rdma_cm_id* raw = nullptr;
+  if (cm.rdma_create_id(channel, &raw, nullptr, RDMA_PS_TCP) != 0) return call_failed("rdma_create_id", name, errno);
+  Id id(raw);
+  SocketAddress socket = socket_address(address, 0);
+  if (cm.rdma_bind_addr(raw, socket.get()) != 0) return call_failed("rdma_bind_addr", text(name, " ", text_of(address)), errno);
+  if (cm.rdma_listen(raw, kBacklog) != 0) return call_failed("rdma_listen", text(name, " ", text_of(address)), errno);
+  return id;
+}
+
+Outcome add_rail(Rails& rails, rdma_event_channel* channel, Candidate candidate) {
+  Rail rail;
+  rail.name = name_of(candidate);
+  rail.address = candidate.address;
+  rail.port = candidate.port;
+  rail.piece_bytes = std::min(kPieceBytes, std::max<std::uint64_t>(candidate.most_message_bytes, 4096));
+  auto device_index = device_of(rails, candidate);
+  if (!device_index) return std::move(device_index).error();
+  rail.device_index = *device_index;
+  rail.device = rails.devices[*device_index];
+  auto listener = listen_at(channel, rail.address, rail.name);
+  if (!listener) return std::move(listener).error();
+  rail.listener = std::move(*listener);
+  rail.address.port = ntohs(rdmacm::functions().rdma_get_src_port(rail.listener.get()));
+  rails.rails.push_back(std::move(rail));
+  return {};
+}
+
+}  // namespace
+
+Result<Rails> open_rails(rdma_event_channel* channel, const TransportOptions& options) {
+  std::vector<Candidate> found = find_candidates(nullptr, options);
+  if (found.empty()) return no_rails(options);
+  if (!options.rails.empty()) {
+    auto named = take_named(std::move(found), options.rails);
+    if (!named) return std::move(named).error();
+    found = std::move(*named);
+  } else {
+    if (options.near_device >= 0 && found.size() > 1) sort_by_distance(found, options.near_device);
+    found.resize(std::min<std::size_t>(found.size(), options.rail_count));
+  }
+  Rails rails;
+  for (Candidate& candidate : found) {
+    if (Outcome added = add_rail(rails, channel, std::move(candidate)); !added) return std::move(added).take_error();
+  }
+  return rails;
+}
+
+}  // namespace gigabar::transport::rdma
+
+#endif

@@ -1,0 +1,74 @@
+// Memory that the NICs of this side reach, and the peers' memory that they name by its keys.
+#pragma once
+
+#if GIGABAR_HAS_RDMACM
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "transport/transport.hpp"
+#include "transport/verbs/device.hpp"
+#include "transport/verbs/gpu_order.hpp"
+#include "transport/verbs/wire.hpp"
+
+namespace gigabar::transport::rdma {
+
+// Device memory, or host memory that plays it.
+constexpr bool is_gpu_memory(MemoryKind kind) noexcept {
+  return kind == MemoryKind::device || kind == MemoryKind::device_vmm || kind == MemoryKind::device_pool ||
+         kind == MemoryKind::managed || kind == MemoryKind::stand_in;
+}
+
+class VerbsRegion final : public Region {
+ public:
+  // Registers on each device; `rail_devices` holds, for each rail, its index in `devices`. Errors: as Transport::register_memory.
+  static Result<std::unique_ptr<Region>> make(const MemoryRange& range, const std::vector<std::shared_ptr<Device>>& devices,
+                                              std::vector<std::size_t> rail_devices, std::shared_ptr<GpuOrder> order);
+  ~VerbsRegion() override;
+
+  std::uintptr_t address() const noexcept override { return reinterpret_cast<std::uintptr_t>(range_.address); }
+  std::size_t bytes() const noexcept override { return range_.bytes; }
+  MemoryKind kind() const noexcept override { return range_.kind; }
+  std::string_view how() const noexcept override { return how_; }
+  const std::string& reason() const noexcept override { return reason_; }
+  Result<Parcel> key(const Peer& peer) const override;
+
+  std::uint32_t local_key(std::size_t rail) const noexcept { return regions_[rail_devices_[rail]]->lkey; }
+
+ private:
+  VerbsRegion(const MemoryRange& range, const std::vector<std::shared_ptr<Device>>& devices, std::vector<std::size_t> rail_devices,
+              std::shared_ptr<GpuOrder> order);
+  Outcome register_host();
+  Outcome register_gpu();
+  Outcome register_dma_buf();
+  Outcome register_peer_memory();
+
+  MemoryRange range_;
+  std::vector<std::shared_ptr<Device>> devices_;
+  std::vector<std::size_t> rail_devices_;
+  std::shared_ptr<GpuOrder> order_;
+  bool is_ordered_ = false;  // order_ counts it
+  std::vector<Mr> regions_;  // one per device
+  std::string_view how_ = "none";
+  std::string reason_;
+};
+
+class VerbsRemoteRegion final : public RemoteRegion {
+ public:
+  explicit VerbsRemoteRegion(Key key) : key_(std::move(key)) {}
+  std::size_t bytes() const noexcept override { return key_.bytes; }
+
+  std::uint64_t address() const noexcept { return key_.address; }
+  MemoryKind kind() const noexcept { return key_.kind; }
+  // Whether the peer registered it on that rail of its.
+  bool has_rail(std::size_t rail) const noexcept { return rail < key_.keys.size(); }
+  std::uint32_t remote_key(std::size_t rail) const noexcept { return key_.keys[rail]; }
+
+ private:
+  Key key_;
+};
+
+}  // namespace gigabar::transport::rdma
+
+#endif

@@ -1,0 +1,351 @@
+#include "transport/transport.hpp"
+
+#include "base/errors.hpp"
+#include "driver/rdmacm/rdmacm.hpp"
+#include "driver/verbs/verbs.hpp"
+#include "transport/verbs/transport_state.hpp"
+#include "transport/verbs/wire.hpp"
+
+#if GIGABAR_HAS_RDMACM
+#include <fcntl.h>
+#include <sys/epoll.h>
+#include <sys/random.h>
+#include <sys/timerfd.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+#include "base/clock.hpp"
+#include "base/log.hpp"
+#endif
+
+namespace gigabar::transport {
+namespace {
+
+constexpr int kMostRailCount = static_cast<int>(rdma::kMostRails);
+
+Outcome check_options(const TransportOptions& options) {
+  const auto wrong = [](const char* option, std::string cause) {
+    return make_error(Status::invalid_argument, "open verbs", option, std::move(cause));
+  };
+  if (options.rail_count < 1 || options.rail_count > kMostRailCount || options.rails.size() > rdma::kMostRails)
+    return wrong("rail_count", text("1 to ", kMostRailCount, " rails can be used"));
+  if (options.gid_index < -1 || options.gid_index > 255)
+    return wrong("gid_index", text(options.gid_index, " is not within 0 to 255"));
+  if (options.traffic_class < -1 || options.traffic_class > 255)
+    return wrong("traffic_class", text(options.traffic_class, " is not within 0 to 255"));
+  if (options.connect_deadline_ns <= 0) return wrong("connect_deadline_ns", "a deadline is a positive time");
+  if (options.service_level != -1) {
+    return make_error(Status::not_supported, "open verbs", "service_level",
+                      "rdma_cm takes the service level from the traffic class (RoCE) or the subnet manager's path (InfiniBand)",
+                      "set traffic_class instead");
+  }
+  return {};
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Transport>> open_verbs(const TransportOptions& options) {
+  if (Outcome checked = check_options(options); !checked) return std::move(checked).take_error();
+  if (!verbs::availability().is_ok()) return make_error("open verbs", "libibverbs", verbs::availability());
+  if (!rdmacm::availability().is_ok()) return make_error("open verbs", "librdmacm", rdmacm::availability());
+#if GIGABAR_HAS_RDMACM
+  return rdma::VerbsTransport::open(options);
+#else
+  return make_error(Status::unavailable, "open verbs", "librdmacm", "this build has no support for RDMA connections");
+#endif
+}
+
+#if GIGABAR_HAS_RDMACM
+namespace rdma {
+namespace {
+
+constexpr std::int64_t kLookEveryNs = 1'000'000;         // for rdma_cm's events and deadlines while there is no reason to
+constexpr std::int64_t kConnectingLookEveryNs = 20'000;  // the same while links are connecting
+constexpr unsigned kLookEveryPolls = 256;                // the same while links are busy
+constexpr int kMostEventsAtOnce = 64;
+
+Result<Token> new_token() {
+  Token token{};
+  if (::getrandom(token.data(), token.size(), 0) == static_cast<ssize_t>(token.size())) return token;
+  return call_failed("getrandom", "a token", errno);
+}
+
+Availability check_functions() {
+  const auto& functions = verbs::functions();
+  if (functions.ibv_create_comp_channel != nullptr && functions.ibv_destroy_comp_channel != nullptr &&
+      functions.ibv_get_cq_event != nullptr && functions.ibv_ack_cq_events != nullptr)
+    return {};
+  return {AvailabilityCode::symbol_missing, "libibverbs has no completion channels", "install a newer rdma-core", {}};
+}
+
+bool can_talk(const RailAddress& first, const RailAddress& second) {
+  return first.technology == second.technology && first.is_ipv6 == second.is_ipv6;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Transport>> VerbsTransport::open(const TransportOptions& options) {
+  if (const Availability functions = check_functions(); !functions.is_ok())
+    return make_error("open verbs", "libibverbs", functions);
+  std::unique_ptr<VerbsTransport> transport(new VerbsTransport(options));
+  errno = 0;
+  transport->channel_.reset(rdmacm::functions().rdma_create_event_channel());
+  if (transport->channel_ == nullptr) {
+    const int code = errno;
+    const bool is_denied = code == EACCES || code == EPERM;
+    return make_error(is_denied ? Status::no_permission : Status::unavailable, "open verbs", "/dev/infiniband/rdma_cm",
+                      text("rdma_create_event_channel failed: ", std::strerror(code)),
+                      is_denied ? "let this user open /dev/infiniband/rdma_cm (mode 0666, or --device for a container)"
+                                : "this machine has no RDMA device, or rdma_ucm is not loaded (modprobe rdma_ucm)",
+                      errno_code(code));
+  }
+  const int flags = ::fcntl(transport->channel_->fd, F_GETFL);
+  if (flags < 0 || ::fcntl(transport->channel_->fd, F_SETFL, flags | O_NONBLOCK) != 0)
+    return call_failed("fcntl", "channel of rdma_cm", errno);
+  auto rails = open_rails(transport->channel_.get(), options);
+  if (!rails) return std::move(rails).error();
+  transport->rails_ = std::move(*rails);
+  for (const Rail& rail : transport->rails_.rails) transport->names_.push_back(rail.name);
+  if (Outcome opened = transport->open_wake_descriptor(); !opened) return std::move(opened).take_error();
+  return std::unique_ptr<Transport>(std::move(transport));
+}
+
+VerbsTransport::~VerbsTransport() {
+  for (VerbsLink* const link : links_) link->abandon();
+  if (refused_count_ > 0) log(LogLevel::info, text("verbs: ", refused_count_, " connection(s) of strangers were refused"));
+}
+
+Outcome VerbsTransport::watch(int descriptor) {
+  epoll_event event{};
+  event.events = EPOLLIN;
+  if (::epoll_ctl(wake_.get(), EPOLL_CTL_ADD, descriptor, &event) != 0) return call_failed("epoll_ctl", "wake descriptor", errno);
+  return {};
+}
+
+Outcome VerbsTransport::open_wake_descriptor() {
+  wake_ = Descriptor(::epoll_create1(EPOLL_CLOEXEC));
+  if (!wake_.is_open()) return call_failed("epoll_create1", "wake descriptor", errno);
+  timer_ = Descriptor(::timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK));
+  if (!timer_.is_open()) return call_failed("timerfd_create", "wake descriptor", errno);
+  Outcome watched = watch(timer_.get());
+  if (watched) watched = watch(channel_->fd);
+  for (const auto& device : rails_.devices) {
+    if (watched) watched = watch(device->channel->fd);
+  }
+  return watched;
+}
+
+void VerbsTransport::remove(VerbsLink* link) noexcept { std::erase(links_, link); }
+
+std::string VerbsTransport::card() const {
+  std::vector<RailAddress> addresses;
+  for (const Rail& rail : rails_.rails) addresses.push_back(rail.address);
+  return write_card(addresses);
+}
+
+Result<std::unique_ptr<Region>> VerbsTransport::register_memory(const MemoryRange& range) {
+  if (range.kind == MemoryKind::stand_in && !options_.stand_in_registration)
+    return make_error(Status::not_supported, "register memory",
+                      range_text(reinterpret_cast<std::uintptr_t>(range.address), range.bytes),
+                      "this NIC does not reach stand-in memory", "stage it");
+  std::vector<std::size_t> rail_devices;
+  for (const Rail& rail : rails_.rails) rail_devices.push_back(rail.device_index);
+  return VerbsRegion::make(range, rails_.devices, std::move(rail_devices), order_);
+}
+
+Result<std::unique_ptr<RemoteRegion>> VerbsTransport::open_region(const Peer& peer, Parcel key) {
+  auto read = read_key(key.bytes);
+  if (!read || !key.descriptors.empty())
+    return make_error(Status::bad_file, "open region", text("rank ", peer.rank), "the key of its region is malformed");
+  return std::unique_ptr<RemoteRegion>(std::make_unique<VerbsRemoteRegion>(std::move(*read)));
+}
+
+Availability VerbsTransport::can_reach(const Peer& peer) const {
+  const auto theirs = read_card(peer.card);
+  if (!theirs) return {AvailabilityCode::not_supported, "the peer has no card for RDMA, or a malformed one", {}, {}};
+  for (const Rail& rail : rails_.rails) {
+    for (const RailAddress& other : *theirs) {
+      if (can_talk(rail.address, other))
+        return {AvailabilityCode::ok, text(name_of(rail.address.technology), " from ", rail.name, " to ", text_of(other)), {}, {}};
+    }
+  }
+  return {AvailabilityCode::not_supported,
+          text("no rail of the peer speaks ", name_of(rails_.rails.front().address.technology), " as ", names_.front(), " does"),
+          "use devices of one kind on both sides (option rails)",
+          {}};
+}
+
+Result<std::unique_ptr<Link>> VerbsTransport::offer(const Peer& peer, std::size_t rail, Parcel& offer) {
+  if (rail >= rails_.rails.size())
+    return make_error(Status::out_of_range, "offer link", text("rank ", peer.rank),
+                      text("there are ", rails_.rails.size(), " rails"));
+  if (rails_.rails[rail].listener == nullptr)
+    return make_error(Status::unavailable, "offer link", rails_.rails[rail].name, "the RDMA device was removed");
+  const auto token = new_token();
+  if (!token) return token.error();
+  auto link = std::make_unique<VerbsLink>(*this, rail, *token, now_ns() + options_.connect_deadline_ns);
+  if (Outcome prepared = link->prepare(); !prepared) return std::move(prepared).take_error();
+  offer = Parcel{write_offer({static_cast<std::uint8_t>(rail), rails_.rails[rail].address, *token}), {}};
+  return std::unique_ptr<Link>(std::move(link));
+}
+
+Result<std::unique_ptr<Link>> VerbsTransport::accept(const Peer& peer, Parcel offer, Parcel& answer) {
+  const auto read = read_offer(offer.bytes);
+  if (!read || !offer.descriptors.empty())
+    return make_error(Status::bad_file, "accept link", text("rank ", peer.rank), "the offer is malformed");
+  // The same network first, then the rail of the same number, then the nearest.
+  std::size_t best = rails_.rails.size();
+  int best_score = -1;
+  for (std::size_t i = 0; i < rails_.rails.size(); ++i) {
+    const Rail& rail = rails_.rails[i];
+    if (rail.listener == nullptr || !can_talk(rail.address, read->from)) continue;
+    const int score = (is_same_network(rail.address, read->from) ? 2 : 0) + (i == read->rail ? 1 : 0);
+    if (score > best_score) {
+      best = i;
+      best_score = score;
+    }
+  }
+  if (best_score < 0) {
+    return make_error(Status::not_supported, "accept link", text("rank ", peer.rank),
+                      text("no rail here speaks ", name_of(read->from.technology), " to ", text_of(read->from)),
+                      "use devices of one kind on both sides (option rails)");
+  }
+  const auto token = new_token();
+  if (!token) return token.error();
+  auto link = std::make_unique<VerbsLink>(*this, best, *token, now_ns() + options_.connect_deadline_ns);
+  if (Outcome prepared = link->prepare(); !prepared) return std::move(prepared).take_error();
+  link->expect(read->token, read->rail);
+  answer = Parcel{write_answer({static_cast<std::uint8_t>(best), rails_.rails[best].address, *token}), {}};
+  return std::unique_ptr<Link>(std::move(link));
+}
+
+// --- Moving on -------------------------------------------------------------------------------------------------------------------
+
+bool VerbsTransport::poll(Sink& sink) {
+  const bool was_armed = is_armed_;
+  if (was_armed) take_wakes();
+  bool has_happened = false;
+  bool is_connecting = false;
+  // By index: callbacks may offer and accept links.
+  for (std::size_t i = 0; i < links_.size(); ++i) {  // NOLINT(modernize-loop-convert): callbacks may add links
+    has_happened |= links_[i]->poll(sink);
+    is_connecting |= links_[i]->is_connecting();
+  }
+  if (has_happened && !was_armed && ++polls_since_look_ < kLookEveryPolls && !is_connecting) return true;
+  const std::int64_t now = now_ns();
+  if (!was_armed && now - looked_ns_ < (is_connecting ? kConnectingLookEveryNs : kLookEveryNs)) return has_happened;
+  looked_ns_ = now;
+  polls_since_look_ = 0;
+  return look_around(sink) || has_happened;
+}
+
+bool VerbsTransport::look_around(Sink& sink) {
+  bool has_happened = take_events(sink);
+  for (std::size_t i = 0; i < links_.size(); ++i) {  // NOLINT(modernize-loop-convert): callbacks may add links
+    links_[i]->look_at_clock(looked_ns_);
+    if (links_[i]->has_failed()) has_happened |= links_[i]->poll(sink);
+  }
+  return has_happened;
+}
+
+bool VerbsTransport::take_events(Sink& sink) {
+  const auto& cm = rdmacm::functions();
+  bool has_happened = false;
+  for (int i = 0; i < kMostEventsAtOnce; ++i) {
+    rdma_cm_event* event = nullptr;
+    if (cm.rdma_get_cm_event(channel_.get(), &event) != 0) return has_happened;  // EAGAIN: there are no more
+    has_happened = true;
+    CmEvent copy{event->event,
+                 event->status,
+                 event->id,
+                 event->listen_id,
+                 event->param.conn.responder_resources,
+                 event->param.conn.initiator_depth,
+                 {}};
+    const auto* const data = static_cast<const std::uint8_t*>(event->param.conn.private_data);
+    if (data != nullptr) copy.private_data.assign(data, data + event->param.conn.private_data_len);
+    // Before it is handled: an id cannot be destroyed while an event of it is not acknowledged.
+    cm.rdma_ack_cm_event(event);
+    handle(copy, sink);
+  }
+  return has_happened;
+}
+
+void VerbsTransport::handle(const CmEvent& event, Sink& sink) {
+  if (event.type == RDMA_CM_EVENT_CONNECT_REQUEST) return on_request(event);
+  for (std::size_t i = 0; i < links_.size(); ++i) {  // NOLINT(modernize-loop-convert): callbacks may add links
+    if (links_[i]->is_on(event.id)) return links_[i]->handle(event, sink);
+  }
+  on_listener_event(event);
+}
+
+void VerbsTransport::on_request(const CmEvent& event) {
+  Id id(event.id);
+  const auto rail = std::find_if(rails_.rails.begin(), rails_.rails.end(),
+                                 [&](const Rail& one) { return one.listener != nullptr && one.listener.get() == event.listener; });
+  const auto introduction = read_introduction(event.private_data);
+  if (rail == rails_.rails.end() || !introduction)
+    return refuse(std::move(id), Refusal::unknown_token, "it is no rank of this job");
+  const auto index = static_cast<std::size_t>(rail - rails_.rails.begin());
+  VerbsLink* expected = nullptr;
+  // All of them, so that the time does not tell which one was near.
+  for (VerbsLink* const link : links_) expected = link->is_expecting(index, introduction->token) ? link : expected;
+  if (expected == nullptr) return refuse(std::move(id), Refusal::unknown_token, "its token is not expected");
+  expected->take_request(std::move(id), event, *introduction);
+}
+
+void VerbsTransport::refuse(Id id, Refusal refusal, const char* why) {
+  const auto reason = write_refusal(refusal);
+  rdmacm::functions().rdma_reject(id.get(), reason.data(), static_cast<std::uint8_t>(reason.size()));
+  ++refused_count_;
+  if (is_logged(LogLevel::info))
+    log(LogLevel::info, text("verbs: a connection was refused: ", why, " (", refused_count_, " so far)"));
+}
+
+void VerbsTransport::on_listener_event(const CmEvent& event) {
+  if (event.type != RDMA_CM_EVENT_DEVICE_REMOVAL) return;
+  for (Rail& rail : rails_.rails) {
+    if (rail.listener == nullptr || rail.listener.get() != event.id) continue;
+    log(LogLevel::warning, text("verbs: the RDMA device of rail ", rail.name, " was removed"));
+    rail.listener.reset();
+  }
+}
+
+void VerbsTransport::take_wakes() {
+  is_armed_ = false;
+  for (const auto& device : rails_.devices) {
+    ibv_cq* queue = nullptr;
+    void* link = nullptr;
+    while (verbs::functions().ibv_get_cq_event(device->channel, &queue, &link) == 0) verbs::functions().ibv_ack_cq_events(queue, 1);
+  }
+  std::uint64_t expirations = 0;
+  if (::read(timer_.get(), &expirations, sizeof expirations) < 0 && errno != EAGAIN)
+    log(LogLevel::info, text("verbs: the timer cannot be read: ", std::strerror(errno)));
+}
+
+bool VerbsTransport::arm() {
+  is_armed_ = true;
+  bool is_quiet = true;
+  std::int64_t due_ns = INT64_MAX;
+  for (VerbsLink* const link : links_) {
+    is_quiet = link->arm() && is_quiet;
+    due_ns = std::min(due_ns, link->due_ns());
+  }
+  if (!is_quiet) return false;
+  itimerspec when{};
+  if (due_ns != INT64_MAX) {
+    // What is due already was looked at less than kLookEveryNs ago.
+    due_ns = std::max(due_ns, now_ns() + kLookEveryNs);
+    when.it_value = {due_ns / 1'000'000'000, due_ns % 1'000'000'000};
+  }
+  if (::timerfd_settime(timer_.get(), TFD_TIMER_ABSTIME, &when, nullptr) == 0) return true;
+  log(LogLevel::info, text("verbs: the timer cannot be set: ", std::strerror(errno)));
+  return false;
+}
+
+}  // namespace rdma
+#endif
+}  // namespace gigabar::transport

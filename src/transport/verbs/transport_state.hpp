@@ -1,0 +1,71 @@
+// The verbs transport: its rails, and the links on them.
+#pragma once
+
+#if GIGABAR_HAS_RDMACM
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "transport/transport.hpp"
+#include "transport/verbs/device.hpp"
+#include "transport/verbs/gpu_order.hpp"
+#include "transport/verbs/link.hpp"
+
+namespace gigabar::transport::rdma {
+
+class VerbsTransport final : public Transport {
+ public:
+  static Result<std::unique_ptr<Transport>> open(const TransportOptions& options);
+  ~VerbsTransport() override;
+  VerbsTransport(const VerbsTransport&) = delete;
+  VerbsTransport& operator=(const VerbsTransport&) = delete;
+
+  TransportKind kind() const noexcept override { return TransportKind::verbs; }
+  std::string card() const override;
+  const std::vector<std::string>& rails() const noexcept override { return names_; }
+  Result<std::unique_ptr<Region>> register_memory(const MemoryRange& range) override;
+  Result<std::unique_ptr<RemoteRegion>> open_region(const Peer& peer, Parcel key) override;
+  Availability can_reach(const Peer& peer) const override;
+  Result<std::unique_ptr<Link>> offer(const Peer& peer, std::size_t rail, Parcel& offer) override;
+  Result<std::unique_ptr<Link>> accept(const Peer& peer, Parcel offer, Parcel& answer) override;
+  bool poll(Sink& sink) override;
+  bool arm() override;
+  int wake_descriptor() const noexcept override { return wake_.get(); }
+
+  // For links.
+  const Rail& rail(std::size_t index) const noexcept { return rails_.rails[index]; }
+  rdma_event_channel* channel() const noexcept { return channel_.get(); }
+  const TransportOptions& options() const noexcept { return options_; }
+  const std::shared_ptr<GpuOrder>& order() const noexcept { return order_; }
+  void add(VerbsLink* link) { links_.push_back(link); }
+  void remove(VerbsLink* link) noexcept;
+
+ private:
+  explicit VerbsTransport(const TransportOptions& options) : options_(options) {}
+  Outcome open_wake_descriptor();
+  Outcome watch(int descriptor);
+  bool look_around(Sink& sink);
+  bool take_events(Sink& sink);
+  void handle(const CmEvent& event, Sink& sink);
+  void on_request(const CmEvent& event);
+  void on_listener_event(const CmEvent& event);
+  void refuse(Id id, Refusal refusal, const char* why);
+  void take_wakes();
+
+  TransportOptions options_;
+  Channel channel_;
+  Rails rails_;
+  std::vector<std::string> names_;
+  std::shared_ptr<GpuOrder> order_ = std::make_shared<GpuOrder>();
+  std::vector<VerbsLink*> links_;
+  Descriptor timer_, wake_;
+  bool is_armed_ = false;
+  std::int64_t looked_ns_ = 0;
+  unsigned polls_since_look_ = 0;
+  std::uint64_t refused_count_ = 0;
+};
+
+}  // namespace gigabar::transport::rdma
+
+#endif

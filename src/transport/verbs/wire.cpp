@@ -1,0 +1,289 @@
+#include "transport/verbs/wire.hpp"
+
+#include <arpa/inet.h>
+
+#include <algorithm>
+#include <concepts>
+#include <cstring>
+
+namespace gigabar::transport::rdma {
+namespace {
+
+constexpr std::string_view kCardMagic = "gbVc";
+constexpr std::string_view kOfferMagic = "gbVo";
+constexpr std::string_view kAnswerMagic = "gbVa";
+constexpr std::string_view kKeyMagic = "gbVk";
+constexpr std::string_view kIntroductionMagic = "gbVi";
+constexpr std::string_view kRefusalMagic = "gbVr";
+constexpr std::uint8_t kFollowsGpuWrites = 1;
+// The longest range that any machine has.
+constexpr std::uint64_t kMostRegionBytes = std::uint64_t{1} << 48;
+
+class Writer {
+ public:
+  explicit Writer(std::string_view magic) : bytes_(magic) { number(kWireVersion); }
+
+  template <std::unsigned_integral Number>
+  void number(Number value) {
+    for (std::size_t i = 0; i < sizeof value; ++i) bytes_ += static_cast<char>(value >> (8 * i) & 0xff);
+  }
+  template <std::size_t kCount>
+  void array(const std::array<std::uint8_t, kCount>& values) {
+    for (const std::uint8_t value : values) number(value);
+  }
+  void address(const RailAddress& rail) {
+    number(static_cast<std::uint8_t>(rail.technology));
+    number(static_cast<std::uint8_t>(rail.is_ipv6));
+    number(rail.prefix_bits);
+    number(rail.port);
+    array(rail.bytes);
+  }
+  std::string take() { return std::move(bytes_); }
+
+ private:
+  std::string bytes_;
+};
+
+// After the first thing that is missing or wrong it only gives zeros, and is not fine.
+class Reader {
+ public:
+  Reader(std::string_view bytes, std::string_view magic) : rest_(bytes) {
+    is_fine_ = rest_.starts_with(magic);
+    if (is_fine_) rest_.remove_prefix(magic.size());
+    is_fine_ = number<std::uint8_t>() == kWireVersion && is_fine_;
+  }
+
+  template <std::unsigned_integral Number>
+  Number number() {
+    if (!is_fine_ || rest_.size() < sizeof(Number)) {
+      is_fine_ = false;
+      return 0;
+    }
+    Number value = 0;
+    for (std::size_t i = 0; i < sizeof(Number); ++i) {
+      value = static_cast<Number>(value | static_cast<Number>(static_cast<std::uint8_t>(rest_[i])) << (8 * i));
+    }
+    rest_.remove_prefix(sizeof(Number));
+    return value;
+  }
+  template <std::size_t kCount>
+  std::array<std::uint8_t, kCount> array() {
+    std::array<std::uint8_t, kCount> values{};
+    for (std::uint8_t& value : values) value = number<std::uint8_t>();
+    return values;
+  }
+  RailAddress address() {
+    RailAddress rail;
+    const auto technology = number<std::uint8_t>();
+    const auto family = number<std::uint8_t>();
+    expect(technology <= static_cast<std::uint8_t>(Technology::iwarp) && family <= 1);
+    rail.technology =
+        technology <= static_cast<std::uint8_t>(Technology::iwarp) ? static_cast<Technology>(technology) : Technology::infiniband;
+    rail.is_ipv6 = family == 1;
+    rail.prefix_bits = number<std::uint8_t>();
+    rail.port = number<std::uint16_t>();
+    rail.bytes = array<16>();
+    expect(rail.prefix_bits <= (rail.is_ipv6 ? 128 : 32));
+    expect(rail.is_ipv6 || std::all_of(rail.bytes.begin() + 4, rail.bytes.end(), [](std::uint8_t byte) { return byte == 0; }));
+    expect(std::any_of(rail.bytes.begin(), rail.bytes.end(), [](std::uint8_t byte) { return byte != 0; }));
+    return rail;
+  }
+  void expect(bool condition) { is_fine_ = is_fine_ && condition; }
+  bool is_fine() const { return is_fine_; }
+  bool is_whole() const { return is_fine_ && rest_.empty(); }
+
+ private:
+  std::string_view rest_;
+  bool is_fine_ = false;
+};
+
+template <class Value>
+std::optional<Value> if_whole(const Reader& reader, Value value) {
+  if (!reader.is_whole()) return {};
+  return value;
+}
+
+std::string_view view_of(std::span<const std::uint8_t> bytes) {
+  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+}
+
+template <std::size_t kCount>
+std::array<std::uint8_t, kCount> fixed(const std::string& bytes) {
+  std::array<std::uint8_t, kCount> result{};
+  std::memcpy(result.data(), bytes.data(), std::min(bytes.size(), kCount));
+  return result;
+}
+
+}  // namespace
+
+std::string_view name_of(Technology technology) noexcept {
+  switch (technology) {
+    case Technology::infiniband: return "InfiniBand";
+    case Technology::roce: return "RoCE";
+    case Technology::iwarp: return "iWARP";
+  }
+  return "unknown";
+}
+
+std::string text_of(const RailAddress& address) {
+  char text[INET6_ADDRSTRLEN] = {};
+  ::inet_ntop(address.is_ipv6 ? AF_INET6 : AF_INET, address.bytes.data(), text, sizeof text);
+  return text;
+}
+
+bool is_same_network(const RailAddress& first, const RailAddress& second) noexcept {
+  if (first.is_ipv6 != second.is_ipv6) return false;
+  unsigned bits = std::min(first.prefix_bits, second.prefix_bits);
+  for (std::size_t i = 0; bits > 0; ++i) {
+    const unsigned here = std::min(bits, 8u);
+    const auto mask = static_cast<std::uint8_t>(0xff << (8 - here));
+    if (((first.bytes[i] ^ second.bytes[i]) & mask) != 0) return false;
+    bits -= here;
+  }
+  return true;
+}
+
+bool is_equal(const Token& first, const Token& second) noexcept {
+  unsigned difference = 0;
+  for (std::size_t i = 0; i < first.size(); ++i) difference |= static_cast<unsigned>(first[i] ^ second[i]);
+  return difference == 0;
+}
+
+std::string write_card(std::span<const RailAddress> rails) {
+  Writer writer(kCardMagic);
+  const std::size_t count = std::min(rails.size(), kMostRails);
+  writer.number(static_cast<std::uint8_t>(count));
+  for (const RailAddress& rail : rails.first(count)) writer.address(rail);
+  return writer.take();
+}
+
+std::optional<std::vector<RailAddress>> read_card(std::string_view bytes) {
+  Reader reader(bytes, kCardMagic);
+  const auto count = reader.number<std::uint8_t>();
+  reader.expect(count >= 1 && count <= kMostRails);
+  std::vector<RailAddress> rails;
+  for (unsigned i = 0; i < count && reader.is_fine(); ++i) rails.push_back(reader.address());
+  return if_whole(reader, std::move(rails));
+}
+
+std::string write_offer(const Offer& offer) {
+  Writer writer(kOfferMagic);
+  writer.number(offer.rail);
+  writer.address(offer.from);
+  writer.array(offer.token);
+  return writer.take();
+}
+
+std::optional<Offer> read_offer(std::string_view bytes) {
+  Reader reader(bytes, kOfferMagic);
+  Offer offer;
+  offer.rail = reader.number<std::uint8_t>();
+  reader.expect(offer.rail < kMostRails);
+  offer.from = reader.address();
+  offer.token = reader.array<16>();
+  return if_whole(reader, offer);
+}
+
+std::string write_answer(const Answer& answer) {
+  Writer writer(kAnswerMagic);
+  writer.number(answer.rail);
+  writer.address(answer.to);
+  writer.array(answer.token);
+  return writer.take();
+}
+
+std::optional<Answer> read_answer(std::string_view bytes) {
+  Reader reader(bytes, kAnswerMagic);
+  Answer answer;
+  answer.rail = reader.number<std::uint8_t>();
+  reader.expect(answer.rail < kMostRails);
+  answer.to = reader.address();
+  reader.expect(answer.to.port != 0);
+  answer.token = reader.array<16>();
+  return if_whole(reader, answer);
+}
+
+std::string write_key(const Key& key) {
+  Writer writer(kKeyMagic);
+  writer.number(static_cast<std::uint8_t>(key.kind));
+  writer.number(key.address);
+  writer.number(key.bytes);
+  const std::size_t count = std::min(key.keys.size(), kMostRails);
+  writer.number(static_cast<std::uint8_t>(count));
+  for (std::size_t i = 0; i < count; ++i) writer.number(key.keys[i]);
+  return writer.take();
+}
+
+std::optional<Key> read_key(std::string_view bytes) {
+  Reader reader(bytes, kKeyMagic);
+  Key key;
+  const auto kind = reader.number<std::uint8_t>();
+  reader.expect(kind <= static_cast<std::uint8_t>(MemoryKind::stand_in));
+  key.kind = kind <= static_cast<std::uint8_t>(MemoryKind::stand_in) ? static_cast<MemoryKind>(kind) : MemoryKind::host_pageable;
+  key.address = reader.number<std::uint64_t>();
+  key.bytes = reader.number<std::uint64_t>();
+  reader.expect(key.bytes >= 1 && key.bytes <= kMostRegionBytes && key.address <= UINT64_MAX - key.bytes);
+  const auto count = reader.number<std::uint8_t>();
+  reader.expect(count >= 1 && count <= kMostRails);
+  for (unsigned i = 0; i < count && reader.is_fine(); ++i) key.keys.push_back(reader.number<std::uint32_t>());
+  return if_whole(reader, std::move(key));
+}
+
+std::array<std::uint8_t, kIntroductionBytes> write_introduction(const Introduction& introduction) {
+  Writer writer(kIntroductionMagic);
+  writer.array(std::array<std::uint8_t, 3>{});
+  writer.number(introduction.probe_address);
+  writer.number(introduction.probe_key);
+  writer.array(introduction.token);
+  return fixed<kIntroductionBytes>(writer.take());
+}
+
+std::optional<Introduction> read_introduction(std::span<const std::uint8_t> bytes) {
+  Reader reader(view_of(bytes), kIntroductionMagic);
+  reader.array<3>();
+  Introduction introduction;
+  introduction.probe_address = reader.number<std::uint64_t>();
+  introduction.probe_key = reader.number<std::uint32_t>();
+  introduction.token = reader.array<16>();
+  if (!reader.is_fine()) return {};
+  return introduction;
+}
+
+std::array<std::uint8_t, kRefusalBytes> write_refusal(Refusal refusal) {
+  Writer writer(kRefusalMagic);
+  writer.number(static_cast<std::uint8_t>(refusal));
+  return fixed<kRefusalBytes>(writer.take());
+}
+
+std::optional<Refusal> read_refusal(std::span<const std::uint8_t> bytes) {
+  Reader reader(view_of(bytes), kRefusalMagic);
+  const auto refusal = reader.number<std::uint8_t>();
+  reader.expect(refusal >= 1 && refusal <= static_cast<std::uint8_t>(Refusal::no_resources));
+  if (!reader.is_fine()) return {};
+  return static_cast<Refusal>(refusal);
+}
+
+void write_message_header(const MessageHeader& header, std::byte* bytes) noexcept {
+  bytes[0] = static_cast<std::byte>(header.kind);
+  bytes[1] = static_cast<std::byte>(header.follows_gpu_writes ? kFollowsGpuWrites : 0);
+  bytes[2] = static_cast<std::byte>(header.credits & 0xff);
+  bytes[3] = static_cast<std::byte>(header.credits >> 8);
+  for (unsigned i = 0; i < 4; ++i) bytes[4 + i] = static_cast<std::byte>(header.payload_bytes >> (8 * i) & 0xff);
+}
+
+std::optional<MessageHeader> read_message_header(std::span<const std::byte> message, std::size_t caller_header_bytes) noexcept {
+  if (message.size() < kMessageHeaderBytes) return {};
+  const auto at = [&](std::size_t index) { return std::to_integer<std::uint32_t>(message[index]); };
+  if (at(0) < 1 || at(0) > 3 || at(1) > kFollowsGpuWrites) return {};
+  MessageHeader header;
+  header.kind = static_cast<MessageKind>(at(0));
+  header.follows_gpu_writes = at(1) == kFollowsGpuWrites;
+  header.credits = static_cast<std::uint16_t>(at(2) | at(3) << 8);
+  header.payload_bytes = at(4) | at(5) << 8 | at(6) << 16 | at(7) << 24;
+  const std::size_t after = header.kind == MessageKind::payload ? caller_header_bytes : 0;
+  if (header.kind != MessageKind::payload && header.payload_bytes != 0) return {};
+  if (message.size() != kMessageHeaderBytes + after + header.payload_bytes) return {};
+  return header;
+}
+
+}  // namespace gigabar::transport::rdma

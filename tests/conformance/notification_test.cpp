@@ -1,0 +1,268 @@
+// Notifications: never before their data, never lost, each id for itself; counters that many ranks add to.
+#include <algorithm>
+#include <array>
+#include <thread>
+
+#include "conformance/rank_segment.hpp"
+
+namespace gigabar::test {
+namespace {
+
+// --- Order under load
+// --------------------------------------------------------------------------------------------------------------
+
+// A ring of slots in the consumer's segment. The producer fills a batch while the consumer has given back another.
+constexpr std::uint32_t kSlots = 128;
+constexpr std::uint32_t kBatch = 32;
+constexpr std::size_t kSlotBytes = 512;
+constexpr NotificationId kCredit = 60000;
+constexpr Rank kProducer = 0;
+constexpr Rank kConsumer = 1;
+
+// Sizes change from one to the next, so that old data in a slot is never right by accident.
+std::size_t load_bytes(std::uint64_t iteration) { return 1 + (iteration * 29) % kSlotBytes; }
+
+void fill_batch(RankSegment& origin, std::uint64_t first, std::uint64_t end) {
+  for (std::uint64_t i = first; i < end; ++i) origin.put_pattern((i % kSlots) * kSlotBytes, load_bytes(i), i, 0);
+}
+
+void produce(Fabric& fabric, RankSegment& origin, std::uint64_t iterations) {
+  for (std::uint64_t first = 0; first < iterations; first += kBatch) {
+    if (first >= kSlots) {
+      ASSERT_TRUE(is_ok(fabric.notification_wait_count(kOrigin, kCredit, 1, kPatience))) << "at " << first;
+    }
+    ASSERT_TRUE(is_ok(fabric.wait(0, kPatience))) << "at " << first;
+    const std::uint64_t end = std::min(first + kBatch, iterations);
+    fill_batch(origin, first, end);
+    for (std::uint64_t i = first; i < end; ++i) {
+      const std::uint64_t at = (i % kSlots) * kSlotBytes;
+      const auto posted = fabric.write_notify({kOrigin, at}, {kConsumer, kTarget, at}, load_bytes(i), NotificationId(i % kSlots),
+                                              std::uint32_t(i + 1));
+      ASSERT_TRUE(is_ok(posted)) << "at " << i;
+    }
+  }
+  ASSERT_TRUE(is_ok(fabric.wait(0, kPatience)));
+}
+
+void consume(Fabric& fabric, const RankSegment& target, std::uint64_t iterations) {
+  for (std::uint64_t i = 0; i < iterations; ++i) {
+    const auto slot = NotificationId(i % kSlots);
+    const auto seen = fabric.notification_wait(kTarget, slot, 1, kPatience);
+    ASSERT_TRUE(is_ok(seen)) << "at " << i;
+    ASSERT_EQ(*seen, slot);
+    const auto value = fabric.notification_reset(kTarget, slot);
+    ASSERT_TRUE(is_ok(value));
+    ASSERT_EQ(*value, i + 1);
+    ASSERT_TRUE(target.holds_pattern(slot * kSlotBytes, load_bytes(i), i, 0)) << "notification " << i << " came before its data";
+    if ((i + 1) % kBatch == 0) {
+      ASSERT_TRUE(is_ok(post_patiently(
+          fabric, 1, [&] { return fabric.notify_add(kProducer, kOrigin, kCredit, 1, {.queue = 1, .policy = std::nullopt}); })));
+    }
+  }
+  ASSERT_TRUE(is_ok(fabric.wait(1, kPatience)));
+}
+
+RANK_BODY(notify_under_load) {
+  RankSegment origin(fabric, kOrigin, me.setup().origin, kSlots * kSlotBytes),
+      target(fabric, kTarget, me.setup().target, kSlots * kSlotBytes);
+  ASSERT_TRUE(me.meet());
+  if (me.rank() == kProducer) {
+    produce(fabric, origin, me.setup().amount);
+  } else if (me.rank() == kConsumer) {
+    consume(fabric, target, me.setup().amount);
+  }
+  ASSERT_FALSE(testing::Test::HasFatalFailure());
+  ASSERT_TRUE(me.meet());
+  EXPECT_TRUE(target.are_guards_whole());
+}
+
+// Earlier plain writes of the queue, of sizes that take different ways, are covered by the last notification.
+RANK_BODY(notify_covers_earlier_writes) {
+  constexpr std::array<std::size_t, 6> kMixed{8, 65536, 200, (std::size_t{1} << 20) + 3, 1, 20000};
+  constexpr std::size_t kPlace = (std::size_t{1} << 20) + 64;
+  const std::size_t span = kMixed.size() * kPlace;
+  RankSegment origin(fabric, kOrigin, me.setup().origin, span), target(fabric, kTarget, me.setup().target, span);
+  ASSERT_TRUE(me.meet());
+  for (std::uint32_t round = 1; round <= me.setup().amount; ++round) {
+    for (std::size_t i = 0; i < kMixed.size() && me.rank() == kProducer; ++i) {
+      const std::size_t bytes =
+          std::min(kMixed[(i + round) % kMixed.size()], is_always_possible(me.setup(), kPlace) ? kPlace : 4096);
+      origin.put_pattern(i * kPlace, bytes, round, i * kPlace);
+      ASSERT_TRUE(is_ok(fabric.write({kOrigin, i * kPlace}, {kConsumer, kTarget, i * kPlace}, bytes)));
+    }
+    if (me.rank() == kProducer) {
+      ASSERT_TRUE(is_ok(fabric.notify(kConsumer, kTarget, 5, round)));
+      ASSERT_TRUE(is_ok(fabric.wait(0, kPatience)));
+      ASSERT_TRUE(is_ok(fabric.notification_wait(kOrigin, 6, 1, kPatience))) << "round " << round;
+      ASSERT_TRUE(is_ok(fabric.notification_reset(kOrigin, 6)));
+      continue;
+    }
+    ASSERT_TRUE(is_ok(fabric.notification_wait(kTarget, 5, 1, kPatience))) << "round " << round;
+    ASSERT_TRUE(is_ok(fabric.notification_reset(kTarget, 5)));
+    for (std::size_t i = 0; i < kMixed.size(); ++i) {
+      const std::size_t bytes =
+          std::min(kMixed[(i + round) % kMixed.size()], is_always_possible(me.setup(), kPlace) ? kPlace : 4096);
+      ASSERT_TRUE(target.holds_pattern(i * kPlace, bytes, round, i * kPlace)) << "write " << i << " of round " << round;
+    }
+    ASSERT_TRUE(is_ok(fabric.notify(kProducer, kOrigin, 6, 1)));
+    ASSERT_TRUE(is_ok(fabric.wait(0, kPatience)));
+  }
+  ASSERT_TRUE(me.meet());
+}
+
+// --- Ids and values
+// ----------------------------------------------------------------------------------------------------------------
+
+RANK_BODY(wait_for_ranges) {
+  RankSegment target(fabric, kTarget, MemoryChoice::host, 64);
+  const Rank other = (me.rank() + 1) % me.rank_count();
+  ASSERT_TRUE(me.meet());
+  for (const NotificationId id : {65535U, 900U, 50U, 70U}) ASSERT_TRUE(is_ok(fabric.notify(other, kTarget, id, id + 1)));
+  ASSERT_TRUE(is_ok(fabric.wait(0, kPatience)));
+  ASSERT_TRUE(is_ok(fabric.flush(other, kPatience)));
+  ASSERT_TRUE(me.meet());
+  const auto first_of = [&](NotificationId first, std::uint32_t count) {
+    const auto id = fabric.notification_wait(kTarget, first, count, kPatience);
+    EXPECT_TRUE(is_ok(id));
+    return id.is_ok() ? *id : NotificationId{0};
+  };
+  EXPECT_EQ(first_of(0, kNotifications), 50U) << "the lowest of all";
+  EXPECT_EQ(first_of(51, 100), 70U);
+  EXPECT_EQ(first_of(70, 1), 70U);
+  EXPECT_EQ(first_of(71, kNotifications - 71), 900U);
+  EXPECT_EQ(first_of(901, kNotifications - 901), 65535U);
+  EXPECT_EQ(first_of(0, kNotifications), 50U) << "waiting takes nothing";
+  EXPECT_TRUE(fails(fabric.notification_wait(kTarget, 0, 50, Timeout::test()), Status::timed_out));
+  EXPECT_TRUE(fails(fabric.notification_wait(kTarget, 51, 19, Timeout::of(std::chrono::milliseconds(20))), Status::timed_out));
+  for (const NotificationId id : {50U, 70U, 900U, 65535U}) {
+    EXPECT_EQ(first_of(0, kNotifications), id);
+    const auto value = fabric.notification_reset(kTarget, id);
+    ASSERT_TRUE(is_ok(value));
+    EXPECT_EQ(*value, id + 1);
+    const auto again = fabric.notification_reset(kTarget, id);
+    ASSERT_TRUE(is_ok(again));
+    EXPECT_EQ(*again, 0U) << "it was reset before";
+  }
+  EXPECT_TRUE(fails(fabric.notification_wait(kTarget, 0, kNotifications, Timeout::test()), Status::timed_out));
+  ASSERT_TRUE(me.meet());
+}
+
+// Values that overwrite each other: whoever resets sees them ascending, and the last one for certain.
+RANK_BODY(reset_is_one_step) {
+  const auto last = std::uint32_t(me.setup().amount);
+  RankSegment target(fabric, kTarget, MemoryChoice::host, 64);
+  ASSERT_TRUE(me.meet());
+  if (me.rank() == kProducer) {
+    for (std::uint32_t value = 1; value <= last; ++value) {
+      ASSERT_TRUE(is_ok(post_patiently(fabric, 0, [&] { return fabric.notify(kConsumer, kTarget, 9, value); })));
+    }
+    ASSERT_TRUE(is_ok(fabric.wait(0, kPatience)));
+  } else {
+    for (std::uint32_t before = 0; before < last;) {
+      ASSERT_TRUE(is_ok(fabric.notification_wait(kTarget, 9, 1, kPatience))) << "after " << before;
+      const auto value = fabric.notification_reset(kTarget, 9);
+      ASSERT_TRUE(is_ok(value));
+      ASSERT_GT(*value, before) << "an older value came again";
+      before = *value;
+    }
+    EXPECT_TRUE(fails(fabric.notification_wait(kTarget, 9, 1, Timeout::of(std::chrono::milliseconds(50))), Status::timed_out));
+  }
+  ASSERT_TRUE(me.meet());
+}
+
+// Every rank, the owner too, adds; some with data. Nothing is lost and nothing is counted twice.
+RANK_BODY(add_to_one_counter) {
+  constexpr std::uint32_t kEach = std::uint32_t(rounds(2000));
+  const Rank ranks = me.rank_count();
+  const std::size_t place = 64;
+  RankSegment origin(fabric, kOrigin, MemoryChoice::host, 64), target(fabric, kTarget, MemoryChoice::host, place * ranks);
+  origin.put_pattern(0, 64, me.rank(), 0);
+  ASSERT_TRUE(me.meet());
+  for (std::uint32_t i = 0; i < kEach; ++i) {
+    const std::uint32_t value = 1 + i % 3;
+    const auto post = [&] {
+      return i % 4 == 0 ? fabric.write_notify_add({kOrigin, 0}, {0, kTarget, place * me.rank()}, place, 5, value)
+                        : fabric.notify_add(0, kTarget, 5, value);
+    };
+    ASSERT_TRUE(is_ok(post_patiently(fabric, 0, post))) << "at " << i;
+  }
+  ASSERT_TRUE(is_ok(fabric.wait(0, kPatience)));
+  if (me.rank() == 0) {
+    std::uint32_t total = 0;
+    for (std::uint32_t i = 0; i < kEach; ++i) total += ranks * (1 + i % 3);
+    for (const std::uint32_t part : {1U, total / 3, total - 1 - total / 3}) {
+      ASSERT_TRUE(is_ok(fabric.notification_wait_count(kTarget, 5, part, kPatience))) << part << " of " << total;
+    }
+    EXPECT_TRUE(
+        fails(fabric.notification_wait_count(kTarget, 5, 1, Timeout::of(std::chrono::milliseconds(100))), Status::timed_out));
+    const auto rest = fabric.notification_reset(kTarget, 5);
+    ASSERT_TRUE(is_ok(rest));
+    EXPECT_EQ(*rest, 0U);
+    for (Rank rank = 0; rank < ranks; ++rank) EXPECT_TRUE(target.holds_pattern(place * rank, place, rank, 0)) << "from " << rank;
+  }
+  ASSERT_TRUE(me.meet());
+}
+
+// A waiter that has long slept is woken, by a rank and by a thread of its own process.
+RANK_BODY(wake_a_sleeping_waiter) {
+  RankSegment target(fabric, kTarget, MemoryChoice::host, 64);
+  ASSERT_TRUE(me.meet());
+  if (me.rank() == kConsumer) {
+    ASSERT_TRUE(is_ok(fabric.notification_wait(kTarget, 1, 3, kPatience)));
+    ASSERT_TRUE(is_ok(fabric.notify(kConsumer, kTarget, 8, 3)));
+    ASSERT_TRUE(is_ok(fabric.notification_wait(kTarget, 8, 1, kPatience)));
+  } else {
+    std::this_thread::sleep_for(std::chrono::milliseconds(700));
+    ASSERT_TRUE(is_ok(fabric.notify(kConsumer, kTarget, 3, 1)));
+  }
+  ASSERT_TRUE(is_ok(fabric.wait(0, kPatience)));
+  ASSERT_TRUE(me.meet());
+}
+
+// --- The tests
+// ---------------------------------------------------------------------------------------------------------------------
+
+// More than a million where the link is memory: every counter of 16 bits wraps many times.
+std::vector<RankSetup> load_setups() {
+  std::vector<RankSetup> all;
+  for (RankSetup setup : data_setups()) {
+    if (setup.rank_count != 2) continue;
+    const bool is_plain = setup.path == TransferPath::none && setup.origin == setup.target;
+    if (setup.transport == TransportKind::local) {
+      setup.amount = setup.origin == MemoryChoice::host && is_plain ? 600'000 : (is_plain ? 300'000 : 60'000);
+      // Copies of a copy engine, and pipelines, take their time for each.
+      if (setup.path == TransferPath::staged || setup.path == TransferPath::p2p) setup.amount = 20'000;
+    } else {
+      setup.amount = is_plain ? 70'000 : 10'000;
+    }
+    setup.amount = rounds(setup.amount);
+    all.push_back(setup);
+  }
+  return all;
+}
+
+class FabricNotificationLoad : public testing::TestWithParam<RankSetup> {};
+TEST_P(FabricNotificationLoad, NeverBeforeItsData) { run_ranks("notify_under_load", GetParam(), std::chrono::seconds(110)); }
+TEST_P(FabricNotificationLoad, CoversEarlierWrites) {
+  RankSetup setup = GetParam();
+  setup.amount = rounds(100);
+  run_ranks("notify_covers_earlier_writes", setup);
+}
+INSTANTIATE_TEST_SUITE_P(Paths, FabricNotificationLoad, testing::ValuesIn(load_setups()), setup_name);
+
+class FabricNotifications : public testing::TestWithParam<RankSetup> {};
+TEST_P(FabricNotifications, LowestOfARangeFirst) { run_ranks("wait_for_ranges", GetParam()); }
+TEST_P(FabricNotifications, ManyRanksAddToOneCounter) { run_ranks("add_to_one_counter", GetParam()); }
+INSTANTIATE_TEST_SUITE_P(Ranks, FabricNotifications, testing::ValuesIn(rank_setups()), setup_name);
+
+class FabricNotificationPair : public testing::TestWithParam<RankSetup> {};
+TEST_P(FabricNotificationPair, ResetIsOneStep) {
+  RankSetup setup = GetParam();
+  setup.amount = rounds(setup.transport == TransportKind::local ? 100'000 : 70'000);
+  run_ranks("reset_is_one_step", setup, std::chrono::seconds(100));
+}
+TEST_P(FabricNotificationPair, WakesASleepingWaiter) { run_ranks("wake_a_sleeping_waiter", GetParam()); }
+INSTANTIATE_TEST_SUITE_P(Transports, FabricNotificationPair, testing::ValuesIn(each_transport(2)), setup_name);
+
+}  // namespace
+}  // namespace gigabar::test

@@ -1,0 +1,270 @@
+// Queues: their depth, all of them at once, one thread each, waits that resume; and flush.
+#include <atomic>
+#include <csignal>
+#include <mutex>
+#include <thread>
+
+#include "conformance/rank_segment.hpp"
+
+namespace gigabar::test {
+namespace {
+
+PostOptions on(QueueId queue) { return {.queue = queue, .policy = std::nullopt}; }
+Rank next(const RankProcess& me) { return (me.rank() + 1) % me.rank_count(); }
+Rank previous(const RankProcess& me) { return (me.rank() + me.rank_count() - 1) % me.rank_count(); }
+
+RANK_BODY(fill_a_queue) {
+  constexpr std::size_t kBytes = std::size_t{kQueueDepth} * 8;
+  RankSegment origin(fabric, kOrigin, MemoryChoice::host, kBytes), target(fabric, kTarget, MemoryChoice::host, kBytes);
+  origin.put_pattern(0, kBytes, me.rank(), 0);
+  ASSERT_TRUE(me.meet());
+  const auto write_word = [&](std::uint64_t word) {
+    return fabric.write({kOrigin, 8 * word}, {next(me), kTarget, 8 * word}, 8, on(3));
+  };
+  for (std::uint64_t i = 0; i < kQueueDepth; ++i) ASSERT_TRUE(is_ok(write_word(i))) << "operation " << i;
+  EXPECT_TRUE(fails(write_word(0), Status::busy, "3")) << "the queue is full";
+  EXPECT_TRUE(fails(fabric.notify(next(me), kTarget, 1, 1, on(3)), Status::busy, "3"));
+  EXPECT_TRUE(is_ok(fabric.write({kOrigin, 0}, {next(me), kTarget, 0}, 8, on(4)))) << "another queue";
+  ASSERT_TRUE(is_ok(fabric.wait(3, kPatience)));
+  ASSERT_TRUE(is_ok(write_word(0))) << "after wait";
+  ASSERT_TRUE(is_ok(fabric.wait(3, kPatience)));
+  ASSERT_TRUE(is_ok(fabric.wait(4, kPatience)));
+  ASSERT_TRUE(is_ok(fabric.flush(next(me), kPatience)));
+  ASSERT_TRUE(me.meet());
+  EXPECT_TRUE(target.holds_pattern(0, kBytes, previous(me), 0));
+  EXPECT_TRUE(fails(fabric.notification_wait(kTarget, 1, 1, Timeout::test()), Status::timed_out)) << "what was refused was done";
+  ASSERT_TRUE(me.meet());
+}
+
+// A list counts its pieces.
+RANK_BODY(fill_a_queue_with_lists) {
+  RankSegment origin(fabric, kOrigin, MemoryChoice::host, 4096), target(fabric, kTarget, MemoryChoice::host, 4096);
+  origin.put_pattern(0, 4096, me.rank(), 0);
+  ASSERT_TRUE(me.meet());
+  const auto list = [&](std::size_t count) {
+    std::vector<ListPiece> pieces(count);
+    for (std::size_t i = 0; i < count; ++i) pieces[i] = {{kOrigin, i * 4}, kTarget, i * 4, 4};
+    return fabric.write_list(next(me), pieces);
+  };
+  ASSERT_TRUE(is_ok(list(1000)));
+  EXPECT_TRUE(fails(list(25), Status::busy));
+  EXPECT_TRUE(is_ok(list(24)));
+  EXPECT_TRUE(fails(list(1), Status::busy));
+  ASSERT_TRUE(is_ok(fabric.wait(0, kPatience)));
+  ASSERT_TRUE(is_ok(list(kMostListPieces)));
+  ASSERT_TRUE(is_ok(fabric.wait(0, kPatience)));
+  ASSERT_TRUE(is_ok(fabric.flush(next(me), kPatience)));
+  ASSERT_TRUE(me.meet());
+  EXPECT_TRUE(target.holds_pattern(0, 4096, previous(me), 0));
+  ASSERT_TRUE(me.meet());
+}
+
+// All queues, to all ranks, waited for in another order than they were posted; each wait looks once and resumes.
+RANK_BODY(use_all_queues) {
+  constexpr std::size_t kEach = 50, kBytes = 700;
+  const std::size_t per_rank = kQueues * kEach * kBytes;
+  RankSegment origin(fabric, kOrigin, me.setup().origin, per_rank),
+      target(fabric, kTarget, me.setup().target, per_rank * me.rank_count());
+  origin.put_pattern(0, per_rank, me.rank(), 0);
+  ASSERT_TRUE(me.meet());
+  for (std::size_t i = 0; i < kEach; ++i) {
+    for (QueueId queue = 0; queue < kQueues; ++queue) {
+      const std::size_t at = (i * kQueues + queue) * kBytes;
+      for (Rank rank = 0; rank < me.rank_count(); ++rank) {
+        ASSERT_TRUE(is_ok(fabric.write({kOrigin, at}, {rank, kTarget, per_rank * me.rank() + at}, kBytes, on(queue))));
+      }
+    }
+  }
+  for (QueueId queue = kQueues; queue-- > 0;) {
+    Outcome outcome = fabric.wait(queue, Timeout::test());
+    const auto give_up = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+    while (outcome.status() == Status::timed_out && std::chrono::steady_clock::now() < give_up) {
+      outcome = fabric.wait(queue, Timeout::test());
+    }
+    ASSERT_TRUE(is_ok(outcome)) << "queue " << int(queue);
+  }
+  for (Rank rank = 0; rank < me.rank_count(); ++rank) ASSERT_TRUE(is_ok(fabric.flush(rank, kPatience)));
+  ASSERT_TRUE(me.meet());
+  for (Rank rank = 0; rank < me.rank_count(); ++rank) {
+    EXPECT_TRUE(target.holds_pattern(per_rank * rank, per_rank, rank, 0)) << "from " << rank;
+  }
+  EXPECT_TRUE(target.are_guards_whole());
+  ASSERT_TRUE(me.meet());
+}
+
+// --- Threads
+// -----------------------------------------------------------------------------------------------------------------------
+
+// Failures of threads; told by the body, once.
+class Complaints {
+ public:
+  void add(const std::string& text) {
+    const std::lock_guard lock(mutex_);
+    if (texts_.size() < 20) texts_.push_back(text);
+  }
+  void tell() {
+    for (const std::string& text : texts_) ADD_FAILURE() << text;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::vector<std::string> texts_;
+};
+
+// There and back through the other rank's memory, with its own queue and its own places.
+void hammer(RankProcess& me, Fabric& fabric, RankSegment& origin, QueueId queue, Complaints& complaints) {
+  constexpr std::size_t kPlace = 20000;
+  const std::size_t out = 2 * queue * kPlace, back = out + kPlace;
+  for (std::uint64_t i = 0; i < me.setup().amount; ++i) {
+    const std::size_t bytes = 1 + (i * 977 + queue) % kPlace;
+    const std::uint64_t seed = (i << 8) + queue;
+    origin.put_pattern(out, bytes, seed, 0);
+    const auto written = fabric.write({kOrigin, out}, {next(me), kTarget, queue * kPlace}, bytes, on(queue));
+    if (!written) return complaints.add(written.error().message());
+    if (const Outcome waited = fabric.wait(queue, kPatience); !waited) return complaints.add(waited.message());
+    if (const Outcome flushed = fabric.flush(next(me), kPatience); !flushed) return complaints.add(flushed.message());
+    const auto read = fabric.read({kOrigin, back}, {next(me), kTarget, queue * kPlace}, bytes, on(queue));
+    if (!read) return complaints.add(read.error().message());
+    if (const Outcome waited = fabric.wait(queue, kPatience); !waited) return complaints.add(waited.message());
+    const auto right = origin.holds_pattern(back, bytes, seed, 0);
+    if (!right) return complaints.add("queue " + std::to_string(queue) + ": " + right.message());
+  }
+}
+
+RANK_BODY(one_thread_for_each_queue) {
+  constexpr std::size_t kPlace = 20000;
+  RankSegment origin(fabric, kOrigin, me.setup().origin, 2 * kQueues * kPlace),
+      target(fabric, kTarget, me.setup().target, kQueues * kPlace);
+  ASSERT_TRUE(me.meet());
+  Complaints complaints;
+  std::vector<std::thread> threads;
+  for (QueueId queue = 0; queue < kQueues; ++queue) {
+    threads.emplace_back([&, queue] { hammer(me, fabric, origin, queue, complaints); });
+  }
+  for (std::thread& thread : threads) thread.join();
+  complaints.tell();
+  EXPECT_TRUE(origin.are_guards_whole());
+  ASSERT_TRUE(me.meet());
+}
+
+// A thread that hammers does not keep another one of its process from its messages.
+RANK_BODY(leave_room_for_others) {
+  constexpr unsigned kRounds = 100;
+  RankSegment origin(fabric, kOrigin, MemoryChoice::host, 4096), target(fabric, kTarget, MemoryChoice::host, 4096);
+  ASSERT_TRUE(me.meet());
+  std::atomic<bool> is_over{false};
+  Complaints complaints;
+  std::thread hammering([&] {
+    while (me.rank() == 0 && !is_over) {
+      const auto posted = fabric.write({kOrigin, 0}, {1, kTarget, 0}, 4000, on(1));
+      if (!posted) return complaints.add(posted.error().message());
+      if (const Outcome waited = fabric.wait(1, kPatience); !waited) return complaints.add(waited.message());
+      if (const Outcome flushed = fabric.flush(1, kPatience); !flushed) return complaints.add(flushed.message());
+    }
+  });
+  const auto begin = std::chrono::steady_clock::now();
+  for (unsigned round = 0; round < kRounds; ++round) {
+    const Rank first = round % 2;
+    const Outcome sent = me.rank() == first ? fabric.send(1 - first, 1, nullptr, 0, kPatience) : Outcome();
+    EXPECT_TRUE(is_ok(sent)) << "round " << round;
+    if (me.rank() != first) {
+      EXPECT_TRUE(is_ok(fabric.recv(first, 1, nullptr, 0, kPatience))) << "round " << round;
+    }
+  }
+  const auto duration = std::chrono::steady_clock::now() - begin;
+  is_over = true;
+  hammering.join();
+  complaints.tell();
+  // Microseconds where nobody hammers; a loaded machine's measure.
+  EXPECT_LT(duration, std::chrono::seconds(2)) << kRounds << " messages beside a thread that hammers";
+  ASSERT_TRUE(me.meet());
+}
+
+// Rank 1 comes to the barrier only when the test says so: one thread waits for it, a second one is told that the group is taken.
+RANK_BODY(refuse_a_second_thread) {
+  ASSERT_TRUE(me.meet());
+  if (me.rank() == 0) {
+    std::thread waiter([&] { EXPECT_TRUE(fails(fabric.barrier({}, Timeout::of(std::chrono::seconds(2))), Status::timed_out)); });
+    std::this_thread::sleep_for(std::chrono::milliseconds(500));
+    EXPECT_TRUE(fails(fabric.barrier({}, Timeout::test()), Status::busy)) << "a second thread in the same group";
+    EXPECT_TRUE(is_ok(fabric.barrier({0}, kPatience))) << "another group";
+    waiter.join();
+    me.tell("waited");
+  } else {
+    EXPECT_EQ(me.hear(), "go");
+  }
+  EXPECT_TRUE(is_ok(fabric.barrier({}, kPatience))) << "it goes on where it timed out";
+}
+
+// Writes to a rank that stands still, until its connection holds no more and the queue cannot end.
+void post_until_stuck(Fabric& fabric) {
+  for (unsigned i = 0; i < kQueueDepth; ++i) {
+    const auto posted = fabric.write({kOrigin, 0}, {1, kTarget, 0}, 4000, on(5));
+    ASSERT_TRUE(is_ok(posted)) << "write " << i;
+  }
+  ASSERT_TRUE(fails(fabric.wait(5, Timeout::of(std::chrono::milliseconds(200))), Status::timed_out)) << "four MiB are under way";
+}
+
+// One thread waits for a queue that cannot end; a second one is told that the queue is taken.
+RANK_BODY(refuse_a_second_thread_on_a_queue) {
+  RankSegment origin(fabric, kOrigin, MemoryChoice::host, 4096), target(fabric, kTarget, MemoryChoice::host, 4096);
+  ASSERT_TRUE(is_ok(fabric.barrier({}, kPatience)));
+  if (me.rank() == 0) {
+    ASSERT_TRUE(is_ok(fabric.write({kOrigin, 0}, {1, kTarget, 0}, 8, on(5))));  // it knows the segment now
+    ASSERT_TRUE(is_ok(fabric.wait(5, kPatience)));
+    ASSERT_TRUE(is_ok(fabric.flush(1, kPatience)));
+    me.tell("ready");
+    ASSERT_EQ(me.hear(), "stopped");
+    ASSERT_NO_FATAL_FAILURE(post_until_stuck(fabric));
+    std::thread waiter([&] { EXPECT_TRUE(fails(fabric.wait(5, Timeout::of(std::chrono::seconds(2))), Status::timed_out)); });
+    std::this_thread::sleep_for(std::chrono::milliseconds(500));
+    EXPECT_TRUE(fails(fabric.wait(5, Timeout::test()), Status::busy, "5"));
+    EXPECT_TRUE(fails(fabric.write({kOrigin, 0}, {1, kTarget, 0}, 8, on(5)), Status::busy, "5"));
+    EXPECT_TRUE(is_ok(fabric.wait(6, Timeout::test()))) << "another queue has nothing to wait for";
+    waiter.join();
+    me.tell("waited");
+    EXPECT_TRUE(is_ok(fabric.wait(5, kPatience))) << "it goes on when the rank does";
+  }
+  ASSERT_TRUE(me.meet());
+}
+
+// --- The tests
+// ---------------------------------------------------------------------------------------------------------------------
+
+class FabricQueues : public testing::TestWithParam<RankSetup> {};
+TEST_P(FabricQueues, FullQueueIsBusyUntilItIsWaitedFor) { run_ranks("fill_a_queue", GetParam()); }
+TEST_P(FabricQueues, ListsCountTheirPieces) { run_ranks("fill_a_queue_with_lists", GetParam()); }
+TEST_P(FabricQueues, AllQueuesAtOnce) { run_ranks("use_all_queues", GetParam()); }
+INSTANTIATE_TEST_SUITE_P(Ranks, FabricQueues, testing::ValuesIn(rank_setups()), setup_name);
+
+class FabricThreads : public testing::TestWithParam<RankSetup> {};
+TEST_P(FabricThreads, OneForEachQueue) {
+  RankSetup setup = GetParam();
+  setup.amount = rounds(100);
+  run_ranks("one_thread_for_each_queue", setup);
+}
+INSTANTIATE_TEST_SUITE_P(Memory, FabricThreads, testing::ValuesIn(memory_setups()), setup_name);
+
+class FabricSecondThread : public testing::TestWithParam<RankSetup> {};
+TEST_P(FabricSecondThread, IsRefusedOnAQueue) {
+  RankJob job("refuse_a_second_thread_on_a_queue", GetParam());
+  job.start_all();
+  ASSERT_TRUE(job.hear(0, "ready"));
+  job.send_signal(1, SIGSTOP);
+  job.tell(0, "stopped");
+  EXPECT_TRUE(job.hear(0, "waited"));
+  job.send_signal(1, SIGCONT);
+  job.finish();
+}
+TEST_P(FabricSecondThread, IsNotStarved) { run_ranks("leave_room_for_others", GetParam()); }
+TEST_P(FabricSecondThread, IsRefusedInAGroup) {
+  RankJob job("refuse_a_second_thread", GetParam());
+  job.start_all();
+  EXPECT_TRUE(job.hear(0, "waited"));
+  job.tell(1, "go");
+  job.finish();
+}
+INSTANTIATE_TEST_SUITE_P(Transports, FabricSecondThread, testing::ValuesIn(each_transport(2)), setup_name);
+
+}  // namespace
+}  // namespace gigabar::test

@@ -1,0 +1,602 @@
+// latency, bw, bibw, multi-lat, mbw-mr without ranks: what the command line means, what is printed, and the checker of the data
+// with planted faults.
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <optional>
+#include <random>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "gigabar/copy.hpp"
+#include "ranks/buffers.hpp"
+#include "ranks/fabric_settings.hpp"
+#include "ranks/launcher.hpp"
+#include "ranks/path_use.hpp"
+#include "ranks/plan.hpp"
+#include "ranks/results.hpp"
+#include "ranks/table.hpp"
+#include "support/failure.hpp"
+#include "support/scoped_environment.hpp"
+
+namespace gigabar::tool::ranks {
+namespace {
+
+using Sizes = std::vector<std::uint64_t>;
+using Words = std::vector<std::string>;
+
+// The message of the refusal, which must be one of usage; empty when nothing was refused.
+template <class Call>
+std::string refusal_of(Call&& call) {
+  try {
+    call();
+  } catch (const CommandFailure& failure) {
+    EXPECT_EQ(failure.exit_status(), kExitBadUsage) << failure.what();
+    return failure.what();
+  }
+  return {};
+}
+
+void expect_words(const std::string& message, const Words& words) {
+  for (const std::string& word : words) EXPECT_NE(message.find(word), std::string::npos) << "'" << message << "' lacks " << word;
+}
+
+Options options_of(Measure measure) {
+  Options options;
+  options.measure = measure;
+  return options;
+}
+
+Plan plan_of(Measure measure, Kind kind = Kind::send) {
+  Options options = options_of(measure);
+  options.kind = kind;
+  return make_plan(options);
+}
+
+// --- Sizes and counts ------------------------------------------------------------------------------------------------------------
+
+TEST(RanksSizes, AreReadAsOsuReadsThem) {
+  const SizeRange standard = {1, 4096};
+  const auto parse = [&](const char* text) {
+    const auto range = parse_size_range(text, standard);
+    return range ? std::pair(range->least_bytes, range->most_bytes) : std::pair(std::uint64_t{7}, std::uint64_t{7});
+  };
+  EXPECT_EQ(parse("64"), std::pair(std::uint64_t{1}, std::uint64_t{64}));
+  EXPECT_EQ(parse("8:1K"), std::pair(std::uint64_t{8}, std::uint64_t{1024}));
+  EXPECT_EQ(parse("8:"), std::pair(std::uint64_t{8}, std::uint64_t{4096}));
+  EXPECT_EQ(parse(":2M"), std::pair(std::uint64_t{1}, std::uint64_t{2} << 20));
+  EXPECT_EQ(parse("0:0"), std::pair(std::uint64_t{0}, std::uint64_t{0}));
+  EXPECT_EQ(parse("16G"), std::pair(std::uint64_t{1}, kMostBytes));
+}
+
+TEST(RanksSizes, RefuseWhatIsNoRange) {
+  for (const char* text : {":", "8:4", "1:2:3", "x", "1:x", "-1", "1:-4", "17G", "1.5K", " 4", "8K:"}) {
+    EXPECT_FALSE(parse_size_range(text, {1, 4096}).has_value()) << text;
+  }
+}
+
+TEST(RanksSizes, DoubleAndStartWithNothingWhereAsked) {
+  EXPECT_EQ(sizes_of({0, 8}), (Sizes{0, 1, 2, 4, 8}));
+  EXPECT_EQ(sizes_of({3, 20}), (Sizes{3, 6, 12}));
+  EXPECT_EQ(sizes_of({0, 0}), Sizes{0});
+  EXPECT_EQ(sizes_of(default_sizes(Measure::latency)).size(), 24U);
+  EXPECT_EQ(sizes_of(default_sizes(Measure::both_ways)).front(), 1U);
+  EXPECT_EQ(sizes_of(default_sizes(Measure::many_latencies)).back(), std::uint64_t{4} << 20);
+  EXPECT_EQ(sizes_of({kMostBytes, kMostBytes}), Sizes{kMostBytes});
+}
+
+TEST(RanksCounts, AreOsusAndFewerAbove8K) {
+  const auto counts = [](Measure measure, std::uint64_t bytes) {
+    const Counts each = counts_for(options_of(measure), bytes);
+    return std::pair(each.iterations, each.warm_up);
+  };
+  EXPECT_EQ(counts(Measure::latency, 8192), std::pair(10000U, 100U));
+  EXPECT_EQ(counts(Measure::latency, 8193), std::pair(1000U, 10U));
+  EXPECT_EQ(counts(Measure::bandwidth, 8192), std::pair(100U, 10U));
+  EXPECT_EQ(counts(Measure::many_bandwidths, 16384), std::pair(20U, 2U));
+  Options options = options_of(Measure::latency);
+  options.iteration_count = 7;
+  options.warm_up_count = 0;
+  EXPECT_EQ(counts_for(options, 1).iterations, 7U);
+  EXPECT_EQ(counts_for(options, 1 << 20).iterations, 7U);
+  EXPECT_EQ(counts_for(options, 1 << 20).warm_up, 0U);
+}
+
+// --- Options ---------------------------------------------------------------------------------------------------------------------
+
+TEST(RanksPlan, KnowsWhoseMemoryIsWhere) {
+  Options options = options_of(Measure::latency);
+  EXPECT_EQ(make_plan(options).first_place, Place::host);
+  options.accelerator = "cuda";
+  EXPECT_EQ(make_plan(options).second_place, Place::device) << "-d cuda alone: D D";
+  options.places = {"D", "H"};
+  const Plan plan = make_plan(options);
+  EXPECT_EQ(plan.first_place, Place::device);
+  EXPECT_EQ(plan.second_place, Place::host);
+}
+
+TEST(RanksPlan, RefusesWhatContradictsItself) {
+  const auto refuse = [](auto&& change, Measure measure = Measure::latency) {
+    Options options = options_of(measure);
+    change(options);
+    return refusal_of([&] { make_plan(options); });
+  };
+  expect_words(refuse([](Options& o) { o.places = {"D", "D"}; }), {"'D'", "-d cuda"});
+  expect_words(refuse([](Options& o) { o.accelerator = "rocm"; }), {"-d rocm", "cuda", "host"});
+  expect_words(refuse([](Options& o) { o.places = {"H"}; }), {"1 kinds", "two"});
+  expect_words(refuse([](Options& o) {
+                 o.accelerator = "cuda";
+                 o.places = {"M", "D"};
+               }),
+               {"'M'", "H", "D"});
+  expect_words(refuse([](Options& o) { o.sizes = "8:4"; }), {"-m 8:4", "MIN:MAX"});
+  expect_words(refuse([](Options& o) { o.sizes = "0:4"; }, Measure::bandwidth), {"-m 0:4", "start at 1"});
+  expect_words(refuse([](Options& o) {
+                 o.is_compared = true;
+                 o.fabric.required = {"gdr"};
+               }),
+               {"--compare", "--require gdr"});
+}
+
+TEST(RanksPlan, NeedsTheRightNumberOfRanks) {
+  EXPECT_EQ(pair_count_for(options_of(Measure::latency), 2), 1U);
+  for (const Rank rank_count : {0U, 1U, 3U}) {
+    expect_words(refusal_of([&] { pair_count_for(options_of(Measure::bandwidth), rank_count); }),
+                 {"bw", "exactly 2", std::to_string(rank_count) + " rank"});
+  }
+  EXPECT_EQ(pair_count_for(options_of(Measure::many_latencies), 6), 3U);
+  expect_words(refusal_of([&] { pair_count_for(options_of(Measure::many_bandwidths), 5); }), {"mbw-mr", "5 ranks", "even"});
+  expect_words(refusal_of([&] { pair_count_for(options_of(Measure::many_bandwidths), 1); }), {"1 rank,", "even"});
+  Options options = options_of(Measure::many_bandwidths);
+  options.pair_count = 2;
+  EXPECT_EQ(pair_count_for(options, 5), 2U);
+  expect_words(refusal_of([&] { pair_count_for(options, 3); }), {"--pairs 2", "4 ranks", "3"});
+}
+
+TEST(RanksPlan, KnowsWhetherThereIsALauncher) {
+  const test::ScopedEnvironment none_of_pmix("PMIX_RANK", nullptr);
+  const test::ScopedEnvironment no_count("WORLD_SIZE", nullptr);
+  {
+    const test::ScopedEnvironment no_rank("RANK", nullptr);
+    EXPECT_FALSE(is_under_launcher());
+    EXPECT_EQ(rank_by_environment(), "0");
+  }
+  const test::ScopedEnvironment rank("RANK", "1");
+  EXPECT_TRUE(is_under_launcher());
+  EXPECT_EQ(rank_by_environment(), "1");
+  const test::ScopedEnvironment pmix("PMIX_RANK", "0");
+  EXPECT_EQ(rank_by_environment(), "0") << "PMIx goes before";
+}
+
+TEST(RanksPlan, SeatsTheFirstHalfOppositeTheSecond) {
+  EXPECT_EQ(seat_of(1, 2).partner, 3U);
+  EXPECT_TRUE(seat_of(1, 2).is_active);
+  EXPECT_EQ(seat_of(3, 2).partner, 1U);
+  EXPECT_FALSE(seat_of(3, 2).is_active);
+  EXPECT_FALSE(seat_of(3, 2).is_idle);
+  EXPECT_TRUE(seat_of(4, 2).is_idle);
+}
+
+TEST(RanksPlan, DigestsDifferWhereRanksWouldWaitInVain) {
+  const Plan plan = plan_of(Measure::latency);
+  const std::uint64_t digest = digest_of(plan);
+  EXPECT_EQ(digest, digest_of(plan_of(Measure::latency)));
+  EXPECT_NE(digest, digest_of(plan_of(Measure::latency, Kind::write)));
+  EXPECT_NE(digest, digest_of(plan_of(Measure::many_latencies)));
+  Plan other = plan;
+  other.range.most_bytes = 8;
+  EXPECT_NE(digest, digest_of(other));
+  other = plan;
+  other.options.is_checked = true;
+  EXPECT_NE(digest, digest_of(other));
+  other = plan;
+  other.options.fabric.timeout_seconds = 1;
+  EXPECT_EQ(digest, digest_of(other)) << "each may have its own deadlines";
+}
+
+class RanksFabricOptions : public testing::Test {
+ protected:
+  FabricOptions parse(const Words& words) {
+    CLI::App app("test");
+    settings_ = {};
+    add_fabric_options(app, settings_);
+    Words reversed(words.rbegin(), words.rend());
+    app.parse(reversed);
+    return fabric_options(settings_);
+  }
+  FabricSettings settings_;
+};
+
+TEST_F(RanksFabricOptions, ReachTheFabricUnderTheirNames) {
+  const FabricOptions options = parse({"--transport",
+                                       "verbs,UCX",
+                                       "--forbid",
+                                       "bar",
+                                       "--forbid=gdr",
+                                       "--prefer",
+                                       "staged",
+                                       "--gdr-limit",
+                                       "8K",
+                                       "--gdr-read-limit",
+                                       "0",
+                                       "--eager-limit=unlimited",
+                                       "--chunk",
+                                       "1M",
+                                       "--chunks",
+                                       "8",
+                                       "--stripe",
+                                       "64K",
+                                       "--rails",
+                                       "mlx5_0,mlx5_1/1",
+                                       "--rail-policy",
+                                       "round_robin",
+                                       "--timeout",
+                                       "2.5"});
+  EXPECT_EQ(options.transports, (std::vector{TransportKind::verbs, TransportKind::ucx}));
+  EXPECT_EQ(options.policy.bar, Preference::forbid);
+  EXPECT_EQ(options.policy.gdr, Preference::forbid);
+  EXPECT_EQ(options.policy.staged, Preference::prefer);
+  EXPECT_EQ(options.policy.p2p, Preference::allow);
+  EXPECT_EQ(options.limits.gdr_bytes, 8192U);
+  EXPECT_EQ(options.limits.gdr_read_bytes, 0U);
+  EXPECT_EQ(options.limits.eager_bytes, std::uint64_t{1} << 62);
+  EXPECT_EQ(options.limits.chunk_bytes, std::uint64_t{1} << 20);
+  EXPECT_EQ(options.limits.chunk_count, 8U);
+  EXPECT_EQ(options.limits.stripe_bytes, 65536U);
+  EXPECT_EQ(options.rails, (Words{"mlx5_0", "mlx5_1/1"}));
+  EXPECT_EQ(options.rail_policy, RailPolicy::round_robin);
+  EXPECT_EQ(options.rail_count, 2U) << "who names two rails wants both";
+  EXPECT_EQ(settings_.timeout().ns(), 2'500'000'000);
+}
+
+TEST_F(RanksFabricOptions, LeaveEverythingElseToTheEnvironment) {
+  const FabricOptions options = parse({});
+  EXPECT_TRUE(options.transports.empty() && options.rails.empty());
+  EXPECT_EQ(options.policy, PathPolicy{});
+  EXPECT_FALSE(options.limits.gdr_bytes || options.limits.chunk_bytes || options.rail_count || options.rail_policy);
+  EXPECT_FALSE(parse({"--rails", "a,b", "--rail-policy", "fixed"}).rail_count) << "each rank takes one of the list";
+  EXPECT_EQ(parse({"--rails", "a,b", "--rail-count", "1"}).rail_count, 1U);
+}
+
+TEST_F(RanksFabricOptions, RefuseWhatCannotBe) {
+  expect_words(refusal_of([&] { parse({"--require", "gdr", "--require", "p2p"}); }), {"--require p2p", "gdr"});
+  expect_words(refusal_of([&] { parse({"--require", "gdr", "--forbid", "gdr"}); }), {"--forbid gdr"});
+  expect_words(refusal_of([&] { parse({"--rails", "a,b,c,d,e,f,g,h,i"}); }), {"--rails", "9", "8"});
+  for (const Words& words : std::vector<Words>{{"--require", "nvlink"},
+                                               {"--transport", "mpi"},
+                                               {"--gdr-limit", "-1"},
+                                               {"--gdr-limit", "many"},
+                                               {"--chunk", "1K"},
+                                               {"--chunks", "0"},
+                                               {"--rail-policy", "best"},
+                                               {"--rail-count", "9"},
+                                               {"--timeout", "0"}}) {
+    EXPECT_THROW(parse(words), CLI::ParseError) << words.front() << " " << words.back();
+  }
+}
+
+// --- Data ------------------------------------------------------------------------------------------------------------------------
+
+TEST(RanksSlots, ShareOnePlaceOnlyWhereNothingIsChecked) {
+  EXPECT_EQ(slots_for(4096, 64, false).count, 1U);
+  EXPECT_EQ(slots_for(4096, 64, false).area_bytes(), 4096U);
+  const Slots small = slots_for(8, 64, true);
+  EXPECT_EQ(small.count, 64U);
+  EXPECT_EQ(small.offset_of(63), 63 * kSlotBytes);
+  EXPECT_EQ(small.offset_of(64), 0U);
+  EXPECT_GE(slots_for(kSlotBytes, 64, true).stride_bytes, kSlotBytes + kGuardBytes);
+  EXPECT_LE(slots_for(std::uint64_t{4} << 20, 64, true).area_bytes(), kMostCheckedBytes);
+  EXPECT_EQ(slots_for(std::uint64_t{64} << 20, 64, true).count, 1U) << "one is always there";
+}
+
+class RanksBuffers : public testing::TestWithParam<Place> {
+ protected:
+  RanksBuffers() {
+    Options options = options_of(Measure::bandwidth);
+    options.is_checked = true;
+    options.window = 4;
+    options.sizes = "1:5000";
+    plan_ = make_plan(options);
+    buffers_.emplace(plan_, GetParam(), DeviceInfo{});
+  }
+
+  // What a transport would do: this rank's data to where it receives.
+  void deliver(const Slots& slots) {
+    for (std::uint32_t slot = 0; slot < slots.count; ++slot) move(slots.offset_of(slot), slots.offset_of(slot), slots.bytes);
+  }
+  void move(std::uint64_t from, std::uint64_t to, std::uint64_t bytes) {
+    std::vector<std::byte> staging(bytes);
+    if (GetParam() == Place::host) {
+      std::memcpy(buffers_->at(buffers_->receive_offset_bytes() + to), buffers_->at(from), bytes);
+      return;
+    }
+    const Mapping mapping = take(map(buffers_->address(), buffers_->bytes()));
+    take(copy(staging.data(), MappedPlace{mapping, from}, bytes));
+    take(copy(MappedPlace{mapping, buffers_->receive_offset_bytes() + to}, staging.data(), bytes));
+  }
+
+  Plan plan_;
+  std::optional<Buffers> buffers_;
+};
+
+TEST_P(RanksBuffers, FindNothingInDataThatArrived) {
+  for (const std::uint64_t bytes : {0U, 1U, 7U, 8U, 4096U, 5000U}) {
+    const Slots slots = slots_for(bytes, 4, true);
+    buffers_->fill_to_send(slots, 1, 5);
+    buffers_->poison_to_receive(slots, 1, 5);
+    deliver(slots);
+    const auto wrong = buffers_->check_received(slots, 1, 5, 4);
+    EXPECT_FALSE(wrong.has_value()) << *wrong;
+  }
+}
+
+TEST_P(RanksBuffers, FindAPlantedFaultAtItsPlace) {
+  const Slots slots = slots_for(4096, 4, true);
+  buffers_->fill_to_send(slots, 1, 5);
+  deliver(slots);
+  buffers_->poison_to_receive(slots, 9, 0);
+  buffers_->poison_to_receive(slots, 1, 5);
+  deliver(slots);
+  buffers_->plant_fault(slots);
+  const auto wrong = buffers_->check_received(slots, 1, 5, 4);
+  ASSERT_TRUE(wrong.has_value());
+  expect_words(*wrong, {"4096 bytes", "rank 1", "round 5", "message 0", "offset 2048"});
+}
+
+TEST_P(RanksBuffers, FindWhatWasNotWritten) {
+  const Slots slots = slots_for(100, 4, true);
+  buffers_->fill_to_send(slots, 1, 5);
+  buffers_->poison_to_receive(slots, 1, 5);
+  for (const std::uint32_t slot : {0U, 1U, 3U}) move(slots.offset_of(slot), slots.offset_of(slot), slots.bytes);
+  expect_words(buffers_->check_received(slots, 1, 5, 4).value_or(""), {"message 2", "offset 0"});
+  EXPECT_FALSE(buffers_->check_received(slots, 1, 5, 2)) << "only two were sent";
+  move(slots.offset_of(2), slots.offset_of(2), slots.bytes - 1);
+  expect_words(buffers_->check_received(slots, 1, 5, 4).value_or(""), {"message 2", "offset 99"});
+}
+
+TEST_P(RanksBuffers, FindWhatWasWrittenBeyondTheEnd) {
+  const Slots slots = slots_for(100, 4, true);
+  buffers_->fill_to_send(slots_for(101, 4, true), 1, 5);
+  buffers_->poison_to_receive(slots, 1, 5);
+  for (std::uint32_t slot = 0; slot < 4; ++slot) move(slots.offset_of(slot), slots.offset_of(slot), 101);
+  expect_words(buffers_->check_received(slots, 1, 5, 4).value_or(""), {"beyond", "offset 100"});
+}
+
+TEST_P(RanksBuffers, FindDataOfAnotherRoundRankOrMessage) {
+  const Slots slots = slots_for(64, 4, true);
+  for (const auto& [sender, round] : {std::pair(1U, 4U), std::pair(0U, 5U), std::pair(1U, 6U)}) {
+    buffers_->fill_to_send(slots, sender, round);
+    buffers_->poison_to_receive(slots, 1, 5);
+    deliver(slots);
+    EXPECT_TRUE(buffers_->check_received(slots, 1, 5, 4).has_value()) << "rank " << sender << " round " << round;
+  }
+  buffers_->fill_to_send(slots, 1, 5);
+  buffers_->poison_to_receive(slots, 1, 5);
+  for (std::uint32_t slot = 0; slot < 4; ++slot) move(slots.offset_of(0), slots.offset_of(slot), slots.bytes);
+  expect_words(buffers_->check_received(slots, 1, 5, 4).value_or(""), {"message 1"});
+}
+
+INSTANTIATE_TEST_SUITE_P(Places, RanksBuffers, testing::Values(Place::host, Place::device),
+                         [](const auto& place) { return place.param == Place::host ? "host" : "device"; });
+
+// --- Results ---------------------------------------------------------------------------------------------------------------------
+
+Measurement measurement(std::vector<std::uint64_t> samples_us, const std::string& path) {
+  Measurement result;
+  for (const std::uint64_t sample : samples_us) result.samples_ps.push_back(sample * 1'000'000);
+  result.path.text = path;
+  return result;
+}
+
+TEST(RanksResults, LatencyIsTheMeanOfSingleSamples) {
+  const std::vector<Measurement> by_rank = {measurement({1, 2, 3, 10}, "local bar"), measurement({}, "local bar")};
+  const SizeResult result = combine(plan_of(Measure::latency), 8, 1, by_rank);
+  EXPECT_DOUBLE_EQ(result.figure, 4.0);
+  EXPECT_DOUBLE_EQ(result.p50, 2.0);
+  EXPECT_DOUBLE_EQ(result.p99, 10.0);
+  EXPECT_EQ(result.path_text, "local bar");
+  EXPECT_EQ(result.wrong_count, 0U);
+}
+
+TEST(RanksResults, PathsThatDifferAreBothTold) {
+  const Plan plan = plan_of(Measure::many_latencies);
+  const std::vector<Measurement> by_rank = {measurement({1}, "local bar"), measurement({1}, "verbs gdr (mlx5_0/1)"),
+                                            measurement({}, "local p2p"), measurement({}, "local p2p")};
+  EXPECT_EQ(combine(plan, 8, 2, by_rank).path_text, "local bar + verbs gdr (mlx5_0/1), back local p2p");
+}
+
+TEST(RanksResults, BandwidthIsAllBytesOverTheMeanTime) {
+  // Windows of 64 messages of 1000 bytes; 100 us each: 640 MB/s.
+  const std::vector<Measurement> by_rank = {measurement({100, 100}, "verbs staged (rxe0/1)"), measurement({}, "")};
+  const SizeResult one_way = combine(plan_of(Measure::bandwidth), 1000, 1, by_rank);
+  EXPECT_DOUBLE_EQ(one_way.figure, 640.0);
+  EXPECT_DOUBLE_EQ(one_way.p50, 640.0);
+  EXPECT_DOUBLE_EQ(one_way.messages_per_s, 640'000.0);
+  EXPECT_EQ(one_way.path_text, "verbs staged (rxe0/1)");
+  EXPECT_DOUBLE_EQ(combine(plan_of(Measure::both_ways), 1000, 1, by_rank).figure, 1280.0) << "both directions count";
+}
+
+TEST(RanksResults, PairsAddUp) {
+  const std::vector<Measurement> by_rank = {measurement({100, 100}, "a"), measurement({100, 300}, "a"), measurement({}, ""),
+                                            measurement({}, "")};
+  const SizeResult result = combine(plan_of(Measure::many_bandwidths), 1000, 2, by_rank);
+  EXPECT_DOUBLE_EQ(result.figure, 4 * 64000.0 / 300.0) << "four windows over the mean of 200 and 400 us";
+  EXPECT_EQ(result.pair_mb_per_s, (std::vector<double>{640.0, 320.0}));
+  EXPECT_DOUBLE_EQ(result.p99, 64000.0 / 300.0);
+}
+
+TEST(RanksResults, WrongDataIsTheRanksWhoFoundIt) {
+  std::vector<Measurement> by_rank = {measurement({1}, "a"), measurement({}, "a")};
+  by_rank[1].wrong_count = 3;
+  by_rank[1].first_wrong = "offset 4";
+  const SizeResult result = combine(plan_of(Measure::latency), 8, 1, by_rank);
+  EXPECT_EQ(result.wrong_count, 3U);
+  EXPECT_EQ(result.first_wrong, "rank 1: offset 4");
+}
+
+TEST(RanksResults, RatioSaysHowManyTimesBetter) {
+  SizeResult result;
+  SizeResult other;
+  result.p50 = 2;
+  other.p50 = 6;
+  EXPECT_DOUBLE_EQ(ratio_of(Measure::latency, result, other), 3.0);
+  EXPECT_DOUBLE_EQ(ratio_of(Measure::bandwidth, other, result), 3.0);
+  result.p50 = 0;
+  EXPECT_DOUBLE_EQ(ratio_of(Measure::latency, result, other), 0.0);
+}
+
+TEST(RanksResults, TravelUnchanged) {
+  Measurement sent = measurement({1, 2, 3'000'000'000}, "local p2p");
+  sent.path.detail = {{"chunks", 4}};
+  sent.wrong_count = 2;
+  sent.first_wrong = "offset 4";
+  const auto received = decode(encode(sent));
+  ASSERT_TRUE(received.has_value());
+  EXPECT_EQ(received->samples_ps, sent.samples_ps);
+  EXPECT_EQ(received->path.text, "local p2p");
+  EXPECT_EQ(received->path.detail, sent.path.detail);
+  EXPECT_EQ(received->wrong_count, 2U);
+  EXPECT_EQ(received->first_wrong, "offset 4");
+  sent.path.text = "local\x1b[2Jp2p\n";
+  EXPECT_EQ(decode(encode(sent))->path.text, "local?[2Jp2p ") << "it goes to a terminal";
+}
+
+TEST(RanksResults, OfAnotherProcessAreNotTrusted) {
+  EXPECT_FALSE(decode("").has_value());
+  const auto refuse = [](const Json& json) {
+    std::string bytes;
+    Json::to_cbor(json, bytes);
+    EXPECT_FALSE(decode(bytes).has_value()) << json.dump();
+  };
+  refuse(Json::array());
+  refuse(Json::object());
+  const Json good = {{"samples_ps", {1}}, {"path", ""}, {"detail", Json::object()}, {"wrong_count", 0}, {"first_wrong", ""}};
+  for (const auto& [key, value] : good.items()) {
+    Json bad = good;
+    bad.erase(key);
+    refuse(bad);
+    bad[key] = -1;
+    refuse(bad);
+  }
+  Json bad = good;
+  bad["samples_ps"] = {1, "x"};
+  refuse(bad);
+  // Every cut and many changed bytes: an answer or nothing, never more.
+  const std::string bytes = encode(measurement({1, 2, 3}, "local p2p"));
+  for (std::size_t length = 0; length < bytes.size(); ++length) EXPECT_FALSE(decode(bytes.substr(0, length)).has_value());
+  std::mt19937 random(1);
+  for (int i = 0; i < 20000; ++i) {
+    std::string changed = bytes;
+    changed[random() % changed.size()] = static_cast<char>(random());
+    changed[random() % changed.size()] = static_cast<char>(random());
+    decode(changed);
+  }
+}
+
+// --- What is printed -------------------------------------------------------------------------------------------------------------
+
+OperationReport report_of(TransportKind transport, TransferPath path, const Words& rails) {
+  OperationReport report;
+  report.transport = transport;
+  report.path = path;
+  for (const std::string& rail : rails) report.rails.push_back({rail, 1});
+  return report;
+}
+
+TEST(RanksPaths, AreNamedInFewWords) {
+  EXPECT_EQ(path_text(report_of(TransportKind::local, TransferPath::p2p, {"shared memory"})), "local p2p");
+  EXPECT_EQ(path_text(report_of(TransportKind::verbs, TransferPath::staged, {"rxe0/1"})), "verbs staged (rxe0/1)");
+  EXPECT_EQ(path_text(report_of(TransportKind::verbs, TransferPath::gdr, {"a/1", "b/1"})), "verbs gdr (a/1, b/1)");
+  EXPECT_EQ(path_text(report_of(TransportKind::local, TransferPath::none, {})), "local");
+  EXPECT_EQ(path_text({}), "none");
+}
+
+TEST(RanksPaths, OfSeveralOperationsStandOnceEach) {
+  const std::vector<OperationReport> reports = {report_of(TransportKind::verbs, TransferPath::gdr, {"a/1"}),
+                                                report_of(TransportKind::verbs, TransferPath::gdr, {"b/1"}),
+                                                report_of(TransportKind::verbs, TransferPath::gdr, {"a/1"})};
+  const PathUse use = path_use_of(reports);
+  EXPECT_EQ(use.text, "verbs gdr (a/1) + verbs gdr (b/1)");
+  EXPECT_EQ(use.detail["all"].size(), 2U);
+  EXPECT_EQ(use.detail["rails"][0]["rail"], "a/1");
+  EXPECT_EQ(path_use_of({}).text, "");
+}
+
+// Up to a width, what OSU's programs print.
+TEST(RanksTable, BeginsWithOsusColumns) {
+  EXPECT_TRUE(column_line(plan_of(Measure::latency)).starts_with("# Size          Latency (us) "));
+  EXPECT_TRUE(column_line(plan_of(Measure::many_latencies)).starts_with("# Size          Latency (us) "));
+  EXPECT_TRUE(column_line(plan_of(Measure::bandwidth)).starts_with("# Size      Bandwidth (MB/s) "));
+  EXPECT_TRUE(column_line(plan_of(Measure::both_ways)).starts_with("# Size      Bandwidth (MB/s) "));
+  EXPECT_TRUE(column_line(plan_of(Measure::many_bandwidths)).starts_with("# Size                  MB/s        Messages/s "));
+  SizeResult result;
+  result.bytes = 4194304;
+  result.figure = 1234.567;
+  result.messages_per_s = 99.994;
+  EXPECT_TRUE(row(plan_of(Measure::latency), result, nullptr).starts_with("4194304              1234.57"));
+  EXPECT_TRUE(
+      row(plan_of(Measure::many_bandwidths), result, nullptr).starts_with("4194304              1234.57             99.99"));
+}
+
+TEST(RanksTable, ColumnsStandUnderTheirHeadings) {
+  for (const bool is_compared : {false, true}) {
+    Plan plan = plan_of(Measure::latency);
+    plan.options.is_compared = is_compared;
+    plan.options.is_checked = true;
+    SizeResult result;
+    result.p50 = 1.5;
+    result.p99 = 2.5;
+    result.path_text = "local p2p";
+    SizeResult other;
+    other.p50 = 3;
+    other.path_text = "local staged";
+    const std::string heading = column_line(plan);
+    const std::string line = row(plan, result, is_compared ? &other : nullptr);
+    const auto end_of = [](const std::string& text, const std::string& part) { return text.find(part) + part.size(); };
+    EXPECT_EQ(end_of(heading, "p50 (us)"), end_of(line, "1.50"));
+    EXPECT_EQ(end_of(heading, "p99 (us)"), end_of(line, "2.50"));
+    EXPECT_EQ(end_of(heading, "Validation"), end_of(line, "Pass"));
+    EXPECT_EQ(heading.find("Path"), line.find("local p2p"));
+    if (!is_compared) continue;
+    EXPECT_EQ(end_of(heading, "p50 without"), end_of(line, "3.00"));
+    EXPECT_EQ(end_of(heading, "Ratio"), line.find("  local p2p"));
+    EXPECT_EQ(heading.find("Path without"), line.find("local staged"));
+  }
+}
+
+TEST(RanksTable, SaysWhenDataAreWrong) {
+  Plan plan = plan_of(Measure::latency);
+  plan.options.is_checked = true;
+  SizeResult result;
+  result.wrong_count = 1;
+  EXPECT_NE(row(plan, result, nullptr).find("Fail"), std::string::npos);
+}
+
+TEST(RanksTable, TitlesAreComments) {
+  Options options = options_of(Measure::many_bandwidths);
+  options.accelerator = "cuda";
+  options.places = {"D", "H"};
+  const std::string lines = title_lines(make_plan(options), "1.2.3", 3);
+  expect_words(lines, {"# Gigabar 1.2.3 Multiple Bandwidth / Message Rate Test\n",
+                       "# Send Buffer on DEVICE (D) and Receive Buffer on HOST (H)\n", "# [ pairs: 3 ] [ window size: 64 ]\n"});
+  for (std::size_t line = 0; line < lines.size(); line = lines.find('\n', line) + 1) EXPECT_EQ(lines[line], '#');
+}
+
+TEST(RanksDocument, HasEveryFigure) {
+  const std::vector<Measurement> by_rank = {measurement({100, 200}, "a"), measurement({}, "")};
+  const Plan plan = plan_of(Measure::bandwidth, Kind::write);
+  const Json json = to_json(plan, combine(plan, 1000, 1, by_rank));
+  for (const char* key : {"measure",  "kind",         "bytes",        "iterations",     "warm_up",       "pairs",      "window",
+                          "mb_per_s", "p50_mb_per_s", "p99_mb_per_s", "messages_per_s", "pair_mb_per_s", "samples",    "p50_us",
+                          "p99_us",   "mean_us",      "path_text",    "path",           "is_checked",    "wrong_count"}) {
+    EXPECT_TRUE(json.contains(key)) << key;
+  }
+  EXPECT_EQ(json["measure"], "bw");
+  EXPECT_EQ(json["kind"], "write");
+  EXPECT_TRUE(json["back_path"].is_null());
+  EXPECT_FALSE(to_json(plan_of(Measure::latency), combine(plan_of(Measure::latency), 1, 1, by_rank)).contains("mb_per_s"));
+}
+
+}  // namespace
+}  // namespace gigabar::tool::ranks

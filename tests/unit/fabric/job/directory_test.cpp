@@ -1,0 +1,341 @@
+// Where ranks leave their cards and find the others': open_directory() of fabric/job/job.hpp.
+#include <gtest/gtest.h>
+#include <ifaddrs.h>
+#include <sys/resource.h>
+
+#include <array>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "fabric/job/job.hpp"
+#include "unit/fabric/job/keeping.hpp"
+
+namespace gigabar {
+namespace {
+
+using fabric::Job;
+using fabric::open_directory;
+using test::FreePort;
+using test::in_seconds;
+using test::Keeping;
+using test::make_job;
+using test::wait_for_card;
+
+bool is_readable(int descriptor, int wait_ms) {
+  pollfd entry{descriptor, POLLIN, 0};
+  return ::poll(&entry, 1, wait_ms) == 1;
+}
+
+std::unique_ptr<fabric::Directory> join(const Job& job) {
+  auto opened = open_directory(job, in_seconds(20));
+  EXPECT_TRUE(opened) << opened.error().message();
+  return opened ? std::move(*opened) : nullptr;
+}
+
+// What opening fails with; a test failure when it succeeds.
+ErrorRecord refusal(const Job& job, std::int64_t deadline_ns) {
+  auto opened = open_directory(job, deadline_ns);
+  EXPECT_FALSE(opened);
+  return opened ? ErrorRecord{} : opened.error().record();
+}
+
+TEST(Directory, OfOneRankIsItsOwn) {
+  const auto directory = join(make_job(0, 1, 0));
+  ASSERT_TRUE(directory);
+  EXPECT_FALSE(*directory->card(0));
+  EXPECT_TRUE(directory->publish("mine"));
+  EXPECT_EQ(**directory->card(0), "mine");
+  EXPECT_TRUE(directory->poll());
+  EXPECT_EQ(directory->card(1).status(), Status::out_of_range);
+  EXPECT_EQ(directory->publish("again").status(), Status::invalid_argument);
+}
+
+TEST(Directory, GivesEveryRankEveryCard) {
+  const FreePort port;
+  const Keeping keeper(make_job(0, 3, port.number()));
+  const auto first = join(make_job(1, 3, port.number()));
+  const auto second = join(make_job(2, 3, port.number()));
+  ASSERT_TRUE(first && second);
+  const std::string longest(fabric::kMostCardBytes, '\0');
+  EXPECT_TRUE(first->publish("card 1"));
+  EXPECT_TRUE(second->publish(longest));
+  for (const auto* directory : {&first, &second}) {
+    EXPECT_EQ(wait_for_card(**directory, 0), "card 0");
+    EXPECT_EQ(wait_for_card(**directory, 1), "card 1");
+    EXPECT_EQ(wait_for_card(**directory, 2), longest);
+  }
+}
+
+TEST(Directory, WorksWithoutAKeyOnOneHost) {
+  const FreePort port;
+  const Keeping keeper(make_job(0, 2, port.number(), ""));
+  const auto member = join(make_job(1, 2, port.number(), ""));
+  ASSERT_TRUE(member);
+  EXPECT_EQ(wait_for_card(*member, 0), "card 0");
+}
+
+// An address of this host other than loopback; empty when it has none.
+std::string outer_address() {
+  ifaddrs* list = nullptr;
+  if (::getifaddrs(&list) != 0) return {};
+  std::string found;
+  for (const ifaddrs* entry = list; entry != nullptr && found.empty(); entry = entry->ifa_next) {
+    if (entry->ifa_addr == nullptr || entry->ifa_addr->sa_family != AF_INET) continue;
+    const in_addr address = reinterpret_cast<const sockaddr_in*>(entry->ifa_addr)->sin_addr;
+    std::array<char, INET_ADDRSTRLEN> name{};
+    if ((ntohl(address.s_addr) >> 24) != 127) found = ::inet_ntop(AF_INET, &address, name.data(), name.size());
+  }
+  ::freeifaddrs(list);
+  return found;
+}
+
+TEST(Directory, IsFoundAtAnOuterAddressOfTheHost) {
+  const std::string address = outer_address();
+  if (address.empty()) GTEST_SKIP() << "this host has no address but loopback";
+  for (const char* key : {"", "sixteen bytes or more"}) {
+    const FreePort port;
+    Job keeper_job = make_job(0, 2, port.number(), key);
+    Job member_job = make_job(1, 2, port.number(), key);
+    keeper_job.master_address = member_job.master_address = address;
+    const Keeping keeper(keeper_job);
+    const auto member = join(member_job);
+    ASSERT_TRUE(member) << "key '" << key << "'";
+    EXPECT_EQ(wait_for_card(*member, 0), "card 0");
+    // Without a key nobody outside can even connect.
+    Descriptor socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    sockaddr_in outer = test::loopback(port.number());
+    ASSERT_EQ(::inet_pton(AF_INET, address.c_str(), &outer.sin_addr), 1);
+    EXPECT_EQ(::connect(socket.get(), reinterpret_cast<sockaddr*>(&outer), sizeof outer) == 0, *key != '\0');
+  }
+}
+
+TEST(Directory, WithAKeyALoopbackMasterIsNotReachedFromOutside) {
+  const std::string address = outer_address();
+  if (address.empty()) GTEST_SKIP() << "this host has no address but loopback";
+  const FreePort port;
+  const Keeping keeper(make_job(0, 2, port.number()));
+  Descriptor socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  sockaddr_in outer = test::loopback(port.number());
+  ASSERT_EQ(::inet_pton(AF_INET, address.c_str(), &outer.sin_addr), 1);
+  EXPECT_NE(::connect(socket.get(), reinterpret_cast<sockaddr*>(&outer), sizeof outer), 0);
+}
+
+TEST(Directory, RanksMayComeBeforeRankZero) {
+  const FreePort port;
+  std::unique_ptr<fabric::Directory> member;
+  std::thread early([&] { member = join(make_job(1, 2, port.number())); });
+  ::poll(nullptr, 0, 200);
+  const Keeping keeper(make_job(0, 2, port.number()));
+  early.join();
+  ASSERT_TRUE(member);
+  EXPECT_EQ(wait_for_card(*member, 0), "card 0");
+}
+
+TEST(Directory, ACardThatHasNotComeWaitsAtTheKeeperAndWakesWhoAsked) {
+  const FreePort port;
+  const Keeping keeper(make_job(0, 3, port.number()));
+  const auto asker = join(make_job(1, 3, port.number()));
+  ASSERT_TRUE(asker);
+  ASSERT_TRUE(asker->card(2));
+  EXPECT_FALSE(*asker->card(2));
+  ASSERT_EQ(wait_for_card(*asker, 0), "card 0");
+  EXPECT_TRUE(asker->poll());
+  EXPECT_FALSE(is_readable(asker->wake_descriptor(), 100)) << "nothing is there to be read";
+  const auto late = join(make_job(2, 3, port.number()));
+  ASSERT_TRUE(late);
+  EXPECT_TRUE(late->publish("late card"));
+  EXPECT_TRUE(is_readable(asker->wake_descriptor(), 10'000));
+  EXPECT_EQ(wait_for_card(*asker, 2), "late card");
+}
+
+TEST(Directory, TheKeeperItselfSeesTheCards) {
+  const FreePort port;
+  auto keeper = open_directory(make_job(0, 2, port.number()), in_seconds(1));
+  ASSERT_TRUE(keeper) << keeper.error().message();
+  std::thread member([&] {
+    const auto directory = join(make_job(1, 2, port.number()));
+    ASSERT_TRUE(directory);
+    EXPECT_TRUE(directory->publish("card 1"));
+    EXPECT_EQ(wait_for_card(*directory, 0), "card 0");
+  });
+  EXPECT_EQ(wait_for_card(**keeper, 1), "card 1");
+  EXPECT_FALSE(*(*keeper)->card(0));
+  EXPECT_TRUE((*keeper)->publish("card 0"));
+  EXPECT_EQ(**(*keeper)->card(0), "card 0");
+  // Until the member has it.
+  std::atomic<bool> is_over{false};
+  std::thread ends([&] {
+    member.join();
+    is_over = true;
+  });
+  EXPECT_TRUE(test::eventually([&] { return !(*keeper)->poll() || is_over; }));
+  ends.join();
+}
+
+TEST(Directory, RefusesCardsAndRanksThatCannotBe) {
+  const FreePort port;
+  const Keeping keeper(make_job(0, 2, port.number()));
+  const auto member = join(make_job(1, 2, port.number()));
+  ASSERT_TRUE(member);
+  EXPECT_EQ(member->publish(std::string(fabric::kMostCardBytes + 1, 'x')).status(), Status::invalid_argument);
+  EXPECT_TRUE(member->publish("")) << "an empty card is one";
+  EXPECT_EQ(member->publish("again").status(), Status::invalid_argument);
+  EXPECT_EQ(wait_for_card(*member, 1), "");
+  EXPECT_EQ(member->card(2).status(), Status::out_of_range);
+  EXPECT_EQ(member->card(kAnyRank).status(), Status::out_of_range);
+  Job wrong = make_job(2, 2, port.number());
+  EXPECT_EQ(refusal(wrong, in_seconds(1)).status, Status::invalid_argument);
+}
+
+TEST(Directory, AKeeperThatIsGoneIsALostPeer) {
+  const FreePort port;
+  Keeping keeper(make_job(0, 3, port.number()));
+  const auto member = join(make_job(1, 3, port.number()));
+  ASSERT_TRUE(member);
+  ASSERT_EQ(wait_for_card(*member, 0), "card 0");
+  ASSERT_TRUE(member->card(2));
+  keeper.end();
+  EXPECT_TRUE(is_readable(member->wake_descriptor(), 10'000));
+  EXPECT_TRUE(test::eventually([&] { return !member->poll() || !member->card(2); }));
+  const auto lost = member->card(2);
+  ASSERT_FALSE(lost);
+  EXPECT_EQ(lost.status(), Status::peer_lost);
+  EXPECT_NE(lost.error().message().find("rank 0"), std::string::npos);
+  EXPECT_TRUE(member->poll());
+  EXPECT_FALSE(is_readable(member->wake_descriptor(), 0)) << "it would wake for ever";
+  EXPECT_EQ(**member->card(0), "card 0") << "what is known stays known";
+  EXPECT_EQ(member->publish("card 1").status(), Status::peer_lost);
+}
+
+TEST(Directory, ARankThatIsStartedAnewBringsANewCard) {
+  const FreePort port;
+  const Keeping keeper(make_job(0, 3, port.number()));
+  auto first = join(make_job(1, 3, port.number()));
+  ASSERT_TRUE(first);
+  EXPECT_TRUE(first->publish("old"));
+  const auto other = join(make_job(2, 3, port.number()));
+  ASSERT_TRUE(other);
+  EXPECT_EQ(wait_for_card(*other, 1), "old");
+  const ErrorRecord taken = refusal(make_job(1, 3, port.number()), in_seconds(20));
+  EXPECT_EQ(taken.status, Status::invalid_argument);
+  EXPECT_NE(taken.cause.find("rank 1 is there already"), std::string::npos) << taken.cause;
+  first.reset();
+  std::unique_ptr<fabric::Directory> again;
+  // The keeper sees the end of the first one at its next look.
+  ASSERT_TRUE(test::eventually([&] {
+    auto opened = open_directory(make_job(1, 3, port.number()), in_seconds(20));
+    if (opened) again = std::move(*opened);
+    return again != nullptr;
+  }));
+  EXPECT_TRUE(again->publish("new"));
+  EXPECT_EQ(wait_for_card(*again, 0), "card 0");
+}
+
+// --- Who cannot join
+// --------------------------------------------------------------------------------------------------------------
+
+TEST(Directory, RefusesAnotherKeyAnotherJobAndAnotherRankCount) {
+  const FreePort port;
+  const Keeping keeper(make_job(0, 2, port.number()));
+  const std::int64_t start_ns = now_ns();
+  EXPECT_EQ(refusal(make_job(1, 2, port.number(), "another key, long enough"), in_seconds(20)).status, Status::no_permission);
+  EXPECT_EQ(refusal(make_job(1, 2, port.number(), ""), in_seconds(20)).status, Status::no_permission);
+  Job other = make_job(1, 2, port.number());
+  other.id = "other";
+  EXPECT_EQ(refusal(other, in_seconds(20)).status, Status::no_permission);
+  const ErrorRecord count = refusal(make_job(2, 3, port.number()), in_seconds(20));
+  EXPECT_EQ(count.status, Status::invalid_argument);
+  EXPECT_NE(count.cause.find("rank 0 counts 2 ranks, rank 2 counts 3"), std::string::npos) << count.cause;
+  EXPECT_LT(now_ns() - start_ns, 10 * test::kSecondNs) << "it is told at once";
+  EXPECT_TRUE(join(make_job(1, 2, port.number()))) << "others are not disturbed";
+}
+
+TEST(Directory, APortThatIsTakenIsUnavailable) {
+  const FreePort port;
+  const Keeping keeper(make_job(0, 2, port.number()));
+  const ErrorRecord taken = refusal(make_job(0, 2, port.number()), in_seconds(20));
+  EXPECT_EQ(taken.status, Status::unavailable);
+  EXPECT_EQ(taken.native.name, "EADDRINUSE");
+  EXPECT_NE(taken.remedy.find("MASTER_PORT"), std::string::npos);
+}
+
+TEST(Directory, ARankZeroThatNeverComesIsTimedOut) {
+  const FreePort port;
+  const std::int64_t start_ns = now_ns();
+  const ErrorRecord late = refusal(make_job(1, 2, port.number()), now_ns() + test::kSecondNs / 5);
+  EXPECT_EQ(late.status, Status::timed_out);
+  EXPECT_NE(late.cause.find("refused"), std::string::npos) << late.cause;
+  EXPECT_NE(late.object.find(std::to_string(port.number())), std::string::npos);
+  EXPECT_GE(now_ns() - start_ns, test::kSecondNs / 5);
+}
+
+TEST(Directory, AnAddressThatNobodyKnowsIsUnavailable) {
+  Job job = make_job(1, 2, 1);
+  job.master_address = "no-such-host.invalid";
+  const ErrorRecord unknown = refusal(job, now_ns() + test::kSecondNs / 10);
+  EXPECT_EQ(unknown.status, Status::unavailable);
+  EXPECT_EQ(unknown.object, "no-such-host.invalid");
+}
+
+TEST(Directory, AnotherHostNeedsAKey) {
+  Job job = make_job(1, 2, 1, "");
+  job.master_address = "192.0.2.1";
+  const ErrorRecord refused = refusal(job, in_seconds(20));
+  EXPECT_EQ(refused.status, Status::no_permission);
+  EXPECT_NE(refused.remedy.find("GIGABAR_JOB_KEY"), std::string::npos);
+}
+
+// --- Many
+// -------------------------------------------------------------------------------------------------------------------------
+
+class DescriptorLimit {
+ public:
+  DescriptorLimit() {
+    ::getrlimit(RLIMIT_NOFILE, &before_);
+    rlimit raised = before_;
+    raised.rlim_cur = std::min<rlim_t>(before_.rlim_max, 4096);
+    ::setrlimit(RLIMIT_NOFILE, &raised);
+  }
+  ~DescriptorLimit() { ::setrlimit(RLIMIT_NOFILE, &before_); }
+  DescriptorLimit(const DescriptorLimit&) = delete;
+  DescriptorLimit& operator=(const DescriptorLimit&) = delete;
+
+ private:
+  rlimit before_{};
+};
+
+TEST(Directory, HoldsHundredsOfRanks) {
+  const DescriptorLimit limit;
+  constexpr Rank kRanks = 300;
+  constexpr Rank kThreads = 8;
+  const FreePort port;
+  std::vector<std::unique_ptr<fabric::Directory>> members(kRanks);
+  std::vector<std::thread> threads;
+  threads.reserve(kThreads);
+  for (Rank thread = 0; thread < kThreads; ++thread) {
+    threads.emplace_back([&, thread] {
+      for (Rank rank = 1 + thread; rank < kRanks; rank += kThreads) {
+        members[rank] = join(make_job(rank, kRanks, port.number()));
+        ASSERT_TRUE(members[rank]);
+        // Asked for before most of them are there.
+        EXPECT_TRUE(members[rank]->card((rank * 7 + 1) % kRanks));
+        EXPECT_TRUE(members[rank]->publish("card " + std::to_string(rank)));
+      }
+    });
+  }
+  const Keeping keeper(make_job(0, kRanks, port.number()));
+  for (std::thread& thread : threads) thread.join();
+  for (Rank rank = 1; rank < kRanks; ++rank) {
+    ASSERT_TRUE(members[rank]);
+    for (const Rank other : {(rank * 7 + 1) % kRanks, (rank + 1) % kRanks, Rank{0}, kRanks - 1})
+      ASSERT_EQ(wait_for_card(*members[rank], other), "card " + std::to_string(other)) << rank;
+  }
+  // One that asks for all at once.
+  for (Rank other = 0; other < kRanks; ++other) ASSERT_TRUE(members[1]->card(other));
+  for (Rank other = 0; other < kRanks; ++other) ASSERT_EQ(wait_for_card(*members[1], other), "card " + std::to_string(other));
+}
+
+}  // namespace
+}  // namespace gigabar

@@ -1,0 +1,324 @@
+// Who a process is, by what its launcher left: find_job() of fabric/job/job.hpp.
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+
+#include <memory>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "fabric/job/job.hpp"
+#include "support/scoped_environment.hpp"
+#include "support/temporary_folder.hpp"
+
+namespace gigabar {
+namespace {
+
+using fabric::find_job;
+using fabric::Launcher;
+
+const std::string kKeyDigits(64, 'a');
+
+// Only these variables of all that find_job() reads are set.
+class Launched {
+ public:
+  Launched(std::initializer_list<std::pair<std::string, std::string>> variables) {
+    for (const char* name : {"RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "LOCAL_RANK", "GIGABAR_JOB_ID", "GIGABAR_JOB_KEY",
+                             "GIGABAR_JOB_KEY_FILE", "GIGABAR_MASTER_PORT", "GIGABAR_LAUNCHER", "TORCHELASTIC_RUN_ID",
+                             "TORCHELASTIC_USE_AGENT_STORE", "PMIX_RANK", "PMIX_SERVER_URI", "PMIX_SERVER_URI2"})
+      scopes_.push_back(std::make_unique<test::ScopedEnvironment>(name, nullptr));
+    for (const auto& [name, value] : variables)
+      scopes_.push_back(std::make_unique<test::ScopedEnvironment>(name.c_str(), value.c_str()));
+  }
+  ~Launched() {
+    while (!scopes_.empty()) scopes_.pop_back();  // the last first
+  }
+  Launched(const Launched&) = delete;
+  Launched& operator=(const Launched&) = delete;
+
+ private:
+  std::vector<std::unique_ptr<test::ScopedEnvironment>> scopes_;
+};
+
+FabricOptions options_of(Rank rank, Rank rank_count) {
+  FabricOptions options;
+  options.rank = rank;
+  options.rank_count = rank_count;
+  return options;
+}
+
+// The refusal names `object`; its whole message is given back.
+std::string expect_refusal(const FabricOptions& options, const std::string& object, Status status = Status::invalid_argument) {
+  const auto job = find_job(options);
+  EXPECT_FALSE(job) << object;
+  if (job) return {};
+  EXPECT_EQ(job.status(), status) << job.error().message();
+  EXPECT_EQ(job.error().record().object.substr(0, object.size()), object) << job.error().message();
+  EXPECT_FALSE(job.error().record().remedy.empty()) << job.error().message();
+  return job.error().message();
+}
+
+TEST(FindJob, WithoutALauncherThereIsOneRank) {
+  const Launched nothing({});
+  const auto job = find_job({});
+  ASSERT_TRUE(job) << job.error().message();
+  EXPECT_EQ(job->launcher, Launcher::none);
+  EXPECT_EQ(job->rank, 0u);
+  EXPECT_EQ(job->rank_count, 1u);
+  EXPECT_FALSE(job->has_local_rank || job->key.is_set());
+  EXPECT_FALSE(job->id.empty());
+  EXPECT_NE(job->id, find_job({})->id) << "two jobs that run side by side";
+}
+
+TEST(FindJob, ReadsTheEnvironment) {
+  const Launched launched({{"RANK", "3"},
+                           {"WORLD_SIZE", "8"},
+                           {"MASTER_ADDR", "node0"},
+                           {"MASTER_PORT", "29500"},
+                           {"LOCAL_RANK", "1"},
+                           {"GIGABAR_JOB_KEY", kKeyDigits},
+                           {"GIGABAR_JOB_ID", "blue"}});
+  const auto job = find_job({});
+  ASSERT_TRUE(job) << job.error().message();
+  EXPECT_EQ(job->launcher, Launcher::environment);
+  EXPECT_EQ(job->rank, 3u);
+  EXPECT_EQ(job->rank_count, 8u);
+  EXPECT_TRUE(job->has_local_rank);
+  EXPECT_EQ(job->local_rank, 1u);
+  EXPECT_EQ(job->id, "blue");
+  EXPECT_EQ(job->key.bytes(), std::string(32, '\xaa'));
+  EXPECT_EQ(job->master_address, "node0");
+  EXPECT_EQ(job->master_port, 29500);
+}
+
+TEST(FindJob, RefusesHalfAnEnvironmentAndNamesWhatLacks) {
+  const std::vector<std::pair<std::string, std::string>> whole = {
+      {"RANK", "0"}, {"WORLD_SIZE", "2"}, {"MASTER_ADDR", "127.0.0.1"}, {"MASTER_PORT", "29500"}};
+  for (const auto& [missing, value] : whole) {
+    const Launched launched({whole[0], whole[1], whole[2], whole[3]});
+    const test::ScopedEnvironment without(missing.c_str(), nullptr);
+    EXPECT_NE(expect_refusal({}, missing).find("is not"), std::string::npos);
+  }
+  for (const auto& only : whole) {
+    const Launched launched({only});
+    const std::string message = expect_refusal({}, only.first == "RANK" ? "WORLD_SIZE" : "RANK");
+    EXPECT_NE(message.find(only.first + " is set"), std::string::npos) << message;
+  }
+}
+
+TEST(FindJob, RefusesMalformedNumbers) {
+  for (const auto& [name, value] : std::vector<std::pair<std::string, std::string>>{{"RANK", "-1"},
+                                                                                    {"RANK", ""},
+                                                                                    {"RANK", "0x1"},
+                                                                                    {"RANK", " 1"},
+                                                                                    {"RANK", "1 "},
+                                                                                    {"RANK", "4294967296"},
+                                                                                    {"WORLD_SIZE", "0"},
+                                                                                    {"WORLD_SIZE", "two"},
+                                                                                    {"WORLD_SIZE", "4294967297"},
+                                                                                    {"MASTER_PORT", "0"},
+                                                                                    {"MASTER_PORT", "65536"},
+                                                                                    {"MASTER_PORT", "http"},
+                                                                                    {"LOCAL_RANK", "2"},
+                                                                                    {"LOCAL_RANK", "x"},
+                                                                                    {"GIGABAR_MASTER_PORT", "0"}}) {
+    const Launched launched({{"RANK", "1"}, {"WORLD_SIZE", "2"}, {"MASTER_ADDR", "h"}, {"MASTER_PORT", "1"}, {name, value}});
+    EXPECT_NE(expect_refusal({}, name).find("'" + value + "'"), std::string::npos) << name << "=" << value;
+  }
+  const Launched launched({{"RANK", "2"}, {"WORLD_SIZE", "2"}, {"MASTER_ADDR", "h"}, {"MASTER_PORT", "1"}});
+  EXPECT_NE(expect_refusal({}, "RANK").find("not below WORLD_SIZE, 2"), std::string::npos);
+}
+
+TEST(FindJob, AJobOfOneRankNeedsNoMaster) {
+  const Launched launched({{"RANK", "0"}, {"WORLD_SIZE", "1"}});
+  const auto job = find_job({});
+  ASSERT_TRUE(job) << job.error().message();
+  EXPECT_EQ(job->launcher, Launcher::environment);
+  EXPECT_EQ(job->rank_count, 1u);
+}
+
+TEST(FindJob, RefusesAMasterThatIsNoAddress) {
+  for (const std::string& address : {std::string(), std::string(256, 'a')}) {
+    const Launched launched({{"RANK", "1"}, {"WORLD_SIZE", "2"}, {"MASTER_ADDR", address}, {"MASTER_PORT", "1"}});
+    expect_refusal({}, "MASTER_ADDR");
+  }
+}
+
+TEST(FindJob, OptionsComeBeforeTheEnvironment) {
+  const Launched launched({{"RANK", "3"},
+                           {"WORLD_SIZE", "8"},
+                           {"MASTER_ADDR", "node0"},
+                           {"MASTER_PORT", "29500"},
+                           {"LOCAL_RANK", "3"},
+                           {"GIGABAR_JOB_KEY", kKeyDigits}});
+  FabricOptions options = options_of(1, 2);
+  auto job = find_job(options);
+  ASSERT_TRUE(job) << job.error().message();
+  EXPECT_EQ(job->launcher, Launcher::options);
+  EXPECT_EQ(job->rank, 1u);
+  EXPECT_EQ(job->rank_count, 2u);
+  EXPECT_FALSE(job->has_local_rank) << "LOCAL_RANK is of the other numbering";
+  EXPECT_EQ(job->master_address, "node0");
+  options.master_address = "10.0.0.1";
+  options.master_port = 4000;
+  options.job_key = "the options' own key";
+  job = find_job(options);
+  ASSERT_TRUE(job) << job.error().message();
+  EXPECT_EQ(job->master_address, "10.0.0.1");
+  EXPECT_EQ(job->master_port, 4000);
+  EXPECT_EQ(job->key.bytes(), "the options' own key");
+
+  FabricOptions only_master;
+  only_master.master_port = 4001;
+  EXPECT_EQ(find_job(only_master)->master_port, 4001);
+}
+
+TEST(FindJob, RefusesHalfOfTheOptions) {
+  const Launched nothing({});
+  FabricOptions options;
+  options.rank = 0;
+  expect_refusal(options, "rank_count");
+  options = {};
+  options.rank_count = 2;
+  expect_refusal(options, "rank");
+  expect_refusal(options_of(2, 2), "rank");
+  expect_refusal(options_of(0, 0), "rank_count");
+  expect_refusal(options_of(0, kAnyRank), "rank_count");
+  expect_refusal(options_of(0, 2), "MASTER_ADDR");
+  options = options_of(0, 2);
+  options.master_address = "h";
+  expect_refusal(options, "MASTER_PORT");
+  options.master_port = 0;
+  expect_refusal(options, "master_port");
+  EXPECT_EQ(find_job(options_of(0, 1))->rank_count, 1u);
+}
+
+TEST(FindJob, TorchrunsAgentKeepsThePort) {
+  const Launched launched({{"RANK", "0"},
+                           {"WORLD_SIZE", "2"},
+                           {"MASTER_ADDR", "h"},
+                           {"MASTER_PORT", "29500"},
+                           {"TORCHELASTIC_USE_AGENT_STORE", "True"},
+                           {"TORCHELASTIC_RUN_ID", "run 7"}});
+  EXPECT_EQ(find_job({})->master_port, 29501);
+  EXPECT_EQ(find_job({})->id, "run 7");
+  {
+    const test::ScopedEnvironment own("GIGABAR_MASTER_PORT", "30000");
+    EXPECT_EQ(find_job({})->master_port, 30000);
+  }
+  {
+    const test::ScopedEnvironment last("MASTER_PORT", "65535");
+    expect_refusal({}, "MASTER_PORT");
+  }
+  const test::ScopedEnvironment own_store("TORCHELASTIC_USE_AGENT_STORE", "False");
+  EXPECT_EQ(find_job({})->master_port, 29500);
+}
+
+TEST(FindJob, TheIdIsTheSameAtEveryRankAndAnotherForEveryJob) {
+  std::set<std::string> ids;
+  for (const char* port : {"1000", "1001"}) {
+    for (const char* rank : {"0", "1"}) {
+      const Launched launched({{"RANK", rank}, {"WORLD_SIZE", "2"}, {"MASTER_ADDR", "h"}, {"MASTER_PORT", port}});
+      ids.insert(find_job({})->id);
+    }
+  }
+  EXPECT_EQ(ids.size(), 2u);
+  const Launched none(
+      {{"RANK", "0"}, {"WORLD_SIZE", "2"}, {"MASTER_ADDR", "h"}, {"MASTER_PORT", "1000"}, {"TORCHELASTIC_RUN_ID", "none"}});
+  EXPECT_TRUE(ids.contains(find_job({})->id)) << "torchrun's word for a job without a name";
+  for (const std::string& id : {std::string(), std::string(257, 'x')}) {
+    const test::ScopedEnvironment wrong("GIGABAR_JOB_ID", id.c_str());
+    expect_refusal({}, "GIGABAR_JOB_ID");
+  }
+}
+
+TEST(FindJob, ALauncherCanBeChosen) {
+  const Launched launched(
+      {{"RANK", "1"}, {"WORLD_SIZE", "2"}, {"MASTER_ADDR", "h"}, {"MASTER_PORT", "1"}, {"GIGABAR_LAUNCHER", "none"}});
+  EXPECT_EQ(find_job({})->launcher, Launcher::none);
+  {
+    const test::ScopedEnvironment chosen("GIGABAR_LAUNCHER", "environment");
+    EXPECT_EQ(find_job({})->launcher, Launcher::environment);
+    const test::ScopedEnvironment without("RANK", nullptr);
+    expect_refusal({}, "RANK");
+  }
+  const test::ScopedEnvironment unknown("GIGABAR_LAUNCHER", "options");
+  expect_refusal({}, "GIGABAR_LAUNCHER");
+}
+
+TEST(FindJob, PmixWithoutItsServerIsHalfAnEnvironment) {
+  const Launched launched({{"PMIX_RANK", "0"}});
+  expect_refusal({}, "PMIX_SERVER_URI");
+  const Launched both({{"PMIX_RANK", "0"}, {"RANK", "0"}, {"WORLD_SIZE", "1"}});
+  EXPECT_EQ(find_job({})->launcher, Launcher::environment);
+}
+
+// --- The key ---------------------------------------------------------------------------------------------------------------------
+
+TEST(JobKey, RefusesMalformedOnesAndNeverShowsThem) {
+  for (const std::string& digits : {std::string(), std::string("deadbeefdeadbeef"), std::string(30, '7'), std::string(33, '7'),
+                                    std::string(31, '7') + "g", "0x" + std::string(32, '7'), std::string(4096, '7')}) {
+    const Launched launched({{"GIGABAR_JOB_KEY", digits}});
+    const std::string message = expect_refusal({}, "GIGABAR_JOB_KEY");
+    EXPECT_EQ(message.find("7777"), std::string::npos) << message;
+    EXPECT_EQ(message.find("beef"), std::string::npos) << message;
+  }
+  const Launched nothing({});
+  FabricOptions options;
+  options.job_key = "fifteen bytes..";
+  EXPECT_EQ(expect_refusal(options, "job_key").find("fifteen"), std::string::npos);
+  options.job_key = "sixteen bytes...";
+  EXPECT_TRUE(find_job(options)->key.is_set());
+}
+
+TEST(JobKey, IsReadFromAFileThatOnlyItsOwnerCanRead) {
+  const test::TemporaryFolder folder;
+  const std::string path = folder.path() + "/key";
+  folder.write("key", kKeyDigits + "\n");
+  ASSERT_EQ(::chmod(path.c_str(), 0600), 0);
+  const Launched launched({{"GIGABAR_JOB_KEY_FILE", path}});
+  ASSERT_TRUE(find_job({})) << find_job({}).error().message();
+  EXPECT_EQ(find_job({})->key.bytes(), std::string(32, '\xaa'));
+  {
+    const test::ScopedEnvironment direct("GIGABAR_JOB_KEY", std::string(64, 'b').c_str());
+    EXPECT_EQ(find_job({})->key.bytes(), std::string(32, '\xbb'));
+  }
+  for (const mode_t mode : {0640U, 0604U, 0620U, 0601U}) {
+    ASSERT_EQ(::chmod(path.c_str(), mode), 0);
+    const std::string message = expect_refusal({}, "GIGABAR_JOB_KEY_FILE=" + path, Status::no_permission);
+    EXPECT_NE(message.find("chmod 600"), std::string::npos) << message;
+    EXPECT_EQ(message.find("aaaa"), std::string::npos) << message;
+  }
+}
+
+TEST(JobKey, RefusesWhatIsNoKeyFile) {
+  const test::TemporaryFolder folder;
+  ASSERT_EQ(::mkfifo((folder.path() + "/pipe").c_str(), 0600), 0);
+  folder.write("short", "abcd");
+  folder.write("long", std::string(100'000, 'a'));
+  folder.write("empty", "");
+  for (const char* name : {"short", "long", "empty"}) ASSERT_EQ(::chmod((folder.path() + "/" + name).c_str(), 0600), 0);
+  for (const char* name : {"short", "long", "empty", "pipe"}) {
+    const Launched launched({{"GIGABAR_JOB_KEY_FILE", folder.path() + "/" + name}});
+    expect_refusal({}, "GIGABAR_JOB_KEY_FILE");
+  }
+  const Launched missing({{"GIGABAR_JOB_KEY_FILE", folder.path() + "/missing"}});
+  const auto job = find_job({});
+  ASSERT_FALSE(job);
+  EXPECT_EQ(job.status(), Status::unavailable);
+  EXPECT_EQ(job.error().record().native.name, "ENOENT");
+}
+
+TEST(JobKey, IsCopiedAndMoved) {
+  fabric::JobKey key("some secret of many bytes");
+  const fabric::JobKey copy = key;
+  fabric::JobKey moved = std::move(key);
+  EXPECT_EQ(copy.bytes(), moved.bytes());
+  moved = copy;
+  EXPECT_EQ(moved.bytes(), "some secret of many bytes");
+  EXPECT_FALSE(fabric::JobKey().is_set());
+}
+
+}  // namespace
+}  // namespace gigabar

@@ -1,0 +1,360 @@
+// The directory among strangers: garbage, silence, floods, replays and keepers that are none.
+#include <gtest/gtest.h>
+
+#include <array>
+#include <random>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "fabric/job/handshake.hpp"
+#include "fabric/job/sealed_stream.hpp"
+#include "support/no_more_descriptors.hpp"
+#include "unit/fabric/job/keeping.hpp"
+
+namespace gigabar {
+namespace {
+
+using fabric::Job;
+using fabric::Purpose;
+using test::FreePort;
+using test::in_seconds;
+using test::Keeping;
+using test::make_job;
+using test::Stranger;
+
+// The directory still works for those of the job.
+void expect_works(std::uint16_t port, Rank rank, Rank rank_count) {
+  auto member = fabric::open_member(make_job(rank, rank_count, port), in_seconds(20));
+  ASSERT_TRUE(member) << member.error().message();
+  EXPECT_EQ(test::wait_for_card(**member, 0), "card 0");
+}
+
+TEST(HostileMember, GarbageIsCutOffWithoutAnAnswer) {
+  const FreePort port;
+  const Keeping keeper(make_job(0, 2, port.number()));
+  for (const std::string& bytes :
+       {std::string(fabric::kHelloBytes, '\0'), std::string("GET / HTTP/1.1\r\nHost: gigabar\r\nAccept: */*\r\n\r\n....."),
+        std::string(100'000, '\xff')}) {
+    const Stranger stranger(port.number());
+    ASSERT_TRUE(stranger.is_connected());
+    stranger.send(bytes);
+    EXPECT_EQ(stranger.receive(), "");
+  }
+  expect_works(port.number(), 1, 2);
+}
+
+TEST(HostileMember, RandomBytesAfterAHelloAreCutOff) {
+  const FreePort port;
+  const Keeping keeper(make_job(0, 2, port.number()));
+  std::mt19937 random(7);  // NOLINT: the same bytes in every run
+  for (int trial = 0; trial < 100; ++trial) {
+    const Stranger stranger(port.number());
+    stranger.send(fabric::write_hello(fabric::make_hello(make_job(1, 2, 1))));
+    EXPECT_EQ(stranger.receive(fabric::kHelloBytes).size(), fabric::kHelloBytes);
+    std::string bytes(fabric::kProofBytes + random() % 200, '\0');
+    for (char& byte : bytes) byte = static_cast<char>(random());
+    stranger.send(bytes);
+    const std::string answer = stranger.receive();
+    EXPECT_TRUE(answer.empty() || answer == std::string(fabric::kProofBytes, '\0'));
+  }
+  expect_works(port.number(), 1, 2);
+}
+
+TEST(HostileMember, AnEarlierProofProvesNothing) {
+  const FreePort port;
+  const Job job = make_job(1, 2, port.number());
+  const Keeping keeper(make_job(0, 2, port.number()));
+  const std::string hello = fabric::write_hello(fabric::make_hello(job));
+  std::string proof;
+  {
+    const Stranger member(port.number());
+    member.send(hello);
+    proof = fabric::proof_text(fabric::Handshake(job).derive(Purpose::member_proof, hello, member.receive(fabric::kHelloBytes)));
+    member.send(proof);
+    EXPECT_NE(member.receive(fabric::kProofBytes), std::string(fabric::kProofBytes, '\0')) << "it was the right one";
+  }
+  const Stranger replay(port.number());
+  replay.send(hello);
+  EXPECT_EQ(replay.receive(fabric::kHelloBytes).size(), fabric::kHelloBytes);
+  replay.send(proof);
+  EXPECT_EQ(replay.receive(), std::string(fabric::kProofBytes, '\0'));
+}
+
+TEST(HostileMember, AKeepersOwnWordsProveNothing) {
+  const FreePort port;
+  const Keeping keeper(make_job(0, 2, port.number()));
+  const Stranger first(port.number());
+  first.send(fabric::write_hello(fabric::make_hello(make_job(1, 2, 1))));
+  const std::string keepers_hello = first.receive(fabric::kHelloBytes);
+  const Stranger second(port.number());
+  second.send(keepers_hello);
+  EXPECT_EQ(second.receive(fabric::kHelloBytes).size(), fabric::kHelloBytes);
+  second.send(keepers_hello.substr(0, fabric::kProofBytes));
+  EXPECT_EQ(second.receive(), std::string(fabric::kProofBytes, '\0'));
+}
+
+TEST(HostileMember, AnotherVersionIsToldOursAndCutOff) {
+  const FreePort port;
+  const Keeping keeper(make_job(0, 2, port.number()));
+  fabric::Hello hello = fabric::make_hello(make_job(1, 2, 1));
+  hello.version = 99;
+  const Stranger stranger(port.number());
+  stranger.send(fabric::write_hello(hello));
+  const auto answer = fabric::read_hello(stranger.receive());
+  ASSERT_TRUE(answer);
+  EXPECT_EQ(answer->version, fabric::kDirectoryVersion);
+}
+
+TEST(HostileMember, SilenceIsCutOffAfterItsTime) {
+  const FreePort port;
+  const Keeping keeper(make_job(0, 2, port.number()), test::kSecondNs / 5);
+  const std::int64_t start_ns = now_ns();
+  const Stranger silent(port.number());
+  const Stranger half(port.number());
+  half.send("gbardir\n");
+  EXPECT_TRUE(silent.is_cut_off());
+  EXPECT_TRUE(half.is_cut_off());
+  EXPECT_GE(now_ns() - start_ns, test::kSecondNs / 5);
+  // A member that has proved itself may be silent.
+  auto member = fabric::open_member(make_job(1, 2, port.number()), in_seconds(20));
+  ASSERT_TRUE(member);
+  ::poll(nullptr, 0, 500);
+  EXPECT_EQ(test::wait_for_card(**member, 0), "card 0");
+}
+
+TEST(HostileMember, AFloodDoesNotKeepTheJobOut) {
+  const FreePort port;
+  const Keeping keeper(make_job(0, 3, port.number()), test::kSecondNs / 2);
+  std::vector<std::unique_ptr<Stranger>> flood;
+  for (int count = 0; count < 350; ++count) flood.push_back(std::make_unique<Stranger>(port.number()));
+  expect_works(port.number(), 1, 3);
+  flood.clear();
+  expect_works(port.number(), 2, 3);
+}
+
+TEST(HostileMember, KeepersOutOfDescriptorsWaitAndGoOn) {
+  if (GIGABAR_TEST_CAN_EXHAUST_DESCRIPTORS == 0) GTEST_SKIP() << "the sanitizer needs descriptors";
+  const FreePort port;
+  auto keeper = fabric::open_keeper(make_job(0, 2, port.number()));
+  ASSERT_TRUE(keeper);
+  const Stranger waiting(port.number());
+  ASSERT_TRUE(waiting.is_connected());
+  const bool is_quiet = test::without_descriptors([&] {
+    const bool is_ok = (*keeper)->poll() && (*keeper)->poll();
+    pollfd entry{(*keeper)->wake_descriptor(), POLLIN, 0};
+    return is_ok && ::poll(&entry, 1, 0) == 0;
+  });
+  EXPECT_TRUE(is_quiet) << "it fails, or it would be woken for ever";
+  waiting.send(std::string(fabric::kHelloBytes, 'x'));
+  std::atomic<bool> is_over{false};
+  std::thread polls([&] {
+    while (!is_over) {
+      pollfd entry{(*keeper)->wake_descriptor(), POLLIN, 0};
+      ::poll(&entry, 1, 20);
+      EXPECT_TRUE((*keeper)->poll());
+    }
+  });
+  EXPECT_TRUE(waiting.is_cut_off());
+  is_over = true;
+  polls.join();
+}
+
+// One that holds the key and breaks the rules afterwards.
+class Insider {
+ public:
+  explicit Insider(std::uint16_t port) : stranger_(port) {
+    const Job job = make_job(1, 4, port);
+    const std::string hello = fabric::write_hello(fabric::make_hello(job));
+    stranger_.send(hello);
+    const std::string keepers = stranger_.receive(fabric::kHelloBytes);
+    const auto derive = [&](Purpose purpose) { return fabric::Handshake(job).derive(purpose, hello, keepers); };
+    stranger_.send(fabric::proof_text(derive(Purpose::member_proof)));
+    is_proved_ = stranger_.receive(fabric::kProofBytes) == fabric::proof_text(derive(Purpose::keeper_proof));
+    sealed_ = fabric::SealedStream(derive(Purpose::member_sends), derive(Purpose::keeper_sends));
+  }
+  bool is_proved() const { return is_proved_; }
+  const Stranger& stranger() const { return stranger_; }
+  std::string seal(fabric::MessageType type, Rank rank, const std::string& body = {}) { return sealed_.seal({type, rank, body}); }
+
+ private:
+  Stranger stranger_;
+  fabric::SealedStream sealed_;
+  bool is_proved_ = false;
+};
+
+TEST(HostileInsider, WhatBreaksTheRulesIsCutOff) {
+  using fabric::MessageType;
+  const FreePort port;
+  const Keeping keeper(make_job(0, 4, port.number()));
+  for (const auto& [type, rank] :
+       {std::pair{MessageType::ask, Rank{4}}, std::pair{MessageType::ask, kAnyRank}, std::pair{MessageType::card, Rank{1}},
+        std::pair{MessageType::welcome, Rank{1}}, std::pair{static_cast<MessageType>(0), Rank{1}},
+        std::pair{static_cast<MessageType>(255), Rank{1}}}) {
+    Insider insider(port.number());
+    ASSERT_TRUE(insider.is_proved());
+    insider.stranger().send(insider.seal(type, rank));
+    insider.stranger().receive();  // the welcome, then the end
+    EXPECT_TRUE(insider.stranger().is_cut_off()) << static_cast<int>(type) << " " << rank;
+    // The keeper knows that the rank has gone before the next one comes with it.
+  }
+  expect_works(port.number(), 1, 4);
+}
+
+TEST(HostileInsider, ManyQuestionsWithoutTakingTheAnswersAreHeldBack) {
+  const FreePort port;
+  const Keeping keeper(make_job(0, 4, port.number()));
+  {
+    Insider insider(port.number());
+    ASSERT_TRUE(insider.is_proved());
+    std::string questions;
+    for (int count = 0; count < 50'000; ++count) questions += insider.seal(fabric::MessageType::ask, 0);
+    // All of them are answered in the end, with the keeper holding no more than a part.
+    std::thread asks([&] { insider.stranger().send(questions); });
+    const std::size_t answer_bytes = 2 + 1 + 4 + 16 + std::string("card 0").size();
+    const std::size_t welcome_bytes = 2 + 1 + 4 + 16;
+    expect_works(port.number(), 2, 4);
+    EXPECT_EQ(insider.stranger().receive(welcome_bytes + 50'000 * answer_bytes).size(), welcome_bytes + 50'000 * answer_bytes);
+    asks.join();
+  }
+  expect_works(port.number(), 3, 4);
+}
+
+// --- Keepers that are none
+// --------------------------------------------------------------------------------------------------------
+
+// Listens, and plays `act` with each that connects, until it goes.
+class FakeKeeper {
+ public:
+  FakeKeeper(std::uint16_t port, std::function<void(int)> act)
+      : act_(std::move(act)), listener_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
+    const int yes = 1;
+    ::setsockopt(listener_.get(), SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
+    const sockaddr_in address = test::loopback(port);
+    EXPECT_EQ(::bind(listener_.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address), 0);
+    EXPECT_EQ(::listen(listener_.get(), 16), 0);
+    thread_ = std::thread([this] { run(); });
+  }
+  ~FakeKeeper() {
+    is_over_ = true;
+    thread_.join();
+  }
+  FakeKeeper(const FakeKeeper&) = delete;
+  FakeKeeper& operator=(const FakeKeeper&) = delete;
+
+ private:
+  void run() {
+    std::vector<Descriptor> held;  // silent ones stay open
+    while (!is_over_) {
+      pollfd entry{listener_.get(), POLLIN, 0};
+      if (::poll(&entry, 1, 10) != 1) continue;
+      held.emplace_back(::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC));
+      act_(held.back().get());
+      if (held.size() > 4) held.erase(held.begin());
+    }
+  }
+
+  std::function<void(int)> act_;
+  Descriptor listener_;
+  std::atomic<bool> is_over_{false};
+  std::thread thread_;
+};
+
+std::string receive_from(int socket, std::size_t bytes) {
+  std::string all(bytes, '\0');
+  return all.substr(0, static_cast<std::size_t>(std::max<ssize_t>(::recv(socket, all.data(), bytes, MSG_WAITALL), 0)));
+}
+
+void send_to(int socket, const std::string& bytes) {
+  EXPECT_EQ(::send(socket, bytes.data(), bytes.size(), MSG_NOSIGNAL), static_cast<ssize_t>(bytes.size()));
+}
+
+ErrorRecord refusal(std::uint16_t port, std::int64_t deadline_ns) {
+  const auto member = fabric::open_member(make_job(1, 2, port), deadline_ns);
+  EXPECT_FALSE(member);
+  return member ? ErrorRecord{} : member.error().record();
+}
+
+TEST(HostileKeeper, SilenceEndsAtTheDeadline) {
+  const FreePort port;
+  const FakeKeeper keeper(port.number(), [](int) {});
+  const ErrorRecord late = refusal(port.number(), now_ns() + test::kSecondNs / 5);
+  EXPECT_EQ(late.status, Status::timed_out);
+}
+
+TEST(HostileKeeper, AnotherProgramIsTriedAgainUntilTheDeadline) {
+  const FreePort port;
+  std::atomic<int> tries{0};
+  const FakeKeeper keeper(port.number(), [&](int socket) {
+    ++tries;
+    send_to(socket, std::string(200, 'x'));
+  });
+  const ErrorRecord late = refusal(port.number(), now_ns() + test::kSecondNs / 2);
+  EXPECT_EQ(late.status, Status::timed_out);
+  EXPECT_NE(late.cause.find("no directory"), std::string::npos) << late.cause;
+  EXPECT_GT(tries, 1);
+}
+
+TEST(HostileKeeper, AnotherVersionIsNotSupported) {
+  const FreePort port;
+  const FakeKeeper keeper(port.number(), [](int socket) {
+    fabric::Hello hello = fabric::make_hello(make_job(0, 2, 1));
+    hello.version = 77;
+    send_to(socket, fabric::write_hello(hello));
+  });
+  const ErrorRecord other = refusal(port.number(), in_seconds(20));
+  EXPECT_EQ(other.status, Status::not_supported);
+  EXPECT_NE(other.cause.find("77"), std::string::npos);
+  EXPECT_NE(other.cause.find("version 1"), std::string::npos);
+}
+
+TEST(HostileKeeper, AnEchoHasNotTheKey) {
+  const FreePort port;
+  const FakeKeeper keeper(port.number(), [](int socket) {
+    send_to(socket, receive_from(socket, fabric::kHelloBytes));
+    send_to(socket, receive_from(socket, fabric::kProofBytes));
+  });
+  EXPECT_EQ(refusal(port.number(), in_seconds(20)).status, Status::no_permission);
+}
+
+// Plays the keeper with the right key, then sends `bytes`.
+void play_keeper(int socket, const Job& job, const std::function<std::string(fabric::SealedStream&)>& bytes) {
+  const std::string hello = receive_from(socket, fabric::kHelloBytes);
+  const std::string own = fabric::write_hello(fabric::make_hello(job));
+  send_to(socket, own);
+  receive_from(socket, fabric::kProofBytes);
+  const auto derive = [&](Purpose purpose) { return fabric::Handshake(job).derive(purpose, hello, own); };
+  fabric::SealedStream sealed(derive(Purpose::keeper_sends), derive(Purpose::member_sends));
+  const std::string welcome = sealed.seal({fabric::MessageType::welcome, 1, {}});  // the first, whatever comes after
+  send_to(socket, fabric::proof_text(derive(Purpose::keeper_proof)) + welcome + bytes(sealed));
+}
+
+TEST(HostileKeeper, WhatWasNotAskedForEndsTheConnection) {
+  using fabric::MessageType;
+  for (const auto& [type, rank] : {std::pair{MessageType::card, Rank{3}}, std::pair{MessageType::card, kAnyRank},
+                                   std::pair{MessageType::ask, Rank{1}}, std::pair{MessageType::welcome, Rank{1}}}) {
+    const FreePort port;
+    const auto make = [sent_type = type, sent_rank = rank](fabric::SealedStream& sealed) {
+      return sealed.seal({sent_type, sent_rank, "x"});
+    };
+    const FakeKeeper keeper(port.number(), [&](int socket) { play_keeper(socket, make_job(0, 4, 1), make); });
+    auto member = fabric::open_member(make_job(1, 4, port.number()), in_seconds(20));
+    ASSERT_TRUE(member) << member.error().message();
+    EXPECT_TRUE(test::eventually([&] { return !(*member)->poll() || !(*member)->card(2); }));
+    EXPECT_EQ((*member)->card(2).status(), Status::peer_lost);
+  }
+}
+
+TEST(HostileKeeper, ForgedMessagesEndTheConnection) {
+  const FreePort port;
+  const FakeKeeper keeper(port.number(), [](int socket) {
+    play_keeper(socket, make_job(0, 2, 1), [](fabric::SealedStream&) { return std::string("\x20\x00", 2) + std::string(64, 'f'); });
+  });
+  auto member = fabric::open_member(make_job(1, 2, port.number()), in_seconds(20));
+  ASSERT_TRUE(member) << member.error().message();
+  EXPECT_TRUE(test::eventually([&] { return !(*member)->poll() || !(*member)->card(0); }));
+  EXPECT_EQ((*member)->card(0).status(), Status::peer_lost);
+}
+
+}  // namespace
+}  // namespace gigabar

@@ -1,0 +1,116 @@
+// Rank 0's directory with a thread that polls it, and raw connections to it.
+#pragma once
+
+#include <gtest/gtest.h>
+#include <poll.h>
+#include <sys/socket.h>
+
+#include <atomic>
+#include <functional>
+#include <memory>
+#include <string>
+#include <thread>
+
+#include "fabric/job/directories.hpp"
+#include "unit/fabric/job/jobs.hpp"
+
+namespace gigabar::test {
+
+// True as soon as `is_true` is; false after ten seconds.
+inline bool eventually(const std::function<bool()>& is_true) {
+  for (const std::int64_t end = in_seconds(10); now_ns() < end; ::poll(nullptr, 0, 1))
+    if (is_true()) return true;
+  return is_true();
+}
+
+class Keeping {
+ public:
+  explicit Keeping(const fabric::Job& job, std::int64_t handshake_ns = fabric::kHandshakeNs) {
+    auto opened = fabric::open_keeper(job, handshake_ns);
+    EXPECT_TRUE(opened) << opened.error().message();
+    if (!opened) return;
+    directory_ = std::move(*opened);
+    const Outcome published = directory_->publish("card 0");
+    EXPECT_TRUE(published) << published.message();
+    thread_ = std::thread([this] { run(); });
+  }
+  ~Keeping() { end(); }
+  Keeping(const Keeping&) = delete;
+  Keeping& operator=(const Keeping&) = delete;
+
+  void end() {
+    is_over_ = true;
+    if (thread_.joinable()) thread_.join();
+    directory_.reset();
+  }
+
+ private:
+  void run() {
+    while (!is_over_) {
+      pollfd entry{directory_->wake_descriptor(), POLLIN, 0};
+      ::poll(&entry, 1, 20);
+      const Outcome polled = directory_->poll();
+      EXPECT_TRUE(polled) << polled.message();
+    }
+  }
+
+  std::unique_ptr<fabric::Directory> directory_;
+  std::atomic<bool> is_over_{false};
+  std::thread thread_;
+};
+
+// The card, polling until it comes; nothing after ten seconds or an error.
+inline std::optional<std::string> wait_for_card(fabric::Directory& directory, Rank rank) {
+  std::optional<std::string> card;
+  eventually([&] {
+    auto asked = directory.card(rank);
+    EXPECT_TRUE(asked) << asked.error().message();
+    if (!asked) return true;
+    card = *asked;
+    if (!card) {
+      const Outcome polled = directory.poll();
+      EXPECT_TRUE(polled) << polled.message();
+    }
+    return card.has_value();
+  });
+  return card;
+}
+
+// A stranger's connection, with five seconds for every send and receive.
+class Stranger {
+ public:
+  explicit Stranger(std::uint16_t port) : socket_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
+    const timeval limit{5, 0};
+    ::setsockopt(socket_.get(), SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
+    ::setsockopt(socket_.get(), SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit);
+    const sockaddr_in address = loopback(port);
+    is_connected_ = ::connect(socket_.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0;
+  }
+  bool is_connected() const { return is_connected_; }
+  bool send(std::string_view bytes) const {
+    return ::send(socket_.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL) == static_cast<ssize_t>(bytes.size());
+  }
+  // All that comes until the other end closes, or `bytes` of it.
+  std::string receive(std::size_t bytes = 1 << 20) const {
+    std::string all(bytes, '\0');
+    std::size_t count = 0;
+    while (count < bytes) {
+      const ssize_t got = ::recv(socket_.get(), all.data() + count, bytes - count, 0);
+      if (got <= 0) break;
+      count += static_cast<std::size_t>(got);
+    }
+    return all.substr(0, count);
+  }
+  // Whether the other end closes within five seconds.
+  bool is_cut_off() const {
+    char byte = 0;
+    const ssize_t got = ::recv(socket_.get(), &byte, 1, 0);
+    return got == 0 || (got < 0 && errno == ECONNRESET);
+  }
+
+ private:
+  Descriptor socket_;
+  bool is_connected_ = false;
+};
+
+}  // namespace gigabar::test

@@ -1,0 +1,225 @@
+// What peers send for verbs links: transport/verbs/wire.hpp.
+#include "transport/verbs/wire.hpp"
+
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <functional>
+#include <random>
+#include <string>
+#include <vector>
+
+namespace gigabar::transport::rdma {
+namespace {
+
+RailAddress ipv4(std::uint8_t last, Technology technology = Technology::roce) {
+  RailAddress address;
+  address.technology = technology;
+  address.bytes = {10, 77, 0, last};
+  address.prefix_bits = 24;
+  address.port = 40000;
+  return address;
+}
+
+RailAddress ipv6() {
+  RailAddress address;
+  address.is_ipv6 = true;
+  address.bytes = {0xfd, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1};
+  address.prefix_bits = 64;
+  address.port = 65535;
+  return address;
+}
+
+Token token(std::uint8_t first) {
+  Token all{};
+  for (std::size_t i = 0; i < all.size(); ++i) all[i] = static_cast<std::uint8_t>(first + i);
+  return all;
+}
+
+// Each kind of bytes, whole, and whether its reader takes them.
+struct Kind {
+  std::string bytes;
+  std::function<bool(std::string_view)> is_read;
+};
+std::vector<Kind> all_kinds() {
+  return {{write_card(std::vector{ipv4(1), ipv6()}), [](std::string_view bytes) { return read_card(bytes).has_value(); }},
+          {write_offer({3, ipv4(1), token(7)}), [](std::string_view bytes) { return read_offer(bytes).has_value(); }},
+          {write_answer({3, ipv6(), token(7)}), [](std::string_view bytes) { return read_answer(bytes).has_value(); }},
+          {write_key({MemoryKind::device, 0x7f00'0000'0000, 1 << 20, {1, 2}}),
+           [](std::string_view bytes) { return read_key(bytes).has_value(); }}};
+}
+
+TEST(VerbsWire, EverythingComesBackAsItWas) {
+  std::vector<RailAddress> rails;
+  for (std::uint8_t i = 1; i <= kMostRails; ++i) rails.push_back(i % 3 == 0 ? ipv6() : ipv4(i, Technology::iwarp));
+  const std::string card = write_card(rails);
+  EXPECT_LE(card.size(), 1024u) << "the most that a card may have";
+  EXPECT_EQ(read_card(card), rails);
+
+  const auto offer = read_offer(write_offer({3, ipv4(9), token(7)}));
+  ASSERT_TRUE(offer);
+  EXPECT_EQ(offer->rail, 3);
+  EXPECT_EQ(offer->from, ipv4(9));
+  EXPECT_EQ(offer->token, token(7));
+
+  const auto answer = read_answer(write_answer({15, ipv6(), token(200)}));
+  ASSERT_TRUE(answer);
+  EXPECT_EQ(answer->rail, 15);
+  EXPECT_EQ(answer->to, ipv6());
+  EXPECT_EQ(answer->token, token(200));
+
+  const auto key = read_key(write_key({MemoryKind::stand_in, 0x7f12'3456'7000, 12345, {0xffffffff, 0, 77}}));
+  ASSERT_TRUE(key);
+  EXPECT_EQ(key->kind, MemoryKind::stand_in);
+  EXPECT_EQ(key->address, 0x7f12'3456'7000u);
+  EXPECT_EQ(key->bytes, 12345u);
+  EXPECT_EQ(key->keys, (std::vector<std::uint32_t>{0xffffffff, 0, 77}));
+}
+
+TEST(VerbsWire, OneByteMoreOrLessIsMalformed) {
+  for (const Kind& kind : all_kinds()) {
+    ASSERT_TRUE(kind.is_read(kind.bytes));
+    for (std::size_t count = 0; count < kind.bytes.size(); ++count)
+      EXPECT_FALSE(kind.is_read(std::string_view(kind.bytes).substr(0, count)));
+    EXPECT_FALSE(kind.is_read(kind.bytes + '\0'));
+  }
+}
+
+TEST(VerbsWire, OneKindIsNotTakenForAnother) {
+  const auto kinds = all_kinds();
+  for (std::size_t i = 0; i < kinds.size(); ++i) {
+    for (std::size_t k = 0; k < kinds.size(); ++k) EXPECT_EQ(kinds[i].is_read(kinds[k].bytes), i == k);
+  }
+}
+
+TEST(VerbsWire, AnotherVersionIsRefused) {
+  for (Kind kind : all_kinds()) {
+    kind.bytes[4] = static_cast<char>(kWireVersion + 1);
+    EXPECT_FALSE(kind.is_read(kind.bytes));
+  }
+}
+
+TEST(VerbsWire, ValuesThatCannotBeAreRefused) {
+  const auto refuses_answer = [](std::function<void(Answer&)> change) {
+    Answer answer{0, ipv4(1), token(1)};
+    change(answer);
+    return !read_answer(write_answer(answer));
+  };
+  EXPECT_FALSE(refuses_answer([](Answer&) {}));
+  EXPECT_TRUE(refuses_answer([](Answer& answer) { answer.rail = kMostRails; }));
+  EXPECT_TRUE(refuses_answer([](Answer& answer) { answer.to.port = 0; }));
+  EXPECT_TRUE(refuses_answer([](Answer& answer) { answer.to.technology = static_cast<Technology>(3); }));
+  EXPECT_TRUE(refuses_answer([](Answer& answer) { answer.to.prefix_bits = 33; }));
+  EXPECT_TRUE(refuses_answer([](Answer& answer) { answer.to.bytes[5] = 1; })) << "an IPv4 address has four bytes";
+  EXPECT_TRUE(refuses_answer([](Answer& answer) { answer.to.bytes = {}; })) << "the address of nobody";
+
+  const auto refuses_key = [](std::function<void(Key&)> change) {
+    Key key{MemoryKind::device, 4096, 4096, {1}};
+    change(key);
+    return !read_key(write_key(key));
+  };
+  EXPECT_FALSE(refuses_key([](Key&) {}));
+  EXPECT_TRUE(refuses_key([](Key& key) { key.bytes = 0; }));
+  EXPECT_TRUE(refuses_key([](Key& key) { key.bytes = UINT64_MAX; }));
+  EXPECT_TRUE(refuses_key([](Key& key) { key.address = UINT64_MAX - 1; })) << "it ends beyond the last address";
+  EXPECT_TRUE(refuses_key([](Key& key) { key.keys.clear(); }));
+  EXPECT_TRUE(refuses_key([](Key& key) { key.kind = static_cast<MemoryKind>(99); }));
+
+  std::string card = write_card(std::vector{ipv4(1)});
+  card[5] = 0;
+  EXPECT_FALSE(read_card(card)) << "no rails";
+  card[5] = static_cast<char>(kMostRails + 1);
+  EXPECT_FALSE(read_card(card));
+}
+
+TEST(VerbsWire, RandomBytesNeverHurt) {
+  std::mt19937 random(7);
+  for (const Kind& kind : all_kinds()) {
+    for (int i = 0; i < 20000; ++i) {
+      std::string bytes = kind.bytes;
+      for (unsigned k = 0; k < 1 + random() % 4; ++k) bytes[random() % bytes.size()] = static_cast<char>(random());
+      if (random() % 4 == 0) bytes.resize(random() % (bytes.size() + 1));
+      kind.is_read(bytes);
+    }
+  }
+}
+
+TEST(VerbsWire, PrivateDataFitsAndMayBePadded) {
+  const Introduction sent{token(3), 0x7f00'1234'5000, 0xabcdef01};
+  const auto bytes = write_introduction(sent);
+  EXPECT_LE(bytes.size(), 56u) << "what InfiniBand and RoCE leave";
+  std::vector<std::uint8_t> padded(bytes.begin(), bytes.end());
+  padded.resize(196);
+  for (const std::size_t count : {bytes.size(), std::size_t{56}, padded.size()}) {
+    const auto read = read_introduction(std::span(padded).first(count));
+    ASSERT_TRUE(read) << count;
+    EXPECT_EQ(read->token, sent.token);
+    EXPECT_EQ(read->probe_address, sent.probe_address);
+    EXPECT_EQ(read->probe_key, sent.probe_key);
+  }
+  for (std::size_t count = 0; count < bytes.size(); ++count) EXPECT_FALSE(read_introduction(std::span(padded).first(count)));
+  EXPECT_FALSE(read_introduction(std::vector<std::uint8_t>(56))) << "what others send, and nothing at all";
+
+  EXPECT_EQ(read_refusal(write_refusal(Refusal::unknown_token)), Refusal::unknown_token);
+  EXPECT_EQ(read_refusal(write_refusal(Refusal::no_resources)), Refusal::no_resources);
+  EXPECT_FALSE(read_refusal({}));
+  EXPECT_FALSE(read_refusal(bytes));
+}
+
+TEST(VerbsWire, MessagesAreAsLongAsTheySay) {
+  constexpr std::size_t kCallerHeader = 32;
+  std::vector<std::byte> message(kMessageHeaderBytes + kCallerHeader + 100);
+  write_message_header({MessageKind::payload, true, 513, 100}, message.data());
+  const auto header = read_message_header(message, kCallerHeader);
+  ASSERT_TRUE(header);
+  EXPECT_TRUE(header->follows_gpu_writes);
+  EXPECT_EQ(header->credits, 513);
+  EXPECT_EQ(header->payload_bytes, 100u);
+  for (std::size_t count = 0; count < message.size(); ++count)
+    EXPECT_FALSE(read_message_header(std::span(message).first(count), kCallerHeader));
+  write_message_header({MessageKind::payload, false, 0, 0xffffffff}, message.data());
+  EXPECT_FALSE(read_message_header(message, kCallerHeader));
+
+  const auto bare = std::span(message).first(kMessageHeaderBytes);
+  write_message_header({MessageKind::credits, false, 64, 0}, message.data());
+  EXPECT_EQ(read_message_header(bare, kCallerHeader)->kind, MessageKind::credits);
+  EXPECT_FALSE(read_message_header(message, kCallerHeader)) << "nothing follows credits";
+  write_message_header({MessageKind::hello, false, 0, 4}, message.data());
+  EXPECT_FALSE(read_message_header(std::span(message).first(kMessageHeaderBytes + 4), kCallerHeader));
+  for (const int kind : {0, 4, 255}) {
+    write_message_header({static_cast<MessageKind>(kind), false, 0, 0}, message.data());
+    EXPECT_FALSE(read_message_header(bare, kCallerHeader)) << kind;
+  }
+}
+
+TEST(VerbsWire, NetworksAreCompared) {
+  EXPECT_TRUE(is_same_network(ipv4(1), ipv4(254)));
+  RailAddress other = ipv4(1);
+  other.bytes[2] = 1;
+  EXPECT_FALSE(is_same_network(ipv4(1), other));
+  other.prefix_bits = 23;
+  EXPECT_TRUE(is_same_network(other, [] {
+    RailAddress wide = ipv4(9);
+    wide.prefix_bits = 23;
+    return wide;
+  }()));
+  EXPECT_FALSE(is_same_network(ipv4(1), ipv6()));
+  EXPECT_TRUE(is_same_network(ipv6(), ipv6()));
+  EXPECT_EQ(text_of(ipv4(7)), "10.77.0.7");
+  EXPECT_EQ(text_of(ipv6()), "fd00::1");
+}
+
+TEST(VerbsWire, TokensDifferInAnyByte) {
+  const Token good = token(9);
+  EXPECT_TRUE(is_equal(good, token(9)));
+  for (std::size_t i = 0; i < good.size(); ++i) {
+    for (int bit = 0; bit < 8; ++bit) {
+      Token other = good;
+      other[i] = static_cast<std::uint8_t>(other[i] ^ 1 << bit);
+      EXPECT_FALSE(is_equal(good, other));
+    }
+  }
+}
+
+}  // namespace
+}  // namespace gigabar::transport::rdma

@@ -1,0 +1,322 @@
+#include "ranks/command.hpp"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <memory>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "gigabar/device.hpp"
+#include "gigabar/fabric.hpp"
+#include "ranks/buffers.hpp"
+#include "ranks/exchange.hpp"
+#include "ranks/fabric_failure.hpp"
+#include "ranks/launcher.hpp"
+#include "ranks/results.hpp"
+#include "ranks/table.hpp"
+#include "run/launcher.hpp"
+#include "support/clock.hpp"
+#include "support/plain_text.hpp"
+#include "support/report.hpp"
+
+namespace gigabar::tool::ranks {
+namespace {
+
+constexpr Tag kCardTag = 3;
+constexpr Tag kNothingTag = 4;                     // never sent
+constexpr std::size_t kMostCardBytes = 65536;      // beside the samples
+constexpr std::size_t kMostSampleBytes = 9;        // of one, in CBOR
+constexpr std::size_t kMostRanksToIntroduce = 16;  // one line each
+
+// One rank, from opening the fabric to closing it. Rank 0 speaks.
+class Session {
+ public:
+  Session(const Plan& plan, const Invocation& invocation)
+      : plan_(plan), fabric_(take_from_fabric(Fabric::open(plan.fabric))), clock_(SampleClock::calibrate()) {
+    if (fabric_.rank() == 0)
+      report_ = std::make_unique<Report>(command_of(plan.options.measure), invocation, plan.options.json_path);
+    if (report_) report_->set_line_prefix("# ");
+  }
+
+  Rank rank() const noexcept { return fabric_.rank(); }
+
+  // Returns when rank 0 has left, which is after it knows what to say: a launcher ends all ranks when it sees the first one fail.
+  void let_rank_0_speak() {
+    constexpr auto kLongest = std::chrono::seconds(5);
+    static_cast<void>(fabric_.recv(0, kNothingTag, nullptr, 0, Timeout::of(kLongest)));
+  }
+
+  void run() {
+    pair_count_ = pair_count_for(plan_.options, fabric_.rank_count());
+    seat_ = seat_of(rank(), pair_count_);
+    check_agreement();
+    make_buffers();
+    if (!seat_.is_idle) require_of_fabric(fabric_.connect(seat_.partner, timeout()));
+    if (report_) print_titles();
+    introduce();
+    if (report_) print_columns();
+    Exchange exchange(fabric_, *buffers_, plan_, clock_, seat_);
+    for (const std::uint64_t bytes : plan_.sizes) do_size(exchange, bytes);
+    finish();
+  }
+
+ private:
+  Timeout timeout() const noexcept { return plan_.options.fabric.timeout(); }
+
+  // Ranks that were started with different options would wait for each other in vain.
+  void check_agreement() {
+    const std::array<std::int64_t, 1> digest = {static_cast<std::int64_t>(digest_of(plan_))};
+    std::array<std::int64_t, 1> least{};
+    std::array<std::int64_t, 1> most{};
+    require_of_fabric(fabric_.all_reduce({}, ReduceOperation::minimum, digest, least, timeout()));
+    require_of_fabric(fabric_.all_reduce({}, ReduceOperation::maximum, digest, most, timeout()));
+    if (least != most) refuse_usage("the ranks were started with different options; give all of them the same");
+  }
+
+  void make_buffers() {
+    const Place place = seat_.is_active ? plan_.first_place : plan_.second_place;
+    DeviceInfo device;
+    if (place == Place::device) {
+      const std::vector<DeviceInfo> found = take(devices());
+      device = found[fabric_.local_rank() % found.size()];
+      device_ = device;
+    }
+    buffers_.emplace(plan_, place, device);
+    if (plan_.options.kind != Kind::send) {
+      require_of_fabric(fabric_.register_segment(kSegment, buffers_->address(), buffers_->bytes()));
+    }
+    require_of_fabric(fabric_.barrier({}, timeout()));
+  }
+
+  // --- What rank 0 is told -------------------------------------------------------------------------------------------------------
+
+  // A text of every rank, in their order, at rank 0; nothing elsewhere.
+  std::vector<std::string> gather(std::string own, std::size_t most_bytes, Timeout timeout) {
+    if (rank() != 0) {
+      require_of_fabric(fabric_.send(0, kCardTag, own.data(), own.size(), timeout));
+      return {};
+    }
+    std::vector<std::string> texts = {std::move(own)};
+    for (Rank from = 1; from < fabric_.rank_count(); ++from) {
+      std::string text(most_bytes, '\0');
+      const Received received = take_from_fabric(fabric_.recv(from, kCardTag, text.data(), text.size(), timeout));
+      text.resize(received.bytes);
+      texts.push_back(std::move(text));
+    }
+    return texts;
+  }
+
+  Json card() const {
+    std::array<char, 256> host{};
+    gethostname(host.data(), host.size() - 1);
+    const bool has_role = !seat_.is_idle;
+    return {{"rank", rank()},
+            {"host", plain(host.data())},
+            {"local_rank", fabric_.local_rank()},
+            {"partner", has_role ? Json(seat_.partner) : Json()},
+            {"device", device_ ? tool::to_json(*device_) : Json()},
+            {"is_stand_in", device_ && device_->is_stand_in},
+            {"note", buffers_->note()}};
+  }
+
+  void introduce() {
+    const std::string own = card().dump(-1, ' ', false, Json::error_handler_t::replace);
+    const std::vector<std::string> cards = gather(own, kMostCardBytes, timeout());
+    if (!report_) return;
+    Json ranks = Json::array();
+    for (std::size_t i = 0; i < cards.size(); ++i) {
+      const Json each = Json::parse(cards[i], nullptr, false);
+      if (!each.is_object()) fail(fmt::format("rank {} has introduced itself with something else than a card", i));
+      ranks.push_back(each);
+      if (i < kMostRanksToIntroduce) introduce_one(i, each);
+    }
+    report_->document()["ranks"] = std::move(ranks);
+  }
+
+  void introduce_one(std::size_t index, const Json& each) {
+    const auto text = [](const Json& from, const char* key) {
+      return from.contains(key) && from[key].is_string() ? plain(from[key].get<std::string>()) : std::string();
+    };
+    const Json device = each.value("device", Json());
+    const bool is_stand_in = each.contains("is_stand_in") && each["is_stand_in"] == true;
+    const std::string memory = device.is_object() ? text(device, "name") + std::string(stand_in_label(is_stand_in)) : "host memory";
+    report_->print("# rank {}: {}, {}\n", index, text(each, "host"), memory);
+    const std::string note = text(each, "note");
+    if (!note.empty()) report_->note(fmt::format("rank {}: {}", index, note));
+    has_stand_in_ |= is_stand_in;
+  }
+
+  std::vector<Measurement> gather_measurements(const Measurement& own, std::uint64_t bytes) {
+    const std::size_t most = kMostCardBytes + counts_for(plan_.options, bytes).iterations * kMostSampleBytes;
+    const std::vector<std::string> texts = gather(encode(own), most, patient_timeout(plan_, bytes));
+    std::vector<Measurement> measurements;
+    for (std::size_t i = 0; i < texts.size(); ++i) {
+      auto each = decode(texts[i]);
+      if (!each) fail(fmt::format("rank {} has sent something else than its measurements", i));
+      measurements.push_back(std::move(*each));
+    }
+    return measurements;
+  }
+
+  // --- What is printed -----------------------------------------------------------------------------------------------------------
+
+  void print_titles() {
+    report_->print("{}", title_lines(plan_, GIGABAR_VERSION, pair_count_));
+    Json& document = report_->document();
+    document["units"]["*_mb_per_s"] = "10^6 bytes per second";
+    document["buffers"] = fmt::format("{} {}", letter_of(plan_.first_place), letter_of(plan_.second_place));
+    if (device_) report_->set_device(*device_);
+    report_->set_clock(clock_);
+    Json settings = Json::array();
+    for (const Setting& setting : fabric_.settings()) {
+      settings.push_back({{"name", setting.name}, {"value", setting.value}, {"source", setting.source}});
+      if (setting.source != "default") report_->print("# {}: {} ({})\n", setting.name, setting.value, setting.source);
+    }
+    document["settings"] = std::move(settings);
+  }
+
+  void print_columns() {
+    // set_device has said it of rank 0's.
+    if (has_stand_in_ && !report_->is_stand_in())
+      report_->note("stand-in: host memory plays a GPU, so the figures say nothing about one");
+    report_->print("{}", column_line(plan_));
+  }
+
+  // --- Sizes ---------------------------------------------------------------------------------------------------------------------
+
+  SizeResult measure(Exchange& exchange, std::uint64_t bytes, const std::optional<PathPolicy>& policy) {
+    require_of_fabric(fabric_.barrier({}, timeout()));
+    const Measurement own = exchange.measure(bytes, policy);
+    const std::vector<Measurement> all = gather_measurements(own, bytes);
+    if (!report_) return {};
+    return combine(plan_, bytes, pair_count_, all);
+  }
+
+  // The fabric's policy without what only some machines have.
+  PathPolicy plain_policy() const {
+    PathPolicy policy = plan_.fabric.policy;
+    for (const Setting& setting : fabric_.settings()) {
+      if (setting.name == "bar") policy.bar = preference_of(setting.value);
+      if (setting.name == "staged") policy.staged = preference_of(setting.value);
+    }
+    policy.gdr = policy.p2p = Preference::forbid;
+    return policy;
+  }
+
+  static Preference preference_of(std::string_view name) {
+    if (name == "prefer") return Preference::prefer;
+    if (name == "require") return Preference::require;
+    return name == "forbid" ? Preference::forbid : Preference::allow;
+  }
+
+  void do_size(Exchange& exchange, std::uint64_t bytes) {
+    const SizeResult result = measure(exchange, bytes, {});
+    std::optional<SizeResult> other;
+    if (plan_.options.is_compared) other = measure(exchange, bytes, plain_policy());
+    if (!report_) return;
+    report_->print("{}", row(plan_, result, other ? &*other : nullptr));
+    Json json = to_json(plan_, result);
+    if (other) {
+      json["without_gdr_p2p"] = to_json(plan_, *other);
+      json["ratio"] = ratio_of(plan_.options.measure, result, *other);
+    }
+    report_->add_result(std::move(json));
+    complain(result);
+    if (other) complain(*other);
+  }
+
+  void complain(const SizeResult& result) {
+    if (result.wrong_count == 0) return;
+    report_->print("# DATA VALIDATION ERROR: {} (in {} rounds of this size)\n", result.first_wrong, result.wrong_count);
+    if (first_wrong_.empty()) first_wrong_ = result.first_wrong;
+  }
+
+  void finish() {
+    const FabricStatistics statistics = fabric_.statistics();
+    Json peers = Json::array();
+    for (const PeerState& peer : fabric_.peers()) {
+      peers.push_back({{"rank", peer.rank},
+                       {"transport", peer.transport ? Json(name_of(*peer.transport)) : Json()},
+                       {"rails", peer.rails},
+                       {"memory_bytes", peer.memory_bytes}});
+    }
+    require_of_fabric(fabric_.barrier({}, timeout()));
+    if (plan_.options.kind != Kind::send) require_of_fabric(fabric_.deregister_segment(kSegment, timeout()));
+    require_of_fabric(fabric_.close(timeout()));
+    if (!report_) return;
+    report_->document()["peers"] = std::move(peers);
+    report_->document()["fabric"] = {{"operations", statistics.operations},
+                                     {"messages", statistics.messages},
+                                     {"staged_operations", statistics.staged_operations},
+                                     {"refused_strangers", statistics.refused_strangers}};
+    report_->write();
+    if (!first_wrong_.empty()) fail("wrong data: " + first_wrong_);
+  }
+
+  const Plan& plan_;
+  std::optional<Buffers> buffers_;  // outlives the fabric, in which it is registered
+  Fabric fabric_;
+  SampleClock clock_;
+  std::unique_ptr<Report> report_;  // at rank 0 only
+  std::uint32_t pair_count_ = 1;
+  Seat seat_;
+  std::optional<DeviceInfo> device_;
+  bool has_stand_in_ = false;
+  std::string first_wrong_;
+};
+
+// --- Starting --------------------------------------------------------------------------------------------------------------------
+
+// Only rank 0 says how the command line cannot be followed: it is the same one everywhere.
+void end_rank(const CommandFailure& failure, const std::string& rank, Invocation& invocation) {
+  if (rank == "0") throw CommandFailure(failure.exit_status(), failure.what());
+  if (failure.exit_status() != kExitBadUsage) {
+    throw CommandFailure(failure.exit_status(), fmt::format("rank {}: {}", rank, failure.what()));
+  }
+  invocation.exit_status = failure.exit_status();
+}
+
+void run_rank(const Plan& plan, Invocation& invocation) {
+  std::unique_ptr<Session> session;
+  try {
+    session = std::make_unique<Session>(plan, invocation);
+    session->run();
+  } catch (const CommandFailure& failure) {
+    const std::string rank = session ? std::to_string(session->rank()) : rank_by_environment();
+    if (session && rank != "0" && failure.exit_status() == kExitBadUsage) session->let_rank_0_speak();
+    end_rank(failure, rank, invocation);
+  }
+}
+
+void run_local_ranks(const Plan& plan, Invocation& invocation) {
+  run::JobSettings settings;
+  settings.path = "/proc/self/exe";
+  settings.program = invocation.arguments;
+  settings.rank_count = 2 * (is_of_pairs(plan.options.measure) ? plan.options.pair_count.value_or(1) : 1);
+  settings.speaker = fmt::format("gigabar {}", command_of(plan.options.measure));
+  settings.tells_exits = false;  // a rank that exits has said why
+  invocation.exit_status = run::launch(settings);
+}
+
+}  // namespace
+
+void run_command(const Options& options, Invocation& invocation) {
+  Plan plan;
+  try {
+    plan = make_plan(options);
+  } catch (const CommandFailure& failure) {
+    end_rank(failure, rank_by_environment(), invocation);
+    return;
+  }
+  if (is_under_launcher()) {
+    run_rank(plan, invocation);
+  } else {
+    run_local_ranks(plan, invocation);
+  }
+}
+
+}  // namespace gigabar::tool::ranks

@@ -1,0 +1,154 @@
+#include "ranks/fabric_settings.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <map>
+#include <utility>
+
+#include "support/failure.hpp"
+#include "support/options.hpp"
+
+namespace gigabar::tool::ranks {
+namespace {
+
+constexpr std::uint64_t kUnlimited = std::uint64_t{1} << 62;
+constexpr std::uint64_t kMostRails = 8;
+
+struct NamedPath {
+  std::string_view name;
+  Preference PathPolicy::* preference;
+};
+constexpr std::array<NamedPath, 4> kPaths = {
+    {{"gdr", &PathPolicy::gdr}, {"p2p", &PathPolicy::p2p}, {"bar", &PathPolicy::bar}, {"staged", &PathPolicy::staged}}};
+
+// A size, or "unlimited"; becomes digits for CLI11.
+CLI::Validator limit() {
+  return CLI::Validator(
+      [](std::string& text) -> std::string {
+        const auto bytes = text == "unlimited" ? std::optional(kUnlimited) : parse_size(text);
+        if (!bytes) return fmt::format("'{}' is not a limit; write bytes, a number with K, M or G, or 'unlimited'", text);
+        if (*bytes > kUnlimited) return fmt::format("{} bytes is more than any memory; write 'unlimited'", *bytes);
+        text = std::to_string(*bytes);
+        return {};
+      },
+      "", "");
+}
+
+CLI::Validator path_name() {
+  return CLI::Validator(
+      [](std::string& text) -> std::string {
+        const bool is_known = std::any_of(kPaths.begin(), kPaths.end(), [&](const NamedPath& path) { return path.name == text; });
+        return is_known ? std::string() : fmt::format("'{}' is no path; choose one of: gdr, p2p, bar, staged", text);
+      },
+      "", "");
+}
+
+void add_limit(CLI::App& command, const char* name, std::optional<std::uint64_t>& target, const std::string& help) {
+  command.add_option(name, target, help)->transform(limit())->type_name("BYTES");
+}
+
+void add_paths(CLI::App& command, const char* name, std::vector<std::string>& target, const std::string& help) {
+  command.add_option(name, target, help)->check(path_name())->delimiter(',')->type_name("PATH")->allow_extra_args(false);
+}
+
+void add_path_options(CLI::App& command, FabricSettings& settings) {
+  static const std::map<std::string, TransportKind> transports = {
+      {"local", TransportKind::local}, {"verbs", TransportKind::verbs}, {"ucx", TransportKind::ucx}};
+  command.add_option("--transport", settings.options.transports, "Transports that may be used, best first: local, verbs, ucx")
+      ->transform(CLI::Transformer(transports, CLI::ignore_case).description(""))
+      ->delimiter(',')
+      ->type_name("LIST")
+      ->allow_extra_args(false);
+  add_paths(
+      command, "--require", settings.required,
+      "The path that must be taken with GPU memory: gdr, p2p, bar or staged; where it cannot be, the run ends with the reason");
+  add_paths(command, "--prefer", settings.preferred, "A path that is taken wherever it is possible; may be repeated");
+  add_paths(command, "--forbid", settings.forbidden, "A path that is not taken; may be repeated");
+}
+
+void add_limit_options(CLI::App& command, FabricLimits& limits) {
+  add_limit(command, "--eager-limit", limits.eager_bytes, "Up to here data travel inside one message (GIGABAR_EAGER_LIMIT)");
+  add_limit(command, "--gdr-limit", limits.gdr_bytes,
+            "Up to here the NIC writes to GPU memory itself; staged above (GIGABAR_GDR_LIMIT)");
+  add_limit(command, "--gdr-read-limit", limits.gdr_read_bytes,
+            "Up to here the NIC reads from GPU memory itself (GIGABAR_GDR_READ_LIMIT)");
+  command.add_option("--chunk", limits.chunk_bytes, "Piece of the staged pipeline (GIGABAR_CHUNK)")
+      ->transform(byte_count(4096, std::uint64_t{64} << 20))
+      ->type_name("BYTES");
+  command.add_option("--chunks", limits.chunk_count, "Pieces under way per operation (GIGABAR_CHUNKS)")
+      ->check(whole_number(1, 64))
+      ->type_name("N");
+  add_limit(command, "--stripe", limits.stripe_bytes, "Operations from here on use all rails at once (GIGABAR_STRIPE)");
+}
+
+void add_rail_options(CLI::App& command, FabricOptions& options) {
+  static const std::map<std::string, std::optional<RailPolicy>> policies = {
+      {"first", RailPolicy::first}, {"round_robin", RailPolicy::round_robin}, {"fixed", RailPolicy::fixed}};
+  command.add_option("--rails", options.rails, "NIC ports, as in mlx5_0,mlx5_1/1 (GIGABAR_RAILS; default: the nearest to the GPU)")
+      ->delimiter(',')
+      ->type_name("LIST")
+      ->allow_extra_args(false);
+  command.add_option("--rail-count", options.rail_count, "Most rails per peer (GIGABAR_RAIL_COUNT; default 1)")
+      ->check(whole_number(1, kMostRails))
+      ->type_name("N");
+  command
+      .add_option_function<std::string>(
+          "--rail-policy", [](const std::string&) {},
+          "Which rail an operation takes: first, round_robin or fixed (GIGABAR_RAIL_POLICY)")
+      ->check(choice(policies, options.rail_policy))
+      ->type_name("NAME");
+}
+
+void apply(PathPolicy& policy, const std::vector<std::string>& names, Preference preference, std::string_view option) {
+  for (const std::string& name : names) {
+    for (const NamedPath& path : kPaths) {
+      if (path.name != name) continue;
+      Preference& chosen = policy.*path.preference;
+      if (chosen != Preference::allow && chosen != preference) {
+        refuse_usage(fmt::format("{} {}: another option says something else about the same path; give one of them", option, name));
+      }
+      chosen = preference;
+    }
+  }
+}
+
+}  // namespace
+
+Timeout FabricSettings::timeout() const noexcept {
+  return Timeout::of(std::chrono::nanoseconds(static_cast<std::int64_t>(timeout_seconds * 1e9)));
+}
+
+void add_fabric_options(CLI::App& command, FabricSettings& settings) {
+  add_path_options(command, settings);
+  add_limit_options(command, settings.options.limits);
+  add_rail_options(command, settings.options);
+  command.add_option("--timeout", settings.timeout_seconds, "A wait that takes longer ends the run")
+      ->check(seconds(86400))
+      ->type_name("SECONDS")
+      ->capture_default_str();
+}
+
+FabricOptions fabric_options(const FabricSettings& settings) {
+  FabricOptions options = settings.options;
+  if (settings.required.size() > 1 && settings.required.front() != settings.required.back()) {
+    refuse_usage(fmt::format("--require {}: {} is required too, and an operation takes one path; require one",
+                             settings.required.back(), settings.required.front()));
+  }
+  apply(options.policy, settings.required, Preference::require, "--require");
+  apply(options.policy, settings.preferred, Preference::prefer, "--prefer");
+  apply(options.policy, settings.forbidden, Preference::forbid, "--forbid");
+  if (options.rails.size() > kMostRails) {
+    refuse_usage(fmt::format("--rails: {} rails are named, at most {} can be used; name fewer", options.rails.size(), kMostRails));
+  }
+  // Who names several rails wants them used; with fixed each rank takes one of the list.
+  const bool takes_one_each = options.rail_policy && *options.rail_policy == RailPolicy::fixed;
+  if (!options.rail_count && options.rails.size() > 1 && !takes_one_each) {
+    options.rail_count = static_cast<unsigned>(options.rails.size());
+  }
+  options.connect_timeout = settings.timeout();
+  return options;
+}
+
+}  // namespace gigabar::tool::ranks

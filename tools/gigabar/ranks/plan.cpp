@@ -1,0 +1,183 @@
+#include "ranks/plan.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "support/failure.hpp"
+#include "support/options.hpp"
+
+namespace gigabar::tool::ranks {
+namespace {
+
+constexpr std::uint64_t kDefaultMostBytes = std::uint64_t{4} << 20;
+
+Place parse_place(const std::string& text, bool has_devices) {
+  if (text == "H" || text == "h") return Place::host;
+  if (text != "D" && text != "d") {
+    refuse_usage(fmt::format("'{}' is no kind of buffer; write H (host) or D (device), rank 0's first", text));
+  }
+  if (!has_devices) refuse_usage("'D' is memory of a device; add -d cuda");
+  return Place::device;
+}
+
+void settle_places(Plan& plan) {
+  const Options& options = plan.options;
+  const bool has_devices = options.accelerator == "cuda";
+  if (!has_devices && options.accelerator != "host") {
+    refuse_usage(fmt::format("-d {}: this is no kind of device; choose cuda or host", options.accelerator));
+  }
+  if (options.places.empty()) {
+    plan.first_place = plan.second_place = has_devices ? Place::device : Place::host;
+    return;
+  }
+  if (options.places.size() != 2) {
+    refuse_usage(fmt::format("{} kinds of buffers are given; give two, rank 0's and rank 1's, as in 'D H'", options.places.size()));
+  }
+  plan.first_place = parse_place(options.places[0], has_devices);
+  plan.second_place = parse_place(options.places[1], has_devices);
+}
+
+void settle_sizes(Plan& plan) {
+  const SizeRange standard = default_sizes(plan.options.measure);
+  plan.range = standard;
+  if (!plan.options.sizes.empty()) {
+    const auto range = parse_size_range(plan.options.sizes, standard);
+    if (!range) {
+      refuse_usage(
+          fmt::format("-m {}: this is no range of sizes; write MAX or MIN:MAX, MIN not above MAX, at most {} bytes, as in "
+                      "1:4M",
+                      plan.options.sizes, kMostBytes));
+    }
+    plan.range = *range;
+  }
+  if (plan.range.least_bytes == 0 && !is_latency(plan.options.measure)) {
+    refuse_usage(fmt::format("-m {}: 0 bytes have no bandwidth; start at 1", plan.options.sizes));
+  }
+  plan.sizes = sizes_of(plan.range);
+}
+
+void settle_comparison(const Plan& plan) {
+  if (!plan.options.is_compared) return;
+  const PathPolicy& policy = plan.fabric.policy;
+  for (const auto& [preference, name] : {std::pair(policy.gdr, "gdr"), std::pair(policy.p2p, "p2p")}) {
+    if (preference != Preference::require) continue;
+    refuse_usage(fmt::format("--compare forbids {} for the second curve, and --require {} asks for it; leave one out", name, name));
+  }
+}
+
+// FNV-1a: no secret, only a number that differs where the texts do.
+std::uint64_t hash_of(std::string_view text) noexcept {
+  std::uint64_t hash = 0xcbf29ce484222325U;
+  for (const char letter : text) hash = (hash ^ static_cast<unsigned char>(letter)) * 0x100000001b3U;
+  return hash;
+}
+
+}  // namespace
+
+std::string_view command_of(Measure measure) noexcept {
+  switch (measure) {
+    case Measure::latency: return "latency";
+    case Measure::bandwidth: return "bw";
+    case Measure::both_ways: return "bibw";
+    case Measure::many_latencies: return "multi-lat";
+    case Measure::many_bandwidths: return "mbw-mr";
+  }
+  return "unknown";
+}
+
+bool is_latency(Measure measure) noexcept { return measure == Measure::latency || measure == Measure::many_latencies; }
+bool is_of_pairs(Measure measure) noexcept { return measure == Measure::many_latencies || measure == Measure::many_bandwidths; }
+
+std::string_view name_of(Kind kind) noexcept {
+  switch (kind) {
+    case Kind::send: return "send";
+    case Kind::write: return "write";
+    case Kind::read: return "read";
+  }
+  return "unknown";
+}
+
+char letter_of(Place place) noexcept { return place == Place::device ? 'D' : 'H'; }
+std::string_view name_of(Place place) noexcept { return place == Place::device ? "DEVICE" : "HOST"; }
+
+std::optional<SizeRange> parse_size_range(const std::string& text, const SizeRange& otherwise) {
+  const std::size_t colon = text.find(':');
+  const std::string least = colon == std::string::npos ? "" : text.substr(0, colon);
+  const std::string most = colon == std::string::npos ? text : text.substr(colon + 1);
+  if (least.empty() && most.empty()) return {};
+  const auto first = least.empty() ? std::optional(otherwise.least_bytes) : parse_size(least);
+  const auto last = most.empty() ? std::optional(otherwise.most_bytes) : parse_size(most);
+  if (!first || !last || *first > *last || *last > kMostBytes) return {};
+  return SizeRange{*first, *last};
+}
+
+SizeRange default_sizes(Measure measure) noexcept {
+  return {is_latency(measure) ? std::uint64_t{0} : std::uint64_t{1}, kDefaultMostBytes};
+}
+
+std::vector<std::uint64_t> sizes_of(const SizeRange& range) {
+  std::vector<std::uint64_t> sizes;
+  for (std::uint64_t bytes = range.least_bytes; bytes <= range.most_bytes; bytes = std::max<std::uint64_t>(1, bytes * 2)) {
+    sizes.push_back(bytes);
+  }
+  return sizes;
+}
+
+Counts counts_for(const Options& options, std::uint64_t bytes) noexcept {
+  const bool is_large = bytes > kLargeBytes;
+  Counts counts;
+  if (is_latency(options.measure)) {
+    counts = is_large ? Counts{1000, 10} : Counts{10000, 100};
+  } else {
+    counts = is_large ? Counts{20, 2} : Counts{100, 10};
+  }
+  counts.iterations = options.iteration_count.value_or(counts.iterations);
+  counts.warm_up = options.warm_up_count.value_or(counts.warm_up);
+  return counts;
+}
+
+Plan make_plan(const Options& options) {
+  Plan plan;
+  plan.options = options;
+  settle_places(plan);
+  settle_sizes(plan);
+  plan.fabric = fabric_options(options.fabric);
+  settle_comparison(plan);
+  return plan;
+}
+
+std::uint32_t pair_count_for(const Options& options, Rank rank_count) {
+  const std::string_view command = command_of(options.measure);
+  if (!is_of_pairs(options.measure)) {
+    if (rank_count == 2) return 1;
+    refuse_usage(
+        fmt::format("the job has {} rank{}, and {} is for exactly 2; start 2", rank_count, rank_count == 1 ? "" : "s", command));
+  }
+  const std::uint32_t pair_count = options.pair_count.value_or(rank_count / 2);
+  if (!options.pair_count && (rank_count < 2 || rank_count % 2 != 0)) {
+    refuse_usage(fmt::format("the job has {} rank{}, and {} works in pairs; start an even number, or say --pairs", rank_count,
+                             rank_count == 1 ? "" : "s", command));
+  }
+  if (std::uint64_t{pair_count} * 2 > rank_count) {
+    refuse_usage(fmt::format("--pairs {} needs {} ranks, and the job has {}; start more, or ask for fewer pairs", pair_count,
+                             std::uint64_t{pair_count} * 2, rank_count));
+  }
+  return pair_count;
+}
+
+Seat seat_of(Rank rank, std::uint32_t pair_count) noexcept {
+  if (rank < pair_count) return {.partner = rank + pair_count, .is_active = true, .is_idle = false};
+  if (rank < 2 * pair_count) return {.partner = rank - pair_count, .is_active = false, .is_idle = false};
+  return {.partner = rank, .is_active = false, .is_idle = true};
+}
+
+std::uint64_t digest_of(const Plan& plan) {
+  const Options& options = plan.options;
+  return hash_of(fmt::format("{} {} {}{} {} {} {} {} {} {} {} {}", command_of(options.measure), name_of(options.kind),
+                             letter_of(plan.first_place), letter_of(plan.second_place), plan.range.least_bytes,
+                             plan.range.most_bytes, options.iteration_count.value_or(0), options.warm_up_count.value_or(~0U),
+                             options.window, options.pair_count.value_or(0), options.is_checked, options.is_compared));
+}
+
+}  // namespace gigabar::tool::ranks

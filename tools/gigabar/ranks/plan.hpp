@@ -1,0 +1,90 @@
+// What latency, bw, bibw, multi-lat and mbw-mr are asked to do, as far as the command line alone tells: sizes, counts, whose
+// memory. Letters and defaults are those of the OSU micro-benchmarks.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "ranks/fabric_settings.hpp"
+
+namespace gigabar::tool::ranks {
+
+enum class Measure : std::uint8_t { latency, bandwidth, both_ways, many_latencies, many_bandwidths };
+std::string_view command_of(Measure measure) noexcept;  // "latency", "bw", "bibw", "multi-lat", "mbw-mr"
+bool is_latency(Measure measure) noexcept;
+bool is_of_pairs(Measure measure) noexcept;
+
+enum class Kind : std::uint8_t { send, write, read };
+std::string_view name_of(Kind kind) noexcept;
+
+enum class Place : std::uint8_t { host, device };
+char letter_of(Place place) noexcept;            // 'H', 'D'
+std::string_view name_of(Place place) noexcept;  // "HOST", "DEVICE", as in OSU's second line
+
+struct Options {
+  Measure measure = Measure::latency;
+  Kind kind = Kind::send;
+  std::string accelerator = "host";  // -d
+  std::vector<std::string> places;   // "D H"
+  std::string sizes;                 // -m, as typed
+  std::optional<std::uint32_t> iteration_count;
+  std::optional<std::uint32_t> warm_up_count;
+  std::uint32_t window = 64;
+  std::optional<std::uint32_t> pair_count;
+  bool is_checked = false;   // -c
+  bool is_compared = false;  // --compare
+  std::optional<std::uint64_t> fault_bytes;
+  std::string json_path;
+  FabricSettings fabric;
+};
+
+struct Counts {
+  std::uint32_t iterations = 0;
+  std::uint32_t warm_up = 0;
+};
+
+struct SizeRange {
+  std::uint64_t least_bytes = 0;
+  std::uint64_t most_bytes = 0;
+};
+inline constexpr std::uint64_t kMostBytes = std::uint64_t{1} << 34;
+inline constexpr std::uint64_t kLargeBytes = 8192;  // above, OSU takes fewer samples
+inline constexpr std::uint32_t kMostWindow = 512;   // half of a queue, so that both directions fit in
+
+// "MAX", "MIN:MAX" or "MIN:", in bytes or with K, M, G. Nothing for another text, or when the least is above the most.
+std::optional<SizeRange> parse_size_range(const std::string& text, const SizeRange& otherwise);
+SizeRange default_sizes(Measure measure) noexcept;
+// The least, then doubled up to the most; after 0 comes 1.
+std::vector<std::uint64_t> sizes_of(const SizeRange& range);
+// At that size, when -i and -x do not say otherwise.
+Counts counts_for(const Options& options, std::uint64_t bytes) noexcept;
+
+// Everything settled. Ends the command as bad usage where options contradict each other.
+struct Plan {
+  Options options;
+  SizeRange range;
+  std::vector<std::uint64_t> sizes;
+  Place first_place = Place::host;   // of rank 0 and the other senders
+  Place second_place = Place::host;  // of their partners
+  FabricOptions fabric;
+};
+Plan make_plan(const Options& options);
+
+// Who does what among `rank_count` ranks: rank i of the first half works with rank i + pairs.
+struct Seat {
+  Rank partner = 0;
+  bool is_active = false;  // starts each round and takes the time
+  bool is_idle = false;    // not of any pair
+};
+// How many pairs there are. Ends the command as bad usage when the ranks are not what the command needs.
+std::uint32_t pair_count_for(const Options& options, Rank rank_count);
+Seat seat_of(Rank rank, std::uint32_t pair_count) noexcept;
+
+// The same at ranks whose options agree in all that must agree.
+std::uint64_t digest_of(const Plan& plan);
+
+}  // namespace gigabar::tool::ranks

@@ -1,0 +1,41 @@
+// gigabar run: the ranks of a job, all on this host, each with what find_job() reads.
+#include <memory>
+
+#include "commands.hpp"
+#include "run/launcher.hpp"
+
+namespace gigabar::tool {
+
+void add_run(CLI::App& program, Invocation& invocation) {
+  auto settings = std::make_shared<run::JobSettings>();
+  CLI::App* command = program.add_subcommand("run", "Start a program several times on this host, as the ranks of one job");
+  command->add_option("-n,--ranks", settings->rank_count, "How many ranks")
+      ->required()
+      ->check(whole_number(1, 4096))
+      ->type_name("N");
+  command->add_option("--timeout", settings->timeout_s, "End all ranks after this time; exit status 124")
+      ->check(seconds(1e6))
+      ->type_name("SECONDS");
+  command->add_option("--grace", settings->grace_s, "Between asking ranks to end (SIGTERM) and killing them")
+      ->check(seconds(1e6))
+      ->type_name("SECONDS")
+      ->capture_default_str();
+  command->add_option("--stand-in", settings->stand_in_count, "Give every rank this many stand-in devices (GIGABAR_STAND_IN)")
+      ->check(whole_number(1, 64))
+      ->type_name("K");
+  command->add_flag("--label", settings->has_labels, "Write '[rank] ' before every line of output");
+  command->add_option("program", settings->program, "The program and its arguments, after '--'")
+      ->required()
+      ->type_name("PROGRAM ARGS...");
+  command->footer(
+      "Each rank gets RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR, MASTER_PORT, GIGABAR_JOB_ID and a random\n"
+      "GIGABAR_JOB_KEY. Rank 0 reads standard input, unless it is a terminal. When a rank fails the others are ended.\n"
+      "Exit status: that of the first rank that failed (128 + N when signal N ended it), 124 at the timeout,\n"
+      "2 when the program cannot be executed.");
+  command->callback([settings, &invocation] {
+    settings->path = run::find_program(settings->program.front());
+    invocation.exit_status = run::launch(*settings);
+  });
+}
+
+}  // namespace gigabar::tool

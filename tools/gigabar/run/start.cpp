@@ -1,0 +1,237 @@
+#include "run/start.hpp"
+
+#include <arpa/inet.h>
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <netinet/in.h>
+#include <sys/prctl.h>
+#include <sys/random.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <csignal>
+#include <cstdlib>
+#include <cstring>
+#include <string_view>
+
+#include "support/failure.hpp"
+#include "support/plain_text.hpp"
+
+namespace gigabar::tool::run {
+namespace {
+
+constexpr std::size_t kKeyBytes = 32;
+constexpr std::size_t kIdBytes = 8;
+
+// Those of the job itself, and of launchers that started this process: the ranks are not theirs.
+bool is_replaced(std::string_view variable) {
+  constexpr std::array kNames = {"RANK",
+                                 "WORLD_SIZE",
+                                 "LOCAL_RANK",
+                                 "LOCAL_WORLD_SIZE",
+                                 "MASTER_ADDR",
+                                 "MASTER_PORT",
+                                 "GIGABAR_JOB_KEY",
+                                 "GIGABAR_JOB_ID",
+                                 "GIGABAR_JOB_KEY_FILE",
+                                 "GIGABAR_MASTER_PORT",
+                                 "GIGABAR_LAUNCHER"};
+  constexpr std::array kBeginnings = {"PMIX_", "PMI_", "OMPI_COMM_WORLD_", "TORCHELASTIC_"};
+  const std::string_view name = variable.substr(0, variable.find('='));
+  for (const std::string_view replaced : kNames)
+    if (name == replaced) return true;
+  for (const std::string_view beginning : kBeginnings)
+    if (name.starts_with(beginning)) return true;
+  return false;
+}
+
+std::string random_digits(std::size_t bytes) {
+  std::array<unsigned char, kKeyBytes> random{};
+  if (::getrandom(random.data(), bytes, 0) != static_cast<ssize_t>(bytes))
+    fail(fmt::format("the system gives no random numbers: {}", std::strerror(errno)));
+  std::string digits;
+  digits.reserve(2 * bytes);
+  for (std::size_t index = 0; index < bytes; ++index) fmt::format_to(std::back_inserter(digits), "{:02x}", random[index]);
+  explicit_bzero(random.data(), random.size());
+  return digits;
+}
+
+bool is_executable_file(const std::string& path) {
+  struct stat status{};
+  if (::stat(path.c_str(), &status) != 0) return false;
+  if (S_ISDIR(status.st_mode)) {
+    errno = EISDIR;
+    return false;
+  }
+  return ::access(path.c_str(), X_OK) == 0;
+}
+
+[[noreturn]] void refuse_program(const std::string& program, int code) {
+  refuse_usage(fmt::format("{}: the program cannot be executed: {}", plain(program), std::strerror(code)));
+}
+
+struct Pipe {
+  Descriptor read, write;
+};
+
+Pipe make_pipe(unsigned rank) {
+  std::array<int, 2> ends{};
+  if (::pipe2(ends.data(), O_CLOEXEC) != 0) {
+    const int code = errno;
+    fail(fmt::format("cannot make a pipe for rank {}: {}{}", rank, std::strerror(code),
+                     code == EMFILE ? "; raise 'ulimit -n' or leave --label out" : ""));
+  }
+  return {Descriptor(ends[0]), Descriptor(ends[1])};
+}
+
+// What the child needs, made before the fork: afterwards it may allocate nothing.
+struct Child {
+  const char* path = nullptr;
+  std::vector<char*> arguments, variables;
+  int input = -1, output = -1, errors = -1;  // -1: as this process's
+  int failure = -1;                          // takes the errno when the program cannot be executed
+  pid_t launcher = -1;
+  rlimit descriptor_limit{};
+};
+
+void replace(int descriptor, int standard) {
+  if (descriptor >= 0 && ::dup2(descriptor, standard) < 0) ::_exit(127);
+}
+
+[[noreturn]] void become_rank(const Child& child) {
+  // Its own group: what a signal ends is the rank with all that it started.
+  ::setpgid(0, 0);
+  // A rank does not outlive its launcher, however that ends; it may have ended already.
+  ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+  if (::getppid() != child.launcher) ::_exit(127);
+  sigset_t none;
+  sigemptyset(&none);
+  ::sigprocmask(SIG_SETMASK, &none, nullptr);
+  replace(child.input, STDIN_FILENO);
+  replace(child.output, STDOUT_FILENO);
+  replace(child.errors, STDERR_FILENO);
+  ::setrlimit(RLIMIT_NOFILE, &child.descriptor_limit);
+  ::execve(child.path, child.arguments.data(), child.variables.data());
+  const int code = errno;
+  static_cast<void>(!::write(child.failure, &code, sizeof code));
+  ::_exit(127);
+}
+
+std::vector<char*> pointers_to(std::vector<std::string>& texts) {
+  std::vector<char*> pointers;
+  pointers.reserve(texts.size() + 1);
+  for (std::string& text : texts) pointers.push_back(text.data());
+  pointers.push_back(nullptr);
+  return pointers;
+}
+
+// The errno of a program that could not be executed; 0 when it runs: its end of the pipe is closed by then.
+int wait_for_program(const Descriptor& failure) {
+  int code = 0;
+  ssize_t bytes;
+  do {
+    bytes = ::read(failure.get(), &code, sizeof code);
+  } while (bytes < 0 && errno == EINTR);
+  return bytes == static_cast<ssize_t>(sizeof code) ? code : 0;
+}
+
+}  // namespace
+
+std::string find_program(const std::string& program) {
+  if (program.empty()) refuse_usage("the program's name is empty");
+  if (program.find('/') != std::string::npos) {
+    if (!is_executable_file(program)) refuse_program(program, errno);
+    return program;
+  }
+  const char* const list = std::getenv("PATH");
+  std::string_view folders = list != nullptr ? list : "/usr/bin:/bin";
+  while (true) {
+    const std::size_t colon = folders.find(':');
+    const std::string folder(folders.substr(0, colon));
+    const std::string path = (folder.empty() ? "." : folder) + "/" + program;
+    if (is_executable_file(path)) return path;
+    if (colon == std::string_view::npos) break;
+    folders.remove_prefix(colon + 1);
+  }
+  refuse_usage(fmt::format("{}: no such program in PATH; write its path, or ./{} when it is in this folder", plain(program),
+                           plain(program)));
+}
+
+ReservedPort::ReservedPort() : socket_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t bytes = sizeof address;
+  const int yes = 1;
+  // Bound and not listening, so that rank 0, which sets the same option, can have it.
+  if (!socket_.is_open() || ::setsockopt(socket_.get(), SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes) != 0 ||
+      ::bind(socket_.get(), reinterpret_cast<const sockaddr*>(&address), bytes) != 0 ||
+      ::getsockname(socket_.get(), reinterpret_cast<sockaddr*>(&address), &bytes) != 0)
+    fail(fmt::format("no free port at 127.0.0.1: {}", std::strerror(errno)));
+  number_ = ntohs(address.sin_port);
+}
+
+JobEnvironment::JobEnvironment(const JobSettings& settings, std::uint16_t port) {
+  for (char** variable = environ; *variable != nullptr; ++variable)
+    if (!is_replaced(*variable) && !(settings.stand_in_count > 0 && std::string_view(*variable).starts_with("GIGABAR_STAND_IN=")))
+      variables_.emplace_back(*variable);
+  variables_.push_back(fmt::format("WORLD_SIZE={}", settings.rank_count));
+  variables_.push_back(fmt::format("LOCAL_WORLD_SIZE={}", settings.rank_count));
+  variables_.emplace_back("MASTER_ADDR=127.0.0.1");
+  variables_.push_back(fmt::format("MASTER_PORT={}", port));
+  variables_.push_back("GIGABAR_JOB_ID=run-" + random_digits(kIdBytes));
+  std::string key = random_digits(kKeyBytes);
+  variables_.push_back("GIGABAR_JOB_KEY=" + key);
+  explicit_bzero(key.data(), key.size());
+  if (settings.stand_in_count > 0) variables_.push_back(fmt::format("GIGABAR_STAND_IN={}", settings.stand_in_count));
+}
+
+JobEnvironment::~JobEnvironment() {
+  for (std::string& variable : variables_) explicit_bzero(variable.data(), variable.size());
+}
+
+StartedRank start_rank(const JobSettings& settings, const JobEnvironment& environment, unsigned rank,
+                       const rlimit& descriptor_limit) {
+  StartedRank started;
+  Pipe output, errors;
+  if (settings.has_labels) {
+    output = make_pipe(rank);
+    errors = make_pipe(rank);
+  }
+  Pipe failure = make_pipe(rank);
+  // A terminal has one reader; other ranks would take turns at it.
+  const bool has_input = rank == 0 && ::isatty(STDIN_FILENO) == 0;
+  const Descriptor nothing(has_input ? -1 : ::open("/dev/null", O_RDONLY | O_CLOEXEC));
+  std::vector<std::string> own = {fmt::format("RANK={}", rank), fmt::format("LOCAL_RANK={}", rank)};
+  std::vector<std::string> program = settings.program;
+  Child child;
+  child.path = settings.path.c_str();
+  child.arguments = pointers_to(program);
+  child.variables = pointers_to(own);
+  child.variables.pop_back();
+  for (const std::string& variable : environment.variables()) child.variables.push_back(const_cast<char*>(variable.c_str()));
+  child.variables.push_back(nullptr);
+  child.input = nothing.get();
+  child.output = output.write.get();
+  child.errors = errors.write.get();
+  child.failure = failure.write.get();
+  child.launcher = ::getpid();
+  child.descriptor_limit = descriptor_limit;
+  started.process = ::fork();
+  if (started.process < 0) fail(fmt::format("cannot start rank {}: {}; see 'ulimit -u'", rank, std::strerror(errno)));
+  if (started.process == 0) become_rank(child);
+  ::setpgid(started.process, started.process);  // whoever of the two is first
+  failure.write = Descriptor();
+  started.output = std::move(output.read);
+  started.errors = std::move(errors.read);
+  if (const int code = wait_for_program(failure.read); code != 0) {
+    // It has ended itself; the launcher's end takes the other ranks along.
+    refuse_program(settings.program.front(), code);
+  }
+  return started;
+}
+
+}  // namespace gigabar::tool::run

@@ -1,0 +1,67 @@
+// One rank of `gigabar run`: its environment and the start of its process.
+#pragma once
+
+#include <sys/resource.h>
+#include <sys/types.h>
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "base/descriptor.hpp"
+
+namespace gigabar::tool::run {
+
+struct JobSettings {
+  std::string path;                  // of the program, found
+  std::vector<std::string> program;  // its argument vector
+  unsigned rank_count = 1;
+  unsigned stand_in_count = 0;  // 0: as the environment says
+  bool has_labels = false;
+  double timeout_s = 0;  // 0: none
+  double grace_s = 10;
+  std::string speaker = "gigabar run";  // before messages
+  bool tells_exits = true;              // say it when a rank exits with another status than 0
+};
+
+// Where `program` is, as a shell would find it. Refuses what is missing, a folder, or not executable.
+std::string find_program(const std::string& program);
+
+// A port of loopback: nobody else is given it while this lives, and a rank can listen at it.
+class ReservedPort {
+ public:
+  ReservedPort();
+  std::uint16_t number() const noexcept { return number_; }
+
+ private:
+  Descriptor socket_;
+  std::uint16_t number_ = 0;
+};
+
+// What all ranks get: this process's environment without another launcher's words, and the job's. Wiped when it goes: it holds the
+// key.
+class JobEnvironment {
+ public:
+  JobEnvironment(const JobSettings& settings, std::uint16_t port);
+  JobEnvironment(const JobEnvironment&) = delete;
+  JobEnvironment& operator=(const JobEnvironment&) = delete;
+  ~JobEnvironment();
+
+  const std::vector<std::string>& variables() const noexcept { return variables_; }
+
+ private:
+  std::vector<std::string> variables_;
+};
+
+struct StartedRank {
+  pid_t process = -1;  // and the number of its process group
+  Descriptor output;   // with labels: what it writes
+  Descriptor errors;
+};
+
+// `descriptor_limit` is what the rank gets: this process may have raised its own. Fails with a CommandFailure, status 2 when the
+// program cannot be executed.
+StartedRank start_rank(const JobSettings& settings, const JobEnvironment& environment, unsigned rank,
+                       const rlimit& descriptor_limit);
+
+}  // namespace gigabar::tool::run
