@@ -2,7 +2,9 @@
 #pragma once
 
 #include <string>
+#include <utility>
 
+#include "base/errors.hpp"
 #include "gigabar/status.hpp"
 
 namespace gigabar {
@@ -19,5 +21,22 @@ OpenedLibrary open_library(const char* name, const char* variable, std::string r
 
 // The symbol's address or null.
 void* find_symbol(const OpenedLibrary& library, const char* name);
+
+// A table of functions with its availability, from the library that open_library() opens. `fill` sets the functions and names the
+// first required one that the library lacks, else answers null; `symbol_remedy` is for that.
+template <class Library>
+Library load_functions(const char* name, const char* variable, std::string remedy, std::string symbol_remedy,
+                       const char* (*fill)(Library&, const OpenedLibrary&)) {
+  Library library;
+  const OpenedLibrary opened = open_library(name, variable, std::move(remedy));
+  library.availability = opened.availability;
+  if (!library.availability.is_ok()) return library;
+  if (const char* const missing = fill(library, opened)) {
+    library.availability = {AvailabilityCode::symbol_missing, text(opened.path, " has no ", missing), std::move(symbol_remedy), {}};
+    return library;
+  }
+  library.availability.reason = opened.path;
+  return library;
+}
 
 }  // namespace gigabar

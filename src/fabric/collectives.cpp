@@ -109,7 +109,6 @@ Outcome Engine::collect(Lock& lock, const Group& asked, Collective::Kind kind, R
     collective.operation = operation;
     collective.round = 0;
     collective.has_said = false;
-    collective.is_going_down = false;
     collective.values = values;
   }
   const std::uint64_t hash = hash_of(group);

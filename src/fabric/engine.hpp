@@ -37,8 +37,7 @@ struct Collective {
   bool is_entered = false;  // a thread is at it
   bool has_said = false;    // this rank's part was said
   bool is_under_way = false;
-  bool is_going_down = false;  // the result is on its way from the root
-  std::string values;          // what this rank sends up, then the result
+  std::string values;  // what this rank sends up, then the result
 };
 
 struct AtomicAnswer {
@@ -316,7 +315,6 @@ class Engine final : transport::Sink, WireupEvents {
   Settings settings_;
   std::string why_no_transport_;
   std::vector<OpenTransport> transports_;
-  std::array<std::string, kTransportKinds> closed_transports_;  // why
   std::unique_ptr<Directory> directory_;
   std::unique_ptr<Wireup> wireup_;
   std::string card_;

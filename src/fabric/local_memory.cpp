@@ -64,11 +64,7 @@ Result<LocalMemory> LocalMemory::look_at(void* address, std::size_t bytes) {
   memory.is_plain_ = info->device < 0 || info->kind == MemoryKind::stand_in || info->kind == MemoryKind::managed;
   if (!memory.is_plain_) {
     auto mapping = map(address, bytes);
-    if (mapping) {
-      memory.mapping_ = std::move(*mapping);
-    } else {
-      memory.why_not_mapped_ = mapping.error().record().cause;
-    }
+    if (mapping) memory.mapping_ = std::move(*mapping);
   }
   return memory;
 }

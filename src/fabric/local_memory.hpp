@@ -29,8 +29,6 @@ class LocalMemory {
   bool is_device() const noexcept { return device_ >= 0; }
   // The CPU reaches it by its own address.
   bool is_plain() const noexcept { return is_plain_; }
-  bool is_mapped() const noexcept { return mapping_.has_value(); }
-  const std::string& why_not_mapped() const noexcept { return why_not_mapped_; }
 
   // Inside the range, as the caller has checked. Done when they return; of device memory: as copy_to and copy_from, and by the copy
   // engine where that is faster.
@@ -46,7 +44,6 @@ class LocalMemory {
   std::uint64_t buffer_id_ = 0;
   bool is_plain_ = true;
   std::optional<Mapping> mapping_;
-  std::string why_not_mapped_;
 };
 
 // Whether every page of the range is mapped at all.

@@ -137,7 +137,6 @@ Outcome Engine::open_transports() {
     if (transport) {
       transports_.push_back({kind, std::move(*transport)});
     } else {
-      closed_transports_[static_cast<std::size_t>(kind)] = transport.error().record().cause;
       why_no_transport_ += text(why_no_transport_.empty() ? "" : "; ", name_of(kind), ": ", transport.error().record().cause);
     }
   }

@@ -34,7 +34,6 @@ std::string_view operation_name(OpKind kind) noexcept {
     case OpKind::eager:
     case OpKind::offer: return "send";
     case OpKind::receive: return "recv";
-    case OpKind::finish: break;
   }
   return "operation";
 }
@@ -295,8 +294,7 @@ bool Engine::start_op(Op& op) {
         break;
       }
       case OpKind::notify:
-      case OpKind::receive:
-      case OpKind::finish: break;
+      case OpKind::receive: break;
     }
   }
   return is_posted && post_tail(op);

@@ -74,7 +74,6 @@ bool Engine::post_staged(Op& op) {
   if (!seal(peer) || !say_first(peer, open, std::as_bytes(std::span(payload)))) return false;
   ++peer.staged_opened;
   ++statistics_.staged_operations;
-  op.is_announced = true;
   peer.by_id[op.id] = &op;
   staging_ops_.push_back(&op);
   return true;
@@ -230,7 +229,6 @@ void Engine::grant(Peer& peer) {
       if (free == peer.in_slots.end()) return;
       *free = true;
       incoming.granted += incoming.chunk_bytes;
-      ++incoming.slots_held;
       Message granted;
       granted.type = MessageType::stage_grant;
       granted.a = number;
@@ -283,7 +281,6 @@ void Engine::in_chunk_placed(Peer& peer, const InCopy& copy) {
   if (found == peer.incoming.end()) return;
   IncomingStaged& incoming = found->second;
   peer.in_slots[copy.slot_offset / settings_.chunk_bytes] = false;
-  --incoming.slots_held;
   incoming.placed += copy.bytes;
   if (incoming.placed >= incoming.bytes) {
     finish_incoming(peer, incoming);

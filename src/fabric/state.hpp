@@ -102,7 +102,7 @@ struct Choice {
   std::uint64_t chunk_bytes = 0;
 };
 
-enum class OpKind : std::uint8_t { write, read, notify, ping, eager, offer, receive, finish };
+enum class OpKind : std::uint8_t { write, read, notify, ping, eager, offer, receive };
 
 // One chunk of this rank's staging memory on its way out.
 struct OutSlot {
@@ -138,7 +138,6 @@ struct Op {
   std::uint32_t outstanding = 0;  // pieces without done()
   bool is_posted = false;         // nothing is left to post
   bool is_straight = false;       // staged: from the source to the peer's staging memory without a copy between
-  bool is_announced = false;      // staged: stage_open was said
   bool is_notified = false;       // the notification was said
   std::uint8_t rail = 0;          // that carries the next piece
   Op* parent = nullptr;           // a message's operation that this write belongs to
@@ -183,7 +182,6 @@ struct IncomingStaged {
   std::uint64_t offset = 0, bytes = 0;
   std::uint64_t granted = 0, placed = 0;
   std::uint32_t chunk_bytes = 0;
-  unsigned slots_held = 0;
   bool is_refused = false;
 };
 

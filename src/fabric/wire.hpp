@@ -36,7 +36,7 @@ enum class MessageType : std::uint8_t {
 };
 
 enum class AtomicKind : std::uint8_t { fetch_add, compare_swap };
-enum MessageFlags : std::uint8_t { kHasNotification = 1, kAddsNotification = 2, kLastChunk = 4, kDiscard = 8 };
+enum MessageFlags : std::uint8_t { kHasNotification = 1, kAddsNotification = 2, kDiscard = 4 };
 
 // The header of every message. Where a message has a notification, `b` holds its id and value, and `c` the number of the last
 // staged write that has to be in place before; other messages use b and c as they are.

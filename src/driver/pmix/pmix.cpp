@@ -54,23 +54,10 @@ const char* fill(Library& library, const OpenedLibrary& opened) {
   return nullptr;
 }
 
-Library load() {
-  Library library;
-  const OpenedLibrary opened =
-      open_library("libpmix.so.2", "GIGABAR_PMIX_LIBRARY", "install the launcher's PMIx library (package libpmix2 or pmix)");
-  library.availability = opened.availability;
-  if (!library.availability.is_ok()) return library;
-  if (const char* missing = fill(library, opened)) {
-    library.availability = {
-        AvailabilityCode::symbol_missing, text(opened.path, " has no ", missing), "install PMIx 3 or newer", {}};
-    return library;
-  }
-  library.availability.reason = opened.path;
-  return library;
-}
-
 const Library& library() {
-  static const Library instance = load();
+  static const Library instance =
+      load_functions("libpmix.so.2", "GIGABAR_PMIX_LIBRARY", "install the launcher's PMIx library (package libpmix2 or pmix)",
+                     "install PMIx 3 or newer", fill);
   return instance;
 }
 

@@ -22,23 +22,10 @@ const char* fill(Library& library, const OpenedLibrary& opened) {
   return nullptr;
 }
 
-Library load() {
-  Library library;
-  const OpenedLibrary opened =
-      open_library("librdmacm.so.1", "GIGABAR_RDMACM_LIBRARY", "install rdma-core's librdmacm (package librdmacm1 or librdmacm)");
-  library.availability = opened.availability;
-  if (!library.availability.is_ok()) return library;
-  if (const char* missing = fill(library, opened)) {
-    library.availability = {
-        AvailabilityCode::symbol_missing, text(opened.path, " has no ", missing), "install a newer rdma-core", {}};
-    return library;
-  }
-  library.availability.reason = opened.path;
-  return library;
-}
-
 const Library& library() {
-  static const Library instance = load();
+  static const Library instance =
+      load_functions("librdmacm.so.1", "GIGABAR_RDMACM_LIBRARY", "install rdma-core's librdmacm (package librdmacm1 or librdmacm)",
+                     "install a newer rdma-core", fill);
   return instance;
 }
 

@@ -58,23 +58,17 @@ const char* fill(Library& library, const OpenedLibrary& opened) {
 }
 
 Library load() {
-  Library library;
   const QuietEnvironment quiet;
-  const OpenedLibrary opened = open_library("libucp.so.0", "GIGABAR_UCP_LIBRARY", kRemedy);
-  library.availability = opened.availability;
+  Library library = load_functions("libucp.so.0", "GIGABAR_UCP_LIBRARY", kRemedy, kRemedy, fill);
   if (!library.availability.is_ok()) return library;
-  if (const char* missing = fill(library, opened)) {
-    library.availability = {AvailabilityCode::symbol_missing, text(opened.path, " has no ", missing), kRemedy, {}};
-    return library;
-  }
   library.ucp_get_version(&library.major, &library.minor, &library.patch);
   const std::string version = text("UCX ", library.major, '.', library.minor, '.', library.patch);
   if (library.major != 1 || library.minor < kLeastMinor) {
     library.availability = {
-        AvailabilityCode::driver_too_old, text(opened.path, " is ", version, ", not 1.13 or newer"), kRemedy, {}};
+        AvailabilityCode::driver_too_old, text(library.availability.reason, " is ", version, ", not 1.13 or newer"), kRemedy, {}};
     return library;
   }
-  library.availability.reason = text(version, ", ", opened.path);
+  library.availability.reason = text(version, ", ", library.availability.reason);
   return library;
 }
 

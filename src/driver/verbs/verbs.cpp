@@ -30,23 +30,10 @@ const char* fill(Library& library, const OpenedLibrary& opened) {
   return nullptr;
 }
 
-Library load() {
-  Library library;
-  const OpenedLibrary opened = open_library("libibverbs.so.1", "GIGABAR_VERBS_LIBRARY",
-                                            "install rdma-core's libibverbs (package libibverbs1 or libibverbs)");
-  library.availability = opened.availability;
-  if (!library.availability.is_ok()) return library;
-  if (const char* missing = fill(library, opened)) {
-    library.availability = {
-        AvailabilityCode::symbol_missing, text(opened.path, " has no ", missing), "install a newer rdma-core", {}};
-    return library;
-  }
-  library.availability.reason = opened.path;
-  return library;
-}
-
 const Library& library() {
-  static const Library instance = load();
+  static const Library instance =
+      load_functions("libibverbs.so.1", "GIGABAR_VERBS_LIBRARY",
+                     "install rdma-core's libibverbs (package libibverbs1 or libibverbs)", "install a newer rdma-core", fill);
   return instance;
 }
 
