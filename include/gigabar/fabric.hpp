@@ -113,7 +113,8 @@ struct FabricLimits {
   std::optional<std::uint64_t> gdr_read_bytes;  // reads from GPU memory by the NIC up to here
   std::optional<std::uint64_t> chunk_bytes;     // of the staged pipeline
   std::optional<unsigned> chunk_count;          // chunks under way per operation
-  std::optional<std::uint64_t> stripe_bytes;    // operations from here on use all rails at once
+  std::optional<std::uint64_t> kernel_bytes;  // p2p copies up to here may be made by a kernel that stays on the GPU for up to 2 ms
+  std::optional<std::uint64_t> stripe_bytes;  // operations from here on use all rails at once
 };
 
 // --- Opening ---------------------------------------------------------------------------------------------------------------------

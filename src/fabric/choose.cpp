@@ -11,9 +11,6 @@ namespace {
 using transport::Direction;
 using transport::Reach;
 
-// Loads from GPU memory by the CPU are slower than the copy engine from about here (H200: 1 µs for each 1 KiB above the first).
-constexpr std::uint64_t kMostMappedLoadBytes = 2048;
-
 struct Candidate {
   Method method = Method::nothing;
   TransferPath path = TransferPath::none;

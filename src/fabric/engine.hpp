@@ -301,6 +301,7 @@ class Engine final : transport::Sink, WireupEvents {
   void deliver(Op& receive, Peer& peer, Tag tag, std::span<const std::byte> data);
   void accept_offer(Op& receive, Peer& peer, Tag tag, std::uint64_t bytes, std::uint64_t offer);
   bool post_eager(Op& op);
+  const Choice* eager_choice(TransportKind kind, bool is_device);
   bool post_offer(Op& op);
   Outcome load_source(const Op& op, std::byte* destination);
   void took_eager(Peer& peer, std::uint64_t bytes);
@@ -342,7 +343,9 @@ class Engine final : transport::Sink, WireupEvents {
   std::vector<Record> records_;
   std::deque<Choice> choices_;
   std::map<std::string, const Choice*> choice_index_;
+  std::array<std::array<const Choice*, 2>, kTransportKinds> eager_choices_{};  // by transport and whether the source is a device's
 
+  RecentMemory recent_memory_;
   std::list<Op*> receives_;
   std::list<Unexpected> unexpected_;
 

@@ -12,6 +12,7 @@
 #include "base/errors.hpp"
 #include "gigabar/copy.hpp"
 #include "memory/copy_engine.hpp"
+#include "memory/runtime.hpp"
 
 namespace gigabar::fabric {
 namespace {
@@ -20,6 +21,8 @@ namespace {
 constexpr std::size_t kMostCpuLoadBytes = 4096;
 // One CPU's stores are as fast as the link until about here.
 constexpr std::size_t kMostCpuStoreBytes = 131072;
+// What is kept stays mapped, all together no more than 16 MiB of the smallest windows of 256 MiB.
+constexpr std::size_t kMostKeptBytes = 1 << 20;
 
 Outcome outcome_of(Result<CopyMethod> copied) {
   if (!copied) return std::move(copied).error();
@@ -66,6 +69,24 @@ Result<LocalMemory> LocalMemory::look_at(void* address, std::size_t bytes) {
     auto mapping = map(address, bytes);
     if (mapping) memory.mapping_ = std::move(*mapping);
   }
+  return memory;
+}
+
+bool LocalMemory::is_same_allocation() const {
+  Runtime* const runtime = kind_ == MemoryKind::stand_in ? &stand_in_runtime() : cuda_runtime();
+  return buffer_id_ != 0 && runtime != nullptr && runtime->buffer_id(reinterpret_cast<std::uintptr_t>(address_)) == buffer_id_;
+}
+
+Result<std::shared_ptr<const LocalMemory>> RecentMemory::look_at(void* address, std::size_t bytes) {
+  for (auto& known : recent_) {
+    if (known == nullptr || known->address() != address || known->bytes() < bytes || bytes == 0) continue;
+    if (known->is_same_allocation()) return known;
+    known.reset();
+  }
+  auto seen = LocalMemory::look_at(address, bytes);
+  if (!seen) return std::move(seen).error();
+  auto memory = std::make_shared<const LocalMemory>(std::move(*seen));
+  if (memory->is_device() && bytes <= kMostKeptBytes) recent_[next_++ % recent_.size()] = memory;
   return memory;
 }
 

@@ -40,18 +40,22 @@ Result<Operation> Engine::post_send(Lock& lock, Rank to, Tag tag, const void* so
   if (ops_.size() >= kMostMessages) return too_many();
   auto peer = ready_peer(lock, to, connect_timeout());
   if (!peer) return std::move(peer).error();
-  std::unique_ptr<LocalMemory> memory;
+  std::shared_ptr<const LocalMemory> memory;
   std::uint64_t offset = 0;
   LocalSegment* const segment = bytes == 0 ? nullptr : covering_segment(source, bytes, offset);
   if (segment == nullptr && bytes != 0) {
-    auto seen = LocalMemory::look_at(const_cast<void*>(source), bytes);
+    auto seen = recent_memory_.look_at(const_cast<void*>(source), bytes);
     if (!seen) return std::move(seen).error();
-    memory = std::make_unique<LocalMemory>(std::move(*seen));
+    memory = std::move(*seen);
   }
   const PathPolicy& policy = options.policy ? *options.policy : settings_.policy;
-  const std::uint64_t eager_bytes = std::min<std::uint64_t>(
+  std::uint64_t eager_bytes = std::min<std::uint64_t>(
       {settings_.eager_bytes, (*peer)->peer_eager_bytes, (*peer)->rails.front().link->limits().payload_bytes});
-  const bool is_device = segment != nullptr ? segment->memory.is_device() : memory != nullptr && memory->is_device();
+  const LocalMemory* const seen = segment != nullptr ? &segment->memory : memory.get();
+  const bool is_device = seen != nullptr && seen->is_device();
+  if (is_device && !seen->is_plain() && (*peer)->transport->kind() == TransportKind::local) {
+    eager_bytes = std::min(eager_bytes, kMostMappedLoadBytes);
+  }
   const bool may_be_eager = !is_device || policy.bar != Preference::forbid;
   const bool is_eager =
       bytes == 0 || (bytes <= eager_bytes && may_be_eager && (*peer)->eager_in_flight + bytes <= kEagerWindowBytes);
@@ -105,19 +109,20 @@ bool Engine::post_eager(Op& op) {
   op.rail_bytes[0] = op.bytes;
   op.chunks = 1;
   const bool is_device = op.local != nullptr ? op.local->memory.is_device() : op.memory != nullptr && op.memory->is_device();
-  const std::string key = text("eager/", name_of(op.peer->transport->kind()), is_device ? "/bar" : "/host");
-  const Choice*& known = choice_index_[key];
-  if (known == nullptr) {
-    Choice choice;
-    choice.method = Method::message;
-    choice.path = is_device ? TransferPath::bar : TransferPath::host;
-    choice.transport = op.peer->transport->kind();
-    choice.reason = "up to the eager limit it travels inside a message";
-    choices_.push_back(std::move(choice));
-    known = &choices_.back();
-  }
-  op.choice = known;
+  op.choice = eager_choice(op.peer->transport->kind(), is_device);
   return true;
+}
+
+const Choice* Engine::eager_choice(TransportKind kind, bool is_device) {
+  const Choice*& known = eager_choices_[static_cast<std::size_t>(kind)][is_device ? 1 : 0];
+  if (known != nullptr) return known;
+  Choice choice;
+  choice.method = Method::message;
+  choice.path = is_device ? TransferPath::bar : TransferPath::host;
+  choice.transport = kind;
+  choice.reason = "up to the eager limit it travels inside a message";
+  choices_.push_back(std::move(choice));
+  return known = &choices_.back();
 }
 
 bool Engine::post_offer(Op& op) {
@@ -194,13 +199,13 @@ Result<Operation> Engine::post_recv(Rank from, Tag tag, Tag mask, void* destinat
     if (!found) return std::move(found).error();
     peer = *found;
   }
-  std::unique_ptr<LocalMemory> memory;
+  std::shared_ptr<const LocalMemory> memory;
   std::uint64_t offset = 0;
   LocalSegment* const segment = bytes == 0 ? nullptr : covering_segment(destination, bytes, offset);
   if (segment == nullptr && bytes != 0) {
-    auto seen = LocalMemory::look_at(destination, bytes);
+    auto seen = recent_memory_.look_at(destination, bytes);
     if (!seen) return std::move(seen).error();
-    memory = std::make_unique<LocalMemory>(std::move(*seen));
+    memory = std::move(*seen);
   }
   // What has come already is first; only then is a lost peer an error.
   const auto waiting = std::find_if(unexpected_.begin(), unexpected_.end(), [&](const Unexpected& message) {

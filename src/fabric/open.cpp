@@ -120,6 +120,7 @@ Outcome Engine::open_transports() {
   transport::TransportOptions options;
   options.rails = settings_.rails;
   options.near_device = device_;
+  options.most_kernel_bytes = settings_.kernel_bytes;
   options.rail_count = settings_.rail_count;
   options.stand_in_registration = settings_.stand_in_registration;
   options.gid_index = settings_.gid_index;

@@ -15,6 +15,7 @@ namespace {
 // 256 KiB as MVAPICH2's MV2_CUDA_BLOCK_SIZE; stripes from 16 KiB as its MV2_RAIL_SHARING_LARGE_MSG_THRESHOLD.
 constexpr std::uint64_t kEagerBytes = 8192;
 constexpr std::uint64_t kNoLimit = std::uint64_t{1} << 62;
+constexpr std::uint64_t kKernelBytes = 4 << 20;  // above it the copy engines of an H200 are as fast
 constexpr std::uint64_t kChunkBytes = 262144;
 constexpr unsigned kChunkCount = 4;
 constexpr std::uint64_t kStripeBytes = 16384;
@@ -164,6 +165,7 @@ void take_limits(Collector& collector, Settings& settings, const FabricLimits& l
   take_bytes(collector, settings.eager_bytes, limits.eager_bytes, "eager_limit", "GIGABAR_EAGER_LIMIT", kEagerBytes);
   take_bytes(collector, settings.gdr_bytes, limits.gdr_bytes, "gdr_limit", "GIGABAR_GDR_LIMIT", kNoLimit);
   take_bytes(collector, settings.gdr_read_bytes, limits.gdr_read_bytes, "gdr_read_limit", "GIGABAR_GDR_READ_LIMIT", kNoLimit);
+  take_bytes(collector, settings.kernel_bytes, limits.kernel_bytes, "kernel_limit", "GIGABAR_KERNEL_LIMIT", kKernelBytes);
   take_bytes(collector, settings.chunk_bytes, limits.chunk_bytes, "chunk", "GIGABAR_CHUNK", kChunkBytes);
   if (settings.chunk_bytes < kLeastChunkBytes || settings.chunk_bytes > kMostChunkBytes) {
     collector.fail(bad_value("chunk", limit_text(settings.chunk_bytes), "a size from 4K to 64M"));

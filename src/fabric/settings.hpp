@@ -19,6 +19,7 @@ struct Settings {
   std::uint64_t eager_bytes = 0;
   std::uint64_t gdr_bytes = 0;
   std::uint64_t gdr_read_bytes = 0;
+  std::uint64_t kernel_bytes = 0;
   std::uint64_t chunk_bytes = 0;
   unsigned chunk_count = 0;
   std::uint64_t stripe_bytes = 0;

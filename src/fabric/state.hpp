@@ -148,7 +148,7 @@ struct Op {
   Rank from = kAnyRank;
   void* buffer = nullptr;
   const void* source = nullptr;
-  std::unique_ptr<LocalMemory> memory;
+  std::shared_ptr<const LocalMemory> memory;
   std::uint64_t capacity = 0;
   Received received;
   bool is_matched = false, is_over = false;  // over: wait_message may take it

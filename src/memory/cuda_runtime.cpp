@@ -101,6 +101,7 @@ class CudaRuntime final : public Runtime {
   }
 
   Result<std::optional<PointerInfo>> describe(std::uintptr_t address) override;
+  std::uint64_t buffer_id(std::uintptr_t address) override;
   Result<DeviceBlock> allocate(int device, std::size_t bytes, DeviceAllocator allocator) override;
   Outcome release(const DeviceBlock& block) override;
 
@@ -288,6 +289,13 @@ Result<std::optional<PointerInfo>> CudaRuntime::describe(std::uintptr_t address)
     info.numa_node = devices_[static_cast<std::size_t>(ordinal)]->info.numa_node;
   }
   return std::optional<PointerInfo>{info};
+}
+
+std::uint64_t CudaRuntime::buffer_id(std::uintptr_t address) {
+  unsigned long long id = 0;
+  CUpointer_attribute name = CU_POINTER_ATTRIBUTE_BUFFER_ID;
+  void* value = &id;
+  return functions_.cuPointerGetAttributes(1, &name, &value, address) == CUDA_SUCCESS ? id : 0;
 }
 
 Result<DeviceBlock> CudaRuntime::allocate(int device, std::size_t bytes, DeviceAllocator allocator) {

@@ -113,6 +113,11 @@ class StandInRuntime final : public Runtime {
     return std::optional<PointerInfo>{info};
   }
 
+  std::uint64_t buffer_id(std::uintptr_t address) override {
+    const auto pages = find(address);
+    return pages == nullptr ? 0 : pages->id;
+  }
+
   Result<DeviceBlock> allocate(int device, std::size_t bytes, DeviceAllocator allocator) override {
     const std::size_t reserved_bytes = (bytes + kAlignment - 1) / kAlignment * kAlignment;
     const std::string path = memory_file();

@@ -1,17 +1,10 @@
 // The kernels' fat binary, inside the library.
+#include "base/embed_file.hpp"
 #include "streams/cuda_session.hpp"
 
-#if defined(GIGABAR_STREAM_KERNELS)
+#if defined(GIGABAR_DEVICE_CODE)
 
-asm(".pushsection .rodata, \"a\"\n"
-    ".balign 64\n"
-    ".hidden gigabar_stream_kernels\n"
-    ".global gigabar_stream_kernels\n"
-    "gigabar_stream_kernels:\n"
-    ".incbin \"" GIGABAR_STREAM_KERNELS
-    "\"\n"
-    ".popsection\n");
-extern "C" const unsigned char gigabar_stream_kernels[];
+GIGABAR_EMBED_FILE(gigabar_stream_kernels, GIGABAR_DEVICE_CODE);
 
 namespace gigabar {
 const void* stream_kernels_image() noexcept { return gigabar_stream_kernels; }

@@ -221,6 +221,8 @@ TEST_F(RanksFabricOptions, ReachTheFabricUnderTheirNames) {
                                        "--gdr-read-limit",
                                        "0",
                                        "--eager-limit=unlimited",
+                                       "--kernel-limit",
+                                       "16K",
                                        "--chunk",
                                        "1M",
                                        "--chunks",
@@ -241,6 +243,7 @@ TEST_F(RanksFabricOptions, ReachTheFabricUnderTheirNames) {
   EXPECT_EQ(options.limits.gdr_bytes, 8192U);
   EXPECT_EQ(options.limits.gdr_read_bytes, 0U);
   EXPECT_EQ(options.limits.eager_bytes, std::uint64_t{1} << 62);
+  EXPECT_EQ(options.limits.kernel_bytes, 16384U);
   EXPECT_EQ(options.limits.chunk_bytes, std::uint64_t{1} << 20);
   EXPECT_EQ(options.limits.chunk_count, 8U);
   EXPECT_EQ(options.limits.stripe_bytes, 65536U);

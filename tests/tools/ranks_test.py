@@ -64,7 +64,7 @@ def test_ranks_help_names_osus_options():
         text = run(name, "--help").out
         for letter in "dmixc" + ("W" if "b" in name else "") + ("p" if name.startswith("m") else ""):
             expect(re.search(rf"^\s+-{letter}\b", text, re.MULTILINE), f"{name} --help lacks -{letter}\n{text}")
-        for option in ("--kind", "--compare", "--json", "--gdr-limit", "--gdr-read-limit", "--chunk", "--rails", "--rail-policy",
+        for option in ("--kind", "--compare", "--json", "--gdr-limit", "--gdr-read-limit", "--kernel-limit", "--chunk", "--rails", "--rail-policy",
                        "--transport", "--require", "--forbid", "--eager-limit", "--stripe", "--timeout"):
             expect(option in text, f"{name} --help lacks {option}\n{text}")
         expect("--plant-fault" not in text, f"{name} --help shows what only tests use")

@@ -27,8 +27,9 @@ struct Core {
   std::shared_ptr<ProcessMemory> memory_of(std::int64_t process, std::uint64_t nonce_address, const Nonce& nonce);
 
   int near_device = -1;
-  Nonce nonce{};     // proves to peers that they look at this process
-  Descriptor wakes;  // epoll of the links' sockets
+  std::uint64_t most_kernel_bytes = 0;  // of a copy by the resident kernel
+  Nonce nonce{};                        // proves to peers that they look at this process
+  Descriptor wakes;                     // epoll of the links' sockets
   std::vector<LocalLink*> links;
   std::map<int, Result<std::unique_ptr<CopyLanes>>> lanes;
   std::map<std::int64_t, std::weak_ptr<ProcessMemory>> processes;

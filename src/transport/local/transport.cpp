@@ -18,7 +18,11 @@ Core::~Core() = default;
 
 Result<CopyLanes*> Core::lanes_of(int device) {
   auto found = lanes.find(device);
-  if (found == lanes.end()) found = lanes.emplace(device, CopyLanes::open(device)).first;
+  if (found == lanes.end()) {
+    LaneOptions options;
+    options.most_kernel_bytes = most_kernel_bytes;
+    found = lanes.emplace(device, CopyLanes::open(device, std::move(options))).first;
+  }
   if (!found->second) return found->second.error();
   return found->second->get();
 }
@@ -157,6 +161,7 @@ bool LocalTransport::arm() {
 Result<std::unique_ptr<Transport>> open_local(const TransportOptions& options) {
   auto core = std::make_shared<local::Core>();
   core->near_device = options.near_device;
+  core->most_kernel_bytes = options.most_kernel_bytes;
   core->wakes = Descriptor(::epoll_create1(EPOLL_CLOEXEC));
   if (!core->wakes.is_open()) {
     const int code = errno;

@@ -74,6 +74,8 @@ void add_limit_options(CLI::App& command, FabricLimits& limits) {
             "Up to here the NIC writes to GPU memory itself; staged above (GIGABAR_GDR_LIMIT)");
   add_limit(command, "--gdr-read-limit", limits.gdr_read_bytes,
             "Up to here the NIC reads from GPU memory itself (GIGABAR_GDR_READ_LIMIT)");
+  add_limit(command, "--kernel-limit", limits.kernel_bytes,
+            "Up to here a kernel may copy between GPUs in place of their copy engines (GIGABAR_KERNEL_LIMIT)");
   command.add_option("--chunk", limits.chunk_bytes, "Piece of the staged pipeline (GIGABAR_CHUNK)")
       ->transform(byte_count(4096, std::uint64_t{64} << 20))
       ->type_name("BYTES");

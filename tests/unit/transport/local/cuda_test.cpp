@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <optional>
 
+#include "base/errors.hpp"
 #include "gigabar/memory.hpp"
 #include "support/fake_session.hpp"
 #include "support/isolated.hpp"
@@ -350,7 +351,9 @@ ISOLATED_TEST(LocalCuda, NumbersOfCopiesWrap) {
   machine.allocate(8192);
   for (const bool has_events : {false, true}) {
     if (has_events) machine.session.plant(fake::Call::cuda, "cuStreamWriteValue32", CUDA_ERROR_NOT_SUPPORTED);
-    const auto lanes = must(local::CopyLanes::open(0, UINT32_MAX - 3));
+    local::LaneOptions options;
+    options.first_number = UINT32_MAX - 3;
+    const auto lanes = must(local::CopyLanes::open(0, std::move(options)));
     const auto sent = pattern(8192, 9);
     put(range_of(*machine.first), sent);
     std::vector<local::CopyTicket> tickets;
@@ -366,6 +369,100 @@ ISOLATED_TEST(LocalCuda, NumbersOfCopiesWrap) {
     EXPECT_EQ(got(range_of(*machine.second)), sent);
     for (const local::CopyTicket ticket : tickets) EXPECT_EQ(lanes->look(ticket), local::CopyState::finished);
   }
+}
+
+// What the resident kernel does with its requests is said by the test; it copies nothing itself.
+class ScriptedCopier final : public local::ResidentCopier {
+ public:
+  struct Script {
+    bool is_there = true;
+    std::vector<std::uint32_t> asked;
+    std::vector<State> states;  // by request; running where none is said
+    unsigned noted = 0;
+    std::optional<Error> lost;
+  };
+  explicit ScriptedCopier(Script& script) : script_(script) {}
+
+  std::optional<std::uint32_t> post(std::uintptr_t, std::uintptr_t, std::uint64_t) override {
+    if (!script_.is_there) return std::nullopt;
+    script_.asked.push_back(static_cast<std::uint32_t>(script_.asked.size()));
+    return script_.asked.back();
+  }
+  void note_copy() override { ++script_.noted; }
+  State look(std::uint32_t number) override { return number < script_.states.size() ? script_.states[number] : State::running; }
+  Outcome check() override { return script_.lost ? Outcome(*script_.lost) : Outcome(); }
+
+ private:
+  Script& script_;
+};
+
+class LocalCudaKernel {
+ public:
+  static constexpr std::size_t kBytes = 8192;
+  LocalCudaKernel() {
+    machine.allocate(kBytes);
+    local::LaneOptions options;
+    options.most_kernel_bytes = 4096;
+    options.resident = std::make_unique<ScriptedCopier>(script);
+    lanes = must(local::CopyLanes::open(0, std::move(options)));
+    put(range_of(*machine.first), sent);
+  }
+  local::CopyTicket copy(std::size_t at, std::size_t bytes, std::size_t skew = 0) const {
+    return must(lanes->copy(local::CopyKind::device_to_device, address_of(range_of(*machine.second)) + at,
+                            address_of(range_of(*machine.first)) + at + skew, bytes));
+  }
+  local::CopyState wait(local::CopyTicket ticket) const {
+    const Deadline deadline = Deadline::after_ns(kLongNs);
+    local::CopyState state = lanes->look(ticket);
+    while (state == local::CopyState::running && !deadline.has_passed()) {
+      lanes->check();
+      state = lanes->look(ticket);
+    }
+    return state;
+  }
+
+  TwoGpus machine;
+  ScriptedCopier::Script script;
+  std::unique_ptr<local::CopyLanes> lanes;
+  const std::vector<unsigned char> sent = pattern(kBytes, 11);
+};
+
+ISOLATED_TEST(LocalCuda, OnlyCopiesThatFitAreAskedOfTheKernel) {
+  LocalCudaKernel test;
+  EXPECT_EQ(test.copy(0, 4096).lane, local::kResidentLane);
+  EXPECT_EQ(test.script.noted, 0U);
+  EXPECT_NE(test.copy(0, 4097).lane, local::kResidentLane);
+  EXPECT_NE(test.copy(0, 64, 8).lane, local::kResidentLane) << "not aligned to each other";
+  EXPECT_EQ(test.script.noted, 0U) << "no other copy tells of more to come";
+  test.script.is_there = false;
+  EXPECT_NE(test.copy(0, 64).lane, local::kResidentLane);
+  EXPECT_EQ(test.script.noted, 1U);
+  test.script.states = {local::ResidentCopier::State::finished};
+}
+
+ISOLATED_TEST(LocalCuda, WhatTheKernelLeavesUndoneTheEngineDoes) {
+  LocalCudaKernel test;
+  const local::CopyTicket done = test.copy(0, 4096);
+  const local::CopyTicket undone = test.copy(4096, 4096);
+  EXPECT_EQ(test.lanes->look(undone), local::CopyState::running);
+  EXPECT_FALSE(test.lanes->is_idle());
+  put(range_of(*test.machine.second), std::vector<unsigned char>(4096));
+  test.script.states = {local::ResidentCopier::State::finished, local::ResidentCopier::State::abandoned};
+  EXPECT_EQ(test.wait(done), local::CopyState::finished);
+  EXPECT_EQ(test.wait(undone), local::CopyState::finished);
+  EXPECT_TRUE(test.lanes->is_idle());
+  const auto placed = got(range_of(*test.machine.second));
+  EXPECT_TRUE(std::equal(placed.begin() + 4096, placed.end(), test.sent.begin() + 4096));
+  EXPECT_EQ(test.lanes->look(undone), local::CopyState::finished) << "asked once more";
+}
+
+ISOLATED_TEST(LocalCuda, ALostKernelFailsWhatWasAskedOfIt) {
+  LocalCudaKernel test;
+  const local::CopyTicket ticket = test.copy(0, 64);
+  test.script.lost = make_error(Status::device_error, "copy", "copy kernel", "the device is lost", {});
+  EXPECT_EQ(test.wait(ticket), local::CopyState::failed);
+  EXPECT_EQ(test.lanes->failure().status(), Status::device_error);
+  EXPECT_FALSE(test.lanes->copy(local::CopyKind::device_to_device, 0, 0, 16));
 }
 
 }  // namespace

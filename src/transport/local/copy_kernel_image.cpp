@@ -1,0 +1,19 @@
+// The copy kernel's fat binary, inside the library.
+#include "base/embed_file.hpp"
+#include "transport/local/resident_copier.hpp"
+
+#if defined(GIGABAR_DEVICE_CODE)
+
+GIGABAR_EMBED_FILE(gigabar_local_copy_kernel, GIGABAR_DEVICE_CODE);
+
+namespace gigabar::transport::local {
+const void* copy_kernel_image() noexcept { return gigabar_local_copy_kernel; }
+}  // namespace gigabar::transport::local
+
+#else
+
+namespace gigabar::transport::local {
+const void* copy_kernel_image() noexcept { return nullptr; }
+}  // namespace gigabar::transport::local
+
+#endif
