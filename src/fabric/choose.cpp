@@ -194,7 +194,7 @@ Result<const Choice*> Engine::decide(Peer& peer, Direction direction, const Loca
   choice.path = candidate.path;
   choice.transport = kind;
   choice.reason = std::move(reason);
-  choice.chunk_bytes = candidate.method == Method::staged ? settings_.chunk_bytes : 0;
+  choice.chunk_bytes = candidate.method == Method::staged ? settings_.staging(kind).chunk_bytes : 0;
   for (const Candidate& other : candidates) {
     if (&other == &candidate) continue;
     choice.alternatives.push_back({text(name_of(kind), ": ", name_of(other.path)), other.why});

@@ -264,6 +264,9 @@ class Engine final : transport::Sink, WireupEvents {
   void note(const Op& op, bool is_done);
 
   // staged.cpp
+  StagingSize staging_of(const Peer& peer) const noexcept {
+    return settings_.staging(peer.transport != nullptr ? peer.transport->kind() : TransportKind::local);
+  }
   bool post_staged(Op& op);
   void fill_slots(Op& op);
   void on_stage_open(Peer& peer, const Message& message, std::span<const std::byte> payload);

@@ -230,13 +230,17 @@ void Engine::run_thread() {
       if (is_stopping_) return;
       continue;
     }
-    bool is_armed = false, has_connecting = false;
+    bool is_armed = false, has_connecting = false, has_changed = false;
     {
       const Lock guard = lock();
       if (is_stopping_) return;
-      progress();
+      has_changed = progress();
       polls_ = kPollsPerChannelPoll - 1;
-      if (!progress()) is_armed = arm_all();
+      if (progress()) {
+        has_changed = true;
+      } else {
+        is_armed = arm_all();
+      }
       has_connecting = !connecting_.empty();
     }
     if (is_armed) {
@@ -244,7 +248,8 @@ void Engine::run_thread() {
       const Lock guard = lock();
       is_armed_ = false;
       if (poll_channels()) ++changes_;
-    } else {
+    } else if (!has_changed) {
+      // Only then: where more threads want to run than there are processors, each yield costs a round of all of them.
       sched_yield();
     }
   }

@@ -18,6 +18,10 @@ constexpr std::uint64_t kNoLimit = std::uint64_t{1} << 62;
 constexpr std::uint64_t kKernelBytes = 4 << 20;  // above it the copy engines of an H200 are as fast
 constexpr std::uint64_t kChunkBytes = 262144;
 constexpr unsigned kChunkCount = 4;
+// Over ucx, whose sockets take more time per word and more data to fill: a chunk and the words about it are under way for some 0.3
+// ms, in which 8 GB/s are 2.4 MB.
+constexpr std::uint64_t kUcxChunkBytes = 524288;
+constexpr unsigned kUcxChunkCount = 8;
 constexpr std::uint64_t kStripeBytes = 16384;
 constexpr std::uint64_t kLeastChunkBytes = 4096, kMostChunkBytes = 64 << 20;
 
@@ -170,7 +174,13 @@ void take_limits(Collector& collector, Settings& settings, const FabricLimits& l
   if (settings.chunk_bytes < kLeastChunkBytes || settings.chunk_bytes > kMostChunkBytes) {
     collector.fail(bad_value("chunk", limit_text(settings.chunk_bytes), "a size from 4K to 64M"));
   }
+  const std::string chunk_source = settings.table.empty() ? "" : settings.table.back().source;
   take_number<unsigned>(collector, settings.chunk_count, limits.chunk_count, "chunks", "GIGABAR_CHUNKS", kChunkCount, 1, 64);
+  const std::string count_source = settings.table.empty() ? "" : settings.table.back().source;
+  settings.ucx_staging.chunk_bytes = chunk_source == "default" ? kUcxChunkBytes : settings.chunk_bytes;
+  settings.ucx_staging.chunk_count = count_source == "default" ? kUcxChunkCount : settings.chunk_count;
+  settings.table.push_back({"chunk_over_ucx", limit_text(settings.ucx_staging.chunk_bytes), chunk_source});
+  settings.table.push_back({"chunks_over_ucx", std::to_string(settings.ucx_staging.chunk_count), count_source});
   take_bytes(collector, settings.stripe_bytes, limits.stripe_bytes, "stripe", "GIGABAR_STRIPE", kStripeBytes);
 }
 

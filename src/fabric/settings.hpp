@@ -9,7 +9,18 @@
 
 namespace gigabar::fabric {
 
+// How a staged operation is cut: so many chunks are under way with a peer.
+struct StagingSize {
+  std::uint64_t chunk_bytes = 0;
+  unsigned chunk_count = 0;
+  std::uint64_t bytes() const noexcept { return chunk_bytes * chunk_count; }
+};
+
 struct Settings {
+  StagingSize staging(TransportKind kind) const noexcept {
+    return kind == TransportKind::ucx ? ucx_staging : StagingSize{chunk_bytes, chunk_count};
+  }
+
   std::vector<TransportKind> transports;
   std::vector<std::string> rails;
   unsigned rail_count = 1;
@@ -22,6 +33,7 @@ struct Settings {
   std::uint64_t kernel_bytes = 0;
   std::uint64_t chunk_bytes = 0;
   unsigned chunk_count = 0;
+  StagingSize ucx_staging;
   std::uint64_t stripe_bytes = 0;
   bool stand_in_registration = true;
   int gid_index = -1, traffic_class = -1, service_level = -1;

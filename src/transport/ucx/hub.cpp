@@ -1,7 +1,9 @@
 #include "transport/ucx/hub.hpp"
 
+#include <sched.h>
 #include <sys/epoll.h>
 #include <sys/timerfd.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -10,6 +12,8 @@
 
 #include "base/clock.hpp"
 #include "base/errors.hpp"
+#include "base/log.hpp"
+#include "base/options.hpp"
 #include "transport/ucx/link.hpp"
 
 namespace gigabar::transport::ucx {
@@ -19,11 +23,41 @@ Error no_descriptor(const char* call, int code) {
   return make_error(status_of_errno(code), "open UCX", "wake descriptor", text(call, " failed"), {}, errno_code(code));
 }
 
+// A connection is as fast as the thread at each end that copies into and out of the kernel: some 2 GB/s over loopback on virtual
+// processors. A quarter of the processors at each end leaves as many for the kernel's and the program's work, as the peer may be on
+// the same host. One lane is already more than none, whose sends are copied once more (worker.cpp).
+constexpr unsigned kProcessorsPerLane = 4;
+constexpr unsigned kMostLanesByDefault = 4;
+constexpr std::size_t kMostLaneAddressBytes = 8192;  // of all together, in a parcel
+
+unsigned processor_count() {
+  cpu_set_t allowed;
+  CPU_ZERO(&allowed);
+  return ::sched_getaffinity(0, sizeof allowed, &allowed) == 0 ? static_cast<unsigned>(CPU_COUNT(&allowed)) : 1U;
+}
+
+Result<unsigned> wanted_lanes() {
+  constexpr const char* kVariable = "GIGABAR_UCX_CONNECTIONS";
+  const auto given = environment(kVariable);
+  if (!given || given->empty()) return std::clamp(processor_count() / kProcessorsPerLane, 1U, kMostLanesByDefault);
+  const auto number = parse_number(*given, 0, kMostLanes);
+  if (number) return static_cast<unsigned>(*number);
+  return make_error(Status::invalid_argument, "open UCX", kVariable, text("'", *given, "' is not allowed"),
+                    text("give a number from 0 to ", kMostLanes));
+}
+
 }  // namespace
+
+Hub::Hub() noexcept : process_(::getpid()) {}
+
+bool Hub::is_of_this_process() const noexcept { return process_ == ::getpid(); }
 
 Result<std::shared_ptr<Hub>> Hub::open(const TransportOptions& options) {
   std::shared_ptr<Hub> hub(new Hub);
   hub->connect_deadline_ns_ = options.connect_deadline_ns;
+  const auto lane_count = wanted_lanes();
+  if (!lane_count) return lane_count.error();
+  hub->lane_count_ = *lane_count;
   auto worker = Worker::open(*hub);
   if (!worker) return std::move(worker).error();
   hub->worker_ = std::move(*worker);
@@ -36,7 +70,8 @@ Outcome Hub::open_wake_descriptor() {
   if (!wake_.is_open()) return no_descriptor("epoll_create1", errno);
   timer_ = Descriptor(::timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK));
   if (!timer_.is_open()) return no_descriptor("timerfd_create", errno);
-  for (const int watched : {worker_->descriptor(), timer_.get()}) {
+  if (Outcome opened = bell_.open(); !opened) return opened;
+  for (const int watched : {worker_->descriptor(), timer_.get(), bell_.descriptor()}) {
     epoll_event event{};
     event.events = EPOLLIN;
     event.data.fd = watched;
@@ -45,22 +80,47 @@ Outcome Hub::open_wake_descriptor() {
   return {};
 }
 
-std::uint32_t Hub::add_region(const HomeRegion& region) {
-  while (next_region_ == 0 || regions_.contains(next_region_)) ++next_region_;
-  regions_.emplace(next_region_, region);
-  return next_region_++;
+// Fewer lanes where one cannot be opened: what is there works.
+const std::vector<std::unique_ptr<Lane>>& Hub::lanes() {
+  std::size_t address_bytes = 0;
+  while (!has_opened_lanes_ && lanes_.size() < lane_count_) {
+    auto lane = Lane::open(static_cast<unsigned>(lanes_.size()), home_, bell_);
+    if (!lane) {
+      log(LogLevel::info, lane.error().message());
+      break;
+    }
+    address_bytes += (*lane)->address().size();
+    if (address_bytes > kMostLaneAddressBytes) break;
+    lanes_.push_back(std::move(*lane));
+  }
+  has_opened_lanes_ = true;
+  return lanes_;
 }
 
-std::byte* Hub::memory(std::uint32_t region, std::uint64_t offset, std::uint64_t bytes, std::optional<std::uint64_t> guard) const {
-  const auto found = regions_.find(region);
-  if (found == regions_.end()) return nullptr;
-  const HomeRegion& home = found->second;
-  if (guard && *guard != home.guard) return nullptr;
-  if (offset > home.bytes || bytes > home.bytes - offset) return nullptr;
-  return home.address + offset;
+bool Hub::look_at_lanes() {
+  bool is_something = false;
+  for (std::size_t index = 0; index < lanes_.size(); ++index) {
+    if (!lanes_[index]->has_events()) continue;
+    is_something = true;
+    for (const LaneEvent& event : lanes_[index]->take_events()) {
+      const auto found = links_.find(event.link);
+      if (found != links_.end()) {
+        found->second->take_event(index, event);
+      } else if (event.kind != LaneEvent::Kind::sent && event.kind != LaneEvent::Kind::lost) {
+        ++strangers_;
+      }
+    }
+  }
+  return is_something;
+}
+
+void Hub::add_link(std::uint64_t number, UcxLink& link) {
+  links_.emplace(number, &link);
+  home_.add_link(number);
 }
 
 void Hub::remove_link(std::uint64_t number, UcxLink& link) {
+  home_.remove_link(number);
   links_.erase(number);
   std::erase(attended_, &link);
   std::erase_if(events_, [&](const Event& event) { return event.link == &link; });
@@ -72,9 +132,11 @@ void Hub::attend_to(UcxLink& link) {
 
 bool Hub::poll(Sink& sink) {
   if (is_timer_set_) set_timer(0);
+  if (!lanes_.empty()) bell_.disarm();
   sink_ = &sink;
   bool is_something = attend();
   is_something |= worker_->progress();
+  is_something |= look_at_lanes();
   is_something |= deliver();
   sink_ = nullptr;
   return is_something;
@@ -123,8 +185,10 @@ bool Hub::arm() {
     if (!wakes_at) return false;
     first = std::min(first, *wakes_at);
   }
-  if (!worker_->arm()) return false;
-  if (!attended_.empty()) set_timer(first);
+  bell_.arm();
+  const bool is_quiet = std::none_of(lanes_.begin(), lanes_.end(), [](const auto& lane) { return lane->has_events(); });
+  if (!is_quiet || !worker_->arm()) return bell_.disarm(), false;
+  if (first != std::numeric_limits<std::int64_t>::max()) set_timer(first);
   return true;
 }
 

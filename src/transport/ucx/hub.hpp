@@ -1,4 +1,5 @@
-// What all links and regions of one UCX transport share: the worker, who is at home here, and what is to be told to the sink.
+// What all links and regions of one UCX transport share: the worker, the lanes, who is at home here, and what is to be told to the
+// sink.
 #pragma once
 
 #include <cstdint>
@@ -9,18 +10,13 @@
 #include <variant>
 #include <vector>
 
+#include "transport/ucx/home.hpp"
+#include "transport/ucx/lane.hpp"
 #include "transport/ucx/worker.hpp"
 
 namespace gigabar::transport::ucx {
 
 class UcxLink;
-
-// Registered memory of this process. Links look it up at each access, so that nothing reaches it once it is gone.
-struct HomeRegion {
-  std::byte* address = nullptr;
-  std::uint64_t bytes = 0;
-  std::uint64_t guard = 0;
-};
 
 struct Done {
   std::uint64_t cookie = 0;
@@ -38,17 +34,18 @@ class Hub final : public Receiver {
   static Result<std::shared_ptr<Hub>> open(const TransportOptions& options);
 
   Worker& worker() noexcept { return *worker_; }
+  Home& home() noexcept { return home_; }
+  // False in a child after fork, which has none of the threads and no right to the connections.
+  bool is_of_this_process() const noexcept;
+  // Opened when the first link is made. Empty where one connection does everything.
+  const std::vector<std::unique_ptr<Lane>>& lanes();
+  // Tells links what happened on lanes. True when something did.
+  bool look_at_lanes();
   std::int64_t connect_deadline_ns() const noexcept { return connect_deadline_ns_; }
   // The sink of the poll() under way; null outside of it.
   Sink* sink() const noexcept { return sink_; }
 
-  std::uint32_t add_region(const HomeRegion& region);
-  void remove_region(std::uint32_t number) { regions_.erase(number); }
-  // The memory at [offset, offset + bytes) of a region, or null when any of it is not allowed. `guard`: a peer's; own accesses
-  // have none.
-  std::byte* memory(std::uint32_t region, std::uint64_t offset, std::uint64_t bytes, std::optional<std::uint64_t> guard) const;
-
-  void add_link(std::uint64_t number, UcxLink& link) { links_.emplace(number, &link); }
+  void add_link(std::uint64_t number, UcxLink& link);
   void remove_link(std::uint64_t number, UcxLink& link);
   // The link has timers or undelivered messages: its work() is called in each poll() until it returns false.
   void attend_to(UcxLink& link);
@@ -61,7 +58,7 @@ class Hub final : public Receiver {
   std::uint64_t strangers() const noexcept { return strangers_; }
 
  private:
-  Hub() = default;
+  Hub() noexcept;
   Outcome open_wake_descriptor();
   void set_timer(std::int64_t at_ns);
   bool deliver();
@@ -70,18 +67,23 @@ class Hub final : public Receiver {
   void arrived(const WireHeader& header, std::span<const std::byte> data) override;
   void stranger(const WireHeader* header) override;
 
+  pid_t process_;
+  Home home_;
   std::unordered_map<std::uint64_t, UcxLink*> links_;
-  std::unordered_map<std::uint32_t, HomeRegion> regions_;
-  std::uint32_t next_region_ = 1;
   std::vector<UcxLink*> attended_;
   std::deque<Event> events_;
   Sink* sink_ = nullptr;
   std::uint64_t strangers_ = 0;
   std::int64_t connect_deadline_ns_ = 0;
-  Descriptor wake_;  // an epoll of the worker's descriptor and the timer
+  Descriptor wake_;  // an epoll of the worker's descriptor, the timer and the bell
   Descriptor timer_;
   bool is_timer_set_ = false;
-  std::unique_ptr<Worker> worker_;  // goes first: its end calls back
+  Bell bell_;
+  unsigned lane_count_ = 0;
+  bool has_opened_lanes_ = false;
+  // These go first: their ends call back.
+  std::vector<std::unique_ptr<Lane>> lanes_;
+  std::unique_ptr<Worker> worker_;
 };
 
 }  // namespace gigabar::transport::ucx

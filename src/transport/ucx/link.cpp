@@ -3,17 +3,16 @@
 
 #include <algorithm>
 #include <cstring>
+#include <limits>
 #include <utility>
 
 #include "base/clock.hpp"
 #include "base/errors.hpp"
 #include "base/log.hpp"
-#include "transport/ucx/windows.hpp"
 
 namespace gigabar::transport::ucx {
 namespace {
 
-constexpr unsigned kMostUnderWay = 16;  // operations of a link that UCX has, of which each holds at most a piece
 constexpr std::size_t kQuickBytes = 4096;
 constexpr std::int64_t kLingerNs = 100'000'000;    // for a farewell to go out
 constexpr std::int64_t kGiveUpNs = 2'000'000'000;  // for UCX to return what was cancelled
@@ -34,7 +33,7 @@ UcxLink::UcxLink(std::shared_ptr<Hub> hub, const Peer& peer, std::uint64_t numbe
 }
 
 UcxLink::~UcxLink() {
-  hub_->remove_link(number_, *this);
+  if (!hub_->is_of_this_process()) return;
   if (endpoint_ != nullptr) {
     const bool can_tell = state_ != LinkState::broken && !endpoint_->is_lost();
     const bool is_reading = pieces_under_way_ > 0;
@@ -42,12 +41,17 @@ UcxLink::~UcxLink() {
     // In order, after what was sent before.
     if (can_tell && !is_reading) send_control(WireKind::bye, {.request = static_cast<std::uint32_t>(Farewell::closed)});
     if (is_reading) hub_->worker().close(*endpoint_);
+    leave_lanes(is_reading);
     const Deadline deadline = Deadline::after_ns(kGiveUpNs);
-    while (pieces_under_way_ > 0 && !deadline.has_passed()) hub_->worker().progress();
+    while (pieces_under_way_ > 0 && !deadline.has_passed()) {
+      hub_->worker().progress();
+      hub_->look_at_lanes();
+    }
     if (pieces_under_way_ > 0) log(LogLevel::warning, text("ucx: ", object(), ": sends did not end in 2 s"));
     leave_endpoint();
     if (can_tell && is_reading) say_farewell(Farewell::closed);
   }
+  hub_->remove_link(number_, *this);
   for (const Outgoing& item : outgoing_) {
     if (item.operation != nullptr) hub_->worker().give_back(*item.operation);
   }
@@ -57,6 +61,15 @@ std::string UcxLink::object() const { return text("rank ", rank_, " over ", rail
 
 // --- Connecting ------------------------------------------------------------------------------------------------------------------
 
+Invitation UcxLink::invitation() const {
+  Invitation invitation{number_, hub_->worker().piece_bytes(), hub_->worker().address(), {}};
+  const auto& lanes = hub_->lanes();
+  // An answer names no more than the two have in common.
+  const std::size_t count = endpoint_ != nullptr ? lane_count_ : lanes.size();
+  for (std::size_t index = 0; index < count; ++index) invitation.lanes.push_back(lanes[index]->address());
+  return invitation;
+}
+
 Outcome UcxLink::connect(const Invitation& invitation) {
   peer_number_ = invitation.link;
   peer_address_ = invitation.address;
@@ -65,6 +78,7 @@ Outcome UcxLink::connect(const Invitation& invitation) {
   if (!endpoint) return std::move(endpoint).error();
   endpoint_ = *endpoint;
   rail_ = hub_->worker().rail_of(*endpoint_);
+  connect_lanes(invitation);
   send_control(WireKind::hello, {});
   return {};
 }
@@ -82,16 +96,22 @@ Outcome UcxLink::complete(Parcel answer) {
     fail(Error(connected.record()), {});
     return connected;
   }
-  if (has_heard_) heard();
+  become_ready();
   return {};
 }
 
-// The peer can receive: it said something, and it is known where it is.
 void UcxLink::heard() {
+  if (has_heard_) return;
   has_heard_ = true;
-  if (state_ != LinkState::connecting || endpoint_ == nullptr) return;
+  become_ready();
+}
+
+// The peer can receive: it said something on every connection, and it is known where it is.
+void UcxLink::become_ready() {
+  if (state_ != LinkState::connecting || endpoint_ == nullptr || !has_heard_ || lanes_heard_.count() < lane_count_) return;
   state_ = LinkState::ready;
   rail_ = hub_->worker().rail_of(*endpoint_);
+  if (lane_count_ > 0) rail_ += text(" x", lane_count_);
   hub_->tell({this, Ready{}});
 }
 
@@ -144,7 +164,7 @@ Posted UcxLink::post_write(const Region& local, std::uint64_t local_offset, cons
   if (!is_posting_possible(cookie, local, local_offset, remote, remote_offset, bytes)) return Posted::ok;
   const RegionKey& key = static_cast<const UcxRemoteRegion&>(remote).key();
   const Access to{key.region, 0, key.guard, remote_offset, bytes};
-  writes_.push_back({cookie, static_cast<const UcxRegion&>(local).number(), local_offset, to});
+  writes_.push_back(make_write(cookie, static_cast<const UcxRegion&>(local).number(), local_offset, to));
   outgoing_.push_back({nullptr, &writes_.back()});
   pump();
   return Posted::ok;
@@ -168,14 +188,14 @@ Posted UcxLink::post_read(const Region& local, std::uint64_t local_offset, const
 
 // --- Sending ---------------------------------------------------------------------------------------------------------------------
 
-bool UcxLink::can_send() const { return state_ == LinkState::ready && under_way_ < kMostUnderWay; }
-
 void UcxLink::pump() {
   if (is_pumping_) return;
   is_pumping_ = true;
-  while (can_send() && !(outgoing_.empty() && answers_.empty())) {
+  while (state_ == LinkState::ready) {
+    const bool can_next = can_send_next(), can_answer = can_send_answer();
+    if (!can_next && !can_answer) break;
     // Both in turn: neither waits for all of the other.
-    is_answers_turn_ = outgoing_.empty() || (!answers_.empty() && !is_answers_turn_);
+    is_answers_turn_ = !can_next || (can_answer && !is_answers_turn_);
     if (is_answers_turn_) {
       send_answer();
     } else {
@@ -193,19 +213,26 @@ void UcxLink::send_next() {
 }
 
 void UcxLink::send_piece(Write& write) {
-  const std::uint64_t bytes = std::min<std::uint64_t>(piece_bytes_, write.to.bytes - write.sent_bytes);
-  const std::byte* from = hub_->memory(write.region, write.local_offset + write.sent_bytes, bytes, {});
+  const std::uint64_t bytes = std::min<std::uint64_t>(write.piece_bytes, write.to.bytes - write.sent_bytes);
+  const std::byte* from = hub_->home().memory(write.region, write.local_offset + write.sent_bytes, bytes, {});
   if (from == nullptr) {
     return fail(make_error(Status::invalid_argument, "write", object(), "the local region was taken back during the write",
                            "wait for a write before its memory is deregistered"),
                 Farewell::own_failure);
+  }
+  const bool is_last = write.sent_bytes + bytes == write.to.bytes;
+  if (write.is_by_lanes) {
+    send_by_lane(write, from, bytes);
+    write.sent_bytes += bytes;
+    if (is_last) outgoing_.pop_front();
+    return;
   }
   Operation& operation = hub_->worker().take_operation();
   operation.data = {from, bytes};
   operation.owner = &write;
   set_access(operation.header, {write.to.region, 0, write.to.guard, write.to.offset + write.sent_bytes, bytes});
   write.sent_bytes += bytes;
-  if (write.sent_bytes == write.to.bytes) outgoing_.pop_front();
+  if (is_last) outgoing_.pop_front();
   ++pieces_under_way_;
   send(operation, WireKind::write);
 }
@@ -214,7 +241,8 @@ void UcxLink::send_piece(Write& write) {
 void UcxLink::send_answer() {
   Answer& answer = answers_.front();
   const std::uint64_t bytes = std::min<std::uint64_t>(piece_bytes_, answer.asked.bytes - answer.sent_bytes);
-  const std::byte* from = hub_->memory(answer.asked.region, answer.asked.offset + answer.sent_bytes, bytes, answer.asked.guard);
+  const std::byte* from =
+      hub_->home().memory(answer.asked.region, answer.asked.offset + answer.sent_bytes, bytes, answer.asked.guard);
   if (from == nullptr) return refuse("it reads from a region that was taken back", Farewell::bad_access);
   Operation& operation = hub_->worker().take_operation();
   operation.copy.assign(from, from + bytes);
@@ -231,6 +259,7 @@ void UcxLink::send(Operation& operation, WireKind kind) {
   operation.header.body = body;
   if (kind == WireKind::message || kind == WireKind::write) operation.header.sequence = next_sequence_++;
   operation.header.acknowledged = told_units_ = consumed_units_;
+  operation.header.pieces = next_piece_;
   ++under_way_;
   hub_->worker().send(*endpoint_, operation);
 }
@@ -243,9 +272,11 @@ void UcxLink::send_control(WireKind kind, const Access& access) {
 
 // One at a time: a peer that reads nothing cannot make them pile up, and the next one tells all that came meanwhile.
 void UcxLink::send_credit() {
-  if (is_credit_under_way_ || state_ != LinkState::ready || consumed_units_ - told_units_ < kWindowUnits / 4) return;
+  if (is_credit_under_way_ || state_ != LinkState::ready) return;
+  if (consumed_units_ - told_units_ < kWindowUnits / 4 && placed_below_ - told_placed_ < kPieceWindow / 4) return;
   is_credit_under_way_ = true;
-  send_control(WireKind::credit, {});
+  told_placed_ = placed_below_;
+  send_control(WireKind::credit, {.bytes = placed_below_});
 }
 
 void UcxLink::sent(Operation& operation, ucs_status_t status) {
@@ -285,6 +316,7 @@ void UcxLink::refuse(std::string_view why, Farewell reason) {
 void UcxLink::fail(Error error, std::optional<Farewell> farewell) {
   if (state_ == LinkState::broken) return;
   state_ = LinkState::broken;
+  hub_->home().remove_link(number_);
   error_ = std::move(error);
   if (endpoint_ != nullptr && !endpoint_->is_lost()) farewell_ = farewell;
   give_up_at_ns_ = now_ns() + kGiveUpNs;
@@ -295,6 +327,7 @@ void UcxLink::fail(Error error, std::optional<Farewell> farewell) {
 bool UcxLink::finish_breaking(std::int64_t now_ns) {
   if (endpoint_ != nullptr) {
     hub_->worker().close(*endpoint_);
+    leave_lanes(true);
     if (pieces_under_way_ > 0 && now_ns < give_up_at_ns_) return false;
     if (pieces_under_way_ > 0) log(LogLevel::warning, text("ucx: ", object(), ": sends did not end in 2 s"));
     leave_endpoint();
@@ -345,6 +378,10 @@ UcxLink::Work UcxLink::work(std::int64_t now_ns) {
 
 std::optional<std::int64_t> UcxLink::wakes_at_ns() const {
   if (state_ == LinkState::connecting) return connect_until_ns_;
+  // A lane wakes it.
+  if (state_ == LinkState::ready && is_ready_told_ && !inbox_.empty() && is_held_back(inbox_.front().pieces)) {
+    return std::numeric_limits<std::int64_t>::max();
+  }
   return {};
 }
 

@@ -4,7 +4,6 @@
 
 #include "base/errors.hpp"
 #include "transport/ucx/link.hpp"
-#include "transport/ucx/windows.hpp"
 
 namespace gigabar::transport::ucx {
 namespace {
@@ -18,8 +17,13 @@ void UcxLink::receive(const WireHeader& header, std::span<const std::byte> data)
   const auto kind = static_cast<WireKind>(header.kind);
   const Access access = access_of(header);
   if (kind == WireKind::bye) {
-    return fail(
-        make_error(Status::peer_lost, "connection", object(), std::string(sentence_of(static_cast<Farewell>(access.request)))), {});
+    const auto reason = static_cast<Farewell>(access.request);
+    // The lanes bring what it sent before; a lane that ends without it breaks the link too.
+    if (reason == Farewell::closed && lane_count_ > 0 && is_held_back(header.pieces)) {
+      bye_at_ = header.pieces;
+      return;
+    }
+    return hear_bye(reason);
   }
   heard();
   take_acknowledgement(header.acknowledged);
@@ -29,10 +33,14 @@ void UcxLink::receive(const WireHeader& header, std::span<const std::byte> data)
     case WireKind::write: return take_sequenced(header, data);
     case WireKind::read: return take_read(access);
     case WireKind::answer: return take_answer(access, data);
+    case WireKind::credit: return take_piece_acknowledgement(access.bytes);
     case WireKind::hello:
-    case WireKind::credit:
     case WireKind::bye: return;
   }
+}
+
+void UcxLink::hear_bye(Farewell reason) {
+  fail(make_error(Status::peer_lost, "connection", object(), std::string(sentence_of(reason))), {});
 }
 
 void UcxLink::take_acknowledgement(std::uint64_t units) {
@@ -49,19 +57,20 @@ void UcxLink::take_sequenced(const WireHeader& header, std::span<const std::byte
   if (is_message && data.size() > kMostPayloadBytes) return refuse("a message was too long");
   if (header.sequence != expected_) return hold(header, data);
   ++expected_;
-  if (is_message) take_message(header.body, data);
+  if (is_message) take_message(header.pieces, header.body, data);
   while (!ahead_.empty() && ahead_.begin()->first == expected_ && state_ != LinkState::broken) {
     const std::optional<Held> held = std::move(ahead_.extract(ahead_.begin()).mapped());
     ++expected_;
     if (!held) continue;
     held_units_ -= units_of(held->payload.size());
-    take_message(held->header, held->payload);
+    take_message(held->pieces, held->header, held->payload);
   }
 }
 
 bool UcxLink::place(const WireHeader& header, std::span<const std::byte> data) {
   const Access to = access_of(header);
-  std::byte* place = to.bytes == data.size() && !data.empty() ? hub_->memory(to.region, to.offset, to.bytes, to.guard) : nullptr;
+  std::byte* place =
+      to.bytes == data.size() && !data.empty() ? hub_->home().memory(to.region, to.offset, to.bytes, to.guard) : nullptr;
   if (place == nullptr) {
     refuse("a write to an unknown region, with a wrong guard or out of range", Farewell::bad_access);
     return false;
@@ -78,14 +87,14 @@ void UcxLink::hold(const WireHeader& header, std::span<const std::byte> data) {
   }
   held_units_ += units_of(data.size());
   if (held_units_ > kWindowUnits) return refuse("it sent more messages than it had leave for");
-  ahead_.emplace(header.sequence, Held{header.body, {data.begin(), data.end()}});
+  ahead_.emplace(header.sequence, Held{header.pieces, header.body, {data.begin(), data.end()}});
 }
 
-void UcxLink::take_message(const Header& header, std::span<const std::byte> payload) {
-  if (hub_->sink() != nullptr && inbox_.empty() && is_ready_told_) return deliver(header, payload);
+void UcxLink::take_message(std::uint64_t pieces, const Header& header, std::span<const std::byte> payload) {
+  if (hub_->sink() != nullptr && inbox_.empty() && is_ready_told_ && !is_held_back(pieces)) return deliver(header, payload);
   held_units_ += units_of(payload.size());
   if (held_units_ > kWindowUnits) return refuse("it sent more messages than it had leave for");
-  inbox_.push_back({header, {payload.begin(), payload.end()}});
+  inbox_.push_back({pieces, header, {payload.begin(), payload.end()}});
   hub_->attend_to(*this);
 }
 
@@ -98,7 +107,7 @@ void UcxLink::deliver(const Header& header, std::span<const std::byte> payload) 
 bool UcxLink::deliver_inbox() {
   if (!is_ready_told_) return false;
   bool is_something = false;
-  while (!inbox_.empty()) {
+  while (!inbox_.empty() && !is_held_back(inbox_.front().pieces)) {
     const Held held = std::move(inbox_.front());
     inbox_.pop_front();
     held_units_ -= units_of(held.payload.size());
@@ -110,7 +119,7 @@ bool UcxLink::deliver_inbox() {
 
 void UcxLink::take_read(const Access& asked) {
   const bool is_allowed = asked.bytes > 0 && asked.bytes <= kTransferBytes &&
-                          hub_->memory(asked.region, asked.offset, asked.bytes, asked.guard) != nullptr;
+                          hub_->home().memory(asked.region, asked.offset, asked.bytes, asked.guard) != nullptr;
   if (!is_allowed) return refuse("a read of an unknown region, with a wrong guard or out of range", Farewell::bad_access);
   if (answers_.size() >= kMostTransfers) return refuse("it asked for too much at once");
   answers_.push_back({asked});
@@ -123,7 +132,7 @@ void UcxLink::take_answer(const Access& access, std::span<const std::byte> data)
   Read& read = found->second;
   const bool is_inside = !data.empty() && data.size() <= read.missing_bytes && access.offset <= read.bytes - data.size();
   if (!is_inside) return refuse("an answer was longer than what was asked for");
-  std::byte* place = hub_->memory(read.region, read.local_offset + access.offset, data.size(), {});
+  std::byte* place = hub_->home().memory(read.region, read.local_offset + access.offset, data.size(), {});
   if (place == nullptr) {
     return fail(make_error(Status::invalid_argument, "read", object(), "the local region was taken back during the read",
                            "wait for a read before its memory is deregistered"),

@@ -35,7 +35,7 @@ UcxRegion::UcxRegion(std::shared_ptr<Hub> hub, const MemoryRange& range, std::ui
       bytes_(range.bytes),
       kind_(range.kind),
       guard_(guard),
-      number_(hub_->add_region({static_cast<std::byte*>(range.address), range.bytes, guard})) {}
+      number_(hub_->home().add_region({static_cast<std::byte*>(range.address), range.bytes, guard})) {}
 
 Result<Parcel> UcxRegion::key(const Peer&) const {
   Parcel parcel;

@@ -13,7 +13,9 @@ class UcxRegion final : public Region {
  public:
   // Errors: invalid_argument (null, zero bytes), not_supported (no host memory).
   static Result<std::unique_ptr<Region>> make(std::shared_ptr<Hub> hub, const MemoryRange& range);
-  ~UcxRegion() override { hub_->remove_region(number_); }
+  ~UcxRegion() override {
+    if (hub_->is_of_this_process()) hub_->home().remove_region(number_);
+  }
   UcxRegion(const UcxRegion&) = delete;
   UcxRegion& operator=(const UcxRegion&) = delete;
 

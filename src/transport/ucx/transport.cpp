@@ -47,7 +47,7 @@ Result<std::unique_ptr<Link>> UcxTransport::offer(const Peer& peer, std::size_t 
   const auto number = random_number();
   if (!number) return number.error();
   auto link = std::make_unique<UcxLink>(hub_, peer, *number);
-  offer.bytes = encode(InvitationKind::offer, {*number, hub_->worker().piece_bytes(), hub_->worker().address()});
+  offer.bytes = encode(InvitationKind::offer, link->invitation());
   offer.descriptors.clear();
   return std::unique_ptr<Link>(std::move(link));
 }
@@ -62,7 +62,7 @@ Result<std::unique_ptr<Link>> UcxTransport::accept(const Peer& peer, Parcel offe
   if (!number) return number.error();
   auto link = std::make_unique<UcxLink>(hub_, peer, *number);
   if (Outcome connected = link->connect(*invitation); !connected) return std::move(connected).take_error();
-  answer.bytes = encode(InvitationKind::answer, {*number, hub_->worker().piece_bytes(), hub_->worker().address()});
+  answer.bytes = encode(InvitationKind::answer, link->invitation());
   answer.descriptors.clear();
   return std::unique_ptr<Link>(std::move(link));
 }

@@ -12,6 +12,10 @@ inline constexpr std::uint64_t kWindowUnits = 2U << 20;  // what either side hol
 inline constexpr unsigned kMostTransfers = 64;                           // writes and reads of a link under way
 inline constexpr std::uint64_t kTransferBytes = std::uint64_t{1} << 30;  // of each
 
+// Pieces of a link that may have left for lanes and are not known to be in their places: further ones wait. It bounds what a
+// receiver remembers while one lane stands still.
+inline constexpr std::uint64_t kPieceWindow = 4096;
+
 // What a message counts: its bytes and the record that keeps them.
 constexpr std::uint64_t units_of(std::size_t payload_bytes) { return payload_bytes + 256; }
 

@@ -7,22 +7,25 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "gigabar/status.hpp"
 #include "transport/transport.hpp"
 
 namespace gigabar::transport::ucx {
 
-inline constexpr std::uint8_t kVersion = 1;  // of everything below
+inline constexpr std::uint8_t kVersion = 2;  // of everything below
 
 // --- Parcels and keys ----------------------------------------------------------------------------------------------------------
 
 // What offer() and accept() tell: where the sender's worker is, and the number that its peer puts into every message to it.
 struct Invitation {
   std::uint64_t link = 0;
-  std::uint32_t piece_bytes = 0;  // most data of one active message to it, at least kLeastPieceBytes
-  std::string address;            // of a UCP worker, opaque
+  std::uint32_t piece_bytes = 0;   // most data of one active message to it, at least kLeastPieceBytes
+  std::string address;             // of a UCP worker, opaque
+  std::vector<std::string> lanes;  // addresses of the workers that take large writes, at most kMostLanes
 };
+inline constexpr std::size_t kMostLanes = 16;
 inline constexpr std::uint32_t kLeastPieceBytes = 4096;
 inline constexpr std::uint32_t kMostPieceBytes = 1U << 20;
 
@@ -52,7 +55,7 @@ enum class WireKind : std::uint8_t {
   write,      // body: Access. Data for a region of the receiver
   read,       // body: Access, whose request names the answers
   answer,     // body: Access, of which request and offset (from the start of what was asked for) count
-  credit,     // nothing but `acknowledged`
+  credit,     // body: Access, of which `bytes` is the lanes' pieces that are in place, up to the first that is not
   bye         // body: Access, of which `request` is a Farewell
 };
 
@@ -63,11 +66,12 @@ struct WireHeader {
   std::uint8_t kind = 0;
   std::uint32_t data_bytes = 0;
   std::uint64_t link = 0;          // the receiver's number
-  std::uint64_t sequence = 0;      // of messages and writes, which count together; 0 in others
+  std::uint64_t sequence = 0;      // of messages and writes, which count together; on lanes, of pieces; 0 in others
   std::uint64_t acknowledged = 0;  // units of messages that the sender has consumed on this link
+  std::uint64_t pieces = 0;        // that went to lanes before it
   std::array<std::byte, 32> body{};
 };
-static_assert(sizeof(WireHeader) == 64 && kHeaderBytes == 32);
+static_assert(sizeof(WireHeader) == 72 && kHeaderBytes == 32);
 
 struct Access {
   std::uint32_t region = 0;

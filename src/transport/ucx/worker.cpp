@@ -1,5 +1,7 @@
 #include "transport/ucx/worker.hpp"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
@@ -16,7 +18,6 @@ namespace {
 
 constexpr unsigned kMessageId = 0x67;
 constexpr std::int64_t kEndDeadlineNs = 2'000'000'000;  // for UCX to give back what was cancelled
-constexpr unsigned kMostProgressCalls = 32;             // of one progress(), so that other work gets its turn
 
 // One fragment of UCX's TCP transport carries a piece, for larger messages are put together in a buffer of UCX's: 16 MiB messages
 // gave 3.1 GB/s over loopback, 250 KB ones that do not fit 3.2, and 125 KB ones that do 7.3 (`ucx_perftest -t ucp_am_bw`, UCX
@@ -25,6 +26,9 @@ constexpr unsigned kMostProgressCalls = 32;             // of one progress(), so
 constexpr const char* kSegment = "128K";
 constexpr std::uint32_t kPieceBytes = 120U << 10;
 constexpr std::uint64_t kSegmentRestBytes = 512;  // of headers: ours, UCP's and TCP's
+// Pieces of 120 KiB took 0.48 s of processor time at both ends together for each GB over loopback, 0.8 s with a copy into UCX's
+// buffers. Small ones cost more system calls than they save.
+constexpr const char* kZeroCopyFrom = "16K";
 
 const ucp::Library& lib() { return ucp::library(); }
 
@@ -74,7 +78,7 @@ std::uint32_t choose_piece_bytes() {
 // transports would open the GPUs' drivers for memory that is never given to it.
 constexpr const char* kTransports = "^shm,self,cuda,rocm,ze";
 
-Outcome configure(Configuration& configuration) {
+Outcome configure(Configuration& configuration, bool is_zero_copy) {
   if (configuration.status() != UCS_OK) {
     return failed("ucp_config_read", "its configuration", configuration.status(), "look at the variables UCX_*");
   }
@@ -87,8 +91,9 @@ Outcome configure(Configuration& configuration) {
   configuration.set_default("TCP_TX_SEG_SIZE", kSegment);
   configuration.set_default("TCP_RX_SEG_SIZE", kSegment);
   // UCX 1.13.1 handles a write event of a connection that it has just freed in the same round, when both ends destroy it while data
-  // waits for the socket (uct_tcp_iface_handle_events after a FIN). Zero-copy sends make that frequent; without them it is rare.
-  configuration.set_default("ZCOPY_THRESH", "inf");
+  // waits for the socket (uct_tcp_iface_handle_events after a FIN). Zero-copy sends make that frequent where endpoints are closed
+  // with data under way; without them it is rare.
+  configuration.set_default("ZCOPY_THRESH", is_zero_copy ? kZeroCopyFrom : "inf");
   configuration.set_default("TCP_CONN_NB", "y");  // connect() would block for minutes when the peer's host is gone
   return {};
 }
@@ -118,17 +123,17 @@ std::string text_of(ucs_status_t status) {
 
 NativeCode native_of(ucs_status_t status) { return {NativeDomain::none, status, text("UCX status ", static_cast<int>(status))}; }
 
-Result<std::unique_ptr<Worker>> Worker::open(Receiver& receiver) {
+Result<std::unique_ptr<Worker>> Worker::open(Receiver& receiver, bool is_zero_copy) {
   if (!ucp::availability().is_ok()) return make_error("open UCX", "libucp", ucp::availability());
   std::unique_ptr<Worker> worker(new Worker(receiver));
-  if (Outcome opened = worker->open_context(); !opened) return std::move(opened).take_error();
+  if (Outcome opened = worker->open_context(is_zero_copy); !opened) return std::move(opened).take_error();
   if (Outcome opened = worker->open_worker(); !opened) return std::move(opened).take_error();
   return worker;
 }
 
-Outcome Worker::open_context() {
+Outcome Worker::open_context(bool is_zero_copy) {
   Configuration configuration;
-  if (Outcome configured = configure(configuration); !configured) return configured;
+  if (Outcome configured = configure(configuration, is_zero_copy); !configured) return configured;
   ucp_params_t parameters{};
   parameters.field_mask = UCP_PARAM_FIELD_FEATURES | UCP_PARAM_FIELD_NAME;
   parameters.features = UCP_FEATURE_AM | UCP_FEATURE_WAKEUP;
@@ -171,7 +176,10 @@ Outcome Worker::open_worker() {
   return {};
 }
 
+Worker::Worker(Receiver& receiver) noexcept : receiver_(receiver), process_(::getpid()) {}
+
 Worker::~Worker() {
+  if (process_ != ::getpid()) return;
   if (worker_ != nullptr) {
     for (const auto& endpoint : endpoints_) {
       endpoint->user_ = nullptr;
@@ -279,9 +287,9 @@ void Worker::finished(Operation& operation, ucs_status_t status) {
   give_back(operation);
 }
 
-bool Worker::progress() {
+bool Worker::progress(unsigned most_calls) {
   bool is_something = false;
-  for (unsigned i = 0; i < kMostProgressCalls && lib().ucp_worker_progress(worker_) != 0; ++i) is_something = true;
+  for (unsigned i = 0; i < most_calls && lib().ucp_worker_progress(worker_) != 0; ++i) is_something = true;
   if (leaving_count_ > 0) is_something |= tidy();
   return is_something;
 }
@@ -304,8 +312,7 @@ bool Worker::tidy() {
 }
 
 bool Worker::arm() {
-  // What is being closed goes on in progress() only.
-  if (leaving_count_ > 0) return false;
+  if (is_closing()) return false;
   return lib().ucp_worker_arm(worker_) == UCS_OK;
 }
 

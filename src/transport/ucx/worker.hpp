@@ -2,6 +2,8 @@
 // Callbacks of UCX end here; they reach a link only through its endpoint, which forgets it first.
 #pragma once
 
+#include <sys/types.h>
+
 #include <cstddef>
 #include <cstdint>
 #include <deque>
@@ -71,8 +73,10 @@ class Receiver {
 
 class Worker {
  public:
-  // Errors: unavailable (UCX's availability; no network that it can use), out_of_memory, out_of_descriptors, device_error.
-  static Result<std::unique_ptr<Worker>> open(Receiver& receiver);
+  // `is_zero_copy`: the kernel takes large data from where they lie, which spares a copy. Who asks for it lets an endpoint's
+  // operations end before closing it, as far as the peer allows (worker.cpp says why). Errors: unavailable (UCX's availability; no
+  // network that it can use), out_of_memory, out_of_descriptors, device_error.
+  static Result<std::unique_ptr<Worker>> open(Receiver& receiver, bool is_zero_copy = false);
   // Ends everything under way within some seconds. Endpoints have no users any more.
   ~Worker();
   Worker(const Worker&) = delete;
@@ -97,15 +101,19 @@ class Worker {
   // UCX takes it, or the user's sent() was called before this returns.
   void send(Endpoint& endpoint, Operation& operation);
 
-  // True when something happened.
-  bool progress();
+  // True when something happened. `most_calls` of UCX's own, so that other work gets its turn.
+  bool progress(unsigned most_calls = kMostProgressCalls);
   // Whether nothing is pending: descriptor() tells then when something happens.
   bool arm();
+  // Endpoints are being closed, which goes on in progress() only: arm() is false meanwhile.
+  bool is_closing() const noexcept { return leaving_count_ > 0; }
   int descriptor() const noexcept { return descriptor_; }
 
  private:
-  explicit Worker(Receiver& receiver) noexcept : receiver_(receiver) {}
-  Outcome open_context();
+  static constexpr unsigned kMostProgressCalls = 32;
+
+  explicit Worker(Receiver& receiver) noexcept;
+  Outcome open_context(bool is_zero_copy);
   Outcome open_worker();
   void finished(Operation& operation, ucs_status_t status);
   bool tidy();
@@ -116,6 +124,7 @@ class Worker {
                                  const ucp_am_recv_param_t* parameters);
 
   Receiver& receiver_;
+  pid_t process_;  // that opened it: a child after fork has neither its threads nor a right to its connections
   ucp_context_h context_ = nullptr;
   ucp_worker_h worker_ = nullptr;
   int descriptor_ = -1;  // the worker's
