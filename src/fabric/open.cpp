@@ -321,8 +321,12 @@ std::vector<PeerState> Engine::peers() const {
     state.is_broken = peer->state == Peer::State::lost;
     if (peer->why) state.why = peer->why->message();
     if (peer->transport != nullptr) state.transport = peer->transport->kind();
-    for (const Rail& rail : peer->rails) state.rails.push_back(rail.link->rail());
     state.memory_bytes = sizeof(Peer) + (peer->is_self ? 0 : wireup_->memory_bytes(rank));
+    for (const Rail& rail : peer->rails) {
+      state.rails.push_back(rail.link->rail());
+      state.memory_bytes += rail.link->memory_bytes();
+    }
+    if (peer->self_end) state.memory_bytes += peer->self_end->memory_bytes();
     if (peer->staging_in) state.memory_bytes += peer->staging_in->memory.bytes();
     if (peer->staging_out) state.memory_bytes += peer->staging_out->memory.bytes();
     states.push_back(std::move(state));
