@@ -168,9 +168,9 @@ struct ListPiece {
 
 struct PostOptions {
   QueueId queue = 0;
-  std::optional<PathPolicy> policy;           // instead of the fabric's
-  std::optional<std::uint64_t> chunk_bytes;   // of staged writes, at least 4096; at most the fabric's are taken
-  std::optional<std::uint64_t> stripe_bytes;  // instead of the fabric's: 0 always uses all rails
+  std::optional<PathPolicy> policy;                          // instead of the fabric's
+  std::optional<std::uint64_t> chunk_bytes = std::nullopt;   // of staged writes, at least 4096; at most the fabric's are taken
+  std::optional<std::uint64_t> stripe_bytes = std::nullopt;  // instead of the fabric's: 0 always uses all rails
 };
 
 // Names a posted operation of this process; never reused.
