@@ -57,9 +57,14 @@ Split split_between(std::span<const std::uint64_t> sizes, const Curve& first, co
   const double saved = split.index == all ? 0 : (keeping - least) / static_cast<double>(all - split.index);
   if (saved <= std::log(kWorthIt)) {
     split.index = all;
-    split.why = keeping == 0 ? fmt::format("{} is at no size slower, {}", first.name, range_text(sizes))
-                             : fmt::format("{} saves {:.1f} % where it is the faster one: less than the 3 % that would be worth it",
-                                           second.name, 100 * (std::exp(saved) - 1));
+    if (keeping == 0) {
+      split.why = fmt::format("{} is at no size slower, {}", first.name, range_text(sizes));
+    } else if (saved == 0) {
+      split.why = fmt::format("there is no size from which on {} is the faster one, {}", second.name, range_text(sizes));
+    } else {
+      split.why = fmt::format("where {} is the faster one it saves {:.1f} %: less than the 3 % that would be worth it", second.name,
+                              100 * (std::exp(saved) - 1));
+    }
     return split;
   }
   split.crossover_bytes = crossover(sizes, split.index, first, second);
