@@ -142,7 +142,8 @@ struct FabricOptions {
   Timeout connect_timeout = Timeout::of(std::chrono::seconds(30));  // for a rank to appear and for a connection to stand
 };
 
-// A value in use and who set it: "option", "GIGABAR_GDR_LIMIT", "tuned", "default".
+// A value in use and who set it: "option", "GIGABAR_GDR_LIMIT", "tuned, FILE", "default". A tuned one says in its name for which
+// connections it is, "chunk (ucx, other hosts)"; the others have the value of "chunk".
 struct Setting {
   std::string name, value, source;
 };
@@ -168,7 +169,9 @@ struct ListPiece {
 
 struct PostOptions {
   QueueId queue = 0;
-  std::optional<PathPolicy> policy;  // instead of the fabric's
+  std::optional<PathPolicy> policy;                          // instead of the fabric's
+  std::optional<std::uint64_t> chunk_bytes = std::nullopt;   // of staged writes, at least 4096; at most the fabric's are taken
+  std::optional<std::uint64_t> stripe_bytes = std::nullopt;  // instead of the fabric's: 0 always uses all rails
 };
 
 // Names a posted operation of this process; never reused.
@@ -229,6 +232,7 @@ struct PeerState {
   Rank rank = 0;
   bool is_connected = false;
   bool is_broken = false;
+  bool is_same_host = false;
   std::string why;  // of a broken one
   std::optional<TransportKind> transport;
   std::vector<std::string> rails;

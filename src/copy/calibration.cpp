@@ -8,6 +8,7 @@
 #include "base/options.hpp"
 #include "gigabar/copy.hpp"
 #include "gigabar/device.hpp"
+#include "platform/stored_json.hpp"
 
 namespace gigabar {
 namespace {
@@ -166,20 +167,12 @@ std::string Calibration::to_text() const {
 
 std::string Calibration::default_path(int device) {
   if (const auto path = environment("GIGABAR_CALIBRATION"); path && !path->empty()) return *path;
-  std::string folder;
-  const auto cache = environment("XDG_CACHE_HOME");
-  const auto home = environment("HOME");
-  if (cache && cache->starts_with('/')) {
-    folder = *cache;
-  } else if (home && home->starts_with('/')) {
-    folder = *home + "/.cache";
-  } else {
-    return {};
-  }
+  const std::string folder = stored::cache_folder();
+  if (folder.empty()) return {};
   const auto known = devices();
   if (!known) return {};
   for (const DeviceInfo& info : known.value()) {
-    if (info.index == device) return folder + "/gigabar/calibration-" + file_name_of(info.uuid) + ".json";
+    if (info.index == device) return folder + "/calibration-" + file_name_of(info.uuid) + ".json";
   }
   return {};
 }

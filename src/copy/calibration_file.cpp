@@ -1,84 +1,33 @@
 // Calibration files: JSON, read with the suspicion that a file from a cache folder deserves.
-#include <fcntl.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
-#include <atomic>
-#include <cerrno>
 #include <cmath>
-#include <filesystem>
 #include <limits>
-#include <nlohmann/json.hpp>
-#include <set>
+#include <tuple>
 
-#include "base/descriptor.hpp"
 #include "base/errors.hpp"
 #include "copy/kernels/kernels.hpp"
 #include "gigabar/copy.hpp"
+#include "platform/stored_json.hpp"
 
 namespace gigabar {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using stored::expect_format;
+using stored::expect_object;
+using stored::Json;
+using stored::read_bool;
+using stored::read_number;
+using stored::read_text;
+using stored::refuse;
 
-constexpr std::size_t kMostFileBytes = std::size_t{1} << 20;
-constexpr std::size_t kMostTextBytes = 256;
 constexpr std::size_t kMostPoints = 4096;
 constexpr std::uint64_t kMostCopyBytes = std::uint64_t{1} << 40;
 constexpr double kMostUs = 1e9;
-constexpr int kMostDepth = 8;
 constexpr std::string_view kFormat = "gigabar calibration";
 constexpr int kVersion = 1;
 constexpr std::array<CopyMethod, 3> kMethods = {CopyMethod::cpu, CopyMethod::cpu_parallel, CopyMethod::copy_engine};
 
-Error bad_file(const char* operation, const std::string& path, std::string cause, NativeCode native = {}) {
-  return make_error(Status::bad_file, operation, path, std::move(cause),
-                    operation == std::string_view("load calibration") ? "delete the file and measure again (Calibration::measure)"
-                                                                      : "name a place that can be written",
-                    std::move(native));
-}
-
-// What is wrong with a value, and where: "points[3].bytes: is not a whole number from 1 to 1099511627776".
-struct Problem {
-  std::string text;
-};
-
-[[noreturn]] void refuse(const std::string& place, const std::string& cause) {
-  throw Problem{(place.empty() ? std::string("the file") : place) + ": " + cause};
-}
-
-void expect_object(const Json& value, const std::string& place, const std::vector<std::string>& names) {
-  if (!value.is_object()) refuse(place, "is not an object");
-  for (const std::string& name : names) {
-    if (!value.contains(name)) refuse(place, "has no \"" + name + "\"");
-  }
-  for (const auto& item : value.items()) {
-    if (std::find(names.begin(), names.end(), item.key()) == names.end()) {
-      refuse(place, "has an unknown name \"" + item.key().substr(0, 64) + "\"");
-    }
-  }
-}
-
-bool read_bool(const Json& value, const std::string& place) {
-  if (!value.is_boolean()) refuse(place, "is neither true nor false");
-  return value.get<bool>();
-}
-
-std::string read_text(const Json& value, const std::string& place) {
-  if (!value.is_string()) refuse(place, "is not a text");
-  auto content = value.get<std::string>();
-  if (content.size() > kMostTextBytes) refuse(place, text("is longer than ", kMostTextBytes, " bytes"));
-  for (const char c : content) {
-    if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) refuse(place, "has a control character");
-  }
-  return content;
-}
-
-std::uint64_t read_number(const Json& value, const std::string& place, std::uint64_t least, std::uint64_t most) {
-  const bool is_within = value.is_number_unsigned() && value.get<std::uint64_t>() >= least && value.get<std::uint64_t>() <= most;
-  if (!is_within) refuse(place, text("is not a whole number from ", least, " to ", most));
-  return value.get<std::uint64_t>();
-}
+constexpr stored::Words kWords = {"load calibration", "delete the file and measure again (Calibration::measure)",
+                                  "save calibration"};
 
 double read_us(const Json& value, const std::string& place) {
   if (value.is_null()) return std::numeric_limits<double>::infinity();
@@ -140,36 +89,8 @@ void read_kernels(const Json& value, const std::string& place, std::array<std::s
   }
 }
 
-// Refuses what a parser accepts and nobody means: a name given twice, and nesting deeper than the format has.
-class StrictEvents {
- public:
-  bool operator()(int depth, Json::parse_event_t event, Json& value) {
-    if (depth > kMostDepth) refuse("", text("is nested deeper than ", kMostDepth));
-    switch (event) {
-      case Json::parse_event_t::object_start: names_.emplace_back(); break;
-      case Json::parse_event_t::object_end: names_.pop_back(); break;
-      case Json::parse_event_t::key:
-        if (const auto name = value.get<std::string>(); !names_.back().insert(name).second) {
-          refuse("", "has the name \"" + name.substr(0, 64) + "\" twice in one object");
-        }
-        break;
-      default: break;
-    }
-    return true;
-  }
-
- private:
-  std::vector<std::set<std::string>> names_;
-};
-
-Calibration read_calibration(const std::string& content) {
-  StrictEvents events;
-  const Json root =
-      Json::parse(content, [&](int depth, Json::parse_event_t event, Json& value) { return events(depth, event, value); });
-  if (!root.is_object() || !root.contains("format") || root["format"] != kFormat) {
-    refuse("format", text("is not \"", kFormat, "\""));
-  }
-  if (!root.contains("version") || root["version"] != kVersion) refuse("version", text("is not ", kVersion));
+Calibration read_calibration(const Json& root) {
+  expect_format(root, kFormat, kVersion);
   expect_object(root, "",
                 {"format", "version", "is_measured", "device_name", "device_uuid", "cpu_name", "driver_version", "date",
                  "thread_count", "points", "store_kernel", "load_kernel"});
@@ -185,36 +106,6 @@ Calibration read_calibration(const std::string& content) {
   read_kernels(root["store_kernel"], "store_kernel", calibration.store_kernel);
   read_kernels(root["load_kernel"], "load_kernel", calibration.load_kernel);
   return calibration;
-}
-
-// The whole file, or why not. Not blocked by a pipe or a device with that name.
-Result<std::string> read_file(const std::string& path) {
-  const Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
-  if (!file.is_open()) return bad_file("load calibration", path, "cannot be opened", errno_code(errno));
-  struct stat status{};
-  if (::fstat(file.get(), &status) != 0 || !S_ISREG(status.st_mode)) {
-    return bad_file("load calibration", path, "is not a regular file");
-  }
-  std::string content;
-  char chunk[16384];
-  for (;;) {
-    const ssize_t count = ::read(file.get(), chunk, sizeof chunk);
-    if (count < 0 && errno == EINTR) continue;
-    if (count < 0) return bad_file("load calibration", path, "cannot be read", errno_code(errno));
-    if (count == 0) return content;
-    content.append(chunk, static_cast<std::size_t>(count));
-    if (content.size() > kMostFileBytes) return bad_file("load calibration", path, "is larger than 1 MiB");
-  }
-}
-
-bool write_all(int file, std::string_view content) {
-  while (!content.empty()) {
-    const ssize_t count = ::write(file, content.data(), content.size());
-    if (count < 0 && errno == EINTR) continue;
-    if (count < 0) return false;
-    content.remove_prefix(static_cast<std::size_t>(count));
-  }
-  return true;
 }
 
 }  // namespace
@@ -246,41 +137,12 @@ std::string Calibration::to_json() const {
 }
 
 Result<Calibration> Calibration::load(const std::string& path) {
-  auto content = read_file(path);
-  if (!content) return std::move(content).error();
-  try {
-    return read_calibration(content.value());
-  } catch (const Problem& problem) {
-    return bad_file("load calibration", path, problem.text);
-  } catch (const Json::parse_error& error) {
-    return bad_file("load calibration", path, text("is not JSON from byte ", error.byte, " on of ", content.value().size()));
-  } catch (const Json::exception& error) {
-    return bad_file("load calibration", path, text("has a value that JSON cannot hold: ", error.what()));
-  }
+  Calibration calibration;
+  const auto read = [](const Json& root, void* result) { *static_cast<Calibration*>(result) = read_calibration(root); };
+  if (Outcome loaded = stored::load(kWords, path, read, &calibration); !loaded) return std::move(loaded).take_error();
+  return calibration;
 }
 
-Outcome Calibration::save(const std::string& path) const {
-  static std::atomic<unsigned> save_count{0};
-  constexpr const char* kOperation = "save calibration";
-  std::error_code folder_error;
-  const std::filesystem::path folder = std::filesystem::path(path).parent_path();
-  if (!folder.empty()) std::filesystem::create_directories(folder, folder_error);
-  if (folder_error) return bad_file(kOperation, path, "its folder cannot be made", errno_code(folder_error.value()));
-
-  const std::string temporary = text(path, ".", ::getpid(), "-", save_count.fetch_add(1), ".tmp");
-  Descriptor file(::open(temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0644));
-  if (!file.is_open()) return bad_file(kOperation, temporary, "cannot be created", errno_code(errno));
-  if (!write_all(file.get(), to_json()) || ::fsync(file.get()) != 0) {
-    const int code = errno;
-    ::unlink(temporary.c_str());
-    return bad_file(kOperation, temporary, "cannot be written", errno_code(code));
-  }
-  if (::rename(temporary.c_str(), path.c_str()) != 0) {
-    const int code = errno;
-    ::unlink(temporary.c_str());
-    return bad_file(kOperation, path, "cannot be replaced", errno_code(code));
-  }
-  return {};
-}
+Outcome Calibration::save(const std::string& path) const { return stored::replace_file(kWords, path, to_json()); }
 
 }  // namespace gigabar

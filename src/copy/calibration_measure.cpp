@@ -1,12 +1,8 @@
 // Measuring: every candidate in turn, many times, so that whatever disturbs the machine disturbs all of them; medians decide.
-#include <sys/utsname.h>
-
 #include <algorithm>
 #include <bit>
 #include <cmath>
 #include <cstring>
-#include <ctime>
-#include <fstream>
 #include <functional>
 #include <limits>
 #include <thread>
@@ -19,7 +15,9 @@
 #include "gigabar/copy.hpp"
 #include "gigabar/device.hpp"
 #include "memory/copy_engine.hpp"
+#include "platform/fingerprint.hpp"
 #include "platform/nvidia.hpp"
+#include "platform/stored_json.hpp"
 
 namespace gigabar {
 namespace {
@@ -367,24 +365,6 @@ Outcome measure_methods(const Bench& bench, Calibration& calibration, const Dead
   return {};
 }
 
-std::string name_of_cpu() {
-  std::ifstream info("/proc/cpuinfo");
-  for (std::string line; std::getline(info, line);) {
-    const std::size_t colon = line.find(": ");
-    if (line.starts_with("model name") && colon != std::string::npos) return line.substr(colon + 2, 200);
-  }
-  utsname system{};
-  return ::uname(&system) == 0 ? system.machine : "";
-}
-
-std::string date_now() {
-  const std::time_t now = std::time(nullptr);
-  std::tm utc{};
-  ::gmtime_r(&now, &utc);
-  char date[32];
-  return std::strftime(date, sizeof date, "%Y-%m-%dT%H:%M:%SZ", &utc) != 0 ? date : "";
-}
-
 }  // namespace
 
 double median_of(std::vector<double> samples) {
@@ -420,9 +400,9 @@ Result<Calibration> Calibration::measure(int device, double budget_seconds) {
   calibration.is_measured = true;
   calibration.device_name = info->name;
   calibration.device_uuid = info->uuid;
-  calibration.cpu_name = name_of_cpu();
+  calibration.cpu_name = processor_name();
   calibration.driver_version = info->is_stand_in ? "" : nvidia_driver_version();
-  calibration.date = date_now();
+  calibration.date = stored::date_now();
 
   // Shares of the budget: a third for kernels, a tenth for thread counts, the rest for methods; a first pass may use all of it.
   const auto budget_ns = static_cast<std::int64_t>(budget_seconds * 1e9);

@@ -85,7 +85,7 @@ TransferPath Engine::path_of_answer(const Peer& peer, const LocalSegment& local,
   const transport::Region* const region = local.regions[static_cast<std::size_t>(peer.transport->kind())].get();
   if (region != nullptr && remote.region) {
     const Reach reach = peer.rails.front().link->reach(Direction::write, *region, *remote.region, bytes);
-    candidates[1] = {Method::direct, reach.path, reach.can, reach.path != TransferPath::gdr || bytes <= settings_.gdr_bytes, {}};
+    candidates[1] = {Method::direct, reach.path, reach.can, reach.path != TransferPath::gdr || bytes <= limits(peer).gdr_bytes, {}};
   }
   candidates[2] = {Method::staged, TransferPath::staged, true, true, {}};
   const int taken = pick(candidates, policy);
@@ -97,9 +97,9 @@ Result<const Choice*> Engine::choose(Peer& peer, Direction direction, const Loca
   std::uint64_t eager_bytes = std::min<std::uint64_t>(settings_.eager_bytes, peer.peer_eager_bytes);
   const bool is_device_load = direction == Direction::write && local.memory.is_device() && !local.memory.is_plain();
   if (is_device_load && peer.transport->kind() == TransportKind::local) eager_bytes = std::min(eager_bytes, kMostMappedLoadBytes);
-  const std::uint64_t gdr_bytes = direction == Direction::write ? settings_.gdr_bytes : settings_.gdr_read_bytes;
+  const std::uint64_t gdr_bytes = direction == Direction::write ? limits(peer).gdr_bytes : limits(peer).gdr_read_bytes;
   const auto size_class = static_cast<std::uint8_t>((bytes <= eager_bytes ? 1 : 0) + (bytes <= gdr_bytes ? 2 : 0) +
-                                                    (bytes <= settings_.gdr_bytes ? 4 : 0));
+                                                    (bytes <= limits(peer).gdr_bytes ? 4 : 0));
   for (const RemoteState::Decision& known : remote.decisions) {
     if (known.local == &local && known.local_epoch == local.epoch && known.direction == direction &&
         known.size_class == size_class && known.policy == policy) {
@@ -145,7 +145,7 @@ Result<const Choice*> Engine::decide(Peer& peer, Direction direction, const Loca
   direct.method = Method::direct;
   direct.path = reach.can ? reach.path : has_device ? TransferPath::gdr : TransferPath::host;
   direct.is_possible = reach.can;
-  const std::uint64_t limit = direction == Direction::write ? settings_.gdr_bytes : settings_.gdr_read_bytes;
+  const std::uint64_t limit = direction == Direction::write ? limits(peer).gdr_bytes : limits(peer).gdr_read_bytes;
   direct.is_within_limits = direct.path != TransferPath::gdr || bytes <= limit;
   direct.why = !direct.is_within_limits && reach.can
                    ? text("above the GDR ", direction == Direction::write ? "" : "read ", "limit of ", limit_name(limit), " bytes")
@@ -194,7 +194,7 @@ Result<const Choice*> Engine::decide(Peer& peer, Direction direction, const Loca
   choice.path = candidate.path;
   choice.transport = kind;
   choice.reason = std::move(reason);
-  choice.chunk_bytes = candidate.method == Method::staged ? settings_.staging(kind).chunk_bytes : 0;
+  choice.chunk_bytes = candidate.method == Method::staged ? limits(peer).chunk_bytes : 0;
   for (const Candidate& other : candidates) {
     if (&other == &candidate) continue;
     choice.alternatives.push_back({text(name_of(kind), ": ", name_of(other.path)), other.why});

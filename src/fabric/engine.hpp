@@ -62,6 +62,10 @@ class Engine final : transport::Sink, WireupEvents {
   bool is_open() const noexcept { return is_open_; }
   const Job& job() const noexcept { return job_; }
   const Settings& settings() const noexcept { return settings_; }
+  const Limits& limits(const Peer& peer) const noexcept {
+    const TransportKind kind = peer.transport != nullptr ? peer.transport->kind() : TransportKind::local;
+    return settings_.limits(kind, peer.identity.is_same_host);
+  }
   FabricStatistics statistics() const;
   std::vector<PeerState> peers() const;
 
@@ -174,6 +178,7 @@ class Engine final : transport::Sink, WireupEvents {
   // open.cpp
   Outcome start(const FabricOptions& options);
   Outcome open_transports();
+  void take_tuned_limits();
   std::string make_card() const;
   Outcome choose_device();
   void run_thread();
@@ -264,9 +269,6 @@ class Engine final : transport::Sink, WireupEvents {
   void note(const Op& op, bool is_done);
 
   // staged.cpp
-  StagingSize staging_of(const Peer& peer) const noexcept {
-    return settings_.staging(peer.transport != nullptr ? peer.transport->kind() : TransportKind::local);
-  }
   bool post_staged(Op& op);
   void fill_slots(Op& op);
   void on_stage_open(Peer& peer, const Message& message, std::span<const std::byte> payload);

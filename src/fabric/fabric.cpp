@@ -6,6 +6,7 @@
 
 #include "base/errors.hpp"
 #include "fabric/engine.hpp"
+#include "fabric/tuning.hpp"
 
 namespace gigabar {
 
@@ -73,7 +74,11 @@ std::optional<Error> refuse_notification(std::string_view operation, Notificatio
                     text("a segment has ", kNotifications), "give ids below that");
 }
 
-std::optional<Error> refuse_policy(std::string_view operation, const PostOptions& options) {
+std::optional<Error> refuse_options(std::string_view operation, const PostOptions& options) {
+  if (options.chunk_bytes && *options.chunk_bytes < fabric::kLeastChunkBytes) {
+    return make_error(Status::invalid_argument, std::string(operation), text("chunk_bytes ", *options.chunk_bytes),
+                      "it is below 4096", "give at least 4096, or none for the fabric's");
+  }
   if (!options.policy) return std::nullopt;
   int required = 0;
   for (const Preference preference : {options.policy->gdr, options.policy->p2p, options.policy->bar, options.policy->staged}) {
@@ -205,7 +210,7 @@ Result<Operation> post(const State& state, std::string_view operation, const Eng
                        const PostOptions& options) {
   if (auto refused = refuse(state, operation)) return std::move(*refused);
   if (options.queue >= kQueues) return bad_queue(operation, options.queue);
-  if (auto refused = refuse_policy(operation, options)) return std::move(*refused);
+  if (auto refused = refuse_options(operation, options)) return std::move(*refused);
   if ((transfer.flags & fabric::kHasNotification) != 0) {
     if (auto refused = refuse_notification(operation, transfer.notification, 1)) return std::move(*refused);
     if (auto refused = refuse_value(operation, transfer.value)) return std::move(*refused);
@@ -225,7 +230,7 @@ Result<Operation> post_list(const State& state, std::string_view operation, OpKi
   if (pieces.data() == nullptr && !pieces.empty()) {
     return make_error(Status::invalid_argument, std::string(operation), "pieces", "the list is null", "give a list");
   }
-  if (auto refused = refuse_policy(operation, options)) return std::move(*refused);
+  if (auto refused = refuse_options(operation, options)) return std::move(*refused);
   const QueueGuard guard(*state->engine, options.queue);
   if (!guard.is_entered()) return entered_queue(operation, options.queue);
   auto lock = state->engine->lock();
@@ -370,7 +375,7 @@ Result<Explanation> Fabric::explain_write(LocalPlace local, RemotePlace remote, 
                                           const PostOptions& options) {
   if (auto refused = refuse(state_, "explain")) return std::move(*refused);
   auto lock = state_->engine->lock();
-  if (auto refused = refuse_policy("explain", options)) return std::move(*refused);
+  if (auto refused = refuse_options("explain", options)) return std::move(*refused);
   return state_->engine->explain(lock, transport::Direction::write, local, remote, bytes, timeout, options);
 }
 
@@ -378,7 +383,7 @@ Result<Explanation> Fabric::explain_read(LocalPlace local, RemotePlace remote, s
                                          const PostOptions& options) {
   if (auto refused = refuse(state_, "explain")) return std::move(*refused);
   auto lock = state_->engine->lock();
-  if (auto refused = refuse_policy("explain", options)) return std::move(*refused);
+  if (auto refused = refuse_options("explain", options)) return std::move(*refused);
   return state_->engine->explain(lock, transport::Direction::read, local, remote, bytes, timeout, options);
 }
 
@@ -409,7 +414,7 @@ Result<std::uint64_t> Fabric::compare_swap(RemotePlace remote, std::uint64_t exp
 Result<Operation> Fabric::post_send(Rank to, Tag tag, const void* source, std::uint64_t bytes, const PostOptions& options) {
   if (auto refused = refuse(state_, "send")) return std::move(*refused);
   if (options.queue >= kQueues) return bad_queue("send", options.queue);
-  if (auto refused = refuse_policy("send", options)) return std::move(*refused);
+  if (auto refused = refuse_options("send", options)) return std::move(*refused);
   const QueueGuard guard(*state_->engine, options.queue);
   if (!guard.is_entered()) return entered_queue("send", options.queue);
   auto lock = state_->engine->lock();

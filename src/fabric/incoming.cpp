@@ -5,6 +5,7 @@
 #include "base/errors.hpp"
 #include "fabric/bytes.hpp"
 #include "fabric/engine.hpp"
+#include "fabric/tuning.hpp"
 
 namespace gigabar::fabric {
 namespace {
@@ -195,6 +196,7 @@ void Engine::on_get(Peer& peer, const Message& message, std::span<const std::byt
   for (Preference* preference : {&policy.gdr, &policy.p2p, &policy.bar, &policy.staged}) {
     *preference = static_cast<Preference>(reader.number<std::uint8_t>() & 3);
   }
+  const auto chunk_bytes = std::max(reader.number<std::uint64_t>(), kLeastChunkBytes);
   Message finish;
   finish.type = MessageType::get_done;
   finish.a = message.a;
@@ -213,6 +215,7 @@ void Engine::on_get(Peer& peer, const Message& message, std::span<const std::byt
   op.remote_offset = reader_offset;
   op.bytes = message.c;
   op.policy = policy;
+  op.chunk_bytes = chunk_bytes;
   op.finish = finish;
   submit(op);
 }

@@ -11,6 +11,7 @@
 #include "base/log.hpp"
 #include "fabric/bytes.hpp"
 #include "fabric/engine.hpp"
+#include "fabric/tuning.hpp"
 #include "gigabar/device.hpp"
 #include "gigabar/mapping.hpp"
 
@@ -45,6 +46,7 @@ Outcome Engine::start(const FabricOptions& options) {
   const std::int64_t deadline_ns = now_ns() + settings_.connect_timeout_ns;
   if (Outcome chosen = choose_device(); !chosen) return chosen;
   if (Outcome opened = open_transports(); !opened) return opened;
+  take_tuned_limits();
   auto wireup = Wireup::open(job_);
   if (!wireup) return std::move(wireup).error();
   wireup_ = std::move(*wireup);
@@ -144,6 +146,17 @@ Outcome Engine::open_transports() {
   if (!transports_.empty()) return {};
   return make_error(Status::unavailable, "fabric open", "transports", text("none can be used: ", why_no_transport_),
                     "allow others with GIGABAR_TRANSPORTS, or mend the causes");
+}
+
+void Engine::take_tuned_limits() {
+  std::vector<TransportUse> uses;
+  for (const OpenTransport& open : transports_) {
+    std::vector<std::string> rails;
+    if (open.kind == TransportKind::verbs) rails = open.transport->rails();
+    rails.resize(std::min<std::size_t>(rails.size(), std::max(settings_.rail_count, 1U)));
+    uses.push_back({open.kind, std::move(rails)});
+  }
+  apply_tuning(settings_, device_, uses);
 }
 
 std::string Engine::make_card() const {
@@ -325,10 +338,15 @@ std::vector<PeerState> Engine::peers() const {
     state.rank = rank;
     state.is_connected = peer->state == Peer::State::ready;
     state.is_broken = peer->state == Peer::State::lost;
+    state.is_same_host = peer->identity.is_same_host;
     if (peer->why) state.why = peer->why->message();
     if (peer->transport != nullptr) state.transport = peer->transport->kind();
-    for (const Rail& rail : peer->rails) state.rails.push_back(rail.link->rail());
     state.memory_bytes = sizeof(Peer) + (peer->is_self ? 0 : wireup_->memory_bytes(rank));
+    for (const Rail& rail : peer->rails) {
+      state.rails.push_back(rail.link->rail());
+      state.memory_bytes += rail.link->memory_bytes();
+    }
+    if (peer->self_end) state.memory_bytes += peer->self_end->memory_bytes();
     if (peer->staging_in) state.memory_bytes += peer->staging_in->memory.bytes();
     if (peer->staging_out) state.memory_bytes += peer->staging_out->memory.bytes();
     states.push_back(std::move(state));

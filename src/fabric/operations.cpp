@@ -139,6 +139,8 @@ Result<Operation> Engine::post(Lock& lock, const Transfer& transfer, const PostO
   op.notification = transfer.notification;
   op.value = transfer.value;
   op.policy = policy;
+  op.chunk_bytes = options.chunk_bytes.value_or(kNotGiven);
+  op.stripe_bytes = options.stripe_bytes.value_or(kNotGiven);
   op.choice = choice;
   const Operation id{op.id};
   submit(op);
@@ -366,7 +368,8 @@ bool Engine::post_message_op(Op& op) {
 bool Engine::post_direct(Op& op) {
   Peer& peer = *op.peer;
   const std::size_t rail_count = peer.rails.size();
-  const bool is_striped = rail_count > 1 && op.bytes >= settings_.stripe_bytes;
+  const bool is_striped =
+      rail_count > 1 && op.bytes >= (op.stripe_bytes != kNotGiven ? op.stripe_bytes : limits(peer).stripe_bytes);
   const bool is_read = op.kind == OpKind::read;
   if (op.next == 0 && rail_count > 1 && settings_.rail_policy == RailPolicy::round_robin) {
     op.rail = static_cast<std::uint8_t>(peer.next_rail++ % rail_count);
@@ -414,6 +417,7 @@ bool Engine::post_get(Op& op) {
   for (const Preference preference : {op.policy.gdr, op.policy.p2p, op.policy.bar, op.policy.staged}) {
     writer.number(static_cast<std::uint8_t>(preference));
   }
+  writer.number(op.chunk_bytes);
   const std::string payload = writer.take();
   if (!say_first(*op.peer, get, bytes_of(payload))) return false;
   op.next = op.bytes;

@@ -470,7 +470,7 @@ bool Engine::answer_revoked(Peer& peer, RemoteState& remote) {
 // Shared pages, so that a peer on this host writes to them itself; locked for CUDA, so that copies go on by themselves.
 Outcome Engine::make_staging(Peer& peer, std::unique_ptr<LocalSegment>& staging) {
   if (staging) return {};
-  const std::size_t bytes = staging_of(peer).bytes();
+  const std::size_t bytes = limits(peer).chunk_bytes * limits(peer).chunk_count;
   const Descriptor descriptor(memfd_create("gigabar-staging", MFD_CLOEXEC | MFD_ALLOW_SEALING));
   const auto refuse = [&](std::string_view what) {
     const int code = errno;

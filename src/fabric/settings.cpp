@@ -1,11 +1,13 @@
 #include "fabric/settings.hpp"
 
+#include <algorithm>
 #include <array>
 #include <functional>
 #include <utility>
 
 #include "base/errors.hpp"
 #include "base/options.hpp"
+#include "fabric/tuning.hpp"
 
 namespace gigabar::fabric {
 namespace {
@@ -14,7 +16,6 @@ namespace {
 // from each other, MVAPICH2-GDR's 8 KB being for hosts of its time: here no limit until `gigabar tune` has measured one; chunks of
 // 256 KiB as MVAPICH2's MV2_CUDA_BLOCK_SIZE; stripes from 16 KiB as its MV2_RAIL_SHARING_LARGE_MSG_THRESHOLD.
 constexpr std::uint64_t kEagerBytes = 8192;
-constexpr std::uint64_t kNoLimit = std::uint64_t{1} << 62;
 constexpr std::uint64_t kKernelBytes = 4 << 20;  // above it the copy engines of an H200 are as fast
 constexpr std::uint64_t kChunkBytes = 262144;
 constexpr unsigned kChunkCount = 4;
@@ -23,7 +24,6 @@ constexpr unsigned kChunkCount = 4;
 constexpr std::uint64_t kUcxChunkBytes = 524288;
 constexpr unsigned kUcxChunkCount = 8;
 constexpr std::uint64_t kStripeBytes = 16384;
-constexpr std::uint64_t kLeastChunkBytes = 4096, kMostChunkBytes = 64 << 20;
 
 Error bad_value(const std::string& name, std::string_view value, std::string_view allowed) {
   return make_error(Status::invalid_argument, "fabric open", name, text("'", value, "' is not allowed"), text("give ", allowed));
@@ -50,8 +50,6 @@ std::optional<std::uint64_t> limit_from(std::string_view value) {
   if (value == "unlimited") return kNoLimit;
   return parse_bytes(value);
 }
-
-std::string limit_text(std::uint64_t value) { return value >= kNoLimit ? "unlimited" : std::to_string(value); }
 
 // Collects one value after the other; the first error stays.
 class Collector {
@@ -165,23 +163,36 @@ void take_policies(Collector& collector, Settings& settings, const FabricOptions
   }
 }
 
-void take_limits(Collector& collector, Settings& settings, const FabricLimits& limits) {
-  take_bytes(collector, settings.eager_bytes, limits.eager_bytes, "eager_limit", "GIGABAR_EAGER_LIMIT", kEagerBytes);
-  take_bytes(collector, settings.gdr_bytes, limits.gdr_bytes, "gdr_limit", "GIGABAR_GDR_LIMIT", kNoLimit);
-  take_bytes(collector, settings.gdr_read_bytes, limits.gdr_read_bytes, "gdr_read_limit", "GIGABAR_GDR_READ_LIMIT", kNoLimit);
-  take_bytes(collector, settings.kernel_bytes, limits.kernel_bytes, "kernel_limit", "GIGABAR_KERNEL_LIMIT", kKernelBytes);
-  take_bytes(collector, settings.chunk_bytes, limits.chunk_bytes, "chunk", "GIGABAR_CHUNK", kChunkBytes);
-  if (settings.chunk_bytes < kLeastChunkBytes || settings.chunk_bytes > kMostChunkBytes) {
-    collector.fail(bad_value("chunk", limit_text(settings.chunk_bytes), "a size from 4K to 64M"));
+// What nobody has set is larger over ucx.
+void take_ucx_chunks(Settings& settings, Limits limits) {
+  const auto is_default = [&](std::string_view name) {
+    return std::ranges::any_of(settings.table, [&](const Setting& each) { return each.name == name && each.source == "default"; });
+  };
+  if (is_default("chunk")) {
+    limits.chunk_bytes = kUcxChunkBytes;
+    settings.table.push_back({"chunk (ucx)", limit_text(limits.chunk_bytes), "default"});
   }
-  const std::string chunk_source = settings.table.empty() ? "" : settings.table.back().source;
-  take_number<unsigned>(collector, settings.chunk_count, limits.chunk_count, "chunks", "GIGABAR_CHUNKS", kChunkCount, 1, 64);
-  const std::string count_source = settings.table.empty() ? "" : settings.table.back().source;
-  settings.ucx_staging.chunk_bytes = chunk_source == "default" ? kUcxChunkBytes : settings.chunk_bytes;
-  settings.ucx_staging.chunk_count = count_source == "default" ? kUcxChunkCount : settings.chunk_count;
-  settings.table.push_back({"chunk_over_ucx", limit_text(settings.ucx_staging.chunk_bytes), chunk_source});
-  settings.table.push_back({"chunks_over_ucx", std::to_string(settings.ucx_staging.chunk_count), count_source});
-  take_bytes(collector, settings.stripe_bytes, limits.stripe_bytes, "stripe", "GIGABAR_STRIPE", kStripeBytes);
+  if (is_default("chunks")) {
+    limits.chunk_count = kUcxChunkCount;
+    settings.table.push_back({"chunks (ucx)", std::to_string(limits.chunk_count), "default"});
+  }
+  settings.limits_by_peer[static_cast<std::size_t>(TransportKind::ucx)].fill(limits);
+}
+
+void take_limits(Collector& collector, Settings& settings, const FabricLimits& options) {
+  Limits limits;
+  take_bytes(collector, settings.eager_bytes, options.eager_bytes, "eager_limit", "GIGABAR_EAGER_LIMIT", kEagerBytes);
+  take_bytes(collector, limits.gdr_bytes, options.gdr_bytes, "gdr_limit", "GIGABAR_GDR_LIMIT", kNoLimit);
+  take_bytes(collector, limits.gdr_read_bytes, options.gdr_read_bytes, "gdr_read_limit", "GIGABAR_GDR_READ_LIMIT", kNoLimit);
+  take_bytes(collector, settings.kernel_bytes, options.kernel_bytes, "kernel_limit", "GIGABAR_KERNEL_LIMIT", kKernelBytes);
+  take_bytes(collector, limits.chunk_bytes, options.chunk_bytes, "chunk", "GIGABAR_CHUNK", kChunkBytes);
+  if (limits.chunk_bytes < kLeastChunkBytes || limits.chunk_bytes > kMostChunkBytes) {
+    collector.fail(bad_value("chunk", limit_text(limits.chunk_bytes), "a size from 4K to 64M"));
+  }
+  take_number<unsigned>(collector, limits.chunk_count, options.chunk_count, "chunks", "GIGABAR_CHUNKS", kChunkCount, 1, 64);
+  take_bytes(collector, limits.stripe_bytes, options.stripe_bytes, "stripe", "GIGABAR_STRIPE", kStripeBytes);
+  for (auto& by_host : settings.limits_by_peer) by_host.fill(limits);
+  take_ucx_chunks(settings, limits);
 }
 
 void take_rails(Collector& collector, Settings& settings, const FabricOptions& options) {
@@ -220,6 +231,8 @@ void take_switch(Collector& collector, bool& target, const std::optional<bool>& 
 }
 
 }  // namespace
+
+std::string limit_text(std::uint64_t bytes) { return bytes >= kNoLimit ? "unlimited" : std::to_string(bytes); }
 
 Result<Settings> find_settings(const FabricOptions& options) {
   Settings settings;

@@ -1,6 +1,8 @@
 // Every value in effect and who set it: FabricOptions, then the environment, then what was tuned, then the default.
 #pragma once
 
+#include <array>
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -9,18 +11,17 @@
 
 namespace gigabar::fabric {
 
-// How a staged operation is cut: so many chunks are under way with a peer.
-struct StagingSize {
+// Those that may differ from peer to peer: `gigabar tune` measures them per transport, its rails, and whether the peer is of this
+// host.
+struct Limits {
+  std::uint64_t gdr_bytes = 0;
+  std::uint64_t gdr_read_bytes = 0;
   std::uint64_t chunk_bytes = 0;
   unsigned chunk_count = 0;
-  std::uint64_t bytes() const noexcept { return chunk_bytes * chunk_count; }
+  std::uint64_t stripe_bytes = 0;
 };
 
 struct Settings {
-  StagingSize staging(TransportKind kind) const noexcept {
-    return kind == TransportKind::ucx ? ucx_staging : StagingSize{chunk_bytes, chunk_count};
-  }
-
   std::vector<TransportKind> transports;
   std::vector<std::string> rails;
   unsigned rail_count = 1;
@@ -28,20 +29,23 @@ struct Settings {
   int device = -1;  // -1: none was named; the fabric takes local rank modulo devices
   PathPolicy policy;
   std::uint64_t eager_bytes = 0;
-  std::uint64_t gdr_bytes = 0;
-  std::uint64_t gdr_read_bytes = 0;
   std::uint64_t kernel_bytes = 0;
-  std::uint64_t chunk_bytes = 0;
-  unsigned chunk_count = 0;
-  StagingSize ucx_staging;
-  std::uint64_t stripe_bytes = 0;
+  // By transport, and whether the peer is of this host.
+  std::array<std::array<Limits, 2>, kTransportKinds> limits_by_peer;
   bool stand_in_registration = true;
   int gid_index = -1, traffic_class = -1, service_level = -1;
   bool progress_thread = true;
   std::int64_t connect_timeout_ns = 0;
 
+  const Limits& limits(TransportKind transport, bool is_same_host) const noexcept {
+    return limits_by_peer[static_cast<std::size_t>(transport)][is_same_host ? 1 : 0];
+  }
+
   std::vector<Setting> table;  // the same as text
 };
+
+// "unlimited", or bytes.
+std::string limit_text(std::uint64_t bytes);
 
 // Errors: invalid_argument, naming the option or the variable and what is allowed.
 Result<Settings> find_settings(const FabricOptions& options);

@@ -55,12 +55,11 @@ bool Engine::post_staged(Op& op) {
   const transport::Region* const own = peer.staging_out->regions[kind].get();
   const transport::Link& link = *peer.rails.front().link;
   const transport::Region* const source = op.local->regions[kind].get();
-  op.is_straight = source != nullptr && link.reach(Direction::write, *source, *staging.region, staging_of(peer).chunk_bytes).can;
-  if (!op.is_straight &&
-      (own == nullptr || !link.reach(Direction::write, *own, *staging.region, staging_of(peer).chunk_bytes).can)) {
+  op.is_straight = source != nullptr && link.reach(Direction::write, *source, *staging.region, limits(peer).chunk_bytes).can;
+  if (!op.is_straight && (own == nullptr || !link.reach(Direction::write, *own, *staging.region, limits(peer).chunk_bytes).can)) {
     return post_message_op(op);
   }
-  if (peer.out_slots.empty()) peer.out_slots.resize(staging_of(peer).chunk_count);
+  if (peer.out_slots.empty()) peer.out_slots.resize(limits(peer).chunk_count);
   Message open;
   open.type = MessageType::stage_open;
   open.segment = op.remote_id;
@@ -70,7 +69,8 @@ bool Engine::post_staged(Op& op) {
   open.b = op.remote_offset;
   open.c = op.bytes;
   ByteWriter writer;
-  writer.number(static_cast<std::uint32_t>(staging_of(peer).chunk_bytes)).number(peer.staged_opened + 1);
+  const std::uint64_t chunk_bytes = std::min(op.chunk_bytes, limits(peer).chunk_bytes);
+  writer.number(static_cast<std::uint32_t>(chunk_bytes)).number(peer.staged_opened + 1);
   const std::string payload = writer.take();
   if (!seal(peer) || !say_first(peer, open, std::as_bytes(std::span(payload)))) return false;
   ++peer.staged_opened;
@@ -102,8 +102,8 @@ void Engine::fill_slots(Op& op) {
     if (free == peer.out_slots.end()) return;
     OutSlot& slot = *free;
     const auto [target_offset, slot_bytes] = op.grants.front();
-    const auto bytes =
-        static_cast<std::uint32_t>(std::min<std::uint64_t>({op.bytes - op.next, staging_of(peer).chunk_bytes, slot_bytes}));
+    const auto bytes = static_cast<std::uint32_t>(
+        std::min<std::uint64_t>({op.bytes - op.next, limits(peer).chunk_bytes, op.chunk_bytes, slot_bytes}));
     if (const transport::Region* region = op.local->regions[static_cast<std::size_t>(peer.transport->kind())].get();
         region != nullptr && op.is_straight) {
       slot.op = &op;
@@ -123,7 +123,7 @@ void Engine::fill_slots(Op& op) {
     }
     auto stream = copies(copy_device(memory), true);
     std::byte* const staging =
-        peer.staging_out->memory.address() + static_cast<std::size_t>(&slot - peer.out_slots.data()) * staging_of(peer).chunk_bytes;
+        peer.staging_out->memory.address() + static_cast<std::size_t>(&slot - peer.out_slots.data()) * limits(peer).chunk_bytes;
     Result<std::uint64_t> ticket =
         stream ? (*stream)->post(CopyWay::from_device, staging, memory.address() + op.local_offset + op.next, bytes)
                : Result<std::uint64_t>(stream.error());
@@ -209,14 +209,14 @@ void Engine::on_stage_open(Peer& peer, const Message& message, std::span<const s
     release_held(peer);
     return;
   }
-  if (peer.in_slots.empty()) peer.in_slots.resize(staging_of(peer).chunk_count, false);
+  if (peer.in_slots.empty()) peer.in_slots.resize(limits(peer).chunk_count, false);
   IncomingStaged incoming;
   incoming.op = message.a;
   incoming.sequence = sequence;
   incoming.segment = segment;
   incoming.offset = message.b;
   incoming.bytes = message.c;
-  incoming.chunk_bytes = static_cast<std::uint32_t>(std::min<std::uint64_t>(chunk_bytes, staging_of(peer).chunk_bytes));
+  incoming.chunk_bytes = static_cast<std::uint32_t>(std::min<std::uint64_t>(chunk_bytes, limits(peer).chunk_bytes));
   ++segment->users;
   peer.staged_under_way.insert(sequence);
   peer.incoming.emplace(message.a, incoming);
@@ -234,7 +234,7 @@ void Engine::grant(Peer& peer) {
       Message granted;
       granted.type = MessageType::stage_grant;
       granted.a = number;
-      granted.b = static_cast<std::uint64_t>(free - peer.in_slots.begin()) * staging_of(peer).chunk_bytes;
+      granted.b = static_cast<std::uint64_t>(free - peer.in_slots.begin()) * limits(peer).chunk_bytes;
       granted.c = incoming.chunk_bytes;
       say(peer, granted);
     }
@@ -244,10 +244,10 @@ void Engine::grant(Peer& peer) {
 void Engine::on_stage_chunk(Peer& peer, const Message& message) {
   const auto found = peer.incoming.find(message.a);
   const std::uint64_t slot_offset = message.low_b();
-  const std::uint64_t slot = slot_offset / staging_of(peer).chunk_bytes;
+  const std::uint64_t slot = slot_offset / limits(peer).chunk_bytes;
   const std::uint64_t bytes = message.high_b();
-  const bool is_good = found != peer.incoming.end() && slot_offset % staging_of(peer).chunk_bytes == 0 &&
-                       slot < peer.in_slots.size() && peer.in_slots[slot] && bytes != 0 && bytes <= found->second.chunk_bytes &&
+  const bool is_good = found != peer.incoming.end() && slot_offset % limits(peer).chunk_bytes == 0 && slot < peer.in_slots.size() &&
+                       peer.in_slots[slot] && bytes != 0 && bytes <= found->second.chunk_bytes &&
                        message.c <= found->second.bytes && bytes <= found->second.bytes - message.c;
   if (!is_good) {
     doom(peer, make_error(Status::peer_lost, "fabric", text("rank ", peer.rank), "its chunk of a staged write makes no sense", {}));
@@ -282,7 +282,7 @@ void Engine::in_chunk_placed(Peer& peer, const InCopy& copy) {
   const auto found = peer.incoming.find(copy.op);
   if (found == peer.incoming.end()) return;
   IncomingStaged& incoming = found->second;
-  peer.in_slots[copy.slot_offset / staging_of(peer).chunk_bytes] = false;
+  peer.in_slots[copy.slot_offset / limits(peer).chunk_bytes] = false;
   incoming.placed += copy.bytes;
   if (incoming.placed >= incoming.bytes) {
     finish_incoming(peer, incoming);

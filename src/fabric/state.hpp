@@ -116,6 +116,8 @@ struct OutSlot {
   enum class Step : std::uint8_t { free, copying, writing } step = Step::free;
 };
 
+inline constexpr std::uint64_t kNotGiven = ~std::uint64_t{0};
+
 struct Op {
   OpKind kind = OpKind::write;
   QueueId queue = 0;
@@ -132,6 +134,8 @@ struct Op {
   NotificationId notification = 0;
   std::uint32_t value = 0;
   PathPolicy policy;
+  std::uint64_t chunk_bytes = kNotGiven;   // staged: at most so many at once
+  std::uint64_t stripe_bytes = kNotGiven;  // else the limits of the peer
   const Choice* choice = nullptr;
   // progress
   std::uint64_t next = 0;         // bytes whose pieces were posted

@@ -8,7 +8,7 @@
 
 namespace gigabar::fabric {
 
-inline constexpr std::uint32_t kEngineVersion = 1;
+inline constexpr std::uint32_t kEngineVersion = 2;
 
 enum class MessageType : std::uint8_t {
   put = 1,      // payload to (segment, a = offset); notification as below
@@ -19,7 +19,7 @@ enum class MessageType : std::uint8_t {
   stage_grant,  // to the writer: a = operation, b = offset in the staging region
   stage_chunk,  // a = operation, b = (offset in the staging region, bytes), c = offset in the segment
   stage_abort,  // to the writer: a = operation; payload: why
-  get,          // a = reader's operation, b = offset here, c = bytes; segment; payload: reader's segment, offset
+  get,          // a = reader's operation, b = offset here, c = bytes; segment; payload: reader's segment, offset, policy, chunk
   get_done,     // to the reader: a = operation, b = Status
   eager,        // a message with its bytes: a = tag, b = bytes
   send_offer,   // a message whose bytes wait: a = tag, b = sender's operation, c = bytes

@@ -114,6 +114,9 @@ class Link {
   virtual const LinkLimits& limits() const noexcept = 0;
   // "mlx5_0/1", "lo", "shared memory"; for reports.
   virtual const std::string& rail() const noexcept = 0;
+  // What this process has taken for the link: rings (half of what both sides share), message buffers, what is queued now. Without
+  // what the kernel and the network's library keep for it.
+  virtual std::uint64_t memory_bytes() const noexcept = 0;
 
   // Copies header and payload before it returns. `payload` is host memory.
   virtual Posted post_message(const Header& header, std::span<const std::byte> payload) = 0;

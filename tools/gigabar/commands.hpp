@@ -26,5 +26,6 @@ void add_bw(CLI::App& program, Invocation& invocation);
 void add_bibw(CLI::App& program, Invocation& invocation);
 void add_multi_lat(CLI::App& program, Invocation& invocation);
 void add_mbw_mr(CLI::App& program, Invocation& invocation);
+void add_tune(CLI::App& program, Invocation& invocation);
 
 }  // namespace gigabar::tool

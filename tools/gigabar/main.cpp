@@ -54,6 +54,7 @@ int run(int argc, char** argv) {
   gigabar::tool::add_bibw(program, invocation);
   gigabar::tool::add_multi_lat(program, invocation);
   gigabar::tool::add_mbw_mr(program, invocation);
+  gigabar::tool::add_tune(program, invocation);
   gigabar::tool::add_run(program, invocation);
   try {
     program.parse(argc, argv);

@@ -54,6 +54,9 @@ class VerbsLink final : public Link {
   LinkState state() const noexcept override { return state_; }
   const LinkLimits& limits() const noexcept override { return limits_; }
   const std::string& rail() const noexcept override { return rail_name_; }
+  std::uint64_t memory_bytes() const noexcept override {
+    return sizeof *this + (receives_ ? receives_->bytes() : 0) + (sends_ ? sends_->bytes() : 0);
+  }
   Posted post_message(const Header& header, std::span<const std::byte> payload) override;
   Reach reach(Direction direction, const Region& local, const RemoteRegion& remote, std::uint64_t bytes) const override;
   Posted post_write(const Region& local, std::uint64_t local_offset, const RemoteRegion& remote, std::uint64_t remote_offset,

@@ -17,8 +17,8 @@
 #include "ranks/fabric_failure.hpp"
 #include "ranks/launcher.hpp"
 #include "ranks/results.hpp"
+#include "ranks/start.hpp"
 #include "ranks/table.hpp"
-#include "run/launcher.hpp"
 #include "support/clock.hpp"
 #include "support/plain_text.hpp"
 #include "support/report.hpp"
@@ -271,15 +271,6 @@ class Session {
 
 // --- Starting --------------------------------------------------------------------------------------------------------------------
 
-// Only rank 0 says how the command line cannot be followed: it is the same one everywhere.
-void end_rank(const CommandFailure& failure, const std::string& rank, Invocation& invocation) {
-  if (rank == "0") throw CommandFailure(failure.exit_status(), failure.what());
-  if (failure.exit_status() != kExitBadUsage) {
-    throw CommandFailure(failure.exit_status(), fmt::format("rank {}: {}", rank, failure.what()));
-  }
-  invocation.exit_status = failure.exit_status();
-}
-
 void run_rank(const Plan& plan, Invocation& invocation) {
   std::unique_ptr<Session> session;
   try {
@@ -290,16 +281,6 @@ void run_rank(const Plan& plan, Invocation& invocation) {
     if (session && rank != "0" && failure.exit_status() == kExitBadUsage) session->let_rank_0_speak();
     end_rank(failure, rank, invocation);
   }
-}
-
-void run_local_ranks(const Plan& plan, Invocation& invocation) {
-  run::JobSettings settings;
-  settings.path = "/proc/self/exe";
-  settings.program = invocation.arguments;
-  settings.rank_count = 2 * (is_of_pairs(plan.options.measure) ? plan.options.pair_count.value_or(1) : 1);
-  settings.speaker = fmt::format("gigabar {}", command_of(plan.options.measure));
-  settings.tells_exits = false;  // a rank that exits has said why
-  invocation.exit_status = run::launch(settings);
 }
 
 }  // namespace
@@ -315,7 +296,8 @@ void run_command(const Options& options, Invocation& invocation) {
   if (is_under_launcher()) {
     run_rank(plan, invocation);
   } else {
-    run_local_ranks(plan, invocation);
+    const unsigned pair_count = is_of_pairs(plan.options.measure) ? plan.options.pair_count.value_or(1) : 1;
+    run_local_ranks(2 * pair_count, command_of(plan.options.measure), invocation);
   }
 }
 

@@ -38,7 +38,9 @@ Exchange::Exchange(Fabric& fabric, Buffers& buffers, const Plan& plan, const Sam
 
 Measurement Exchange::measure(std::uint64_t bytes, const std::optional<PathPolicy>& policy) {
   slots_ = slots_for(bytes, is_latency_ ? 1 : plan_.options.window, plan_.options.is_checked);
-  post_ = {.queue = kQueue, .policy = policy};
+  post_ = {};
+  post_.queue = kQueue;
+  post_.policy = policy;
   result_ = {};
   recent_.clear();
   recent_count_ = 0;

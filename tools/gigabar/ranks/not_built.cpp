@@ -18,5 +18,6 @@ void add_bw(CLI::App& program, Invocation& /*invocation*/) { add(program, "bw");
 void add_bibw(CLI::App& program, Invocation& /*invocation*/) { add(program, "bibw"); }
 void add_multi_lat(CLI::App& program, Invocation& /*invocation*/) { add(program, "multi-lat"); }
 void add_mbw_mr(CLI::App& program, Invocation& /*invocation*/) { add(program, "mbw-mr"); }
+void add_tune(CLI::App& program, Invocation& /*invocation*/) { add(program, "tune"); }
 
 }  // namespace gigabar::tool

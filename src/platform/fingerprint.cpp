@@ -1,0 +1,86 @@
+#include "platform/fingerprint.hpp"
+
+#include <sys/utsname.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <filesystem>
+#include <fstream>
+#include <string_view>
+
+#include "base/errors.hpp"
+#include "platform/nvidia.hpp"
+#include "platform/roots.hpp"
+
+namespace gigabar {
+namespace {
+
+constexpr std::size_t kMostTextBytes = 200;
+constexpr std::size_t kMostNics = 64;
+
+// What can be written to a file and be read again.
+std::string printable(std::string text) {
+  std::erase_if(text, [](char c) { return static_cast<unsigned char>(c) < 0x20 || static_cast<unsigned char>(c) > 0x7e; });
+  return text.substr(0, kMostTextBytes);
+}
+
+std::string first_line(const std::filesystem::path& path) {
+  std::ifstream file(path);
+  std::string line;
+  std::getline(file, line);
+  return printable(line);
+}
+
+std::vector<std::string> nics() {
+  std::vector<std::string> found;
+  std::error_code error;
+  std::filesystem::directory_iterator devices(platform_roots().sys + "/class/infiniband", error), end;
+  for (; !error && devices != end && found.size() < kMostNics; devices.increment(error)) {
+    found.push_back(printable(devices->path().filename().string()) + " " + first_line(devices->path() / "node_guid"));
+  }
+  std::sort(found.begin(), found.end());
+  return found;
+}
+
+std::string list_text(const std::vector<std::string>& parts) {
+  std::string line;
+  for (const std::string& part : parts) line += (line.empty() ? "" : ", ") + part;
+  return line.empty() ? "none" : line;
+}
+
+}  // namespace
+
+std::string processor_name() {
+  std::ifstream info(platform_roots().proc + "/cpuinfo");
+  for (std::string line; std::getline(info, line);) {
+    const std::size_t colon = line.find(": ");
+    if (line.starts_with("model name") && colon != std::string::npos) return printable(line.substr(colon + 2));
+  }
+  utsname system{};
+  return ::uname(&system) == 0 ? system.machine : "";
+}
+
+std::string MachineFingerprint::digits() const {
+  std::uint64_t hash = 0xcbf29ce484222325U;  // FNV-1a
+  const auto add = [&](std::string_view part) {
+    for (const char letter : part) hash = (hash ^ static_cast<unsigned char>(letter)) * 0x100000001b3U;
+    hash = (hash ^ 0xffU) * 0x100000001b3U;  // no letter of a part
+  };
+  add(processor);
+  add(driver_version);
+  for (const std::string& nic : nics) add(nic);
+  std::string result;
+  for (int shift = 60; shift >= 0; shift -= 4) result += "0123456789abcdef"[hash >> shift & 0xf];
+  return result;
+}
+
+std::string MachineFingerprint::difference(const MachineFingerprint& other) const {
+  if (processor != other.processor) return text("processor '", processor, "', not '", other.processor, "'");
+  if (driver_version != other.driver_version) return text("NVIDIA driver '", driver_version, "', not '", other.driver_version, "'");
+  if (nics != other.nics) return text("RDMA devices ", list_text(nics), ", not ", list_text(other.nics));
+  return {};
+}
+
+MachineFingerprint machine_fingerprint() { return {processor_name(), printable(nvidia_driver_version()), nics()}; }
+
+}  // namespace gigabar

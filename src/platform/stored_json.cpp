@@ -1,0 +1,183 @@
+#include "platform/stored_json.hpp"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cerrno>
+#include <ctime>
+#include <filesystem>
+#include <set>
+
+#include "base/descriptor.hpp"
+#include "base/errors.hpp"
+#include "base/options.hpp"
+
+namespace gigabar::stored {
+namespace {
+
+constexpr std::size_t kMostFileBytes = std::size_t{1} << 20;
+constexpr std::size_t kMostTextBytes = 256;
+constexpr int kMostDepth = 8;
+
+Error bad_load(const Words& words, const std::string& path, std::string cause, NativeCode native = {}) {
+  return make_error(Status::bad_file, words.load, path, std::move(cause), words.load_remedy, std::move(native));
+}
+
+Error bad_save(const Words& words, const std::string& path, std::string cause, int code) {
+  return make_error(Status::bad_file, words.save, path, std::move(cause), "name a place that can be written", errno_code(code));
+}
+
+// Refuses what a parser accepts and nobody means: a name given twice, and nesting deeper than any format has.
+class StrictEvents {
+ public:
+  bool operator()(int depth, Json::parse_event_t event, Json& value) {
+    if (depth > kMostDepth) refuse("", text("is nested deeper than ", kMostDepth));
+    switch (event) {
+      case Json::parse_event_t::object_start: names_.emplace_back(); break;
+      case Json::parse_event_t::object_end: names_.pop_back(); break;
+      case Json::parse_event_t::key:
+        if (const auto name = value.get<std::string>(); !names_.back().insert(name).second) {
+          refuse("", "has the name \"" + name.substr(0, 64) + "\" twice in one object");
+        }
+        break;
+      default: break;
+    }
+    return true;
+  }
+
+ private:
+  std::vector<std::set<std::string>> names_;
+};
+
+// The whole file, or why not. Not blocked by a pipe or a device with that name.
+Result<std::string> read_file(const Words& words, const std::string& path) {
+  const Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
+  if (!file.is_open()) return bad_load(words, path, "cannot be opened", errno_code(errno));
+  struct stat status{};
+  if (::fstat(file.get(), &status) != 0 || !S_ISREG(status.st_mode)) return bad_load(words, path, "is not a regular file");
+  std::string content;
+  char chunk[16384];
+  for (;;) {
+    const ssize_t count = ::read(file.get(), chunk, sizeof chunk);
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0) return bad_load(words, path, "cannot be read", errno_code(errno));
+    if (count == 0) return content;
+    content.append(chunk, static_cast<std::size_t>(count));
+    if (content.size() > kMostFileBytes) return bad_load(words, path, "is larger than 1 MiB");
+  }
+}
+
+bool write_all(int file, std::string_view content) {
+  while (!content.empty()) {
+    const ssize_t count = ::write(file, content.data(), content.size());
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0) return false;
+    content.remove_prefix(static_cast<std::size_t>(count));
+  }
+  return true;
+}
+
+}  // namespace
+
+void refuse(const std::string& place, const std::string& cause) {
+  throw Problem{(place.empty() ? std::string("the file") : place) + ": " + cause};
+}
+
+void expect_object(const Json& value, const std::string& place, const std::vector<std::string>& names) {
+  if (!value.is_object()) refuse(place, "is not an object");
+  for (const std::string& name : names) {
+    if (!value.contains(name)) refuse(place, "has no \"" + name + "\"");
+  }
+  for (const auto& item : value.items()) {
+    if (std::find(names.begin(), names.end(), item.key()) == names.end()) {
+      refuse(place, "has an unknown name \"" + item.key().substr(0, 64) + "\"");
+    }
+  }
+}
+
+void expect_format(const Json& root, std::string_view format, int version) {
+  if (!root.is_object() || !root.contains("format") || root["format"] != format) refuse("format", text("is not \"", format, "\""));
+  if (!root.contains("version") || root["version"] != version) refuse("version", text("is not ", version));
+}
+
+bool read_bool(const Json& value, const std::string& place) {
+  if (!value.is_boolean()) refuse(place, "is neither true nor false");
+  return value.get<bool>();
+}
+
+std::string read_text(const Json& value, const std::string& place) {
+  if (!value.is_string()) refuse(place, "is not a text");
+  auto content = value.get<std::string>();
+  if (content.size() > kMostTextBytes) refuse(place, text("is longer than ", kMostTextBytes, " bytes"));
+  for (const char c : content) {
+    if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) refuse(place, "has a control character");
+  }
+  return content;
+}
+
+std::uint64_t read_number(const Json& value, const std::string& place, std::uint64_t least, std::uint64_t most) {
+  const bool is_within = value.is_number_unsigned() && value.get<std::uint64_t>() >= least && value.get<std::uint64_t>() <= most;
+  if (!is_within) refuse(place, text("is not a whole number from ", least, " to ", most));
+  return value.get<std::uint64_t>();
+}
+
+Outcome load(const Words& words, const std::string& path, void (*read)(const Json& root, void* result), void* result) {
+  auto content = read_file(words, path);
+  if (!content) return std::move(content).error();
+  try {
+    StrictEvents events;
+    const Json root = Json::parse(content.value(),
+                                  [&](int depth, Json::parse_event_t event, Json& value) { return events(depth, event, value); });
+    read(root, result);
+    return {};
+  } catch (const Problem& problem) {
+    return bad_load(words, path, problem.text);
+  } catch (const Json::parse_error& error) {
+    return bad_load(words, path, text("is not JSON from byte ", error.byte, " on of ", content.value().size()));
+  } catch (const Json::exception& error) {
+    return bad_load(words, path, text("has a value that JSON cannot hold: ", error.what()));
+  }
+}
+
+Outcome replace_file(const Words& words, const std::string& path, std::string_view content) {
+  static std::atomic<unsigned> save_count{0};
+  std::error_code folder_error;
+  const std::filesystem::path folder = std::filesystem::path(path).parent_path();
+  if (!folder.empty()) std::filesystem::create_directories(folder, folder_error);
+  if (folder_error) return bad_save(words, path, "its folder cannot be made", folder_error.value());
+
+  const std::string temporary = text(path, ".", ::getpid(), "-", save_count.fetch_add(1), ".tmp");
+  Descriptor file(::open(temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0644));
+  if (!file.is_open()) return bad_save(words, temporary, "cannot be created", errno);
+  if (!write_all(file.get(), content) || ::fsync(file.get()) != 0) {
+    const int code = errno;
+    ::unlink(temporary.c_str());
+    return bad_save(words, temporary, "cannot be written", code);
+  }
+  if (::rename(temporary.c_str(), path.c_str()) != 0) {
+    const int code = errno;
+    ::unlink(temporary.c_str());
+    return bad_save(words, path, "cannot be replaced", code);
+  }
+  return {};
+}
+
+std::string cache_folder() {
+  const auto cache = environment("XDG_CACHE_HOME");
+  if (cache && cache->starts_with('/')) return *cache + "/gigabar";
+  const auto home = environment("HOME");
+  return home && home->starts_with('/') ? *home + "/.cache/gigabar" : std::string();
+}
+
+std::string date_now() {
+  const std::time_t now = std::time(nullptr);
+  std::tm utc{};
+  ::gmtime_r(&now, &utc);
+  char date[32];
+  return std::string(date, std::strftime(date, sizeof date, "%Y-%m-%dT%H:%M:%SZ", &utc));
+}
+
+}  // namespace gigabar::stored

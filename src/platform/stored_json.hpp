@@ -1,0 +1,53 @@
+// Files of measurements in the user's cache folder: JSON, read with the suspicion that such a file deserves, and replaced as a
+// whole.
+#pragma once
+
+#include <cstdint>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "gigabar/status.hpp"
+
+namespace gigabar::stored {
+
+using Json = nlohmann::ordered_json;
+
+// How errors about a kind of file speak: "load calibration", what to do about a bad file; "save calibration".
+struct Words {
+  const char* load;
+  const char* load_remedy;
+  const char* save;
+};
+
+// What is wrong with a value, and where: "points[3].bytes: is not a whole number from 1 to 1099511627776". Thrown by the readers.
+struct Problem {
+  std::string text;
+};
+[[noreturn]] void refuse(const std::string& place, const std::string& cause);
+
+// Exactly these names, each of them.
+void expect_object(const Json& value, const std::string& place, const std::vector<std::string>& names);
+// `format` and `version` of the whole document.
+void expect_format(const Json& root, std::string_view format, int version);
+bool read_bool(const Json& value, const std::string& place);
+// At most 256 bytes, no control characters.
+std::string read_text(const Json& value, const std::string& place);
+std::uint64_t read_number(const Json& value, const std::string& place, std::uint64_t least, std::uint64_t most);
+
+// Parses the file and calls `read`, which may throw Problem. Errors: bad_file with place and cause: missing, no regular file,
+// larger than 1 MiB, not JSON, a name twice, nested deeper than 8, what `read` refused.
+Outcome load(const Words& words, const std::string& path, void (*read)(const Json& root, void* result), void* result);
+
+// Writes a new file beside it and renames that, so that a reader never sees half. Makes the folder. Errors: bad_file with errno.
+Outcome replace_file(const Words& words, const std::string& path, std::string_view content);
+
+// $XDG_CACHE_HOME/gigabar, else ~/.cache/gigabar; empty when there is no such place. The environment is ignored when real and
+// effective ids differ.
+std::string cache_folder();
+
+// ISO 8601, UTC.
+std::string date_now();
+
+}  // namespace gigabar::stored

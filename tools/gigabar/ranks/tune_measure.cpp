@@ -1,0 +1,261 @@
+#include "ranks/tune_measure.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+
+#include "ranks/fabric_failure.hpp"
+#include "support/statistics.hpp"
+
+namespace gigabar::tool::ranks {
+namespace {
+
+constexpr QueueId kQueue = 0;
+constexpr Tag kTurnTag = 11;  // of one byte: 1: a size is over, 0: everything is
+constexpr std::uint64_t kLeastTriedChunkBytes = 16384;
+constexpr std::uint64_t kLeastChunkedBytes = 131072;  // below, a message is too short to be a pipeline
+constexpr std::size_t kMostCurves = 64, kMostSizes = 64;
+
+PostOptions by(Preference PathPolicy::* path) {
+  PostOptions post;
+  post.queue = kQueue;
+  post.policy.emplace().*path = Preference::require;
+  return post;
+}
+
+double median_of(std::vector<double>& samples) { return median(samples); }
+
+}  // namespace
+
+std::string_view name_of(Tuned what) noexcept {
+  switch (what) {
+    case Tuned::chunk: return "chunk";
+    case Tuned::gdr_limit: return "gdr_limit";
+    case Tuned::gdr_read_limit: return "gdr_read_limit";
+    case Tuned::stripe: return "stripe";
+  }
+  return "unknown";
+}
+
+Json to_json(const Finding& finding) {
+  Json curves = Json::array();
+  for (const Curve& curve : finding.curves) curves.push_back({{"way", curve.name}, {"p50_us", curve.median_us}});
+  return {{"setting", name_of(finding.what)},
+          {"bytes", finding.bytes ? Json(*finding.bytes) : Json()},
+          {"why", finding.why},
+          {"why_not", finding.why_not},
+          {"crossover_bytes", finding.crossover_bytes ? Json(*finding.crossover_bytes) : Json()},
+          {"sizes", finding.sizes},
+          {"curves", std::move(curves)}};
+}
+
+std::optional<Finding> finding_from(const Json& json) {
+  try {
+    Finding finding;
+    const auto name = json.at("setting").get<std::string>();
+    bool is_known = false;
+    for (const Tuned what : {Tuned::chunk, Tuned::gdr_limit, Tuned::gdr_read_limit, Tuned::stripe}) {
+      if (name_of(what) != name) continue;
+      finding.what = what;
+      is_known = true;
+    }
+    if (!is_known) return {};
+    if (!json.at("bytes").is_null()) finding.bytes = json.at("bytes").get<std::uint64_t>();
+    if (!json.at("crossover_bytes").is_null()) finding.crossover_bytes = json.at("crossover_bytes").get<double>();
+    finding.why = json.at("why").get<std::string>();
+    finding.why_not = json.at("why_not").get<std::string>();
+    finding.sizes = json.at("sizes").get<std::vector<std::uint64_t>>();
+    for (const Json& curve : json.at("curves")) {
+      finding.curves.push_back({curve.at("way").get<std::string>(), curve.at("p50_us").get<std::vector<double>>()});
+      if (finding.curves.back().median_us.size() != finding.sizes.size()) return {};
+    }
+    if (finding.curves.size() > kMostCurves || finding.sizes.size() > kMostSizes) return {};
+    return finding;
+  } catch (const Json::exception&) {
+    return {};
+  }
+}
+
+TuneMeasurement::TuneMeasurement(Fabric& fabric, Buffers& buffers, const TuneOptions& options, const SampleClock& clock,
+                                 std::vector<std::uint64_t> sizes)
+    : fabric_(fabric),
+      buffers_(buffers),
+      options_(options),
+      clock_(clock),
+      sizes_(std::move(sizes)),
+      chunk_bytes_(options.fabric.options.limits.chunk_bytes.value_or(kDefaultChunkBytes)) {}
+
+std::vector<Finding> TuneMeasurement::drive(Rank partner) {
+  partner_ = partner;
+  std::vector<Finding> findings;
+  findings.push_back(find_chunk());
+  findings.push_back(find_gdr_limit(Tuned::gdr_limit));
+  findings.push_back(find_gdr_limit(Tuned::gdr_read_limit));
+  findings.push_back(find_stripe());
+  const std::byte over{0};
+  require_of_fabric(fabric_.send(partner_, kTurnTag, &over, 1, timeout()));
+  return findings;
+}
+
+// Waiting for the next word moves the fabric on, which is what answers the driver.
+void TuneMeasurement::answer(Rank driver) {
+  // All ways and rounds of one size, each of which may take `timeout` at the driver.
+  const std::int64_t rounds = std::int64_t{options_.iteration_count} + options_.warm_up_count + 1;
+  constexpr std::int64_t kMostWays = 16, kMost = std::int64_t{1} << 62;
+  const std::int64_t one = timeout().ns();
+  const Timeout patience =
+      Timeout::of(std::chrono::nanoseconds(one < kMost / rounds / kMostWays ? one * rounds * kMostWays : kMost));
+  std::byte word{1};
+  while (word != std::byte{0}) take_from_fabric(fabric_.recv(driver, kTurnTag, &word, 1, patience));
+}
+
+std::optional<std::string> TuneMeasurement::why_not(bool is_read, const PostOptions& post, TransferPath path) {
+  const std::uint64_t bytes = sizes_.back();
+  const LocalPlace local{kTuneSegment, 0};
+  const RemotePlace remote{partner_, kTuneSegment, buffers_.receive_offset_bytes()};
+  const auto explained = is_read ? fabric_.explain_read(local, remote, bytes, timeout(), post)
+                                 : fabric_.explain_write(local, remote, bytes, timeout(), post);
+  const Explanation explanation = take_from_fabric(explained);
+  if (!explanation.is_possible) return explanation.reason;
+  // Between host memories a path that is required for GPU memory is not taken.
+  if (path != TransferPath::none && explanation.path != path) {
+    return fmt::format("the path is {}: {}", gigabar::name_of(explanation.path), explanation.reason);
+  }
+  return {};
+}
+
+Finding TuneMeasurement::find_chunk() {
+  Finding finding;
+  finding.what = Tuned::chunk;
+  if (options_.fabric.options.limits.chunk_bytes) {
+    finding.why_not = "--chunk is given";
+    return finding;
+  }
+  if (options_.accelerator == "host") {
+    finding.why_not = "host memory is staged only where that is required; measure with -d cuda";
+    return finding;
+  }
+  for (const std::uint64_t bytes : sizes_) {
+    if (bytes >= kLeastChunkedBytes) finding.sizes.push_back(bytes);
+  }
+  if (finding.sizes.empty()) {
+    finding.why_not = fmt::format("no size is at least {}", bytes_text(kLeastChunkedBytes));
+    return finding;
+  }
+  if (const auto reason = why_not(false, by(&PathPolicy::staged), TransferPath::staged)) {
+    finding.why_not = "no staged path: " + *reason;
+    return finding;
+  }
+  std::vector<Way> ways;
+  std::vector<std::uint64_t> candidates;
+  std::size_t usual = 0;
+  for (std::uint64_t bytes = kLeastTriedChunkBytes; bytes <= kMostTriedChunkBytes; bytes *= 2) {
+    if (bytes == kDefaultChunkBytes) usual = candidates.size();
+    candidates.push_back(bytes);
+    ways.push_back({"chunk " + bytes_text(bytes), by(&PathPolicy::staged)});
+    ways.back().post.chunk_bytes = bytes;
+  }
+  measure(finding, ways, false);
+  const Pick pick = pick_nearest_to_best(finding.curves, usual);
+  finding.bytes = chunk_bytes_ = candidates[pick.index];
+  finding.why = pick.why;
+  return finding;
+}
+
+Finding TuneMeasurement::find_gdr_limit(Tuned what) {
+  const bool is_read = what == Tuned::gdr_read_limit;
+  const FabricLimits& limits = options_.fabric.options.limits;
+  Finding finding;
+  finding.what = what;
+  if (is_read ? limits.gdr_read_bytes.has_value() : limits.gdr_bytes.has_value()) {
+    finding.why_not = is_read ? "--gdr-read-limit is given" : "--gdr-limit is given";
+    return finding;
+  }
+  Way gdr{"gdr", by(&PathPolicy::gdr)}, staged{"staged", by(&PathPolicy::staged)};
+  staged.post.chunk_bytes = chunk_bytes_;
+  if (const auto reason = why_not(is_read, gdr.post, TransferPath::gdr)) {
+    finding.why_not = "no gdr at this link: " + *reason;
+    return finding;
+  }
+  if (const auto reason = why_not(is_read, staged.post, TransferPath::staged)) {
+    finding.why_not = "no staged path: " + *reason;
+    return finding;
+  }
+  finding.sizes = sizes_;
+  measure(finding, {gdr, staged}, is_read);
+  const Split split = split_between(finding.sizes, finding.curves[0], finding.curves[1]);
+  finding.bytes = limit_of(finding.sizes, split);
+  finding.crossover_bytes = split.crossover_bytes;
+  finding.why = split.why;
+  return finding;
+}
+
+Finding TuneMeasurement::find_stripe() {
+  Finding finding;
+  finding.what = Tuned::stripe;
+  if (options_.fabric.options.limits.stripe_bytes) {
+    finding.why_not = "--stripe is given";
+    return finding;
+  }
+  std::size_t rail_count = 0;
+  for (const PeerState& peer : fabric_.peers()) {
+    if (peer.rank == partner_) rail_count = peer.rails.size();
+  }
+  if (rail_count < 2) {
+    finding.why_not = "there is one rail; name more with --rails or --rail-count";
+    return finding;
+  }
+  // Only what the link does by itself goes over several rails.
+  PostOptions direct;
+  direct.queue = kQueue;
+  direct.policy.emplace().staged = Preference::forbid;
+  direct.policy->bar = Preference::forbid;
+  if (const auto reason = why_not(false, direct, TransferPath::none)) {
+    finding.why_not = "no direct path: " + *reason;
+    return finding;
+  }
+  Way one{"one rail", direct}, all{fmt::format("{} rails", rail_count), direct};
+  one.post.stripe_bytes = kUnlimitedBytes;
+  all.post.stripe_bytes = 0;
+  finding.sizes = sizes_;
+  measure(finding, {one, all}, false);
+  const Split split = split_between(finding.sizes, finding.curves[0], finding.curves[1]);
+  finding.bytes = threshold_of(finding.sizes, split);
+  finding.crossover_bytes = split.crossover_bytes;
+  finding.why = split.why;
+  return finding;
+}
+
+// Until the bytes are in place at the partner; of a read, here.
+std::uint64_t TuneMeasurement::once(std::uint64_t bytes, const PostOptions& post, bool is_read) {
+  const LocalPlace local{kTuneSegment, 0};
+  const RemotePlace remote{partner_, kTuneSegment, buffers_.receive_offset_bytes()};
+  const std::uint64_t start = clock_.now();
+  take_from_fabric(is_read ? fabric_.read(local, remote, bytes, post) : fabric_.write(local, remote, bytes, post));
+  require_of_fabric(fabric_.wait(kQueue, timeout()));
+  if (!is_read) require_of_fabric(fabric_.flush(partner_, timeout()));
+  return clock_.now() - start;
+}
+
+void TuneMeasurement::measure(Finding& finding, const std::vector<Way>& ways, bool is_read) {
+  for (const Way& way : ways) finding.curves.push_back({way.name, {}});
+  const double us_per_tick = clock_.ns_per_tick() / 1000.0;
+  for (const std::uint64_t bytes : finding.sizes) {
+    std::vector<std::vector<double>> samples(ways.size());
+    for (std::uint32_t round = 0; round < options_.warm_up_count + options_.iteration_count; ++round) {
+      for (std::size_t way = 0; way < ways.size(); ++way) {
+        // Each round begins with another one, so that none always follows the same.
+        const std::size_t turn = (way + round) % ways.size();
+        const std::uint64_t ticks = once(bytes, ways[turn].post, is_read);
+        if (round >= options_.warm_up_count) samples[turn].push_back(static_cast<double>(ticks) * us_per_tick);
+      }
+    }
+    for (std::size_t way = 0; way < ways.size(); ++way)
+      finding.curves[way].median_us.push_back(std::max(median_of(samples[way]), 1e-3));
+    const std::byte next{1};
+    require_of_fabric(fabric_.send(partner_, kTurnTag, &next, 1, timeout()));
+  }
+}
+
+}  // namespace gigabar::tool::ranks

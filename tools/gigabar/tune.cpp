@@ -1,0 +1,43 @@
+// gigabar tune: measures between two ranks where one path should end and the next begin, and stores it where every fabric of this
+// machine looks for it.
+#include <memory>
+
+#include "commands.hpp"
+#include "ranks/tune_command.hpp"
+
+namespace gigabar::tool {
+
+void add_tune(CLI::App& program, Invocation& invocation) {
+  auto options = std::make_shared<ranks::TuneOptions>();
+  CLI::App* const command = program.add_subcommand("tune", "Measure the limits of the paths between two ranks, and store them");
+  command
+      ->add_option("-d,--accelerator", options->accelerator,
+                   "Memory of both ranks: cuda (stand-ins where there is no GPU), or host")
+      ->type_name("cuda|host")
+      ->capture_default_str();
+  command->add_option("-m,--message-size", options->sizes, "Sizes: doubled from MIN to MAX")
+      ->type_name("[MIN:]MAX")
+      ->default_str("1K:4M");
+  command->add_option("-i,--iterations", options->iteration_count, "Timed rounds per size; in each of them every way is taken once")
+      ->check(whole_number(1, 1000000))
+      ->type_name("N")
+      ->capture_default_str();
+  command->add_option("-x,--warmup", options->warm_up_count, "Untimed rounds before them")
+      ->check(whole_number(0, 1000000))
+      ->type_name("N")
+      ->capture_default_str();
+  command->add_flag("--dry-run", options->is_dry, "Measure and print, but store nothing");
+  command
+      ->add_option("--json", options->json_path,
+                   "Also write everything as JSON to this file; '-': to standard output, and the text to standard error")
+      ->type_name("FILE");
+  ranks::add_fabric_options(*command, options->fabric);
+  command->footer(
+      "Ranks: two of mpirun, srun, torchrun or 'gigabar run'; started alone, the command starts its own on this host. Measured: "
+      "the\n"
+      "chunk of staged writes, gdr_limit, gdr_read_limit, and the size from which several rails pay. What an option gives is not\n"
+      "measured. The file is GIGABAR_TUNING, else tuning-<machine>.json in $XDG_CACHE_HOME/gigabar or ~/.cache/gigabar.");
+  command->callback([options, &invocation] { ranks::run_tune(*options, invocation); });
+}
+
+}  // namespace gigabar::tool
