@@ -85,7 +85,8 @@ TransferPath Engine::path_of_answer(const Peer& peer, const LocalSegment& local,
   const transport::Region* const region = local.regions[static_cast<std::size_t>(peer.transport->kind())].get();
   if (region != nullptr && remote.region) {
     const Reach reach = peer.rails.front().link->reach(Direction::write, *region, *remote.region, bytes);
-    candidates[1] = {Method::direct, reach.path, reach.can, reach.path != TransferPath::gdr || bytes <= limits(peer).gdr_bytes, {}};
+    const std::uint64_t limit = std::min(limits(peer).gdr_bytes, limits(peer).gdr_read_bytes);
+    candidates[1] = {Method::direct, reach.path, reach.can, reach.path != TransferPath::gdr || bytes <= limit, {}};
   }
   candidates[2] = {Method::staged, TransferPath::staged, true, true, {}};
   const int taken = pick(candidates, policy);

@@ -94,15 +94,10 @@ Outcome Engine::collect(Lock& lock, const Group& asked, Collective::Kind kind, R
   const Tree tree = tree_of(group, static_cast<std::size_t>(own - group.begin()));
   const std::int64_t begin_ns = now_ns();
   const auto left = [&] {
-    if (timeout.is_forever() || timeout.ns() == 0) return timeout;
+    if (timeout.is_forever()) return timeout;
     return Timeout::of(std::chrono::nanoseconds(timeout.ns() - (now_ns() - begin_ns)));
   };
-  Peer* parent = nullptr;
-  if (tree.parent) {
-    auto peer = collective.is_under_way && collective.has_said ? find_peer(*tree.parent) : ready_peer(lock, *tree.parent, left());
-    if (!peer) return std::move(peer).error();
-    parent = *peer;
-  }
+  // Before it connects, which may take longer than the caller waits: from now on it is this collective that goes on.
   if (!collective.is_under_way) {
     collective.is_under_way = true;
     collective.kind = kind;
@@ -110,6 +105,16 @@ Outcome Engine::collect(Lock& lock, const Group& asked, Collective::Kind kind, R
     collective.round = 0;
     collective.has_said = false;
     collective.values = values;
+  }
+  Peer* parent = nullptr;
+  if (tree.parent) {
+    auto peer = collective.has_said ? find_peer(*tree.parent) : ready_peer(lock, *tree.parent, left());
+    if (!peer) {
+      const auto lost = peers_.find(*tree.parent);
+      if (lost == peers_.end() || lost->second->state == Peer::State::lost) collective.is_under_way = false;
+      return std::move(peer).error();
+    }
+    parent = *peer;
   }
   const std::uint64_t hash = hash_of(group);
   const auto tell = [&](Peer& peer, std::uint32_t way) {
@@ -167,7 +172,7 @@ Outcome Engine::collect(Lock& lock, const Group& asked, Collective::Kind kind, R
     }
     return true;
   };
-  if (!drive(lock, timeout, is_done)) {
+  if (!drive(lock, left(), is_done)) {
     return make_error(Status::timed_out, name, text("a group of ", group.size()), "not every rank is there yet",
                       "call again with the same arguments");
   }

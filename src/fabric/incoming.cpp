@@ -197,6 +197,9 @@ void Engine::on_get(Peer& peer, const Message& message, std::span<const std::byt
     *preference = static_cast<Preference>(reader.number<std::uint8_t>() & 3);
   }
   const auto chunk_bytes = std::max(reader.number<std::uint64_t>(), kLeastChunkBytes);
+  // The NIC would read GPU memory here too, so it is held to the limit of reads.
+  const bool is_above_limit = message.c > limits(peer).gdr_read_bytes && policy.staged != Preference::forbid;
+  if (is_above_limit && policy.gdr == Preference::allow) policy.gdr = Preference::forbid;
   Message finish;
   finish.type = MessageType::get_done;
   finish.a = message.a;

@@ -43,6 +43,7 @@ Result<CopyStream*> Engine::copies(int device, bool is_out) {
 // ----------------------------------------------------------------------------------------------------------------------
 
 bool Engine::post_staged(Op& op) {
+  if (op.is_opened) return true;  // here again because what comes behind it found the link full
   Peer& peer = *op.peer;
   RemoteState& staging = ask_segment(peer, kStagingSegment);
   if (staging.know == RemoteState::Know::asked) return false;
@@ -73,6 +74,7 @@ bool Engine::post_staged(Op& op) {
   writer.number(static_cast<std::uint32_t>(chunk_bytes)).number(peer.staged_opened + 1);
   const std::string payload = writer.take();
   if (!seal(peer) || !say_first(peer, open, std::as_bytes(std::span(payload)))) return false;
+  op.is_opened = true;
   ++peer.staged_opened;
   ++statistics_.staged_operations;
   peer.by_id[op.id] = &op;

@@ -142,6 +142,7 @@ struct Op {
   std::uint32_t outstanding = 0;  // pieces without done()
   bool is_posted = false;         // nothing is left to post
   bool is_straight = false;       // staged: from the source to the peer's staging memory without a copy between
+  bool is_opened = false;         // staged: the peer was told of it
   bool is_notified = false;       // the notification was said
   std::uint8_t rail = 0;          // that carries the next piece
   Op* parent = nullptr;           // a message's operation that this write belongs to

@@ -378,7 +378,7 @@ std::vector<RankSetup> message_setups() {
 INSTANTIATE_TEST_SUITE_P(Memory, FabricMessages, testing::ValuesIn(message_setups()), setup_name);
 
 class FabricLargeMessages : public testing::TestWithParam<RankSetup> {};
-TEST_P(FabricLargeMessages, SixtyFourMiB) { run_ranks("send_every_size", with_amount(GetParam(), 64 * kMiB)); }
+TEST_P(FabricLargeMessages, OfManyPieces) { run_ranks("send_every_size", with_amount(GetParam(), largest(64 * kMiB))); }
 INSTANTIATE_TEST_SUITE_P(Memory, FabricLargeMessages, testing::ValuesIn(memory_setups()), setup_name);
 class FabricLargestMessages : public testing::TestWithParam<RankSetup> {};
 TEST_P(FabricLargestMessages, OneGiB) {

@@ -172,13 +172,13 @@ RANK_BODY(reset_is_one_step) {
 
 // Every rank, the owner too, adds; some with data. Nothing is lost and nothing is counted twice.
 RANK_BODY(add_to_one_counter) {
-  constexpr std::uint32_t kEach = std::uint32_t(rounds(2000));
+  const auto each = std::uint32_t(rounds(2000));
   const Rank ranks = me.rank_count();
   const std::size_t place = 64;
   RankSegment origin(fabric, kOrigin, MemoryChoice::host, 64), target(fabric, kTarget, MemoryChoice::host, place * ranks);
   origin.put_pattern(0, 64, me.rank(), 0);
   ASSERT_TRUE(me.meet());
-  for (std::uint32_t i = 0; i < kEach; ++i) {
+  for (std::uint32_t i = 0; i < each; ++i) {
     const std::uint32_t value = 1 + i % 3;
     const auto post = [&] {
       return i % 4 == 0 ? fabric.write_notify_add({kOrigin, 0}, {0, kTarget, place * me.rank()}, place, 5, value)
@@ -189,7 +189,7 @@ RANK_BODY(add_to_one_counter) {
   ASSERT_TRUE(is_ok(fabric.wait(0, kPatience)));
   if (me.rank() == 0) {
     std::uint32_t total = 0;
-    for (std::uint32_t i = 0; i < kEach; ++i) total += ranks * (1 + i % 3);
+    for (std::uint32_t i = 0; i < each; ++i) total += ranks * (1 + i % 3);
     for (const std::uint32_t part : {1U, total / 3, total - 1 - total / 3}) {
       ASSERT_TRUE(is_ok(fabric.notification_wait_count(kTarget, 5, part, kPatience))) << part << " of " << total;
     }

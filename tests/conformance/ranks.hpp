@@ -167,14 +167,12 @@ testing::AssertionResult refuses(const Result<T>& result, std::string_view text 
   return refuses(result.is_ok() ? Outcome() : Outcome(Error(result.error())), text);
 }
 
-// Fewer rounds where a sanitizer makes each slower.
-constexpr std::uint64_t rounds(std::uint64_t count) {
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-  return count / 20 > 0 ? count / 20 : 1;
-#else
-  return count;
-#endif
-}
+// Where everything takes longer, in an emulated processor, GIGABAR_CONFORMANCE_SCALE=20 makes rounds so many times fewer; a
+// sanitizer does the same.
+unsigned scale();
+std::uint64_t rounds(std::uint64_t count);
+// The size of the largest transfers: there at most 17 MiB, which is still more than one work request carries.
+std::size_t largest(std::size_t bytes);
 
 }  // namespace gigabar::test
 

@@ -16,10 +16,13 @@
 #include <cstdlib>
 #include <cstring>
 #include <deque>
+#include <optional>
 #include <random>
+#include <sstream>
 
 #include "base/clock.hpp"
 #include "base/descriptor.hpp"
+#include "base/options.hpp"
 #include "conformance/ranks.hpp"
 #include "conformance/ranks_words.hpp"
 
@@ -61,6 +64,17 @@ bool is_left_out(std::string_view variable) {
     if (variable.starts_with(start)) return true;
   }
   return false;
+}
+
+// GIGABAR_CONFORMANCE_RAILS="rxe0,rxe1": of rank 0, of rank 1, of rank 2 again the first.
+std::optional<std::string> rail_of(Rank rank) {
+  const std::optional<std::string> list = environment("GIGABAR_CONFORMANCE_RAILS");
+  if (!list) return {};
+  std::vector<std::string> names;
+  std::istringstream text(*list);
+  for (std::string name; std::getline(text, name, ',');) names.push_back(name);
+  if (names.empty()) return {};
+  return names[rank % names.size()];
 }
 
 std::string ending(int status) {
@@ -116,6 +130,7 @@ std::vector<std::string> RankJob::environment_of(Rank rank) const {
       {kRankVariable, std::to_string(rank)},
       {kSetupVariable, setup_.to_text()},
   };
+  if (const auto rail = rail_of(rank)) set["GIGABAR_RAILS"] = rail;
   const bool is_gpu = setup_.origin == MemoryChoice::device || setup_.target == MemoryChoice::device;
   if (!is_gpu) set["GIGABAR_STAND_IN"] = "2";
   if (const auto more = variables_.find(rank); more != variables_.end()) {

@@ -4,9 +4,11 @@
 #include <filesystem>
 #include <ostream>
 #include <sstream>
+#include <stdexcept>
 
 #include "base/options.hpp"
 #include "conformance/ranks.hpp"
+#include "conformance/ranks_words.hpp"
 
 namespace gigabar::test {
 namespace {
@@ -25,6 +27,7 @@ bool is_ucx_there() {
 
 std::vector<TransportKind> find_transports() {
   std::vector<TransportKind> all;
+  if (environment(kBodyVariable)) return all;  // a rank, which needs none of the tests' parameters
   const std::optional<std::string> asked = environment("GIGABAR_CONFORMANCE_TRANSPORTS");
   for (const TransportKind kind : {TransportKind::local, TransportKind::verbs, TransportKind::ucx}) {
     const bool is_default = kind == TransportKind::local || (kind == TransportKind::ucx && is_ucx_there());
@@ -35,6 +38,21 @@ std::vector<TransportKind> find_transports() {
 }
 
 }  // namespace
+
+unsigned scale() {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  return 20;
+#else
+  static const std::optional<std::string> asked = environment("GIGABAR_CONFORMANCE_SCALE");
+  static const auto times = asked ? parse_number(*asked, 1, 1000) : std::optional<std::uint64_t>(1);
+  if (!times) throw std::runtime_error("GIGABAR_CONFORMANCE_SCALE is no number from 1 to 1000");
+  return unsigned(*times);
+#endif
+}
+
+std::uint64_t rounds(std::uint64_t count) { return std::max<std::uint64_t>(count / scale(), 1); }
+
+std::size_t largest(std::size_t bytes) { return scale() > 1 ? std::min(bytes, std::size_t{17} << 20) : bytes; }
 
 std::string_view name_of(MemoryChoice choice) noexcept {
   switch (choice) {

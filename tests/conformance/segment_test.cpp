@@ -60,6 +60,15 @@ void expect_a_write_lands(Fabric& fabric, std::uint64_t seed) {
   EXPECT_TRUE(is_ok(last)) << "seed " << seed;
 }
 
+// Until the others' writes land, so that it is they that are stopped.
+void wait_for_fire(const RankMemory& memory, std::size_t span) {
+  const auto give_up = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+  while (memory.is_untouched(0, span) && std::chrono::steady_clock::now() < give_up) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  EXPECT_FALSE(memory.is_untouched(0, span)) << "nobody writes: the test is worth nothing";
+}
+
 RANK_BODY(quiesce_under_fire) {
   constexpr std::size_t kSpan = kMiB;
   RankSegment origin(fabric, kOrigin, me.setup().origin, kSpan), target(fabric, kTarget, me.setup().target, kSpan);
@@ -72,6 +81,7 @@ RANK_BODY(quiesce_under_fire) {
     ASSERT_TRUE(me.meet());
     return;
   }
+  wait_for_fire(target, kSpan);
   std::uint64_t landed = 0;
   for (std::uint64_t round = 0; round < me.setup().amount; ++round) {
     std::this_thread::sleep_for(std::chrono::milliseconds(3 + round % 5 * 7));
@@ -106,6 +116,7 @@ RANK_BODY(reuse_an_id_under_fire) {
     ASSERT_TRUE(me.meet());
     return;
   }
+  wait_for_fire(memory[0], kLarge);
   for (std::uint64_t round = 0; round < me.setup().amount; ++round) {
     std::this_thread::sleep_for(std::chrono::milliseconds(3 + round % 5 * 7));
     RankMemory& old = memory[round % 2];
@@ -229,7 +240,7 @@ std::vector<RankSetup> fire_setups() {
   for (RankSetup setup : data_setups()) {
     if (setup.rank_count != 2 || setup.origin != setup.target) continue;
     setup.rank_count = 3;
-    setup.amount = rounds(40);
+    setup.amount = std::max<std::uint64_t>(rounds(40), 6);
     all.push_back(setup);
   }
   return all;

@@ -185,7 +185,7 @@ RANK_BODY(survive_kills) {
 // --- The tests
 // ---------------------------------------------------------------------------------------------------------------------
 
-constexpr unsigned kKills = unsigned(rounds(100));  // in each of at least two tests
+const unsigned kKills = unsigned(rounds(100));  // in each of at least two tests
 
 class FabricKill : public testing::TestWithParam<RankSetup> {};
 

@@ -178,10 +178,23 @@ Availability VerbsTransport::can_reach(const Peer& peer) const {
           {}};
 }
 
+// The rails of this side that speak to one of the peer's, round and round; all of them while its card is not known.
+std::size_t VerbsTransport::rail_towards(const Peer& peer, std::size_t rail) const {
+  const auto theirs = read_card(peer.card);
+  if (!theirs) return rail;
+  std::vector<std::size_t> fitting;
+  for (std::size_t i = 0; i < rails_.rails.size(); ++i) {
+    const auto fits = [&](const RailAddress& other) { return can_talk(rails_.rails[i].address, other); };
+    if (rails_.rails[i].listener != nullptr && std::any_of(theirs->begin(), theirs->end(), fits)) fitting.push_back(i);
+  }
+  return fitting.empty() ? rail : fitting[rail % fitting.size()];
+}
+
 Result<std::unique_ptr<Link>> VerbsTransport::offer(const Peer& peer, std::size_t rail, Parcel& offer) {
   if (rail >= rails_.rails.size())
     return make_error(Status::out_of_range, "offer link", text("rank ", peer.rank),
                       text("there are ", rails_.rails.size(), " rails"));
+  rail = rail_towards(peer, rail);
   if (rails_.rails[rail].listener == nullptr)
     return make_error(Status::unavailable, "offer link", rails_.rails[rail].name, "the RDMA device was removed");
   const auto token = new_token();
