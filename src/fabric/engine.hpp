@@ -47,6 +47,10 @@ struct AtomicAnswer {
   Rank rank = 0;
 };
 
+inline constexpr std::int64_t kSpinNs = 50'000;
+inline constexpr unsigned kPollsPerLook = 16;
+inline constexpr unsigned kPollsPerYield = 4;  // where the kernel's threads do a link's work on this processor
+
 class Engine final : transport::Sink, WireupEvents {
  public:
   static Result<std::unique_ptr<Engine>> open(const FabricOptions& options);
@@ -94,6 +98,7 @@ class Engine final : transport::Sink, WireupEvents {
   // segments.cpp
   Outcome register_segment(SegmentId id, void* address, std::size_t bytes);
   Result<LocalSegment*> local_segment(SegmentId id);
+  LocalSegment* find_segment(SegmentId id) noexcept;  // the program's; null: there is none
   Result<RemoteState*> remote_segment(Lock& lock, Peer& peer, SegmentId id, const Timeout& timeout);
   Outcome quiesce(Lock& lock, SegmentId id, const Timeout& timeout);
   Outcome enable(SegmentId id);
@@ -140,7 +145,8 @@ class Engine final : transport::Sink, WireupEvents {
                   const Timeout& timeout);
 
  private:
-  // How a waiting thread waits: it polls for a while, then lets others run, then sleeps until something happens.
+  // How a waiting thread waits: it polls for a while, then lets others run, then sleeps until something happens. Most waits are
+  // over before they need to know the time.
   class Waiter {
    public:
     Waiter(Engine& engine, const Timeout& timeout) noexcept;
@@ -150,10 +156,13 @@ class Engine final : transport::Sink, WireupEvents {
     bool go_on(Lock& lock);
 
    private:
+    void begin(std::int64_t now) noexcept;
     Engine& engine_;
-    std::int64_t deadline_ns_;
-    std::int64_t last_change_ns_;
+    std::int64_t timeout_ns_;
+    std::int64_t deadline_ns_ = 0;
+    std::int64_t last_change_ns_ = 0;
     std::uint64_t seen_changes_;
+    bool has_changed_ = false;  // since the time was looked at
     unsigned turns_ = 0;
   };
   friend class Waiter;
@@ -183,6 +192,8 @@ class Engine final : transport::Sink, WireupEvents {
   Outcome choose_device();
   void run_thread();
   void wake_thread() noexcept;
+  void nap();
+  bool is_polled_by_others(std::uint32_t& seen_waits) const noexcept;
   bool arm_all();
   void sleep(Lock& lock, std::int64_t deadline_ns);
   void sleep_until(std::int64_t deadline_ns);
@@ -375,7 +386,14 @@ class Engine final : transport::Sink, WireupEvents {
   int wake_ = -1;
   std::atomic<bool> is_stopping_{false};
   bool is_armed_ = false;
-  std::atomic<std::int64_t> last_poll_ns_{0};
+  bool is_woken_ = false;  // was told that somebody polls
+  // Of the program's threads, for the engine's own, which leaves the polling to them. Written under the lock.
+  std::atomic<std::uint32_t> waits_{0};      // that began
+  std::atomic<std::uint32_t> pollers_{0};    // waiting now, and not asleep
+  std::atomic<bool> is_handed_over_{false};  // the last one of them went to sleep
+  // How long a wait polls before it lets others run, and after how many polls it looks at the time.
+  std::int64_t spin_ns_ = kSpinNs;
+  unsigned polls_per_look_ = kPollsPerLook;
   std::condition_variable_any changed_;  // for waiters that left the sleeping to the engine's thread
   unsigned sleeper_count_ = 0;
   std::uint64_t changes_ = 0;  // counts what happened, for waiters

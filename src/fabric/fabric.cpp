@@ -295,10 +295,10 @@ Result<NotificationId> Fabric::notification_wait(SegmentId segment, Notification
   NotificationId raised = 0;
   const auto look = [&] {
     // Looked up each time: another thread may deregister it.
-    auto now = state_->engine->local_segment(segment);
-    if (!now) return true;
+    const auto* const now = state_->engine->find_segment(segment);
+    if (now == nullptr) return true;
     for (std::uint32_t index = 0; index < count; ++index) {
-      if ((*now)->notifications[first + index].load(std::memory_order_acquire) == 0) continue;
+      if (now->notifications[first + index].load(std::memory_order_acquire) == 0) continue;
       raised = first + index;
       return true;
     }

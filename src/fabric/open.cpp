@@ -1,4 +1,5 @@
 // Opening, closing, and who moves things on.
+#include <poll.h>
 #include <sched.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
@@ -18,10 +19,9 @@
 namespace gigabar::fabric {
 namespace {
 
-constexpr std::int64_t kSpinNs = 50'000;          // a waiting thread polls so long without giving the processor away
-constexpr std::int64_t kYieldNs = 1'000'000;      // then lets others run so long before it sleeps
-constexpr std::int64_t kUserPollsNs = 1'000'000;  // a thread of the program polled this recently: the engine's own stays away
-constexpr std::int64_t kNapNs = 200'000;
+// After kSpinNs of polling without giving the processor away.
+constexpr std::int64_t kYieldNs = 1'000'000;  // a waiting thread lets others run so long before it sleeps
+constexpr int kNapMs = 1;                     // after that long without a poll of the program's the engine's own thread polls
 constexpr std::int64_t kMostSleepNs = 100'000'000;
 constexpr std::int64_t kConnectingSleepNs = 5'000'000;  // cards that are awaited tell nobody
 constexpr unsigned kPollsPerChannelPoll = 1024;         // channels cost a system call; nothing on them is urgent
@@ -234,12 +234,30 @@ void Engine::wake_thread() noexcept {
   [[maybe_unused]] const ssize_t written = write(wake_, &one, sizeof one);
 }
 
+// Sleeps a little, unless somebody asks for this thread.
+void Engine::nap() {
+  pollfd wake{wake_, POLLIN, 0};
+  if (::poll(&wake, 1, kNapMs) <= 0) return;
+  std::uint64_t count = 0;
+  [[maybe_unused]] const ssize_t got = read(wake_, &count, sizeof count);
+}
+
+// Whether threads of the program poll, or did since this was asked last.
+bool Engine::is_polled_by_others(std::uint32_t& seen_waits) const noexcept {
+  const std::uint32_t waits = waits_.load(std::memory_order_relaxed);
+  if (pollers_.load(std::memory_order_relaxed) != 0) {
+    seen_waits = waits;
+    return true;
+  }
+  return std::exchange(seen_waits, waits) != waits && !is_handed_over_.load(std::memory_order_relaxed);
+}
+
 // While threads of the program poll, this one only looks now and then whether they still do.
 void Engine::run_thread() {
+  std::uint32_t seen_waits = 0;
   while (true) {
-    if (now_ns() - last_poll_ns_.load(std::memory_order_relaxed) < kUserPollsNs) {
-      timespec nap{0, kNapNs};
-      nanosleep(&nap, nullptr);
+    if (is_polled_by_others(seen_waits)) {
+      nap();
       if (is_stopping_) return;
       continue;
     }
@@ -259,7 +277,7 @@ void Engine::run_thread() {
     if (is_armed) {
       sleep_until(now_ns() + (has_connecting ? kConnectingSleepNs : kMostSleepNs));
       const Lock guard = lock();
-      is_armed_ = false;
+      is_armed_ = is_woken_ = false;
       if (poll_channels()) ++changes_;
     } else if (!has_changed) {
       // Only then: where more threads want to run than there are processors, each yield costs a round of all of them.
@@ -268,28 +286,44 @@ void Engine::run_thread() {
   }
 }
 
-Engine::Waiter::Waiter(Engine& engine, const Timeout& timeout) noexcept
-    : engine_(engine), last_change_ns_(now_ns()), seen_changes_(engine.changes_) {
-  deadline_ns_ = timeout.is_forever() || timeout.ns() > INT64_MAX / 2 ? INT64_MAX : last_change_ns_ + timeout.ns();
-  engine_.last_poll_ns_.store(last_change_ns_, std::memory_order_relaxed);
-  // The engine's thread sleeps on descriptors that do not tell what is polled for now; it must find out that somebody polls.
-  if (engine_.is_armed_) engine_.wake_thread();
+namespace {
+
+// Of counters that are written under the lock.
+void add(std::atomic<std::uint32_t>& counter, std::uint32_t number) noexcept {
+  counter.store(counter.load(std::memory_order_relaxed) + number, std::memory_order_relaxed);
 }
 
-Engine::Waiter::~Waiter() { engine_.last_poll_ns_.store(now_ns(), std::memory_order_relaxed); }
+}  // namespace
+
+Engine::Waiter::Waiter(Engine& engine, const Timeout& timeout) noexcept
+    : engine_(engine),
+      timeout_ns_(timeout.is_forever() || timeout.ns() > INT64_MAX / 2 ? INT64_MAX : timeout.ns()),
+      seen_changes_(engine.changes_) {
+  add(engine_.waits_, 1);
+  add(engine_.pollers_, 1);
+  engine_.is_handed_over_.store(false, std::memory_order_relaxed);
+  // The engine's thread sleeps on descriptors that do not tell what is polled for now; it must find out that somebody polls.
+  if (engine_.is_armed_ && !std::exchange(engine_.is_woken_, true)) engine_.wake_thread();
+}
+
+Engine::Waiter::~Waiter() { add(engine_.pollers_, ~std::uint32_t{0}); }
+
+void Engine::Waiter::begin(std::int64_t now) noexcept {
+  deadline_ns_ = timeout_ns_ == INT64_MAX ? INT64_MAX : now + timeout_ns_;
+  last_change_ns_ = now;
+}
 
 bool Engine::Waiter::go_on(Lock& lock) {
   if (engine_.changes_ != seen_changes_) {
     seen_changes_ = engine_.changes_;
-    if (++turns_ % 16 != 0) return true;
-    last_change_ns_ = now_ns();
-  } else if (++turns_ % 16 != 0) {
-    return true;
+    has_changed_ = true;
   }
+  if (++turns_ % engine_.polls_per_look_ != 0) return true;
   const std::int64_t now = now_ns();
+  if (deadline_ns_ == 0) begin(now);
   if (now >= deadline_ns_) return false;
-  engine_.last_poll_ns_.store(now, std::memory_order_relaxed);
-  if (now - last_change_ns_ < kSpinNs) {
+  if (std::exchange(has_changed_, false)) last_change_ns_ = now;
+  if (now - last_change_ns_ < engine_.spin_ns_) {
     // Others get their turn: another thread of the program may wait for the lock.
     lock.unlock();
     lock.lock();
@@ -309,12 +343,15 @@ bool Engine::Waiter::go_on(Lock& lock) {
 // two that sleep there, an event would wake only one.
 void Engine::sleep(Lock& lock, std::int64_t deadline_ns) {
   if (thread_.joinable()) {
-    last_poll_ns_.store(0, std::memory_order_relaxed);
-    // This thread has polled since that one went to sleep, which took the wish to be woken back.
-    if (is_armed_) wake_thread();
+    add(pollers_, ~std::uint32_t{0});
+    is_handed_over_.store(pollers_.load(std::memory_order_relaxed) == 0, std::memory_order_relaxed);
+    // It naps because this thread polled, or sleeps although this thread's polls took the wish to be woken back.
+    wake_thread();
     ++sleeper_count_;
     changed_.wait_for(lock, std::chrono::nanoseconds(std::clamp<std::int64_t>(deadline_ns - now_ns(), 0, kMostSleepNs)));
     --sleeper_count_;
+    add(pollers_, 1);
+    is_handed_over_.store(false, std::memory_order_relaxed);
     return;
   }
   if (poll_channels() || !arm_all()) return;

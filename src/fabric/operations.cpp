@@ -93,14 +93,13 @@ Result<Operation> Engine::record_nothing(const Transfer& transfer) {
 }
 
 Result<Operation> Engine::post(Lock& lock, const Transfer& transfer, const PostOptions& options) {
-  const std::string operation(operation_name(transfer.kind));
   LocalSegment* local = nullptr;
   if (transfer.kind != OpKind::notify) {
     if (Outcome checked = check_transfer(transfer, local); !checked) return std::move(checked).take_error();
   }
   if (queues_[options.queue].posted_count >= kQueueDepth) {
-    return make_error(Status::busy, operation, text("queue ", options.queue), text("it holds ", kQueueDepth, " operations"),
-                      "wait for the queue first");
+    return make_error(Status::busy, std::string(operation_name(transfer.kind)), text("queue ", options.queue),
+                      text("it holds ", kQueueDepth, " operations"), "wait for the queue first");
   }
   auto peer = ready_peer(lock, transfer.remote.rank, connect_timeout());
   if (!peer) return std::move(peer).error();
@@ -108,7 +107,7 @@ Result<Operation> Engine::post(Lock& lock, const Transfer& transfer, const PostO
   auto remote = remote_segment(lock, **peer, transfer.remote.segment, connect_timeout());
   if (!remote) return std::move(remote).error();
   if (!fits(transfer.remote.offset_bytes, transfer.bytes, (*remote)->bytes)) {
-    return make_error(Status::out_of_range, operation,
+    return make_error(Status::out_of_range, std::string(operation_name(transfer.kind)),
                       text(place_text("remote", transfer.remote.segment, transfer.remote.offset_bytes, transfer.bytes), " of rank ",
                            transfer.remote.rank),
                       text("the segment has ", (*remote)->bytes, " bytes"), "stay inside it");

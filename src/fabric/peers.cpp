@@ -304,6 +304,10 @@ void Engine::become_ready(Peer& peer) {
     if (rail.link->state() != transport::LinkState::ready) return;
   }
   peer.state = Peer::State::ready;
+  if (peer.transport->needs_processor()) {
+    spin_ns_ = 0;
+    polls_per_look_ = kPollsPerYield;
+  }
   std::erase(connecting_, &peer);
   ++changes_;
   list_busy(peer);

@@ -36,9 +36,14 @@ Error no_segment(std::string_view operation, SegmentId id) {
 }  // namespace
 
 Result<LocalSegment*> Engine::local_segment(SegmentId id) {
+  LocalSegment* const found = find_segment(id);
+  if (found == nullptr) return no_segment("segment", id);
+  return found;
+}
+
+LocalSegment* Engine::find_segment(SegmentId id) noexcept {
   const auto found = segments_.find(id);
-  if (found == segments_.end() || id >= kFirstAnonymous) return no_segment("segment", id);
-  return found->second.get();
+  return found == segments_.end() || id >= kFirstAnonymous ? nullptr : found->second.get();
 }
 
 void Engine::register_everywhere(LocalSegment& segment, int descriptor) {

@@ -175,6 +175,8 @@ class Transport {
   // again first. While armed the transport may be slower.
   virtual bool arm() = 0;
   virtual int wake_descriptor() const noexcept = 0;
+  // Whether its work is done by this machine's processors, in threads of the kernel: who polls must let them run.
+  virtual bool needs_processor() const noexcept { return false; }
 };
 
 // What the fabric was asked for, as far as transports care.

@@ -24,6 +24,9 @@ namespace {
 constexpr int kBacklog = 128;
 // Sent in one work request; rxe takes no more, and larger ones only make others wait.
 constexpr std::uint64_t kPieceBytes = std::uint64_t{8} << 20;
+// What the kernel's software devices say instead of a vendor's number.
+constexpr std::uint32_t kVendorOfRxe = 0xffffff;
+constexpr std::uint32_t kVendorOfSiw = 0x626d74;
 
 // A port with the address it was found by.
 struct Candidate {
@@ -196,6 +199,7 @@ Outcome fill(Device& device) {
   if (const int result = functions.ibv_query_device(device.context, &device.attributes); result != 0)
     return call_failed("ibv_query_device", device.name, code_of(result));
   device.is_iwarp = device.context->device->transport_type == IBV_TRANSPORT_IWARP;
+  device.is_software = device.attributes.vendor_id == kVendorOfRxe || device.attributes.vendor_id == kVendorOfSiw;
   errno = 0;
   device.domain = functions.ibv_alloc_pd(device.context);
   if (device.domain == nullptr) return call_failed("ibv_alloc_pd", device.name, errno);

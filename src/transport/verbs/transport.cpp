@@ -64,7 +64,8 @@ namespace {
 
 constexpr std::int64_t kLookEveryNs = 1'000'000;         // for rdma_cm's events and deadlines while there is no reason to
 constexpr std::int64_t kConnectingLookEveryNs = 20'000;  // the same while links are connecting
-constexpr unsigned kLookEveryPolls = 256;                // the same while links are busy
+constexpr unsigned kLookEveryPolls = 256;                // the clock is read after so many polls while links are busy,
+constexpr unsigned kIdlePollWeight = 16;                 // of which one that found nothing counts for so many
 constexpr int kMostEventsAtOnce = 64;
 
 Result<Token> new_token() {
@@ -136,6 +137,10 @@ Outcome VerbsTransport::open_wake_descriptor() {
     if (watched) watched = watch(device->channel->fd);
   }
   return watched;
+}
+
+bool VerbsTransport::needs_processor() const noexcept {
+  return std::any_of(rails_.devices.begin(), rails_.devices.end(), [](const auto& device) { return device->is_software; });
 }
 
 void VerbsTransport::remove(VerbsLink* link) noexcept { std::erase(links_, link); }
@@ -247,11 +252,12 @@ bool VerbsTransport::poll(Sink& sink) {
     has_happened |= links_[i]->poll(sink);
     is_connecting |= links_[i]->is_connecting();
   }
-  if (has_happened && !was_armed && ++polls_since_look_ < kLookEveryPolls && !is_connecting) return true;
+  polls_since_look_ += has_happened ? 1 : kIdlePollWeight;
+  if (!was_armed && !is_connecting && polls_since_look_ < kLookEveryPolls) return has_happened;
+  polls_since_look_ = 0;
   const std::int64_t now = now_ns();
   if (!was_armed && now - looked_ns_ < (is_connecting ? kConnectingLookEveryNs : kLookEveryNs)) return has_happened;
   looked_ns_ = now;
-  polls_since_look_ = 0;
   return look_around(sink) || has_happened;
 }
 

@@ -32,6 +32,7 @@ class VerbsTransport final : public Transport {
   bool poll(Sink& sink) override;
   bool arm() override;
   int wake_descriptor() const noexcept override { return wake_.get(); }
+  bool needs_processor() const noexcept override;
 
   // For links.
   const Rail& rail(std::size_t index) const noexcept { return rails_.rails[index]; }
