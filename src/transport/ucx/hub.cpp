@@ -134,9 +134,9 @@ bool Hub::poll(Sink& sink) {
   if (is_timer_set_) set_timer(0);
   if (!lanes_.empty()) bell_.disarm();
   sink_ = &sink;
-  bool is_something = attend();
-  is_something |= worker_->progress();
+  bool is_something = worker_->progress();
   is_something |= look_at_lanes();
+  is_something |= attend();
   is_something |= deliver();
   sink_ = nullptr;
   return is_something;

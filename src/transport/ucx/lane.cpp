@@ -201,9 +201,7 @@ Outcome Lane::start() {
 
 Lane::~Lane() {
   if (process_ != ::getpid()) {
-    // The thread runs in the parent, with the worker.
-    if (thread_.joinable()) thread_.detach();
-    [[maybe_unused]] Worker* const of_parent = worker_.release();
+    if (thread_.joinable()) thread_.detach();  // it runs in the parent, with UCX's objects
     return;
   }
   is_stopping_.store(true, std::memory_order_seq_cst);

@@ -14,6 +14,7 @@ namespace gigabar::transport::ucx {
 namespace {
 
 constexpr std::size_t kQuickBytes = 4096;
+constexpr unsigned kMostSendsPerTurn = 32;         // so that others get their turn where the socket takes all at once
 constexpr std::int64_t kLingerNs = 100'000'000;    // for a farewell to go out
 constexpr std::int64_t kGiveUpNs = 2'000'000'000;  // for UCX to return what was cancelled
 
@@ -113,6 +114,7 @@ void UcxLink::become_ready() {
   rail_ = hub_->worker().rail_of(*endpoint_);
   if (lane_count_ > 0) rail_ += text(" x", lane_count_);
   hub_->tell({this, Ready{}});
+  pump();  // the peer, ready before, may have asked for something
 }
 
 // --- Posting ---------------------------------------------------------------------------------------------------------------------
@@ -191,9 +193,13 @@ Posted UcxLink::post_read(const Region& local, std::uint64_t local_offset, const
 void UcxLink::pump() {
   if (is_pumping_) return;
   is_pumping_ = true;
-  while (state_ == LinkState::ready) {
+  for (unsigned count = 0; state_ == LinkState::ready; ++count) {
     const bool can_next = can_send_next(), can_answer = can_send_answer();
     if (!can_next && !can_answer) break;
+    if (count == kMostSendsPerTurn) {
+      pump_later();
+      break;
+    }
     // Both in turn: neither waits for all of the other.
     is_answers_turn_ = !can_next || (can_answer && !is_answers_turn_);
     if (is_answers_turn_) {
@@ -203,6 +209,11 @@ void UcxLink::pump() {
     }
   }
   is_pumping_ = false;
+}
+
+void UcxLink::pump_later() {
+  wants_pump_ = true;
+  hub_->attend_to(*this);
 }
 
 void UcxLink::send_next() {
@@ -288,7 +299,9 @@ void UcxLink::sent(Operation& operation, ucs_status_t status) {
     if (status == UCS_OK) finish_piece(*static_cast<Write*>(operation.owner), operation.data.size());
   }
   if (status != UCS_OK) return lost(status);
-  pump();
+  // Not from here: UCX is going through what waits for the socket, and what is sent meanwhile overtakes all of that, thousands of
+  // pieces where the peer takes them as fast as they come.
+  if (!is_pumping_ && !(outgoing_.empty() && answers_.empty())) pump_later();
   send_credit();
 }
 
@@ -372,14 +385,18 @@ UcxLink::Work UcxLink::work(std::int64_t now_ns) {
          {});
     return {true, false};
   }
-  const bool did_something = deliver_inbox();
-  return {did_something, state_ == LinkState::ready && inbox_.empty()};
+  bool did_something = deliver_inbox();
+  if (std::exchange(wants_pump_, false)) {
+    pump();
+    did_something = true;
+  }
+  return {did_something, state_ == LinkState::ready && inbox_.empty() && !wants_pump_};
 }
 
 std::optional<std::int64_t> UcxLink::wakes_at_ns() const {
   if (state_ == LinkState::connecting) return connect_until_ns_;
   // A lane wakes it.
-  if (state_ == LinkState::ready && is_ready_told_ && !inbox_.empty() && is_held_back(inbox_.front().pieces)) {
+  if (state_ == LinkState::ready && !wants_pump_ && is_ready_told_ && !inbox_.empty() && is_held_back(inbox_.front().pieces)) {
     return std::numeric_limits<std::int64_t>::max();
   }
   return {};

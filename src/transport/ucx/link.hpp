@@ -100,6 +100,7 @@ class UcxLink final : public Link, private EndpointUser {
   bool is_posting_possible(std::uint64_t cookie, const Region& local, std::uint64_t local_offset, const RemoteRegion& remote,
                            std::uint64_t remote_offset, std::uint64_t bytes);
   void pump();
+  void pump_later();  // in the next poll()
   void send_next();
   void send_piece(Write& write);
   bool can_send_next() const;
@@ -165,6 +166,7 @@ class UcxLink final : public Link, private EndpointUser {
   unsigned under_way_ = 0;         // operations that UCX has
   unsigned pieces_under_way_ = 0;  // those of them that read the caller's memory
   bool is_pumping_ = false;
+  bool wants_pump_ = false;
   bool is_answers_turn_ = false;
   std::uint64_t next_sequence_ = 0;
   std::uint64_t posted_units_ = 0;        // of messages

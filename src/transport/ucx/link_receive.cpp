@@ -80,7 +80,8 @@ bool UcxLink::place(const WireHeader& header, std::span<const std::byte> data) {
 }
 
 void UcxLink::hold(const WireHeader& header, std::span<const std::byte> data) {
-  if (ahead_.size() >= kMostAhead || header.sequence - expected_ > kMostAhead) return refuse("too much was out of order");
+  if (ahead_.size() >= kMostAhead || header.sequence - expected_ > kMostAhead)
+    return refuse(text("too much was out of order: number ", header.sequence, " came, ", expected_, " did not"));
   if (header.kind == static_cast<std::uint8_t>(WireKind::write)) {
     ahead_.emplace(header.sequence, std::nullopt);
     return;
