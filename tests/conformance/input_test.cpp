@@ -92,6 +92,12 @@ void refuse_posts(Fabric& fabric, Rank rank) {
   EXPECT_TRUE(refuses(fabric.write_list(rank, too_many), "1025"));
   const PathPolicy two{.gdr = Preference::require, .staged = Preference::require};
   EXPECT_TRUE(refuses(fabric.write(here, there, 8, {.queue = 0, .policy = two}), "require"));
+  for (const std::uint64_t chunk_bytes : {std::uint64_t{0}, std::uint64_t{1}, std::uint64_t{4095}}) {
+    PostOptions options;
+    options.chunk_bytes = chunk_bytes;
+    EXPECT_TRUE(refuses(fabric.write(here, there, 8, options), "chunk_bytes"));
+    EXPECT_TRUE(refuses(fabric.read(here, there, 8, options), "chunk_bytes"));
+  }
   EXPECT_TRUE(refuses(fabric.report(Operation{kMost})));
   EXPECT_TRUE(refuses(fabric.report(Operation{0})));
 }

@@ -131,6 +131,41 @@ RANK_BODY(forbid_everything) {
   ASSERT_TRUE(me.meet());
 }
 
+// One operation's own chunk, up to the fabric's.
+RANK_BODY(cut_into_own_chunks) {
+  constexpr std::size_t kBytes = std::size_t{1} << 20;
+  RankSegment origin(fabric, kOrigin, me.setup().origin, kBytes), target(fabric, kTarget, me.setup().target, kBytes);
+  const Rank other = (me.rank() + 1) % me.rank_count();
+  PostOptions options = with(TransferPath::staged, Preference::require);
+  const auto chunks_of = [&](std::optional<std::uint64_t> chunk_bytes, std::uint64_t seed) {
+    origin.put_pattern(0, kBytes, seed, 0);
+    options.chunk_bytes = chunk_bytes;
+    const auto posted = fabric.write({kOrigin, 0}, {other, kTarget, 0}, kBytes, options);
+    EXPECT_TRUE(is_ok(posted));
+    EXPECT_TRUE(is_ok(fabric.wait(0, kPatience)));
+    EXPECT_TRUE(is_ok(fabric.flush(other, kPatience)));
+    const auto report = posted ? fabric.report(*posted) : Result<OperationReport>(posted.error());
+    EXPECT_TRUE(is_ok(report));
+    return report && report->path == TransferPath::staged ? report->chunks : 0;
+  };
+  ASSERT_TRUE(me.meet());
+  const unsigned usual = chunks_of(std::nullopt, 1);
+  for (const std::uint64_t chunk_bytes : {std::uint64_t{4096}, std::uint64_t{65536}}) {
+    const unsigned chunks = chunks_of(chunk_bytes, chunk_bytes + me.rank());
+    EXPECT_EQ(chunks, usual == 0 ? 0 : kBytes / chunk_bytes);
+    ASSERT_TRUE(me.meet());
+    const Rank writer = (me.rank() + me.rank_count() - 1) % me.rank_count();
+    EXPECT_TRUE(target.holds_pattern(0, kBytes, chunk_bytes + writer, 0));
+    ASSERT_TRUE(me.meet());
+  }
+  EXPECT_EQ(chunks_of(std::uint64_t{1} << 40, 2), usual) << "more than the fabric's";
+  // A read is answered with that chunk too.
+  options.chunk_bytes = 4096;
+  EXPECT_TRUE(is_ok(fabric.read({kOrigin, 0}, {other, kTarget, 0}, kBytes, options)));
+  EXPECT_TRUE(is_ok(fabric.wait(0, kPatience)));
+  ASSERT_TRUE(me.meet());
+}
+
 // --- Limits
 // ------------------------------------------------------------------------------------------------------------------------
 
@@ -252,6 +287,7 @@ INSTANTIATE_TEST_SUITE_P(Registered, FabricLimitsExact, testing::ValuesIn(regist
 
 class FabricChunks : public testing::TestWithParam<RankSetup> {};
 TEST_P(FabricChunks, AreAsLargeAsAsked) { run_ranks("cut_into_chunks", GetParam()); }
+TEST_P(FabricChunks, OfOneOperationAreToo) { run_ranks("cut_into_own_chunks", GetParam()); }
 INSTANTIATE_TEST_SUITE_P(Memory, FabricChunks, testing::ValuesIn(stand_in_setups()), setup_name);
 
 }  // namespace
