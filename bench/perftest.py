@@ -7,6 +7,7 @@ Rounds of the two alternate, each a process pair of its own between the two devi
 is what the tool itself calls typical (the median of a latency, the average of a bandwidth); the figure of a tool is the median of its
 rounds. A round that is worse than twice the tool's best one (--disturbed) was disturbed: the two processes did not run at the same
 time, which virtual processors of a busy machine do not always. Such rounds are counted, told, and made up for by further ones.
+With --by-best the best samples of all rounds are compared instead, which a busy machine spoils least.
 
 exit code: 0 every ratio is within its limit; 1 one is not; 2 wrong options; 77 perftest or the devices are not there.
 """
@@ -28,7 +29,7 @@ import time
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 SKIPPED = 77
-ROUND_DEADLINE_S = 90
+ROUND_DEADLINE_S = 60
 CONNECT_ATTEMPTS = 40
 CONNECT_PAUSE_S = 0.25
 PORTS = range(18600, 19600)  # one after the other, so that no round meets the end of the one before
@@ -49,6 +50,12 @@ class Measure:
     command: list  # of gigabar
     tool: str  # of perftest
     is_latency: bool
+
+
+@dataclasses.dataclass
+class Round:
+    typical: float  # us, or MB/s
+    best: float
 
 
 MEASURES = [
@@ -85,10 +92,13 @@ def parse(words):
     parser.add_argument("--bw-bytes", type=bytes_of, default=64 << 20, help="that a bandwidth's round moves, at least (default 64M)")
     parser.add_argument("--rounds", type=int, default=5, help="undisturbed ones of each tool (default %(default)s)")
     parser.add_argument("--most-rounds", type=int, default=20, help="of each tool, disturbed ones with them (default %(default)s)")
+    parser.add_argument("--seconds", type=float, default=1500, help="after which only missing figures are still measured (default %(default)s)")
+    parser.add_argument("--by-best", action="store_true", help="judge by the shortest sample, or the best round of a bandwidth")
     parser.add_argument("--disturbed", type=float, default=2.0, help="how much worse than the best round one counts as that (default %(default)s)")
     parser.add_argument("--write-limit", type=float, default=1.25, help="most of gigabar/perftest (default %(default)s)")
     parser.add_argument("--send-limit", type=float, default=1.35, help="the same (default %(default)s)")
     parser.add_argument("--bw-limit", type=float, default=0.95, help="least of gigabar/perftest (default %(default)s)")
+    parser.add_argument("--verbose", action="store_true", help="tell each round")
     parser.add_argument("--json", metavar="FILE", help="write machine, date, command and all rounds")
     options = parser.parse_args(words)
     known = [measure.name for measure in MEASURES]
@@ -139,24 +149,24 @@ def last_line(text):
     return (text.strip().splitlines() or ["nothing"])[-1]
 
 
-def gigabar_command(options, network, measure, size, count):
+def gigabar_command(options, network, measure, size):
+    count = options.iterations if measure.is_latency else max(options.bw_bytes // (64 * size), 2)  # windows of 64
     rails = ["--transport", "verbs", "--rails", f"{network.first},{network.second}", "--rail-policy", "fixed"]
     return [options.gigabar, *measure.command, *rails, "-m", f"{size}:{size}", "-i", str(count)]
 
 
 def gigabar_round(options, network, measure, size):
-    count = options.iterations
-    if not measure.is_latency:
-        count = max(options.bw_bytes // (64 * size), 2)  # windows of 64
     with tempfile.TemporaryDirectory() as folder:
         path = pathlib.Path(folder, "result.json")
-        done = run([*gigabar_command(options, network, measure, size, count), "--json", str(path)])
+        done = run([*gigabar_command(options, network, measure, size), "--json", str(path)])
         if done.returncode != 0:
             raise Failed(f"gigabar: {last_line(done.stderr)}")
         result = json.loads(path.read_text())["results"][0]
     if result["path"]["transport"] != "verbs":
         raise Failed(f"gigabar took {result['path_text']}")
-    return result["p50_us"] if measure.is_latency else result["mb_per_s"]
+    if not measure.is_latency:
+        return Round(result["mb_per_s"], result["mb_per_s"])
+    return Round(result["p50_us"], result["min_us"])
 
 
 def perftest_command(options, network, measure, size):
@@ -181,58 +191,116 @@ def perftest_round(options, network, measure, size, port):
         words = line.split()
         if len(words) >= 5 and words[0] == str(size):
             # Latency: bytes, iterations, least, most, typical. Bandwidth: bytes, iterations, peak, average in Gb/s.
-            return float(words[4]) if measure.is_latency else float(words[3]) * 125
+            if not measure.is_latency:
+                return Round(float(words[3]) * 125, float(words[3]) * 125)
+            return Round(float(words[4]), float(words[2]))
     raise Failed(f"{measure.tool}: {last_line(done.stdout + done.stderr)}")
 
 
 # --- All rounds ------------------------------------------------------------------------------------------------------------------
 
 
-def undisturbed(figures, is_latency, factor):
-    if not figures:
-        return []
+def undisturbed(rounds, is_latency, factor):
+    figures = [each.typical for each in rounds]
     if is_latency:
         return [figure for figure in figures if figure <= factor * min(figures)]
     return [figure for figure in figures if figure * factor >= max(figures)]
 
 
-def compare(options, network, measure, size, ports):
-    rounds = {"perftest": [], "gigabar": []}
-    failures = []
-    for turn in range(options.most_rounds):
-        for name in sorted(rounds, reverse=turn % 2 == 0):
+def figure_of(rounds, measure, options):
+    if options.by_best:
+        return (min if measure.is_latency else max)(each.best for each in rounds)
+    return statistics.median(undisturbed(rounds, measure.is_latency, options.disturbed))
+
+
+class Case:
+    """One measure of one size on one network, and its rounds so far."""
+
+    def __init__(self, options, network, measure, size):
+        self.options, self.network, self.measure, self.size = options, network, measure, size
+        self.rounds = {"perftest": [], "gigabar": []}
+        self.failures = []
+
+    def run_round(self, turn, ports):
+        for name in sorted(self.rounds, reverse=turn % 2 == 0):
+            begin = time.monotonic()
             try:
                 if name == "gigabar":
-                    rounds[name].append(gigabar_round(options, network, measure, size))
+                    self.rounds[name].append(gigabar_round(self.options, self.network, self.measure, self.size))
                 else:
-                    rounds[name].append(perftest_round(options, network, measure, size, next(ports)))
+                    self.rounds[name].append(perftest_round(self.options, self.network, self.measure, self.size, next(ports)))
+                said = str(self.rounds[name][-1])
             except Failed as failure:
-                failures.append(str(failure))
-        good = {name: undisturbed(figures, measure.is_latency, options.disturbed) for name, figures in rounds.items()}
-        if all(len(figures) >= options.rounds for figures in good.values()):
-            break
-    limit = options.bw_limit if not measure.is_latency else options.send_limit if "send" in measure.command else options.write_limit
-    result = {
-        "network": network.name,
-        "measure": measure.name,
-        "bytes": size,
-        "unit": "us" if measure.is_latency else "mb_per_s",
-        "limit": limit,
-        "rounds": rounds,
-        "undisturbed": {name: len(figures) for name, figures in good.items()},
-        "failures": failures,
-        "gigabar_command": " ".join(["gigabar", *gigabar_command(options, network, measure, size, options.iterations)[1:]]),
-        "perftest_command": " ".join(perftest_command(options, network, measure, size)),
-        "gigabar": None,
-        "perftest": None,
-        "ratio": None,
-        "is_within": False,
-    }
-    if all(good.values()):
-        result |= {name: statistics.median(figures) for name, figures in good.items()}
-        result["ratio"] = result["gigabar"] / result["perftest"]
-        result["is_within"] = result["ratio"] <= limit if measure.is_latency else result["ratio"] >= limit
-    return result
+                said = str(failure)
+                self.failures.append(said)
+            if self.options.verbose:
+                seconds = time.monotonic() - begin
+                print(f"{self.network.name} {self.measure.name} {self.size} {name}: {said} in {seconds:.1f} s", file=sys.stderr, flush=True)
+
+    def good_counts(self):
+        latency, factor = self.measure.is_latency, self.options.disturbed
+        return {name: len(undisturbed(rounds, latency, factor)) if rounds else 0 for name, rounds in self.rounds.items()}
+
+    def has_all(self):
+        return all(self.rounds.values())
+
+    def is_done(self):
+        return min(self.good_counts().values()) >= self.options.rounds
+
+    def limit(self):
+        if not self.measure.is_latency:
+            return self.options.bw_limit
+        return self.options.send_limit if "send" in self.measure.command else self.options.write_limit
+
+    def result(self):
+        options, network, measure, limit = self.options, self.network, self.measure, self.limit()
+        result = {
+            "network": network.name,
+            "measure": measure.name,
+            "bytes": self.size,
+            "unit": "us" if measure.is_latency else "mb_per_s",
+            "limit": limit,
+            "rounds": {name: [dataclasses.asdict(each) for each in rounds] for name, rounds in self.rounds.items()},
+            "is_by_best": options.by_best,
+            "undisturbed": self.good_counts(),
+            "failures": self.failures,
+            "gigabar_command": " ".join(["gigabar", *gigabar_command(options, network, measure, self.size)[1:]]),
+            "perftest_command": " ".join(perftest_command(options, network, measure, self.size)),
+            "gigabar": None,
+            "perftest": None,
+            "ratio": None,
+            "is_within": False,
+        }
+        if self.has_all():
+            result |= {name: figure_of(rounds, measure, options) for name, rounds in self.rounds.items()}
+            result["ratio"] = result["gigabar"] / result["perftest"]
+            result["is_within"] = result["ratio"] <= limit if measure.is_latency else result["ratio"] >= limit
+        return result
+
+
+def cases_of(options):
+    return [
+        Case(options, network, measure, size)
+        for network in networks_of(options)
+        for measure in MEASURES
+        if measure.name in options.measures
+        for size in (options.sizes if measure.is_latency else options.bw_sizes)
+    ]
+
+
+def run_rounds(options, cases):
+    """All cases in turn, so that each one's rounds are spread over the whole time."""
+    ports = iter(PORTS)
+    end = time.monotonic() + options.seconds
+    for turn in range(options.most_rounds):
+        for case in cases:
+            if case.is_done() or (case.has_all() and time.monotonic() >= end):
+                continue
+            case.run_round(turn, ports)
+            if options.json:
+                write_json(options, [case.result() for case in cases])
+        if all(case.is_done() for case in cases):
+            return
 
 
 def show(result):
@@ -271,7 +339,7 @@ def write_json(options, results):
             "cores": os.cpu_count(),
             "is_virtual": "GIGABAR_VM_JOB" in os.environ,
         },
-        "versions": {"gigabar": version_of([options.gigabar, "--version"]), "perftest": version_of(["ib_write_lat", "--version"])},
+        "versions": options.versions,
         "units": {"us": "microseconds, one way", "mb_per_s": "10^6 bytes per second"},
         "results": results,
     }
@@ -283,17 +351,14 @@ def main():
     if reason := why_not(options):
         print(f"skipped: {reason}")
         return SKIPPED
-    ports = iter(PORTS)
-    print("# one way in us, bandwidth in MB/s; rounds: undisturbed/all of perftest, of gigabar")
-    print(f"# {'net':2} {'measure':16} {'bytes':>8} {'perftest':>9} {'gigabar':>9} {'ratio':>6}  rounds", flush=True)
-    results = []
-    for network in networks_of(options):
-        for measure in (measure for measure in MEASURES if measure.name in options.measures):
-            for size in options.sizes if measure.is_latency else options.bw_sizes:
-                results.append(compare(options, network, measure, size, ports))
-                show(results[-1])
-    if options.json:
-        write_json(options, results)
+    options.versions = {"gigabar": version_of([options.gigabar, "--version"]), "perftest": version_of(["ib_write_lat", "--version"])}
+    cases = cases_of(options)
+    run_rounds(options, cases)
+    print(f"# us one way, or MB/s; {'the best samples' if options.by_best else 'medians of rounds'}; rounds: undisturbed/all of perftest, of gigabar")
+    print(f"# {'net':2} {'measure':16} {'bytes':>8} {'perftest':>9} {'gigabar':>9} {'ratio':>6}  rounds")
+    results = [case.result() for case in cases]
+    for result in results:
+        show(result)
     return 0 if all(result["is_within"] for result in results) else 1
 
 

@@ -147,6 +147,30 @@ def bw(document):
     return markdown([document["results"][0]["kind"], "GB/s", "path"], rows)
 
 
+def perftest(document):
+    """Beside perftest: one row for each network, measure and size. Not of a GPU."""
+    rows = []
+    for result in document["results"]:
+        if result["ratio"] is None:
+            raise BadResult(f"{result['network']}, {result['measure']}, {bytes_text(result['bytes'])}: no figure")
+        unit = "µs" if result["unit"] == "us" else "MB/s"
+        limit = f"{'at most' if unit == 'µs' else 'at least'} {result['limit']:.2f}"
+        counts = " / ".join(f"{result['undisturbed'][name]} of {len(result['rounds'][name])}" for name in ("perftest", "gigabar"))
+        name = f"{result['network']}, {result['measure']}, {bytes_text(result['bytes'])}, {unit}"
+        rows.append([name, us(result["perftest"]), us(result["gigabar"]), f"{result['ratio']:.2f}", limit, counts])
+    return markdown(["", "perftest", "gigabar", "ratio", "wanted", "rounds that count"], rows)
+
+
+def caption_of_perftest(document):
+    machine, versions = document["machine"], document["versions"]
+    where = "virtual machine with an emulated processor" if machine["is_virtual"] else "machine"
+    command = re.sub(r" --(json|gigabar)[ =]\S+", "", " ".join(document["command"]))
+    return (
+        f"{where}, {machine['cores']} × {machine['cpu']}, Linux {machine['kernel']}; perftest {versions['perftest'].rpartition(' ')[2]}; "
+        f"{document['date'][:10]}; `{command}`"
+    )
+
+
 def streams_rows(document):
     """One row per transfer; the overlap and the aggregate of all behind the first."""
     rows = []
@@ -306,6 +330,8 @@ def table(name):
         return "_Not measured yet._"
     try:
         document = json.loads(path.read_text())
+        if document["tool"] == "perftest":
+            return f"{perftest(document)}\n\n{caption_of_perftest(document)}"
         if document["device"]["is_stand_in"]:
             raise BadResult("figures of a stand-in device say nothing about a GPU")
         text = TOOLS[document["tool"]](document)

@@ -358,7 +358,7 @@ void Engine::sleep(Lock& lock, std::int64_t deadline_ns) {
   lock.unlock();
   sleep_until(std::min(deadline_ns, now_ns() + (connecting_.empty() ? kMostSleepNs : kConnectingSleepNs)));
   lock.lock();
-  is_armed_ = false;
+  is_armed_ = is_woken_ = false;
   poll_channels();
 }
 
