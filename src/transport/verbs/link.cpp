@@ -333,12 +333,19 @@ void VerbsLink::on_completion(const ibv_wc& completion, Sink& sink) {
   }
 }
 
+bool VerbsLink::is_port_up() const {
+  ibv_port_attr port{};
+  const auto number = static_cast<std::uint8_t>(transport_->rail(rail_index_).port);
+  const int result = verbs::functions().ibv_query_port(device_->context, number, reinterpret_cast<_compat_ibv_port_attr*>(&port));
+  return result == 0 && port.state == IBV_PORT_ACTIVE;
+}
+
 void VerbsLink::on_failed(const ibv_wc& completion) {
   if (failure_) return;
   // While connecting, rdma_cm's event tells why the receives come back; or the deadline.
   if (state_ == LinkState::connecting && completion.status == IBV_WC_WR_FLUSH_ERR) return;
-  // siw's word for a connection that ended under a write.
-  const bool has_ended = device_->is_iwarp && completion.status == IBV_WC_LOC_QP_OP_ERR;
+  // siw's word for a connection that ended under a write, and rxe's for a port that went down.
+  const bool has_ended = completion.status == IBV_WC_LOC_QP_OP_ERR && (device_->is_iwarp || !is_port_up());
   Error error =
       failed(has_ended ? Status::peer_lost : status_of(completion.status),
              text(name_of(kind_of(completion.wr_id)), " failed: ", verbs::functions().ibv_wc_status_str(completion.status)),

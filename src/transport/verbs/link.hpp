@@ -131,6 +131,7 @@ class VerbsLink final : public Link {
   int take_completions(std::array<ibv_wc, 16>& completions);
   void on_completion(const ibv_wc& completion, Sink& sink);
   void on_failed(const ibv_wc& completion);
+  bool is_port_up() const;
   void on_receive(unsigned slot, std::size_t bytes, Sink& sink);
   void on_message(const MessageHeader& header, const std::byte* bytes, Sink& sink);
   void on_ordered(std::uint64_t number, Sink& sink);
