@@ -238,6 +238,7 @@ Result<Operation> Engine::post_recv(Rank from, Tag tag, Tag mask, void* destinat
     accept_offer(op, *message.peer, message.tag, message.bytes, *message.offer);
   } else {
     deliver(op, *message.peer, message.tag, std::as_bytes(std::span(message.data)));
+    message.peer->unexpected_bytes -= message.bytes;
     took_eager(*message.peer, message.bytes);
   }
   return id;
@@ -274,7 +275,6 @@ void Engine::on_eager(Peer& peer, const Message& message, std::span<const std::b
 
 // The sender may send as much again. Told in quarters of the window, so that few words go back.
 void Engine::took_eager(Peer& peer, std::uint64_t bytes) {
-  peer.unexpected_bytes -= std::min(peer.unexpected_bytes, bytes);
   peer.eager_taken += bytes;
   if (peer.eager_taken < kEagerWindowBytes / 4) return;
   Message taken;
