@@ -128,11 +128,11 @@ def hosts(document):
 
 
 def latency(document):
-    """Between two ranks: every other size, one row each."""
+    """Between two ranks: every third size and 1 MiB, one row each."""
     rows = [
         [bytes_text(result["bytes"]), us(result["mean_us"]), us(result["p50_us"]), us(result["p99_us"]), f"`{result['path_text']}`"]
         for index, result in enumerate(document["results"])
-        if index % 3 == 0 or result is document["results"][-1]
+        if index % 3 == 0 or result["bytes"] == 1 << 20 or result is document["results"][-1]
     ]
     return markdown([document["results"][0]["kind"], "mean, µs", "p50, µs", "p99, µs", "path"], rows)
 
@@ -300,8 +300,9 @@ def caption(document):
     if document["tool"] == "hosts":  # each row has its own user and commands
         return f"{device['name']}, {device['driver']}; {machine['cpu']}; {document['date'][:10]}"
     path = f"; mapping `{mapping['backend']}`, {mapping['type'].replace('_', '-')}" if mapping else ""
+    of_device = f"{device['name']}, {device['driver']}; " if device else ""  # host memory alone needs none
     return (
-        f"{device['name']}, {device['driver']}; {machine['cpu']}{path}; user `{machine['user']}`; {document['date'][:10]}; "
+        f"{of_device}{machine['cpu']}{path}; user `{machine['user']}`; {document['date'][:10]}; "
         f"`{command_of(document)}`"
     )
 
@@ -332,7 +333,7 @@ def table(name):
         document = json.loads(path.read_text())
         if document["tool"] == "perftest":
             return f"{perftest(document)}\n\n{caption_of_perftest(document)}"
-        if document["device"]["is_stand_in"]:
+        if document["device"] and document["device"]["is_stand_in"]:
             raise BadResult("figures of a stand-in device say nothing about a GPU")
         text = TOOLS[document["tool"]](document)
         return text if document["tool"] == "sanity" and not document["mapping"] else f"{text}\n\n{caption(document)}"
