@@ -196,9 +196,9 @@ bool Engine::progress() {
     for (Peer* peer : peers) advance(*peer);
   }
   while (!doomed_.empty()) {
-    auto [peer, error] = std::move(doomed_.back());
-    doomed_.pop_back();
-    lose(*peer, error);
+    // In order: what came first is the cause, what followed its consequence.
+    const auto doomed = std::exchange(doomed_, {});
+    for (const auto& [peer, error] : doomed) lose(*peer, error);
     has_changed = true;
   }
   if (!graveyard_.empty()) bury();
