@@ -23,7 +23,6 @@
 namespace gigabar {
 namespace {
 
-constexpr std::size_t kMostGpus = nvml::kMostDevices;
 constexpr unsigned kMostPorts = 255;  // a port's number has eight bits
 constexpr std::size_t kMostLogBytes = std::size_t{4} << 20;
 constexpr std::size_t kMostLogLines = 4096;  // of those that are kept, the newest
@@ -118,7 +117,7 @@ void ask_cuda(DriverAnswers& answers) {
   if (!driver.availability.is_ok()) return;
   int count = 0;
   if (driver.functions.cuDeviceGetCount(&count) != CUDA_SUCCESS) return;
-  for (int index = 0; index < count && answers.gpus.size() < kMostGpus; ++index) {
+  for (int index = 0; index < count && answers.gpus.size() < nvml::kMostDevices; ++index) {
     CUdevice device = 0;
     if (driver.functions.cuDeviceGet(&device, index) != CUDA_SUCCESS) continue;
     const std::string pci = pci_of(driver.functions, device);

@@ -14,7 +14,12 @@ namespace gigabar::transport::rdma {
 namespace {
 
 constexpr std::size_t kMostInlineBytes = 256;
-constexpr unsigned kSignalEvery = 16;  // messages without a buffer of ours; one signalled completion retires all before it
+// One signalled completion retires all messages before it. Less than half of the slots, so that those in use never wait for one
+// that nobody asked for.
+constexpr unsigned kSignalEvery = 12;
+static_assert(2 * kSignalEvery < kSendSlots);
+// Longer ones siw would send from the slot itself, and no later completion would tell when it is done with it.
+constexpr std::size_t kMostUnsignalledBytes = 4095;
 constexpr std::int64_t kQuietNs = 1'000'000'000;
 constexpr unsigned kAllSlots = kSendSlots + kControlSlots;
 
@@ -134,7 +139,7 @@ Posted VerbsLink::post_bytes(MessageKind kind, const Header* header, std::span<c
   if (header != nullptr) std::memcpy(bytes + kMessageHeaderBytes, header->data(), kHeaderBytes);
   if (!payload.empty()) std::memcpy(bytes + header_bytes, payload.data(), payload.size());
 
-  const bool is_signalled = !is_inline || unsignalled_ + 1 >= kSignalEvery;
+  const bool is_signalled = count > kMostUnsignalledBytes || unsignalled_ + 1 >= kSignalEvery;
   unsigned flags = 0;
   if (is_inline) flags |= IBV_SEND_INLINE;
   if (is_signalled) flags |= IBV_SEND_SIGNALED;
