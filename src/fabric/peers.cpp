@@ -14,6 +14,10 @@
 namespace gigabar::fabric {
 namespace {
 
+// A process that dies closes its links and its channel in any order: a link that breaks before it stands is taken for the network's
+// fault only when the channel has outlived it for so long.
+constexpr std::int64_t kChannelGraceNs = 50'000'000;
+
 std::string rank_text(Rank rank) { return text("rank ", rank); }
 
 }  // namespace
@@ -72,6 +76,11 @@ void Engine::go_on_connecting(Peer& peer) {
                                                                              : "no link stands";
     doom(peer, make_error(Status::timed_out, "connect", rank_text(peer.rank), std::string(missing),
                           "start the rank, or allow more time with connect_timeout"));
+    return;
+  }
+  if (peer.failed_candidate && now_ns() - peer.failed_candidate->at_ns > kChannelGraceNs) {
+    const Error failure = std::move(peer.failed_candidate->error);
+    next_candidate(peer, failure.record().cause);
     return;
   }
   if (peer.state != Peer::State::finding || !directory_) return;
@@ -369,7 +378,7 @@ void Engine::broken(transport::Link& link, const Error& error) {
   Peer& peer = *place->second.peer;
   if (peer.state == Peer::State::linking && job_.rank < peer.rank && !peer.is_self) {
     // A candidate that came to nothing; the next one is tried outside of the transport's poll.
-    doomed_.emplace_back(&peer, error);
+    if (!peer.failed_candidate) peer.failed_candidate = {now_ns(), error};
     return;
   }
   if (peer.state == Peer::State::linking && !peer.is_self) return;  // the other side offers the next one
@@ -419,6 +428,7 @@ void Engine::lost(Rank rank, const Error& error) {
 void Engine::doom(Peer& peer, Error error) { doomed_.emplace_back(&peer, std::move(error)); }
 
 void Engine::drop_links(Peer& peer) {
+  peer.failed_candidate.reset();
   for (Rail& rail : peer.rails) {
     links_.erase(rail.link.get());
     graveyard_.push_back(std::move(rail.link));
@@ -432,14 +442,6 @@ void Engine::drop_links(Peer& peer) {
 
 void Engine::lose(Peer& peer, const Error& error) {
   if (peer.state == Peer::State::lost) return;
-  if (peer.state == Peer::State::linking && !peer.is_self && job_.rank < peer.rank && !peer.rails.empty() &&
-      wireup_->is_connected(peer.rank) &&
-      std::any_of(
-          peer.rails.begin(), peer.rails.end(),
-          [](const Rail& rail) { return rail.link->state() == transport::LinkState::broken; })) {
-    next_candidate(peer, error.record().cause);
-    return;
-  }
   log(LogLevel::info, text("fabric: ", rank_text(peer.rank), " is lost: ", error.message()));
   peer.state = Peer::State::lost;
   peer.why = error;

@@ -239,6 +239,11 @@ struct Peer {
   transport::Transport* transport = nullptr;
   std::vector<Rail> rails;
   std::unique_ptr<transport::Link> self_end;  // the other end of a link with oneself
+  struct FailedCandidate {
+    std::int64_t at_ns;
+    Error error;
+  };
+  std::optional<FailedCandidate> failed_candidate;  // whose link broke before it stood
 
   std::map<SegmentId, std::unique_ptr<RemoteState>> segments;
   std::vector<std::unique_ptr<RemoteState>> revoked;  // in use still

@@ -23,6 +23,9 @@
 namespace gigabar::tool::run {
 namespace {
 
+// The rank that fails first may only be the one that heard of another's failure: that one gets time to say what it was.
+constexpr double kLastWordsSeconds = 0.25;
+
 constexpr std::int64_t kNever = std::numeric_limits<std::int64_t>::max();
 constexpr std::uint64_t kSignals = std::numeric_limits<std::uint64_t>::max();
 
@@ -133,7 +136,7 @@ class Launcher {
   }
 
   void wait() {
-    const std::int64_t next_ns = std::min(timeout_ns_, kill_ns_);
+    const std::int64_t next_ns = std::min({timeout_ns_, ask_ns_, kill_ns_});
     const std::int64_t left_ms = next_ns == kNever ? 60'000 : std::max<std::int64_t>(next_ns - now_ns(), 0) / 1'000'000 + 1;
     std::array<epoll_event, 64> events{};
     const int count = ::epoll_wait(epoll_.get(), events.data(), static_cast<int>(events.size()),
@@ -184,11 +187,13 @@ class Launcher {
       fmt::print(stderr, "{}: rank {} ended with {}{}\n", settings_.speaker, rank, how,
                  running_count_ > 0 ? fmt::format("; the {} others that run are ended", running_count_) : "");
     }
-    end_others();
+    is_ending_ = true;
+    ask_ns_ = after_seconds(kLastWordsSeconds);
   }
 
   void end_others() {
     is_ending_ = true;
+    ask_ns_ = kNever;
     kill_all(SIGTERM);
     kill_ns_ = std::min(kill_ns_, after_seconds(settings_.grace_s));
   }
@@ -204,6 +209,7 @@ class Launcher {
         end_others();
       }
     }
+    if (now >= ask_ns_ && running_count_ > 0) end_others();
     if (now >= kill_ns_ && running_count_ > 0) {
       kill_ns_ = kNever;
       kill_all(SIGKILL);
@@ -237,6 +243,7 @@ class Launcher {
   bool is_ending_ = false;
   int exit_status_ = 0;
   std::int64_t timeout_ns_ = kNever;
+  std::int64_t ask_ns_ = kNever;  // the others to end
   std::int64_t kill_ns_ = kNever;
 };
 

@@ -7,6 +7,7 @@ prints them. Exit status: 0 passed, 1 failed, 77 the launcher is not installed.
 
 import argparse
 import os
+import random
 import re
 import shutil
 import socket
@@ -87,9 +88,23 @@ def test_a_pmix_server_that_is_gone_is_an_error():
     assert completed.returncode == 1 and "print_job:" in completed.stderr, completed.stderr
 
 
+def bind_apart(agent):
+    """To a port that is free like the one above it, below those that connections take by themselves (32768 and more)."""
+    for _ in range(100):
+        port = random.randrange(20000, 32000)
+        try:
+            with socket.socket() as above:
+                above.bind(("127.0.0.1", port + 1))
+                agent.bind(("127.0.0.1", port))
+            return
+        except OSError:
+            pass
+    raise AssertionError("no two free ports in 100 tries")
+
+
 def test_torchruns_environment():
     with socket.socket() as agent:  # torchrun's own store keeps the port
-        agent.bind(("127.0.0.1", 0))
+        bind_apart(agent)
         agent.listen()
         port = agent.getsockname()[1]
         assert port < 65535
