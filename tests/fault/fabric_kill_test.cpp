@@ -247,6 +247,9 @@ TEST_P(FabricKillEarly, WhileItJoins) {
   std::mt19937 random(7);
   for (int round = 0; round < 8; ++round) {
     RankJob job("open_and_work", GetParam());
+    // UCX 1.13 itself ends a process (an assertion in ucp_request.c) whose peer dies within the millisecond in which it makes a
+    // connection; one connection is made where there would be several.
+    for (Rank rank = 0; rank < 3; ++rank) job.set_environment(rank, "GIGABAR_UCX_CONNECTIONS", "0");
     job.start_all();
     std::this_thread::sleep_for(std::chrono::milliseconds(std::uniform_int_distribution<int>(1, 150)(random)));
     job.send_signal(kFirstVictim, SIGKILL);

@@ -131,7 +131,9 @@ TEST_P(TwoGuests, MoveDataOfEveryKind) {
                  std::string(gigabar::name_of(way.path)));
     ASSERT_NO_FATAL_FAILURE(there_and_back(*fabric, rank_, way));
   }
-  for (const PeerState& peer : fabric->peers()) {
+  const std::vector<PeerState> peers = fabric->peers();
+  ASSERT_TRUE(is_ok(fabric->barrier({}, kPatience)));  // nobody closes before everybody has looked
+  for (const PeerState& peer : peers) {
     EXPECT_EQ(peer.rails, std::vector<std::string>{std::string(GetParam()) + "0/1"});
   }
   EXPECT_TRUE(is_ok(fabric->close(kPatience)));
