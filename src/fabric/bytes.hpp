@@ -41,7 +41,7 @@ class ByteReader {
   Number number() noexcept {
     Number value{};
     if (!has(sizeof value)) return value;
-    std::memcpy(&value, rest_.data(), sizeof value);
+    rest_.copy(reinterpret_cast<char*>(&value), sizeof value);
     rest_.remove_prefix(sizeof value);
     return value;
   }

@@ -67,7 +67,7 @@ class CudaResidentCopier final : public ResidentCopier {
   const cuda::Functions& functions_;
   CUctx_st* const context_;
   const int device_;
-  std::optional<DeviceMemory> memory_;
+  std::unique_ptr<DeviceMemory> memory_;
   std::optional<Mapping> mapping_;
   KernelWords* words_ = nullptr;  // pinned
   CUmodule module_ = nullptr;
@@ -103,7 +103,7 @@ Outcome CudaResidentCopier::prepare() {
 Outcome CudaResidentCopier::prepare_memory() {
   auto memory = DeviceMemory::allocate(device_, sizeof(KernelMemory));
   if (!memory) return std::move(memory).error();
-  memory_.emplace(std::move(*memory));
+  memory_ = std::make_unique<DeviceMemory>(std::move(*memory));
   auto mapping = map(memory_->address(), sizeof(KernelMemory));
   if (!mapping) return std::move(mapping).error();
   mapping_.emplace(std::move(*mapping));
@@ -163,7 +163,7 @@ CudaResidentCopier::~CudaResidentCopier() {
   const bool is_over = words_ == nullptr || await_end();
   const ContextGuard guard(functions_, context_);
   if (!is_over) {  // a kernel that is still there must find its memory
-    [[maybe_unused]] auto* const kept = new std::optional<DeviceMemory>(std::move(memory_));
+    [[maybe_unused]] DeviceMemory* const kept = memory_.release();
     return;
   }
   if (stream_ != nullptr) functions_.cuStreamDestroy(stream_);

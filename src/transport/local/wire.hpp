@@ -68,7 +68,7 @@ template <class T>
 bool read_front(std::string_view bytes, T& value) {
   static_assert(std::is_trivially_copyable_v<T>);
   if (bytes.size() < sizeof value) return false;
-  std::memcpy(&value, bytes.data(), sizeof value);
+  bytes.copy(reinterpret_cast<char*>(&value), sizeof value);
   return true;
 }
 

@@ -100,7 +100,7 @@ class Lane final : private Receiver {
     bool is_cancelling;
   };
   using Command = std::variant<Connect, Piece, Leave>;
-  class Connection;
+  class Connection;  // NOLINT(cppcoreguidelines-virtual-class-destructor): it is final, and destroyed as what it is
 
   Lane(unsigned index, Home& home, Bell& bell) noexcept;
   Outcome start();
