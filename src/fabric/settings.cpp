@@ -166,14 +166,11 @@ void take_policies(Collector& collector, Settings& settings, const FabricOptions
 
 // What nobody has set is larger over ucx.
 void take_ucx_chunks(Settings& settings, Limits limits) {
-  const auto is_default = [&](std::string_view name) {
-    return std::ranges::any_of(settings.table, [&](const Setting& each) { return each.name == name && each.source == "default"; });
-  };
-  if (is_default("chunk")) {
+  if (settings.is_default("chunk")) {
     limits.chunk_bytes = kUcxChunkBytes;
     settings.table.push_back({"chunk (ucx)", limit_text(limits.chunk_bytes), "default"});
   }
-  if (is_default("chunks")) {
+  if (settings.is_default("chunks")) {
     limits.chunk_count = kUcxChunkCount;
     settings.table.push_back({"chunks (ucx)", std::to_string(limits.chunk_count), "default"});
   }
@@ -234,6 +231,10 @@ void take_switch(Collector& collector, bool& target, const std::optional<bool>& 
 }  // namespace
 
 std::string limit_text(std::uint64_t bytes) { return bytes >= kNoLimit ? "unlimited" : std::to_string(bytes); }
+
+bool Settings::is_default(std::string_view name) const noexcept {
+  return std::ranges::any_of(table, [&](const Setting& setting) { return setting.name == name && setting.source == "default"; });
+}
 
 Result<Settings> find_settings(const FabricOptions& options) {
   Settings settings;

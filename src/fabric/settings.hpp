@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "gigabar/fabric.hpp"
@@ -42,6 +43,8 @@ struct Settings {
   }
 
   std::vector<Setting> table;  // the same as text
+  // Whether nobody has set it.
+  bool is_default(std::string_view name) const noexcept;
 };
 
 // "unlimited", or bytes.

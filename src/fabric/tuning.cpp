@@ -26,11 +26,6 @@ constexpr std::array<TunedLimit, 4> kTunedLimits = {{{"gdr_limit", &TunedPair::g
                                                      {"chunk", &TunedPair::chunk_bytes, &Limits::chunk_bytes},
                                                      {"stripe", &TunedPair::stripe_bytes, &Limits::stripe_bytes}}};
 
-bool is_default(const Settings& settings, std::string_view name) {
-  return std::any_of(settings.table.begin(), settings.table.end(),
-                     [&](const Setting& setting) { return setting.name == name && setting.source == "default"; });
-}
-
 std::optional<Tuning> usable_tuning(std::string& path) {
   const MachineFingerprint machine = machine_fingerprint();
   path = tuning_path(machine);
@@ -79,7 +74,7 @@ void apply_tuning(Settings& settings, int device, const std::vector<TransportUse
     const std::string_view where = pair.key.is_same_host ? "same host" : "other hosts";
     for (const TunedLimit& each : kTunedLimits) {
       const auto& tuned = pair.*each.tuned;
-      if (!tuned || !is_default(settings, each.setting)) continue;
+      if (!tuned || !settings.is_default(each.setting)) continue;
       limits.*each.limit = *tuned;
       settings.table.push_back(
           {text(each.setting, " (", name_of(pair.key.transport), ", ", where, ")"), limit_text(*tuned), text("tuned, ", path)});

@@ -124,9 +124,9 @@ def free_port():
         return probe.getsockname()[1]
 
 
-def run_job(*lines_of_arguments):
+def run_job(*lines_of_arguments, **more):
     port = free_port()
-    processes = [start_rank(rank, len(lines_of_arguments), port, *arguments, *TRANSPORT)
+    processes = [start_rank(rank, len(lines_of_arguments), port, *arguments, *TRANSPORT, **more)
                  for rank, arguments in enumerate(lines_of_arguments)]
     try:
         return [Ended(process) for process in processes]

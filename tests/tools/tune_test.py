@@ -11,7 +11,7 @@ import sys
 import command_line_test as shared
 import ranks_test
 from command_line_test import expect, expect_header, expect_refusal, run
-from ranks_test import Ended, TRANSPORT, free_port, ranks, start_rank
+from ranks_test import TRANSPORT, ranks, run_job
 
 # Few rounds of few sizes: what is tested is not what is best on this machine.
 SHORT = ("-m", "128K:256K", "-i", "2", "-x", "1")
@@ -134,16 +134,7 @@ def test_tune_that_cannot_store_says_so():
 
 
 def job(*lines_of_arguments):
-    port = free_port()
-    processes = [start_rank(rank, len(lines_of_arguments), port, "tune", *arguments, *TRANSPORT, GIGABAR_TUNING=tuning_file())
-                 for rank, arguments in enumerate(lines_of_arguments)]
-    try:
-        return [Ended(process) for process in processes]
-    finally:
-        for process in processes:
-            if process.poll() is None:
-                process.kill()
-                process.wait()
+    return run_job(*[("tune", *arguments) for arguments in lines_of_arguments], GIGABAR_TUNING=tuning_file())
 
 
 def test_tune_of_a_launcher_is_one_job_and_rank_0_speaks():
