@@ -235,12 +235,12 @@ TEST(UcxLink, SleepsAndIsWoken) {
   Pair pair;
   ASSERT_NO_FATAL_FAILURE(pair.connect());
   for (std::uint64_t round = 1; round <= 20; ++round) {
+    pollfd watched{pair.far->wake_descriptor(), POLLIN, 0};
+    // What UCX still says to its peer by itself may wake a receiver once more, but nothing that lasts.
     ASSERT_TRUE(pair.poll_until([&] {
       pair.poll();
-      return pair.far->arm();
-    }));
-    pollfd watched{pair.far->wake_descriptor(), POLLIN, 0};
-    EXPECT_EQ(::poll(&watched, 1, round == 1 ? 20 : 0), 0) << "nothing was sent";
+      return pair.far->arm() && ::poll(&watched, 1, round == 1 ? 20 : 0) == 0;
+    })) << "woken all the time, although nothing is sent";
     ASSERT_EQ(pair.near_link->post_message(header_of(round), {}), Posted::ok);
     const Deadline deadline = Deadline::after_ns(kPatienceNs);
     while (pair.far_sink.messages.size() < round && !deadline.has_passed()) {
