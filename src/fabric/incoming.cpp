@@ -74,6 +74,7 @@ void Engine::handle(Peer& peer, const Message& message, std::span<const std::byt
     case MessageType::stage_open: on_stage_open(peer, message, payload); return;
     case MessageType::stage_grant: on_stage_grant(peer, message); return;
     case MessageType::stage_chunk: on_stage_chunk(peer, message); return;
+    case MessageType::stage_end: on_stage_end(peer, message); return;
     case MessageType::stage_abort: on_stage_abort(peer, message, payload); return;
     case MessageType::get: on_get(peer, message, payload); return;
     case MessageType::eager: on_eager(peer, message, payload); return;

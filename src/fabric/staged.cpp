@@ -6,8 +6,9 @@
 //   copy to own staging (GPU: copy engine)  <-- stage_grant
 //   link write to the slot, stage_chunk ->  copies the slot to its place (GPU: copy engine), grants it again
 //
-// Where the link itself reaches from the source to the target's staging memory, the copy in between is left out. Each peer has
-// staging memory of its own, so that one that stops holds up nobody else.
+// Where the link itself reaches from the source to the target's staging memory, the copy in between is left out. Where it reaches
+// from the writer's staging memory to the place itself, the target has nothing to do: there is nothing to grant, and stage_end
+// follows the last chunk. Each peer has staging memory of its own, so that one that stops holds up nobody else.
 #include <sched.h>
 
 #include <algorithm>
@@ -24,6 +25,7 @@ using transport::Direction;
 using transport::Posted;
 
 constexpr std::int64_t kSettleNs = 10'000'000'000;
+constexpr std::uint32_t kMostSlotBytes = ~std::uint32_t{0};  // where the peer's slots set no limit
 
 int copy_device(const LocalMemory& memory) noexcept { return memory.is_plain() ? -1 : memory.device(); }
 
@@ -45,13 +47,20 @@ Result<CopyStream*> Engine::copies(int device, bool is_out) {
 bool Engine::post_staged(Op& op) {
   if (op.is_opened) return true;  // here again because what comes behind it found the link full
   Peer& peer = *op.peer;
-  RemoteState& staging = ask_segment(peer, kStagingSegment);
-  if (staging.know == RemoteState::Know::asked) return false;
-  if (staging.know == RemoteState::Know::absent || !staging.region) return post_message_op(op);  // in messages, which always go
   if (const Outcome made = make_staging(peer, peer.staging_out); !made) {
     log(LogLevel::info, made.message());
-    return post_message_op(op);
+    return post_message_op(op);  // in messages, which always go
   }
+  if (peer.out_slots.empty()) peer.out_slots.resize(limits(peer).chunk_count);
+  if (is_placed_by_link(op)) {
+    op.is_placed_by_link = true;
+    if (!say_opened(op, 0)) return false;
+    fill_slots(op);
+    return true;
+  }
+  RemoteState& staging = ask_segment(peer, kStagingSegment);
+  if (staging.know == RemoteState::Know::asked) return false;
+  if (staging.know == RemoteState::Know::absent || !staging.region) return post_message_op(op);
   const auto kind = static_cast<std::size_t>(peer.transport->kind());
   const transport::Region* const own = peer.staging_out->regions[kind].get();
   const transport::Link& link = *peer.rails.front().link;
@@ -60,7 +69,23 @@ bool Engine::post_staged(Op& op) {
   if (!op.is_straight && (own == nullptr || !link.reach(Direction::write, *own, *staging.region, limits(peer).chunk_bytes).can)) {
     return post_message_op(op);
   }
-  if (peer.out_slots.empty()) peer.out_slots.resize(limits(peer).chunk_count);
+  return say_opened(op, std::min(op.chunk_bytes, limits(peer).chunk_bytes));
+}
+
+// Only where a mapping of the peer's GPU takes it; whoever requires staging has both ends of it.
+bool Engine::is_placed_by_link(const Op& op) const {
+  const Peer& peer = *op.peer;
+  const transport::Region* const own = peer.staging_out->regions[static_cast<std::size_t>(peer.transport->kind())].get();
+  if (own == nullptr || !op.remote->region || op.policy.bar == Preference::forbid || op.policy.staged == Preference::require) {
+    return false;
+  }
+  const transport::Reach reach =
+      peer.rails.front().link->reach(Direction::write, *own, *op.remote->region, limits(peer).chunk_bytes);
+  return reach.can && reach.path == TransferPath::bar;
+}
+
+bool Engine::say_opened(Op& op, std::uint64_t chunk_bytes) {
+  Peer& peer = *op.peer;
   Message open;
   open.type = MessageType::stage_open;
   open.segment = op.remote_id;
@@ -70,12 +95,11 @@ bool Engine::post_staged(Op& op) {
   open.b = op.remote_offset;
   open.c = op.bytes;
   ByteWriter writer;
-  const std::uint64_t chunk_bytes = std::min(op.chunk_bytes, limits(peer).chunk_bytes);
   writer.number(static_cast<std::uint32_t>(chunk_bytes)).number(peer.staged_opened + 1);
   const std::string payload = writer.take();
   if (!seal(peer) || !say_first(peer, open, std::as_bytes(std::span(payload)))) return false;
   op.is_opened = true;
-  ++peer.staged_opened;
+  op.staged_number = ++peer.staged_opened;
   ++statistics_.staged_operations;
   peer.by_id[op.id] = &op;
   staging_ops_.push_back(&op);
@@ -86,7 +110,8 @@ void Engine::on_stage_grant(Peer& peer, const Message& message) {
   const auto found = peer.by_id.find(message.a);
   if (found == peer.by_id.end()) return;  // it failed here
   Op& op = *found->second;
-  if (op.kind != OpKind::write || op.grants.size() >= 64 || message.c < 1 || message.c > (std::uint64_t{1} << 30)) {
+  if (op.kind != OpKind::write || op.is_placed_by_link || op.grants.size() >= 64 || message.c < 1 ||
+      message.c > (std::uint64_t{1} << 30)) {
     doom(peer, make_error(Status::peer_lost, "fabric", text("rank ", peer.rank), "its grant of staging memory makes no sense", {}));
     return;
   }
@@ -94,16 +119,17 @@ void Engine::on_stage_grant(Peer& peer, const Message& message) {
   fill_slots(op);
 }
 
-// Starts a chunk for each grant for which there is a slot.
+// Starts a chunk for each grant for which there is a slot; where none is needed, for each slot.
 void Engine::fill_slots(Op& op) {
   Peer& peer = *op.peer;
   const LocalMemory& memory = op.local->memory;
-  while (!op.grants.empty() && op.next < op.bytes) {
+  while ((op.is_placed_by_link || !op.grants.empty()) && op.next < op.bytes) {
     const auto free =
         std::find_if(peer.out_slots.begin(), peer.out_slots.end(), [](const OutSlot& slot) { return slot.op == nullptr; });
     if (free == peer.out_slots.end()) return;
     OutSlot& slot = *free;
-    const auto [target_offset, slot_bytes] = op.grants.front();
+    const auto [target_offset, slot_bytes] =
+        op.is_placed_by_link ? std::pair(op.remote_offset + op.next, kMostSlotBytes) : op.grants.front();
     const auto bytes = static_cast<std::uint32_t>(
         std::min<std::uint64_t>({op.bytes - op.next, limits(peer).chunk_bytes, op.chunk_bytes, slot_bytes}));
     if (const transport::Region* region = op.local->regions[static_cast<std::size_t>(peer.transport->kind())].get();
@@ -134,7 +160,7 @@ void Engine::fill_slots(Op& op) {
       doom(peer, ticket.error());
       return;
     }
-    op.grants.erase(op.grants.begin());
+    if (!op.is_placed_by_link) op.grants.erase(op.grants.begin());
     slot.op = &op;
     slot.local_offset = static_cast<std::uint64_t>(staging - peer.staging_out->memory.address());
     slot.source = peer.staging_out->regions[static_cast<std::size_t>(peer.transport->kind())].get();
@@ -154,18 +180,28 @@ void Engine::fill_slots(Op& op) {
 // is full.
 void Engine::out_copy_done(Op& op, OutSlot& slot) {
   Peer& peer = *op.peer;
-  const auto found = peer.segments.find(kStagingSegment);
-  if (found == peer.segments.end() || !found->second->region || peer.rails.empty()) return;
-  if (!flush_outbox(peer)) return;
+  const transport::RemoteRegion* target = op.is_placed_by_link ? op.remote->region.get() : nullptr;
+  if (const auto found = peer.segments.find(kStagingSegment); !op.is_placed_by_link && found != peer.segments.end()) {
+    target = found->second->region.get();
+  }
+  if (target == nullptr || peer.rails.empty() || !flush_outbox(peer)) return;
   const auto cookie = reinterpret_cast<std::uint64_t>(&slot) | 1;
-  if (peer.rails.front().link->post_write(*slot.source, slot.local_offset, *found->second->region, slot.target_offset, slot.bytes,
-                                          cookie) != Posted::ok) {
+  if (peer.rails.front().link->post_write(*slot.source, slot.local_offset, *target, slot.target_offset, slot.bytes, cookie) !=
+      Posted::ok) {
     ++op.retries;
     return;
   }
   slot.step = OutSlot::Step::writing;
   op.rail_bytes[0] += slot.bytes;
   op.staged_sent += slot.bytes;
+  if (op.is_placed_by_link) {
+    if (op.staged_sent < op.bytes) return;
+    Message end;
+    end.type = MessageType::stage_end;
+    end.c = op.staged_number;
+    say(peer, end);
+    return;
+  }
   Message chunk;
   chunk.type = MessageType::stage_chunk;
   chunk.a = op.id;
@@ -192,12 +228,17 @@ void Engine::on_stage_open(Peer& peer, const Message& message, std::span<const s
   ByteReader reader({reinterpret_cast<const char*>(payload.data()), payload.size()});
   const auto chunk_bytes = reader.number<std::uint32_t>();
   const auto sequence = reader.number<std::uint64_t>();
-  if (!reader.is_done() || sequence != peer.staged_seen + 1 || chunk_bytes == 0 || peer.incoming.contains(message.a) ||
-      !peer.staging_in) {
+  const bool is_placed_by_link = chunk_bytes == 0;
+  if (!reader.is_done() || sequence != peer.staged_seen + 1 ||
+      (!is_placed_by_link && (peer.incoming.contains(message.a) || !peer.staging_in))) {
     doom(peer, make_error(Status::peer_lost, "fabric", text("rank ", peer.rank), "its staged write is malformed", {}));
     return;
   }
   peer.staged_seen = sequence;
+  if (is_placed_by_link) {
+    peer.staged_under_way.insert(sequence);
+    return;
+  }
   LocalSegment* const segment = segment_by_id(peer, message.segment);
   const bool is_good = segment != nullptr && segment != peer.staging_in.get() && segment->is_enabled &&
                        segment->epoch == message.epoch && message.b <= segment->memory.bytes() &&
@@ -223,6 +264,16 @@ void Engine::on_stage_open(Peer& peer, const Message& message, std::span<const s
   peer.staged_under_way.insert(sequence);
   peer.incoming.emplace(message.a, incoming);
   grant(peer);
+}
+
+// The link has placed everything that came before this.
+void Engine::on_stage_end(Peer& peer, const Message& message) {
+  if (peer.staged_under_way.erase(message.c) == 0) {
+    doom(peer,
+         make_error(Status::peer_lost, "fabric", text("rank ", peer.rank), "it ended a staged write that it did not begin", {}));
+    return;
+  }
+  release_held(peer);
 }
 
 // Free slots go to the oldest writes first.

@@ -138,15 +138,17 @@ struct Op {
   std::uint64_t stripe_bytes = kNotGiven;  // else the limits of the peer
   const Choice* choice = nullptr;
   // progress
-  std::uint64_t next = 0;         // bytes whose pieces were posted
-  std::uint32_t outstanding = 0;  // pieces without done()
-  bool is_posted = false;         // nothing is left to post
-  bool is_straight = false;       // staged: from the source to the peer's staging memory without a copy between
-  bool is_opened = false;         // staged: the peer was told of it
-  bool is_notified = false;       // the notification was said
-  std::uint8_t rail = 0;          // that carries the next piece
-  Op* parent = nullptr;           // a message's operation that this write belongs to
-  std::uint64_t staged_sent = 0;  // bytes whose chunks were announced
+  std::uint64_t next = 0;          // bytes whose pieces were posted
+  std::uint32_t outstanding = 0;   // pieces without done()
+  bool is_posted = false;          // nothing is left to post
+  bool is_straight = false;        // staged: from the source to the peer's staging memory without a copy between
+  bool is_opened = false;          // staged: the peer was told of it
+  bool is_placed_by_link = false;  // staged: from this rank's staging memory to its place
+  std::uint64_t staged_number = 0;
+  bool is_notified = false;                                     // the notification was said
+  std::uint8_t rail = 0;                                        // that carries the next piece
+  Op* parent = nullptr;                                         // a message's operation that this write belongs to
+  std::uint64_t staged_sent = 0;                                // bytes whose chunks were announced
   std::vector<std::pair<std::uint64_t, std::uint32_t>> grants;  // offsets in the peer's staging region
   // messages
   Tag tag = 0, mask = 0;

@@ -8,16 +8,18 @@
 
 namespace gigabar::fabric {
 
-inline constexpr std::uint32_t kEngineVersion = 2;
+inline constexpr std::uint32_t kEngineVersion = 3;
 
 enum class MessageType : std::uint8_t {
   put = 1,      // payload to (segment, a = offset); notification as below
   notify,       // notification as below
   mark,         // on a further rail: everything before it on that rail is in place; a = fence number
   fence,        // on the first rail: go on when `count` marks of fence number a are in
-  stage_open,   // a staged write begins: a = operation, b = offset, c = bytes, segment; payload: chunk size, notification, number
+  stage_open,   // a staged write begins: a = operation, b = offset, c = bytes, segment; payload: chunk size (0: the link places the
+                // chunks, nothing is granted, and stage_end follows them), number
   stage_grant,  // to the writer: a = operation, b = offset in the staging region
   stage_chunk,  // a = operation, b = (offset in the staging region, bytes), c = offset in the segment
+  stage_end,    // a staged write that the link places: everything of it was before this; c = number
   stage_abort,  // to the writer: a = operation; payload: why
   get,          // a = reader's operation, b = offset here, c = bytes; segment; payload: reader's segment, offset, policy, chunk
   get_done,     // to the reader: a = operation, b = Status

@@ -87,7 +87,11 @@ struct Reach {
   TransferPath path = TransferPath::none;
   std::string reason;  // one sentence, always there
 };
-enum class Direction : std::uint8_t { write, read };
+enum class Direction : std::uint8_t {
+  write,
+  read,
+  answer  // the peer writes from the remote region to the local one; for reach() only
+};
 
 struct LinkLimits {
   std::size_t payload_bytes = 0;        // most payload of one message, at least 4096

@@ -336,6 +336,8 @@ void Lane::arrived(const WireHeader& header, std::span<const std::byte> data) {
     case Placed::no_link: fresh_.push_back({.kind = LaneEvent::Kind::stranger}); return;
     case Placed::not_allowed:
       fresh_.push_back({.kind = LaneEvent::Kind::refused, .link = header.link, .reason = Farewell::bad_access});
+      return;
+    case Placed::failed: fresh_.push_back({.kind = LaneEvent::Kind::failed, .link = header.link});
   }
 }
 

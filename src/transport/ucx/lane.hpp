@@ -58,6 +58,7 @@ struct LaneEvent {
     sent,     // UCX needs a piece's memory no more: owner, bytes, status
     placed,   // the peer's piece is in its place: number
     refused,  // the peer sent what is not allowed: reason
+    failed,   // the peer's piece could not be placed in a GPU's memory
     lost,     // the connection broke: status
     stranger  // something for no link of this process
   };

@@ -140,17 +140,29 @@ Posted UcxLink::post_message(const Header& header, std::span<const std::byte> pa
   return Posted::ok;
 }
 
-Reach UcxLink::reach(Direction, const Region& local, const RemoteRegion&, std::uint64_t bytes) const {
+Reach UcxLink::reach(Direction direction, const Region& local, const RemoteRegion& remote, std::uint64_t bytes) const {
   if (bytes == 0 || bytes > kTransferBytes) return {false, TransferPath::none, text(bytes, " bytes are not one transfer of UCX's")};
-  if (local.kind() != MemoryKind::host_pageable && local.kind() != MemoryKind::host_pinned) {
-    return {false, TransferPath::none, "UCX of this machine does not reach GPU memory"};
+  const bool is_local_mapped = static_cast<const UcxRegion&>(local).is_mapped();
+  const bool is_remote_mapped = static_cast<const UcxRemoteRegion&>(remote).key().is_mapped;
+  if (!is_local_mapped && !is_remote_mapped) {
+    return {true, TransferPath::host, text("host memory at both ends, over UCX's ", rail_)};
   }
-  return {true, TransferPath::host, text("host memory at both ends, over UCX's ", rail_)};
+  if (direction == Direction::read)
+    return {false, TransferPath::none, "UCX's answers are loaded from host memory, and stored there"};
+  const bool is_sent_from_gpu = direction == Direction::write ? is_local_mapped : is_remote_mapped;
+  if (is_sent_from_gpu) return {false, TransferPath::none, "UCX of this machine does not send GPU memory"};
+  return {true, TransferPath::bar,
+          text("the receiver's CPU stores it into GPU memory through a mapping as it arrives, over UCX's ", rail_)};
 }
 
 // Answers for a transfer that cannot be.
 bool UcxLink::is_posting_possible(std::uint64_t cookie, const Region& local, std::uint64_t local_offset, const RemoteRegion& remote,
                                   std::uint64_t remote_offset, std::uint64_t bytes) {
+  if (static_cast<const UcxRegion&>(local).is_mapped()) {
+    hub_->tell({this, Done{cookie, make_error(Status::not_supported, "post", object(),
+                                              "UCX of this machine does not send GPU memory", "stage it through host memory")}});
+    return false;
+  }
   const bool is_inside = bytes > 0 && bytes <= kTransferBytes && bytes <= local.bytes() && local_offset <= local.bytes() - bytes &&
                          bytes <= remote.bytes() && remote_offset <= remote.bytes() - bytes;
   if (is_inside) return true;

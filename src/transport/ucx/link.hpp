@@ -126,6 +126,7 @@ class UcxLink final : public Link, private EndpointUser {
   // Receiving.
   void take_sequenced(const WireHeader& header, std::span<const std::byte> data);
   bool place(const WireHeader& header, std::span<const std::byte> data);
+  void placing_failed();
   void hold(const WireHeader& header, std::span<const std::byte> data);
   void take_message(std::uint64_t pieces, const Header& header, std::span<const std::byte> payload);
   void deliver(const Header& header, std::span<const std::byte> payload);

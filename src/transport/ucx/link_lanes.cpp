@@ -71,6 +71,7 @@ void UcxLink::take_event(std::size_t lane, const LaneEvent& event) {
       return refuse(event.reason == Farewell::bad_access ? "a write to an unknown region, with a wrong guard or out of range"
                                                          : "it sent over a connection for data what does not belong there",
                     event.reason);
+    case LaneEvent::Kind::failed: return placing_failed();
     case LaneEvent::Kind::sent:
     case LaneEvent::Kind::stranger: return;
   }

@@ -68,15 +68,17 @@ void UcxLink::take_sequenced(const WireHeader& header, std::span<const std::byte
 }
 
 bool UcxLink::place(const WireHeader& header, std::span<const std::byte> data) {
-  const Access to = access_of(header);
-  std::byte* place =
-      to.bytes == data.size() && !data.empty() ? hub_->home().memory(to.region, to.offset, to.bytes, to.guard) : nullptr;
-  if (place == nullptr) {
+  const Placed placed = hub_->home().place(access_of(header), data);
+  if (placed == Placed::failed) placing_failed();
+  if (placed == Placed::not_allowed) {
     refuse("a write to an unknown region, with a wrong guard or out of range", Farewell::bad_access);
-    return false;
   }
-  std::memcpy(place, data.data(), data.size());
-  return true;
+  return placed == Placed::ok;
+}
+
+void UcxLink::placing_failed() {
+  fail(make_error(Status::device_error, "place a write", object(), "the GPU's memory could not be written to through its mapping"),
+       Farewell::own_failure);
 }
 
 void UcxLink::hold(const WireHeader& header, std::span<const std::byte> data) {

@@ -1,8 +1,9 @@
-// Memory that UCX links reach: host memory. Received bytes are placed by the CPU, after their region was looked up, so that taking
-// a region back needs no more than forgetting it.
+// Memory that UCX links reach: host memory, and to write to GPU memory that the CPU has mapped. Received bytes are placed by the
+// CPU, after their region was looked up, so that taking a region back needs no more than forgetting it.
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "transport/ucx/hub.hpp"
@@ -11,7 +12,7 @@ namespace gigabar::transport::ucx {
 
 class UcxRegion final : public Region {
  public:
-  // Errors: invalid_argument (null, zero bytes), not_supported (no host memory).
+  // Errors: invalid_argument (null, zero bytes), not_supported (GPU memory that cannot be mapped, with the mapping's reason).
   static Result<std::unique_ptr<Region>> make(std::shared_ptr<Hub> hub, const MemoryRange& range);
   ~UcxRegion() override {
     if (hub_->is_of_this_process()) hub_->home().remove_region(number_);
@@ -22,22 +23,25 @@ class UcxRegion final : public Region {
   std::uintptr_t address() const noexcept override { return address_; }
   std::size_t bytes() const noexcept override { return bytes_; }
   MemoryKind kind() const noexcept override { return kind_; }
-  std::string_view how() const noexcept override { return "none"; }
+  std::string_view how() const noexcept override { return is_mapped_ ? "mapped" : "none"; }
   const std::string& reason() const noexcept override { return reason_; }
   Result<Parcel> key(const Peer& peer) const override;
 
   std::uint32_t number() const noexcept { return number_; }
+  // A GPU's: peers write to it, and nothing is read from it.
+  bool is_mapped() const noexcept { return is_mapped_; }
 
  private:
-  UcxRegion(std::shared_ptr<Hub> hub, const MemoryRange& range, std::uint64_t guard);
+  UcxRegion(std::shared_ptr<Hub> hub, const MemoryRange& range, std::uint64_t guard, std::optional<Mapping> mapping);
 
   std::shared_ptr<Hub> hub_;
   std::uintptr_t address_;
   std::size_t bytes_;
   MemoryKind kind_;
   std::uint64_t guard_;
+  bool is_mapped_;
   std::uint32_t number_;
-  std::string reason_ = "UCX sends host memory as it is, and received bytes are placed by the CPU";
+  std::string reason_;
 };
 
 class UcxRemoteRegion final : public RemoteRegion {

@@ -33,7 +33,8 @@ struct KeyBytes {
   std::uint32_t region = 0;
   std::uint64_t guard = 0;
   std::uint64_t bytes = 0;
-  std::uint64_t version = kVersion;
+  std::uint32_t version = kVersion;
+  std::uint32_t is_mapped = 0;
 };
 static_assert(sizeof(KeyBytes) == 32);
 
@@ -115,6 +116,7 @@ std::string encode(const RegionKey& key) {
   record.region = key.region;
   record.guard = key.guard;
   record.bytes = key.bytes;
+  record.is_mapped = key.is_mapped ? 1 : 0;
   return std::string(bytes_of(record));
 }
 
@@ -125,7 +127,8 @@ Result<RegionKey> decode_region_key(std::string_view bytes) {
   std::memcpy(&record, bytes.data(), sizeof record);
   if (record.magic != kKeyMagic || record.version != kVersion) return malformed(kWhat, "it is of another kind or version");
   if (record.bytes == 0 || record.bytes > (std::uint64_t{1} << 62)) return malformed(kWhat, "its length in bytes is out of range");
-  return RegionKey{record.region, record.guard, record.bytes};
+  if (record.is_mapped > 1) return malformed(kWhat, "it is neither host memory nor a mapped GPU's");
+  return RegionKey{record.region, record.guard, record.bytes, record.is_mapped == 1};
 }
 
 std::string card_text(std::string_view library_version) { return text(kCardName, ' ', unsigned{kVersion}, ' ', library_version); }

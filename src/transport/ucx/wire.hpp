@@ -14,7 +14,7 @@
 
 namespace gigabar::transport::ucx {
 
-inline constexpr std::uint8_t kVersion = 2;  // of everything below
+inline constexpr std::uint8_t kVersion = 3;  // of everything below
 
 // --- Parcels and keys ----------------------------------------------------------------------------------------------------------
 
@@ -38,6 +38,7 @@ struct RegionKey {
   std::uint32_t region = 0;  // its number at its owner
   std::uint64_t guard = 0;   // random, to be repeated in each access
   std::uint64_t bytes = 0;
+  bool is_mapped = false;  // a GPU's: to be written to, not to be read from
 };
 std::string encode(const RegionKey& key);
 Result<RegionKey> decode_region_key(std::string_view bytes);
