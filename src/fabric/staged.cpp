@@ -72,16 +72,15 @@ bool Engine::post_staged(Op& op) {
   return say_opened(op, std::min(op.chunk_bytes, limits(peer).chunk_bytes));
 }
 
-// Only where a mapping of the peer's GPU takes it; whoever requires staging has both ends of it.
+// Into host memory, or through the mapping of a GPU; whoever requires staging has both ends of it.
 bool Engine::is_placed_by_link(const Op& op) const {
   const Peer& peer = *op.peer;
   const transport::Region* const own = peer.staging_out->regions[static_cast<std::size_t>(peer.transport->kind())].get();
-  if (own == nullptr || !op.remote->region || op.policy.bar == Preference::forbid || op.policy.staged == Preference::require) {
-    return false;
-  }
+  if (own == nullptr || !op.remote->region || op.policy.staged == Preference::require) return false;
   const transport::Reach reach =
       peer.rails.front().link->reach(Direction::write, *own, *op.remote->region, limits(peer).chunk_bytes);
-  return reach.can && reach.path == TransferPath::bar;
+  return reach.can &&
+         (reach.path == TransferPath::host || (reach.path == TransferPath::bar && op.policy.bar != Preference::forbid));
 }
 
 bool Engine::say_opened(Op& op, std::uint64_t chunk_bytes) {
