@@ -1,14 +1,42 @@
 // What a fabric works with on this machine: the device, the transports, and the CPUs and memory beside them.
 #include <algorithm>
+#include <future>
 #include <map>
+#include <system_error>
 
 #include "base/errors.hpp"
+#include "base/log.hpp"
 #include "fabric/engine.hpp"
 #include "fabric/tuning.hpp"
 #include "gigabar/device.hpp"
+#include "platform/cpu_set.hpp"
 #include "platform/numa.hpp"
 
 namespace gigabar::fabric {
+namespace {
+
+Result<std::unique_ptr<transport::Transport>> open_one(TransportKind kind, const transport::TransportOptions& options) {
+  switch (kind) {
+    case TransportKind::local: return transport::open_local(options);
+    case TransportKind::verbs: return transport::open_verbs(options);
+    case TransportKind::ucx: break;
+  }
+  if (options.cpus.empty()) return transport::open_ucx(options);
+  // UCX starts a thread of its own, which runs where the thread that opens UCX may run; that is not to be one of the program's.
+  try {
+    return std::async(std::launch::async,
+                      [&] {
+                        settle_this_thread("gigabar-open", options.cpus);
+                        return transport::open_ucx(options);
+                      })
+        .get();
+  } catch (const std::system_error& error) {
+    log(LogLevel::debug, text("ucx is opened without a thread for it: ", error.what()));
+    return transport::open_ucx(options);
+  }
+}
+
+}  // namespace
 
 Outcome Engine::choose_device() {
   device_ = settings_.device;
@@ -62,10 +90,7 @@ Outcome Engine::open_transports() {
   std::map<TransportKind, Opened> opened;
   const auto open = [&](TransportKind kind) {
     if (opened.contains(kind)) return;
-    const auto function = kind == TransportKind::local   ? &transport::open_local
-                          : kind == TransportKind::verbs ? &transport::open_verbs
-                                                         : &transport::open_ucx;
-    auto transport = (*function)(options);
+    auto transport = open_one(kind, options);
     opened[kind] = transport ? Opened{std::move(*transport), {}} : Opened{nullptr, transport.error().record().cause};
   };
   // First verbs, whose rails may say where the threads of the others belong.
