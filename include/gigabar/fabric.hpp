@@ -134,6 +134,9 @@ struct FabricOptions {
   std::optional<unsigned> rail_count;     // most rails per peer; default 1
   std::optional<RailPolicy> rail_policy;
   std::optional<int> device;  // the GPU this rank works with; default: local rank modulo GPUs
+  // Where the fabric's own threads run and its buffers lie, of what this process may use: "near" (default): the NUMA node of
+  // `device`, without a GPU that of the nearest rail of verbs; "any"; or CPUs, "0-7,16", and their node.
+  std::optional<std::string> cpus;
   PathPolicy policy;
   FabricLimits limits;
   std::optional<bool> stand_in_registration;  // false: NICs refuse stand-in memory, as without GPUDirect RDMA. For tests
@@ -270,6 +273,9 @@ class Fabric {
   GIGABAR_API Rank rank_count() const noexcept;
   GIGABAR_API Rank local_rank() const noexcept;       // among the ranks of this host
   GIGABAR_API std::vector<Setting> settings() const;  // everything in effect and who set it; never the key
+  // The CPUs of the fabric's own threads, ascending; empty: they are not bound. For programs that place theirs beside them: the
+  // fabric binds no thread of the program.
+  GIGABAR_API std::vector<int> cpus() const;
   GIGABAR_API FabricStatistics statistics() const;
   GIGABAR_API std::vector<PeerState> peers() const;  // those it has or had a connection with
   // Makes the connection now. Errors: timed_out, peer_lost, unavailable (no transport reaches it: each with its reason).

@@ -20,6 +20,7 @@
 
 #include "fabric/fair_mutex.hpp"
 #include "fabric/job/job.hpp"
+#include "fabric/placement.hpp"
 #include "fabric/settings.hpp"
 #include "fabric/state.hpp"
 #include "fabric/wireup/wireup.hpp"
@@ -66,6 +67,7 @@ class Engine final : transport::Sink, WireupEvents {
   bool is_open() const noexcept { return is_open_; }
   const Job& job() const noexcept { return job_; }
   const Settings& settings() const noexcept { return settings_; }
+  const Placement& placement() const noexcept { return placement_; }
   const Limits& limits(const Peer& peer) const noexcept {
     const TransportKind kind = peer.transport != nullptr ? peer.transport->kind() : TransportKind::local;
     return settings_.limits(kind, peer.identity.is_same_host);
@@ -184,12 +186,16 @@ class Engine final : transport::Sink, WireupEvents {
   };
 
   Engine() = default;
+  // transports.cpp
+  Outcome choose_device();
+  transport::TransportOptions transport_options() const;
+  Outcome open_transports();
+  void choose_cpus(const transport::Transport* verbs);
+  void take_tuned_limits();
+
   // open.cpp
   Outcome start(const FabricOptions& options);
-  Outcome open_transports();
-  void take_tuned_limits();
   std::string make_card() const;
-  Outcome choose_device();
   void run_thread();
   void wake_thread() noexcept;
   void nap();
@@ -339,6 +345,8 @@ class Engine final : transport::Sink, WireupEvents {
   std::unique_ptr<Wireup> wireup_;
   std::string card_;
   int device_ = -1;
+  std::optional<Neighbour> gpu_;  // that this rank works with; no stand-in
+  Placement placement_;
 
   std::map<Rank, std::unique_ptr<Peer>> peers_;
   std::unordered_map<transport::Link*, LinkPlace> links_;

@@ -131,6 +131,11 @@ Rank Fabric::rank() const noexcept { return state_ && state_->engine ? state_->e
 Rank Fabric::rank_count() const noexcept { return state_ && state_->engine ? state_->engine->job().rank_count : 0; }
 Rank Fabric::local_rank() const noexcept { return state_ && state_->engine ? state_->engine->job().local_rank : 0; }
 
+std::vector<int> Fabric::cpus() const {
+  if (refuse(state_, "cpus")) return {};
+  return state_->engine->placement().cpus;
+}
+
 std::vector<Setting> Fabric::settings() const {
   if (refuse(state_, "settings")) return {};
   auto lock = state_->engine->lock();

@@ -12,9 +12,8 @@
 #include "base/log.hpp"
 #include "fabric/bytes.hpp"
 #include "fabric/engine.hpp"
-#include "fabric/tuning.hpp"
-#include "gigabar/device.hpp"
 #include "gigabar/mapping.hpp"
+#include "platform/cpu_set.hpp"
 
 namespace gigabar::fabric {
 namespace {
@@ -102,62 +101,6 @@ Engine::~Engine() {
 }
 
 bool Engine::belongs_to_this_process() const noexcept { return generation_ == gigabar::detail::process_generation; }
-
-Outcome Engine::choose_device() {
-  device_ = settings_.device;
-  const auto found = devices();
-  if (!found || found->empty()) return {};
-  if (device_ >= static_cast<int>(found->size())) {
-    return make_error(Status::invalid_argument, "fabric open", text("device ", device_),
-                      text("this process has ", found->size(), " devices"), "give a number below that");
-  }
-  if (device_ < 0) device_ = static_cast<int>(job_.local_rank % found->size());
-  for (Setting& setting : settings_.table) {
-    if (setting.name == "device" && settings_.device < 0) setting.value = std::to_string(device_);
-  }
-  return {};
-}
-
-Outcome Engine::open_transports() {
-  transport::TransportOptions options;
-  options.rails = settings_.rails;
-  options.near_device = device_;
-  options.most_kernel_bytes = settings_.kernel_bytes;
-  options.rail_count = settings_.rail_count;
-  options.stand_in_registration = settings_.stand_in_registration;
-  options.gid_index = settings_.gid_index;
-  options.traffic_class = settings_.traffic_class;
-  options.service_level = settings_.service_level;
-  options.connect_deadline_ns = std::min<std::int64_t>(settings_.connect_timeout_ns, 30'000'000'000);
-  if (settings_.rail_policy == RailPolicy::fixed && !options.rails.empty()) {
-    options.rails = {options.rails[job_.local_rank % options.rails.size()]};
-  }
-  for (const TransportKind kind : settings_.transports) {
-    const auto open = kind == TransportKind::local   ? &transport::open_local
-                      : kind == TransportKind::verbs ? &transport::open_verbs
-                                                     : &transport::open_ucx;
-    auto transport = (*open)(options);
-    if (transport) {
-      transports_.push_back({kind, std::move(*transport)});
-    } else {
-      why_no_transport_ += text(why_no_transport_.empty() ? "" : "; ", name_of(kind), ": ", transport.error().record().cause);
-    }
-  }
-  if (!transports_.empty()) return {};
-  return make_error(Status::unavailable, "fabric open", "transports", text("none can be used: ", why_no_transport_),
-                    "allow others with GIGABAR_TRANSPORTS, or mend the causes");
-}
-
-void Engine::take_tuned_limits() {
-  std::vector<TransportUse> uses;
-  for (const OpenTransport& open : transports_) {
-    std::vector<std::string> rails;
-    if (open.kind == TransportKind::verbs) rails = open.transport->rails();
-    rails.resize(std::min<std::size_t>(rails.size(), std::max(settings_.rail_count, 1U)));
-    uses.push_back({open.kind, std::move(rails)});
-  }
-  apply_tuning(settings_, device_, uses);
-}
 
 std::string Engine::make_card() const {
   ByteWriter writer;
@@ -254,6 +197,7 @@ bool Engine::is_polled_by_others(std::uint32_t& seen_waits) const noexcept {
 
 // While threads of the program poll, this one only looks now and then whether they still do.
 void Engine::run_thread() {
+  settle_this_thread("gigabar-fabric", placement_.cpus);
   std::uint32_t seen_waits = 0;
   while (true) {
     if (is_polled_by_others(seen_waits)) {

@@ -184,6 +184,7 @@ std::string_view Engine::part_of_card(std::string_view card, std::string_view na
 }
 
 void Engine::offer_links(Peer& peer) {
+  const auto near = placement_.prefer_own_node();  // for what links allocate and pin
   drop_links(peer);
   while (peer.candidate < transports_.size()) {
     OpenTransport& open = transports_[peer.candidate];
@@ -252,6 +253,7 @@ void Engine::on_link_offer(Peer& peer, Frame& frame) {
     return;
   }
   if (rail == 0) drop_links(peer);  // a new candidate
+  const auto near = placement_.prefer_own_node();
   transport::Parcel answer;
   std::string refusal = "it is not open at the other side";
   bool is_accepted = false;
@@ -323,6 +325,7 @@ void Engine::become_ready(Peer& peer) {
 }
 
 void Engine::connect_to_self(Peer& peer) {
+  const auto near = placement_.prefer_own_node();
   peer.identity.is_same_host = true;
   peer.identity.process = getpid();
   peer.has_greeted = true;

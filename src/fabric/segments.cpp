@@ -15,6 +15,7 @@
 #include "base/undo.hpp"
 #include "fabric/bytes.hpp"
 #include "fabric/engine.hpp"
+#include "memory/host_pages.hpp"
 #include "memory/runtime.hpp"
 
 namespace gigabar::fabric {
@@ -487,10 +488,11 @@ Outcome Engine::make_staging(Peer& peer, std::unique_ptr<LocalSegment>& staging)
   if (ftruncate(descriptor.get(), static_cast<off_t>(bytes)) != 0) return refuse("the memory file cannot grow");
   // Peers map it only when it cannot shrink under them.
   if (fcntl(descriptor.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) return refuse("it cannot be sealed");
-  void* const address = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, descriptor.get(), 0);
+  void* const address = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor.get(), 0);
   if (address == MAP_FAILED) return refuse("mmap failed");
   Undo unmap([&] { munmap(address, bytes); });
   madvise(address, bytes, MADV_DONTFORK);
+  bring_pages(static_cast<std::byte*>(address), bytes, placement_.numa_node);
   Runtime* pinned_by = nullptr;
   if (auto runtime = active_runtime(); runtime && *runtime != &stand_in_runtime()) {
     // Unpinned memory works too, slower: the driver copies through its own.

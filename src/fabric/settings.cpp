@@ -216,6 +216,17 @@ void take_rails(Collector& collector, Settings& settings, const FabricOptions& o
   take_number<int>(collector, settings.service_level, options.service_level, "service_level", "GIGABAR_SERVICE_LEVEL", -1, 0, 15);
 }
 
+// The table's value is completed when it is known what is near.
+void take_cpus(Collector& collector, Settings& settings, const FabricOptions& options) {
+  std::string wished;
+  collector.take<std::string>(
+      wished, options.cpus, "cpus", "GIGABAR_CPUS", "near", {},
+      [](std::string_view value) { return std::optional(std::string(value)); }, [](const std::string& value) { return value; });
+  auto wish = parse_cpu_wish(settings.is_set_by("cpus", "option") ? "cpus" : "GIGABAR_CPUS", wished);
+  if (!wish) return collector.fail(std::move(wish).error());
+  settings.cpus = std::move(*wish);
+}
+
 void take_switch(Collector& collector, bool& target, const std::optional<bool>& option, const std::string& name,
                  const char* variable, bool otherwise) {
   collector.take<bool>(
@@ -232,8 +243,14 @@ void take_switch(Collector& collector, bool& target, const std::optional<bool>& 
 
 std::string limit_text(std::uint64_t bytes) { return bytes >= kNoLimit ? "unlimited" : std::to_string(bytes); }
 
-bool Settings::is_default(std::string_view name) const noexcept {
-  return std::ranges::any_of(table, [&](const Setting& setting) { return setting.name == name && setting.source == "default"; });
+bool Settings::is_set_by(std::string_view name, std::string_view source) const noexcept {
+  return std::ranges::any_of(table, [&](const Setting& setting) { return setting.name == name && setting.source == source; });
+}
+
+void Settings::show(std::string_view name, std::string value) {
+  for (Setting& setting : table) {
+    if (setting.name == name) setting.value = value;
+  }
 }
 
 Result<Settings> find_settings(const FabricOptions& options) {
@@ -250,6 +267,7 @@ Result<Settings> find_settings(const FabricOptions& options) {
                         "a list of local, verbs and ucx", transports_from, transports_text);
   take_rails(collector, settings, options);
   take_number<int>(collector, settings.device, options.device, "device", "GIGABAR_DEVICE", -1, 0, 1023);
+  take_cpus(collector, settings, options);
   take_policies(collector, settings, options);
   take_limits(collector, settings, options.limits);
   take_switch(collector, settings.stand_in_registration, options.stand_in_registration, "stand_in_registration",

@@ -8,6 +8,7 @@
 #include <string_view>
 #include <vector>
 
+#include "fabric/placement.hpp"
 #include "gigabar/fabric.hpp"
 
 namespace gigabar::fabric {
@@ -27,6 +28,7 @@ struct Settings {
   std::vector<std::string> rails;
   unsigned rail_count = 1;
   RailPolicy rail_policy = RailPolicy::first;
+  CpuWish cpus;
   int device = -1;  // -1: none was named; the fabric takes local rank modulo devices
   PathPolicy policy;
   std::uint64_t eager_bytes = 0;
@@ -43,8 +45,11 @@ struct Settings {
   }
 
   std::vector<Setting> table;  // the same as text
+  bool is_set_by(std::string_view name, std::string_view source) const noexcept;
   // Whether nobody has set it.
-  bool is_default(std::string_view name) const noexcept;
+  bool is_default(std::string_view name) const noexcept { return is_set_by(name, "default"); }
+  // What became of it, where that is known later.
+  void show(std::string_view name, std::string value);
 };
 
 // "unlimited", or bytes.

@@ -12,6 +12,7 @@
 
 #include "base/descriptor.hpp"
 #include "base/errors.hpp"
+#include "base/log.hpp"
 #include "base/options.hpp"
 #include "platform/host_memory.hpp"
 #include "platform/numa.hpp"
@@ -49,6 +50,14 @@ Error system_error(std::size_t bytes, const char* what, int code, std::string re
 
 // Brings the pages, where their binding says; 0 or an errno. A full node or an empty pool is then an error, not a signal.
 int populate(std::byte* address, std::size_t bytes) { return ::madvise(address, bytes, MADV_POPULATE_WRITE) == 0 ? 0 : errno; }
+
+// The same of fresh pages, also before Linux 5.14.
+int populate_or_touch(std::byte* address, std::size_t bytes) {
+  const int code = populate(address, bytes);
+  if (code != EINVAL) return code;
+  for (std::size_t at = 0; at < bytes; at += page_bytes()) static_cast<volatile std::byte*>(address)[at] = std::byte{0};
+  return 0;
+}
 
 std::uint64_t number_in_file(const std::string& path) {
   std::string content = read_small_file(path).value_or("");
@@ -91,6 +100,21 @@ Outcome check_room(std::size_t bytes, int numa_node) {
   return no_room(bytes, available.limited_by, available.bytes, "ask for less, free memory, or raise the control group's limit");
 }
 
+void bring_pages(std::byte* address, std::size_t bytes, int numa_node) {
+  // Why it cannot be was logged as it was found.
+  const bool is_placed = numa_node >= 0 && prefer_numa_node(address, bytes, numa_node).is_ok();
+  if (numa_node >= 0 && !is_placed)
+    log(LogLevel::info, text(bytes, " bytes are taken from any NUMA node, not from node ", numa_node));
+  (void)populate_or_touch(address, bytes);
+  if (!is_placed) return;
+  const PagePlacement placement = placement_of_pages(address, bytes);
+  std::size_t far_pages = 0;
+  for (const auto& [node, pages] : placement.pages_by_node) far_pages += node == numa_node ? 0 : pages;
+  if (far_pages == 0) return;
+  log(LogLevel::info, text(far_pages, " of ", placement.asked_pages, " pages came from other NUMA nodes: node ", numa_node,
+                           " had no room for them"));
+}
+
 PageMapping::~PageMapping() {
   if (taken_ != nullptr) ::munmap(taken_, taken_bytes_);
 }
@@ -107,12 +131,8 @@ Result<PageMapping> PageMapping::make(std::size_t bytes, int numa_node) {
   if (numa_node >= 0) {
     if (Outcome bound = bind_to_numa_node(address, whole_bytes, numa_node); !bound) return std::move(bound).take_error();
   }
-  if (const int code = populate(mapping.address_, whole_bytes); code == EINVAL) {  // before Linux 5.14
-    for (std::size_t at = 0; at < whole_bytes; at += page_bytes())
-      reinterpret_cast<volatile std::byte*>(address)[at] = std::byte{0};
-  } else if (code != 0) {
+  if (const int code = populate_or_touch(mapping.address_, whole_bytes); code != 0)
     return system_error(bytes, "populating pages", code, "ask for less, or another NUMA node");
-  }
   return mapping;
 }
 
@@ -161,11 +181,8 @@ Result<PageMapping> PageMapping::make_transparent(std::size_t bytes, int numa_no
   if (numa_node >= 0) {
     if (Outcome bound = bind_to_numa_node(mapping.address_, bytes, numa_node); !bound) return std::move(bound).take_error();
   }
-  if (const int code = populate(mapping.address_, bytes); code == EINVAL) {  // before Linux 5.14
-    for (std::size_t at = 0; at < bytes; at += page_bytes()) reinterpret_cast<volatile std::byte*>(begin)[at] = std::byte{0};
-  } else if (code != 0) {
+  if (const int code = populate_or_touch(mapping.address_, bytes); code != 0)
     return system_error(bytes, "populating pages", code, "ask for less, or another NUMA node");
-  }
   const auto smaps = read_small_file(platform_roots().proc + "/self/smaps", std::size_t{256} << 20);
   const auto huge = smaps ? huge_bytes_in(*smaps, begin, bytes) : std::nullopt;
   if (!huge) return no_huge_pages(bytes, "the kernel does not tell whether the pages are huge (/proc/self/smaps)", numa_node);

@@ -17,6 +17,10 @@ namespace gigabar {
 // Errors: out_of_memory; the cause says who has how much left.
 Outcome check_room(std::size_t bytes, int numa_node);
 
+// Brings the pages of a fresh mapping, all zero, as far as there is room: from `numa_node` what that node has, the rest from
+// others, which is told in the log (info); -1: from any node.
+void bring_pages(std::byte* address, std::size_t bytes, int numa_node);
+
 // Zeroed anonymous memory of whole pages, present, on one node when that is asked for. Unmapped at the end.
 class PageMapping {
  public:

@@ -14,13 +14,13 @@
 #include "base/errors.hpp"
 #include "base/log.hpp"
 #include "base/options.hpp"
+#include "platform/cpu_set.hpp"
 #include "platform/host_memory.hpp"
 #include "platform/roots.hpp"
 
 namespace gigabar {
 namespace {
 
-constexpr std::uint64_t kMostCpus = 65536;
 // The kernel leaves out the last bit of a mask: get_nodes() in mm/mempolicy.c.
 constexpr unsigned long kMaskBits = static_cast<unsigned long>(kMostNumaNodes) + 1;
 
@@ -38,6 +38,24 @@ NumaNodeMask mask_of(int node) {
   NumaNodeMask mask{};
   mask[static_cast<std::size_t>(node) / kBits] |= 1UL << (static_cast<std::size_t>(node) % kBits);
   return mask;
+}
+
+// "-1" is no number of a node.
+int node_in_file(const std::string& path) {
+  const auto content = read_small_file(path);
+  const auto node = content ? parse_number(trimmed(*content), 0, kMostNumaNodes - 1) : std::nullopt;
+  return node ? static_cast<int>(*node) : -1;
+}
+
+Outcome place_pages(void* address, std::size_t bytes, int node, int mode) {
+  if (Outcome exists = check_numa_node(node); !exists) return exists;
+  const NumaNodeMask mask = mask_of(node);
+  if (::syscall(SYS_mbind, address, bytes, mode, mask.data(), kMaskBits, 0UL) != 0) {
+    const int code = errno;
+    return make_error(status_of_errno(code), "bind memory", text("NUMA node ", node), text("mbind: ", std::strerror(code)), {},
+                      errno_code(code));
+  }
+  return {};
 }
 
 std::size_t system_page_bytes() { return static_cast<std::size_t>(::sysconf(_SC_PAGESIZE)); }
@@ -81,10 +99,11 @@ std::uint64_t reserved_pages_of_node(const std::string& zones, int node) {
 }  // namespace
 
 int numa_node_of_device(const PciAddress& address) {
-  const auto content = read_small_file(platform_roots().sys + "/bus/pci/devices/" + address.to_string() + "/numa_node");
-  if (!content) return -1;
-  const auto node = parse_number(trimmed(*content), 0, kMostNumaNodes - 1);  // "-1" is no number of a node
-  return node ? static_cast<int>(*node) : -1;
+  return node_in_file(platform_roots().sys + "/bus/pci/devices/" + address.to_string() + "/numa_node");
+}
+
+int numa_node_of_rdma_device(std::string_view name) {
+  return node_in_file(text(platform_roots().sys, "/class/infiniband/", name, "/device/numa_node"));
 }
 
 int numa_node_of_page(std::uintptr_t address) {
@@ -156,18 +175,13 @@ Outcome check_numa_node(int node) {
                     "use one of them, or -1 for the system's choice");
 }
 
-Outcome bind_to_numa_node(void* address, std::size_t bytes, int node) {
-  if (Outcome exists = check_numa_node(node); !exists) return exists;
-  const NumaNodeMask mask = mask_of(node);
-  if (::syscall(SYS_mbind, address, bytes, MPOL_BIND, mask.data(), kMaskBits, 0UL) != 0) {
-    const int code = errno;
-    return make_error(status_of_errno(code), "bind memory", text("NUMA node ", node), text("mbind: ", std::strerror(code)), {},
-                      errno_code(code));
-  }
-  return {};
-}
+Outcome bind_to_numa_node(void* address, std::size_t bytes, int node) { return place_pages(address, bytes, node, MPOL_BIND); }
+Outcome prefer_numa_node(void* address, std::size_t bytes, int node) { return place_pages(address, bytes, node, MPOL_PREFERRED); }
 
-Result<NumaAllocationPolicy> NumaAllocationPolicy::bind(int node) {
+Result<NumaAllocationPolicy> NumaAllocationPolicy::bind(int node) { return take(node, MPOL_BIND); }
+Result<NumaAllocationPolicy> NumaAllocationPolicy::prefer(int node) { return take(node, MPOL_PREFERRED); }
+
+Result<NumaAllocationPolicy> NumaAllocationPolicy::take(int node, int mode) {
   if (Outcome exists = check_numa_node(node); !exists) return std::move(exists).take_error();
   const auto failed = [node](const char* call, int code) {
     return make_error(status_of_errno(code), "bind allocations", text("NUMA node ", node), text(call, ": ", std::strerror(code)),
@@ -177,7 +191,7 @@ Result<NumaAllocationPolicy> NumaAllocationPolicy::bind(int node) {
   if (::syscall(SYS_get_mempolicy, &policy.old_mode_, policy.old_nodes_.data(), kMaskBits, nullptr, 0UL) != 0)
     return failed("get_mempolicy", errno);
   const NumaNodeMask mask = mask_of(node);
-  if (::syscall(SYS_set_mempolicy, MPOL_BIND, mask.data(), kMaskBits) != 0) return failed("set_mempolicy", errno);
+  if (::syscall(SYS_set_mempolicy, mode, mask.data(), kMaskBits) != 0) return failed("set_mempolicy", errno);
   policy.is_changed_ = true;
   return policy;
 }

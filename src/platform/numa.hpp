@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -19,6 +20,8 @@ using NumaNodeMask = std::array<unsigned long, static_cast<std::size_t>(kMostNum
 
 // The node of a PCI device; -1 when the machine does not say.
 int numa_node_of_device(const PciAddress& address);
+// Of an RDMA device by its name, "mlx5_0"; -1 for software devices too.
+int numa_node_of_rdma_device(std::string_view name);
 
 // The node that the page holding `address` is on now, asked of the kernel (move_pages); -1 when it is not present, not this
 // process's, or the kernel has no NUMA.
@@ -54,13 +57,17 @@ Outcome check_numa_node(int node);
 // Binds (does not prefer) the pages of a range that are not present yet to `node`. Errors: invalid_argument (no such node; the
 // cause lists those that are), no_permission.
 Outcome bind_to_numa_node(void* address, std::size_t bytes, int node);
+// The same as a wish: pages for which the node has no room come from others.
+Outcome prefer_numa_node(void* address, std::size_t bytes, int node);
 
-// While it lives, the kernel takes new pages for this thread from one node only; the thread's policy before comes back at the end.
+// While it lives, the kernel takes new pages for this thread from one node; the thread's policy before comes back at the end.
 // For memory that somebody else allocates on this thread. Made and destroyed on the same thread.
 class NumaAllocationPolicy {
  public:
   // Errors: as bind_to_numa_node.
   static Result<NumaAllocationPolicy> bind(int node);
+  // The same as a wish.
+  static Result<NumaAllocationPolicy> prefer(int node);
 
   NumaAllocationPolicy(NumaAllocationPolicy&& other) noexcept
       : is_changed_(std::exchange(other.is_changed_, false)), old_mode_(other.old_mode_), old_nodes_(other.old_nodes_) {}
@@ -69,6 +76,7 @@ class NumaAllocationPolicy {
 
  private:
   NumaAllocationPolicy() = default;
+  static Result<NumaAllocationPolicy> take(int node, int mode);
   bool is_changed_ = false;
   int old_mode_ = 0;
   NumaNodeMask old_nodes_{};

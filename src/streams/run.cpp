@@ -1,6 +1,4 @@
 // run_streams: memory, threads, gate, repeats.
-#include <sched.h>
-
 #include <algorithm>
 #include <chrono>
 #include <memory>
@@ -11,6 +9,7 @@
 #include "base/errors.hpp"
 #include "gigabar/device.hpp"
 #include "gigabar/streams.hpp"
+#include "platform/cpu_set.hpp"
 #include "platform/numa.hpp"
 #include "streams/cuda_session.hpp"
 #include "streams/ends.hpp"
@@ -26,16 +25,7 @@ namespace {
 constexpr std::size_t kGateBytes = 4096;
 
 // Keeps the calling thread on the node's CPUs, of those it may use; nothing on a machine without NUMA.
-void run_on_node(int node) {
-  cpu_set_t allowed;
-  if (node < 0 || ::sched_getaffinity(0, sizeof allowed, &allowed) != 0) return;
-  cpu_set_t wanted;
-  CPU_ZERO(&wanted);
-  for (const int cpu : cpus_of_numa_node(node)) {
-    if (cpu < CPU_SETSIZE && CPU_ISSET(static_cast<std::size_t>(cpu), &allowed)) CPU_SET(static_cast<std::size_t>(cpu), &wanted);
-  }
-  if (CPU_COUNT(&wanted) > 0) ::sched_setaffinity(0, sizeof wanted, &wanted);
-}
+void run_on_node(int node) { (void)keep_this_thread_on(cpus_in_both(cpus_of_numa_node(node), usable_cpus())); }
 
 std::string path_on_cpu(const Transfer& transfer, const Ends& ends, bool is_stand_in) {
   const std::size_t threads = cpu_lane_count(transfer);

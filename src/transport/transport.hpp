@@ -188,6 +188,7 @@ struct TransportOptions {
   std::vector<std::string> rails;  // device names, "mlx5_0" or "mlx5_0/1"; empty: by distance from `near_device`
   int near_device = -1;            // the GPU (or stand-in) whose NICs are preferred; -1: none
   unsigned rail_count = 1;
+  std::vector<int> cpus;                // that threads of the transport are kept on; empty: they are not bound
   bool stand_in_registration = true;    // false: verbs refuses stand-in memory, as a NIC without GPUDirect RDMA does
   std::uint64_t most_kernel_bytes = 0;  // local: copies between GPUs of more are the copy engines'; 0: all are
   int gid_index = -1;                   // -1: right by itself

@@ -233,6 +233,8 @@ TEST_F(RanksFabricOptions, ReachTheFabricUnderTheirNames) {
                                        "mlx5_0,mlx5_1/1",
                                        "--rail-policy",
                                        "round_robin",
+                                       "--cpus",
+                                       "any",
                                        "--timeout",
                                        "2.5"});
   EXPECT_EQ(options.transports, (std::vector{TransportKind::verbs, TransportKind::ucx}));
@@ -250,6 +252,7 @@ TEST_F(RanksFabricOptions, ReachTheFabricUnderTheirNames) {
   EXPECT_EQ(options.rails, (Words{"mlx5_0", "mlx5_1/1"}));
   EXPECT_EQ(options.rail_policy, RailPolicy::round_robin);
   EXPECT_EQ(options.rail_count, 2U) << "who names two rails wants both";
+  EXPECT_EQ(options.cpus, "any");
   EXPECT_EQ(settings_.timeout().ns(), 2'500'000'000);
 }
 
@@ -257,7 +260,7 @@ TEST_F(RanksFabricOptions, LeaveEverythingElseToTheEnvironment) {
   const FabricOptions options = parse({});
   EXPECT_TRUE(options.transports.empty() && options.rails.empty());
   EXPECT_EQ(options.policy, PathPolicy{});
-  EXPECT_FALSE(options.limits.gdr_bytes || options.limits.chunk_bytes || options.rail_count || options.rail_policy);
+  EXPECT_FALSE(options.limits.gdr_bytes || options.limits.chunk_bytes || options.rail_count || options.rail_policy || options.cpus);
   EXPECT_FALSE(parse({"--rails", "a,b", "--rail-policy", "fixed"}).rail_count) << "each rank takes one of the list";
   EXPECT_EQ(parse({"--rails", "a,b", "--rail-count", "1"}).rail_count, 1U);
 }
@@ -266,6 +269,8 @@ TEST_F(RanksFabricOptions, RefuseWhatCannotBe) {
   expect_words(refusal_of([&] { parse({"--require", "gdr", "--require", "p2p"}); }), {"--require p2p", "gdr"});
   expect_words(refusal_of([&] { parse({"--require", "gdr", "--forbid", "gdr"}); }), {"--forbid gdr"});
   expect_words(refusal_of([&] { parse({"--rails", "a,b,c,d,e,f,g,h,i"}); }), {"--rails", "9", "8"});
+  expect_words(refusal_of([&] { parse({"--cpus", "0-"}); }), {"--cpus", "'0-'", "near, any"});
+  expect_words(refusal_of([&] { parse({"--cpus", "60000"}); }), {"--cpus", "CPU 60000", "give CPUs of"});
   for (const Words& words : std::vector<Words>{{"--require", "nvlink"},
                                                {"--transport", "mpi"},
                                                {"--gdr-limit", "-1"},

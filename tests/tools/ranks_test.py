@@ -65,7 +65,7 @@ def test_ranks_help_names_osus_options():
         for letter in "dmixc" + ("W" if "b" in name else "") + ("p" if name.startswith("m") else ""):
             expect(re.search(rf"^\s+-{letter}\b", text, re.MULTILINE), f"{name} --help lacks -{letter}\n{text}")
         for option in ("--kind", "--compare", "--json", "--gdr-limit", "--gdr-read-limit", "--kernel-limit", "--chunk", "--rails", "--rail-policy",
-                       "--transport", "--require", "--forbid", "--eager-limit", "--stripe", "--timeout"):
+                       "--transport", "--require", "--forbid", "--eager-limit", "--stripe", "--cpus", "--timeout"):
             expect(option in text, f"{name} --help lacks {option}\n{text}")
         expect("--plant-fault" not in text, f"{name} --help shows what only tests use")
 
@@ -94,6 +94,9 @@ def test_ranks_wrong_usage_is_one_line_and_status_2():
     expect_refusal(ranks("latency", "--transport", "mpi"), 2, "--transport", "mpi")
     expect_refusal(ranks("latency", "--gdr-limit", "much"), 2, "--gdr-limit", "much", "unlimited")
     expect_refusal(ranks("latency", "--timeout", "0"), 2, "--timeout", "above 0")
+    for name in ALL:
+        expect_refusal(ranks(name, "--cpus", "60000"), 2, "--cpus", "60000", "CPU 60000", "near, or any")
+    expect_refusal(ranks("latency", "--cpus", "1-"), 2, "--cpus", "'1-'", "0-7,16")
 
 
 # ---- under an environment that says who the rank is ----
@@ -253,6 +256,40 @@ def test_settings_that_are_not_defaults_are_printed():
     expect("# chunk: 65536 (option)" in outcome.out and "# gdr_limit: 8192 (GIGABAR_GDR_LIMIT)" in outcome.out, "settings", outcome)
     outcome = ranks("latency", *SHORT, GIGABAR_CHUNK="much")
     expect(outcome.status == 1 and "GIGABAR_CHUNK" in outcome.err and "much" in outcome.err, "a bad variable", outcome)
+
+
+def test_cpus_are_printed_and_all_threads_are_there():
+    own = max(os.sched_getaffinity(0))
+
+    def shown(document):
+        return [setting for setting in document["settings"] if setting["name"] == "cpus"]
+
+    document, outcome = document_of("latency", *SHORT, "--cpus", str(own))
+    (setting,) = shown(document)
+    expect(setting["source"] == "option" and re.fullmatch(rf"{own}( \(node \d+\))?", setting["value"]), f"JSON: {setting}")
+    expect(f"# cpus: {setting['value']} (option)" in outcome.out, "text", outcome)
+    (setting,) = shown(document_of("latency", *SHORT)[0])
+    expect(setting["source"] == "default" and setting["value"].startswith("near: "), f"JSON: {setting}")
+    outcome = ranks("latency", *SHORT, GIGABAR_CPUS="60000")
+    expect(outcome.status == 1 and "GIGABAR_CPUS" in outcome.err and "CPU 60000" in outcome.err, "a bad variable", outcome)
+
+    # The program's own thread too, since here it is ours.
+    port = free_port()
+    processes = [start_rank(rank, 2, port, "latency", "-i", "100000000", "-m", "8:8", "--cpus", str(own), *TRANSPORT)
+                 for rank in range(2)]
+    try:
+        line = processes[0].stdout.readline()
+        while line and not line.startswith("# Size"):
+            line = processes[0].stdout.readline()
+        seen = {}
+        for process in processes:
+            for task in os.listdir(f"/proc/{process.pid}/task"):
+                seen[process.pid, task] = os.sched_getaffinity(int(task))
+        expect(len(seen) >= 4 and all(cpus == {own} for cpus in seen.values()), f"threads elsewhere than on {own}: {seen}")
+    finally:
+        for process in processes:
+            process.kill()
+            process.communicate()
 
 
 def test_ranks_json_on_standard_output():

@@ -35,7 +35,7 @@ def stored():
 def test_tune_help_names_the_options_of_the_other_commands():
     text = run("tune", "--help").out
     for option in ("-d", "-m", "-i", "-x", "--dry-run", "--json", "--transport", "--rails", "--rail-count", "--gdr-limit",
-                   "--gdr-read-limit", "--chunk", "--stripe", "--timeout", "GIGABAR_TUNING"):
+                   "--gdr-read-limit", "--chunk", "--stripe", "--cpus", "--timeout", "GIGABAR_TUNING"):
         expect(option in text, f"tune --help lacks {option}\n{text}")
 
 
@@ -47,6 +47,7 @@ def test_tune_wrong_usage_is_one_line_and_status_2():
     expect_refusal(tune("-x", "-1"), 2, "--warmup")
     expect_refusal(tune("--chunk", "1"), 2, "--chunk")
     expect_refusal(tune("--timeout", "0"), 2, "--timeout", "above 0")
+    expect_refusal(tune("--cpus", "60000"), 2, "--cpus", "CPU 60000")
     expect_refusal(tune("D", "D"), 2)
     expect(not os.path.exists(tuning_file()), "something was stored")
 

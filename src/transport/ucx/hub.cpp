@@ -1,6 +1,5 @@
 #include "transport/ucx/hub.hpp"
 
-#include <sched.h>
 #include <sys/epoll.h>
 #include <sys/timerfd.h>
 #include <unistd.h>
@@ -14,6 +13,7 @@
 #include "base/errors.hpp"
 #include "base/log.hpp"
 #include "base/options.hpp"
+#include "platform/cpu_set.hpp"
 #include "transport/ucx/link.hpp"
 
 namespace gigabar::transport::ucx {
@@ -30,16 +30,11 @@ constexpr unsigned kProcessorsPerLane = 4;
 constexpr unsigned kMostLanesByDefault = 4;
 constexpr std::size_t kMostLaneAddressBytes = 8192;  // of all together, in a parcel
 
-unsigned processor_count() {
-  cpu_set_t allowed;
-  CPU_ZERO(&allowed);
-  return ::sched_getaffinity(0, sizeof allowed, &allowed) == 0 ? static_cast<unsigned>(CPU_COUNT(&allowed)) : 1U;
-}
-
-Result<unsigned> wanted_lanes() {
+Result<unsigned> wanted_lanes(const std::vector<int>& cpus) {
   constexpr const char* kVariable = "GIGABAR_UCX_CONNECTIONS";
   const auto given = environment(kVariable);
-  if (!given || given->empty()) return std::clamp(processor_count() / kProcessorsPerLane, 1U, kMostLanesByDefault);
+  const auto processors = static_cast<unsigned>(cpus.empty() ? usable_cpus().size() : cpus.size());
+  if (!given || given->empty()) return std::clamp(processors / kProcessorsPerLane, 1U, kMostLanesByDefault);
   const auto number = parse_number(*given, 0, kMostLanes);
   if (number) return static_cast<unsigned>(*number);
   return make_error(Status::invalid_argument, "open UCX", kVariable, text("'", *given, "' is not allowed"),
@@ -55,7 +50,8 @@ bool Hub::is_of_this_process() const noexcept { return process_ == ::getpid(); }
 Result<std::shared_ptr<Hub>> Hub::open(const TransportOptions& options) {
   std::shared_ptr<Hub> hub(new Hub);
   hub->connect_deadline_ns_ = options.connect_deadline_ns;
-  const auto lane_count = wanted_lanes();
+  hub->cpus_ = options.cpus;
+  const auto lane_count = wanted_lanes(options.cpus);
   if (!lane_count) return lane_count.error();
   hub->lane_count_ = *lane_count;
   auto worker = Worker::open(*hub);
@@ -84,7 +80,7 @@ Outcome Hub::open_wake_descriptor() {
 const std::vector<std::unique_ptr<Lane>>& Hub::lanes() {
   std::size_t address_bytes = 0;
   while (!has_opened_lanes_ && lanes_.size() < lane_count_) {
-    auto lane = Lane::open(static_cast<unsigned>(lanes_.size()), home_, bell_);
+    auto lane = Lane::open(static_cast<unsigned>(lanes_.size()), home_, bell_, cpus_);
     if (!lane) {
       log(LogLevel::info, lane.error().message());
       break;

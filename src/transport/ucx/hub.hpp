@@ -80,6 +80,7 @@ class Hub final : public Receiver {
   bool is_timer_set_ = false;
   Bell bell_;
   unsigned lane_count_ = 0;
+  std::vector<int> cpus_;  // of the lanes' threads; empty: not bound
   bool has_opened_lanes_ = false;
   // These go first: their ends call back.
   std::vector<std::unique_ptr<Lane>> lanes_;

@@ -12,6 +12,7 @@
 
 #include "base/clock.hpp"
 #include "base/errors.hpp"
+#include "platform/cpu_set.hpp"
 
 namespace gigabar::transport::ucx {
 namespace {
@@ -162,10 +163,11 @@ class Lane::Connection final : public EndpointUser {
 // --- From the thread that has the transport
 // ----------------------------------------------------------------------------------------
 
-Lane::Lane(unsigned index, Home& home, Bell& bell) noexcept : index_(index), home_(home), bell_(bell), process_(::getpid()) {}
+Lane::Lane(unsigned index, Home& home, Bell& bell, const std::vector<int>& cpus)
+    : index_(index), cpus_(cpus), home_(home), bell_(bell), process_(::getpid()) {}
 
-Result<std::unique_ptr<Lane>> Lane::open(unsigned index, Home& home, Bell& bell) {
-  std::unique_ptr<Lane> lane(new Lane(index, home, bell));
+Result<std::unique_ptr<Lane>> Lane::open(unsigned index, Home& home, Bell& bell, const std::vector<int>& cpus) {
+  std::unique_ptr<Lane> lane(new Lane(index, home, bell, cpus));
   auto worker = Worker::open(*lane, true);
   if (!worker) return std::move(worker).error();
   lane->worker_ = std::move(*worker);
@@ -237,6 +239,7 @@ std::vector<LaneEvent> Lane::take_events() {
 // -------------------------------------------------------------------------------------------------------------
 
 void Lane::run() {
+  settle_this_thread("gigabar-lane", cpus_);
   std::int64_t idle_since_ns = 0;
   while (!is_stopping_.load(std::memory_order_relaxed)) {
     bool is_something = follow_commands();

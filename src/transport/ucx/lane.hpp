@@ -73,8 +73,9 @@ struct LaneEvent {
 
 class Lane final : private Receiver {
  public:
+  // `cpus`: that its thread is kept on; empty: it is not bound.
   // Errors: as Worker::open, out_of_descriptors, out_of_memory (no thread).
-  static Result<std::unique_ptr<Lane>> open(unsigned index, Home& home, Bell& bell);
+  static Result<std::unique_ptr<Lane>> open(unsigned index, Home& home, Bell& bell, const std::vector<int>& cpus);
   ~Lane();
   Lane(const Lane&) = delete;
   Lane& operator=(const Lane&) = delete;
@@ -103,7 +104,7 @@ class Lane final : private Receiver {
   using Command = std::variant<Connect, Piece, Leave>;
   class Connection;  // NOLINT(cppcoreguidelines-virtual-class-destructor): it is final, and destroyed as what it is
 
-  Lane(unsigned index, Home& home, Bell& bell) noexcept;
+  Lane(unsigned index, Home& home, Bell& bell, const std::vector<int>& cpus);
   Outcome start();
   void give(Command command);
 
@@ -120,6 +121,7 @@ class Lane final : private Receiver {
   void stranger(const WireHeader* header) override;
 
   const unsigned index_;
+  const std::vector<int> cpus_;
   Home& home_;
   Bell& bell_;
   pid_t process_;

@@ -13,6 +13,8 @@
 #include <vector>
 
 #include "base/descriptor.hpp"
+#include "base/errors.hpp"
+#include "base/log.hpp"
 #include "gigabar/memory.hpp"
 #include "memory/host_pages.hpp"
 #include "platform/numa.hpp"
@@ -90,6 +92,50 @@ TEST_F(HostMemoryTest, LiesOnTheAskedNode) {
     ASSERT_TRUE(memory) << memory.error().message();
     EXPECT_EQ(memory->numa_node(), node);
     EXPECT_EQ(describe(memory->address())->numa_node, node);
+  }
+}
+
+// Fresh pages as staging memory has them: of a file, shared.
+class FreshPages {
+ public:
+  explicit FreshPages(std::size_t bytes)
+      : bytes_(bytes), address_(::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0)) {}
+  ~FreshPages() { ::munmap(address_, bytes_); }
+  FreshPages(const FreshPages&) = delete;
+  FreshPages& operator=(const FreshPages&) = delete;
+
+  // What the log says of bringing them, at level info.
+  std::string bring(int numa_node) {
+    std::string said;
+    const LogHandler before = set_log_handler([&](LogLevel level, std::string_view line) {
+      if (level == LogLevel::info) said += std::string(line) + '\n';
+    });
+    bring_pages(static_cast<std::byte*>(address_), bytes_, numa_node);
+    set_log_handler(before);
+    return said;
+  }
+  bool are_present() const {
+    std::vector<unsigned char> present(bytes_ / static_cast<std::size_t>(::sysconf(_SC_PAGESIZE)));
+    return ::mincore(address_, bytes_, present.data()) == 0 &&
+           std::all_of(present.begin(), present.end(), [](unsigned char page) { return (page & 1) != 0; });
+  }
+  PagePlacement placement() const { return placement_of_pages(address_, bytes_); }
+
+ private:
+  std::size_t bytes_;
+  void* address_;
+};
+
+TEST_F(HostMemoryTest, PagesAreBroughtFromTheNodeAsFarAsItHasRoom) {
+  FreshPages anywhere(64 * page_);
+  EXPECT_FALSE(anywhere.are_present());
+  EXPECT_EQ(anywhere.bring(-1), "");
+  EXPECT_TRUE(anywhere.are_present());
+  for (const int node : numa_nodes()) {
+    FreshPages pages(64 * page_);
+    EXPECT_EQ(pages.bring(node), "") << "nothing to tell";
+    EXPECT_TRUE(pages.are_present());
+    EXPECT_EQ(pages.placement().pages_by_node[node], 64U);
   }
 }
 
@@ -247,6 +293,17 @@ TEST_F(HostMemoryRoom, MoreThanTheNodeHas) {
   }
   tree_.write("sys/devices/system/node/has_memory", "0\n");
   expect_refused(std::size_t{1} << 40, 0, HostPages::pinned, "the machine", "has 64.0 GiB left");
+}
+
+// A node that only the planted machine has: the kernel refuses it.
+TEST_F(HostMemoryRoom, PagesThatTheNodeDoesNotHaveComeFromAnother) {
+  tree_.write("sys/devices/system/node/has_memory", "0,900\n");
+  for (const int node : {900, 901}) {
+    FreshPages pages(16 * page_);
+    const std::string said = pages.bring(node);
+    EXPECT_NE(said.find(text("from any NUMA node, not from node ", node)), std::string::npos) << said;
+    EXPECT_TRUE(pages.are_present()) << "all the same";
+  }
 }
 
 // Sanitizers replace mlock by nothing, so there is no limit to meet.

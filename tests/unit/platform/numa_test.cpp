@@ -35,6 +35,14 @@ TEST_F(NumaTree, NodeOfADevice) {
   }
 }
 
+TEST_F(NumaTree, NodeOfAnRdmaDevice) {
+  EXPECT_EQ(numa_node_of_rdma_device("mlx5_0"), -1) << "no file, as of software devices";
+  tree_.write("sys/class/infiniband/mlx5_0/device/numa_node", "3\n");
+  EXPECT_EQ(numa_node_of_rdma_device("mlx5_0"), 3);
+  tree_.write("sys/class/infiniband/mlx5_0/device/numa_node", "-1\n");
+  EXPECT_EQ(numa_node_of_rdma_device("mlx5_0"), -1);
+}
+
 TEST_F(NumaTree, NodesFromTheKernelsList) {
   EXPECT_TRUE(numa_nodes().empty());
   tree_.write("sys/devices/system/node/has_memory", "0\n");
@@ -101,6 +109,7 @@ TEST_F(NumaTree, AllocationsCannotBeBoundToAMissingNode) {
   const auto bound = NumaAllocationPolicy::bind(9);
   ASSERT_FALSE(bound);
   EXPECT_NE(bound.error().message().find("0, 1"), std::string::npos) << bound.error().message();
+  EXPECT_EQ(NumaAllocationPolicy::prefer(9).status(), Status::invalid_argument);
 }
 
 // The mode of this thread's policy, and whether `node` is in it.
@@ -135,6 +144,25 @@ TEST(NumaOfThisMachine, AllocationPolicyHoldsForItsLife) {
   const ThreadPolicy after;
   EXPECT_EQ(after.mode, before.mode);
   EXPECT_EQ(after.nodes, before.nodes);
+}
+
+TEST(NumaOfThisMachine, PreferredNodesArePreferredOnly) {
+  const std::vector<int> nodes = numa_nodes();
+  if (nodes.empty()) GTEST_SKIP() << "this kernel has no NUMA";
+  void* page = ::mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  ASSERT_TRUE(prefer_numa_node(page, 4096, nodes.back()));
+  int mode = -1;
+  ::syscall(SYS_get_mempolicy, &mode, nullptr, 0UL, page, static_cast<unsigned long>(MPOL_F_ADDR));
+  EXPECT_EQ(mode, MPOL_PREFERRED);
+  *static_cast<volatile char*>(page) = 1;
+  EXPECT_EQ(numa_node_of_page(reinterpret_cast<std::uintptr_t>(page)), nodes.back());
+  ::munmap(page, 4096);
+  {
+    const auto policy = NumaAllocationPolicy::prefer(nodes.front());
+    ASSERT_TRUE(policy) << policy.error().message();
+    EXPECT_EQ(ThreadPolicy().mode, MPOL_PREFERRED);
+  }
+  EXPECT_NE(ThreadPolicy().mode, MPOL_PREFERRED) << "the policy before comes back";
 }
 
 TEST(NumaOfThisMachine, EveryPageIsPlaced) {

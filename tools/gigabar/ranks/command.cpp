@@ -15,6 +15,7 @@
 #include "ranks/buffers.hpp"
 #include "ranks/exchange.hpp"
 #include "ranks/fabric_failure.hpp"
+#include "ranks/fabric_settings.hpp"
 #include "ranks/launcher.hpp"
 #include "ranks/results.hpp"
 #include "ranks/start.hpp"
@@ -51,6 +52,7 @@ class Session {
   }
 
   void run() {
+    follow_cpus(fabric_);
     pair_count_ = pair_count_for(plan_.options, fabric_.rank_count());
     seat_ = seat_of(rank(), pair_count_);
     check_agreement();

@@ -4,9 +4,12 @@
 
 #include <algorithm>
 #include <array>
+#include <cstring>
 #include <map>
 #include <utility>
 
+#include "fabric/placement.hpp"
+#include "platform/cpu_set.hpp"
 #include "support/failure.hpp"
 #include "support/options.hpp"
 
@@ -103,6 +106,14 @@ void add_rail_options(CLI::App& command, FabricOptions& options) {
       ->type_name("NAME");
 }
 
+// Said as the option, before anything is opened.
+void check_cpus(const std::optional<std::string>& cpus) {
+  if (!cpus) return;
+  const auto wish = fabric::parse_cpu_wish("--cpus", *cpus);
+  if (wish) return;
+  refuse_usage(fmt::format("--cpus: {}; {}", wish.error().record().cause, wish.error().record().remedy));
+}
+
 void apply(PathPolicy& policy, const std::vector<std::string>& names, Preference preference, std::string_view option) {
   for (const std::string& name : names) {
     for (const NamedPath& path : kPaths) {
@@ -126,6 +137,12 @@ void add_fabric_options(CLI::App& command, FabricSettings& settings) {
   add_path_options(command, settings);
   add_limit_options(command, settings.options.limits);
   add_rail_options(command, settings.options);
+  command
+      .add_option(
+          "--cpus", settings.options.cpus,
+          "CPUs of this rank's threads, and the NUMA node of its buffers: near (its GPU, else its NIC), any, or a list as in "
+          "0-7,16 (GIGABAR_CPUS; default near)")
+      ->type_name("LIST");
   command.add_option("--timeout", settings.timeout_seconds, "A wait that takes longer ends the run")
       ->check(seconds(86400))
       ->type_name("SECONDS")
@@ -134,6 +151,7 @@ void add_fabric_options(CLI::App& command, FabricSettings& settings) {
 
 FabricOptions fabric_options(const FabricSettings& settings) {
   FabricOptions options = settings.options;
+  check_cpus(options.cpus);
   if (settings.required.size() > 1 && settings.required.front() != settings.required.back()) {
     refuse_usage(fmt::format("--require {}: {} is required too, and an operation takes one path; require one",
                              settings.required.back(), settings.required.front()));
@@ -151,6 +169,12 @@ FabricOptions fabric_options(const FabricSettings& settings) {
   }
   options.connect_timeout = settings.timeout();
   return options;
+}
+
+void follow_cpus(const Fabric& fabric) {
+  const std::vector<int> cpus = fabric.cpus();
+  const int code = keep_this_thread_on(cpus);
+  if (code != 0) fail(fmt::format("CPUs {}: {}; choose others with --cpus", cpu_list_text(cpus), std::strerror(code)));
 }
 
 }  // namespace gigabar::tool::ranks

@@ -18,12 +18,16 @@ struct FabricSettings {
   Timeout timeout() const noexcept;
 };
 
-// --transport, --require, --prefer, --forbid, --gdr-limit, --gdr-read-limit, --eager-limit, --chunk, --chunks, --rails,
-// --rail-count,
-// --rail-policy, --stripe, --timeout.
+// --transport, --require, --prefer, --forbid, --gdr-limit, --gdr-read-limit, --eager-limit, --kernel-limit, --chunk, --chunks,
+// --stripe, --rails,
+// --rail-count, --rail-policy, --cpus, --timeout.
 void add_fabric_options(CLI::App& command, FabricSettings& settings);
 
-// What the options say together. Ends the command as bad usage when a path is named twice, or more than one is required.
+// What the options say together. Ends the command as bad usage when a path is named twice, more than one is required, or a CPU may
+// not be used.
 FabricOptions fabric_options(const FabricSettings& settings);
+
+// Keeps the calling thread, and with it what it allocates from now on, where the fabric's own threads are.
+void follow_cpus(const Fabric& fabric);
 
 }  // namespace gigabar::tool::ranks

@@ -12,6 +12,7 @@
 #include "gigabar/device.hpp"
 #include "platform/stored_json.hpp"
 #include "ranks/fabric_failure.hpp"
+#include "ranks/fabric_settings.hpp"
 #include "ranks/launcher.hpp"
 #include "ranks/plan.hpp"
 #include "ranks/start.hpp"
@@ -80,6 +81,7 @@ class TuneSession {
   void let_rank_0_speak() { static_cast<void>(fabric_.recv(0, kNothingTag, nullptr, 0, Timeout::of(std::chrono::seconds(5)))); }
 
   void run() {
+    follow_cpus(fabric_);
     if (fabric_.rank_count() != 2) {
       refuse_usage(fmt::format("the job has {} rank{}, and tune is for exactly 2; start 2", fabric_.rank_count(),
                                fabric_.rank_count() == 1 ? "" : "s"));

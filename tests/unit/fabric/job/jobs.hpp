@@ -33,7 +33,7 @@ class FreePort {
     ::setsockopt(socket_.get(), SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
     sockaddr_in address = loopback(0);
     socklen_t bytes = sizeof address;
-    if (::bind(socket_.get(), reinterpret_cast<sockaddr*>(&address), bytes) == 0 &&
+    if (socket_.is_open() && ::bind(socket_.get(), reinterpret_cast<sockaddr*>(&address), bytes) == 0 &&
         ::getsockname(socket_.get(), reinterpret_cast<sockaddr*>(&address), &bytes) == 0) {
       number_ = ntohs(address.sin_port);
     }

@@ -1,0 +1,123 @@
+// What a fabric works with on this machine: the device, the transports, and the CPUs and memory beside them.
+#include <algorithm>
+#include <future>
+#include <map>
+#include <system_error>
+
+#include "base/errors.hpp"
+#include "base/log.hpp"
+#include "fabric/engine.hpp"
+#include "fabric/tuning.hpp"
+#include "gigabar/device.hpp"
+#include "platform/cpu_set.hpp"
+#include "platform/numa.hpp"
+
+namespace gigabar::fabric {
+namespace {
+
+Result<std::unique_ptr<transport::Transport>> open_one(TransportKind kind, const transport::TransportOptions& options) {
+  switch (kind) {
+    case TransportKind::local: return transport::open_local(options);
+    case TransportKind::verbs: return transport::open_verbs(options);
+    case TransportKind::ucx: break;
+  }
+  if (options.cpus.empty()) return transport::open_ucx(options);
+  // UCX starts a thread of its own, which runs where the thread that opens UCX may run; that is not to be one of the program's.
+  try {
+    return std::async(std::launch::async,
+                      [&] {
+                        settle_this_thread("gigabar-open", options.cpus);
+                        return transport::open_ucx(options);
+                      })
+        .get();
+  } catch (const std::system_error& error) {
+    log(LogLevel::debug, text("ucx is opened without a thread for it: ", error.what()));
+    return transport::open_ucx(options);
+  }
+}
+
+}  // namespace
+
+Outcome Engine::choose_device() {
+  device_ = settings_.device;
+  const auto found = devices();
+  if (!found || found->empty()) return {};
+  if (device_ >= static_cast<int>(found->size())) {
+    return make_error(Status::invalid_argument, "fabric open", text("device ", device_),
+                      text("this process has ", found->size(), " devices"), "give a number below that");
+  }
+  if (device_ < 0) device_ = static_cast<int>(job_.local_rank % found->size());
+  if (settings_.device < 0) settings_.show("device", std::to_string(device_));
+  const DeviceInfo& device = (*found)[static_cast<std::size_t>(device_)];
+  if (!device.is_stand_in) gpu_ = Neighbour{text("device ", device_), device.numa_node};
+  return {};
+}
+
+// `verbs`: null where it cannot be used.
+void Engine::choose_cpus(const transport::Transport* verbs) {
+  std::optional<Neighbour> neighbour = gpu_;
+  if (!neighbour && verbs != nullptr) {
+    const std::string& rail = verbs->rails().front();
+    neighbour = Neighbour{text("rail ", rail), numa_node_of_rdma_device(rail.substr(0, rail.find('/')))};
+  }
+  placement_ = resolve_placement(settings_.cpus, neighbour);
+  settings_.show("cpus", placement_.why);
+}
+
+transport::TransportOptions Engine::transport_options() const {
+  transport::TransportOptions options;
+  options.rails = settings_.rails;
+  options.near_device = device_;
+  options.most_kernel_bytes = settings_.kernel_bytes;
+  options.rail_count = settings_.rail_count;
+  options.stand_in_registration = settings_.stand_in_registration;
+  options.gid_index = settings_.gid_index;
+  options.traffic_class = settings_.traffic_class;
+  options.service_level = settings_.service_level;
+  options.connect_deadline_ns = std::min<std::int64_t>(settings_.connect_timeout_ns, 30'000'000'000);
+  if (settings_.rail_policy == RailPolicy::fixed && !options.rails.empty()) {
+    options.rails = {options.rails[job_.local_rank % options.rails.size()]};
+  }
+  return options;
+}
+
+Outcome Engine::open_transports() {
+  transport::TransportOptions options = transport_options();
+  struct Opened {
+    std::unique_ptr<transport::Transport> transport;
+    std::string why_not;
+  };
+  std::map<TransportKind, Opened> opened;
+  const auto open = [&](TransportKind kind) {
+    if (opened.contains(kind)) return;
+    auto transport = open_one(kind, options);
+    opened[kind] = transport ? Opened{std::move(*transport), {}} : Opened{nullptr, transport.error().record().cause};
+  };
+  // First verbs, whose rails may say where the threads of the others belong.
+  if (std::ranges::find(settings_.transports, TransportKind::verbs) != settings_.transports.end()) open(TransportKind::verbs);
+  choose_cpus(opened[TransportKind::verbs].transport.get());
+  options.cpus = placement_.cpus;
+  for (const TransportKind kind : settings_.transports) open(kind);
+  for (const TransportKind kind : settings_.transports) {
+    Opened& one = opened[kind];
+    if (one.transport) transports_.push_back({kind, std::move(one.transport)});
+    const std::string why_not = std::exchange(one.why_not, {});
+    if (!why_not.empty()) why_no_transport_ += text(why_no_transport_.empty() ? "" : "; ", name_of(kind), ": ", why_not);
+  }
+  if (!transports_.empty()) return {};
+  return make_error(Status::unavailable, "fabric open", "transports", text("none can be used: ", why_no_transport_),
+                    "allow others with GIGABAR_TRANSPORTS, or mend the causes");
+}
+
+void Engine::take_tuned_limits() {
+  std::vector<TransportUse> uses;
+  for (const OpenTransport& open : transports_) {
+    std::vector<std::string> rails;
+    if (open.kind == TransportKind::verbs) rails = open.transport->rails();
+    rails.resize(std::min<std::size_t>(rails.size(), std::max(settings_.rail_count, 1U)));
+    uses.push_back({open.kind, std::move(rails)});
+  }
+  apply_tuning(settings_, device_, uses);
+}
+
+}  // namespace gigabar::fabric

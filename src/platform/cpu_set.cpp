@@ -1,0 +1,99 @@
+#include "platform/cpu_set.hpp"
+
+#include <pthread.h>
+#include <sched.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <iterator>
+#include <memory>
+
+#include "base/descriptor.hpp"
+#include "base/errors.hpp"
+#include "base/log.hpp"
+#include "base/options.hpp"
+#include "platform/roots.hpp"
+
+namespace gigabar {
+namespace {
+
+struct FreeSet {
+  void operator()(cpu_set_t* set) const noexcept { CPU_FREE(set); }
+};
+// cpu_set_t by itself ends at CPU 1023.
+using CpuMask = std::unique_ptr<cpu_set_t, FreeSet>;
+constexpr std::size_t kMaskBytes = CPU_ALLOC_SIZE(kMostCpus);
+
+CpuMask make_mask() noexcept {
+  CpuMask mask(CPU_ALLOC(kMostCpus));
+  if (mask) CPU_ZERO_S(kMaskBytes, mask.get());
+  return mask;
+}
+
+}  // namespace
+
+std::optional<std::vector<int>> parse_cpu_list(std::string_view list) {
+  if (list.empty() || list.ends_with(',')) return {};
+  NumberList parsed = parse_number_list(list, kMostCpus);
+  if (!parsed.is_well_formed) return {};
+  return std::move(parsed.numbers);
+}
+
+std::string cpu_list_text(const std::vector<int>& cpus) {
+  std::string line;
+  for (std::size_t first = 0; first < cpus.size();) {
+    std::size_t last = first;
+    while (last + 1 < cpus.size() && cpus[last + 1] == cpus[last] + 1) ++last;
+    line += text(line.empty() ? "" : ",", cpus[first]);
+    if (last > first) line += text('-', cpus[last]);
+    first = last + 1;
+  }
+  return line;
+}
+
+std::vector<int> cpus_in_both(const std::vector<int>& first, const std::vector<int>& second) {
+  std::vector<int> both;
+  std::set_intersection(first.begin(), first.end(), second.begin(), second.end(), std::back_inserter(both));
+  return both;
+}
+
+std::optional<int> first_cpu_outside(const std::vector<int>& cpus, const std::vector<int>& others) {
+  for (const int cpu : cpus) {
+    if (!std::binary_search(others.begin(), others.end(), cpu)) return cpu;
+  }
+  return {};
+}
+
+std::vector<int> online_cpus() {
+  auto content = read_small_file(platform_roots().sys + "/devices/system/cpu/online");
+  if (!content) return {};
+  while (content->ends_with('\n')) content->pop_back();
+  return parse_cpu_list(*content).value_or(std::vector<int>());
+}
+
+std::vector<int> usable_cpus() {
+  std::vector<int> cpus;
+  const CpuMask mask = make_mask();
+  if (!mask || ::sched_getaffinity(0, kMaskBytes, mask.get()) != 0) return cpus;
+  for (std::size_t cpu = 0; cpu < kMostCpus; ++cpu) {
+    if (CPU_ISSET_S(cpu, kMaskBytes, mask.get())) cpus.push_back(static_cast<int>(cpu));
+  }
+  return cpus;
+}
+
+int keep_this_thread_on(const std::vector<int>& cpus) noexcept {
+  if (cpus.empty()) return 0;
+  const CpuMask mask = make_mask();
+  if (!mask) return ENOMEM;
+  for (const int cpu : cpus) CPU_SET_S(static_cast<std::size_t>(cpu), kMaskBytes, mask.get());
+  return ::pthread_setaffinity_np(::pthread_self(), kMaskBytes, mask.get());
+}
+
+void settle_this_thread(const char* name, const std::vector<int>& cpus) {
+  const int code = keep_this_thread_on(cpus);
+  ::pthread_setname_np(::pthread_self(), name);
+  if (code != 0) log(LogLevel::debug, text(name, " is not kept on CPUs ", cpu_list_text(cpus), ": ", std::strerror(code)));
+}
+
+}  // namespace gigabar

@@ -1,0 +1,55 @@
+// The threads of this process as the kernel shows them.
+#pragma once
+
+#include <unistd.h>
+
+#include <chrono>
+#include <filesystem>
+#include <fstream>
+#include <string>
+#include <thread>
+#include <vector>
+
+namespace gigabar::test {
+
+struct OwnThread {
+  std::string name;
+  std::string cpus;  // "0-1": that it may run on
+  bool is_main = false;
+};
+
+inline std::vector<OwnThread> own_threads() {
+  std::vector<OwnThread> threads;
+  for (const auto& entry : std::filesystem::directory_iterator("/proc/self/task")) {
+    OwnThread thread;
+    thread.is_main = entry.path().filename() == std::to_string(::getpid());
+    std::ifstream name(entry.path() / "comm"), status(entry.path() / "status");
+    std::getline(name, thread.name);
+    const std::string key = "Cpus_allowed_list:\t";
+    for (std::string line; std::getline(status, line);) {
+      if (line.starts_with(key)) thread.cpus = line.substr(key.size());
+    }
+    if (!thread.cpus.empty()) threads.push_back(thread);  // else it has ended meanwhile
+  }
+  return threads;
+}
+
+// Those whose names begin so, as soon as there are `count` of them; a thread names itself as the last thing of its beginning.
+inline std::vector<OwnThread> threads_named(const std::string& name, std::size_t count = 1) {
+  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(10);
+  while (true) {
+    std::vector<OwnThread> found = own_threads();
+    std::erase_if(found, [&](const OwnThread& thread) { return !thread.name.starts_with(name); });
+    if (found.size() >= count || std::chrono::steady_clock::now() > end) return found;
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  }
+}
+
+inline std::string cpus_of_main_thread() {
+  for (const OwnThread& thread : own_threads()) {
+    if (thread.is_main) return thread.cpus;
+  }
+  return "no main thread";
+}
+
+}  // namespace gigabar::test
