@@ -297,6 +297,7 @@ class Engine final : transport::Sink, WireupEvents {
   void on_stage_abort(Peer& peer, const Message& message, std::span<const std::byte> payload);
   void grant(Peer& peer);
   bool poll_copies();
+  bool has_copies_under_way() const;
   void out_copy_done(Op& op, OutSlot& slot);
   void in_chunk_placed(Peer& peer, const InCopy& copy);
   void finish_incoming(Peer& peer, IncomingStaged& incoming);

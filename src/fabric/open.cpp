@@ -155,7 +155,7 @@ bool Engine::progress() {
 
 bool Engine::arm_all() {
   // Operations that wait for room in a link, and copies, tell nobody when they can go on.
-  if (!busy_.empty() || !staging_ops_.empty() || !in_copies_.empty()) return false;
+  if (!busy_.empty() || has_copies_under_way()) return false;
   for (const OpenTransport& open : transports_) {
     if (!open.transport->arm()) return false;
   }

@@ -403,6 +403,13 @@ bool Engine::poll_copies() {
   return has_changed;
 }
 
+// Copies that only a look tells of, or chunks that the link had no room for. What waits for the peer or the link is told.
+bool Engine::has_copies_under_way() const {
+  const auto is_copying = [](const OutSlot& slot) { return slot.op != nullptr && slot.step == OutSlot::Step::copying; };
+  return !in_copies_.empty() ||
+         std::ranges::any_of(staging_ops_, [&](const Op* op) { return std::ranges::any_of(op->peer->out_slots, is_copying); });
+}
+
 // Before a lost peer's staging memory goes: no copy may still read or write it.
 void Engine::settle_copies(Peer& peer) {
   const std::int64_t deadline = now_ns() + kSettleNs;
