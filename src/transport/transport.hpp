@@ -188,7 +188,7 @@ struct TransportOptions {
   std::uint64_t most_kernel_bytes = 0;  // local: copies between GPUs of more are the copy engines'; 0: all are
   int gid_index = -1;                   // -1: right by itself
   int traffic_class = -1;               // -1: the system's
-  int service_level = -1;
+  int service_level = -1;               // InfiniBand 0 to 15, RoCE 0 to 7 (Ethernet priority); -1: the network's
   std::int64_t connect_deadline_ns = 10'000'000'000;
 };
 

@@ -61,6 +61,7 @@ struct Device {
   ibv_pd* domain = nullptr;
   ibv_comp_channel* channel = nullptr;  // of all completion queues on it; does not block
   ibv_device_attr attributes{};
+  bool has_events = false;  // asynchronous ones, read without blocking
   bool is_iwarp = false;
   bool is_software = false;  // rxe or siw: its packets are made by the kernel's threads
   // The first word is there to be read by peers, and what they have there is read into the second: whether an adapter answers.
