@@ -121,7 +121,7 @@ void VerbsLink::resolve_address() {
   SocketAddress from = socket_address(local_address_, 0);
   SocketAddress there = socket_address(peer_address_, peer_address_.port);
   if (rdmacm::functions().rdma_resolve_addr(id_.get(), from.get(), there.get(), resolve_time_ms()) != 0)
-    return fail(call_failed("rdma_resolve_addr", describe(), errno, "check that the peer's address can be reached from this rail"));
+    return fail(call_failed("rdma_resolve_addr", describe(), errno));
   step_ = Step::resolving_address;
 }
 
@@ -290,9 +290,11 @@ void VerbsLink::handle(const CmEvent& event, Sink& sink) {
       const char* why = "nobody listens there any more, or it is no rank of this job";
       if (refusal == Refusal::unknown_token) why = "it does not expect this connection (any more)";
       if (refusal == Refusal::no_resources) why = "it has no resources for it; its log says which";
-      return fail(failed(Status::peer_lost, text("the peer refused: ", why), {}));
+      return fail(failed(Status::peer_lost, text("the peer refused: ", why), "see whether that rank runs, and its log"));
     }
-    case RDMA_CM_EVENT_DISCONNECTED: return fail(failed(Status::peer_lost, "the peer closed the connection, or its process ended"));
+    case RDMA_CM_EVENT_DISCONNECTED:
+      return fail(
+          failed(Status::peer_lost, "the peer closed the connection, or its process ended", "connect anew if the peer still runs"));
     case RDMA_CM_EVENT_DEVICE_REMOVAL: return fail_device("the RDMA device was removed");
     default: return;  // an address moved within a bond, or the time of waiting is over: nothing of ours
   }
