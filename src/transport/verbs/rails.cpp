@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <optional>
 
 #include "base/errors.hpp"
 #include "base/insertion_sort.hpp"
@@ -165,13 +166,18 @@ Result<std::vector<Candidate>> take_named(std::vector<Candidate> found, const st
 }
 
 // Nearest to the GPU first, as far as the machine's tree is known.
-void sort_by_distance(std::vector<Candidate>& found, int device) {
-  const auto topology = discover_topology(Machine::here());
-  if (!topology) return;  // it was logged why
+void sort_by_distance(std::vector<Candidate>& found, const TransportOptions& options) {
+  std::optional<Topology> here;
+  if (options.topology == nullptr) {
+    auto discovered = discover_topology(Machine::here());
+    if (!discovered) return;  // it was logged why
+    here = std::move(*discovered);
+  }
   std::vector<std::string> devices;
   for (const Candidate& candidate : found) devices.push_back(candidate.device);
   std::vector<Candidate> sorted;
-  for (const std::size_t index : nearest_first(*topology, device, devices)) sorted.push_back(std::move(found[index]));
+  for (const std::size_t index : nearest_first(here ? *here : *options.topology, options.near_device, devices))
+    sorted.push_back(std::move(found[index]));
   found = std::move(sorted);
 }
 
@@ -271,7 +277,7 @@ Result<Rails> open_rails(rdma_event_channel* channel, const TransportOptions& op
     if (!named) return std::move(named).error();
     found = std::move(*named);
   } else {
-    if (options.near_device >= 0 && found.size() > 1) sort_by_distance(found, options.near_device);
+    if (options.near_device >= 0 && found.size() > 1) sort_by_distance(found, options);
     found.resize(std::min<std::size_t>(found.size(), options.rail_count));
   }
   Rails rails;

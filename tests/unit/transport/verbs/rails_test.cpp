@@ -101,6 +101,29 @@ TEST(VerbsRails, NearestToTheGpuFirst) {
   EXPECT_EQ(rdma::nearest_first({}, 0, all), (std::vector<std::size_t>{0, 1, 2, 3}));
 }
 
+// The whole way, from devices with addresses to the rails of an opened transport.
+ISOLATED_TEST(VerbsRails, ATransportTakesTheNearestPortsThatAreUp) {
+  const FakeMachine machine("mlx5_0 10.9.0.1; mlx5_1 10.9.0.2; mlx5_2 10.9.0.3; mlx5_3 10.9.0.4 down");
+  const Topology tree = two_sockets();
+  using Names = std::vector<std::string>;
+  const auto rails = [&](int device, unsigned count, const Names& named = {}) {
+    TransportOptions options;
+    options.topology = &tree;
+    options.near_device = device;
+    options.rail_count = count;
+    options.rails = named;
+    const auto opened = open_verbs(options);
+    return opened ? (*opened)->rails() : Names{opened.error().message()};
+  };
+  EXPECT_EQ(rails(1, 1), (Names{"mlx5_2/1"})) << "below the GPU's switch";
+  EXPECT_EQ(rails(1, 2), (Names{"mlx5_2/1", "mlx5_0/1"})) << "then of its socket";
+  EXPECT_EQ(rails(0, 1), (Names{"mlx5_1/1"})) << "mlx5_3 is nearer, but down";
+  EXPECT_EQ(rails(0, 4).size(), 3u);
+  EXPECT_EQ(rails(0, 4).front(), "mlx5_1/1");
+  EXPECT_EQ(rails(-1, 1), (Names{"mlx5_0/1"})) << "without a GPU the first";
+  EXPECT_EQ(rails(1, 1, {"mlx5_1", "mlx5_0"}), (Names{"mlx5_1/1", "mlx5_0/1"})) << "names win over distance and count";
+}
+
 #endif
 
 ISOLATED_TEST(VerbsRails, ActivePortsOrThoseThatAreNamed) {
