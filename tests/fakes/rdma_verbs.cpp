@@ -31,7 +31,8 @@ struct Planned {
   int skip = 0;
 };
 std::map<std::string, Planned> planned;
-std::optional<std::pair<ibv_wc_status, int>> planned_completion;  // status, how many pass before
+ibv_wc_status planned_completion = IBV_WC_SUCCESS;  // success: none
+int completions_before = 0;                         // that pass before it
 std::map<std::uint32_t, ibv_mr*> regions;
 std::uint32_t next_key = 1;
 std::uint32_t next_pair = 100;
@@ -105,7 +106,7 @@ ibv_wc_status move_message(Pair& pair, const ibv_sge& piece) {
 }
 
 ibv_wc_status carry_out(Pair& pair, const ibv_send_wr& request) {
-  if (planned_completion && planned_completion->second-- == 0) return std::exchange(planned_completion, {})->first;
+  if (planned_completion != IBV_WC_SUCCESS && completions_before-- == 0) return std::exchange(planned_completion, IBV_WC_SUCCESS);
   const ibv_sge& piece = request.sg_list[0];
   const auto local = regions.find(piece.lkey);
   const bool is_inline = (request.send_flags & IBV_SEND_INLINE) != 0;
@@ -249,7 +250,10 @@ const char* gigabar_fake_rdma_told() { return told.c_str(); }
 // The call of that name fails once, after `skip` that do not.
 void gigabar_fake_rdma_fail(const char* call, int error, int skip) { planned[call] = {error, skip}; }
 // The work request that is posted after `skip` others ends with this status.
-void gigabar_fake_rdma_complete(int status, int skip) { planned_completion = {static_cast<ibv_wc_status>(status), skip}; }
+void gigabar_fake_rdma_complete(int status, int skip) {
+  planned_completion = static_cast<ibv_wc_status>(status);
+  completions_before = skip;
+}
 // An asynchronous event of the device.
 void gigabar_fake_rdma_raise(const char* device, int type) {
   for (Context* const context : contexts()) {
