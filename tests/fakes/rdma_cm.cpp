@@ -94,10 +94,6 @@ void part(Id& id) {
 }
 
 }  // namespace
-}  // namespace gigabar::fake_rdma
-
-using namespace gigabar::fake_rdma;
-
 extern "C" {
 
 // Everybody on the device is told that it goes.
@@ -297,3 +293,5 @@ int rdma_disconnect(rdma_cm_id* raw) {
 }
 
 }  // extern "C"
+
+}  // namespace gigabar::fake_rdma

@@ -238,10 +238,6 @@ void break_pair(Pair& pair) {
   if (pair.peer != nullptr) flush(*pair.peer);
 }
 
-}  // namespace gigabar::fake_rdma
-
-using namespace gigabar::fake_rdma;
-
 extern "C" {
 
 int gigabar_fake_rdma_alive() { return alive; }
@@ -443,3 +439,5 @@ const char* ibv_wc_status_str(ibv_wc_status status) {
 }
 
 }  // extern "C"
+
+}  // namespace gigabar::fake_rdma
