@@ -140,6 +140,7 @@ struct FabricOptions {
   PathPolicy policy;
   FabricLimits limits;
   std::optional<bool> stand_in_registration;  // false: NICs refuse stand-in memory, as without GPUDirect RDMA. For tests
+  // Of RDMA connections. Service level: InfiniBand 0 to 15, RoCE 0 to 7 (Ethernet priority), none over iWARP.
   std::optional<int> gid_index, traffic_class, service_level;
   std::optional<bool> progress_thread;  // default true: peers' operations go on while this rank computes
   Timeout connect_timeout = Timeout::of(std::chrono::seconds(30));  // for a rank to appear and for a connection to stand

@@ -19,6 +19,10 @@
 #include "gigabar/memory.hpp"
 #include "gigabar/status.hpp"
 
+namespace gigabar {
+struct Topology;
+}
+
 namespace gigabar::transport {
 
 // What two ranks tell each other before a link stands, through their authenticated channel. Descriptors pass between processes of
@@ -185,15 +189,16 @@ class Transport {
 
 // What the fabric was asked for, as far as transports care.
 struct TransportOptions {
-  std::vector<std::string> rails;  // device names, "mlx5_0" or "mlx5_0/1"; empty: by distance from `near_device`
-  int near_device = -1;            // the GPU (or stand-in) whose NICs are preferred; -1: none
+  std::vector<std::string> rails;      // device names, "mlx5_0" or "mlx5_0/1"; empty: by distance from `near_device`
+  int near_device = -1;                // the GPU (or stand-in) whose NICs are preferred; -1: none
+  const Topology* topology = nullptr;  // the tree for these distances, read while opening; null: this machine's
   unsigned rail_count = 1;
   std::vector<int> cpus;                // that threads of the transport are kept on; empty: they are not bound
   bool stand_in_registration = true;    // false: verbs refuses stand-in memory, as a NIC without GPUDirect RDMA does
   std::uint64_t most_kernel_bytes = 0;  // local: copies between GPUs of more are the copy engines'; 0: all are
   int gid_index = -1;                   // -1: right by itself
   int traffic_class = -1;               // -1: the system's
-  int service_level = -1;
+  int service_level = -1;               // InfiniBand 0 to 15, RoCE 0 to 7 (Ethernet priority); -1: the network's
   std::int64_t connect_deadline_ns = 10'000'000'000;
 };
 

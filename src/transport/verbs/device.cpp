@@ -45,6 +45,21 @@ Explanation explain_registration(int code) {
   }
 }
 
+const char* remedy_of(int code) {
+  switch (code) {
+    case ENOMEM:
+    case EAGAIN: return "the adapter or the kernel has no room: look at the limits of locked memory, the rdma cgroup and dmesg";
+    case EMFILE:
+    case ENFILE: return "raise the limit of open files (ulimit -n)";
+    case EACCES:
+    case EPERM: return "let this user open the files in /dev/infiniband";
+    case ENETUNREACH:
+    case EHOSTUNREACH:
+    case EADDRNOTAVAIL: return "check that the peer's address can be reached from this rail ('ip route get')";
+    default: return "see the adapter's driver in the kernel's log (dmesg)";
+  }
+}
+
 }  // namespace
 
 void IdCloser::operator()(rdma_cm_id* id) const noexcept {
@@ -53,6 +68,7 @@ void IdCloser::operator()(rdma_cm_id* id) const noexcept {
 }
 
 Error call_failed(const char* call, const std::string& object, int code, std::string remedy) {
+  if (remedy.empty()) remedy = remedy_of(code);
   const bool is_absent = code == EOPNOTSUPP || code == EPROTONOSUPPORT || code == ENOSYS;
   return make_error(status_of_errno(code, is_absent ? Status::not_supported : Status::device_error), call, object,
                     text(call, " failed: ", std::strerror(code)), std::move(remedy), errno_code(code));

@@ -32,7 +32,7 @@ struct MrCloser {
 };
 using Mr = std::unique_ptr<ibv_mr, MrCloser>;
 
-// An error of a call of verbs or rdma_cm on `object`; `code` is its errno.
+// An error of a call of verbs or rdma_cm on `object`; `code` is its errno. Without a remedy it has the usual one of that errno.
 Error call_failed(const char* call, const std::string& object, int code, std::string remedy = {});
 // They return an errno, minus an errno, or -1 with errno set.
 int code_of(int result) noexcept;
@@ -61,6 +61,7 @@ struct Device {
   ibv_pd* domain = nullptr;
   ibv_comp_channel* channel = nullptr;  // of all completion queues on it; does not block
   ibv_device_attr attributes{};
+  bool has_events = false;  // asynchronous ones, read without blocking
   bool is_iwarp = false;
   bool is_software = false;  // rxe or siw: its packets are made by the kernel's threads
   // The first word is there to be read by peers, and what they have there is read into the second: whether an adapter answers.

@@ -185,8 +185,8 @@ Reach VerbsLink::reach(Direction direction, const Region& local, const RemoteReg
   if (bytes > most) return no(text(bytes, " bytes are more than one operation's ", most));
   const bool is_gdr = is_gpu_memory(local.kind()) || is_gpu_memory(theirs->kind());
   return {true, is_gdr ? TransferPath::gdr : TransferPath::host,
-          is_gdr ? text(rail_name_, " reaches the GPU memory itself (here: ", local.how(), ")")
-                 : text(rail_name_, " moves it between pinned host memories")};
+          is_gdr ? text(rail_name_, network_, " reaches the GPU memory itself (here: ", local.how(), ")")
+                 : text(rail_name_, network_, " moves it between pinned host memories")};
 }
 
 std::optional<VerbsLink::Span> VerbsLink::span_of(const Region& local, std::uint64_t local_offset, const RemoteRegion& remote,
@@ -421,6 +421,10 @@ void VerbsLink::on_message(const MessageHeader& header, const std::byte* bytes, 
 
 void VerbsLink::fail(Error error) {
   if (!failure_) failure_ = std::move(error);
+}
+
+void VerbsLink::fail_device(std::string cause) {
+  fail(failed(Status::device_error, std::move(cause), "see the adapter's driver in the kernel's log (dmesg)"));
 }
 
 void VerbsLink::disconnect() noexcept {

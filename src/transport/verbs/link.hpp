@@ -85,7 +85,10 @@ class VerbsLink final : public Link {
   bool is_connecting() const noexcept { return state_ == LinkState::connecting; }
   bool has_failed() const noexcept { return failure_.has_value() && state_ != LinkState::broken; }
   bool is_on(const rdma_cm_id* id) const noexcept { return id_.get() == id; }
+  bool has_queue(const ibv_cq* queue) const noexcept { return completions_ != nullptr && completions_ == queue; }
+  bool has_device(const Device& device) const noexcept { return device_.get() == &device; }
   void fail(Error error);
+  void fail_device(std::string cause);
   // The transport goes: nothing works any more, nobody is told.
   void abandon() noexcept;
 
@@ -98,8 +101,11 @@ class VerbsLink final : public Link {
 
   // Connecting.
   void start(const RailAddress& to);
+  Outcome new_id();
   void resolve_address();
   void resolve_route();
+  void set_path();
+  void start_again_with_path();
   int resolve_time_ms() const;
   void on_address();
   void on_route();
@@ -161,8 +167,10 @@ class VerbsLink final : public Link {
   Token own_token_;                  // which we show
   std::optional<Token> peer_token_;  // which the peer must show
   std::size_t peer_rail_ = 0;
-  RailAddress peer_address_;  // initiator
+  RailAddress peer_address_;           // initiator
+  std::optional<ibv_path_data> path_;  // initiator: the resolved one with the service level of the options
   std::string peer_text_;
+  std::string network_;  // " (MTU 4096, ...)" once it stands
   std::optional<Introduction> peer_;
   std::optional<Error> failure_;
 

@@ -1,6 +1,7 @@
 // How a link comes up: rdma_cm's events, one step each; nothing here waits.
 //
 //   initiator: address resolved -> route resolved -> queue pair, connect -> established -> hello sent, ready
+//              (with a service level: ... route resolved -> a new id -> address resolved -> path set -> queue pair, ...)
 //   acceptor:  request with the right token -> queue pair, receives, accept -> hello received, ready
 //
 // The initiator speaks first because an iWARP acceptor may not; the acceptor sends nothing before the hello.
@@ -12,6 +13,7 @@
 #include "base/errors.hpp"
 #include "base/log.hpp"
 #include "transport/verbs/link.hpp"
+#include "transport/verbs/network.hpp"
 #include "transport/verbs/transport_state.hpp"
 
 #if GIGABAR_HAS_RDMACM
@@ -90,21 +92,25 @@ Outcome VerbsLink::complete(Parcel answer) {
 }
 
 void VerbsLink::start(const RailAddress& to) {
+  peer_address_ = to;
+  if (Outcome made = new_id(); !made) return fail(std::move(made).take_error());
+  resolve_address();
+}
+
+Outcome VerbsLink::new_id() {
   const auto& cm = rdmacm::functions();
   rdma_cm_id* raw = nullptr;
   if (cm.rdma_create_id(transport_->channel(), &raw, this, RDMA_PS_TCP) != 0)
-    return fail(call_failed("rdma_create_id", describe(), errno));
+    return call_failed("rdma_create_id", describe(), errno);
   id_.reset(raw);
-  if (transport_->options().traffic_class >= 0) {
-    auto traffic_class = static_cast<std::uint8_t>(transport_->options().traffic_class);
-    if (cm.rdma_set_option(raw, RDMA_OPTION_ID, RDMA_OPTION_ID_TOS, &traffic_class, sizeof traffic_class) != 0)
-      return fail(call_failed("rdma_set_option(TOS)", describe(), errno));
+  if (auto service = type_of_service(transport_->options(), local_address_.technology)) {
+    if (cm.rdma_set_option(raw, RDMA_OPTION_ID, RDMA_OPTION_ID_TOS, &*service, sizeof *service) != 0)
+      return call_failed("rdma_set_option(TOS)", describe(), errno);
   }
   // Older kernels do not know it: theirs are a few seconds too.
   auto timeout = kAckTimeout;
   if (!device_->is_iwarp) cm.rdma_set_option(raw, RDMA_OPTION_ID, RDMA_OPTION_ID_ACK_TIMEOUT, &timeout, sizeof timeout);
-  peer_address_ = to;
-  resolve_address();
+  return {};
 }
 
 int VerbsLink::resolve_time_ms() const {
@@ -115,19 +121,37 @@ void VerbsLink::resolve_address() {
   SocketAddress from = socket_address(local_address_, 0);
   SocketAddress there = socket_address(peer_address_, peer_address_.port);
   if (rdmacm::functions().rdma_resolve_addr(id_.get(), from.get(), there.get(), resolve_time_ms()) != 0)
-    return fail(call_failed("rdma_resolve_addr", describe(), errno, "check that the peer's address can be reached from this rail"));
+    return fail(call_failed("rdma_resolve_addr", describe(), errno));
   step_ = Step::resolving_address;
 }
 
 void VerbsLink::on_address() {
   if (id_->verbs != device_->context)
     return fail(failed(Status::unavailable, "the route to the peer does not go through this rail", "see 'ip route get'"));
+  if (path_) return set_path();
   resolve_route();
 }
 
 void VerbsLink::resolve_route() {
   if (rdmacm::functions().rdma_resolve_route(id_.get(), resolve_time_ms()) != 0)
     return fail(call_failed("rdma_resolve_route", describe(), errno));
+  step_ = Step::resolving_route;
+}
+
+// A path can be given in place of resolving the route only, not after it: the id that found it out is replaced.
+void VerbsLink::start_again_with_path() {
+  if (id_->route.num_paths < 1 || id_->route.path_rec == nullptr)
+    return fail(failed(Status::not_supported, "rdma_cm does not tell the path, so that its service level cannot be changed",
+                       "leave service_level out"));
+  path_ = path_with(id_->route.path_rec[0], static_cast<std::uint8_t>(transport_->options().service_level));
+  if (Outcome made = new_id(); !made) return fail(std::move(made).take_error());
+  resolve_address();
+}
+
+// The kernel answers with the event of a resolved route.
+void VerbsLink::set_path() {
+  if (rdmacm::functions().rdma_set_option(id_.get(), RDMA_OPTION_IB, RDMA_OPTION_IB_PATH, &*path_, sizeof *path_) != 0)
+    return fail(call_failed("rdma_set_option(IB_PATH)", describe(), errno, "leave service_level out"));
   step_ = Step::resolving_route;
 }
 
@@ -143,6 +167,7 @@ rdma_conn_param VerbsLink::parameters(const std::array<std::uint8_t, kIntroducti
 }
 
 void VerbsLink::on_route() {
+  if (transport_->options().service_level >= 0 && !path_) return start_again_with_path();
   if (Outcome made = make_pair(); !made) return fail(std::move(made).take_error());
   if (Outcome posted = post_all_receives(); !posted) return fail(std::move(posted).take_error());
   const auto introduced = write_introduction(introduction());
@@ -223,6 +248,8 @@ void VerbsLink::set_receiver_not_ready_timer() {
 
 void VerbsLink::become_ready(Sink& sink) {
   set_receiver_not_ready_timer();
+  const std::string network = network_of(pair_, device_->name, transport_->rail(rail_index_).port, local_address_.technology);
+  if (!network.empty()) network_ = text(" (", network, ")");
   step_ = Step::up;
   state_ = LinkState::ready;
   quiet_since_ns_ = now_ns();
@@ -263,10 +290,12 @@ void VerbsLink::handle(const CmEvent& event, Sink& sink) {
       const char* why = "nobody listens there any more, or it is no rank of this job";
       if (refusal == Refusal::unknown_token) why = "it does not expect this connection (any more)";
       if (refusal == Refusal::no_resources) why = "it has no resources for it; its log says which";
-      return fail(failed(Status::peer_lost, text("the peer refused: ", why), {}));
+      return fail(failed(Status::peer_lost, text("the peer refused: ", why), "see whether that rank runs, and its log"));
     }
-    case RDMA_CM_EVENT_DISCONNECTED: return fail(failed(Status::peer_lost, "the peer closed the connection, or its process ended"));
-    case RDMA_CM_EVENT_DEVICE_REMOVAL: return fail(failed(Status::device_error, "the RDMA device was removed"));
+    case RDMA_CM_EVENT_DISCONNECTED:
+      return fail(
+          failed(Status::peer_lost, "the peer closed the connection, or its process ended", "connect anew if the peer still runs"));
+    case RDMA_CM_EVENT_DEVICE_REMOVAL: return fail_device("the RDMA device was removed");
     default: return;  // an address moved within a bond, or the time of waiting is over: nothing of ours
   }
 }

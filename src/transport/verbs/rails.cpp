@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <optional>
 
 #include "base/errors.hpp"
 #include "base/insertion_sort.hpp"
@@ -15,6 +16,8 @@
 #include "driver/verbs/verbs.hpp"
 #include "gigabar/topology.hpp"
 #include "transport/verbs/device.hpp"
+#include "transport/verbs/network.hpp"
+#include "transport/verbs/rail_order.hpp"
 
 #if GIGABAR_HAS_RDMACM
 
@@ -163,19 +166,19 @@ Result<std::vector<Candidate>> take_named(std::vector<Candidate> found, const st
 }
 
 // Nearest to the GPU first, as far as the machine's tree is known.
-void sort_by_distance(std::vector<Candidate>& found, int device) {
-  const auto topology = discover_topology(Machine::here());
-  if (!topology) return;  // it was logged why
-  const auto gpu =
-      std::find_if(topology->gpus.begin(), topology->gpus.end(), [&](const Gpu& one) { return one.cuda_index == device; });
-  if (gpu == topology->gpus.end()) return;
-  const std::vector<int> order = nearest_nics(*topology, static_cast<int>(gpu - topology->gpus.begin()));
-  const auto place = [&](const Candidate& candidate) {
-    return std::find_if(order.begin(), order.end(),
-                        [&](int nic) { return topology->nics[static_cast<std::size_t>(nic)].rdma_device == candidate.device; }) -
-           order.begin();
-  };
-  insertion_sort(found, [&](const Candidate& first, const Candidate& second) { return place(first) < place(second); });
+void sort_by_distance(std::vector<Candidate>& found, const TransportOptions& options) {
+  std::optional<Topology> here;
+  if (options.topology == nullptr) {
+    auto discovered = discover_topology(Machine::here());
+    if (!discovered) return;  // it was logged why
+    here = std::move(*discovered);
+  }
+  std::vector<std::string> devices;
+  for (const Candidate& candidate : found) devices.push_back(candidate.device);
+  std::vector<Candidate> sorted;
+  for (const std::size_t index : nearest_first(here ? *here : *options.topology, options.near_device, devices))
+    sorted.push_back(std::move(found[index]));
+  found = std::move(sorted);
 }
 
 Error no_rails(const TransportOptions& options) {
@@ -209,6 +212,10 @@ Outcome fill(Device& device) {
   const int flags = ::fcntl(device.channel->fd, F_GETFL);
   if (flags < 0 || ::fcntl(device.channel->fd, F_SETFL, flags | O_NONBLOCK) != 0)
     return call_failed("fcntl", text("completion channel of ", device.name), errno);
+  // The context is shared with other users of librdmacm in this process, which hardly read them.
+  const int event_flags = ::fcntl(device.context->async_fd, F_GETFL);
+  device.has_events = functions.ibv_get_async_event != nullptr && functions.ibv_ack_async_event != nullptr && event_flags >= 0 &&
+                      ::fcntl(device.context->async_fd, F_SETFL, event_flags | O_NONBLOCK) == 0;
   if (device.probe_pages.data() == nullptr) return call_failed("mmap", "a page", ENOMEM);
   // iWARP writes what it reads as a peer's write.
   const int access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ | (device.is_iwarp ? IBV_ACCESS_REMOTE_WRITE : 0);
@@ -270,11 +277,13 @@ Result<Rails> open_rails(rdma_event_channel* channel, const TransportOptions& op
     if (!named) return std::move(named).error();
     found = std::move(*named);
   } else {
-    if (options.near_device >= 0 && found.size() > 1) sort_by_distance(found, options.near_device);
+    if (options.near_device >= 0 && found.size() > 1) sort_by_distance(found, options);
     found.resize(std::min<std::size_t>(found.size(), options.rail_count));
   }
   Rails rails;
   for (Candidate& candidate : found) {
+    Outcome fits = check_service_level(options, candidate.address.technology, name_of(candidate));
+    if (!fits) return std::move(fits).take_error();
     if (Outcome added = add_rail(rails, channel, std::move(candidate)); !added) return std::move(added).take_error();
   }
   return rails;

@@ -37,11 +37,8 @@ Outcome check_options(const TransportOptions& options) {
   if (options.traffic_class < -1 || options.traffic_class > 255)
     return wrong("traffic_class", text(options.traffic_class, " is not within 0 to 255"));
   if (options.connect_deadline_ns <= 0) return wrong("connect_deadline_ns", "a deadline is a positive time");
-  if (options.service_level != -1) {
-    return make_error(Status::not_supported, "open verbs", "service_level",
-                      "rdma_cm takes the service level from the traffic class (RoCE) or the subnet manager's path (InfiniBand)",
-                      "set traffic_class instead");
-  }
+  if (options.service_level < -1 || options.service_level > 15)
+    return wrong("service_level", text(options.service_level, " is not within 0 to 15"));
   return {};
 }
 
@@ -135,6 +132,7 @@ Outcome VerbsTransport::open_wake_descriptor() {
   if (watched) watched = watch(channel_->fd);
   for (const auto& device : rails_.devices) {
     if (watched) watched = watch(device->channel->fd);
+    if (watched && device->has_events) watched = watch(device->context->async_fd);
   }
   return watched;
 }
@@ -201,7 +199,8 @@ Result<std::unique_ptr<Link>> VerbsTransport::offer(const Peer& peer, std::size_
                       text("there are ", rails_.rails.size(), " rails"));
   rail = rail_towards(peer, rail);
   if (rails_.rails[rail].listener == nullptr)
-    return make_error(Status::unavailable, "offer link", rails_.rails[rail].name, "the RDMA device was removed");
+    return make_error(Status::unavailable, "offer link", rails_.rails[rail].name, "the RDMA device was removed or failed",
+                      "see the kernel's log (dmesg); ranks that start anew find it again");
   const auto token = new_token();
   if (!token) return token.error();
   auto link = std::make_unique<VerbsLink>(*this, rail, *token, now_ns() + options_.connect_deadline_ns);
@@ -262,7 +261,8 @@ bool VerbsTransport::poll(Sink& sink) {
 }
 
 bool VerbsTransport::look_around(Sink& sink) {
-  bool has_happened = take_events(sink);
+  bool has_happened = take_device_events();
+  has_happened |= take_events(sink);
   for (std::size_t i = 0; i < links_.size(); ++i) {  // NOLINT(modernize-loop-convert): callbacks may add links
     links_[i]->look_at_clock(looked_ns_);
     if (links_[i]->has_failed()) has_happened |= links_[i]->poll(sink);
@@ -324,12 +324,46 @@ void VerbsTransport::refuse(Id id, Refusal refusal, const char* why) {
     log(LogLevel::info, text("verbs: a connection was refused: ", why, " (", refused_count_, " so far)"));
 }
 
+void VerbsTransport::lose(Rail& rail, const char* why) {
+  if (rail.listener != nullptr) log(LogLevel::warning, text("verbs: the RDMA device of rail ", rail.name, " ", why));
+  rail.listener.reset();
+}
+
+bool VerbsTransport::take_device_events() {
+  bool has_happened = false;
+  for (const auto& device : rails_.devices) {
+    ibv_async_event event{};
+    for (int i = 0; device->has_events && i < kMostEventsAtOnce; ++i) {
+      if (verbs::functions().ibv_get_async_event(device->context, &event) != 0) break;
+      on_device_event(*device, event);
+      verbs::functions().ibv_ack_async_event(&event);
+      has_happened = true;
+    }
+  }
+  return has_happened;
+}
+
+// What no completion tells. The others are told by completions and rdma_cm, or by the peer's silence (a port that is down).
+void VerbsTransport::on_device_event(const Device& device, const ibv_async_event& event) {
+  if (event.event_type == IBV_EVENT_CQ_ERR) {
+    for (VerbsLink* const link : links_) {
+      if (link->has_queue(event.element.cq)) link->fail_device("its completion queue failed (overflow, or the adapter's error)");
+    }
+  }
+  if (event.event_type != IBV_EVENT_DEVICE_FATAL) return;
+  for (VerbsLink* const link : links_) {
+    if (link->has_device(device)) link->fail_device("the RDMA device reported a fatal error");
+  }
+  for (Rail& rail : rails_.rails) {
+    if (rail.device.get() == &device) lose(rail, "reported a fatal error");
+  }
+}
+
 void VerbsTransport::on_listener_event(const CmEvent& event) {
   if (event.type != RDMA_CM_EVENT_DEVICE_REMOVAL) return;
   for (Rail& rail : rails_.rails) {
     if (rail.listener == nullptr || rail.listener.get() != event.id) continue;
-    log(LogLevel::warning, text("verbs: the RDMA device of rail ", rail.name, " was removed"));
-    rail.listener.reset();
+    lose(rail, "was removed");
   }
 }
 

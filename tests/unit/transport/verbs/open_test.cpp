@@ -27,7 +27,8 @@ TEST(OpenVerbs, WrongOptionsAreNamed) {
   EXPECT_EQ(status_with([](TransportOptions& options) { options.gid_index = 256; }), Status::invalid_argument);
   EXPECT_EQ(status_with([](TransportOptions& options) { options.traffic_class = 256; }), Status::invalid_argument);
   EXPECT_EQ(status_with([](TransportOptions& options) { options.connect_deadline_ns = 0; }), Status::invalid_argument);
-  EXPECT_EQ(status_with([](TransportOptions& options) { options.service_level = 3; }), Status::not_supported);
+  EXPECT_EQ(status_with([](TransportOptions& options) { options.service_level = -2; }), Status::invalid_argument);
+  EXPECT_EQ(status_with([](TransportOptions& options) { options.service_level = 16; }), Status::invalid_argument);
 }
 
 ISOLATED_TEST(OpenVerbs, SaysThatTheLibraryIsMissing) {

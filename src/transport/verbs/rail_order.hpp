@@ -1,0 +1,17 @@
+// Which RDMA devices are taken first where none are named: a question to the machine's tree, without the devices.
+#pragma once
+
+#include <cstddef>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "gigabar/topology.hpp"
+
+namespace gigabar::transport::rdma {
+
+// Indexes into `devices` (RDMA device names; a device may be there once per port), nearest to CUDA device `device` first. What the
+// tree does not know comes last; equals, and all where the GPU is not known, keep their order.
+std::vector<std::size_t> nearest_first(const Topology& topology, int device, std::span<const std::string> devices);
+
+}  // namespace gigabar::transport::rdma
