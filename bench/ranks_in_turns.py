@@ -113,7 +113,7 @@ def main(words):
     if options.json:
         report = {"schema": 1, "tool": "ranks_in_turns", "command": ["bench/ranks_in_turns.py", *words],
                   "date": datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ"), "machine": head["machine"],
-                  "device": head["device"], "results": results}
+                  "device": head["device"], "mapping": None, "results": results}
         pathlib.Path(options.json).write_text(json.dumps(report, indent=2) + "\n")
     return 1 if has_failed else 0
 

@@ -147,6 +147,17 @@ def bw(document):
     return markdown([document["results"][0]["kind"], "GB/s", "path"], rows)
 
 
+def ranks_in_turns(document):
+    """Ranks beside what limits them."""
+    beside = {"copies": "`cudaMemcpyPeerAsync` in one process", "tcp": "host memory to host memory over the same TCP"}
+    rows = [
+        [bytes_text(result["bytes"]), f"{result['ranks_gb_per_s']:.1f}", beside[result["comparison"]], f"{result['beside_gb_per_s']:.1f}",
+         f"{100 * result['ratio']:.0f} %"]
+        for result in document["results"]
+    ]
+    return markdown(["ranks, GPU to GPU", "GB/s", "beside", "GB/s", "ratio"], rows)
+
+
 def perftest(document):
     """Beside perftest: one row for each network, measure and size. Not of a GPU."""
     rows = []
@@ -274,7 +285,7 @@ SETS = {
     "h200-streams-presets": (streams_presets, ["h200-streams-presets"]),
 }
 
-TOOLS = {function.__name__: function for function in (copylat, copybw, pplat, apiperf, sanity, survey, hosts, latency, bw)}
+TOOLS = {function.__name__: function for function in (copylat, copybw, pplat, apiperf, sanity, survey, hosts, latency, bw, ranks_in_turns)}
 
 
 def command_of(document):
