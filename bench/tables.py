@@ -290,8 +290,9 @@ TOOLS = {function.__name__: function for function in (copylat, copybw, pplat, ap
 
 def command_of(document):
     # Where the figures were written is of no interest.
-    words = [word if re.fullmatch(r"[\w./=,:-]+", word) else f"'{word}'" for word in document["command"][1:]]
-    return re.sub(r" --json[ =]\S+", "", " ".join(["gigabar", *words]))
+    program, *rest = document["command"]
+    words = [word if re.fullmatch(r"[\w./=,:-]+", word) else f"'{word}'" for word in rest]
+    return re.sub(r" --json[ =]\S+", "", " ".join([program if program.startswith("bench/") else "gigabar", *words]))
 
 
 def caption_of_set(documents):
