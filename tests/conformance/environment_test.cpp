@@ -195,7 +195,9 @@ void leave_one_after_the_other(RankProcess& me, Fabric& fabric) {
   ASSERT_TRUE(is_ok(fabric.register_segment(kTarget, memory.address(), memory.bytes())));
   const Rank last = me.rank_count() - 1;
   // Rank 0 keeps the directory, and may be the first to leave.
-  if (me.rank() != last) ASSERT_TRUE(is_ok(fabric.connect(last, kPatience)));
+  if (me.rank() != last) {
+    ASSERT_TRUE(is_ok(fabric.connect(last, kPatience)));
+  }
   ASSERT_TRUE(is_ok(fabric.barrier({}, kPatience)));
   if (me.rank() != last) {
     RankMemory data(MemoryChoice::host, 64);
