@@ -247,7 +247,7 @@ bool Settings::is_set_by(std::string_view name, std::string_view source) const n
   return std::ranges::any_of(table, [&](const Setting& setting) { return setting.name == name && setting.source == source; });
 }
 
-void Settings::show(std::string_view name, std::string value) {
+void Settings::show(std::string_view name, const std::string& value) {
   for (Setting& setting : table) {
     if (setting.name == name) setting.value = value;
   }

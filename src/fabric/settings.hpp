@@ -49,7 +49,7 @@ struct Settings {
   // Whether nobody has set it.
   bool is_default(std::string_view name) const noexcept { return is_set_by(name, "default"); }
   // What became of it, where that is known later.
-  void show(std::string_view name, std::string value);
+  void show(std::string_view name, const std::string& value);
 };
 
 // "unlimited", or bytes.
