@@ -122,6 +122,7 @@ void Engine::on_stage_grant(Peer& peer, const Message& message) {
 void Engine::fill_slots(Op& op) {
   Peer& peer = *op.peer;
   const LocalMemory& memory = op.local->memory;
+  const auto kind = static_cast<std::size_t>(peer.transport->kind());
   while ((op.is_placed_by_link || !op.grants.empty()) && op.next < op.bytes) {
     const auto free =
         std::find_if(peer.out_slots.begin(), peer.out_slots.end(), [](const OutSlot& slot) { return slot.op == nullptr; });
@@ -131,47 +132,35 @@ void Engine::fill_slots(Op& op) {
         op.is_placed_by_link ? std::pair(op.remote_offset + op.next, kMostSlotBytes) : op.grants.front();
     const auto bytes = static_cast<std::uint32_t>(
         std::min<std::uint64_t>({op.bytes - op.next, limits(peer).chunk_bytes, op.chunk_bytes, slot_bytes}));
-    if (const transport::Region* region = op.local->regions[static_cast<std::size_t>(peer.transport->kind())].get();
-        region != nullptr && op.is_straight) {
-      slot.op = &op;
+    slot.ticket = 0;
+    if (op.is_straight) {
+      slot.source = op.local->regions[kind].get();
       slot.local_offset = op.local_offset + op.next;
-      slot.source = region;
-      slot.target_offset = target_offset;
-      slot.segment_offset = op.next;
-      slot.bytes = bytes;
-      slot.ticket = 0;
-      slot.step = OutSlot::Step::copying;
-      op.grants.erase(op.grants.begin());
-      op.next += bytes;
-      ++op.outstanding;
-      ++op.chunks;
-      out_copy_done(op, slot);
-      continue;
-    }
-    auto stream = copies(copy_device(memory), true);
-    std::byte* const staging =
-        peer.staging_out->memory.address() + static_cast<std::size_t>(&slot - peer.out_slots.data()) * limits(peer).chunk_bytes;
-    Result<std::uint64_t> ticket =
-        stream ? (*stream)->post(CopyWay::from_device, staging, memory.address() + op.local_offset + op.next, bytes)
-               : Result<std::uint64_t>(stream.error());
-    if (!ticket) {
-      // The target waits for bytes that will not come: only a new connection helps.
-      doom(peer, ticket.error());
-      return;
+    } else {
+      slot.source = peer.staging_out->regions[kind].get();
+      slot.local_offset = static_cast<std::uint64_t>(&slot - peer.out_slots.data()) * limits(peer).chunk_bytes;
+      auto stream = copies(copy_device(memory), true);
+      const Result<std::uint64_t> ticket =
+          stream ? (*stream)->post(CopyWay::from_device, peer.staging_out->memory.address() + slot.local_offset,
+                                   memory.address() + op.local_offset + op.next, bytes)
+                 : Result<std::uint64_t>(stream.error());
+      if (!ticket) {
+        // The target waits for bytes that will not come: only a new connection helps.
+        doom(peer, ticket.error());
+        return;
+      }
+      slot.ticket = *ticket;
     }
     if (!op.is_placed_by_link) op.grants.erase(op.grants.begin());
     slot.op = &op;
-    slot.local_offset = static_cast<std::uint64_t>(staging - peer.staging_out->memory.address());
-    slot.source = peer.staging_out->regions[static_cast<std::size_t>(peer.transport->kind())].get();
     slot.target_offset = target_offset;
     slot.segment_offset = op.next;
     slot.bytes = bytes;
-    slot.ticket = *ticket;
     slot.step = OutSlot::Step::copying;
     op.next += bytes;
     ++op.outstanding;
     ++op.chunks;
-    if (memory.is_plain()) out_copy_done(op, slot);
+    if (op.is_straight || memory.is_plain()) out_copy_done(op, slot);
   }
 }
 

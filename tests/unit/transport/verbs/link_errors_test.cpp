@@ -4,6 +4,7 @@
 #include <poll.h>
 
 #include <cerrno>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -125,16 +126,35 @@ struct Writing {
   std::unique_ptr<RemoteRegion> remote;
 };
 
+// One link that has to work on, whatever becomes of those made after it, and memory to write to over any of them.
+struct KeptPair : Pair {
+  void make() {
+    ASSERT_NO_FATAL_FAILURE(open());
+    ASSERT_NO_FATAL_FAILURE(connect());
+    kept = here;
+    kept_too = there;
+    writing.emplace(*this);
+    before = alive();
+  }
+  // The link made last goes, with everything of it.
+  void drop_last() {
+    first.links.pop_back();
+    second.links.pop_back();
+    EXPECT_EQ(alive(), before);
+    ASSERT_TRUE(works(*kept, *kept_too));
+  }
+  Told* kept = nullptr;
+  Told* kept_too = nullptr;
+  std::optional<Writing> writing;
+  int before = 0;
+};
+
 ISOLATED_TEST(VerbsErrors, CompletionsWithErrorsBreakTheirLinkOnly) {
   const FakeMachine machine(kTwo);
   {
-    Pair pair;
-    ASSERT_NO_FATAL_FAILURE(pair.open());
-    ASSERT_NO_FATAL_FAILURE(pair.connect());
-    Told& kept = *pair.here;
-    Told& kept_too = *pair.there;
-    const Writing writing(pair);
-    const int before = alive();
+    KeptPair pair;
+    ASSERT_NO_FATAL_FAILURE(pair.make());
+    const Writing& writing = *pair.writing;
     struct Case {
       ibv_wc_status completion;
       Status status;
@@ -160,10 +180,7 @@ ISOLATED_TEST(VerbsErrors, CompletionsWithErrorsBreakTheirLinkOnly) {
       EXPECT_NE(error.message().find("a0/1 with 10.9.0.2"), std::string::npos) << "who with: " << error.message();
       EXPECT_EQ(pair.send(*pair.here), Posted::broken);
       EXPECT_EQ(writing.post(*pair.here), Posted::broken);
-      pair.first.links.pop_back();
-      pair.second.links.pop_back();
-      EXPECT_EQ(alive(), before);
-      ASSERT_TRUE(pair.works(kept, kept_too)) << one.completion;
+      ASSERT_NO_FATAL_FAILURE(pair.drop_last()) << one.completion;
     }
   }
   EXPECT_EQ(alive(), 0);
@@ -172,13 +189,11 @@ ISOLATED_TEST(VerbsErrors, CompletionsWithErrorsBreakTheirLinkOnly) {
 ISOLATED_TEST(VerbsErrors, PostsThatAreRefused) {
   const FakeMachine machine(kTwo);
   {
-    Pair pair;
-    ASSERT_NO_FATAL_FAILURE(pair.open());
-    ASSERT_NO_FATAL_FAILURE(pair.connect());
-    Told& kept = *pair.here;
-    Told& kept_too = *pair.there;
-    const Writing writing(pair);
-    const int before = alive();
+    KeptPair pair;
+    ASSERT_NO_FATAL_FAILURE(pair.make());
+    Told& kept = *pair.kept;
+    Told& kept_too = *pair.kept_too;
+    const Writing& writing = *pair.writing;
     struct Case {
       int result;
       Status status;
@@ -198,10 +213,7 @@ ISOLATED_TEST(VerbsErrors, PostsThatAreRefused) {
         ASSERT_TRUE(pair.run_until([&] { return pair.here->broken + pair.there->broken == 2; }));
         EXPECT_EQ(pair.here->done_wrong, 0) << "what was not posted has no done()";
         expect_whole(pair.here->errors.at(0), one.status, one.part);
-        pair.first.links.pop_back();
-        pair.second.links.pop_back();
-        EXPECT_EQ(alive(), before);
-        ASSERT_TRUE(pair.works(kept, kept_too));
+        ASSERT_NO_FATAL_FAILURE(pair.drop_last());
       }
     }
     // With work under way no room means later.
