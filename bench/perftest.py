@@ -1,11 +1,15 @@
 #!/usr/bin/env python3
-"""Compares `gigabar latency` and `gigabar bw` with perftest's ib_write_lat, ib_send_lat and ib_write_bw, side by side on one machine.
+"""Compares `gigabar latency` and `gigabar bw` with perftest's ib_write_lat, ib_send_lat and ib_write_bw, side by side on one machine; with
+--measures mpi (over rxe: Open MPI over UCX) or libfabric (over siw: fi_pingpong of the verbs provider) with those.
 
 usage: tests/vm/guest -- bench/perftest.py [options]
 
+A write is compared as perftest does it: the target looks at its memory (`--kind put`). What a write with a notification takes, which
+is what programs do and perftest does not have, is shown beside it against the same figure; it has no limit.
+
 Rounds of the two alternate, each a process pair of its own between the two devices of a network, in host memory. The figure of a round
 is what the tool itself calls typical (the median of a latency, the average of a bandwidth); the figure of a tool is the median of its
-rounds. A round that is worse than twice the tool's best one (--disturbed) was disturbed: the two processes did not run at the same
+rounds. A round that is worse than 1.4 times the tool's best one (--disturbed) was disturbed: the two processes did not run at the same
 time, which virtual processors of a busy machine do not always. Such rounds are counted, told, and made up for by further ones.
 With --by-best the best samples of all rounds are compared instead, which a busy machine spoils least.
 
@@ -30,6 +34,7 @@ import time
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 SKIPPED = 77
 ROUND_DEADLINE_S = 60
+WINDOW = 128  # writes under way: perftest's own depth
 CONNECT_ATTEMPTS = 40
 CONNECT_PAUSE_S = 0.25
 PORTS = range(18600, 19600)  # one after the other, so that no round meets the end of the one before
@@ -48,8 +53,9 @@ class Network:
 class Measure:
     name: str
     command: list  # of gigabar
-    tool: str  # of perftest
+    tool: str  # beside it
     is_latency: bool
+    network: str = ""  # where that tool works; empty: everywhere
 
 
 @dataclasses.dataclass
@@ -59,10 +65,20 @@ class Round:
 
 
 MEASURES = [
-    Measure("write latency", ["latency", "--kind", "write"], "ib_write_lat", True),
+    Measure("write latency", ["latency", "--kind", "put"], "ib_write_lat", True),
+    Measure("write+notify", ["latency", "--kind", "write"], "ib_write_lat", True),
     Measure("send latency", ["latency", "--kind", "send"], "ib_send_lat", True),
     Measure("write bandwidth", ["bw", "--kind", "write"], "ib_write_bw", False),
+    Measure("mpi latency", ["latency", "--kind", "send"], "mpirun", True, "rxe"),
+    Measure("mpi bandwidth", ["bw", "--kind", "send"], "mpirun", False, "rxe"),
+    Measure("libfabric latency", ["latency", "--kind", "send"], "fi_pingpong", True, "siw"),
 ]
+PERFTEST = [measure.name for measure in MEASURES if measure.tool.startswith("ib_")]
+PACKAGES = {"mpirun": "openmpi-bin, libopenmpi-dev", "fi_pingpong": "libfabric-bin"}
+MPI_SOURCE = ROOT / "bench/mpi_ping_pong.c"
+# Over verbs, one device per rank.
+MPI_OPTIONS = ["--allow-run-as-root", "--oversubscribe", "--mca", "pml", "ucx", "--mca", "pml_ucx_tls", "any", "--mca", "pml_ucx_devices", "any"]
+MPI_RANK = ["-n", "1", "-x", "UCX_TLS=rc,self"]
 
 
 class Failed(Exception):
@@ -85,7 +101,7 @@ def parse(words):
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, usage=argparse.SUPPRESS)
     parser.add_argument("--gigabar", default=str(ROOT / "build/release/bin/gigabar"), help="the program (default %(default)s)")
     parser.add_argument("--networks", type=list_of(str), default=["rxe", "siw"], help="rxe, siw or both (default both)")
-    parser.add_argument("--measures", type=list_of(str), default=[measure.name for measure in MEASURES], help="default: %(default)s")
+    parser.add_argument("--measures", type=list_of(str), default=PERFTEST, help="default: %(default)s")
     parser.add_argument("--sizes", type=list_of(bytes_of), default=[8, 64, 1024], help="of latencies (default 8,64,1K)")
     parser.add_argument("--bw-sizes", type=list_of(bytes_of), default=[65536, 1 << 20], help="of bandwidths (default 64K,1M)")
     parser.add_argument("--iterations", type=int, default=1000, help="of a latency's round (default %(default)s)")
@@ -94,7 +110,7 @@ def parse(words):
     parser.add_argument("--most-rounds", type=int, default=20, help="of each tool, disturbed ones with them (default %(default)s)")
     parser.add_argument("--seconds", type=float, default=1500, help="after which only missing figures are still measured (default %(default)s)")
     parser.add_argument("--by-best", action="store_true", help="judge by the shortest sample, or the best round of a bandwidth")
-    parser.add_argument("--disturbed", type=float, default=2.0, help="how much worse than the best round one counts as that (default %(default)s)")
+    parser.add_argument("--disturbed", type=float, default=1.4, help="how much worse than the best round one counts as that (default %(default)s)")
     parser.add_argument("--write-limit", type=float, default=1.25, help="most of gigabar/perftest (default %(default)s)")
     parser.add_argument("--send-limit", type=float, default=1.35, help="the same (default %(default)s)")
     parser.add_argument("--bw-limit", type=float, default=0.95, help="least of gigabar/perftest (default %(default)s)")
@@ -124,9 +140,9 @@ def networks_of(options):
 
 def why_not(options):
     """Why nothing can be compared here, or nothing."""
-    for tool in ("ib_write_lat", "ib_send_lat", "ib_write_bw"):
+    for tool in {measure.tool for measure in MEASURES if measure.name in options.measures}:
         if shutil.which(tool) is None:
-            return f"{tool} is not installed (package perftest)"
+            return f"{tool} is not installed (package {PACKAGES.get(tool, 'perftest')})"
     for network in networks_of(options):
         for device in (network.first, network.second):
             if not os.path.exists(f"/sys/class/infiniband/{device}"):
@@ -150,9 +166,10 @@ def last_line(text):
 
 
 def gigabar_command(options, network, measure, size):
-    count = options.iterations if measure.is_latency else max(options.bw_bytes // (64 * size), 2)  # windows of 64
+    count = options.iterations if measure.is_latency else max(options.bw_bytes // (WINDOW * size), 2)
+    window = [] if measure.is_latency else ["-W", str(WINDOW)]
     rails = ["--transport", "verbs", "--rails", f"{network.first},{network.second}", "--rail-policy", "fixed"]
-    return [options.gigabar, *measure.command, *rails, "-m", f"{size}:{size}", "-i", str(count)]
+    return [options.gigabar, *measure.command, *rails, "-m", f"{size}:{size}", "-i", str(count), *window]
 
 
 def gigabar_round(options, network, measure, size):
@@ -167,6 +184,40 @@ def gigabar_round(options, network, measure, size):
     if not measure.is_latency:
         return Round(result["mb_per_s"], result["mb_per_s"])
     return Round(result["p50_us"], result["min_us"])
+
+
+def mpi_round(options, network, measure, size):
+    count = options.iterations if measure.is_latency else max(options.bw_bytes // (WINDOW * size), 2)
+    program = [options.mpi_program, "latency" if measure.is_latency else "bw", str(size), str(count), str(WINDOW)]
+    ranks = [[*MPI_RANK, "-x", f"UCX_NET_DEVICES={device}:1", *program] for device in (network.first, network.second)]
+    done = run(["mpirun", *MPI_OPTIONS, *ranks[0], ":", *ranks[1]])
+    if done.returncode != 0:
+        raise Failed(f"mpirun: {last_line(done.stderr + done.stdout)}")
+    figure = float(last_line(done.stdout))
+    return Round(figure, figure)
+
+
+def libfabric_round(options, network, size):
+    command = ["fi_pingpong", "-p", "verbs", "-e", "msg", "-I", str(options.iterations), "-S", str(size)]
+    with subprocess.Popen([*command, "-d", network.second], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as server:
+        try:
+            time.sleep(4 * CONNECT_PAUSE_S)
+            done = run([*command, "-d", network.first, network.server])
+        finally:
+            server.kill()
+    for line in done.stdout.splitlines():
+        words = line.split()
+        if len(words) >= 7 and words[0] == ("1k" if size == 1024 else str(size)):
+            return Round(float(words[-2]), float(words[-2]))  # bytes, sent, acknowledged, total, time, MB/s, us one way, rate
+    raise Failed(f"fi_pingpong: {last_line(done.stdout + done.stderr)}")
+
+
+def beside_round(options, network, measure, size, ports):
+    if measure.tool == "mpirun":
+        return mpi_round(options, network, measure, size)
+    if measure.tool == "fi_pingpong":
+        return libfabric_round(options, network, size)
+    return perftest_round(options, network, measure, size, next(ports))
 
 
 def perftest_command(options, network, measure, size):
@@ -218,7 +269,7 @@ class Case:
 
     def __init__(self, options, network, measure, size):
         self.options, self.network, self.measure, self.size = options, network, measure, size
-        self.rounds = {"perftest": [], "gigabar": []}
+        self.rounds = {"beside": [], "gigabar": []}
         self.failures = []
 
     def run_round(self, turn, ports):
@@ -228,7 +279,7 @@ class Case:
                 if name == "gigabar":
                     self.rounds[name].append(gigabar_round(self.options, self.network, self.measure, self.size))
                 else:
-                    self.rounds[name].append(perftest_round(self.options, self.network, self.measure, self.size, next(ports)))
+                    self.rounds[name].append(beside_round(self.options, self.network, self.measure, self.size, ports))
                 said = str(self.rounds[name][-1])
             except Failed as failure:
                 said = str(failure)
@@ -248,15 +299,17 @@ class Case:
         return min(self.good_counts().values()) >= self.options.rounds
 
     def limit(self):
-        if not self.measure.is_latency:
+        if self.measure.tool == "ib_write_bw":
             return self.options.bw_limit
-        return self.options.send_limit if "send" in self.measure.command else self.options.write_limit
+        limits = {"ib_send_lat": self.options.send_limit, "ib_write_lat": self.options.write_limit}
+        return None if self.measure.name == "write+notify" else limits.get(self.measure.tool)
 
     def result(self):
         options, network, measure, limit = self.options, self.network, self.measure, self.limit()
         result = {
             "network": network.name,
             "measure": measure.name,
+            "beside_tool": measure.tool,
             "bytes": self.size,
             "unit": "us" if measure.is_latency else "mb_per_s",
             "limit": limit,
@@ -265,16 +318,15 @@ class Case:
             "undisturbed": self.good_counts(),
             "failures": self.failures,
             "gigabar_command": " ".join(["gigabar", *gigabar_command(options, network, measure, self.size)[1:]]),
-            "perftest_command": " ".join(perftest_command(options, network, measure, self.size)),
             "gigabar": None,
-            "perftest": None,
+            "beside": None,
             "ratio": None,
             "is_within": False,
         }
         if self.has_all():
             result |= {name: figure_of(rounds, measure, options) for name, rounds in self.rounds.items()}
-            result["ratio"] = result["gigabar"] / result["perftest"]
-            result["is_within"] = result["ratio"] <= limit if measure.is_latency else result["ratio"] >= limit
+            result["ratio"] = result["gigabar"] / result["beside"]
+            result["is_within"] = limit is None or (result["ratio"] <= limit if measure.is_latency else result["ratio"] >= limit)
         return result
 
 
@@ -283,7 +335,7 @@ def cases_of(options):
         Case(options, network, measure, size)
         for network in networks_of(options)
         for measure in MEASURES
-        if measure.name in options.measures
+        if measure.name in options.measures and measure.network in ("", network.name)
         for size in (options.sizes if measure.is_latency else options.bw_sizes)
     ]
 
@@ -307,15 +359,16 @@ def show(result):
     if result["ratio"] is None:
         print(f"{result['network']:4} {result['measure']:16} {result['bytes']:8}  no figure: {last_line('; '.join(result['failures']))}", flush=True)
         return
-    counts = " ".join(f"{result['undisturbed'][name]}/{len(result['rounds'][name])}" for name in ("perftest", "gigabar"))
+    counts = " ".join(f"{result['undisturbed'][name]}/{len(result['rounds'][name])}" for name in ("beside", "gigabar"))
     verdict = "" if result["is_within"] else f"  missed: the limit is {result['limit']}"
-    figures = f"{result['perftest']:9.2f} {result['gigabar']:9.2f} {result['ratio']:6.2f}"
+    figures = f"{result['beside']:9.2f} {result['gigabar']:9.2f} {result['ratio']:6.2f}"
     print(f"{result['network']:4} {result['measure']:16} {result['bytes']:8} {figures}  {counts}{verdict}", flush=True)
 
 
 def version_of(command):
     done = run(command)
-    return last_line(done.stdout or done.stderr)
+    lines = [line.strip() for line in (done.stdout or done.stderr).splitlines() if any(letter.isdigit() for letter in line)]
+    return lines[0] if lines else "unknown"
 
 
 def cpu():
@@ -351,11 +404,20 @@ def main():
     if reason := why_not(options):
         print(f"skipped: {reason}")
         return SKIPPED
-    options.versions = {"gigabar": version_of([options.gigabar, "--version"]), "perftest": version_of(["ib_write_lat", "--version"])}
     cases = cases_of(options)
-    run_rounds(options, cases)
-    print(f"# us one way, or MB/s; {'the best samples' if options.by_best else 'medians of rounds'}; rounds: undisturbed/all of perftest, of gigabar")
-    print(f"# {'net':2} {'measure':16} {'bytes':>8} {'perftest':>9} {'gigabar':>9} {'ratio':>6}  rounds")
+    tools = {case.measure.tool for case in cases}
+    if any(tool.startswith("ib_") for tool in tools):
+        tools = {tool for tool in tools if not tool.startswith("ib_")} | {"ib_write_lat"}
+    programs = {"fi_pingpong": "fi_info"}  # has no version of its own
+    options.versions = {tool: version_of([programs.get(tool, tool), "--version"]) for tool in sorted(tools)}
+    options.versions["gigabar"] = version_of([options.gigabar, "--version"])
+    with tempfile.TemporaryDirectory() as folder:
+        options.mpi_program = str(pathlib.Path(folder, "mpi_ping_pong"))
+        if "mpirun" in tools and (made := run(["mpicc", "-O2", "-o", options.mpi_program, str(MPI_SOURCE)])).returncode != 0:
+            sys.exit(f"mpicc: {last_line(made.stderr)}")
+        run_rounds(options, cases)
+    print(f"# us one way, or MB/s; {'the best samples' if options.by_best else 'medians of rounds'}; rounds: undisturbed/all of the other, of gigabar")
+    print(f"# {'net':2} {'measure':16} {'bytes':>8} {'beside':>9} {'gigabar':>9} {'ratio':>6}  rounds")
     results = [case.result() for case in cases]
     for result in results:
         show(result)

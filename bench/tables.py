@@ -165,19 +165,20 @@ def perftest(document):
         if result["ratio"] is None:
             raise BadResult(f"{result['network']}, {result['measure']}, {bytes_text(result['bytes'])}: no figure")
         unit = "µs" if result["unit"] == "us" else "MB/s"
-        limit = f"{'at most' if unit == 'µs' else 'at least'} {result['limit']:.2f}"
-        counts = " / ".join(f"{result['undisturbed'][name]} of {len(result['rounds'][name])}" for name in ("perftest", "gigabar"))
+        limit = "" if result["limit"] is None else f"{'at most' if unit == 'µs' else 'at least'} {result['limit']:.2f}"
+        counts = " / ".join(f"{result['undisturbed'][name]} of {len(result['rounds'][name])}" for name in ("beside", "gigabar"))
         name = f"{result['network']}, {result['measure']}, {bytes_text(result['bytes'])}, {unit}"
-        rows.append([name, us(result["perftest"]), us(result["gigabar"]), f"{result['ratio']:.2f}", limit, counts])
-    return markdown(["", "perftest", "gigabar", "ratio", "wanted", "rounds that count"], rows)
+        rows.append([name, us(result["beside"]), us(result["gigabar"]), f"{result['ratio']:.2f}", limit, counts])
+    return markdown(["", "beside", "gigabar", "ratio", "wanted", "rounds that count"], rows)
 
 
 def caption_of_perftest(document):
     machine, versions = document["machine"], document["versions"]
+    others = ", ".join(f"{tool}: {version}" for tool, version in versions.items() if tool != "gigabar")
     where = "virtual machine with an emulated processor" if machine["is_virtual"] else "machine"
     command = re.sub(r" --(json|gigabar)[ =]\S+", "", " ".join(document["command"]))
     return (
-        f"{where}, {machine['cores']} × {machine['cpu']}, Linux {machine['kernel']}; perftest {versions['perftest'].rpartition(' ')[2]}; "
+        f"{where}, {machine['cores']} × {machine['cpu']}, Linux {machine['kernel']}; {others}; "
         f"{document['date'][:10]}; `{command}`"
     )
 

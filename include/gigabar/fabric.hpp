@@ -332,6 +332,9 @@ class Fabric {
   // Local completion of everything posted to the queue: local memory may be used again. Errors: timed_out; the first failure of an
   // operation of the queue since the last wait, after all of them ended.
   GIGABAR_API Outcome wait(QueueId queue, Timeout timeout);
+  // Moves everything on without waiting: for a program that looks at its own memory instead of waiting for a notification, between
+  // looks. Any thread. Errors: foreign_process, unavailable (closed).
+  GIGABAR_API Outcome progress();
   // Everything posted to `rank` before is in place there. Errors: as wait.
   GIGABAR_API Outcome flush(Rank rank, Timeout timeout);
   // The last 4096 operations are kept. Errors: out_of_range.

@@ -20,6 +20,7 @@
 
 #include "fabric/fair_mutex.hpp"
 #include "fabric/job/job.hpp"
+#include "fabric/op_table.hpp"
 #include "fabric/placement.hpp"
 #include "fabric/settings.hpp"
 #include "fabric/state.hpp"
@@ -50,7 +51,9 @@ struct AtomicAnswer {
 
 inline constexpr std::int64_t kSpinNs = 50'000;
 inline constexpr unsigned kPollsPerLook = 16;
-inline constexpr unsigned kPollsPerYield = 4;  // where the kernel's threads do a link's work on this processor
+// Where the kernel's threads do a link's work on this processor: an answer comes within the first, else they get their turn.
+inline constexpr std::int64_t kSpinBesideKernelNs = 30'000;
+inline constexpr unsigned kPollsPerYield = 4;
 
 class Engine final : transport::Sink, WireupEvents {
  public:
@@ -61,7 +64,7 @@ class Engine final : transport::Sink, WireupEvents {
 
   using Lock = std::unique_lock<FairMutex>;
   Lock lock() { return Lock(mutex_); }
-  bool belongs_to_this_process() const noexcept;
+  bool belongs_to_this_process() const noexcept { return generation_ == gigabar::detail::process_generation; }
 
   // All of the following under the lock.
   bool is_open() const noexcept { return is_open_; }
@@ -88,6 +91,8 @@ class Engine final : transport::Sink, WireupEvents {
     return is_done();
   }
   bool progress();
+  // The program polls, not the engine's thread.
+  void take_over_polling() noexcept;
 
   // peers.cpp
   Result<Peer*> find_peer(Rank rank);
@@ -100,7 +105,10 @@ class Engine final : transport::Sink, WireupEvents {
   // segments.cpp
   Outcome register_segment(SegmentId id, void* address, std::size_t bytes);
   Result<LocalSegment*> local_segment(SegmentId id);
-  LocalSegment* find_segment(SegmentId id) noexcept;  // the program's; null: there is none
+  // The program's; null: there is none.
+  LocalSegment* find_segment(SegmentId id) noexcept {
+    return recent_segment_ != nullptr && recent_segment_->id == id ? recent_segment_ : search_segment(id);
+  }
   Result<RemoteState*> remote_segment(Lock& lock, Peer& peer, SegmentId id, const Timeout& timeout);
   Outcome quiesce(Lock& lock, SegmentId id, const Timeout& timeout);
   Outcome enable(SegmentId id);
@@ -108,7 +116,7 @@ class Engine final : transport::Sink, WireupEvents {
 
   // choose.cpp
   Result<const Choice*> choose(Peer& peer, transport::Direction direction, const LocalSegment& local, RemoteState& remote,
-                               std::uint64_t bytes, const PathPolicy& policy);
+                               std::uint64_t bytes, const PathPolicy& policy, bool is_notified = true);
 
   // operations.cpp
   struct Transfer {
@@ -198,7 +206,8 @@ class Engine final : transport::Sink, WireupEvents {
   std::string make_card() const;
   void run_thread();
   void wake_thread() noexcept;
-  void nap();
+  void nap(int milliseconds);
+  void poll_between_posts(std::int64_t now);
   bool is_polled_by_others(std::uint32_t& seen_waits) const noexcept;
   bool arm_all();
   void sleep(Lock& lock, std::int64_t deadline_ns);
@@ -237,14 +246,17 @@ class Engine final : transport::Sink, WireupEvents {
   Result<std::unique_ptr<LocalSegment>> make_segment(void* address, std::size_t bytes, int descriptor = -1);
   void register_everywhere(LocalSegment& segment, int descriptor);
   LocalSegment* segment_by_id(Peer& peer, SegmentId id);
-  // A registered segment that holds the range, else a new anonymous one. Where in it the range begins goes to `offset`.
-  Result<LocalSegment*> segment_for(void* address, std::uint64_t bytes, const LocalMemory& seen, std::uint64_t& offset);
+  // A registered segment that holds the range, else a new anonymous one. Where in it the range begins goes to `offset`. `seen`:
+  // what the memory is; null: plain host memory.
+  Result<LocalSegment*> segment_for(void* address, std::uint64_t bytes, const LocalMemory* seen, std::uint64_t& offset);
   LocalSegment* covering_segment(const void* address, std::uint64_t bytes, std::uint64_t& offset);
   void release(LocalSegment* segment);
   void retire(LocalSegment& segment);
   void revoke(LocalSegment& segment);
   void forget_knower(SegmentId id, Rank rank);
   void drop_if_retired(SegmentId id);
+  void erase_segment(SegmentId id);
+  LocalSegment* search_segment(SegmentId id) noexcept;
   RemoteState& ask_segment(Peer& peer, SegmentId id);
   void on_segment_ask(Peer& peer, const Frame& frame);
   void on_segment_key(Peer& peer, Frame& frame);
@@ -255,7 +267,7 @@ class Engine final : transport::Sink, WireupEvents {
   Outcome make_staging(Peer& peer, std::unique_ptr<LocalSegment>& staging);
 
   Result<const Choice*> decide(Peer& peer, transport::Direction direction, const LocalSegment& local, const RemoteState& remote,
-                               std::uint64_t bytes, std::uint64_t eager_bytes, const PathPolicy& policy);
+                               std::uint64_t bytes, std::uint64_t eager_bytes, const PathPolicy& policy, bool is_notified);
   TransferPath path_of_answer(const Peer& peer, const LocalSegment& local, const RemoteState& remote, std::uint64_t bytes,
                               std::uint64_t eager_bytes, const PathPolicy& policy) const;
   std::vector<Explanation::Alternative> considered_;  // by the last decision
@@ -264,6 +276,9 @@ class Engine final : transport::Sink, WireupEvents {
   Op& make_op(OpKind kind, QueueId queue, Peer* peer, bool is_internal);
   void settle_copies(Peer& peer);
   Outcome check_transfer(const Transfer& transfer, LocalSegment*& local);
+  std::optional<Operation> post_at_once(Peer& peer, const Transfer& transfer, QueueId queue, const LocalSegment* local,
+                                        const RemoteState& remote, const Choice* choice, std::int64_t begin_ns);
+  Operation record_at_once(const Peer& peer, const Transfer& transfer, QueueId queue, const Choice* choice, std::int64_t begin_ns);
   void submit(Op& op);
   void list_busy(Peer& peer);
   void advance(Peer& peer);
@@ -283,6 +298,7 @@ class Engine final : transport::Sink, WireupEvents {
   void fail(Op& op, Error error);
   void end_if_over(Op& op);
   void end(Op& op);
+  void give_back(Op& op);
   void note(const Op& op, bool is_done);
 
   // staged.cpp
@@ -323,13 +339,15 @@ class Engine final : transport::Sink, WireupEvents {
   void on_send_accept(Peer& peer, const Message& message, std::span<const std::byte> payload);
   void on_send_done(Peer& peer, const Message& message);
   void on_eager_taken(Peer& peer, const Message& message);
+  void list_receive(Op& op);
+  void unlist_receive(Op& op) noexcept;
   Op* find_receive(const Peer& peer, Tag tag);
   void deliver(Op& receive, Peer& peer, Tag tag, std::span<const std::byte> data);
   void accept_offer(Op& receive, Peer& peer, Tag tag, std::uint64_t bytes, std::uint64_t offer);
   bool post_eager(Op& op);
+  void note_eager(Op& op, bool is_device);
   const Choice* eager_choice(TransportKind kind, bool is_device);
   bool post_offer(Op& op);
-  Outcome load_source(const Op& op, std::byte* destination);
   void took_eager(Peer& peer, std::uint64_t bytes);
 
   // collectives.cpp
@@ -350,6 +368,7 @@ class Engine final : transport::Sink, WireupEvents {
   Placement placement_;
 
   std::map<Rank, std::unique_ptr<Peer>> peers_;
+  Peer* recent_peer_ = nullptr;  // of them; found again without a search
   std::unordered_map<transport::Link*, LinkPlace> links_;
   std::uint32_t last_link_number_ = 0;
   std::vector<std::pair<Peer*, Error>> doomed_;
@@ -359,6 +378,7 @@ class Engine final : transport::Sink, WireupEvents {
   std::vector<Peer*> busy_;  // with pending operations or words
 
   std::map<SegmentId, std::unique_ptr<LocalSegment>> segments_;
+  LocalSegment* recent_segment_ = nullptr;  // of the program's; found again without a search
   std::uint16_t last_epoch_ = 0;
   SegmentId next_anonymous_ = kFirstAnonymous;
   std::list<SegmentId> idle_anonymous_;  // of device memory, kept for the next message; oldest first
@@ -366,7 +386,7 @@ class Engine final : transport::Sink, WireupEvents {
   std::array<Queue, kQueues> queues_;
   std::deque<Op> op_store_;
   std::vector<Op*> free_ops_;
-  std::unordered_map<std::uint64_t, Op*> ops_;  // messages' operations by id
+  OpTable ops_;  // of messages
   std::uint64_t last_op_ = 0;
   std::vector<Record> records_;
   std::deque<Choice> choices_;
@@ -374,7 +394,7 @@ class Engine final : transport::Sink, WireupEvents {
   std::array<std::array<const Choice*, 2>, kTransportKinds> eager_choices_{};  // by transport and whether the source is a device's
 
   RecentMemory recent_memory_;
-  std::list<Op*> receives_;
+  std::list<Op*> receives_, spare_receives_;
   std::list<Unexpected> unexpected_;
 
   std::map<std::pair<int, bool>, std::unique_ptr<CopyStream>> copy_streams_;  // by device and whether outgoing
@@ -400,7 +420,7 @@ class Engine final : transport::Sink, WireupEvents {
   bool is_armed_ = false;
   bool is_woken_ = false;  // was told that somebody polls
   // Of the program's threads, for the engine's own, which leaves the polling to them. Written under the lock.
-  std::atomic<std::uint32_t> waits_{0};      // that began
+  std::atomic<std::uint32_t> waits_{0};      // that began, and polls between posts
   std::atomic<std::uint32_t> pollers_{0};    // waiting now, and not asleep
   std::atomic<bool> is_handed_over_{false};  // the last one of them went to sleep
   // How long a wait polls before it lets others run, and after how many polls it looks at the time.
@@ -411,6 +431,7 @@ class Engine final : transport::Sink, WireupEvents {
   std::uint64_t changes_ = 0;  // counts what happened, for waiters
   std::uint64_t told_changes_ = 0;
   unsigned polls_ = 0;
+  std::int64_t polled_between_posts_ns_ = 0;
   std::vector<std::byte> bounce_;  // one message's bytes on their way from memory that the CPU does not reach plainly
   FabricStatistics statistics_;
 };

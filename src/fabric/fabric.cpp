@@ -56,25 +56,34 @@ Error entered_queue(std::string_view operation, QueueId queue) {
                     "another thread is using it", "use one queue per thread");
 }
 
-// What is wrong with the engine before anything is done with it.
-template <class State>
-std::optional<Error> refuse(const State& state, std::string_view operation) {
-  if (!state || !state->engine) return not_usable(operation, Status::unavailable, "it was moved from or never opened");
-  if (!state->engine->belongs_to_this_process()) {
+Error not_usable(const Engine* engine, std::string_view operation) {
+  if (engine == nullptr) return not_usable(operation, Status::unavailable, "it was moved from or never opened");
+  if (!engine->belongs_to_this_process()) {
     return not_usable(operation, Status::foreign_process, "it belongs to the parent of this process");
   }
-  if (!state->engine->is_open()) return not_usable(operation, Status::unavailable, "it is closed");
-  return std::nullopt;
+  return not_usable(operation, Status::unavailable, "it is closed");
 }
 
-std::optional<Error> refuse_notification(std::string_view operation, NotificationId first, std::uint32_t count) {
-  if (first < kNotifications && count <= kNotifications - first) return std::nullopt;
+// What is wrong before anything is done. The checks are inline and what they say is not: they stand before every small message.
+template <class State>
+std::optional<Error> refuse(const State& state, std::string_view operation) {
+  const Engine* const engine = state ? state->engine.get() : nullptr;
+  if (engine != nullptr && engine->belongs_to_this_process() && engine->is_open()) return std::nullopt;
+  return not_usable(engine, operation);
+}
+
+Error bad_notification(std::string_view operation, NotificationId first, std::uint32_t count) {
   return make_error(Status::out_of_range, std::string(operation),
                     text("notification ", first, count > 1 ? text(" and ", count, " from there") : ""),
                     text("a segment has ", kNotifications), "give ids below that");
 }
 
-std::optional<Error> refuse_options(std::string_view operation, const PostOptions& options) {
+std::optional<Error> refuse_notification(std::string_view operation, NotificationId first, std::uint32_t count) {
+  if (first < kNotifications && count <= kNotifications - first) return std::nullopt;
+  return bad_notification(operation, first, count);
+}
+
+std::optional<Error> look_at_options(std::string_view operation, const PostOptions& options) {
   if (options.chunk_bytes && *options.chunk_bytes < fabric::kLeastChunkBytes) {
     return make_error(Status::invalid_argument, std::string(operation), text("chunk_bytes ", *options.chunk_bytes),
                       "it is below 4096", "give at least 4096, or none for the fabric's");
@@ -87,6 +96,11 @@ std::optional<Error> refuse_options(std::string_view operation, const PostOption
   if (required <= 1) return std::nullopt;
   return make_error(Status::invalid_argument, std::string(operation), "policy", "more than one path is required",
                     "require one of gdr, p2p, bar and staged");
+}
+
+std::optional<Error> refuse_options(std::string_view operation, const PostOptions& options) {
+  if (!options.chunk_bytes && !options.policy) return std::nullopt;
+  return look_at_options(operation, options);
 }
 
 std::optional<Error> refuse_value(std::string_view operation, std::uint32_t value) {
@@ -362,6 +376,14 @@ Outcome Fabric::wait(QueueId queue, Timeout timeout) {
   if (!guard.is_entered()) return entered_queue("wait", queue);
   auto lock = state_->engine->lock();
   return state_->engine->wait(lock, queue, timeout);
+}
+
+Outcome Fabric::progress() {
+  if (auto refused = refuse(state_, "progress")) return std::move(*refused);
+  auto lock = state_->engine->lock();
+  state_->engine->take_over_polling();
+  state_->engine->progress();
+  return {};
 }
 
 Outcome Fabric::flush(Rank rank, Timeout timeout) {

@@ -29,6 +29,13 @@ Outcome outcome_of(Result<CopyMethod> copied) {
   return {};
 }
 
+// What a runtime knows the memory by; 0: none knows it.
+std::uint64_t buffer_id_at(std::uintptr_t address) {
+  if (const std::uint64_t id = stand_in_runtime().buffer_id(address); id != 0) return id;
+  Runtime* const runtime = cuda_runtime();
+  return runtime != nullptr ? runtime->buffer_id(address) : 0;
+}
+
 }  // namespace
 
 bool is_memory_of_this_process(std::uintptr_t begin, std::size_t bytes) {
@@ -78,13 +85,17 @@ bool LocalMemory::is_same_allocation() const {
 }
 
 Result<std::shared_ptr<const LocalMemory>> RecentMemory::look_at(void* address, std::size_t bytes) {
-  for (auto& known : recent_) {
+  for (std::size_t index = 0; index < std::min<std::size_t>(next_, recent_.size()); ++index) {
+    auto& known = recent_[index];
     if (known == nullptr || known->address() != address || known->bytes() < bytes || bytes == 0) continue;
     if (known->is_same_allocation()) return known;
     known.reset();
   }
+  const auto begin = reinterpret_cast<std::uintptr_t>(address);
+  if (address != nullptr && begin + bytes >= begin && buffer_id_at(begin) == 0) return std::shared_ptr<const LocalMemory>();
   auto seen = LocalMemory::look_at(address, bytes);
   if (!seen) return std::move(seen).error();
+  if (seen->is_plain() && !seen->is_device()) return std::shared_ptr<const LocalMemory>();
   auto memory = std::make_shared<const LocalMemory>(std::move(*seen));
   if (memory->is_device() && bytes <= kMostKeptBytes) recent_[next_++ % recent_.size()] = memory;
   return memory;

@@ -56,7 +56,7 @@ class LocalMemory {
 // mapping cost ten times as much.
 class RecentMemory {
  public:
-  // As LocalMemory::look_at.
+  // As LocalMemory::look_at; null: host memory, of which a message needs to know nothing else.
   Result<std::shared_ptr<const LocalMemory>> look_at(void* address, std::size_t bytes);
 
  private:

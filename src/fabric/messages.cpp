@@ -1,6 +1,7 @@
 // Messages with tags. Small ones carry their bytes; of larger ones an offer goes first, and when a receive matches it the sender
 // writes straight into its buffer, as any other write goes.
 #include <algorithm>
+#include <cstring>
 
 #include "base/errors.hpp"
 #include "fabric/bytes.hpp"
@@ -15,6 +16,14 @@ constexpr std::size_t kMostMessages = 65536;  // posted and not waited for
 
 bool matches(const Op& receive, const Peer& peer, Tag tag) noexcept {
   return (receive.from == kAnyRank || receive.from == peer.rank) && ((receive.tag ^ tag) & receive.mask) == 0;
+}
+
+Message eager_message(Tag tag, std::uint64_t bytes) noexcept {
+  Message message;
+  message.type = MessageType::eager;
+  message.a = tag;
+  message.b = bytes;
+  return message;
 }
 
 Error truncated(const Peer& peer, std::uint64_t bytes, std::uint64_t capacity) {
@@ -38,6 +47,7 @@ Result<Operation> Engine::post_send(Lock& lock, Rank to, Tag tag, const void* so
     return make_error(Status::invalid_argument, "send", "source", "it is null", "give memory of this process");
   }
   if (ops_.size() >= kMostMessages) return too_many();
+  poll_between_posts(now_ns());
   auto peer = ready_peer(lock, to, connect_timeout());
   if (!peer) return std::move(peer).error();
   std::shared_ptr<const LocalMemory> memory;
@@ -51,7 +61,7 @@ Result<Operation> Engine::post_send(Lock& lock, Rank to, Tag tag, const void* so
   const PathPolicy& policy = options.policy ? *options.policy : settings_.policy;
   std::uint64_t eager_bytes = std::min<std::uint64_t>(
       {settings_.eager_bytes, (*peer)->peer_eager_bytes, (*peer)->rails.front().link->limits().payload_bytes});
-  const LocalMemory* const seen = segment != nullptr ? &segment->memory : memory.get();
+  const LocalMemory* const seen = segment != nullptr ? &segment->memory : memory.get();  // null: plain host memory
   const bool is_device = seen != nullptr && seen->is_device();
   if (is_device && !seen->is_plain() && (*peer)->transport->kind() == TransportKind::local) {
     eager_bytes = std::min(eager_bytes, kMostMappedLoadBytes);
@@ -59,6 +69,9 @@ Result<Operation> Engine::post_send(Lock& lock, Rank to, Tag tag, const void* so
   const bool may_be_eager = !is_device || policy.bar != Preference::forbid;
   const bool is_eager =
       bytes == 0 || (bytes <= eager_bytes && may_be_eager && (*peer)->eager_in_flight + bytes <= kEagerWindowBytes);
+  // Straight into the link when nothing is before it: what has to be remembered of it can wait until it is on its way.
+  const bool is_sent = is_eager && (seen == nullptr || seen->is_plain()) && (*peer)->pending.empty() &&
+                       say_first(**peer, eager_message(tag, bytes), {static_cast<const std::byte*>(source), bytes});
   Op& op = make_op(is_eager ? OpKind::eager : OpKind::offer, options.queue, *peer, true);
   op.tag = tag;
   op.source = source;
@@ -72,45 +85,47 @@ Result<Operation> Engine::post_send(Lock& lock, Rank to, Tag tag, const void* so
   }
   ++statistics_.operations;
   const Operation id{op.id};
-  ops_[op.id] = &op;
+  ops_.insert(op.id, &op);
   if (is_eager) (*peer)->eager_in_flight += bytes;
-  submit(op);
+  if (!is_sent) {
+    submit(op);
+    return id;
+  }
+  note_eager(op, is_device);
+  op.is_posted = true;
+  end(op);
   return id;
-}
-
-Outcome Engine::load_source(const Op& op, std::byte* destination) {
-  if (op.local != nullptr) return op.local->memory.load(op.local_offset, destination, op.bytes);
-  return op.memory->load(0, destination, op.bytes);
 }
 
 bool Engine::post_eager(Op& op) {
   std::span<const std::byte> payload;
+  bool is_device = false;
   if (op.bytes != 0) {
-    const LocalMemory& memory = op.local != nullptr ? op.local->memory : *op.memory;
+    const LocalMemory* const memory = op.local != nullptr ? &op.local->memory : op.memory.get();
     payload = {static_cast<const std::byte*>(op.source), op.bytes};
-    if (!memory.is_plain()) {
+    is_device = memory != nullptr && memory->is_device();
+    if (memory != nullptr && !memory->is_plain()) {
       if (!flush_outbox(*op.peer)) return false;
       bounce_.resize(std::max<std::size_t>(bounce_.size(), op.bytes));
-      if (const Outcome loaded = load_source(op, bounce_.data()); !loaded) {
+      if (const Outcome loaded = memory->load(op.local_offset, bounce_.data(), op.bytes); !loaded) {
         fail(op, Error(loaded.record()));
         return true;
       }
       payload = {bounce_.data(), op.bytes};
     }
   }
-  Message eager;
-  eager.type = MessageType::eager;
-  eager.a = op.tag;
-  eager.b = op.bytes;
-  if (!say_first(*op.peer, eager, payload)) {
+  if (!say_first(*op.peer, eager_message(op.tag, op.bytes), payload)) {
     ++op.retries;
     return false;
   }
+  note_eager(op, is_device);
+  return true;
+}
+
+void Engine::note_eager(Op& op, bool is_device) {
   op.rail_bytes[0] = op.bytes;
   op.chunks = 1;
-  const bool is_device = op.local != nullptr ? op.local->memory.is_device() : op.memory != nullptr && op.memory->is_device();
   op.choice = eager_choice(op.peer->transport->kind(), is_device);
-  return true;
 }
 
 const Choice* Engine::eager_choice(TransportKind kind, bool is_device) {
@@ -156,7 +171,7 @@ void Engine::on_send_accept(Peer& peer, const Message& message, std::span<const 
     if (segment != nullptr) {
       ++segment->users;
     } else {
-      auto made = segment_for(const_cast<void*>(op.source), op.bytes, *op.memory, local_offset);
+      auto made = segment_for(const_cast<void*>(op.source), op.bytes, op.memory.get(), local_offset);
       if (made) {
         segment = *made;
       } else {
@@ -227,9 +242,9 @@ Result<Operation> Engine::post_recv(Rank from, Tag tag, Tag mask, void* destinat
   }
   ++statistics_.operations;
   const Operation id{op.id};
-  ops_[op.id] = &op;
+  ops_.insert(op.id, &op);
   if (waiting == unexpected_.end()) {
-    receives_.push_back(&op);
+    list_receive(op);
     return id;
   }
   Unexpected message = std::move(*waiting);
@@ -242,6 +257,19 @@ Result<Operation> Engine::post_recv(Rank from, Tag tag, Tag mask, void* destinat
     took_eager(*message.peer, message.bytes);
   }
   return id;
+}
+
+// Nodes of the list are kept for the next receive.
+void Engine::list_receive(Op& op) {
+  if (spare_receives_.empty()) spare_receives_.emplace_back();
+  spare_receives_.front() = &op;
+  op.receive_place = spare_receives_.begin();
+  receives_.splice(receives_.end(), spare_receives_, op.receive_place);
+  op.is_receive_listed = true;
+}
+
+void Engine::unlist_receive(Op& op) noexcept {
+  if (std::exchange(op.is_receive_listed, false)) spare_receives_.splice(spare_receives_.begin(), receives_, op.receive_place);
 }
 
 Op* Engine::find_receive(const Peer& peer, Tag tag) {
@@ -288,16 +316,19 @@ void Engine::on_eager_taken(Peer& peer, const Message& message) {
 }
 
 void Engine::deliver(Op& receive, Peer& peer, Tag tag, std::span<const std::byte> data) {
-  receives_.remove(&receive);
+  unlist_receive(receive);
   receive.is_matched = true;
   receive.received = {peer.rank, tag, data.size()};
   receive.bytes = data.size();
   if (data.size() > receive.capacity) fail(receive, truncated(peer, data.size(), receive.capacity));
   const std::size_t bytes = std::min<std::size_t>(data.size(), receive.capacity);
   if (bytes != 0) {
-    const LocalMemory& memory = receive.local != nullptr ? receive.local->memory : *receive.memory;
-    if (const Outcome stored = memory.store(receive.local_offset, data.data(), bytes); !stored)
+    const LocalMemory* const memory = receive.local != nullptr ? &receive.local->memory : receive.memory.get();
+    if (memory == nullptr) {
+      std::memcpy(receive.buffer, data.data(), bytes);
+    } else if (const Outcome stored = memory->store(receive.local_offset, data.data(), bytes); !stored) {
       fail(receive, Error(stored.record()));
+    }
   }
   end(receive);
 }
@@ -316,7 +347,7 @@ void Engine::on_send_offer(Peer& peer, const Message& message) {
 }
 
 void Engine::accept_offer(Op& receive, Peer& peer, Tag tag, std::uint64_t bytes, std::uint64_t offer) {
-  receives_.remove(&receive);
+  unlist_receive(receive);
   receive.is_matched = true;
   receive.peer = &peer;
   receive.received = {peer.rank, tag, bytes};
@@ -335,7 +366,7 @@ void Engine::accept_offer(Op& receive, Peer& peer, Tag tag, std::uint64_t bytes,
   }
   std::uint64_t offset = receive.local_offset;
   if (receive.local == nullptr) {
-    auto segment = segment_for(receive.buffer, bytes, *receive.memory, offset);
+    auto segment = segment_for(receive.buffer, bytes, receive.memory.get(), offset);
     if (!segment) {
       accept.flags = kDiscard;
       say(peer, accept);
@@ -369,12 +400,12 @@ void Engine::on_send_done(Peer& peer, const Message& message) {
 
 Result<Received> Engine::wait_message(Lock& lock, Operation operation, const Timeout& timeout) {
   const auto id = static_cast<std::uint64_t>(operation);
-  const auto found = ops_.find(id);
-  if (found == ops_.end()) {
+  Op* const found = ops_.find(id);
+  if (found == nullptr) {
     return make_error(Status::invalid_argument, "wait_message", text("operation ", id), "it is no message that is under way",
                       "give what post_send or post_recv returned, once");
   }
-  Op& op = *found->second;
+  Op& op = *found;
   if (!drive(lock, timeout, [&] { return op.is_over; })) {
     return make_error(Status::timed_out, "wait_message", text("operation ", id), "it is not done", "call again");
   }
@@ -382,25 +413,23 @@ Result<Received> Engine::wait_message(Lock& lock, Operation operation, const Tim
   Received received = op.received;
   if (op.kind != OpKind::receive) received = {op.peer->rank, op.tag, op.bytes};
   ops_.erase(id);
-  op.id = 0;
-  op.memory.reset();
-  free_ops_.push_back(&op);
+  give_back(op);
   if (error) return std::move(*error);
   return received;
 }
 
 Outcome Engine::cancel_recv(Operation operation) {
   const auto id = static_cast<std::uint64_t>(operation);
-  const auto found = ops_.find(id);
-  if (found == ops_.end() || found->second->kind != OpKind::receive) {
+  Op* const found = ops_.find(id);
+  if (found == nullptr || found->kind != OpKind::receive) {
     return make_error(Status::invalid_argument, "cancel_recv", text("operation ", id), "it is no receive that is under way",
                       "give what post_recv returned");
   }
-  Op& op = *found->second;
+  Op& op = *found;
   if (op.is_matched || op.is_over) {
     return make_error(Status::busy, "cancel_recv", text("operation ", id), "a message has matched it", "wait for it");
   }
-  ops_.erase(found);
+  ops_.erase(id);
   end(op);
   return {};
 }

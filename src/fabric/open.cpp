@@ -20,7 +20,11 @@ namespace {
 
 // After kSpinNs of polling without giving the processor away.
 constexpr std::int64_t kYieldNs = 1'000'000;  // a waiting thread lets others run so long before it sleeps
-constexpr int kNapMs = 1;                     // after that long without a poll of the program's the engine's own thread polls
+// After that long without a poll of the program's the engine's own thread polls. A program that waits long, or polls every
+// millisecond by itself, is disturbed less and less often.
+constexpr int kLeastNapMs = 1;
+constexpr int kMostNapMs = 8;
+constexpr std::int64_t kPostingPollNs = 200'000;
 constexpr std::int64_t kMostSleepNs = 100'000'000;
 constexpr std::int64_t kConnectingSleepNs = 5'000'000;  // cards that are awaited tell nobody
 constexpr unsigned kPollsPerChannelPoll = 1024;         // channels cost a system call; nothing on them is urgent
@@ -93,14 +97,14 @@ Engine::~Engine() {
   }
   links_.clear();
   // What holds memory of the transports goes before them.
+  recent_peer_ = nullptr;
+  recent_segment_ = nullptr;
   peers_.clear();
   segments_.clear();
   transports_.clear();
   if (wake_ >= 0) ::close(wake_);
   if (epoll_ >= 0) ::close(epoll_);
 }
-
-bool Engine::belongs_to_this_process() const noexcept { return generation_ == gigabar::detail::process_generation; }
 
 std::string Engine::make_card() const {
   ByteWriter writer;
@@ -178,9 +182,9 @@ void Engine::wake_thread() noexcept {
 }
 
 // Sleeps a little, unless somebody asks for this thread.
-void Engine::nap() {
+void Engine::nap(int milliseconds) {
   pollfd wake{wake_, POLLIN, 0};
-  if (::poll(&wake, 1, kNapMs) <= 0) return;
+  if (::poll(&wake, 1, milliseconds) <= 0) return;
   std::uint64_t count = 0;
   [[maybe_unused]] const ssize_t got = read(wake_, &count, sizeof count);
 }
@@ -199,12 +203,18 @@ bool Engine::is_polled_by_others(std::uint32_t& seen_waits) const noexcept {
 void Engine::run_thread() {
   settle_this_thread("gigabar-fabric", placement_.cpus);
   std::uint32_t seen_waits = 0;
+  int nap_ms = kLeastNapMs;
   while (true) {
+    const std::uint32_t waits_before = seen_waits;
     if (is_polled_by_others(seen_waits)) {
-      nap();
+      const bool is_busy =
+          pollers_.load(std::memory_order_relaxed) != 0 || seen_waits - waits_before >= static_cast<unsigned>(nap_ms);
+      nap_ms = is_busy ? std::min(2 * nap_ms, kMostNapMs) : kLeastNapMs;
+      nap(nap_ms);
       if (is_stopping_) return;
       continue;
     }
+    nap_ms = kLeastNapMs;
     bool is_armed = false, has_connecting = false, has_changed = false;
     {
       const Lock guard = lock();
@@ -239,15 +249,27 @@ void add(std::atomic<std::uint32_t>& counter, std::uint32_t number) noexcept {
 
 }  // namespace
 
+// The engine's thread sleeps on descriptors that do not tell what is polled for now; it must find out that somebody polls.
+void Engine::take_over_polling() noexcept {
+  add(waits_, 1);
+  is_handed_over_.store(false, std::memory_order_relaxed);
+  if (is_armed_ && !std::exchange(is_woken_, true)) wake_thread();
+}
+
+// A thread that posts much and waits seldom moves things on now and then, and the engine's own leaves it alone.
+void Engine::poll_between_posts(std::int64_t now) {
+  if (now - polled_between_posts_ns_ < kPostingPollNs) return;
+  polled_between_posts_ns_ = now;
+  take_over_polling();
+  progress();
+}
+
 Engine::Waiter::Waiter(Engine& engine, const Timeout& timeout) noexcept
     : engine_(engine),
       timeout_ns_(timeout.is_forever() || timeout.ns() > INT64_MAX / 2 ? INT64_MAX : timeout.ns()),
       seen_changes_(engine.changes_) {
-  add(engine_.waits_, 1);
   add(engine_.pollers_, 1);
-  engine_.is_handed_over_.store(false, std::memory_order_relaxed);
-  // The engine's thread sleeps on descriptors that do not tell what is polled for now; it must find out that somebody polls.
-  if (engine_.is_armed_ && !std::exchange(engine_.is_woken_, true)) engine_.wake_thread();
+  engine_.take_over_polling();
 }
 
 Engine::Waiter::~Waiter() { add(engine_.pollers_, ~std::uint32_t{0}); }

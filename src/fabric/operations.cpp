@@ -1,6 +1,7 @@
 // Operations from post to end. Those of one peer start in the order in which they were posted; what must be behind their data is
 // posted behind it at once, so that nobody waits for completions to raise a notification.
 #include <algorithm>
+#include <memory>
 
 #include "base/errors.hpp"
 #include "base/log.hpp"
@@ -38,6 +39,13 @@ std::string_view operation_name(OpKind kind) noexcept {
   return "operation";
 }
 
+Error outside_remote(const Engine::Transfer& transfer, std::uint64_t length) {
+  return make_error(Status::out_of_range, std::string(operation_name(transfer.kind)),
+                    text(place_text("remote", transfer.remote.segment, transfer.remote.offset_bytes, transfer.bytes), " of rank ",
+                         transfer.remote.rank),
+                    text("the segment has ", length, " bytes"), "stay inside it");
+}
+
 std::span<const std::byte> bytes_of(const std::string& text) noexcept {
   return {reinterpret_cast<const std::byte*>(text.data()), text.size()};
 }
@@ -54,7 +62,8 @@ Op& Engine::make_op(OpKind kind, QueueId queue, Peer* peer, bool is_internal) {
   } else {
     op = free_ops_.back();
     free_ops_.pop_back();
-    *op = Op{};
+    std::destroy_at(op);
+    std::construct_at(op);
   }
   op->kind = kind;
   op->queue = queue;
@@ -93,43 +102,51 @@ Result<Operation> Engine::record_nothing(const Transfer& transfer) {
 }
 
 Result<Operation> Engine::post(Lock& lock, const Transfer& transfer, const PostOptions& options) {
+  const std::int64_t begin_ns = now_ns();
+  poll_between_posts(begin_ns);
   LocalSegment* local = nullptr;
   if (transfer.kind != OpKind::notify) {
-    if (Outcome checked = check_transfer(transfer, local); !checked) return std::move(checked).take_error();
+    local = find_segment(transfer.local.segment);
+    if (local == nullptr || !fits(transfer.local.offset_bytes, transfer.bytes, local->memory.bytes()))
+      return check_transfer(transfer, local).take_error();
   }
   if (queues_[options.queue].posted_count >= kQueueDepth) {
     return make_error(Status::busy, std::string(operation_name(transfer.kind)), text("queue ", options.queue),
                       text("it holds ", kQueueDepth, " operations"), "wait for the queue first");
   }
-  auto peer = ready_peer(lock, transfer.remote.rank, connect_timeout());
-  if (!peer) return std::move(peer).error();
-  const bool is_notified = (transfer.flags & kHasNotification) != 0;
-  auto remote = remote_segment(lock, **peer, transfer.remote.segment, connect_timeout());
-  if (!remote) return std::move(remote).error();
-  if (!fits(transfer.remote.offset_bytes, transfer.bytes, (*remote)->bytes)) {
-    return make_error(Status::out_of_range, std::string(operation_name(transfer.kind)),
-                      text(place_text("remote", transfer.remote.segment, transfer.remote.offset_bytes, transfer.bytes), " of rank ",
-                           transfer.remote.rank),
-                      text("the segment has ", (*remote)->bytes, " bytes"), "stay inside it");
+  // As ready_peer and remote_segment find them when nothing has changed.
+  Peer* peer = recent_peer_;
+  if (peer == nullptr || peer->rank != transfer.remote.rank || peer->state != Peer::State::ready) {
+    auto found = ready_peer(lock, transfer.remote.rank, connect_timeout());
+    if (!found) return std::move(found).error();
+    peer = *found;
   }
+  RemoteState* remote = peer->recent_segment;
+  if (remote == nullptr || remote->id != transfer.remote.segment) {
+    auto found = remote_segment(lock, *peer, transfer.remote.segment, connect_timeout());
+    if (!found) return std::move(found).error();
+    remote = *found;
+  }
+  if (!fits(transfer.remote.offset_bytes, transfer.bytes, remote->bytes)) return outside_remote(transfer, remote->bytes);
+  const bool is_notified = (transfer.flags & kHasNotification) != 0;
   if (transfer.bytes == 0 && !is_notified) return record_nothing(transfer);
   const PathPolicy& policy = options.policy ? *options.policy : settings_.policy;
   const Choice* choice = nullptr;
   if (transfer.bytes != 0) {
     // Waiting above may have given the lock away: the segment is looked up again.
-    auto again = local_segment(transfer.local.segment);
-    if (!again) return std::move(again).error();
-    local = *again;
+    local = find_segment(transfer.local.segment);
+    if (local == nullptr) return local_segment(transfer.local.segment).error();
     const Direction direction = transfer.kind == OpKind::read ? Direction::read : Direction::write;
-    auto chosen = choose(**peer, direction, *local, **remote, transfer.bytes, policy);
+    auto chosen = choose(*peer, direction, *local, *remote, transfer.bytes, policy, is_notified);
     if (!chosen) return std::move(chosen).error();
     choice = *chosen;
   }
-  Op& op = make_op(transfer.bytes == 0 ? OpKind::notify : transfer.kind, options.queue, *peer, false);
+  if (const auto posted = post_at_once(*peer, transfer, options.queue, local, *remote, choice, begin_ns)) return *posted;
+  Op& op = make_op(transfer.bytes == 0 ? OpKind::notify : transfer.kind, options.queue, peer, false);
   op.local = transfer.bytes == 0 ? nullptr : local;
   if (op.local != nullptr) ++op.local->users;
   op.local_offset = transfer.local.offset_bytes;
-  op.remote = *remote;
+  op.remote = remote;
   ++op.remote->users;
   op.remote_id = transfer.remote.segment;
   op.remote_offset = transfer.remote.offset_bytes;
@@ -180,14 +197,12 @@ Result<Operation> Engine::post_list(Lock& lock, OpKind kind, Rank rank, std::spa
     auto remote = remote_segment(lock, **peer, transfer.remote.segment, connect_timeout());
     if (!remote) return at_piece(std::move(remote).error());
     if (!fits(transfer.remote.offset_bytes, transfer.bytes, (*remote)->bytes)) {
-      return at_piece(make_error(Status::out_of_range, std::string(operation_name(kind)),
-                                 place_text("remote", transfer.remote.segment, transfer.remote.offset_bytes, transfer.bytes),
-                                 text("the segment has ", (*remote)->bytes, " bytes"), "stay inside it"));
+      return at_piece(outside_remote(transfer, (*remote)->bytes));
     }
     if (local != nullptr && transfer.bytes != 0) {
       const PathPolicy& policy = options.policy ? *options.policy : settings_.policy;
-      auto chosen =
-          choose(**peer, kind == OpKind::read ? Direction::read : Direction::write, *local, **remote, transfer.bytes, policy);
+      auto chosen = choose(**peer, kind == OpKind::read ? Direction::read : Direction::write, *local, **remote, transfer.bytes,
+                           policy, false);
       if (!chosen) return at_piece(std::move(chosen).error());
     }
   }
@@ -198,6 +213,55 @@ Result<Operation> Engine::post_list(Lock& lock, OpKind kind, Rank rank, std::spa
     last = posted;
   }
   return last;
+}
+
+// What fits into one message, when nothing is before it and the link has room: it is over when the link has taken its bytes, so
+// that there is nothing to remember but its record.
+std::optional<Operation> Engine::post_at_once(Peer& peer, const Transfer& transfer, QueueId queue, const LocalSegment* local,
+                                              const RemoteState& remote, const Choice* choice, std::int64_t begin_ns) {
+  if (!peer.pending.empty() || peer.state != Peer::State::ready) return std::nullopt;
+  std::span<const std::byte> payload;
+  transport::Link& link = *peer.rails.front().link;
+  if (choice != nullptr) {
+    if (!local->memory.is_plain()) return std::nullopt;
+    payload = {local->memory.address() + transfer.local.offset_bytes, static_cast<std::size_t>(transfer.bytes)};
+  }
+  if (choice != nullptr && choice->method == Method::direct) {
+    const bool is_copied =
+        transfer.kind == OpKind::write && transfer.flags == 0 && payload.size() <= link.limits().copied_write_bytes;
+    if (!is_copied || peer.rails.size() != 1 || choice->path != TransferPath::host || !flush_outbox(peer)) return std::nullopt;
+    if (link.post_copied_write(payload, *remote.region, transfer.remote.offset_bytes) != Posted::ok) return std::nullopt;
+    return record_at_once(peer, transfer, queue, choice, begin_ns);
+  }
+  if (choice != nullptr && (choice->method != Method::message || payload.size() > link.limits().payload_bytes)) return std::nullopt;
+  const bool is_notified = (transfer.flags & kHasNotification) != 0;
+  Message message;
+  message.type = choice != nullptr ? MessageType::put : MessageType::notify;
+  message.flags = transfer.flags;
+  message.segment = transfer.remote.segment;
+  message.epoch = remote.epoch;
+  message.queue = queue;
+  message.a = transfer.remote.offset_bytes;
+  if (is_notified) message.b = Message::pair(transfer.notification, transfer.value);
+  if (!(is_notified ? post_after_data(peer, message, payload) : say_first(peer, message, payload))) return std::nullopt;
+  return record_at_once(peer, transfer, queue, choice, begin_ns);
+}
+
+Operation Engine::record_at_once(const Peer& peer, const Transfer& transfer, QueueId queue, const Choice* choice,
+                                 std::int64_t begin_ns) {
+  ++queues_[queue].posted_count;
+  ++statistics_.operations;
+  Record& record = records_[++last_op_ % records_.size()];
+  record = Record{};
+  record.id = last_op_;
+  record.is_done = true;
+  record.choice = choice;
+  record.bytes = transfer.bytes;
+  record.chunks = choice != nullptr ? 1 : 0;
+  record.duration_ns = now_ns() - begin_ns;
+  record.rank = peer.rank;
+  record.rail_bytes[0] = transfer.bytes;
+  return Operation{last_op_};
 }
 
 void Engine::submit(Op& op) {
@@ -544,7 +608,7 @@ void Engine::end(Op& op) {
   }
   ++changes_;
   op.is_over = true;
-  if (op.kind == OpKind::receive) receives_.remove(&op);
+  unlist_receive(op);
   if (Op* const parent = std::exchange(op.parent, nullptr); parent != nullptr && !parent->is_over) {
     if (op.error) fail(*parent, *op.error);
     parent->choice = op.choice;
@@ -553,7 +617,10 @@ void Engine::end(Op& op) {
     end(*parent);
   }
   // A message's operation stays until it is waited for.
-  if (ops_.contains(op.id)) return;
+  if (ops_.find(op.id) == nullptr) give_back(op);
+}
+
+void Engine::give_back(Op& op) {
   op.id = 0;
   op.memory.reset();
   free_ops_.push_back(&op);
@@ -672,7 +739,7 @@ Result<Explanation> Engine::explain(Lock& lock, Direction direction, LocalPlace 
     return explanation;
   }
   for (const Rail& rail : (*peer)->rails) explanation.rails.push_back(rail.link->rail());
-  auto choice = choose(**peer, direction, **again, **state, bytes, options.policy ? *options.policy : settings_.policy);
+  auto choice = choose(**peer, direction, **again, **state, bytes, options.policy ? *options.policy : settings_.policy, false);
   if (!choice) {
     explanation.reason = choice.error().record().cause;
     explanation.alternatives = considered_;

@@ -27,6 +27,7 @@ Result<Peer*> Engine::find_peer(Rank rank) {
     return make_error(Status::invalid_argument, "fabric", text("rank ", rank), text("the job has ", job_.rank_count, " ranks"),
                       "give a rank below that");
   }
+  if (recent_peer_ != nullptr && recent_peer_->rank == rank) return recent_peer_;
   std::unique_ptr<Peer>& peer = peers_[rank];
   if (!peer) {
     peer = std::make_unique<Peer>();
@@ -34,7 +35,7 @@ Result<Peer*> Engine::find_peer(Rank rank) {
     peer->is_self = rank == job_.rank;
     peer->identity.rank = rank;
   }
-  return peer.get();
+  return recent_peer_ = peer.get();
 }
 
 Result<Peer*> Engine::ready_peer(Lock& lock, Rank rank, const Timeout& timeout) {
@@ -316,7 +317,7 @@ void Engine::become_ready(Peer& peer) {
   }
   peer.state = Peer::State::ready;
   if (peer.transport->needs_processor()) {
-    spin_ns_ = 0;
+    spin_ns_ = kSpinBesideKernelNs;
     polls_per_look_ = kPollsPerYield;
   }
   std::erase(connecting_, &peer);
@@ -474,6 +475,7 @@ void Engine::lose(Peer& peer, const Error& error) {
   peer.held.clear();
   peer.stalled.clear();
   peer.marks.clear();
+  peer.recent_segment = nullptr;
   peer.segments.clear();
   peer.revoked.clear();
   peer.staging_in.reset();

@@ -42,9 +42,14 @@ Result<LocalSegment*> Engine::local_segment(SegmentId id) {
   return found;
 }
 
-LocalSegment* Engine::find_segment(SegmentId id) noexcept {
+LocalSegment* Engine::search_segment(SegmentId id) noexcept {
   const auto found = segments_.find(id);
-  return found == segments_.end() || id >= kFirstAnonymous ? nullptr : found->second.get();
+  return found == segments_.end() || id >= kFirstAnonymous ? nullptr : recent_segment_ = found->second.get();
+}
+
+void Engine::erase_segment(SegmentId id) {
+  recent_segment_ = nullptr;
+  segments_.erase(id);
 }
 
 void Engine::register_everywhere(LocalSegment& segment, int descriptor) {
@@ -103,6 +108,7 @@ Outcome Engine::register_segment(SegmentId id, void* address, std::size_t bytes)
 
 LocalSegment* Engine::segment_by_id(Peer& peer, SegmentId id) {
   if (id == kStagingSegment) return peer.staging_in.get();
+  if (id < kFirstAnonymous) return find_segment(id);
   const auto found = segments_.find(id);
   return found == segments_.end() ? nullptr : found->second.get();
 }
@@ -122,17 +128,18 @@ LocalSegment* Engine::covering_segment(const void* address, std::uint64_t bytes,
   return nullptr;
 }
 
-Result<LocalSegment*> Engine::segment_for(void* address, std::uint64_t bytes, const LocalMemory& seen, std::uint64_t& offset) {
+Result<LocalSegment*> Engine::segment_for(void* address, std::uint64_t bytes, const LocalMemory* seen, std::uint64_t& offset) {
   if (LocalSegment* segment = covering_segment(address, bytes, offset)) {
     ++segment->users;
     return segment;
   }
   offset = 0;
+  const std::uint64_t buffer_id = seen != nullptr ? seen->buffer_id() : 0;
   for (const SegmentId id : idle_anonymous_) {
     LocalSegment& segment = *segments_[id];
     // CUDA's buffer ids are never used again: the same one is the same memory.
     if (segment.is_retiring || segment.memory.address() != address || segment.memory.bytes() != bytes ||
-        segment.memory.buffer_id() != seen.buffer_id() || seen.buffer_id() == 0) {
+        segment.memory.buffer_id() != buffer_id || buffer_id == 0) {
       continue;
     }
     ++segment.users;
@@ -190,7 +197,7 @@ void Engine::drop_if_retired(SegmentId id) {
   const auto found = segments_.find(id);
   if (found == segments_.end()) return;
   const LocalSegment& segment = *found->second;
-  if (segment.is_retiring && segment.users == 0 && segment.known_by.empty()) segments_.erase(found);
+  if (segment.is_retiring && segment.users == 0 && segment.known_by.empty()) erase_segment(id);
 }
 
 void Engine::forget_knower(SegmentId id, Rank rank) {
@@ -264,7 +271,7 @@ Outcome Engine::enable(SegmentId id) {
 
 Outcome Engine::deregister(Lock& lock, SegmentId id, const Timeout& timeout) {
   if (Outcome quiet = quiesce(lock, id, timeout); !quiet) return quiet;
-  segments_.erase(id);
+  erase_segment(id);
   return {};
 }
 
@@ -353,6 +360,7 @@ RemoteState& Engine::ask_segment(Peer& peer, SegmentId id) {
 }
 
 Result<RemoteState*> Engine::remote_segment(Lock& lock, Peer& peer, SegmentId id, const Timeout& timeout) {
+  if (peer.recent_segment != nullptr && peer.recent_segment->id == id) return peer.recent_segment;
   RemoteState& asked = ask_segment(peer, id);
   const auto is_over = [&] {
     if (peer.state != Peer::State::ready) return true;
@@ -374,7 +382,7 @@ Result<RemoteState*> Engine::remote_segment(Lock& lock, Peer& peer, SegmentId id
     return make_error(remote.absence, "segment", text(segment_text(id), " of rank ", peer.rank), remote.why_not,
                       "register it at that rank before others use it");
   }
-  return &remote;
+  return peer.recent_segment = &remote;
 }
 
 void Engine::on_segment_key(Peer& peer, Frame& frame) {
@@ -426,6 +434,7 @@ void Engine::on_segment_absent(Peer& peer, const Frame& frame) {
   const std::string_view why = reader.string(2000);
   const auto found = peer.segments.find(id);
   if (!reader.is_done() || found == peer.segments.end()) return;
+  peer.recent_segment = nullptr;
   found->second->know = RemoteState::Know::absent;
   found->second->absence = status == static_cast<std::uint8_t>(Status::unavailable) ? Status::unavailable : Status::out_of_range;
   found->second->why_not = why;
@@ -449,6 +458,7 @@ void Engine::on_segment_revoke(Peer& peer, const Frame& frame) {
   }
   std::unique_ptr<RemoteState> remote = std::move(found->second);
   peer.segments.erase(found);
+  peer.recent_segment = nullptr;
   remote->is_revoked = true;
   peer.revoked.push_back(std::move(remote));
   list_busy(peer);

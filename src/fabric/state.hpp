@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <cstdlib>
 #include <deque>
+#include <list>
 #include <map>
 #include <memory>
 #include <optional>
@@ -159,6 +160,8 @@ struct Op {
   std::uint64_t capacity = 0;
   Received received;
   bool is_matched = false, is_over = false;  // over: wait_message may take it
+  bool is_receive_listed = false;            // among those that wait for a message, at
+  std::list<Op*>::iterator receive_place;
   // what is said to the peer after the data: get_done or send_done
   std::optional<Message> finish;
   std::optional<Error> error;
@@ -248,6 +251,7 @@ struct Peer {
   std::optional<FailedCandidate> failed_candidate;  // whose link broke before it stood
 
   std::map<SegmentId, std::unique_ptr<RemoteState>> segments;
+  RemoteState* recent_segment = nullptr;              // of them, whose key is known; found again without a search
   std::vector<std::unique_ptr<RemoteState>> revoked;  // in use still
 
   // outgoing

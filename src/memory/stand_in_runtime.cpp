@@ -138,6 +138,7 @@ class StandInRuntime final : public Runtime {
     const auto pages = std::make_shared<const Pages>(address, reserved_bytes, std::move(range.file), device, bytes, ++last_id_);
     const std::unique_lock lock(mutex_);
     blocks_[pages->begin()] = {pages, std::move(memfd)};
+    block_count_.store(blocks_.size(), std::memory_order_release);
     return DeviceBlock{pages->begin(), bytes, reserved_bytes, device, allocator};
   }
 
@@ -147,6 +148,7 @@ class StandInRuntime final : public Runtime {
     if (const auto found = blocks_.find(block.address); found != blocks_.end()) {
       last = std::move(found->second);
       blocks_.erase(found);
+      block_count_.store(blocks_.size(), std::memory_order_release);
     }
     return {};
   }
@@ -220,6 +222,7 @@ class StandInRuntime final : public Runtime {
 
  private:
   std::shared_ptr<const Pages> find(std::uintptr_t address) const {
+    if (block_count_.load(std::memory_order_acquire) == 0) return nullptr;  // asked about every message's memory
     const std::shared_lock lock(mutex_);
     const Block* const block = block_at(address);
     return block == nullptr ? nullptr : block->pages;
@@ -253,6 +256,7 @@ class StandInRuntime final : public Runtime {
 
   mutable std::shared_mutex mutex_;
   std::map<std::uintptr_t, Block> blocks_;  // by begin
+  std::atomic<std::size_t> block_count_{0};
   std::atomic<std::uint64_t> last_id_{0};
 };
 

@@ -100,6 +100,7 @@ enum class Direction : std::uint8_t {
 struct LinkLimits {
   std::size_t payload_bytes = 0;        // most payload of one message, at least 4096
   std::size_t quick_payload_bytes = 0;  // up to here a message costs about as much as an empty one
+  std::size_t copied_write_bytes = 0;   // most bytes of one post_copied_write; 0: there is none
   std::uint64_t write_bytes = 0;        // most bytes of one post_write; larger ones are the caller's to cut
   std::uint64_t read_bytes = 0;         // of one post_read; 0: cannot read
   std::uint32_t posted_writes = 0;      // so many writes and reads can be under way
@@ -136,6 +137,13 @@ class Link {
                             std::uint64_t remote_offset, std::uint64_t bytes, std::uint64_t cookie) = 0;
   virtual Posted post_read(const Region& local, std::uint64_t local_offset, const RemoteRegion& remote, std::uint64_t remote_offset,
                            std::uint64_t bytes, std::uint64_t cookie) = 0;
+
+  // A write of 1 .. limits().copied_write_bytes from host memory, which is copied before it returns: there is no done(). Full also
+  // where it cannot be; post_write says why.
+  virtual Posted post_copied_write(std::span<const std::byte> /*bytes*/, const RemoteRegion& /*remote*/,
+                                   std::uint64_t /*remote_offset*/) {
+    return Posted::full;
+  }
 
   // The initiator's half of connecting: the answer that the peer's accept() gave. Errors break the link.
   virtual Outcome complete(Parcel answer) = 0;

@@ -166,6 +166,60 @@ RANK_BODY(cut_into_own_chunks) {
   ASSERT_TRUE(me.meet());
 }
 
+// A program that looks at its own memory instead of waiting: the bytes come while it does nothing but ask for progress. Where the
+// NIC places them it need not even do that.
+BARE_RANK_BODY(look_at_memory) {
+  FabricOptions options = me.options();
+  options.progress_thread = false;
+  auto fabric = Fabric::open(options);
+  ASSERT_TRUE(is_ok(fabric));
+  constexpr std::uint64_t kRounds = 200;
+  const bool is_placed_by_nic = me.setup().transport == TransportKind::verbs;
+  {
+    RankSegment origin(*fabric, kOrigin, MemoryChoice::host, 8192), target(*fabric, kTarget, MemoryChoice::host, 8192);
+    const Rank other = (me.rank() + 1) % me.rank_count();
+    ASSERT_TRUE(is_ok(fabric->connect(other, kPatience)));
+    ASSERT_TRUE(is_ok(fabric->remote_segment(other, kTarget, kPatience)));
+    ASSERT_TRUE(is_ok(fabric->barrier({}, kPatience)));
+    auto* const source = static_cast<volatile std::uint64_t*>(origin.address());
+    const auto* const seen = static_cast<const volatile std::uint64_t*>(target.address());
+    const auto post = [&](std::uint64_t round) {
+      // Of both sorts: those that a NIC takes with the request itself, and those it fetches.
+      const std::uint64_t bytes = round % 2 == 0 ? 8 : 2048;
+      source[bytes / 8 - 1] = round;
+      const auto posted = fabric->write({kOrigin, 0}, {other, kTarget, 0}, bytes);
+      EXPECT_TRUE(is_ok(posted));
+      if (posted) {
+        const auto report = fabric->report(*posted);
+        EXPECT_TRUE(is_ok(report));
+      }
+      return bytes / 8 - 1;
+    };
+    const auto comes = [&](std::uint64_t round, std::uint64_t index) {
+      const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+      while (seen[index] != round) {
+        if (!is_placed_by_nic) EXPECT_TRUE(is_ok(fabric->progress()));
+        if (std::chrono::steady_clock::now() > end) return false;
+      }
+      return true;
+    };
+    for (std::uint64_t round = 1; round <= kRounds; ++round) {
+      const std::uint64_t index = round % 2 == 0 ? 0 : 255;
+      if (me.rank() != 0) {
+        ASSERT_TRUE(comes(round, index)) << "round " << round;
+      }
+      post(round);
+      if (me.rank() == 0) {
+        ASSERT_TRUE(comes(round, index)) << "round " << round;
+      }
+      ASSERT_TRUE(is_ok(fabric->wait(0, kPatience)));
+    }
+    ASSERT_TRUE(me.meet());
+  }
+  EXPECT_TRUE(is_ok(fabric->close(kPatience)));
+  EXPECT_TRUE(fails(fabric->progress(), Status::unavailable, "closed"));
+}
+
 // --- Limits
 // ------------------------------------------------------------------------------------------------------------------------
 
@@ -269,6 +323,16 @@ class FabricPaths : public testing::TestWithParam<RankSetup> {};
 TEST_P(FabricPaths, ExplainedAsTheyAreTaken) { run_ranks("explain_then_do", GetParam()); }
 TEST_P(FabricPaths, PoliciesAreKept) { run_ranks("keep_policies", GetParam()); }
 INSTANTIATE_TEST_SUITE_P(Memory, FabricPaths, testing::ValuesIn(memory_setups()), setup_name);
+
+std::vector<RankSetup> host_setups() {
+  std::vector<RankSetup> all = memory_setups();
+  std::erase_if(all,
+                [](const RankSetup& setup) { return setup.origin != MemoryChoice::host || setup.target != MemoryChoice::host; });
+  return all;
+}
+class FabricPlainWrites : public testing::TestWithParam<RankSetup> {};
+TEST_P(FabricPlainWrites, AreSeenByWhoLooks) { run_ranks("look_at_memory", GetParam()); }
+INSTANTIATE_TEST_SUITE_P(Memory, FabricPlainWrites, testing::ValuesIn(host_setups()), setup_name);
 
 class FabricForbidden : public testing::TestWithParam<RankSetup> {};
 TEST_P(FabricForbidden, EverythingTellsWhy) { run_ranks("forbid_everything", GetParam()); }

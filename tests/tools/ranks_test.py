@@ -87,7 +87,11 @@ def test_ranks_wrong_usage_is_one_line_and_status_2():
     expect_refusal(ranks("latency", "-W", "4"), 2)  # has no windows
     expect_refusal(ranks("bw", "-p", "2"), 2)  # is for one pair
     expect_refusal(ranks("mbw-mr", "-p", "0"), 2, "--pairs", "outside")
-    expect_refusal(ranks("latency", "--kind", "put"), 2, "--kind", "put", "write")
+    expect_refusal(ranks("latency", "--kind", "get"), 2, "--kind", "get", "write")
+    expect_refusal(ranks("bw", "--kind", "put"), 2, "--kind put", "latency")
+    expect_refusal(ranks("latency", "-d", "cuda", "D", "H", "--kind", "put"), 2, "--kind put", "host memory")
+    expect_refusal(ranks("latency", "--kind", "put", "-c"), 2, "--kind put", "-c")
+    expect_refusal(ranks("latency", "--kind", "put", "-m", "0:8"), 2, "-m 0:8", "start at 1")
     expect_refusal(ranks("latency", "--require", "nvlink"), 2, "--require", "nvlink", "p2p")
     expect_refusal(ranks("latency", "--require", "p2p", "--forbid", "p2p"), 2, "p2p")
     expect_refusal(ranks("latency", "--require", "p2p", "--compare"), 2, "--compare", "--require p2p")
@@ -203,6 +207,15 @@ def test_latency_of_every_kind_and_kind_of_buffer_is_checked():
             outcome = measured("latency", "-d", "cuda", *buffers, "--kind", kind, "-c", "-i", "10", "-x", "2", "-m", "1:32K")
             expect(all(row[2] == "Pass" for row in rows(outcome)), f"{kind} {buffers}", outcome)
             expect(("# note: stand-in" in outcome.out) == ("D" in buffers), "stand-ins are not told", outcome)
+
+
+def test_latency_of_puts_is_that_of_memory_seen():
+    document, outcome = document_of("latency", "--kind", "put", "-i", "50", "-x", "5", "-m", "16K")
+    expect(sizes(outcome) == [2**power for power in range(15)], "the sizes", outcome)
+    expect("seen in the target's memory" in outcome.out, "what is measured", outcome)
+    for result in document["results"]:
+        expect_summary(result, 50)
+        expect(result["kind"] == "put" and result["path"]["transport"] == "local", f"{result}")
 
 
 def test_bandwidth_of_every_kind_is_checked():

@@ -53,12 +53,16 @@ void add_count_options(CLI::App& command, Options& options) {
 }
 
 void add_ways(CLI::App& command, Options& options) {
-  static const std::map<std::string, Kind> kinds = {{"send", Kind::send}, {"write", Kind::write}, {"read", Kind::read}};
+  static const std::map<std::string, Kind> kinds = {
+      {"send", Kind::send}, {"write", Kind::write}, {"put", Kind::put}, {"read", Kind::read}};
   command
       .add_option_function<std::string>(
-          "--kind", [](const std::string&) {}, "send: messages; write: into a segment, with notifications; read: out of one")
+          "--kind", [](const std::string&) {},
+          "send: messages; write: into a segment, with notifications; put: without, and the target looks at its memory (host "
+          "memory, "
+          "latency); read: out of one")
       ->check(choice(kinds, options.kind))
-      ->type_name("send|write|read")
+      ->type_name("send|write|put|read")
       ->default_str("send");
   command.add_flag("-c,--validation", options.is_checked, "Check all data, different ones in every round; wrong data are status 1");
   command.add_flag("--compare", options.is_compared,

@@ -90,7 +90,7 @@ class Credits {
     return true;
   }
 
-  void reposted() noexcept { ++owed_; }
+  void reposted(unsigned count) noexcept { owed_ += count; }
   unsigned owed() const noexcept { return owed_; }
   bool must_return() const noexcept { return owed_ >= kCredits / 2; }
   void told(unsigned count) noexcept { owed_ -= count; }

@@ -74,7 +74,7 @@ VerbsLink::VerbsLink(VerbsTransport& transport, std::size_t rail, const Token& t
       local_address_(transport.rail(rail).address),
       deadline_ns_(deadline_ns),
       own_token_(token) {
-  limits_.payload_bytes = kPayloadBytes;
+  limits_.payload_bytes = limits_.copied_write_bytes = kPayloadBytes;
   limits_.write_bytes = piece_bytes_ * kMostPieces;
   limits_.posted_writes = kOperations;
   transport_->add(this);
@@ -110,6 +110,8 @@ int VerbsLink::send(const std::byte* bytes, std::size_t count, std::uint32_t loc
   return ibv_post_send(pair_, &request, &refused);
 }
 
+bool VerbsLink::must_signal() const noexcept { return unsignalled_ + 1 >= kSignalEvery; }
+
 Posted VerbsLink::refused_post(int result, const char* call) {
   const int code = code_of(result);
   // The kernel has not yet taken the entries of the queue that we count as free.
@@ -139,7 +141,7 @@ Posted VerbsLink::post_bytes(MessageKind kind, const Header* header, std::span<c
   if (header != nullptr) std::memcpy(bytes + kMessageHeaderBytes, header->data(), kHeaderBytes);
   if (!payload.empty()) std::memcpy(bytes + header_bytes, payload.data(), payload.size());
 
-  const bool is_signalled = count > kMostUnsignalledBytes || unsignalled_ + 1 >= kSignalEvery;
+  const bool is_signalled = count > kMostUnsignalledBytes || must_signal();
   unsigned flags = 0;
   if (is_inline) flags |= IBV_SEND_INLINE;
   if (is_signalled) flags |= IBV_SEND_SIGNALED;
@@ -151,7 +153,7 @@ Posted VerbsLink::post_bytes(MessageKind kind, const Header* header, std::span<c
     return refused_post(result, "ibv_post_send");
   }
   if (!is_inline) ++slots_taken_;
-  unsignalled_ = is_signalled ? 0 : unsignalled_ + 1;
+  count_signal(is_signalled);
   credits_.told(first.credits);
   if (kind == MessageKind::payload) has_gpu_writes_ = false;
   return Posted::ok;
@@ -263,6 +265,41 @@ Posted VerbsLink::post_write(const Region& local, std::uint64_t local_offset, co
   return posted;
 }
 
+// From the request itself where the device takes so many bytes inline, else from a slot, as messages.
+Posted VerbsLink::post_copied_write(std::span<const std::byte> bytes, const RemoteRegion& remote, std::uint64_t remote_offset) {
+  if (state_ == LinkState::broken || failure_) return Posted::broken;
+  const auto& theirs = static_cast<const VerbsRemoteRegion&>(remote);
+  const bool is_right = is_inside(remote_offset, bytes.size(), theirs.bytes()) && bytes.size() <= limits_.copied_write_bytes;
+  if (state_ != LinkState::ready || !ledger_.has_room(1) || !theirs.has_rail(peer_rail_) || !is_right) return Posted::full;
+  const bool is_inline = bytes.size() <= inline_bytes_;
+  if (!is_inline && slots_taken_ - slots_returned_ >= kSendSlots) return Posted::full;
+  const bool is_signalled = bytes.size() > kMostUnsignalledBytes || must_signal();
+  ibv_sge piece{reinterpret_cast<std::uintptr_t>(bytes.data()), static_cast<std::uint32_t>(bytes.size()), 0};
+  if (!is_inline) {
+    std::byte* const slot = send_slot(slots_taken_ % kAllSlots);
+    std::memcpy(slot, bytes.data(), bytes.size());
+    piece.addr = reinterpret_cast<std::uintptr_t>(slot);
+    piece.lkey = send_region_->lkey;
+  }
+  ibv_send_wr request{};
+  request.wr_id = work_id(WorkKind::ordered, ledger_.add({Ledger::kNoOperation, !is_inline}));
+  request.sg_list = &piece;
+  request.num_sge = 1;
+  request.opcode = IBV_WR_RDMA_WRITE;
+  request.send_flags = (is_inline ? IBV_SEND_INLINE : 0) | (is_signalled ? IBV_SEND_SIGNALED : 0);
+  request.wr.rdma.remote_addr = theirs.address() + remote_offset;
+  request.wr.rdma.rkey = theirs.remote_key(peer_rail_);
+  ibv_send_wr* refused = nullptr;
+  if (const int result = ibv_post_send(pair_, &request, &refused); result != 0) {
+    ledger_.take_back();
+    return refused_post(result, "ibv_post_send");
+  }
+  if (!is_inline) ++slots_taken_;
+  count_signal(is_signalled);
+  has_gpu_writes_ = has_gpu_writes_ || is_gpu_memory(theirs.kind());
+  return Posted::ok;
+}
+
 Posted VerbsLink::post_read(const Region& local, std::uint64_t local_offset, const RemoteRegion& remote,
                             std::uint64_t remote_offset, std::uint64_t bytes, std::uint64_t cookie) {
   if (state_ == LinkState::broken || failure_) return Posted::broken;
@@ -292,6 +329,7 @@ bool VerbsLink::poll(Sink& sink) {
   const int count = take_completions(completions);
   for (int i = 0; i < count; ++i) on_completion(completions[static_cast<std::size_t>(i)], sink);
   const bool has_told = tell_refused(sink);
+  if (count == 0 && free_receive_count_ > 0 && !failure_) post_receives();
   if (credits_.must_return() && state_ == LinkState::ready && !failure_) post_control(MessageKind::credits);
   if (!failure_) return count > 0 || has_told;
   break_down(sink);
@@ -375,30 +413,42 @@ void VerbsLink::finish_piece(std::uint16_t index, Sink& sink) {
   sink.done(*this, operation.cookie, operation.fills_gpu ? order_->flush() : Outcome());
 }
 
-bool VerbsLink::repost(unsigned slot) {
-  ibv_sge piece{reinterpret_cast<std::uintptr_t>(receive_slot(slot)), kSlotBytes, receive_region_->lkey};
-  ibv_recv_wr request{};
-  request.wr_id = work_id(WorkKind::receive, slot);
-  request.sg_list = &piece;
-  request.num_sge = 1;
+// Together, and when nothing else is to be done: a message is answered before its receive is posted anew.
+bool VerbsLink::post_receives() {
+  std::array<ibv_sge, kReceivesAtOnce> pieces;
+  std::array<ibv_recv_wr, kReceivesAtOnce> requests;
+  for (unsigned i = 0; i < free_receive_count_; ++i) {
+    const unsigned slot = free_receives_[i];
+    pieces[i] = {reinterpret_cast<std::uintptr_t>(receive_slot(slot)), kMessageBytes, receive_region_->lkey};
+    requests[i] = {work_id(WorkKind::receive, slot), i + 1 < free_receive_count_ ? &requests[i + 1] : nullptr, &pieces[i], 1};
+  }
   ibv_recv_wr* refused = nullptr;
-  const int result = ibv_post_recv(pair_, &request, &refused);
-  if (result == 0) return true;
-  fail(call_failed("ibv_post_recv", describe(), code_of(result)));
-  return false;
+  if (const int result = ibv_post_recv(pair_, requests.data(), &refused); result != 0) {
+    fail(call_failed("ibv_post_recv", describe(), code_of(result)));
+    return false;
+  }
+  free_receive_count_ = 0;
+  credits_.reposted(std::exchange(free_credits_, 0));
+  return true;
+}
+
+bool VerbsLink::repost(unsigned slot, bool has_credit) {
+  free_receives_[free_receive_count_++] = slot;
+  free_credits_ += has_credit ? 1 : 0;
+  // The few receives of messages without a credit must be there whenever the peer sends one.
+  return (has_credit && free_receive_count_ < kReceivesAtOnce) || post_receives();
 }
 
 void VerbsLink::on_receive(unsigned slot, std::size_t bytes, Sink& sink) {
   const std::byte* const message = receive_slot(slot);
-  const auto header = read_message_header({message, std::min(bytes, kSlotBytes)}, kHeaderBytes);
+  const auto header = read_message_header({message, std::min(bytes, kMessageBytes)}, kHeaderBytes);
   if (!header || !credits_.returned(header->credits)) {
     fail(failed(Status::peer_lost, "the peer sent bytes that are no message", "run the same version of Gigabar on all ranks"));
     return;
   }
   on_message(*header, message, sink);
   if (state_ == LinkState::broken || failure_) return;
-  if (!repost(slot)) return;
-  if (header->kind == MessageKind::payload) credits_.reposted();
+  repost(slot, header->kind == MessageKind::payload);
 }
 
 void VerbsLink::on_message(const MessageHeader& header, const std::byte* bytes, Sink& sink) {

@@ -25,8 +25,13 @@ class VerbsTransport;
 class VerbsLink;
 
 inline constexpr std::size_t kPayloadBytes = 4096;
-// A receive or send slot; 36 send slots and 68 receives make 433 KB per link.
-inline constexpr std::size_t kSlotBytes = (kMessageHeaderBytes + kHeaderBytes + kPayloadBytes + 63) / 64 * 64;
+// A receive or send slot; 36 send slots and 68 receives make 433 KB per link. A message lies at its end, so that the payload begins
+// at a cache line, which makes copies faster.
+inline constexpr std::size_t kMessageBytes = kMessageHeaderBytes + kHeaderBytes + kPayloadBytes;
+inline constexpr std::size_t kSlotBytes = (kMessageBytes + 63) / 64 * 64;
+inline constexpr std::size_t kSlotPadding = kSlotBytes - kMessageBytes;
+static_assert((kSlotPadding + kMessageHeaderBytes + kHeaderBytes) % 64 == 0);
+inline constexpr unsigned kReceivesAtOnce = 16;  // that are posted anew; far below the credits after which a peer must hear of it
 inline constexpr unsigned kMostReads = 16;  // READs under way on the wire: enough for any bandwidth, few enough for every adapter
 
 // An event of rdma_cm without its owner: it is acknowledged before it is looked at.
@@ -63,6 +68,7 @@ class VerbsLink final : public Link {
                     std::uint64_t bytes, std::uint64_t cookie) override;
   Posted post_read(const Region& local, std::uint64_t local_offset, const RemoteRegion& remote, std::uint64_t remote_offset,
                    std::uint64_t bytes, std::uint64_t cookie) override;
+  Posted post_copied_write(std::span<const std::byte> bytes, const RemoteRegion& remote, std::uint64_t remote_offset) override;
   Outcome complete(Parcel answer) override;
 
   // Acceptor: waits for the peer that shows `expected` and is on its rail `peer_rail`; `token_` is what we show.
@@ -123,6 +129,8 @@ class VerbsLink final : public Link {
 
   // Sending.
   int send(const std::byte* bytes, std::size_t count, std::uint32_t local_key, std::uint64_t id, unsigned flags);
+  bool must_signal() const noexcept;
+  void count_signal(bool is_signalled) noexcept { unsignalled_ = is_signalled ? 0 : unsignalled_ + 1; }
   Posted post_bytes(MessageKind kind, const Header* header, std::span<const std::byte> payload);
   bool post_control(MessageKind kind);
   Posted post_pieces(const Span& span, std::uint64_t cookie, bool is_read, bool fills_gpu);
@@ -142,13 +150,16 @@ class VerbsLink final : public Link {
   void on_message(const MessageHeader& header, const std::byte* bytes, Sink& sink);
   void on_ordered(std::uint64_t number, Sink& sink);
   void finish_piece(std::uint16_t index, Sink& sink);
-  bool repost(unsigned slot);
+  bool post_receives();
+  bool repost(unsigned slot, bool has_credit);
   bool tell_refused(Sink& sink);
   void break_down(Sink& sink);
   void disconnect() noexcept;
 
-  std::byte* receive_slot(unsigned slot) const noexcept { return receives_->data() + std::size_t{slot} * kSlotBytes; }
-  std::byte* send_slot(std::uint64_t slot) const noexcept { return sends_->data() + slot * kSlotBytes; }
+  std::byte* receive_slot(unsigned slot) const noexcept {
+    return receives_->data() + std::size_t{slot} * kSlotBytes + kSlotPadding;
+  }
+  std::byte* send_slot(std::uint64_t slot) const noexcept { return sends_->data() + slot * kSlotBytes + kSlotPadding; }
 
   VerbsTransport* transport_;  // null once it is gone
   std::shared_ptr<Device> device_;
@@ -182,6 +193,9 @@ class VerbsLink final : public Link {
   std::size_t inline_bytes_ = 0;
   unsigned read_depth_ = 0, reads_under_way_ = 0;
 
+  std::array<unsigned, kReceivesAtOnce> free_receives_{};  // slots that are to be posted anew
+  unsigned free_receive_count_ = 0;
+  unsigned free_credits_ = 0;  // of them
   Ledger ledger_;
   Credits credits_;
   Operations operations_;

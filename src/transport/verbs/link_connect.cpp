@@ -202,7 +202,7 @@ Outcome VerbsLink::make_pair() {
 
 Outcome VerbsLink::post_all_receives() {
   for (unsigned slot = 0; slot < kReceives; ++slot) {
-    if (!repost(slot)) return *failure_;
+    if (!repost(slot, false)) return *failure_;
   }
   return {};
 }

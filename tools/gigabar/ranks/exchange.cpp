@@ -13,6 +13,7 @@ constexpr Tag kAcknowledgementTag = 2;
 constexpr Tag kWholeTag = ~Tag{0};
 constexpr std::size_t kRemembered = 8;  // operations whose paths are looked up after a size
 constexpr QueueId kQueue = 0;
+constexpr unsigned kLooksPerPoll = 1024;
 constexpr std::uint32_t kWaitEvery = 64;  // round trips whose local completions may be left for later; far below kQueueDepth
 
 }  // namespace
@@ -49,6 +50,7 @@ Measurement Exchange::measure(std::uint64_t bytes, const std::optional<PathPolic
     return {};
   }
   const Counts counts = counts_for(plan_.options, bytes);
+  if (plan_.options.kind == Kind::put) clear_stamp();
   result_.samples_ps.reserve(seat_.is_active ? counts.iterations : 0);
   // A round trip is two ways; a read is one operation, and a window is what it is.
   const bool is_halved = is_latency_ && plan_.options.kind != Kind::read;
@@ -88,8 +90,15 @@ void Exchange::do_round_trip(std::uint32_t round) {
     require_of_fabric(fabric_.wait(kQueue, timeout_));
     return;
   }
-  const auto give = [&] { kind == Kind::send ? send_message(0) : write_message(0, round, true); };
-  const auto get = [&] { kind == Kind::send ? receive_message(0) : await_notification(round); };
+  const auto give = [&] {
+    if (kind == Kind::send) return send_message(0);
+    if (kind == Kind::put) stamp(round);
+    write_message(0, round, kind == Kind::write);
+  };
+  const auto get = [&] {
+    if (kind == Kind::send) return receive_message(0);
+    kind == Kind::put ? await_stamp(round) : await_notification(round);
+  };
   if (seat_.is_active) give();
   get();
   if (!seat_.is_active) give();
@@ -116,6 +125,7 @@ void Exchange::do_window(std::uint32_t round) {
     case Kind::read:
       if (gives) read_window();
       return;
+    case Kind::put: return;  // has no windows
   }
 }
 
@@ -243,6 +253,35 @@ void Exchange::await_notification(std::uint32_t round) {
   throw FabricFailure(
       Status::verification_failed,
       fmt::format("notification {} of round {} has the value {}, not {}: one was lost or came twice", id, round, value, round + 1));
+}
+
+// Nothing of another size is taken for the first round's.
+void Exchange::clear_stamp() {
+  *static_cast<volatile std::uint8_t*>(buffers_.at(buffers_.receive_offset_bytes() + slots_.offset_of(0) + slots_.bytes - 1)) = 0;
+  await_partner();
+}
+
+// A byte that the round before did not leave there.
+void Exchange::stamp(std::uint32_t round) {
+  auto* const last = static_cast<volatile std::uint8_t*>(buffers_.at(slots_.offset_of(0) + slots_.bytes - 1));
+  *last = static_cast<std::uint8_t>(round + 1);
+}
+
+// Links that write by themselves need nobody here; the others, and a partner that is gone, show when the fabric is looked at.
+void Exchange::await_stamp(std::uint32_t round) {
+  const std::uint64_t offset = buffers_.receive_offset_bytes() + slots_.offset_of(0) + slots_.bytes - 1;
+  const auto* const last = static_cast<const volatile std::uint8_t*>(buffers_.at(offset));
+  const auto expected = static_cast<std::uint8_t>(round + 1);
+  const std::uint64_t begin = clock_.now();
+  while (true) {
+    for (unsigned look = 0; look < kLooksPerPoll; ++look) {
+      if (*last == expected) return;
+    }
+    require_of_fabric(fabric_.progress());
+    if (static_cast<double>(clock_.now() - begin) * clock_.ns_per_tick() > static_cast<double>(timeout_.ns())) {
+      throw FabricFailure(Status::timed_out, fmt::format("put {} of {} bytes was not seen in time", round, slots_.bytes));
+    }
+  }
 }
 
 // --- Reports ---------------------------------------------------------------------------------------------------------------------

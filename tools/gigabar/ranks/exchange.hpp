@@ -58,6 +58,9 @@ class Exchange {
 
   // Segments.
   RemotePlace remote_place(std::uint64_t offset_bytes) const noexcept;
+  void clear_stamp();
+  void stamp(std::uint32_t round);
+  void await_stamp(std::uint32_t round);
   void write_message(std::uint32_t message, std::uint32_t round, bool with_notification);
   void write_window(std::uint32_t round);
   void read_message(std::uint32_t message);

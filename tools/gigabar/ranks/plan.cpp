@@ -39,7 +39,8 @@ void settle_places(Plan& plan) {
 }
 
 void settle_sizes(Plan& plan) {
-  const SizeRange standard = default_sizes(plan.options.measure);
+  SizeRange standard = default_sizes(plan.options.measure);
+  if (plan.options.kind == Kind::put) standard.least_bytes = 1;
   plan.range = standard;
   if (!plan.options.sizes.empty()) {
     const auto range = parse_size_range(plan.options.sizes, standard);
@@ -55,6 +56,16 @@ void settle_sizes(Plan& plan) {
     refuse_usage(fmt::format("-m {}: 0 bytes have no bandwidth; start at 1", plan.options.sizes));
   }
   plan.sizes = sizes_of(plan.range);
+}
+
+// The last byte of a put is what its target waits for.
+void settle_put(const Plan& plan) {
+  if (plan.options.kind != Kind::put) return;
+  if (!is_latency(plan.options.measure)) refuse_usage("--kind put is for latency and multi-lat; take --kind write");
+  if (plan.first_place == Place::device || plan.second_place == Place::device)
+    refuse_usage("--kind put waits by looking at host memory; leave D out, or take --kind write");
+  if (plan.options.is_checked) refuse_usage("--kind put changes the last byte itself, so -c cannot check it; leave one out");
+  if (plan.range.least_bytes == 0) refuse_usage(fmt::format("-m {}: nobody sees a put of 0 bytes; start at 1", plan.options.sizes));
 }
 
 void settle_comparison(const Plan& plan) {
@@ -93,6 +104,7 @@ std::string_view name_of(Kind kind) noexcept {
   switch (kind) {
     case Kind::send: return "send";
     case Kind::write: return "write";
+    case Kind::put: return "put";
     case Kind::read: return "read";
   }
   return "unknown";
@@ -142,6 +154,7 @@ Plan make_plan(const Options& options) {
   plan.options = options;
   settle_places(plan);
   settle_sizes(plan);
+  settle_put(plan);
   plan.fabric = fabric_options(options.fabric);
   settle_comparison(plan);
   return plan;

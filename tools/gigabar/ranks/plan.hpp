@@ -18,7 +18,12 @@ std::string_view command_of(Measure measure) noexcept;  // "latency", "bw", "bib
 bool is_latency(Measure measure) noexcept;
 bool is_of_pairs(Measure measure) noexcept;
 
-enum class Kind : std::uint8_t { send, write, read };
+enum class Kind : std::uint8_t {
+  send,
+  write,  // with notification
+  put,    // without: the target looks at its memory
+  read
+};
 std::string_view name_of(Kind kind) noexcept;
 
 enum class Place : std::uint8_t { host, device };

@@ -31,6 +31,7 @@ std::string what_is_timed(const Plan& plan) {
   switch (plan.options.kind) {
     case Kind::send: return "send: half of a round trip";
     case Kind::write: return "write with notification: half of a round trip";
+    case Kind::put: return "write without notification, seen in the target's memory: half of a round trip";
     case Kind::read: return "read: from the post until the bytes are here, not halved";
   }
   return {};

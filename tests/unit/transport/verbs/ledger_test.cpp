@@ -132,7 +132,7 @@ TEST(VerbsLedger, CreditsNeverOverrunReceivesAndNeverDeadlock) {
       end.arrived.pop_front();
       ASSERT_TRUE(end.credits.returned(message.credits));
       if (message.is_control) continue;
-      end.credits.reposted();
+      end.credits.reposted(1);
       ++end.got;
     }
     if (end.credits.must_return()) {

@@ -126,6 +126,50 @@ struct Writing {
   std::unique_ptr<RemoteRegion> remote;
 };
 
+ISOLATED_TEST(VerbsErrors, ACopiedWriteIsTakenAtOnceOrNotAtAll) {
+  const FakeMachine machine(kTwo);
+  {
+    Pair pair;
+    ASSERT_NO_FATAL_FAILURE(pair.open());
+    ASSERT_NO_FATAL_FAILURE(pair.connect());
+    const Writing writing(pair);
+    Told& here = *pair.here;
+    const std::size_t most = here.link->limits().copied_write_bytes;
+    ASSERT_GE(most, 8U);
+    std::vector<std::byte> source(most + 1, std::byte{7});
+    const auto post = [&](std::size_t bytes, std::uint64_t offset) {
+      return here.link->post_copied_write({source.data(), bytes}, *writing.remote, offset);
+    };
+    const auto arrived = [&](std::size_t offset, std::byte value) {
+      return pair.run_until([&] { return writing.bytes[4096 + offset] == value; });
+    };
+    std::uint8_t value = 7;
+    for (const std::size_t bytes : {std::size_t{8}, most / 2, most}) {  // from the request itself, and from a slot
+      source.assign(source.size(), std::byte{value});
+      ASSERT_EQ(post(bytes, 0), Posted::ok);
+      source.assign(source.size(), std::byte{0xff});  // it has been taken
+      EXPECT_TRUE(arrived(bytes - 1, std::byte{value++}));
+    }
+    EXPECT_EQ(post(most + 1, 0), Posted::full) << "more than is copied";
+    EXPECT_EQ(post(8, 4096 - 7), Posted::full) << "beyond the region";
+    EXPECT_EQ(post(0, 0), Posted::full);
+    EXPECT_EQ(here.done, 0);
+    // More than the queue holds, in turns with others: room comes back without anybody's done().
+    for (int number = 0; number < 2000; ++number) {
+      ASSERT_TRUE(pair.run_until([&] {
+        return post(number % 3 == 0 ? 1000 : 8, static_cast<std::uint64_t>(number % 300) * 8) == Posted::ok;
+      })) << number;
+    }
+    EXPECT_TRUE(pair.works(here, *pair.there));
+    test::fail("post_send", EINVAL);
+    EXPECT_EQ(post(8, 0), Posted::broken);
+    EXPECT_TRUE(pair.run_until([&] { return here.broken == 1; }));
+    EXPECT_EQ(post(8, 0), Posted::broken);
+    EXPECT_EQ(here.done, 0);
+  }
+  EXPECT_EQ(alive(), 0);
+}
+
 // One link that has to work on, whatever becomes of those made after it, and memory to write to over any of them.
 struct KeptPair : Pair {
   void make() {
