@@ -181,8 +181,8 @@ BARE_RANK_BODY(look_at_memory) {
     ASSERT_TRUE(is_ok(fabric->connect(other, kPatience)));
     ASSERT_TRUE(is_ok(fabric->remote_segment(other, kTarget, kPatience)));
     ASSERT_TRUE(is_ok(fabric->barrier({}, kPatience)));
-    auto* const source = static_cast<volatile std::uint64_t*>(origin.address());
-    const auto* const seen = static_cast<const volatile std::uint64_t*>(target.address());
+    auto* const source = reinterpret_cast<volatile std::uint64_t*>(origin.address());
+    const auto* const seen = reinterpret_cast<const volatile std::uint64_t*>(target.address());
     const auto post = [&](std::uint64_t round) {
       // Of both sorts: those that a NIC takes with the request itself, and those it fetches.
       const std::uint64_t bytes = round % 2 == 0 ? 8 : 2048;
@@ -198,7 +198,9 @@ BARE_RANK_BODY(look_at_memory) {
     const auto comes = [&](std::uint64_t round, std::uint64_t index) {
       const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(20);
       while (seen[index] != round) {
-        if (!is_placed_by_nic) EXPECT_TRUE(is_ok(fabric->progress()));
+        if (!is_placed_by_nic) {
+          EXPECT_TRUE(is_ok(fabric->progress()));
+        }
         if (std::chrono::steady_clock::now() > end) return false;
       }
       return true;
