@@ -143,12 +143,14 @@ int post_send(ibv_qp* raw, ibv_send_wr* request, ibv_send_wr** refused) {
 
 int post_receive(ibv_qp* raw, ibv_recv_wr* request, ibv_recv_wr** refused) {
   auto& pair = *static_cast<Pair*>(raw);
-  int error = 0;
-  if (fails("post_recv", error)) {
-    *refused = request;
-    return error;
+  for (; request != nullptr; request = request->next) {
+    int error = 0;
+    if (fails("post_recv", error)) {
+      *refused = request;
+      return error;
+    }
+    pair.receives.push_back({request->wr_id, request->sg_list[0]});
   }
-  pair.receives.push_back({request->wr_id, request->sg_list[0]});
   if (pair.state == IBV_QPS_ERR) flush(pair);
   return 0;
 }
