@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Compares `gigabar latency` and `gigabar bw` with perftest's ib_write_lat, ib_send_lat and ib_write_bw, side by side on one machine; with
---measures mpi (over rxe: Open MPI over UCX) or libfabric (over siw: fi_pingpong of the verbs provider) with those.
+--measures "mpi latency,mpi bandwidth" (over rxe) with Open MPI over UCX, and with "libfabric latency" (over siw) with fi_pingpong.
 
 usage: tests/vm/guest -- bench/perftest.py [options]
 
