@@ -29,6 +29,9 @@
 
 namespace gigabar::fabric {
 
+class ByteReader;
+class ByteWriter;
+
 // A collective that a group has begun.
 struct Collective {
   enum class Kind : std::uint8_t { barrier = 1, integers, reals };
@@ -258,6 +261,9 @@ class Engine final : transport::Sink, WireupEvents {
   void erase_segment(SegmentId id);
   LocalSegment* search_segment(SegmentId id) noexcept;
   RemoteState& ask_segment(Peer& peer, SegmentId id);
+  std::vector<Descriptor> describe_segment(const Peer& peer, const LocalSegment& segment, ByteWriter& writer) const;
+  bool learn_segment(Peer& peer, RemoteState& remote, ByteReader& reader, std::vector<Descriptor> descriptors);
+  void learn_buffer(Peer& peer, SegmentId id, std::string_view description);
   void on_segment_ask(Peer& peer, const Frame& frame);
   void on_segment_key(Peer& peer, Frame& frame);
   void on_segment_absent(Peer& peer, const Frame& frame);
@@ -343,6 +349,7 @@ class Engine final : transport::Sink, WireupEvents {
   void unlist_receive(Op& op) noexcept;
   Op* find_receive(const Peer& peer, Tag tag);
   void deliver(Op& receive, Peer& peer, Tag tag, std::span<const std::byte> data);
+  std::string description_of_buffer(const Peer& peer, LocalSegment& segment) const;
   void accept_offer(Op& receive, Peer& peer, Tag tag, std::uint64_t bytes, std::uint64_t offer);
   bool post_eager(Op& op);
   void note_eager(Op& op, bool is_device);

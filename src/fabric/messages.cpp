@@ -12,7 +12,8 @@ namespace {
 
 // Bytes of eager messages that a rank holds for one peer before anybody receives them; above it the peer offers instead.
 constexpr std::uint64_t kEagerWindowBytes = 4 << 20;
-constexpr std::size_t kMostMessages = 65536;  // posted and not waited for
+constexpr std::size_t kMostDescriptionBytes = 2048;  // so that an acceptance is one message everywhere
+constexpr std::size_t kMostMessages = 65536;         // posted and not waited for
 
 bool matches(const Op& receive, const Peer& peer, Tag tag) noexcept {
   return (receive.from == kAnyRank || receive.from == peer.rank) && ((receive.tag ^ tag) & receive.mask) == 0;
@@ -162,12 +163,14 @@ void Engine::on_send_accept(Peer& peer, const Message& message, std::span<const 
   }
   ByteReader reader({reinterpret_cast<const char*>(payload.data()), payload.size()});
   const auto offset = reader.number<std::uint64_t>();
+  const std::string_view description = reader.string(transport::kMostParcelBytes);
   Message finish;
   finish.type = MessageType::send_done;
   finish.a = message.b;
   std::uint64_t local_offset = op.local_offset;
   LocalSegment* segment = op.local;
   if (reader.is_done() && message.c == op.bytes) {
+    learn_buffer(peer, message.segment, description);
     if (segment != nullptr) {
       ++segment->users;
     } else {
@@ -380,7 +383,34 @@ void Engine::accept_offer(Op& receive, Peer& peer, Tag tag, std::uint64_t bytes,
   accept.segment = receive.local->id;
   peer.by_id[receive.id] = &receive;
   ++receive.outstanding;
-  say(peer, accept, std::as_bytes(std::span(&offset, 1)));
+  ByteWriter writer;
+  writer.number(offset).string(description_of_buffer(peer, *receive.local));
+  const std::string payload = writer.take();
+  say(peer, accept, std::as_bytes(std::span(payload)));
+}
+
+// The key of a buffer that the peer does not know yet goes with the acceptance: asking for it would take as long as many messages.
+// Empty: it knows it, or has to ask because descriptors go with it.
+std::string Engine::description_of_buffer(const Peer& peer, LocalSegment& segment) const {
+  if (segment.id < kFirstAnonymous || segment.known_by.contains(peer.rank)) return {};
+  ByteWriter writer;
+  const std::vector<Descriptor> descriptors = describe_segment(peer, segment, writer);
+  std::string description = writer.take();
+  if (!descriptors.empty() || description.size() > kMostDescriptionBytes) return {};
+  segment.known_by.insert(peer.rank);
+  return description;
+}
+
+void Engine::learn_buffer(Peer& peer, SegmentId id, std::string_view description) {
+  if (description.empty() || peer.segments.contains(id)) return;
+  auto remote = std::make_unique<RemoteState>();
+  remote->id = id;
+  ByteReader reader(description);
+  if (!learn_segment(peer, *remote, reader, {})) {
+    doom(peer, make_error(Status::peer_lost, "fabric", text("rank ", peer.rank), "its key of a buffer is malformed", {}));
+    return;
+  }
+  peer.segments[id] = std::move(remote);
 }
 
 void Engine::on_send_done(Peer& peer, const Message& message) {

@@ -278,6 +278,27 @@ Outcome Engine::deregister(Lock& lock, SegmentId id, const Timeout& timeout) {
 // --- The owner's side
 // ----------------------------------------------------------------------------------------------------------------
 
+// What the peer has to know of it; the descriptors go beside the bytes.
+std::vector<Descriptor> Engine::describe_segment(const Peer& peer, const LocalSegment& segment, ByteWriter& writer) const {
+  const auto kind = peer.transport != nullptr ? static_cast<std::size_t>(peer.transport->kind()) : 0;
+  transport::Parcel key;
+  bool has_key = false;
+  std::string why_no_key = segment.why_not[kind];
+  if (segment.regions[kind]) {
+    auto made = segment.regions[kind]->key(peer.identity);
+    has_key = made.is_ok();
+    if (made) {
+      key = std::move(*made);
+    } else {
+      why_no_key = made.error().record().cause;
+    }
+  }
+  writer.number(segment.epoch).number(std::uint64_t{segment.memory.bytes()});
+  writer.number(static_cast<std::uint8_t>(segment.memory.kind())).number(static_cast<std::uint8_t>(segment.memory.is_device()));
+  writer.number(static_cast<std::uint8_t>(has_key ? 1 : 0)).string(has_key ? key.bytes : why_no_key);
+  return std::move(key.descriptors);
+}
+
 void Engine::on_segment_ask(Peer& peer, const Frame& frame) {
   ByteReader reader(frame.body);
   const auto id = reader.number<SegmentId>();
@@ -292,43 +313,25 @@ void Engine::on_segment_ask(Peer& peer, const Frame& frame) {
                     : segment == nullptr   ? "it is not registered there"
                     : !segment->is_enabled ? "it is quiesced or being deregistered"
                                            : "";
-  const auto kind = peer.transport != nullptr ? static_cast<std::size_t>(peer.transport->kind()) : 0;
-  transport::Parcel key;
-  bool has_key = false;
-  std::string why_no_key;
-  if (why.empty() && segment != nullptr) {
-    if (segment->regions[kind]) {
-      auto made = segment->regions[kind]->key(peer.identity);
-      if (made) {
-        key = std::move(*made);
-        has_key = true;
-      } else {
-        why_no_key = made.error().record().cause;
-      }
-    } else {
-      why_no_key = segment->why_not[kind];
-    }
-  }
   ByteWriter writer;
   writer.number(id);
   FrameType type = kSegmentAbsent;
+  std::vector<Descriptor> descriptors;
   if (!why.empty() || segment == nullptr) {
     writer.number(static_cast<std::uint8_t>(segment == nullptr ? Status::out_of_range : Status::unavailable)).string(why);
   } else {
     type = kSegmentKey;
     segment->known_by.insert(peer.rank);
-    writer.number(segment->epoch).number(std::uint64_t{segment->memory.bytes()});
-    writer.number(static_cast<std::uint8_t>(segment->memory.kind())).number(static_cast<std::uint8_t>(segment->memory.is_device()));
-    writer.number(static_cast<std::uint8_t>(has_key ? 1 : 0)).string(has_key ? key.bytes : why_no_key);
+    descriptors = describe_segment(peer, *segment, writer);
   }
   if (!peer.is_self) {
-    (void)send_frame(peer, type, writer.take(), std::move(key.descriptors));
+    (void)send_frame(peer, type, writer.take(), std::move(descriptors));
     return;
   }
   Frame answer;
   answer.type = type;
   answer.body = writer.take();
-  answer.descriptors = std::move(key.descriptors);
+  answer.descriptors = std::move(descriptors);
   if (type == kSegmentKey) {
     on_segment_key(peer, answer);
   } else {
@@ -388,19 +391,24 @@ Result<RemoteState*> Engine::remote_segment(Lock& lock, Peer& peer, SegmentId id
 void Engine::on_segment_key(Peer& peer, Frame& frame) {
   ByteReader reader(frame.body);
   const auto id = reader.number<SegmentId>();
+  const auto found = peer.segments.find(id);
+  const bool is_asked = found != peer.segments.end() && found->second->know == RemoteState::Know::asked;
+  if (!is_asked || !learn_segment(peer, *found->second, reader, std::move(frame.descriptors))) {
+    doom(peer, make_error(Status::peer_lost, "fabric", text("rank ", peer.rank), "its key of a segment is malformed", {}));
+    return;
+  }
+  list_busy(peer);
+}
+
+// The other end of describe_segment(). False: malformed.
+bool Engine::learn_segment(Peer& peer, RemoteState& remote, ByteReader& reader, std::vector<Descriptor> descriptors) {
   const auto epoch = reader.number<std::uint16_t>();
   const auto bytes = reader.number<std::uint64_t>();
   const auto kind = reader.number<std::uint8_t>();
   const auto is_device = reader.number<std::uint8_t>();
   const auto has_key = reader.number<std::uint8_t>();
   const std::string_view key = reader.string(transport::kMostParcelBytes);
-  const auto found = peer.segments.find(id);
-  if (!reader.is_done() || kind > static_cast<std::uint8_t>(MemoryKind::stand_in) || found == peer.segments.end() ||
-      found->second->know != RemoteState::Know::asked) {
-    doom(peer, make_error(Status::peer_lost, "fabric", text("rank ", peer.rank), "its key of a segment is malformed", {}));
-    return;
-  }
-  RemoteState& remote = *found->second;
+  if (!reader.is_done() || kind > static_cast<std::uint8_t>(MemoryKind::stand_in)) return false;
   remote.know = RemoteState::Know::known;
   remote.epoch = epoch;
   remote.bytes = bytes;
@@ -412,7 +420,7 @@ void Engine::on_segment_key(Peer& peer, Frame& frame) {
   } else if (peer.transport != nullptr) {
     transport::Parcel parcel;
     parcel.bytes = key;
-    parcel.descriptors = std::move(frame.descriptors);
+    parcel.descriptors = std::move(descriptors);
     auto region = peer.transport->open_region(peer.identity, std::move(parcel));
     if (region) {
       remote.region = std::move(*region);
@@ -424,7 +432,7 @@ void Engine::on_segment_key(Peer& peer, Frame& frame) {
       remote.why_not = region.error().record().cause;
     }
   }
-  list_busy(peer);
+  return true;
 }
 
 void Engine::on_segment_absent(Peer& peer, const Frame& frame) {

@@ -8,7 +8,7 @@
 
 namespace gigabar::fabric {
 
-inline constexpr std::uint32_t kEngineVersion = 3;
+inline constexpr std::uint32_t kEngineVersion = 4;
 
 enum class MessageType : std::uint8_t {
   put = 1,      // payload to (segment, a = offset); notification as below
@@ -25,7 +25,8 @@ enum class MessageType : std::uint8_t {
   get_done,     // to the reader: a = operation, b = Status
   eager,        // a message with its bytes: a = tag, b = bytes
   send_offer,   // a message whose bytes wait: a = tag, b = sender's operation, c = bytes
-  send_accept,  // to the sender: a = sender's operation, b = receiver's operation, segment, c = bytes that are wanted
+  send_accept,  // to the sender: a = sender's operation, b = receiver's operation, segment, c = bytes that are wanted; payload:
+                // offset, the segment's description as in kSegmentKey or nothing
   send_done,    // to the receiver: a = receiver's operation, b = Status
   eager_taken,  // to the sender: a = bytes of eager messages that left the receiver's memory
   ping,         // a = number: answer when everything before is in place
