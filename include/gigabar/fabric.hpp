@@ -34,6 +34,7 @@ inline constexpr unsigned kQueues = 16;
 inline constexpr unsigned kQueueDepth = 1024;  // operations of one queue that are not waited for; a list counts its pieces
 inline constexpr unsigned kNotifications = 65536;
 inline constexpr unsigned kMostListPieces = 1024;
+inline constexpr unsigned kMostOrderedBytes = 64;  // of write_in_order
 inline constexpr unsigned kMostReduceElements = 255;
 inline constexpr Rank kAnyRank = 0xffffffff;
 
@@ -265,14 +266,16 @@ class Fabric {
   GIGABAR_API Fabric& operator=(Fabric&&) noexcept;
   Fabric(const Fabric&) = delete;
   Fabric& operator=(const Fabric&) = delete;
-  // Leaves at once: peers see this rank as lost if they still need it.
+  // Leaves at once: peers see this rank as lost if they still need it. With a DeviceSession open: when that ends.
   GIGABAR_API ~Fabric();
-  // Leaves in order: completes what was posted, then tells the peers. Errors: timed_out (nothing was closed).
+  // Leaves in order: completes what was posted, then tells the peers. Errors: timed_out (nothing was closed), busy (segments are
+  // mapped, perhaps by a DeviceSession).
   GIGABAR_API Outcome close(Timeout timeout);
 
   GIGABAR_API Rank rank() const noexcept;
   GIGABAR_API Rank rank_count() const noexcept;
   GIGABAR_API Rank local_rank() const noexcept;       // among the ranks of this host
+  GIGABAR_API int device() const noexcept;            // that this rank works with: a CUDA ordinal or a stand-in number
   GIGABAR_API std::vector<Setting> settings() const;  // everything in effect and who set it; never the key
   // The CPUs of the fabric's own threads, ascending; empty: they are not bound. For programs that place theirs beside them: the
   // fabric binds no thread of the program.
@@ -297,6 +300,14 @@ class Fabric {
   GIGABAR_API Outcome deregister_segment(SegmentId id, Timeout timeout);
   // Asks the peer. Errors: timed_out, out_of_range (it has no such segment).
   GIGABAR_API Result<RemoteSegment> remote_segment(Rank rank, SegmentId id, Timeout timeout);
+  // Where kernels of this rank's GPU (on a machine without one: CPU threads) reach a segment of a peer of this host, or of this
+  // rank, by their own loads and stores: over NVLink or PCIe. The address holds until unmap_segment, also when the peer ends;
+  // until then quiesce() and deregister_segment() of it wait at the peer. Mapping it again gives the same address, to be unmapped
+  // as often. Errors: timed_out, peer_lost, out_of_range (it has no such segment), not_supported (says why: another host, no peer
+  // access, memory that cannot be shared), device_error.
+  GIGABAR_API Result<void*> map_segment(Rank rank, SegmentId id, Timeout timeout);
+  // Nothing may use the address any more. Errors: invalid_argument (it is not mapped).
+  GIGABAR_API Outcome unmap_segment(Rank rank, SegmentId id);
 
   // Posts and returns. The first operation with a peer, or on a segment of its, connects and asks for it first, for at most
   // connect_timeout; connect() and remote_segment() do that beforehand. Zero bytes move nothing. Errors: busy (the queue holds
@@ -320,6 +331,13 @@ class Fabric {
                                            const PostOptions& options = {});
   GIGABAR_API Result<Operation> write_notify_add(LocalPlace local, RemotePlace remote, std::uint64_t bytes, NotificationId id,
                                                  std::uint32_t value, const PostOptions& options = {});
+
+  // Copies up to kMostOrderedBytes at once; they are in place after the data of every earlier write of the same queue to the same
+  // rank, and before those of later calls of this kind. 4 and 8 bytes at such an alignment are seen whole, and whoever sees them by
+  // an acquire sees the data before: a notification in memory of the program's own. Its report names no path. Errors: as write;
+  // out_of_range (too many bytes).
+  GIGABAR_API Result<Operation> write_in_order(const void* source, RemotePlace remote, std::uint64_t bytes,
+                                               const PostOptions& options = {});
 
   // Waits until one of `count` notifications from `first` on is not 0; the lowest such id. Errors: timed_out.
   GIGABAR_API Result<NotificationId> notification_wait(SegmentId segment, NotificationId first, std::uint32_t count,
@@ -377,9 +395,10 @@ class Fabric {
                                  std::span<double> results, Timeout timeout);
 
  private:
+  friend class DeviceSession;  // keeps the state for as long as its kernels may use what is mapped
   struct State;
-  explicit Fabric(std::unique_ptr<State> state) noexcept;
-  std::unique_ptr<State> state_;
+  explicit Fabric(std::shared_ptr<State> state) noexcept;
+  std::shared_ptr<State> state_;
 };
 
 }  // namespace gigabar

@@ -7,6 +7,7 @@
 #include "base/undo.hpp"
 #include "fabric/bytes.hpp"
 #include "fabric/engine.hpp"
+#include "fabric/remaining.hpp"
 
 namespace gigabar::fabric {
 namespace {
@@ -92,11 +93,7 @@ Outcome Engine::collect(Lock& lock, const Group& asked, Collective::Kind kind, R
                       "call that one again until it is done");
   }
   const Tree tree = tree_of(group, static_cast<std::size_t>(own - group.begin()));
-  const std::int64_t begin_ns = now_ns();
-  const auto left = [&] {
-    if (timeout.is_forever()) return timeout;
-    return Timeout::of(std::chrono::nanoseconds(timeout.ns() - (now_ns() - begin_ns)));
-  };
+  const Remaining time(timeout);
   // Before it connects, which may take longer than the caller waits: from now on it is this collective that goes on.
   if (!collective.is_under_way) {
     collective.is_under_way = true;
@@ -108,7 +105,7 @@ Outcome Engine::collect(Lock& lock, const Group& asked, Collective::Kind kind, R
   }
   Peer* parent = nullptr;
   if (tree.parent) {
-    auto peer = collective.has_said ? find_peer(*tree.parent) : ready_peer(lock, *tree.parent, left());
+    auto peer = collective.has_said ? find_peer(*tree.parent) : ready_peer(lock, *tree.parent, time.left());
     if (!peer) {
       const auto lost = peers_.find(*tree.parent);
       if (lost == peers_.end() || lost->second->state == Peer::State::lost) collective.is_under_way = false;
@@ -172,7 +169,7 @@ Outcome Engine::collect(Lock& lock, const Group& asked, Collective::Kind kind, R
     }
     return true;
   };
-  if (!drive(lock, left(), is_done)) {
+  if (!drive(lock, time.left(), is_done)) {
     return make_error(Status::timed_out, name, text("a group of ", group.size()), "not every rank is there yet",
                       "call again with the same arguments");
   }

@@ -72,6 +72,7 @@ class Engine final : transport::Sink, WireupEvents {
   // All of the following under the lock.
   bool is_open() const noexcept { return is_open_; }
   const Job& job() const noexcept { return job_; }
+  int device() const noexcept { return device_; }
   const Settings& settings() const noexcept { return settings_; }
   const Placement& placement() const noexcept { return placement_; }
   const Limits& limits(const Peer& peer) const noexcept {
@@ -113,6 +114,9 @@ class Engine final : transport::Sink, WireupEvents {
     return recent_segment_ != nullptr && recent_segment_->id == id ? recent_segment_ : search_segment(id);
   }
   Result<RemoteState*> remote_segment(Lock& lock, Peer& peer, SegmentId id, const Timeout& timeout);
+  Result<void*> map_segment(Lock& lock, Rank rank, SegmentId id, const Timeout& timeout);
+  Outcome unmap_segment(Rank rank, SegmentId id);
+  bool has_mapped_segments() const noexcept { return !mapped_segments_.empty(); }
   Outcome quiesce(Lock& lock, SegmentId id, const Timeout& timeout);
   Outcome enable(SegmentId id);
   Outcome deregister(Lock& lock, SegmentId id, const Timeout& timeout);
@@ -130,6 +134,8 @@ class Engine final : transport::Sink, WireupEvents {
     std::uint8_t flags = 0;
     NotificationId notification = 0;
     std::uint32_t value = 0;
+    const void* ordered_bytes = nullptr;  // place: in memory of the program's, copied by post()
+    bool is_between_segments() const noexcept { return kind != OpKind::notify && kind != OpKind::place; }
   };
   Result<Operation> post(Lock& lock, const Transfer& transfer, const PostOptions& options);
   Result<Operation> post_list(Lock& lock, OpKind kind, Rank rank, std::span<const ListPiece> pieces, const PostOptions& options,
@@ -185,6 +191,14 @@ class Engine final : transport::Sink, WireupEvents {
     unsigned op_count = 0;      // not over
     unsigned posted_count = 0;  // since the last wait that ended
     std::optional<Error> error;
+  };
+  // A segment that the program's kernels or threads reach by themselves; outlives the connection.
+  struct MappedSegment {
+    void* address = nullptr;
+    std::shared_ptr<void> hold;
+    LocalSegment* own = nullptr;    // of this rank
+    RemoteState* remote = nullptr;  // of a peer that is not lost
+    unsigned count = 0;
   };
   struct OpenTransport {
     TransportKind kind;
@@ -260,6 +274,7 @@ class Engine final : transport::Sink, WireupEvents {
   void drop_if_retired(SegmentId id);
   void erase_segment(SegmentId id);
   LocalSegment* search_segment(SegmentId id) noexcept;
+  Result<MappedSegment> make_mapping(Rank rank, SegmentId id, LocalSegment* own, RemoteState* remote) const;
   RemoteState& ask_segment(Peer& peer, SegmentId id);
   std::vector<Descriptor> describe_segment(const Peer& peer, const LocalSegment& segment, ByteWriter& writer) const;
   bool learn_segment(Peer& peer, RemoteState& remote, ByteReader& reader, std::vector<Descriptor> descriptors);
@@ -293,6 +308,7 @@ class Engine final : transport::Sink, WireupEvents {
   Result<Operation> record_nothing(const Transfer& transfer);
   bool resolve(Op& op);  // false: the segment's key is not here yet
   bool post_message_op(Op& op);
+  bool post_place(Op& op);
   bool post_direct(Op& op);
   bool post_get(Op& op);
   bool post_after_data(Peer& peer, Message message, std::span<const std::byte> payload);
@@ -331,6 +347,7 @@ class Engine final : transport::Sink, WireupEvents {
   bool is_held(Peer& peer, const Message& message, std::span<const std::byte> payload);
   void release_held(Peer& peer);
   void on_put(Peer& peer, const Message& message, std::span<const std::byte> payload);
+  void on_place(Peer& peer, const Message& message, std::span<const std::byte> payload);
   void on_fence(Peer& peer, const Message& message);
   void on_get(Peer& peer, const Message& message, std::span<const std::byte> payload);
   void on_get_done(Peer& peer, const Message& message, std::span<const std::byte> payload);
@@ -384,6 +401,7 @@ class Engine final : transport::Sink, WireupEvents {
   std::vector<Peer*> connecting_;
   std::vector<Peer*> busy_;  // with pending operations or words
 
+  std::map<std::pair<Rank, SegmentId>, MappedSegment> mapped_segments_;
   std::map<SegmentId, std::unique_ptr<LocalSegment>> segments_;
   LocalSegment* recent_segment_ = nullptr;  // of the program's; found again without a search
   std::uint16_t last_epoch_ = 0;

@@ -111,7 +111,7 @@ std::optional<Error> refuse_value(std::string_view operation, std::uint32_t valu
 
 }  // namespace
 
-Fabric::Fabric(std::unique_ptr<State> state) noexcept : state_(std::move(state)) {}
+Fabric::Fabric(std::shared_ptr<State> state) noexcept : state_(std::move(state)) {}
 Fabric::Fabric(Fabric&&) noexcept = default;
 Fabric& Fabric::operator=(Fabric&&) noexcept = default;
 Fabric::~Fabric() = default;
@@ -119,7 +119,7 @@ Fabric::~Fabric() = default;
 Result<Fabric> Fabric::open(const FabricOptions& options) {
   auto engine = Engine::open(options);
   if (!engine) return std::move(engine).error();
-  auto state = std::make_unique<State>();
+  auto state = std::make_shared<State>();
   state->engine = std::move(*engine);
   return Fabric(std::move(state));
 }
@@ -128,6 +128,10 @@ Outcome Fabric::close(Timeout timeout) {
   if (auto refused = refuse(state_, "close")) return std::move(*refused);
   Engine& engine = *state_->engine;
   auto lock = engine.lock();
+  if (engine.has_mapped_segments()) {
+    return make_error(Status::busy, "close", "fabric", "segments are mapped: kernels or threads may be using them",
+                      "unmap them, or close the device session, first");
+  }
   for (QueueId queue = 0; queue < kQueues; ++queue) {
     if (const Outcome done = engine.wait(lock, queue, timeout); done.status() == Status::timed_out) return Error(done.record());
   }
@@ -144,6 +148,8 @@ Outcome Fabric::close(Timeout timeout) {
 Rank Fabric::rank() const noexcept { return state_ && state_->engine ? state_->engine->job().rank : 0; }
 Rank Fabric::rank_count() const noexcept { return state_ && state_->engine ? state_->engine->job().rank_count : 0; }
 Rank Fabric::local_rank() const noexcept { return state_ && state_->engine ? state_->engine->job().local_rank : 0; }
+
+int Fabric::device() const noexcept { return state_ && state_->engine ? state_->engine->device() : -1; }
 
 std::vector<int> Fabric::cpus() const {
   if (refuse(state_, "cpus")) return {};
@@ -217,6 +223,18 @@ Result<RemoteSegment> Fabric::remote_segment(Rank rank, SegmentId id, Timeout ti
   auto remote = state_->engine->remote_segment(lock, **peer, id, timeout);
   if (!remote) return std::move(remote).error();
   return RemoteSegment{(*remote)->bytes, (*remote)->kind};
+}
+
+Result<void*> Fabric::map_segment(Rank rank, SegmentId id, Timeout timeout) {
+  if (auto refused = refuse(state_, "map segment")) return std::move(*refused);
+  auto lock = state_->engine->lock();
+  return state_->engine->map_segment(lock, rank, id, timeout);
+}
+
+Outcome Fabric::unmap_segment(Rank rank, SegmentId id) {
+  if (auto refused = refuse(state_, "unmap segment")) return std::move(*refused);
+  auto lock = state_->engine->lock();
+  return state_->engine->unmap_segment(rank, id);
 }
 
 // --- One-sided
@@ -302,6 +320,17 @@ Result<Operation> Fabric::notify(Rank rank, SegmentId segment, NotificationId id
 Result<Operation> Fabric::notify_add(Rank rank, SegmentId segment, NotificationId id, std::uint32_t value,
                                      const PostOptions& options) {
   return post(state_, "notify_add", {OpKind::notify, {}, {rank, segment, 0}, 0, kAdds, id, value}, options);
+}
+
+Result<Operation> Fabric::write_in_order(const void* source, RemotePlace remote, std::uint64_t bytes, const PostOptions& options) {
+  if (bytes > kMostOrderedBytes) {
+    return make_error(Status::out_of_range, "write_in_order", text(bytes, " bytes"), text("it takes at most ", kMostOrderedBytes),
+                      "use write and a notification");
+  }
+  if (source == nullptr && bytes != 0) {
+    return make_error(Status::invalid_argument, "write_in_order", "source", "it is null", "give the bytes");
+  }
+  return post(state_, "write_in_order", {OpKind::place, {}, remote, bytes, 0, 0, 0, source}, options);
 }
 
 Result<NotificationId> Fabric::notification_wait(SegmentId segment, NotificationId first, std::uint32_t count, Timeout timeout) {

@@ -65,6 +65,7 @@ void Engine::handle(Peer& peer, const Message& message, std::span<const std::byt
   switch (message.type) {
     case MessageType::put: on_put(peer, message, payload); return;
     case MessageType::notify:
+    case MessageType::place:
     case MessageType::get_done:
     case MessageType::send_done:
     case MessageType::ping:
@@ -113,6 +114,7 @@ void Engine::handle_ordered(Peer& peer, const Message& message, std::span<const 
       }
       break;
     }
+    case MessageType::place: on_place(peer, message, payload); break;
     case MessageType::get_done: on_get_done(peer, message, payload); break;
     case MessageType::send_done: on_send_done(peer, message); break;
     case MessageType::ping: {
@@ -184,6 +186,15 @@ void Engine::on_put(Peer& peer, const Message& message, std::span<const std::byt
   Message notify = message;
   notify.type = MessageType::notify;
   if (!is_held(peer, notify, {})) handle_ordered(peer, notify, {});
+}
+
+void Engine::on_place(Peer& peer, const Message& message, std::span<const std::byte> payload) {
+  LocalSegment* const segment = segment_by_id(peer, message.segment);
+  if (!is_usable(segment, message, message.a, payload.size())) {
+    refuse(peer, message, Status::unavailable);
+  } else if (const Outcome stored = segment->memory.publish(message.a, payload.data(), payload.size()); !stored) {
+    refuse(peer, message, stored.status());
+  }
 }
 
 // --- Reads that this rank answers by writing

@@ -122,4 +122,18 @@ Outcome LocalMemory::store(std::uint64_t offset_bytes, const void* source, std::
   return engine_copy_to(device_, reinterpret_cast<std::uintptr_t>(address_ + offset_bytes), source, bytes);
 }
 
+Outcome LocalMemory::publish(std::uint64_t offset_bytes, const void* source, std::size_t bytes) const {
+  std::byte* const to = address_ + offset_bytes;
+  const bool is_aligned = bytes != 0 && reinterpret_cast<std::uintptr_t>(to) % bytes == 0;
+  if (!is_plain_ || !is_aligned || (bytes != 4 && bytes != 8)) return store(offset_bytes, source, bytes);
+  std::uint64_t value = 0;
+  std::memcpy(&value, source, bytes);
+  if (bytes == 8) {
+    __atomic_store_n(reinterpret_cast<std::uint64_t*>(to), value, __ATOMIC_RELEASE);
+  } else {
+    __atomic_store_n(reinterpret_cast<std::uint32_t*>(to), static_cast<std::uint32_t>(value), __ATOMIC_RELEASE);
+  }
+  return {};
+}
+
 }  // namespace gigabar::fabric

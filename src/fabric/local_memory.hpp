@@ -40,6 +40,8 @@ class LocalMemory {
   // engine where that is faster.
   Outcome load(std::uint64_t offset_bytes, void* destination, std::size_t bytes) const;
   Outcome store(std::uint64_t offset_bytes, const void* source, std::size_t bytes) const;
+  // As store, behind everything that this thread stored before; 4 and 8 aligned bytes are seen whole.
+  Outcome publish(std::uint64_t offset_bytes, const void* source, std::size_t bytes) const;
 
  private:
   LocalMemory() = default;

@@ -99,6 +99,7 @@ Engine::~Engine() {
   // What holds memory of the transports goes before them.
   recent_peer_ = nullptr;
   recent_segment_ = nullptr;
+  mapped_segments_.clear();
   peers_.clear();
   segments_.clear();
   transports_.clear();

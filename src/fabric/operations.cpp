@@ -1,12 +1,14 @@
 // Operations from post to end. Those of one peer start in the order in which they were posted; what must be behind their data is
 // posted behind it at once, so that nobody waits for completions to raise a notification.
 #include <algorithm>
+#include <cstring>
 #include <memory>
 
 #include "base/errors.hpp"
 #include "base/log.hpp"
 #include "fabric/bytes.hpp"
 #include "fabric/engine.hpp"
+#include "fabric/remaining.hpp"
 
 namespace gigabar::fabric {
 namespace {
@@ -31,6 +33,7 @@ std::string_view operation_name(OpKind kind) noexcept {
     case OpKind::write: return "write";
     case OpKind::read: return "read";
     case OpKind::notify: return "notify";
+    case OpKind::place: return "write_in_order";
     case OpKind::ping: return "flush";
     case OpKind::eager:
     case OpKind::offer: return "send";
@@ -105,7 +108,7 @@ Result<Operation> Engine::post(Lock& lock, const Transfer& transfer, const PostO
   const std::int64_t begin_ns = now_ns();
   poll_between_posts(begin_ns);
   LocalSegment* local = nullptr;
-  if (transfer.kind != OpKind::notify) {
+  if (transfer.is_between_segments()) {
     local = find_segment(transfer.local.segment);
     if (local == nullptr || !fits(transfer.local.offset_bytes, transfer.bytes, local->memory.bytes()))
       return check_transfer(transfer, local).take_error();
@@ -132,7 +135,7 @@ Result<Operation> Engine::post(Lock& lock, const Transfer& transfer, const PostO
   if (transfer.bytes == 0 && !is_notified) return record_nothing(transfer);
   const PathPolicy& policy = options.policy ? *options.policy : settings_.policy;
   const Choice* choice = nullptr;
-  if (transfer.bytes != 0) {
+  if (transfer.bytes != 0 && transfer.is_between_segments()) {
     // Waiting above may have given the lock away: the segment is looked up again.
     local = find_segment(transfer.local.segment);
     if (local == nullptr) return local_segment(transfer.local.segment).error();
@@ -144,6 +147,7 @@ Result<Operation> Engine::post(Lock& lock, const Transfer& transfer, const PostO
   if (const auto posted = post_at_once(*peer, transfer, options.queue, local, *remote, choice, begin_ns)) return *posted;
   Op& op = make_op(transfer.bytes == 0 ? OpKind::notify : transfer.kind, options.queue, peer, false);
   op.local = transfer.bytes == 0 ? nullptr : local;
+  if (transfer.kind == OpKind::place) std::memcpy(op.ordered_bytes.data(), transfer.ordered_bytes, transfer.bytes);
   if (op.local != nullptr) ++op.local->users;
   op.local_offset = transfer.local.offset_bytes;
   op.remote = remote;
@@ -236,14 +240,16 @@ std::optional<Operation> Engine::post_at_once(Peer& peer, const Transfer& transf
   if (choice != nullptr && (choice->method != Method::message || payload.size() > link.limits().payload_bytes)) return std::nullopt;
   const bool is_notified = (transfer.flags & kHasNotification) != 0;
   Message message;
-  message.type = choice != nullptr ? MessageType::put : MessageType::notify;
+  const bool is_place = transfer.kind == OpKind::place;
+  if (is_place) payload = {static_cast<const std::byte*>(transfer.ordered_bytes), static_cast<std::size_t>(transfer.bytes)};
+  message.type = choice != nullptr ? MessageType::put : is_place ? MessageType::place : MessageType::notify;
   message.flags = transfer.flags;
   message.segment = transfer.remote.segment;
   message.epoch = remote.epoch;
   message.queue = queue;
   message.a = transfer.remote.offset_bytes;
   if (is_notified) message.b = Message::pair(transfer.notification, transfer.value);
-  if (!(is_notified ? post_after_data(peer, message, payload) : say_first(peer, message, payload))) return std::nullopt;
+  if (!(is_notified || is_place ? post_after_data(peer, message, payload) : say_first(peer, message, payload))) return std::nullopt;
   return record_at_once(peer, transfer, queue, choice, begin_ns);
 }
 
@@ -358,11 +364,24 @@ bool Engine::start_op(Op& op) {
         is_posted = post_after_data(*op.peer, ping, {});
         break;
       }
+      case OpKind::place: is_posted = post_place(op); break;
       case OpKind::notify:
       case OpKind::receive: break;
     }
   }
   return is_posted && post_tail(op);
+}
+
+bool Engine::post_place(Op& op) {
+  Message place;
+  place.type = MessageType::place;
+  place.segment = op.remote_id;
+  place.epoch = op.remote->epoch;
+  place.queue = op.queue;
+  place.a = op.remote_offset;
+  if (!post_after_data(*op.peer, place, std::span(op.ordered_bytes).first(op.bytes))) return false;
+  op.rail_bytes[0] = op.bytes;
+  return true;
 }
 
 // What comes behind the data: the notification, or the word that a read or a message is complete.
@@ -654,7 +673,7 @@ Outcome Engine::wait(Lock& lock, QueueId queue, const Timeout& timeout) {
 }
 
 Outcome Engine::flush(Lock& lock, Rank rank, const Timeout& timeout) {
-  const std::int64_t begin_ns = now_ns();
+  const Remaining time(timeout);
   auto found = find_peer(rank);
   if (!found) return std::move(found).error();
   Peer& peer = **found;
@@ -670,10 +689,7 @@ Outcome Engine::flush(Lock& lock, Rank rank, const Timeout& timeout) {
   const std::uint64_t number = ++peer.ping_sent;
   ping.remote_offset = number;
   submit(ping);
-  const Timeout left = timeout.is_forever() || timeout.ns() == 0
-                           ? timeout
-                           : Timeout::of(std::chrono::nanoseconds(timeout.ns() - (now_ns() - begin_ns)));
-  if (!drive(lock, left, [&] { return is_lost() || peer.pong_seen >= number; })) return late();
+  if (!drive(lock, time.left(), [&] { return is_lost() || peer.pong_seen >= number; })) return late();
   if (is_lost()) return *peer.why;
   return {};
 }

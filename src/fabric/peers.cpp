@@ -476,6 +476,9 @@ void Engine::lose(Peer& peer, const Error& error) {
   peer.stalled.clear();
   peer.marks.clear();
   peer.recent_segment = nullptr;
+  for (auto& [place, mapped] : mapped_segments_) {
+    if (place.first == peer.rank) mapped.remote = nullptr;
+  }
   peer.segments.clear();
   peer.revoked.clear();
   peer.staging_in.reset();

@@ -388,6 +388,75 @@ Result<RemoteState*> Engine::remote_segment(Lock& lock, Peer& peer, SegmentId id
   return peer.recent_segment = &remote;
 }
 
+Result<Engine::MappedSegment> Engine::make_mapping(Rank rank, SegmentId id, LocalSegment* own, RemoteState* remote) const {
+  MappedSegment mapped;
+  mapped.own = own;
+  mapped.remote = remote;
+  const std::string name = text(segment_text(id), " of rank ", rank);
+  if (own != nullptr) {
+    if (gpu_ && !own->memory.is_device() && own->memory.kind() != MemoryKind::host_pinned) {
+      return make_error(Status::not_supported, "map segment", name, "kernels do not reach pageable memory",
+                        "register device memory or pinned host memory");
+    }
+    mapped.address = own->memory.address();
+    ++own->users;
+    return mapped;
+  }
+  if (remote->region == nullptr) {
+    return make_error(Status::not_supported, "map segment", name, remote->why_not, "use operations: they find another path");
+  }
+  auto region = remote->region->map(gpu_ ? device_ : -1);
+  if (!region) {
+    Error error = std::move(region).error();
+    error.record().object = name;
+    return error;
+  }
+  mapped.address = reinterpret_cast<void*>(region->address);
+  mapped.hold = std::move(region->hold);
+  ++remote->users;
+  return mapped;
+}
+
+Result<void*> Engine::map_segment(Lock& lock, Rank rank, SegmentId id, const Timeout& timeout) {
+  LocalSegment* own = nullptr;
+  RemoteState* remote = nullptr;
+  const std::pair place(rank, id);
+  if (rank == job_.rank) {
+    auto found = local_segment(id);
+    if (!found) return std::move(found).error();
+    own = *found;
+  } else if (!mapped_segments_.contains(place)) {
+    auto peer = ready_peer(lock, rank, timeout);
+    if (!peer) return std::move(peer).error();
+    auto found = remote_segment(lock, **peer, id, timeout);
+    if (!found) return std::move(found).error();
+    remote = *found;
+  }
+  // Another thread may have mapped it while this one waited.
+  auto known = mapped_segments_.find(place);
+  if (known == mapped_segments_.end()) {
+    auto mapped = make_mapping(rank, id, own, remote);
+    if (!mapped) return std::move(mapped).error();
+    known = mapped_segments_.emplace(place, std::move(*mapped)).first;
+  }
+  ++known->second.count;
+  return known->second.address;
+}
+
+Outcome Engine::unmap_segment(Rank rank, SegmentId id) {
+  const auto found = mapped_segments_.find(std::pair(rank, id));
+  if (found == mapped_segments_.end()) {
+    return make_error(Status::invalid_argument, "unmap segment", text(segment_text(id), " of rank ", rank), "it is not mapped",
+                      "map it first");
+  }
+  MappedSegment& mapped = found->second;
+  if (--mapped.count != 0) return {};
+  if (mapped.own != nullptr) release(mapped.own);
+  if (mapped.remote != nullptr) release(*peers_[rank], mapped.remote);
+  mapped_segments_.erase(found);
+  return {};
+}
+
 void Engine::on_segment_key(Peer& peer, Frame& frame) {
   ByteReader reader(frame.body);
   const auto id = reader.number<SegmentId>();
@@ -454,6 +523,9 @@ void Engine::on_segment_revoke(Peer& peer, const Frame& frame) {
   const auto id = reader.number<SegmentId>();
   const auto epoch = reader.number<std::uint16_t>();
   if (!reader.is_done()) return;
+  // Asked again: it is answered when nothing uses it any more.
+  const auto is_it = [&](const auto& remote) { return remote->id == id && remote->epoch == epoch; };
+  if (std::any_of(peer.revoked.begin(), peer.revoked.end(), is_it)) return;
   const auto found = peer.segments.find(id);
   if (found == peer.segments.end() || found->second->epoch != epoch || found->second->know != RemoteState::Know::known) {
     // Nothing is known of it any more; the owner still waits for the answer.

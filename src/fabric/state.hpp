@@ -103,7 +103,7 @@ struct Choice {
   std::uint64_t chunk_bytes = 0;
 };
 
-enum class OpKind : std::uint8_t { write, read, notify, ping, eager, offer, receive };
+enum class OpKind : std::uint8_t { write, read, notify, place, ping, eager, offer, receive };
 
 // One chunk of this rank's staging memory on its way out.
 struct OutSlot {
@@ -162,6 +162,7 @@ struct Op {
   bool is_matched = false, is_over = false;  // over: wait_message may take it
   bool is_receive_listed = false;            // among those that wait for a message, at
   std::list<Op*>::iterator receive_place;
+  std::array<std::byte, kMostOrderedBytes> ordered_bytes;  // place
   // what is said to the peer after the data: get_done or send_done
   std::optional<Message> finish;
   std::optional<Error> error;

@@ -8,11 +8,12 @@
 
 namespace gigabar::fabric {
 
-inline constexpr std::uint32_t kEngineVersion = 4;
+inline constexpr std::uint32_t kEngineVersion = 5;
 
 enum class MessageType : std::uint8_t {
   put = 1,      // payload to (segment, a = offset); notification as below
   notify,       // notification as below
+  place,        // payload to (segment, a = offset), behind what a notification would be behind; c as below
   mark,         // on a further rail: everything before it on that rail is in place; a = fence number
   fence,        // on the first rail: go on when `count` marks of fence number a are in
   stage_open,   // a staged write begins: a = operation, b = offset, c = bytes, segment; payload: chunk size (0: the link places the

@@ -124,7 +124,7 @@ class StandInRuntime final : public Runtime {
     Descriptor memfd;
     FileRange range;
     if (path.empty()) {
-      memfd = Descriptor(::memfd_create("gigabar-stand-in", MFD_CLOEXEC));
+      memfd = Descriptor(::memfd_create("gigabar-stand-in", MFD_CLOEXEC | MFD_ALLOW_SEALING));
       if (!memfd.is_open() || ::ftruncate(memfd.get(), static_cast<off_t>(reserved_bytes)) != 0)
         return failed(device, bytes, errno);
     } else {

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "base/descriptor.hpp"
+#include "base/errors.hpp"
 #include "gigabar/fabric.hpp"
 #include "gigabar/memory.hpp"
 #include "gigabar/status.hpp"
@@ -57,11 +58,23 @@ class Region {
   virtual Result<Parcel> key(const Peer& peer) const = 0;
 };
 
+// A peer's memory in reach of loads and stores of this process. What is opened for it stays open for as long as `hold` lives, also
+// when the region is gone.
+struct MappedRegion {
+  std::uintptr_t address = 0;
+  std::shared_ptr<void> hold;
+};
+
 // Memory of a peer, as that peer's key names it. Its destructor closes what was opened.
 class RemoteRegion {
  public:
   virtual ~RemoteRegion() = default;
   virtual std::size_t bytes() const noexcept = 0;
+  // For kernels of `device`; -1: for CPU threads. Errors: not_supported (why), device_error.
+  virtual Result<MappedRegion> map(int /*device*/) {
+    return make_error(Status::not_supported, "map", "a peer's memory", "only the local transport reaches it by loads and stores",
+                      "use operations, or ranks of one host");
+  }
 };
 
 // Memory that is to be registered. `descriptor`: of a memfd that the whole range is mapped from at `descriptor_offset_bytes`, or

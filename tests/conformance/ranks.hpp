@@ -78,6 +78,9 @@ bool add_body(const char* name, RankBody body);
 
 // --- In the test's process -------------------------------------------------------------------------------------------------------
 
+// Below the ports that the system gives to outgoing connections, so that none of them takes it meanwhile.
+std::uint16_t free_port();
+
 // The ranks of one test. Its destructor kills what still runs.
 class RankJob {
  public:

@@ -29,11 +29,7 @@
 extern char** environ;
 
 namespace gigabar::test {
-namespace {
 
-constexpr std::size_t kMostOutputBytes = 20000;  // of one rank, kept for the failure's text
-
-// Below the ports that the system gives to outgoing connections, so that none of them takes it meanwhile.
 std::uint16_t free_port() {
   static std::mt19937 random(std::random_device{}() ^ unsigned(::getpid()));
   for (int trial = 0; trial < 200; ++trial) {
@@ -48,6 +44,10 @@ std::uint16_t free_port() {
   ADD_FAILURE() << "no free port";
   return 0;
 }
+
+namespace {
+
+constexpr std::size_t kMostOutputBytes = 20000;  // of one rank, kept for the failure's text
 
 std::string random_hex(std::size_t bytes) {
   static std::mt19937 random(std::random_device{}() ^ unsigned(::getpid()));

@@ -27,5 +27,10 @@ void add_bibw(CLI::App& program, Invocation& invocation);
 void add_multi_lat(CLI::App& program, Invocation& invocation);
 void add_mbw_mr(CLI::App& program, Invocation& invocation);
 void add_tune(CLI::App& program, Invocation& invocation);
+void add_device_latency(CLI::App& program, Invocation& invocation);
+void add_device_bw(CLI::App& program, Invocation& invocation);
+void add_device_rate(CLI::App& program, Invocation& invocation);
+void add_pingpong(CLI::App& program, Invocation& invocation);
+void add_matvec(CLI::App& program, Invocation& invocation);
 
 }  // namespace gigabar::tool

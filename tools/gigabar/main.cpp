@@ -55,6 +55,11 @@ int run(int argc, char** argv) {
   gigabar::tool::add_multi_lat(program, invocation);
   gigabar::tool::add_mbw_mr(program, invocation);
   gigabar::tool::add_tune(program, invocation);
+  gigabar::tool::add_device_latency(program, invocation);
+  gigabar::tool::add_device_bw(program, invocation);
+  gigabar::tool::add_device_rate(program, invocation);
+  gigabar::tool::add_pingpong(program, invocation);
+  gigabar::tool::add_matvec(program, invocation);
   gigabar::tool::add_run(program, invocation);
   try {
     program.parse(argc, argv);

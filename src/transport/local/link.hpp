@@ -74,7 +74,7 @@ class LocalLink final : public Link {
     std::uint64_t cookie = 0;
     CopyLanes* lanes = nullptr;  // by a copy engine
     CopyTicket ticket;
-    std::shared_ptr<OpenedAllocation> hold;
+    std::shared_ptr<void> hold;
     const PeerRegion* remote = nullptr;  // by the CPU: what is left
     std::uint64_t remote_offset = 0;
     std::byte* local = nullptr;

@@ -367,40 +367,59 @@ Result<std::shared_ptr<OpenedAllocation>> PeerRegion::open_on(int device) {
   return PeerDevices::open_vmm(exported_, key_.allocation_bytes, device);
 }
 
+Result<MappedRegion> PeerRegion::map_device_memory(int device) {
+  const auto cannot = [&](std::string cause, std::string remedy = {}) {
+    return make_error(Status::not_supported, "map", "a peer's device memory", std::move(cause), std::move(remedy));
+  };
+  const int seen_as = here_ ? here_->device : core_->devices.device_of(key_.uuid.data());
+  if (here_) {
+    if (device != seen_as && kind() != MemoryKind::device)
+      return cannot("VMM and pool memory of this process is open to its own device only");
+    if (Outcome enabled = PeerDevices::enable_peer_access(device, seen_as); !enabled) return std::move(enabled).take_error();
+    return MappedRegion{here_->address, here_};
+  }
+  if (key_.form == KeyForm::none) return cannot(text("the peer says: ", reason_));
+  if (seen_as >= 0) {
+    if (Outcome checked = PeerDevices::check_peer_access(device, seen_as); !checked) return std::move(checked).take_error();
+  }
+  auto opened = open_on(device);
+  if (!opened) return cannot(opened.error().message());
+  if (key_.offset_bytes > (*opened)->bytes() || key_.bytes > (*opened)->bytes() - key_.offset_bytes)
+    return cannot("the opened allocation is smaller than the key says");
+  const std::uintptr_t address = (*opened)->address() + key_.offset_bytes;
+  return MappedRegion{address, std::move(*opened)};
+}
+
+Result<MappedRegion> PeerRegion::map(int device) {
+  const auto cannot = [&](std::string cause, std::string remedy) {
+    return make_error(Status::not_supported, "map", "a peer's memory", std::move(cause), std::move(remedy));
+  };
+  if (is_device_kind(kind())) {
+    if (device >= 0) return map_device_memory(device);
+    return cannot("it is device memory, and this rank works without a GPU", "choose a device with GIGABAR_DEVICE");
+  }
+  if (device >= 0) return cannot("kernels reach device memory of peers, and this is host memory", "register device memory");
+  std::byte* const address = cpu_address();
+  if (address == nullptr) {
+    return cannot(reason_.empty() ? "its pages are not shared with this process" : text("the peer says: ", reason_),
+                  "register memory of a stand-in device, or of a memfd");
+  }
+  std::shared_ptr<void> hold = here_ ? std::static_pointer_cast<void>(here_) : std::static_pointer_cast<void>(file_);
+  return MappedRegion{number_of(address), std::move(hold)};
+}
+
 // The engine of the local memory's device; for host memory that of the peer's device, where this process sees it.
 void PeerRegion::route_by_engine_to_device(const LocalRegion& local, Route& route) {
-  const int seen_as = here_ ? here_->device : core_->devices.device_of(key_.uuid.data());
   int device = local.device();
-  if (device < 0) device = seen_as >= 0 ? seen_as : std::max(core_->near_device, 0);
-  if (here_) {
-    if (device != seen_as && kind() != MemoryKind::device) {
-      route.reason = "VMM and pool memory of this process is open to its own device only";
-      return;
-    }
-    if (const Outcome enabled = PeerDevices::enable_peer_access(device, seen_as); !enabled) {
-      route.reason = enabled.record().cause;
-      return;
-    }
-    route.remote_address = here_->address;
-  } else {
-    if (seen_as >= 0) {
-      if (const Outcome checked = PeerDevices::check_peer_access(device, seen_as); !checked) {
-        route.reason = checked.record().cause;
-        return;
-      }
-    }
-    auto opened = open_on(device);
-    if (!opened) {
-      route.reason = opened.error().message();
-      return;
-    }
-    if (key_.offset_bytes > (*opened)->bytes() || key_.bytes > (*opened)->bytes() - key_.offset_bytes) {
-      route.reason = "the opened allocation is smaller than the key says";
-      return;
-    }
-    route.remote_address = (*opened)->address() + key_.offset_bytes;
-    route.hold = std::move(*opened);
+  if (device < 0) device = here_ ? here_->device : core_->devices.device_of(key_.uuid.data());
+  if (device < 0) device = std::max(core_->near_device, 0);
+  auto mapped = map_device_memory(device);
+  if (!mapped) {
+    route.reason = mapped.error().record().cause;
+    return;
   }
+  route.remote_address = mapped->address;
+  route.hold = std::move(mapped->hold);
   route.by = Route::By::engine;
   route.engine_device = device;
   route.reason = text("the copy engine of device ", device, " reaches the peer's device memory");

@@ -100,9 +100,9 @@ struct Route {
   int local_place = kHostPlace;
   By by = By::nothing;
   int engine_device = -1;
-  std::uintptr_t remote_address = 0;       // by the engine: as that device reaches it
-  PinOnDemand* remote_pin = nullptr;       // by the engine, when the remote side is host memory
-  std::shared_ptr<OpenedAllocation> hold;  // as long as a copy runs
+  std::uintptr_t remote_address = 0;  // by the engine: as that device reaches it
+  PinOnDemand* remote_pin = nullptr;  // by the engine, when the remote side is host memory
+  std::shared_ptr<void> hold;         // as long as a copy runs
   std::string reason;
 };
 
@@ -112,6 +112,7 @@ class PeerRegion final : public RemoteRegion {
   static Result<std::unique_ptr<PeerRegion>> open(std::shared_ptr<Core> core, const Peer& peer, Parcel key);
 
   std::size_t bytes() const noexcept override { return key_.bytes; }
+  Result<MappedRegion> map(int device) override;
   MemoryKind kind() const noexcept { return static_cast<MemoryKind>(key_.kind); }
 
   // Found once per device of local memory. Opens what has to be opened.
@@ -131,6 +132,7 @@ class PeerRegion final : public RemoteRegion {
   void route_by_engine_to_host(const LocalRegion& local, Route& route);
   void route_by_engine_to_device(const LocalRegion& local, Route& route);
   Result<std::shared_ptr<OpenedAllocation>> open_on(int device);
+  Result<MappedRegion> map_device_memory(int device);
   std::byte* cpu_address() const noexcept;
 
   const std::shared_ptr<Core> core_;
@@ -138,7 +140,7 @@ class PeerRegion final : public RemoteRegion {
   const KeyBytes key_;
   std::string reason_;  // form none
   std::shared_ptr<RegionFacts> here_;
-  std::unique_ptr<PeerFile> file_;
+  std::shared_ptr<PeerFile> file_;
   std::unique_ptr<PinOnDemand> file_pin_;  // before file_ is unmapped
   std::shared_ptr<ProcessMemory> process_memory_;
   Descriptor exported_;  // form vmm

@@ -1,10 +1,8 @@
 #include "ranks/command.hpp"
 
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <memory>
 #include <optional>
 #include <utility>
@@ -20,16 +18,13 @@
 #include "ranks/results.hpp"
 #include "ranks/start.hpp"
 #include "ranks/table.hpp"
+#include "ranks/words.hpp"
 #include "support/clock.hpp"
-#include "support/plain_text.hpp"
 #include "support/report.hpp"
 
 namespace gigabar::tool::ranks {
 namespace {
 
-constexpr Tag kCardTag = 3;
-constexpr Tag kNothingTag = 4;                     // never sent
-constexpr std::size_t kMostCardBytes = 65536;      // beside the samples
 constexpr std::size_t kMostSampleBytes = 9;        // of one, in CBOR
 constexpr std::size_t kMostRanksToIntroduce = 16;  // one line each
 
@@ -45,17 +40,13 @@ class Session {
 
   Rank rank() const noexcept { return fabric_.rank(); }
 
-  // Returns when rank 0 has left, which is after it knows what to say: a launcher ends all ranks when it sees the first one fail.
-  void let_rank_0_speak() {
-    constexpr auto kLongest = std::chrono::seconds(5);
-    static_cast<void>(fabric_.recv(0, kNothingTag, nullptr, 0, Timeout::of(kLongest)));
-  }
+  Fabric& fabric() noexcept { return fabric_; }
 
   void run() {
     follow_cpus(fabric_);
     pair_count_ = pair_count_for(plan_.options, fabric_.rank_count());
     seat_ = seat_of(rank(), pair_count_);
-    check_agreement();
+    require_agreement(fabric_, digest_of(plan_), timeout());
     make_buffers();
     if (!seat_.is_idle) require_of_fabric(fabric_.connect(seat_.partner, timeout()));
     if (report_) print_titles();
@@ -68,16 +59,6 @@ class Session {
 
  private:
   Timeout timeout() const noexcept { return plan_.options.fabric.timeout(); }
-
-  // Ranks that were started with different options would wait for each other in vain.
-  void check_agreement() {
-    const std::array<std::int64_t, 1> digest = {static_cast<std::int64_t>(digest_of(plan_))};
-    std::array<std::int64_t, 1> least{};
-    std::array<std::int64_t, 1> most{};
-    require_of_fabric(fabric_.all_reduce({}, ReduceOperation::minimum, digest, least, timeout()));
-    require_of_fabric(fabric_.all_reduce({}, ReduceOperation::maximum, digest, most, timeout()));
-    if (least != most) refuse_usage("the ranks were started with different options; give all of them the same");
-  }
 
   void make_buffers() {
     const Place place = seat_.is_active ? plan_.first_place : plan_.second_place;
@@ -96,65 +77,30 @@ class Session {
 
   // --- What rank 0 is told -------------------------------------------------------------------------------------------------------
 
-  // A text of every rank, in their order, at rank 0; nothing elsewhere.
-  std::vector<std::string> gather(std::string own, std::size_t most_bytes, Timeout timeout) {
-    if (rank() != 0) {
-      require_of_fabric(fabric_.send(0, kCardTag, own.data(), own.size(), timeout));
-      return {};
-    }
-    std::vector<std::string> texts = {std::move(own)};
-    for (Rank from = 1; from < fabric_.rank_count(); ++from) {
-      std::string text(most_bytes, '\0');
-      const Received received = take_from_fabric(fabric_.recv(from, kCardTag, text.data(), text.size(), timeout));
-      text.resize(received.bytes);
-      texts.push_back(std::move(text));
-    }
-    return texts;
-  }
-
   Json card() const {
-    std::array<char, 256> host{};
-    gethostname(host.data(), host.size() - 1);
-    const bool has_role = !seat_.is_idle;
-    return {{"rank", rank()},
-            {"host", plain(host.data())},
-            {"local_rank", fabric_.local_rank()},
-            {"partner", has_role ? Json(seat_.partner) : Json()},
-            {"device", device_ ? tool::to_json(*device_) : Json()},
-            {"is_stand_in", device_ && device_->is_stand_in},
-            {"note", buffers_->note()}};
+    Json own = rank_card(fabric_, device_);
+    own["partner"] = seat_.is_idle ? Json() : Json(seat_.partner);
+    own["note"] = buffers_->note();
+    return own;
   }
 
   void introduce() {
-    const std::string own = card().dump(-1, ' ', false, Json::error_handler_t::replace);
-    const std::vector<std::string> cards = gather(own, kMostCardBytes, timeout());
+    const std::vector<std::string> texts = gather(fabric_, dump(card()), kMostCardBytes, timeout());
     if (!report_) return;
-    Json ranks = Json::array();
+    const std::vector<Json> cards = read_cards(texts);
     for (std::size_t i = 0; i < cards.size(); ++i) {
-      const Json each = Json::parse(cards[i], nullptr, false);
-      if (!each.is_object()) fail(fmt::format("rank {} has introduced itself with something else than a card", i));
-      ranks.push_back(each);
-      if (i < kMostRanksToIntroduce) introduce_one(i, each);
+      has_stand_in_ |= is_stand_in_card(cards[i]);
+      if (i >= kMostRanksToIntroduce) continue;
+      report_->print("# {}\n", introduction(i, cards[i]));
+      const std::string note = text_of(cards[i], "note");
+      if (!note.empty()) report_->note(fmt::format("rank {}: {}", i, note));
     }
-    report_->document()["ranks"] = std::move(ranks);
-  }
-
-  void introduce_one(std::size_t index, const Json& each) {
-    const auto text = [](const Json& from, const char* key) {
-      return from.contains(key) && from[key].is_string() ? plain(from[key].get<std::string>()) : std::string();
-    };
-    const Json device = each.value("device", Json());
-    const bool is_stand_in = each.contains("is_stand_in") && each["is_stand_in"] == true;
-    const std::string memory = device.is_object() ? text(device, "name") + std::string(stand_in_label(is_stand_in)) : "host memory";
-    report_->print("# rank {}: {}, {}\n", index, text(each, "host"), memory);
-    const std::string note = text(each, "note");
-    if (!note.empty()) report_->note(fmt::format("rank {}: {}", index, note));
-    has_stand_in_ |= is_stand_in;
+    report_->document()["ranks"] = cards;
   }
 
   std::vector<Measurement> gather_measurements(const Measurement& own, std::uint64_t bytes) {
     const std::size_t most = kMostCardBytes + counts_for(plan_.options, bytes).iterations * kMostSampleBytes;
-    const std::vector<std::string> texts = gather(encode(own), most, patient_timeout(plan_, bytes));
+    const std::vector<std::string> texts = gather(fabric_, encode(own), most, patient_timeout(plan_, bytes));
     std::vector<Measurement> measurements;
     for (std::size_t i = 0; i < texts.size(); ++i) {
       auto each = decode(texts[i]);
@@ -173,12 +119,7 @@ class Session {
     document["buffers"] = fmt::format("{} {}", letter_of(plan_.first_place), letter_of(plan_.second_place));
     if (device_) report_->set_device(*device_);
     report_->set_clock(clock_);
-    Json settings = Json::array();
-    for (const Setting& setting : fabric_.settings()) {
-      settings.push_back({{"name", setting.name}, {"value", setting.value}, {"source", setting.source}});
-      if (setting.source != "default") report_->print("# {}: {} ({})\n", setting.name, setting.value, setting.source);
-    }
-    document["settings"] = std::move(settings);
+    tell_settings(*report_, fabric_);
   }
 
   void print_columns() {
@@ -280,7 +221,7 @@ void run_rank(const Plan& plan, Invocation& invocation) {
     session->run();
   } catch (const CommandFailure& failure) {
     const std::string rank = session ? std::to_string(session->rank()) : rank_by_environment();
-    if (session && rank != "0" && failure.exit_status() == kExitBadUsage) session->let_rank_0_speak();
+    if (session && rank != "0" && failure.exit_status() == kExitBadUsage) let_rank_0_speak(session->fabric());
     end_rank(failure, rank, invocation);
   }
 }

@@ -19,5 +19,10 @@ void add_bibw(CLI::App& program, Invocation& /*invocation*/) { add(program, "bib
 void add_multi_lat(CLI::App& program, Invocation& /*invocation*/) { add(program, "multi-lat"); }
 void add_mbw_mr(CLI::App& program, Invocation& /*invocation*/) { add(program, "mbw-mr"); }
 void add_tune(CLI::App& program, Invocation& /*invocation*/) { add(program, "tune"); }
+void add_device_latency(CLI::App& program, Invocation& /*invocation*/) { add(program, "device-latency"); }
+void add_device_bw(CLI::App& program, Invocation& /*invocation*/) { add(program, "device-bw"); }
+void add_device_rate(CLI::App& program, Invocation& /*invocation*/) { add(program, "device-rate"); }
+void add_pingpong(CLI::App& program, Invocation& /*invocation*/) { add(program, "pingpong"); }
+void add_matvec(CLI::App& program, Invocation& /*invocation*/) { add(program, "matvec"); }
 
 }  // namespace gigabar::tool

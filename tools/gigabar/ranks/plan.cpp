@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "ranks/words.hpp"
 #include "support/failure.hpp"
 #include "support/options.hpp"
 
@@ -75,13 +76,6 @@ void settle_comparison(const Plan& plan) {
     if (preference != Preference::require) continue;
     refuse_usage(fmt::format("--compare forbids {} for the second curve, and --require {} asks for it; leave one out", name, name));
   }
-}
-
-// FNV-1a: no secret, only a number that differs where the texts do.
-std::uint64_t hash_of(std::string_view text) noexcept {
-  std::uint64_t hash = 0xcbf29ce484222325U;
-  for (const char letter : text) hash = (hash ^ static_cast<unsigned char>(letter)) * 0x100000001b3U;
-  return hash;
 }
 
 }  // namespace
@@ -187,10 +181,10 @@ Seat seat_of(Rank rank, std::uint32_t pair_count) noexcept {
 
 std::uint64_t digest_of(const Plan& plan) {
   const Options& options = plan.options;
-  return hash_of(fmt::format("{} {} {}{} {} {} {} {} {} {} {} {}", command_of(options.measure), name_of(options.kind),
-                             letter_of(plan.first_place), letter_of(plan.second_place), plan.range.least_bytes,
-                             plan.range.most_bytes, options.iteration_count.value_or(0), options.warm_up_count.value_or(~0U),
-                             options.window, options.pair_count.value_or(0), options.is_checked, options.is_compared));
+  return digest_of_text(fmt::format("{} {} {}{} {} {} {} {} {} {} {} {}", command_of(options.measure), name_of(options.kind),
+                                    letter_of(plan.first_place), letter_of(plan.second_place), plan.range.least_bytes,
+                                    plan.range.most_bytes, options.iteration_count.value_or(0), options.warm_up_count.value_or(~0U),
+                                    options.window, options.pair_count.value_or(0), options.is_checked, options.is_compared));
 }
 
 }  // namespace gigabar::tool::ranks

@@ -1,0 +1,112 @@
+// Bytes that the threads of a scope move together by loads and stores of 16 bytes.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "gigabar/device/memory.hpp"
+
+#if !defined(__CUDA_ARCH__)
+#include <cstring>
+#endif
+
+namespace gigabar::device {
+
+struct alignas(16) Quad {
+  std::uint32_t words[4];
+};
+
+namespace detail {
+
+// Of memory that others write while the kernel runs: past the first-level cache, which does not see their stores.
+GIGABAR_DEVICE Quad load_quad(const Quad* from) {
+#if defined(__CUDA_ARCH__)
+  Quad quad;
+  asm volatile("ld.relaxed.sys.global.v4.u32 {%0, %1, %2, %3}, [%4];"
+               : "=r"(quad.words[0]), "=r"(quad.words[1]), "=r"(quad.words[2]), "=r"(quad.words[3])
+               : "l"(from)
+               : "memory");
+  return quad;
+#else
+  return *from;
+#endif
+}
+
+// Not volatile: the compiler keeps many under way.
+GIGABAR_DEVICE void store_quad(Quad* to, const Quad& quad) {
+#if defined(__CUDA_ARCH__)
+  asm volatile("st.global.v4.u32 [%0], {%1, %2, %3, %4};"
+               :
+               : "l"(to), "r"(quad.words[0]), "r"(quad.words[1]), "r"(quad.words[2]), "r"(quad.words[3])
+               : "memory");
+#else
+  *to = quad;
+#endif
+}
+
+inline constexpr std::uint64_t kQuadsUnderWay = 4;  // per thread: enough to hide the latency of loads with 512 threads
+
+// One element of `T` per step; for what 16 bytes do not fit.
+template <class T, class Scope>
+GIGABAR_DEVICE void copy_elements(const Scope& scope, std::byte* to, const std::byte* from, std::uint64_t bytes) {
+  auto* const out = reinterpret_cast<T*>(to);
+  const auto* const in = reinterpret_cast<const volatile T*>(from);
+  for (std::uint64_t i = scope.rank(); i < bytes / sizeof(T); i += scope.size()) out[i] = in[i];
+}
+
+template <class Scope>
+GIGABAR_DEVICE void copy_quads(const Scope& scope, std::byte* to, const std::byte* from, std::uint64_t count) {
+  auto* const out = reinterpret_cast<Quad*>(to);
+  const auto* const in = reinterpret_cast<const Quad*>(from);
+  const std::uint64_t step = scope.size();
+  std::uint64_t i = scope.rank();
+  for (; i + (kQuadsUnderWay - 1) * step < count; i += kQuadsUnderWay * step) {
+    Quad quads[kQuadsUnderWay];
+#if defined(__CUDA_ARCH__)
+#pragma unroll
+#endif
+    for (std::uint64_t j = 0; j < kQuadsUnderWay; ++j) quads[j] = load_quad(in + i + j * step);
+#if defined(__CUDA_ARCH__)
+#pragma unroll
+#endif
+    for (std::uint64_t j = 0; j < kQuadsUnderWay; ++j) store_quad(out + i + j * step, quads[j]);
+  }
+  for (; i < count; i += step) store_quad(out + i, load_quad(in + i));
+}
+
+// By the widest element that fits both ends and the size.
+template <class Scope>
+GIGABAR_DEVICE void copy_fitting(const Scope& scope, std::byte* to, const std::byte* from, std::uint64_t bytes) {
+  const std::uint64_t misfit = reinterpret_cast<std::uintptr_t>(to) | reinterpret_cast<std::uintptr_t>(from) | bytes;
+  if (misfit % 8 == 0) {
+    copy_elements<std::uint64_t>(scope, to, from, bytes);
+  } else if (misfit % 4 == 0) {
+    copy_elements<std::uint32_t>(scope, to, from, bytes);
+  } else {
+    copy_elements<std::uint8_t>(scope, to, from, bytes);
+  }
+}
+
+}  // namespace detail
+
+// Any addresses and sizes; the ranges do not overlap. Fastest where both addresses have the same place in 16 bytes. Every thread
+// has issued its part when it returns; scope.sync() joins them. Each byte is loaded once.
+template <class Scope>
+GIGABAR_DEVICE void copy_bytes(const Scope& scope, std::byte* to, const std::byte* from, std::uint64_t bytes) {
+  const auto begin = reinterpret_cast<std::uintptr_t>(to);
+  const bool is_wide = (begin ^ reinterpret_cast<std::uintptr_t>(from)) % 16 == 0;
+  const std::uint64_t unit = is_wide ? 16 : 8;
+  const std::uint64_t to_line = is_wide ? (16 - begin % 16) % 16 : 0;
+  const std::uint64_t head = to_line < bytes ? to_line : bytes;
+  const std::uint64_t body = (bytes - head) / unit * unit;
+  const std::uint64_t tail = bytes - head - body;
+  if (head != 0) detail::copy_fitting(scope, to, from, head);
+  if (is_wide) {
+    detail::copy_quads(scope, to + head, from + head, body / 16);
+  } else {
+    detail::copy_fitting(scope, to + head, from + head, body);
+  }
+  if (tail != 0) detail::copy_fitting(scope, to + head + body, from + head + body, tail);
+}
+
+}  // namespace gigabar::device

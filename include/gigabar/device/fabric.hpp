@@ -1,0 +1,620 @@
+// Ranks that kernels reach by themselves: the words of gigabar/fabric.hpp, called on the GPU.
+//
+// A DeviceFabric is a plain handle that a DeviceSession (gigabar/device_session.hpp) fills; kernels get it by value. Every function
+// takes a scope first (scope.hpp): all threads of it call together, with equal arguments, and get the same answer. Functions that
+// wait take a time; 0 looks once. An error concerns one peer: operations with the others go on.
+//
+// Ordering. "Before" is happens-before: program order within a thread, scope.sync() or another barrier between threads.
+// - write() gives the peer's memory its bytes in no order, at no certain time.
+// - notify() and write_notify() raise a notification behind all bytes that their callers wrote before, to any peer in reach of
+// loads
+//   and stores, or by the same queue to the same rank: the callers meet
+//   at scope.sync(), and one thread's fence.acq_rel.sys stands between and the store of the word. Who sees the word by
+//   notification_wait() (ld.acquire.sys) and whoever that thread then meets sees the bytes. PTX: release and acquire patterns,
+//   with bar.sync as the barrier that carries causality order between threads of a block.
+// - notify() with Order::none leaves the fence out, which is most of its time: for a word that stands for itself.
+// - Peers out of reach have queues (queue.hpp, with its own account of order): operations with them are posted, and wait() tells
+// when
+//   local memory may be used again. A queue keeps the order of its notifications behind its writes; two queues keep none.
+// - flush() ends when all bytes that the callers wrote to the peer before are in its memory.
+// - Atomics are relaxed: order with them by flush() before and an acquire after.
+// - notification_reset() takes the word in one step (atom.exch.acquire.sys).
+//
+// Source: PTX ISA, "Memory Consistency Model"; the words: GASPI specification 17.1, "One-sided communication".
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "gigabar/device/copy.hpp"
+#include "gigabar/device/memory.hpp"
+#include "gigabar/device/queue.hpp"
+#include "gigabar/device/scope.hpp"
+#include "gigabar/fabric.hpp"
+#include "gigabar/status.hpp"
+
+namespace gigabar::device {
+
+// 16 bytes that one store fills and one load sees whole.
+struct alignas(16) Notification {
+  std::uint64_t payload = 0;
+  std::uint32_t unused = 0;
+  std::uint32_t value = 0;  // 0: not raised
+};
+
+// A rank's segment as kernels of this GPU reach it.
+struct DeviceSegment {
+  std::byte* address = nullptr;           // null: not by loads and stores
+  Notification* notifications = nullptr;  // that rank's, of this segment; likewise
+  std::uint64_t bytes = 0;                // 0: the rank has no such segment
+  // As work requests name them: of the rank's segment, of its notifications, and of a segment of this rank's own.
+  Remote remote;
+  Remote remote_notifications;
+  std::uint32_t local_key = 0;
+};
+
+// A queue to one rank, and what its operations need besides.
+struct PeerQueue {
+  Queue queue;
+  Local results;         // words for what atomics and reads bring, as many as the ring has slots
+  Remote barrier_words;  // that rank's
+  Remote flush_word;     // that rank's; nobody else changes it
+  alignas(128) std::uint64_t result_count = 0;
+};
+
+// What only kernels of this GPU use, one at a time.
+struct KernelWords {
+  std::uint64_t barrier_count = 0;  // barriers that have ended
+  std::uint32_t barrier_step = 0;   // of the one under way: 1 when everything was flushed, r + 2 when round r was told
+};
+
+struct DeviceFabric {
+  Rank rank = 0;
+  Rank rank_count = 0;
+  std::uint32_t segment_count = 0;                // ids below it
+  std::uint32_t notification_count = 0;           // of each segment
+  std::uint32_t queue_count = 0;                  // to each rank that has queues
+  const DeviceSegment* segments = nullptr;        // [rank * segment_count + id]
+  std::uint64_t* const* barrier_words = nullptr;  // [rank]: that rank's, one per round; null: not by loads and stores
+  PeerQueue* const* queues = nullptr;             // [rank]: its queue_count queues; null: it has none
+  const std::uint32_t* peer_status = nullptr;     // [rank]: a Status; [rank_count]: how many ranks are lost. The host writes them.
+  KernelWords* words = nullptr;
+};
+
+// Which queue an operation takes where there is one, and how long it may wait for room in it.
+struct Post {
+  QueueId queue = 0;
+  Timeout timeout{10'000'000'000};
+};
+
+enum class Order : std::uint8_t { after_writes, none };
+
+// ok, or peer_lost since the host saw the rank end or break.
+GIGABAR_DEVICE Status peer_status(const DeviceFabric& fabric, Rank rank) {
+  return static_cast<Status>(load_relaxed(fabric.peer_status + rank));
+}
+
+namespace detail {
+
+struct Place {
+  Status status = Status::ok;
+  std::byte* address = nullptr;
+};
+
+GIGABAR_DEVICE const DeviceSegment* find_segment(const DeviceFabric& fabric, Rank rank, SegmentId id) {
+  if (rank >= fabric.rank_count || id >= fabric.segment_count) return nullptr;
+  return fabric.segments + static_cast<std::size_t>(rank) * fabric.segment_count + id;
+}
+
+// Bytes of a segment, within its bounds. unavailable: there is such a place, but not in reach.
+GIGABAR_DEVICE Place find_bytes(const DeviceFabric& fabric, Rank rank, SegmentId id, std::uint64_t offset, std::uint64_t bytes) {
+  const DeviceSegment* const segment = find_segment(fabric, rank, id);
+  if (segment == nullptr || offset > segment->bytes || bytes > segment->bytes - offset) return {Status::out_of_range};
+  if (segment->address == nullptr) return {Status::unavailable};
+  return {Status::ok, segment->address + offset};
+}
+
+struct NotificationPlace {
+  Status status = Status::ok;
+  Notification* notification = nullptr;
+};
+
+GIGABAR_DEVICE NotificationPlace find_notification(const DeviceFabric& fabric, Rank rank, SegmentId id,
+                                                   NotificationId notification) {
+  const DeviceSegment* const segment = find_segment(fabric, rank, id);
+  if (segment == nullptr || segment->bytes == 0 || notification >= fabric.notification_count) return {Status::out_of_range};
+  if (segment->notifications == nullptr) return {Status::unavailable};
+  return {Status::ok, segment->notifications + notification};
+}
+
+// One load and one store of 16 bytes, so that the value never shows without its payload.
+GIGABAR_DEVICE void store_notification(Notification* to, std::uint32_t value, std::uint64_t payload) {
+#if defined(__CUDA_ARCH__)
+  asm volatile(
+      "{ .reg .b64 high; .reg .b128 all; mov.b64 high, {%3, %2}; mov.b128 all, {%1, high}; st.relaxed.sys.global.b128 [%0], all; }"
+      :
+      : "l"(to), "l"(payload), "r"(value), "r"(0)
+      : "memory");
+#else
+  store_relaxed(&to->payload, payload);
+  store_release(&to->value, value);
+#endif
+}
+
+GIGABAR_DEVICE std::uint32_t load_notification(const Notification* from, std::uint64_t& payload) {
+#if defined(__CUDA_ARCH__)
+  std::uint64_t high;
+  asm volatile("{ .reg .b128 all; ld.relaxed.sys.global.b128 all, [%2]; mov.b128 {%0, %1}, all; }"
+               : "=l"(payload), "=l"(high)
+               : "l"(from)
+               : "memory");
+  return static_cast<std::uint32_t>(high >> 32);
+#else
+  const std::uint32_t value = load_acquire(&from->value);
+  payload = load_relaxed(&from->payload);
+  return value;
+#endif
+}
+
+// What the thread of rank 0 found out, for all.
+template <class Scope>
+GIGABAR_DEVICE Status agree(const Scope& scope, Status status) {
+  return static_cast<Status>(scope.broadcast(static_cast<std::uint32_t>(status)));
+}
+
+}  // namespace detail
+
+// --- By queues -------------------------------------------------------------------------------------------------------------------
+
+namespace detail {
+
+struct QueuePlace {
+  Status status = Status::ok;
+  PeerQueue* queue = nullptr;
+};
+
+GIGABAR_DEVICE QueuePlace find_queue(const DeviceFabric& fabric, Rank rank, QueueId queue) {
+  if (fabric.queues[rank] == nullptr) return {Status::unavailable};
+  if (queue >= fabric.queue_count) return {Status::out_of_range};
+  return {Status::ok, fabric.queues[rank] + queue};
+}
+
+GIGABAR_DEVICE Remote behind(Remote place, std::uint64_t offset) { return {place.address + offset, place.key}; }
+GIGABAR_DEVICE Local behind(Local place, std::uint64_t offset) { return {place.address + offset, place.key}; }
+
+// The value's word of a notification, and the payload's.
+GIGABAR_DEVICE Remote value_of(const DeviceSegment& segment, NotificationId id) {
+  return behind(segment.remote_notifications, sizeof(Notification) * std::uint64_t{id} + 12);
+}
+GIGABAR_DEVICE Remote payload_of(const DeviceSegment& segment, NotificationId id) {
+  return behind(segment.remote_notifications, sizeof(Notification) * std::uint64_t{id});
+}
+
+// At most mlx5::kMostInlineBytes, as they lie in memory.
+GIGABAR_DEVICE Inline gather(const std::byte* from, std::uint64_t count) {
+  Inline payload{{}, static_cast<std::uint32_t>(count)};
+  const bool is_of_words = (reinterpret_cast<std::uintptr_t>(from) | count) % sizeof(std::uint64_t) == 0;
+  if (is_of_words) {
+    for (std::uint64_t i = 0; i < count / sizeof(std::uint64_t); ++i)
+      payload.words[i] = reinterpret_cast<const volatile std::uint64_t*>(from)[i];
+    return payload;
+  }
+  const auto* const bytes = reinterpret_cast<const volatile std::uint8_t*>(from);
+  for (std::uint64_t i = 0; i < count; ++i) payload.words[i / 8] |= std::uint64_t{bytes[i]} << i % 8 * 8;
+  return payload;
+}
+
+// As many work requests as it takes: post(where a part begins, its bytes), until one fails.
+template <class PostPart>
+GIGABAR_DEVICE Status in_parts(std::uint64_t count, const PostPart& post) {
+  for (std::uint64_t at = 0; at < count; at += mlx5::kMostBytes) {
+    const std::uint64_t left = count - at;
+    const Status status = post(at, static_cast<std::uint32_t>(left < mlx5::kMostBytes ? left : mlx5::kMostBytes));
+    if (status != Status::ok) return status;
+  }
+  return Status::ok;
+}
+
+// One thread. Few bytes go inside the work request; more in as many requests as it takes.
+GIGABAR_DEVICE Status post_bytes(PeerQueue& to, Remote remote, Local local, const std::byte* bytes, std::uint64_t count,
+                                 Timeout timeout) {
+  Ticket ticket;
+  if (count <= mlx5::kMostInlineBytes) {
+    return device::post_inline_write<Sharing::device>(Thread{}, to.queue, remote, gather(bytes, count), ticket, timeout);
+  }
+  return in_parts(count, [&](std::uint64_t at, std::uint32_t part) {
+    return device::post_write<Sharing::device>(Thread{}, to.queue, behind(remote, at), behind(local, at), part, ticket, timeout);
+  });
+}
+
+// Notification and all. The payload of the notification is left as it is.
+GIGABAR_DEVICE Status post_bytes_notify(PeerQueue& to, Remote remote, Local local, const std::byte* bytes, std::uint64_t count,
+                                        Remote value_place, std::uint32_t value, Timeout timeout) {
+  Ticket ticket;
+  if (count <= mlx5::kMostInlineBytes) {
+    return device::post_inline_write_notify<Sharing::device>(Thread{}, to.queue, remote, gather(bytes, count), value_place, value,
+                                                             ticket, timeout);
+  }
+  const std::uint64_t last = (count - 1) / mlx5::kMostBytes * mlx5::kMostBytes;
+  const Status status = last == 0 ? Status::ok : post_bytes(to, remote, local, bytes, last, timeout);
+  if (status != Status::ok) return status;
+  return device::post_write_notify<Sharing::device>(Thread{}, to.queue, behind(remote, last), behind(local, last),
+                                                    static_cast<std::uint32_t>(count - last), value_place, value, ticket, timeout);
+}
+
+GIGABAR_DEVICE Status post_bytes_back(PeerQueue& from, Remote remote, Local local, std::uint64_t count, Timeout timeout) {
+  Ticket ticket;
+  return in_parts(count, [&](std::uint64_t at, std::uint32_t part) {
+    return device::post_read<Sharing::device>(Thread{}, from.queue, behind(remote, at), behind(local, at), part, ticket, timeout);
+  });
+}
+
+// A word for one result that is under way. There are as many as the ring has slots: who gets it a lap later waits for room in the
+// ring until this one has come.
+GIGABAR_DEVICE Local result_place(PeerQueue& queue) {
+  const std::uint64_t number = fetch_add_device(&queue.result_count, 1);
+  return behind(queue.results, number % queue.queue.depth * sizeof(std::uint64_t));
+}
+
+// What was written to the rank before is in place there when an atomic behind it has come back.
+GIGABAR_DEVICE Status flush_queue(PeerQueue& queue, Timeout timeout) {
+  Ticket ticket;
+  const Status status =
+      device::post_fetch_add<Sharing::device>(Thread{}, queue.queue, queue.flush_word, 0, result_place(queue), ticket, timeout);
+  if (status != Status::ok) return status;
+  return device::wait<Sharing::device>(Thread{}, queue.queue, ticket, timeout);
+}
+
+// Of all queues to a rank.
+GIGABAR_DEVICE Status flush_rank(const DeviceFabric& fabric, Rank rank, Timeout timeout) {
+  for (std::uint32_t i = 0; i < fabric.queue_count; ++i) {
+    const Status status = flush_queue(fabric.queues[rank][i], timeout);
+    if (status != Status::ok) return status;
+  }
+  return Status::ok;
+}
+
+// What one thread does for a scope: it has met the others, `act` gets the queue. A peer that is lost comes before what its queue
+// says.
+template <class Scope, class Act>
+GIGABAR_DEVICE Status by_queue(const Scope& scope, const DeviceFabric& fabric, Rank rank, Post post, const Act& act) {
+  const QueuePlace place = find_queue(fabric, rank, post.queue);
+  if (place.status != Status::ok) return place.status;
+  scope.sync();
+  Status status = Status::ok;
+  if (scope.rank() == 0) {
+    status = peer_status(fabric, rank);
+    if (status == Status::ok) status = act(*place.queue);
+  }
+  return agree(scope, status);
+}
+
+// What the posts need to name both ends.
+struct Ends {
+  Remote remote;
+  Local local;
+};
+GIGABAR_DEVICE Ends ends_of(const DeviceFabric& fabric, const std::byte* local_address, SegmentId local,
+                            const RemotePlace& remote) {
+  const DeviceSegment* const to = find_segment(fabric, remote.rank, remote.segment);
+  return {behind(to->remote, remote.offset_bytes),
+          {reinterpret_cast<std::uintptr_t>(local_address), find_segment(fabric, fabric.rank, local)->local_key}};
+}
+
+}  // namespace detail
+
+// --- One-sided -------------------------------------------------------------------------------------------------------------------
+
+// Bounds are checked first: out_of_range (no such rank, segment or range), unavailable (out of reach), with nothing written. A peer
+// that is lost: peer_lost; its memory stays in reach, so that what was stored harms nobody.
+// `local` may be written again after wait(), notify() or flush().
+template <class Scope>
+GIGABAR_DEVICE Status write(const Scope& scope, const DeviceFabric& fabric, LocalPlace local, RemotePlace remote,
+                            std::uint64_t bytes, Post post = {}) {
+  const detail::Place from = detail::find_bytes(fabric, fabric.rank, local.segment, local.offset_bytes, bytes);
+  if (from.status != Status::ok) return from.status;
+  const detail::Place to = detail::find_bytes(fabric, remote.rank, remote.segment, remote.offset_bytes, bytes);
+  if (to.status == Status::unavailable) {
+    return detail::by_queue(scope, fabric, remote.rank, post, [&](PeerQueue& queue) {
+      const detail::Ends ends = detail::ends_of(fabric, from.address, local.segment, remote);
+      return detail::post_bytes(queue, ends.remote, ends.local, from.address, bytes, post.timeout);
+    });
+  }
+  if (to.status != Status::ok) return to.status;
+  // Asked for first and looked at last: beside the stores it costs no time.
+  const Status status = scope.rank() == 0 ? peer_status(fabric, remote.rank) : Status::ok;
+  copy_bytes(scope, to.address, from.address, bytes);
+  return detail::agree(scope, status);
+}
+
+// The bytes are in `local` behind wait(). Errors: as write.
+template <class Scope>
+GIGABAR_DEVICE Status read(const Scope& scope, const DeviceFabric& fabric, LocalPlace local, RemotePlace remote,
+                           std::uint64_t bytes, Post post = {}) {
+  const detail::Place to = detail::find_bytes(fabric, fabric.rank, local.segment, local.offset_bytes, bytes);
+  if (to.status != Status::ok) return to.status;
+  const detail::Place from = detail::find_bytes(fabric, remote.rank, remote.segment, remote.offset_bytes, bytes);
+  if (from.status == Status::unavailable) {
+    return detail::by_queue(scope, fabric, remote.rank, post, [&](PeerQueue& queue) {
+      const detail::Ends ends = detail::ends_of(fabric, to.address, local.segment, remote);
+      return detail::post_bytes_back(queue, ends.remote, ends.local, bytes, post.timeout);
+    });
+  }
+  if (from.status != Status::ok) return from.status;
+  const Status status = scope.rank() == 0 ? peer_status(fabric, remote.rank) : Status::ok;
+  copy_bytes(scope, to.address, from.address, bytes);
+  return detail::agree(scope, status);
+}
+
+// Raises notification `id` of the peer's segment to `value`; the notification also carries 8 bytes of its own, which cost nothing:
+// with Order::none the fastest way to send so many. Errors: invalid_argument (value 0), out_of_range, unavailable, peer_lost.
+template <class Scope>
+GIGABAR_DEVICE Status notify(const Scope& scope, const DeviceFabric& fabric, Rank rank, SegmentId segment, NotificationId id,
+                             std::uint32_t value, Order order = Order::after_writes, std::uint64_t payload = 0, Post post = {}) {
+  if (value == 0) return Status::invalid_argument;
+  const detail::NotificationPlace place = detail::find_notification(fabric, rank, segment, id);
+  if (place.status == Status::unavailable) {
+    return detail::by_queue(scope, fabric, rank, post, [&](PeerQueue& queue) {
+      const DeviceSegment& to = *detail::find_segment(fabric, rank, segment);
+      Ticket ticket;
+      return device::post_inline_write_notify<Sharing::device>(Thread{}, queue.queue, detail::payload_of(to, id),
+                                                               inline_value(payload), detail::value_of(to, id), value, ticket,
+                                                               post.timeout);
+    });
+  }
+  if (place.status != Status::ok) return place.status;
+  scope.sync();
+  Status status = Status::ok;
+  if (scope.rank() == 0) {
+    if (order == Order::after_writes) fence_system();
+    detail::store_notification(place.notification, value, payload);
+    status = peer_status(fabric, rank);
+  }
+  return detail::agree(scope, status);
+}
+
+// As write, then notify. Errors: those of both; nothing is raised when the bytes were refused.
+template <class Scope>
+GIGABAR_DEVICE Status write_notify(const Scope& scope, const DeviceFabric& fabric, LocalPlace local, RemotePlace remote,
+                                   std::uint64_t bytes, NotificationId id, std::uint32_t value, Post post = {}) {
+  if (value == 0) return Status::invalid_argument;
+  const detail::NotificationPlace place = detail::find_notification(fabric, remote.rank, remote.segment, id);
+  if (place.status != Status::ok && place.status != Status::unavailable) return place.status;
+  const detail::Place from = detail::find_bytes(fabric, fabric.rank, local.segment, local.offset_bytes, bytes);
+  if (from.status != Status::ok) return from.status;
+  const detail::Place to = detail::find_bytes(fabric, remote.rank, remote.segment, remote.offset_bytes, bytes);
+  if (to.status == Status::unavailable) {
+    return detail::by_queue(scope, fabric, remote.rank, post, [&](PeerQueue& queue) {
+      const detail::Ends ends = detail::ends_of(fabric, from.address, local.segment, remote);
+      const Remote value_place = detail::value_of(*detail::find_segment(fabric, remote.rank, remote.segment), id);
+      return detail::post_bytes_notify(queue, ends.remote, ends.local, from.address, bytes, value_place, value, post.timeout);
+    });
+  }
+  if (to.status != Status::ok) return to.status;
+  copy_bytes(scope, to.address, from.address, bytes);
+  return notify(scope, fabric, remote.rank, remote.segment, id, value);
+}
+
+// --- Waiting ---------------------------------------------------------------------------------------------------------------------
+
+// What was posted to the queue before, to all ranks, no longer uses local memory, and what was read is there. Peers in reach of
+// loads and stores need no queue: it joins the threads of the scope. Errors: out_of_range, timed_out, and what the queue to a rank
+// says: peer_lost, device_error; the others' are waited for all the same.
+template <class Scope>
+GIGABAR_DEVICE Status wait(const Scope& scope, const DeviceFabric& fabric, QueueId queue, Timeout timeout) {
+  if (fabric.queue_count != 0 && queue >= fabric.queue_count) return Status::out_of_range;
+  scope.sync();
+  Status status = Status::ok;
+  if (scope.rank() == 0) {
+    for (Rank rank = 0; rank < fabric.rank_count; ++rank) {
+      if (fabric.queues[rank] == nullptr) continue;
+      const Status waited = device::flush<Sharing::device>(Thread{}, fabric.queues[rank][queue].queue, timeout);
+      if (status == Status::ok) status = waited;
+    }
+  }
+  return detail::agree(scope, status);
+}
+
+// Errors: out_of_range, timed_out, peer_lost, device_error.
+template <class Scope>
+GIGABAR_DEVICE Status flush(const Scope& scope, const DeviceFabric& fabric, Rank rank, Timeout timeout) {
+  if (rank >= fabric.rank_count) return Status::out_of_range;
+  scope.sync();
+  Status status = Status::ok;
+  if (scope.rank() == 0) {
+    status = peer_status(fabric, rank);
+    fence_system();
+    if (status == Status::ok && fabric.queues[rank] != nullptr) status = detail::flush_rank(fabric, rank, timeout);
+  }
+  return detail::agree(scope, status);
+}
+
+// Waits until one of `count` notifications of this rank's segment, from `first` on, is raised; the lowest such id is `found`.
+// `from`: whose they are; when that rank is lost the wait ends with peer_lost, else (kAnyRank) at its time, with peer_lost when
+// some rank is lost and timed_out when none is. A raised notification comes before any error. Errors: out_of_range, timed_out,
+// peer_lost.
+template <class Scope>
+GIGABAR_DEVICE Status notification_wait(const Scope& scope, const DeviceFabric& fabric, SegmentId segment, NotificationId first,
+                                        std::uint32_t count, Timeout timeout, NotificationId& found, Rank from = kAnyRank) {
+  const detail::NotificationPlace own = detail::find_notification(fabric, fabric.rank, segment, first);
+  if (own.status != Status::ok) return own.status;
+  if (count == 0 || count > fabric.notification_count - first) return Status::out_of_range;
+  if (from != kAnyRank && from >= fabric.rank_count) return Status::out_of_range;
+  Status status = Status::ok;
+  std::uint32_t place = 0;
+  if (scope.rank() == 0) {
+    const auto look = [&] {
+      for (place = 0; place < count; ++place) {
+        if (load_acquire(&own.notification[place].value) != 0) return true;
+      }
+      return false;
+    };
+    Deadline deadline(timeout);
+    while (!look()) {
+      // What is lost may have raised it just before it was.
+      if (from != kAnyRank && peer_status(fabric, from) != Status::ok) {
+        status = look() ? Status::ok : Status::peer_lost;
+        break;
+      }
+      if (deadline.has_passed()) {
+        const bool is_anybody_lost = from == kAnyRank && load_relaxed(fabric.peer_status + fabric.rank_count) != 0;
+        status = look() ? Status::ok : is_anybody_lost ? Status::peer_lost : Status::timed_out;
+        break;
+      }
+    }
+  }
+  status = detail::agree(scope, status);
+  if (status == Status::ok) found = first + scope.broadcast(place);
+  return status;
+}
+
+// Takes the notification down; `value` is what it was, `payload` what it carried. Errors: out_of_range.
+template <class Scope>
+GIGABAR_DEVICE Status notification_reset(const Scope& scope, const DeviceFabric& fabric, SegmentId segment, NotificationId id,
+                                         std::uint32_t& value, std::uint64_t* payload = nullptr) {
+  const detail::NotificationPlace own = detail::find_notification(fabric, fabric.rank, segment, id);
+  if (own.status != Status::ok) return own.status;
+  std::uint32_t old = 0;
+  std::uint64_t carried = 0;
+  if (scope.rank() == 0) {
+    if (payload != nullptr) detail::load_notification(own.notification, carried);
+    old = exchange_acquire(&own.notification->value, 0);
+  }
+  value = scope.broadcast(old);
+  if (payload != nullptr) *payload = scope.broadcast(carried);
+  return Status::ok;
+}
+
+// --- Atomics ---------------------------------------------------------------------------------------------------------------------
+
+namespace detail {
+
+// `operate` does it at an address in reach, `ask` posts it to a queue.
+template <class Scope, class Operate, class Ask>
+GIGABAR_DEVICE Status change(const Scope& scope, const DeviceFabric& fabric, RemotePlace remote, Timeout timeout, QueueId queue_id,
+                             std::uint64_t& old, const Operate& operate, const Ask& ask) {
+  if (remote.offset_bytes % 8 != 0) return Status::invalid_argument;
+  const Place place = find_bytes(fabric, remote.rank, remote.segment, remote.offset_bytes, 8);
+  std::uint64_t answer = 0;
+  Status status = place.status;
+  if (status == Status::unavailable) {
+    status = by_queue(scope, fabric, remote.rank, {queue_id, timeout}, [&](PeerQueue& queue) {
+      const Remote word = behind(find_segment(fabric, remote.rank, remote.segment)->remote, remote.offset_bytes);
+      const Local result = result_place(queue);
+      Ticket ticket;
+      const Status posted = ask(queue.queue, word, result, ticket);
+      if (posted != Status::ok) return posted;
+      const Status waited = device::wait<Sharing::device>(Thread{}, queue.queue, ticket, timeout);
+      if (waited == Status::ok) answer = load_acquire(reinterpret_cast<const std::uint64_t*>(result.address));
+      return waited;
+    });
+  } else if (status == Status::ok) {
+    if (scope.rank() == 0) {
+      status = peer_status(fabric, remote.rank);
+      answer = operate(reinterpret_cast<std::uint64_t*>(place.address));
+    }
+    status = agree(scope, status);
+  } else {
+    return status;
+  }
+  old = scope.broadcast(answer);
+  return status;
+}
+
+}  // namespace detail
+
+// On 8 aligned bytes; `old`: the value before. Atomic among all kernels that have the word in reach, or among those that use
+// queues; not among both, nor with CPUs. Errors: as write; invalid_argument (not a multiple of 8), timed_out (it may or may not be
+// done).
+template <class Scope>
+GIGABAR_DEVICE Status atomic_fetch_add(const Scope& scope, const DeviceFabric& fabric, RemotePlace remote, std::uint64_t value,
+                                       Timeout timeout, std::uint64_t& old, QueueId queue = 0) {
+  return detail::change(
+      scope, fabric, remote, timeout, queue, old, [=](std::uint64_t* word) { return fetch_add_system(word, value); },
+      [=](Queue& to, Remote word, Local result, Ticket& ticket) {
+        return device::post_fetch_add<Sharing::device>(Thread{}, to, word, value, result, ticket, timeout);
+      });
+}
+
+template <class Scope>
+GIGABAR_DEVICE Status compare_swap(const Scope& scope, const DeviceFabric& fabric, RemotePlace remote, std::uint64_t expected,
+                                   std::uint64_t desired, Timeout timeout, std::uint64_t& old, QueueId queue = 0) {
+  return detail::change(
+      scope, fabric, remote, timeout, queue, old, [=](std::uint64_t* word) { return compare_swap_system(word, expected, desired); },
+      [=](Queue& to, Remote word, Local result, Ticket& ticket) {
+        return device::post_compare_swap<Sharing::device>(Thread{}, to, word, expected, desired, result, ticket, timeout);
+      });
+}
+
+// --- Barrier ---------------------------------------------------------------------------------------------------------------------
+
+namespace detail {
+
+// One thread. Tells a rank the number of the barrier that has come to round `round`.
+GIGABAR_DEVICE Status tell_barrier(const DeviceFabric& fabric, Rank rank, std::uint32_t round, std::uint64_t number,
+                                   Timeout timeout) {
+  if (std::uint64_t* const words = fabric.barrier_words[rank]; words != nullptr) {
+    store_relaxed(words + round, number);
+    return Status::ok;
+  }
+  const QueuePlace place = find_queue(fabric, rank, 0);
+  if (place.status != Status::ok) return place.status;
+  Ticket ticket;
+  return device::post_inline_write<Sharing::device>(Thread{}, place.queue->queue,
+                                                    behind(place.queue->barrier_words, sizeof number * std::uint64_t{round}),
+                                                    inline_value(number), ticket, timeout);
+}
+
+// One thread. Counts only grow, and who tells in a round is never more than one barrier ahead.
+GIGABAR_DEVICE Status await_barrier(const DeviceFabric& fabric, std::uint32_t round, std::uint64_t number, Deadline& deadline) {
+  while (load_acquire(fabric.barrier_words[fabric.rank] + round) < number) {
+    if (load_relaxed(fabric.peer_status + fabric.rank_count) != 0) return Status::peer_lost;
+    if (deadline.has_passed()) return Status::timed_out;
+  }
+  return Status::ok;
+}
+
+// One thread. In round r a rank tells the one 2^r further.
+GIGABAR_DEVICE Status meet_all(const DeviceFabric& fabric, Timeout timeout) {
+  const std::uint64_t number = fabric.words->barrier_count + 1;
+  Deadline deadline(timeout);
+  // Who comes again goes on where it was: the others may have ended, and closed, on what it has told.
+  KernelWords& words = *fabric.words;
+  for (Rank rank = 0; words.barrier_step == 0 && rank < fabric.rank_count; ++rank) {
+    if (fabric.queues[rank] == nullptr) continue;
+    const Status flushed = flush_rank(fabric, rank, timeout);
+    if (flushed != Status::ok) return flushed;
+  }
+  if (words.barrier_step == 0) words.barrier_step = 1;
+  std::uint32_t round = 0;
+  for (std::uint64_t step = 1; step < fabric.rank_count; step *= 2, ++round) {
+    if (words.barrier_step < round + 2) {
+      // Each fence passes on what the rounds before have shown.
+      fence_system();
+      const auto told = static_cast<Rank>((fabric.rank + step) % fabric.rank_count);
+      const Status status = tell_barrier(fabric, told, round, number, timeout);
+      if (status != Status::ok) return status;
+      words.barrier_step = round + 2;
+    }
+    const Status status = await_barrier(fabric, round, number, deadline);
+    if (status != Status::ok) return status;
+  }
+  words.barrier_step = 0;
+  words.barrier_count = number;
+  return Status::ok;
+}
+
+}  // namespace detail
+
+// Ends when one scope of every rank has come; what they wrote before, to anybody, is seen behind it. One scope of a rank at a time.
+// After timed_out it is called again and goes on; it covers what was written before the first call. Takes ceil(log2 n) rounds.
+// Errors: timed_out, peer_lost (a rank of the job is lost: the barrier cannot end), unavailable (a rank is out of reach, and there
+// is no queue to it).
+template <class Scope>
+GIGABAR_DEVICE Status barrier(const Scope& scope, const DeviceFabric& fabric, Timeout timeout) {
+  scope.sync();
+  const Status status = scope.rank() == 0 ? detail::meet_all(fabric, timeout) : Status::ok;
+  return detail::agree(scope, status);
+}
+
+}  // namespace gigabar::device

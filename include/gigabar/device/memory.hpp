@@ -1,0 +1,253 @@
+// Loads, stores and fences that other GPUs, CPUs and NICs take part in, and the clock, for kernels and for threads of the CPU that
+// play them. Names say what an access is for.
+//
+// Ordering: acquire and release are of the whole system. A release covers what its thread did before, and what it has seen of
+// others (met at a barrier, or read by an acquire). Source: PTX ISA, "Memory Consistency Model", causality order.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#if defined(__CUDACC__)
+#define GIGABAR_DEVICE __host__ __device__ inline
+#else
+#define GIGABAR_DEVICE inline
+#endif
+
+#if !defined(__CUDA_ARCH__)
+#include <ctime>
+#include <thread>
+#endif
+
+namespace gigabar::device {
+
+// --- Words -----------------------------------------------------------------------------------------------------------------------
+
+GIGABAR_DEVICE std::uint32_t load_relaxed(const std::uint32_t* word) {
+#if defined(__CUDA_ARCH__)
+  std::uint32_t value;
+  asm volatile("ld.relaxed.sys.global.u32 %0, [%1];" : "=r"(value) : "l"(word) : "memory");
+  return value;
+#else
+  return __atomic_load_n(word, __ATOMIC_RELAXED);
+#endif
+}
+
+GIGABAR_DEVICE std::uint64_t load_relaxed(const std::uint64_t* word) {
+#if defined(__CUDA_ARCH__)
+  std::uint64_t value;
+  asm volatile("ld.relaxed.sys.global.u64 %0, [%1];" : "=l"(value) : "l"(word) : "memory");
+  return value;
+#else
+  return __atomic_load_n(word, __ATOMIC_RELAXED);
+#endif
+}
+
+GIGABAR_DEVICE std::uint32_t load_acquire(const std::uint32_t* word) {
+#if defined(__CUDA_ARCH__)
+  std::uint32_t value;
+  asm volatile("ld.acquire.sys.global.u32 %0, [%1];" : "=r"(value) : "l"(word) : "memory");
+  return value;
+#else
+  return __atomic_load_n(word, __ATOMIC_ACQUIRE);
+#endif
+}
+
+GIGABAR_DEVICE std::uint64_t load_acquire(const std::uint64_t* word) {
+#if defined(__CUDA_ARCH__)
+  std::uint64_t value;
+  asm volatile("ld.acquire.sys.global.u64 %0, [%1];" : "=l"(value) : "l"(word) : "memory");
+  return value;
+#else
+  return __atomic_load_n(word, __ATOMIC_ACQUIRE);
+#endif
+}
+
+GIGABAR_DEVICE void store_relaxed(std::uint32_t* word, std::uint32_t value) {
+#if defined(__CUDA_ARCH__)
+  asm volatile("st.relaxed.sys.global.u32 [%0], %1;" : : "l"(word), "r"(value) : "memory");
+#else
+  __atomic_store_n(word, value, __ATOMIC_RELAXED);
+#endif
+}
+
+GIGABAR_DEVICE void store_relaxed(std::uint64_t* word, std::uint64_t value) {
+#if defined(__CUDA_ARCH__)
+  asm volatile("st.relaxed.sys.global.u64 [%0], %1;" : : "l"(word), "l"(value) : "memory");
+#else
+  __atomic_store_n(word, value, __ATOMIC_RELAXED);
+#endif
+}
+
+GIGABAR_DEVICE void store_release(std::uint32_t* word, std::uint32_t value) {
+#if defined(__CUDA_ARCH__)
+  asm volatile("st.release.sys.global.u32 [%0], %1;" : : "l"(word), "r"(value) : "memory");
+#else
+  __atomic_store_n(word, value, __ATOMIC_RELEASE);
+#endif
+}
+
+GIGABAR_DEVICE void store_release(std::uint64_t* word, std::uint64_t value) {
+#if defined(__CUDA_ARCH__)
+  asm volatile("st.release.sys.global.u64 [%0], %1;" : : "l"(word), "l"(value) : "memory");
+#else
+  __atomic_store_n(word, value, __ATOMIC_RELEASE);
+#endif
+}
+
+// A register of a device: exactly one access of 8 bytes, neither torn nor merged. What must be seen before it is released before
+// it.
+GIGABAR_DEVICE void store_register(std::uint64_t* word, std::uint64_t value) {
+#if defined(__CUDA_ARCH__)
+  asm volatile("st.mmio.relaxed.sys.global.u64 [%0], %1;" : : "l"(word), "l"(value) : "memory");
+#else
+  __atomic_store_n(word, value, __ATOMIC_RELEASE);
+#endif
+}
+
+// Everything before is seen by whoever sees anything that follows: by all of the system, or by threads of this GPU only, which is
+// five times cheaper.
+GIGABAR_DEVICE void fence_system() {
+#if defined(__CUDA_ARCH__)
+  asm volatile("fence.acq_rel.sys;" : : : "memory");
+#else
+  __atomic_thread_fence(__ATOMIC_SEQ_CST);
+#endif
+}
+
+GIGABAR_DEVICE void fence_device() {
+#if defined(__CUDA_ARCH__)
+  asm volatile("fence.acq_rel.gpu;" : : : "memory");
+#else
+  __atomic_thread_fence(__ATOMIC_SEQ_CST);
+#endif
+}
+
+// --- Read, modify, write: the value before. Atomic among all threads of the GPUs that reach the word (of the process, on a CPU);
+// not ordered with anything else unless the name says so.
+
+GIGABAR_DEVICE std::uint64_t fetch_add_system(std::uint64_t* word, std::uint64_t value) {
+#if defined(__CUDA_ARCH__)
+  std::uint64_t old;
+  asm volatile("atom.relaxed.sys.global.add.u64 %0, [%1], %2;" : "=l"(old) : "l"(word), "l"(value) : "memory");
+  return old;
+#else
+  return __atomic_fetch_add(word, value, __ATOMIC_RELAXED);
+#endif
+}
+
+GIGABAR_DEVICE std::uint64_t compare_swap_system(std::uint64_t* word, std::uint64_t expected, std::uint64_t desired) {
+#if defined(__CUDA_ARCH__)
+  std::uint64_t old;
+  asm volatile("atom.relaxed.sys.global.cas.b64 %0, [%1], %2, %3;" : "=l"(old) : "l"(word), "l"(expected), "l"(desired) : "memory");
+  return old;
+#else
+  __atomic_compare_exchange_n(word, &expected, desired, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED);
+  return expected;
+#endif
+}
+
+// Behind it the thread sees what was released before the value that it took.
+GIGABAR_DEVICE std::uint32_t exchange_acquire(std::uint32_t* word, std::uint32_t value) {
+#if defined(__CUDA_ARCH__)
+  std::uint32_t old;
+  asm volatile("atom.acquire.sys.global.exch.b32 %0, [%1], %2;" : "=r"(old) : "l"(word), "r"(value) : "memory");
+  return old;
+#else
+  return __atomic_exchange_n(word, value, __ATOMIC_ACQUIRE);
+#endif
+}
+
+// The following are of one GPU: its threads only.
+GIGABAR_DEVICE std::uint64_t fetch_add_device(std::uint64_t* word, std::uint64_t value) {
+#if defined(__CUDA_ARCH__)
+  std::uint64_t old;
+  asm volatile("atom.relaxed.gpu.global.add.u64 %0, [%1], %2;" : "=l"(old) : "l"(word), "l"(value) : "memory");
+  return old;
+#else
+  return __atomic_fetch_add(word, value, __ATOMIC_RELAXED);
+#endif
+}
+
+GIGABAR_DEVICE std::uint64_t fetch_max_device(std::uint64_t* word, std::uint64_t value) {
+#if defined(__CUDA_ARCH__)
+  std::uint64_t old;
+  asm volatile("atom.relaxed.gpu.global.max.u64 %0, [%1], %2;" : "=l"(old) : "l"(word), "l"(value) : "memory");
+  return old;
+#else
+  std::uint64_t old = __atomic_load_n(word, __ATOMIC_RELAXED);
+  while (old < value && !__atomic_compare_exchange_n(word, &old, value, true, __ATOMIC_RELAXED, __ATOMIC_RELAXED)) {
+  }
+  return old;
+#endif
+}
+
+// Takes a lock and gives it back, when it was free: what came before the one is seen behind the other.
+GIGABAR_DEVICE bool try_lock_device(std::uint32_t* lock) {
+#if defined(__CUDA_ARCH__)
+  std::uint32_t old;
+  asm volatile("atom.acquire.gpu.global.cas.b32 %0, [%1], 0, 1;" : "=r"(old) : "l"(lock) : "memory");
+  return old == 0;
+#else
+  std::uint32_t expected = 0;
+  return __atomic_compare_exchange_n(lock, &expected, 1, false, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED);
+#endif
+}
+
+GIGABAR_DEVICE void unlock_device(std::uint32_t* lock) {
+#if defined(__CUDA_ARCH__)
+  asm volatile("st.release.gpu.global.u32 [%0], 0;" : : "l"(lock) : "memory");
+#else
+  __atomic_store_n(lock, 0, __ATOMIC_RELEASE);
+#endif
+}
+
+// --- Time ------------------------------------------------------------------------------------------------------------------------
+
+// Of this GPU, or of the CPU: for durations only. It may move in steps of 1 us.
+GIGABAR_DEVICE std::uint64_t now_ns() {
+#if defined(__CUDA_ARCH__)
+  std::uint64_t ns;
+  asm volatile("mov.u64 %0, %globaltimer;" : "=l"(ns));
+  return ns;
+#else
+  timespec now{};
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return static_cast<std::uint64_t>(now.tv_sec) * 1'000'000'000 + static_cast<std::uint64_t>(now.tv_nsec);
+#endif
+}
+
+// How long a call may wait: 0 looks once.
+struct Timeout {
+  std::uint64_t ns = 0;
+};
+inline constexpr Timeout kForever{~std::uint64_t{0}};
+
+// The end of a wait that begins now. Looking at the time costs as much as a poll or two, so that only one look in kPollsPerLook
+// does.
+class Deadline {
+ public:
+  static constexpr std::uint32_t kPollsPerLook = 32;
+
+  GIGABAR_DEVICE explicit Deadline(Timeout timeout) : timeout_ns_(timeout.ns) {}
+  // After a poll that was in vain: whether the wait is over.
+  GIGABAR_DEVICE bool has_passed() {
+    if (timeout_ns_ == 0) return true;
+#if !defined(__CUDA_ARCH__)
+    std::this_thread::yield();
+#endif
+    if (polls_++ % kPollsPerLook != 0) return false;
+    if (polls_ == 1) {
+      begin_ns_ = now_ns();
+      return false;
+    }
+    return timeout_ns_ != kForever.ns && now_ns() - begin_ns_ >= timeout_ns_;
+  }
+
+ private:
+  std::uint64_t timeout_ns_;
+  std::uint64_t begin_ns_ = 0;
+  std::uint32_t polls_ = 0;
+};
+
+}  // namespace gigabar::device

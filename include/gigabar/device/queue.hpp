@@ -1,0 +1,615 @@
+// RDMA that a GPU posts itself: one queue is one queue pair of an mlx5 HCA, or of a software model of one, to one peer.
+//
+// A post reserves slots of the ring, fills them, waits for its turn, and rings the doorbell. Its ticket names the place behind its
+// last WQE; a ticket is done when the HCA has completed everything before it. Every function is a template of who shares the queue
+// at the same time, and takes the scope that calls.
+//
+// Ordering, and why (PTX ISA, "Memory Consistency Model"):
+// 1. Payload and WQEs before doorbell. A thread's stores, then the scope's barrier (bar.sync, bar.warp.sync), reach the leader in
+//    causality order. The leader's fence.acq_rel.sys orders them before the record, a second one the record before the doorbell's
+//    st.mmio (a software HCA waits for the record instead): an HCA that reads after it was rung finds all of it. Nothing less than
+//    .sys will do, because the reader is outside the GPU. Payload that other threads wrote must have been met first, by a barrier
+//    or by an acquire; one fence covers what was met, because fences are cumulative.
+// 2. Turns. Slots are published in the order of reservation: who has reserved from `ready` on has the turn, and gives it on by a
+//    release of `ready` (.cta or .gpu, as the sharing says) behind its WQEs. Who rings for others has taken all their turns by
+//    acquire, so that its .sys fence covers their WQEs too. There is no lock: the turn is one.
+// 3. Slots before reuse. A completion is read by ld.acquire.sys, given on by a release of `completed`, and taken by an acquire
+//    before a slot is reserved again: a new WQE is never stored over one that the HCA has yet to read.
+// 4. Within one queue the HCA executes in order: a notification that follows its payload in the ring follows it at the target. It
+//    does not wait for reads and atomics, whose results may come late: Fence::before does.
+// 5. A read's completion can be visible before its data when they take different ways through PCIe. Where the host says so
+//    (confirms_reads) each read is followed by a fenced DUMP of its destination, and the ticket is behind that.
+// 6. A ticket that is done: local memory of its operations may be used again, results of reads and atomics are visible to the
+//    scope's threads. It is no statement about the target: only a notification seen there is.
+#pragma once
+
+#include <cstdint>
+
+#include "gigabar/device/memory.hpp"
+#include "gigabar/device/mlx5.hpp"
+#include "gigabar/device/scope.hpp"
+#include "gigabar/device/sharing.hpp"
+#include "gigabar/status.hpp"
+
+namespace gigabar::device {
+
+// --- Words of a post -------------------------------------------------------------------------------------------------------------
+
+// Memory of the peer, and memory of this side, as the HCA names them.
+struct Remote {
+  std::uint64_t address = 0;
+  std::uint32_t key = 0;
+};
+struct Local {
+  std::uint64_t address = 0;
+  std::uint32_t key = 0;
+};
+
+// Up to 28 bytes that travel inside the WQE, as they shall lie in memory.
+struct Inline {
+  std::uint64_t words[4] = {};
+  std::uint32_t bytes = 0;
+};
+// The low `bytes`, 1 to 8, of a value.
+GIGABAR_DEVICE Inline inline_value(std::uint64_t value, std::uint32_t bytes = sizeof(std::uint64_t)) {
+  return {{value, 0, 0, 0}, bytes};
+}
+
+// Whether a post begins only when earlier reads and atomics of its queue have their results in place.
+enum class Fence : std::uint8_t { none, before };
+
+// Behind the last WQE of a post. Counts from the queue's first index; never reused.
+struct Ticket {
+  std::uint64_t index = 0;
+};
+
+// What the slots of a ring were prepared for; other posts are refused then.
+enum class Prepared : std::uint32_t { nothing, write_notify, inline_write_notify };
+
+// --- The queue -------------------------------------------------------------------------------------------------------------------
+
+inline constexpr std::uint32_t kMostDepth = 32768;  // so that 16 bits of an index tell any two WQEs of the ring apart
+inline constexpr std::uint32_t kRingBatch = 32;     // the doorbell is rung at least once in so many slots
+
+// Lies in memory that the kernel reaches, best of its own GPU: no HCA looks at it. Made by the host. Words that are written by
+// different threads lie 128 bytes apart, which is what a GPU's cache moves.
+struct alignas(128) Queue {
+  // Constants, set by the host before a kernel gets the queue; addresses as the device names them.
+  mlx5::Block* ring = nullptr;
+  std::uint32_t* doorbell_record = nullptr;  // the send queue's word
+  std::uint64_t* doorbell = nullptr;         // the HCA's register, or a word that a CPU looks at
+  mlx5::Cqe* cq = nullptr;                   // set to kCqeUnwritten by the host
+  std::uint32_t* cq_record = nullptr;        // consumer index for an HCA that heeds overruns; null: it ignores them
+  std::uint32_t depth = 0;                   // WQEs, a power of two, at most kMostDepth
+  std::uint32_t cq_depth = 0;                // CQEs, a power of two, at least `depth`; collapsed: 1
+  std::uint32_t number = 0;                  // of the queue pair
+  bool is_collapsed = false;                 // the HCA writes every CQE over the one before
+  bool confirms_reads = false;
+  bool waits_for_record = false;  // the HCA reads the record only when it was rung for, and again while it is late: one fence less
+  // Written by prepare_*, while nothing is under way.
+  Prepared prepared = Prepared::nothing;
+  std::uint32_t prepared_bytes = 0;
+
+  // State. Indexes count WQEs and never wrap; all begin at the first index, whose low 16 bits the HCA begins with.
+  alignas(128) std::uint64_t reserved = 0;  // behind the last reserved
+  alignas(128) std::uint64_t ready = 0;     // behind the last published
+  std::uint64_t rung = 0;                   // behind the last that the doorbell was rung for; of who has the turn
+  alignas(128) std::uint64_t completed = 0;
+  alignas(128) std::uint32_t lock = 0;  // of who reads an ordinary CQ
+  std::uint64_t consumed = 0;           // CQEs of it, under the lock
+  alignas(128) std::uint64_t error = 0;
+};
+
+// The first failure that the HCA told of, kept until the host makes the queue anew. The HCA executes nothing of the queue after it.
+struct QueueError {
+  bool is_set = false;
+  mlx5::Syndrome syndrome = mlx5::Syndrome::none;
+  std::uint8_t vendor_syndrome = 0;
+  std::uint16_t wqe_index = 0;  // the low 16 bits of it
+};
+
+namespace detail {
+
+inline constexpr std::uint64_t kErrorSet = std::uint64_t{1} << 63;
+inline constexpr std::uint64_t kFailure = std::uint64_t{1} << 63;  // a status stands where an index would
+
+// The peer's word, or its silence: the connection is to be made anew. What this side did wrong, or nobody knows, is the device's.
+GIGABAR_DEVICE Status status_of_error(std::uint64_t error) {
+  switch (static_cast<mlx5::Syndrome>(error & 0xff)) {
+    case mlx5::Syndrome::flushed:
+    case mlx5::Syndrome::remote_request:
+    case mlx5::Syndrome::remote_access:
+    case mlx5::Syndrome::remote_operation:
+    case mlx5::Syndrome::retries_exceeded:
+    case mlx5::Syndrome::not_ready_retries_exceeded:
+    case mlx5::Syndrome::remote_aborted: return Status::peer_lost;
+    default: return Status::device_error;
+  }
+}
+
+// --- Completions -----------------------------------------------------------------------------------------------------------------
+
+// Puts the queue in error, unless it is. The fence keeps what was completed before in front of it for those who see the error.
+template <Sharing S>
+GIGABAR_DEVICE void set_error(Queue& queue, std::uint64_t error_word, std::uint16_t wqe_index) {
+  const std::uint64_t error = kErrorSet | std::uint64_t{wqe_index} << 16 |
+                              std::uint64_t{mlx5::cqe_vendor_syndrome(error_word)} << 8 | mlx5::cqe_syndrome(error_word);
+  fence_device();
+  Shared<S>::compare_swap(&queue.error, 0, error);
+}
+
+// Everything before `index16` is completed: widens the 16 bits, which lie less than a lap behind. False when they do not.
+template <Sharing S>
+GIGABAR_DEVICE bool complete_up_to(Queue& queue, std::uint64_t completed, std::uint32_t index16) {
+  const std::uint64_t advance = (index16 - completed) & 0xffff;
+  if (advance > queue.depth) return false;
+  if (advance != 0) Shared<S>::raise(&queue.completed, completed + advance);
+  return true;
+}
+
+// One CQE. `completed` was read before it, so that the CQE is no older. A flushed WQE does not tell that those before it went well.
+template <Sharing S>
+GIGABAR_DEVICE void take_cqe(Queue& queue, const mlx5::Cqe& cqe, std::uint64_t last_word, std::uint64_t completed) {
+  const std::uint16_t wqe_index = mlx5::cqe_wqe_index(last_word);
+  if (mlx5::cqe_opcode(last_word) != mlx5::CqeOpcode::request) {
+    const std::uint64_t error_word = load_relaxed(&cqe.words[mlx5::kCqeErrorWord]);
+    const bool is_flushed = mlx5::cqe_syndrome(error_word) == static_cast<std::uint8_t>(mlx5::Syndrome::flushed);
+    if (!is_flushed) complete_up_to<S>(queue, completed, wqe_index);
+    set_error<S>(queue, error_word, wqe_index);
+  } else if (!complete_up_to<S>(queue, completed, wqe_index + 1U)) {
+    set_error<S>(queue, mlx5::cqe_error_word(static_cast<std::uint8_t>(mlx5::Syndrome::bad_response), 0), wqe_index);
+  }
+}
+
+template <Sharing S>
+GIGABAR_DEVICE void poll_collapsed(Queue& queue) {
+  const std::uint64_t completed = Shared<S>::load(&queue.completed);
+  const std::uint64_t last_word = load_acquire(&queue.cq->words[mlx5::kCqeLastWord]);
+  if (mlx5::cqe_opcode(last_word) != mlx5::CqeOpcode::invalid) take_cqe<S>(queue, *queue.cq, last_word, completed);
+}
+
+// Takes what there is, at most a batch. Who finds the lock taken leaves it to the other.
+template <Sharing S>
+GIGABAR_DEVICE void poll_ordinary(Queue& queue) {
+  if (!Shared<S>::try_lock(&queue.lock)) return;
+  std::uint64_t consumed = queue.consumed;
+  for (std::uint32_t i = 0; i < kRingBatch; ++i) {
+    const mlx5::Cqe& cqe = queue.cq[consumed & (queue.cq_depth - 1)];
+    const std::uint64_t last_word = load_acquire(&cqe.words[mlx5::kCqeLastWord]);
+    const std::uint32_t owner_of_lap = (consumed & queue.cq_depth) != 0 ? 1 : 0;
+    if (mlx5::cqe_opcode(last_word) == mlx5::CqeOpcode::invalid || mlx5::cqe_owner(last_word) != owner_of_lap) break;
+    take_cqe<S>(queue, cqe, last_word, Shared<S>::load(&queue.completed));
+    ++consumed;
+  }
+  if (queue.cq_record != nullptr && consumed != queue.consumed) {
+    store_relaxed(queue.cq_record, mlx5::big_endian(static_cast<std::uint32_t>(consumed & 0xff'ffff)));
+  }
+  queue.consumed = consumed;
+  Shared<S>::unlock(&queue.lock);
+}
+
+template <Sharing S>
+GIGABAR_DEVICE void poll_cq(Queue& queue) {
+  if (queue.is_collapsed)
+    poll_collapsed<S>(queue);
+  else
+    poll_ordinary<S>(queue);
+}
+
+// Whether the wait for a ticket is over, and how. The error is read first: what was completed before it is seen then.
+template <Sharing S>
+GIGABAR_DEVICE bool is_settled(Queue& queue, Ticket ticket, Status& status) {
+  const std::uint64_t error = Shared<S>::load(&queue.error);
+  if (Shared<S>::load(&queue.completed) >= ticket.index) {
+    status = Status::ok;
+    return true;
+  }
+  if (error == 0) return false;
+  status = status_of_error(error);
+  return true;
+}
+
+template <Sharing S>
+GIGABAR_DEVICE Status wait_alone(Queue& queue, Ticket ticket, Timeout timeout) {
+  Status status = Status::ok;
+  Deadline deadline(timeout);
+  while (!is_settled<S>(queue, ticket, status)) {
+    poll_cq<S>(queue);
+    if (is_settled<S>(queue, ticket, status)) break;
+    if (deadline.has_passed()) return Status::timed_out;
+  }
+  return status;
+}
+
+// Warps cannot broadcast an enumeration.
+template <class Scope>
+GIGABAR_DEVICE Status broadcast(const Scope& scope, Status status) {
+  return static_cast<Status>(scope.broadcast(static_cast<std::uint32_t>(status)));
+}
+
+// --- Posting ---------------------------------------------------------------------------------------------------------------------
+
+// The first of `count` slots, or kFailure and the status; nothing is reserved then. `completed` is read before `reserved`, which is
+// therefore never behind it.
+template <Sharing S>
+GIGABAR_DEVICE std::uint64_t reserve(Queue& queue, std::uint64_t count, Prepared kind, Timeout timeout) {
+  if (count > queue.depth || queue.prepared != kind) return kFailure | static_cast<std::uint64_t>(Status::invalid_argument);
+  Deadline deadline(timeout);
+  bool is_last_look = false;
+  while (true) {
+    const std::uint64_t error = Shared<S>::load(&queue.error);
+    if (error != 0) return kFailure | static_cast<std::uint64_t>(status_of_error(error));
+    const std::uint64_t completed = Shared<S>::load(&queue.completed);
+    const std::uint64_t first = Shared<S>::load(&queue.reserved);
+    if (first + count - completed <= queue.depth) {
+      if (Shared<S>::compare_swap(&queue.reserved, first, first + count)) return first;
+      continue;  // another has reserved meanwhile
+    }
+    if (is_last_look) return kFailure | static_cast<std::uint64_t>(Status::timed_out);
+    poll_cq<S>(queue);
+    is_last_look = deadline.has_passed();
+  }
+}
+
+// See "Ordering", 1.
+GIGABAR_DEVICE void ring_doorbell(Queue& queue, std::uint64_t end) {
+  fence_system();
+  store_relaxed(queue.doorbell_record, mlx5::doorbell_record(end));
+  if (!queue.waits_for_record) fence_system();
+  store_register(queue.doorbell, mlx5::doorbell(end, queue.number));
+  queue.rung = end;
+}
+
+// Waits for the turn without a deadline, because those before only have to store WQEs and to ring: a post that gave up here would
+// leave a hole in the ring. When others have reserved behind, the last of them rings for all.
+template <Sharing S>
+GIGABAR_DEVICE void publish(Queue& queue, std::uint64_t first, std::uint64_t end) {
+  while (Shared<S>::load(&queue.ready) != first) look_away();
+  const bool is_last = Shared<S>::load(&queue.reserved) == end;
+  const bool ends_batch = first / kRingBatch != end / kRingBatch;
+  if (is_last || ends_batch) ring_doorbell(queue, end);
+  Shared<S>::store(&queue.ready, end);
+}
+
+// What every post does. Each thread of the scope has `per_thread` WQEs of its own: fill(index of the first, flags of the last)
+// stores them and says whether the arguments were good; for bad ones it stores what does nothing. Only the last WQE of all asks for
+// a CQE.
+template <Sharing S, class Scope, class Fill>
+GIGABAR_DEVICE Status post(const Scope& scope, Queue& queue, std::uint32_t per_thread, Prepared kind, Ticket& ticket,
+                           Timeout timeout, const Fill& fill) {
+  const std::uint64_t count = std::uint64_t{per_thread} * scope.size();
+  std::uint64_t first = 0;
+  if (scope.rank() == 0) first = reserve<S>(queue, count, kind, timeout);
+  first = scope.broadcast(first);
+  if ((first & kFailure) != 0) return static_cast<Status>(first & 0xff);
+  const std::uint8_t last_flags = scope.rank() + 1 == scope.size() ? mlx5::kCqUpdate : std::uint8_t{0};
+  const bool is_good = fill(first + std::uint64_t{per_thread} * scope.rank(), last_flags);
+  scope.sync();
+  if (scope.rank() == 0) publish<S>(queue, first, first + count);
+  ticket.index = first + count;
+  return is_good ? Status::ok : Status::invalid_argument;
+}
+
+GIGABAR_DEVICE mlx5::Segment* slot(const Queue& queue, std::uint64_t index) {
+  return queue.ring[index & (queue.depth - 1)].segments;
+}
+GIGABAR_DEVICE std::uint8_t flags_of(Fence fence) { return fence == Fence::before ? mlx5::kFence : std::uint8_t{0}; }
+GIGABAR_DEVICE std::uint8_t with(std::uint8_t flags, std::uint8_t others) { return static_cast<std::uint8_t>(flags | others); }
+
+GIGABAR_DEVICE void fill_nop(Queue& queue, std::uint64_t index, std::uint8_t flags) {
+  mlx5::store_segment(slot(queue, index), mlx5::control_segment(index, mlx5::Opcode::nop, queue.number, 1, flags));
+}
+
+// A write, or a read, of a range. Without bytes there is no data segment, and nothing to do.
+GIGABAR_DEVICE void fill_transfer(Queue& queue, std::uint64_t index, mlx5::Opcode opcode, Remote remote, Local local,
+                                  std::uint32_t bytes, std::uint8_t flags) {
+  if (bytes == 0) return fill_nop(queue, index, flags);
+  mlx5::Segment* segments = slot(queue, index);
+  mlx5::store_segment(&segments[0], mlx5::control_segment(index, opcode, queue.number, 3, flags));
+  mlx5::store_segment(&segments[1], mlx5::remote_segment(remote.address, remote.key));
+  mlx5::store_segment(&segments[2], mlx5::data_segment(local.address, local.key, bytes));
+}
+
+GIGABAR_DEVICE void fill_inline(Queue& queue, std::uint64_t index, Remote remote, const Inline& payload, std::uint8_t flags) {
+  if (payload.bytes == 0) return fill_nop(queue, index, flags);
+  mlx5::Segment* segments = slot(queue, index);
+  const std::uint32_t count = mlx5::inline_segment_count(payload.bytes);
+  mlx5::store_segment(&segments[0], mlx5::control_segment(index, mlx5::Opcode::rdma_write, queue.number, count, flags));
+  mlx5::store_segment(&segments[1], mlx5::remote_segment(remote.address, remote.key));
+  mlx5::store_segment(&segments[2], mlx5::inline_segment(payload.words, payload.bytes));
+  if (count == 4) mlx5::store_segment(&segments[3], mlx5::inline_rest(payload.words));
+}
+
+GIGABAR_DEVICE void fill_atomic(Queue& queue, std::uint64_t index, mlx5::Opcode opcode, Remote remote, std::uint64_t swap_or_add,
+                                std::uint64_t compare, Local result, std::uint8_t flags) {
+  mlx5::Segment* segments = slot(queue, index);
+  mlx5::store_segment(&segments[0], mlx5::control_segment(index, opcode, queue.number, 4, flags));
+  mlx5::store_segment(&segments[1], mlx5::remote_segment(remote.address, remote.key));
+  mlx5::store_segment(&segments[2], mlx5::atomic_segment(swap_or_add, compare));
+  mlx5::store_segment(&segments[3], mlx5::data_segment(result.address, result.key, sizeof(std::uint64_t)));
+}
+
+GIGABAR_DEVICE void fill_dump(Queue& queue, std::uint64_t index, Local local, std::uint32_t bytes, std::uint8_t flags) {
+  if (bytes == 0) return fill_nop(queue, index, flags);
+  mlx5::Segment* segments = slot(queue, index);
+  mlx5::store_segment(&segments[0], mlx5::control_segment(index, mlx5::Opcode::dump, queue.number, 2, flags));
+  mlx5::store_segment(&segments[1], mlx5::data_segment(local.address, local.key, bytes));
+}
+
+GIGABAR_DEVICE bool is_good_notification(Remote place) { return place.address % sizeof(std::uint32_t) == 0; }
+
+// The word that tells the target, behind the payload that stands in the slot before.
+GIGABAR_DEVICE void fill_notification(Queue& queue, std::uint64_t index, Remote place, std::uint32_t value, std::uint8_t flags) {
+  fill_inline(queue, index, place, inline_value(value, sizeof value), flags);
+}
+
+// A pair of slots that does nothing, in place of one whose arguments are bad.
+GIGABAR_DEVICE bool refuse_pair(Queue& queue, std::uint64_t index, std::uint8_t last_flags) {
+  fill_nop(queue, index, 0);
+  fill_nop(queue, index + 1, last_flags);
+  return false;
+}
+GIGABAR_DEVICE bool refuse(Queue& queue, std::uint64_t index, std::uint8_t last_flags) {
+  fill_nop(queue, index, last_flags);
+  return false;
+}
+
+template <Sharing S, class Scope>
+GIGABAR_DEVICE Status post_atomic(const Scope& scope, Queue& queue, mlx5::Opcode opcode, Remote remote, std::uint64_t swap_or_add,
+                                  std::uint64_t compare, Local result, Ticket& ticket, Timeout timeout, Fence fence) {
+  return post<S>(scope, queue, 1, Prepared::nothing, ticket, timeout, [&](std::uint64_t index, std::uint8_t last_flags) {
+    if (remote.address % sizeof(std::uint64_t) != 0) return refuse(queue, index, last_flags);
+    fill_atomic(queue, index, opcode, remote, swap_or_add, compare, result, with(last_flags, flags_of(fence)));
+    return true;
+  });
+}
+
+}  // namespace detail
+
+// --- Posts -----------------------------------------------------------------------------------------------------------------------
+// Scope: all its threads call together, each with an operation of its own: a warp posts 32 with one reservation, one publication
+// and one doorbell. The ticket is the same for all, behind the last of them; `timeout` and `fence` are equal arguments. A scope
+// that wants one operation lets one thread call with the scope Thread.
+//
+// When the ring is full a post looks at the CQ until there is room.
+//
+// Errors: invalid_argument (more WQEs than slots, or slots that were prepared: all threads get it, nothing was posted; bytes above
+// the limits or a word that is not aligned: this thread gets it, and a WQE that does nothing was posted for it), timed_out (the
+// ring was full for so long; nothing was posted), peer_lost and device_error (the queue is in error, see error_of; nothing was
+// posted).
+//
+// Threads: as S says. Cost: two fences of the system and one store to a register per doorbell.
+
+// Writes `bytes`, at most mlx5::kMostBytes; 0 move nothing, and have a ticket all the same.
+template <Sharing S, class Scope>
+GIGABAR_DEVICE Status post_write(const Scope& scope, Queue& queue, Remote remote, Local local, std::uint32_t bytes, Ticket& ticket,
+                                 Timeout timeout, Fence fence = Fence::none) {
+  return detail::post<S>(scope, queue, 1, Prepared::nothing, ticket, timeout, [&](std::uint64_t index, std::uint8_t last_flags) {
+    if (bytes > mlx5::kMostBytes) return detail::refuse(queue, index, last_flags);
+    const std::uint8_t flags = detail::with(last_flags, detail::flags_of(fence));
+    detail::fill_transfer(queue, index, mlx5::Opcode::rdma_write, remote, local, bytes, flags);
+    return true;
+  });
+}
+
+// Writes up to mlx5::kMostInlineBytes that travel inside the WQE: no local memory is read later.
+template <Sharing S, class Scope>
+GIGABAR_DEVICE Status post_inline_write(const Scope& scope, Queue& queue, Remote remote, const Inline& payload, Ticket& ticket,
+                                        Timeout timeout, Fence fence = Fence::none) {
+  return detail::post<S>(scope, queue, 1, Prepared::nothing, ticket, timeout, [&](std::uint64_t index, std::uint8_t last_flags) {
+    if (payload.bytes > mlx5::kMostInlineBytes) return detail::refuse(queue, index, last_flags);
+    detail::fill_inline(queue, index, remote, payload, detail::with(last_flags, detail::flags_of(fence)));
+    return true;
+  });
+}
+
+// A write, and behind it the 4 aligned bytes at `notification` get `value`: who sees the value (acquire) sees the payload.
+template <Sharing S, class Scope>
+GIGABAR_DEVICE Status post_write_notify(const Scope& scope, Queue& queue, Remote remote, Local local, std::uint32_t bytes,
+                                        Remote notification, std::uint32_t value, Ticket& ticket, Timeout timeout,
+                                        Fence fence = Fence::none) {
+  return detail::post<S>(scope, queue, 2, Prepared::nothing, ticket, timeout, [&](std::uint64_t index, std::uint8_t last_flags) {
+    const bool is_good = bytes <= mlx5::kMostBytes && detail::is_good_notification(notification);
+    if (!is_good) return detail::refuse_pair(queue, index, last_flags);
+    detail::fill_transfer(queue, index, mlx5::Opcode::rdma_write, remote, local, bytes, detail::flags_of(fence));
+    detail::fill_notification(queue, index + 1, notification, value, last_flags);
+    return true;
+  });
+}
+
+template <Sharing S, class Scope>
+GIGABAR_DEVICE Status post_inline_write_notify(const Scope& scope, Queue& queue, Remote remote, const Inline& payload,
+                                               Remote notification, std::uint32_t value, Ticket& ticket, Timeout timeout,
+                                               Fence fence = Fence::none) {
+  return detail::post<S>(scope, queue, 2, Prepared::nothing, ticket, timeout, [&](std::uint64_t index, std::uint8_t last_flags) {
+    const bool is_good = payload.bytes <= mlx5::kMostInlineBytes && detail::is_good_notification(notification);
+    if (!is_good) return detail::refuse_pair(queue, index, last_flags);
+    detail::fill_inline(queue, index, remote, payload, detail::flags_of(fence));
+    detail::fill_notification(queue, index + 1, notification, value, last_flags);
+    return true;
+  });
+}
+
+// Reads `bytes`, at most mlx5::kMostBytes, into `local`.
+template <Sharing S, class Scope>
+GIGABAR_DEVICE Status post_read(const Scope& scope, Queue& queue, Remote remote, Local local, std::uint32_t bytes, Ticket& ticket,
+                                Timeout timeout, Fence fence = Fence::none) {
+  const std::uint32_t per_thread = queue.confirms_reads ? 2 : 1;
+  return detail::post<S>(scope, queue, per_thread, Prepared::nothing, ticket, timeout,
+                         [&](std::uint64_t index, std::uint8_t last_flags) {
+                           const bool is_good = bytes <= mlx5::kMostBytes;
+                           const std::uint32_t count = is_good ? bytes : 0;
+                           const std::uint8_t flags = detail::flags_of(fence);
+                           const std::uint8_t read_flags = queue.confirms_reads ? flags : detail::with(flags, last_flags);
+                           detail::fill_transfer(queue, index, mlx5::Opcode::rdma_read, remote, local, count, read_flags);
+                           if (queue.confirms_reads)
+                             detail::fill_dump(queue, index + 1, local, count, detail::with(last_flags, mlx5::kFence));
+                           return is_good;
+                         });
+}
+
+// On 8 aligned bytes of the peer; what was there is stored to 8 bytes at `result`, in this machine's order of bytes. Atomic among
+// atomics of HCAs; a GPU or a CPU that changes the same word may lose its change.
+template <Sharing S, class Scope>
+GIGABAR_DEVICE Status post_fetch_add(const Scope& scope, Queue& queue, Remote remote, std::uint64_t value, Local result,
+                                     Ticket& ticket, Timeout timeout, Fence fence = Fence::none) {
+  return detail::post_atomic<S>(scope, queue, mlx5::Opcode::fetch_add, remote, value, 0, result, ticket, timeout, fence);
+}
+
+template <Sharing S, class Scope>
+GIGABAR_DEVICE Status post_compare_swap(const Scope& scope, Queue& queue, Remote remote, std::uint64_t expected,
+                                        std::uint64_t desired, Local result, Ticket& ticket, Timeout timeout,
+                                        Fence fence = Fence::none) {
+  return detail::post_atomic<S>(scope, queue, mlx5::Opcode::compare_swap, remote, desired, expected, result, ticket, timeout,
+                                fence);
+}
+
+// Moves nothing: with a fence its ticket tells that the results of earlier reads and atomics are in place.
+template <Sharing S, class Scope>
+GIGABAR_DEVICE Status post_nop(const Scope& scope, Queue& queue, Ticket& ticket, Timeout timeout, Fence fence = Fence::none) {
+  return detail::post<S>(scope, queue, 1, Prepared::nothing, ticket, timeout, [&](std::uint64_t index, std::uint8_t last_flags) {
+    detail::fill_nop(queue, index, detail::with(last_flags, detail::flags_of(fence)));
+    return true;
+  });
+}
+
+// --- Prepared slots --------------------------------------------------------------------------------------------------------------
+// For one write with a notification that is repeated: every slot of the ring is filled once, and a post stores what differs: two
+// indexes, the value, and an inline payload. Every such post has a CQE of its own.
+// Errors of prepare_*: busy (something is under way: flush first), invalid_argument (too many bytes, alignment, a ring of one
+// slot). Threads: prepare_* by one scope, alone.
+
+namespace detail {
+
+template <class Scope>
+GIGABAR_DEVICE Status check_preparation(const Scope& scope, Queue& queue, bool is_good, std::uint64_t& first) {
+  Status status = is_good && queue.depth > 1 ? Status::ok : Status::invalid_argument;
+  if (scope.rank() == 0 && status == Status::ok && queue.reserved != queue.completed) status = Status::busy;
+  first = queue.reserved;
+  return broadcast(scope, status);
+}
+
+// Behind it all threads of the scope may post.
+template <class Scope>
+GIGABAR_DEVICE Status end_preparation(const Scope& scope, Queue& queue, Prepared kind, std::uint32_t bytes) {
+  scope.sync();
+  if (scope.rank() == 0) {
+    queue.prepared = kind;
+    queue.prepared_bytes = bytes;
+  }
+  scope.sync();
+  return Status::ok;
+}
+
+// The words of a prepared pair that change with every post.
+GIGABAR_DEVICE void store_pair(Queue& queue, std::uint64_t index, std::uint32_t value) {
+  mlx5::Segment* notification = slot(queue, index + 1);
+  mlx5::store_index(&slot(queue, index)[0], index, mlx5::Opcode::rdma_write);
+  mlx5::store_index(&notification[0], index + 1, mlx5::Opcode::rdma_write);
+  store_relaxed(&notification[2].words[1], value);
+}
+
+}  // namespace detail
+
+// Of 1 to mlx5::kMostBytes from always the same place to always the same.
+template <class Scope>
+GIGABAR_DEVICE Status prepare_write_notify(const Scope& scope, Queue& queue, Remote remote, Local local, std::uint32_t bytes,
+                                           Remote notification) {
+  const bool is_good = bytes != 0 && bytes <= mlx5::kMostBytes && detail::is_good_notification(notification);
+  std::uint64_t first = 0;
+  const Status status = detail::check_preparation(scope, queue, is_good, first);
+  if (status != Status::ok) return status;
+  for (std::uint64_t k = 2 * scope.rank(); k < queue.depth; k += 2 * scope.size()) {
+    detail::fill_transfer(queue, first + k, mlx5::Opcode::rdma_write, remote, local, bytes, 0);
+    detail::fill_notification(queue, first + k + 1, notification, 0, mlx5::kCqUpdate);
+  }
+  return detail::end_preparation(scope, queue, Prepared::write_notify, bytes);
+}
+
+// Of 1 to mlx5::kShortInlineBytes to always the same place.
+template <class Scope>
+GIGABAR_DEVICE Status prepare_inline_write_notify(const Scope& scope, Queue& queue, Remote remote, std::uint32_t bytes,
+                                                  Remote notification) {
+  const bool is_good = bytes != 0 && bytes <= mlx5::kShortInlineBytes && detail::is_good_notification(notification);
+  std::uint64_t first = 0;
+  const Status status = detail::check_preparation(scope, queue, is_good, first);
+  if (status != Status::ok) return status;
+  const Inline empty{{}, bytes};
+  for (std::uint64_t k = 2 * scope.rank(); k < queue.depth; k += 2 * scope.size()) {
+    detail::fill_inline(queue, first + k, remote, empty, 0);
+    detail::fill_notification(queue, first + k + 1, notification, 0, mlx5::kCqUpdate);
+  }
+  return detail::end_preparation(scope, queue, Prepared::inline_write_notify, bytes);
+}
+
+// The slots can take any post again. Errors: busy.
+template <class Scope>
+GIGABAR_DEVICE Status unprepare(const Scope& scope, Queue& queue) {
+  std::uint64_t first = 0;
+  const Status status = detail::check_preparation(scope, queue, true, first);
+  return status != Status::ok ? status : detail::end_preparation(scope, queue, Prepared::nothing, 0);
+}
+
+// As the posts above; the slots must have been prepared by the function of the same kind.
+template <Sharing S, class Scope>
+GIGABAR_DEVICE Status post_prepared_write_notify(const Scope& scope, Queue& queue, std::uint32_t value, Ticket& ticket,
+                                                 Timeout timeout) {
+  return detail::post<S>(scope, queue, 2, Prepared::write_notify, ticket, timeout, [&](std::uint64_t index, std::uint8_t) {
+    detail::store_pair(queue, index, value);
+    return true;
+  });
+}
+
+// `words`: two of them, of which the prepared number of bytes is written.
+template <Sharing S, class Scope>
+GIGABAR_DEVICE Status post_prepared_inline_write_notify(const Scope& scope, Queue& queue, const std::uint64_t* words,
+                                                        std::uint32_t value, Ticket& ticket, Timeout timeout) {
+  return detail::post<S>(scope, queue, 2, Prepared::inline_write_notify, ticket, timeout, [&](std::uint64_t index, std::uint8_t) {
+    detail::store_pair(queue, index, value);
+    mlx5::store_segment(&detail::slot(queue, index)[2], mlx5::inline_segment(words, queue.prepared_bytes));
+    return true;
+  });
+}
+
+// --- Waiting ---------------------------------------------------------------------------------------------------------------------
+// Scope: all its threads call together with equal arguments; one looks, all get the answer and see the results. Threads: as S says.
+
+// Looks at the CQ once. Errors: peer_lost, device_error: the queue is in error.
+template <Sharing S, class Scope>
+GIGABAR_DEVICE Status poll(const Scope& scope, Queue& queue) {
+  Status status = Status::ok;
+  if (scope.rank() == 0) {
+    detail::poll_cq<S>(queue);
+    const std::uint64_t error = Shared<S>::load(&queue.error);
+    if (error != 0) status = detail::status_of_error(error);
+  }
+  return detail::broadcast(scope, status);
+}
+
+// Waits until everything before the ticket is completed. Errors: timed_out (nothing is lost: wait again), peer_lost and
+// device_error (the queue came in error before that).
+template <Sharing S, class Scope>
+GIGABAR_DEVICE Status wait(const Scope& scope, Queue& queue, Ticket ticket, Timeout timeout) {
+  Status status = Status::ok;
+  if (scope.rank() == 0) status = detail::wait_alone<S>(queue, ticket, timeout);
+  return detail::broadcast(scope, status);
+}
+
+// Waits for everything that was posted to the queue before, by anyone. Errors: as wait.
+template <Sharing S, class Scope>
+GIGABAR_DEVICE Status flush(const Scope& scope, Queue& queue, Timeout timeout) {
+  Status status = Status::ok;
+  if (scope.rank() == 0) status = detail::wait_alone<S>(queue, Ticket{Shared<S>::load(&queue.reserved)}, timeout);
+  return detail::broadcast(scope, status);
+}
+
+// Why the queue is in error, if it is. Any thread that reaches the queue. With a collapsed CQ the HCA writes the flushed ones over
+// the first failure, which may thus be missed.
+template <Sharing S>
+GIGABAR_DEVICE QueueError error_of(const Queue& queue) {
+  const std::uint64_t error = Shared<S>::load(&queue.error);
+  return {error != 0, static_cast<mlx5::Syndrome>(error & 0xff), static_cast<std::uint8_t>(error >> 8),
+          static_cast<std::uint16_t>(error >> 16)};
+}
+
+}  // namespace gigabar::device

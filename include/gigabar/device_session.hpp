@@ -1,0 +1,82 @@
+// What a fabric gives to kernels: segments of every rank in reach of their loads and stores, notifications in GPU memory, and the
+// state of every peer, in one plain handle (gigabar/device/fabric.hpp). On a machine without a GPU the kernels are threads of the
+// CPU.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "gigabar/device/fabric.hpp"
+#include "gigabar/export.hpp"
+#include "gigabar/fabric.hpp"
+#include "gigabar/status.hpp"
+
+namespace gigabar {
+
+// For which ranks kernels get queues. The segments of the others they reach by loads and stores.
+enum class QueueUse : std::uint8_t {
+  never,
+  out_of_reach,  // those of which some segment is not reached by loads and stores
+  always         // every rank, also this one: nothing is stored directly, for tests and measurements
+};
+
+// The same at every rank.
+struct DeviceSessionOptions {
+  SegmentId segment_count = 16;                   // kernels name segments below it
+  std::uint32_t notification_count = 1024;        // of each of them; 16 bytes of GPU memory each
+  SegmentId control_segment = kMostSegments - 1;  // an id that the program does not use, at or above segment_count
+  QueueUse queues = QueueUse::out_of_reach;
+  std::uint32_t queue_count = 1;         // to each such rank, up to 16: blocks that use different ones do not wait for each other
+  std::uint32_t queue_depth = 1024;      // work requests, a power of two from 8 to 32768; each takes 72 bytes of pinned host memory
+  std::uint32_t proxy_thread_count = 1;  // of the CPU, up to 12, which execute what kernels posted; each polls all the time
+  Timeout timeout = Timeout::of(std::chrono::seconds(30));  // for all ranks to come
+};
+
+// How kernels of this rank reach a segment.
+struct DeviceReach {
+  bool is_direct = false;  // by loads and stores
+  bool has_queue = false;  // else, by work requests that a software HCA executes over the fabric
+  std::string reason;      // why not directly
+};
+
+// Threads: one at a time; kernels use the handle meanwhile. A session keeps its fabric open, whatever becomes of the Fabric object.
+// Notifications of kernels are their own: those of Fabric::notify are another set.
+class DeviceSession {
+ public:
+  // Every rank calls it, after it has registered the segments that kernels use (ids below `segment_count`, memory of this rank's
+  // device); what is registered later is not seen. Allocates and registers GPU memory for notifications, meets the others, and maps
+  // what is in reach; what is not is an answer of reach(), not an error.
+  // Errors: invalid_argument (an option, or the ranks' options differ), timed_out (a rank did not come), peer_lost, out_of_memory,
+  // device_error; nothing is kept.
+  GIGABAR_API static Result<DeviceSession> open(Fabric& fabric, const DeviceSessionOptions& options = {});
+
+  GIGABAR_API DeviceSession(DeviceSession&&) noexcept;
+  GIGABAR_API DeviceSession& operator=(DeviceSession&&) noexcept;
+  DeviceSession(const DeviceSession&) = delete;
+  DeviceSession& operator=(const DeviceSession&) = delete;
+  // As close() with 10 s. What kernels still use after that is never freed; a warning says so.
+  GIGABAR_API ~DeviceSession();
+
+  // For kernels of this rank's device, by value. Good until close() or recover().
+  GIGABAR_API const device::DeviceFabric& handle() const noexcept;
+  // Errors: out_of_range.
+  GIGABAR_API Result<DeviceReach> reach(Rank rank, SegmentId id) const;
+
+  // After a peer was lost and the two ranks can connect again: connects, maps its segments anew and clears its error. No kernel
+  // runs meanwhile; the peer does the same. Errors: busy (it is not lost), timed_out, peer_lost, device_error.
+  GIGABAR_API Outcome recover(Rank rank, Timeout timeout);
+
+  // Waits until the device has done all work of this process, gives back what was mapped, and waits until the peers have done so
+  // too. Errors: timed_out (a kernel still runs: nothing has changed, kernels may go on; or peers have not closed theirs: call
+  // again), device_error.
+  GIGABAR_API Outcome close(Timeout timeout);
+
+ private:
+  struct State;
+  explicit DeviceSession(std::unique_ptr<State> state) noexcept;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace gigabar

@@ -1,0 +1,197 @@
+#include "device/fabric_wire/fabric_wire.hpp"
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+#include <utility>
+
+#include "base/clock.hpp"
+
+namespace gigabar::soft_hca {
+namespace {
+
+constexpr Timeout kSettlePatience = Timeout::of(std::chrono::milliseconds(5));  // of one look; more of them follow
+constexpr std::size_t kPostsBeforeWait = kQueueDepth / 2;
+
+bool is_atomic(Opcode opcode) { return opcode == Opcode::fetch_add || opcode == Opcode::compare_swap; }
+
+// What others poll for: all before it must be in place.
+bool is_word(const WireOperation& operation) {
+  const bool has_size = operation.bytes == sizeof(std::uint32_t) || operation.bytes == sizeof(std::uint64_t);
+  return operation.opcode == Opcode::rdma_write && has_size && operation.remote_address % operation.bytes == 0;
+}
+
+bool is_bulk(const WireOperation& operation) { return !is_word(operation) && !is_atomic(operation.opcode); }
+
+Syndrome syndrome_of(Status status) {
+  switch (status) {
+    case Status::ok: return Syndrome::none;
+    case Status::invalid_argument:
+    case Status::out_of_range: return Syndrome::remote_access;
+    case Status::timed_out:
+    case Status::peer_lost: return Syndrome::retries_exceeded;
+    default: return Syndrome::remote_operation;
+  }
+}
+
+}  // namespace
+
+std::optional<LocalPlace> FabricWire::find_local(const WireOperation& operation) const {
+  for (const FabricRange& range : options_.local) {
+    const auto offset = static_cast<std::uint64_t>(operation.local - range.cpu);  // wraps below the start, and is too large then
+    if (offset <= range.bytes && operation.bytes <= range.bytes - offset) return LocalPlace{range.segment, offset};
+  }
+  return std::nullopt;
+}
+
+bool FabricWire::is_kept(const Item& item) { return !item.local && item.operation.opcode == Opcode::rdma_write; }
+
+RemotePlace FabricWire::remote_of(const WireOperation& operation) const {
+  const auto segment = static_cast<SegmentId>(operation.remote_key & ((1U << 10) - 1));
+  return {options_.peer, segment, operation.remote_address};
+}
+
+bool FabricWire::begin(const WireOperation& operation) {
+  if (items_.size() == kMostUnderWay) return false;
+  Item& item = items_.emplace_back();
+  item.operation = operation;
+  if (!is_atomic(operation.opcode)) item.local = find_local(operation);
+  const bool fits = operation.bytes <= item.payload.size();
+  if (is_kept(item) && fits) std::memcpy(item.payload.data(), operation.local, static_cast<std::size_t>(operation.bytes));
+  if (is_broken_)
+    end(item, Syndrome::flushed);
+  else if (is_kept(item) ? !fits : !item.local && !is_atomic(operation.opcode))
+    end(item, Syndrome::local_protection);
+  else if (operation.remote_key >> 10 != options_.peer)
+    end(item, Syndrome::remote_access);
+  advance();
+  return true;
+}
+
+void FabricWire::end(Item& item, Syndrome syndrome) {
+  item.state = State::ended;
+  item.syndrome = syndrome;
+  is_broken_ = is_broken_ || syndrome != Syndrome::none;
+}
+
+// Begins what can be begun, in order.
+void FabricWire::advance() {
+  for (Item& item : items_) {
+    if (item.state == State::waiting && is_broken_) end(item, Syndrome::flushed);
+    if (item.state == State::waiting && !start(item)) return;
+  }
+}
+
+bool FabricWire::start(Item& item) {
+  // What is kept goes behind all that was posted before, and needs nobody's end.
+  if (is_kept(item)) {
+    post(item);
+    return item.state != State::waiting;
+  }
+  if (!have_earlier_ended(item)) return false;
+  const bool is_bulk_write = is_bulk(item.operation) && item.operation.opcode == Opcode::rdma_write;
+  if (!is_bulk_write && has_unsettled_writes_ && !settle(item)) return false;
+  if (is_atomic(item.operation.opcode))
+    change_word(item);
+  else
+    post(item);
+  return item.state != State::waiting;
+}
+
+// Whether no operation is under way that the item must not overtake: bulk of its own direction it may.
+bool FabricWire::have_earlier_ended(const Item& item) {
+  for (Item& earlier : items_) {
+    if (&earlier == &item) return true;
+    const bool may_overtake =
+        is_bulk(item.operation) && is_bulk(earlier.operation) && item.operation.opcode == earlier.operation.opcode;
+    if (may_overtake) continue;
+    look_at(earlier);
+    if (earlier.state != State::ended) return false;
+  }
+  return true;
+}
+
+// Whether all writes before are in place. A peer that does not answer for longer than the patience is lost.
+bool FabricWire::settle(Item& item) {
+  const Outcome settled = fabric_->flush(options_.peer, kSettlePatience);
+  if (settled.status() == Status::timed_out) {
+    if (!silent_since_ns_) silent_since_ns_ = now_ns();
+    const bool is_lost = !options_.patience.is_forever() && now_ns() - *silent_since_ns_ > options_.patience.ns();
+    if (is_lost) end(item, Syndrome::retries_exceeded);
+    return false;
+  }
+  silent_since_ns_.reset();
+  has_unsettled_writes_ = false;
+  if (!settled) end(item, syndrome_of(settled.status()));
+  return settled.is_ok();
+}
+
+Result<Operation> FabricWire::post_to_fabric(const Item& item) {
+  const PostOptions options{.queue = options_.queue, .policy = std::nullopt};
+  const WireOperation& operation = item.operation;
+  const RemotePlace remote = remote_of(operation);
+  if (is_kept(item)) return fabric_->write_in_order(item.payload.data(), remote, operation.bytes, options);
+  const bool is_write = operation.opcode == Opcode::rdma_write;
+  return is_write ? fabric_->write(*item.local, remote, operation.bytes, options)
+                  : fabric_->read(*item.local, remote, operation.bytes, options);
+}
+
+void FabricWire::post(Item& item) {
+  if (posted_since_wait_ >= kPostsBeforeWait) empty_fabric_queue();
+  const Result<Operation> posted = post_to_fabric(item);
+  if (posted) {
+    ++posted_since_wait_;
+    item.posted = *posted;
+    // Its bytes were copied: it is over here, as it is for an HCA that has sent them.
+    item.state = is_kept(item) ? State::ended : State::posted;
+    has_unsettled_writes_ = has_unsettled_writes_ || item.operation.opcode == Opcode::rdma_write;
+  } else if (posted.status() == Status::busy) {
+    empty_fabric_queue();
+  } else {
+    end(item, syndrome_of(posted.status()));
+  }
+}
+
+void FabricWire::change_word(Item& item) {
+  const WireOperation& operation = item.operation;
+  const RemotePlace place = remote_of(operation);
+  const Result<std::uint64_t> before =
+      operation.opcode == Opcode::fetch_add
+          ? fabric_->fetch_add(place, operation.swap_or_add, options_.patience)
+          : fabric_->compare_swap(place, operation.compare, operation.swap_or_add, options_.patience);
+  if (before) std::memcpy(operation.local, &*before, sizeof *before);
+  end(item, syndrome_of(before.status()));
+}
+
+void FabricWire::look_at(Item& item) {
+  if (item.state != State::posted) return;
+  const Result<OperationReport> report = fabric_->report(item.posted);
+  if (!report)
+    end(item, Syndrome::bad_response);
+  else if (report->is_done)
+    end(item, syndrome_of(report->status));
+}
+
+// The fabric counts operations until their queue was waited for. Failures were told by their reports.
+void FabricWire::empty_fabric_queue() {
+  const Outcome waited = fabric_->wait(options_.queue, Timeout::test());
+  if (waited.status() != Status::timed_out) posted_since_wait_ = 0;
+}
+
+std::optional<Syndrome> FabricWire::poll() {
+  if (items_.empty()) return std::nullopt;
+  static_cast<void>(fabric_->progress().is_ok());  // a fabric that is closed tells so by the reports
+  advance();
+  Item& oldest = items_.front();
+  look_at(oldest);
+  if (oldest.state != State::ended) return std::nullopt;
+  const Syndrome syndrome = oldest.syndrome;
+  items_.pop_front();
+  return syndrome;
+}
+
+void FabricWire::idle() {
+  if (options_.moves_fabric) static_cast<void>(fabric_->progress().is_ok());
+}
+
+}  // namespace gigabar::soft_hca

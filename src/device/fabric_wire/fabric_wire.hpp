@@ -1,0 +1,88 @@
+// A software HCA's wire over a Fabric: to another process, of this host or another.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <deque>
+#include <optional>
+#include <vector>
+
+#include "device/soft_hca/wire.hpp"
+#include "gigabar/fabric.hpp"
+
+namespace gigabar::soft_hca {
+
+// The remote key of a peer's segment; the remote address is an offset in it. Ranks below 2^22.
+constexpr std::uint32_t fabric_key(Rank rank, SegmentId segment) { return rank << 10 | segment; }
+static_assert(kMostSegments <= 1U << 10);
+
+// Registered memory of this side, as this process sees it: what reads and large writes of the queue name.
+struct FabricRange {
+  SegmentId segment = 0;
+  std::byte* cpu = nullptr;
+  std::uint64_t bytes = 0;
+};
+
+struct FabricWireOptions {
+  Rank peer = 0;
+  std::vector<FabricRange> local;
+  QueueId queue = 0;          // of the fabric; of the wires that one thread polls
+  bool moves_fabric = false;  // idle() moves the fabric on, for what peers send: one wire of a fabric is enough
+  Timeout patience = Timeout::of(std::chrono::seconds(2));  // for an atomic, and for the peer to be silent in all
+};
+
+// Ordering, more exactly than Wire: payload that travelled inside its work request is placed behind every write before it
+// (Fabric::write_in_order). Other writes that follow each other are under way together, and so are reads, and land in any order, as
+// the fabric's do; of them, an aligned write of 4 or 8 bytes, a read or an atomic is begun when every write before it is in place
+// at the peer. So a notification follows its payload, and a read sees what was written; a payload that is itself polled for its
+// last byte is not served.
+//
+// Cost: what has to be in place first takes a round trip to the peer. During that, and during an atomic, poll() and begin() wait in
+// the fabric, for at most 5 ms or `patience`. What is behind a failed operation may have landed when it was under way. Rights are
+// the fabric's: a peer's segment may be written, read and changed.
+class FabricWire final : public Wire {
+ public:
+  // `fabric` must outlive the wire.
+  FabricWire(Fabric& fabric, FabricWireOptions options) : fabric_(&fabric), options_(std::move(options)) {}
+  FabricWire(const FabricWire&) = delete;
+  FabricWire& operator=(const FabricWire&) = delete;
+
+  bool begin(const WireOperation& operation) override;
+  std::optional<Syndrome> poll() override;
+  void idle() override;
+
+ private:
+  static constexpr std::size_t kMostUnderWay = 64;
+  enum class State : std::uint8_t { waiting, posted, ended };
+  struct Item {
+    WireOperation operation;
+    std::optional<LocalPlace> local;  // none: an atomic, or payload that is kept here
+    std::array<std::byte, kMostOrderedBytes> payload;
+    State state = State::waiting;
+    Syndrome syndrome = Syndrome::none;
+    Operation posted{};
+  };
+  std::optional<LocalPlace> find_local(const WireOperation& operation) const;
+  RemotePlace remote_of(const WireOperation& operation) const;
+  void advance();
+  bool start(Item& item);
+  bool have_earlier_ended(const Item& item);
+  bool settle(Item& item);
+  static bool is_kept(const Item& item);
+  Result<Operation> post_to_fabric(const Item& item);
+  void post(Item& item);
+  void change_word(Item& item);
+  void look_at(Item& item);
+  void end(Item& item, Syndrome syndrome);
+  void empty_fabric_queue();
+
+  Fabric* fabric_;
+  FabricWireOptions options_;
+  std::deque<Item> items_;             // in order of begin()
+  std::size_t posted_since_wait_ = 0;  // operations that the fabric's queue still counts
+  bool has_unsettled_writes_ = false;  // posted since everything was in place
+  bool is_broken_ = false;
+  std::optional<std::int64_t> silent_since_ns_;  // since when the peer has not settled
+};
+
+}  // namespace gigabar::soft_hca

@@ -1,0 +1,148 @@
+#include "device/session/control_memory.hpp"
+
+#include <algorithm>
+#include <atomic>
+#include <thread>
+#include <utility>
+
+#include "base/clock.hpp"
+#include "base/errors.hpp"
+#include "base/log.hpp"
+
+namespace gigabar {
+namespace {
+
+constexpr std::int64_t kCopyNs = 10'000'000'000;
+constexpr std::size_t kClearBytes = std::size_t{1} << 20;
+constexpr std::size_t kBarrierRounds = 32;  // of any number of ranks
+
+// What kernels write and what the host writes lie on lines of their own.
+constexpr std::size_t to_line(std::size_t bytes) noexcept { return (bytes + 127) / 128 * 128; }
+
+}  // namespace
+
+std::size_t ControlLayout::flush_word_at() const noexcept { return barrier_at() + kBarrierRounds * sizeof(std::uint64_t); }
+std::size_t ControlLayout::scratch_at() const noexcept { return to_line(flush_word_at() + sizeof(std::uint64_t)); }
+std::size_t ControlLayout::barrier_words_at() const noexcept {
+  return to_line(std::size_t{rank_count} * segment_count * sizeof(device::DeviceSegment));
+}
+std::size_t ControlLayout::queue_lists_at() const noexcept {
+  return barrier_words_at() + to_line(std::size_t{rank_count} * sizeof(std::uint64_t*));
+}
+std::size_t ControlLayout::queues_at(Rank rank) const noexcept {
+  return queue_lists_at() + to_line(std::size_t{rank_count} * sizeof(device::PeerQueue*)) +
+         std::size_t{rank} * queue_count * sizeof(device::PeerQueue);
+}
+std::size_t ControlLayout::cqe_at(Rank rank, std::uint32_t queue) const noexcept {
+  return queues_at(rank_count) + (std::size_t{rank} * queue_count + queue) * to_line(sizeof(device::mlx5::Cqe));
+}
+std::size_t ControlLayout::kernel_words_at() const noexcept { return to_line(cqe_at(rank_count, 0)); }
+std::size_t ControlLayout::statuses_at() const noexcept { return kernel_words_at() + to_line(sizeof(device::KernelWords)); }
+
+ControlMemory::ControlMemory(const ControlLayout& layout, DeviceMemory shared, DeviceMemory own,
+                             std::unique_ptr<CopyStream> copies) noexcept
+    : layout_(layout),
+      shared_(std::move(shared)),
+      own_(std::move(own)),
+      copies_(std::move(copies)),
+      known_(layout.rank_count, Status::ok) {}
+
+Result<std::unique_ptr<ControlMemory>> ControlMemory::allocate(int device, const ControlLayout& layout) {
+  // VMM memory of its own stays for as long as a peer has it open, and shows the peer nothing else.
+  auto shared = DeviceMemory::allocate(device, layout.shared_bytes(), DeviceAllocator::vmm);
+  if (!shared) return std::move(shared).error();
+  auto own = DeviceMemory::allocate(device, layout.own_bytes());
+  if (!own) return std::move(own).error();
+  auto copies = CopyStream::open(own->is_stand_in() ? -1 : device);
+  if (!copies) return std::move(copies).error();
+  std::unique_ptr<ControlMemory> memory(new ControlMemory(layout, std::move(*shared), std::move(*own), std::move(*copies)));
+  for (const DeviceMemory* part : {&memory->shared_, &memory->own_}) {
+    if (Outcome cleared = memory->clear(*part); !cleared) return std::move(cleared).take_error();
+  }
+  auto mapping = map(memory->own(0), layout.own_bytes());
+  if (mapping) {
+    memory->mapping_ = std::move(*mapping);
+  } else {
+    log(LogLevel::info, text("device session: statuses go by the copy engine: ", mapping.error().message()));
+  }
+  return memory;
+}
+
+device::DeviceFabric ControlMemory::handle(Rank rank) const noexcept {
+  device::DeviceFabric handle;
+  handle.rank = rank;
+  handle.rank_count = layout_.rank_count;
+  handle.segment_count = layout_.segment_count;
+  handle.notification_count = layout_.notification_count;
+  handle.segments = reinterpret_cast<const device::DeviceSegment*>(own(0));
+  handle.barrier_words = reinterpret_cast<std::uint64_t* const*>(own(layout_.barrier_words_at()));
+  handle.queue_count = layout_.queue_count;
+  handle.queues = reinterpret_cast<device::PeerQueue* const*>(own(layout_.queue_lists_at()));
+  handle.words = reinterpret_cast<device::KernelWords*>(own(layout_.kernel_words_at()));
+  handle.peer_status = reinterpret_cast<const std::uint32_t*>(own(layout_.statuses_at()));
+  return handle;
+}
+
+Outcome ControlMemory::put(void* to, const void* from, std::size_t bytes) {
+  auto ticket = copies_->post(CopyWay::to_device, to, from, bytes);
+  if (!ticket) return std::move(ticket).error();
+  const std::int64_t end_ns = now_ns() + kCopyNs;
+  for (;;) {
+    auto done = copies_->done();
+    if (!done) return std::move(done).error();
+    if (*done >= *ticket) return {};
+    if (now_ns() > end_ns) {
+      return make_error(Status::timed_out, "device session", text("copy of ", bytes, " bytes"),
+                        "the copy engine did not end it in 10 s", "look at what else uses the GPU");
+    }
+    std::this_thread::yield();
+  }
+}
+
+Outcome ControlMemory::clear(const DeviceMemory& memory) {
+  const std::vector<std::byte> zeros(std::min(memory.bytes(), kClearBytes));
+  for (std::size_t at = 0; at < memory.bytes(); at += zeros.size()) {
+    auto* const to = static_cast<std::byte*>(memory.address()) + at;
+    if (Outcome done = put(to, zeros.data(), std::min(zeros.size(), memory.bytes() - at)); !done) return done;
+  }
+  return {};
+}
+
+Outcome ControlMemory::put_segments(Rank rank, std::span<const device::DeviceSegment> segments) {
+  return put(own(std::size_t{rank} * layout_.segment_count * sizeof(device::DeviceSegment)), segments.data(),
+             segments.size_bytes());
+}
+
+Outcome ControlMemory::put_barrier_words(Rank rank, std::uint64_t* words) {
+  return put(own(layout_.barrier_words_at() + rank * sizeof words), static_cast<const void*>(&words), sizeof words);
+}
+
+Outcome ControlMemory::put_queues(Rank rank, std::span<const device::PeerQueue> queues) {
+  std::byte* const place = own(layout_.queues_at(rank));
+  if (Outcome done = put(place, queues.data(), queues.size_bytes()); !done) return done;
+  return put(own(layout_.queue_lists_at() + rank * sizeof place), static_cast<const void*>(&place), sizeof place);
+}
+
+std::optional<ControlMemory::Place> ControlMemory::cqe(Rank rank, std::uint32_t queue) const noexcept {
+  if (!mapping_) return std::nullopt;
+  const std::size_t offset = layout_.cqe_at(rank, queue);
+  return Place{mapping_->address() + offset, own(offset)};
+}
+
+// Kernels poll it: by one store where the CPU reaches it.
+Outcome ControlMemory::put_status_word(std::size_t index, std::uint32_t value) {
+  if (!mapping_) return put(own(layout_.statuses_at() + index * sizeof value), &value, sizeof value);
+  auto* const word = reinterpret_cast<std::uint32_t*>(mapping_->address() + layout_.statuses_at()) + index;
+  std::atomic_ref(*word).store(value, std::memory_order_release);
+  std::atomic_thread_fence(std::memory_order_seq_cst);  // out of the write-combining buffer
+  return {};
+}
+
+Outcome ControlMemory::put_status(Rank rank, Status status) {
+  known_[rank] = status;
+  if (Outcome put = put_status_word(rank, static_cast<std::uint32_t>(status)); !put) return put;
+  const auto lost = std::count_if(known_.begin(), known_.end(), [](Status known) { return known != Status::ok; });
+  return put_status_word(layout_.rank_count, static_cast<std::uint32_t>(lost));
+}
+
+}  // namespace gigabar

@@ -1,0 +1,85 @@
+// The device memory behind a session's handle: what peers write to, and what only the host and kernels of this rank use.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "gigabar/device/fabric.hpp"
+#include "gigabar/mapping.hpp"
+#include "gigabar/memory.hpp"
+#include "memory/copy_stream.hpp"
+
+namespace gigabar {
+
+struct ControlLayout {
+  Rank rank_count = 0;
+  std::uint32_t segment_count = 0;
+  std::uint32_t notification_count = 0;
+  std::uint32_t queue_count = 0;  // to each rank; 0: none
+
+  // Shared, the same at every rank: notifications of every segment, then the barrier's words, one to flush by, and scratch.
+  std::size_t notifications_at(std::size_t segment) const noexcept {
+    return segment * notification_count * sizeof(device::Notification);
+  }
+  std::size_t barrier_at() const noexcept { return notifications_at(segment_count); }
+  std::size_t flush_word_at() const noexcept;  // 0, which adding 0 does not change
+  static constexpr std::size_t kScratchBytes = 65536;
+  std::size_t scratch_at() const noexcept;  // of no meaning to anybody
+  std::size_t shared_bytes() const noexcept { return scratch_at() + kScratchBytes; }
+
+  // Own: segments and barrier words as this rank reaches them, queues, their CQs of one CQE each, kernel words, statuses.
+  std::size_t barrier_words_at() const noexcept;
+  std::size_t queue_lists_at() const noexcept;
+  std::size_t queues_at(Rank rank) const noexcept;
+  std::size_t cqe_at(Rank rank, std::uint32_t queue) const noexcept;
+  std::size_t kernel_words_at() const noexcept;
+  std::size_t statuses_at() const noexcept;
+  std::size_t status_bytes() const noexcept { return (std::size_t{rank_count} + 1) * sizeof(std::uint32_t); }
+  std::size_t own_bytes() const noexcept { return statuses_at() + status_bytes(); }
+};
+
+// For one thread at a time.
+class ControlMemory {
+ public:
+  // Zeroed. Errors: out_of_memory, device_error, timed_out (the copy engine).
+  static Result<std::unique_ptr<ControlMemory>> allocate(int device, const ControlLayout& layout);
+
+  const ControlLayout& layout() const noexcept { return layout_; }
+  void* shared_address() const noexcept { return shared_.address(); }
+  // Its tables are filled by put_*.
+  device::DeviceFabric handle(Rank rank) const noexcept;
+
+  // Of one rank. Errors: device_error, timed_out (the copy engine).
+  Outcome put_segments(Rank rank, std::span<const device::DeviceSegment> segments);
+  Outcome put_barrier_words(Rank rank, std::uint64_t* words);
+  Outcome put_queues(Rank rank, std::span<const device::PeerQueue> queues);
+  // Where a CQE of a queue lies for the CPU, and for kernels; nothing: the CPU does not reach the memory.
+  struct Place {
+    std::byte* cpu = nullptr;
+    std::byte* device = nullptr;
+  };
+  std::optional<Place> cqe(Rank rank, std::uint32_t queue) const noexcept;
+  // Seen by kernels that run. Errors: device_error, timed_out (the copy engine, without a CPU mapping of the memory).
+  Outcome put_status(Rank rank, Status status);
+  Status status(Rank rank) const noexcept { return known_[rank]; }
+
+ private:
+  ControlMemory(const ControlLayout& layout, DeviceMemory shared, DeviceMemory own, std::unique_ptr<CopyStream> copies) noexcept;
+  std::byte* own(std::size_t offset) const noexcept { return static_cast<std::byte*>(own_.address()) + offset; }
+  Outcome clear(const DeviceMemory& memory);
+  Outcome put(void* to, const void* from, std::size_t bytes);
+  Outcome put_status_word(std::size_t index, std::uint32_t value);
+
+  const ControlLayout layout_;
+  DeviceMemory shared_;
+  DeviceMemory own_;
+  std::unique_ptr<CopyStream> copies_;
+  std::optional<Mapping> mapping_;  // of own_, behind it: unmapped before it is freed
+  std::vector<Status> known_;       // [rank]
+};
+
+}  // namespace gigabar

@@ -1,0 +1,143 @@
+#include "device/session/peer_queues.hpp"
+
+#include <algorithm>
+#include <chrono>
+#include <thread>
+#include <utility>
+
+#include "base/clock.hpp"
+#include "base/errors.hpp"
+#include "gigabar/copy.hpp"
+
+namespace gigabar {
+namespace {
+
+using soft_hca::Access;
+using soft_hca::Place;
+
+constexpr std::size_t kLine = 128;
+constexpr QueueId kLastFabricQueue = kQueues - 1;  // programs count from 0
+
+constexpr std::size_t to_line(std::size_t bytes) noexcept { return (bytes + kLine - 1) / kLine * kLine; }
+
+// Where the parts of a queue lie in its host memory. What the GPU writes and what the CPU writes have lines of their own.
+struct QueueLayout {
+  std::size_t results, record, doorbell, cqe, bytes;
+};
+QueueLayout layout_of(std::uint32_t depth) noexcept {
+  QueueLayout layout{};
+  layout.results = std::size_t{depth} * sizeof(device::mlx5::Block);
+  layout.record = to_line(layout.results + std::size_t{depth} * sizeof(std::uint64_t));
+  layout.doorbell = layout.record + kLine;
+  layout.cqe = layout.doorbell + kLine;
+  layout.bytes = layout.cqe + kLine;
+  return layout;
+}
+
+}  // namespace
+
+PeerQueues::PeerQueues(Fabric& fabric, ControlMemory& memory, const PeerQueueOptions& options)
+    : fabric_(fabric), memory_(memory), options_(options) {}
+
+// The HCA never looks at the bytes of a segment: the wire names it to the fabric.
+Result<std::uint32_t> PeerQueues::add_segment(const OwnSegment& segment) {
+  local_.push_back({segment.id, segment.address, segment.bytes});
+  return hca_.memory().register_memory({segment.address, reinterpret_cast<std::uintptr_t>(segment.address), segment.bytes,
+                                        Access::local_read | Access::local_write});
+}
+
+Result<PeerQueues::PeerEnd> PeerQueues::make_end(Rank rank, std::uint32_t index, device::PeerQueue& queue) {
+  const QueueLayout layout = layout_of(options_.depth);
+  auto memory = HostMemory::allocate(layout.bytes);
+  if (!memory) return std::move(memory).error();
+  auto* const base = static_cast<std::byte*>(memory->address());
+  PeerEnd end{std::move(*memory), nullptr, 0, 0};
+
+  soft_hca::FabricWireOptions wire;
+  wire.peer = rank;
+  wire.local = local_;
+  wire.queue = static_cast<QueueId>(kLastFabricQueue - index % options_.proxy_thread_count);
+  wire.moves_fabric = ranks_.empty() && index == 0;
+  end.wire = std::make_unique<soft_hca::FabricWire>(fabric_, wire);
+
+  soft_hca::QueueMemory places{Place::plain(base), Place::plain(base + layout.record), Place::plain(base + layout.doorbell),
+                               Place::plain(base + layout.cqe), nullptr};
+  if (const auto cqe = memory_.cqe(rank, index)) {
+    places.cq = {cqe->cpu, reinterpret_cast<std::uintptr_t>(cqe->device)};
+    places.drain = [] { detail::fence_stores(); };
+  }
+  soft_hca::QueueOptions options;
+  options.depth = options_.depth;
+  auto number = hca_.create_queue(options, places, *end.wire, queue.queue);
+  if (!number) return std::move(number).error();
+  end.number = *number;
+
+  std::byte* const results = base + layout.results;
+  auto key = hca_.memory().register_memory(
+      soft_hca::MemoryRange::plain(results, std::uint64_t{options_.depth} * sizeof(std::uint64_t), Access::local_write));
+  if (!key) return std::move(key).error();
+  end.results_key = *key;
+  queue.results = {reinterpret_cast<std::uintptr_t>(results), *key};
+  const std::uint32_t control_key = soft_hca::fabric_key(rank, options_.control_segment);
+  queue.barrier_words = {memory_.layout().barrier_at(), control_key};
+  queue.flush_word = {memory_.layout().flush_word_at(), control_key};
+  return end;
+}
+
+void PeerQueues::drop(std::vector<PeerEnd>& ends) {
+  for (const PeerEnd& end : ends) {
+    static_cast<void>(hca_.close_queue(end.number).is_ok());
+    hca_.memory().deregister_memory(end.results_key);
+  }
+  if (!ends.empty()) dropped_.push_back(std::move(ends));
+}
+
+Outcome PeerQueues::connect(Rank rank) {
+  if (const auto old = ranks_.find(rank); old != ranks_.end()) drop(old->second);
+  std::vector<device::PeerQueue> queues(memory_.layout().queue_count);
+  std::vector<PeerEnd> ends;
+  for (std::uint32_t index = 0; index < queues.size(); ++index) {
+    auto end = make_end(rank, index, queues[index]);
+    if (!end) return std::move(end).error();
+    ends.push_back(std::move(*end));
+  }
+  ranks_[rank] = std::move(ends);
+  return memory_.put_queues(rank, queues);
+}
+
+Outcome PeerQueues::warm_up(Rank rank, std::span<const RemoteBytes> segments, const Timeout& timeout) {
+  const PostOptions options{.queue = kLastFabricQueue, .policy = std::nullopt};
+  const LocalPlace scratch{options_.control_segment, memory_.layout().scratch_at()};
+  const auto settle = [&](const Result<Operation>& posted) -> Outcome {
+    if (!posted) return Error(posted.error());
+    return fabric_.wait(kLastFabricQueue, timeout);
+  };
+  for (const RemoteBytes& segment : segments) {
+    const std::uint64_t bytes = std::min<std::uint64_t>(segment.bytes, ControlLayout::kScratchBytes);
+    if (Outcome done = settle(fabric_.read(scratch, {rank, segment.id, 0}, bytes, options)); !done) return done;
+  }
+  const RemotePlace there{rank, options_.control_segment, scratch.offset_bytes};
+  if (Outcome done = settle(fabric_.write(scratch, there, ControlLayout::kScratchBytes, options)); !done) return done;
+  return fabric_.flush(rank, timeout);
+}
+
+Outcome PeerQueues::drain(const Timeout& timeout) {
+  const std::int64_t begin_ns = now_ns();
+  while (!hca_.is_idle()) {
+    if (!timeout.is_forever() && now_ns() - begin_ns > timeout.ns()) {
+      return make_error(Status::timed_out, "close", "device session", "operations that kernels posted are not done yet",
+                        "call again");
+    }
+    std::this_thread::sleep_for(std::chrono::microseconds(100));
+  }
+  return {};
+}
+
+Outcome PeerQueues::start() {
+  auto started = soft_hca::ProxyThreads::start(hca_, options_.proxy_thread_count);
+  if (!started) return std::move(started).error();
+  proxies_ = std::move(*started);
+  return {};
+}
+
+}  // namespace gigabar

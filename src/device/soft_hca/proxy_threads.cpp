@@ -1,0 +1,60 @@
+#include "device/soft_hca/proxy_threads.hpp"
+
+#include <pthread.h>
+
+#include <csignal>
+#include <system_error>
+
+#include "base/errors.hpp"
+
+namespace gigabar::soft_hca {
+
+Result<std::unique_ptr<ProxyThreads>> ProxyThreads::start(SoftHca& hca, std::uint32_t thread_count) {
+  if (thread_count == 0 || thread_count > kMostThreads) {
+    return make_error(Status::invalid_argument, "start proxy threads", text(thread_count, " threads"),
+                      text("not between 1 and ", kMostThreads));
+  }
+  std::unique_ptr<ProxyThreads> proxies(new ProxyThreads(hca, thread_count));
+  Outcome started = proxies->start_threads();
+  if (!started) return std::move(started).take_error();
+  return proxies;
+}
+
+// The program's signal handlers do not run on the library's threads. Threads that did start end with the object.
+Outcome ProxyThreads::start_threads() {
+  sigset_t every;
+  sigset_t before;
+  sigfillset(&every);
+  pthread_sigmask(SIG_SETMASK, &every, &before);
+  int code = 0;
+  try {
+    for (std::uint32_t i = 0; i < thread_count(); ++i) threads_.emplace_back(&ProxyThreads::work, this, i);
+  } catch (const std::system_error& error) {
+    code = error.code().value();
+  }
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  if (code == 0) return {};
+  return make_error(Status::out_of_memory, "start proxy threads", text("thread ", threads_.size() + 1, " of ", thread_count()),
+                    "the system has no memory or no thread left", "ask for fewer threads, or raise the limit (ulimit -u)",
+                    errno_code(code));
+}
+
+void ProxyThreads::work(std::uint32_t index) noexcept {
+  pthread_setname_np(pthread_self(), "gigabar-hca");
+  std::uint32_t vain_polls = 0;
+  while (!is_stopping_.load(std::memory_order_relaxed)) {
+    vain_polls = hca_->poll(index, thread_count()) ? 0 : vain_polls + 1;
+    heartbeats_[index].polls.fetch_add(1, std::memory_order_relaxed);
+    if (vain_polls < kSpinPolls) continue;
+    vain_polls = kSpinPolls;
+    std::this_thread::yield();
+  }
+}
+
+void ProxyThreads::stop() noexcept {
+  is_stopping_.store(true, std::memory_order_relaxed);
+  for (std::thread& thread : threads_) thread.join();
+  threads_.clear();
+}
+
+}  // namespace gigabar::soft_hca

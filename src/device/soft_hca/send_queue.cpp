@@ -1,0 +1,219 @@
+#include "device/soft_hca/send_queue.hpp"
+
+#include <cstring>
+#include <utility>
+
+namespace gigabar::soft_hca {
+namespace {
+
+namespace mlx5 = device::mlx5;
+
+bool has_result(Opcode opcode) {
+  return opcode == Opcode::rdma_read || opcode == Opcode::fetch_add || opcode == Opcode::compare_swap;
+}
+
+// Data that come behind their CQE are looked at before they are there, which is the fault: so by words.
+void land(std::byte* place, const std::vector<std::byte>& data) {
+  for (std::size_t i = 0; i < data.size(); ++i) {
+    __atomic_store_n(reinterpret_cast<unsigned char*>(place) + i, static_cast<unsigned char>(data[i]), __ATOMIC_RELEASE);
+  }
+}
+
+}  // namespace
+
+SendQueue::SendQueue(std::uint32_t number, const QueueOptions& options, const QueueMemory& memory, const MemoryTable& local,
+                     Wire& wire)
+    : number_(number),
+      options_(options),
+      ring_(static_cast<const mlx5::Block*>(memory.ring.cpu)),
+      record_(static_cast<const std::uint32_t*>(memory.doorbell_record.cpu) + mlx5::kSendRecordIndex),
+      doorbell_(static_cast<const std::uint64_t*>(memory.doorbell.cpu)),
+      cq_(static_cast<mlx5::Cqe*>(memory.cq.cpu)),
+      drain_(memory.drain),
+      local_(&local),
+      wire_(&wire),
+      rung_(options.first_index),
+      produced_(options.first_index),
+      begun_(options.first_index),
+      random_(0x9e37'79b9'7f4a'7c15U ^ number) {}
+
+bool SendQueue::step() {
+  land_late_data();
+  if (faults_.is_stalled || sits_out()) return false;
+  look_at_doorbell();
+  const bool has_begun = begin_rung();
+  return collect() || has_begun;
+}
+
+bool SendQueue::is_idle() const {
+  return device::load_acquire(doorbell_) == seen_doorbell_ && begun_ == rung_ && pending_.empty() && landings_.empty();
+}
+
+bool SendQueue::sits_out() {
+  if (faults_.sit_out_percent == 0) return false;
+  random_ ^= random_ << 13;  // xorshift64
+  random_ ^= random_ >> 7;
+  random_ ^= random_ << 17;
+  return random_ % 100 < faults_.sit_out_percent;
+}
+
+// --- Doorbell --------------------------------------------------------------------------------------------------------------------
+
+void SendQueue::take_doorbell(std::uint64_t value) {
+  seen_doorbell_ = value;
+  ++statistics_.doorbells;
+  const std::uint32_t index16 = mlx5::big_endian(mlx5::low_half(value)) >> 8 & 0xffff;
+  const std::uint32_t number = mlx5::big_endian(mlx5::high_half(value)) >> 8;
+  const std::uint64_t distance = (index16 - begun_) & 0xffff;
+  if (number != number_ || distance > options_.depth) {
+    ++statistics_.ignored_doorbells;
+    return;
+  }
+  if (faults_.lost_doorbells > 0) {
+    --faults_.lost_doorbells;
+    return;
+  }
+  if (faults_.lost_records > 0) {
+    --faults_.lost_records;
+    return;
+  }
+  rung_ = begun_ + distance;
+  record_polls_left_ = faults_.late_record_polls;
+}
+
+// The doorbell's acquire meets the device's release: everything up to its index is seen, and nothing beyond it is looked at. The
+// record must have come before the doorbell.
+void SendQueue::look_at_doorbell() {
+  const std::uint64_t value = device::load_acquire(doorbell_);
+  if (value != seen_doorbell_) take_doorbell(value);
+  if (rung_ == produced_) return;
+  const std::uint64_t distance = (mlx5::big_endian(device::load_acquire(record_)) - begun_) & 0xffff;
+  const bool is_late = distance > options_.depth || distance < rung_ - begun_;
+  if (is_late || record_polls_left_ > 0) {
+    if (is_late) ++statistics_.late_records;
+    if (record_polls_left_ > 0) --record_polls_left_;
+    return;
+  }
+  produced_ = rung_;
+}
+
+// --- Work requests ---------------------------------------------------------------------------------------------------------------
+
+bool SendQueue::begin_rung() {
+  const std::uint64_t before = begun_;
+  while (begun_ != produced_ && begin_one()) {
+    ++begun_;
+    ++statistics_.work_requests;
+  }
+  return begun_ != before;
+}
+
+bool SendQueue::is_fence_open(const WorkRequest& request) const {
+  if ((request.flags & mlx5::kFenceMask) == 0) return true;
+  return open_result_count_ == 0 && landings_.empty();
+}
+
+// Finds the local memory. What it answers ends the request without the wire, for NOP and DUMP with none.
+Syndrome SendQueue::prepare(Pending& pending, WireOperation& operation) {
+  WorkRequest& request = pending.request;
+  if (is_broken_) return Syndrome::flushed;
+  if (faults_.error_at_wqe != 0 && pending.index - options_.first_index + 1 == faults_.error_at_wqe) return faults_.error_syndrome;
+  if (request.syndrome != Syndrome::none || request.opcode == Opcode::nop) return request.syndrome;
+  const Access wanted = has_result(request.opcode) ? Access::local_write : Access::local_read;
+  std::byte* local = request.is_inline ? reinterpret_cast<std::byte*>(request.payload.data())
+                                       : local_->find(request.local_key, request.local_address, request.bytes, wanted);
+  if (local == nullptr) return Syndrome::local_protection;
+  if (request.opcode == Opcode::dump) return Syndrome::none;
+  if (request.opcode == Opcode::rdma_read && faults_.late_read_polls > 0) {
+    pending.landing = local;
+    pending.late_data.resize(static_cast<std::size_t>(request.bytes));
+    local = pending.late_data.data();
+  }
+  pending.is_on_wire = true;
+  operation = {request.opcode,      local,          request.bytes, request.remote_address, request.remote_key,
+               request.swap_or_add, request.compare};
+  return Syndrome::none;
+}
+
+bool SendQueue::begin_one() {
+  const mlx5::Block& block = ring_[begun_ & (options_.depth - 1)];
+  Pending& pending = pending_.emplace_back();
+  pending.index = begun_;
+  pending.request = read_work_request(block, begun_, number_);
+  WireOperation operation;
+  pending.request.syndrome = prepare(pending, operation);
+  const bool can_begin = is_broken_ || is_fence_open(pending.request);
+  if (!can_begin || (pending.is_on_wire && !wire_->begin(operation))) {
+    pending_.pop_back();
+    return false;
+  }
+  if (pending.is_on_wire && has_result(pending.request.opcode)) ++open_result_count_;
+  is_broken_ = is_broken_ || pending.request.syndrome != Syndrome::none;
+  return true;
+}
+
+// --- Completions -----------------------------------------------------------------------------------------------------------------
+
+bool SendQueue::collect() {
+  if (pending_.empty()) wire_->idle();
+  bool has_collected = false;
+  while (!pending_.empty()) {
+    Pending& pending = pending_.front();
+    if (pending.is_on_wire) {
+      const std::optional<Syndrome> ended = wire_->poll();
+      if (!ended) break;
+      pending.request.syndrome = *ended;
+      if (has_result(pending.request.opcode)) --open_result_count_;
+    }
+    finish(pending);
+    pending_.pop_front();
+    has_collected = true;
+  }
+  return has_collected;
+}
+
+void SendQueue::finish(Pending& pending) {
+  const Syndrome syndrome = has_failed_ ? Syndrome::flushed : pending.request.syndrome;
+  const bool is_bad = syndrome != Syndrome::none;
+  if (is_bad || (pending.request.flags & mlx5::kCqUpdate) != 0) write_cqe(pending, syndrome);
+  if (is_bad) {
+    is_broken_ = true;
+    has_failed_ = true;
+  } else if (pending.landing != nullptr) {
+    landings_.push_back({pending.landing, std::move(pending.late_data), faults_.late_read_polls});
+  }
+}
+
+void SendQueue::land_late_data() {
+  for (Landing& landing : landings_) {
+    if (landing.polls_left > 0) --landing.polls_left;
+  }
+  while (!landings_.empty() && landings_.front().polls_left == 0) {
+    land(landings_.front().place, landings_.front().data);
+    landings_.pop_front();
+  }
+}
+
+// Results that the wire has stored are before the last word's release, and the body is too.
+void SendQueue::write_cqe(const Pending& pending, Syndrome syndrome) {
+  const bool is_bad = syndrome != Syndrome::none;
+  const std::uint32_t mask = options_.is_collapsed ? 0 : options_.cq_depth - 1;
+  const std::uint32_t owner = !options_.is_collapsed && (cq_produced_ & options_.cq_depth) != 0 ? 1 : 0;
+  mlx5::Cqe& cqe = cq_[cq_produced_ & mask];
+  std::uint64_t body[mlx5::kCqeLastWord] = {};
+  if (is_bad)
+    body[mlx5::kCqeErrorWord] = mlx5::cqe_error_word(static_cast<std::uint8_t>(syndrome), 0);
+  else
+    body[mlx5::kCqeCountWord] = mlx5::cqe_count_word(static_cast<std::uint32_t>(pending.request.bytes));
+  for (std::uint32_t i = 0; i < mlx5::kCqeLastWord; ++i) device::store_relaxed(&cqe.words[i], body[i]);
+  if (drain_ != nullptr) drain_();
+  const mlx5::CqeOpcode opcode = is_bad ? mlx5::CqeOpcode::request_error : mlx5::CqeOpcode::request;
+  device::store_release(&cqe.words[mlx5::kCqeLastWord],
+                        mlx5::cqe_last_word(opcode, owner, pending.index, pending.request.opcode, number_));
+  if (drain_ != nullptr) drain_();
+  ++cq_produced_;
+  ++statistics_.cqes;
+  if (is_bad) ++statistics_.error_cqes;
+}
+
+}  // namespace gigabar::soft_hca

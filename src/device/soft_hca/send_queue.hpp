@@ -1,0 +1,118 @@
+// One queue of a software HCA: takes work requests from the ring, sends them over the wire, writes completions.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <vector>
+
+#include "device/soft_hca/faults.hpp"
+#include "device/soft_hca/memory_table.hpp"
+#include "device/soft_hca/wire.hpp"
+#include "device/soft_hca/work_request.hpp"
+#include "gigabar/device/queue.hpp"
+
+namespace gigabar::soft_hca {
+
+// Memory of a queue: where this process and where the device finds it.
+struct Place {
+  void* cpu = nullptr;
+  std::uint64_t device_address = 0;
+  static Place plain(void* address) { return {address, reinterpret_cast<std::uintptr_t>(address)}; }
+};
+
+// The caller's, until the HCA is destroyed.
+struct QueueMemory {
+  Place ring;             // depth * 64 bytes, at 64; the device writes, the HCA reads
+  Place doorbell_record;  // 8 bytes, at 8; as the ring
+  Place doorbell;         // 8 bytes, at 8; as the ring
+  Place cq;               // CQEs of 64 bytes, at 64; the HCA writes, the device reads
+  // Between the body of a CQE and its last word, and behind it: for a mapping that combines writes, which reach their place in no
+  // order until they are drained. Null for other memory.
+  void (*drain)() = nullptr;
+};
+
+struct QueueOptions {
+  std::uint32_t depth = 1024;     // WQEs, a power of two, at most device::kMostDepth
+  std::uint32_t cq_depth = 0;     // CQEs of an ordinary CQ, a power of two, at least `depth`; 0: `depth`
+  bool is_collapsed = true;       // one CQE that is written over and over
+  bool confirms_reads = false;    // see device::Queue
+  std::uint64_t first_index = 0;  // of the first WQE
+};
+
+struct QueueStatistics {
+  std::uint64_t doorbells = 0;          // values seen in the doorbell
+  std::uint64_t ignored_doorbells = 0;  // of another queue, or for WQEs that cannot be there
+  std::uint64_t late_records = 0;       // polls that found the record behind the doorbell
+  std::uint64_t work_requests = 0;      // begun, or flushed
+  std::uint64_t cqes = 0;
+  std::uint64_t error_cqes = 0;
+};
+
+// Threads: one at a time.
+class SendQueue {
+ public:
+  // Options and memory were checked.
+  SendQueue(std::uint32_t number, const QueueOptions& options, const QueueMemory& memory, const MemoryTable& local, Wire& wire);
+
+  // Does what can be done without waiting; whether that was anything.
+  bool step();
+  // Whether everything that was rung for is done, as far as the wire tells.
+  bool is_idle() const;
+  void set_faults(const Faults& faults) { faults_ = faults; }
+  const QueueStatistics& statistics() const { return statistics_; }
+
+ private:
+  // Begun, and in the order of the ring until its end is known.
+  struct Pending {
+    std::uint64_t index = 0;
+    WorkRequest request;
+    bool is_on_wire = false;
+    std::byte* landing = nullptr;  // where a read's data go at the end, when they come late
+    std::vector<std::byte> late_data;
+  };
+  struct Landing {
+    std::byte* place;
+    std::vector<std::byte> data;
+    std::uint32_t polls_left;
+  };
+
+  bool sits_out();
+  void look_at_doorbell();
+  void take_doorbell(std::uint64_t value);
+  bool begin_rung();
+  bool begin_one();
+  bool is_fence_open(const WorkRequest& request) const;
+  Syndrome prepare(Pending& pending, WireOperation& operation);
+  bool collect();
+  void finish(Pending& pending);
+  void land_late_data();
+  void write_cqe(const Pending& pending, Syndrome syndrome);
+
+  const std::uint32_t number_;
+  const QueueOptions options_;
+  const device::mlx5::Block* const ring_;
+  const std::uint32_t* const record_;
+  const std::uint64_t* const doorbell_;
+  device::mlx5::Cqe* const cq_;
+  void (*const drain_)();
+  const MemoryTable* const local_;
+  Wire* const wire_;
+
+  std::uint64_t seen_doorbell_ = 0;
+  std::uint64_t rung_;      // behind the last WQE that a doorbell told of
+  std::uint64_t produced_;  // and that the record has too
+  std::uint64_t begun_;
+  std::uint64_t cq_produced_ = 0;
+  bool is_broken_ = false;               // nothing is begun any more
+  bool has_failed_ = false;              // the first failure was told
+  std::uint32_t open_result_count_ = 0;  // reads and atomics in pending_
+  std::uint32_t record_polls_left_ = 0;
+  std::uint64_t random_;
+  std::deque<Pending> pending_;
+  std::deque<Landing> landings_;
+  Faults faults_;
+  QueueStatistics statistics_;
+};
+
+}  // namespace gigabar::soft_hca

@@ -1,0 +1,158 @@
+#include "device/soft_hca/soft_hca.hpp"
+
+#include <algorithm>
+#include <bit>
+#include <string>
+
+#include "base/errors.hpp"
+
+namespace gigabar::soft_hca {
+namespace {
+
+namespace mlx5 = device::mlx5;
+
+std::uint32_t cqe_count_of(const QueueOptions& options) {
+  if (options.is_collapsed) return 1;
+  return options.cq_depth == 0 ? options.depth : options.cq_depth;
+}
+
+Error bad_queue(std::string what, std::string cause) {
+  return make_error(Status::invalid_argument, "create queue", std::move(what), std::move(cause));
+}
+
+Outcome check(const QueueOptions& options) {
+  if (!std::has_single_bit(options.depth) || options.depth > device::kMostDepth) {
+    return bad_queue(text("depth ", options.depth), text("not a power of two up to ", device::kMostDepth));
+  }
+  const std::uint32_t cqe_count = cqe_count_of(options);
+  const bool is_good = std::has_single_bit(cqe_count) && cqe_count >= options.depth;
+  if (!options.is_collapsed && !is_good) {
+    return bad_queue(text("cq_depth ", options.cq_depth), text("not a power of two from the depth on, which is ", options.depth));
+  }
+  return {};
+}
+
+Outcome check(const char* name, const Place& place, std::uint64_t alignment_bytes) {
+  const auto cpu = reinterpret_cast<std::uintptr_t>(place.cpu);
+  if (cpu == 0 || place.device_address == 0) return bad_queue(name, "no address");
+  if (cpu % alignment_bytes == 0 && place.device_address % alignment_bytes == 0) return {};
+  return bad_queue(name, text("not aligned to ", alignment_bytes, " bytes"));
+}
+
+Outcome check(const QueueMemory& memory) {
+  Outcome outcome = check("ring", memory.ring, sizeof(mlx5::Block));
+  if (outcome) outcome = check("doorbell record", memory.doorbell_record, sizeof(std::uint64_t));
+  if (outcome) outcome = check("doorbell", memory.doorbell, sizeof(std::uint64_t));
+  if (outcome) outcome = check("CQ", memory.cq, sizeof(mlx5::Cqe));
+  return outcome;
+}
+
+// As the hardware leaves it for the first WQE. No WQE of the ring is valid, and no CQE of the CQ.
+void initialise(const QueueOptions& options, const QueueMemory& memory) {
+  auto* record = static_cast<std::uint32_t*>(memory.doorbell_record.cpu);
+  for (int i = 0; i < 2; ++i) device::store_relaxed(&record[i], mlx5::doorbell_record(options.first_index));
+  device::store_relaxed(static_cast<std::uint64_t*>(memory.doorbell.cpu), 0);
+  auto* cqes = static_cast<mlx5::Cqe*>(memory.cq.cpu);
+  for (std::uint32_t i = 0; i < cqe_count_of(options); ++i) {
+    for (std::uint64_t& word : cqes[i].words) device::store_relaxed(&word, mlx5::kCqeUnwritten);
+  }
+  if (memory.drain != nullptr) memory.drain();
+}
+
+template <class T>
+T* at_device(const Place& place) {
+  return reinterpret_cast<T*>(static_cast<std::uintptr_t>(place.device_address));
+}
+
+device::Queue make_device_queue(std::uint32_t number, const QueueOptions& options, const QueueMemory& memory) {
+  device::Queue queue;
+  queue.ring = at_device<mlx5::Block>(memory.ring);
+  queue.doorbell_record = at_device<std::uint32_t>(memory.doorbell_record) + mlx5::kSendRecordIndex;
+  queue.doorbell = at_device<std::uint64_t>(memory.doorbell);
+  queue.cq = at_device<mlx5::Cqe>(memory.cq);
+  queue.depth = options.depth;
+  queue.cq_depth = cqe_count_of(options);
+  queue.number = number;
+  queue.is_collapsed = options.is_collapsed;
+  queue.confirms_reads = options.confirms_reads;
+  queue.waits_for_record = true;
+  queue.reserved = queue.ready = queue.rung = queue.completed = options.first_index;
+  return queue;
+}
+
+}  // namespace
+
+QueueSizes sizes_of(const QueueOptions& options) {
+  return {std::uint64_t{options.depth} * sizeof(mlx5::Block), 2 * sizeof(std::uint32_t), sizeof(std::uint64_t),
+          std::uint64_t{cqe_count_of(options)} * sizeof(mlx5::Cqe)};
+}
+
+Result<std::uint32_t> SoftHca::create_queue(const QueueOptions& options, const QueueMemory& memory, Wire& wire,
+                                            device::Queue& queue) {
+  Outcome outcome = check(options);
+  if (outcome) outcome = check(memory);
+  if (!outcome) return std::move(outcome).take_error();
+
+  const std::lock_guard lock(create_mutex_);
+  const std::uint32_t index = slot_count_.load(std::memory_order_relaxed);
+  if (index == kMostQueues) {
+    return make_error(Status::out_of_memory, "create queue", "software HCA", text("it has ", kMostQueues, " queues"));
+  }
+  const std::uint32_t number = kFirstQueueNumber + index;
+  initialise(options, memory);
+  queue = make_device_queue(number, options, memory);
+  QueueOptions complete = options;
+  complete.cq_depth = cqe_count_of(options);
+  slots_[index].queue = std::make_unique<SendQueue>(number, complete, memory, memory_, wire);
+  slot_count_.store(index + 1, std::memory_order_release);
+  return number;
+}
+
+Result<std::unique_lock<std::mutex>> SoftHca::lock_queue(std::uint32_t number, const char* operation) {
+  const std::uint32_t index = number - kFirstQueueNumber;
+  if (index < slot_count_.load(std::memory_order_acquire)) {
+    std::unique_lock lock(slots_[index].mutex);
+    if (slots_[index].queue != nullptr) return lock;
+  }
+  return make_error(Status::invalid_argument, operation, text("queue ", number), "there is none with this number");
+}
+
+Outcome SoftHca::close_queue(std::uint32_t number) {
+  auto lock = lock_queue(number, "close queue");
+  if (!lock) return std::move(lock).error();
+  slots_[number - kFirstQueueNumber].queue.reset();
+  return {};
+}
+
+Outcome SoftHca::set_faults(std::uint32_t number, const Faults& faults) {
+  auto lock = lock_queue(number, "set faults");
+  if (!lock) return std::move(lock).error();
+  slots_[number - kFirstQueueNumber].queue->set_faults(faults);
+  return {};
+}
+
+Result<QueueStatistics> SoftHca::statistics(std::uint32_t number) {
+  auto lock = lock_queue(number, "read statistics");
+  if (!lock) return std::move(lock).error();
+  return slots_[number - kFirstQueueNumber].queue->statistics();
+}
+
+bool SoftHca::is_idle() {
+  for (std::uint32_t i = 0; i < slot_count_.load(std::memory_order_acquire); ++i) {
+    const std::lock_guard lock(slots_[i].mutex);
+    if (slots_[i].queue != nullptr && !slots_[i].queue->is_idle()) return false;
+  }
+  return true;
+}
+
+bool SoftHca::poll(std::uint32_t share, std::uint32_t share_count) {
+  bool has_progressed = false;
+  const std::uint32_t slot_count = slot_count_.load(std::memory_order_acquire);
+  for (std::uint32_t i = share; i < slot_count; i += share_count) {
+    const std::unique_lock lock(slots_[i].mutex, std::try_to_lock);
+    if (lock && slots_[i].queue != nullptr && slots_[i].queue->step()) has_progressed = true;
+  }
+  return has_progressed;
+}
+
+}  // namespace gigabar::soft_hca

@@ -1,0 +1,72 @@
+// An mlx5 HCA in software: executes the work requests that device::Queue writes, in their binary format, and answers with
+// completions in theirs.
+//
+// It is for machines without an HCA, for tests, and for faults that no HCA makes on demand. The device needs nothing of it but
+// memory that both reach: ring, record and doorbell where this process can read them, the CQ where it can write.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "device/soft_hca/faults.hpp"
+#include "device/soft_hca/memory_table.hpp"
+#include "device/soft_hca/send_queue.hpp"
+#include "device/soft_hca/wire.hpp"
+#include "gigabar/device/queue.hpp"
+#include "gigabar/status.hpp"
+
+namespace gigabar::soft_hca {
+
+inline constexpr std::uint32_t kMostQueues = 1024;
+inline constexpr std::uint32_t kFirstQueueNumber = 0x40;
+
+// Bytes that a queue needs at each place of QueueMemory.
+struct QueueSizes {
+  std::uint64_t ring_bytes = 0;
+  std::uint64_t doorbell_record_bytes = 0;
+  std::uint64_t doorbell_bytes = 0;
+  std::uint64_t cq_bytes = 0;
+};
+QueueSizes sizes_of(const QueueOptions& options);
+
+// Threads: any. Queues are executed in poll(), by any number of threads: each queue by one at a time, in its order.
+class SoftHca {
+ public:
+  SoftHca() = default;
+  SoftHca(const SoftHca&) = delete;
+  SoftHca& operator=(const SoftHca&) = delete;
+
+  MemoryTable& memory() { return memory_; }
+
+  // Sets up the memory and writes `queue`, which the caller brings to where kernels find it; the number of the queue. `wire` and
+  // the memory must outlive the HCA. Errors: invalid_argument (names the option or the place), out_of_memory (kMostQueues).
+  Result<std::uint32_t> create_queue(const QueueOptions& options, const QueueMemory& memory, Wire& wire, device::Queue& queue);
+  // Behind it nothing of the queue is executed. What it began may still land: flush it first. Errors: invalid_argument.
+  Outcome close_queue(std::uint32_t number);
+  Outcome set_faults(std::uint32_t number, const Faults& faults);
+  Result<QueueStatistics> statistics(std::uint32_t number);
+
+  // One step of each `share_count`-th queue, from `share` on; whether anything was done. Never waits: a queue that another thread
+  // is in is left to it.
+  bool poll(std::uint32_t share = 0, std::uint32_t share_count = 1);
+  // Whether all queues have done what was rung for. Waits for threads that are in them.
+  bool is_idle();
+
+ private:
+  struct Slot {
+    std::mutex mutex;
+    std::unique_ptr<SendQueue> queue;  // guarded by mutex; null: closed
+  };
+  Result<std::unique_lock<std::mutex>> lock_queue(std::uint32_t number, const char* operation);
+
+  MemoryTable memory_;
+  std::mutex create_mutex_;
+  std::array<Slot, kMostQueues> slots_;
+  std::atomic<std::uint32_t> slot_count_{0};  // those below exist
+};
+
+}  // namespace gigabar::soft_hca

@@ -1,0 +1,33 @@
+// A work request as an HCA reads it from the ring.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+
+#include "gigabar/device/mlx5.hpp"
+
+namespace gigabar::soft_hca {
+
+using device::mlx5::Opcode;
+using device::mlx5::Syndrome;
+
+struct WorkRequest {
+  Syndrome syndrome = Syndrome::none;  // local_operation: it makes no sense, and of the rest only `flags` may be good
+  Opcode opcode = Opcode::nop;
+  std::uint8_t flags = 0;
+  std::uint64_t remote_address = 0;
+  std::uint32_t remote_key = 0;
+  bool is_inline = false;
+  std::uint64_t local_address = 0;
+  std::uint32_t local_key = 0;
+  std::uint64_t bytes = 0;
+  std::uint64_t swap_or_add = 0;
+  std::uint64_t compare = 0;
+  std::array<std::uint32_t, device::mlx5::kMostInlineBytes / sizeof(std::uint32_t)> payload{};  // of an inline one
+};
+
+// Reads the block once, and checks that it is the WQE with this index of this queue.
+WorkRequest read_work_request(const device::mlx5::Block& block, std::uint64_t index, std::uint32_t queue_number);
+
+}  // namespace gigabar::soft_hca

@@ -1,0 +1,516 @@
+// What kernels do by themselves, here with threads of the CPU as their lanes: the functions of gigabar/device/fabric.hpp between
+// processes, from their header.
+#include <algorithm>
+#include <atomic>
+#include <csignal>
+#include <cstring>
+#include <functional>
+#include <thread>
+#include <vector>
+
+#include "conformance/rank_segment.hpp"
+#include "gigabar/device_session.hpp"
+
+namespace gigabar::test {
+namespace {
+
+using device::CpuTeam;
+using device::DeviceFabric;
+using device::Order;
+
+constexpr SegmentId kUnknown = 5;  // below segment_count, registered nowhere
+constexpr std::size_t kSpan = 256 * 1024;
+constexpr device::Timeout kLong{20'000'000'000};
+constexpr device::Timeout kShort{50'000'000};
+
+// A kernel: `size` threads run `body` as one block.
+void run_block(std::uint32_t size, const std::function<void(const CpuTeam::Member&)>& body) {
+  CpuTeam team(size);
+  std::vector<std::thread> lanes;
+  for (std::uint32_t lane = 1; lane < size; ++lane) lanes.emplace_back([&, lane] { body(CpuTeam::Member(team, lane)); });
+  body(CpuTeam::Member(team, 0));
+  for (std::thread& lane : lanes) lane.join();
+}
+
+Rank next_of(const RankProcess& me, Rank by = 1) { return (me.rank() + by) % me.rank_count(); }
+Rank previous_of(const RankProcess& me) { return (me.rank() + me.rank_count() - 1) % me.rank_count(); }
+
+constexpr const char* kByQueues = "queues";  // a setup's word: nothing is stored directly
+
+DeviceSessionOptions options_of(const RankProcess& me) {
+  DeviceSessionOptions options;
+  if (me.setup().word != kByQueues) return options;
+  options.queues = QueueUse::always;
+  options.queue_depth = 32;  // full now and then
+  return options;
+}
+
+// Both segments of a rank and a session over them.
+class Kernels {
+ public:
+  Kernels(RankProcess& me, Fabric& fabric, std::size_t span = kSpan)
+      : origin(fabric, kOrigin, me.setup().origin, span), target(fabric, kTarget, me.setup().target, span) {
+    auto opened = DeviceSession::open(fabric, options_of(me));
+    EXPECT_TRUE(is_ok(opened));
+    if (opened) session.emplace(std::move(*opened));
+  }
+  const DeviceFabric& handle() const { return session->handle(); }
+
+  RankSegment origin, target;
+  std::optional<DeviceSession> session;
+};
+
+RankSetup of_stand_ins(Rank count, TransportKind transport, const std::string& word) {
+  RankSetup setup;
+  setup.rank_count = count;
+  setup.transport = transport;
+  setup.origin = setup.target = MemoryChoice::stand_in;
+  setup.word = word;
+  return setup;
+}
+
+// By loads and stores, where ranks share pages; and by queues, over every transport.
+std::vector<RankSetup> direct_setups(const std::vector<Rank>& counts) {
+  std::vector<RankSetup> setups;
+  for (const Rank count : counts) {
+    if (is_tested(TransportKind::local)) setups.push_back(of_stand_ins(count, TransportKind::local, ""));
+  }
+  return setups;
+}
+std::vector<RankSetup> device_setups(const std::vector<Rank>& counts) {
+  std::vector<RankSetup> setups = direct_setups(counts);
+  for (const TransportKind transport : tested_transports()) {
+    for (const Rank count : counts) {
+      if (count != 1) setups.push_back(of_stand_ins(count, transport, kByQueues));
+    }
+  }
+  return setups;
+}
+
+// --- Mapped segments -------------------------------------------------------------------------------------------------------------
+
+RANK_BODY(map_by_hand) {
+  RankSegment target(fabric, kTarget, MemoryChoice::stand_in, kSpan), host(fabric, kOrigin, MemoryChoice::host, 4096);
+  ASSERT_TRUE(me.meet());
+  const Rank peer = next_of(me);
+  auto mapped = fabric.map_segment(peer, kTarget, kPatience);
+  ASSERT_TRUE(is_ok(mapped));
+  auto again = fabric.map_segment(peer, kTarget, kPatience);
+  ASSERT_TRUE(is_ok(again));
+  EXPECT_EQ(*again, *mapped);
+  const auto own = fabric.map_segment(me.rank(), kTarget, kPatience);
+  ASSERT_TRUE(is_ok(own));
+  EXPECT_EQ(*own, target.address());
+  EXPECT_TRUE(refuses(fabric.map_segment(peer, kUnknown, kPatience)));
+  EXPECT_TRUE(refuses(fabric.map_segment(me.rank(), kUnknown, kPatience)));
+  EXPECT_TRUE(refuses(fabric.map_segment(99, kTarget, kPatience)));
+  if (me.rank_count() > 1) {
+    EXPECT_TRUE(fails(fabric.map_segment(peer, kOrigin, kPatience), Status::not_supported, "segment 1"));
+  }
+  EXPECT_TRUE(refuses(fabric.unmap_segment(peer, kUnknown), "not mapped"));
+  EXPECT_TRUE(fails(fabric.close(kPatience), Status::busy, "mapped"));
+
+  fill_pattern(*mapped, kSpan, peer);
+  ASSERT_TRUE(me.meet());
+  EXPECT_TRUE(target.holds_pattern(0, kSpan, me.rank(), 0));
+  EXPECT_TRUE(target.are_guards_whole());
+  // As long as somebody has it mapped there is no quiet.
+  EXPECT_TRUE(fails(fabric.quiesce(kTarget, Timeout::of(std::chrono::milliseconds(50))), Status::timed_out));
+  ASSERT_TRUE(me.meet());
+  EXPECT_TRUE(is_ok(fabric.unmap_segment(me.rank(), kTarget)));
+  EXPECT_TRUE(is_ok(fabric.unmap_segment(peer, kTarget)));
+  if (me.rank_count() > 1) {
+    EXPECT_TRUE(fails(fabric.quiesce(kTarget, Timeout::of(std::chrono::milliseconds(50))), Status::timed_out));
+  }
+  ASSERT_TRUE(me.meet());
+  EXPECT_TRUE(is_ok(fabric.unmap_segment(peer, kTarget)));
+  EXPECT_TRUE(refuses(fabric.unmap_segment(peer, kTarget), "not mapped"));
+  EXPECT_TRUE(is_ok(fabric.quiesce(kTarget, kPatience)));
+  ASSERT_TRUE(me.meet());
+}
+
+// --- One-sided -------------------------------------------------------------------------------------------------------------------
+
+// One exchange with both neighbours: of `bytes` at that place, then back by a read.
+void exchange(const CpuTeam::Member& lane, const DeviceFabric& fabric, Rank to, std::uint64_t at, std::uint64_t from,
+              std::uint64_t bytes, std::uint32_t round) {
+  const auto id = static_cast<NotificationId>(round % 7);
+  EXPECT_EQ(write_notify(lane, fabric, {kOrigin, from}, {to, kTarget, at}, bytes, id, round), Status::ok);
+  NotificationId found = 0;
+  EXPECT_EQ(notification_wait(lane, fabric, kTarget, 0, 7, kLong, found), Status::ok);
+  EXPECT_EQ(found, id);
+  std::uint32_t value = 0;
+  EXPECT_EQ(notification_reset(lane, fabric, kTarget, found, value), Status::ok);
+  EXPECT_EQ(value, round);
+}
+
+RANK_BODY(write_all_sizes) {
+  constexpr std::size_t kSmallSpan = 80 * 1024;
+  Kernels kernels(me, fabric, kSmallSpan);
+  ASSERT_TRUE(kernels.session);
+  const std::vector<std::uint64_t> sizes{0, 1, 2, 3, 4, 7, 8, 12, 15, 16, 17, 31, 64, 100, 255, 1000, 4096, 65536 + 5};
+  kernels.origin.put_pattern(0, kSmallSpan, me.rank(), 0);
+  // By queues the places are the fabric's matter: a few will do.
+  const bool is_by_queue = me.setup().word == kByQueues;
+  const std::vector<std::uint64_t> places =
+      is_by_queue ? std::vector<std::uint64_t>{0, 13} : std::vector<std::uint64_t>{0, 1, 8, 333};
+  const std::vector<std::uint64_t> sources = is_by_queue ? std::vector<std::uint64_t>{11} : std::vector<std::uint64_t>{0, 4, 11};
+  std::uint32_t round = 0;
+  for (const std::uint64_t bytes : sizes) {
+    for (const std::uint64_t at : places) {
+      for (const std::uint64_t from : sources) {
+        ++round;
+        kernels.target.fill();
+        run_block(3, [&](const CpuTeam::Member& lane) {
+          EXPECT_EQ(barrier(lane, kernels.handle(), kLong), Status::ok);
+          exchange(lane, kernels.handle(), next_of(me), at, from, bytes, round);
+        });
+        ASSERT_TRUE(kernels.target.holds_pattern(at, bytes, previous_of(me), from)) << bytes << " bytes at " << at;
+        ASSERT_TRUE(kernels.target.is_untouched_around(at, bytes)) << bytes << " bytes at " << at;
+        // And read from the one who wrote: it holds its origin.
+        run_block(2, [&](const CpuTeam::Member& lane) {
+          EXPECT_EQ(barrier(lane, kernels.handle(), kLong), Status::ok);
+          EXPECT_EQ(read(lane, kernels.handle(), {kTarget, at}, {previous_of(me), kOrigin, from}, bytes), Status::ok);
+          EXPECT_EQ(wait(lane, kernels.handle(), 0, kLong), Status::ok);
+        });
+        ASSERT_TRUE(kernels.target.holds_pattern(at, bytes, previous_of(me), from)) << "read of " << bytes << " bytes at " << at;
+        ASSERT_TRUE(kernels.target.is_untouched_around(at, bytes));
+      }
+    }
+  }
+  EXPECT_TRUE(is_ok(kernels.session->close(kPatience)));
+}
+
+// The payload is whole whenever its notification is seen.
+RANK_BODY(never_before_its_payload) {
+  Kernels kernels(me, fabric);
+  ASSERT_TRUE(kernels.session);
+  const DeviceFabric& handle = kernels.handle();
+  constexpr std::size_t kWords = 64;
+  auto* const out = reinterpret_cast<std::uint64_t*>(kernels.origin.address());
+  const auto* const in = reinterpret_cast<const std::uint64_t*>(kernels.target.address());
+  const device::Thread thread;
+  for (std::uint32_t round = 1; round <= me.setup().amount; ++round) {
+    std::fill(out, out + kWords, round);
+    // What one call wrote is covered by the next call's notification too.
+    ASSERT_EQ(write(thread, handle, {kOrigin, 0}, {next_of(me), kTarget, 0}, kWords * 4), Status::ok);
+    ASSERT_EQ(write(thread, handle, {kOrigin, kWords * 4}, {next_of(me), kTarget, kWords * 4}, kWords * 4), Status::ok);
+    ASSERT_EQ(notify(thread, handle, next_of(me), kTarget, 1, round, Order::after_writes, round * 3), Status::ok);
+    NotificationId found = 0;
+    ASSERT_EQ(notification_wait(thread, handle, kTarget, 1, 1, kLong, found, previous_of(me)), Status::ok);
+    ASSERT_EQ(std::count(in, in + kWords, round), static_cast<std::ptrdiff_t>(kWords));
+    std::uint32_t value = 0;
+    std::uint64_t payload = 0;
+    ASSERT_EQ(notification_reset(thread, handle, kTarget, 1, value, &payload), Status::ok);
+    ASSERT_EQ(value, round);
+    ASSERT_EQ(payload, std::uint64_t{round} * 3);
+    // The other has seen this round's: its words may be written again.
+    ASSERT_EQ(notify(thread, handle, previous_of(me), kTarget, 2, 1, Order::none), Status::ok);
+    ASSERT_EQ(notification_wait(thread, handle, kTarget, 2, 1, kLong, found), Status::ok);
+    ASSERT_EQ(notification_reset(thread, handle, kTarget, 2, value), Status::ok);
+  }
+  EXPECT_TRUE(is_ok(kernels.session->close(kPatience)));
+}
+
+RANK_BODY(add_and_swap) {
+  Kernels kernels(me, fabric);
+  ASSERT_TRUE(kernels.session);
+  const DeviceFabric& handle = kernels.handle();
+  std::memset(kernels.target.address(), 0, 64);
+  const std::uint64_t rounds = me.setup().amount;
+  run_block(2, [&](const CpuTeam::Member& lane) {
+    EXPECT_EQ(barrier(lane, handle, kLong), Status::ok);
+    std::uint64_t old = 0;
+    for (std::uint64_t i = 0; i < rounds; ++i)
+      EXPECT_EQ(atomic_fetch_add(lane, handle, {0, kTarget, 8}, 3, kLong, old), Status::ok);
+    // A lock in rank 0's memory around a sum that is no atomic.
+    for (std::uint64_t i = 0; i < rounds; ++i) {
+      const std::uint64_t name = me.rank() + 1;
+      do {
+        EXPECT_EQ(compare_swap(lane, handle, {0, kTarget, 16}, 0, name, kLong, old), Status::ok);
+      } while (old != 0);
+      EXPECT_EQ(read(lane, handle, {kOrigin, 0}, {0, kTarget, 24}, 8), Status::ok);
+      EXPECT_EQ(wait(lane, handle, 0, kLong), Status::ok);
+      if (lane.rank() == 0) ++*reinterpret_cast<std::uint64_t*>(kernels.origin.address());
+      lane.sync();
+      EXPECT_EQ(write(lane, handle, {kOrigin, 0}, {0, kTarget, 24}, 8), Status::ok);
+      EXPECT_EQ(flush(lane, handle, 0, kLong), Status::ok);
+      EXPECT_EQ(compare_swap(lane, handle, {0, kTarget, 16}, name, 0, kLong, old), Status::ok);
+      EXPECT_EQ(old, name);
+    }
+    EXPECT_EQ(barrier(lane, handle, kLong), Status::ok);
+  });
+  if (me.rank() == 0) {
+    const auto* const words = reinterpret_cast<const std::uint64_t*>(kernels.target.address());
+    EXPECT_EQ(words[1], 3 * rounds * me.rank_count());
+    EXPECT_EQ(words[3], rounds * me.rank_count());
+  }
+  EXPECT_TRUE(is_ok(kernels.session->close(kPatience)));
+}
+
+RANK_BODY(meet_at_barriers) {
+  Kernels kernels(me, fabric);
+  ASSERT_TRUE(kernels.session);
+  const DeviceFabric& handle = kernels.handle();
+  const auto* const counts = reinterpret_cast<const std::uint64_t*>(kernels.target.address());
+  std::memset(kernels.target.address(), 0, 8 * me.rank_count());
+  ASSERT_TRUE(me.meet());
+  for (std::uint64_t round = 1; round <= me.setup().amount; ++round) {
+    *reinterpret_cast<std::uint64_t*>(kernels.origin.address()) = round;
+    const device::Thread thread;
+    for (Rank rank = 0; rank < me.rank_count(); ++rank) {
+      ASSERT_EQ(write(thread, handle, {kOrigin, 0}, {rank, kTarget, 8 * me.rank()}, 8), Status::ok);
+    }
+    ASSERT_EQ(barrier(thread, handle, kLong), Status::ok);
+    for (Rank rank = 0; rank < me.rank_count(); ++rank) ASSERT_EQ(counts[rank], round) << "rank " << rank;
+    ASSERT_EQ(barrier(thread, handle, kLong), Status::ok);
+  }
+  // One that is out of time is called again and goes on.
+  if (me.rank() == 0) {
+    ASSERT_TRUE(me.meet());
+    ASSERT_EQ(barrier(device::Thread(), handle, kLong), Status::ok);
+  } else {
+    ASSERT_EQ(barrier(device::Thread(), handle, kShort), Status::timed_out);
+    ASSERT_TRUE(me.meet());
+    ASSERT_EQ(barrier(device::Thread(), handle, kLong), Status::ok);
+  }
+  EXPECT_TRUE(is_ok(kernels.session->close(kPatience)));
+}
+
+// --- Bad input -------------------------------------------------------------------------------------------------------------------
+
+RANK_BODY(refuse_on_the_device) {
+  Kernels kernels(me, fabric, 4096);
+  ASSERT_TRUE(kernels.session);
+  const DeviceFabric& handle = kernels.handle();
+  const Rank peer = next_of(me);
+  run_block(2, [&](const CpuTeam::Member& lane) {
+    const std::uint64_t most = ~std::uint64_t{0};
+    for (const RemotePlace place : {RemotePlace{peer, kTarget, 4090}, RemotePlace{peer, kTarget, most},
+                                    RemotePlace{peer, kUnknown, 0}, RemotePlace{peer, 999, 0}, RemotePlace{99, kTarget, 0}}) {
+      EXPECT_EQ(write(lane, handle, {kOrigin, 0}, place, 8), Status::out_of_range);
+      EXPECT_EQ(read(lane, handle, {kOrigin, 0}, place, 8), Status::out_of_range);
+      EXPECT_EQ(write_notify(lane, handle, {kOrigin, 0}, place, 8, 1, 1), Status::out_of_range);
+    }
+    EXPECT_EQ(write(lane, handle, {kOrigin, 4096}, {peer, kTarget, 0}, 1), Status::out_of_range);
+    EXPECT_EQ(write(lane, handle, {kOrigin, 8}, {peer, kTarget, 0}, most), Status::out_of_range);
+    EXPECT_EQ(write(lane, handle, {kUnknown, 0}, {peer, kTarget, 0}, 1), Status::out_of_range);
+    EXPECT_EQ(write_notify(lane, handle, {kOrigin, 0}, {peer, kTarget, 0}, 8, 1, 0), Status::invalid_argument);
+    EXPECT_EQ(write_notify(lane, handle, {kOrigin, 0}, {peer, kTarget, 0}, 8, 1024, 1), Status::out_of_range);
+    EXPECT_EQ(notify(lane, handle, peer, kTarget, 1024, 1), Status::out_of_range);
+    EXPECT_EQ(notify(lane, handle, peer, kTarget, 1, 0), Status::invalid_argument);
+    EXPECT_EQ(notify(lane, handle, peer, kUnknown, 1, 1), Status::out_of_range);
+    EXPECT_EQ(notify(lane, handle, 99, kTarget, 1, 1), Status::out_of_range);
+    std::uint64_t old = 0;
+    EXPECT_EQ(atomic_fetch_add(lane, handle, {peer, kTarget, 4}, 1, kLong, old), Status::invalid_argument);
+    EXPECT_EQ(atomic_fetch_add(lane, handle, {peer, kTarget, 4096}, 1, kLong, old), Status::out_of_range);
+    EXPECT_EQ(compare_swap(lane, handle, {99, kTarget, 0}, 1, 1, kLong, old), Status::out_of_range);
+    EXPECT_EQ(flush(lane, handle, 99, kLong), Status::out_of_range);
+    NotificationId found = 0;
+    std::uint32_t value = 0;
+    EXPECT_EQ(notification_wait(lane, handle, kTarget, 0, 1, kShort, found), Status::timed_out);
+    EXPECT_EQ(notification_wait(lane, handle, kTarget, 0, 1, device::Timeout{}, found), Status::timed_out);
+    EXPECT_EQ(notification_wait(lane, handle, kTarget, 0, 0, kLong, found), Status::out_of_range);
+    EXPECT_EQ(notification_wait(lane, handle, kTarget, 1000, 25, kLong, found), Status::out_of_range);
+    EXPECT_EQ(notification_wait(lane, handle, kUnknown, 0, 1, kLong, found), Status::out_of_range);
+    EXPECT_EQ(notification_wait(lane, handle, kTarget, 0, 1, kLong, found, 99), Status::out_of_range);
+    EXPECT_EQ(notification_reset(lane, handle, kTarget, 1024, value), Status::out_of_range);
+  });
+  ASSERT_TRUE(me.meet());
+  EXPECT_TRUE(kernels.target.is_untouched(0, 4096));
+  EXPECT_TRUE(kernels.target.are_guards_whole());
+  EXPECT_TRUE(refuses(kernels.session->reach(99, 0)));
+  EXPECT_TRUE(refuses(kernels.session->reach(0, 999)));
+  const auto known = kernels.session->reach(peer, kTarget);
+  ASSERT_TRUE(is_ok(known));
+  const bool is_by_queue = me.setup().word == kByQueues && me.rank_count() > 1;
+  EXPECT_EQ(known->is_direct, !is_by_queue) << known->reason;
+  EXPECT_EQ(known->has_queue, is_by_queue);
+  EXPECT_EQ(known->reason.empty(), !is_by_queue);
+  const auto unknown = kernels.session->reach(peer, kUnknown);
+  ASSERT_TRUE(is_ok(unknown));
+  EXPECT_FALSE(unknown->is_direct);
+  EXPECT_NE(unknown->reason, "");
+  EXPECT_TRUE(fails(kernels.session->recover(99, kPatience), Status::out_of_range));
+  EXPECT_TRUE(is_ok(kernels.session->close(kPatience)));
+}
+
+RANK_BODY(refuse_sessions) {
+  const auto opens = [&](SegmentId segments, std::uint32_t notifications, SegmentId control) {
+    DeviceSessionOptions options;
+    options.segment_count = segments;
+    options.notification_count = notifications;
+    options.control_segment = control;
+    options.timeout = kPatience;
+    return DeviceSession::open(fabric, options);
+  };
+  EXPECT_TRUE(refuses(opens(0, 8, 1000), "segment_count 0"));
+  EXPECT_TRUE(refuses(opens(16, 0, 1000), "notification_count 0"));
+  EXPECT_TRUE(refuses(opens(16, 1 << 20, 1000), "notification_count"));
+  EXPECT_TRUE(refuses(opens(16, 8, 3), "control_segment 3"));
+  EXPECT_TRUE(refuses(opens(16, 8, kMostSegments), "control_segment 1024"));
+  DeviceSessionOptions options;
+  options.queue_count = 17;
+  EXPECT_TRUE(refuses(DeviceSession::open(fabric, options), "queue_count 17"));
+  options.queue_count = 1;
+  options.queue_depth = 100;
+  EXPECT_TRUE(refuses(DeviceSession::open(fabric, options), "queue_depth 100"));
+  options.queue_depth = 64;
+  options.proxy_thread_count = 0;
+  EXPECT_TRUE(refuses(DeviceSession::open(fabric, options), "proxy_thread_count 0"));
+  if (me.rank_count() > 1) {
+    EXPECT_TRUE(refuses(opens(16, 8 + me.rank(), 1000), "notification_count"));
+  }
+  ASSERT_TRUE(me.meet());
+  // After all of that one opens, and the fabric does not close before it.
+  auto session = opens(16, 8, 1000);
+  ASSERT_TRUE(is_ok(session));
+  EXPECT_TRUE(refuses(opens(16, 8, 1000), "segment 1000"));
+  EXPECT_TRUE(fails(fabric.close(kPatience), Status::busy, "session"));
+  ASSERT_TRUE(me.meet());
+  EXPECT_TRUE(is_ok(session->close(kPatience)));
+  EXPECT_TRUE(is_ok(session->close(kPatience)));
+}
+
+// A session outlives its Fabric object.
+BARE_RANK_BODY(outlive_the_fabric) {
+  auto opened = Fabric::open(me.options());
+  ASSERT_TRUE(is_ok(opened));
+  std::optional<Fabric> fabric(std::move(*opened));
+  RankMemory memory(MemoryChoice::stand_in, kSpan);
+  ASSERT_TRUE(is_ok(fabric->register_segment(kTarget, memory.address(), kSpan)));
+  auto session = DeviceSession::open(*fabric);
+  ASSERT_TRUE(is_ok(session));
+  fabric.reset();
+  fill_pattern(memory.address(), 512, me.rank());
+  ASSERT_TRUE(me.meet());
+  ASSERT_EQ(write(device::Thread(), session->handle(), {kTarget, 0}, {next_of(me), kTarget, 4096}, 512), Status::ok);
+  ASSERT_EQ(barrier(device::Thread(), session->handle(), kLong), Status::ok);
+  EXPECT_TRUE(memory.holds_pattern(4096, 512, previous_of(me), 0));
+  ASSERT_TRUE(me.meet());
+  EXPECT_TRUE(is_ok(session->close(kPatience)));
+  ASSERT_TRUE(me.meet());
+}
+
+// --- Peers that end --------------------------------------------------------------------------------------------------------------
+
+constexpr Rank kWaiting = 0, kWitness = 1, kVictim = 2;
+
+constexpr std::uint32_t kLastRound = 0xffffffff;
+
+void say_round(const DeviceFabric& handle, Rank other, std::uint32_t round) {
+  ASSERT_EQ(write_notify(device::Thread(), handle, {kOrigin, 0}, {other, kTarget, 0}, 512, 9, round), Status::ok);
+}
+
+std::uint32_t hear_round(const DeviceFabric& handle, Rank other) {
+  NotificationId found = 0;
+  std::uint32_t round = 0;
+  EXPECT_EQ(notification_wait(device::Thread(), handle, kTarget, 9, 1, kLong, found, other), Status::ok);
+  EXPECT_EQ(notification_reset(device::Thread(), handle, kTarget, 9, round), Status::ok);
+  return round;
+}
+
+// Goes on between these two while the third dies.
+void lead_rounds(const DeviceFabric& handle, const std::atomic<bool>& is_over) {
+  for (std::uint32_t round = 1;; ++round) {
+    const std::uint32_t said = is_over ? kLastRound : round;
+    say_round(handle, kWitness, said);
+    ASSERT_EQ(hear_round(handle, kWitness), said);
+    if (said == kLastRound) return;
+  }
+}
+
+void follow_rounds(const DeviceFabric& handle) {
+  for (std::uint32_t round = 0; round != kLastRound;) {
+    round = hear_round(handle, kWaiting);
+    ASSERT_NE(round, 0U);
+    say_round(handle, kWaiting, round);
+  }
+}
+
+// Kernels that wait for the one that dies are told, those that wait for another go on.
+RANK_BODY(wait_for_the_victim) {
+  Kernels kernels(me, fabric);
+  ASSERT_TRUE(kernels.session);
+  const DeviceFabric& handle = kernels.handle();
+  const device::Thread thread;
+  ASSERT_TRUE(me.meet());
+  std::atomic<bool> is_over{false};
+  std::thread traffic([&] { me.rank() == kWaiting ? lead_rounds(handle, is_over) : follow_rounds(handle); });
+  NotificationId found = 0;
+  if (me.rank() == kWaiting) {
+    me.tell("waiting");
+    EXPECT_EQ(notification_wait(thread, handle, kTarget, 3, 1, device::kForever, found, kVictim), Status::peer_lost);
+    EXPECT_EQ(notification_wait(thread, handle, kTarget, 3, 1, kShort, found), Status::peer_lost) << "somebody is lost";
+    EXPECT_EQ(notification_wait(thread, handle, kTarget, 3, 1, kShort, found, kWitness), Status::timed_out);
+    EXPECT_EQ(barrier(thread, handle, device::kForever), Status::peer_lost);
+    EXPECT_EQ(peer_status(handle, kVictim), Status::peer_lost);
+    EXPECT_EQ(peer_status(handle, kWitness), Status::ok);
+    EXPECT_EQ(write(thread, handle, {kOrigin, 0}, {kVictim, kTarget, 0}, 4096), Status::peer_lost);
+    EXPECT_EQ(notify(thread, handle, kVictim, kTarget, 0, 1), Status::peer_lost);
+    std::uint64_t old = 0;
+    EXPECT_EQ(atomic_fetch_add(thread, handle, {kVictim, kTarget, 0}, 1, kLong, old), Status::peer_lost);
+    EXPECT_EQ(flush(thread, handle, kVictim, kLong), Status::peer_lost);
+    me.tell("told");
+  }
+  EXPECT_EQ(me.hear(), "enough");
+  is_over = true;
+  traffic.join();
+  ASSERT_TRUE(me.meet());
+  EXPECT_TRUE(is_ok(kernels.session->close(kPatience)));
+}
+
+RANK_BODY(be_the_victim) {
+  Kernels kernels(me, fabric);
+  ASSERT_TRUE(kernels.session);
+  static_cast<void>(me.meet());
+  NotificationId found = 0;
+  static_cast<void>(notification_wait(device::Thread(), kernels.handle(), kTarget, 0, 1, device::kForever, found));
+}
+
+// --- The tests -------------------------------------------------------------------------------------------------------------------
+
+// Without the local transport there are none.
+GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(FabricDeviceDirect);
+class FabricDeviceDirect : public testing::TestWithParam<RankSetup> {};
+TEST_P(FabricDeviceDirect, SegmentsAreMapped) { run_ranks("map_by_hand", GetParam()); }
+TEST_P(FabricDeviceDirect, SessionsKeepTheirFabric) { run_ranks("outlive_the_fabric", GetParam()); }
+INSTANTIATE_TEST_SUITE_P(Ranks, FabricDeviceDirect, testing::ValuesIn(direct_setups({1, 2, 3})), setup_name);
+
+class FabricDevice : public testing::TestWithParam<RankSetup> {};
+TEST_P(FabricDevice, WritesAndReadsOfAllSizes) { run_ranks("write_all_sizes", GetParam()); }
+TEST_P(FabricDevice, NotificationsComeBehindTheirPayload) {
+  RankSetup setup = GetParam();
+  setup.amount = rounds(setup.word == kByQueues ? 300 : 1000);
+  run_ranks("never_before_its_payload", setup);
+}
+TEST_P(FabricDevice, Atomics) {
+  RankSetup setup = GetParam();
+  setup.amount = rounds(setup.word == kByQueues ? 20 : 100);
+  run_ranks("add_and_swap", setup);
+}
+TEST_P(FabricDevice, Barriers) {
+  RankSetup setup = GetParam();
+  setup.amount = rounds(setup.word == kByQueues ? 30 : 300);
+  run_ranks("meet_at_barriers", setup);
+}
+TEST_P(FabricDevice, BadArgumentsOfKernels) { run_ranks("refuse_on_the_device", GetParam()); }
+TEST_P(FabricDevice, BadArgumentsOfSessions) { run_ranks("refuse_sessions", GetParam()); }
+INSTANTIATE_TEST_SUITE_P(Ranks, FabricDevice, testing::ValuesIn(device_setups({1, 2, 3})), setup_name);
+
+class FabricDeviceKill : public testing::TestWithParam<RankSetup> {};
+TEST_P(FabricDeviceKill, WaitsEndWithThePeersError) {
+  RankJob job("wait_for_the_victim", GetParam());
+  job.set_body(kVictim, "be_the_victim");
+  job.start_all();
+  ASSERT_TRUE(job.hear(kWaiting, "waiting"));
+  job.send_signal(kVictim, SIGKILL);
+  ASSERT_TRUE(job.hear(kWaiting, "told"));
+  job.tell(kWaiting, "enough");
+  job.tell(kWitness, "enough");
+  job.finish();
+}
+INSTANTIATE_TEST_SUITE_P(Ranks, FabricDeviceKill, testing::ValuesIn(device_setups({3})), setup_name);
+
+}  // namespace
+}  // namespace gigabar::test

@@ -1,0 +1,168 @@
+// FabricWire: a queue whose HCA reaches its peer through a fabric. The peer is this rank itself, over the local transport.
+#include "device/fabric_wire/fabric_wire.hpp"
+
+#include <atomic>
+#include <optional>
+#include <thread>
+
+#include "device/soft_hca/proxy_threads.hpp"
+#include "rig.hpp"
+
+namespace gigabar::soft_hca::test {
+namespace {
+
+constexpr SegmentId kOrigin = 1, kTarget = 2;
+constexpr gigabar::Timeout kPatience = gigabar::Timeout::of(std::chrono::seconds(20));
+
+class FabricWireTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    FabricOptions options;
+    options.rank = 0;
+    options.rank_count = 1;
+    options.transports = {TransportKind::local};
+    auto opened = Fabric::open(options);
+    ASSERT_TRUE(opened) << opened.error().message();
+    fabric.emplace(std::move(*opened));
+    ASSERT_TRUE(fabric->register_segment(kOrigin, local.data(), kMemoryBytes));
+    ASSERT_TRUE(fabric->register_segment(kTarget, remote.data(), kMemoryBytes));
+    FabricWireOptions wire_options;
+    wire_options.local = {{kOrigin, local.data(), kMemoryBytes}};
+    wire_options.queue = 1;
+    wire_options.patience = kPatience;
+    wire = std::make_unique<FabricWire>(*fabric, wire_options);
+    local_key = *hca.memory().register_memory({local.data(), kLocalBase, kMemoryBytes, Access::local_write});
+    const QueueOptions queue_options = Rig::small_ring();
+    const QueueMemory places{Place::plain(ring.data()), Place::plain(doorbells.data()), Place::plain(doorbells.data() + 64),
+                             Place::plain(cq.data())};
+    ASSERT_TRUE(hca.create_queue(queue_options, places, *wire, queue));
+  }
+  void TearDown() override {
+    proxies.reset();
+    wire.reset();
+    if (!fabric) return;
+    const Outcome closed = fabric->close(kPatience);
+    EXPECT_TRUE(closed) << closed.message();
+  }
+  void run() {
+    auto started = ProxyThreads::start(hca, 1);
+    ASSERT_TRUE(started);
+    proxies = std::move(*started);
+  }
+  Remote at_peer(std::uint64_t offset, SegmentId segment = kTarget) const { return {offset, fabric_key(0, segment)}; }
+  Local at_local(std::uint64_t offset) const { return {kLocalBase + offset, local_key}; }
+  Status wait(Ticket ticket) { return device::wait<kAlone>(Thread{}, queue, ticket, kLong); }
+
+  Bytes local{kMemoryBytes}, remote{kMemoryBytes}, ring{16 * 64}, cq{64}, doorbells{128};
+  std::optional<Fabric> fabric;
+  std::unique_ptr<FabricWire> wire;
+  SoftHca hca;
+  device::Queue queue;
+  std::uint32_t local_key = 0;
+  std::unique_ptr<ProxyThreads> proxies;
+};
+
+TEST_F(FabricWireTest, WritesReadsAndChanges) {
+  run();
+  for (std::size_t i = 0; i < 5000; ++i) local.at<std::uint8_t>(i) = static_cast<std::uint8_t>(i * 7 + 1);
+  Ticket ticket;
+  ASSERT_EQ(device::post_write<kAlone>(Thread{}, queue, at_peer(100), at_local(0), 5000, ticket, kLong), Status::ok);
+  ASSERT_EQ(wait(ticket), Status::ok);
+  EXPECT_EQ(std::memcmp(remote.data() + 100, local.data(), 5000), 0);
+  ASSERT_EQ(device::post_read<kAlone>(Thread{}, queue, at_peer(100), at_local(20000), 5000, ticket, kLong), Status::ok);
+  ASSERT_EQ(wait(ticket), Status::ok);
+  EXPECT_EQ(std::memcmp(local.data() + 20000, local.data(), 5000), 0);
+  const Inline long_payload{{1, 2, 3, 4}, 28};
+  ASSERT_EQ(device::post_inline_write<kAlone>(Thread{}, queue, at_peer(8192), long_payload, ticket, kLong), Status::ok);
+  ASSERT_EQ(device::post_fetch_add<kAlone>(Thread{}, queue, at_peer(8200), 40, at_local(40000), ticket, kLong), Status::ok);
+  ASSERT_EQ(device::post_compare_swap<kAlone>(Thread{}, queue, at_peer(8200), 42, 77, at_local(40008), ticket, kLong), Status::ok);
+  ASSERT_EQ(wait(ticket), Status::ok);
+  EXPECT_EQ(local.at<std::uint64_t>(40000), 2U);
+  EXPECT_EQ(local.at<std::uint64_t>(40008), 42U);
+  EXPECT_EQ(remote.at<std::uint64_t>(8192), 1U);
+  EXPECT_EQ(remote.at<std::uint64_t>(8200), 77U);
+  EXPECT_EQ(remote.at<std::uint32_t>(8192 + 24), 4U);
+  EXPECT_EQ(remote.at<std::uint32_t>(8192 + 28), 0U);
+}
+
+// More operations than the fabric's queue keeps unwaited for, in bursts that fill the ring.
+TEST_F(FabricWireTest, GoesOnForManyOperations) {
+  run();
+  Ticket ticket;
+  for (std::uint64_t i = 0; i < 3000; ++i) {
+    local.at<std::uint64_t>(64 * (i % 16)) = i;
+    ASSERT_EQ(device::post_write<kAlone>(Thread{}, queue, at_peer(64 * (i % 16)), at_local(64 * (i % 16)), 64, ticket, kLong),
+              Status::ok);
+    if (i % 16 == 15) {
+      ASSERT_EQ(wait(ticket), Status::ok) << i;
+    }
+  }
+  ASSERT_EQ(wait(ticket), Status::ok);
+  for (std::uint64_t i = 2984; i < 3000; ++i) EXPECT_EQ(remote.at<std::uint64_t>(64 * (i % 16)), i);
+}
+
+TEST_F(FabricWireTest, ANotificationNeverComesBeforeItsPayload) {
+  run();
+  std::uint32_t answer = 0;
+  std::atomic<int> wrong_count{0};
+  constexpr std::uint32_t kRounds = 200;
+  const auto wait_for = [](const std::uint32_t& word, std::uint32_t value) {
+    device::Deadline deadline(kLong);
+    while (device::load_acquire(&word) != value) {
+      if (deadline.has_passed()) return false;
+    }
+    return true;
+  };
+  std::thread receiver([&] {
+    for (std::uint32_t round = 1; round <= kRounds; ++round) {
+      if (!wait_for(remote.at<std::uint32_t>(0), round)) return static_cast<void>(++wrong_count);
+      for (std::size_t i = 0; i < 4000; ++i) {
+        if (remote.at<std::uint32_t>(4096 + 4 * i) != round + i) ++wrong_count;
+      }
+      device::store_release(&answer, round);
+    }
+  });
+  for (std::uint32_t round = 1; round <= kRounds; ++round) {
+    for (std::size_t i = 0; i < 4000; ++i) local.at<std::uint32_t>(4 * i) = round + static_cast<std::uint32_t>(i);
+    Ticket ticket;
+    ASSERT_EQ(
+        device::post_write_notify<kAlone>(Thread{}, queue, at_peer(4096), at_local(0), 16000, at_peer(0), round, ticket, kLong),
+        Status::ok);
+    if (!wait_for(answer, round)) {
+      ADD_FAILURE() << "no answer to " << round;
+      break;
+    }
+    ASSERT_EQ(wait(ticket), Status::ok);
+  }
+  receiver.join();
+  EXPECT_EQ(wrong_count, 0);
+}
+
+struct Wrong {
+  const char* name;
+  std::uint64_t offset;
+  std::uint32_t key;
+};
+class WrongPlace : public FabricWireTest, public testing::WithParamInterface<Wrong> {};
+INSTANTIATE_TEST_SUITE_P(FabricWire, WrongPlace,
+                         testing::Values(Wrong{"unknown_segment", 0, fabric_key(0, 9)},
+                                         Wrong{"beyond_the_segment", kMemoryBytes - 63, fabric_key(0, kTarget)},
+                                         Wrong{"another_rank", 0, fabric_key(1, kTarget)}),
+                         [](const auto& wrong) { return wrong.param.name; });
+
+TEST_P(WrongPlace, IsARemoteAccessErrorAndFlushesTheRest) {
+  run();
+  local.at<std::uint64_t>(0) = 7;
+  Ticket bad, behind;
+  ASSERT_EQ(device::post_write<kAlone>(Thread{}, queue, {GetParam().offset, GetParam().key}, at_local(0), 64, bad, kLong),
+            Status::ok);
+  const Status posted = device::post_inline_write<kAlone>(Thread{}, queue, at_peer(0), inline_value(7), behind, kLong);
+  EXPECT_TRUE(posted == Status::ok || posted == Status::peer_lost);
+  EXPECT_EQ(wait(bad), Status::peer_lost);
+  EXPECT_EQ(device::flush<kAlone>(Thread{}, queue, kLong), Status::peer_lost);
+  proxies->stop();
+  for (std::size_t i = 0; i < kMemoryBytes; ++i) ASSERT_EQ(remote.at<std::uint8_t>(i), 0) << i;
+}
+
+}  // namespace
+}  // namespace gigabar::soft_hca::test

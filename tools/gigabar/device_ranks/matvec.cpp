@@ -1,0 +1,295 @@
+#include "device_ranks/matvec.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "cuda/runtime.hpp"
+#include "device_ranks/complaint.hpp"
+#include "device_ranks/kernels.hpp"
+#include "device_ranks/pair.hpp"
+#include "device_ranks/pair_command.hpp"
+#include "ranks/fabric_failure.hpp"
+#include "support/clock.hpp"
+#include "support/text_table.hpp"
+
+namespace gigabar::tool::device_ranks {
+namespace {
+
+constexpr Rank kMultiplier = 0;
+constexpr std::uint32_t kUsualBlocks = 16;
+constexpr ranks::SizeRange kUsualElements{32, 128}, kUsualBatches{1, 32};
+constexpr std::uint64_t kMostElements = 240, kMostBatch = 4096;  // 240: the largest matrix in a block of an H200
+constexpr std::uint64_t kMostSegmentBytes = std::uint64_t{2} << 30;
+
+struct MatvecCommandPlan {
+  MatvecOptions options;
+  std::vector<std::uint64_t> elements, batches;
+  FabricOptions fabric;
+};
+
+std::vector<std::uint64_t> settle_range(const char* option, const std::string& typed, const ranks::SizeRange& usual,
+                                        std::uint64_t unit, std::uint64_t most) {
+  const auto range = typed.empty() ? std::optional(usual) : ranks::parse_size_range(typed, usual);
+  if (!range || range->least_bytes == 0 || range->least_bytes % unit != 0 || range->most_bytes > most) {
+    refuse_usage(fmt::format("{} {}: this is no range; write MAX or MIN:MAX, MIN a multiple of {} and not above MAX, at most {}",
+                             option, typed, unit, most));
+  }
+  return ranks::sizes_of(*range);
+}
+
+MatvecCommandPlan make_matvec_plan(const MatvecOptions& options) {
+  constexpr std::uint64_t kElementsUnit = 4;  // whole loads of 16 bytes
+  return {options, settle_range("-m", options.sizes, kUsualElements, kElementsUnit, kMostElements),
+          settle_range("-b", options.batches, kUsualBatches, 1, kMostBatch), ranks::fabric_options(options.fabric)};
+}
+
+struct Variant {
+  double elapsed_us = 0;  // of all batches but the first
+  Complaint complaint;
+};
+
+class MatvecSession {
+ public:
+  MatvecSession(const MatvecCommandPlan& plan, const Invocation& invocation)
+      : plan_(plan),
+        options_(plan_.options),
+        pair_("matvec", plan.fabric, options_.fabric.timeout(), invocation, options_.json_path) {}
+
+  Rank rank() const noexcept { return pair_.rank(); }
+  Fabric& fabric() noexcept { return pair_.fabric(); }
+
+  void run() {
+    pair_.join();
+    grid_ = make_grid(options_.grid, ScopeKind::block, kUsualBlocks, pair_.device().is_stand_in);
+    pair_.agree(
+        ranks::digest_of_text(fmt::format("matvec {} {} {} {} {} {} {} {} {}", plan_.elements.front(), plan_.elements.back(),
+                                          plan_.batches.front(), plan_.batches.back(), grid_.block_count, grid_.threads_per_block,
+                                          options_.batch_count, options_.slot_count, options_.plants_fault)));
+    const std::uint64_t bytes = segment_bytes(layout_of(plan_.elements.back(), plan_.batches.back()));
+    if (bytes > kMostSegmentBytes) {
+      refuse_usage(
+          fmt::format("-i {}: all products together are {} bytes, and at most {} are kept; take fewer batches, vectors or blocks",
+                      options_.batch_count, bytes, kMostSegmentBytes));
+    }
+    pair_.open(bytes, std::max(kLeastNotifications, grid_.unit_count() * options_.slot_count));
+    if (pair_.report()) print_titles(*pair_.report());
+    for (const std::uint64_t elements : plan_.elements) {
+      for (const std::uint64_t batch : plan_.batches) do_size(elements, batch);
+    }
+    pair_.close();
+    if (!first_wrong_.empty()) fail("wrong data: " + first_wrong_);
+  }
+
+ private:
+  static constexpr std::uint32_t kLeastNotifications = 64;
+  static constexpr std::uint64_t kPage = 4096;
+
+  bool is_multiplier() const noexcept { return rank() == kMultiplier; }
+  void meet() { ranks::require_of_fabric(fabric().barrier({}, pair_.patience())); }
+
+  void print_titles(Report& report) {
+    report.print("# rank 1 streams {} batches of vectors, {} under way; rank 0 multiplies them; {}\n", options_.batch_count,
+                 options_.slot_count, grid_text(grid_));
+    report.print("# kernel: one that stays, with its matrix. CPU: one launch and one write for each batch\n");
+    report.document()["units"]["*vectors_per_s"] = "vectors multiplied per second";
+  }
+
+  MatvecPlan layout_of(std::uint64_t elements, std::uint64_t batch) const {
+    MatvecPlan plan;
+    plan.elements = static_cast<std::uint32_t>(elements);
+    plan.vectors = static_cast<std::uint32_t>(batch);
+    plan.unit_count = grid_.unit_count();
+    plan.batch_count = options_.batch_count;
+    plan.slot_count = options_.slot_count;
+    plan.source_count = 2 * options_.slot_count + 1;  // no slot gets the same vectors twice running
+    plan.slots_offset_bytes = plan.source_count * plan.batch_bytes();
+    plan.products_offset_bytes = plan.slots_offset_bytes + plan.slot_count * plan.batch_bytes();
+    plan.matrix_offset_bytes = plan.products_offset_bytes + plan.batch_count * plan.batch_bytes();
+    return plan;
+  }
+  static std::uint64_t segment_bytes(const MatvecPlan& plan) noexcept {
+    return (plan.matrix_offset_bytes + plan.matrix_values() * sizeof(float) + kPage - 1) / kPage * kPage;
+  }
+
+  void do_size(std::uint64_t elements, std::uint64_t batch) {
+    MatvecPlan plan = layout_of(elements, batch);
+    plan.fabric = pair_.session().handle();
+    plan.partner = pair_.partner();
+    plan.timeout_ns = pair_.kernel_timeout_ns();
+    const auto kernels = take(open_matvec(pair_.device(), plan, grid_));
+    const Variant by_kernel = measure("kernels", *kernels, plan, [&] { return stream_by_kernel(*kernels, plan); });
+    const Variant by_cpu = measure("CPUs", *kernels, plan, [&] { return stream_by_cpu(*kernels, plan); });
+    if (pair_.report()) tell(plan, by_kernel, by_cpu);
+  }
+
+  template <class Stream>
+  Variant measure(const char* who, MatvecKernels& kernels, const MatvecPlan& plan, const Stream& stream) {
+    require(kernels.run(MatvecTask::fill, 0));
+    meet();
+    Variant variant;
+    variant.elapsed_us = stream();
+    Complaint own;
+    if (!is_multiplier()) own = check_products(who, plan);
+    variant.complaint = gather_complaints(pair_, own);
+    return variant;
+  }
+
+  // --- By the kernel -------------------------------------------------------------------------------------------------------------
+
+  double stream_by_kernel(MatvecKernels& kernels, const MatvecPlan& plan) {
+    const KernelTask task{"matvec of kernels", plan.batch_bytes(), plan.batch_count};
+    require(kernels.run(MatvecTask::stream, 0));
+    const std::vector<UnitEnd> ends = take(kernels.ends());
+    require_ended_well(rank(), task, ends);
+    const Complaint complaint = complaint_of(task, ends);
+    if (complaint.wrong_count != 0) fail("wrong data: " + complaint.first_wrong);
+    std::uint64_t longest_ns = 0;
+    for (const UnitEnd& end : ends) longest_ns = std::max(longest_ns, end.elapsed_ns);
+    return static_cast<double>(longest_ns) / 1000.0;
+  }
+
+  // --- By the CPU ----------------------------------------------------------------------------------------------------------------
+
+  double stream_by_cpu(MatvecKernels& kernels, const MatvecPlan& plan) {
+    std::uint64_t first_done_ns = 0;
+    const std::uint64_t begin_ns = monotonic_ns();
+    for (std::uint32_t batch = 0; batch < plan.batch_count; ++batch) {
+      is_multiplier() ? answer_batch(kernels, plan, batch) : send_batch(plan, batch);
+      if (batch == 0) first_done_ns = monotonic_ns();
+      if (monotonic_ns() - begin_ns > plan.timeout_ns) {
+        fail(fmt::format("matvec of CPUs: timed_out in batch {}; take fewer batches (-i) or a longer --timeout", batch));
+      }
+    }
+    const double elapsed_us = static_cast<double>(monotonic_ns() - first_done_ns) / 1000.0;
+    if (is_multiplier()) return elapsed_us;
+    const std::uint32_t under_way = std::min(plan.batch_count, plan.slot_count);
+    for (std::uint32_t last = plan.batch_count - under_way; last < plan.batch_count; ++last) take_batch(plan, last);
+    return elapsed_us;
+  }
+
+  void send_batch(const MatvecPlan& plan, std::uint32_t batch) {
+    if (batch >= plan.slot_count) take_batch(plan, batch - plan.slot_count);
+    send(plan, plan.source_offset(batch), plan.slot_offset(batch), batch);
+  }
+
+  void answer_batch(MatvecKernels& kernels, const MatvecPlan& plan, std::uint32_t batch) {
+    take_batch(plan, batch);
+    require(kernels.run(MatvecTask::multiply, batch));
+    send(plan, plan.product_offset(batch), plan.product_offset(batch), batch);
+  }
+
+  void send(const MatvecPlan& plan, std::uint64_t from, std::uint64_t to, std::uint32_t batch) {
+    pair_.send(from, to, plan.batch_bytes(), batch % plan.slot_count, batch + 1);
+  }
+  void take_batch(const MatvecPlan& plan, std::uint32_t batch) { pair_.take(batch % plan.slot_count, batch + 1); }
+
+  // --- Results -------------------------------------------------------------------------------------------------------------------
+
+  // Of a segment of this rank, by the copy engine.
+  void read_segment(std::uint64_t offset, void* to, std::uint64_t bytes) const {
+    const std::byte* const from = static_cast<const std::byte*>(pair_.address()) + offset;
+    if (pair_.device().is_stand_in) {
+      std::memcpy(to, from, bytes);
+    } else if (!cuda_memcpy(to, from, bytes)) {
+      fail("read products: " + cuda_error());
+    }
+  }
+
+  // In double precision, from the same numbers. A kernel's sum of n products is off by at most n roundings of a sum below n.
+  Complaint check_products(const char* who, const MatvecPlan& plan) const {
+    const std::uint64_t elements = plan.elements;
+    const std::uint64_t values = plan.batch_bytes() / sizeof(float);
+    const double tolerance = static_cast<double>(elements) * static_cast<double>(elements) * 0x1p-24;
+    const std::vector<double> expected = reference(plan);
+    std::vector<float> found(values);
+    Complaint complaint;
+    for (std::uint32_t batch = 0; batch < plan.batch_count; ++batch) {
+      read_segment(plan.product_offset(batch), found.data(), plan.batch_bytes());
+      if (options_.plants_fault && batch + 1 == plan.batch_count) found[values / 2] += 1.0F;
+      const double* const right = expected.data() + batch % plan.source_count * values;
+      for (std::uint64_t i = 0; i < values; ++i) {
+        if (std::abs(found[i] - right[i]) <= tolerance) continue;
+        if (complaint.wrong_count++ != 0) continue;
+        complaint.first_wrong = fmt::format("matvec of {}, {} elements, batch {}, vector {}, row {}: expected {}, found {}", who,
+                                            elements, batch, i / elements, i % elements, right[i], found[i]);
+      }
+    }
+    return complaint;
+  }
+
+  static std::vector<double> reference(const MatvecPlan& plan) {
+    const std::uint64_t elements = plan.elements;
+    const std::uint64_t values = plan.batch_bytes() / sizeof(float);
+    std::vector<double> matrix(plan.matrix_values());
+    for (std::uint64_t i = 0; i < matrix.size(); ++i) {
+      matrix[i] = matrix_value(static_cast<std::uint32_t>(i / elements), static_cast<std::uint32_t>(i % elements));
+    }
+    std::vector<double> vector(elements), products(values * plan.source_count);
+    for (std::uint64_t first = 0; first < products.size(); first += elements) {
+      const auto source = static_cast<std::uint32_t>(first / values);
+      for (std::uint64_t i = 0; i < elements; ++i) vector[i] = vector_value(source, first % values + i);
+      for (std::uint64_t row = 0; row < elements; ++row) {
+        double sum = 0;
+        for (std::uint64_t column = 0; column < elements; ++column) sum += matrix[row * elements + column] * vector[column];
+        products[first + row] = sum;
+      }
+    }
+    return products;
+  }
+
+  double vectors_per_s(const MatvecPlan& plan, const Variant& variant) const {
+    const double vectors = static_cast<double>(plan.vectors) * plan.unit_count * (plan.batch_count - 1);
+    return variant.elapsed_us > 0 ? vectors * 1e6 / variant.elapsed_us : 0.0;
+  }
+
+  void tell(const MatvecPlan& plan, const Variant& by_kernel, const Variant& by_cpu) {
+    Report& report = *pair_.report();
+    const double kernel = vectors_per_s(plan, by_kernel);
+    const double cpu = vectors_per_s(plan, by_cpu);
+    const double ratio = cpu > 0 ? kernel / cpu : 0.0;
+    const std::uint64_t wrong_count = by_kernel.complaint.wrong_count + by_cpu.complaint.wrong_count;
+    table_.add_row({std::to_string(plan.elements), std::to_string(plan.vectors * plan.unit_count), fmt::format("{:.0f}", kernel),
+                    fmt::format("{:.0f}", cpu), fmt::format("{:.2f}", ratio), wrong_count == 0 ? "Pass" : "Fail", pair_.path()});
+    report.print("{}", table_.take_text());
+    report.add_result({{"measure", "matvec"},
+                       {"elements", plan.elements},
+                       {"batch_vectors", plan.vectors * plan.unit_count},
+                       {"batches", plan.batch_count},
+                       {"batches_under_way", plan.slot_count},
+                       {"threads", grid_.threads_per_block},
+                       {"blocks", grid_.block_count},
+                       {"kernel_vectors_per_s", kernel},
+                       {"cpu_vectors_per_s", cpu},
+                       {"ratio", ratio},
+                       {"path", pair_.path()},
+                       {"wrong_count", wrong_count}});
+    for (const Variant* variant : {&by_kernel, &by_cpu}) complain(report, variant->complaint, first_wrong_);
+  }
+
+  const MatvecCommandPlan plan_;
+  const MatvecOptions& options_;
+  Pair pair_;
+  Grid grid_;
+  TextTable table_{{{"# Elements", true},
+                    {"vectors/batch"},
+                    {"kernel (vectors/s)"},
+                    {"CPU (vectors/s)"},
+                    {"Ratio"},
+                    {"Validation"},
+                    {"Path", true}}};
+  std::string first_wrong_;
+};
+
+}  // namespace
+
+void run_matvec(const MatvecOptions& options, Invocation& invocation) {
+  run_pair_command<MatvecSession>("matvec", [&] { return make_matvec_plan(options); }, invocation);
+}
+
+}  // namespace gigabar::tool::device_ranks

@@ -1,0 +1,154 @@
+// One block of matvec's kernels: streams its part of every batch, or multiplies it by a matrix that stays in fast memory.
+#pragma once
+
+#include "device_ranks/matvec_plan.hpp"
+#include "device_ranks/unit_end.hpp"
+#include "device_ranks/unit_words.hpp"
+
+namespace gigabar::tool::device_ranks {
+
+template <class Scope>
+class MatvecUnit {
+ public:
+  // `fast`: plan.fast_bytes(), of this unit alone. `end` is zeroed.
+  GIGABAR_DEVICE MatvecUnit(const Scope& scope, const MatvecPlan& plan, std::uint32_t index, float* fast, UnitEnd* end)
+      : scope_(scope),
+        plan_(plan),
+        index_(index),
+        matrix_(fast),
+        vectors_(fast + plan.matrix_values()),
+        end_(end),
+        words_(scope, plan.fabric, plan.partner, kMatvecSegment, plan.timeout_ns, end) {}
+
+  GIGABAR_DEVICE void fill() {
+    if (is_source()) {
+      for (std::uint32_t source = 0; source < plan_.source_count; ++source) {
+        float* const values = values_at(plan_.source_offset(source) + part_offset());
+        each(plan_.part_values(), [&](std::uint64_t i) { values[i] = vector_value(source, index_ * plan_.part_values() + i); });
+      }
+      for (std::uint32_t batch = 0; batch < plan_.batch_count; ++batch) {
+        float* const values = values_at(plan_.product_offset(batch) + part_offset());
+        each(plan_.part_values(), [&](std::uint64_t i) { values[i] = kNoProduct; });
+      }
+    } else if (index_ == 0) {
+      float* const values = matrix_at();
+      each(plan_.matrix_values(), [&](std::uint64_t i) {
+        values[i] = matrix_value(static_cast<std::uint32_t>(i % plan_.elements), static_cast<std::uint32_t>(i / plan_.elements));
+      });
+    }
+  }
+
+  GIGABAR_DEVICE void stream() {
+    if (!is_source()) load_matrix();
+    const RunClock clock;
+    std::uint64_t first_done_ns = 0;
+    std::uint32_t batch = 0;
+    for (; batch < plan_.batch_count && !words_.is_over(clock); ++batch) {
+      is_source() ? send_batch(batch) : answer_batch(batch);
+      if (batch == 0) first_done_ns = clock.elapsed_ns();
+    }
+    if (is_source()) {
+      const std::uint32_t under_way = batch < plan_.slot_count ? batch : plan_.slot_count;
+      for (std::uint32_t last = batch - under_way; last < batch; ++last) take(last);
+    }
+    if (scope_.rank() != 0) return;
+    end_->status = words_.status();
+    end_->rounds_done = batch;
+    end_->elapsed_ns = clock.elapsed_ns() - first_done_ns;
+  }
+
+  GIGABAR_DEVICE void multiply(std::uint32_t batch) {
+    load_matrix();
+    multiply_part(batch);
+  }
+
+  static constexpr float kNoProduct = 1e30F;
+
+ private:
+  static constexpr SegmentId kMatvecSegment = 0;
+
+  GIGABAR_DEVICE bool is_source() const { return plan_.fabric.rank == 1; }
+  GIGABAR_DEVICE std::uint64_t part_offset() const { return index_ * plan_.part_bytes(); }
+  // At rank 0 raised by vectors, at rank 1 by products.
+  GIGABAR_DEVICE NotificationId notification(std::uint32_t batch) const { return index_ * plan_.slot_count + plan_.slot_of(batch); }
+
+  GIGABAR_DEVICE float* values_at(std::uint64_t offset) const { return words_.template at<float>(offset, plan_.part_bytes()); }
+  GIGABAR_DEVICE float* matrix_at() const {
+    return words_.template at<float>(plan_.matrix_offset_bytes, plan_.matrix_values() * sizeof(float));
+  }
+
+  template <class Body>
+  GIGABAR_DEVICE void each(std::uint64_t count, const Body& body) const {
+    for (std::uint64_t i = scope_.rank(); i < count; i += scope_.size()) body(i);
+  }
+
+  // Its slot is free when the products of the batch that had it are here.
+  GIGABAR_DEVICE void send_batch(std::uint32_t batch) {
+    if (batch >= plan_.slot_count) take(batch - plan_.slot_count);
+    if (!words_.is_ok()) return;
+    words_.note(device::write_notify(scope_, plan_.fabric, {kMatvecSegment, plan_.source_offset(batch) + part_offset()},
+                                     {plan_.partner, kMatvecSegment, plan_.slot_offset(batch) + part_offset()}, plan_.part_bytes(),
+                                     notification(batch), batch + 1));
+  }
+
+  GIGABAR_DEVICE void answer_batch(std::uint32_t batch) {
+    take(batch);
+    if (!words_.is_ok()) return;
+    multiply_part(batch);
+    const std::uint64_t offset = plan_.product_offset(batch) + part_offset();
+    words_.note(device::write_notify(scope_, plan_.fabric, {kMatvecSegment, offset}, {plan_.partner, kMatvecSegment, offset},
+                                     plan_.part_bytes(), notification(batch), batch + 1));
+  }
+
+  GIGABAR_DEVICE void take(std::uint32_t batch) { words_.take(notification(batch), batch + 1, {batch, 0, part_offset()}); }
+
+  GIGABAR_DEVICE void load_matrix() {
+    const float* const from = matrix_at();
+    each(plan_.matrix_values(), [&](std::uint64_t i) { matrix_[i] = from[i]; });
+    scope_.sync();
+  }
+
+  GIGABAR_DEVICE void multiply_part(std::uint32_t batch) {
+    const std::uint32_t elements = plan_.elements;
+    // Written by the peer while this kernel runs, so past the first-level cache; once for all rows.
+    const volatile float* const arrived = values_at(plan_.slot_offset(batch) + part_offset());
+    each(plan_.part_values(), [&](std::uint64_t i) { vectors_[i] = arrived[i]; });
+    scope_.sync();
+    float* const products = values_at(plan_.product_offset(batch) + part_offset());
+    each(plan_.part_values(), [&](std::uint64_t i) {
+      const float* const vector = vectors_ + i / elements * elements;
+      const float* const row = matrix_ + i % elements;
+      float sum = 0;
+      for (std::uint32_t column = 0; column < elements; ++column) sum += row[std::uint64_t{column} * elements] * vector[column];
+      products[i] = sum;
+    });
+    scope_.sync();
+  }
+
+  const Scope& scope_;
+  const MatvecPlan& plan_;
+  const std::uint32_t index_;
+  float* const matrix_;
+  float* const vectors_;
+  UnitEnd* const end_;
+  UnitWords<Scope> words_;
+};
+
+struct MatvecBody {
+  MatvecPlan plan;
+  MatvecTask task = MatvecTask::fill;
+  std::uint32_t batch = 0;  // of multiply
+  UnitEnd* ends = nullptr;  // [unit_count], zeroed
+
+  template <class Scope>
+  GIGABAR_DEVICE void operator()(const Scope& scope, std::uint32_t unit, float* fast) const {
+    MatvecUnit<Scope> matvec(scope, plan, unit, fast, ends + unit);
+    switch (task) {
+      case MatvecTask::fill: matvec.fill(); break;
+      case MatvecTask::stream: matvec.stream(); break;
+      case MatvecTask::multiply: matvec.multiply(batch); break;
+    }
+  }
+};
+
+}  // namespace gigabar::tool::device_ranks

@@ -1,0 +1,53 @@
+// What a kernel of device-latency, device-bw and device-rate is told, and what it reports. Plain: kernels get it by value.
+#pragma once
+
+#include <cstdint>
+
+#include "gigabar/device/fabric.hpp"
+
+namespace gigabar::tool::device_ranks {
+
+enum class Measure : std::uint8_t { latency, bandwidth, rate };
+
+enum class Op : std::uint8_t {
+  notify,          // Order::none
+  notify_ordered,  // Order::after_writes
+  payload,         // a notification with 8 bytes of its own, Order::none
+  write_notify,
+  write,
+  read,
+  fetch_add,
+  compare_swap,
+  barrier,
+};
+
+inline constexpr SegmentId kDataSegment = 0;
+inline constexpr std::uint64_t kWordBytes = 4;  // of data: sizes are multiples
+
+// Unit u moves the bytes [u * part_stride_bytes, + part_bytes) of each message, as far as the message reaches. A window's messages
+// lie in slots, in turn. A segment has room for sending, then for receiving, then a word of 8 bytes per unit.
+struct RoundPlan {
+  device::DeviceFabric fabric;
+  Rank partner = 0;
+  bool is_active = false;   // begins each round and takes the time
+  bool only_fills = false;  // no rounds: puts the data that the partner reads in place
+  Measure measure = Measure::latency;
+  Op op = Op::notify;
+  std::uint32_t warm_up_count = 0;
+  std::uint32_t iteration_count = 0;
+  std::uint32_t window = 1;  // messages per round
+  std::uint64_t message_bytes = 0;
+  std::uint64_t part_stride_bytes = 0;
+  std::uint64_t part_bytes = 0;
+  std::uint32_t slot_count = 1;
+  std::uint64_t slot_stride_bytes = 0;
+  std::uint64_t receive_offset_bytes = 0;
+  std::uint64_t words_offset_bytes = 0;
+  bool is_checked = false;
+  bool plants_fault = false;          // falsifies what the last round received: the check must then find it
+  std::uint64_t timeout_ns = 0;       // of all rounds together, and of one wait
+  std::uint32_t rounds_per_look = 1;  // the clock is read at every so many rounds
+  std::uint32_t unit_count = 1;
+};
+
+}  // namespace gigabar::tool::device_ranks

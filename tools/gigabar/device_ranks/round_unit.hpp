@@ -1,0 +1,311 @@
+// One scope of a kernel and its partner's, round by round: the same code on a GPU and on threads of the CPU.
+//
+// Data go one way and a notification follows; who has seen it checks them and answers, so that no slot is written before it was
+// checked. Notification 2u is raised by unit u's messages, 2u + 1 ends its round. With checked data the times contain the check of
+// the partner.
+#pragma once
+
+#include "device_ranks/round_plan.hpp"
+#include "device_ranks/unit_end.hpp"
+#include "device_ranks/unit_words.hpp"
+
+namespace gigabar::tool::device_ranks {
+
+template <class Scope>
+class RoundUnit {
+ public:
+  // `end` is zeroed.
+  GIGABAR_DEVICE RoundUnit(const Scope& scope, const RoundPlan& plan, std::uint32_t index, UnitEnd* end)
+      : scope_(scope),
+        plan_(plan),
+        index_(index),
+        end_(end),
+        words_(scope, plan.fabric, plan.partner, kDataSegment, plan.timeout_ns, end) {
+    const std::uint64_t begin = index * plan.part_stride_bytes;
+    const std::uint64_t left = plan.message_bytes > begin ? plan.message_bytes - begin : 0;
+    bytes_ = left < plan.part_bytes ? left : plan.part_bytes;
+  }
+
+  // `samples`: [iteration_count], written by the active side.
+  GIGABAR_DEVICE void run(std::uint64_t* samples) {
+    if (plan_.only_fills) {
+      fill(0, 0);
+      return;
+    }
+    const RunClock clock;
+    const bool has_part = plan_.message_bytes == 0 || bytes_ != 0;
+    begin_words();
+    const std::uint32_t rounds = has_part ? plan_.warm_up_count + plan_.iteration_count : 0;
+    for (round_ = 0; round_ < rounds && words_.is_ok(); ++round_) {
+      if (round_ % plan_.rounds_per_look == 0 && words_.is_over(clock)) break;
+      const std::uint64_t ticks = plan_.is_active ? active_round() : passive_round();
+      if (scope_.rank() == 0 && plan_.is_active && round_ >= plan_.warm_up_count) samples[round_ - plan_.warm_up_count] = ticks;
+    }
+    if (scope_.rank() != 0) return;
+    end_->status = words_.status();
+    end_->rounds_done = round_;
+    if (plan_.is_active) clock.stop(end_->elapsed_ns, end_->elapsed_ticks);
+  }
+
+ private:
+  static constexpr std::uint32_t kMessages = 0, kRoundEnd = 1;  // notifications of the unit
+
+  GIGABAR_DEVICE NotificationId notification(std::uint32_t which) const { return 2 * index_ + which; }
+  GIGABAR_DEVICE std::uint32_t round_value() const { return round_ + 1; }
+  GIGABAR_DEVICE std::uint64_t payload_value() const { return data_word(plan_.fabric.rank, round_, 0, 0) * kOdd64; }
+  GIGABAR_DEVICE std::uint64_t partner_payload() const { return data_word(plan_.partner, round_, 0, 0) * kOdd64; }
+  GIGABAR_DEVICE bool is_last_round() const { return round_ + 1 == plan_.warm_up_count + plan_.iteration_count; }
+  GIGABAR_DEVICE bool has_data() const { return bytes_ != 0; }
+
+  GIGABAR_DEVICE std::uint64_t send_offset(std::uint32_t message) const {
+    return message % plan_.slot_count * plan_.slot_stride_bytes + index_ * plan_.part_stride_bytes;
+  }
+  GIGABAR_DEVICE std::uint64_t receive_offset(std::uint32_t message) const {
+    return plan_.receive_offset_bytes + send_offset(message);
+  }
+  GIGABAR_DEVICE RemotePlace word_place() const {
+    return {plan_.partner, kDataSegment, plan_.words_offset_bytes + index_ * sizeof(std::uint64_t)};
+  }
+
+  template <class Body>
+  GIGABAR_DEVICE std::uint64_t timed(const Body& body) {
+    scope_.sync();
+    const std::uint64_t before = ticks();
+    body();
+    return ticks() - before;
+  }
+
+  // --- Rounds --------------------------------------------------------------------------------------------------------------------
+
+  GIGABAR_DEVICE std::uint64_t active_round() {
+    switch (plan_.op) {
+      case Op::fetch_add: return fetch_add_round();
+      case Op::compare_swap: return compare_swap_round();
+      case Op::barrier: return timed([this] { words_.note(device::barrier(scope_, plan_.fabric, words_.timeout())); });
+      case Op::read: return read_round();
+      default: break;
+    }
+    if (plan_.is_checked && has_data()) fill(round_, plan_.fabric.rank);
+    return plan_.measure == Measure::latency ? ping_round() : window_round();
+  }
+
+  GIGABAR_DEVICE std::uint64_t passive_round() {
+    if (plan_.op == Op::barrier) {
+      words_.note(device::barrier(scope_, plan_.fabric, words_.timeout()));
+    } else if (plan_.measure == Measure::latency) {
+      take_ping();
+      if (plan_.is_checked && has_data()) fill(round_, plan_.fabric.rank);
+      if (words_.is_ok()) send_ping();
+    } else {
+      take_window();
+      if (words_.is_ok()) words_.note(notify_partner(kRoundEnd, round_value(), device::Order::none));
+    }
+    return 0;
+  }
+
+  GIGABAR_DEVICE std::uint64_t ping_round() {
+    std::uint64_t payload = 0;
+    const std::uint64_t ticks = timed([&] {
+      send_ping();
+      payload = await_round();
+    });
+    check_ping(payload);
+    return ticks;
+  }
+
+  GIGABAR_DEVICE void take_ping() { check_ping(await_round()); }
+
+  GIGABAR_DEVICE void check_ping(std::uint64_t payload) {
+    if (!words_.is_ok()) return;
+    if (plan_.op == Op::payload) expect(0, partner_payload(), payload ^ fault());
+    if (plan_.is_checked && has_data()) check(round_, plan_.partner);
+  }
+
+  GIGABAR_DEVICE void send_ping() {
+    switch (plan_.op) {
+      case Op::payload: words_.note(notify_partner(kRoundEnd, round_value(), device::Order::none, payload_value())); break;
+      case Op::notify_ordered: words_.note(notify_partner(kRoundEnd, round_value(), device::Order::after_writes)); break;
+      case Op::write_notify: words_.note(write_notify_message(0, kRoundEnd, round_value())); break;
+      default: words_.note(notify_partner(kRoundEnd, round_value(), device::Order::none)); break;
+    }
+  }
+
+  // Writes end at the partner's answer, except those of a rate, which end with their flush.
+  GIGABAR_DEVICE std::uint64_t window_round() {
+    const bool ends_with_flush = plan_.measure == Measure::rate && plan_.op == Op::write;
+    const std::uint64_t ticks = timed([&] {
+      send_window();
+      if (ends_with_flush) {
+        words_.note(device::flush(scope_, plan_.fabric, plan_.partner, words_.timeout()));
+      } else {
+        await_round();
+      }
+    });
+    if (ends_with_flush && plan_.is_checked) {
+      words_.note(notify_partner(kRoundEnd, round_value(), device::Order::after_writes));
+      await_round();
+    }
+    return ticks;
+  }
+
+  GIGABAR_DEVICE void send_window() {
+    const std::uint32_t last = plan_.window - 1;
+    for (std::uint32_t message = 0; message < last && words_.is_ok(); ++message) send_message(message);
+    if (!words_.is_ok()) return;
+    if (plan_.op == Op::write_notify) {
+      words_.note(write_notify_message(last, kRoundEnd, round_value()));
+    } else {
+      if (plan_.op == Op::write) words_.note(write_message(last));
+      // The end of a window is seen behind all of it.
+      if (plan_.op != Op::write || plan_.measure != Measure::rate)
+        words_.note(notify_partner(kRoundEnd, round_value(), device::Order::after_writes));
+    }
+  }
+
+  GIGABAR_DEVICE void send_message(std::uint32_t message) {
+    switch (plan_.op) {
+      case Op::write: words_.note(write_message(message)); break;
+      case Op::write_notify: words_.note(write_notify_message(message, kMessages, message + 1)); break;
+      default: words_.note(notify_partner(kMessages, message + 1, device::Order::none)); break;
+    }
+  }
+
+  GIGABAR_DEVICE void take_window() {
+    await_round();
+    if (!words_.is_ok()) return;
+    if (plan_.op != Op::write && plan_.window > 1) {
+      std::uint32_t value = 0;
+      words_.note(device::notification_reset(scope_, plan_.fabric, kDataSegment, notification(kMessages), value));
+      expect(plan_.window - 2, plan_.window - 1, value);
+    }
+    if (plan_.is_checked && has_data()) check(round_, plan_.partner);
+  }
+
+  GIGABAR_DEVICE std::uint64_t read_round() {
+    if (plan_.is_checked) poison();
+    const std::uint64_t ticks = timed([&] {
+      for (std::uint32_t message = 0; message < plan_.window && words_.is_ok(); ++message) {
+        words_.note(device::read(scope_, plan_.fabric, {kDataSegment, receive_offset(message)},
+                                 {plan_.partner, kDataSegment, send_offset(message)}, bytes_));
+      }
+      words_.note(device::wait(scope_, plan_.fabric, 0, words_.timeout()));
+    });
+    if (plan_.is_checked) check(0, 0);
+    return ticks;
+  }
+
+  // --- Atomics -------------------------------------------------------------------------------------------------------------------
+
+  // What the word holds before the first round.
+  GIGABAR_DEVICE void begin_words() {
+    if (!plan_.is_active || (plan_.op != Op::fetch_add && plan_.op != Op::compare_swap)) return;
+    words_.note(device::atomic_fetch_add(scope_, plan_.fabric, word_place(), 0, words_.timeout(), first_word_));
+  }
+
+  GIGABAR_DEVICE std::uint64_t fetch_add_round() {
+    std::uint64_t old = 0;
+    const std::uint64_t ticks =
+        timed([&] { words_.note(device::atomic_fetch_add(scope_, plan_.fabric, word_place(), 1, words_.timeout(), old)); });
+    expect(0, first_word_ + round_, old ^ fault());
+    return ticks;
+  }
+
+  GIGABAR_DEVICE std::uint64_t compare_swap_round() {
+    std::uint64_t old = 0;
+    const std::uint64_t expected = first_word_ + round_;
+    const std::uint64_t ticks = timed([&] {
+      words_.note(device::compare_swap(scope_, plan_.fabric, word_place(), expected, expected + 1, words_.timeout(), old));
+    });
+    expect(0, expected, old ^ fault());
+    return ticks;
+  }
+
+  // --- Words of the API ----------------------------------------------------------------------------------------------------------
+
+  GIGABAR_DEVICE Status notify_partner(std::uint32_t which, std::uint32_t value, device::Order order,
+                                       std::uint64_t payload = 0) const {
+    return device::notify(scope_, plan_.fabric, plan_.partner, kDataSegment, notification(which), value, order, payload);
+  }
+
+  GIGABAR_DEVICE Status write_message(std::uint32_t message) const {
+    return device::write(scope_, plan_.fabric, {kDataSegment, send_offset(message)},
+                         {plan_.partner, kDataSegment, receive_offset(message)}, bytes_);
+  }
+
+  GIGABAR_DEVICE Status write_notify_message(std::uint32_t message, std::uint32_t which, std::uint32_t value) const {
+    return device::write_notify(scope_, plan_.fabric, {kDataSegment, send_offset(message)},
+                                {plan_.partner, kDataSegment, receive_offset(message)}, bytes_, notification(which), value);
+  }
+
+  // The partner's end of this round; what it carried.
+  GIGABAR_DEVICE std::uint64_t await_round() {
+    std::uint64_t payload = 0;
+    const bool is_payload = plan_.op == Op::payload;
+    words_.take(notification(kRoundEnd), round_value(), {round_, 0, 0}, has_data() || is_payload ? 0 : fault(),
+                is_payload ? &payload : nullptr);
+    return payload;
+  }
+
+  // --- Checks --------------------------------------------------------------------------------------------------------------------
+
+  GIGABAR_DEVICE std::uint32_t fault() const { return plan_.plants_fault && is_last_round() ? 1 : 0; }
+
+  GIGABAR_DEVICE std::uint32_t* words_at(std::uint64_t offset) const { return words_.template at<std::uint32_t>(offset, bytes_); }
+
+  GIGABAR_DEVICE WordPlace part_of(std::uint32_t round, std::uint32_t slot) const {
+    return {round, slot, index_ * plan_.part_stride_bytes};
+  }
+
+  // All slots of this unit's part, as `sender` sends them in `round`.
+  GIGABAR_DEVICE void fill(std::uint32_t round, Rank sender) {
+    each_slot([&](std::uint32_t slot) { fill_words(scope_, words_at(send_offset(slot)), bytes_, sender, part_of(round, slot)); });
+    scope_.sync();
+  }
+  // No word that is read is there before.
+  GIGABAR_DEVICE void poison() {
+    constexpr std::uint32_t kAllBits = 0xffffffff;
+    each_slot(
+        [&](std::uint32_t slot) { fill_words(scope_, words_at(receive_offset(slot)), bytes_, 0, part_of(0, slot), kAllBits); });
+    scope_.sync();
+  }
+  GIGABAR_DEVICE void check(std::uint32_t round, Rank sender) {
+    if (!words_.is_ok()) return;
+    each_slot([&](std::uint32_t slot) {
+      check_words(scope_, words_at(receive_offset(slot)), bytes_, sender, part_of(round, slot), slot == 0 ? fault() : 0, end_);
+    });
+    scope_.sync();
+  }
+
+  template <class Body>
+  GIGABAR_DEVICE void each_slot(const Body& body) {
+    const std::uint32_t count = plan_.slot_count < plan_.window ? plan_.slot_count : plan_.window;
+    for (std::uint32_t slot = 0; slot < count; ++slot) body(slot);
+  }
+
+  GIGABAR_DEVICE void expect(std::uint32_t message, std::uint64_t expected, std::uint64_t found) {
+    words_.expect({round_, message, 0}, expected, found);
+  }
+
+  const Scope& scope_;
+  const RoundPlan& plan_;
+  const std::uint32_t index_;
+  UnitEnd* const end_;
+  std::uint64_t bytes_ = 0;  // of this unit's part of a message
+  std::uint32_t round_ = 0;
+  std::uint64_t first_word_ = 0;
+  UnitWords<Scope> words_;
+};
+
+// The kernel: what each scope of a grid does.
+struct RoundsBody {
+  RoundPlan plan;
+  std::uint64_t* samples = nullptr;  // [unit_count * iteration_count]
+  UnitEnd* ends = nullptr;           // [unit_count], zeroed
+
+  template <class Scope>
+  GIGABAR_DEVICE void operator()(const Scope& scope, std::uint32_t unit) const {
+    RoundUnit<Scope>(scope, plan, unit, ends + unit).run(samples + std::uint64_t{unit} * plan.iteration_count);
+  }
+};
+
+}  // namespace gigabar::tool::device_ranks

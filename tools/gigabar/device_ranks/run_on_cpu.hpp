@@ -1,0 +1,42 @@
+// A kernel whose lanes are threads of the CPU.
+#pragma once
+
+#include <deque>
+#include <thread>
+#include <vector>
+
+#include "device_ranks/grid.hpp"
+#include "device_ranks/kernels.hpp"
+#include "gigabar/device/scope.hpp"
+
+namespace gigabar::tool::device_ranks {
+
+// body(scope, unit) on every lane of every unit; returns when all have ended. The body's own waits have ends.
+template <class Body>
+void run_on_cpu(const Body& body, const Grid& grid) {
+  std::deque<device::CpuTeam> teams;  // does not move its elements
+  std::vector<std::thread> lanes;
+  for (std::uint32_t unit = 0; unit < grid.unit_count(); ++unit) {
+    if (grid.scope == ScopeKind::thread) {
+      lanes.emplace_back([&body, unit] { body(device::Thread{}, unit); });
+      continue;
+    }
+    device::CpuTeam& team = teams.emplace_back(grid.threads_per_unit);
+    for (std::uint32_t lane = 0; lane < grid.threads_per_unit; ++lane) {
+      lanes.emplace_back([&body, unit, member = device::CpuTeam::Member(team, lane)] { body(member, unit); });
+    }
+  }
+  for (std::thread& lane : lanes) lane.join();
+}
+
+// A kernel that reports: `make_body(samples, ends)` is what each of its scopes does.
+template <class MakeBody>
+KernelRun run_reporting(const Grid& grid, std::size_t sample_count, const MakeBody& make_body) {
+  KernelRun run;
+  run.ends.resize(grid.unit_count());
+  run.samples.resize(sample_count);
+  run_on_cpu(make_body(run.samples.data(), run.ends.data()), grid);
+  return run;
+}
+
+}  // namespace gigabar::tool::device_ranks

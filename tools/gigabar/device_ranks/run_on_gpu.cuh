@@ -1,0 +1,152 @@
+// A kernel of scopes, launched and awaited.
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "device_ranks/grid.hpp"
+#include "device_ranks/kernels.hpp"
+#include "gigabar/device/scope.hpp"
+#include "gigabar/status.hpp"
+
+namespace gigabar::tool::device_ranks::gpu {
+
+inline Error failure(const char* operation, cudaError_t code) {
+  ErrorRecord record;
+  record.status = code == cudaErrorMemoryAllocation ? Status::out_of_memory : Status::device_error;
+  record.operation = operation;
+  record.object = "kernel";
+  record.native.domain = NativeDomain::cuda_driver;
+  record.native.code = code;
+  record.native.name = cudaGetErrorName(code);
+  record.cause = cudaGetErrorString(code);
+  return Error(std::move(record));
+}
+
+// Device memory for what a kernel reports.
+template <class T>
+class DeviceArray {
+ public:
+  DeviceArray() = default;
+  DeviceArray(const DeviceArray&) = delete;
+  DeviceArray& operator=(const DeviceArray&) = delete;
+  ~DeviceArray() { cudaFree(data_); }
+
+  // Zeroed.
+  cudaError_t allocate(std::size_t count) {
+    count_ = count;
+    const std::size_t bytes = (count > 0 ? count : 1) * sizeof(T);
+    const cudaError_t code = cudaMalloc(&data_, bytes);
+    return code == cudaSuccess ? cudaMemset(data_, 0, bytes) : code;
+  }
+  T* data() const noexcept { return data_; }
+  cudaError_t read(std::vector<T>& values) const {
+    values.resize(count_);
+    return count_ == 0 ? cudaSuccess : cudaMemcpy(values.data(), data_, count_ * sizeof(T), cudaMemcpyDeviceToHost);
+  }
+
+ private:
+  T* data_ = nullptr;
+  std::size_t count_ = 0;
+};
+
+template <class Body>
+__global__ void __launch_bounds__(kMostBlockThreads) by_thread(const __grid_constant__ Body body) {
+  body(device::Thread{}, blockIdx.x * blockDim.x + threadIdx.x);
+}
+template <class Body>
+__global__ void __launch_bounds__(kMostBlockThreads) by_warp(const __grid_constant__ Body body) {
+  body(device::Warp{}, (blockIdx.x * blockDim.x + threadIdx.x) / kWarpThreads);
+}
+template <class Body>
+__global__ void __launch_bounds__(kMostBlockThreads) by_block(const __grid_constant__ Body body) {
+  body(device::Block{}, blockIdx.x);
+}
+
+// Units wait for their partners', so that all blocks must be on the device at once: one that is not would never answer.
+template <class Body>
+Outcome check_room(int device, void (*kernel)(Body), const Grid& grid, std::size_t shared_bytes = 0) {
+  int processors = 0, per_processor = 0;
+  cudaError_t code = cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, device);
+  if (code == cudaSuccess) {
+    code = cudaOccupancyMaxActiveBlocksPerMultiprocessor(&per_processor, kernel, static_cast<int>(grid.threads_per_block),
+                                                         shared_bytes);
+  }
+  if (code != cudaSuccess) return failure("ask for the device's room", code);
+  const auto room = static_cast<std::uint32_t>(processors * per_processor);
+  if (grid.block_count <= room) return {};
+  ErrorRecord record;
+  record.status = Status::invalid_argument;
+  record.operation = "start kernel";
+  record.object = std::to_string(grid.block_count) + " blocks of " + std::to_string(grid.threads_per_block) + " threads";
+  record.cause = "the device holds " + std::to_string(room) + " of them at once and each must answer";
+  record.remedy = "use fewer --blocks or --threads";
+  return Error(std::move(record));
+}
+
+template <class Body>
+auto kernel_of(ScopeKind scope) -> void (*)(Body) {
+  if (scope == ScopeKind::thread) return by_thread<Body>;
+  return scope == ScopeKind::warp ? by_warp<Body> : by_block<Body>;
+}
+
+// On the current device; cudaGetLastError() tells how it went.
+template <class Body>
+void start(const Body& body, const Grid& grid, cudaStream_t stream) {
+  kernel_of<Body>(grid.scope)<<<grid.block_count, grid.threads_per_block, 0, stream>>>(body);
+}
+
+// As start, where there is room for all blocks.
+template <class Body>
+Outcome launch(int device, const Body& body, const Grid& grid, cudaStream_t stream) {
+  if (Outcome room = check_room(device, kernel_of<Body>(grid.scope), grid); !room) return room;
+  start(body, grid, stream);
+  if (const cudaError_t code = cudaGetLastError(); code != cudaSuccess) return failure("launch kernel", code);
+  return {};
+}
+
+class Stream {
+ public:
+  Stream() = default;
+  Stream(const Stream&) = delete;
+  Stream& operator=(const Stream&) = delete;
+  ~Stream() {
+    if (stream_ != nullptr) cudaStreamDestroy(stream_);
+  }
+  cudaError_t open(int device) {
+    const cudaError_t code = cudaSetDevice(device);
+    return code == cudaSuccess ? cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking) : code;
+  }
+  cudaStream_t get() const noexcept { return stream_; }
+
+ private:
+  cudaStream_t stream_ = nullptr;
+};
+
+// A kernel that reports: `make_body(samples, ends)` is what each of its scopes does.
+template <class MakeBody>
+Result<KernelRun> run_reporting(int device, const Grid& grid, std::size_t sample_count, const MakeBody& make_body) {
+  Stream stream;
+  DeviceArray<std::uint64_t> samples;
+  DeviceArray<UnitEnd> ends;
+  cudaError_t code = stream.open(device);
+  if (code == cudaSuccess) code = samples.allocate(sample_count);
+  if (code == cudaSuccess) code = ends.allocate(grid.unit_count());
+  // The zeroes, before a stream that does not wait for them.
+  if (code == cudaSuccess) code = cudaDeviceSynchronize();
+  if (code != cudaSuccess) return failure("prepare kernel", code);
+  if (Outcome launched = launch(device, make_body(samples.data(), ends.data()), grid, stream.get()); !launched) {
+    return std::move(launched).take_error();
+  }
+  if (code = cudaStreamSynchronize(stream.get()); code != cudaSuccess) return failure("await kernel", code);
+  KernelRun run;
+  code = ends.read(run.ends);
+  if (code == cudaSuccess) code = samples.read(run.samples);
+  if (code != cudaSuccess) return failure("read kernel's report", code);
+  return run;
+}
+
+}  // namespace gigabar::tool::device_ranks::gpu

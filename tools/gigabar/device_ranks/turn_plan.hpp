@@ -1,0 +1,27 @@
+// What the kernels of pingpong are told. Plain: kernels get it by value.
+#pragma once
+
+#include <cstdint>
+
+#include "gigabar/device/fabric.hpp"
+
+namespace gigabar::tool::device_ranks {
+
+inline constexpr std::uint32_t kNoRound = 0xffffffff;
+
+// Unit u computes and sends the bytes [u * part_stride_bytes, + part_stride_bytes) of the message, as far as it reaches. A segment
+// has the message that is sent, then the one that is received.
+struct TurnPlan {
+  device::DeviceFabric fabric;
+  Rank partner = 0;
+  bool is_active = false;  // begins each round and takes the time
+  std::uint32_t round_count = 0;
+  std::uint64_t message_bytes = 0;
+  std::uint64_t part_stride_bytes = 0;
+  std::uint64_t receive_offset_bytes = 0;
+  std::uint64_t work_ns = 0;     // that a unit computes for, per turn
+  bool plants_fault = false;     // falsifies what came in the last round
+  std::uint64_t timeout_ns = 0;  // of all rounds together, and of one wait
+};
+
+}  // namespace gigabar::tool::device_ranks

@@ -1,0 +1,117 @@
+// One scope of pingpong's kernels: checks what came, computes, and sends its part of the message at once.
+#pragma once
+
+#include "device_ranks/turn_plan.hpp"
+#include "device_ranks/unit_end.hpp"
+#include "device_ranks/unit_words.hpp"
+
+namespace gigabar::tool::device_ranks {
+
+template <class Scope>
+class TurnUnit {
+ public:
+  // `end` is zeroed before the first.
+  GIGABAR_DEVICE TurnUnit(const Scope& scope, const TurnPlan& plan, std::uint32_t index, UnitEnd* end)
+      : scope_(scope),
+        plan_(plan),
+        index_(index),
+        end_(end),
+        offset_(index * plan.part_stride_bytes),
+        words_(scope, plan.fabric, plan.partner, kTurnSegment, plan.timeout_ns, end) {
+    const std::uint64_t left = plan.message_bytes > offset_ ? plan.message_bytes - offset_ : 0;
+    bytes_ = left < plan.part_stride_bytes ? left : plan.part_stride_bytes;
+  }
+
+  // The partner's part of `round` is right.
+  GIGABAR_DEVICE void check(std::uint32_t round) {
+    const std::uint32_t flip = plan_.plants_fault && round + 1 == plan_.round_count && index_ == 0 ? 1 : 0;
+    check_words(scope_, words_at(plan_.receive_offset_bytes + offset_), bytes_, plan_.partner, {round, 0, offset_}, flip, end_);
+  }
+
+  // This rank's part of `round`, and time that passes as if it took that long to find it.
+  GIGABAR_DEVICE void compute(std::uint32_t round) {
+    const std::uint64_t begin_ns = plan_.work_ns != 0 ? device::now_ns() : 0;
+    fill_words(scope_, words_at(offset_), bytes_, plan_.fabric.rank, {round, 0, offset_});
+    while (plan_.work_ns != 0 && device::now_ns() - begin_ns < plan_.work_ns) {
+    }
+    scope_.sync();
+  }
+
+  // All rounds in one kernel. `samples`: [round_count], of the active side.
+  GIGABAR_DEVICE void run(std::uint64_t* samples) {
+    const RunClock clock;
+    const std::uint32_t rounds = bytes_ != 0 ? plan_.round_count : 0;
+    std::uint32_t round = 0;
+    for (; round < rounds && !words_.is_over(clock); ++round) {
+      const std::uint64_t before = ticks();
+      if (plan_.is_active) {
+        if (round != 0) check(round - 1);
+        compute(round);
+        send(round);
+        take(round);
+      } else {
+        take(round);
+        if (!words_.is_ok()) break;
+        check(round);
+        compute(round);
+        send(round);
+      }
+      if (plan_.is_active && scope_.rank() == 0) samples[round] = ticks() - before;
+    }
+    if (plan_.is_active && words_.is_ok() && round != 0) check(round - 1);
+    if (scope_.rank() != 0) return;
+    end_->status = words_.status();
+    end_->rounds_done = round;
+    if (plan_.is_active) clock.stop(end_->elapsed_ns, end_->elapsed_ticks);
+  }
+
+ private:
+  GIGABAR_DEVICE std::uint32_t* words_at(std::uint64_t offset) const { return words_.template at<std::uint32_t>(offset, bytes_); }
+
+  GIGABAR_DEVICE void send(std::uint32_t round) {
+    words_.note(device::write_notify(scope_, plan_.fabric, {kTurnSegment, offset_},
+                                     {plan_.partner, kTurnSegment, plan_.receive_offset_bytes + offset_}, bytes_, index_,
+                                     round + 1));
+  }
+
+  GIGABAR_DEVICE void take(std::uint32_t round) { words_.take(index_, round + 1, {round, 0, offset_}); }
+
+  static constexpr SegmentId kTurnSegment = 0;
+
+  const Scope& scope_;
+  const TurnPlan& plan_;
+  const std::uint32_t index_;
+  UnitEnd* const end_;
+  const std::uint64_t offset_;
+  std::uint64_t bytes_ = 0;
+  UnitWords<Scope> words_;
+};
+
+// The kernel that does all rounds.
+struct TurnsBody {
+  TurnPlan plan;
+  std::uint64_t* samples = nullptr;  // [unit_count * round_count]
+  UnitEnd* ends = nullptr;           // [unit_count], zeroed
+
+  template <class Scope>
+  GIGABAR_DEVICE void operator()(const Scope& scope, std::uint32_t unit) const {
+    TurnUnit<Scope>(scope, plan, unit, ends + unit).run(samples + std::uint64_t{unit} * plan.round_count);
+  }
+};
+
+// The kernel of one turn, which the CPU sends: checks what came in one round and computes what goes in another.
+struct OneTurnBody {
+  TurnPlan plan;
+  UnitEnd* ends = nullptr;
+  std::uint32_t checked_round = kNoRound;
+  std::uint32_t computed_round = kNoRound;
+
+  template <class Scope>
+  GIGABAR_DEVICE void operator()(const Scope& scope, std::uint32_t unit) const {
+    TurnUnit<Scope> turn(scope, plan, unit, ends + unit);
+    if (checked_round != kNoRound) turn.check(checked_round);
+    if (computed_round != kNoRound) turn.compute(computed_round);
+  }
+};
+
+}  // namespace gigabar::tool::device_ranks

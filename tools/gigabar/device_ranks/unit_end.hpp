@@ -1,0 +1,24 @@
+// What one unit of a kernel reports. Plain.
+#pragma once
+
+#include <cstdint>
+
+#include "gigabar/status.hpp"
+
+namespace gigabar::tool::device_ranks {
+
+// Lies in device memory, the host reads it after the kernel's end.
+struct UnitEnd {
+  Status status = Status::ok;
+  std::uint32_t rounds_done = 0;
+  std::uint64_t elapsed_ns = 0;     // device::now_ns() around all rounds
+  std::uint64_t elapsed_ticks = 0;  // the clock of the samples, over the same time
+  std::uint64_t wrong_count = 0;    // words of data, or notifications, that were not as sent
+  std::uint32_t wrong_round = 0;    // of the first: also the following
+  std::uint32_t wrong_message = 0;
+  std::uint64_t wrong_offset_bytes = 0;
+  std::uint64_t wrong_expected = 0;
+  std::uint64_t wrong_found = 0;
+};
+
+}  // namespace gigabar::tool::device_ranks

@@ -1,0 +1,145 @@
+// What the kernels of these commands share: the clock of samples, and data of which every word follows from its sender, round, slot
+// and place.
+#pragma once
+
+#include <cstdint>
+
+#include "device_ranks/unit_end.hpp"
+#include "gigabar/device/fabric.hpp"
+#include "gigabar/device/memory.hpp"
+
+namespace gigabar::tool::device_ranks {
+
+// Ticks of the calling processor: cycles of a GPU's multiprocessor, where %globaltimer would move in steps of 32 ns to 1 us;
+// nanoseconds on a CPU.
+GIGABAR_DEVICE std::uint64_t ticks() {
+#if defined(__CUDA_ARCH__)
+  return static_cast<std::uint64_t>(clock64());
+#else
+  return device::now_ns();
+#endif
+}
+
+// Relates ticks and nanoseconds over a whole run. It lasts at least so long that a step of %globaltimer is 0.1 % of it.
+class RunClock {
+ public:
+  GIGABAR_DEVICE RunClock() : begin_ns_(device::now_ns()), begin_ticks_(ticks()) {}
+  GIGABAR_DEVICE std::uint64_t elapsed_ns() const { return device::now_ns() - begin_ns_; }
+  GIGABAR_DEVICE void stop(std::uint64_t& ns, std::uint64_t& run_ticks) const {
+    constexpr std::uint64_t kLeastNs = 1'000'000;
+    do {
+      ns = elapsed_ns();
+      run_ticks = ticks() - begin_ticks_;
+    } while (ns < kLeastNs);
+  }
+
+ private:
+  std::uint64_t begin_ns_;
+  std::uint64_t begin_ticks_;
+};
+
+inline constexpr std::uint64_t kOdd64 = 0x9e3779b97f4a7c15U;  // odd: neighbouring numbers become distant ones
+
+GIGABAR_DEVICE std::uint32_t data_word(Rank sender, std::uint32_t round, std::uint32_t slot, std::uint64_t index) {
+  const std::uint64_t name = ((std::uint64_t{round} << 32) ^ (std::uint64_t{slot} << 4) ^ sender) + index * 0xd6e8feb86659fd93U;
+  const std::uint64_t spread = (name ^ (name >> 29)) * kOdd64;
+  return static_cast<std::uint32_t>(spread >> 32);
+}
+
+// Where words stand: of which round and message, and how far in it.
+struct WordPlace {
+  std::uint32_t round = 0;
+  std::uint32_t message = 0;
+  std::uint64_t offset_bytes = 0;  // of the message
+};
+
+// Those that `sender` sends, from `place` on. `flip`: bits that differ.
+template <class Scope>
+GIGABAR_DEVICE void fill_words(const Scope& scope, std::uint32_t* words, std::uint64_t bytes, Rank sender, const WordPlace& place,
+                               std::uint32_t flip = 0) {
+  const std::uint64_t first = place.offset_bytes / 4;
+  for (std::uint64_t i = scope.rank(); i < bytes / 4; i += scope.size()) {
+    words[i] = data_word(sender, place.round, place.message, first + i) ^ flip;
+  }
+}
+
+// Of several threads the first to count describes.
+GIGABAR_DEVICE void report_wrong(UnitEnd* end, const WordPlace& place, std::uint64_t expected, std::uint64_t found) {
+  if (device::fetch_add_device(&end->wrong_count, 1) != 0) return;
+  end->wrong_round = place.round;
+  end->wrong_message = place.message;
+  end->wrong_offset_bytes = place.offset_bytes;
+  end->wrong_expected = expected;
+  end->wrong_found = found;
+}
+
+// Words that `sender` wrote in `place.round`, from `place` on. `flip` falsifies the middle one before it is looked at.
+template <class Scope>
+GIGABAR_DEVICE void check_words(const Scope& scope, const std::uint32_t* words, std::uint64_t bytes, Rank sender, WordPlace place,
+                                std::uint32_t flip, UnitEnd* end) {
+  const std::uint64_t count = bytes / 4;
+  const std::uint64_t begin = place.offset_bytes;
+  for (std::uint64_t i = scope.rank(); i < count; i += scope.size()) {
+    const std::uint32_t found = device::load_relaxed(words + i) ^ (i == count / 2 ? flip : 0);
+    const std::uint32_t right = data_word(sender, place.round, place.message, begin / 4 + i);
+    place.offset_bytes = begin + i * 4;
+    if (found != right) report_wrong(end, place, right, found);
+  }
+}
+
+// What every unit does beside its rounds. The first error is what the unit ends with, and after it no call does anything.
+template <class Scope>
+class UnitWords {
+ public:
+  // Notifications and data are those of `segment`.
+  GIGABAR_DEVICE UnitWords(const Scope& scope, const device::DeviceFabric& fabric, Rank partner, SegmentId segment,
+                           std::uint64_t timeout_ns, UnitEnd* end)
+      : scope_(scope), fabric_(fabric), partner_(partner), segment_(segment), timeout_ns_(timeout_ns), end_(end) {}
+
+  GIGABAR_DEVICE bool is_ok() const { return status_ == Status::ok; }
+  GIGABAR_DEVICE Status status() const { return status_; }
+  GIGABAR_DEVICE device::Timeout timeout() const { return {timeout_ns_}; }
+  GIGABAR_DEVICE void note(Status status) {
+    if (status_ == Status::ok) status_ = status;
+  }
+
+  // Whether the run has ended, by an error or by its time.
+  GIGABAR_DEVICE bool is_over(const RunClock& clock) {
+    if (scope_.broadcast(static_cast<std::uint32_t>(clock.elapsed_ns() > timeout_ns_)) != 0) note(Status::timed_out);
+    return !is_ok();
+  }
+
+  // Waits for the partner's notification and takes it down. It has another value than `expected`: wrong, at `place`. `flip`
+  // falsifies it before it is looked at.
+  GIGABAR_DEVICE void take(NotificationId id, std::uint32_t expected, const WordPlace& place, std::uint32_t flip = 0,
+                           std::uint64_t* payload = nullptr) {
+    if (!is_ok()) return;
+    NotificationId found = 0;
+    std::uint32_t value = 0;
+    note(device::notification_wait(scope_, fabric_, segment_, id, 1, timeout(), found, partner_));
+    if (!is_ok()) return;
+    note(device::notification_reset(scope_, fabric_, segment_, found, value, payload));
+    expect(place, expected, value ^ flip);
+  }
+
+  GIGABAR_DEVICE void expect(const WordPlace& place, std::uint64_t expected, std::uint64_t found) {
+    if (is_ok() && scope_.rank() == 0 && expected != found) report_wrong(end_, place, expected, found);
+  }
+
+  // This rank's own bytes, for loads and stores of the unit.
+  template <class T>
+  GIGABAR_DEVICE T* at(std::uint64_t offset, std::uint64_t bytes) const {
+    return reinterpret_cast<T*>(device::detail::find_bytes(fabric_, fabric_.rank, segment_, offset, bytes).address);
+  }
+
+ private:
+  const Scope& scope_;
+  const device::DeviceFabric& fabric_;
+  const Rank partner_;
+  const SegmentId segment_;
+  const std::uint64_t timeout_ns_;
+  UnitEnd* const end_;
+  Status status_ = Status::ok;
+};
+
+}  // namespace gigabar::tool::device_ranks
