@@ -128,13 +128,19 @@ has_cuda_toolkit() {
   done
 }
 
+# What Python wheels bring is kept in .venv, away from the machine's own Python.
+need_venv() {
+  need_packages python3-venv
+  [ -x .venv/bin/pip ] || quietly "making .venv" build/logs/venv.log /usr/bin/python3 -m venv .venv ||
+    die "could not make .venv (log above)"
+}
+
 # Puts nvcc and CUDA's headers of scripts/cuda-wheels.txt into .venv; .venv/cuda then has the shape of a toolkit.
 need_cuda_wheels() {
   local wanted=scripts/cuda-wheels.txt done_mark=.venv/cuda-wheels.txt folder
   cmp -s "$wanted" "$done_mark" && return
   [ "$install" = yes ] || die "no complete CUDA toolkit; run without --no-install, or with --no-cuda"
-  [ -x .venv/bin/pip ] || quietly "making .venv" build/logs/venv.log /usr/bin/python3 -m venv .venv ||
-    die "could not make .venv (log above)"
+  need_venv
   quietly "installing nvcc into .venv" build/logs/pip.log .venv/bin/pip install --only-binary :all: -r "$wanted" ||
     die "could not install nvcc's Python wheels (log above); check the network, install a CUDA toolkit, or run with --no-cuda"
   folder=$(echo .venv/lib/python3*/site-packages/nvidia/cu13)
@@ -169,7 +175,6 @@ build() {
 prepare() {
   cuda_root=""  # empty: CMake finds the toolkit, when there is one
   if [ "$cuda" = auto ] && ! has_cuda_toolkit; then cuda=wheels; fi
-  [ "$cuda" != wheels ] || build_packages+=(python3-venv)
   need_packages "${build_packages[@]}"
   if [ "$cuda" = wheels ]; then
     need_cuda_wheels

@@ -256,8 +256,8 @@ Governors read_governors(const Patient& patient, const std::string& folder, std:
     const FileText governor = patient.files.read(text(folder, "/", name, file));
     if (governor.is_present()) {
       ++governors.counts[printable(governor.content, 32)];
-    } else if (governor.state != FileState::missing) {
-      if (governors.refused++ == 0) governors.reason = governor.reason;
+    } else if (governor.state != FileState::missing && governors.refused++ == 0) {
+      governors.reason = governor.reason;
     }
   }
   return governors;

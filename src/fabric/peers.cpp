@@ -131,11 +131,9 @@ void Engine::connected(Rank rank, bool is_same_host, std::int64_t process) {
   }
   peer.identity.is_same_host = is_same_host;
   peer.identity.process = process;
-  if (peer.state == Peer::State::idle || peer.state == Peer::State::finding) {
-    if (peer.state == Peer::State::idle) {
-      peer.deadline_ns = now_ns() + settings_.connect_timeout_ns;
-      connecting_.push_back(&peer);
-    }
+  if (peer.state == Peer::State::idle) {
+    peer.deadline_ns = now_ns() + settings_.connect_timeout_ns;
+    connecting_.push_back(&peer);
   }
   peer.state = Peer::State::greeting;
   say_hello(peer);

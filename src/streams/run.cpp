@@ -30,9 +30,8 @@ void run_on_node(int node) { (void)keep_this_thread_on(cpus_in_both(cpus_of_numa
 std::string path_on_cpu(const Transfer& transfer, const Ends& ends, bool is_stand_in) {
   const std::size_t threads = cpu_lane_count(transfer);
   std::string path = text(threads, threads == 1 ? " CPU thread" : " CPU threads");
-  if (transfer.executor == StreamExecutor::cpu || transfer.executor == StreamExecutor::flag) {
-    if (ends.mapping() != nullptr) path += text(" through ", name_of(ends.mapping()->backend()));
-  }
+  const bool is_by_cpu = transfer.executor == StreamExecutor::cpu || transfer.executor == StreamExecutor::flag;
+  if (is_by_cpu && ends.mapping() != nullptr) path += text(" through ", name_of(ends.mapping()->backend()));
   if (is_stand_in && transfer.executor != StreamExecutor::cpu) path += text(" playing ", name_of(transfer.executor));
   return path + (is_stand_in ? " [stand-in]" : "");
 }

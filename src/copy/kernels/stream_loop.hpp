@@ -14,7 +14,8 @@
 #include <utility>  // index_sequence, a type without functions
 
 namespace gigabar::kernels {
-namespace {
+// Each file of kernels is compiled for other instructions, so each needs its own of everything here.
+namespace {  // NOLINT(misc-anonymous-namespace-in-header)
 
 using Byte = unsigned char;
 constexpr std::size_t kLineBytes = 64;  // of write-combining buffers and of reads over PCIe

@@ -143,7 +143,7 @@ NvLink active_nvlink(nvmlDevice_t device, unsigned link) {
 std::optional<std::string> address_of(const nvmlPciInfo_t& pci) {
   unsigned domain = 0, bus = 0, device = 0, function = 0;
   const std::string id(pci.busId, ::strnlen(pci.busId, sizeof pci.busId));
-  // NOLINTNEXTLINE(cert-err34-c): every field is checked against its range
+  // NOLINTNEXTLINE(cert-err34-c,bugprone-unchecked-string-to-number-conversion): every field is checked against its range
   if (std::sscanf(id.c_str(), "%x:%x:%x.%x", &domain, &bus, &device, &function) != 4) return {};
   if (bus > 0xff || device > 0x1f || function > 7) return {};
   char line[32] = {};

@@ -269,8 +269,8 @@ void Keeper::welcome(Connection& connection) {
 }
 
 bool Keeper::read_messages_of(Connection& connection) {
-  Message message;
   while (connection.stream.queued_bytes() < kMostQueuedBytes) {
+    Message message;
     const SealedStream::Found found = connection.sealed.next(connection.stream, message);
     if (found == SealedStream::Found::nothing) return true;
     if (found == SealedStream::Found::broken || !follow(connection, std::move(message))) return false;

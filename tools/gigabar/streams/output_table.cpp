@@ -133,7 +133,7 @@ class TableOutput : public Output {
       text += fmt::format("{}: {}", i, transfer.path);
       if (!transfer.host_placement.empty()) text += "; host pages: " + transfer.host_placement;
       if (!transfer.link.reason.empty()) text += "; link: " + transfer.link.reason;
-      text += "\n";
+      text += '\n';
     }
     if (text == paths_) return;
     paths_ = text;
