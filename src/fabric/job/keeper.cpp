@@ -79,11 +79,11 @@ class Keeper final : public Directory {
   bool read_hello_of(Connection& connection);
   bool read_proof_of(Connection& connection);
   bool read_messages_of(Connection& connection);
-  bool follow(Connection& connection, Message message);
+  bool follow(Connection& connection, Letter message);
   void welcome(Connection& connection);
   void keep(Rank rank, std::string card);
   void give(Connection& connection, Rank rank);
-  void send(Connection& connection, const Message& message) { connection.stream.queue(connection.sealed.seal(message)); }
+  void send(Connection& connection, const Letter& message) { connection.stream.queue(connection.sealed.seal(message)); }
   void watch(Connection& connection);
   void drop(ConnectionId id);
   void end_slow_handshakes();
@@ -250,11 +250,11 @@ bool Keeper::read_proof_of(Connection& connection) {
   connection.stream.queue(proof_text(derive(Purpose::keeper_proof)));
   connection.sealed = SealedStream(derive(Purpose::keeper_sends), derive(Purpose::member_sends));
   if (connection.rank_count != job_.rank_count || connection.rank >= job_.rank_count) {
-    send(connection, {MessageType::wrong_count, job_.rank_count, {}});
+    send(connection, {LetterType::wrong_count, job_.rank_count, {}});
     return false;
   }
   if (connection.rank == job_.rank || members_.contains(connection.rank)) {
-    send(connection, {MessageType::rank_taken, connection.rank, {}});
+    send(connection, {LetterType::rank_taken, connection.rank, {}});
     return false;
   }
   welcome(connection);
@@ -265,12 +265,12 @@ void Keeper::welcome(Connection& connection) {
   connection.stage = Connection::Stage::member;
   --pending_count_;
   members_[connection.rank] = connection.id;
-  send(connection, {MessageType::welcome, connection.rank, {}});
+  send(connection, {LetterType::welcome, connection.rank, {}});
 }
 
 bool Keeper::read_messages_of(Connection& connection) {
   while (connection.stream.queued_bytes() < kMostQueuedBytes) {
-    Message message;
+    Letter message;
     const SealedStream::Found found = connection.sealed.next(connection.stream, message);
     if (found == SealedStream::Found::nothing) return true;
     if (found == SealedStream::Found::broken || !follow(connection, std::move(message))) return false;
@@ -278,12 +278,12 @@ bool Keeper::read_messages_of(Connection& connection) {
   return true;
 }
 
-bool Keeper::follow(Connection& connection, Message message) {
-  if (message.type == MessageType::publish) {
+bool Keeper::follow(Connection& connection, Letter message) {
+  if (message.type == LetterType::publish) {
     keep(connection.rank, std::move(message.body));
     return true;
   }
-  if (message.type != MessageType::ask || message.rank >= job_.rank_count) return false;
+  if (message.type != LetterType::ask || message.rank >= job_.rank_count) return false;
   if (cards_.contains(message.rank)) {
     give(connection, message.rank);
   } else if (connection.awaited.insert(message.rank).second) {
@@ -310,7 +310,7 @@ void Keeper::keep(Rank rank, std::string card) {
   }
 }
 
-void Keeper::give(Connection& connection, Rank rank) { send(connection, {MessageType::card, rank, cards_[rank]}); }
+void Keeper::give(Connection& connection, Rank rank) { send(connection, {LetterType::card, rank, cards_[rank]}); }
 
 // A member that asks faster than it takes the answers is not read from.
 void Keeper::watch(Connection& connection) {

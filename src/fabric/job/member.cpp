@@ -45,7 +45,7 @@ class Member final : public Directory {
   int wake_descriptor() const noexcept override { return epoll_.get(); }
 
  private:
-  void send(const Message& message);
+  void send(const Letter& message);
   bool take_messages();
   void lose(const char* cause);
   void watch();
@@ -77,7 +77,7 @@ Outcome Member::publish(std::string card) {
   if (why_lost_ != nullptr) return lost_error();
   cards_[job_.rank] = card;
   is_published_ = true;
-  send({MessageType::publish, job_.rank, std::move(card)});
+  send({LetterType::publish, job_.rank, std::move(card)});
   return {};
 }
 
@@ -85,7 +85,7 @@ Result<std::optional<std::string>> Member::card(Rank rank) {
   if (Outcome checked = check_rank(job_, rank); !checked) return std::move(checked).take_error();
   if (const auto found = cards_.find(rank); found != cards_.end()) return std::optional(found->second);
   if (why_lost_ != nullptr) return lost_error();
-  if (rank != job_.rank && asked_.insert(rank).second) send({MessageType::ask, rank, {}});
+  if (rank != job_.rank && asked_.insert(rank).second) send({LetterType::ask, rank, {}});
   return std::optional<std::string>();
 }
 
@@ -103,7 +103,7 @@ Outcome Member::poll() {
   return {};
 }
 
-void Member::send(const Message& message) {
+void Member::send(const Letter& message) {
   stream_.queue(sealed_.seal(message));
   // What is broken is seen by the next poll.
   static_cast<void>(stream_.send_queued());
@@ -111,11 +111,11 @@ void Member::send(const Message& message) {
 }
 
 bool Member::take_messages() {
-  Message message;
+  Letter message;
   while (true) {
     const SealedStream::Found found = sealed_.next(stream_, message);
     if (found == SealedStream::Found::nothing) return true;
-    if (found == SealedStream::Found::broken || message.type != MessageType::card || asked_.erase(message.rank) == 0) return false;
+    if (found == SealedStream::Found::broken || message.type != LetterType::card || asked_.erase(message.rank) == 0) return false;
     cards_[message.rank] = std::move(message.body);
   }
 }
@@ -164,9 +164,9 @@ Refused refuse(Status status, const std::string& name, std::string cause, std::s
   return {make_error(status, "join the directory", name, std::move(cause), std::move(remedy)), true};
 }
 
-std::optional<Refused> check_verdict(const Message& verdict, const Job& job, const std::string& name) {
-  if (verdict.type == MessageType::welcome) return {};
-  if (verdict.type == MessageType::wrong_count)
+std::optional<Refused> check_verdict(const Letter& verdict, const Job& job, const std::string& name) {
+  if (verdict.type == LetterType::welcome) return {};
+  if (verdict.type == LetterType::wrong_count)
     return refuse(Status::invalid_argument, name,
                   text("rank 0 counts ", verdict.rank, " ranks, rank ", job.rank, " counts ", job.rank_count),
                   "give every rank the same number of ranks (WORLD_SIZE)");
@@ -218,7 +218,7 @@ class Joining {
   }
 
   std::optional<Refused> read_verdict() {
-    Message verdict;
+    Letter verdict;
     while (true) {
       const SealedStream::Found found = sealed_.next(stream_, verdict);
       if (found == SealedStream::Found::message) return check_verdict(verdict, job_, name_);

@@ -23,14 +23,14 @@ Nonce nonce_of(std::uint64_t count) {
   return nonce;
 }
 
-std::string plain_bytes(const Message& message) {
+std::string plain_bytes(const Letter& message) {
   std::string bytes(1, static_cast<char>(message.type));
   for (unsigned shift = 0; shift < 32; shift += 8) bytes += static_cast<char>(message.rank >> shift & 0xff);
   return bytes += message.body;
 }
 
-void read_plain(std::string_view bytes, Message& message) {
-  message.type = static_cast<MessageType>(bytes[0]);
+void read_plain(std::string_view bytes, Letter& message) {
+  message.type = static_cast<LetterType>(bytes[0]);
   message.rank = 0;
   for (unsigned byte = 0; byte < 4; ++byte) message.rank |= Rank{static_cast<unsigned char>(bytes[1 + byte])} << (8 * byte);
   message.body.assign(bytes.substr(kHeadBytes));
@@ -42,7 +42,7 @@ const unsigned char* data_of(std::string_view text) { return reinterpret_cast<co
 
 std::size_t most_sealed_bytes() noexcept { return kLengthBytes + kMostBytes; }
 
-std::string SealedStream::seal(const Message& message) {
+std::string SealedStream::seal(const Letter& message) {
   const std::string plain = plain_bytes(message);
   const std::size_t sealed_bytes = plain.size() + kTagBytes;
   std::string wire(kLengthBytes + sealed_bytes, '\0');
@@ -55,7 +55,7 @@ std::string SealedStream::seal(const Message& message) {
   return wire;
 }
 
-SealedStream::Found SealedStream::next(ByteStream& stream, Message& message) {
+SealedStream::Found SealedStream::next(ByteStream& stream, Letter& message) {
   const std::string_view wire = stream.received();
   if (wire.size() < kLengthBytes) return Found::nothing;
   const std::size_t sealed_bytes = std::size_t{data_of(wire)[0]} | std::size_t{data_of(wire)[1]} << 8;

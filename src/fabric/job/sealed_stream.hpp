@@ -11,7 +11,7 @@
 
 namespace gigabar::fabric {
 
-enum class MessageType : std::uint8_t {
+enum class LetterType : std::uint8_t {
   welcome = 1,      // keeper: the handshake is done
   wrong_count = 2,  // keeper: `rank` is the number of its ranks
   rank_taken = 3,   // keeper: this rank is there already
@@ -20,8 +20,9 @@ enum class MessageType : std::uint8_t {
   card = 6,         // keeper: the card of `rank`
 };
 
-struct Message {
-  MessageType type{};
+// Not called Message: that is what ranks send each other (fabric/wire.hpp).
+struct Letter {
+  LetterType type{};
   Rank rank = 0;
   std::string body;  // at most kMostCardBytes
 };
@@ -32,11 +33,11 @@ class SealedStream {
   SealedStream(const Secret& send_key, const Secret& receive_key) noexcept : send_key_(send_key), receive_key_(receive_key) {}
 
   // What goes over the wire for the next message.
-  std::string seal(const Message& message);
+  std::string seal(const Letter& message);
 
   enum class Found : std::uint8_t { nothing, message, broken };
   // Takes the next whole message out of `stream`. broken: it was not made by the other end; the stream is of no more use.
-  Found next(ByteStream& stream, Message& message);
+  Found next(ByteStream& stream, Letter& message);
 
  private:
   Secret send_key_, receive_key_;

@@ -132,7 +132,7 @@ class Model {
     if (handle == nullptr) return;
     const std::size_t session = below(sessions_.size());
     const std::size_t bytes = below(3) == 0 ? some_bytes() : handle->asked_bytes;
-    char* const va = below(4) == 0 ? handle->va + 64 : handle->va;
+    char* const va = handle->va != nullptr && below(4) == 0 ? handle->va + 64 : handle->va;
     const bool is_good = is_usable(*handle, session) && handle->mapped_bytes != 0 && va == handle->va && bytes != 0 &&
                          bytes <= kBufferBytes && round_up(bytes, kHostPage) == round_up(handle->asked_bytes, kHostPage);
     ASSERT_EQ(gdr_unmap(sessions_[session], handle->handle, va, bytes), is_good ? 0 : EINVAL) << "unmap " << bytes;

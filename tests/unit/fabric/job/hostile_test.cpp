@@ -175,7 +175,7 @@ class Insider {
   }
   bool is_proved() const { return is_proved_; }
   const Stranger& stranger() const { return stranger_; }
-  std::string seal(fabric::MessageType type, Rank rank, const std::string& body = {}) { return sealed_.seal({type, rank, body}); }
+  std::string seal(fabric::LetterType type, Rank rank, const std::string& body = {}) { return sealed_.seal({type, rank, body}); }
 
  private:
   Stranger stranger_;
@@ -184,13 +184,13 @@ class Insider {
 };
 
 TEST(HostileInsider, WhatBreaksTheRulesIsCutOff) {
-  using fabric::MessageType;
+  using fabric::LetterType;
   const FreePort port;
   const Keeping keeper(make_job(0, 4, port.number()));
   for (const auto& [type, rank] :
-       {std::pair{MessageType::ask, Rank{4}}, std::pair{MessageType::ask, kAnyRank}, std::pair{MessageType::card, Rank{1}},
-        std::pair{MessageType::welcome, Rank{1}}, std::pair{static_cast<MessageType>(0), Rank{1}},
-        std::pair{static_cast<MessageType>(255), Rank{1}}}) {
+       {std::pair{LetterType::ask, Rank{4}}, std::pair{LetterType::ask, kAnyRank}, std::pair{LetterType::card, Rank{1}},
+        std::pair{LetterType::welcome, Rank{1}}, std::pair{static_cast<LetterType>(0), Rank{1}},
+        std::pair{static_cast<LetterType>(255), Rank{1}}}) {
     Insider insider(port.number());
     ASSERT_TRUE(insider.is_proved());
     insider.stranger().send(insider.seal(type, rank));
@@ -208,7 +208,7 @@ TEST(HostileInsider, ManyQuestionsWithoutTakingTheAnswersAreHeldBack) {
     Insider insider(port.number());
     ASSERT_TRUE(insider.is_proved());
     std::string questions;
-    for (int count = 0; count < 50'000; ++count) questions += insider.seal(fabric::MessageType::ask, 0);
+    for (int count = 0; count < 50'000; ++count) questions += insider.seal(fabric::LetterType::ask, 0);
     // All of them are answered in the end, with the keeper holding no more than a part.
     std::thread asks([&] { insider.stranger().send(questions); });
     const std::size_t answer_bytes = 2 + 1 + 4 + 16 + std::string("card 0").size();
@@ -325,14 +325,14 @@ void play_keeper(int socket, const Job& job, const std::function<std::string(fab
   receive_from(socket, fabric::kProofBytes);
   const auto derive = [&](Purpose purpose) { return fabric::Handshake(job).derive(purpose, hello, own); };
   fabric::SealedStream sealed(derive(Purpose::keeper_sends), derive(Purpose::member_sends));
-  const std::string welcome = sealed.seal({fabric::MessageType::welcome, 1, {}});  // the first, whatever comes after
+  const std::string welcome = sealed.seal({fabric::LetterType::welcome, 1, {}});  // the first, whatever comes after
   send_to(socket, fabric::proof_text(derive(Purpose::keeper_proof)) + welcome + bytes(sealed));
 }
 
 TEST(HostileKeeper, WhatWasNotAskedForEndsTheConnection) {
-  using fabric::MessageType;
-  for (const auto& [type, rank] : {std::pair{MessageType::card, Rank{3}}, std::pair{MessageType::card, kAnyRank},
-                                   std::pair{MessageType::ask, Rank{1}}, std::pair{MessageType::welcome, Rank{1}}}) {
+  using fabric::LetterType;
+  for (const auto& [type, rank] : {std::pair{LetterType::card, Rank{3}}, std::pair{LetterType::card, kAnyRank},
+                                   std::pair{LetterType::ask, Rank{1}}, std::pair{LetterType::welcome, Rank{1}}}) {
     const FreePort port;
     const auto make = [sent_type = type, sent_rank = rank](fabric::SealedStream& sealed) {
       return sealed.seal({sent_type, sent_rank, "x"});

@@ -14,8 +14,8 @@ namespace gigabar {
 namespace {
 
 using fabric::Handshake;
-using fabric::Message;
-using fabric::MessageType;
+using fabric::Letter;
+using fabric::LetterType;
 using fabric::Purpose;
 using fabric::SealedStream;
 
@@ -38,7 +38,7 @@ struct Line {
   SealedStream sender{there, back}, receiver{back, there};
   Descriptor writer;
   fabric::ByteStream reader{Descriptor()};
-  Message message;
+  Letter message;
 };
 
 TEST(Handshake, AHelloIsReadBack) {
@@ -85,7 +85,7 @@ TEST(SealedStream, CarriesMessagesInOrder) {
   Line line;
   const std::string longest(fabric::kMostCardBytes, '\x5a');
   for (const auto& [rank, body] : {std::pair<Rank, std::string>{1, "card"}, {0xfffffffe, ""}, {3, longest}}) {
-    const std::string wire = line.sender.seal({MessageType::card, rank, body});
+    const std::string wire = line.sender.seal({LetterType::card, rank, body});
     EXPECT_EQ(wire.find("card"), std::string::npos) << "it is not encrypted";
     line.put(wire.substr(0, 1));
     EXPECT_EQ(line.next(), SealedStream::Found::nothing);
@@ -93,7 +93,7 @@ TEST(SealedStream, CarriesMessagesInOrder) {
     EXPECT_EQ(line.next(), SealedStream::Found::nothing);
     line.put(wire.substr(wire.size() - 1));
     ASSERT_EQ(line.next(), SealedStream::Found::message);
-    EXPECT_EQ(line.message.type, MessageType::card);
+    EXPECT_EQ(line.message.type, LetterType::card);
     EXPECT_EQ(line.message.rank, rank);
     EXPECT_EQ(line.message.body, body);
   }
@@ -101,10 +101,10 @@ TEST(SealedStream, CarriesMessagesInOrder) {
 
 TEST(SealedStream, RefusesEveryChangedByte) {
   Line sample;
-  const std::size_t bytes = sample.sender.seal({MessageType::ask, 1, "x"}).size();
+  const std::size_t bytes = sample.sender.seal({LetterType::ask, 1, "x"}).size();
   for (std::size_t byte = 0; byte < bytes; ++byte) {
     Line line;
-    std::string wire = line.sender.seal({MessageType::ask, 1, "x"});
+    std::string wire = line.sender.seal({LetterType::ask, 1, "x"});
     wire[byte] = static_cast<char>(wire[byte] ^ 0x10);
     line.put(wire + std::string(40, '\0'));
     EXPECT_NE(line.next(), SealedStream::Found::message) << byte;
@@ -113,18 +113,18 @@ TEST(SealedStream, RefusesEveryChangedByte) {
 
 TEST(SealedStream, RefusesWhatIsRepeatedLeftOutOrSentBack) {
   Line repeated;
-  const std::string first = repeated.sender.seal({MessageType::ask, 1, {}});
+  const std::string first = repeated.sender.seal({LetterType::ask, 1, {}});
   repeated.put(first + first);
   EXPECT_EQ(repeated.next(), SealedStream::Found::message);
   EXPECT_EQ(repeated.next(), SealedStream::Found::broken);
 
   Line left_out;
-  const std::string gone = left_out.sender.seal({MessageType::ask, 1, {}});
-  left_out.put(left_out.sender.seal({MessageType::ask, 2, {}}));
+  const std::string gone = left_out.sender.seal({LetterType::ask, 1, {}});
+  left_out.put(left_out.sender.seal({LetterType::ask, 2, {}}));
   EXPECT_EQ(left_out.next(), SealedStream::Found::broken) << gone.size();
 
   Line sent_back;
-  sent_back.put(sent_back.receiver.seal({MessageType::ask, 1, {}}));
+  sent_back.put(sent_back.receiver.seal({LetterType::ask, 1, {}}));
   EXPECT_EQ(sent_back.next(), SealedStream::Found::broken);
 }
 
