@@ -38,7 +38,8 @@ struct DeviceSessionOptions {
 struct DeviceReach {
   bool is_direct = false;  // by loads and stores
   bool has_queue = false;  // else, by work requests that a software HCA executes over the fabric
-  std::string reason;      // why not directly
+  bool is_mapped = false;  // the software HCA stores up to 28 bytes there by itself, through a mapping of this process
+  std::string reason;      // why not directly, and why it is not mapped
 };
 
 // Threads: one at a time; kernels use the handle meanwhile. A session keeps its fabric open, whatever becomes of the Fabric object.

@@ -251,6 +251,9 @@ struct FabricStatistics {
   std::uint64_t staged_operations = 0;  // taken where another path was preferred but not possible
 };
 
+// Who uses an address of map_segment: kernels of this rank's GPU (CPU threads on a machine without one), or CPU threads.
+enum class MappedFor : std::uint8_t { kernels, cpu };
+
 // Threads: any number may call at once; operations of one queue, and collectives of one group, are for one thread at a time: a
 // second one gets busy, naming the queue. A forked child cannot use its parent's fabric (foreign_process).
 // Errors of every call: invalid_argument and out_of_range name the argument; foreign_process; unavailable after close(). A peer
@@ -305,9 +308,11 @@ class Fabric {
   // until then quiesce() and deregister_segment() of it wait at the peer. Mapping it again gives the same address, to be unmapped
   // as often. Errors: timed_out, peer_lost, out_of_range (it has no such segment), not_supported (says why: another host, no peer
   // access, memory that cannot be shared), device_error.
-  GIGABAR_API Result<void*> map_segment(Rank rank, SegmentId id, Timeout timeout);
+  // MappedFor::cpu: where threads of this process do, also in a GPU's memory, through its BAR: stores there gather in
+  // write-combining buffers until a fence (_mm_sfence), loads take a trip over PCIe each.
+  GIGABAR_API Result<void*> map_segment(Rank rank, SegmentId id, Timeout timeout, MappedFor who = MappedFor::kernels);
   // Nothing may use the address any more. Errors: invalid_argument (it is not mapped).
-  GIGABAR_API Outcome unmap_segment(Rank rank, SegmentId id);
+  GIGABAR_API Outcome unmap_segment(Rank rank, SegmentId id, MappedFor who = MappedFor::kernels);
 
   // Posts and returns. The first operation with a peer, or on a segment of its, connects and asks for it first, for at most
   // connect_timeout; connect() and remote_segment() do that beforehand. Zero bytes move nothing. Errors: busy (the queue holds

@@ -114,8 +114,14 @@ class Engine final : transport::Sink, WireupEvents {
     return recent_segment_ != nullptr && recent_segment_->id == id ? recent_segment_ : search_segment(id);
   }
   Result<RemoteState*> remote_segment(Lock& lock, Peer& peer, SegmentId id, const Timeout& timeout);
-  Result<void*> map_segment(Lock& lock, Rank rank, SegmentId id, const Timeout& timeout);
-  Outcome unmap_segment(Rank rank, SegmentId id);
+  struct MappedPlace {
+    Rank rank;
+    SegmentId id;
+    MappedFor who;
+    auto operator<=>(const MappedPlace&) const = default;
+  };
+  Result<void*> map_segment(Lock& lock, const MappedPlace& place, const Timeout& timeout);
+  Outcome unmap_segment(const MappedPlace& place);
   bool has_mapped_segments() const noexcept { return !mapped_segments_.empty(); }
   Outcome quiesce(Lock& lock, SegmentId id, const Timeout& timeout);
   Outcome enable(SegmentId id);
@@ -274,7 +280,8 @@ class Engine final : transport::Sink, WireupEvents {
   void drop_if_retired(SegmentId id);
   void erase_segment(SegmentId id);
   LocalSegment* search_segment(SegmentId id) noexcept;
-  Result<MappedSegment> make_mapping(Rank rank, SegmentId id, LocalSegment* own, RemoteState* remote) const;
+  Result<MappedSegment> make_mapping(const MappedPlace& place, LocalSegment* own, RemoteState* remote) const;
+  Outcome map_own(MappedSegment& mapped, MappedFor who, const std::string& name) const;
   RemoteState& ask_segment(Peer& peer, SegmentId id);
   std::vector<Descriptor> describe_segment(const Peer& peer, const LocalSegment& segment, ByteWriter& writer) const;
   bool learn_segment(Peer& peer, RemoteState& remote, ByteReader& reader, std::vector<Descriptor> descriptors);
@@ -401,7 +408,7 @@ class Engine final : transport::Sink, WireupEvents {
   std::vector<Peer*> connecting_;
   std::vector<Peer*> busy_;  // with pending operations or words
 
-  std::map<std::pair<Rank, SegmentId>, MappedSegment> mapped_segments_;
+  std::map<MappedPlace, MappedSegment> mapped_segments_;
   std::map<SegmentId, std::unique_ptr<LocalSegment>> segments_;
   LocalSegment* recent_segment_ = nullptr;  // of the program's; found again without a search
   std::uint16_t last_epoch_ = 0;

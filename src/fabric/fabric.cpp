@@ -225,16 +225,16 @@ Result<RemoteSegment> Fabric::remote_segment(Rank rank, SegmentId id, Timeout ti
   return RemoteSegment{(*remote)->bytes, (*remote)->kind};
 }
 
-Result<void*> Fabric::map_segment(Rank rank, SegmentId id, Timeout timeout) {
+Result<void*> Fabric::map_segment(Rank rank, SegmentId id, Timeout timeout, MappedFor who) {
   if (auto refused = refuse(state_, "map segment")) return std::move(*refused);
   auto lock = state_->engine->lock();
-  return state_->engine->map_segment(lock, rank, id, timeout);
+  return state_->engine->map_segment(lock, {rank, id, who}, timeout);
 }
 
-Outcome Fabric::unmap_segment(Rank rank, SegmentId id) {
+Outcome Fabric::unmap_segment(Rank rank, SegmentId id, MappedFor who) {
   if (auto refused = refuse(state_, "unmap segment")) return std::move(*refused);
   auto lock = state_->engine->lock();
-  return state_->engine->unmap_segment(rank, id);
+  return state_->engine->unmap_segment({rank, id, who});
 }
 
 // --- One-sided

@@ -475,7 +475,7 @@ void Engine::lose(Peer& peer, const Error& error) {
   peer.marks.clear();
   peer.recent_segment = nullptr;
   for (auto& [place, mapped] : mapped_segments_) {
-    if (place.first == peer.rank) mapped.remote = nullptr;
+    if (place.rank == peer.rank) mapped.remote = nullptr;
   }
   peer.segments.clear();
   peer.revoked.clear();

@@ -15,6 +15,7 @@
 #include "base/undo.hpp"
 #include "fabric/bytes.hpp"
 #include "fabric/engine.hpp"
+#include "gigabar/mapping.hpp"
 #include "memory/host_pages.hpp"
 #include "memory/runtime.hpp"
 
@@ -388,24 +389,36 @@ Result<RemoteState*> Engine::remote_segment(Lock& lock, Peer& peer, SegmentId id
   return peer.recent_segment = &remote;
 }
 
-Result<Engine::MappedSegment> Engine::make_mapping(Rank rank, SegmentId id, LocalSegment* own, RemoteState* remote) const {
+Outcome Engine::map_own(MappedSegment& mapped, MappedFor who, const std::string& name) const {
+  const LocalMemory& memory = mapped.own->memory;
+  if (who == MappedFor::kernels && gpu_ && !memory.is_device() && memory.kind() != MemoryKind::host_pinned) {
+    return make_error(Status::not_supported, "map segment", name, "kernels do not reach pageable memory",
+                      "register device memory or pinned host memory");
+  }
+  mapped.address = memory.address();
+  if (who == MappedFor::kernels || !memory.is_device()) return {};
+  auto mapping = gigabar::map(memory.address(), memory.bytes());
+  if (!mapping) return make_error(Status::not_supported, "map segment", name, mapping.error().record().cause, {});
+  const auto hold = std::make_shared<Mapping>(std::move(*mapping));
+  mapped.address = hold->address();
+  mapped.hold = hold;
+  return {};
+}
+
+Result<Engine::MappedSegment> Engine::make_mapping(const MappedPlace& place, LocalSegment* own, RemoteState* remote) const {
   MappedSegment mapped;
   mapped.own = own;
   mapped.remote = remote;
-  const std::string name = text(segment_text(id), " of rank ", rank);
+  const std::string name = text(segment_text(place.id), " of rank ", place.rank);
   if (own != nullptr) {
-    if (gpu_ && !own->memory.is_device() && own->memory.kind() != MemoryKind::host_pinned) {
-      return make_error(Status::not_supported, "map segment", name, "kernels do not reach pageable memory",
-                        "register device memory or pinned host memory");
-    }
-    mapped.address = own->memory.address();
+    if (Outcome done = map_own(mapped, place.who, name); !done) return std::move(done).take_error();
     ++own->users;
     return mapped;
   }
   if (remote->region == nullptr) {
     return make_error(Status::not_supported, "map segment", name, remote->why_not, "use operations: they find another path");
   }
-  auto region = remote->region->map(gpu_ ? device_ : -1);
+  auto region = place.who == MappedFor::cpu ? remote->region->map_for_cpu() : remote->region->map(gpu_ ? device_ : -1);
   if (!region) {
     Error error = std::move(region).error();
     error.record().object = name;
@@ -417,25 +430,24 @@ Result<Engine::MappedSegment> Engine::make_mapping(Rank rank, SegmentId id, Loca
   return mapped;
 }
 
-Result<void*> Engine::map_segment(Lock& lock, Rank rank, SegmentId id, const Timeout& timeout) {
+Result<void*> Engine::map_segment(Lock& lock, const MappedPlace& place, const Timeout& timeout) {
   LocalSegment* own = nullptr;
   RemoteState* remote = nullptr;
-  const std::pair place(rank, id);
-  if (rank == job_.rank) {
-    auto found = local_segment(id);
+  if (place.rank == job_.rank) {
+    auto found = local_segment(place.id);
     if (!found) return std::move(found).error();
     own = *found;
   } else if (!mapped_segments_.contains(place)) {
-    auto peer = ready_peer(lock, rank, timeout);
+    auto peer = ready_peer(lock, place.rank, timeout);
     if (!peer) return std::move(peer).error();
-    auto found = remote_segment(lock, **peer, id, timeout);
+    auto found = remote_segment(lock, **peer, place.id, timeout);
     if (!found) return std::move(found).error();
     remote = *found;
   }
   // Another thread may have mapped it while this one waited.
   auto known = mapped_segments_.find(place);
   if (known == mapped_segments_.end()) {
-    auto mapped = make_mapping(rank, id, own, remote);
+    auto mapped = make_mapping(place, own, remote);
     if (!mapped) return std::move(mapped).error();
     known = mapped_segments_.emplace(place, std::move(*mapped)).first;
   }
@@ -443,16 +455,16 @@ Result<void*> Engine::map_segment(Lock& lock, Rank rank, SegmentId id, const Tim
   return known->second.address;
 }
 
-Outcome Engine::unmap_segment(Rank rank, SegmentId id) {
-  const auto found = mapped_segments_.find(std::pair(rank, id));
+Outcome Engine::unmap_segment(const MappedPlace& place) {
+  const auto found = mapped_segments_.find(place);
   if (found == mapped_segments_.end()) {
-    return make_error(Status::invalid_argument, "unmap segment", text(segment_text(id), " of rank ", rank), "it is not mapped",
-                      "map it first");
+    return make_error(Status::invalid_argument, "unmap segment", text(segment_text(place.id), " of rank ", place.rank),
+                      "it is not mapped", "map it first");
   }
   MappedSegment& mapped = found->second;
   if (--mapped.count != 0) return {};
   if (mapped.own != nullptr) release(mapped.own);
-  if (mapped.remote != nullptr) release(*peers_[rank], mapped.remote);
+  if (mapped.remote != nullptr) release(*peers_[place.rank], mapped.remote);
   mapped_segments_.erase(found);
   return {};
 }

@@ -2,11 +2,14 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <span>
 
+#include "base/errors.hpp"
 #include "gigabar/mapping.hpp"
 #include "gigabar/memory.hpp"
 #include "mapping/window.hpp"
+#include "memory/runtime.hpp"
 
 namespace gigabar {
 
@@ -14,6 +17,13 @@ namespace gigabar {
 struct WindowRequest {
   DeviceRange asked;
   bool is_inherited = false;
+};
+
+// Device memory of another process of this user.
+struct PeerMemory {
+  PointerInfo memory;                   // `device` as this process counts, addresses as the owner has them
+  std::optional<IpcIdentity> identity;  // of cudaMalloc memory
+  int descriptor = -1;                  // of VMM memory, exported; stays the caller's
 };
 
 // Threads: open() is called by one thread at a time; the rest by any.
@@ -28,6 +38,11 @@ class Backend {
   virtual Availability can_map(const PointerInfo& memory) = 0;
   // A window over at least the range asked for, which lies in the allocation. Errors as of map().
   virtual Result<std::unique_ptr<Window>> open(const PointerInfo& memory, const WindowRequest& request) = 0;
+  // The same over memory of another process.
+  virtual Result<std::unique_ptr<Window>> open_peer(const PeerMemory& peer, DeviceRange /*range*/) {
+    return make_error(Status::not_supported, "map", range_text(peer.memory.base, peer.memory.length_bytes),
+                      "memory of another process is mapped by the rm backend only");
+  }
   // Whether a device must be proved with memory of the library's own before the first window is handed out.
   virtual bool needs_proof() const { return true; }
 

@@ -249,6 +249,28 @@ Result<FoundWindow> find_or_make(const Request& request) {
 
 }  // namespace
 
+Result<std::unique_ptr<Window>> open_peer_window(const PeerMemory& peer, DeviceRange range) {
+  Backend& backend = rm_backend();
+  const auto refused = [&](const Availability& why) {
+    return make_error(why.code == AvailabilityCode::not_supported ? Status::not_supported : Status::unavailable, "map",
+                      range_text(range.begin, range.bytes), why.reason, why.remedy, why.native);
+  };
+  const auto required = required_backend({});
+  if (!required) return required.error();
+  if (*required && **required != backend.name)
+    return refused(not_supported("memory of another process is mapped by the rm backend only", "leave GIGABAR_MAPPING out"));
+  if (const Availability available = backend.availability(peer.memory.device); !available.is_ok()) return refused(available);
+  ProcessState& state = process_state();
+  const std::lock_guard lock(state.making);
+  if (Outcome proved = prove_once(state, backend, peer.memory.device); !proved) return std::move(proved).take_error();
+  auto window = backend.open_peer(peer, range);
+  if (window && !(*window)->covers(range.begin, range.bytes)) {
+    return make_error(Status::device_error, "map", range_text(range.begin, range.bytes),
+                      "the window does not reach the whole range");
+  }
+  return window;
+}
+
 struct Mapping::State {
   WindowCache::Lease lease;
   std::shared_ptr<const MappingReport> report;

@@ -200,14 +200,29 @@ class RmBackend final : public Backend {
   Result<std::unique_ptr<Window>> open(const PointerInfo& memory, const WindowRequest& request) override {
     auto device = open_device(memory.device);
     if (!device) return std::move(device).error();
-    return memory.kind == MemoryKind::device_vmm ? open_vmm(*device, memory, request) : open_block(*device, memory, request);
+    if (memory.kind == MemoryKind::device_vmm) {
+      auto exported = runtime_of(memory).export_descriptor(memory.base);
+      if (!exported) return std::move(exported).error();
+      const Descriptor descriptor(*exported);
+      return open_vmm(*device, memory, descriptor.get(), request);
+    }
+    const auto identity = runtime_of(memory).ipc_identity(memory);
+    return identity ? open_block(*device, memory, *identity, request) : identity.error();
+  }
+
+  Result<std::unique_ptr<Window>> open_peer(const PeerMemory& peer, DeviceRange range) override {
+    auto device = open_device(peer.memory.device);
+    if (!device) return std::move(device).error();
+    const WindowRequest request{range, false};
+    return peer.identity ? open_block(*device, peer.memory, *peer.identity, request)
+                         : open_vmm(*device, peer.memory, peer.descriptor, request);
   }
 
  private:
   Result<std::shared_ptr<RmDevice>> open_device(int index);
   Result<std::unique_ptr<Window>> open_block(const std::shared_ptr<RmDevice>& device, const PointerInfo& memory,
-                                             const WindowRequest& request);
-  Result<std::unique_ptr<Window>> open_vmm(const std::shared_ptr<RmDevice>& device, const PointerInfo& memory,
+                                             const IpcIdentity& words, const WindowRequest& request);
+  Result<std::unique_ptr<Window>> open_vmm(const std::shared_ptr<RmDevice>& device, const PointerInfo& memory, int descriptor,
                                            const WindowRequest& request);
 
   std::mutex mutex_;
@@ -259,10 +274,8 @@ Result<std::shared_ptr<RmDevice>> RmBackend::open_device(int index) {
 }
 
 Result<std::unique_ptr<Window>> RmBackend::open_block(const std::shared_ptr<RmDevice>& device, const PointerInfo& memory,
-                                                      const WindowRequest& request) {
-  const auto words = runtime_of(memory).ipc_identity(memory);
-  if (!words) return words.error();
-  const BlockIdentity identity = read_identity(*words);
+                                                      const IpcIdentity& words, const WindowRequest& request) {
+  const BlockIdentity identity = read_identity(words);
   if (Outcome fits = check_identity(identity, memory, device->device.gpu_id); !fits) return std::move(fits).take_error();
 
   const DeviceRange whole{memory.base - identity.offset_bytes, identity.block_bytes};
@@ -285,11 +298,8 @@ Result<std::unique_ptr<Window>> RmBackend::open_block(const std::shared_ptr<RmDe
 }
 
 Result<std::unique_ptr<Window>> RmBackend::open_vmm(const std::shared_ptr<RmDevice>& device, const PointerInfo& memory,
-                                                    const WindowRequest& request) {
-  auto exported = runtime_of(memory).export_descriptor(memory.base);
-  if (!exported) return std::move(exported).error();
-  const Descriptor descriptor(*exported);
-  const auto handle = device->manager->import(device->device, descriptor.get());
+                                                    int descriptor, const WindowRequest& request) {
+  const auto handle = device->manager->import(device->device, descriptor);
   if (!handle) return handle.error();
   const auto block = adopt_handle(device, *handle);
   const DeviceRange range = range_to_map({memory.base, memory.length_bytes}, request.asked);

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 
 #include "gigabar/mapping.hpp"
 
@@ -42,6 +43,12 @@ struct DeviceRange {
 // What of an allocation to map when [begin, begin + bytes) of it is asked for: all of it while that is cheap, so that later ranges
 // find their window; the range, rounded to large pages, where mapping all would take milliseconds and much BAR1.
 DeviceRange range_to_map(DeviceRange allocation, DeviceRange asked) noexcept;
+
+struct PeerMemory;
+
+// A window over `range` of another process's device memory, for as long as it lives; nothing is cached. Errors: as of map(), and
+// not_supported (GIGABAR_MAPPING asks for a backend that cannot). Threads: any.
+Result<std::unique_ptr<Window>> open_peer_window(const PeerMemory& peer, DeviceRange range);
 
 // Keeps the pages of a mapping from forked children (MADV_DONTFORK); logs when the kernel refuses.
 void keep_from_forked_children(void* address, std::size_t bytes) noexcept;

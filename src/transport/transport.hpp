@@ -75,6 +75,8 @@ class RemoteRegion {
     return make_error(Status::not_supported, "map", "a peer's memory", "only the local transport reaches it by loads and stores",
                       "use operations, or ranks of one host");
   }
+  // For threads of the CPU, whatever memory it is; stores of device memory gather in write-combining buffers. Errors: as map.
+  virtual Result<MappedRegion> map_for_cpu() { return map(-1); }
 };
 
 // Memory that is to be registered. `descriptor`: of a memfd that the whole range is mapped from at `descriptor_offset_bytes`, or

@@ -106,7 +106,12 @@ RANK_BODY(map_by_hand) {
   EXPECT_TRUE(refuses(fabric.map_segment(99, kTarget, kPatience)));
   if (me.rank_count() > 1) {
     EXPECT_TRUE(fails(fabric.map_segment(peer, kOrigin, kPatience), Status::not_supported, "segment 1"));
+    EXPECT_TRUE(fails(fabric.map_segment(peer, kOrigin, kPatience, MappedFor::cpu), Status::not_supported, "segment 1"));
   }
+  // A mapping of its own, to be unmapped by itself.
+  EXPECT_TRUE(is_ok(fabric.map_segment(peer, kTarget, kPatience, MappedFor::cpu)));
+  EXPECT_TRUE(is_ok(fabric.unmap_segment(peer, kTarget, MappedFor::cpu)));
+  EXPECT_TRUE(refuses(fabric.unmap_segment(peer, kTarget, MappedFor::cpu), "not mapped"));
   EXPECT_TRUE(refuses(fabric.unmap_segment(peer, kUnknown), "not mapped"));
   EXPECT_TRUE(fails(fabric.close(kPatience), Status::busy, "mapped"));
 
@@ -327,6 +332,7 @@ RANK_BODY(refuse_on_the_device) {
   EXPECT_EQ(known->is_direct, !is_by_queue) << known->reason;
   EXPECT_EQ(known->has_queue, is_by_queue);
   EXPECT_EQ(known->reason.empty(), !is_by_queue);
+  EXPECT_EQ(known->is_mapped, is_by_queue && me.setup().transport == TransportKind::local) << known->reason;
   const auto unknown = kernels.session->reach(peer, kUnknown);
   ASSERT_TRUE(is_ok(unknown));
   EXPECT_FALSE(unknown->is_direct);

@@ -13,12 +13,15 @@ namespace {
 using device_ranks::GridOptions;
 using device_ranks::kMostBlocks;
 using device_ranks::kMostBlockThreads;
+using device_ranks::kMostProxies;
+using device_ranks::kMostQueues;
 using device_ranks::kMostWindow;
 using device_ranks::MatvecOptions;
 using device_ranks::Measure;
 using device_ranks::Op;
 using device_ranks::Options;
 using device_ranks::PingpongOptions;
+using device_ranks::QueueOptions;
 using device_ranks::ScopeKind;
 
 constexpr const char* kFooter =
@@ -63,6 +66,19 @@ void add_blocks(CLI::App& command, GridOptions& options, const char* usual) {
       ->check(whole_number(1, kMostBlocks))
       ->type_name("N")
       ->default_str(usual);
+}
+
+void add_queues(CLI::App& command, QueueOptions& options) {
+  command
+      .add_option("--queues", options.count,
+                  "Work requests in so many queues to the partner, executed by a software HCA, in place of loads and stores")
+      ->check(whole_number(0, kMostQueues))
+      ->type_name("N")
+      ->capture_default_str();
+  command.add_option("--proxies", options.proxy_count, "Threads of the CPU that execute them")
+      ->check(whole_number(1, kMostProxies))
+      ->type_name("N")
+      ->capture_default_str();
 }
 
 void add_op(CLI::App& command, Options& options) {
@@ -130,6 +146,7 @@ void add_measure(CLI::App& program, Invocation& invocation, Measure measure, con
   add_scope(*command, options->grid, usual_scope(measure));
   add_threads(*command, options->grid, kThreadsByScope);
   if (measure != Measure::latency) add_blocks(*command, options->grid, measure == Measure::bandwidth ? "64" : "1");
+  add_queues(*command, options->queues);
   add_counts(*command, *options);
   add_checks(*command, *options);
   ranks::add_fabric_options(*command, options->fabric);

@@ -81,10 +81,14 @@ struct DeviceFabric {
   KernelWords* words = nullptr;
 };
 
-// Which queue an operation takes where there is one, and how long it may wait for room in it.
+// Which queue an operation takes where there is one, how long it may wait for room in it, and who else uses that queue, to whatever
+// rank, in this kernel: with Sharing::exclusive this scope alone, with Sharing::block this block, which saves a microsecond or two
+// of a GPU's atomics. wait(), flush() and barrier() go to all queues as Sharing::device: with less, only this scope or this block
+// calls them.
 struct Post {
   QueueId queue = 0;
   Timeout timeout{10'000'000'000};
+  Sharing sharing = Sharing::device;
 };
 
 enum class Order : std::uint8_t { after_writes, none };
@@ -216,36 +220,39 @@ GIGABAR_DEVICE Status in_parts(std::uint64_t count, const PostPart& post) {
 }
 
 // One thread. Few bytes go inside the work request; more in as many requests as it takes.
+template <Sharing S>
 GIGABAR_DEVICE Status post_bytes(PeerQueue& to, Remote remote, Local local, const std::byte* bytes, std::uint64_t count,
                                  Timeout timeout) {
   Ticket ticket;
   if (count <= mlx5::kMostInlineBytes) {
-    return device::post_inline_write<Sharing::device>(Thread{}, to.queue, remote, gather(bytes, count), ticket, timeout);
+    return device::post_inline_write<S>(Thread{}, to.queue, remote, gather(bytes, count), ticket, timeout);
   }
   return in_parts(count, [&](std::uint64_t at, std::uint32_t part) {
-    return device::post_write<Sharing::device>(Thread{}, to.queue, behind(remote, at), behind(local, at), part, ticket, timeout);
+    return device::post_write<S>(Thread{}, to.queue, behind(remote, at), behind(local, at), part, ticket, timeout);
   });
 }
 
 // Notification and all. The payload of the notification is left as it is.
+template <Sharing S>
 GIGABAR_DEVICE Status post_bytes_notify(PeerQueue& to, Remote remote, Local local, const std::byte* bytes, std::uint64_t count,
                                         Remote value_place, std::uint32_t value, Timeout timeout) {
   Ticket ticket;
   if (count <= mlx5::kMostInlineBytes) {
-    return device::post_inline_write_notify<Sharing::device>(Thread{}, to.queue, remote, gather(bytes, count), value_place, value,
-                                                             ticket, timeout);
+    return device::post_inline_write_notify<S>(Thread{}, to.queue, remote, gather(bytes, count), value_place, value, ticket,
+                                               timeout);
   }
   const std::uint64_t last = (count - 1) / mlx5::kMostBytes * mlx5::kMostBytes;
-  const Status status = last == 0 ? Status::ok : post_bytes(to, remote, local, bytes, last, timeout);
+  const Status status = last == 0 ? Status::ok : post_bytes<S>(to, remote, local, bytes, last, timeout);
   if (status != Status::ok) return status;
-  return device::post_write_notify<Sharing::device>(Thread{}, to.queue, behind(remote, last), behind(local, last),
-                                                    static_cast<std::uint32_t>(count - last), value_place, value, ticket, timeout);
+  return device::post_write_notify<S>(Thread{}, to.queue, behind(remote, last), behind(local, last),
+                                      static_cast<std::uint32_t>(count - last), value_place, value, ticket, timeout);
 }
 
+template <Sharing S>
 GIGABAR_DEVICE Status post_bytes_back(PeerQueue& from, Remote remote, Local local, std::uint64_t count, Timeout timeout) {
   Ticket ticket;
   return in_parts(count, [&](std::uint64_t at, std::uint32_t part) {
-    return device::post_read<Sharing::device>(Thread{}, from.queue, behind(remote, at), behind(local, at), part, ticket, timeout);
+    return device::post_read<S>(Thread{}, from.queue, behind(remote, at), behind(local, at), part, ticket, timeout);
   });
 }
 
@@ -274,6 +281,21 @@ GIGABAR_DEVICE Status flush_rank(const DeviceFabric& fabric, Rank rank, Timeout 
   return Status::ok;
 }
 
+template <Sharing S>
+struct SharedBy {
+  static constexpr Sharing value = S;
+};
+
+// act(queue, SharedBy<...>): the posts are compiled for each.
+template <class Act>
+GIGABAR_DEVICE Status act_as(Sharing sharing, PeerQueue& queue, const Act& act) {
+  switch (sharing) {
+    case Sharing::exclusive: return act(queue, SharedBy<Sharing::exclusive>{});
+    case Sharing::block: return act(queue, SharedBy<Sharing::block>{});
+    default: return act(queue, SharedBy<Sharing::device>{});
+  }
+}
+
 // What one thread does for a scope: it has met the others, `act` gets the queue. A peer that is lost comes before what its queue
 // says.
 template <class Scope, class Act>
@@ -283,8 +305,10 @@ GIGABAR_DEVICE Status by_queue(const Scope& scope, const DeviceFabric& fabric, R
   scope.sync();
   Status status = Status::ok;
   if (scope.rank() == 0) {
-    status = peer_status(fabric, rank);
-    if (status == Status::ok) status = act(*place.queue);
+    // Asked for first and looked at last: beside the post it costs no time. A queue to a rank that is lost ends in error soon.
+    const Status peer = peer_status(fabric, rank);
+    status = act_as(post.sharing, *place.queue, act);
+    if (peer != Status::ok) status = peer;
   }
   return agree(scope, status);
 }
@@ -315,9 +339,9 @@ GIGABAR_DEVICE Status write(const Scope& scope, const DeviceFabric& fabric, Loca
   if (from.status != Status::ok) return from.status;
   const detail::Place to = detail::find_bytes(fabric, remote.rank, remote.segment, remote.offset_bytes, bytes);
   if (to.status == Status::unavailable) {
-    return detail::by_queue(scope, fabric, remote.rank, post, [&](PeerQueue& queue) {
+    return detail::by_queue(scope, fabric, remote.rank, post, [&](PeerQueue& queue, auto shared) {
       const detail::Ends ends = detail::ends_of(fabric, from.address, local.segment, remote);
-      return detail::post_bytes(queue, ends.remote, ends.local, from.address, bytes, post.timeout);
+      return detail::post_bytes<decltype(shared)::value>(queue, ends.remote, ends.local, from.address, bytes, post.timeout);
     });
   }
   if (to.status != Status::ok) return to.status;
@@ -335,9 +359,9 @@ GIGABAR_DEVICE Status read(const Scope& scope, const DeviceFabric& fabric, Local
   if (to.status != Status::ok) return to.status;
   const detail::Place from = detail::find_bytes(fabric, remote.rank, remote.segment, remote.offset_bytes, bytes);
   if (from.status == Status::unavailable) {
-    return detail::by_queue(scope, fabric, remote.rank, post, [&](PeerQueue& queue) {
+    return detail::by_queue(scope, fabric, remote.rank, post, [&](PeerQueue& queue, auto shared) {
       const detail::Ends ends = detail::ends_of(fabric, to.address, local.segment, remote);
-      return detail::post_bytes_back(queue, ends.remote, ends.local, bytes, post.timeout);
+      return detail::post_bytes_back<decltype(shared)::value>(queue, ends.remote, ends.local, bytes, post.timeout);
     });
   }
   if (from.status != Status::ok) return from.status;
@@ -354,12 +378,12 @@ GIGABAR_DEVICE Status notify(const Scope& scope, const DeviceFabric& fabric, Ran
   if (value == 0) return Status::invalid_argument;
   const detail::NotificationPlace place = detail::find_notification(fabric, rank, segment, id);
   if (place.status == Status::unavailable) {
-    return detail::by_queue(scope, fabric, rank, post, [&](PeerQueue& queue) {
+    return detail::by_queue(scope, fabric, rank, post, [&](PeerQueue& queue, auto shared) {
       const DeviceSegment& to = *detail::find_segment(fabric, rank, segment);
       Ticket ticket;
-      return device::post_inline_write_notify<Sharing::device>(Thread{}, queue.queue, detail::payload_of(to, id),
-                                                               inline_value(payload), detail::value_of(to, id), value, ticket,
-                                                               post.timeout);
+      return device::post_inline_write_notify<decltype(shared)::value>(Thread{}, queue.queue, detail::payload_of(to, id),
+                                                                       inline_value(payload), detail::value_of(to, id), value,
+                                                                       ticket, post.timeout);
     });
   }
   if (place.status != Status::ok) return place.status;
@@ -384,10 +408,11 @@ GIGABAR_DEVICE Status write_notify(const Scope& scope, const DeviceFabric& fabri
   if (from.status != Status::ok) return from.status;
   const detail::Place to = detail::find_bytes(fabric, remote.rank, remote.segment, remote.offset_bytes, bytes);
   if (to.status == Status::unavailable) {
-    return detail::by_queue(scope, fabric, remote.rank, post, [&](PeerQueue& queue) {
+    return detail::by_queue(scope, fabric, remote.rank, post, [&](PeerQueue& queue, auto shared) {
       const detail::Ends ends = detail::ends_of(fabric, from.address, local.segment, remote);
       const Remote value_place = detail::value_of(*detail::find_segment(fabric, remote.rank, remote.segment), id);
-      return detail::post_bytes_notify(queue, ends.remote, ends.local, from.address, bytes, value_place, value, post.timeout);
+      return detail::post_bytes_notify<decltype(shared)::value>(queue, ends.remote, ends.local, from.address, bytes, value_place,
+                                                                value, post.timeout);
     });
   }
   if (to.status != Status::ok) return to.status;
@@ -498,7 +523,7 @@ GIGABAR_DEVICE Status change(const Scope& scope, const DeviceFabric& fabric, Rem
   std::uint64_t answer = 0;
   Status status = place.status;
   if (status == Status::unavailable) {
-    status = by_queue(scope, fabric, remote.rank, {queue_id, timeout}, [&](PeerQueue& queue) {
+    status = by_queue(scope, fabric, remote.rank, {queue_id, timeout}, [&](PeerQueue& queue, auto) {
       const Remote word = behind(find_segment(fabric, remote.rank, remote.segment)->remote, remote.offset_bytes);
       const Local result = result_place(queue);
       Ticket ticket;

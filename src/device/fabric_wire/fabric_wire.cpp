@@ -6,11 +6,14 @@
 #include <utility>
 
 #include "base/clock.hpp"
+#include "gigabar/copy.hpp"
 
 namespace gigabar::soft_hca {
 namespace {
 
 constexpr Timeout kSettlePatience = Timeout::of(std::chrono::milliseconds(5));  // of one look; more of them follow
+constexpr std::uint32_t kSegmentMask = kMostSegments - 1;
+constexpr std::uint32_t kIdlePollsBeforeSettling = 4096;
 constexpr std::size_t kPostsBeforeWait = kQueueDepth / 2;
 
 bool is_atomic(Opcode opcode) { return opcode == Opcode::fetch_add || opcode == Opcode::compare_swap; }
@@ -19,6 +22,26 @@ bool is_atomic(Opcode opcode) { return opcode == Opcode::fetch_add || opcode == 
 bool is_word(const WireOperation& operation) {
   const bool has_size = operation.bytes == sizeof(std::uint32_t) || operation.bytes == sizeof(std::uint64_t);
   return operation.opcode == Opcode::rdma_write && has_size && operation.remote_address % operation.bytes == 0;
+}
+
+// In pieces that are aligned where they go, each by one store, and out of write-combining buffers behind them.
+void store_in_pieces(std::byte* to, const std::byte* from, std::size_t bytes) {
+  while (bytes != 0) {
+    std::size_t piece = sizeof(std::uint64_t);
+    while (piece > bytes || reinterpret_cast<std::uintptr_t>(to) % piece != 0) piece /= 2;
+    std::uint64_t value = 0;
+    std::memcpy(&value, from, piece);
+    switch (piece) {
+      case 8: *reinterpret_cast<volatile std::uint64_t*>(to) = value; break;
+      case 4: *reinterpret_cast<volatile std::uint32_t*>(to) = static_cast<std::uint32_t>(value); break;
+      case 2: *reinterpret_cast<volatile std::uint16_t*>(to) = static_cast<std::uint16_t>(value); break;
+      default: *reinterpret_cast<volatile std::uint8_t*>(to) = static_cast<std::uint8_t>(value); break;
+    }
+    to += piece;
+    from += piece;
+    bytes -= piece;
+  }
+  gigabar::detail::fence_stores();
 }
 
 bool is_bulk(const WireOperation& operation) { return !is_word(operation) && !is_atomic(operation.opcode); }
@@ -44,14 +67,25 @@ std::optional<LocalPlace> FabricWire::find_local(const WireOperation& operation)
   return std::nullopt;
 }
 
+std::byte* FabricWire::find_mapped(const WireOperation& operation) const {
+  const auto segment = static_cast<SegmentId>(operation.remote_key & kSegmentMask);
+  for (const FabricRange& range : options_.remote) {
+    if (range.segment != segment) continue;
+    const bool is_inside = operation.remote_address <= range.bytes && operation.bytes <= range.bytes - operation.remote_address;
+    return is_inside ? range.cpu + operation.remote_address : nullptr;
+  }
+  return nullptr;
+}
+
 bool FabricWire::is_kept(const Item& item) { return !item.local && item.operation.opcode == Opcode::rdma_write; }
 
 RemotePlace FabricWire::remote_of(const WireOperation& operation) const {
-  const auto segment = static_cast<SegmentId>(operation.remote_key & ((1U << 10) - 1));
+  const auto segment = static_cast<SegmentId>(operation.remote_key & kSegmentMask);
   return {options_.peer, segment, operation.remote_address};
 }
 
 bool FabricWire::begin(const WireOperation& operation) {
+  idle_polls_ = 0;
   if (items_.size() == kMostUnderWay) return false;
   Item& item = items_.emplace_back();
   item.operation = operation;
@@ -85,10 +119,11 @@ void FabricWire::advance() {
 bool FabricWire::start(Item& item) {
   // What is kept goes behind all that was posted before, and needs nobody's end.
   if (is_kept(item)) {
-    post(item);
+    if (!store_directly(item)) post(item);
     return item.state != State::waiting;
   }
   if (!have_earlier_ended(item)) return false;
+  await_direct_stores();
   const bool is_bulk_write = is_bulk(item.operation) && item.operation.opcode == Opcode::rdma_write;
   if (!is_bulk_write && has_unsettled_writes_ && !settle(item)) return false;
   if (is_atomic(item.operation.opcode))
@@ -96,6 +131,24 @@ bool FabricWire::start(Item& item) {
   else
     post(item);
   return item.state != State::waiting;
+}
+
+// Whether the item is in place by stores of this thread. Behind writes of the fabric it has to go the fabric's way.
+bool FabricWire::store_directly(Item& item) {
+  if (has_unsettled_writes_) return false;
+  std::byte* const to = find_mapped(item.operation);
+  if (to == nullptr) return false;
+  store_in_pieces(to, item.payload.data(), static_cast<std::size_t>(item.operation.bytes));
+  last_direct_store_ = to;
+  item.state = State::ended;
+  return true;
+}
+
+// Loads come back behind the stores that went the same way before them (PCI Express: a read pushes posted writes).
+void FabricWire::await_direct_stores() {
+  if (last_direct_store_ == nullptr) return;
+  [[maybe_unused]] const std::byte seen = *last_direct_store_;
+  last_direct_store_ = nullptr;
 }
 
 // Whether no operation is under way that the item must not overtake: bulk of its own direction it may.
@@ -180,10 +233,12 @@ void FabricWire::empty_fabric_queue() {
 
 std::optional<Syndrome> FabricWire::poll() {
   if (items_.empty()) return std::nullopt;
-  static_cast<void>(fabric_->progress().is_ok());  // a fabric that is closed tells so by the reports
-  advance();
   Item& oldest = items_.front();
-  look_at(oldest);
+  if (oldest.state != State::ended) {
+    static_cast<void>(fabric_->progress().is_ok());  // a fabric that is closed tells so by the reports
+    advance();
+    look_at(oldest);
+  }
   if (oldest.state != State::ended) return std::nullopt;
   const Syndrome syndrome = oldest.syndrome;
   items_.pop_front();
@@ -192,6 +247,10 @@ std::optional<Syndrome> FabricWire::poll() {
 
 void FabricWire::idle() {
   if (options_.moves_fabric) static_cast<void>(fabric_->progress().is_ok());
+  // So that small writes find their short way again, once nothing was asked for a while: it takes a round trip to the peer.
+  if (!has_unsettled_writes_ || options_.remote.empty() || is_broken_ || ++idle_polls_ < kIdlePollsBeforeSettling) return;
+  idle_polls_ = 0;
+  if (fabric_->flush(options_.peer, kSettlePatience)) has_unsettled_writes_ = false;
 }
 
 }  // namespace gigabar::soft_hca

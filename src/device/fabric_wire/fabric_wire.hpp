@@ -26,8 +26,9 @@ struct FabricRange {
 struct FabricWireOptions {
   Rank peer = 0;
   std::vector<FabricRange> local;
-  QueueId queue = 0;          // of the fabric; of the wires that one thread polls
-  bool moves_fabric = false;  // idle() moves the fabric on, for what peers send: one wire of a fabric is enough
+  std::vector<FabricRange> remote;  // the peer's segments that this process maps (MappedFor::cpu), for as long as the wire lives
+  QueueId queue = 0;                // of the fabric; of the wires that one thread polls
+  bool moves_fabric = false;        // idle() moves the fabric on, for what peers send: one wire of a fabric is enough
   Timeout patience = Timeout::of(std::chrono::seconds(2));  // for an atomic, and for the peer to be silent in all
 };
 
@@ -36,6 +37,9 @@ struct FabricWireOptions {
 // the fabric's do; of them, an aligned write of 4 or 8 bytes, a read or an atomic is begun when every write before it is in place
 // at the peer. So a notification follows its payload, and a read sees what was written; a payload that is itself polled for its
 // last byte is not served.
+//
+// Payload that travelled inside its work request and goes to a mapped segment is stored there at once, when no write is under way
+// over the fabric; what goes over the fabric behind such stores waits for a load from there, which comes back behind them.
 //
 // Cost: what has to be in place first takes a round trip to the peer. During that, and during an atomic, poll() and begin() wait in
 // the fabric, for at most 5 ms or `patience`. What is behind a failed operation may have landed when it was under way. Rights are
@@ -66,6 +70,9 @@ class FabricWire final : public Wire {
   RemotePlace remote_of(const WireOperation& operation) const;
   void advance();
   bool start(Item& item);
+  std::byte* find_mapped(const WireOperation& operation) const;
+  bool store_directly(Item& item);
+  void await_direct_stores();
   bool have_earlier_ended(const Item& item);
   bool settle(Item& item);
   static bool is_kept(const Item& item);
@@ -78,9 +85,11 @@ class FabricWire final : public Wire {
 
   Fabric* fabric_;
   FabricWireOptions options_;
-  std::deque<Item> items_;             // in order of begin()
-  std::size_t posted_since_wait_ = 0;  // operations that the fabric's queue still counts
-  bool has_unsettled_writes_ = false;  // posted since everything was in place
+  std::deque<Item> items_;                                 // in order of begin()
+  std::size_t posted_since_wait_ = 0;                      // operations that the fabric's queue still counts
+  bool has_unsettled_writes_ = false;                      // posted since everything was in place
+  const volatile std::byte* last_direct_store_ = nullptr;  // null: none since a load came back behind it
+  std::uint32_t idle_polls_ = 0;                           // since an operation was begun
   bool is_broken_ = false;
   std::optional<std::int64_t> silent_since_ns_;  // since when the peer has not settled
 };

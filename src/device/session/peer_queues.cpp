@@ -7,6 +7,7 @@
 
 #include "base/clock.hpp"
 #include "base/errors.hpp"
+#include "base/log.hpp"
 #include "gigabar/copy.hpp"
 
 namespace gigabar {
@@ -39,6 +40,11 @@ QueueLayout layout_of(std::uint32_t depth) noexcept {
 PeerQueues::PeerQueues(Fabric& fabric, ControlMemory& memory, const PeerQueueOptions& options)
     : fabric_(fabric), memory_(memory), options_(options) {}
 
+PeerQueues::~PeerQueues() {
+  proxies_.reset();
+  while (!mapped_.empty()) leave(mapped_.begin()->first);
+}
+
 // The HCA never looks at the bytes of a segment: the wire names it to the fabric.
 Result<std::uint32_t> PeerQueues::add_segment(const OwnSegment& segment) {
   local_.push_back({segment.id, segment.address, segment.bytes});
@@ -56,6 +62,7 @@ Result<PeerQueues::PeerEnd> PeerQueues::make_end(Rank rank, std::uint32_t index,
   soft_hca::FabricWireOptions wire;
   wire.peer = rank;
   wire.local = local_;
+  wire.remote = mapped_[rank].segments;
   wire.queue = static_cast<QueueId>(kLastFabricQueue - index % options_.proxy_thread_count);
   wire.moves_fabric = ranks_.empty() && index == 0;
   end.wire = std::make_unique<soft_hca::FabricWire>(fabric_, wire);
@@ -92,8 +99,39 @@ void PeerQueues::drop(std::vector<PeerEnd>& ends) {
   if (!ends.empty()) dropped_.push_back(std::move(ends));
 }
 
-Outcome PeerQueues::connect(Rank rank) {
+// What cannot be mapped is reached over the fabric alone.
+void PeerQueues::map_segments(Rank rank, std::span<const RemoteBytes> segments, const Timeout& timeout) {
+  MappedRank& mapped = mapped_[rank];
+  for (const RemoteBytes& segment : segments) {
+    auto address = fabric_.map_segment(rank, segment.id, timeout, MappedFor::cpu);
+    if (address)
+      mapped.segments.push_back({segment.id, static_cast<std::byte*>(*address), segment.bytes});
+    else
+      mapped.why_not[segment.id] = address.error().record().cause;
+  }
+}
+
+void PeerQueues::leave(Rank rank) noexcept {
+  const auto found = mapped_.find(rank);
+  if (found == mapped_.end()) return;
+  for (const soft_hca::FabricRange& segment : found->second.segments) {
+    if (const Outcome left = fabric_.unmap_segment(rank, segment.segment, MappedFor::cpu); !left)
+      log(LogLevel::warning, left.message());
+  }
+  mapped_.erase(found);
+}
+
+std::string PeerQueues::why_not_mapped(Rank rank, SegmentId id) const {
+  const auto found = mapped_.find(rank);
+  if (found == mapped_.end()) return "the rank has no queues";
+  const auto reason = found->second.why_not.find(id);
+  return reason == found->second.why_not.end() ? std::string() : reason->second;
+}
+
+Outcome PeerQueues::connect(Rank rank, std::span<const RemoteBytes> segments, const Timeout& timeout) {
   if (const auto old = ranks_.find(rank); old != ranks_.end()) drop(old->second);
+  leave(rank);
+  map_segments(rank, segments, timeout);
   std::vector<device::PeerQueue> queues(memory_.layout().queue_count);
   std::vector<PeerEnd> ends;
   for (std::uint32_t index = 0; index < queues.size(); ++index) {

@@ -155,12 +155,13 @@ Outcome DeviceSession::State::reach_rank(Rank rank, const Remaining& time) {
   }
   if (Outcome put = memory->put_segments(rank, segments); !put) return put;
   if (!is_all_direct && !is_own && queues != nullptr) {
-    if (Outcome connected = queues->connect(rank); !connected) return connected;
     std::vector<PeerQueues::RemoteBytes> there;
     for (SegmentId id = 0; id < options.segment_count; ++id) {
       if (segments[id].bytes != 0) there.push_back({id, segments[id].bytes});
     }
     if (Outcome warm = queues->warm_up(rank, there, time.left()); !warm) return warm;
+    there.push_back({options.control_segment, layout.shared_bytes()});
+    if (Outcome connected = queues->connect(rank, there, time.left()); !connected) return connected;
   }
   return memory->put_barrier_words(rank,
                                    shared == nullptr ? nullptr : reinterpret_cast<std::uint64_t*>(shared + layout.barrier_at()));
@@ -264,6 +265,7 @@ Outcome DeviceSession::State::recover(Rank rank, const Timeout& timeout) {
   if (queues != nullptr) queues->stop();
   const Undo start_again([&] { static_cast<void>(start_queues().is_ok()); });
   leave_rank(rank);
+  if (queues != nullptr) queues->leave(rank);
   // Busy: the other side has made the connection already, or this one never lost it.
   if (const Outcome forgotten = fabric.forget(rank); !forgotten && memory->status(rank) == Status::ok)
     return Error(forgotten.record());
@@ -336,7 +338,9 @@ Result<DeviceReach> DeviceSession::reach(Rank rank, SegmentId id) const {
   }
   const std::string& reason = state_->why_not[rank][id];
   const bool has_queue = state_->queues != nullptr && state_->queues->has(rank);
-  return DeviceReach{reason.empty(), has_queue, reason};
+  if (!has_queue || reason.empty()) return DeviceReach{reason.empty(), has_queue, false, reason};
+  const std::string why_not = state_->queues->why_not_mapped(rank, id);
+  return DeviceReach{false, true, why_not.empty(), why_not.empty() ? reason : text(reason, "; not mapped for the CPU: ", why_not)};
 }
 
 Outcome DeviceSession::recover(Rank rank, Timeout timeout) { return state_->recover(rank, timeout); }

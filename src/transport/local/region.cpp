@@ -8,6 +8,8 @@
 #include <cstring>
 
 #include "base/errors.hpp"
+#include "gigabar/mapping.hpp"
+#include "mapping/backend.hpp"
 #include "transport/local/core.hpp"
 
 namespace gigabar::transport::local {
@@ -253,7 +255,8 @@ const char* fault_of(const KeyBytes& key, std::size_t parcel_bytes, std::size_t 
   const bool is_of_device = key.form == KeyForm::ipc || key.form == KeyForm::vmm;
   if (key.form != KeyForm::none && is_of_device != is_device_kind(static_cast<MemoryKind>(key.kind)))
     return "has a form that its memory cannot have";
-  if (is_of_device && (key.offset_bytes > key.allocation_bytes || key.bytes > key.allocation_bytes - key.offset_bytes))
+  if (is_of_device && (key.offset_bytes > key.allocation_bytes || key.bytes > key.allocation_bytes - key.offset_bytes ||
+                       key.offset_bytes > key.address || key.allocation_bytes > UINT64_MAX - (key.address - key.offset_bytes)))
     return "names memory beyond its allocation";
   if (key.form == KeyForm::file && key.offset_bytes > PTRDIFF_MAX - key.bytes) return "names memory beyond any file";
   const bool brings_one = !is_here && (key.form == KeyForm::file || key.form == KeyForm::vmm);
@@ -406,6 +409,36 @@ Result<MappedRegion> PeerRegion::map(int device) {
   }
   std::shared_ptr<void> hold = here_ ? std::static_pointer_cast<void>(here_) : std::static_pointer_cast<void>(file_);
   return MappedRegion{number_of(address), std::move(hold)};
+}
+
+Result<MappedRegion> PeerRegion::map_for_cpu() {
+  if (!is_device_kind(kind())) return map(-1);
+  const auto cannot = [&](std::string cause) {
+    return make_error(Status::not_supported, "map", "a peer's device memory", std::move(cause), {});
+  };
+  if (here_) {
+    auto mapped = gigabar::map(reinterpret_cast<void*>(here_->address), here_->bytes);
+    if (!mapped) return cannot(mapped.error().record().cause);
+    const auto hold = std::make_shared<Mapping>(std::move(*mapped));
+    return MappedRegion{number_of(hold->address()), hold};
+  }
+  if (key_.form == KeyForm::none) return cannot(text("the peer says: ", reason_));
+  PeerMemory peer;
+  peer.memory.kind = kind();
+  peer.memory.device = core_->devices.device_of(key_.uuid.data());
+  if (peer.memory.device < 0) return cannot("this process does not see the peer's GPU");
+  peer.memory.address = key_.address;
+  peer.memory.base = key_.address - key_.offset_bytes;
+  peer.memory.length_bytes = key_.allocation_bytes;
+  peer.memory.offset_bytes = key_.offset_bytes;
+  if (key_.form == KeyForm::ipc)
+    peer.identity = key_.ipc;
+  else
+    peer.descriptor = exported_.get();
+  auto window = open_peer_window(peer, {key_.address, key_.bytes});
+  if (!window) return cannot(window.error().record().cause);
+  std::byte* const address = (*window)->at(key_.address);
+  return MappedRegion{number_of(address), std::shared_ptr<Window>(std::move(*window))};
 }
 
 // The engine of the local memory's device; for host memory that of the peer's device, where this process sees it.

@@ -113,6 +113,7 @@ class PeerRegion final : public RemoteRegion {
 
   std::size_t bytes() const noexcept override { return key_.bytes; }
   Result<MappedRegion> map(int device) override;
+  Result<MappedRegion> map_for_cpu() override;
   MemoryKind kind() const noexcept { return static_cast<MemoryKind>(key_.kind); }
 
   // Found once per device of local memory. Opens what has to be opened.

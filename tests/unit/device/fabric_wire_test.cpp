@@ -14,9 +14,9 @@ namespace {
 constexpr SegmentId kOrigin = 1, kTarget = 2;
 constexpr gigabar::Timeout kPatience = gigabar::Timeout::of(std::chrono::seconds(20));
 
-class FabricWireTest : public testing::Test {
+class FabricWireRig : public testing::Test {
  protected:
-  void SetUp() override {
+  void open(bool is_mapped) {
     FabricOptions options;
     options.rank = 0;
     options.rank_count = 1;
@@ -28,6 +28,7 @@ class FabricWireTest : public testing::Test {
     ASSERT_TRUE(fabric->register_segment(kTarget, remote.data(), kMemoryBytes));
     FabricWireOptions wire_options;
     wire_options.local = {{kOrigin, local.data(), kMemoryBytes}};
+    if (is_mapped) wire_options.remote = {{kTarget, remote.data(), kMemoryBytes}};
     wire_options.queue = 1;
     wire_options.patience = kPatience;
     wire = std::make_unique<FabricWire>(*fabric, wire_options);
@@ -62,7 +63,15 @@ class FabricWireTest : public testing::Test {
   std::unique_ptr<ProxyThreads> proxies;
 };
 
-TEST_F(FabricWireTest, WritesReadsAndChanges) {
+// With the peer's memory mapped, and over the fabric alone.
+class FabricWireTest : public FabricWireRig, public testing::WithParamInterface<bool> {
+ protected:
+  void SetUp() override { open(GetParam()); }
+};
+INSTANTIATE_TEST_SUITE_P(FabricWire, FabricWireTest, testing::Bool(),
+                         [](const auto& is_mapped) { return is_mapped.param ? "mapped" : "not_mapped"; });
+
+TEST_P(FabricWireTest, WritesReadsAndChanges) {
   run();
   for (std::size_t i = 0; i < 5000; ++i) local.at<std::uint8_t>(i) = static_cast<std::uint8_t>(i * 7 + 1);
   Ticket ticket;
@@ -86,7 +95,7 @@ TEST_F(FabricWireTest, WritesReadsAndChanges) {
 }
 
 // More operations than the fabric's queue keeps unwaited for, in bursts that fill the ring.
-TEST_F(FabricWireTest, GoesOnForManyOperations) {
+TEST_P(FabricWireTest, GoesOnForManyOperations) {
   run();
   Ticket ticket;
   for (std::uint64_t i = 0; i < 3000; ++i) {
@@ -101,7 +110,7 @@ TEST_F(FabricWireTest, GoesOnForManyOperations) {
   for (std::uint64_t i = 2984; i < 3000; ++i) EXPECT_EQ(remote.at<std::uint64_t>(64 * (i % 16)), i);
 }
 
-TEST_F(FabricWireTest, ANotificationNeverComesBeforeItsPayload) {
+TEST_P(FabricWireTest, ANotificationNeverComesBeforeItsPayload) {
   run();
   std::uint32_t answer = 0;
   std::atomic<int> wrong_count{0};
@@ -138,12 +147,51 @@ TEST_F(FabricWireTest, ANotificationNeverComesBeforeItsPayload) {
   EXPECT_EQ(wrong_count, 0);
 }
 
+// Whatever the alignment, the bytes and no others; and in the order of the posts, those behind a large write too.
+TEST_P(FabricWireTest, SmallWritesOfEverySizeAtEveryAlignment) {
+  run();
+  Ticket ticket;
+  for (std::uint32_t bytes = 1; bytes <= device::mlx5::kMostInlineBytes; ++bytes) {
+    for (const std::uint64_t offset : {64U, 65U, 70U, 76U}) {
+      Inline payload{{}, bytes};
+      for (std::uint32_t i = 0; i < bytes; ++i) payload.words[i / 8] |= std::uint64_t{((offset + bytes + i) & 0xff) | 1} << i % 8 * 8;
+      std::memset(remote.data(), 0, 256);
+      ASSERT_EQ(device::post_inline_write<kAlone>(Thread{}, queue, at_peer(offset), payload, ticket, kLong), Status::ok);
+      // It brings the reply to what went before.
+      ASSERT_EQ(device::post_fetch_add<kAlone>(Thread{}, queue, at_peer(512), 1, at_local(40000), ticket, kLong), Status::ok);
+      ASSERT_EQ(wait(ticket), Status::ok);
+      for (std::uint64_t i = 0; i < 256; ++i) {
+        const bool is_inside = i >= offset && i < offset + bytes;
+        ASSERT_EQ(remote.at<std::uint8_t>(i), is_inside ? ((i + bytes) & 0xff) | 1 : 0)
+            << bytes << " bytes at " << offset << ": " << i;
+      }
+    }
+  }
+}
+
+TEST_P(FabricWireTest, SmallWritesGoBehindLargeOnes) {
+  run();
+  for (std::uint64_t round = 1; round <= 200; ++round) {
+    Ticket ticket;
+    std::memset(local.data(), static_cast<int>(round & 0x7f), 30000);
+    ASSERT_EQ(device::post_write<kAlone>(Thread{}, queue, at_peer(0), at_local(0), 30000, ticket, kLong), Status::ok);
+    ASSERT_EQ(device::post_inline_write<kAlone>(Thread{}, queue, at_peer(29992), inline_value(round << 8), ticket, kLong),
+              Status::ok);
+    ASSERT_EQ(device::post_read<kAlone>(Thread{}, queue, at_peer(29992), at_local(50000), 8, ticket, kLong), Status::ok);
+    ASSERT_EQ(wait(ticket), Status::ok);
+    ASSERT_EQ(local.at<std::uint64_t>(50000), round << 8);
+  }
+}
+
 struct Wrong {
   const char* name;
   std::uint64_t offset;
   std::uint32_t key;
 };
-class WrongPlace : public FabricWireTest, public testing::WithParamInterface<Wrong> {};
+class WrongPlace : public FabricWireRig, public testing::WithParamInterface<Wrong> {
+ protected:
+  void SetUp() override { open(true); }
+};
 INSTANTIATE_TEST_SUITE_P(FabricWire, WrongPlace,
                          testing::Values(Wrong{"unknown_segment", 0, fabric_key(0, 9)},
                                          Wrong{"beyond_the_segment", kMemoryBytes - 63, fabric_key(0, kTarget)},

@@ -33,7 +33,7 @@ class Session {
     pair_.agree(digest_of(plan_, grid_));
     std::uint64_t bytes = 0;
     for (const std::uint64_t size : plan_.sizes) bytes = std::max(bytes, segment_bytes(layout_of(options_, grid_, size)));
-    pair_.open(bytes, std::max(kLeastNotifications, 2 * grid_.unit_count()));
+    pair_.open(bytes, std::max(kLeastNotifications, 2 * grid_.unit_count()), options_.queues);
     if (pair_.report()) print_titles(*pair_.report());
     for (const std::uint64_t size : plan_.sizes) do_size(size);
     pair_.close();

@@ -75,7 +75,8 @@ void Pair::join() {
 
 void Pair::agree(std::uint64_t digest) { ranks::require_agreement(fabric_, digest, timeout_); }
 
-void Pair::open(std::uint64_t bytes, std::uint32_t notification_count) {
+void Pair::open(std::uint64_t bytes, std::uint32_t notification_count, const QueueOptions& queues) {
+  queues_ = queues;
   memory_.emplace(tool::take(DeviceMemory::allocate(device_.index, bytes)));
   require_of_fabric(fabric_.register_segment(kDataSegment, memory_->address(), bytes));
   require_of_fabric(fabric_.connect(partner(), timeout_));
@@ -83,17 +84,35 @@ void Pair::open(std::uint64_t bytes, std::uint32_t notification_count) {
   options.segment_count = kDataSegment + 1;
   options.notification_count = notification_count;
   options.timeout = timeout_;
+  if (queues.count != 0) {
+    options.queues = QueueUse::always;
+    options.queue_count = queues.count;
+    options.proxy_thread_count = queues.proxy_count;
+  }
   session_.emplace(take_from_fabric(DeviceSession::open(fabric_, options)));
-  require_reach();
   introduce();
 }
 
-void Pair::require_reach() const {
+DeviceReach Pair::require_reach() const {
   const DeviceReach reach = take_from_fabric(session_->reach(partner(), kDataSegment));
-  if (!reach.is_direct) fail(fmt::format("kernels of rank {} do not reach rank {}'s memory: {}", rank(), partner(), reach.reason));
+  const bool is_reached = queues_.count == 0 ? reach.is_direct : reach.has_queue;
+  if (!is_reached) fail(fmt::format("kernels of rank {} do not reach rank {}'s memory: {}", rank(), partner(), reach.reason));
+  return reach;
+}
+
+void Pair::tell_queues() {
+  if (queues_.count == 0) return;
+  const DeviceReach reach = require_reach();
+  path_ = "softhca";
+  report_->print("# {} queue{} of a software HCA to the partner, {} proxy thread{}; {}\n", queues_.count,
+                 queues_.count == 1 ? "" : "s", queues_.proxy_count, queues_.proxy_count == 1 ? "" : "s",
+                 reach.is_mapped ? "up to 28 bytes are stored through a mapping of the CPU" : reach.reason);
+  report_->document()["queues"] = {
+      {"count", queues_.count}, {"proxy_threads", queues_.proxy_count}, {"is_mapped", reach.is_mapped}};
 }
 
 void Pair::introduce() {
+  require_reach();
   const std::vector<std::string> texts =
       ranks::gather(fabric_, ranks::dump(ranks::rank_card(fabric_, device_)), ranks::kMostCardBytes, timeout_);
   if (!report_) return;
@@ -102,6 +121,7 @@ void Pair::introduce() {
   report_->set_device(device_);
   for (std::size_t i = 0; i < cards.size(); ++i) report_->print("# {}\n", ranks::introduction(i, cards[i]));
   ranks::tell_settings(*report_, fabric_);
+  tell_queues();
   Json& document = report_->document();
   document["ranks"] = cards;
   document["path"] = path_;

@@ -8,6 +8,7 @@
 #include <string>
 #include <string_view>
 
+#include "device_ranks/plan.hpp"
 #include "gigabar/device_session.hpp"
 #include "gigabar/fabric.hpp"
 #include "gigabar/memory.hpp"
@@ -27,8 +28,9 @@ class Pair {
   void join();
   // Of this rank. Both ranks, after join(): all must agree on `digest`.
   void agree(std::uint64_t digest);
-  // Memory of `bytes` at both ranks as kDataSegment, and a session in which kernels reach the partner's. Prints who is who.
-  void open(std::uint64_t bytes, std::uint32_t notification_count);
+  // Memory of `bytes` at both ranks as kDataSegment, and a session in which kernels reach the partner's, by queues where there are
+  // some. Prints who is who.
+  void open(std::uint64_t bytes, std::uint32_t notification_count, const QueueOptions& queues = {});
   // The kernels have ended. Writes the report.
   void close();
 
@@ -48,18 +50,21 @@ class Pair {
   const DeviceInfo& device() const noexcept { return device_; }
   const DeviceSession& session() const noexcept { return *session_; }
   void* address() const noexcept { return memory_->address(); }
-  const std::string& path() const noexcept { return path_; }  // "nvlink", "pcie", "same GPU", "cpu", "direct"; at rank 0
-  Report* report() noexcept { return report_.get(); }         // at rank 0 only
+  // "nvlink", "pcie", "same GPU", "cpu", "direct", "softhca"; at rank 0.
+  const std::string& path() const noexcept { return path_; }
+  Report* report() noexcept { return report_.get(); }  // at rank 0 only
 
  private:
   void introduce();
-  void require_reach() const;
+  void tell_queues();
+  DeviceReach require_reach() const;
 
   std::optional<DeviceMemory> memory_;  // outlives the fabric, in which it is registered
   Fabric fabric_;
   const Timeout timeout_;
   const std::string command_;
   std::optional<DeviceSession> session_;
+  QueueOptions queues_;
   std::unique_ptr<Report> report_;
   DeviceInfo device_;
   std::string path_;

@@ -183,6 +183,14 @@ ranks::Counts counts_for(const Options& options, std::uint64_t bytes) noexcept {
   return counts;
 }
 
+device::Sharing sharing_of(const Options& options, const Grid& grid) noexcept {
+  // A flush goes to the queues of all.
+  const bool flushes = (options.measure == Measure::rate && options.op == Op::write) || options.op == Op::barrier;
+  if (flushes) return device::Sharing::device;
+  if (grid.unit_count() <= options.queues.count) return device::Sharing::exclusive;
+  return grid.block_count == 1 ? device::Sharing::block : device::Sharing::device;
+}
+
 RoundPlan layout_of(const Options& options, const Grid& grid, std::uint64_t bytes) noexcept {
   const std::uint64_t units = grid.unit_count();
   RoundPlan plan;
@@ -190,6 +198,8 @@ RoundPlan layout_of(const Options& options, const Grid& grid, std::uint64_t byte
   plan.op = options.op;
   plan.unit_count = grid.unit_count();
   plan.window = options.measure == Measure::latency ? 1 : options.window;
+  plan.queue_count = options.queues.count;
+  plan.sharing = sharing_of(options, grid);
   if (options.measure == Measure::rate) {
     // Each unit's messages are whole.
     plan.part_bytes = bytes;
@@ -217,11 +227,11 @@ std::uint64_t segment_bytes(const RoundPlan& layout) noexcept {
 
 std::uint64_t digest_of(const Plan& plan, const Grid& grid) {
   const Options& options = plan.options;
-  return ranks::digest_of_text(fmt::format("{} {} {} {} {} {} {} {} {} {} {} {} {}", command_of(options.measure),
-                                           name_of(options.op), plan.sizes.front(), plan.sizes.back(), name_of(grid.scope),
-                                           grid.block_count, grid.threads_per_block, grid.threads_per_unit,
-                                           options.iteration_count.value_or(0), options.warm_up_count.value_or(~0U), options.window,
-                                           options.is_checked, options.fault_bytes.value_or(~std::uint64_t{0})));
+  return ranks::digest_of_text(
+      fmt::format("{} {} {} {} {} {} {} {} {} {} {} {} {} {}", command_of(options.measure), name_of(options.op), plan.sizes.front(),
+                  plan.sizes.back(), name_of(grid.scope), grid.block_count, grid.threads_per_block, grid.threads_per_unit,
+                  options.iteration_count.value_or(0), options.warm_up_count.value_or(~0U), options.window, options.is_checked,
+                  options.fault_bytes.value_or(~std::uint64_t{0}), options.queues.count));
 }
 
 }  // namespace gigabar::tool::device_ranks

@@ -30,11 +30,20 @@ struct GridOptions {
   std::optional<std::uint32_t> block_count;
 };
 
+// Queues to the partner, though its memory is in reach; 0: none.
+struct QueueOptions {
+  std::uint32_t count = 0;
+  std::uint32_t proxy_count = 1;
+};
+inline constexpr std::uint32_t kMostQueues = 16;
+inline constexpr std::uint32_t kMostProxies = 12;
+
 struct Options {
   Measure measure = Measure::latency;
   Op op = Op::notify;
   std::string sizes;  // -m, as typed
   GridOptions grid;
+  QueueOptions queues;
   std::optional<std::uint32_t> iteration_count;
   std::optional<std::uint32_t> warm_up_count;
   std::uint32_t window = 64;
@@ -73,6 +82,9 @@ std::uint64_t part_of(std::uint64_t bytes, const Grid& grid) noexcept;
 void require_room_for_samples(std::uint32_t round_count, const Grid& grid);
 
 ranks::Counts counts_for(const Options& options, std::uint64_t bytes) noexcept;
+
+// Who else uses a unit's queue: units take the queues in turn.
+device::Sharing sharing_of(const Options& options, const Grid& grid) noexcept;
 
 // Where messages lie, of one size; the rest of the plan is the caller's to fill in.
 RoundPlan layout_of(const Options& options, const Grid& grid, std::uint64_t bytes) noexcept;

@@ -48,6 +48,8 @@ struct RoundPlan {
   std::uint64_t timeout_ns = 0;       // of all rounds together, and of one wait
   std::uint32_t rounds_per_look = 1;  // the clock is read at every so many rounds
   std::uint32_t unit_count = 1;
+  std::uint32_t queue_count = 0;  // to the partner; 0: by loads and stores
+  device::Sharing sharing = device::Sharing::device;
 };
 
 }  // namespace gigabar::tool::device_ranks

@@ -50,6 +50,8 @@ class RoundUnit {
  private:
   static constexpr std::uint32_t kMessages = 0, kRoundEnd = 1;  // notifications of the unit
 
+  GIGABAR_DEVICE QueueId queue() const { return plan_.queue_count == 0 ? 0 : index_ % plan_.queue_count; }
+  GIGABAR_DEVICE device::Post post() const { return {queue(), words_.timeout(), plan_.sharing}; }
   GIGABAR_DEVICE NotificationId notification(std::uint32_t which) const { return 2 * index_ + which; }
   GIGABAR_DEVICE std::uint32_t round_value() const { return round_ + 1; }
   GIGABAR_DEVICE std::uint64_t payload_value() const { return data_word(plan_.fabric.rank, round_, 0, 0) * kOdd64; }
@@ -186,9 +188,9 @@ class RoundUnit {
     const std::uint64_t ticks = timed([&] {
       for (std::uint32_t message = 0; message < plan_.window && words_.is_ok(); ++message) {
         words_.note(device::read(scope_, plan_.fabric, {kDataSegment, receive_offset(message)},
-                                 {plan_.partner, kDataSegment, send_offset(message)}, bytes_));
+                                 {plan_.partner, kDataSegment, send_offset(message)}, bytes_, post()));
       }
-      words_.note(device::wait(scope_, plan_.fabric, 0, words_.timeout()));
+      words_.note(device::wait(scope_, plan_.fabric, queue(), words_.timeout()));
     });
     if (plan_.is_checked) check(0, 0);
     return ticks;
@@ -199,13 +201,13 @@ class RoundUnit {
   // What the word holds before the first round.
   GIGABAR_DEVICE void begin_words() {
     if (!plan_.is_active || (plan_.op != Op::fetch_add && plan_.op != Op::compare_swap)) return;
-    words_.note(device::atomic_fetch_add(scope_, plan_.fabric, word_place(), 0, words_.timeout(), first_word_));
+    words_.note(device::atomic_fetch_add(scope_, plan_.fabric, word_place(), 0, words_.timeout(), first_word_, queue()));
   }
 
   GIGABAR_DEVICE std::uint64_t fetch_add_round() {
     std::uint64_t old = 0;
-    const std::uint64_t ticks =
-        timed([&] { words_.note(device::atomic_fetch_add(scope_, plan_.fabric, word_place(), 1, words_.timeout(), old)); });
+    const std::uint64_t ticks = timed(
+        [&] { words_.note(device::atomic_fetch_add(scope_, plan_.fabric, word_place(), 1, words_.timeout(), old, queue())); });
     expect(0, first_word_ + round_, old ^ fault());
     return ticks;
   }
@@ -214,7 +216,7 @@ class RoundUnit {
     std::uint64_t old = 0;
     const std::uint64_t expected = first_word_ + round_;
     const std::uint64_t ticks = timed([&] {
-      words_.note(device::compare_swap(scope_, plan_.fabric, word_place(), expected, expected + 1, words_.timeout(), old));
+      words_.note(device::compare_swap(scope_, plan_.fabric, word_place(), expected, expected + 1, words_.timeout(), old, queue()));
     });
     expect(0, expected, old ^ fault());
     return ticks;
@@ -224,17 +226,17 @@ class RoundUnit {
 
   GIGABAR_DEVICE Status notify_partner(std::uint32_t which, std::uint32_t value, device::Order order,
                                        std::uint64_t payload = 0) const {
-    return device::notify(scope_, plan_.fabric, plan_.partner, kDataSegment, notification(which), value, order, payload);
+    return device::notify(scope_, plan_.fabric, plan_.partner, kDataSegment, notification(which), value, order, payload, post());
   }
 
   GIGABAR_DEVICE Status write_message(std::uint32_t message) const {
     return device::write(scope_, plan_.fabric, {kDataSegment, send_offset(message)},
-                         {plan_.partner, kDataSegment, receive_offset(message)}, bytes_);
+                         {plan_.partner, kDataSegment, receive_offset(message)}, bytes_, post());
   }
 
   GIGABAR_DEVICE Status write_notify_message(std::uint32_t message, std::uint32_t which, std::uint32_t value) const {
     return device::write_notify(scope_, plan_.fabric, {kDataSegment, send_offset(message)},
-                                {plan_.partner, kDataSegment, receive_offset(message)}, bytes_, notification(which), value);
+                                {plan_.partner, kDataSegment, receive_offset(message)}, bytes_, notification(which), value, post());
   }
 
   // The partner's end of this round; what it carried.
