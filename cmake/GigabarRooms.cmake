@@ -23,6 +23,11 @@ if(GIGABAR_SANITIZE)
   add_compile_options(-fsanitize=${GIGABAR_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all
                       $<$<CXX_COMPILER_ID:Clang>:-fno-sanitize=function$<COMMA>vptr$<COMMA>enum>)
   add_link_options(-fsanitize=${GIGABAR_SANITIZE})
+  # For tests that cannot hold under one: compilers have no common word for it.
+  string(TOUPPER "${GIGABAR_SANITIZE}" sanitizers)
+  string(REPLACE "," ";" sanitizers "${sanitizers}")
+  list(TRANSFORM sanitizers PREPEND GIGABAR_SANITIZE_ OUTPUT_VARIABLE sanitizer_definitions)
+  add_compile_definitions(${sanitizer_definitions})
 endif()
 
 # gigabar_room(NAME SOURCES file... [DEPENDS room...]): the static library gigabar_NAME. Inside the project, headers are named from

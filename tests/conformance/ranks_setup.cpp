@@ -40,7 +40,7 @@ std::vector<TransportKind> find_transports() {
 }  // namespace
 
 unsigned scale() {
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#if defined(GIGABAR_SANITIZE_ADDRESS) || defined(GIGABAR_SANITIZE_THREAD)
   return 20;
 #else
   static const std::optional<std::string> asked = environment("GIGABAR_CONFORMANCE_SCALE");

@@ -6,7 +6,7 @@
 
 // UndefinedBehaviorSanitizer, which comes with AddressSanitizer here, makes a pipe for each virtual call that it checks: nothing
 // works under it without descriptors. Tests that exhaust them are left out there.
-#if defined(__SANITIZE_ADDRESS__)
+#if defined(GIGABAR_SANITIZE_ADDRESS)
 #define GIGABAR_TEST_CAN_EXHAUST_DESCRIPTORS 0
 #else
 #define GIGABAR_TEST_CAN_EXHAUST_DESCRIPTORS 1

@@ -307,7 +307,7 @@ TEST_F(HostMemoryRoom, PagesThatTheNodeDoesNotHaveComeFromAnother) {
 }
 
 // Sanitizers replace mlock by nothing, so there is no limit to meet.
-#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+#if !defined(GIGABAR_SANITIZE_ADDRESS) && !defined(GIGABAR_SANITIZE_THREAD)
 // Root may lock more than the limit: the test gives that right up in its own process.
 ISOLATED_TEST(HostMemoryLimits, LockedMemoryLimitIsNamed) {
   const test::ScopedEnvironment stand_in("GIGABAR_STAND_IN", "1");

@@ -191,7 +191,7 @@ ISOLATED_TEST(UcxLibrary, LeavesSignalsAndVariablesAlone) {
   for (const int number : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT}) {
     struct sigaction action{};
     ASSERT_EQ(::sigaction(number, nullptr, &action), 0);
-#if !defined(__SANITIZE_ADDRESS__)
+#if !defined(GIGABAR_SANITIZE_ADDRESS)
     EXPECT_EQ(action.sa_handler, SIG_DFL) << number;
 #endif
   }
