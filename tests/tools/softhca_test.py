@@ -88,7 +88,7 @@ def test_softhca_faults_that_cannot_be_are_refused():
                              (("--fault", "error:x"), ("--fault error:x", "whole number")),
                              (("--fault", "error:"), ("--fault error:", "whole number")),
                              (("--fault", "full-ring:3"), ("--fault full-ring:3", "no number", "':3'")),
-                             (("--fault", "reorder"), ("--fault reorder:50", "--queues 2")),
+                             (("--fault", "reorder"), ("--fault reorder:80", "--queues 2")),
                              (("--fault", "late-read", "--op", "write"), ("--fault late-read", "--op read")),
                              (("--fault", "error:500", "-i", "10"), ("--fault error:500", "10 requests", "(-i)")),
                              (("--fault", "stalled-hca", "--slots", "4", "-W", "8"), ("--fault stalled-hca", "4 slots", "--slots")),
@@ -160,9 +160,9 @@ def test_softhca_lost_records_and_doorbells():
 
 
 def test_softhca_reordering_between_queues():
-    result = faulty("write", "reorder", "--queues", "2", "-i", "150")
+    result = faulty("write", "reorder", "--queues", "2", "-i", "60")
     expect(result["fault"]["overtaken"] > 0 and result["fault"]["injected"]["polls_sat_out"] > 0, f"{result}")
-    expect(result["ends"] == {"ok": 300}, f"{result}")
+    expect(result["ends"] == {"ok": 120}, f"{result}")
 
 
 def test_softhca_error_cqe():

@@ -27,7 +27,7 @@ constexpr std::uint64_t kMostPolls = 1'000'000;
 constexpr std::array kRules = {Rule{FaultKind::late_record, "late-record", "POLLS", 20, 1, kMostPolls},
                                Rule{FaultKind::lost_record, "lost-record", "COUNT", 1, 1, kMostLost},
                                Rule{FaultKind::lost_doorbell, "lost-doorbell", "COUNT", 1, 1, kMostLost},
-                               Rule{FaultKind::reorder, "reorder", "PERCENT", 50, 1, 95},
+                               Rule{FaultKind::reorder, "reorder", "PERCENT", 80, 1, 95},
                                Rule{FaultKind::error, "error", "REQUEST", 3, 1, std::uint64_t{1} << 32},
                                Rule{FaultKind::wrap, "wrap", "REQUESTS", 8, 1, 65536},
                                Rule{FaultKind::full_ring, "full-ring", "", 0, 0, 0},

@@ -285,7 +285,7 @@ class CaseRun {
 }  // namespace
 
 std::string end_text(const Operation& operation) {
-  const std::string first(name_of(operation.first));
+  std::string first(name_of(operation.first));
   if (!operation.is_posted) return first + " (not posted)";
   if (operation.syndrome != Syndrome::none) return fmt::format("{} ({})", name_of(operation.last), name_of(operation.syndrome));
   if (operation.first == operation.last) return first;
