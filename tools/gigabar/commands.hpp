@@ -32,5 +32,6 @@ void add_device_bw(CLI::App& program, Invocation& invocation);
 void add_device_rate(CLI::App& program, Invocation& invocation);
 void add_pingpong(CLI::App& program, Invocation& invocation);
 void add_matvec(CLI::App& program, Invocation& invocation);
+void add_softhca(CLI::App& program, Invocation& invocation);
 
 }  // namespace gigabar::tool

@@ -60,6 +60,7 @@ int run(int argc, char** argv) {
   gigabar::tool::add_device_rate(program, invocation);
   gigabar::tool::add_pingpong(program, invocation);
   gigabar::tool::add_matvec(program, invocation);
+  gigabar::tool::add_softhca(program, invocation);
   gigabar::tool::add_run(program, invocation);
   try {
     program.parse(argc, argv);

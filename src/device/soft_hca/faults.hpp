@@ -19,4 +19,15 @@ struct Faults {
   bool is_stalled = false;            // nothing is done, until it is taken back
 };
 
+// How often each of them took effect.
+struct FaultCounts {
+  std::uint64_t lost_doorbells = 0;
+  std::uint64_t lost_records = 0;
+  std::uint64_t late_records = 0;  // doorbells whose record was held back
+  std::uint64_t late_reads = 0;    // reads whose data came behind their CQE
+  std::uint64_t errors = 0;        // without the requests that were flushed behind one
+  std::uint64_t polls_sat_out = 0;
+  std::uint64_t polls_stalled = 0;
+};
+
 }  // namespace gigabar::soft_hca

@@ -39,7 +39,7 @@ SendQueue::SendQueue(std::uint32_t number, const QueueOptions& options, const Qu
 
 bool SendQueue::step() {
   land_late_data();
-  if (faults_.is_stalled || sits_out()) return false;
+  if (is_held_up()) return false;
   look_at_doorbell();
   const bool has_begun = begin_rung();
   return collect() || has_begun;
@@ -47,6 +47,16 @@ bool SendQueue::step() {
 
 bool SendQueue::is_idle() const {
   return device::load_acquire(doorbell_) == seen_doorbell_ && begun_ == rung_ && pending_.empty() && landings_.empty();
+}
+
+bool SendQueue::is_held_up() {
+  if (faults_.is_stalled) {
+    ++statistics_.faults.polls_stalled;
+    return true;
+  }
+  if (!sits_out()) return false;
+  ++statistics_.faults.polls_sat_out;
+  return true;
 }
 
 bool SendQueue::sits_out() {
@@ -71,14 +81,17 @@ void SendQueue::take_doorbell(std::uint64_t value) {
   }
   if (faults_.lost_doorbells > 0) {
     --faults_.lost_doorbells;
+    ++statistics_.faults.lost_doorbells;
     return;
   }
   if (faults_.lost_records > 0) {
     --faults_.lost_records;
+    ++statistics_.faults.lost_records;
     return;
   }
   rung_ = begun_ + distance;
   record_polls_left_ = faults_.late_record_polls;
+  if (record_polls_left_ > 0) ++statistics_.faults.late_records;
 }
 
 // The doorbell's acquire meets the device's release: everything up to its index is seen, and nothing beyond it is looked at. The
@@ -113,11 +126,15 @@ bool SendQueue::is_fence_open(const WorkRequest& request) const {
   return open_result_count_ == 0 && landings_.empty();
 }
 
+bool SendQueue::is_to_fail(std::uint64_t index) const {
+  return faults_.error_at_wqe != 0 && index - options_.first_index + 1 == faults_.error_at_wqe;
+}
+
 // Finds the local memory. What it answers ends the request without the wire, for NOP and DUMP with none.
 Syndrome SendQueue::prepare(Pending& pending, WireOperation& operation) {
   WorkRequest& request = pending.request;
   if (is_broken_) return Syndrome::flushed;
-  if (faults_.error_at_wqe != 0 && pending.index - options_.first_index + 1 == faults_.error_at_wqe) return faults_.error_syndrome;
+  if (is_to_fail(pending.index)) return faults_.error_syndrome;
   if (request.syndrome != Syndrome::none || request.opcode == Opcode::nop) return request.syndrome;
   const Access wanted = has_result(request.opcode) ? Access::local_write : Access::local_read;
   std::byte* local = request.is_inline ? reinterpret_cast<std::byte*>(request.payload.data())
@@ -177,10 +194,12 @@ void SendQueue::finish(Pending& pending) {
   const bool is_bad = syndrome != Syndrome::none;
   if (is_bad || (pending.request.flags & mlx5::kCqUpdate) != 0) write_cqe(pending, syndrome);
   if (is_bad) {
+    if (!has_failed_ && is_to_fail(pending.index)) ++statistics_.faults.errors;
     is_broken_ = true;
     has_failed_ = true;
   } else if (pending.landing != nullptr) {
     landings_.push_back({pending.landing, std::move(pending.late_data), faults_.late_read_polls});
+    ++statistics_.faults.late_reads;
   }
 }
 

@@ -47,6 +47,7 @@ struct QueueStatistics {
   std::uint64_t work_requests = 0;      // begun, or flushed
   std::uint64_t cqes = 0;
   std::uint64_t error_cqes = 0;
+  FaultCounts faults;
 };
 
 // Threads: one at a time.
@@ -77,11 +78,13 @@ class SendQueue {
     std::uint32_t polls_left;
   };
 
+  bool is_held_up();
   bool sits_out();
   void look_at_doorbell();
   void take_doorbell(std::uint64_t value);
   bool begin_rung();
   bool begin_one();
+  bool is_to_fail(std::uint64_t index) const;
   bool is_fence_open(const WorkRequest& request) const;
   Syndrome prepare(Pending& pending, WireOperation& operation);
   bool collect();

@@ -199,6 +199,9 @@ TEST(Faults, ALostDoorbellIsMadeGoodByTheNext) {
     }
     EXPECT_EQ(look(rig, tickets[0]), Status::ok);
     EXPECT_EQ(rig.remote.at<std::uint64_t>(0), 3U);
+    const FaultCounts counts = rig.statistics().faults;
+    EXPECT_EQ(counts.lost_doorbells, kind == &Faults::lost_doorbells ? 2U : 0U);
+    EXPECT_EQ(counts.lost_records, kind == &Faults::lost_records ? 2U : 0U);
   }
 }
 
@@ -214,6 +217,7 @@ TEST(Faults, ALateRecordDelays) {
   }
   rig.hca.poll();
   EXPECT_EQ(look(rig, ticket), Status::ok);
+  EXPECT_EQ(rig.statistics().faults.late_records, 1U);
 }
 
 TEST(Faults, AStalledHcaEndsWaitsByTheirDeadline) {
@@ -225,9 +229,34 @@ TEST(Faults, AStalledHcaEndsWaitsByTheirDeadline) {
   rig.run();
   EXPECT_EQ(device::wait<kAlone>(Thread{}, rig.queue(), ticket, kShort), Status::timed_out);
   EXPECT_EQ(device::flush<kAlone>(Thread{}, rig.queue(), kShort), Status::timed_out);
+  const std::uint64_t polls_stalled = rig.statistics().faults.polls_stalled;
+  EXPECT_GT(polls_stalled, 0U);
   rig.set_faults({});
   rig.run();
   EXPECT_EQ(look(rig, ticket), Status::ok);
+  EXPECT_EQ(rig.statistics().faults.polls_stalled, polls_stalled);
+}
+
+// Only the request that was to fail counts: those behind it are flushed, and an earlier failure leaves none.
+TEST(Faults, AnErrorIsCountedOnce) {
+  for (const std::uint64_t at : {1U, 3U}) {
+    Rig rig;
+    Faults faults;
+    faults.error_at_wqe = at;
+    faults.error_syndrome = mlx5::Syndrome::remote_access;
+    rig.set_faults(faults);
+    Ticket ticket;
+    post_word(rig, 1);
+    ASSERT_EQ(
+        device::post_inline_write<kAlone>(Thread{}, rig.queue(), {kPeerBase, rig.peer_key + 1}, inline_value(2), ticket, kShort),
+        Status::ok);  // fails by itself
+    post_word(rig, 3);
+    rig.run();
+    EXPECT_EQ(device::poll<kAlone>(Thread{}, rig.queue()), Status::peer_lost);
+    EXPECT_EQ(rig.statistics().faults.errors, at == 1 ? 1U : 0U);
+    EXPECT_EQ(rig.statistics().error_cqes, at == 1 ? 3U : 2U);
+    EXPECT_EQ(rig.remote.at<std::uint64_t>(0), at == 1 ? 0U : 1U);
+  }
 }
 
 TEST(Faults, QueuesFallBehindEachOther) {
@@ -253,6 +282,7 @@ TEST(Faults, QueuesFallBehindEachOther) {
   }
   EXPECT_GT(first_led, 0);
   EXPECT_GT(second_led, 0);
+  EXPECT_GT(rig.statistics(0).faults.polls_sat_out, 0U);
 }
 
 // Without confirmation the ticket of a read says too much; with it, and behind a fence, it says the truth.
@@ -275,6 +305,7 @@ TEST(Faults, LateDataOfReadsAreSeenOnlyWithConfirmation) {
     for (int polls = 0; polls < 100 && look(rig, behind) != Status::ok; ++polls) rig.hca.poll();
     EXPECT_EQ(look(rig, behind), Status::ok);
     EXPECT_EQ(rig.local.at<std::uint64_t>(0), 42U);
+    EXPECT_EQ(rig.statistics().faults.late_reads, 1U);
   }
 }
 

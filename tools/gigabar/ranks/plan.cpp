@@ -107,27 +107,8 @@ std::string_view name_of(Kind kind) noexcept {
 char letter_of(Place place) noexcept { return place == Place::device ? 'D' : 'H'; }
 std::string_view name_of(Place place) noexcept { return place == Place::device ? "DEVICE" : "HOST"; }
 
-std::optional<SizeRange> parse_size_range(const std::string& text, const SizeRange& otherwise) {
-  const std::size_t colon = text.find(':');
-  const std::string least = colon == std::string::npos ? "" : text.substr(0, colon);
-  const std::string most = colon == std::string::npos ? text : text.substr(colon + 1);
-  if (least.empty() && most.empty()) return {};
-  const auto first = least.empty() ? std::optional(otherwise.least_bytes) : parse_size(least);
-  const auto last = most.empty() ? std::optional(otherwise.most_bytes) : parse_size(most);
-  if (!first || !last || *first > *last || *last > kMostBytes) return {};
-  return SizeRange{*first, *last};
-}
-
 SizeRange default_sizes(Measure measure) noexcept {
   return {is_latency(measure) ? std::uint64_t{0} : std::uint64_t{1}, kDefaultMostBytes};
-}
-
-std::vector<std::uint64_t> sizes_of(const SizeRange& range) {
-  std::vector<std::uint64_t> sizes;
-  for (std::uint64_t bytes = range.least_bytes; bytes <= range.most_bytes; bytes = std::max<std::uint64_t>(1, bytes * 2)) {
-    sizes.push_back(bytes);
-  }
-  return sizes;
 }
 
 Counts counts_for(const Options& options, std::uint64_t bytes) noexcept {

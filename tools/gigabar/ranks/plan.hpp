@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "ranks/fabric_settings.hpp"
+#include "support/sizes.hpp"
 
 namespace gigabar::tool::ranks {
 
@@ -52,19 +53,15 @@ struct Counts {
   std::uint32_t warm_up = 0;
 };
 
-struct SizeRange {
-  std::uint64_t least_bytes = 0;
-  std::uint64_t most_bytes = 0;
-};
-inline constexpr std::uint64_t kMostBytes = std::uint64_t{1} << 34;
+using tool::kMostBytes;
+using tool::parse_size_range;
+using tool::SizeRange;
+using tool::sizes_of;
+
 inline constexpr std::uint64_t kLargeBytes = 8192;  // above, OSU takes fewer samples
 inline constexpr std::uint32_t kMostWindow = 512;   // half of a queue, so that both directions fit in
 
-// "MAX", "MIN:MAX" or "MIN:", in bytes or with K, M, G. Nothing for another text, or when the least is above the most.
-std::optional<SizeRange> parse_size_range(const std::string& text, const SizeRange& otherwise);
 SizeRange default_sizes(Measure measure) noexcept;
-// The least, then doubled up to the most; after 0 comes 1.
-std::vector<std::uint64_t> sizes_of(const SizeRange& range);
 // At that size, when -i and -x do not say otherwise.
 Counts counts_for(const Options& options, std::uint64_t bytes) noexcept;
 

@@ -1,0 +1,124 @@
+// gigabar softhca: the software HCA under test by itself. Threads of the CPU post through device::Queue, as kernels do; proxies
+// execute; every byte is checked; faults are made on demand.
+#include <limits>
+#include <map>
+#include <memory>
+
+#include "commands.hpp"
+#include "device/soft_hca/proxy_threads.hpp"
+#include "softhca/command.hpp"
+
+namespace gigabar::tool {
+namespace {
+
+using softhca::Op;
+using softhca::Options;
+using softhca::Plant;
+using softhca::ScopeKind;
+using softhca::Sharing;
+using softhca::Syndrome;
+
+constexpr std::uint64_t kMostRounds = 10'000'000;
+constexpr std::uint64_t kMostTimeoutMs = 3'600'000;
+
+template <class T>
+void add_choice(CLI::App& command, const char* name, const std::map<std::string, T>& choices, T& target, const char* description,
+                const std::string& usual) {
+  std::string names;
+  for (const auto& [text, value] : choices) names += (names.empty() ? "" : "|") + text;
+  command.add_option_function<std::string>(
+             name, [](const std::string&) {}, description)
+      ->check(choice(choices, target))
+      ->type_name(names)
+      ->default_str(usual);
+}
+
+void add_number(CLI::App& command, const char* name, std::uint32_t& target, std::uint64_t most, const char* description) {
+  command.add_option(name, target, description)->check(whole_number(1, most))->type_name("N")->capture_default_str();
+}
+
+void add_work(CLI::App& command, Options& options) {
+  static const std::map<std::string, std::optional<Op>> ops = [] {
+    std::map<std::string, std::optional<Op>> all;
+    for (const Op op : softhca::all_ops()) all.emplace(softhca::name_of(op), op);
+    return all;
+  }();
+  add_choice(command, "--op", ops, options.op, "What the threads post", "all, in turns");
+  command.add_option("-m,--message-size", options.sizes, "Sizes: doubled from MIN to MAX; inline writes take those up to 28")
+      ->type_name("[MIN:]MAX")
+      ->default_str("8:4K, with --fault 16");
+  command.add_option("-i,--iterations", options.iteration_count, "Timed rounds per size")
+      ->check(whole_number(1, kMostRounds))
+      ->type_name("N")
+      ->default_str("1000, with --fault 100");
+  command.add_option("-x,--warmup", options.warm_up_count, "Untimed rounds before them, without faults")
+      ->check(whole_number(0, kMostRounds))
+      ->type_name("N")
+      ->default_str("100, with --fault 10");
+  add_number(command, "-W,--window-size", options.window, softhca::kMostWindow,
+             "Operations that a thread posts to each of its queues before it waits for them");
+}
+
+void add_shape(CLI::App& command, Options& options) {
+  static const std::map<std::string, ScopeKind> scopes = {{"thread", ScopeKind::thread}, {"block", ScopeKind::block}};
+  static const std::map<std::string, std::optional<Sharing>> sharings = {
+      {"exclusive", Sharing::exclusive}, {"block", Sharing::block}, {"device", Sharing::device}};
+  static const std::map<std::string, bool> completions = {{"collapsed", true}, {"ordinary", false}};
+  add_number(command, "--queues", options.queue_count, soft_hca::kMostQueues, "Queues; threads share them out");
+  add_number(command, "--threads", options.thread_count, softhca::kMostThreads, "Threads that post");
+  add_number(command, "--proxies", options.proxy_count, soft_hca::ProxyThreads::kMostThreads, "Threads that execute");
+  add_number(command, "--slots", options.slot_count, device::kMostDepth, "Work requests of a ring, a power of two");
+  add_choice(command, "--scope", scopes, options.scope, "Whether each thread posts by itself, or all together as one block",
+             "thread");
+  add_choice(command, "--sharing", sharings, options.sharing, "Who shares a queue",
+             "exclusive, or device where threads share a queue");
+  add_choice(command, "--completions", completions, options.is_collapsed, "One CQE that is written over and over, or a ring",
+             "collapsed");
+  command.add_flag("--confirm-reads", options.confirms_reads, "Each read is followed by a request that confirms its data");
+}
+
+void add_faults(CLI::App& command, Options& options) {
+  static const std::map<std::string, Syndrome> syndromes = [] {
+    std::map<std::string, Syndrome> all;
+    for (const Syndrome syndrome : softhca::all_syndromes()) all.emplace(softhca::name_of(syndrome), syndrome);
+    return all;
+  }();
+  static const std::map<std::string, Plant> plants = {
+      {"data", Plant::data}, {"guard", Plant::guard}, {"error", Plant::error}, {"stall", Plant::stall}};
+  command
+      .add_option("--fault", options.faults,
+                  "Faults, each made in a run of its own, of every operation: " + softhca::fault_names() + "; or all")
+      ->delimiter(',')
+      ->allow_extra_args(false)
+      ->type_name("KIND[:N]");
+  add_choice(command, "--syndrome", syndromes, options.syndrome, "What the CQE of --fault error tells", "retries_exceeded");
+  command.add_option("--timeout-ms", options.timeout_ms, "Of one wait")
+      ->check(whole_number(1, kMostTimeoutMs))
+      ->type_name("MS")
+      ->capture_default_str();
+  // Proves that the checks can fail.
+  command.add_option_function<std::string>("--plant-fault", [](const std::string&) {})
+      ->check(choice(plants, options.plant))
+      ->group("");
+}
+
+}  // namespace
+
+void add_softhca(CLI::App& program, Invocation& invocation) {
+  auto options = std::make_shared<Options>();
+  CLI::App* const command =
+      program.add_subcommand("softhca", "The software HCA by itself: queues of this process, checked data, faults on demand");
+  add_work(*command, *options);
+  add_shape(*command, *options);
+  add_faults(*command, *options);
+  command
+      ->add_option("--json", options->json_path,
+                   "Also write everything as JSON to this file; '-': to standard output, and the text to standard error")
+      ->type_name("FILE");
+  command->footer(
+      "One process; no GPU, no network, no HCA. Exit status: 0 as documented, 1 wrong data, a wrong status, or a wait beyond its "
+      "deadline, 2 the command line cannot be followed. Lines that do not begin with '#' are data.");
+  command->callback([options, &invocation] { softhca::run_command(*options, invocation); });
+}
+
+}  // namespace gigabar::tool
