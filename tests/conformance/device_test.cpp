@@ -9,11 +9,13 @@
 #include <vector>
 
 #include "conformance/rank_segment.hpp"
+#include "gigabar/device/channel.hpp"
 #include "gigabar/device_session.hpp"
 
 namespace gigabar::test {
 namespace {
 
+using device::Channel;
 using device::CpuTeam;
 using device::DeviceFabric;
 using device::Order;
@@ -214,6 +216,51 @@ RANK_BODY(never_before_its_payload) {
     ASSERT_EQ(notification_wait(thread, handle, kTarget, 2, 1, kLong, found), Status::ok);
     ASSERT_EQ(notification_reset(thread, handle, kTarget, 2, value), Status::ok);
   }
+  EXPECT_TRUE(is_ok(kernels.session->close(kPatience)));
+}
+
+// Of every size, in both directions of a channel, which afterwards leaves the queue to others.
+RANK_BODY(speak_through_channels) {
+  Kernels kernels(me, fabric);
+  ASSERT_TRUE(kernels.session);
+  const DeviceFabric& handle = kernels.handle();
+  kernels.origin.put_pattern(0, kSpan, me.rank(), 0);
+  Channel next, none;
+  ASSERT_EQ(Channel::open(handle, next_of(me), kTarget, kOrigin, 0, next), Status::ok);
+  EXPECT_EQ(Channel::open(handle, 99, kTarget, kOrigin, 0, none), Status::out_of_range);
+  EXPECT_EQ(Channel::open(handle, next_of(me), kUnknown, kOrigin, 0, none), Status::out_of_range);
+  EXPECT_EQ(Channel::open(handle, next_of(me), kTarget, kUnknown, 0, none), Status::out_of_range);
+  EXPECT_EQ(next.write(kSpan - 7, 0, 8, kLong), Status::out_of_range);
+  EXPECT_EQ(next.write_notify(0, kSpan - 7, 8, 1, 1, kLong), Status::out_of_range);
+  EXPECT_EQ(next.write_notify(0, 0, 8, 1024, 1, kLong), Status::out_of_range);
+  EXPECT_EQ(next.write_notify(0, 0, 8, 1, 0, kLong), Status::invalid_argument);
+  EXPECT_EQ(next.notify(1024, 1, Order::none, 0, kLong), Status::out_of_range);
+  EXPECT_EQ(next.notify(1, 0, Order::none, 0, kLong), Status::invalid_argument);
+  const device::Thread thread;
+  const std::vector<std::uint64_t> sizes{4, 8, 24, 28, 32, 4096, 100'000};
+  for (std::uint32_t round = 1; round <= 10 * sizes.size(); ++round) {
+    const std::uint64_t bytes = sizes[round % sizes.size()];
+    ASSERT_EQ(next.write(8 * round, 4096, bytes, kLong), Status::ok);
+    ASSERT_EQ(next.write_notify(16 * round, 120'000, bytes, 1, round, kLong), Status::ok);
+    NotificationId found = 0;
+    std::uint32_t value = 0;
+    std::uint64_t payload = 0;
+    ASSERT_EQ(notification_wait(thread, handle, kTarget, 1, 1, kLong, found, previous_of(me)), Status::ok);
+    ASSERT_EQ(notification_reset(thread, handle, kTarget, 1, value), Status::ok);
+    ASSERT_EQ(value, round);
+    ASSERT_TRUE(kernels.target.holds_pattern(4096, bytes, previous_of(me), 8 * round));
+    ASSERT_TRUE(kernels.target.holds_pattern(120'000, bytes, previous_of(me), 16 * round));
+    ASSERT_EQ(next.wait(kLong), Status::ok);
+    // Seen: the next round's may come.
+    ASSERT_EQ(next.notify(2, round, Order::after_writes, round * 5, kLong), Status::ok);
+    ASSERT_EQ(notification_wait(thread, handle, kTarget, 2, 1, kLong, found, previous_of(me)), Status::ok);
+    ASSERT_EQ(notification_reset(thread, handle, kTarget, 2, value, &payload), Status::ok);
+    ASSERT_EQ(payload, std::uint64_t{round} * 5);
+    ASSERT_TRUE(me.meet());
+  }
+  next.close();
+  ASSERT_EQ(barrier(thread, handle, kLong), Status::ok);
+  EXPECT_TRUE(kernels.target.are_guards_whole());
   EXPECT_TRUE(is_ok(kernels.session->close(kPatience)));
 }
 
@@ -490,6 +537,7 @@ TEST_P(FabricDevice, NotificationsComeBehindTheirPayload) {
   setup.amount = rounds(setup.word == kByQueues ? 300 : 1000);
   run_ranks("never_before_its_payload", setup);
 }
+TEST_P(FabricDevice, Channels) { run_ranks("speak_through_channels", GetParam()); }
 TEST_P(FabricDevice, Atomics) {
   RankSetup setup = GetParam();
   setup.amount = rounds(setup.word == kByQueues ? 20 : 100);

@@ -27,7 +27,7 @@ def small(name, op):
     return ("--op", op, *FEW, *(("-m", "4:64") if op in WITH_SIZES else ()), *(("-W", "5") if name != "device-latency" else ()))
 
 
-def document_of(name, *arguments, **variables):
+def document_of(name, *arguments, path_name="cpu", **variables):
     path = os.path.join(shared.FOLDER, "device.json")
     outcome = ranks(name, *arguments, *TRANSPORT, "--json", path, **variables)
     expect(outcome.status == 0, f"{name} {' '.join(arguments)} failed", outcome)
@@ -35,12 +35,12 @@ def document_of(name, *arguments, **variables):
         document = json.load(file)
     expect_header(document, name)
     expect("stand-in" in outcome.out, "the stand-in is not told", outcome)
-    expect(document["path"] == "cpu" and len(document["ranks"]) == 2 and document["settings"], "path, ranks, settings")
+    expect(document["path"] == path_name and len(document["ranks"]) == 2 and document["settings"], "path, ranks, settings")
     return document, outcome
 
 
-def expect_result(result, name, op, samples):
-    expect(result["measure"] == name and result["op"] == op and result["path"] == "cpu", f"{result}")
+def expect_result(result, name, op, samples, path_name="cpu"):
+    expect(result["measure"] == name and result["op"] == op and result["path"] == path_name, f"{result}")
     expect_summary(result, samples)
     expect(result["samples"] == samples and result["warm_up"] == 2, f"samples: {result}")
     expect(abs(result["ns_per_tick"] - 1) < 0.01, f"a CPU's clock is in nanoseconds: {result}")
@@ -53,7 +53,8 @@ def expect_result(result, name, op, samples):
 def test_device_help_names_the_options():
     for name in ALL:
         text = run(name, "--help").out
-        for option in ("-m,", "-i,", *(("-b,",) if name == "matvec" else ("-x,", "--scope")), "--threads", "--json", "--timeout"):
+        for option in ("-m,", "-i,", *(("-b,",) if name == "matvec" else ("-x,", "--scope")), "--threads", "--json", "--timeout",
+                       *(("--queues", "--proxies") if name in OPS else ())):
             expect(option in text, f"{name} --help lacks {option}\n{text}")
         expect("--plant-fault" not in text, f"{name} --help shows what only tests use")
     for name, ops in OPS.items():
@@ -79,6 +80,8 @@ def test_device_wrong_usage_is_one_line_and_status_2():
     expect_refusal(ranks("device-bw", "--threads", "1024"), 2, "--threads", "outside")
     expect_refusal(ranks("device-bw", "--blocks", "0"), 2, "--blocks", "outside")
     expect_refusal(ranks("device-rate", "-W", "0"), 2, "--window-size", "outside")
+    expect_refusal(ranks("device-rate", "--queues", "17"), 2, "--queues", "outside")
+    expect_refusal(ranks("device-rate", "--proxies", "0"), 2, "--proxies", "outside")
     expect_refusal(ranks("device-rate", "--timeout", "0"), 2, "--timeout", "above 0")
     expect_refusal(ranks("pingpong", "-m", "6:12"), 2, "-m 6:12", "multiple of 4")
     expect_refusal(ranks("pingpong", "--work-us", "x"), 2, "--work-us", "x")
@@ -165,6 +168,24 @@ def test_device_commands_without_check_measure_too():
         for op in ops:
             document, outcome = document_of(name, *small(name, op))
             expect("Validation" not in outcome.out and not document["results"][0]["is_checked"], "it was checked", outcome)
+
+
+def test_device_commands_by_queues():
+    for name, ops in OPS.items():
+        for op in ops:
+            document, outcome = document_of(name, *small(name, op), "-c", "--queues", "2", "--proxies", "2", path_name="softhca")
+            for result in document["results"]:
+                expect_result(result, name, op, 6 * result["units"], "softhca")
+            expect(document["queues"] == {"count": 2, "proxy_threads": 2, "is_mapped": True}, f"{document['queues']}")
+            expect("# 2 queues of a software HCA" in outcome.out and "mapping of the CPU" in outcome.out, "queues untold", outcome)
+    outcome = ranks("device-latency", *small("device-latency", "write-notify"), "-c", "--queues", "1", "--plant-fault", "8", *TRANSPORT)
+    expect(outcome.status == 1 and "wrong data" in outcome.err, "the planted fault is not found", outcome)
+
+
+def test_device_ranks_with_different_queues_do_not_wait_for_each_other():
+    first, second = run_job(("device-latency", "--queues", "1"), ("device-latency", "--queues", "2"))
+    expect_refusal(first, 2, "different options")
+    expect(second.status == 2 and second.err == "", "it is said twice", second)
 
 
 def test_pingpong_shows_both_ways():

@@ -13,6 +13,7 @@ namespace {
 
 constexpr Timeout kSettlePatience = Timeout::of(std::chrono::milliseconds(5));  // of one look; more of them follow
 constexpr std::uint32_t kSegmentMask = kMostSegments - 1;
+constexpr std::uint32_t kIdlePollsPerMove = 32;
 constexpr std::uint32_t kIdlePollsBeforeSettling = 4096;
 constexpr std::size_t kPostsBeforeWait = kQueueDepth / 2;
 
@@ -246,10 +247,11 @@ std::optional<Syndrome> FabricWire::poll() {
 }
 
 void FabricWire::idle() {
-  if (options_.moves_fabric) static_cast<void>(fabric_->progress().is_ok());
+  ++idle_polls_;
+  // Which takes longer than a look at a doorbell.
+  if (options_.moves_fabric && idle_polls_ % kIdlePollsPerMove == 0) static_cast<void>(fabric_->progress().is_ok());
   // So that small writes find their short way again, once nothing was asked for a while: it takes a round trip to the peer.
-  if (!has_unsettled_writes_ || options_.remote.empty() || is_broken_ || ++idle_polls_ < kIdlePollsBeforeSettling) return;
-  idle_polls_ = 0;
+  if (!has_unsettled_writes_ || options_.remote.empty() || is_broken_ || idle_polls_ % kIdlePollsBeforeSettling != 0) return;
   if (fabric_->flush(options_.peer, kSettlePatience)) has_unsettled_writes_ = false;
 }
 

@@ -14,7 +14,7 @@ enum class Op : std::uint8_t {
   notify_ordered,  // Order::after_writes
   payload,         // a notification with 8 bytes of its own, Order::none
   write_notify,
-  write,
+  write,  // those up to here only send
   read,
   fetch_add,
   compare_swap,

@@ -5,9 +5,12 @@
 // the partner.
 #pragma once
 
+#include <type_traits>
+
 #include "device_ranks/round_plan.hpp"
 #include "device_ranks/unit_end.hpp"
 #include "device_ranks/unit_words.hpp"
+#include "gigabar/device/channel.hpp"
 
 namespace gigabar::tool::device_ranks {
 
@@ -35,12 +38,14 @@ class RoundUnit {
     const RunClock clock;
     const bool has_part = plan_.message_bytes == 0 || bytes_ != 0;
     begin_words();
+    begin_channel();
     const std::uint32_t rounds = has_part ? plan_.warm_up_count + plan_.iteration_count : 0;
     for (round_ = 0; round_ < rounds && words_.is_ok(); ++round_) {
       if (round_ % plan_.rounds_per_look == 0 && words_.is_over(clock)) break;
       const std::uint64_t ticks = plan_.is_active ? active_round() : passive_round();
       if (scope_.rank() == 0 && plan_.is_active && round_ >= plan_.warm_up_count) samples[round_ - plan_.warm_up_count] = ticks;
     }
+    if (uses_channel()) channel_.close();
     if (scope_.rank() != 0) return;
     end_->status = words_.status();
     end_->rounds_done = round_;
@@ -50,7 +55,9 @@ class RoundUnit {
  private:
   static constexpr std::uint32_t kMessages = 0, kRoundEnd = 1;  // notifications of the unit
 
-  GIGABAR_DEVICE QueueId queue() const { return plan_.queue_count == 0 ? 0 : index_ % plan_.queue_count; }
+  GIGABAR_DEVICE QueueId queue() const {
+    return plan_.queue_count == 0 ? QueueId{0} : static_cast<QueueId>(index_ % plan_.queue_count);
+  }
   GIGABAR_DEVICE device::Post post() const { return {queue(), words_.timeout(), plan_.sharing}; }
   GIGABAR_DEVICE NotificationId notification(std::uint32_t which) const { return 2 * index_ + which; }
   GIGABAR_DEVICE std::uint32_t round_value() const { return round_ + 1; }
@@ -222,19 +229,35 @@ class RoundUnit {
     return ticks;
   }
 
+  // One thread that has a queue to itself, and only sends, keeps it in its registers.
+  GIGABAR_DEVICE bool uses_channel() const {
+    if constexpr (!std::is_same_v<Scope, device::Thread>) return false;
+    const bool only_sends = plan_.op <= Op::write;
+    return only_sends && plan_.queue_count != 0 && plan_.sharing == device::Sharing::exclusive;
+  }
+  GIGABAR_DEVICE void begin_channel() {
+    if (!uses_channel()) return;
+    words_.note(device::Channel::open(plan_.fabric, plan_.partner, kDataSegment, kDataSegment, queue(), channel_));
+  }
+
   // --- Words of the API ----------------------------------------------------------------------------------------------------------
 
-  GIGABAR_DEVICE Status notify_partner(std::uint32_t which, std::uint32_t value, device::Order order,
-                                       std::uint64_t payload = 0) const {
+  GIGABAR_DEVICE Status notify_partner(std::uint32_t which, std::uint32_t value, device::Order order, std::uint64_t payload = 0) {
+    if (uses_channel()) return channel_.notify(notification(which), value, order, payload, words_.timeout());
     return device::notify(scope_, plan_.fabric, plan_.partner, kDataSegment, notification(which), value, order, payload, post());
   }
 
-  GIGABAR_DEVICE Status write_message(std::uint32_t message) const {
+  GIGABAR_DEVICE Status write_message(std::uint32_t message) {
+    if (uses_channel()) return channel_.write(send_offset(message), receive_offset(message), bytes_, words_.timeout());
     return device::write(scope_, plan_.fabric, {kDataSegment, send_offset(message)},
                          {plan_.partner, kDataSegment, receive_offset(message)}, bytes_, post());
   }
 
-  GIGABAR_DEVICE Status write_notify_message(std::uint32_t message, std::uint32_t which, std::uint32_t value) const {
+  GIGABAR_DEVICE Status write_notify_message(std::uint32_t message, std::uint32_t which, std::uint32_t value) {
+    if (uses_channel()) {
+      return channel_.write_notify(send_offset(message), receive_offset(message), bytes_, notification(which), value,
+                                   words_.timeout());
+    }
     return device::write_notify(scope_, plan_.fabric, {kDataSegment, send_offset(message)},
                                 {plan_.partner, kDataSegment, receive_offset(message)}, bytes_, notification(which), value, post());
   }
@@ -296,6 +319,7 @@ class RoundUnit {
   std::uint32_t round_ = 0;
   std::uint64_t first_word_ = 0;
   UnitWords<Scope> words_;
+  device::Channel channel_;
 };
 
 // The kernel: what each scope of a grid does.
