@@ -283,7 +283,7 @@ GIGABAR_DEVICE Status flush_rank(const DeviceFabric& fabric, Rank rank, Timeout 
 
 template <Sharing S>
 struct SharedBy {
-  static constexpr Sharing value = S;
+  static constexpr Sharing kSharing = S;
 };
 
 // act(queue, SharedBy<...>): the posts are compiled for each.
@@ -341,7 +341,7 @@ GIGABAR_DEVICE Status write(const Scope& scope, const DeviceFabric& fabric, Loca
   if (to.status == Status::unavailable) {
     return detail::by_queue(scope, fabric, remote.rank, post, [&](PeerQueue& queue, auto shared) {
       const detail::Ends ends = detail::ends_of(fabric, from.address, local.segment, remote);
-      return detail::post_bytes<decltype(shared)::value>(queue, ends.remote, ends.local, from.address, bytes, post.timeout);
+      return detail::post_bytes<decltype(shared)::kSharing>(queue, ends.remote, ends.local, from.address, bytes, post.timeout);
     });
   }
   if (to.status != Status::ok) return to.status;
@@ -361,7 +361,7 @@ GIGABAR_DEVICE Status read(const Scope& scope, const DeviceFabric& fabric, Local
   if (from.status == Status::unavailable) {
     return detail::by_queue(scope, fabric, remote.rank, post, [&](PeerQueue& queue, auto shared) {
       const detail::Ends ends = detail::ends_of(fabric, to.address, local.segment, remote);
-      return detail::post_bytes_back<decltype(shared)::value>(queue, ends.remote, ends.local, bytes, post.timeout);
+      return detail::post_bytes_back<decltype(shared)::kSharing>(queue, ends.remote, ends.local, bytes, post.timeout);
     });
   }
   if (from.status != Status::ok) return from.status;
@@ -381,9 +381,9 @@ GIGABAR_DEVICE Status notify(const Scope& scope, const DeviceFabric& fabric, Ran
     return detail::by_queue(scope, fabric, rank, post, [&](PeerQueue& queue, auto shared) {
       const DeviceSegment& to = *detail::find_segment(fabric, rank, segment);
       Ticket ticket;
-      return device::post_inline_write_notify<decltype(shared)::value>(Thread{}, queue.queue, detail::payload_of(to, id),
-                                                                       inline_value(payload), detail::value_of(to, id), value,
-                                                                       ticket, post.timeout);
+      return device::post_inline_write_notify<decltype(shared)::kSharing>(Thread{}, queue.queue, detail::payload_of(to, id),
+                                                                          inline_value(payload), detail::value_of(to, id), value,
+                                                                          ticket, post.timeout);
     });
   }
   if (place.status != Status::ok) return place.status;
@@ -411,8 +411,8 @@ GIGABAR_DEVICE Status write_notify(const Scope& scope, const DeviceFabric& fabri
     return detail::by_queue(scope, fabric, remote.rank, post, [&](PeerQueue& queue, auto shared) {
       const detail::Ends ends = detail::ends_of(fabric, from.address, local.segment, remote);
       const Remote value_place = detail::value_of(*detail::find_segment(fabric, remote.rank, remote.segment), id);
-      return detail::post_bytes_notify<decltype(shared)::value>(queue, ends.remote, ends.local, from.address, bytes, value_place,
-                                                                value, post.timeout);
+      return detail::post_bytes_notify<decltype(shared)::kSharing>(queue, ends.remote, ends.local, from.address, bytes, value_place,
+                                                                   value, post.timeout);
     });
   }
   if (to.status != Status::ok) return to.status;

@@ -79,7 +79,7 @@ class Keeper final : public Directory {
   bool read_hello_of(Connection& connection);
   bool read_proof_of(Connection& connection);
   bool read_messages_of(Connection& connection);
-  bool follow(Connection& connection, Letter message);
+  bool follow(Connection& connection, Letter& message);
   void welcome(Connection& connection);
   void keep(Rank rank, std::string card);
   void give(Connection& connection, Rank rank);
@@ -273,12 +273,13 @@ bool Keeper::read_messages_of(Connection& connection) {
     Letter message;
     const SealedStream::Found found = connection.sealed.next(connection.stream, message);
     if (found == SealedStream::Found::nothing) return true;
-    if (found == SealedStream::Found::broken || !follow(connection, std::move(message))) return false;
+    if (found == SealedStream::Found::broken || !follow(connection, message)) return false;
   }
   return true;
 }
 
-bool Keeper::follow(Connection& connection, Letter message) {
+// Takes the body where it is kept.
+bool Keeper::follow(Connection& connection, Letter& message) {
   if (message.type == LetterType::publish) {
     keep(connection.rank, std::move(message.body));
     return true;
