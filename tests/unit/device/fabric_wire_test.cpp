@@ -154,7 +154,8 @@ TEST_P(FabricWireTest, SmallWritesOfEverySizeAtEveryAlignment) {
   for (std::uint32_t bytes = 1; bytes <= device::mlx5::kMostInlineBytes; ++bytes) {
     for (const std::uint64_t offset : {64U, 65U, 70U, 76U}) {
       Inline payload{{}, bytes};
-      for (std::uint32_t i = 0; i < bytes; ++i) payload.words[i / 8] |= std::uint64_t{((offset + bytes + i) & 0xff) | 1} << i % 8 * 8;
+      for (std::uint32_t i = 0; i < bytes; ++i)
+        payload.words[i / 8] |= std::uint64_t{((offset + bytes + i) & 0xff) | 1} << i % 8 * 8;
       std::memset(remote.data(), 0, 256);
       ASSERT_EQ(device::post_inline_write<kAlone>(Thread{}, queue, at_peer(offset), payload, ticket, kLong), Status::ok);
       // It brings the reply to what went before.
