@@ -19,8 +19,8 @@
 #include <vector>
 
 #include "fabric/fair_mutex.hpp"
+#include "fabric/id_table.hpp"
 #include "fabric/job/job.hpp"
-#include "fabric/op_table.hpp"
 #include "fabric/placement.hpp"
 #include "fabric/settings.hpp"
 #include "fabric/state.hpp"
@@ -52,6 +52,7 @@ struct AtomicAnswer {
   Rank rank = 0;
 };
 
+inline constexpr std::size_t kMostMessages = 65536;  // posted and not waited for
 inline constexpr std::int64_t kSpinNs = 50'000;
 inline constexpr unsigned kPollsPerLook = 16;
 // Where the kernel's threads do a link's work on this processor: an answer comes within the first, else they get their turn.
@@ -375,6 +376,8 @@ class Engine final : transport::Sink, WireupEvents {
   void deliver(Op& receive, Peer& peer, Tag tag, std::span<const std::byte> data);
   std::string description_of_buffer(const Peer& peer, LocalSegment& segment) const;
   void accept_offer(Op& receive, Peer& peer, Tag tag, std::uint64_t bytes, std::uint64_t offer);
+  bool has_most_messages() const noexcept { return ops_.size() + sent_.size() >= kMostMessages; }
+  Operation remember_sent(const Peer& peer, Tag tag, std::uint64_t bytes, bool is_device, std::int64_t begin_ns);
   bool post_eager(Op& op);
   void note_eager(Op& op, bool is_device);
   const Choice* eager_choice(TransportKind kind, bool is_device);
@@ -418,7 +421,14 @@ class Engine final : transport::Sink, WireupEvents {
   std::array<Queue, kQueues> queues_;
   std::deque<Op> op_store_;
   std::vector<Op*> free_ops_;
-  OpTable ops_;  // of messages
+  // Messages that are not waited for yet: those under way, and those that went straight into a link and need no operation.
+  IdTable<Op*> ops_;
+  struct Sent {
+    Rank to = 0;
+    Tag tag = 0;
+    std::uint64_t bytes = 0;
+  };
+  IdTable<Sent> sent_;
   std::uint64_t last_op_ = 0;
   std::vector<Record> records_;
   std::deque<Choice> choices_;

@@ -13,7 +13,6 @@ namespace {
 // Bytes of eager messages that a rank holds for one peer before anybody receives them; above it the peer offers instead.
 constexpr std::uint64_t kEagerWindowBytes = 4 << 20;
 constexpr std::size_t kMostDescriptionBytes = 2048;  // so that an acceptance is one message everywhere
-constexpr std::size_t kMostMessages = 65536;         // posted and not waited for
 
 bool matches(const Op& receive, const Peer& peer, Tag tag) noexcept {
   return (receive.from == kAnyRank || receive.from == peer.rank) && ((receive.tag ^ tag) & receive.mask) == 0;
@@ -47,8 +46,9 @@ Result<Operation> Engine::post_send(Lock& lock, Rank to, Tag tag, const void* so
   if (source == nullptr && bytes != 0) {
     return make_error(Status::invalid_argument, "send", "source", "it is null", "give memory of this process");
   }
-  if (ops_.size() >= kMostMessages) return too_many();
-  poll_between_posts(now_ns());
+  if (has_most_messages()) return too_many();
+  const std::int64_t begin_ns = now_ns();
+  poll_between_posts(begin_ns);
   auto peer = ready_peer(lock, to, connect_timeout());
   if (!peer) return std::move(peer).error();
   std::shared_ptr<const LocalMemory> memory;
@@ -70,9 +70,13 @@ Result<Operation> Engine::post_send(Lock& lock, Rank to, Tag tag, const void* so
   const bool may_be_eager = !is_device || policy.bar != Preference::forbid;
   const bool is_eager =
       bytes == 0 || (bytes <= eager_bytes && may_be_eager && (*peer)->eager_in_flight + bytes <= kEagerWindowBytes);
-  // Straight into the link when nothing is before it: what has to be remembered of it can wait until it is on its way.
-  const bool is_sent = is_eager && (seen == nullptr || seen->is_plain()) && (*peer)->pending.empty() &&
-                       say_first(**peer, eager_message(tag, bytes), {static_cast<const std::byte*>(source), bytes});
+  // Straight into the link when nothing is before it: it is over then, and what is remembered of it is for wait_message() and
+  // report().
+  if (is_eager && (seen == nullptr || seen->is_plain()) && (*peer)->pending.empty() &&
+      say_first(**peer, eager_message(tag, bytes), {static_cast<const std::byte*>(source), bytes})) {
+    (*peer)->eager_in_flight += bytes;
+    return remember_sent(**peer, tag, bytes, is_device, begin_ns);
+  }
   Op& op = make_op(is_eager ? OpKind::eager : OpKind::offer, options.queue, *peer, true);
   op.tag = tag;
   op.source = source;
@@ -88,14 +92,25 @@ Result<Operation> Engine::post_send(Lock& lock, Rank to, Tag tag, const void* so
   const Operation id{op.id};
   ops_.insert(op.id, &op);
   if (is_eager) (*peer)->eager_in_flight += bytes;
-  if (!is_sent) {
-    submit(op);
-    return id;
-  }
-  note_eager(op, is_device);
-  op.is_posted = true;
-  end(op);
+  submit(op);
   return id;
+}
+
+Operation Engine::remember_sent(const Peer& peer, Tag tag, std::uint64_t bytes, bool is_device, std::int64_t begin_ns) {
+  const std::uint64_t id = ++last_op_;
+  sent_.insert(id, {peer.rank, tag, bytes});
+  ++statistics_.operations;
+  Record& record = records_[id % records_.size()];
+  record = {};
+  record.id = id;
+  record.is_done = true;
+  record.choice = eager_choice(peer.transport->kind(), is_device);
+  record.bytes = bytes;
+  record.chunks = 1;
+  record.rank = peer.rank;
+  record.rail_bytes[0] = bytes;
+  record.duration_ns = now_ns() - begin_ns;
+  return Operation{id};
 }
 
 bool Engine::post_eager(Op& op) {
@@ -210,7 +225,7 @@ Result<Operation> Engine::post_recv(Rank from, Tag tag, Tag mask, void* destinat
   if (destination == nullptr && bytes != 0) {
     return make_error(Status::invalid_argument, "recv", "destination", "it is null", "give memory of this process");
   }
-  if (ops_.size() >= kMostMessages) return too_many();
+  if (has_most_messages()) return too_many();
   Peer* peer = nullptr;
   if (from != kAnyRank) {
     auto found = find_peer(from);
@@ -430,12 +445,17 @@ void Engine::on_send_done(Peer& peer, const Message& message) {
 
 Result<Received> Engine::wait_message(Lock& lock, Operation operation, const Timeout& timeout) {
   const auto id = static_cast<std::uint64_t>(operation);
-  Op* const found = ops_.find(id);
+  if (const Sent* const sent = sent_.find(id)) {
+    const Received received{sent->to, sent->tag, sent->bytes};
+    sent_.erase(id);
+    return received;
+  }
+  Op* const* const found = ops_.find(id);
   if (found == nullptr) {
     return make_error(Status::invalid_argument, "wait_message", text("operation ", id), "it is no message that is under way",
                       "give what post_send or post_recv returned, once");
   }
-  Op& op = *found;
+  Op& op = **found;
   if (!drive(lock, timeout, [&] { return op.is_over; })) {
     return make_error(Status::timed_out, "wait_message", text("operation ", id), "it is not done", "call again");
   }
@@ -450,12 +470,12 @@ Result<Received> Engine::wait_message(Lock& lock, Operation operation, const Tim
 
 Outcome Engine::cancel_recv(Operation operation) {
   const auto id = static_cast<std::uint64_t>(operation);
-  Op* const found = ops_.find(id);
-  if (found == nullptr || found->kind != OpKind::receive) {
+  Op* const* const found = ops_.find(id);
+  if (found == nullptr || (*found)->kind != OpKind::receive) {
     return make_error(Status::invalid_argument, "cancel_recv", text("operation ", id), "it is no receive that is under way",
                       "give what post_recv returned");
   }
-  Op& op = *found;
+  Op& op = **found;
   if (op.is_matched || op.is_over) {
     return make_error(Status::busy, "cancel_recv", text("operation ", id), "a message has matched it", "wait for it");
   }

@@ -617,8 +617,8 @@ void Engine::end(Op& op) {
   if (op.local != nullptr) release(std::exchange(op.local, nullptr));
   if (op.remote != nullptr && op.peer->state != Peer::State::lost) release(*op.peer, op.remote);
   op.remote = nullptr;
-  if (op.peer != nullptr) op.peer->by_id.erase(op.id);
-  std::erase(staging_ops_, &op);
+  if (op.peer != nullptr && !op.peer->by_id.empty()) op.peer->by_id.erase(op.id);
+  if (!staging_ops_.empty()) std::erase(staging_ops_, &op);
   if (!op.is_internal) {
     Queue& queue = queues_[op.queue];
     --queue.op_count;

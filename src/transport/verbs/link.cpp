@@ -328,7 +328,7 @@ bool VerbsLink::poll(Sink& sink) {
   std::array<ibv_wc, 16> completions;
   const int count = take_completions(completions);
   for (int i = 0; i < count; ++i) on_completion(completions[static_cast<std::size_t>(i)], sink);
-  const bool has_told = tell_refused(sink);
+  const bool has_told = !refused_.empty() && tell_refused(sink);
   if (count == 0 && free_receive_count_ > 0 && !failure_) post_receives();
   if (credits_.must_return() && state_ == LinkState::ready && !failure_) post_control(MessageKind::credits);
   if (!failure_) return count > 0 || has_told;
@@ -350,7 +350,6 @@ bool VerbsLink::arm() {
 }
 
 bool VerbsLink::tell_refused(Sink& sink) {
-  if (refused_.empty()) return false;
   const std::vector<Refused> told = std::exchange(refused_, {});
   for (const Refused& one : told) sink.done(*this, one.cookie, Outcome(one.error));
   return true;

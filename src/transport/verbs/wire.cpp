@@ -3,11 +3,15 @@
 #include <arpa/inet.h>
 
 #include <algorithm>
+#include <bit>
 #include <concepts>
 #include <cstring>
 
 namespace gigabar::transport::rdma {
 namespace {
+
+// Of every message: the only numbers that are not written byte by byte.
+static_assert(std::endian::native == std::endian::little, "the header of a message is copied as it is");
 
 constexpr std::string_view kCardMagic = "gbVc";
 constexpr std::string_view kOfferMagic = "gbVo";
@@ -266,9 +270,8 @@ std::optional<Refusal> read_refusal(std::span<const std::uint8_t> bytes) {
 void write_message_header(const MessageHeader& header, std::byte* bytes) noexcept {
   bytes[0] = static_cast<std::byte>(header.kind);
   bytes[1] = static_cast<std::byte>(header.follows_gpu_writes ? kFollowsGpuWrites : 0);
-  bytes[2] = static_cast<std::byte>(header.credits & 0xff);
-  bytes[3] = static_cast<std::byte>(header.credits >> 8);
-  for (unsigned i = 0; i < 4; ++i) bytes[4 + i] = static_cast<std::byte>(header.payload_bytes >> (8 * i) & 0xff);
+  std::memcpy(bytes + 2, &header.credits, sizeof header.credits);
+  std::memcpy(bytes + 4, &header.payload_bytes, sizeof header.payload_bytes);
 }
 
 std::optional<MessageHeader> read_message_header(std::span<const std::byte> message, std::size_t caller_header_bytes) noexcept {
@@ -278,8 +281,8 @@ std::optional<MessageHeader> read_message_header(std::span<const std::byte> mess
   MessageHeader header;
   header.kind = static_cast<MessageKind>(at(0));
   header.follows_gpu_writes = at(1) == kFollowsGpuWrites;
-  header.credits = static_cast<std::uint16_t>(at(2) | at(3) << 8);
-  header.payload_bytes = at(4) | at(5) << 8 | at(6) << 16 | at(7) << 24;
+  std::memcpy(&header.credits, message.data() + 2, sizeof header.credits);
+  std::memcpy(&header.payload_bytes, message.data() + 4, sizeof header.payload_bytes);
   const std::size_t after = header.kind == MessageKind::payload ? caller_header_bytes : 0;
   if (header.kind != MessageKind::payload && header.payload_bytes != 0) return {};
   if (message.size() != kMessageHeaderBytes + after + header.payload_bytes) return {};
