@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <string_view>
 
 #include "gigabar/device/fabric.hpp"
 #include "gigabar/export.hpp"
@@ -22,7 +23,17 @@ enum class QueueUse : std::uint8_t {
   always         // every rank, also this one: nothing is stored directly, for tests and measurements
 };
 
-// The same at every rank.
+// What executes the work requests of queues.
+enum class QueueEngine : std::uint8_t {
+  automatic,         // hca where every rank has an adapter that works, else software_hca
+  hca,               // an adapter of mlx5 itself, rung by kernels
+  hca_cpu_doorbell,  // the same, rung by a thread of the CPU
+  software_hca       // threads of the CPU, over the fabric
+};
+// "automatic", "hca", "hca_cpu_doorbell", "software_hca".
+GIGABAR_API std::string_view name_of(QueueEngine engine) noexcept;
+
+// The same at every rank, but for hca_port and hca_gid_index.
 struct DeviceSessionOptions {
   SegmentId segment_count = 16;                   // kernels name segments below it
   std::uint32_t notification_count = 1024;        // of each of them; 16 bytes of GPU memory each
@@ -30,16 +41,20 @@ struct DeviceSessionOptions {
   QueueUse queues = QueueUse::out_of_reach;
   std::uint32_t queue_count = 1;         // to each such rank, up to 16: blocks that use different ones do not wait for each other
   std::uint32_t queue_depth = 1024;      // work requests, a power of two from 8 to 32768; each takes 72 bytes of pinned host memory
-  std::uint32_t proxy_thread_count = 1;  // of the CPU, up to 12, which execute what kernels posted; each polls all the time
+  std::uint32_t proxy_thread_count = 1;  // of a software HCA, up to 12, which execute what kernels posted; each polls all the time
+  QueueEngine engine = QueueEngine::automatic;
+  std::string hca_port;    // of the adapter, "mlx5_0" or "mlx5_0/1"; empty: the nearest to the device that is usable
+  int hca_gid_index = -1;  // of RoCE; -1: the first of version 2 that is no link-local address
   Timeout timeout = Timeout::of(std::chrono::seconds(30));  // for all ranks to come
 };
 
 // How kernels of this rank reach a segment.
 struct DeviceReach {
   bool is_direct = false;  // by loads and stores
-  bool has_queue = false;  // else, by work requests that a software HCA executes over the fabric
-  bool is_mapped = false;  // the software HCA stores up to 28 bytes there by itself, through a mapping of this process
-  std::string reason;      // why not directly, and why it is not mapped
+  bool has_queue = false;  // else, by work requests
+  bool is_mapped = false;  // a software HCA stores up to 28 bytes there by itself, through a mapping of this process
+  QueueEngine engine = QueueEngine::automatic;  // with a queue: what executes them
+  std::string reason;                           // why not directly, why it is not mapped, and why not by another engine
 };
 
 // Threads: one at a time; kernels use the handle meanwhile. A session keeps its fabric open, whatever becomes of the Fabric object.
@@ -50,7 +65,7 @@ class DeviceSession {
   // device); what is registered later is not seen. Allocates and registers GPU memory for notifications, meets the others, and maps
   // what is in reach; what is not is an answer of reach(), not an error.
   // Errors: invalid_argument (an option, or the ranks' options differ), timed_out (a rank did not come), peer_lost, out_of_memory,
-  // device_error; nothing is kept.
+  // device_error, not_supported or unavailable (an engine that was asked for is not there: at every rank); nothing is kept.
   GIGABAR_API static Result<DeviceSession> open(Fabric& fabric, const DeviceSessionOptions& options = {});
 
   GIGABAR_API DeviceSession(DeviceSession&&) noexcept;
@@ -65,8 +80,9 @@ class DeviceSession {
   // Errors: out_of_range.
   GIGABAR_API Result<DeviceReach> reach(Rank rank, SegmentId id) const;
 
-  // After a peer was lost and the two ranks can connect again: connects, maps its segments anew and clears its error. No kernel
-  // runs meanwhile; the peer does the same. Errors: busy (it is not lost), timed_out, peer_lost, device_error.
+  // After a peer was lost, or the queues of an adapter to it, and the two ranks can connect again: connects, maps its segments anew
+  // and clears its error. No kernel runs meanwhile; the peer does the same. Errors: busy (it is not lost), timed_out, peer_lost,
+  // device_error.
   GIGABAR_API Outcome recover(Rank rank, Timeout timeout);
 
   // Waits until the device has done all work of this process, gives back what was mapped, and waits until the peers have done so

@@ -140,6 +140,25 @@ class CudaRuntime final : public Runtime {
     return cuda_error("free write-combined memory", range_text(reinterpret_cast<std::uintptr_t>(address), bytes), result);
   }
 
+  Result<void*> map_registers(int device, void* address, std::size_t bytes) override {
+    auto guard = enter(device);
+    if (!guard) return std::move(guard).error();
+    constexpr unsigned kFlags = CU_MEMHOSTREGISTER_IOMEMORY | CU_MEMHOSTREGISTER_DEVICEMAP | CU_MEMHOSTREGISTER_PORTABLE;
+    CUresult result = functions_.cuMemHostRegister(address, bytes, kFlags);
+    if (result == CUDA_SUCCESS) {
+      CUdeviceptr mapped = 0;
+      result = functions_.cuMemHostGetDevicePointer(&mapped, address, 0);
+      if (result == CUDA_SUCCESS) return reinterpret_cast<void*>(mapped);
+      functions_.cuMemHostUnregister(address);
+    }
+    return cuda_error("map registers", range_text(reinterpret_cast<std::uintptr_t>(address), bytes), result,
+                      result == CUDA_ERROR_NOT_PERMITTED
+                          ? "start the NVIDIA driver with NVreg_RegistryDwords=\"PeerMappingOverride=1;\", or let the CPU ring"
+                          : "let the CPU ring");
+  }
+
+  Outcome unmap_registers(int, void* address, std::size_t bytes) override { return unpin_host(address, bytes); }
+
   Outcome engine_copy(int device, EngineDirection direction, std::span<const EngineCopy> pieces) override {
     auto guard = enter(device);
     if (!guard) return std::move(guard).error();
@@ -233,6 +252,8 @@ std::unique_ptr<CudaDevice> CudaRuntime::inspect(int index) const {
   device->traits.can_mmap_dma_buf = driver_version_ >= kDmaBufMmapVersion &&
                                     attribute(CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED) != 0 && attribute(kDmaBufMmapSupported) != 0;
   device->traits.is_coherent = attribute(CU_DEVICE_ATTRIBUTE_PAGEABLE_MEMORY_ACCESS_USES_HOST_PAGE_TABLES) != 0;
+  device->traits.orders_nic_writes =
+      attribute(CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WRITES_ORDERING) >= CU_GPU_DIRECT_RDMA_WRITES_ORDERING_OWNER;
   return device;
 }
 

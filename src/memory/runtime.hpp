@@ -36,11 +36,12 @@ struct EngineCopy {
 // The sixteen words of a CUDA IPC handle, which name the allocation to the resource manager.
 using IpcIdentity = std::array<std::uint32_t, 16>;
 
-// What of a device decides about mapping backends.
+// What of a device decides about mapping backends and adapters.
 struct DeviceTraits {
   bool can_mmap_dma_buf = false;  // CU_DEVICE_ATTRIBUTE_DMA_BUF_MMAP_SUPPORTED
   bool is_coherent = false;       // the CPU caches GPU memory (Grace)
   int driver_api_version = 0;     // 13000 is CUDA 13.0
+  bool orders_nic_writes = true;  // kernels that run see a NIC's writes in the order in which they came
 };
 
 // Threads: any. No function changes the calling thread's current context or disturbs a stream capture.
@@ -63,6 +64,10 @@ class Runtime {
   // thread's memory policy names. The content is not defined.
   virtual Result<void*> allocate_write_combined(std::size_t bytes) = 0;
   virtual Outcome release_write_combined(void* address, std::size_t bytes) = 0;
+
+  // Maps whole pages of another device's registers for kernels of `device`: where those find them. The CPU must have mapped them.
+  virtual Result<void*> map_registers(int device, void* address, std::size_t bytes) = 0;
+  virtual Outcome unmap_registers(int device, void* address, std::size_t bytes) = 0;
 
   // Copies every piece and waits. Not ordered with any stream of the caller.
   virtual Outcome engine_copy(int device, EngineDirection direction, std::span<const EngineCopy> pieces) = 0;

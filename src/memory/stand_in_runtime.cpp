@@ -165,6 +165,10 @@ class StandInRuntime final : public Runtime {
     return {};
   }
 
+  // Its kernels are threads of the CPU.
+  Result<void*> map_registers(int, void* address, std::size_t) override { return address; }
+  Outcome unmap_registers(int, void*, std::size_t) override { return {}; }
+
   Result<void*> allocate_write_combined(std::size_t bytes) override {
     void* address = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (address == MAP_FAILED) {

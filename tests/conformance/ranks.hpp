@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "gigabar/fabric.hpp"
+#include "support/free_port.hpp"
 
 namespace gigabar::test {
 
@@ -77,9 +78,6 @@ struct RankBody {
 bool add_body(const char* name, RankBody body);
 
 // --- In the test's process -------------------------------------------------------------------------------------------------------
-
-// Below the ports that the system gives to outgoing connections, so that none of them takes it meanwhile.
-std::uint16_t free_port();
 
 // The ranks of one test. Its destructor kills what still runs.
 class RankJob {

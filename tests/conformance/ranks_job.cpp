@@ -30,21 +30,6 @@ extern char** environ;
 
 namespace gigabar::test {
 
-std::uint16_t free_port() {
-  static std::mt19937 random(std::random_device{}() ^ unsigned(::getpid()));
-  for (int trial = 0; trial < 200; ++trial) {
-    const auto port = std::uint16_t(std::uniform_int_distribution<int>(12000, 32000)(random));
-    const Descriptor socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-    sockaddr_in address{};
-    address.sin_family = AF_INET;
-    address.sin_addr.s_addr = htonl(INADDR_ANY);
-    address.sin_port = htons(port);
-    if (::bind(socket.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0) return port;
-  }
-  ADD_FAILURE() << "no free port";
-  return 0;
-}
-
 namespace {
 
 constexpr std::size_t kMostOutputBytes = 20000;  // of one rank, kept for the failure's text

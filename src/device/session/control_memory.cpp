@@ -23,6 +23,8 @@ constexpr std::size_t to_line(std::size_t bytes) noexcept { return (bytes + 127)
 
 std::size_t ControlLayout::flush_word_at() const noexcept { return barrier_at() + kBarrierRounds * sizeof(std::uint64_t); }
 std::size_t ControlLayout::scratch_at() const noexcept { return to_line(flush_word_at() + sizeof(std::uint64_t)); }
+// A port's address, and a key for every segment and for this memory.
+std::size_t ControlLayout::introduction_bytes() const noexcept { return to_line(32 + (std::size_t{segment_count} + 1) * 16); }
 std::size_t ControlLayout::barrier_words_at() const noexcept {
   return to_line(std::size_t{rank_count} * segment_count * sizeof(device::DeviceSegment));
 }
@@ -83,8 +85,8 @@ device::DeviceFabric ControlMemory::handle(Rank rank) const noexcept {
   return handle;
 }
 
-Outcome ControlMemory::put(void* to, const void* from, std::size_t bytes) {
-  auto ticket = copies_->post(CopyWay::to_device, to, from, bytes);
+Outcome ControlMemory::copy(CopyWay way, void* to, const void* from, std::size_t bytes) {
+  auto ticket = copies_->post(way, to, from, bytes);
   if (!ticket) return std::move(ticket).error();
   const std::int64_t end_ns = now_ns() + kCopyNs;
   for (;;) {
@@ -121,6 +123,23 @@ Outcome ControlMemory::put_queues(Rank rank, std::span<const device::PeerQueue> 
   std::byte* const place = own(layout_.queues_at(rank));
   if (Outcome done = put(place, queues.data(), queues.size_bytes()); !done) return done;
   return put(own(layout_.queue_lists_at() + rank * sizeof place), static_cast<const void*>(&place), sizeof place);
+}
+
+Outcome ControlMemory::take_queues(Rank rank) {
+  const std::byte* const none = nullptr;
+  return put(own(layout_.queue_lists_at() + rank * sizeof none), static_cast<const void*>(&none), sizeof none);
+}
+
+Outcome ControlMemory::get_queues(Rank rank, std::span<device::PeerQueue> queues) {
+  return copy(CopyWay::from_device, queues.data(), own(layout_.queues_at(rank)), queues.size_bytes());
+}
+
+Outcome ControlMemory::put_shared(std::size_t offset, std::span<const std::byte> bytes) {
+  return put(static_cast<std::byte*>(shared_.address()) + offset, bytes.data(), bytes.size());
+}
+
+Outcome ControlMemory::get_shared(std::size_t offset, std::span<std::byte> bytes) {
+  return copy(CopyWay::from_device, bytes.data(), static_cast<const std::byte*>(shared_.address()) + offset, bytes.size());
 }
 
 std::optional<ControlMemory::Place> ControlMemory::cqe(Rank rank, std::uint32_t queue) const noexcept {

@@ -21,7 +21,8 @@ struct ControlLayout {
   std::uint32_t notification_count = 0;
   std::uint32_t queue_count = 0;  // to each rank; 0: none
 
-  // Shared, the same at every rank: notifications of every segment, then the barrier's words, one to flush by, and scratch.
+  // Shared, the same at every rank: notifications of every segment, then the barrier's words, one to flush by, scratch; and with
+  // queues what ranks tell each other of their adapters: of this one's, a card for each rank, and where others' are read to.
   std::size_t notifications_at(std::size_t segment) const noexcept {
     return segment * notification_count * sizeof(device::Notification);
   }
@@ -29,7 +30,12 @@ struct ControlLayout {
   std::size_t flush_word_at() const noexcept;  // 0, which adding 0 does not change
   static constexpr std::size_t kScratchBytes = 65536;
   std::size_t scratch_at() const noexcept;  // of no meaning to anybody
-  std::size_t shared_bytes() const noexcept { return scratch_at() + kScratchBytes; }
+  static constexpr std::size_t kCardBytes = 128;
+  std::size_t introduction_at() const noexcept { return scratch_at() + kScratchBytes; }
+  std::size_t introduction_bytes() const noexcept;
+  std::size_t card_at(Rank rank) const noexcept { return introduction_at() + introduction_bytes() + rank * kCardBytes; }
+  std::size_t inbox_at() const noexcept { return card_at(rank_count); }
+  std::size_t shared_bytes() const noexcept { return queue_count == 0 ? introduction_at() : inbox_at() + introduction_bytes(); }
 
   // Own: segments and barrier words as this rank reaches them, queues, their CQs of one CQE each, kernel words, statuses.
   std::size_t barrier_words_at() const noexcept;
@@ -57,6 +63,13 @@ class ControlMemory {
   Outcome put_segments(Rank rank, std::span<const device::DeviceSegment> segments);
   Outcome put_barrier_words(Rank rank, std::uint64_t* words);
   Outcome put_queues(Rank rank, std::span<const device::PeerQueue> queues);
+  // Kernels find none to the rank any more.
+  Outcome take_queues(Rank rank);
+  // As kernels left them.
+  Outcome get_queues(Rank rank, std::span<device::PeerQueue> queues);
+  // Of the shared part, for what this rank tells of itself and what it has read of others.
+  Outcome put_shared(std::size_t offset, std::span<const std::byte> bytes);
+  Outcome get_shared(std::size_t offset, std::span<std::byte> bytes);
   // Where a CQE of a queue lies for the CPU, and for kernels; nothing: the CPU does not reach the memory.
   struct Place {
     std::byte* cpu = nullptr;
@@ -71,7 +84,8 @@ class ControlMemory {
   ControlMemory(const ControlLayout& layout, DeviceMemory shared, DeviceMemory own, std::unique_ptr<CopyStream> copies) noexcept;
   std::byte* own(std::size_t offset) const noexcept { return static_cast<std::byte*>(own_.address()) + offset; }
   Outcome clear(const DeviceMemory& memory);
-  Outcome put(void* to, const void* from, std::size_t bytes);
+  Outcome put(void* to, const void* from, std::size_t bytes) { return copy(CopyWay::to_device, to, from, bytes); }
+  Outcome copy(CopyWay way, void* to, const void* from, std::size_t bytes);
   Outcome put_status_word(std::size_t index, std::uint32_t value);
 
   const ControlLayout layout_;

@@ -11,7 +11,8 @@
 #include "base/log.hpp"
 #include "base/undo.hpp"
 #include "device/session/control_memory.hpp"
-#include "device/session/peer_queues.hpp"
+#include "device/session/hca_queues.hpp"
+#include "device/session/soft_queues.hpp"
 #include "fabric/remaining.hpp"
 #include "gigabar/device_session.hpp"
 #include "memory/device_idle.hpp"
@@ -59,18 +60,45 @@ Outcome check(const DeviceSessionOptions& options) {
 
 }  // namespace
 
+std::string_view name_of(QueueEngine engine) noexcept {
+  switch (engine) {
+    case QueueEngine::automatic: return "automatic";
+    case QueueEngine::hca: return "hca";
+    case QueueEngine::hca_cpu_doorbell: return "hca_cpu_doorbell";
+    case QueueEngine::software_hca: return "software_hca";
+  }
+  return "unknown";
+}
+
 struct DeviceSession::State {
   State(Fabric shared_fabric, const DeviceSessionOptions& chosen) : fabric(std::move(shared_fabric)), options(chosen) {}
 
   Outcome open();
   Outcome agree_on_options(const Remaining& time);
-  Outcome reach_rank(Rank rank, const Remaining& time);
   Outcome recover(Rank rank, const Timeout& timeout);
   Outcome close(const Timeout& timeout);
   void leave_rank(Rank rank);
   Outcome start_queues();
   void watch();
   void stop_watching();
+
+  // What of a rank is in reach, and what of it work requests would name.
+  struct Survey {
+    std::byte* shared = nullptr;  // its control memory; null: not in reach
+    std::vector<device::DeviceSegment> segments;
+    std::vector<RemoteBytes> there;
+    bool needs_queue = false;
+  };
+  Result<Survey> survey(Rank rank, const Remaining& time);
+  Outcome put_tables(Rank rank, Survey& found);
+  // Queues to those that need them, by one engine.
+  using Surveys = std::vector<Survey>;
+  Outcome connect(Rank rank, Survey& found, const Remaining& time);
+  Outcome connect_all(Surveys& ranks, const Remaining& time);
+  Outcome make_queues(Surveys& ranks, const Remaining& time);
+  Outcome try_hca(Surveys& ranks, const Remaining& time);
+  Result<bool> is_so_everywhere(bool value, const Remaining& time);
+  std::unique_ptr<SessionQueues> soft_queues();
 
   // One segment of `rank`, mapped; nothing: the rank has none of that id. Errors: those of the connection.
   struct Reached {
@@ -84,7 +112,8 @@ struct DeviceSession::State {
   const DeviceSessionOptions options;
   const std::uint32_t generation = detail::process_generation;
   std::unique_ptr<ControlMemory> memory;
-  std::unique_ptr<PeerQueues> queues;  // behind memory: it goes first
+  std::unique_ptr<SessionQueues> queues;  // behind memory: it goes first
+  std::string why_engine;                 // not another one
   device::DeviceFabric handle;
   bool is_registered = false;  // the control segment
   bool is_closed = false;
@@ -118,7 +147,7 @@ Result<std::optional<DeviceSession::State::Reached>> DeviceSession::State::reach
   return std::optional(std::move(reached));
 }
 
-Outcome DeviceSession::State::reach_rank(Rank rank, const Remaining& time) {
+Result<DeviceSession::State::Survey> DeviceSession::State::survey(Rank rank, const Remaining& time) {
   const ControlLayout& layout = memory->layout();
   auto control = reach_segment(rank, options.control_segment, time);
   if (!control) return std::move(control).error();
@@ -128,43 +157,130 @@ Outcome DeviceSession::State::reach_rank(Rank rank, const Remaining& time) {
   }
   const bool is_own = rank == fabric.rank();
   const bool is_by_queue = options.queues == QueueUse::always && !is_own;
-  auto* const shared = is_by_queue ? nullptr : static_cast<std::byte*>((*control)->address);
   if (is_by_queue) (*control)->why_not = "queues are asked for";
-  bool is_all_direct = shared != nullptr;
-  std::vector<device::DeviceSegment> segments(layout.segment_count);
+  Survey found;
+  found.shared = is_by_queue ? nullptr : static_cast<std::byte*>((*control)->address);
+  found.segments.resize(layout.segment_count);
+  bool is_all_direct = found.shared != nullptr;
   for (SegmentId id = 0; id < options.segment_count; ++id) {
     why_not[rank][id] = "the rank has no such segment";
     auto reached = reach_segment(rank, id, time);
     if (!reached) return std::move(reached).error();
     if (!*reached) continue;
     // Bytes without their notifications are of no use, nor the other way round.
-    const bool is_direct = shared != nullptr && (*reached)->address != nullptr;
-    why_not[rank][id] = shared == nullptr ? (*control)->why_not : (*reached)->why_not;
-    segments[id].bytes = (*reached)->bytes;
-    segments[id].remote = {0, soft_hca::fabric_key(rank, id)};
-    segments[id].remote_notifications = {layout.notifications_at(id), soft_hca::fabric_key(rank, options.control_segment)};
+    const bool is_direct = found.shared != nullptr && (*reached)->address != nullptr;
+    why_not[rank][id] = found.shared == nullptr ? (*control)->why_not : (*reached)->why_not;
+    found.segments[id].bytes = (*reached)->bytes;
+    found.there.push_back({id, (*reached)->bytes});
     is_all_direct = is_all_direct && is_direct;
     if (!is_direct) continue;
-    if (is_own && queues != nullptr) {
-      auto key = queues->add_segment({id, static_cast<std::byte*>((*reached)->address), (*reached)->bytes});
-      if (!key) return std::move(key).error();
-      segments[id].local_key = *key;
-    }
-    segments[id].address = static_cast<std::byte*>((*reached)->address);
-    segments[id].notifications = reinterpret_cast<device::Notification*>(shared + layout.notifications_at(id));
+    found.segments[id].address = static_cast<std::byte*>((*reached)->address);
+    found.segments[id].notifications = reinterpret_cast<device::Notification*>(found.shared + layout.notifications_at(id));
   }
-  if (Outcome put = memory->put_segments(rank, segments); !put) return put;
-  if (!is_all_direct && !is_own && queues != nullptr) {
-    std::vector<PeerQueues::RemoteBytes> there;
-    for (SegmentId id = 0; id < options.segment_count; ++id) {
-      if (segments[id].bytes != 0) there.push_back({id, segments[id].bytes});
-    }
-    if (Outcome warm = queues->warm_up(rank, there, time.left()); !warm) return warm;
-    there.push_back({options.control_segment, layout.shared_bytes()});
-    if (Outcome connected = queues->connect(rank, there, time.left()); !connected) return connected;
+  found.there.push_back({options.control_segment, layout.shared_bytes()});
+  found.needs_queue = !is_all_direct && !is_own && layout.queue_count != 0;
+  return found;
+}
+
+Outcome DeviceSession::State::put_tables(Rank rank, Survey& found) {
+  const ControlLayout& layout = memory->layout();
+  if (Outcome put = memory->put_segments(rank, found.segments); !put) return put;
+  auto* const words = found.shared == nullptr ? nullptr : reinterpret_cast<std::uint64_t*>(found.shared + layout.barrier_at());
+  return memory->put_barrier_words(rank, words);
+}
+
+// --- Queues ----------------------------------------------------------------------------------------------------------------------
+
+Outcome DeviceSession::State::connect(Rank rank, Survey& found, const Remaining& time) {
+  if (!found.needs_queue) return {};
+  if (Outcome connected = queues->connect(rank, found.there, time.left()); !connected) return connected;
+  const device::Remote control = queues->place(rank, options.control_segment);
+  for (SegmentId id = 0; id < options.segment_count; ++id) {
+    device::DeviceSegment& segment = found.segments[id];
+    if (segment.bytes == 0) continue;
+    segment.remote = queues->place(rank, id);
+    segment.remote_notifications = {control.address + memory->layout().notifications_at(id), control.key};
   }
-  return memory->put_barrier_words(rank,
-                                   shared == nullptr ? nullptr : reinterpret_cast<std::uint64_t*>(shared + layout.barrier_at()));
+  return {};
+}
+
+Outcome DeviceSession::State::connect_all(Surveys& ranks, const Remaining& time) {
+  for (SegmentId id = 0; id < options.segment_count; ++id) {
+    device::DeviceSegment& own = ranks[fabric.rank()].segments[id];
+    if (own.address == nullptr) continue;
+    auto key = queues->add_segment({id, own.address, own.bytes});
+    if (!key) return std::move(key).error();
+    own.local_key = *key;
+  }
+  for (Rank rank = 0; rank < ranks.size(); ++rank) {
+    if (Outcome connected = connect(rank, ranks[rank], time); !connected) return connected;
+  }
+  return {};
+}
+
+Result<bool> DeviceSession::State::is_so_everywhere(bool value, const Remaining& time) {
+  const std::array<std::int64_t, 1> own{value ? 1 : 0};
+  std::array<std::int64_t, 1> least{};
+  if (Outcome joined = fabric.all_reduce({}, ReduceOperation::minimum, own, least, time.left()); !joined)
+    return std::move(joined).take_error();
+  return least[0] == 1;
+}
+
+std::unique_ptr<SessionQueues> DeviceSession::State::soft_queues() {
+  const SoftQueueOptions wanted{options.queue_depth, options.proxy_thread_count, options.control_segment};
+  return std::make_unique<SoftQueues>(fabric, *memory, wanted);
+}
+
+// The same engine at every rank, because a queue pair has two ends: what one rank cannot do ends it for all, and `why_engine` says
+// so. Errors: those of the meetings only.
+Outcome DeviceSession::State::try_hca(Surveys& ranks, const Remaining& time) {
+  HcaQueuesOptions wanted;
+  wanted.hca = {fabric.device(), options.hca_port, options.hca_gid_index, std::nullopt};
+  if (options.engine == QueueEngine::hca) wanted.hca.ringer = hca::Ringer::kernel;
+  if (options.engine == QueueEngine::hca_cpu_doorbell) wanted.hca.ringer = hca::Ringer::cpu;
+  wanted.depth = options.queue_depth;
+  wanted.control_segment = options.control_segment;
+  auto opened = HcaQueues::open(fabric, *memory, wanted);
+  if (!opened) why_engine = opened.error().message();
+  const auto is_open = is_so_everywhere(opened.is_ok(), time);
+  if (!is_open) return is_open.error();
+  if (!*is_open) {
+    if (opened) why_engine = "there is no HCA at another rank";
+    return {};
+  }
+  HcaQueues& made = **opened;
+  queues = std::move(*opened);
+  Outcome connected = connect_all(ranks, time);
+  if (!connected) {
+    for (Rank rank = 0; rank < ranks.size(); ++rank) {
+      if (ranks[rank].needs_queue && !made.has(rank)) made.refuse(rank);
+    }
+  }
+  const auto is_connected = is_so_everywhere(connected.is_ok(), time);
+  why_engine = made.describe();
+  if (is_connected && *is_connected) return {};
+  why_engine += text(": ", connected ? "it failed at another rank" : connected.message());
+  queues.reset();
+  if (!is_connected) return is_connected.error();
+  return {};
+}
+
+Outcome DeviceSession::State::make_queues(Surveys& ranks, const Remaining& time) {
+  const bool has_need = std::any_of(ranks.begin(), ranks.end(), [](const Survey& rank) { return rank.needs_queue; });
+  const auto is_unneeded = is_so_everywhere(!has_need, time);
+  if (!is_unneeded) return is_unneeded.error();
+  if (*is_unneeded) return {};
+  if (options.engine != QueueEngine::software_hca) {
+    if (Outcome tried = try_hca(ranks, time); !tried) return tried;
+    if (queues != nullptr) return {};
+    log(LogLevel::info, text("device session: no queues of an HCA: ", why_engine));
+    if (options.engine != QueueEngine::automatic) {
+      return make_error(Status::unavailable, "device session", text("engine ", name_of(options.engine)), why_engine,
+                        "choose QueueEngine::automatic or software_hca, or see to the adapters");
+    }
+  }
+  queues = soft_queues();
+  return connect_all(ranks, time);
 }
 
 void DeviceSession::State::leave_rank(Rank rank) {
@@ -177,14 +293,15 @@ void DeviceSession::State::leave_rank(Rank rank) {
 
 // The ranks also meet here, each with its control segment registered.
 Outcome DeviceSession::State::agree_on_options(const Remaining& time) {
-  const std::array<std::int64_t, 3> own{options.segment_count, options.notification_count, options.control_segment};
-  std::array<std::int64_t, 3> least{}, most{};
-  const auto join = [&](ReduceOperation operation, std::array<std::int64_t, 3>& result) {
+  const std::array<std::int64_t, 5> own{options.segment_count, options.notification_count, options.control_segment,
+                                        memory->layout().queue_count, static_cast<std::int64_t>(options.engine)};
+  std::array<std::int64_t, 5> least{}, most{};
+  const auto join = [&](ReduceOperation operation, std::array<std::int64_t, 5>& result) {
     return fabric.all_reduce({}, operation, own, result, time.left());
   };
   if (Outcome joined = join(ReduceOperation::minimum, least); !joined) return joined;
   if (Outcome joined = join(ReduceOperation::maximum, most); !joined) return joined;
-  constexpr std::array<const char*, 3> kNames{"segment_count", "notification_count", "control_segment"};
+  constexpr std::array<const char*, 5> kNames{"segment_count", "notification_count", "control_segment", "queue_count", "engine"};
   for (std::size_t i = 0; i < own.size(); ++i) {
     if (least[i] == most[i]) continue;
     return make_error(Status::invalid_argument, "device session", text(kNames[i], " ", own[i]),
@@ -211,15 +328,17 @@ Outcome DeviceSession::State::open() {
   if (Outcome agreed = agree_on_options(time); !agreed) return agreed;
   mapped.resize(layout.rank_count);
   why_not.assign(layout.rank_count, std::vector<std::string>(layout.segment_count));
-  if (layout.queue_count != 0) {
-    const PeerQueueOptions wanted{options.queue_depth, options.proxy_thread_count, options.control_segment};
-    queues = std::make_unique<PeerQueues>(fabric, *memory, wanted);
-  }
-  // This rank first: the others' queues name its segments.
-  if (Outcome reached = reach_rank(fabric.rank(), time); !reached) return reached;
+  Surveys ranks(layout.rank_count);
   for (Rank rank = 0; rank < layout.rank_count; ++rank) {
-    if (rank == fabric.rank()) continue;
-    if (Outcome reached = reach_rank(rank, time); !reached) return reached;
+    auto found = survey(rank, time);
+    if (!found) return std::move(found).error();
+    ranks[rank] = std::move(*found);
+  }
+  if (layout.queue_count != 0) {
+    if (Outcome made = make_queues(ranks, time); !made) return made;
+  }
+  for (Rank rank = 0; rank < layout.rank_count; ++rank) {
+    if (Outcome put = put_tables(rank, ranks[rank]); !put) return put;
   }
   if (Outcome started = start_queues(); !started) return started;
   // No kernel of another rank tells this one before its tables stand.
@@ -266,10 +385,16 @@ Outcome DeviceSession::State::recover(Rank rank, const Timeout& timeout) {
   const Undo start_again([&] { static_cast<void>(start_queues().is_ok()); });
   leave_rank(rank);
   if (queues != nullptr) queues->leave(rank);
-  // Busy: the other side has made the connection already, or this one never lost it.
-  if (const Outcome forgotten = fabric.forget(rank); !forgotten && memory->status(rank) == Status::ok)
+  // Busy: the other side has made the connection already, or this one never lost it. Queues of an adapter may be lost without it.
+  const bool has_hca = queues != nullptr && queues->engine() != QueueEngine::software_hca;
+  if (const Outcome forgotten = fabric.forget(rank); !forgotten && memory->status(rank) == Status::ok && !has_hca)
     return Error(forgotten.record());
-  if (Outcome reached = reach_rank(rank, time); !reached) return reached;
+  auto found = survey(rank, time);
+  if (!found) return std::move(found).error();
+  if (queues != nullptr) {
+    if (Outcome connected = connect(rank, *found, time); !connected) return connected;
+  }
+  if (Outcome put = put_tables(rank, *found); !put) return put;
   return memory->put_status(rank, Status::ok);
 }
 
@@ -338,9 +463,11 @@ Result<DeviceReach> DeviceSession::reach(Rank rank, SegmentId id) const {
   }
   const std::string& reason = state_->why_not[rank][id];
   const bool has_queue = state_->queues != nullptr && state_->queues->has(rank);
-  if (!has_queue || reason.empty()) return DeviceReach{reason.empty(), has_queue, false, reason};
+  if (!has_queue || reason.empty()) return DeviceReach{reason.empty(), has_queue, false, QueueEngine::automatic, reason};
   const std::string why_not = state_->queues->why_not_mapped(rank, id);
-  return DeviceReach{false, true, why_not.empty(), why_not.empty() ? reason : text(reason, "; not mapped for the CPU: ", why_not)};
+  std::string reasons = why_not.empty() ? reason : text(reason, "; not mapped for the CPU: ", why_not);
+  if (!state_->why_engine.empty()) reasons += text("; ", name_of(state_->queues->engine()), ": ", state_->why_engine);
+  return DeviceReach{false, true, why_not.empty(), state_->queues->engine(), std::move(reasons)};
 }
 
 Outcome DeviceSession::recover(Rank rank, Timeout timeout) { return state_->recover(rank, timeout); }

@@ -10,6 +10,7 @@
 #include "base/errors.hpp"
 #include "driver/loader.hpp"
 #include "driver/verbs/functions.hpp"
+#include "driver/verbs/pair.hpp"
 
 namespace gigabar::verbs {
 #if GIGABAR_HAS_VERBS
@@ -168,52 +169,6 @@ Result<ibv_port_attr> port_attributes(const detail::Context& context, unsigned n
   return attributes;
 }
 
-ibv_ah_attr address_of_itself(const ibv_port_attr& port, unsigned number, int gid_index, const ibv_gid& gid) {
-  ibv_ah_attr address{};
-  address.port_num = static_cast<std::uint8_t>(number);
-  address.dlid = port.lid;
-  if (port.link_layer == IBV_LINK_LAYER_ETHERNET) {
-    address.is_global = 1;
-    address.grh.dgid = gid;
-    address.grh.sgid_index = static_cast<std::uint8_t>(gid_index);
-    address.grh.hop_limit = 64;
-  }
-  return address;
-}
-
-int to_init(ibv_qp* pair, unsigned port) {
-  ibv_qp_attr attributes{};
-  attributes.qp_state = IBV_QPS_INIT;
-  attributes.port_num = static_cast<std::uint8_t>(port);
-  attributes.qp_access_flags = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ;
-  return library().ibv_modify_qp(pair, &attributes, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS);
-}
-
-int to_receive(ibv_qp* pair, const ibv_port_attr& port, const ibv_ah_attr& address) {
-  ibv_qp_attr attributes{};
-  attributes.qp_state = IBV_QPS_RTR;
-  attributes.path_mtu = port.active_mtu;
-  attributes.dest_qp_num = pair->qp_num;
-  attributes.max_dest_rd_atomic = 1;
-  attributes.min_rnr_timer = 12;  // 0.64 ms; nothing is received here
-  attributes.ah_attr = address;
-  return library().ibv_modify_qp(pair, &attributes,
-                                 IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
-                                     IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER);
-}
-
-int to_send(ibv_qp* pair) {
-  ibv_qp_attr attributes{};
-  attributes.qp_state = IBV_QPS_RTS;
-  attributes.timeout = 14;  // 67 ms, seven times
-  attributes.retry_cnt = 7;
-  attributes.rnr_retry = 7;
-  attributes.max_rd_atomic = 1;
-  return library().ibv_modify_qp(
-      pair, &attributes,
-      IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC);
-}
-
 Outcome make_pair(detail::LoopState& loop) {
   const std::string& name = loop.context->name;
   errno = 0;
@@ -230,18 +185,22 @@ Outcome make_pair(detail::LoopState& loop) {
   return {};
 }
 
-Outcome connect_pair(const detail::LoopState& loop, const ibv_port_attr& port, unsigned number, int gid_index) {
+Outcome connect_to_itself(const detail::LoopState& loop, const ibv_port_attr& port, unsigned number, int gid_index) {
   const std::string object = text(loop.context->name, " port ", number);
-  ibv_gid gid{};
-  if (port.link_layer == IBV_LINK_LAYER_ETHERNET) {
-    const int result = library().ibv_query_gid(loop.context->device, static_cast<std::uint8_t>(number), gid_index, &gid);
+  PairPath path;
+  path.port = static_cast<std::uint8_t>(number);
+  path.mtu = port.active_mtu;
+  path.peer_pair = loop.pair->qp_num;
+  path.peer_lid = port.lid;
+  path.is_ethernet = port.link_layer == IBV_LINK_LAYER_ETHERNET;
+  path.gid_index = static_cast<std::uint8_t>(gid_index);
+  path.access = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ;
+  if (path.is_ethernet) {
+    const int result = library().ibv_query_gid(loop.context->device, path.port, gid_index, &path.peer_gid);
     if (result != 0) return failed("ibv_query_gid", text(object, " GID ", gid_index), code_of(result));
   }
-  if (const int result = to_init(loop.pair, number); result != 0) return failed("ibv_modify_qp(INIT)", object, code_of(result));
-  const ibv_ah_attr address = address_of_itself(port, number, gid_index, gid);
-  if (const int result = to_receive(loop.pair, port, address); result != 0)
-    return failed("ibv_modify_qp(RTR)", text(object, " GID ", gid_index), code_of(result));
-  if (const int result = to_send(loop.pair); result != 0) return failed("ibv_modify_qp(RTS)", object, code_of(result));
+  const PairFailure failure = connect_pair(loop.pair, path);
+  if (failure.call != nullptr) return failed(failure.call, text(object, " GID ", gid_index), failure.code);
   return {};
 }
 
@@ -400,7 +359,8 @@ Result<Loop> Loop::connect(const Device& device, unsigned port, int gid_index) {
     return make_error(Status::unavailable, "loop", object, "the port is not active", "bring the link up ('rdma link' shows it)");
   auto state = std::make_unique<detail::LoopState>(device.context_);
   if (Outcome made = make_pair(*state); !made) return std::move(made).take_error();
-  if (Outcome connected = connect_pair(*state, *attributes, port, gid_index); !connected) return std::move(connected).take_error();
+  if (Outcome connected = connect_to_itself(*state, *attributes, port, gid_index); !connected)
+    return std::move(connected).take_error();
   return Loop(std::move(state));
 }
 

@@ -34,7 +34,52 @@ std::string why_no_peer_memory(int code) {
   return text("ibv_reg_mr failed: ", std::strerror(code));
 }
 
+Result<Mr> register_dma_buf(ibv_pd* domain, const std::string& device, std::uintptr_t address, std::size_t bytes, int access) {
+  const std::string object = range_text(address, bytes);
+  const auto& functions = verbs::functions();
+  if (functions.ibv_reg_dmabuf_mr == nullptr)
+    return make_error(Status::not_supported, "register memory", object, "libibverbs has no ibv_reg_dmabuf_mr",
+                      "install rdma-core 34 or newer");
+  Runtime* const runtime = cuda_runtime();
+  if (runtime == nullptr) return make_error(Status::not_supported, "register memory", object, "CUDA cannot be used");
+  const auto exported = runtime->export_dma_buf(address, bytes);
+  if (!exported) return exported.error();
+  const Descriptor descriptor(*exported);
+  errno = 0;
+  Mr region(functions.ibv_reg_dmabuf_mr(domain, address % kPageBytes, bytes, address, descriptor.get(), access));
+  if (region != nullptr) return region;
+  const int code = errno;
+  return make_error(status_of_errno(code, Status::not_supported), "ibv_reg_dmabuf_mr", text(object, " on ", device),
+                    why_no_dma_buf(code), {}, errno_code(code));
+}
+
+Result<Mr> register_peer_memory(ibv_pd* domain, const std::string& device, std::uintptr_t address, std::size_t bytes, int access) {
+  errno = 0;
+  Mr region(verbs::functions().ibv_reg_mr(domain, reinterpret_cast<void*>(address), bytes, access));
+  if (region != nullptr) return region;
+  const int code = errno;
+  return make_error(status_of_errno(code, Status::not_supported), "ibv_reg_mr", text(range_text(address, bytes), " on ", device),
+                    why_no_peer_memory(code), {}, errno_code(code));
+}
+
 }  // namespace
+
+Result<GpuMr> register_gpu_memory(ibv_pd* domain, const std::string& device, std::uintptr_t address, std::size_t bytes,
+                                  int access) {
+  auto dma_buf = register_dma_buf(domain, device, address, bytes, access);
+  if (dma_buf) return GpuMr{std::move(*dma_buf), "dma_buf", "the GPU memory is registered as a dma-buf"};
+  auto peer_memory = register_peer_memory(domain, device, address, bytes, access);
+  if (peer_memory)
+    return GpuMr{std::move(*peer_memory), "peer_memory",
+                 text("the GPU memory is registered through the kernel's peer memory (nvidia-peermem); not as a dma-buf: ",
+                      dma_buf.error().record().cause)};
+  if (peer_memory.status() == Status::out_of_descriptors || dma_buf.status() == Status::out_of_descriptors)
+    return std::move(dma_buf).error();
+  return make_error(Status::not_supported, "register memory", range_text(address, bytes),
+                    text("no NIC reaches this GPU memory; as a dma-buf: ", dma_buf.error().record().cause,
+                         "; as peer memory: ", peer_memory.error().record().cause),
+                    "see 'gigabar doctor' (trial.dmabuf, trial.peermem); without either the transfer is staged");
+}
 
 VerbsRegion::VerbsRegion(const MemoryRange& range, const std::vector<std::shared_ptr<Device>>& devices,
                          std::vector<std::size_t> rail_devices, std::shared_ptr<GpuOrder> order)
@@ -81,63 +126,13 @@ Outcome VerbsRegion::register_host() {
 Outcome VerbsRegion::register_gpu() {
   if (Outcome ordered = order_->add(range_.device); !ordered) return ordered;
   is_ordered_ = true;
-  Outcome dma_buf = register_dma_buf();
-  if (dma_buf) return {};
-  regions_.clear();
-  Outcome peer_memory = register_peer_memory();
-  if (peer_memory) {
-    reason_ += text("; not as a dma-buf: ", dma_buf.record().cause);
-    return {};
-  }
-  regions_.clear();
-  if (peer_memory.status() == Status::out_of_descriptors || dma_buf.status() == Status::out_of_descriptors) return dma_buf;
-  return make_error(Status::not_supported, "register memory", range_text(address(), range_.bytes),
-                    text("no NIC reaches this GPU memory; as a dma-buf: ", dma_buf.record().cause,
-                         "; as peer memory: ", peer_memory.record().cause),
-                    "see 'gigabar doctor' (trial.dmabuf, trial.peermem); without either the transfer is staged");
-}
-
-Outcome VerbsRegion::register_dma_buf() {
-  const std::string object = range_text(address(), range_.bytes);
-  const auto& functions = verbs::functions();
-  if (functions.ibv_reg_dmabuf_mr == nullptr)
-    return make_error(Status::not_supported, "register memory", object, "libibverbs has no ibv_reg_dmabuf_mr",
-                      "install rdma-core 34 or newer");
-  Runtime* const runtime = cuda_runtime();
-  if (runtime == nullptr) return make_error(Status::not_supported, "register memory", object, "CUDA cannot be used");
-  const auto exported = runtime->export_dma_buf(address(), range_.bytes);
-  if (!exported) return exported.error();
-  const Descriptor descriptor(*exported);
   for (const auto& device : devices_) {
-    errno = 0;
-    Mr region(
-        functions.ibv_reg_dmabuf_mr(device->domain, address() % kPageBytes, range_.bytes, address(), descriptor.get(), kAccess));
-    if (region == nullptr) {
-      const int code = errno;
-      return make_error(status_of_errno(code, Status::not_supported), "ibv_reg_dmabuf_mr", text(object, " on ", device->name),
-                        why_no_dma_buf(code), {}, errno_code(code));
-    }
-    regions_.push_back(std::move(region));
+    auto registered = register_gpu_memory(device->domain, device->name, address(), range_.bytes, kAccess);
+    if (!registered) return std::move(registered).error();
+    regions_.push_back(std::move(registered->region));
+    how_ = registered->how;
+    reason_ = std::move(registered->reason);
   }
-  how_ = "dma_buf";
-  reason_ = "the GPU memory is registered as a dma-buf";
-  return {};
-}
-
-Outcome VerbsRegion::register_peer_memory() {
-  for (const auto& device : devices_) {
-    errno = 0;
-    Mr region(verbs::functions().ibv_reg_mr(device->domain, range_.address, range_.bytes, kAccess));
-    if (region == nullptr) {
-      const int code = errno;
-      return make_error(status_of_errno(code, Status::not_supported), "ibv_reg_mr",
-                        text(range_text(address(), range_.bytes), " on ", device->name), why_no_peer_memory(code), {},
-                        errno_code(code));
-    }
-    regions_.push_back(std::move(region));
-  }
-  how_ = "peer_memory";
-  reason_ = "the GPU memory is registered through the kernel's peer memory (nvidia-peermem)";
   return {};
 }
 

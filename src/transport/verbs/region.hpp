@@ -20,6 +20,15 @@ constexpr bool is_gpu_memory(MemoryKind kind) noexcept {
          kind == MemoryKind::managed || kind == MemoryKind::stand_in;
 }
 
+// GPU memory with one domain of `device`, in the way that works: as a dma-buf, else through the kernel's peer memory.
+// Errors: out_of_descriptors; not_supported, with both reasons.
+struct GpuMr {
+  Mr region;
+  std::string_view how;  // "dma_buf", "peer_memory"
+  std::string reason;
+};
+Result<GpuMr> register_gpu_memory(ibv_pd* domain, const std::string& device, std::uintptr_t address, std::size_t bytes, int access);
+
 class VerbsRegion final : public Region {
  public:
   // Registers on each device; `rail_devices` holds, for each rail, its index in `devices`. Errors: as Transport::register_memory.
@@ -41,8 +50,6 @@ class VerbsRegion final : public Region {
               std::shared_ptr<GpuOrder> order);
   Outcome register_host();
   Outcome register_gpu();
-  Outcome register_dma_buf();
-  Outcome register_peer_memory();
 
   MemoryRange range_;
   std::vector<std::shared_ptr<Device>> devices_;

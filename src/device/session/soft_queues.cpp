@@ -1,4 +1,4 @@
-#include "device/session/peer_queues.hpp"
+#include "device/session/soft_queues.hpp"
 
 #include <algorithm>
 #include <chrono>
@@ -8,6 +8,7 @@
 #include "base/clock.hpp"
 #include "base/errors.hpp"
 #include "base/log.hpp"
+#include "fabric/remaining.hpp"
 #include "gigabar/copy.hpp"
 
 namespace gigabar {
@@ -37,22 +38,22 @@ QueueLayout layout_of(std::uint32_t depth) noexcept {
 
 }  // namespace
 
-PeerQueues::PeerQueues(Fabric& fabric, ControlMemory& memory, const PeerQueueOptions& options)
+SoftQueues::SoftQueues(Fabric& fabric, ControlMemory& memory, const SoftQueueOptions& options)
     : fabric_(fabric), memory_(memory), options_(options) {}
 
-PeerQueues::~PeerQueues() {
+SoftQueues::~SoftQueues() {
   proxies_.reset();
   while (!mapped_.empty()) leave(mapped_.begin()->first);
 }
 
 // The HCA never looks at the bytes of a segment: the wire names it to the fabric.
-Result<std::uint32_t> PeerQueues::add_segment(const OwnSegment& segment) {
+Result<std::uint32_t> SoftQueues::add_segment(const OwnSegment& segment) {
   local_.push_back({segment.id, segment.address, segment.bytes});
   return hca_.memory().register_memory({segment.address, reinterpret_cast<std::uintptr_t>(segment.address), segment.bytes,
                                         Access::local_read | Access::local_write});
 }
 
-Result<PeerQueues::PeerEnd> PeerQueues::make_end(Rank rank, std::uint32_t index, device::PeerQueue& queue) {
+Result<SoftQueues::PeerEnd> SoftQueues::make_end(Rank rank, std::uint32_t index, device::PeerQueue& queue) {
   const QueueLayout layout = layout_of(options_.depth);
   auto memory = HostMemory::allocate(layout.bytes);
   if (!memory) return std::move(memory).error();
@@ -91,7 +92,7 @@ Result<PeerQueues::PeerEnd> PeerQueues::make_end(Rank rank, std::uint32_t index,
   return end;
 }
 
-void PeerQueues::drop(std::vector<PeerEnd>& ends) {
+void SoftQueues::drop(std::vector<PeerEnd>& ends) {
   for (const PeerEnd& end : ends) {
     static_cast<void>(hca_.close_queue(end.number).is_ok());
     hca_.memory().deregister_memory(end.results_key);
@@ -100,7 +101,7 @@ void PeerQueues::drop(std::vector<PeerEnd>& ends) {
 }
 
 // What cannot be mapped is reached over the fabric alone.
-void PeerQueues::map_segments(Rank rank, std::span<const RemoteBytes> segments, const Timeout& timeout) {
+void SoftQueues::map_segments(Rank rank, std::span<const RemoteBytes> segments, const Timeout& timeout) {
   MappedRank& mapped = mapped_[rank];
   for (const RemoteBytes& segment : segments) {
     auto address = fabric_.map_segment(rank, segment.id, timeout, MappedFor::cpu);
@@ -111,7 +112,7 @@ void PeerQueues::map_segments(Rank rank, std::span<const RemoteBytes> segments, 
   }
 }
 
-void PeerQueues::leave(Rank rank) noexcept {
+void SoftQueues::leave(Rank rank) noexcept {
   const auto found = mapped_.find(rank);
   if (found == mapped_.end()) return;
   for (const soft_hca::FabricRange& segment : found->second.segments) {
@@ -121,17 +122,21 @@ void PeerQueues::leave(Rank rank) noexcept {
   mapped_.erase(found);
 }
 
-std::string PeerQueues::why_not_mapped(Rank rank, SegmentId id) const {
+std::string SoftQueues::why_not_mapped(Rank rank, SegmentId id) const {
   const auto found = mapped_.find(rank);
   if (found == mapped_.end()) return "the rank has no queues";
   const auto reason = found->second.why_not.find(id);
   return reason == found->second.why_not.end() ? std::string() : reason->second;
 }
 
-Outcome PeerQueues::connect(Rank rank, std::span<const RemoteBytes> segments, const Timeout& timeout) {
+device::Remote SoftQueues::place(Rank rank, SegmentId id) const { return {0, soft_hca::fabric_key(rank, id)}; }
+
+Outcome SoftQueues::connect(Rank rank, std::span<const RemoteBytes> segments, const Timeout& timeout) {
+  const Remaining time(timeout);
   if (const auto old = ranks_.find(rank); old != ranks_.end()) drop(old->second);
   leave(rank);
-  map_segments(rank, segments, timeout);
+  if (Outcome warm = warm_up(rank, segments, time.left()); !warm) return warm;
+  map_segments(rank, segments, time.left());
   std::vector<device::PeerQueue> queues(memory_.layout().queue_count);
   std::vector<PeerEnd> ends;
   for (std::uint32_t index = 0; index < queues.size(); ++index) {
@@ -143,7 +148,7 @@ Outcome PeerQueues::connect(Rank rank, std::span<const RemoteBytes> segments, co
   return memory_.put_queues(rank, queues);
 }
 
-Outcome PeerQueues::warm_up(Rank rank, std::span<const RemoteBytes> segments, const Timeout& timeout) {
+Outcome SoftQueues::warm_up(Rank rank, std::span<const RemoteBytes> segments, const Timeout& timeout) {
   const PostOptions options{.queue = kLastFabricQueue, .policy = std::nullopt};
   const LocalPlace scratch{options_.control_segment, memory_.layout().scratch_at()};
   const auto settle = [&](const Result<Operation>& posted) -> Outcome {
@@ -151,6 +156,7 @@ Outcome PeerQueues::warm_up(Rank rank, std::span<const RemoteBytes> segments, co
     return fabric_.wait(kLastFabricQueue, timeout);
   };
   for (const RemoteBytes& segment : segments) {
+    if (segment.id == options_.control_segment) continue;
     const std::uint64_t bytes = std::min<std::uint64_t>(segment.bytes, ControlLayout::kScratchBytes);
     if (Outcome done = settle(fabric_.read(scratch, {rank, segment.id, 0}, bytes, options)); !done) return done;
   }
@@ -159,7 +165,7 @@ Outcome PeerQueues::warm_up(Rank rank, std::span<const RemoteBytes> segments, co
   return fabric_.flush(rank, timeout);
 }
 
-Outcome PeerQueues::drain(const Timeout& timeout) {
+Outcome SoftQueues::drain(const Timeout& timeout) {
   const std::int64_t begin_ns = now_ns();
   while (!hca_.is_idle()) {
     if (!timeout.is_forever() && now_ns() - begin_ns > timeout.ns()) {
@@ -171,7 +177,7 @@ Outcome PeerQueues::drain(const Timeout& timeout) {
   return {};
 }
 
-Outcome PeerQueues::start() {
+Outcome SoftQueues::start() {
   auto started = soft_hca::ProxyThreads::start(hca_, options_.proxy_thread_count);
   if (!started) return std::move(started).error();
   proxies_ = std::move(*started);

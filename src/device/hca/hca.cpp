@@ -1,0 +1,318 @@
+#include "device/hca/hca.hpp"
+
+#include <arpa/inet.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include "base/errors.hpp"
+#include "device/hca/hca_state.hpp"
+#include "driver/verbs/verbs.hpp"
+#include "gigabar/topology.hpp"
+#include "transport/verbs/rail_order.hpp"
+#include "transport/verbs/region.hpp"
+
+namespace gigabar::hca {
+#if GIGABAR_HAS_MLX5DV && GIGABAR_HAS_RDMACM
+namespace {
+
+using transport::rdma::call_failed;
+using transport::rdma::code_of;
+
+// No relaxed ordering: a notification must come behind the bytes that were written before it.
+constexpr int kAccess = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC;
+constexpr std::uint8_t kMostReads = 16;  // of a queue under way; what the adapters allow, but no more
+
+// The library's list, freed at the end of the scope.
+class DeviceList {
+ public:
+  DeviceList() : list_(verbs::functions().ibv_get_device_list(&count_)) {}
+  ~DeviceList() {
+    if (list_ != nullptr) verbs::functions().ibv_free_device_list(list_);
+  }
+  DeviceList(const DeviceList&) = delete;
+  DeviceList& operator=(const DeviceList&) = delete;
+
+  std::vector<std::string> names() const {
+    std::vector<std::string> names;
+    for (int i = 0; list_ != nullptr && i < count_; ++i) names.emplace_back(verbs::functions().ibv_get_device_name(list_[i]));
+    return names;
+  }
+  ibv_device* at(std::size_t index) const { return list_[index]; }
+
+ private:
+  int count_ = 0;
+  ibv_device** list_;
+};
+
+// "mlx5_0/1" in its parts; port 0: any.
+struct PortName {
+  std::string device;
+  unsigned port = 0;
+};
+Result<PortName> parse(const std::string& name) {
+  const std::size_t slash = name.find('/');
+  PortName parsed{name.substr(0, slash), 0};
+  if (slash == std::string::npos) return parsed;
+  const std::string number = name.substr(slash + 1);
+  const bool is_number = !number.empty() && number.size() <= 3 && number.find_first_not_of("0123456789") == std::string::npos;
+  if (is_number) parsed.port = static_cast<unsigned>(std::stoul(number));
+  if (parsed.device.empty() || parsed.port == 0 || parsed.port > 255)
+    return make_error(Status::invalid_argument, "open HCA", text("port '", name, "'"),
+                      "it is neither a device nor a device and a port",
+                      "write 'mlx5_0' or 'mlx5_0/1'; 'gigabar topology' lists them");
+  return parsed;
+}
+
+bool is_link_local(const std::string& gid) {
+  in6_addr address{};
+  if (::inet_pton(AF_INET6, gid.c_str(), &address) != 1) return true;
+  return IN6_IS_ADDR_LINKLOCAL(&address);
+}
+
+// -1: the port has none of RoCE version 2.
+int find_gid(const Topology* topology, const std::string& device, unsigned number) {
+  if (topology == nullptr) return -1;
+  for (const Nic& nic : topology->nics) {
+    for (const RdmaPort& port : nic.ports) {
+      if (nic.rdma_device != device || port.number != static_cast<int>(number)) continue;
+      const auto found = std::find_if(port.gids.begin(), port.gids.end(), [](const GidEntry& entry) {
+        return entry.type.find("v2") != std::string::npos && !is_link_local(entry.gid);
+      });
+      return found == port.gids.end() ? -1 : found->index;
+    }
+  }
+  return -1;
+}
+
+// Fills what is told of the port, or says why it cannot be used.
+Outcome use_port(Hca::State& state, const ibv_device_attr& device, unsigned number, int gid_index) {
+  const auto& functions = verbs::functions();
+  ibv_port_attr port{};
+  const int queried =
+      functions.ibv_query_port(state.context, static_cast<std::uint8_t>(number), reinterpret_cast<_compat_ibv_port_attr*>(&port));
+  if (queried != 0) return call_failed("ibv_query_port", state.name, code_of(queried));
+  if (port.state != IBV_PORT_ACTIVE)
+    return make_error(Status::unavailable, "open HCA", state.name, "the port is not active",
+                      "bring the link up ('rdma link' shows it)");
+  state.port = static_cast<std::uint8_t>(number);
+  state.address.lid = port.lid;
+  state.address.mtu = static_cast<std::uint8_t>(port.active_mtu);
+  state.address.is_ethernet = port.link_layer == IBV_LINK_LAYER_ETHERNET ? 1 : 0;
+  state.address.reads = static_cast<std::uint32_t>(
+      std::clamp(std::min(device.max_qp_rd_atom, device.max_qp_init_rd_atom), 0, static_cast<int>(kMostReads)));
+  if (state.address.is_ethernet == 0) return {};
+  if (gid_index < 0 || gid_index > 255)
+    return make_error(Status::unavailable, "open HCA", state.name, "the port has no address of RoCE version 2 that routers know",
+                      "give its network device an IP address, or name a GID index ('gigabar doctor' shows them: rdma.gid)");
+  ibv_gid gid{};
+  if (const int result = functions.ibv_query_gid(state.context, state.port, gid_index, &gid); result != 0)
+    return call_failed("ibv_query_gid", text(state.name, " GID ", gid_index), code_of(result));
+  state.gid_index = static_cast<std::uint8_t>(gid_index);
+  std::memcpy(state.address.gid.data(), gid.raw, sizeof gid.raw);
+  return {};
+}
+
+}  // namespace
+
+// --- Memory ----------------------------------------------------------------------------------------------------------------------
+
+Hca::State::~State() {
+  regions.clear();
+  const auto& functions = verbs::functions();
+  if (parent != nullptr) functions.ibv_dealloc_pd(parent);
+  if (domain != nullptr) functions.ibv_dealloc_pd(domain);
+  if (context != nullptr) functions.ibv_close_device(context);
+}
+
+// Pinned memory has the same address for kernels. What is asked for is never aligned to more than a page.
+void* Hca::State::allocate(ibv_pd*, void* state, std::size_t bytes, std::size_t, std::uint64_t) noexcept {
+  auto memory = HostMemory::allocate(std::max<std::size_t>(bytes, 1));
+  if (!memory) {
+    errno = ENOMEM;
+    return nullptr;
+  }
+  void* const address = memory->address();
+  static_cast<State*>(state)->blocks_.emplace(reinterpret_cast<std::uintptr_t>(address), std::move(*memory));
+  return address;
+}
+
+void Hca::State::release(ibv_pd*, void* state, void* place, std::uint64_t) noexcept {
+  static_cast<State*>(state)->blocks_.erase(reinterpret_cast<std::uintptr_t>(place));
+}
+
+bool Hca::State::is_ours(const void* place, std::size_t bytes) const noexcept {
+  const auto first = reinterpret_cast<std::uintptr_t>(place);
+  auto block = blocks_.upper_bound(first);
+  if (block == blocks_.begin()) return false;
+  --block;
+  const std::uintptr_t offset = first - block->first;
+  return offset <= block->second.bytes() && bytes <= block->second.bytes() - offset;
+}
+
+Result<std::uint64_t*> Hca::State::map_register(void* place) {
+  const auto page_bytes = static_cast<std::uintptr_t>(::sysconf(_SC_PAGESIZE));
+  const std::uintptr_t offset = reinterpret_cast<std::uintptr_t>(place) % page_bytes;
+  const std::uintptr_t first = reinterpret_cast<std::uintptr_t>(place) - offset;
+  MappedPage& page = pages_[first];
+  if (page.users == 0) {
+    auto mapped = runtime->map_registers(device, reinterpret_cast<void*>(first), page_bytes);
+    if (!mapped) {
+      pages_.erase(first);
+      return std::move(mapped).error();
+    }
+    page.for_kernels = static_cast<std::byte*>(*mapped);
+  }
+  ++page.users;
+  return reinterpret_cast<std::uint64_t*>(page.for_kernels + offset);
+}
+
+void Hca::State::unmap_register(void* place) noexcept {
+  const auto page_bytes = static_cast<std::uintptr_t>(::sysconf(_SC_PAGESIZE));
+  const std::uintptr_t first = reinterpret_cast<std::uintptr_t>(place) / page_bytes * page_bytes;
+  const auto page = pages_.find(first);
+  if (page == pages_.end() || --page->second.users > 0) return;
+  static_cast<void>(runtime->unmap_registers(device, reinterpret_cast<void*>(first), page_bytes).is_ok());
+  pages_.erase(page);
+}
+
+Outcome Hca::State::make_domains() {
+  errno = 0;
+  domain = verbs::functions().ibv_alloc_pd(context);
+  if (domain == nullptr) return call_failed("ibv_alloc_pd", name, errno);
+  ibv_parent_domain_init_attr attributes{};
+  attributes.pd = domain;
+  attributes.comp_mask = IBV_PARENT_DOMAIN_INIT_ATTR_ALLOCATORS | IBV_PARENT_DOMAIN_INIT_ATTR_PD_CONTEXT;
+  attributes.alloc = allocate;
+  attributes.free = release;
+  attributes.pd_context = this;
+  errno = 0;
+  parent = ibv_alloc_parent_domain(context, &attributes);
+  if (parent == nullptr) return call_failed("ibv_alloc_parent_domain", name, errno, "install rdma-core 31 or newer");
+  return {};
+}
+
+// --- Opening ---------------------------------------------------------------------------------------------------------------------
+
+namespace {
+
+Outcome open_device(Hca::State& state, ibv_device* device, ibv_device_attr& attributes) {
+  const auto& functions = verbs::functions();
+  if (!mlx5dv::functions().mlx5dv_is_supported(device))
+    return make_error(Status::unavailable, "open HCA", state.name, "it is no adapter of mlx5");
+  errno = 0;
+  state.context = functions.ibv_open_device(device);
+  if (state.context == nullptr) return call_failed("ibv_open_device", state.name, errno);
+  if (const int result = functions.ibv_query_device(state.context, &attributes); result != 0)
+    return call_failed("ibv_query_device", state.name, code_of(result));
+  if (attributes.atomic_cap == IBV_ATOMIC_NONE)
+    return make_error(Status::not_supported, "open HCA", state.name, "the adapter has no atomics in the processor's byte order");
+  return {};
+}
+
+// The first active port of the device, or that of `number`.
+Outcome use_some_port(Hca::State& state, const ibv_device_attr& attributes, unsigned number, const Topology* topology,
+                      const HcaOptions& options) {
+  const std::string device = state.name;
+  Outcome used = make_error(Status::unavailable, "open HCA", device, text("it has ", attributes.phys_port_cnt, " ports"));
+  for (unsigned port = 1; port <= attributes.phys_port_cnt; ++port) {
+    if (number != 0 && port != number) continue;
+    state.name = text(device, "/", port);
+    used = use_port(state, attributes, port, options.gid_index >= 0 ? options.gid_index : find_gid(topology, device, port));
+    if (used) return used;
+  }
+  return used;
+}
+
+Result<Runtime*> runtime_for(int device) {
+  auto runtime = active_runtime();
+  if (!runtime) return std::move(runtime).error();
+  const auto traits = (*runtime)->traits(device);
+  if (!traits) return traits.error();
+  if (!traits->orders_nic_writes)
+    return make_error(Status::not_supported, "open HCA", text("device ", device),
+                      "its kernels may see a NIC's writes in another order than that in which they came", "use the software HCA");
+  return *runtime;
+}
+
+}  // namespace
+
+Hca::Hca(std::unique_ptr<State> state) noexcept : state_(std::move(state)) {}
+Hca::~Hca() = default;
+const std::string& Hca::name() const noexcept { return state_->name; }
+const PortAddress& Hca::address() const noexcept { return state_->address; }
+
+Result<std::unique_ptr<Hca>> Hca::open(const HcaOptions& options) {
+  for (const Availability* need : {&verbs::availability(), &mlx5dv::availability()}) {
+    if (!need->is_ok()) return make_error("open HCA", options.port, *need);
+  }
+  const bool is_named = !options.port.empty();
+  auto wanted = is_named ? parse(options.port) : Result<PortName>(PortName{});
+  if (!wanted) return std::move(wanted).error();
+  auto runtime = runtime_for(options.device);
+  if (!runtime) return std::move(runtime).error();
+  const DeviceList list;
+  const std::vector<std::string> names = list.names();
+  const auto topology = discover_topology(Machine::here());
+  const Topology empty;
+  std::string reasons;
+  for (const std::size_t index : transport::rdma::nearest_first(topology ? *topology : empty, options.device, names)) {
+    if (is_named && names[index] != wanted->device) continue;
+    auto state = std::make_unique<State>();
+    state->name = names[index];
+    state->device = options.device;
+    state->ringer = options.ringer;
+    state->runtime = *runtime;
+    ibv_device_attr attributes{};
+    Outcome opened = open_device(*state, list.at(index), attributes);
+    if (opened) opened = use_some_port(*state, attributes, wanted->port, topology ? &*topology : nullptr, options);
+    if (opened) opened = state->make_domains();
+    if (opened) return std::unique_ptr<Hca>(new Hca(std::move(state)));
+    reasons += text(reasons.empty() ? "" : "; ", state->name, ": ", opened.record().cause);
+  }
+  if (reasons.empty()) reasons = is_named ? "libibverbs does not list it" : "libibverbs lists no device ('ibv_devices')";
+  return make_error(Status::unavailable, "open HCA", is_named ? options.port : "RDMA devices", std::move(reasons),
+                    "an adapter of mlx5 (ConnectX, BlueField) with an active port is needed");
+}
+
+Result<MemoryKeys> Hca::register_memory(void* address, std::size_t bytes) {
+  const auto info = describe(address);
+  if (!info) return info.error();
+  const auto first = reinterpret_cast<std::uintptr_t>(address);
+  transport::rdma::Mr region;
+  if (transport::rdma::is_gpu_memory(info->kind) && info->kind != MemoryKind::stand_in) {
+    auto registered = transport::rdma::register_gpu_memory(state_->domain, state_->name, first, bytes, kAccess);
+    if (!registered) return std::move(registered).error();
+    region = std::move(registered->region);
+  } else {
+    errno = 0;
+    region.reset(verbs::functions().ibv_reg_mr(state_->domain, address, bytes, kAccess));
+    if (region == nullptr) return call_failed("ibv_reg_mr", text(range_text(first, bytes), " on ", state_->name), errno);
+  }
+  const MemoryKeys keys{region->lkey, region->rkey};
+  state_->regions.push_back(std::move(region));
+  return keys;
+}
+
+#else
+
+struct Hca::State {
+  std::string name;
+  PortAddress address;
+};
+
+// No object is ever made in such a build.
+Hca::Hca(std::unique_ptr<State> state) noexcept : state_(std::move(state)) {}
+Hca::~Hca() = default;
+const std::string& Hca::name() const noexcept { return state_->name; }
+const PortAddress& Hca::address() const noexcept { return state_->address; }
+Result<MemoryKeys> Hca::register_memory(void*, std::size_t) { return make_error("open HCA", "", mlx5dv::availability()); }
+Result<std::unique_ptr<Hca>> Hca::open(const HcaOptions& options) {
+  return make_error("open HCA", options.port, mlx5dv::availability());
+}
+
+#endif
+}  // namespace gigabar::hca

@@ -1,0 +1,287 @@
+#include "device/session/hca_queues.hpp"
+
+#include <pthread.h>
+
+#include <algorithm>
+#include <chrono>
+#include <csignal>
+#include <cstring>
+#include <system_error>
+#include <utility>
+
+#include "base/errors.hpp"
+#include "base/log.hpp"
+#include "fabric/remaining.hpp"
+
+namespace gigabar {
+namespace {
+
+constexpr QueueId kFabricQueue = kQueues - 1;  // programs count from 0
+constexpr auto kLookAgain = std::chrono::microseconds(200);
+constexpr std::int64_t kTryNs = 2'000'000'000;  // behind all retries of an adapter
+constexpr std::int64_t kForeverNs = std::int64_t{1} << 60;
+constexpr std::uint32_t kVainLooks = 4096;  // before the ringing thread lets others run
+
+std::int64_t ns_of(const Timeout& timeout) { return timeout.is_forever() ? kForeverNs : std::max<std::int64_t>(timeout.ns(), 0); }
+
+template <class Value>
+std::span<const std::byte> bytes_of(const Value& value) {
+  return std::as_bytes(std::span(&value, 1));
+}
+
+}  // namespace
+
+HcaQueues::HcaQueues(Fabric& fabric, ControlMemory& memory, const HcaQueuesOptions& options, std::unique_ptr<hca::Hca> hca)
+    : fabric_(fabric), memory_(memory), options_(options), hca_(std::move(hca)), own_keys_(memory.layout().segment_count + 1) {}
+
+HcaQueues::~HcaQueues() { stop(); }
+
+Result<std::unique_ptr<HcaQueues>> HcaQueues::open(Fabric& fabric, ControlMemory& memory, const HcaQueuesOptions& options) {
+  auto hca = hca::Hca::open(options.hca);
+  if (!hca) return std::move(hca).error();
+  std::unique_ptr<HcaQueues> queues(new HcaQueues(fabric, memory, options, std::move(*hca)));
+  const ControlLayout& layout = memory.layout();
+  auto key = queues->add_segment(
+      {static_cast<SegmentId>(layout.segment_count), static_cast<std::byte*>(memory.shared_address()), layout.shared_bytes()});
+  if (!key) return std::move(key).error();
+  return queues;
+}
+
+QueueEngine HcaQueues::engine() const noexcept {
+  return ringer_ == hca::Ringer::kernel ? QueueEngine::hca : QueueEngine::hca_cpu_doorbell;
+}
+
+std::string HcaQueues::describe() const {
+  return why_cpu_.empty() ? hca_->name() : text(hca_->name(), "; kernels cannot ring: ", why_cpu_);
+}
+
+Result<std::uint32_t> HcaQueues::add_segment(const OwnSegment& segment) {
+  const auto keys = hca_->register_memory(segment.address, segment.bytes);
+  if (!keys) return keys.error();
+  own_keys_[segment.id] = {reinterpret_cast<std::uintptr_t>(segment.address), keys->remote, 1};
+  return keys->local;
+}
+
+device::Remote HcaQueues::place(Rank rank, SegmentId id) const {
+  const std::vector<SegmentKey>& keys = peers_.at(rank).keys;
+  const SegmentKey& key = id == options_.control_segment ? keys.back() : keys[id];
+  return {key.address, key.key};
+}
+
+// --- What ranks tell each other --------------------------------------------------------------------------------------------------
+
+Result<std::vector<std::byte>> HcaQueues::read(Rank rank, std::size_t offset, std::size_t bytes, const Timeout& timeout) {
+  const PostOptions options{.queue = kFabricQueue, .policy = std::nullopt};
+  const std::size_t inbox = memory_.layout().inbox_at();
+  auto posted = fabric_.read({options_.control_segment, inbox}, {rank, options_.control_segment, offset}, bytes, options);
+  if (!posted) return std::move(posted).error();
+  if (Outcome done = fabric_.wait(kFabricQueue, timeout); !done) return std::move(done).take_error();
+  std::vector<std::byte> content(bytes);
+  if (Outcome got = memory_.get_shared(inbox, content); !got) return std::move(got).take_error();
+  return content;
+}
+
+// The step goes last: who sees it sees the rest.
+Outcome HcaQueues::tell(Rank rank, Card& card) {
+  const Step step = std::exchange(card.step, Step::none);
+  const std::size_t at = memory_.layout().card_at(rank);
+  if (Outcome put = memory_.put_shared(at, bytes_of(card)); !put) return put;
+  card.step = step;
+  return memory_.put_shared(at + offsetof(Card, step), bytes_of(step));
+}
+
+Outcome HcaQueues::introduce() {
+  if (std::exchange(has_introduced_, true)) return {};
+  std::vector<std::byte> bytes(memory_.layout().introduction_bytes());
+  std::memcpy(bytes.data(), &hca_->address(), sizeof(hca::PortAddress));
+  std::memcpy(bytes.data() + 32, own_keys_.data(), own_keys_.size() * sizeof(SegmentKey));
+  return memory_.put_shared(memory_.layout().introduction_at(), bytes);
+}
+
+// The peer's card, when both are at the same attempt and it has come to `least`. Who comes later with a higher one takes the other
+// along: an attempt that only one side made must not keep the two apart.
+Result<HcaQueues::Card> HcaQueues::await(Rank rank, Card& own, Step least, const Timeout& timeout) {
+  const Remaining time(timeout);
+  while (true) {
+    auto bytes = read(rank, memory_.layout().card_at(fabric_.rank()), sizeof(Card), time.left());
+    if (!bytes) return std::move(bytes).error();
+    Card card;
+    std::memcpy(&card, bytes->data(), sizeof card);
+    const bool is_told = card.step != Step::none && card.attempt >= own.attempt;
+    if (is_told && card.attempt > own.attempt) {
+      attempts_[rank] = own.attempt = card.attempt;
+      if (Outcome told = tell(rank, own); !told) return std::move(told).take_error();
+    }
+    if (is_told && card.step == Step::failed && !is_open_)
+      return make_error(Status::not_supported, "connect queues", text("rank ", rank),
+                        "it could not connect its queues; its log has the reason");
+    if (is_told && card.step >= least) {
+      // Seen in one piece now: nothing of it changes behind its step.
+      auto again = read(rank, memory_.layout().card_at(fabric_.rank()), sizeof(Card), time.left());
+      if (!again) return std::move(again).error();
+      std::memcpy(&card, again->data(), sizeof card);
+      return card;
+    }
+    if (!timeout.is_forever() && time.left().ns() <= 0)
+      return make_error(Status::timed_out, "connect queues", text("rank ", rank), "it did not connect its queues in time",
+                        "look whether it runs");
+    std::this_thread::sleep_for(kLookAgain);
+  }
+}
+
+// --- Connecting ------------------------------------------------------------------------------------------------------------------
+
+Outcome HcaQueues::make_queues(Peer& peer) {
+  const std::uint32_t count = memory_.layout().queue_count;
+  for (std::uint32_t i = 0; i < count; ++i) {
+    auto queue = hca::HcaQueue::create(*hca_, options_.depth);
+    if (!queue) return std::move(queue).error();
+    peer.told.numbers[i] = (*queue)->number();
+    ringer_ = (*queue)->ringer();
+    why_cpu_ = (*queue)->why_cpu();
+    peer.queues.push_back(std::move(*queue));
+  }
+  peer.told.queue_count = count;
+  return {};
+}
+
+// Tells the rank of this side's queues and learns of its.
+Result<hca::PortAddress> HcaQueues::meet(Rank rank, Peer& peer, const Timeout& timeout) {
+  const Remaining time(timeout);
+  Outcome made = make_queues(peer);
+  peer.told.step = made ? Step::made : Step::failed;
+  if (Outcome told = tell(rank, peer.told); !told) return std::move(told).take_error();
+  if (!made) return std::move(made).take_error();
+  auto card = await(rank, peer.told, Step::made, time.left());
+  if (!card) return std::move(card).error();
+  auto bytes = read(rank, memory_.layout().introduction_at(), memory_.layout().introduction_bytes(), time.left());
+  if (!bytes) return std::move(bytes).error();
+  hca::PortAddress address;
+  std::memcpy(&address, bytes->data(), sizeof address);
+  peer.keys.resize(own_keys_.size());
+  std::memcpy(peer.keys.data(), bytes->data() + 32, peer.keys.size() * sizeof(SegmentKey));
+  if (card->queue_count != peer.queues.size())
+    return make_error(Status::peer_lost, "connect queues", text("rank ", rank),
+                      text("it has ", card->queue_count, " queues, this rank ", peer.queues.size()),
+                      "open sessions with equal options at all ranks");
+  for (std::size_t i = 0; i < peer.queues.size(); ++i) {
+    if (Outcome connected = peer.queues[i]->connect(address, card->numbers[i]); !connected)
+      return std::move(connected).take_error();
+  }
+  return address;
+}
+
+Outcome HcaQueues::join(Rank rank, Peer& peer, const Timeout& timeout) {
+  const Remaining time(timeout);
+  if (auto met = meet(rank, peer, time.left()); !met) return std::move(met).error();
+  peer.told.step = Step::connected;
+  if (Outcome told = tell(rank, peer.told); !told) return told;
+  if (auto card = await(rank, peer.told, Step::connected, time.left()); !card) return std::move(card).error();
+  const SegmentKey& control = peer.keys.back();
+  const ControlLayout& layout = memory_.layout();
+  std::vector<device::PeerQueue> queues;
+  for (const auto& queue : peer.queues) {
+    device::PeerQueue& made = queue->queue();
+    made.barrier_words = {control.address + layout.barrier_at(), control.key};
+    made.flush_word = {control.address + layout.flush_word_at(), control.key};
+    if (Outcome works = queue->try_out(made.flush_word, std::min(kTryNs, ns_of(time.left()))); !works) return works;
+    queues.push_back(made);
+  }
+  return memory_.put_queues(rank, queues);
+}
+
+Outcome HcaQueues::connect(Rank rank, std::span<const RemoteBytes>, const Timeout& timeout) {
+  if (Outcome taken = memory_.take_queues(rank); !taken) return taken;
+  peers_.erase(rank);
+  if (Outcome introduced = introduce(); !introduced) return introduced;
+  Peer peer;
+  peer.told.attempt = ++attempts_[rank];
+  if (Outcome joined = join(rank, peer, timeout); !joined) {
+    refuse(rank);
+    return joined;
+  }
+  peers_[rank] = std::move(peer);
+  return {};
+}
+
+void HcaQueues::refuse(Rank rank) {
+  Card card;
+  card.attempt = std::max(attempts_[rank], 1U);
+  card.step = Step::failed;
+  if (const Outcome told = tell(rank, card); !told) log(LogLevel::warning, told.message());
+}
+
+// --- While kernels run -----------------------------------------------------------------------------------------------------------
+
+void HcaQueues::ring_all() noexcept {
+  pthread_setname_np(pthread_self(), "gigabar-bell");
+  std::uint32_t vain_looks = 0;
+  while (!is_stopping_.load(std::memory_order_relaxed)) {
+    bool has_rung = false;
+    for (const auto& [rank, peer] : peers_) {
+      for (const auto& queue : peer.queues) has_rung = queue->ring() || has_rung;
+    }
+    vain_looks = has_rung ? 0 : vain_looks + 1;
+    if (vain_looks < kVainLooks) continue;
+    vain_looks = kVainLooks;
+    std::this_thread::yield();
+  }
+}
+
+// The program's signal handlers do not run on the library's thread.
+Outcome HcaQueues::start() {
+  is_open_ = true;
+  if (ringer_ == hca::Ringer::kernel || ringing_.joinable()) return {};
+  is_stopping_ = false;
+  sigset_t every, before;
+  sigfillset(&every);
+  pthread_sigmask(SIG_SETMASK, &every, &before);
+  Outcome started;
+  try {
+    ringing_ = std::thread([this] { ring_all(); });
+  } catch (const std::system_error& error) {
+    started =
+        make_error(Status::out_of_memory, "start a thread", "that rings doorbells", "the system has no memory or no thread left",
+                   "raise the limit (ulimit -u)", errno_code(error.code().value()));
+  }
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  return started;
+}
+
+void HcaQueues::stop() noexcept {
+  is_stopping_ = true;
+  if (ringing_.joinable()) ringing_.join();
+}
+
+// By the functions of kernels, on a copy of what they left. A queue in error does nothing any more.
+Outcome HcaQueues::empty_queues(Rank rank, const Timeout& timeout) {
+  std::vector<device::PeerQueue> queues(memory_.layout().queue_count);
+  if (Outcome got = memory_.get_queues(rank, queues); !got) return got;
+  for (device::PeerQueue& queue : queues) {
+    const device::Timeout time{static_cast<std::uint64_t>(ns_of(timeout))};
+    if (device::flush<device::Sharing::exclusive>(device::Thread{}, queue.queue, time) != Status::timed_out) continue;
+    return make_error(Status::timed_out, "close", "device session", "operations that kernels posted are not done yet",
+                      "call again");
+  }
+  return {};
+}
+
+// A queue pair must stay until its peer writes to it no more. A peer whose card can no longer be read has gone on or is lost.
+Outcome HcaQueues::drain(const Timeout& timeout) {
+  const Remaining time(timeout);
+  for (auto& [rank, peer] : peers_) {
+    if (peer.told.step == Step::drained) continue;
+    if (Outcome emptied = empty_queues(rank, time.left()); !emptied) return emptied;
+    peer.told.step = Step::drained;
+    if (Outcome told = tell(rank, peer.told); !told) return told;
+  }
+  for (auto& [rank, peer] : peers_) {
+    if (memory_.status(rank) != Status::ok) continue;
+    const auto card = await(rank, peer.told, Step::drained, time.left());
+    if (!card && card.status() == Status::timed_out) return Error(card.error().record());
+    if (!card) log(LogLevel::info, text("device session: rank ", rank, " is not waited for: ", card.error().message()));
+  }
+  return {};
+}
+
+}  // namespace gigabar

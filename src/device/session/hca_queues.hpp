@@ -1,0 +1,102 @@
+// Queues of an adapter of mlx5, on which nothing of the CPU executes anything. Ranks tell each other of their adapters through
+// their control segments.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <span>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "device/hca/hca.hpp"
+#include "device/hca/hca_queue.hpp"
+#include "device/session/control_memory.hpp"
+#include "device/session/session_queues.hpp"
+#include "gigabar/fabric.hpp"
+
+namespace gigabar {
+
+struct HcaQueuesOptions {
+  hca::HcaOptions hca;
+  std::uint32_t depth = 0;
+  SegmentId control_segment = 0;
+};
+
+// For one thread at a time; beside it runs one that rings for kernels which may not.
+class HcaQueues final : public SessionQueues {
+ public:
+  // `fabric` and `memory` must outlive it. Errors: those of hca::Hca::open and of registering the control segment.
+  static Result<std::unique_ptr<HcaQueues>> open(Fabric& fabric, ControlMemory& memory, const HcaQueuesOptions& options);
+  ~HcaQueues() override;
+
+  QueueEngine engine() const noexcept override;
+  // "mlx5_0/1"; behind it why the CPU rings, if it was not asked to.
+  std::string describe() const;
+  Result<std::uint32_t> add_segment(const OwnSegment& segment) override;
+  // Ends with a request of the CPU's in each queue.
+  Outcome connect(Rank rank, std::span<const RemoteBytes> segments, const Timeout& timeout) override;
+  // Tells a rank that waits, or will wait, for this side's connect() that it does not come.
+  void refuse(Rank rank);
+  device::Remote place(Rank rank, SegmentId id) const override;
+  void leave(Rank) noexcept override {}
+  bool is_empty() const noexcept override { return peers_.empty(); }
+  bool has(Rank rank) const noexcept override { return peers_.contains(rank); }
+  std::string why_not_mapped(Rank, SegmentId) const override { return "an HCA writes them"; }
+  Outcome start() override;
+  void stop() noexcept override;
+  Outcome drain(const Timeout& timeout) override;
+
+ private:
+  // Of a segment, as the adapter of the rank that tells it has it.
+  struct SegmentKey {
+    std::uint64_t address = 0;
+    std::uint32_t key = 0;
+    std::uint32_t is_there = 0;
+  };
+  // How far a rank has come with another. What stands in its card may be used by who sees it there.
+  enum class Step : std::uint32_t { none, failed, made, connected, drained };
+  // For one peer.
+  struct Card {
+    std::uint32_t attempt = 0;  // that both are at
+    Step step = Step::none;
+    std::uint32_t queue_count = 0;
+    std::array<std::uint32_t, 16> numbers{};
+  };
+  static_assert(sizeof(Card) <= ControlLayout::kCardBytes);
+  struct Peer {
+    std::vector<std::unique_ptr<hca::HcaQueue>> queues;
+    std::vector<SegmentKey> keys;  // [id], that of the control segment last
+    Card told;
+  };
+
+  HcaQueues(Fabric& fabric, ControlMemory& memory, const HcaQueuesOptions& options, std::unique_ptr<hca::Hca> hca);
+  Result<std::vector<std::byte>> read(Rank rank, std::size_t offset, std::size_t bytes, const Timeout& timeout);
+  Outcome tell(Rank rank, Card& card);
+  Outcome introduce();
+  Result<Card> await(Rank rank, Card& own, Step least, const Timeout& timeout);
+  Outcome make_queues(Peer& peer);
+  Result<hca::PortAddress> meet(Rank rank, Peer& peer, const Timeout& timeout);
+  Outcome join(Rank rank, Peer& peer, const Timeout& timeout);
+  Outcome empty_queues(Rank rank, const Timeout& timeout);
+  void ring_all() noexcept;
+
+  Fabric& fabric_;
+  ControlMemory& memory_;
+  const HcaQueuesOptions options_;
+  std::unique_ptr<hca::Hca> hca_;
+  std::vector<SegmentKey> own_keys_;
+  bool has_introduced_ = false;
+  bool is_open_ = false;  // a rank whose connect() failed may try again
+  hca::Ringer ringer_ = hca::Ringer::kernel;
+  std::string why_cpu_;
+  std::map<Rank, std::uint32_t> attempts_;
+  std::map<Rank, Peer> peers_;  // behind hca_: destroyed before it
+  std::atomic<bool> is_stopping_{false};
+  std::thread ringing_;
+};
+
+}  // namespace gigabar

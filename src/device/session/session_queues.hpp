@@ -1,0 +1,58 @@
+// The queues of a session to ranks that its kernels do not reach by loads and stores, whatever executes them.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+
+#include "gigabar/device/fabric.hpp"
+#include "gigabar/device_session.hpp"
+#include "gigabar/fabric.hpp"
+#include "gigabar/status.hpp"
+
+namespace gigabar {
+
+// A segment of this rank that work requests name.
+struct OwnSegment {
+  SegmentId id = 0;
+  std::byte* address = nullptr;  // as kernels know it
+  std::uint64_t bytes = 0;
+};
+// A segment of a peer.
+struct RemoteBytes {
+  SegmentId id = 0;
+  std::uint64_t bytes = 0;
+};
+
+// For one thread at a time.
+class SessionQueues {
+ public:
+  SessionQueues() = default;
+  virtual ~SessionQueues() = default;
+  SessionQueues(const SessionQueues&) = delete;
+  SessionQueues& operator=(const SessionQueues&) = delete;
+
+  virtual QueueEngine engine() const noexcept = 0;
+  // Its key in work requests. All of them before the first connect(). Errors: out_of_memory, not_supported.
+  virtual Result<std::uint32_t> add_segment(const OwnSegment& segment) = 0;
+  // New queues to the rank, which does the same, in place of those it had, which no kernel uses. `segments`: all that the rank has,
+  // the control segment last. Errors: out_of_memory, device_error, timed_out, not_supported.
+  virtual Outcome connect(Rank rank, std::span<const RemoteBytes> segments, const Timeout& timeout) = 0;
+  // Where a segment of a connected rank begins, in work requests.
+  virtual device::Remote place(Rank rank, SegmentId id) const = 0;
+  // Gives back what was mapped of the rank, between stop() and start().
+  virtual void leave(Rank rank) noexcept = 0;
+  virtual bool has(Rank rank) const noexcept = 0;
+  virtual bool is_empty() const noexcept = 0;
+  // Empty: small writes to the segment are stored through a mapping of this process; else why not.
+  virtual std::string why_not_mapped(Rank rank, SegmentId id) const = 0;
+  // The threads of the CPU, if it needs some. Errors: out_of_memory.
+  virtual Outcome start() = 0;
+  virtual void stop() noexcept = 0;
+  // Waits until what kernels posted is done or handed on, with no kernel running, and until peers have come as far where they would
+  // miss this side. Errors: timed_out (call again), device_error.
+  virtual Outcome drain(const Timeout& timeout) = 0;
+};
+
+}  // namespace gigabar

@@ -1,0 +1,46 @@
+#include "driver/mlx5dv/mlx5dv.hpp"
+
+#include "base/errors.hpp"
+#include "driver/loader.hpp"
+
+namespace gigabar::mlx5dv {
+#if GIGABAR_HAS_MLX5DV
+namespace {
+
+struct Library : Functions {
+  Availability availability;
+};
+
+const char* fill(Library& library, const OpenedLibrary& opened) {
+#define GIGABAR_MLX5DV_SYMBOL(function)                                                            \
+  library.function = reinterpret_cast<decltype(library.function)>(find_symbol(opened, #function)); \
+  if (library.function == nullptr) return #function;
+#include "driver/mlx5dv/symbols.def"
+#undef GIGABAR_MLX5DV_SYMBOL
+  return nullptr;
+}
+
+const Library& library() {
+  static const Library instance = load_functions("libmlx5.so.1", "GIGABAR_MLX5_LIBRARY",
+                                                 "install rdma-core's provider of mlx5 (package ibverbs-providers or rdma-core)",
+                                                 "install a newer rdma-core", fill);
+  return instance;
+}
+
+}  // namespace
+
+const Availability& availability() { return library().availability; }
+const Functions& functions() { return library(); }
+
+#else
+
+const Availability& availability() {
+  static const Availability not_built{AvailabilityCode::not_built,
+                                      "this build has no support for the queues of mlx5 adapters",
+                                      "configure with infiniband/mlx5dv.h (package libibverbs-dev or rdma-core-devel)",
+                                      {}};
+  return not_built;
+}
+
+#endif
+}  // namespace gigabar::mlx5dv

@@ -1,0 +1,30 @@
+// libmlx5.so.1, opened at run time: what an adapter of mlx5 keeps of a queue pair in memory, so that others than libibverbs can use
+// it.
+#pragma once
+
+#include "gigabar/status.hpp"
+
+#if GIGABAR_HAS_MLX5DV
+#include "driver/verbs/functions.hpp"
+// Behind it, which takes away what the library's header wraps around exported functions.
+#include <infiniband/mlx5dv.h>
+#endif
+
+namespace gigabar::mlx5dv {
+
+// ok when the library was opened and has every function that is needed. Threads: any; the first call loads it.
+const Availability& availability();
+
+#if GIGABAR_HAS_MLX5DV
+// All null when the library cannot be used.
+struct Functions {
+#define GIGABAR_MLX5DV_SYMBOL(function) decltype(&::function) function = nullptr;
+#include "driver/mlx5dv/symbols.def"
+#undef GIGABAR_MLX5DV_SYMBOL
+};
+
+// The process's table, loaded on first use. Threads: any.
+const Functions& functions();
+#endif
+
+}  // namespace gigabar::mlx5dv
