@@ -71,14 +71,28 @@ void add_blocks(CLI::App& command, GridOptions& options, const char* usual) {
 void add_queues(CLI::App& command, QueueOptions& options) {
   command
       .add_option("--queues", options.count,
-                  "Work requests in so many queues to the partner, executed by a software HCA, in place of loads and stores")
+                  "Work requests in so many queues to the partner, executed by --engine, in place of loads and stores")
       ->check(whole_number(0, kMostQueues))
       ->type_name("N")
       ->capture_default_str();
-  command.add_option("--proxies", options.proxy_count, "Threads of the CPU that execute them")
+  command.add_option("--proxies", options.proxy_count, "Threads of the CPU by which a software HCA executes them")
       ->check(whole_number(1, kMostProxies))
       ->type_name("N")
       ->capture_default_str();
+  std::map<std::string, QueueEngine> engines;
+  std::string names;
+  for (const QueueEngine engine :
+       {QueueEngine::automatic, QueueEngine::hca, QueueEngine::hca_cpu_doorbell, QueueEngine::software_hca}) {
+    engines.emplace(name_of(engine), engine);
+    names += (names.empty() ? "" : "|") + std::string(name_of(engine));
+  }
+  command
+      .add_option_function<std::string>(
+          "--engine", [](const std::string&) {}, "What executes the queues: an mlx5 adapter that kernels or the CPU ring, or the CPU")
+      ->check(choice(engines, options.engine))
+      ->type_name(names)
+      ->default_str(std::string(name_of(options.engine)));
+  command.add_option("--hca", options.hca_port, "Port of that adapter, \"mlx5_0/1\"; the nearest that is usable")->type_name("PORT");
 }
 
 void add_op(CLI::App& command, Options& options) {

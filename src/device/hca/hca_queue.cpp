@@ -31,9 +31,12 @@ constexpr std::uint32_t kBlocksPerRequest = 3;
 ibv_cq* make_cq(Hca::State& hca, std::uint32_t depth, bool ignores_overrun) {
   ibv_cq_init_attr_ex attributes{};
   attributes.cqe = depth;
-  attributes.comp_mask = IBV_CQ_INIT_ATTR_MASK_PD | (ignores_overrun ? IBV_CQ_INIT_ATTR_MASK_FLAGS : 0U);
-  attributes.flags = ignores_overrun ? IBV_CREATE_CQ_ATTR_IGNORE_OVERRUN : 0U;
+  attributes.comp_mask = IBV_CQ_INIT_ATTR_MASK_PD;
   attributes.parent_domain = hca.parent;
+  if (ignores_overrun) {
+    attributes.comp_mask |= IBV_CQ_INIT_ATTR_MASK_FLAGS;
+    attributes.flags = IBV_CREATE_CQ_ATTR_IGNORE_OVERRUN;
+  }
   errno = 0;
   ibv_cq_ex* const made = ibv_create_cq_ex(hca.context, &attributes);
   return made == nullptr ? nullptr : ibv_cq_ex_to_cq(made);

@@ -88,6 +88,8 @@ void Pair::open(std::uint64_t bytes, std::uint32_t notification_count, const Que
     options.queues = QueueUse::always;
     options.queue_count = queues.count;
     options.proxy_thread_count = queues.proxy_count;
+    options.engine = queues.engine;
+    options.hca_port = queues.hca_port;
   }
   session_.emplace(take_from_fabric(DeviceSession::open(fabric_, options)));
   introduce();
@@ -103,12 +105,17 @@ DeviceReach Pair::require_reach() const {
 void Pair::tell_queues() {
   if (queues_.count == 0) return;
   const DeviceReach reach = require_reach();
-  path_ = "softhca";
-  report_->print("# {} queue{} of a software HCA to the partner, {} proxy thread{}; {}\n", queues_.count,
-                 queues_.count == 1 ? "" : "s", queues_.proxy_count, queues_.proxy_count == 1 ? "" : "s",
-                 reach.is_mapped ? "up to 28 bytes are stored through a mapping of the CPU" : reach.reason);
-  report_->document()["queues"] = {
-      {"count", queues_.count}, {"proxy_threads", queues_.proxy_count}, {"is_mapped", reach.is_mapped}};
+  const std::string_view engine = name_of(reach.engine);
+  path_ = reach.engine == QueueEngine::software_hca ? "softhca" : engine;
+  report_->print("# {} queue{} to the partner, executed by: {}", queues_.count, queues_.count == 1 ? "" : "s", engine);
+  if (reach.engine == QueueEngine::software_hca)
+    report_->print(" of {} proxy thread{}", queues_.proxy_count, queues_.proxy_count == 1 ? "" : "s");
+  report_->print("; {}{}\n", reach.is_mapped ? "up to 28 bytes are stored through a mapping of the CPU; " : "", reach.reason);
+  report_->document()["queues"] = {{"count", queues_.count},
+                                   {"proxy_threads", queues_.proxy_count},
+                                   {"engine", engine},
+                                   {"is_mapped", reach.is_mapped},
+                                   {"reason", reach.reason}};
 }
 
 void Pair::introduce() {

@@ -50,7 +50,7 @@ class Pair {
   const DeviceInfo& device() const noexcept { return device_; }
   const DeviceSession& session() const noexcept { return *session_; }
   void* address() const noexcept { return memory_->address(); }
-  // "nvlink", "pcie", "same GPU", "cpu", "direct", "softhca"; at rank 0.
+  // "nvlink", "pcie", "same GPU", "cpu", "direct", "softhca", "hca", "hca_cpu_doorbell"; at rank 0.
   const std::string& path() const noexcept { return path_; }
   Report* report() noexcept { return report_.get(); }  // at rank 0 only
 

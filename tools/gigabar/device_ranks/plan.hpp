@@ -10,6 +10,7 @@
 
 #include "device_ranks/grid.hpp"
 #include "device_ranks/round_plan.hpp"
+#include "gigabar/device_session.hpp"
 #include "ranks/fabric_settings.hpp"
 #include "ranks/plan.hpp"
 
@@ -34,6 +35,8 @@ struct GridOptions {
 struct QueueOptions {
   std::uint32_t count = 0;
   std::uint32_t proxy_count = 1;
+  QueueEngine engine = QueueEngine::automatic;
+  std::string hca_port;
 };
 inline constexpr std::uint32_t kMostQueues = 16;
 inline constexpr std::uint32_t kMostProxies = 12;
