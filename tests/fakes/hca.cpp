@@ -17,11 +17,14 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <sstream>
 #include <string>
 #include <vector>
 
 #include "device/soft_hca/memory_wire.hpp"
+#include "gigabar/copy.hpp"
+#include "gigabar/mapping.hpp"
 #include "device/soft_hca/proxy_threads.hpp"
 #include "device/soft_hca/soft_hca.hpp"
 
@@ -57,7 +60,7 @@ struct Pair;
 // To the peer that the pair was connected with, once both ends are.
 class PairWire final : public Wire {
  public:
-  PairWire(const MemoryTable& memory, const Pair& pair) : inner_(memory), pair_(pair) {}
+  PairWire(const MemoryTable& memory, const Pair& pair) : inner_(memory, store), pair_(pair) {}
   bool begin(const WireOperation& operation) override;
   std::optional<Syndrome> poll() override {
     if (ended_.empty()) return {};
@@ -67,6 +70,12 @@ class PairWire final : public Wire {
   }
 
  private:
+  // A GPU's memory is behind a mapping that combines writes.
+  static void store(void* to, const void* from, std::size_t bytes) {
+    gigabar::detail::fence_stores();
+    store_cached(to, from, bytes);
+    gigabar::detail::fence_stores();
+  }
   MemoryWire inner_;
   const Pair& pair_;
   std::deque<Syndrome> ended_;
@@ -155,6 +164,31 @@ std::deque<Device>& devices() {
 }
 
 const Device& device_of(const ibv_context* context) { return *static_cast<const Device*>(context->device); }
+
+struct Region : ibv_mr {
+  std::optional<gigabar::Mapping> mapping;
+};
+
+Access rights_of(int access) {
+  Access rights = Access::local_read;
+  if ((access & IBV_ACCESS_LOCAL_WRITE) != 0) rights = rights | Access::local_write;
+  if ((access & IBV_ACCESS_REMOTE_WRITE) != 0) rights = rights | Access::remote_write;
+  if ((access & IBV_ACCESS_REMOTE_READ) != 0) rights = rights | Access::remote_read;
+  if ((access & IBV_ACCESS_REMOTE_ATOMIC) != 0) rights = rights | Access::remote_atomic;
+  return rights;
+}
+
+Region* add_region(ibv_pd* domain, const MemoryRange& range) {
+  const auto key = hca().memory().register_memory(range);
+  if (!key) return refuse<Region>(EINVAL);
+  auto* const region = new Region();
+  region->context = domain->context;
+  region->pd = domain;
+  region->addr = range.cpu;
+  region->length = range.bytes;
+  region->lkey = region->rkey = *key;
+  return region;
+}
 
 ibv_pd* alloc_parent_domain(ibv_context* context, ibv_parent_domain_init_attr* attributes) {
   int error = 0;
@@ -261,24 +295,19 @@ int ibv_dealloc_pd(ibv_pd* domain) {
 ibv_mr* ibv_reg_mr(ibv_pd* domain, void* address, std::size_t bytes, int access) {
   int error = 0;
   if (fails("reg_mr", error)) return refuse<ibv_mr>(error);
-  Access rights = Access::local_read;
-  if ((access & IBV_ACCESS_LOCAL_WRITE) != 0) rights = rights | Access::local_write;
-  if ((access & IBV_ACCESS_REMOTE_WRITE) != 0) rights = rights | Access::remote_write;
-  if ((access & IBV_ACCESS_REMOTE_READ) != 0) rights = rights | Access::remote_read;
-  if ((access & IBV_ACCESS_REMOTE_ATOMIC) != 0) rights = rights | Access::remote_atomic;
-  const auto key = hca().memory().register_memory(MemoryRange::plain(address, bytes, rights));
-  if (!key) return refuse<ibv_mr>(EINVAL);
-  auto* const region = new ibv_mr();
-  region->context = domain->context;
-  region->pd = domain;
-  region->addr = address;
-  region->length = bytes;
-  region->lkey = region->rkey = *key;
+  return add_region(domain, MemoryRange::plain(address, bytes, rights_of(access)));
+}
+// Of GPU memory, whose addresses the caller gives as those of the dma-buf's bytes: this process maps it for the CPU.
+ibv_mr* ibv_reg_dmabuf_mr(ibv_pd* domain, std::uint64_t, std::size_t bytes, std::uint64_t first, int, int access) {
+  auto mapping = gigabar::map(reinterpret_cast<void*>(first), bytes);
+  if (!mapping) return refuse<ibv_mr>(EOPNOTSUPP);
+  auto* const region = add_region(domain, {mapping->address(), first, bytes, rights_of(access)});
+  if (region != nullptr) region->mapping = std::move(*mapping);
   return region;
 }
 int ibv_dereg_mr(ibv_mr* region) {
   hca().memory().deregister_memory(region->lkey);
-  delete region;
+  delete static_cast<Region*>(region);
   return 0;
 }
 

@@ -1,6 +1,7 @@
 // Kernels that reach each other's memory by themselves, on the hardware: the functions of gigabar/device/fabric.hpp for threads,
 // warps and blocks. Two ranks of one process, each with a kernel of its own at the same time, on two GPUs where there are two;
-// and ranks that are processes where one of them is killed.
+// and ranks that are processes where one of them is killed. Queues of an HCA are those of tests/fakes/hca.cpp, which
+// GIGABAR_VERBS_LIBRARY and GIGABAR_MLX5_LIBRARY name.
 #include <algorithm>
 #include <array>
 #include <chrono>
@@ -52,7 +53,7 @@ struct TestRank {
   std::optional<DeviceSession> session;
   cudaStream_t stream = nullptr;
 
-  void open(Rank rank, std::uint16_t port, int device_count, QueueUse queues) {
+  void open(Rank rank, std::uint16_t port, int device_count, QueueUse queues, QueueEngine engine) {
     device = static_cast<int>(rank) % device_count;
     ASSERT_CUDA(cudaSetDevice(device));
     origin = std::make_unique<CudaBuffer>(kSpan);
@@ -77,6 +78,7 @@ struct TestRank {
     DeviceSessionOptions session_options;
     session_options.queues = queues;
     session_options.queue_depth = 64;
+    session_options.engine = engine;
     auto session_opened = DeviceSession::open(*fabric, session_options);
     ASSERT_TRUE(session_opened.is_ok()) << session_opened.error().message();
     session.emplace(std::move(*session_opened));
@@ -111,11 +113,12 @@ struct TestRank {
   }
 };
 
-// Who calls, and whether by loads and stores or by queues with a software HCA behind them.
-template <class S, QueueUse Q>
+// Who calls, and whether by loads and stores or by queues, with what behind them.
+template <class S, QueueUse Q, QueueEngine E = QueueEngine::software_hca>
 struct Way {
   using Scope = S;
   static constexpr QueueUse kQueues = Q;
+  static constexpr QueueEngine kEngine = E;
 };
 
 template <class W>
@@ -127,9 +130,12 @@ class DeviceFabricTest : public GpuTest {
   void SetUp() override {
     GpuTest::SetUp();
     if (IsSkipped()) return;
+    if (W::kEngine != QueueEngine::software_hca && std::getenv("GIGABAR_FAKE_HCA") == nullptr) {
+      GTEST_SKIP() << "for an HCA set GIGABAR_VERBS_LIBRARY and GIGABAR_MLX5_LIBRARY to libgigabar_fake_hca.so, GIGABAR_FAKE_HCA to mlx5_0";
+    }
     const std::uint16_t port = free_port();
-    std::thread other([&] { ranks_[1].open(1, port, device_count_, W::kQueues); });
-    ranks_[0].open(0, port, device_count_, W::kQueues);
+    std::thread other([&] { ranks_[1].open(1, port, device_count_, W::kQueues, W::kEngine); });
+    ranks_[0].open(0, port, device_count_, W::kQueues, W::kEngine);
     other.join();
   }
   void TearDown() override {
@@ -158,7 +164,9 @@ class DeviceFabricTest : public GpuTest {
 };
 using Ways =
     testing::Types<Way<gpu::Thread, QueueUse::never>, Way<gpu::Warp, QueueUse::never>, Way<gpu::Block, QueueUse::never>,
-                   Way<gpu::Thread, QueueUse::always>, Way<gpu::Warp, QueueUse::always>, Way<gpu::Block, QueueUse::always>>;
+                   Way<gpu::Thread, QueueUse::always>, Way<gpu::Warp, QueueUse::always>, Way<gpu::Block, QueueUse::always>,
+                   Way<gpu::Thread, QueueUse::always, QueueEngine::hca_cpu_doorbell>,
+                   Way<gpu::Block, QueueUse::always, QueueEngine::hca_cpu_doorbell>>;
 TYPED_TEST_SUITE(DeviceFabricTest, Ways);
 
 // --- Data ------------------------------------------------------------------------------------------------------------------------
