@@ -5,13 +5,15 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <utility>
 
 #include "gigabar/status.hpp"
 
 namespace gigabar::transport::rdma {
 
-inline constexpr unsigned kCredits = 64;         // receives that a peer may fill with messages
-inline constexpr unsigned kControlReceives = 4;  // besides: the hello, and at most two messages of credits at a time
+inline constexpr unsigned kCredits = 64;         // receives that a peer may fill with messages, at most
+inline constexpr unsigned kFirstCredits = 16;    // at first: receives are used in turn, and few of them stay in the caches
+inline constexpr unsigned kControlReceives = 4;  // besides: the hello, and at most three messages of credits at a time
 inline constexpr unsigned kReceives = kCredits + kControlReceives;
 inline constexpr unsigned kWorkRequests = 256;   // of the send queue
 inline constexpr unsigned kControlRequests = 8;  // of them, kept for hello, credits and the probe
@@ -76,11 +78,16 @@ class Ledger {
 };
 
 // The peer's receives that may still be filled, and ours that it has not been told of. No message is ever sent without a credit:
-// iWARP ends a connection that runs out of receives. A message of credits needs none; there are never more than two of them in the
-// peer's receives, because each returns half of all credits.
+// iWARP ends a connection that runs out of receives. A message of credits needs none; there are never more than three of them in
+// the peer's receives, because each returns half of all credits there were, of which those told after it grew return half of more.
 class Credits {
  public:
-  bool can_send() const noexcept { return ours_ > 0; }
+  bool can_send() noexcept {
+    is_short_ = is_short_ || ours_ == 0;
+    return ours_ > 0;
+  }
+  // Whether there was none since it was asked last: the peer is told, and gives more.
+  bool take_shortage() noexcept { return std::exchange(is_short_, false); }
   void take() noexcept { --ours_; }
   void give_back() noexcept { ++ours_; }
   // False: the peer returned more than there are.
@@ -92,12 +99,17 @@ class Credits {
 
   void reposted(unsigned count) noexcept { owed_ += count; }
   unsigned owed() const noexcept { return owed_; }
-  bool must_return() const noexcept { return owed_ >= kCredits / 2; }
+  bool must_return() const noexcept { return owed_ >= granted_ / 2; }
   void told(unsigned count) noexcept { owed_ -= count; }
+  // How many receives are to be posted besides for a peer that ran short, each of which is then told as reposted(); 0 the next
+  // time.
+  unsigned grow() noexcept { return kCredits - std::exchange(granted_, kCredits); }
 
  private:
-  unsigned ours_ = kCredits;
+  unsigned ours_ = kFirstCredits;
+  unsigned granted_ = kFirstCredits;
   unsigned owed_ = 0;
+  bool is_short_ = false;
 };
 
 // One write or read of the caller, made of pieces.

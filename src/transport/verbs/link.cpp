@@ -21,7 +21,6 @@ static_assert(2 * kSignalEvery < kSendSlots);
 // Longer ones siw would send from the slot itself, and no later completion would tell when it is done with it.
 constexpr std::size_t kMostUnsignalledBytes = 4095;
 constexpr std::int64_t kQuietNs = 1'000'000'000;
-constexpr unsigned kAllSlots = kSendSlots + kControlSlots;
 
 bool is_inside(std::uint64_t offset, std::uint64_t bytes, std::uint64_t whole) noexcept {
   return bytes >= 1 && bytes <= whole && offset <= whole - bytes;
@@ -129,12 +128,13 @@ Posted VerbsLink::post_bytes(MessageKind kind, const Header* header, std::span<c
   const std::size_t header_bytes = kMessageHeaderBytes + (header != nullptr ? kHeaderBytes : 0);
   const std::size_t count = header_bytes + payload.size();
   const bool is_inline = count <= inline_bytes_;
-  if (!is_inline && slots_taken_ - slots_returned_ >= (kind == MessageKind::payload ? kSendSlots : kAllSlots)) return Posted::full;
+  if (!is_inline && slots_in_use_ >= (kind == MessageKind::payload ? kSendSlots : kAllSlots)) return Posted::full;
   std::array<std::byte, kMostInlineBytes> short_message;
-  std::byte* const bytes = is_inline ? short_message.data() : send_slot(slots_taken_ % kAllSlots);
+  std::byte* const bytes = is_inline ? short_message.data() : send_slot();
   MessageHeader first;
   first.kind = kind;
   first.follows_gpu_writes = kind == MessageKind::payload && has_gpu_writes_;
+  first.wants_credits = kind == MessageKind::payload && credits_.take_shortage();
   first.credits = static_cast<std::uint16_t>(credits_.owed());
   first.payload_bytes = static_cast<std::uint32_t>(payload.size());
   write_message_header(first, bytes);
@@ -152,7 +152,7 @@ Posted VerbsLink::post_bytes(MessageKind kind, const Header* header, std::span<c
     ledger_.take_back();
     return refused_post(result, "ibv_post_send");
   }
-  if (!is_inline) ++slots_taken_;
+  if (!is_inline) take_slot();
   count_signal(is_signalled);
   credits_.told(first.credits);
   if (kind == MessageKind::payload) has_gpu_writes_ = false;
@@ -272,11 +272,11 @@ Posted VerbsLink::post_copied_write(std::span<const std::byte> bytes, const Remo
   const bool is_right = is_inside(remote_offset, bytes.size(), theirs.bytes()) && bytes.size() <= limits_.copied_write_bytes;
   if (state_ != LinkState::ready || !ledger_.has_room(1) || !theirs.has_rail(peer_rail_) || !is_right) return Posted::full;
   const bool is_inline = bytes.size() <= inline_bytes_;
-  if (!is_inline && slots_taken_ - slots_returned_ >= kSendSlots) return Posted::full;
+  if (!is_inline && slots_in_use_ >= kSendSlots) return Posted::full;
   const bool is_signalled = bytes.size() > kMostUnsignalledBytes || must_signal();
   ibv_sge piece{reinterpret_cast<std::uintptr_t>(bytes.data()), static_cast<std::uint32_t>(bytes.size()), 0};
   if (!is_inline) {
-    std::byte* const slot = send_slot(slots_taken_ % kAllSlots);
+    std::byte* const slot = send_slot();
     std::memcpy(slot, bytes.data(), bytes.size());
     piece.addr = reinterpret_cast<std::uintptr_t>(slot);
     piece.lkey = send_region_->lkey;
@@ -294,7 +294,7 @@ Posted VerbsLink::post_copied_write(std::span<const std::byte> bytes, const Remo
     ledger_.take_back();
     return refused_post(result, "ibv_post_send");
   }
-  if (!is_inline) ++slots_taken_;
+  if (!is_inline) take_slot();
   count_signal(is_signalled);
   has_gpu_writes_ = has_gpu_writes_ || is_gpu_memory(theirs.kind());
   return Posted::ok;
@@ -400,7 +400,7 @@ void VerbsLink::on_failed(const ibv_wc& completion) {
 
 void VerbsLink::on_ordered(std::uint64_t number, Sink& sink) {
   ledger_.retire_up_to(number, [&](const Ledger::Entry& entry) {
-    if (entry.has_slot) ++slots_returned_;
+    if (entry.has_slot) return_slot();
     if (entry.operation != Ledger::kNoOperation) finish_piece(entry.operation, sink);
   });
 }
@@ -447,7 +447,11 @@ void VerbsLink::on_receive(unsigned slot, std::size_t bytes, Sink& sink) {
   }
   on_message(*header, message, sink);
   if (state_ == LinkState::broken || failure_) return;
-  repost(slot, header->kind == MessageKind::payload);
+  if (!repost(slot, header->kind == MessageKind::payload) || !header->wants_credits) return;
+  const unsigned count = credits_.grow();
+  for (unsigned more = kReceives - count; more < kReceives; ++more) {
+    if (!repost(more, true)) return;
+  }
 }
 
 void VerbsLink::on_message(const MessageHeader& header, const std::byte* bytes, Sink& sink) {

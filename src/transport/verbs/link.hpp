@@ -31,6 +31,7 @@ inline constexpr std::size_t kMessageBytes = kMessageHeaderBytes + kHeaderBytes 
 inline constexpr std::size_t kSlotBytes = (kMessageBytes + 63) / 64 * 64;
 inline constexpr std::size_t kSlotPadding = kSlotBytes - kMessageBytes;
 static_assert((kSlotPadding + kMessageHeaderBytes + kHeaderBytes) % 64 == 0);
+inline constexpr unsigned kAllSlots = kSendSlots + kControlSlots;
 inline constexpr unsigned kReceivesAtOnce = 16;  // that are posted anew; far below the credits after which a peer must hear of it
 inline constexpr unsigned kMostReads = 16;  // READs under way on the wire: enough for any bandwidth, few enough for every adapter
 
@@ -117,7 +118,7 @@ class VerbsLink final : public Link {
   void on_route();
   void on_established(const CmEvent& event, Sink& sink);
   Outcome make_pair();
-  Outcome post_all_receives();
+  Outcome post_first_receives();
   rdma_conn_param parameters(const std::array<std::uint8_t, kIntroductionBytes>& introduction, unsigned reads) const;
   void set_receiver_not_ready_timer();
   void become_ready(Sink& sink);
@@ -159,7 +160,15 @@ class VerbsLink final : public Link {
   std::byte* receive_slot(unsigned slot) const noexcept {
     return receives_->data() + std::size_t{slot} * kSlotBytes + kSlotPadding;
   }
-  std::byte* send_slot(std::uint64_t slot) const noexcept { return sends_->data() + slot * kSlotBytes + kSlotPadding; }
+  // The slot that the next message goes into.
+  std::byte* send_slot() const noexcept { return sends_->data() + next_slot_ * kSlotBytes + kSlotPadding; }
+  void take_slot() noexcept {
+    ++slots_in_use_;
+    next_slot_ = (next_slot_ + 1) % kAllSlots;
+  }
+  void return_slot() noexcept {
+    if (--slots_in_use_ == 0) next_slot_ = 0;  // those used last are in the caches
+  }
 
   VerbsTransport* transport_;  // null once it is gone
   std::shared_ptr<Device> device_;
@@ -199,7 +208,7 @@ class VerbsLink final : public Link {
   Ledger ledger_;
   Credits credits_;
   Operations operations_;
-  std::uint64_t slots_taken_ = 0, slots_returned_ = 0;  // sends complete in order, so slots go round
+  unsigned slots_in_use_ = 0, next_slot_ = 0;  // sends complete in order, so slots go round
   unsigned unsignalled_ = 0;
   bool has_gpu_writes_ = false;  // posted since the last message
 

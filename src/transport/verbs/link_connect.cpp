@@ -43,7 +43,7 @@ unsigned positive(int value) noexcept { return value > 0 ? static_cast<unsigned>
 Outcome VerbsLink::prepare() {
   const auto& functions = verbs::functions();
   receives_ = std::make_unique<Pages>(std::size_t{kReceives} * kSlotBytes);
-  sends_ = std::make_unique<Pages>(std::size_t{kSendSlots + kControlSlots} * kSlotBytes);
+  sends_ = std::make_unique<Pages>(std::size_t{kAllSlots} * kSlotBytes);
   if (receives_->data() == nullptr || sends_->data() == nullptr)
     return make_error(Status::out_of_memory, "link", describe(), "there is no memory for its messages");
   auto receives = register_pages(*device_, receives_->data(), receives_->bytes(), IBV_ACCESS_LOCAL_WRITE);
@@ -169,7 +169,7 @@ rdma_conn_param VerbsLink::parameters(const std::array<std::uint8_t, kIntroducti
 void VerbsLink::on_route() {
   if (transport_->options().service_level >= 0 && !path_) return start_again_with_path();
   if (Outcome made = make_pair(); !made) return fail(std::move(made).take_error());
-  if (Outcome posted = post_all_receives(); !posted) return fail(std::move(posted).take_error());
+  if (Outcome posted = post_first_receives(); !posted) return fail(std::move(posted).take_error());
   const auto introduced = write_introduction(introduction());
   rdma_conn_param wanted = parameters(introduced, kMostReads);
   if (rdmacm::functions().rdma_connect(id_.get(), &wanted) != 0) return fail(call_failed("rdma_connect", describe(), errno));
@@ -200,8 +200,8 @@ Outcome VerbsLink::make_pair() {
   return call_failed("rdma_create_qp", describe(), code);
 }
 
-Outcome VerbsLink::post_all_receives() {
-  for (unsigned slot = 0; slot < kReceives; ++slot) {
+Outcome VerbsLink::post_first_receives() {
+  for (unsigned slot = 0; slot < kControlReceives + kFirstCredits; ++slot) {
     if (!repost(slot, false)) return *failure_;
   }
   return {};
@@ -223,7 +223,7 @@ void VerbsLink::take_request(Id id, const CmEvent& event, const Introduction& pe
   };
   if (id_->verbs != device_->context) return refuse(failed(Status::device_error, "the request came through another device"));
   if (Outcome made = make_pair(); !made) return refuse(std::move(made).take_error());
-  if (Outcome posted = post_all_receives(); !posted) return refuse(std::move(posted).take_error());
+  if (Outcome posted = post_first_receives(); !posted) return refuse(std::move(posted).take_error());
   const auto introduced = write_introduction(introduction());
   rdma_conn_param wanted = parameters(introduced, event.initiator_depth);
   wanted.responder_resources = std::min(wanted.responder_resources, event.responder_resources);

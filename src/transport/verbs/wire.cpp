@@ -19,7 +19,7 @@ constexpr std::string_view kAnswerMagic = "gbVa";
 constexpr std::string_view kKeyMagic = "gbVk";
 constexpr std::string_view kIntroductionMagic = "gbVi";
 constexpr std::string_view kRefusalMagic = "gbVr";
-constexpr std::uint8_t kFollowsGpuWrites = 1;
+constexpr std::uint8_t kFollowsGpuWrites = 1, kWantsCredits = 2;  // flags of a message
 // The longest range that any machine has.
 constexpr std::uint64_t kMostRegionBytes = std::uint64_t{1} << 48;
 
@@ -269,7 +269,8 @@ std::optional<Refusal> read_refusal(std::span<const std::uint8_t> bytes) {
 
 void write_message_header(const MessageHeader& header, std::byte* bytes) noexcept {
   bytes[0] = static_cast<std::byte>(header.kind);
-  bytes[1] = static_cast<std::byte>(header.follows_gpu_writes ? kFollowsGpuWrites : 0);
+  bytes[1] =
+      static_cast<std::byte>((header.follows_gpu_writes ? kFollowsGpuWrites : 0) | (header.wants_credits ? kWantsCredits : 0));
   std::memcpy(bytes + 2, &header.credits, sizeof header.credits);
   std::memcpy(bytes + 4, &header.payload_bytes, sizeof header.payload_bytes);
 }
@@ -277,10 +278,11 @@ void write_message_header(const MessageHeader& header, std::byte* bytes) noexcep
 std::optional<MessageHeader> read_message_header(std::span<const std::byte> message, std::size_t caller_header_bytes) noexcept {
   if (message.size() < kMessageHeaderBytes) return {};
   const auto at = [&](std::size_t index) { return std::to_integer<std::uint32_t>(message[index]); };
-  if (at(0) < 1 || at(0) > 3 || at(1) > kFollowsGpuWrites) return {};
+  if (at(0) < 1 || at(0) > 3 || at(1) > (kFollowsGpuWrites | kWantsCredits)) return {};
   MessageHeader header;
   header.kind = static_cast<MessageKind>(at(0));
-  header.follows_gpu_writes = at(1) == kFollowsGpuWrites;
+  header.follows_gpu_writes = (at(1) & kFollowsGpuWrites) != 0;
+  header.wants_credits = (at(1) & kWantsCredits) != 0;
   std::memcpy(&header.credits, message.data() + 2, sizeof header.credits);
   std::memcpy(&header.payload_bytes, message.data() + 4, sizeof header.payload_bytes);
   const std::size_t after = header.kind == MessageKind::payload ? caller_header_bytes : 0;

@@ -17,7 +17,7 @@
 
 namespace gigabar::transport::rdma {
 
-inline constexpr std::uint8_t kWireVersion = 1;
+inline constexpr std::uint8_t kWireVersion = 2;
 inline constexpr std::size_t kMostRails = 16;
 
 // Which ports can talk to each other.
@@ -96,6 +96,7 @@ enum class MessageKind : std::uint8_t {
 struct MessageHeader {
   MessageKind kind = MessageKind::payload;
   bool follows_gpu_writes = false;  // writes to GPU memory were posted since the message before
+  bool wants_credits = false;       // the sender had none left for a message since the one before
   std::uint16_t credits = 0;        // so many receives were posted anew since the message before
   std::uint32_t payload_bytes = 0;  // without the caller's header
 };

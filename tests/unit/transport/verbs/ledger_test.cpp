@@ -79,15 +79,27 @@ TEST(VerbsLedger, OperationsEndWithTheirLastPiece) {
 
 TEST(VerbsLedger, APeerCannotReturnMoreCreditsThanThereAre) {
   Credits credits;
-  EXPECT_FALSE(credits.returned(1)) << "all are ours";
-  for (unsigned i = 0; i < kCredits; ++i) {
+  EXPECT_FALSE(credits.returned(kCredits - kFirstCredits + 1)) << "the first ones are ours";
+  for (unsigned i = 0; i < kFirstCredits; ++i) {
     ASSERT_TRUE(credits.can_send());
     credits.take();
   }
+  EXPECT_FALSE(credits.take_shortage());
   EXPECT_FALSE(credits.can_send());
+  EXPECT_TRUE(credits.take_shortage());
+  EXPECT_FALSE(credits.take_shortage()) << "told once";
   EXPECT_FALSE(credits.returned(kCredits + 1));
   EXPECT_FALSE(credits.returned(65535));
   EXPECT_TRUE(credits.returned(kCredits));
+}
+
+TEST(VerbsLedger, AShortPeerGetsAllReceivesOnce) {
+  Credits credits;
+  credits.reposted(kFirstCredits / 2);
+  EXPECT_TRUE(credits.must_return());
+  EXPECT_EQ(kCredits - kFirstCredits, credits.grow());
+  EXPECT_FALSE(credits.must_return()) << "half of more";
+  EXPECT_EQ(0u, credits.grow());
 }
 
 // Two ends and the receives between them, with every interleaving that chance makes: no end ever sends into a receive that is not
@@ -96,6 +108,7 @@ TEST(VerbsLedger, CreditsNeverOverrunReceivesAndNeverDeadlock) {
   struct Message {
     bool is_control;
     unsigned credits;
+    bool wants_credits;
   };
   struct End {
     Credits credits;
@@ -108,7 +121,7 @@ TEST(VerbsLedger, CreditsNeverOverrunReceivesAndNeverDeadlock) {
   const auto send = [](End& from, End& to, bool is_control) {
     const unsigned owed = from.credits.owed();
     from.credits.told(owed);
-    to.arrived.push_back({is_control, owed});
+    to.arrived.push_back({is_control, owed, !is_control && from.credits.take_shortage()});
     unsigned control = 0;
     for (const Message& message : to.arrived) control += message.is_control;
     ASSERT_LE(control, kControlReceives);
@@ -133,6 +146,7 @@ TEST(VerbsLedger, CreditsNeverOverrunReceivesAndNeverDeadlock) {
       ASSERT_TRUE(end.credits.returned(message.credits));
       if (message.is_control) continue;
       end.credits.reposted(1);
+      if (message.wants_credits) end.credits.reposted(end.credits.grow());
       ++end.got;
     }
     if (end.credits.must_return()) {

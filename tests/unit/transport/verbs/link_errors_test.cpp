@@ -83,7 +83,7 @@ ISOLATED_TEST(VerbsErrors, ALinkThatCannotBeMadeHarmsNoOther) {
           Case{"resolve_route", EINVAL, 0, Status::device_error, "rdma_resolve_route"},
           Case{"route_event", EHOSTUNREACH, 0, Status::peer_lost, "ROUTE_ERROR"},
           Case{"create_qp", EPERM, 0, Status::no_permission, "rdma_create_qp"},
-          Case{"post_recv", EINVAL, 40, Status::device_error, "ibv_post_recv"},
+          Case{"post_recv", EINVAL, 10, Status::device_error, "ibv_post_recv"},
           Case{"connect", EINVAL, 0, Status::device_error, "rdma_connect"},
           Case{"create_qp", EPERM, 1, Status::peer_lost, "it has no resources"},
           Case{"accept", EIO, 0, Status::peer_lost, "it has no resources"}}) {

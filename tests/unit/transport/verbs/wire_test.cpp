@@ -169,25 +169,29 @@ TEST(VerbsWire, PrivateDataFitsAndMayBePadded) {
 TEST(VerbsWire, MessagesAreAsLongAsTheySay) {
   constexpr std::size_t kCallerHeader = 32;
   std::vector<std::byte> message(kMessageHeaderBytes + kCallerHeader + 100);
-  write_message_header({MessageKind::payload, true, 513, 100}, message.data());
+  write_message_header({MessageKind::payload, true, false, 513, 100}, message.data());
   const auto header = read_message_header(message, kCallerHeader);
   ASSERT_TRUE(header);
   EXPECT_TRUE(header->follows_gpu_writes);
+  EXPECT_FALSE(header->wants_credits);
   EXPECT_EQ(header->credits, 513);
   EXPECT_EQ(header->payload_bytes, 100u);
   for (std::size_t count = 0; count < message.size(); ++count)
     EXPECT_FALSE(read_message_header(std::span(message).first(count), kCallerHeader));
-  write_message_header({MessageKind::payload, false, 0, 0xffffffff}, message.data());
+  write_message_header({MessageKind::payload, false, true, 513, 100}, message.data());
+  EXPECT_FALSE(read_message_header(message, kCallerHeader)->follows_gpu_writes);
+  EXPECT_TRUE(read_message_header(message, kCallerHeader)->wants_credits);
+  write_message_header({MessageKind::payload, false, false, 0, 0xffffffff}, message.data());
   EXPECT_FALSE(read_message_header(message, kCallerHeader));
 
   const auto bare = std::span(message).first(kMessageHeaderBytes);
-  write_message_header({MessageKind::credits, false, 64, 0}, message.data());
+  write_message_header({MessageKind::credits, false, false, 64, 0}, message.data());
   EXPECT_EQ(read_message_header(bare, kCallerHeader)->kind, MessageKind::credits);
   EXPECT_FALSE(read_message_header(message, kCallerHeader)) << "nothing follows credits";
-  write_message_header({MessageKind::hello, false, 0, 4}, message.data());
+  write_message_header({MessageKind::hello, false, false, 0, 4}, message.data());
   EXPECT_FALSE(read_message_header(std::span(message).first(kMessageHeaderBytes + 4), kCallerHeader));
   for (const int kind : {0, 4, 255}) {
-    write_message_header({static_cast<MessageKind>(kind), false, 0, 0}, message.data());
+    write_message_header({static_cast<MessageKind>(kind), false, false, 0, 0}, message.data());
     EXPECT_FALSE(read_message_header(bare, kCallerHeader)) << kind;
   }
 }
