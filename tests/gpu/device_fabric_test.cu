@@ -137,6 +137,11 @@ class DeviceFabricTest : public GpuTest {
     std::thread other([&] { ranks_[1].open(1, port, device_count_, W::kQueues, W::kEngine); });
     ranks_[0].open(0, port, device_count_, W::kQueues, W::kEngine);
     other.join();
+    if (W::kEngine == QueueEngine::software_hca || !ranks_[0].session) return;
+    const auto reach = ranks_[0].session->reach(1, kTarget);
+    ASSERT_TRUE(reach.is_ok());
+    EXPECT_NE(QueueEngine::software_hca, reach->engine) << reach->reason;
+    RecordProperty("engine", std::string(name_of(reach->engine)));
   }
   void TearDown() override {
     if (IsSkipped()) return;
@@ -166,7 +171,8 @@ using Ways =
     testing::Types<Way<gpu::Thread, QueueUse::never>, Way<gpu::Warp, QueueUse::never>, Way<gpu::Block, QueueUse::never>,
                    Way<gpu::Thread, QueueUse::always>, Way<gpu::Warp, QueueUse::always>, Way<gpu::Block, QueueUse::always>,
                    Way<gpu::Thread, QueueUse::always, QueueEngine::hca_cpu_doorbell>,
-                   Way<gpu::Block, QueueUse::always, QueueEngine::hca_cpu_doorbell>>;
+                   Way<gpu::Thread, QueueUse::always, QueueEngine::automatic>,
+                   Way<gpu::Block, QueueUse::always, QueueEngine::automatic>>;
 TYPED_TEST_SUITE(DeviceFabricTest, Ways);
 
 // --- Data ------------------------------------------------------------------------------------------------------------------------

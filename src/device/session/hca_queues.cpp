@@ -63,8 +63,7 @@ Result<std::uint32_t> HcaQueues::add_segment(const OwnSegment& segment) {
 }
 
 device::Remote HcaQueues::place(Rank rank, SegmentId id) const {
-  const std::vector<SegmentKey>& keys = peers_.at(rank).keys;
-  const SegmentKey& key = id == options_.control_segment ? keys.back() : keys[id];
+  const SegmentKey& key = key_of(peers_.at(rank), id);
   return {key.address, key.key};
 }
 
@@ -145,13 +144,13 @@ Outcome HcaQueues::make_queues(Peer& peer) {
   return {};
 }
 
-// Tells the rank of this side's queues and learns of its.
-Result<hca::PortAddress> HcaQueues::meet(Rank rank, Peer& peer, const Timeout& timeout) {
+// Tells the rank of this side's queues, learns of its, and connects them.
+Outcome HcaQueues::meet(Rank rank, Peer& peer, std::span<const RemoteBytes> segments, const Timeout& timeout) {
   const Remaining time(timeout);
   Outcome made = make_queues(peer);
   peer.told.step = made ? Step::made : Step::failed;
-  if (Outcome told = tell(rank, peer.told); !told) return std::move(told).take_error();
-  if (!made) return std::move(made).take_error();
+  if (Outcome told = tell(rank, peer.told); !told) return told;
+  if (!made) return made;
   auto card = await(rank, peer.told, Step::made, time.left());
   if (!card) return std::move(card).error();
   auto bytes = read(rank, memory_.layout().introduction_at(), memory_.layout().introduction_bytes(), time.left());
@@ -164,16 +163,21 @@ Result<hca::PortAddress> HcaQueues::meet(Rank rank, Peer& peer, const Timeout& t
     return make_error(Status::peer_lost, "connect queues", text("rank ", rank),
                       text("it has ", card->queue_count, " queues, this rank ", peer.queues.size()),
                       "open sessions with equal options at all ranks");
-  for (std::size_t i = 0; i < peer.queues.size(); ++i) {
-    if (Outcome connected = peer.queues[i]->connect(address, card->numbers[i]); !connected)
-      return std::move(connected).take_error();
+  for (const RemoteBytes& segment : segments) {
+    if (key_of(peer, segment.id).is_there != 0) continue;
+    return make_error(Status::not_supported, "connect queues", text("segment ", segment.id, " of rank ", rank),
+                      "it is not in the memory of that rank's device, and only such is registered with its adapter",
+                      "use the software HCA, or DeviceMemory");
   }
-  return address;
+  for (std::size_t i = 0; i < peer.queues.size(); ++i) {
+    if (Outcome connected = peer.queues[i]->connect(address, card->numbers[i]); !connected) return connected;
+  }
+  return {};
 }
 
-Outcome HcaQueues::join(Rank rank, Peer& peer, const Timeout& timeout) {
+Outcome HcaQueues::join(Rank rank, Peer& peer, std::span<const RemoteBytes> segments, const Timeout& timeout) {
   const Remaining time(timeout);
-  if (auto met = meet(rank, peer, time.left()); !met) return std::move(met).error();
+  if (Outcome met = meet(rank, peer, segments, time.left()); !met) return met;
   peer.told.step = Step::connected;
   if (Outcome told = tell(rank, peer.told); !told) return told;
   if (auto card = await(rank, peer.told, Step::connected, time.left()); !card) return std::move(card).error();
@@ -190,13 +194,13 @@ Outcome HcaQueues::join(Rank rank, Peer& peer, const Timeout& timeout) {
   return memory_.put_queues(rank, queues);
 }
 
-Outcome HcaQueues::connect(Rank rank, std::span<const RemoteBytes>, const Timeout& timeout) {
+Outcome HcaQueues::connect(Rank rank, std::span<const RemoteBytes> segments, const Timeout& timeout) {
   if (Outcome taken = memory_.take_queues(rank); !taken) return taken;
   peers_.erase(rank);
   if (Outcome introduced = introduce(); !introduced) return introduced;
   Peer peer;
   peer.told.attempt = ++attempts_[rank];
-  if (Outcome joined = join(rank, peer, timeout); !joined) {
+  if (Outcome joined = join(rank, peer, segments, timeout); !joined) {
     refuse(rank);
     return joined;
   }

@@ -79,8 +79,11 @@ class HcaQueues final : public SessionQueues {
   Outcome introduce();
   Result<Card> await(Rank rank, Card& own, Step least, const Timeout& timeout);
   Outcome make_queues(Peer& peer);
-  Result<hca::PortAddress> meet(Rank rank, Peer& peer, const Timeout& timeout);
-  Outcome join(Rank rank, Peer& peer, const Timeout& timeout);
+  Outcome meet(Rank rank, Peer& peer, std::span<const RemoteBytes> segments, const Timeout& timeout);
+  Outcome join(Rank rank, Peer& peer, std::span<const RemoteBytes> segments, const Timeout& timeout);
+  const SegmentKey& key_of(const Peer& peer, SegmentId id) const {
+    return id == options_.control_segment ? peer.keys.back() : peer.keys[id];
+  }
   Outcome empty_queues(Rank rank, const Timeout& timeout);
   void ring_all() noexcept;
 

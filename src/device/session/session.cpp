@@ -250,7 +250,10 @@ Outcome DeviceSession::State::try_hca(Surveys& ranks, const Remaining& time) {
   }
   HcaQueues& made = **opened;
   queues = std::move(*opened);
-  Outcome connected = connect_all(ranks, time);
+  // What comes instead needs time too.
+  const bool is_forever = time.left().is_forever();
+  const Remaining half(is_forever ? time.left() : Timeout::of(std::chrono::nanoseconds(time.left().ns() / 2)));
+  Outcome connected = connect_all(ranks, half);
   if (!connected) {
     for (Rank rank = 0; rank < ranks.size(); ++rank) {
       if (ranks[rank].needs_queue && !made.has(rank)) made.refuse(rank);
