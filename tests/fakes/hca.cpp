@@ -23,10 +23,10 @@
 #include <vector>
 
 #include "device/soft_hca/memory_wire.hpp"
-#include "gigabar/copy.hpp"
-#include "gigabar/mapping.hpp"
 #include "device/soft_hca/proxy_threads.hpp"
 #include "device/soft_hca/soft_hca.hpp"
+#include "gigabar/copy.hpp"
+#include "gigabar/mapping.hpp"
 
 #undef ibv_get_device_list
 #undef ibv_query_port

@@ -54,7 +54,7 @@ def test_device_help_names_the_options():
     for name in ALL:
         text = run(name, "--help").out
         for option in ("-m,", "-i,", *(("-b,",) if name == "matvec" else ("-x,", "--scope")), "--threads", "--json", "--timeout",
-                       *(("--queues", "--proxies") if name in OPS else ())):
+                       *(("--queues", "--proxies", "--engine", "--hca") if name in OPS else ())):
             expect(option in text, f"{name} --help lacks {option}\n{text}")
         expect("--plant-fault" not in text, f"{name} --help shows what only tests use")
     for name, ops in OPS.items():
@@ -170,14 +170,24 @@ def test_device_commands_without_check_measure_too():
             expect("Validation" not in outcome.out and not document["results"][0]["is_checked"], "it was checked", outcome)
 
 
+# Whatever this machine has.
+NO_ADAPTER = {"GIGABAR_MLX5_LIBRARY": "/nowhere/libmlx5.so.1"}
+
+
 def test_device_commands_by_queues():
     for name, ops in OPS.items():
         for op in ops:
-            document, outcome = document_of(name, *small(name, op), "-c", "--queues", "2", "--proxies", "2", path_name="softhca")
+            document, outcome = document_of(name, *small(name, op), "-c", "--queues", "2", "--proxies", "2", path_name="softhca", **NO_ADAPTER)
             for result in document["results"]:
                 expect_result(result, name, op, 6 * result["units"], "softhca")
-            expect(document["queues"] == {"count": 2, "proxy_threads": 2, "is_mapped": True}, f"{document['queues']}")
-            expect("# 2 queues of a software HCA" in outcome.out and "mapping of the CPU" in outcome.out, "queues untold", outcome)
+            queues = dict(document["queues"])
+            reason = queues.pop("reason")
+            expect(queues == {"count": 2, "proxy_threads": 2, "engine": "software_hca", "is_mapped": True}, f"{queues}")
+            expect("software_hca: open HCA: " in reason, f"not why there is no HCA: {reason}")
+            told = "# 2 queues to the partner, executed by: software_hca of 2 proxy threads"
+            expect(told in outcome.out and "mapping of the CPU" in outcome.out, "queues untold", outcome)
+    outcome = ranks("device-latency", *small("device-latency", "write-notify"), "--queues", "1", "--engine", "hca", *TRANSPORT, **NO_ADAPTER)
+    expect(outcome.status == 1 and "engine hca" in outcome.err and "/nowhere/libmlx5.so.1" in outcome.err, "an engine that is not there is not refused", outcome)
     outcome = ranks("device-latency", *small("device-latency", "write-notify"), "-c", "--queues", "1", "--plant-fault", "8", *TRANSPORT)
     expect(outcome.status == 1 and "wrong data" in outcome.err, "the planted fault is not found", outcome)
 

@@ -97,12 +97,14 @@ class Credits {
     return true;
   }
 
+  // How many receives may wait to be posted anew together, far below what the peer must hear of.
+  unsigned most_unposted() const noexcept { return granted_ / 4; }
   void reposted(unsigned count) noexcept { owed_ += count; }
   unsigned owed() const noexcept { return owed_; }
   bool must_return() const noexcept { return owed_ >= granted_ / 2; }
   void told(unsigned count) noexcept { owed_ -= count; }
   // How many receives are to be posted besides for a peer that ran short, each of which is then told as reposted(); 0 the next
-  // time.
+  // time: for good, because who once sends faster than receives come back is likely to do so again.
   unsigned grow() noexcept { return kCredits - std::exchange(granted_, kCredits); }
 
  private:

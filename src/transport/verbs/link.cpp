@@ -435,7 +435,7 @@ bool VerbsLink::repost(unsigned slot, bool has_credit) {
   free_receives_[free_receive_count_++] = slot;
   free_credits_ += has_credit ? 1 : 0;
   // The few receives of messages without a credit must be there whenever the peer sends one.
-  return (has_credit && free_receive_count_ < kReceivesAtOnce) || post_receives();
+  return (has_credit && free_receive_count_ < credits_.most_unposted()) || post_receives();
 }
 
 void VerbsLink::on_receive(unsigned slot, std::size_t bytes, Sink& sink) {

@@ -32,7 +32,7 @@ inline constexpr std::size_t kSlotBytes = (kMessageBytes + 63) / 64 * 64;
 inline constexpr std::size_t kSlotPadding = kSlotBytes - kMessageBytes;
 static_assert((kSlotPadding + kMessageHeaderBytes + kHeaderBytes) % 64 == 0);
 inline constexpr unsigned kAllSlots = kSendSlots + kControlSlots;
-inline constexpr unsigned kReceivesAtOnce = 16;  // that are posted anew; far below the credits after which a peer must hear of it
+inline constexpr unsigned kReceivesAtOnce = kCredits / 4;  // most that are posted anew
 inline constexpr unsigned kMostReads = 16;  // READs under way on the wire: enough for any bandwidth, few enough for every adapter
 
 // An event of rdma_cm without its owner: it is acknowledged before it is looked at.

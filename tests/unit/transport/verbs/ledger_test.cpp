@@ -97,9 +97,11 @@ TEST(VerbsLedger, AShortPeerGetsAllReceivesOnce) {
   Credits credits;
   credits.reposted(kFirstCredits / 2);
   EXPECT_TRUE(credits.must_return());
+  EXPECT_LT(credits.most_unposted(), kFirstCredits / 2);
   EXPECT_EQ(kCredits - kFirstCredits, credits.grow());
   EXPECT_FALSE(credits.must_return()) << "half of more";
   EXPECT_EQ(0u, credits.grow());
+  EXPECT_EQ(kCredits / 4, credits.most_unposted());
 }
 
 // Two ends and the receives between them, with every interleaving that chance makes: no end ever sends into a receive that is not
