@@ -101,11 +101,7 @@ struct TestRank {
   // Waits for the kernel.
   Report result() const {
     cudaSetDevice(device);
-    // By looks: compute-sanitizer lets no other thread call CUDA while one waits in cudaStreamSynchronize, and the fabric's threads
-    // copy.
-    cudaError_t ended = cudaStreamQuery(stream);
-    for (; ended == cudaErrorNotReady; ended = cudaStreamQuery(stream)) std::this_thread::yield();
-    EXPECT_EQ(cudaSuccess, ended);
+    EXPECT_EQ(cudaSuccess, cudaStreamSynchronize(stream));
     Report found;
     EXPECT_EQ(cudaSuccess, cudaMemcpy(&found, report(), sizeof found, cudaMemcpyDeviceToHost));
     return found;
