@@ -10,6 +10,7 @@
 
 #include "base/errors.hpp"
 #include "device/hca/hca_state.hpp"
+#include "driver/mlx5dv/mlx5dv.hpp"
 #include "driver/verbs/verbs.hpp"
 #include "gigabar/topology.hpp"
 #include "transport/verbs/rail_order.hpp"
