@@ -86,6 +86,7 @@ Outcome HcaQueues::tell(Rank rank, Card& card) {
   const std::size_t at = memory_.layout().card_at(rank);
   if (Outcome put = memory_.put_shared(at, bytes_of(card)); !put) return put;
   card.step = step;
+  std::atomic_thread_fence(std::memory_order_release);  // where the memory is a stand-in, and the peer maps it
   return memory_.put_shared(at + offsetof(Card, step), bytes_of(step));
 }
 
@@ -116,6 +117,7 @@ Result<HcaQueues::Card> HcaQueues::await(Rank rank, Card& own, Step least, const
                         "it could not connect its queues; its log has the reason");
     if (is_told && card.step >= least) {
       // Seen in one piece now: nothing of it changes behind its step.
+      std::atomic_thread_fence(std::memory_order_acquire);
       auto again = read(rank, memory_.layout().card_at(fabric_.rank()), sizeof(Card), time.left());
       if (!again) return std::move(again).error();
       std::memcpy(&card, again->data(), sizeof card);
