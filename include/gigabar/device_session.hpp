@@ -23,7 +23,7 @@ enum class QueueUse : std::uint8_t {
   always         // every rank, also this one: nothing is stored directly, for tests and measurements
 };
 
-// What executes the work requests of queues.
+// What executes the work requests of queues. Those of an adapter have never run on hardware.
 enum class QueueEngine : std::uint8_t {
   automatic,         // hca where every rank has an adapter that works, else software_hca
   hca,               // an adapter of mlx5 itself, rung by kernels

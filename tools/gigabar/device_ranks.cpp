@@ -88,11 +88,13 @@ void add_queues(CLI::App& command, QueueOptions& options) {
   }
   command
       .add_option_function<std::string>(
-          "--engine", [](const std::string&) {}, "What executes the queues: an mlx5 adapter that kernels or the CPU ring, or the CPU")
+          "--engine", [](const std::string&) {},
+          "What executes the queues: an mlx5 adapter that kernels or the CPU ring (never run on hardware), or the CPU")
       ->check(choice(engines, options.engine))
       ->type_name(names)
       ->default_str(std::string(name_of(options.engine)));
-  command.add_option("--hca", options.hca_port, "Port of that adapter, \"mlx5_0/1\"; the nearest that is usable")->type_name("PORT");
+  command.add_option("--hca", options.hca_port, "Port of that adapter, \"mlx5_0/1\"; the nearest that is usable")
+      ->type_name("PORT");
 }
 
 void add_op(CLI::App& command, Options& options) {
