@@ -3,10 +3,10 @@
 #include <sched.h>
 
 #include <chrono>
-#include <csignal>
 #include <ctime>
 #include <memory>
 
+#include "base/blocked_signals.hpp"
 #include "base/clock.hpp"
 #include "base/errors.hpp"
 #include "base/log.hpp"
@@ -74,18 +74,13 @@ void WorkerPool::work() noexcept {
 Outcome WorkerPool::start_workers(unsigned count) {
   if (workers_.size() >= count) return {};
   workers_.reserve(count);
-  // The program's signal handlers do not run on the library's threads.
-  sigset_t every;
-  sigset_t before;
-  sigfillset(&every);
-  pthread_sigmask(SIG_SETMASK, &every, &before);
+  const BlockedSignals blocked;
   int code = 0;
   while (code == 0 && workers_.size() < count) {
     pthread_t worker{};
     code = start_(&worker, nullptr, &WorkerPool::enter, this);
     if (code == 0) workers_.push_back(worker);
   }
-  pthread_sigmask(SIG_SETMASK, &before, nullptr);
   if (code == 0) return {};
   return make_error(Status::out_of_memory, "start thread", text("worker ", workers_.size() + 1, " of ", count),
                     "the system has no memory or no thread left", "ask for fewer threads, or raise the limit (ulimit -u)",

@@ -11,6 +11,7 @@
 #include "base/errors.hpp"
 #include "device/hca/hca_state.hpp"
 #include "driver/mlx5dv/mlx5dv.hpp"
+#include "driver/verbs/device_list.hpp"
 #include "driver/verbs/verbs.hpp"
 #include "gigabar/topology.hpp"
 #include "transport/verbs/rail_order.hpp"
@@ -26,28 +27,6 @@ using transport::rdma::code_of;
 // No relaxed ordering: a notification must come behind the bytes that were written before it.
 constexpr int kAccess = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC;
 constexpr std::uint8_t kMostReads = 16;  // of a queue under way; what the adapters allow, but no more
-
-// The library's list, freed at the end of the scope.
-class DeviceList {
- public:
-  DeviceList() : list_(verbs::functions().ibv_get_device_list(&count_)) {}
-  ~DeviceList() {
-    if (list_ != nullptr) verbs::functions().ibv_free_device_list(list_);
-  }
-  DeviceList(const DeviceList&) = delete;
-  DeviceList& operator=(const DeviceList&) = delete;
-
-  std::vector<std::string> names() const {
-    std::vector<std::string> names;
-    for (int i = 0; list_ != nullptr && i < count_; ++i) names.emplace_back(verbs::functions().ibv_get_device_name(list_[i]));
-    return names;
-  }
-  ibv_device* at(std::size_t index) const { return list_[index]; }
-
- private:
-  int count_ = 0;
-  ibv_device** list_;
-};
 
 // "mlx5_0/1" in its parts; port 0: any.
 struct PortName {
@@ -255,8 +234,9 @@ Result<std::unique_ptr<Hca>> Hca::open(const HcaOptions& options) {
   if (!wanted) return std::move(wanted).error();
   auto runtime = runtime_for(options.device);
   if (!runtime) return std::move(runtime).error();
-  const DeviceList list;
-  const std::vector<std::string> names = list.names();
+  const verbs::DeviceList list;
+  std::vector<std::string> names;
+  for (int index = 0; index < list.count(); ++index) names.push_back(list.name(index));
   const auto topology = discover_topology(Machine::here());
   const Topology empty;
   std::string reasons;
@@ -268,7 +248,7 @@ Result<std::unique_ptr<Hca>> Hca::open(const HcaOptions& options) {
     state->ringer = options.ringer;
     state->runtime = *runtime;
     ibv_device_attr attributes{};
-    Outcome opened = open_device(*state, list.at(index), attributes);
+    Outcome opened = open_device(*state, list.at(static_cast<int>(index)), attributes);
     if (opened) opened = use_some_port(*state, attributes, wanted->port, topology ? &*topology : nullptr, options);
     if (opened) opened = state->make_domains();
     if (opened) return std::unique_ptr<Hca>(new Hca(std::move(state)));

@@ -24,7 +24,9 @@ constexpr std::size_t to_line(std::size_t bytes) noexcept { return (bytes + 127)
 std::size_t ControlLayout::flush_word_at() const noexcept { return barrier_at() + kBarrierRounds * sizeof(std::uint64_t); }
 std::size_t ControlLayout::scratch_at() const noexcept { return to_line(flush_word_at() + sizeof(std::uint64_t)); }
 // A port's address, and a key for every segment and for this memory.
-std::size_t ControlLayout::introduction_bytes() const noexcept { return to_line(32 + (std::size_t{segment_count} + 1) * 16); }
+std::size_t ControlLayout::introduction_bytes() const noexcept {
+  return to_line(kPortBytes + (std::size_t{segment_count} + 1) * 16);
+}
 std::size_t ControlLayout::barrier_words_at() const noexcept {
   return to_line(std::size_t{rank_count} * segment_count * sizeof(device::DeviceSegment));
 }

@@ -29,7 +29,8 @@ struct ControlLayout {
   std::size_t barrier_at() const noexcept { return notifications_at(segment_count); }
   std::size_t flush_word_at() const noexcept;  // 0, which adding 0 does not change
   static constexpr std::size_t kScratchBytes = 65536;
-  std::size_t scratch_at() const noexcept;  // of no meaning to anybody
+  std::size_t scratch_at() const noexcept;       // of no meaning to anybody
+  static constexpr std::size_t kPortBytes = 32;  // of an introduction's beginning; keys of 16 bytes follow
   static constexpr std::size_t kCardBytes = 128;
   std::size_t introduction_at() const noexcept { return scratch_at() + kScratchBytes; }
   std::size_t introduction_bytes() const noexcept;

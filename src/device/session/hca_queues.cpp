@@ -4,11 +4,11 @@
 
 #include <algorithm>
 #include <chrono>
-#include <csignal>
 #include <cstring>
 #include <system_error>
 #include <utility>
 
+#include "base/blocked_signals.hpp"
 #include "base/errors.hpp"
 #include "base/log.hpp"
 #include "fabric/remaining.hpp"
@@ -94,8 +94,16 @@ Outcome HcaQueues::introduce() {
   if (std::exchange(has_introduced_, true)) return {};
   std::vector<std::byte> bytes(memory_.layout().introduction_bytes());
   std::memcpy(bytes.data(), &hca_->address(), sizeof(hca::PortAddress));
-  std::memcpy(bytes.data() + 32, own_keys_.data(), own_keys_.size() * sizeof(SegmentKey));
+  std::memcpy(bytes.data() + ControlLayout::kPortBytes, own_keys_.data(), own_keys_.size() * sizeof(SegmentKey));
   return memory_.put_shared(memory_.layout().introduction_at(), bytes);
+}
+
+Result<HcaQueues::Card> HcaQueues::read_card(Rank rank, const Timeout& timeout) {
+  const auto bytes = read(rank, memory_.layout().card_at(fabric_.rank()), sizeof(Card), timeout);
+  if (!bytes) return bytes.error();
+  Card card;
+  std::memcpy(&card, bytes->data(), sizeof card);
+  return card;
 }
 
 // The peer's card, when both are at the same attempt and it has come to `least`. Who comes later with a higher one takes the other
@@ -103,25 +111,20 @@ Outcome HcaQueues::introduce() {
 Result<HcaQueues::Card> HcaQueues::await(Rank rank, Card& own, Step least, const Timeout& timeout) {
   const Remaining time(timeout);
   while (true) {
-    auto bytes = read(rank, memory_.layout().card_at(fabric_.rank()), sizeof(Card), time.left());
-    if (!bytes) return std::move(bytes).error();
-    Card card;
-    std::memcpy(&card, bytes->data(), sizeof card);
-    const bool is_told = card.step != Step::none && card.attempt >= own.attempt;
-    if (is_told && card.attempt > own.attempt) {
-      attempts_[rank] = own.attempt = card.attempt;
+    const auto card = read_card(rank, time.left());
+    if (!card) return card.error();
+    const bool is_told = card->step != Step::none && card->attempt >= own.attempt;
+    if (is_told && card->attempt > own.attempt) {
+      attempts_[rank] = own.attempt = card->attempt;
       if (Outcome told = tell(rank, own); !told) return std::move(told).take_error();
     }
-    if (is_told && card.step == Step::failed && !is_open_)
+    if (is_told && card->step == Step::failed && !is_open_)
       return make_error(Status::not_supported, "connect queues", text("rank ", rank),
                         "it could not connect its queues; its log has the reason");
-    if (is_told && card.step >= least) {
+    if (is_told && card->step >= least) {
       // Seen in one piece now: nothing of it changes behind its step.
       std::atomic_thread_fence(std::memory_order_acquire);
-      auto again = read(rank, memory_.layout().card_at(fabric_.rank()), sizeof(Card), time.left());
-      if (!again) return std::move(again).error();
-      std::memcpy(&card, again->data(), sizeof card);
-      return card;
+      return read_card(rank, time.left());
     }
     if (!timeout.is_forever() && time.left().ns() <= 0)
       return make_error(Status::timed_out, "connect queues", text("rank ", rank), "it did not connect its queues in time",
@@ -160,7 +163,7 @@ Outcome HcaQueues::meet(Rank rank, Peer& peer, std::span<const RemoteBytes> segm
   hca::PortAddress address;
   std::memcpy(&address, bytes->data(), sizeof address);
   peer.keys.resize(own_keys_.size());
-  std::memcpy(peer.keys.data(), bytes->data() + 32, peer.keys.size() * sizeof(SegmentKey));
+  std::memcpy(peer.keys.data(), bytes->data() + ControlLayout::kPortBytes, peer.keys.size() * sizeof(SegmentKey));
   if (card->queue_count != peer.queues.size())
     return make_error(Status::peer_lost, "connect queues", text("rank ", rank),
                       text("it has ", card->queue_count, " queues, this rank ", peer.queues.size()),
@@ -234,24 +237,18 @@ void HcaQueues::ring_all() noexcept {
   }
 }
 
-// The program's signal handlers do not run on the library's thread.
 Outcome HcaQueues::start() {
   is_open_ = true;
   if (ringer_ == hca::Ringer::kernel || ringing_.joinable()) return {};
   is_stopping_ = false;
-  sigset_t every, before;
-  sigfillset(&every);
-  pthread_sigmask(SIG_SETMASK, &every, &before);
-  Outcome started;
+  const BlockedSignals blocked;
   try {
     ringing_ = std::thread([this] { ring_all(); });
   } catch (const std::system_error& error) {
-    started =
-        make_error(Status::out_of_memory, "start a thread", "that rings doorbells", "the system has no memory or no thread left",
-                   "raise the limit (ulimit -u)", errno_code(error.code().value()));
+    return make_error(Status::out_of_memory, "start a thread", "that rings doorbells", "the system has no memory or no thread left",
+                      "raise the limit (ulimit -u)", errno_code(error.code().value()));
   }
-  pthread_sigmask(SIG_SETMASK, &before, nullptr);
-  return started;
+  return {};
 }
 
 void HcaQueues::stop() noexcept {

@@ -66,7 +66,8 @@ class HcaQueues final : public SessionQueues {
     std::uint32_t queue_count = 0;
     std::array<std::uint32_t, 16> numbers{};
   };
-  static_assert(sizeof(Card) <= ControlLayout::kCardBytes);
+  static_assert(sizeof(Card) <= ControlLayout::kCardBytes && sizeof(SegmentKey) == 16);
+  static_assert(sizeof(hca::PortAddress) <= ControlLayout::kPortBytes);
   struct Peer {
     std::vector<std::unique_ptr<hca::HcaQueue>> queues;
     std::vector<SegmentKey> keys;  // [id], that of the control segment last
@@ -75,6 +76,7 @@ class HcaQueues final : public SessionQueues {
 
   HcaQueues(Fabric& fabric, ControlMemory& memory, const HcaQueuesOptions& options, std::unique_ptr<hca::Hca> hca);
   Result<std::vector<std::byte>> read(Rank rank, std::size_t offset, std::size_t bytes, const Timeout& timeout);
+  Result<Card> read_card(Rank rank, const Timeout& timeout);
   Outcome tell(Rank rank, Card& card);
   Outcome introduce();
   Result<Card> await(Rank rank, Card& own, Step least, const Timeout& timeout);

@@ -98,7 +98,6 @@ struct DeviceSession::State {
   Outcome make_queues(Surveys& ranks, const Remaining& time);
   Outcome try_hca(Surveys& ranks, const Remaining& time);
   Result<bool> is_so_everywhere(bool value, const Remaining& time);
-  std::unique_ptr<SessionQueues> soft_queues();
 
   // One segment of `rank`, mapped; nothing: the rank has none of that id. Errors: those of the connection.
   struct Reached {
@@ -226,11 +225,6 @@ Result<bool> DeviceSession::State::is_so_everywhere(bool value, const Remaining&
   return least[0] == 1;
 }
 
-std::unique_ptr<SessionQueues> DeviceSession::State::soft_queues() {
-  const SoftQueueOptions wanted{options.queue_depth, options.proxy_thread_count, options.control_segment};
-  return std::make_unique<SoftQueues>(fabric, *memory, wanted);
-}
-
 // The same engine at every rank, because a queue pair has two ends: what one rank cannot do ends it for all, and `why_engine` says
 // so. Errors: those of the meetings only.
 Outcome DeviceSession::State::try_hca(Surveys& ranks, const Remaining& time) {
@@ -282,7 +276,8 @@ Outcome DeviceSession::State::make_queues(Surveys& ranks, const Remaining& time)
                         "choose QueueEngine::automatic or software_hca, or see to the adapters");
     }
   }
-  queues = soft_queues();
+  const SoftQueueOptions wanted{options.queue_depth, options.proxy_thread_count, options.control_segment};
+  queues = std::make_unique<SoftQueues>(fabric, *memory, wanted);
   return connect_all(ranks, time);
 }
 

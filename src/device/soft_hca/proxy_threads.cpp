@@ -2,9 +2,9 @@
 
 #include <pthread.h>
 
-#include <csignal>
 #include <system_error>
 
+#include "base/blocked_signals.hpp"
 #include "base/errors.hpp"
 
 namespace gigabar::soft_hca {
@@ -20,19 +20,15 @@ Result<std::unique_ptr<ProxyThreads>> ProxyThreads::start(SoftHca& hca, std::uin
   return proxies;
 }
 
-// The program's signal handlers do not run on the library's threads. Threads that did start end with the object.
+// Threads that did start end with the object.
 Outcome ProxyThreads::start_threads() {
-  sigset_t every;
-  sigset_t before;
-  sigfillset(&every);
-  pthread_sigmask(SIG_SETMASK, &every, &before);
+  const BlockedSignals blocked;
   int code = 0;
   try {
     for (std::uint32_t i = 0; i < thread_count(); ++i) threads_.emplace_back(&ProxyThreads::work, this, i);
   } catch (const std::system_error& error) {
     code = error.code().value();
   }
-  pthread_sigmask(SIG_SETMASK, &before, nullptr);
   if (code == 0) return {};
   return make_error(Status::out_of_memory, "start proxy threads", text("thread ", threads_.size() + 1, " of ", thread_count()),
                     "the system has no memory or no thread left", "ask for fewer threads, or raise the limit (ulimit -u)",

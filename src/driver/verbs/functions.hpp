@@ -21,6 +21,9 @@ struct Functions {
 // The process's table, loaded on first use. Threads: any.
 const Functions& functions();
 
+// The errno of a result: functions of verbs, and of rdma_cm, return an errno, minus an errno, or -1 with errno set.
+int code_of(int result) noexcept;
+
 }  // namespace gigabar::verbs
 
 #endif

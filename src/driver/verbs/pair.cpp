@@ -2,16 +2,8 @@
 
 #if GIGABAR_HAS_VERBS
 
-#include <cerrno>
-
 namespace gigabar::verbs {
 namespace {
-
-// Verbs' functions return an errno, minus an errno, or -1 with errno set.
-int code_of(int result) {
-  if (result >= 0) return result;
-  return result < -1 ? -result : errno;
-}
 
 int to_init(ibv_qp* pair, const PairPath& path) {
   ibv_qp_attr attributes{};

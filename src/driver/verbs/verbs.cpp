@@ -9,6 +9,7 @@
 #include "base/clock.hpp"
 #include "base/errors.hpp"
 #include "driver/loader.hpp"
+#include "driver/verbs/device_list.hpp"
 #include "driver/verbs/functions.hpp"
 #include "driver/verbs/pair.hpp"
 
@@ -51,44 +52,9 @@ Status status_of(int code) {
   return status_of_errno(code, is_not_supported ? Status::not_supported : Status::device_error);
 }
 
-// Verbs' functions return an errno, minus an errno, or -1 with errno set.
-int code_of(int result) {
-  if (result > 0) return result;
-  return result < -1 ? -result : errno;
-}
-
 Error failed(const char* call, const std::string& object, int code) {
   return make_error(status_of(code), call, object, text(call, " failed: ", std::strerror(code)), {}, native_of(code));
 }
-
-// The library's list, freed at the end of the scope.
-class DeviceList {
- public:
-  DeviceList() {
-    errno = 0;
-    list_ = library().ibv_get_device_list(&count_);
-    error_ = errno;
-  }
-  ~DeviceList() {
-    if (list_ != nullptr) library().ibv_free_device_list(list_);
-  }
-  DeviceList(const DeviceList&) = delete;
-  DeviceList& operator=(const DeviceList&) = delete;
-
-  bool is_there() const { return list_ != nullptr; }
-  int error() const { return error_; }
-  int count() const { return std::min(count_, kMostDevices); }
-  ibv_device* at(int index) const { return list_[index]; }
-  std::string name(int index) const {
-    const char* name = library().ibv_get_device_name(list_[index]);
-    return name != nullptr ? name : "";
-  }
-
- private:
-  ibv_device** list_ = nullptr;
-  int count_ = 0;
-  int error_ = 0;
-};
 
 Error no_list(const std::string& object, int code) {
   return make_error(Status::unavailable, "list RDMA devices", object, text("ibv_get_device_list failed: ", std::strerror(code)),
@@ -267,6 +233,11 @@ Outcome run(detail::LoopState& loop, const Work& work, unsigned count, std::int6
 const Availability& availability() { return library().availability; }
 const Functions& functions() { return library(); }
 
+int code_of(int result) noexcept {
+  if (result > 0) return result;
+  return result < -1 ? -result : errno;
+}
+
 std::optional<bool> has_dmabuf() {
   if (!availability().is_ok()) return {};
   return library().ibv_reg_dmabuf_mr != nullptr;
@@ -277,7 +248,7 @@ Result<std::vector<std::string>> device_names() {
   const DeviceList list;
   if (!list.is_there()) return no_list("libibverbs", list.error());
   std::vector<std::string> names;
-  for (int index = 0; index < list.count(); ++index) names.push_back(list.name(index));
+  for (int index = 0; index < std::min(list.count(), kMostDevices); ++index) names.push_back(list.name(index));
   return names;
 }
 
@@ -292,8 +263,9 @@ Result<Device> Device::open(const std::string& name) {
   auto context = std::make_shared<detail::Context>();
   context->name = name;
   int index = 0;
-  while (index < list.count() && list.name(index) != name) ++index;
-  if (index == list.count())
+  const int count = std::min(list.count(), kMostDevices);
+  while (index < count && list.name(index) != name) ++index;
+  if (index == count)
     return make_error(Status::unavailable, "open RDMA device", name, "libibverbs does not list it",
                       "install the device's provider library of rdma-core (package ibverbs-providers)");
   errno = 0;

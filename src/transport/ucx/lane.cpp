@@ -5,11 +5,11 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <csignal>
 #include <deque>
 #include <system_error>
 #include <utility>
 
+#include "base/blocked_signals.hpp"
 #include "base/clock.hpp"
 #include "base/errors.hpp"
 #include "platform/cpu_set.hpp"
@@ -186,17 +186,13 @@ Outcome Lane::start() {
     event.data.fd = watched;
     if (::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, watched, &event) != 0) return no_lane("epoll_ctl", errno);
   }
-  // Signals are for the program's own threads.
-  sigset_t all, before;
-  ::sigfillset(&all);
-  ::pthread_sigmask(SIG_SETMASK, &all, &before);
+  const BlockedSignals blocked;
   int code = 0;
   try {
     thread_ = std::thread([this] { run(); });
   } catch (const std::system_error& error) {
     code = error.code().value();
   }
-  ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
   if (code != 0) return no_lane("pthread_create", code);
   return {};
 }

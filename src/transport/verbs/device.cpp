@@ -74,11 +74,6 @@ Error call_failed(const char* call, const std::string& object, int code, std::st
                     text(call, " failed: ", std::strerror(code)), std::move(remedy), errno_code(code));
 }
 
-int code_of(int result) noexcept {
-  if (result > 0) return result;
-  return result < -1 ? -result : errno;
-}
-
 Pages::Pages(std::size_t bytes) noexcept : data_(nullptr) {
   const auto page = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
   bytes_ = (bytes + page - 1) / page * page;

@@ -34,8 +34,7 @@ using Mr = std::unique_ptr<ibv_mr, MrCloser>;
 
 // An error of a call of verbs or rdma_cm on `object`; `code` is its errno. Without a remedy it has the usual one of that errno.
 Error call_failed(const char* call, const std::string& object, int code, std::string remedy = {});
-// They return an errno, minus an errno, or -1 with errno set.
-int code_of(int result) noexcept;
+using verbs::code_of;
 
 // Whole pages of this process, zeroed.
 class Pages {

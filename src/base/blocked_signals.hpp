@@ -1,0 +1,24 @@
+// Threads of the library start with every signal blocked: the program's handlers run on the program's own threads.
+#pragma once
+
+#include <csignal>
+
+namespace gigabar {
+
+// For the scope in which threads are started, which inherit the mask of who starts them.
+class BlockedSignals {
+ public:
+  BlockedSignals() noexcept {
+    sigset_t every;
+    sigfillset(&every);
+    pthread_sigmask(SIG_SETMASK, &every, &before_);
+  }
+  ~BlockedSignals() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
+  BlockedSignals(const BlockedSignals&) = delete;
+  BlockedSignals& operator=(const BlockedSignals&) = delete;
+
+ private:
+  sigset_t before_;
+};
+
+}  // namespace gigabar
