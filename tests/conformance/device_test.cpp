@@ -219,6 +219,30 @@ RANK_BODY(never_before_its_payload) {
   EXPECT_TRUE(is_ok(kernels.session->close(kPatience)));
 }
 
+// Numbers that grow are waited for and stay, until they are taken down.
+RANK_BODY(wait_for_numbers) {
+  Kernels kernels(me, fabric);
+  ASSERT_TRUE(kernels.session);
+  const DeviceFabric& handle = kernels.handle();
+  run_block(3, [&](const CpuTeam::Member& lane) {
+    std::uint32_t value = 0;
+    for (std::uint32_t round = 10; round <= 500; round += 10) {
+      EXPECT_EQ(write_notify(lane, handle, {kOrigin, 0}, {next_of(me), kTarget, 0}, 512, 3, round), Status::ok);
+      // What is asked for lies between two that are sent.
+      EXPECT_EQ(notification_wait_until(lane, handle, kTarget, 3, round - 5, kLong, value, previous_of(me)), Status::ok);
+      EXPECT_EQ(value, round);
+      EXPECT_EQ(notification_wait_until(lane, handle, kTarget, 3, round + 1, device::Timeout{}, value), Status::timed_out);
+      // Seen: the next round's may come.
+      EXPECT_EQ(notify(lane, handle, previous_of(me), kTarget, 4, round, Order::none), Status::ok);
+      EXPECT_EQ(notification_wait_until(lane, handle, kTarget, 4, round, kLong, value, next_of(me)), Status::ok);
+    }
+    EXPECT_EQ(notification_reset(lane, handle, kTarget, 3, value), Status::ok);
+    EXPECT_EQ(value, 500U);
+    EXPECT_EQ(notification_wait_until(lane, handle, kTarget, 3, 1, kShort, value), Status::timed_out);
+  });
+  EXPECT_TRUE(is_ok(kernels.session->close(kPatience)));
+}
+
 // Of every size, in both directions of a channel, which afterwards leaves the queue to others.
 RANK_BODY(speak_through_channels) {
   Kernels kernels(me, fabric);
@@ -367,6 +391,11 @@ RANK_BODY(refuse_on_the_device) {
     EXPECT_EQ(notification_wait(lane, handle, kUnknown, 0, 1, kLong, found), Status::out_of_range);
     EXPECT_EQ(notification_wait(lane, handle, kTarget, 0, 1, kLong, found, 99), Status::out_of_range);
     EXPECT_EQ(notification_reset(lane, handle, kTarget, 1024, value), Status::out_of_range);
+    EXPECT_EQ(notification_wait_until(lane, handle, kTarget, 0, 1, kShort, value), Status::timed_out);
+    EXPECT_EQ(notification_wait_until(lane, handle, kTarget, 0, 0, kLong, value), Status::invalid_argument);
+    EXPECT_EQ(notification_wait_until(lane, handle, kTarget, 1024, 1, kLong, value), Status::out_of_range);
+    EXPECT_EQ(notification_wait_until(lane, handle, kUnknown, 0, 1, kLong, value), Status::out_of_range);
+    EXPECT_EQ(notification_wait_until(lane, handle, kTarget, 0, 1, kLong, value, 99), Status::out_of_range);
   });
   ASSERT_TRUE(me.meet());
   EXPECT_TRUE(kernels.target.is_untouched(0, 4096));
@@ -537,6 +566,7 @@ TEST_P(FabricDevice, NotificationsComeBehindTheirPayload) {
   setup.amount = rounds(setup.word == kByQueues ? 300 : 1000);
   run_ranks("never_before_its_payload", setup);
 }
+TEST_P(FabricDevice, NumbersThatGrow) { run_ranks("wait_for_numbers", GetParam()); }
 TEST_P(FabricDevice, Channels) { run_ranks("speak_through_channels", GetParam()); }
 TEST_P(FabricDevice, Atomics) {
   RankSetup setup = GetParam();

@@ -454,6 +454,27 @@ GIGABAR_DEVICE Status flush(const Scope& scope, const DeviceFabric& fabric, Rank
   return detail::agree(scope, status);
 }
 
+namespace detail {
+
+// One thread. Polls until `look` finds something. Peers' statuses are looked at no more often than the clock: each is a load that
+// would delay the poll behind it.
+template <class Look>
+GIGABAR_DEVICE Status await(const DeviceFabric& fabric, Rank from, Timeout timeout, const Look& look) {
+  Deadline deadline(timeout);
+  while (!look()) {
+    const bool is_over = deadline.has_passed();
+    if (!deadline.has_looked()) continue;
+    const bool is_lost = from != kAnyRank ? peer_status(fabric, from) != Status::ok
+                                          : is_over && load_relaxed(fabric.peer_status + fabric.rank_count) != 0;
+    if (!is_over && !is_lost) continue;
+    // What is lost may have raised it just before it was.
+    return look() ? Status::ok : is_lost ? Status::peer_lost : Status::timed_out;
+  }
+  return Status::ok;
+}
+
+}  // namespace detail
+
 // Waits until one of `count` notifications of this rank's segment, from `first` on, is raised; the lowest such id is `found`.
 // `from`: whose they are; when that rank is lost the wait ends with peer_lost, else (kAnyRank) at its time, with peer_lost when
 // some rank is lost and timed_out when none is. A raised notification comes before any error. Errors: out_of_range, timed_out,
@@ -468,28 +489,35 @@ GIGABAR_DEVICE Status notification_wait(const Scope& scope, const DeviceFabric& 
   Status status = Status::ok;
   std::uint32_t place = 0;
   if (scope.rank() == 0) {
-    const auto look = [&] {
+    status = detail::await(fabric, from, timeout, [&] {
       for (place = 0; place < count; ++place) {
         if (load_acquire(&own.notification[place].value) != 0) return true;
       }
       return false;
-    };
-    Deadline deadline(timeout);
-    while (!look()) {
-      // What is lost may have raised it just before it was.
-      if (from != kAnyRank && peer_status(fabric, from) != Status::ok) {
-        status = look() ? Status::ok : Status::peer_lost;
-        break;
-      }
-      if (deadline.has_passed()) {
-        const bool is_anybody_lost = from == kAnyRank && load_relaxed(fabric.peer_status + fabric.rank_count) != 0;
-        status = look() ? Status::ok : is_anybody_lost ? Status::peer_lost : Status::timed_out;
-        break;
-      }
-    }
+    });
   }
   status = detail::agree(scope, status);
   if (status == Status::ok) found = first + scope.broadcast(place);
+  return status;
+}
+
+// Waits until notification `id` of this rank's segment is at least `least`, for senders that raise it to numbers that grow;
+// `value`: what it is then. It stays raised, so that nothing but the poll lies between one message and the next: the fastest way to
+// wait. Who changes to smaller numbers takes it down first. `from` and errors as notification_wait; invalid_argument (least 0).
+template <class Scope>
+GIGABAR_DEVICE Status notification_wait_until(const Scope& scope, const DeviceFabric& fabric, SegmentId segment, NotificationId id,
+                                              std::uint32_t least, Timeout timeout, std::uint32_t& value, Rank from = kAnyRank) {
+  if (least == 0) return Status::invalid_argument;
+  const detail::NotificationPlace own = detail::find_notification(fabric, fabric.rank, segment, id);
+  if (own.status != Status::ok) return own.status;
+  if (from != kAnyRank && from >= fabric.rank_count) return Status::out_of_range;
+  Status status = Status::ok;
+  std::uint32_t seen = 0;
+  if (scope.rank() == 0) {
+    status = detail::await(fabric, from, timeout, [&] { return (seen = load_acquire(&own.notification->value)) >= least; });
+  }
+  status = detail::agree(scope, status);
+  if (status == Status::ok) value = scope.broadcast(seen);
   return status;
 }
 
@@ -593,8 +621,9 @@ GIGABAR_DEVICE Status tell_barrier(const DeviceFabric& fabric, Rank rank, std::u
 // One thread. Counts only grow, and who tells in a round is never more than one barrier ahead.
 GIGABAR_DEVICE Status await_barrier(const DeviceFabric& fabric, std::uint32_t round, std::uint64_t number, Deadline& deadline) {
   while (load_acquire(fabric.barrier_words[fabric.rank] + round) < number) {
-    if (load_relaxed(fabric.peer_status + fabric.rank_count) != 0) return Status::peer_lost;
-    if (deadline.has_passed()) return Status::timed_out;
+    const bool is_over = deadline.has_passed();
+    if (deadline.has_looked() && load_relaxed(fabric.peer_status + fabric.rank_count) != 0) return Status::peer_lost;
+    if (is_over) return Status::timed_out;
   }
   return Status::ok;
 }

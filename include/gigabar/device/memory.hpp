@@ -243,6 +243,8 @@ class Deadline {
     }
     return timeout_ns_ != kForever.ns && now_ns() - begin_ns_ >= timeout_ns_;
   }
+  // Whether this poll is one of those that look at the clock: the time for other loads that would only slow a poll down.
+  GIGABAR_DEVICE bool has_looked() const { return timeout_ns_ == 0 || polls_ % kPollsPerLook == 1; }
 
  private:
   std::uint64_t timeout_ns_;

@@ -46,6 +46,7 @@ class RoundUnit {
       if (scope_.rank() == 0 && plan_.is_active && round_ >= plan_.warm_up_count) samples[round_ - plan_.warm_up_count] = ticks;
     }
     if (uses_channel()) channel_.close();
+    words_.lower(notification(kRoundEnd));
     if (scope_.rank() != 0) return;
     end_->status = words_.status();
     end_->rounds_done = round_;
@@ -265,9 +266,11 @@ class RoundUnit {
   // The partner's end of this round; what it carried.
   GIGABAR_DEVICE std::uint64_t await_round() {
     std::uint64_t payload = 0;
-    const bool is_payload = plan_.op == Op::payload;
-    words_.take(notification(kRoundEnd), round_value(), {round_, 0, 0}, has_data() || is_payload ? 0 : fault(),
-                is_payload ? &payload : nullptr);
+    if (plan_.op == Op::payload) {
+      words_.take(notification(kRoundEnd), round_value(), {round_, 0, 0}, 0, &payload);
+    } else {
+      words_.await(notification(kRoundEnd), round_value(), {round_, 0, 0}, has_data() ? 0 : fault());
+    }
     return payload;
   }
 

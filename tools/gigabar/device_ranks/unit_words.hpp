@@ -122,6 +122,18 @@ class UnitWords {
     expect(place, expected, value ^ flip);
   }
 
+  // As take, for values that grow; the notification stays as it is until lower() at the end.
+  GIGABAR_DEVICE void await(NotificationId id, std::uint32_t expected, const WordPlace& place, std::uint32_t flip = 0) {
+    if (!is_ok()) return;
+    std::uint32_t value = 0;
+    note(device::notification_wait_until(scope_, fabric_, segment_, id, expected, timeout(), value, partner_));
+    expect(place, expected, value ^ flip);
+  }
+  GIGABAR_DEVICE void lower(NotificationId id) {
+    std::uint32_t value = 0;
+    if (is_ok()) note(device::notification_reset(scope_, fabric_, segment_, id, value));
+  }
+
   GIGABAR_DEVICE void expect(const WordPlace& place, std::uint64_t expected, std::uint64_t found) {
     if (is_ok() && scope_.rank() == 0 && expected != found) report_wrong(end_, place, expected, found);
   }
