@@ -249,8 +249,10 @@ RANK_BODY(speak_through_channels) {
   ASSERT_TRUE(kernels.session);
   const DeviceFabric& handle = kernels.handle();
   kernels.origin.put_pattern(0, kSpan, me.rank(), 0);
-  Channel next, none;
+  Channel next, waiting, none;
   ASSERT_EQ(Channel::open(handle, next_of(me), kTarget, kOrigin, 0, next), Status::ok);
+  // Sends nothing, and is not closed: its queue is the same one where there are two ranks.
+  ASSERT_EQ(Channel::open(handle, previous_of(me), kTarget, kTarget, 0, waiting), Status::ok);
   EXPECT_EQ(Channel::open(handle, 99, kTarget, kOrigin, 0, none), Status::out_of_range);
   EXPECT_EQ(Channel::open(handle, next_of(me), kUnknown, kOrigin, 0, none), Status::out_of_range);
   EXPECT_EQ(Channel::open(handle, next_of(me), kTarget, kUnknown, 0, none), Status::out_of_range);
@@ -260,6 +262,10 @@ RANK_BODY(speak_through_channels) {
   EXPECT_EQ(next.write_notify(0, 0, 8, 1, 0, kLong), Status::invalid_argument);
   EXPECT_EQ(next.notify(1024, 1, Order::none, 0, kLong), Status::out_of_range);
   EXPECT_EQ(next.notify(1, 0, Order::none, 0, kLong), Status::invalid_argument);
+  std::uint32_t seen = 0;
+  EXPECT_EQ(waiting.notification_wait_until(1024, 1, kLong, seen), Status::out_of_range);
+  EXPECT_EQ(waiting.notification_wait_until(1, 0, kLong, seen), Status::invalid_argument);
+  EXPECT_EQ(waiting.notification_wait_until(5, 1, kShort, seen), Status::timed_out);
   const device::Thread thread;
   const std::vector<std::uint64_t> sizes{4, 8, 24, 28, 32, 4096, 100'000};
   for (std::uint32_t round = 1; round <= 10 * sizes.size(); ++round) {
@@ -277,7 +283,8 @@ RANK_BODY(speak_through_channels) {
     ASSERT_EQ(next.wait(kLong), Status::ok);
     // Seen: the next round's may come.
     ASSERT_EQ(next.notify(2, round, Order::after_writes, round * 5, kLong), Status::ok);
-    ASSERT_EQ(notification_wait(thread, handle, kTarget, 2, 1, kLong, found, previous_of(me)), Status::ok);
+    ASSERT_EQ(waiting.notification_wait_until(2, round, kLong, seen), Status::ok);
+    ASSERT_EQ(seen, round);
     ASSERT_EQ(notification_reset(thread, handle, kTarget, 2, value, &payload), Status::ok);
     ASSERT_EQ(payload, std::uint64_t{round} * 5);
     ASSERT_TRUE(me.meet());

@@ -21,10 +21,8 @@ class Channel {
     const DeviceSegment* const there = detail::find_segment(fabric, rank, remote);
     const DeviceSegment* const here = detail::find_segment(fabric, fabric.rank, local);
     if (there == nullptr || there->bytes == 0 || here == nullptr || here->bytes == 0) return Status::out_of_range;
-    channel.fabric_ = fabric;
-    channel.rank_ = rank;
-    channel.remote_ = remote;
-    channel.local_ = local;
+    channel.status_ = fabric.peer_status + rank;
+    channel.notification_count_ = fabric.notification_count;
     channel.there_ = *there;
     channel.here_ = *here;
     channel.kept_ = nullptr;
@@ -43,31 +41,46 @@ class Channel {
   }
 
   GIGABAR_DEVICE Status write(std::uint64_t local_offset, std::uint64_t remote_offset, std::uint64_t bytes, Timeout timeout) {
-    if (kept_ == nullptr) return device::write(Thread{}, fabric_, {local_, local_offset}, {rank_, remote_, remote_offset}, bytes);
     if (!is_inside(local_offset, remote_offset, bytes)) return Status::out_of_range;
+    if (kept_ == nullptr) return store(local_offset, remote_offset, bytes);
     return or_lost(detail::post_bytes<Sharing::exclusive>(queue_, detail::behind(there_.remote, remote_offset), named(local_offset),
                                                           here_.address + local_offset, bytes, timeout));
   }
 
   GIGABAR_DEVICE Status write_notify(std::uint64_t local_offset, std::uint64_t remote_offset, std::uint64_t bytes,
                                      NotificationId id, std::uint32_t value, Timeout timeout) {
-    if (kept_ == nullptr)
-      return device::write_notify(Thread{}, fabric_, {local_, local_offset}, {rank_, remote_, remote_offset}, bytes, id, value);
     if (value == 0) return Status::invalid_argument;
-    if (!is_inside(local_offset, remote_offset, bytes) || id >= fabric_.notification_count) return Status::out_of_range;
+    if (!is_inside(local_offset, remote_offset, bytes) || id >= notification_count_) return Status::out_of_range;
+    if (kept_ == nullptr) {
+      copy_bytes(Thread{}, there_.address + remote_offset, here_.address + local_offset, bytes);
+      return raise(id, value, Order::after_writes, 0);
+    }
     return or_lost(detail::post_bytes_notify<Sharing::exclusive>(queue_, detail::behind(there_.remote, remote_offset),
                                                                  named(local_offset), here_.address + local_offset, bytes,
                                                                  detail::value_of(there_, id), value, timeout));
   }
 
   GIGABAR_DEVICE Status notify(NotificationId id, std::uint32_t value, Order order, std::uint64_t payload, Timeout timeout) {
-    if (kept_ == nullptr) return device::notify(Thread{}, fabric_, rank_, remote_, id, value, order, payload);
     if (value == 0) return Status::invalid_argument;
-    if (id >= fabric_.notification_count) return Status::out_of_range;
+    if (id >= notification_count_) return Status::out_of_range;
+    if (kept_ == nullptr) return raise(id, value, order, payload);
     Ticket ticket;
     return or_lost(device::post_inline_write_notify<Sharing::exclusive>(Thread{}, queue_.queue, detail::payload_of(there_, id),
                                                                         inline_value(payload), detail::value_of(there_, id), value,
                                                                         ticket, timeout));
+  }
+
+  // As device::notification_wait_until, on this rank's segment `local`, for what `rank` raises. It uses no queue: a channel that
+  // only waits need not be closed, and its queue is free.
+  GIGABAR_DEVICE Status notification_wait_until(NotificationId id, std::uint32_t least, Timeout timeout,
+                                                std::uint32_t& value) const {
+    if (least == 0) return Status::invalid_argument;
+    if (id >= notification_count_) return Status::out_of_range;
+    std::uint32_t seen = 0;
+    const Status status =
+        detail::await(status_, nullptr, timeout, [&] { return (seen = load_acquire(&here_.notifications[id].value)) >= least; });
+    if (status == Status::ok) value = seen;
+    return status;
   }
 
   // What was written no longer uses local memory.
@@ -84,15 +97,23 @@ class Channel {
     return local_offset <= here_.bytes && bytes <= here_.bytes - local_offset && remote_offset <= there_.bytes &&
            bytes <= there_.bytes - remote_offset;
   }
+  GIGABAR_DEVICE Status store(std::uint64_t local_offset, std::uint64_t remote_offset, std::uint64_t bytes) const {
+    copy_bytes(Thread{}, there_.address + remote_offset, here_.address + local_offset, bytes);
+    return or_lost(Status::ok);
+  }
+  GIGABAR_DEVICE Status raise(NotificationId id, std::uint32_t value, Order order, std::uint64_t payload) const {
+    if (order == Order::after_writes) fence_system();
+    detail::store_notification(there_.notifications + id, value, payload);
+    return or_lost(Status::ok);
+  }
   // A rank that is lost comes before what its queue says.
   GIGABAR_DEVICE Status or_lost(Status posted) const {
-    const Status peer = peer_status(fabric_, rank_);
+    const auto peer = static_cast<Status>(load_relaxed(status_));
     return peer != Status::ok ? peer : posted;
   }
 
-  DeviceFabric fabric_;
-  Rank rank_ = 0;
-  SegmentId remote_ = 0, local_ = 0;
+  const std::uint32_t* status_ = nullptr;  // the rank's
+  std::uint32_t notification_count_ = 0;
   DeviceSegment there_, here_;
   PeerQueue* kept_ = nullptr;  // where the queue's state is put back; null: by loads and stores
   PeerQueue queue_;

@@ -456,21 +456,26 @@ GIGABAR_DEVICE Status flush(const Scope& scope, const DeviceFabric& fabric, Rank
 
 namespace detail {
 
-// One thread. Polls until `look` finds something. Peers' statuses are looked at no more often than the clock: each is a load that
-// would delay the poll behind it.
+// One thread. Polls until `look` finds something. `peer`: the status of whom it waits for, null: anybody; `lost_count`: of ranks,
+// then. Both are looked at no more often than the clock: each look is a load that would delay the poll behind it.
 template <class Look>
-GIGABAR_DEVICE Status await(const DeviceFabric& fabric, Rank from, Timeout timeout, const Look& look) {
+GIGABAR_DEVICE Status await(const std::uint32_t* peer, const std::uint32_t* lost_count, Timeout timeout, const Look& look) {
   Deadline deadline(timeout);
   while (!look()) {
     const bool is_over = deadline.has_passed();
     if (!deadline.has_looked()) continue;
-    const bool is_lost = from != kAnyRank ? peer_status(fabric, from) != Status::ok
-                                          : is_over && load_relaxed(fabric.peer_status + fabric.rank_count) != 0;
+    const bool is_lost =
+        peer != nullptr ? static_cast<Status>(load_relaxed(peer)) != Status::ok : is_over && load_relaxed(lost_count) != 0;
     if (!is_over && !is_lost) continue;
     // What is lost may have raised it just before it was.
     return look() ? Status::ok : is_lost ? Status::peer_lost : Status::timed_out;
   }
   return Status::ok;
+}
+
+template <class Look>
+GIGABAR_DEVICE Status await(const DeviceFabric& fabric, Rank from, Timeout timeout, const Look& look) {
+  return await(from == kAnyRank ? nullptr : fabric.peer_status + from, fabric.peer_status + fabric.rank_count, timeout, look);
 }
 
 }  // namespace detail

@@ -230,11 +230,11 @@ class RoundUnit {
     return ticks;
   }
 
-  // One thread that has a queue to itself, and only sends, keeps it in its registers.
+  // One thread that has a queue to itself, or needs none, and only sends, keeps the way in its registers.
   GIGABAR_DEVICE bool uses_channel() const {
     if constexpr (!std::is_same_v<Scope, device::Thread>) return false;
     const bool only_sends = plan_.op <= Op::write;
-    return only_sends && plan_.queue_count != 0 && plan_.sharing == device::Sharing::exclusive;
+    return only_sends && (plan_.queue_count == 0 || plan_.sharing == device::Sharing::exclusive);
   }
   GIGABAR_DEVICE void begin_channel() {
     if (!uses_channel()) return;
@@ -269,7 +269,8 @@ class RoundUnit {
     if (plan_.op == Op::payload) {
       words_.take(notification(kRoundEnd), round_value(), {round_, 0, 0}, 0, &payload);
     } else {
-      words_.await(notification(kRoundEnd), round_value(), {round_, 0, 0}, has_data() ? 0 : fault());
+      words_.await(uses_channel() ? &channel_ : nullptr, notification(kRoundEnd), round_value(), {round_, 0, 0},
+                   has_data() ? 0 : fault());
     }
     return payload;
   }

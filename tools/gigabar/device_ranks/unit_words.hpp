@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "device_ranks/unit_end.hpp"
+#include "gigabar/device/channel.hpp"
 #include "gigabar/device/fabric.hpp"
 #include "gigabar/device/memory.hpp"
 
@@ -123,10 +124,13 @@ class UnitWords {
   }
 
   // As take, for values that grow; the notification stays as it is until lower() at the end.
-  GIGABAR_DEVICE void await(NotificationId id, std::uint32_t expected, const WordPlace& place, std::uint32_t flip = 0) {
+  // `channel`: null, or one between the segments of these words.
+  GIGABAR_DEVICE void await(const device::Channel* channel, NotificationId id, std::uint32_t expected, const WordPlace& place,
+                            std::uint32_t flip = 0) {
     if (!is_ok()) return;
     std::uint32_t value = 0;
-    note(device::notification_wait_until(scope_, fabric_, segment_, id, expected, timeout(), value, partner_));
+    note(channel != nullptr ? channel->notification_wait_until(id, expected, timeout(), value)
+                            : device::notification_wait_until(scope_, fabric_, segment_, id, expected, timeout(), value, partner_));
     expect(place, expected, value ^ flip);
   }
   GIGABAR_DEVICE void lower(NotificationId id) {
