@@ -243,54 +243,67 @@ RANK_BODY(wait_for_numbers) {
   EXPECT_TRUE(is_ok(kernels.session->close(kPatience)));
 }
 
-// Of every size, in both directions of a channel, which afterwards leaves the queue to others.
+// Rounds of every size over a channel that scopes of one kind use at all ranks.
+template <class Scope>
+void speak(const Scope& scope, RankProcess& me, Kernels& kernels, std::uint32_t rounds) {
+  const DeviceFabric& handle = kernels.handle();
+  Channel next, waiting;
+  EXPECT_EQ(Channel::open(scope, handle, next_of(me), kTarget, kOrigin, 0, next), Status::ok);
+  // Sends nothing, and is not closed: its queue is the same one where there are two ranks.
+  EXPECT_EQ(Channel::open(scope, handle, previous_of(me), kTarget, kTarget, 0, waiting), Status::ok);
+  const std::vector<std::uint64_t> sizes{4, 8, 24, 28, 32, 4096, 100'000};
+  for (std::uint32_t round = 1; round <= rounds && !testing::Test::HasFailure(); ++round) {
+    const std::uint64_t bytes = sizes[round % sizes.size()];
+    EXPECT_EQ(next.write(scope, 8 * round, 4096, bytes, kLong), Status::ok);
+    EXPECT_EQ(next.write_notify(scope, 16 * round, 120'000, bytes, 1, round, kLong), Status::ok);
+    NotificationId found = 0;
+    std::uint32_t value = 0;
+    std::uint64_t payload = 0;
+    EXPECT_EQ(notification_wait(scope, handle, kTarget, 1, 1, kLong, found, previous_of(me)), Status::ok);
+    EXPECT_EQ(notification_reset(scope, handle, kTarget, 1, value), Status::ok);
+    EXPECT_EQ(value, round);
+    EXPECT_TRUE(kernels.target.holds_pattern(4096, bytes, previous_of(me), 8 * round));
+    EXPECT_TRUE(kernels.target.holds_pattern(120'000, bytes, previous_of(me), 16 * round));
+    EXPECT_EQ(next.wait(scope, kLong), Status::ok);
+    // Seen: the next round's may come.
+    EXPECT_EQ(next.notify(scope, 2, round, Order::after_writes, round * 5, kLong), Status::ok);
+    EXPECT_EQ(waiting.notification_wait_until(scope, 2, round, kLong, value), Status::ok);
+    EXPECT_EQ(value, round);
+    EXPECT_EQ(notification_reset(scope, handle, kTarget, 2, value, &payload), Status::ok);
+    EXPECT_EQ(payload, std::uint64_t{round} * 5);
+    const bool have_met = scope.rank() != 0 || me.meet();
+    EXPECT_TRUE(have_met);
+    scope.sync();
+  }
+  next.close(scope);
+  EXPECT_EQ(barrier(scope, handle, kLong), Status::ok);
+}
+
+// What a channel refuses does nothing; afterwards its queue is others'.
 RANK_BODY(speak_through_channels) {
   Kernels kernels(me, fabric);
   ASSERT_TRUE(kernels.session);
   const DeviceFabric& handle = kernels.handle();
   kernels.origin.put_pattern(0, kSpan, me.rank(), 0);
-  Channel next, waiting, none;
-  ASSERT_EQ(Channel::open(handle, next_of(me), kTarget, kOrigin, 0, next), Status::ok);
-  // Sends nothing, and is not closed: its queue is the same one where there are two ranks.
-  ASSERT_EQ(Channel::open(handle, previous_of(me), kTarget, kTarget, 0, waiting), Status::ok);
-  EXPECT_EQ(Channel::open(handle, 99, kTarget, kOrigin, 0, none), Status::out_of_range);
-  EXPECT_EQ(Channel::open(handle, next_of(me), kUnknown, kOrigin, 0, none), Status::out_of_range);
-  EXPECT_EQ(Channel::open(handle, next_of(me), kTarget, kUnknown, 0, none), Status::out_of_range);
-  EXPECT_EQ(next.write(kSpan - 7, 0, 8, kLong), Status::out_of_range);
-  EXPECT_EQ(next.write_notify(0, kSpan - 7, 8, 1, 1, kLong), Status::out_of_range);
-  EXPECT_EQ(next.write_notify(0, 0, 8, 1024, 1, kLong), Status::out_of_range);
-  EXPECT_EQ(next.write_notify(0, 0, 8, 1, 0, kLong), Status::invalid_argument);
-  EXPECT_EQ(next.notify(1024, 1, Order::none, 0, kLong), Status::out_of_range);
-  EXPECT_EQ(next.notify(1, 0, Order::none, 0, kLong), Status::invalid_argument);
-  std::uint32_t seen = 0;
-  EXPECT_EQ(waiting.notification_wait_until(1024, 1, kLong, seen), Status::out_of_range);
-  EXPECT_EQ(waiting.notification_wait_until(1, 0, kLong, seen), Status::invalid_argument);
-  EXPECT_EQ(waiting.notification_wait_until(5, 1, kShort, seen), Status::timed_out);
   const device::Thread thread;
-  const std::vector<std::uint64_t> sizes{4, 8, 24, 28, 32, 4096, 100'000};
-  for (std::uint32_t round = 1; round <= 10 * sizes.size(); ++round) {
-    const std::uint64_t bytes = sizes[round % sizes.size()];
-    ASSERT_EQ(next.write(8 * round, 4096, bytes, kLong), Status::ok);
-    ASSERT_EQ(next.write_notify(16 * round, 120'000, bytes, 1, round, kLong), Status::ok);
-    NotificationId found = 0;
-    std::uint32_t value = 0;
-    std::uint64_t payload = 0;
-    ASSERT_EQ(notification_wait(thread, handle, kTarget, 1, 1, kLong, found, previous_of(me)), Status::ok);
-    ASSERT_EQ(notification_reset(thread, handle, kTarget, 1, value), Status::ok);
-    ASSERT_EQ(value, round);
-    ASSERT_TRUE(kernels.target.holds_pattern(4096, bytes, previous_of(me), 8 * round));
-    ASSERT_TRUE(kernels.target.holds_pattern(120'000, bytes, previous_of(me), 16 * round));
-    ASSERT_EQ(next.wait(kLong), Status::ok);
-    // Seen: the next round's may come.
-    ASSERT_EQ(next.notify(2, round, Order::after_writes, round * 5, kLong), Status::ok);
-    ASSERT_EQ(waiting.notification_wait_until(2, round, kLong, seen), Status::ok);
-    ASSERT_EQ(seen, round);
-    ASSERT_EQ(notification_reset(thread, handle, kTarget, 2, value, &payload), Status::ok);
-    ASSERT_EQ(payload, std::uint64_t{round} * 5);
-    ASSERT_TRUE(me.meet());
-  }
-  next.close();
-  ASSERT_EQ(barrier(thread, handle, kLong), Status::ok);
+  Channel next, none;
+  std::uint32_t value = 0;
+  ASSERT_EQ(Channel::open(thread, handle, next_of(me), kTarget, kOrigin, 0, next), Status::ok);
+  EXPECT_EQ(Channel::open(thread, handle, 99, kTarget, kOrigin, 0, none), Status::out_of_range);
+  EXPECT_EQ(Channel::open(thread, handle, next_of(me), kUnknown, kOrigin, 0, none), Status::out_of_range);
+  EXPECT_EQ(Channel::open(thread, handle, next_of(me), kTarget, kUnknown, 0, none), Status::out_of_range);
+  EXPECT_EQ(next.write(thread, kSpan - 7, 0, 8, kLong), Status::out_of_range);
+  EXPECT_EQ(next.write_notify(thread, 0, kSpan - 7, 8, 1, 1, kLong), Status::out_of_range);
+  EXPECT_EQ(next.write_notify(thread, 0, 0, 8, 1024, 1, kLong), Status::out_of_range);
+  EXPECT_EQ(next.write_notify(thread, 0, 0, 8, 1, 0, kLong), Status::invalid_argument);
+  EXPECT_EQ(next.notify(thread, 1024, 1, Order::none, 0, kLong), Status::out_of_range);
+  EXPECT_EQ(next.notify(thread, 1, 0, Order::none, 0, kLong), Status::invalid_argument);
+  EXPECT_EQ(next.notification_wait_until(thread, 1024, 1, kLong, value), Status::out_of_range);
+  EXPECT_EQ(next.notification_wait_until(thread, 1, 0, kLong, value), Status::invalid_argument);
+  EXPECT_EQ(next.notification_wait_until(thread, 5, 1, kShort, value), Status::timed_out);
+  next.close(thread);
+  speak(thread, me, kernels, 70);
+  run_block(3, [&](const CpuTeam::Member& lane) { speak(lane, me, kernels, 14); });
   EXPECT_TRUE(kernels.target.are_guards_whole());
   EXPECT_TRUE(is_ok(kernels.session->close(kPatience)));
 }

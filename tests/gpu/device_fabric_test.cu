@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "conformance/ranks.hpp"
+#include "gigabar/device/channel.hpp"
 #include "gigabar/device_session.hpp"
 #include "gpu/gpu_fixture.hpp"
 
@@ -164,6 +165,15 @@ class DeviceFabricTest : public GpuTest {
     kernel<<<blocks, threads, 0, rank.stream>>>(rank.session->handle(), rank.report(), arguments...);
     ASSERT_CUDA(cudaPeekAtLastError());
   }
+  // A kernel's code, before it is launched beside one that runs: loading it may wait for that one.
+  template <class Kernel>
+  void load(Kernel kernel) {
+    cudaFuncAttributes loaded;
+    for (const TestRank& rank : ranks_) {
+      cudaSetDevice(rank.device);
+      ASSERT_CUDA(cudaFuncGetAttributes(&loaded, kernel));
+    }
+  }
   unsigned threads() const { return std::is_same_v<Scope, gpu::Thread> ? 1 : std::is_same_v<Scope, gpu::Warp> ? 32 : 256; }
 
   std::array<TestRank, 2> ranks_;
@@ -268,6 +278,100 @@ TYPED_TEST(DeviceFabricTest, NotificationsComeBehindTheirPayload) {
   }
 }
 
+// --- Channels, and queues that are shared ----------------------------------------------------------------------------------------
+
+// Both ranks send each other every round's words, from the second half of kTarget to the first, and look at what came.
+template <class Scope>
+__global__ void speak(DeviceFabric fabric, Report* report, std::uint64_t* words, std::uint64_t bytes, std::uint32_t rounds) {
+  const Scope scope;
+  const Rank peer = 1 - fabric.rank;
+  constexpr std::uint64_t kHalf = kSpan / 2;
+  gpu::Channel channel;
+  if (!is_ok(report, gpu::Channel::open(scope, fabric, peer, kTarget, kTarget, 0, channel), 0)) return;
+  for (std::uint32_t round = 1; round <= rounds; ++round) {
+    for (std::uint64_t i = scope.rank(); i < bytes / 8; i += scope.size()) words[kHalf / 8 + i] = round * 1000ULL + fabric.rank + i;
+    scope.sync();
+    std::uint32_t value = 0;
+    if (!is_ok(report, channel.write(scope, kHalf, 8, bytes - 8, kLong), round)) return;
+    if (!is_ok(report, channel.write_notify(scope, kHalf + bytes - 8, 0, 8, 1, round, kLong), round)) return;
+    if (!is_ok(report, channel.notification_wait_until(scope, 1, round, kLong, value), round)) return;
+    unsigned long long wrong = value != round ? 1 : 0;
+    // The last word came first.
+    for (std::uint64_t i = scope.rank(); i < bytes / 8; i += scope.size()) {
+      const std::uint64_t sent = (i + bytes / 8 - 1) % (bytes / 8);
+      wrong += gpu::load_relaxed(words + i) != round * 1000ULL + peer + sent ? 1 : 0;
+    }
+    if (wrong != 0) atomicAdd(&report->wrong_count, wrong);
+    if (!is_ok(report, channel.wait(scope, kLong), round)) return;
+    // Looked at: the next ones may come.
+    if (!is_ok(report, channel.notify(scope, 2, round, gpu::Order::after_writes, 0, kLong), round)) return;
+    if (!is_ok(report, channel.notification_wait_until(scope, 2, round, kLong, value), round)) return;
+  }
+  channel.close(scope);
+  is_ok(report, barrier(scope, fabric, kLong), rounds + 1);
+}
+
+TYPED_TEST(DeviceFabricTest, Channels) {
+  for (const std::uint64_t bytes : {8, 16, 4096, 65536}) {
+    // Notifications grow from test to test no further: each size has a session of its own.
+    if (bytes != 8) {
+      this->TearDown();
+      this->SetUp();
+    }
+    for (const TestRank& rank : this->ranks_) {
+      this->launch_at(rank, speak<typename TypeParam::Scope>, 1, this->threads(),
+                      static_cast<std::uint64_t*>(rank.target->address()), bytes, bytes > 4096 ? 50U : 200U);
+    }
+    for (const TestRank& rank : this->ranks_) rank.expect_ok();
+  }
+}
+
+// One of several kernels, each with a word, a notification and a stream of its own, and all with queue 0.
+template <class Scope>
+__global__ void count_up(DeviceFabric fabric, Report* report, std::uint64_t* words, std::uint32_t index, std::uint32_t rounds) {
+  const Scope scope;
+  for (std::uint32_t round = 1; round <= rounds; ++round) {
+    if (scope.rank() == 0) gpu::store_relaxed(words + index, round);
+    const std::uint64_t at = 8ULL * index;
+    if (!is_ok(report, write_notify(scope, fabric, {kOrigin, at}, {1 - fabric.rank, kTarget, at}, 8, index, round), round)) return;
+  }
+  is_ok(report, wait(scope, fabric, 0, kLong), rounds + 1);
+}
+
+template <class Scope>
+__global__ void see_all_counts(DeviceFabric fabric, Report* report, const std::uint64_t* words, std::uint32_t count,
+                               std::uint32_t rounds) {
+  const Scope scope;
+  std::uint32_t value = 0;
+  for (std::uint32_t i = 0; i < count; ++i) {
+    if (!is_ok(report, notification_wait_until(scope, fabric, kTarget, i, rounds, kLong, value), i)) return;
+    if (scope.rank() == 0 && (value != rounds || gpu::load_relaxed(words + i) != rounds)) ++report->wrong_count;
+  }
+}
+
+TYPED_TEST(DeviceFabricTest, KernelsOfSeveralStreamsShareAQueue) {
+  constexpr std::uint32_t kStreams = 6, kRounds = 500;
+  const TestRank &sender = this->ranks_[0], &receiver = this->ranks_[1];
+  this->load(count_up<typename TypeParam::Scope>);
+  this->launch_at(receiver, see_all_counts<typename TypeParam::Scope>, 1, this->threads(),
+                  static_cast<const std::uint64_t*>(receiver.target->address()), kStreams, kRounds);
+  cudaSetDevice(sender.device);
+  std::array<cudaStream_t, kStreams> streams{};
+  for (cudaStream_t& stream : streams) ASSERT_CUDA(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+  for (std::uint32_t i = 0; i < kStreams; ++i) {
+    count_up<typename TypeParam::Scope><<<1, this->threads(), 0, streams[i]>>>(
+        sender.session->handle(), sender.report(), static_cast<std::uint64_t*>(sender.origin->address()), i, kRounds);
+    ASSERT_CUDA(cudaPeekAtLastError());
+  }
+  receiver.expect_ok();
+  cudaSetDevice(sender.device);
+  for (const cudaStream_t stream : streams) {
+    ASSERT_CUDA(cudaStreamSynchronize(stream));
+    ASSERT_CUDA(cudaStreamDestroy(stream));
+  }
+  sender.expect_ok();
+}
+
 // --- Atomics and barriers --------------------------------------------------------------------------------------------------------
 
 template <class Scope>
@@ -340,6 +444,10 @@ __global__ void ask_for_the_impossible(DeviceFabric fabric, Report* report, gpu:
   note(notify(scope, fabric, peer, kTarget, 0, 0), Status::invalid_argument);
   note(atomic_fetch_add(scope, fabric, {peer, kTarget, 4}, 1, kLong, old), Status::invalid_argument);
   note(notification_wait(scope, fabric, kTarget, 7, 1, gpu::Timeout{}, found), Status::timed_out);
+  std::uint32_t value = 0;
+  note(notification_wait_until(scope, fabric, kTarget, 1024, 1, kLong, value), Status::out_of_range);
+  note(notification_wait_until(scope, fabric, kTarget, 7, 0, kLong, value), Status::invalid_argument);
+  note(notification_wait_until(scope, fabric, kTarget, 7, 1, gpu::Timeout{}, value), Status::timed_out);
   const std::uint64_t begin_ns = gpu::now_ns();
   note(notification_wait(scope, fabric, kTarget, 7, 1, timeout, found, peer), Status::timed_out);
   if (scope.rank() == 0) {
@@ -352,7 +460,7 @@ TYPED_TEST(DeviceFabricTest, BadArgumentsAndDeadlines) {
   this->launch(ask_for_the_impossible<typename TypeParam::Scope>, 1, this->threads(), gpu::Timeout{5'000'000});
   for (const TestRank& rank : this->ranks_) {
     const Report found = rank.result();
-    EXPECT_EQ(0x1ffULL, found.number);
+    EXPECT_EQ(0xfffULL, found.number);
     EXPECT_GE(found.place, 5000U) << "us";
     EXPECT_LT(found.place, 50000U) << "us";
   }
@@ -370,12 +478,7 @@ __global__ void tell(DeviceFabric fabric, Report* report) {
 }
 
 TYPED_TEST(DeviceFabricTest, ClosingWaitsForKernels) {
-  // Its code is loaded first: that may wait for kernels that run.
-  cudaFuncAttributes loaded;
-  for (const TestRank& rank : this->ranks_) {
-    cudaSetDevice(rank.device);
-    ASSERT_CUDA(cudaFuncGetAttributes(&loaded, tell<typename TypeParam::Scope>));
-  }
+  this->load(tell<typename TypeParam::Scope>);
   this->launch_at(this->ranks_[0], wait_long<typename TypeParam::Scope>, 1, this->threads(), kLong);
   const auto closed = this->ranks_[0].session->close(Timeout::of(std::chrono::milliseconds(50)));
   EXPECT_EQ(Status::timed_out, closed.status());

@@ -1,7 +1,7 @@
-// A rank's segment and a queue to it, held in the registers of the one thread that uses them: nothing is looked up at a post.
+// A rank's segment and the way to it, held in the registers of the scope that uses them: nothing is looked up at an operation.
 //
-// Each post of fabric.hpp reads the tables of the session and the state of its queue anew, because others may have changed them;
-// on a GPU, where an acquire empties the cache, that takes about 2 us of a small write's time. A channel reads them once.
+// Each function of fabric.hpp reads the tables of the session and the state of its queue anew, because others may have changed
+// them; on a GPU, where an acquire empties the cache, that is half of a small operation's time. A channel reads them once.
 #pragma once
 
 #include <cstdint>
@@ -10,14 +10,16 @@
 
 namespace gigabar::device {
 
-// For one thread, from open() to close(); meanwhile nobody else uses that queue, to that rank, in any way: neither by fabric.hpp
-// nor by another channel (wait(), flush() and barrier() of fabric.hpp use all queues). To a rank in reach of loads and stores it is
-// those. Ordering, errors and times: those of the functions of the same name in fabric.hpp.
+// For one scope, from open() to close(), of which each thread has its own object; meanwhile nobody else uses that queue, to that
+// rank, in any way: neither by fabric.hpp nor by another channel (wait(), flush() and barrier() of fabric.hpp use all queues). To a
+// rank in reach of loads and stores there is no queue: it is those. Who calls, ordering, errors and times: those of the functions
+// of the same name in fabric.hpp. When the host makes a lost rank anew, channels to it are opened anew.
 class Channel {
  public:
   // To segment `remote` of `rank`, from segment `local` of this one. Errors: out_of_range, unavailable.
-  GIGABAR_DEVICE static Status open(const DeviceFabric& fabric, Rank rank, SegmentId remote, SegmentId local, QueueId queue,
-                                    Channel& channel) {
+  template <class Scope>
+  GIGABAR_DEVICE static Status open(const Scope& scope, const DeviceFabric& fabric, Rank rank, SegmentId remote, SegmentId local,
+                                    QueueId queue, Channel& channel) {
     const DeviceSegment* const there = detail::find_segment(fabric, rank, remote);
     const DeviceSegment* const here = detail::find_segment(fabric, fabric.rank, local);
     if (there == nullptr || there->bytes == 0 || here == nullptr || here->bytes == 0) return Status::out_of_range;
@@ -30,93 +32,105 @@ class Channel {
     const detail::QueuePlace place = detail::find_queue(fabric, rank, queue);
     if (place.status != Status::ok) return place.status;
     channel.kept_ = place.queue;
-    channel.queue_ = *place.queue;
+    if (scope.rank() == 0) channel.queue_ = *place.queue;
     return Status::ok;
   }
 
   // The queue is everybody's again, behind a barrier with them.
-  GIGABAR_DEVICE void close() {
-    if (kept_ != nullptr) kept_->queue = queue_.queue;
+  template <class Scope>
+  GIGABAR_DEVICE void close(const Scope& scope) {
+    if (kept_ != nullptr && scope.rank() == 0) kept_->queue = queue_.queue;
     kept_ = nullptr;
   }
 
-  GIGABAR_DEVICE Status write(std::uint64_t local_offset, std::uint64_t remote_offset, std::uint64_t bytes, Timeout timeout) {
+  template <class Scope>
+  GIGABAR_DEVICE Status write(const Scope& scope, std::uint64_t local_offset, std::uint64_t remote_offset, std::uint64_t bytes,
+                              Timeout timeout) {
     if (!is_inside(local_offset, remote_offset, bytes)) return Status::out_of_range;
-    if (kept_ == nullptr) return store(local_offset, remote_offset, bytes);
-    return or_lost(detail::post_bytes<Sharing::exclusive>(queue_, detail::behind(there_.remote, remote_offset), named(local_offset),
-                                                          here_.address + local_offset, bytes, timeout));
+    const std::byte* const from = here_.address + local_offset;
+    if (kept_ == nullptr) return detail::store_bytes(scope, status_, there_.address + remote_offset, from, bytes);
+    return by_queue(scope, [&] {
+      return detail::post_bytes<Sharing::exclusive>(queue_, detail::behind(there_.remote, remote_offset), named(from), from, bytes,
+                                                    timeout);
+    });
   }
 
-  GIGABAR_DEVICE Status write_notify(std::uint64_t local_offset, std::uint64_t remote_offset, std::uint64_t bytes,
-                                     NotificationId id, std::uint32_t value, Timeout timeout) {
+  template <class Scope>
+  GIGABAR_DEVICE Status write_notify(const Scope& scope, std::uint64_t local_offset, std::uint64_t remote_offset,
+                                     std::uint64_t bytes, NotificationId id, std::uint32_t value, Timeout timeout) {
     if (value == 0) return Status::invalid_argument;
     if (!is_inside(local_offset, remote_offset, bytes) || id >= notification_count_) return Status::out_of_range;
+    const std::byte* const from = here_.address + local_offset;
     if (kept_ == nullptr) {
-      copy_bytes(Thread{}, there_.address + remote_offset, here_.address + local_offset, bytes);
-      return raise(id, value, Order::after_writes, 0);
+      copy_bytes(scope, there_.address + remote_offset, from, bytes);
+      return detail::raise(scope, status_, there_.notifications + id, value, Order::after_writes, 0);
     }
-    return or_lost(detail::post_bytes_notify<Sharing::exclusive>(queue_, detail::behind(there_.remote, remote_offset),
-                                                                 named(local_offset), here_.address + local_offset, bytes,
-                                                                 detail::value_of(there_, id), value, timeout));
+    return by_queue(scope, [&] {
+      return detail::post_bytes_notify<Sharing::exclusive>(queue_, detail::behind(there_.remote, remote_offset), named(from), from,
+                                                           bytes, detail::value_of(there_, id), value, timeout);
+    });
   }
 
-  GIGABAR_DEVICE Status notify(NotificationId id, std::uint32_t value, Order order, std::uint64_t payload, Timeout timeout) {
+  template <class Scope>
+  GIGABAR_DEVICE Status notify(const Scope& scope, NotificationId id, std::uint32_t value, Order order, std::uint64_t payload,
+                               Timeout timeout) {
     if (value == 0) return Status::invalid_argument;
     if (id >= notification_count_) return Status::out_of_range;
-    if (kept_ == nullptr) return raise(id, value, order, payload);
-    Ticket ticket;
-    return or_lost(device::post_inline_write_notify<Sharing::exclusive>(Thread{}, queue_.queue, detail::payload_of(there_, id),
-                                                                        inline_value(payload), detail::value_of(there_, id), value,
-                                                                        ticket, timeout));
+    if (kept_ == nullptr) return detail::raise(scope, status_, there_.notifications + id, value, order, payload);
+    return by_queue(scope, [&] {
+      Ticket ticket;
+      return device::post_inline_write_notify<Sharing::exclusive>(Thread{}, queue_.queue, detail::payload_of(there_, id),
+                                                                  inline_value(payload), detail::value_of(there_, id), value,
+                                                                  ticket, timeout);
+    });
   }
 
-  // As device::notification_wait_until, on this rank's segment `local`, for what `rank` raises. It uses no queue: a channel that
-  // only waits need not be closed, and its queue is free.
-  GIGABAR_DEVICE Status notification_wait_until(NotificationId id, std::uint32_t least, Timeout timeout,
+  // On this rank's segment `local`, for what `rank` raises. It uses no queue: a channel that only waits need not be closed, and its
+  // queue is free.
+  template <class Scope>
+  GIGABAR_DEVICE Status notification_wait_until(const Scope& scope, NotificationId id, std::uint32_t least, Timeout timeout,
                                                 std::uint32_t& value) const {
     if (least == 0) return Status::invalid_argument;
     if (id >= notification_count_) return Status::out_of_range;
-    std::uint32_t seen = 0;
-    const Status status =
-        detail::await(status_, nullptr, timeout, [&] { return (seen = load_acquire(&here_.notifications[id].value)) >= least; });
-    if (status == Status::ok) value = seen;
-    return status;
+    return detail::await_value(scope, status_, nullptr, here_.notifications[id], least, timeout, value);
   }
 
   // What was written no longer uses local memory.
-  GIGABAR_DEVICE Status wait(Timeout timeout) {
-    if (kept_ == nullptr) return Status::ok;
-    return or_lost(device::flush<Sharing::exclusive>(Thread{}, queue_.queue, timeout));
+  template <class Scope>
+  GIGABAR_DEVICE Status wait(const Scope& scope, Timeout timeout) {
+    if (kept_ == nullptr) {
+      scope.sync();
+      return Status::ok;
+    }
+    return by_queue(scope, [&] { return device::flush<Sharing::exclusive>(Thread{}, queue_.queue, timeout); });
   }
 
  private:
-  GIGABAR_DEVICE Local named(std::uint64_t offset) const {
-    return {reinterpret_cast<std::uintptr_t>(here_.address + offset), here_.local_key};
+  GIGABAR_DEVICE Local named(const std::byte* address) const {
+    return {reinterpret_cast<std::uintptr_t>(address), here_.local_key};
   }
   GIGABAR_DEVICE bool is_inside(std::uint64_t local_offset, std::uint64_t remote_offset, std::uint64_t bytes) const {
     return local_offset <= here_.bytes && bytes <= here_.bytes - local_offset && remote_offset <= there_.bytes &&
            bytes <= there_.bytes - remote_offset;
   }
-  GIGABAR_DEVICE Status store(std::uint64_t local_offset, std::uint64_t remote_offset, std::uint64_t bytes) const {
-    copy_bytes(Thread{}, there_.address + remote_offset, here_.address + local_offset, bytes);
-    return or_lost(Status::ok);
-  }
-  GIGABAR_DEVICE Status raise(NotificationId id, std::uint32_t value, Order order, std::uint64_t payload) const {
-    if (order == Order::after_writes) fence_system();
-    detail::store_notification(there_.notifications + id, value, payload);
-    return or_lost(Status::ok);
-  }
-  // A rank that is lost comes before what its queue says.
-  GIGABAR_DEVICE Status or_lost(Status posted) const {
-    const auto peer = static_cast<Status>(load_relaxed(status_));
-    return peer != Status::ok ? peer : posted;
+  // What one thread does for the scope. A rank that is lost comes before what its queue says.
+  template <class Scope, class Act>
+  GIGABAR_DEVICE Status by_queue(const Scope& scope, const Act& act) const {
+    scope.sync();
+    Status status = Status::ok;
+    if (scope.rank() == 0) {
+      const Status peer = detail::status_at(status_);
+      status = act();
+      if (peer != Status::ok) status = peer;
+    }
+    return detail::agree(scope, status);
   }
 
   const std::uint32_t* status_ = nullptr;  // the rank's
   std::uint32_t notification_count_ = 0;
   DeviceSegment there_, here_;
   PeerQueue* kept_ = nullptr;  // where the queue's state is put back; null: by loads and stores
-  PeerQueue queue_;
+  PeerQueue queue_;            // of the thread of rank 0
 };
 
 }  // namespace gigabar::device

@@ -93,10 +93,14 @@ struct Post {
 
 enum class Order : std::uint8_t { after_writes, none };
 
+namespace detail {
+
+GIGABAR_DEVICE Status status_at(const std::uint32_t* peer) { return static_cast<Status>(load_relaxed(peer)); }
+
+}  // namespace detail
+
 // ok, or peer_lost since the host saw the rank end or break.
-GIGABAR_DEVICE Status peer_status(const DeviceFabric& fabric, Rank rank) {
-  return static_cast<Status>(load_relaxed(fabric.peer_status + rank));
-}
+GIGABAR_DEVICE Status peer_status(const DeviceFabric& fabric, Rank rank) { return detail::status_at(fabric.peer_status + rank); }
 
 namespace detail {
 
@@ -158,12 +162,6 @@ GIGABAR_DEVICE std::uint32_t load_notification(const Notification* from, std::ui
   payload = load_relaxed(&from->payload);
   return value;
 #endif
-}
-
-// What the thread of rank 0 found out, for all.
-template <class Scope>
-GIGABAR_DEVICE Status agree(const Scope& scope, Status status) {
-  return static_cast<Status>(scope.broadcast(static_cast<std::uint32_t>(status)));
 }
 
 }  // namespace detail
@@ -313,6 +311,30 @@ GIGABAR_DEVICE Status by_queue(const Scope& scope, const DeviceFabric& fabric, R
   return agree(scope, status);
 }
 
+// By stores. `peer`: the status of the rank that gets them; it is asked for first and looked at last: beside the stores it costs no
+// time.
+template <class Scope>
+GIGABAR_DEVICE Status store_bytes(const Scope& scope, const std::uint32_t* peer, std::byte* to, const std::byte* from,
+                                  std::uint64_t bytes) {
+  const Status status = scope.rank() == 0 ? status_at(peer) : Status::ok;
+  copy_bytes(scope, to, from, bytes);
+  return agree(scope, status);
+}
+
+// Likewise; behind what the scope's threads stored before, as `order` says.
+template <class Scope>
+GIGABAR_DEVICE Status raise(const Scope& scope, const std::uint32_t* peer, Notification* to, std::uint32_t value, Order order,
+                            std::uint64_t payload) {
+  scope.sync();
+  Status status = Status::ok;
+  if (scope.rank() == 0) {
+    status = status_at(peer);
+    if (order == Order::after_writes) fence_system();
+    store_notification(to, value, payload);
+  }
+  return agree(scope, status);
+}
+
 // What the posts need to name both ends.
 struct Ends {
   Remote remote;
@@ -345,10 +367,7 @@ GIGABAR_DEVICE Status write(const Scope& scope, const DeviceFabric& fabric, Loca
     });
   }
   if (to.status != Status::ok) return to.status;
-  // Asked for first and looked at last: beside the stores it costs no time.
-  const Status status = scope.rank() == 0 ? peer_status(fabric, remote.rank) : Status::ok;
-  copy_bytes(scope, to.address, from.address, bytes);
-  return detail::agree(scope, status);
+  return detail::store_bytes(scope, fabric.peer_status + remote.rank, to.address, from.address, bytes);
 }
 
 // The bytes are in `local` behind wait(). Errors: as write.
@@ -365,9 +384,7 @@ GIGABAR_DEVICE Status read(const Scope& scope, const DeviceFabric& fabric, Local
     });
   }
   if (from.status != Status::ok) return from.status;
-  const Status status = scope.rank() == 0 ? peer_status(fabric, remote.rank) : Status::ok;
-  copy_bytes(scope, to.address, from.address, bytes);
-  return detail::agree(scope, status);
+  return detail::store_bytes(scope, fabric.peer_status + remote.rank, to.address, from.address, bytes);
 }
 
 // Raises notification `id` of the peer's segment to `value`; the notification also carries 8 bytes of its own, which cost nothing:
@@ -387,14 +404,7 @@ GIGABAR_DEVICE Status notify(const Scope& scope, const DeviceFabric& fabric, Ran
     });
   }
   if (place.status != Status::ok) return place.status;
-  scope.sync();
-  Status status = Status::ok;
-  if (scope.rank() == 0) {
-    if (order == Order::after_writes) fence_system();
-    detail::store_notification(place.notification, value, payload);
-    status = peer_status(fabric, rank);
-  }
-  return detail::agree(scope, status);
+  return detail::raise(scope, fabric.peer_status + rank, place.notification, value, order, payload);
 }
 
 // As write, then notify. Errors: those of both; nothing is raised when the bytes were refused.
@@ -417,7 +427,7 @@ GIGABAR_DEVICE Status write_notify(const Scope& scope, const DeviceFabric& fabri
   }
   if (to.status != Status::ok) return to.status;
   copy_bytes(scope, to.address, from.address, bytes);
-  return notify(scope, fabric, remote.rank, remote.segment, id, value);
+  return detail::raise(scope, fabric.peer_status + remote.rank, place.notification, value, Order::after_writes, 0);
 }
 
 // --- Waiting ---------------------------------------------------------------------------------------------------------------------
@@ -464,8 +474,7 @@ GIGABAR_DEVICE Status await(const std::uint32_t* peer, const std::uint32_t* lost
   while (!look()) {
     const bool is_over = deadline.has_passed();
     if (!deadline.has_looked()) continue;
-    const bool is_lost =
-        peer != nullptr ? static_cast<Status>(load_relaxed(peer)) != Status::ok : is_over && load_relaxed(lost_count) != 0;
+    const bool is_lost = peer != nullptr ? status_at(peer) != Status::ok : is_over && load_relaxed(lost_count) != 0;
     if (!is_over && !is_lost) continue;
     // What is lost may have raised it just before it was.
     return look() ? Status::ok : is_lost ? Status::peer_lost : Status::timed_out;
@@ -473,9 +482,30 @@ GIGABAR_DEVICE Status await(const std::uint32_t* peer, const std::uint32_t* lost
   return Status::ok;
 }
 
+// agree(), and a number of the thread of rank 0 with it.
+template <class Scope>
+GIGABAR_DEVICE Status agree_on(const Scope& scope, Status status, std::uint32_t& number) {
+  const std::uint64_t answer = scope.broadcast(std::uint64_t{static_cast<std::uint32_t>(status)} << 32 | number);
+  number = static_cast<std::uint32_t>(answer);
+  return static_cast<Status>(answer >> 32);
+}
+
 template <class Look>
 GIGABAR_DEVICE Status await(const DeviceFabric& fabric, Rank from, Timeout timeout, const Look& look) {
   return await(from == kAnyRank ? nullptr : fabric.peer_status + from, fabric.peer_status + fabric.rank_count, timeout, look);
+}
+
+// await(), by a scope, for a notification of at least `least`; `value`: what it is then.
+template <class Scope>
+GIGABAR_DEVICE Status await_value(const Scope& scope, const std::uint32_t* peer, const std::uint32_t* lost_count,
+                                  const Notification& notification, std::uint32_t least, Timeout timeout, std::uint32_t& value) {
+  Status status = Status::ok;
+  std::uint32_t seen = 0;
+  if (scope.rank() == 0)
+    status = await(peer, lost_count, timeout, [&] { return (seen = load_acquire(&notification.value)) >= least; });
+  status = agree_on(scope, status, seen);
+  if (status == Status::ok) value = seen;
+  return status;
 }
 
 }  // namespace detail
@@ -501,8 +531,8 @@ GIGABAR_DEVICE Status notification_wait(const Scope& scope, const DeviceFabric& 
       return false;
     });
   }
-  status = detail::agree(scope, status);
-  if (status == Status::ok) found = first + scope.broadcast(place);
+  status = detail::agree_on(scope, status, place);
+  if (status == Status::ok) found = first + place;
   return status;
 }
 
@@ -516,14 +546,8 @@ GIGABAR_DEVICE Status notification_wait_until(const Scope& scope, const DeviceFa
   const detail::NotificationPlace own = detail::find_notification(fabric, fabric.rank, segment, id);
   if (own.status != Status::ok) return own.status;
   if (from != kAnyRank && from >= fabric.rank_count) return Status::out_of_range;
-  Status status = Status::ok;
-  std::uint32_t seen = 0;
-  if (scope.rank() == 0) {
-    status = detail::await(fabric, from, timeout, [&] { return (seen = load_acquire(&own.notification->value)) >= least; });
-  }
-  status = detail::agree(scope, status);
-  if (status == Status::ok) value = scope.broadcast(seen);
-  return status;
+  const std::uint32_t* const peer = from == kAnyRank ? nullptr : fabric.peer_status + from;
+  return detail::await_value(scope, peer, fabric.peer_status + fabric.rank_count, *own.notification, least, timeout, value);
 }
 
 // Takes the notification down; `value` is what it was, `payload` what it carried. Errors: out_of_range.

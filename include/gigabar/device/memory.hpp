@@ -223,8 +223,8 @@ struct Timeout {
 };
 inline constexpr Timeout kForever{~std::uint64_t{0}};
 
-// The end of a wait that begins now. Looking at the time costs as much as a poll or two, so that only one look in kPollsPerLook
-// does.
+// The end of a wait. Looking at the time costs as much as a poll or two: one poll in kPollsPerLook does, and the time begins at the
+// first of them, some microseconds after the wait, so that short waits never look.
 class Deadline {
  public:
   static constexpr std::uint32_t kPollsPerLook = 32;
@@ -236,15 +236,15 @@ class Deadline {
 #if !defined(__CUDA_ARCH__)
     std::this_thread::yield();
 #endif
-    if (polls_++ % kPollsPerLook != 0) return false;
-    if (polls_ == 1) {
+    if (++polls_ % kPollsPerLook != 0) return false;
+    if (polls_ == kPollsPerLook) {
       begin_ns_ = now_ns();
       return false;
     }
     return timeout_ns_ != kForever.ns && now_ns() - begin_ns_ >= timeout_ns_;
   }
   // Whether this poll is one of those that look at the clock: the time for other loads that would only slow a poll down.
-  GIGABAR_DEVICE bool has_looked() const { return timeout_ns_ == 0 || polls_ % kPollsPerLook == 1; }
+  GIGABAR_DEVICE bool has_looked() const { return timeout_ns_ == 0 || polls_ % kPollsPerLook == 0; }
 
  private:
   std::uint64_t timeout_ns_;

@@ -221,10 +221,11 @@ GIGABAR_DEVICE Status wait_alone(Queue& queue, Ticket ticket, Timeout timeout) {
   return status;
 }
 
-// Warps cannot broadcast an enumeration.
+// What the thread of rank 0 found out, for all, who see what it has seen; the others say ok. One barrier as long as all is well.
 template <class Scope>
-GIGABAR_DEVICE Status broadcast(const Scope& scope, Status status) {
-  return static_cast<Status>(scope.broadcast(static_cast<std::uint32_t>(status)));
+GIGABAR_DEVICE Status agree(const Scope& scope, Status status) {
+  if (!scope.any(status != Status::ok)) return Status::ok;
+  return static_cast<Status>(scope.broadcast(static_cast<std::uint32_t>(status)));  // warps cannot broadcast an enumeration
 }
 
 // --- Posting ---------------------------------------------------------------------------------------------------------------------
@@ -491,7 +492,7 @@ GIGABAR_DEVICE Status check_preparation(const Scope& scope, Queue& queue, bool i
   Status status = is_good && queue.depth > 1 ? Status::ok : Status::invalid_argument;
   if (scope.rank() == 0 && status == Status::ok && queue.reserved != queue.completed) status = Status::busy;
   first = queue.reserved;
-  return broadcast(scope, status);
+  return agree(scope, status);
 }
 
 // Behind it all threads of the scope may post.
@@ -588,7 +589,7 @@ GIGABAR_DEVICE Status poll(const Scope& scope, Queue& queue) {
     const std::uint64_t error = Shared<S>::load(&queue.error);
     if (error != 0) status = detail::status_of_error(error);
   }
-  return detail::broadcast(scope, status);
+  return detail::agree(scope, status);
 }
 
 // Waits until everything before the ticket is completed. Errors: timed_out (nothing is lost: wait again), peer_lost and
@@ -597,7 +598,7 @@ template <Sharing S, class Scope>
 GIGABAR_DEVICE Status wait(const Scope& scope, Queue& queue, Ticket ticket, Timeout timeout) {
   Status status = Status::ok;
   if (scope.rank() == 0) status = detail::wait_alone<S>(queue, ticket, timeout);
-  return detail::broadcast(scope, status);
+  return detail::agree(scope, status);
 }
 
 // Waits for everything that was posted to the queue before, by anyone. Errors: as wait.
@@ -605,7 +606,7 @@ template <Sharing S, class Scope>
 GIGABAR_DEVICE Status flush(const Scope& scope, Queue& queue, Timeout timeout) {
   Status status = Status::ok;
   if (scope.rank() == 0) status = detail::wait_alone<S>(queue, Ticket{Shared<S>::load(&queue.reserved)}, timeout);
-  return detail::broadcast(scope, status);
+  return detail::agree(scope, status);
 }
 
 // Why the queue is in error, if it is. Any thread that reaches the queue. With a collapsed CQ the HCA writes the flushed ones over

@@ -7,6 +7,7 @@
 #include "gigabar/device/memory.hpp"
 
 #if !defined(__CUDA_ARCH__)
+#include <atomic>
 #include <barrier>
 #include <cstddef>
 #endif
@@ -14,7 +15,7 @@
 namespace gigabar::device {
 
 // A scope has: rank() and size(), of its threads; sync(), behind which each sees what the others did before; broadcast(v), which
-// gives all the value of rank 0 and syncs.
+// gives all the value of rank 0 and syncs; any(b), which tells all whether one says so, and syncs.
 struct Thread {
   GIGABAR_DEVICE static std::uint32_t rank() { return 0; }
   GIGABAR_DEVICE static std::uint32_t size() { return 1; }
@@ -23,6 +24,7 @@ struct Thread {
   GIGABAR_DEVICE static T broadcast(T value) {
     return value;
   }
+  GIGABAR_DEVICE static bool any(bool is_so) { return is_so; }
 };
 
 #if defined(__CUDACC__)
@@ -38,7 +40,14 @@ struct Warp {
   __device__ static void sync() { __syncwarp(); }
   template <class T>
   __device__ static T broadcast(T value) {
-    return __shfl_sync(0xffffffff, value, 0);
+    const T answer = __shfl_sync(0xffffffff, value, 0);
+    __syncwarp();  // a shuffle orders no memory
+    return answer;
+  }
+  __device__ static bool any(bool is_so) {
+    const bool answer = __any_sync(0xffffffff, is_so) != 0;
+    __syncwarp();
+    return answer;
   }
 };
 
@@ -57,6 +66,7 @@ struct Block {
     __syncthreads();
     return answer;
   }
+  __device__ static bool any(bool is_so) { return __syncthreads_or(is_so) != 0; }
 };
 
 #endif
@@ -82,6 +92,15 @@ class CpuTeam {
       sync();
       return answer;
     }
+    bool any(bool is_so) const {
+      if (is_so) team_->is_any_ = true;
+      sync();
+      const bool answer = team_->is_any_;
+      sync();
+      if (rank_ == 0) team_->is_any_ = false;
+      sync();
+      return answer;
+    }
 
    private:
     CpuTeam* team_;
@@ -92,6 +111,7 @@ class CpuTeam {
   const std::uint32_t size_;
   std::barrier<> barrier_;
   std::uint64_t slot_ = 0;
+  std::atomic<bool> is_any_ = false;
 };
 
 #endif

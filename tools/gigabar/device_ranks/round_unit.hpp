@@ -5,8 +5,6 @@
 // the partner.
 #pragma once
 
-#include <type_traits>
-
 #include "device_ranks/round_plan.hpp"
 #include "device_ranks/unit_end.hpp"
 #include "device_ranks/unit_words.hpp"
@@ -45,7 +43,7 @@ class RoundUnit {
       const std::uint64_t ticks = plan_.is_active ? active_round() : passive_round();
       if (scope_.rank() == 0 && plan_.is_active && round_ >= plan_.warm_up_count) samples[round_ - plan_.warm_up_count] = ticks;
     }
-    if (uses_channel()) channel_.close();
+    if (uses_channel()) channel_.close(scope_);
     words_.lower(notification(kRoundEnd));
     if (scope_.rank() != 0) return;
     end_->status = words_.status();
@@ -230,33 +228,32 @@ class RoundUnit {
     return ticks;
   }
 
-  // One thread that has a queue to itself, or needs none, and only sends, keeps the way in its registers.
+  // A scope that has a queue to itself, or needs none, and only sends, keeps the way in its registers.
   GIGABAR_DEVICE bool uses_channel() const {
-    if constexpr (!std::is_same_v<Scope, device::Thread>) return false;
     const bool only_sends = plan_.op <= Op::write;
     return only_sends && (plan_.queue_count == 0 || plan_.sharing == device::Sharing::exclusive);
   }
   GIGABAR_DEVICE void begin_channel() {
     if (!uses_channel()) return;
-    words_.note(device::Channel::open(plan_.fabric, plan_.partner, kDataSegment, kDataSegment, queue(), channel_));
+    words_.note(device::Channel::open(scope_, plan_.fabric, plan_.partner, kDataSegment, kDataSegment, queue(), channel_));
   }
 
   // --- Words of the API ----------------------------------------------------------------------------------------------------------
 
   GIGABAR_DEVICE Status notify_partner(std::uint32_t which, std::uint32_t value, device::Order order, std::uint64_t payload = 0) {
-    if (uses_channel()) return channel_.notify(notification(which), value, order, payload, words_.timeout());
+    if (uses_channel()) return channel_.notify(scope_, notification(which), value, order, payload, words_.timeout());
     return device::notify(scope_, plan_.fabric, plan_.partner, kDataSegment, notification(which), value, order, payload, post());
   }
 
   GIGABAR_DEVICE Status write_message(std::uint32_t message) {
-    if (uses_channel()) return channel_.write(send_offset(message), receive_offset(message), bytes_, words_.timeout());
+    if (uses_channel()) return channel_.write(scope_, send_offset(message), receive_offset(message), bytes_, words_.timeout());
     return device::write(scope_, plan_.fabric, {kDataSegment, send_offset(message)},
                          {plan_.partner, kDataSegment, receive_offset(message)}, bytes_, post());
   }
 
   GIGABAR_DEVICE Status write_notify_message(std::uint32_t message, std::uint32_t which, std::uint32_t value) {
     if (uses_channel()) {
-      return channel_.write_notify(send_offset(message), receive_offset(message), bytes_, notification(which), value,
+      return channel_.write_notify(scope_, send_offset(message), receive_offset(message), bytes_, notification(which), value,
                                    words_.timeout());
     }
     return device::write_notify(scope_, plan_.fabric, {kDataSegment, send_offset(message)},

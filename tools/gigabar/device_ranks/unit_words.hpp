@@ -129,7 +129,7 @@ class UnitWords {
                             std::uint32_t flip = 0) {
     if (!is_ok()) return;
     std::uint32_t value = 0;
-    note(channel != nullptr ? channel->notification_wait_until(id, expected, timeout(), value)
+    note(channel != nullptr ? channel->notification_wait_until(scope_, id, expected, timeout(), value)
                             : device::notification_wait_until(scope_, fabric_, segment_, id, expected, timeout(), value, partner_));
     expect(place, expected, value ^ flip);
   }
