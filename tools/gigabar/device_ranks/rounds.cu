@@ -1,11 +1,14 @@
+#include "device_ranks/ping_unit.hpp"
 #include "device_ranks/round_unit.hpp"
 #include "device_ranks/run_on_gpu.cuh"
 
 namespace gigabar::tool::device_ranks::gpu {
 
 Result<KernelRun> run_rounds(int device, const RoundPlan& plan, const Grid& grid) {
-  return run_reporting(device, grid, std::size_t{grid.unit_count()} * plan.iteration_count,
-                       [&](std::uint64_t* samples, UnitEnd* ends) { return RoundsBody{plan, samples, ends}; });
+  const std::size_t samples = std::size_t{grid.unit_count()} * plan.iteration_count;
+  if (is_ping(plan))
+    return run_reporting(device, grid, samples, [&](std::uint64_t* ticks, UnitEnd* ends) { return PingsBody{plan, ticks, ends}; });
+  return run_reporting(device, grid, samples, [&](std::uint64_t* ticks, UnitEnd* ends) { return RoundsBody{plan, ticks, ends}; });
 }
 
 }  // namespace gigabar::tool::device_ranks::gpu
