@@ -39,9 +39,10 @@ __global__ void play_on_gpu(device::DeviceFabric fabric, Status* ended) {
 
 Status run_kernel(int gpu, const device::DeviceFabric& fabric) {
   Status* ended = nullptr;
-  if (cudaSetDevice(gpu) != cudaSuccess || cudaMallocManaged(&ended, sizeof *ended) != cudaSuccess) return Status::device_error;
+  if (cudaSetDevice(gpu) != cudaSuccess || cudaMalloc(&ended, sizeof *ended) != cudaSuccess) return Status::device_error;
   play_on_gpu<<<1, 256>>>(fabric, ended);
-  const Status status = cudaDeviceSynchronize() == cudaSuccess ? *ended : Status::device_error;
+  Status status = Status::device_error;
+  if (cudaMemcpy(&status, ended, sizeof status, cudaMemcpyDeviceToHost) != cudaSuccess) status = Status::device_error;
   cudaFree(ended);
   return status;
 }

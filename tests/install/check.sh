@@ -25,6 +25,8 @@ check_cmake_package() {
   "$scratch/build/write_a_flag"
   "$scratch/build/run_streams"
   "$prefix/bin/gigabar" run -n 2 -- "$scratch/build/kernel_ping_pong"
+  "$prefix/bin/gigabar" run -n 2 -- "$scratch/build/kernel_matvec"
+  "$prefix/bin/gigabar" run -n 2 -- "$scratch/build/kernel_matvec" cpu
   "$scratch/build/gdrapi_version"
 }
 

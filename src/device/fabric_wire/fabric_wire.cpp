@@ -25,7 +25,7 @@ bool is_word(const WireOperation& operation) {
   return operation.opcode == Opcode::rdma_write && has_size && operation.remote_address % operation.bytes == 0;
 }
 
-// In pieces that are aligned where they go, each by one store, and out of write-combining buffers behind them.
+// In pieces that are aligned where they go, each by one store.
 void store_in_pieces(std::byte* to, const std::byte* from, std::size_t bytes) {
   while (bytes != 0) {
     std::size_t piece = sizeof(std::uint64_t);
@@ -42,7 +42,6 @@ void store_in_pieces(std::byte* to, const std::byte* from, std::size_t bytes) {
     from += piece;
     bytes -= piece;
   }
-  gigabar::detail::fence_stores();
 }
 
 bool is_bulk(const WireOperation& operation) { return !is_word(operation) && !is_atomic(operation.opcode); }
@@ -109,9 +108,10 @@ void FabricWire::end(Item& item, Syndrome syndrome) {
   is_broken_ = is_broken_ || syndrome != Syndrome::none;
 }
 
-// Begins what can be begun, in order.
+// Begins what can be begun, in order: what waits keeps all behind it waiting.
 void FabricWire::advance() {
-  for (Item& item : items_) {
+  for (; begun_count_ < items_.size(); ++begun_count_) {
+    Item& item = items_[begun_count_];
     if (item.state == State::waiting && is_broken_) end(item, Syndrome::flushed);
     if (item.state == State::waiting && !start(item)) return;
   }
@@ -139,15 +139,24 @@ bool FabricWire::store_directly(Item& item) {
   if (has_unsettled_writes_) return false;
   std::byte* const to = find_mapped(item.operation);
   if (to == nullptr) return false;
+  if (is_word(item.operation)) drain();
   store_in_pieces(to, item.payload.data(), static_cast<std::size_t>(item.operation.bytes));
+  is_drained_ = false;
   last_direct_store_ = to;
   item.state = State::ended;
   return true;
 }
 
+// The stores before are on their way, out of buffers that combine writes, in front of those that follow.
+void FabricWire::drain() {
+  if (!is_drained_) gigabar::detail::fence_stores();
+  is_drained_ = true;
+}
+
 // Loads come back behind the stores that went the same way before them (PCI Express: a read pushes posted writes).
 void FabricWire::await_direct_stores() {
   if (last_direct_store_ == nullptr) return;
+  drain();
   [[maybe_unused]] const std::byte seen = *last_direct_store_;
   last_direct_store_ = nullptr;
 }
@@ -233,6 +242,8 @@ void FabricWire::empty_fabric_queue() {
 }
 
 std::optional<Syndrome> FabricWire::poll() {
+  // Of all that was begun since the last look.
+  drain();
   if (items_.empty()) return std::nullopt;
   Item& oldest = items_.front();
   if (oldest.state != State::ended) {
@@ -243,6 +254,7 @@ std::optional<Syndrome> FabricWire::poll() {
   if (oldest.state != State::ended) return std::nullopt;
   const Syndrome syndrome = oldest.syndrome;
   items_.pop_front();
+  if (begun_count_ > 0) --begun_count_;
   return syndrome;
 }
 

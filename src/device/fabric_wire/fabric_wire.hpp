@@ -72,6 +72,7 @@ class FabricWire final : public Wire {
   bool start(Item& item);
   std::byte* find_mapped(const WireOperation& operation) const;
   bool store_directly(Item& item);
+  void drain();
   void await_direct_stores();
   bool have_earlier_ended(const Item& item);
   bool settle(Item& item);
@@ -86,8 +87,10 @@ class FabricWire final : public Wire {
   Fabric* fabric_;
   FabricWireOptions options_;
   std::deque<Item> items_;                                 // in order of begin()
+  std::size_t begun_count_ = 0;                            // of them none waits
   std::size_t posted_since_wait_ = 0;                      // operations that the fabric's queue still counts
   bool has_unsettled_writes_ = false;                      // posted since everything was in place
+  bool is_drained_ = true;                                 // no direct store is in a buffer that combines writes
   const volatile std::byte* last_direct_store_ = nullptr;  // null: none since a load came back behind it
   std::uint32_t idle_polls_ = 0;                           // since an operation was begun
   bool is_broken_ = false;

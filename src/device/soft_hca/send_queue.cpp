@@ -186,13 +186,21 @@ bool SendQueue::collect() {
     pending_.pop_front();
     has_collected = true;
   }
+  write_last_good_cqe();
   return has_collected;
 }
 
 void SendQueue::finish(Pending& pending) {
   const Syndrome syndrome = has_failed_ ? Syndrome::flushed : pending.request.syndrome;
   const bool is_bad = syndrome != Syndrome::none;
-  if (is_bad || (pending.request.flags & mlx5::kCqUpdate) != 0) write_cqe(pending, syndrome);
+  if (is_bad) {
+    write_last_good_cqe();
+    write_cqe(pending.index, pending.request.opcode, pending.request.bytes, syndrome);
+  } else if ((pending.request.flags & mlx5::kCqUpdate) != 0) {
+    // Of a collapsed CQ the one that follows would overwrite it before anybody could count on it.
+    if (!options_.is_collapsed) write_last_good_cqe();
+    good_cqe_ = {true, pending.index, pending.request.opcode, pending.request.bytes};
+  }
   if (is_bad) {
     if (!has_failed_ && is_to_fail(pending.index)) ++statistics_.faults.errors;
     is_broken_ = true;
@@ -213,8 +221,15 @@ void SendQueue::land_late_data() {
   }
 }
 
-// Results that the wire has stored are before the last word's release, and the body is too.
-void SendQueue::write_cqe(const Pending& pending, Syndrome syndrome) {
+void SendQueue::write_last_good_cqe() {
+  if (!good_cqe_.is_due) return;
+  good_cqe_.is_due = false;
+  write_cqe(good_cqe_.index, good_cqe_.opcode, good_cqe_.bytes, Syndrome::none);
+}
+
+// Results that the wire has stored are before the last word's release, and the body is too. Of a good CQE the device looks at the
+// last word alone, whose line is drained as a whole.
+void SendQueue::write_cqe(std::uint64_t index, Opcode opcode, std::uint64_t bytes, Syndrome syndrome) {
   const bool is_bad = syndrome != Syndrome::none;
   const std::uint32_t mask = options_.is_collapsed ? 0 : options_.cq_depth - 1;
   const std::uint32_t owner = !options_.is_collapsed && (cq_produced_ & options_.cq_depth) != 0 ? 1 : 0;
@@ -223,12 +238,11 @@ void SendQueue::write_cqe(const Pending& pending, Syndrome syndrome) {
   if (is_bad)
     body[mlx5::kCqeErrorWord] = mlx5::cqe_error_word(static_cast<std::uint8_t>(syndrome), 0);
   else
-    body[mlx5::kCqeCountWord] = mlx5::cqe_count_word(static_cast<std::uint32_t>(pending.request.bytes));
+    body[mlx5::kCqeCountWord] = mlx5::cqe_count_word(static_cast<std::uint32_t>(bytes));
   for (std::uint32_t i = 0; i < mlx5::kCqeLastWord; ++i) device::store_relaxed(&cqe.words[i], body[i]);
-  if (drain_ != nullptr) drain_();
-  const mlx5::CqeOpcode opcode = is_bad ? mlx5::CqeOpcode::request_error : mlx5::CqeOpcode::request;
-  device::store_release(&cqe.words[mlx5::kCqeLastWord],
-                        mlx5::cqe_last_word(opcode, owner, pending.index, pending.request.opcode, number_));
+  if (is_bad && drain_ != nullptr) drain_();
+  const mlx5::CqeOpcode kind = is_bad ? mlx5::CqeOpcode::request_error : mlx5::CqeOpcode::request;
+  device::store_release(&cqe.words[mlx5::kCqeLastWord], mlx5::cqe_last_word(kind, owner, index, opcode, number_));
   if (drain_ != nullptr) drain_();
   ++cq_produced_;
   ++statistics_.cqes;

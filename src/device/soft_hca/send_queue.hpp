@@ -27,8 +27,8 @@ struct QueueMemory {
   Place doorbell_record;  // 8 bytes, at 8; as the ring
   Place doorbell;         // 8 bytes, at 8; as the ring
   Place cq;               // CQEs of 64 bytes, at 64; the HCA writes, the device reads
-  // Between the body of a CQE and its last word, and behind it: for a mapping that combines writes, which reach their place in no
-  // order until they are drained. Null for other memory.
+  // Between the body of a CQE that tells of an error and its last word, and behind every CQE: for a mapping that combines writes,
+  // which reach their place in no order until they are drained. Null for other memory.
   void (*drain)() = nullptr;
 };
 
@@ -72,6 +72,13 @@ class SendQueue {
     std::byte* landing = nullptr;  // where a read's data go at the end, when they come late
     std::vector<std::byte> late_data;
   };
+  // The last that asked for a CQE and has none yet, within a step.
+  struct GoodCqe {
+    bool is_due = false;
+    std::uint64_t index = 0;
+    Opcode opcode = Opcode::nop;
+    std::uint64_t bytes = 0;
+  };
   struct Landing {
     std::byte* place;
     std::vector<std::byte> data;
@@ -90,7 +97,8 @@ class SendQueue {
   bool collect();
   void finish(Pending& pending);
   void land_late_data();
-  void write_cqe(const Pending& pending, Syndrome syndrome);
+  void write_last_good_cqe();
+  void write_cqe(std::uint64_t index, Opcode opcode, std::uint64_t bytes, Syndrome syndrome);
 
   const std::uint32_t number_;
   const QueueOptions options_;
@@ -114,6 +122,7 @@ class SendQueue {
   std::uint64_t random_;
   std::deque<Pending> pending_;
   std::deque<Landing> landings_;
+  GoodCqe good_cqe_;
   Faults faults_;
   QueueStatistics statistics_;
 };
