@@ -158,6 +158,21 @@ def ranks_in_turns(document):
     return markdown(["ranks, GPU to GPU", "GB/s", "beside", "GB/s", "ratio"], rows)
 
 
+def kernels(document):
+    """Kernels of two ranks: latencies, bandwidths and rates of bench/kernels.py."""
+    units = {"device-latency": ("us", "µs"), "device-bw": ("gb_per_s", "GB/s"), "device-rate": ("million_per_s", "million/s")}
+    rows = []
+    for run in document["results"]:
+        name, unit = units[run["command"][1]]
+        shown = [result for result in run["results"] if result["bytes"] in (0, 8, 65536, 1 << 20, 1 << 26)]
+        for result in shown:
+            threads = f"{result['blocks']} × {result['threads']}" if result["blocks"] * result["threads"] > 1 else "1"
+            size = bytes_text(result["bytes"]) if result["bytes"] else ""
+            rows.append([f"`{result['op']}`", size, result["scope"], threads, result["path"], us(result[f"p50_{name}"]),
+                         us(result[f"p99_{name}"]), unit])
+    return markdown(["kernels", "size", "scope", "threads", "path", "p50", "p99", ""], rows)
+
+
 def perftest(document):
     """Beside perftest: one row for each network, measure and size. Not of a GPU."""
     rows = []
@@ -286,7 +301,7 @@ SETS = {
     "h200-streams-presets": (streams_presets, ["h200-streams-presets"]),
 }
 
-TOOLS = {function.__name__: function for function in (copylat, copybw, pplat, apiperf, sanity, survey, hosts, latency, bw, ranks_in_turns)}
+TOOLS = {function.__name__: function for function in (copylat, copybw, pplat, apiperf, sanity, survey, hosts, latency, bw, ranks_in_turns, kernels)}
 
 
 def command_of(document):

@@ -1,0 +1,93 @@
+#!/usr/bin/env python3
+"""Measures what kernels of two ranks of this host do with each other: one JSON file of many runs of `gigabar device-*`.
+
+usage: bench/kernels.py [options]
+
+On a machine with one GPU both ranks share it; there CUDA's Multi-Process Service must run (nvidia-cuda-mps-control -d), because
+otherwise the ranks take turns, and the figures are those of the scheduler.
+
+exit code: 0 everything was measured; 1 a run failed; 2 wrong options.
+"""
+
+import argparse
+import datetime
+import json
+import pathlib
+import subprocess
+import sys
+import tempfile
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+DEADLINE_S = 120
+
+SOFTHCA = ["--queues", "16", "--proxies", "4"]
+RUNS = [
+    ["device-latency", "--op", "notify"],
+    ["device-latency", "--op", "notify-ordered"],
+    ["device-latency", "--op", "payload"],
+    ["device-latency", "--op", "fetch-add"],
+    ["device-latency", "--op", "compare-swap"],
+    ["device-latency", "--op", "barrier"],
+    ["device-latency", "--op", "write-notify", "--scope", "thread", "-m", "8:8"],
+    ["device-latency", "--op", "write-notify", "--scope", "warp", "-m", "8:8"],
+    ["device-latency", "--op", "write-notify", "--scope", "block", "-m", "8:1M"],
+    ["device-latency", "--op", "read", "--scope", "block", "-m", "8:1M"],
+    ["device-bw", "--blocks", "16", "-m", "64M:64M"],
+    ["device-bw", "--blocks", "32", "-m", "64M:64M"],
+    ["device-bw", "--blocks", "64", "-m", "64M:64M"],
+    ["device-rate", "--op", "write-notify"],
+    ["device-rate", "--op", "write-notify", "--threads", "256", "--blocks", "32", "-W", "256"],
+    ["device-latency", "--op", "notify", "--queues", "1"],
+    ["device-latency", "--op", "write-notify", "--scope", "thread", "-m", "8:8", "--queues", "1"],
+    ["device-rate", "--op", "write-notify", "--queues", "1"],
+    ["device-rate", "--op", "write-notify", "--threads", "16", *SOFTHCA],
+    ["device-rate", "--op", "write-notify", "--blocks", "16", *SOFTHCA],
+]
+
+
+def parse(words):
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, usage=argparse.SUPPRESS)
+    parser.add_argument("--gigabar", default=str(ROOT / "build/release/bin/gigabar"), help="the program (default %(default)s)")
+    parser.add_argument("--rounds", type=int, default=3, help="of each run; the one with the median first figure is kept (default %(default)s)")
+    parser.add_argument("--json", metavar="FILE", required=True, help="write machine, date, commands and results")
+    options = parser.parse_args(words)
+    if options.rounds < 1:
+        parser.error("--rounds is at least 1")
+    return options
+
+
+def report_of(command):
+    """What a command of gigabar writes as JSON."""
+    with tempfile.TemporaryDirectory() as folder:
+        file = pathlib.Path(folder) / "report.json"
+        done = subprocess.run([*command, "--json", str(file)], stdin=subprocess.DEVNULL, capture_output=True, text=True,
+                              timeout=DEADLINE_S, check=False)
+        if done.returncode != 0:
+            raise SystemExit(f"{' '.join(command)}: {((done.stderr.strip() or done.stdout.strip()) or 'failed').splitlines()[-1]}")
+        return json.loads(file.read_text())
+
+
+def figure_of(result):
+    return next(result[name] for name in ("p50_million_per_s", "p50_gb_per_s", "p50_us") if name in result)
+
+
+def main(words):
+    options = parse(words)
+    rounds = [[report_of([options.gigabar, *run]) for run in RUNS] for _ in range(options.rounds)]
+    runs = []
+    for index, run in enumerate(RUNS):
+        ranked = sorted((reports[index] for reports in rounds), key=lambda report: figure_of(report["results"][0]))
+        kept = ranked[(len(ranked) - 1) // 2]
+        figures = [figure_of(reports[index]["results"][0]) for reports in rounds]
+        runs.append({"command": ["gigabar", *run], "results": kept["results"], "rounds": figures})
+        print(f"{' '.join(run)}: {' '.join(f'{figure:.3f}' for figure in figures)}", flush=True)
+    head = rounds[0][0]
+    report = {"schema": 1, "tool": "kernels", "command": ["bench/kernels.py"],
+              "date": datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ"), "machine": head["machine"],
+              "device": head["device"], "mapping": None, "units": head["units"], "results": runs}
+    pathlib.Path(options.json).write_text(json.dumps(report, indent=2) + "\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
