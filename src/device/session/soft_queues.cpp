@@ -30,8 +30,8 @@ QueueLayout layout_of(std::uint32_t depth) noexcept {
   QueueLayout layout{};
   layout.results = std::size_t{depth} * sizeof(device::mlx5::Block);
   layout.record = to_line(layout.results + std::size_t{depth} * sizeof(std::uint64_t));
-  layout.doorbell = layout.record + 2 * sizeof(std::uint32_t);  // in the line of the record: who looks at one has both
-  layout.cqe = layout.record + kLine;
+  layout.doorbell = layout.record + kLine;
+  layout.cqe = layout.doorbell + kLine;
   layout.bytes = layout.cqe + kLine;
   return layout;
 }

@@ -8,8 +8,6 @@ namespace {
 
 namespace mlx5 = device::mlx5;
 
-constexpr std::uint64_t kPrefetched = 4;  // WQEs
-
 bool has_result(Opcode opcode) {
   return opcode == Opcode::rdma_read || opcode == Opcode::fetch_add || opcode == Opcode::compare_swap;
 }
@@ -110,9 +108,6 @@ void SendQueue::look_at_doorbell() {
     return;
   }
   produced_ = rung_;
-  // Beyond the first one, whose words are loaded at once: a device's stores have taken them out of this CPU's cache.
-  for (std::uint64_t index = begun_ + 1; index < produced_ && index < begun_ + kPrefetched; ++index)
-    __builtin_prefetch(&ring_[index & (options_.depth - 1)]);
 }
 
 // --- Work requests ---------------------------------------------------------------------------------------------------------------
