@@ -99,7 +99,7 @@ class RankJob {
   void tell(Rank rank, const std::string& word);
   // No meeting waits for this rank.
   void excuse(Rank rank) { excused_.insert(rank); }
-  // A rank that is killed here is excused, and need not succeed.
+  // A rank that is killed here is excused, and need not succeed. One that is stopped stands still when this returns.
   void send_signal(Rank rank, int signal);
   // Waits until the rank has ended, without judging how.
   void wait_end(Rank rank);

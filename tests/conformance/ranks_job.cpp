@@ -25,6 +25,7 @@
 #include "base/options.hpp"
 #include "conformance/ranks.hpp"
 #include "conformance/ranks_words.hpp"
+#include "support/stop_process.hpp"
 
 extern char** environ;
 
@@ -286,7 +287,11 @@ void RankJob::send_signal(Rank rank, int signal) {
     one->is_forgiven = true;
     excuse(rank);
   }
-  EXPECT_EQ(::kill(one->process, signal), 0) << std::strerror(errno);
+  if (signal == SIGSTOP) {
+    EXPECT_TRUE(stop_process(one->process)) << "rank " << rank << " did not stop";
+  } else {
+    EXPECT_EQ(::kill(one->process, signal), 0) << std::strerror(errno);
+  }
 }
 
 void RankJob::wait_end(Rank rank) {

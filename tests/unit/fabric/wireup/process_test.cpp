@@ -8,6 +8,7 @@
 #include <functional>
 
 #include "ranks.hpp"
+#include "support/stop_process.hpp"
 
 namespace gigabar::fabric::wireup {
 namespace {
@@ -137,7 +138,7 @@ TEST_P(WireupProcess, KilledWhileFramesAreQueued) {
   Node node(job_of(0, 2), settings());
   ASSERT_TRUE(node.wireup->connect(1, child.hear(), now_ns() + kLongTimeNs));
   ASSERT_TRUE(pump({&node}, [&] { return node.connected_count == 1; }));
-  ::kill(child.process, SIGSTOP);
+  ASSERT_TRUE(gigabar::test::stop_process(child.process));
   while (node.wireup->send(1, frame_of(1, std::string(kMostFrameBytes, 'x'))).is_ok()) continue;
   ::kill(child.process, SIGKILL);
   ASSERT_TRUE(pump({&node}, [&] { return !node.losses.empty(); }));

@@ -6,6 +6,7 @@
 
 #include "gigabar/memory.hpp"
 #include "support/scoped_environment.hpp"
+#include "support/stop_process.hpp"
 #include "unit/transport/local/processes.hpp"
 
 namespace gigabar::transport {
@@ -204,7 +205,7 @@ TEST(LocalProcesses, AStoppedPeerOnlyFillsTheRing) {
       [&](int socket, pid_t other) {
         RankProcess rank(socket, 0, other);
         rank.meet();
-        ::kill(other, SIGSTOP);
+        ASSERT_TRUE(gigabar::test::stop_process(other));
         std::uint64_t posted = 0;
         while (rank.link->post_message(header_of(posted), {}) == Posted::ok) ++posted;
         for (int turn = 0; turn < 1000; ++turn) {

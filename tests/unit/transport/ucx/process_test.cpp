@@ -10,6 +10,7 @@
 
 #include "support/isolated.hpp"
 #include "support/scoped_environment.hpp"
+#include "support/stop_process.hpp"
 #include "unit/transport/ucx/pair.hpp"
 
 namespace gigabar::transport::ucx::test {
@@ -109,7 +110,7 @@ ISOLATED_TEST(UcxTwoProcesses, MoveData) {
 ISOLATED_TEST(UcxTwoProcesses, AKilledPeerIsNoticedWithWorkUnderWay) {
   TwoProcesses both;
   Buffer source(*both.transport, 4 << 20);
-  ASSERT_EQ(::kill(both.peer, SIGSTOP), 0);  // else it may take all of it before it dies
+  ASSERT_TRUE(gigabar::test::stop_process(both.peer));  // else it may take all of it before it dies
   for (std::uint64_t i = 0; i < 40; ++i) {
     ASSERT_EQ(both.link->post_write(*source.region, 0, *both.remote, 0, 4 << 20, i), Posted::ok);
   }
@@ -144,7 +145,7 @@ ISOLATED_TEST(UcxTwoProcesses, AStoppedPeerHoldsNobodyUp) {
   TwoProcesses both;
   auto source = std::make_unique<Buffer>(*both.transport, 16 << 20);
   Buffer small(*both.transport, 4096);
-  ASSERT_EQ(::kill(both.peer, SIGSTOP), 0);
+  ASSERT_TRUE(gigabar::test::stop_process(both.peer));
   for (std::uint64_t i = 0; i < 8; ++i) {
     ASSERT_EQ(both.link->post_write(*source->region, i << 20, *both.remote, 0, 4 << 20, i), Posted::ok);
   }
