@@ -268,6 +268,7 @@ struct Peer {
   std::unique_ptr<LocalSegment> staging_out;
   std::vector<OutSlot> out_slots;
   std::uint64_t ping_sent = 0, pong_seen = 0;
+  bool is_ping_last = false;  // nothing was posted to it since the last ping
 
   // incoming
   std::map<std::uint64_t, IncomingStaged> incoming;  // by the peer's operation

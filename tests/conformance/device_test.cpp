@@ -219,6 +219,8 @@ RANK_BODY(never_before_its_payload) {
   EXPECT_TRUE(is_ok(kernels.session->close(kPatience)));
 }
 
+constexpr std::uint64_t kOdd = 0x9e37'79b9'7f4a'7c15U;
+
 // Numbers that grow are waited for and stay, until they are taken down.
 RANK_BODY(wait_for_numbers) {
   Kernels kernels(me, fabric);
@@ -233,8 +235,10 @@ RANK_BODY(wait_for_numbers) {
       EXPECT_EQ(value, round);
       EXPECT_EQ(notification_wait_until(lane, handle, kTarget, 3, round + 1, device::Timeout{}, value), Status::timed_out);
       // Seen: the next round's may come.
-      EXPECT_EQ(notify(lane, handle, previous_of(me), kTarget, 4, round, Order::none), Status::ok);
-      EXPECT_EQ(notification_wait_until(lane, handle, kTarget, 4, round, kLong, value, next_of(me)), Status::ok);
+      EXPECT_EQ(notify(lane, handle, previous_of(me), kTarget, 4, round, Order::none, round * kOdd), Status::ok);
+      std::uint64_t payload = 0;
+      EXPECT_EQ(notification_wait_until(lane, handle, kTarget, 4, round, kLong, value, next_of(me), &payload), Status::ok);
+      EXPECT_EQ(payload, round * kOdd);
     }
     EXPECT_EQ(notification_reset(lane, handle, kTarget, 3, value), Status::ok);
     EXPECT_EQ(value, 500U);
@@ -267,8 +271,9 @@ void speak(const Scope& scope, RankProcess& me, Kernels& kernels, std::uint32_t 
     EXPECT_EQ(next.wait(scope, kLong), Status::ok);
     // Seen: the next round's may come.
     EXPECT_EQ(next.notify(scope, 2, round, Order::after_writes, round * 5, kLong), Status::ok);
-    EXPECT_EQ(waiting.notification_wait_until(scope, 2, round, kLong, value), Status::ok);
+    EXPECT_EQ(waiting.notification_wait_until(scope, 2, round, kLong, value, &payload), Status::ok);
     EXPECT_EQ(value, round);
+    EXPECT_EQ(payload, std::uint64_t{round} * 5);
     EXPECT_EQ(notification_reset(scope, handle, kTarget, 2, value, &payload), Status::ok);
     EXPECT_EQ(payload, std::uint64_t{round} * 5);
     const bool have_met = scope.rank() != 0 || me.meet();
@@ -370,6 +375,50 @@ RANK_BODY(meet_at_barriers) {
     ASSERT_TRUE(me.meet());
     ASSERT_EQ(barrier(device::Thread(), handle, kLong), Status::ok);
   }
+  EXPECT_TRUE(is_ok(kernels.session->close(kPatience)));
+}
+
+// --- Queues that fail ------------------------------------------------------------------------------------------------------------
+
+// Puts the first queue to `peer` in error, by a write behind the end of its segment, which fabric.hpp would refuse.
+void break_queue(const DeviceFabric& handle, Rank peer) {
+  device::Queue& queue = handle.queues[peer][0].queue;
+  const device::Remote end = handle.segments[peer * handle.segment_count + kTarget].remote;
+  device::Ticket ticket;
+  const Status posted = device::post_inline_write<device::Sharing::device>(
+      device::Thread{}, queue, {end.address + (1ULL << 40), end.key}, device::inline_value(1), ticket, kLong);
+  EXPECT_EQ(posted, Status::ok);
+  EXPECT_EQ(device::wait<device::Sharing::device>(device::Thread{}, queue, ticket, kLong), Status::peer_lost);
+}
+
+// One rank after the other makes its queue anew, whose peer knows nothing of it; what is not broken is made anew as well.
+RANK_BODY(make_queues_anew) {
+  Kernels kernels(me, fabric);
+  ASSERT_TRUE(kernels.session);
+  const DeviceFabric& handle = kernels.handle();
+  const device::Thread thread;
+  kernels.origin.put_pattern(0, kSpan, me.rank(), 0);
+  const bool is_by_queue = me.setup().word == kByQueues;
+  for (std::uint32_t round = 1; round <= 6; ++round) {
+    if (round % me.rank_count() == me.rank()) {
+      const Rank peer = next_of(me);
+      if (is_by_queue && round > 2) {
+        break_queue(handle, peer);
+        EXPECT_EQ(write(thread, handle, {kOrigin, 0}, {peer, kTarget, 0}, 8), Status::peer_lost);
+        if (me.rank_count() > 2) {
+          EXPECT_EQ(write(thread, handle, {kOrigin, 0}, {previous_of(me), kTarget, 0}, 8), Status::ok) << "another rank's queue";
+        }
+      }
+      EXPECT_TRUE(is_ok(kernels.session->recover(peer, kPatience)));
+    }
+    const std::uint64_t bytes = round % 2 == 0 ? 24 : 100'000;
+    EXPECT_EQ(write_notify(thread, handle, {kOrigin, round}, {next_of(me), kTarget, 4096}, bytes, 7, round), Status::ok);
+    std::uint32_t value = 0;
+    EXPECT_EQ(notification_wait_until(thread, handle, kTarget, 7, round, kLong, value, previous_of(me)), Status::ok);
+    EXPECT_TRUE(kernels.target.holds_pattern(4096, bytes, previous_of(me), round)) << "round " << round;
+    EXPECT_EQ(barrier(thread, handle, kLong), Status::ok);
+  }
+  EXPECT_TRUE(fails(kernels.session->recover(me.rank(), kPatience), Status::invalid_argument));
   EXPECT_TRUE(is_ok(kernels.session->close(kPatience)));
 }
 
@@ -597,6 +646,9 @@ TEST_P(FabricDevice, Barriers) {
   RankSetup setup = GetParam();
   setup.amount = rounds(setup.word == kByQueues ? 30 : 300);
   run_ranks("meet_at_barriers", setup);
+}
+TEST_P(FabricDevice, QueuesAreMadeAnew) {
+  if (GetParam().rank_count > 1) run_ranks("make_queues_anew", GetParam());
 }
 TEST_P(FabricDevice, BadArgumentsOfKernels) { run_ranks("refuse_on_the_device", GetParam()); }
 TEST_P(FabricDevice, BadArgumentsOfSessions) { run_ranks("refuse_sessions", GetParam()); }

@@ -304,8 +304,10 @@ __global__ void speak(DeviceFabric fabric, Report* report, std::uint64_t* words,
     if (wrong != 0) atomicAdd(&report->wrong_count, wrong);
     if (!is_ok(report, channel.wait(scope, kLong), round)) return;
     // Looked at: the next ones may come.
-    if (!is_ok(report, channel.notify(scope, 2, round, gpu::Order::after_writes, 0, kLong), round)) return;
-    if (!is_ok(report, channel.notification_wait_until(scope, 2, round, kLong, value), round)) return;
+    std::uint64_t payload = 0;
+    if (!is_ok(report, channel.notify(scope, 2, round, gpu::Order::after_writes, ~std::uint64_t{round}, kLong), round)) return;
+    if (!is_ok(report, channel.notification_wait_until(scope, 2, round, kLong, value, &payload), round)) return;
+    if (payload != ~std::uint64_t{round}) atomicAdd(&report->wrong_count, 1ULL);
   }
   channel.close(scope);
   is_ok(report, barrier(scope, fabric, kLong), rounds + 1);
@@ -486,6 +488,36 @@ TYPED_TEST(DeviceFabricTest, ClosingWaitsForKernels) {
   // It still works.
   this->launch_at(this->ranks_[1], tell<typename TypeParam::Scope>, 1, this->threads());
   for (const TestRank& rank : this->ranks_) rank.expect_ok();
+}
+
+// --- Queues that fail ------------------------------------------------------------------------------------------------------------
+
+// Writes behind the end of the peer's segment, which the functions that know segments would refuse.
+__global__ void break_queue(DeviceFabric fabric, Report* report) {
+  const Rank peer = 1 - fabric.rank;
+  gpu::Queue& queue = fabric.queues[peer][0].queue;
+  const gpu::Remote segment = fabric.segments[peer * fabric.segment_count + kTarget].remote;
+  gpu::Ticket ticket;
+  const Status posted = gpu::post_inline_write<gpu::Sharing::device>(
+      gpu::Thread{}, queue, {segment.address + (1ULL << 40), segment.key}, gpu::inline_value(1), ticket, kLong);
+  if (!is_ok(report, posted, 1)) return;
+  const Status ended = gpu::wait<gpu::Sharing::device>(gpu::Thread{}, queue, ticket, kLong);
+  const Status refused = write(gpu::Thread{}, fabric, {kOrigin, 0}, {peer, kTarget, 0}, 8);
+  if (ended != Status::peer_lost || refused != Status::peer_lost) report->wrong_count = 1;
+}
+
+TYPED_TEST(DeviceFabricTest, AQueueThatFailedIsMadeAnew) {
+  for (int round = 0; round < 3; ++round) {
+    if (this->kIsByQueue) {
+      this->launch_at(this->ranks_[0], break_queue, 1, 1);
+      this->ranks_[0].expect_ok();
+    }
+    std::thread other([&] { EXPECT_TRUE(this->ranks_[1].session->recover(0, kPatience).is_ok()); });
+    EXPECT_TRUE(this->ranks_[0].session->recover(1, kPatience).is_ok());
+    other.join();
+    this->launch(exchange<typename TypeParam::Scope>, 1, this->threads(), 0, 0, 4096, false);
+    for (const TestRank& rank : this->ranks_) rank.expect_ok();
+  }
 }
 
 // --- Peers that end --------------------------------------------------------------------------------------------------------------

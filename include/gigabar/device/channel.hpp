@@ -25,21 +25,32 @@ class Channel {
     if (there == nullptr || there->bytes == 0 || here == nullptr || here->bytes == 0) return Status::out_of_range;
     channel.status_ = fabric.peer_status + rank;
     channel.notification_count_ = fabric.notification_count;
-    channel.there_ = *there;
-    channel.here_ = *here;
+    channel.here_ = here->address;
+    channel.here_bytes_ = here->bytes;
+    channel.here_key_ = here->local_key;
+    channel.own_notifications_ = here->notifications;
+    channel.there_bytes_ = there->bytes;
     channel.kept_ = nullptr;
-    if (there->address != nullptr) return Status::ok;
+    if (there->address != nullptr) {
+      channel.there_.address = reinterpret_cast<std::uintptr_t>(there->address);
+      channel.notifications_.address = reinterpret_cast<std::uintptr_t>(there->notifications);
+      return Status::ok;
+    }
+    channel.there_ = there->remote;
+    channel.notifications_ = there->remote_notifications;
     const detail::QueuePlace place = detail::find_queue(fabric, rank, queue);
     if (place.status != Status::ok) return place.status;
     channel.kept_ = place.queue;
-    if (scope.rank() == 0) channel.queue_ = *place.queue;
+    if (scope.rank() != 0) return Status::ok;
+    static_cast<QueueSetup&>(channel.queue_.queue) = place.queue->queue;
+    detail::copy_state(channel.queue_.queue, place.queue->queue);
     return Status::ok;
   }
 
   // The queue is everybody's again, behind a barrier with them.
   template <class Scope>
   GIGABAR_DEVICE void close(const Scope& scope) {
-    if (kept_ != nullptr && scope.rank() == 0) kept_->queue = queue_.queue;
+    if (kept_ != nullptr && scope.rank() == 0) detail::copy_state(kept_->queue, queue_.queue);
     kept_ = nullptr;
   }
 
@@ -47,12 +58,10 @@ class Channel {
   GIGABAR_DEVICE Status write(const Scope& scope, std::uint64_t local_offset, std::uint64_t remote_offset, std::uint64_t bytes,
                               Timeout timeout) {
     if (!is_inside(local_offset, remote_offset, bytes)) return Status::out_of_range;
-    const std::byte* const from = here_.address + local_offset;
-    if (kept_ == nullptr) return detail::store_bytes(scope, status_, there_.address + remote_offset, from, bytes);
-    return by_queue(scope, [&] {
-      return detail::post_bytes<Sharing::exclusive>(queue_, detail::behind(there_.remote, remote_offset), named(from), from, bytes,
-                                                    timeout);
-    });
+    const std::byte* const from = here_ + local_offset;
+    const Remote to = detail::behind(there_, remote_offset);
+    if (kept_ == nullptr) return detail::store_bytes(scope, status_, at<std::byte>(to), from, bytes);
+    return by_queue(scope, [&] { return detail::post_bytes<Sharing::exclusive>(queue_, to, named(from), from, bytes, timeout); });
   }
 
   template <class Scope>
@@ -60,14 +69,15 @@ class Channel {
                                      std::uint64_t bytes, NotificationId id, std::uint32_t value, Timeout timeout) {
     if (value == 0) return Status::invalid_argument;
     if (!is_inside(local_offset, remote_offset, bytes) || id >= notification_count_) return Status::out_of_range;
-    const std::byte* const from = here_.address + local_offset;
+    const std::byte* const from = here_ + local_offset;
+    const Remote to = detail::behind(there_, remote_offset);
     if (kept_ == nullptr) {
-      copy_bytes(scope, there_.address + remote_offset, from, bytes);
-      return detail::raise(scope, status_, there_.notifications + id, value, Order::after_writes, 0);
+      copy_bytes(scope, at<std::byte>(to), from, bytes);
+      return detail::raise(scope, status_, at<Notification>(notifications_) + id, value, Order::after_writes, 0);
     }
     return by_queue(scope, [&] {
-      return detail::post_bytes_notify<Sharing::exclusive>(queue_, detail::behind(there_.remote, remote_offset), named(from), from,
-                                                           bytes, detail::value_of(there_, id), value, timeout);
+      return detail::post_bytes_notify<Sharing::exclusive>(queue_, to, named(from), from, bytes,
+                                                           detail::value_of(notifications_, id), value, timeout);
     });
   }
 
@@ -76,12 +86,12 @@ class Channel {
                                Timeout timeout) {
     if (value == 0) return Status::invalid_argument;
     if (id >= notification_count_) return Status::out_of_range;
-    if (kept_ == nullptr) return detail::raise(scope, status_, there_.notifications + id, value, order, payload);
+    if (kept_ == nullptr) return detail::raise(scope, status_, at<Notification>(notifications_) + id, value, order, payload);
     return by_queue(scope, [&] {
       Ticket ticket;
-      return device::post_inline_write_notify<Sharing::exclusive>(Thread{}, queue_.queue, detail::payload_of(there_, id),
-                                                                  inline_value(payload), detail::value_of(there_, id), value,
-                                                                  ticket, timeout);
+      return device::post_inline_write_notify<Sharing::exclusive>(Thread{}, queue_.queue, detail::payload_of(notifications_, id),
+                                                                  inline_value(payload), detail::value_of(notifications_, id),
+                                                                  value, ticket, timeout);
     });
   }
 
@@ -89,10 +99,10 @@ class Channel {
   // queue is free.
   template <class Scope>
   GIGABAR_DEVICE Status notification_wait_until(const Scope& scope, NotificationId id, std::uint32_t least, Timeout timeout,
-                                                std::uint32_t& value) const {
+                                                std::uint32_t& value, std::uint64_t* payload = nullptr) const {
     if (least == 0) return Status::invalid_argument;
     if (id >= notification_count_) return Status::out_of_range;
-    return detail::await_value(scope, status_, nullptr, here_.notifications[id], least, timeout, value);
+    return detail::await_value(scope, status_, nullptr, own_notifications_[id], least, timeout, value, payload);
   }
 
   // What was written no longer uses local memory.
@@ -106,12 +116,14 @@ class Channel {
   }
 
  private:
-  GIGABAR_DEVICE Local named(const std::byte* address) const {
-    return {reinterpret_cast<std::uintptr_t>(address), here_.local_key};
+  template <class T>
+  GIGABAR_DEVICE static T* at(Remote place) {
+    return reinterpret_cast<T*>(static_cast<std::uintptr_t>(place.address));
   }
+  GIGABAR_DEVICE Local named(const std::byte* address) const { return {reinterpret_cast<std::uintptr_t>(address), here_key_}; }
   GIGABAR_DEVICE bool is_inside(std::uint64_t local_offset, std::uint64_t remote_offset, std::uint64_t bytes) const {
-    return local_offset <= here_.bytes && bytes <= here_.bytes - local_offset && remote_offset <= there_.bytes &&
-           bytes <= there_.bytes - remote_offset;
+    return local_offset <= here_bytes_ && bytes <= here_bytes_ - local_offset && remote_offset <= there_bytes_ &&
+           bytes <= there_bytes_ - remote_offset;
   }
   // What one thread does for the scope. A rank that is lost comes before what its queue says.
   template <class Scope, class Act>
@@ -128,9 +140,16 @@ class Channel {
 
   const std::uint32_t* status_ = nullptr;  // the rank's
   std::uint32_t notification_count_ = 0;
-  DeviceSegment there_, here_;
+  // The rank's segment and its notifications: by loads and stores addresses of this GPU, else as work requests name them.
+  Remote there_, notifications_;
+  std::uint64_t there_bytes_ = 0;
+  // This rank's.
+  std::byte* here_ = nullptr;
+  std::uint64_t here_bytes_ = 0;
+  std::uint32_t here_key_ = 0;
+  Notification* own_notifications_ = nullptr;
   PeerQueue* kept_ = nullptr;  // where the queue's state is put back; null: by loads and stores
-  PeerQueue queue_;            // of the thread of rank 0
+  PeerQueue queue_;            // of the thread of rank 0; only what posts look at
 };
 
 }  // namespace gigabar::device

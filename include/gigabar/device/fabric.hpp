@@ -152,7 +152,7 @@ GIGABAR_DEVICE void store_notification(Notification* to, std::uint32_t value, st
 GIGABAR_DEVICE std::uint32_t load_notification(const Notification* from, std::uint64_t& payload) {
 #if defined(__CUDA_ARCH__)
   std::uint64_t high;
-  asm volatile("{ .reg .b128 all; ld.relaxed.sys.global.b128 all, [%2]; mov.b128 {%0, %1}, all; }"
+  asm volatile("{ .reg .b128 all; ld.acquire.sys.global.b128 all, [%2]; mov.b128 {%0, %1}, all; }"
                : "=l"(payload), "=l"(high)
                : "l"(from)
                : "memory");
@@ -185,24 +185,27 @@ GIGABAR_DEVICE Remote behind(Remote place, std::uint64_t offset) { return {place
 GIGABAR_DEVICE Local behind(Local place, std::uint64_t offset) { return {place.address + offset, place.key}; }
 
 // The value's word of a notification, and the payload's.
-GIGABAR_DEVICE Remote value_of(const DeviceSegment& segment, NotificationId id) {
-  return behind(segment.remote_notifications, sizeof(Notification) * std::uint64_t{id} + 12);
+GIGABAR_DEVICE Remote value_of(Remote notifications, NotificationId id) {
+  return behind(notifications, sizeof(Notification) * std::uint64_t{id} + 12);
 }
-GIGABAR_DEVICE Remote payload_of(const DeviceSegment& segment, NotificationId id) {
-  return behind(segment.remote_notifications, sizeof(Notification) * std::uint64_t{id});
+GIGABAR_DEVICE Remote payload_of(Remote notifications, NotificationId id) {
+  return behind(notifications, sizeof(Notification) * std::uint64_t{id});
 }
 
-// At most mlx5::kMostInlineBytes, as they lie in memory.
+// At most mlx5::kMostInlineBytes, as they lie in memory. The loops have constant bounds, so that the words lie in registers.
 GIGABAR_DEVICE Inline gather(const std::byte* from, std::uint64_t count) {
   Inline payload{{}, static_cast<std::uint32_t>(count)};
   const bool is_of_words = (reinterpret_cast<std::uintptr_t>(from) | count) % sizeof(std::uint64_t) == 0;
   if (is_of_words) {
-    for (std::uint64_t i = 0; i < count / sizeof(std::uint64_t); ++i)
-      payload.words[i] = reinterpret_cast<const volatile std::uint64_t*>(from)[i];
+    for (std::uint32_t i = 0; i < mlx5::kMostInlineBytes / sizeof(std::uint64_t); ++i) {
+      if (i < count / sizeof(std::uint64_t)) payload.words[i] = reinterpret_cast<const volatile std::uint64_t*>(from)[i];
+    }
     return payload;
   }
   const auto* const bytes = reinterpret_cast<const volatile std::uint8_t*>(from);
-  for (std::uint64_t i = 0; i < count; ++i) payload.words[i / 8] |= std::uint64_t{bytes[i]} << i % 8 * 8;
+  for (std::uint32_t i = 0; i < mlx5::kMostInlineBytes; ++i) {
+    if (i < count) payload.words[i / 8] |= std::uint64_t{bytes[i]} << i % 8 * 8;
+  }
   return payload;
 }
 
@@ -398,9 +401,9 @@ GIGABAR_DEVICE Status notify(const Scope& scope, const DeviceFabric& fabric, Ran
     return detail::by_queue(scope, fabric, rank, post, [&](PeerQueue& queue, auto shared) {
       const DeviceSegment& to = *detail::find_segment(fabric, rank, segment);
       Ticket ticket;
-      return device::post_inline_write_notify<decltype(shared)::kSharing>(Thread{}, queue.queue, detail::payload_of(to, id),
-                                                                          inline_value(payload), detail::value_of(to, id), value,
-                                                                          ticket, post.timeout);
+      return device::post_inline_write_notify<decltype(shared)::kSharing>(
+          Thread{}, queue.queue, detail::payload_of(to.remote_notifications, id), inline_value(payload),
+          detail::value_of(to.remote_notifications, id), value, ticket, post.timeout);
     });
   }
   if (place.status != Status::ok) return place.status;
@@ -420,7 +423,8 @@ GIGABAR_DEVICE Status write_notify(const Scope& scope, const DeviceFabric& fabri
   if (to.status == Status::unavailable) {
     return detail::by_queue(scope, fabric, remote.rank, post, [&](PeerQueue& queue, auto shared) {
       const detail::Ends ends = detail::ends_of(fabric, from.address, local.segment, remote);
-      const Remote value_place = detail::value_of(*detail::find_segment(fabric, remote.rank, remote.segment), id);
+      const Remote value_place =
+          detail::value_of(detail::find_segment(fabric, remote.rank, remote.segment)->remote_notifications, id);
       return detail::post_bytes_notify<decltype(shared)::kSharing>(queue, ends.remote, ends.local, from.address, bytes, value_place,
                                                                    value, post.timeout);
     });
@@ -495,16 +499,25 @@ GIGABAR_DEVICE Status await(const DeviceFabric& fabric, Rank from, Timeout timeo
   return await(from == kAnyRank ? nullptr : fabric.peer_status + from, fabric.peer_status + fabric.rank_count, timeout, look);
 }
 
-// await(), by a scope, for a notification of at least `least`; `value`: what it is then.
+// await(), by a scope, for a notification of at least `least`; `value` and, unless it is null, `payload`: what they are then.
 template <class Scope>
 GIGABAR_DEVICE Status await_value(const Scope& scope, const std::uint32_t* peer, const std::uint32_t* lost_count,
-                                  const Notification& notification, std::uint32_t least, Timeout timeout, std::uint32_t& value) {
+                                  const Notification& notification, std::uint32_t least, Timeout timeout, std::uint32_t& value,
+                                  std::uint64_t* payload) {
   Status status = Status::ok;
   std::uint32_t seen = 0;
-  if (scope.rank() == 0)
-    status = await(peer, lost_count, timeout, [&] { return (seen = load_acquire(&notification.value)) >= least; });
+  std::uint64_t carried = 0;
+  if (scope.rank() == 0) {
+    status = await(peer, lost_count, timeout, [&] {
+      seen = payload == nullptr ? load_acquire(&notification.value) : load_notification(&notification, carried);
+      return seen >= least;
+    });
+  }
   status = agree_on(scope, status, seen);
-  if (status == Status::ok) value = seen;
+  if (payload != nullptr) carried = scope.broadcast(carried);
+  if (status != Status::ok) return status;
+  value = seen;
+  if (payload != nullptr) *payload = carried;
   return status;
 }
 
@@ -538,16 +551,20 @@ GIGABAR_DEVICE Status notification_wait(const Scope& scope, const DeviceFabric& 
 
 // Waits until notification `id` of this rank's segment is at least `least`, for senders that raise it to numbers that grow;
 // `value`: what it is then. It stays raised, so that nothing but the poll lies between one message and the next: the fastest way to
-// wait. Who changes to smaller numbers takes it down first. `from` and errors as notification_wait; invalid_argument (least 0).
+// wait. `payload`: what came with that value; from a rank out of reach of stores it may be that of a later one, whose value is
+// still to come. Who changes to smaller numbers takes it down first. `from` and errors as notification_wait; invalid_argument
+// (least 0).
 template <class Scope>
 GIGABAR_DEVICE Status notification_wait_until(const Scope& scope, const DeviceFabric& fabric, SegmentId segment, NotificationId id,
-                                              std::uint32_t least, Timeout timeout, std::uint32_t& value, Rank from = kAnyRank) {
+                                              std::uint32_t least, Timeout timeout, std::uint32_t& value, Rank from = kAnyRank,
+                                              std::uint64_t* payload = nullptr) {
   if (least == 0) return Status::invalid_argument;
   const detail::NotificationPlace own = detail::find_notification(fabric, fabric.rank, segment, id);
   if (own.status != Status::ok) return own.status;
   if (from != kAnyRank && from >= fabric.rank_count) return Status::out_of_range;
   const std::uint32_t* const peer = from == kAnyRank ? nullptr : fabric.peer_status + from;
-  return detail::await_value(scope, peer, fabric.peer_status + fabric.rank_count, *own.notification, least, timeout, value);
+  return detail::await_value(scope, peer, fabric.peer_status + fabric.rank_count, *own.notification, least, timeout, value,
+                             payload);
 }
 
 // Takes the notification down; `value` is what it was, `payload` what it carried. Errors: out_of_range.
@@ -632,10 +649,10 @@ GIGABAR_DEVICE Status compare_swap(const Scope& scope, const DeviceFabric& fabri
 
 namespace detail {
 
-// One thread. Tells a rank the number of the barrier that has come to round `round`.
-GIGABAR_DEVICE Status tell_barrier(const DeviceFabric& fabric, Rank rank, std::uint32_t round, std::uint64_t number,
-                                   Timeout timeout) {
-  if (std::uint64_t* const words = fabric.barrier_words[rank]; words != nullptr) {
+// One thread. Tells a rank the number of the barrier that has come to round `round`. `words`: that rank's, if in reach.
+GIGABAR_DEVICE Status tell_barrier(const DeviceFabric& fabric, Rank rank, std::uint64_t* words, std::uint32_t round,
+                                   std::uint64_t number, Timeout timeout) {
+  if (words != nullptr) {
     store_relaxed(words + round, number);
     return Status::ok;
   }
@@ -648,8 +665,9 @@ GIGABAR_DEVICE Status tell_barrier(const DeviceFabric& fabric, Rank rank, std::u
 }
 
 // One thread. Counts only grow, and who tells in a round is never more than one barrier ahead.
-GIGABAR_DEVICE Status await_barrier(const DeviceFabric& fabric, std::uint32_t round, std::uint64_t number, Deadline& deadline) {
-  while (load_acquire(fabric.barrier_words[fabric.rank] + round) < number) {
+GIGABAR_DEVICE Status await_barrier(const DeviceFabric& fabric, const std::uint64_t* word, std::uint64_t number,
+                                    Deadline& deadline) {
+  while (load_acquire(word) < number) {
     const bool is_over = deadline.has_passed();
     if (deadline.has_looked() && load_relaxed(fabric.peer_status + fabric.rank_count) != 0) return Status::peer_lost;
     if (is_over) return Status::timed_out;
@@ -657,29 +675,40 @@ GIGABAR_DEVICE Status await_barrier(const DeviceFabric& fabric, std::uint32_t ro
   return Status::ok;
 }
 
-// One thread. In round r a rank tells the one 2^r further.
-GIGABAR_DEVICE Status meet_all(const DeviceFabric& fabric, Timeout timeout) {
-  const std::uint64_t number = fabric.words->barrier_count + 1;
-  Deadline deadline(timeout);
-  // Who comes again goes on where it was: the others may have ended, and closed, on what it has told.
-  KernelWords& words = *fabric.words;
-  for (Rank rank = 0; words.barrier_step == 0 && rank < fabric.rank_count; ++rank) {
+// One thread. What was posted to queues before is in place.
+GIGABAR_DEVICE Status flush_all(const DeviceFabric& fabric, Timeout timeout) {
+  for (Rank rank = 0; fabric.queue_count != 0 && rank < fabric.rank_count; ++rank) {
     if (fabric.queues[rank] == nullptr) continue;
     const Status flushed = flush_rank(fabric, rank, timeout);
     if (flushed != Status::ok) return flushed;
   }
-  if (words.barrier_step == 0) words.barrier_step = 1;
+  return Status::ok;
+}
+
+// One thread. In round r a rank tells the one 2^r further. What the tables say is asked for in front of a fence, where it comes at
+// one time: behind it each load would be a trip to the GPU's L2 of its own.
+GIGABAR_DEVICE Status meet_all(const DeviceFabric& fabric, Timeout timeout) {
+  KernelWords& words = *fabric.words;
+  const std::uint64_t number = words.barrier_count + 1;
+  std::uint32_t done = words.barrier_step;  // who comes again goes on where it was: the others may have ended, and closed, on it
+  const std::uint64_t* const own = fabric.barrier_words[fabric.rank];
+  Deadline deadline(timeout);
+  if (done == 0) {
+    if (const Status flushed = flush_all(fabric, timeout); flushed != Status::ok) return flushed;
+    words.barrier_step = done = 1;
+  }
   std::uint32_t round = 0;
   for (std::uint64_t step = 1; step < fabric.rank_count; step *= 2, ++round) {
-    if (words.barrier_step < round + 2) {
+    if (done < round + 2) {
+      const auto told = static_cast<Rank>((fabric.rank + step) % fabric.rank_count);
+      std::uint64_t* const there = fabric.barrier_words[told];
       // Each fence passes on what the rounds before have shown.
       fence_system();
-      const auto told = static_cast<Rank>((fabric.rank + step) % fabric.rank_count);
-      const Status status = tell_barrier(fabric, told, round, number, timeout);
+      const Status status = tell_barrier(fabric, told, there, round, number, timeout);
       if (status != Status::ok) return status;
-      words.barrier_step = round + 2;
+      words.barrier_step = done = round + 2;
     }
-    const Status status = await_barrier(fabric, round, number, deadline);
+    const Status status = await_barrier(fabric, own + round, number, deadline);
     if (status != Status::ok) return status;
   }
   words.barrier_step = 0;

@@ -71,10 +71,8 @@ enum class Prepared : std::uint32_t { nothing, write_notify, inline_write_notify
 inline constexpr std::uint32_t kMostDepth = 32768;  // so that 16 bits of an index tell any two WQEs of the ring apart
 inline constexpr std::uint32_t kRingBatch = 32;     // the doorbell is rung at least once in so many slots
 
-// Lies in memory that the kernel reaches, best of its own GPU: no HCA looks at it. Made by the host. Words that are written by
-// different threads lie 128 bytes apart, which is what a GPU's cache moves.
-struct alignas(128) Queue {
-  // Constants, set by the host before a kernel gets the queue; addresses as the device names them.
+// Constants, set by the host before a kernel gets the queue; addresses as the device names them.
+struct QueueSetup {
   mlx5::Block* ring = nullptr;
   std::uint32_t* doorbell_record = nullptr;  // the send queue's word
   std::uint64_t* doorbell = nullptr;         // the HCA's register, or a word that a CPU looks at
@@ -89,16 +87,32 @@ struct alignas(128) Queue {
   // Written by prepare_*, while nothing is under way.
   Prepared prepared = Prepared::nothing;
   std::uint32_t prepared_bytes = 0;
+};
 
-  // State. Indexes count WQEs and never wrap; all begin at the first index, whose low 16 bits the HCA begins with.
+// Lies in memory that the kernel reaches, best of its own GPU: no HCA looks at it. Made by the host. Words that are written by
+// different threads lie 128 bytes apart, which is what a GPU's cache moves.
+// State: indexes count WQEs and never wrap; all begin at the first index, whose low 16 bits the HCA begins with.
+struct alignas(128) Queue : QueueSetup {
   alignas(128) std::uint64_t reserved = 0;  // behind the last reserved
   alignas(128) std::uint64_t ready = 0;     // behind the last published
-  std::uint64_t rung = 0;                   // behind the last that the doorbell was rung for; of who has the turn
   alignas(128) std::uint64_t completed = 0;
   alignas(128) std::uint32_t lock = 0;  // of who reads an ordinary CQ
   std::uint64_t consumed = 0;           // CQEs of it, under the lock
   alignas(128) std::uint64_t error = 0;
 };
+
+namespace detail {
+
+// To or from the registers of a thread that has the queue to itself: what it has reserved it has also published. Word by word,
+// because a copy of the whole would carry the bytes between them through registers too.
+GIGABAR_DEVICE void copy_state(Queue& to, const Queue& from) {
+  to.reserved = to.ready = from.reserved;
+  to.completed = from.completed;
+  to.consumed = from.consumed;
+  to.error = from.error;
+}
+
+}  // namespace detail
 
 // The first failure that the HCA told of, kept until the host makes the queue anew. The HCA executes nothing of the queue after it.
 struct QueueError {
@@ -259,7 +273,6 @@ GIGABAR_DEVICE void ring_doorbell(Queue& queue, std::uint64_t end) {
   store_relaxed(queue.doorbell_record, mlx5::doorbell_record(end));
   if (!queue.waits_for_record) fence_system();
   store_register(queue.doorbell, mlx5::doorbell(end, queue.number));
-  queue.rung = end;
 }
 
 // Waits for the turn without a deadline, because those before only have to store WQEs and to ring: a post that gave up here would

@@ -120,7 +120,10 @@ void FabricWire::advance() {
 bool FabricWire::start(Item& item) {
   // What is kept goes behind all that was posted before, and needs nobody's end.
   if (is_kept(item)) {
-    if (!store_directly(item)) post(item);
+    if (store_directly(item.operation, item.payload.data()))
+      item.state = State::ended;
+    else
+      post(item);
     return item.state != State::waiting;
   }
   if (!have_earlier_ended(item)) return false;
@@ -134,17 +137,22 @@ bool FabricWire::start(Item& item) {
   return item.state != State::waiting;
 }
 
-// Whether the item is in place by stores of this thread. Behind writes of the fabric it has to go the fabric's way.
-bool FabricWire::store_directly(Item& item) {
+// Whether the write is in place by stores of this thread. Behind writes of the fabric it has to go the fabric's way.
+bool FabricWire::store_directly(const WireOperation& write, const std::byte* payload) {
   if (has_unsettled_writes_) return false;
-  std::byte* const to = find_mapped(item.operation);
+  std::byte* const to = find_mapped(write);
   if (to == nullptr) return false;
-  if (is_word(item.operation)) drain();
-  store_in_pieces(to, item.payload.data(), static_cast<std::size_t>(item.operation.bytes));
+  if (is_word(write)) drain();
+  store_in_pieces(to, payload, static_cast<std::size_t>(write.bytes));
   is_drained_ = false;
   last_direct_store_ = to;
-  item.state = State::ended;
   return true;
+}
+
+bool FabricWire::place(const WireOperation& write) {
+  idle_polls_ = 0;
+  if (is_broken_ || !items_.empty() || write.remote_key >> 10 != options_.peer) return false;
+  return store_directly(write, write.local);
 }
 
 // The stores before are on their way, out of buffers that combine writes, in front of those that follow.
@@ -259,6 +267,7 @@ std::optional<Syndrome> FabricWire::poll() {
 }
 
 void FabricWire::idle() {
+  drain();
   ++idle_polls_;
   // Which takes longer than a look at a doorbell.
   if (options_.moves_fabric && idle_polls_ % kIdlePollsPerMove == 0) static_cast<void>(fabric_->progress().is_ok());

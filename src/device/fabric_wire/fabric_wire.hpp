@@ -52,6 +52,7 @@ class FabricWire final : public Wire {
   FabricWire& operator=(const FabricWire&) = delete;
 
   bool begin(const WireOperation& operation) override;
+  bool place(const WireOperation& write) override;
   std::optional<Syndrome> poll() override;
   void idle() override;
 
@@ -71,7 +72,7 @@ class FabricWire final : public Wire {
   void advance();
   bool start(Item& item);
   std::byte* find_mapped(const WireOperation& operation) const;
-  bool store_directly(Item& item);
+  bool store_directly(const WireOperation& write, const std::byte* payload);
   void drain();
   void await_direct_stores();
   bool have_earlier_ended(const Item& item);

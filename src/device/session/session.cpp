@@ -378,15 +378,17 @@ Outcome DeviceSession::State::recover(Rank rank, const Timeout& timeout) {
     return make_error(Status::out_of_range, "recover", text("rank ", rank), text("there are ", fabric.rank_count(), " ranks"),
                       "give a number below that");
   }
+  if (rank == fabric.rank()) {
+    return make_error(Status::invalid_argument, "recover", text("rank ", rank), "it is this rank, which is never lost to itself",
+                      "name the peer");
+  }
   const std::lock_guard lock(mutex);
   if (queues != nullptr) queues->stop();
   const Undo start_again([&] { static_cast<void>(start_queues().is_ok()); });
   leave_rank(rank);
   if (queues != nullptr) queues->leave(rank);
-  // Busy: the other side has made the connection already, or this one never lost it. Queues of an adapter may be lost without it.
-  const bool has_hca = queues != nullptr && queues->engine() != QueueEngine::software_hca;
-  if (const Outcome forgotten = fabric.forget(rank); !forgotten && memory->status(rank) == Status::ok && !has_hca)
-    return Error(forgotten.record());
+  // Busy: the connection stands, because the other side has made it already, or because only queues to the rank have failed.
+  if (Outcome forgotten = fabric.forget(rank); !forgotten && forgotten.status() != Status::busy) return forgotten;
   auto found = survey(rank, time);
   if (!found) return std::move(found).error();
   if (queues != nullptr) {

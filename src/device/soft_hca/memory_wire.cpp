@@ -77,6 +77,9 @@ bool MemoryWire::begin(const WireOperation& operation) {
   return true;
 }
 
+// One that fails is begun, which tells how.
+bool MemoryWire::place(const WireOperation& write) { return ended_.empty() && !is_broken_ && execute(write) == Syndrome::none; }
+
 std::optional<Syndrome> MemoryWire::poll() {
   if (ended_.empty()) return std::nullopt;
   const Syndrome syndrome = ended_.front();

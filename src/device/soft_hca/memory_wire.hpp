@@ -21,6 +21,7 @@ class MemoryWire final : public Wire {
   explicit MemoryWire(const MemoryTable& peer, StoreBytes store = store_cached) : peer_(&peer), store_(store) {}
 
   bool begin(const WireOperation& operation) override;
+  bool place(const WireOperation& write) override;
   std::optional<Syndrome> poll() override;
 
  private:

@@ -152,11 +152,27 @@ Syndrome SendQueue::prepare(Pending& pending, WireOperation& operation) {
   return Syndrome::none;
 }
 
+// A small write that the wire does while it is told of it needs no place among those that are under way.
+bool SendQueue::do_at_once(WorkRequest& request) {
+  const bool can_be = request.is_inline && request.syndrome == Syndrome::none && pending_.empty() && is_fence_open(request);
+  if (!can_be || is_broken_ || is_to_fail(begun_)) return false;
+  WireOperation write;
+  write.opcode = request.opcode;
+  write.local = reinterpret_cast<std::byte*>(request.payload.data());
+  write.bytes = request.bytes;
+  write.remote_address = request.remote_address;
+  write.remote_key = request.remote_key;
+  if (!wire_->place(write)) return false;
+  note_good(begun_, request);
+  return true;
+}
+
 bool SendQueue::begin_one() {
-  const mlx5::Block& block = ring_[begun_ & (options_.depth - 1)];
+  WorkRequest request = read_work_request(ring_[begun_ & (options_.depth - 1)], begun_, number_);
+  if (do_at_once(request)) return true;
   Pending& pending = pending_.emplace_back();
   pending.index = begun_;
-  pending.request = read_work_request(block, begun_, number_);
+  pending.request = request;
   WireOperation operation;
   pending.request.syndrome = prepare(pending, operation);
   const bool can_begin = is_broken_ || is_fence_open(pending.request);
@@ -196,10 +212,8 @@ void SendQueue::finish(Pending& pending) {
   if (is_bad) {
     write_last_good_cqe();
     write_cqe(pending.index, pending.request.opcode, pending.request.bytes, syndrome);
-  } else if ((pending.request.flags & mlx5::kCqUpdate) != 0) {
-    // Of a collapsed CQ the one that follows would overwrite it before anybody could count on it.
-    if (!options_.is_collapsed) write_last_good_cqe();
-    good_cqe_ = {true, pending.index, pending.request.opcode, pending.request.bytes};
+  } else {
+    note_good(pending.index, pending.request);
   }
   if (is_bad) {
     if (!has_failed_ && is_to_fail(pending.index)) ++statistics_.faults.errors;
@@ -209,6 +223,13 @@ void SendQueue::finish(Pending& pending) {
     landings_.push_back({pending.landing, std::move(pending.late_data), faults_.late_read_polls});
     ++statistics_.faults.late_reads;
   }
+}
+
+void SendQueue::note_good(std::uint64_t index, const WorkRequest& request) {
+  if ((request.flags & mlx5::kCqUpdate) == 0) return;
+  // Of a collapsed CQ the one that follows would overwrite it before anybody could count on it.
+  if (!options_.is_collapsed) write_last_good_cqe();
+  good_cqe_ = {true, index, request.opcode, request.bytes};
 }
 
 void SendQueue::land_late_data() {

@@ -91,11 +91,13 @@ class SendQueue {
   void take_doorbell(std::uint64_t value);
   bool begin_rung();
   bool begin_one();
+  bool do_at_once(WorkRequest& request);
   bool is_to_fail(std::uint64_t index) const;
   bool is_fence_open(const WorkRequest& request) const;
   Syndrome prepare(Pending& pending, WireOperation& operation);
   bool collect();
   void finish(Pending& pending);
+  void note_good(std::uint64_t index, const WorkRequest& request);
   void land_late_data();
   void write_last_good_cqe();
   void write_cqe(std::uint64_t index, Opcode opcode, std::uint64_t bytes, Syndrome syndrome);

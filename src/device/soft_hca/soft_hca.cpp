@@ -76,7 +76,7 @@ device::Queue make_device_queue(std::uint32_t number, const QueueOptions& option
   queue.is_collapsed = options.is_collapsed;
   queue.confirms_reads = options.confirms_reads;
   queue.waits_for_record = true;
-  queue.reserved = queue.ready = queue.rung = queue.completed = options.first_index;
+  queue.reserved = queue.ready = queue.completed = options.first_index;
   return queue;
 }
 

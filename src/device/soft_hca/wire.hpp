@@ -32,9 +32,12 @@ class Wire {
   virtual ~Wire() = default;
   // False: no room now; call again when something was polled. Never waits.
   virtual bool begin(const WireOperation& operation) = 0;
+  // With nothing under way: whether the write, whose bytes stay no longer than the call, was done by it, in order and well. Nothing
+  // is to be polled for it then.
+  virtual bool place([[maybe_unused]] const WireOperation& write) { return false; }
   // How the oldest operation that was not told yet ended, or nothing while it has not.
   virtual std::optional<Syndrome> poll() = 0;
-  // Instead of poll(), now and then, while nothing is under way.
+  // Instead of poll() while nothing is under way; behind place(), before its completion is told.
   virtual void idle() {}
 };
 

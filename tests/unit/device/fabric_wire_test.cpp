@@ -184,6 +184,36 @@ TEST_P(FabricWireTest, SmallWritesGoBehindLargeOnes) {
   }
 }
 
+// By stores through the mapping, or not at all: what is out of place, or behind an operation that is under way, is to be begun.
+TEST_P(FabricWireTest, PlacesOnlyWhatIsDoneAtOnce) {
+  std::uint64_t value = 7;
+  WireOperation write;
+  write.opcode = Opcode::rdma_write;
+  write.local = reinterpret_cast<std::byte*>(&value);
+  write.bytes = sizeof value;
+  write.remote_address = 64;
+  write.remote_key = fabric_key(0, kTarget);
+  EXPECT_EQ(wire->place(write), GetParam());
+  wire->idle();
+  EXPECT_EQ(remote.at<std::uint64_t>(64), GetParam() ? 7U : 0U);
+  for (const auto& [offset, key] :
+       {std::pair{std::uint64_t{kMemoryBytes} - 7, fabric_key(0, kTarget)}, std::pair{std::uint64_t{64}, fabric_key(1, kTarget)},
+        std::pair{std::uint64_t{64}, fabric_key(0, 9)}}) {
+    WireOperation wrong = write;
+    wrong.remote_address = offset;
+    wrong.remote_key = key;
+    EXPECT_FALSE(wire->place(wrong)) << offset << " of " << key;
+  }
+  value = 8;
+  WireOperation large = write;
+  large.local = local.data();
+  large.bytes = 4096;
+  large.remote_address = 4096;
+  ASSERT_TRUE(wire->begin(large));
+  EXPECT_FALSE(wire->place(write));
+  EXPECT_EQ(remote.at<std::uint64_t>(64), GetParam() ? 7U : 0U);
+}
+
 struct Wrong {
   const char* name;
   std::uint64_t offset;
@@ -211,6 +241,21 @@ TEST_P(WrongPlace, IsARemoteAccessErrorAndFlushesTheRest) {
   EXPECT_EQ(device::flush<kAlone>(Thread{}, queue, kLong), Status::peer_lost);
   proxies->stop();
   for (std::size_t i = 0; i < kMemoryBytes; ++i) ASSERT_EQ(remote.at<std::uint8_t>(i), 0) << i;
+}
+
+TEST_P(WrongPlace, IsAnErrorOfSmallWritesToo) {
+  run();
+  Ticket good, bad;
+  ASSERT_EQ(device::post_inline_write<kAlone>(Thread{}, queue, at_peer(0), inline_value(7), good, kLong), Status::ok);
+  ASSERT_EQ(wait(good), Status::ok);
+  const Inline long_payload{{1, 2, 3, 4}, 28};
+  ASSERT_EQ(device::post_inline_write<kAlone>(Thread{}, queue, {GetParam().offset + 40, GetParam().key}, long_payload, bad, kLong),
+            Status::ok);
+  EXPECT_EQ(wait(bad), Status::peer_lost);
+  EXPECT_EQ(device::error_of<kAlone>(queue).syndrome, device::mlx5::Syndrome::remote_access);
+  proxies->stop();
+  EXPECT_EQ(remote.at<std::uint64_t>(0), 7U);
+  for (std::size_t i = 8; i < kMemoryBytes; ++i) ASSERT_EQ(remote.at<std::uint8_t>(i), 0) << i;
 }
 
 }  // namespace

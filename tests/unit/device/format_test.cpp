@@ -65,7 +65,7 @@ class Format : public testing::Test {
     queue_.cq_depth = 1;
     queue_.number = kNumber;
     queue_.is_collapsed = true;
-    queue_.reserved = queue_.ready = queue_.rung = queue_.completed = kFirst;
+    queue_.reserved = queue_.ready = queue_.completed = kFirst;
     for (std::uint64_t& word : cq_.words) word = mlx5::kCqeUnwritten;
   }
 

@@ -49,7 +49,7 @@ TEST_P(Shared, ManyThreadsPostToOneQueue) {
   for (std::size_t i = 1; i < seen.size(); ++i) ASSERT_EQ(seen[i], 1) << i;
   for (std::uint32_t me = 0; me < kThreads; ++me) EXPECT_EQ(rig.remote.at<std::uint64_t>(8 * me), kRounds);
   EXPECT_EQ(rig.statistics().work_requests, kThreads * kRounds);
-  EXPECT_EQ(rig.queue().rung, rig.queue().reserved);
+  EXPECT_EQ(rig.queue().ready, rig.queue().reserved);
   EXPECT_EQ(rig.statistics().late_records, 0U);  // no doorbell came before its record
 }
 

@@ -263,12 +263,8 @@ class RoundUnit {
   // The partner's end of this round; what it carried.
   GIGABAR_DEVICE std::uint64_t await_round() {
     std::uint64_t payload = 0;
-    if (plan_.op == Op::payload) {
-      words_.take(notification(kRoundEnd), round_value(), {round_, 0, 0}, 0, &payload);
-    } else {
-      words_.await(uses_channel() ? &channel_ : nullptr, notification(kRoundEnd), round_value(), {round_, 0, 0},
-                   has_data() ? 0 : fault());
-    }
+    words_.await(uses_channel() ? &channel_ : nullptr, notification(kRoundEnd), round_value(), {round_, 0, 0},
+                 has_data() ? 0 : fault(), plan_.op == Op::payload ? &payload : nullptr);
     return payload;
   }
 

@@ -112,25 +112,25 @@ class UnitWords {
 
   // Waits for the partner's notification and takes it down. It has another value than `expected`: wrong, at `place`. `flip`
   // falsifies it before it is looked at.
-  GIGABAR_DEVICE void take(NotificationId id, std::uint32_t expected, const WordPlace& place, std::uint32_t flip = 0,
-                           std::uint64_t* payload = nullptr) {
+  GIGABAR_DEVICE void take(NotificationId id, std::uint32_t expected, const WordPlace& place, std::uint32_t flip = 0) {
     if (!is_ok()) return;
     NotificationId found = 0;
     std::uint32_t value = 0;
     note(device::notification_wait(scope_, fabric_, segment_, id, 1, timeout(), found, partner_));
     if (!is_ok()) return;
-    note(device::notification_reset(scope_, fabric_, segment_, found, value, payload));
+    note(device::notification_reset(scope_, fabric_, segment_, found, value));
     expect(place, expected, value ^ flip);
   }
 
   // As take, for values that grow; the notification stays as it is until lower() at the end.
   // `channel`: null, or one between the segments of these words.
   GIGABAR_DEVICE void await(const device::Channel* channel, NotificationId id, std::uint32_t expected, const WordPlace& place,
-                            std::uint32_t flip = 0) {
+                            std::uint32_t flip = 0, std::uint64_t* payload = nullptr) {
     if (!is_ok()) return;
     std::uint32_t value = 0;
-    note(channel != nullptr ? channel->notification_wait_until(scope_, id, expected, timeout(), value)
-                            : device::notification_wait_until(scope_, fabric_, segment_, id, expected, timeout(), value, partner_));
+    note(channel != nullptr
+             ? channel->notification_wait_until(scope_, id, expected, timeout(), value, payload)
+             : device::notification_wait_until(scope_, fabric_, segment_, id, expected, timeout(), value, partner_, payload));
     expect(place, expected, value ^ flip);
   }
   GIGABAR_DEVICE void lower(NotificationId id) {
