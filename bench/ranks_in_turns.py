@@ -1,11 +1,13 @@
 #!/usr/bin/env python3
-"""Compares bandwidths of `gigabar bw` between two ranks of this host with what limits them, in turns on one machine.
+"""Compares bandwidths between two ranks of this host with what limits them, in turns on one machine.
 
 usage: bench/ranks_in_turns.py [options]
 
-  copies   GPU to GPU, beside `gigabar streams`: the copy engine of the reading and of the writing GPU in one process
+  copies   `gigabar bw`, GPU to GPU, beside `gigabar streams`: the copy engine of the reading and of the writing GPU in one process
            (cudaMemcpyPeerAsync), the better of the two
-  tcp      GPU to GPU over ucx and loopback, beside host memory to host memory over the same
+  tcp      `gigabar bw`, GPU to GPU over ucx and loopback, beside host memory to host memory over the same
+  kernels  `gigabar device-bw`: writes that one block posts to one queue of the software HCA, beside `gigabar bw`, GPU to GPU. On a
+           machine with one GPU CUDA's Multi-Process Service must run (nvidia-cuda-mps-control -d)
 
 Each round takes every size once, by each contender. The figure of a contender is the median of its rounds (of a round: the median of
 its windows or repeats), and the ratio is that of the ranks' figure to the other.
@@ -40,6 +42,7 @@ class Comparison:
 COMPARISONS = {
     "copies": Comparison([4, 16, 64], 0.95, "D D local", ["ce-pull", "ce-push"]),
     "tcp": Comparison([16], 0.90, "D D ucx", ["H H ucx"]),
+    "kernels": Comparison([4, 16, 64], 0.90, "softhca", ["D D local"]),
 }
 
 
@@ -83,8 +86,15 @@ def ranks(options, contender, mib):
     return report, report["results"][0]["p50_mb_per_s"] / 1e3
 
 
+def kernels(options, _, mib):
+    report = report_of([options.gigabar, "device-bw", "--op", "write", "--engine", "software_hca", "--queues", "1", "--blocks", "1", "-m",
+                        f"{mib}M:{mib}M"])
+    return report, report["results"][0]["p50_gb_per_s"]
+
+
 def measure(options, contender, mib):
-    return (copies if contender.startswith("ce-") else ranks)(options, contender, mib)
+    by = copies if contender.startswith("ce-") else kernels if contender == "softhca" else ranks
+    return by(options, contender, mib)
 
 
 def main(words):

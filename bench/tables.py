@@ -149,7 +149,8 @@ def bw(document):
 
 def ranks_in_turns(document):
     """Ranks beside what limits them."""
-    beside = {"copies": "`cudaMemcpyPeerAsync` in one process", "tcp": "host memory to host memory over the same TCP"}
+    beside = {"copies": "`cudaMemcpyPeerAsync` in one process", "tcp": "host memory to host memory over the same TCP",
+              "kernels": "`gigabar bw`, whose CPUs post the writes"}
     rows = [
         [bytes_text(result["bytes"]), f"{result['ranks_gb_per_s']:.1f}", beside[result["comparison"]], f"{result['beside_gb_per_s']:.1f}",
          f"{100 * result['ratio']:.0f} %"]

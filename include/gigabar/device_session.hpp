@@ -81,9 +81,10 @@ class DeviceSession {
   GIGABAR_API Result<DeviceReach> reach(Rank rank, SegmentId id) const;
 
   // After a peer was lost, or a queue to it failed, and the two ranks can connect again: connects, maps its segments anew, makes
-  // new queues to it and clears its error. No kernel of this rank runs meanwhile. The peer does the same, unless it was not lost
-  // and its queues are the software HCA's, each of which is one rank's alone. Errors: out_of_range, invalid_argument (this rank),
-  // timed_out, peer_lost, device_error; call it again then, before a kernel uses the rank.
+  // new queues to it and clears its error. No kernel of this rank runs meanwhile; what they posted to an adapter and did not wait
+  // for may be lost. The peer does the same, unless it was not lost and its queues are the software HCA's, each of which is one
+  // rank's alone. Errors: out_of_range, invalid_argument (this rank), timed_out, peer_lost, device_error; call it again then,
+  // before a kernel uses the rank.
   GIGABAR_API Outcome recover(Rank rank, Timeout timeout);
 
   // Waits until the device has done all work of this process, gives back what was mapped, and waits until the peers have done so

@@ -383,7 +383,10 @@ Outcome DeviceSession::State::recover(Rank rank, const Timeout& timeout) {
                       "name the peer");
   }
   const std::lock_guard lock(mutex);
-  if (queues != nullptr) queues->stop();
+  if (queues != nullptr) {
+    if (Outcome finished = queues->finish(rank, time.left()); !finished) return finished;
+    queues->stop();
+  }
   const Undo start_again([&] { static_cast<void>(start_queues().is_ok()); });
   leave_rank(rank);
   if (queues != nullptr) queues->leave(rank);

@@ -39,6 +39,9 @@ class SessionQueues {
   // New queues to the rank, which does the same, in place of those it had, which no kernel uses. `segments`: all that the rank has,
   // the control segment last. Errors: out_of_memory, device_error, timed_out, not_supported.
   virtual Outcome connect(Rank rank, std::span<const RemoteBytes> segments, const Timeout& timeout) = 0;
+  // Before connect() takes their place: waits until what kernels posted to the rank is done or has failed, where this side does it.
+  // Errors: timed_out.
+  virtual Outcome finish([[maybe_unused]] Rank rank, [[maybe_unused]] const Timeout& timeout) { return {}; }
   // Where a segment of a connected rank begins, in work requests.
   virtual device::Remote place(Rank rank, SegmentId id) const = 0;
   // Gives back what was mapped of the rank, between stop() and start().

@@ -165,16 +165,30 @@ Outcome SoftQueues::warm_up(Rank rank, std::span<const RemoteBytes> segments, co
   return fabric_.flush(rank, timeout);
 }
 
-Outcome SoftQueues::drain(const Timeout& timeout) {
+// Looks until it is so.
+template <class IsDone>
+Outcome SoftQueues::await(const char* operation, const Timeout& timeout, const IsDone& is_done) {
   const std::int64_t begin_ns = now_ns();
-  while (!hca_.is_idle()) {
+  while (!is_done()) {
     if (!timeout.is_forever() && now_ns() - begin_ns > timeout.ns()) {
-      return make_error(Status::timed_out, "close", "device session", "operations that kernels posted are not done yet",
+      return make_error(Status::timed_out, operation, "device session", "operations that kernels posted are not done yet",
                         "call again");
     }
     std::this_thread::sleep_for(std::chrono::microseconds(100));
   }
   return {};
+}
+
+Outcome SoftQueues::drain(const Timeout& timeout) {
+  return await("close", timeout, [this] { return hca_.is_idle(); });
+}
+
+Outcome SoftQueues::finish(Rank rank, const Timeout& timeout) {
+  const auto found = ranks_.find(rank);
+  if (found == ranks_.end()) return {};
+  return await("recover", timeout, [&] {
+    return std::all_of(found->second.begin(), found->second.end(), [this](const PeerEnd& end) { return hca_.is_idle(end.number); });
+  });
 }
 
 Outcome SoftQueues::start() {

@@ -53,8 +53,9 @@ class SoftHca {
   // One step of each `share_count`-th queue, from `share` on; whether anything was done. Never waits: a queue that another thread
   // is in is left to it.
   bool poll(std::uint32_t share = 0, std::uint32_t share_count = 1);
-  // Whether all queues have done what was rung for. Waits for threads that are in them.
+  // Whether all queues, or this one, have done what was rung for. Waits for threads that are in them.
   bool is_idle();
+  bool is_idle(std::uint32_t number);
 
  private:
   struct Slot {
