@@ -174,6 +174,18 @@ def kernels(document):
     return markdown(["kernels", "size", "scope", "threads", "path", "p50", "p99", ""], rows)
 
 
+def nvshmem(document):
+    """Beside NVSHMEM, kernels of two ranks."""
+    rows = []
+    for result in document["results"]:
+        threads = f"{result['blocks']} × {result['threads']}" if result["blocks"] * result["threads"] > 1 else "1"
+        operation = result["command"][result["command"].index("--op") + 1]
+        size = bytes_text(result["bytes"]) if result["bytes"] else ""
+        rows.append([f"`{operation}`", f"`{result['nvshmem_op']}`", size, threads, us(result["gigabar"]), us(result["nvshmem"]),
+                     "µs" if result["unit"] == "us" else "GB/s"])
+    return markdown(["Gigabar", f"NVSHMEM {document['versions']['NVSHMEM']}", "size", "threads", "Gigabar", "NVSHMEM", ""], rows)
+
+
 def perftest(document):
     """Beside perftest: one row for each network, measure and size. Not of a GPU."""
     rows = []
@@ -302,7 +314,7 @@ SETS = {
     "h200-streams-presets": (streams_presets, ["h200-streams-presets"]),
 }
 
-TOOLS = {function.__name__: function for function in (copylat, copybw, pplat, apiperf, sanity, survey, hosts, latency, bw, ranks_in_turns, kernels)}
+TOOLS = {function.__name__: function for function in (copylat, copybw, pplat, apiperf, sanity, survey, hosts, latency, bw, ranks_in_turns, kernels, nvshmem)}
 
 
 def command_of(document):

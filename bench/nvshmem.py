@@ -1,0 +1,122 @@
+#!/usr/bin/env python3
+"""Compares what kernels of two ranks of this host do by Gigabar with the same by NVSHMEM, in turns: one JSON file.
+
+usage: bench/nvshmem.py [options]
+
+Needs nvcc and the Python package nvidia-nvshmem-cu13 (or --nvshmem). On a machine with one GPU both ranks share it; there CUDA's
+Multi-Process Service must run (nvidia-cuda-mps-control -d). NVLink multicast stays off.
+
+exit code: 0 everything was measured; 1 a run failed; 2 wrong options.
+"""
+
+import argparse
+import datetime
+import importlib.util
+import json
+import os
+import pathlib
+import statistics
+import subprocess
+import sys
+import tempfile
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+SOURCE = ROOT / "bench/nvshmem_ping_pong.cu"
+DEADLINE_S = 120
+
+# What NVSHMEM's program calls it, bytes, threads, blocks; the same by gigabar.
+LATENCIES = [
+    (("signal", 0, 1, 1), ["--op", "notify"]),
+    (("fetch-add", 0, 1, 1), ["--op", "fetch-add"]),
+    (("put-signal", 8, 1, 1), ["--op", "write-notify", "--scope", "thread", "-m", "8:8"]),
+    *((("put-signal", size, 512, 1), ["--op", "write-notify", "--scope", "block", "-m", f"{size}:{size}"])
+      for size in (8, 1024, 8192, 65536, 1 << 20)),
+]
+BANDWIDTHS = [(("put", 64 << 20, 512, blocks), ["--op", "write", "--blocks", str(blocks), "-m", "64M:64M"]) for blocks in (16, 32, 64)]
+
+
+def parse(words):
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, usage=argparse.SUPPRESS)
+    parser.add_argument("--gigabar", default=str(ROOT / "build/release/bin/gigabar"), help="the program (default %(default)s)")
+    parser.add_argument("--nvcc", default="nvcc", help="(default %(default)s)")
+    parser.add_argument("--nvshmem", metavar="FOLDER", help="with include/ and lib/ (default: the Python package's)")
+    parser.add_argument("--rounds", type=int, default=3, help="(default %(default)s)")
+    parser.add_argument("--json", metavar="FILE", required=True, help="write machine, date, commands and results")
+    options = parser.parse_args(words)
+    if options.rounds < 1:
+        parser.error("--rounds is at least 1")
+    if options.nvshmem is None:
+        package = importlib.util.find_spec("nvidia.nvshmem")
+        if package is None:
+            parser.error("--nvshmem: the Python package nvidia-nvshmem-cu13 is not installed; name NVSHMEM's folder")
+        options.nvshmem = list(package.submodule_search_locations)[0]
+    return options
+
+
+def run(command, **others):
+    done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=DEADLINE_S, check=False, **others)
+    if done.returncode != 0:
+        raise SystemExit(f"{' '.join(map(str, command))}: {((done.stderr.strip() or done.stdout.strip()) or 'failed').splitlines()[-1]}")
+    return done.stdout
+
+
+def build(options, folder):
+    program = folder / "nvshmem_ping_pong"
+    run([options.nvcc, "-std=c++17", "-O2", "-rdc=true", "-arch=native", f"-I{options.nvshmem}/include", str(SOURCE), "-o", str(program),
+         f"-L{options.nvshmem}/lib", "-lnvshmem_device", "-l:libnvshmem_host.so.3", "-lcuda"])
+    return program
+
+
+def by_nvshmem(options, program, has_one_gpu):
+    """p50 of each measure."""
+    others = dict(os.environ, NVSHMEM_DISABLE_NVLS="1", NVSHMEM_REMOTE_TRANSPORT="none", NVSHMEM_SYMMETRIC_SIZE="256M",
+                  LD_LIBRARY_PATH=f"{options.nvshmem}/lib:" + os.environ.get("LD_LIBRARY_PATH", ""))
+    if has_one_gpu:
+        others["CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"] = "50"  # without it NVSHMEM lets processes on one GPU not wait for each other
+    with tempfile.TemporaryDirectory() as folder:
+        lines = run([str(program), folder], env=others).splitlines()
+    return {(words[0], *map(int, words[1:4])): float(words[4]) for words in map(str.split, lines) if len(words) == 6}
+
+
+def by_gigabar(options, command):
+    with tempfile.TemporaryDirectory() as folder:
+        file = pathlib.Path(folder) / "report.json"
+        run([options.gigabar, *command, "--json", str(file)])
+        return json.loads(file.read_text())
+
+
+def version_of(folder):
+    words = (pathlib.Path(folder) / "include/non_abi/nvshmem_version.h").read_text().split()
+    return ".".join(words[words.index(f"NVSHMEM_VENDOR_{part}_VERSION") + 1] for part in ("MAJOR", "MINOR", "PATCH"))
+
+
+def main(words):
+    options = parse(words)
+    wanted = [("device-latency", "p50_us", *pair) for pair in LATENCIES] + [("device-bw", "p50_gb_per_s", *pair) for pair in BANDWIDTHS]
+    head, rounds = None, {what: {"nvshmem": [], "gigabar": []} for _, _, what, _ in wanted}
+    with tempfile.TemporaryDirectory() as folder:
+        program = build(options, pathlib.Path(folder))
+        for _ in range(options.rounds):
+            for command, figure, what, arguments in wanted:
+                report = by_gigabar(options, [command, *arguments])
+                head = head or report
+                rounds[what]["gigabar"].append(report["results"][0][figure])
+            figures = by_nvshmem(options, program, head["results"][0]["path"] == "same GPU")
+            for what, both in rounds.items():
+                both["nvshmem"].append(figures[what])
+    results = []
+    for command, figure, what, arguments in wanted:
+        medians = {name: statistics.median(values) for name, values in rounds[what].items()}
+        name, size, threads, blocks = what
+        results.append({"nvshmem_op": name, "command": ["gigabar", command, *arguments], "bytes": size, "threads": threads, "blocks": blocks,
+                        "path": head["results"][0]["path"], "unit": "us" if figure == "p50_us" else "gb_per_s", **medians, "rounds": rounds[what]})
+        print(f"{name:>10} {size:>9} {blocks:>3} x {threads:<4} NVSHMEM {medians['nvshmem']:>9.3f}  gigabar {medians['gigabar']:>9.3f}", flush=True)
+    report = {"schema": 1, "tool": "nvshmem", "command": ["bench/nvshmem.py"],
+              "date": datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ"), "machine": head["machine"],
+              "device": head["device"], "mapping": None, "versions": {"NVSHMEM": version_of(options.nvshmem)}, "results": results}
+    pathlib.Path(options.json).write_text(json.dumps(report, indent=2) + "\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
