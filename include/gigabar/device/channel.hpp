@@ -42,7 +42,8 @@ class Channel {
     if (place.status != Status::ok) return place.status;
     channel.kept_ = place.queue;
     if (scope.rank() != 0) return Status::ok;
-    static_cast<QueueSetup&>(channel.queue_.queue) = place.queue->queue;
+    const QueueSetup& setup = place.queue->queue;
+    static_cast<QueueSetup&>(channel.queue_.queue) = setup;
     detail::copy_state(channel.queue_.queue, place.queue->queue);
     return Status::ok;
   }
