@@ -10,15 +10,12 @@ exit code: 0 everything was measured; 1 a run failed; 2 wrong options.
 """
 
 import argparse
-import datetime
-import json
 import pathlib
-import subprocess
 import sys
-import tempfile
+
+import reports
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-DEADLINE_S = 120
 
 SOFTHCA = ["--queues", "16", "--proxies", "4"]
 RUNS = [
@@ -56,36 +53,21 @@ def parse(words):
     return options
 
 
-def report_of(command):
-    """What a command of gigabar writes as JSON."""
-    with tempfile.TemporaryDirectory() as folder:
-        file = pathlib.Path(folder) / "report.json"
-        done = subprocess.run([*command, "--json", str(file)], stdin=subprocess.DEVNULL, capture_output=True, text=True,
-                              timeout=DEADLINE_S, check=False)
-        if done.returncode != 0:
-            raise SystemExit(f"{' '.join(command)}: {((done.stderr.strip() or done.stdout.strip()) or 'failed').splitlines()[-1]}")
-        return json.loads(file.read_text())
-
-
 def figure_of(result):
     return next(result[name] for name in ("p50_million_per_s", "p50_gb_per_s", "p50_us") if name in result)
 
 
 def main(words):
     options = parse(words)
-    rounds = [[report_of([options.gigabar, *run]) for run in RUNS] for _ in range(options.rounds)]
+    rounds = [[reports.report_of([options.gigabar, *run]) for run in RUNS] for _ in range(options.rounds)]
     runs = []
     for index, run in enumerate(RUNS):
-        ranked = sorted((reports[index] for reports in rounds), key=lambda report: figure_of(report["results"][0]))
+        ranked = sorted((one[index] for one in rounds), key=lambda report: figure_of(report["results"][0]))
         kept = ranked[(len(ranked) - 1) // 2]
-        figures = [figure_of(reports[index]["results"][0]) for reports in rounds]
+        figures = [figure_of(one[index]["results"][0]) for one in rounds]
         runs.append({"command": ["gigabar", *run], "results": kept["results"], "rounds": figures})
         print(f"{' '.join(run)}: {' '.join(f'{figure:.3f}' for figure in figures)}", flush=True)
-    head = rounds[0][0]
-    report = {"schema": 1, "tool": "kernels", "command": ["bench/kernels.py"],
-              "date": datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ"), "machine": head["machine"],
-              "device": head["device"], "mapping": None, "units": head["units"], "results": runs}
-    pathlib.Path(options.json).write_text(json.dumps(report, indent=2) + "\n")
+    reports.write(options.json, "kernels", ["bench/kernels.py"], rounds[0][0], units=rounds[0][0]["units"], results=runs)
     return 0
 
 

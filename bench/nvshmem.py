@@ -10,19 +10,17 @@ exit code: 0 everything was measured; 1 a run failed; 2 wrong options.
 """
 
 import argparse
-import datetime
 import importlib.util
-import json
 import os
 import pathlib
 import statistics
-import subprocess
 import sys
 import tempfile
 
+import reports
+
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 SOURCE = ROOT / "bench/nvshmem_ping_pong.cu"
-DEADLINE_S = 120
 
 # What NVSHMEM's program calls it, bytes, threads, blocks; the same by gigabar.
 LATENCIES = [
@@ -53,17 +51,10 @@ def parse(words):
     return options
 
 
-def run(command, **others):
-    done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=DEADLINE_S, check=False, **others)
-    if done.returncode != 0:
-        raise SystemExit(f"{' '.join(map(str, command))}: {((done.stderr.strip() or done.stdout.strip()) or 'failed').splitlines()[-1]}")
-    return done.stdout
-
-
 def build(options, folder):
     program = folder / "nvshmem_ping_pong"
-    run([options.nvcc, "-std=c++17", "-O2", "-rdc=true", "-arch=native", f"-I{options.nvshmem}/include", str(SOURCE), "-o", str(program),
-         f"-L{options.nvshmem}/lib", "-lnvshmem_device", "-l:libnvshmem_host.so.3", "-lcuda"])
+    reports.run([options.nvcc, "-std=c++17", "-O2", "-rdc=true", "-arch=native", f"-I{options.nvshmem}/include", str(SOURCE), "-o", str(program),
+                 f"-L{options.nvshmem}/lib", "-lnvshmem_device", "-l:libnvshmem_host.so.3", "-lcuda"])
     return program
 
 
@@ -74,15 +65,8 @@ def by_nvshmem(options, program, has_one_gpu):
     if has_one_gpu:
         others["CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"] = "50"  # without it NVSHMEM lets processes on one GPU not wait for each other
     with tempfile.TemporaryDirectory() as folder:
-        lines = run([str(program), folder], env=others).splitlines()
+        lines = reports.run([str(program), folder], env=others).splitlines()
     return {(words[0], *map(int, words[1:4])): float(words[4]) for words in map(str.split, lines) if len(words) == 6}
-
-
-def by_gigabar(options, command):
-    with tempfile.TemporaryDirectory() as folder:
-        file = pathlib.Path(folder) / "report.json"
-        run([options.gigabar, *command, "--json", str(file)])
-        return json.loads(file.read_text())
 
 
 def version_of(folder):
@@ -98,7 +82,7 @@ def main(words):
         program = build(options, pathlib.Path(folder))
         for _ in range(options.rounds):
             for command, figure, what, arguments in wanted:
-                report = by_gigabar(options, [command, *arguments])
+                report = reports.report_of([options.gigabar, command, *arguments])
                 head = head or report
                 rounds[what]["gigabar"].append(report["results"][0][figure])
             figures = by_nvshmem(options, program, head["results"][0]["path"] == "same GPU")
@@ -111,10 +95,7 @@ def main(words):
         results.append({"nvshmem_op": name, "command": ["gigabar", command, *arguments], "bytes": size, "threads": threads, "blocks": blocks,
                         "path": head["results"][0]["path"], "unit": "us" if figure == "p50_us" else "gb_per_s", **medians, "rounds": rounds[what]})
         print(f"{name:>10} {size:>9} {blocks:>3} x {threads:<4} NVSHMEM {medians['nvshmem']:>9.3f}  gigabar {medians['gigabar']:>9.3f}", flush=True)
-    report = {"schema": 1, "tool": "nvshmem", "command": ["bench/nvshmem.py"],
-              "date": datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ"), "machine": head["machine"],
-              "device": head["device"], "mapping": None, "versions": {"NVSHMEM": version_of(options.nvshmem)}, "results": results}
-    pathlib.Path(options.json).write_text(json.dumps(report, indent=2) + "\n")
+    reports.write(options.json, "nvshmem", ["bench/nvshmem.py"], head, versions={"NVSHMEM": version_of(options.nvshmem)}, results=results)
     return 0
 
 

@@ -17,16 +17,13 @@ exit code: 0 every ratio is within its limit; 1 one is not, or a round failed; 2
 
 import argparse
 import dataclasses
-import datetime
-import json
 import pathlib
 import statistics
-import subprocess
 import sys
-import tempfile
+
+import reports
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-DEADLINE_S = 120
 BATCH_BYTES = 4 << 30  # that the copies of a round move, at most
 MOST_COPIES = 512
 
@@ -61,20 +58,9 @@ def parse(words):
     return options
 
 
-def report_of(command):
-    """What a command of gigabar writes as JSON."""
-    with tempfile.TemporaryDirectory() as folder:
-        file = pathlib.Path(folder) / "report.json"
-        done = subprocess.run([*command, "--json", str(file)], stdin=subprocess.DEVNULL, capture_output=True, text=True,
-                              timeout=DEADLINE_S, check=False)
-        if done.returncode != 0:
-            raise SystemExit(f"{' '.join(command)}: {((done.stderr.strip() or done.stdout.strip()) or 'failed').splitlines()[-1]}")
-        return json.loads(file.read_text())
-
-
 def copies(options, executor, mib):
     count = max(16, min(MOST_COPIES, BATCH_BYTES // (mib << 20)))
-    report = report_of([options.gigabar, "streams", "-t", f"gpu0->gpu1 {executor} bytes={mib}M iterations={count}", "--repeats", "3",
+    report = reports.report_of([options.gigabar, "streams", "-t", f"gpu0->gpu1 {executor} bytes={mib}M iterations={count}", "--repeats", "3",
                         "--no-verify"])
     return report, report["results"][0]["transfers"][0]["life_gb_per_s"]["median"]
 
@@ -82,12 +68,12 @@ def copies(options, executor, mib):
 def ranks(options, contender, mib):
     first, second, transport = contender.split()
     ends = ["-d", "host" if first + second == "HH" else "cuda", first, second]
-    report = report_of([options.gigabar, "bw", *ends, "--kind", "write", "--transport", transport, "-m", f"{mib}M:{mib}M"])
+    report = reports.report_of([options.gigabar, "bw", *ends, "--kind", "write", "--transport", transport, "-m", f"{mib}M:{mib}M"])
     return report, report["results"][0]["p50_mb_per_s"] / 1e3
 
 
 def kernels(options, _, mib):
-    report = report_of([options.gigabar, "device-bw", "--op", "write", "--engine", "software_hca", "--queues", "1", "--blocks", "1", "-m",
+    report = reports.report_of([options.gigabar, "device-bw", "--op", "write", "--engine", "software_hca", "--queues", "1", "--blocks", "1", "-m",
                         f"{mib}M:{mib}M"])
     return report, report["results"][0]["p50_gb_per_s"]
 
@@ -121,10 +107,7 @@ def main(words):
                             "rounds_gb_per_s": {contender: rounds[mib, contender] for contender in contenders}})
             print(f"{name:>8} {mib:>5} {medians[comparison.ranks]:>12.1f} {beside:>13.1f} {ratio:>6.3f}", flush=True)
     if options.json:
-        report = {"schema": 1, "tool": "ranks_in_turns", "command": ["bench/ranks_in_turns.py", *words],
-                  "date": datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ"), "machine": head["machine"],
-                  "device": head["device"], "mapping": None, "results": results}
-        pathlib.Path(options.json).write_text(json.dumps(report, indent=2) + "\n")
+        reports.write(options.json, "ranks_in_turns", ["bench/ranks_in_turns.py", *words], head, results=results)
     return 1 if has_failed else 0
 
 
