@@ -12,6 +12,13 @@ bool has_result(Opcode opcode) {
   return opcode == Opcode::rdma_read || opcode == Opcode::fetch_add || opcode == Opcode::compare_swap;
 }
 
+std::byte* payload_of(WorkRequest& request) { return reinterpret_cast<std::byte*>(request.payload.data()); }
+
+// As the wire is told of it; `local`: where its bytes are, or go.
+WireOperation operation_of(const WorkRequest& request, std::byte* local) {
+  return {request.opcode, local, request.bytes, request.remote_address, request.remote_key, request.swap_or_add, request.compare};
+}
+
 // Data that come behind their CQE are looked at before they are there, which is the fault: so by words.
 void land(std::byte* place, const std::vector<std::byte>& data) {
   for (std::size_t i = 0; i < data.size(); ++i) {
@@ -137,8 +144,8 @@ Syndrome SendQueue::prepare(Pending& pending, WireOperation& operation) {
   if (is_to_fail(pending.index)) return faults_.error_syndrome;
   if (request.syndrome != Syndrome::none || request.opcode == Opcode::nop) return request.syndrome;
   const Access wanted = has_result(request.opcode) ? Access::local_write : Access::local_read;
-  std::byte* local = request.is_inline ? reinterpret_cast<std::byte*>(request.payload.data())
-                                       : local_->find(request.local_key, request.local_address, request.bytes, wanted);
+  std::byte* local =
+      request.is_inline ? payload_of(request) : local_->find(request.local_key, request.local_address, request.bytes, wanted);
   if (local == nullptr) return Syndrome::local_protection;
   if (request.opcode == Opcode::dump) return Syndrome::none;
   if (request.opcode == Opcode::rdma_read && faults_.late_read_polls > 0) {
@@ -147,8 +154,7 @@ Syndrome SendQueue::prepare(Pending& pending, WireOperation& operation) {
     local = pending.late_data.data();
   }
   pending.is_on_wire = true;
-  operation = {request.opcode,      local,          request.bytes, request.remote_address, request.remote_key,
-               request.swap_or_add, request.compare};
+  operation = operation_of(request, local);
   return Syndrome::none;
 }
 
@@ -156,13 +162,7 @@ Syndrome SendQueue::prepare(Pending& pending, WireOperation& operation) {
 bool SendQueue::do_at_once(WorkRequest& request) {
   const bool can_be = request.is_inline && request.syndrome == Syndrome::none && pending_.empty() && is_fence_open(request);
   if (!can_be || is_broken_ || is_to_fail(begun_)) return false;
-  WireOperation write;
-  write.opcode = request.opcode;
-  write.local = reinterpret_cast<std::byte*>(request.payload.data());
-  write.bytes = request.bytes;
-  write.remote_address = request.remote_address;
-  write.remote_key = request.remote_key;
-  if (!wire_->place(write)) return false;
+  if (!wire_->place(operation_of(request, payload_of(request)))) return false;
   note_good(begun_, request);
   return true;
 }
