@@ -76,7 +76,7 @@ def version_of(folder):
 
 def main(words):
     options = parse(words)
-    wanted = [("device-latency", "p50_us", *pair) for pair in LATENCIES] + [("device-bw", "p50_gb_per_s", *pair) for pair in BANDWIDTHS]
+    wanted = [("device-latency", "p50_us", *pair) for pair in LATENCIES] + [("device-bw", "gb_per_s", *pair) for pair in BANDWIDTHS]
     head, rounds = None, {what: {"nvshmem": [], "gigabar": []} for _, _, what, _ in wanted}
     with tempfile.TemporaryDirectory() as folder:
         program = build(options, pathlib.Path(folder))

@@ -50,7 +50,9 @@ __global__ void ping(Plan plan, int rank, char* source, char* target, std::uint6
     const long long begin = clock64();
     for (int turn = 0; turn < 2; ++turn) {
       if (plan.op == Op::fetch_add) {
-        if (rank == 0 && turn == 0 && threadIdx.x == 0) nvshmem_uint64_atomic_fetch_add(word, 1, peer);
+        // The value is looked at, so that it is waited for.
+        if (rank == 0 && turn == 0 && threadIdx.x == 0 && nvshmem_uint64_atomic_fetch_add(word, 1, peer) != round - 1)
+          goes_on = false;
       } else if (turn == rank) {
         if (plan.op == Op::signal) {
           if (threadIdx.x == 0) nvshmemx_signal_op(signal, round, NVSHMEM_SIGNAL_SET, peer);

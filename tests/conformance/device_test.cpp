@@ -256,8 +256,18 @@ void speak(const Scope& scope, RankProcess& me, Kernels& kernels, std::uint32_t 
   // Sends nothing, and is not closed: its queue is the same one where there are two ranks.
   EXPECT_EQ(Channel::open(scope, handle, previous_of(me), kTarget, kTarget, 0, waiting), Status::ok);
   const std::vector<std::uint64_t> sizes{4, 8, 24, 28, 32, 4096, 100'000};
+  constexpr std::uint64_t kCount = 8;  // of a word that this rank alone changes, at the next one
+  std::uint64_t count = 0, old = 0;
+  EXPECT_EQ(next.atomic_fetch_add(scope, kCount, 0, kLong, count), Status::ok);
   for (std::uint32_t round = 1; round <= rounds && !testing::Test::HasFailure(); ++round) {
     const std::uint64_t bytes = sizes[round % sizes.size()];
+    EXPECT_EQ(next.atomic_fetch_add(scope, kCount, round, kLong, old), Status::ok);
+    EXPECT_EQ(old, count);
+    EXPECT_EQ(next.compare_swap(scope, kCount, count, 0, kLong, old), Status::ok);
+    EXPECT_EQ(old, count + round);
+    EXPECT_EQ(next.compare_swap(scope, kCount, count + round, kOdd * round, kLong, old), Status::ok);
+    EXPECT_EQ(old, count + round);
+    count = kOdd * round;
     EXPECT_EQ(next.write(scope, 8 * round, 4096, bytes, kLong), Status::ok);
     EXPECT_EQ(next.write_notify(scope, 16 * round, 120'000, bytes, 1, round, kLong), Status::ok);
     NotificationId found = 0;
@@ -301,6 +311,11 @@ RANK_BODY(speak_through_channels) {
   EXPECT_EQ(next.write_notify(thread, 0, kSpan - 7, 8, 1, 1, kLong), Status::out_of_range);
   EXPECT_EQ(next.write_notify(thread, 0, 0, 8, 1024, 1, kLong), Status::out_of_range);
   EXPECT_EQ(next.write_notify(thread, 0, 0, 8, 1, 0, kLong), Status::invalid_argument);
+  std::uint64_t old = 0;
+  EXPECT_EQ(next.atomic_fetch_add(thread, kSpan, 1, kLong, old), Status::out_of_range);
+  EXPECT_EQ(next.atomic_fetch_add(thread, 4, 1, kLong, old), Status::invalid_argument);
+  EXPECT_EQ(next.compare_swap(thread, ~std::uint64_t{7}, 0, 1, kLong, old), Status::out_of_range);
+  EXPECT_EQ(next.compare_swap(thread, 1, 0, 1, kLong, old), Status::invalid_argument);
   EXPECT_EQ(next.notify(thread, 1024, 1, Order::none, 0, kLong), Status::out_of_range);
   EXPECT_EQ(next.notify(thread, 1, 0, Order::none, 0, kLong), Status::invalid_argument);
   EXPECT_EQ(next.notification_wait_until(thread, 1024, 1, kLong, value), Status::out_of_range);

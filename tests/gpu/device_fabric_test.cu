@@ -139,9 +139,11 @@ class DeviceFabricTest : public GpuTest {
     std::thread other([&] { ranks_[1].open(1, port, device_count_, W::kQueues, W::kEngine); });
     ranks_[0].open(0, port, device_count_, W::kQueues, W::kEngine);
     other.join();
-    if (W::kEngine == QueueEngine::software_hca || !ranks_[0].session) return;
+    if (!ranks_[0].session || !ranks_[1].session) return;
     const auto reach = ranks_[0].session->reach(1, kTarget);
     ASSERT_TRUE(reach.is_ok());
+    if (!kIsByQueue) ASSERT_TRUE(reach->is_direct) << reach->reason;
+    if (W::kEngine == QueueEngine::software_hca) return;
     EXPECT_NE(QueueEngine::software_hca, reach->engine) << reach->reason;
     RecordProperty("engine", std::string(name_of(reach->engine)));
   }
@@ -288,6 +290,9 @@ __global__ void speak(DeviceFabric fabric, Report* report, std::uint64_t* words,
   constexpr std::uint64_t kHalf = kSpan / 2;
   gpu::Channel channel;
   if (!is_ok(report, gpu::Channel::open(scope, fabric, peer, kTarget, kTarget, 0, channel), 0)) return;
+  constexpr std::uint64_t kCount = kHalf - 8;  // of a word that this rank alone changes, at the other one
+  std::uint64_t count = 0;
+  if (!is_ok(report, channel.atomic_fetch_add(scope, kCount, 0, kLong, count), 0)) return;
   for (std::uint32_t round = 1; round <= rounds; ++round) {
     for (std::uint64_t i = scope.rank(); i < bytes / 8; i += scope.size()) words[kHalf / 8 + i] = round * 1000ULL + fabric.rank + i;
     scope.sync();
@@ -308,6 +313,11 @@ __global__ void speak(DeviceFabric fabric, Report* report, std::uint64_t* words,
     if (!is_ok(report, channel.notify(scope, 2, round, gpu::Order::after_writes, ~std::uint64_t{round}, kLong), round)) return;
     if (!is_ok(report, channel.notification_wait_until(scope, 2, round, kLong, value, &payload), round)) return;
     if (payload != ~std::uint64_t{round}) atomicAdd(&report->wrong_count, 1ULL);
+    std::uint64_t before = 0, between = 0;
+    if (!is_ok(report, channel.atomic_fetch_add(scope, kCount, round, kLong, before), round)) return;
+    if (!is_ok(report, channel.compare_swap(scope, kCount, count + round, count + 2 * round, kLong, between), round)) return;
+    if (before != count || between != count + round) atomicAdd(&report->wrong_count, 1ULL);
+    count += 2 * round;
   }
   channel.close(scope);
   is_ok(report, barrier(scope, fabric, kLong), rounds + 1);

@@ -13,17 +13,26 @@ namespace gigabar::device {
 // For one scope, from open() to close(), of which each thread has its own object; meanwhile nobody else uses that queue, to that
 // rank, in any way: neither by fabric.hpp nor by another channel (wait(), flush() and barrier() of fabric.hpp use all queues). To a
 // rank in reach of loads and stores there is no queue: it is those. Who calls, ordering, errors and times: those of the functions
-// of the same name in fabric.hpp. When the host makes a lost rank anew, channels to it are opened anew.
-class Channel {
+// of the same name in fabric.hpp, but that the first operation behind the loss of a rank may still say ok, the next one does not;
+// and that write_notify() by a queue is behind the bytes of that queue alone: what was stored elsewhere is in front of notify()
+// with Order::after_writes. When the host makes a lost rank anew, channels to it are opened anew.
+//
+// A Channel finds the way when it is opened. Where it is known before, a DirectChannel, of loads and stores alone, or a
+// QueueChannel makes for a smaller kernel with more registers free; opened to a rank that is reached otherwise it is unavailable.
+enum class ChannelWay : std::uint8_t { any, stores, queue };
+
+template <ChannelWay W>
+class BasicChannel {
  public:
   // To segment `remote` of `rank`, from segment `local` of this one. Errors: out_of_range, unavailable.
   template <class Scope>
   GIGABAR_DEVICE static Status open(const Scope& scope, const DeviceFabric& fabric, Rank rank, SegmentId remote, SegmentId local,
-                                    QueueId queue, Channel& channel) {
+                                    QueueId queue, BasicChannel& channel) {
     const DeviceSegment* const there = detail::find_segment(fabric, rank, remote);
     const DeviceSegment* const here = detail::find_segment(fabric, fabric.rank, local);
     if (there == nullptr || there->bytes == 0 || here == nullptr || here->bytes == 0) return Status::out_of_range;
     channel.status_ = fabric.peer_status + rank;
+    if (scope.rank() == 0) channel.known_status_ = load_relaxed(channel.status_);
     channel.notification_count_ = fabric.notification_count;
     channel.here_ = here->address;
     channel.here_bytes_ = here->bytes;
@@ -31,7 +40,9 @@ class Channel {
     channel.own_notifications_ = here->notifications;
     channel.there_bytes_ = there->bytes;
     channel.kept_ = nullptr;
-    if (there->address != nullptr) {
+    const bool is_in_reach = there->address != nullptr;
+    if (W != ChannelWay::any && is_in_reach != (W == ChannelWay::stores)) return Status::unavailable;
+    if (is_in_reach) {
       channel.there_.address = reinterpret_cast<std::uintptr_t>(there->address);
       channel.notifications_.address = reinterpret_cast<std::uintptr_t>(there->notifications);
       return Status::ok;
@@ -51,7 +62,7 @@ class Channel {
   // The queue is everybody's again, behind a barrier with them.
   template <class Scope>
   GIGABAR_DEVICE void close(const Scope& scope) {
-    if (kept_ != nullptr && scope.rank() == 0) detail::copy_state(kept_->queue, queue_.queue);
+    if (!is_direct() && kept_ != nullptr && scope.rank() == 0) detail::copy_state(kept_->queue, queue_.queue);
     kept_ = nullptr;
   }
 
@@ -61,7 +72,7 @@ class Channel {
     if (!is_inside(local_offset, remote_offset, bytes)) return Status::out_of_range;
     const std::byte* const from = here_ + local_offset;
     const Remote to = detail::behind(there_, remote_offset);
-    if (kept_ == nullptr) return detail::store_bytes(scope, status_, at<std::byte>(to), from, bytes);
+    if (is_direct()) return detail::store_bytes(scope, next_status(scope), at<std::byte>(to), from, bytes);
     return by_queue(scope, [&] { return detail::post_bytes<Sharing::exclusive>(queue_, to, named(from), from, bytes, timeout); });
   }
 
@@ -72,9 +83,9 @@ class Channel {
     if (!is_inside(local_offset, remote_offset, bytes) || id >= notification_count_) return Status::out_of_range;
     const std::byte* const from = here_ + local_offset;
     const Remote to = detail::behind(there_, remote_offset);
-    if (kept_ == nullptr) {
+    if (is_direct()) {
       copy_bytes(scope, at<std::byte>(to), from, bytes);
-      return detail::raise(scope, status_, at<Notification>(notifications_) + id, value, Order::after_writes, 0);
+      return detail::raise(scope, next_status(scope), at<Notification>(notifications_) + id, value, Order::after_writes, 0);
     }
     return by_queue(scope, [&] {
       return detail::post_bytes_notify<Sharing::exclusive>(queue_, to, named(from), from, bytes,
@@ -87,13 +98,27 @@ class Channel {
                                Timeout timeout) {
     if (value == 0) return Status::invalid_argument;
     if (id >= notification_count_) return Status::out_of_range;
-    if (kept_ == nullptr) return detail::raise(scope, status_, at<Notification>(notifications_) + id, value, order, payload);
+    if (is_direct()) return detail::raise(scope, next_status(scope), at<Notification>(notifications_) + id, value, order, payload);
     return by_queue(scope, [&] {
       Ticket ticket;
+      // A post that fits its WQE may do without a fence.
+      if (order == Order::after_writes && queue_.queue.waits_for_stores) fence_system();
       return device::post_inline_write_notify<Sharing::exclusive>(Thread{}, queue_.queue, detail::payload_of(notifications_, id),
                                                                   inline_value(payload), detail::value_of(notifications_, id),
                                                                   value, ticket, timeout);
     });
+  }
+
+  // On 8 aligned bytes of `remote`; `old`: the value before.
+  template <class Scope>
+  GIGABAR_DEVICE Status atomic_fetch_add(const Scope& scope, std::uint64_t remote_offset, std::uint64_t value, Timeout timeout,
+                                         std::uint64_t& old) {
+    return change_word(scope, remote_offset, timeout, old, detail::FetchAdd{value});
+  }
+  template <class Scope>
+  GIGABAR_DEVICE Status compare_swap(const Scope& scope, std::uint64_t remote_offset, std::uint64_t expected, std::uint64_t desired,
+                                     Timeout timeout, std::uint64_t& old) {
+    return change_word(scope, remote_offset, timeout, old, detail::CompareSwap{expected, desired});
   }
 
   // On this rank's segment `local`, for what `rank` raises. It uses no queue: a channel that only waits need not be closed, and its
@@ -109,7 +134,7 @@ class Channel {
   // What was written no longer uses local memory.
   template <class Scope>
   GIGABAR_DEVICE Status wait(const Scope& scope, Timeout timeout) {
-    if (kept_ == nullptr) {
+    if (is_direct()) {
       scope.sync();
       return Status::ok;
     }
@@ -117,22 +142,49 @@ class Channel {
   }
 
  private:
+  GIGABAR_DEVICE bool is_direct() const {
+    if constexpr (W == ChannelWay::any) return kept_ == nullptr;
+    return W == ChannelWay::stores;
+  }
   template <class T>
   GIGABAR_DEVICE static T* at(Remote place) {
     return reinterpret_cast<T*>(static_cast<std::uintptr_t>(place.address));
   }
   GIGABAR_DEVICE Local named(const std::byte* address) const { return {reinterpret_cast<std::uintptr_t>(address), here_key_}; }
+  GIGABAR_DEVICE static bool lies_in(std::uint64_t segment_bytes, std::uint64_t offset, std::uint64_t bytes) {
+    return offset <= segment_bytes && bytes <= segment_bytes - offset;
+  }
   GIGABAR_DEVICE bool is_inside(std::uint64_t local_offset, std::uint64_t remote_offset, std::uint64_t bytes) const {
-    return local_offset <= here_bytes_ && bytes <= here_bytes_ - local_offset && remote_offset <= there_bytes_ &&
-           bytes <= there_bytes_ - remote_offset;
+    return lies_in(here_bytes_, local_offset, bytes) && lies_in(there_bytes_, remote_offset, bytes);
+  }
+  template <class Scope, class Change>
+  GIGABAR_DEVICE Status change_word(const Scope& scope, std::uint64_t remote_offset, Timeout timeout, std::uint64_t& old,
+                                    const Change& change) {
+    if (remote_offset % sizeof old != 0) return Status::invalid_argument;
+    if (!lies_in(there_bytes_, remote_offset, sizeof old)) return Status::out_of_range;
+    const Remote word = detail::behind(there_, remote_offset);
+    if (is_direct()) return detail::change_in_reach(scope, next_status(scope), at<std::uint64_t>(word), change, old);
+    std::uint64_t answer = 0;
+    const Status status = by_queue(
+        scope, [&] { return detail::change_by_queue<Sharing::exclusive>(queue_.queue, *kept_, word, change, timeout, answer); });
+    old = scope.broadcast(answer);
+    return status;
+  }
+  // What was asked for at the operation before, so that none waits for it; the answer to this one's question is the next one's.
+  template <class Scope>
+  GIGABAR_DEVICE Status next_status(const Scope& scope) {
+    if (scope.rank() != 0) return Status::ok;
+    const auto status = static_cast<Status>(known_status_);
+    known_status_ = load_relaxed(status_);
+    return status;
   }
   // What one thread does for the scope. A rank that is lost comes before what its queue says.
   template <class Scope, class Act>
-  GIGABAR_DEVICE Status by_queue(const Scope& scope, const Act& act) const {
+  GIGABAR_DEVICE Status by_queue(const Scope& scope, const Act& act) {
     scope.sync();
     Status status = Status::ok;
     if (scope.rank() == 0) {
-      const Status peer = detail::status_at(status_);
+      const Status peer = next_status(scope);
       status = act();
       if (peer != Status::ok) status = peer;
     }
@@ -140,6 +192,7 @@ class Channel {
   }
 
   const std::uint32_t* status_ = nullptr;  // the rank's
+  std::uint32_t known_status_ = 0;         // as it was at the last operation, as it was loaded: a conversion would wait for it
   std::uint32_t notification_count_ = 0;
   // The rank's segment and its notifications: by loads and stores addresses of this GPU, else as work requests name them.
   Remote there_, notifications_;
@@ -152,5 +205,9 @@ class Channel {
   PeerQueue* kept_ = nullptr;  // where the queue's state is put back; null: by loads and stores
   PeerQueue queue_;            // of the thread of rank 0; only what posts look at
 };
+
+using Channel = BasicChannel<ChannelWay::any>;
+using DirectChannel = BasicChannel<ChannelWay::stores>;
+using QueueChannel = BasicChannel<ChannelWay::queue>;
 
 }  // namespace gigabar::device

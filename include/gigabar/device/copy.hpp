@@ -44,8 +44,6 @@ GIGABAR_DEVICE void store_quad(Quad* to, const Quad& quad) {
 #endif
 }
 
-inline constexpr std::uint64_t kQuadsUnderWay = 4;  // per thread: enough to hide the latency of loads with 512 threads
-
 // One element of `T` per step; for what 16 bytes do not fit.
 template <class T, class Scope>
 GIGABAR_DEVICE void copy_elements(const Scope& scope, std::byte* to, const std::byte* from, std::uint64_t bytes) {
@@ -54,24 +52,37 @@ GIGABAR_DEVICE void copy_elements(const Scope& scope, std::byte* to, const std::
   for (std::uint64_t i = scope.rank(); i < bytes / sizeof(T); i += scope.size()) out[i] = in[i];
 }
 
+// `Count` of them, `step` apart: all loads are under way before the first store.
+template <std::uint64_t Count>
+GIGABAR_DEVICE void move_quads(Quad* to, const Quad* from, std::uint64_t step) {
+  Quad quads[Count];
+#if defined(__CUDA_ARCH__)
+#pragma unroll
+#endif
+  for (std::uint64_t j = 0; j < Count; ++j) quads[j] = load_quad(from + j * step);
+#if defined(__CUDA_ARCH__)
+#pragma unroll
+#endif
+  for (std::uint64_t j = 0; j < Count; ++j) store_quad(to + j * step, quads[j]);
+}
+
 template <class Scope>
 GIGABAR_DEVICE void copy_quads(const Scope& scope, std::byte* to, const std::byte* from, std::uint64_t count) {
   auto* const out = reinterpret_cast<Quad*>(to);
   const auto* const in = reinterpret_cast<const Quad*>(from);
   const std::uint64_t step = scope.size();
   std::uint64_t i = scope.rank();
-  for (; i + (kQuadsUnderWay - 1) * step < count; i += kQuadsUnderWay * step) {
-    Quad quads[kQuadsUnderWay];
-#if defined(__CUDA_ARCH__)
-#pragma unroll
-#endif
-    for (std::uint64_t j = 0; j < kQuadsUnderWay; ++j) quads[j] = load_quad(in + i + j * step);
-#if defined(__CUDA_ARCH__)
-#pragma unroll
-#endif
-    for (std::uint64_t j = 0; j < kQuadsUnderWay; ++j) store_quad(out + i + j * step, quads[j]);
+  for (; i + 7 * step < count; i += 8 * step) move_quads<8>(out + i, in + i, step);
+  // The rest in few steps, each of which waits for its loads once.
+  if (i + 3 * step < count) {
+    move_quads<4>(out + i, in + i, step);
+    i += 4 * step;
   }
-  for (; i < count; i += step) store_quad(out + i, load_quad(in + i));
+  if (i + step < count) {
+    move_quads<2>(out + i, in + i, step);
+    i += 2 * step;
+  }
+  if (i < count) move_quads<1>(out + i, in + i, step);
 }
 
 // By the widest element that fits both ends and the size.
@@ -90,7 +101,7 @@ GIGABAR_DEVICE void copy_fitting(const Scope& scope, std::byte* to, const std::b
 }  // namespace detail
 
 // Any addresses and sizes; the ranges do not overlap. Fastest where both addresses have the same place in 16 bytes. Every thread
-// has issued its part when it returns; scope.sync() joins them. Each byte is loaded once.
+// has issued its part when it returns; scope.sync() joins them.
 template <class Scope>
 GIGABAR_DEVICE void copy_bytes(const Scope& scope, std::byte* to, const std::byte* from, std::uint64_t bytes) {
   const auto begin = reinterpret_cast<std::uintptr_t>(to);

@@ -314,28 +314,30 @@ GIGABAR_DEVICE Status by_queue(const Scope& scope, const DeviceFabric& fabric, R
   return agree(scope, status);
 }
 
-// By stores. `peer`: the status of the rank that gets them; it is asked for first and looked at last: beside the stores it costs no
+// Of the rank that stores go to, for the thread of rank 0. It is asked for first and looked at last: beside the stores it costs no
 // time.
 template <class Scope>
-GIGABAR_DEVICE Status store_bytes(const Scope& scope, const std::uint32_t* peer, std::byte* to, const std::byte* from,
-                                  std::uint64_t bytes) {
-  const Status status = scope.rank() == 0 ? status_at(peer) : Status::ok;
+GIGABAR_DEVICE Status ask_status(const Scope& scope, const DeviceFabric& fabric, Rank rank) {
+  return scope.rank() == 0 ? peer_status(fabric, rank) : Status::ok;
+}
+
+// By stores, to a rank whose status is `peer`.
+template <class Scope>
+GIGABAR_DEVICE Status store_bytes(const Scope& scope, Status peer, std::byte* to, const std::byte* from, std::uint64_t bytes) {
   copy_bytes(scope, to, from, bytes);
-  return agree(scope, status);
+  return agree(scope, peer);
 }
 
 // Likewise; behind what the scope's threads stored before, as `order` says.
 template <class Scope>
-GIGABAR_DEVICE Status raise(const Scope& scope, const std::uint32_t* peer, Notification* to, std::uint32_t value, Order order,
+GIGABAR_DEVICE Status raise(const Scope& scope, Status peer, Notification* to, std::uint32_t value, Order order,
                             std::uint64_t payload) {
   scope.sync();
-  Status status = Status::ok;
   if (scope.rank() == 0) {
-    status = status_at(peer);
     if (order == Order::after_writes) fence_system();
     store_notification(to, value, payload);
   }
-  return agree(scope, status);
+  return agree(scope, peer);
 }
 
 // What the posts need to name both ends.
@@ -370,7 +372,7 @@ GIGABAR_DEVICE Status write(const Scope& scope, const DeviceFabric& fabric, Loca
     });
   }
   if (to.status != Status::ok) return to.status;
-  return detail::store_bytes(scope, fabric.peer_status + remote.rank, to.address, from.address, bytes);
+  return detail::store_bytes(scope, detail::ask_status(scope, fabric, remote.rank), to.address, from.address, bytes);
 }
 
 // The bytes are in `local` behind wait(). Errors: as write.
@@ -387,7 +389,7 @@ GIGABAR_DEVICE Status read(const Scope& scope, const DeviceFabric& fabric, Local
     });
   }
   if (from.status != Status::ok) return from.status;
-  return detail::store_bytes(scope, fabric.peer_status + remote.rank, to.address, from.address, bytes);
+  return detail::store_bytes(scope, detail::ask_status(scope, fabric, remote.rank), to.address, from.address, bytes);
 }
 
 // Raises notification `id` of the peer's segment to `value`; the notification also carries 8 bytes of its own, which cost nothing:
@@ -407,7 +409,7 @@ GIGABAR_DEVICE Status notify(const Scope& scope, const DeviceFabric& fabric, Ran
     });
   }
   if (place.status != Status::ok) return place.status;
-  return detail::raise(scope, fabric.peer_status + rank, place.notification, value, order, payload);
+  return detail::raise(scope, detail::ask_status(scope, fabric, rank), place.notification, value, order, payload);
 }
 
 // As write, then notify. Errors: those of both; nothing is raised when the bytes were refused.
@@ -430,8 +432,9 @@ GIGABAR_DEVICE Status write_notify(const Scope& scope, const DeviceFabric& fabri
     });
   }
   if (to.status != Status::ok) return to.status;
+  const Status peer = detail::ask_status(scope, fabric, remote.rank);
   copy_bytes(scope, to.address, from.address, bytes);
-  return detail::raise(scope, fabric.peer_status + remote.rank, place.notification, value, Order::after_writes, 0);
+  return detail::raise(scope, peer, place.notification, value, Order::after_writes, 0);
 }
 
 // --- Waiting ---------------------------------------------------------------------------------------------------------------------
@@ -588,34 +591,64 @@ GIGABAR_DEVICE Status notification_reset(const Scope& scope, const DeviceFabric&
 
 namespace detail {
 
-// `operate` does it at an address in reach, `ask` posts it to a queue.
-template <class Scope, class Operate, class Ask>
-GIGABAR_DEVICE Status change(const Scope& scope, const DeviceFabric& fabric, RemotePlace remote, Timeout timeout, QueueId queue_id,
-                             std::uint64_t& old, const Operate& operate, const Ask& ask) {
-  if (remote.offset_bytes % 8 != 0) return Status::invalid_argument;
-  const Place place = find_bytes(fabric, remote.rank, remote.segment, remote.offset_bytes, 8);
-  std::uint64_t answer = 0;
-  Status status = place.status;
-  if (status == Status::unavailable) {
-    status = by_queue(scope, fabric, remote.rank, {queue_id, timeout}, [&](PeerQueue& queue, auto) {
-      const Remote word = behind(find_segment(fabric, remote.rank, remote.segment)->remote, remote.offset_bytes);
-      const Local result = result_place(queue);
-      Ticket ticket;
-      const Status posted = ask(queue.queue, word, result, ticket);
-      if (posted != Status::ok) return posted;
-      const Status waited = device::wait<Sharing::device>(Thread{}, queue.queue, ticket, timeout);
-      if (waited == Status::ok) answer = load_acquire(reinterpret_cast<const std::uint64_t*>(result.address));
-      return waited;
-    });
-  } else if (status == Status::ok) {
-    if (scope.rank() == 0) {
-      status = peer_status(fabric, remote.rank);
-      answer = operate(reinterpret_cast<std::uint64_t*>(place.address));
-    }
-    status = agree(scope, status);
-  } else {
-    return status;
+// What changes a word and brings back its value: by this GPU where the word is in reach, else by a queue.
+struct FetchAdd {
+  std::uint64_t value;
+
+  GIGABAR_DEVICE std::uint64_t operate(std::uint64_t* word) const { return fetch_add_system(word, value); }
+  template <Sharing S>
+  GIGABAR_DEVICE Status post(Queue& queue, Remote word, Local result, Ticket& ticket, Timeout timeout) const {
+    return device::post_fetch_add<S>(Thread{}, queue, word, value, result, ticket, timeout);
   }
+};
+struct CompareSwap {
+  std::uint64_t expected, desired;
+
+  GIGABAR_DEVICE std::uint64_t operate(std::uint64_t* word) const { return compare_swap_system(word, expected, desired); }
+  template <Sharing S>
+  GIGABAR_DEVICE Status post(Queue& queue, Remote word, Local result, Ticket& ticket, Timeout timeout) const {
+    return device::post_compare_swap<S>(Thread{}, queue, word, expected, desired, result, ticket, timeout);
+  }
+};
+
+// By atomics of this GPU, at a rank whose status is `peer`.
+template <class Scope, class Change>
+GIGABAR_DEVICE Status change_in_reach(const Scope& scope, Status peer, std::uint64_t* word, const Change& change,
+                                      std::uint64_t& old) {
+  const std::uint64_t answer = scope.rank() == 0 ? change.operate(word) : 0;
+  const Status status = agree(scope, peer);
+  old = scope.broadcast(answer);
+  return status;
+}
+
+// One thread. `kept` has the words for results.
+template <Sharing S, class Change>
+GIGABAR_DEVICE Status change_by_queue(Queue& queue, PeerQueue& kept, Remote word, const Change& change, Timeout timeout,
+                                      std::uint64_t& old) {
+  const Local result = result_place(kept);
+  Ticket ticket;
+  const Status posted = change.template post<S>(queue, word, result, ticket, timeout);
+  if (posted != Status::ok) return posted;
+  const Status waited = device::wait<S>(Thread{}, queue, ticket, timeout);
+  if (waited == Status::ok) old = load_acquire(reinterpret_cast<const std::uint64_t*>(result.address));
+  return waited;
+}
+
+template <class Scope, class Change>
+GIGABAR_DEVICE Status change_word(const Scope& scope, const DeviceFabric& fabric, RemotePlace remote, Timeout timeout,
+                                  QueueId queue_id, std::uint64_t& old, const Change& change) {
+  if (remote.offset_bytes % sizeof old != 0) return Status::invalid_argument;
+  const Place place = find_bytes(fabric, remote.rank, remote.segment, remote.offset_bytes, sizeof old);
+  if (place.status == Status::ok) {
+    auto* const word = reinterpret_cast<std::uint64_t*>(place.address);
+    return change_in_reach(scope, ask_status(scope, fabric, remote.rank), word, change, old);
+  }
+  if (place.status != Status::unavailable) return place.status;
+  std::uint64_t answer = 0;
+  const Status status = by_queue(scope, fabric, remote.rank, {queue_id, timeout}, [&](PeerQueue& queue, auto) {
+    const Remote word = behind(find_segment(fabric, remote.rank, remote.segment)->remote, remote.offset_bytes);
+    return change_by_queue<Sharing::device>(queue.queue, queue, word, change, timeout, answer);
+  });
   old = scope.broadcast(answer);
   return status;
 }
@@ -628,21 +661,13 @@ GIGABAR_DEVICE Status change(const Scope& scope, const DeviceFabric& fabric, Rem
 template <class Scope>
 GIGABAR_DEVICE Status atomic_fetch_add(const Scope& scope, const DeviceFabric& fabric, RemotePlace remote, std::uint64_t value,
                                        Timeout timeout, std::uint64_t& old, QueueId queue = 0) {
-  return detail::change(
-      scope, fabric, remote, timeout, queue, old, [=](std::uint64_t* word) { return fetch_add_system(word, value); },
-      [=](Queue& to, Remote word, Local result, Ticket& ticket) {
-        return device::post_fetch_add<Sharing::device>(Thread{}, to, word, value, result, ticket, timeout);
-      });
+  return detail::change_word(scope, fabric, remote, timeout, queue, old, detail::FetchAdd{value});
 }
 
 template <class Scope>
 GIGABAR_DEVICE Status compare_swap(const Scope& scope, const DeviceFabric& fabric, RemotePlace remote, std::uint64_t expected,
                                    std::uint64_t desired, Timeout timeout, std::uint64_t& old, QueueId queue = 0) {
-  return detail::change(
-      scope, fabric, remote, timeout, queue, old, [=](std::uint64_t* word) { return compare_swap_system(word, expected, desired); },
-      [=](Queue& to, Remote word, Local result, Ticket& ticket) {
-        return device::post_compare_swap<Sharing::device>(Thread{}, to, word, expected, desired, result, ticket, timeout);
-      });
+  return detail::change_word(scope, fabric, remote, timeout, queue, old, detail::CompareSwap{expected, desired});
 }
 
 // --- Barrier ---------------------------------------------------------------------------------------------------------------------

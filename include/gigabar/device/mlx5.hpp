@@ -114,10 +114,38 @@ GIGABAR_DEVICE void store_segment(Segment* place, const Segment& segment) {
 #endif
 }
 
+// --- Stamps ----------------------------------------------------------------------------------------------------------------------
+// Of a software HCA only: a WQE with a stamp in each segment shows by itself when all of it has arrived, so that nothing need keep
+// its stores in front of the doorbell. Stamps lie where no hardware looks: in the immediate, in the reserved word of the address,
+// and behind at most 8 inline bytes. The reader takes these words down, also where there was no stamp, so that none is older than
+// its WQE; but not in slots that are kept because they were prepared.
+
+inline constexpr std::uint32_t kStampedFlag = 0x8000'0000U;  // both in opmod, which is 0 for hardware
+inline constexpr std::uint32_t kKeptFlag = 0x4000'0000U;
+inline constexpr std::uint32_t kStampedSegments = 3;
+inline constexpr std::uint32_t kMostStampedBytes = 8;  // of payload
+inline constexpr std::uint32_t kStampWord = 3;         // of each segment
+GIGABAR_DEVICE std::uint32_t stamp(std::uint64_t index) { return static_cast<std::uint32_t>(index) | 0x8000'0000U; }
+
+// One access, of which a reader sees all or nothing.
+GIGABAR_DEVICE void store_stamped(Segment* place, const Segment& segment, std::uint64_t index) {
+#if defined(__CUDA_ARCH__)
+  asm volatile("{ .reg .b128 all; mov.b128 all, {%1, %2}; st.relaxed.sys.global.b128 [%0], all; }"
+               :
+               : "l"(place), "l"(both_halves(segment.words[0], segment.words[1])), "l"(both_halves(segment.words[2], stamp(index)))
+               : "memory");
+#else
+  for (std::uint32_t i = 0; i < kStampWord; ++i) store_relaxed(&place->words[i], segment.words[i]);
+  store_release(&place->words[kStampWord], stamp(index));
+#endif
+}
+
+// --- Slots that have the rest ----------------------------------------------------------------------------------------------------
+
 // The words of a control segment that differ from lap to lap, in a slot that has the rest.
-GIGABAR_DEVICE void store_index(Segment* control, std::uint64_t index, Opcode opcode) {
-  store_relaxed(&control->words[0],
-                big_endian(static_cast<std::uint32_t>(index & 0xffff) << 8 | static_cast<std::uint32_t>(opcode)));
+GIGABAR_DEVICE void store_index(Segment* control, std::uint64_t index, Opcode opcode, std::uint32_t opmod_flags) {
+  const std::uint32_t index16 = static_cast<std::uint32_t>(index & 0xffff);
+  store_relaxed(&control->words[0], big_endian(opmod_flags | index16 << 8 | static_cast<std::uint32_t>(opcode)));
 }
 
 // --- Doorbell --------------------------------------------------------------------------------------------------------------------

@@ -8,8 +8,11 @@
 // 1. Payload and WQEs before doorbell. A thread's stores, then the scope's barrier (bar.sync, bar.warp.sync), reach the leader in
 //    causality order. The leader's fence.acq_rel.sys orders them before the record, a second one the record before the doorbell's
 //    st.mmio (a software HCA waits for the record instead): an HCA that reads after it was rung finds all of it. Nothing less than
-//    .sys will do, because the reader is outside the GPU. Payload that other threads wrote must have been met first, by a barrier
-//    or by an acquire; one fence covers what was met, because fences are cumulative.
+//    .sys will do, because the reader is outside the GPU; and it waits for everything on its way, also over NVLink (1.6 us on two
+//    H100, 0.5 on one). One thread that has the queue to itself and writes at most 8 inline bytes to a software HCA therefore posts
+//    stamped WQEs and no fence: what shall be seen behind those, beside the queue's own, it fences itself. Payload that other
+//    threads wrote must have been met first, by a barrier or by an acquire; one fence covers what was met, because fences are
+//    cumulative.
 // 2. Turns. Slots are published in the order of reservation: who has reserved from `ready` on has the turn, and gives it on by a
 //    release of `ready` (.cta or .gpu, as the sharing says) behind its WQEs. Who rings for others has taken all their turns by
 //    acquire, so that its .sys fence covers their WQEs too. There is no lock: the turn is one.
@@ -24,6 +27,7 @@
 #pragma once
 
 #include <cstdint>
+#include <type_traits>
 
 #include "gigabar/device/memory.hpp"
 #include "gigabar/device/mlx5.hpp"
@@ -83,7 +87,7 @@ struct QueueSetup {
   std::uint32_t number = 0;                  // of the queue pair
   bool is_collapsed = false;                 // the HCA writes every CQE over the one before
   bool confirms_reads = false;
-  bool waits_for_record = false;  // the HCA reads the record only when it was rung for, and again while it is late: one fence less
+  bool waits_for_stores = false;  // the HCA reads a record that is late again, and stamped WQEs (mlx5.hpp): fewer fences, or none
   // Written by prepare_*, while nothing is under way.
   Prepared prepared = Prepared::nothing;
   std::uint32_t prepared_bytes = 0;
@@ -267,35 +271,35 @@ GIGABAR_DEVICE std::uint64_t reserve(Queue& queue, std::uint64_t count, Prepared
   }
 }
 
-// See "Ordering", 1.
-GIGABAR_DEVICE void ring_doorbell(Queue& queue, std::uint64_t end) {
-  fence_system();
+// See "Ordering", 1. `is_stamped`: all WQEs up to `end` that it was not rung for.
+GIGABAR_DEVICE void ring_doorbell(Queue& queue, std::uint64_t end, bool is_stamped) {
+  if (!is_stamped) fence_system();
   store_relaxed(queue.doorbell_record, mlx5::doorbell_record(end));
-  if (!queue.waits_for_record) fence_system();
+  if (!queue.waits_for_stores) fence_system();
   store_register(queue.doorbell, mlx5::doorbell(end, queue.number));
 }
 
 // Waits for the turn without a deadline, because those before only have to store WQEs and to ring: a post that gave up here would
 // leave a hole in the ring. When others have reserved behind, the last of them rings for all.
 template <Sharing S>
-GIGABAR_DEVICE void publish(Queue& queue, std::uint64_t first, std::uint64_t end) {
+GIGABAR_DEVICE void publish(Queue& queue, std::uint64_t first, std::uint64_t end, bool is_stamped) {
   if constexpr (S == Sharing::exclusive) {
-    ring_doorbell(queue, end);
+    ring_doorbell(queue, end, is_stamped);
   } else {
     while (Shared<S>::load(&queue.ready) != first) look_away();
     const bool is_last = Shared<S>::load(&queue.reserved) == end;
     const bool ends_batch = first / kRingBatch != end / kRingBatch;
-    if (is_last || ends_batch) ring_doorbell(queue, end);
+    if (is_last || ends_batch) ring_doorbell(queue, end, false);
   }
   Shared<S>::store(&queue.ready, end);
 }
 
 // What every post does. Each thread of the scope has `per_thread` WQEs of its own: fill(index of the first, flags of the last)
 // stores them and says whether the arguments were good; for bad ones it stores what does nothing. Only the last WQE of all asks for
-// a CQE.
+// a CQE. `is_stamped`: the good ones are.
 template <Sharing S, class Scope, class Fill>
 GIGABAR_DEVICE Status post(const Scope& scope, Queue& queue, std::uint32_t per_thread, Prepared kind, Ticket& ticket,
-                           Timeout timeout, const Fill& fill) {
+                           Timeout timeout, const Fill& fill, bool is_stamped = false) {
   const std::uint64_t count = std::uint64_t{per_thread} * scope.size();
   std::uint64_t first = 0;
   if (scope.rank() == 0) first = reserve<S>(queue, count, kind, timeout);
@@ -304,7 +308,7 @@ GIGABAR_DEVICE Status post(const Scope& scope, Queue& queue, std::uint32_t per_t
   const std::uint8_t last_flags = scope.rank() + 1 == scope.size() ? mlx5::kCqUpdate : std::uint8_t{0};
   const bool is_good = fill(first + std::uint64_t{per_thread} * scope.rank(), last_flags);
   scope.sync();
-  if (scope.rank() == 0) publish<S>(queue, first, first + count);
+  if (scope.rank() == 0) publish<S>(queue, first, first + count, is_stamped && is_good);
   ticket.index = first + count;
   return is_good ? Status::ok : Status::invalid_argument;
 }
@@ -329,8 +333,29 @@ GIGABAR_DEVICE void fill_transfer(Queue& queue, std::uint64_t index, mlx5::Opcod
   mlx5::store_segment(&segments[2], mlx5::data_segment(local.address, local.key, bytes));
 }
 
-GIGABAR_DEVICE void fill_inline(Queue& queue, std::uint64_t index, Remote remote, const Inline& payload, std::uint8_t flags) {
+// Whether a post of so many inline bytes, and a notification, goes without a fence. See "Ordering", 1.
+template <Sharing S, class Scope>
+GIGABAR_DEVICE bool is_to_stamp(const Queue& queue, std::uint32_t bytes) {
+  if constexpr (S == Sharing::exclusive && std::is_same_v<Scope, Thread>) {
+    return queue.waits_for_stores && bytes != 0 && bytes <= mlx5::kMostStampedBytes;
+  } else {
+    return false;
+  }
+}
+
+GIGABAR_DEVICE void fill_stamped(Queue& queue, std::uint64_t index, Remote remote, const Inline& payload, std::uint8_t flags) {
+  mlx5::Segment* segments = slot(queue, index);
+  mlx5::Segment control = mlx5::control_segment(index, mlx5::Opcode::rdma_write, queue.number, 3, flags);
+  control.words[0] |= mlx5::big_endian(mlx5::kStampedFlag);
+  mlx5::store_stamped(&segments[0], control, index);
+  mlx5::store_stamped(&segments[1], mlx5::remote_segment(remote.address, remote.key), index);
+  mlx5::store_stamped(&segments[2], mlx5::inline_segment(payload.words, payload.bytes), index);
+}
+
+GIGABAR_DEVICE void fill_inline(Queue& queue, std::uint64_t index, Remote remote, const Inline& payload, std::uint8_t flags,
+                                bool is_stamped = false) {
   if (payload.bytes == 0) return fill_nop(queue, index, flags);
+  if (is_stamped) return fill_stamped(queue, index, remote, payload, flags);
   mlx5::Segment* segments = slot(queue, index);
   const std::uint32_t count = mlx5::inline_segment_count(payload.bytes);
   mlx5::store_segment(&segments[0], mlx5::control_segment(index, mlx5::Opcode::rdma_write, queue.number, count, flags));
@@ -358,8 +383,9 @@ GIGABAR_DEVICE void fill_dump(Queue& queue, std::uint64_t index, Local local, st
 GIGABAR_DEVICE bool is_good_notification(Remote place) { return place.address % sizeof(std::uint32_t) == 0; }
 
 // The word that tells the target, behind the payload that stands in the slot before.
-GIGABAR_DEVICE void fill_notification(Queue& queue, std::uint64_t index, Remote place, std::uint32_t value, std::uint8_t flags) {
-  fill_inline(queue, index, place, inline_value(value, sizeof value), flags);
+GIGABAR_DEVICE void fill_notification(Queue& queue, std::uint64_t index, Remote place, std::uint32_t value, std::uint8_t flags,
+                                      bool is_stamped = false) {
+  fill_inline(queue, index, place, inline_value(value, sizeof value), flags, is_stamped);
 }
 
 // A pair of slots that does nothing, in place of one whose arguments are bad.
@@ -397,7 +423,7 @@ GIGABAR_DEVICE Status post_atomic(const Scope& scope, Queue& queue, mlx5::Opcode
 // ring was full for so long; nothing was posted), peer_lost and device_error (the queue is in error, see error_of; nothing was
 // posted).
 //
-// Threads: as S says. Cost: two fences of the system and one store to a register per doorbell.
+// Threads: as S says. Cost: one or two fences of the system, or none ("Ordering", 1), and one store to a register per doorbell.
 
 // Writes `bytes`, at most mlx5::kMostBytes; 0 move nothing, and have a ticket all the same.
 template <Sharing S, class Scope>
@@ -415,11 +441,13 @@ GIGABAR_DEVICE Status post_write(const Scope& scope, Queue& queue, Remote remote
 template <Sharing S, class Scope>
 GIGABAR_DEVICE Status post_inline_write(const Scope& scope, Queue& queue, Remote remote, const Inline& payload, Ticket& ticket,
                                         Timeout timeout, Fence fence = Fence::none) {
-  return detail::post<S>(scope, queue, 1, Prepared::nothing, ticket, timeout, [&](std::uint64_t index, std::uint8_t last_flags) {
+  const bool is_stamped = detail::is_to_stamp<S, Scope>(queue, payload.bytes);
+  const auto fill = [&](std::uint64_t index, std::uint8_t last_flags) {
     if (payload.bytes > mlx5::kMostInlineBytes) return detail::refuse(queue, index, last_flags);
-    detail::fill_inline(queue, index, remote, payload, detail::with(last_flags, detail::flags_of(fence)));
+    detail::fill_inline(queue, index, remote, payload, detail::with(last_flags, detail::flags_of(fence)), is_stamped);
     return true;
-  });
+  };
+  return detail::post<S>(scope, queue, 1, Prepared::nothing, ticket, timeout, fill, is_stamped);
 }
 
 // A write, and behind it the 4 aligned bytes at `notification` get `value`: who sees the value (acquire) sees the payload.
@@ -440,13 +468,15 @@ template <Sharing S, class Scope>
 GIGABAR_DEVICE Status post_inline_write_notify(const Scope& scope, Queue& queue, Remote remote, const Inline& payload,
                                                Remote notification, std::uint32_t value, Ticket& ticket, Timeout timeout,
                                                Fence fence = Fence::none) {
-  return detail::post<S>(scope, queue, 2, Prepared::nothing, ticket, timeout, [&](std::uint64_t index, std::uint8_t last_flags) {
+  const bool is_stamped = detail::is_to_stamp<S, Scope>(queue, payload.bytes);
+  const auto fill = [&](std::uint64_t index, std::uint8_t last_flags) {
     const bool is_good = payload.bytes <= mlx5::kMostInlineBytes && detail::is_good_notification(notification);
     if (!is_good) return detail::refuse_pair(queue, index, last_flags);
-    detail::fill_inline(queue, index, remote, payload, detail::flags_of(fence));
-    detail::fill_notification(queue, index + 1, notification, value, last_flags);
+    detail::fill_inline(queue, index, remote, payload, detail::flags_of(fence), is_stamped);
+    detail::fill_notification(queue, index + 1, notification, value, last_flags, is_stamped);
     return true;
-  });
+  };
+  return detail::post<S>(scope, queue, 2, Prepared::nothing, ticket, timeout, fill, is_stamped);
 }
 
 // Reads `bytes`, at most mlx5::kMostBytes, into `local`.
@@ -523,8 +553,9 @@ GIGABAR_DEVICE Status end_preparation(const Scope& scope, Queue& queue, Prepared
 // The words of a prepared pair that change with every post.
 GIGABAR_DEVICE void store_pair(Queue& queue, std::uint64_t index, std::uint32_t value) {
   mlx5::Segment* notification = slot(queue, index + 1);
-  mlx5::store_index(&slot(queue, index)[0], index, mlx5::Opcode::rdma_write);
-  mlx5::store_index(&notification[0], index + 1, mlx5::Opcode::rdma_write);
+  const std::uint32_t kept = queue.waits_for_stores ? mlx5::kKeptFlag : 0;
+  mlx5::store_index(&slot(queue, index)[0], index, mlx5::Opcode::rdma_write, kept);
+  mlx5::store_index(&notification[0], index + 1, mlx5::Opcode::rdma_write, kept);
   store_relaxed(&notification[2].words[1], value);
 }
 
@@ -566,7 +597,13 @@ template <class Scope>
 GIGABAR_DEVICE Status unprepare(const Scope& scope, Queue& queue) {
   std::uint64_t first = 0;
   const Status status = detail::check_preparation(scope, queue, true, first);
-  return status != Status::ok ? status : detail::end_preparation(scope, queue, Prepared::nothing, 0);
+  if (status != Status::ok) return status;
+  // What looks like a stamp goes, in front of everything that is posted next.
+  for (std::uint32_t k = scope.rank(); k < queue.depth; k += scope.size()) {
+    for (std::uint32_t i = 0; i < mlx5::kStampedSegments; ++i) store_relaxed(&queue.ring[k].segments[i].words[mlx5::kStampWord], 0);
+  }
+  fence_system();
+  return detail::end_preparation(scope, queue, Prepared::nothing, 0);
 }
 
 // As the posts above; the slots must have been prepared by the function of the same kind.

@@ -32,7 +32,7 @@ SendQueue::SendQueue(std::uint32_t number, const QueueOptions& options, const Qu
                      Wire& wire)
     : number_(number),
       options_(options),
-      ring_(static_cast<const mlx5::Block*>(memory.ring.cpu)),
+      ring_(static_cast<mlx5::Block*>(memory.ring.cpu)),
       record_(static_cast<const std::uint32_t*>(memory.doorbell_record.cpu) + mlx5::kSendRecordIndex),
       doorbell_(static_cast<const std::uint64_t*>(memory.doorbell.cpu)),
       cq_(static_cast<mlx5::Cqe*>(memory.cq.cpu)),
@@ -42,7 +42,9 @@ SendQueue::SendQueue(std::uint32_t number, const QueueOptions& options, const Qu
       rung_(options.first_index),
       produced_(options.first_index),
       begun_(options.first_index),
-      random_(0x9e37'79b9'7f4a'7c15U ^ number) {}
+      random_(0x9e37'79b9'7f4a'7c15U ^ number) {
+  for (std::uint32_t i = 0; i < options.depth; ++i) take_stamps_down(ring_[i]);
+}
 
 bool SendQueue::step() {
   land_late_data();
@@ -101,8 +103,8 @@ void SendQueue::take_doorbell(std::uint64_t value) {
   if (record_polls_left_ > 0) ++statistics_.faults.late_records;
 }
 
-// The doorbell's acquire meets the device's release: everything up to its index is seen, and nothing beyond it is looked at. The
-// record must have come before the doorbell.
+// The doorbell's acquire meets the device's release: everything up to its index is seen, and nothing beyond it is looked at.
+// Without stamps: where the device has not released them, the record may come behind the doorbell, and WQEs behind the record.
 void SendQueue::look_at_doorbell() {
   const std::uint64_t value = device::load_acquire(doorbell_);
   if (value != seen_doorbell_) take_doorbell(value);
@@ -121,11 +123,21 @@ void SendQueue::look_at_doorbell() {
 
 bool SendQueue::begin_rung() {
   const std::uint64_t before = begun_;
-  while (begun_ != produced_ && begin_one()) {
+  while (begun_ != produced_ && is_there() && begin_one()) {
     ++begun_;
     ++statistics_.work_requests;
   }
   return begun_ != before;
+}
+
+bool SendQueue::is_there() {
+  if (is_broken_ || late_polls_ == options_.most_late_polls || has_arrived(ring_[begun_ & (options_.depth - 1)], begun_, number_)) {
+    late_polls_ = 0;
+    return true;
+  }
+  ++late_polls_;
+  ++statistics_.late_requests;
+  return false;
 }
 
 bool SendQueue::is_fence_open(const WorkRequest& request) const {
@@ -168,8 +180,9 @@ bool SendQueue::do_at_once(WorkRequest& request) {
 }
 
 bool SendQueue::begin_one() {
-  WorkRequest request = read_work_request(ring_[begun_ & (options_.depth - 1)], begun_, number_);
-  if (do_at_once(request)) return true;
+  mlx5::Block& block = ring_[begun_ & (options_.depth - 1)];
+  WorkRequest request = read_work_request(block, begun_, number_);
+  if (do_at_once(request)) return take_stamps_down(block), true;
   Pending& pending = pending_.emplace_back();
   pending.index = begun_;
   pending.request = request;
@@ -182,6 +195,7 @@ bool SendQueue::begin_one() {
   }
   if (pending.is_on_wire && has_result(pending.request.opcode)) ++open_result_count_;
   is_broken_ = is_broken_ || pending.request.syndrome != Syndrome::none;
+  take_stamps_down(block);
   return true;
 }
 

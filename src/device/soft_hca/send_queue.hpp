@@ -23,9 +23,9 @@ struct Place {
 
 // The caller's, until the HCA is destroyed.
 struct QueueMemory {
-  Place ring;             // depth * 64 bytes, at 64; the device writes, the HCA reads
-  Place doorbell_record;  // 8 bytes, at 8; as the ring
-  Place doorbell;         // 8 bytes, at 8; as the ring
+  Place ring;             // depth * 64 bytes, at 64; the device writes, the HCA reads, and takes stamps down
+  Place doorbell_record;  // 8 bytes, at 8; the device writes, the HCA reads
+  Place doorbell;         // 8 bytes, at 8; likewise
   Place cq;               // CQEs of 64 bytes, at 64; the HCA writes, the device reads
   // Between the body of a CQE that tells of an error and its last word, and behind every CQE: for a mapping that combines writes,
   // which reach their place in no order until they are drained. Null for other memory.
@@ -33,17 +33,19 @@ struct QueueMemory {
 };
 
 struct QueueOptions {
-  std::uint32_t depth = 1024;     // WQEs, a power of two, at most device::kMostDepth
-  std::uint32_t cq_depth = 0;     // CQEs of an ordinary CQ, a power of two, at least `depth`; 0: `depth`
-  bool is_collapsed = true;       // one CQE that is written over and over
-  bool confirms_reads = false;    // see device::Queue
-  std::uint64_t first_index = 0;  // of the first WQE
+  std::uint32_t depth = 1024;               // WQEs, a power of two, at most device::kMostDepth
+  std::uint32_t cq_depth = 0;               // CQEs of an ordinary CQ, a power of two, at least `depth`; 0: `depth`
+  bool is_collapsed = true;                 // one CQE that is written over and over
+  bool confirms_reads = false;              // see device::Queue
+  std::uint64_t first_index = 0;            // of the first WQE
+  std::uint32_t most_late_polls = 100'000;  // for a WQE that was rung for; then it is taken as it stands, which is an error
 };
 
 struct QueueStatistics {
   std::uint64_t doorbells = 0;          // values seen in the doorbell
   std::uint64_t ignored_doorbells = 0;  // of another queue, or for WQEs that cannot be there
   std::uint64_t late_records = 0;       // polls that found the record behind the doorbell
+  std::uint64_t late_requests = 0;      // polls that found a WQE behind the record
   std::uint64_t work_requests = 0;      // begun, or flushed
   std::uint64_t cqes = 0;
   std::uint64_t error_cqes = 0;
@@ -90,6 +92,7 @@ class SendQueue {
   void look_at_doorbell();
   void take_doorbell(std::uint64_t value);
   bool begin_rung();
+  bool is_there();
   bool begin_one();
   bool do_at_once(WorkRequest& request);
   bool is_to_fail(std::uint64_t index) const;
@@ -104,7 +107,7 @@ class SendQueue {
 
   const std::uint32_t number_;
   const QueueOptions options_;
-  const device::mlx5::Block* const ring_;
+  device::mlx5::Block* const ring_;
   const std::uint32_t* const record_;
   const std::uint64_t* const doorbell_;
   device::mlx5::Cqe* const cq_;
@@ -121,6 +124,7 @@ class SendQueue {
   bool has_failed_ = false;              // the first failure was told
   std::uint32_t open_result_count_ = 0;  // reads and atomics in pending_
   std::uint32_t record_polls_left_ = 0;
+  std::uint32_t late_polls_ = 0;  // that found the next WQE not there yet
   std::uint64_t random_;
   std::deque<Pending> pending_;
   std::deque<Landing> landings_;

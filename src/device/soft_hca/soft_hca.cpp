@@ -75,7 +75,7 @@ device::Queue make_device_queue(std::uint32_t number, const QueueOptions& option
   queue.number = number;
   queue.is_collapsed = options.is_collapsed;
   queue.confirms_reads = options.confirms_reads;
-  queue.waits_for_record = true;
+  queue.waits_for_stores = true;
   queue.reserved = queue.ready = queue.completed = options.first_index;
   return queue;
 }

@@ -86,6 +86,22 @@ bool read_segments(const Reader& reader, std::uint32_t segment_count, WorkReques
 
 }  // namespace
 
+bool has_arrived(const mlx5::Block& block, std::uint64_t index, std::uint32_t queue_number) {
+  const std::uint32_t what = mlx5::big_endian(device::load_acquire(&block.segments[0].words[0]));
+  const std::uint32_t whose = mlx5::big_endian(device::load_acquire(&block.segments[0].words[1]));
+  if ((what >> 8 & 0xffff) != (index & 0xffff) || whose >> 8 != queue_number) return false;
+  if ((what & mlx5::kStampedFlag) == 0) return true;
+  for (std::size_t i = 0; i < mlx5::kStampedSegments; ++i) {
+    if (device::load_acquire(&block.segments[i].words[mlx5::kStampWord]) != mlx5::stamp(index)) return false;
+  }
+  return true;
+}
+
+void take_stamps_down(mlx5::Block& block) {
+  if ((mlx5::big_endian(device::load_relaxed(&block.segments[0].words[0])) & mlx5::kKeptFlag) != 0) return;
+  for (std::size_t i = 0; i < mlx5::kStampedSegments; ++i) device::store_relaxed(&block.segments[i].words[mlx5::kStampWord], 0);
+}
+
 WorkRequest read_work_request(const mlx5::Block& block, std::uint64_t index, std::uint32_t queue_number) {
   const Reader reader(block);
   const std::uint32_t what = reader.value32(0);
@@ -93,7 +109,8 @@ WorkRequest read_work_request(const mlx5::Block& block, std::uint64_t index, std
   WorkRequest request;
   request.opcode = static_cast<Opcode>(what & 0xff);
   request.flags = static_cast<std::uint8_t>(reader.raw(2) >> 24);
-  const bool is_this = what >> 8 == (index & 0xffff) && whose >> 8 == queue_number;  // the byte above the index, opmod, is 0
+  const bool is_this = (what & ~(mlx5::kStampedFlag | mlx5::kKeptFlag)) >> 8 == (index & 0xffff) &&
+                       whose >> 8 == queue_number;  // the rest of opmod is 0
   if (!is_this || !read_segments(reader, whose & 0xff, request)) request.syndrome = Syndrome::local_operation;
   return request;
 }

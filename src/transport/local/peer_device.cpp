@@ -24,6 +24,13 @@ Error no_function(const char* operation, const char* name) {
                     "install a newer NVIDIA driver");
 }
 
+CUresult set_access(const cuda::Functions& functions, CUdeviceptr address, std::size_t bytes, int device) {
+  CUmemAccessDesc access{};
+  access.location = {CU_MEM_LOCATION_TYPE_DEVICE, device};
+  access.flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
+  return functions.cuMemSetAccess(address, bytes, &access, 1);
+}
+
 class IpcAllocation final : public OpenedAllocation {
  public:
   explicit IpcAllocation(CUcontext context) : context_(context) {}
@@ -92,10 +99,7 @@ class VmmAllocation final : public OpenedAllocation {
     result = functions.cuMemMap(address, bytes, 0, handle, 0);
     if (result != CUDA_SUCCESS) return result;
     is_mapped_ = true;
-    CUmemAccessDesc access{};
-    access.location = {CU_MEM_LOCATION_TYPE_DEVICE, device};
-    access.flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
-    return functions.cuMemSetAccess(address, bytes, &access, 1);
+    return set_access(functions, address, bytes, device);
   }
   bool is_mapped_ = false;
 };
@@ -175,6 +179,15 @@ Outcome PeerDevices::enable_peer_access(int device, int other) {
   return open_error("enable peer access", device, result);
 }
 
+Outcome PeerDevices::open_vmm_to(int device, std::uintptr_t address, std::size_t bytes) {
+  const auto context = primary_context(device);
+  if (!context) return context.error();
+  const cuda::Functions& functions = cuda::driver().functions;
+  if (functions.cuMemSetAccess == nullptr) return no_function("open VMM memory to another device", "cuMemSetAccess");
+  const CUresult result = set_access(functions, address, bytes, device);
+  return result == CUDA_SUCCESS ? Outcome() : Outcome(open_error("open VMM memory to another device", device, result));
+}
+
 }  // namespace gigabar::transport::local
 
 #else
@@ -191,6 +204,7 @@ Result<std::shared_ptr<OpenedAllocation>> PeerDevices::open_vmm(const Descriptor
 int PeerDevices::device_of(const std::string&) { return -1; }
 Outcome PeerDevices::check_peer_access(int, int) { return no_cuda(); }
 Outcome PeerDevices::enable_peer_access(int, int) { return no_cuda(); }
+Outcome PeerDevices::open_vmm_to(int, std::uintptr_t, std::size_t) { return no_cuda(); }
 
 }  // namespace gigabar::transport::local
 

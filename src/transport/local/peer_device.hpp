@@ -40,6 +40,8 @@ class PeerDevices {
   // Lets `device` reach memory of `other`, both of this process. Errors: not_supported (no peer access), device_error.
   static Outcome check_peer_access(int device, int other);
   static Outcome enable_peer_access(int device, int other);
+  // The same for one VMM allocation, all of it, which stays where it is. Errors: unavailable (an old driver), device_error.
+  static Outcome open_vmm_to(int device, std::uintptr_t address, std::size_t bytes);
 
  private:
   using Name = std::pair<std::pair<std::int64_t, int>, IpcIdentity>;

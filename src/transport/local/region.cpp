@@ -370,15 +370,26 @@ Result<std::shared_ptr<OpenedAllocation>> PeerRegion::open_on(int device) {
   return PeerDevices::open_vmm(exported_, key_.allocation_bytes, device);
 }
 
+// Memory of this process on another of its devices.
+Outcome PeerRegion::open_here_to(int device, int owner) {
+  if (device == owner) return {};
+  if (kind() == MemoryKind::device) return PeerDevices::enable_peer_access(device, owner);
+  if (key_.form != KeyForm::vmm) {
+    return make_error(Status::not_supported, "map", "a peer's device memory",
+                      "pool memory, and VMM memory that is not exportable, is open to its own device only within this process",
+                      "register memory of cudaMalloc");
+  }
+  if (Outcome checked = PeerDevices::check_peer_access(device, owner); !checked) return checked;
+  return PeerDevices::open_vmm_to(device, here_->address - key_.offset_bytes, key_.allocation_bytes);
+}
+
 Result<MappedRegion> PeerRegion::map_device_memory(int device) {
   const auto cannot = [&](std::string cause, std::string remedy = {}) {
     return make_error(Status::not_supported, "map", "a peer's device memory", std::move(cause), std::move(remedy));
   };
   const int seen_as = here_ ? here_->device : core_->devices.device_of(key_.uuid.data());
   if (here_) {
-    if (device != seen_as && kind() != MemoryKind::device)
-      return cannot("VMM and pool memory of this process is open to its own device only");
-    if (Outcome enabled = PeerDevices::enable_peer_access(device, seen_as); !enabled) return std::move(enabled).take_error();
+    if (Outcome opened = open_here_to(device, seen_as); !opened) return std::move(opened).take_error();
     return MappedRegion{here_->address, here_};
   }
   if (key_.form == KeyForm::none) return cannot(text("the peer says: ", reason_));

@@ -133,6 +133,7 @@ class PeerRegion final : public RemoteRegion {
   void route_by_engine_to_host(const LocalRegion& local, Route& route);
   void route_by_engine_to_device(const LocalRegion& local, Route& route);
   Result<std::shared_ptr<OpenedAllocation>> open_on(int device);
+  Outcome open_here_to(int device, int owner);
   Result<MappedRegion> map_device_memory(int device);
   std::byte* cpu_address() const noexcept;
 

@@ -207,7 +207,7 @@ const Failure kFailures[] = {
      [](Rig& rig, Ticket& t) {
        const std::uint64_t index = rig.queue().reserved;
        const Status status = post_foreign_write(rig, t, rig.at_peer(0), rig.at_local(0), 64);
-       mlx5::store_index(&rig.queue().ring[index % 16].segments[0], index + 16, mlx5::Opcode::rdma_write);
+       mlx5::store_index(&rig.queue().ring[index % 16].segments[0], index + 16, mlx5::Opcode::rdma_write, 0);
        return status;
      }},
 };

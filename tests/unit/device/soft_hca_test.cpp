@@ -1,6 +1,8 @@
 // SoftHca: what it refuses, and each fault that it can make.
 #include "device/soft_hca/soft_hca.hpp"
 
+#include <algorithm>
+#include <array>
 #include <iterator>
 #include <random>
 #include <vector>
@@ -123,6 +125,83 @@ TEST(SoftHca, IgnoresDoorbellsThatAreNotItsOwn) {
   EXPECT_EQ(look(rig, ticket), Status::ok);
 }
 
+// --- Stamps ----------------------------------------------------------------------------------------------------------------------
+
+// The words of a WQE, taken out of the ring before the HCA looks, and put back in parts.
+class HeldBack {
+ public:
+  explicit HeldBack(mlx5::Block& block, const mlx5::Block& before) : block_(&block), all_(std::exchange(block, before)) {}
+  void let(std::size_t segment) { block_->segments[segment] = all_.segments[segment]; }
+
+ private:
+  mlx5::Block* block_;
+  mlx5::Block all_;
+};
+
+TEST(SoftHca, WaitsForEachSegmentOfAStampedRequest) {
+  constexpr std::size_t kSegments = mlx5::kStampedSegments;
+  std::array<std::size_t, kSegments> order{0, 1, 2};
+  QueueOptions patient = Rig::small_ring();
+  patient.most_late_polls = 1'000'000;
+  do {
+    Rig rig(patient);
+    // A lap whose inline bytes look like stamps of the next one.
+    for (std::uint64_t i = 0; i < 16; ++i) {
+      const std::uint64_t like_stamp = mlx5::stamp(i + 16);
+      Ticket ticket;
+      const Inline payload{{like_stamp << 32 | like_stamp, like_stamp, 0, 0}, 12};
+      ASSERT_EQ(device::post_inline_write<kAlone>(Thread{}, rig.queue(), rig.at_peer(64), payload, ticket, kShort), Status::ok);
+      rig.run();
+      ASSERT_EQ(look(rig, ticket), Status::ok);
+    }
+    mlx5::Block& block = rig.queue().ring[0];
+    const mlx5::Block before = block;
+    const Ticket ticket = post_word(rig, 0x1234'5678'9abc'def0);
+    HeldBack request(block, before);
+    for (const std::size_t segment : order) {
+      rig.run();
+      EXPECT_EQ(look(rig, ticket), Status::timed_out);
+      EXPECT_EQ(rig.remote.at<std::uint64_t>(0), 0U);
+      request.let(segment);
+    }
+    EXPECT_GT(rig.statistics().late_requests, 0U);
+    rig.run();
+    EXPECT_EQ(look(rig, ticket), Status::ok);
+    EXPECT_EQ(rig.remote.at<std::uint64_t>(0), 0x1234'5678'9abc'def0U);
+    for (std::size_t i = 0; i < kSegments; ++i) EXPECT_EQ(block.segments[i].words[mlx5::kStampWord], 0U);
+  } while (std::next_permutation(order.begin(), order.end()));
+}
+
+TEST(SoftHca, TakesARequestThatNeverComesForAnError) {
+  Rig rig;
+  mlx5::Block& block = rig.queue().ring[0];
+  const mlx5::Block before = block;
+  const Ticket ticket = post_word(rig, 5);
+  const HeldBack request(block, before);
+  rig.run();
+  EXPECT_EQ(rig.statistics().late_requests, 2U);
+  EXPECT_EQ(look(rig, ticket), Status::device_error);
+  EXPECT_EQ(device::error_of<kAlone>(rig.queue()).syndrome, Syndrome::local_operation);
+}
+
+// Only a thread that has the queue to itself, few bytes, and a software HCA: everybody else's WQEs are those of hardware.
+TEST(SoftHca, OthersHaveNoStamps) {
+  const auto stamp_flag = [](Rig& rig) { return mlx5::big_endian(rig.queue().ring[0].segments[0].words[0]) & mlx5::kStampedFlag; };
+  Ticket ticket;
+  Rig alone, many, shared, hardware;
+  post_word(alone, 5);
+  EXPECT_NE(stamp_flag(alone), 0U);
+  ASSERT_EQ(device::post_inline_write<kAlone>(Thread{}, many.queue(), many.at_peer(0), Inline{{1, 2}, 9}, ticket, kShort),
+            Status::ok);
+  EXPECT_EQ(stamp_flag(many), 0U);
+  ASSERT_EQ(device::post_inline_write<Sharing::block>(Thread{}, shared.queue(), shared.at_peer(0), inline_value(1), ticket, kShort),
+            Status::ok);
+  EXPECT_EQ(stamp_flag(shared), 0U);
+  hardware.queue().waits_for_stores = false;
+  post_word(hardware, 5);
+  EXPECT_EQ(stamp_flag(hardware), 0U);
+}
+
 // A number below `end`.
 class Draw {
  public:
@@ -161,7 +240,7 @@ TEST(SoftHca, SurvivesAnyBytesInTheRing) {
     Rig rig;
     for (std::uint32_t i = 0; i < 16; ++i) fill_with_anything(rig, i, draw);
     rig.queue().reserved = rig.queue().ready = 16;
-    device::detail::ring_doorbell(rig.queue(), 16);
+    device::detail::ring_doorbell(rig.queue(), 16, false);
     rig.run();
     EXPECT_NE(device::flush<kAlone>(Thread{}, rig.queue(), Timeout{0}), Status::timed_out);
     const QueueStatistics statistics = rig.statistics();

@@ -98,7 +98,7 @@ TEST(Turns, ASlowPostHoldsBackThoseBehindIt) {
   rig.run();
   EXPECT_EQ(rig.statistics().work_requests, 0U);
   device::detail::fill_nop(rig.queue(), hole, 0);
-  device::detail::publish<kShared>(rig.queue(), hole, hole + 1);
+  device::detail::publish<kShared>(rig.queue(), hole, hole + 1, false);
   for (std::thread& thread : behind) thread.join();
   rig.run();
   EXPECT_EQ(device::flush<kShared>(Thread{}, rig.queue(), kShort), Status::ok);

@@ -12,13 +12,12 @@ namespace gigabar::tool::device_ranks {
 // Whether a LeanUnit can do a plan, and does what a RoundUnit would.
 inline bool is_lean(const RoundPlan& plan) {
   const bool only_sends = plan.op <= Op::write;
-  const bool has_channel = plan.queue_count == 0 || plan.sharing == device::Sharing::exclusive;
   const bool looks_at_data = plan.is_checked && plan.message_bytes != 0;
   const bool ends_with_flush = plan.measure == Measure::rate && plan.op == Op::write;
-  return only_sends && has_channel && !looks_at_data && !ends_with_flush && !plan.only_fills;
+  return only_sends && has_channel(plan) && !looks_at_data && !ends_with_flush && !plan.only_fills;
 }
 
-template <class Scope>
+template <class Scope, class Channel>
 class LeanUnit {
  public:
   // `end` is zeroed.
@@ -30,7 +29,7 @@ class LeanUnit {
     const RunClock clock;
     const std::uint64_t begin = index_ * plan_.part_stride_bytes;
     const bool has_part = plan_.message_bytes == 0 || begin < plan_.message_bytes;
-    const std::uint32_t rounds = has_part ? plan_.warm_up_count + plan_.iteration_count : 0;
+    const std::uint32_t rounds = has_part ? plan_.round_count() : 0;
     const std::uint64_t left = has_part ? plan_.message_bytes - begin : 0;
     const std::uint64_t bytes = left < plan_.part_bytes ? left : plan_.part_bytes;
     // Notifications as of RoundUnit: of messages, and of the end of a round.
@@ -41,18 +40,19 @@ class LeanUnit {
     const Op op = only_answers ? Op::notify : plan_.op;
     const std::uint32_t window = only_answers ? 1 : plan_.window;
 
-    device::Channel channel;
-    const auto queue = plan_.queue_count == 0 ? QueueId{0} : static_cast<QueueId>(index_ % plan_.queue_count);
-    Status status = device::Channel::open(scope_, plan_.fabric, plan_.partner, kDataSegment, kDataSegment, queue, channel);
+    Channel channel;
+    Status status =
+        Channel::open(scope_, plan_.fabric, plan_.partner, kDataSegment, kDataSegment, queue_of(plan_, index_), channel);
     std::uint32_t rounds_done = 0;
     // One place that sends and one that waits, which the compiler keeps in line: the passive side's first step sends nothing, and
     // its last one does nothing else.
     for (std::uint32_t step = 0; status == Status::ok && rounds_done < rounds; ++step) {
-      if (step % plan_.rounds_per_look == 0 && is_over(clock)) {
+      if (step % plan_.rounds_per_look == 0 && is_over(scope_, clock, plan_.timeout_ns)) {
         status = Status::timed_out;
         break;
       }
       scope_.sync();
+      if (step == plan_.warm_up_count && scope_.rank() == 0) end_->timed_from_ns = device::now_ns();
       const std::uint64_t before = ticks();
       const std::uint32_t round = plan_.is_active ? step + 1 : step;
       for (std::uint32_t message = 1; round != 0 && message <= window && status == Status::ok; ++message) {
@@ -74,7 +74,8 @@ class LeanUnit {
       status = channel.notification_wait_until(scope_, round_end, step + 1, timeout, found, &carried);
       if (status != Status::ok) break;
       if (plan_.is_active) {
-        if (scope_.rank() == 0 && step >= plan_.warm_up_count) samples[step - plan_.warm_up_count] = ticks() - before;
+        if (scope_.rank() == 0 && step >= plan_.warm_up_count)
+          samples[step - plan_.warm_up_count] = plan_.takes_end_times() ? device::now_ns() : ticks() - before;
         rounds_done = step + 1;
       }
       if (plan_.plants_fault && step + 1 == rounds) found ^= 1;
@@ -101,9 +102,6 @@ class LeanUnit {
     const bool is_behind_writes = plan_.measure == Measure::latency ? op == Op::notify_ordered : is_last && plan_.is_active;
     return is_behind_writes ? device::Order::after_writes : device::Order::none;
   }
-  GIGABAR_DEVICE bool is_over(const RunClock& clock) const {
-    return scope_.broadcast(static_cast<std::uint32_t>(clock.elapsed_ns() > plan_.timeout_ns)) != 0;
-  }
   GIGABAR_DEVICE void expect(const WordPlace& place, std::uint32_t right, std::uint32_t found) const {
     if (found != right && scope_.rank() == 0) report_wrong(end_, place, right, found);
   }
@@ -114,16 +112,9 @@ class LeanUnit {
   UnitEnd* const end_;
 };
 
-// The kernel: what each scope of a grid does.
-struct LeanBody {
-  RoundPlan plan;
-  std::uint64_t* samples = nullptr;  // [unit_count * iteration_count]
-  UnitEnd* ends = nullptr;           // [unit_count], zeroed
-
-  template <class Scope>
-  GIGABAR_DEVICE void operator()(const Scope& scope, std::uint32_t unit) const {
-    LeanUnit<Scope>(scope, plan, unit, ends + unit).run(samples + std::uint64_t{unit} * plan.iteration_count);
-  }
-};
+template <class Scope>
+using LeanDirectUnit = LeanUnit<Scope, device::DirectChannel>;
+template <class Scope>
+using LeanQueueUnit = LeanUnit<Scope, device::QueueChannel>;
 
 }  // namespace gigabar::tool::device_ranks

@@ -35,6 +35,41 @@ double round_amount(const RoundPlan& plan, std::uint32_t unit_count) noexcept {
   return plan.measure == Measure::bandwidth ? static_cast<double>(plan.message_bytes) * window : unit_count * window;
 }
 
+// Of each unit's rounds.
+std::vector<std::uint64_t> single_rounds_ps(const RoundPlan& plan, const KernelRun& run) {
+  std::vector<std::uint64_t> samples;
+  const double share = is_halved(plan) ? 0.5 : 1.0;
+  for (std::size_t unit = 0; unit < run.ends.size(); ++unit) {
+    if (!is_active_unit(run.ends[unit])) continue;
+    const double ps_per_tick = ns_per_tick(run.ends[unit]) * share / kNsPerPs;
+    for (std::uint32_t i = 0; i < plan.iteration_count; ++i) {
+      const auto ticks = static_cast<double>(run.samples[unit * plan.iteration_count + i]);
+      samples.push_back(static_cast<std::uint64_t>(ticks * ps_per_tick));
+    }
+  }
+  return samples;
+}
+
+// A round of all units ends with that of the last one: from one such end to the next, and the first from when the first unit began.
+// Together they are the whole time, however unlike the units were.
+std::vector<std::uint64_t> common_rounds_ps(const RoundPlan& plan, const KernelRun& run) {
+  constexpr std::uint64_t kPsPerNs = 1000;
+  std::uint64_t before_ns = ~std::uint64_t{0};
+  std::vector<std::uint64_t> round_ends_ns(plan.iteration_count);
+  for (std::size_t unit = 0; unit < run.ends.size(); ++unit) {
+    if (!is_active_unit(run.ends[unit])) continue;
+    before_ns = std::min(before_ns, run.ends[unit].timed_from_ns);
+    for (std::uint32_t i = 0; i < plan.iteration_count; ++i)
+      round_ends_ns[i] = std::max(round_ends_ns[i], run.samples[unit * plan.iteration_count + i]);
+  }
+  std::vector<std::uint64_t> samples;
+  for (const std::uint64_t end_ns : round_ends_ns) {
+    samples.push_back(end_ns > before_ns ? (end_ns - before_ns) * kPsPerNs : 0);
+    before_ns = std::max(before_ns, end_ns);
+  }
+  return samples;
+}
+
 }  // namespace
 
 bool is_halved(const RoundPlan& plan) noexcept {
@@ -46,17 +81,9 @@ SizeResult summarize_rounds(const RoundPlan& plan, std::uint64_t bytes, const Ke
   SizeResult result;
   result.bytes = bytes;
   result.unit_count = static_cast<std::uint32_t>(std::count_if(run.ends.begin(), run.ends.end(), is_active_unit));
-  std::vector<std::uint64_t> samples_ps;
-  const double share = is_halved(plan) ? 0.5 : 1.0;
-  for (std::size_t unit = 0; unit < run.ends.size(); ++unit) {
-    if (!is_active_unit(run.ends[unit])) continue;
-    const double ps_per_tick = ns_per_tick(run.ends[unit]) * share / kNsPerPs;
-    if (result.ns_per_tick == 0) result.ns_per_tick = ns_per_tick(run.ends[unit]);
-    for (std::uint32_t i = 0; i < plan.iteration_count; ++i) {
-      samples_ps.push_back(
-          static_cast<std::uint64_t>(static_cast<double>(run.samples[unit * plan.iteration_count + i]) * ps_per_tick));
-    }
-  }
+  const auto first = std::find_if(run.ends.begin(), run.ends.end(), is_active_unit);
+  if (first != run.ends.end()) result.ns_per_tick = ns_per_tick(*first);
+  std::vector<std::uint64_t> samples_ps = plan.takes_end_times() ? common_rounds_ps(plan, run) : single_rounds_ps(plan, run);
   result.summary = summarize(samples_ps, kNsPerPs);
   if (plan.measure == Measure::latency) {
     result.figure = result.summary.mean_us;
@@ -64,8 +91,7 @@ SizeResult summarize_rounds(const RoundPlan& plan, std::uint64_t bytes, const Ke
     result.p99 = result.summary.p99_us;
     return result;
   }
-  // Bytes per nanosecond are GB/s, messages per microsecond are millions per second. Units work at the same time, each for the sum
-  // of its samples: what all have moved over the mean of those sums.
+  // Bytes per nanosecond are GB/s, messages per microsecond are millions per second.
   const double per_us = plan.measure == Measure::bandwidth ? 1e-3 : 1.0;
   const auto rate = [&](double us) { return us > 0 ? round_amount(plan, result.unit_count) * per_us / us : 0.0; };
   result.figure = rate(result.summary.mean_us);

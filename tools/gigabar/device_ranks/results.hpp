@@ -16,7 +16,7 @@ namespace gigabar::tool::device_ranks {
 
 struct SizeResult {
   std::uint64_t bytes = 0;       // of a message, as asked for
-  Summary summary;               // of single samples of all units: half a round trip, a whole one, or a window
+  Summary summary;               // of half a round trip or a whole one, of single units; of a window, of all units together
   double figure = 0;             // the mean in microseconds; GB/s; million messages per second
   double p50 = 0, p99 = 0;       // of the samples, in the figure's unit: 99 of 100 are at least as good as p99
   double ns_per_tick = 0;        // of the first unit's clock, over the whole run

@@ -24,6 +24,9 @@ enum class Op : std::uint8_t {
 inline constexpr SegmentId kDataSegment = 0;
 inline constexpr std::uint64_t kWordBytes = 4;  // of data: sizes are multiples
 
+// A sample of a latency is the ticks that the round took; of a bandwidth or a rate it is device::now_ns() at the round's end, since
+// units share what they move over and one that is early makes room for the others.
+//
 // Unit u moves the bytes [u * part_stride_bytes, + part_bytes) of each message, as far as the message reaches. A window's messages
 // lie in slots, in turn. A segment has room for sending, then for receiving, then a word of 8 bytes per unit.
 struct RoundPlan {
@@ -50,6 +53,20 @@ struct RoundPlan {
   std::uint32_t unit_count = 1;
   std::uint32_t queue_count = 0;  // to the partner; 0: by loads and stores
   device::Sharing sharing = device::Sharing::device;
+
+  GIGABAR_DEVICE bool takes_end_times() const { return measure != Measure::latency; }
+  GIGABAR_DEVICE std::uint32_t round_count() const { return warm_up_count + iteration_count; }
+  GIGABAR_DEVICE std::uint32_t sample_count() const { return iteration_count; }
 };
+
+// Units take the queues in turn.
+GIGABAR_DEVICE QueueId queue_of(const RoundPlan& plan, std::uint32_t unit) {
+  return plan.queue_count == 0 ? QueueId{0} : static_cast<QueueId>(unit % plan.queue_count);
+}
+// A unit that has its queue to itself, or needs none, keeps the way to the partner in registers.
+GIGABAR_DEVICE bool has_channel(const RoundPlan& plan) {
+  return plan.queue_count == 0 || plan.sharing == device::Sharing::exclusive;
+}
+GIGABAR_DEVICE bool is_atomic(Op op) { return op == Op::fetch_add || op == Op::compare_swap; }
 
 }  // namespace gigabar::tool::device_ranks

@@ -1,4 +1,5 @@
-// One scope of a kernel and its partner's, round by round: the same code on a GPU and on threads of the CPU.
+// One scope of a kernel and its partner's, round by round: the same code on a GPU and on threads of the CPU. Everything but
+// atomics.
 //
 // Data go one way and a notification follows; who has seen it checks them and answers, so that no slot is written before it was
 // checked. Notification 2u is raised by unit u's messages, 2u + 1 ends its round. With checked data the times contain the check of
@@ -35,13 +36,14 @@ class RoundUnit {
     }
     const RunClock clock;
     const bool has_part = plan_.message_bytes == 0 || bytes_ != 0;
-    begin_words();
     begin_channel();
-    const std::uint32_t rounds = has_part ? plan_.warm_up_count + plan_.iteration_count : 0;
+    const std::uint32_t rounds = has_part ? plan_.round_count() : 0;
     for (round_ = 0; round_ < rounds && words_.is_ok(); ++round_) {
       if (round_ % plan_.rounds_per_look == 0 && words_.is_over(clock)) break;
+      if (round_ == plan_.warm_up_count && scope_.rank() == 0) end_->timed_from_ns = device::now_ns();
       const std::uint64_t ticks = plan_.is_active ? active_round() : passive_round();
-      if (scope_.rank() == 0 && plan_.is_active && round_ >= plan_.warm_up_count) samples[round_ - plan_.warm_up_count] = ticks;
+      if (scope_.rank() == 0 && plan_.is_active && round_ >= plan_.warm_up_count)
+        samples[round_ - plan_.warm_up_count] = plan_.takes_end_times() ? device::now_ns() : ticks;
     }
     if (uses_channel()) channel_.close(scope_);
     words_.lower(notification(kRoundEnd));
@@ -54,15 +56,13 @@ class RoundUnit {
  private:
   static constexpr std::uint32_t kMessages = 0, kRoundEnd = 1;  // notifications of the unit
 
-  GIGABAR_DEVICE QueueId queue() const {
-    return plan_.queue_count == 0 ? QueueId{0} : static_cast<QueueId>(index_ % plan_.queue_count);
-  }
+  GIGABAR_DEVICE QueueId queue() const { return queue_of(plan_, index_); }
   GIGABAR_DEVICE device::Post post() const { return {queue(), words_.timeout(), plan_.sharing}; }
   GIGABAR_DEVICE NotificationId notification(std::uint32_t which) const { return 2 * index_ + which; }
   GIGABAR_DEVICE std::uint32_t round_value() const { return round_ + 1; }
   GIGABAR_DEVICE std::uint64_t payload_value() const { return data_word(plan_.fabric.rank, round_, 0, 0) * kOdd64; }
   GIGABAR_DEVICE std::uint64_t partner_payload() const { return data_word(plan_.partner, round_, 0, 0) * kOdd64; }
-  GIGABAR_DEVICE bool is_last_round() const { return round_ + 1 == plan_.warm_up_count + plan_.iteration_count; }
+  GIGABAR_DEVICE bool is_last_round() const { return round_ + 1 == plan_.round_count(); }
   GIGABAR_DEVICE bool has_data() const { return bytes_ != 0; }
 
   GIGABAR_DEVICE std::uint64_t send_offset(std::uint32_t message) const {
@@ -70,9 +70,6 @@ class RoundUnit {
   }
   GIGABAR_DEVICE std::uint64_t receive_offset(std::uint32_t message) const {
     return plan_.receive_offset_bytes + send_offset(message);
-  }
-  GIGABAR_DEVICE RemotePlace word_place() const {
-    return {plan_.partner, kDataSegment, plan_.words_offset_bytes + index_ * sizeof(std::uint64_t)};
   }
 
   template <class Body>
@@ -87,8 +84,6 @@ class RoundUnit {
 
   GIGABAR_DEVICE std::uint64_t active_round() {
     switch (plan_.op) {
-      case Op::fetch_add: return fetch_add_round();
-      case Op::compare_swap: return compare_swap_round();
       case Op::barrier: return timed([this] { words_.note(device::barrier(scope_, plan_.fabric, words_.timeout())); });
       case Op::read: return read_round();
       default: break;
@@ -202,37 +197,7 @@ class RoundUnit {
     return ticks;
   }
 
-  // --- Atomics -------------------------------------------------------------------------------------------------------------------
-
-  // What the word holds before the first round.
-  GIGABAR_DEVICE void begin_words() {
-    if (!plan_.is_active || (plan_.op != Op::fetch_add && plan_.op != Op::compare_swap)) return;
-    words_.note(device::atomic_fetch_add(scope_, plan_.fabric, word_place(), 0, words_.timeout(), first_word_, queue()));
-  }
-
-  GIGABAR_DEVICE std::uint64_t fetch_add_round() {
-    std::uint64_t old = 0;
-    const std::uint64_t ticks = timed(
-        [&] { words_.note(device::atomic_fetch_add(scope_, plan_.fabric, word_place(), 1, words_.timeout(), old, queue())); });
-    expect(0, first_word_ + round_, old ^ fault());
-    return ticks;
-  }
-
-  GIGABAR_DEVICE std::uint64_t compare_swap_round() {
-    std::uint64_t old = 0;
-    const std::uint64_t expected = first_word_ + round_;
-    const std::uint64_t ticks = timed([&] {
-      words_.note(device::compare_swap(scope_, plan_.fabric, word_place(), expected, expected + 1, words_.timeout(), old, queue()));
-    });
-    expect(0, expected, old ^ fault());
-    return ticks;
-  }
-
-  // A scope that has a queue to itself, or needs none, and only sends, keeps the way in its registers.
-  GIGABAR_DEVICE bool uses_channel() const {
-    const bool only_sends = plan_.op <= Op::write;
-    return only_sends && (plan_.queue_count == 0 || plan_.sharing == device::Sharing::exclusive);
-  }
+  GIGABAR_DEVICE bool uses_channel() const { return plan_.op <= Op::write && has_channel(plan_); }
   GIGABAR_DEVICE void begin_channel() {
     if (!uses_channel()) return;
     words_.note(device::Channel::open(scope_, plan_.fabric, plan_.partner, kDataSegment, kDataSegment, queue(), channel_));
@@ -314,21 +279,8 @@ class RoundUnit {
   UnitEnd* const end_;
   std::uint64_t bytes_ = 0;  // of this unit's part of a message
   std::uint32_t round_ = 0;
-  std::uint64_t first_word_ = 0;
   UnitWords<Scope> words_;
   device::Channel channel_;
-};
-
-// The kernel: what each scope of a grid does.
-struct RoundsBody {
-  RoundPlan plan;
-  std::uint64_t* samples = nullptr;  // [unit_count * iteration_count]
-  UnitEnd* ends = nullptr;           // [unit_count], zeroed
-
-  template <class Scope>
-  GIGABAR_DEVICE void operator()(const Scope& scope, std::uint32_t unit) const {
-    RoundUnit<Scope>(scope, plan, unit, ends + unit).run(samples + std::uint64_t{unit} * plan.iteration_count);
-  }
 };
 
 }  // namespace gigabar::tool::device_ranks

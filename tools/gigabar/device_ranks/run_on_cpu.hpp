@@ -29,13 +29,15 @@ void run_on_cpu(const Body& body, const Grid& grid) {
   for (std::thread& lane : lanes) lane.join();
 }
 
-// A kernel that reports: `make_body(samples, ends)` is what each of its scopes does.
-template <class MakeBody>
-KernelRun run_reporting(const Grid& grid, std::size_t sample_count, const MakeBody& make_body) {
+// A kernel that reports: `body` is a UnitBody.
+template <class Body>
+KernelRun run_reporting(const Grid& grid, Body body) {
   KernelRun run;
   run.ends.resize(grid.unit_count());
-  run.samples.resize(sample_count);
-  run_on_cpu(make_body(run.samples.data(), run.ends.data()), grid);
+  run.samples.resize(std::size_t{grid.unit_count()} * body.plan.sample_count());
+  body.samples = run.samples.data();
+  body.ends = run.ends.data();
+  run_on_cpu(body, grid);
   return run;
 }
 

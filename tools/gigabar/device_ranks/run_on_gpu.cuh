@@ -54,15 +54,15 @@ class DeviceArray {
 };
 
 template <class Body>
-__global__ void __launch_bounds__(kMostBlockThreads) by_thread(const __grid_constant__ Body body) {
+__global__ void __launch_bounds__(kMostBlockThreads, 1) by_thread(const __grid_constant__ Body body) {
   body(device::Thread{}, blockIdx.x * blockDim.x + threadIdx.x);
 }
 template <class Body>
-__global__ void __launch_bounds__(kMostBlockThreads) by_warp(const __grid_constant__ Body body) {
+__global__ void __launch_bounds__(kMostBlockThreads, 1) by_warp(const __grid_constant__ Body body) {
   body(device::Warp{}, (blockIdx.x * blockDim.x + threadIdx.x) / kWarpThreads);
 }
 template <class Body>
-__global__ void __launch_bounds__(kMostBlockThreads) by_block(const __grid_constant__ Body body) {
+__global__ void __launch_bounds__(kMostBlockThreads, 1) by_block(const __grid_constant__ Body body) {
   body(device::Block{}, blockIdx.x);
 }
 
@@ -126,21 +126,21 @@ class Stream {
   cudaStream_t stream_ = nullptr;
 };
 
-// A kernel that reports: `make_body(samples, ends)` is what each of its scopes does.
-template <class MakeBody>
-Result<KernelRun> run_reporting(int device, const Grid& grid, std::size_t sample_count, const MakeBody& make_body) {
+// A kernel that reports: `body` is a UnitBody.
+template <class Body>
+Result<KernelRun> run_reporting(int device, const Grid& grid, Body body) {
   Stream stream;
   DeviceArray<std::uint64_t> samples;
   DeviceArray<UnitEnd> ends;
   cudaError_t code = stream.open(device);
-  if (code == cudaSuccess) code = samples.allocate(sample_count);
+  if (code == cudaSuccess) code = samples.allocate(std::size_t{grid.unit_count()} * body.plan.sample_count());
   if (code == cudaSuccess) code = ends.allocate(grid.unit_count());
   // The zeroes, before a stream that does not wait for them.
   if (code == cudaSuccess) code = cudaDeviceSynchronize();
   if (code != cudaSuccess) return failure("prepare kernel", code);
-  if (Outcome launched = launch(device, make_body(samples.data(), ends.data()), grid, stream.get()); !launched) {
-    return std::move(launched).take_error();
-  }
+  body.samples = samples.data();
+  body.ends = ends.data();
+  if (Outcome launched = launch(device, body, grid, stream.get()); !launched) return std::move(launched).take_error();
   if (code = cudaStreamSynchronize(stream.get()); code != cudaSuccess) return failure("await kernel", code);
   KernelRun run;
   code = ends.read(run.ends);

@@ -22,6 +22,8 @@ struct TurnPlan {
   std::uint64_t work_ns = 0;     // that a unit computes for, per turn
   bool plants_fault = false;     // falsifies what came in the last round
   std::uint64_t timeout_ns = 0;  // of all rounds together, and of one wait
+
+  GIGABAR_DEVICE std::uint32_t sample_count() const { return round_count; }
 };
 
 }  // namespace gigabar::tool::device_ranks

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "device_ranks/turn_plan.hpp"
+#include "device_ranks/unit_body.hpp"
 #include "device_ranks/unit_end.hpp"
 #include "device_ranks/unit_words.hpp"
 
@@ -88,16 +89,7 @@ class TurnUnit {
 };
 
 // The kernel that does all rounds.
-struct TurnsBody {
-  TurnPlan plan;
-  std::uint64_t* samples = nullptr;  // [unit_count * round_count]
-  UnitEnd* ends = nullptr;           // [unit_count], zeroed
-
-  template <class Scope>
-  GIGABAR_DEVICE void operator()(const Scope& scope, std::uint32_t unit) const {
-    TurnUnit<Scope>(scope, plan, unit, ends + unit).run(samples + std::uint64_t{unit} * plan.round_count);
-  }
-};
+using TurnsBody = UnitBody<TurnUnit, TurnPlan>;
 
 // The kernel of one turn, which the CPU sends: checks what came in one round and computes what goes in another.
 struct OneTurnBody {

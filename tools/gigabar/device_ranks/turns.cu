@@ -39,8 +39,7 @@ class GpuTurnKernel : public TurnKernel {
 }  // namespace
 
 Result<KernelRun> run_turns(int device, const TurnPlan& plan, const Grid& grid) {
-  return run_reporting(device, grid, std::size_t{grid.unit_count()} * plan.round_count,
-                       [&](std::uint64_t* samples, UnitEnd* ends) { return TurnsBody{plan, samples, ends}; });
+  return run_reporting(device, grid, TurnsBody{plan});
 }
 
 Result<std::unique_ptr<TurnKernel>> open_turn_kernel(int device, const TurnPlan& plan, const Grid& grid) {

@@ -26,8 +26,7 @@ class CpuTurnKernel : public TurnKernel {
 
 Result<KernelRun> run_turns(const DeviceInfo& device, const TurnPlan& plan, const Grid& grid) {
   if (!device.is_stand_in) return gpu::run_turns(device.index, plan, grid);
-  return run_reporting(grid, std::size_t{grid.unit_count()} * plan.round_count,
-                       [&](std::uint64_t* samples, UnitEnd* ends) { return TurnsBody{plan, samples, ends}; });
+  return run_reporting(grid, TurnsBody{plan});
 }
 
 Result<std::unique_ptr<TurnKernel>> open_turn_kernel(const DeviceInfo& device, const TurnPlan& plan, const Grid& grid) {

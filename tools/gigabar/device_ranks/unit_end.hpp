@@ -12,6 +12,7 @@ struct UnitEnd {
   Status status = Status::ok;
   std::uint32_t rounds_done = 0;
   std::uint64_t elapsed_ns = 0;     // device::now_ns() around all rounds
+  std::uint64_t timed_from_ns = 0;  // the same clock, when the first round that is timed began
   std::uint64_t elapsed_ticks = 0;  // the clock of the samples, over the same time
   std::uint64_t wrong_count = 0;    // words of data, or notifications, that were not as sent
   std::uint32_t wrong_round = 0;    // of the first: also the following

@@ -39,6 +39,12 @@ class RunClock {
   std::uint64_t begin_ticks_;
 };
 
+// Whether a run has taken longer than it may, by the clock of the scope's first thread.
+template <class Scope>
+GIGABAR_DEVICE bool is_over(const Scope& scope, const RunClock& clock, std::uint64_t most_ns) {
+  return scope.broadcast(static_cast<std::uint32_t>(clock.elapsed_ns() > most_ns)) != 0;
+}
+
 inline constexpr std::uint64_t kOdd64 = 0x9e3779b97f4a7c15U;  // odd: neighbouring numbers become distant ones
 
 GIGABAR_DEVICE std::uint32_t data_word(Rank sender, std::uint32_t round, std::uint32_t slot, std::uint64_t index) {
@@ -106,7 +112,7 @@ class UnitWords {
 
   // Whether the run has ended, by an error or by its time.
   GIGABAR_DEVICE bool is_over(const RunClock& clock) {
-    if (scope_.broadcast(static_cast<std::uint32_t>(clock.elapsed_ns() > timeout_ns_)) != 0) note(Status::timed_out);
+    if (device_ranks::is_over(scope_, clock, timeout_ns_)) note(Status::timed_out);
     return !is_ok();
   }
 

@@ -202,6 +202,24 @@ ISOLATED_TEST(LocalCuda, WhatCannotBeReachedSaysWhy) {
   EXPECT_FALSE(refusal(pair, range_of(*machine.first), plain_range(host)).empty());
 }
 
+// What was made exportable is opened to the other device where it lies.
+ISOLATED_TEST(LocalCuda, VmmMemoryOfThisProcess) {
+  TwoGpus machine;
+  machine.allocate();
+  constexpr std::size_t kBytes = 4 << 20;
+  Pair pair;
+  for (const bool is_exportable : {true, false}) {
+    const CUdeviceptr vmm = FakeSession::allocate_vmm(1, kBytes, is_exportable);
+    const MemoryRange range{reinterpret_cast<void*>(vmm), kBytes, MemoryKind::device_vmm, 1, -1, 0};
+    if (is_exportable) {
+      expect_moves(pair, range_of(*machine.first), range, "cuda_vmm");
+    } else {
+      EXPECT_NE(refusal(pair, range_of(*machine.first), range).find("open to its own device only"), std::string::npos);
+    }
+    FakeSession::free_vmm(vmm, kBytes);
+  }
+}
+
 ISOLATED_TEST(LocalCuda, WithoutPeerAccessItIsNoReach) {
   TwoGpus machine;
   machine.session.machine().has_peer_access = false;
