@@ -32,6 +32,7 @@ RUNS = [
     ["device-bw", "--blocks", "16", "-m", "64M:64M"],
     ["device-bw", "--blocks", "32", "-m", "64M:64M"],
     ["device-bw", "--blocks", "64", "-m", "64M:64M"],
+    ["device-bw", "--blocks", "128", "--threads", "128", "-m", "64M:64M"],
     ["device-rate", "--op", "write-notify"],
     ["device-rate", "--op", "write-notify", "--threads", "256", "--blocks", "32", "-W", "256"],
     ["device-latency", "--op", "notify", "--queues", "1"],

@@ -107,7 +107,8 @@ def main(words):
                             "rounds_gb_per_s": {contender: rounds[mib, contender] for contender in contenders}})
             print(f"{name:>8} {mib:>5} {medians[comparison.ranks]:>12.1f} {beside:>13.1f} {ratio:>6.3f}", flush=True)
     if options.json:
-        reports.write(options.json, "ranks_in_turns", ["bench/ranks_in_turns.py", *words], head, results=results)
+        command = ["bench/ranks_in_turns.py", "--what", options.what, "--rounds", str(options.rounds)]
+        reports.write(options.json, "ranks_in_turns", command, head, results=results)
     return 1 if has_failed else 0
 
 

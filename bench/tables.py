@@ -161,7 +161,7 @@ def ranks_in_turns(document):
 
 def kernels(document):
     """Kernels of two ranks: latencies, bandwidths and rates of bench/kernels.py."""
-    units = {"device-latency": ("us", "µs"), "device-bw": ("gb_per_s", "GB/s"), "device-rate": ("million_per_s", "million/s")}
+    units = {"device-latency": ("p50_us", "µs"), "device-bw": ("gb_per_s", "GB/s"), "device-rate": ("million_per_s", "million/s")}
     rows = []
     for run in document["results"]:
         name, unit = units[run["command"][1]]
@@ -169,9 +169,9 @@ def kernels(document):
         for result in shown:
             threads = f"{result['blocks']} × {result['threads']}" if result["blocks"] * result["threads"] > 1 else "1"
             size = bytes_text(result["bytes"]) if result["bytes"] else ""
-            rows.append([f"`{result['op']}`", size, result["scope"], threads, result["path"], us(result[f"p50_{name}"]),
-                         us(result[f"p99_{name}"]), unit])
-    return markdown(["kernels", "size", "scope", "threads", "path", "p50", "p99", ""], rows)
+            p99 = us(result["p99_us"]) if unit == "µs" else ""
+            rows.append([f"`{result['op']}`", size, result["scope"], threads, result["path"], us(result[name]), p99, unit])
+    return markdown(["kernels", "size", "scope", "threads", "path", "p50, or whole run", "p99", ""], rows)
 
 
 def nvshmem(document):
@@ -184,6 +184,40 @@ def nvshmem(document):
         rows.append([f"`{operation}`", f"`{result['nvshmem_op']}`", size, threads, us(result["gigabar"]), us(result["nvshmem"]),
                      "µs" if result["unit"] == "us" else "GB/s"])
     return markdown(["Gigabar", f"NVSHMEM {document['versions']['NVSHMEM']}", "size", "threads", "Gigabar", "NVSHMEM", ""], rows)
+
+
+def matvec(document):
+    """A product in a stream of vectors: one kernel beside one launch for each batch."""
+    rows = [
+        [str(result["elements"]), str(result["batch_vectors"]), f"{result['kernel_vectors_per_s'] / 1e6:.2f}",
+         f"{result['cpu_vectors_per_s'] / 1e6:.2f}", f"{result['ratio']:.2f}"]
+        for result in document["results"]
+        if result["batch_vectors"] in (16, 64, 512)
+    ]
+    return markdown(["elements", "vectors in a batch", "kernel, million vectors/s", "CPU, million vectors/s", "ratio"], rows)
+
+
+def pingpong(document):
+    """A message computed, sent and answered: one kernel beside one launch for each turn."""
+    rows = [
+        [bytes_text(result["bytes"]), us(result["kernel"]["p50_us"]), us(result["cpu"]["p50_us"]), f"{result['ratio']:.2f}"]
+        for result in document["results"]
+    ]
+    return markdown(["message", "kernel, p50, µs", "CPU, p50, µs", "ratio"], rows)
+
+
+def store_order(document):
+    """What order costs between two GPUs, and what is seen without it."""
+    names = {"none": "none", "device": "`fence.acq_rel.gpu`", "system": "`fence.acq_rel.sys`"}
+    figures = {(result["what"], result["fence"], result["load_blocks"]): result for result in document["results"]}
+    loads = sorted({load for what, _, load in figures if what == "early"})
+    time = lambda what, fence: us(figures[what, fence, 0]["us"]) if (what, fence, 0) in figures else ""  # noqa: E731
+    rows = [
+        [name, time("fence", fence), time("payload", fence), *(str(figures["early", fence, load]["early_count"]) for load in loads)]
+        for fence, name in names.items()
+    ]
+    header = ["between payload and word", "alone, µs", "there, and a word back, half, µs"]
+    return markdown(header + [f"early words, {load} blocks beside" for load in loads], rows)
 
 
 def perftest(document):
@@ -314,7 +348,8 @@ SETS = {
     "h200-streams-presets": (streams_presets, ["h200-streams-presets"]),
 }
 
-TOOLS = {function.__name__: function for function in (copylat, copybw, pplat, apiperf, sanity, survey, hosts, latency, bw, ranks_in_turns, kernels, nvshmem)}
+TOOLS = {function.__name__: function for function in (copylat, copybw, pplat, apiperf, sanity, survey, hosts, latency, bw, ranks_in_turns, kernels, nvshmem,
+                                                        matvec, pingpong, store_order)}
 
 
 def command_of(document):

@@ -59,6 +59,21 @@ struct RoundPlan {
   GIGABAR_DEVICE std::uint32_t sample_count() const { return iteration_count; }
 };
 
+// What a unit moves of each message.
+struct Part {
+  std::uint64_t begin = 0, bytes = 0;
+  bool is_there = true;  // or there are fewer bytes than units have places for
+};
+GIGABAR_DEVICE Part part_of(const RoundPlan& plan, std::uint32_t unit) {
+  if (plan.message_bytes == 0) return {};
+  const std::uint64_t begin = unit * plan.part_stride_bytes;
+  if (begin >= plan.message_bytes) return {begin, 0, false};
+  const std::uint64_t left = plan.message_bytes - begin;
+  return {begin, left < plan.part_bytes ? left : plan.part_bytes, true};
+}
+// Notifications of a unit: one is raised by its messages, one ends its round.
+GIGABAR_DEVICE NotificationId messages_of(std::uint32_t unit) { return 2 * unit; }
+GIGABAR_DEVICE NotificationId round_end_of(std::uint32_t unit) { return 2 * unit + 1; }
 // Units take the queues in turn.
 GIGABAR_DEVICE QueueId queue_of(const RoundPlan& plan, std::uint32_t unit) {
   return plan.queue_count == 0 ? QueueId{0} : static_cast<QueueId>(unit % plan.queue_count);

@@ -23,9 +23,7 @@ class RoundUnit {
         index_(index),
         end_(end),
         words_(scope, plan.fabric, plan.partner, kDataSegment, plan.timeout_ns, end) {
-    const std::uint64_t begin = index * plan.part_stride_bytes;
-    const std::uint64_t left = plan.message_bytes > begin ? plan.message_bytes - begin : 0;
-    bytes_ = left < plan.part_bytes ? left : plan.part_bytes;
+    bytes_ = part_of(plan, index).bytes;
   }
 
   // `samples`: [iteration_count], written by the active side.
@@ -58,7 +56,9 @@ class RoundUnit {
 
   GIGABAR_DEVICE QueueId queue() const { return queue_of(plan_, index_); }
   GIGABAR_DEVICE device::Post post() const { return {queue(), words_.timeout(), plan_.sharing}; }
-  GIGABAR_DEVICE NotificationId notification(std::uint32_t which) const { return 2 * index_ + which; }
+  GIGABAR_DEVICE NotificationId notification(std::uint32_t which) const {
+    return which == kMessages ? messages_of(index_) : round_end_of(index_);
+  }
   GIGABAR_DEVICE std::uint32_t round_value() const { return round_ + 1; }
   GIGABAR_DEVICE std::uint64_t payload_value() const { return data_word(plan_.fabric.rank, round_, 0, 0) * kOdd64; }
   GIGABAR_DEVICE std::uint64_t partner_payload() const { return data_word(plan_.partner, round_, 0, 0) * kOdd64; }
@@ -239,26 +239,26 @@ class RoundUnit {
 
   GIGABAR_DEVICE std::uint32_t* words_at(std::uint64_t offset) const { return words_.template at<std::uint32_t>(offset, bytes_); }
 
-  GIGABAR_DEVICE WordPlace part_of(std::uint32_t round, std::uint32_t slot) const {
+  GIGABAR_DEVICE WordPlace place_of(std::uint32_t round, std::uint32_t slot) const {
     return {round, slot, index_ * plan_.part_stride_bytes};
   }
 
   // All slots of this unit's part, as `sender` sends them in `round`.
   GIGABAR_DEVICE void fill(std::uint32_t round, Rank sender) {
-    each_slot([&](std::uint32_t slot) { fill_words(scope_, words_at(send_offset(slot)), bytes_, sender, part_of(round, slot)); });
+    each_slot([&](std::uint32_t slot) { fill_words(scope_, words_at(send_offset(slot)), bytes_, sender, place_of(round, slot)); });
     scope_.sync();
   }
   // No word that is read is there before.
   GIGABAR_DEVICE void poison() {
     constexpr std::uint32_t kAllBits = 0xffffffff;
     each_slot(
-        [&](std::uint32_t slot) { fill_words(scope_, words_at(receive_offset(slot)), bytes_, 0, part_of(0, slot), kAllBits); });
+        [&](std::uint32_t slot) { fill_words(scope_, words_at(receive_offset(slot)), bytes_, 0, place_of(0, slot), kAllBits); });
     scope_.sync();
   }
   GIGABAR_DEVICE void check(std::uint32_t round, Rank sender) {
     if (!words_.is_ok()) return;
     each_slot([&](std::uint32_t slot) {
-      check_words(scope_, words_at(receive_offset(slot)), bytes_, sender, part_of(round, slot), slot == 0 ? fault() : 0, end_);
+      check_words(scope_, words_at(receive_offset(slot)), bytes_, sender, place_of(round, slot), slot == 0 ? fault() : 0, end_);
     });
     scope_.sync();
   }

@@ -3,6 +3,8 @@
 
 #include "device_ranks/atomic_unit.hpp"
 #include "device_ranks/lean_unit.hpp"
+#include "device_ranks/piece_unit.hpp"
+#include "device_ranks/ping_unit.hpp"
 #include "device_ranks/round_unit.hpp"
 #include "device_ranks/unit_body.hpp"
 
@@ -12,9 +14,12 @@ namespace gigabar::tool::device_ranks {
 template <class Run>
 auto run_body(const RoundPlan& plan, const Run& run) {
   if (is_atomic(plan.op)) return run(UnitBody<AtomicUnit, RoundPlan>{plan});
-  if (is_lean(plan) && plan.queue_count == 0) return run(UnitBody<LeanDirectUnit, RoundPlan>{plan});
-  if (is_lean(plan)) return run(UnitBody<LeanQueueUnit, RoundPlan>{plan});
-  return run(UnitBody<RoundUnit, RoundPlan>{plan});
+  if (has_pieces(plan)) return run(UnitBody<PieceUnit, RoundPlan>{plan});
+  if (!is_lean(plan)) return run(UnitBody<RoundUnit, RoundPlan>{plan});
+  const bool is_direct = plan.queue_count == 0;
+  if (plan.measure == Measure::latency)
+    return is_direct ? run(UnitBody<DirectPingUnit, RoundPlan>{plan}) : run(UnitBody<QueuePingUnit, RoundPlan>{plan});
+  return is_direct ? run(UnitBody<LeanDirectUnit, RoundPlan>{plan}) : run(UnitBody<LeanQueueUnit, RoundPlan>{plan});
 }
 
 }  // namespace gigabar::tool::device_ranks

@@ -20,6 +20,7 @@ struct UnitEnd {
   std::uint64_t wrong_offset_bytes = 0;
   std::uint64_t wrong_expected = 0;
   std::uint64_t wrong_found = 0;
+  std::uint64_t next_piece = 0;  // of the first unit: what the next of all units takes, where they share the bytes
 };
 
 }  // namespace gigabar::tool::device_ranks

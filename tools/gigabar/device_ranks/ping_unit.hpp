@@ -1,0 +1,121 @@
+// One scope of a kernel and its partner's that send each other a message in turn. A round trip over NVLink takes as long as 2000
+// instructions of one thread that wait for each other, so each op and each side has a loop of its own, in which nothing else is
+// decided.
+#pragma once
+
+#include "device_ranks/round_plan.hpp"
+#include "device_ranks/unit_end.hpp"
+#include "device_ranks/unit_words.hpp"
+#include "gigabar/device/channel.hpp"
+
+namespace gigabar::tool::device_ranks {
+
+template <class Scope, class Channel>
+class PingUnit {
+ public:
+  // `end` is zeroed.
+  GIGABAR_DEVICE PingUnit(const Scope& scope, const RoundPlan& plan, std::uint32_t index, UnitEnd* end)
+      : scope_(scope),
+        plan_(plan),
+        part_(part_of(plan, index)),
+        queue_(queue_of(plan, index)),
+        id_(round_end_of(index)),
+        end_(end) {}
+
+  // `samples`: [iteration_count], written by the active side.
+  GIGABAR_DEVICE void run(std::uint64_t* samples) const {
+    const RunClock clock;
+    Channel channel;
+    Done done;
+    done.status = Channel::open(scope_, plan_.fabric, plan_.partner, kDataSegment, kDataSegment, queue_, channel);
+    if (done.status == Status::ok && part_.is_there) {
+      switch (plan_.op) {
+        case Op::notify_ordered: play<Op::notify_ordered>(channel, clock, samples, done); break;
+        case Op::payload: play<Op::payload>(channel, clock, samples, done); break;
+        case Op::write_notify: play<Op::write_notify>(channel, clock, samples, done); break;
+        default: play<Op::notify>(channel, clock, samples, done); break;
+      }
+    }
+    channel.close(scope_);
+    std::uint32_t value = 0;
+    if (done.status == Status::ok) done.status = device::notification_reset(scope_, plan_.fabric, kDataSegment, id_, value);
+    if (scope_.rank() != 0) return;
+    end_->status = done.status;
+    end_->rounds_done = done.rounds;
+    if (plan_.is_active) clock.stop(end_->elapsed_ns, end_->elapsed_ticks);
+  }
+
+ private:
+  struct Done {
+    Status status = Status::ok;
+    std::uint32_t rounds = 0;
+  };
+
+  template <Op O>
+  GIGABAR_DEVICE void play(Channel& channel, const RunClock& clock, std::uint64_t* samples, Done& done) const {
+    if (plan_.is_active)
+      play_as<O, true>(channel, clock, samples, done);
+    else
+      play_as<O, false>(channel, clock, samples, done);
+  }
+
+  template <Op O, bool IsActive>
+  GIGABAR_DEVICE void play_as(Channel& channel, const RunClock& clock, std::uint64_t* samples, Done& done) const {
+    const std::uint32_t rounds = plan_.round_count(), warm_up = plan_.warm_up_count;
+    const device::Timeout timeout{plan_.timeout_ns};
+    std::uint32_t until_look = 1;
+    for (std::uint32_t round = 1; round <= rounds; ++round) {
+      if (--until_look == 0) {
+        until_look = plan_.rounds_per_look;
+        if (is_over(scope_, clock, plan_.timeout_ns)) {
+          done.status = Status::timed_out;
+          return;
+        }
+      }
+      if constexpr (IsActive) scope_.sync();
+      const std::uint64_t before = IsActive ? ticks() : 0;
+      if constexpr (IsActive) done.status = send<O>(channel, round, timeout);
+      if (done.status != Status::ok) return;
+      std::uint32_t found = 0;
+      std::uint64_t carried = 0;
+      done.status = channel.notification_wait_until(scope_, id_, round, timeout, found, O == Op::payload ? &carried : nullptr);
+      if (done.status != Status::ok) return;
+      if constexpr (IsActive) {
+        const std::uint64_t after = ticks();
+        if (scope_.rank() == 0 && round > warm_up) samples[round - warm_up - 1] = after - before;
+      } else {
+        done.status = send<O>(channel, round, timeout);
+        if (done.status != Status::ok) return;
+      }
+      if (plan_.plants_fault && round == rounds) found ^= 1;
+      if (O == Op::payload && carried != payload_of(round)) found = 0;
+      if (found != round && scope_.rank() == 0) report_wrong(end_, {round - 1, 0, 0}, round, found);
+      done.rounds = round;
+    }
+  }
+
+  template <Op O>
+  GIGABAR_DEVICE Status send(Channel& channel, std::uint32_t round, device::Timeout timeout) const {
+    if constexpr (O == Op::write_notify) {
+      return channel.write_notify(scope_, part_.begin, plan_.receive_offset_bytes + part_.begin, part_.bytes, id_, round, timeout);
+    } else {
+      const device::Order order = O == Op::notify_ordered ? device::Order::after_writes : device::Order::none;
+      return channel.notify(scope_, id_, round, order, O == Op::payload ? payload_of(round) : 0, timeout);
+    }
+  }
+  GIGABAR_DEVICE static std::uint64_t payload_of(std::uint32_t value) { return value * kOdd64; }
+
+  const Scope& scope_;
+  const RoundPlan& plan_;
+  const Part part_;
+  const QueueId queue_;
+  const NotificationId id_;
+  UnitEnd* const end_;
+};
+
+template <class Scope>
+using DirectPingUnit = PingUnit<Scope, device::DirectChannel>;
+template <class Scope>
+using QueuePingUnit = PingUnit<Scope, device::QueueChannel>;
+
+}  // namespace gigabar::tool::device_ranks
