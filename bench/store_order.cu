@@ -1,7 +1,7 @@
 // What order costs between two GPUs in reach of each other's stores, and what is seen without it; for bench/store_order.py.
 // usage: store_order. One process with two GPUs. Prints lines of: what, fence, blocks that load the link, figure. Latencies in
-// microseconds: of a fence alone; half of the round trip of a word there, behind a payload or alone, and a word back. Of loaded links: words that were seen before their
-// payload, of kRounds.
+// microseconds: of a fence alone; half of the round trip of a word there, behind a payload or alone, and a word back. Of loaded
+// links: words that were seen before their payload, of kRounds.
 #include <cuda_runtime.h>
 
 #include <cstdint>
@@ -103,8 +103,8 @@ T* allocate(std::size_t count) {
 Side open(int gpu) {
   check(cudaSetDevice(gpu), "choose a GPU");
   check(cudaDeviceEnablePeerAccess(1 - gpu, 0), "enable peer access");
-  return {allocate<std::uint32_t>(1), allocate<std::uint64_t>(kPlaces), allocate<uint4>(kLoadBytes / sizeof(uint4)), allocate<long long>(1),
-          allocate<unsigned long long>(1), allocate<std::uint32_t>(1)};
+  return {allocate<std::uint32_t>(1), allocate<std::uint64_t>(kPlaces), allocate<uint4>(kLoadBytes / sizeof(uint4)),
+          allocate<long long>(1),     allocate<unsigned long long>(1),  allocate<std::uint32_t>(1)};
 }
 
 void clear(int gpu, const Side& side) {
@@ -141,7 +141,8 @@ void play_all(const Side (&sides)[2], bool has_payload, Fence kind, unsigned loa
   check(cudaDeviceSynchronize(), "play");
   const long long cycles = read(sides[0].cycles);
   if (cycles == 0) std::exit((std::fprintf(stderr, "a word did not come\n"), 1));
-  if (load_blocks == 0) std::printf("%s %s 0 %.4f\n", has_payload ? "payload" : "word", kNames[static_cast<int>(kind)], us(cycles) / 2);
+  if (load_blocks == 0)
+    std::printf("%s %s 0 %.4f\n", has_payload ? "payload" : "word", kNames[static_cast<int>(kind)], us(cycles) / 2);
   if (has_payload) std::printf("early %s %u %llu\n", kNames[static_cast<int>(kind)], load_blocks, read(sides[1].early_count));
 }
 
