@@ -307,7 +307,7 @@ class Engine final : transport::Sink, WireupEvents {
   Outcome check_transfer(const Transfer& transfer, LocalSegment*& local);
   std::optional<Operation> post_at_once(Peer& peer, const Transfer& transfer, QueueId queue, const LocalSegment* local,
                                         const RemoteState& remote, const Choice* choice, std::int64_t begin_ns);
-  Operation record_at_once(const Peer& peer, const Transfer& transfer, QueueId queue, const Choice* choice, std::int64_t begin_ns);
+  Operation record_at_once(Peer& peer, const Transfer& transfer, QueueId queue, const Choice* choice, std::int64_t begin_ns);
   void submit(Op& op);
   void list_busy(Peer& peer);
   void advance(Peer& peer);

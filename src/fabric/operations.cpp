@@ -254,9 +254,9 @@ std::optional<Operation> Engine::post_at_once(Peer& peer, const Transfer& transf
   return record_at_once(peer, transfer, queue, choice, begin_ns);
 }
 
-Operation Engine::record_at_once(const Peer& peer, const Transfer& transfer, QueueId queue, const Choice* choice,
-                                 std::int64_t begin_ns) {
+Operation Engine::record_at_once(Peer& peer, const Transfer& transfer, QueueId queue, const Choice* choice, std::int64_t begin_ns) {
   ++queues_[queue].posted_count;
+  peer.is_ping_last = false;
   ++statistics_.operations;
   Record& record = records_[++last_op_ % records_.size()];
   record = Record{};

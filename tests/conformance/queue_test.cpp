@@ -147,6 +147,27 @@ RANK_BODY(one_thread_for_each_queue) {
   ASSERT_TRUE(me.meet());
 }
 
+// A flush that gave up has asked its question already; what is written behind that is the next flush's all the same.
+RANK_BODY(flush_behind_an_unfinished_flush) {
+  constexpr std::size_t kBytes = 4096;
+  RankSegment origin(fabric, kOrigin, me.setup().origin, 2 * kBytes), target(fabric, kTarget, me.setup().target, kBytes);
+  ASSERT_TRUE(me.meet());
+  std::uint64_t unfinished = 0;
+  for (std::uint64_t round = 0; round < me.setup().amount && me.rank() == 0; ++round) {
+    const std::size_t bytes = 1 + round * 977 % kBytes;
+    origin.put_pattern(0, bytes, round, 0);
+    const Outcome early = fabric.flush(1, Timeout::test());
+    if (early.status() == Status::timed_out) ++unfinished;
+    ASSERT_TRUE(is_ok(fabric.write({kOrigin, 0}, {1, kTarget, 0}, bytes)));
+    ASSERT_TRUE(is_ok(fabric.flush(1, kPatience)));
+    ASSERT_TRUE(is_ok(fabric.read({kOrigin, kBytes}, {1, kTarget, 0}, bytes)));
+    ASSERT_TRUE(is_ok(fabric.wait(0, kPatience)));
+    ASSERT_TRUE(origin.holds_pattern(kBytes, bytes, round, 0)) << "round " << round;
+  }
+  EXPECT_EQ(unfinished > 0, me.rank() == 0);
+  ASSERT_TRUE(me.meet());
+}
+
 // A thread that hammers does not keep another one of its process from its messages.
 RANK_BODY(leave_room_for_others) {
   constexpr unsigned kRounds = 100;
@@ -243,6 +264,11 @@ TEST_P(FabricThreads, OneForEachQueue) {
   RankSetup setup = GetParam();
   setup.amount = rounds(100);
   run_ranks("one_thread_for_each_queue", setup);
+}
+TEST_P(FabricThreads, FlushBehindAnUnfinishedOne) {
+  RankSetup setup = GetParam();
+  setup.amount = rounds(2000);
+  run_ranks("flush_behind_an_unfinished_flush", setup);
 }
 INSTANTIATE_TEST_SUITE_P(Memory, FabricThreads, testing::ValuesIn(memory_setups()), setup_name);
 
