@@ -202,8 +202,8 @@ run_tests() {
   [ -z "$labels" ] || left_out=(-LE "^($labels)\$")
   ctest --test-dir "$folder" "${left_out[@]+"${left_out[@]}"}" --no-tests=error --output-on-failure --parallel "$(nproc)" \
     --output-junit "$PWD/$build_folder/tests.xml" "$@" >"build/logs/ctest-$preset.log" 2>&1 || status=$?
-  # Only failures are worth a screen; the log has every line.
-  [ $status = 0 ] || cat "build/logs/ctest-$preset.log" >&2
+  # The summary shows what the failed ones printed; the log has every line.
+  [ $status = 0 ] || tail -n 30 "build/logs/ctest-$preset.log" >&2
   python3 scripts/summarise_tests.py "$build_folder/tests.xml" || status=1
   return $status
 }

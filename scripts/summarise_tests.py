@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Reads ctest's JUnit reports and prints each skipped test with its reason, each failed one, and 'N passed, N failed, N skipped'.
+"""Reads ctest's JUnit reports and prints each skipped test with its reason, each failed one with what it printed, and
+'N passed, N failed, N skipped'.
 
 With --checks FILE its lines 'passed NAME' and 'failed NAME' count as tests too. With --expected-skips FILE a skip that no line of FILE allows is a failure. A line is a regular expression that must match
 'REPORT:TEST' wholly (REPORT is the name of the folder that holds the report); blank lines and lines that begin with # are not rules.
@@ -10,6 +11,8 @@ import pathlib
 import re
 import sys
 import xml.etree.ElementTree as xml
+
+LINES_OF_A_FAILURE = 40
 
 
 def read_rules(path):
@@ -30,6 +33,22 @@ def skip_reason(case):
         if line.endswith(": Skipped"):
             return output[index + 1]
     return output[-1] if output else "no reason given"
+
+
+def failure_lines(case):
+    """What a failed test printed: of GoogleTest's programs only the tests that failed or did not end; of each, and of another program,
+    the last lines."""
+    output = (case.findtext("system-out") or "").splitlines()
+    starts = [index for index, line in enumerate(output) if line.startswith("[ RUN ")]
+    lines = []
+    for start, end in zip(starts, starts[1:] + [len(output)]):
+        text = output[start:end]
+        result = next((index for index, line in enumerate(text) if line.startswith(("[       OK ]", "[  SKIPPED ]", "[  FAILED  ]"))), None)
+        if result is None:
+            lines += text[-LINES_OF_A_FAILURE:]
+        elif text[result].startswith("[  FAILED  ]"):
+            lines += text[: result + 1][-LINES_OF_A_FAILURE:]
+    return lines or output[-LINES_OF_A_FAILURE:]
 
 
 def main():
@@ -67,6 +86,7 @@ def main():
             else:
                 failed += 1
                 print(f"failed: {name} ({status})")
+                print("\n".join(f"  {line}" for line in failure_lines(case)))
     for line in [] if arguments.checks is None else pathlib.Path(arguments.checks).read_text().splitlines():
         if line.startswith("passed "):
             passed += 1
