@@ -84,7 +84,7 @@ TransferPath Engine::path_of_answer(const Peer& peer, const LocalSegment& local,
   candidates[0] = {Method::message, has_device ? TransferPath::bar : TransferPath::host, true, bytes <= eager_bytes, {}};
   const transport::Region* const region = local.regions[static_cast<std::size_t>(peer.transport->kind())].get();
   if (region != nullptr && remote.region) {
-    const Reach reach = peer.rails.front().link->reach(Direction::answer, *region, *remote.region, bytes);
+    const Reach reach = peer.rails.front().link->reach(Direction::answer, *region, *remote.region);
     const std::uint64_t limit = std::min(limits(peer).gdr_bytes, limits(peer).gdr_read_bytes);
     candidates[1] = {Method::direct, reach.path, reach.can, reach.path != TransferPath::gdr || bytes <= limit, {}};
   }
@@ -128,7 +128,7 @@ Result<const Choice*> Engine::decide(Peer& peer, Direction direction, const Loca
   } else if (!remote.region) {
     reach.reason = text("the peer's memory: ", remote.why_not);
   } else {
-    reach = link.reach(direction, *region, *remote.region, bytes);
+    reach = link.reach(direction, *region, *remote.region);
   }
 
   std::array<Candidate, 3> candidates;

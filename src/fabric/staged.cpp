@@ -65,8 +65,8 @@ bool Engine::post_staged(Op& op) {
   const transport::Region* const own = peer.staging_out->regions[kind].get();
   const transport::Link& link = *peer.rails.front().link;
   const transport::Region* const source = op.local->regions[kind].get();
-  op.is_straight = source != nullptr && link.reach(Direction::write, *source, *staging.region, limits(peer).chunk_bytes).can;
-  if (!op.is_straight && (own == nullptr || !link.reach(Direction::write, *own, *staging.region, limits(peer).chunk_bytes).can)) {
+  op.is_straight = source != nullptr && link.reach(Direction::write, *source, *staging.region).can;
+  if (!op.is_straight && (own == nullptr || !link.reach(Direction::write, *own, *staging.region).can)) {
     return post_message_op(op);
   }
   return say_opened(op, std::min(op.chunk_bytes, limits(peer).chunk_bytes));
@@ -77,8 +77,7 @@ bool Engine::is_placed_by_link(const Op& op) const {
   const Peer& peer = *op.peer;
   const transport::Region* const own = peer.staging_out->regions[static_cast<std::size_t>(peer.transport->kind())].get();
   if (own == nullptr || !op.remote->region || op.policy.staged == Preference::require) return false;
-  const transport::Reach reach =
-      peer.rails.front().link->reach(Direction::write, *own, *op.remote->region, limits(peer).chunk_bytes);
+  const transport::Reach reach = peer.rails.front().link->reach(Direction::write, *own, *op.remote->region);
   return reach.can &&
          (reach.path == TransferPath::host || (reach.path == TransferPath::bar && op.policy.bar != Preference::forbid));
 }

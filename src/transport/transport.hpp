@@ -145,7 +145,8 @@ class Link {
   // Copies header and payload before it returns. `payload` is host memory.
   virtual Posted post_message(const Header& header, std::span<const std::byte> payload) = 0;
 
-  virtual Reach reach(Direction direction, const Region& local, const RemoteRegion& remote, std::uint64_t bytes) const = 0;
+  // Of any length; what is longer than one operation of the link is the caller's to cut.
+  virtual Reach reach(Direction direction, const Region& local, const RemoteRegion& remote) const = 0;
   // Only where reach() can. Ranges are inside their regions: the link checks it and answers an out_of_range done(), but a caller
   // has checked before. `bytes` 1 .. limits().write_bytes. The order among writes and reads is not defined.
   virtual Posted post_write(const Region& local, std::uint64_t local_offset, const RemoteRegion& remote,

@@ -60,7 +60,7 @@ Place place_of(const DeviceMemory& memory, MemoryKind kind) {
 void write_sizes(RankProcess& rank, const Place& from, const char* what) {
   const auto local = must(rank.transport->register_memory(from.range));
   const auto remote = rank.open_shown();
-  const Reach reach = rank.link->reach(Direction::write, *local, *remote, 8);
+  const Reach reach = rank.link->reach(Direction::write, *local, *remote);
   std::printf("    %-28s %s\n", what, reach.reason.c_str());
   if (!reach.can) throw std::runtime_error(std::string(what) + ": " + reach.reason);
   for (const std::size_t bytes : kSizes) {

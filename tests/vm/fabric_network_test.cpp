@@ -1,6 +1,7 @@
 // The fabric over a network that misbehaves: frames that are lost or late, a cable that is cut and mended. The ranks are processes
 // of one guest; the test's own process changes the network between them.
 #include <cstdlib>
+#include <fstream>
 #include <ostream>
 #include <string>
 
@@ -91,6 +92,22 @@ RANK_BODY(exchange_over_a_bad_network) {
   EXPECT_TRUE(origin.are_guards_whole());
 }
 
+// Long reads, whose answers are lost in part; what was lost is asked for again.
+RANK_BODY(read_much) {
+  const std::size_t bytes = (std::size_t{16} << 20) + 5;
+  RankSegment origin(fabric, kOrigin, me.setup().origin, bytes), target(fabric, kTarget, me.setup().target, bytes);
+  const Rank other = 1 - me.rank();
+  target.put_pattern(0, bytes, me.rank(), 0);
+  ASSERT_TRUE(done_at_last("barrier", [&](Timeout time) { return fabric.barrier({}, time); }));
+  for (std::uint64_t round = 1; round <= me.setup().amount; ++round) {
+    origin.fill();
+    ASSERT_TRUE(is_ok(fabric.read({kOrigin, 0}, {other, kTarget, 0}, bytes)));
+    ASSERT_TRUE(done_at_last("wait", [&](Timeout time) { return fabric.wait(0, time); }));
+    ASSERT_TRUE(origin.holds_pattern(0, bytes, other, 0)) << "read in round " << round;
+  }
+  ASSERT_TRUE(done_at_last("barrier", [&](Timeout time) { return fabric.barrier({}, time); }));
+}
+
 struct Trouble {
   const char* name;
   const char* netem;
@@ -168,6 +185,47 @@ INSTANTIATE_TEST_SUITE_P(Loss, BadNetwork,
                          [](const auto& test) {
                            return std::string(std::get<0>(test.param).kind) + "_" + std::get<1>(test.param).name;
                          });
+
+class LossyReads : public OverNetwork, public testing::WithParamInterface<Network> {
+ protected:
+  LossyReads() : OverNetwork(GetParam()) {}
+};
+TEST_P(LossyReads, BringAllBytes) {
+  RankSetup asked = setup(2);
+  asked.amount = 2;
+  trouble("loss 0.1%");
+  RankJob job("read_much", asked, std::chrono::seconds(100));
+  set_rails(job);
+  job.start_all();
+  job.finish();
+}
+INSTANTIATE_TEST_SUITE_P(Loss, LossyReads, testing::Values(kRxe, kSiw),
+                         [](const auto& test) { return std::string(test.param.kind); });
+
+// Packets that the kernel threw away because it had taken in too many: the second column of each processor's line, in hexadecimal.
+std::uint64_t thrown_away() {
+  std::ifstream file("/proc/net/softnet_stat");
+  std::uint64_t taken = 0, thrown = 0, sum = 0;
+  for (std::string rest; file >> std::hex >> taken >> thrown && std::getline(file, rest);) sum += thrown;
+  return sum;
+}
+
+class LongReads : public OverNetwork, public testing::WithParamInterface<Network> {
+ protected:
+  LongReads() : OverNetwork(GetParam()) {}
+};
+TEST_P(LongReads, OverrunNoQueue) {
+  RankSetup asked = setup(2);
+  asked.amount = 4;
+  const std::uint64_t before = thrown_away();
+  RankJob job("read_much", asked, std::chrono::seconds(100));
+  set_rails(job);
+  job.start_all();
+  job.finish();
+  EXPECT_EQ(thrown_away(), before);
+}
+INSTANTIATE_TEST_SUITE_P(Queue, LongReads, testing::Values(kRxe, kSiw),
+                         [](const auto& test) { return std::string(test.param.kind); });
 
 // --- A cable that is cut
 // --------------------------------------------------------------------------------------------------------

@@ -164,7 +164,7 @@ TEST_P(VerbsLink, WritesAndReadsOfAllSizes) {
         const auto remote = side.open_told();
         ASSERT_NE(remote, nullptr);
         ASSERT_EQ(remote->bytes(), bytes);
-        const transport::Reach reach = side.link->reach(transport::Direction::write, *region, *remote, bytes);
+        const transport::Reach reach = side.link->reach(transport::Direction::write, *region, *remote);
         ASSERT_TRUE(reach.can) << reach.reason;
         EXPECT_EQ(reach.path, bytes % 2 == 0 ? TransferPath::gdr : TransferPath::host);
         fill(memory.inside(), bytes);
@@ -176,10 +176,15 @@ TEST_P(VerbsLink, WritesAndReadsOfAllSizes) {
         ASSERT_TRUE(side.send(bytes));
         // It has checked them and puts others in their place.
         ASSERT_EQ(side.hear(), "changed");
-        ASSERT_TRUE(side.post([&] { return side.link->post_read(*region, 0, *remote, 0, bytes, bytes + 1); }));
-        ASSERT_TRUE(side.run_until([&] { return side.done_count == 2; })) << bytes << " " << side.broken_text;
-        EXPECT_EQ(side.last_status, Status::ok) << side.last_text;
-        EXPECT_EQ(side.last_cookie, bytes + 1);
+        std::uint64_t done_count = 1;
+        for (std::size_t at = 0, part = 0; at < bytes; at += part) {
+          part = std::min<std::size_t>(bytes - at, side.link->limits().read_bytes);
+          ASSERT_TRUE(side.post([&] { return side.link->post_read(*region, at, *remote, at, part, bytes + 1); }));
+          ASSERT_TRUE(side.run_until([&] { return side.done_count == done_count + 1; })) << bytes << " " << side.broken_text;
+          EXPECT_EQ(side.last_status, Status::ok) << side.last_text;
+          EXPECT_EQ(side.last_cookie, bytes + 1);
+          ++done_count;
+        }
         EXPECT_EQ(first_wrong(memory.inside(), bytes + 7), bytes) << "read";
         EXPECT_TRUE(memory.is_intact()) << bytes;
         side.tell("read");
@@ -682,7 +687,7 @@ TEST_P(VerbsLink, ServiceLevelAndTrafficClassAreOnTheWire) {
       const auto remote = side.open_told();
       ASSERT_NE(remote, nullptr);
       // Both ends, although only one of them asked the network.
-      const std::string reason = side.link->reach(transport::Direction::write, *region, *remote, 4096).reason;
+      const std::string reason = side.link->reach(transport::Direction::write, *region, *remote).reason;
       EXPECT_NE(reason.find(wanted.said), std::string::npos) << reason;
       EXPECT_NE(reason.find("GID 1 RoCE v2, MTU "), std::string::npos) << reason;
       std::uint64_t next = 0;

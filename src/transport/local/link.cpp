@@ -198,7 +198,7 @@ bool LocalLink::take_messages(Sink& sink) {
 
 // --- Writes and reads ------------------------------------------------------------------------------------------------------------
 
-Reach LocalLink::reach(Direction, const Region& local, const RemoteRegion& remote, std::uint64_t) const {
+Reach LocalLink::reach(Direction, const Region& local, const RemoteRegion& remote) const {
   const auto& from = static_cast<const LocalRegion&>(local);
   auto& to = const_cast<PeerRegion&>(static_cast<const PeerRegion&>(remote));  // which opens on demand; one thread at a time
   const Route& route = to.route(from);

@@ -42,7 +42,7 @@ class LocalLink final : public Link {
   const std::string& rail() const noexcept override { return rail_; }
   std::uint64_t memory_bytes() const noexcept override { return sizeof *this + kLinkFileBytes / 2 + kept_bytes_; }
   Posted post_message(const Header& header, std::span<const std::byte> payload) override;
-  Reach reach(Direction direction, const Region& local, const RemoteRegion& remote, std::uint64_t bytes) const override;
+  Reach reach(Direction direction, const Region& local, const RemoteRegion& remote) const override;
   Posted post_write(const Region& local, std::uint64_t local_offset, const RemoteRegion& remote, std::uint64_t remote_offset,
                     std::uint64_t bytes, std::uint64_t cookie) override {
     return post(Direction::write, {local, local_offset, remote, remote_offset, bytes, cookie});

@@ -140,8 +140,7 @@ Posted UcxLink::post_message(const Header& header, std::span<const std::byte> pa
   return Posted::ok;
 }
 
-Reach UcxLink::reach(Direction direction, const Region& local, const RemoteRegion& remote, std::uint64_t bytes) const {
-  if (bytes == 0 || bytes > kTransferBytes) return {false, TransferPath::none, text(bytes, " bytes are not one transfer of UCX's")};
+Reach UcxLink::reach(Direction direction, const Region& local, const RemoteRegion& remote) const {
   const bool is_local_mapped = static_cast<const UcxRegion&>(local).is_mapped();
   const bool is_remote_mapped = static_cast<const UcxRemoteRegion&>(remote).key().is_mapped;
   if (!is_local_mapped && !is_remote_mapped) {

@@ -37,7 +37,7 @@ class UcxLink final : public Link, private EndpointUser {
   // UCX's own buffers are of the worker, not of a link.
   std::uint64_t memory_bytes() const noexcept override { return sizeof *this + held_units_; }
   Posted post_message(const Header& header, std::span<const std::byte> payload) override;
-  Reach reach(Direction direction, const Region& local, const RemoteRegion& remote, std::uint64_t bytes) const override;
+  Reach reach(Direction direction, const Region& local, const RemoteRegion& remote) const override;
   Posted post_write(const Region& local, std::uint64_t local_offset, const RemoteRegion& remote, std::uint64_t remote_offset,
                     std::uint64_t bytes, std::uint64_t cookie) override;
   Posted post_read(const Region& local, std::uint64_t local_offset, const RemoteRegion& remote, std::uint64_t remote_offset,

@@ -62,6 +62,7 @@ struct Device {
   ibv_device_attr attributes{};
   bool has_events = false;  // asynchronous ones, read without blocking
   bool is_iwarp = false;
+  bool is_rxe = false;       // soft-RoCE
   bool is_software = false;  // rxe or siw: its packets are made by the kernel's threads
   // The first word is there to be read by peers, and what they have there is read into the second: whether an adapter answers.
   Pages probe_pages{1};

@@ -64,7 +64,7 @@ class VerbsLink final : public Link {
     return sizeof *this + (receives_ ? receives_->bytes() : 0) + (sends_ ? sends_->bytes() : 0);
   }
   Posted post_message(const Header& header, std::span<const std::byte> payload) override;
-  Reach reach(Direction direction, const Region& local, const RemoteRegion& remote, std::uint64_t bytes) const override;
+  Reach reach(Direction direction, const Region& local, const RemoteRegion& remote) const override;
   Posted post_write(const Region& local, std::uint64_t local_offset, const RemoteRegion& remote, std::uint64_t remote_offset,
                     std::uint64_t bytes, std::uint64_t cookie) override;
   Posted post_read(const Region& local, std::uint64_t local_offset, const RemoteRegion& remote, std::uint64_t remote_offset,
@@ -175,7 +175,8 @@ class VerbsLink final : public Link {
   std::shared_ptr<GpuOrder> order_;
   std::size_t rail_index_;
   std::string rail_name_;
-  std::uint64_t piece_bytes_;
+  std::uint64_t piece_bytes_;       // of a write
+  std::uint64_t read_piece_bytes_;  // of a read
   RailAddress local_address_;
 
   LinkState state_ = LinkState::connecting;

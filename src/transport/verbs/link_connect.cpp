@@ -233,8 +233,9 @@ void VerbsLink::take_request(Id id, const CmEvent& event, const Introduction& pe
 }
 
 void VerbsLink::set_read_limit(unsigned reads) {
-  read_depth_ = depth(reads, positive(device_->attributes.max_qp_init_rd_atom));
-  limits_.read_bytes = piece_bytes_ * std::min(read_depth_, kMostPieces);
+  const unsigned most = device_->is_rxe ? 1 : positive(device_->attributes.max_qp_init_rd_atom);
+  read_depth_ = depth(reads, most);
+  limits_.read_bytes = read_piece_bytes_ * std::min(read_depth_, kMostPieces);
 }
 
 void VerbsLink::set_receiver_not_ready_timer() {

@@ -202,7 +202,8 @@ Outcome fill(Device& device) {
   if (const int result = functions.ibv_query_device(device.context, &device.attributes); result != 0)
     return call_failed("ibv_query_device", device.name, code_of(result));
   device.is_iwarp = device.context->device->transport_type == IBV_TRANSPORT_IWARP;
-  device.is_software = device.attributes.vendor_id == kVendorOfRxe || device.attributes.vendor_id == kVendorOfSiw;
+  device.is_rxe = device.attributes.vendor_id == kVendorOfRxe;
+  device.is_software = device.is_rxe || device.attributes.vendor_id == kVendorOfSiw;
   errno = 0;
   device.domain = functions.ibv_alloc_pd(device.context);
   if (device.domain == nullptr) return call_failed("ibv_alloc_pd", device.name, errno);

@@ -52,7 +52,7 @@ struct Regions {
 void expect_moves(Pair& pair, const MemoryRange& local_range, const MemoryRange& remote_range, std::string_view how) {
   const Regions regions(pair, local_range, remote_range);
   EXPECT_EQ(regions.shown->how(), how);
-  const Reach reach = pair.links[0]->reach(Direction::write, *regions.local, *regions.remote, 8);
+  const Reach reach = pair.links[0]->reach(Direction::write, *regions.local, *regions.remote);
   ASSERT_TRUE(reach.can) << reach.reason;
   EXPECT_EQ(reach.path, TransferPath::p2p);
   const std::size_t bytes = std::min(local_range.bytes, remote_range.bytes) - 64;
@@ -118,9 +118,9 @@ ISOLATED_TEST(LocalCuda, RegionsOfOneAllocationShareItsOpening) {
   MemoryRange other = part;
   other.address = static_cast<std::byte*>(other.address) + 1'500'000;
   const Regions one(pair, range_of(*machine.first), part);
-  EXPECT_TRUE(pair.links[0]->reach(Direction::write, *one.local, *one.remote, 8).can);
+  EXPECT_TRUE(pair.links[0]->reach(Direction::write, *one.local, *one.remote).can);
   expect_moves(pair, range_of(*machine.first), other, "cuda_ipc");
-  EXPECT_TRUE(pair.links[0]->reach(Direction::write, *one.local, *one.remote, 8).can);
+  EXPECT_TRUE(pair.links[0]->reach(Direction::write, *one.local, *one.remote).can);
 }
 
 ISOLATED_TEST(LocalCuda, HostMemoryOnEitherSideIsPinnedAndReached) {
@@ -164,7 +164,7 @@ ISOLATED_TEST(LocalCuda, TwoRanksOfOneProcessUsePlainAddresses) {
 
 std::string refusal(Pair& pair, const MemoryRange& local_range, const MemoryRange& remote_range) {
   const Regions regions(pair, local_range, remote_range);
-  const Reach reach = pair.links[0]->reach(Direction::write, *regions.local, *regions.remote, 8);
+  const Reach reach = pair.links[0]->reach(Direction::write, *regions.local, *regions.remote);
   EXPECT_FALSE(reach.can);
   EXPECT_EQ(reach.path, TransferPath::none);
   pair.sinks[0].dones.clear();
@@ -239,7 +239,7 @@ ISOLATED_TEST(LocalCuda, ADriverThatOpensNothingIsNoReach) {
     machine.session.plant(fake::Call::cuda, call, CUDA_ERROR_UNKNOWN);
     Pair pair(kSomebodyElse, 0);
     const Regions regions(pair, range_of(*machine.first), range_of(*machine.second));
-    const Reach reach = pair.links[0]->reach(Direction::write, *regions.local, *regions.remote, 8);
+    const Reach reach = pair.links[0]->reach(Direction::write, *regions.local, *regions.remote);
     EXPECT_FALSE(reach.can);
     EXPECT_NE(reach.reason.find("CUDA_ERROR_UNKNOWN"), std::string::npos) << call << ": " << reach.reason;
     machine.session.remove_faults();
@@ -263,14 +263,14 @@ ISOLATED_TEST(LocalCuda, AKeyCannotReachBeyondWhatWasOpened) {
   key.allocation_bytes = std::uint64_t{1} << 41;
   parcel.bytes = local::bytes_of(key);
   const auto remote = must(pair.transports[0]->open_region(pair.peers[0], std::move(parcel)));
-  const Reach reach = pair.links[0]->reach(Direction::write, *local, *remote, 8);
+  const Reach reach = pair.links[0]->reach(Direction::write, *local, *remote);
   EXPECT_FALSE(reach.can);
   EXPECT_NE(reach.reason.find("smaller than the key says"), std::string::npos) << reach.reason;
   key.ipc.fill(0x12345678);
   Parcel wrong;
   wrong.bytes = local::bytes_of(key);
   const auto nothing = must(pair.transports[0]->open_region(pair.peers[0], std::move(wrong)));
-  EXPECT_FALSE(pair.links[0]->reach(Direction::write, *local, *nothing, 8).can);
+  EXPECT_FALSE(pair.links[0]->reach(Direction::write, *local, *nothing).can);
 }
 
 ISOLATED_TEST(LocalCuda, AHostileDescriptorIsNoAllocation) {
@@ -287,7 +287,7 @@ ISOLATED_TEST(LocalCuda, AHostileDescriptorIsNoAllocation) {
   parcel.bytes = local::bytes_of(key);
   parcel.descriptors.emplace_back(::memfd_create("no allocation", MFD_CLOEXEC));
   const auto remote = must(pair.transports[0]->open_region(pair.peers[0], std::move(parcel)));
-  EXPECT_NE(pair.links[0]->reach(Direction::write, *local, *remote, 8).reason.find("import"), std::string::npos);
+  EXPECT_NE(pair.links[0]->reach(Direction::write, *local, *remote).reason.find("import"), std::string::npos);
 }
 
 // The end of copies is seen by events where the driver cannot write a word from a stream.
@@ -312,7 +312,7 @@ namespace {
 void expect_a_failing_copy_breaks_the_link(TwoGpus& machine, const char* call, Posted message) {
   Pair pair(kSomebodyElse, 0);
   const Regions regions(pair, range_of(*machine.first), range_of(*machine.second));
-  const Reach reach = pair.links[0]->reach(Direction::write, *regions.local, *regions.remote, 8);
+  const Reach reach = pair.links[0]->reach(Direction::write, *regions.local, *regions.remote);
   ASSERT_TRUE(reach.can) << reach.reason;
   machine.session.plant(fake::Call::cuda, call, CUDA_ERROR_ILLEGAL_ADDRESS);
   for (std::uint64_t cookie = 1; cookie <= 3; ++cookie) {

@@ -108,7 +108,7 @@ TEST(LocalProcesses, PlainMemoryIsReachedThroughTheKernel) {
         std::vector<std::byte> memory = pattern_of(3'000'000, 5);
         const auto local = must(rank.transport->register_memory(plain_range(memory)));
         const auto remote = rank.open_shown();
-        const Reach reach = rank.link->reach(Direction::write, *local, *remote, 8);
+        const Reach reach = rank.link->reach(Direction::write, *local, *remote);
         if (!is_permitted(reach)) throw std::runtime_error("CMA is not permitted on this machine: " + reach.reason);
         EXPECT_EQ(reach.path, TransferPath::host);
         EXPECT_NE(reach.reason.find("kernel"), std::string::npos);
@@ -156,7 +156,7 @@ TEST(LocalProcesses, AProcessThatIsNotDumpableIsNoReachAndSaysWhy) {
                   std::vector<std::byte> memory(100);
                   const auto local = must(rank.transport->register_memory(plain_range(memory)));
                   const auto remote = rank.open_shown();
-                  const Reach reach = rank.link->reach(Direction::write, *local, *remote, 8);
+                  const Reach reach = rank.link->reach(Direction::write, *local, *remote);
                   EXPECT_FALSE(reach.can);
                   EXPECT_NE(reach.reason.find("ptrace scope"), std::string::npos) << reach.reason;
                   ASSERT_EQ(rank.link->post_write(*local, 0, *remote, 0, 8, 1), Posted::ok);
@@ -185,7 +185,7 @@ TEST(LocalProcesses, MemoryOfADeadProcessIsAnErrorAndBreaksOnlyItsLink) {
         std::vector<std::byte> memory(4096);
         const auto local = must(rank.transport->register_memory(plain_range(memory)));
         const auto remote = rank.open_shown();
-        if (!is_permitted(rank.link->reach(Direction::write, *local, *remote, 8))) return;
+        if (!is_permitted(rank.link->reach(Direction::write, *local, *remote))) return;
         siginfo_t ended{};
         ASSERT_EQ(::waitid(P_PID, static_cast<id_t>(other), &ended, WEXITED | WNOWAIT), 0);
         ASSERT_EQ(rank.link->post_write(*local, 0, *remote, 0, 4096, 1), Posted::ok);
@@ -237,7 +237,7 @@ TEST(LocalProcesses, StandInDevicesOfTwoProcessesReachEachOther) {
         const auto local =
             must(rank.transport->register_memory({device.address(), device.bytes(), MemoryKind::stand_in, 0, -1, 0}));
         const auto remote = rank.open_shown();
-        EXPECT_EQ(rank.link->reach(Direction::write, *local, *remote, 8).path, TransferPath::p2p);
+        EXPECT_EQ(rank.link->reach(Direction::write, *local, *remote).path, TransferPath::p2p);
         ASSERT_EQ(rank.link->post_write(*local, 0, *remote, 0, sent.size(), 1), Posted::ok);
         rank.post(header_of(1));
         EXPECT_TRUE(rank.poll_until([&] { return rank.sink.dones.size() == 1; }));

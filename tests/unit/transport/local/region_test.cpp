@@ -25,7 +25,7 @@ void expect_moves(Pair& pair, const MemoryRange& local_range, const MemoryRange&
   const auto remote = pair.shown(1, *shown);
   ASSERT_EQ(remote->bytes(), remote_range.bytes);
   for (const Direction direction : {Direction::write, Direction::read}) {
-    const Reach reach = pair.links[0]->reach(direction, *local, *remote, 100);
+    const Reach reach = pair.links[0]->reach(direction, *local, *remote);
     EXPECT_TRUE(reach.can) << reach.reason;
     EXPECT_EQ(reach.path, path);
     EXPECT_FALSE(reach.reason.empty());
@@ -327,7 +327,7 @@ TEST(LocalKey, AReasonIsShownWithoutItsControlCharacters) {
   Parcel parcel;
   parcel.bytes = local::bytes_of(key) + "a pool\n\x1b[2J";
   const auto remote = must(pair.transports[0]->open_region(pair.peers[0], std::move(parcel)));
-  const Reach reach = pair.links[0]->reach(Direction::write, *local, *remote, 8);
+  const Reach reach = pair.links[0]->reach(Direction::write, *local, *remote);
   EXPECT_FALSE(reach.can);
   EXPECT_EQ(reach.reason, "the peer says: a pool??[2J");
   ASSERT_EQ(pair.links[0]->post_write(*local, 0, *remote, 0, 8, 1), Posted::ok);
@@ -343,7 +343,7 @@ TEST(LocalKey, OfAProcessThatDoesNotHoldTheNonceIsNoReach) {
   const auto local = must(pair.transports[0]->register_memory(plain_range(memory)));
   const auto shown = must(pair.transports[1]->register_memory(plain_range(memory)));
   const auto remote = pair.shown(1, *shown);
-  const Reach reach = pair.links[0]->reach(Direction::write, *local, *remote, 8);
+  const Reach reach = pair.links[0]->reach(Direction::write, *local, *remote);
   EXPECT_FALSE(reach.can);
   EXPECT_NE(reach.reason.find("process"), std::string::npos) << reach.reason;
 }

@@ -72,8 +72,8 @@ void write_and_read_back(Pair& pair, Buffer& source, Buffer& target, Buffer& bac
   const auto remote = pair.open_far(*target.region);
   const std::size_t far_offset = target.bytes - bytes - offset;
   pair.near_sink.dones.clear();
-  ASSERT_TRUE(pair.near_link->reach(Direction::write, *source.region, *remote, bytes).can);
-  EXPECT_EQ(pair.near_link->reach(Direction::read, *source.region, *remote, bytes).path, TransferPath::host);
+  ASSERT_TRUE(pair.near_link->reach(Direction::write, *source.region, *remote).can);
+  EXPECT_EQ(pair.near_link->reach(Direction::read, *source.region, *remote).path, TransferPath::host);
   pair.post([&] { return pair.near_link->post_write(*source.region, offset, *remote, far_offset, bytes, 1); });
   pair.post([&] { return pair.near_link->post_message(header_of(bytes), {}); });
   const std::size_t messages = pair.far_sink.messages.size();

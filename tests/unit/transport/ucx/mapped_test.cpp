@@ -45,7 +45,7 @@ TEST(UcxMapped, WritesOfAllSizesLandInDeviceMemory) {
     ++seed;
     for (std::size_t i = 0; i < bytes; ++i) source.data()[i] = pattern(i, seed);
     std::memset(pair.memory->address(), 0x11, kBytes);
-    const Reach reach = pair.near_link->reach(Direction::write, *source.region, *remote, bytes);
+    const Reach reach = pair.near_link->reach(Direction::write, *source.region, *remote);
     EXPECT_TRUE(reach.can);
     EXPECT_EQ(reach.path, TransferPath::bar);
     pair.post([&] { return pair.near_link->post_write(*source.region, 0, *remote, 3, bytes, seed); });
@@ -71,16 +71,16 @@ TEST(UcxMapped, NothingIsReadFromIt) {
   ASSERT_TRUE(own);
   const auto mapped = pair.near->register_memory(range_of(*own));
   ASSERT_TRUE(mapped);
-  EXPECT_FALSE(pair.near_link->reach(Direction::read, *host.region, *remote, 64).can);
-  EXPECT_FALSE(pair.near_link->reach(Direction::read, **mapped, *remote, 64).can);
-  EXPECT_FALSE(pair.near_link->reach(Direction::answer, *host.region, *remote, 64).can);
-  const Reach sent = pair.near_link->reach(Direction::write, **mapped, *remote, 64);
+  EXPECT_FALSE(pair.near_link->reach(Direction::read, *host.region, *remote).can);
+  EXPECT_FALSE(pair.near_link->reach(Direction::read, **mapped, *remote).can);
+  EXPECT_FALSE(pair.near_link->reach(Direction::answer, *host.region, *remote).can);
+  const Reach sent = pair.near_link->reach(Direction::write, **mapped, *remote);
   EXPECT_FALSE(sent.can);
   EXPECT_NE(sent.reason.find("does not send GPU memory"), std::string::npos);
 
   Buffer far_host(*pair.far, 4096);
   const auto remote_host = pair.open_far(*far_host.region);
-  const Reach answered = pair.near_link->reach(Direction::answer, **mapped, *remote_host, 64);
+  const Reach answered = pair.near_link->reach(Direction::answer, **mapped, *remote_host);
   EXPECT_TRUE(answered.can);
   EXPECT_EQ(answered.path, TransferPath::bar);
 

@@ -160,7 +160,7 @@ std::string reason_of(const End& from, const End& to, const Link& link) {
   const auto local = from.register_host(bytes.data(), bytes.size());
   const auto peers = to.register_host(bytes.data(), bytes.size());
   const auto remote = from.open_region(*peers);
-  return link.reach(Direction::write, *local, *remote, 4096).reason;
+  return link.reach(Direction::write, *local, *remote).reason;
 }
 
 // What was told after the link stood, and both ends' reasons.
