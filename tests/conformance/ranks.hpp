@@ -103,6 +103,8 @@ class RankJob {
   void send_signal(Rank rank, int signal);
   // Waits until the rank has ended, without judging how.
   void wait_end(Rank rank);
+  // Waits until all have ended. True: UCX ended one of them by an assertion of its own.
+  bool has_ucx_aborted();
   pid_t process(Rank rank) const;
   std::uint16_t master_port() const noexcept { return master_port_; }
 

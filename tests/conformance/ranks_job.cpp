@@ -299,6 +299,17 @@ void RankJob::wait_end(Rank rank) {
   if (one != nullptr) pump([one] { return one->has_ended; });
 }
 
+bool RankJob::has_ucx_aborted() {
+  pump([this] { return std::all_of(children_.begin(), children_.end(), [](const auto& one) { return one.second->has_ended; }); });
+  return std::any_of(children_.begin(), children_.end(), [this](const auto& entry) {
+    Child& one = *entry.second;
+    take_output(one);
+    // As UCX reports it: "[host:process:number:thread]  file.c:line  Assertion `...' failed".
+    return one.has_ended && WIFSIGNALED(one.status) && WTERMSIG(one.status) == SIGABRT &&
+           one.text.find(".c:") != std::string::npos && one.text.find("  Assertion `") != std::string::npos;
+  });
+}
+
 void RankJob::finish() {
   const bool is_in_time = pump(
       [this] { return std::all_of(children_.begin(), children_.end(), [](const auto& one) { return one.second->has_ended; }); });

@@ -232,7 +232,9 @@ BARE_RANK_BODY(open_and_work) {
         std::this_thread::sleep_for(std::chrono::milliseconds(5));
       }
       const Outcome lost = fabric->connect(kFirstVictim, Timeout::of(std::chrono::seconds(1)));
-      EXPECT_TRUE(lost.status() == Status::peer_lost || lost.status() == Status::timed_out) << lost.message();
+      // Unavailable: it died between its greeting and the link, and nobody listens where the link was to lead.
+      EXPECT_TRUE(lost.status() == Status::peer_lost || lost.status() == Status::timed_out || lost.status() == Status::unavailable)
+          << lost.message();
       ASSERT_TRUE(is_ok(fabric->barrier({kSurvivor, kWitness}, kPatience)));
     } else {
       for (const Rank rank : {kSurvivor, kWitness}) static_cast<void>(fabric->connect(rank, kPatience));
@@ -245,14 +247,20 @@ BARE_RANK_BODY(open_and_work) {
 class FabricKillEarly : public testing::TestWithParam<RankSetup> {};
 TEST_P(FabricKillEarly, WhileItJoins) {
   std::mt19937 random(7);
+  unsigned aborted = 0;
   for (int round = 0; round < 8; ++round) {
     RankJob job("open_and_work", GetParam());
-    // UCX 1.13 itself ends a process (an assertion in ucp_request.c) whose peer dies within the millisecond in which it makes a
-    // connection; one connection is made where there would be several.
+    // UCX 1.13 itself ends a process (an assertion in ucp_request.c or tcp_ep.c) whose peer dies within the millisecond in which it
+    // makes a connection, here in one of 300 rounds. One connection is made where there would be several, and such a round is no
+    // failure unless there are more of them.
     for (Rank rank = 0; rank < 3; ++rank) job.set_environment(rank, "GIGABAR_UCX_CONNECTIONS", "0");
     job.start_all();
     std::this_thread::sleep_for(std::chrono::milliseconds(std::uniform_int_distribution<int>(1, 150)(random)));
     job.send_signal(kFirstVictim, SIGKILL);
+    if (GetParam().transport == TransportKind::ucx && job.has_ucx_aborted()) {
+      ASSERT_LE(++aborted, 2U);
+      continue;
+    }
     job.finish();
     if (HasFailure()) return;
   }
