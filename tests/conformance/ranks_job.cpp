@@ -301,7 +301,7 @@ void RankJob::wait_end(Rank rank) {
 
 bool RankJob::has_ucx_aborted() {
   pump([this] { return std::all_of(children_.begin(), children_.end(), [](const auto& one) { return one.second->has_ended; }); });
-  return std::any_of(children_.begin(), children_.end(), [this](const auto& entry) {
+  return std::any_of(children_.begin(), children_.end(), [](const auto& entry) {
     Child& one = *entry.second;
     take_output(one);
     // As UCX reports it: "[host:process:number:thread]  file.c:line  Assertion `...' failed".
