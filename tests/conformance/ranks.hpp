@@ -117,6 +117,8 @@ class RankJob {
   std::vector<std::string> environment_of(Rank rank) const;
   // Moves pipes and meetings on until `is_done`, or the limit is over (false).
   bool pump(const std::function<bool()>& is_done);
+  // Until all have ended, or the limit is over (false).
+  bool wait_all();
   void take_control(Child& child);
   static void take_output(Child& child);
   void hold_meeting();

@@ -299,8 +299,13 @@ void RankJob::wait_end(Rank rank) {
   if (one != nullptr) pump([one] { return one->has_ended; });
 }
 
+bool RankJob::wait_all() {
+  return pump(
+      [this] { return std::all_of(children_.begin(), children_.end(), [](const auto& one) { return one.second->has_ended; }); });
+}
+
 bool RankJob::has_ucx_aborted() {
-  pump([this] { return std::all_of(children_.begin(), children_.end(), [](const auto& one) { return one.second->has_ended; }); });
+  wait_all();
   return std::any_of(children_.begin(), children_.end(), [](const auto& entry) {
     Child& one = *entry.second;
     take_output(one);
@@ -311,8 +316,7 @@ bool RankJob::has_ucx_aborted() {
 }
 
 void RankJob::finish() {
-  const bool is_in_time = pump(
-      [this] { return std::all_of(children_.begin(), children_.end(), [](const auto& one) { return one.second->has_ended; }); });
+  const bool is_in_time = wait_all();
   for (auto& [rank, one] : children_) {
     take_output(*one);
     const std::string who = "rank " + std::to_string(rank) + " of " + std::to_string(setup_.rank_count) + " ";

@@ -186,21 +186,22 @@ INSTANTIATE_TEST_SUITE_P(Loss, BadNetwork,
                            return std::string(std::get<0>(test.param).kind) + "_" + std::get<1>(test.param).name;
                          });
 
-class LossyReads : public OverNetwork, public testing::WithParamInterface<Network> {
+class LongReads : public OverNetwork, public testing::WithParamInterface<Network> {
  protected:
-  LossyReads() : OverNetwork(GetParam()) {}
+  LongReads() : OverNetwork(GetParam()) {}
+  void read(std::uint64_t rounds) {
+    RankSetup asked = setup(2);
+    asked.amount = rounds;
+    RankJob job("read_much", asked, std::chrono::seconds(100));
+    set_rails(job);
+    job.start_all();
+    job.finish();
+  }
 };
-TEST_P(LossyReads, BringAllBytes) {
-  RankSetup asked = setup(2);
-  asked.amount = 2;
+TEST_P(LongReads, BringAllBytesInSpiteOfLoss) {
   trouble("loss 0.1%");
-  RankJob job("read_much", asked, std::chrono::seconds(100));
-  set_rails(job);
-  job.start_all();
-  job.finish();
+  read(2);
 }
-INSTANTIATE_TEST_SUITE_P(Loss, LossyReads, testing::Values(kRxe, kSiw),
-                         [](const auto& test) { return std::string(test.param.kind); });
 
 // Packets that the kernel threw away because it had taken in too many: the second column of each processor's line, in hexadecimal.
 std::uint64_t thrown_away() {
@@ -210,21 +211,12 @@ std::uint64_t thrown_away() {
   return sum;
 }
 
-class LongReads : public OverNetwork, public testing::WithParamInterface<Network> {
- protected:
-  LongReads() : OverNetwork(GetParam()) {}
-};
 TEST_P(LongReads, OverrunNoQueue) {
-  RankSetup asked = setup(2);
-  asked.amount = 4;
   const std::uint64_t before = thrown_away();
-  RankJob job("read_much", asked, std::chrono::seconds(100));
-  set_rails(job);
-  job.start_all();
-  job.finish();
+  read(4);
   EXPECT_EQ(thrown_away(), before);
 }
-INSTANTIATE_TEST_SUITE_P(Queue, LongReads, testing::Values(kRxe, kSiw),
+INSTANTIATE_TEST_SUITE_P(Long, LongReads, testing::Values(kRxe, kSiw),
                          [](const auto& test) { return std::string(test.param.kind); });
 
 // --- A cable that is cut
