@@ -183,12 +183,16 @@ class Engine final : transport::Sink, WireupEvents {
 
    private:
     void begin(std::int64_t now) noexcept;
+    bool is_to_yield(std::int64_t waited_ns) noexcept;
     Engine& engine_;
     std::int64_t timeout_ns_;
     std::int64_t deadline_ns_ = 0;
     std::int64_t last_change_ns_ = 0;
     std::uint64_t seen_changes_;
+    std::int64_t switches_ = -1;  // of this thread, when it first yielded since then; -1: it has not
+    std::uint32_t seen_waits_ = 0;
     bool has_changed_ = false;  // since the time was looked at
+    bool has_slept_ = false;
     unsigned turns_ = 0;
   };
   friend class Waiter;
@@ -228,16 +232,20 @@ class Engine final : transport::Sink, WireupEvents {
   // open.cpp
   Outcome start(const FabricOptions& options);
   std::string make_card() const;
-  void run_thread();
-  void wake_thread() noexcept;
-  void nap(int milliseconds);
-  void poll_between_posts(std::int64_t now);
-  bool is_polled_by_others(std::uint32_t& seen_waits) const noexcept;
-  bool arm_all();
-  void sleep(Lock& lock, std::int64_t deadline_ns);
-  void sleep_until(std::int64_t deadline_ns);
-  bool poll_channels();
   void bury();
+
+  // waiting.cpp
+  bool poll_channels();
+  void poll_between_posts(std::int64_t now);
+  bool arm_all();
+  void sleep_on_descriptors(Lock& lock, std::int64_t deadline_ns);
+  void wake_sleeper() noexcept;
+  void stop_sleeping() noexcept;
+  bool is_polled_by_others(std::uint32_t& seen_waits) const noexcept;
+  void run_thread();
+  void poll_or_sleep();
+  void nap(int milliseconds);
+  void sleep(Lock& lock, std::int64_t deadline_ns, std::uint32_t& seen_waits);
 
   // Sink
   void ready(transport::Link& link) override;
@@ -457,18 +465,19 @@ class Engine final : transport::Sink, WireupEvents {
   // who moves things on
   std::thread thread_;
   int epoll_ = -1;
-  int wake_ = -1;
+  int wake_ = -1;  // ends the sleep on epoll_
+  int call_ = -1;  // ends the nap of thread_
   std::atomic<bool> is_stopping_{false};
-  bool is_armed_ = false;
-  bool is_woken_ = false;  // was told that somebody polls
   // Of the program's threads, for the engine's own, which leaves the polling to them. Written under the lock.
-  std::atomic<std::uint32_t> waits_{0};      // that began, and polls between posts
-  std::atomic<std::uint32_t> pollers_{0};    // waiting now, and not asleep
-  std::atomic<bool> is_handed_over_{false};  // the last one of them went to sleep
+  std::atomic<std::uint32_t> waits_{0};    // that began, and polls between posts
+  std::atomic<std::uint32_t> pollers_{0};  // waiting now, and not asleep
+  std::atomic<bool> has_sleeper_{false};   // on epoll_: all is armed
+  bool is_woken_ = false;                  // the sleeper was told
+  std::atomic<bool> is_napping_{false};    // thread_
   // How long a wait polls before it lets others run, and after how many polls it looks at the time.
   std::int64_t spin_ns_ = kSpinNs;
   unsigned polls_per_look_ = kPollsPerLook;
-  std::condition_variable_any changed_;  // for waiters that left the sleeping to the engine's thread
+  std::condition_variable_any changed_;  // for waiters that leave the descriptors to others
   unsigned sleeper_count_ = 0;
   std::uint64_t changes_ = 0;  // counts what happened, for waiters
   std::uint64_t told_changes_ = 0;

@@ -1,0 +1,271 @@
+// Who moves things on, and how threads wait.
+#include <poll.h>
+#include <sched.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <algorithm>
+
+#include "base/log.hpp"
+#include "fabric/engine.hpp"
+#include "platform/cpu_set.hpp"
+
+namespace gigabar::fabric {
+namespace {
+
+// A thread that waits polls for spin_ns_ without giving its processor away, then lets others run between its polls, and then sleeps:
+// after kYieldNs where others did run, else after kFreeYieldNs. To wake a thread takes tens of microseconds, in a virtual machine
+// more than a hundred, and a processor that nobody else wants is not worth that.
+constexpr std::int64_t kYieldNs = 1'000'000;
+constexpr std::int64_t kFreeYieldNs = 10'000'000;
+// After that long without a poll of the program's the engine's own thread polls. A program that waits long, or polls every
+// millisecond by itself, is disturbed less and less often.
+constexpr int kLeastNapMs = 1;
+constexpr int kMostNapMs = 8;
+constexpr int kNapBesideSleeperMs = 100;  // it is called when the sleeper goes
+constexpr std::int64_t kPostingPollNs = 200'000;
+constexpr std::int64_t kMostSleepNs = 100'000'000;
+constexpr std::int64_t kConnectingSleepNs = 5'000'000;  // cards that are awaited tell nobody
+constexpr unsigned kPollsPerChannelPoll = 1024;         // channels cost a system call; nothing on them is urgent
+
+// Of counters that are written under the lock.
+void add(std::atomic<std::uint32_t>& counter, std::uint32_t number) noexcept {
+  counter.store(counter.load(std::memory_order_relaxed) + number, std::memory_order_relaxed);
+}
+
+void signal(int descriptor) noexcept {
+  const std::uint64_t one = 1;
+  [[maybe_unused]] const ssize_t written = write(descriptor, &one, sizeof one);
+}
+
+void take_signal(int descriptor) noexcept {
+  std::uint64_t count = 0;
+  [[maybe_unused]] const ssize_t got = read(descriptor, &count, sizeof count);
+}
+
+// How often another thread has run in this one's place.
+std::int64_t context_switches() noexcept {
+  rusage usage{};
+  getrusage(RUSAGE_THREAD, &usage);
+  return usage.ru_nivcsw;
+}
+
+}  // namespace
+
+// --- Moving on -------------------------------------------------------------------------------------------------------------------
+
+bool Engine::poll_channels() {
+  bool has_changed = wireup_->poll(*this);
+  for (const Rank rank : std::exchange(unwanted_, {})) wireup_->disconnect(rank);
+  if (!connecting_.empty()) {
+    const std::vector<Peer*> peers = connecting_;
+    for (Peer* peer : peers) go_on_connecting(*peer);
+  }
+  // Rank 0 keeps the directory for the others.
+  if (!directory_) return has_changed;
+  if (const Outcome polled = directory_->poll(); !polled) log(LogLevel::debug, polled.message());
+  return has_changed;
+}
+
+bool Engine::progress() {
+  bool has_changed = false;
+  for (const OpenTransport& open : transports_) has_changed |= open.transport->poll(*this);
+  if (++polls_ % kPollsPerChannelPoll == 0 || !connecting_.empty()) has_changed |= poll_channels();
+  if (!staging_ops_.empty() || !in_copies_.empty()) has_changed |= poll_copies();
+  if (!busy_.empty()) {
+    const std::vector<Peer*> peers = std::exchange(busy_, {});
+    for (Peer* peer : peers) peer->is_listed = false;
+    for (Peer* peer : peers) advance(*peer);
+  }
+  while (!doomed_.empty()) {
+    // In order: what came first is the cause, what followed its consequence.
+    const auto doomed = std::exchange(doomed_, {});
+    for (const auto& [peer, error] : doomed) lose(*peer, error);
+    has_changed = true;
+  }
+  if (!graveyard_.empty()) bury();
+  if (has_changed) ++changes_;
+  if (changes_ != told_changes_ && (sleeper_count_ != 0 || has_sleeper_)) {
+    told_changes_ = changes_;
+    changed_.notify_all();
+    wake_sleeper();
+  }
+  return has_changed;
+}
+
+// A thread that posts much and waits seldom moves things on now and then, and the engine's own leaves it alone.
+void Engine::poll_between_posts(std::int64_t now) {
+  if (now - polled_between_posts_ns_ < kPostingPollNs) return;
+  polled_between_posts_ns_ = now;
+  take_over_polling();
+  progress();
+}
+
+// --- Sleeping --------------------------------------------------------------------------------------------------------------------
+
+bool Engine::arm_all() {
+  // Operations that wait for room in a link, and copies, tell nobody when they can go on.
+  if (!busy_.empty() || has_copies_under_way()) return false;
+  for (const OpenTransport& open : transports_) {
+    if (!open.transport->arm()) return false;
+  }
+  return true;
+}
+
+// Behind arm_all(). One thread at a time: of two, an event would wake only one.
+void Engine::sleep_on_descriptors(Lock& lock, std::int64_t deadline_ns) {
+  const std::int64_t most_ns = connecting_.empty() ? kMostSleepNs : kConnectingSleepNs;
+  has_sleeper_ = true;
+  lock.unlock();
+  const std::int64_t left_ns = std::clamp<std::int64_t>(deadline_ns - now_ns(), 0, most_ns);
+  epoll_event events[4];
+  if (epoll_wait(epoll_, events, 4, static_cast<int>((left_ns + 999'999) / 1'000'000)) > 0) take_signal(wake_);
+  lock.lock();
+  has_sleeper_ = is_woken_ = false;
+  if (poll_channels()) ++changes_;
+}
+
+void Engine::wake_sleeper() noexcept {
+  if (has_sleeper_ && !std::exchange(is_woken_, true)) signal(wake_);
+}
+
+// The descriptors do not tell what is polled for now: who sleeps on them must find out that somebody polls.
+void Engine::take_over_polling() noexcept {
+  add(waits_, 1);
+  wake_sleeper();
+}
+
+// Whether other threads of the program poll or sleep on the descriptors, or polled since this was asked last.
+bool Engine::is_polled_by_others(std::uint32_t& seen_waits) const noexcept {
+  const std::uint32_t waits = waits_.load(std::memory_order_relaxed);
+  return std::exchange(seen_waits, waits) != waits || pollers_.load(std::memory_order_relaxed) != 0 || has_sleeper_;
+}
+
+// Who slept on the descriptors was the only one to be woken by them. Of those that wait one takes its place, else the engine's thread.
+void Engine::stop_sleeping() noexcept {
+  if (sleeper_count_ != 0) {
+    changed_.notify_one();
+  } else if (is_napping_) {
+    signal(call_);
+  }
+}
+
+// --- The engine's thread ---------------------------------------------------------------------------------------------------------
+
+// Sleeps a little, unless it is called. Beside a sleeper it is, as soon as that one stops: it says that it naps before it looks for a
+// sleeper, and who stops is none any more before it looks whether it naps.
+void Engine::nap(int milliseconds) {
+  is_napping_ = true;
+  pollfd call{call_, POLLIN, 0};
+  if (::poll(&call, 1, has_sleeper_ ? kNapBesideSleeperMs : milliseconds) > 0) take_signal(call_);
+  is_napping_ = false;
+}
+
+void Engine::poll_or_sleep() {
+  Lock guard = lock();
+  if (is_stopping_) return;
+  bool has_changed = progress();
+  polls_ = kPollsPerChannelPoll - 1;
+  if (progress()) {
+    has_changed = true;
+  } else if (arm_all()) {
+    return sleep_on_descriptors(guard, INT64_MAX);
+  }
+  guard.unlock();
+  // Only then: where more threads want to run than there are processors, each yield costs a round of all of them.
+  if (!has_changed) sched_yield();
+}
+
+// While threads of the program poll, this one only looks now and then whether they still do.
+void Engine::run_thread() {
+  settle_this_thread("gigabar-fabric", placement_.cpus);
+  std::uint32_t seen_waits = 0;
+  int nap_ms = kLeastNapMs;
+  while (!is_stopping_) {
+    const std::uint32_t waits_before = seen_waits;
+    if (!is_polled_by_others(seen_waits)) {
+      nap_ms = kLeastNapMs;
+      poll_or_sleep();
+      continue;
+    }
+    const bool is_busy =
+        pollers_.load(std::memory_order_relaxed) != 0 || seen_waits - waits_before >= static_cast<unsigned>(nap_ms);
+    nap_ms = is_busy ? std::min(2 * nap_ms, kMostNapMs) : kLeastNapMs;
+    nap(nap_ms);
+  }
+}
+
+// --- Threads that wait -----------------------------------------------------------------------------------------------------------
+
+Engine::Waiter::Waiter(Engine& engine, const Timeout& timeout) noexcept
+    : engine_(engine),
+      timeout_ns_(timeout.is_forever() || timeout.ns() > INT64_MAX / 2 ? INT64_MAX : timeout.ns()),
+      seen_changes_(engine.changes_) {
+  add(engine_.pollers_, 1);
+  engine_.take_over_polling();
+  seen_waits_ = engine_.waits_.load(std::memory_order_relaxed);
+}
+
+Engine::Waiter::~Waiter() {
+  add(engine_.pollers_, ~std::uint32_t{0});
+  if (has_slept_) engine_.stop_sleeping();
+}
+
+void Engine::Waiter::begin(std::int64_t now) noexcept {
+  deadline_ns_ = timeout_ns_ == INT64_MAX ? INT64_MAX : now + timeout_ns_;
+  last_change_ns_ = now;
+}
+
+// Whether to let others run and poll again, rather than sleep.
+bool Engine::Waiter::is_to_yield(std::int64_t waited_ns) noexcept {
+  if (switches_ < 0) switches_ = context_switches();
+  return waited_ns <= kYieldNs || (waited_ns <= kFreeYieldNs && context_switches() == switches_);
+}
+
+bool Engine::Waiter::go_on(Lock& lock) {
+  if (engine_.changes_ != seen_changes_) {
+    seen_changes_ = engine_.changes_;
+    has_changed_ = true;
+  }
+  if (++turns_ % engine_.polls_per_look_ != 0) return true;
+  const std::int64_t now = now_ns();
+  if (deadline_ns_ == 0) begin(now);
+  if (now >= deadline_ns_) return false;
+  if (std::exchange(has_changed_, false)) {
+    last_change_ns_ = now;
+    switches_ = -1;
+  }
+  const std::int64_t waited_ns = now - last_change_ns_;
+  if (waited_ns >= engine_.spin_ns_ && !is_to_yield(waited_ns)) {
+    engine_.sleep(lock, deadline_ns_, seen_waits_);
+    has_slept_ = true;
+    return true;
+  }
+  // Others get their turn: another thread of the program may wait for the lock.
+  lock.unlock();
+  if (waited_ns >= engine_.spin_ns_) sched_yield();
+  lock.lock();
+  return true;
+}
+
+// Until something may have happened. Who polls, or sleeps on the descriptors, tells the others of changes.
+void Engine::sleep(Lock& lock, std::int64_t deadline_ns, std::uint32_t& seen_waits) {
+  add(pollers_, ~std::uint32_t{0});
+  if (is_polled_by_others(seen_waits)) {
+    const std::int64_t most_ns = has_sleeper_ ? kMostSleepNs : std::int64_t{kLeastNapMs} * 1'000'000;
+    ++sleeper_count_;
+    changed_.wait_for(lock, std::chrono::nanoseconds(std::clamp<std::int64_t>(deadline_ns - now_ns(), 0, most_ns)));
+    --sleeper_count_;
+  } else if (!poll_channels() && arm_all()) {
+    sleep_on_descriptors(lock, deadline_ns);
+  } else {
+    lock.unlock();
+    sched_yield();
+    lock.lock();
+  }
+  add(pollers_, 1);
+}
+
+}  // namespace gigabar::fabric
