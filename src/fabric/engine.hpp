@@ -343,7 +343,7 @@ class Engine final : transport::Sink, WireupEvents {
   bool post_staged(Op& op);
   bool is_placed_by_link(const Op& op) const;
   bool say_opened(Op& op, std::uint64_t chunk_bytes);
-  void fill_slots(Op& op);
+  bool fill_slots(Op& op);
   void on_stage_open(Peer& peer, const Message& message, std::span<const std::byte> payload);
   void on_stage_grant(Peer& peer, const Message& message);
   void on_stage_chunk(Peer& peer, const Message& message);

@@ -117,15 +117,15 @@ void Engine::on_stage_grant(Peer& peer, const Message& message) {
   fill_slots(op);
 }
 
-// Starts a chunk for each grant for which there is a slot; where none is needed, for each slot.
-void Engine::fill_slots(Op& op) {
+// Starts a chunk for each grant for which there is a slot; where none is needed, for each slot. False: there was no slot.
+bool Engine::fill_slots(Op& op) {
   Peer& peer = *op.peer;
   const LocalMemory& memory = op.local->memory;
   const auto kind = static_cast<std::size_t>(peer.transport->kind());
   while ((op.is_placed_by_link || !op.grants.empty()) && op.next < op.bytes) {
     const auto free =
         std::find_if(peer.out_slots.begin(), peer.out_slots.end(), [](const OutSlot& slot) { return slot.op == nullptr; });
-    if (free == peer.out_slots.end()) return;
+    if (free == peer.out_slots.end()) return false;
     OutSlot& slot = *free;
     const auto [target_offset, slot_bytes] =
         op.is_placed_by_link ? std::pair(op.remote_offset + op.next, kMostSlotBytes) : op.grants.front();
@@ -146,7 +146,7 @@ void Engine::fill_slots(Op& op) {
       if (!ticket) {
         // The target waits for bytes that will not come: only a new connection helps.
         doom(peer, ticket.error());
-        return;
+        return true;
       }
       slot.ticket = *ticket;
     }
@@ -161,6 +161,7 @@ void Engine::fill_slots(Op& op) {
     ++op.chunks;
     if (op.is_straight || memory.is_plain()) out_copy_done(op, slot);
   }
+  return true;
 }
 
 // The chunk is in staging memory: it goes over the wire, and the word of it behind it. Tried again by poll_copies() when the link
@@ -371,10 +372,12 @@ bool Engine::poll_copies() {
     has_changed = true;
   }
   const std::vector<Op*> ops = staging_ops_;
+  const Peer* full = nullptr;  // has no slot for a further chunk
   for (Op* op : ops) {
     if (op->id == 0 || op->local == nullptr) continue;
     Peer& peer = *op->peer;
-    for (OutSlot& slot : peer.out_slots) {
+    // Of many operations few have chunks under way.
+    for (OutSlot& slot : op->outstanding != 0 ? std::span(peer.out_slots) : std::span<OutSlot>()) {
       if (slot.op != op || slot.step != OutSlot::Step::copying) continue;
       if (Outcome answer = ask(copy_device(op->local->memory), true); !answer) {
         doom(peer, std::move(answer).take_error());
@@ -384,8 +387,9 @@ bool Engine::poll_copies() {
       out_copy_done(*op, slot);
       has_changed = has_changed || slot.step == OutSlot::Step::writing;
     }
+    if (&peer == full) continue;
     const std::uint64_t before = op->next;
-    fill_slots(*op);
+    if (!fill_slots(*op)) full = &peer;
     has_changed = has_changed || op->next != before;
   }
   return has_changed;

@@ -15,9 +15,9 @@
 namespace gigabar::fabric {
 namespace {
 
-// A thread that waits polls for spin_ns_ without giving its processor away, then lets others run between its polls, and then sleeps:
-// after kYieldNs where others did run, else after kFreeYieldNs. To wake a thread takes tens of microseconds, in a virtual machine
-// more than a hundred, and a processor that nobody else wants is not worth that.
+// A thread that waits polls for spin_ns_ without giving its processor away, then lets others run between its polls, and then
+// sleeps: after kYieldNs where others did run, else after kFreeYieldNs. To wake a thread takes tens of microseconds, in a virtual
+// machine more than a hundred, and a processor that nobody else wants is not worth that.
 constexpr std::int64_t kYieldNs = 1'000'000;
 constexpr std::int64_t kFreeYieldNs = 10'000'000;
 // After that long without a poll of the program's the engine's own thread polls. A program that waits long, or polls every
@@ -70,6 +70,7 @@ bool Engine::poll_channels() {
 }
 
 bool Engine::progress() {
+  wake_sleeper();
   bool has_changed = false;
   for (const OpenTransport& open : transports_) has_changed |= open.transport->poll(*this);
   if (++polls_ % kPollsPerChannelPoll == 0 || !connecting_.empty()) has_changed |= poll_channels();
@@ -87,10 +88,9 @@ bool Engine::progress() {
   }
   if (!graveyard_.empty()) bury();
   if (has_changed) ++changes_;
-  if (changes_ != told_changes_ && (sleeper_count_ != 0 || has_sleeper_)) {
+  if (sleeper_count_ != 0 && changes_ != told_changes_) {
     told_changes_ = changes_;
     changed_.notify_all();
-    wake_sleeper();
   }
   return has_changed;
 }
@@ -127,15 +127,12 @@ void Engine::sleep_on_descriptors(Lock& lock, std::int64_t deadline_ns) {
   if (poll_channels()) ++changes_;
 }
 
+// By whoever polls: links that are polled are armed no more, and tell the descriptors nothing.
 void Engine::wake_sleeper() noexcept {
   if (has_sleeper_ && !std::exchange(is_woken_, true)) signal(wake_);
 }
 
-// The descriptors do not tell what is polled for now: who sleeps on them must find out that somebody polls.
-void Engine::take_over_polling() noexcept {
-  add(waits_, 1);
-  wake_sleeper();
-}
+void Engine::take_over_polling() noexcept { add(waits_, 1); }
 
 // Whether other threads of the program poll or sleep on the descriptors, or polled since this was asked last.
 bool Engine::is_polled_by_others(std::uint32_t& seen_waits) const noexcept {
@@ -143,7 +140,8 @@ bool Engine::is_polled_by_others(std::uint32_t& seen_waits) const noexcept {
   return std::exchange(seen_waits, waits) != waits || pollers_.load(std::memory_order_relaxed) != 0 || has_sleeper_;
 }
 
-// Who slept on the descriptors was the only one to be woken by them. Of those that wait one takes its place, else the engine's thread.
+// Who slept on the descriptors was the only one to be woken by them. Of those that wait one takes its place, else the engine's
+// thread.
 void Engine::stop_sleeping() noexcept {
   if (sleeper_count_ != 0) {
     changed_.notify_one();
@@ -154,8 +152,8 @@ void Engine::stop_sleeping() noexcept {
 
 // --- The engine's thread ---------------------------------------------------------------------------------------------------------
 
-// Sleeps a little, unless it is called. Beside a sleeper it is, as soon as that one stops: it says that it naps before it looks for a
-// sleeper, and who stops is none any more before it looks whether it naps.
+// Sleeps a little, unless it is called. Beside a sleeper it is, as soon as that one stops: it says that it naps before it looks for
+// a sleeper, and who stops is none any more before it looks whether it naps.
 void Engine::nap(int milliseconds) {
   is_napping_ = true;
   pollfd call{call_, POLLIN, 0};
@@ -254,9 +252,12 @@ bool Engine::Waiter::go_on(Lock& lock) {
 void Engine::sleep(Lock& lock, std::int64_t deadline_ns, std::uint32_t& seen_waits) {
   add(pollers_, ~std::uint32_t{0});
   if (is_polled_by_others(seen_waits)) {
-    const std::int64_t most_ns = has_sleeper_ ? kMostSleepNs : std::int64_t{kLeastNapMs} * 1'000'000;
+    const std::uint64_t seen_changes = changes_;
     ++sleeper_count_;
-    changed_.wait_for(lock, std::chrono::nanoseconds(std::clamp<std::int64_t>(deadline_ns - now_ns(), 0, most_ns)));
+    do {
+      const std::int64_t most_ns = has_sleeper_ ? kMostSleepNs : std::int64_t{kLeastNapMs} * 1'000'000;
+      changed_.wait_for(lock, std::chrono::nanoseconds(std::clamp<std::int64_t>(deadline_ns - now_ns(), 0, most_ns)));
+    } while (has_sleeper_ && changes_ == seen_changes && now_ns() < deadline_ns);
     --sleeper_count_;
   } else if (!poll_channels() && arm_all()) {
     sleep_on_descriptors(lock, deadline_ns);

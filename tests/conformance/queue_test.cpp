@@ -1,4 +1,5 @@
 // Queues: their depth, all of them at once, one thread each, waits that resume; and flush.
+#include <algorithm>
 #include <atomic>
 #include <csignal>
 #include <mutex>
@@ -201,6 +202,59 @@ RANK_BODY(leave_room_for_others) {
   ASSERT_TRUE(me.meet());
 }
 
+// Threads of rank 1 sleep, each until a notification of its own; rank 0 sleeps until the answer. One of them sleeps on the
+// descriptors and tells the others, and each in turn is the one that is woken. With "alone" the fabrics have no thread of their
+// own.
+BARE_RANK_BODY(wake_threads_that_sleep) {
+  constexpr NotificationId kThreads = 3;
+  constexpr NotificationId kAnswer = kThreads;
+  constexpr auto kPause = std::chrono::milliseconds(15);  // by then all of them sleep
+  FabricOptions options = me.options();
+  options.progress_thread = me.setup().word != "alone";
+  auto fabric = Fabric::open(options);
+  ASSERT_TRUE(is_ok(fabric));
+  {
+    RankSegment target(*fabric, kTarget, MemoryChoice::host, 4096);
+    ASSERT_TRUE(is_ok(fabric->barrier({}, kPatience)));
+    const std::uint64_t turns = me.setup().amount;
+    const auto answer = [&](NotificationId id, Complaints& complaints) {
+      for (std::uint64_t turn = 0; turn < turns; ++turn) {
+        const auto come = fabric->notification_wait(kTarget, id, 1, kPatience);
+        if (!come) return complaints.add(come.error().message());
+        if (const auto reset = fabric->notification_reset(kTarget, id); !reset) return complaints.add(reset.error().message());
+        const auto posted = fabric->notify(0, kTarget, kAnswer, 1, on(static_cast<QueueId>(id)));
+        if (!posted) return complaints.add(posted.error().message());
+        if (const Outcome waited = fabric->wait(static_cast<QueueId>(id), kPatience); !waited)
+          return complaints.add(waited.message());
+      }
+    };
+    std::vector<std::chrono::nanoseconds> durations;
+    if (me.rank() == 1) {
+      Complaints complaints;
+      std::vector<std::thread> threads;
+      for (NotificationId id = 0; id < kThreads; ++id) threads.emplace_back([&, id] { answer(id, complaints); });
+      for (std::thread& thread : threads) thread.join();
+      complaints.tell();
+    }
+    for (std::uint64_t turn = 0; turn < turns * kThreads && me.rank() == 0; ++turn) {
+      std::this_thread::sleep_for(kPause);
+      const auto begin = std::chrono::steady_clock::now();
+      ASSERT_TRUE(is_ok(fabric->notify(1, kTarget, static_cast<NotificationId>(turn % kThreads), 1)));
+      ASSERT_TRUE(is_ok(fabric->notification_wait(kTarget, kAnswer, 1, kPatience)));
+      durations.push_back(std::chrono::steady_clock::now() - begin);
+      ASSERT_TRUE(is_ok(fabric->notification_reset(kTarget, kAnswer)));
+      ASSERT_TRUE(is_ok(fabric->wait(0, kPatience)));
+    }
+    std::ranges::sort(durations);
+    // A sleep that nobody ends lasts 100 ms.
+    if (!durations.empty()) {
+      EXPECT_LT(durations[durations.size() / 2], std::chrono::milliseconds(20));
+    }
+    ASSERT_TRUE(me.meet());
+  }
+  EXPECT_TRUE(is_ok(fabric->close(kPatience)));
+}
+
 // Rank 1 comes to the barrier only when the test says so: one thread waits for it, a second one is told that the group is taken.
 RANK_BODY(refuse_a_second_thread) {
   ASSERT_TRUE(me.meet());
@@ -284,6 +338,14 @@ TEST_P(FabricSecondThread, IsRefusedOnAQueue) {
   job.finish();
 }
 TEST_P(FabricSecondThread, IsNotStarved) { run_ranks("leave_room_for_others", GetParam()); }
+TEST_P(FabricSecondThread, IsWokenLikeTheFirst) {
+  for (const char* const word : {"", "alone"}) {
+    RankSetup setup = GetParam();
+    setup.amount = 10;
+    setup.word = word;
+    run_ranks("wake_threads_that_sleep", setup);
+  }
+}
 TEST_P(FabricSecondThread, IsRefusedInAGroup) {
   RankJob job("refuse_a_second_thread", GetParam());
   job.start_all();
