@@ -12,7 +12,6 @@
 
 #include "base/errors.hpp"
 #include "base/log.hpp"
-#include "base/undo.hpp"
 #include "fabric/bytes.hpp"
 #include "fabric/engine.hpp"
 #include "gigabar/mapping.hpp"
@@ -575,10 +574,40 @@ bool Engine::answer_revoked(Peer& peer, RemoteState& remote) {
 // --- Staging memory
 // ------------------------------------------------------------------------------------------------------------------
 
-// Shared pages, so that a peer on this host writes to them itself; locked for CUDA, so that copies go on by themselves.
+namespace {
+
+struct StagingMemory {
+  explicit StagingMemory(PageMapping mapping) noexcept : pages(std::move(mapping)) {}
+  ~StagingMemory() {
+    if (pinned_by == nullptr) return;
+    if (const Outcome unpinned = pinned_by->unpin_host(pages.address(), pages.bytes()); !unpinned)
+      log(LogLevel::info, unpinned.message());
+  }
+  StagingMemory(const StagingMemory&) = delete;
+  StagingMemory& operator=(const StagingMemory&) = delete;
+
+  // Unpinned memory works too, slower: the driver copies through its own.
+  void pin() {
+    auto runtime = active_runtime();
+    if (!runtime || *runtime == &stand_in_runtime()) return;
+    const Outcome pinned = (*runtime)->pin_host(pages.address(), pages.bytes());
+    if (pinned) pinned_by = *runtime;
+    if (!pinned) log(LogLevel::info, pinned.message());
+  }
+
+  PageMapping pages;
+  Runtime* pinned_by = nullptr;
+};
+
+}  // namespace
+
+// Shared pages, so that a peer on this host writes to them itself; locked for CUDA, so that copies go on by themselves; whole huge
+// pages, from which the kernel copies faster.
 Outcome Engine::make_staging(Peer& peer, std::unique_ptr<LocalSegment>& staging) {
   if (staging) return {};
-  const std::size_t bytes = limits(peer).chunk_bytes * limits(peer).chunk_count;
+  const std::size_t slots_bytes = limits(peer).chunk_bytes * limits(peer).chunk_count;
+  const std::size_t bytes =
+      slots_bytes < kHugePageBytes ? slots_bytes : (slots_bytes + kHugePageBytes - 1) / kHugePageBytes * kHugePageBytes;
   const Descriptor descriptor(memfd_create("gigabar-staging", MFD_CLOEXEC | MFD_ALLOW_SEALING));
   const auto refuse = [&](std::string_view what) {
     const int code = errno;
@@ -590,27 +619,13 @@ Outcome Engine::make_staging(Peer& peer, std::unique_ptr<LocalSegment>& staging)
   if (ftruncate(descriptor.get(), static_cast<off_t>(bytes)) != 0) return refuse("the memory file cannot grow");
   // Peers map it only when it cannot shrink under them.
   if (fcntl(descriptor.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) return refuse("it cannot be sealed");
-  void* const address = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor.get(), 0);
-  if (address == MAP_FAILED) return refuse("mmap failed");
-  Undo unmap([&] { munmap(address, bytes); });
-  madvise(address, bytes, MADV_DONTFORK);
-  bring_pages(static_cast<std::byte*>(address), bytes, placement_.numa_node);
-  Runtime* pinned_by = nullptr;
-  if (auto runtime = active_runtime(); runtime && *runtime != &stand_in_runtime()) {
-    // Unpinned memory works too, slower: the driver copies through its own.
-    const Outcome pinned = (*runtime)->pin_host(address, bytes);
-    if (pinned) pinned_by = *runtime;
-    if (!pinned) log(LogLevel::info, pinned.message());
-  }
-  auto segment = make_segment(address, bytes, descriptor.get());
+  auto mapped = PageMapping::share(descriptor.get(), bytes, placement_.numa_node);
+  if (!mapped) return std::move(mapped).error();
+  auto memory = std::make_shared<StagingMemory>(std::move(*mapped));
+  memory->pin();
+  auto segment = make_segment(memory->pages.address(), bytes, descriptor.get());
   if (!segment) return std::move(segment).error();
-  unmap.call_off();
-  (*segment)->owner = std::shared_ptr<void>(address, [bytes, pinned_by](void* memory) {
-    if (pinned_by != nullptr) {
-      if (const Outcome unpinned = pinned_by->unpin_host(memory, bytes); !unpinned) log(LogLevel::info, unpinned.message());
-    }
-    munmap(memory, bytes);
-  });
+  (*segment)->owner = std::move(memory);
   (*segment)->id = kStagingSegment;
   staging = std::move(*segment);
   return {};

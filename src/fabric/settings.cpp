@@ -19,10 +19,10 @@ constexpr std::uint64_t kEagerBytes = 8192;
 constexpr std::uint64_t kKernelBytes = 4 << 20;  // above it the copy engines of an H200 are as fast
 constexpr std::uint64_t kChunkBytes = 262144;
 constexpr unsigned kChunkCount = 4;
-// Over ucx, whose links take such chunks in two pieces of 120 KiB, or in four over as many connections. GB/s of 16 MiB writes
-// between two H200 over loopback, beside 19.1 of host memory: 17.2 with 32 x 240 KiB, 16.3 with 16 x 240 KiB, 15.2 with 16 x 480
-// KiB, 15.6 with 8 x 480 KiB, 16.5 with 8 x 960 KiB.
-constexpr std::uint64_t kUcxChunkBytes = 245760;
+// Over ucx, whose links take such chunks in eight pieces of 60 KiB. GB/s of 16 MiB writes between two H200 over loopback, medians
+// of three beside 17.6 of host memory: 15.9 with 32 x 480 KiB, 16.0 with 16 x 960 KiB, 14.7 with 16 x 480 KiB, 15.0 with 64 x 240
+// KiB, 13.4 with 32 x 240 KiB.
+constexpr std::uint64_t kUcxChunkBytes = 491520;
 constexpr unsigned kUcxChunkCount = 32;
 constexpr std::uint64_t kStripeBytes = 16384;
 

@@ -21,7 +21,6 @@
 namespace gigabar {
 namespace {
 
-constexpr std::size_t kHugeBytes = std::size_t{2} << 20;
 constexpr const char* kOperation = "allocate host memory";
 constexpr const char* kReservedPages = "/hugepages/hugepages-2048kB/";
 
@@ -77,7 +76,8 @@ std::uint64_t free_reserved_pages(int numa_node) {
 }
 
 Error no_huge_pages(std::size_t bytes, const std::string& cause, int numa_node) {
-  const std::uint64_t missing = bytes / kHugeBytes - std::min<std::uint64_t>(free_reserved_pages(numa_node), bytes / kHugeBytes);
+  const std::uint64_t missing =
+      bytes / kHugePageBytes - std::min<std::uint64_t>(free_reserved_pages(numa_node), bytes / kHugePageBytes);
   const std::string node = numa_node < 0 ? "" : text(" on node ", numa_node);
   return make_error(Status::out_of_memory, kOperation, text(bytes, " bytes on huge pages"), cause,
                     text("reserve ", missing, " more huge pages", node,
@@ -137,9 +137,9 @@ Result<PageMapping> PageMapping::make(std::size_t bytes, int numa_node) {
 }
 
 Result<PageMapping> PageMapping::make_huge(std::size_t bytes, int numa_node) {
-  const std::size_t whole_bytes = round_up(bytes, kHugeBytes);
+  const std::size_t whole_bytes = round_up(bytes, kHugePageBytes);
   // Reserved pages are taken already: they are not part of what the machine has left.
-  if (free_reserved_pages(numa_node) >= whole_bytes / kHugeBytes) {
+  if (free_reserved_pages(numa_node) >= whole_bytes / kHugePageBytes) {
     auto reserved = make_reserved(whole_bytes, numa_node);
     if (reserved) return reserved;
   }
@@ -166,12 +166,12 @@ Result<PageMapping> PageMapping::make_transparent(std::size_t bytes, int numa_no
   // A page that cannot be touched stays at either end: the mapping never grows together with a neighbour, so what the kernel tells
   // of it is of these pages alone.
   PageMapping mapping;
-  const std::size_t taken_bytes = bytes + kHugeBytes + 2 * page_bytes();
+  const std::size_t taken_bytes = bytes + kHugePageBytes + 2 * page_bytes();
   void* taken = ::mmap(nullptr, taken_bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (taken == MAP_FAILED) return system_error(bytes, "mmap", errno, "ask for less");
   mapping.taken_ = taken;
   mapping.taken_bytes_ = taken_bytes;
-  const std::uintptr_t begin = round_up(reinterpret_cast<std::uintptr_t>(taken) + page_bytes(), kHugeBytes);
+  const std::uintptr_t begin = round_up(reinterpret_cast<std::uintptr_t>(taken) + page_bytes(), kHugePageBytes);
   mapping.address_ = reinterpret_cast<std::byte*>(begin);
   mapping.bytes_ = bytes;
   if (::mprotect(mapping.address_, bytes, PROT_READ | PROT_WRITE) != 0)
@@ -188,6 +188,29 @@ Result<PageMapping> PageMapping::make_transparent(std::size_t bytes, int numa_no
   if (!huge) return no_huge_pages(bytes, "the kernel does not tell whether the pages are huge (/proc/self/smaps)", numa_node);
   if (*huge < bytes / 10 * 9)
     return no_huge_pages(bytes, text("only ", gib_text(*huge), " of ", gib_text(bytes), " came on huge pages"), numa_node);
+  return mapping;
+}
+
+// The kernel's library has the name since glibc 2.37. Source: madvise(2).
+#ifndef MADV_COLLAPSE
+#define MADV_COLLAPSE 25
+#endif
+
+Result<PageMapping> PageMapping::share(int file, std::size_t bytes, int numa_node) {
+  PageMapping mapping;
+  const std::size_t taken_bytes = bytes + kHugePageBytes;
+  void* taken = ::mmap(nullptr, taken_bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (taken == MAP_FAILED) return system_error(bytes, "mmap", errno, "ask for less");
+  mapping.taken_ = taken;
+  mapping.taken_bytes_ = taken_bytes;
+  void* const begin = reinterpret_cast<void*>(round_up(reinterpret_cast<std::uintptr_t>(taken), kHugePageBytes));
+  if (::mmap(begin, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, file, 0) == MAP_FAILED)
+    return system_error(bytes, "mmap of a memory file", errno, "ask for less");
+  mapping.address_ = static_cast<std::byte*>(begin);
+  mapping.bytes_ = bytes;
+  ::madvise(begin, bytes, MADV_DONTFORK);
+  bring_pages(mapping.address_, bytes, numa_node);
+  if (bytes >= kHugePageBytes) ::madvise(begin, bytes, MADV_COLLAPSE);
   return mapping;
 }
 

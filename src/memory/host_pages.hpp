@@ -12,6 +12,8 @@
 
 namespace gigabar {
 
+inline constexpr std::size_t kHugePageBytes = std::size_t{2} << 20;
+
 // Refuses what would bring out the kernel's killer: more than the machine, a control group of this process, or the node (-1: any)
 // has left, with 1/64 on top for page tables and the driver's lists. Nothing is touched.
 // Errors: out_of_memory; the cause says who has how much left.
@@ -31,6 +33,10 @@ class PageMapping {
   // kernel tells it once they are present. Errors: out_of_memory; the remedy says how to get huge pages.
   // Source: kernel, Documentation/admin-guide/mm/hugetlbpage.rst and transhuge.rst.
   static Result<PageMapping> make_huge(std::size_t bytes, int numa_node);
+
+  // The first `bytes` of a memory file, shared, not inherited by fork(), present as bring_pages() brings them. What fills huge
+  // pages is moved to such where the kernel can (Linux 6.1: MADV_COLLAPSE); nothing depends on it but speed. Errors: out_of_memory.
+  static Result<PageMapping> share(int file, std::size_t bytes, int numa_node);
 
   PageMapping() noexcept = default;
   PageMapping(PageMapping&& other) noexcept { swap(other); }

@@ -9,10 +9,10 @@
 #include <atomic>
 #include <deque>
 #include <optional>
-#include <vector>
 
 #include "base/clock.hpp"
 #include "memory/cuda_context.hpp"
+#include "memory/marked_stream.hpp"
 
 namespace gigabar::transport::local {
 namespace {
@@ -21,25 +21,8 @@ namespace {
 constexpr std::uint32_t kLaneCount = 4;
 constexpr std::size_t kWordBytes = 128;  // each lane's word has lines of its own
 constexpr std::int64_t kCheckEveryNs = 100'000;
-// A mark stops the engine for about 2 µs. Of copies that wait behind each other so many share one.
+// Of copies that wait behind each other so many share a mark, which stops the engine.
 constexpr std::uint32_t kMostUnmarked = 4;
-
-struct Mark {
-  std::uint32_t number;
-  CUevent event;
-};
-
-struct Lane {
-  CUstream stream = nullptr;
-  std::uint32_t* word = nullptr;
-  std::uint32_t started = 0;   // number of the last copy
-  std::uint32_t marked = 0;    // number of the last copy that has a mark behind it
-  std::uint32_t finished = 0;  // number of the last copy that is known to have ended
-  std::deque<Mark> marks;      // only with events
-  std::int64_t next_check_ns = 0;
-
-  std::uint32_t under_way() const noexcept { return started - finished; }
-};
 
 Error lane_error(int device, const char* operation, CUresult result) {
   return make_error(cuda::status_of(result) == Status::out_of_memory ? Status::out_of_memory : Status::device_error, operation,
@@ -58,7 +41,10 @@ struct AskedCopy {
 class CudaCopyLanes final : public CopyLanes {
  public:
   CudaCopyLanes(const cuda::Functions& functions, CUcontext context, int device)
-      : functions_(functions), context_(context), device_(device), uses_events_(functions.cuStreamWriteValue32 == nullptr) {}
+      : functions_(functions),
+        context_(context),
+        device_(device),
+        lanes_{MarkedStream(functions), MarkedStream(functions), MarkedStream(functions), MarkedStream(functions)} {}
   ~CudaCopyLanes() override;
 
   Outcome prepare(LaneOptions options);
@@ -70,16 +56,14 @@ class CudaCopyLanes final : public CopyLanes {
 
  private:
   ContextGuard enter() const { return ContextGuard(functions_, context_); }
-  CUresult start(const Lane& lane, CopyKind kind, std::uintptr_t to, std::uintptr_t from, std::uint64_t bytes) const;
-  void mark_if_due(Lane& lane);
-  CUresult mark(Lane& lane);
-  CUresult mark_by_event(Lane& lane);
+  CUresult start(CUstream stream, CopyKind kind, std::uintptr_t to, std::uintptr_t from, std::uint64_t bytes) const;
+  void mark_if_due(MarkedStream& lane);
   Result<CopyTicket> copy_by_engine(CopyKind kind, std::uintptr_t to, std::uintptr_t from, std::uint64_t bytes);
   std::optional<CopyTicket> ask(std::uintptr_t to, std::uintptr_t from, std::uint64_t bytes);
   CopyState look_at(AskedCopy& asked);
   void settle_asked();
-  Lane& least_busy();
-  void refresh(Lane& lane);
+  MarkedStream& least_busy();
+  void refresh(MarkedStream& lane);
   void fail(const char* operation, CUresult result) {
     if (!failure_) failure_ = lane_error(device_, operation, result);
   }
@@ -87,11 +71,9 @@ class CudaCopyLanes final : public CopyLanes {
   const cuda::Functions& functions_;
   CUctx_st* const context_;
   const int device_;
-  bool uses_events_;
   std::byte* words_ = nullptr;  // pinned
-  std::array<Lane, kLaneCount> lanes_;
+  std::array<MarkedStream, kLaneCount> lanes_;
   std::uint32_t next_lane_ = 0;
-  std::vector<CUevent> free_events_;
   std::unique_ptr<ResidentCopier> resident_;  // null: there is none
   std::uint64_t most_kernel_bytes_ = 0;
   std::deque<AskedCopy> asked_;  // that have not been seen to be over, oldest first
@@ -113,10 +95,8 @@ Outcome CudaCopyLanes::prepare(LaneOptions options) {
   if (result != CUDA_SUCCESS) return lane_error(device_, "allocate pinned memory", result);
   words_ = static_cast<std::byte*>(words);
   for (std::uint32_t index = 0; index < kLaneCount; ++index) {
-    Lane& lane = lanes_[index];
-    lane.word = reinterpret_cast<std::uint32_t*>(words_ + index * kWordBytes);
-    *lane.word = lane.started = lane.marked = lane.finished = options.first_number;
-    result = functions_.cuStreamCreate(&lane.stream, CU_STREAM_NON_BLOCKING);
+    auto* const word = reinterpret_cast<std::uint32_t*>(words_ + index * kWordBytes);
+    result = lanes_[index].open(word, options.first_number);
     if (result != CUDA_SUCCESS) return lane_error(device_, "make a stream", result);
   }
   return {};
@@ -127,59 +107,29 @@ CudaCopyLanes::~CudaCopyLanes() {
   const bool was_idle = is_idle();
   resident_.reset();
   const ContextGuard guard = enter();
-  for (const Lane& lane : lanes_) {
-    if (lane.stream != nullptr) functions_.cuStreamDestroy(lane.stream);
-    for (const Mark& pending : lane.marks) free_events_.push_back(pending.event);
-  }
-  for (CUevent_st* const event : free_events_) functions_.cuEventDestroy(event);
+  for (MarkedStream& lane : lanes_) lane.close();
   if (words_ != nullptr && was_idle) functions_.cuMemFreeHost(words_);
 }
 
-CUresult CudaCopyLanes::start(const Lane& lane, CopyKind kind, std::uintptr_t to, std::uintptr_t from, std::uint64_t bytes) const {
+CUresult CudaCopyLanes::start(CUstream stream, CopyKind kind, std::uintptr_t to, std::uintptr_t from, std::uint64_t bytes) const {
   switch (kind) {
-    case CopyKind::host_to_device: return functions_.cuMemcpyHtoDAsync(to, reinterpret_cast<void*>(from), bytes, lane.stream);
-    case CopyKind::device_to_host: return functions_.cuMemcpyDtoHAsync(reinterpret_cast<void*>(to), from, bytes, lane.stream);
+    case CopyKind::host_to_device: return functions_.cuMemcpyHtoDAsync(to, reinterpret_cast<void*>(from), bytes, stream);
+    case CopyKind::device_to_host: return functions_.cuMemcpyDtoHAsync(reinterpret_cast<void*>(to), from, bytes, stream);
     case CopyKind::device_to_device: break;
   }
-  return functions_.cuMemcpyDtoDAsync(to, from, bytes, lane.stream);
-}
-
-CUresult CudaCopyLanes::mark_by_event(Lane& lane) {
-  CUevent event = nullptr;
-  if (!free_events_.empty()) {
-    event = free_events_.back();
-    free_events_.pop_back();
-  } else if (const CUresult result = functions_.cuEventCreate(&event, CU_EVENT_DISABLE_TIMING); result != CUDA_SUCCESS) {
-    return result;
-  }
-  lane.marks.push_back({lane.started, event});
-  return functions_.cuEventRecord(event, lane.stream);
-}
-
-// The stream's write is ordered behind the copy, everywhere: by default it comes after a fence of the whole system.
-// Source: CUDA driver API, "Stream Memory Operations", cuStreamWriteValue32.
-CUresult CudaCopyLanes::mark(Lane& lane) {
-  if (!uses_events_) {
-    const CUresult result = functions_.cuStreamWriteValue32(lane.stream, reinterpret_cast<CUdeviceptr>(lane.word), lane.started,
-                                                            CU_STREAM_WRITE_VALUE_DEFAULT);
-    if (result != CUDA_ERROR_NOT_SUPPORTED) return result;
-    uses_events_ = true;  // known at the first copy of all, before any number was written
-  }
-  return mark_by_event(lane);
+  return functions_.cuMemcpyDtoDAsync(to, from, bytes, stream);
 }
 
 // Without a mark the end of a copy that is under way would never be seen: the whole device is given up then.
-void CudaCopyLanes::mark_if_due(Lane& lane) {
-  const std::uint32_t unmarked = lane.started - lane.marked;
-  if (unmarked == 0 || (lane.marked != lane.finished && unmarked < kMostUnmarked)) return;
+void CudaCopyLanes::mark_if_due(MarkedStream& lane) {
+  if (lane.unmarked() == 0 || (lane.has_mark_under_way() && lane.unmarked() < kMostUnmarked)) return;
   const ContextGuard guard = enter();
-  if (const CUresult result = mark(lane); result != CUDA_SUCCESS) fail("mark the end of a copy", result);
-  lane.marked = lane.started;
+  if (const CUresult result = lane.mark(); result != CUDA_SUCCESS) fail("mark the end of a copy", result);
 }
 
-Lane& CudaCopyLanes::least_busy() {
-  Lane* best = &lanes_[next_lane_];
-  for (Lane& lane : lanes_) {
+MarkedStream& CudaCopyLanes::least_busy() {
+  MarkedStream* best = &lanes_[next_lane_];
+  for (MarkedStream& lane : lanes_) {
     refresh(lane);
     if (lane.under_way() < best->under_way()) best = &lane;
   }
@@ -231,32 +181,21 @@ Result<CopyTicket> CudaCopyLanes::copy_by_engine(CopyKind kind, std::uintptr_t t
   if (failure_) return *failure_;
   const ContextGuard guard = enter();
   if (guard.result() != CUDA_SUCCESS) return lane_error(device_, "use device", guard.result());
-  Lane& lane = least_busy();
-  if (const CUresult result = start(lane, kind, to, from, bytes); result != CUDA_SUCCESS) {
+  MarkedStream& lane = least_busy();
+  if (const CUresult result = start(lane.stream(), kind, to, from, bytes); result != CUDA_SUCCESS) {
     fail("copy", result);
     return *failure_;
   }
-  if (lane.under_way() == 0) lane.next_check_ns = now_ns() + kCheckEveryNs;
-  ++lane.started;
+  const std::uint32_t number = lane.note_started();
   mark_if_due(lane);
-  return CopyTicket{static_cast<std::uint32_t>(&lane - lanes_.data()), lane.started};
+  return CopyTicket{static_cast<std::uint32_t>(&lane - lanes_.data()), number};
 }
 
-void CudaCopyLanes::refresh(Lane& lane) {
+void CudaCopyLanes::refresh(MarkedStream& lane) {
   if (lane.under_way() == 0) return;
-  if (!uses_events_) {
-    lane.finished = std::atomic_ref(*lane.word).load(std::memory_order_acquire);
-    return mark_if_due(lane);
-  }
-  const ContextGuard guard = enter();
-  while (!lane.marks.empty()) {
-    const CUresult result = functions_.cuEventQuery(lane.marks.front().event);
-    if (result == CUDA_ERROR_NOT_READY) return;
-    if (result != CUDA_SUCCESS) return fail("copy", result);
-    lane.finished = lane.marks.front().number;
-    free_events_.push_back(lane.marks.front().event);
-    lane.marks.pop_front();
-  }
+  std::optional<ContextGuard> guard;
+  if (lane.uses_events()) guard.emplace(functions_, context_);
+  if (const CUresult result = lane.look(); result != CUDA_SUCCESS) return fail("copy", result);
   mark_if_due(lane);
 }
 
@@ -270,10 +209,10 @@ CopyState CudaCopyLanes::look(CopyTicket ticket) {
     }
     return CopyState::finished;
   }
-  Lane& lane = lanes_[ticket.lane];
+  MarkedStream& lane = lanes_[ticket.lane];
   refresh(lane);
   // Numbers wrap: the distance to the last one started tells which is older.
-  if (lane.started - ticket.number >= lane.under_way()) return CopyState::finished;
+  if (lane.started() - ticket.number >= lane.under_way()) return CopyState::finished;
   return failure_ ? CopyState::failed : CopyState::running;
 }
 
@@ -282,19 +221,15 @@ void CudaCopyLanes::check() {
     next_resident_check_ns_ = now_ns() + kCheckEveryNs;
     if (Outcome sound = resident_->check(); !sound) failure_ = std::move(sound).take_error();
   }
-  for (Lane& lane : lanes_) {
-    if (lane.under_way() == 0 || failure_) continue;
-    const std::int64_t now = now_ns();
-    if (now < lane.next_check_ns) continue;
-    lane.next_check_ns = now + kCheckEveryNs;
+  for (MarkedStream& lane : lanes_) {
+    if (failure_ || !lane.is_check_due()) continue;
     const ContextGuard guard = enter();
-    const CUresult result = functions_.cuStreamQuery(lane.stream);
-    if (result != CUDA_SUCCESS && result != CUDA_ERROR_NOT_READY) fail("copy", result);
+    if (const CUresult result = lane.check(); result != CUDA_SUCCESS) fail("copy", result);
   }
 }
 
 bool CudaCopyLanes::is_idle() {
-  for (Lane& lane : lanes_) {
+  for (MarkedStream& lane : lanes_) {
     refresh(lane);
     if (lane.under_way() != 0) return false;
   }
@@ -303,12 +238,7 @@ bool CudaCopyLanes::is_idle() {
 }
 
 const char* missing_function(const cuda::Functions& f) {
-  if (f.cuStreamDestroy == nullptr) return "cuStreamDestroy";
-  if (f.cuMemcpyDtoDAsync == nullptr) return "cuMemcpyDtoDAsync";
-  if (f.cuEventCreate == nullptr) return "cuEventCreate";
-  if (f.cuEventDestroy == nullptr) return "cuEventDestroy";
-  if (f.cuEventRecord == nullptr) return "cuEventRecord";
-  return f.cuEventQuery == nullptr ? "cuEventQuery" : nullptr;
+  return f.cuMemcpyDtoDAsync == nullptr ? "cuMemcpyDtoDAsync" : MarkedStream::missing_function(f);
 }
 
 }  // namespace

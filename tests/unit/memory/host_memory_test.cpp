@@ -219,6 +219,32 @@ TEST_F(HostMemoryTest, HugeIsHugeOrRefused) {
   }
 }
 
+// What a peer would find in the file is what was written to the pages, whether the kernel has moved them to huge ones or not.
+TEST(PageMapping, SharesAMemoryFile) {
+  for (const std::size_t bytes : {std::size_t{12288}, 2 * kHugePageBytes, 2 * kHugePageBytes + 4096}) {
+    const Descriptor file(memfd_create("gigabar-test", MFD_CLOEXEC));
+    ASSERT_TRUE(file.is_open());
+    ASSERT_EQ(ftruncate(file.get(), static_cast<off_t>(bytes)), 0);
+    std::byte* address = nullptr;
+    {
+      const auto pages = PageMapping::share(file.get(), bytes, -1);
+      ASSERT_TRUE(pages) << pages.error().message();
+      address = pages->address();
+      EXPECT_EQ(pages->bytes(), bytes);
+      EXPECT_EQ(reinterpret_cast<std::uintptr_t>(address) % kHugePageBytes, 0u) << "or no huge page fits";
+      EXPECT_TRUE(std::all_of(address, address + bytes, [](std::byte byte) { return byte == std::byte{0}; }));
+      for (std::size_t at = 0; at < bytes; at += 4096) address[at] = static_cast<std::byte>(at / 4096 % 251 + 1);
+    }
+    EXPECT_NE(msync(address, 4096, MS_ASYNC), 0) << "it is unmapped";
+    for (std::size_t at = 0; at < bytes; at += 4096) {
+      std::byte found{};
+      ASSERT_EQ(pread(file.get(), &found, 1, static_cast<off_t>(at)), 1);
+      ASSERT_EQ(found, static_cast<std::byte>(at / 4096 % 251 + 1)) << "page " << at / 4096;
+    }
+  }
+  EXPECT_EQ(PageMapping::share(-1, 4096, -1).status(), Status::out_of_memory);
+}
+
 TEST(HugeBytes, AreOfTheRangeAlone) {
   const std::string smaps =
       "7f0000000000-7f0000200000 rw-p 00000000 00:00 0 \nSize:               2048 kB\nAnonHugePages:      2048 kB\n"
