@@ -55,7 +55,13 @@ struct AtomicAnswer {
 inline constexpr std::size_t kMostMessages = 65536;  // posted and not waited for
 inline constexpr std::int64_t kSpinNs = 50'000;
 inline constexpr unsigned kPollsPerLook = 16;
-// Where the kernel's threads do a link's work on this processor: an answer comes within the first, else they get their turn.
+// A thread that waits lets others run between its polls for so long, and then sleeps: the second where no other did run. To wake a
+// thread takes tens of microseconds, in a virtual machine more than a hundred, and a processor that nobody else wants is not worth
+// that.
+inline constexpr std::int64_t kYieldNs = 1'000'000;
+inline constexpr std::int64_t kFreeYieldNs = 10'000'000;
+// Where the kernel's threads do a link's work on this processor: an answer comes within the first, else they get their turn, and
+// the processor is never free.
 inline constexpr std::int64_t kSpinBesideKernelNs = 30'000;
 inline constexpr unsigned kPollsPerYield = 4;
 
@@ -476,6 +482,7 @@ class Engine final : transport::Sink, WireupEvents {
   std::atomic<bool> is_napping_{false};    // thread_
   // How long a wait polls before it lets others run, and after how many polls it looks at the time.
   std::int64_t spin_ns_ = kSpinNs;
+  std::int64_t free_yield_ns_ = kFreeYieldNs;
   unsigned polls_per_look_ = kPollsPerLook;
   std::condition_variable_any changed_;  // for waiters that leave the descriptors to others
   unsigned sleeper_count_ = 0;

@@ -316,6 +316,7 @@ void Engine::become_ready(Peer& peer) {
   peer.state = Peer::State::ready;
   if (peer.transport->needs_processor()) {
     spin_ns_ = kSpinBesideKernelNs;
+    free_yield_ns_ = kYieldNs;
     polls_per_look_ = kPollsPerYield;
   }
   std::erase(connecting_, &peer);

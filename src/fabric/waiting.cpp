@@ -15,11 +15,6 @@
 namespace gigabar::fabric {
 namespace {
 
-// A thread that waits polls for spin_ns_ without giving its processor away, then lets others run between its polls, and then
-// sleeps: after kYieldNs where others did run, else after kFreeYieldNs. To wake a thread takes tens of microseconds, in a virtual
-// machine more than a hundred, and a processor that nobody else wants is not worth that.
-constexpr std::int64_t kYieldNs = 1'000'000;
-constexpr std::int64_t kFreeYieldNs = 10'000'000;
 // After that long without a poll of the program's the engine's own thread polls. A program that waits long, or polls every
 // millisecond by itself, is disturbed less and less often.
 constexpr int kLeastNapMs = 1;
@@ -219,7 +214,7 @@ void Engine::Waiter::begin(std::int64_t now) noexcept {
 // Whether to let others run and poll again, rather than sleep.
 bool Engine::Waiter::is_to_yield(std::int64_t waited_ns) noexcept {
   if (switches_ < 0) switches_ = context_switches();
-  return waited_ns <= kYieldNs || (waited_ns <= kFreeYieldNs && context_switches() == switches_);
+  return waited_ns <= kYieldNs || (waited_ns <= engine_.free_yield_ns_ && context_switches() == switches_);
 }
 
 bool Engine::Waiter::go_on(Lock& lock) {
