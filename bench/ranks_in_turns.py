@@ -60,8 +60,8 @@ def parse(words):
 
 def copies(options, executor, mib):
     count = max(16, min(MOST_COPIES, BATCH_BYTES // (mib << 20)))
-    report = reports.report_of([options.gigabar, "streams", "-t", f"gpu0->gpu1 {executor} bytes={mib}M iterations={count}", "--repeats", "3",
-                        "--no-verify"])
+    transfer = f"gpu0->gpu1 {executor} bytes={mib}M iterations={count}"
+    report = reports.report_of([options.gigabar, "streams", "-t", transfer, "--repeats", "3", "--no-verify"])
     return report, report["results"][0]["transfers"][0]["life_gb_per_s"]["median"]
 
 
@@ -73,8 +73,8 @@ def ranks(options, contender, mib):
 
 
 def kernels(options, _, mib):
-    report = reports.report_of([options.gigabar, "device-bw", "--op", "write", "--engine", "software_hca", "--queues", "1", "--blocks", "1", "-m",
-                        f"{mib}M:{mib}M"])
+    plan = ["--op", "write", "--engine", "software_hca", "--queues", "1", "--blocks", "1", "-m", f"{mib}M:{mib}M"]
+    report = reports.report_of([options.gigabar, "device-bw", *plan])
     return report, report["results"][0]["gb_per_s"]
 
 
