@@ -18,6 +18,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "base/descriptor.hpp"
 #include "fabric/fair_mutex.hpp"
 #include "fabric/id_table.hpp"
 #include "fabric/job/job.hpp"
@@ -307,7 +308,6 @@ class Engine final : transport::Sink, WireupEvents {
   void on_segment_revoke(Peer& peer, const Frame& frame);
   void release(Peer& peer, RemoteState* remote);
   bool answer_revoked(Peer& peer, RemoteState& remote);
-  Outcome make_staging(Peer& peer, std::unique_ptr<LocalSegment>& staging);
 
   Result<const Choice*> decide(Peer& peer, transport::Direction direction, const LocalSegment& local, const RemoteState& remote,
                                std::uint64_t bytes, std::uint64_t eager_bytes, const PathPolicy& policy, bool is_notified);
@@ -346,6 +346,7 @@ class Engine final : transport::Sink, WireupEvents {
   void note(const Op& op, bool is_done);
 
   // staged.cpp
+  Outcome make_staging(Peer& peer, std::unique_ptr<LocalSegment>& staging);
   bool post_staged(Op& op);
   bool is_placed_by_link(const Op& op) const;
   bool say_opened(Op& op, std::uint64_t chunk_bytes);
@@ -470,9 +471,9 @@ class Engine final : transport::Sink, WireupEvents {
 
   // who moves things on
   std::thread thread_;
-  int epoll_ = -1;
-  int wake_ = -1;  // ends the sleep on epoll_
-  int call_ = -1;  // ends the nap of thread_
+  Descriptor epoll_;
+  Descriptor wake_;  // an event: ends the sleep on epoll_
+  Descriptor call_;  // an event: ends the nap of thread_
   std::atomic<bool> is_stopping_{false};
   // Of the program's threads, for the engine's own, which leaves the polling to them. Written under the lock.
   std::atomic<std::uint32_t> waits_{0};    // that began, and polls between posts

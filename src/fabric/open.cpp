@@ -1,17 +1,13 @@
 // Opening and closing.
 #include <sys/epoll.h>
-#include <sys/eventfd.h>
-#include <unistd.h>
 
-#include <algorithm>
 #include <cerrno>
 
 #include "base/errors.hpp"
-#include "base/log.hpp"
+#include "base/event.hpp"
 #include "fabric/bytes.hpp"
 #include "fabric/engine.hpp"
 #include "gigabar/mapping.hpp"
-#include "platform/cpu_set.hpp"
 
 namespace gigabar::fabric {
 namespace {
@@ -48,10 +44,10 @@ Outcome Engine::start(const FabricOptions& options) {
   if (Outcome published = directory_->publish(card_); !published) return published;
 
   records_.resize(kRecords);
-  epoll_ = epoll_create1(EPOLL_CLOEXEC);
-  wake_ = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-  call_ = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-  if (epoll_ < 0 || wake_ < 0 || call_ < 0) {
+  epoll_ = Descriptor(epoll_create1(EPOLL_CLOEXEC));
+  wake_ = open_event();
+  call_ = open_event();
+  if (!epoll_.is_open() || !wake_.is_open() || !call_.is_open()) {
     const int code = errno;
     return make_error(status_of_errno(code), "fabric open", "epoll", "no descriptor to sleep on", "raise the limit of open files",
                       errno_code(code));
@@ -60,9 +56,9 @@ Outcome Engine::start(const FabricOptions& options) {
     epoll_event event{};
     event.events = EPOLLIN;
     event.data.fd = descriptor;
-    if (descriptor >= 0) epoll_ctl(epoll_, EPOLL_CTL_ADD, descriptor, &event);
+    if (descriptor >= 0) epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, descriptor, &event);
   };
-  watch(wake_);
+  watch(wake_.get());
   watch(wireup_->wake_descriptor());
   watch(directory_->wake_descriptor());
   for (const OpenTransport& open : transports_) watch(open.transport->wake_descriptor());
@@ -93,9 +89,6 @@ Engine::~Engine() {
   peers_.clear();
   segments_.clear();
   transports_.clear();
-  for (const int descriptor : {wake_, call_, epoll_}) {
-    if (descriptor >= 0) ::close(descriptor);
-  }
 }
 
 std::string Engine::make_card() const {

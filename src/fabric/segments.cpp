@@ -2,21 +2,12 @@
 //
 // Revoking: the owner says so on the channel; the peer starts nothing new on that key, and when nothing of it is under way answers
 // down its links, behind everything it has written. After that answer, or after its links are gone, nothing can land.
-#include <fcntl.h>
-#include <sys/mman.h>
-#include <unistd.h>
-
 #include <algorithm>
-#include <cerrno>
-#include <cstring>
 
 #include "base/errors.hpp"
-#include "base/log.hpp"
 #include "fabric/bytes.hpp"
 #include "fabric/engine.hpp"
 #include "gigabar/mapping.hpp"
-#include "memory/host_pages.hpp"
-#include "memory/runtime.hpp"
 
 namespace gigabar::fabric {
 namespace {
@@ -569,66 +560,6 @@ bool Engine::answer_revoked(Peer& peer, RemoteState& remote) {
   answer.segment = remote.id;
   answer.epoch = remote.epoch;
   return say_first(peer, answer, {});
-}
-
-// --- Staging memory
-// ------------------------------------------------------------------------------------------------------------------
-
-namespace {
-
-struct StagingMemory {
-  explicit StagingMemory(PageMapping mapping) noexcept : pages(std::move(mapping)) {}
-  ~StagingMemory() {
-    if (pinned_by == nullptr) return;
-    if (const Outcome unpinned = pinned_by->unpin_host(pages.address(), pages.bytes()); !unpinned)
-      log(LogLevel::info, unpinned.message());
-  }
-  StagingMemory(const StagingMemory&) = delete;
-  StagingMemory& operator=(const StagingMemory&) = delete;
-
-  // Unpinned memory works too, slower: the driver copies through its own.
-  void pin() {
-    auto runtime = active_runtime();
-    if (!runtime || *runtime == &stand_in_runtime()) return;
-    const Outcome pinned = (*runtime)->pin_host(pages.address(), pages.bytes());
-    if (pinned) pinned_by = *runtime;
-    if (!pinned) log(LogLevel::info, pinned.message());
-  }
-
-  PageMapping pages;
-  Runtime* pinned_by = nullptr;
-};
-
-}  // namespace
-
-// Shared pages, so that a peer on this host writes to them itself; locked for CUDA, so that copies go on by themselves; whole huge
-// pages, from which the kernel copies faster.
-Outcome Engine::make_staging(Peer& peer, std::unique_ptr<LocalSegment>& staging) {
-  if (staging) return {};
-  const std::size_t slots_bytes = limits(peer).chunk_bytes * limits(peer).chunk_count;
-  const std::size_t bytes =
-      slots_bytes < kHugePageBytes ? slots_bytes : (slots_bytes + kHugePageBytes - 1) / kHugePageBytes * kHugePageBytes;
-  const Descriptor descriptor(memfd_create("gigabar-staging", MFD_CLOEXEC | MFD_ALLOW_SEALING));
-  const auto refuse = [&](std::string_view what) {
-    const int code = errno;
-    return make_error(status_of_errno(code, Status::out_of_memory), "staging", text(bytes, " bytes for rank ", peer.rank),
-                      std::string(what), "lower GIGABAR_CHUNK or GIGABAR_CHUNKS, or raise the limits of this process",
-                      errno_code(code));
-  };
-  if (!descriptor.is_open()) return refuse("memfd_create failed");
-  if (ftruncate(descriptor.get(), static_cast<off_t>(bytes)) != 0) return refuse("the memory file cannot grow");
-  // Peers map it only when it cannot shrink under them.
-  if (fcntl(descriptor.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) return refuse("it cannot be sealed");
-  auto mapped = PageMapping::share(descriptor.get(), bytes, placement_.numa_node);
-  if (!mapped) return std::move(mapped).error();
-  auto memory = std::make_shared<StagingMemory>(std::move(*mapped));
-  memory->pin();
-  auto segment = make_segment(memory->pages.address(), bytes, descriptor.get());
-  if (!segment) return std::move(segment).error();
-  (*segment)->owner = std::move(memory);
-  (*segment)->id = kStagingSegment;
-  staging = std::move(*segment);
-  return {};
 }
 
 }  // namespace gigabar::fabric

@@ -9,14 +9,21 @@
 // Where the link itself reaches from the source to the target's staging memory, the copy in between is left out. Where it reaches
 // from the writer's staging memory to the place itself, the target has nothing to do: there is nothing to grant, and stage_end
 // follows the last chunk. Each peer has staging memory of its own, so that one that stops holds up nobody else.
+#include <fcntl.h>
 #include <sched.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
+#include <span>
 
 #include "base/errors.hpp"
 #include "base/log.hpp"
 #include "fabric/bytes.hpp"
 #include "fabric/engine.hpp"
+#include "memory/host_pages.hpp"
+#include "memory/runtime.hpp"
 
 namespace gigabar::fabric {
 namespace {
@@ -26,6 +33,29 @@ using transport::Posted;
 
 constexpr std::int64_t kSettleNs = 10'000'000'000;
 constexpr std::uint32_t kMostSlotBytes = ~std::uint32_t{0};  // where the peer's slots set no limit
+
+struct StagingMemory {
+  explicit StagingMemory(PageMapping mapping) noexcept : pages(std::move(mapping)) {}
+  ~StagingMemory() {
+    if (pinned_by == nullptr) return;
+    if (const Outcome unpinned = pinned_by->unpin_host(pages.address(), pages.bytes()); !unpinned)
+      log(LogLevel::info, unpinned.message());
+  }
+  StagingMemory(const StagingMemory&) = delete;
+  StagingMemory& operator=(const StagingMemory&) = delete;
+
+  // Unpinned memory works too, slower: the driver copies through its own.
+  void pin() {
+    auto runtime = active_runtime();
+    if (!runtime || *runtime == &stand_in_runtime()) return;
+    const Outcome pinned = (*runtime)->pin_host(pages.address(), pages.bytes());
+    if (pinned) pinned_by = *runtime;
+    if (!pinned) log(LogLevel::info, pinned.message());
+  }
+
+  PageMapping pages;
+  Runtime* pinned_by = nullptr;
+};
 
 int copy_device(const LocalMemory& memory) noexcept { return memory.is_plain() ? -1 : memory.device(); }
 
@@ -39,6 +69,38 @@ Result<CopyStream*> Engine::copies(int device, bool is_out) {
     stream = std::move(*opened);
   }
   return stream.get();
+}
+
+// --- Staging memory
+// ------------------------------------------------------------------------------------------------------------------
+
+// Shared pages, so that a peer on this host writes to them itself; locked for CUDA, so that copies go on by themselves; whole huge
+// pages, from which the kernel copies faster.
+Outcome Engine::make_staging(Peer& peer, std::unique_ptr<LocalSegment>& staging) {
+  if (staging) return {};
+  const std::size_t slots_bytes = limits(peer).chunk_bytes * limits(peer).chunk_count;
+  const std::size_t bytes = slots_bytes < kHugePageBytes ? slots_bytes : whole_huge_pages(slots_bytes);
+  const Descriptor descriptor(memfd_create("gigabar-staging", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  const auto refuse = [&](std::string_view what) {
+    const int code = errno;
+    return make_error(status_of_errno(code, Status::out_of_memory), "staging", text(bytes, " bytes for rank ", peer.rank),
+                      std::string(what), "lower GIGABAR_CHUNK or GIGABAR_CHUNKS, or raise the limits of this process",
+                      errno_code(code));
+  };
+  if (!descriptor.is_open()) return refuse("memfd_create failed");
+  if (ftruncate(descriptor.get(), static_cast<off_t>(bytes)) != 0) return refuse("the memory file cannot grow");
+  // Peers map it only when it cannot shrink under them.
+  if (fcntl(descriptor.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) return refuse("it cannot be sealed");
+  auto mapped = PageMapping::share(descriptor.get(), bytes, placement_.numa_node);
+  if (!mapped) return std::move(mapped).error();
+  auto memory = std::make_shared<StagingMemory>(std::move(*mapped));
+  memory->pin();
+  auto segment = make_segment(memory->pages.address(), bytes, descriptor.get());
+  if (!segment) return std::move(segment).error();
+  (*segment)->owner = std::move(memory);
+  (*segment)->id = kStagingSegment;
+  staging = std::move(*segment);
+  return {};
 }
 
 // --- The writer

@@ -2,12 +2,11 @@
 #include <poll.h>
 #include <sched.h>
 #include <sys/epoll.h>
-#include <sys/eventfd.h>
 #include <sys/resource.h>
-#include <unistd.h>
 
 #include <algorithm>
 
+#include "base/event.hpp"
 #include "base/log.hpp"
 #include "fabric/engine.hpp"
 #include "platform/cpu_set.hpp"
@@ -28,16 +27,6 @@ constexpr unsigned kPollsPerChannelPoll = 1024;         // channels cost a syste
 // Of counters that are written under the lock.
 void add(std::atomic<std::uint32_t>& counter, std::uint32_t number) noexcept {
   counter.store(counter.load(std::memory_order_relaxed) + number, std::memory_order_relaxed);
-}
-
-void signal(int descriptor) noexcept {
-  const std::uint64_t one = 1;
-  [[maybe_unused]] const ssize_t written = write(descriptor, &one, sizeof one);
-}
-
-void take_signal(int descriptor) noexcept {
-  std::uint64_t count = 0;
-  [[maybe_unused]] const ssize_t got = read(descriptor, &count, sizeof count);
 }
 
 // How often another thread has run in this one's place.
@@ -116,7 +105,7 @@ void Engine::sleep_on_descriptors(Lock& lock, std::int64_t deadline_ns) {
   lock.unlock();
   const std::int64_t left_ns = std::clamp<std::int64_t>(deadline_ns - now_ns(), 0, most_ns);
   epoll_event events[4];
-  if (epoll_wait(epoll_, events, 4, static_cast<int>((left_ns + 999'999) / 1'000'000)) > 0) take_signal(wake_);
+  if (epoll_wait(epoll_.get(), events, 4, static_cast<int>((left_ns + 999'999) / 1'000'000)) > 0) take_event(wake_);
   lock.lock();
   has_sleeper_ = is_woken_ = false;
   if (poll_channels()) ++changes_;
@@ -124,7 +113,7 @@ void Engine::sleep_on_descriptors(Lock& lock, std::int64_t deadline_ns) {
 
 // By whoever polls: links that are polled are armed no more, and tell the descriptors nothing.
 void Engine::wake_sleeper() noexcept {
-  if (has_sleeper_ && !std::exchange(is_woken_, true)) signal(wake_);
+  if (has_sleeper_ && !std::exchange(is_woken_, true)) signal_event(wake_);
 }
 
 void Engine::take_over_polling() noexcept { add(waits_, 1); }
@@ -141,7 +130,7 @@ void Engine::stop_sleeping() noexcept {
   if (sleeper_count_ != 0) {
     changed_.notify_one();
   } else if (is_napping_) {
-    signal(call_);
+    signal_event(call_);
   }
 }
 
@@ -151,8 +140,8 @@ void Engine::stop_sleeping() noexcept {
 // a sleeper, and who stops is none any more before it looks whether it naps.
 void Engine::nap(int milliseconds) {
   is_napping_ = true;
-  pollfd call{call_, POLLIN, 0};
-  if (::poll(&call, 1, has_sleeper_ ? kNapBesideSleeperMs : milliseconds) > 0) take_signal(call_);
+  pollfd call{call_.get(), POLLIN, 0};
+  if (::poll(&call, 1, has_sleeper_ ? kNapBesideSleeperMs : milliseconds) > 0) take_event(call_);
   is_napping_ = false;
 }
 

@@ -38,8 +38,7 @@ Error cuda_error(std::string_view what, CUresult result) {
 
 class CudaCopies final : public CopyStream {
  public:
-  CudaCopies(const cuda::Functions& functions, CUcontext context) noexcept
-      : functions_(functions), context_(context), stream_(functions) {}
+  CudaCopies(const cuda::Functions& functions, CUcontext context) noexcept : functions_(functions), context_(context) {}
   ~CudaCopies() override;
 
   static Result<std::unique_ptr<CopyStream>> make(int device);
@@ -79,7 +78,7 @@ CUresult CudaCopies::prepare() {
   const ContextGuard guard(functions_, context_);
   CUresult result = guard.result();
   if (result == CUDA_SUCCESS) result = functions_.cuMemHostAlloc(&word_, sizeof(std::uint32_t), CU_MEMHOSTALLOC_PORTABLE);
-  return result == CUDA_SUCCESS ? stream_.open(static_cast<std::uint32_t*>(word_), 0) : result;
+  return result == CUDA_SUCCESS ? stream_.open(functions_, static_cast<std::uint32_t*>(word_), 0) : result;
 }
 
 CudaCopies::~CudaCopies() {

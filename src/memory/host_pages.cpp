@@ -18,6 +18,11 @@
 #include "platform/numa.hpp"
 #include "platform/roots.hpp"
 
+// The kernel's library has the name since glibc 2.37. Source: madvise(2).
+#ifndef MADV_COLLAPSE
+#define MADV_COLLAPSE 25
+#endif
+
 namespace gigabar {
 namespace {
 
@@ -137,7 +142,7 @@ Result<PageMapping> PageMapping::make(std::size_t bytes, int numa_node) {
 }
 
 Result<PageMapping> PageMapping::make_huge(std::size_t bytes, int numa_node) {
-  const std::size_t whole_bytes = round_up(bytes, kHugePageBytes);
+  const std::size_t whole_bytes = whole_huge_pages(bytes);
   // Reserved pages are taken already: they are not part of what the machine has left.
   if (free_reserved_pages(numa_node) >= whole_bytes / kHugePageBytes) {
     auto reserved = make_reserved(whole_bytes, numa_node);
@@ -163,17 +168,10 @@ Result<PageMapping> PageMapping::make_reserved(std::size_t bytes, int numa_node)
 
 Result<PageMapping> PageMapping::make_transparent(std::size_t bytes, int numa_node) {
   if (Outcome room = check_room(bytes, numa_node); !room) return std::move(room).take_error();
-  // A page that cannot be touched stays at either end: the mapping never grows together with a neighbour, so what the kernel tells
-  // of it is of these pages alone.
-  PageMapping mapping;
-  const std::size_t taken_bytes = bytes + kHugePageBytes + 2 * page_bytes();
-  void* taken = ::mmap(nullptr, taken_bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  if (taken == MAP_FAILED) return system_error(bytes, "mmap", errno, "ask for less");
-  mapping.taken_ = taken;
-  mapping.taken_bytes_ = taken_bytes;
-  const std::uintptr_t begin = round_up(reinterpret_cast<std::uintptr_t>(taken) + page_bytes(), kHugePageBytes);
-  mapping.address_ = reinterpret_cast<std::byte*>(begin);
-  mapping.bytes_ = bytes;
+  auto taken = take_address_space(bytes);
+  if (!taken) return taken;
+  PageMapping mapping = std::move(*taken);
+  const auto begin = reinterpret_cast<std::uintptr_t>(mapping.address_);
   if (::mprotect(mapping.address_, bytes, PROT_READ | PROT_WRITE) != 0)
     return system_error(bytes, "mprotect", errno, "ask for less");
   if (::madvise(mapping.address_, bytes, MADV_HUGEPAGE) != 0)
@@ -191,26 +189,29 @@ Result<PageMapping> PageMapping::make_transparent(std::size_t bytes, int numa_no
   return mapping;
 }
 
-// The kernel's library has the name since glibc 2.37. Source: madvise(2).
-#ifndef MADV_COLLAPSE
-#define MADV_COLLAPSE 25
-#endif
-
 Result<PageMapping> PageMapping::share(int file, std::size_t bytes, int numa_node) {
+  auto taken = take_address_space(bytes);
+  if (!taken) return taken;
+  PageMapping mapping = std::move(*taken);
+  if (::mmap(mapping.address_, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, file, 0) == MAP_FAILED)
+    return system_error(bytes, "mmap of a memory file", errno, "ask for less");
+  ::madvise(mapping.address_, bytes, MADV_DONTFORK);
+  bring_pages(mapping.address_, bytes, numa_node);
+  if (bytes >= kHugePageBytes) ::madvise(mapping.address_, bytes, MADV_COLLAPSE);
+  return mapping;
+}
+
+// Of which nothing can be touched yet, at the beginning of a huge page. A page that never can stays at either end: the mapping does
+// not grow together with a neighbour, so what the kernel tells of it is of these pages alone.
+Result<PageMapping> PageMapping::take_address_space(std::size_t bytes) {
   PageMapping mapping;
-  const std::size_t taken_bytes = bytes + kHugePageBytes;
+  const std::size_t taken_bytes = bytes + kHugePageBytes + 2 * page_bytes();
   void* taken = ::mmap(nullptr, taken_bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (taken == MAP_FAILED) return system_error(bytes, "mmap", errno, "ask for less");
   mapping.taken_ = taken;
   mapping.taken_bytes_ = taken_bytes;
-  void* const begin = reinterpret_cast<void*>(round_up(reinterpret_cast<std::uintptr_t>(taken), kHugePageBytes));
-  if (::mmap(begin, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, file, 0) == MAP_FAILED)
-    return system_error(bytes, "mmap of a memory file", errno, "ask for less");
-  mapping.address_ = static_cast<std::byte*>(begin);
+  mapping.address_ = reinterpret_cast<std::byte*>(round_up(reinterpret_cast<std::uintptr_t>(taken) + page_bytes(), kHugePageBytes));
   mapping.bytes_ = bytes;
-  ::madvise(begin, bytes, MADV_DONTFORK);
-  bring_pages(mapping.address_, bytes, numa_node);
-  if (bytes >= kHugePageBytes) ::madvise(begin, bytes, MADV_COLLAPSE);
   return mapping;
 }
 

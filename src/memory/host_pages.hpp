@@ -13,6 +13,9 @@
 namespace gigabar {
 
 inline constexpr std::size_t kHugePageBytes = std::size_t{2} << 20;
+constexpr std::size_t whole_huge_pages(std::size_t bytes) noexcept {
+  return (bytes + kHugePageBytes - 1) / kHugePageBytes * kHugePageBytes;
+}
 
 // Refuses what would bring out the kernel's killer: more than the machine, a control group of this process, or the node (-1: any)
 // has left, with 1/64 on top for page tables and the driver's lists. Nothing is touched.
@@ -53,6 +56,7 @@ class PageMapping {
  private:
   static Result<PageMapping> make_reserved(std::size_t bytes, int numa_node);
   static Result<PageMapping> make_transparent(std::size_t bytes, int numa_node);
+  static Result<PageMapping> take_address_space(std::size_t bytes);
   void swap(PageMapping& other) noexcept {
     std::swap(address_, other.address_);
     std::swap(bytes_, other.bytes_);

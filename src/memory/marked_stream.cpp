@@ -21,7 +21,8 @@ const char* MarkedStream::missing_function(const cuda::Functions& f) noexcept {
   return f.cuEventQuery == nullptr ? "cuEventQuery" : nullptr;
 }
 
-CUresult MarkedStream::open(std::uint32_t* word, std::uint32_t first_number) {
+CUresult MarkedStream::open(const cuda::Functions& functions, std::uint32_t* word, std::uint32_t first_number) {
+  functions_ = &functions;
   word_ = word;
   *word_ = started_ = marked_ = finished_ = first_number;
   uses_events_ = functions_->cuStreamWriteValue32 == nullptr;

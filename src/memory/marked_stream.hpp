@@ -16,12 +16,12 @@ namespace gigabar {
 // events.
 class MarkedStream {
  public:
-  explicit MarkedStream(const cuda::Functions& functions) noexcept : functions_(&functions) {}
   // Null, or the name of a function that this libcuda has not.
   static const char* missing_function(const cuda::Functions& functions) noexcept;
 
-  // `word` lives until nothing is under way.
-  CUresult open(std::uint32_t* word, std::uint32_t first_number);
+  // `functions` live as long as this, `word` until nothing is under way.
+  CUresult open(const cuda::Functions& functions, std::uint32_t* word, std::uint32_t first_number);
+  // Also where open() failed or was not called.
   void close();
 
   CUstream stream() const noexcept { return stream_; }
@@ -49,7 +49,7 @@ class MarkedStream {
   };
   CUresult mark_by_event();
 
-  const cuda::Functions* functions_;
+  const cuda::Functions* functions_ = nullptr;
   CUstream stream_ = nullptr;
   std::uint32_t* word_ = nullptr;
   std::uint32_t started_ = 0;   // the last one

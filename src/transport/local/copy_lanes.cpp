@@ -41,10 +41,7 @@ struct AskedCopy {
 class CudaCopyLanes final : public CopyLanes {
  public:
   CudaCopyLanes(const cuda::Functions& functions, CUcontext context, int device)
-      : functions_(functions),
-        context_(context),
-        device_(device),
-        lanes_{MarkedStream(functions), MarkedStream(functions), MarkedStream(functions), MarkedStream(functions)} {}
+      : functions_(functions), context_(context), device_(device) {}
   ~CudaCopyLanes() override;
 
   Outcome prepare(LaneOptions options);
@@ -96,7 +93,7 @@ Outcome CudaCopyLanes::prepare(LaneOptions options) {
   words_ = static_cast<std::byte*>(words);
   for (std::uint32_t index = 0; index < kLaneCount; ++index) {
     auto* const word = reinterpret_cast<std::uint32_t*>(words_ + index * kWordBytes);
-    result = lanes_[index].open(word, options.first_number);
+    result = lanes_[index].open(functions_, word, options.first_number);
     if (result != CUDA_SUCCESS) return lane_error(device_, "make a stream", result);
   }
   return {};

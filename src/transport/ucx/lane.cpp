@@ -1,7 +1,6 @@
 #include "transport/ucx/lane.hpp"
 
 #include <sys/epoll.h>
-#include <sys/eventfd.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -12,6 +11,7 @@
 #include "base/blocked_signals.hpp"
 #include "base/clock.hpp"
 #include "base/errors.hpp"
+#include "base/event.hpp"
 #include "platform/cpu_set.hpp"
 
 namespace gigabar::transport::ucx {
@@ -25,15 +25,6 @@ constexpr std::int64_t kDrainNs = 200'000'000;   // for the pieces that UCX has 
 constexpr unsigned kProgressCalls = 2;           // of UCX's between two looks at commands: one may move 16 pieces
 constexpr unsigned kMostUnderWay = 2;            // pieces that UCX has: one on its way, one to go on with
 
-void signal_to(const Descriptor& descriptor) noexcept {
-  const std::uint64_t one = 1;
-  [[maybe_unused]] const ssize_t written = ::write(descriptor.get(), &one, sizeof one);
-}
-void drain(const Descriptor& descriptor) noexcept {
-  std::uint64_t count = 0;
-  [[maybe_unused]] const ssize_t got = ::read(descriptor.get(), &count, sizeof count);
-}
-
 Error no_lane(const char* call, int code) {
   return make_error(status_of_errno(code), "open UCX", "lane", text(call, " failed"), {}, errno_code(code));
 }
@@ -43,7 +34,7 @@ Error no_lane(const char* call, int code) {
 // --- The bell --------------------------------------------------------------------------------------------------------------------
 
 Outcome Bell::open() {
-  descriptor_ = Descriptor(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  descriptor_ = open_event();
   if (!descriptor_.is_open()) return no_lane("eventfd", errno);
   return {};
 }
@@ -51,11 +42,11 @@ Outcome Bell::open() {
 void Bell::disarm() noexcept {
   if (!std::exchange(was_armed_, false)) return;
   is_armed_.store(false, std::memory_order_seq_cst);
-  drain(descriptor_);  // a ring() under way may write after this, which wakes once for nothing
+  take_event(descriptor_);  // a ring() under way may write after this, which wakes once for nothing
 }
 
 void Bell::ring() noexcept {
-  if (is_armed_.load(std::memory_order_seq_cst) && is_armed_.exchange(false, std::memory_order_seq_cst)) signal_to(descriptor_);
+  if (is_armed_.load(std::memory_order_seq_cst) && is_armed_.exchange(false, std::memory_order_seq_cst)) signal_event(descriptor_);
 }
 
 // --- One link's connection
@@ -176,7 +167,7 @@ Result<std::unique_ptr<Lane>> Lane::open(unsigned index, Home& home, Bell& bell,
 }
 
 Outcome Lane::start() {
-  wake_ = Descriptor(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  wake_ = open_event();
   if (!wake_.is_open()) return no_lane("eventfd", errno);
   epoll_ = Descriptor(::epoll_create1(EPOLL_CLOEXEC));
   if (!epoll_.is_open()) return no_lane("epoll_create1", errno);
@@ -203,7 +194,7 @@ Lane::~Lane() {
     return;
   }
   is_stopping_.store(true, std::memory_order_seq_cst);
-  if (wake_.is_open()) signal_to(wake_);
+  if (wake_.is_open()) signal_event(wake_);
   if (thread_.joinable()) thread_.join();
   worker_.reset();  // ends what is under way; calls back
 }
@@ -214,7 +205,7 @@ void Lane::give(Command command) {
     commands_.push_back(std::move(command));
   }
   has_commands_.store(true, std::memory_order_seq_cst);
-  if (is_asleep_.load(std::memory_order_seq_cst)) signal_to(wake_);
+  if (is_asleep_.load(std::memory_order_seq_cst)) signal_event(wake_);
 }
 
 void Lane::connect(std::uint64_t link, std::uint64_t peer_link, std::string address, std::string object) {
@@ -317,7 +308,7 @@ void Lane::sleep() {
     ::epoll_wait(epoll_.get(), &event, 1, is_closing ? kClosingSleepMs : kSleepMs);
   }
   is_asleep_.store(false, std::memory_order_seq_cst);
-  drain(wake_);
+  take_event(wake_);
 }
 
 void Lane::arrived(const WireHeader& header, std::span<const std::byte> data) {

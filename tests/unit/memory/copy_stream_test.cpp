@@ -24,6 +24,15 @@ using test::pattern;
 constexpr std::size_t kBytes = 4096;
 constexpr unsigned kCopies = 100;
 
+struct Ends {
+  Result<HostMemory> host = HostMemory::allocate(kBytes);
+  Result<DeviceMemory> device = DeviceMemory::allocate(0, kBytes);
+
+  Result<std::uint64_t> post_in(CopyStream& stream) const {
+    return stream.post(CopyWay::to_device, device->address(), host->address(), kBytes);
+  }
+};
+
 bool comes_to(CopyStream& stream, std::uint64_t ticket) {
   const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(10);
   while (std::chrono::steady_clock::now() < deadline) {
@@ -36,21 +45,20 @@ bool comes_to(CopyStream& stream, std::uint64_t ticket) {
 }
 
 void expect_copies_both_ways() {
-  const auto host = HostMemory::allocate(kBytes);
-  const auto device = DeviceMemory::allocate(0, kBytes);
-  ASSERT_TRUE(host && device);
+  const Ends ends;
+  ASSERT_TRUE(ends.host && ends.device);
   auto stream = CopyStream::open(0);
   ASSERT_TRUE(stream) << stream.error().message();
-  auto* const bytes = static_cast<unsigned char*>(host->address());
+  auto* const bytes = static_cast<unsigned char*>(ends.host->address());
   for (unsigned turn = 0; turn < kCopies; ++turn) {
     const auto sent = pattern(kBytes, turn);
     std::ranges::copy(sent, bytes);
-    const auto in = (*stream)->post(CopyWay::to_device, device->address(), bytes, kBytes);
+    const auto in = (*stream)->post(CopyWay::to_device, ends.device->address(), bytes, kBytes);
     ASSERT_TRUE(in) << in.error().message();
     EXPECT_EQ(*in, 2 * turn + 1);
     ASSERT_TRUE(comes_to(**stream, *in));
     std::fill_n(bytes, kBytes, static_cast<unsigned char>(0));
-    const auto out = (*stream)->post(CopyWay::from_device, bytes, device->address(), kBytes);
+    const auto out = (*stream)->post(CopyWay::from_device, bytes, ends.device->address(), kBytes);
     ASSERT_TRUE(out) << out.error().message();
     ASSERT_TRUE(comes_to(**stream, *out));
     EXPECT_TRUE(std::ranges::equal(sent, std::vector<unsigned char>(bytes, bytes + kBytes))) << "turn " << turn;
@@ -83,18 +91,17 @@ ISOLATED_TEST(CopyStream, AnOldDriverHasNoSuchFunction) {
 ISOLATED_TEST(CopyStream, AFailureIsToldForGood) {
   FakeSession session;
   session.start();
-  const auto host = HostMemory::allocate(kBytes);
-  const auto device = DeviceMemory::allocate(0, kBytes);
-  ASSERT_TRUE(host && device);
+  const Ends ends;
+  ASSERT_TRUE(ends.host && ends.device);
   auto stream = CopyStream::open(0);
   ASSERT_TRUE(stream);
   session.plant(fake::Call::cuda, "cuStreamQuery", CUDA_ERROR_ILLEGAL_ADDRESS);
-  const auto posted = (*stream)->post(CopyWay::to_device, device->address(), host->address(), kBytes);
+  const auto posted = ends.post_in(**stream);
   ASSERT_TRUE(posted);
   EXPECT_FALSE(comes_to(**stream, *posted));
   EXPECT_EQ((*stream)->done().status(), Status::device_error);
   session.remove_faults();
-  const auto again = (*stream)->post(CopyWay::to_device, device->address(), host->address(), kBytes);
+  const auto again = ends.post_in(**stream);
   EXPECT_EQ(again.status(), Status::device_error);
   EXPECT_EQ(again.error().record().native.name, "CUDA_ERROR_ILLEGAL_ADDRESS");
   stream->reset();
@@ -106,16 +113,14 @@ ISOLATED_TEST(CopyStream, AFailureIsToldForGood) {
 ISOLATED_TEST(CopyStream, ACopyThatDoesNotStartIsAnError) {
   FakeSession session;
   session.start();
-  const auto host = HostMemory::allocate(kBytes);
-  const auto device = DeviceMemory::allocate(0, kBytes);
-  ASSERT_TRUE(host && device);
+  const Ends ends;
+  ASSERT_TRUE(ends.host && ends.device);
   // What cannot be marked has started, and is left to itself.
   for (const auto& [call, logged] : {std::pair{"cuMemcpyHtoDAsync", 0u}, std::pair{"cuStreamWriteValue32", 1u}}) {
     auto stream = CopyStream::open(0);
     ASSERT_TRUE(stream);
     session.plant(fake::Call::cuda, call, CUDA_ERROR_ILLEGAL_ADDRESS);
-    EXPECT_EQ((*stream)->post(CopyWay::to_device, device->address(), host->address(), kBytes).status(), Status::device_error)
-        << call;
+    EXPECT_EQ(ends.post_in(**stream).status(), Status::device_error) << call;
     session.remove_faults();
     stream->reset();
     EXPECT_EQ(test::take_log().size(), logged) << call;
