@@ -34,7 +34,8 @@ import time
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 SKIPPED = 77
 ROUND_DEADLINE_S = 60
-WINDOW = 128  # writes under way: perftest's own depth
+DEPTH = 128  # writes under way: perftest's own depth, and that of a link
+MOST_WINDOW = 512  # of gigabar's
 CONNECT_ATTEMPTS = 40
 CONNECT_PAUSE_S = 0.25
 PORTS = range(18600, 19600)  # one after the other, so that no round meets the end of the one before
@@ -165,9 +166,18 @@ def last_line(text):
     return (text.strip().splitlines() or ["nothing"])[-1]
 
 
+def windows_of(options, measure, size):
+    """Writes of a window, and windows. ib_write_bw waits once, behind its last write; gigabar behind each window, so two of them are made
+    of what perftest writes. The link has DEPTH under way in any window."""
+    writes = options.bw_bytes // size
+    window = min(max(writes // 2, DEPTH), MOST_WINDOW) if measure.tool == "ib_write_bw" else DEPTH
+    return window, max(writes // window, 2)
+
+
 def gigabar_command(options, network, measure, size):
-    count = options.iterations if measure.is_latency else max(options.bw_bytes // (WINDOW * size), 2)
-    window = [] if measure.is_latency else ["-W", str(WINDOW)]
+    window, windows = windows_of(options, measure, size)
+    count = options.iterations if measure.is_latency else windows
+    window = [] if measure.is_latency else ["-W", str(window)]
     rails = ["--transport", "verbs", "--rails", f"{network.first},{network.second}", "--rail-policy", "fixed"]
     return [options.gigabar, *measure.command, *rails, "-m", f"{size}:{size}", "-i", str(count), *window]
 
@@ -187,8 +197,9 @@ def gigabar_round(options, network, measure, size):
 
 
 def mpi_round(options, network, measure, size):
-    count = options.iterations if measure.is_latency else max(options.bw_bytes // (WINDOW * size), 2)
-    program = [options.mpi_program, "latency" if measure.is_latency else "bw", str(size), str(count), str(WINDOW)]
+    window, windows = windows_of(options, measure, size)
+    count = options.iterations if measure.is_latency else windows
+    program = [options.mpi_program, "latency" if measure.is_latency else "bw", str(size), str(count), str(window)]
     ranks = [[*MPI_RANK, "-x", f"UCX_NET_DEVICES={device}:1", *program] for device in (network.first, network.second)]
     done = run(["mpirun", *MPI_OPTIONS, *ranks[0], ":", *ranks[1]])
     if done.returncode != 0:
@@ -221,7 +232,7 @@ def beside_round(options, network, measure, size, ports):
 
 
 def perftest_command(options, network, measure, size):
-    count = options.iterations if measure.is_latency else max(options.bw_bytes // size, 128)
+    count = options.iterations if measure.is_latency else max(options.bw_bytes // size, DEPTH)
     return [measure.tool, *network.options, "-s", str(size), "-n", str(count), *([] if measure.is_latency else ["--report_gbits"])]
 
 

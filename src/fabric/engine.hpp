@@ -61,9 +61,9 @@ inline constexpr unsigned kPollsPerLook = 16;
 // that.
 inline constexpr std::int64_t kYieldNs = 1'000'000;
 inline constexpr std::int64_t kFreeYieldNs = 10'000'000;
-// Where the kernel's threads do a link's work on this processor: an answer comes within the first, else they get their turn, and
-// the processor is never free.
-inline constexpr std::int64_t kSpinBesideKernelNs = 30'000;
+// Where the kernel's threads do a link's work on this processor: an answer comes within the first (a round trip over soft-RoCE
+// takes 30 to 100 us, by the machine), else they get their turn, and the processor is never free.
+inline constexpr std::int64_t kSpinBesideKernelNs = 100'000;
 inline constexpr unsigned kPollsPerYield = 4;
 
 class Engine final : transport::Sink, WireupEvents {
@@ -196,7 +196,7 @@ class Engine final : transport::Sink, WireupEvents {
     std::int64_t deadline_ns_ = 0;
     std::int64_t last_change_ns_ = 0;
     std::uint64_t seen_changes_;
-    std::int64_t switches_ = -1;  // of this thread, when it first yielded since then; -1: it has not
+    std::int64_t switches_ = -1;  // of this thread, when it had yielded for kYieldNs; -1: it has not
     std::uint32_t seen_waits_ = 0;
     bool has_changed_ = false;  // since the time was looked at
     bool has_slept_ = false;

@@ -202,8 +202,11 @@ void Engine::Waiter::begin(std::int64_t now) noexcept {
 
 // Whether to let others run and poll again, rather than sleep.
 bool Engine::Waiter::is_to_yield(std::int64_t waited_ns) noexcept {
-  if (switches_ < 0) switches_ = context_switches();
-  return waited_ns <= kYieldNs || (waited_ns <= engine_.free_yield_ns_ && context_switches() == switches_);
+  if (waited_ns <= kYieldNs) return true;
+  if (waited_ns > engine_.free_yield_ns_) return false;
+  const std::int64_t switches = context_switches();
+  if (switches_ < 0) switches_ = switches;
+  return switches == switches_;
 }
 
 bool Engine::Waiter::go_on(Lock& lock) {
