@@ -41,7 +41,8 @@ std::array<CopyKernel, 5> detect_kernels() noexcept {
 }
 
 // The widest first: a line that was loaded can be gone from the CPU's fill buffer before the second load of it, which then is a
-// round trip of its own. On an H200 64 bytes took 1.3 us by loads of 32 bytes and 1.0 us by one of 64; on others both took 1.0.
+// round trip of its own. On an H200 64 bytes took 1.3 us by loads of 32 bytes and 1.0 us by one of 64; on others both took 1.0
+// (bench/results/h200-copylat-kernels.json).
 constexpr std::array<std::string_view, 3> kLoadOrder = {"avx512", "avx2", "sse2"};
 
 #elif defined(__aarch64__)

@@ -6,6 +6,7 @@
 #include <ucontext.h>
 #include <unistd.h>
 
+#include <array>
 #include <bit>
 #include <cstdint>
 #include <cstring>
@@ -13,6 +14,7 @@
 #include <vector>
 
 #include "copy/kernels/entries.hpp"
+#include "copy/kernels/kernels.hpp"
 #include "gigabar/copy.hpp"
 
 namespace gigabar {
@@ -118,6 +120,14 @@ TEST_F(AccessCount, CountsEveryAccessOfTheTestItself) {
               }
             }),
             3);
+}
+
+// A second load of a line can be a second round trip over PCIe.
+TEST_F(AccessCount, TheDefaultLoadsALineInTheFewestAccesses) {
+  alignas(64) std::array<unsigned char, 64> host{};
+  const auto accesses_by = [&](LoadKernel load) { return accesses_of([&] { load(host.data(), watched_page, 64); }); };
+  const auto by_default = accesses_by(kernels::default_load_kernel().load);
+  for (const Widths& kernel : stream_kernels()) EXPECT_LE(by_default, accesses_by(kernel.load)) << kernel.name;
 }
 
 TEST_F(AccessCount, AnAlignedWordIsOneAccess) {
