@@ -166,17 +166,22 @@ def last_line(text):
     return (text.strip().splitlines() or ["nothing"])[-1]
 
 
-def windows_of(options, measure, size):
-    """Writes of a window, and windows. ib_write_bw waits once, behind its last write; gigabar behind each window, so two of them are made
-    of what perftest writes. The link has DEPTH under way in any window."""
-    writes = options.bw_bytes // size
+def writes_of(options, size):
+    return max(options.bw_bytes // size, DEPTH)
+
+
+def rounds_of(options, measure, size):
+    """Iterations, and writes of each where a bandwidth is measured. ib_write_bw waits once, behind its last write; gigabar behind each
+    window, so two of them are made of what perftest writes. The link has DEPTH under way in any window."""
+    if measure.is_latency:
+        return options.iterations, DEPTH
+    writes = writes_of(options, size)
     window = min(max(writes // 2, DEPTH), MOST_WINDOW) if measure.tool == "ib_write_bw" else DEPTH
-    return window, max(writes // window, 2)
+    return max(writes // window, 2), window
 
 
 def gigabar_command(options, network, measure, size):
-    window, windows = windows_of(options, measure, size)
-    count = options.iterations if measure.is_latency else windows
+    count, window = rounds_of(options, measure, size)
     window = [] if measure.is_latency else ["-W", str(window)]
     rails = ["--transport", "verbs", "--rails", f"{network.first},{network.second}", "--rail-policy", "fixed"]
     return [options.gigabar, *measure.command, *rails, "-m", f"{size}:{size}", "-i", str(count), *window]
@@ -197,8 +202,7 @@ def gigabar_round(options, network, measure, size):
 
 
 def mpi_round(options, network, measure, size):
-    window, windows = windows_of(options, measure, size)
-    count = options.iterations if measure.is_latency else windows
+    count, window = rounds_of(options, measure, size)
     program = [options.mpi_program, "latency" if measure.is_latency else "bw", str(size), str(count), str(window)]
     ranks = [[*MPI_RANK, "-x", f"UCX_NET_DEVICES={device}:1", *program] for device in (network.first, network.second)]
     done = run(["mpirun", *MPI_OPTIONS, *ranks[0], ":", *ranks[1]])
@@ -232,7 +236,7 @@ def beside_round(options, network, measure, size, ports):
 
 
 def perftest_command(options, network, measure, size):
-    count = options.iterations if measure.is_latency else max(options.bw_bytes // size, DEPTH)
+    count = options.iterations if measure.is_latency else writes_of(options, size)
     return [measure.tool, *network.options, "-s", str(size), "-n", str(count), *([] if measure.is_latency else ["--report_gbits"])]
 
 

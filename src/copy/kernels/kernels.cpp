@@ -24,9 +24,12 @@ bool has_movdir64b() noexcept {
   return __get_cpuid_count(7, 0, &eax, &ebx, &ecx, &edx) != 0 && (ecx & (1U << 28)) != 0;
 }
 
-// The order of stores, best first, as measured on an H200 behind a Xeon with all of them (PCIe 5.0 x16), calls back to back: below
+// The order, best first; of stores as measured on an H200 behind a Xeon with all of them (PCIe 5.0 x16), calls back to back: below
 // 1 KiB all are alike, since the link's queue of writes sets the pace; from 8 KiB MOVDIR64B stays at 17 GB/s where the others reach
 // 21; between the two it is 1 to 4 % ahead, see default_store_kernel.
+// Loads go by the same order, the widest first: a line that was loaded can be gone from the CPU's fill buffer before the second
+// load of it, which then is a round trip of its own. On an H200 64 bytes took 1.3 us by loads of 32 bytes and 1.0 us by one of 64;
+// on others both took 1.0 (bench/results/h200-copylat-kernels.json).
 // __builtin_cpu_supports also asks XGETBV whether the operating system saves the registers.
 std::array<CopyKernel, 5> detect_kernels() noexcept {
   __builtin_cpu_init();
@@ -40,11 +43,6 @@ std::array<CopyKernel, 5> detect_kernels() noexcept {
            {"generic", true, kernels::generic_store, kernels::generic_load}}};
 }
 
-// The widest first: a line that was loaded can be gone from the CPU's fill buffer before the second load of it, which then is a
-// round trip of its own. On an H200 64 bytes took 1.3 us by loads of 32 bytes and 1.0 us by one of 64; on others both took 1.0
-// (bench/results/h200-copylat-kernels.json).
-constexpr std::array<std::string_view, 3> kLoadOrder = {"avx512", "avx2", "sse2"};
-
 #elif defined(__aarch64__)
 // Advanced SIMD is part of every arm64 Linux (HWCAP_ASIMD is required by its ABI).
 std::array<CopyKernel, 2> detect_kernels() noexcept {
@@ -52,12 +50,8 @@ std::array<CopyKernel, 2> detect_kernels() noexcept {
       {{"neon", true, kernels::neon_store, kernels::neon_load}, {"generic", true, kernels::generic_store, kernels::generic_load}}};
 }
 
-constexpr std::array<std::string_view, 1> kLoadOrder = {"neon"};
-
 #else
 std::array<CopyKernel, 1> detect_kernels() noexcept { return {{{"generic", true, kernels::generic_store, kernels::generic_load}}}; }
-
-constexpr std::array<std::string_view, 1> kLoadOrder = {"generic"};
 #endif
 
 void resolve_store(void* mapped_destination, const void* source, std::size_t bytes) noexcept;
@@ -106,6 +100,15 @@ std::span<const CopyKernel> copy_kernels() noexcept {
 }
 
 namespace kernels {
+namespace {
+
+const CopyKernel& best_supported_kernel() noexcept {
+  const auto table = copy_kernels();
+  const auto found = std::find_if(table.begin(), table.end(), [](const CopyKernel& kernel) { return kernel.is_supported; });
+  return found != table.end() ? *found : table.back();
+}
+
+}  // namespace
 
 const CopyKernel* find_supported_kernel(std::string_view name) noexcept {
   for (const CopyKernel& kernel : copy_kernels()) {
@@ -118,17 +121,10 @@ const CopyKernel& default_store_kernel(std::size_t size_class) noexcept {
   if (size_class >= detail::size_class(1024) && size_class < detail::size_class(8192)) {
     if (const CopyKernel* kernel = find_supported_kernel("movdir64b"); kernel != nullptr) return *kernel;
   }
-  const auto table = copy_kernels();
-  const auto found = std::find_if(table.begin(), table.end(), [](const CopyKernel& kernel) { return kernel.is_supported; });
-  return found != table.end() ? *found : table.back();
+  return best_supported_kernel();
 }
 
-const CopyKernel& default_load_kernel() noexcept {
-  for (const std::string_view name : kLoadOrder) {
-    if (const CopyKernel* kernel = find_supported_kernel(name); kernel != nullptr) return *kernel;
-  }
-  return copy_kernels().back();
-}
+const CopyKernel& default_load_kernel() noexcept { return best_supported_kernel(); }
 
 bool is_kernel_name(std::string_view name) noexcept {
   constexpr std::array<std::string_view, 6> kNames = {"sse2", "avx2", "avx512", "movdir64b", "neon", "generic"};
