@@ -54,8 +54,9 @@ struct AtomicAnswer {
 };
 
 inline constexpr std::size_t kMostMessages = 65536;  // posted and not waited for
+inline constexpr std::size_t kRecords = 4096;        // for report(), of the operations posted last
 inline constexpr std::int64_t kSpinNs = 50'000;
-inline constexpr unsigned kPollsPerLook = 16;
+inline constexpr unsigned kPollsPerLook = 16;  // at the time, and for a thread that wants the lock
 // A thread that waits lets others run between its polls for so long, and then sleeps: the second where no other did run. To wake a
 // thread takes tens of microseconds, in a virtual machine more than a hundred, and a processor that nobody else wants is not worth
 // that.
@@ -200,7 +201,8 @@ class Engine final : transport::Sink, WireupEvents {
     std::uint32_t seen_waits_ = 0;
     bool has_changed_ = false;  // since the time was looked at
     bool has_slept_ = false;
-    unsigned turns_ = 0;
+    unsigned polls_per_look_ = kPollsPerLook;
+    unsigned turns_ = 0;  // since the time was looked at
   };
   friend class Waiter;
 
@@ -222,11 +224,6 @@ class Engine final : transport::Sink, WireupEvents {
     TransportKind kind;
     std::unique_ptr<transport::Transport> transport;
   };
-  struct LinkPlace {
-    Peer* peer;
-    std::size_t rail;
-    bool is_self_end;
-  };
 
   Engine() = default;
   // transports.cpp
@@ -243,7 +240,7 @@ class Engine final : transport::Sink, WireupEvents {
 
   // waiting.cpp
   bool poll_channels();
-  void poll_between_posts(std::int64_t now);
+  void poll_between_posts();
   bool arm_all();
   void sleep_on_descriptors(Lock& lock, std::int64_t deadline_ns);
   void wake_sleeper() noexcept;
@@ -265,6 +262,8 @@ class Engine final : transport::Sink, WireupEvents {
   void lost(Rank rank, const Error& error) override;
 
   // peers.cpp
+  // Null: the link is dropped, and what it still tells concerns nobody.
+  static Peer* owner_of(const transport::Link& link) noexcept { return static_cast<Peer*>(link.owner); }
   void begin_to_connect(Peer& peer);
   void go_on_connecting(Peer& peer);
   void connect_to_self(Peer& peer);
@@ -320,14 +319,14 @@ class Engine final : transport::Sink, WireupEvents {
   void settle_copies(Peer& peer);
   Outcome check_transfer(const Transfer& transfer, LocalSegment*& local);
   std::optional<Operation> post_at_once(Peer& peer, const Transfer& transfer, QueueId queue, const LocalSegment* local,
-                                        const RemoteState& remote, const Choice* choice, std::int64_t begin_ns);
-  Operation record_at_once(Peer& peer, const Transfer& transfer, QueueId queue, const Choice* choice, std::int64_t begin_ns);
+                                        const RemoteState& remote, const Choice* choice, std::uint64_t begin_cycles);
+  Record& new_record(const Peer& peer, const Choice* choice, std::uint64_t bytes, std::uint64_t begin_cycles);
+  Result<std::span<const std::byte>> plain_bytes(const LocalMemory& memory, std::uint64_t offset, std::uint64_t bytes);
   void submit(Op& op);
   void list_busy(Peer& peer);
   void advance(Peer& peer);
   bool start_op(Op& op);  // true: nothing of it is left to post
   bool post_tail(Op& op);
-  Result<Operation> record_nothing(const Transfer& transfer);
   bool resolve(Op& op);  // false: the segment's key is not here yet
   bool post_message_op(Op& op);
   bool post_place(Op& op);
@@ -392,7 +391,7 @@ class Engine final : transport::Sink, WireupEvents {
   std::string description_of_buffer(const Peer& peer, LocalSegment& segment) const;
   void accept_offer(Op& receive, Peer& peer, Tag tag, std::uint64_t bytes, std::uint64_t offer);
   bool has_most_messages() const noexcept { return ops_.size() + sent_.size() >= kMostMessages; }
-  Operation remember_sent(const Peer& peer, Tag tag, std::uint64_t bytes, bool is_device, std::int64_t begin_ns);
+  bool say_eager(Peer& peer, Tag tag, const void* source, const LocalMemory* memory, std::uint64_t offset, std::uint64_t bytes);
   bool post_eager(Op& op);
   void note_eager(Op& op, bool is_device);
   const Choice* eager_choice(TransportKind kind, bool is_device);
@@ -418,7 +417,6 @@ class Engine final : transport::Sink, WireupEvents {
 
   std::map<Rank, std::unique_ptr<Peer>> peers_;
   Peer* recent_peer_ = nullptr;  // of them; found again without a search
-  std::unordered_map<transport::Link*, LinkPlace> links_;
   std::uint32_t last_link_number_ = 0;
   std::vector<std::pair<Peer*, Error>> doomed_;
   std::vector<std::unique_ptr<transport::Link>> graveyard_;
@@ -445,7 +443,7 @@ class Engine final : transport::Sink, WireupEvents {
   };
   IdTable<Sent> sent_;
   std::uint64_t last_op_ = 0;
-  std::vector<Record> records_;
+  std::vector<Record> records_;  // kRecords, by the last bits of their ids
   std::deque<Choice> choices_;
   std::map<std::string, const Choice*> choice_index_;
   std::array<std::array<const Choice*, 2>, kTransportKinds> eager_choices_{};  // by transport and whether the source is a device's
@@ -481,17 +479,19 @@ class Engine final : transport::Sink, WireupEvents {
   std::atomic<bool> has_sleeper_{false};   // on epoll_: all is armed
   bool is_woken_ = false;                  // the sleeper was told
   std::atomic<bool> is_napping_{false};    // thread_
-  // How long a wait polls before it lets others run, and after how many polls it looks at the time.
+  // How long a wait polls before it lets others run, and how often it polls between two times of these.
   std::int64_t spin_ns_ = kSpinNs;
   std::int64_t free_yield_ns_ = kFreeYieldNs;
-  unsigned polls_per_look_ = kPollsPerLook;
+  unsigned polls_per_yield_ = kPollsPerLook;
   std::condition_variable_any changed_;  // for waiters that leave the descriptors to others
   unsigned sleeper_count_ = 0;
   std::uint64_t changes_ = 0;  // counts what happened, for waiters
   std::uint64_t told_changes_ = 0;
   unsigned polls_ = 0;
+  unsigned posts_ = 0;
   std::int64_t polled_between_posts_ns_ = 0;
   std::vector<std::byte> bounce_;  // one message's bytes on their way from memory that the CPU does not reach plainly
+  CycleMoment opened_at_;
   FabricStatistics statistics_;
 };
 

@@ -41,7 +41,7 @@ class QueueGuard {
   bool is_entered_;
 };
 
-Error not_usable(std::string_view operation, Status status, std::string_view cause) {
+Error unusable(std::string_view operation, Status status, std::string_view cause) {
   return make_error(status, std::string(operation), "fabric", std::string(cause),
                     status == Status::foreign_process ? "open a fabric in this process" : "open the fabric first");
 }
@@ -56,20 +56,21 @@ Error entered_queue(std::string_view operation, QueueId queue) {
                     "another thread is using it", "use one queue per thread");
 }
 
-Error not_usable(const Engine* engine, std::string_view operation) {
-  if (engine == nullptr) return not_usable(operation, Status::unavailable, "it was moved from or never opened");
-  if (!engine->belongs_to_this_process()) {
-    return not_usable(operation, Status::foreign_process, "it belongs to the parent of this process");
-  }
-  return not_usable(operation, Status::unavailable, "it is closed");
+// What is wrong before anything is done. The check is inline and what it says is not: it stands before every small message.
+template <class State>
+bool is_usable(const State& state) noexcept {
+  const Engine* const engine = state ? state->engine.get() : nullptr;
+  return engine != nullptr && engine->belongs_to_this_process() && engine->is_open();
 }
 
-// What is wrong before anything is done. The checks are inline and what they say is not: they stand before every small message.
 template <class State>
-std::optional<Error> refuse(const State& state, std::string_view operation) {
+Error unusable(const State& state, std::string_view operation) {
   const Engine* const engine = state ? state->engine.get() : nullptr;
-  if (engine != nullptr && engine->belongs_to_this_process() && engine->is_open()) return std::nullopt;
-  return not_usable(engine, operation);
+  if (engine == nullptr) return unusable(operation, Status::unavailable, "it was moved from or never opened");
+  if (!engine->belongs_to_this_process()) {
+    return unusable(operation, Status::foreign_process, "it belongs to the parent of this process");
+  }
+  return unusable(operation, Status::unavailable, "it is closed");
 }
 
 Error bad_notification(std::string_view operation, NotificationId first, std::uint32_t count) {
@@ -125,7 +126,7 @@ Result<Fabric> Fabric::open(const FabricOptions& options) {
 }
 
 Outcome Fabric::close(Timeout timeout) {
-  if (auto refused = refuse(state_, "close")) return std::move(*refused);
+  if (!is_usable(state_)) return unusable(state_, "close");
   Engine& engine = *state_->engine;
   auto lock = engine.lock();
   if (engine.has_mapped_segments()) {
@@ -152,30 +153,30 @@ Rank Fabric::local_rank() const noexcept { return state_ && state_->engine ? sta
 int Fabric::device() const noexcept { return state_ && state_->engine ? state_->engine->device() : -1; }
 
 std::vector<int> Fabric::cpus() const {
-  if (refuse(state_, "cpus")) return {};
+  if (!is_usable(state_)) return {};
   return state_->engine->placement().cpus;
 }
 
 std::vector<Setting> Fabric::settings() const {
-  if (refuse(state_, "settings")) return {};
+  if (!is_usable(state_)) return {};
   auto lock = state_->engine->lock();
   return state_->engine->settings().table;
 }
 
 FabricStatistics Fabric::statistics() const {
-  if (refuse(state_, "statistics")) return {};
+  if (!is_usable(state_)) return {};
   auto lock = state_->engine->lock();
   return state_->engine->statistics();
 }
 
 std::vector<PeerState> Fabric::peers() const {
-  if (refuse(state_, "peers")) return {};
+  if (!is_usable(state_)) return {};
   auto lock = state_->engine->lock();
   return state_->engine->peers();
 }
 
 Outcome Fabric::connect(Rank rank, Timeout timeout) {
-  if (auto refused = refuse(state_, "connect")) return std::move(*refused);
+  if (!is_usable(state_)) return unusable(state_, "connect");
   auto lock = state_->engine->lock();
   auto peer = state_->engine->ready_peer(lock, rank, timeout);
   if (!peer) return std::move(peer).error();
@@ -183,7 +184,7 @@ Outcome Fabric::connect(Rank rank, Timeout timeout) {
 }
 
 Outcome Fabric::forget(Rank rank) {
-  if (auto refused = refuse(state_, "forget")) return std::move(*refused);
+  if (!is_usable(state_)) return unusable(state_, "forget");
   auto lock = state_->engine->lock();
   return state_->engine->forget(rank);
 }
@@ -192,31 +193,31 @@ Outcome Fabric::forget(Rank rank) {
 // ------------------------------------------------------------------------------------------------------------------------
 
 Outcome Fabric::register_segment(SegmentId id, void* address, std::size_t bytes) {
-  if (auto refused = refuse(state_, "register")) return std::move(*refused);
+  if (!is_usable(state_)) return unusable(state_, "register");
   auto lock = state_->engine->lock();
   return state_->engine->register_segment(id, address, bytes);
 }
 
 Outcome Fabric::quiesce(SegmentId id, Timeout timeout) {
-  if (auto refused = refuse(state_, "quiesce")) return std::move(*refused);
+  if (!is_usable(state_)) return unusable(state_, "quiesce");
   auto lock = state_->engine->lock();
   return state_->engine->quiesce(lock, id, timeout);
 }
 
 Outcome Fabric::enable(SegmentId id) {
-  if (auto refused = refuse(state_, "enable")) return std::move(*refused);
+  if (!is_usable(state_)) return unusable(state_, "enable");
   auto lock = state_->engine->lock();
   return state_->engine->enable(id);
 }
 
 Outcome Fabric::deregister_segment(SegmentId id, Timeout timeout) {
-  if (auto refused = refuse(state_, "deregister")) return std::move(*refused);
+  if (!is_usable(state_)) return unusable(state_, "deregister");
   auto lock = state_->engine->lock();
   return state_->engine->deregister(lock, id, timeout);
 }
 
 Result<RemoteSegment> Fabric::remote_segment(Rank rank, SegmentId id, Timeout timeout) {
-  if (auto refused = refuse(state_, "segment")) return std::move(*refused);
+  if (!is_usable(state_)) return unusable(state_, "segment");
   auto lock = state_->engine->lock();
   auto peer = state_->engine->ready_peer(lock, rank, timeout);
   if (!peer) return std::move(peer).error();
@@ -226,13 +227,13 @@ Result<RemoteSegment> Fabric::remote_segment(Rank rank, SegmentId id, Timeout ti
 }
 
 Result<void*> Fabric::map_segment(Rank rank, SegmentId id, Timeout timeout, MappedFor who) {
-  if (auto refused = refuse(state_, "map segment")) return std::move(*refused);
+  if (!is_usable(state_)) return unusable(state_, "map segment");
   auto lock = state_->engine->lock();
   return state_->engine->map_segment(lock, {rank, id, who}, timeout);
 }
 
 Outcome Fabric::unmap_segment(Rank rank, SegmentId id, MappedFor who) {
-  if (auto refused = refuse(state_, "unmap segment")) return std::move(*refused);
+  if (!is_usable(state_)) return unusable(state_, "unmap segment");
   auto lock = state_->engine->lock();
   return state_->engine->unmap_segment({rank, id, who});
 }
@@ -245,7 +246,7 @@ namespace {
 template <class State>
 Result<Operation> post(const State& state, std::string_view operation, const Engine::Transfer& transfer,
                        const PostOptions& options) {
-  if (auto refused = refuse(state, operation)) return std::move(*refused);
+  if (!is_usable(state)) return unusable(state, operation);
   if (options.queue >= kQueues) return bad_queue(operation, options.queue);
   if (auto refused = refuse_options(operation, options)) return std::move(*refused);
   if ((transfer.flags & fabric::kHasNotification) != 0) {
@@ -262,7 +263,7 @@ template <class State>
 Result<Operation> post_list(const State& state, std::string_view operation, OpKind kind, Rank rank,
                             std::span<const ListPiece> pieces, const PostOptions& options,
                             std::optional<Engine::Transfer> notification) {
-  if (auto refused = refuse(state, operation)) return std::move(*refused);
+  if (!is_usable(state)) return unusable(state, operation);
   if (options.queue >= kQueues) return bad_queue(operation, options.queue);
   if (pieces.data() == nullptr && !pieces.empty()) {
     return make_error(Status::invalid_argument, std::string(operation), "pieces", "the list is null", "give a list");
@@ -334,7 +335,7 @@ Result<Operation> Fabric::write_in_order(const void* source, RemotePlace remote,
 }
 
 Result<NotificationId> Fabric::notification_wait(SegmentId segment, NotificationId first, std::uint32_t count, Timeout timeout) {
-  if (auto refused = refuse(state_, "notification_wait")) return std::move(*refused);
+  if (!is_usable(state_)) return unusable(state_, "notification_wait");
   if (auto refused = refuse_notification("notification_wait", first, count)) return std::move(*refused);
   if (count == 0) return make_error(Status::invalid_argument, "notification_wait", "count", "it is 0", "wait for at least one id");
   auto lock = state_->engine->lock();
@@ -362,7 +363,7 @@ Result<NotificationId> Fabric::notification_wait(SegmentId segment, Notification
 }
 
 Outcome Fabric::notification_wait_count(SegmentId segment, NotificationId id, std::uint32_t value, Timeout timeout) {
-  if (auto refused = refuse(state_, "notification_wait_count")) return std::move(*refused);
+  if (!is_usable(state_)) return unusable(state_, "notification_wait_count");
   if (auto refused = refuse_notification("notification_wait_count", id, 1)) return std::move(*refused);
   auto lock = state_->engine->lock();
   auto found = state_->engine->local_segment(segment);
@@ -390,7 +391,7 @@ Outcome Fabric::notification_wait_count(SegmentId segment, NotificationId id, st
 }
 
 Result<std::uint32_t> Fabric::notification_reset(SegmentId segment, NotificationId id) {
-  if (auto refused = refuse(state_, "notification_reset")) return std::move(*refused);
+  if (!is_usable(state_)) return unusable(state_, "notification_reset");
   if (auto refused = refuse_notification("notification_reset", id, 1)) return std::move(*refused);
   auto lock = state_->engine->lock();
   auto found = state_->engine->local_segment(segment);
@@ -399,7 +400,7 @@ Result<std::uint32_t> Fabric::notification_reset(SegmentId segment, Notification
 }
 
 Outcome Fabric::wait(QueueId queue, Timeout timeout) {
-  if (auto refused = refuse(state_, "wait")) return std::move(*refused);
+  if (!is_usable(state_)) return unusable(state_, "wait");
   if (queue >= kQueues) return bad_queue("wait", queue);
   const QueueGuard guard(*state_->engine, queue);
   if (!guard.is_entered()) return entered_queue("wait", queue);
@@ -408,7 +409,7 @@ Outcome Fabric::wait(QueueId queue, Timeout timeout) {
 }
 
 Outcome Fabric::progress() {
-  if (auto refused = refuse(state_, "progress")) return std::move(*refused);
+  if (!is_usable(state_)) return unusable(state_, "progress");
   auto lock = state_->engine->lock();
   state_->engine->take_over_polling();
   state_->engine->progress();
@@ -416,20 +417,20 @@ Outcome Fabric::progress() {
 }
 
 Outcome Fabric::flush(Rank rank, Timeout timeout) {
-  if (auto refused = refuse(state_, "flush")) return std::move(*refused);
+  if (!is_usable(state_)) return unusable(state_, "flush");
   auto lock = state_->engine->lock();
   return state_->engine->flush(lock, rank, timeout);
 }
 
 Result<OperationReport> Fabric::report(Operation operation) const {
-  if (auto refused = refuse(state_, "report")) return std::move(*refused);
+  if (!is_usable(state_)) return unusable(state_, "report");
   auto lock = state_->engine->lock();
   return state_->engine->report(operation);
 }
 
 Result<Explanation> Fabric::explain_write(LocalPlace local, RemotePlace remote, std::uint64_t bytes, Timeout timeout,
                                           const PostOptions& options) {
-  if (auto refused = refuse(state_, "explain")) return std::move(*refused);
+  if (!is_usable(state_)) return unusable(state_, "explain");
   auto lock = state_->engine->lock();
   if (auto refused = refuse_options("explain", options)) return std::move(*refused);
   return state_->engine->explain(lock, transport::Direction::write, local, remote, bytes, timeout, options);
@@ -437,7 +438,7 @@ Result<Explanation> Fabric::explain_write(LocalPlace local, RemotePlace remote, 
 
 Result<Explanation> Fabric::explain_read(LocalPlace local, RemotePlace remote, std::uint64_t bytes, Timeout timeout,
                                          const PostOptions& options) {
-  if (auto refused = refuse(state_, "explain")) return std::move(*refused);
+  if (!is_usable(state_)) return unusable(state_, "explain");
   auto lock = state_->engine->lock();
   if (auto refused = refuse_options("explain", options)) return std::move(*refused);
   return state_->engine->explain(lock, transport::Direction::read, local, remote, bytes, timeout, options);
@@ -453,13 +454,13 @@ std::string Explanation::to_text() const {
 }
 
 Result<std::uint64_t> Fabric::fetch_add(RemotePlace remote, std::uint64_t value, Timeout timeout) {
-  if (auto refused = refuse(state_, "fetch_add")) return std::move(*refused);
+  if (!is_usable(state_)) return unusable(state_, "fetch_add");
   auto lock = state_->engine->lock();
   return state_->engine->atomic(lock, fabric::AtomicKind::fetch_add, remote, value, 0, timeout);
 }
 
 Result<std::uint64_t> Fabric::compare_swap(RemotePlace remote, std::uint64_t expected, std::uint64_t desired, Timeout timeout) {
-  if (auto refused = refuse(state_, "compare_swap")) return std::move(*refused);
+  if (!is_usable(state_)) return unusable(state_, "compare_swap");
   auto lock = state_->engine->lock();
   return state_->engine->atomic(lock, fabric::AtomicKind::compare_swap, remote, desired, expected, timeout);
 }
@@ -468,7 +469,7 @@ Result<std::uint64_t> Fabric::compare_swap(RemotePlace remote, std::uint64_t exp
 // ------------------------------------------------------------------------------------------------------------------------
 
 Result<Operation> Fabric::post_send(Rank to, Tag tag, const void* source, std::uint64_t bytes, const PostOptions& options) {
-  if (auto refused = refuse(state_, "send")) return std::move(*refused);
+  if (!is_usable(state_)) return unusable(state_, "send");
   if (options.queue >= kQueues) return bad_queue("send", options.queue);
   if (auto refused = refuse_options("send", options)) return std::move(*refused);
   const QueueGuard guard(*state_->engine, options.queue);
@@ -479,7 +480,7 @@ Result<Operation> Fabric::post_send(Rank to, Tag tag, const void* source, std::u
 
 Result<Operation> Fabric::post_recv(Rank from, Tag tag, Tag mask, void* destination, std::uint64_t bytes,
                                     const PostOptions& options) {
-  if (auto refused = refuse(state_, "recv")) return std::move(*refused);
+  if (!is_usable(state_)) return unusable(state_, "recv");
   if (options.queue >= kQueues) return bad_queue("recv", options.queue);
   const QueueGuard guard(*state_->engine, options.queue);
   if (!guard.is_entered()) return entered_queue("recv", options.queue);
@@ -488,13 +489,13 @@ Result<Operation> Fabric::post_recv(Rank from, Tag tag, Tag mask, void* destinat
 }
 
 Result<Received> Fabric::wait_message(Operation operation, Timeout timeout) {
-  if (auto refused = refuse(state_, "wait_message")) return std::move(*refused);
+  if (!is_usable(state_)) return unusable(state_, "wait_message");
   auto lock = state_->engine->lock();
   return state_->engine->wait_message(lock, operation, timeout);
 }
 
 Outcome Fabric::cancel_recv(Operation operation) {
-  if (auto refused = refuse(state_, "cancel_recv")) return std::move(*refused);
+  if (!is_usable(state_)) return unusable(state_, "cancel_recv");
   auto lock = state_->engine->lock();
   return state_->engine->cancel_recv(operation);
 }
@@ -523,7 +524,7 @@ Result<Received> Fabric::recv(Rank from, Tag tag, void* destination, std::uint64
 // ---------------------------------------------------------------------------------------------------------------------
 
 Outcome Fabric::barrier(const Group& group, Timeout timeout) {
-  if (auto refused = refuse(state_, "barrier")) return std::move(*refused);
+  if (!is_usable(state_)) return unusable(state_, "barrier");
   auto lock = state_->engine->lock();
   std::string values;
   return state_->engine->collect(lock, group, fabric::Collective::Kind::barrier, ReduceOperation::sum, values, timeout);
@@ -534,7 +535,7 @@ namespace {
 template <class State, class Number>
 Outcome reduce(const State& state, fabric::Collective::Kind kind, const Group& group, ReduceOperation operation,
                std::span<const Number> values, std::span<Number> results, Timeout timeout) {
-  if (auto refused = refuse(state, "all_reduce")) return std::move(*refused);
+  if (!is_usable(state)) return unusable(state, "all_reduce");
   const std::string object = text(values.size(), " values");
   if (values.empty() || values.size() > kMostReduceElements) {
     return make_error(Status::out_of_range, "all_reduce", object, text("1 to ", kMostReduceElements, " are reduced at once"),

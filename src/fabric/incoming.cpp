@@ -22,9 +22,9 @@ bool is_usable(const LocalSegment* segment, const Message& message, std::uint64_
 }  // namespace
 
 void Engine::message(transport::Link& link, const transport::Header& header, std::span<const std::byte> payload) {
-  const auto place = links_.find(&link);
-  if (place == links_.end()) return;
-  Peer& peer = *place->second.peer;
+  Peer* const owner = owner_of(link);
+  if (owner == nullptr) return;
+  Peer& peer = *owner;
   const Message message = unpack(header);
   ++changes_;
   ++statistics_.messages;

@@ -29,13 +29,6 @@ Outcome outcome_of(Result<CopyMethod> copied) {
   return {};
 }
 
-// What a runtime knows the memory by; 0: none knows it.
-std::uint64_t buffer_id_at(std::uintptr_t address) {
-  if (const std::uint64_t id = stand_in_runtime().buffer_id(address); id != 0) return id;
-  Runtime* const runtime = cuda_runtime();
-  return runtime != nullptr ? runtime->buffer_id(address) : 0;
-}
-
 }  // namespace
 
 bool is_memory_of_this_process(std::uintptr_t begin, std::size_t bytes) {
@@ -91,11 +84,18 @@ Result<std::shared_ptr<const LocalMemory>> RecentMemory::look_at(void* address, 
     if (known->is_same_allocation()) return known;
     known.reset();
   }
+  const std::shared_ptr<const LocalMemory> host;
   const auto begin = reinterpret_cast<std::uintptr_t>(address);
-  if (address != nullptr && begin + bytes >= begin && buffer_id_at(begin) == 0) return std::shared_ptr<const LocalMemory>();
+  Runtime* const cuda = cuda_runtime();
+  const std::uint64_t cuda_id = cuda != nullptr ? cuda->buffer_id(begin) : 0;
+  const bool is_known = cuda_id == 0 || std::find(pinned_.begin(), pinned_.end(), cuda_id) != pinned_.end();
+  if (address != nullptr && begin + bytes >= begin && is_known && stand_in_runtime().buffer_id(begin) == 0) return host;
   auto seen = LocalMemory::look_at(address, bytes);
   if (!seen) return std::move(seen).error();
-  if (seen->is_plain() && !seen->is_device()) return std::shared_ptr<const LocalMemory>();
+  if (seen->is_plain() && !seen->is_device()) {
+    if (cuda_id != 0) pinned_[next_pinned_++ % pinned_.size()] = cuda_id;
+    return host;
+  }
   auto memory = std::make_shared<const LocalMemory>(std::move(*seen));
   if (memory->is_device() && bytes <= kMostKeptBytes) recent_[next_++ % recent_.size()] = memory;
   return memory;

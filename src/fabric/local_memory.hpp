@@ -54,8 +54,8 @@ class LocalMemory {
   std::optional<Mapping> mapping_;
 };
 
-// The device memory of the last messages: one that is used again costs a question to the driver (0.1 µs), where a look and a
-// mapping cost ten times as much.
+// The memory of the last messages: what is used again costs one question to the driver, where a look costs ten times as much, and a
+// mapping more.
 class RecentMemory {
  public:
   // As LocalMemory::look_at; null: host memory, of which a message needs to know nothing else.
@@ -64,6 +64,8 @@ class RecentMemory {
  private:
   std::array<std::shared_ptr<const LocalMemory>, 16> recent_;
   unsigned next_ = 0;
+  std::array<std::uint64_t, 16> pinned_{};  // CUDA's ids of pinned host buffers; never used again for other memory
+  unsigned next_pinned_ = 0;
 };
 
 // Whether every page of the range is mapped at all.

@@ -18,11 +18,10 @@ bool matches(const Op& receive, const Peer& peer, Tag tag) noexcept {
   return (receive.from == kAnyRank || receive.from == peer.rank) && ((receive.tag ^ tag) & receive.mask) == 0;
 }
 
-Message eager_message(Tag tag, std::uint64_t bytes) noexcept {
+Message eager_message(Tag tag) noexcept {
   Message message;
   message.type = MessageType::eager;
   message.a = tag;
-  message.b = bytes;
   return message;
 }
 
@@ -47,8 +46,8 @@ Result<Operation> Engine::post_send(Lock& lock, Rank to, Tag tag, const void* so
     return make_error(Status::invalid_argument, "send", "source", "it is null", "give memory of this process");
   }
   if (has_most_messages()) return too_many();
-  const std::int64_t begin_ns = now_ns();
-  poll_between_posts(begin_ns);
+  const std::uint64_t begin_cycles = cycle_count();
+  poll_between_posts();
   auto peer = ready_peer(lock, to, connect_timeout());
   if (!peer) return std::move(peer).error();
   std::shared_ptr<const LocalMemory> memory;
@@ -72,10 +71,12 @@ Result<Operation> Engine::post_send(Lock& lock, Rank to, Tag tag, const void* so
       bytes == 0 || (bytes <= eager_bytes && may_be_eager && (*peer)->eager_in_flight + bytes <= kEagerWindowBytes);
   // Straight into the link when nothing is before it: it is over then, and what is remembered of it is for wait_message() and
   // report().
-  if (is_eager && (seen == nullptr || seen->is_plain()) && (*peer)->pending.empty() &&
-      say_first(**peer, eager_message(tag, bytes), {static_cast<const std::byte*>(source), bytes})) {
+  if (is_eager && (*peer)->pending.empty() && say_eager(**peer, tag, source, seen, offset, bytes)) {
     (*peer)->eager_in_flight += bytes;
-    return remember_sent(**peer, tag, bytes, is_device, begin_ns);
+    ++statistics_.operations;
+    const std::uint64_t id = new_record(**peer, eager_choice((*peer)->transport->kind(), is_device), bytes, begin_cycles).id;
+    sent_.insert(id, {to, tag, bytes});
+    return Operation{id};
   }
   Op& op = make_op(is_eager ? OpKind::eager : OpKind::offer, options.queue, *peer, true);
   op.tag = tag;
@@ -96,45 +97,35 @@ Result<Operation> Engine::post_send(Lock& lock, Rank to, Tag tag, const void* so
   return id;
 }
 
-Operation Engine::remember_sent(const Peer& peer, Tag tag, std::uint64_t bytes, bool is_device, std::int64_t begin_ns) {
-  const std::uint64_t id = ++last_op_;
-  sent_.insert(id, {peer.rank, tag, bytes});
-  ++statistics_.operations;
-  Record& record = records_[id % records_.size()];
-  record = {};
-  record.id = id;
-  record.is_done = true;
-  record.choice = eager_choice(peer.transport->kind(), is_device);
-  record.bytes = bytes;
-  record.chunks = 1;
-  record.rank = peer.rank;
-  record.rail_bytes[0] = bytes;
-  record.duration_ns = now_ns() - begin_ns;
-  return Operation{id};
+// `memory`: what the source is and where in it; null: plain host memory. False: nothing was said, and why is found out again.
+bool Engine::say_eager(Peer& peer, Tag tag, const void* source, const LocalMemory* memory, std::uint64_t offset,
+                       std::uint64_t bytes) {
+  if (!flush_outbox(peer)) return false;
+  std::span<const std::byte> payload(static_cast<const std::byte*>(source), bytes);
+  if (memory != nullptr && bytes != 0) {
+    const auto plain = plain_bytes(*memory, offset, bytes);
+    if (!plain) return false;
+    payload = *plain;
+  }
+  return say_first(peer, eager_message(tag), payload);
 }
 
 bool Engine::post_eager(Op& op) {
-  std::span<const std::byte> payload;
-  bool is_device = false;
-  if (op.bytes != 0) {
-    const LocalMemory* const memory = op.local != nullptr ? &op.local->memory : op.memory.get();
-    payload = {static_cast<const std::byte*>(op.source), op.bytes};
-    is_device = memory != nullptr && memory->is_device();
-    if (memory != nullptr && !memory->is_plain()) {
-      if (!flush_outbox(*op.peer)) return false;
-      bounce_.resize(std::max<std::size_t>(bounce_.size(), op.bytes));
-      if (const Outcome loaded = memory->load(op.local_offset, bounce_.data(), op.bytes); !loaded) {
-        fail(op, Error(loaded.record()));
-        return true;
-      }
-      payload = {bounce_.data(), op.bytes};
+  const LocalMemory* const memory = op.local != nullptr ? &op.local->memory : op.memory.get();
+  Result<std::span<const std::byte>> payload = std::span(static_cast<const std::byte*>(op.source), op.bytes);
+  if (memory != nullptr && op.bytes != 0) {
+    if (!flush_outbox(*op.peer)) return false;
+    payload = plain_bytes(*memory, op.local_offset, op.bytes);
+    if (!payload) {
+      fail(op, std::move(payload).error());
+      return true;
     }
   }
-  if (!say_first(*op.peer, eager_message(op.tag, op.bytes), payload)) {
+  if (!say_first(*op.peer, eager_message(op.tag), *payload)) {
     ++op.retries;
     return false;
   }
-  note_eager(op, is_device);
+  note_eager(op, memory != nullptr && memory->is_device());
   return true;
 }
 
@@ -297,10 +288,6 @@ Op* Engine::find_receive(const Peer& peer, Tag tag) {
 }
 
 void Engine::on_eager(Peer& peer, const Message& message, std::span<const std::byte> payload) {
-  if (message.b != payload.size()) {
-    doom(peer, make_error(Status::peer_lost, "fabric", text("rank ", peer.rank), "a message of it lacks bytes", {}));
-    return;
-  }
   if (Op* const receive = find_receive(peer, message.a)) {
     deliver(*receive, peer, message.a, payload);
     took_eager(peer, payload.size());
@@ -396,12 +383,12 @@ void Engine::accept_offer(Op& receive, Peer& peer, Tag tag, std::uint64_t bytes,
     receive.local_offset = offset;
   }
   accept.segment = receive.local->id;
-  peer.by_id[receive.id] = &receive;
-  ++receive.outstanding;
   ByteWriter writer;
   writer.number(offset).string(description_of_buffer(peer, *receive.local));
   const std::string payload = writer.take();
   say(peer, accept, std::as_bytes(std::span(payload)));
+  peer.by_id[receive.id] = &receive;
+  ++receive.outstanding;
 }
 
 // The key of a buffer that the peer does not know yet goes with the acceptance: asking for it would take as long as many messages.

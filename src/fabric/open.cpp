@@ -10,11 +10,6 @@
 #include "gigabar/mapping.hpp"
 
 namespace gigabar::fabric {
-namespace {
-
-constexpr std::size_t kRecords = 4096;
-
-}  // namespace
 
 Result<std::unique_ptr<Engine>> Engine::open(const FabricOptions& options) {
   std::unique_ptr<Engine> engine(new Engine());
@@ -81,7 +76,6 @@ Engine::~Engine() {
   } else if (thread_.joinable()) {
     thread_.detach();  // it runs in the parent
   }
-  links_.clear();
   // What holds memory of the transports goes before them.
   recent_peer_ = nullptr;
   recent_segment_ = nullptr;

@@ -66,14 +66,14 @@ Op& Engine::make_op(OpKind kind, QueueId queue, Peer* peer, bool is_internal) {
     op = free_ops_.back();
     free_ops_.pop_back();
     std::destroy_at(op);
-    std::construct_at(op);
+    ::new (static_cast<void*>(op)) Op;  // not construct_at, which would first fill all of it with zeros
   }
   op->kind = kind;
   op->queue = queue;
   op->peer = peer;
   op->is_internal = is_internal;
   op->id = ++last_op_;
-  op->begin_ns = now_ns();
+  op->begin_cycles = cycle_count();
   if (!is_internal) {
     ++queues_[queue].op_count;
     ++queues_[queue].posted_count;
@@ -96,18 +96,24 @@ Outcome Engine::check_transfer(const Transfer& transfer, LocalSegment*& local) {
   return {};
 }
 
-Result<Operation> Engine::record_nothing(const Transfer& transfer) {
-  Record& record = records_[++last_op_ % records_.size()];
-  record = Record{};
+// Of an operation that is over when it is posted.
+Record& Engine::new_record(const Peer& peer, const Choice* choice, std::uint64_t bytes, std::uint64_t begin_cycles) {
+  Record& record = records_[++last_op_ % kRecords];
+  record = {};
   record.id = last_op_;
   record.is_done = true;
-  record.rank = transfer.remote.rank;
-  return Operation{last_op_};
+  record.choice = choice;
+  record.bytes = bytes;
+  record.chunks = choice != nullptr ? 1 : 0;
+  record.cycles = cycle_count() - begin_cycles;
+  record.rank = peer.rank;
+  record.rail_bytes[0] = bytes;
+  return record;
 }
 
 Result<Operation> Engine::post(Lock& lock, const Transfer& transfer, const PostOptions& options) {
-  const std::int64_t begin_ns = now_ns();
-  poll_between_posts(begin_ns);
+  const std::uint64_t begin_cycles = cycle_count();
+  poll_between_posts();
   LocalSegment* local = nullptr;
   if (transfer.is_between_segments()) {
     local = find_segment(transfer.local.segment);
@@ -133,7 +139,7 @@ Result<Operation> Engine::post(Lock& lock, const Transfer& transfer, const PostO
   }
   if (!fits(transfer.remote.offset_bytes, transfer.bytes, remote->bytes)) return outside_remote(transfer, remote->bytes);
   const bool is_notified = (transfer.flags & kHasNotification) != 0;
-  if (transfer.bytes == 0 && !is_notified) return record_nothing(transfer);
+  if (transfer.bytes == 0 && !is_notified) return Operation{new_record(*peer, nullptr, 0, begin_cycles).id};
   const PathPolicy& policy = options.policy ? *options.policy : settings_.policy;
   const Choice* choice = nullptr;
   if (transfer.bytes != 0 && transfer.is_between_segments()) {
@@ -145,7 +151,7 @@ Result<Operation> Engine::post(Lock& lock, const Transfer& transfer, const PostO
     if (!chosen) return std::move(chosen).error();
     choice = *chosen;
   }
-  if (const auto posted = post_at_once(*peer, transfer, options.queue, local, *remote, choice, begin_ns)) return *posted;
+  if (const auto posted = post_at_once(*peer, transfer, options.queue, local, *remote, choice, begin_cycles)) return *posted;
   Op& op = make_op(transfer.bytes == 0 ? OpKind::notify : transfer.kind, options.queue, peer, false);
   op.local = transfer.bytes == 0 ? nullptr : local;
   if (transfer.kind == OpKind::place) std::memcpy(op.ordered_bytes.data(), transfer.ordered_bytes, transfer.bytes);
@@ -211,7 +217,7 @@ Result<Operation> Engine::post_list(Lock& lock, OpKind kind, Rank rank, std::spa
       if (!chosen) return at_piece(std::move(chosen).error());
     }
   }
-  Result<Operation> last = record_nothing({kind, {}, {rank, 0, 0}, 0, 0, 0, 0});
+  Result<Operation> last = Operation{new_record(**peer, nullptr, 0, cycle_count()).id};
   for (const Transfer& transfer : transfers) {
     auto posted = post(lock, transfer, options);
     if (!posted) return posted;
@@ -223,22 +229,31 @@ Result<Operation> Engine::post_list(Lock& lock, OpKind kind, Rank rank, std::spa
 // What fits into one message, when nothing is before it and the link has room: it is over when the link has taken its bytes, so
 // that there is nothing to remember but its record.
 std::optional<Operation> Engine::post_at_once(Peer& peer, const Transfer& transfer, QueueId queue, const LocalSegment* local,
-                                              const RemoteState& remote, const Choice* choice, std::int64_t begin_ns) {
-  if (!peer.pending.empty() || peer.state != Peer::State::ready) return std::nullopt;
+                                              const RemoteState& remote, const Choice* choice, std::uint64_t begin_cycles) {
+  if (!peer.pending.empty() || peer.state != Peer::State::ready || !flush_outbox(peer)) return std::nullopt;
+  const auto recorded = [&] {
+    ++queues_[queue].posted_count;
+    ++statistics_.operations;
+    peer.is_ping_last = false;
+    return Operation{new_record(peer, choice, transfer.bytes, begin_cycles).id};
+  };
   std::span<const std::byte> payload;
   transport::Link& link = *peer.rails.front().link;
-  if (choice != nullptr) {
-    if (!local->memory.is_plain()) return std::nullopt;
-    payload = {local->memory.address() + transfer.local.offset_bytes, static_cast<std::size_t>(transfer.bytes)};
-  }
   if (choice != nullptr && choice->method == Method::direct) {
     const bool is_copied =
-        transfer.kind == OpKind::write && transfer.flags == 0 && payload.size() <= link.limits().copied_write_bytes;
-    if (!is_copied || peer.rails.size() != 1 || choice->path != TransferPath::host || !flush_outbox(peer)) return std::nullopt;
+        transfer.kind == OpKind::write && transfer.flags == 0 && transfer.bytes <= link.limits().copied_write_bytes;
+    if (!is_copied || peer.rails.size() != 1 || choice->path != TransferPath::host || !local->memory.is_plain())
+      return std::nullopt;
+    payload = {local->memory.address() + transfer.local.offset_bytes, static_cast<std::size_t>(transfer.bytes)};
     if (link.post_copied_write(payload, *remote.region, transfer.remote.offset_bytes) != Posted::ok) return std::nullopt;
-    return record_at_once(peer, transfer, queue, choice, begin_ns);
+    return recorded();
   }
-  if (choice != nullptr && (choice->method != Method::message || payload.size() > link.limits().payload_bytes)) return std::nullopt;
+  if (choice != nullptr) {
+    if (choice->method != Method::message || transfer.bytes > link.limits().payload_bytes) return std::nullopt;
+    const auto plain = plain_bytes(local->memory, transfer.local.offset_bytes, transfer.bytes);
+    if (!plain) return std::nullopt;
+    payload = *plain;
+  }
   const bool is_notified = (transfer.flags & kHasNotification) != 0;
   Message message;
   const bool is_place = transfer.kind == OpKind::place;
@@ -251,24 +266,15 @@ std::optional<Operation> Engine::post_at_once(Peer& peer, const Transfer& transf
   message.a = transfer.remote.offset_bytes;
   if (is_notified) message.b = Message::pair(transfer.notification, transfer.value);
   if (!(is_notified || is_place ? post_after_data(peer, message, payload) : say_first(peer, message, payload))) return std::nullopt;
-  return record_at_once(peer, transfer, queue, choice, begin_ns);
+  return recorded();
 }
 
-Operation Engine::record_at_once(Peer& peer, const Transfer& transfer, QueueId queue, const Choice* choice, std::int64_t begin_ns) {
-  ++queues_[queue].posted_count;
-  peer.is_ping_last = false;
-  ++statistics_.operations;
-  Record& record = records_[++last_op_ % records_.size()];
-  record = Record{};
-  record.id = last_op_;
-  record.is_done = true;
-  record.choice = choice;
-  record.bytes = transfer.bytes;
-  record.chunks = choice != nullptr ? 1 : 0;
-  record.duration_ns = now_ns() - begin_ns;
-  record.rank = peer.rank;
-  record.rail_bytes[0] = transfer.bytes;
-  return Operation{last_op_};
+// Where the CPU reads them plainly: where they are, or in bounce_ until the next call.
+Result<std::span<const std::byte>> Engine::plain_bytes(const LocalMemory& memory, std::uint64_t offset, std::uint64_t bytes) {
+  if (memory.is_plain()) return std::span<const std::byte>(memory.address() + offset, bytes);
+  if (bounce_.size() < bytes) bounce_.resize(bytes);
+  if (Outcome loaded = memory.load(offset, bounce_.data(), bytes); !loaded) return std::move(loaded).take_error();
+  return std::span<const std::byte>(bounce_.data(), bytes);
 }
 
 void Engine::submit(Op& op) {
@@ -416,14 +422,10 @@ bool Engine::post_message_op(Op& op) {
     if (piece == kPiecesPerTurn || !flush_outbox(peer)) return false;
     const std::size_t bytes = static_cast<std::size_t>(std::min<std::uint64_t>(op.bytes - op.next, most));
     const bool is_last = op.next + bytes == op.bytes;
-    std::span<const std::byte> payload(memory.address() + op.local_offset + op.next, bytes);
-    if (!memory.is_plain()) {
-      bounce_.resize(std::max(bounce_.size(), bytes));
-      if (const Outcome loaded = memory.load(op.local_offset + op.next, bounce_.data(), bytes); !loaded) {
-        fail(op, Error(loaded.record()));
-        return true;
-      }
-      payload = std::span<const std::byte>(bounce_.data(), bytes);
+    auto payload = plain_bytes(memory, op.local_offset + op.next, bytes);
+    if (!payload) {
+      fail(op, std::move(payload).error());
+      return true;
     }
     Message put;
     put.type = MessageType::put;
@@ -435,9 +437,9 @@ bool Engine::post_message_op(Op& op) {
     if (is_notifying) {
       put.flags = op.flags;
       put.b = Message::pair(op.notification, op.value);
-      if (!post_after_data(peer, put, payload)) return false;
+      if (!post_after_data(peer, put, *payload)) return false;
       op.is_notified = true;
-    } else if (!say_first(peer, put, payload)) {
+    } else if (!say_first(peer, put, *payload)) {
       ++op.retries;
       return false;
     }
@@ -647,7 +649,7 @@ void Engine::give_back(Op& op) {
 }
 
 void Engine::note(const Op& op, bool is_done) {
-  Record& record = records_[op.id % records_.size()];
+  Record& record = records_[op.id % kRecords];
   record.id = op.id;
   record.is_done = is_done;
   record.status = op.error ? op.error->status() : Status::ok;
@@ -655,7 +657,7 @@ void Engine::note(const Op& op, bool is_done) {
   record.bytes = op.bytes;
   record.chunks = op.chunks;
   record.retries = op.retries;
-  record.duration_ns = now_ns() - op.begin_ns;
+  record.cycles = cycle_count() - op.begin_cycles;
   record.rank = op.peer != nullptr ? op.peer->rank : kAnyRank;
   record.rail_bytes = op.rail_bytes;
 }
@@ -704,12 +706,12 @@ Result<OperationReport> Engine::report(Operation operation) const {
     return make_error(Status::out_of_range, "report", text("operation ", id), "there was none of that number",
                       "give what a post returned");
   }
-  const Record& record = records_[id % records_.size()];
+  const Record& record = records_[id % kRecords];
   OperationReport report;
   if (record.id != id) {
-    if (id + records_.size() <= last_op_) {
-      return make_error(Status::out_of_range, "report", text("operation ", id),
-                        text("only the last ", records_.size(), " are kept"), "ask earlier");
+    if (id + kRecords <= last_op_) {
+      return make_error(Status::out_of_range, "report", text("operation ", id), text("only the last ", kRecords, " are kept"),
+                        "ask earlier");
     }
     return report;  // under way
   }
@@ -718,7 +720,10 @@ Result<OperationReport> Engine::report(Operation operation) const {
   report.bytes = record.bytes;
   report.chunks = record.chunks;
   report.retries = record.retries;
-  report.duration_ns = record.duration_ns;
+  const double cycles_per_ns = cycles_per_ms(opened_at_, {}) / 1e6;
+  // Counters of two processors may differ a little.
+  const auto cycles = static_cast<double>(std::max<std::int64_t>(static_cast<std::int64_t>(record.cycles), 0));
+  if (cycles_per_ns > 0) report.duration_ns = static_cast<std::int64_t>(cycles / cycles_per_ns);
   if (record.choice != nullptr) {
     report.path = record.choice->path;
     report.transport = record.choice->transport;

@@ -214,7 +214,7 @@ void Engine::offer_links(Peer& peer) {
       Rail made;
       made.number = ++last_link_number_;
       made.link = std::move(*link);
-      links_[made.link.get()] = {&peer, rail, false};
+      made.link->owner = &peer;
       ByteWriter writer;
       writer.number(static_cast<std::uint8_t>(open.kind)).number(static_cast<std::uint8_t>(rail)).number(made.number);
       writer.number(static_cast<std::uint8_t>(count)).string(parcel.bytes);
@@ -271,7 +271,7 @@ void Engine::on_link_offer(Peer& peer, Frame& frame) {
     Rail made;
     made.number = number;
     made.link = std::move(*link);
-    links_[made.link.get()] = {&peer, peer.rails.size(), false};
+    made.link->owner = &peer;
     peer.rails.push_back(std::move(made));
     is_accepted = true;
     break;
@@ -317,7 +317,7 @@ void Engine::become_ready(Peer& peer) {
   if (peer.transport->needs_processor()) {
     spin_ns_ = kSpinBesideKernelNs;
     free_yield_ns_ = kYieldNs;
-    polls_per_look_ = kPollsPerYield;
+    polls_per_yield_ = kPollsPerYield;
   }
   std::erase(connecting_, &peer);
   ++changes_;
@@ -352,9 +352,9 @@ void Engine::connect_to_self(Peer& peer) {
     Rail made;
     made.number = ++last_link_number_;
     made.link = std::move(*link);
-    links_[made.link.get()] = {&peer, 0, false};
+    made.link->owner = &peer;
     peer.self_end = std::move(*end);
-    links_[peer.self_end.get()] = {&peer, 0, true};
+    peer.self_end->owner = &peer;
     peer.rails.push_back(std::move(made));
     peer.state = Peer::State::linking;
     connecting_.push_back(&peer);
@@ -369,16 +369,16 @@ void Engine::connect_to_self(Peer& peer) {
 // ---------------------------------------------------------------------------------------------
 
 void Engine::ready(transport::Link& link) {
-  const auto place = links_.find(&link);
-  if (place == links_.end()) return;
+  Peer* const peer = owner_of(link);
+  if (peer == nullptr) return;
   ++changes_;
-  become_ready(*place->second.peer);
+  become_ready(*peer);
 }
 
 void Engine::broken(transport::Link& link, const Error& error) {
-  const auto place = links_.find(&link);
-  if (place == links_.end()) return;
-  Peer& peer = *place->second.peer;
+  Peer* const owner = owner_of(link);
+  if (owner == nullptr) return;
+  Peer& peer = *owner;
   if (peer.state == Peer::State::linking && job_.rank < peer.rank && !peer.is_self) {
     // A candidate that came to nothing; the next one is tried outside of the transport's poll.
     if (!peer.failed_candidate) peer.failed_candidate = {now_ns(), error};
@@ -433,12 +433,12 @@ void Engine::doom(Peer& peer, Error error) { doomed_.emplace_back(&peer, std::mo
 void Engine::drop_links(Peer& peer) {
   peer.failed_candidate.reset();
   for (Rail& rail : peer.rails) {
-    links_.erase(rail.link.get());
+    rail.link->owner = nullptr;
     graveyard_.push_back(std::move(rail.link));
   }
   peer.rails.clear();
   if (peer.self_end) {
-    links_.erase(peer.self_end.get());
+    peer.self_end->owner = nullptr;
     graveyard_.push_back(std::move(peer.self_end));
   }
 }

@@ -109,13 +109,18 @@ LocalSegment* Engine::segment_by_id(Peer& peer, SegmentId id) {
 
 LocalSegment* Engine::covering_segment(const void* address, std::uint64_t bytes, std::uint64_t& offset) {
   const auto* const begin = static_cast<const std::byte*>(address);
-  for (const auto& [id, segment] : segments_) {
-    if (id >= kFirstAnonymous || segment->is_retiring || !segment->is_enabled) continue;
-    const LocalMemory& memory = segment->memory;
-    if (begin < memory.address() || begin + bytes > memory.address() + memory.bytes()) continue;
+  const auto covers = [&](const LocalSegment& segment) {
+    const LocalMemory& memory = segment.memory;
+    if (segment.is_retiring || !segment.is_enabled || begin < memory.address()) return false;
     offset = static_cast<std::uint64_t>(begin - memory.address());
-    return segment.get();
+    return offset <= memory.bytes() && bytes <= memory.bytes() - offset;
+  };
+  if (recent_segment_ != nullptr && covers(*recent_segment_)) return recent_segment_;
+  for (const auto& [id, segment] : segments_) {
+    if (id >= kFirstAnonymous) break;
+    if (covers(*segment)) return recent_segment_ = segment.get();
   }
+  offset = 0;
   return nullptr;
 }
 
@@ -172,8 +177,9 @@ void Engine::release(LocalSegment* segment) {
     drop_if_retired(id);
     return;
   }
+  if (id < kFirstAnonymous || id >= kEndAnonymous) return;
   const bool is_kept = std::find(idle_anonymous_.begin(), idle_anonymous_.end(), id) != idle_anonymous_.end();
-  if (id >= kFirstAnonymous && id < kEndAnonymous && !is_kept) retire(*segment);
+  if (!is_kept) retire(*segment);
 }
 
 void Engine::retire(LocalSegment& segment) {

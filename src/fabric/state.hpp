@@ -15,7 +15,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "base/clock.hpp"
+#include "base/cycles.hpp"
 #include "fabric/local_memory.hpp"
 #include "fabric/wire.hpp"
 #include "gigabar/fabric.hpp"
@@ -167,7 +167,7 @@ struct Op {
   std::optional<Message> finish;
   std::optional<Error> error;
   // report
-  std::int64_t begin_ns = 0;
+  std::uint64_t begin_cycles = 0;
   unsigned chunks = 0, retries = 0;
   std::array<std::uint64_t, kMostRails> rail_bytes{};
 };
@@ -180,7 +180,7 @@ struct Record {
   const Choice* choice = nullptr;
   std::uint64_t bytes = 0;
   unsigned chunks = 0, retries = 0;
-  std::int64_t duration_ns = 0;
+  std::uint64_t cycles = 0;  // from its post to its end
   Rank rank = 0;
   std::array<std::uint64_t, kMostRails> rail_bytes{};
 };

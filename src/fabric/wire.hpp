@@ -8,7 +8,7 @@
 
 namespace gigabar::fabric {
 
-inline constexpr std::uint32_t kEngineVersion = 5;
+inline constexpr std::uint32_t kEngineVersion = 6;
 
 enum class MessageType : std::uint8_t {
   put = 1,      // payload to (segment, a = offset); notification as below
@@ -24,7 +24,7 @@ enum class MessageType : std::uint8_t {
   stage_abort,  // to the writer: a = operation; payload: why
   get,          // a = reader's operation, b = offset here, c = bytes; segment; payload: reader's segment, offset, policy, chunk
   get_done,     // to the reader: a = operation, b = Status
-  eager,        // a message with its bytes: a = tag, b = bytes
+  eager,        // a message with its bytes: a = tag
   send_offer,   // a message whose bytes wait: a = tag, b = sender's operation, c = bytes
   send_accept,  // to the sender: a = sender's operation, b = receiver's operation, segment, c = bytes that are wanted; payload:
                 // offset, the segment's description as in kSegmentKey or nothing

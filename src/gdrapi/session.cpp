@@ -6,10 +6,10 @@
 #include <utility>
 #include <vector>
 
+#include "base/cycles.hpp"
 #include "base/errors.hpp"
 #include "base/options.hpp"
 #include "gdrapi.h"
-#include "gdrapi/cycles.hpp"
 #include "gigabar/device.hpp"
 #include "gigabar/memory.hpp"
 #include "mapping/access.hpp"

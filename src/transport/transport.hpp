@@ -163,6 +163,9 @@ class Link {
 
   // The initiator's half of connecting: the answer that the peer's accept() gave. Errors break the link.
   virtual Outcome complete(Parcel answer) = 0;
+
+  // Whom the caller keeps it for; transports leave it alone.
+  void* owner = nullptr;
 };
 
 // Who is told what happened, from inside Transport::poll() only. May post on any link; must not destroy one.

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <thread>
+#include <utility>
 
 #include "base/clock.hpp"
 #include "base/errors.hpp"
@@ -192,7 +193,11 @@ bool LocalLink::take_messages(Sink& sink) {
     consumer_.release();
     ++count;
   }
-  if (count > 0) wake_peer(kWakeForRoom);  // the same fence as after a message, once for all of them
+  // The same fence as after a message, once for all of them; for a few when nobody waits for what they bring: by the next poll that
+  // finds nothing, or arm().
+  const bool is_few = count > 0 && count < kMostMessagesPerPoll;
+  if (!is_few && (count > 0 || owes_room_)) wake_peer(kWakeForRoom);
+  owes_room_ = is_few;
   return count > 0;
 }
 
@@ -393,6 +398,7 @@ bool LocalLink::arm() {
   const bool has_news = state_ == LinkState::broken ? !has_told_broken_ : state_ == LinkState::ready && !has_told_ready_;
   if (has_news || !transfers_.empty() || !done_.empty()) return false;
   if (state_ != LinkState::ready) return true;
+  if (std::exchange(owes_room_, false)) wake_peer(kWakeForRoom);
   const bool wants_room = wants_room_ || !kept_.empty();
   is_armed_ = true;
   memory_.page().sides[side_].sleeping.store(wants_room ? kWakeForMessage | kWakeForRoom : kWakeForMessage,

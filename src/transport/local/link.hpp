@@ -121,6 +121,7 @@ class LocalLink final : public Link {
   bool has_told_broken_ = false;
   bool is_armed_ = false;
   bool wants_room_ = false;  // a message was refused for want of room
+  bool owes_room_ = false;   // messages were taken since the peer's wish for room was looked at
   std::optional<Error> failure_;
   std::int64_t failed_at_ns_ = 0;
 

@@ -130,9 +130,11 @@ Posted VerbsLink::refused_post(int result, const char* call) {
 }
 
 Posted VerbsLink::post_bytes(MessageKind kind, const Header* header, std::span<const std::byte> payload) {
-  const std::size_t header_bytes = kMessageHeaderBytes + (header != nullptr ? kHeaderBytes : 0);
+  std::size_t caller_bytes = header != nullptr ? needed_bytes(*header) : 0;
+  const bool is_inline = kMessageHeaderBytes + caller_bytes + payload.size() <= inline_bytes_;
+  if (!is_inline && header != nullptr) caller_bytes = kHeaderBytes;  // with all of it the payload begins at a cache line
+  const std::size_t header_bytes = kMessageHeaderBytes + caller_bytes;
   const std::size_t count = header_bytes + payload.size();
-  const bool is_inline = count <= inline_bytes_;
   if (!is_inline && slots_in_use_ >= (kind == MessageKind::payload ? kSendSlots : kAllSlots)) return Posted::full;
   std::array<std::byte, kMostInlineBytes> short_message;
   std::byte* const bytes = is_inline ? short_message.data() : send_slot();
@@ -141,9 +143,10 @@ Posted VerbsLink::post_bytes(MessageKind kind, const Header* header, std::span<c
   first.follows_gpu_writes = kind == MessageKind::payload && has_gpu_writes_;
   first.wants_credits = kind == MessageKind::payload && credits_.take_shortage();
   first.credits = static_cast<std::uint16_t>(credits_.owed());
-  first.payload_bytes = static_cast<std::uint32_t>(payload.size());
+  first.payload_bytes = static_cast<std::uint16_t>(payload.size());
+  first.caller_bytes = static_cast<std::uint8_t>(caller_bytes);
   write_message_header(first, bytes);
-  if (header != nullptr) std::memcpy(bytes + kMessageHeaderBytes, header->data(), kHeaderBytes);
+  if (header != nullptr) std::memcpy(bytes + kMessageHeaderBytes, header->data(), caller_bytes);
   if (!payload.empty()) std::memcpy(bytes + header_bytes, payload.data(), payload.size());
 
   const bool is_signalled = count > kMostUnsignalledBytes || must_signal();
@@ -444,7 +447,7 @@ bool VerbsLink::repost(unsigned slot, bool has_credit) {
 
 void VerbsLink::on_receive(unsigned slot, std::size_t bytes, Sink& sink) {
   const std::byte* const message = receive_slot(slot);
-  const auto header = read_message_header({message, std::min(bytes, kMessageBytes)}, kHeaderBytes);
+  const auto header = read_message_header({message, std::min(bytes, kMessageBytes)});
   if (!header || !credits_.returned(header->credits)) {
     fail(failed(Status::peer_lost, "the peer sent bytes that are no message", "run the same version of Gigabar on all ranks"));
     return;
@@ -469,9 +472,9 @@ void VerbsLink::on_message(const MessageHeader& header, const std::byte* bytes, 
   if (header.follows_gpu_writes) {
     if (Outcome flushed = order_->flush(); !flushed) return fail(std::move(flushed).take_error());
   }
-  Header first;
-  std::memcpy(first.data(), bytes + kMessageHeaderBytes, kHeaderBytes);
-  sink.message(*this, first, {bytes + kMessageHeaderBytes + kHeaderBytes, header.payload_bytes});
+  Header first{};
+  std::memcpy(first.data(), bytes + kMessageHeaderBytes, header.caller_bytes);
+  sink.message(*this, first, {bytes + kMessageHeaderBytes + header.caller_bytes, header.payload_bytes});
 }
 
 // --- The end, and silence --------------------------------------------------------------------------------------------------------

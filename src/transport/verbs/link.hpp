@@ -30,7 +30,7 @@ inline constexpr std::size_t kPayloadBytes = 4096;
 inline constexpr std::size_t kMessageBytes = kMessageHeaderBytes + kHeaderBytes + kPayloadBytes;
 inline constexpr std::size_t kSlotBytes = (kMessageBytes + 63) / 64 * 64;
 inline constexpr std::size_t kSlotPadding = kSlotBytes - kMessageBytes;
-static_assert((kSlotPadding + kMessageHeaderBytes + kHeaderBytes) % 64 == 0);
+static_assert((kSlotPadding + kMessageHeaderBytes + kHeaderBytes) % 64 == 0 && kPayloadBytes <= 65535);
 inline constexpr unsigned kAllSlots = kSendSlots + kControlSlots;
 inline constexpr unsigned kReceivesAtOnce = kCredits / 4;  // most that are posted anew
 inline constexpr unsigned kMostReads = 16;  // READs under way on the wire: enough for any bandwidth, few enough for every adapter

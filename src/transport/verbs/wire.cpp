@@ -273,9 +273,20 @@ void write_message_header(const MessageHeader& header, std::byte* bytes) noexcep
       static_cast<std::byte>((header.follows_gpu_writes ? kFollowsGpuWrites : 0) | (header.wants_credits ? kWantsCredits : 0));
   std::memcpy(bytes + 2, &header.credits, sizeof header.credits);
   std::memcpy(bytes + 4, &header.payload_bytes, sizeof header.payload_bytes);
+  bytes[6] = static_cast<std::byte>(header.caller_bytes);
+  bytes[7] = std::byte{0};
 }
 
-std::optional<MessageHeader> read_message_header(std::span<const std::byte> message, std::size_t caller_header_bytes) noexcept {
+std::uint8_t needed_bytes(const Header& header) noexcept {
+  std::array<std::uint64_t, kHeaderBytes / 8> words;
+  static_assert(sizeof words == kHeaderBytes);
+  std::memcpy(words.data(), header.data(), kHeaderBytes);
+  std::size_t count = words.size();
+  while (count > 0 && words[count - 1] == 0) --count;
+  return static_cast<std::uint8_t>(8 * count);
+}
+
+std::optional<MessageHeader> read_message_header(std::span<const std::byte> message) noexcept {
   if (message.size() < kMessageHeaderBytes) return {};
   const auto at = [&](std::size_t index) { return std::to_integer<std::uint32_t>(message[index]); };
   if (at(0) < 1 || at(0) > 3 || at(1) > (kFollowsGpuWrites | kWantsCredits)) return {};
@@ -285,9 +296,10 @@ std::optional<MessageHeader> read_message_header(std::span<const std::byte> mess
   header.wants_credits = (at(1) & kWantsCredits) != 0;
   std::memcpy(&header.credits, message.data() + 2, sizeof header.credits);
   std::memcpy(&header.payload_bytes, message.data() + 4, sizeof header.payload_bytes);
-  const std::size_t after = header.kind == MessageKind::payload ? caller_header_bytes : 0;
-  if (header.kind != MessageKind::payload && header.payload_bytes != 0) return {};
-  if (message.size() != kMessageHeaderBytes + after + header.payload_bytes) return {};
+  header.caller_bytes = static_cast<std::uint8_t>(at(6));
+  if (header.caller_bytes > kHeaderBytes || header.caller_bytes % 8 != 0 || at(7) != 0) return {};
+  if (header.kind != MessageKind::payload && message.size() != kMessageHeaderBytes) return {};
+  if (message.size() != kMessageHeaderBytes + header.caller_bytes + header.payload_bytes) return {};
   return header;
 }
 

@@ -14,10 +14,11 @@
 #include <vector>
 
 #include "gigabar/memory.hpp"
+#include "transport/transport.hpp"
 
 namespace gigabar::transport::rdma {
 
-inline constexpr std::uint8_t kWireVersion = 2;
+inline constexpr std::uint8_t kWireVersion = 3;
 inline constexpr std::size_t kMostRails = 16;
 
 // Which ports can talk to each other.
@@ -87,7 +88,8 @@ inline constexpr std::size_t kRefusalBytes = 8;
 std::array<std::uint8_t, kRefusalBytes> write_refusal(Refusal refusal);
 std::optional<Refusal> read_refusal(std::span<const std::uint8_t> bytes);
 
-// The first bytes of every message. With the caller's header they are 40, so that siw's 80 bytes inline leave 40 for the payload.
+// The first bytes of every message; the caller's header and the payload follow. In messages that go inline the zeros at the end of
+// the caller's header stay away: siw takes 80 bytes inline, and up to 32 together with its own header.
 enum class MessageKind : std::uint8_t {
   hello = 1,    // the initiator's first: an iWARP acceptor must not send before it has come
   payload = 2,  // the caller's header and payload
@@ -98,11 +100,14 @@ struct MessageHeader {
   bool follows_gpu_writes = false;  // writes to GPU memory were posted since the message before
   bool wants_credits = false;       // the sender had none left for a message since the one before
   std::uint16_t credits = 0;        // so many receives were posted anew since the message before
-  std::uint32_t payload_bytes = 0;  // without the caller's header
+  std::uint16_t payload_bytes = 0;  // without the caller's header
+  std::uint8_t caller_bytes = 0;    // of the caller's header, a multiple of 8; those that are not there are 0
 };
 inline constexpr std::size_t kMessageHeaderBytes = 8;
+// How many bytes of the caller's header, a multiple of 8, are not only zeros at its end.
+std::uint8_t needed_bytes(const Header& header) noexcept;
 void write_message_header(const MessageHeader& header, std::byte* bytes) noexcept;
-// Nothing: it is none, or `message` is not as long as it says. `caller_header_bytes` stand between it and the payload.
-std::optional<MessageHeader> read_message_header(std::span<const std::byte> message, std::size_t caller_header_bytes) noexcept;
+// Nothing: it is none, or `message` is not as long as it says.
+std::optional<MessageHeader> read_message_header(std::span<const std::byte> message) noexcept;
 
 }  // namespace gigabar::transport::rdma

@@ -7,7 +7,7 @@
 #include <optional>
 #include <set>
 
-#include "gdrapi/cycles.hpp"
+#include "base/cycles.hpp"
 #include "unit/gdrapi/support.hpp"
 
 #undef gdr_get_info
@@ -159,32 +159,32 @@ TEST_F(Pin, OldInfoFunctionFillsFortyBytes) {
 }
 
 TEST_F(Pin, CyclesMeasureThePin) {
-  if (gdrapi::cycle_count() == 0) {
+  if (cycle_count() == 0) {
     const DeviceMemory memory = allocate(4096);
     EXPECT_EQ(info(pin(memory)).cycles_per_ms, 0U);
     return;
   }
-  const gdrapi::CycleMoment begin;
+  const CycleMoment begin;
   const timespec pause{0, 20'000'000};
   nanosleep(&pause, nullptr);
   const DeviceMemory memory = allocate(4096);
-  const std::uint64_t before = gdrapi::cycle_count();
+  const std::uint64_t before = cycle_count();
   const gdr_mh_t handle = pin(memory);
-  const std::uint64_t after = gdrapi::cycle_count();
-  const double rate = gdrapi::cycles_per_ms(begin, gdrapi::CycleMoment{});
+  const std::uint64_t after = cycle_count();
+  const double rate = cycles_per_ms(begin, CycleMoment{});
   EXPECT_GT(info(handle).tm_cycles, 0U);
   EXPECT_LE(info(handle).tm_cycles, after - before);
   EXPECT_NEAR(info(handle).cycles_per_ms, rate, rate / 20);
 }
 
 TEST(Cycles, NoTimeBetweenGivesNoRate) {
-  const gdrapi::CycleMoment moment;
-  EXPECT_EQ(gdrapi::cycles_per_ms(moment, moment), 0U);
-  gdrapi::CycleMoment earlier = moment;
+  const CycleMoment moment;
+  EXPECT_EQ(cycles_per_ms(moment, moment), 0U);
+  CycleMoment earlier = moment;
   earlier.ns -= 2'000'000;
   earlier.cycles = moment.cycles - 6'000'000;
-  EXPECT_EQ(gdrapi::cycles_per_ms(earlier, moment), 3'000'000U);
-  EXPECT_EQ(gdrapi::cycles_per_ms(moment, earlier), 0U);
+  EXPECT_EQ(cycles_per_ms(earlier, moment), 3'000'000U);
+  EXPECT_EQ(cycles_per_ms(moment, earlier), 0U);
 }
 
 TEST_F(Pin, BogusHandlesAreRefused) {

@@ -160,6 +160,27 @@ TEST(LocalLink, ARefusedPosterIsWokenWhenThereIsRoom) {
   EXPECT_EQ(pair.links[0]->post_message(header_of(posted), {}), Posted::ok);
 }
 
+// Where a poll takes all that there is, the next one tells that there is room, or the taker before it sleeps.
+TEST(LocalLink, ARefusedPosterOfFewMessagesIsWokenBehindThem) {
+  for (const bool sleeps : {false, true}) {
+    Pair pair;
+    std::uint64_t posted = 0;
+    while (pair.links[0]->post_message(header_of(posted), pattern_of(local::kMostPayloadBytes, 1)) == Posted::ok) ++posted;
+    pair.poll(0);
+    ASSERT_TRUE(pair.transports[0]->arm());
+    pair.poll(1);
+    EXPECT_EQ(pair.sinks[1].messages.size(), posted);
+    if (sleeps) {
+      EXPECT_TRUE(pair.transports[1]->arm());
+    } else {
+      pair.poll(1);
+    }
+    EXPECT_TRUE(becomes_readable(pair.transports[0]->wake_descriptor(), 1000));
+    pair.poll(0);
+    EXPECT_EQ(pair.links[0]->post_message(header_of(posted), {}), Posted::ok);
+  }
+}
+
 TEST(LocalLink, AManyTimesSleepingPairMissesNothing) {
   Pair pair;
   constexpr std::uint64_t kTurns = 20000;

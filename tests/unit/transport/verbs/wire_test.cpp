@@ -167,32 +167,47 @@ TEST(VerbsWire, PrivateDataFitsAndMayBePadded) {
 }
 
 TEST(VerbsWire, MessagesAreAsLongAsTheySay) {
-  constexpr std::size_t kCallerHeader = 32;
+  constexpr std::uint8_t kCallerHeader = 24;
   std::vector<std::byte> message(kMessageHeaderBytes + kCallerHeader + 100);
-  write_message_header({MessageKind::payload, true, false, 513, 100}, message.data());
-  const auto header = read_message_header(message, kCallerHeader);
+  write_message_header({MessageKind::payload, true, false, 513, 100, kCallerHeader}, message.data());
+  const auto header = read_message_header(message);
   ASSERT_TRUE(header);
   EXPECT_TRUE(header->follows_gpu_writes);
   EXPECT_FALSE(header->wants_credits);
   EXPECT_EQ(header->credits, 513);
   EXPECT_EQ(header->payload_bytes, 100u);
-  for (std::size_t count = 0; count < message.size(); ++count)
-    EXPECT_FALSE(read_message_header(std::span(message).first(count), kCallerHeader));
-  write_message_header({MessageKind::payload, false, true, 513, 100}, message.data());
-  EXPECT_FALSE(read_message_header(message, kCallerHeader)->follows_gpu_writes);
-  EXPECT_TRUE(read_message_header(message, kCallerHeader)->wants_credits);
-  write_message_header({MessageKind::payload, false, false, 0, 0xffffffff}, message.data());
-  EXPECT_FALSE(read_message_header(message, kCallerHeader));
+  EXPECT_EQ(header->caller_bytes, kCallerHeader);
+  for (std::size_t count = 0; count < message.size(); ++count) EXPECT_FALSE(read_message_header(std::span(message).first(count)));
+  write_message_header({MessageKind::payload, false, true, 513, 100, kCallerHeader}, message.data());
+  EXPECT_FALSE(read_message_header(message)->follows_gpu_writes);
+  EXPECT_TRUE(read_message_header(message)->wants_credits);
+  write_message_header({MessageKind::payload, false, false, 0, 0xffff, kCallerHeader}, message.data());
+  EXPECT_FALSE(read_message_header(message));
+  // Each is as long as it says, but there are no such headers.
+  write_message_header({MessageKind::payload, false, false, 0, 104, 20}, message.data());
+  EXPECT_FALSE(read_message_header(message));
+  write_message_header({MessageKind::payload, false, false, 0, 84, 40}, message.data());
+  EXPECT_FALSE(read_message_header(message));
 
   const auto bare = std::span(message).first(kMessageHeaderBytes);
-  write_message_header({MessageKind::credits, false, false, 64, 0}, message.data());
-  EXPECT_EQ(read_message_header(bare, kCallerHeader)->kind, MessageKind::credits);
-  EXPECT_FALSE(read_message_header(message, kCallerHeader)) << "nothing follows credits";
-  write_message_header({MessageKind::hello, false, false, 0, 4}, message.data());
-  EXPECT_FALSE(read_message_header(std::span(message).first(kMessageHeaderBytes + 4), kCallerHeader));
+  write_message_header({MessageKind::credits, false, false, 64, 0, 0}, message.data());
+  EXPECT_EQ(read_message_header(bare)->kind, MessageKind::credits);
+  EXPECT_FALSE(read_message_header(message)) << "nothing follows credits";
+  write_message_header({MessageKind::hello, false, false, 0, 4, 0}, message.data());
+  EXPECT_FALSE(read_message_header(std::span(message).first(kMessageHeaderBytes + 4)));
   for (const int kind : {0, 4, 255}) {
-    write_message_header({static_cast<MessageKind>(kind), false, false, 0, 0}, message.data());
-    EXPECT_FALSE(read_message_header(bare, kCallerHeader)) << kind;
+    write_message_header({static_cast<MessageKind>(kind), false, false, 0, 0, 0}, message.data());
+    EXPECT_FALSE(read_message_header(bare)) << kind;
+  }
+}
+
+TEST(VerbsWire, ZerosAtTheEndOfAHeaderAreNotNeeded) {
+  Header header{};
+  EXPECT_EQ(needed_bytes(header), 0);
+  for (std::size_t at = 0; at < header.size(); ++at) {
+    header = {};
+    header[at] = std::byte{1};
+    EXPECT_EQ(needed_bytes(header), at / 8 * 8 + 8) << at;
   }
 }
 
