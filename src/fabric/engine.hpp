@@ -201,7 +201,6 @@ class Engine final : transport::Sink, WireupEvents {
     std::uint32_t seen_waits_ = 0;
     bool has_changed_ = false;  // since the time was looked at
     bool has_slept_ = false;
-    unsigned polls_per_look_ = kPollsPerLook;
     unsigned turns_ = 0;  // since the time was looked at
   };
   friend class Waiter;
@@ -479,16 +478,15 @@ class Engine final : transport::Sink, WireupEvents {
   std::atomic<bool> has_sleeper_{false};   // on epoll_: all is armed
   bool is_woken_ = false;                  // the sleeper was told
   std::atomic<bool> is_napping_{false};    // thread_
-  // How long a wait polls before it lets others run, and how often it polls between two times of these.
+  // How long a wait polls before it lets others run, and after how many polls it looks at the time.
   std::int64_t spin_ns_ = kSpinNs;
   std::int64_t free_yield_ns_ = kFreeYieldNs;
-  unsigned polls_per_yield_ = kPollsPerLook;
+  unsigned polls_per_look_ = kPollsPerLook;
   std::condition_variable_any changed_;  // for waiters that leave the descriptors to others
   unsigned sleeper_count_ = 0;
   std::uint64_t changes_ = 0;  // counts what happened, for waiters
   std::uint64_t told_changes_ = 0;
   unsigned polls_ = 0;
-  unsigned posts_ = 0;
   std::int64_t polled_between_posts_ns_ = 0;
   std::vector<std::byte> bounce_;  // one message's bytes on their way from memory that the CPU does not reach plainly
   CycleMoment opened_at_;

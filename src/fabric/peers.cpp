@@ -317,7 +317,7 @@ void Engine::become_ready(Peer& peer) {
   if (peer.transport->needs_processor()) {
     spin_ns_ = kSpinBesideKernelNs;
     free_yield_ns_ = kYieldNs;
-    polls_per_yield_ = kPollsPerYield;
+    polls_per_look_ = kPollsPerYield;
   }
   std::erase(connecting_, &peer);
   ++changes_;

@@ -20,7 +20,6 @@ constexpr int kLeastNapMs = 1;
 constexpr int kMostNapMs = 8;
 constexpr int kNapBesideSleeperMs = 100;  // it is called when the sleeper goes
 constexpr std::int64_t kPostingPollNs = 200'000;
-constexpr unsigned kPostsPerLook = 16;  // at the time
 constexpr std::int64_t kMostSleepNs = 100'000'000;
 constexpr std::int64_t kConnectingSleepNs = 5'000'000;  // cards that are awaited tell nobody
 constexpr unsigned kPollsPerChannelPoll = 1024;         // channels cost a system call; nothing on them is urgent
@@ -82,7 +81,6 @@ bool Engine::progress() {
 
 // A thread that posts much and waits seldom moves things on now and then, and the engine's own leaves it alone.
 void Engine::poll_between_posts() {
-  if (++posts_ % kPostsPerLook != 0) return;
   const std::int64_t now = now_ns();
   if (now - polled_between_posts_ns_ < kPostingPollNs) return;
   polled_between_posts_ns_ = now;
@@ -217,7 +215,7 @@ bool Engine::Waiter::go_on(Lock& lock) {
     seen_changes_ = engine_.changes_;
     has_changed_ = true;
   }
-  if (++turns_ < polls_per_look_) return true;
+  if (++turns_ < engine_.polls_per_look_) return true;
   turns_ = 0;
   const std::int64_t now = now_ns();
   if (deadline_ns_ == 0) begin(now);
@@ -227,7 +225,6 @@ bool Engine::Waiter::go_on(Lock& lock) {
     switches_ = -1;
   }
   const std::int64_t waited_ns = now - last_change_ns_;
-  polls_per_look_ = waited_ns < engine_.spin_ns_ ? kPollsPerLook : engine_.polls_per_yield_;
   if (waited_ns >= engine_.spin_ns_ && !is_to_yield(waited_ns)) {
     engine_.sleep(lock, deadline_ns_, seen_waits_);
     has_slept_ = true;
