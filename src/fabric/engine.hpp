@@ -319,7 +319,7 @@ class Engine final : transport::Sink, WireupEvents {
   Outcome check_transfer(const Transfer& transfer, LocalSegment*& local);
   std::optional<Operation> post_at_once(Peer& peer, const Transfer& transfer, QueueId queue, const LocalSegment* local,
                                         const RemoteState& remote, const Choice* choice, std::uint64_t begin_cycles);
-  Record& new_record(const Peer& peer, const Choice* choice, std::uint64_t bytes, std::uint64_t begin_cycles);
+  Operation record_at_once(const Peer& peer, const Choice* choice, std::uint64_t bytes, std::uint64_t begin_cycles);
   Result<std::span<const std::byte>> plain_bytes(const LocalMemory& memory, std::uint64_t offset, std::uint64_t bytes);
   void submit(Op& op);
   void list_busy(Peer& peer);
@@ -390,7 +390,8 @@ class Engine final : transport::Sink, WireupEvents {
   std::string description_of_buffer(const Peer& peer, LocalSegment& segment) const;
   void accept_offer(Op& receive, Peer& peer, Tag tag, std::uint64_t bytes, std::uint64_t offer);
   bool has_most_messages() const noexcept { return ops_.size() + sent_.size() >= kMostMessages; }
-  bool say_eager(Peer& peer, Tag tag, const void* source, const LocalMemory* memory, std::uint64_t offset, std::uint64_t bytes);
+  Result<bool> say_eager(Peer& peer, Tag tag, const void* source, const LocalMemory* memory, std::uint64_t offset,
+                         std::uint64_t bytes);
   bool post_eager(Op& op);
   void note_eager(Op& op, bool is_device);
   const Choice* eager_choice(TransportKind kind, bool is_device);

@@ -71,12 +71,15 @@ Result<Operation> Engine::post_send(Lock& lock, Rank to, Tag tag, const void* so
       bytes == 0 || (bytes <= eager_bytes && may_be_eager && (*peer)->eager_in_flight + bytes <= kEagerWindowBytes);
   // Straight into the link when nothing is before it: it is over then, and what is remembered of it is for wait_message() and
   // report().
-  if (is_eager && (*peer)->pending.empty() && say_eager(**peer, tag, source, seen, offset, bytes)) {
-    (*peer)->eager_in_flight += bytes;
-    ++statistics_.operations;
-    const std::uint64_t id = new_record(**peer, eager_choice((*peer)->transport->kind(), is_device), bytes, begin_cycles).id;
-    sent_.insert(id, {to, tag, bytes});
-    return Operation{id};
+  if (is_eager && (*peer)->pending.empty()) {
+    // An error is found again below, where an operation can keep it.
+    if (const auto said = say_eager(**peer, tag, source, seen, offset, bytes); said && *said) {
+      (*peer)->eager_in_flight += bytes;
+      ++statistics_.operations;
+      const Operation sent = record_at_once(**peer, eager_choice((*peer)->transport->kind(), is_device), bytes, begin_cycles);
+      sent_.insert(static_cast<std::uint64_t>(sent), {to, tag, bytes});
+      return sent;
+    }
   }
   Op& op = make_op(is_eager ? OpKind::eager : OpKind::offer, options.queue, *peer, true);
   op.tag = tag;
@@ -97,14 +100,15 @@ Result<Operation> Engine::post_send(Lock& lock, Rank to, Tag tag, const void* so
   return id;
 }
 
-// `memory`: what the source is and where in it; null: plain host memory. False: nothing was said, and why is found out again.
-bool Engine::say_eager(Peer& peer, Tag tag, const void* source, const LocalMemory* memory, std::uint64_t offset,
-                       std::uint64_t bytes) {
+// `memory`: what the source is and where in it; null: plain host memory. False: the link takes nothing now. Errors: those of a
+// load.
+Result<bool> Engine::say_eager(Peer& peer, Tag tag, const void* source, const LocalMemory* memory, std::uint64_t offset,
+                               std::uint64_t bytes) {
   if (!flush_outbox(peer)) return false;
   std::span<const std::byte> payload(static_cast<const std::byte*>(source), bytes);
   if (memory != nullptr && bytes != 0) {
-    const auto plain = plain_bytes(*memory, offset, bytes);
-    if (!plain) return false;
+    auto plain = plain_bytes(*memory, offset, bytes);
+    if (!plain) return std::move(plain).error();
     payload = *plain;
   }
   return say_first(peer, eager_message(tag), payload);
@@ -112,16 +116,12 @@ bool Engine::say_eager(Peer& peer, Tag tag, const void* source, const LocalMemor
 
 bool Engine::post_eager(Op& op) {
   const LocalMemory* const memory = op.local != nullptr ? &op.local->memory : op.memory.get();
-  Result<std::span<const std::byte>> payload = std::span(static_cast<const std::byte*>(op.source), op.bytes);
-  if (memory != nullptr && op.bytes != 0) {
-    if (!flush_outbox(*op.peer)) return false;
-    payload = plain_bytes(*memory, op.local_offset, op.bytes);
-    if (!payload) {
-      fail(op, std::move(payload).error());
-      return true;
-    }
+  auto said = say_eager(*op.peer, op.tag, op.source, memory, op.local_offset, op.bytes);
+  if (!said) {
+    fail(op, std::move(said).error());
+    return true;
   }
-  if (!say_first(*op.peer, eager_message(op.tag), *payload)) {
+  if (!*said) {
     ++op.retries;
     return false;
   }

@@ -97,7 +97,7 @@ Outcome Engine::check_transfer(const Transfer& transfer, LocalSegment*& local) {
 }
 
 // Of an operation that is over when it is posted.
-Record& Engine::new_record(const Peer& peer, const Choice* choice, std::uint64_t bytes, std::uint64_t begin_cycles) {
+Operation Engine::record_at_once(const Peer& peer, const Choice* choice, std::uint64_t bytes, std::uint64_t begin_cycles) {
   Record& record = records_[++last_op_ % kRecords];
   record = {};
   record.id = last_op_;
@@ -108,7 +108,7 @@ Record& Engine::new_record(const Peer& peer, const Choice* choice, std::uint64_t
   record.cycles = cycle_count() - begin_cycles;
   record.rank = peer.rank;
   record.rail_bytes[0] = bytes;
-  return record;
+  return Operation{last_op_};
 }
 
 Result<Operation> Engine::post(Lock& lock, const Transfer& transfer, const PostOptions& options) {
@@ -139,7 +139,7 @@ Result<Operation> Engine::post(Lock& lock, const Transfer& transfer, const PostO
   }
   if (!fits(transfer.remote.offset_bytes, transfer.bytes, remote->bytes)) return outside_remote(transfer, remote->bytes);
   const bool is_notified = (transfer.flags & kHasNotification) != 0;
-  if (transfer.bytes == 0 && !is_notified) return Operation{new_record(*peer, nullptr, 0, begin_cycles).id};
+  if (transfer.bytes == 0 && !is_notified) return record_at_once(*peer, nullptr, 0, begin_cycles);
   const PathPolicy& policy = options.policy ? *options.policy : settings_.policy;
   const Choice* choice = nullptr;
   if (transfer.bytes != 0 && transfer.is_between_segments()) {
@@ -217,7 +217,7 @@ Result<Operation> Engine::post_list(Lock& lock, OpKind kind, Rank rank, std::spa
       if (!chosen) return at_piece(std::move(chosen).error());
     }
   }
-  Result<Operation> last = Operation{new_record(**peer, nullptr, 0, cycle_count()).id};
+  Result<Operation> last = record_at_once(**peer, nullptr, 0, cycle_count());
   for (const Transfer& transfer : transfers) {
     auto posted = post(lock, transfer, options);
     if (!posted) return posted;
@@ -235,7 +235,7 @@ std::optional<Operation> Engine::post_at_once(Peer& peer, const Transfer& transf
     ++queues_[queue].posted_count;
     ++statistics_.operations;
     peer.is_ping_last = false;
-    return Operation{new_record(peer, choice, transfer.bytes, begin_cycles).id};
+    return record_at_once(peer, choice, transfer.bytes, begin_cycles);
   };
   std::span<const std::byte> payload;
   transport::Link& link = *peer.rails.front().link;
