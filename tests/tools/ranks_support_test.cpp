@@ -2,6 +2,7 @@
 // with planted faults.
 #include <gtest/gtest.h>
 
+#include <CLI/CLI.hpp>
 #include <cstring>
 #include <optional>
 #include <random>

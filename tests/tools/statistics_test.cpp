@@ -8,9 +8,9 @@
 #include <numeric>
 #include <vector>
 
-#include "support/options.hpp"
 #include "support/pattern.hpp"
 #include "support/race.hpp"
+#include "support/sizes.hpp"
 
 namespace gigabar::tool {
 namespace {

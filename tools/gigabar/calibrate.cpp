@@ -8,6 +8,7 @@
 #include "commands.hpp"
 #include "gigabar/copy.hpp"
 #include "support/failure.hpp"
+#include "support/option_checks.hpp"
 #include "support/report.hpp"
 #include "support/workbench.hpp"
 

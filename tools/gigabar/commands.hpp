@@ -1,8 +1,6 @@
 // One function per subcommand: declares its options and what happens when it is chosen.
 #pragma once
 
-#include <CLI/CLI.hpp>
-
 #include "support/options.hpp"
 
 namespace gigabar::tool {

@@ -12,6 +12,7 @@
 
 #include "commands.hpp"
 #include "support/failure.hpp"
+#include "support/option_checks.hpp"
 #include "support/plain_text.hpp"
 #include "support/report.hpp"
 

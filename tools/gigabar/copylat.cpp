@@ -16,6 +16,7 @@
 #include "cuda/runtime.hpp"
 #include "support/cold.hpp"
 #include "support/failure.hpp"
+#include "support/option_checks.hpp"
 #include "support/race.hpp"
 #include "support/report.hpp"
 #include "support/workbench.hpp"

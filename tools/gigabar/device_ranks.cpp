@@ -6,6 +6,7 @@
 #include "device_ranks/command.hpp"
 #include "device_ranks/matvec.hpp"
 #include "device_ranks/pingpong.hpp"
+#include "support/option_checks.hpp"
 
 namespace gigabar::tool {
 namespace {

@@ -11,6 +11,7 @@
 #include "commands.hpp"
 #include "gigabar/doctor.hpp"
 #include "support/failure.hpp"
+#include "support/option_checks.hpp"
 #include "support/plain_text.hpp"
 #include "support/text_table.hpp"
 

@@ -7,6 +7,7 @@
 #include "gigabar/device.hpp"
 #include "gigabar/mapping.hpp"
 #include "support/failure.hpp"
+#include "support/option_checks.hpp"
 #include "support/report.hpp"
 
 namespace gigabar::tool {

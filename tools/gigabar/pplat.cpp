@@ -13,6 +13,7 @@
 #include "commands.hpp"
 #include "cuda/runtime.hpp"
 #include "support/failure.hpp"
+#include "support/option_checks.hpp"
 #include "support/report.hpp"
 #include "support/stand_in_ping_pong.hpp"
 #include "support/workbench.hpp"

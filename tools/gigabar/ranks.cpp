@@ -6,6 +6,7 @@
 
 #include "ranks/command.hpp"
 #include "ranks/plan.hpp"
+#include "support/option_checks.hpp"
 
 namespace gigabar::tool {
 namespace {

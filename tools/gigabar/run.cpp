@@ -3,6 +3,7 @@
 
 #include "commands.hpp"
 #include "run/launcher.hpp"
+#include "support/option_checks.hpp"
 
 namespace gigabar::tool {
 

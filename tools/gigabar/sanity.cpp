@@ -18,6 +18,7 @@
 #include "sanity/scenario.hpp"
 #include "support/clock.hpp"
 #include "support/failure.hpp"
+#include "support/option_checks.hpp"
 #include "support/report.hpp"
 #include "support/workbench.hpp"
 

@@ -7,6 +7,7 @@
 #include "commands.hpp"
 #include "device/soft_hca/proxy_threads.hpp"
 #include "softhca/command.hpp"
+#include "support/option_checks.hpp"
 
 namespace gigabar::tool {
 namespace {

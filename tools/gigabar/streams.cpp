@@ -12,7 +12,8 @@
 #include "commands.hpp"
 #include "streams/command.hpp"
 #include "streams/document.hpp"
-#include "support/options.hpp"
+#include "support/option_checks.hpp"
+#include "support/sizes.hpp"
 
 namespace gigabar::tool {
 namespace {

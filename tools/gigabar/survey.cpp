@@ -11,6 +11,7 @@
 #include "gigabar/doctor.hpp"
 #include "support/clock.hpp"
 #include "support/failure.hpp"
+#include "support/option_checks.hpp"
 #include "support/plain_text.hpp"
 #include "survey/figures.hpp"
 #include "topology/output.hpp"

@@ -12,6 +12,7 @@
 #include "gigabar/machine.hpp"
 #include "support/failure.hpp"
 #include "support/machine_option.hpp"
+#include "support/option_checks.hpp"
 #include "support/plain_text.hpp"
 #include "support/report.hpp"
 #include "topology/graphviz.hpp"

@@ -4,6 +4,7 @@
 
 #include "commands.hpp"
 #include "ranks/tune_command.hpp"
+#include "support/option_checks.hpp"
 
 namespace gigabar::tool {
 

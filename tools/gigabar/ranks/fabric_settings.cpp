@@ -11,7 +11,9 @@
 #include "fabric/placement.hpp"
 #include "platform/cpu_set.hpp"
 #include "support/failure.hpp"
+#include "support/option_checks.hpp"
 #include "support/options.hpp"
+#include "support/sizes.hpp"
 
 namespace gigabar::tool::ranks {
 namespace {

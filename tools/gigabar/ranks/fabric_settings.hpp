@@ -2,11 +2,11 @@
 // names.
 #pragma once
 
-#include <CLI/CLI.hpp>
 #include <string>
 #include <vector>
 
 #include "gigabar/fabric.hpp"
+#include "support/options.hpp"
 
 namespace gigabar::tool::ranks {
 

@@ -1,6 +1,7 @@
 // The commands between ranks in a build without the fabric (no libsodium for this processor): they say so.
 #include "commands.hpp"
 #include "support/failure.hpp"
+#include "support/option_checks.hpp"
 
 namespace gigabar::tool {
 namespace {

@@ -6,7 +6,7 @@
 #include <array>
 
 #include "support/failure.hpp"
-#include "support/options.hpp"
+#include "support/sizes.hpp"
 
 namespace gigabar::tool::softhca {
 namespace {

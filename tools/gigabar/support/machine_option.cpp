@@ -3,6 +3,8 @@
 #include "support/failure.hpp"
 #include "support/plain_text.hpp"
 
+#include "support/option_checks.hpp"
+
 namespace gigabar::tool {
 
 void add_sysroot_option(CLI::App& command, std::string& path) {

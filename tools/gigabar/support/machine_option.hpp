@@ -1,10 +1,10 @@
 // --sysroot: which machine a command looks at, and how its output says so.
 #pragma once
 
-#include <CLI/CLI.hpp>
 #include <string>
 
 #include "gigabar/machine.hpp"
+#include "support/options.hpp"
 #include "support/report.hpp"
 
 namespace gigabar::tool {

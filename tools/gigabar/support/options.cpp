@@ -1,70 +1,10 @@
 #include "support/options.hpp"
 
-#include <fmt/format.h>
+#include <map>
 
-#include <cctype>
-#include <charconv>
+#include "support/option_checks.hpp"
 
 namespace gigabar::tool {
-namespace {
-
-std::optional<std::uint64_t> parse_digits(const std::string& text) {
-  std::uint64_t number = 0;
-  const char* const end = text.data() + text.size();
-  const auto [stopped, error] = std::from_chars(text.data(), end, number);
-  if (text.empty() || error != std::errc() || stopped != end) return {};
-  return number;
-}
-
-// A validator that hides its type name: the option's own help text says what it wants.
-CLI::Validator validator(std::function<std::string(std::string&)> check) { return CLI::Validator(std::move(check), "", ""); }
-
-}  // namespace
-
-std::optional<std::uint64_t> parse_size(const std::string& text) {
-  if (text.empty()) return {};
-  std::string digits = text;
-  unsigned shift = 0;
-  switch (std::toupper(static_cast<unsigned char>(text.back()))) {
-    case 'K': shift = 10; break;
-    case 'M': shift = 20; break;
-    case 'G': shift = 30; break;
-    default: break;
-  }
-  if (shift != 0) digits.pop_back();
-  const auto number = parse_digits(digits);
-  if (!number || *number > (std::numeric_limits<std::uint64_t>::max() >> shift)) return {};
-  return *number << shift;
-}
-
-CLI::Validator byte_count(std::uint64_t least, std::uint64_t most) {
-  return validator([=](std::string& text) -> std::string {
-    const auto bytes = parse_size(text);
-    if (!bytes) return fmt::format("'{}' is not a size; write bytes, or a number with K, M or G (powers of 1024)", text);
-    if (*bytes < least || *bytes > most) return fmt::format("{} bytes is outside {}..{}", *bytes, least, most);
-    text = std::to_string(*bytes);
-    return {};
-  });
-}
-
-CLI::Validator whole_number(std::uint64_t least, std::uint64_t most) {
-  return validator([=](std::string& text) -> std::string {
-    const auto number = parse_digits(text);
-    if (!number) return fmt::format("'{}' is not a whole number; write digits only", text);
-    if (*number < least || *number > most) return fmt::format("{} is outside {}..{}", *number, least, most);
-    return {};
-  });
-}
-
-CLI::Validator seconds(double most) {
-  return validator([=](std::string& text) -> std::string {
-    double value = 0;
-    if (!CLI::detail::lexical_cast(text, value) || !(value > 0) || value > most) {
-      return fmt::format("'{}' is not a time; write seconds above 0 and up to {}", text, most);
-    }
-    return {};
-  });
-}
 
 void add_json_option(CLI::App& command, DeviceOptions& options) {
   command

@@ -1,10 +1,35 @@
 #include "support/sizes.hpp"
 
 #include <algorithm>
-
-#include "support/options.hpp"
+#include <cctype>
+#include <charconv>
+#include <limits>
 
 namespace gigabar::tool {
+
+std::optional<std::uint64_t> parse_digits(const std::string& text) {
+  std::uint64_t number = 0;
+  const char* const end = text.data() + text.size();
+  const auto [stopped, error] = std::from_chars(text.data(), end, number);
+  if (text.empty() || error != std::errc() || stopped != end) return {};
+  return number;
+}
+
+std::optional<std::uint64_t> parse_size(const std::string& text) {
+  if (text.empty()) return {};
+  std::string digits = text;
+  unsigned shift = 0;
+  switch (std::toupper(static_cast<unsigned char>(text.back()))) {
+    case 'K': shift = 10; break;
+    case 'M': shift = 20; break;
+    case 'G': shift = 30; break;
+    default: break;
+  }
+  if (shift != 0) digits.pop_back();
+  const auto number = parse_digits(digits);
+  if (!number || *number > (std::numeric_limits<std::uint64_t>::max() >> shift)) return {};
+  return *number << shift;
+}
 
 std::optional<SizeRange> parse_size_range(const std::string& text, const SizeRange& otherwise) {
   const std::size_t colon = text.find(':');

@@ -1,4 +1,4 @@
-// Ranges of message sizes on the command line.
+// Numbers and sizes on the command line, and ranges of them.
 #pragma once
 
 #include <cstdint>
@@ -7,6 +7,11 @@
 #include <vector>
 
 namespace gigabar::tool {
+
+// The text as a number, when it is digits only.
+std::optional<std::uint64_t> parse_digits(const std::string& text);
+// The text as a size in bytes ("4096", "64K", "2M", "1G", powers of 1024); nothing when it is none.
+std::optional<std::uint64_t> parse_size(const std::string& text);
 
 struct SizeRange {
   std::uint64_t least_bytes = 0;
