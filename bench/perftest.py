@@ -35,7 +35,7 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 SKIPPED = 77
 ROUND_DEADLINE_S = 60
 DEPTH = 128  # writes under way: perftest's own depth, and that of a link
-MOST_WINDOW = 512  # of gigabar's
+MOST_WINDOW = 512  # of gigabar
 CONNECT_ATTEMPTS = 40
 CONNECT_PAUSE_S = 0.25
 PORTS = range(18600, 19600)  # one after the other, so that no round meets the end of the one before
@@ -106,7 +106,7 @@ def parse(words):
     parser.add_argument("--sizes", type=list_of(bytes_of), default=[8, 64, 1024], help="of latencies (default 8,64,1K)")
     parser.add_argument("--bw-sizes", type=list_of(bytes_of), default=[65536, 1 << 20], help="of bandwidths (default 64K,1M)")
     parser.add_argument("--iterations", type=int, default=1000, help="of a latency's round (default %(default)s)")
-    parser.add_argument("--bw-bytes", type=bytes_of, default=64 << 20, help="that a bandwidth's round moves, at least (default 64M)")
+    parser.add_argument("--bw-bytes", type=bytes_of, default=64 << 20, help="that a bandwidth's round moves (default 64M)")
     parser.add_argument("--rounds", type=int, default=5, help="undisturbed ones of each tool (default %(default)s)")
     parser.add_argument("--most-rounds", type=int, default=20, help="of each tool, disturbed ones with them (default %(default)s)")
     parser.add_argument("--seconds", type=float, default=1500, help="after which only missing figures are still measured (default %(default)s)")
@@ -166,18 +166,13 @@ def last_line(text):
     return (text.strip().splitlines() or ["nothing"])[-1]
 
 
-def writes_of(options, size):
-    return max(options.bw_bytes // size, DEPTH)
-
-
 def rounds_of(options, measure, size):
     """Iterations, and writes of each where a bandwidth is measured. ib_write_bw waits once, behind its last write; gigabar behind each
-    window, so two of them are made of what perftest writes. The link has DEPTH under way in any window."""
+    window, so that one window is what perftest writes. The link has DEPTH under way in any window."""
     if measure.is_latency:
         return options.iterations, DEPTH
-    writes = writes_of(options, size)
-    window = min(max(writes // 2, DEPTH), MOST_WINDOW) if measure.tool == "ib_write_bw" else DEPTH
-    return max(writes // window, 2), window
+    writes = max(options.bw_bytes // size, DEPTH)
+    return (1, min(writes, MOST_WINDOW)) if measure.tool == "ib_write_bw" else (max(writes // DEPTH, 2), DEPTH)
 
 
 def gigabar_command(options, network, measure, size):
@@ -236,7 +231,8 @@ def beside_round(options, network, measure, size, ports):
 
 
 def perftest_command(options, network, measure, size):
-    count = options.iterations if measure.is_latency else writes_of(options, size)
+    count, window = rounds_of(options, measure, size)
+    count = count if measure.is_latency else window
     return [measure.tool, *network.options, "-s", str(size), "-n", str(count), *([] if measure.is_latency else ["--report_gbits"])]
 
 
