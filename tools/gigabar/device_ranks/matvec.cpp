@@ -185,9 +185,9 @@ class MatvecSession {
   }
 
   void send(const MatvecPlan& plan, std::uint64_t from, std::uint64_t to, std::uint32_t batch) {
-    pair_.send(from, to, plan.batch_bytes(), batch % plan.slot_count, batch + 1);
+    pair_.send(from, to, plan.batch_bytes(), plan.slot_of(batch), batch + 1);
   }
-  void take_batch(const MatvecPlan& plan, std::uint32_t batch) { pair_.take(batch % plan.slot_count, batch + 1); }
+  void take_batch(const MatvecPlan& plan, std::uint32_t batch) { pair_.take(plan.slot_of(batch), batch + 1); }
 
   // --- Results -------------------------------------------------------------------------------------------------------------------
 

@@ -11,7 +11,7 @@
 #include "gigabar/memory.hpp"
 
 // Declared, not included: CLI11 is a header of seconds, which only the files need that declare options.
-namespace CLI {
+namespace CLI {  // NOLINT(readability-identifier-naming): its name
 class App;
 }
 
