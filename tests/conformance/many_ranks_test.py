@@ -29,10 +29,10 @@ def available_bytes():
         return int(re.search(r"^MemAvailable:\s+(\d+) kB", file.read(), re.MULTILINE).group(1)) * 1024
 
 
-def rank_count(wanted, rank_bytes):
+def rank_count(wanted):
     # Rank 0 has a descriptor for each other one, and 64 for itself; a rank has three threads.
     by_limits = min(allowed(resource.RLIMIT_NOFILE, wanted + 128) - 128, allowed(resource.RLIMIT_NPROC, 4 * wanted) // 4)
-    count = min(wanted, by_limits, available_bytes() // 2 // rank_bytes)
+    count = min(wanted, by_limits, available_bytes() // 2 // RANK_BYTES)
     if count < LEAST:
         sys.exit(f"the limits of this process or its memory leave room for {count} ranks; {LEAST} are the least")
     return count
@@ -54,11 +54,10 @@ def main():
     parser.add_argument("--program", required=True)
     parser.add_argument("--rank-program", required=True)
     parser.add_argument("--ranks", type=int, default=256)
-    parser.add_argument("--rank-bytes", type=int, default=RANK_BYTES)
     parser.add_argument("--transports", default="local")
     parser.add_argument("--plant-fault", action="store_true")
     options = parser.parse_args()
-    count = rank_count(options.ranks, options.rank_bytes)
+    count = rank_count(options.ranks)
     if options.plant_fault:
         ended, _ = run(options, count, "--plant-fault", "3")
         if ended.returncode != 1 or "is not what rank 3 wrote" not in ended.stderr:

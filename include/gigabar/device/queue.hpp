@@ -157,10 +157,18 @@ GIGABAR_DEVICE void set_error(Queue& queue, std::uint64_t error_word, std::uint1
 }
 
 // Everything before `index16` is completed: widens the 16 bits, which lie less than a lap behind. False when they do not.
+// Between the load of `completed` and that of a collapsed CQE other threads may have gone on by more than a lap. What they
+// completed is seen behind the CQE, which may then be the older one.
 template <Sharing S>
 GIGABAR_DEVICE bool complete_up_to(Queue& queue, std::uint64_t completed, std::uint32_t index16) {
-  const std::uint64_t advance = (index16 - completed) & 0xffff;
-  if (advance > queue.depth) return false;
+  std::uint64_t advance = (index16 - completed) & 0xffff;
+  if (advance > queue.depth) {
+    const std::uint64_t completed_by_others = Shared<S>::load(&queue.completed);
+    if (completed_by_others == completed) return false;
+    completed = completed_by_others;
+    advance = (index16 - completed) & 0xffff;
+    if (advance > queue.depth) return true;
+  }
   if (advance != 0) Shared<S>::raise(&queue.completed, completed + advance);
   return true;
 }

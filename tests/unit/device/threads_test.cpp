@@ -45,12 +45,32 @@ TEST_P(Shared, ManyThreadsPostToOneQueue) {
   });
   EXPECT_EQ(device::flush<kShared>(Thread{}, rig.queue(), kLong), Status::ok);
   (*proxies)->stop();
+  const device::QueueError error = device::error_of<kShared>(rig.queue());
+  EXPECT_FALSE(error.is_set) << "syndrome " << static_cast<unsigned>(error.syndrome) << " at WQE " << error.wqe_index << " of "
+                             << rig.statistics().work_requests << " begun, " << rig.statistics().late_requests
+                             << " polls for late ones";
   EXPECT_EQ(wrong_count, 0);
   for (std::size_t i = 1; i < seen.size(); ++i) ASSERT_EQ(seen[i], 1) << i;
   for (std::uint32_t me = 0; me < kThreads; ++me) EXPECT_EQ(rig.remote.at<std::uint64_t>(8 * me), kRounds);
   EXPECT_EQ(rig.statistics().work_requests, kThreads * kRounds);
   EXPECT_EQ(rig.queue().ready, rig.queue().reserved);
   EXPECT_EQ(rig.statistics().late_records, 0U);  // no doorbell came before its record
+}
+
+// A thread that stood still between its look at `completed` and its look at the one CQE, while others went on by laps.
+TEST(Queue, AThreadThatStoodStillBreaksNothing) {
+  QueueOptions options;
+  options.depth = 16;
+  options.is_collapsed = true;
+  Rig rig(options);
+  device::Queue& queue = rig.queue();
+  queue.completed = 40;
+  EXPECT_TRUE(device::detail::complete_up_to<kShared>(queue, 4, 50));
+  EXPECT_EQ(queue.completed, 50U);
+  EXPECT_TRUE(device::detail::complete_up_to<kShared>(queue, 4, 45));  // the CQE is older than what the others completed
+  EXPECT_EQ(queue.completed, 50U);
+  EXPECT_FALSE(device::detail::complete_up_to<kShared>(queue, 50, 67));  // nobody went on: no such WQE was posted
+  EXPECT_EQ(queue.completed, 50U);
 }
 
 // Nothing but doorbell and CQE lies between a thread and the HCA here, and between threads nothing but who took the CQE: what was
