@@ -1,9 +1,8 @@
 #include "support/machine_option.hpp"
 
 #include "support/failure.hpp"
-#include "support/plain_text.hpp"
-
 #include "support/option_checks.hpp"
+#include "support/plain_text.hpp"
 
 namespace gigabar::tool {
 
