@@ -110,8 +110,10 @@ RANK_BODY(write_and_read_one_large) {
   EXPECT_TRUE(target.holds_pattern(5, bytes, previous(me), 0));
   EXPECT_TRUE(target.is_untouched_around(5, bytes));
   origin.fill();
-  ASSERT_TRUE(is_ok(fabric.read({kOrigin, 1}, {next(me), kTarget, 5}, bytes)));
+  const auto posted = fabric.read({kOrigin, 1}, {next(me), kTarget, 5}, bytes);
+  ASSERT_TRUE(is_ok(posted));
   ASSERT_TRUE(is_ok(fabric.wait(0, kPatience)));
+  expect_report(fabric, *posted, me.setup(), bytes);
   EXPECT_TRUE(origin.holds_pattern(1, bytes, me.rank(), 0));
   EXPECT_TRUE(origin.is_untouched_around(1, bytes));
   ASSERT_TRUE(me.meet());

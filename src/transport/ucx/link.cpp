@@ -28,7 +28,10 @@ Outcome cancelled(const std::string& object, const Error& why) {
 
 UcxLink::UcxLink(std::shared_ptr<Hub> hub, const Peer& peer, std::uint64_t number)
     : hub_(std::move(hub)), rank_(peer.rank), number_(number), connect_until_ns_(now_ns() + hub_->connect_deadline_ns()) {
-  limits_ = {kMostPayloadBytes, kQuickBytes, kTransferBytes, kTransferBytes, kMostTransfers};
+  limits_.payload_bytes = kMostPayloadBytes;
+  limits_.quick_payload_bytes = kQuickBytes;
+  limits_.write_bytes = limits_.read_bytes = kTransferBytes;
+  limits_.posted_writes = kMostTransfers;
   hub_->add_link(number_, *this);
   hub_->attend_to(*this);
 }

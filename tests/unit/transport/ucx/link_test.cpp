@@ -183,6 +183,17 @@ TEST(UcxLink, AReceiverThatDoesNotPollFillsTheSender) {
   for (std::uint64_t i = 0; i <= posted; ++i) ASSERT_EQ(number_of(pair.far_sink.messages[i].header), i);
 }
 
+TEST(UcxLink, LimitsAreThoseOfTheProtocol) {
+  Pair pair;
+  ASSERT_NO_FATAL_FAILURE(pair.connect());
+  const LinkLimits& limits = pair.near_link->limits();
+  EXPECT_EQ(limits.payload_bytes, kMostPayloadBytes);
+  EXPECT_EQ(limits.write_bytes, kTransferBytes);
+  EXPECT_EQ(limits.read_bytes, kTransferBytes);
+  EXPECT_EQ(limits.posted_writes, kMostTransfers);
+  EXPECT_EQ(limits.copied_write_bytes, 0U) << "it has none";
+}
+
 TEST(UcxLink, SoManyTransfersAndNoMore) {
   Pair pair;
   ASSERT_NO_FATAL_FAILURE(pair.connect());
