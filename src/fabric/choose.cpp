@@ -1,6 +1,7 @@
 // Which way an operation goes, and why not another.
 #include <algorithm>
 #include <array>
+#include <limits>
 
 #include "base/errors.hpp"
 #include "fabric/engine.hpp"
@@ -96,11 +97,15 @@ TransferPath Engine::path_of_answer(const Peer& peer, const LocalSegment& local,
 Result<const Choice*> Engine::choose(Peer& peer, Direction direction, const LocalSegment& local, RemoteState& remote,
                                      std::uint64_t bytes, const PathPolicy& policy, bool is_notified) {
   std::uint64_t eager_bytes = std::min<std::uint64_t>(settings_.eager_bytes, peer.peer_eager_bytes);
-  const bool is_device_load = direction == Direction::write && local.memory.is_device() && !local.memory.is_plain();
+  // Who writes loads the bytes: this rank, or the peer that answers a read.
+  const bool is_device_load = direction == Direction::write ? local.memory.is_device() && !local.memory.is_plain()
+                                                            : remote.is_device && remote.kind != MemoryKind::stand_in;
   if (is_device_load && peer.transport->kind() == TransportKind::local) eager_bytes = std::min(eager_bytes, kMostMappedLoadBytes);
   const std::uint64_t gdr_bytes = direction == Direction::write ? limits(peer).gdr_bytes : limits(peer).gdr_read_bytes;
-  const auto size_class = static_cast<std::uint8_t>((bytes <= eager_bytes ? 1 : 0) + (bytes <= gdr_bytes ? 2 : 0) +
-                                                    (bytes <= limits(peer).gdr_bytes ? 4 : 0) + (is_notified ? 8 : 0));
+  const bool is_quick = bytes <= peer.rails.front().link->limits().quick_read_bytes;
+  const auto size_class =
+      static_cast<std::uint8_t>((bytes <= eager_bytes ? 1 : 0) + (bytes <= gdr_bytes ? 2 : 0) +
+                                (bytes <= limits(peer).gdr_bytes ? 4 : 0) + (is_notified ? 8 : 0) + (is_quick ? 16 : 0));
   for (const RemoteState::Decision& known : remote.decisions) {
     if (known.local == &local && known.local_epoch == local.epoch && known.direction == direction &&
         known.size_class == size_class && known.policy == policy) {
@@ -150,10 +155,13 @@ Result<const Choice*> Engine::decide(Peer& peer, Direction direction, const Loca
   direct.path = reach.can ? reach.path : has_device ? TransferPath::gdr : TransferPath::host;
   direct.is_possible = reach.can;
   const std::uint64_t limit = direction == Direction::write ? limits(peer).gdr_bytes : limits(peer).gdr_read_bytes;
-  direct.is_within_limits = direct.path != TransferPath::gdr || bytes <= limit;
-  direct.why = !direct.is_within_limits && reach.can
-                   ? text("above the GDR ", direction == Direction::write ? "" : "read ", "limit of ", limit_name(limit), " bytes")
-                   : reach.reason;
+  const std::uint64_t quick_bytes =
+      direction == Direction::read ? link.limits().quick_read_bytes : std::numeric_limits<std::uint64_t>::max();
+  direct.is_within_limits = (direct.path != TransferPath::gdr || bytes <= limit) && bytes <= quick_bytes;
+  direct.why = direct.is_within_limits || !reach.can ? reach.reason
+               : bytes > quick_bytes
+                   ? text("above ", quick_bytes, " bytes the peer writes them sooner than this link reads")
+                   : text("above the GDR ", direction == Direction::write ? "" : "read ", "limit of ", limit_name(limit), " bytes");
 
   Candidate& staged = candidates[2];
   staged.method = direction == Direction::write ? Method::staged : Method::get;
@@ -185,7 +193,7 @@ Result<const Choice*> Engine::decide(Peer& peer, Direction direction, const Loca
 
   const Candidate& candidate = candidates[static_cast<std::size_t>(taken)];
   std::string reason = candidate.why;
-  if (candidate.method == Method::staged) {
+  if (&candidate == &staged) {
     reason += text(": ", direct.is_possible ? direct.why : text("not directly, ", direct.why));
   }
   // Equal decisions are one object.

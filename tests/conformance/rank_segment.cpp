@@ -36,6 +36,9 @@ std::vector<TransferPath> device_paths(TransportKind kind) {
   return {};
 }
 
+// A copy engine cannot be given the pages of another process's plain host memory. A stand-in's are shared, whoever copies.
+bool can_be_p2p(const RankSetup& ends) { return ends.origin != MemoryChoice::device || ends.target != MemoryChoice::host; }
+
 }  // namespace
 
 void expect_report(Fabric& fabric, Operation operation, const RankSetup& setup, std::uint64_t bytes) {
@@ -80,6 +83,7 @@ std::vector<RankSetup> data_setups() {
   for (const RankSetup& ends : memory_setups()) {
     if (ends.origin == MemoryChoice::host && ends.target == MemoryChoice::host) continue;
     for (const TransferPath path : device_paths(ends.transport)) {
+      if (path == TransferPath::p2p && !can_be_p2p(ends)) continue;
       RankSetup setup = ends;
       setup.path = path;
       all.push_back(setup);

@@ -203,9 +203,12 @@ bool LocalLink::take_messages(Sink& sink) {
 
 // --- Writes and reads ------------------------------------------------------------------------------------------------------------
 
-Reach LocalLink::reach(Direction, const Region& local, const RemoteRegion& remote) const {
+Reach LocalLink::reach(Direction direction, const Region& local, const RemoteRegion& remote) const {
   const auto& from = static_cast<const LocalRegion&>(local);
   auto& to = const_cast<PeerRegion&>(static_cast<const PeerRegion&>(remote));  // which opens on demand; one thread at a time
+  if (direction == Direction::answer && is_cpu_memory(to.kind()) && from.device() >= 0 && from.is_open_to_peers()) {
+    return {true, TransferPath::p2p, "the peer's copy engine takes its own host memory, whether it is shared or not"};
+  }
   const Route& route = to.route(from);
   if (route.by == Route::By::nothing) return {false, TransferPath::none, route.reason};
   if (route.by == Route::By::cpu) {

@@ -76,6 +76,7 @@ class LocalRegion final : public Region {
   Result<Parcel> key(const Peer& peer) const override;
 
   int device() const noexcept { return facts_->device; }  // -1: not device memory
+  bool is_open_to_peers() const noexcept { return key_.form != KeyForm::none; }
   // Memory of one place takes the same routes: its device, kHostPlace, or kManagedPlace.
   int place() const noexcept { return kind() == MemoryKind::managed ? kManagedPlace : device(); }
   RegionFacts& facts() const noexcept { return *facts_; }

@@ -37,6 +37,7 @@ void UcxLink::connect_lanes(const Invitation& invitation) {
     lanes[index]->connect(number_, peer_number_, invitation.lanes[index], object());
     piece_bytes_ = std::min(piece_bytes_, lanes[index]->piece_bytes());
   }
+  if (lane_count_ > 0) limits_.quick_read_bytes = kLaneBytes - 1;  // answers to reads take no lanes
 }
 
 void UcxLink::leave_lanes(bool is_cancelling) {

@@ -162,6 +162,21 @@ ISOLATED_TEST(LocalCuda, TwoRanksOfOneProcessUsePlainAddresses) {
   expect_moves(pair, range_of(*machine.second), plain_range(host), "process_vm");
 }
 
+// Its host memory is shared with nobody, so a write to it is not for copy engines; what it writes itself is, and a read may be that.
+ISOLATED_TEST(LocalCuda, ThePeerAnswersOutOfItsOwnHostMemory) {
+  TwoGpus machine;
+  machine.allocate();
+  std::vector<std::byte> host(1'000'000);
+  Pair pair(kSomebodyElse, 0);
+  const Regions regions(pair, range_of(*machine.first), plain_range(host));
+  EXPECT_EQ(regions.shown->how(), "process_vm");
+  EXPECT_FALSE(pair.links[0]->reach(Direction::write, *regions.local, *regions.remote).can);
+  EXPECT_FALSE(pair.links[0]->reach(Direction::read, *regions.local, *regions.remote).can);
+  const Reach answer = pair.links[0]->reach(Direction::answer, *regions.local, *regions.remote);
+  EXPECT_TRUE(answer.can) << answer.reason;
+  EXPECT_EQ(answer.path, TransferPath::p2p);
+}
+
 std::string refusal(Pair& pair, const MemoryRange& local_range, const MemoryRange& remote_range) {
   const Regions regions(pair, local_range, remote_range);
   const Reach reach = pair.links[0]->reach(Direction::write, *regions.local, *regions.remote);

@@ -38,6 +38,8 @@ TEST(UcxLanes, BothUseWhatBothHave) {
     EXPECT_EQ(near_rail, far_rail);
     const std::size_t cross = near_rail.find(" x");
     EXPECT_EQ(cross == std::string::npos ? "" : near_rail.substr(cross), one.end) << one.near << " and " << one.far;
+    // Writes of the peer come over all of them, answers to reads over none.
+    EXPECT_EQ(pair.near_link->limits().quick_read_bytes < kBytes, near_rail.ends_with(one.end) && *one.end != '\0');
     Buffer source(*pair.near, kBytes), target(*pair.far, kBytes);
     const auto remote = pair.open_far(*target.region);
     const std::vector<std::byte> data = patterned(kBytes, 3);
