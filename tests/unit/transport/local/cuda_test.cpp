@@ -162,7 +162,7 @@ ISOLATED_TEST(LocalCuda, TwoRanksOfOneProcessUsePlainAddresses) {
   expect_moves(pair, range_of(*machine.second), plain_range(host), "process_vm");
 }
 
-// Its host memory is shared with nobody, so a write to it is not for copy engines; what it writes itself is, and a read may be that.
+// Its host memory is shared with nobody, so a write to it is not for copy engines. What it writes itself is, as a read may be.
 ISOLATED_TEST(LocalCuda, ThePeerAnswersOutOfItsOwnHostMemory) {
   TwoGpus machine;
   machine.allocate();
