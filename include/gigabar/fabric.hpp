@@ -295,8 +295,8 @@ class Fabric {
   // Cost: enters the kernel; pins pages.
   GIGABAR_API Outcome register_segment(SegmentId id, void* address, std::size_t bytes);
   // After it returns no remote write or read can land in the segment until enable(segment): every peer that knows it was told and
-  // has answered, or its connection was cut. Errors: timed_out (a peer of this host neither answered nor ended: its copies may
-  // still land).
+  // has answered, or its connection was cut. A read by this rank into it is unavailable where the peer would answer with a write.
+  // Errors: timed_out (a peer of this host neither answered nor ended: its copies may still land).
   GIGABAR_API Outcome quiesce(SegmentId id, Timeout timeout);
   GIGABAR_API Outcome enable(SegmentId id);
   // quiesce and forget. On timed_out the segment stays registered.

@@ -103,9 +103,9 @@ Result<const Choice*> Engine::choose(Peer& peer, Direction direction, const Loca
   if (is_device_load && peer.transport->kind() == TransportKind::local) eager_bytes = std::min(eager_bytes, kMostMappedLoadBytes);
   const std::uint64_t gdr_bytes = direction == Direction::write ? limits(peer).gdr_bytes : limits(peer).gdr_read_bytes;
   const bool is_quick = bytes <= peer.rails.front().link->limits().quick_read_bytes;
-  const auto size_class =
-      static_cast<std::uint8_t>((bytes <= eager_bytes ? 1 : 0) + (bytes <= gdr_bytes ? 2 : 0) +
-                                (bytes <= limits(peer).gdr_bytes ? 4 : 0) + (is_notified ? 8 : 0) + (is_quick ? 16 : 0));
+  const auto size_class = static_cast<std::uint8_t>((bytes <= eager_bytes ? 1 : 0) + (bytes <= gdr_bytes ? 2 : 0) +
+                                                    (bytes <= limits(peer).gdr_bytes ? 4 : 0) + (is_notified ? 8 : 0) +
+                                                    (is_quick ? 16 : 0) + (local.is_enabled ? 32 : 0));
   for (const RemoteState::Decision& known : remote.decisions) {
     if (known.local == &local && known.local_epoch == local.epoch && known.direction == direction &&
         known.size_class == size_class && known.policy == policy) {
@@ -136,11 +136,13 @@ Result<const Choice*> Engine::decide(Peer& peer, Direction direction, const Loca
     reach = link.reach(direction, *region, *remote.region);
   }
 
+  // The peer answers a read with a write, which must not land in quiesced memory.
+  const bool can_peer_answer = direction == Direction::write || local.is_enabled;
   std::array<Candidate, 3> candidates;
   Candidate& message = candidates[0];
   message.method = direction == Direction::write ? Method::message : Method::get;
   message.path = has_device ? TransferPath::bar : TransferPath::host;
-  message.is_possible = true;
+  message.is_possible = can_peer_answer;
   // A read that the peer answers takes its CPU; it is for those who ask for this path.
   // Without a notification to carry, a write needs nobody there.
   const bool is_alone = kind == TransportKind::verbs && !is_notified && reach.can && reach.path == TransferPath::host;
@@ -167,9 +169,12 @@ Result<const Choice*> Engine::decide(Peer& peer, Direction direction, const Loca
   staged.method = direction == Direction::write ? Method::staged : Method::get;
   staged.path = TransferPath::staged;
   if (direction == Direction::read) staged.path = path_of_answer(peer, local, remote, bytes, eager_bytes, policy);
-  staged.is_possible = true;
+  staged.is_possible = can_peer_answer;
   staged.is_within_limits = true;
   staged.why = direction == Direction::write ? "through pinned memory in chunks" : "the peer answers with a write of its own";
+  if (!can_peer_answer) {
+    message.why = staged.why = text("the peer would answer with a write, and segment ", local.id, " of this rank is quiesced");
+  }
 
   considered_.clear();
   for (const Candidate& candidate : candidates) {
