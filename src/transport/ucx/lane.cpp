@@ -24,6 +24,7 @@ constexpr std::int64_t kLingerNs = 100'000'000;  // for what UCX took to go out
 constexpr std::int64_t kDrainNs = 200'000'000;   // for the pieces that UCX has to go out before their connection is cut
 constexpr unsigned kProgressCalls = 2;           // of UCX's between two looks at commands: one may move 16 pieces
 constexpr unsigned kMostUnderWay = 2;            // pieces that UCX has: one on its way, one to go on with
+constexpr unsigned kMostInARow = 8;              // of a connection, before others get their turn and what was sent is told
 
 Error no_lane(const char* call, int code) {
   return make_error(status_of_errno(code), "open UCX", "lane", text(call, " failed"), {}, errno_code(code));
@@ -68,7 +69,27 @@ class Lane::Connection final : public EndpointUser {
 
   void send(const Piece& piece) {
     waiting_.push_back(piece);
+    pump_later();
+  }
+
+  void go_on() {
+    is_listed_ = false;
     pump();
+  }
+
+  // Sockets often take a piece at once; sent() is then called before Worker::send() returns.
+  void pump() {
+    if (is_lost_ || is_closing_) return give_back_waiting();
+    if (is_pumping_) return;
+    is_pumping_ = true;
+    for (unsigned count = 0; !waiting_.empty() && under_way_ < kMostUnderWay; ++count) {
+      if (count == kMostInARow) {
+        pump_later();
+        break;
+      }
+      send_next();
+    }
+    is_pumping_ = false;
   }
 
   // True: it can go at once.
@@ -120,24 +141,21 @@ class Lane::Connection final : public EndpointUser {
     for (const Piece& piece : std::exchange(waiting_, {})) tell_sent(piece.owner, piece.bytes, UCS_ERR_CANCELED);
   }
 
-  // send() may call sent() before it returns.
-  void pump() {
-    if (is_lost_ || is_closing_) return give_back_waiting();
-    if (is_pumping_) return;
-    is_pumping_ = true;
-    while (!waiting_.empty() && under_way_ < kMostUnderWay) {
-      const Piece piece = waiting_.front();
-      waiting_.pop_front();
-      Operation& operation = lane_.worker_->take_operation();
-      operation.data = {piece.from, piece.bytes};
-      operation.owner = piece.owner;
-      operation.header = make_header(WireKind::write, peer_link_, piece.bytes);
-      operation.header.sequence = piece.number;
-      set_access(operation.header, piece.to);
-      ++under_way_;
-      lane_.worker_->send(*endpoint_, operation);
-    }
-    is_pumping_ = false;
+  void pump_later() {
+    if (!std::exchange(is_listed_, true)) lane_.unfinished_.push_back(link_);
+  }
+
+  void send_next() {
+    const Piece piece = waiting_.front();
+    waiting_.pop_front();
+    Operation& operation = lane_.worker_->take_operation();
+    operation.data = {piece.from, piece.bytes};
+    operation.owner = piece.owner;
+    operation.header = make_header(WireKind::write, peer_link_, piece.bytes);
+    operation.header.sequence = piece.number;
+    set_access(operation.header, piece.to);
+    ++under_way_;
+    lane_.worker_->send(*endpoint_, operation);
   }
 
   Lane& lane_;
@@ -146,6 +164,7 @@ class Lane::Connection final : public EndpointUser {
   std::deque<Piece> waiting_;
   unsigned under_way_ = 0;  // operations that UCX has
   bool is_pumping_ = false;
+  bool is_listed_ = false;  // in unfinished_
   bool is_lost_ = false;
   bool is_closing_ = false;
   std::int64_t cut_at_ns_ = 0;  // closing: when UCX is no longer waited for
@@ -205,7 +224,8 @@ void Lane::give(Command command) {
     commands_.push_back(std::move(command));
   }
   has_commands_.store(true, std::memory_order_seq_cst);
-  if (is_asleep_.load(std::memory_order_seq_cst)) signal_event(wake_);
+  // Once: to write to the descriptor for each piece until the thread runs took longer than to send them.
+  if (is_asleep_.load(std::memory_order_seq_cst) && is_asleep_.exchange(false, std::memory_order_seq_cst)) signal_event(wake_);
 }
 
 void Lane::connect(std::uint64_t link, std::uint64_t peer_link, std::string address, std::string object) {
@@ -230,6 +250,7 @@ void Lane::run() {
   std::int64_t idle_since_ns = 0;
   while (!is_stopping_.load(std::memory_order_relaxed)) {
     bool is_something = follow_commands();
+    is_something |= send_more();
     is_something |= worker_->progress(kProgressCalls);
     is_something |= drop_closed();
     is_something |= tell();
@@ -277,6 +298,15 @@ void Lane::follow(const Leave& leave) {
   } else {
     ++closing_count_;
   }
+}
+
+bool Lane::send_more() {
+  if (unfinished_.empty()) return false;
+  for (const std::uint64_t link : std::exchange(unfinished_, {})) {
+    const auto found = connections_.find(link);
+    if (found != connections_.end()) found->second->go_on();
+  }
+  return true;
 }
 
 bool Lane::drop_closed() {

@@ -114,6 +114,7 @@ class Lane final : private Receiver {
   void follow(Connect& connect);
   void follow(const Piece& piece);
   void follow(const Leave& leave);
+  bool send_more();
   bool tell();
   void sleep();
   bool drop_closed();
@@ -129,7 +130,8 @@ class Lane final : private Receiver {
   Descriptor wake_;   // for the thread: work was given
   Descriptor epoll_;  // of the worker's descriptor and that one
   std::unordered_map<std::uint64_t, std::unique_ptr<Connection>> connections_;
-  std::vector<LaneEvent> fresh_;  // not told yet
+  std::vector<std::uint64_t> unfinished_;  // links whose connections have pieces to send
+  std::vector<LaneEvent> fresh_;           // not told yet
   std::size_t closing_count_ = 0;
 
   std::mutex mutex_;  // of what follows
