@@ -68,6 +68,7 @@ transport::TransportOptions Engine::transport_options() const {
   transport::TransportOptions options;
   options.rails = settings_.rails;
   options.near_device = device_;
+  options.is_on_one_host = is_on_one_host(job_);
   options.most_kernel_bytes = settings_.kernel_bytes;
   options.rail_count = settings_.rail_count;
   options.stand_in_registration = settings_.stand_in_registration;

@@ -223,6 +223,7 @@ struct TransportOptions {
   int near_device = -1;                // the GPU (or stand-in) whose NICs are preferred; -1: none
   const Topology* topology = nullptr;  // the tree for these distances, read while opening; null: this machine's
   unsigned rail_count = 1;
+  bool is_on_one_host = false;          // ucx: it opens ports at loopback only, unless UCX_NET_DEVICES says otherwise
   std::vector<int> cpus;                // that threads of the transport are kept on; empty: they are not bound
   bool stand_in_registration = true;    // false: verbs refuses stand-in memory, as a NIC without GPUDirect RDMA does
   std::uint64_t most_kernel_bytes = 0;  // local: copies between GPUs of more are the copy engines'; 0: all are

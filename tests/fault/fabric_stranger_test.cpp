@@ -25,6 +25,7 @@ namespace {
 
 struct Doors {
   std::vector<std::uint16_t> tcp_ports;
+  std::set<std::string> tcp_addresses;  // hexadecimal, as the kernel has them in memory
   std::vector<std::string> unix_names;  // in the abstract name space, without the leading zero
 };
 
@@ -54,6 +55,7 @@ Doors doors_of(pid_t process) {
       std::string number, local, remote, state, queues, timer, retransmits, user, timeout, inode;
       fields >> number >> local >> remote >> state >> queues >> timer >> retransmits >> user >> timeout >> inode;
       if (state != "0A" || !inodes.contains(inode)) continue;
+      doors.tcp_addresses.insert(local.substr(0, local.find(':')));
       doors.tcp_ports.push_back(std::uint16_t(std::stoul(local.substr(local.find(':') + 1), nullptr, 16)));
     }
   }
@@ -195,6 +197,31 @@ TEST_P(FabricStrangers, RepeatWhatTheyHear) {
   });
 }
 INSTANTIATE_TEST_SUITE_P(Transports, FabricStrangers, testing::ValuesIn(each_transport(2)), setup_name);
+
+// A rank's own doors ask for the job's key, wherever they are. UCX's ask for nothing, and are at addresses of single interfaces.
+RANK_BODY(stand_by) {
+  me.tell("up");
+  EXPECT_EQ(me.hear(), "over");
+}
+class FabricDoors : public testing::TestWithParam<RankSetup> {};
+TEST_P(FabricDoors, OfAJobAtLoopbackAskForTheKeyOrAreThereOnly) {
+  RankJob job("stand_by", GetParam());
+  job.start_all();
+  for (Rank rank = 0; rank < GetParam().rank_count; ++rank) {
+    ASSERT_TRUE(job.hear(rank, "up"));
+    bool is_at_loopback = false;
+    for (const std::string& address : doors_of(job.process(rank)).tcp_addresses) {
+      if (address.find_first_not_of('0') == std::string::npos) continue;
+      EXPECT_TRUE(address == "0100007F" || address == "00000000000000000000000001000000") << address;
+      is_at_loopback = true;
+    }
+    // Rank 0's directory is there.
+    EXPECT_EQ(is_at_loopback, rank == 0 || GetParam().transport == TransportKind::ucx);
+  }
+  for (Rank rank = 0; rank < GetParam().rank_count; ++rank) job.tell(rank, "over");
+  job.finish();
+}
+INSTANTIATE_TEST_SUITE_P(Transports, FabricDoors, testing::ValuesIn(each_transport(2)), setup_name);
 
 // Silent visitors fill every door before the second rank comes; it is let in all the same.
 RANK_BODY(come_late_among_strangers) {

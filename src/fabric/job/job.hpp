@@ -46,6 +46,10 @@ struct Job {
   std::uint16_t master_port = 0;
 };
 
+// Whether all ranks are processes of this host: without a key no others are accepted, and none reach a directory at a loopback
+// address.
+bool is_on_one_host(const Job& job);
+
 // What `options` and the launcher say. In this order: FabricOptions; PMIx (PMIX_RANK and its server's address are set); RANK,
 // WORLD_SIZE, MASTER_ADDR, MASTER_PORT (LOCAL_RANK, GIGABAR_JOB_ID); else a job of one rank. The key: FabricOptions,
 // GIGABAR_JOB_KEY (hexadecimal), GIGABAR_JOB_KEY_FILE (not readable by others), PMIx (made by rank 0, passed through its servers);

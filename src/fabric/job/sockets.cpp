@@ -205,8 +205,10 @@ void prepare_stream(int socket) noexcept {
   set_option(socket, IPPROTO_TCP, TCP_USER_TIMEOUT, 30000);  // milliseconds
 }
 
+bool is_on_one_host(const Job& job) { return !job.key.is_set() || is_written_as_loopback(job.master_address); }
+
 Result<Descriptor> listen_as_master(const Job& job) {
-  if (!job.key.is_set() || is_written_as_loopback(job.master_address)) return listen_at(loopback_at(job.master_port));
+  if (is_on_one_host(job)) return listen_at(loopback_at(job.master_port));
   auto both = listen_at(everywhere_at(AF_INET6, job.master_port));
   if (both || both.error().record().native.code == EADDRINUSE) return both;
   return listen_at(everywhere_at(AF_INET, job.master_port));  // a host without IPv6

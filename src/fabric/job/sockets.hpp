@@ -48,7 +48,7 @@ bool wait_for(int descriptor, short events, std::int64_t deadline_ns);
 // TCP without delay; a peer whose host has gone silently is noticed within half a minute.
 void prepare_stream(int socket) noexcept;
 
-// Rank 0's: on loopback when there is no key or the job's address is loopback itself, else at every address of this host.
+// Rank 0's: on loopback when the job is on one host, else at every address of this one.
 // Errors: unavailable (the port is taken), out_of_descriptors.
 Result<Descriptor> listen_as_master(const Job& job);
 

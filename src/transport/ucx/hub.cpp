@@ -51,10 +51,11 @@ Result<std::shared_ptr<Hub>> Hub::open(const TransportOptions& options) {
   std::shared_ptr<Hub> hub(new Hub);
   hub->connect_deadline_ns_ = options.connect_deadline_ns;
   hub->cpus_ = options.cpus;
+  hub->is_on_one_host_ = options.is_on_one_host;
   const auto lane_count = wanted_lanes(options.cpus);
   if (!lane_count) return lane_count.error();
   hub->lane_count_ = *lane_count;
-  auto worker = Worker::open(*hub);
+  auto worker = Worker::open(*hub, {.is_on_one_host = options.is_on_one_host});
   if (!worker) return std::move(worker).error();
   hub->worker_ = std::move(*worker);
   if (Outcome opened = hub->open_wake_descriptor(); !opened) return std::move(opened).take_error();
@@ -80,7 +81,7 @@ Outcome Hub::open_wake_descriptor() {
 const std::vector<std::unique_ptr<Lane>>& Hub::lanes() {
   std::size_t address_bytes = 0;
   while (!has_opened_lanes_ && lanes_.size() < lane_count_) {
-    auto lane = Lane::open(static_cast<unsigned>(lanes_.size()), home_, bell_, cpus_);
+    auto lane = Lane::open(static_cast<unsigned>(lanes_.size()), home_, bell_, cpus_, is_on_one_host_);
     if (!lane) {
       log(LogLevel::info, lane.error().message());
       break;

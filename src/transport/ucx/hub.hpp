@@ -80,7 +80,8 @@ class Hub final : public Receiver {
   bool is_timer_set_ = false;
   Bell bell_;
   unsigned lane_count_ = 0;
-  std::vector<int> cpus_;  // of the lanes' threads; empty: not bound
+  std::vector<int> cpus_;        // of the lanes' threads; empty: not bound
+  bool is_on_one_host_ = false;  // the job: ports at loopback only
   bool has_opened_lanes_ = false;
   // These go first: their ends call back.
   std::vector<std::unique_ptr<Lane>> lanes_;

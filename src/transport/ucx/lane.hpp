@@ -73,9 +73,10 @@ struct LaneEvent {
 
 class Lane final : private Receiver {
  public:
-  // `cpus`: that its thread is kept on; empty: it is not bound.
+  // `cpus`: that its thread is kept on; empty: it is not bound. `is_on_one_host`: as WorkerOptions.
   // Errors: as Worker::open, out_of_descriptors, out_of_memory (no thread).
-  static Result<std::unique_ptr<Lane>> open(unsigned index, Home& home, Bell& bell, const std::vector<int>& cpus);
+  static Result<std::unique_ptr<Lane>> open(unsigned index, Home& home, Bell& bell, const std::vector<int>& cpus,
+                                            bool is_on_one_host);
   ~Lane();
   Lane(const Lane&) = delete;
   Lane& operator=(const Lane&) = delete;

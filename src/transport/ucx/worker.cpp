@@ -77,8 +77,9 @@ std::uint32_t choose_piece_bytes() {
 // Shared memory is the local transport's, and UCX notices the death of a peer there only after its keep-alive interval. Its GPU
 // transports would open the GPUs' drivers for memory that is never given to it.
 constexpr const char* kTransports = "^shm,self,cuda,rocm,ze";
+constexpr const char* kLoopback = "lo";
 
-Outcome configure(Configuration& configuration, bool is_zero_copy) {
+Outcome configure(Configuration& configuration, const WorkerOptions& options) {
   if (configuration.status() != UCS_OK) {
     return failed("ucp_config_read", "its configuration", configuration.status(), "look at the variables UCX_*");
   }
@@ -88,12 +89,15 @@ Outcome configure(Configuration& configuration, bool is_zero_copy) {
   } else {
     configuration.set_default("TLS", kTransports);
   }
+  // UCX listens at an address of every interface that it uses, and obeys whoever connects: its TCP protocol has a write to any
+  // address of this process.
+  if (options.is_on_one_host) configuration.set_default("NET_DEVICES", kLoopback);
   configuration.set_default("TCP_TX_SEG_SIZE", kSegment);
   configuration.set_default("TCP_RX_SEG_SIZE", kSegment);
   // UCX 1.13.1 handles a write event of a connection that it has just freed in the same round, when both ends destroy it while data
   // waits for the socket (uct_tcp_iface_handle_events after a FIN). Zero-copy sends make that frequent where endpoints are closed
   // with data under way; without them it is rare.
-  configuration.set_default("ZCOPY_THRESH", is_zero_copy ? kZeroCopyFrom : "inf");
+  configuration.set_default("ZCOPY_THRESH", options.is_zero_copy ? kZeroCopyFrom : "inf");
   configuration.set_default("TCP_CONN_NB", "y");  // connect() would block for minutes when the peer's host is gone
   return {};
 }
@@ -123,17 +127,17 @@ std::string text_of(ucs_status_t status) {
 
 NativeCode native_of(ucs_status_t status) { return {NativeDomain::none, status, text("UCX status ", static_cast<int>(status))}; }
 
-Result<std::unique_ptr<Worker>> Worker::open(Receiver& receiver, bool is_zero_copy) {
+Result<std::unique_ptr<Worker>> Worker::open(Receiver& receiver, const WorkerOptions& options) {
   if (!ucp::availability().is_ok()) return make_error("open UCX", "libucp", ucp::availability());
   std::unique_ptr<Worker> worker(new Worker(receiver));
-  if (Outcome opened = worker->open_context(is_zero_copy); !opened) return std::move(opened).take_error();
+  if (Outcome opened = worker->open_context(options); !opened) return std::move(opened).take_error();
   if (Outcome opened = worker->open_worker(); !opened) return std::move(opened).take_error();
   return worker;
 }
 
-Outcome Worker::open_context(bool is_zero_copy) {
+Outcome Worker::open_context(const WorkerOptions& options) {
   Configuration configuration;
-  if (Outcome configured = configure(configuration, is_zero_copy); !configured) return configured;
+  if (Outcome configured = configure(configuration, options); !configured) return configured;
   ucp_params_t parameters{};
   parameters.field_mask = UCP_PARAM_FIELD_FEATURES | UCP_PARAM_FIELD_NAME;
   parameters.features = UCP_FEATURE_AM | UCP_FEATURE_WAKEUP;

@@ -71,12 +71,17 @@ class Receiver {
   ~Receiver() = default;
 };
 
+struct WorkerOptions {
+  bool is_on_one_host = false;  // it opens ports at loopback only
+  // The kernel takes large data from where they lie, which spares a copy. Who asks for it lets an endpoint's operations end before
+  // closing it, as far as the peer allows (worker.cpp says why).
+  bool is_zero_copy = false;
+};
+
 class Worker {
  public:
-  // `is_zero_copy`: the kernel takes large data from where they lie, which spares a copy. Who asks for it lets an endpoint's
-  // operations end before closing it, as far as the peer allows (worker.cpp says why). Errors: unavailable (UCX's availability; no
-  // network that it can use), out_of_memory, out_of_descriptors, device_error.
-  static Result<std::unique_ptr<Worker>> open(Receiver& receiver, bool is_zero_copy = false);
+  // Errors: unavailable (UCX's availability; no network that it can use), out_of_memory, out_of_descriptors, device_error.
+  static Result<std::unique_ptr<Worker>> open(Receiver& receiver, const WorkerOptions& options);
   // Ends everything under way within some seconds. Endpoints have no users any more.
   ~Worker();
   Worker(const Worker&) = delete;
@@ -113,7 +118,7 @@ class Worker {
   static constexpr unsigned kMostProgressCalls = 32;
 
   explicit Worker(Receiver& receiver) noexcept;
-  Outcome open_context(bool is_zero_copy);
+  Outcome open_context(const WorkerOptions& options);
   Outcome open_worker();
   void finished(Operation& operation, ucs_status_t status);
   bool tidy();
