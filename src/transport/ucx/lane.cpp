@@ -176,7 +176,8 @@ class Lane::Connection final : public EndpointUser {
 Lane::Lane(unsigned index, Home& home, Bell& bell, const std::vector<int>& cpus)
     : index_(index), cpus_(cpus), home_(home), bell_(bell), process_(::getpid()) {}
 
-Result<std::unique_ptr<Lane>> Lane::open(unsigned index, Home& home, Bell& bell, const std::vector<int>& cpus, bool is_on_one_host) {
+Result<std::unique_ptr<Lane>> Lane::open(unsigned index, Home& home, Bell& bell, const std::vector<int>& cpus,
+                                         bool is_on_one_host) {
   std::unique_ptr<Lane> lane(new Lane(index, home, bell, cpus));
   auto worker = Worker::open(*lane, {.is_on_one_host = is_on_one_host, .is_zero_copy = true});
   if (!worker) return std::move(worker).error();
