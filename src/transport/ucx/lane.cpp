@@ -187,11 +187,10 @@ Result<std::unique_ptr<Lane>> Lane::open(unsigned index, Home& home, Bell& bell,
 }
 
 Outcome Lane::start() {
-  wake_ = open_event();
-  if (!wake_.is_open()) return no_lane("eventfd", errno);
+  if (Outcome opened = wake_.open(); !opened) return opened;
   epoll_ = Descriptor(::epoll_create1(EPOLL_CLOEXEC));
   if (!epoll_.is_open()) return no_lane("epoll_create1", errno);
-  for (const int watched : {worker_->descriptor(), wake_.get()}) {
+  for (const int watched : {worker_->descriptor(), wake_.descriptor()}) {
     epoll_event event{};
     event.events = EPOLLIN;
     event.data.fd = watched;
@@ -214,7 +213,7 @@ Lane::~Lane() {
     return;
   }
   is_stopping_.store(true, std::memory_order_seq_cst);
-  if (wake_.is_open()) signal_event(wake_);
+  wake_.ring();
   if (thread_.joinable()) thread_.join();
   worker_.reset();  // ends what is under way; calls back
 }
@@ -225,8 +224,7 @@ void Lane::give(Command command) {
     commands_.push_back(std::move(command));
   }
   has_commands_.store(true, std::memory_order_seq_cst);
-  // Once: to write to the descriptor for each piece until the thread runs took longer than to send them.
-  if (is_asleep_.load(std::memory_order_seq_cst) && is_asleep_.exchange(false, std::memory_order_seq_cst)) signal_event(wake_);
+  wake_.ring();
 }
 
 void Lane::connect(std::uint64_t link, std::uint64_t peer_link, std::string address, std::string object) {
@@ -331,15 +329,14 @@ bool Lane::tell() {
 }
 
 void Lane::sleep() {
-  is_asleep_.store(true, std::memory_order_seq_cst);
+  wake_.arm();
   const bool is_closing = closing_count_ > 0 || worker_->is_closing();
   if (!has_commands_.load(std::memory_order_seq_cst) && !is_stopping_.load(std::memory_order_seq_cst) &&
       (is_closing || worker_->arm())) {
     epoll_event event{};
     ::epoll_wait(epoll_.get(), &event, 1, is_closing ? kClosingSleepMs : kSleepMs);
   }
-  is_asleep_.store(false, std::memory_order_seq_cst);
-  take_event(wake_);
+  wake_.disarm();
 }
 
 void Lane::arrived(const WireHeader& header, std::span<const std::byte> data) {

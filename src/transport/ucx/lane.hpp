@@ -23,9 +23,11 @@
 
 namespace gigabar::transport::ucx {
 
-// Wakes the thread that has the transport where it sleeps.
+// Wakes a thread where it sleeps: the one that has the transport, or a lane's. However often it is rung, once for each sleep: to
+// write to the descriptor for each piece until the thread ran took longer than to send them.
 class Bell {
  public:
+  // Errors: out_of_descriptors.
   Outcome open();
   int descriptor() const noexcept { return descriptor_.get(); }
   // From now on ring() makes the descriptor readable; what came before must be looked for afterwards.
@@ -128,7 +130,7 @@ class Lane final : private Receiver {
   Bell& bell_;
   pid_t process_;
   std::unique_ptr<Worker> worker_;
-  Descriptor wake_;   // for the thread: work was given
+  Bell wake_;         // for the thread: work was given
   Descriptor epoll_;  // of the worker's descriptor and that one
   std::unordered_map<std::uint64_t, std::unique_ptr<Connection>> connections_;
   std::vector<std::uint64_t> unfinished_;  // links whose connections have pieces to send
@@ -141,7 +143,6 @@ class Lane final : private Receiver {
 
   std::atomic<bool> has_commands_{false};
   std::atomic<bool> has_events_{false};
-  std::atomic<bool> is_asleep_{false};
   std::atomic<bool> is_stopping_{false};
   std::thread thread_;
 };
