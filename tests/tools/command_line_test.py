@@ -82,6 +82,21 @@ def expect_summary(summary, least_samples=1):
     expect(summary["samples"] >= least_samples, f"only {summary['samples']} samples")
 
 
+def all_shown(leader):
+    """What comes until the terminal's other end is closed, piece by piece as the kernel hands it on; closes this one."""
+    shown = b""
+    while True:
+        try:
+            part = os.read(leader, 4096)
+        except OSError:  # the other end is closed
+            break
+        if not part:
+            break
+        shown += part
+    os.close(leader)
+    return shown
+
+
 def expect_refusal(outcome, status, *words):
     """The exit status, one line on standard error, and every word in it."""
     expect(outcome.status == status, f"expected exit status {status}", outcome)

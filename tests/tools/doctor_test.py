@@ -13,7 +13,7 @@ import sys
 import time
 
 import command_line_test as shared
-from command_line_test import expect, expect_header, expect_refusal, run, run_json
+from command_line_test import all_shown, expect, expect_header, expect_refusal, run, run_json
 from machine_files import two_sockets, without_devices
 from topology_test import HOSTILE, archive, expect_plain
 
@@ -242,16 +242,7 @@ def on_terminal(*arguments, text=b"", close=False):
                                stdout=follower, stderr=follower, start_new_session=True)
     os.close(follower)
     os.write(leader, text + (b"\x04" if close else b""))
-    shown = b""
-    while True:
-        try:
-            part = os.read(leader, 4096)
-        except OSError:  # the other end is closed
-            break
-        if not part:
-            break
-        shown += part
-    os.close(leader)
+    shown = all_shown(leader)
     return process.wait(timeout=100), shown.decode(errors="replace")
 
 
@@ -274,8 +265,7 @@ def test_doctor_colours_on_a_terminal_only():
     process = subprocess.run([shared.OPTIONS.program, "doctor", "--sysroot", path, "--only", "rdma.port"], stdout=follower,
                              stderr=subprocess.PIPE, env={**os.environ, "TERM": "xterm"}, check=False, timeout=100)
     os.close(follower)
-    shown = os.read(leader, 65536)
-    os.close(leader)
+    shown = all_shown(leader)
     expect(process.returncode == 1 and b"\x1b" not in shown and b"FAIL" in shown, f"NO_COLOR is not followed: {shown!r}")
 
 

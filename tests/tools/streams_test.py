@@ -15,7 +15,7 @@ import sys
 import time
 
 import command_line_test as shared
-from command_line_test import expect, expect_header, expect_refusal, run, run_json
+from command_line_test import all_shown, expect, expect_header, expect_refusal, run, run_json
 
 TWO = {"GIGABAR_STAND_IN": "2"}
 SHORT = ("--size", "1M", "--iter", "20", "--repeats", "2")
@@ -443,14 +443,7 @@ def test_streams_redraws_on_a_terminal_only():
     leader, follower = pty.openpty()
     process = start(*arguments, error=follower)
     os.close(follower)
-    shown = b""
-    while True:
-        try:
-            part = os.read(leader, 4096)
-        except OSError:  # the other end is closed
-            break
-        shown += part
-    os.close(leader)
+    shown = all_shown(leader)
     out, _ = process.communicate(timeout=60)
     shown = shown.decode()
     expect(process.returncode == 0 and "\x1b[" not in out, f"{out}")
