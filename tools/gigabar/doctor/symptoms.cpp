@@ -3,12 +3,12 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
-#include <charconv>
 #include <iostream>
 #include <string>
 
 #include "support/failure.hpp"
 #include "support/plain_text.hpp"
+#include "support/sizes.hpp"
 
 namespace gigabar::tool::doctor {
 namespace {
@@ -34,11 +34,9 @@ bool read_line(std::string& line) {
 }
 
 const Symptom* symptom_of(const std::string& line) {
-  std::size_t number = 0;
-  const char* const end = line.data() + line.size();
-  const auto [stopped, error] = std::from_chars(line.data(), end, number);
-  if (error != std::errc() || stopped != end || number < 1 || number > symptoms().size()) return nullptr;
-  return &symptoms()[number - 1];
+  const auto number = parse_digits(line);
+  if (!number || *number < 1 || *number > symptoms().size()) return nullptr;
+  return &symptoms()[*number - 1];
 }
 
 const Symptom& ask(Report& report) {

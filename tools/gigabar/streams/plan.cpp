@@ -4,14 +4,13 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <charconv>
 #include <cstring>
 #include <fstream>
 #include <iostream>
-#include <memory>
 #include <sstream>
 
 #include "support/failure.hpp"
+#include "support/sizes.hpp"
 
 namespace gigabar::tool::streams {
 namespace {
@@ -19,16 +18,8 @@ namespace {
 constexpr std::size_t kPresetBytes = std::size_t{512} << 20;
 constexpr std::uint64_t kPresetIterations = 16;
 
-std::optional<std::uint64_t> parse_number(std::string_view text) {
-  std::uint64_t number = 0;
-  const char* const end = std::to_address(text.end());
-  const auto [stopped, error] = std::from_chars(std::to_address(text.begin()), end, number);
-  if (text.empty() || error != std::errc() || stopped != end) return {};
-  return number;
-}
-
 int parse_device(std::string_view option, const std::string& whole, std::string_view text) {
-  const auto number = parse_number(text);
+  const auto number = parse_digits(text);
   if (!number || *number > 1023) {
     refuse_usage(fmt::format("{} {}: '{}' is not a device; write its number, as in {} {}", option, whole, text, option,
                              option == "-p" ? "1,0" : "0"));

@@ -4,20 +4,21 @@
 #include <cctype>
 #include <charconv>
 #include <limits>
+#include <memory>
 
 namespace gigabar::tool {
 
-std::optional<std::uint64_t> parse_digits(const std::string& text) {
+std::optional<std::uint64_t> parse_digits(std::string_view text) {
   std::uint64_t number = 0;
-  const char* const end = text.data() + text.size();
-  const auto [stopped, error] = std::from_chars(text.data(), end, number);
+  const char* const end = std::to_address(text.end());
+  const auto [stopped, error] = std::from_chars(std::to_address(text.begin()), end, number);
   if (text.empty() || error != std::errc() || stopped != end) return {};
   return number;
 }
 
 std::optional<std::uint64_t> parse_size(const std::string& text) {
   if (text.empty()) return {};
-  std::string digits = text;
+  std::string_view digits = text;
   unsigned shift = 0;
   switch (std::toupper(static_cast<unsigned char>(text.back()))) {
     case 'K': shift = 10; break;
@@ -25,7 +26,7 @@ std::optional<std::uint64_t> parse_size(const std::string& text) {
     case 'G': shift = 30; break;
     default: break;
   }
-  if (shift != 0) digits.pop_back();
+  if (shift != 0) digits.remove_suffix(1);
   const auto number = parse_digits(digits);
   if (!number || *number > (std::numeric_limits<std::uint64_t>::max() >> shift)) return {};
   return *number << shift;

@@ -4,12 +4,13 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace gigabar::tool {
 
 // The text as a number, when it is digits only.
-std::optional<std::uint64_t> parse_digits(const std::string& text);
+std::optional<std::uint64_t> parse_digits(std::string_view text);
 // The text as a size in bytes ("4096", "64K", "2M", "1G", powers of 1024); nothing when it is none.
 std::optional<std::uint64_t> parse_size(const std::string& text);
 
