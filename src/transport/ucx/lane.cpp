@@ -22,7 +22,7 @@ constexpr int kSleepMs = 500;                    // at most, were a wake-up ever
 constexpr int kClosingSleepMs = 1;               // UCX closes connections in progress() only
 constexpr std::int64_t kLingerNs = 100'000'000;  // for what UCX took to go out
 constexpr std::int64_t kDrainNs = 200'000'000;   // for the pieces that UCX has to go out before their connection is cut
-constexpr unsigned kProgressCalls = 2;           // of UCX's between two looks at commands: one may move 16 pieces
+constexpr unsigned kProgressCalls = 2;           // of UCX's between two looks at commands
 constexpr unsigned kMostUnderWay = 2;            // pieces that UCX has: one on its way, one to go on with
 constexpr unsigned kMostInARow = 8;              // of a connection, before others get their turn and what was sent is told
 

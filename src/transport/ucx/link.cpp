@@ -78,6 +78,7 @@ Outcome UcxLink::connect(const Invitation& invitation) {
   peer_number_ = invitation.link;
   peer_address_ = invitation.address;
   piece_bytes_ = std::min(invitation.piece_bytes, hub_->worker().piece_bytes());
+  limits_.payload_bytes = std::min<std::size_t>(kMostPayloadBytes, piece_bytes_);
   auto endpoint = hub_->worker().connect(invitation.address, this, object());
   if (!endpoint) return std::move(endpoint).error();
   endpoint_ = *endpoint;

@@ -8,12 +8,8 @@
 namespace gigabar::transport::ucx {
 namespace {
 
-constexpr std::uint64_t kLaneBytes = 64U << 10;   // smaller writes are sooner through without another thread
-constexpr std::uint64_t kLeastPiece = 32U << 10;  // a write is cut finer than UCX asks for, so that every lane has some of it
-// And no piece is larger, so that the receiver's copy out of UCX's buffer finds it in the cache: with two H200 over loopback and
-// four lanes, 16 MiB from host memory to host memory 17.8 GB/s in place of 16.4 with 120 KiB, to the other GPU 17.6 in place
-// of 14.9.
-constexpr std::uint64_t kMostPiece = 60U << 10;
+constexpr std::uint64_t kLaneBytes = 64U << 10;      // smaller writes are sooner through without another thread
+constexpr std::uint64_t kLeastPiece = 32U << 10;     // a write is cut finer than UCX asks for, so that every lane has some of it
 constexpr std::uint64_t kPieceAlignment = 4U << 10;  // copies go page by page
 // Pieces that a lane has of one link: 3 ms of work. A lane that waits for this thread, or this thread for a lane, costs more than a
 // queue: on two processors, where both take turns with the peer's, host memory went over one connection at 2 to 4 GB/s with 32
@@ -28,7 +24,7 @@ UcxLink::Write UcxLink::make_write(std::uint64_t cookie, std::uint32_t region, s
   if (lane_count_ == 0 || to.bytes < kLaneBytes) return write;
   write.is_by_lanes = true;
   const std::uint64_t share = (to.bytes / lane_count_ + kPieceAlignment - 1) / kPieceAlignment * kPieceAlignment;
-  write.piece_bytes = static_cast<std::uint32_t>(std::min<std::uint64_t>({std::max(share, kLeastPiece), kMostPiece, piece_bytes_}));
+  write.piece_bytes = static_cast<std::uint32_t>(std::min<std::uint64_t>(std::max(share, kLeastPiece), piece_bytes_));
   return write;
 }
 

@@ -19,14 +19,15 @@ namespace {
 constexpr unsigned kMessageId = 0x67;
 constexpr std::int64_t kEndDeadlineNs = 2'000'000'000;  // for UCX to give back what was cancelled
 
-// One fragment of UCX's TCP transport carries a piece, for larger messages are put together in a buffer of UCX's: 16 MiB messages
-// gave 3.1 GB/s over loopback, 250 KB ones that do not fit 3.2, and 125 KB ones that do 7.3 (`ucx_perftest -t ucp_am_bw`, UCX
-// 1.13.1, rendezvous of 16 MiB beside it: 2.6 to 4.3). With fragments of 250 KB it was 5.6: the receive buffer falls out of the
-// cache.
-constexpr const char* kSegment = "128K";
-constexpr std::uint32_t kPieceBytes = 120U << 10;
+// One segment of UCX's TCP transport carries a piece or a message, for larger ones are cut and put together again in a buffer of
+// UCX's. It receives segments of 64 KiB and copies into such of 8 KiB to send, by default: with those a write of 32 KiB took 20 us
+// over loopback, with 64 KiB 12; 1 MiB over 0 connections went at 2.2 and 7.4 GB/s, and no faster with 128 KiB.
+constexpr std::uint64_t kSegmentBytes = 64U << 10;
+// With pieces of 120 KiB, over four connections of two H200: 16 MiB between host memories at 16.4 GB/s, between the GPUs at 14.9,
+// in place of 17.8 and 17.6.
+constexpr std::uint32_t kPieceBytes = 60U << 10;
 constexpr std::uint64_t kSegmentRestBytes = 512;  // of headers: ours, UCP's and TCP's
-// Pieces of 120 KiB took 0.48 s of processor time at both ends together for each GB over loopback, 0.8 s with a copy into UCX's
+// Zero-copy sends took 0.48 s of processor time at both ends together for each GB over loopback, 0.8 s with a copy into UCX's
 // buffers. Small ones cost more system calls than they save.
 constexpr const char* kZeroCopyFrom = "16K";
 
@@ -55,6 +56,12 @@ class Configuration {
   // A name that this UCX does not know changes nothing.
   void set_default(const char* name, const char* value) {
     if (!environment(text("UCX_", name).c_str())) static_cast<void>(set(name, value));
+  }
+  // UCX 1.13 knows what is a transport's without its name in front, later ones with it.
+  void set_tcp_default(const char* name, const char* value) {
+    const std::string full = text("TCP_", name);
+    set_default(full.c_str(), value);
+    if (!environment(text("UCX_", full).c_str())) static_cast<void>(set(name, value));
   }
 
  private:
@@ -92,13 +99,18 @@ Outcome configure(Configuration& configuration, const WorkerOptions& options) {
   // UCX listens at an address of every interface that it uses, and obeys whoever connects: its TCP protocol has a write to any
   // address of this process.
   if (options.is_on_one_host) configuration.set_default("NET_DEVICES", kLoopback);
-  configuration.set_default("TCP_TX_SEG_SIZE", kSegment);
-  configuration.set_default("TCP_RX_SEG_SIZE", kSegment);
+  // UCX refuses to send larger ones than it receives.
+  if (parse_bytes(environment("UCX_TCP_RX_SEG_SIZE").value_or("")).value_or(kSegmentBytes) >= kSegmentBytes) {
+    configuration.set_tcp_default("TX_SEG_SIZE", std::to_string(kSegmentBytes).c_str());
+  }
   // UCX 1.13.1 handles a write event of a connection that it has just freed in the same round, when both ends destroy it while data
   // waits for the socket (uct_tcp_iface_handle_events after a FIN). Zero-copy sends make that frequent where endpoints are closed
   // with data under way; without them it is rare.
   configuration.set_default("ZCOPY_THRESH", options.is_zero_copy ? kZeroCopyFrom : "inf");
-  configuration.set_default("TCP_CONN_NB", "y");  // connect() would block for minutes when the peer's host is gone
+  // One event a round. UCX 1.13.1 takes up to 16 at once and ends the process (an assertion in uct_tcp_iface_handle_events) when
+  // one of them belongs to a connection that was found broken since: by a send from the callback of an event before it.
+  configuration.set_tcp_default("MAX_POLL", "1");
+  configuration.set_tcp_default("CONN_NB", "y");  // connect() would block for minutes when the peer's host is gone
   return {};
 }
 

@@ -99,7 +99,9 @@ inline std::unique_ptr<UcxTransport> open_transport(const TransportOptions& opti
 }
 
 struct Pair {
-  Pair() : near(open_transport()), far(open_transport()) {}
+  Pair() : Pair(open_transport(), open_transport()) {}
+  Pair(std::unique_ptr<UcxTransport> near_one, std::unique_ptr<UcxTransport> far_one)
+      : near(std::move(near_one)), far(std::move(far_one)) {}
 
   bool poll() {
     bool is_something = near->poll(near_sink);

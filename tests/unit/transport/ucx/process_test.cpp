@@ -7,10 +7,12 @@
 
 #include <csignal>
 #include <cstring>
+#include <fstream>
 
 #include "support/isolated.hpp"
 #include "support/scoped_environment.hpp"
 #include "support/stop_process.hpp"
+#include "support/temporary_folder.hpp"
 #include "unit/transport/ucx/pair.hpp"
 
 namespace gigabar::transport::ucx::test {
@@ -126,6 +128,39 @@ ISOLATED_TEST(UcxTwoProcesses, AKilledPeerIsNoticedWithWorkUnderWay) {
   EXPECT_GT(failed, 0u);
 }
 
+// One finds out that the other has died by sending to it while it handles a message, as a barrier's tree does, when the death
+// itself is known to the kernel: UCX 1.13 ended this process for that.
+ISOLATED_TEST(UcxTwoProcesses, AMessagePassedOnToOneThatHasDied) {
+  TwoProcesses both;
+  const auto other = open_transport();
+  Recorder other_sink;
+  Parcel offer, answer;
+  const auto near_link = std::move(both.transport->offer({}, 0, offer)).value();
+  const auto other_link = std::move(other->accept({}, std::move(offer), answer)).value();
+  ASSERT_TRUE(near_link->complete(std::move(answer)));
+  ASSERT_TRUE(both.poll_until([&] {
+    other->poll(other_sink);
+    return both.sink.ready_count[near_link.get()] == 1 && other_sink.ready_count[other_link.get()] == 1;
+  }));
+  Posted passed_on = Posted::full;
+  both.sink.on_message = [&](Link&, const Header& header, std::span<const std::byte>) {
+    passed_on = both.link->post_message(header, {});
+  };
+  ASSERT_TRUE(gigabar::test::stop_process(both.peer));
+  ASSERT_EQ(both.link->post_message(header_of(1), {}),
+            Posted::ok);  // which it leaves unread, so that its end resets the connection
+  for (int i = 0; i < 100; ++i) both.transport->poll(both.sink);
+  ASSERT_EQ(other_link->post_message(header_of(2), {}), Posted::ok);
+  for (int i = 0; i < 100; ++i) other->poll(other_sink);
+  ASSERT_EQ(::kill(both.peer, SIGKILL), 0);
+  siginfo_t ended{};
+  ASSERT_EQ(::waitid(P_PID, static_cast<id_t>(both.peer), &ended, WEXITED | WNOWAIT), 0);
+  ASSERT_TRUE(both.poll_until([&] { return both.sink.errors.contains(both.link.get()); }));
+  EXPECT_EQ(both.sink.statuses[both.link.get()], Status::peer_lost) << both.sink.errors[both.link.get()];
+  ASSERT_TRUE(both.poll_until([&] { return passed_on == Posted::ok; })) << "the message did not come first";
+  EXPECT_FALSE(both.sink.errors.contains(near_link.get()));
+}
+
 ISOLATED_TEST(UcxTwoProcesses, AKilledPeerWakesASleeper) {
   TwoProcesses both;
   ASSERT_TRUE(both.poll_until([&] { return !both.transport->poll(both.sink) && both.transport->arm(); }));
@@ -209,10 +244,50 @@ ISOLATED_TEST(UcxLibrary, UsersSmallSegmentsWork) {
   for (std::size_t i = 0; i < source.bytes; ++i) source.data()[i] = pattern(i, 4);
   const auto remote = pair.open_far(*target.region);
   ASSERT_EQ(pair.near_link->post_write(*source.region, 0, *remote, 0, 1 << 20, 1), Posted::ok);
-  pair.post([&] { return pair.near_link->post_message(header_of(1), patterned(60'000, 1)); });
+  const std::size_t most = pair.near_link->limits().payload_bytes;
+  EXPECT_LT(most, 16U << 10);
+  pair.post([&] { return pair.near_link->post_message(header_of(1), patterned(most, 1)); });
   ASSERT_TRUE(pair.poll_until([&] { return pair.far_sink.messages.size() == 1; }));
-  EXPECT_EQ(pair.far_sink.messages[0].payload, patterned(60'000, 1));
+  EXPECT_EQ(pair.far_sink.messages[0].payload, patterned(most, 1));
   EXPECT_EQ(std::memcmp(source.data(), target.data(), 1 << 20), 0);
+}
+
+// UCX ends a process that is sent more than its segments take.
+ISOLATED_TEST(UcxLibrary, RanksWithOtherSegmentsWork) {
+  std::unique_ptr<UcxTransport> small;
+  {
+    const gigabar::test::ScopedEnvironment segment("UCX_TCP_RX_SEG_SIZE", "16K");
+    small = open_transport();
+  }
+  Pair pair(std::move(small), open_transport());
+  ASSERT_NO_FATAL_FAILURE(pair.connect());
+  Buffer near_memory(*pair.near, 1 << 20), far_memory(*pair.far, 1 << 20);
+  for (std::size_t i = 0; i < far_memory.bytes; ++i) far_memory.data()[i] = pattern(i, 5);
+  const auto remote = pair.open_far(*far_memory.region);
+  ASSERT_EQ(pair.near_link->post_read(*near_memory.region, 0, *remote, 0, 1 << 20, 1), Posted::ok);
+  ASSERT_TRUE(pair.poll_until([&] { return pair.near_sink.dones.size() == 1; }));
+  EXPECT_EQ(std::memcmp(near_memory.data(), far_memory.data(), 1 << 20), 0);
+  for (Link* link : {pair.near_link.get(), pair.far_link.get()}) {
+    const std::size_t most = link->limits().payload_bytes;
+    EXPECT_LT(most, 16U << 10);
+    pair.post([&] { return link->post_message(header_of(1), patterned(most, 1)); });
+  }
+  ASSERT_TRUE(pair.poll_until([&] { return pair.near_sink.messages.size() + pair.far_sink.messages.size() == 2; }));
+}
+
+// UCX takes a name that it does not know without a word, and tells in its log what it has applied.
+ISOLATED_TEST(UcxLibrary, ItsSettingsAreInForce) {
+  const gigabar::test::TemporaryFolder folder;
+  const std::string path = folder.path() + "/log";
+  const gigabar::test::ScopedEnvironment level("UCX_LOG_LEVEL", "debug"), file("UCX_LOG_FILE", path.c_str());
+  open_transport();
+  std::ifstream log(path);
+  const std::string told((std::istreambuf_iterator<char>(log)), std::istreambuf_iterator<char>());
+  for (const std::string setting : {"TX_SEG_SIZE=65536", "MAX_POLL=1", "CONN_NB=y"}) {
+    const std::string applied = "apply UCT configuration ";
+    EXPECT_TRUE(told.find(applied + setting) != std::string::npos || told.find(applied + "TCP_" + setting) != std::string::npos)
+        << setting;
+  }
 }
 
 }  // namespace
