@@ -124,7 +124,8 @@ std::vector<std::string> RankJob::environment_of(Rank rank) const {
   }
   std::vector<std::string> all;
   for (char** variable = environ; *variable != nullptr; ++variable) {
-    if (!is_left_out(*variable)) all.emplace_back(*variable);
+    const std::string_view entry(*variable);
+    if (!is_left_out(*variable) && !set.contains(std::string(entry.substr(0, entry.find('='))))) all.emplace_back(entry);
   }
   for (const auto& [name, value] : set) {
     if (value) all.push_back(name + '=' + *value);

@@ -5,6 +5,7 @@
 #include <cstring>
 #include <string>
 
+#include "platform/cpu_set.hpp"
 #include "support/scoped_environment.hpp"
 #include "unit/transport/ucx/pair.hpp"
 #include "unit/transport/ucx/raw_client.hpp"
@@ -49,6 +50,26 @@ TEST(UcxLanes, BothUseWhatBothHave) {
     ASSERT_TRUE(pair.poll_until([&] { return pair.far_sink.messages.size() == 1 && pair.near_sink.dones.size() == 1; }));
     EXPECT_EQ(std::memcmp(target.data(), data.data(), kBytes), 0);
     EXPECT_TRUE(target.is_guarded());
+  }
+}
+
+TEST(UcxLanes, OneForFourProcessorsWhereNothingIsSaid) {
+  struct Try {
+    std::size_t processors;
+    const char* end;
+  };
+  for (const Try& one : {Try{1, ""}, Try{3, ""}, Try{4, " x1"}, Try{15, " x3"}, Try{64, " x4"}}) {
+    Lanes pair("0", "16");
+    {
+      const gigabar::test::ScopedEnvironment nothing(kVariable, nullptr);
+      TransportOptions options;
+      options.cpus.assign(one.processors, usable_cpus().front());
+      pair.near = open_transport(options);
+    }
+    ASSERT_NO_FATAL_FAILURE(pair.connect());
+    const std::string rail(pair.near_link->rail());
+    const std::size_t cross = rail.find(" x");
+    EXPECT_EQ(cross == std::string::npos ? "" : rail.substr(cross), one.end) << one.processors;
   }
 }
 
