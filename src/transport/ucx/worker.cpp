@@ -60,8 +60,8 @@ class Configuration {
   // UCX 1.13 knows what is a transport's without its name in front, later ones with it.
   void set_tcp_default(const char* name, const char* value) {
     const std::string full = text("TCP_", name);
-    set_default(full.c_str(), value);
-    if (!environment(text("UCX_", full).c_str())) static_cast<void>(set(name, value));
+    if (environment(text("UCX_", full).c_str())) return;
+    for (const char* known : {full.c_str(), name}) static_cast<void>(set(known, value));
   }
 
  private:

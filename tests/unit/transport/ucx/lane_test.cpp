@@ -27,6 +27,12 @@ struct Lanes : Pair {
   }
 };
 
+// " x4" of "tcp/lo x4"; nothing where there are no lanes.
+std::string lanes_of(std::string_view rail) {
+  const std::size_t cross = rail.find(" x");
+  return std::string(cross == std::string_view::npos ? "" : rail.substr(cross));
+}
+
 TEST(UcxLanes, BothUseWhatBothHave) {
   struct Try {
     const char *near, *far, *end;
@@ -37,8 +43,7 @@ TEST(UcxLanes, BothUseWhatBothHave) {
     ASSERT_NO_FATAL_FAILURE(pair.connect());
     const std::string near_rail(pair.near_link->rail()), far_rail(pair.far_link->rail());
     EXPECT_EQ(near_rail, far_rail);
-    const std::size_t cross = near_rail.find(" x");
-    EXPECT_EQ(cross == std::string::npos ? "" : near_rail.substr(cross), one.end) << one.near << " and " << one.far;
+    EXPECT_EQ(lanes_of(near_rail), one.end) << one.near << " and " << one.far;
     // Writes of the peer come over all of them, answers to reads over none.
     EXPECT_EQ(pair.near_link->limits().quick_read_bytes < kBytes, near_rail.ends_with(one.end) && *one.end != '\0');
     Buffer source(*pair.near, kBytes), target(*pair.far, kBytes);
@@ -67,9 +72,7 @@ TEST(UcxLanes, OneForFourProcessorsWhereNothingIsSaid) {
       pair.near = open_transport(options);
     }
     ASSERT_NO_FATAL_FAILURE(pair.connect());
-    const std::string rail(pair.near_link->rail());
-    const std::size_t cross = rail.find(" x");
-    EXPECT_EQ(cross == std::string::npos ? "" : rail.substr(cross), one.end) << one.processors;
+    EXPECT_EQ(lanes_of(pair.near_link->rail()), one.end) << one.processors;
   }
 }
 

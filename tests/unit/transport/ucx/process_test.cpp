@@ -147,8 +147,8 @@ ISOLATED_TEST(UcxTwoProcesses, AMessagePassedOnToOneThatHasDied) {
     passed_on = both.link->post_message(header, {});
   };
   ASSERT_TRUE(gigabar::test::stop_process(both.peer));
-  ASSERT_EQ(both.link->post_message(header_of(1), {}),
-            Posted::ok);  // which it leaves unread, so that its end resets the connection
+  // It leaves this unread, so that its end resets the connection.
+  ASSERT_EQ(both.link->post_message(header_of(1), {}), Posted::ok);
   for (int i = 0; i < 100; ++i) both.transport->poll(both.sink);
   ASSERT_EQ(other_link->post_message(header_of(2), {}), Posted::ok);
   for (int i = 0; i < 100; ++i) other->poll(other_sink);
