@@ -185,6 +185,7 @@ RANK_BODY(write_all_sizes) {
       }
     }
   }
+  EXPECT_TRUE(is_ok(fabric.barrier({}, kPatience))) << "a neighbour may still be reading from here";
   EXPECT_TRUE(is_ok(kernels.session->close(kPatience)));
 }
 
