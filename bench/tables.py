@@ -383,6 +383,30 @@ def caption(document):
     )
 
 
+BUILD_COMMANDS = [("run", "`./run`"), ("quick", "`./test --quick`"), ("test", "`./test`"), ("ci", "`.ci/run`")]
+BARE_SYSTEMS = [("debian12", "`./run` in a bare Debian 12"), ("debian13", "`./run` in a bare Debian 13")]
+
+
+def build_time(document):
+    """Seconds of each command, before and after; a command that was not measured has no row."""
+    before = json.loads((RESULTS / "build-time-before.json").read_text())
+    rows = []
+    for key, name in BUILD_COMMANDS + BARE_SYSTEMS:
+        after = document["results"].get(key)
+        if after is None:
+            continue
+        if after["exit_status"] != 0:
+            raise BadResult(f"{key}: it ended with {after['exit_status']}")
+        then = before["results"].get(key, {})
+        slowest = after["slowest"][0] if after["slowest"] else None
+        rows.append([name, str(round(then["seconds"])) if then else "", str(round(after["seconds"])), str(round(after["processor_s"])),
+                     f"{slowest['seconds']:.0f}" if slowest else ""])
+    header = ["", f"before ({before['results']['run']['revision']}), s", "now, s", "processor-seconds", "slowest file, s"]
+    machine = document["machine"]
+    dates = sorted(result["date"][:10] for result in document["results"].values())
+    return f"{markdown(header, rows)}\n\n{machine['processors']} processors ({machine['processor']}), {machine['system']}, {machine['compiler']}; {dates[-1]}; `bench/build_time.py`"
+
+
 def set_of(name):
     make, files = SETS[name]
     documents = []
@@ -407,6 +431,8 @@ def table(name):
         return "_Not measured yet._"
     try:
         document = json.loads(path.read_text())
+        if document["tool"] == "build_time":
+            return build_time(document)
         if document["tool"] == "perftest":
             return f"{perftest(document)}\n\n{caption_of_perftest(document)}"
         if document["device"] and document["device"]["is_stand_in"]:

@@ -2,7 +2,7 @@
 # libgigabar.so needs nothing more at run time.
 #   gigabar_sodium       target to link; only when found
 #   GIGABAR_HAS_SODIUM   ON when a program that uses it could be linked for the target architecture (a cross build's host library
-#                        does not count); without it the rooms of src/fabric are left out
+#                        does not count); without it the components of src/fabric are left out
 include_guard(GLOBAL)
 include(CheckCXXSourceCompiles)
 
@@ -24,5 +24,8 @@ if(GIGABAR_SODIUM_LINKS)
   target_include_directories(gigabar_sodium SYSTEM INTERFACE ${GIGABAR_SODIUM_HEADER_FOLDER})
   target_link_libraries(gigabar_sodium INTERFACE ${GIGABAR_SODIUM_LIBRARY} Threads::Threads)
   set(GIGABAR_HAS_SODIUM ON CACHE INTERNAL "libsodium is there for the target architecture" FORCE)
+endif()
+if(NOT GIGABAR_HAS_SODIUM)
+  gigabar_without(libsodium "no ranks: nothing of fabric.hpp, device_session.hpp and the commands between ranks")
 endif()
 message(STATUS "Gigabar: libsodium '${GIGABAR_SODIUM_LIBRARY}', usable ${GIGABAR_HAS_SODIUM}")

@@ -1,7 +1,7 @@
 # Sourced by ./run, ./test and .ci/run: installs what is missing, configures, builds. Nothing is done twice: on a machine that
 # has everything the first two steps only look.
 #
-# parse_options sets: preset (a name in CMakePresets.json), build_folder, cuda (auto, wheels or off), install (yes or no) and
+# parse_options sets: preset (a name in CMakePresets.json), build_folder, cuda (auto, wheels or off), install and quick (yes or no) and
 # remaining_arguments (what stands behind --).
 # shellcheck disable=SC2034  # remaining_arguments is for those who source this
 
@@ -18,6 +18,7 @@ usage: $0 [options] [-- arguments]
   --cuda-from-wheels  take nvcc and CUDA's headers from Python wheels even when a CUDA toolkit is installed
   --no-install        install nothing; fail when something is missing
   --preset NAME       another build of CMakePresets.json (default: release)
+  --quick             of the tests: no guests, and no long loops of ranks that are killed
   arguments           $1
 END
 }
@@ -42,12 +43,13 @@ quietly() {
 parse_options() {
   local arguments_mean=$1
   shift
-  preset="" cuda=auto install=yes remaining_arguments=()
+  preset="" cuda=auto install=yes quick=no remaining_arguments=()
   while [ $# -gt 0 ]; do
     case $1 in
       --no-cuda) cuda=off ;;
       --cuda-from-wheels) cuda=wheels ;;
       --no-install) install=no ;;
+      --quick) quick=yes ;;
       --preset)
         [ $# -ge 2 ] || die "--preset needs a name; 'cmake --list-presets' shows them"
         preset=$2
@@ -114,7 +116,7 @@ need_guest_packages() {
   fi
 }
 
-# Whether this machine has a CUDA toolkit with everything we compile against. Says what lacks when there is only a part of one.
+# Whether this machine has a CUDA toolkit with everything we compile against. Says what is missing when there is only a part of one.
 has_cuda_toolkit() {
   local nvcc root header
   nvcc=$(PATH="$PATH:${CUDA_HOME:-/usr/local/cuda}/bin:/usr/local/cuda/bin" command -v nvcc) || return 1
@@ -157,13 +159,16 @@ configure() {
   # CMake keeps the first nvcc that it found; another one needs a new cache.
   if [ -f "$cache" ] && ! grep -qx "GIGABAR_CUDA_ROOT:[A-Z]*=$cuda_root" "$cache"; then fresh=(--fresh); fi
   if command -v ccache >/dev/null; then
-    # Objects do not depend on the folder that the project lies in, so a second checkout finds the first one's.
-    export CCACHE_NOHASHDIR=1 CCACHE_BASEDIR=$PWD
+    # Objects do not depend on the folder that the project lies in, so a second checkout finds the first one's. ccache looks at files
+    # that begin with a precompiled header only where it may take their macros from it.
+    export CCACHE_NOHASHDIR=1 CCACHE_BASEDIR=$PWD CCACHE_SLOPPINESS=${CCACHE_SLOPPINESS:+$CCACHE_SLOPPINESS,}pch_defines,time_macros
     export CMAKE_C_COMPILER_LAUNCHER=ccache CMAKE_CXX_COMPILER_LAUNCHER=ccache CMAKE_CUDA_COMPILER_LAUNCHER=ccache
   fi
   quietly "configuring $build_folder" "build/logs/configure-$preset.log" \
     cmake --preset "$preset" ${fresh[@]+"${fresh[@]}"} -DGIGABAR_CUDA_ROOT="$cuda_root" ${switch[@]+"${switch[@]}"} ||
     die "CMake could not configure the build (log above)"
+  # Libraries that are not here, and what is lost without them.
+  grep '^-- without ' "build/logs/configure-$preset.log" || true
 }
 
 build() {

@@ -1,4 +1,4 @@
-// The shared library holds the rooms' objects; its own translation unit names the build.
+// The shared library holds the components' objects; its own translation unit names the build.
 #include "gigabar/export.hpp"
 
 namespace gigabar {

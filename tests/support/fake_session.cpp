@@ -7,6 +7,7 @@
 #include <stdexcept>
 
 #include "driver/system_calls.hpp"
+#include "fakes/paths.hpp"
 #include "platform/roots.hpp"
 
 namespace gigabar::test {
@@ -14,7 +15,7 @@ namespace {
 
 void* fake_library() {
   static void* const handle = [] {
-    void* opened = ::dlopen(GIGABAR_FAKE_CUDA_LIBRARY, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
+    void* opened = ::dlopen(test::kFakeCudaLibrary, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
     if (opened == nullptr) throw std::runtime_error(::dlerror());
     return opened;
   }();
@@ -41,7 +42,7 @@ void* FakeSession::address_of(const char* name) {
 }
 
 FakeSession::FakeSession() : machine_(symbol<fake::MachineFunction>(fake::kMachineSymbol)()) {
-  ::setenv("GIGABAR_CUDA_LIBRARY", GIGABAR_FAKE_CUDA_LIBRARY, 1);
+  ::setenv("GIGABAR_CUDA_LIBRARY", test::kFakeCudaLibrary, 1);
   ::setenv("GIGABAR_NVML_LIBRARY", (folder() + "/no-nvml.so").c_str(), 1);
   ::unsetenv("GIGABAR_STAND_IN");
   ::unsetenv("GIGABAR_MAPPING");

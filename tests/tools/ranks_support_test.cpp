@@ -201,7 +201,7 @@ class RanksFabricOptions : public testing::Test {
   FabricOptions parse(const Words& words) {
     CLI::App app("test");
     settings_ = {};
-    add_fabric_options(app, settings_);
+    add_fabric_options(Command(&app), settings_);
     Words reversed(words.rbegin(), words.rend());
     app.parse(reversed);
     return fabric_options(settings_);

@@ -180,11 +180,11 @@ void run_apiperf(const Options& options, const Invocation& invocation) {
 
 }  // namespace
 
-void add_apiperf(CLI::App& program, Invocation& invocation) {
+void add_apiperf(const Command& program, Invocation& invocation) {
   auto options = std::make_shared<Options>();
-  CLI::App* command =
+  const Command command =
       program.add_subcommand("apiperf", "Time of map and unmap, and of gdrapi.h's pin, map, get_info, unmap, unpin");
-  add_device_options(*command, *options);
+  add_device_options(command, *options);
   command->add_option("-s,--size", options->most_bytes, "Largest size; 64K, 128K ... up to it are measured")
       ->transform(byte_count(kLeastBytes, std::uint64_t{1} << 36))
       ->type_name("BYTES")

@@ -57,19 +57,20 @@ void run_calibrate(const Options& options, const Invocation& invocation) {
 
 }  // namespace
 
-void add_calibrate(CLI::App& program, Invocation& invocation) {
+void add_calibrate(const Command& program, Invocation& invocation) {
   auto options = std::make_shared<Options>();
-  CLI::App* command = program.add_subcommand("calibrate", "Measure which method copy() should choose at each size, and store it");
-  add_device_option(*command, *options);
+  const Command command =
+      program.add_subcommand("calibrate", "Measure which method copy() should choose at each size, and store it");
+  add_device_option(command, *options);
   command->add_option("--budget", options->budget_seconds, "About this long in all")
       ->check(seconds(600))
       ->type_name("SECONDS")
       ->capture_default_str();
   command->add_option("--cpu", options->processor, "Run on this CPU only")->check(whole_number(0, 8191))->type_name("N");
-  CLI::Option* stored = command->add_option("--store", options->path, "Store the result, in FILE or where copy() looks for it")
-                            ->expected(0, 1)
-                            ->type_name("FILE");
-  add_json_option(*command, *options);
+  Option stored = command->add_option("--store", options->path, "Store the result, in FILE or where copy() looks for it")
+                      ->expected(0, 1)
+                      ->type_name("FILE");
+  add_json_option(command, *options);
   command->callback([options, stored, &invocation] {
     options->stores = stored->count() > 0;
     run_calibrate(*options, invocation);

@@ -5,31 +5,31 @@
 
 namespace gigabar::tool {
 
-void add_info(CLI::App& program, Invocation& invocation);
-void add_copylat(CLI::App& program, Invocation& invocation);
-void add_copybw(CLI::App& program, Invocation& invocation);
-void add_apiperf(CLI::App& program, Invocation& invocation);
-void add_pplat(CLI::App& program, Invocation& invocation);
-void add_sanity(CLI::App& program, Invocation& invocation);
-void add_calibrate(CLI::App& program, Invocation& invocation);
-void add_streams(CLI::App& program, Invocation& invocation);
-void add_topology(CLI::App& program, Invocation& invocation);
-void add_doctor(CLI::App& program, Invocation& invocation);
-void add_explain(CLI::App& program, Invocation& invocation);
-void add_survey(CLI::App& program, Invocation& invocation);
-void add_compare(CLI::App& program, Invocation& invocation);
-void add_run(CLI::App& program, Invocation& invocation);
-void add_latency(CLI::App& program, Invocation& invocation);
-void add_bw(CLI::App& program, Invocation& invocation);
-void add_bibw(CLI::App& program, Invocation& invocation);
-void add_multi_lat(CLI::App& program, Invocation& invocation);
-void add_mbw_mr(CLI::App& program, Invocation& invocation);
-void add_tune(CLI::App& program, Invocation& invocation);
-void add_device_latency(CLI::App& program, Invocation& invocation);
-void add_device_bw(CLI::App& program, Invocation& invocation);
-void add_device_rate(CLI::App& program, Invocation& invocation);
-void add_pingpong(CLI::App& program, Invocation& invocation);
-void add_matvec(CLI::App& program, Invocation& invocation);
-void add_softhca(CLI::App& program, Invocation& invocation);
+void add_info(const Command& program, Invocation& invocation);
+void add_copylat(const Command& program, Invocation& invocation);
+void add_copybw(const Command& program, Invocation& invocation);
+void add_apiperf(const Command& program, Invocation& invocation);
+void add_pplat(const Command& program, Invocation& invocation);
+void add_sanity(const Command& program, Invocation& invocation);
+void add_calibrate(const Command& program, Invocation& invocation);
+void add_streams(const Command& program, Invocation& invocation);
+void add_topology(const Command& program, Invocation& invocation);
+void add_doctor(const Command& program, Invocation& invocation);
+void add_explain(const Command& program, Invocation& invocation);
+void add_survey(const Command& program, Invocation& invocation);
+void add_compare(const Command& program, Invocation& invocation);
+void add_run(const Command& program, Invocation& invocation);
+void add_latency(const Command& program, Invocation& invocation);
+void add_bw(const Command& program, Invocation& invocation);
+void add_bibw(const Command& program, Invocation& invocation);
+void add_multi_lat(const Command& program, Invocation& invocation);
+void add_mbw_mr(const Command& program, Invocation& invocation);
+void add_tune(const Command& program, Invocation& invocation);
+void add_device_latency(const Command& program, Invocation& invocation);
+void add_device_bw(const Command& program, Invocation& invocation);
+void add_device_rate(const Command& program, Invocation& invocation);
+void add_pingpong(const Command& program, Invocation& invocation);
+void add_matvec(const Command& program, Invocation& invocation);
+void add_softhca(const Command& program, Invocation& invocation);
 
 }  // namespace gigabar::tool

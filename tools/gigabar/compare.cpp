@@ -218,14 +218,15 @@ void run_compare(const Options& options, Invocation& invocation) {
 
 }  // namespace
 
-void add_compare(CLI::App& program, Invocation& invocation) {
+void add_compare(const Command& program, Invocation& invocation) {
   auto options = std::make_shared<Options>();
-  CLI::App* command = program.add_subcommand("compare", "What changed between two surveys, with their noise taken into account");
+  const Command command =
+      program.add_subcommand("compare", "What changed between two surveys, with their noise taken into account");
   command->add_option("FIRST", options->first, "The JSON file of a survey: before, or one machine")->required();
   command->add_option("SECOND", options->second, "Another one: after, or the other machine")->required();
   command->add_option("--json", options->json_path, "Write the comparison as JSON; '-' is standard output")->type_name("FILE");
   command->add_option("--floor", options->floor, "Differences below this share are noise, however quiet the samples were")
-      ->check(CLI::Range(0.0, 1.0))
+      ->check(real_number(0, 1))
       ->type_name("SHARE")
       ->capture_default_str();
   command->footer("Exit status: 0 nothing is worse, 1 some figure is worse, 2 a file is no survey.");

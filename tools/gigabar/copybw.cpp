@@ -162,10 +162,10 @@ void run_copybw(Options options, const Invocation& invocation) {
 
 }  // namespace
 
-void add_copybw(CLI::App& program, Invocation& invocation) {
+void add_copybw(const Command& program, Invocation& invocation) {
   auto options = std::make_shared<Options>();
-  CLI::App* command = program.add_subcommand("copybw", "Bandwidth of CPU-driven copies, both directions, by thread count");
-  add_device_options(*command, *options);
+  const Command command = program.add_subcommand("copybw", "Bandwidth of CPU-driven copies, both directions, by thread count");
+  add_device_options(command, *options);
   command->add_option("-s,--size", options->allocated_bytes, "Device memory to allocate and map")
       ->transform(byte_count(1, std::uint64_t{1} << 38))
       ->type_name("BYTES")

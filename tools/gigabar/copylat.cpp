@@ -462,10 +462,10 @@ void run_copylat(const Options& options, const Invocation& invocation) {
 
 }  // namespace
 
-void add_copylat(CLI::App& program, Invocation& invocation) {
+void add_copylat(const Command& program, Invocation& invocation) {
   auto options = std::make_shared<Options>();
-  CLI::App* command = program.add_subcommand("copylat", "Time of one copy by size, both directions, beside cudaMemcpy");
-  add_device_options(*command, *options);
+  const Command command = program.add_subcommand("copylat", "Time of one copy by size, both directions, beside cudaMemcpy");
+  add_device_options(command, *options);
   command->add_option("-s,--size", options->most_bytes, "Largest size; 1, 2, 4 ... up to it are measured")
       ->transform(byte_count(1, std::uint64_t{1} << 34))
       ->type_name("BYTES")
@@ -489,7 +489,7 @@ void add_copylat(CLI::App& program, Invocation& invocation) {
       ->type_name("SECONDS")
       ->capture_default_str();
   command->add_option("--pause", options->pause_us, "Pause before each single copy, so that nothing of the one before is under way")
-      ->check(CLI::Range(0.0, 100000.0))
+      ->check(real_number(0, 100000))
       ->type_name("US")
       ->capture_default_str();
   command->add_flag("-c,--cuda-memcpy", options->with_cuda_memcpy, "Also time cudaMemcpy (always done; taken for GDRCopy's sake)");

@@ -43,11 +43,11 @@ const char* usual_scope(Measure measure) noexcept {
   return "";
 }
 
-void add_scope(CLI::App& command, GridOptions& options, const char* usual) {
+void add_scope(const Command& command, GridOptions& options, const char* usual) {
   static const std::map<std::string, std::optional<ScopeKind>> scopes = {
       {"thread", ScopeKind::thread}, {"warp", ScopeKind::warp}, {"block", ScopeKind::block}};
   command
-      .add_option_function<std::string>(
+      .add_option_function(
           "--scope", [](const std::string&) {},
           "Who calls: one thread, a warp, a block, each with the same number's at the partner")
       ->check(choice(scopes, options.scope))
@@ -55,21 +55,21 @@ void add_scope(CLI::App& command, GridOptions& options, const char* usual) {
       ->default_str(usual);
 }
 
-void add_threads(CLI::App& command, GridOptions& options, const char* usual) {
+void add_threads(const Command& command, GridOptions& options, const char* usual) {
   command.add_option("--threads", options.thread_count, "Threads of a block")
       ->check(whole_number(1, kMostBlockThreads))
       ->type_name("N")
       ->default_str(usual);
 }
 
-void add_blocks(CLI::App& command, GridOptions& options, const char* usual) {
+void add_blocks(const Command& command, GridOptions& options, const char* usual) {
   command.add_option("--blocks", options.block_count, "Blocks of the kernel, each with its own part and its own notifications")
       ->check(whole_number(1, kMostBlocks))
       ->type_name("N")
       ->default_str(usual);
 }
 
-void add_queues(CLI::App& command, QueueOptions& options) {
+void add_queues(const Command& command, QueueOptions& options) {
   command
       .add_option("--queues", options.count,
                   "Work requests in so many queues to the partner, executed by --engine, in place of loads and stores")
@@ -88,7 +88,7 @@ void add_queues(CLI::App& command, QueueOptions& options) {
     names += (names.empty() ? "" : "|") + std::string(name_of(engine));
   }
   command
-      .add_option_function<std::string>(
+      .add_option_function(
           "--engine", [](const std::string&) {},
           "What executes the queues: an mlx5 adapter that kernels or the CPU ring (never run on hardware), or the CPU")
       ->check(choice(engines, options.engine))
@@ -98,7 +98,7 @@ void add_queues(CLI::App& command, QueueOptions& options) {
       ->type_name("PORT");
 }
 
-void add_op(CLI::App& command, Options& options) {
+void add_op(const Command& command, Options& options) {
   std::map<std::string, Op> ops;
   std::string names;
   for (const Op op : ops_of(options.measure)) {
@@ -106,31 +106,31 @@ void add_op(CLI::App& command, Options& options) {
     names += (names.empty() ? "" : "|") + std::string(name_of(op));
   }
   options.op = ops_of(options.measure).front();
-  command.add_option_function<std::string>(
+  command.add_option_function(
              "--op", [](const std::string&) {}, "What the kernel does")
       ->check(choice(ops, options.op))
       ->type_name(names)
       ->default_str(std::string(name_of(options.op)));
 }
 
-void add_sizes(CLI::App& command, std::string& sizes, const char* usual) {
+void add_sizes(const Command& command, std::string& sizes, const char* usual) {
   command.add_option("-m,--message-size", sizes, "Sizes: doubled from MIN to MAX, MIN a multiple of 4")
       ->type_name("[MIN:]MAX")
       ->default_str(usual);
 }
 
-void add_json(CLI::App& command, std::string& path) {
+void add_json(const Command& command, std::string& path) {
   command
       .add_option("--json", path,
                   "Also write everything as JSON to this file; '-': to standard output, and the text to standard error")
       ->type_name("FILE");
 }
 
-void add_fault(CLI::App& command, std::optional<std::uint64_t>& bytes) {
+void add_fault(const Command& command, std::optional<std::uint64_t>& bytes) {
   command.add_option("--plant-fault", bytes)->transform(byte_count(0))->group("");  // proves that the check can fail
 }
 
-void add_counts(CLI::App& command, Options& options) {
+void add_counts(const Command& command, Options& options) {
   const bool is_latency = options.measure == Measure::latency;
   add_sizes(command, options.sizes, options.measure == Measure::rate ? "8:8" : "4:64M");
   command.add_option("-i,--iterations", options.iteration_count, "Timed rounds per size")
@@ -148,52 +148,52 @@ void add_counts(CLI::App& command, Options& options) {
       ->capture_default_str();
 }
 
-void add_checks(CLI::App& command, Options& options) {
+void add_checks(const Command& command, Options& options) {
   command.add_flag("-c,--validation", options.is_checked,
                    "Check all data in the kernels, different ones in every round; times then contain it. Wrong data are status 1");
   add_fault(command, options.fault_bytes);
   add_json(command, options.json_path);
 }
 
-void add_measure(CLI::App& program, Invocation& invocation, Measure measure, const char* description) {
+void add_measure(const Command& program, Invocation& invocation, Measure measure, const char* description) {
   auto options = std::make_shared<Options>();
   options->measure = measure;
-  CLI::App* const command = program.add_subcommand(std::string(command_of(measure)), description);
-  add_op(*command, *options);
-  add_scope(*command, options->grid, usual_scope(measure));
-  add_threads(*command, options->grid, kThreadsByScope);
-  if (measure != Measure::latency) add_blocks(*command, options->grid, measure == Measure::bandwidth ? "64" : "1");
-  add_queues(*command, options->queues);
-  add_counts(*command, *options);
-  add_checks(*command, *options);
-  ranks::add_fabric_options(*command, options->fabric);
+  const Command command = program.add_subcommand(std::string(command_of(measure)), description);
+  add_op(command, *options);
+  add_scope(command, options->grid, usual_scope(measure));
+  add_threads(command, options->grid, kThreadsByScope);
+  if (measure != Measure::latency) add_blocks(command, options->grid, measure == Measure::bandwidth ? "64" : "1");
+  add_queues(command, options->queues);
+  add_counts(command, *options);
+  add_checks(command, *options);
+  ranks::add_fabric_options(command, options->fabric);
   command->footer(kFooter);
   command->callback([options, &invocation] { run_command(*options, invocation); });
 }
 
 }  // namespace
 
-void add_device_latency(CLI::App& program, Invocation& invocation) {
+void add_device_latency(const Command& program, Invocation& invocation) {
   add_measure(program, invocation, Measure::latency, "Latency between kernels of two ranks, by size");
 }
 
-void add_device_bw(CLI::App& program, Invocation& invocation) {
+void add_device_bw(const Command& program, Invocation& invocation) {
   add_measure(program, invocation, Measure::bandwidth,
               "Bandwidth of a kernel's own writes to or reads from the other rank, by size");
 }
 
-void add_device_rate(CLI::App& program, Invocation& invocation) {
+void add_device_rate(const Command& program, Invocation& invocation) {
   add_measure(program, invocation, Measure::rate, "Small messages per second that kernels send to the other rank");
 }
 
-void add_pingpong(CLI::App& program, Invocation& invocation) {
+void add_pingpong(const Command& program, Invocation& invocation) {
   auto options = std::make_shared<PingpongOptions>();
-  CLI::App* const command =
+  const Command command =
       program.add_subcommand("pingpong", "Messages sent by the kernels that compute them, beside the same sent by the CPU");
-  add_scope(*command, options->grid, "block");
-  add_threads(*command, options->grid, kThreadsByScope);
-  add_blocks(*command, options->grid, "16");
-  add_sizes(*command, options->sizes, "4K:4M");
+  add_scope(command, options->grid, "block");
+  add_threads(command, options->grid, kThreadsByScope);
+  add_blocks(command, options->grid, "16");
+  add_sizes(command, options->sizes, "4K:4M");
   command->add_option("--work-us", options->work_us, "Microseconds that each unit computes for, each turn")
       ->check(whole_number(0, 1000000))
       ->type_name("US")
@@ -206,19 +206,19 @@ void add_pingpong(CLI::App& program, Invocation& invocation) {
       ->check(whole_number(0, 1000000))
       ->type_name("N")
       ->capture_default_str();
-  add_fault(*command, options->fault_bytes);
-  add_json(*command, options->json_path);
-  ranks::add_fabric_options(*command, options->fabric);
+  add_fault(command, options->fault_bytes);
+  add_json(command, options->json_path);
+  ranks::add_fabric_options(command, options->fabric);
   command->footer(kFooter);
   command->callback([options, &invocation] { run_pingpong(*options, invocation); });
 }
 
-void add_matvec(CLI::App& program, Invocation& invocation) {
+void add_matvec(const Command& program, Invocation& invocation) {
   auto options = std::make_shared<MatvecOptions>();
-  CLI::App* const command =
+  const Command command =
       program.add_subcommand("matvec", "Vectors streamed to a kernel that multiplies them, beside one kernel per batch");
-  add_threads(*command, options->grid, "512");
-  add_blocks(*command, options->grid, "16");
+  add_threads(command, options->grid, "512");
+  add_blocks(command, options->grid, "16");
   command->add_option("-m,--vector-size", options->sizes, "Elements of a vector: doubled from MIN to MAX, MIN a multiple of 4")
       ->type_name("[MIN:]MAX")
       ->default_str("32:128");
@@ -234,8 +234,8 @@ void add_matvec(CLI::App& program, Invocation& invocation) {
       ->type_name("N")
       ->capture_default_str();
   command->add_flag("--plant-fault", options->plants_fault)->group("");  // proves that the check can fail
-  add_json(*command, options->json_path);
-  ranks::add_fabric_options(*command, options->fabric);
+  add_json(command, options->json_path);
+  ranks::add_fabric_options(command, options->fabric);
   command->footer(kFooter);
   command->callback([options, &invocation] { run_matvec(*options, invocation); });
 }

@@ -138,24 +138,23 @@ void run_doctor(Options& options, Invocation& invocation) {
   invocation.exit_status = exit_status_of(examination, options.is_strict);
 }
 
-void add_choices(CLI::App& command, Options& options) {
-  CLI::Option* only = command.add_option("--only", options.only, "These checks only: ids, or groups by their first part ('pci')")
-                          ->delimiter(',')
-                          ->expected(1, 1000)
-                          ->allow_extra_args(false)
-                          ->type_name("IDS,...");
-  CLI::Option* symptom =
-      command
-          .add_option("--symptom", options.symptom,
-                      "What is wrong, in your words: runs the checks that explain it, the likeliest first; without "
-                      "text, choose from a list")
-          ->expected(0, 1)
-          ->type_name("TEXT");
+void add_choices(const Command& command, Options& options) {
+  Option only = command.add_option("--only", options.only, "These checks only: ids, or groups by their first part ('pci')")
+                    ->delimiter(',')
+                    ->expected(1, 1000)
+                    ->allow_extra_args(false)
+                    ->type_name("IDS,...");
+  Option symptom = command
+                       .add_option("--symptom", options.symptom,
+                                   "What is wrong, in your words: runs the checks that explain it, the likeliest first; without "
+                                   "text, choose from a list")
+                       ->expected(0, 1)
+                       ->type_name("TEXT");
   symptom->excludes(only);
   command.add_flag("--list", options.is_list, "The checks, and run none")->excludes(only)->excludes(symptom);
 }
 
-void add_manner(CLI::App& command, Options& options) {
+void add_manner(const Command& command, Options& options) {
   command.add_flag("--strict", options.is_strict, "Exit status 1 for WARN and UNKNOWN too");
   command.add_flag_callback("--no-trials", [&options] { options.has_trials = false; }, "Only read; register, map and copy nothing");
   command.add_flag("--all", options.shows_all, "A line for each PASS and SKIP too");
@@ -172,13 +171,13 @@ void add_manner(CLI::App& command, Options& options) {
 
 }  // namespace
 
-void add_doctor(CLI::App& program, Invocation& invocation) {
+void add_doctor(const Command& program, Invocation& invocation) {
   auto options = std::make_shared<Options>();
-  CLI::App* command = program.add_subcommand(
+  const Command command = program.add_subcommand(
       "doctor", "Checks what decides which path a transfer takes and how fast it is: verdict, evidence, reason and remedy");
-  add_sysroot_option(*command, options->sysroot);
-  add_choices(*command, *options);
-  add_manner(*command, *options);
+  add_sysroot_option(command, options->sysroot);
+  add_choices(command, *options);
+  add_manner(command, *options);
   command->footer(
       "FAIL: a path is broken, or wrong data may come of it. WARN: works, slower or less than it could. UNKNOWN: what would\n"
       "decide could not be read, which is not a PASS. SKIP: does not apply here. 'gigabar explain ID' tells more of a check.\n"

@@ -84,9 +84,9 @@ void run_explain(const std::string& id) {
 
 }  // namespace
 
-void add_explain(CLI::App& program, Invocation&) {
+void add_explain(const Command& program, Invocation&) {
   auto id = std::make_shared<std::string>();
-  CLI::App* command =
+  const Command command =
       program.add_subcommand("explain", "What a check of 'doctor' is about: how it hurts, how to confirm it and how to mend it");
   command->add_option("check", *id, "Id of the check, as 'gigabar doctor' prints it; without one, all are listed")->type_name("ID");
   command->footer("Exit status: 0 done, 2 there is no such check.");

@@ -102,12 +102,13 @@ void run_info(const DeviceOptions& options, const Invocation& invocation, bool i
 
 }  // namespace
 
-void add_info(CLI::App& program, Invocation& invocation) {
+void add_info(const Command& program, Invocation& invocation) {
   auto options = std::make_shared<DeviceOptions>();
-  CLI::App* command = program.add_subcommand("info", "Devices, drivers and mapping backends, and why each is or is not available");
-  CLI::Option* device =
+  const Command command =
+      program.add_subcommand("info", "Devices, drivers and mapping backends, and why each is or is not available");
+  Option device =
       command->add_option("-d,--device", options->device, "Only this device")->check(whole_number(0, 1023))->type_name("N");
-  add_json_option(*command, *options);
+  add_json_option(command, *options);
   command->callback([options, device, &invocation] { run_info(*options, invocation, device->count() > 0); });
 }
 

@@ -262,10 +262,10 @@ void run_pplat(Options options, const Invocation& invocation) {
   report.write();
 }
 
-void add_location(CLI::App& command, const char* names, Location& location, const std::string& help) {
+void add_location(const Command& command, const char* names, Location& location, const std::string& help) {
   static const std::map<std::string, Location> locations = {{"gpumem", Location::device_memory},
                                                             {"hostmem", Location::host_memory}};
-  command.add_option_function<std::string>(
+  command.add_option_function(
              names, [](const std::string&) {}, help)
       ->check(choice(locations, location))
       ->type_name("gpumem|hostmem")
@@ -274,10 +274,10 @@ void add_location(CLI::App& command, const char* names, Location& location, cons
 
 }  // namespace
 
-void add_pplat(CLI::App& program, Invocation& invocation) {
+void add_pplat(const Command& program, Invocation& invocation) {
   auto options = std::make_shared<Options>();
-  CLI::App* command = program.add_subcommand("pplat", "Round trip of a flag between the CPU and a running kernel");
-  add_device_options(*command, *options);
+  const Command command = program.add_subcommand("pplat", "Round trip of a flag between the CPU and a running kernel");
+  add_device_options(command, *options);
   command->add_option("-t,--iterations", options->iteration_count, "Timed rounds")
       ->check(whole_number(1, 10000000))
       ->type_name("N")
@@ -306,9 +306,9 @@ void add_pplat(CLI::App& program, Invocation& invocation) {
       ->check(whole_number(0, 1))
       ->type_name("0|1")
       ->capture_default_str();
-  add_location(*command, "-G,--gpu-flag", options->device_flag, "Where the flag is that the GPU polls");
-  add_location(*command, "-C,--cpu-flag", options->host_flag, "Where the flags are that the CPU polls");
-  add_location(*command, "-D,--data", options->data, "Where the data is");
+  add_location(command, "-G,--gpu-flag", options->device_flag, "Where the flag is that the GPU polls");
+  add_location(command, "-C,--cpu-flag", options->host_flag, "Where the flags are that the CPU polls");
+  add_location(command, "-D,--data", options->data, "Where the data is");
   command->callback([options, &invocation] { run_pplat(*options, invocation); });
 }
 

@@ -17,7 +17,7 @@ using ranks::Options;
 
 constexpr std::uint64_t kMostPairs = 2048;
 
-void add_buffer_options(CLI::App& command, Options& options) {
+void add_buffer_options(const Command& command, Options& options) {
   command.add_option("-d,--accelerator", options.accelerator, "What D means: cuda; stand-ins where there is no GPU. host: no D")
       ->type_name("cuda|host")
       ->capture_default_str();
@@ -29,7 +29,7 @@ void add_buffer_options(CLI::App& command, Options& options) {
       ->default_str(ranks::is_latency(options.measure) ? "0:4M" : "1:4M");
 }
 
-void add_count_options(CLI::App& command, Options& options) {
+void add_count_options(const Command& command, Options& options) {
   const bool is_latency = ranks::is_latency(options.measure);
   command.add_option("-i,--iterations", options.iteration_count, "Timed rounds per size")
       ->check(whole_number(1, 100000000))
@@ -53,11 +53,11 @@ void add_count_options(CLI::App& command, Options& options) {
   }
 }
 
-void add_ways(CLI::App& command, Options& options) {
+void add_ways(const Command& command, Options& options) {
   static const std::map<std::string, Kind> kinds = {
       {"send", Kind::send}, {"write", Kind::write}, {"put", Kind::put}, {"read", Kind::read}};
   command
-      .add_option_function<std::string>(
+      .add_option_function(
           "--kind", [](const std::string&) {},
           "send: messages; write: into a segment, with notifications; put: without, and the target looks at its memory (host "
           "memory, "
@@ -75,14 +75,14 @@ void add_ways(CLI::App& command, Options& options) {
       ->type_name("FILE");
 }
 
-void add_measure(CLI::App& program, Invocation& invocation, Measure measure, const char* description) {
+void add_measure(const Command& program, Invocation& invocation, Measure measure, const char* description) {
   auto options = std::make_shared<Options>();
   options->measure = measure;
-  CLI::App* const command = program.add_subcommand(std::string(ranks::command_of(measure)), description);
-  add_buffer_options(*command, *options);
-  add_count_options(*command, *options);
-  add_ways(*command, *options);
-  ranks::add_fabric_options(*command, options->fabric);
+  const Command command = program.add_subcommand(std::string(ranks::command_of(measure)), description);
+  add_buffer_options(command, *options);
+  add_count_options(command, *options);
+  add_ways(command, *options);
+  ranks::add_fabric_options(command, options->fabric);
   command->footer(
       "Ranks: those of mpirun, srun, torchrun or 'gigabar run'; started alone, the command starts its own on this host. The device "
       "of "
@@ -92,23 +92,23 @@ void add_measure(CLI::App& program, Invocation& invocation, Measure measure, con
 
 }  // namespace
 
-void add_latency(CLI::App& program, Invocation& invocation) {
+void add_latency(const Command& program, Invocation& invocation) {
   add_measure(program, invocation, Measure::latency, "Latency between two ranks by size, and the path taken");
 }
 
-void add_bw(CLI::App& program, Invocation& invocation) {
+void add_bw(const Command& program, Invocation& invocation) {
   add_measure(program, invocation, Measure::bandwidth, "Bandwidth from one rank to another by size, and the path taken");
 }
 
-void add_bibw(CLI::App& program, Invocation& invocation) {
+void add_bibw(const Command& program, Invocation& invocation) {
   add_measure(program, invocation, Measure::both_ways, "Bandwidth between two ranks in both directions at once");
 }
 
-void add_multi_lat(CLI::App& program, Invocation& invocation) {
+void add_multi_lat(const Command& program, Invocation& invocation) {
   add_measure(program, invocation, Measure::many_latencies, "Latency of several pairs of ranks at once");
 }
 
-void add_mbw_mr(CLI::App& program, Invocation& invocation) {
+void add_mbw_mr(const Command& program, Invocation& invocation) {
   add_measure(program, invocation, Measure::many_bandwidths, "Bandwidth and message rate of several pairs of ranks at once");
 }
 

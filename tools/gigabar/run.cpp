@@ -7,9 +7,9 @@
 
 namespace gigabar::tool {
 
-void add_run(CLI::App& program, Invocation& invocation) {
+void add_run(const Command& program, Invocation& invocation) {
   auto settings = std::make_shared<run::JobSettings>();
-  CLI::App* command = program.add_subcommand("run", "Start a program several times on this host, as the ranks of one job");
+  const Command command = program.add_subcommand("run", "Start a program several times on this host, as the ranks of one job");
   command->add_option("-n,--ranks", settings->rank_count, "How many ranks")
       ->required()
       ->check(whole_number(1, 4096))

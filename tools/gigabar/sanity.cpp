@@ -233,11 +233,11 @@ void run_sanity(const Options& options, Invocation& invocation) {
 
 }  // namespace
 
-void add_sanity(CLI::App& program, Invocation& invocation) {
+void add_sanity(const Command& program, Invocation& invocation) {
   auto options = std::make_shared<Options>();
-  CLI::App* command =
+  const Command command =
       program.add_subcommand("sanity", "Behaviours that programs rely on, through gdrapi.h and gigabar, each in its own process");
-  add_device_option(*command, *options);
+  add_device_option(command, *options);
   command->add_option("-t,--test", options->tests, "Only this scenario, by our name or GDRCopy's; may be repeated")
       ->type_name("NAME")
       ->take_all();
@@ -249,7 +249,7 @@ void add_sanity(CLI::App& program, Invocation& invocation) {
       ->check(seconds(3600))
       ->type_name("SECONDS")
       ->capture_default_str();
-  add_json_option(*command, *options);
+  add_json_option(command, *options);
   command->add_option("--scenario", options->scenario)->group("");
   command->add_option("--peer", options->peer_socket)->check(whole_number(0, 1023))->group("");
   command->footer("Waived: what the scenario asks for does not exist here; the reason says what. Exit status 1 when one failed.");

@@ -23,22 +23,22 @@ constexpr std::uint64_t kMostRounds = 10'000'000;
 constexpr std::uint64_t kMostTimeoutMs = 3'600'000;
 
 template <class T>
-void add_choice(CLI::App& command, const char* name, const std::map<std::string, T>& choices, T& target, const char* description,
-                const std::string& usual) {
+void add_choice(const Command& command, const char* name, const std::map<std::string, T>& choices, T& target,
+                const char* description, const std::string& usual) {
   std::string names;
   for (const auto& [text, value] : choices) names += (names.empty() ? "" : "|") + text;
-  command.add_option_function<std::string>(
+  command.add_option_function(
              name, [](const std::string&) {}, description)
       ->check(choice(choices, target))
       ->type_name(names)
       ->default_str(usual);
 }
 
-void add_number(CLI::App& command, const char* name, std::uint32_t& target, std::uint64_t most, const char* description) {
+void add_number(const Command& command, const char* name, std::uint32_t& target, std::uint64_t most, const char* description) {
   command.add_option(name, target, description)->check(whole_number(1, most))->type_name("N")->capture_default_str();
 }
 
-void add_work(CLI::App& command, Options& options) {
+void add_work(const Command& command, Options& options) {
   static const std::map<std::string, std::optional<Op>> ops = [] {
     std::map<std::string, std::optional<Op>> all;
     for (const Op op : softhca::all_ops()) all.emplace(softhca::name_of(op), op);
@@ -60,7 +60,7 @@ void add_work(CLI::App& command, Options& options) {
              "Operations that a thread posts to each of its queues before it waits for them");
 }
 
-void add_shape(CLI::App& command, Options& options) {
+void add_shape(const Command& command, Options& options) {
   static const std::map<std::string, ScopeKind> scopes = {{"thread", ScopeKind::thread}, {"block", ScopeKind::block}};
   static const std::map<std::string, std::optional<Sharing>> sharings = {
       {"exclusive", Sharing::exclusive}, {"block", Sharing::block}, {"device", Sharing::device}};
@@ -78,7 +78,7 @@ void add_shape(CLI::App& command, Options& options) {
   command.add_flag("--confirm-reads", options.confirms_reads, "Each read is followed by a request that confirms its data");
 }
 
-void add_faults(CLI::App& command, Options& options) {
+void add_faults(const Command& command, Options& options) {
   static const std::map<std::string, Syndrome> syndromes = [] {
     std::map<std::string, Syndrome> all;
     for (const Syndrome syndrome : softhca::all_syndromes()) all.emplace(softhca::name_of(syndrome), syndrome);
@@ -98,20 +98,18 @@ void add_faults(CLI::App& command, Options& options) {
       ->type_name("MS")
       ->capture_default_str();
   // Proves that the checks can fail.
-  command.add_option_function<std::string>("--plant-fault", [](const std::string&) {})
-      ->check(choice(plants, options.plant))
-      ->group("");
+  command.add_option_function("--plant-fault", [](const std::string&) {})->check(choice(plants, options.plant))->group("");
 }
 
 }  // namespace
 
-void add_softhca(CLI::App& program, Invocation& invocation) {
+void add_softhca(const Command& program, Invocation& invocation) {
   auto options = std::make_shared<Options>();
-  CLI::App* const command =
+  const Command command =
       program.add_subcommand("softhca", "The software HCA by itself: queues of this process, checked data, faults on demand");
-  add_work(*command, *options);
-  add_shape(*command, *options);
-  add_faults(*command, *options);
+  add_work(command, *options);
+  add_shape(command, *options);
+  add_faults(command, *options);
   command
       ->add_option("--json", options->json_path,
                    "Also write everything as JSON to this file; '-': to standard output, and the text to standard error")

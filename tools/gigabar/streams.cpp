@@ -41,27 +41,25 @@ std::string read_sweep(const std::string& text, std::vector<std::size_t>& sizes)
   return {};
 }
 
-CLI::Validator real_number(double above, double most) {
-  return CLI::Validator(
-      [=](std::string& text) -> std::string {
-        double value = 0;
-        if (CLI::detail::lexical_cast(text, value) && value > above && value <= most) return {};
-        return fmt::format("'{}' is not a number above {} and up to {}", text, above, most);
-      },
-      "", "");
+Check number_above(double above, double most) {
+  return [=](std::string& text) -> std::string {
+    double value = 0;
+    if (read_number(text, value) && value > above && value <= most) return {};
+    return fmt::format("'{}' is not a number above {} and up to {}", text, above, most);
+  };
 }
 
 // An option that adds transfers: read at once, so that they keep the order of the command line.
-CLI::Option* add_argument(CLI::App& command, Options& options, const std::string& names, Argument::Kind kind,
-                          const std::string& description) {
+Option add_argument(const Command& command, Options& options, const std::string& names, Argument::Kind kind,
+                    const std::string& description) {
   return command
-      .add_option_function<std::string>(
+      .add_option_function(
           names, [&options, kind](const std::string& text) { options.arguments.push_back({kind, text}); }, description)
       ->trigger_on_parse()
       ->group("Transfers (each may be repeated; they are numbered in this order)");
 }
 
-void add_transfer_options(CLI::App& command, Options& options) {
+void add_transfer_options(const Command& command, Options& options) {
   using Kind = Argument::Kind;
   add_argument(command, options, "-d,--dtoh", Kind::device_to_host, "GPU to host")->check(whole_number(0, 1023))->type_name("ID");
   add_argument(command, options, "-h,--htod", Kind::host_to_device, "Host to GPU")->check(whole_number(0, 1023))->type_name("ID");
@@ -79,7 +77,7 @@ void add_transfer_options(CLI::App& command, Options& options) {
   command.add_flag("--list-presets", options.lists_presets, "List the presets")->group("Instead of transfers");
 }
 
-void add_default_options(CLI::App& command, Options& options) {
+void add_default_options(const Command& command, Options& options) {
   using PageChoices = std::map<std::string, HostPages>;
   static const PageChoices pages = [] {
     PageChoices all;
@@ -93,11 +91,10 @@ void add_default_options(CLI::App& command, Options& options) {
       ->transform(byte_count(1, std::uint64_t{1} << 50))
       ->type_name("BYTES")
       ->group(group);
-  CLI::Option* iterations =
-      command.add_option("-i,--iter", options.iterations, "Copies of each transfer (default: 100; presets: 16)")
-          ->check(whole_number(1, std::uint64_t{1} << 40))
-          ->type_name("N")
-          ->group(group);
+  Option iterations = command.add_option("-i,--iter", options.iterations, "Copies of each transfer (default: 100; presets: 16)")
+                          ->check(whole_number(1, std::uint64_t{1} << 40))
+                          ->type_name("N")
+                          ->group(group);
   command.add_option("--seconds", options.seconds, "Copy for this long instead")
       ->check(seconds(86400))
       ->excludes(iterations)
@@ -107,9 +104,8 @@ void add_default_options(CLI::App& command, Options& options) {
       .add_option("--executor", options.executor, "Who moves the bytes: ce, sm or cpu, with -push, -pull or :LANES (default: ce)")
       ->type_name("NAME")
       ->group(group);
-  command
-      .add_option_function<std::string>(
-          "--pages", [](const std::string&) {}, "Host memory: pinned (default), pageable, wc or huge")
+  command.add_option_function(
+             "--pages", [](const std::string&) {}, "Host memory: pinned (default), pageable, wc or huge")
       ->check(choice(pages, options.pages))
       ->type_name("KIND")
       ->group(group);
@@ -122,11 +118,11 @@ void add_default_options(CLI::App& command, Options& options) {
       ->group(group);
 }
 
-void add_run_options(CLI::App& command, Options& options) {
+void add_run_options(const Command& command, Options& options) {
   command
-      .add_option_function<std::string>(
+      .add_option_function(
           "--sweep", [](const std::string&) {}, "Run all for each size FROM, FROM*FACTOR, ... up to TO (default: factor 2)")
-      ->check(CLI::Validator([&options](std::string& text) { return read_sweep(text, options.sweep_sizes); }, "", ""))
+      ->check([&options](std::string& text) { return read_sweep(text, options.sweep_sizes); })
       ->type_name("FROM:TO[:FACTOR]");
   command.add_option("--repeats", options.repeat_count, "Whole runs, over which medians are taken")
       ->check(whole_number(1, 1000))
@@ -141,20 +137,20 @@ void add_run_options(CLI::App& command, Options& options) {
       ->check(whole_number(1, 1024))
       ->type_name("N");
   command.add_option("--expect", options.expected_ratio, "Fail when a transfer has less than this of its link's rate, as in 0.8")
-      ->check(real_number(0, 1.5))
+      ->check(number_above(0, 1.5))
       ->type_name("RATIO");
   command.add_flag("--plain", options.times_plain_copies,
                    "Also time plain cudaMemcpyAsync, alone, over the same kind of memory, for copies between a GPU and the host");
   command.add_option("--link", options.link_gb_per_s, "Rate of links that the machine does not tell, for --expect")
-      ->check(real_number(0, 1e6))
+      ->check(number_above(0, 1e6))
       ->type_name("GB_PER_S");
 }
 
-void add_output_options(CLI::App& command, Options& options) {
+void add_output_options(const Command& command, Options& options) {
   using Choices = std::map<std::string, Format>;
   static const Choices formats = {{"table", Format::table}, {"cuts", Format::cuts}, {"json", Format::json}, {"csv", Format::csv}};
   command
-      .add_option_function<std::string>(
+      .add_option_function(
           "--format", [](const std::string&) {}, "table (default), cuts (the lines of CUts), json, or csv (a line for each repeat)")
       ->check(choice(formats, options.format))
       ->type_name("NAME");
@@ -166,17 +162,17 @@ void add_output_options(CLI::App& command, Options& options) {
 
 }  // namespace
 
-void add_streams(CLI::App& program, Invocation& invocation) {
+void add_streams(const Command& program, Invocation& invocation) {
   auto options = std::make_shared<Options>();
-  CLI::App* command = program.add_subcommand(
+  const Command command = program.add_subcommand(
       "streams", "Many transfers at once, GPU-GPU and GPU-host: rates together and alone, against their links, data verified");
   command->set_version_flag("-V,--version", "gigabar " GIGABAR_VERSION);
-  command->add_flag_callback("--usage", [] { throw CLI::CallForHelp(); }, "As --help");
+  command->add_help_flag("--usage", "As --help");
   command->set_help_flag("-?,--help", "Print this help (-h is CUts' host to GPU)");
-  add_transfer_options(*command, *options);
-  add_default_options(*command, *options);
-  add_run_options(*command, *options);
-  add_output_options(*command, *options);
+  add_transfer_options(command, *options);
+  add_default_options(command, *options);
+  add_run_options(command, *options);
+  add_output_options(command, *options);
   command->footer(
       "In words: ENDS [EXECUTOR] [KEY=VALUE | WORD]...\n"
       "  ENDS      PLACE->PLACE; PLACE is gpuN, gpu[A,B], gpu[A..B], gpu*, or host, host:NODE, host:any\n"

@@ -163,9 +163,9 @@ void run_survey(const Options& options, const Invocation& invocation) {
 
 }  // namespace
 
-void add_survey(CLI::App& program, Invocation& invocation) {
+void add_survey(const Command& program, Invocation& invocation) {
   auto options = std::make_shared<Options>();
-  CLI::App* command =
+  const Command command =
       program.add_subcommand("survey", "This machine on one page: topology, findings, copy times, every path alone and together");
   command->add_option("--json", options->json_path, "Where everything goes as JSON, for 'gigabar compare'; '-' is standard output")
       ->type_name("FILE")

@@ -101,19 +101,17 @@ void run_topology(const TopologyOptions& options, const Invocation& invocation) 
   report.write();
 }
 
-CLI::Validator file_name() {
-  return CLI::Validator(
-      [](std::string& text) { return text.empty() || text == "-" ? "'" + text + "' is not a file's name" : std::string(); }, "",
-      "");
+Check file_name() {
+  return [](std::string& text) { return text.empty() || text == "-" ? "'" + text + "' is not a file's name" : std::string(); };
 }
 
 }  // namespace
 
-void add_topology(CLI::App& program, Invocation& invocation) {
+void add_topology(const Command& program, Invocation& invocation) {
   auto options = std::make_shared<TopologyOptions>();
-  CLI::App* command = program.add_subcommand(
+  const Command command = program.add_subcommand(
       "topology", "GPUs, NICs, PCI tree and NUMA nodes: how any two are joined, how fast, and where the bottleneck is");
-  add_sysroot_option(*command, options->sysroot);
+  add_sysroot_option(command, options->sysroot);
   command
       ->add_option("--capture", options->capture_path,
                    "Write what topology and doctor read of this machine into one file, to be looked at elsewhere with --sysroot; "
@@ -121,7 +119,7 @@ void add_topology(CLI::App& program, Invocation& invocation) {
       ->type_name("FILE")
       ->check(file_name())
       ->excludes("--sysroot");
-  CLI::Option* tree = command->add_flag("--tree", options->is_tree, "The PCI tree below NUMA nodes instead of the matrix");
+  Option tree = command->add_flag("--tree", options->is_tree, "The PCI tree below NUMA nodes instead of the matrix");
   command->add_flag("--routes", options->has_all_routes, "Rate, bottleneck and hops of every pair")->excludes(tree);
   command
       ->add_option("--json", options->json_path,

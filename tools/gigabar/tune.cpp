@@ -8,9 +8,9 @@
 
 namespace gigabar::tool {
 
-void add_tune(CLI::App& program, Invocation& invocation) {
+void add_tune(const Command& program, Invocation& invocation) {
   auto options = std::make_shared<ranks::TuneOptions>();
-  CLI::App* const command = program.add_subcommand("tune", "Measure the limits of the paths between two ranks, and store them");
+  const Command command = program.add_subcommand("tune", "Measure the limits of the paths between two ranks, and store them");
   command
       ->add_option("-d,--accelerator", options->accelerator,
                    "Memory of both ranks: cuda (stand-ins where there is no GPU), or host")
@@ -32,7 +32,7 @@ void add_tune(CLI::App& program, Invocation& invocation) {
       ->add_option("--json", options->json_path,
                    "Also write everything as JSON to this file; '-': to standard output, and the text to standard error")
       ->type_name("FILE");
-  ranks::add_fabric_options(*command, options->fabric);
+  ranks::add_fabric_options(command, options->fabric);
   command->footer(
       "Ranks: two of mpirun, srun, torchrun or 'gigabar run'; started alone, the command starts its own on this host. Measured: "
       "the\n"

@@ -7,15 +7,13 @@
 // Ordering. "Before" is happens-before: program order within a thread, scope.sync() or another barrier between threads.
 // - write() gives the peer's memory its bytes in no order, at no certain time.
 // - notify() and write_notify() raise a notification behind all bytes that their callers wrote before, to any peer in reach of
-// loads
-//   and stores, or by the same queue to the same rank: the callers meet
-//   at scope.sync(), and one thread's fence.acq_rel.sys stands between and the store of the word. Who sees the word by
-//   notification_wait() (ld.acquire.sys) and whoever that thread then meets sees the bytes. PTX: release and acquire patterns,
-//   with bar.sync as the barrier that carries causality order between threads of a block.
+//   loads and stores, or by the same queue to the same rank: the callers meet at scope.sync(), and one thread's
+//   fence.acq_rel.sys stands between and the store of the word. Who sees the word by notification_wait() (ld.acquire.sys) and
+//   whoever that thread then meets sees the bytes. PTX: release and acquire patterns, with bar.sync as the barrier that carries
+//   causality order between threads of a block.
 // - notify() with Order::none leaves the fence out, which is most of its time: for a word that stands for itself.
 // - Peers out of reach have queues (queue.hpp, with its own account of order): operations with them are posted, and wait() tells
-// when
-//   local memory may be used again. A queue keeps the order of its notifications behind its writes; two queues keep none.
+//   when local memory may be used again. A queue keeps the order of its notifications behind its writes; two queues keep none.
 // - flush() ends when all bytes that the callers wrote to the peer before are in its memory.
 // - Atomics are relaxed: order with them by flush() before and an acquire after.
 // - notification_reset() takes the word in one step (atom.exch.acquire.sys).
@@ -273,8 +271,19 @@ GIGABAR_DEVICE Status flush_queue(PeerQueue& queue, Timeout timeout) {
   return device::wait<Sharing::device>(Thread{}, queue.queue, ticket, timeout);
 }
 
+// One thread. All that was posted to the queue of that number, to all ranks, no longer uses local memory.
+GIGABAR_DEVICE_CALLED Status wait_all(const DeviceFabric& fabric, QueueId queue, Timeout timeout) {
+  Status status = Status::ok;
+  for (Rank rank = 0; rank < fabric.rank_count; ++rank) {
+    if (fabric.queues[rank] == nullptr) continue;
+    const Status waited = device::flush<Sharing::device>(Thread{}, fabric.queues[rank][queue].queue, timeout);
+    if (status == Status::ok) status = waited;
+  }
+  return status;
+}
+
 // Of all queues to a rank.
-GIGABAR_DEVICE Status flush_rank(const DeviceFabric& fabric, Rank rank, Timeout timeout) {
+GIGABAR_DEVICE_CALLED Status flush_rank(const DeviceFabric& fabric, Rank rank, Timeout timeout) {
   for (std::uint32_t i = 0; i < fabric.queue_count; ++i) {
     const Status status = flush_queue(fabric.queues[rank][i], timeout);
     if (status != Status::ok) return status;
@@ -282,33 +291,78 @@ GIGABAR_DEVICE Status flush_rank(const DeviceFabric& fabric, Rank rank, Timeout 
   return Status::ok;
 }
 
-template <Sharing S>
-struct SharedBy {
-  static constexpr Sharing kSharing = S;
+// What is posted for one operation, whoever shares the queue: post_as<PostWrite>() and the like are compiled for each sharing once,
+// not at each place that posts.
+struct PostWrite {
+  Remote remote;
+  Local local;
+  const std::byte* bytes;
+  std::uint64_t count;
+  Timeout timeout;
+
+  template <Sharing S>
+  GIGABAR_DEVICE Status to(PeerQueue& queue) const {
+    return post_bytes<S>(queue, remote, local, bytes, count, timeout);
+  }
+};
+struct PostWriteNotify {
+  PostWrite write;
+  Remote value_place;
+  std::uint32_t value;
+
+  template <Sharing S>
+  GIGABAR_DEVICE Status to(PeerQueue& queue) const {
+    return post_bytes_notify<S>(queue, write.remote, write.local, write.bytes, write.count, value_place, value, write.timeout);
+  }
+};
+struct PostRead {
+  Remote remote;
+  Local local;
+  std::uint64_t count;
+  Timeout timeout;
+
+  template <Sharing S>
+  GIGABAR_DEVICE Status to(PeerQueue& queue) const {
+    return post_bytes_back<S>(queue, remote, local, count, timeout);
+  }
+};
+struct PostNotify {
+  Remote payload_place;
+  std::uint64_t payload;
+  Remote value_place;
+  std::uint32_t value;
+  Timeout timeout;
+
+  template <Sharing S>
+  GIGABAR_DEVICE Status to(PeerQueue& queue) const {
+    Ticket ticket;
+    return device::post_inline_write_notify<S>(Thread{}, queue.queue, payload_place, inline_value(payload), value_place, value,
+                                               ticket, timeout);
+  }
 };
 
-// act(queue, SharedBy<...>): the posts are compiled for each.
-template <class Act>
-GIGABAR_DEVICE Status act_as(Sharing sharing, PeerQueue& queue, const Act& act) {
+// One thread.
+template <class Posted>
+GIGABAR_DEVICE_CALLED Status post_as(Sharing sharing, PeerQueue& queue, const Posted& posted) {
   switch (sharing) {
-    case Sharing::exclusive: return act(queue, SharedBy<Sharing::exclusive>{});
-    case Sharing::block: return act(queue, SharedBy<Sharing::block>{});
-    default: return act(queue, SharedBy<Sharing::device>{});
+    case Sharing::exclusive: return posted.template to<Sharing::exclusive>(queue);
+    case Sharing::block: return posted.template to<Sharing::block>(queue);
+    default: return posted.template to<Sharing::device>(queue);
   }
 }
 
 // What one thread does for a scope: it has met the others, `act` gets the queue. A peer that is lost comes before what its queue
 // says.
 template <class Scope, class Act>
-GIGABAR_DEVICE Status by_queue(const Scope& scope, const DeviceFabric& fabric, Rank rank, Post post, const Act& act) {
-  const QueuePlace place = find_queue(fabric, rank, post.queue);
+GIGABAR_DEVICE Status by_queue(const Scope& scope, const DeviceFabric& fabric, Rank rank, QueueId queue, const Act& act) {
+  const QueuePlace place = find_queue(fabric, rank, queue);
   if (place.status != Status::ok) return place.status;
   scope.sync();
   Status status = Status::ok;
   if (scope.rank() == 0) {
     // Asked for first and looked at last: beside the post it costs no time. A queue to a rank that is lost ends in error soon.
     const Status peer = peer_status(fabric, rank);
-    status = act_as(post.sharing, *place.queue, act);
+    status = act(*place.queue);
     if (peer != Status::ok) status = peer;
   }
   return agree(scope, status);
@@ -366,9 +420,9 @@ GIGABAR_DEVICE Status write(const Scope& scope, const DeviceFabric& fabric, Loca
   if (from.status != Status::ok) return from.status;
   const detail::Place to = detail::find_bytes(fabric, remote.rank, remote.segment, remote.offset_bytes, bytes);
   if (to.status == Status::unavailable) {
-    return detail::by_queue(scope, fabric, remote.rank, post, [&](PeerQueue& queue, auto shared) {
+    return detail::by_queue(scope, fabric, remote.rank, post.queue, [&](PeerQueue& queue) {
       const detail::Ends ends = detail::ends_of(fabric, from.address, local.segment, remote);
-      return detail::post_bytes<decltype(shared)::kSharing>(queue, ends.remote, ends.local, from.address, bytes, post.timeout);
+      return detail::post_as(post.sharing, queue, detail::PostWrite{ends.remote, ends.local, from.address, bytes, post.timeout});
     });
   }
   if (to.status != Status::ok) return to.status;
@@ -383,9 +437,9 @@ GIGABAR_DEVICE Status read(const Scope& scope, const DeviceFabric& fabric, Local
   if (to.status != Status::ok) return to.status;
   const detail::Place from = detail::find_bytes(fabric, remote.rank, remote.segment, remote.offset_bytes, bytes);
   if (from.status == Status::unavailable) {
-    return detail::by_queue(scope, fabric, remote.rank, post, [&](PeerQueue& queue, auto shared) {
+    return detail::by_queue(scope, fabric, remote.rank, post.queue, [&](PeerQueue& queue) {
       const detail::Ends ends = detail::ends_of(fabric, to.address, local.segment, remote);
-      return detail::post_bytes_back<decltype(shared)::kSharing>(queue, ends.remote, ends.local, bytes, post.timeout);
+      return detail::post_as(post.sharing, queue, detail::PostRead{ends.remote, ends.local, bytes, post.timeout});
     });
   }
   if (from.status != Status::ok) return from.status;
@@ -400,12 +454,11 @@ GIGABAR_DEVICE Status notify(const Scope& scope, const DeviceFabric& fabric, Ran
   if (value == 0) return Status::invalid_argument;
   const detail::NotificationPlace place = detail::find_notification(fabric, rank, segment, id);
   if (place.status == Status::unavailable) {
-    return detail::by_queue(scope, fabric, rank, post, [&](PeerQueue& queue, auto shared) {
-      const DeviceSegment& to = *detail::find_segment(fabric, rank, segment);
-      Ticket ticket;
-      return device::post_inline_write_notify<decltype(shared)::kSharing>(
-          Thread{}, queue.queue, detail::payload_of(to.remote_notifications, id), inline_value(payload),
-          detail::value_of(to.remote_notifications, id), value, ticket, post.timeout);
+    return detail::by_queue(scope, fabric, rank, post.queue, [&](PeerQueue& queue) {
+      const Remote to = detail::find_segment(fabric, rank, segment)->remote_notifications;
+      return detail::post_as(
+          post.sharing, queue,
+          detail::PostNotify{detail::payload_of(to, id), payload, detail::value_of(to, id), value, post.timeout});
     });
   }
   if (place.status != Status::ok) return place.status;
@@ -423,12 +476,12 @@ GIGABAR_DEVICE Status write_notify(const Scope& scope, const DeviceFabric& fabri
   if (from.status != Status::ok) return from.status;
   const detail::Place to = detail::find_bytes(fabric, remote.rank, remote.segment, remote.offset_bytes, bytes);
   if (to.status == Status::unavailable) {
-    return detail::by_queue(scope, fabric, remote.rank, post, [&](PeerQueue& queue, auto shared) {
+    return detail::by_queue(scope, fabric, remote.rank, post.queue, [&](PeerQueue& queue) {
       const detail::Ends ends = detail::ends_of(fabric, from.address, local.segment, remote);
       const Remote value_place =
           detail::value_of(detail::find_segment(fabric, remote.rank, remote.segment)->remote_notifications, id);
-      return detail::post_bytes_notify<decltype(shared)::kSharing>(queue, ends.remote, ends.local, from.address, bytes, value_place,
-                                                                   value, post.timeout);
+      const detail::PostWrite written{ends.remote, ends.local, from.address, bytes, post.timeout};
+      return detail::post_as(post.sharing, queue, detail::PostWriteNotify{written, value_place, value});
     });
   }
   if (to.status != Status::ok) return to.status;
@@ -446,14 +499,7 @@ template <class Scope>
 GIGABAR_DEVICE Status wait(const Scope& scope, const DeviceFabric& fabric, QueueId queue, Timeout timeout) {
   if (fabric.queue_count != 0 && queue >= fabric.queue_count) return Status::out_of_range;
   scope.sync();
-  Status status = Status::ok;
-  if (scope.rank() == 0) {
-    for (Rank rank = 0; rank < fabric.rank_count; ++rank) {
-      if (fabric.queues[rank] == nullptr) continue;
-      const Status waited = device::flush<Sharing::device>(Thread{}, fabric.queues[rank][queue].queue, timeout);
-      if (status == Status::ok) status = waited;
-    }
-  }
+  const Status status = scope.rank() == 0 ? detail::wait_all(fabric, queue, timeout) : Status::ok;
   return detail::agree(scope, status);
 }
 
@@ -645,7 +691,7 @@ GIGABAR_DEVICE Status change_word(const Scope& scope, const DeviceFabric& fabric
   }
   if (place.status != Status::unavailable) return place.status;
   std::uint64_t answer = 0;
-  const Status status = by_queue(scope, fabric, remote.rank, {queue_id, timeout}, [&](PeerQueue& queue, auto) {
+  const Status status = by_queue(scope, fabric, remote.rank, queue_id, [&](PeerQueue& queue) {
     const Remote word = behind(find_segment(fabric, remote.rank, remote.segment)->remote, remote.offset_bytes);
     return change_by_queue<Sharing::device>(queue.queue, queue, word, change, timeout, answer);
   });
@@ -712,7 +758,7 @@ GIGABAR_DEVICE Status flush_all(const DeviceFabric& fabric, Timeout timeout) {
 
 // One thread. In round r a rank tells the one 2^r further. What the tables say is asked for in front of a fence, where it comes at
 // one time: behind it each load would be a trip to the GPU's L2 of its own.
-GIGABAR_DEVICE Status meet_all(const DeviceFabric& fabric, Timeout timeout) {
+GIGABAR_DEVICE_CALLED Status meet_all(const DeviceFabric& fabric, Timeout timeout) {
   KernelWords& words = *fabric.words;
   const std::uint64_t number = words.barrier_count + 1;
   std::uint32_t done = words.barrier_step;  // who comes again goes on where it was: the others may have ended, and closed, on it

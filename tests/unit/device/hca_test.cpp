@@ -14,6 +14,7 @@
 
 #include "device/hca/hca.hpp"
 #include "device/hca/hca_queue.hpp"
+#include "fakes/paths.hpp"
 #include "gigabar/device/fabric.hpp"
 #include "gigabar/device_session.hpp"
 #include "gigabar/fabric.hpp"
@@ -35,15 +36,15 @@ const Timeout kPatience = Timeout::of(std::chrono::seconds(30));
 
 struct FakeAdapters {
   explicit FakeAdapters(const char* listed)
-      : verbs("GIGABAR_VERBS_LIBRARY", GIGABAR_FAKE_HCA_LIBRARY),
-        mlx5("GIGABAR_MLX5_LIBRARY", GIGABAR_FAKE_HCA_LIBRARY),
+      : verbs("GIGABAR_VERBS_LIBRARY", test::kFakeHcaLibrary),
+        mlx5("GIGABAR_MLX5_LIBRARY", test::kFakeHcaLibrary),
         devices("GIGABAR_FAKE_HCA", listed) {}
   ScopedEnvironment verbs, mlx5, devices;
 };
 
 // From now on; an empty name: none.
 void fail(const char* call, int error) {
-  static void* const library = ::dlopen(GIGABAR_FAKE_HCA_LIBRARY, RTLD_NOW | RTLD_LOCAL);
+  static void* const library = ::dlopen(test::kFakeHcaLibrary, RTLD_NOW | RTLD_LOCAL);
   ASSERT_NE(nullptr, library);
   auto* const function = reinterpret_cast<void (*)(const char*, int)>(::dlsym(library, "gigabar_fake_hca_fail"));
   ASSERT_NE(nullptr, function);

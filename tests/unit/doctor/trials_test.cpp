@@ -8,6 +8,7 @@
 #include <thread>
 
 #include "base/clock.hpp"
+#include "fakes/paths.hpp"
 #include "gigabar/mapping.hpp"
 #include "support/fake_session.hpp"
 #include "support/isolated.hpp"
@@ -24,7 +25,7 @@ constexpr const char* kGpu = "0000:06:00.0";  // of the fake machine's first GPU
 
 // What the fake libibverbs still holds.
 int verbs_alive() {
-  void* const library = ::dlopen(GIGABAR_FAKE_VERBS_LIBRARY, RTLD_NOW | RTLD_NOLOAD);
+  void* const library = ::dlopen(test::kFakeVerbsLibrary, RTLD_NOW | RTLD_NOLOAD);
   if (library == nullptr) return 0;  // it was never opened
   const auto count = reinterpret_cast<int (*)()>(::dlsym(library, "gigabar_fake_verbs_alive"));
   ::dlclose(library);
@@ -34,7 +35,7 @@ int verbs_alive() {
 // The machine with one GPU and the RDMA devices of `verbs`, as a live patient. Fails the test for whatever a trial leaves behind.
 class Scene {
  public:
-  explicit Scene(const char* verbs, const char* library = GIGABAR_FAKE_VERBS_LIBRARY)
+  explicit Scene(const char* verbs, const char* library = test::kFakeVerbsLibrary)
       : library_("GIGABAR_VERBS_LIBRARY", library), devices_("GIGABAR_FAKE_VERBS_DEVICES", verbs) {
     patient.is_live = true;
   }
@@ -315,7 +316,7 @@ ISOLATED_TEST(TrialDmaBuf, TheDriverCannotExport) {
 }
 
 ISOLATED_TEST(TrialDmaBuf, AnOldRdmaCore) {
-  Scene scene("mlx5_0", GIGABAR_FAKE_OLD_VERBS_LIBRARY);
+  Scene scene("mlx5_0", test::kFakeOldVerbsLibrary);
   scene.with_topology().session.start();
   expect_one(scene.patient, "trial.dmabuf", Verdict::fail, "rdma-core 34");
 }

@@ -5,6 +5,7 @@
 
 #include <string>
 
+#include "fakes/paths.hpp"
 #include "support/fake_session.hpp"
 #include "support/isolated.hpp"
 #include "support/scoped_environment.hpp"
@@ -55,7 +56,7 @@ ISOLATED_TEST(CudaDriver, LibraryThatIsNotCuda) {
 }
 
 ISOLATED_TEST(CudaDriver, NoSymbolLoader) {
-  const test::ScopedEnvironment library("GIGABAR_CUDA_LIBRARY", GIGABAR_FAKE_CUDA_WITHOUT_LOADER);
+  const test::ScopedEnvironment library("GIGABAR_CUDA_LIBRARY", test::kFakeCudaWithoutLoader);
   expect_absent(cuda::load().availability, AvailabilityCode::entry_point_missing, "cuGetProcAddress");
 }
 

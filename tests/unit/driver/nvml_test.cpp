@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include "fakes/paths.hpp"
 #include "support/isolated.hpp"
 #include "support/scoped_environment.hpp"
 
@@ -10,7 +11,7 @@ namespace gigabar {
 namespace {
 
 ISOLATED_TEST(Nvml, AnswersForItsDevice) {
-  const test::ScopedEnvironment library("GIGABAR_NVML_LIBRARY", GIGABAR_FAKE_NVML_LIBRARY);
+  const test::ScopedEnvironment library("GIGABAR_NVML_LIBRARY", test::kFakeNvmlLibrary);
   ASSERT_TRUE(nvml::availability().is_ok()) << nvml::availability().reason;
   EXPECT_EQ(nvml::driver_version(), "570.86.10");
   EXPECT_EQ(nvml::device_minor("0000:06:00.0"), 5u);
@@ -22,7 +23,7 @@ ISOLATED_TEST(Nvml, AnswersForItsDevice) {
 }
 
 ISOLATED_TEST(Nvml, AnswersForLinksAndMemory) {
-  const test::ScopedEnvironment library("GIGABAR_NVML_LIBRARY", GIGABAR_FAKE_NVML_LIBRARY);
+  const test::ScopedEnvironment library("GIGABAR_NVML_LIBRARY", test::kFakeNvmlLibrary);
   const test::ScopedEnvironment gpus("GIGABAR_FAKE_NVML_GPUS",
                                      "0000:06:00.0 pcie=5x16 idle=1 links=2>switch@26562 links=1>10000:3b:00.0@25781 "
                                      "memory=6016@3201; 0000:07:00.0 links=4>0000:06:00.0@0 common=14062 c2c=10@44712");
@@ -57,7 +58,7 @@ ISOLATED_TEST(Nvml, AnswersForLinksAndMemory) {
 }
 
 ISOLATED_TEST(Nvml, TellsFactsOfDevices) {
-  const test::ScopedEnvironment library("GIGABAR_NVML_LIBRARY", GIGABAR_FAKE_NVML_LIBRARY);
+  const test::ScopedEnvironment library("GIGABAR_NVML_LIBRARY", test::kFakeNvmlLibrary);
   const test::ScopedEnvironment gpus("GIGABAR_FAKE_NVML_GPUS",
                                      "10000:3b:00.0 pcie=1x16 most=5x16 mig=0 persistence=1 fabric=2 reasons=68 retirement=1 "
                                      "peers=0,3,2; 0000:07:00.0 remap=1 remap-failed=0 peers=4,1,9");
@@ -93,7 +94,7 @@ ISOLATED_TEST(Nvml, TellsFactsOfDevices) {
 }
 
 ISOLATED_TEST(Nvml, NeverListsMoreDevicesThanItMay) {
-  const test::ScopedEnvironment library("GIGABAR_NVML_LIBRARY", GIGABAR_FAKE_NVML_LIBRARY);
+  const test::ScopedEnvironment library("GIGABAR_NVML_LIBRARY", test::kFakeNvmlLibrary);
   std::string many = "none";  // an address that cannot be read is left out
   for (int i = 0; i < 100; ++i) many += "; 0000:" + std::to_string(10 + i % 90) + ":00.0";
   const test::ScopedEnvironment gpus("GIGABAR_FAKE_NVML_GPUS", many.c_str());
@@ -101,7 +102,7 @@ ISOLATED_TEST(Nvml, NeverListsMoreDevicesThanItMay) {
 }
 
 ISOLATED_TEST(Nvml, AnOldLibraryDoesWhatItCan) {
-  const test::ScopedEnvironment library("GIGABAR_NVML_LIBRARY", GIGABAR_FAKE_OLD_NVML_LIBRARY);
+  const test::ScopedEnvironment library("GIGABAR_NVML_LIBRARY", test::kFakeOldNvmlLibrary);
   ASSERT_TRUE(nvml::availability().is_ok()) << nvml::availability().reason;
   EXPECT_EQ(nvml::device_minor("0000:06:00.0"), 5u);
   EXPECT_FALSE(nvml::pcie_link("0000:06:00.0"));
@@ -128,7 +129,7 @@ ISOLATED_TEST(Nvml, LibraryWithoutItsFunctions) {
 }
 
 ISOLATED_TEST(Nvml, NotPermitted) {
-  const test::ScopedEnvironment library("GIGABAR_NVML_LIBRARY", GIGABAR_FAKE_NVML_LIBRARY);
+  const test::ScopedEnvironment library("GIGABAR_NVML_LIBRARY", test::kFakeNvmlLibrary);
   const test::ScopedEnvironment denies("GIGABAR_FAKE_NVML_DENIES", "1");
   EXPECT_EQ(nvml::availability().code, AvailabilityCode::no_permission);
 }

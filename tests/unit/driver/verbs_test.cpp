@@ -12,6 +12,7 @@
 
 #include "base/clock.hpp"
 #include "base/descriptor.hpp"
+#include "fakes/paths.hpp"
 #include "support/isolated.hpp"
 #include "support/scoped_environment.hpp"
 
@@ -24,7 +25,7 @@ std::int64_t soon() { return now_ns() + 2'000'000'000; }
 
 // The fake's contexts, domains, regions, queues and pairs that exist.
 int alive() {
-  void* const library = ::dlopen(GIGABAR_FAKE_VERBS_LIBRARY, RTLD_NOW | RTLD_NOLOAD);
+  void* const library = ::dlopen(test::kFakeVerbsLibrary, RTLD_NOW | RTLD_NOLOAD);
   if (library == nullptr) return -1;
   const auto count = reinterpret_cast<int (*)()>(::dlsym(library, "gigabar_fake_verbs_alive"));
   ::dlclose(library);
@@ -33,7 +34,7 @@ int alive() {
 
 // The library is the fake with these devices, for the scope.
 struct Machine {
-  explicit Machine(const char* listed, const char* path = GIGABAR_FAKE_VERBS_LIBRARY)
+  explicit Machine(const char* listed, const char* path = test::kFakeVerbsLibrary)
       : library("GIGABAR_VERBS_LIBRARY", path), devices("GIGABAR_FAKE_VERBS_DEVICES", listed) {}
   test::ScopedEnvironment library, devices;
 };
@@ -200,7 +201,7 @@ ISOLATED_TEST(Verbs, WithoutDevicesAndWithoutAKernel) {
 }
 
 ISOLATED_TEST(Verbs, AnOldLibraryHasNoDmaBufs) {
-  const Machine machine("mlx5_0", GIGABAR_FAKE_OLD_VERBS_LIBRARY);
+  const Machine machine("mlx5_0", test::kFakeOldVerbsLibrary);
   ASSERT_TRUE(verbs::availability().is_ok()) << verbs::availability().reason;
   EXPECT_EQ(verbs::has_dmabuf(), false);
   const auto refused = verbs::Device::open("mlx5_0")->register_dma_buf(0, kBytes, 0);

@@ -19,9 +19,9 @@ int in_child(Body&& body) {
   return WEXITSTATUS(status);
 }
 
-class Fork : public GdrTest {};
+class GdrFork : public GdrTest {};
 
-TEST_F(Fork, ChildMayNotUseTheParentsSession) {
+TEST_F(GdrFork, ChildMayNotUseTheParentsSession) {
   const DeviceMemory memory = allocate(4096);
   const gdr_mh_t handle = pin(memory);
   const gdr_mh_t unmapped = pin(memory);
@@ -51,7 +51,7 @@ TEST_F(Fork, ChildMayNotUseTheParentsSession) {
   EXPECT_EQ(gdr_copy_to_mapping(handle, va, &byte, 1), 0) << "the child took something away from its parent";
 }
 
-TEST_F(Fork, ChildWorksWithItsOwnSession) {
+TEST_F(GdrFork, ChildWorksWithItsOwnSession) {
   const DeviceMemory memory = allocate(4096);
   const gdr_mh_t handle = pin(memory);
   const int step = in_child([&] {

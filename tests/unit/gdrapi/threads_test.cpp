@@ -15,7 +15,7 @@ namespace {
 constexpr std::size_t kThreadCount = 4;
 constexpr std::size_t kPartBytes = 4096;  // of the buffer, one part per thread
 
-class Threads : public GdrTest {
+class GdrThreads : public GdrTest {
  protected:
   template <class Body>
   static void run(std::size_t count, Body&& body) {
@@ -40,7 +40,7 @@ class Threads : public GdrTest {
   }
 };
 
-TEST_F(Threads, WholeLifeOnOneSession) {
+TEST_F(GdrThreads, WholeLifeOnOneSession) {
   const DeviceMemory memory = allocate(kThreadCount * kPartBytes);
   std::atomic<int> failures{0};
   run(kThreadCount, [&](std::size_t index) {
@@ -60,7 +60,7 @@ TEST_F(Threads, WholeLifeOnOneSession) {
   EXPECT_EQ(failures, 0);
 }
 
-TEST_F(Threads, CopiesWhileAnotherThreadMapsAndUnmaps) {
+TEST_F(GdrThreads, CopiesWhileAnotherThreadMapsAndUnmaps) {
   const DeviceMemory memory = allocate(kThreadCount * kPartBytes);
   const gdr_mh_t handle = pin(memory);
   char* const va = map(handle, memory.bytes());
@@ -87,7 +87,7 @@ TEST_F(Threads, CopiesWhileAnotherThreadMapsAndUnmaps) {
   EXPECT_EQ(failures, 0);
 }
 
-TEST_F(Threads, CopiesWhileTheHandleIsUnpinned) {
+TEST_F(GdrThreads, CopiesWhileTheHandleIsUnpinned) {
   for (unsigned round = 0; round < 40; ++round) {
     const DeviceMemory memory = allocate(kThreadCount * kPartBytes);
     const gdr_mh_t handle = pin(memory);
@@ -112,7 +112,7 @@ TEST_F(Threads, CopiesWhileTheHandleIsUnpinned) {
   }
 }
 
-TEST_F(Threads, CloseWhileOthersPinAndCopy) {
+TEST_F(GdrThreads, CloseWhileOthersPinAndCopy) {
   for (unsigned round = 0; round < 30; ++round) {
     const DeviceMemory memory = allocate(kThreadCount * kPartBytes);
     gdr_t g = gdr_open();
@@ -146,7 +146,7 @@ std::size_t stand_in_range_count() {
 }
 
 // The last copy that leaves gives the memory back, whoever that is.
-TEST_F(Threads, NothingIsKeptAfterRacingUnpins) {
+TEST_F(GdrThreads, NothingIsKeptAfterRacingUnpins) {
   trim_mapping_cache(0);
   const std::size_t before = stand_in_range_count();
   for (unsigned round = 0; round < 60; ++round) {

@@ -10,6 +10,7 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
+#include "fakes/paths.hpp"
 #include "platform/roots.hpp"
 #include "support/isolated.hpp"
 #include "support/scoped_environment.hpp"
@@ -115,10 +116,10 @@ ISOLATED_TEST(AskDrivers, ReadsTheProcess) {
   EXPECT_FALSE(ask_drivers().can_lock_memory);
 }
 
-#ifdef GIGABAR_FAKE_VERBS_LIBRARY
+#if GIGABAR_HAS_VERBS
 ISOLATED_TEST(AskDrivers, RdmaDevices) {
   const Bare machine;
-  const test::ScopedEnvironment library("GIGABAR_VERBS_LIBRARY", GIGABAR_FAKE_VERBS_LIBRARY);
+  const test::ScopedEnvironment library("GIGABAR_VERBS_LIBRARY", test::kFakeVerbsLibrary);
   const test::ScopedEnvironment devices("GIGABAR_FAKE_VERBS_DEVICES", "mlx5_0 mtu=4096 mtu=1024; mlx5_1 open=13");
   const DriverAnswers answers = ask_drivers();
   EXPECT_TRUE(answers.verbs.is_ok()) << answers.verbs.reason;
@@ -133,7 +134,7 @@ ISOLATED_TEST(AskDrivers, RdmaDevices) {
 
 ISOLATED_TEST(AskDrivers, NoRdmaDevices) {
   const Bare machine;
-  const test::ScopedEnvironment library("GIGABAR_VERBS_LIBRARY", GIGABAR_FAKE_VERBS_LIBRARY);
+  const test::ScopedEnvironment library("GIGABAR_VERBS_LIBRARY", test::kFakeVerbsLibrary);
   const test::ScopedEnvironment devices("GIGABAR_FAKE_VERBS_DEVICES", "");
   DriverAnswers answers = ask_drivers();
   EXPECT_EQ(answers.verbs.code, AvailabilityCode::no_device);
@@ -145,7 +146,7 @@ ISOLATED_TEST(AskDrivers, NoRdmaDevices) {
 }
 #endif
 
-#if GIGABAR_HAS_CUDA && defined(GIGABAR_FAKE_NVML_LIBRARY)
+#if GIGABAR_HAS_CUDA && GIGABAR_HAS_NVML
 // CUDA sees two GPUs; NVML the first of them, and one that CUDA does not.
 ISOLATED_TEST(AskDrivers, JoinsCudaAndNvml) {
   test::FakeSession session;
@@ -153,7 +154,7 @@ ISOLATED_TEST(AskDrivers, JoinsCudaAndNvml) {
   session.machine().dma_buf_supported = 0;
   session.start();
   const std::string first = session.machine().gpus[0].pci_address, second = session.machine().gpus[1].pci_address;
-  const test::ScopedEnvironment library("GIGABAR_NVML_LIBRARY", GIGABAR_FAKE_NVML_LIBRARY);
+  const test::ScopedEnvironment library("GIGABAR_NVML_LIBRARY", test::kFakeNvmlLibrary);
   const std::string listed = "0000:01:00.0 mig=1 peers=4,4,4; " + first +
                              " pcie=1x16 most=5x16 mig=0 persistence=1 fabric=3 reasons=1 remap=0 remap-failed=0 retirement=0 "
                              "links=2>switch@26562 c2c=1@44712 peers=0,0,5";

@@ -7,15 +7,11 @@
 #include <string>
 #include <vector>
 
+#include "fakes/paths.hpp"
 #include "platform/roots.hpp"
 #include "support/isolated.hpp"
 #include "support/scoped_environment.hpp"
 #include "support/temporary_folder.hpp"
-
-#ifndef GIGABAR_FAKE_NVML_LIBRARY
-#define GIGABAR_FAKE_NVML_LIBRARY "/nonexistent/libnvidia-ml.so.1"
-#define GIGABAR_WITHOUT_NVML 1
-#endif
 
 namespace gigabar {
 namespace {
@@ -25,7 +21,7 @@ constexpr int kHost = StreamPlace::kHost;
 // Two GPUs behind one switch in PCI domain 1, whose upper port runs with 16 lanes, and one GPU below a port of domain 0.
 class Links : public testing::Test {
  protected:
-  explicit Links(const char* nvml = GIGABAR_FAKE_NVML_LIBRARY) : nvml_library_("GIGABAR_NVML_LIBRARY", nvml) {
+  explicit Links(const char* nvml = test::kFakeNvmlLibrary) : nvml_library_("GIGABAR_NVML_LIBRARY", nvml) {
     set_platform_roots({tree_.path() + "/sys", tree_.path() + "/proc", tree_.path() + "/dev"});
     const std::string upper = "pci0001:00/0001:00:01.0/0001:01:00.0";
     add("pci0001:00/0001:00:01.0", "32.0 GT/s PCIe", "16");
@@ -115,7 +111,7 @@ TEST_F(Links, WithoutADeviceOrItsAddress) {
   expect_unknown(link(2, 1), "stand-in");
 }
 
-#ifndef GIGABAR_WITHOUT_NVML
+#if GIGABAR_HAS_NVML
 class LinksWithNvml : public Links {};
 
 TEST_F(LinksWithNvml, WhatSysfsDoesNotTellNvmlDoes) {
@@ -202,7 +198,7 @@ TEST_F(LinksWithNvml, DeviceMemory) {
 
 class LinksOfOldNvml : public Links {
  public:
-  LinksOfOldNvml() : Links(GIGABAR_FAKE_OLD_NVML_LIBRARY) {}
+  LinksOfOldNvml() : Links(test::kFakeOldNvmlLibrary) {}
   void TestBody() override {
     const test::ScopedEnvironment gpus("GIGABAR_FAKE_NVML_GPUS", "0001:03:00.0; 0001:04:00.0");
     EXPECT_EQ(link(kHost, 0).name, "PCIe 5.0 x16");

@@ -29,40 +29,46 @@ constexpr std::array<NamedPath, 4> kPaths = {
     {{"gdr", &PathPolicy::gdr}, {"p2p", &PathPolicy::p2p}, {"bar", &PathPolicy::bar}, {"staged", &PathPolicy::staged}}};
 
 // A size, or "unlimited"; becomes digits for CLI11.
-CLI::Validator limit() {
-  return CLI::Validator(
-      [](std::string& text) -> std::string {
-        const auto bytes = text == "unlimited" ? std::optional(kUnlimited) : parse_size(text);
-        if (!bytes) return fmt::format("'{}' is not a limit; write bytes, a number with K, M or G, or 'unlimited'", text);
-        if (*bytes > kUnlimited) return fmt::format("{} bytes is more than any memory; write 'unlimited'", *bytes);
-        text = std::to_string(*bytes);
-        return {};
-      },
-      "", "");
+Check limit() {
+  return [](std::string& text) -> std::string {
+    const auto bytes = text == "unlimited" ? std::optional(kUnlimited) : parse_size(text);
+    if (!bytes) return fmt::format("'{}' is not a limit; write bytes, a number with K, M or G, or 'unlimited'", text);
+    if (*bytes > kUnlimited) return fmt::format("{} bytes is more than any memory; write 'unlimited'", *bytes);
+    text = std::to_string(*bytes);
+    return {};
+  };
 }
 
-CLI::Validator path_name() {
-  return CLI::Validator(
-      [](std::string& text) -> std::string {
-        const bool is_known = std::any_of(kPaths.begin(), kPaths.end(), [&](const NamedPath& path) { return path.name == text; });
-        return is_known ? std::string() : fmt::format("'{}' is no path; choose one of: gdr, p2p, bar, staged", text);
-      },
-      "", "");
+Check path_name() {
+  return [](std::string& text) -> std::string {
+    const bool is_known = std::any_of(kPaths.begin(), kPaths.end(), [&](const NamedPath& path) { return path.name == text; });
+    return is_known ? std::string() : fmt::format("'{}' is no path; choose one of: gdr, p2p, bar, staged", text);
+  };
 }
 
-void add_limit(CLI::App& command, const char* name, std::optional<std::uint64_t>& target, const std::string& help) {
+// Becomes the enumerator's digits for CLI11.
+Check transport_name() {
+  return [](std::string& text) -> std::string {
+    for (const TransportKind kind : {TransportKind::local, TransportKind::verbs, TransportKind::ucx}) {
+      if (!is_same_name(text, std::string(name_of(kind)))) continue;
+      text = std::to_string(static_cast<int>(kind));
+      return {};
+    }
+    return unknown_name(text, "local, verbs, ucx");
+  };
+}
+
+void add_limit(const Command& command, const char* name, std::optional<std::uint64_t>& target, const std::string& help) {
   command.add_option(name, target, help)->transform(limit())->type_name("BYTES");
 }
 
-void add_paths(CLI::App& command, const char* name, std::vector<std::string>& target, const std::string& help) {
+void add_paths(const Command& command, const char* name, std::vector<std::string>& target, const std::string& help) {
   command.add_option(name, target, help)->check(path_name())->delimiter(',')->type_name("PATH")->allow_extra_args(false);
 }
 
-void add_path_options(CLI::App& command, FabricSettings& settings) {
-  static const std::map<std::string, TransportKind> transports = {
-      {"local", TransportKind::local}, {"verbs", TransportKind::verbs}, {"ucx", TransportKind::ucx}};
+void add_path_options(const Command& command, FabricSettings& settings) {
   command.add_option("--transport", settings.options.transports, "Transports that may be used, best first: local, verbs, ucx")
-      ->transform(CLI::Transformer(transports, CLI::ignore_case).description(""))
+      ->transform(transport_name())
       ->delimiter(',')
       ->type_name("LIST")
       ->allow_extra_args(false);
@@ -73,7 +79,7 @@ void add_path_options(CLI::App& command, FabricSettings& settings) {
   add_paths(command, "--forbid", settings.forbidden, "A path that is not taken; may be repeated");
 }
 
-void add_limit_options(CLI::App& command, FabricLimits& limits) {
+void add_limit_options(const Command& command, FabricLimits& limits) {
   add_limit(command, "--eager-limit", limits.eager_bytes, "Up to here data travel inside one message (GIGABAR_EAGER_LIMIT)");
   add_limit(command, "--gdr-limit", limits.gdr_bytes,
             "Up to here the NIC writes to GPU memory itself; staged above (GIGABAR_GDR_LIMIT)");
@@ -90,7 +96,7 @@ void add_limit_options(CLI::App& command, FabricLimits& limits) {
   add_limit(command, "--stripe", limits.stripe_bytes, "Operations from here on use all rails at once (GIGABAR_STRIPE)");
 }
 
-void add_rail_options(CLI::App& command, FabricOptions& options) {
+void add_rail_options(const Command& command, FabricOptions& options) {
   static const std::map<std::string, std::optional<RailPolicy>> policies = {
       {"first", RailPolicy::first}, {"round_robin", RailPolicy::round_robin}, {"fixed", RailPolicy::fixed}};
   command.add_option("--rails", options.rails, "NIC ports, as in mlx5_0,mlx5_1/1 (GIGABAR_RAILS; default: the nearest to the GPU)")
@@ -101,7 +107,7 @@ void add_rail_options(CLI::App& command, FabricOptions& options) {
       ->check(whole_number(1, kMostRails))
       ->type_name("N");
   command
-      .add_option_function<std::string>(
+      .add_option_function(
           "--rail-policy", [](const std::string&) {},
           "Which rail an operation takes: first, round_robin or fixed (GIGABAR_RAIL_POLICY)")
       ->check(choice(policies, options.rail_policy))
@@ -135,7 +141,7 @@ Timeout FabricSettings::timeout() const noexcept {
   return Timeout::of(std::chrono::nanoseconds(static_cast<std::int64_t>(timeout_seconds * 1e9)));
 }
 
-void add_fabric_options(CLI::App& command, FabricSettings& settings) {
+void add_fabric_options(const Command& command, FabricSettings& settings) {
   add_path_options(command, settings);
   add_limit_options(command, settings.options.limits);
   add_rail_options(command, settings.options);

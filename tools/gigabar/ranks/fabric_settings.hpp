@@ -21,7 +21,7 @@ struct FabricSettings {
 // --transport, --require, --prefer, --forbid, --gdr-limit, --gdr-read-limit, --eager-limit, --kernel-limit, --chunk, --chunks,
 // --stripe, --rails,
 // --rail-count, --rail-policy, --cpus, --timeout.
-void add_fabric_options(CLI::App& command, FabricSettings& settings);
+void add_fabric_options(const Command& command, FabricSettings& settings);
 
 // What the options say together. Ends the command as bad usage when a path is named twice, more than one is required, or a CPU may
 // not be used.

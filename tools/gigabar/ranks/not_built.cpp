@@ -6,24 +6,24 @@
 namespace gigabar::tool {
 namespace {
 
-void add(CLI::App& program, const char* name) {
-  CLI::App* const command = program.add_subcommand(name, "Not in this build: it has no libsodium");
+void add(const Command& program, const char* name) {
+  const Command command = program.add_subcommand(name, "Not in this build: it has no libsodium");
   command->allow_extras();
   command->callback([] { fail("this build has no fabric (not_built): libsodium was not there; install it and build again"); });
 }
 
 }  // namespace
 
-void add_latency(CLI::App& program, Invocation& /*invocation*/) { add(program, "latency"); }
-void add_bw(CLI::App& program, Invocation& /*invocation*/) { add(program, "bw"); }
-void add_bibw(CLI::App& program, Invocation& /*invocation*/) { add(program, "bibw"); }
-void add_multi_lat(CLI::App& program, Invocation& /*invocation*/) { add(program, "multi-lat"); }
-void add_mbw_mr(CLI::App& program, Invocation& /*invocation*/) { add(program, "mbw-mr"); }
-void add_tune(CLI::App& program, Invocation& /*invocation*/) { add(program, "tune"); }
-void add_device_latency(CLI::App& program, Invocation& /*invocation*/) { add(program, "device-latency"); }
-void add_device_bw(CLI::App& program, Invocation& /*invocation*/) { add(program, "device-bw"); }
-void add_device_rate(CLI::App& program, Invocation& /*invocation*/) { add(program, "device-rate"); }
-void add_pingpong(CLI::App& program, Invocation& /*invocation*/) { add(program, "pingpong"); }
-void add_matvec(CLI::App& program, Invocation& /*invocation*/) { add(program, "matvec"); }
+void add_latency(const Command& program, Invocation& /*invocation*/) { add(program, "latency"); }
+void add_bw(const Command& program, Invocation& /*invocation*/) { add(program, "bw"); }
+void add_bibw(const Command& program, Invocation& /*invocation*/) { add(program, "bibw"); }
+void add_multi_lat(const Command& program, Invocation& /*invocation*/) { add(program, "multi-lat"); }
+void add_mbw_mr(const Command& program, Invocation& /*invocation*/) { add(program, "mbw-mr"); }
+void add_tune(const Command& program, Invocation& /*invocation*/) { add(program, "tune"); }
+void add_device_latency(const Command& program, Invocation& /*invocation*/) { add(program, "device-latency"); }
+void add_device_bw(const Command& program, Invocation& /*invocation*/) { add(program, "device-bw"); }
+void add_device_rate(const Command& program, Invocation& /*invocation*/) { add(program, "device-rate"); }
+void add_pingpong(const Command& program, Invocation& /*invocation*/) { add(program, "pingpong"); }
+void add_matvec(const Command& program, Invocation& /*invocation*/) { add(program, "matvec"); }
 
 }  // namespace gigabar::tool

@@ -6,13 +6,13 @@
 
 namespace gigabar::tool {
 
-void add_sysroot_option(CLI::App& command, std::string& path) {
+void add_sysroot_option(const Command& command, std::string& path) {
   command
       .add_option(
           "--sysroot", path,
           "Another machine: a file that 'gigabar topology --capture' wrote, or a folder with its sys/, proc/, dev/, etc/, boot/")
       ->type_name("PATH")
-      ->check(CLI::Validator([](std::string& text) { return text.empty() ? "the path is empty" : std::string(); }, "", ""));
+      ->check([](std::string& text) { return text.empty() ? "the path is empty" : std::string(); });
 }
 
 Machine open_machine(const std::string& path) {

@@ -1,36 +1,41 @@
-// Checks for CLI11 of what is typed behind an option. For the files that declare options; the others need options.hpp alone.
+// Checks of what is typed behind an option.
 #pragma once
 
-#include <CLI/CLI.hpp>
 #include <cstdint>
 #include <map>
 #include <string>
 
+#include "support/command_line.hpp"
+
 namespace gigabar::tool {
 
-// Checks a size in bytes ("4096", "64K", "2M", "1G", powers of 1024) and turns it into digits for CLI11.
-CLI::Validator byte_count(std::uint64_t least, std::uint64_t most = std::uint64_t{1} << 40);
-// Checks a whole number.
-CLI::Validator whole_number(std::uint64_t least, std::uint64_t most);
+// A size in bytes ("4096", "64K", "2M", "1G", powers of 1024), turned into digits.
+Check byte_count(std::uint64_t least, std::uint64_t most = std::uint64_t{1} << 40);
+Check whole_number(std::uint64_t least, std::uint64_t most);
+// A number from `least` to `most`, both included.
+Check real_number(double least, double most);
 // Seconds, with fractions, above 0.
-CLI::Validator seconds(double most);
+Check seconds(double most);
+
+// The whole text as a number; false when it is none.
+bool read_number(const std::string& text, double& value);
+bool is_same_name(const std::string& first, const std::string& second);  // in any case of letters
+std::string unknown_name(const std::string& text, const std::string& names);
 
 // Reads one of the names of `choices`, in any case of letters, into `target`, which must live as long as the command line is read.
 template <class T>
-CLI::Validator choice(const std::map<std::string, T>& choices, T& target) {
-  return CLI::Validator(
-      [choices, &target](std::string& text) -> std::string {
-        std::string names;
-        for (const auto& [name, value] : choices) {
-          if (CLI::detail::to_lower(name) == CLI::detail::to_lower(text)) {
-            target = value;
-            return {};
-          }
-          names += (names.empty() ? "" : ", ") + name;
-        }
-        return "'" + text + "' is unknown; choose one of: " + names;
-      },
-      "", "");
+Check choice(const std::map<std::string, T>& choices, T& target) {
+  return [choices, &target](std::string& text) -> std::string {
+    std::string names;
+    for (const auto& [name, value] : choices) {
+      if (is_same_name(name, text)) {
+        target = value;
+        return {};
+      }
+      names += (names.empty() ? "" : ", ") + name;
+    }
+    return unknown_name(text, names);
+  };
 }
 
 }  // namespace gigabar::tool

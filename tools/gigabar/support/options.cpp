@@ -6,21 +6,21 @@
 
 namespace gigabar::tool {
 
-void add_json_option(CLI::App& command, DeviceOptions& options) {
+void add_json_option(const Command& command, DeviceOptions& options) {
   command
       .add_option("--json", options.json_path,
                   "Also write everything as JSON to this file; '-': to standard output, and the text to standard error")
       ->type_name("FILE");
 }
 
-void add_device_option(CLI::App& command, DeviceOptions& options) {
+void add_device_option(const Command& command, DeviceOptions& options) {
   command.add_option("-d,--device", options.device, "Device: CUDA's number, or a stand-in's where there is no GPU")
       ->check(whole_number(0, 1023))
       ->type_name("N")
       ->capture_default_str();
 }
 
-void add_device_options(CLI::App& command, DeviceOptions& options) {
+void add_device_options(const Command& command, DeviceOptions& options) {
   using AllocatorChoices = std::map<std::string, DeviceAllocator>;
   static const AllocatorChoices allocators = {{"cuMemAlloc", DeviceAllocator::cuda_malloc}, {"cuMemCreate", DeviceAllocator::vmm}};
   using TypeChoices = std::map<std::string, std::optional<MappingType>>;
@@ -35,19 +35,17 @@ void add_device_options(CLI::App& command, DeviceOptions& options) {
                                           {"host", MappingBackend::host}};
   add_device_option(command, options);
   const auto ignore = [](const std::string&) {};
-  command
-      .add_option_function<std::string>("-a,--allocator", ignore,
-                                        "How device memory is allocated: cuMemAlloc (default) or cuMemCreate")
+  command.add_option_function("-a,--allocator", ignore, "How device memory is allocated: cuMemAlloc (default) or cuMemCreate")
       ->check(choice(allocators, options.allocator))
       ->type_name("NAME");
   command
-      .add_option_function<std::string>("-M,--mapping-type", ignore,
-                                        "Mapping type that is needed: default (any), wc, cache or device; another one ends the run")
+      .add_option_function("-M,--mapping-type", ignore,
+                           "Mapping type that is needed: default (any), wc, cache or device; another one ends the run")
       ->check(choice(types, options.type))
       ->type_name("TYPE");
   command
-      .add_option_function<std::string>(
-          "--backend", ignore, "Mapping backend that must be used: dmabuf, gdrdrv, rm or host (default: the first that works)")
+      .add_option_function("--backend", ignore,
+                           "Mapping backend that must be used: dmabuf, gdrdrv, rm or host (default: the first that works)")
       ->check(choice(backends, options.backend))
       ->type_name("NAME");
   command.add_option("--cpu", options.processor, "Run on this CPU only (default: where the system puts it)")

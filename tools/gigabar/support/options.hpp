@@ -9,11 +9,7 @@
 
 #include "gigabar/mapping.hpp"
 #include "gigabar/memory.hpp"
-
-// Declared, not included: CLI11 is a header of seconds, which only the files need that declare options.
-namespace CLI {  // NOLINT(readability-identifier-naming): its name
-class App;
-}
+#include "support/command_line.hpp"
 
 namespace gigabar::tool {
 
@@ -32,9 +28,9 @@ struct DeviceOptions {
   std::string json_path;
 };
 
-void add_device_option(CLI::App& command, DeviceOptions& options);
-void add_json_option(CLI::App& command, DeviceOptions& options);
+void add_device_option(const Command& command, DeviceOptions& options);
+void add_json_option(const Command& command, DeviceOptions& options);
 // -d, -a, -M, --backend, --cpu, --json.
-void add_device_options(CLI::App& command, DeviceOptions& options);
+void add_device_options(const Command& command, DeviceOptions& options);
 
 }  // namespace gigabar::tool

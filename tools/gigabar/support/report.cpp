@@ -13,6 +13,9 @@
 
 #include "support/failure.hpp"
 
+template class nlohmann::basic_json<nlohmann::ordered_map>;
+template class nlohmann::detail::serializer<nlohmann::ordered_json>;
+
 namespace gigabar::tool {
 namespace {
 

@@ -15,6 +15,10 @@
 #include "support/options.hpp"
 #include "support/statistics.hpp"
 
+// Compiled in report.cpp, not in each file that makes a document.
+extern template class nlohmann::basic_json<nlohmann::ordered_map>;
+extern template class nlohmann::detail::serializer<nlohmann::ordered_json>;
+
 namespace gigabar::tool {
 
 using Json = nlohmann::ordered_json;

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "base/clock.hpp"
+#include "fakes/paths.hpp"
 #include "support/scoped_environment.hpp"
 #include "transport/transport.hpp"
 
@@ -24,15 +25,15 @@ using gigabar::test::ScopedEnvironment;
 // this program.
 struct FakeMachine {
   explicit FakeMachine(const char* listed)
-      : verbs("GIGABAR_VERBS_LIBRARY", GIGABAR_FAKE_RDMA_LIBRARY),
-        rdmacm("GIGABAR_RDMACM_LIBRARY", GIGABAR_FAKE_RDMA_LIBRARY),
+      : verbs("GIGABAR_VERBS_LIBRARY", gigabar::test::kFakeRdmaLibrary),
+        rdmacm("GIGABAR_RDMACM_LIBRARY", gigabar::test::kFakeRdmaLibrary),
         devices("GIGABAR_FAKE_RDMA_DEVICES", listed) {}
   ScopedEnvironment verbs, rdmacm, devices;
 };
 
 template <class Function>
 Function* fake(const char* name) {
-  static void* const library = ::dlopen(GIGABAR_FAKE_RDMA_LIBRARY, RTLD_NOW | RTLD_LOCAL);
+  static void* const library = ::dlopen(gigabar::test::kFakeRdmaLibrary, RTLD_NOW | RTLD_LOCAL);
   return library != nullptr ? reinterpret_cast<Function*>(::dlsym(library, name)) : nullptr;
 }
 inline int alive() { return fake<int()>("gigabar_fake_rdma_alive")(); }

@@ -3,6 +3,7 @@
 
 #include <string>
 
+#include "fakes/paths.hpp"
 #include "support/isolated.hpp"
 #include "support/scoped_environment.hpp"
 #include "transport/transport.hpp"
@@ -41,7 +42,7 @@ ISOLATED_TEST(OpenVerbs, SaysThatTheLibraryIsMissing) {
 
 #if GIGABAR_HAS_RDMACM
 ISOLATED_TEST(OpenVerbs, SaysThatTheConnectionManagerIsMissing) {
-  const test::ScopedEnvironment verbs("GIGABAR_VERBS_LIBRARY", GIGABAR_FAKE_VERBS_LIBRARY);
+  const test::ScopedEnvironment verbs("GIGABAR_VERBS_LIBRARY", test::kFakeVerbsLibrary);
   const test::ScopedEnvironment library("GIGABAR_RDMACM_LIBRARY", "/nowhere/librdmacm.so.1");
   const auto opened = open_verbs({});
   ASSERT_FALSE(opened);
@@ -52,8 +53,8 @@ ISOLATED_TEST(OpenVerbs, SaysThatTheConnectionManagerIsMissing) {
 
 // A library that is another one, or too old.
 ISOLATED_TEST(OpenVerbs, SaysWhichFunctionIsMissing) {
-  const test::ScopedEnvironment verbs("GIGABAR_VERBS_LIBRARY", GIGABAR_FAKE_VERBS_LIBRARY);
-  const test::ScopedEnvironment library("GIGABAR_RDMACM_LIBRARY", GIGABAR_FAKE_VERBS_LIBRARY);
+  const test::ScopedEnvironment verbs("GIGABAR_VERBS_LIBRARY", test::kFakeVerbsLibrary);
+  const test::ScopedEnvironment library("GIGABAR_RDMACM_LIBRARY", test::kFakeVerbsLibrary);
   const auto opened = open_verbs({});
   ASSERT_FALSE(opened);
   EXPECT_EQ(opened.status(), Status::unavailable);

@@ -1,7 +1,11 @@
+#include "device_ranks/kernels.hpp"
 #include "device_ranks/rounds_body.hpp"
-#include "device_ranks/run_on_gpu.cuh"
 
 namespace gigabar::tool::device_ranks::gpu {
+
+// Defined where the unit's kernels are compiled: rounds_*.cu, one file per unit, because they take nvcc longest.
+template <class Body>
+Result<KernelRun> run_reporting(int device, const Grid& grid, Body body);
 
 Result<KernelRun> run_rounds(int device, const RoundPlan& plan, const Grid& grid) {
   return run_body(plan, [&](const auto& body) { return run_reporting(device, grid, body); });

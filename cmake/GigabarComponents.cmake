@@ -1,0 +1,103 @@
+# How a component, a test program and a warning level are declared; used by every CMakeLists.txt below.
+
+set(CMAKE_CXX_STANDARD 20)
+set(CMAKE_CXX_STANDARD_REQUIRED ON)
+set(CMAKE_CXX_EXTENSIONS OFF)
+set(CMAKE_POSITION_INDEPENDENT_CODE ON)
+set(CMAKE_CXX_VISIBILITY_PRESET hidden)
+set(CMAKE_C_VISIBILITY_PRESET hidden)
+set(CMAKE_VISIBILITY_INLINES_HIDDEN ON)
+set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
+# A file is compiled as soon as its own headers are there, not behind the components below it.
+set(CMAKE_OPTIMIZE_DEPENDENCIES ON)
+if(NOT CMAKE_BUILD_TYPE AND NOT CMAKE_CONFIGURATION_TYPES)
+  set(CMAKE_BUILD_TYPE Release)
+endif()
+find_package(Threads REQUIRED)
+
+add_library(gigabar_options INTERFACE)
+target_compile_options(
+  gigabar_options INTERFACE $<$<COMPILE_LANGUAGE:C,CXX>:-Wall;-Wextra;-Wpedantic;-Wconversion;-Wshadow>
+                            $<$<AND:$<BOOL:${GIGABAR_WARNINGS_AS_ERRORS}>,$<COMPILE_LANGUAGE:C,CXX>>:-Werror>)
+if(GIGABAR_SANITIZE)
+  # What of clang's GCC does not look at stays out: types of functions and enumerations of C interfaces, which tests break on purpose, and
+  # types of objects, for which it needs descriptors where tests leave none.
+  add_compile_options(-fsanitize=${GIGABAR_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all
+                      $<$<CXX_COMPILER_ID:Clang>:-fno-sanitize=function$<COMMA>vptr$<COMMA>enum>)
+  add_link_options(-fsanitize=${GIGABAR_SANITIZE})
+  # For tests that cannot hold under one: compilers have no common word for it.
+  string(TOUPPER "${GIGABAR_SANITIZE}" sanitizers)
+  string(REPLACE "," ";" sanitizers "${sanitizers}")
+  list(TRANSFORM sanitizers PREPEND GIGABAR_SANITIZE_ OUTPUT_VARIABLE sanitizer_definitions)
+  add_compile_definitions(${sanitizer_definitions})
+endif()
+
+# gigabar_without(WHAT LOST): says once that a library, or its headers, is not here and what is lost; ./run shows these lines.
+function(gigabar_without what lost)
+  message(STATUS "without ${what}: ${lost}")
+endfunction()
+
+# Precompiled headers. ccache takes part only if the preprocessed text names the precompiled header in place of its content, and, of
+# clang's, if no time of day is in it.
+set(gigabar_precompiled_options $<$<COMPILE_LANG_AND_ID:CXX,GNU>:-fpch-preprocess>
+                                "$<$<COMPILE_LANG_AND_ID:CXX,Clang>:SHELL:-Xclang -fno-pch-timestamp>")
+
+# gigabar_precompiled(NAME <header>...): the target NAME, which compiles these headers once; gigabar_use_precompiled(TARGET NAME) has TARGET
+# begin with them. Both are compiled with the same options. Only headers of the system and of libraries: with one of the project's own
+# everything would be compiled again when it changes.
+function(gigabar_precompiled name)
+  file(WRITE ${CMAKE_CURRENT_BINARY_DIR}/${name}.cpp "")
+  add_library(${name} OBJECT ${CMAKE_CURRENT_BINARY_DIR}/${name}.cpp)
+  target_compile_options(${name} PRIVATE ${gigabar_precompiled_options})
+  target_link_libraries(${name} PRIVATE gigabar_options)
+  target_precompile_headers(${name} PRIVATE ${ARGN})
+endfunction()
+function(gigabar_use_precompiled target name)
+  target_compile_options(${target} PRIVATE ${gigabar_precompiled_options})
+  target_precompile_headers(${target} REUSE_FROM ${name})
+endfunction()
+
+# gigabar_component(NAME SOURCES file... [DEPENDS component...]): the objects of gigabar_NAME. Inside the project, headers are named from
+# src/ ("memory/window.hpp") and from include/ ("gigabar/memory.hpp"). All components together are the static library gigabar_internal
+# (src/gigabar).
+function(gigabar_component name)
+  cmake_parse_arguments(COMPONENT "" "" "SOURCES;DEPENDS" ${ARGN})
+  add_library(gigabar_${name} OBJECT ${COMPONENT_SOURCES})
+  target_include_directories(gigabar_${name} PUBLIC ${PROJECT_SOURCE_DIR}/include ${PROJECT_SOURCE_DIR}/src)
+  target_link_libraries(gigabar_${name} PUBLIC Threads::Threads PRIVATE gigabar_options)
+  foreach(below IN LISTS COMPONENT_DEPENDS)
+    target_link_libraries(gigabar_${name} PUBLIC gigabar_${below})
+  endforeach()
+  gigabar_use_precompiled(gigabar_${name} gigabar_system_headers)
+  set_property(GLOBAL APPEND PROPERTY GIGABAR_COMPONENTS gigabar_${name})
+endfunction()
+
+# gigabar_test(NAME SOURCES file... [LINK target...] [LABEL unit|fault|conformance|gpu] [TIMEOUT seconds]): a GoogleTest program over the
+# components and the fakes, one ctest entry per TEST.
+function(gigabar_test name)
+  cmake_parse_arguments(TEST "" "LABEL;TIMEOUT" "SOURCES;LINK" ${ARGN})
+  if(NOT TEST_LABEL)
+    set(TEST_LABEL unit)
+  endif()
+  if(NOT TEST_TIMEOUT)
+    set(TEST_TIMEOUT 120)
+  endif()
+  gigabar_test_program(${name} SOURCES ${TEST_SOURCES} LINK gigabar_internal gigabar_test_support ${TEST_LINK})
+  gtest_discover_tests(${name} PROPERTIES LABELS ${TEST_LABEL} TIMEOUT ${TEST_TIMEOUT} DISCOVERY_TIMEOUT 60)
+endfunction()
+
+# gigabar_test_program(NAME SOURCES file... [LINK target...]): as gigabar_test, without ctest entries, and over nothing but LINK.
+function(gigabar_test_program name)
+  cmake_parse_arguments(TEST "" "" "SOURCES;LINK" ${ARGN})
+  add_executable(${name} ${TEST_SOURCES})
+  target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR}/tests)
+  target_link_libraries(${name} PRIVATE gigabar_test_main ${TEST_LINK} gigabar_options GTest::gtest)
+  gigabar_use_precompiled(${name} gigabar_test_headers)
+endfunction()
+
+# gigabar_test_with_lanes(NAME COUNT LABEL FILTER): those of a program's tests that GoogleTest's filter names once more, as
+# lanesCOUNT.*: with so many connections of ucx for large writes, whatever this machine's default is.
+function(gigabar_test_with_lanes name count label filter)
+  gtest_discover_tests(${name} TEST_PREFIX lanes${count}. TEST_FILTER ${filter} TEST_LIST ${name}_lanes${count}
+                       PROPERTIES LABELS ${label} TIMEOUT 120 ENVIRONMENT GIGABAR_UCX_CONNECTIONS=${count} DISCOVERY_TIMEOUT 60)
+endfunction()

@@ -1,0 +1,10 @@
+#include "device_ranks/lean_unit.hpp"
+#include "device_ranks/run_on_gpu.cuh"
+#include "device_ranks/unit_body.hpp"
+
+namespace gigabar::tool::device_ranks::gpu {
+
+template Result<KernelRun> run_reporting(int, const Grid&, UnitBody<LeanDirectUnit, RoundPlan>);
+template Result<KernelRun> run_reporting(int, const Grid&, UnitBody<LeanQueueUnit, RoundPlan>);
+
+}  // namespace gigabar::tool::device_ranks::gpu

@@ -1,0 +1,10 @@
+#include "device_ranks/ping_unit.hpp"
+#include "device_ranks/run_on_gpu.cuh"
+#include "device_ranks/unit_body.hpp"
+
+namespace gigabar::tool::device_ranks::gpu {
+
+template Result<KernelRun> run_reporting(int, const Grid&, UnitBody<DirectPingUnit, RoundPlan>);
+template Result<KernelRun> run_reporting(int, const Grid&, UnitBody<QueuePingUnit, RoundPlan>);
+
+}  // namespace gigabar::tool::device_ranks::gpu

@@ -1,0 +1,76 @@
+// The command line of a subcommand: CLI11's words, without its headers, which take seconds in each file that declares an option.
+// Only command_line.cpp and main.cpp include them.
+#pragma once
+
+#include <cstddef>
+#include <functional>
+#include <string>
+
+namespace CLI {  // NOLINT(readability-identifier-naming): its name
+class App;
+class Option;
+}  // namespace CLI
+
+namespace gigabar::tool {
+
+// Looks at the text behind an option, and may rewrite it: returns what is wrong with it, or nothing.
+using Check = std::function<std::string(std::string& text)>;
+
+// A view of an option of a Command, which lives as long as the program's. Each function returns the option again.
+class Option {
+ public:
+  explicit Option(CLI::Option* option) : option_(option) {}
+  const Option* operator->() const { return this; }
+  CLI::Option* get() const { return option_; }
+
+  const Option& check(const Check& check) const;      // of each text behind it
+  const Option& transform(const Check& check) const;  // likewise; the text that it leaves is read
+  const Option& required() const;
+  const Option& excludes(const Option& other) const;
+  const Option& excludes(const std::string& other) const;
+  const Option& expected(int least, int most) const;  // texts
+  const Option& delimiter(char delimiter) const;      // between several values in one text
+  const Option& allow_extra_args(bool is_allowed) const;
+  const Option& take_all() const;
+  const Option& trigger_on_parse() const;  // its function is called in the order of the command line
+  // For the help.
+  const Option& type_name(const std::string& name) const;
+  const Option& group(const std::string& name) const;  // "": it is not shown
+  const Option& default_str(const std::string& text) const;
+  const Option& capture_default_str() const;
+
+  std::size_t count() const;  // how often it was given
+
+ private:
+  CLI::Option* option_;
+};
+
+// A view of a subcommand, or of the program. Targets and what functions refer to live as long as the program's command line.
+class Command {
+ public:
+  explicit Command(CLI::App* app) : app_(app) {}
+  const Command* operator->() const { return this; }
+
+  Command add_subcommand(const std::string& name, const std::string& description) const;
+  // For the types that command_line.cpp names.
+  template <class T>
+  Option add_option(const std::string& names, T& target, const std::string& help = "") const;
+  Option add_option_function(const std::string& names, const std::function<void(const std::string&)>& function,
+                             const std::string& help = "") const;
+  // "!--no-x": the option makes it false.
+  Option add_flag(const std::string& names, bool& target, const std::string& help = "") const;
+  Option add_flag_callback(const std::string& names, const std::function<void()>& function, const std::string& help) const;
+  void set_version_flag(const std::string& names, const std::string& version) const;
+  void set_help_flag(const std::string& names, const std::string& help) const;
+  Option add_help_flag(const std::string& names, const std::string& help) const;  // another one
+  void allow_extras() const;
+  void footer(const std::string& text) const;
+  void callback(const std::function<void()>& function) const;
+
+  std::size_t count(const std::string& name) const;  // how often the option was given
+
+ private:
+  CLI::App* app_;
+};
+
+}  // namespace gigabar::tool
