@@ -7,6 +7,10 @@ Every measurement has a clone of its own, and ccache a folder of its own that is
 one finds, as on a new machine. With --no-cache ccache is off. Packages are installed before, and CUDA's wheels with them; that is timed
 too, as `install_s`. The output goes to LOGS/NAME.log.
 
+--bare NAME=TREE times ./run, with everything that it installs, in a copy of TREE, which debootstrap made:
+  debootstrap --variant=minbase --include=ca-certificates,git bookworm TREE
+It needs root. Of this machine the copy has /proc, /sys, what is in the environment, and the plain device nodes.
+
 exit code: 0 every command ended well and within its limit (--limits); 1 one did not; 2 wrong options.
 """
 
@@ -32,7 +36,8 @@ INSTALL = "source scripts/setup.sh; parse_options ''; if ! has_cuda_toolkit; the
 
 def parse(words):
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, usage=argparse.SUPPRESS)
-    parser.add_argument("--what", default="run", metavar="LIST", help=f"of {','.join(COMMANDS)} (default %(default)s)")
+    parser.add_argument("--what", metavar="LIST", help=f"of {','.join(COMMANDS)} (default: run)")
+    parser.add_argument("--bare", action="append", default=[], metavar="NAME=TREE", help="may be repeated; then --what is none by default")
     parser.add_argument("--revision", default="HEAD", help="what is cloned (default %(default)s)")
     parser.add_argument("--no-cache", action="store_true", help="with ccache off, also between the stages of .ci/run")
     parser.add_argument("--limits", default="", metavar="LIST", help="most seconds, as in run=300,test=2400")
@@ -40,7 +45,10 @@ def parse(words):
     parser.add_argument("--logs", type=pathlib.Path, metavar="FOLDER", help="(default: a new folder, which is named at the end)")
     parser.add_argument("--json", metavar="FILE", help="write machine, revision, date, commands and seconds; what FILE has of other commands stays")
     options = parser.parse_args(words)
-    options.what = options.what.split(",")
+    options.what = options.what.split(",") if options.what else [] if options.bare else ["run"]
+    for entry in options.bare:
+        if "=" not in entry or not os.path.isdir(entry.split("=", 1)[1]):
+            parser.error(f"--bare '{entry}' is not NAME=TREE with a folder TREE")
     for name in options.what:
         if name not in COMMANDS:
             parser.error(f"--what '{name}' is not one of {', '.join(COMMANDS)}")
@@ -94,38 +102,69 @@ def short(path):
     return re.sub(r"CMakeFiles/[^/]+\.dir/", "", path)
 
 
+def cloned(folder, options):
+    subprocess.run(["git", "clone", "--quiet", str(ROOT), str(folder)], check=True)
+    subprocess.run(["git", "-C", str(folder), "checkout", "--quiet", options.revision], check=True)
+    return folder
+
+
+def timed(command, clone, log, **how):
+    """Runs it, and says what is measured of every command."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    began = time.monotonic()
+    with open(log, "wb") as file:
+        status = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=file, stderr=file, check=False, **how).returncode
+    seconds = time.monotonic() - began
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    found = units(clone / "build")
+    return {
+        "revision": output_of("git", "-C", str(clone), "rev-parse", "--short", "HEAD"),
+        "date": datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%d %H:%M UTC"),
+        "exit_status": status,
+        "seconds": round(seconds, 1),
+        "processor_s": round(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime, 1),
+        "compiled": len(found),
+        "compiled_s": round(sum(unit[1] for unit in found), 1),
+        "slowest": [{"unit": short(unit), "seconds": round(unit_s, 1)} for unit, unit_s in found[:SLOWEST]],
+        "stages": stages(log.read_text(errors="replace")),
+    }
+
+
+# Of this machine's /dev only what every program expects.
+BARE_SCRIPT = """
+mount -t tmpfs tmpfs "$0/dev"
+for node in null zero full random urandom tty; do touch "$0/dev/$node"; mount --bind "/dev/$node" "$0/dev/$node"; done
+mkdir "$0/dev/shm" "$0/dev/pts"
+mount -t tmpfs tmpfs "$0/dev/shm"
+ln -s /proc/self/fd "$0/dev/fd"
+mount --rbind /proc "$0/proc"
+mount --rbind /sys "$0/sys"
+exec chroot "$0" /bin/bash -c 'cd /root/gigabar && exec ./run'
+"""
+
+
+def measure_bare(name, tree, options, folder):
+    root = folder / name
+    subprocess.run(["cp", "-a", tree, str(root)], check=True)
+    clone = cloned(root / "root" / "gigabar", options)
+    environment = {**os.environ, "PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOME": "/root"}
+    command = ["unshare", "--mount", "--propagation", "private", "bash", "-ec", BARE_SCRIPT, str(root)]
+    result = timed(command, clone, options.logs / f"{name}.log", env=environment)
+    result["command"] = "./run, in a bare tree"
+    shutil.rmtree(root, ignore_errors=True)
+    return result
+
+
 def measure(name, options, folder):
-    clone = folder / name
-    subprocess.run(["git", "clone", "--quiet", str(ROOT), str(clone)], check=True)
-    subprocess.run(["git", "-C", str(clone), "checkout", "--quiet", options.revision], check=True)
+    clone = cloned(folder / name, options)
     environment = {**os.environ, "CCACHE_DIR": str(folder / f"{name}-cache")}
     if options.no_cache:
         environment["CCACHE_DISABLE"] = "1"
     began = time.monotonic()
     subprocess.run(["bash", "-c", INSTALL], cwd=clone, env=environment, check=True, stdout=subprocess.DEVNULL)
     install_s = time.monotonic() - began
-    log = options.logs / f"{name}.log"
-    before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    began = time.monotonic()
-    with open(log, "wb") as file:
-        status = subprocess.run(COMMANDS[name], cwd=clone, env=environment, stdin=subprocess.DEVNULL, stdout=file, stderr=file).returncode
-    seconds = time.monotonic() - began
-    after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    found = units(clone / "build")
-    result = {
-        "command": " ".join(COMMANDS[name]),
-        "revision": output_of("git", "-C", str(clone), "rev-parse", "--short", "HEAD"),
-        "date": datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%d %H:%M UTC"),
-        "ccache": "off" if options.no_cache else "empty at first",
-        "exit_status": status,
-        "seconds": round(seconds, 1),
-        "processor_s": round(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime, 1),
-        "install_s": round(install_s, 1),
-        "compiled": len(found),
-        "compiled_s": round(sum(unit[1] for unit in found), 1),
-        "slowest": [{"unit": short(unit), "seconds": round(unit_s, 1)} for unit, unit_s in found[:SLOWEST]],
-        "stages": stages(log.read_text(errors="replace")),
-    }
+    result = timed(COMMANDS[name], clone, options.logs / f"{name}.log", cwd=clone, env=environment)
+    result |= {"command": " ".join(COMMANDS[name]), "ccache": "off" if options.no_cache else "empty at first", "install_s": round(install_s, 1)}
     shutil.rmtree(clone, ignore_errors=True)
     return result
 
@@ -160,8 +199,10 @@ def main():
     options.logs = options.logs.resolve()
     failed = False
     with tempfile.TemporaryDirectory(prefix="build-time-") as folder:
-        for name in options.what:
-            result = measure(name, options, pathlib.Path(folder))
+        bare = dict(entry.split("=", 1) for entry in options.bare)
+        for name in [*options.what, *bare]:
+            how = (measure_bare, name, bare[name]) if name in bare else (measure, name)
+            result = how[0](*how[1:], options, pathlib.Path(folder))
             print(f"{result['command']}: {result['seconds']:.0f} s, {result['processor_s']:.0f} processor-seconds, exit status {result['exit_status']}")
             print(f"  {result['compiled']} units in {result['compiled_s']:.0f} s; the slowest:")
             for unit in result["slowest"]:

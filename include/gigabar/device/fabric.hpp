@@ -499,7 +499,8 @@ template <class Scope>
 GIGABAR_DEVICE Status wait(const Scope& scope, const DeviceFabric& fabric, QueueId queue, Timeout timeout) {
   if (fabric.queue_count != 0 && queue >= fabric.queue_count) return Status::out_of_range;
   scope.sync();
-  const Status status = scope.rank() == 0 ? detail::wait_all(fabric, queue, timeout) : Status::ok;
+  const bool is_to_wait = scope.rank() == 0 && fabric.queue_count != 0;
+  const Status status = is_to_wait ? detail::wait_all(fabric, queue, timeout) : Status::ok;
   return detail::agree(scope, status);
 }
 
