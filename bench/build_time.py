@@ -74,7 +74,7 @@ def output_of(*command):
         lines = subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip().splitlines()
     except (OSError, subprocess.CalledProcessError):
         return None
-    return lines[-1] if command[0].endswith("nvcc") and lines else lines[0] if lines else None
+    return lines[0] if lines else None
 
 
 def machine():
