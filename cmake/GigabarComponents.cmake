@@ -15,9 +15,12 @@ if(NOT CMAKE_BUILD_TYPE AND NOT CMAKE_CONFIGURATION_TYPES)
 endif()
 find_package(Threads REQUIRED)
 
+# GCC's optimiser sees writes beyond libstdc++'s strings that never happen, in each version at other places; clang, clang-tidy and the
+# sanitizers look at the same code.
 add_library(gigabar_options INTERFACE)
 target_compile_options(
   gigabar_options INTERFACE $<$<COMPILE_LANGUAGE:C,CXX>:-Wall;-Wextra;-Wpedantic;-Wconversion;-Wshadow>
+                            $<$<COMPILE_LANG_AND_ID:CXX,GNU>:-Wno-array-bounds;-Wno-maybe-uninitialized;-Wno-restrict;-Wno-stringop-overflow;-Wno-stringop-overread>
                             $<$<AND:$<BOOL:${GIGABAR_WARNINGS_AS_ERRORS}>,$<COMPILE_LANGUAGE:C,CXX>>:-Werror>)
 if(GIGABAR_SANITIZE)
   # What of clang's GCC does not look at stays out: types of functions and enumerations of C interfaces, which tests break on purpose, and
