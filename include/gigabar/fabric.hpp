@@ -44,19 +44,31 @@ class Timeout {
  public:
   // Looks once.
   static constexpr Timeout test() noexcept { return Timeout(0); }
-  // At most some thousand years.
-  static constexpr Timeout of(std::chrono::nanoseconds duration) noexcept {
-    return Timeout(duration.count() > 0 ? duration.count() : 0);
+  // Any duration, as in `barrier({}, 10s)`; below 0: looks once; at most a century.
+  template <class Number, class Period>
+  constexpr Timeout(std::chrono::duration<Number, Period> duration) noexcept : ns_(ns_of(duration)) {}
+  template <class Number, class Period>
+  static constexpr Timeout of(std::chrono::duration<Number, Period> duration) noexcept {
+    return Timeout(duration);
   }
-  // Ends only when the operation does, or its peer: a peer that is dead ends every wait for it.
+  // Ends when the operation does, or with peer_lost when nobody is left who could end it: its peer is dead; a member of the group
+  // is (at every member); or, of a wait for anybody, every other rank is. A rank without a connection is looked for after a second;
+  // one that was never started may still come, and one that has spoken to itself waits for itself.
   static constexpr Timeout forever() noexcept { return Timeout(-1); }
-  constexpr Timeout(std::chrono::milliseconds duration) noexcept : Timeout(of(duration)) {}
 
   constexpr bool is_forever() const noexcept { return ns_ < 0; }
   constexpr std::int64_t ns() const noexcept { return ns_; }
 
  private:
   explicit constexpr Timeout(std::int64_t ns) noexcept : ns_(ns) {}
+  template <class Number, class Period>
+  static constexpr std::int64_t ns_of(std::chrono::duration<Number, Period> duration) noexcept {
+    constexpr std::chrono::duration<double, std::nano> kCentury = std::chrono::hours(24 * 365 * 100);
+    const std::chrono::duration<double, std::nano> ns = duration;
+    if (!(ns.count() > 0)) return 0;  // also what is no number
+    if (ns >= kCentury) return std::chrono::nanoseconds(std::chrono::hours(24 * 365 * 100)).count();
+    return std::chrono::duration_cast<std::chrono::nanoseconds>(duration).count();
+  }
   std::int64_t ns_;
 };
 
@@ -122,11 +134,11 @@ struct FabricLimits {
 
 // Everything has a default; a variable of the environment stands in for a member that is not set (docs/fabric.md).
 struct FabricOptions {
-  // The job; unset: what the launcher says (PMIx, then RANK/WORLD_SIZE/MASTER_ADDR/MASTER_PORT as torchrun sets them), else a job
-  // of one rank.
+  // The job; unset: what the launcher says (PMIx, RANK/WORLD_SIZE/MASTER_ADDR/MASTER_PORT as torchrun sets them, Slurm's srun; the
+  // table in docs/fabric.md), else a job of one rank. Launchers that do not say where rank 0 is are refused.
   std::optional<Rank> rank;
   std::optional<Rank> rank_count;
-  std::optional<std::string> master_address;  // host name or address of rank 0
+  std::optional<std::string> master_address;  // host name or address of rank 0; IPv6 with or without brackets
   std::optional<std::uint16_t> master_port;
   std::optional<std::string> job_key;  // at least 16 bytes, the same at every rank; without one only this host's loopback is used
 
@@ -262,8 +274,9 @@ enum class MappedFor : std::uint8_t { kernels, cpu };
 class Fabric {
  public:
   // Joins the job. Connections are made at first use, so that this waits for no other rank than the one that keeps the job's
-  // directory (rank 0, or PMIx). Errors: invalid_argument (an option, or half a launcher's environment: names the variable),
-  // unavailable (no transport at all: each with its reason), timed_out (rank 0 never appeared), no_permission (another job key).
+  // directory (rank 0, or PMIx). Errors: invalid_argument (an option, half a launcher's environment, or a launcher that is refused:
+  // names the variable), unavailable (no transport at all: each with its reason; the address of rank 0 is unknown, at every rank),
+  // timed_out (rank 0 never appeared), no_permission (another job key).
   GIGABAR_API static Result<Fabric> open(const FabricOptions& options);
   GIGABAR_API Fabric(Fabric&&) noexcept;
   GIGABAR_API Fabric& operator=(Fabric&&) noexcept;
@@ -344,7 +357,8 @@ class Fabric {
   GIGABAR_API Result<Operation> write_in_order(const void* source, RemotePlace remote, std::uint64_t bytes,
                                                const PostOptions& options = {});
 
-  // Waits until one of `count` notifications from `first` on is not 0; the lowest such id. Errors: timed_out.
+  // Waits until one of `count` notifications from `first` on is not 0; the lowest such id. Errors: timed_out,
+  // peer_lost (every other rank of the job is lost, which are named).
   GIGABAR_API Result<NotificationId> notification_wait(SegmentId segment, NotificationId first, std::uint32_t count,
                                                        Timeout timeout);
   // Waits until notification `id` is at least `value`, and takes `value` off it.
@@ -381,7 +395,8 @@ class Fabric {
   // an out_of_range error; the message is consumed, nothing beyond `bytes` is written.
   GIGABAR_API Result<Operation> post_recv(Rank from, Tag tag, Tag mask, void* destination, std::uint64_t bytes,
                                           const PostOptions& options = {});
-  // Errors: timed_out (it goes on), what the operation failed with. An operation is waited for once.
+  // Errors: timed_out (it goes on), what the operation failed with; peer_lost, of a receive from kAnyRank, when every other rank is
+  // lost. An operation is waited for once.
   GIGABAR_API Result<Received> wait_message(Operation operation, Timeout timeout);
   // Takes back a receive that has not matched. Errors: busy (it is being filled or is done: wait for it).
   GIGABAR_API Outcome cancel_recv(Operation operation);
@@ -392,7 +407,8 @@ class Fabric {
                                     const PostOptions& options = {});
 
   // Collectives of a group of which this rank is one. On timed_out call again with the same arguments to go on; another collective
-  // of the same group meanwhile: busy.
+  // of the same group meanwhile: busy. When a member is lost: peer_lost at every other, naming it; the others may go on as a group
+  // without it. When members call different ones: invalid_argument at every member.
   GIGABAR_API Outcome barrier(const Group& group, Timeout timeout);
   GIGABAR_API Outcome all_reduce(const Group& group, ReduceOperation operation, std::span<const std::int64_t> values,
                                  std::span<std::int64_t> results, Timeout timeout);

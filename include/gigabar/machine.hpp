@@ -29,10 +29,13 @@ class Machine {
   // What the one who made an archive says of it, for example that the tree was constructed and never ran; empty when nothing.
   GIGABAR_API const std::string& remark() const noexcept;
 
-  // Packs what topology and doctor read into one file of JSON: files below /sys, /proc, /dev, /etc and /boot, and the answers of
-  // the drivers. It holds no memory contents, no names of users and no environment; names of hosts and serial numbers are not read.
-  // Errors: invalid_argument (the file cannot be made there), not_supported (this machine is itself a capture). On failure no file
-  // is left. Cost: seconds.
+  // What topology and doctor read, as one text of JSON, which open() accepts when it lies in a file: files below /sys, /proc, /dev,
+  // /etc and /boot, and the answers of the drivers. It holds no memory contents, no names of users and no environment; names of
+  // hosts and serial numbers are not read. Errors: not_supported (this machine is itself a capture, or the text would exceed 256
+  // MiB). Threads: any. Cost: seconds.
+  GIGABAR_API Result<std::string> archive() const;
+  // The same, written to a file: beside it, then renamed, so that no half is left. A device or FIFO is written through.
+  // Errors: as archive(), and invalid_argument (the file cannot be written).
   GIGABAR_API Outcome capture(const std::string& archive_path) const;
 
   // For the rooms of Gigabar: the files, and what the drivers say (asked once, on first use).

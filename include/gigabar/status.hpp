@@ -77,7 +77,7 @@ class [[nodiscard]] Error {
   explicit Error(ErrorRecord record) : record_(std::make_unique<ErrorRecord>(std::move(record))) {}
   Error(Error&&) noexcept = default;
   Error& operator=(Error&&) noexcept = default;
-  Error(const Error& other) : record_(std::make_unique<ErrorRecord>(*other.record_)) {}
+  Error(const Error& other) : record_(other.record_ ? std::make_unique<ErrorRecord>(*other.record_) : nullptr) {}
   Error& operator=(const Error& other) {
     Error copy(other);
     record_.swap(copy.record_);
@@ -92,6 +92,7 @@ class [[nodiscard]] Error {
 
  private:
   friend class Outcome;
+  Error() noexcept = default;  // of an Outcome that is ok
   std::unique_ptr<ErrorRecord> record_;
 };
 
@@ -120,28 +121,33 @@ class [[nodiscard]] Result {
   Error&& error() && noexcept { return std::move(*std::get_if<1>(&content_)); }
 
   Status status() const noexcept { return is_ok() ? Status::ok : error().status(); }
+  std::string message() const { return is_ok() ? std::string("ok") : error().message(); }
 
  private:
   std::variant<T, Error> content_;
 };
 
-// Success without a value, or the error. One pointer wide: returning it costs nothing on the fast path.
+// Success without a value, or the error: what a Result is where there is a value, with the same functions. One pointer wide:
+// returning it costs nothing on the fast path.
 class [[nodiscard]] Outcome {
  public:
   Outcome() noexcept = default;
-  Outcome(Error error) noexcept : record_(std::move(error.record_)) {}
+  Outcome(Error error) noexcept : error_(std::move(error)) {}
 
-  bool is_ok() const noexcept { return record_ == nullptr; }
+  bool is_ok() const noexcept { return error_.record_ == nullptr; }
   explicit operator bool() const noexcept { return is_ok(); }
-  Status status() const noexcept { return is_ok() ? Status::ok : record_->status; }
+  Status status() const noexcept { return is_ok() ? Status::ok : error_.status(); }
+  std::string message() const { return is_ok() ? std::string("ok") : error_.message(); }
 
   // Only when !is_ok().
-  const ErrorRecord& record() const noexcept { return *record_; }
-  std::string message() const { return is_ok() ? std::string("ok") : record_->message(); }
-  Error take_error() && { return Error(std::move(*record_)); }
+  Error& error() & noexcept { return error_; }
+  const Error& error() const& noexcept { return error_; }
+  Error&& error() && noexcept { return std::move(error_); }
+  const ErrorRecord& record() const noexcept { return error_.record(); }
+  Error take_error() && { return std::move(error_); }
 
  private:
-  std::unique_ptr<ErrorRecord> record_;
+  Error error_;
 };
 
 // Why a library, a device or a path is or is not usable on this machine.

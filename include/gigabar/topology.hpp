@@ -155,8 +155,22 @@ GIGABAR_API Result<Topology> discover_topology(const Machine& machine);
 // The route between two ends. Indexes out of range give `unknown`.
 GIGABAR_API Route route_between(const Topology& topology, Endpoint first, Endpoint second);
 
-// NICs in the order in which a GPU should use them: nearest relation, then ports that are up, the same package, highest
-// bottleneck, name. Only those with an RDMA device when `only_rdma`.
+// The NICs of one GPU.
+struct NicOrder {
+  std::vector<int> nics;        // indexes into Topology::nics, the one that the GPU should use first
+  std::size_t equal_count = 0;  // of the first ones: so many are as near, up and fast as the first; 0: there is no NIC
+  std::string reason;           // why the first: "the nearest", "one of 2 equally near NICs, dealt by order of the GPUs"
+};
+
+// The NICs of each GPU, by index into Topology::gpus, in the order in which it should use them: nearest relation, then ports that
+// are up, the same package, highest bottleneck. The NICs that are equal in all of that and first are dealt to the GPUs that have
+// the same ones first: the i-th of these GPUs, by PCI address, begins with the i-th NIC, and where there are fewer NICs the deal
+// begins anew. `turn`: how many ranks work with each GPU before the one that asks; ranks that share a GPU go on with the deal.
+// Other equals stand in the order of the topology. Only NICs with an RDMA device when `only_rdma`. Cost: a route for each pair of a
+// GPU and a NIC.
+GIGABAR_API std::vector<NicOrder> nic_orders(const Topology& topology, bool only_rdma = true, std::size_t turn = 0);
+
+// The order of one GPU; empty for an index out of range. For several GPUs call nic_orders() once.
 GIGABAR_API std::vector<int> nearest_nics(const Topology& topology, int gpu, bool only_rdma = true);
 
 }  // namespace gigabar

@@ -6,7 +6,9 @@
 #include <sstream>
 
 #include "base/errors.hpp"
+#include "doctor/device_nodes.hpp"
 #include "doctor/gpu_facts.hpp"
+#include "doctor/rdma_facts.hpp"
 
 namespace gigabar {
 namespace doctor {
@@ -71,12 +73,16 @@ Availability mapping_by_dmabuf(const Patient& patient) {
 
 Availability mapping_by_gdrdrv(const Patient& patient) {
   if (auto reason = without_cuda(patient)) return *reason;
-  const NodeFacts node = patient.files.facts("/dev/gdrdrv");
-  if (node.kind != NodeKind::character_device) {
-    return not_ok(AvailabilityCode::no_device, "/dev/gdrdrv is missing", "install gdrdrv-dkms, then: sudo modprobe gdrdrv");
-  }
-  if (!node.can_read || !node.can_write) {
-    return not_ok(AvailabilityCode::no_permission, "this user may not read and write /dev/gdrdrv", "sudo chmod a+rw /dev/gdrdrv");
+  const NodeReport node = look_at_node(patient, "/dev/gdrdrv");
+  switch (node.state) {
+    case NodeState::works: break;
+    case NodeState::missing:
+      return not_ok(AvailabilityCode::no_device, "/dev/gdrdrv is missing", "install gdrdrv-dkms, then: sudo modprobe gdrdrv");
+    case NodeState::no_permission:
+      return not_ok(AvailabilityCode::no_permission, "this user may not read and write /dev/gdrdrv", "sudo chmod a+rw /dev/gdrdrv");
+    case NodeState::refused: return not_ok(AvailabilityCode::no_permission, node.statement(), node.remedy);
+    case NodeState::not_a_device:
+    case NodeState::wrong_number: return not_ok(AvailabilityCode::no_device, node.statement(), node.remedy);
   }
   const auto version = patient.files.word("/sys/module/gdrdrv/version");
   if (!version) return untold("the version of gdrdrv could not be read", "'modinfo -F version gdrdrv' tells it; 2.5 is needed");
@@ -196,13 +202,22 @@ Availability by_rdma(const Patient& patient) {
   }
   std::size_t ports = 0;
   std::size_t active = 0;
+  std::size_t foreign = 0;
   for (const Nic& nic : patient.topology.nics) {
     for (const RdmaPort& port : nic.ports) {
       ++ports;
+      if (transport_of(patient, {&nic, &port}) == RdmaTransport::other) {
+        ++foreign;
+        continue;
+      }
       if (port.state == "ACTIVE") ++active;
     }
   }
   if (ports == 0) return untold("no port's state could be read", "ibv_devinfo, or: cat /sys/class/infiniband/*/ports/*/state");
+  if (foreign == ports) {
+    return not_ok(AvailabilityCode::not_supported, "no port here is InfiniBand, RoCE or iWARP, which RC queue pairs need",
+                  "'gigabar explain rdma.port' tells what can be used instead");
+  }
   if (active == 0) {
     return not_ok(AvailabilityCode::not_supported, text("none of ", ports, " RDMA ports is active"),
                   "'gigabar explain rdma.port' tells what brings a port up");

@@ -6,24 +6,49 @@
 #include <map>
 
 #include "base/errors.hpp"
+#include "doctor/device_nodes.hpp"
 #include "doctor/gpu_facts.hpp"
 #include "doctor/pages_gpu.hpp"
+#include "doctor/rdma_facts.hpp"
+#include "platform/nvidia.hpp"
 
 namespace gigabar::doctor {
 namespace {
 
 // The first driver that has open kernel modules.
 constexpr unsigned kFirstOpenBranch = 515;
+constexpr std::size_t kMostCapabilities = 256;  // two for each MIG instance of a machine
 
-std::string node_text(const NodeFacts& facts) {
-  if (facts.kind != NodeKind::character_device) return facts.kind == NodeKind::missing ? "missing" : "not a device";
-  if (facts.can_read && facts.can_write) return "readable and writable";
-  return facts.can_read ? "read only" : "permission denied";
+constexpr const char* kUnifiedMemoryNode = "/dev/nvidia-uvm";
+constexpr const char* kCapabilitiesFolder = "/dev/nvidia-caps";
+
+// The driver's nodes that are there.
+std::vector<NodeReport> driver_nodes(const Patient& patient) {
+  std::vector<NodeReport> nodes{look_at_node(patient, kControlNode), look_at_node(patient, kUnifiedMemoryNode)};
+  for (const std::string& path : gpu_nodes(patient)) nodes.push_back(look_at_node(patient, path));
+  return nodes;
 }
 
-void read_nodes(const Patient& patient, Findings& findings) {
-  for (const char* node : {kControlNode, "/dev/nvidia-uvm"}) findings.reading(node, node_text(patient.files.facts(node)));
-  for (const std::string& node : gpu_nodes(patient)) findings.reading(node, node_text(patient.files.facts(node)));
+// Nodes by which instances of MIG and the fabric manager are reached; a folder holds them.
+std::vector<NodeReport> capability_nodes(const Patient& patient) {
+  const NodeKind kind = patient.files.facts(kCapabilitiesFolder).kind;
+  if (kind == NodeKind::missing) return {};
+  if (kind != NodeKind::folder) {
+    NodeReport folder;
+    folder.path = kCapabilitiesFolder;
+    folder.state = NodeState::not_a_device;
+    folder.value = "not a folder";
+    folder.fault = "is not the folder that the nodes of MIG instances and of the fabric manager have to be in";
+    folder.remedy =
+        text("sudo rm ", kCapabilitiesFolder, " (in a container: remove its mount); 'sudo nvidia-modprobe -c 0' makes it anew");
+    return {folder};
+  }
+  std::vector<NodeReport> nodes;
+  for (const std::string& name : patient.files.names(kCapabilitiesFolder)) {
+    if (nodes.size() == kMostCapabilities) break;
+    if (name.starts_with("nvidia-cap")) nodes.push_back(look_at_node(patient, text(kCapabilitiesFolder, "/", name)));
+  }
+  return nodes;
 }
 
 void judge_absent_driver(const Patient& patient, Findings& findings, const DriverModule& module) {
@@ -45,26 +70,59 @@ void judge_absent_driver(const Patient& patient, Findings& findings, const Drive
                 "nvidia-open), and 'sudo dmesg | grep -i nvrm' says why a module would not load");
 }
 
-bool is_usable(const Patient& patient, const std::string& node) {
-  const NodeFacts facts = patient.files.facts(node);
-  return facts.kind == NodeKind::character_device && facts.can_read && facts.can_write;
+// GPUs that the driver has and that no node leads to, as "/dev/nvidia1"; a container is given some on purpose.
+std::vector<std::string> missing_gpu_nodes(const Patient& patient) {
+  std::vector<std::string> missing;
+  if (!container(patient).empty()) return missing;
+  for (const std::string& address : patient.files.names(kGpusFolder)) {
+    const auto minor = nvidia_minor_in(patient.files.read(text(kGpusFolder, "/", address, "/information")).content);
+    if (minor && !patient.files.exists(text("/dev/nvidia", *minor))) missing.push_back(text("/dev/nvidia", *minor));
+  }
+  return missing;
+}
+
+bool is_any_split(const Patient& patient) {
+  const auto& gpus = patient.answers.gpus;
+  return std::any_of(gpus.begin(), gpus.end(), [](const GpuAnswers& gpu) { return gpu.is_mig_enabled.value_or(false); });
+}
+
+// Says it of each node that is there and does not work; false: there is none.
+bool tell_broken_nodes(const Patient& patient, Findings& findings, const std::string& driver, const std::vector<NodeReport>& nodes,
+                       const std::vector<NodeReport>& capabilities) {
+  bool has_said = false;
+  const auto tell = [&](const NodeReport& node, Verdict verdict) {
+    if (!node.is_broken()) return;
+    findings.reading(node.path, node.value);
+    say(findings, node.path, verdict, text(driver, " is loaded, but ", node.statement()), node.remedy);
+    has_said = true;
+  };
+  for (const NodeReport& node : nodes) tell(node, Verdict::fail);
+  for (const NodeReport& node : capabilities) tell(node, is_any_split(patient) ? Verdict::fail : Verdict::warn);
+  return has_said;
+}
+
+void judge_unified_memory(const Patient& patient, Findings& findings, const std::string& driver) {
+  const std::string in = container(patient);
+  if (!in.empty()) {
+    return findings.fail({}, text(driver, " is loaded, but /dev/nvidia-uvm is not usable in ", in, ", and CUDA needs it"),
+                         "pass it on: docker run --gpus all, or --device /dev/nvidia-uvm");
+  }
+  findings.warn({}, text(driver, " is loaded, but /dev/nvidia-uvm is not there or not usable, and CUDA needs it"),
+                "sudo nvidia-modprobe -u -c 0 (CUDA does that itself where nvidia-modprobe is installed setuid)");
 }
 
 // CUDA needs the unified memory node besides the resource manager's.
-void judge_nodes(const Patient& patient, Findings& findings, const DriverModule& module) {
+void judge_nodes(const Patient& patient, Findings& findings, const DriverModule& module, const std::vector<NodeReport>& nodes) {
   const std::string driver = module.version.empty() ? "the NVIDIA driver" : "NVIDIA driver " + module.version;
-  const Availability nodes = resource_manager_nodes(patient);
-  if (!nodes.is_ok()) return findings.fail({}, text(driver, " is loaded, but ", nodes.reason), nodes.remedy);
-  if (!is_usable(patient, "/dev/nvidia-uvm")) {
-    const std::string in = container(patient);
-    if (!in.empty()) {
-      return findings.fail({}, text(driver, " is loaded, but /dev/nvidia-uvm is not usable in ", in, ", and CUDA needs it"),
-                           "pass it on: docker run --gpus all, or --device /dev/nvidia-uvm");
-    }
-    return findings.warn({}, text(driver, " is loaded, but /dev/nvidia-uvm is not there or not usable, and CUDA needs it"),
-                         "sudo nvidia-modprobe -u -c 0 (CUDA does that itself where nvidia-modprobe is installed setuid)");
+  if (tell_broken_nodes(patient, findings, driver, nodes, capability_nodes(patient))) return;
+  const Availability usable = resource_manager_nodes(patient);
+  if (!usable.is_ok()) return findings.fail({}, text(driver, " is loaded, but ", usable.reason), usable.remedy);
+  if (const std::vector<std::string> missing = missing_gpu_nodes(patient); !missing.empty()) {
+    return findings.fail({}, text(driver, " is loaded, but it has GPUs whose nodes are missing: ", joined(missing)),
+                         "sudo nvidia-modprobe -c NUMBER for each, or run 'nvidia-smi' as root");
   }
-  findings.pass({}, text(driver, " is loaded, and ", nodes.reason));
+  if (!look_at_node(patient, kUnifiedMemoryNode).works()) return judge_unified_memory(patient, findings, driver);
+  findings.pass({}, text(driver, " is loaded, and ", usable.reason));
 }
 
 // --- libraries
@@ -107,8 +165,16 @@ bool is_listed(const Patient& patient, const std::string& device) {
 }
 
 struct Providers {
-  std::vector<std::string> found, kinds, missing, unknown, wanted;  // devices; kinds and wanted: providers
+  std::vector<std::string> found, kinds, missing, unlisted, unknown, wanted;  // devices; kinds and wanted: providers
 };
+
+// The device's node works, and still the library that was asked does not list it: its provider's file is there, and it does not
+// load.
+bool is_passed_over(const Patient& patient, const std::string& device) {
+  if (!patient.answers.verbs.is_ok() || is_not_asked(patient.answers.verbs)) return false;
+  const std::string node = uverbs_node(patient, device);
+  return !node.empty() && look_at_node(patient, node).works();
+}
 
 void add_once(std::vector<std::string>& list, const std::string& word) {
   if (std::find(list.begin(), list.end(), word) == list.end()) list.push_back(word);
@@ -124,7 +190,9 @@ Providers look_for_providers(const Patient& patient, Findings& findings, const s
     findings.reading("driver of " + device, driver.empty() ? "not told" : driver);
     const bool is_named = known != providers().end();
     const bool has_file = is_named && std::binary_search(files.begin(), files.end(), known->second + ".driver");
-    if (is_listed(patient, device) || has_file) {
+    if (has_file && !is_listed(patient, device) && is_passed_over(patient, device)) {
+      all.unlisted.push_back(device);
+    } else if (is_listed(patient, device) || has_file) {
       all.found.push_back(device);
       if (is_named) add_once(all.kinds, known->second);
     } else if (!is_named || files.empty()) {
@@ -172,6 +240,14 @@ void judge_verbs(const Patient& patient, Findings& findings) {
   if (!verbs.is_ok()) return tell_unusable_verbs(patient, findings, devices);
   const Providers all = look_for_providers(patient, findings, devices);
   if (!all.missing.empty()) tell_missing_providers(findings, all);
+  if (!all.unlisted.empty()) {
+    findings.fail(
+        "libibverbs",
+        text("libibverbs has a provider's file for ", printable(joined(all.unlisted)),
+             ", whose node can be opened, and does not list it: the provider does not load or does not fit the kernel's driver"),
+        "'ibv_devices' prints what it cannot load; install the providers of the same release as libibverbs: sudo apt install "
+        "--reinstall ibverbs-providers libibverbs1");
+  }
   if (!all.unknown.empty()) {
     findings.unknown("libibverbs",
                      text("whether libibverbs has a provider for ", printable(joined(all.unknown)), " cannot be told"),
@@ -211,10 +287,11 @@ void judge_cuda(const Patient& patient, Findings& findings) {
 void check_drv_loaded(const Patient& patient, Findings& findings) {
   if (!has_nvidia(patient)) return findings.skip(kNoGpu);
   findings.read(patient, kVersionFile);
-  read_nodes(patient, findings);
+  const std::vector<NodeReport> nodes = driver_nodes(patient);
+  for (const NodeReport& node : nodes) findings.reading(node.path, node.value);
   const DriverModule module = driver_module(patient);
   if (!module.is_loaded) return judge_absent_driver(patient, findings, module);
-  judge_nodes(patient, findings, module);
+  judge_nodes(patient, findings, module, nodes);
 }
 
 void check_drv_flavour(const Patient& patient, Findings& findings) {

@@ -8,6 +8,7 @@
 #include "base/options.hpp"
 #include "doctor/checks_driver.hpp"
 #include "doctor/gpu_facts.hpp"
+#include "doctor/gpu_loss.hpp"
 
 namespace gigabar::doctor {
 namespace {
@@ -78,8 +79,19 @@ void tell_ghost(const Patient& patient, Findings& findings, const std::string& a
                 true);
 }
 
+void tell_fallen_gpu(const Patient& patient, Findings& findings, const FallenGpu& gpu) {
+  const bool is_lost = !patient.files.exists(text(kGpusFolder, "/", gpu.address));
+  if (gpu.is_silent) findings.reading(text("/sys/bus/pci/devices/", gpu.address, "/config"), "every byte is 0xff");
+  if (!gpu.log_line.empty()) findings.reading("the kernel's log", gpu.log_line);
+  findings.fail(gpu.address.empty() ? std::string() : "GPU " + gpu.address,
+                text(gpu.statement(), is_lost ? ", and it is lost to its driver" : ""), kRemedyForFallenGpu, true);
+}
+
 struct GpuSets {
   std::set<std::string> bus, driver, lost, ghosts, excluded;
+  std::vector<FallenGpu> fallen;
+
+  bool is_whole() const { return lost.empty() && ghosts.empty() && excluded.empty() && fallen.empty(); }
 };
 
 GpuSets compare(const Patient& patient) {
@@ -95,15 +107,22 @@ GpuSets compare(const Patient& patient) {
   }
   std::set_difference(sets.bus.begin(), sets.bus.end(), sets.driver.begin(), sets.driver.end(),
                       std::inserter(sets.lost, sets.lost.end()));
+  sets.fallen = fallen_gpus(patient);
+  for (const FallenGpu& gpu : sets.fallen) {  // that is why it is not there
+    sets.lost.erase(gpu.address);
+    sets.ghosts.erase(gpu.address);
+  }
   return sets;
 }
 
 // A container's /proc names only the GPUs that it was given, where /sys shows all.
 void drop_not_given(const Patient& patient, GpuSets& sets) {
   if (container(patient).empty() || sets.driver.empty()) return;
-  std::erase_if(sets.lost, [&](const std::string& address) {
-    return patient.files.link_name("/sys/bus/pci/devices/" + address + "/driver") == "nvidia";
-  });
+  const auto is_of_others = [&](const std::string& address) {
+    return sets.driver.count(address) == 0 && patient.files.link_name("/sys/bus/pci/devices/" + address + "/driver") == "nvidia";
+  };
+  std::erase_if(sets.lost, is_of_others);
+  std::erase_if(sets.fallen, [&](const FallenGpu& gpu) { return is_of_others(gpu.address); });
 }
 
 template <class Tell>
@@ -119,6 +138,7 @@ void tell_each(Findings& findings, const std::set<std::string>& addresses, const
 }
 
 void judge_sets(const Patient& patient, Findings& findings, const GpuSets& sets) {
+  for (const FallenGpu& gpu : sets.fallen) tell_fallen_gpu(patient, findings, gpu);
   tell_each(findings, sets.lost, [&](const std::string& address) { tell_lost_gpu(patient, findings, address); });
   tell_each(findings, sets.ghosts, [&](const std::string& address) { tell_ghost(patient, findings, address); });
   tell_each(findings, sets.excluded, [&](const std::string& address) {
@@ -126,7 +146,7 @@ void judge_sets(const Patient& patient, Findings& findings, const GpuSets& sets)
     findings.warn("GPU " + address, "the driver is told to leave this GPU out",
                   "remove NVreg_ExcludedGpus from the files in /etc/modprobe.d, and reboot", true);
   });
-  if (!sets.lost.empty() || !sets.ghosts.empty() || !sets.excluded.empty()) return;
+  if (!sets.is_whole()) return;
   findings.reading("/sys/bus/pci/devices", text(sets.bus.size(), " NVIDIA display devices"));
   findings.reading(kGpusFolder, text(sets.driver.size(), " GPUs"));
   if (sets.driver.size() < sets.bus.size()) {
@@ -335,21 +355,22 @@ void check_drv_gpus(const Patient& patient, Findings& findings) {
   if (!has_nvidia(patient)) return findings.skip(kNoGpu);
   GpuSets sets = compare(patient);
   if (!driver_module(patient).is_loaded && sets.driver.empty()) {
+    for (const FallenGpu& gpu : sets.fallen) tell_fallen_gpu(patient, findings, gpu);
     findings.reading(kGpusFolder, "missing");
     return findings.unknown({},
                             text("the NVIDIA driver is not loaded or does not show, so which of the bus's ", sets.bus.size(),
                                  " GPUs it has is not known"),
                             "'gigabar explain drv.loaded' tells how to load it");
   }
-  const bool has_bus = !patient.topology.pci.empty() || !patient.files.names("/sys/bus/pci/devices").empty();
-  if (!has_bus) {
+  if (patient.topology.pci.empty() && patient.files.names("/sys/bus/pci/devices").empty()) {
+    for (const FallenGpu& gpu : sets.fallen) tell_fallen_gpu(patient, findings, gpu);
     findings.reading("/sys/bus/pci/devices", "missing or empty");
     return findings.unknown(
         {}, text("the PCI bus does not show here, so the driver's ", sets.driver.size(), " GPUs cannot be compared with it"),
         "run this on the host");
   }
   drop_not_given(patient, sets);
-  if (sets.bus.empty() && sets.driver.empty()) {
+  if (sets.bus.empty() && sets.driver.empty() && sets.fallen.empty()) {
     findings.reading("/sys/bus/pci/devices", "no NVIDIA display device");
     return findings.warn(
         {}, "the NVIDIA driver is loaded, but no NVIDIA GPU is on the PCI bus",

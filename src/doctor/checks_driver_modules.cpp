@@ -6,7 +6,9 @@
 #include "base/errors.hpp"
 #include "base/options.hpp"
 #include "doctor/checks_driver.hpp"
+#include "doctor/device_nodes.hpp"
 #include "doctor/gpu_facts.hpp"
+#include "platform/device_nodes.hpp"
 
 namespace gigabar::doctor {
 namespace {
@@ -76,6 +78,19 @@ void judge_gdrdrv_without_node(const Patient& patient, Findings& findings) {
                            : "pass it on: docker run --device /dev/gdrdrv");
 }
 
+// Why the node is of no use; false: it works.
+bool tell_unusable_gdrdrv(Findings& findings, const NodeReport& node) {
+  if (node.works()) return false;
+  if (node.state == NodeState::no_permission) {
+    findings.warn({}, text("this user may not read and write ", kGdrdrvNode),
+                  "sudo chmod a+rw /dev/gdrdrv (until the next boot); for good, a udev rule in "
+                  "/etc/udev/rules.d/60-gdrdrv.rules: KERNEL==\"gdrdrv\", MODE=\"0666\"");
+  } else {
+    findings.warn({}, node.statement(), node.remedy);
+  }
+  return true;
+}
+
 // --- mod.params
 
 struct BadSetting {
@@ -95,20 +110,6 @@ constexpr const char* kRemoveSetting =
 
 // --- imex
 
-// The major number that /proc/devices gives a driver of character devices.
-std::optional<std::uint32_t> major_of(const std::string& devices, std::string_view driver) {
-  std::istringstream lines(devices);
-  for (std::string line; std::getline(lines, line);) {
-    std::istringstream words(line);
-    std::string number;
-    std::string name;
-    words >> number >> name;
-    if (name != driver) continue;
-    if (const auto major = parse_number(number, 0, 0xfff)) return static_cast<std::uint32_t>(*major);
-  }
-  return {};
-}
-
 // GPUs of boards whose NVLink leaves the machine are coherent with their CPU and belong to a fabric.
 bool is_of_fabric(const Patient& patient, const Gpu& gpu) {
   const GpuAnswers* answers = answers_of(patient, gpu);
@@ -120,17 +121,12 @@ bool may_be_of_fabric(const Patient& patient, const Gpu& gpu) {
   return gpu.is_coherent && (answers == nullptr || !answers->fabric_state);
 }
 
-void judge_channel(Findings& findings, const NodeFacts& channel, std::optional<std::uint32_t> major) {
-  if (major && channel.device_major != *major) {
-    return findings.fail({},
-                         text(kImexChannel, " has major number ", channel.device_major, ", but the driver's is ", *major,
-                              ": opening it reaches another device"),
-                         text("sudo rm ", kImexChannel, " && sudo mknod -m 666 ", kImexChannel, " c ", *major, " 0"));
-  }
-  if (!channel.can_read || !channel.can_write) {
+void judge_channel(Findings& findings, const NodeReport& channel, bool is_driver_named) {
+  if (channel.state == NodeState::no_permission) {
     return findings.fail({}, text("this user may not read and write ", kImexChannel), text("sudo chmod 666 ", kImexChannel));
   }
-  if (!major) {
+  if (!channel.works()) return findings.fail({}, channel.statement(), channel.remedy);
+  if (!is_driver_named) {
     return findings.unknown({}, text(kImexChannel, " is there, but /proc/devices does not name its driver"),
                             text("compare on the host: ls -l ", kImexChannel, "; grep imex /proc/devices"));
   }
@@ -163,9 +159,18 @@ void judge_no_channel(const Patient& patient, Findings& findings, std::optional<
 
 // The driver is willing; a program must be able to open the adapter too, which it often cannot in a container.
 void judge_gin_nodes(const Patient& patient, const std::string& driver_reason, Findings& findings) {
-  const std::vector<std::string> nodes = patient.files.names("/dev/infiniband");
-  if (std::any_of(nodes.begin(), nodes.end(), [](const std::string& node) { return node.starts_with("uverbs"); })) {
-    return findings.pass({}, text(driver_reason, ", which lets a GPU ring an mlx5 adapter's doorbell"));
+  const std::string folder = "/dev/infiniband";
+  std::optional<NodeReport> broken;
+  for (const std::string& name : patient.files.names(folder)) {
+    if (!name.starts_with("uverbs")) continue;
+    NodeReport node = look_at_node(patient, text(folder, "/", name));
+    if (node.works()) return findings.pass({}, text(driver_reason, ", which lets a GPU ring an mlx5 adapter's doorbell"));
+    if (!broken) broken = std::move(node);
+  }
+  if (broken) {
+    findings.reading(broken->path, broken->value);
+    return findings.warn({}, text(driver_reason, ", but ", broken->statement(), ", so no program here can use the adapter"),
+                         broken->remedy);
   }
   findings.reading("/dev/infiniband/uverbs*", "missing");
   findings.warn({}, text(driver_reason, ", but there is no device node through which a program here could open the adapter"),
@@ -189,11 +194,15 @@ void check_mod_peermem(const Patient& patient, Findings& findings) {
   }
   const Support instead = dmabuf(patient);
   read_all(findings, instead.readings);
+  const bool is_there = patient.files.exists("/sys/module/nvidia_peermem") || patient.files.exists("/sys/module/nv_peer_mem");
+  if (instead.answer == Answer::yes && loaded.answer == Answer::no && is_there) {
+    return findings.warn({}, text(loaded.reason, "; only programs that know dma-bufs can register GPU memory"), loaded.remedy);
+  }
   if (instead.answer == Answer::yes) {
     return findings.pass({}, "nvidia-peermem is not needed: GPU memory can be registered by dma-buf");
   }
   if (loaded.answer == Answer::no && instead.answer == Answer::no) {
-    return findings.fail({}, text("nvidia-peermem is not loaded, and dma-buf cannot take its place: ", instead.reason),
+    return findings.fail({}, text(loaded.reason, ", and dma-buf cannot take its place: ", instead.reason),
                          text(loaded.remedy, "; for dma-buf: ", instead.remedy));
   }
   const Support& open = loaded.answer == Answer::unknown ? loaded : instead;
@@ -223,19 +232,13 @@ void check_mod_peermem_dmesg(const Patient& patient, Findings& findings) {
 void check_mod_gdrdrv(const Patient& patient, Findings& findings) {
   if (!has_nvidia(patient)) return findings.skip(kNoGpu);
   findings.read(patient, "/sys/module/gdrdrv/version");
-  const NodeFacts node = patient.files.facts(kGdrdrvNode);
-  if (node.kind != NodeKind::character_device) {
-    findings.reading(kGdrdrvNode, "missing");
+  const NodeReport node = look_at_node(patient, kGdrdrvNode);
+  findings.reading(kGdrdrvNode, node.value);
+  if (node.state == NodeState::missing) {
     return patient.files.exists("/sys/module/gdrdrv") ? judge_gdrdrv_without_node(patient, findings)
                                                       : judge_no_gdrdrv(patient, findings);
   }
-  if (!node.can_read || !node.can_write) {
-    findings.reading(kGdrdrvNode, "permission denied");
-    return findings.warn({}, text("this user may not read and write ", kGdrdrvNode),
-                         "sudo chmod a+rw /dev/gdrdrv (until the next boot); for good, a udev rule in "
-                         "/etc/udev/rules.d/60-gdrdrv.rules: KERNEL==\"gdrdrv\", MODE=\"0666\"");
-  }
-  findings.reading(kGdrdrvNode, "readable and writable");
+  if (tell_unusable_gdrdrv(findings, node)) return;
   const auto word = patient.files.word("/sys/module/gdrdrv/version");
   const auto version = gdrdrv_version(word);
   if (!version) {
@@ -275,15 +278,15 @@ void check_mod_params(const Patient& patient, Findings& findings) {
 
 void check_imex(const Patient& patient, Findings& findings) {
   if (!has_nvidia(patient)) return findings.skip(kNoGpu);
-  const FileText devices = patient.files.read("/proc/devices");
-  const auto major = major_of(devices.content, kImexDriver);
-  findings.reading("/proc/devices", !devices.is_present() ? "not readable"
-                                    : major               ? text(kImexDriver, " has major number ", *major)
-                                                          : text("no ", kImexDriver));
-  const NodeFacts channel = patient.files.facts(kImexChannel);
-  findings.reading(kImexChannel,
-                   channel.kind == NodeKind::character_device ? text("major number ", channel.device_major) : "missing");
-  if (channel.kind == NodeKind::character_device) return judge_channel(findings, channel, major);
+  const auto driver = driver_of_node(patient.files, kImexChannel);
+  const std::optional<std::uint32_t> major =
+      driver && !driver->majors.empty() ? std::optional(driver->majors.front()) : std::nullopt;
+  findings.reading("/proc/devices", !driver || !driver->is_told ? "not readable"
+                                    : major                     ? text(kImexDriver, " has major number ", *major)
+                                                                : text("no ", kImexDriver));
+  const NodeReport channel = look_at_node(patient, kImexChannel);
+  findings.reading(kImexChannel, channel.value);
+  if (channel.state != NodeState::missing) return judge_channel(findings, channel, major.has_value());
   judge_no_channel(patient, findings, major);
 }
 

@@ -43,6 +43,18 @@ std::string limit_text(std::uint64_t bytes) {
   return bytes < kMiB ? text(bytes / 1024, " KiB") : size_text(bytes);
 }
 
+// The kernel asks for the right in the first user namespace of the machine: what a process has in its own, as root of a container
+// without root's rights, does not count. Source: user_namespaces(7): there the map is "0 0 4294967295".
+bool is_in_other_user_namespace(const Patient& patient, Findings& findings) {
+  const FileText map = patient.files.read("/proc/self/uid_map");
+  if (!map.is_present()) return false;
+  std::istringstream words(map.content);
+  std::uint64_t first = 0, outside = 0, count = 0;
+  const bool is_own = static_cast<bool>(words >> first >> outside >> count) && first == 0 && outside == 0 && count == UINT32_MAX;
+  if (!is_own) findings.reading("/proc/self/uid_map", "not that of the machine's first user namespace");
+  return !is_own;
+}
+
 // CAP_IPC_LOCK, with which the kernel asks for no limit: bit 14 of the effective set. Source: capabilities(7).
 std::optional<bool> can_lock_any(const Patient& patient, Findings& findings) {
   if (patient.answers.can_lock_memory) {
@@ -80,7 +92,8 @@ std::optional<std::uint64_t> memlock_limit(const Patient& patient, Findings& fin
 
 void check_memlock(const Patient& patient, Findings& findings) {
   const auto is_free = can_lock_any(patient, findings);
-  if (is_free.value_or(false)) return findings.pass({}, "this process may lock any amount of memory (CAP_IPC_LOCK)");
+  if (is_free.value_or(false) && !is_in_other_user_namespace(patient, findings))
+    return findings.pass({}, "this process may lock any amount of memory (CAP_IPC_LOCK)");
   const auto limit = memlock_limit(patient, findings);
   const bool has_rdma = !rdma_devices(patient).empty();
   if (!limit) {
@@ -345,7 +358,9 @@ constexpr std::array<Check, 5> kChecks{{
           .why = "Registering host memory for RDMA locks it; beyond the limit registration fails with ENOMEM.",
           .what =
               "Pages that a device reads or writes must stay where they are. The kernel counts those that each process locks, and "
-              "refuses more than RLIMIT_MEMLOCK unless the process has CAP_IPC_LOCK. Usual defaults are 64 KiB and 8 MiB.",
+              "refuses more than RLIMIT_MEMLOCK unless the process has CAP_IPC_LOCK, and that in the machine's own user namespace: "
+              "root of "
+              "a container without root's rights has it for nothing. Usual defaults are 64 KiB and 8 MiB.",
           .harm = "ibv_reg_mr of host memory fails with ENOMEM ('cannot allocate memory') although memory is free, often only with "
                   "the second queue or the larger message. Memory of a GPU is not counted, but the queues and bounce buffers "
                   "beside it are.",

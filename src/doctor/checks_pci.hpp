@@ -98,7 +98,8 @@ class ConfigReader {
   struct Answer {
     std::string path;
     std::optional<PciConfig> config;
-    std::string trouble;  // why there is none: "missing", "permission denied", "12 bytes are no configuration space"
+    bool is_gone = false;  // it reads all ones
+    std::string trouble;   // why there is none: "missing", "permission denied", "12 bytes are no configuration space"
   };
   const Answer& of(const PciAddress& address);
 

@@ -213,6 +213,7 @@ const ConfigReader::Answer& ConfigReader::of(const PciAddress& address) {
   if (!answer.config) answer.trouble = text(content.content.size(), " bytes are no configuration space");
   if (answer.config && answer.config->is_gone) {
     answer.config.reset();
+    answer.is_gone = true;
     answer.trouble = "the device does not answer (every byte is 0xff)";
   }
   return answer;
@@ -227,6 +228,10 @@ void say_hidden(Note& note, const ConfigReader::Answer& answer, std::string_view
     return;
   }
   note.readings.push_back({answer.path, answer.trouble});
+  if (answer.is_gone) {
+    return note.say(Verdict::unknown, text(what, " cannot be read: the device does not answer"),
+                    "'gigabar explain pci.link' tells how a device is lost and what brings it back");
+  }
   note.say(Verdict::unknown, text(what, " cannot be read: no configuration space to read it from"),
            "run as root and with the machine's own /sys; 'lspci -vv' shows the same registers");
 }

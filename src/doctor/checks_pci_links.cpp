@@ -7,6 +7,7 @@
 #include "base/errors.hpp"
 #include "base/options.hpp"
 #include "doctor/checks_pci.hpp"
+#include "doctor/gpu_loss.hpp"
 #include "platform/pci_link.hpp"
 
 namespace gigabar::doctor {
@@ -129,6 +130,17 @@ void run_pci_link(const Patient& patient, Findings& findings) {
   for (const Link& link : links) {
     Note note;
     note.subject = link.subject;
+    const std::string address = topology.pci[static_cast<std::size_t>(link.lower)].address.to_string();
+    if (is_silent(patient, address)) {
+      note.readings.push_back({"/sys/bus/pci/devices/" + address + "/config", "every byte is 0xff"});
+      note.say(
+          link.is_wanted ? Verdict::fail : Verdict::warn,
+          "the device does not answer: its configuration space reads all ones, as after it was lost or without power",
+          "look for the reason in 'sudo dmesg | grep -E \"AER|pcieport|Xid\"', restart the machine, best by switching its power "
+          "off and on; when it comes back so, check seat, riser and power of the card");
+      notes.add(std::move(note));
+      continue;
+    }
     const LinkEnd lower = read_end(patient, topology.pci[static_cast<std::size_t>(link.lower)].address, note);
     if (!link.is_wanted && !has_link(note)) continue;
     std::optional<LinkEnd> upper;
@@ -161,11 +173,10 @@ std::optional<double> own_link_gb_per_s(const Topology& topology, const PciDevic
 }
 
 // Index into Topology::nics of the first one that is a PCI device; -1: none.
-int best_nic(const Topology& topology, int gpu) {
-  const std::vector<int> nearest = nearest_nics(topology, gpu);
-  const auto best =
-      std::find_if(nearest.begin(), nearest.end(), [&](int nic) { return topology.nics[static_cast<std::size_t>(nic)].pci >= 0; });
-  return best == nearest.end() ? -1 : *best;
+int first_on_pci(const Topology& topology, const NicOrder& order) {
+  const auto best = std::find_if(order.nics.begin(), order.nics.end(),
+                                 [&](int nic) { return topology.nics[static_cast<std::size_t>(nic)].pci >= 0; });
+  return best == order.nics.end() ? -1 : *best;
 }
 
 // Rates are sums and products of floating point.
@@ -235,8 +246,10 @@ void judge_gpus(const Patient& patient, const PciPair& pair, Notes& notes) {
 
 void run_pci_bottleneck(const Patient& patient, Findings& findings) {
   Notes notes;
+  const std::vector<NicOrder> orders = nic_orders(patient.topology);
   for (const PciDevice& gpu : pci_gpus(patient.topology)) {
-    if (const int nic = best_nic(patient.topology, gpu.index); nic >= 0) judge_port(patient, gpu, nic, notes);
+    const int nic = first_on_pci(patient.topology, orders[static_cast<std::size_t>(gpu.index)]);
+    if (nic >= 0) judge_port(patient, gpu, nic, notes);
   }
   for (const PciPair& pair : pci_pairs(patient.topology)) {
     if (pair.second.is_gpu) judge_gpus(patient, pair, notes);
@@ -312,8 +325,9 @@ void run_pci_topo(const Patient& patient, Findings& findings) {
     notes.add(std::move(note));
   };
   const std::vector<PciDevice> nics = rdma_nics(topology);
+  const std::vector<NicOrder> orders = nic_orders(topology);
   for (const PciDevice& gpu : pci_gpus(topology)) {
-    const int best = best_nic(topology, gpu.index);
+    const int best = first_on_pci(topology, orders[static_cast<std::size_t>(gpu.index)]);
     const auto nic = std::find_if(nics.begin(), nics.end(), [&](const PciDevice& one) { return one.index == best; });
     if (nic != nics.end()) judge({gpu, *nic});
   }

@@ -1,9 +1,12 @@
 // rdma.dev and rdma.port, and the table of all checks of RDMA devices.
 #include <algorithm>
 #include <array>
+#include <charconv>
 
 #include "base/errors.hpp"
+#include "base/options.hpp"
 #include "doctor/check.hpp"
+#include "doctor/device_nodes.hpp"
 #include "doctor/gpu_facts.hpp"
 #include "doctor/rdma_facts.hpp"
 
@@ -11,17 +14,9 @@ namespace gigabar::doctor {
 namespace {
 
 constexpr std::string_view kNodeFolder = "/dev/infiniband";
+constexpr std::string_view kConnectionNode = "/dev/infiniband/rdma_cm";
 
 // ---- rdma.dev
-
-// "uverbs0" of "mlx5_0"; empty when the kernel does not say.
-std::string uverbs_name(const Patient& patient, const std::string& device) {
-  const std::string folder = "/sys/class/infiniband_verbs";
-  for (const std::string& name : patient.files.names(folder)) {
-    if (name.starts_with("uverbs") && patient.files.word(text(folder, "/", name, "/ibdev")) == device) return name;
-  }
-  return {};
-}
 
 bool has_any_node(const Patient& patient) {
   const std::vector<std::string> names = patient.files.names(std::string(kNodeFolder));
@@ -42,37 +37,24 @@ const RdmaDeviceAnswers* answers_of(const Patient& patient, const std::string& d
   return found == all.end() ? nullptr : &*found;
 }
 
-std::string rights_of(const NodeFacts& facts) {
-  switch (facts.kind) {
-    case NodeKind::missing: return "missing";
-    case NodeKind::file:
-    case NodeKind::folder:
-    case NodeKind::other: return "not a device";
-    case NodeKind::character_device: break;
-  }
-  if (facts.can_read && facts.can_write) return "may be read and written";
-  if (facts.can_read) return "may be read, not written";
-  return facts.can_write ? "may be written, not read" : "may neither be read nor written";
-}
-
 void judge_node(const Patient& patient, const std::string& device, const std::string& node, Findings& findings) {
-  const NodeFacts facts = patient.files.facts(node);
-  findings.reading(node, rights_of(facts));
-  if (facts.kind == NodeKind::missing) {
-    findings.fail(device, text("its device node ", node, " is missing, so no program can open it"),
-                  remedy_for_missing_node(patient, node));
-    return;
-  }
-  if (facts.kind != NodeKind::character_device) {
-    findings.fail(device, text(node, " is not a device, so no program can open ", device),
-                  text("remove it and let udev make the node anew: udevadm trigger -s infiniband_verbs"));
-    return;
-  }
-  if (!facts.can_read || !facts.can_write) {
-    findings.fail(device, text("this user may not open its device node ", node),
-                  "as root, write KERNEL==\"uverbs*\", GROUP=\"rdma\", MODE=\"0660\" to /etc/udev/rules.d/90-rdma.rules, run "
-                  "udevadm control --reload && udevadm trigger -s infiniband_verbs, and add the user: usermod -aG rdma USER");
-    return;
+  const NodeReport report = look_at_node(patient, node);
+  findings.reading(node, report.value);
+  switch (report.state) {
+    case NodeState::missing:
+      return findings.fail(device, text("its device node ", node, " is missing, so no program can open it"),
+                           remedy_for_missing_node(patient, node));
+    case NodeState::not_a_device:
+    case NodeState::wrong_number:
+    case NodeState::refused:
+      return findings.fail(device, text("its device node ", report.statement(), ", so no program can use the adapter"),
+                           report.remedy);
+    case NodeState::no_permission:
+      return findings.fail(
+          device, text("this user may not open its device node ", node),
+          "as root, write KERNEL==\"uverbs*\", GROUP=\"rdma\", MODE=\"0660\" to /etc/udev/rules.d/90-rdma.rules, run "
+          "udevadm control --reload && udevadm trigger -s infiniband_verbs, and add the user: usermod -aG rdma USER");
+    case NodeState::works: break;
   }
   const RdmaDeviceAnswers* answer = answers_of(patient, device);
   if (answer != nullptr && answer->error) {
@@ -87,12 +69,9 @@ void judge_node(const Patient& patient, const std::string& device, const std::st
 
 void judge_device(const Patient& patient, const std::string& name, Findings& findings) {
   const std::string device = printable(name, 64);
-  const std::string uverbs = uverbs_name(patient, name);
-  findings.reading("/sys/class/infiniband_verbs/*/ibdev", uverbs.empty() ? "none names " + device : uverbs + " is " + device);
-  if (!uverbs.empty()) {
-    judge_node(patient, device, text(kNodeFolder, "/", uverbs), findings);
-    return;
-  }
+  const std::string node = uverbs_node(patient, name);
+  findings.reading("/sys/class/infiniband_verbs/*/ibdev", node.empty() ? "none names " + device : node + " is " + device);
+  if (!node.empty()) return judge_node(patient, device, node, findings);
   if (has_any_node(patient)) {
     findings.unknown(device, "the kernel does not say which node below /dev/infiniband belongs to it",
                      "see 'ibv_devinfo' and 'rdma link'");
@@ -103,10 +82,27 @@ void judge_device(const Patient& patient, const std::string& name, Findings& fin
                 remedy_for_missing_node(patient, text(kNodeFolder, "/uverbs0")));
 }
 
+// Connections by address are made through one node for all adapters.
+void judge_connection_manager(const Patient& patient, const std::vector<std::string>& names, Findings& findings) {
+  const NodeReport report = look_at_node(patient, std::string(kConnectionNode));
+  const bool has_usable = std::any_of(names.begin(), names.end(), [&](const std::string& name) {
+    const std::string node = uverbs_node(patient, name);
+    return !node.empty() && look_at_node(patient, node).works();
+  });
+  if (report.works() || (report.state == NodeState::missing && !has_usable)) return;
+  findings.reading(report.path, report.value);
+  const std::string statement =
+      text(report.statement(), ", so connections by address (rdma_cm), as Gigabar makes them, cannot be opened");
+  if (report.is_broken()) return findings.fail("rdma_cm", statement, report.remedy);
+  findings.warn("rdma_cm", statement,
+                report.state == NodeState::missing && container(patient).empty() ? "as root: modprobe rdma_ucm" : report.remedy);
+}
+
 void check_rdma_dev(const Patient& patient, Findings& findings) {
   const std::vector<std::string> names = rdma_devices(patient);
   if (names.empty()) return findings.skip(kNoRdma);
   for (const std::string& name : names) judge_device(patient, name, findings);
+  judge_connection_manager(patient, names, findings);
 }
 
 // ---- rdma.port
@@ -123,6 +119,16 @@ std::string down_remedy(const Patient& patient, const RdmaPortView& view) {
   const std::string remedy = transport_of(patient, view) == RdmaTransport::infiniband ? std::string() : link_up_remedy(view);
   return text("check cable, transceiver and the port of the switch (rdma link, mlxlink -d DEVICE)", remedy.empty() ? "" : "; ",
               remedy);
+}
+
+// "0xffff".
+std::optional<unsigned> parse_hex(std::string_view word) {
+  if (!word.starts_with("0x")) return {};
+  word.remove_prefix(2);
+  unsigned number = 0;
+  const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), number, 16);
+  if (error != std::errc{} || end != word.data() + word.size() || number > 0xffff) return {};
+  return number;
 }
 
 void judge_port_that_is_down(const Patient& patient, const RdmaPortView& view, bool has_other, Findings& findings) {
@@ -149,11 +155,93 @@ void judge_initial_port(const Patient& patient, const RdmaPortView& view, Findin
                 remedy.empty() ? std::string("set its network device up: ip link set DEVICE up") : remedy);
 }
 
+// InfiniBand Architecture Specification, partition keys: the lower 15 bits name the partition, 0 none; the highest is set for a
+// full member.
+struct PartitionKeys {
+  bool is_told = false;           // each could be read
+  bool is_first_full = false;     // at index 0
+  std::vector<std::string> full;  // "0x8001 (index 1)"
+  std::size_t limited_count = 0;
+};
+
+PartitionKeys partition_keys(const Patient& patient, const RdmaPortView& view, Findings& findings) {
+  constexpr unsigned kFullMember = 0x8000, kPartition = 0x7fff;
+  constexpr std::size_t kMostShown = 8;
+  PartitionKeys keys;
+  std::string shown;
+  const std::string folder = view.folder() + "/pkeys";
+  keys.is_told = patient.files.facts(folder).kind == NodeKind::folder;
+  for (const std::string& index : patient.files.names(folder)) {
+    const std::string word = patient.files.word(text(folder, "/", index)).value_or("");
+    const auto key = parse_hex(word);
+    keys.is_told = keys.is_told && key.has_value();
+    if (!key) continue;
+    if (index == "0") keys.is_first_full = (*key & kFullMember) != 0 && (*key & kPartition) != 0;
+    if ((*key & kPartition) == 0) continue;
+    if ((*key & kFullMember) != 0) keys.full.push_back(text(printable(word, 8), " (index ", printable(index, 8), ")"));
+    if ((*key & kFullMember) == 0) ++keys.limited_count;
+    if (keys.full.size() + keys.limited_count <= kMostShown) shown += text(shown.empty() ? "" : ", ", printable(word, 8));
+  }
+  if (keys.is_told) findings.reading(folder, shown.empty() ? "no P_Key" : shown);
+  return keys;
+}
+
+// Whether a port in state ACTIVE is a member of no partition, or one that others like it cannot talk to.
+bool has_said_bad_partition(const Patient& patient, const RdmaPortView& view, Findings& findings) {
+  constexpr const char* kRemedy =
+      "let the subnet manager make the port a full member: 'Default=0x7fff, ipoib : ALL=full;' or GUID=full for its partition in "
+      "partitions.conf, then let it sweep again (kill -HUP of opensm); on a managed switch the same in its partition settings";
+  const PartitionKeys keys = partition_keys(patient, view, findings);
+  if (!keys.is_told || keys.is_first_full) return false;
+  if (keys.full.empty() && keys.limited_count == 0) {
+    findings.warn(view.subject(),
+                  "the port is ACTIVE, but has no P_Key: it is a member of no partition, and every packet is refused", kRemedy);
+    return true;
+  }
+  if (keys.full.empty()) {
+    findings.warn(view.subject(),
+                  "the port is ACTIVE, but only a limited member of its partitions: two limited members cannot talk to each other",
+                  kRemedy);
+    return true;
+  }
+  findings.warn(
+      view.subject(),
+      text("the port is ACTIVE, but the P_Key that programs take by default (index 0) is not that of a full member, as is ",
+           printable(joined(keys.full)), ": two limited members cannot talk to each other"),
+      text("choose the other index in each program (UCX_IB_PKEY, NCCL_IB_PKEY, ib_write_bw --pkey_index), or ", kRemedy));
+  return true;
+}
+
+// What an ACTIVE port cannot do all the same; false: nothing was said.
+bool has_said_what_it_lacks(const Patient& patient, const RdmaPortView& view, Findings& findings) {
+  switch (transport_of(patient, view)) {
+    case RdmaTransport::infiniband: return has_said_bad_partition(patient, view, findings);
+    case RdmaTransport::roce:
+    case RdmaTransport::iwarp:
+    case RdmaTransport::unknown: return false;
+    case RdmaTransport::other: break;
+  }
+  const std::string type =
+      printable(patient.files.word(text("/sys/class/infiniband/", view.nic->rdma_device, "/node_type")).value_or(""), 40);
+  findings.reading(text("node_type of ", printable(view.nic->rdma_device, 64)), type.empty() ? "not told" : type);
+  findings.reading(view.folder() + "/link_layer", printable(view.port->link_layer, 40));
+  findings.warn(
+      view.subject(),
+      text("the port is ACTIVE, but neither InfiniBand, RoCE nor iWARP",
+           view.nic->driver.empty() ? std::string() : text(" (driver ", printable(view.nic->driver, 32), ")"),
+           ": it has no RC queue pairs, on which Gigabar's verbs transport, perftest's defaults and NCCL's own InfiniBand "
+           "support rest"),
+      "use software that knows this adapter: libfabric's provider for it (EFA: NCCL with the aws-ofi-nccl plugin, Open MPI or "
+      "MPICH over libfabric); Gigabar's ranks reach other hosts by ucx over TCP (GIGABAR_TRANSPORTS=local,ucx)");
+  return true;
+}
+
 void judge_port(const Patient& patient, const RdmaPortView& view, bool has_other, Findings& findings) {
   const RdmaPort& port = *view.port;
   const std::string state = printable(port.state, 40);
   findings.reading(view.folder() + "/state", state.empty() ? "not told" : state);
   if (port.state == "ACTIVE") {
+    if (has_said_what_it_lacks(patient, view, findings)) return;
     const std::string rate = port.rate_gbit_per_s > 0 ? text(" at ", number_text(port.rate_gbit_per_s), " Gb/s") : std::string();
     const std::string layer = port.link_layer.empty() ? std::string() : text(" (", printable(port.link_layer, 40), ")");
     findings.pass(view.subject(), text("the port is ACTIVE", rate, layer));
@@ -196,29 +284,42 @@ constexpr std::array<Check, 6> kChecks{{
                   "the host and /dev is not.",
           .confirm = "ls /sys/class/infiniband /sys/class/infiniband_verbs\n"
                      "ls -l /dev/infiniband\n"
-                     "The first lists what the kernel has, the second what programs can open. ibv_devices shows what they see; "
+                     "grep -H . /sys/class/infiniband_verbs/uverbs*/dev /sys/class/misc/rdma_cm/dev\n"
+                     "The first lists what the kernel has, the second what programs can open, the third the numbers that the nodes "
+                     "must have. ibv_devices shows what they see; "
                      "ibv_devinfo opens each.",
           .mend = "On a host: modprobe -a ib_uverbs rdma_ucm, and a udev rule with group and mode.\n"
                   "In a container: docker run --device=/dev/infiniband/uverbs0 --device=/dev/infiniband/rdma_cm --ulimit "
-                  "memlock=-1; in Kubernetes an RDMA device plugin does the same.",
+                  "memlock=-1; in Kubernetes an RDMA device plugin does the same. A bind mount of /dev/infiniband alone gives no "
+                  "right to open "
+                  "the nodes.",
           .source = "kernel Documentation/infiniband/user_verbs.rst; kernel Documentation/ABI/stable/sysfs-class-infiniband; "
                     "rdma-core, libibverbs manual pages."},
      .run = check_rdma_dev},
     {.info =
          {.id = "rdma.port",
-          .title = "State of RDMA ports",
+          .title = "State and abilities of RDMA ports",
           .why = "Only an ACTIVE port carries data; any other state means no connection, or a rail less than was paid for.",
-          .what = "A port goes from DOWN (no link) to INIT (link, no address), ARMED and ACTIVE. On InfiniBand the subnet manager "
-                  "takes it from INIT to ACTIVE; on RoCE and iWARP the state follows the network device.",
+          .what =
+              "A port goes from DOWN (no link) to INIT (link, no address), ARMED and ACTIVE. On InfiniBand the subnet manager "
+              "takes it from INIT to ACTIVE; on RoCE and iWARP the state follows the network device. An ACTIVE port may still be "
+              "of "
+              "no use: EFA and usNIC have no RC queue pairs, and on InfiniBand a port talks to members of its partitions only, of "
+              "which one of two has to be a full member.",
           .harm =
               "A port that is not ACTIVE refuses every connection. A port that hangs in INIT on InfiniBand means that no subnet "
-              "manager runs, or that it does not reach this port.",
-          .confirm = "grep . /sys/class/infiniband/*/ports/*/{state,phys_state,rate}\n"
+              "manager runs, or that it does not reach this port. Between two limited members (P_Key 0x7fff) connections time out, "
+              "although each of them talks to the subnet manager and to servers.",
+          .confirm = "grep . /sys/class/infiniband/*/ports/*/{state,phys_state,rate,link_layer} /sys/class/infiniband/*/node_type\n"
+                     "grep . /sys/class/infiniband/*/ports/*/pkeys/* | grep -v 0x0000\n"
                      "rdma link show\n"
                      "mlxlink -d DEVICE\n"
                      "The last one says why a link of an NVIDIA adapter does not come up.",
-          .mend = "DOWN: seat or change cable and transceiver, enable the port of the switch, for RoCE: ip link set DEVICE up\n"
-                  "INIT: start a subnet manager, on the switch or on one host: systemctl start opensm",
+          .mend =
+              "DOWN: seat or change cable and transceiver, enable the port of the switch, for RoCE: ip link set DEVICE up\n"
+              "INIT: start a subnet manager, on the switch or on one host: systemctl start opensm\n"
+              "Limited member: full membership in the subnet manager's partitions.conf, or another P_Key index in the programs.\n"
+              "No RC queue pairs: libfabric's provider for the adapter; ucx over TCP.",
           .source = "kernel Documentation/ABI/stable/sysfs-class-infiniband; InfiniBand Architecture Specification, volume 1, port "
                     "state machine; rdma-core, ibstat(8)."},
      .run = check_rdma_port},

@@ -8,6 +8,7 @@
 
 #include "base/errors.hpp"
 #include "base/options.hpp"
+#include "doctor/device_nodes.hpp"
 
 namespace gigabar::doctor {
 namespace {
@@ -180,22 +181,30 @@ Availability resource_manager_nodes(const Patient& patient) {
   const std::string pass_on = in.empty()
                                   ? "run 'nvidia-smi' or 'sudo nvidia-modprobe -c 0', which make the nodes of a loaded driver"
                                   : "give the GPUs to the container (docker run --gpus all, or the NVIDIA device plug-in)";
-  const NodeFacts control = patient.files.facts(kControlNode);
-  if (control.kind != NodeKind::character_device) {
-    return {AvailabilityCode::no_device, text(kControlNode, " is missing", in.empty() ? "" : " in ", in), pass_on, {}};
-  }
   const std::string rights = "'ls -l /dev/nvidia*' shows who may: join that group, or set NVreg_DeviceFileMode=0666";
-  if (!control.can_read || !control.can_write) {
-    return {AvailabilityCode::no_permission, text("this user may not read and write ", kControlNode), rights, {}};
-  }
+  const auto unusable = [&](const NodeReport& node) -> Availability {
+    switch (node.state) {
+      case NodeState::missing: return {AvailabilityCode::no_device, node.statement(), pass_on, {}};
+      case NodeState::no_permission:
+        return {AvailabilityCode::no_permission, text("this user may not read and write ", node.path), rights, {}};
+      case NodeState::refused: return {AvailabilityCode::no_permission, node.statement(), node.remedy, {}};
+      default: return {AvailabilityCode::no_device, node.statement(), node.remedy, {}};
+    }
+  };
+  const NodeReport control = look_at_node(patient, kControlNode);
+  if (!control.works()) return unusable(control);
   std::size_t usable = 0;
-  const std::vector<std::string> nodes = gpu_nodes(patient);
-  for (const std::string& node : nodes) {
-    const NodeFacts facts = patient.files.facts(node);
-    if (facts.can_read && facts.can_write) ++usable;
+  std::optional<NodeReport> first_unusable;
+  for (const std::string& path : gpu_nodes(patient)) {
+    NodeReport node = look_at_node(patient, path);
+    if (node.works()) {
+      ++usable;
+    } else if (!first_unusable) {
+      first_unusable = std::move(node);
+    }
   }
-  if (nodes.empty()) return {AvailabilityCode::no_device, "there is no /dev/nvidia0, /dev/nvidia1, ...", pass_on, {}};
-  if (usable == 0) return {AvailabilityCode::no_permission, "this user may not read and write " + nodes.front(), rights, {}};
+  if (usable == 0 && first_unusable) return unusable(*first_unusable);
+  if (usable == 0) return {AvailabilityCode::no_device, "there is no /dev/nvidia0, /dev/nvidia1, ...", pass_on, {}};
   return {AvailabilityCode::ok,
           text(kControlNode, " and the nodes of ", usable, usable == 1 ? " GPU" : " GPUs", " are usable"),
           {},

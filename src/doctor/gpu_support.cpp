@@ -125,6 +125,36 @@ void take(Support& all, Support&& part) {
   }
 }
 
+constexpr const char* kPeersFolder = "/sys/kernel/mm/memory_peers";
+
+constexpr const char* kReload =
+    "sudo modprobe -r nvidia-peermem && sudo modprobe nvidia-peermem; when that fails or hangs, 'sudo dmesg | grep -i "
+    "peermem' says why, and a reboot is needed; or use dma-buf";
+
+// A module that is loaded has registered with the RDMA stack only when that lists it; stacks without such a list say nothing. One
+// whose start or end hangs serves nobody.
+Support judge_loaded_peermem(const Patient& patient, Support support) {
+  const auto refuse = [&](std::string reason) {
+    support.answer = Answer::no;
+    support.reason = std::move(reason);
+    support.remedy = kReload;
+    return support;
+  };
+  for (const char* module : {"nvidia_peermem", "nv_peer_mem"}) {
+    const auto state = patient.files.word(text("/sys/module/", module, "/initstate"));
+    if (!state || *state == "live") continue;
+    support.readings.push_back({text("/sys/module/", module, "/initstate"), *state});
+    return refuse(text(module, " is loaded and not at work: its state is '", printable(*state, 20), "', not 'live'"));
+  }
+  if (patient.files.facts(kPeersFolder).kind != NodeKind::folder) return support;
+  const std::vector<std::string> peers = patient.files.names(kPeersFolder);
+  support.readings.push_back({kPeersFolder, peers.empty() ? "empty" : joined(peers)});
+  const bool is_listed =
+      std::any_of(peers.begin(), peers.end(), [](const std::string& peer) { return peer.starts_with("nv_mem"); });
+  if (is_listed) return support;
+  return refuse("nvidia-peermem is loaded, but the RDMA stack does not list it among its memory peers");
+}
+
 }  // namespace
 
 Support dmabuf_of_kernel(const Patient& patient) {
@@ -216,7 +246,7 @@ Support peermem(const Patient& patient) {
     support.answer = Answer::yes;
     support.reason = text(folder, " is there");
   }
-  if (support.answer == Answer::yes) return support;
+  if (support.answer == Answer::yes) return judge_loaded_peermem(patient, std::move(support));
   if (patient.files.names("/sys/module").empty()) {
     support.reason = "/sys/module cannot be listed here, so which modules are loaded is not known";
     support.remedy = "look on the host with: lsmod | grep -E 'nvidia_peermem|nv_peer_mem'";

@@ -9,18 +9,25 @@ CheckInfo drv_loaded() {
       .why = "Without the driver and its nodes no program can use a GPU.",
       .what =
           "The NVIDIA kernel driver shows itself in /proc/driver/nvidia and offers its devices as /dev/nvidiactl, /dev/nvidia0, "
-          "/dev/nvidia1, ... and /dev/nvidia-uvm. A container sees the driver of its host, but only the nodes that it was given.",
+          "/dev/nvidia1, ... and /dev/nvidia-uvm. A container sees the driver of its host, but only the nodes that it was given. "
+          "The kernel looks at a node's number alone: "
+          "one that was made for an earlier start of the driver may lead to another driver's device. The check compares the "
+          "numbers "
+          "with /proc/devices and opens each node.",
       .harm =
           "Without the driver CUDA starts with error 100 or 999. Without a node, or without the right to open it, CUDA finds no "
           "device although 'nvidia-smi' on the host shows it. Gigabar's own CPU mappings of GPU memory need /dev/nvidiactl and "
           "/dev/nvidiaN and nothing else.",
       .confirm =
-          "cat /proc/driver/nvidia/version; ls -l /dev/nvidia*; lsmod | grep nvidia; nvidia-smi. In a container, run the same on "
-          "its host and compare.",
+          "cat /proc/driver/nvidia/version; ls -l /dev/nvidia*; grep nvidia /proc/devices; lsmod | grep nvidia; nvidia-smi. In a "
+          "container, run the same on its host and compare.",
       .mend =
           "Load the driver: sudo modprobe nvidia. Make the nodes of a loaded driver: sudo nvidia-modprobe -u -c 0, or just "
-          "nvidia-smi as root. In a container: docker run --gpus all, or the device plug-in of the batch system. Install the "
-          "driver where there is none: sudo apt install nvidia-open, then reboot.",
+          "nvidia-smi as root. In a container: docker run --gpus all, or the device plug-in of the batch system. A node "
+          "with another number, or a folder in its place: remove it and make it anew. A node that the device cgroup refuses "
+          "(EPERM): "
+          "--device instead of a bind mount, DeviceAllow= of a systemd unit. Install the driver where there is none: sudo apt "
+          "install nvidia-open, then reboot.",
       .source =
           "NVIDIA Linux driver README, chapters 'Installing the NVIDIA driver' and 'Proc filesystem interface'; NVIDIA Container "
           "Toolkit documentation; nvidia-modprobe(1)."};
@@ -50,23 +57,25 @@ CheckInfo drv_flavour() {
 }
 
 CheckInfo drv_gpus() {
-  return {.id = "drv.gpus",
-          .title = "Every GPU of the bus belongs to the driver",
-          .why = "A GPU that the driver lost or never got is missing without any program saying so.",
-          .what =
-              "The PCI bus lists every GPU that the firmware found; the driver lists those that it started. The check compares the "
-              "two, and looks at who has the others.",
-          .harm =
-              "A job asks for eight GPUs and gets seven, or device numbers shift so that CPU and adapter bindings are wrong. A GPU "
-              "that has fallen off the bus (Xid 79) often takes its NVLink peers with it.",
-          .confirm = "lspci -nnk -d 10de:; ls /proc/driver/nvidia/gpus; nvidia-smi -L; sudo dmesg | grep -E 'NVRM|Xid'.",
-          .mend =
-              "Of another driver: unbind it (echo ADDRESS | sudo tee /sys/bus/pci/devices/ADDRESS/driver/unbind), then bind it to "
-              "nvidia; blacklist nouveau. Fallen off the bus: read the Xid, check power and seat of the card, then power the "
-              "machine off and on. 'RmInitAdapter failed' after a change of driver: reboot.",
-          .source =
-              "Kernel Documentation/ABI/testing/sysfs-bus-pci (bind, unbind); NVIDIA 'Xid Errors'; NVIDIA Linux driver README, "
-              "'Proc filesystem interface'."};
+  return {
+      .id = "drv.gpus",
+      .title = "Every GPU of the bus belongs to the driver",
+      .why = "A GPU that the driver lost or never got is missing without any program saying so.",
+      .what =
+          "The PCI bus lists every GPU that the firmware found; the driver lists those that it started. The check compares the "
+          "two, and looks at who has the others. It also reads each GPU's configuration space, which is all ones when the device "
+          "no longer answers, and the kernel's log.",
+      .harm =
+          "A job asks for eight GPUs and gets seven, or device numbers shift so that CPU and adapter bindings are wrong. A GPU "
+          "that has fallen off the bus (Xid 79) often takes its NVLink peers with it.",
+      .confirm = "lspci -nnk -d 10de:; ls /proc/driver/nvidia/gpus; nvidia-smi -L; sudo dmesg | grep -E 'NVRM|Xid'.",
+      .mend =
+          "Of another driver: unbind it (echo ADDRESS | sudo tee /sys/bus/pci/devices/ADDRESS/driver/unbind), then bind it to "
+          "nvidia; blacklist nouveau. Fallen off the bus: read the Xid, check power and seat of the card, then power the "
+          "machine off and on. 'RmInitAdapter failed' after a change of driver: reboot.",
+      .source =
+          "Kernel Documentation/ABI/testing/sysfs-bus-pci (bind, unbind); NVIDIA 'Xid Errors'; NVIDIA Linux driver README, "
+          "'Proc filesystem interface'."};
 }
 
 CheckInfo kern_dmabuf() {
@@ -147,10 +156,13 @@ CheckInfo mod_gdrdrv() {
           "Where neither can be used, small copies between CPU and GPU go through the copy engine: several microseconds instead of "
           "a tenth. UCX, MVAPICH and others that link GDRCopy's library lose their fast path for small messages without a word. "
           "Versions before 2.5 revoke a mapping when the memory is freed, and an access then ends the program with SIGBUS.",
-      .confirm = "ls -l /dev/gdrdrv; cat /sys/module/gdrdrv/version; gigabar info lists the ways to map that work here.",
+      .confirm =
+          "ls -l /dev/gdrdrv; grep gdrdrv /proc/devices; cat /sys/module/gdrdrv/version; gigabar info lists the ways to map that "
+          "work here.",
       .mend =
           "Install and load it: sudo apt install gdrdrv-dkms; sudo modprobe gdrdrv. Missing node: sudo mknod -m 666 /dev/gdrdrv c "
-          "MAJOR 0 with MAJOR from /proc/devices. Missing rights: sudo chmod a+rw /dev/gdrdrv. In a container: --device "
+          "MAJOR 0 with MAJOR from /proc/devices. A node with another number, or a folder or file in its place: remove it first. "
+          "Missing rights: sudo chmod a+rw /dev/gdrdrv. In a container: --device "
           "/dev/gdrdrv. Or give programs Gigabar's libgdrapi.so.2, which needs no module.",
       .source = "GDRCopy README and CHANGELOG; GDRCopy #115, #139; NVIDIA GPUDirect RDMA documentation."};
 }

@@ -51,13 +51,26 @@ RdmaPorts rdma_ports(const Patient& patient, Findings& findings) {
   return ports;
 }
 
+std::string uverbs_node(const Patient& patient, const std::string& device) {
+  const std::string folder = "/sys/class/infiniband_verbs";
+  for (const std::string& name : patient.files.names(folder)) {
+    if (name.starts_with("uverbs") && patient.files.word(text(folder, "/", name, "/ibdev")) == device)
+      return "/dev/infiniband/" + name;
+  }
+  return {};
+}
+
 RdmaTransport transport_of(const Patient& patient, const RdmaPortView& view) {
   const std::string& layer = view.port->link_layer;
+  const auto node_type = patient.files.word(text(kInfinibandFolder, "/", view.nic->rdma_device, "/node_type"));
+  // Source: kernel, Documentation/ABI/stable/sysfs-class-infiniband, and include/rdma/ib_verbs.h (rdma_node_type): 1 to 3 are
+  // InfiniBand's, "4: RNIC" speaks iWARP, 5 and 6 are usNIC, "7: unspecified" is EFA and others with queue pairs of their own.
+  const bool is_foreign =
+      node_type && (node_type->find("usNIC") != std::string::npos || node_type->find("unspecified") != std::string::npos);
+  if (is_foreign || view.nic->driver == "efa") return RdmaTransport::other;
   if (layer.empty()) return RdmaTransport::unknown;
   if (layer == "InfiniBand") return RdmaTransport::infiniband;
   if (layer != "Ethernet") return RdmaTransport::other;
-  const auto node_type = patient.files.word(text(kInfinibandFolder, "/", view.nic->rdma_device, "/node_type"));
-  // Source: kernel, Documentation/ABI/stable/sysfs-class-infiniband: "4: RNIC" speaks iWARP, "1: CA" RoCE.
   if (node_type && node_type->find("RNIC") != std::string::npos) return RdmaTransport::iwarp;
   if (!node_type && (view.nic->driver == "siw" || view.nic->driver == "cxgb4")) return RdmaTransport::iwarp;
   return RdmaTransport::roce;

@@ -35,6 +35,9 @@ struct RdmaPorts {
 };
 RdmaPorts rdma_ports(const Patient& patient, Findings& findings);
 
+// "/dev/infiniband/uverbs0" of "mlx5_0"; empty when the kernel does not say.
+std::string uverbs_node(const Patient& patient, const std::string& device);
+
 RdmaTransport transport_of(const Patient& patient, const RdmaPortView& view);
 
 // A driver that makes an RDMA device of an ordinary network device: it has no hardware counters, no ECN settings, no cable.

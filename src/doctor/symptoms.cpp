@@ -1,287 +1,436 @@
-// What users see, and which checks to look at first. The words are those of programs' messages and of users' reports.
+// From what a user pastes to what is known about it: the words of a text against the patterns of messages.txt.
 #include <algorithm>
 #include <array>
 #include <cctype>
+#include <limits>
 #include <string>
+#include <tuple>
+#include <unordered_map>
 
-#include "gigabar/doctor.hpp"
+#include "doctor/check.hpp"
+#include "doctor/messages.hpp"
 
 namespace gigabar {
 namespace {
 
-using Words = std::string_view;
+using doctor::Message;
+using Kind = Message::Kind;
 
-// Phrases of one symptom. They are compared without regard to punctuation: "errno 14" is found in "errno=14" and in "(errno: 14)".
-constexpr std::array<Words, 25> kBadAddressWords{"errno 14",
-                                                 "error 14",
-                                                 "bad address",
-                                                 "efault",
-                                                 "cannot register",
-                                                 "can't register",
-                                                 "couldn't allocate mr",
-                                                 "could not register",
-                                                 "failed to register",
-                                                 "registration failed",
-                                                 "register gpu memory",
-                                                 "reg_mr",
-                                                 "peermem not loaded",
-                                                 "nv_peer_mem",
-                                                 "not registered",
-                                                 "memory registration",
-                                                 "geforce",
-                                                 "peer memory client",
-                                                 "cannot register gpu memory",
-                                                 "gpudirect is off",
-                                                 "gpudirect off",
-                                                 "gpudirect disabled",
-                                                 "gpudirect rdma is not used",
-                                                 "gpudirect rdma not used",
-                                                 "gdr 0"};
-constexpr std::array<Words, 9> kBadAddressChecks{"mod.peermem", "gpu.rdma",    "mod.peermem.dmesg", "trial.peermem", "trial.dmabuf",
-                                                 "drv.flavour", "kern.dmabuf", "drv.loaded",        "trial.host"};
+// ---- the text: its words, in lower case, and its lines
 
-constexpr std::array<Words, 19> kUnsupportedWords{"errno 93",
-                                                  "errno 95",
-                                                  "error 93",
-                                                  "error 95",
-                                                  "eprotonosupport",
-                                                  "eopnotsupp",
-                                                  "protocol not supported",
-                                                  "operation not supported",
-                                                  "dma-buf",
-                                                  "dmabuf",
-                                                  "dma-buf not supported",
-                                                  "dma-buf unsupported",
-                                                  "reg_dmabuf_mr",
-                                                  "cannot register",
-                                                  "cannot register gpu memory",
-                                                  "couldn't allocate mr",
-                                                  "closed module",
-                                                  "proprietary module",
-                                                  "old kernel"};
-constexpr std::array<Words, 7> kUnsupportedChecks{"drv.flavour",  "kern.dmabuf", "libs",    "gpu.rdma",
-                                                  "trial.dmabuf", "mod.peermem", "rdma.dev"};
+constexpr std::uint32_t kUnknownWord = 0;
 
-constexpr std::array<Words, 11> kTopologyWords{"errno 524",
-                                               "error 524",
-                                               "enotsupp",
-                                               "cannot register gpu memory",
-                                               "couldn't allocate mr",
-                                               "topology not supported",
-                                               "pci topology not supported",
-                                               "dma-buf attach failed",
-                                               "force_pcie",
-                                               "grace",
-                                               "ampere altra"};
-constexpr std::array<Words, 6> kTopologyChecks{"drv.grdma_topo", "drv.dmabuf.log", "mod.params",
-                                               "pci.topo",       "iommu.group",    "trial.dmabuf"};
+struct Word {
+  std::size_t begin = 0;
+  std::uint32_t bytes = 0;
+  std::uint32_t line = 0;  // index into Text::lines
+  std::uint32_t id = kUnknownWord;
+};
 
-constexpr std::array<Words, 8> kNoMemoryWords{"errno 12",      "error 12", "enomem",        "cannot allocate memory",
-                                              "out of memory", "memlock",  "locked memory", "bar1 full"};
-constexpr std::array<Words, 5> kNoMemoryChecks{"lim.memlock", "bar1.used", "bar1.size", "trial.host", "trial.mapping"};
+struct Line {
+  std::size_t number = 0;
+  bool is_information = false;  // the program itself marks it as INFO, DEBUG or the like
+  bool is_complaint = false;    // has a word as "error", "failed"
+};
 
-constexpr std::array<Words, 9> kNoDeviceWords{"no rdma device",        "no rdma devices",  "no ib devices",
-                                              "no device found",       "no devices found", "no infiniband",
-                                              "failed to open device", "uverbs",           "ibv_get_device_list"};
-constexpr std::array<Words, 4> kNoDeviceChecks{"rdma.dev", "libs", "rdma.port", "vm.detect"};
+struct Text {
+  std::string letters;  // as long as the text: letters and digits in lower case, line ends, and blanks for everything else
+  std::vector<Word> words;
+  std::vector<Line> lines;  // those with words
 
-constexpr std::array<Words, 11> kModprobeWords{"modprobe",
-                                               "insmod",
-                                               "nvidia-peermem invalid argument",
-                                               "invalid argument",
-                                               "could not insert",
-                                               "unknown symbol",
-                                               "disagrees about version of symbol",
-                                               "peermem does not load",
-                                               "peermem will not load",
-                                               "ib_register_peer_memory_client",
-                                               "peerdirect_support"};
-constexpr std::array<Words, 4> kModprobeChecks{"mod.peermem.dmesg", "mod.peermem", "kern.dmabuf", "trial.dmabuf"};
+  std::string_view word(const Word& word) const { return std::string_view(letters).substr(word.begin, word.bytes); }
+  const Line& line_of(std::size_t word) const { return lines[words[word].line]; }
+};
 
-constexpr std::array<Words, 14> kRetryWords{"retry exceeded",   "retry counter exceeded",
-                                            "retries exceeded", "transport retry",
-                                            "retry_exc_err",    "ibv_wc_retry_exc_err",
-                                            "status 12",        "wc 12",
-                                            "vendor 129",       "vendor err 129",
-                                            "vendor error 129", "vendor_err 0x81",
-                                            "wrong gid",        "packet loss"};
-constexpr std::array<Words, 5> kRetryChecks{"rdma.gid", "rdma.mtu", "rdma.port", "rdma.qos", "rdma.counters"};
+char plain(char letter) {
+  const auto byte = static_cast<unsigned char>(letter);
+  if (letter == '\n') return '\n';
+  return byte < 0x80 && std::isalnum(byte) != 0 ? static_cast<char>(std::tolower(byte)) : ' ';
+}
 
-constexpr std::array<Words, 10> kHalfWords{"half",          "half rate",   "half of host",         "half the rate",         "50%",
-                                           "twice as slow", "same socket", "gpu slower than host", "host memory is faster", "1/2"};
-constexpr std::array<Words, 8> kHalfChecks{"pci.acs",        "pci.topo", "pci.mps",       "pci.ro",
-                                           "pci.bottleneck", "pci.link", "pci.vendorp2p", "iommu.mode"};
+// Bytes of the terminal's command at `at` (ECMA-48, "ESC [ 0 ; 31 m"), or of a line end or tabulator that a log in JSON or the text
+// of an exception has as '\n'. Zero: none is there. Their letters are no words.
+std::size_t escape_at(std::string_view text, std::size_t at) {
+  if (text[at] == '\\') return at + 1 < text.size() && std::string_view("nrt").find(text[at + 1]) != std::string_view::npos ? 2 : 0;
+  if (text[at] != '\x1b' || at + 1 >= text.size() || text[at + 1] != '[') return 0;
+  std::size_t end = at + 2;
+  while (end < text.size() && text[end] >= ' ' && text[end] < '@') ++end;
+  return (end < text.size() && text[end] >= '@' ? end + 1 : end) - at;
+}
 
-constexpr std::array<Words, 11> kThirdWords{
-    "third",        "a third",        "one third",    "1/3",         "33%", "three times slower",
-    "cross socket", "across sockets", "other socket", "translation", "qpi"};
-constexpr std::array<Words, 5> kThirdChecks{"pci.topo", "iommu.mode", "numa.cpu", "pci.acs", "iommu.group"};
-
-constexpr std::array<Words, 14> kSlowWords{"slow",
-                                           "everything is slow",
-                                           "all pairs",
-                                           "all sizes",
-                                           "low bandwidth",
-                                           "low rate",
-                                           "low throughput",
-                                           "bandwidth is low",
-                                           "rate is low",
-                                           "bad performance",
-                                           "poor performance",
-                                           "throttl",
-                                           "down-trained",
-                                           "gen1"};
-constexpr std::array<Words, 10> kSlowChecks{"pci.link", "pci.bottleneck", "gpu.throttle", "cpu.governor",  "trial.link",
-                                            "pci.topo", "numa.cpu",       "rdma.mtu",     "rdma.counters", "numa.balance"};
-
-constexpr std::array<Words, 11> kLatencyWords{"latency",  "small messages", "small message", "small transfers",
-                                              "large ok", "microseconds",   "jitter",        "gdrcopy",
-                                              "inline",   "eager",          "late"};
-constexpr std::array<Words, 7> kLatencyChecks{"mod.gdrdrv",   "trial.mapping", "cpu.governor", "numa.cpu",
-                                              "numa.balance", "gin",           "gpu.persist"};
-
-constexpr std::array<Words, 18> kOneWayWords{
-    "one direction",  "one way only",      "only one way", "works one way", "direction only",  "reads fail",
-    "read fails",     "writes work",       "write works",  "read is slow",  "reads are slow",  "asymmetric",
-    "unidirectional", "reads unsupported", "reads are",    "writes fine",   "writes are fast", "writes are fine"};
-constexpr std::array<Words, 5> kOneWayChecks{"pci.vendorp2p", "gpu.p2p", "pci.acs", "iommu.mode", "trial.loop"};
-
-constexpr std::array<Words, 14> kWrongWords{
-    "wrong data", "wrong result",        "wrong results", "corrupt",  "garbage",       "stale",    "data mismatch",
-    "mismatch",   "verification failed", "incorrect",     "old data", "data is wrong", "bad data", "nan"};
-constexpr std::array<Words, 6> kWrongChecks{"iommu.mode", "pci.acs", "pci.ro", "trial.loop", "gpu.rdma", "gpu.ecc"};
-
-constexpr std::array<Words, 13> kHangWords{"hang",
-                                           "hung",
-                                           "stuck",
-                                           "deadlock",
-                                           "freezes",
-                                           "never returns",
-                                           "never finishes",
-                                           "no progress",
-                                           "first kernel",
-                                           "does not start",
-                                           "blocks for ever",
-                                           "blocks forever",
-                                           "system not yet initialized"};
-constexpr std::array<Words, 7> kHangChecks{"pci.acs", "imex", "nvlink", "gpu.p2p", "iommu.mode", "drv.gpus", "gpu.mig"};
-
-constexpr std::array<Symptom, 14> kSymptoms{{
-    {.text = "cannot register GPU memory: errno 14 (EFAULT, bad address)",
-     .words = kBadAddressWords,
-     .checks = kBadAddressChecks,
-     .hint = "The RDMA driver took the address for one of host memory; a pointer of another CUDA context looks the same."},
-    {.text = "cannot register GPU memory: errno 93 or errno 95 (protocol or operation not supported), dma-buf unsupported",
-     .words = kUnsupportedWords,
-     .checks = kUnsupportedChecks,
-     .hint = "A dma-buf needs the open kernel modules, CUDA 11.7, kernel 5.12 and rdma-core 34, or newer; the oldest of the four "
-             "decides."},
-    {.text = "cannot register GPU memory: errno 524 (ENOTSUPP), PCI topology not supported",
-     .words = kTopologyWords,
-     .checks = kTopologyChecks,
-     .hint = "NVIDIA's driver refused the pair of GPU and adapter by its own rule; the kernel's log has its sentence."},
-    {.text = "modprobe nvidia-peermem: invalid argument",
-     .words = kModprobeWords,
-     .checks = kModprobeChecks,
-     .hint = "The module was built without the peer memory symbols of the RDMA drivers in use, or has a wrong value of "
-             "peerdirect_support or persistent_api_support."},
-    {.text = "transport retry exceeded (status 12, vendor error 129)",
-     .words = kRetryWords,
-     .checks = kRetryChecks,
-     .hint =
-         "Packets do not arrive or their answers do not: the GID index and version first, then MTU, firewall, PFC and routing."},
-    {.text = "the GPU reaches half of the rate of host memory, on the same socket",
-     .words = kHalfWords,
-     .checks = kHalfChecks,
-     .hint = "Compare writes with reads: where only reads are slow, the root complex is the cause rather than ACS."},
-    {.text = "the GPU reaches a third (1/3) of the rate of host memory",
-     .words = kThirdWords,
-     .checks = kThirdChecks,
-     .hint = "This is what a path across sockets or through a translating IOMMU gives."},
-    {.text = "slow: all pairs have a low rate at all sizes",
-     .words = kSlowWords,
-     .checks = kSlowChecks,
-     .hint = "An idle GPU lowers its link, so read link speeds while data flows."},
-    {.text = "large transfers are fast, but small messages have a latency 10 microseconds higher",
-     .words = kLatencyWords,
-     .checks = kLatencyChecks,
-     .hint = "Small messages then go through a copy engine or a staging buffer instead of a mapping or inline data."},
-    {.text = "works in one direction only",
-     .words = kOneWayWords,
-     .checks = kOneWayChecks,
-     .hint = "Root complexes may forward writes between devices and refuse reads; let the side that has the data write it."},
-    {.text = "wrong data: corrupt or stale after a transfer",
-     .words = kWrongWords,
-     .checks = kWrongChecks,
-     .hint =
-         "Also ask whether a flag is polled while the data before it may arrive later (relaxed ordering), and whether the GPU's "
-         "writes are flushed."},
-    {.text = "hangs at the first kernel or the first collective",
-     .words = kHangWords,
-     .checks = kHangChecks,
-     .hint = "On NVSwitch machines look at the fabric manager, across machines of one NVLink domain at IMEX."},
-    {.text = "cannot register memory: errno 12 (ENOMEM, cannot allocate memory)",
-     .words = kNoMemoryWords,
-     .checks = kNoMemoryChecks,
-     .hint = "Host memory meets the limit of locked memory, GPU memory the size of the BAR1 aperture."},
-    {.text = "no RDMA device is found",
-     .words = kNoDeviceWords,
-     .checks = kNoDeviceChecks,
-     .hint = "A device that is in /sys/class/infiniband and not in ibv_devices lacks its device node or its provider library."},
-}};
-
-// Lower case; whatever is neither letter nor digit is one space, with one at each end.
-std::string plain(std::string_view sentence) {
-  std::string line = " ";
-  for (const char letter : sentence) {
-    const auto byte = static_cast<unsigned char>(letter);
-    if (std::isalnum(byte) != 0 && byte < 0x80) {
-      line += static_cast<char>(std::tolower(byte));
-    } else if (line.back() != ' ') {
-      line += ' ';
+std::string letters_of(std::string_view text) {
+  std::string letters(text.size(), ' ');
+  for (std::size_t at = 0; at < text.size();) {
+    if (const std::size_t escape = escape_at(text, at); escape > 0) {
+      if (text[at] == '\\' && text[at + 1] == 'n') letters[at] = letters[at + 1] = '\n';
+      at += escape;
+    } else {
+      letters[at] = plain(text[at]);
+      ++at;
     }
   }
-  if (line.back() != ' ') line += ' ';
-  return line;
+  return letters;
 }
 
-// Whether the phrase begins with a word of the line. A last word may go on, as "hang" in "hangs", but not a number.
-bool has_phrase(const std::string& line, Words phrase) {
-  std::string wanted = plain(phrase);
-  if (wanted.size() <= 2) return false;
-  const bool ends_with_digit = std::isdigit(static_cast<unsigned char>(wanted[wanted.size() - 2])) != 0;
-  const bool is_short = wanted.size() <= 5;  // "nan", "qpi": as a whole word only
-  if (!ends_with_digit && !is_short) wanted.pop_back();
-  return line.find(wanted) != std::string::npos;
+template <std::size_t count>
+bool is_one_of(std::string_view word, const std::array<std::string_view, count>& words) {
+  return std::find(words.begin(), words.end(), word) != words.end();
 }
 
-// The sum of the lengths of what was found: longer phrases say more, and a number says most.
-std::size_t score_of(const Symptom& symptom, const std::string& line) {
-  constexpr std::size_t kForNumber = 5;
-  std::size_t score = 0;
-  for (const Words phrase : symptom.words) {
-    const bool is_number = std::isdigit(static_cast<unsigned char>(phrase.back())) != 0;
-    if (has_phrase(line, phrase)) score += phrase.size() * (is_number ? kForNumber : 1);
+// "i0513", as glog begins a line of information.
+bool is_glog_information(std::string_view word) {
+  return word.size() >= 5 && word.front() == 'i' && word.find_first_not_of("0123456789", 1) == std::string_view::npos;
+}
+
+// "NCCL_DEBUG=INFO" in a complaint is advice, not the line's level.
+bool is_level(std::string_view word, std::string_view before) {
+  constexpr std::array<std::string_view, 4> kLevels{"info", "debug", "trace", "verbose"};
+  const bool is_setting = before == "debug" || (word == "debug" && (before == "nccl" || before == "nvshmem")) || before == "level";
+  return is_one_of(word, kLevels) && !is_setting;
+}
+
+bool is_complaint(std::string_view word) {
+  constexpr std::array<std::string_view, 23> kWords{
+      "error",  "errors", "err",    "fail",  "failed",  "fails", "failure", "fatal",   "warn",    "warning", "cannot",   "couldn",
+      "unable", "denied", "killed", "panic", "timeout", "timed", "refused", "aborted", "invalid", "errno",   "exception"};
+  return is_one_of(word, kWords);
+}
+
+// Splits the text into words; a line is the words up to a line end.
+class Splitter {
+ public:
+  explicit Splitter(std::string_view text) : original_(text) { text_.letters = letters_of(text); }
+
+  Text split() {
+    const std::string& letters = text_.letters;
+    for (std::size_t at = 0; at < letters.size(); ++at) {
+      if (letters[at] == '\n') {
+        if (original_[at] == '\n') ++number_;
+        is_new_line_ = true;
+      } else if (letters[at] != ' ') {
+        at = take_word(at) - 1;
+      }
+    }
+    return std::move(text_);
   }
-  return score;
+
+ private:
+  std::size_t take_word(std::size_t begin) {
+    const std::size_t end = std::min(text_.letters.find_first_of(" \n", begin), text_.letters.size());
+    if (is_new_line_) {
+      text_.lines.push_back({number_, false, false});
+      words_of_line_ = 0;
+      is_new_line_ = false;
+    }
+    constexpr std::size_t kMaxBytes = std::numeric_limits<std::uint32_t>::max();
+    const auto line = static_cast<std::uint32_t>(text_.lines.size() - 1);
+    text_.words.push_back({begin, static_cast<std::uint32_t>(std::min(end - begin, kMaxBytes)), line, kUnknownWord});
+    look_for_level();
+    return end;
+  }
+
+  void look_for_level() {
+    constexpr std::size_t kHead = 24;  // words in which the level stands, behind host, process and file
+    Line& line = text_.lines.back();
+    const std::string_view word = text_.word(text_.words.back());
+    const std::string_view before = words_of_line_ == 0 ? "" : text_.word(text_.words[text_.words.size() - 2]);
+    if (words_of_line_ < kHead && (is_level(word, before) || (words_of_line_ == 0 && is_glog_information(word))))
+      line.is_information = true;
+    if (is_complaint(word)) line.is_complaint = true;
+    ++words_of_line_;
+  }
+
+  std::string_view original_;
+  Text text_;
+  std::size_t number_ = 1;
+  std::size_t words_of_line_ = 0;
+  bool is_new_line_ = true;
+};
+
+// ---- the patterns
+
+struct Element {
+  std::string text;                 // empty: any one word
+  std::uint32_t id = kUnknownWord;  // of a whole word; kUnknownWord: every word that begins so, or any
+};
+using Segment = std::vector<Element>;  // words next to each other; between two segments other words of the line may stand
+
+struct Pattern {
+  std::size_t message = 0;
+  std::size_t weight = 0;      // longer patterns say more, and numbers say most
+  std::size_t first_slot = 0;  // of its segments in Scan::progress_
+  std::vector<Segment> segments;
+};
+
+struct SegmentStart {
+  std::size_t pattern = 0;
+  std::size_t segment = 0;
+};
+
+bool is_number(std::string_view word) { return word.find_first_not_of("0123456789") == std::string_view::npos; }
+
+std::size_t weight_of(std::string_view word) {
+  constexpr std::size_t kForNumber = 5;
+  return word.size() * (is_number(word) ? kForNumber : 1);
+}
+
+// All patterns, and where to look for those that can begin with a word.
+class Patterns {
+ public:
+  void add(std::size_t message, std::string_view text) {
+    Pattern pattern;
+    pattern.message = message;
+    pattern.first_slot = slot_count_;
+    pattern.segments.emplace_back();
+    for (std::size_t at = 0; at < text.size();) at = add_element(pattern, text, at);
+    std::erase_if(pattern.segments, [](const Segment& segment) { return segment.empty(); });
+    for (const Segment& segment : pattern.segments) {
+      for (const Element& element : segment) pattern.weight += weight_of(element.text);
+    }
+    slot_count_ += pattern.segments.size();
+    all_.push_back(std::move(pattern));
+  }
+
+  // Once, behind the last add(). Later segments of a pattern are looked for before earlier ones, so that no word serves two of
+  // them.
+  void index() {
+    by_word_.resize(ids_.size() + 1);
+    for (std::size_t i = 0; i < all_.size(); ++i) {
+      for (std::size_t segment = all_[i].segments.size(); segment-- > 0;) {
+        const Element& first = all_[i].segments[segment].front();
+        (first.id == kUnknownWord ? by_beginning_ : by_word_[first.id]).push_back({i, segment});
+      }
+    }
+  }
+
+  std::uint32_t id_of(std::string_view word) const {
+    const auto found = ids_.find(word);
+    return found == ids_.end() ? kUnknownWord : found->second;
+  }
+
+  const std::vector<Pattern>& all() const { return all_; }
+  std::size_t slot_count() const { return slot_count_; }
+  const std::vector<SegmentStart>& by_word(std::uint32_t id) const { return by_word_[id]; }
+  const std::vector<SegmentStart>& by_beginning() const { return by_beginning_; }
+
+ private:
+  struct Hash : std::hash<std::string_view> {
+    using is_transparent = void;
+  };
+
+  // The next element of the pattern's text; returns where the one behind it begins. '*' behind a letter: words that begin so;
+  // alone: any words. '?' alone: any one word.
+  std::size_t add_element(Pattern& pattern, std::string_view text, std::size_t at) {
+    if (text[at] == '*') pattern.segments.emplace_back();
+    if (text[at] == '?') pattern.segments.back().emplace_back();
+    if (plain(text[at]) == ' ') return at + 1;
+    Element element;
+    while (at < text.size() && plain(text[at]) != ' ') element.text += plain(text[at++]);
+    const bool is_beginning = at < text.size() && text[at] == '*';
+    if (!is_beginning) element.id = ids_.try_emplace(element.text, static_cast<std::uint32_t>(ids_.size() + 1)).first->second;
+    pattern.segments.back().push_back(std::move(element));
+    return at < text.size() && (text[at] == '*' || text[at] == '?') ? at + 1 : at;
+  }
+
+  std::vector<Pattern> all_;
+  std::unordered_map<std::string, std::uint32_t, Hash, std::equal_to<>> ids_;
+  std::vector<std::vector<SegmentStart>> by_word_;
+  std::vector<SegmentStart> by_beginning_;
+  std::size_t slot_count_ = 0;
+};
+
+// ---- what is known
+
+struct Knowledge {
+  std::vector<Message> messages;  // users' words first
+  std::size_t words_count = 0;
+  std::vector<std::vector<std::string_view>> checks;
+  std::vector<Symptom> symptoms;  // one for each message
+  Patterns patterns;
+};
+
+Knowledge read_knowledge() {
+  Knowledge known;
+  std::vector<Message> all = doctor::parse_messages(doctor::messages_text()).messages;
+  const auto is_words = [](const Message& message) { return message.kind == Kind::words; };
+  for (const bool is_turn_of_words : {true, false}) {
+    for (Message& message : all) {
+      if (is_words(message) == is_turn_of_words) known.messages.push_back(std::move(message));
+    }
+    if (is_turn_of_words) known.words_count = known.messages.size();
+  }
+  known.checks.reserve(known.messages.size());
+  for (const Message& message : known.messages) {
+    known.checks.emplace_back(message.checks.begin(), message.checks.end());
+    const std::string& line = is_words(message) ? message.symptom : message.examples.front();
+    known.symptoms.push_back({message.program, line, known.checks.back(), message.means, message.remedy});
+    for (const std::string& pattern : message.patterns) known.patterns.add(known.symptoms.size() - 1, pattern);
+  }
+  known.patterns.index();
+  return known;
+}
+
+const Knowledge& knowledge() {
+  static const auto* const known = new Knowledge(read_knowledge());
+  return *known;
+}
+
+// ---- the search
+
+struct Found {
+  std::size_t message = 0;
+  std::size_t weight = 0;
+  bool is_information = false;
+  std::size_t begin = 0, end = 0;  // words
+};
+
+class Scan {
+ public:
+  Scan(const Knowledge& known, Text& text)
+      : known_(known), text_(text), progress_(known.patterns.slot_count()), is_seen_(known.patterns.all().size()) {
+    for (Word& word : text_.words) word.id = known_.patterns.id_of(text_.word(word));
+  }
+
+  // The best of each message, in no order.
+  std::vector<Found> run() {
+    for (std::size_t at = 0; at < text_.words.size(); ++at) {
+      for (const SegmentStart& start : known_.patterns.by_word(text_.words[at].id)) look(start, at);
+      for (const SegmentStart& start : known_.patterns.by_beginning()) look(start, at);
+    }
+    std::vector<Found> all;
+    for (auto& [message, found] : best_) all.push_back(found);
+    return all;
+  }
+
+ private:
+  // The latest place where a pattern was found up to the end of a segment.
+  struct Progress {
+    bool is_set = false;
+    std::size_t begin = 0, end = 0;
+  };
+
+  bool fits(const Element& element, const Word& word) const {
+    return element.id != kUnknownWord ? element.id == word.id : text_.word(word).starts_with(element.text);
+  }
+
+  bool fits(const Segment& segment, std::size_t at) const {
+    if (segment.size() > text_.words.size() - at) return false;
+    for (std::size_t i = 0; i < segment.size(); ++i) {
+      if (!fits(segment[i], text_.words[at + i])) return false;
+    }
+    return true;
+  }
+
+  void look(const SegmentStart& start, std::size_t at) {
+    const Pattern& pattern = known_.patterns.all()[start.pattern];
+    const Segment& segment = pattern.segments[start.segment];
+    if (!fits(segment, at)) return;
+    Progress here{true, at, at + segment.size()};
+    if (start.segment > 0) {
+      constexpr std::size_t kMaxGapWords = 40;
+      const Progress& before = progress_[pattern.first_slot + start.segment - 1];
+      if (!before.is_set || before.end > at || at - before.end > kMaxGapWords) return;
+      if (text_.words[before.end - 1].line != text_.words[at].line) return;
+      here.begin = before.begin;
+    }
+    progress_[pattern.first_slot + start.segment] = here;
+    if (start.segment + 1 == pattern.segments.size()) report(start.pattern, here);
+  }
+
+  void report(std::size_t index, const Progress& where) {
+    const Pattern& pattern = known_.patterns.all()[index];
+    const Line& line = text_.line_of(where.begin);
+    const Found found{pattern.message, pattern.weight, line.is_information, where.begin, where.end};
+    if (known_.messages[pattern.message].kind == Kind::words) return add_words(index, found, line);
+    const auto [place, is_new] = best_.try_emplace(pattern.message, found);
+    const auto rank = [](const Found& one) {
+      return std::tuple(one.is_information, std::numeric_limits<std::size_t>::max() - one.weight, one.begin);
+    };
+    if (!is_new && rank(found) < rank(place->second)) place->second = found;
+  }
+
+  // Users' words are counted once each. In a log only complaints are taken for a user's words.
+  void add_words(std::size_t index, const Found& found, const Line& line) {
+    constexpr std::size_t kMaxLinesOfSentence = 20;
+    if (text_.lines.size() > kMaxLinesOfSentence && (line.is_information || !line.is_complaint)) return;
+    if (is_seen_[index]) return;
+    is_seen_[index] = true;
+    const auto [place, is_new] = best_.try_emplace(found.message, found);
+    if (!is_new) place->second.weight += found.weight;
+  }
+
+  const Knowledge& known_;
+  Text& text_;
+  std::vector<Progress> progress_;
+  std::vector<bool> is_seen_;  // patterns of words
+  std::unordered_map<std::size_t, Found> best_;
+};
+
+// The most telling first.
+void sort_by_rank(const Knowledge& known, std::vector<Found>& all) {
+  const auto rank = [&known](const Found& found) {
+    return std::tuple(known.messages[found.message].kind, found.is_information,
+                      std::numeric_limits<std::size_t>::max() - found.weight, found.begin, found.message);
+  };
+  std::sort(all.begin(), all.end(), [&rank](const Found& a, const Found& b) { return rank(a) < rank(b); });
+}
+
+// Whether two finds are of one message: they share words, or stand next to each other in a line.
+bool are_one_message(const Text& text, const Found& a, const Found& b) {
+  constexpr std::size_t kNearWords = 20;
+  const Found& first = a.begin < b.begin ? a : b;
+  const Found& second = a.begin < b.begin ? b : a;
+  if (second.begin < first.end) return true;
+  return text.words[first.end - 1].line == text.words[second.begin].line && second.begin - first.end < kNearWords;
+}
+
+// The best of each message of the text; users' words only where nothing else is known, and then the best alone.
+std::vector<Found> choose(const Knowledge& known, const Text& text, const std::vector<Found>& all) {
+  constexpr std::size_t kMaxChosen = 4;
+  std::vector<Found> chosen;
+  for (const Found& found : all) {
+    if (chosen.size() == kMaxChosen) break;
+    if (known.messages[found.message].kind == Kind::words && !chosen.empty()) break;
+    const auto has_better = [&](const Found& other) { return are_one_message(text, found, other); };
+    if (std::none_of(chosen.begin(), chosen.end(), has_better)) chosen.push_back(found);
+  }
+  return chosen;
+}
+
+// The line, or what stands around the words that were recognised.
+std::string quoted(std::string_view original, const Text& text, const Found& found) {
+  constexpr std::size_t kMaxBytes = 197, kBefore = 60;  // and "..."
+  const std::size_t at = text.words[found.begin].begin;
+  const std::size_t last_end = at == 0 ? std::string::npos : text.letters.rfind('\n', at - 1);
+  std::size_t begin = last_end == std::string::npos ? 0 : last_end + 1;
+  const std::size_t end = std::min(text.letters.find('\n', at), original.size());
+  const bool is_cut = end - begin > kMaxBytes && at - begin > kBefore;
+  if (is_cut) begin = at - kBefore;
+  const std::string line = doctor::printable(original.substr(begin, end - begin), is_cut ? kMaxBytes - 3 : kMaxBytes);
+  return is_cut ? "..." + line : line;
 }
 
 }  // namespace
 
-std::span<const Symptom> symptoms() { return kSymptoms; }
+std::span<const Symptom> symptoms() { return std::span(knowledge().symptoms).first(knowledge().words_count); }
 
-const Symptom* match_symptom(std::string_view sentence) {
-  constexpr std::size_t kMostLetters = 4096;  // a sentence, not a log
-  const std::string line = plain(sentence.substr(0, kMostLetters));
-  const Symptom* best = nullptr;
-  std::size_t most = 0;
-  for (const Symptom& symptom : kSymptoms) {
-    const std::size_t score = score_of(symptom, line);
-    if (score <= most) continue;
-    best = &symptom;
-    most = score;
+std::span<const Symptom> known_messages() { return std::span(knowledge().symptoms).subspan(knowledge().words_count); }
+
+Diagnosis diagnose(std::string_view text) {
+  const Knowledge& known = knowledge();
+  Text words = Splitter(text).split();
+  std::vector<Found> all = Scan(known, words).run();
+  sort_by_rank(known, all);
+  Diagnosis diagnosis;
+  for (const Found& found : choose(known, words, all)) {
+    const Symptom& symptom = known.symptoms[found.message];
+    diagnosis.lines.push_back({&symptom, words.line_of(found.begin).number, quoted(text, words, found)});
+    for (const std::string_view check : symptom.checks) {
+      if (std::find(diagnosis.checks.begin(), diagnosis.checks.end(), check) == diagnosis.checks.end())
+        diagnosis.checks.push_back(check);
+    }
   }
-  return best;
+  return diagnosis;
 }
 
 }  // namespace gigabar

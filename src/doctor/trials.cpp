@@ -103,7 +103,7 @@ constexpr Check kTrials[] = {
     {{"trial.loop", "RDMA of an adapter with itself", "It shows wrong data and slow paths before an application meets them.", true,
       "Each adapter is connected with itself (RC) and writes and reads 64 KiB: first between buffers of host memory, then into "
       "and out of the memory of each GPU. The data are compared, and up to 256 transfers give a rate. iWARP adapters are left "
-      "out: they connect by rdma_cm only.",
+      "out, which connect by rdma_cm only, and EFA and usNIC, which have no RC queue pairs.",
       "A GPU path below 0.7 of the rate of host memory on the nearest adapter means a detour: ACS sends it through the root "
       "port, the IOMMU translates it, or CPUs lie between. Wrong data mean that results cannot be trusted.",
       "'ib_write_bw' and 'ib_read_bw' of perftest, with --use_cuda and without, from the machine to itself; 'gigabar topology' "

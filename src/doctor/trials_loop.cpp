@@ -310,10 +310,20 @@ void try_gpus(const Patient& patient, std::vector<Adapter>& adapters, std::int64
   }
 }
 
-// iWARP connects through TCP and the connection manager, not by itself.
-bool is_iwarp(const std::string& name) {
+// What keeps an adapter from being connected with itself; nothing: it can be.
+struct Hindrance {
+  const char* cause;
+  const char* remedy;
+};
+constexpr Hindrance kIwarp{"it is iWARP, which connects by the RDMA connection manager (rdma_cm) only",
+                           "between two hosts: rping -s there, rping -c -a ADDRESS -v -C 10 here"};
+constexpr Hindrance kNoReliableConnection{"it has no RC queue pairs (EFA and usNIC have none)",
+                                          "'gigabar explain rdma.port' tells what can be used instead"};
+
+const Hindrance* hindrance_of(const std::string& name) {
   const auto device = verbs::Device::open(name);
-  return device && device->transport() == verbs::Transport::iwarp;
+  if (!device || device->transport() == verbs::Transport::infiniband) return nullptr;
+  return device->transport() == verbs::Transport::iwarp ? &kIwarp : &kNoReliableConnection;
 }
 
 }  // namespace
@@ -322,15 +332,17 @@ void try_loop(const Patient& patient, Findings& findings) {
   const std::int64_t end_ns = now_ns() + kTrialNs;
   const std::vector<std::string> names = trial_rdma_devices(patient, findings);
   if (names.empty()) return;
-  std::vector<std::string> own_connectors, iwarp;
-  for (const std::string& name : names) (is_iwarp(name) ? iwarp : own_connectors).push_back(name);
-  if (own_connectors.empty())
-    return findings.skip(
-        "the RDMA devices of this machine are iWARP, which connects by the RDMA connection manager (rdma_cm) only");
-  for (const std::string& name : iwarp) {
-    findings.unknown(printable(name, 64), "not tried: it is iWARP, which connects by the RDMA connection manager (rdma_cm) only",
-                     "between two hosts: rping -s there, rping -c -a ADDRESS -v -C 10 here");
+  std::vector<std::string> own_connectors;
+  std::vector<std::pair<std::string, const Hindrance*>> others;
+  for (const std::string& name : names) {
+    const Hindrance* const hindrance = hindrance_of(name);
+    if (hindrance == nullptr) own_connectors.push_back(name);
+    if (hindrance != nullptr) others.emplace_back(name, hindrance);
   }
+  if (own_connectors.empty())
+    return findings.skip(text("no RDMA device here can be connected with itself: ", others.front().second->cause));
+  for (const auto& [name, hindrance] : others)
+    findings.unknown(printable(name, 64), text("not tried: ", hindrance->cause), hindrance->remedy);
   std::vector<Adapter> adapters;
   for (const std::string& name : own_connectors) {
     auto adapter = open_adapter(patient, name, findings);

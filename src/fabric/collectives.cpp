@@ -1,5 +1,6 @@
 // Barrier and small reductions, up and down a binomial tree over the group. The tree and the order in which values are joined
-// depend on the group alone, so that every rank gets the same bits.
+// depend on the group alone, so that every rank gets the same bits. A member that finds another one lost tells its neighbours in
+// the tree, and they theirs: all members that can be reached end with the same error.
 #include <algorithm>
 #include <cstring>
 
@@ -12,8 +13,10 @@
 namespace gigabar::fabric {
 namespace {
 
-constexpr std::uint32_t kUp = 0, kDown = 1;
-constexpr std::size_t kMostParts = 65536;  // parts of collectives that this rank has not begun
+constexpr std::uint32_t kUp = 0, kDown = 1, kFailed = 2;  // a part's way; a failure goes both ways
+constexpr std::size_t kMostParts = 65536;                 // parts of collectives that this rank has not begun
+constexpr std::size_t kMaxFailed = 1024;                  // collectives that failed, remembered for members that come later
+constexpr std::size_t kMaxCauseBytes = 512;
 
 std::uint64_t hash_of(const Group& group) noexcept {
   std::uint64_t hash = 0xcbf29ce484222325;  // FNV-1a
@@ -55,11 +58,187 @@ void join(std::string& into, const std::string& from, ReduceOperation operation)
   }
 }
 
+// What a member that failed tells: the status, the rank it is about, and the cause.
+std::string failure_part(const Error& error, Rank rank) {
+  ByteWriter writer;
+  writer.number(static_cast<std::uint8_t>(error.status())).number(rank);
+  writer.string(std::string_view(error.record().cause).substr(0, kMaxCauseBytes));
+  return writer.take();
+}
+
+// The group with all its ranks. Errors: invalid_argument.
+Result<Group> members_of(const Group& asked, const Job& job, const std::string& name) {
+  Group group = asked;
+  if (group.empty()) {
+    for (Rank rank = 0; rank < job.rank_count; ++rank) group.push_back(rank);
+  }
+  const bool has_own = std::find(group.begin(), group.end(), job.rank) != group.end();
+  const bool is_ascending = std::adjacent_find(group.begin(), group.end(), std::greater_equal<>()) == group.end();
+  if (has_own && is_ascending && group.back() < job.rank_count) return group;
+  return make_error(Status::invalid_argument, name, text("a group of ", group.size()),
+                    has_own ? "its ranks are not ascending, each once and of the job" : "this rank is not in it",
+                    "give ranks of the job in ascending order, this one among them");
+}
+
 }  // namespace
+
+// One call: what this rank has to do in the tree, from where the call before, which ran out of time, has left it.
+class Engine::CollectiveCall {
+ public:
+  CollectiveCall(Engine& engine, std::string name, const Group& group, Collective& collective)
+      : engine_(engine),
+        name_(std::move(name)),
+        tree_(tree_of(group, static_cast<std::size_t>(std::find(group.begin(), group.end(), engine.job_.rank) - group.begin()))),
+        hash_(hash_of(group)),
+        collective_(collective),
+        signature_(static_cast<char>(static_cast<unsigned>(collective.kind) | static_cast<unsigned>(collective.operation) << 4)),
+        watch_(engine) {}
+
+  // Errors: timed_out, with which nothing has changed.
+  Outcome connect_to_parent(Lock& lock, const Timeout& timeout) {
+    if (!tree_.parent) return {};
+    auto peer = collective_.has_said ? engine_.find_peer(*tree_.parent) : engine_.ready_peer(lock, *tree_.parent, timeout);
+    if (peer) {
+      parent_ = *peer;
+      return {};
+    }
+    const auto lost = engine_.peers_.find(*tree_.parent);
+    if (lost != engine_.peers_.end() && lost->second->state != Peer::State::lost) return std::move(peer).error();
+    fail(*tree_.parent, std::move(peer).error());
+    return {};
+  }
+
+  bool is_done() {
+    if (error_ || has_heard_of_failure()) return true;
+    std::string part;
+    while (collective_.round < tree_.children.size()) {
+      if (!take(tree_.children[collective_.round], kUp, part)) return is_someone_lost();
+      if (error_) return true;
+      ++collective_.round;
+      if (collective_.kind == Collective::Kind::integers) join<std::int64_t>(collective_.values, part, collective_.operation);
+      if (collective_.kind == Collective::Kind::reals) join<double>(collective_.values, part, collective_.operation);
+    }
+    if (parent_ == nullptr) return true;
+    if (!std::exchange(collective_.has_said, true)) tell(*parent_, kUp, collective_.values);
+    if (!take(parent_->rank, kDown, part)) return is_someone_lost();
+    if (!error_) collective_.values = part;
+    return true;
+  }
+
+  // Behind is_done().
+  Outcome finish() {
+    if (!error_) {
+      for (const Rank rank : tree_.children) tell(*engine_.peers_[rank], kDown, collective_.values);
+    } else {
+      tell_failure();
+    }
+    collective_.is_under_way = false;
+    ++collective_.sequence;
+    // What came for it after all, or too late, is nobody's.
+    engine_.collective_parts_.erase(engine_.collective_parts_.lower_bound({hash_, 0, 0, 0}),
+                                    engine_.collective_parts_.lower_bound({hash_, collective_.sequence, 0, 0}));
+    if (error_) return std::move(*error_);
+    return {};
+  }
+
+ private:
+  CollectivePart key(std::uint32_t way, Rank from) const { return {hash_, collective_.sequence, way, from}; }
+
+  void tell(Peer& peer, std::uint32_t way, const std::string& values) {
+    Message message;
+    message.type = MessageType::collective;
+    message.count = static_cast<std::uint8_t>(signature_);
+    message.a = hash_;
+    message.b = collective_.sequence;
+    message.c = way;
+    engine_.say(peer, message, std::as_bytes(std::span(values)));
+  }
+
+  bool take(Rank from, std::uint32_t way, std::string& part) {
+    const auto found = engine_.collective_parts_.find(key(way, from));
+    if (found == engine_.collective_parts_.end()) return false;
+    part = found->second.substr(1);
+    if (found->second.front() != signature_ || part.size() != collective_.values.size()) {
+      fail(from,
+           make_error(Status::invalid_argument, name_, text("rank ", from), "it called another collective, or with other values",
+                      "call the same collective with as many values at every rank of the group"));
+    }
+    engine_.collective_parts_.erase(found);
+    return true;
+  }
+
+  // A rank that has left may have done its part before.
+  bool is_someone_lost() {
+    const bool is_to_probe = watch_.is_due();
+    const auto is_lost = [&](Rank rank, std::uint32_t way) {
+      if (engine_.collective_parts_.contains(key(way, rank))) return false;
+      if (is_to_probe && engine_.can_still_speak(rank)) return false;
+      const auto peer = engine_.peers_.find(rank);
+      if (peer == engine_.peers_.end() || peer->second->state != Peer::State::lost) return false;
+      fail(rank, *peer->second->why);
+      return true;
+    };
+    for (std::size_t index = collective_.round; index < tree_.children.size(); ++index) {
+      if (is_lost(tree_.children[index], kUp)) return true;
+    }
+    return parent_ != nullptr && is_lost(parent_->rank, kDown);
+  }
+
+  bool has_heard_of_failure() {
+    const auto found = engine_.collective_parts_.lower_bound(key(kFailed, 0));
+    if (found == engine_.collective_parts_.end() || !(found->first <= key(kFailed, ~Rank{0}))) return false;
+    ByteReader reader(std::string_view(found->second).substr(1));
+    const auto status = reader.number<std::uint8_t>();
+    const auto rank = reader.number<Rank>();
+    const std::string cause(reader.string(kMaxCauseBytes));
+    const bool is_known = static_cast<Status>(status) == Status::invalid_argument;
+    fail(rank, make_error(is_known ? Status::invalid_argument : Status::peer_lost, name_, text("rank ", rank),
+                          text(cause, " (rank ", found->first.from, " says so)"), {}));
+    return true;
+  }
+
+  // That a member cannot be connected to within the fabric's time is no time-out of this call's.
+  void fail(Rank rank, Error error) {
+    if (error_) return;
+    if (error.status() == Status::timed_out) error.record().status = Status::peer_lost;
+    failure_ = failure_part(error, rank);
+    error_ = std::move(error);
+  }
+
+  void tell_failure() {
+    engine_.failed_collectives_[{hash_, collective_.sequence}] = failure_;
+    if (engine_.failed_collectives_.size() > kMaxFailed) engine_.failed_collectives_.erase(engine_.failed_collectives_.begin());
+    const auto tell_rank = [&](Rank rank) {
+      const auto peer = engine_.peers_.find(rank);
+      if (peer != engine_.peers_.end() && peer->second->state == Peer::State::ready) tell(*peer->second, kFailed, failure_);
+    };
+    for (const Rank rank : tree_.children) tell_rank(rank);
+    if (tree_.parent) tell_rank(*tree_.parent);
+  }
+
+  Engine& engine_;
+  const std::string name_;
+  const Tree tree_;
+  const std::uint64_t hash_;
+  Collective& collective_;
+  const char signature_;
+  Watch watch_;
+  Peer* parent_ = nullptr;
+  std::optional<Error> error_;
+  std::string failure_;  // what the others are told of it
+};
 
 void Engine::on_collective(Peer& peer, const Message& message, std::span<const std::byte> payload) {
   if (collective_parts_.size() >= kMostParts || payload.size() > std::size_t{8} * kMostReduceElements) {
     doom(peer, make_error(Status::peer_lost, "fabric", text("rank ", peer.rank), "its part of a collective makes no sense", {}));
+    return;
+  }
+  // It comes to a collective that has failed here meanwhile.
+  if (const auto failed = failed_collectives_.find({message.a, message.b}); failed != failed_collectives_.end()) {
+    if (message.c != kUp) return;
+    Message answer = message;
+    answer.c = kFailed;
+    say(peer, answer, std::as_bytes(std::span(failed->second)));
     return;
   }
   collective_parts_[{message.a, message.b, static_cast<std::uint32_t>(message.c), peer.rank}] =
@@ -69,118 +248,37 @@ void Engine::on_collective(Peer& peer, const Message& message, std::span<const s
 Outcome Engine::collect(Lock& lock, const Group& asked, Collective::Kind kind, ReduceOperation operation, std::string& values,
                         const Timeout& timeout) {
   const std::string name = kind == Collective::Kind::barrier ? "barrier" : "all_reduce";
-  Group group = asked;
-  if (group.empty()) {
-    for (Rank rank = 0; rank < job_.rank_count; ++rank) group.push_back(rank);
-  }
-  const auto own = std::find(group.begin(), group.end(), job_.rank);
-  if (own == group.end() || group.back() >= job_.rank_count ||
-      std::adjacent_find(group.begin(), group.end(), std::greater_equal<>()) != group.end()) {
-    return make_error(Status::invalid_argument, name, text("a group of ", group.size()),
-                      own == group.end() ? "this rank is not in it" : "its ranks are not ascending, each once and of the job",
-                      "give ranks of the job in ascending order, this one among them");
-  }
+  auto members = members_of(asked, job_, name);
+  if (!members) return std::move(members).error();
+  const Group& group = *members;
   Collective& collective = collectives_[group];
-  if (collective.is_entered) {
-    return make_error(Status::busy, name, text("a group of ", group.size()), "another thread is at a collective of it",
-                      "use one thread per group");
-  }
+  const auto busy = [&](const char* cause, const char* remedy) {
+    return make_error(Status::busy, name, text("a group of ", group.size()), cause, remedy);
+  };
+  if (collective.is_entered) return busy("another thread is at a collective of it", "use one thread per group");
   collective.is_entered = true;
   const Undo leave([&] { collective.is_entered = false; });
-  const auto signature = static_cast<char>(static_cast<unsigned>(kind) | static_cast<unsigned>(operation) << 4);
   if (collective.is_under_way && (collective.kind != kind || collective.operation != operation)) {
-    return make_error(Status::busy, name, text("a group of ", group.size()), "another collective of it is under way",
-                      "call that one again until it is done");
+    return busy("another collective of it is under way", "call that one again until it is done");
   }
-  const Tree tree = tree_of(group, static_cast<std::size_t>(own - group.begin()));
   const Remaining time(timeout);
   // Before it connects, which may take longer than the caller waits: from now on it is this collective that goes on.
-  if (!collective.is_under_way) {
-    collective.is_under_way = true;
+  if (!std::exchange(collective.is_under_way, true)) {
     collective.kind = kind;
     collective.operation = operation;
     collective.round = 0;
     collective.has_said = false;
     collective.values = values;
   }
-  Peer* parent = nullptr;
-  if (tree.parent) {
-    auto peer = collective.has_said ? find_peer(*tree.parent) : ready_peer(lock, *tree.parent, time.left());
-    if (!peer) {
-      const auto lost = peers_.find(*tree.parent);
-      if (lost == peers_.end() || lost->second->state == Peer::State::lost) collective.is_under_way = false;
-      return std::move(peer).error();
-    }
-    parent = *peer;
-  }
-  const std::uint64_t hash = hash_of(group);
-  const auto tell = [&](Peer& peer, std::uint32_t way) {
-    Message message;
-    message.type = MessageType::collective;
-    message.count = static_cast<std::uint8_t>(signature);
-    message.a = hash;
-    message.b = collective.sequence;
-    message.c = way;
-    say(peer, message, std::as_bytes(std::span(collective.values)));
-  };
-  std::optional<Error> error;
-  const auto take = [&](Rank from, std::uint32_t way, std::string& part) {
-    const auto found = collective_parts_.find({hash, collective.sequence, way, from});
-    if (found == collective_parts_.end()) return false;
-    part = found->second.substr(1);
-    if (found->second.front() != signature || part.size() != collective.values.size()) {
-      error = make_error(Status::invalid_argument, name, text("rank ", from), "it called another collective, or with other values",
-                         "call the same collective with as many values at every rank of the group");
-    }
-    collective_parts_.erase(found);
-    return true;
-  };
-  // A rank that has left may have done its part before.
-  const auto is_lost = [&](Rank rank) {
-    const auto peer = peers_.find(rank);
-    if (peer == peers_.end() || peer->second->state != Peer::State::lost) return false;
-    error = *peer->second->why;
-    return true;
-  };
-  const auto someone_is_lost = [&] {
-    for (std::size_t index = collective.round; index < tree.children.size(); ++index) {
-      const Rank rank = tree.children[index];
-      if (!collective_parts_.contains({hash, collective.sequence, kUp, rank}) && is_lost(rank)) return true;
-    }
-    return parent != nullptr && !collective_parts_.contains({hash, collective.sequence, kDown, parent->rank}) &&
-           is_lost(parent->rank);
-  };
-  const auto is_done = [&] {
-    std::string part;
-    while (!error && collective.round < tree.children.size()) {
-      if (!take(tree.children[collective.round], kUp, part)) return someone_is_lost();
-      ++collective.round;
-      if (kind == Collective::Kind::integers) join<std::int64_t>(collective.values, part, operation);
-      if (kind == Collective::Kind::reals) join<double>(collective.values, part, operation);
-    }
-    if (error) return true;
-    if (parent != nullptr && !collective.has_said) {
-      tell(*parent, kUp);
-      collective.has_said = true;
-    }
-    if (parent != nullptr) {
-      if (!take(parent->rank, kDown, part)) return someone_is_lost();
-      collective.values = part;
-    }
-    return true;
-  };
-  if (!drive(lock, time.left(), is_done)) {
+  CollectiveCall call(*this, name, group, collective);
+  if (Outcome connected = call.connect_to_parent(lock, time.left()); !connected) return connected;
+  if (!drive(lock, time.left(), [&] { return call.is_done(); })) {
     return make_error(Status::timed_out, name, text("a group of ", group.size()), "not every rank is there yet",
                       "call again with the same arguments");
   }
-  if (!error) {
-    for (const Rank rank : tree.children) tell(*peers_[rank], kDown);
-    values = collective.values;
-  }
-  ++collective.sequence;
-  collective.is_under_way = false;
-  if (error) return std::move(*error);
-  return {};
+  Outcome done = call.finish();
+  if (done) values = collective.values;
+  return done;
 }
 
 }  // namespace gigabar::fabric

@@ -107,10 +107,28 @@ class Engine final : transport::Sink, WireupEvents {
   // The program polls, not the engine's thread.
   void take_over_polling() noexcept;
 
+  // As drive(), for what any rank may do; also over when no rank is left that could: `alone` says so.
+  template <class IsDone>
+  bool drive_unless_alone(Lock& lock, const Timeout& timeout, const char* operation, const char* what, std::optional<Error>& alone,
+                          IsDone&& is_done) {
+    Watch watch(*this);
+    return drive(lock, timeout, [&] {
+      if (is_done()) return true;
+      if (watch.is_due()) alone = error_when_alone(operation, what);
+      return alone.has_value();
+    });
+  }
+
   // peers.cpp
   Result<Peer*> find_peer(Rank rank);
   // A peer whose links stand. Errors: peer_lost, timed_out, unavailable.
   Result<Peer*> ready_peer(Lock& lock, Rank rank, const Timeout& timeout);
+  // False: it is lost. One that has no connection yet, and has left its card, is connected to: that shows whether it is still
+  // there.
+  bool can_still_speak(Rank rank);
+  // The error of a wait for anybody when every other rank is lost; nothing as long as one can still speak, and where this rank
+  // speaks to itself.
+  std::optional<Error> error_when_alone(const char* operation, const char* what);
   Outcome forget(Rank rank);
   Timeout connect_timeout() const noexcept { return Timeout::of(std::chrono::nanoseconds(settings_.connect_timeout_ns)); }
   void farewell();
@@ -171,6 +189,7 @@ class Engine final : transport::Sink, WireupEvents {
   // messages.cpp
   Result<Operation> post_send(Lock& lock, Rank to, Tag tag, const void* source, std::uint64_t bytes, const PostOptions& options);
   Result<Operation> post_recv(Rank from, Tag tag, Tag mask, void* destination, std::uint64_t bytes, const PostOptions& options);
+  void end_if_in_vain(Op& op);
   Result<Received> wait_message(Lock& lock, Operation operation, const Timeout& timeout);
   Outcome cancel_recv(Operation operation);
 
@@ -204,6 +223,20 @@ class Engine final : transport::Sink, WireupEvents {
     unsigned turns_ = 0;  // since the time was looked at
   };
   friend class Waiter;
+
+  // When a wait has to look after ranks that say nothing: when one was lost since it looked last, and every now and then once it
+  // has lasted for a second.
+  class Watch {
+   public:
+    explicit Watch(const Engine& engine) noexcept : engine_(engine) {}
+    bool is_due() noexcept;
+
+   private:
+    const Engine& engine_;
+    std::uint64_t seen_lost_count_ = 0;
+    std::int64_t next_ns_ = 0;
+    unsigned calls_ = 0;
+  };
 
   struct Queue {
     std::atomic<bool> is_entered{false};
@@ -458,7 +491,9 @@ class Engine final : transport::Sink, WireupEvents {
 
   std::unordered_map<std::uint64_t, AtomicAnswer> atomics_;
   std::uint64_t last_request_ = 0;
+  std::uint64_t lost_count_ = 0;  // peers that were lost; counts up
   std::map<Group, Collective> collectives_;
+  class CollectiveCall;
   struct CollectivePart {
     std::uint64_t group, sequence;
     std::uint32_t round;
@@ -466,6 +501,8 @@ class Engine final : transport::Sink, WireupEvents {
     auto operator<=>(const CollectivePart&) const = default;
   };
   std::map<CollectivePart, std::string> collective_parts_;
+  // Those that failed, by group and sequence, and what their members are told.
+  std::map<std::pair<std::uint64_t, std::uint64_t>, std::string> failed_collectives_;
 
   // who moves things on
   std::thread thread_;

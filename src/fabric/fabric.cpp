@@ -277,6 +277,7 @@ Result<Operation> post_list(const State& state, std::string_view operation, OpKi
 
 constexpr std::uint8_t kSets = fabric::kHasNotification;
 constexpr std::uint8_t kAdds = fabric::kHasNotification | fabric::kAddsNotification;
+constexpr const char* kRaise = "raise it";
 
 }  // namespace
 
@@ -353,10 +354,12 @@ Result<NotificationId> Fabric::notification_wait(SegmentId segment, Notification
     }
     return false;
   };
-  if (!state_->engine->drive(lock, timeout, look)) {
+  std::optional<Error> alone;
+  if (!state_->engine->drive_unless_alone(lock, timeout, "notification_wait", kRaise, alone, look)) {
     return make_error(Status::timed_out, "notification_wait", text("segment ", segment, ", ", count, " from ", first),
                       "none is raised", "call again");
   }
+  if (alone) return std::move(*alone);
   auto still = state_->engine->local_segment(segment);
   if (!still) return std::move(still).error();
   return raised;
@@ -380,10 +383,12 @@ Outcome Fabric::notification_wait_count(SegmentId segment, NotificationId id, st
     }
     return false;
   };
-  if (!state_->engine->drive(lock, timeout, take)) {
+  std::optional<Error> alone;
+  if (!state_->engine->drive_unless_alone(lock, timeout, "notification_wait_count", kRaise, alone, take)) {
     return make_error(Status::timed_out, "notification_wait_count", text("segment ", segment, ", notification ", id),
                       text("it has not reached ", value), "call again");
   }
+  if (alone) return std::move(*alone);
   if (is_gone) {
     return make_error(Status::invalid_argument, "notification_wait_count", text("segment ", segment), "it was deregistered", {});
   }

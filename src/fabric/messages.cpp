@@ -430,6 +430,20 @@ void Engine::on_send_done(Peer& peer, const Message& message) {
 // --- Waiting
 // -------------------------------------------------------------------------------------------------------------------------
 
+// A receive for which nobody is left.
+void Engine::end_if_in_vain(Op& op) {
+  std::optional<Error> error;
+  if (op.from == kAnyRank) {
+    error = error_when_alone("recv", "send");
+  } else if (!can_still_speak(op.from) && !op.is_over) {
+    error =
+        make_error(Status::peer_lost, "recv", text("rank ", op.from), "it is not connected, and the job's directory is gone", {});
+  }
+  if (!error) return;
+  fail(op, std::move(*error));
+  end(op);
+}
+
 Result<Received> Engine::wait_message(Lock& lock, Operation operation, const Timeout& timeout) {
   const auto id = static_cast<std::uint64_t>(operation);
   if (const Sent* const sent = sent_.find(id)) {
@@ -443,7 +457,12 @@ Result<Received> Engine::wait_message(Lock& lock, Operation operation, const Tim
                       "give what post_send or post_recv returned, once");
   }
   Op& op = **found;
-  if (!drive(lock, timeout, [&] { return op.is_over; })) {
+  Watch watch(*this);
+  const auto is_over = [&] {
+    if (!op.is_over && op.kind == OpKind::receive && !op.is_matched && watch.is_due()) end_if_in_vain(op);
+    return op.is_over;
+  };
+  if (!drive(lock, timeout, is_over)) {
     return make_error(Status::timed_out, "wait_message", text("operation ", id), "it is not done", "call again");
   }
   std::optional<Error> error = std::move(op.error);

@@ -54,6 +54,34 @@ Result<Peer*> Engine::ready_peer(Lock& lock, Rank rank, const Timeout& timeout) 
   return &peer;
 }
 
+bool Engine::can_still_speak(Rank rank) {
+  auto found = find_peer(rank);
+  if (!found) return false;
+  Peer& peer = **found;
+  if (peer.state == Peer::State::idle && directory_) {
+    const auto card = directory_->card(rank);
+    if (!card) return false;  // without the directory nobody finds anybody any more
+    if (*card) begin_to_connect(peer);
+  }
+  return peer.state != Peer::State::lost;
+}
+
+std::optional<Error> Engine::error_when_alone(const char* operation, const char* what) {
+  const auto self = peers_.find(job_.rank);
+  if (job_.rank_count == 1 || (self != peers_.end() && self->second->state == Peer::State::ready)) return {};
+  std::string ranks, causes;
+  for (Rank rank = 0; rank < job_.rank_count; ++rank) {
+    if (rank == job_.rank) continue;
+    if (can_still_speak(rank)) return {};
+    const Peer& peer = *peers_[rank];
+    ranks += text(ranks.empty() ? "" : ", ", rank);
+    if (peer.why && causes.size() < 500)
+      causes += text(causes.empty() ? "" : "; ", rank_text(rank), ": ", peer.why->record().cause);
+  }
+  return make_error(Status::peer_lost, operation, text("ranks ", ranks), text("no rank is left that could ", what, ": ", causes),
+                    "connect to a rank that was started again with forget() and connect()");
+}
+
 void Engine::begin_to_connect(Peer& peer) {
   if (peer.state != Peer::State::idle) return;
   peer.deadline_ns = now_ns() + settings_.connect_timeout_ns;
@@ -448,6 +476,7 @@ void Engine::lose(Peer& peer, const Error& error) {
   log(LogLevel::info, text("fabric: ", rank_text(peer.rank), " is lost: ", error.message()));
   peer.state = Peer::State::lost;
   peer.why = error;
+  ++lost_count_;
   if (!peer.is_self) wireup_->disconnect(peer.rank);
   std::erase(connecting_, &peer);
   // Links first: after them nothing touches the memory of operations.

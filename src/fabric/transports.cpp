@@ -68,6 +68,7 @@ transport::TransportOptions Engine::transport_options() const {
   transport::TransportOptions options;
   options.rails = settings_.rails;
   options.near_device = device_;
+  options.local_rank = job_.local_rank;
   options.is_on_one_host = is_on_one_host(job_);
   options.most_kernel_bytes = settings_.kernel_bytes;
   options.rail_count = settings_.rail_count;

@@ -1,6 +1,7 @@
 // The file of tuned limits.
 #include <fcntl.h>
 #include <sys/file.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -153,6 +154,10 @@ Result<Tuning> Tuning::load(const std::string& path) {
 }
 
 Outcome store_tuned(const std::string& path, const MachineFingerprint& machine, const TunedPair& pair) {
+  struct stat found{};
+  const bool is_stream = ::stat(path.c_str(), &found) == 0 && !S_ISREG(found.st_mode);
+  if (is_stream)
+    return stored::replace_file(kWords, path, Tuning{machine, {pair}}.to_json());  // a device or FIFO keeps nothing to add to
   auto lock = lock_beside(path);
   if (!lock) return std::move(lock).error();
   Tuning tuning{machine, {}};

@@ -237,6 +237,18 @@ bool Engine::Waiter::go_on(Lock& lock) {
   return true;
 }
 
+bool Engine::Watch::is_due() noexcept {
+  constexpr unsigned kCallsPerLook = 16;  // at the time
+  constexpr std::int64_t kSilentNs = 1'000'000'000, kAgainNs = 100'000'000;
+  if (std::exchange(seen_lost_count_, engine_.lost_count_) != engine_.lost_count_) return true;
+  if (++calls_ % kCallsPerLook != 0) return false;
+  const std::int64_t now = now_ns();
+  const bool is_first = next_ns_ == 0;
+  if (!is_first && now < next_ns_) return false;
+  next_ns_ = now + (is_first ? kSilentNs : kAgainNs);
+  return !is_first;
+}
+
 // Until something may have happened. Who polls, or sleeps on the descriptors, tells the others of changes.
 void Engine::sleep(Lock& lock, std::int64_t deadline_ns, std::uint32_t& seen_waits) {
   add(pollers_, ~std::uint32_t{0});

@@ -67,6 +67,13 @@ std::string rights_and_places(const std::string& content) {
   });
 }
 
+// Of /proc/self/uid_map: whether it is that of the machine's first user namespace, not who is who.
+std::string kind_of_uid_map(const std::string& content) {
+  const std::vector<std::string> words = words_of(content, ' ');
+  const bool is_first = words.size() == 3 && words[0] == "0" && words[1] == "0" && words[2] == "4294967295\n";
+  return is_first ? content : "mapped\n";
+}
+
 // Of /proc/self/mounts: what kind of file system the root is (a container's is an overlay), not what else is mounted from where.
 std::string root_mount(const std::string& content) {
   std::string kept;
@@ -130,6 +137,7 @@ constexpr auto kPatterns = std::to_array<CapturePattern>({
     {"/sys/devices/system/node/node*/memory_side_cache/index*", "size line_size indexing", true},
     {"/sys/kernel/mm/hugepages/*", "nr_hugepages free_hugepages resv_hugepages", true},
     {"/sys/kernel/mm/transparent_hugepage", "enabled defrag"},
+    {"/sys/kernel/mm", "memory_peers"},
     {"/sys/kernel/mm/memory_peers/*", "version"},
 
     // The PCI tree
@@ -170,6 +178,7 @@ constexpr auto kPatterns = std::to_array<CapturePattern>({
     {"/sys/class/infiniband/*/device", "vendor device class numa_node local_cpulist driver"},
     {"/sys/class/infiniband/*/ports/*", "state phys_state rate link_layer lid lid_mask_count cap_mask", true},
     {"/sys/class/infiniband/*/ports/*/gids", "*", true},
+    {"/sys/class/infiniband/*/ports/*/pkeys", "*"},
     {"/sys/class/infiniband/*/ports/*/gid_attrs/types", "*"},
     {"/sys/class/infiniband/*/ports/*/gid_attrs/ndevs", "*"},
     {"/sys/class/infiniband/*/ports/*/counters", "*"},
@@ -178,6 +187,7 @@ constexpr auto kPatterns = std::to_array<CapturePattern>({
     {"/sys/class/infiniband/*/hw_counters", "*"},
     {"/sys/class/infiniband_verbs", "*"},
     {"/sys/class/infiniband_verbs/*", "ibdev dev device abi_version"},
+    {"/sys/class/misc/rdma_cm", "dev"},
     {"/sys/class/drm", "card* render*", true},
     {"/sys/class/drm/*", "device", true},
     {"/sys/class/dma/*", "device", true},
@@ -185,7 +195,7 @@ constexpr auto kPatterns = std::to_array<CapturePattern>({
 
     // Drivers: which there are, and more of some
     {"/sys/module", "*"},
-    {"/sys/module/{}", "version srcversion refcnt"},
+    {"/sys/module/{}", "version srcversion refcnt initstate"},
     {"/sys/module/{}/parameters", "*"},
     {"/proc/driver/nvidia", "version params registry"},
     {"/proc/driver/nvidia/gpus/*", "information power"},
@@ -194,6 +204,7 @@ constexpr auto kPatterns = std::to_array<CapturePattern>({
 
     // Nodes, and what says that this is a container
     {"/dev", "nvidia* gdrdrv"},
+    {"/dev/nvidia-caps", "nvidia-cap*"},
     {"/dev/nvidia-caps-imex-channels", "*"},
     {"/dev/infiniband", "*"},
     {"/", ".dockerenv", false, only_existence},
@@ -203,9 +214,10 @@ constexpr auto kPatterns = std::to_array<CapturePattern>({
     // The kernel and this process
     {"/proc", "cpuinfo", true, nullptr, kMostCpuBytes},
     {"/proc", "meminfo version cmdline", true},
-    {"/proc", "devices config.gz"},
+    {"/proc", "devices misc config.gz"},
     {"/proc", "kallsyms", false, peer_memory_symbols, kMostSymbolBytes},
     {"/proc/self", "limits"},
+    {"/proc/self", "uid_map", false, kind_of_uid_map},
     {"/proc/self", "status", false, rights_and_places},
     {"/proc/self", "mounts", false, root_mount},
     {"/proc/sys/kernel", "osrelease numa_balancing dmesg_restrict"},
@@ -307,8 +319,11 @@ class Walk {
 
   void take_node(const CapturePattern& pattern, const std::string& real) {
     if (!taken_.insert(real).second) return;
-    const NodeFacts facts = files_.facts(real);
-    if (facts.kind == NodeKind::character_device) visitor_.device(real, facts);
+    NodeFacts facts = files_.facts(real);
+    if (facts.kind == NodeKind::character_device) {
+      facts.open_errno = files_.open_errno(real);
+      visitor_.device(real, facts);
+    }
     if (facts.kind == NodeKind::folder && folders_.insert(real).second) visitor_.folder(real);
     if (facts.kind != NodeKind::file) return;
     FileText text = files_.read(real, pattern.most_bytes);

@@ -6,14 +6,12 @@
 
 #include <cerrno>
 #include <chrono>
-#include <cstdio>
 #include <ctime>
 #include <mutex>
 #include <nlohmann/json.hpp>
 
-#include "base/descriptor.hpp"
 #include "base/errors.hpp"
-#include "base/undo.hpp"
+#include "base/output_file.hpp"
 #include "platform/driver_answers.hpp"
 #include "platform/system_archive.hpp"
 #include "platform/system_files.hpp"
@@ -51,30 +49,6 @@ std::string now_utc() {
   char line[32] = {};
   const std::size_t length = std::strftime(line, sizeof line, "%Y-%m-%dT%H:%M:%SZ", &parts);
   return {line, length};
-}
-
-Error not_written(const std::string& path, int code) {
-  // A full disk or a broken one is no wrong argument, but there is nothing else to change for the caller than the place.
-  return make_error(Status::invalid_argument, kCapture, path, "the file cannot be made there",
-                    "name a file in a folder that you may write to and that has room", errno_code(code));
-}
-
-// Whole or not at all.
-Outcome write_whole(const std::string& path, std::string_view content) {
-  std::string beside = path + ".XXXXXX";
-  const Descriptor file(::mkostemp(beside.data(), O_CLOEXEC));
-  if (!file.is_open()) return not_written(path, errno);
-  Undo remove([&beside] { ::unlink(beside.c_str()); });
-  while (!content.empty()) {
-    const ssize_t count = ::write(file.get(), content.data(), content.size());
-    if (count < 0 && errno == EINTR) continue;
-    if (count <= 0) return not_written(path, count == 0 ? ENOSPC : errno);
-    content.remove_prefix(static_cast<std::size_t>(count));
-  }
-  if (::fchmod(file.get(), 0644) != 0 || ::fsync(file.get()) != 0) return not_written(path, errno);
-  if (std::rename(beside.c_str(), path.c_str()) != 0) return not_written(path, errno);
-  remove.call_off();
-  return {};
 }
 
 }  // namespace
@@ -134,17 +108,28 @@ const DriverAnswers& Machine::answers() const {
   return state_->answers;
 }
 
-Outcome Machine::capture(const std::string& archive_path) const {
+Result<std::string> Machine::archive() const {
   if (!is_live_) {
     return make_error(Status::not_supported, kCapture, origin_, "it is a capture itself",
                       "copy it instead, or capture a live machine");
   }
-  const std::string archive = write_archive(files(), {{}, now_utc(), answers()});
+  std::string archive = write_archive(files(), {{}, now_utc(), answers()});
   if (archive.size() > kMostArchiveBytes) {
-    return make_error(Status::not_supported, kCapture, archive_path, text("the archive would have ", archive.size(), " bytes"),
+    return make_error(Status::not_supported, kCapture, origin_, text("the archive would have ", archive.size(), " bytes"),
                       "report this machine");
   }
-  return write_whole(archive_path, archive);
+  return archive;
+}
+
+Outcome Machine::capture(const std::string& archive_path) const {
+  const auto text = archive();
+  if (!text) return text.error();
+  if (const auto fault = write_output(archive_path, *text)) {
+    // A full disk or a broken one is no wrong argument, but there is nothing else to change for the caller than the place.
+    return make_error(Status::invalid_argument, kCapture, archive_path, "the file " + fault->cause,
+                      "name a file in a folder that you may write to and that has room", errno_code(fault->code));
+  }
+  return {};
 }
 
 }  // namespace gigabar

@@ -26,7 +26,9 @@ std::string first_version_in(const std::string& content) {
   return {};
 }
 
-std::optional<unsigned> minor_in(const std::string& information) {
+}  // namespace
+
+std::optional<unsigned> nvidia_minor_in(const std::string& information) {
   constexpr std::string_view kKey = "Device Minor:";
   const std::size_t at = information.find(kKey);
   if (at == std::string::npos) return {};
@@ -37,8 +39,6 @@ std::optional<unsigned> minor_in(const std::string& information) {
   if (!minor) return {};
   return static_cast<unsigned>(*minor);
 }
-
-}  // namespace
 
 std::string nvidia_driver_version() {
   for (const std::string& path :
@@ -52,7 +52,7 @@ std::string nvidia_driver_version() {
 
 std::optional<unsigned> nvidia_device_minor(const PciAddress& address) {
   if (const auto content = read_small_file(platform_roots().proc + "/driver/nvidia/gpus/" + address.to_string() + "/information")) {
-    if (const auto minor = minor_in(*content)) return minor;
+    if (const auto minor = nvidia_minor_in(*content)) return minor;
   }
   return nvml::device_minor(address.to_string());
 }

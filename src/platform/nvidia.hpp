@@ -16,6 +16,9 @@ std::string nvidia_driver_version();
 // N of /dev/nvidiaN for the device at that address (/proc/driver/nvidia/gpus/<address>/information, else NVML).
 std::optional<unsigned> nvidia_device_minor(const PciAddress& address);
 
+// The same in the text of such a file.
+std::optional<unsigned> nvidia_minor_in(const std::string& information);
+
 // The resource manager's id of the device at that address.
 std::uint32_t nvidia_gpu_id(const PciAddress& address) noexcept;
 

@@ -202,18 +202,6 @@ bool is_reached_through_cpu(const End& gpu, const End& nic, const Way& way) {
   return gpu.gpu != nullptr && gpu.gpu->is_coherent && nic.nic != nullptr && !way.has_common;
 }
 
-// All of whose ports are known to be down.
-bool is_down(const Nic& nic) {
-  return !nic.ports.empty() && std::none_of(nic.ports.begin(), nic.ports.end(),
-                                            [](const RdmaPort& port) { return port.state == "ACTIVE" || port.state.empty(); });
-}
-
-// -1: not known.
-int package_of(const Topology& topology, int numa_node) {
-  const NumaNode* const node = element_of(topology.numa_nodes, topology.find_numa_node(numa_node));
-  return node == nullptr ? -1 : node->package;
-}
-
 }  // namespace
 
 std::string_view name_of(Relation relation) noexcept { return names_of(relation).name; }
@@ -245,37 +233,6 @@ Route route_between(const Topology& topology, Endpoint first, Endpoint second) {
     if (end->nic != nullptr) narrow_to_nic(*end->nic, route);
   }
   return route;
-}
-
-std::vector<int> nearest_nics(const Topology& topology, int gpu, bool only_rdma) {
-  struct Candidate {
-    int index;
-    Relation relation;
-    bool is_down;
-    bool is_far;  // of another package: nodes of one package are nearer to each other
-    double gb_per_s;
-    std::string_view name;
-  };
-  std::vector<Candidate> candidates;
-  if (element_of(topology.gpus, gpu) == nullptr) return {};
-  const int package = package_of(topology, topology.gpus[static_cast<std::size_t>(gpu)].numa_node);
-  for (std::size_t i = 0; i < topology.nics.size(); ++i) {
-    const Nic& nic = topology.nics[i];
-    if (only_rdma && nic.rdma_device.empty()) continue;
-    const Route route = route_between(topology, {Kind::gpu, gpu}, {Kind::nic, static_cast<int>(i)});
-    const bool is_far = package < 0 || package_of(topology, nic.numa_node) != package;
-    candidates.push_back({static_cast<int>(i), route.relation, is_down(nic), is_far, route.gb_per_s.value_or(0), nic.name});
-  }
-  std::sort(candidates.begin(), candidates.end(), [](const Candidate& a, const Candidate& b) {
-    if (a.relation != b.relation) return a.relation < b.relation;
-    if (a.is_down != b.is_down) return b.is_down;
-    if (a.is_far != b.is_far) return b.is_far;
-    if (a.gb_per_s != b.gb_per_s) return a.gb_per_s > b.gb_per_s;
-    return a.name < b.name;
-  });
-  std::vector<int> order;
-  std::transform(candidates.begin(), candidates.end(), std::back_inserter(order), [](const Candidate& its) { return its.index; });
-  return order;
 }
 
 }  // namespace gigabar

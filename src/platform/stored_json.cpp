@@ -5,7 +5,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <atomic>
 #include <cerrno>
 #include <ctime>
 #include <filesystem>
@@ -14,6 +13,7 @@
 #include "base/descriptor.hpp"
 #include "base/errors.hpp"
 #include "base/options.hpp"
+#include "base/output_file.hpp"
 
 namespace gigabar::stored {
 namespace {
@@ -68,16 +68,6 @@ Result<std::string> read_file(const Words& words, const std::string& path) {
     content.append(chunk, static_cast<std::size_t>(count));
     if (content.size() > kMostFileBytes) return bad_load(words, path, "is larger than 1 MiB");
   }
-}
-
-bool write_all(int file, std::string_view content) {
-  while (!content.empty()) {
-    const ssize_t count = ::write(file, content.data(), content.size());
-    if (count < 0 && errno == EINTR) continue;
-    if (count < 0) return false;
-    content.remove_prefix(static_cast<std::size_t>(count));
-  }
-  return true;
 }
 
 }  // namespace
@@ -143,25 +133,11 @@ Outcome load(const Words& words, const std::string& path, void (*read)(const Jso
 }
 
 Outcome replace_file(const Words& words, const std::string& path, std::string_view content) {
-  static std::atomic<unsigned> save_count{0};
   std::error_code folder_error;
   const std::filesystem::path folder = std::filesystem::path(path).parent_path();
   if (!folder.empty()) std::filesystem::create_directories(folder, folder_error);
   if (folder_error) return bad_save(words, path, "its folder cannot be made", folder_error.value());
-
-  const std::string temporary = text(path, ".", ::getpid(), "-", save_count.fetch_add(1), ".tmp");
-  Descriptor file(::open(temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0644));
-  if (!file.is_open()) return bad_save(words, temporary, "cannot be created", errno);
-  if (!write_all(file.get(), content) || ::fsync(file.get()) != 0) {
-    const int code = errno;
-    ::unlink(temporary.c_str());
-    return bad_save(words, temporary, "cannot be written", code);
-  }
-  if (::rename(temporary.c_str(), path.c_str()) != 0) {
-    const int code = errno;
-    ::unlink(temporary.c_str());
-    return bad_save(words, path, "cannot be replaced", code);
-  }
+  if (const auto fault = write_output(path, content)) return bad_save(words, path, fault->cause, fault->code);
   return {};
 }
 

@@ -40,7 +40,7 @@ std::uint64_t read_number(const Json& value, const std::string& place, std::uint
 // larger than 1 MiB, not JSON, a name twice, nested deeper than 8, what `read` refused.
 Outcome load(const Words& words, const std::string& path, void (*read)(const Json& root, void* result), void* result);
 
-// Writes a new file beside it and renames that, so that a reader never sees half. Makes the folder. Errors: bad_file with errno.
+// As write_output(); makes the folder. Errors: bad_file with errno.
 Outcome replace_file(const Words& words, const std::string& path, std::string_view content);
 
 // $XDG_CACHE_HOME/gigabar, else ~/.cache/gigabar; empty when there is no such place. The environment is ignored when real and

@@ -67,11 +67,13 @@ class ArchiveWriter final : public CaptureVisitor {
   }
   void device(const std::string& path, const NodeFacts& facts) override {
     has_content(path);
-    devices_[path] = {{"mode", facts.mode},
-                      {"major", facts.device_major},
-                      {"minor", facts.device_minor},
-                      {"can_read", facts.can_read},
-                      {"can_write", facts.can_write}};
+    nlohmann::json device = {{"mode", facts.mode},
+                             {"major", facts.device_major},
+                             {"minor", facts.device_minor},
+                             {"can_read", facts.can_read},
+                             {"can_write", facts.can_write}};
+    if (facts.open_errno) device["open_errno"] = *facts.open_errno;
+    devices_[path] = std::move(device);
   }
 
   nlohmann::json take() {

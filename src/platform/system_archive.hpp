@@ -5,6 +5,8 @@
 //    "links": {"/sys/bus/pci/devices/0000:3b:00.0": "../../../devices/pci0000:3a/0000:3a:00.0/0000:3b:00.0"},
 //    "folders": ["/sys/kernel/iommu_groups"],       only those that hold nothing captured; others follow from the paths in them
 //    "devices": {"/dev/nvidia0": {"mode": 438, "major": 195, "minor": 0, "can_read": true, "can_write": true}},
+//                                                   and "open_errno": what open(2) for reading and writing said, 0 or errno; left
+//                                                   out where nobody tried
 //    "answers": {...}}                              of the drivers, see driver_answers.hpp
 #pragma once
 

@@ -1,5 +1,6 @@
 #include "platform/system_files.hpp"
 
+#include "platform/device_nodes.hpp"
 #include "platform/system_sources.hpp"
 
 namespace gigabar {
@@ -27,6 +28,12 @@ bool SystemFiles::exists(const std::string& path) const { return facts(path).kin
 
 NodeFacts SystemFiles::facts(const std::string& path) const { return source_->facts(path); }
 
+std::optional<int> SystemFiles::open_errno(const std::string& path) const {
+  const NodeFacts node = facts(path);
+  if (!is_live()) return node.open_errno;
+  return try_to_open(path, node, driver_of_node(*this, path));
+}
+
 std::optional<std::string> SystemFiles::real_path(const std::string& path) const { return source_->real_path(path); }
 
 std::optional<std::string> SystemFiles::link_target(const std::string& path) const { return source_->link_target(path); }
@@ -37,9 +44,9 @@ std::optional<std::string> SystemFiles::link_name(const std::string& path) const
   return real;
 }
 
-Result<std::string> SystemFiles::folder_on_disk() const {
-  if (is_live()) return std::string("/");
-  return source_->disk_copy().of(*this);
+Result<FolderOnDisk> SystemFiles::folder_on_disk() const {
+  if (is_live()) return FolderOnDisk("/", 0);
+  return copy_to_disk(*this);
 }
 
 void put_ahead(std::vector<std::string>& ahead, std::string_view path) {

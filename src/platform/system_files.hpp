@@ -2,12 +2,15 @@
 // depth, and never leaves the root: links are followed inside of it, as if it were "/".
 #pragma once
 
+#include <sys/types.h>
+
 #include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "gigabar/status.hpp"
@@ -42,6 +45,22 @@ struct NodeFacts {
   std::uint32_t device_minor = 0;
   bool can_read = false;  // by the user who looked (who captured it)
   bool can_write = false;
+  std::optional<int> open_errno;  // of an archive: as open_errno() of the machine was
+};
+
+// A private copy goes with this object, in the process that made it.
+class FolderOnDisk {
+ public:
+  FolderOnDisk(std::string path, pid_t owner) : path_(std::move(path)), owner_(owner) {}
+  FolderOnDisk(FolderOnDisk&& other) noexcept : path_(std::move(other.path_)), owner_(std::exchange(other.owner_, 0)) {}
+  FolderOnDisk& operator=(FolderOnDisk&&) = delete;
+  ~FolderOnDisk();
+
+  const std::string& path() const noexcept { return path_; }
+
+ private:
+  std::string path_;
+  pid_t owner_;  // 0: no copy. A forked child does not remove what its parent uses.
 };
 
 // Paths are absolute ("/sys/class/net"), of the machine, not of the disk where a copy of it lies. Threads: any; reading does not
@@ -64,6 +83,10 @@ class SystemFiles {
   std::vector<std::string> names(const std::string& folder) const;
   bool exists(const std::string& path) const;
   NodeFacts facts(const std::string& path) const;
+  // What open(2) of a device node answered: 0, or errno. A container's device cgroup refuses there what the permission bits allow,
+  // and a driver says whether it works. On this machine as try_to_open() of device_nodes.hpp, of an archive what it holds; nothing:
+  // it was not tried.
+  std::optional<int> open_errno(const std::string& path) const;
   // The path with every link followed, inside the root; nothing when it does not exist or the links have no end.
   std::optional<std::string> real_path(const std::string& path) const;
   // What the link at `path` holds, when its last part is a link; the folders above it are followed as always.
@@ -72,9 +95,9 @@ class SystemFiles {
   std::optional<std::string> link_name(const std::string& path) const;
 
   // A folder on this disk that libraries which only take one can read as the root: "/" when live, else a private copy of what
-  // describes processors, memory and devices, without links that leave it. The copy is made on first use and lives as long as this
-  // object's copies. Errors: no_permission, unavailable (nowhere to write it).
-  Result<std::string> folder_on_disk() const;
+  // describes processors, memory and devices, without links that leave it. A signal that ends the process while the copy is there
+  // leaves it behind. Errors: no_permission, unavailable (nowhere to write it).
+  Result<FolderOnDisk> folder_on_disk() const;
 
  private:
   class Source;

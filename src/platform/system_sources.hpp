@@ -2,10 +2,7 @@
 // the root were "/".
 #pragma once
 
-#include <sys/types.h>
-
 #include <cstddef>
-#include <mutex>
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
@@ -23,24 +20,8 @@ inline constexpr std::size_t kMostPartBytes = 255;
 inline constexpr unsigned kMostLinks = 40;
 inline constexpr std::size_t kMostDepth = 64;
 
-// A private folder with what hwloc reads; it goes with this object, in the process that made it.
-class DiskCopy {
- public:
-  DiskCopy() = default;
-  DiskCopy(const DiskCopy&) = delete;
-  DiskCopy& operator=(const DiskCopy&) = delete;
-  ~DiskCopy();
-
-  // Makes the copy on the first call; later ones answer the same.
-  Result<std::string> of(const SystemFiles& files);
-
- private:
-  Outcome make(const SystemFiles& files);
-  std::once_flag once_;
-  std::optional<Error> error_;
-  std::string path_;  // empty: none was made
-  pid_t owner_ = 0;   // a forked child does not remove what its parent uses
-};
+// See SystemFiles::folder_on_disk().
+Result<FolderOnDisk> copy_to_disk(const SystemFiles& files);
 
 class SystemFiles::Source {
  public:
@@ -55,11 +36,6 @@ class SystemFiles::Source {
   virtual NodeFacts facts(const std::string& path) const = 0;
   virtual std::optional<std::string> real_path(const std::string& path) const = 0;
   virtual std::optional<std::string> link_target(const std::string& path) const = 0;
-
-  DiskCopy& disk_copy() const noexcept { return disk_copy_; }
-
- private:
-  mutable DiskCopy disk_copy_;
 };
 
 // Reads a regular file below `folder` (a descriptor, or AT_FDCWD); `flags` are more of open(2)'s. Never blocks.

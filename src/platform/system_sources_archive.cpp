@@ -13,6 +13,7 @@ namespace {
 
 constexpr unsigned kMostLevels = 16;                             // of JSON
 constexpr std::size_t kMostValues = std::size_t{1} << 20;        // of JSON
+constexpr std::uint32_t kMostErrno = 4095;                       // of Linux
 constexpr std::size_t kMostArchiveNodes = std::size_t{1} << 19;  // files and the folders above them
 
 // Counts levels and values before the parser sees the text: it keeps memory for each, and some 100 bytes for two of text.
@@ -189,7 +190,8 @@ class Builder {
     node.facts.device_minor = number("minor", UINT32_MAX);
     node.facts.can_read = truth("can_read");
     node.facts.can_write = truth("can_write");
-    if (!is_good) return bad_archive(key, "has a mode, major, minor, can_read or can_write of the wrong type or size");
+    if (value.contains("open_errno")) node.facts.open_errno = static_cast<int>(number("open_errno", kMostErrno));
+    if (!is_good) return bad_archive(key, "has a mode, major, minor, can_read, can_write or open_errno of the wrong type or size");
     return add(path, key, std::move(node));
   }
 

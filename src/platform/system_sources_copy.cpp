@@ -12,6 +12,7 @@
 #include "base/descriptor.hpp"
 #include "base/errors.hpp"
 #include "base/options.hpp"
+#include "base/output_file.hpp"
 #include "platform/capture.hpp"
 #include "platform/system_sources.hpp"
 
@@ -49,14 +50,7 @@ std::string folder_for_copies() {
 
 bool make_file(const std::string& path, std::string_view content) {
   const Descriptor file(::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600));
-  if (!file.is_open()) return false;
-  while (!content.empty()) {
-    const ssize_t count = ::write(file.get(), content.data(), content.size());
-    if (count < 0 && errno == EINTR) continue;
-    if (count <= 0) return false;
-    content.remove_prefix(static_cast<std::size_t>(count));
-  }
-  return true;
+  return file.is_open() && write_all(file.get(), content);
 }
 
 Error not_copied(const std::string& path, int code) {
@@ -64,49 +58,46 @@ Error not_copied(const std::string& path, int code) {
                     "let TMPDIR name a folder that you may write to and that has room", errno_code(code));
 }
 
-}  // namespace
-
-DiskCopy::~DiskCopy() {
-  if (path_.empty() || owner_ != ::getpid()) return;
-  std::error_code ignored;
-  fs::remove_all(path_, ignored);
-}
-
-Result<std::string> DiskCopy::of(const SystemFiles& files) {
-  std::call_once(once_, [&] {
-    if (Outcome made = make(files); !made) error_ = std::move(made).take_error();
-  });
-  if (error_) return *error_;
-  return path_;
-}
-
-Outcome DiskCopy::make(const SystemFiles& files) {
-  Collected found;
-  visit_captured(files, true, found);
-  std::string made = folder_for_copies() + "/gigabar-machine-XXXXXX";
-  if (::mkdtemp(made.data()) == nullptr) return not_copied(made, errno);
-  owner_ = ::getpid();
-  path_ = made;  // removed from here on, whatever happens
+// `root` is an empty folder.
+Outcome fill(const std::string& root, const Collected& found) {
   std::error_code failed;
   const auto make_folder = [&](const fs::path& folder) {
     fs::create_directories(folder, failed);
     return !failed;
   };
   for (const std::string& folder : found.folders) {
-    if (!make_folder(path_ + folder)) return not_copied(path_ + folder, failed.value());
+    if (!make_folder(root + folder)) return not_copied(root + folder, failed.value());
   }
   for (const auto& [path, content] : found.files) {
-    const std::string on_disk = path_ + path;
+    const std::string on_disk = root + path;
     if (!make_folder(fs::path(on_disk).parent_path())) return not_copied(on_disk, failed.value());
     if (!make_file(on_disk, content)) return not_copied(on_disk, errno);
   }
   for (const auto& [path, real] : found.links) {
-    const fs::path on_disk = path_ + path;
+    const fs::path on_disk = root + path;
     if (!make_folder(on_disk.parent_path())) return not_copied(on_disk.string(), failed.value());
     fs::create_symlink(fs::path(real).lexically_relative(fs::path(path).parent_path()), on_disk, failed);
     if (failed) return not_copied(on_disk.string(), failed.value());
   }
   return {};
+}
+
+}  // namespace
+
+FolderOnDisk::~FolderOnDisk() {
+  if (owner_ == 0 || owner_ != ::getpid()) return;
+  std::error_code ignored;
+  fs::remove_all(path_, ignored);
+}
+
+Result<FolderOnDisk> copy_to_disk(const SystemFiles& files) {
+  Collected found;
+  visit_captured(files, true, found);
+  std::string made = folder_for_copies() + "/gigabar-machine-XXXXXX";
+  if (::mkdtemp(made.data()) == nullptr) return not_copied(made, errno);
+  FolderOnDisk folder(made, ::getpid());  // removed from here on, whatever happens
+  if (Outcome filled = fill(made, found); !filled) return std::move(filled).take_error();
+  return folder;
 }
 
 }  // namespace gigabar

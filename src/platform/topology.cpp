@@ -5,6 +5,7 @@
 #include <charconv>
 #include <utility>
 
+#include "base/blocked_signals.hpp"
 #include "base/errors.hpp"
 #include "base/options.hpp"
 #include "platform/topology_parts.hpp"
@@ -96,9 +97,11 @@ Result<hwloc::Discovery> objects_of(const Machine& machine, topology_parts::Note
     return make_error(Status::not_supported, "topology", machine.origin(), text("hwloc cannot be used: ", hwloc_is.reason),
                       hwloc_is.remedy, hwloc_is.native);
   }
-  auto root = machine.files().folder_on_disk();
-  if (!root) return std::move(root).error();
-  auto objects = hwloc::discover(*root, machine.origin());
+  // A signal that ends the program waits until the copy is gone.
+  const BlockedSignals blocked;
+  const auto root = machine.files().folder_on_disk();
+  if (!root) return root.error();
+  auto objects = hwloc::discover(root->path(), machine.origin());
   if (objects || objects.status() != Status::not_supported) return objects;
   notes.add(text(objects.error().record().cause, ": packages are not known, everything else is read from its files"));
   return hwloc::Discovery{};

@@ -221,6 +221,7 @@ class Transport {
 struct TransportOptions {
   std::vector<std::string> rails;      // device names, "mlx5_0" or "mlx5_0/1"; empty: by distance from `near_device`
   int near_device = -1;                // the GPU (or stand-in) whose NICs are preferred; -1: none
+  std::size_t local_rank = 0;          // among the ranks of this host: those that share a GPU are dealt equally near NICs in turn
   const Topology* topology = nullptr;  // the tree for these distances, read while opening; null: this machine's
   unsigned rail_count = 1;
   bool is_on_one_host = false;          // ucx: it opens ports at loopback only, unless UCX_NET_DEVICES says otherwise

@@ -44,9 +44,26 @@ std::string random_hex(std::size_t bytes) {
 
 // What a launcher, a user or GoogleTest's own caller may have set.
 bool is_left_out(std::string_view variable) {
-  for (const std::string_view start : {"RANK=", "WORLD_SIZE=", "LOCAL_RANK=", "LOCAL_WORLD_SIZE=", "MASTER_ADDR=", "MASTER_PORT=",
-                                       "TORCHELASTIC_", "PMIX_", "GTEST_", "TEST_", "GIGABAR_TEST_", "GIGABAR_JOB_",
-                                       "GIGABAR_TRANSPORTS=", "GIGABAR_RAILS=", "GIGABAR_STAND_IN=", "XML_OUTPUT_FILE="}) {
+  for (const std::string_view start : {"RANK=",
+                                       "WORLD_SIZE=",
+                                       "LOCAL_RANK=",
+                                       "LOCAL_WORLD_SIZE=",
+                                       "MASTER_ADDR=",
+                                       "MASTER_PORT=",
+                                       "TORCHELASTIC_",
+                                       "PMIX_",
+                                       "PMI_",
+                                       "OMPI_",
+                                       "SLURM_",
+                                       "GIGABAR_LAUNCHER=",
+                                       "GTEST_",
+                                       "TEST_",
+                                       "GIGABAR_TEST_",
+                                       "GIGABAR_JOB_",
+                                       "GIGABAR_TRANSPORTS=",
+                                       "GIGABAR_RAILS=",
+                                       "GIGABAR_STAND_IN=",
+                                       "XML_OUTPUT_FILE="}) {
     if (variable.starts_with(start)) return true;
   }
   return false;

@@ -84,6 +84,12 @@ struct ExportInfo {
   u16 most_objects;
   u8 metadata[64];
 };
+struct OldExportInfo {
+  int descriptor;
+  u32 device_instance;
+  u16 most_objects;
+  u8 metadata[64];
+};  // before branch 545
 struct ImportCall {
   int descriptor;
   u32 parent;
@@ -97,9 +103,9 @@ struct DuplicatesCall {
 };
 static_assert(sizeof(FreeCall) == 16 && sizeof(ControlCall) == 32 && sizeof(AllocCall) == 32 && sizeof(DupCall) == 28);
 static_assert(sizeof(MapCall) == 56 && sizeof(UnmapCall) == 32 && sizeof(DeviceParameters) == 56 && sizeof(GpuIdInfo) == 40);
-static_assert(sizeof(ExportInfo) == 80 && sizeof(ImportCall) == 652 && sizeof(DuplicatesCall) == 12);
+static_assert(sizeof(ExportInfo) == 80 && sizeof(OldExportInfo) == 76 && sizeof(ImportCall) == 652 && sizeof(DuplicatesCall) == 12);
 
-bool is_old_branch() { return std::atoi(state().machine.driver_version) < 535; }
+bool is_before_branch(int branch) { return std::atoi(state().machine.driver_version) < branch; }
 
 const Gpu* gpu_with_instance(u32 instance, int* index) {
   for (u32 gpu = 0; gpu < state().machine.gpu_count; ++gpu) {
@@ -180,11 +186,13 @@ const File* find_export(int descriptor) {
   return file != nullptr && file->kind == File::Kind::vmm_export ? file : nullptr;
 }
 
-u32 export_info(ExportInfo& info) {
+template <class Info>
+u32 export_info(void* parameters) {
+  auto& info = *static_cast<Info*>(parameters);
   const File* file = find_export(info.descriptor);
   if (file == nullptr) return kInvalidArgument;
   info.device_instance = state().machine.gpus[file->gpu].told_instance;
-  info.gpu_instance = 0xffffffff;
+  if constexpr (requires { info.gpu_instance; }) info.gpu_instance = 0xffffffff;
   info.most_objects = 1;
   return kOk;
 }
@@ -239,7 +247,10 @@ u32 control(const File& file, ControlCall& call) {
       return sized(sizeof(DuplicatesCall)) ? are_duplicates(*client, *static_cast<DuplicatesCall*>(parameters))
                                            : u32{kInvalidParamStruct};
     case 0x3d07: return kNotSupported;
-    case 0x3d08: return sized(sizeof(ExportInfo)) ? export_info(*static_cast<ExportInfo*>(parameters)) : u32{kInvalidParamStruct};
+    case 0x3d08:
+      if (is_before_branch(545))
+        return sized(sizeof(OldExportInfo)) ? export_info<OldExportInfo>(parameters) : u32{kInvalidParamStruct};
+      return sized(sizeof(ExportInfo)) ? export_info<ExportInfo>(parameters) : u32{kInvalidParamStruct};
     case 0x3d0c:
       return sized(sizeof(ImportCall)) ? import_object(*client, *static_cast<ImportCall*>(parameters)) : u32{kInvalidParamStruct};
     default: return kInvalidCommand;
@@ -382,7 +393,7 @@ int rm_ioctl(File& file, unsigned long request, void* argument) {
     if (file.kind == File::Kind::control) {
       if (is_call(0x29, sizeof(FreeCall))) return answer<FreeCall>(argument, [&](auto& call) { return free_object(file, call); });
       if (is_call(0x2A, sizeof(ControlCall))) return answer<ControlCall>(argument, [&](auto& call) { return control(file, call); });
-      if (is_call(0x2B, sizeof(AllocCall)) && is_old_branch()) {
+      if (is_call(0x2B, sizeof(AllocCall)) && is_before_branch(535)) {
         return answer<OldAllocCall>(argument, [&](auto& call) {
           AllocCall modern{call.root, call.parent, call.object, call.object_class, call.parameters, 0, 0};
           const u32 status = alloc(file, modern, false);

@@ -3,6 +3,7 @@
 //   down          no port is active
 //   infiniband    link layer InfiniBand; else Ethernet
 //   iwarp         transport iWARP
+//   unspecified   a transport of its own, as EFA has
 //   peermem       GPU pointers can be registered; else they are EFAULT, as they are for a kernel without peer memory
 //   open=13 host=12 gpu=22 dmabuf=95 pair=12 connect=110   errno of ibv_open_device, ibv_reg_mr of host memory and of a GPU
 //   pointer,
@@ -211,7 +212,9 @@ ibv_device** ibv_get_device_list(int* count) {
   std::vector<ibv_device*> list;
   for (Settings& settings : listed()) {
     FakeDevice& device = devices.emplace_back();
-    device.transport_type = settings.has("iwarp") ? IBV_TRANSPORT_IWARP : IBV_TRANSPORT_IB;
+    device.transport_type = settings.has("iwarp")         ? IBV_TRANSPORT_IWARP
+                            : settings.has("unspecified") ? IBV_TRANSPORT_UNSPECIFIED
+                                                          : IBV_TRANSPORT_IB;
     device.node_type = settings.has("iwarp") ? IBV_NODE_RNIC : IBV_NODE_CA;
     device.settings = std::move(settings);
     std::snprintf(device.name, sizeof device.name, "%s", device.settings.name.c_str());

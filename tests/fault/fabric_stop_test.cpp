@@ -96,7 +96,8 @@ INSTANTIATE_TEST_SUITE_P(Memory, FabricStop, testing::ValuesIn(stop_setups()), s
 // The job has two ranks; only rank 0 is started.
 BARE_RANK_BODY(wait_for_nobody) {
   FabricOptions options = me.options();
-  options.connect_timeout = Timeout::of(std::chrono::milliseconds(500));
+  // Longer than the first calls take on a slow machine: behind it the rank is lost.
+  options.connect_timeout = Timeout::of(std::chrono::seconds(4));
   auto fabric = Fabric::open(options);
   ASSERT_TRUE(is_ok(fabric)) << "opening waits for no other rank";
   RankSegment origin(*fabric, kOrigin, MemoryChoice::host, 64);
@@ -109,7 +110,7 @@ BARE_RANK_BODY(wait_for_nobody) {
   const Outcome lost = posted ? fabric->wait(0, kPatience) : Outcome(Error(posted.error()));
   EXPECT_TRUE(lost.status() == Status::timed_out || lost.status() == Status::peer_lost) << lost.message();
   EXPECT_NE(lost.message().find('1'), std::string::npos) << lost.message();
-  EXPECT_LT(now_ns() - begin_ns, 10'000'000'000) << "its connection was to be made within half a second";
+  EXPECT_LT(now_ns() - begin_ns, 15'000'000'000) << "its connection was to be made within four seconds";
 }
 
 // Only rank 1 is started: there is no directory.

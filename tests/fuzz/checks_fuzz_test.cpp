@@ -109,9 +109,19 @@ TEST(TopologyFuzz, OverChangedMachines) {
 
 TEST(SymptomsFuzz, AnySentence) {
   for_a_while([&](Mutator& mutator) {
-    const std::string sentence(symptoms()[mutator.below(symptoms().size())].text);
-    const Symptom* const found = match_symptom(mutator.once_in(8) ? mutator.bytes(4096) : mutator.changed(sentence, 8));
-    EXPECT_TRUE(found == nullptr || !found->checks.empty());
+    const std::span<const Symptom> from = mutator.once_in(4) ? symptoms() : known_messages();
+    std::string text(from[mutator.below(from.size())].text);
+    while (!mutator.once_in(3)) text += (mutator.once_in(2) ? "\n" : " ") + std::string(from[mutator.below(from.size())].text);
+    text = mutator.once_in(8) ? mutator.bytes(4096) : mutator.changed(text, 8);
+    const Diagnosis diagnosis = diagnose(text);
+    const auto line_count = static_cast<std::size_t>(std::count(text.begin(), text.end(), '\n')) + 1;
+    EXPECT_LE(diagnosis.lines.size(), 4u);
+    for (const TellingLine& line : diagnosis.lines) {
+      EXPECT_TRUE(is_plain(line.text)) << line.text;
+      EXPECT_LE(line.text.size(), 200u);
+      EXPECT_TRUE(line.number >= 1 && line.number <= line_count) << line.number;
+    }
+    for (const std::string_view check : diagnosis.checks) EXPECT_NE(find_check(check), nullptr) << check;
   });
 }
 

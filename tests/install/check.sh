@@ -24,6 +24,7 @@ check_cmake_package() {
   "$CMAKE" --build "$scratch/build"
   "$scratch/build/write_a_flag"
   "$scratch/build/run_streams"
+  "$prefix/bin/gigabar" run -n 2 -- "$scratch/build/kernel_exchange"
   "$prefix/bin/gigabar" run -n 2 -- "$scratch/build/kernel_ping_pong"
   "$prefix/bin/gigabar" run -n 2 -- "$scratch/build/kernel_matvec"
   "$prefix/bin/gigabar" run -n 2 -- "$scratch/build/kernel_matvec" cpu

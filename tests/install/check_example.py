@@ -1,14 +1,15 @@
 #!/usr/bin/env python3
-"""check_example.py PAGE EXAMPLE: the page's C++ program is the example that is built and run, letter by letter."""
+"""check_example.py EXAMPLES PAGE...: every C++ program in the pages is, letter by letter, one of the examples, which are built and run."""
 
-import difflib
 import pathlib
 import re
 import sys
 
-page, example = (pathlib.Path(name).read_text() for name in sys.argv[1:])
-programs = re.findall(r"^```cpp\n(.*?)^```$", page, re.DOTALL | re.MULTILINE)
-if len(programs) != 1:
-    sys.exit(f"the page has {len(programs)} C++ programs; one was expected")
-difference = list(difflib.unified_diff(example.splitlines(), programs[0].splitlines(), sys.argv[2], sys.argv[1], lineterm=""))
-sys.exit("\n".join(difference) or None)
+examples = {path.read_text(): path.name for path in pathlib.Path(sys.argv[1]).glob("*.cpp")}
+shown, wrong = [], []
+for page in sys.argv[2:]:
+    for program in re.findall(r"^ *```(?:cpp|c\+\+|c|cuda)\n(.*?)^ *```$", pathlib.Path(page).read_text(), re.DOTALL | re.MULTILINE):
+        (shown if program in examples else wrong).append(f"{page}: {examples.get(program, program[:200])}")
+if len(shown) < 3:
+    wrong.append(f"only {len(shown)} programs were found; the pages have more")
+sys.exit("\n".join(["no example is like this program:", *wrong]) if wrong else None)

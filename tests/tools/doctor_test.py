@@ -3,6 +3,7 @@
 command_line_test.py.
 """
 
+import errno
 import json
 import os
 import pty
@@ -14,7 +15,7 @@ import time
 
 import command_line_test as shared
 from command_line_test import all_shown, expect, expect_header, expect_refusal, run, run_json
-from machine_files import two_sockets, without_devices
+from machine_files import equal_nics, two_sockets, without_devices
 from topology_test import HOSTILE, archive, expect_plain
 
 DOCS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "docs", "doctor.md")
@@ -90,6 +91,43 @@ def test_doctor_pass_is_status_0():
     expect(heads(outcome) == [("PASS", "rdma.port")] and re.search(r"/ports/1/state = .*ACTIVE", outcome.out), "--verbose", outcome)
 
 
+def with_driver():
+    """The driver is loaded; its nodes are there, with their right numbers, and open."""
+    machine = two_sockets()
+    machine.file("/proc/driver/nvidia/version", "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.95.05  Release Build")
+    machine.file("/proc/devices", "Character devices:\n 10 misc\n195 nvidia\n510 nvidia-uvm")
+    for address in ("0000:3d:00.0", "0000:3e:00.0", "0000:bc:00.0"):
+        machine.file(f"/proc/driver/nvidia/gpus/{address}/information", "Bus Type: \t PCIe")
+    for name, major, minor in (("nvidiactl", 195, 255), ("nvidia0", 195, 0), ("nvidia-uvm", 510, 0)):
+        machine.devices[f"/dev/{name}"] = {"mode": 0o666, "major": major, "minor": minor, "can_read": True, "can_write": True,
+                                           "open_errno": 0}
+    return machine
+
+
+def test_doctor_nodes_that_are_there_and_do_not_work():
+    outcome = doctor(with_driver(), "--only", "drv.loaded")
+    expect(outcome.status == 0 and not heads(outcome), "nodes that work", outcome)
+    for change, words in (({"major": 511}, "is stale"), ({"open_errno": errno.EPERM}, "cannot be opened (EPERM)")):
+        machine = with_driver()
+        machine.devices["/dev/nvidia-uvm"].update(change)
+        outcome = doctor(machine, "--only", "drv.loaded")
+        expect(outcome.status == 1 and heads(outcome) == [("FAIL", "drv.loaded")] and words in outcome.out, f"{change}", outcome)
+    machine = with_driver()
+    del machine.devices["/dev/nvidia0"]
+    machine.folders.append("/dev/nvidia0")
+    outcome = doctor(machine, "--only", "drv.loaded")
+    expect(outcome.status == 1 and "/dev/nvidia0 is a folder, not a device" in outcome.out, "a folder", outcome)
+
+
+def test_doctor_gpu_that_fell_off_the_bus():
+    for line in ("NVRM: GPU at PCI:0000:3d:00: GPU has fallen off the bus", "NVRM: Xid (PCI:0000:3d:00): 79, pid=1"):
+        machine = with_driver()
+        machine.answers["kernel_log"] = [line]
+        outcome = doctor(machine, "--only", "drv.gpus")
+        expect(outcome.status == 1 and heads(outcome) == [("FAIL", "drv.gpus")], line, outcome)
+        expect("GPU 0000:3d:00.0" in outcome.out, "it is not named", outcome)
+
+
 def test_doctor_strict():
     machine = with_governor("powersave")
     outcome = doctor(machine, "--only", "cpu.governor")
@@ -132,6 +170,17 @@ def test_doctor_whole():
     expect(nics["0000:3d:00.0"] == "mlx5_0" and nics["0000:bc:00.0"] == "mlx5_2", f"{nics}")
     expect(re.search(r"^GPU2 0000:bc:00\.0: best NIC mlx5_2 \(PHB, at most \d+\.\d GB/s, by PCIe 4\.0 x8 at ", outcome.out,
                      re.MULTILINE), "no best NIC", outcome)
+
+
+def test_doctor_deals_equally_near_nics():
+    document, outcome = doctor_json(equal_nics(), "--only", "pci.topo", "--all")
+    expect([one["nic"] for one in document["best_nics"]] == [f"mlx5_{gpu}" for gpu in range(4)], f"{document['best_nics']}")
+    reason = "one of 2 equally near NICs, dealt by order of the GPUs"
+    expect({one["reason"] for one in document["best_nics"]} == {reason}, f"{document['best_nics']}")
+    expect(re.search(rf"^GPU3 \S+: best NIC mlx5_3 \(PIX, at most .*; {reason}\)$", outcome.out, re.MULTILINE), "no reason", outcome)
+    subjects = " ".join(one["subject"] for one in document["results"])
+    for gpu, nic in zip(document["best_nics"], range(4)):
+        expect(f"GPU {gpu['gpu_address']} and mlx5_{nic}" in subjects, f"pci.topo looks at another NIC: {subjects}")
 
 
 def test_doctor_trials_of_a_captured_machine_are_skipped():
@@ -231,6 +280,109 @@ def test_doctor_symptom_without_text_lists():
     checks = listed()
     for one in document["results"]:
         expect(one["checks"] and set(one["checks"]) <= set(checks), f"{one}")
+
+
+BAD_ADDRESS = "UCX  ERROR ibv_reg_mr(address=0x7f724fa00000, length=4096, access=0xf) failed: Bad address"
+PORT_ERROR = "NET/IB : mlx5_0:1 Got async event : port error"
+
+
+def write(name, content):
+    path = os.path.join(shared.FOLDER, name)
+    with open(path, "wb") as file:
+        file.write(content if isinstance(content, bytes) else content.encode())
+    return path
+
+
+def ask_log(machine, content, *arguments, by_input=False):
+    """The answer to a log, given as a file or on standard input."""
+    path = write("program.log", content)
+    if not by_input:
+        return doctor(machine, "--symptom", "@" + path, *arguments)
+    return run("doctor", "--sysroot", archive(machine), "--symptom", "-", *arguments,
+               preexec=lambda: os.dup2(os.open(path, os.O_RDONLY), 0))
+
+
+def test_doctor_symptom_of_a_log():
+    line = "host-3:88:157 [0] NCCL INFO Channel 01/0 : 0[0] -> 1[0] [send] via P2P/IPC nRanks 08\n"
+    count = (1 << 20) // len(line)
+    log = line * count + BAD_ADDRESS + "\r\n"
+    for by_input in (False, True):
+        outcome = ask_log(two_sockets(), log, by_input=by_input)
+        expect(outcome.status in (0, 1), "a log", outcome)
+        expect(f"symptom: {BAD_ADDRESS}\n" in outcome.out, "the telling line is not quoted", outcome)
+        expect(re.search(rf"^  from .*UCX.* line {count + 1}$", outcome.out, re.MULTILINE), "the line's number", outcome)
+        for name in ("means", "remedy"):
+            expect(re.search(rf"^  {name} +\S", outcome.out, re.MULTILINE), f"no {name}", outcome)
+        expect(heads(outcome)[0][1] == "mod.peermem", f"{heads(outcome)}", outcome)
+        expect("NCCL INFO" not in outcome.out, "the log is repeated", outcome)
+
+
+def test_doctor_symptom_quotes_several_lines():
+    path = os.path.join(shared.FOLDER, "doctor.json")
+    log = f"ncclSystemError: System call failed\n{BAD_ADDRESS}\nNVRM: Xid (PCI:0000:3b:00): 79, GPU has fallen off the bus.\n" * 50
+    outcome = ask_log(two_sockets(), log, "--json", path)
+    with open(path, encoding="utf-8") as file:
+        symptom = json.load(file)["symptom"]
+    expect(len(symptom["lines"]) == 3 and symptom["lines"][-1]["text"].startswith("ncclSystemError"), f"{symptom}", outcome)
+    expect([one["line"] for one in symptom["lines"]] in ([2, 3, 1], [3, 2, 1]), f"{symptom}", outcome)
+    expect({"mod.peermem", "drv.gpus"} <= set(symptom["checks"]), f"{symptom}", outcome)
+    expect(all(one["means"] and one["remedy"] and one["program"] for one in symptom["lines"]), f"{symptom}", outcome)
+    expect([name for _, name in heads(outcome)][0] == symptom["checks"][0], "the order", outcome)
+
+
+def test_doctor_symptom_that_no_check_sees():
+    text = "include/shm.h:28 NCCL WARN Call to posix_fallocate failed : No space left on device"
+    outcome = doctor(two_sockets(), "--symptom", text, "--json", "-")
+    document = json.loads(outcome.out)
+    expect(outcome.status == 0 and document["results"] == [] and document["symptom"]["checks"] == [], "something was run", outcome)
+    expect("/dev/shm" in document["symptom"]["lines"][0]["means"], "no cause", outcome)
+    outcome = doctor(two_sockets(), "--symptom", text)
+    expect(outcome.status == 0 and not heads(outcome), "something was run", outcome)
+    expect("No check can see this cause" in outcome.out and "--shm-size" in outcome.out, "no answer", outcome)
+
+
+def test_doctor_symptom_that_is_not_explained():
+    outcome = doctor(with_port("4: ACTIVE"), "--symptom", PORT_ERROR)
+    expect(outcome.status == 0, "nothing fails", outcome)
+    end = outcome.out[outcome.out.index("The symptom is not explained."):]
+    expect(re.search(r"Found nothing: .*rdma\.port", end), "the checks are not named", outcome)
+    expect("It still means: The port lost its link." in end and "Try next: Look at cable" in end, "no way on", outcome)
+    expect("other machine" in end and "gigabar doctor" in end, "no way on", outcome)
+    outcome = doctor(with_port("1: DOWN"), "--symptom", PORT_ERROR)
+    expect(outcome.status == 1 and "not explained" not in outcome.out, "a port that is down explains it", outcome)
+    outcome = doctor(with_governor("powersave"), "--symptom", "Conflicting CPU frequency values detected: 1200.0 != 3700.0.")
+    expect(outcome.status == 0 and heads(outcome) == [("WARN", "cpu.governor")], "a warning", outcome)
+    expect("Only warnings were found." in outcome.out and "Try next: sudo cpupower" in outcome.out, "no way on", outcome)
+    for state, is_explained in (("4: ACTIVE", False), ("1: DOWN", True)):
+        document, _ = doctor_json(with_port(state), "--symptom", PORT_ERROR)
+        expect(document["symptom"]["is_explained"] is is_explained, f"{state}: {document['symptom']}")
+
+
+def test_doctor_symptom_hostile_text():
+    hostile = b"\xff\xfe\x00" + HOSTILE.encode() + b"\x1b[2J\x07 " + BAD_ADDRESS.encode() + b" \x9b31m\r\n\x00\x80\n"
+    for arguments in ((), ("--json", "-"), ("--verbose",)):
+        outcome = ask_log(two_sockets(), hostile * 1000, *arguments)
+        expect(outcome.status in (0, 1), f"{arguments}", outcome)
+        expect_plain(outcome)
+    outcome = doctor(two_sockets(), "--symptom", HOSTILE + "\x1b[2J plugh")
+    expect_refusal(outcome, 2, "--symptom", "evil")
+    expect_plain(outcome)
+    for content in (bytes(range(256)) * 4096, b"\0" * (1 << 20), b"a" * (1 << 20), b"failed " * 150000):
+        outcome = ask_log(two_sockets(), content)
+        expect(outcome.status == 2, "something was recognised", outcome)
+        expect_plain(outcome)
+
+
+def test_doctor_symptom_without_content():
+    expect_refusal(doctor(two_sockets(), "--symptom", ""), 2, "--symptom", "empty")
+    expect_refusal(doctor(two_sockets(), "--symptom="), 2, "--symptom", "empty")
+    expect_refusal(doctor(two_sockets(), "--symptom", " \n\t"), 2, "--symptom", "empty")
+    for by_input in (False, True):
+        expect_refusal(ask_log(two_sockets(), "\n \0 \n", by_input=by_input), 2, "--symptom", "empty")
+        expect_refusal(ask_log(two_sockets(), "", by_input=by_input), 2, "--symptom", "empty")
+        expect_refusal(ask_log(two_sockets(), "a" * ((8 << 20) + 1), by_input=by_input), 2, "--symptom", "8 MiB", "tail -c")
+    expect_refusal(doctor(two_sockets(), "--symptom", "@/no/such/log"), 2, "--symptom", "/no/such/log", "No such file")
+    expect_refusal(doctor(two_sockets(), "--symptom", "@" + shared.FOLDER), 2, "--symptom", "directory")
 
 
 def on_terminal(*arguments, text=b"", close=False):

@@ -170,5 +170,26 @@ def two_sockets(remark="constructed for a test"):
     return machine
 
 
+def equal_nics(switch_count=2, gpu_count=2, nic_count=2):
+    """Switches, each with GPUs and, as near to all of them, NICs."""
+    machine = MachineFiles([(0, 7)])
+    bus, nics = 0x10, 0
+    for _ in range(switch_count):
+        root, upper = f"0000:{bus:02x}:00.0", f"0000:{bus + 1:02x}:00.0"
+        last = bus + 2 + gpu_count + nic_count
+        machine.pci(root, buses=(bus, bus + 1, last))
+        machine.pci(upper, (root,), buses=(bus + 1, bus + 2, last))
+        for slot in range(gpu_count + nic_count):
+            port, below = f"0000:{bus + 2:02x}:{slot:02x}.0", bus + 3 + slot
+            machine.pci(port, (root, upper), buses=(bus + 2, below, below))
+            if slot < gpu_count:
+                machine.gpu(f"0000:{below:02x}:00.0", (root, upper, port))
+            else:
+                machine.nic(f"0000:{below:02x}:00.0", (root, upper, port), rdma=f"mlx5_{nics}", netdev=f"eth{nics}")
+                nics += 1
+        bus = last + 1
+    return machine
+
+
 def without_devices():
     return MachineFiles([(0, 1)])

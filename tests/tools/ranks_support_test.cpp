@@ -19,7 +19,7 @@
 #include "ranks/results.hpp"
 #include "ranks/table.hpp"
 #include "support/failure.hpp"
-#include "support/scoped_environment.hpp"
+#include "support/launched.hpp"
 
 namespace gigabar::tool::ranks {
 namespace {
@@ -27,13 +27,13 @@ namespace {
 using Sizes = std::vector<std::uint64_t>;
 using Words = std::vector<std::string>;
 
-// The message of the refusal, which must be one of usage; empty when nothing was refused.
+// The message of the refusal, which must end the command with this status; empty when nothing was refused.
 template <class Call>
-std::string refusal_of(Call&& call) {
+std::string refusal_of(Call&& call, int exit_status = kExitBadUsage) {
   try {
     call();
   } catch (const CommandFailure& failure) {
-    EXPECT_EQ(failure.exit_status(), kExitBadUsage) << failure.what();
+    EXPECT_EQ(failure.exit_status(), exit_status) << failure.what();
     return failure.what();
   }
   return {};
@@ -156,18 +156,19 @@ TEST(RanksPlan, NeedsTheRightNumberOfRanks) {
 }
 
 TEST(RanksPlan, KnowsWhetherThereIsALauncher) {
-  const test::ScopedEnvironment none_of_pmix("PMIX_RANK", nullptr);
-  const test::ScopedEnvironment no_count("WORLD_SIZE", nullptr);
   {
-    const test::ScopedEnvironment no_rank("RANK", nullptr);
+    const test::Launched nothing({});
     EXPECT_FALSE(is_under_launcher());
     EXPECT_EQ(rank_by_environment(), "0");
   }
-  const test::ScopedEnvironment rank("RANK", "1");
-  EXPECT_TRUE(is_under_launcher());
+  test::Launched launched({{"RANK", "1"}});
+  EXPECT_TRUE(is_under_launcher()) << "the fabric says what is missing";
   EXPECT_EQ(rank_by_environment(), "1");
-  const test::ScopedEnvironment pmix("PMIX_RANK", "0");
+  launched.set("PMIX_RANK", "0");
   EXPECT_EQ(rank_by_environment(), "0") << "PMIx goes before";
+  const test::Launched refused({{"PMI_RANK", "2"}, {"PMI_SIZE", "4"}});
+  expect_words(refusal_of([] { is_under_launcher(); }, kExitFailed), {"PMI_RANK", "GIGABAR_LAUNCHER"});
+  EXPECT_EQ(rank_by_environment(), "2");
 }
 
 TEST(RanksPlan, SeatsTheFirstHalfOppositeTheSecond) {

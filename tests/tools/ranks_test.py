@@ -15,7 +15,7 @@ import time
 import command_line_test as shared
 from command_line_test import expect, expect_header, expect_refusal, expect_summary, run
 
-LAUNCHERS = ("PMIX_", "PMI_", "OMPI_", "RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_")
+LAUNCHERS = ("PMIX_", "PMI_", "OMPI_", "SLURM_", "RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_")
 ALL = ("latency", "bw", "bibw", "multi-lat", "mbw-mr")
 SHORT = ("-i", "20", "-x", "2", "-m", "1:64")
 TRANSPORT = ("--transport", "local")

@@ -12,7 +12,7 @@ import xml.etree.ElementTree
 
 import command_line_test as shared
 from command_line_test import expect, expect_header, expect_refusal, run, run_json
-from machine_files import MachineFiles, two_sockets, without_devices
+from machine_files import equal_nics, MachineFiles, two_sockets, without_devices
 
 HOSTILE = "evil\x1b[31m\r<b>&\"'\\N\u202e\u009b2J"
 
@@ -199,6 +199,23 @@ def test_topology_tree():
 
 def test_topology_tree_excludes_routes():
     expect_refusal(topology(two_sockets(), "--tree", "--routes"), 2, "--routes", "--tree")
+
+
+# ---- equally near NICs ----
+
+
+def test_topology_deals_equally_near_nics():
+    for machine, wanted in ((equal_nics(), [0, 1, 2, 3]), (equal_nics(1, 2, 1), [0, 0]), (equal_nics(1, 2, 3), [0, 1]),
+                            (equal_nics(1, 8, 4), [0, 1, 2, 3, 0, 1, 2, 3])):
+        _, result, outcome = topology_json(machine)
+        orders = result["nearest_nics"]
+        expect([one["nics"][0] for one in orders] == wanted, f"{orders}")
+        lines = re.findall(r"^GPU(\d+) should use NIC(\d+): (.*)$", outcome.out, re.MULTILINE)
+        nics = len(result["nics"]) // (2 if len(wanted) == 4 else 1)
+        reason = f"one of {nics} equally near NICs, dealt by order of the GPUs"
+        expect(lines == ([(str(gpu), str(nic), reason) for gpu, nic in enumerate(wanted)] if nics > 1 else []), "reasons", outcome)
+        for gpu, nic in enumerate(wanted):
+            expect(re.search(rf"^GPU{gpu} .* NIC{nic} *$", outcome.out, re.MULTILINE), f"GPU{gpu} in the matrix", outcome)
 
 
 # ---- JSON ----

@@ -2,7 +2,6 @@
 // copy() looks for it.
 #include <fmt/format.h>
 
-#include <filesystem>
 #include <memory>
 
 #include "commands.hpp"
@@ -24,14 +23,7 @@ struct Options : DeviceOptions {
 std::string store(const Options& options, const Calibration& calibration) {
   const std::string path = options.path.empty() ? Calibration::default_path(options.device) : options.path;
   if (path.empty()) fail("--store: there is no home and no cache folder to store in; give a file, as in --store=FILE");
-  const std::filesystem::path folder = std::filesystem::path(path).parent_path();
-  std::error_code error;
-  if (!folder.empty()) std::filesystem::create_directories(folder, error);
-  if (error)
-    fail(fmt::format("--store: cannot make the folder {}: {}; give another file, as in --store=FILE", folder.string(),
-                     error.message()));
-  require(calibration.save(path));
-  take(Calibration::load(path));  // what was written is what copy() will accept
+  if (const Outcome saved = calibration.save(path); !saved) fail("--store: " + saved.message());
   return path;
 }
 
@@ -70,7 +62,7 @@ void add_calibrate(const Command& program, Invocation& invocation) {
   Option stored = command->add_option("--store", options->path, "Store the result, in FILE or where copy() looks for it")
                       ->expected(0, 1)
                       ->type_name("FILE");
-  add_json_option(command, *options);
+  add_json_option(command, options->json_path);
   command->callback([options, stored, &invocation] {
     options->stores = stored->count() > 0;
     run_calibrate(*options, invocation);

@@ -119,13 +119,6 @@ void add_sizes(const Command& command, std::string& sizes, const char* usual) {
       ->default_str(usual);
 }
 
-void add_json(const Command& command, std::string& path) {
-  command
-      .add_option("--json", path,
-                  "Also write everything as JSON to this file; '-': to standard output, and the text to standard error")
-      ->type_name("FILE");
-}
-
 void add_fault(const Command& command, std::optional<std::uint64_t>& bytes) {
   command.add_option("--plant-fault", bytes)->transform(byte_count(0))->group("");  // proves that the check can fail
 }
@@ -152,7 +145,7 @@ void add_checks(const Command& command, Options& options) {
   command.add_flag("-c,--validation", options.is_checked,
                    "Check all data in the kernels, different ones in every round; times then contain it. Wrong data are status 1");
   add_fault(command, options.fault_bytes);
-  add_json(command, options.json_path);
+  add_json_option(command, options.json_path);
 }
 
 void add_measure(const Command& program, Invocation& invocation, Measure measure, const char* description) {
@@ -207,7 +200,7 @@ void add_pingpong(const Command& program, Invocation& invocation) {
       ->type_name("N")
       ->capture_default_str();
   add_fault(command, options->fault_bytes);
-  add_json(command, options->json_path);
+  add_json_option(command, options->json_path);
   ranks::add_fabric_options(command, options->fabric);
   command->footer(kFooter);
   command->callback([options, &invocation] { run_pingpong(*options, invocation); });
@@ -234,7 +227,7 @@ void add_matvec(const Command& program, Invocation& invocation) {
       ->type_name("N")
       ->capture_default_str();
   command->add_flag("--plant-fault", options->plants_fault)->group("");  // proves that the check can fail
-  add_json(command, options->json_path);
+  add_json_option(command, options->json_path);
   ranks::add_fabric_options(command, options->fabric);
   command->footer(kFooter);
   command->callback([options, &invocation] { run_matvec(*options, invocation); });

@@ -77,29 +77,14 @@ Examination examine_with(const Machine& machine, const Options& options) {
   fail(message);
 }
 
-// Checks of a symptom in its order: the likeliest first.
-void sort_by(const Symptom& symptom, std::vector<Finding>& findings) {
+// In the order of the symptom's checks: the likeliest first.
+void sort_by(const std::vector<std::string_view>& checks, std::vector<Finding>& findings) {
   std::vector<Finding> sorted;
-  for (const std::string_view check : symptom.checks) {
+  for (const std::string_view check : checks) {
     std::copy_if(findings.begin(), findings.end(), std::back_inserter(sorted),
                  [check](const Finding& finding) { return finding.check == check; });
   }
   findings = std::move(sorted);
-}
-
-// False: only the list of symptoms was asked for.
-bool follow_symptom(Options& options, Report& report, const Symptom*& symptom) {
-  symptom = doctor::choose_symptom(options, report);
-  if (symptom == nullptr) {
-    for (const Symptom& one : symptoms()) report.add_result({{"symptom", one.text}, {"checks", one.checks}, {"hint", one.hint}});
-    return false;
-  }
-  report.print("symptom: {}\n", symptom->text);
-  if (!symptom->hint.empty()) report.print("{}", wrapped(symptom->hint, 100, 0));
-  report.print("\n");
-  report.document()["symptom"] = {{"text", symptom->text}, {"hint", symptom->hint}, {"checks", symptom->checks}};
-  options.only.assign(symptom->checks.begin(), symptom->checks.end());
-  return true;
 }
 
 int exit_status_of(const Examination& examination, bool is_strict) {
@@ -117,25 +102,58 @@ void tell(Report& report, const Options& options, const Examination& examination
   for (const Finding& finding : examination.findings) report.add_result(doctor::to_json(finding));
 }
 
+void run_checks(const Machine& machine, const Options& options, Report& report, Invocation& invocation) {
+  const Examination examination = examine_with(machine, options);
+  tell(report, options, examination);
+  invocation.exit_status = exit_status_of(examination, options.is_strict);
+}
+
+// Runs the checks that the symptom names, if a check can see its cause.
+void follow_symptom(const Machine& machine, Options& options, Report& report, Invocation& invocation) {
+  const auto diagnosis = doctor::ask_symptom(options, report);
+  if (!diagnosis) {
+    for (const Symptom& one : symptoms()) {
+      report.add_result({{"symptom", one.text}, {"checks", one.checks}, {"means", one.means}, {"remedy", one.remedy}});
+    }
+    return;
+  }
+  doctor::print_diagnosis(report, *diagnosis);
+  report.document()["symptom"] = doctor::to_json(*diagnosis);
+  Examination examination;
+  if (!diagnosis->checks.empty()) {
+    options.only.assign(diagnosis->checks.begin(), diagnosis->checks.end());
+    examination = examine_with(machine, options);
+    sort_by(diagnosis->checks, examination.findings);
+    tell(report, options, examination);
+  }
+  doctor::print_conclusion(report, *diagnosis, examination.findings);
+  report.document()["symptom"]["is_explained"] = doctor::is_explained(examination.findings);
+  invocation.exit_status = exit_status_of(examination, options.is_strict);
+}
+
 void run_doctor(Options& options, Invocation& invocation) {
   const Machine machine = options.is_list ? Machine::here() : open_machine(options.sysroot);
   Report report("doctor", invocation, options.json_path);
   if (options.is_list) {
     list_checks(report);
-    report.write();
-    return;
+  } else {
+    tell_origin(report, machine);
+    if (options.asks_symptom) {
+      follow_symptom(machine, options, report, invocation);
+    } else {
+      run_checks(machine, options, report, invocation);
+    }
   }
-  tell_origin(report, machine);
-  const Symptom* symptom = nullptr;
-  if (options.asks_symptom && !follow_symptom(options, report, symptom)) {
-    report.write();
-    return;
-  }
-  Examination examination = examine_with(machine, options);
-  if (symptom != nullptr) sort_by(*symptom, examination.findings);
-  tell(report, options, examination);
   report.write();
-  invocation.exit_status = exit_status_of(examination, options.is_strict);
+}
+
+// "--symptom ''" is no question for the list: a variable of the caller's was empty.
+bool has_empty_symptom(const std::vector<std::string>& arguments) {
+  for (std::size_t i = 0; i < arguments.size(); ++i) {
+    if (arguments[i] == "--symptom=" || (arguments[i] == "--symptom" && i + 1 < arguments.size() && arguments[i + 1].empty()))
+      return true;
+  }
+  return false;
 }
 
 void add_choices(const Command& command, Options& options) {
@@ -146,8 +164,9 @@ void add_choices(const Command& command, Options& options) {
                     ->type_name("IDS,...");
   Option symptom = command
                        .add_option("--symptom", options.symptom,
-                                   "What is wrong, in your words: runs the checks that explain it, the likeliest first; without "
-                                   "text, choose from a list")
+                                   "What is wrong, in your words, or what a program printed, also a whole log as @FILE or '-' for "
+                                   "standard input: says what it means and runs the checks that explain it, the likeliest first; "
+                                   "without text, choose from a list")
                        ->expected(0, 1)
                        ->type_name("TEXT");
   symptom->excludes(only);
@@ -163,10 +182,7 @@ void add_manner(const Command& command, Options& options) {
       ->check(seconds(86400))
       ->type_name("SECONDS")
       ->capture_default_str();
-  command
-      .add_option("--json", options.json_path,
-                  "Also write everything as JSON to this file; '-': to standard output, and the text to standard error")
-      ->type_name("FILE");
+  add_json_option(command, options.json_path);
 }
 
 }  // namespace
@@ -183,9 +199,11 @@ void add_doctor(const Command& program, Invocation& invocation) {
       "decide could not be read, which is not a PASS. SKIP: does not apply here. 'gigabar explain ID' tells more of a check.\n"
       "No check changes the machine; remedies are printed, never run.\n"
       "Exit status: 0 no FAIL; 1 a FAIL (with --strict, also a WARN or an UNKNOWN); 2 the command line cannot be followed (a\n"
-      "bad --sysroot and an unknown symptom too); 130 interrupted.");
+      "bad --sysroot and an unknown symptom too); 130 interrupted. A symptom that no check explains is said to be so, with 0.");
   command->callback([options, command, &invocation] {
     options->asks_symptom = command->count("--symptom") > 0;
+    if (has_empty_symptom(invocation.arguments))
+      refuse_usage("--symptom: the text is empty; give the message, or a log as @FILE or '-'");
     run_doctor(*options, invocation);
   });
 }

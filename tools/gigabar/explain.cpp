@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <memory>
-#include <numeric>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -11,6 +10,7 @@
 #include "commands.hpp"
 #include "gigabar/doctor.hpp"
 #include "support/failure.hpp"
+#include "support/nearest.hpp"
 #include "support/option_checks.hpp"
 #include "support/plain_text.hpp"
 #include "support/text_table.hpp"
@@ -21,29 +21,13 @@ namespace {
 constexpr std::size_t kWidth = 100;
 constexpr std::size_t kMostNear = 5;
 
-// How many letters have to be added, taken away or changed to make one text of the other (Levenshtein).
-std::size_t distance(std::string_view one, std::string_view other) {
-  std::vector<std::size_t> row(other.size() + 1);
-  std::iota(row.begin(), row.end(), std::size_t{0});
-  for (std::size_t i = 0; i < one.size(); ++i) {
-    std::size_t diagonal = row[0];
-    row[0] = i + 1;
-    for (std::size_t j = 0; j < other.size(); ++j) {
-      const std::size_t changed = diagonal + (one[i] == other[j] ? 0 : 1);
-      diagonal = row[j + 1];
-      row[j + 1] = std::min({changed, row[j] + 1, row[j + 1] + 1});
-    }
-  }
-  return row.back();
-}
-
 // Ids of the same group are near however long they are.
 std::string near_ids(std::string_view wanted) {
   const std::string_view group = wanted.substr(0, wanted.find('.'));
   std::vector<std::pair<std::size_t, std::string_view>> near;
   for (const CheckInfo& check : checks()) {
     const bool is_of_group = check.id.substr(0, check.id.find('.')) == group;
-    near.emplace_back(distance(wanted.substr(0, 64), check.id) / (is_of_group ? 4 : 1), check.id);
+    near.emplace_back(edit_distance(wanted.substr(0, 64), check.id) / (is_of_group ? 4 : 1), check.id);
   }
   std::sort(near.begin(), near.end());
   std::string text;

@@ -4,10 +4,15 @@
 #include <CLI/CLI.hpp>
 #include <cstdio>
 #include <exception>
+#include <string>
+#include <vector>
 
 #include "commands.hpp"
 #include "support/failure.hpp"
+#include "support/nearest.hpp"
 #include "support/options.hpp"
+#include "support/output.hpp"
+#include "support/plain_text.hpp"
 
 namespace {
 
@@ -19,10 +24,41 @@ std::string command_name(const CLI::App& program) {
   return chosen.empty() ? program.get_name() : program.get_name() + " " + chosen.front()->get_name();
 }
 
+std::vector<std::string> option_names(const CLI::App& command) {
+  std::vector<std::string> names;
+  for (const CLI::Option* option : command.get_options()) {
+    for (const std::string& name : option->get_lnames()) names.push_back("--" + name);
+    for (const std::string& name : option->get_snames()) names.push_back("-" + name);
+  }
+  return names;
+}
+
+// "'--sise' is not one of its options; did you mean '--size'?" CLI11 names neither the word nor, of several, their order.
+std::string unknown_word(const std::string& word, const char* what, const std::vector<std::string>& known) {
+  const std::string name = word.substr(0, word.find('='));
+  const std::string meant = gigabar::tool::nearest(name, known);
+  return fmt::format("'{}' {}{}", gigabar::tool::plain(name), what,
+                     meant.empty() ? "" : fmt::format("; did you mean '{}'?", meant));
+}
+
+std::string unexpected_text(const CLI::App& program, const CLI::ParseError& error) {
+  const auto chosen = program.get_subcommands();
+  const CLI::App& command = chosen.empty() ? program : *chosen.front();
+  const std::vector<std::string> words = command.remaining();
+  if (words.empty()) return error.what();
+  const std::string& first = words.front();
+  if (first.starts_with('-')) return unknown_word(first, "is not one of its options", option_names(command));
+  if (!chosen.empty()) return fmt::format("'{}' was not expected", gigabar::tool::plain(first));
+  std::vector<std::string> commands;
+  for (const CLI::App* each : program.get_subcommands([](const CLI::App*) { return true; })) commands.push_back(each->get_name());
+  return unknown_word(first, "is not one of its commands", commands);
+}
+
 int report_usage(const CLI::App& program, const CLI::ParseError& error) {
   if (error.get_exit_code() == 0) return program.exit(error);  // --help, --version
   const std::string name = command_name(program);
-  fmt::print(stderr, "{}: {}; see '{} --help'\n", name, error.what(), name);
+  const bool is_of_words = dynamic_cast<const CLI::ExtrasError*>(&error) != nullptr || program.get_subcommands().empty();
+  fmt::print(stderr, "{}: {}; see '{} --help'\n", name, is_of_words ? unexpected_text(program, error) : error.what(), name);
   return gigabar::tool::kExitBadUsage;
 }
 
@@ -77,8 +113,11 @@ int run(int argc, char** argv) {
 }  // namespace
 
 int main(int argc, char** argv) {
+  gigabar::tool::report_broken_pipes();
   try {
-    return run(argc, argv);
+    const int status = run(argc, argv);
+    gigabar::tool::flush(stdout);
+    return status;
   } catch (const std::exception& error) {
     std::fprintf(stderr, "gigabar: %s\n", error.what());
     return gigabar::tool::kExitFailed;

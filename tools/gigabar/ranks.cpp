@@ -69,10 +69,7 @@ void add_ways(const Command& command, Options& options) {
   command.add_flag("--compare", options.is_compared,
                    "Beside it the same with gdr and p2p forbidden, and how many times slower that is");
   command.add_option("--plant-fault", options.fault_bytes)->transform(byte_count(1))->group("");  // proves that the check can fail
-  command
-      .add_option("--json", options.json_path,
-                  "Also write everything as JSON to this file; '-': to standard output, and the text to standard error")
-      ->type_name("FILE");
+  add_json_option(command, options.json_path);
 }
 
 void add_measure(const Command& program, Invocation& invocation, Measure measure, const char* description) {

@@ -249,7 +249,7 @@ void add_sanity(const Command& program, Invocation& invocation) {
       ->check(seconds(3600))
       ->type_name("SECONDS")
       ->capture_default_str();
-  add_json_option(command, *options);
+  add_json_option(command, options->json_path);
   command->add_option("--scenario", options->scenario)->group("");
   command->add_option("--peer", options->peer_socket)->check(whole_number(0, 1023))->group("");
   command->footer("Waived: what the scenario asks for does not exist here; the reason says what. Exit status 1 when one failed.");

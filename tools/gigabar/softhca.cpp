@@ -110,10 +110,7 @@ void add_softhca(const Command& program, Invocation& invocation) {
   add_work(command, *options);
   add_shape(command, *options);
   add_faults(command, *options);
-  command
-      ->add_option("--json", options->json_path,
-                   "Also write everything as JSON to this file; '-': to standard output, and the text to standard error")
-      ->type_name("FILE");
+  add_json_option(command, options->json_path);
   command->footer(
       "One process; no GPU, no network, no HCA. Exit status: 0 as documented, 1 wrong data, a wrong status, or a wait beyond its "
       "deadline, 2 the command line cannot be followed. Lines that do not begin with '#' are data.");

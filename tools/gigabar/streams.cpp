@@ -154,10 +154,7 @@ void add_output_options(const Command& command, Options& options) {
           "--format", [](const std::string&) {}, "table (default), cuts (the lines of CUts), json, or csv (a line for each repeat)")
       ->check(choice(formats, options.format))
       ->type_name("NAME");
-  command
-      .add_option("--json", options.json_path,
-                  "Also write everything as JSON to this file; '-': to standard output, and the text to standard error")
-      ->type_name("FILE");
+  add_json_option(command, options.json_path);
 }
 
 }  // namespace

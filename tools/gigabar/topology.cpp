@@ -5,7 +5,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <fstream>
 #include <memory>
 
 #include "commands.hpp"
@@ -13,6 +12,7 @@
 #include "support/failure.hpp"
 #include "support/machine_option.hpp"
 #include "support/option_checks.hpp"
+#include "support/output.hpp"
 #include "support/plain_text.hpp"
 #include "support/report.hpp"
 #include "topology/graphviz.hpp"
@@ -41,12 +41,10 @@ std::size_t count_of(const nlohmann::json& document, const char* key) {
 }
 
 void capture(Report& report, const Machine& machine, const std::string& path) {
-  require(machine.capture(path));
-  std::ifstream file(path, std::ios::binary);
-  const std::string text((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
+  const std::string text = take(machine.archive());
+  write_file("--capture", path, text);
   // Not the ordered kind of Json, which is slow with many keys.
-  const nlohmann::json archive = nlohmann::json::parse(text, nullptr, false);
-  if (!file.good() || archive.is_discarded()) fail(fmt::format("--capture {}: what was written cannot be read again", plain(path)));
+  const nlohmann::json archive = nlohmann::json::parse(text);
   const auto answers = archive.find("answers");
   const std::size_t gpu_count = answers == archive.end() ? 0 : count_of(*answers, "gpus");
   const std::size_t file_count = count_of(archive, "files");
@@ -121,10 +119,7 @@ void add_topology(const Command& program, Invocation& invocation) {
       ->excludes("--sysroot");
   Option tree = command->add_flag("--tree", options->is_tree, "The PCI tree below NUMA nodes instead of the matrix");
   command->add_flag("--routes", options->has_all_routes, "Rate, bottleneck and hops of every pair")->excludes(tree);
-  command
-      ->add_option("--json", options->json_path,
-                   "Also write everything as JSON to this file; '-': to standard output, and the text to standard error")
-      ->type_name("FILE");
+  add_json_option(command, options->json_path);
   command->add_option("--svg", options->svg_path, "Also draw it: an SVG file made by Graphviz's 'dot'")
       ->type_name("FILE")
       ->check(file_name());

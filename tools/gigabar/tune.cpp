@@ -28,10 +28,7 @@ void add_tune(const Command& program, Invocation& invocation) {
       ->type_name("N")
       ->capture_default_str();
   command->add_flag("--dry-run", options->is_dry, "Measure and print, but store nothing");
-  command
-      ->add_option("--json", options->json_path,
-                   "Also write everything as JSON to this file; '-': to standard output, and the text to standard error")
-      ->type_name("FILE");
+  add_json_option(command, options->json_path);
   ranks::add_fabric_options(command, options->fabric);
   command->footer(
       "Ranks: two of mpirun, srun, torchrun or 'gigabar run'; started alone, the command starts its own on this host. Measured: "

@@ -51,13 +51,20 @@ struct DeviceSegment {
   std::uint32_t local_key = 0;
 };
 
+// So many atomics of a queue, less one, are under way at once; adapters take 16.
+inline constexpr std::uint32_t kResultWords = 64;
+
 // A queue to one rank, and what its operations need besides.
 struct PeerQueue {
   Queue queue;
-  Local results;         // words for what atomics and reads bring, as many as the ring has slots
+  Local results;         // kResultWords words of 8 bytes; the first takes what nobody reads
   Remote barrier_words;  // that rank's
   Remote flush_word;     // that rank's; nobody else changes it
-  alignas(128) std::uint64_t result_count = 0;
+  // A bit for each of those words that an atomic under way has; of atomics that nobody waits for any more; and the ticket behind
+  // these.
+  alignas(128) std::uint64_t held_results = 1;
+  std::uint64_t abandoned_results = 0;
+  std::uint64_t abandoned_until = 0;
 };
 
 // What only kernels of this GPU use, one at a time.
@@ -255,18 +262,66 @@ GIGABAR_DEVICE Status post_bytes_back(PeerQueue& from, Remote remote, Local loca
   });
 }
 
-// A word for one result that is under way. There are as many as the ring has slots: who gets it a lap later waits for room in the
-// ring until this one has come.
-GIGABAR_DEVICE Local result_place(PeerQueue& queue) {
-  const std::uint64_t number = fetch_add_device(&queue.result_count, 1);
-  return behind(queue.results, number % queue.queue.depth * sizeof(std::uint64_t));
+// The word of one atomic's result, from before it is posted until its thread has read it: nobody else gets it in between, however
+// long the thread is held up.
+struct ResultWord {
+  std::uint64_t bit = 0;
+
+  GIGABAR_DEVICE Local place(const PeerQueue& queue) const {
+    std::uint32_t number = 0;
+    while (std::uint64_t{1} << number != bit) ++number;
+    return behind(queue.results, number * sizeof(std::uint64_t));
+  }
+};
+
+// Results that nobody waited for have come when the queue has completed the last of them; their words are free again then.
+template <Sharing S>
+GIGABAR_DEVICE void free_abandoned_results(const Queue& queue, PeerQueue& kept) {
+  const std::uint64_t bits = Shared<S>::load(&kept.abandoned_results);
+  if (bits == 0 || !Shared<S>::compare_swap(&kept.abandoned_results, bits, 0)) return;
+  fence_device();  // the ticket was raised before its bit was set
+  const bool is_over = Shared<S>::load(&queue.completed) >= Shared<S>::load(&kept.abandoned_until);
+  if (is_over) {
+    clear_bits_device(&kept.held_results, bits);
+  } else {
+    set_bits_device(&kept.abandoned_results, bits);
+  }
+}
+
+// `kept` has the words for results, of `queue` or of the one that it is a copy of.
+template <Sharing S>
+GIGABAR_DEVICE Status hold_result(Queue& queue, PeerQueue& kept, Timeout timeout, ResultWord& word) {
+  Deadline deadline(timeout);
+  bool is_last_look = false;
+  while (true) {
+    const std::uint64_t held = Shared<S>::load(&kept.held_results);
+    word.bit = ~held & (held + 1);  // the lowest that is free; 0: none
+    if (word.bit != 0) {
+      if (Shared<S>::compare_swap(&kept.held_results, held, held | word.bit)) return Status::ok;
+      continue;  // another thread has changed it
+    }
+    const std::uint64_t error = Shared<S>::load(&queue.error);
+    if (error != 0) return status_of_error(error);
+    if (is_last_look) return Status::timed_out;
+    poll_cq<S>(queue);
+    free_abandoned_results<S>(queue, kept);
+    is_last_look = deadline.has_passed();
+  }
+}
+GIGABAR_DEVICE void release_result(PeerQueue& kept, ResultWord word) { clear_bits_device(&kept.held_results, word.bit); }
+
+// Of an atomic that may still write its result.
+template <Sharing S>
+GIGABAR_DEVICE void abandon_result(PeerQueue& kept, ResultWord word, Ticket ticket) {
+  Shared<S>::raise(&kept.abandoned_until, ticket.index);
+  set_bits_device(&kept.abandoned_results, word.bit);
 }
 
 // What was written to the rank before is in place there when an atomic behind it has come back.
 GIGABAR_DEVICE Status flush_queue(PeerQueue& queue, Timeout timeout) {
   Ticket ticket;
   const Status status =
-      device::post_fetch_add<Sharing::device>(Thread{}, queue.queue, queue.flush_word, 0, result_place(queue), ticket, timeout);
+      device::post_fetch_add<Sharing::device>(Thread{}, queue.queue, queue.flush_word, 0, queue.results, ticket, timeout);
   if (status != Status::ok) return status;
   return device::wait<Sharing::device>(Thread{}, queue.queue, ticket, timeout);
 }
@@ -672,13 +727,22 @@ GIGABAR_DEVICE Status change_in_reach(const Scope& scope, Status peer, std::uint
 template <Sharing S, class Change>
 GIGABAR_DEVICE Status change_by_queue(Queue& queue, PeerQueue& kept, Remote word, const Change& change, Timeout timeout,
                                       std::uint64_t& old) {
-  const Local result = result_place(kept);
+  ResultWord result;
+  Status status = hold_result<S>(queue, kept, timeout, result);
+  if (status != Status::ok) return status;
+  const Local place = result.place(kept);
   Ticket ticket;
-  const Status posted = change.template post<S>(queue, word, result, ticket, timeout);
-  if (posted != Status::ok) return posted;
-  const Status waited = device::wait<S>(Thread{}, queue, ticket, timeout);
-  if (waited == Status::ok) old = load_acquire(reinterpret_cast<const std::uint64_t*>(result.address));
-  return waited;
+  status = change.template post<S>(queue, word, place, ticket, timeout);
+  if (status == Status::ok) {
+    status = device::wait<S>(Thread{}, queue, ticket, timeout);
+    if (status != Status::ok) {
+      abandon_result<S>(kept, result, ticket);
+      return status;
+    }
+    old = load_acquire(reinterpret_cast<const std::uint64_t*>(place.address));
+  }
+  release_result(kept, result);
+  return status;
 }
 
 template <class Scope, class Change>

@@ -177,16 +177,20 @@ GIGABAR_DEVICE std::uint64_t fetch_add_device(std::uint64_t* word, std::uint64_t
 #endif
 }
 
-GIGABAR_DEVICE std::uint64_t fetch_max_device(std::uint64_t* word, std::uint64_t value) {
+// Releases: what the thread did before comes before the change.
+GIGABAR_DEVICE void set_bits_device(std::uint64_t* word, std::uint64_t bits) {
 #if defined(__CUDA_ARCH__)
-  std::uint64_t old;
-  asm volatile("atom.relaxed.gpu.global.max.u64 %0, [%1], %2;" : "=l"(old) : "l"(word), "l"(value) : "memory");
-  return old;
+  asm volatile("red.release.gpu.global.or.b64 [%0], %1;" : : "l"(word), "l"(bits) : "memory");
 #else
-  std::uint64_t old = __atomic_load_n(word, __ATOMIC_RELAXED);
-  while (old < value && !__atomic_compare_exchange_n(word, &old, value, true, __ATOMIC_RELAXED, __ATOMIC_RELAXED)) {
-  }
-  return old;
+  __atomic_fetch_or(word, bits, __ATOMIC_RELEASE);
+#endif
+}
+
+GIGABAR_DEVICE void clear_bits_device(std::uint64_t* word, std::uint64_t bits) {
+#if defined(__CUDA_ARCH__)
+  asm volatile("red.release.gpu.global.and.b64 [%0], %1;" : : "l"(word), "l"(~bits) : "memory");
+#else
+  __atomic_fetch_and(word, ~bits, __ATOMIC_RELEASE);
 #endif
 }
 

@@ -240,7 +240,8 @@ Result<std::unique_ptr<Hca>> Hca::open(const HcaOptions& options) {
   const auto topology = discover_topology(Machine::here());
   const Topology empty;
   std::string reasons;
-  for (const std::size_t index : transport::rdma::nearest_first(topology ? *topology : empty, options.device, names)) {
+  for (const std::size_t index :
+       transport::rdma::nearest_first(topology ? *topology : empty, options.device, names, options.local_rank)) {
     if (is_named && names[index] != wanted->device) continue;
     auto state = std::make_unique<State>();
     state->name = names[index];

@@ -25,6 +25,7 @@ struct HcaOptions {
   std::string port;              // "mlx5_0" or "mlx5_0/1"; empty: the nearest to the device that is usable
   int gid_index = -1;            // of RoCE; -1: the first of version 2 that is no link-local address
   std::optional<Ringer> ringer;  // unset: kernels where they can
+  std::size_t local_rank = 0;    // among the ranks of this host: those that share a device are dealt equally near ports in turn
 };
 
 // Where another port finds this one; told to peers as it is.

@@ -135,7 +135,7 @@ Outcome HcaQueue::State::find_memory() {
 }
 
 Outcome HcaQueue::State::make_memory() {
-  const std::size_t bytes = std::size_t{queue.queue.depth} * sizeof(std::uint64_t);
+  const std::size_t bytes = device::kResultWords * sizeof(std::uint64_t);
   auto made = HostMemory::allocate(kLine + bytes);
   if (!made) return std::move(made).error();
   memory = std::move(*made);

@@ -229,7 +229,7 @@ Result<bool> DeviceSession::State::is_so_everywhere(bool value, const Remaining&
 // so. Errors: those of the meetings only.
 Outcome DeviceSession::State::try_hca(Surveys& ranks, const Remaining& time) {
   HcaQueuesOptions wanted;
-  wanted.hca = {fabric.device(), options.hca_port, options.hca_gid_index, std::nullopt};
+  wanted.hca = {fabric.device(), options.hca_port, options.hca_gid_index, std::nullopt, fabric.local_rank()};
   if (options.engine == QueueEngine::hca) wanted.hca.ringer = hca::Ringer::kernel;
   if (options.engine == QueueEngine::hca_cpu_doorbell) wanted.hca.ringer = hca::Ringer::cpu;
   wanted.depth = options.queue_depth;

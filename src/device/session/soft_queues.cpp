@@ -29,7 +29,7 @@ struct QueueLayout {
 QueueLayout layout_of(std::uint32_t depth) noexcept {
   QueueLayout layout{};
   layout.results = std::size_t{depth} * sizeof(device::mlx5::Block);
-  layout.record = to_line(layout.results + std::size_t{depth} * sizeof(std::uint64_t));
+  layout.record = to_line(layout.results + device::kResultWords * sizeof(std::uint64_t));
   layout.doorbell = layout.record + kLine;
   layout.cqe = layout.doorbell + kLine;
   layout.bytes = layout.cqe + kLine;
@@ -82,7 +82,7 @@ Result<SoftQueues::PeerEnd> SoftQueues::make_end(Rank rank, std::uint32_t index,
 
   std::byte* const results = base + layout.results;
   auto key = hca_.memory().register_memory(
-      soft_hca::MemoryRange::plain(results, std::uint64_t{options_.depth} * sizeof(std::uint64_t), Access::local_write));
+      soft_hca::MemoryRange::plain(results, device::kResultWords * sizeof(std::uint64_t), Access::local_write));
   if (!key) return std::move(key).error();
   end.results_key = *key;
   queue.results = {reinterpret_cast<std::uintptr_t>(results), *key};

@@ -18,6 +18,7 @@
 #include <utility>
 
 #include "base/errors.hpp"
+#include "base/output_file.hpp"
 #include "driver/hwloc/child.hpp"
 #include "driver/loader.hpp"
 
@@ -227,14 +228,6 @@ Discovery from_json(const nlohmann::json& document) {
   return found;
 }
 
-void write_all(int descriptor, std::string_view bytes) {
-  while (!bytes.empty()) {
-    const ssize_t count = ::write(descriptor, bytes.data(), bytes.size());
-    if (count < 0 && errno != EINTR) return;  // the reader has gone
-    if (count > 0) bytes.remove_prefix(static_cast<std::size_t>(count));
-  }
-}
-
 // Runs in the child. Only the Linux component reads files below a root, and plug-ins that need other libraries are not looked for.
 void tell_of(const std::string& root, int descriptor) {
   ::setenv("HWLOC_FSROOT", root.c_str(), 1);
@@ -244,7 +237,8 @@ void tell_of(const std::string& root, int descriptor) {
   ::setenv("HWLOC_DUMPED_HWDATA_DIR", "/nonexistent", 1);
   ::setenv("HWLOC_HIDE_ERRORS", "2", 1);
   const Loaded loaded = load_machine();
-  write_all(descriptor, loaded != nullptr ? to_json(objects_of(loaded.get())) : nlohmann::json{{"errno", errno}}.dump());
+  // A reader that has gone needs no answer.
+  (void)write_all(descriptor, loaded != nullptr ? to_json(objects_of(loaded.get())) : nlohmann::json{{"errno", errno}}.dump());
 }
 
 Result<Discovery> discover_elsewhere(const std::string& root, const std::string& name) {

@@ -1,11 +1,13 @@
 // The part of the NVIDIA resource manager's ioctl interface that CPU mappings need: numbers and structures.
 // Source: NVIDIA's open kernel modules (nvos.h, nv_escape.h, nv-ioctl-numbers.h, ctrl0000unix.h, ctrl0000gpu.h, ctrl0000client.h),
-// whose published branches 535 to 595 agree on all of it; 515 to 530 differ in Alloc only (see there).
+// whose published branches 545 to 595 agree on all of it; older ones differ in ExportObjectInfo, and 515 to 530 in Alloc (see
+// there).
 #pragma once
 
 #include <sys/ioctl.h>
 
 #include <array>
+#include <cstddef>
 #include <cstdint>
 
 namespace gigabar::rm {
@@ -154,6 +156,7 @@ struct ObjectsAreDuplicates {
 };
 static_assert(sizeof(ObjectsAreDuplicates) == 12);
 
+// Before 545.23.06 there was no gpu_instance, and what follows stood in its place. The resource manager refuses any other size.
 struct ExportObjectInfo {
   std::int32_t descriptor;
   std::uint32_t device_instance;
@@ -163,6 +166,7 @@ struct ExportObjectInfo {
   std::uint8_t padding[2];
 };
 static_assert(sizeof(ExportObjectInfo) == 80);
+inline constexpr std::size_t kExportObjectInfoBytesBefore545 = 76;
 
 struct ImportObjects {
   std::int32_t descriptor;

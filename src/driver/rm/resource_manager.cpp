@@ -72,7 +72,8 @@ ResourceManager::ResourceManager(std::string device_folder, std::string driver_v
     : device_folder_(std::move(device_folder)),
       driver_version_(std::move(driver_version)),
       control_descriptor_(control_descriptor),
-      has_parameter_size_(branch_of(driver_version_) >= 535) {}
+      has_parameter_size_(branch_of(driver_version_) >= 535),
+      export_info_bytes_(branch_of(driver_version_) >= 545 ? sizeof(ExportObjectInfo) : kExportObjectInfoBytesBefore545) {}
 
 Result<std::unique_ptr<ResourceManager>> ResourceManager::open(const std::string& device_folder,
                                                                const std::string& driver_version) {
@@ -198,7 +199,7 @@ Result<Handle> ResourceManager::duplicate(const Device& device, Handle source_cl
 Result<Handle> ResourceManager::import(const Device& device, int descriptor) {
   ExportObjectInfo info{};
   info.descriptor = descriptor;
-  if (Outcome asked = control("inspect exported memory", client_, kGetExportObjectInfo, &info, sizeof info); !asked) {
+  if (Outcome asked = control("inspect exported memory", client_, kGetExportObjectInfo, &info, export_info_bytes_); !asked) {
     return std::move(asked).take_error();
   }
   if (info.device_instance != device.instance) {

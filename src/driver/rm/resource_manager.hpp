@@ -85,6 +85,7 @@ class ResourceManager {
   const std::string driver_version_;
   const int control_descriptor_;
   const bool has_parameter_size_;
+  const std::size_t export_info_bytes_;  // of ExportObjectInfo
   Handle client_ = 0;
 };
 

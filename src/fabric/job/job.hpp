@@ -12,7 +12,14 @@
 
 namespace gigabar::fabric {
 
-enum class Launcher : std::uint8_t { none, options, environment, pmix };
+enum class Launcher : std::uint8_t {
+  none,
+  options,
+  environment,  // RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT: torchrun, gigabar run
+  pmix,
+  slurm,  // srun without PMIx
+  unsupported
+};
 std::string_view name_of(Launcher launcher) noexcept;
 
 // The job's secret. Never printed, wiped when it goes.
@@ -42,7 +49,7 @@ struct Job {
   bool has_local_rank = false;
   std::string id;              // the same at every rank, different between jobs that run side by side
   JobKey key;                  // not set: only loopback is accepted
-  std::string master_address;  // environment: where rank 0's directory is
+  std::string master_address;  // where rank 0's directory is; IPv6 without brackets. Not with pmix
   std::uint16_t master_port = 0;
 };
 
@@ -50,12 +57,13 @@ struct Job {
 // address.
 bool is_on_one_host(const Job& job);
 
-// What `options` and the launcher say. In this order: FabricOptions; PMIx (PMIX_RANK and its server's address are set); RANK,
-// WORLD_SIZE, MASTER_ADDR, MASTER_PORT (LOCAL_RANK, GIGABAR_JOB_ID); else a job of one rank. The key: FabricOptions,
-// GIGABAR_JOB_KEY (hexadecimal), GIGABAR_JOB_KEY_FILE (not readable by others), PMIx (made by rank 0, passed through its servers);
-// torchrun's agent keeps MASTER_PORT for itself when TORCHELASTIC_USE_AGENT_STORE is True: the directory is then at the next port,
-// or at GIGABAR_MASTER_PORT. Errors: invalid_argument naming the variable that lacks or is malformed, no_permission (a key file
-// that others can read).
+// What `options` and the launcher say. In this order: FabricOptions; GIGABAR_LAUNCHER; PMIx (PMIX_RANK and its server's address are
+// set); RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT (LOCAL_RANK); launchers that are refused (launchers.cpp); a step of srun
+// (slurm.hpp); else a job of one rank. The key: FabricOptions, GIGABAR_JOB_KEY (hexadecimal), GIGABAR_JOB_KEY_FILE (not readable by
+// others), PMIx (made by rank 0, passed through its servers). The directory's port: FabricOptions, GIGABAR_MASTER_PORT, the
+// launcher; torchrun's agent keeps MASTER_PORT for itself when TORCHELASTIC_USE_AGENT_STORE is True: the directory is then at the
+// next port. Errors: invalid_argument naming the variable that is missing or malformed or the launcher that is refused,
+// no_permission (a key file that others can read, a step on several nodes without a key).
 Result<Job> find_job(const FabricOptions& options);
 
 // Where ranks leave a card and fetch the others'. Never waits in a call; not for several threads at once.
@@ -77,7 +85,8 @@ inline constexpr std::size_t kMostCardBytes = 8192;
 
 // Opens the job's directory: rank 0 listens at the master's port (on loopback only when there is no key), others connect to it and
 // try again until `deadline_ns` (now_ns() clock); PMIx's own store; this process alone for one rank. Both ends prove that they hold
-// the key (wireup/wireup.hpp). Errors: unavailable (the port is taken, the address unknown), timed_out, no_permission.
+// the key (wireup/wireup.hpp). Errors: unavailable (the port is taken; at every rank and at once: the address is unknown),
+// timed_out, no_permission.
 Result<std::unique_ptr<Directory>> open_directory(const Job& job, std::int64_t deadline_ns);
 
 }  // namespace gigabar::fabric

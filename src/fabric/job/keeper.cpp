@@ -367,6 +367,8 @@ void Keeper::set_timer() {
 }  // namespace
 
 Result<std::unique_ptr<Directory>> open_keeper(const Job& job, std::int64_t handshake_ns) {
+  // Nobody could come to an address that is wrong: the other ranks are told so too.
+  if (const auto known = master_addresses(job); !known) return known.error();
   auto listener = listen_as_master(job);
   if (!listener) return listener.error();
   auto keeper = std::make_unique<Keeper>(job, std::move(*listener), handshake_ns);

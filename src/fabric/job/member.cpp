@@ -257,10 +257,7 @@ Result<std::unique_ptr<Directory>> make_member(const Job& job, Connected connect
 
 // What the last try failed with, as the end of all of them.
 Error too_late(const Job& job, const Error& last) {
-  const std::string object = text("rank 0 at ", job.master_address, ":", job.master_port);
-  // An address that never was known is no matter of time.
-  if (last.record().operation == "find the directory") return last;
-  return make_error(Status::timed_out, "join the directory", object,
+  return make_error(Status::timed_out, "join the directory", text("rank 0 at ", name_of_master(job)),
                     text("it did not appear before the deadline; the last try: ", last.record().cause),
                     "check that rank 0 runs and that MASTER_ADDR and MASTER_PORT are the same at every rank", last.record().native);
 }
@@ -271,12 +268,10 @@ Result<std::unique_ptr<Directory>> open_member(const Job& job, std::int64_t dead
   std::int64_t pause_ns = kFirstPauseNs;
   while (true) {
     const auto addresses = master_addresses(job);
-    if (!addresses && addresses.status() == Status::no_permission) return addresses.error();
+    if (!addresses) return addresses.error();
     std::optional<Error> last;
-    if (!addresses) last = addresses.error();
-    for (std::size_t index = 0; addresses && index < addresses->size(); ++index) {
-      const SocketAddress& address = addresses.value()[index];
-      const bool is_only = addresses.value().size() == 1;
+    for (const SocketAddress& address : *addresses) {
+      const bool is_only = addresses->size() == 1;
       Tried tried = try_address(job, address, is_only ? deadline_ns : std::min(deadline_ns, now_ns() + kOneOfManyNs));
       if (auto* connected = std::get_if<Connected>(&tried)) return make_member(job, std::move(*connected), address.name);
       auto& refused = std::get<Refused>(tried);

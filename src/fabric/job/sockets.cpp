@@ -205,6 +205,11 @@ void prepare_stream(int socket) noexcept {
   set_option(socket, IPPROTO_TCP, TCP_USER_TIMEOUT, 30000);  // milliseconds
 }
 
+std::string name_of_master(const Job& job) {
+  const bool is_v6 = job.master_address.find(':') != std::string::npos;
+  return is_v6 ? text("[", job.master_address, "]:", job.master_port) : text(job.master_address, ":", job.master_port);
+}
+
 bool is_on_one_host(const Job& job) { return !job.key.is_set() || is_written_as_loopback(job.master_address); }
 
 Result<Descriptor> listen_as_master(const Job& job) {
@@ -220,8 +225,8 @@ Result<std::vector<SocketAddress>> master_addresses(const Job& job) {
   if (!resolved || job.key.is_set()) return resolved;
   for (const SocketAddress& address : *resolved)
     if (is_loopback(address) || is_of_this_host(address)) return std::vector{loopback_at(job.master_port)};
-  return make_error(Status::no_permission, "find the directory", text(job.master_address, ":", job.master_port),
-                    "rank 0 is on another host and the job has no key",
+  return make_error(Status::no_permission, "find the directory", name_of_master(job),
+                    "this is no address of this host, and the job has no key",
                     "set GIGABAR_JOB_KEY to the same secret at every rank ('openssl rand -hex 32')");
 }
 

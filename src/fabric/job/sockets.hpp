@@ -48,11 +48,15 @@ bool wait_for(int descriptor, short events, std::int64_t deadline_ns);
 // TCP without delay; a peer whose host has gone silently is noticed within half a minute.
 void prepare_stream(int socket) noexcept;
 
+// "[::1]:29500", for messages.
+std::string name_of_master(const Job& job);
+
 // Rank 0's: on loopback when the job is on one host, else at every address of this one.
 // Errors: unavailable (the port is taken), out_of_descriptors.
 Result<Descriptor> listen_as_master(const Job& job);
 
-// Where the others find it, best first. Errors: unavailable (the address is unknown), no_permission (another host and no key).
+// Where the others find it, best first. Errors: unavailable (the address is unknown), no_permission (no address of this host, and
+// no key).
 Result<std::vector<SocketAddress>> master_addresses(const Job& job);
 
 // Errors: timed_out, unavailable (with the errno of connect()), out_of_descriptors.

@@ -7,16 +7,39 @@
 
 namespace gigabar::transport::rdma {
 
-std::vector<std::size_t> nearest_first(const Topology& topology, int device, std::span<const std::string> devices) {
+namespace {
+
+// The machine with these RDMA devices only: a device without an address is not dealt to any GPU.
+Topology with_only(Topology topology, std::span<const std::string> devices) {
+  for (Nic& nic : topology.nics) {
+    if (std::find(devices.begin(), devices.end(), nic.rdma_device) == devices.end()) nic.rdma_device.clear();
+  }
+  return topology;
+}
+
+// How many ranks of this host work with the same GPU before this one, as ranks are spread over GPUs by default. A process that sees
+// one GPU of several was given its own.
+std::size_t turn_of(const Topology& topology, std::size_t local_rank) {
+  const auto visible = static_cast<std::size_t>(
+      std::count_if(topology.gpus.begin(), topology.gpus.end(), [](const Gpu& gpu) { return gpu.cuda_index.has_value(); }));
+  return local_rank / (visible > 1 ? visible : topology.gpus.size());
+}
+
+}  // namespace
+
+std::vector<std::size_t> nearest_first(const Topology& topology, int device, std::span<const std::string> devices,
+                                       std::size_t local_rank) {
   std::vector<std::size_t> indexes(devices.size());
   std::iota(indexes.begin(), indexes.end(), std::size_t{0});
   const auto gpu =
       std::find_if(topology.gpus.begin(), topology.gpus.end(), [&](const Gpu& one) { return one.cuda_index == device; });
   if (device < 0 || gpu == topology.gpus.end()) return indexes;
-  const std::vector<int> order = nearest_nics(topology, static_cast<int>(gpu - topology.gpus.begin()));
+  const auto gpu_index = static_cast<std::size_t>(gpu - topology.gpus.begin());
+  const Topology usable = with_only(topology, devices);
+  const std::vector<int> order = std::move(nic_orders(usable, true, turn_of(topology, local_rank))[gpu_index].nics);
   const auto place = [&](std::size_t index) {
     return std::find_if(order.begin(), order.end(),
-                        [&](int nic) { return topology.nics[static_cast<std::size_t>(nic)].rdma_device == devices[index]; }) -
+                        [&](int nic) { return usable.nics[static_cast<std::size_t>(nic)].rdma_device == devices[index]; }) -
            order.begin();
   };
   insertion_sort(indexes, [&](std::size_t first, std::size_t second) { return place(first) < place(second); });

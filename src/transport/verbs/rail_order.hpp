@@ -10,8 +10,10 @@
 
 namespace gigabar::transport::rdma {
 
-// Indexes into `devices` (RDMA device names; a device may be there once per port), nearest to CUDA device `device` first. What the
-// tree does not know comes last; equals, and all where the GPU is not known, keep their order.
-std::vector<std::size_t> nearest_first(const Topology& topology, int device, std::span<const std::string> devices);
+// Indexes into `devices` (RDMA device names; a device may be there once per port), nearest to CUDA device `device` first; equally
+// near ones are dealt to GPUs and ranks by nic_orders(), which sees no others than `devices`. What the tree does not know comes
+// last; all where the GPU is not known keep their order. `local_rank`: of the caller among the ranks of this host.
+std::vector<std::size_t> nearest_first(const Topology& topology, int device, std::span<const std::string> devices,
+                                       std::size_t local_rank = 0);
 
 }  // namespace gigabar::transport::rdma

@@ -176,7 +176,7 @@ void sort_by_distance(std::vector<Candidate>& found, const TransportOptions& opt
   std::vector<std::string> devices;
   for (const Candidate& candidate : found) devices.push_back(candidate.device);
   std::vector<Candidate> sorted;
-  for (const std::size_t index : nearest_first(here ? *here : *options.topology, options.near_device, devices))
+  for (const std::size_t index : nearest_first(here ? *here : *options.topology, options.near_device, devices, options.local_rank))
     sorted.push_back(std::move(found[index]));
   found = std::move(sorted);
 }

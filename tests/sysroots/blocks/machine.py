@@ -70,6 +70,7 @@ class Machine:
         self.folders.add(path)
 
     def device(self, path, major, minor, mode=0o666, can_use=True):
+        """That open() was tried may be added to it as "open_errno"."""
         self.devices[path] = {"mode": mode, "major": major, "minor": minor, "can_read": can_use, "can_write": can_use}
 
     def hide(self, path, reason="permission denied"):

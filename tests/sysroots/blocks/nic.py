@@ -115,6 +115,34 @@ class ConnectX:
                                       {str(priority): "1" if has_ecn else "0" for priority in range(MANY_ECN_PRIORITIES)})
 
 
+class ElasticFabricAdapter:
+    """EFA of one port. It has no network device, no address of IP and none of InfiniBand's or RoCE's queue pairs."""
+
+    def __init__(self, parent, address):
+        machine = parent.machine
+        index = len(machine.answers["rdma_devices"])
+        self.pci = parent.endpoint(address, (0x1D0F, 0xEFA2), 0x020000, speed=32.0, width=16, driver="efa", bars=[(0, MIB, False)])
+        self.name = f"rdmap{self.pci.bus}s0"
+        folder = f"{self.pci.path}/infiniband/{self.name}"
+        machine.files_in(folder, {"node_type": "7: unspecified", "node_guid": f"0000:0000:0000:{index:02x}10", "hw_rev": "0",
+                                  "fw_ver": "0.0.0.0"})
+        machine.link(f"{folder}/device", self.pci.path)
+        machine.link(f"/sys/class/infiniband/{self.name}", folder)
+        machine.files_in(f"{folder}/ports/1", {
+            "state": STATES["ACTIVE"], "phys_state": PHYSICAL_STATES["ACTIVE"], "rate": RATES[100], "link_layer": "Unspecified",
+            "lid": "0x0", "sm_lid": "0x0", "cap_mask": "0x00000000", "pkeys/0": "0xffff",
+            "gids/0": f"fe80:0000:0000:0000:0000:00ff:fe00:{index:02x}10", "gid_attrs/types/0": "IB/RoCE v1",
+        })
+        machine.files_in(f"{folder}/ports/1/hw_counters", {"rx_drops": "0", "send_wrs": "0"})
+        verbs = f"uverbs{index}"
+        machine.files_in(f"{self.pci.path}/infiniband_verbs/{verbs}", {"ibdev": self.name, "abi_version": "1",
+                                                                        "dev": f"231:{192 + index}"})
+        machine.link(f"{self.pci.path}/infiniband_verbs/{verbs}/device", self.pci.path)
+        machine.link(f"/sys/class/infiniband_verbs/{verbs}", f"{self.pci.path}/infiniband_verbs/{verbs}")
+        machine.device(f"/dev/infiniband/{verbs}", 231, 192 + index)
+        machine.answers["rdma_devices"].append({"name": self.name, "active_mtu": [4096]})
+
+
 def write_network_device(pci, name, mbit, mtu, is_up, kind=1):
     machine, folder = pci.machine, f"{pci.path}/net/{name}"
     machine.files_in(folder, {"operstate": "up" if is_up else "down", "mtu": str(mtu), "type": str(kind),
@@ -143,13 +171,14 @@ def loopback(machine):
     machine.link("/sys/class/net/lo", folder)
 
 
-def rdma_stack(machine, has_dmabuf=True):
+def rdma_stack(machine, has_dmabuf=True, modules=("mlx5_core", "mlx5_ib")):
     """Modules, device nodes and the library; called once, before or after the adapters."""
-    for name in ("ib_core", "ib_uverbs", "rdma_cm", "rdma_ucm", "mlx5_core", "mlx5_ib"):
+    for name in ("ib_core", "ib_uverbs", "rdma_cm", "rdma_ucm", *modules):
         machine.module(name)
     machine.file("/sys/class/infiniband_verbs/abi_version", "6")
     add_character_devices(machine, [(231, "infiniband_verbs"), (231, "infiniband_mad")])
     machine.device("/dev/infiniband/rdma_cm", 10, 58)
-    machine.file("/etc/libibverbs.d/mlx5.driver", "driver mlx5")
+    for provider in {name.split("_")[0] for name in modules}:
+        machine.file(f"/etc/libibverbs.d/{provider}.driver", f"driver {provider}")
     loopback(machine)
     machine.answers.update(verbs={"code": "ok", "reason": "libibverbs.so.1", "remedy": ""}, verbs_has_dmabuf=has_dmabuf)

@@ -35,6 +35,10 @@ class HostBridge:
         """A function of the root complex itself: it has no link."""
         return PciDevice(self.machine, address, self, "integrated", ids, class_code, width=0, **options)
 
+    def endpoint(self, address, ids, class_code, **options):
+        """A device whose port a hypervisor does not show."""
+        return PciDevice(self.machine, address, self, "endpoint", ids, class_code, **options)
+
 
 class PciDevice:
     def __init__(self, machine, address, parent, kind, ids, class_code, speed=16.0, width=16, most_speed=None, most_width=None,

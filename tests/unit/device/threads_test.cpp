@@ -1,9 +1,12 @@
 // Queues that many threads share, with proxies that run: turns, teams, and that a notification never comes before its payload.
+#include <algorithm>
 #include <atomic>
+#include <set>
 #include <thread>
 #include <vector>
 
 #include "device/soft_hca/proxy_threads.hpp"
+#include "gigabar/device/fabric.hpp"
 #include "rig.hpp"
 
 namespace gigabar::soft_hca::test {
@@ -405,6 +408,100 @@ TEST(ProxyThreads, AnErrorReachesEveryThread) {
     const mlx5::Syndrome told = device::error_of<kAlone>(rig.queue()).syndrome;
     EXPECT_TRUE(told == mlx5::Syndrome::retries_exceeded || (is_collapsed && told == mlx5::Syndrome::flushed));
   }
+}
+
+// A PeerQueue with its words for results, whose HCA another thread drives or, stopped, nobody.
+class Results : public testing::Test {
+ protected:
+  Results() : rig_(deep_ring()), words_(device::kResultWords * sizeof(std::uint64_t)) {
+    key_ = *rig_.hca.memory().register_memory(MemoryRange::plain(words_.data(), words_.size(), Access::local_write));
+    peer_.queue = rig_.queue();
+    peer_.results = {words_.address(), key_};
+  }
+  static QueueOptions deep_ring() {
+    QueueOptions options;
+    options.depth = 2 * device::kResultWords;
+    return options;
+  }
+  Status add_one(std::uint64_t& old, Timeout timeout = kLong) {
+    return device::detail::change_by_queue<Sharing::device>(peer_.queue, peer_, rig_.at_peer(0), device::detail::FetchAdd{1},
+                                                            timeout, old);
+  }
+  // While `act` runs the HCA works.
+  template <class Act>
+  void with_hca(const Act& act) {
+    auto proxies = ProxyThreads::start(rig_.hca, 1);
+    ASSERT_TRUE(proxies);
+    act();
+    (*proxies)->stop();
+  }
+
+  Rig rig_;
+  Bytes words_;
+  std::uint32_t key_ = 0;
+  device::PeerQueue peer_;
+};
+
+// A thread is held up between the choice of its word and its post, and again between its completion and its look, for many more
+// results than there are words.
+TEST_F(Results, AreTheThreadsOwnHoweverLongItIsHeldUp) {
+  with_hca([&] {
+    device::detail::ResultWord held;
+    ASSERT_EQ(device::detail::hold_result<Sharing::device>(peer_.queue, peer_, kShort, held), Status::ok);
+    std::uint64_t expected = 0;
+    const auto others = [&] {
+      for (std::uint32_t i = 0; i < 3 * device::kResultWords; ++i, ++expected) {
+        std::uint64_t old = ~std::uint64_t{0};
+        ASSERT_EQ(add_one(old), Status::ok);
+        ASSERT_EQ(old, expected);
+      }
+    };
+    others();
+    const Local place = held.place(peer_);
+    Ticket ticket;
+    ASSERT_EQ(device::post_fetch_add<Sharing::device>(Thread{}, peer_.queue, rig_.at_peer(0), 1, place, ticket, kLong), Status::ok);
+    ASSERT_EQ(device::wait<Sharing::device>(Thread{}, peer_.queue, ticket, kLong), Status::ok);
+    const std::uint64_t own = expected++;
+    others();
+    EXPECT_EQ(device::load_acquire(reinterpret_cast<const std::uint64_t*>(place.address)), own);
+    device::detail::release_result(peer_, held);
+  });
+  EXPECT_EQ(peer_.held_results, 1U) << "the words that were held are free again";
+}
+
+// What may still be written is nobody else's until it was.
+TEST_F(Results, ThatNobodyWaitsForKeepTheirWordsUntilTheyCame) {
+  std::uint64_t old = 0;
+  for (std::uint32_t i = 1; i < device::kResultWords; ++i) ASSERT_EQ(add_one(old, Timeout{0}), Status::timed_out) << i;
+  const std::uint64_t reserved = peer_.queue.reserved;
+  EXPECT_EQ(add_one(old, kShort), Status::timed_out);
+  EXPECT_EQ(peer_.queue.reserved, reserved) << "nothing was posted without a word";
+  with_hca([&] {
+    ASSERT_EQ(add_one(old), Status::ok);
+    EXPECT_EQ(old, device::kResultWords - 1) << "those that were given up were done";
+  });
+  EXPECT_EQ(peer_.held_results, 1U);
+}
+
+TEST_F(Results, OfManyThreadsAreAllDifferent) {
+  constexpr std::uint32_t kThreads = 8;
+  constexpr std::uint64_t kEach = 500;
+  std::vector<std::vector<std::uint64_t>> olds(kThreads);
+  with_hca([&] {
+    run_threads(kThreads, [&](std::uint32_t me) {
+      for (std::uint64_t k = 0; k < kEach; ++k) {
+        std::uint64_t old = 0;
+        if (add_one(old) == Status::ok) olds[me].push_back(old);
+      }
+    });
+  });
+  std::set<std::uint64_t> all;
+  for (const auto& own : olds) {
+    EXPECT_TRUE(std::is_sorted(own.begin(), own.end()));
+    all.insert(own.begin(), own.end());
+  }
+  EXPECT_EQ(all.size(), kThreads * kEach);
+  EXPECT_EQ(*all.rbegin(), kThreads * kEach - 1);
 }
 
 }  // namespace

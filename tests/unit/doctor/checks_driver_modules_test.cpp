@@ -89,6 +89,21 @@ TEST(ModPeermem, PassesWhenLoaded) {
   expect_finding(only_finding(nameless, "mod.peermem"), Verdict::pass, "is loaded");
 }
 
+TEST(ModPeermem, FailsWhenLoadedAndNotAtWork) {
+  TestPatient machine = machine_with_rdma("535.1.2", false);
+  machine.file("/sys/module/nvidia_peermem/version", "535.1.2\n").file("/sys/module/nvidia_peermem/initstate", "coming\n");
+  expect_finding(only_finding(machine, "mod.peermem"), Verdict::fail, "its state is 'coming'", "modprobe -r nvidia-peermem");
+  machine.file("/sys/module/nvidia_peermem/initstate", "live\n");
+  expect_finding(only_finding(machine, "mod.peermem"), Verdict::pass, "is loaded");
+  machine.folder("/sys/kernel/mm/memory_peers");
+  expect_finding(only_finding(machine, "mod.peermem"), Verdict::fail, "does not list it among its memory peers", "modprobe");
+  machine.file("/sys/kernel/mm/memory_peers/nv_mem/num_alloc_mrs", "0\n");
+  expect_finding(only_finding(machine, "mod.peermem"), Verdict::pass, "is loaded");
+  TestPatient with_dmabuf = machine_with_rdma();
+  with_dmabuf.file("/sys/module/nvidia_peermem/version", "580.1.2\n").folder("/sys/kernel/mm/memory_peers");
+  expect_finding(only_finding(with_dmabuf, "mod.peermem"), Verdict::warn, "only programs that know dma-bufs", "modprobe");
+}
+
 TEST(ModPeermem, IsNotNeededWithDmabuf) {
   expect_finding(only_finding(machine_with_rdma(), "mod.peermem"), Verdict::pass, "not needed");
 }
@@ -235,7 +250,8 @@ TEST(Imex, PassesWithAChannel) {
 TEST(Imex, FailsOnTheWrongMajorNumber) {
   TestPatient machine = of_fabric();
   machine.device(kChannel, true, true, 497, 4323);
-  expect_finding(only_finding(machine, "imex"), Verdict::fail, "major number 497, but the driver's is 498", "c 498 0");
+  expect_finding(only_finding(machine, "imex"), Verdict::fail,
+                 "the number 497:4323, but that of nvidia-caps-imex-channels is 498:0", "c 498 0");
 }
 
 TEST(Imex, FailsWithoutRights) {

@@ -202,6 +202,59 @@ TEST(DrvGpus, TellsAnExcludedGpu) {
   expect_finding(only_finding(machine, "drv.gpus"), Verdict::warn, "leave this GPU out", "NVreg_ExcludedGpus");
 }
 
+TEST(DrvGpus, FailsForAGpuThatFellOffTheBus) {
+  const char* const lines[] = {"NVRM: Xid (PCI:0000:3b:00): 79, pid='<unknown>', name=<unknown>, GPU has fallen off the bus.",
+                               "NVRM: Xid (PCI:0000:3B:00): 79, pid=1234, name=python",
+                               "NVRM: GPU at PCI:0000:3b:00: GPU has fallen off the bus",
+                               "NVRM: GPU 0000:3b:00.0: GPU has fallen off the bus.",
+                               "NVRM: GPU at 00000000:3b:00.0 has fallen off the bus.",
+                               "[ 1234.5678] NVRM: GPU 3b:00.0: GPU has fallen off the bus."};
+  for (const char* line : lines) {
+    TestPatient machine = machine_with_driver();
+    machine.answers.kernel_log = std::vector<std::string>{"NVRM: loading NVIDIA UNIX Open Kernel Module", line};
+    const Finding finding = only_finding(machine, "drv.gpus");
+    expect_finding(finding, Verdict::fail, "has fallen off the bus", "restart the machine");
+    EXPECT_EQ(finding.subject, std::string("GPU ") + kGpu) << line;
+    EXPECT_TRUE(has_reading(finding, "the kernel's log", "3"));
+    EXPECT_TRUE(finding.needs_reboot);
+  }
+}
+
+TEST(DrvGpus, FailsForAGpuThatReadsAllOnes) {
+  for (const std::size_t bytes : {std::size_t{64}, std::size_t{4096}}) {
+    TestPatient machine = machine_with_driver();
+    machine.gpu(kOtherGpu, {"0000:5d:00.0"});
+    machine.file(information_of(kOtherGpu), "Bus Type: \t PCIe\n");
+    machine.pci_file(kOtherGpu, "config", std::string(bytes, '\xff'));
+    const Finding finding = only_finding(machine, "drv.gpus");
+    expect_finding(finding, Verdict::fail, "does not answer", "power cables");
+    EXPECT_EQ(finding.subject, std::string("GPU ") + kOtherGpu);
+    machine.answers.kernel_log = std::vector<std::string>{"NVRM: Xid (PCI:0000:5e:00): 79, GPU has fallen off the bus."};
+    expect_finding(only_finding(machine, "drv.gpus"), Verdict::fail, "the kernel's log says so, and the device does not answer",
+                   "restart");
+  }
+}
+
+TEST(DrvGpus, NamesAFallenGpuThatNothingElseShows) {
+  TestPatient machine = machine_with_driver();
+  machine.answers.kernel_log = std::vector<std::string>{"NVRM: GPU 0000:5e:00.0: GPU has fallen off the bus."};
+  EXPECT_EQ(only_finding(machine, "drv.gpus").subject, std::string("GPU ") + kOtherGpu);
+  machine.answers.kernel_log = std::vector<std::string>{"NVRM: A GPU has fallen off the bus."};
+  expect_finding(only_finding(machine, "drv.gpus"), Verdict::fail, "without naming it", "dmesg");
+  TestPatient no_driver;
+  no_driver.gpu(kGpu);
+  no_driver.answers.kernel_log = std::vector<std::string>{"NVRM: GPU 0000:3b:00.0: GPU has fallen off the bus."};
+  EXPECT_EQ(finding_of(no_driver, "drv.gpus", std::string("GPU ") + kGpu).verdict, Verdict::fail);
+}
+
+TEST(DrvGpus, OtherLinesAreNoLoss) {
+  TestPatient machine = machine_with_driver();
+  machine.answers.kernel_log =
+      std::vector<std::string>{"NVRM: Xid (PCI:0000:3b:00): 790, something", "NVRM: Xid (PCI:0000:3b:00): 13, pid=79, 79",
+                               "NVRM: GPU at PCI:0000:3b:00: GPU-5a4d4c1b", "pcieport 0000:3a:00.0: AER: Corrected error"};
+  EXPECT_EQ(machine.verdict("drv.gpus"), Verdict::pass);
+}
+
 TEST(DrvGpus, IsUnknownWithoutOneOfTheTwo) {
   TestPatient no_driver;
   no_driver.gpu(kGpu);
@@ -279,6 +332,17 @@ TEST(Libs, NameTheProviderWhenTheLibraryFindsNoDevice) {
   machine.file("/etc/libibverbs.d/mlx5.driver", "driver mlx5\n");
   expect_finding(only_finding(machine, "libs"), Verdict::fail,
                  "1 RDMA device, but libibverbs cannot be used: libibverbs is installed", "pass in /dev/infiniband");
+}
+
+TEST(Libs, FailWhenTheLibraryPassesADeviceOverThatCanBeOpened) {
+  TestPatient machine = machine_with_rdma();
+  machine.file("/etc/libibverbs.d/mlx5.driver", "driver mlx5\n").file("/sys/class/infiniband_verbs/uverbs0/ibdev", "mlx5_0\n");
+  expect_finding(finding_of(machine, "libs", "libibverbs"), Verdict::fail, "does not list it", "--reinstall");
+  machine.answers.rdma_devices = {{"mlx5_0", {}, {}}};
+  expect_finding(finding_of(machine, "libs", "libibverbs"), Verdict::pass, "provider for mlx5_0");
+  machine.answers.rdma_devices.clear();
+  machine.remove("/dev/infiniband/uverbs0");
+  expect_finding(finding_of(machine, "libs", "libibverbs"), Verdict::pass, "provider for mlx5_0");
 }
 
 TEST(Libs, KnowRenamedDevicesByTheirDriver) {

@@ -73,6 +73,7 @@ TEST(RdmaChecks, ADeviceThatOnlySysHasIsNotPassed) {
 TestPatient with_node() {
   TestPatient machine = adapter();
   machine.file("/sys/class/infiniband_verbs/uverbs0/ibdev", "mlx5_0\n").device("/dev/infiniband/uverbs0", true, true, 231, 192);
+  machine.device("/dev/infiniband/rdma_cm", true, true, 10, 58);
   return machine;
 }
 
@@ -111,7 +112,7 @@ TEST(RdmaDev, FailsANodeThatMayNotBeOpened) {
 TEST(RdmaDev, FailsANodeThatIsNoDevice) {
   TestPatient machine = with_node();
   machine.remove("/dev/infiniband/uverbs0").file("/dev/infiniband/uverbs0", "");
-  expect(machine, "rdma.dev", Verdict::fail, "not a device", "udevadm");
+  expect(machine, "rdma.dev", Verdict::fail, "is a regular file, not a device", "sudo rm /dev/infiniband/uverbs0");
 }
 
 TEST(RdmaDev, FailsWhatLibibverbsRefuses) {
@@ -139,6 +140,54 @@ TEST(RdmaPort, PassesAnActivePort) {
   TestPatient machine = adapter();
   port_of(machine).rate_gbit_per_s = 0;
   expect(machine, "rdma.port", Verdict::pass, "ACTIVE (Ethernet)");
+}
+
+TEST(RdmaPort, WarnsOfAPortThatIsNoneOfTheThreeKinds) {
+  TestPatient machine = adapter("ACTIVE", "Unspecified");
+  nic_of(machine).driver = "efa";
+  machine.file(std::string(kDevice) + "/node_type", "7: unspecified\n");
+  expect(machine, "rdma.port", Verdict::warn, "no RC queue pairs", "libfabric");
+  EXPECT_EQ(value_of(machine.run("rdma.port").at(0), "node_type of mlx5_0"), "7: unspecified");
+  // usNIC calls its link layer Ethernet.
+  TestPatient other = adapter();
+  other.file(std::string(kDevice) + "/node_type", "6: usNIC UDP\n");
+  expect(other, "rdma.port", Verdict::warn, "neither InfiniBand, RoCE nor iWARP", "ucx over TCP");
+  other.file(std::string(kDevice) + "/node_type", "4: RNIC\n");
+  expect(other, "rdma.port", Verdict::pass, "ACTIVE");
+  other.file(std::string(kDevice) + "/node_type", "7: unspecified\n");
+  port_of(other).state = "DOWN";
+  expect(other, "rdma.port", Verdict::fail, "DOWN", "cable");
+}
+
+TEST(RdmaPort, WarnsOfPartitionsInWhichTwoMembersCannotTalk) {
+  const auto with_keys = [](const std::vector<const char*>& keys, const std::string& layer = "InfiniBand") {
+    TestPatient machine = adapter("ACTIVE", layer);
+    for (std::size_t index = 0; index < keys.size(); ++index) {
+      machine.file(std::string(kPort) + "/pkeys/" + std::to_string(index), std::string(keys[index]) + "\n");
+    }
+    return machine;
+  };
+  const std::string two_limited = "two limited members cannot talk";
+  expect(with_keys({"0xffff"}), "rdma.port", Verdict::pass, "ACTIVE");
+  expect(with_keys({"0xffff", "0x0001", "0x0000"}), "rdma.port", Verdict::pass, "ACTIVE");
+  expect(with_keys({"0x7fff"}), "rdma.port", Verdict::warn, two_limited, "partitions.conf");
+  expect(with_keys({"0x7fff", "0x0012", "0x0000"}), "rdma.port", Verdict::warn, two_limited, "full member");
+  expect(with_keys({"0x0000", "0x8000"}), "rdma.port", Verdict::warn, "has no P_Key", "partitions.conf");
+  expect(with_keys({"0x7fff", "0x8012"}), "rdma.port", Verdict::warn, "0x8012 (index 1)", "UCX_IB_PKEY");
+  expect(with_keys({"0x0000", "0x8012"}), "rdma.port", Verdict::warn, "0x8012 (index 1)", "UCX_IB_PKEY");
+  EXPECT_EQ(value_of(with_keys({"0x7fff", "0x0000", "0x0012"}).run("rdma.port").at(0), std::string(kPort) + "/pkeys"),
+            "0x7fff, 0x0012");
+  TestPatient empty = adapter("ACTIVE", "InfiniBand");
+  empty.folder(std::string(kPort) + "/pkeys");
+  expect(empty, "rdma.port", Verdict::warn, "has no P_Key", "partitions.conf");
+  TestPatient hidden = with_keys({"0x7fff", "0x8012"});
+  hidden.unreadable(std::string(kPort) + "/pkeys/0");
+  expect(hidden, "rdma.port", Verdict::pass, "ACTIVE");
+  expect(with_keys({"x", "0x12345", "0x"}), "rdma.port", Verdict::pass, "ACTIVE");
+  expect(with_keys({"0x7fff"}, "Ethernet"), "rdma.port", Verdict::pass, "ACTIVE");
+  TestPatient down = with_keys({"0x7fff"});
+  port_of(down).state = "INIT";
+  expect(down, "rdma.port", Verdict::fail, "no subnet manager", "opensm");
 }
 
 TEST(RdmaPort, MissesTheSubnetManager) {

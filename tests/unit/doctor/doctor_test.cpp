@@ -155,70 +155,63 @@ TEST(Subjects, NameDevices) {
 
 // ---- symptoms
 
-TEST(Symptoms, SendToChecksThatExist) {
+TEST(Symptoms, AreAListToChooseFrom) {
   ASSERT_GE(symptoms().size(), 12u);
+  std::set<std::string_view> texts;
   for (const Symptom& symptom : symptoms()) {
     SCOPED_TRACE(symptom.text);
+    EXPECT_TRUE(symptom.program.empty());
     EXPECT_FALSE(symptom.checks.empty());
-    std::set<std::string_view> ids;
-    for (const std::string_view id : symptom.checks) {
-      EXPECT_NE(find_check(id), nullptr) << id;
-      EXPECT_TRUE(ids.insert(id).second) << id << " twice";
-    }
+    EXPECT_FALSE(symptom.means.empty());
+    EXPECT_FALSE(symptom.remedy.empty());
+    EXPECT_TRUE(texts.insert(symptom.text).second);
   }
-}
-
-TEST(Symptoms, HaveWordsInLowerCase) {
-  for (const Symptom& symptom : symptoms()) {
-    SCOPED_TRACE(symptom.text);
-    EXPECT_FALSE(symptom.words.empty());
-    for (const std::string_view word : symptom.words) {
-      EXPECT_FALSE(word.empty());
-      EXPECT_EQ(word.find_first_of("ABCDEFGHIJKLMNOPQRSTUVWXYZ"), std::string_view::npos) << word;
-    }
-  }
+  for (const Symptom& message : known_messages()) EXPECT_FALSE(message.program.empty()) << message.text;
 }
 
 TEST(Symptoms, AreMatchedByTheirOwnText) {
   for (const Symptom& symptom : symptoms()) {
-    const Symptom* found = match_symptom(symptom.text);
-    EXPECT_EQ(found, &symptom) << symptom.text << "\n" << (found == nullptr ? "nothing" : found->text);
+    const Diagnosis diagnosis = diagnose(symptom.text);
+    ASSERT_FALSE(diagnosis.lines.empty()) << symptom.text;
+    EXPECT_EQ(diagnosis.lines.front().symptom, &symptom) << symptom.text << "\n" << diagnosis.lines.front().symptom->text;
   }
 }
 
+// The check that comes first for what users write.
 TEST(Symptoms, AreMatchedByWhatUsersWrite) {
   const std::vector<std::pair<std::string, std::string>> known{
-      {"Couldn't allocate MR, errno=14", "errno 14"},
-      {"ibv_reg_mr() returned NULL: Bad address", "errno 14"},
-      {"EFAULT", "errno 14"},
-      {"Couldn't allocate MR errno: 95", "errno 93"},
-      {"ibv_reg_dmabuf_mr failed: Protocol not supported", "errno 93"},
-      {"ibv_reg_dmabuf_mr failed (errno 524)", "errno 524"},
-      {"modprobe: ERROR: could not insert 'nvidia_peermem': Invalid argument", "modprobe"},
-      {"Failed status 12: transport retry counter exceeded, vendor err 129", "retry exceeded"},
-      {"GPU bandwidth is only HALF of host", "half"},
-      {"GPUDirect is slow", "slow"},
-      {"we get 1/3 of what host memory gets", "third"},
-      {"latency of small messages is too high", "small messages"},
-      {"it works in one direction only", "one direction"},
-      {"results are corrupted", "wrong data"},
-      {"My job hangs at the first allreduce.", "hangs"},
-      {"ibv_reg_mr failed: Cannot allocate memory", "errno 12"},
-      {"No IB devices found", "no RDMA device"},
+      {"Couldn't allocate MR, errno=14", "mod.peermem"},
+      {"ibv_reg_mr() returned NULL: Bad address", "mod.peermem"},
+      {"EFAULT", "mod.peermem"},
+      {"Couldn't allocate MR errno: 95", "kern.dmabuf"},
+      {"ibv_reg_dmabuf_mr failed: Protocol not supported", "kern.dmabuf"},
+      {"registration of GPU memory: errno 524", "drv.grdma_topo"},
+      {"modprobe: ERROR: could not insert 'nvidia_peermem': Invalid argument", "mod.peermem.dmesg"},
+      {"Failed status 12: transport retry counter exceeded, vendor err 129", "rdma.gid"},
+      {"GPU bandwidth is only HALF of host", "pci.acs"},
+      {"GPUDirect is slow", "pci.link"},
+      {"we get 1/3 of what host memory gets", "pci.topo"},
+      {"latency of small messages is too high", "mod.gdrdrv"},
+      {"it works in one direction only", "pci.vendorp2p"},
+      {"results are corrupted", "iommu.mode"},
+      {"My job hangs at the first allreduce.", "pci.acs"},
+      {"ibv_reg_mr failed: Cannot allocate memory", "lim.memlock"},
+      {"No IB devices found", "rdma.dev"},
   };
-  for (const auto& [sentence, text] : known) {
-    const Symptom* found = match_symptom(sentence);
-    ASSERT_NE(found, nullptr) << sentence;
-    EXPECT_NE(found->text.find(text), std::string_view::npos) << sentence << " -> " << found->text;
+  for (const auto& [sentence, check] : known) {
+    const Diagnosis diagnosis = diagnose(sentence);
+    ASSERT_FALSE(diagnosis.checks.empty()) << sentence;
+    EXPECT_EQ(diagnosis.checks.front(), check) << sentence << " -> " << diagnosis.lines.front().symptom->text;
   }
 }
 
 TEST(Symptoms, AreNotMatchedByOtherText) {
   for (const std::string_view sentence : {"", " ", "hello", "errno 145", "errno", "?!", "\xff\xfe\xfd", "xhang", "behalf"}) {
-    const Symptom* found = match_symptom(sentence);
-    EXPECT_EQ(found, nullptr) << sentence << " -> " << (found == nullptr ? "" : found->text);
+    const Diagnosis diagnosis = diagnose(sentence);
+    EXPECT_TRUE(diagnosis.lines.empty()) << sentence << " -> "
+                                         << (diagnosis.lines.empty() ? "" : diagnosis.lines.front().symptom->text);
   }
-  EXPECT_EQ(match_symptom(std::string(1 << 20, 'a')), nullptr);
+  EXPECT_TRUE(diagnose(std::string(1 << 20, 'a')).lines.empty());
 }
 
 // ---- examine()

@@ -30,7 +30,12 @@ TestPatient& TestPatient::folder(const std::string& path) {
 }
 
 TestPatient& TestPatient::device(const std::string& path, bool can_read, bool can_write, std::uint32_t major, std::uint32_t minor) {
-  devices_[path] = {NodeKind::character_device, 0666, major, minor, can_read, can_write};
+  devices_[path] = {NodeKind::character_device, 0666, major, minor, can_read, can_write, {}};
+  return *this;
+}
+
+TestPatient& TestPatient::opened(const std::string& path, int error) {
+  devices_.at(path).open_errno = error;
   return *this;
 }
 
@@ -144,6 +149,7 @@ std::vector<Finding> TestPatient::run(std::string_view check) const {
                                 {"minor", facts.device_minor},
                                 {"can_read", facts.can_read},
                                 {"can_write", facts.can_write}};
+    if (facts.open_errno) archive["devices"][path]["open_errno"] = *facts.open_errno;
   }
   const Result<SystemFiles> files = SystemFiles::of_archive(archive.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
   if (!files) throw std::runtime_error(files.error().message());

@@ -25,6 +25,8 @@ class TestPatient {
   TestPatient& folder(const std::string& path);
   TestPatient& device(const std::string& path, bool can_read = true, bool can_write = true, std::uint32_t major = 195,
                       std::uint32_t minor = 0);
+  // What open() of a device said that is there already.
+  TestPatient& opened(const std::string& path, int error);
   TestPatient& remove(const std::string& path);
 
   // A PCI device in `topology` and as a folder and link in the files: `parents` are the bridges above, the topmost first, each

@@ -424,6 +424,22 @@ ISOLATED_TEST(TrialLoop, IwarpAloneIsSkipped) {
   expect_one(scene.patient, "trial.loop", Verdict::skip, "rdma_cm");
 }
 
+ISOLATED_TEST(TrialLoop, AnAdapterWithoutItsQueuePairsAloneIsSkipped) {
+  Scene scene("efa0 unspecified");
+  scene.session.start();
+  expect_one(scene.patient, "trial.loop", Verdict::skip, "no RC queue pairs");
+}
+
+ISOLATED_TEST(TrialLoop, AnAdapterWithoutItsQueuePairsIsNotTried) {
+  Scene scene("efa0 unspecified; mlx5_0");
+  scene.session.start();
+  const auto findings = scene.patient.run("trial.loop");
+  ASSERT_NE(about(findings, "efa0"), nullptr) << to_text(findings);
+  EXPECT_EQ(about(findings, "efa0")->verdict, Verdict::unknown) << to_text(findings);
+  EXPECT_NE(about(findings, "efa0")->statement.find("not tried: it has no RC queue pairs"), std::string::npos) << to_text(findings);
+  EXPECT_NE(about(findings, "mlx5_0"), nullptr) << to_text(findings);
+}
+
 ISOLATED_TEST(TrialLoop, GpuMemoryThatCannotBeRegistered) {
   Scene scene("mlx5_0 dmabuf=95");
   scene.with_topology().session.start();

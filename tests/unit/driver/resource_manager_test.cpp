@@ -159,10 +159,11 @@ ISOLATED_TEST(ResourceManagerMap, SameMemoryIsRecognisedEvenWhenHandlesAreReused
   FakeSession::free(address);
 }
 
-ISOLATED_TEST(ResourceManagerMap, ImportOfExportedMemory) {
+void import_exported_memory(const char* driver_version) {
   FakeSession session;
+  std::snprintf(session.machine().driver_version, sizeof session.machine().driver_version, "%s", driver_version);
   session.start();
-  const auto manager = open_manager();
+  const auto manager = open_manager(driver_version);
   const auto device = manager->open_device(session.machine().gpus[0].gpu_id, 0);
   const CUdeviceptr address = FakeSession::allocate_vmm(0, 2 * kBlock, true);
   CUmemGenericAllocationHandle allocation = 0;
@@ -183,6 +184,11 @@ ISOLATED_TEST(ResourceManagerMap, ImportOfExportedMemory) {
   EXPECT_FALSE(manager->import(*device, ::fileno(stdin))) << "a descriptor that is no export";
   FakeSession::free_vmm(address, 2 * kBlock);
 }
+
+// What it asks of the export has another size before branch 545.
+ISOLATED_TEST(ResourceManagerMap, ImportOfExportedMemory) { import_exported_memory("580.159.04"); }
+ISOLATED_TEST(ResourceManagerMap, ImportOfExportedMemoryOnBranch535) { import_exported_memory("535.183.01"); }
+ISOLATED_TEST(ResourceManagerMap, ImportOfExportedMemoryOnBranch545) { import_exported_memory("545.23.06"); }
 
 ISOLATED_TEST(ResourceManagerDevices, EveryOrderOfMinorsAndInstances) {
   FakeSession session;

@@ -64,6 +64,24 @@ ISOLATED_TEST(SharedWindows, SmallAllocationsOfABlockShareOneWindow) {
   for (const CUdeviceptr address : memory) FakeSession::free(address);
 }
 
+// Sandboxes refuse to say whether two handles are the same memory (gVisor). Each mapping has a window of its own then.
+ISOLATED_TEST(SharedWindows, WithoutTheQuestionForSameMemoryEachMappingHasItsOwn) {
+  constexpr std::uint32_t kControl = 0x2A, kObjectsAreDuplicates = 0xd07, kNotSupported = 0x56;
+  MappingSession session;
+  session.start();
+  session.plant_ioctl(kControl, kObjectsAreDuplicates, 0, kNotSupported);
+  std::vector<CUdeviceptr> memory;
+  std::vector<Mapping> mappings;
+  for (std::size_t i = 0; i < 4; ++i) {
+    memory.push_back(FakeSession::allocate(1000));
+    mappings.push_back(must_map(memory.back(), 1000));
+  }
+  EXPECT_EQ(FakeSession::counts().windows, 4u);
+  for (std::size_t i = 0; i < 4; ++i) expect_shows_memory(mappings[i], static_cast<unsigned>(i));
+  mappings.clear();
+  for (const CUdeviceptr address : memory) FakeSession::free(address);
+}
+
 ISOLATED_TEST(SharedWindows, AMappingExposesItsRangeOnly) {
   MappingSession session;
   session.start();

@@ -159,6 +159,18 @@ TEST_F(CaptureOfThisMachine, IsAWholeFileThatOthersCanRead) {
   EXPECT_NE(head->answers.cuda.reason, "no answer was captured");
 }
 
+// Which user stands behind which is nobody's business, only whether it is the machine's own namespace.
+TEST(CapturedUsers, AreAnAnswerAndNoMap) {
+  const auto captured = [](const std::string& map) {
+    const Json archive = {{"format", "gigabar-machine"}, {"version", 1}, {"files", {{"/proc/self/uid_map", map}}}};
+    const std::string again = write_archive(*SystemFiles::of_archive(archive.dump()), {});
+    return Json::parse(again)["files"]["/proc/self/uid_map"].get<std::string>();
+  };
+  EXPECT_EQ(captured("         0          0 4294967295\n"), "         0          0 4294967295\n");
+  for (const char* map : {"         0     100000      65536\n", "0 1000 1\n1 100000 65536\n", "0 0 65536\n", ""})
+    EXPECT_EQ(captured(map), "mapped\n");
+}
+
 TEST_F(CaptureOfThisMachine, AnswersAsTheMachineItself) {
   const SystemFiles live = SystemFiles::live();
   const auto captured = Machine::open(path("machine.json"));
@@ -166,7 +178,7 @@ TEST_F(CaptureOfThisMachine, AnswersAsTheMachineItself) {
   const SystemFiles& files = captured->files();
   // Each file of the archive by the path it has, and by the path through a link.
   std::size_t compared = 0;
-  const std::set<std::string> changed{"/proc/kallsyms", "/proc/self/status", "/proc/self/mounts"};
+  const std::set<std::string> changed{"/proc/kallsyms", "/proc/self/status", "/proc/self/mounts", "/proc/self/uid_map"};
   for (const auto& [path, unused] : archive_["files"].items()) {
     const FileText now = live.read(path, kMostArchiveBytes);
     // What counts or swings differs from one moment to the next, and config spaces are without their serial number.

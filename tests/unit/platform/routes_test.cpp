@@ -5,74 +5,15 @@
 #include <string>
 #include <vector>
 
-#include "gigabar/topology.hpp"
+#include "unit/platform/tree.hpp"
 
 namespace gigabar {
 namespace {
 
-using Kind = Endpoint::Kind;
+using namespace test::tree;
 
-Endpoint gpu(int index) { return {Kind::gpu, index}; }
-Endpoint nic(int index) { return {Kind::nic, index}; }
-Endpoint node(int index) { return {Kind::numa_node, index}; }
-
-constexpr PciLinkFacts kGen5x16{32, 16, 32, 16};
 constexpr double kGen5x16Rate = 32.0 * 16 * 128 / 130 / 8;
 constexpr double kGen4x8Rate = 16.0 * 8 * 128 / 130 / 8;
-
-// A tree that grows; each function gives the index of what it added.
-struct Tree {
-  Topology topology;
-
-  int add(const char* address, int parent, const char* root, int numa_node, bool is_bridge, PciLinkFacts link = kGen5x16) {
-    PciNode added;
-    added.address = *PciAddress::parse(address);
-    added.parent = parent;
-    added.root_complex = root;
-    added.numa_node = numa_node;
-    added.is_bridge = is_bridge;
-    added.link = link;
-    topology.pci.push_back(added);
-    return static_cast<int>(topology.pci.size()) - 1;
-  }
-  // Below the bridge `parent`, of the same root complex and node.
-  int bridge(const char* address, int parent, PciLinkFacts link = kGen5x16) {
-    const PciNode& above = topology.pci.at(static_cast<std::size_t>(parent));
-    return add(address, parent, std::string(above.root_complex).c_str(), above.numa_node, true, link);
-  }
-  int device(const char* address, int parent, PciLinkFacts link = kGen5x16) {
-    const PciNode& above = topology.pci.at(static_cast<std::size_t>(parent));
-    return add(address, parent, std::string(above.root_complex).c_str(), above.numa_node, false, link);
-  }
-  Endpoint add_gpu(int pci) {
-    Gpu added;
-    added.pci = pci;
-    if (pci >= 0) added.numa_node = topology.pci.at(static_cast<std::size_t>(pci)).numa_node;
-    topology.gpus.push_back(added);
-    return gpu(static_cast<int>(topology.gpus.size()) - 1);
-  }
-  Endpoint add_nic(const char* name, int pci, double gbit_per_s = 0, const char* state = "ACTIVE") {
-    Nic added;
-    added.name = added.rdma_device = name;
-    added.pci = pci;
-    if (pci >= 0) added.numa_node = topology.pci.at(static_cast<std::size_t>(pci)).numa_node;
-    RdmaPort port;
-    port.state = state;
-    port.rate_gbit_per_s = gbit_per_s;
-    added.ports = {port};
-    topology.nics.push_back(added);
-    return nic(static_cast<int>(topology.nics.size()) - 1);
-  }
-  void add_nodes(int count) {
-    for (int i = 0; i < count; ++i) topology.numa_nodes.push_back({i, i, {2 * i, 2 * i + 1}, 1024});
-  }
-  Route route(Endpoint first, Endpoint second) const { return route_between(topology, first, second); }
-  Relation relation(Endpoint first, Endpoint second) const {
-    const Relation there = route(first, second).relation;
-    EXPECT_EQ(there, route(second, first).relation) << "a relation is the same from both ends";
-    return there;
-  }
-};
 
 std::string hops(const Route& route) {
   std::string line;
@@ -305,31 +246,6 @@ TEST(Routes, ParentsInACircleEnd) {
   tree.topology.pci[2].address.bus = 9;
   tree.add_gpu(2);
   for (int i = 0; i < 3; ++i) EXPECT_NE(tree.relation(gpu(i), gpu((i + 1) % 3)), Relation::same_device);
-}
-
-TEST(NearestNics, ByRelationThenRateThenName) {
-  Tree tree;
-  tree.add_nodes(2);
-  const int upper = tree.bridge("01:00.0", tree.add("00:01.0", -1, "pci0000:00", 0, true));
-  tree.add_gpu(tree.device("03:00.0", tree.bridge("02:00.0", upper)));
-  tree.add_nic("far", tree.device("81:00.0", tree.add("80:01.0", -1, "pci0000:80", 1, true)), 400);
-  tree.add_nic("rxe0", -1, 100);
-  tree.add_nic("phb", tree.device("06:00.0", tree.add("00:02.0", -1, "pci0000:00", 0, true)), 400);
-  tree.add_nic("pix_slow", tree.device("04:00.0", tree.bridge("02:01.0", upper)), 100);
-  tree.add_nic("pix_b", tree.device("05:00.0", tree.bridge("02:02.0", upper)), 200);
-  tree.add_nic("pix_a", tree.device("07:00.0", tree.bridge("02:03.0", upper)), 200);
-  tree.add_nic("pix_down", tree.device("08:00.0", tree.bridge("02:04.0", upper)), 400, "DOWN");
-  tree.add_nic("no_rdma", tree.device("09:00.0", tree.bridge("02:05.0", upper)), 300);
-  tree.topology.nics.back().rdma_device.clear();
-  const auto names = [&](bool only_rdma) {
-    std::vector<std::string> found;
-    for (const int index : nearest_nics(tree.topology, 0, only_rdma))
-      found.push_back(tree.topology.nics.at(static_cast<std::size_t>(index)).name);
-    return found;
-  };
-  EXPECT_EQ(names(true), (std::vector<std::string>{"pix_a", "pix_b", "pix_slow", "pix_down", "phb", "far", "rxe0"}));
-  EXPECT_EQ(names(false).front(), "no_rdma");
-  EXPECT_EQ(names(false).size(), 8u);
 }
 
 }  // namespace

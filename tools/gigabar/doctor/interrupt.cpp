@@ -25,29 +25,18 @@ void begin_ending(int signal) {
   alarm(1);
 }
 
-// A signal that is ignored (a job of nohup, or in the background of a script) stays ignored.
-void listen(int signal, void (*handler)(int), struct sigaction& old) {
-  struct sigaction action{};
-  action.sa_handler = handler;
-  action.sa_flags = SA_RESTART;
-  sigemptyset(&action.sa_mask);
-  sigaction(signal, nullptr, &old);
-  if (old.sa_handler != SIG_IGN) sigaction(signal, &action, nullptr);
-}
-
 }  // namespace
 
-Interrupt::Interrupt() {
-  is_interrupted.store(false);
-  listen(SIGALRM, end_process, old_alarm_);
-  listen(SIGINT, begin_ending, old_interrupt_);
-  listen(SIGTERM, begin_ending, old_terminate_);
+Interrupt::Interrupt() : handlers_(begin_ending, SA_RESTART) {
+  struct sigaction action{};
+  action.sa_handler = end_process;
+  action.sa_flags = SA_RESTART;
+  sigemptyset(&action.sa_mask);
+  sigaction(SIGALRM, &action, &old_alarm_);
 }
 
 Interrupt::~Interrupt() {
   alarm(0);
-  sigaction(SIGINT, &old_interrupt_, nullptr);
-  sigaction(SIGTERM, &old_terminate_, nullptr);
   sigaction(SIGALRM, &old_alarm_, nullptr);
 }
 

@@ -1,9 +1,11 @@
-// SIGINT and SIGTERM while checks run: the examination is left at the next check, so that what it made is tidied up; when a check
-// holds it for more than a second, the process ends where it is. The exit status is 130 either way.
+// SIGINT, SIGTERM and SIGHUP while checks run: the examination is left at the next check, so that what it made is tidied up; when a
+// check holds it for more than a second, the process ends where it is. The exit status is 130 either way.
 #pragma once
 
 #include <csignal>
 #include <string_view>
+
+#include "support/signal_handlers.hpp"
 
 namespace gigabar::tool::doctor {
 
@@ -21,9 +23,8 @@ class Interrupt {
   static void check(std::string_view next_check);
 
  private:
-  struct sigaction old_interrupt_{};
-  struct sigaction old_terminate_{};
   struct sigaction old_alarm_{};
+  EndHandlers handlers_;
 };
 
 }  // namespace gigabar::tool::doctor

@@ -41,15 +41,6 @@ std::string head_of(const Report& report, const Finding& finding) {
   return fmt::format("{} {}{}", verdict_text(report, finding.verdict), plain(finding.check, 64), subject);
 }
 
-// "  why      ..." with the lines behind the first below its text.
-std::string part_of(const char* name, const std::string& text) {
-  constexpr std::size_t kMargin = 10;
-  std::string lines = wrapped(text, kWidth, kMargin);
-  const std::string label = fmt::format("  {:<{}}", name, kMargin - 2);
-  if (lines.size() > kMargin) lines.replace(0, kMargin, label);
-  return lines;
-}
-
 std::string readings_of(const Options& options, const Finding& finding) {
   std::string text;
   const std::size_t shown = options.is_verbose ? finding.readings.size() : std::min(finding.readings.size(), kMostReadingsShown);
@@ -97,6 +88,14 @@ std::size_t check_count(const Examination& examination) {
 
 }  // namespace
 
+std::string part_of(const char* name, const std::string& text) {
+  constexpr std::size_t kMargin = 10;
+  std::string lines = wrapped(text, kWidth, kMargin);
+  const std::string label = fmt::format("  {:<{}}", name, kMargin - 2);
+  if (lines.size() > kMargin) lines.replace(0, kMargin, label);
+  return lines;
+}
+
 void print_findings(Report& report, const Options& options, const std::vector<Finding>& findings) {
   const Finding* above = nullptr;
   if (options.asks_symptom) {
@@ -126,16 +125,17 @@ namespace {
 struct BestNic {
   int gpu = 0;
   int nic = -1;
+  std::string reason;
   Route route;
 };
 
 std::vector<BestNic> best_nics(const Topology& topology) {
   std::vector<BestNic> all;
-  for (int gpu = 0; gpu < static_cast<int>(topology.gpus.size()); ++gpu) {
-    BestNic best{gpu, -1, {}};
-    const std::vector<int> order = nearest_nics(topology, gpu);
-    if (!order.empty()) {
-      best.nic = order.front();
+  for (const NicOrder& order : nic_orders(topology)) {
+    const auto gpu = static_cast<int>(all.size());
+    BestNic best{gpu, -1, order.reason, {}};
+    if (!order.nics.empty()) {
+      best.nic = order.nics.front();
       best.route = route_between(topology, {Endpoint::Kind::gpu, gpu}, {Endpoint::Kind::nic, best.nic});
     }
     all.push_back(std::move(best));
@@ -160,8 +160,8 @@ void print_best_nics(Report& report, const Topology& topology) {
       report.print("{}: no NIC with RDMA\n", name);
       continue;
     }
-    report.print("{}: best NIC {} ({}, {})\n", name, plain(topology.nics[static_cast<std::size_t>(best.nic)].name, 64),
-                 short_name(best.route.relation, best.route.nvlink_count), rate_text(best.route));
+    report.print("{}: best NIC {} ({}, {}; {})\n", name, plain(topology.nics[static_cast<std::size_t>(best.nic)].name, 64),
+                 short_name(best.route.relation, best.route.nvlink_count), rate_text(best.route), best.reason);
   }
 }
 
@@ -170,6 +170,7 @@ Json best_nics_json(const Topology& topology) {
   for (const BestNic& best : best_nics(topology)) {
     Json entry = {{"gpu", best.gpu}, {"gpu_address", topology.gpus[static_cast<std::size_t>(best.gpu)].address.to_string()}};
     entry["nic"] = best.nic < 0 ? Json() : Json(plain(topology.nics[static_cast<std::size_t>(best.nic)].name));
+    entry["reason"] = best.reason;
     entry["relation"] = best.nic < 0 ? Json() : Json(name_of(best.route.relation));
     entry["gb_per_s"] = best.route.gb_per_s ? Json(*best.route.gb_per_s) : Json();
     entry["bottleneck"] = best.route.bottleneck.empty() ? Json() : Json(plain(best.route.bottleneck));

@@ -1,6 +1,7 @@
 // How findings are shown.
 #pragma once
 
+#include <string>
 #include <vector>
 
 #include "doctor/options.hpp"
@@ -8,6 +9,9 @@
 #include "support/report.hpp"
 
 namespace gigabar::tool::doctor {
+
+// "  why      ..." with the lines behind the first below its text.
+std::string part_of(const char* name, const std::string& text);
 
 // A block for each finding that wants reading, the gravest first; PASS and SKIP as the options say. With a symptom, findings stay
 // in the order of its checks and each is at least a line, since a suspect that is cleared tells something too.

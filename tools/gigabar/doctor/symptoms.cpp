@@ -3,9 +3,16 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <fstream>
 #include <iostream>
 #include <string>
+#include <utility>
 
+#include "doctor/output.hpp"
 #include "support/failure.hpp"
 #include "support/plain_text.hpp"
 #include "support/sizes.hpp"
@@ -50,18 +57,132 @@ const Symptom& ask(Report& report) {
   refuse_usage(fmt::format("--symptom: no number from 1 to {} was given; describe it instead: --symptom TEXT", symptoms().size()));
 }
 
+Diagnosis diagnosis_of(const Symptom& symptom) {
+  Diagnosis diagnosis;
+  diagnosis.lines.push_back({&symptom, 0, {}});
+  diagnosis.checks.assign(symptom.checks.begin(), symptom.checks.end());
+  return diagnosis;
+}
+
+// "@FILE", or "-" for standard input: a log may be longer than an argument can be.
+bool names_file(const std::string& argument) { return argument == "-" || argument.starts_with('@'); }
+
+std::string read_log(const std::string& argument) {
+  constexpr std::size_t kMostBytes = std::size_t{8} << 20U;
+  std::ifstream opened;
+  if (argument != "-") opened.open(argument.substr(1), std::ios::binary);
+  if (argument != "-" && !opened.is_open()) {
+    refuse_usage(fmt::format("--symptom {}: cannot open the file: {}; a text that begins with '@' needs a blank before it",
+                             plain(argument, 300), std::strerror(errno)));
+  }
+  std::istream& file = argument == "-" ? std::cin : opened;
+  std::string text(kMostBytes + 1, '\0');
+  file.read(text.data(), static_cast<std::streamsize>(text.size()));
+  if (file.bad()) refuse_usage(fmt::format("--symptom {}: cannot read it: {}", plain(argument, 300), std::strerror(errno)));
+  text.resize(static_cast<std::size_t>(file.gcount()));
+  if (text.size() > kMostBytes) {
+    refuse_usage(fmt::format("--symptom {}: longer than {} MiB; give its end: tail -c {} FILE | gigabar doctor --symptom -",
+                             plain(argument, 300), kMostBytes >> 20U, kMostBytes));
+  }
+  return text;
+}
+
+bool is_blank(const std::string& text) { return text.find_first_not_of(std::string_view(" \t\r\n\v\f\0", 7)) == std::string::npos; }
+
+// What the user's words are called in a message about them.
+std::string name_of(const std::string& argument) {
+  return names_file(argument) ? fmt::format("--symptom {}", plain(argument, 300))
+                              : fmt::format("--symptom '{}'", plain(argument, 200));
+}
+
+bool has(const std::vector<Finding>& findings, Verdict verdict) {
+  return std::any_of(findings.begin(), findings.end(), [verdict](const Finding& finding) { return finding.verdict == verdict; });
+}
+
+// Of a check without a FAIL: unknown when a part of it could not be read, skip when all of it does not apply.
+Verdict outcome_of(std::string_view check, const std::vector<Finding>& findings) {
+  for (const Verdict verdict : {Verdict::warn, Verdict::unknown, Verdict::pass}) {
+    const auto is_one = [&](const Finding& finding) { return finding.check == check && finding.verdict == verdict; };
+    if (std::any_of(findings.begin(), findings.end(), is_one)) return verdict;
+  }
+  return Verdict::skip;
+}
+
+std::string checks_with(Verdict outcome, const Diagnosis& diagnosis, const std::vector<Finding>& findings) {
+  std::string line;
+  for (const std::string_view check : diagnosis.checks) {
+    if (outcome_of(check, findings) != outcome) continue;
+    if (!line.empty()) line += ", ";
+    line += check;
+  }
+  return line;
+}
+
 }  // namespace
 
-const Symptom* choose_symptom(const Options& options, Report& report) {
-  if (!options.symptom.empty()) {
-    if (const Symptom* const found = match_symptom(options.symptom)) return found;
+std::optional<Diagnosis> ask_symptom(const Options& options, Report& report) {
+  if (options.symptom.empty()) {
     report.print("{}", list_text());
-    refuse_usage(fmt::format("--symptom '{}': no known symptom is like it; take words of one of those listed, or run all checks",
-                             plain(options.symptom, 200)));
+    if (isatty(STDIN_FILENO) != 1) return std::nullopt;
+    return diagnosis_of(ask(report));
   }
+  const std::string text = names_file(options.symptom) ? read_log(options.symptom) : options.symptom;
+  if (is_blank(text)) refuse_usage(name_of(options.symptom) + ": the text is empty; give the message, or a log as @FILE or '-'");
+  Diagnosis diagnosis = diagnose(text);
+  if (!diagnosis.lines.empty()) return diagnosis;
   report.print("{}", list_text());
-  if (isatty(STDIN_FILENO) != 1) return nullptr;
-  return &ask(report);
+  refuse_usage(name_of(options.symptom) +
+               ": no known message or symptom is like it; take words of one of those listed, or run all checks");
+}
+
+void print_diagnosis(Report& report, const Diagnosis& diagnosis) {
+  for (const TellingLine& line : diagnosis.lines) {
+    const Symptom& symptom = *line.symptom;
+    const bool is_message = !symptom.program.empty();
+    report.print("symptom: {}\n", is_message ? plain(line.text) : std::string(symptom.text));
+    if (is_message) report.print("{}", part_of("from", fmt::format("{}; line {}", symptom.program, line.number)));
+    if (!is_message && line.number > 0) report.print("{}", part_of("line", fmt::format("{}: {}", line.number, plain(line.text))));
+    report.print("{}{}\n", part_of("means", std::string(symptom.means)), part_of("remedy", std::string(symptom.remedy)));
+  }
+}
+
+bool is_explained(const std::vector<Finding>& findings) { return has(findings, Verdict::fail) || has(findings, Verdict::warn); }
+
+void print_conclusion(Report& report, const Diagnosis& diagnosis, const std::vector<Finding>& findings) {
+  if (has(findings, Verdict::fail)) return;
+  const Symptom& symptom = *diagnosis.lines.front().symptom;
+  if (diagnosis.checks.empty()) {
+    report.print("No check can see this cause, and none was run: 'means' and 'remedy' above are the answer.\n");
+    return;
+  }
+  report.print("{}\n", is_explained(findings) ? "Only warnings were found. If they do not explain the symptom:"
+                                              : "The symptom is not explained.");
+  constexpr std::array<std::pair<Verdict, const char*>, 3> kOutcomes{
+      {{Verdict::pass, "Found nothing"}, {Verdict::unknown, "Could not decide"}, {Verdict::skip, "Does not apply here"}}};
+  for (const auto& [outcome, name] : kOutcomes) {
+    const std::string checks = checks_with(outcome, diagnosis, findings);
+    if (!checks.empty()) report.print("{}", wrapped(fmt::format("{}: {}.", name, checks), 100, 2));
+  }
+  report.print("{}", wrapped(fmt::format("It still means: {}", symptom.means), 100, 2));
+  report.print("{}", wrapped(fmt::format("Try next: {}", symptom.remedy), 100, 2));
+  report.print(
+      "{}", wrapped("Then run this as root, in the container in which the program ran, and on the other machine of a connection; "
+                    "'gigabar doctor' runs all checks.",
+                    100, 2));
+}
+
+Json to_json(const Diagnosis& diagnosis) {
+  Json lines = Json::array();
+  for (const TellingLine& line : diagnosis.lines) {
+    lines.push_back({{"line", line.number},
+                     {"text", plain(line.text)},
+                     {"program", line.symptom->program},
+                     {"symptom", line.symptom->text},
+                     {"means", line.symptom->means},
+                     {"remedy", line.symptom->remedy},
+                     {"checks", line.symptom->checks}});
+  }
+  return {{"text", diagnosis.lines.front().symptom->text}, {"checks", diagnosis.checks}, {"lines", std::move(lines)}};
 }
 
 }  // namespace gigabar::tool::doctor

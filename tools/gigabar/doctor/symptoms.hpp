@@ -1,5 +1,8 @@
-// --symptom: from a sentence, or from a list, to the checks that explain it.
+// --symptom: from what a user saw to the checks that explain it.
 #pragma once
+
+#include <optional>
+#include <vector>
 
 #include "doctor/options.hpp"
 #include "gigabar/doctor.hpp"
@@ -7,8 +10,19 @@
 
 namespace gigabar::tool::doctor {
 
-// The symptom that is meant: the one that fits the text; without text, the one that is chosen from the list on a terminal. Null: it
-// was only asked for the list, which is printed. Ends the command as bad usage, with the list, when nothing fits.
-const Symptom* choose_symptom(const Options& options, Report& report);
+// What the text says, or the file that it names; without text, the symptom that is chosen from the list on a terminal. Empty: it
+// was only asked for the list, which is printed. Ends the command as bad usage, with the list, when nothing is known of the text.
+std::optional<Diagnosis> ask_symptom(const Options& options, Report& report);
+
+// The telling lines, and for each what it means and what to do.
+void print_diagnosis(Report& report, const Diagnosis& diagnosis);
+
+// Whether one of the findings, of the symptom's checks, is something that is wrong.
+bool is_explained(const std::vector<Finding>& findings);
+
+// Behind the findings, unless one is a FAIL: what the checks say of the symptom, and what to try next.
+void print_conclusion(Report& report, const Diagnosis& diagnosis, const std::vector<Finding>& findings);
+
+Json to_json(const Diagnosis& diagnosis);
 
 }  // namespace gigabar::tool::doctor

@@ -232,16 +232,16 @@ void run_command(const Options& options, Invocation& invocation) {
   Plan plan;
   try {
     plan = make_plan(options);
+    if (!is_under_launcher()) {
+      const unsigned pair_count = is_of_pairs(plan.options.measure) ? plan.options.pair_count.value_or(1) : 1;
+      run_local_ranks(2 * pair_count, command_of(plan.options.measure), invocation);
+      return;
+    }
   } catch (const CommandFailure& failure) {
     end_rank(failure, rank_by_environment(), invocation);
     return;
   }
-  if (is_under_launcher()) {
-    run_rank(plan, invocation);
-  } else {
-    const unsigned pair_count = is_of_pairs(plan.options.measure) ? plan.options.pair_count.value_or(1) : 1;
-    run_local_ranks(2 * pair_count, command_of(plan.options.measure), invocation);
-  }
+  run_rank(plan, invocation);
 }
 
 }  // namespace gigabar::tool::ranks

@@ -238,10 +238,7 @@ void Document::note(const std::string& line) { state_->report.document()["notes"
 
 void Document::write() {
   if (state_->prints) {
-    const std::string text = state_->report.document().dump(2) + "\n";
-    if (std::fputs(text.c_str(), stdout) < 0 || std::fflush(stdout) != 0) {
-      fail(fmt::format("--format json: standard output: {}", std::strerror(errno)));
-    }
+    write_standard_output(state_->report.document().dump(2) + "\n");
   }
   state_->report.write();
 }

@@ -1,9 +1,10 @@
-// SIGINT and SIGTERM while transfers run: a flag that ends them after the copies in flight. The second signal ends the process as
-// if nobody listened.
+// SIGINT, SIGTERM and SIGHUP while transfers run: a flag that ends them after the copies in flight. The second signal ends the
+// process as if nobody listened.
 #pragma once
 
 #include <atomic>
-#include <csignal>
+
+#include "support/signal_handlers.hpp"
 
 namespace gigabar::tool::streams {
 
@@ -11,16 +12,12 @@ namespace gigabar::tool::streams {
 class Interrupt {
  public:
   Interrupt();
-  ~Interrupt();
-  Interrupt(const Interrupt&) = delete;
-  Interrupt& operator=(const Interrupt&) = delete;
 
   static const std::atomic<bool>& flag() noexcept;
   static bool is_set() noexcept { return flag().load(); }
 
  private:
-  struct sigaction old_interrupt_{};
-  struct sigaction old_terminate_{};
+  EndHandlers handlers_;
 };
 
 }  // namespace gigabar::tool::streams

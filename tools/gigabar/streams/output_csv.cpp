@@ -5,6 +5,7 @@
 #include <initializer_list>
 
 #include "streams/output.hpp"
+#include "support/output.hpp"
 
 namespace gigabar::tool::streams {
 namespace {
@@ -36,7 +37,7 @@ class CsvOutput : public Output {
   void begin(const Machine& machine, const StreamPlan&) override {
     is_stand_in_ = machine.is_stand_in;
     fmt::print(text_, "{}\r\n", kNames);
-    std::fflush(text_);
+    flush(text_);
   }
 
   void after(const Point& point) override {
@@ -47,7 +48,7 @@ class CsvOutput : public Output {
       for (std::size_t repeat = 0; repeat < std::max<std::size_t>(count, 1); ++repeat) print(point, i, repeat, repeat < count);
     }
     for (const std::string& warning : point.report->warnings) fmt::print(stderr, "warning: {}\n", warning);
-    std::fflush(text_);
+    flush(text_);
   }
 
  private:
@@ -129,7 +130,7 @@ class CsvOutput : public Output {
                   is_stand_in_ ? "true" : "false",
                   point.error->message()});
     }
-    std::fflush(text_);
+    flush(text_);
   }
 
   std::FILE* text_;

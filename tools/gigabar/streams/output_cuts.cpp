@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "streams/output.hpp"
+#include "support/output.hpp"
 
 namespace gigabar::tool::streams {
 namespace {
@@ -33,7 +34,7 @@ class CutsOutput : public Output {
   void before(const Point& point) override {
     if (!point.title.empty()) fmt::print(text_, "# {}\n", point.title);
     for (const Transfer& transfer : point.plan.transfers) fmt::print(text_, "{}\n", launch_line(transfer));
-    std::fflush(text_);
+    flush(text_);
   }
 
   void after(const Point& point) override {
@@ -41,7 +42,7 @@ class CutsOutput : public Output {
     fmt::print(text_, "{}\n", point.report->was_stopped ? "Interrupted." : "Completed.");
     for (std::size_t i = 0; i < point.report->transfers.size(); ++i) print(point, i);
     for (const std::string& warning : point.report->warnings) fmt::print(stderr, "warning: {}\n", warning);
-    std::fflush(text_);
+    flush(text_);
   }
 
  private:

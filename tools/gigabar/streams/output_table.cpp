@@ -5,6 +5,7 @@
 #include <set>
 
 #include "streams/output.hpp"
+#include "support/output.hpp"
 #include "support/text_table.hpp"
 
 namespace gigabar::tool::streams {
@@ -59,7 +60,7 @@ class TableOutput : public Output {
     fmt::print(text_, "rates in 10^9 bytes per second (GB/s): median of {} {}, and the least and the most of them; {}{}\n",
                first.repeats, first.repeats == 1 ? "run" : "runs", first.is_verified ? "data verified" : "data not verified",
                machine.label);
-    std::fflush(text_);
+    flush(text_);
   }
 
   void after(const Point& point) override {
@@ -74,7 +75,7 @@ class TableOutput : public Output {
     print_plain(point);
     print_paths(*point.report);
     print_problems(point);
-    std::fflush(text_);
+    flush(text_);
   }
 
   void preset(const PresetRun& run) override {
@@ -86,12 +87,12 @@ class TableOutput : public Output {
     for (const Matrix& matrix : matrices_of(run)) print_matrix(run.preset, matrix);
     for (const std::string& line : cell_lines_) fmt::print(text_, "{}\n", line);
     cell_lines_.clear();
-    std::fflush(text_);
+    flush(text_);
   }
 
   void note(const std::string& line) override {
     fmt::print(text_, "note: {}\n", line);
-    std::fflush(text_);
+    flush(text_);
   }
 
  private:

@@ -10,6 +10,7 @@
 #include <string_view>
 
 #include "streams/interrupt.hpp"
+#include "support/output.hpp"
 
 namespace gigabar::tool::streams {
 namespace {
@@ -23,7 +24,7 @@ class Dots : public Progress {
     if (Clock::now() < next_) return;
     next_ = Clock::now() + std::chrono::seconds(1);
     std::fputc('.', text_);
-    std::fflush(text_);
+    flush(text_);
   }
   void end() override { std::fputc('\n', text_); }
 

@@ -6,9 +6,9 @@
 
 namespace gigabar::tool {
 
-void add_json_option(const Command& command, DeviceOptions& options) {
+void add_json_option(const Command& command, std::string& path) {
   command
-      .add_option("--json", options.json_path,
+      .add_option("--json", path,
                   "Also write everything as JSON to this file; '-': to standard output, and the text to standard error")
       ->type_name("FILE");
 }
@@ -51,7 +51,7 @@ void add_device_options(const Command& command, DeviceOptions& options) {
   command.add_option("--cpu", options.processor, "Run on this CPU only (default: where the system puts it)")
       ->check(whole_number(0, 8191))
       ->type_name("N");
-  add_json_option(command, options);
+  add_json_option(command, options.json_path);
 }
 
 }  // namespace gigabar::tool

@@ -29,7 +29,7 @@ struct DeviceOptions {
 };
 
 void add_device_option(const Command& command, DeviceOptions& options);
-void add_json_option(const Command& command, DeviceOptions& options);
+void add_json_option(const Command& command, std::string& path);
 // -d, -a, -M, --backend, --cpu, --json.
 void add_device_options(const Command& command, DeviceOptions& options);
 

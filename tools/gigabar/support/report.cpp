@@ -4,14 +4,10 @@
 #include <sys/utsname.h>
 #include <unistd.h>
 
-#include <cerrno>
 #include <cstdio>
 #include <cstdlib>
-#include <cstring>
 #include <ctime>
 #include <fstream>
-
-#include "support/failure.hpp"
 
 template class nlohmann::basic_json<nlohmann::ordered_map>;
 template class nlohmann::detail::serializer<nlohmann::ordered_json>;
@@ -176,19 +172,9 @@ void Report::write() {
   // Arguments are in it as they were typed, which may be no UTF-8.
   const std::string text = document_.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
   if (json_path_ == "-") {
-    std::fputs(text.c_str(), stdout);
-    if (std::fflush(stdout) != 0) fail(fmt::format("--json -: standard output: {}", std::strerror(errno)));
-    return;
-  }
-  const std::string temporary = fmt::format("{}.{}.new", json_path_, getpid());
-  std::FILE* file = std::fopen(temporary.c_str(), "w");
-  if (file == nullptr) fail(fmt::format("--json {}: cannot create the file: {}", json_path_, std::strerror(errno)));
-  const bool is_written = std::fwrite(text.data(), 1, text.size(), file) == text.size();
-  const bool is_closed = std::fclose(file) == 0;
-  if (!is_written || !is_closed || std::rename(temporary.c_str(), json_path_.c_str()) != 0) {
-    const int code = errno;
-    std::remove(temporary.c_str());
-    fail(fmt::format("--json {}: cannot write the file: {}", json_path_, std::strerror(code)));
+    write_standard_output(text);
+  } else {
+    write_file("--json", json_path_, text);
   }
 }
 

@@ -13,6 +13,7 @@
 #include "gigabar/mapping.hpp"
 #include "support/clock.hpp"
 #include "support/options.hpp"
+#include "support/output.hpp"
 #include "support/statistics.hpp"
 
 // Compiled in report.cpp, not in each file that makes a document.
@@ -50,7 +51,7 @@ class Report {
   template <class... Parts>
   void print(fmt::format_string<Parts...> format, Parts&&... parts) {
     fmt::print(text_, format, std::forward<Parts>(parts)...);
-    std::fflush(text_);
+    flush(text_);
   }
   // A heading, with the stand-in label.
   void heading(std::string_view line);
@@ -60,8 +61,7 @@ class Report {
   void add_result(Json result) { document_["results"].push_back(std::move(result)); }
   Json& document() noexcept { return document_; }
 
-  // Writes the JSON where it was asked for: to a new file that then takes the name, so that nobody reads half of it. Ends the
-  // command when that fails.
+  // Writes the JSON where it was asked for. Ends the command when that fails.
   void write();
 
  private:

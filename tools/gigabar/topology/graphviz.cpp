@@ -1,71 +1,28 @@
 #include "topology/graphviz.hpp"
 
-#include <fcntl.h>
 #include <fmt/format.h>
 #include <spawn.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <chrono>
 #include <csignal>
-#include <cstdio>
 #include <cstring>
 #include <string_view>
 #include <thread>
 
+#include "base/descriptor.hpp"
+#include "base/output_file.hpp"
 #include "support/failure.hpp"
+#include "support/output.hpp"
 #include "support/plain_text.hpp"
 
 namespace gigabar::tool::topology {
 namespace {
-
-class Descriptor {
- public:
-  explicit Descriptor(int number) : number_(number) {}
-  ~Descriptor() {
-    if (number_ >= 0) close(number_);
-  }
-  Descriptor(const Descriptor&) = delete;
-  Descriptor& operator=(const Descriptor&) = delete;
-  int number() const noexcept { return number_; }
-  bool is_open() const noexcept { return number_ >= 0; }
-
- private:
-  int number_;
-};
-
-// Beside the file that it becomes; removed again unless it does.
-class NewFile {
- public:
-  explicit NewFile(std::string path)
-      : path_(std::move(path)),
-        temporary_(fmt::format("{}.{}.new", path_, getpid())),
-        file_(open(temporary_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666)) {
-    if (!file_.is_open()) fail(fmt::format("--svg {}: cannot create the file: {}", plain(path_), std::strerror(errno)));
-  }
-  ~NewFile() {
-    if (!temporary_.empty()) unlink(temporary_.c_str());
-  }
-  NewFile(const NewFile&) = delete;
-  NewFile& operator=(const NewFile&) = delete;
-
-  int number() const noexcept { return file_.number(); }
-  void keep() {
-    if (lseek(file_.number(), 0, SEEK_END) <= 0) fail(fmt::format("--svg {}: 'dot' wrote nothing", plain(path_)));
-    if (std::rename(temporary_.c_str(), path_.c_str()) != 0) {
-      fail(fmt::format("--svg {}: cannot write the file: {}", plain(path_), std::strerror(errno)));
-    }
-    temporary_.clear();
-  }
-
- private:
-  std::string path_;
-  std::string temporary_;
-  Descriptor file_;
-};
 
 // A file in memory: the child reads or writes it at its own pace, so no pipe can fill up or break.
 class Scratch {
@@ -73,27 +30,31 @@ class Scratch {
   explicit Scratch(const char* name) : file_(memfd_create(name, MFD_CLOEXEC)) {
     if (!file_.is_open()) fail(fmt::format("--svg: cannot make a file in memory: {}", std::strerror(errno)));
   }
-  int number() const noexcept { return file_.number(); }
+  int number() const noexcept { return file_.get(); }
 
   void fill(std::string_view text) const {
-    while (!text.empty()) {
-      const ssize_t written = write(number(), text.data(), text.size());
-      if (written < 0 && errno == EINTR) continue;
-      if (written <= 0) fail(fmt::format("--svg: cannot fill a file in memory: {}", std::strerror(errno)));
-      text.remove_prefix(static_cast<std::size_t>(written));
-    }
+    if (!write_all(number(), text)) fail(fmt::format("--svg: cannot fill a file in memory: {}", std::strerror(errno)));
     lseek(number(), 0, SEEK_SET);
   }
-  std::string first_line() const {
-    std::array<char, 400> text{};
-    const ssize_t count = pread(number(), text.data(), text.size(), 0);
-    const std::string_view all(text.data(), count > 0 ? static_cast<std::size_t>(count) : 0);
-    return plain(all.substr(0, all.find('\n')));
+  std::string content() const {
+    std::string text(static_cast<std::size_t>(std::max<off_t>(lseek(number(), 0, SEEK_END), 0)), '\0');
+    std::size_t done = 0;
+    while (done < text.size()) {
+      const ssize_t count = pread(number(), text.data() + done, text.size() - done, static_cast<off_t>(done));
+      if (count < 0 && errno == EINTR) continue;
+      if (count <= 0) fail(fmt::format("--svg: cannot read a file in memory: {}", std::strerror(errno)));
+      done += static_cast<std::size_t>(count);
+    }
+    return text;
   }
 
  private:
   Descriptor file_;
 };
+
+std::string first_line(const std::string& text) {
+  return plain(std::string_view(text).substr(0, std::min<std::size_t>(text.find('\n'), 400)));
+}
 
 pid_t start_dot(int input, int output, int messages) {
   posix_spawn_file_actions_t actions;
@@ -136,16 +97,18 @@ int wait_for(pid_t child, double most_seconds) {
 }  // namespace
 
 void write_svg(const std::string& graph, const std::string& path, double most_seconds) {
-  NewFile file(path);
   const Scratch input("gigabar-dot-input");
+  const Scratch drawing("gigabar-dot-drawing");
   const Scratch messages("gigabar-dot-messages");
   input.fill(graph);
-  const int status = wait_for(start_dot(input.number(), file.number(), messages.number()), most_seconds);
+  const int status = wait_for(start_dot(input.number(), drawing.number(), messages.number()), most_seconds);
   if (!WIFEXITED(status) || WEXITSTATUS(status) != 0) {
     const std::string how = WIFEXITED(status) ? fmt::format("exit status {}", WEXITSTATUS(status)) : "ended by a signal";
-    fail(fmt::format("--svg {}: 'dot' failed ({}): {}", plain(path), how, messages.first_line()));
+    fail(fmt::format("--svg {}: 'dot' failed ({}): {}", plain(path), how, first_line(messages.content())));
   }
-  file.keep();
+  const std::string svg = drawing.content();
+  if (svg.empty()) fail(fmt::format("--svg {}: 'dot' wrote nothing", plain(path)));
+  write_file("--svg", path, svg);
 }
 
 }  // namespace gigabar::tool::topology

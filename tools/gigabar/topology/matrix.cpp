@@ -6,6 +6,7 @@
 #include <map>
 #include <set>
 #include <tuple>
+#include <utility>
 
 #include "support/plain_text.hpp"
 #include "support/text_table.hpp"
@@ -37,9 +38,19 @@ constexpr std::array<Symbol, 8> kSymbols = {{
 
 std::string nearest_text(const View& view, const End& end) {
   if (end.point.kind != Endpoint::Kind::gpu) return {};
-  std::string text;
-  for (const End& nic : view.best_nics(end.point.index)) text += (text.empty() ? "" : " ") + nic.label;
-  return text.empty() ? "none" : text;
+  const NicOrder* const order = view.nic_order(end.point.index);
+  return order == nullptr || order->nics.empty() ? "none" : fmt::format("NIC{}", order->nics.front());
+}
+
+// Why it is this NIC, where others are as near.
+void print_deals(Report& report, const View& view) {
+  bool has_title = false;
+  for (const End& end : view.ends()) {
+    const NicOrder* const order = end.point.kind == Endpoint::Kind::gpu ? view.nic_order(end.point.index) : nullptr;
+    if (order == nullptr || order->equal_count < 2) continue;
+    if (!std::exchange(has_title, true)) report.print("\n");
+    report.print("{} should use {}: {}\n", end.label, nearest_text(view, end), order->reason);
+  }
 }
 
 void print_cells(Report& report, const View& view) {
@@ -160,6 +171,7 @@ void print_matrix(Report& report, const View& view, bool has_all_routes) {
   if (!view.ends().empty()) {
     print_cells(report, view);
     print_names(report, view);
+    print_deals(report, view);
     print_symbols(report, view);
   }
   print_nodes(report, view.topology());

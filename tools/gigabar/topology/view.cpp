@@ -9,12 +9,7 @@
 namespace gigabar::tool::topology {
 namespace {
 
-constexpr std::size_t kMostBestNics = 4;
 constexpr std::size_t kMostPartsOfList = 24;
-
-bool is_as_good(const Route& one, const Route& other) {
-  return one.relation == other.relation && one.gb_per_s.value_or(0) == other.gb_per_s.value_or(0);
-}
 
 }  // namespace
 
@@ -26,6 +21,9 @@ View::View(Topology topology) : topology_(std::move(topology)) {
     ends_.push_back(end_of({is_gpu ? Endpoint::Kind::gpu : Endpoint::Kind::nic, static_cast<int>(index)}));
   }
   ends_left_out_ = all - ends_.size();
+  const bool has_rdma =
+      std::any_of(topology_.nics.begin(), topology_.nics.end(), [](const Nic& nic) { return !nic.rdma_device.empty(); });
+  nic_orders_ = nic_orders(topology_, has_rdma);
   for (const End& first : ends_) {
     for (const End& second : ends_) routes_.push_back(route_between(topology_, first.point, second.point));
     const bool is_gpu = first.point.kind == Endpoint::Kind::gpu;
@@ -65,19 +63,7 @@ std::vector<Pair> View::pairs() const {
   return all;
 }
 
-std::vector<End> View::best_nics(int gpu) const {
-  std::vector<int> order = nearest_nics(topology_, gpu);
-  if (order.empty()) order = nearest_nics(topology_, gpu, false);
-  std::vector<End> best;
-  Route first;
-  for (const int nic : order) {
-    const Route route = route_between(topology_, {Endpoint::Kind::gpu, gpu}, {Endpoint::Kind::nic, nic});
-    if (best.empty()) first = route;
-    if (best.size() == kMostBestNics || !is_as_good(first, route)) break;
-    best.push_back(end_of({Endpoint::Kind::nic, nic}));
-  }
-  return best;
-}
+const NicOrder* View::nic_order(int gpu) const { return element(nic_orders_, gpu); }
 
 std::string View::mark(int pci) const {
   const auto found = marks_.find(pci);

@@ -37,8 +37,8 @@ class View {
   const Route& route(std::size_t row, std::size_t column) const { return routes_[row * ends_.size() + column]; }
   // Each two different ends once, in the order of the matrix; then each GPU with the memory of its node.
   std::vector<Pair> pairs() const;
-  // "NIC0": the nearest and those that are as near and as fast; the first ones only. Empty: none can be told.
-  std::vector<End> best_nics(int gpu) const;
+  // Of a GPU, its NICs in the order in which it should use them. Those with RDMA, unless no NIC has it. Null: no such GPU.
+  const NicOrder* nic_order(int gpu) const;
   // Of an index into Topology::pci: the GPU or the NICs that it is, "GPU0" or "NIC2 NIC3"; empty: neither.
   std::string mark(int pci) const;
   // "PIX" as the matrix shows it.
@@ -51,6 +51,7 @@ class View {
   std::vector<End> ends_;
   std::size_t ends_left_out_ = 0;
   std::vector<Route> routes_;
+  std::vector<NicOrder> nic_orders_;  // by index into Topology::gpus
   std::map<int, std::string> marks_;  // by index into Topology::pci
 };
 

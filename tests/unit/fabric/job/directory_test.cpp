@@ -271,20 +271,55 @@ TEST(Directory, ARankZeroThatNeverComesIsTimedOut) {
   EXPECT_GE(now_ns() - start_ns, test::kSecondNs / 5);
 }
 
-TEST(Directory, AnAddressThatNobodyKnowsIsUnavailable) {
-  Job job = make_job(1, 2, 1);
-  job.master_address = "no-such-host.invalid";
-  const ErrorRecord unknown = refusal(job, now_ns() + test::kSecondNs / 10);
-  EXPECT_EQ(unknown.status, Status::unavailable);
-  EXPECT_EQ(unknown.object, "no-such-host.invalid");
+// Rank 0 too: else it would wait for ranks that cannot come.
+TEST(Directory, AnAddressThatNobodyKnowsIsToldAtEveryRankAtOnce) {
+  const FreePort port;
+  for (const char* key : {"", "sixteen bytes or more"}) {
+    for (const Rank rank : {0U, 1U}) {
+      Job job = make_job(rank, 2, port.number(), key);
+      for (const char* address : {"no-such-host.invalid", "1:2:3", "::g"}) {
+        job.master_address = address;
+        const std::int64_t start_ns = now_ns();
+        const ErrorRecord unknown = refusal(job, in_seconds(60));
+        EXPECT_EQ(unknown.status, Status::unavailable);
+        EXPECT_EQ(unknown.object, address);
+        EXPECT_NE(unknown.remedy.find("MASTER_ADDR"), std::string::npos);
+        EXPECT_LT(now_ns() - start_ns, 40 * test::kSecondNs) << "a resolver may try for a while, the directory does not";
+      }
+    }
+  }
 }
 
 TEST(Directory, AnotherHostNeedsAKey) {
-  Job job = make_job(1, 2, 1, "");
-  job.master_address = "192.0.2.1";
-  const ErrorRecord refused = refusal(job, in_seconds(20));
-  EXPECT_EQ(refused.status, Status::no_permission);
-  EXPECT_NE(refused.remedy.find("GIGABAR_JOB_KEY"), std::string::npos);
+  const FreePort port;
+  for (const Rank rank : {0U, 1U}) {
+    Job job = make_job(rank, 2, port.number(), "");
+    job.master_address = "192.0.2.1";
+    const ErrorRecord refused = refusal(job, in_seconds(20));
+    EXPECT_EQ(refused.status, Status::no_permission);
+    EXPECT_NE(refused.remedy.find("GIGABAR_JOB_KEY"), std::string::npos);
+  }
+}
+
+TEST(Directory, IsFoundAtTheLoopbackAddressOfIpv6) {
+  for (const char* key : {"", "sixteen bytes or more"}) {
+    const FreePort port;
+    Job keeper_job = make_job(0, 2, port.number(), key);
+    Job member_job = make_job(1, 2, port.number(), key);
+    keeper_job.master_address = member_job.master_address = "::1";
+    const Keeping keeper(keeper_job);
+    const auto member = join(member_job);
+    ASSERT_TRUE(member);
+    EXPECT_EQ(wait_for_card(*member, 0), "card 0");
+  }
+}
+
+TEST(Directory, MessagesWriteIpv6AddressesInBrackets) {
+  const FreePort port;
+  Job job = make_job(1, 2, port.number());
+  job.master_address = "::1";
+  const ErrorRecord late = refusal(job, now_ns() + test::kSecondNs / 5);
+  EXPECT_NE(late.object.find("[::1]:" + std::to_string(port.number())), std::string::npos) << late.object;
 }
 
 // --- Many

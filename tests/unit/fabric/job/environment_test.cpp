@@ -2,13 +2,13 @@
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 
-#include <memory>
 #include <set>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "fabric/job/job.hpp"
+#include "support/launched.hpp"
 #include "support/scoped_environment.hpp"
 #include "support/temporary_folder.hpp"
 
@@ -17,29 +17,9 @@ namespace {
 
 using fabric::find_job;
 using fabric::Launcher;
+using test::Launched;
 
 const std::string kKeyDigits(64, 'a');
-
-// Only these variables of all that find_job() reads are set.
-class Launched {
- public:
-  Launched(std::initializer_list<std::pair<std::string, std::string>> variables) {
-    for (const char* name : {"RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "LOCAL_RANK", "GIGABAR_JOB_ID", "GIGABAR_JOB_KEY",
-                             "GIGABAR_JOB_KEY_FILE", "GIGABAR_MASTER_PORT", "GIGABAR_LAUNCHER", "TORCHELASTIC_RUN_ID",
-                             "TORCHELASTIC_USE_AGENT_STORE", "PMIX_RANK", "PMIX_SERVER_URI", "PMIX_SERVER_URI2"})
-      scopes_.push_back(std::make_unique<test::ScopedEnvironment>(name, nullptr));
-    for (const auto& [name, value] : variables)
-      scopes_.push_back(std::make_unique<test::ScopedEnvironment>(name.c_str(), value.c_str()));
-  }
-  ~Launched() {
-    while (!scopes_.empty()) scopes_.pop_back();  // the last first
-  }
-  Launched(const Launched&) = delete;
-  Launched& operator=(const Launched&) = delete;
-
- private:
-  std::vector<std::unique_ptr<test::ScopedEnvironment>> scopes_;
-};
 
 FabricOptions options_of(Rank rank, Rank rank_count) {
   FabricOptions options;
@@ -145,6 +125,27 @@ TEST(FindJob, RefusesAMasterThatIsNoAddress) {
   }
 }
 
+TEST(FindJob, TakesAnIpv6AddressWithAndWithoutBrackets) {
+  const Launched launched({{"RANK", "1"}, {"WORLD_SIZE", "2"}, {"MASTER_PORT", "1"}});
+  std::set<std::string> ids;
+  for (const auto& [written, address] : std::vector<std::pair<std::string, std::string>>{
+           {"::1", "::1"}, {"[::1]", "::1"}, {"fe80::1%eth0", "fe80::1%eth0"}, {"[fe80::1%eth0]", "fe80::1%eth0"}}) {
+    const test::ScopedEnvironment master("MASTER_ADDR", written.c_str());
+    const auto job = find_job({});
+    ASSERT_TRUE(job) << job.error().message();
+    EXPECT_EQ(job->master_address, address);
+    ids.insert(job->id);
+    FabricOptions options = options_of(0, 2);
+    options.master_address = written;
+    EXPECT_EQ(find_job(options)->master_address, address);
+  }
+  EXPECT_EQ(ids.size(), 2u) << "ranks may write the same address in two ways";
+  for (const char* wrong : {"[::1", "::1]", "[node0]", "[]", "[[::1]]", "[::1]:29500", "node[1-2]"}) {
+    const test::ScopedEnvironment master("MASTER_ADDR", wrong);
+    expect_refusal({}, "MASTER_ADDR");
+  }
+}
+
 TEST(FindJob, OptionsComeBeforeTheEnvironment) {
   const Launched launched({{"RANK", "3"},
                            {"WORLD_SIZE", "8"},
@@ -231,27 +232,6 @@ TEST(FindJob, TheIdIsTheSameAtEveryRankAndAnotherForEveryJob) {
     const test::ScopedEnvironment wrong("GIGABAR_JOB_ID", id.c_str());
     expect_refusal({}, "GIGABAR_JOB_ID");
   }
-}
-
-TEST(FindJob, ALauncherCanBeChosen) {
-  const Launched launched(
-      {{"RANK", "1"}, {"WORLD_SIZE", "2"}, {"MASTER_ADDR", "h"}, {"MASTER_PORT", "1"}, {"GIGABAR_LAUNCHER", "none"}});
-  EXPECT_EQ(find_job({})->launcher, Launcher::none);
-  {
-    const test::ScopedEnvironment chosen("GIGABAR_LAUNCHER", "environment");
-    EXPECT_EQ(find_job({})->launcher, Launcher::environment);
-    const test::ScopedEnvironment without("RANK", nullptr);
-    expect_refusal({}, "RANK");
-  }
-  const test::ScopedEnvironment unknown("GIGABAR_LAUNCHER", "options");
-  expect_refusal({}, "GIGABAR_LAUNCHER");
-}
-
-TEST(FindJob, PmixWithoutItsServerIsHalfAnEnvironment) {
-  const Launched launched({{"PMIX_RANK", "0"}});
-  expect_refusal({}, "PMIX_SERVER_URI");
-  const Launched both({{"PMIX_RANK", "0"}, {"RANK", "0"}, {"WORLD_SIZE", "1"}});
-  EXPECT_EQ(find_job({})->launcher, Launcher::environment);
 }
 
 // --- The key ---------------------------------------------------------------------------------------------------------------------

@@ -26,7 +26,8 @@ def environment(**variables):
     """The caller's, without anything that a launcher leaves."""
     left = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT")
     kept = {name: value for name, value in os.environ.items()
-            if name not in left and not name.startswith(("GIGABAR_", "PMIX_", "PMI_", "OMPI_", "TORCHELASTIC_"))}
+            if name not in left and not name.startswith(("GIGABAR_", "PMIX_", "PMI_", "PALS_", "OMPI_", "MV2_", "MVP_", "FLUX_", "JSM_",
+                                                         "SLURM_", "TORCHELASTIC_"))}
     return kept | variables
 
 
@@ -115,6 +116,85 @@ def test_torchruns_environment():
         text = "".join(process.communicate(timeout=100)[0] for process in started)
     found = parse(text, 2)
     assert all(words[0] == "environment" and words[3] == words[1] and words[4:] == ("some-run", "none") for words in found), f"{found}"
+
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def srun(count, command, **variables):
+    """`count` tasks as srun without PMIx starts them, with what each writes."""
+    common = {"SLURM_JOB_ID": "4711", "SLURM_STEP_ID": "2", "SLURM_NTASKS": str(count), "SLURM_STEP_NUM_TASKS": str(count),
+              "SLURM_STEP_NODELIST": "localhost", "GIGABAR_MASTER_PORT": str(free_port())}
+    started = [subprocess.Popen(command, env=environment(**(common | {"SLURM_PROCID": str(rank), "SLURM_LOCALID": str(rank)} | variables)),
+                                stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) for rank in range(count)]
+    return [(*process.communicate(timeout=100), process.returncode) for process in started]
+
+
+def test_srun_without_pmix():
+    key = "0123456789abcdef" * 4
+    for count, variables in ((4, {}), (3, {"GIGABAR_JOB_KEY": key}), (2, {"MASTER_ADDR": "[::1]"}), (2, {"PMI_SIZE": "2"})):
+        tasks = srun(count, [OPTIONS.rank], **variables)
+        assert all(status == 0 for _, _, status in tasks), f"{tasks}"
+        found = parse("".join(out for out, _, _ in tasks), count)
+        assert all(words[0] == "slurm" and words[3] == words[1] for words in found), f"{found}"
+        assert (found[0][5] == "none") != ("GIGABAR_JOB_KEY" in variables), f"{found}"
+
+
+def test_srun_by_the_port_of_its_step():
+    for _ in range(20):
+        job = random.randrange(1, 1000000)
+        port = 21000 + (97 * job + 2) % 8191
+        with socket.socket() as probe:
+            if probe.connect_ex(("127.0.0.1", port)) == 0:
+                continue  # taken by another program
+        tasks = [subprocess.Popen([OPTIONS.rank], stdout=subprocess.PIPE, text=True,
+                                  env=environment(SLURM_JOB_ID=str(job), SLURM_STEP_ID="2", SLURM_NTASKS="2", SLURM_PROCID=str(rank),
+                                                  SLURM_STEP_NODELIST="localhost")) for rank in range(2)]
+        parse("".join(task.communicate(timeout=100)[0] for task in tasks), 2)
+        return
+    raise AssertionError("no free port in 20 tries")
+
+
+def test_every_rank_names_an_address_that_is_unknown():
+    tasks = srun(2, [OPTIONS.rank], SLURM_STEP_NODELIST="no-such-host[1-2].invalid")
+    for _, error, status in tasks:
+        assert status == 1 and "no-such-host1.invalid" in error and "MASTER_ADDR" in error, f"{tasks}"
+
+
+def test_gigabar_bw_between_tasks_of_srun():
+    if not OPTIONS.program:
+        raise Skip("this build has no command line")
+    tasks = srun(2, [OPTIONS.program, "bw", "-d", "host", "-m", "1:8", "-i", "5", "-x", "1", "--transport", "local"])
+    assert all(status == 0 for _, _, status in tasks), f"{tasks}"
+    assert tasks[0][0] and not tasks[1][0], f"one table for both: {tasks}"
+
+
+def test_gigabar_bw_is_refused_where_ranks_cannot_meet():
+    if not OPTIONS.program:
+        raise Skip("this build has no command line")
+    command = [OPTIONS.program, "bw", "-d", "host", "-m", "1:8", "-i", "5", "-x", "1", "--transport", "local"]
+    for name, variables in (("PMI_RANK", {"PMI_SIZE": "4"}), ("OMPI_COMM_WORLD_RANK", {"OMPI_COMM_WORLD_SIZE": "4"}),
+                            ("SLURM_STEP_ID", {"SLURM_PROCID": "3"}), ("SLURM_NTASKS", {"SLURM_PROCID": "3", "SLURM_STEP_ID": "0"})):
+        own = variables | ({name: "3"} if name.endswith("_RANK") else {})
+        for more, is_refused in (({}, True), ({"GIGABAR_LAUNCHER": "none"}, False)):
+            done = subprocess.run(command, env=environment(**own, **more), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                                  timeout=100, check=False)
+            assert (done.returncode == 1 and name in done.stderr and not done.stdout) if is_refused else done.returncode == 0, f"{own} {more}: {done}"
+
+
+def test_gigabar_bw_in_shells_of_slurm():
+    if not OPTIONS.program:
+        raise Skip("this build has no command line")
+    command = [OPTIONS.program, "bw", "-d", "host", "-m", "1:8", "-i", "5", "-x", "1", "--transport", "local"]
+    batch = {"SLURM_JOB_ID": "4711", "SLURM_NTASKS": "4", "SLURM_PROCID": "0", "SLURM_JOB_NODELIST": "n[1-4]"}
+    pty = {"SLURM_JOB_ID": "4711", "SLURM_STEP_ID": "0", "SLURM_NTASKS": "1", "SLURM_PROCID": "0", "SLURM_STEP_NODELIST": "n1"}
+    for variables in (batch, pty):
+        done = subprocess.run(command, env=environment(**variables), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=100,
+                              check=False)
+        assert done.returncode == 0 and done.stdout, f"it starts its own two ranks: {done}"
 
 
 def test_gigabar_run():

@@ -101,6 +101,46 @@ TEST(VerbsRails, NearestToTheGpuFirst) {
   EXPECT_EQ(rdma::nearest_first({}, 0, all), (std::vector<std::size_t>{0, 1, 2, 3}));
 }
 
+// Two GPUs and two adapters below one switch.
+Topology one_switch() {
+  gigabar::test::CapturedMachine machine;
+  machine.cpus(4);
+  const std::string upper = "pci0000:3a/0000:3a:01.0/0000:3b:00.0";
+  machine.pci("pci0000:3a/0000:3a:01.0", "0x060400", "0x8086", 0);
+  machine.pci(upper, "0x060400", "0x1000", 0);
+  const auto below = [&](int port, const std::string& bus, const std::string& kind, const std::string& vendor) {
+    const std::string bridge = upper + "/0000:3c:0" + std::to_string(port) + ".0";
+    machine.pci(bridge, "0x060400", "0x1000", 0);
+    machine.pci(bridge + "/0000:" + bus + ":00.0", kind, vendor, 0);
+    return bridge + "/0000:" + bus + ":00.0";
+  };
+  below(0, "3d", "0x030200", "0x10de");
+  below(1, "3e", "0x030200", "0x10de");
+  machine.rdma("mlx5_0", below(2, "3f", "0x020000", "0x15b3"));
+  machine.rdma("mlx5_1", below(3, "40", "0x020000", "0x15b3"));
+  machine.gpu_answers("0000:3d:00.0", 0);
+  machine.gpu_answers("0000:3e:00.0", 1);
+  return machine.topology();
+}
+
+TEST(VerbsRails, EquallyNearOnesAreDealtToGpusAndRanks) {
+  Topology machine = one_switch();
+  ASSERT_EQ(machine.gpus.size(), 2u);
+  ASSERT_EQ(machine.nics.size(), 2u);
+  using Names = std::vector<std::string>;
+  const auto first = [&](int device, std::size_t local_rank, const Names& names = {"mlx5_0", "mlx5_1"}) {
+    return names.at(rdma::nearest_first(machine, device, names, local_rank).at(0));
+  };
+  EXPECT_EQ((Names{first(0, 0), first(1, 1)}), (Names{"mlx5_0", "mlx5_1"}));
+  EXPECT_EQ((Names{first(0, 2), first(1, 3)}), (Names{"mlx5_1", "mlx5_0"})) << "a second rank of each GPU takes the other one";
+  EXPECT_EQ(first(1, 1, {"mlx5_0"}), "mlx5_0");
+  EXPECT_EQ(first(1, 1, {"mlx5_0", "rxe0"}), "mlx5_0") << "an adapter without an address is dealt to nobody";
+  // A process with CUDA_VISIBLE_DEVICES sees its own GPU as the first.
+  machine.gpus[0].cuda_index.reset();
+  machine.gpus[1].cuda_index = 0;
+  EXPECT_EQ(first(0, 1), "mlx5_1");
+}
+
 // The whole way, from devices with addresses to the rails of an opened transport.
 ISOLATED_TEST(VerbsRails, ATransportTakesTheNearestPortsThatAreUp) {
   const FakeMachine machine("mlx5_0 10.9.0.1; mlx5_1 10.9.0.2; mlx5_2 10.9.0.3; mlx5_3 10.9.0.4 down");
@@ -122,6 +162,25 @@ ISOLATED_TEST(VerbsRails, ATransportTakesTheNearestPortsThatAreUp) {
   EXPECT_EQ(rails(0, 4).front(), "mlx5_1/1");
   EXPECT_EQ(rails(-1, 1), (Names{"mlx5_0/1"})) << "without a GPU the first";
   EXPECT_EQ(rails(1, 1, {"mlx5_1", "mlx5_0"}), (Names{"mlx5_1/1", "mlx5_0/1"})) << "names win over distance and count";
+}
+
+ISOLATED_TEST(VerbsRails, ATransportTakesThePortThatWasDealtToItsRank) {
+  const FakeMachine machine("mlx5_0 10.9.0.1; mlx5_1 10.9.0.2");
+  const Topology tree = one_switch();
+  using Names = std::vector<std::string>;
+  const auto rails = [&](int device, std::size_t local_rank, const Names& named = {}) {
+    TransportOptions options;
+    options.topology = &tree;
+    options.near_device = device;
+    options.local_rank = local_rank;
+    options.rails = named;
+    const auto opened = open_verbs(options);
+    return opened ? (*opened)->rails() : Names{opened.error().message()};
+  };
+  EXPECT_EQ(rails(0, 0), (Names{"mlx5_0/1"}));
+  EXPECT_EQ(rails(1, 1), (Names{"mlx5_1/1"}));
+  EXPECT_EQ(rails(0, 2), (Names{"mlx5_1/1"})) << "the second rank of GPU 0";
+  EXPECT_EQ(rails(1, 1, {"mlx5_0"}), (Names{"mlx5_0/1"})) << "a name wins over the deal";
 }
 
 #endif

@@ -1,0 +1,139 @@
+#include "fabric/job/launchers.hpp"
+
+#include <unistd.h>
+
+#include <array>
+#include <string_view>
+
+#include "base/errors.hpp"
+#include "base/options.hpp"
+#include "fabric/job/slurm.hpp"
+#include "fabric/job/variables.hpp"
+
+namespace gigabar::fabric {
+namespace {
+
+struct Row {
+  Launcher launcher;
+  const char* rank;   // the variable that is its sign
+  const char* count;  // null: it has none. Alone it is half an environment
+  // Of unsupported ones.
+  const char* name = nullptr;
+  const char* remedy = nullptr;
+  bool may_be_of_step = false;  // srun sets the same variables
+};
+
+constexpr const char* kOtherMpi = "start the program with an mpirun that speaks PMIx (Open MPI), srun or torchrun";
+
+// In this order: whoever starts processes inside another launcher's job leaves the inner job's variables. Variables that a user may
+// have set for Gigabar come before those of launchers that cannot be used.
+constexpr std::array kRows = {
+    Row{Launcher::pmix, "PMIX_RANK", nullptr},
+    Row{Launcher::environment, "RANK", "WORLD_SIZE"},
+    Row{Launcher::unsupported, "FLUX_TASK_RANK", "FLUX_JOB_SIZE", "Flux", "start the program with flux run -o pmi=pmix"},
+    Row{Launcher::unsupported, "JSM_NAMESPACE_RANK", "JSM_NAMESPACE_SIZE", "jsrun",
+        "start the program with a jsrun that speaks PMIx"},
+    Row{Launcher::unsupported, "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "Open MPI's mpirun",
+        "start the program with an mpirun of Open MPI that was built with PMIx"},
+    Row{Launcher::unsupported, "MV2_COMM_WORLD_RANK", "MV2_COMM_WORLD_SIZE", "MVAPICH2", kOtherMpi},
+    Row{Launcher::unsupported, "MVP_COMM_WORLD_RANK", "MVP_COMM_WORLD_SIZE", "MVAPICH", kOtherMpi},
+    Row{Launcher::unsupported, "PMI_RANK", "PMI_SIZE", "a launcher with PMI (Hydra of MPICH or Intel MPI, PALS)", kOtherMpi, true},
+    Row{Launcher::unsupported, "PMI_ID", "PMI_SIZE", "a launcher with PMI (Hydra of MPICH or Intel MPI)", kOtherMpi, true},
+    Row{Launcher::unsupported, "PALS_RANKID", "PMI_SIZE", "PALS", kOtherMpi, true},
+    Row{Launcher::slurm, "SLURM_PROCID", "SLURM_STEP_ID"},
+};
+
+bool is_set(const char* variable) { return variable != nullptr && environment(variable).has_value(); }
+
+// Newer servers have further versions of their address, each in a variable that begins so.
+bool has_pmix_server() {
+  for (char** variable = environ; variable != nullptr && *variable != nullptr; ++variable)
+    if (std::string_view(*variable).starts_with("PMIX_SERVER_URI")) return true;
+  return false;
+}
+
+Result<bool> is_slurm_job() {
+  const auto step = slurm_step();
+  if (!step) return step.error();
+  return *step && (*step)->rank_count > 1;
+}
+
+// The numbers are those of the step of which this process is a task, as srun's plugins for PMI set them. mpiexec of Hydra starts
+// its processes from tasks of a step too: one on each node, which have other numbers.
+bool is_of_step(std::optional<std::uint64_t> rank, std::optional<std::uint64_t> count) {
+  const auto step = slurm_step();
+  return step && *step && (!rank || *rank == (*step)->rank) && count == (*step)->rank_count;
+}
+
+// True only as an error; false for a job of one process.
+Result<bool> refuse_larger_job(const Row& row) {
+  const auto rank = number_from(row.rank, 0, kMaxRanks - 1);
+  if (!rank) return rank.error();
+  const auto count = number_from(row.count, 1, kMaxRanks);
+  if (!count) return count.error();
+  if (*rank && *count && **rank >= **count) return refuse_job(row.rank, text(**rank, " is not below ", row.count, ", ", **count));
+  if (*count == 1 || (row.may_be_of_step && is_of_step(*rank, *count))) return false;
+  const std::string who = *rank ? text("rank ", **rank) : std::string("a rank");
+  const std::string of = *count ? std::to_string(**count) : std::string("an unknown number");
+  return refuse_job(*rank ? row.rank : row.count,
+                    text(row.name, " without PMIx started this process as ", who, " of ", of, ", and does not say where rank 0 is"),
+                    text(row.remedy,
+                         ", or set RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT of each process; "
+                         "GIGABAR_LAUNCHER=none makes each a job of its own"));
+}
+
+// Whether the launcher of `row`, of which there is a sign, started this process as part of a job.
+Result<bool> is_started_by(const Row& row) {
+  switch (row.launcher) {
+    case Launcher::pmix: return has_pmix_server();
+    case Launcher::slurm: return is_slurm_job();
+    case Launcher::unsupported: return refuse_larger_job(row);
+    default: return true;
+  }
+}
+
+Result<Launcher> find_by(const char* Row::* sign) {
+  for (const Row& row : kRows) {
+    if (!is_set(row.*sign)) continue;
+    const auto is_started = is_started_by(row);
+    if (!is_started) return is_started.error();
+    if (*is_started) return row.launcher;
+  }
+  return Launcher::none;
+}
+
+// What is left when no row applies.
+Result<Launcher> find_half() {
+  if (is_set("MASTER_ADDR") || is_set("MASTER_PORT")) return Launcher::environment;
+  if (is_set("PMIX_RANK"))
+    return refuse_job("PMIX_SERVER_URI", "PMIX_RANK is set, its server's address is not",
+                      "start the program with mpirun or srun --mpi=pmix");
+  return Launcher::none;
+}
+
+Result<Launcher> launcher_called(const std::string& name) {
+  for (const Launcher launcher : {Launcher::none, Launcher::environment, Launcher::pmix, Launcher::slurm})
+    if (name == name_of(launcher)) return launcher;
+  return refuse_job("GIGABAR_LAUNCHER", text("'", name.substr(0, 64), "' is none of none, environment, pmix, slurm"),
+                    "unset it, or choose one");
+}
+
+}  // namespace
+
+Result<Launcher> find_launcher() {
+  if (const auto name = environment("GIGABAR_LAUNCHER")) return launcher_called(*name);
+  for (const char* Row::* sign : {&Row::rank, &Row::count}) {
+    const auto found = find_by(sign);
+    if (!found || *found != Launcher::none) return found;
+  }
+  return find_half();
+}
+
+std::string stated_rank() {
+  if (environment("GIGABAR_LAUNCHER") == name_of(Launcher::none)) return "0";
+  for (const Row& row : kRows)
+    if (auto rank = environment(row.rank)) return *rank;
+  return "0";
+}
+
+}  // namespace gigabar::fabric

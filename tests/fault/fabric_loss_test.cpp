@@ -1,0 +1,176 @@
+// Waits without an end, when those die who could end them: collectives of every size with every rank as the dead one, and waits for
+// anybody when nobody is left.
+#include <csignal>
+#include <string>
+#include <thread>
+
+#include "base/clock.hpp"
+#include "base/errors.hpp"
+#include "conformance/rank_segment.hpp"
+
+namespace gigabar::test {
+namespace {
+
+constexpr std::int64_t kMaxNoticeNs = 30'000'000'000;  // from the kill to the error, on a loaded machine
+constexpr const char* kConnected = "connected";        // the ranks have met before one dies
+
+// That a stranger is dead shows when it cannot be connected to in this time.
+Result<Fabric> open_with_short_connecting(const RankProcess& me) {
+  FabricOptions options = me.options();
+  if (me.setup().word != kConnected) options.connect_timeout = Timeout::of(std::chrono::seconds(scale() > 1 ? 12 : 4));
+  return Fabric::open(options);
+}
+
+// --- Collectives
+// -----------------------------------------------------------------------------------------------------------------
+
+// `amount` is the rank that dies.
+BARE_RANK_BODY(lose_a_member) {
+  auto opened = open_with_short_connecting(me);
+  ASSERT_TRUE(is_ok(opened));
+  Fabric& fabric = *opened;
+  const auto victim = static_cast<Rank>(me.setup().amount);
+  const bool is_connected = me.setup().word == kConnected;
+  if (is_connected) {
+    ASSERT_TRUE(is_ok(fabric.barrier({}, kPatience)));
+  }
+  me.tell("up");
+  ASSERT_TRUE(me.hear());  // the victim never does
+  const std::string name = text("rank ", victim);
+  const std::int64_t begin = now_ns();
+  EXPECT_TRUE(fails(fabric.barrier({}, Timeout::forever()), Status::peer_lost, name));
+  std::int64_t value = 1, sum = 0;
+  EXPECT_TRUE(fails(fabric.all_reduce({}, ReduceOperation::sum, std::span(&value, 1), std::span(&sum, 1), Timeout::forever()),
+                    Status::peer_lost, name));
+  EXPECT_LT(now_ns() - begin, kMaxNoticeNs);
+  ASSERT_TRUE(me.meet());  // nobody leaves before all have heard
+  // Those who live go on without it. Without rank 0, which keeps the directory, those that are not connected find nobody.
+  if (victim == 0) return;
+  Group left;
+  for (Rank rank = 0; rank < me.rank_count(); ++rank) {
+    if (rank != victim) left.push_back(rank);
+  }
+  EXPECT_TRUE(is_ok(fabric.barrier(left, kPatience)));
+  EXPECT_TRUE(is_ok(fabric.close(kPatience)));
+}
+
+class FabricLostMember : public testing::TestWithParam<RankSetup> {};
+TEST_P(FabricLostMember, IsNamedAtEveryOther) {
+  const bool is_connected = GetParam().word == kConnected;
+  for (Rank victim = is_connected ? 0 : 1; victim < GetParam().rank_count; ++victim) {
+    RankSetup setup = GetParam();
+    setup.amount = victim;
+    RankJob job("lose_a_member", setup);
+    job.start_all();
+    for (Rank rank = 0; rank < setup.rank_count; ++rank) ASSERT_TRUE(job.hear(rank, "up"));
+    job.send_signal(victim, SIGKILL);
+    for (Rank rank = 0; rank < setup.rank_count; ++rank) {
+      if (rank != victim) job.tell(rank, "go");
+    }
+    job.finish();
+    ASSERT_FALSE(HasFailure()) << "rank " << victim << " of " << setup.rank_count;
+  }
+}
+
+std::vector<RankSetup> group_setups() {
+  std::vector<RankSetup> all;
+  for (Rank count = 2; count <= 8; ++count) {
+    if (scale() > 1 && count != 2 && count != 3 && count != 5) continue;
+    for (const char* word : {kConnected, "strangers"}) {
+      for (RankSetup setup : each_transport(count)) {
+        setup.word = word;
+        all.push_back(setup);
+      }
+    }
+  }
+  return all;
+}
+std::string group_name(const testing::TestParamInfo<RankSetup>& info) { return setup_name(info) + "_" + info.param.word; }
+INSTANTIATE_TEST_SUITE_P(Groups, FabricLostMember, testing::ValuesIn(group_setups()), group_name);
+
+// --- Anybody
+// ---------------------------------------------------------------------------------------------------------------------
+
+// Rank 0 waits for anybody; the others die one after the other.
+BARE_RANK_BODY(wait_for_anybody) {
+  auto opened = open_with_short_connecting(me);
+  ASSERT_TRUE(is_ok(opened));
+  Fabric& fabric = *opened;
+  RankSegment target(fabric, kTarget, MemoryChoice::host, 64);
+  if (me.setup().word == kConnected) {
+    ASSERT_TRUE(is_ok(fabric.barrier({}, kPatience)));
+  }
+  me.tell("up");
+  if (me.rank() != 0) {
+    static_cast<void>(me.hear());
+    return;
+  }
+  std::thread receiver([&] {
+    char byte = 0;
+    EXPECT_TRUE(fails(fabric.recv(kAnyRank, 1, &byte, 1, Timeout::forever()), Status::peer_lost, "1, 2"));
+  });
+  std::thread counter(
+      [&] { EXPECT_TRUE(fails(fabric.notification_wait_count(kTarget, 9, 3, Timeout::forever()), Status::peer_lost, "1, 2")); });
+  const auto raised = fabric.notification_wait(kTarget, 0, 8, Timeout::forever());
+  EXPECT_TRUE(fails(raised, Status::peer_lost, "1, 2"));
+  receiver.join();
+  counter.join();
+}
+
+class FabricAlone : public testing::TestWithParam<RankSetup> {};
+TEST_P(FabricAlone, WaitsForNobody) {
+  RankJob job("wait_for_anybody", GetParam());
+  job.start_all();
+  for (Rank rank = 0; rank < 3; ++rank) ASSERT_TRUE(job.hear(rank, "up"));
+  job.send_signal(1, SIGKILL);
+  // One is left that could still speak. Who hears of the death of strangers has looked for them by then.
+  std::this_thread::sleep_for(std::chrono::milliseconds(1500));
+  job.send_signal(2, SIGKILL);
+  job.finish();
+}
+
+// The message of the last one alive comes, although another is dead.
+RANK_BODY(hear_of_the_last) {
+  RankSegment target(fabric, kTarget, MemoryChoice::host, 64);
+  if (me.rank() == 1) {
+    me.tell("up");
+    static_cast<void>(me.hear());
+    return;
+  }
+  if (me.rank() == 2) {
+    ASSERT_TRUE(me.hear());
+    EXPECT_TRUE(is_ok(fabric.send(0, 1, nullptr, 0, kPatience)));
+    return;
+  }
+  me.tell("up");
+  const auto received = fabric.recv(kAnyRank, 1, nullptr, 0, Timeout::forever());
+  ASSERT_TRUE(is_ok(received));
+  EXPECT_EQ(received->rank, 2U);
+}
+class FabricNotAlone : public testing::TestWithParam<RankSetup> {};
+TEST_P(FabricNotAlone, HearsTheLastThatLives) {
+  RankJob job("hear_of_the_last", GetParam());
+  job.start_all();
+  ASSERT_TRUE(job.hear(0, "up"));
+  ASSERT_TRUE(job.hear(1, "up"));
+  job.send_signal(1, SIGKILL);
+  std::this_thread::sleep_for(std::chrono::milliseconds(2500));
+  job.tell(2, "go");
+  job.finish();
+}
+
+std::vector<RankSetup> three_setups() {
+  std::vector<RankSetup> all;
+  for (const char* word : {kConnected, "strangers"}) {
+    for (RankSetup setup : each_transport(3)) {
+      setup.word = word;
+      all.push_back(setup);
+    }
+  }
+  return all;
+}
+INSTANTIATE_TEST_SUITE_P(Three, FabricAlone, testing::ValuesIn(three_setups()), group_name);
+INSTANTIATE_TEST_SUITE_P(Transports, FabricNotAlone, testing::ValuesIn(each_transport(3)), setup_name);
+
+}  // namespace
+}  // namespace gigabar::test

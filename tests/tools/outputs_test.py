@@ -1,0 +1,378 @@
+#!/usr/bin/env python3
+"""Writes the output of every subcommand of `gigabar` to what a user may name: devices, pipes, links, full and forbidden places.
+
+The subcommands and their output options are read from the program's help, so that a new one is covered; each needs a line in QUICK.
+--list prints the cases, functions named test_...; --program FILE --case NAME runs one.
+Cases that mount run in a mount namespace of their own, of a user namespace where the user is not root; they touch nothing outside FOLDER.
+Exit status: 0 passed, 1 failed.
+"""
+
+import argparse
+import json
+import os
+import re
+import resource
+import signal
+import stat
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+
+from machine_files import two_sockets, without_devices
+
+OPTIONS = None
+FOLDER = None
+NOBODY = 65534
+
+# The shortest run of each subcommand; {machine}, {survey}: input files.
+QUICK = {
+    "info": [],
+    "copylat": ["-s", "64", "-w", "20", "-r", "20", "--budget", "1"],
+    "copybw": ["-s", "64K", "-w", "20", "-r", "20"],
+    "apiperf": ["-s", "64K", "-n", "3", "-w", "1"],
+    "pplat": ["-t", "20"],
+    "sanity": ["--list"],
+    "calibrate": ["--budget", "2"],
+    "streams": ["-t", "gpu0->host ce bytes=1M", "-i", "2"],
+    "topology": ["--sysroot", "{machine}"],
+    "doctor": ["--sysroot", "{healthy}"],
+    "explain": [],
+    "survey": ["--budget", "1", "--no-trials"],
+    "compare": ["{survey}", "{survey}"],
+    "latency": ["-m", "8", "-i", "10", "-x", "1"],
+    "bw": ["-m", "8", "-i", "10", "-x", "1"],
+    "bibw": ["-m", "8", "-i", "10", "-x", "1"],
+    "multi-lat": ["-m", "8", "-i", "10", "-x", "1"],
+    "mbw-mr": ["-m", "8", "-i", "10", "-x", "1"],
+    "tune": ["-m", "1K:2K", "-i", "2", "-x", "1", "--dry-run"],
+    "device-latency": ["-i", "10", "-x", "1"],
+    "device-bw": ["-m", "4K", "-i", "10", "-x", "1"],
+    "device-rate": ["-i", "10"],
+    "pingpong": ["-m", "4K", "-i", "10", "-x", "1"],
+    "matvec": ["-m", "32", "-b", "1", "-i", "10"],
+    "softhca": ["-m", "8", "-i", "10", "-x", "1"],
+    "run": ["-n", "2", "--", "/bin/echo", "a line of a rank"],
+}
+# Of the options that take a FILE, those that read it.
+INPUTS = {"streams": ["--file"]}
+MOUNT = ["unshare", "--mount", "--propagation", "private"] if os.geteuid() == 0 else ["unshare", "--user", "--map-root-user", "--mount"]
+
+
+def expect(condition, text, completed=None):
+    if not condition:
+        raise AssertionError(text if completed is None else f"{text}\nstatus {completed.returncode}\n{completed.stdout}\n{completed.stderr}")
+
+
+def environment():
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("GIGABAR_", "GDRCOPY_", "XDG_"))}
+    return {**kept, "GIGABAR_STAND_IN": "1", "HOME": FOLDER, "TMPDIR": os.path.join(FOLDER, "tmp")}
+
+
+def run(*arguments, before=(), **how):
+    how.setdefault("stdout", subprocess.PIPE)
+    return subprocess.run([*before, OPTIONS.program, *arguments], env=environment(), cwd=FOLDER, stderr=subprocess.PIPE, text=True,
+                          stdin=subprocess.DEVNULL, timeout=100, check=False, **how)
+
+
+def inputs():
+    """Paths of the files that some subcommands read."""
+    machine, healthy, survey = (os.path.join(FOLDER, f"{name}.json") for name in ("machine", "healthy", "survey"))
+    if not os.path.exists(machine):
+        for path, content in ((machine, two_sockets()), (healthy, without_devices())):
+            with open(path, "w", encoding="utf-8") as file:
+                file.write(content.text())
+        completed = run("survey", "--budget", "1", "--no-trials", "--json", survey)
+        expect(completed.returncode == 0, "survey", completed)
+    return {"machine": machine, "healthy": healthy, "survey": survey}
+
+
+def subcommands():
+    """Each with the arguments of its shortest run and its output options."""
+    text = run("--help").stdout
+    names = re.findall(r"^  ([a-z][a-z-]*)  ", text.split("Subcommands:")[1], re.MULTILINE)
+    expect(len(names) > 20, f"subcommands: {names}")
+    for name in names:
+        expect(name in QUICK, f"'{name}' is new: give it a line in QUICK")
+        told = run(name, "--help").stdout
+        options = [option for option in re.findall(r"^  (?:-\w,)?(--[a-z-]+) FILE", told, re.MULTILINE)]
+        known = inputs()
+        arguments = [part.format(**known) for part in QUICK[name]]
+        yield name, arguments, [option for option in options if option not in INPUTS.get(name, [])]
+
+
+def rows():
+    """Each output option of each subcommand: both names, and the command line for a path."""
+    count = 0
+    for name, arguments, options in subcommands():
+        for option in options:
+            count += 1
+            plain = [part for part in arguments if part not in ("--sysroot", inputs()["machine"])] if option == "--capture" else arguments
+            yield name, option, lambda path, name=name, plain=plain, option=option: [name, f"{option}={path}", *plain]
+    expect(count > 24, f"{count} output options")
+
+
+def expect_whole(option, content):
+    if option == "--svg":
+        expect(content.lstrip().startswith(b"<?xml") and content.rstrip().endswith(b"</svg>"), f"no SVG: {content[:80]}")
+    else:
+        json.loads(content)
+
+
+def expect_nothing_left(folder, names):
+    left = sorted(set(os.listdir(folder)) - set(names))
+    expect(not left, f"left behind in {folder}: {left}")
+    copies = os.listdir(environment()["TMPDIR"])
+    expect(not copies, f"left behind: {copies}")
+
+
+def outputs_folder():
+    folder = tempfile.mkdtemp(dir=FOLDER, prefix="outputs-")
+    os.chmod(folder, 0o755)
+    return folder
+
+
+def test_outputs_to_a_new_file_and_over_an_old_one():
+    for name, option, arguments in rows():
+        folder = outputs_folder()
+        path = os.path.join(folder, "out")
+        completed = run(*arguments(path), umask=0o027)
+        expect(completed.returncode == 0, f"{name} {option}: a new file", completed)
+        expect(stat.S_IMODE(os.stat(path).st_mode) == 0o640, f"{name} {option}: mode {os.stat(path).st_mode:o}")
+        with open(path, "rb") as file:
+            expect_whole(option, file.read())
+        with open(path, "w", encoding="utf-8") as file:
+            file.write("old")
+        os.chmod(path, 0o604)
+        if os.geteuid() == 0:
+            os.chown(path, NOBODY, NOBODY)
+        completed = run(*arguments(path))
+        expect(completed.returncode == 0, f"{name} {option}: an old file", completed)
+        found = os.stat(path)
+        expect(stat.S_IMODE(found.st_mode) == 0o604, f"{name} {option}: mode {found.st_mode:o}")
+        expect(os.geteuid() != 0 or found.st_uid == NOBODY, f"{name} {option}: owner {found.st_uid}")
+        with open(path, "rb") as file:
+            expect_whole(option, file.read())
+        expect_nothing_left(folder, ["out"])
+
+
+def test_outputs_to_a_symbolic_link():
+    for name, option, arguments in rows():
+        folder = outputs_folder()
+        target, link, chain = (os.path.join(folder, part) for part in ("target", "link", "chain"))
+        os.symlink("target", link)
+        os.symlink(link, chain)
+        for state in ("missing", "there"):
+            completed = run(*arguments(chain))
+            expect(completed.returncode == 0, f"{name} {option}: a link whose target is {state}", completed)
+            expect(os.path.islink(chain) and os.path.islink(link), f"{name} {option}: the link was replaced")
+            with open(target, "rb") as file:
+                expect_whole(option, file.read())
+        expect_nothing_left(folder, ["target", "link", "chain"])
+
+
+def test_outputs_to_a_fifo():
+    for name, option, arguments in rows():
+        folder = outputs_folder()
+        path = os.path.join(folder, "fifo")
+        os.mkfifo(path)
+        content = []
+
+        def read(path=path, content=content):
+            with open(path, "rb") as file:
+                content.append(file.read())
+
+        reader = threading.Thread(target=read, daemon=True)
+        reader.start()
+        completed = run(*arguments(path))
+        expect(completed.returncode == 0, f"{name} {option}: a FIFO", completed)
+        reader.join(10)
+        expect(content, f"{name} {option}: nothing came")
+        expect_whole(option, content[0])
+        expect(stat.S_ISFIFO(os.stat(path).st_mode), f"{name} {option}: the FIFO was replaced")
+        expect_nothing_left(folder, ["fifo"])
+
+
+def test_outputs_to_a_process_substitution():
+    for name, option, arguments in rows():
+        folder = outputs_folder()
+        path = os.path.join(folder, "copied")
+        words = arguments("PIPE")
+        line = 'copy=$1; shift; exec {pipe}> >(cat > "$copy"); "${@/PIPE//dev/fd/$pipe}"'
+        completed = subprocess.run(["bash", "-c", line, "bash", path, OPTIONS.program, *words], env=environment(), cwd=FOLDER,
+                                   capture_output=True, text=True, timeout=100, check=False)
+        expect(completed.returncode == 0, f"{name} {option}: a process substitution", completed)
+        for _ in range(200):
+            if os.path.exists(path) and os.path.getsize(path):
+                break
+            time.sleep(0.01)
+        time.sleep(0.02)
+        with open(path, "rb") as file:
+            expect_whole(option, file.read())
+
+
+def test_outputs_to_a_pipe_whose_reader_has_gone():
+    for name, option, arguments in rows():
+        read_end, write_end = os.pipe()
+        os.close(read_end)
+        completed = run(*arguments(f"/dev/fd/{write_end}"), pass_fds=[write_end])
+        os.close(write_end)
+        expect(completed.returncode == 1, f"{name} {option}: a pipe without a reader", completed)
+        expect(option in completed.stderr and completed.stderr.count("\n") < 8, f"{name} {option}: the message", completed)
+        expect_nothing_left(environment()["TMPDIR"], [])
+
+
+def test_outputs_to_standard_output_by_name():
+    """Text and document go to one file; neither is lost. The link is as /dev/stdout, which no test may touch."""
+    link = os.path.join(FOLDER, "stdout")
+    os.symlink("/proc/self/fd/1", link)
+    for name, option, arguments in rows():
+        path = os.path.join(outputs_folder(), "out")
+        with open(path, "w", encoding="utf-8") as file:
+            completed = run(*arguments(link), stdout=file)
+        expect(completed.returncode == 0, f"{name} {option}: standard output", completed)
+        expect(os.path.islink(link), f"{name} {option}: the link was replaced")
+        with open(path, "rb") as file:
+            content = file.read()
+        begin = content.find(b"<?xml" if option == "--svg" else b"{")
+        has_text = begin > 0 or content.rstrip()[-1:] not in (b"}", b">")
+        expect(begin >= 0 and (has_text or name == "compare"), f"{name} {option}: text and document: {content[:200]}")
+        completed = run(*arguments(link))
+        expect(completed.returncode == 0 and ("<?xml" if option == "--svg" else "{") in completed.stdout, f"{name} {option}: a pipe", completed)
+
+
+def test_outputs_to_devices():
+    for name, option, arguments in rows():
+        for device, status in (("/dev/null", 0), ("/dev/full", 1)):
+            node = device if os.geteuid() != 0 else os.path.join(outputs_folder(), os.path.basename(device))
+            if node != device:
+                os.mknod(node, 0o666 | stat.S_IFCHR, os.stat(device).st_rdev)
+            completed = run(*arguments(node))
+            expect(completed.returncode == status, f"{name} {option}: a node like {device}", completed)
+            expect(stat.S_ISCHR(os.stat(node).st_mode), f"{name} {option}: {node} was replaced")
+            expect(status == 0 or (option in completed.stderr and re.search("No space|ENOSPC", completed.stderr)), f"{name} {option}: {device}", completed)
+            if node != device:
+                expect_nothing_left(os.path.dirname(node), [os.path.basename(node)])
+
+
+def test_outputs_to_a_mounted_file_and_a_full_file_system():
+    for name, option, arguments in rows():
+        folder = outputs_folder()
+        full, mounted, source = (os.path.join(folder, part) for part in ("full", "mounted", "source"))
+        os.mkdir(full)
+        for path in (mounted, source):
+            with open(path, "w", encoding="utf-8") as file:
+                file.write("old " * 1000)
+        script = f"""
+            mount --bind {source} {mounted}; mount -t tmpfs -o size=16k tmpfs {full}
+            printf old > {full}/out; dd if=/dev/zero of={full}/filled bs=4k count=3 status=none; dd if=/dev/zero of={full}/rest bs=4k count=3 status=none
+            "$@"; echo "mounted: $?"
+        """
+        completed = subprocess.run([*MOUNT, "bash", "-c", script, "bash", OPTIONS.program, *arguments(mounted)], env=environment(), cwd=FOLDER,
+                                   capture_output=True, text=True, timeout=100, check=False)
+        expect("mounted: 0" in completed.stdout, f"{name} {option}: a mounted file", completed)
+        with open(source, "rb") as file:
+            expect_whole(option, file.read())
+        script += f"ls -A {full}; cat {full}/out"
+        completed = subprocess.run([*MOUNT, "bash", "-c", script, "bash", OPTIONS.program, *arguments(full + "/out")], env=environment(),
+                                   cwd=FOLDER, capture_output=True, text=True, timeout=100, check=False)
+        expect("mounted: 1" in completed.stdout, f"{name} {option}: a full file system", completed)
+        left = completed.stdout.split("mounted: 1\n")[1]
+        expect(left == "filled\nout\nrest\nold", f"{name} {option}: on the full file system is {left!r}", completed)
+
+
+def test_outputs_to_forbidden_places():
+    lockable_bytes = resource.getrlimit(resource.RLIMIT_MEMLOCK)[1]
+    for name, option, arguments in rows():
+        # It locks 16 MiB, which a user who is not root may not everywhere.
+        if name == "calibrate" and os.geteuid() == 0 and 0 <= lockable_bytes < 32 << 20:
+            continue
+        folder = outputs_folder()
+        closed, own = os.path.join(folder, "closed"), os.path.join(folder, "closed", "own")
+        os.mkdir(closed)
+        for path, mode in ((own, 0o666), (os.path.join(closed, "read-only"), 0o444)):
+            with open(path, "w", encoding="utf-8") as file:
+                file.write("old")
+            os.chmod(path, mode)
+        os.chmod(closed, 0o555)
+        user = {"user": NOBODY, "group": NOBODY, "extra_groups": []} if os.geteuid() == 0 else {}
+        for path in (os.path.join(closed, "new"), os.path.join(closed, "read-only"), os.path.join(folder, "absent", "out"), closed):
+            completed = run(*arguments(path), **user)
+            made = option == "--store" and "absent" in path and os.geteuid() != 0  # it makes its folder
+            expect(completed.returncode == (0 if made else 1), f"{name} {option} {path}", completed)
+            expect(made or path in completed.stderr, f"{name} {option} {path}: the message names it not", completed)
+        completed = run(*arguments(own), **user)
+        expect(completed.returncode == 0, f"{name} {option}: a file of one's own in a folder that is closed", completed)
+        with open(own, "rb") as file:
+            expect_whole(option, file.read())
+        os.chmod(closed, 0o755)
+        expect_nothing_left(closed, ["own", "read-only"])
+
+
+def test_outputs_standard_output_that_is_full():
+    for name, arguments, _ in subcommands():
+        for command in ([name, *arguments], [name, "--help"]):
+            with open("/dev/full", "w", encoding="utf-8") as full:
+                completed = run(*command, stdout=full)
+            expect(completed.returncode == 1, f"{command} > /dev/full", completed)
+            expect("No space" in completed.stderr, f"{command} > /dev/full: the message", completed)
+
+
+def test_outputs_standard_output_whose_reader_has_gone():
+    for name, arguments, _ in subcommands():
+        read_end, write_end = os.pipe()
+        os.close(read_end)
+        completed = run(name, *arguments, stdout=write_end)
+        os.close(write_end)
+        # The ranks of 'run' write themselves.
+        expect(completed.returncode == (128 + signal.SIGPIPE if name == "run" else 1), f"{name} | (gone)", completed)
+        expect("roken pipe" in completed.stderr, f"{name} | (gone): the message", completed)
+    expect_nothing_left(environment()["TMPDIR"], [])
+
+
+def test_outputs_signals_leave_nothing_behind():
+    """At moments all over a run, most of which falls into making and reading the copy of the machine."""
+    command = [OPTIONS.program, "topology", "--sysroot", inputs()["machine"], "--json", os.path.join(FOLDER, "out.json")]
+    began = time.monotonic()
+    subprocess.run(command, env=environment(), stdout=subprocess.DEVNULL, check=True, timeout=100)
+    whole_s = time.monotonic() - began
+    ended = 0
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        for part in range(40):
+            process = subprocess.Popen(command, env=environment(), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+            time.sleep(whole_s * part / 40)
+            process.send_signal(number)
+            ended += process.wait(20) == -number
+            expect(not os.listdir(environment()["TMPDIR"]), f"{number.name} after {part}/40 of a run left {os.listdir(environment()['TMPDIR'])}")
+            new = [name for name in os.listdir(FOLDER) if name.endswith(".new")]
+            expect(not new, f"{number.name} left {new}")
+    expect(ended > 30, f"only {ended} of 120 runs were ended by their signal")
+
+
+def main():
+    global OPTIONS, FOLDER
+    cases = {name.removeprefix("test_"): function for name, function in globals().items() if name.startswith("test_")}
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--list", action="store_true")
+    parser.add_argument("--program")
+    parser.add_argument("--case", choices=cases)
+    OPTIONS = parser.parse_args()
+    if OPTIONS.list:
+        print("\n".join(cases))
+        return 0
+    OPTIONS.program = os.path.abspath(OPTIONS.program)
+    with tempfile.TemporaryDirectory() as FOLDER:
+        os.chmod(FOLDER, 0o755)
+        os.mkdir(os.path.join(FOLDER, "tmp"), 0o1777)
+        os.chmod(os.path.join(FOLDER, "tmp"), 0o1777)
+        try:
+            cases[OPTIONS.case]()
+        except AssertionError as problem:
+            print(f"{OPTIONS.case}: {problem}", file=sys.stderr)
+            return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

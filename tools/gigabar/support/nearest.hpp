@@ -1,0 +1,17 @@
+// What a user may have meant by a name that does not exist.
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace gigabar::tool {
+
+// How many letters have to be added, taken away or changed to make one text of the other (Levenshtein).
+std::size_t edit_distance(std::string_view one, std::string_view other);
+
+// The candidate that is nearest to `wanted`; empty when none is similar.
+std::string nearest(std::string_view wanted, const std::vector<std::string>& candidates);
+
+}  // namespace gigabar::tool

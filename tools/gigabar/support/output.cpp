@@ -1,0 +1,49 @@
+#include "support/output.hpp"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <csignal>
+#include <cstring>
+
+#include "base/output_file.hpp"
+#include "support/failure.hpp"
+#include "support/plain_text.hpp"
+
+namespace gigabar::tool {
+namespace {
+
+void ignore(int) {}
+
+}  // namespace
+
+void flush(std::FILE* text) {
+  if (std::fflush(text) == 0 && std::ferror(text) == 0) return;
+  const char* const name = text == stdout ? "standard output" : "standard error";
+  fail(fmt::format("{}: cannot be written: {}", name, std::strerror(errno)));
+}
+
+void write_file(std::string_view option, const std::string& path, std::string_view content) {
+  const auto fault = write_output(path, content);
+  if (!fault) return;
+  fail(fmt::format("{} {}: {}: {}; name a file or a device that can be written", option, plain(path), fault->cause,
+                   std::strerror(fault->code)));
+}
+
+void write_standard_output(std::string_view content) {
+  flush(stdout);
+  if (!write_all(STDOUT_FILENO, content)) fail(fmt::format("standard output: cannot be written: {}", std::strerror(errno)));
+}
+
+void report_broken_pipes() {
+  struct sigaction action{};
+  sigaction(SIGPIPE, nullptr, &action);
+  if (action.sa_handler == SIG_IGN) return;
+  action = {};
+  action.sa_handler = ignore;  // a handler, unlike SIG_IGN, is not passed on to a program that is executed
+  action.sa_flags = SA_RESTART;
+  sigaction(SIGPIPE, &action, nullptr);
+}
+
+}  // namespace gigabar::tool

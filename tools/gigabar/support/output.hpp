@@ -1,0 +1,23 @@
+// What a command writes. A write that fails ends the command with exit status 1 and a line that says why.
+#pragma once
+
+#include <cstdio>
+#include <string>
+#include <string_view>
+
+namespace gigabar::tool {
+
+// Text printed so far; `text` is standard output or standard error.
+void flush(std::FILE* text);
+
+// The file of an output option: `option` is its name, "--json". See base/output_file.hpp for devices, pipes and links.
+void write_file(std::string_view option, const std::string& path, std::string_view content);
+
+// A whole document on standard output, for "--json -".
+void write_standard_output(std::string_view content);
+
+// For the whole program: a reader that is gone is an error of the write, not a signal that ends this process where it is. Programs
+// started from here get the signal as usual.
+void report_broken_pipes();
+
+}  // namespace gigabar::tool
