@@ -63,10 +63,10 @@ class Timeout {
   explicit constexpr Timeout(std::int64_t ns) noexcept : ns_(ns) {}
   template <class Number, class Period>
   static constexpr std::int64_t ns_of(std::chrono::duration<Number, Period> duration) noexcept {
-    constexpr std::chrono::duration<double, std::nano> kCentury = std::chrono::hours(24 * 365 * 100);
+    constexpr std::chrono::nanoseconds kCentury = std::chrono::hours(24 * 365 * 100);
     const std::chrono::duration<double, std::nano> ns = duration;
     if (!(ns.count() > 0)) return 0;  // also what is no number
-    if (ns >= kCentury) return std::chrono::nanoseconds(std::chrono::hours(24 * 365 * 100)).count();
+    if (ns >= kCentury) return kCentury.count();
     return std::chrono::duration_cast<std::chrono::nanoseconds>(duration).count();
   }
   std::int64_t ns_;
