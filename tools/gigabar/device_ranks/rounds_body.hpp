@@ -5,6 +5,7 @@
 #include "device_ranks/lean_unit.hpp"
 #include "device_ranks/piece_unit.hpp"
 #include "device_ranks/ping_unit.hpp"
+#include "device_ranks/read_unit.hpp"
 #include "device_ranks/round_unit.hpp"
 #include "device_ranks/unit_body.hpp"
 
@@ -14,6 +15,7 @@ namespace gigabar::tool::device_ranks {
 template <class Run>
 auto run_body(const RoundPlan& plan, const Run& run) {
   if (is_atomic(plan.op)) return run(UnitBody<AtomicUnit, RoundPlan>{plan});
+  if (reads_in_turn(plan)) return run(UnitBody<ReadUnit, RoundPlan>{plan});
   if (has_pieces(plan)) return run(UnitBody<PieceUnit, RoundPlan>{plan});
   if (!is_lean(plan)) return run(UnitBody<RoundUnit, RoundPlan>{plan});
   const bool is_direct = plan.queue_count == 0;

@@ -1,0 +1,9 @@
+#include "device_ranks/read_unit.hpp"
+#include "device_ranks/run_on_gpu.cuh"
+#include "device_ranks/unit_body.hpp"
+
+namespace gigabar::tool::device_ranks::gpu {
+
+template Result<KernelRun> run_reporting(int, const Grid&, UnitBody<ReadUnit, RoundPlan>);
+
+}  // namespace gigabar::tool::device_ranks::gpu
