@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Times what a newcomer does: ./run, ./test, ./test --quick and .ci/run in a fresh clone of this repository, each with nothing compiled.
 
 usage: bench/build_time.py [options]

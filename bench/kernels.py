@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Measures what kernels of two ranks of this host do with each other: one JSON file of many runs of `gigabar device-*`.
 
 usage: bench/kernels.py [options]

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Latency and bandwidth between two ranks over MPI, as OSU's osu_latency and osu_bw measure them; for bench/perftest.py.
    usage: mpirun -n 2 mpi_ping_pong latency|bw BYTES ROUNDS [WINDOW]; rank 0 prints the median: us one way, or 10^6 bytes per
    second. */

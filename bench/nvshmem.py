@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Compares what kernels of two ranks of this host do by Gigabar with the same by NVSHMEM, in turns: one JSON file.
 
 usage: bench/nvshmem.py [options]

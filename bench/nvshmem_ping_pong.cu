@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What device-latency and device-bw measure, by NVSHMEM's device functions; for bench/nvshmem.py.
 // usage: nvshmem_ping_pong FOLDER: two processes, which meet there, each on a GPU of its own where there are two. Rank 0 prints a
 // line for each measure: op, bytes, threads, blocks, p50, p99; microseconds one way (atomics: there and back), or GB/s.

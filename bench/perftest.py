@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Compares `gigabar latency` and `gigabar bw` with perftest's ib_write_lat, ib_send_lat and ib_write_bw, side by side on one machine; with
 --measures "mpi latency,mpi bandwidth" (over rxe) with Open MPI over UCX, and with "libfabric latency" (over siw) with fi_pingpong.
 
 usage: tests/vm/guest -- bench/perftest.py [options]
 
-A write is compared as perftest does it: the target looks at its memory (`--kind put`). What a write with a notification takes, which
+A write is compared as perftest does it: the target looks at its memory (`--op put`). What a write with a notification takes, which
 is what programs do and perftest does not have, is shown beside it against the same figure; it has no limit.
 
 Rounds of the two alternate, each a process pair of its own between the two devices of a network, in host memory. The figure of a round
@@ -66,13 +67,13 @@ class Round:
 
 
 MEASURES = [
-    Measure("write latency", ["latency", "--kind", "put"], "ib_write_lat", True),
-    Measure("write+notify", ["latency", "--kind", "write"], "ib_write_lat", True),
-    Measure("send latency", ["latency", "--kind", "send"], "ib_send_lat", True),
-    Measure("write bandwidth", ["bw", "--kind", "write"], "ib_write_bw", False),
-    Measure("mpi latency", ["latency", "--kind", "send"], "mpirun", True, "rxe"),
-    Measure("mpi bandwidth", ["bw", "--kind", "send"], "mpirun", False, "rxe"),
-    Measure("libfabric latency", ["latency", "--kind", "send"], "fi_pingpong", True, "siw"),
+    Measure("write latency", ["latency", "--op", "put"], "ib_write_lat", True),
+    Measure("write+notify", ["latency", "--op", "write"], "ib_write_lat", True),
+    Measure("send latency", ["latency", "--op", "send"], "ib_send_lat", True),
+    Measure("write bandwidth", ["bw", "--op", "write"], "ib_write_bw", False),
+    Measure("mpi latency", ["latency", "--op", "send"], "mpirun", True, "rxe"),
+    Measure("mpi bandwidth", ["bw", "--op", "send"], "mpirun", False, "rxe"),
+    Measure("libfabric latency", ["latency", "--op", "send"], "fi_pingpong", True, "siw"),
 ]
 PERFTEST = [measure.name for measure in MEASURES if measure.tool.startswith("ib_")]
 PACKAGES = {"mpirun": "openmpi-bin, libopenmpi-dev", "fi_pingpong": "libfabric-bin"}

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Compares bandwidths between two ranks of this host with what limits them, in turns on one machine.
 
 usage: bench/ranks_in_turns.py [options]
@@ -68,7 +69,7 @@ def copies(options, executor, mib):
 def ranks(options, contender, mib):
     first, second, transport = contender.split()
     ends = ["-d", "host" if first + second == "HH" else "cuda", first, second]
-    report = reports.report_of([options.gigabar, "bw", *ends, "--kind", "write", "--transport", transport, "-m", f"{mib}M:{mib}M"])
+    report = reports.report_of([options.gigabar, "bw", *ends, "--op", "write", "--transport", transport, "--ucx-trust-network", "-m", f"{mib}M:{mib}M"])
     return report, report["results"][0]["p50_mb_per_s"] / 1e3
 
 

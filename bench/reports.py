@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the programs of this folder share: commands that are run, and the files that tell of them."""
 
 import datetime

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What order costs between two GPUs in reach of each other's stores, and what is seen without it; for bench/store_order.py.
 // usage: store_order. One process with two GPUs. Prints lines of: what, fence, blocks that load the link, figure. Latencies in
 // microseconds: of a fence alone; half of the round trip of a word there, behind a payload or alone, and a word back. Of loaded

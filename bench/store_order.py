@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Measures what order costs between two GPUs in reach of each other's stores, and counts what is seen without it: one JSON file.
 
 usage: bench/store_order.py [options]

@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
-"""Writes the tables of measured figures into README.md and docs/*.md from the JSON files in bench/results.
+# SPDX-License-Identifier: Apache-2.0
+"""Writes the tables of measurements into README.md and docs/*.md from the JSON files in bench/results.
 
 What stands between '<!-- table:NAME -->' and '<!-- /table:NAME -->' is made from bench/results/NAME.json, as `gigabar TOOL --json`
-wrote it; the tool in the file says what kind of table it is. With --check nothing is written, and the exit status is 1 when a table
-is not what its file says.
+wrote it; the tool in the file says what kind of table it is. `headlines` and `ucx`, of the README, are made by a function each. With
+--check nothing is written, and the exit status is 1 when a table is not what its file says.
 """
 
 import argparse
@@ -159,6 +160,17 @@ def ranks_in_turns(document):
     return markdown(["ranks, GPU to GPU", "GB/s", "beside", "GB/s", "ratio"], rows)
 
 
+def builds_in_turns(document):
+    """Kernels of two builds: a row per command, over its sizes."""
+    commands = {}
+    for result in document["results"]:
+        commands.setdefault(result["case"], []).append(result)
+    rows = [[f"`{command}`", bytes_text(results[0]["bytes"]), f"{results[0]['before']:.4g}", f"{results[0]['now']:.4g}",
+             f"{min(result['ratio'] for result in results):.2f} to {max(result['ratio'] for result in results):.2f}"]
+            for command, results in commands.items()]
+    return markdown(["", "least size", "before", "now", "speed, now to before, over all sizes"], rows)
+
+
 def kernels(document):
     """Kernels of two ranks: latencies, bandwidths and rates of bench/kernels.py."""
     units = {"device-latency": ("p50_us", "µs"), "device-bw": ("gb_per_s", "GB/s"), "device-rate": ("million_per_s", "million/s")}
@@ -218,6 +230,33 @@ def store_order(document):
     ]
     header = ["between payload and word", "alone, µs", "there, and a word back, half, µs"]
     return markdown(header + [f"early words, {load} blocks beside" for load in loads], rows)
+
+
+def clients(document):
+    """Programs of others without and with libgdrapi.so.2 of Gigabar."""
+    rows = [
+        [f"{result['program']}, {result['operation']}", bytes_text(result["bytes"]), us(result["without"]), us(result["with"]),
+         f"{result['without'] / result['with']:.1f}"]
+        for result in document["results"]
+    ]
+    return markdown(["p50, µs", "size", "without", "over Gigabar's `libgdrapi.so.2`", "ratio"], rows)
+
+
+def caption_of_clients(document):
+    device = document["device"]
+    commands = ", ".join(dict.fromkeys(f"`{result['command']}`" for result in document["results"] if "command" in result))
+    return (f"{device['count']} × {device['name']}, {device['links']}; {device['driver']}; no kernel module; "
+            f"user `{document['machine']['user']}`; {document['date']}; {commands}")
+
+
+def ucx():
+    """What UCX gains, as a sentence."""
+    document = json.loads((RESULTS / "clients-h100.json").read_text())
+    facts = [("sends a message of 8 bytes from GPU to GPU", "tag, GPU to GPU, two processes", 8), ("puts 4 KiB from the CPU to a GPU", "put", 4096),
+             ("gets 8 bytes from a GPU to the CPU", "get", 8)]
+    figures = [(what, *client_pair(document["results"], operation, size)) for what, operation, size in facts]
+    first, *others = [f"{what} in {us(ours)} µs instead of {us(alone)}" for what, ours, alone in figures]
+    return f"On two {document['device']['name'].split()[1]} UCX {first},\n{' and '.join(others)}."
 
 
 def perftest(document):
@@ -337,6 +376,72 @@ def streams_presets(documents):
     return markdown(["test case", "unit", "least", "most", "sum"], rows)
 
 
+# The README's table: what, the other program, file, both figures made of the file's results, unit.
+HEADLINES = [
+    ("8 B, CPU to GPU", "`cudaMemcpy`", "h200-copylat", lambda results: copy_pair(results, "to_device", 8), "µs"),
+    ("4 KiB, CPU to GPU", "`cudaMemcpy`", "h200-copylat", lambda results: copy_pair(results, "to_device", 4096), "µs"),
+    ("8 B, GPU to CPU", "`cudaMemcpy`", "h200-copylat", lambda results: copy_pair(results, "from_device", 8), "µs"),
+    ("64 KiB, GPU to CPU, by CPU loads", "`cudaMemcpy`", "h200-copylat", lambda results: copy_pair(results, "from_device", 65536), "µs"),
+    ("UCX message of 8 B, GPU to GPU", "UCX alone", "clients-h100", lambda results: client_pair(results, "tag, GPU to GPU, two processes", 8), "µs"),
+    ("UCX put of 4 KiB, CPU to GPU", "UCX alone", "clients-h100", lambda results: client_pair(results, "put", 4096), "µs"),
+    ("UCX get of 8 B, GPU to CPU", "UCX alone", "clients-h100", lambda results: client_pair(results, "get", 8), "µs"),
+    ("stream of 1 GiB, CPU to GPU", "`cudaMemcpyAsync`", "h200-streams-h2d", lambda results: stream_pair(results[0]["transfers"][0]), "GB/s"),
+    ("two ranks, 64 MiB, GPU to GPU", "`cudaMemcpyPeerAsync`", "h200-ranks-in-turns", lambda results: turns_pair(results, "copies", 1 << 26), "GB/s"),
+    ("kernels: notification", "NVSHMEM signal", "h100-nvshmem", lambda results: nvshmem_pair(results, "signal", 0, 1), "µs"),
+    ("kernels: 8 B and a notification", "NVSHMEM put-signal", "h100-nvshmem", lambda results: nvshmem_pair(results, "put-signal", 8, 1), "µs"),
+    ("kernels: 64 MiB by 16 blocks", "NVSHMEM put", "h100-nvshmem", lambda results: nvshmem_pair(results, "put", 1 << 26, 16), "GB/s"),
+]
+
+
+def the_one(results, **wanted):
+    """The first result with these values; a text need only begin so."""
+    for result in results:
+        if all(result.get(key, "").startswith(value) if isinstance(value, str) else result.get(key) == value for key, value in wanted.items()):
+            return result
+    raise BadResult(f"nothing like {wanted}")
+
+
+def copy_pair(results, direction, size):
+    result = the_one(results, measure="copy", direction=direction, bytes=size)
+    methods = {method["name"]: method["p50_us"] for method in result["methods"]}
+    return methods["copy_to" if direction == "to_device" else "copy_from"], methods["cudaMemcpy"]
+
+
+def client_pair(results, operation, size):
+    result = the_one(results, operation=operation, bytes=size)
+    return result["with"], result["without"]
+
+
+def stream_pair(transfer):
+    return transfer["life_gb_per_s"]["median"], transfer["plain_cudaMemcpyAsync_gb_per_s"]["median"]
+
+
+def turns_pair(results, comparison, size):
+    result = the_one(results, comparison=comparison, bytes=size)
+    return result["ranks_gb_per_s"], result["beside_gb_per_s"]
+
+
+def nvshmem_pair(results, operation, size, blocks):
+    result = the_one(results, nvshmem_op=operation, bytes=size, blocks=blocks)
+    return result["gigabar"], result["nvshmem"]
+
+
+def headlines():
+    rows, dates, drivers = [], set(), set()
+    for what, other, name, pair, unit in HEADLINES:
+        document = json.loads((RESULTS / f"{name}.json").read_text())
+        ours, theirs = pair(document["results"])
+        device = document["device"] or document["devices"][0]
+        dates.add(document["date"][:10])
+        drivers.update(re.findall(r"driver [\d.]+", json.dumps([device, document.get("drivers")])))
+        ratio = theirs / ours if unit == "µs" else ours / theirs
+        rows.append([what, f"**{us(ours)} {unit}**", other, f"{us(theirs)} {unit}", f"{ratio:.1f}" if ratio > 10 else f"{ratio:.2f}",
+                     f"[{device['name'].split()[1]}](bench/results/{name}.json)"])
+    header = ["", "Gigabar", "compared with", "", "speed-up", "measured on"]
+    return f"{markdown(header, rows)}\n\nMedians; {', '.join(sorted(drivers))}, no kernel module; {min(dates)} to {max(dates)}"
+
+
+OF_THE_README = {"headlines": headlines, "ucx": ucx}
 # Tables of several files: name of the table -> (maker, files in the order of the rows).
 SETS = {
     "h200-streams": (
@@ -348,7 +453,8 @@ SETS = {
     "h200-streams-presets": (streams_presets, ["h200-streams-presets"]),
 }
 
-TOOLS = {function.__name__: function for function in (copylat, copybw, pplat, apiperf, sanity, survey, hosts, latency, bw, ranks_in_turns, kernels, nvshmem,
+TOOLS = {function.__name__: function for function in (copylat, copybw, pplat, apiperf, sanity, survey, hosts, latency, bw, builds_in_turns, ranks_in_turns,
+                                                        kernels, nvshmem,
                                                         matvec, pingpong, store_order)}
 
 
@@ -426,6 +532,8 @@ def set_of(name):
 def table(name):
     if name in SETS:
         return set_of(name)
+    if name in OF_THE_README:
+        return OF_THE_README[name]()
     path = RESULTS / f"{name}.json"
     if not path.exists():
         return "_Not measured yet._"
@@ -433,6 +541,8 @@ def table(name):
         document = json.loads(path.read_text())
         if document["tool"] == "build_time":
             return build_time(document)
+        if document["tool"] == "clients":
+            return f"{clients(document)}\n\n{caption_of_clients(document)}"
         if document["tool"] == "perftest":
             return f"{perftest(document)}\n\n{caption_of_perftest(document)}"
         if document["device"] and document["device"]["is_stand_in"]:

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # How a component, a test program and a warning level are declared; used by every CMakeLists.txt below.
 
 set(CMAKE_CXX_STANDARD 20)

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # Finds CUDA's headers (for the types of libcuda and NVML, which are opened at run time) and nvcc (for device code).
 # Neither is needed to build: without headers the GPU drivers say not_built, without nvcc the tools' GPU kernels do.
 #   GIGABAR_CUDA_HEADERS   folder of cuda.h, or empty

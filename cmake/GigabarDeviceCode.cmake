@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # gigabar_device_code(SOURCE IMAGE DEPENDS header...): compiles SOURCE.cu of this folder to a fat binary that the translation unit IMAGE
 # embeds. Not CMake's own way of compiling device code: the library needs the fat binary alone, without CUDA's run-time. Without nvcc IMAGE is
 # compiled without the definition GIGABAR_DEVICE_CODE.

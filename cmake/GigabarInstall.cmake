@@ -1,5 +1,6 @@
-# What `cmake --install` puts where: headers, the two libraries, a CMake package and two pkg-config files (the program `gigabar` sees to
-# itself). No installed file names the prefix, so that it can be moved.
+# SPDX-License-Identifier: Apache-2.0
+# What `cmake --install` puts where: headers, the two libraries, a CMake package, two pkg-config files and the licence (the program
+# `gigabar` sees to itself). No installed file names the prefix, so that it can be moved.
 include(CMakePackageConfigHelpers)
 
 set(gigabar_package_folder ${CMAKE_INSTALL_LIBDIR}/cmake/gigabar)
@@ -10,6 +11,7 @@ install(
   LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}
   INCLUDES DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/include/ DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
+install(FILES ${PROJECT_SOURCE_DIR}/LICENSE ${PROJECT_SOURCE_DIR}/NOTICE DESTINATION ${CMAKE_INSTALL_DOCDIR})
 
 install(EXPORT gigabar NAMESPACE gigabar:: FILE gigabarTargets.cmake DESTINATION ${gigabar_package_folder})
 file(WRITE ${PROJECT_BINARY_DIR}/gigabarConfig.cmake "include(\${CMAKE_CURRENT_LIST_DIR}/gigabarTargets.cmake)\n")
@@ -24,11 +26,12 @@ function(gigabar_pkgconfig name version library description)
   file(
     WRITE ${PROJECT_BINARY_DIR}/${name}.pc
     "prefix=\${pcfiledir}/${pkgconfig_to_prefix}
+libdir=\${prefix}/${CMAKE_INSTALL_LIBDIR}
 Name: ${name}
 Description: ${description}
 Version: ${version}
 Cflags: -I\${prefix}/${CMAKE_INSTALL_INCLUDEDIR}
-Libs: -L\${prefix}/${CMAKE_INSTALL_LIBDIR} -l${library}
+Libs: -L\${libdir} -l${library}
 ")
   install(FILES ${PROJECT_BINARY_DIR}/${name}.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
 endfunction()

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # Finds libsodium, which proves and encrypts what ranks of a job say to each other; the static library where there is one, so that
 # libgigabar.so needs nothing more at run time.
 #   gigabar_sodium       target to link; only when found

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # Cross build for 64-bit Arm with Debian's compiler; programs run in qemu's user mode. Header-only libraries come from the host's
 # /usr/include, which Debian's cross compiler searches last.
 set(CMAKE_SYSTEM_NAME Linux)

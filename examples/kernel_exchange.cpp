@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A kernel of each of two ranks writes to the other's memory and waits for what the other writes, with no call to the CPU between:
 // gigabar run -n 2 -- ./kernel_exchange. For a C++ compiler a thread of the CPU plays the kernel, over memory of a stand-in.
 #include <cstdio>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A constant matrix times vectors that stream in from another rank, while the products stream back:
 // gigabar run -n 2 -- ./kernel_matvec [cpu]
 //

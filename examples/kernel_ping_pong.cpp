@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Kernels of two ranks send each other a message, back and forth, without their CPUs: gigabar run -n 2 -- ./kernel_ping_pong
 // Compiled by nvcc (-x cu) a block of the GPU plays; by a C++ compiler a thread of the CPU does, over memory of a stand-in.
 #include <cstdio>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Copies in both directions between GPU 0 and the host at once, and a flag's round trip meanwhile; says how fast each was and
 // whether the data arrived. On a machine without a GPU the device is a stand-in: host memory that plays one.
 #include <cstdio>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Writes a message and then a flag into GPU memory with CPU stores, and reads both back. On a machine without a GPU the device is a
 // stand-in: host memory that plays one.
 #include <cstdint>
@@ -15,7 +16,7 @@ int main() {
   auto mapping = gigabar::map(memory->address(), memory->bytes());
   if (!mapping) return std::puts(mapping.error().message().c_str()), 1;
 
-  // Whoever sees the flag, a running kernel or another thread, sees the whole message.
+  // A reader that sees the flag, a running kernel or another thread, also sees the whole message.
   auto published = gigabar::publish(*mapping, 0, message, sizeof(message), kFlagOffsetBytes, std::uint64_t{1});
   if (!published) return std::puts(published.message().c_str()), 1;
 

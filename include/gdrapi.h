@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The C interface of GDRCopy 2.6, offered by Gigabar's libgdrapi.so.2: CPU mappings of GPU memory, with or without a kernel module.
  *
  * Names, values, layouts and return codes are GDRCopy's, so that a program built against either header runs with either library.
@@ -29,8 +30,7 @@
  *   GDRCOPY_LOG_LEVEL         least level printed: 1 debug, 2 information, 3 warnings, 4 errors (default). Read once, likewise
  *   GDRCOPY_USE_DMABUF_MMAP   "1": dma-buf mappings (CUDA driver 13.3) or none
  *   GIGABAR_MAPPING           dmabuf, gdrdrv or rm: that way of mapping or none
- *   GIGABAR_STAND_IN          N: host memory plays N GPUs, for tests; only memory allocated through this copy of the library is
- * known
+ *   GIGABAR_STAND_IN          N: host memory plays N GPUs, for tests; gigabar/stand_in.h allocates it
  *
  * Sources: GDRCopy 2.6, gdrapi.h and README (interface); gigabar/mapping.hpp and gigabar/copy.hpp (what the promises rest on).
  */

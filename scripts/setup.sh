@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # Sourced by ./run, ./test and .ci/run: installs what is missing, configures, builds. Nothing is done twice: on a machine that
 # has everything the first two steps only look.
 #
@@ -9,7 +10,7 @@ set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 build_packages=(g++ cmake ninja-build ccache pkgconf python3 libgtest-dev libfmt-dev libcli11-dev nlohmann-json3-dev
-  libhwloc-dev libibverbs-dev librdmacm-dev libsodium-dev libpmix-dev libucx-dev graphviz)
+  libhwloc-dev libibverbs-dev librdmacm-dev libsodium-dev libpmix-dev libucx-dev graphviz python3-jsonschema)
 
 usage() {
   cat <<END
@@ -172,7 +173,7 @@ configure() {
 }
 
 build() {
-  echo "-- building $build_folder"
+  echo "-- building $build_folder (minutes the first time, seconds later)"
   ninja -C "$build_folder" --quiet "$@" || die "the build failed (messages above)"
 }
 

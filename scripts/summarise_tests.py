@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Reads ctest's JUnit reports and prints each skipped test with its reason, each failed one with what it printed, and
 'N passed, N failed, N skipped'.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // CPU-driven copies through a Mapping, and `copy`, which picks between the CPU and the copy engine.
 //
 // Ordering, by mapping type. "Visible to the GPU" means: a load of a running kernel that bypasses its L1 (volatile, or an
@@ -113,7 +114,7 @@ inline void fence_after_loads() noexcept {
 #endif
 }
 
-// The error for a copy that may not start: names the argument, the range and the mapping's length.
+// Error returned when a copy is rejected: names the argument, the range and the mapping's length.
 GIGABAR_API Outcome refuse_copy(std::string_view operation, const Mapping& mapping, std::size_t offset_bytes, const void* host,
                                 std::size_t bytes);
 
@@ -218,7 +219,8 @@ class Batch {
 // copy_to / copy_from with several CPU threads, each with a contiguous part cut at 64-byte lines of the mapped side.
 // `thread_count` 1..64, the caller's included; 0: as many as the calibration found best. The threads are the library's, started on
 // first use and asleep between calls; when they are busy with another call, this call waits for them, and copies alone after 1 s.
-// Errors: as copy_to; invalid_argument (more than 64 threads); out_of_memory when a thread cannot be started (nothing was copied).
+// Errors: as copy_to; invalid_argument (more than 64 threads); out_of_memory or no_permission when a thread cannot be started
+// (nothing was copied).
 // Ordering: as one copy_to. Threads: any. Cost: at least one hand-over between threads, 1 µs awake and up to 50 µs asleep.
 GIGABAR_API Outcome copy_to_parallel(const Mapping& mapping, std::size_t offset_bytes, const void* source, std::size_t bytes,
                                      unsigned thread_count = 0);

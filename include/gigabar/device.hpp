@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What devices this machine has, and which of the things that Gigabar opens at run time are there.
 #pragma once
 

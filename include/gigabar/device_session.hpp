@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What a fabric gives to kernels: segments of every rank in reach of their loads and stores, notifications in GPU memory, and the
 // state of every peer, in one plain handle (gigabar/device/fabric.hpp). On a machine without a GPU the kernels are threads of the
 // CPU.
@@ -20,7 +21,7 @@ namespace gigabar {
 enum class QueueUse : std::uint8_t {
   never,
   out_of_reach,  // those of which some segment is not reached by loads and stores
-  always         // every rank, also this one: nothing is stored directly, for tests and measurements
+  always         // every other rank: nothing is stored there directly; for atomics where the link has none, and for tests
 };
 
 // What executes the work requests of queues. Those of an adapter have never run on hardware.
@@ -55,6 +56,8 @@ struct DeviceReach {
   bool is_mapped = false;  // a software HCA stores up to 28 bytes there by itself, through a mapping of this process
   QueueEngine engine = QueueEngine::automatic;  // with a queue: what executes them
   std::string reason;                           // why not directly, why it is not mapped, and why not by another engine
+  // Directly, but atomics are unavailable, because the link to that GPU has no native ones; empty: they are there.
+  std::string why_no_atomics;
 };
 
 // Threads: one at a time; kernels use the handle meanwhile. A session keeps its fabric open, whatever becomes of the Fabric object.

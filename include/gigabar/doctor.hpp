@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Checks of everything that decides which path a transfer takes and how fast it is: what was read, a verdict, why it matters, and
 // what to do. A check never changes the machine.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Ranks that move memory to and from each other: segments, queues, notifications, messages, each with a named path and bounded
 // time.
 //
@@ -140,11 +141,15 @@ struct FabricOptions {
   std::optional<Rank> rank_count;
   std::optional<std::string> master_address;  // host name or address of rank 0; IPv6 with or without brackets
   std::optional<std::uint16_t> master_port;
-  std::optional<std::string> job_key;  // at least 16 bytes, the same at every rank; without one only this host's loopback is used
+  std::optional<std::string> job_key;  // at least 16 bytes, the same at every rank; none: all ranks are of one host and user
 
   std::vector<TransportKind> transports;  // allowed ones, best first; empty: GIGABAR_TRANSPORTS, else local, verbs, ucx
-  std::vector<std::string> rails;         // "mlx5_0", "mlx5_1/1"; empty: GIGABAR_RAILS, else by distance from `device`
-  std::optional<unsigned> rail_count;     // most rails per peer; default 1
+  // UCX's networks know no key: whoever reaches its ports writes anywhere in this process. It is opened only where this says that
+  // everybody who reaches them is trusted: on the job's network, or the users of the one host (GIGABAR_UCX_TRUST_NETWORK); default
+  // false.
+  std::optional<bool> ucx_trust_network;
+  std::vector<std::string> rails;      // "mlx5_0", "mlx5_1/1"; empty: GIGABAR_RAILS, else by distance from `device`
+  std::optional<unsigned> rail_count;  // most rails per peer; default 1
   std::optional<RailPolicy> rail_policy;
   std::optional<int> device;  // the GPU this rank works with; default: local rank modulo GPUs
   // Where the fabric's own threads run and its buffers lie, of what this process may use: "near" (default): the NUMA node of
@@ -276,7 +281,7 @@ class Fabric {
   // Joins the job. Connections are made at first use, so that this waits for no other rank than the one that keeps the job's
   // directory (rank 0, or PMIx). Errors: invalid_argument (an option, half a launcher's environment, or a launcher that is refused:
   // names the variable), unavailable (no transport at all: each with its reason; the address of rank 0 is unknown, at every rank),
-  // timed_out (rank 0 never appeared), no_permission (another job key).
+  // timed_out (rank 0 never appeared), no_permission (another job key; this process may start no threads).
   GIGABAR_API static Result<Fabric> open(const FabricOptions& options);
   GIGABAR_API Fabric(Fabric&&) noexcept;
   GIGABAR_API Fabric& operator=(Fabric&&) noexcept;
@@ -324,6 +329,10 @@ class Fabric {
   // MappedFor::cpu: where threads of this process do, also in a GPU's memory, through its BAR: stores there gather in
   // write-combining buffers until a fence (_mm_sfence), loads take a trip over PCIe each.
   GIGABAR_API Result<void*> map_segment(Rank rank, SegmentId id, Timeout timeout, MappedFor who = MappedFor::kernels);
+  // Whether system-scope atomics of this rank's kernels in a segment that is mapped for them, and those of its owner's kernels, are
+  // atomic with each other: empty, or the reason why not (GPUs whose link has no native atomics: most pairs over PCIe). Loads and
+  // stores are not concerned. Errors: invalid_argument (it is not mapped).
+  GIGABAR_API Result<std::string> why_no_atomics(Rank rank, SegmentId id) const;
   // Nothing may use the address any more. Errors: invalid_argument (it is not mapped).
   GIGABAR_API Outcome unmap_segment(Rank rank, SegmentId id, MappedFor who = MappedFor::kernels);
 

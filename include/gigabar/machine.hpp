@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The machine that topology and doctor look at: this one, or one that was captured somewhere else.
 #pragma once
 

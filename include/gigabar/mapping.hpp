@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // CPU mappings of GPU memory: after `map`, ordinary loads and stores of the CPU reach the GPU's memory through BAR1.
 #pragma once
 

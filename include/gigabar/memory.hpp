@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What a pointer is, and memory that is made to be mapped, exported and pinned.
 #pragma once
 

@@ -1,4 +1,9 @@
+// SPDX-License-Identifier: Apache-2.0
 // How every call says what happened: a small status, and behind it one record with cause and remedy.
+//
+// No call of these headers throws, but Machine::here(), which can answer nothing else. Where the program has no memory left, a call
+// that answers a Result or an Outcome answers out_of_memory and has changed nothing, or the connection whose message could not be
+// kept is peer_lost; a call that answers a value answers an empty one.
 #pragma once
 
 #include <cstdint>
@@ -68,17 +73,28 @@ struct ErrorRecord {
   std::string check = {};  // NOLINT(readability-redundant-member-init)
 
   // "map: 0x7f..: <cause> (EMFILE 24); <remedy>; see 'gigabar explain <check>'".
-  GIGABAR_API std::string message() const;
+  GIGABAR_API std::string message() const noexcept;
 };
+
+namespace detail {
+// Own copies of records. Where there is no memory for one: the record of the process that says out_of_memory.
+GIGABAR_API const ErrorRecord* keep_record(ErrorRecord&& record) noexcept;
+GIGABAR_API const ErrorRecord* copy_record(const ErrorRecord& record) noexcept;
+struct DropRecord {
+  GIGABAR_API void operator()(const ErrorRecord* record) const noexcept;
+};
+}  // namespace detail
 
 // An owned, never empty error record; as cheap to return as a pointer.
 class [[nodiscard]] Error {
  public:
-  explicit Error(ErrorRecord record) : record_(std::make_unique<ErrorRecord>(std::move(record))) {}
+  explicit Error(ErrorRecord record) noexcept : record_(detail::keep_record(std::move(record))) {}
+  // That of a program that has no memory left. Allocates nothing.
+  GIGABAR_API static Error out_of_memory() noexcept;
   Error(Error&&) noexcept = default;
   Error& operator=(Error&&) noexcept = default;
-  Error(const Error& other) : record_(other.record_ ? std::make_unique<ErrorRecord>(*other.record_) : nullptr) {}
-  Error& operator=(const Error& other) {
+  Error(const Error& other) noexcept : record_(other.record_ ? detail::copy_record(*other.record_) : nullptr) {}
+  Error& operator=(const Error& other) noexcept {
     Error copy(other);
     record_.swap(copy.record_);
     return *this;
@@ -87,13 +103,12 @@ class [[nodiscard]] Error {
 
   Status status() const noexcept { return record_->status; }
   const ErrorRecord& record() const noexcept { return *record_; }
-  ErrorRecord& record() noexcept { return *record_; }
-  std::string message() const { return record_->message(); }
+  std::string message() const noexcept { return record_->message(); }
 
  private:
   friend class Outcome;
   Error() noexcept = default;  // of an Outcome that is ok
-  std::unique_ptr<ErrorRecord> record_;
+  std::unique_ptr<const ErrorRecord, detail::DropRecord> record_;
 };
 
 // A value, or the error that explains why there is none. (GCC 12 has no std::expected in C++20.)
@@ -121,7 +136,7 @@ class [[nodiscard]] Result {
   Error&& error() && noexcept { return std::move(*std::get_if<1>(&content_)); }
 
   Status status() const noexcept { return is_ok() ? Status::ok : error().status(); }
-  std::string message() const { return is_ok() ? std::string("ok") : error().message(); }
+  std::string message() const noexcept { return is_ok() ? std::string("ok") : error().message(); }
 
  private:
   std::variant<T, Error> content_;
@@ -137,7 +152,7 @@ class [[nodiscard]] Outcome {
   bool is_ok() const noexcept { return error_.record_ == nullptr; }
   explicit operator bool() const noexcept { return is_ok(); }
   Status status() const noexcept { return is_ok() ? Status::ok : error_.status(); }
-  std::string message() const { return is_ok() ? std::string("ok") : error_.message(); }
+  std::string message() const noexcept { return is_ok() ? std::string("ok") : error_.message(); }
 
   // Only when !is_ok().
   Error& error() & noexcept { return error_; }

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Transfer streams: many copies at once, between GPUs and between GPUs and the host, started at one gate, measured over the time
 // they have in common, verified on the side that received them, and judged against the link they crossed.
 //
@@ -177,8 +178,9 @@ struct StreamOptions {
   // Called by the thread of run_streams, about every progress_interval_ms while transfers run. `repeat` counts from 0.
   std::function<void(unsigned repeat, std::span<const StreamProgress>)> progress;
   unsigned progress_interval_ms = 200;
-  // When it becomes true (a signal handler may set it) the transfers end after the copies that are in flight, and no memory is
-  // prepared for further ones.
+  // When it becomes true (a signal handler may set it) the transfers end after the copies that are in flight, those by CPU threads
+  // after the piece of 16 MiB that they are at, and no memory is prepared for further ones. What arrived is compared for half a
+  // second more; what is not through by then is not verified.
   const std::atomic<bool>* stop = nullptr;
 };
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What a machine is made of and how its parts are joined: PCI tree, NUMA nodes, GPUs, NICs, NVLinks, and the route between any two.
 // Discovery is hwloc's; what it does not know is read from /sys and told by the drivers.
 #pragma once

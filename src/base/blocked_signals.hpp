@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Threads of the library start with every signal blocked: the program's handlers run on the program's own threads.
 #pragma once
 

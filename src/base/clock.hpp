@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Monotonic time and deadlines. Every wait in Gigabar has one.
 #pragma once
 

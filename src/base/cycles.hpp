@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The CPU's time stamp counter, cheaper to read than clock_gettime. Two moments on both clocks give its rate.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Short ways to write an error record: what failed, on what, why, and what to do.
 #pragma once
 
@@ -41,6 +42,17 @@ Status status_of_errno(int code, Status otherwise = Status::device_error);
 // Writes the record and logs it once, at level info: the caller is told, and may have expected it. `check` is one of check_ids.hpp.
 Error make_error(Status status, std::string operation, std::string object, std::string cause, std::string remedy = {},
                  NativeCode native = {}, std::string_view check = {});
+
+// To add to what a record says, in place. Throws std::bad_alloc like any allocation.
+ErrorRecord& edit(Error& error);
+
+// What the thread that ran `call` has thrown, in a catch block: out_of_memory of std::bad_alloc, cannot_start_thread() of
+// std::system_error, unavailable of what else the standard library throws. Every function of the public headers that can throw
+// inside ends with it, as do the library's own threads.
+Error error_of_exception(const char* operation) noexcept;
+
+// A thread that the kernel refused; `code` is pthread_create()'s. Status: no_permission or out_of_memory.
+Error cannot_start_thread(std::string operation, std::string object, int code);
 
 // The reason behind an error of opening something, as an availability.
 Availability availability_of(const ErrorRecord& record);

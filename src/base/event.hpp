@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A descriptor that one thread signals and another sleeps on (eventfd). Signals add up until they are taken.
 #pragma once
 

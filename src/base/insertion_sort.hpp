@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Sorting short lists without changing the order of equals. (clang 19 warns of what std::stable_sort of GCC 12's library calls.)
 #pragma once
 

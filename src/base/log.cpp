@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "base/log.hpp"
 
 #include <unistd.h>
@@ -32,6 +33,9 @@ Sink& sink() {
   static Sink* const instance = new Sink;
   return *instance;
 }
+// When the library is loaded: later there may be no memory for it, and is_logged() cannot fail.
+// NOLINTNEXTLINE(bugprone-throwing-static-initialization): where the loader has no memory nothing runs
+[[maybe_unused]] const Sink& made_early = sink();
 
 const char* prefix_of(LogLevel level) {
   switch (level) {

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // One log for the whole library, on standard error unless a handler is set. GIGABAR_LOG = off | error | warning | info | debug.
 #pragma once
 

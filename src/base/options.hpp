@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Settings from the environment and numbers from text.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How a file that a user named is written. Every output of the library and of the program goes through here.
 #pragma once
 

@@ -1,8 +1,12 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "gigabar/status.hpp"
 
 #include <cerrno>
 #include <cstring>
+#include <exception>
+#include <new>
 #include <sstream>
+#include <system_error>
 
 #include "base/errors.hpp"
 #include "base/log.hpp"
@@ -48,7 +52,92 @@ std::string_view name_of(AvailabilityCode code) noexcept {
   return "unknown";
 }
 
-std::string ErrorRecord::message() const {
+namespace {
+
+// Made before there is a need for it, and never freed: an Error of it allocates nothing.
+// NOLINTNEXTLINE(bugprone-throwing-static-initialization): where the loader has no memory nothing runs
+const ErrorRecord no_memory_record{Status::out_of_memory,
+                                   "gigabar",
+                                   {},
+                                   {},
+                                   "the program has no memory left",
+                                   "free memory, or raise its limit (ulimit -v, the control group's memory.max)"};
+
+}  // namespace
+
+namespace detail {
+
+const ErrorRecord* keep_record(ErrorRecord&& record) noexcept {
+  const ErrorRecord* const kept = new (std::nothrow) ErrorRecord(std::move(record));
+  return kept != nullptr ? kept : &no_memory_record;
+}
+
+const ErrorRecord* copy_record(const ErrorRecord& record) noexcept {
+  if (&record == &no_memory_record) return &no_memory_record;
+  try {
+    return new ErrorRecord(record);
+  } catch (const std::bad_alloc&) {
+    return &no_memory_record;
+  }
+}
+
+void DropRecord::operator()(const ErrorRecord* record) const noexcept {
+  if (record != &no_memory_record) delete record;
+}
+
+}  // namespace detail
+
+Error Error::out_of_memory() noexcept {
+  Error error;
+  error.record_.reset(&no_memory_record);
+  return error;
+}
+
+ErrorRecord& edit(Error& error) {
+  if (&error.record() == &no_memory_record) error = Error(ErrorRecord(no_memory_record));
+  if (&error.record() == &no_memory_record) throw std::bad_alloc();
+  // Every other record was made by keep_record() or copy_record(), not const, for this Error alone.
+  return const_cast<ErrorRecord&>(error.record());  // NOLINT(cppcoreguidelines-pro-type-const-cast)
+}
+
+Error cannot_start_thread(std::string operation, std::string object, int code) {
+  if (code == EPERM || code == EACCES) {
+    return make_error(Status::no_permission, std::move(operation), std::move(object),
+                      "a thread cannot be started: this process may not call clone3 or clone",
+                      "change the seccomp profile of its container or service: it must allow both, or answer clone3 with ENOSYS",
+                      errno_code(code));
+  }
+  return make_error(Status::out_of_memory, std::move(operation), std::move(object),
+                    "a thread cannot be started: the limit of threads is reached, or there is no memory for its stack",
+                    "ask for fewer threads, or raise the user's limit (ulimit -u) or the control group's (pids.max)",
+                    errno_code(code));
+}
+
+namespace {
+
+Error describe_exception(const char* operation) {
+  try {
+    throw;
+  } catch (const std::system_error& error) {
+    return cannot_start_thread(operation, {}, error.code().value());
+  } catch (const std::bad_alloc&) {
+    return make_error(Status::out_of_memory, operation, {}, no_memory_record.cause, no_memory_record.remedy);
+  } catch (const std::exception& error) {
+    return make_error(Status::unavailable, operation, {}, error.what());
+  }
+}
+
+}  // namespace
+
+Error error_of_exception(const char* operation) noexcept {
+  try {
+    return describe_exception(operation);
+  } catch (...) {
+    return Error::out_of_memory();
+  }
+}
+
+std::string ErrorRecord::message() const noexcept try {
   std::string line = operation;
   if (!object.empty()) line += ": " + object;
   line += ": " + cause;
@@ -56,6 +145,8 @@ std::string ErrorRecord::message() const {
   if (!remedy.empty()) line += "; " + remedy;
   if (!check.empty()) line += "; see 'gigabar explain " + check + "'";
   return line;
+} catch (const std::bad_alloc&) {
+  return "out of memory";  // short enough to need none
 }
 
 std::string hex_text(std::uint64_t value) {

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Takes back what was done when the rest of a step does not succeed, by an error or by an exception.
 #pragma once
 

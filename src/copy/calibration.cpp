@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Calibration without measuring: the choice that follows from the numbers, the documented numbers, the table, the place on disk.
 #include <algorithm>
 #include <cmath>
@@ -142,7 +143,7 @@ const Calibration& Calibration::defaults() {
   return calibration;
 }
 
-std::string Calibration::to_text() const {
+std::string Calibration::to_text() const try {
   std::string out = text("device   ", device_name, device_uuid.empty() ? "" : " ", device_uuid, "\n",  //
                          "cpu      ", cpu_name.empty() ? "-" : cpu_name, "\n",                         //
                          "driver   ", driver_version.empty() ? "-" : driver_version, "\n",             //
@@ -163,9 +164,11 @@ std::string Calibration::to_text() const {
     out += line;
   }
   return out;
+} catch (...) {
+  return {};
 }
 
-std::string Calibration::default_path(int device) {
+std::string Calibration::default_path(int device) try {
   if (const auto path = environment("GIGABAR_CALIBRATION"); path && !path->empty()) return *path;
   const std::string folder = stored::cache_folder();
   if (folder.empty()) return {};
@@ -174,6 +177,8 @@ std::string Calibration::default_path(int device) {
   for (const DeviceInfo& info : known.value()) {
     if (info.index == device) return folder + "/calibration-" + file_name_of(info.uuid) + ".json";
   }
+  return {};
+} catch (...) {
   return {};
 }
 

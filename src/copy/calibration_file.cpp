@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Calibration files: JSON, read with the suspicion that a file from a cache folder deserves.
 #include <cmath>
 #include <limits>
@@ -110,7 +111,7 @@ Calibration read_calibration(const Json& root) {
 
 }  // namespace
 
-std::string Calibration::to_json() const {
+std::string Calibration::to_json() const try {
   Json root;
   root["format"] = kFormat;
   root["version"] = kVersion;
@@ -134,15 +135,21 @@ std::string Calibration::to_json() const {
   root["store_kernel"] = store_kernel;
   root["load_kernel"] = load_kernel;
   return root.dump(1, ' ', false, Json::error_handler_t::replace) + "\n";
+} catch (...) {
+  return {};
 }
 
-Result<Calibration> Calibration::load(const std::string& path) {
+Result<Calibration> Calibration::load(const std::string& path) try {
   Calibration calibration;
   const auto read = [](const Json& root, void* result) { *static_cast<Calibration*>(result) = read_calibration(root); };
   if (Outcome loaded = stored::load(kWords, path, read, &calibration); !loaded) return std::move(loaded).take_error();
   return calibration;
+} catch (...) {
+  return error_of_exception("load");
 }
 
-Outcome Calibration::save(const std::string& path) const { return stored::replace_file(kWords, path, to_json()); }
+Outcome Calibration::save(const std::string& path) const try { return stored::replace_file(kWords, path, to_json()); } catch (...) {
+  return error_of_exception("save");
+}
 
 }  // namespace gigabar

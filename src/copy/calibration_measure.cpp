@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Measuring: every candidate in turn, many times, so that whatever disturbs the machine disturbs all of them; medians decide.
 #include <algorithm>
 #include <bit>
@@ -381,7 +382,7 @@ std::size_t pick_kernel(const std::vector<double>& medians_us, std::size_t usual
   return *best < medians_us[usual_index] * kMustWinBy ? static_cast<std::size_t>(best - medians_us.begin()) : usual_index;
 }
 
-Result<Calibration> Calibration::measure(int device, double budget_seconds) {
+Result<Calibration> Calibration::measure(int device, double budget_seconds) try {
   if (!(budget_seconds >= 0.5 && budget_seconds <= 600)) {
     return make_error(Status::invalid_argument, "measure", text("budget_seconds ", budget_seconds), "is not 0.5 to 600",
                       "give seconds in that range");
@@ -413,6 +414,8 @@ Result<Calibration> Calibration::measure(int device, double budget_seconds) {
   if (done) done = measure_methods(*bench, calibration, end, end);
   if (!done) return std::move(done).take_error();
   return calibration;
+} catch (...) {
+  return error_of_exception("measure");
 }
 
 }  // namespace gigabar

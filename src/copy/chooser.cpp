@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "copy/chooser.hpp"
 
 #include <unistd.h>
@@ -184,7 +185,7 @@ CopyMethod choose_method(CopyDirection direction, const Mapping& mapping, const 
 
 unsigned calibrated_thread_count(const Mapping& mapping) { return in_use_for(mapping).calibration.thread_count; }
 
-Outcome use_calibration(int device, const Calibration& calibration) {
+Outcome use_calibration(int device, const Calibration& calibration) try {
   auto known = find_device("use_calibration", device);
   if (!known) return std::move(known).error();
   if (calibration.thread_count < 1 || calibration.thread_count > 64) {
@@ -197,13 +198,17 @@ Outcome use_calibration(int device, const Calibration& calibration) {
   kernels::use_choice(choice.value());
   put_in_use(device, calibration);
   return {};
+} catch (...) {
+  return error_of_exception("use_calibration");
 }
 
-Calibration calibration_in_use(int device) {
+Calibration calibration_in_use(int device) try {
   auto known = find_device("calibration_in_use", device);
   if (!known) return Calibration::defaults();
   const InUse* current = in_use[static_cast<std::size_t>(device)].load(std::memory_order_acquire);
   return current != nullptr ? current->calibration : first_use(device, known->is_stand_in).calibration;
+} catch (...) {
+  return {};
 }
 
 }  // namespace gigabar

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The calibration in use for each device, as tables that a copy can afford to read.
 #pragma once
 

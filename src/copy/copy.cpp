@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "gigabar/copy.hpp"
 
 #include <algorithm>
@@ -55,7 +56,7 @@ std::string_view name_of(CopyMethod method) noexcept {
 }
 
 Outcome detail::refuse_copy(std::string_view operation, const Mapping& mapping, std::size_t offset_bytes, const void* host,
-                            std::size_t bytes) {
+                            std::size_t bytes) try {
   const std::string name(operation);
   if (mapping.address() == nullptr) {
     return make_error(Status::invalid_argument, name, "mapping", "is empty: it was moved from", "use the mapping it was moved to");
@@ -75,9 +76,11 @@ Outcome detail::refuse_copy(std::string_view operation, const Mapping& mapping, 
   }
   return make_error(Status::invalid_argument, name, text("host pointer for ", bytes, " bytes"),
                     host == nullptr ? "is null" : "is not usable", "pass host memory of that length");
+} catch (...) {
+  return error_of_exception("copy");
 }
 
-Outcome fill(const Mapping& mapping, std::size_t offset_bytes, std::byte value, std::size_t bytes) {
+Outcome fill(const Mapping& mapping, std::size_t offset_bytes, std::byte value, std::size_t bytes) try {
   if (!detail::may_copy(mapping, offset_bytes, &value, bytes)) {
     return detail::refuse_copy("fill", mapping, offset_bytes, &value, bytes);
   }
@@ -95,18 +98,24 @@ Outcome fill(const Mapping& mapping, std::size_t offset_bytes, std::byte value, 
   }
   detail::fence_stores();
   return {};
+} catch (...) {
+  return error_of_exception("fill");
 }
 
-Outcome publish(const Mapping& mapping, std::size_t flag_offset_bytes, std::uint32_t value) {
+Outcome publish(const Mapping& mapping, std::size_t flag_offset_bytes, std::uint32_t value) try {
   return publish_word(mapping, flag_offset_bytes, value);
+} catch (...) {
+  return error_of_exception("publish");
 }
 
-Outcome publish(const Mapping& mapping, std::size_t flag_offset_bytes, std::uint64_t value) {
+Outcome publish(const Mapping& mapping, std::size_t flag_offset_bytes, std::uint64_t value) try {
   return publish_word(mapping, flag_offset_bytes, value);
+} catch (...) {
+  return error_of_exception("publish");
 }
 
 Result<CopyMethod> detail::copy_chosen(MappedPlace destination, const void* source, std::size_t bytes,
-                                       std::optional<CopyMethod> required) {
+                                       std::optional<CopyMethod> required) try {
   const auto& [mapping, offset_bytes] = destination;
   if (!detail::may_copy(mapping, offset_bytes, source, bytes)) [[unlikely]] {
     return detail::refuse_copy("copy", mapping, offset_bytes, source, bytes).take_error();
@@ -115,10 +124,12 @@ Result<CopyMethod> detail::copy_chosen(MappedPlace destination, const void* sour
   if (method == CopyMethod::cpu || bytes == 0) return finished(method, copy_to(mapping, offset_bytes, source, bytes));
   if (method == CopyMethod::cpu_parallel) return finished(method, copy_to_parallel(mapping, offset_bytes, source, bytes));
   return finished(method, engine_copy_to(mapping.device(), mapping.device_address() + offset_bytes, source, bytes));
+} catch (...) {
+  return error_of_exception("copy");
 }
 
 Result<CopyMethod> detail::copy_chosen(void* destination, MappedPlace source, std::size_t bytes,
-                                       std::optional<CopyMethod> required) {
+                                       std::optional<CopyMethod> required) try {
   const auto& [mapping, offset_bytes] = source;
   if (!detail::may_copy(mapping, offset_bytes, destination, bytes)) [[unlikely]] {
     return detail::refuse_copy("copy", mapping, offset_bytes, destination, bytes).take_error();
@@ -127,6 +138,8 @@ Result<CopyMethod> detail::copy_chosen(void* destination, MappedPlace source, st
   if (method == CopyMethod::cpu || bytes == 0) return finished(method, copy_from(mapping, offset_bytes, destination, bytes));
   if (method == CopyMethod::cpu_parallel) return finished(method, copy_from_parallel(mapping, offset_bytes, destination, bytes));
   return finished(method, engine_copy_from(mapping.device(), destination, mapping.device_address() + offset_bytes, bytes));
+} catch (...) {
+  return error_of_exception("copy");
 }
 
 }  // namespace gigabar

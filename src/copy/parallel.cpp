@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "copy/parallel.hpp"
 
 #include <algorithm>
@@ -90,7 +91,7 @@ Outcome load_parallel(void* destination, const std::byte* mapped_source, std::si
 }
 
 Outcome copy_to_parallel(const Mapping& mapping, std::size_t offset_bytes, const void* source, std::size_t bytes,
-                         unsigned thread_count) {
+                         unsigned thread_count) try {
   if (!detail::may_copy(mapping, offset_bytes, source, bytes)) {
     return detail::refuse_copy("copy_to_parallel", mapping, offset_bytes, source, bytes);
   }
@@ -98,10 +99,12 @@ Outcome copy_to_parallel(const Mapping& mapping, std::size_t offset_bytes, const
   if (!count) return std::move(count).error();
   const StoreKernel kernel = kernels_of(mapping).store[detail::size_class(bytes / *count)].load(std::memory_order_relaxed);
   return store_parallel(mapping.address() + offset_bytes, source, bytes, *count, kernel);
+} catch (...) {
+  return error_of_exception("copy_to_parallel");
 }
 
 Outcome copy_from_parallel(const Mapping& mapping, std::size_t offset_bytes, void* destination, std::size_t bytes,
-                           unsigned thread_count) {
+                           unsigned thread_count) try {
   if (!detail::may_copy(mapping, offset_bytes, destination, bytes)) {
     return detail::refuse_copy("copy_from_parallel", mapping, offset_bytes, destination, bytes);
   }
@@ -109,6 +112,8 @@ Outcome copy_from_parallel(const Mapping& mapping, std::size_t offset_bytes, voi
   if (!count) return std::move(count).error();
   const LoadKernel kernel = kernels_of(mapping).load[detail::size_class(bytes / *count)].load(std::memory_order_relaxed);
   return load_parallel(destination, mapping.address() + offset_bytes, bytes, *count, kernel);
+} catch (...) {
+  return error_of_exception("copy_from_parallel");
 }
 
 }  // namespace gigabar

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Copies split over threads, for whoever brings the kernel.
 #pragma once
 

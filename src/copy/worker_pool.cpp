@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "copy/worker_pool.hpp"
 
 #include <sched.h>
@@ -82,9 +83,7 @@ Outcome WorkerPool::start_workers(unsigned count) {
     if (code == 0) workers_.push_back(worker);
   }
   if (code == 0) return {};
-  return make_error(Status::out_of_memory, "start thread", text("worker ", workers_.size() + 1, " of ", count),
-                    "the system has no memory or no thread left", "ask for fewer threads, or raise the limit (ulimit -u)",
-                    errno_code(code));
+  return cannot_start_thread("start thread", text("worker ", workers_.size() + 1, " of ", count), code);
 }
 
 Outcome WorkerPool::run(unsigned part_count, Part part, void* context) {

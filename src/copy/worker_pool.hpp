@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Threads that share the parts of one call, asleep between calls.
 #pragma once
 

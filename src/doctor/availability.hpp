@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // gigabar::availability() of a machine whose parts are already known.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A check, as its file in checks_*.cpp defines it, and what it is given to look at.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Whether the NVIDIA driver is there and which one, and whether the libraries that go with the devices are.
 #include "doctor/checks_driver.hpp"
 
@@ -17,7 +18,7 @@ namespace {
 
 // The first driver that has open kernel modules.
 constexpr unsigned kFirstOpenBranch = 515;
-constexpr std::size_t kMostCapabilities = 256;  // two for each MIG instance of a machine
+constexpr std::size_t kMaxCapabilities = 256;  // two for each MIG instance of a machine
 
 constexpr const char* kUnifiedMemoryNode = "/dev/nvidia-uvm";
 constexpr const char* kCapabilitiesFolder = "/dev/nvidia-caps";
@@ -45,7 +46,7 @@ std::vector<NodeReport> capability_nodes(const Patient& patient) {
   }
   std::vector<NodeReport> nodes;
   for (const std::string& name : patient.files.names(kCapabilitiesFolder)) {
-    if (nodes.size() == kMostCapabilities) break;
+    if (nodes.size() == kMaxCapabilities) break;
     if (name.starts_with("nvidia-cap")) nodes.push_back(look_at_node(patient, text(kCapabilitiesFolder, "/", name)));
   }
   return nodes;

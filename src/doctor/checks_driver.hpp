@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The checks of the driver, one function each; checks_driver.cpp has their table.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The driver and the PCI bus: whether it has every GPU of the bus, and which network adapters it lets reach GPU memory.
 #include <algorithm>
 #include <array>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What kernel modules must be there, and with which settings.
 #include <algorithm>
 #include <array>

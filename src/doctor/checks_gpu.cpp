@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Each GPU by itself: what it can do for GPUDirect, its settings, its health, and the aperture that others see it through.
 #include "doctor/checks_gpu.hpp"
 

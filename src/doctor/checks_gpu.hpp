@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The checks of the GPUs, one function each; checks_gpu.cpp has their table.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // GPUs among each other: peer access pair by pair, and NVLink.
 #include <algorithm>
 #include <array>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Checks of the host itself: limits, NUMA, CPU frequency, huge pages.
 #include <algorithm>
 #include <array>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What the IOMMU does to traffic of GPUs and NICs.
 #include <algorithm>
 #include <array>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The table of the checks of PCI, IOMMU and virtual machines.
 #include "doctor/checks_pci.hpp"
 

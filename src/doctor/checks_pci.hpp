@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What the checks of PCI, IOMMU and virtual machines share. Each check's function gives its page and how it is run; checks_pci.cpp
 // has their table.
 #pragma once

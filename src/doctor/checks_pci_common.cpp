@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Devices, pairs, configuration spaces and merged findings, for the checks of PCI.
 #include <algorithm>
 #include <array>

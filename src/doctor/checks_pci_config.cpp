@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What configuration space tells: redirection by ACS, sizes of packets, relaxed ordering; and root complexes that refuse reads.
 #include <algorithm>
 #include <set>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Links and routes: whether each link runs at its width, what is narrower than a NIC's port, and how far a GPU's best NIC is.
 #include <algorithm>
 #include <array>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // rdma.dev and rdma.port, and the table of all checks of RDMA devices.
 #include <algorithm>
 #include <array>
@@ -166,7 +167,7 @@ struct PartitionKeys {
 
 PartitionKeys partition_keys(const Patient& patient, const RdmaPortView& view, Findings& findings) {
   constexpr unsigned kFullMember = 0x8000, kPartition = 0x7fff;
-  constexpr std::size_t kMostShown = 8;
+  constexpr std::size_t kMaxShown = 8;
   PartitionKeys keys;
   std::string shown;
   const std::string folder = view.folder() + "/pkeys";
@@ -180,7 +181,7 @@ PartitionKeys partition_keys(const Patient& patient, const RdmaPortView& view, F
     if ((*key & kPartition) == 0) continue;
     if ((*key & kFullMember) != 0) keys.full.push_back(text(printable(word, 8), " (index ", printable(index, 8), ")"));
     if ((*key & kFullMember) == 0) ++keys.limited_count;
-    if (keys.full.size() + keys.limited_count <= kMostShown) shown += text(shown.empty() ? "" : ", ", printable(word, 8));
+    if (keys.full.size() + keys.limited_count <= kMaxShown) shown += text(shown.empty() ? "" : ", ", printable(word, 8));
   }
   if (keys.is_told) findings.reading(folder, shown.empty() ? "no P_Key" : shown);
   return keys;

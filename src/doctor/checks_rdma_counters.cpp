@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // rdma.counters: errors of the wire and of the transport, and whether they grow.
 #include <algorithm>
 #include <array>

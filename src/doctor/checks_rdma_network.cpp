@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // rdma.mtu, rdma.gid, rdma.qos: what two ends and the network between them have to agree on.
 #include <arpa/inet.h>
 #include <netinet/in.h>
@@ -126,9 +127,9 @@ const GidEntry* first_with(const std::vector<GidEntry>& gids, Reach reach) {
 }
 
 void judge_gids(const Patient& patient, const RdmaPortView& view, Findings& findings) {
-  constexpr std::size_t kMostShown = 16;
+  constexpr std::size_t kMaxShown = 16;
   const auto& gids = view.port->gids;
-  for (std::size_t i = 0; i < std::min(gids.size(), kMostShown); ++i) {
+  for (std::size_t i = 0; i < std::min(gids.size(), kMaxShown); ++i) {
     findings.reading(text(view.folder(), "/gids/", gids[i].index),
                      text(gids[i].gid, " ", gids[i].type.empty() ? "(type not told)" : gids[i].type, " ", gids[i].netdev));
   }

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Whether this is a virtual machine, and what CPU it has.
 #include <algorithm>
 #include <array>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Whether a device node works, not only whether there is a name: what it is, its number, who may open it, and what open() says.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Which checks there are, and how they are run.
 #include <algorithm>
 #include <array>
@@ -98,19 +99,23 @@ std::string_view name_of(Verdict verdict) noexcept {
   return "?";
 }
 
-std::span<const CheckInfo> checks() {
+std::span<const CheckInfo> checks() try {
   static const auto* const infos = [] {
     auto* const list = new std::vector<CheckInfo>;
     for (const doctor::Check& check : doctor::all_checks()) list->push_back(check.info);
     return list;
   }();
   return *infos;
+} catch (...) {
+  return {};
 }
 
-const CheckInfo* find_check(std::string_view id) {
+const CheckInfo* find_check(std::string_view id) try {
   const auto all = checks();
   const auto found = std::find_if(all.begin(), all.end(), [id](const CheckInfo& check) { return check.id == id; });
   return found == all.end() ? nullptr : &*found;
+} catch (...) {
+  return nullptr;
 }
 
 std::size_t Examination::count(Verdict verdict) const noexcept {
@@ -118,7 +123,7 @@ std::size_t Examination::count(Verdict verdict) const noexcept {
       std::count_if(findings.begin(), findings.end(), [verdict](const Finding& finding) { return finding.verdict == verdict; }));
 }
 
-Result<Examination> examine(const Machine& machine, const ExamineOptions& options) {
+Result<Examination> examine(const Machine& machine, const ExamineOptions& options) try {
   if (Outcome known = doctor::check_chosen(options.only); !known) return std::move(known).take_error();
   // A day is as good as no deadline, and stays far from the end of what counts nanoseconds.
   const auto patience = std::min<std::chrono::milliseconds>(options.deadline, std::chrono::hours(24));
@@ -148,6 +153,8 @@ Result<Examination> examine(const Machine& machine, const ExamineOptions& option
     doctor::append(examination.findings, doctor::run_one(check, patient));
   }
   return examination;
+} catch (...) {
+  return error_of_exception("examine");
 }
 
 }  // namespace gigabar

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Findings: what one check says, and the names of things in it.
 #include <algorithm>
 #include <utility>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What several checks ask about the NVIDIA driver, the kernel and the devices. Nothing here gives a verdict.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "doctor/gpu_loss.hpp"
 
 #include <algorithm>
@@ -12,7 +13,7 @@
 namespace gigabar::doctor {
 namespace {
 
-constexpr std::size_t kMostFallen = 64;
+constexpr std::size_t kMaxFallen = 64;
 
 bool is_of_address(char letter) { return std::isxdigit(static_cast<unsigned char>(letter)) != 0 || letter == ':' || letter == '.'; }
 
@@ -92,13 +93,13 @@ std::vector<FallenGpu> fallen_gpus(const Patient& patient) {
   std::map<std::string, FallenGpu> fallen;
   const std::vector<std::string> known = gpus_on_pci(patient);
   for (const std::string& address : known) {
-    if (fallen.size() < kMostFallen && is_silent(patient, address)) fallen[address] = {address, true, {}};
+    if (fallen.size() < kMaxFallen && is_silent(patient, address)) fallen[address] = {address, true, {}};
   }
   for (const std::string& line : patient.answers.kernel_log.value_or(std::vector<std::string>{})) {
     if (!tells_of_loss(line)) continue;
     const auto named = address_of_line(line);
     const std::string address = named ? known_address(known, *named) : std::string();
-    if (fallen.size() >= kMostFallen && !fallen.contains(address)) continue;
+    if (fallen.size() >= kMaxFallen && !fallen.contains(address)) continue;
     FallenGpu& gpu = fallen[address];
     gpu.address = address;
     gpu.log_line = line;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // GPUs that were lost while the machine ran: fallen off the bus, by the word of the driver or of the bus itself.
 #pragma once
 

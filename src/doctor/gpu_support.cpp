@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What RDMA on GPU memory needs of the kernel, of the driver and of libibverbs: read once here, judged by the checks and by
 // availability().
 #include <algorithm>

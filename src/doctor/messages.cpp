@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The reader of messages.txt, and the file itself inside the library.
 #include "doctor/messages.hpp"
 

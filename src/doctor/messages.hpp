@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // messages.txt: what is known about messages of programs and about users' own words.
 #pragma once
 

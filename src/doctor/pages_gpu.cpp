@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "doctor/pages_gpu.hpp"
 
 namespace gigabar::doctor::page {

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The pages of the checks of the driver and of the GPUs.
 #pragma once
 

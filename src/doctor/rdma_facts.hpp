@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // RDMA devices and ports as the checks of rdma.* and the trials see them.
 #pragma once
 

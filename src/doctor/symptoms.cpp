@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // From what a user pastes to what is known about it: the words of a text against the patterns of messages.txt.
 #include <algorithm>
 #include <array>
@@ -412,11 +413,17 @@ std::string quoted(std::string_view original, const Text& text, const Found& fou
 
 }  // namespace
 
-std::span<const Symptom> symptoms() { return std::span(knowledge().symptoms).first(knowledge().words_count); }
+std::span<const Symptom> symptoms() try { return std::span(knowledge().symptoms).first(knowledge().words_count); } catch (...) {
+  return {};
+}
 
-std::span<const Symptom> known_messages() { return std::span(knowledge().symptoms).subspan(knowledge().words_count); }
+std::span<const Symptom> known_messages() try {
+  return std::span(knowledge().symptoms).subspan(knowledge().words_count);
+} catch (...) {
+  return {};
+}
 
-Diagnosis diagnose(std::string_view text) {
+Diagnosis diagnose(std::string_view text) try {
   const Knowledge& known = knowledge();
   Text words = Splitter(text).split();
   std::vector<Found> all = Scan(known, words).run();
@@ -431,6 +438,8 @@ Diagnosis diagnose(std::string_view text) {
     }
   }
   return diagnosis;
+} catch (...) {
+  return {};
 }
 
 }  // namespace gigabar

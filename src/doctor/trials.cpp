@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The trials: checks that do something, on the machine itself. Their table, and what they share.
 #include "doctor/trials.hpp"
 

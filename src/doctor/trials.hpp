@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What the trials share: the GPUs and RDMA devices that this process can use, and GPU memory that an adapter may take.
 #pragma once
 

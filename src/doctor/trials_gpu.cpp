@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // trial.mapping, trial.copy and trial.link: one GPU and the CPU.
 #include <algorithm>
 #include <array>
@@ -175,9 +176,11 @@ class Load {
   bool has_failed() const { return has_failed_; }
 
  private:
-  void run(int device, std::uintptr_t destination) {
+  void run(int device, std::uintptr_t destination) noexcept try {
     const std::vector<unsigned char> bytes(kLoadBytes, 0x5a);
     while (!is_over_ && !has_failed_) has_failed_ = !engine_copy_to(device, destination, bytes.data(), bytes.size()).is_ok();
+  } catch (...) {
+    has_failed_ = true;
   }
 
   std::atomic<bool> is_over_ = false, has_failed_ = false;

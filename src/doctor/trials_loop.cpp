@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // trial.loop: an adapter writes and reads through itself, host memory first, then the memory of each GPU. Data is compared, and the
 // rates of GPU memory are held against those of host memory.
 #include <algorithm>

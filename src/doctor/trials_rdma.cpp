@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // trial.host, trial.dmabuf and trial.peermem: whether memory can be registered with each RDMA device, and what an error means.
 #include <algorithm>
 #include <cerrno>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Shared libraries opened at run time, each able to say why it is not there.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The system calls that reach device files, behind one table: a test fills its own and plays a driver, or plants a fault.
 #pragma once
 

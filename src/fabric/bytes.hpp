@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What ranks write to each other beside the data: numbers in little-endian order and byte strings with their length before them.
 // The reader trusts nothing: after a value that is not there, it is not ok and gives zeros.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Which way an operation goes, and why not another.
 #include <algorithm>
 #include <array>

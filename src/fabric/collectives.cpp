@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Barrier and small reductions, up and down a binomial tree over the group. The tree and the order in which values are joined
 // depend on the group alone, so that every rank gets the same bits. A member that finds another one lost tells its neighbours in
 // the tree, and they theirs: all members that can be reached end with the same error.
@@ -121,7 +122,7 @@ class Engine::CollectiveCall {
     if (parent_ == nullptr) return true;
     if (!std::exchange(collective_.has_said, true)) tell(*parent_, kUp, collective_.values);
     if (!take(parent_->rank, kDown, part)) return is_someone_lost();
-    if (!error_) collective_.values = part;
+    if (!error_) collective_.values = std::move(part);
     return true;
   }
 
@@ -200,17 +201,18 @@ class Engine::CollectiveCall {
   // That a member cannot be connected to within the fabric's time is no time-out of this call's.
   void fail(Rank rank, Error error) {
     if (error_) return;
-    if (error.status() == Status::timed_out) error.record().status = Status::peer_lost;
-    failure_ = failure_part(error, rank);
+    if (error.status() == Status::timed_out) edit(error).status = Status::peer_lost;
+    failed_rank_ = rank;
     error_ = std::move(error);
   }
 
   void tell_failure() {
-    engine_.failed_collectives_[{hash_, collective_.sequence}] = failure_;
+    const std::string failure = failure_part(*error_, failed_rank_);
+    engine_.failed_collectives_[{hash_, collective_.sequence}] = failure;
     if (engine_.failed_collectives_.size() > kMaxFailed) engine_.failed_collectives_.erase(engine_.failed_collectives_.begin());
     const auto tell_rank = [&](Rank rank) {
       const auto peer = engine_.peers_.find(rank);
-      if (peer != engine_.peers_.end() && peer->second->state == Peer::State::ready) tell(*peer->second, kFailed, failure_);
+      if (peer != engine_.peers_.end() && peer->second->state == Peer::State::ready) tell(*peer->second, kFailed, failure);
     };
     for (const Rank rank : tree_.children) tell_rank(rank);
     if (tree_.parent) tell_rank(*tree_.parent);
@@ -225,7 +227,7 @@ class Engine::CollectiveCall {
   Watch watch_;
   Peer* parent_ = nullptr;
   std::optional<Error> error_;
-  std::string failure_;  // what the others are told of it
+  Rank failed_rank_ = 0;  // that it is about
 };
 
 void Engine::on_collective(Peer& peer, const Message& message, std::span<const std::byte> payload) {

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The engine behind Fabric: one lock, one state, moved on by whoever waits, and by a thread of its own while nobody does.
 //
 // An operation is posted to its peer's list of pending ones, which start in order. Bytes go by one of the methods of state.hpp;
@@ -54,7 +55,15 @@ struct AtomicAnswer {
 };
 
 inline constexpr std::size_t kMostMessages = 65536;  // posted and not waited for
-inline constexpr std::size_t kRecords = 4096;        // for report(), of the operations posted last
+
+// What a peer can make this rank remember. One that keeps to the protocol comes to the first three never, and to the others only
+// with as much under way as its own limits allow; who goes beyond is lost with an error that says so.
+inline constexpr std::size_t kMostOutbox = std::size_t{1} << 20;                 // answers that it does not take
+inline constexpr std::size_t kMostMarks = 65536;                                 // of fences that did not come yet
+inline constexpr std::size_t kMostHeldBytes = std::size_t{256} << 20;            // behind marks and staged writes
+inline constexpr std::size_t kMostAnswers = std::size_t{kQueues} * kQueueDepth;  // reads
+inline constexpr std::size_t kMostStaged = kMostMessages + kMostAnswers;         // staged writes
+inline constexpr std::size_t kRecords = 4096;                                    // for report(), of the operations posted last
 inline constexpr std::int64_t kSpinNs = 50'000;
 inline constexpr unsigned kPollsPerLook = 16;  // at the time, and for a thread that wants the lock
 // A thread that waits lets others run between its polls for so long, and then sleeps: the second where no other did run. To wake a
@@ -103,20 +112,23 @@ class Engine final : transport::Sink, WireupEvents {
     progress();
     return is_done();
   }
+  // Ends connections where there is no memory to go on with them. Throws std::bad_alloc while there is none even for that.
   bool progress();
   // The program polls, not the engine's thread.
   void take_over_polling() noexcept;
 
-  // As drive(), for what any rank may do; also over when no rank is left that could: `alone` says so.
+  // As drive(), for what any rank may do. Errors: those of error_when_alone(), when no rank is left that could.
   template <class IsDone>
-  bool drive_unless_alone(Lock& lock, const Timeout& timeout, const char* operation, const char* what, std::optional<Error>& alone,
-                          IsDone&& is_done) {
+  Result<bool> drive_unless_alone(Lock& lock, const Timeout& timeout, const char* operation, const char* what, IsDone&& is_done) {
     Watch watch(*this);
-    return drive(lock, timeout, [&] {
+    std::optional<Error> alone;
+    const bool is_over = drive(lock, timeout, [&] {
       if (is_done()) return true;
       if (watch.is_due()) alone = error_when_alone(operation, what);
       return alone.has_value();
     });
+    if (alone) return std::move(*alone);
+    return is_over;
   }
 
   // peers.cpp
@@ -149,6 +161,7 @@ class Engine final : transport::Sink, WireupEvents {
   };
   Result<void*> map_segment(Lock& lock, const MappedPlace& place, const Timeout& timeout);
   Outcome unmap_segment(const MappedPlace& place);
+  Result<std::string> why_no_atomics(const MappedPlace& place) const;
   bool has_mapped_segments() const noexcept { return !mapped_segments_.empty(); }
   Outcome quiesce(Lock& lock, SegmentId id, const Timeout& timeout);
   Outcome enable(SegmentId id);
@@ -223,6 +236,7 @@ class Engine final : transport::Sink, WireupEvents {
     unsigned turns_ = 0;  // since the time was looked at
   };
   friend class Waiter;
+  friend class Insider;  // tests/fault: a rank that holds the key and breaks the protocol
 
   // When a wait has to look after ranks that say nothing: when one was lost since it looked last, and every now and then once it
   // has lasted for a second.
@@ -248,6 +262,7 @@ class Engine final : transport::Sink, WireupEvents {
   struct MappedSegment {
     void* address = nullptr;
     std::shared_ptr<void> hold;
+    std::string why_no_atomics;     // as of a MappedRegion
     LocalSegment* own = nullptr;    // of this rank
     RemoteState* remote = nullptr;  // of a peer that is not lost
     unsigned count = 0;
@@ -267,10 +282,12 @@ class Engine final : transport::Sink, WireupEvents {
 
   // open.cpp
   Outcome start(const FabricOptions& options);
+  Outcome start_thread();
   std::string make_card() const;
   void bury();
 
   // waiting.cpp
+  bool move_on();
   bool poll_channels();
   void poll_between_posts();
   bool arm_all();
@@ -308,6 +325,11 @@ class Engine final : transport::Sink, WireupEvents {
   void become_ready(Peer& peer);
   void lose(Peer& peer, const Error& error);  // not from inside a transport's poll
   void doom(Peer& peer, Error error);         // from anywhere: lost at the end of progress()
+  // From anywhere: something that the peer sent, or is to be sent, could not be kept, so that its connection is worth nothing any
+  // more. It is lost at the end of progress(), or of the first one for which there is memory.
+  void starve(Peer& peer) noexcept { peer.is_starved = has_starved_ = true; }
+  void starve_all() noexcept;
+  void lose_starved();
   void drop_links(Peer& peer);
   std::string_view part_of_card(std::string_view card, std::string_view name) const;
   Outcome send_frame(Peer& peer, FrameType type, std::string body, std::vector<Descriptor> descriptors = {});
@@ -354,7 +376,7 @@ class Engine final : transport::Sink, WireupEvents {
                                         const RemoteState& remote, const Choice* choice, std::uint64_t begin_cycles);
   Operation record_at_once(const Peer& peer, const Choice* choice, std::uint64_t bytes, std::uint64_t begin_cycles);
   Result<std::span<const std::byte>> plain_bytes(const LocalMemory& memory, std::uint64_t offset, std::uint64_t bytes);
-  void submit(Op& op);
+  void submit(Op& op) noexcept;
   void list_busy(Peer& peer);
   void advance(Peer& peer);
   bool start_op(Op& op);  // true: nothing of it is left to post
@@ -366,14 +388,14 @@ class Engine final : transport::Sink, WireupEvents {
   bool post_get(Op& op);
   bool post_after_data(Peer& peer, Message message, std::span<const std::byte> payload);
   bool say_first(Peer& peer, const Message& message, std::span<const std::byte> payload);
-  void say(Peer& peer, const Message& message, std::span<const std::byte> payload = {});
+  void say(Peer& peer, const Message& message, std::span<const std::byte> payload = {}) noexcept;
   bool flush_outbox(Peer& peer);
   bool seal(Peer& peer);
   static Error broken_under(const Peer& peer, const transport::Link& link, const ErrorRecord& said);
   void fail(Op& op, Error error);
   void end_if_over(Op& op);
   void end(Op& op);
-  void give_back(Op& op);
+  void give_back(Op& op) noexcept;
   void note(const Op& op, bool is_done);
 
   // staged.cpp
@@ -400,13 +422,22 @@ class Engine final : transport::Sink, WireupEvents {
   void handle_ordered(Peer& peer, const Message& message, std::span<const std::byte> payload);
   bool is_held(Peer& peer, const Message& message, std::span<const std::byte> payload);
   void release_held(Peer& peer);
+  // Keeps the message on `list`, or gives the peer up.
+  void hold(Peer& peer, std::deque<HeldMessage>& list, const Message& message, std::span<const std::byte> payload);
+  void overrun(Peer& peer, const char* what);
   void on_put(Peer& peer, const Message& message, std::span<const std::byte> payload);
   void on_place(Peer& peer, const Message& message, std::span<const std::byte> payload);
   void on_fence(Peer& peer, const Message& message);
   void on_get(Peer& peer, const Message& message, std::span<const std::byte> payload);
   void on_get_done(Peer& peer, const Message& message, std::span<const std::byte> payload);
   void on_atomic(Peer& peer, const Message& message, std::span<const std::byte> payload);
+  void on_pong(Peer& peer, const Message& message);
+  void on_revoked(const Peer& peer, const Message& message);
   void on_refused(Peer& peer, const Message& message);
+  // Before a message of `queue` that the peer can answer with `refused`.
+  static void may_be_refused(Peer& peer, QueueId queue) noexcept {
+    if (queue < kQueues) peer.refusable_queues = static_cast<std::uint16_t>(peer.refusable_queues | 1U << queue);
+  }
   void raise(LocalSegment& segment, std::uint8_t flags, NotificationId id, std::uint32_t value);
   void refuse(Peer& peer, const Message& message, Status status);
 
@@ -452,6 +483,7 @@ class Engine final : transport::Sink, WireupEvents {
   Peer* recent_peer_ = nullptr;  // of them; found again without a search
   std::uint32_t last_link_number_ = 0;
   std::vector<std::pair<Peer*, Error>> doomed_;
+  bool has_starved_ = false;  // one of them
   std::vector<std::unique_ptr<transport::Link>> graveyard_;
   std::vector<Rank> unwanted_;  // whose channels go as soon as the channels are not being polled
   std::vector<Peer*> connecting_;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The public face: checks arguments and threads, takes the lock, and leaves the rest to the engine.
 #include "gigabar/fabric.hpp"
 
@@ -117,15 +118,17 @@ Fabric::Fabric(Fabric&&) noexcept = default;
 Fabric& Fabric::operator=(Fabric&&) noexcept = default;
 Fabric::~Fabric() = default;
 
-Result<Fabric> Fabric::open(const FabricOptions& options) {
+Result<Fabric> Fabric::open(const FabricOptions& options) try {
   auto engine = Engine::open(options);
   if (!engine) return std::move(engine).error();
   auto state = std::make_shared<State>();
   state->engine = std::move(*engine);
   return Fabric(std::move(state));
+} catch (...) {
+  return error_of_exception("fabric open");
 }
 
-Outcome Fabric::close(Timeout timeout) {
+Outcome Fabric::close(Timeout timeout) try {
   if (!is_usable(state_)) return unusable(state_, "close");
   Engine& engine = *state_->engine;
   auto lock = engine.lock();
@@ -144,6 +147,8 @@ Outcome Fabric::close(Timeout timeout) {
   }
   engine.farewell();
   return {};
+} catch (...) {
+  return error_of_exception("close");
 }
 
 Rank Fabric::rank() const noexcept { return state_ && state_->engine ? state_->engine->job().rank : 0; }
@@ -152,71 +157,90 @@ Rank Fabric::local_rank() const noexcept { return state_ && state_->engine ? sta
 
 int Fabric::device() const noexcept { return state_ && state_->engine ? state_->engine->device() : -1; }
 
-std::vector<int> Fabric::cpus() const {
+std::vector<int> Fabric::cpus() const try {
   if (!is_usable(state_)) return {};
   return state_->engine->placement().cpus;
+} catch (...) {
+  return {};
 }
 
-std::vector<Setting> Fabric::settings() const {
+std::vector<Setting> Fabric::settings() const try {
   if (!is_usable(state_)) return {};
   auto lock = state_->engine->lock();
   return state_->engine->settings().table;
+} catch (...) {
+  return {};
 }
 
-FabricStatistics Fabric::statistics() const {
+FabricStatistics Fabric::statistics() const try {
   if (!is_usable(state_)) return {};
   auto lock = state_->engine->lock();
   return state_->engine->statistics();
+} catch (...) {
+  return {};
 }
 
-std::vector<PeerState> Fabric::peers() const {
+std::vector<PeerState> Fabric::peers() const try {
   if (!is_usable(state_)) return {};
   auto lock = state_->engine->lock();
   return state_->engine->peers();
+} catch (...) {
+  return {};
 }
 
-Outcome Fabric::connect(Rank rank, Timeout timeout) {
+Outcome Fabric::connect(Rank rank, Timeout timeout) try {
   if (!is_usable(state_)) return unusable(state_, "connect");
   auto lock = state_->engine->lock();
   auto peer = state_->engine->ready_peer(lock, rank, timeout);
   if (!peer) return std::move(peer).error();
   return {};
+} catch (...) {
+  return error_of_exception("connect");
 }
 
-Outcome Fabric::forget(Rank rank) {
+Outcome Fabric::forget(Rank rank) try {
   if (!is_usable(state_)) return unusable(state_, "forget");
   auto lock = state_->engine->lock();
   return state_->engine->forget(rank);
+} catch (...) {
+  return error_of_exception("forget");
 }
 
-// --- Segments
-// ------------------------------------------------------------------------------------------------------------------------
+// --- Segments -------------------------------------------------------------------------------------------------------------------
 
-Outcome Fabric::register_segment(SegmentId id, void* address, std::size_t bytes) {
+Outcome Fabric::register_segment(SegmentId id, void* address, std::size_t bytes) try {
   if (!is_usable(state_)) return unusable(state_, "register");
   auto lock = state_->engine->lock();
   return state_->engine->register_segment(id, address, bytes);
+} catch (...) {
+  return error_of_exception("register_segment");
 }
 
-Outcome Fabric::quiesce(SegmentId id, Timeout timeout) {
+Outcome Fabric::quiesce(SegmentId id, Timeout timeout) try {
   if (!is_usable(state_)) return unusable(state_, "quiesce");
   auto lock = state_->engine->lock();
   return state_->engine->quiesce(lock, id, timeout);
+} catch (...) {
+  return error_of_exception("quiesce");
 }
 
-Outcome Fabric::enable(SegmentId id) {
+Outcome Fabric::enable(SegmentId id) try {
   if (!is_usable(state_)) return unusable(state_, "enable");
   auto lock = state_->engine->lock();
   return state_->engine->enable(id);
+} catch (...) {
+  return error_of_exception("enable");
 }
 
-Outcome Fabric::deregister_segment(SegmentId id, Timeout timeout) {
+Outcome Fabric::deregister_segment(SegmentId id, Timeout timeout) try {
   if (!is_usable(state_)) return unusable(state_, "deregister");
   auto lock = state_->engine->lock();
   return state_->engine->deregister(lock, id, timeout);
+} catch (...) {
+  return error_of_exception("deregister_segment");
 }
 
-Result<RemoteSegment> Fabric::remote_segment(Rank rank, SegmentId id, Timeout timeout) {
+Result<RemoteSegment> Fabric::remote_segment(Rank rank, SegmentId id, Timeout timeout) try {
   if (!is_usable(state_)) return unusable(state_, "segment");
   auto lock = state_->engine->lock();
   auto peer = state_->engine->ready_peer(lock, rank, timeout);
@@ -224,22 +248,35 @@ Result<RemoteSegment> Fabric::remote_segment(Rank rank, SegmentId id, Timeout ti
   auto remote = state_->engine->remote_segment(lock, **peer, id, timeout);
   if (!remote) return std::move(remote).error();
   return RemoteSegment{(*remote)->bytes, (*remote)->kind};
+} catch (...) {
+  return error_of_exception("remote_segment");
 }
 
-Result<void*> Fabric::map_segment(Rank rank, SegmentId id, Timeout timeout, MappedFor who) {
+Result<void*> Fabric::map_segment(Rank rank, SegmentId id, Timeout timeout, MappedFor who) try {
   if (!is_usable(state_)) return unusable(state_, "map segment");
   auto lock = state_->engine->lock();
   return state_->engine->map_segment(lock, {rank, id, who}, timeout);
+} catch (...) {
+  return error_of_exception("map_segment");
 }
 
-Outcome Fabric::unmap_segment(Rank rank, SegmentId id, MappedFor who) {
+Result<std::string> Fabric::why_no_atomics(Rank rank, SegmentId id) const try {
+  if (!is_usable(state_)) return unusable(state_, "why no atomics");
+  auto lock = state_->engine->lock();
+  return state_->engine->why_no_atomics({rank, id, MappedFor::kernels});
+} catch (...) {
+  return error_of_exception("why_no_atomics");
+}
+
+Outcome Fabric::unmap_segment(Rank rank, SegmentId id, MappedFor who) try {
   if (!is_usable(state_)) return unusable(state_, "unmap segment");
   auto lock = state_->engine->lock();
   return state_->engine->unmap_segment({rank, id, who});
+} catch (...) {
+  return error_of_exception("unmap_segment");
 }
 
-// --- One-sided
-// -----------------------------------------------------------------------------------------------------------------------
+// --- One-sided ------------------------------------------------------------------------------------------------------------------
 
 namespace {
 
@@ -281,50 +318,70 @@ constexpr const char* kRaise = "raise it";
 
 }  // namespace
 
-Result<Operation> Fabric::write(LocalPlace local, RemotePlace remote, std::uint64_t bytes, const PostOptions& options) {
+Result<Operation> Fabric::write(LocalPlace local, RemotePlace remote, std::uint64_t bytes, const PostOptions& options) try {
   return post(state_, "write", {OpKind::write, local, remote, bytes, 0, 0, 0}, options);
+} catch (...) {
+  return error_of_exception("write");
 }
 
-Result<Operation> Fabric::read(LocalPlace local, RemotePlace remote, std::uint64_t bytes, const PostOptions& options) {
+Result<Operation> Fabric::read(LocalPlace local, RemotePlace remote, std::uint64_t bytes, const PostOptions& options) try {
   return post(state_, "read", {OpKind::read, local, remote, bytes, 0, 0, 0}, options);
+} catch (...) {
+  return error_of_exception("read");
 }
 
-Result<Operation> Fabric::write_list(Rank rank, std::span<const ListPiece> pieces, const PostOptions& options) {
+Result<Operation> Fabric::write_list(Rank rank, std::span<const ListPiece> pieces, const PostOptions& options) try {
   return post_list(state_, "write_list", OpKind::write, rank, pieces, options, std::nullopt);
+} catch (...) {
+  return error_of_exception("write_list");
 }
 
-Result<Operation> Fabric::read_list(Rank rank, std::span<const ListPiece> pieces, const PostOptions& options) {
+Result<Operation> Fabric::read_list(Rank rank, std::span<const ListPiece> pieces, const PostOptions& options) try {
   return post_list(state_, "read_list", OpKind::read, rank, pieces, options, std::nullopt);
+} catch (...) {
+  return error_of_exception("read_list");
 }
 
 Result<Operation> Fabric::write_notify(LocalPlace local, RemotePlace remote, std::uint64_t bytes, NotificationId id,
-                                       std::uint32_t value, const PostOptions& options) {
+                                       std::uint32_t value, const PostOptions& options) try {
   return post(state_, "write_notify", {OpKind::write, local, remote, bytes, kSets, id, value}, options);
+} catch (...) {
+  return error_of_exception("write_notify");
 }
 
 Result<Operation> Fabric::write_notify_add(LocalPlace local, RemotePlace remote, std::uint64_t bytes, NotificationId id,
-                                           std::uint32_t value, const PostOptions& options) {
+                                           std::uint32_t value, const PostOptions& options) try {
   return post(state_, "write_notify_add", {OpKind::write, local, remote, bytes, kAdds, id, value}, options);
+} catch (...) {
+  return error_of_exception("write_notify_add");
 }
 
 Result<Operation> Fabric::write_list_notify(Rank rank, std::span<const ListPiece> pieces, SegmentId segment, NotificationId id,
-                                            std::uint32_t value, const PostOptions& options) {
+                                            std::uint32_t value, const PostOptions& options) try {
   if (auto refused = refuse_notification("write_list_notify", id, 1)) return std::move(*refused);
   if (auto refused = refuse_value("write_list_notify", value)) return std::move(*refused);
   const Engine::Transfer notification{OpKind::notify, {}, {rank, segment, 0}, 0, kSets, id, value};
   return post_list(state_, "write_list_notify", OpKind::write, rank, pieces, options, notification);
+} catch (...) {
+  return error_of_exception("write_list_notify");
 }
 
-Result<Operation> Fabric::notify(Rank rank, SegmentId segment, NotificationId id, std::uint32_t value, const PostOptions& options) {
+Result<Operation> Fabric::notify(Rank rank, SegmentId segment, NotificationId id, std::uint32_t value,
+                                 const PostOptions& options) try {
   return post(state_, "notify", {OpKind::notify, {}, {rank, segment, 0}, 0, kSets, id, value}, options);
+} catch (...) {
+  return error_of_exception("notify");
 }
 
 Result<Operation> Fabric::notify_add(Rank rank, SegmentId segment, NotificationId id, std::uint32_t value,
-                                     const PostOptions& options) {
+                                     const PostOptions& options) try {
   return post(state_, "notify_add", {OpKind::notify, {}, {rank, segment, 0}, 0, kAdds, id, value}, options);
+} catch (...) {
+  return error_of_exception("notify_add");
 }
 
-Result<Operation> Fabric::write_in_order(const void* source, RemotePlace remote, std::uint64_t bytes, const PostOptions& options) {
+Result<Operation> Fabric::write_in_order(const void* source, RemotePlace remote, std::uint64_t bytes,
+                                         const PostOptions& options) try {
   if (bytes > kMostOrderedBytes) {
     return make_error(Status::out_of_range, "write_in_order", text(bytes, " bytes"), text("it takes at most ", kMostOrderedBytes),
                       "use write and a notification");
@@ -333,9 +390,12 @@ Result<Operation> Fabric::write_in_order(const void* source, RemotePlace remote,
     return make_error(Status::invalid_argument, "write_in_order", "source", "it is null", "give the bytes");
   }
   return post(state_, "write_in_order", {OpKind::place, {}, remote, bytes, 0, 0, 0, source}, options);
+} catch (...) {
+  return error_of_exception("write_in_order");
 }
 
-Result<NotificationId> Fabric::notification_wait(SegmentId segment, NotificationId first, std::uint32_t count, Timeout timeout) {
+Result<NotificationId> Fabric::notification_wait(SegmentId segment, NotificationId first, std::uint32_t count,
+                                                 Timeout timeout) try {
   if (!is_usable(state_)) return unusable(state_, "notification_wait");
   if (auto refused = refuse_notification("notification_wait", first, count)) return std::move(*refused);
   if (count == 0) return make_error(Status::invalid_argument, "notification_wait", "count", "it is 0", "wait for at least one id");
@@ -354,18 +414,20 @@ Result<NotificationId> Fabric::notification_wait(SegmentId segment, Notification
     }
     return false;
   };
-  std::optional<Error> alone;
-  if (!state_->engine->drive_unless_alone(lock, timeout, "notification_wait", kRaise, alone, look)) {
+  auto is_over = state_->engine->drive_unless_alone(lock, timeout, "notification_wait", kRaise, look);
+  if (!is_over) return std::move(is_over).error();
+  if (!*is_over) {
     return make_error(Status::timed_out, "notification_wait", text("segment ", segment, ", ", count, " from ", first),
                       "none is raised", "call again");
   }
-  if (alone) return std::move(*alone);
   auto still = state_->engine->local_segment(segment);
   if (!still) return std::move(still).error();
   return raised;
+} catch (...) {
+  return error_of_exception("notification_wait");
 }
 
-Outcome Fabric::notification_wait_count(SegmentId segment, NotificationId id, std::uint32_t value, Timeout timeout) {
+Outcome Fabric::notification_wait_count(SegmentId segment, NotificationId id, std::uint32_t value, Timeout timeout) try {
   if (!is_usable(state_)) return unusable(state_, "notification_wait_count");
   if (auto refused = refuse_notification("notification_wait_count", id, 1)) return std::move(*refused);
   auto lock = state_->engine->lock();
@@ -383,97 +445,118 @@ Outcome Fabric::notification_wait_count(SegmentId segment, NotificationId id, st
     }
     return false;
   };
-  std::optional<Error> alone;
-  if (!state_->engine->drive_unless_alone(lock, timeout, "notification_wait_count", kRaise, alone, take)) {
+  auto is_over = state_->engine->drive_unless_alone(lock, timeout, "notification_wait_count", kRaise, take);
+  if (!is_over) return std::move(is_over).error();
+  if (!*is_over) {
     return make_error(Status::timed_out, "notification_wait_count", text("segment ", segment, ", notification ", id),
                       text("it has not reached ", value), "call again");
   }
-  if (alone) return std::move(*alone);
   if (is_gone) {
     return make_error(Status::invalid_argument, "notification_wait_count", text("segment ", segment), "it was deregistered", {});
   }
   return {};
+} catch (...) {
+  return error_of_exception("notification_wait_count");
 }
 
-Result<std::uint32_t> Fabric::notification_reset(SegmentId segment, NotificationId id) {
+Result<std::uint32_t> Fabric::notification_reset(SegmentId segment, NotificationId id) try {
   if (!is_usable(state_)) return unusable(state_, "notification_reset");
   if (auto refused = refuse_notification("notification_reset", id, 1)) return std::move(*refused);
   auto lock = state_->engine->lock();
   auto found = state_->engine->local_segment(segment);
   if (!found) return std::move(found).error();
   return (*found)->notifications[id].exchange(0, std::memory_order_acq_rel);
+} catch (...) {
+  return error_of_exception("notification_reset");
 }
 
-Outcome Fabric::wait(QueueId queue, Timeout timeout) {
+Outcome Fabric::wait(QueueId queue, Timeout timeout) try {
   if (!is_usable(state_)) return unusable(state_, "wait");
   if (queue >= kQueues) return bad_queue("wait", queue);
   const QueueGuard guard(*state_->engine, queue);
   if (!guard.is_entered()) return entered_queue("wait", queue);
   auto lock = state_->engine->lock();
   return state_->engine->wait(lock, queue, timeout);
+} catch (...) {
+  return error_of_exception("wait");
 }
 
-Outcome Fabric::progress() {
+Outcome Fabric::progress() try {
   if (!is_usable(state_)) return unusable(state_, "progress");
   auto lock = state_->engine->lock();
   state_->engine->take_over_polling();
   state_->engine->progress();
   return {};
+} catch (...) {
+  return error_of_exception("progress");
 }
 
-Outcome Fabric::flush(Rank rank, Timeout timeout) {
+Outcome Fabric::flush(Rank rank, Timeout timeout) try {
   if (!is_usable(state_)) return unusable(state_, "flush");
   auto lock = state_->engine->lock();
   return state_->engine->flush(lock, rank, timeout);
+} catch (...) {
+  return error_of_exception("flush");
 }
 
-Result<OperationReport> Fabric::report(Operation operation) const {
+Result<OperationReport> Fabric::report(Operation operation) const try {
   if (!is_usable(state_)) return unusable(state_, "report");
   auto lock = state_->engine->lock();
   return state_->engine->report(operation);
+} catch (...) {
+  return error_of_exception("report");
 }
 
 Result<Explanation> Fabric::explain_write(LocalPlace local, RemotePlace remote, std::uint64_t bytes, Timeout timeout,
-                                          const PostOptions& options) {
+                                          const PostOptions& options) try {
   if (!is_usable(state_)) return unusable(state_, "explain");
   auto lock = state_->engine->lock();
   if (auto refused = refuse_options("explain", options)) return std::move(*refused);
   return state_->engine->explain(lock, transport::Direction::write, local, remote, bytes, timeout, options);
+} catch (...) {
+  return error_of_exception("explain_write");
 }
 
 Result<Explanation> Fabric::explain_read(LocalPlace local, RemotePlace remote, std::uint64_t bytes, Timeout timeout,
-                                         const PostOptions& options) {
+                                         const PostOptions& options) try {
   if (!is_usable(state_)) return unusable(state_, "explain");
   auto lock = state_->engine->lock();
   if (auto refused = refuse_options("explain", options)) return std::move(*refused);
   return state_->engine->explain(lock, transport::Direction::read, local, remote, bytes, timeout, options);
+} catch (...) {
+  return error_of_exception("explain_read");
 }
 
-std::string Explanation::to_text() const {
+std::string Explanation::to_text() const try {
   std::string line = is_possible ? text(transport ? name_of(*transport) : "none", " ", name_of(path)) : std::string("not possible");
   for (const std::string& rail : rails) line += text(&rail == rails.data() ? " on " : ", ", rail);
   if (chunk_bytes != 0) line += text(" in chunks of ", chunk_bytes, " bytes");
   line += text("\n  because: ", reason, "\n");
   for (const Alternative& alternative : alternatives) line += text("  ", alternative.name, ": ", alternative.why_not, "\n");
   return line;
+} catch (...) {
+  return {};
 }
 
-Result<std::uint64_t> Fabric::fetch_add(RemotePlace remote, std::uint64_t value, Timeout timeout) {
+Result<std::uint64_t> Fabric::fetch_add(RemotePlace remote, std::uint64_t value, Timeout timeout) try {
   if (!is_usable(state_)) return unusable(state_, "fetch_add");
   auto lock = state_->engine->lock();
   return state_->engine->atomic(lock, fabric::AtomicKind::fetch_add, remote, value, 0, timeout);
+} catch (...) {
+  return error_of_exception("fetch_add");
 }
 
-Result<std::uint64_t> Fabric::compare_swap(RemotePlace remote, std::uint64_t expected, std::uint64_t desired, Timeout timeout) {
+Result<std::uint64_t> Fabric::compare_swap(RemotePlace remote, std::uint64_t expected, std::uint64_t desired, Timeout timeout) try {
   if (!is_usable(state_)) return unusable(state_, "compare_swap");
   auto lock = state_->engine->lock();
   return state_->engine->atomic(lock, fabric::AtomicKind::compare_swap, remote, desired, expected, timeout);
+} catch (...) {
+  return error_of_exception("compare_swap");
 }
 
-// --- Messages
-// ------------------------------------------------------------------------------------------------------------------------
+// --- Messages -------------------------------------------------------------------------------------------------------------------
 
-Result<Operation> Fabric::post_send(Rank to, Tag tag, const void* source, std::uint64_t bytes, const PostOptions& options) {
+Result<Operation> Fabric::post_send(Rank to, Tag tag, const void* source, std::uint64_t bytes, const PostOptions& options) try {
   if (!is_usable(state_)) return unusable(state_, "send");
   if (options.queue >= kQueues) return bad_queue("send", options.queue);
   if (auto refused = refuse_options("send", options)) return std::move(*refused);
@@ -481,58 +564,71 @@ Result<Operation> Fabric::post_send(Rank to, Tag tag, const void* source, std::u
   if (!guard.is_entered()) return entered_queue("send", options.queue);
   auto lock = state_->engine->lock();
   return state_->engine->post_send(lock, to, tag, source, bytes, options);
+} catch (...) {
+  return error_of_exception("post_send");
 }
 
 Result<Operation> Fabric::post_recv(Rank from, Tag tag, Tag mask, void* destination, std::uint64_t bytes,
-                                    const PostOptions& options) {
+                                    const PostOptions& options) try {
   if (!is_usable(state_)) return unusable(state_, "recv");
   if (options.queue >= kQueues) return bad_queue("recv", options.queue);
   const QueueGuard guard(*state_->engine, options.queue);
   if (!guard.is_entered()) return entered_queue("recv", options.queue);
   auto lock = state_->engine->lock();
   return state_->engine->post_recv(from, tag, mask, destination, bytes, options);
+} catch (...) {
+  return error_of_exception("post_recv");
 }
 
-Result<Received> Fabric::wait_message(Operation operation, Timeout timeout) {
+Result<Received> Fabric::wait_message(Operation operation, Timeout timeout) try {
   if (!is_usable(state_)) return unusable(state_, "wait_message");
   auto lock = state_->engine->lock();
   return state_->engine->wait_message(lock, operation, timeout);
+} catch (...) {
+  return error_of_exception("wait_message");
 }
 
-Outcome Fabric::cancel_recv(Operation operation) {
+Outcome Fabric::cancel_recv(Operation operation) try {
   if (!is_usable(state_)) return unusable(state_, "cancel_recv");
   auto lock = state_->engine->lock();
   return state_->engine->cancel_recv(operation);
+} catch (...) {
+  return error_of_exception("cancel_recv");
 }
 
-Outcome Fabric::send(Rank to, Tag tag, const void* source, std::uint64_t bytes, Timeout timeout, const PostOptions& options) {
+Outcome Fabric::send(Rank to, Tag tag, const void* source, std::uint64_t bytes, Timeout timeout, const PostOptions& options) try {
   auto posted = post_send(to, tag, source, bytes, options);
   if (!posted) return std::move(posted).error();
   auto sent = wait_message(*posted, timeout);
   if (!sent) return std::move(sent).error();
   return {};
+} catch (...) {
+  return error_of_exception("send");
 }
 
 Result<Received> Fabric::recv(Rank from, Tag tag, void* destination, std::uint64_t bytes, Timeout timeout,
-                              const PostOptions& options) {
+                              const PostOptions& options) try {
   auto posted = post_recv(from, tag, ~Tag{0}, destination, bytes, options);
   if (!posted) return std::move(posted).error();
   auto received = wait_message(*posted, timeout);
-  // A receive that timed out must not fill the buffer later, when the caller has left.
-  if (!received && received.status() == Status::timed_out) {
+  // A receive that did not end must not fill the buffer later, when the caller has left.
+  if (received.status() == Status::timed_out || received.status() == Status::out_of_memory) {
     if (const Outcome cancelled = cancel_recv(*posted); cancelled.status() == Status::busy) return wait_message(*posted, timeout);
   }
   return received;
+} catch (...) {
+  return error_of_exception("recv");
 }
 
-// --- Collectives
-// ---------------------------------------------------------------------------------------------------------------------
+// --- Collectives ----------------------------------------------------------------------------------------------------------------
 
-Outcome Fabric::barrier(const Group& group, Timeout timeout) {
+Outcome Fabric::barrier(const Group& group, Timeout timeout) try {
   if (!is_usable(state_)) return unusable(state_, "barrier");
   auto lock = state_->engine->lock();
   std::string values;
   return state_->engine->collect(lock, group, fabric::Collective::Kind::barrier, ReduceOperation::sum, values, timeout);
+} catch (...) {
+  return error_of_exception("barrier");
 }
 
 namespace {
@@ -563,13 +659,17 @@ Outcome reduce(const State& state, fabric::Collective::Kind kind, const Group& g
 }  // namespace
 
 Outcome Fabric::all_reduce(const Group& group, ReduceOperation operation, std::span<const std::int64_t> values,
-                           std::span<std::int64_t> results, Timeout timeout) {
+                           std::span<std::int64_t> results, Timeout timeout) try {
   return reduce(state_, fabric::Collective::Kind::integers, group, operation, values, results, timeout);
+} catch (...) {
+  return error_of_exception("all_reduce");
 }
 
 Outcome Fabric::all_reduce(const Group& group, ReduceOperation operation, std::span<const double> values, std::span<double> results,
-                           Timeout timeout) {
+                           Timeout timeout) try {
   return reduce(state_, fabric::Collective::Kind::reals, group, operation, values, results, timeout);
+} catch (...) {
+  return error_of_exception("all_reduce");
 }
 
 }  // namespace gigabar

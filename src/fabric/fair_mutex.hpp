@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A lock that is given in the order in which it was asked for. One thread that takes it again and again must not keep it from
 // another, as an ordinary mutex would let it.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What a program may still wait for, by id. A flat table: a node of a general map for every message would cost more than sending
 // it.
 #pragma once
@@ -21,9 +22,14 @@ class IdTable {
     return slot.id != 0 ? &slot.value : nullptr;
   }
 
+  // For one more, so that the next insert() allocates nothing.
+  void make_room() {
+    if (size_ * 2 >= slots_.size()) grow();
+  }
+
   // `id` is not there yet.
   void insert(std::uint64_t id, Value value) {
-    if (size_ * 2 >= slots_.size()) grow();
+    make_room();
     slots_[place_of(id)] = {id, std::move(value)};
     ++size_;
   }
@@ -55,7 +61,8 @@ class IdTable {
     return place;
   }
   void grow() {
-    const std::vector<Slot> old = std::exchange(slots_, std::vector<Slot>(slots_.size() * 2));
+    std::vector<Slot> larger(slots_.size() * 2);
+    const std::vector<Slot> old = std::exchange(slots_, std::move(larger));
     for (const Slot& slot : old) {
       if (slot.id != 0) slots_[place_of(slot.id)] = slot;
     }

@@ -1,6 +1,8 @@
+// SPDX-License-Identifier: Apache-2.0
 // What peers ask of this rank, and what they answer. Everything in a message is checked against the segment it names.
 #include <algorithm>
 #include <cstring>
+#include <new>
 
 #include "base/errors.hpp"
 #include "fabric/bytes.hpp"
@@ -21,7 +23,7 @@ bool is_usable(const LocalSegment* segment, const Message& message, std::uint64_
 
 }  // namespace
 
-void Engine::message(transport::Link& link, const transport::Header& header, std::span<const std::byte> payload) {
+void Engine::message(transport::Link& link, const transport::Header& header, std::span<const std::byte> payload) try {
   Peer* const owner = owner_of(link);
   if (owner == nullptr) return;
   Peer& peer = *owner;
@@ -31,15 +33,27 @@ void Engine::message(transport::Link& link, const transport::Header& header, std
   // The peer may have found the link ready before this side was told.
   if (peer.state == Peer::State::linking) become_ready(peer);
   if (message.type == MessageType::mark) {
+    if (peer.marks.size() >= kMostMarks && !peer.marks.contains(message.a)) return overrun(peer, "marks of fences");
     ++peer.marks[message.a];
     on_fence(peer, message);
     return;
   }
-  if (peer.stalled_fence != 0) {
-    peer.stalled.push_back({message, std::string(text_of(payload))});
-    return;
-  }
+  if (peer.stalled_fence != 0) return hold(peer, peer.stalled, message, payload);
   handle(peer, message, payload);
+} catch (const std::bad_alloc&) {
+  if (Peer* const peer = owner_of(link); peer != nullptr) starve(*peer);
+}
+
+void Engine::overrun(Peer& peer, const char* what) {
+  doom(peer, make_error(Status::peer_lost, "fabric", text("rank ", peer.rank),
+                        text("it sent more ", what, " than one that keeps to the protocol has under way"), {}));
+}
+
+void Engine::hold(Peer& peer, std::deque<HeldMessage>& list, const Message& message, std::span<const std::byte> payload) {
+  HeldMessage held{message, std::string(text_of(payload))};
+  if (peer.held_bytes + held.bytes() > kMostHeldBytes) return overrun(peer, "messages behind writes that do not end");
+  peer.held_bytes += held.bytes();
+  list.push_back(std::move(held));
 }
 
 // A fence stops what comes behind it on the first rail until all of its marks are in.
@@ -56,6 +70,7 @@ void Engine::on_fence(Peer& peer, const Message& message) {
     while (!peer.stalled.empty() && peer.stalled_fence == 0) {
       const HeldMessage next = std::move(peer.stalled.front());
       peer.stalled.pop_front();
+      peer.held_bytes -= next.bytes();
       handle(peer, next.message, std::as_bytes(std::span(next.payload)));
     }
   }
@@ -82,19 +97,14 @@ void Engine::handle(Peer& peer, const Message& message, std::span<const std::byt
     case MessageType::send_offer: on_send_offer(peer, message); return;
     case MessageType::send_accept: on_send_accept(peer, message, payload); return;
     case MessageType::eager_taken: on_eager_taken(peer, message); return;
-    case MessageType::pong: peer.pong_seen = std::max(peer.pong_seen, message.a); return;
+    case MessageType::pong: on_pong(peer, message); return;
     case MessageType::atomic: on_atomic(peer, message, payload); return;
     case MessageType::atomic_done:
       if (const auto answer = atomics_.find(message.c); answer != atomics_.end() && answer->second.rank == peer.rank) {
         answer->second = {true, message.a, static_cast<Status>(message.b), peer.rank};
       }
       return;
-    case MessageType::revoked:
-      if (const LocalSegment* segment = segment_by_id(peer, message.segment);
-          segment != nullptr && segment->epoch == message.epoch) {
-        forget_knower(message.segment, peer.rank);
-      }
-      return;
+    case MessageType::revoked: on_revoked(peer, message); return;
     case MessageType::refused: on_refused(peer, message); return;
     case MessageType::collective: on_collective(peer, message, payload); return;
     case MessageType::mark: break;
@@ -133,13 +143,14 @@ bool Engine::is_held(Peer& peer, const Message& message, std::span<const std::by
   const bool is_late =
       peer.staged_seen < message.staged() || (!peer.staged_under_way.empty() && *peer.staged_under_way.begin() <= message.staged());
   if (!is_late) return false;
-  peer.held.push_back({message, std::string(text_of(payload))});
+  hold(peer, peer.held, message, payload);
   return true;
 }
 
 void Engine::release_held(Peer& peer) {
   std::deque<HeldMessage> held = std::exchange(peer.held, {});
   for (const HeldMessage& kept : held) {
+    peer.held_bytes -= kept.bytes();
     const auto payload = std::as_bytes(std::span(kept.payload));
     if (!is_held(peer, kept.message, payload)) handle_ordered(peer, kept.message, payload);
   }
@@ -163,8 +174,29 @@ void Engine::refuse(Peer& peer, const Message& message, Status status) {
   say(peer, refused);
 }
 
+// Everything before the last ping is in place, or its refusal has come before this.
+void Engine::on_pong(Peer& peer, const Message& message) {
+  if (message.a > peer.ping_sent) {
+    return doom(peer,
+                make_error(Status::peer_lost, "fabric", text("rank ", peer.rank), "it answered a ping that was not sent", {}));
+  }
+  peer.pong_seen = std::max(peer.pong_seen, message.a);
+  if (peer.is_ping_last && peer.pong_seen == peer.ping_sent) peer.refusable_queues = 0;
+}
+
+// Buffers of messages too, after the last message to them.
+void Engine::on_revoked(const Peer& peer, const Message& message) {
+  if (message.segment == kStagingSegment) return;
+  const auto found = segments_.find(message.segment);
+  if (found != segments_.end() && found->second->epoch == message.epoch) forget_knower(message.segment, peer.rank);
+}
+
 void Engine::on_refused(Peer& peer, const Message& message) {
-  if (message.queue >= kQueues) return;
+  if (message.queue == kNoQueue) return;
+  if (message.queue >= kQueues || (peer.refusable_queues >> message.queue & 1) == 0) {
+    return doom(peer, make_error(Status::peer_lost, "fabric", text("rank ", peer.rank),
+                                 text("it refused a write of queue ", unsigned{message.queue}, ", which sent it none"), {}));
+  }
   Queue& queue = queues_[message.queue];
   if (queue.error) return;
   queue.error =
@@ -197,8 +229,7 @@ void Engine::on_place(Peer& peer, const Message& message, std::span<const std::b
   }
 }
 
-// --- Reads that this rank answers by writing
-// -------------------------------------------------------------------------------------------
+// --- Reads that this rank answers by writing ------------------------------------------------------------------------------------
 
 void Engine::on_get(Peer& peer, const Message& message, std::span<const std::byte> payload) {
   ByteReader reader(text_of(payload));
@@ -222,7 +253,10 @@ void Engine::on_get(Peer& peer, const Message& message, std::span<const std::byt
     say(peer, finish);
     return;
   }
+  if (peer.answer_count >= kMostAnswers) return overrun(peer, "reads");
+  ++peer.answer_count;
   Op& op = make_op(OpKind::write, 0, &peer, true);
+  op.is_answer = true;
   op.local = segment;
   ++segment->users;
   op.local_offset = message.b;
@@ -262,8 +296,7 @@ void Engine::on_get_done(Peer& peer, const Message& message, std::span<const std
   end_if_over(op);
 }
 
-// --- Atomics
-// -------------------------------------------------------------------------------------------------------------------------
+// --- Atomics --------------------------------------------------------------------------------------------------------------------
 
 Result<std::uint64_t> Engine::atomic(Lock& lock, AtomicKind kind, RemotePlace remote, std::uint64_t value, std::uint64_t expected,
                                      const Timeout& timeout) {

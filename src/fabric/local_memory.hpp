@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Memory of this process as the engine touches it by itself: loads and stores by the CPU, through a mapping where it is a GPU's.
 #pragma once
 

@@ -1,7 +1,9 @@
+// SPDX-License-Identifier: Apache-2.0
 // Messages with tags. Small ones carry their bytes; of larger ones an offer goes first, and when a receive matches it the sender
 // writes straight into its buffer, as any other write goes.
 #include <algorithm>
 #include <cstring>
+#include <new>
 
 #include "base/errors.hpp"
 #include "fabric/bytes.hpp"
@@ -12,11 +14,15 @@ namespace {
 
 // Bytes of eager messages that a rank holds for one peer before anybody receives them; above it the peer offers instead.
 constexpr std::uint64_t kEagerWindowBytes = 4 << 20;
+constexpr std::uint64_t kEagerCostBytes = 64;        // what remembering one takes beside its bytes
 constexpr std::size_t kMostDescriptionBytes = 2048;  // so that an acceptance is one message everywhere
 
 bool matches(const Op& receive, const Peer& peer, Tag tag) noexcept {
   return (receive.from == kAnyRank || receive.from == peer.rank) && ((receive.tag ^ tag) & receive.mask) == 0;
 }
+
+// Of the window; empty messages have a price too.
+std::uint64_t cost_of(std::uint64_t bytes) noexcept { return bytes + kEagerCostBytes; }
 
 Message eager_message(Tag tag) noexcept {
   Message message;
@@ -37,8 +43,7 @@ Error too_many() {
 
 }  // namespace
 
-// --- Sending
-// -------------------------------------------------------------------------------------------------------------------------
+// --- Sending --------------------------------------------------------------------------------------------------------------------
 
 Result<Operation> Engine::post_send(Lock& lock, Rank to, Tag tag, const void* source, std::uint64_t bytes,
                                     const PostOptions& options) {
@@ -68,19 +73,22 @@ Result<Operation> Engine::post_send(Lock& lock, Rank to, Tag tag, const void* so
   }
   const bool may_be_eager = !is_device || policy.bar != Preference::forbid;
   const bool is_eager =
-      bytes == 0 || (bytes <= eager_bytes && may_be_eager && (*peer)->eager_in_flight + bytes <= kEagerWindowBytes);
+      (bytes == 0 || (bytes <= eager_bytes && may_be_eager)) && (*peer)->eager_in_flight + cost_of(bytes) <= kEagerWindowBytes;
   // Straight into the link when nothing is before it: it is over then, and what is remembered of it is for wait_message() and
   // report().
   if (is_eager && (*peer)->pending.empty()) {
+    sent_.make_room();  // what is in the link cannot be taken back
+    const Choice* const choice = eager_choice((*peer)->transport->kind(), is_device);
     // An error is found again below, where an operation can keep it.
     if (const auto said = say_eager(**peer, tag, source, seen, offset, bytes); said && *said) {
-      (*peer)->eager_in_flight += bytes;
+      (*peer)->eager_in_flight += cost_of(bytes);
       ++statistics_.operations;
-      const Operation sent = record_at_once(**peer, eager_choice((*peer)->transport->kind(), is_device), bytes, begin_cycles);
+      const Operation sent = record_at_once(**peer, choice, bytes, begin_cycles);
       sent_.insert(static_cast<std::uint64_t>(sent), {to, tag, bytes});
       return sent;
     }
   }
+  ops_.make_room();
   Op& op = make_op(is_eager ? OpKind::eager : OpKind::offer, options.queue, *peer, true);
   op.tag = tag;
   op.source = source;
@@ -95,7 +103,7 @@ Result<Operation> Engine::post_send(Lock& lock, Rank to, Tag tag, const void* so
   ++statistics_.operations;
   const Operation id{op.id};
   ops_.insert(op.id, &op);
-  if (is_eager) (*peer)->eager_in_flight += bytes;
+  if (is_eager) (*peer)->eager_in_flight += cost_of(bytes);
   submit(op);
   return id;
 }
@@ -208,8 +216,7 @@ void Engine::on_send_accept(Peer& peer, const Message& message, std::span<const 
   submit(write);
 }
 
-// --- Receiving
-// -----------------------------------------------------------------------------------------------------------------------
+// --- Receiving ------------------------------------------------------------------------------------------------------------------
 
 Result<Operation> Engine::post_recv(Rank from, Tag tag, Tag mask, void* destination, std::uint64_t bytes,
                                     const PostOptions& options) {
@@ -236,6 +243,8 @@ Result<Operation> Engine::post_recv(Rank from, Tag tag, Tag mask, void* destinat
     return (from == kAnyRank || message.peer->rank == from) && ((message.tag ^ tag) & mask) == 0;
   });
   if (waiting == unexpected_.end() && peer != nullptr && peer->state == Peer::State::lost) return *peer->why;
+  ops_.make_room();
+  if (spare_receives_.empty()) spare_receives_.emplace_back();
   Op& op = make_op(OpKind::receive, options.queue, peer, true);
   op.from = from;
   op.tag = tag;
@@ -258,19 +267,24 @@ Result<Operation> Engine::post_recv(Rank from, Tag tag, Tag mask, void* destinat
   }
   Unexpected message = std::move(*waiting);
   unexpected_.erase(waiting);
-  if (message.offer) {
-    accept_offer(op, *message.peer, message.tag, message.bytes, *message.offer);
-  } else {
-    deliver(op, *message.peer, message.tag, std::as_bytes(std::span(message.data)));
-    message.peer->unexpected_bytes -= message.bytes;
-    took_eager(*message.peer, message.bytes);
+  try {
+    if (message.offer) {
+      --message.peer->unexpected_offers;
+      accept_offer(op, *message.peer, message.tag, message.bytes, *message.offer);
+    } else {
+      deliver(op, *message.peer, message.tag, std::as_bytes(std::span(message.data)));
+      // A peer that was lost and forgotten meanwhile began anew with nothing.
+      message.peer->unexpected_bytes -= std::min(message.peer->unexpected_bytes, cost_of(message.bytes));
+      took_eager(*message.peer, message.bytes);
+    }
+  } catch (const std::bad_alloc&) {
+    starve(*message.peer);
   }
   return id;
 }
 
-// Nodes of the list are kept for the next receive.
+// Nodes of the list are kept for the next receive; there is one.
 void Engine::list_receive(Op& op) {
-  if (spare_receives_.empty()) spare_receives_.emplace_back();
   spare_receives_.front() = &op;
   op.receive_place = spare_receives_.begin();
   receives_.splice(receives_.end(), spare_receives_, op.receive_place);
@@ -293,11 +307,11 @@ void Engine::on_eager(Peer& peer, const Message& message, std::span<const std::b
     took_eager(peer, payload.size());
     return;
   }
-  if (peer.unexpected_bytes + payload.size() > kEagerWindowBytes) {
+  if (peer.unexpected_bytes + cost_of(payload.size()) > kEagerWindowBytes) {
     doom(peer, make_error(Status::peer_lost, "fabric", text("rank ", peer.rank), "it sent more than its window of messages", {}));
     return;
   }
-  peer.unexpected_bytes += payload.size();
+  peer.unexpected_bytes += cost_of(payload.size());
   Unexpected unexpected;
   unexpected.peer = &peer;
   unexpected.tag = message.a;
@@ -308,7 +322,7 @@ void Engine::on_eager(Peer& peer, const Message& message, std::span<const std::b
 
 // The sender may send as much again. Told in quarters of the window, so that few words go back.
 void Engine::took_eager(Peer& peer, std::uint64_t bytes) {
-  peer.eager_taken += bytes;
+  peer.eager_taken += cost_of(bytes);
   if (peer.eager_taken < kEagerWindowBytes / 4) return;
   Message taken;
   taken.type = MessageType::eager_taken;
@@ -323,6 +337,7 @@ void Engine::on_eager_taken(Peer& peer, const Message& message) {
 void Engine::deliver(Op& receive, Peer& peer, Tag tag, std::span<const std::byte> data) {
   unlist_receive(receive);
   receive.is_matched = true;
+  receive.peer = &peer;
   receive.received = {peer.rank, tag, data.size()};
   receive.bytes = data.size();
   if (data.size() > receive.capacity) fail(receive, truncated(peer, data.size(), receive.capacity));
@@ -343,6 +358,9 @@ void Engine::on_send_offer(Peer& peer, const Message& message) {
     accept_offer(*receive, peer, message.a, message.c, message.b);
     return;
   }
+  // It cannot wait for more of them itself.
+  if (peer.unexpected_offers >= kMostMessages) return overrun(peer, "messages that nobody has received");
+  ++peer.unexpected_offers;
   Unexpected unexpected;
   unexpected.peer = &peer;
   unexpected.tag = message.a;
@@ -369,6 +387,12 @@ void Engine::accept_offer(Op& receive, Peer& peer, Tag tag, std::uint64_t bytes,
     end(receive);
     return;
   }
+  if (bytes == 0) {
+    accept.flags = kDiscard;
+    say(peer, accept);
+    end(receive);
+    return;
+  }
   std::uint64_t offset = receive.local_offset;
   if (receive.local == nullptr) {
     auto segment = segment_for(receive.buffer, bytes, receive.memory.get(), offset);
@@ -383,6 +407,7 @@ void Engine::accept_offer(Op& receive, Peer& peer, Tag tag, std::uint64_t bytes,
     receive.local_offset = offset;
   }
   accept.segment = receive.local->id;
+  receive.local->open_to.insert(peer.rank);
   ByteWriter writer;
   writer.number(offset).string(description_of_buffer(peer, *receive.local));
   const std::string payload = writer.take();
@@ -427,8 +452,7 @@ void Engine::on_send_done(Peer& peer, const Message& message) {
   end_if_over(op);
 }
 
-// --- Waiting
-// -------------------------------------------------------------------------------------------------------------------------
+// --- Waiting --------------------------------------------------------------------------------------------------------------------
 
 // A receive for which nobody is left.
 void Engine::end_if_in_vain(Op& op) {

@@ -1,8 +1,11 @@
+// SPDX-License-Identifier: Apache-2.0
 // Opening and closing.
 #include <sys/epoll.h>
 
 #include <cerrno>
+#include <system_error>
 
+#include "base/blocked_signals.hpp"
 #include "base/errors.hpp"
 #include "base/event.hpp"
 #include "fabric/bytes.hpp"
@@ -58,7 +61,16 @@ Outcome Engine::start(const FabricOptions& options) {
   watch(directory_->wake_descriptor());
   for (const OpenTransport& open : transports_) watch(open.transport->wake_descriptor());
   is_open_ = true;
-  if (settings_.progress_thread && job_.rank_count > 1) thread_ = std::thread([this] { run_thread(); });
+  return settings_.progress_thread && job_.rank_count > 1 ? start_thread() : Outcome();
+}
+
+Outcome Engine::start_thread() {
+  const BlockedSignals blocked;
+  try {
+    thread_ = std::thread([this] { run_thread(); });
+  } catch (const std::system_error& error) {
+    return cannot_start_thread("fabric open", "progress_thread", error.code().value());
+  }
   return {};
 }
 

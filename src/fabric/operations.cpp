@@ -1,8 +1,10 @@
+// SPDX-License-Identifier: Apache-2.0
 // Operations from post to end. Those of one peer start in the order in which they were posted; what must be behind their data is
 // posted behind it at once, so that nobody waits for completions to raise a notification.
 #include <algorithm>
 #include <cstring>
 #include <memory>
+#include <new>
 
 #include "base/errors.hpp"
 #include "base/log.hpp"
@@ -53,14 +55,17 @@ std::span<const std::byte> bytes_of(const std::string& text) noexcept {
   return {reinterpret_cast<const std::byte*>(text.data()), text.size()};
 }
 
+QueueId named_queue(const Op& op) noexcept { return op.is_internal ? kNoQueue : op.queue; }
+
 }  // namespace
 
-// --- Posting
-// -------------------------------------------------------------------------------------------------------------------------
+// --- Posting --------------------------------------------------------------------------------------------------------------------
 
 Op& Engine::make_op(OpKind kind, QueueId queue, Peer* peer, bool is_internal) {
   Op* op = nullptr;
   if (free_ops_.empty()) {
+    // Each can be given back without memory for it.
+    if (free_ops_.capacity() <= op_store_.size()) free_ops_.reserve(2 * op_store_.size() + 64);
     op = &op_store_.emplace_back();
   } else {
     op = free_ops_.back();
@@ -198,7 +203,7 @@ Result<Operation> Engine::post_list(Lock& lock, OpKind kind, Rank rank, std::spa
   for (std::size_t index = 0; index < transfers.size(); ++index) {
     const Transfer& transfer = transfers[index];
     const auto at_piece = [&](Error error) {
-      error.record().object = text("piece ", index, ": ", error.record().object);
+      edit(error).object = text("piece ", index, ": ", error.record().object);
       return error;
     };
     LocalSegment* local = nullptr;
@@ -263,6 +268,7 @@ std::optional<Operation> Engine::post_at_once(Peer& peer, const Transfer& transf
   message.segment = transfer.remote.segment;
   message.epoch = remote.epoch;
   message.queue = queue;
+  may_be_refused(peer, queue);
   message.a = transfer.remote.offset_bytes;
   if (is_notified) message.b = Message::pair(transfer.notification, transfer.value);
   if (!(is_notified || is_place ? post_after_data(peer, message, payload) : say_first(peer, message, payload))) return std::nullopt;
@@ -277,24 +283,28 @@ Result<std::span<const std::byte>> Engine::plain_bytes(const LocalMemory& memory
   return std::span<const std::byte>(bounce_.data(), bytes);
 }
 
-void Engine::submit(Op& op) {
+// Without memory for it the operation ends with its peer.
+void Engine::submit(Op& op) noexcept {
   Peer& peer = *op.peer;
-  peer.pending.push_back(&op);
-  if (peer.pending.size() == 1 && peer.state == Peer::State::ready) {
-    advance(peer);
-  } else {
-    list_busy(peer);
+  try {
+    peer.pending.push_back(&op);
+    if (peer.pending.size() == 1 && peer.state == Peer::State::ready) {
+      advance(peer);
+    } else {
+      list_busy(peer);
+    }
+  } catch (const std::bad_alloc&) {
+    starve(peer);
   }
 }
 
 void Engine::list_busy(Peer& peer) {
   if (peer.is_listed) return;
-  peer.is_listed = true;
   busy_.push_back(&peer);
+  peer.is_listed = true;
 }
 
-// --- Starting
-// ------------------------------------------------------------------------------------------------------------------------
+// --- Starting -------------------------------------------------------------------------------------------------------------------
 
 void Engine::advance(Peer& peer) {
   if (peer.state != Peer::State::ready) return;
@@ -384,7 +394,8 @@ bool Engine::post_place(Op& op) {
   place.type = MessageType::place;
   place.segment = op.remote_id;
   place.epoch = op.remote->epoch;
-  place.queue = op.queue;
+  place.queue = named_queue(op);
+  may_be_refused(*op.peer, place.queue);
   place.a = op.remote_offset;
   if (!post_after_data(*op.peer, place, std::span(op.ordered_bytes).first(op.bytes))) return false;
   op.rail_bytes[0] = op.bytes;
@@ -399,7 +410,8 @@ bool Engine::post_tail(Op& op) {
     notify.flags = op.flags;
     notify.segment = op.remote_id;
     notify.epoch = op.remote->epoch;
-    notify.queue = op.queue;
+    notify.queue = named_queue(op);
+    may_be_refused(*op.peer, notify.queue);
     notify.b = Message::pair(op.notification, op.value);
     if (!post_after_data(*op.peer, notify, {})) return false;
     op.is_notified = true;
@@ -431,7 +443,8 @@ bool Engine::post_message_op(Op& op) {
     put.type = MessageType::put;
     put.segment = op.remote_id;
     put.epoch = op.remote->epoch;
-    put.queue = op.queue;
+    put.queue = named_queue(op);
+    may_be_refused(peer, put.queue);
     put.a = op.remote_offset + op.next;
     const bool is_notifying = is_last && (op.flags & kHasNotification) != 0;
     if (is_notifying) {
@@ -512,8 +525,7 @@ bool Engine::post_get(Op& op) {
   return true;
 }
 
-// --- Words
-// ---------------------------------------------------------------------------------------------------------------------------
+// --- Words ----------------------------------------------------------------------------------------------------------------------
 
 // Makes the first rail wait for what was written on the others. True: nothing is before what is posted next on the first rail.
 bool Engine::seal(Peer& peer) {
@@ -561,15 +573,22 @@ bool Engine::say_first(Peer& peer, const Message& message, std::span<const std::
   return peer.rails.front().link->post_message(pack(message), payload) == Posted::ok;
 }
 
-void Engine::say(Peer& peer, const Message& message, std::span<const std::byte> payload) {
+void Engine::say(Peer& peer, const Message& message, std::span<const std::byte> payload) noexcept {
   if (peer.state != Peer::State::ready) return;
-  if (say_first(peer, message, payload)) return;
-  peer.outbox.push_back({message, std::string(reinterpret_cast<const char*>(payload.data()), payload.size())});
-  list_busy(peer);
+  try {
+    if (say_first(peer, message, payload)) return;
+    if (peer.outbox.size() >= kMostOutbox) {
+      return doom(peer, make_error(Status::peer_lost, "fabric", text("rank ", peer.rank),
+                                   text("it has not taken the ", kMostOutbox, " answers that wait for it"), {}));
+    }
+    peer.outbox.push_back({message, std::string(reinterpret_cast<const char*>(payload.data()), payload.size())});
+    list_busy(peer);
+  } catch (const std::bad_alloc&) {
+    starve(peer);
+  }
 }
 
-// --- Ending
-// --------------------------------------------------------------------------------------------------------------------------
+// --- Ending ---------------------------------------------------------------------------------------------------------------------
 
 // What a link says when it breaks under an operation: that the peer is lost, unless the device or the range was at fault.
 Error Engine::broken_under(const Peer& peer, const transport::Link& link, const ErrorRecord& said) {
@@ -580,7 +599,7 @@ Error Engine::broken_under(const Peer& peer, const transport::Link& link, const 
   return Error(std::move(record));
 }
 
-void Engine::done(transport::Link& link, std::uint64_t cookie, const Outcome& outcome) {
+void Engine::done(transport::Link& link, std::uint64_t cookie, const Outcome& outcome) try {
   ++changes_;
   if ((cookie & 1) != 0) {
     auto& slot = *reinterpret_cast<OutSlot*>(cookie & ~std::uint64_t{1});
@@ -597,6 +616,8 @@ void Engine::done(transport::Link& link, std::uint64_t cookie, const Outcome& ou
   if (!outcome) fail(op, broken_under(*op.peer, link, outcome.record()));
   --op.outstanding;
   end_if_over(op);
+} catch (const std::bad_alloc&) {
+  if (Peer* const peer = owner_of(link); peer != nullptr) starve(*peer);
 }
 
 void Engine::fail(Op& op, Error error) {
@@ -622,6 +643,7 @@ void Engine::end(Op& op) {
   op.remote = nullptr;
   if (op.peer != nullptr && !op.peer->by_id.empty()) op.peer->by_id.erase(op.id);
   if (!staging_ops_.empty()) std::erase(staging_ops_, &op);
+  if (std::exchange(op.is_answer, false)) --op.peer->answer_count;
   if (!op.is_internal) {
     Queue& queue = queues_[op.queue];
     --queue.op_count;
@@ -642,7 +664,7 @@ void Engine::end(Op& op) {
   if (ops_.find(op.id) == nullptr) give_back(op);
 }
 
-void Engine::give_back(Op& op) {
+void Engine::give_back(Op& op) noexcept {
   op.id = 0;
   op.memory.reset();
   free_ops_.push_back(&op);

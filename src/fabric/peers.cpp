@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Connecting: find the peer's card, open the channel, greet, agree on links, be ready; and losing a peer.
 //
 // Of two ranks the lower one offers links, whoever began. It tries its transports in order; one that cannot be used is passed over
@@ -5,6 +6,8 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <new>
+#include <utility>
 
 #include "base/errors.hpp"
 #include "base/log.hpp"
@@ -28,14 +31,15 @@ Result<Peer*> Engine::find_peer(Rank rank) {
                       "give a rank below that");
   }
   if (recent_peer_ != nullptr && recent_peer_->rank == rank) return recent_peer_;
-  std::unique_ptr<Peer>& peer = peers_[rank];
-  if (!peer) {
-    peer = std::make_unique<Peer>();
+  auto found = peers_.find(rank);
+  if (found == peers_.end()) {
+    auto peer = std::make_unique<Peer>();
     peer->rank = rank;
     peer->is_self = rank == job_.rank;
     peer->identity.rank = rank;
+    found = peers_.emplace(rank, std::move(peer)).first;
   }
-  return recent_peer_ = peer.get();
+  return recent_peer_ = found->second.get();
 }
 
 Result<Peer*> Engine::ready_peer(Lock& lock, Rank rank, const Timeout& timeout) {
@@ -85,13 +89,18 @@ std::optional<Error> Engine::error_when_alone(const char* operation, const char*
 void Engine::begin_to_connect(Peer& peer) {
   if (peer.state != Peer::State::idle) return;
   peer.deadline_ns = now_ns() + settings_.connect_timeout_ns;
-  if (peer.is_self) {
-    connect_to_self(peer);
-    return;
+  try {
+    if (peer.is_self) {
+      connect_to_self(peer);
+      return;
+    }
+    peer.state = Peer::State::finding;
+    connecting_.push_back(&peer);
+    go_on_connecting(peer);
+  } catch (const std::bad_alloc&) {
+    if (peer.state != Peer::State::idle) starve(peer);
+    throw;
   }
-  peer.state = Peer::State::finding;
-  connecting_.push_back(&peer);
-  go_on_connecting(peer);
 }
 
 void Engine::go_on_connecting(Peer& peer) {
@@ -143,9 +152,14 @@ Outcome Engine::send_frame(Peer& peer, FrameType type, std::string body, std::ve
   frame.type = type;
   frame.body = std::move(body);
   frame.descriptors = std::move(descriptors);
-  Outcome sent = wireup_->send(peer.rank, std::move(frame));
-  if (!sent && peer.state != Peer::State::lost) doom(peer, Error(sent.record()));
-  return sent;
+  try {
+    Outcome sent = wireup_->send(peer.rank, std::move(frame));
+    if (!sent && peer.state != Peer::State::lost) doom(peer, Error(sent.record()));
+    return sent;
+  } catch (const std::bad_alloc&) {
+    starve(peer);
+    return Error::out_of_memory();
+  }
 }
 
 void Engine::connected(Rank rank, bool is_same_host, std::int64_t process) {
@@ -280,6 +294,11 @@ void Engine::on_link_offer(Peer& peer, Frame& frame) {
     return;
   }
   if (rail == 0) drop_links(peer);  // a new candidate
+  if (peer.rails.size() >= kMostRails) {
+    doom(peer,
+         make_error(Status::peer_lost, "connect", rank_text(peer.rank), text("it offers more than ", kMostRails, " links"), {}));
+    return;
+  }
   const auto near = placement_.prefer_own_node();
   transport::Parcel answer;
   std::string refusal = "it is not open at the other side";
@@ -393,8 +412,7 @@ void Engine::connect_to_self(Peer& peer) {
                         text("no transport reaches this rank itself: ", reasons), "allow the local transport"));
 }
 
-// --- What transports and channels tell
-// ---------------------------------------------------------------------------------------------
+// --- What transports and channels tell ------------------------------------------------------------------------------------------
 
 void Engine::ready(transport::Link& link) {
   Peer* const peer = owner_of(link);
@@ -453,8 +471,7 @@ void Engine::lost(Rank rank, const Error& error) {
   doom(*found->second, error);
 }
 
-// --- Losing a peer
-// -----------------------------------------------------------------------------------------------------------------
+// --- Losing a peer --------------------------------------------------------------------------------------------------------------
 
 void Engine::doom(Peer& peer, Error error) { doomed_.emplace_back(&peer, std::move(error)); }
 
@@ -471,12 +488,32 @@ void Engine::drop_links(Peer& peer) {
   }
 }
 
+void Engine::starve_all() noexcept {
+  for (auto& [rank, peer] : peers_) {
+    if (peer->state != Peer::State::idle && peer->state != Peer::State::lost) starve(*peer);
+  }
+}
+
+void Engine::lose_starved() {
+  for (auto& [rank, peer] : peers_) {
+    if (!peer->is_starved) continue;
+    lose(*peer,
+         make_error(Status::peer_lost, "fabric", rank_text(rank), "this process had no memory left for what was sent between them",
+                    "free memory, then connect anew with forget() and connect()"));
+    peer->is_starved = false;
+  }
+  has_starved_ = false;
+}
+
+// May be left for want of memory, and is then begun again.
 void Engine::lose(Peer& peer, const Error& error) {
-  if (peer.state == Peer::State::lost) return;
+  if (peer.state == Peer::State::lost && !peer.is_half_lost) return;
   log(LogLevel::info, text("fabric: ", rank_text(peer.rank), " is lost: ", error.message()));
-  peer.state = Peer::State::lost;
-  peer.why = error;
-  ++lost_count_;
+  if (!std::exchange(peer.is_half_lost, true)) {
+    peer.state = Peer::State::lost;
+    peer.why = error;
+    ++lost_count_;
+  }
   if (!peer.is_self) wireup_->disconnect(peer.rank);
   std::erase(connecting_, &peer);
   // Links first: after them nothing touches the memory of operations.
@@ -502,6 +539,7 @@ void Engine::lose(Peer& peer, const Error& error) {
   peer.outbox.clear();
   peer.held.clear();
   peer.stalled.clear();
+  peer.held_bytes = 0;
   peer.marks.clear();
   peer.recent_segment = nullptr;
   for (auto& [place, mapped] : mapped_segments_) {
@@ -512,6 +550,7 @@ void Engine::lose(Peer& peer, const Error& error) {
   peer.staging_in.reset();
   peer.staging_out.reset();
   std::erase_if(unexpected_, [&](const Unexpected& message) { return message.peer == &peer && message.offer.has_value(); });
+  peer.unexpected_offers = 0;
   for (auto& [request, answer] : atomics_) {
     if (answer.rank == peer.rank && !answer.is_done) {
       answer.is_done = true;
@@ -521,6 +560,7 @@ void Engine::lose(Peer& peer, const Error& error) {
   std::vector<SegmentId> known;
   for (const auto& [id, segment] : segments_) known.push_back(id);
   for (const SegmentId id : known) forget_knower(id, peer.rank);
+  peer.is_half_lost = false;
   ++changes_;
 }
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Where the fabric's own threads run and its buffers lie: on the CPUs and the memory beside the GPU, or the NIC, that this rank
 // works with, or where the program says. The program's threads are never touched.
 #pragma once

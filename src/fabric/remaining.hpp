@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What is left of a time that a call was given, for the calls that it makes.
 #pragma once
 

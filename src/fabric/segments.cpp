@@ -1,8 +1,10 @@
+// SPDX-License-Identifier: Apache-2.0
 // Segments: memory that peers may name. A peer asks for a segment's key at first use and keeps it until it is told not to.
 //
 // Revoking: the owner says so on the channel; the peer starts nothing new on that key, and when nothing of it is under way answers
 // down its links, behind everything it has written. After that answer, or after its links are gone, nothing can land.
 #include <algorithm>
+#include <new>
 
 #include "base/errors.hpp"
 #include "fabric/bytes.hpp"
@@ -101,11 +103,10 @@ LocalSegment* Engine::segment_by_id(Peer& peer, SegmentId id) {
   if (id == kStagingSegment) return peer.staging_in.get();
   if (id < kFirstAnonymous) return find_segment(id);
   const auto found = segments_.find(id);
-  return found == segments_.end() ? nullptr : found->second.get();
+  return found == segments_.end() || !found->second->open_to.contains(peer.rank) ? nullptr : found->second.get();
 }
 
-// --- Buffers of messages
-// -------------------------------------------------------------------------------------------------------------
+// --- Buffers of messages --------------------------------------------------------------------------------------------------------
 
 LocalSegment* Engine::covering_segment(const void* address, std::uint64_t bytes, std::uint64_t& offset) {
   const auto* const begin = static_cast<const std::byte*>(address);
@@ -172,6 +173,7 @@ Result<LocalSegment*> Engine::segment_for(void* address, std::uint64_t bytes, co
 void Engine::release(LocalSegment* segment) {
   if (segment == nullptr || segment->users == 0) return;
   if (--segment->users != 0) return;
+  segment->open_to.clear();
   const SegmentId id = segment->id;
   if (segment->is_retiring) {
     drop_if_retired(id);
@@ -226,8 +228,7 @@ void Engine::revoke(LocalSegment& segment) {
   }
 }
 
-// --- Quiescing
-// -----------------------------------------------------------------------------------------------------------------------
+// --- Quiescing ------------------------------------------------------------------------------------------------------------------
 
 Outcome Engine::quiesce(Lock& lock, SegmentId id, const Timeout& timeout) {
   auto found = local_segment(id);
@@ -272,8 +273,7 @@ Outcome Engine::deregister(Lock& lock, SegmentId id, const Timeout& timeout) {
   return {};
 }
 
-// --- The owner's side
-// ----------------------------------------------------------------------------------------------------------------
+// --- The owner's side -----------------------------------------------------------------------------------------------------------
 
 // What the peer has to know of it; the descriptors go beside the bytes.
 std::vector<Descriptor> Engine::describe_segment(const Peer& peer, const LocalSegment& segment, ByteWriter& writer) const {
@@ -336,25 +336,33 @@ void Engine::on_segment_ask(Peer& peer, const Frame& frame) {
   }
 }
 
-// --- The user's side
-// -----------------------------------------------------------------------------------------------------------------
+// --- The user's side ------------------------------------------------------------------------------------------------------------
 
 RemoteState& Engine::ask_segment(Peer& peer, SegmentId id) {
-  std::unique_ptr<RemoteState>& remote = peer.segments[id];
-  if (remote && remote->know != RemoteState::Know::absent) return *remote;
-  if (!remote) remote = std::make_unique<RemoteState>();
-  RemoteState& state = *remote;
-  state.know = RemoteState::Know::asked;
-  state.id = id;
+  auto known = peer.segments.find(id);
+  if (known != peer.segments.end() && known->second->know != RemoteState::Know::absent) return *known->second;
+  if (known == peer.segments.end()) {
+    auto unknown = std::make_unique<RemoteState>();
+    unknown->know = RemoteState::Know::absent;
+    known = peer.segments.emplace(id, std::move(unknown)).first;
+  }
+  RemoteState& state = *known->second;
   ByteWriter writer;
   writer.number(id);
-  if (peer.is_self) {
+  state.id = id;
+  state.know = RemoteState::Know::asked;
+  if (!peer.is_self) {
+    (void)send_frame(peer, kSegmentAsk, writer.take());
+    return state;
+  }
+  try {
     Frame frame;
     frame.type = kSegmentAsk;
     frame.body = writer.take();
     on_segment_ask(peer, frame);
-  } else {
-    (void)send_frame(peer, kSegmentAsk, writer.take());
+  } catch (const std::bad_alloc&) {
+    state.know = RemoteState::Know::absent;  // it is asked for anew
+    throw;
   }
   return state;
 }
@@ -417,11 +425,12 @@ Result<Engine::MappedSegment> Engine::make_mapping(const MappedPlace& place, Loc
   auto region = place.who == MappedFor::cpu ? remote->region->map_for_cpu() : remote->region->map(gpu_ ? device_ : -1);
   if (!region) {
     Error error = std::move(region).error();
-    error.record().object = name;
+    edit(error).object = name;
     return error;
   }
   mapped.address = reinterpret_cast<void*>(region->address);
   mapped.hold = std::move(region->hold);
+  mapped.why_no_atomics = std::move(region->why_no_atomics);
   ++remote->users;
   return mapped;
 }
@@ -451,12 +460,24 @@ Result<void*> Engine::map_segment(Lock& lock, const MappedPlace& place, const Ti
   return known->second.address;
 }
 
+namespace {
+
+Error not_mapped(const char* operation, Rank rank, SegmentId id) {
+  return make_error(Status::invalid_argument, operation, text(segment_text(id), " of rank ", rank), "it is not mapped",
+                    "map it first");
+}
+
+}  // namespace
+
+Result<std::string> Engine::why_no_atomics(const MappedPlace& place) const {
+  const auto found = mapped_segments_.find(place);
+  if (found == mapped_segments_.end()) return not_mapped("why no atomics", place.rank, place.id);
+  return found->second.why_no_atomics;
+}
+
 Outcome Engine::unmap_segment(const MappedPlace& place) {
   const auto found = mapped_segments_.find(place);
-  if (found == mapped_segments_.end()) {
-    return make_error(Status::invalid_argument, "unmap segment", text(segment_text(place.id), " of rank ", place.rank),
-                      "it is not mapped", "map it first");
-  }
+  if (found == mapped_segments_.end()) return not_mapped("unmap segment", place.rank, place.id);
   MappedSegment& mapped = found->second;
   if (--mapped.count != 0) return {};
   if (mapped.own != nullptr) release(mapped.own);
@@ -519,6 +540,7 @@ void Engine::on_segment_absent(Peer& peer, const Frame& frame) {
   const std::string_view why = reader.string(2000);
   const auto found = peer.segments.find(id);
   if (!reader.is_done() || found == peer.segments.end()) return;
+  if (found->second->know != RemoteState::Know::asked) return;  // what writes may use stays as it is
   peer.recent_segment = nullptr;
   found->second->know = RemoteState::Know::absent;
   found->second->absence = status == static_cast<std::uint8_t>(Status::unavailable) ? Status::unavailable : Status::out_of_range;
@@ -544,12 +566,12 @@ void Engine::on_segment_revoke(Peer& peer, const Frame& frame) {
     say(peer, answer);
     return;
   }
-  std::unique_ptr<RemoteState> remote = std::move(found->second);
+  list_busy(peer);
+  peer.revoked.push_back(nullptr);  // there is room for it
+  peer.revoked.back() = std::move(found->second);
+  peer.revoked.back()->is_revoked = true;
   peer.segments.erase(found);
   peer.recent_segment = nullptr;
-  remote->is_revoked = true;
-  peer.revoked.push_back(std::move(remote));
-  list_busy(peer);
 }
 
 void Engine::release(Peer& peer, RemoteState* remote) {

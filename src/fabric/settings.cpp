@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "fabric/settings.hpp"
 
 #include <algorithm>
@@ -265,6 +266,8 @@ Result<Settings> find_settings(const FabricOptions& options) {
   collector.take<Kinds>(settings.transports, options.transports.empty() ? std::nullopt : std::optional(options.transports),
                         "transports", "GIGABAR_TRANSPORTS", Kinds{TransportKind::local, TransportKind::verbs, TransportKind::ucx},
                         "a list of local, verbs and ucx", transports_from, transports_text);
+  take_switch(collector, settings.ucx_trust_network, options.ucx_trust_network, "ucx_trust_network", "GIGABAR_UCX_TRUST_NETWORK",
+              false);
   take_rails(collector, settings, options);
   take_number<int>(collector, settings.device, options.device, "device", "GIGABAR_DEVICE", -1, 0, 1023);
   take_cpus(collector, settings, options);

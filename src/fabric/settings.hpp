@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Every value in effect and who set it: FabricOptions, then the environment, then what was tuned, then the default.
 #pragma once
 
@@ -25,6 +26,7 @@ struct Limits {
 
 struct Settings {
   std::vector<TransportKind> transports;
+  bool ucx_trust_network = false;
   std::vector<std::string> rails;
   unsigned rail_count = 1;
   RailPolicy rail_policy = RailPolicy::first;

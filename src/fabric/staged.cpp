@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Writes through pinned memory: the writer's chunks go out of its memory, over the wire and into the target's memory at the same
 // time.
 //
@@ -71,8 +72,7 @@ Result<CopyStream*> Engine::copies(int device, bool is_out) {
   return stream.get();
 }
 
-// --- Staging memory
-// ------------------------------------------------------------------------------------------------------------------
+// --- Staging memory -------------------------------------------------------------------------------------------------------------
 
 // Shared pages, so that a peer on this host writes to them itself; locked for CUDA, so that copies go on by themselves; whole huge
 // pages, from which the kernel copies faster.
@@ -103,8 +103,7 @@ Outcome Engine::make_staging(Peer& peer, std::unique_ptr<LocalSegment>& staging)
   return {};
 }
 
-// --- The writer
-// ----------------------------------------------------------------------------------------------------------------------
+// --- The writer -----------------------------------------------------------------------------------------------------------------
 
 bool Engine::post_staged(Op& op) {
   if (op.is_opened) return true;  // here again because what comes behind it found the link full
@@ -271,8 +270,7 @@ void Engine::on_stage_abort(Peer& peer, const Message& message, std::span<const 
   end_if_over(op);
 }
 
-// --- The target
-// ----------------------------------------------------------------------------------------------------------------------
+// --- The target -----------------------------------------------------------------------------------------------------------------
 
 void Engine::on_stage_open(Peer& peer, const Message& message, std::span<const std::byte> payload) {
   ByteReader reader({reinterpret_cast<const char*>(payload.data()), payload.size()});
@@ -284,6 +282,7 @@ void Engine::on_stage_open(Peer& peer, const Message& message, std::span<const s
     doom(peer, make_error(Status::peer_lost, "fabric", text("rank ", peer.rank), "its staged write is malformed", {}));
     return;
   }
+  if (peer.staged_under_way.size() >= kMostStaged) return overrun(peer, "staged writes");
   peer.staged_seen = sequence;
   if (is_placed_by_link) {
     peer.staged_under_way.insert(sequence);
@@ -401,8 +400,7 @@ void Engine::finish_incoming(Peer& peer, IncomingStaged& incoming) {
   release(segment);
 }
 
-// --- Copies under way
-// ----------------------------------------------------------------------------------------------------------------
+// --- Copies under way -----------------------------------------------------------------------------------------------------------
 
 bool Engine::poll_copies() {
   bool has_changed = false;

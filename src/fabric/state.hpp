@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What the engine remembers: segments, operations, peers. Everything here belongs to one Engine and is touched under its lock.
 #pragma once
 
@@ -28,6 +29,7 @@ struct Peer;
 struct Op;
 
 inline constexpr std::size_t kMostRails = 8;
+static_assert(kQueues <= 16, "Peer::refusable_queues has a bit for each");
 
 // Segment numbers beyond the program's: buffers of messages, and each peer's staging memory.
 inline constexpr SegmentId kFirstAnonymous = 0x4000;
@@ -51,6 +53,7 @@ struct LocalSegment {
   // kNotifications values; of the program's segments only. Zeroed pages, so that those never used cost nothing.
   std::unique_ptr<std::atomic<std::uint32_t>[], FreeMemory> notifications;
   std::set<Rank> known_by;   // who has a key and did not say `revoked`
+  std::set<Rank> open_to;    // of a message's buffer: whose messages go there now; nobody else may name it
   unsigned users = 0;        // operations of this rank under way on it
   bool is_retiring = false;  // goes as soon as nobody knows it and nobody uses it
 };
@@ -165,6 +168,7 @@ struct Op {
   std::array<std::byte, kMostOrderedBytes> ordered_bytes;  // place
   // what is said to the peer after the data: get_done or send_done
   std::optional<Message> finish;
+  bool is_answer = false;  // to a peer's read
   std::optional<Error> error;
   // report
   std::uint64_t begin_cycles = 0;
@@ -224,6 +228,7 @@ struct Rail {
 struct HeldMessage {
   Message message;
   std::string payload;
+  std::size_t bytes() const noexcept { return sizeof *this + payload.size(); }
 };
 
 struct Peer {
@@ -267,6 +272,7 @@ struct Peer {
   std::uint64_t eager_in_flight = 0;
   std::unique_ptr<LocalSegment> staging_out;
   std::vector<OutSlot> out_slots;
+  std::uint16_t refusable_queues = 0;  // bits of the queues whose writes may still be refused
   std::uint64_t ping_sent = 0, pong_seen = 0;
   bool is_ping_last = false;  // nothing was posted to it since the last ping
 
@@ -276,15 +282,20 @@ struct Peer {
   std::set<std::uint64_t> staged_under_way;
   std::deque<HeldMessage> held;     // wait for staged writes
   std::deque<HeldMessage> stalled;  // wait for marks of other rails
+  std::size_t held_bytes = 0;       // of both
   std::uint64_t stalled_fence = 0;
   unsigned stalled_marks = 0;  // that are missing
   std::map<std::uint64_t, unsigned> marks;
   std::unique_ptr<LocalSegment> staging_in;
-  std::vector<bool> in_slots;     // taken
-  std::uint64_t eager_taken = 0;  // not told yet
-  std::uint64_t unexpected_bytes = 0;
+  std::vector<bool> in_slots;          // taken
+  std::uint64_t eager_taken = 0;       // not told yet
+  std::uint64_t unexpected_bytes = 0;  // what eager ones cost of the window
+  std::size_t unexpected_offers = 0;
+  std::size_t answer_count = 0;  // reads of the peer that are being answered
 
-  bool is_listed = false;  // among the engine's busy peers
+  bool is_listed = false;     // among the engine's busy peers
+  bool is_starved = false;    // it is to be lost for want of memory
+  bool is_half_lost = false;  // and was not to the end
 };
 
 }  // namespace gigabar::fabric

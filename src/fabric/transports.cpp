@@ -1,12 +1,16 @@
+// SPDX-License-Identifier: Apache-2.0
 // What a fabric works with on this machine: the device, the transports, and the CPUs and memory beside them.
 #include <algorithm>
 #include <future>
 #include <map>
 #include <system_error>
+#include <utility>
 
 #include "base/errors.hpp"
 #include "base/log.hpp"
+#include "base/options.hpp"
 #include "fabric/engine.hpp"
+#include "fabric/job/interfaces.hpp"
 #include "fabric/tuning.hpp"
 #include "gigabar/device.hpp"
 #include "platform/cpu_set.hpp"
@@ -31,9 +35,25 @@ Result<std::unique_ptr<transport::Transport>> open_one(TransportKind kind, const
                       })
         .get();
   } catch (const std::system_error& error) {
-    log(LogLevel::debug, text("ucx is opened without a thread for it: ", error.what()));
-    return transport::open_ucx(options);
+    return cannot_start_thread("open UCX", "thread that opens it", error.code().value());
   }
+}
+
+constexpr const char* kTrustVariable = "GIGABAR_UCX_TRUST_NETWORK";
+constexpr const char* kDevicesVariable = "UCX_NET_DEVICES";
+constexpr const char* kNotNeeded = "it was not opened, since local serves the ranks of one host; GIGABAR_TRANSPORTS=";
+
+// Where UCX may listen, when its user trusts who gets there: at loopback for a job of one host, else at the job's network.
+Result<std::string> devices_for_ucx(const Job& job, bool is_trusted) {
+  if (!is_trusted) {
+    return make_error(
+        Status::no_permission, "open UCX", "network",
+        text("UCX asks nobody for the job's key: whoever reaches its ports writes anywhere in this process. Where all ",
+             job.is_on_one_host ? "users of this host are" : "who reach the job's network are", " trusted, ", kTrustVariable,
+             "=1 at every rank allows it"));
+  }
+  if (auto named = environment(kDevicesVariable); named && !named->empty()) return std::move(*named);
+  return job.is_on_one_host ? Result<std::string>("lo") : outer_interfaces(job);
 }
 
 }  // namespace
@@ -69,7 +89,6 @@ transport::TransportOptions Engine::transport_options() const {
   options.rails = settings_.rails;
   options.near_device = device_;
   options.local_rank = job_.local_rank;
-  options.is_on_one_host = is_on_one_host(job_);
   options.most_kernel_bytes = settings_.kernel_bytes;
   options.rail_count = settings_.rail_count;
   options.stand_in_registration = settings_.stand_in_registration;
@@ -91,15 +110,29 @@ Outcome Engine::open_transports() {
   };
   std::map<TransportKind, Opened> opened;
   const auto open = [&](TransportKind kind) {
-    if (opened.contains(kind)) return;
+    if (opened.contains(kind) || std::ranges::find(settings_.transports, kind) == settings_.transports.end()) return;
+    // Nobody opens a foreign library, or a port, that no peer can need.
+    if (kind != TransportKind::local && opened[TransportKind::local].transport != nullptr && job_.is_on_one_host) {
+      opened[kind].why_not = text(kNotNeeded, name_of(kind), " has it opened");
+      return;
+    }
+    if (kind == TransportKind::ucx) {
+      auto devices = devices_for_ucx(job_, settings_.ucx_trust_network);
+      if (!devices) {
+        opened[kind].why_not = devices.error().record().cause;
+        return;
+      }
+      options.ucx_devices = std::move(*devices);
+    }
     auto transport = open_one(kind, options);
     opened[kind] = transport ? Opened{std::move(*transport), {}} : Opened{nullptr, transport.error().record().cause};
   };
-  // First verbs, whose rails may say where the threads of the others belong.
-  if (std::ranges::find(settings_.transports, TransportKind::verbs) != settings_.transports.end()) open(TransportKind::verbs);
+  open(TransportKind::local);
+  // Then verbs, whose rails may say where the threads of UCX belong.
+  open(TransportKind::verbs);
   choose_cpus(opened[TransportKind::verbs].transport.get());
   options.cpus = placement_.cpus;
-  for (const TransportKind kind : settings_.transports) open(kind);
+  open(TransportKind::ucx);
   for (const TransportKind kind : settings_.transports) {
     Opened& one = opened[kind];
     if (one.transport) transports_.push_back({kind, std::move(one.transport)});

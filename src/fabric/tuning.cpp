@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Where tuned limits are kept, and how a fabric takes them over.
 #include "fabric/tuning.hpp"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What `gigabar tune` has measured: limits per pair of GPU and NIC, kept in a file of the user's for this machine, and used by
 // every fabric that is opened here.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Who moves things on, and how threads wait.
 #include <poll.h>
 #include <sched.h>
@@ -5,6 +6,7 @@
 #include <sys/resource.h>
 
 #include <algorithm>
+#include <new>
 
 #include "base/event.hpp"
 #include "base/log.hpp"
@@ -53,8 +55,7 @@ bool Engine::poll_channels() {
   return has_changed;
 }
 
-bool Engine::progress() {
-  wake_sleeper();
+bool Engine::move_on() {
   bool has_changed = false;
   for (const OpenTransport& open : transports_) has_changed |= open.transport->poll(*this);
   if (++polls_ % kPollsPerChannelPoll == 0 || !connecting_.empty()) has_changed |= poll_channels();
@@ -62,12 +63,34 @@ bool Engine::progress() {
   if (!busy_.empty()) {
     const std::vector<Peer*> peers = std::exchange(busy_, {});
     for (Peer* peer : peers) peer->is_listed = false;
-    for (Peer* peer : peers) advance(*peer);
+    for (Peer* peer : peers) {
+      try {
+        advance(*peer);
+      } catch (const std::bad_alloc&) {
+        starve(*peer);
+      }
+    }
+  }
+  return has_changed;
+}
+
+bool Engine::progress() {
+  wake_sleeper();
+  bool has_changed = false;
+  try {
+    has_changed = move_on();
+  } catch (const std::bad_alloc&) {
+    starve_all();  // whose it was is not known
   }
   while (!doomed_.empty()) {
-    // In order: what came first is the cause, what followed its consequence.
-    const auto doomed = std::exchange(doomed_, {});
-    for (const auto& [peer, error] : doomed) lose(*peer, error);
+    // In order: what came first is the cause, what followed its consequence. Losing one may doom another.
+    const auto [peer, error] = doomed_.front();
+    lose(*peer, error);
+    doomed_.erase(doomed_.begin());
+    has_changed = true;
+  }
+  if (has_starved_) {
+    lose_starved();
     has_changed = true;
   }
   if (!graveyard_.empty()) bury();
@@ -170,7 +193,11 @@ void Engine::run_thread() {
     const std::uint32_t waits_before = seen_waits;
     if (!is_polled_by_others(seen_waits)) {
       nap_ms = kLeastNapMs;
-      poll_or_sleep();
+      try {
+        poll_or_sleep();
+      } catch (const std::bad_alloc&) {
+        nap(kMostNapMs);  // until others have given some back
+      }
       continue;
     }
     const bool is_busy =

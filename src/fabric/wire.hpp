@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What the engines of two ranks say to each other: messages over links, in 32 bytes and a payload, and frames over channels.
 #pragma once
 
@@ -8,7 +9,8 @@
 
 namespace gigabar::fabric {
 
-inline constexpr std::uint32_t kEngineVersion = 6;
+inline constexpr std::uint32_t kEngineVersion = 7;
+inline constexpr std::uint8_t kNoQueue = 0xff;  // of writes that answer a peer: their refusal is that peer's own matter
 
 enum class MessageType : std::uint8_t {
   put = 1,      // payload to (segment, a = offset); notification as below

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The C boundary: checks arguments, keeps exceptions inside, turns error records into errno values.
 #pragma GCC visibility push(default)
 #include "gdrapi.h"
@@ -21,11 +22,11 @@ int gdr_get_info(gdr_t g, gdr_mh_t handle, GdrInfoV1* info);
 #include <cerrno>
 #include <cstring>
 #include <memory>
-#include <new>
 #include <string>
 #include <utility>
 
 #include "base/errors.hpp"
+#include "gdrapi/guarded.hpp"
 #include "gdrapi/log.hpp"
 #include "gdrapi/session.hpp"
 #include "gdrapi/table.hpp"
@@ -34,6 +35,7 @@ int gdr_get_info(gdr_t g, gdr_mh_t handle, GdrInfoV1* info);
 namespace {
 
 using gigabar::gdrapi::CopyGuard;
+using gigabar::gdrapi::guarded;
 using gigabar::gdrapi::is_logged;
 using gigabar::gdrapi::LogLevel;
 using gigabar::gdrapi::Pin;
@@ -42,18 +44,6 @@ using gigabar::gdrapi::Session;
 using gigabar::gdrapi::Table;
 
 static_assert(sizeof(GdrInfoV1) == offsetof(gdr_info_v2, mapping_type), "the old structure is the beginning of the new one");
-
-// Runs the body of one function: nothing thrown leaves the library, and every failure is logged once, with its name.
-template <class Body>
-int guarded(const char* function, Body&& body) noexcept {
-  try {
-    return body();
-  } catch (const std::bad_alloc&) {
-    return refuse(ENOMEM, function, "no memory for the library's records");
-  } catch (const std::exception& error) {
-    return refuse(EIO, function, error.what());
-  }
-}
 
 // Logs what the table answered; it has no words of its own.
 int answer(const char* function, int code) noexcept {

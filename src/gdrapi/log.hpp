@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The log of libgdrapi, in GDRCopy's format and switched by its variables; separate from base/log.hpp, which the rooms below use.
 #pragma once
 

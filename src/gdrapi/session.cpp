@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "gdrapi/session.hpp"
 
 #include <algorithm>
@@ -162,7 +163,7 @@ Result<Session> open_session() {
     }
     return make_error(reasons.has_no_permission ? Status::no_permission : Status::unavailable, "gdr_open", "",
                       text("no GPU whose memory the CPU can map: ", reasons.sentences),
-                      "GIGABAR_STAND_IN=1 lets host memory play a GPU, for tests");
+                      "GIGABAR_STAND_IN=1 lets host memory play a GPU, for tests; gigabar/stand_in.h allocates it");
   }
   session.uses_dmabuf = dmabuf_count == mappable_count;
   return session;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What gdr_open decides and gdr_pin_buffer needs: which memory a session takes, and how a range of it becomes a Pin.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Sessions and handles of libgdrapi: numbers given to the program, and what they stand for.
 //
 // A gdr_mh_t is <generation, slot>, so that a number that was unpinned never means another buffer. Slots are never freed, so that a

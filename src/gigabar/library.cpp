@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The shared library holds the components' objects; its own translation unit names the build.
 #include "gigabar/export.hpp"
 

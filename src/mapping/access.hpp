@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What other rooms may do with a Mapping that its users may not.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Who can make windows, and the reasons why not. One file per backend.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The dmabuf backend: mmap of the descriptor that CUDA exports. Needs CUDA 13.3 and its DMA_BUF_MMAP_SUPPORTED attribute; being
 // able to export alone is not enough (older drivers export and then refuse the mmap).
 #include <sys/mman.h>

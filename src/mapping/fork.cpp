@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Knows whether this process is a forked child of the one that made a mapping.
 #include <pthread.h>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The gdrdrv backend: GDRCopy's kernel module, where a machine has it.
 #include "driver/gdrdrv/gdrdrv.hpp"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The host backend: pinned host memory and stand-in devices are reachable at their own address.
 #include <sys/mman.h>
 

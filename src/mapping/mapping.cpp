@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // map(): finds or makes a window, proves it, and hands out a view.
 #include "gigabar/mapping.hpp"
 
@@ -178,11 +179,11 @@ Error no_backend(const Request& request, const std::vector<PassedOver>& passed_o
   }
   // One failed although it should have worked: its status and native code say more than that nothing was left.
   if (failure) {
-    failure->record().operation = "map";
-    failure->record().object = request.text();
-    failure->record().cause = reasons;
-    if (failure->record().remedy.empty()) failure->record().remedy = remedy;
-    if (failure->record().check.empty()) failure->record().check = check;
+    edit(*failure).operation = "map";
+    edit(*failure).object = request.text();
+    edit(*failure).cause = reasons;
+    if (failure->record().remedy.empty()) edit(*failure).remedy = remedy;
+    if (failure->record().check.empty()) edit(*failure).check = check;
     return *failure;
   }
   return make_error(
@@ -237,7 +238,7 @@ Result<FoundWindow> find_or_make(const Request& request) {
   // Windows that nobody uses make room before anybody is refused.
   const bool is_full = made.status() == Status::out_of_bar1 || made.status() == Status::out_of_descriptors;
   if (is_full && state.cache.trim(0) > 0) made = make_window(state, request);
-  if (made.status() == Status::out_of_bar1) made.error().record().check = check_id::kBar1Used;
+  if (made.status() == Status::out_of_bar1) edit(made.error()).check = check_id::kBar1Used;
   if (!made) return std::move(made).error();
   const Window& window = *made->window;
   const std::uintptr_t begin = std::max(window.device_begin, request.memory.base);
@@ -326,12 +327,14 @@ const MappingReport& Mapping::report() const noexcept {
   return state_ ? *state_->report : empty;
 }
 
-Result<Mapping> map(const void* address, std::size_t bytes, const MapOptions& options) {
+Result<Mapping> map(const void* address, std::size_t bytes, const MapOptions& options) try {
   const auto request = check_request(address, bytes, options);
   if (!request) return request.error();
   auto found = find_or_make(*request);
   if (!found) return std::move(found).error();
   return MappingAccess::make(*request, std::move(*found), request->range);
+} catch (...) {
+  return error_of_exception("map");
 }
 
 Result<Mapping> map_pages(const void* address, std::size_t bytes, std::size_t page_bytes, const MapOptions& options) {
@@ -357,7 +360,7 @@ Result<Mapping> map_pages(const void* address, std::size_t bytes, std::size_t pa
   return MappingAccess::make(*request, std::move(*found), {first, past - first});
 }
 
-Result<std::vector<BackendReport>> mapping_backends(int device) {
+Result<std::vector<BackendReport>> mapping_backends(int device) try {
   const auto list = devices();
   if (!list) return list.error();
   if (device < 0 || static_cast<std::size_t>(device) >= list->size()) {
@@ -367,13 +370,19 @@ Result<std::vector<BackendReport>> mapping_backends(int device) {
   std::vector<BackendReport> reports;
   for (Backend* backend : mapping_backend_list()) reports.push_back({backend->name, backend->availability(device)});
   return reports;
+} catch (...) {
+  return error_of_exception("mapping_backends");
 }
 
-MappingCacheStatistics mapping_cache_statistics() {
+MappingCacheStatistics mapping_cache_statistics() try {
   const RegistrationStatistics all = process_state().cache.statistics();
   return {all.count, all.idle_count, all.idle_bytes, all.hit_count, all.miss_count, all.stale_count};
+} catch (...) {
+  return {};
 }
 
-std::size_t trim_mapping_cache(std::size_t keep_bytes) { return process_state().cache.trim(keep_bytes); }
+std::size_t trim_mapping_cache(std::size_t keep_bytes) try { return process_state().cache.trim(keep_bytes); } catch (...) {
+  return {};
+}
 
 }  // namespace gigabar

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The rm backend: the NVIDIA driver's resource manager maps the memory, for any user, without a kernel module of anybody else.
 // cudaMalloc memory is found through its IPC identity, VMM memory through an exported descriptor. The identity's layout is not
 // documented: it is checked field by field before every use, and every device is proved with memory of our own before the first

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Proof that a window shows the memory it should. A wrong device instance maps another GPU's memory without an error, so nothing is
 // handed out before the copy engine and the window agreed.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A piece of device memory in this process's address space, whoever put it there.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Copies by the GPU's copy engine, for any device of this process; memcpy on stand-ins.
 #pragma once
 

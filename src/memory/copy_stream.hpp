@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Copies between host memory and one device that go on while the caller does something else.
 #pragma once
 

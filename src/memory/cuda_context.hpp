@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A device's primary context, and the guard that makes it current for a while.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "memory/cuda_lanes.hpp"
 
 #if GIGABAR_HAS_CUDA

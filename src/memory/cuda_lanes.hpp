@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Streams of the library's own for copy-engine work: one is checked out per copy, so threads do not wait for each other.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The Runtime over libcuda.
 #include "memory/runtime.hpp"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // describe(): what a pointer is, asked of each runtime in turn.
 #include "base/errors.hpp"
 #include "gigabar/memory.hpp"
@@ -20,7 +21,7 @@ std::string_view name_of(MemoryKind kind) noexcept {
   return "unknown";
 }
 
-Result<PointerInfo> describe(const void* address) {
+Result<PointerInfo> describe(const void* address) try {
   const auto value = reinterpret_cast<std::uintptr_t>(address);
   if (address == nullptr) return make_error(Status::invalid_argument, "describe", "address", "is null", "pass a pointer");
   for (Runtime* runtime : {&stand_in_runtime(), cuda_runtime()}) {
@@ -34,6 +35,8 @@ Result<PointerInfo> describe(const void* address) {
   info.address = info.base = value;
   info.numa_node = numa_node_of_page(value);
   return info;
+} catch (...) {
+  return error_of_exception("describe");
 }
 
 }  // namespace gigabar

@@ -1,9 +1,11 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "memory/device_idle.hpp"
 
 #include <chrono>
 #include <condition_variable>
 #include <memory>
 #include <mutex>
+#include <system_error>
 #include <thread>
 
 #include "base/errors.hpp"
@@ -54,7 +56,11 @@ Outcome wait_until_idle(int device, std::int64_t timeout_ns) {
                       "update the NVIDIA driver");
   }
   auto answer = std::make_shared<Answer>();
-  std::thread([answer, &functions, primary = *context] { synchronize(functions, primary, *answer); }).detach();
+  try {
+    std::thread([answer, &functions, primary = *context] { synchronize(functions, primary, *answer); }).detach();
+  } catch (const std::system_error& error) {
+    return cannot_start_thread("wait until idle", name, error.code().value());
+  }
   std::unique_lock lock(answer->mutex);
   const auto is_done = [&] { return answer->is_done; };
   if (timeout_ns < 0) {

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Waiting until a device has nothing to do.
 #pragma once
 

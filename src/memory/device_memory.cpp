@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "base/errors.hpp"
 #include "base/log.hpp"
 #include "gigabar/memory.hpp"
@@ -18,7 +19,7 @@ struct DeviceMemory::State {
   }
 };
 
-Result<DeviceMemory> DeviceMemory::allocate(int device, std::size_t bytes, DeviceAllocator allocator) {
+Result<DeviceMemory> DeviceMemory::allocate(int device, std::size_t bytes, DeviceAllocator allocator) try {
   if (bytes == 0 || bytes > SIZE_MAX / 2) {
     return make_error(Status::invalid_argument, "allocate device memory", text(bytes, " bytes"),
                       "the size must be from 1 byte to half the address space");
@@ -38,6 +39,8 @@ Result<DeviceMemory> DeviceMemory::allocate(int device, std::size_t bytes, Devic
   state->block = *block;
   state->runtime = *runtime;
   return DeviceMemory(std::move(state));
+} catch (...) {
+  return error_of_exception("allocate");
 }
 
 DeviceMemory::DeviceMemory(std::unique_ptr<State> state) noexcept : state_(std::move(state)) {}
@@ -50,18 +53,22 @@ std::size_t DeviceMemory::bytes() const noexcept { return state_ ? state_->block
 int DeviceMemory::device() const noexcept { return state_ ? state_->block.device : -1; }
 bool DeviceMemory::is_stand_in() const noexcept { return state_ && state_->runtime == &stand_in_runtime(); }
 
-Result<int> DeviceMemory::export_descriptor() const {
+Result<int> DeviceMemory::export_descriptor() const try {
   if (!state_) return make_error(Status::invalid_argument, "export memory", "DeviceMemory", "was moved from");
   if (!is_stand_in() && state_->block.allocator != DeviceAllocator::vmm) {
     return make_error(Status::not_supported, "export memory", range_text(state_->block.address, state_->block.bytes),
                       "cudaMalloc memory has no POSIX descriptor", "allocate with DeviceAllocator::vmm, or use export_dma_buf");
   }
   return state_->runtime->export_descriptor(state_->block.address);
+} catch (...) {
+  return error_of_exception("export_descriptor");
 }
 
-Result<int> DeviceMemory::export_dma_buf() const {
+Result<int> DeviceMemory::export_dma_buf() const try {
   if (!state_) return make_error(Status::invalid_argument, "export dma-buf", "DeviceMemory", "was moved from");
   return state_->runtime->export_dma_buf(state_->block.address, state_->block.bytes);
+} catch (...) {
+  return error_of_exception("export_dma_buf");
 }
 
 }  // namespace gigabar

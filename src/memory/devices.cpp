@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // devices() and drivers(): what this machine has.
 #include "base/errors.hpp"
 #include "driver/cuda/cuda.hpp"
@@ -30,17 +31,21 @@ Availability gdrdrv_availability() {
 
 }  // namespace
 
-Result<std::vector<DeviceInfo>> devices() {
+Result<std::vector<DeviceInfo>> devices() try {
   const auto runtime = active_runtime();
   if (!runtime) return runtime.error();
   return (*runtime)->devices();
+} catch (...) {
+  return error_of_exception("devices");
 }
 
-std::vector<DriverReport> drivers() {
+std::vector<DriverReport> drivers() try {
   return {{"libcuda", cuda::driver().availability},
           {"nvml", nvml::availability()},
           {"resource manager", resource_manager_availability()},
           {"gdrdrv", gdrdrv_availability()}};
+} catch (...) {
+  return {};
 }
 
 }  // namespace gigabar

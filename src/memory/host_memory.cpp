@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include <unistd.h>
 
 #include <cstring>
@@ -115,7 +116,7 @@ Result<void*> allocate_write_combined(Runtime& runtime, std::size_t bytes, int n
 
 }  // namespace
 
-Result<HostMemory> HostMemory::allocate(std::size_t bytes, const HostMemoryOptions& options) {
+Result<HostMemory> HostMemory::allocate(std::size_t bytes, const HostMemoryOptions& options) try {
   if (Outcome request = check_request(bytes, options.numa_node); !request) return std::move(request).take_error();
   Runtime* runtime = nullptr;
   if (options.pages != HostPages::pageable) {
@@ -149,6 +150,8 @@ Result<HostMemory> HostMemory::allocate(std::size_t bytes, const HostMemoryOptio
     remember_pinned(reinterpret_cast<std::uintptr_t>(state->address), bytes);
   }
   return HostMemory(std::move(state));
+} catch (...) {
+  return error_of_exception("allocate");
 }
 
 std::string_view name_of(HostPages pages) noexcept {

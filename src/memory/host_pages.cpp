@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "memory/host_pages.hpp"
 
 #include <linux/mman.h>

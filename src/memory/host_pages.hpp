@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Pages of host memory as HostMemory needs them: asked for only when there is room, placed, present, and proved huge where they
 // have to be.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Host memory that this library pinned itself: on a machine without CUDA nobody else remembers it.
 #pragma once
 

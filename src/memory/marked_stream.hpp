@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A stream whose progress the CPU sees by a load: behind what it was given it writes numbers to a word of pinned memory.
 #pragma once
 

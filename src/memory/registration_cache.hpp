@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Registrations of allocations (a CPU window, later a NIC's key), kept by the allocation's identity so that memory freed and
 // allocated again at the same address never meets the old one.
 #pragma once

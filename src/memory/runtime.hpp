@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What the rooms need of a GPU's driver, twice: CUDA, and host memory playing a GPU. Nothing above this header knows which.
 #pragma once
 

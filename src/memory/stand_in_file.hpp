@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Memory of stand-in devices that comes from a file instead of the host's memory: a device file that maps a PCI BAR, or any file of
 // a fixed size. Processes share the file: each range belongs to whoever holds a lock on it, and the kernel takes locks back from
 // processes that die.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Stand-in devices: shared host memory with a device number, so that everything above runs on a machine without a GPU.
 // GIGABAR_STAND_IN_MEMORY names a file that their memory is taken from instead: a PCI BAR that plays a GPU's.
 #include <fcntl.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What is captured of a machine: one table of paths, and the walk over it. What is not in the table is not read.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Sets of CPUs, as ascending numbers, each once: their text, who may use which, and threads that are kept on some.
 #pragma once
 

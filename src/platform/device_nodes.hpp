@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The device nodes of GPUs and RDMA adapters, and the drivers that they should lead to. A node is a name with a number; the kernel
 // looks at the number alone, so a node that was made for another run of the machine opens another driver's device, or none.
 #pragma once

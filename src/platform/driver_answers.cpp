@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Asks this machine's libraries and its kernel: what driver_answers.hpp holds.
 #include "platform/driver_answers.hpp"
 

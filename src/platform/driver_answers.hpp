@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What the drivers' libraries say about a machine: the facts that no file tells. Asked of the libraries on this machine, kept in an
 // archive for others, so that checks work the same on both. Every fact may be absent: nothing means that nobody could tell.
 #pragma once

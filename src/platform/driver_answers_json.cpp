@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The drivers' answers as JSON. An archive comes from elsewhere: it is read with a bound on everything, and keys that this version
 // does not know are left aside, so that newer archives can be read.
 #include <algorithm>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What a machine is as far as measurements between its parts are concerned: the same text, the same figures.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How much memory this process can still take before the kernel would have to kill somebody.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "gigabar/machine.hpp"
 
 #include <fcntl.h>
@@ -25,8 +26,8 @@ constexpr const char* kCapture = "capture machine";
 constexpr const char* kAnswersFile = "/gigabar-answers.json";
 
 Error named(Error error, const std::string& path) {
-  error.record().operation = kOpen;
-  error.record().object = error.record().object.empty() ? path : path + ": " + error.record().object;
+  edit(error).operation = kOpen;
+  edit(error).object = error.record().object.empty() ? path : path + ": " + error.record().object;
   return error;
 }
 
@@ -67,7 +68,7 @@ Machine::Machine(std::shared_ptr<State> state, bool is_live, std::string origin)
 
 Machine Machine::here() { return {std::make_shared<State>(SystemFiles::live()), true, "this machine"}; }
 
-Result<Machine> Machine::open(const std::string& path) {
+Result<Machine> Machine::open(const std::string& path) try {
   struct stat found{};
   if (::stat(path.c_str(), &found) != 0) {
     const int code = errno;
@@ -97,6 +98,8 @@ Result<Machine> Machine::open(const std::string& path) {
   state->remark = std::move(head->remark);
   state->answers = std::move(head->answers);
   return Machine(std::move(state), false, path);
+} catch (...) {
+  return error_of_exception("open");
 }
 
 const std::string& Machine::remark() const noexcept { return state_->remark; }
@@ -108,7 +111,7 @@ const DriverAnswers& Machine::answers() const {
   return state_->answers;
 }
 
-Result<std::string> Machine::archive() const {
+Result<std::string> Machine::archive() const try {
   if (!is_live_) {
     return make_error(Status::not_supported, kCapture, origin_, "it is a capture itself",
                       "copy it instead, or capture a live machine");
@@ -119,9 +122,11 @@ Result<std::string> Machine::archive() const {
                       "report this machine");
   }
   return archive;
+} catch (...) {
+  return error_of_exception("archive");
 }
 
-Outcome Machine::capture(const std::string& archive_path) const {
+Outcome Machine::capture(const std::string& archive_path) const try {
   const auto text = archive();
   if (!text) return text.error();
   if (const auto fault = write_output(archive_path, *text)) {
@@ -130,6 +135,8 @@ Outcome Machine::capture(const std::string& archive_path) const {
                       "name a file in a folder that you may write to and that has room", errno_code(fault->code));
   }
   return {};
+} catch (...) {
+  return error_of_exception("capture");
 }
 
 }  // namespace gigabar

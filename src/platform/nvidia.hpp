@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What the NVIDIA kernel driver publishes about itself and its devices in /sys and /proc.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // PciAddress: text and back.
 #include <array>
 #include <charconv>
@@ -18,10 +19,12 @@ std::optional<std::uint32_t> hexadecimal(std::string_view digits, std::uint32_t 
 
 }  // namespace
 
-std::string PciAddress::to_string() const {
+std::string PciAddress::to_string() const try {
   std::array<char, 32> line{};
   std::snprintf(line.data(), line.size(), "%04x:%02x:%02x.%x", domain, unsigned{bus}, unsigned{device}, unsigned{function});
   return line.data();
+} catch (...) {
+  return {};
 }
 
 std::optional<PciAddress> PciAddress::parse(std::string_view text) {

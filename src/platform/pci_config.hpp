@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Configuration space of a PCI device: what the bytes of its file "config" in /sys say. Linux gives all of it (256 bytes, or 4096
 // of a PCIe device) only to who has CAP_SYS_ADMIN, and the first 64 bytes to everybody else. Source: PCI Express Base
 // Specification 6.0, sections 7.5 (header, capabilities), 7.6 (extended ones), 7.7.11 (ACS), 10.5.1 (ATS).

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // PCIe links: how fast each one between a device and its root port runs now.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Where the machine is read from. Tests point these at a tree of their own.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The route between two parts of a machine: how they are related, the PCI nodes between them, and the narrowest link.
 #include <algorithm>
 #include <array>
@@ -206,12 +207,14 @@ bool is_reached_through_cpu(const End& gpu, const End& nic, const Way& way) {
 
 std::string_view name_of(Relation relation) noexcept { return names_of(relation).name; }
 
-std::string short_name(Relation relation, unsigned nvlink_count) {
+std::string short_name(Relation relation, unsigned nvlink_count) try {
   const std::string_view name = names_of(relation).short_name;
   return relation == Relation::nvlink && nvlink_count != 0 ? text(name, nvlink_count) : std::string(name);
+} catch (...) {
+  return {};
 }
 
-Route route_between(const Topology& topology, Endpoint first, Endpoint second) {
+Route route_between(const Topology& topology, Endpoint first, Endpoint second) try {
   const auto from = end_of(topology, first);
   const auto to = end_of(topology, second);
   Route route;
@@ -233,6 +236,8 @@ Route route_between(const Topology& topology, Endpoint first, Endpoint second) {
     if (end->nic != nullptr) narrow_to_nic(*end->nic, route);
   }
   return route;
+} catch (...) {
+  return {};
 }
 
 }  // namespace gigabar

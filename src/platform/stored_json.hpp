@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Files of measurements in the user's cache folder: JSON, read with the suspicion that such a file deserves, and replaced as a
 // whole.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // An archive's text, made and read.
 #include "platform/system_archive.hpp"
 

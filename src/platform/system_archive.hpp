@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The archive of a machine: one JSON document.
 //   {"format": "gigabar-machine", "version": 1, "remark": "...", "date": "...",
 //    "files": {"/proc/cmdline": "text"},            a file that is no UTF-8 text: {"base64": "..."}

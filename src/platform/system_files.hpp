@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The files that tell of a machine, below one root: the machine's own, a folder, or an archive. Reading is bounded in size and
 // depth, and never leaves the root: links are followed inside of it, as if it were "/".
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Where SystemFiles reads from, and the walk along a path that a folder and an archive share: links are followed by own code, as if
 // the root were "/".
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The files of an archive: a tree in memory, built with bounds on everything, since the text may come from anybody.
 #include <algorithm>
 #include <array>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A private copy on disk of what hwloc reads of a captured machine. Links in it are relative and lead to real paths of the copy, so
 // that the kernel, which follows them there, cannot be led out.
 #include <fcntl.h>

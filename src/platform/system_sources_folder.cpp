@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A folder as the root of a machine's files. The kernel follows no link here: each part of a path is opened on its own, so that
 // what a captured tree's links say cannot lead out of it.
 #include <fcntl.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // This machine's own files; the kernel follows the links.
 #include <dirent.h>
 #include <fcntl.h>

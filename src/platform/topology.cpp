@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // discover_topology, and the questions that a Topology answers about itself.
 #include "gigabar/topology.hpp"
 
@@ -143,7 +144,7 @@ void place_on_the_only_node(Topology& found) {
 
 }  // namespace
 
-Result<Topology> discover_topology(const Machine& machine) {
+Result<Topology> discover_topology(const Machine& machine) try {
   topology_parts::Notes notes;
   const auto objects = objects_of(machine, notes);
   if (!objects) return objects.error();
@@ -161,6 +162,8 @@ Result<Topology> discover_topology(const Machine& machine) {
   found.nvlinks = topology_parts::read_nvlinks(from, found.pci, found.gpus);
   found.notes = std::move(notes).take();
   return found;
+} catch (...) {
+  return error_of_exception("discover_topology");
 }
 
 int Topology::find_pci(const PciAddress& address) const noexcept {

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // GPUs: the PCI tree's display controllers of NVIDIA, joined by address with what the drivers say; and the NVLinks between them.
 #include <algorithm>
 #include <climits>

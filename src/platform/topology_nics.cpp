@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Network adapters: PCI functions with what /sys/class/net and /sys/class/infiniband have below them, and RDMA devices of software.
 #include <algorithm>
 #include <map>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The parts of discover_topology: each reads one kind of thing from the machine's files, bounded whatever they say.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The PCI tree: /sys/bus/pci/devices says what there is, and the folders behind its links what is below what.
 #include <algorithm>
 #include <charconv>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 #include <atomic>
 #include <cstring>
@@ -12,17 +13,12 @@
 namespace gigabar {
 namespace {
 
-constexpr unsigned kDefaultThreads = 4;         // where an H200's BAR1 is full in both directions that CPUs can fill
-constexpr std::int64_t kMarkEveryNs = 100'000;  // enough to cut any window out of a life
-constexpr std::size_t kLookEveryBytes = 16384;  // copies smaller than this are made several per look at the clock
-constexpr std::uint64_t kChaseSteps = 2000;     // loads per sample
+constexpr unsigned kDefaultThreads = 4;                     // where an H200's BAR1 is full in both directions that CPUs can fill
+constexpr std::int64_t kMarkEveryNs = 100'000;              // enough to cut any window out of a life
+constexpr std::size_t kLookEveryBytes = 16384;              // copies smaller than this are made several per look at the clock
+constexpr std::size_t kPieceBytes = std::size_t{16} << 20;  // of a copy, between two looks at the stop
+constexpr std::uint64_t kChaseSteps = 2000;                 // loads per sample
 constexpr std::int64_t kRoundTimeoutNs = 2'000'000'000;
-
-// What one thread copies of every copy.
-struct Slice {
-  std::size_t offset = 0;
-  std::size_t bytes = 0;
-};
 
 Slice slice_of(std::size_t bytes, std::size_t lane, std::size_t lane_count) {
   const std::size_t part = ((bytes + lane_count - 1) / lane_count + 63) / 64 * 64;
@@ -53,7 +49,7 @@ void add_copy_workers(TransferRun& run, const Ends& ends, Repeat& repeat, int nu
         run.transfer.is_latency ? 1 : std::clamp<std::uint64_t>(kLookEveryBytes / std::max<std::size_t>(slice.bytes, 1), 1, 64);
     workers.push_back({numa_node, [=, &run, &repeat] {
                          run_blocking_lane(repeat, {run, lane, slice.bytes, per_look, [&] { return copy(warm); },
-                                                    [&] { return OneCopy{copy(slice), -1}; }});
+                                                    [&] { return copy_in_pieces(copy, slice, repeat); }});
                        }});
   }
 }
@@ -120,6 +116,14 @@ Outcome flag_round(const Mapping& mapping, std::uint32_t* answered, std::uint32_
 
 ErrorRecord failure_of(const TransferRun& run, const ErrorRecord& record) { return failure_of(run.index, run.transfer, record); }
 
+OneCopy copy_in_pieces(const std::function<Outcome(Slice)>& copy, Slice slice, const Repeat& repeat) {
+  for (std::size_t at = 0; at < slice.bytes; at += kPieceBytes) {
+    if (at != 0 && repeat.is_stopped()) return {{}, -1, false};
+    if (Outcome done = copy({slice.offset + at, std::min(kPieceBytes, slice.bytes - at)}); !done) return {std::move(done), -1};
+  }
+  return {};
+}
+
 bool wait_for_begin(const Repeat& repeat, const TransferRun& run) {
   const std::int64_t at_ns = repeat.begins_at_ns(run.transfer);
   Pause pause;
@@ -143,24 +147,29 @@ void run_blocking_lane(Repeat& repeat, const BlockingLane& lane) {
   std::uint64_t begun = 0;
   std::uint64_t bytes = 0;
   std::int64_t last_ns = now_ns();
+  std::int64_t end_ns = last_ns;  // of the last whole copy
   marks.push_back({last_ns, 0});
   while (repeat.wants_more(run, begun)) {
     std::uint64_t count = lane.per_look;
     if (run.transfer.iterations > 0 && !run.transfer.is_background) count = std::min(count, run.transfer.iterations - begun);
     const std::int64_t begin_ns = run.transfer.is_latency ? now_ns() : 0;
+    bool has_copied = false;
     for (std::uint64_t i = 0; i < count; ++i) {
       OneCopy done = lane.copy();
       if (!done.outcome) {
         run.fail(failure_of(run, done.outcome.record()));
         break;
       }
+      if (!done.is_whole) break;
+      has_copied = true;
       bytes += lane.bytes;
       if (done.latency_us >= 0) run.latencies_us.push_back(done.latency_us);
       if (done.latency_us < 0 && begin_ns != 0) run.latencies_us.push_back(static_cast<double>(now_ns() - begin_ns) / 1000);
     }
     begun += count;
     const std::int64_t at_ns = now_ns();
-    if (at_ns - last_ns >= kMarkEveryNs) {
+    if (has_copied) end_ns = at_ns;
+    if (has_copied && at_ns - last_ns >= kMarkEveryNs) {
       run.bytes_done.fetch_add(bytes - marks.back().bytes, std::memory_order_relaxed);
       marks.push_back({at_ns, bytes});
       last_ns = at_ns;
@@ -168,7 +177,7 @@ void run_blocking_lane(Repeat& repeat, const BlockingLane& lane) {
     if (repeat.has_timed_out()) run.fail(timed_out_record(run));
   }
   run.bytes_done.fetch_add(bytes - marks.back().bytes, std::memory_order_relaxed);
-  marks.push_back({now_ns(), bytes});
+  marks.push_back({end_ns, bytes});
   repeat.end_lane(run);
 }
 
@@ -212,7 +221,7 @@ void run_flag_lane(Repeat& repeat, TransferRun& run, const Mapping& mapping, std
     return done;
   };
   const auto warm_up = [&] {
-    for (int i = 0; i < kWarmUpRounds; ++i) {
+    for (int i = 0; i < kWarmUpRounds && !repeat.is_stopped(); ++i) {
       if (OneCopy done = round(); !done.outcome) return std::move(done.outcome);
     }
     return Outcome();

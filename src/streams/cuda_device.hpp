@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // One GPU as streams use it: its context, its kernels, its clock.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "streams/cuda_session.hpp"
 
 #include "base/check_ids.hpp"
@@ -67,9 +68,10 @@ class Session final : public CudaSession, public DeviceCode {
   void add_workers(std::span<const std::unique_ptr<TransferRun>> runs, std::span<const std::unique_ptr<Ends>> ends, Repeat& repeat,
                    std::vector<Worker>& workers) override;
 
-  Outcome fill(int device, std::uintptr_t address, std::size_t bytes, std::uint64_t seed) override;
-  Outcome poison(int device, std::uintptr_t address, std::size_t bytes) override;
-  Result<std::optional<PatternMismatch>> check(int device, std::uintptr_t address, std::size_t bytes, std::uint64_t seed) override;
+  Outcome fill(int device, std::uintptr_t address, std::size_t bytes, std::uint64_t seed, const GiveUp& give_up) override;
+  Outcome poison(int device, std::uintptr_t address, std::size_t bytes, const GiveUp& give_up) override;
+  Result<std::optional<PatternMismatch>> check(int device, std::uintptr_t address, std::size_t bytes, std::uint64_t seed,
+                                               const GiveUp& give_up) override;
 
  private:
   Outcome enable_peer_access(CudaTransfer& transfer, const std::string& object);
@@ -295,22 +297,23 @@ void Session::add_blocking_worker(CudaTransfer& transfer, TransferRun& run, cons
   workers.push_back({transfer.device->numa_node, body});
 }
 
-Outcome Session::fill(int device, std::uintptr_t address, std::size_t bytes, std::uint64_t seed) {
+Outcome Session::fill(int device, std::uintptr_t address, std::size_t bytes, std::uint64_t seed, const GiveUp& give_up) {
   StreamDevice& worker = *devices_[device];
-  if (!worker.has_kernels()) return host_side_device_code().fill(device, address, bytes, seed);
+  if (!worker.has_kernels()) return host_side_device_code().fill(device, address, bytes, seed, give_up);
   return launch_and_wait(worker, worker.kernels.fill, "fill", reinterpret_cast<std::byte*>(address), bytes, seed);
 }
 
 // The pattern of a seed that no transfer has is as good a poison as any.
-Outcome Session::poison(int device, std::uintptr_t address, std::size_t bytes) {
-  if (!devices_[device]->has_kernels()) return host_side_device_code().poison(device, address, bytes);
+Outcome Session::poison(int device, std::uintptr_t address, std::size_t bytes, const GiveUp& give_up) {
+  if (!devices_[device]->has_kernels()) return host_side_device_code().poison(device, address, bytes, give_up);
   constexpr std::uint64_t kNobodysSeed = ~std::uint64_t{0};
-  return fill(device, address, bytes, kNobodysSeed);
+  return fill(device, address, bytes, kNobodysSeed, give_up);
 }
 
-Result<std::optional<PatternMismatch>> Session::check(int device, std::uintptr_t address, std::size_t bytes, std::uint64_t seed) {
+Result<std::optional<PatternMismatch>> Session::check(int device, std::uintptr_t address, std::size_t bytes, std::uint64_t seed,
+                                                      const GiveUp& give_up) {
   StreamDevice& worker = *devices_[device];
-  if (!worker.has_kernels()) return host_side_device_code().check(device, address, bytes, seed);
+  if (!worker.has_kernels()) return host_side_device_code().check(device, address, bytes, seed, give_up);
   constexpr std::uint64_t kNone = ~std::uint64_t{0};
   std::uint64_t word = kNone;
   const auto result_address = reinterpret_cast<std::uintptr_t>(worker.scratch->address());

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Everything that a run of streams uses of CUDA: contexts, peer access, kernels, one CUDA stream per transfer.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // One transfer as a CUDA stream: copies submitted ahead of time behind the gate, marks taken from events.
 #pragma once
 

@@ -1,8 +1,10 @@
+// SPDX-License-Identifier: Apache-2.0
 // Filling and checking device memory by the device itself. Where there is no device code for it, the same through the host.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <optional>
 
 #include "gigabar/status.hpp"
@@ -10,14 +12,17 @@
 
 namespace gigabar {
 
-// Threads: one at a time.
+// Asked between pieces of memory by what may take seconds on the CPU. True: end now; the rest is left as it is, and unchecked.
+using GiveUp = std::function<bool()>;
+
+// Threads: one at a time. Only what goes through the host asks `give_up`.
 class DeviceCode {
  public:
   virtual ~DeviceCode() = default;
-  virtual Outcome fill(int device, std::uintptr_t address, std::size_t bytes, std::uint64_t seed) = 0;
-  virtual Outcome poison(int device, std::uintptr_t address, std::size_t bytes) = 0;
-  virtual Result<std::optional<PatternMismatch>> check(int device, std::uintptr_t address, std::size_t bytes,
-                                                       std::uint64_t seed) = 0;
+  virtual Outcome fill(int device, std::uintptr_t address, std::size_t bytes, std::uint64_t seed, const GiveUp& give_up) = 0;
+  virtual Outcome poison(int device, std::uintptr_t address, std::size_t bytes, const GiveUp& give_up) = 0;
+  virtual Result<std::optional<PatternMismatch>> check(int device, std::uintptr_t address, std::size_t bytes, std::uint64_t seed,
+                                                       const GiveUp& give_up) = 0;
 };
 
 // By the copy engine, through a piece of host memory.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "streams/ends.hpp"
 
 #include <unistd.h>
@@ -14,8 +15,9 @@
 namespace gigabar {
 namespace {
 
-constexpr std::size_t kFlagBytes = 4096;   // one page, of which the flag is the first word
-constexpr std::size_t kChaseStride = 128;  // one link per line of the GPU's L2
+constexpr std::size_t kFlagBytes = 4096;                    // one page, of which the flag is the first word
+constexpr std::size_t kChaseStride = 128;                   // one link per line of the GPU's L2
+constexpr std::size_t kPieceBytes = std::size_t{64} << 20;  // of host memory, between two looks at whether to go on
 
 // The node to bind host pages to; -1: none, the system chooses.
 int node_for(const Transfer& transfer, const StreamPlace& place, std::span<const DeviceInfo> devices) {
@@ -32,8 +34,17 @@ Error corrupted(std::size_t index, const Transfer& transfer, const PatternMismat
                     "run the transfer alone and with another executor; check the system log for PCIe, ECC and IOMMU errors");
 }
 
+// Calls act(offset, bytes) for pieces of [0, bytes), which begin at whole words, until it answers true.
+template <class Act>
+void in_pieces(std::size_t bytes, const GiveUp& give_up, const Act& act) {
+  for (std::size_t at = 0; at < bytes && !give_up(); at += kPieceBytes) {
+    if (act(at, std::min(kPieceBytes, bytes - at))) return;
+  }
+}
+
 // Write-combined memory is not cached: ordinary loads of it take a trip to memory each, streaming loads one per line.
-std::optional<PatternMismatch> check_write_combined(const std::byte* memory, std::size_t bytes, std::uint64_t seed) {
+std::optional<PatternMismatch> check_write_combined(const std::byte* memory, std::size_t bytes, std::uint64_t seed,
+                                                    std::uint64_t first_word) {
   std::vector<std::byte> piece(std::min<std::size_t>(bytes, std::size_t{256} << 10));
   const auto& load = detail::active_kernels[static_cast<std::size_t>(MappingType::write_combined)].load;
   for (std::size_t at = 0; at < bytes; at += piece.size()) {
@@ -41,7 +52,7 @@ std::optional<PatternMismatch> check_write_combined(const std::byte* memory, std
     detail::fence_before_loads(memory + at, length);
     load[detail::size_class(length)].load(std::memory_order_relaxed)(piece.data(), memory + at, length);
     detail::fence_after_loads();
-    if (const auto mismatch = check_pattern(piece.data(), length, seed, at / 8)) return mismatch;
+    if (const auto mismatch = check_pattern(piece.data(), length, seed, first_word + at / 8)) return mismatch;
   }
   return {};
 }
@@ -102,9 +113,10 @@ Outcome Ends::allocate_end(const StreamPlace& place, End& end, std::span<const D
 }
 
 Result<Ends> Ends::allocate(std::size_t index, const Transfer& transfer, std::span<const DeviceInfo> devices,
-                            std::vector<std::string>& warnings) {
+                            std::vector<std::string>& warnings, const GiveUp& give_up) {
   Ends ends(index, transfer);
   Outcome done = ends.allocate_end(transfer.source, ends.source_, devices, warnings);
+  if (done && give_up()) return ends;
   // The pointer chase only reads.
   if (done && transfer.executor != StreamExecutor::pointer_chase) {
     done = ends.allocate_end(transfer.destination, ends.destination_, devices, warnings);
@@ -143,32 +155,43 @@ Outcome Ends::fill_chain() const {
   return engine_copy_to(transfer_->source.device, reinterpret_cast<std::uintptr_t>(source_.address()), chain.data(), chain.size());
 }
 
-Outcome Ends::fill(DeviceCode* code) const {
+Outcome Ends::fill(DeviceCode* code, const GiveUp& give_up) const {
+  if (give_up()) return {};
   if (transfer_->executor == StreamExecutor::pointer_chase) return fill_chain();
   if (source_.host) {
-    fill_pattern(source_.address(), bytes(), seed());
+    in_pieces(bytes(), give_up, [&](std::size_t at, std::size_t length) {
+      fill_pattern(source_.address() + at, length, seed(), at / 8);
+      return false;
+    });
     return {};
   }
-  return code->fill(transfer_->source.device, reinterpret_cast<std::uintptr_t>(source_.address()), bytes(), seed());
+  return code->fill(transfer_->source.device, reinterpret_cast<std::uintptr_t>(source_.address()), bytes(), seed(), give_up);
 }
 
-Outcome Ends::poison(DeviceCode* code) const {
+Outcome Ends::poison(DeviceCode* code, const GiveUp& give_up) const {
   if (destination_.host) {
-    fill_poison(destination_.address(), bytes());
+    in_pieces(bytes(), give_up, [&](std::size_t at, std::size_t length) {
+      fill_poison(destination_.address() + at, length);
+      return false;
+    });
     return {};
   }
-  return code->poison(transfer_->destination.device, reinterpret_cast<std::uintptr_t>(destination_.address()), bytes());
+  return code->poison(transfer_->destination.device, reinterpret_cast<std::uintptr_t>(destination_.address()), bytes(), give_up);
 }
 
-Outcome Ends::check(DeviceCode* code) const {
+Outcome Ends::check(DeviceCode* code, const GiveUp& give_up) const {
   std::optional<PatternMismatch> mismatch;
-  if (destination_.host && transfer_->destination.pages == HostPages::write_combined) {
-    mismatch = check_write_combined(destination_.address(), bytes(), seed());
-  } else if (destination_.host) {
-    mismatch = check_pattern(destination_.address(), bytes(), seed());
+  if (destination_.host) {
+    const bool is_write_combined = transfer_->destination.pages == HostPages::write_combined;
+    in_pieces(bytes(), give_up, [&](std::size_t at, std::size_t length) {
+      const std::byte* const piece = destination_.address() + at;
+      mismatch =
+          is_write_combined ? check_write_combined(piece, length, seed(), at / 8) : check_pattern(piece, length, seed(), at / 8);
+      return mismatch.has_value();
+    });
   } else {
-    auto checked =
-        code->check(transfer_->destination.device, reinterpret_cast<std::uintptr_t>(destination_.address()), bytes(), seed());
+    auto checked = code->check(transfer_->destination.device, reinterpret_cast<std::uintptr_t>(destination_.address()), bytes(),
+                               seed(), give_up);
     if (!checked) return Error(failure_of(index_, *transfer_, checked.error().record()));
     mismatch = *checked;
   }

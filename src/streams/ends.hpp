@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The memory at both ends of a transfer: allocated, placed, filled, poisoned and checked.
 #pragma once
 
@@ -29,15 +30,16 @@ struct End {
 class Ends {
  public:
   // Appends to `warnings` what is not as asked and no error. Errors: out_of_memory, invalid_argument, and map()'s for CPU
-  // executors; the object names the transfer.
+  // executors; the object names the transfer. Asks `give_up` between the two ends: without the second one nothing else may be
+  // called.
   static Result<Ends> allocate(std::size_t index, const Transfer& transfer, std::span<const DeviceInfo> devices,
-                               std::vector<std::string>& warnings);
+                               std::vector<std::string>& warnings, const GiveUp& give_up);
 
   // Fills the source with the transfer's pattern (a chain of addresses for the pointer chase).
-  Outcome fill(DeviceCode* code) const;
-  Outcome poison(DeviceCode* code) const;
+  Outcome fill(DeviceCode* code, const GiveUp& give_up) const;
+  Outcome poison(DeviceCode* code, const GiveUp& give_up) const;
   // Compares the whole destination with the source's pattern, where it lies. Errors: verification_failed, device_error.
-  Outcome check(DeviceCode* code) const;
+  Outcome check(DeviceCode* code, const GiveUp& give_up) const;
 
   const End& source() const noexcept { return source_; }
   const End& destination() const noexcept { return destination_; }

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The kernels of the transfer streams. Compiled to a fat binary that the library carries and the driver loads: nothing of CUDA's
 // run-time is linked.
 #include <cstddef>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The kernels' fat binary, inside the library.
 #include "base/embed_file.hpp"
 #include "streams/cuda_session.hpp"

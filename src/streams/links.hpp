@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The physical link that a transfer crosses, and what it can carry.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // From marks on a clock to rates: what each transfer moved over its life and inside the time that all had in common.
 #pragma once
 

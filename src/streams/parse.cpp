@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Transfers from text. Every refusal names the column of the word, and what could stand there.
 #include <algorithm>
 #include <array>
@@ -435,7 +436,8 @@ class TransferReader {
 
 }  // namespace
 
-Result<std::vector<Transfer>> parse_transfers(std::string_view text, const Transfer& defaults, int device_count, std::size_t line) {
+Result<std::vector<Transfer>> parse_transfers(std::string_view text, const Transfer& defaults, int device_count,
+                                              std::size_t line) try {
   const Word whole = {text.substr(0, text.find_last_not_of(kSpaces) + 1)};
   if (const std::size_t at = whole.text.find('\n'); at != std::string_view::npos) {
     return refuse_word(line, whole.sub(at, 1), "is a line break; expected one line");  // a comment would hide the lines behind it
@@ -449,6 +451,8 @@ Result<std::vector<Transfer>> parse_transfers(std::string_view text, const Trans
     if (auto appended = reader.append_to(transfers); !appended) return std::move(appended).take_error();
   }
   return transfers;
+} catch (...) {
+  return error_of_exception("parse_transfers");
 }
 
 }  // namespace gigabar

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What sources are filled with: every 8-byte word tells transfer and place, so that a word that arrived elsewhere is seen.
 #pragma once
 

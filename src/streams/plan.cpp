@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Plans before they run: how transfers are named and written, and what is wrong with a plan that can be known without running it.
 #include "streams/plan.hpp"
 
@@ -261,7 +262,7 @@ std::string_view name_of(StreamExecutor executor) noexcept {
   return "unknown";
 }
 
-std::string to_string(const Transfer& transfer) {
+std::string to_string(const Transfer& transfer) try {
   std::string line = route_text(transfer);
   if (has_bytes(transfer)) line += " bytes=" + bytes_text(transfer.bytes);
   line += length_text(transfer);
@@ -272,9 +273,11 @@ std::string to_string(const Transfer& transfer) {
   if (transfer.is_latency) line += " latency";
   if (transfer.may_stage) line += " stage";
   return line;
+} catch (...) {
+  return {};
 }
 
-Outcome check_plan(const StreamPlan& plan, int device_count) {
+Outcome check_plan(const StreamPlan& plan, int device_count) try {
   if (auto fault = check_whole(plan)) return refuse(text("plan of ", plan.transfers.size(), " transfers"), std::move(*fault));
   const std::vector<int> nodes = numa_nodes();
   for (std::size_t index = 0; index < plan.transfers.size(); ++index) {
@@ -283,6 +286,8 @@ Outcome check_plan(const StreamPlan& plan, int device_count) {
     }
   }
   return {};
+} catch (...) {
+  return error_of_exception("check_plan");
 }
 
 int working_device(const Transfer& transfer) noexcept {

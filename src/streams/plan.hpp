@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What a transfer's fields mean when they are not set, what they may be, and how messages name them.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The test cases of nvbandwidth 0.8 as plans: the same ends, the same side of work, the same traffic beside what is measured.
 #include <algorithm>
 #include <array>
@@ -312,7 +313,7 @@ std::string nearest_names(std::string_view name) {
 
 std::span<const std::string_view> stream_preset_names() noexcept { return kNames; }
 
-Result<StreamPreset> stream_preset(std::string_view name, const Transfer& defaults, int device_count) {
+Result<StreamPreset> stream_preset(std::string_view name, const Transfer& defaults, int device_count) try {
   const auto found = std::find(kNames.begin(), kNames.end(), name);
   if (found == kNames.end()) {
     return make_error(Status::invalid_argument, "make preset", quoted_word(name),
@@ -331,6 +332,8 @@ Result<StreamPreset> stream_preset(std::string_view name, const Transfer& defaul
   CellMaker maker(defaults, executor, device_count, preset.cells);
   (maker.*recipe->make)(recipe->side);
   return preset;
+} catch (...) {
+  return error_of_exception("stream_preset");
 }
 
 }  // namespace gigabar

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "streams/repeat.hpp"
 
 #include <sched.h>
@@ -38,7 +39,7 @@ bool Repeat::arrive_and_wait() {
 bool Repeat::open(std::size_t worker_count) {
   Pause pause;
   while (arrived_.load(std::memory_order_acquire) < worker_count) {
-    if (has_timed_out()) return false;
+    if (has_timed_out() || is_aborted()) return false;
     pause();
   }
   opened_ns_.store(now_ns(), std::memory_order_release);

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // One repeat of a plan: the gate, and what the threads that carry its transfers share.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "streams/results.hpp"
 
 #include <algorithm>
@@ -9,7 +10,8 @@
 namespace gigabar {
 namespace {
 
-constexpr double kSerialised = 1.10;  // the sum of the parts over what crossed on the wall clock
+constexpr double kSerialised = 1.10;      // the sum of the parts over what crossed on the wall clock
+constexpr double kMinBesidePercent = 90;  // of its time, which the shortest transfer spent beside all others
 
 std::string rounded(double value) {
   char number[32];
@@ -17,11 +19,21 @@ std::string rounded(double value) {
   return number;
 }
 
+// Why less was moved than the rates add up to. The overlap is of the shortest transfer: when that ran beside all others, what is
+// left is that the others went on without it.
+std::string why_serialised(double overlap_percent) {
+  const std::string part = rounded(overlap_percent) + " % of its time";
+  if (overlap_percent >= kMinBesidePercent) {
+    return text("the shortest ran beside the others for ", part, ", and the longest went on without it; with the same seconds ",
+                "for all they end together");
+  }
+  return text("the shortest ran beside all others for only ", part, ": they took turns, or began at different times");
+}
+
 std::string warn_serialised(const StreamTotal& total) {
   return text(total.group.empty() ? std::string("the transfers") : text("group ", total.group), ": their rates add up to ",
               rounded(total.sum_gb_per_s.median), " GB/s, but from the first begin to the last end only ",
-              rounded(total.aggregate_gb_per_s.median), " GB/s were moved: some ended before others, or they took turns (overlap ",
-              rounded(total.overlap_percent.median), " %)");
+              rounded(total.aggregate_gb_per_s.median), " GB/s were moved: ", why_serialised(total.overlap_percent.median));
 }
 
 }  // namespace

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // From the repeats to the report.
 #pragma once
 

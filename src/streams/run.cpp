@@ -1,7 +1,9 @@
+// SPDX-License-Identifier: Apache-2.0
 // run_streams: memory, threads, gate, repeats.
 #include <algorithm>
 #include <chrono>
 #include <memory>
+#include <mutex>
 #include <system_error>
 #include <thread>
 
@@ -23,6 +25,7 @@ namespace gigabar {
 namespace {
 
 constexpr std::size_t kGateBytes = 4096;
+constexpr std::int64_t kCheckAfterStopNs = 500'000'000;  // who stops a run does not wait for all of its memory to be compared
 
 // Keeps the calling thread on the node's CPUs, of those it may use; nothing on a machine without NUMA.
 void run_on_node(int node) { (void)keep_this_thread_on(cpus_in_both(cpus_of_numa_node(node), usable_cpus())); }
@@ -35,6 +38,51 @@ std::string path_on_cpu(const Transfer& transfer, const Ends& ends, bool is_stan
   if (is_stand_in && transfer.executor != StreamExecutor::cpu) path += text(" playing ", name_of(transfer.executor));
   return path + (is_stand_in ? " [stand-in]" : "");
 }
+
+// The threads of one repeat, joined at its end however that comes about. What is thrown in one ends the repeat.
+class RepeatThreads {
+ public:
+  explicit RepeatThreads(Repeat& repeat) noexcept : repeat_(repeat) {}
+  ~RepeatThreads() { give_up(); }
+  RepeatThreads(const RepeatThreads&) = delete;
+  RepeatThreads& operator=(const RepeatThreads&) = delete;
+
+  void start(const Worker& worker) {
+    threads_.emplace_back([this, &worker] {
+      try {
+        run_on_node(worker.numa_node);
+        worker.body();
+      } catch (...) {
+        fail(error_of_exception("run streams"));
+      }
+    });
+  }
+
+  Outcome join() {
+    for (std::thread& thread : threads_) thread.join();
+    threads_.clear();
+    return std::move(failure_);
+  }
+
+  void give_up() noexcept {
+    if (threads_.empty()) return;
+    repeat_.abort();
+    for (std::thread& thread : threads_) thread.join();
+    threads_.clear();
+  }
+
+ private:
+  void fail(Error error) noexcept {
+    const std::lock_guard lock(mutex_);
+    if (failure_) failure_ = std::move(error);
+    repeat_.abort();
+  }
+
+  Repeat& repeat_;
+  std::mutex mutex_;
+  Outcome failure_;
+  std::vector<std::thread> threads_;
+};
 
 class Run {
  public:
@@ -104,11 +152,12 @@ Outcome Run::prepare_transfer(std::size_t index) {
   if (is_carried_by_gpu(transfer)) {
     if (Outcome prepared = session_->prepare(index, transfer); !prepared) return prepared;
   }
-  auto ends = Ends::allocate(index, transfer, devices_, report_.warnings);
+  auto ends = Ends::allocate(index, transfer, devices_, report_.warnings, [this] { return is_stopped(); });
   if (!ends) return std::move(ends).error();
+  if (is_stopped()) return {};
   ends_.push_back(std::make_unique<Ends>(std::move(ends).value()));
   const Ends& made = *ends_.back();
-  if (Outcome filled = made.fill(code()); !filled) return filled;
+  if (Outcome filled = made.fill(code(), [this] { return is_stopped(); }); !filled) return filled;
   TransferReport& told = report_.transfers.emplace_back();
   told.transfer = transfer;
   told.path = is_carried_by_gpu(transfer) ? session_->path_of(index) : path_on_cpu(transfer, made, is_stand_in());
@@ -135,7 +184,7 @@ Outcome Run::repeat(unsigned number) {
     if (run == nullptr) continue;
     foreground_count += run->transfer.is_background ? 0 : 1;
     if (!plan_.is_verified || !moves_data(run->transfer.executor)) continue;
-    if (Outcome poisoned = ends_[run->index]->poison(code()); !poisoned) return poisoned;
+    if (Outcome poisoned = ends_[run->index]->poison(code(), [this] { return is_stopped(); }); !poisoned) return poisoned;
   }
   if (foreground_count == 0) return {};  // only background is left
   if (session_ != nullptr) {
@@ -152,22 +201,12 @@ Outcome Run::repeat(unsigned number) {
   }
   if (session_ != nullptr) session_->add_workers(runs, ends_, repeat, workers);
 
-  std::vector<std::thread> threads;
-  const auto join_all = [&] {
-    for (std::thread& thread : threads) thread.join();
-  };
+  RepeatThreads threads(repeat);
   try {
-    for (const Worker& worker : workers) {
-      threads.emplace_back([&worker] {
-        run_on_node(worker.numa_node);
-        worker.body();
-      });
-    }
+    for (const Worker& worker : workers) threads.start(worker);
   } catch (const std::system_error& error) {
-    repeat.abort();
-    join_all();
-    return make_error(Status::out_of_memory, "run streams", text(workers.size(), " threads"), error.what(),
-                      "use fewer transfers or CPU lanes, or raise the process limit (ulimit -u)");
+    threads.give_up();
+    return cannot_start_thread("run streams", text(workers.size(), " threads"), error.code().value());
   }
   if (repeat.open(workers.size())) {
     watch(number, runs, repeat);
@@ -177,7 +216,10 @@ Outcome Run::repeat(unsigned number) {
       if (run != nullptr) run->fail(timed_out_record(*run));
     }
   }
-  join_all();
+  if (Outcome ended = threads.join(); !ended) {
+    is_abandoned_ = session_ != nullptr;
+    return ended;
+  }
   check(runs);
   results_.add_repeat(runs);
   return {};
@@ -216,7 +258,7 @@ void Run::watch(unsigned number, std::span<const std::unique_ptr<TransferRun>> r
   };
   const auto is_done = [](const std::unique_ptr<TransferRun>& run) { return run == nullptr || run->is_done(); };
   const std::int64_t interval_ns = std::int64_t{std::max(1U, options_.progress_interval_ms)} * 1'000'000;
-  while (!std::all_of(runs.begin(), runs.end(), is_done)) {
+  while (!std::all_of(runs.begin(), runs.end(), is_done) && !repeat.is_aborted()) {
     std::this_thread::sleep_for(std::chrono::microseconds(500));
     if (options_.progress && now_ns() - told_ns >= interval_ns) tell();
   }
@@ -224,6 +266,8 @@ void Run::watch(unsigned number, std::span<const std::unique_ptr<TransferRun>> r
 }
 
 void Run::check(std::span<const std::unique_ptr<TransferRun>> runs) {
+  const std::int64_t begin_ns = now_ns();
+  const GiveUp give_up = [&] { return is_stopped() && now_ns() - begin_ns > kCheckAfterStopNs; };
   for (const auto& run : runs) {
     if (run == nullptr) continue;
     TransferReport& told = report_.transfers[run->index];
@@ -233,10 +277,8 @@ void Run::check(std::span<const std::unique_ptr<TransferRun>> runs) {
     const bool has_arrived = std::all_of(run->lanes.begin(), run->lanes.end(), has_copied);
     if (told.error || !has_arrived) told.is_verified = false;
     if (!told.is_verified) continue;
-    if (Outcome checked = ends_[run->index]->check(code()); !checked) {
-      told.error = checked.record();
-      told.is_verified = false;
-    }
+    if (Outcome checked = ends_[run->index]->check(code(), give_up); !checked) told.error = checked.record();
+    if (told.error || give_up()) told.is_verified = false;
   }
 }
 
@@ -256,13 +298,15 @@ bool StreamReport::is_ok() const noexcept {
   return std::none_of(transfers.begin(), transfers.end(), [](const TransferReport& each) { return each.error.has_value(); });
 }
 
-Result<StreamReport> run_streams(const StreamPlan& plan, const StreamOptions& options) {
+Result<StreamReport> run_streams(const StreamPlan& plan, const StreamOptions& options) try {
   Run run(plan, options);
   if (Outcome prepared = run.prepare(); !prepared) return std::move(prepared).take_error();
   for (unsigned i = 0; i < plan.repeats && !run.is_stopped(); ++i) {
     if (Outcome done = run.repeat(i); !done) return std::move(done).take_error();
   }
   return run.finish();
+} catch (...) {
+  return error_of_exception("run_streams");
 }
 
 }  // namespace gigabar

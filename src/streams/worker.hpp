@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The threads of one repeat.
 #pragma once
 
@@ -24,7 +25,16 @@ struct Worker {
 struct OneCopy {
   Outcome outcome;
   double latency_us = -1;
+  bool is_whole = true;  // false: the run was stopped in the middle of it
 };
+
+// What one thread copies of every copy.
+struct Slice {
+  std::size_t offset = 0;
+  std::size_t bytes = 0;
+};
+// Looks at the stop between pieces: a large copy takes seconds on a slow machine, and who stops a run does not wait for it.
+OneCopy copy_in_pieces(const std::function<Outcome(Slice)>& copy, Slice slice, const Repeat& repeat);
 
 // What a thread that waits for each of its copies does: `warm_up` before the gate, then copies until the transfer has had enough.
 // `bytes` are those of one copy in this lane, `per_look` how many are made between two looks at the clock.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What carries bytes between two ranks. Every transport is a folder with the same files: `transport` (what it is, its listening
 // side), `region` (memory it can reach), `link` (one connection).
 //
@@ -64,6 +65,8 @@ class Region {
 struct MappedRegion {
   std::uintptr_t address = 0;
   std::shared_ptr<void> hold;
+  // Why atomics of those kernels and of the owner's are not atomic with each other; empty: they are.
+  std::string why_no_atomics;
 };
 
 // Memory of a peer, as that peer's key names it. Its destructor closes what was opened.
@@ -224,7 +227,7 @@ struct TransportOptions {
   std::size_t local_rank = 0;          // among the ranks of this host: those that share a GPU are dealt equally near NICs in turn
   const Topology* topology = nullptr;  // the tree for these distances, read while opening; null: this machine's
   unsigned rail_count = 1;
-  bool is_on_one_host = false;          // ucx: it opens ports at loopback only, unless UCX_NET_DEVICES says otherwise
+  std::string ucx_devices = "lo";       // UCX's names of the interfaces that it listens at, where everybody is trusted
   std::vector<int> cpus;                // that threads of the transport are kept on; empty: they are not bound
   bool stand_in_registration = true;    // false: verbs refuses stand-in memory, as a NIC without GPUDirect RDMA does
   std::uint64_t most_kernel_bytes = 0;  // local: copies between GPUs of more are the copy engines'; 0: all are

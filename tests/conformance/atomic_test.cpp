@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Atomics: every addition counts once, every lock is held by one.
 #include <algorithm>
 #include <thread>

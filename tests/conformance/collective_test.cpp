@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Barriers and reductions of groups: nobody leaves before all came, results are the same everywhere, a time-out loses nothing.
 #include <algorithm>
 #include <array>

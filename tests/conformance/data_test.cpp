@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Writes, reads and lists of them: every size, odd places, nothing beside the place touched, over every transport, memory and path.
 #include <algorithm>
 #include <array>
@@ -119,8 +120,7 @@ RANK_BODY(write_and_read_one_large) {
   ASSERT_TRUE(me.meet());
 }
 
-// --- Lists
-// -------------------------------------------------------------------------------------------------------------------------
+// --- Lists ----------------------------------------------------------------------------------------------------------------------
 
 constexpr std::size_t kStride = 256;
 constexpr std::size_t kListSpan = kMostListPieces * kStride;
@@ -197,8 +197,7 @@ RANK_BODY(notify_after_a_list) {
   }
 }
 
-// --- The tests
-// ---------------------------------------------------------------------------------------------------------------------
+// --- The tests ------------------------------------------------------------------------------------------------------------------
 
 class FabricData : public testing::TestWithParam<RankSetup> {};
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What kernels do by themselves, here with threads of the CPU as their lanes: the functions of gigabar/device/fabric.hpp between
 // processes, from their header.
 #include <algorithm>

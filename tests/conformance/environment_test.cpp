@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Joining and leaving: what launchers leave in the environment, ranks in any order of start, options that are wrong, settings.
 #include <algorithm>
 #include <cstdlib>
@@ -9,8 +10,7 @@
 namespace gigabar::test {
 namespace {
 
-// --- The environment of a launcher
-// -------------------------------------------------------------------------------------------------
+// --- The environment of a launcher ----------------------------------------------------------------------------------------------
 
 // Half of it: the word names the variable that has to be named.
 BARE_RANK_BODY(open_with_half_an_environment) {
@@ -158,8 +158,7 @@ TEST(FabricLaunch, WrongOptionsAreNamed) {
   run_ranks("open_with_wrong_options", setup);
 }
 
-// --- Order of start and end
-// --------------------------------------------------------------------------------------------------------
+// --- Order of start and end -----------------------------------------------------------------------------------------------------
 
 RANK_BODY(talk_to_everyone) {
   RankSegment target(fabric, kTarget, MemoryChoice::host, 64);
@@ -216,8 +215,7 @@ void leave_one_after_the_other(RankProcess& me, Fabric& fabric) {
   EXPECT_TRUE(is_ok(fabric.close(kPatience)));
 }
 
-// --- What can be asked
-// -------------------------------------------------------------------------------------------------------------
+// --- What can be asked ----------------------------------------------------------------------------------------------------------
 
 RANK_BODY(tell_settings_and_peers) {
   EXPECT_EQ(fabric.rank(), me.rank());

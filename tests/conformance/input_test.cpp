@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Bad input of every public call: an error that names the argument, and nothing done.
 #include <sys/mman.h>
 #include <sys/wait.h>
@@ -234,8 +235,7 @@ RANK_BODY(write_overlapping_lists) {
   ASSERT_TRUE(me.meet());
 }
 
-// --- A fabric that is gone
-// ---------------------------------------------------------------------------------------------------------
+// --- A fabric that is gone ------------------------------------------------------------------------------------------------------
 
 // Every call, each of which has to answer with `status`.
 void every_call_fails(Fabric& fabric, Status status) {

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // One rank of a large job, for `gigabar run -n N -- many_ranks`: opens its fabric, meets all ranks at a barrier, writes to its
 // neighbours and checks what they wrote. Rank 0 says how long that took and what a rank and each of its peers cost.
 //
@@ -26,6 +27,7 @@
 #include "gigabar/fabric.hpp"
 #include "gigabar/mapping.hpp"
 #include "gigabar/memory.hpp"
+#include "transport/ucx/trial.hpp"
 
 namespace {
 
@@ -267,6 +269,7 @@ class ManyRanks {
 }  // namespace
 
 int main(int count, char** words) {
+  gigabar::transport::serve_ucx_trials(count, words);
   const auto arguments = parse_arguments(count, words);
   if (!arguments) {
     std::fprintf(stderr, "usage: many_ranks [--neighbours K] [--fill BYTES] [--seconds S] [--plant-fault RANK]; K is even\n");

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Wires up many stand-in ranks on this machine with `gigabar run` and many_ranks, within a minute.
 
 --ranks is lowered to what the limits of this process and its memory leave, and never below 16. --plant-fault checks the check: one

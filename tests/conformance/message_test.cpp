@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Messages: every size between every kind of memory, in order, by rank, tag and mask; too long ones, cancelled receives.
 #include <algorithm>
 #include <array>
@@ -101,8 +102,7 @@ RANK_BODY(keep_the_order) {
   }
 }
 
-// --- Who, and which tag
-// ------------------------------------------------------------------------------------------------------------
+// --- Who, and which tag ---------------------------------------------------------------------------------------------------------
 
 struct Letter {
   Rank from = 0;
@@ -231,8 +231,7 @@ RANK_BODY(send_very_many) {
   }
 }
 
-// --- Errors
-// ------------------------------------------------------------------------------------------------------------------------
+// --- Errors ---------------------------------------------------------------------------------------------------------------------
 
 // A message that is longer than the room for it: posted before, and come before.
 RANK_BODY(refuse_too_long) {
@@ -312,8 +311,7 @@ RANK_BODY(cancel_what_is_done) {
   EXPECT_FALSE(fabric.wait_message(*posted, Timeout::test()).is_ok()) << "an operation is waited for once";
 }
 
-// --- Unexpected messages in volume
-// -------------------------------------------------------------------------------------------------
+// --- Unexpected messages in volume ----------------------------------------------------------------------------------------------
 
 constexpr std::size_t kFloodBytes = 2048;
 constexpr std::size_t kFloodWindow = 512;
@@ -358,8 +356,7 @@ RANK_BODY(flood_a_busy_receiver) {
   EXPECT_LT(resident_bytes(), before + kMostGrowth);
 }
 
-// --- The tests
-// ---------------------------------------------------------------------------------------------------------------------
+// --- The tests ------------------------------------------------------------------------------------------------------------------
 
 RankSetup with_amount(RankSetup setup, std::uint64_t amount) {
   setup.amount = amount;

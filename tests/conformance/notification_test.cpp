@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Notifications: never before their data, never lost, each id for itself; counters that many ranks add to.
 #include <algorithm>
 #include <array>
@@ -8,8 +9,7 @@
 namespace gigabar::test {
 namespace {
 
-// --- Order under load
-// --------------------------------------------------------------------------------------------------------------
+// --- Order under load -----------------------------------------------------------------------------------------------------------
 
 // A ring of slots in the consumer's segment. The producer fills a batch while the consumer has given back another.
 constexpr std::uint32_t kSlots = 128;
@@ -110,8 +110,7 @@ RANK_BODY(notify_covers_earlier_writes) {
   ASSERT_TRUE(me.meet());
 }
 
-// --- Ids and values
-// ----------------------------------------------------------------------------------------------------------------
+// --- Ids and values -------------------------------------------------------------------------------------------------------------
 
 RANK_BODY(wait_for_ranges) {
   RankSegment target(fabric, kTarget, MemoryChoice::host, 64);
@@ -219,8 +218,7 @@ RANK_BODY(wake_a_sleeping_waiter) {
   ASSERT_TRUE(me.meet());
 }
 
-// --- The tests
-// ---------------------------------------------------------------------------------------------------------------------
+// --- The tests ------------------------------------------------------------------------------------------------------------------
 
 // More than a million where the link is memory: every counter of 16 bits wraps many times.
 std::vector<RankSetup> load_setups() {

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // write_in_order: what it places is behind the data of every earlier write, on every transport and path.
 #include <array>
 #include <atomic>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Paths are named: explain() says what the report says afterwards, policies are kept or refused with the reason, limits are exact.
 #include <algorithm>
 #include <array>
@@ -222,8 +223,7 @@ BARE_RANK_BODY(look_at_memory) {
   EXPECT_TRUE(fails(fabric->progress(), Status::unavailable, "closed"));
 }
 
-// --- Limits
-// ------------------------------------------------------------------------------------------------------------------------
+// --- Limits ---------------------------------------------------------------------------------------------------------------------
 
 constexpr std::uint64_t kEager = 4096, kGdr = 32768, kGdrRead = 16384;
 
@@ -305,8 +305,7 @@ BARE_RANK_BODY(cut_into_chunks) {
   EXPECT_TRUE(is_ok(fabric->close(kPatience)));
 }
 
-// --- The tests
-// ---------------------------------------------------------------------------------------------------------------------
+// --- The tests ------------------------------------------------------------------------------------------------------------------
 
 std::vector<RankSetup> device_setups() {
   std::vector<RankSetup> all = memory_setups();

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Where the fabric's threads run and its staging memory lies, as the kernel shows it.
 #include <cstdlib>
 #include <fstream>

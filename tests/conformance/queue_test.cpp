@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Queues: their depth, all of them at once, one thread each, waits that resume; and flush.
 #include <algorithm>
 #include <atomic>
@@ -93,8 +94,7 @@ RANK_BODY(use_all_queues) {
   ASSERT_TRUE(me.meet());
 }
 
-// --- Threads
-// -----------------------------------------------------------------------------------------------------------------------
+// --- Threads --------------------------------------------------------------------------------------------------------------------
 
 // Failures of threads; told by the body, once.
 class Complaints {
@@ -304,8 +304,7 @@ RANK_BODY(refuse_a_second_thread_on_a_queue) {
   ASSERT_TRUE(me.meet());
 }
 
-// --- The tests
-// ---------------------------------------------------------------------------------------------------------------------
+// --- The tests ------------------------------------------------------------------------------------------------------------------
 
 class FabricQueues : public testing::TestWithParam<RankSetup> {};
 TEST_P(FabricQueues, FullQueueIsBusyUntilItIsWaitedFor) { run_ranks("fill_a_queue", GetParam()); }

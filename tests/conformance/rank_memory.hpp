@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Memory of a test: bytes that tell their place, guards on both sides, the same for host and device memory.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Registered memory of a test, and the setups that every kind of memory and path is tried with.
 #pragma once
 

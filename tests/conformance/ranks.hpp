@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Tests whose ranks are real processes. A test names a body; each rank runs it in a process that was started anew (fork and exec of
 // this program), with the environment a launcher leaves. What fails there is told here, with file, line and rank.
 #pragma once
@@ -148,8 +149,7 @@ void PrintTo(const RankSetup& setup, std::ostream* out);
 // A test's name from its parameter.
 std::string setup_name(const testing::TestParamInfo<RankSetup>& info);
 
-// --- What an outcome was
-// -----------------------------------------------------------------------------------------------------------
+// --- What an outcome was --------------------------------------------------------------------------------------------------------
 
 testing::AssertionResult is_ok(const Outcome& outcome);
 template <class T>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The test's side: starts the ranks, holds their meetings, gathers what they print, and ends them in time.
 #include <arpa/inet.h>
 #include <fcntl.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The rank's side: the test "Rank.<body>", which exists only in a process that a RankJob started.
 #include <poll.h>
 #include <sys/socket.h>
@@ -83,6 +84,7 @@ RankProcess::RankProcess()
 FabricOptions RankProcess::options() const {
   FabricOptions options;
   options.transports = {setup_.transport};
+  options.ucx_trust_network = true;
   switch (setup_.path) {
     case TransferPath::gdr: options.policy.gdr = Preference::require; break;
     case TransferPath::p2p: options.policy.p2p = Preference::require; break;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What a test asks of its ranks, as text, and which transports it is asked for.
 #include <algorithm>
 #include <cstdlib>

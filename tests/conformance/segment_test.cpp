@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The lives of segments: after quiesce() nothing lands, after deregistering nothing finds the old memory, whoever still writes.
 #include <algorithm>
 #include <array>
@@ -258,8 +259,7 @@ RANK_BODY(register_many_times) {
   EXPECT_LT(resident_bytes(), resident + 16 * kMiB);
 }
 
-// --- The tests
-// ---------------------------------------------------------------------------------------------------------------------
+// --- The tests ------------------------------------------------------------------------------------------------------------------
 
 std::vector<RankSetup> fire_setups() {
   std::vector<RankSetup> all;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Queues of two ranks whose software HCAs reach each other over the fabric: payload, notification and answer go back and forth.
 #include <algorithm>
 #include <cstring>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // libcuda: copies, streams, events. A copy from host memory is done as late as the real one may do it.
 #include <algorithm>
 #include <atomic>
@@ -181,6 +182,15 @@ CUresult CUDAAPI cuDeviceCanAccessPeer(int* can_access, CUdevice device, CUdevic
   const auto count = static_cast<int>(s.machine.gpu_count);
   if (device < 0 || device >= count || peer < 0 || peer >= count) return CUDA_ERROR_INVALID_DEVICE;
   *can_access = device != peer && s.machine.has_peer_access ? 1 : 0;
+  return CUDA_SUCCESS;
+}
+
+CUresult CUDAAPI cuDeviceGetP2PAttribute(int* value, CUdevice_P2PAttribute attribute, CUdevice device, CUdevice peer) {
+  GIGABAR_FAKE_ENTER(cuDeviceGetP2PAttribute, init);
+  const auto count = static_cast<int>(s.machine.gpu_count);
+  if (device < 0 || device >= count || peer < 0 || peer >= count || device == peer) return CUDA_ERROR_INVALID_DEVICE;
+  if (attribute != CU_DEVICE_P2P_ATTRIBUTE_NATIVE_ATOMIC_SUPPORTED) return CUDA_ERROR_INVALID_VALUE;
+  *value = s.machine.has_peer_access && s.machine.has_peer_atomics ? 1 : 0;
   return CUDA_SUCCESS;
 }
 

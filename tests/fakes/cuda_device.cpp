@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // libcuda: initialisation, devices, contexts, entry points.
 #include <unistd.h>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // libcuda: allocation, and what a pointer is.
 #include <sys/mman.h>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // libcuda: virtual memory management.
 #include "fakes/entry.hpp"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Physical and virtual memory of the fake GPUs.
 #include <fcntl.h>
 #include <sys/mman.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How every fake entry point of libcuda begins.
 #pragma once
 

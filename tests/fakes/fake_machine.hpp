@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The control panel of the fake GPU machine: a libcuda.so.1 over host memory, with the kernel side of the NVIDIA driver and of
 // gdrdrv inside it. Plain structs, because it is reached with dlsym; support/fake_session.hpp is what tests use.
 //
@@ -64,6 +65,7 @@ struct Machine {
   bool has_other_rm_structs;     // every RM structure has grown by 8 bytes
   bool is_rm_window_wrong;       // plants a wrong window: mmap of an RM mapping shows other memory
   bool has_peer_access;          // between any two GPUs
+  bool has_peer_atomics;         // likewise, native ones
   bool is_peer_copy_wrong;       // a bit of every copy between GPUs is lost
   bool is_capturing;             // a stream capture in global mode is under way in the process
   bool was_capture_broken;       // out: a call that such a capture forbids was made

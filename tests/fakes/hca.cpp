@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A libibverbs.so.1 and a libmlx5.so.1 in one library, whose adapters are a software HCA of this process: queue pairs in memory
 // that the caller's allocators give, executed in their binary format. GIGABAR_FAKE_HCA lists the devices as "NAME [ethernet]
 // [down]; ...", each with one port; those called mlx5_* are of mlx5. gigabar_fake_hca_fail() names one call that fails from then

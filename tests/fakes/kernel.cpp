@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The fake kernel: device files, their descriptors and their windows. Everything that is not a device file of a GPU goes to the
 // real system calls.
 #include <dlfcn.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // GDRCopy's kernel module behind /dev/gdrdrv, versions 2.0 to 2.6.
 #include <sys/ioctl.h>
 #include <sys/mman.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The resource manager behind /dev/nvidiactl and /dev/nvidia<minor>, as strict as the real one about who may do what.
 #include <sys/ioctl.h>
 #include <sys/mman.h>

@@ -1,8 +1,10 @@
+// SPDX-License-Identifier: Apache-2.0
 // libnvidia-ml.so.1 for one GPU whose minor and BAR1 differ from what /proc would say, so that a test can tell who answered; or for
 // those that GIGABAR_FAKE_NVML_GPUS lists, as "ADDRESS [KEY=VALUE]...; ADDRESS ...":
 //   pcie=5x16              generation and width of the PCIe link
-//   links=18>switch@26562  NVLinks that are active, the other end (switch, hidden, or a GPU's address), MB/s; may come several
-//   times idle=6                 NVLinks that are not active common=14000           MB/s of every NVLink, told as older GPUs do
+//   links=18>switch@26562  NVLinks that are active, the other end (switch, hidden, or a GPU's address), MB/s; often as wanted
+//   idle=6                 NVLinks that are not active
+//   common=14000           MB/s of every NVLink, told as older GPUs do
 //   c2c=10@44712           links to a coherent CPU, MB/s
 //   memory=6016@3201       bits of the memory bus, MHz
 //   most=5x16              generation and width that the device and its slot can do together

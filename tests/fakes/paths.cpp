@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "fakes/paths.hpp"
 
 namespace gigabar::test {
@@ -11,5 +12,6 @@ const char* const kFakeVerbsLibrary = GIGABAR_FAKE_VERBS;
 const char* const kFakeOldVerbsLibrary = GIGABAR_FAKE_VERBS_OLD;
 const char* const kFakeRdmaLibrary = GIGABAR_FAKE_RDMA;
 const char* const kFakeHcaLibrary = GIGABAR_FAKE_HCA;
+const char* const kFakeUcpLibrary = GIGABAR_FAKE_UCP;
 
 }  // namespace gigabar::test

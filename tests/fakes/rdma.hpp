@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A libibverbs.so.1 and a librdmacm.so.1 in one library whose devices are connected with each other inside this process: for what a
 // real device seldom does. GIGABAR_FAKE_RDMA_DEVICES lists the devices as "NAME ADDRESS [down] [infiniband|iwarp]; ...", each with
 // one port, RoCE unless told otherwise. For one thread.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The half that is libibverbs, and what tests steer.
 #include <arpa/inet.h>
 #include <fcntl.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "fakes/state.hpp"
 
 #include <sys/mman.h>
@@ -50,6 +51,7 @@ void set_default_machine(Machine& machine) {
   machine.gdrdrv_version = 0x20006;
   machine.is_gdrdrv_persistent = true;
   machine.has_peer_access = true;
+  machine.has_peer_atomics = true;
   machine.bar1_status = 0x1a;
 }
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Everything the fake machine holds, behind one lock. Internal to the shared object.
 #pragma once
 

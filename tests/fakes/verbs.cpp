@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // libibverbs.so.1 for the RDMA devices that GIGABAR_FAKE_VERBS_DEVICES lists, as "NAME [KEY[=VALUE]]...; NAME ...":
 //   mtu=4096      active MTU of a port; once per port. None: one port of 1024
 //   down          no port is active
@@ -5,9 +6,9 @@
 //   iwarp         transport iWARP
 //   unspecified   a transport of its own, as EFA has
 //   peermem       GPU pointers can be registered; else they are EFAULT, as they are for a kernel without peer memory
-//   open=13 host=12 gpu=22 dmabuf=95 pair=12 connect=110   errno of ibv_open_device, ibv_reg_mr of host memory and of a GPU
-//   pointer,
-//                 ibv_reg_dmabuf_mr, ibv_create_qp, the step of ibv_modify_qp that needs the GID
+//   open=13 host=12 gpu=22 dmabuf=95 pair=12 connect=110
+//                 errno of ibv_open_device, ibv_reg_mr of host memory and of a GPU pointer, ibv_reg_dmabuf_mr, ibv_create_qp, the
+//                 step of ibv_modify_qp that needs the GID
 //   completion=12 status of every completion
 //   stuck         nothing ever completes
 //   wrong, wrong-gpu   a bit of every transfer (to or from a GPU) is lost

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Exhausted descriptors and BAR1: the error says which limit, nothing is left, and it works again when there is room.
 #include <gtest/gtest.h>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Device files that are absent or forbidden: the reason names the file and the remedy.
 #include <gtest/gtest.h>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Ranks that are killed at random moments: their peers are told within the deadline, nobody else is disturbed, nothing is kept.
 #include <atomic>
 #include <csignal>
@@ -20,8 +21,7 @@ constexpr std::int64_t kMostNoticeNs = 5'000'000'000;
 
 PostOptions on(QueueId queue) { return {.queue = queue, .policy = std::nullopt}; }
 
-// --- What victims and survivor do to each other
-// ------------------------------------------------------------------------------------
+// --- What victims and survivor do to each other ---------------------------------------------------------------------------------
 
 Outcome settle(Fabric& fabric, const Result<Operation>& posted, QueueId queue) {
   if (!posted && posted.status() != Status::busy) return Error(posted.error());
@@ -72,8 +72,7 @@ RANK_BODY(be_killed) {
   }
 }
 
-// --- The survivor
-// ------------------------------------------------------------------------------------------------------------------
+// --- The survivor ---------------------------------------------------------------------------------------------------------------
 
 // Goes on with the witness while victims die; each round in its time, each byte right.
 class Companion {
@@ -182,8 +181,7 @@ RANK_BODY(survive_kills) {
   me.tell("done");
 }
 
-// --- The tests
-// ---------------------------------------------------------------------------------------------------------------------
+// --- The tests ------------------------------------------------------------------------------------------------------------------
 
 const unsigned kKills = unsigned(rounds(100));  // in each of at least two tests
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Processes with little: no descriptor left, 64 KiB of locked memory. What does not work says so, and works when there is room.
 #include <linux/capability.h>
 #include <sys/resource.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Waits without an end, when those die who could end them: collectives of every size with every rank as the dead one, and waits for
 // anybody when nobody is left.
 #include <csignal>
@@ -21,8 +22,7 @@ Result<Fabric> open_with_short_connecting(const RankProcess& me) {
   return Fabric::open(options);
 }
 
-// --- Collectives
-// -----------------------------------------------------------------------------------------------------------------
+// --- Collectives ----------------------------------------------------------------------------------------------------------------
 
 // `amount` is the rank that dies.
 BARE_RANK_BODY(lose_a_member) {
@@ -88,8 +88,7 @@ std::vector<RankSetup> group_setups() {
 std::string group_name(const testing::TestParamInfo<RankSetup>& info) { return setup_name(info) + "_" + info.param.word; }
 INSTANTIATE_TEST_SUITE_P(Groups, FabricLostMember, testing::ValuesIn(group_setups()), group_name);
 
-// --- Anybody
-// ---------------------------------------------------------------------------------------------------------------------
+// --- Anybody --------------------------------------------------------------------------------------------------------------------
 
 // Rank 0 waits for anybody; the others die one after the other.
 BARE_RANK_BODY(wait_for_anybody) {

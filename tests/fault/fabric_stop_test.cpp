@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Ranks that stand still, never come, or hold another key: every wait ends in its time, and what can go on goes on.
 #include <csignal>
 #include <thread>
@@ -90,8 +91,7 @@ std::vector<RankSetup> stop_setups() {
 }
 INSTANTIATE_TEST_SUITE_P(Memory, FabricStop, testing::ValuesIn(stop_setups()), setup_name);
 
-// --- Ranks that never come
-// ---------------------------------------------------------------------------------------------------------
+// --- Ranks that never come ------------------------------------------------------------------------------------------------------
 
 // The job has two ranks; only rank 0 is started.
 BARE_RANK_BODY(wait_for_nobody) {
@@ -136,8 +136,7 @@ TEST_P(FabricNever, ComesTheDirectory) {
 }
 INSTANTIATE_TEST_SUITE_P(Transports, FabricNever, testing::ValuesIn(each_transport(2)), setup_name);
 
-// --- Another key
-// -------------------------------------------------------------------------------------------------------------------
+// --- Another key ----------------------------------------------------------------------------------------------------------------
 
 BARE_RANK_BODY(come_with_another_key) {
   FabricOptions options = me.options();

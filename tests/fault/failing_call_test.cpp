@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Every single call below map() fails once, in turn: each time there is an error with a cause and nothing is left behind, and the
 // next attempt works.
 #include <gtest/gtest.h>

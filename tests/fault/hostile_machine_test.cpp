@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Archives and folders that somebody made to hurt: each is refused as a bad file or examined in bounded time, and what is said of
 // it is plain text.
 #include <gtest/gtest.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A process that ends with mappings alive, in whatever order its static objects go, ends cleanly.
 #include <gtest/gtest.h>
 #include <sys/wait.h>

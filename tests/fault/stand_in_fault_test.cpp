@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Bad settings and exhausted limits without a GPU.
 #include <gtest/gtest.h>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Archives and answers at random: each is a bad file, or a machine that can be read without end or escape.
 #include <gtest/gtest.h>
 

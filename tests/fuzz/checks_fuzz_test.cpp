@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The checks over machines that were changed at random: each comes to a verdict in bounded time and speaks plain text.
 #include <gtest/gtest.h>
 

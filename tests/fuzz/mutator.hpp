@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Changes of bytes and documents at random, and how long to go on. A round that fails prints its seed; GIGABAR_FUZZ_SEED repeats
 // from there, GIGABAR_FUZZ_SECONDS (default 2) says for how long.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Config spaces at random: nothing is read beyond their end, and lists that loop end.
 #include <gtest/gtest.h>
 

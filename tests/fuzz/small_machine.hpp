@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A constructed machine that never ran: two processors, one GPU and one RoCE adapter below a PCIe switch, with everything that the
 // checks read. What tests of hostile input start from.
 #pragma once

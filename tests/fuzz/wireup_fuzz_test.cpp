@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Cards, handshakes and frames at random: nobody gets in with them, nothing false is told, and the others do not notice.
 #include <gtest/gtest.h>
 #include <sys/socket.h>
@@ -80,11 +81,13 @@ TEST(WireupFuzz, HandshakesOfStrangers) {
     Handshake handshake(identity, Role::initiator);
     RawSocket stranger(unix_of(node));
     ASSERT_TRUE(stranger.is_connected());
+    settle(node);
+    ASSERT_TRUE(handshake.take_challenge(stranger.received()));
     const std::string hello = handshake.hello(0);
     const bool is_hello_changed = mutator.once_in(2);
     send_in_pieces(mutator, node, stranger, is_hello_changed ? changed_for_sure(mutator, hello) : hello);
     if (!is_hello_changed) {
-      ASSERT_EQ(handshake.take_hello(stranger.received()), HelloFault::none);
+      ASSERT_EQ(handshake.take_hello(stranger.received().substr(kChallengeBytes)), HelloFault::none);
       send_in_pieces(mutator, node, stranger, changed_for_sure(mutator, handshake.proof()));
     } else if (mutator.once_in(2)) {
       send_in_pieces(mutator, node, stranger, mutator.bytes(200));
@@ -150,8 +153,10 @@ TEST(WireupFuzz, AnswersOfListeners) {
     Descriptor accepted(::accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
     ASSERT_TRUE(accepted.is_open());
     std::string heard;
-    ASSERT_EQ(read_up_to(accepted.get(), heard, kHelloBytes), Arrival::complete);
     Handshake handshake(identity, Role::acceptor);
+    ASSERT_TRUE(send_now(accepted.get(), handshake.challenge()));
+    settle(node);
+    ASSERT_EQ(read_up_to(accepted.get(), heard, kHelloBytes), Arrival::complete);
     ASSERT_EQ(handshake.take_hello(heard), HelloFault::none);
     const std::string hello = handshake.hello(0);
     const bool is_hello_changed = mutator.once_in(2);

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Copies between GPUs (or within the only one) by the resident kernel and by copy engines: data always checked, times printed.
 #include <gtest/gtest.h>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Copies through a mapping of real GPU memory against cudaMemcpy: every kernel, alignment and method.
 #include <algorithm>
 #include <chrono>

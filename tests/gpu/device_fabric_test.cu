@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Kernels that reach each other's memory by themselves, on the hardware: the functions of gigabar/device/fabric.hpp for threads,
 // warps and blocks. Two ranks of one process, each with a kernel of its own at the same time, on two GPUs where there are two;
 // and ranks that are processes where one of them is killed. Queues of an HCA are those of tests/fakes/hca.cpp, which

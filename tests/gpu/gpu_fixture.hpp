@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What every test on a GPU needs: a device, cudaMalloc'd memory that frees itself, and a check that names the failing call.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Two ranks in two processes on real GPUs, one each (both on the only one otherwise): CUDA IPC, VMM memory, host memory on either
 // side; data always checked, times and rates printed. Each rank is this program started anew: CUDA does not survive a fork.
 #include <fcntl.h>

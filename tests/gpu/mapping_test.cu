@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // map() on a real GPU: every kind of memory, what is refused, what is shared, what outlives a free, and a planted wrong device.
 #include <cuda.h>
 #include <signal.h>

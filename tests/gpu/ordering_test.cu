@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The ordering table of gigabar/copy.hpp, on the hardware: copy_from never shows a line kept from an earlier read, publish never
 // shows a flag before its data. Each has a control that leaves the fence out and reports what then happens; the checkers themselves
 // are proved with a planted violation.

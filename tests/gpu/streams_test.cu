@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Transfer streams on real GPUs: everything verified, as fast as plain copies, and really at once.
 #include <algorithm>
 #include <cstdio>
@@ -94,27 +95,28 @@ TEST_F(StreamsTest, AFlippedBitIsFoundWhereItIs) {
   const auto session = open_cuda_session(*list, plan);
   ASSERT_TRUE(session) << session.error().message();
   DeviceCode& code = session.value()->code();
+  const GiveUp never = [] { return false; };
   const auto memory = DeviceMemory::allocate(0, kBytes);
   ASSERT_TRUE(memory);
   const auto address = reinterpret_cast<std::uintptr_t>(memory->address());
-  ASSERT_TRUE(code.fill(0, address, kBytes, 5));
+  ASSERT_TRUE(code.fill(0, address, kBytes, 5, never));
   std::vector<std::byte> copy(kBytes);
   ASSERT_TRUE(engine_copy_from(0, copy.data(), address, kBytes));
   EXPECT_FALSE(check_pattern(copy.data(), kBytes, 5)) << "the GPU's pattern is the CPU's";
-  ASSERT_TRUE(code.check(0, address, kBytes, 5));
-  EXPECT_FALSE(code.check(0, address, kBytes, 5)->has_value());
+  ASSERT_TRUE(code.check(0, address, kBytes, 5, never));
+  EXPECT_FALSE(code.check(0, address, kBytes, 5, never)->has_value());
   for (const std::size_t at : {std::size_t{0}, std::size_t{12345677}, kBytes - 1}) {
     const std::byte wrong = copy[at] ^ std::byte{0x10};
     ASSERT_TRUE(engine_copy_to(0, address + at, &wrong, 1));
-    const auto found = code.check(0, address, kBytes, 5);
+    const auto found = code.check(0, address, kBytes, 5, never);
     ASSERT_TRUE(found);
     ASSERT_TRUE(found->has_value()) << at;
     EXPECT_EQ((*found)->offset_bytes, at / 8 * 8);
     EXPECT_EQ(((*found)->expected ^ (*found)->found) >> (at % 8 * 8), 0x10u);
     ASSERT_TRUE(engine_copy_to(0, address + at, &copy[at], 1));
   }
-  ASSERT_TRUE(code.poison(0, address, kBytes));
-  EXPECT_EQ((*code.check(0, address, kBytes, 5))->offset_bytes, 0u);
+  ASSERT_TRUE(code.poison(0, address, kBytes, never));
+  EXPECT_EQ((*code.check(0, address, kBytes, 5, never))->offset_bytes, 0u);
 }
 
 // What a program gets from plain cudaMemcpyAsync over pinned memory, in GB/s.

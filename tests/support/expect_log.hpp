@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Log lines of warning or error level written since the last look. A test that expects one takes it; what is left over fails the
 // test.
 #pragma once

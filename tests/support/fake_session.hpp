@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A test's view of the fake GPU machine: sets it up, plays the application that calls CUDA, and checks that nothing is left behind.
 // Use inside ISOLATED_TEST only: a process has one machine.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A port that a test's job may listen on.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Tests that need a process of their own: what the library opens on first use is then opened by this test, with this test's
 // machine.
 #pragma once

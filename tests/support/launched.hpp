@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The environment that a launcher leaves, made by a test.
 #pragma once
 
@@ -43,7 +44,7 @@ class Launched {
     for (char** variable = environ; variable != nullptr && *variable != nullptr; ++variable) {
       const std::string_view name = std::string_view(*variable).substr(0, std::string_view(*variable).find('='));
       for (const std::string_view start :
-           {"RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_", "TORCHELASTIC_", "GIGABAR_JOB_", "GIGABAR_MASTER_PORT",
+           {"RANK", "WORLD_SIZE", "LOCAL_", "MASTER_", "GIGABAR_INTERFACES", "TORCHELASTIC_", "GIGABAR_JOB_", "GIGABAR_MASTER_PORT",
             "GIGABAR_LAUNCHER", "PMIX_", "PMI_", "PALS_", "OMPI_", "MV2_", "MVP_", "FLUX_", "JSM_", "SLURM_"})
         if (name.starts_with(start)) {
           names.emplace_back(name);

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // main() of every test program. Two things that are wrong in any test are checked here, once: a warning or error in the log that
 // the test did not announce, and file descriptors left open.
 #include <dirent.h>
@@ -11,6 +12,7 @@
 
 #include "base/log.hpp"
 #include "support/expect_log.hpp"
+#include "transport/ucx/trial.hpp"
 
 namespace {
 
@@ -54,6 +56,7 @@ class StrictListener : public testing::EmptyTestEventListener {
 }  // namespace
 
 int main(int argc, char** argv) {
+  gigabar::transport::serve_ucx_trials(argc, argv);
   testing::InitGoogleTest(&argc, argv);
   gigabar::set_log_handler(gigabar::test::record_log);
   testing::UnitTest::GetInstance()->listeners().Append(new StrictListener);

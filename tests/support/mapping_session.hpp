@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A FakeSession for tests of map(): at its end idle windows are unmapped, so that what is left was forgotten by somebody.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A call in a process that can open nothing more.
 #pragma once
 

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Makes the constructed machines: archives in the format that `gigabar doctor --machine` opens.
 
 build.py --out FOLDER              every machine, as FOLDER/<name>.json

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Runs the program `gigabar` on stand-in devices and checks what it says. Each function named test_... is one case.
 
 --list prints the cases; --program FILE --case NAME runs one.
@@ -16,6 +17,8 @@ import subprocess
 import sys
 import tempfile
 import time
+
+import json_documents
 
 OPTIONS = None
 FOLDER = None
@@ -39,15 +42,25 @@ def expect(condition, text, outcome=None):
         raise AssertionError(text if outcome is None else f"{text}\n{outcome}")
 
 
-def run(*arguments, program=None, preexec=None, **variables):
-    """The program with one stand-in device, its own home, and nothing of the caller's Gigabar settings."""
-    environment = {name: value for name, value in os.environ.items() if not name.startswith(("GIGABAR_", "GDRCOPY_", "XDG_"))}
-    environment["GIGABAR_STAND_IN"] = "1"
-    environment["HOME"] = FOLDER
-    environment.update(variables)
-    completed = subprocess.run([program or OPTIONS.program, *arguments], env=environment, cwd=FOLDER, preexec_fn=preexec,
-                               stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=170)
-    return Outcome(completed)
+def environment(**variables):
+    """One stand-in device, its own home, and nothing of the caller's Gigabar settings."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("GIGABAR_", "GDRCOPY_", "XDG_"))}
+    return {**kept, "GIGABAR_STAND_IN": "1", "HOME": FOLDER, **variables}
+
+
+def run(*arguments, program=None, how=None, **variables):
+    """The program with these arguments and variables; `how`: further arguments of subprocess.run."""
+    usual = {"env": environment(**variables), "cwd": FOLDER, "stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE,
+             "text": True, "timeout": 170, "check": False}
+    return Outcome(subprocess.run([program or OPTIONS.program, *arguments], **{**usual, **(how or {})}))
+
+
+def subcommands():
+    """Their names, from the program's help."""
+    outcome = run("--help")
+    names = re.findall(r"^  ([a-z][a-z-]*)  ", outcome.out.split("Subcommands:")[1], re.MULTILINE)
+    expect(len(names) > 20, f"subcommands: {names}", outcome)
+    return names
 
 
 def run_json(*arguments, **variables):
@@ -61,8 +74,14 @@ def run_json(*arguments, **variables):
     return document, outcome
 
 
+def expect_as_documented(document):
+    problems = json_documents.problems(document)
+    expect(not problems, "not as its schema says:\n" + "\n".join(problems))
+
+
 def expect_header(document, tool):
-    """What every document has, and the label of a stand-in."""
+    """What every document has, what its schema says, and the label of a stand-in."""
+    expect_as_documented(document)
     expect(document["schema"] == 1 and document["tool"] == tool, f"schema or tool: {document['schema']} {document['tool']}")
     expect(document["command"][1] == tool, f"command: {document['command']}")
     expect(re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", document["date"]), f"date: {document['date']}")
@@ -72,6 +91,11 @@ def expect_header(document, tool):
     expect(isinstance(document["results"], list) and document["results"], "results are missing")
     if document["device"] is not None:
         expect(document["device"]["is_stand_in"] is True, "the device is not labelled a stand-in")
+
+
+def is_near(found, computed):
+    """As near as the six digits of a few numbers of a document allow."""
+    return math.isclose(found, computed, rel_tol=5e-5)
 
 
 def expect_summary(summary, least_samples=1):
@@ -206,6 +230,56 @@ def test_info_tells_why():
     expect(document["results"][2]["kernels"], "no kernels")
 
 
+def test_info_tells_a_reason_once():
+    outcome = run("info", GIGABAR_STAND_IN="2", GIGABAR_CUDA_LIBRARY="/no/such/libcuda.so.1")
+    expect(outcome.out.count("/no/such/libcuda.so.1: ") == 1, "a reason is said more than once", outcome)
+    expect(len(re.findall(r"mapping by \w+ +library_missing: as libcuda", outcome.out)) >= 4, "the backends do not say why", outcome)
+
+
+def test_json_is_null_where_nothing_is_known():
+    document, _ = run_json("copylat", "-s", "8", *SHORT, GIGABAR_CUDA_LIBRARY="/no/such/libcuda.so.1")
+    device = document["device"]
+    expect(device["uuid"] is None and device["compute_capability"] is None and device["pci"] is None, f"device: {device}")
+    expect(device["driver"] is None or re.match(r"(CUDA \d|driver \d)", device["driver"]), f"no driver: {device['driver']}")
+
+
+def test_json_schemas_find_what_is_not_documented():
+    document, _ = run_json("copylat", "-s", "8", *SHORT)
+
+    def copies_of(document):
+        return cells_of(document, "to_device", *REGIMES)
+
+    for spoil in (lambda copy: copy.update(extra=1), lambda copy: copy["machine"].update(extra=1), lambda copy: copy["device"].update(extra=1),
+                  lambda copy: copy["results"][0].update(extra=1), lambda copy: copies_of(copy)[0]["methods"][0].update(extra=1),
+                  lambda copy: copy["mapping"]["passed_over"][0].update(extra=1), lambda copy: copy["clock"].pop("cost_ns"),
+                  lambda copy: copy["device"].update(driver=5), lambda copy: copy.update(tool="other")):
+        spoiled = json.loads(json.dumps(document))
+        spoil(spoiled)
+        expect(len(json_documents.problems(spoiled)) == 1, f"not found: {json_documents.problems(spoiled)}")
+
+
+def test_json_schemas_are_of_every_command():
+    page = (json_documents.FOLDER.parent / "json.md").read_text(encoding="utf-8")
+    writing = {name for name in subcommands() if "--json FILE" in run(name, "--help").out}
+    expect(writing == set(json_documents.validators()), f"without a schema, or without a command: {writing ^ set(json_documents.validators())}")
+    for name in writing:
+        row = next((line for line in page.splitlines() if line.startswith("| `") and f"`{name}`" in line), "")
+        paths = re.findall(r"\(schema/(.*?)\)", row)
+        expect(len(paths) == 1, f"docs/json.md does not name the schema of {name}")
+        tool = json_documents.read(json_documents.FOLDER / paths[0])["properties"]["tool"]
+        expect(name in tool.get("enum", [tool.get("const")]), f"docs/json.md: {paths[0]} is not of {name}")
+
+
+def test_json_numbers_have_no_more_digits_than_were_measured():
+    streams = ("streams", "-t", "gpu0->host ce bytes=1M", "-i", "5", "--repeats", "2")
+    for arguments in (("copylat", "-s", "64", *SHORT, "--json", "-"), (*streams, "--json", "-"), (*streams, "--format", "json")):
+        outcome = run(*arguments)
+        numbers = re.findall(r"[ \[]-?(\d+\.\d+)(?:e-?\d+)?[,\n\]]", outcome.out)
+        expect(len(numbers) > 10, f"{arguments}: {numbers}", outcome)
+        long = [number for number in numbers if len(number.replace(".", "").strip("0")) > 6]
+        expect(not long, f"{arguments}: {long}")
+
+
 def test_info_lists_every_stand_in():
     document, _ = run_json("info", GIGABAR_STAND_IN="3")
     devices = [result["device"]["index"] for result in document["results"] if result["what"] == "device"]
@@ -226,9 +300,15 @@ def test_calibration_is_stored_and_used():
 
 
 def test_calibration_goes_where_copy_looks():
-    document, _ = run_json("calibrate", "--budget", "2", "--store")
-    stored = document["results"][0]["stored"]
-    expect(stored.startswith(FOLDER) and os.path.exists(stored), f"stored in {stored}")
+    document, outcome = run_json("calibrate", "--budget", "1", "--no-store")
+    expect(document["results"][0]["stored"] is None and "not stored: --no-store" in outcome.out, "--no-store", outcome)
+    expect(not os.path.exists(os.path.join(FOLDER, ".cache")), "something was stored")
+    for option in ((), ("--store",)):
+        document, _ = run_json("calibrate", "--budget", "1", *option)
+        stored = document["results"][0]["stored"]
+        expect(stored.startswith(FOLDER) and os.path.exists(stored), f"stored in {stored}")
+        os.remove(stored)
+    expect_refusal(run("calibrate", "--store", "--no-store"), 2, "--store", "--no-store")
 
 
 def test_calibration_that_cannot_be_stored():
@@ -262,7 +342,7 @@ def test_copylat_measures_every_size_both_ways():
             for method in cell["methods"]:
                 expect_summary(method, least_samples=11)
             ratio = cell["methods"][1]["p50_us"] / cell["methods"][0]["p50_us"]
-            expect(math.isclose(ratio, cell["baseline_over_path"], rel_tol=1e-9), "the ratio does not follow from the medians")
+            expect(is_near(cell["baseline_over_path"], ratio), "the ratio does not follow from the medians")
     overhead = [result for result in document["results"] if result["measure"] == "call_overhead"]
     expect(len(overhead) == 1 and overhead[0]["bytes"] == 8 and overhead[0]["call_ns"] > 0, f"call overhead: {overhead}")
     expect(document["clock"]["cost_ns"] > 0 and document["clock"]["cost_is_subtracted"] is False, "the clock's cost is not told")
@@ -287,9 +367,9 @@ def test_copylat_compares_kernels_and_methods():
         expect({"copy()", "cpu", "cpu_parallel", "copy_engine"} <= set(median), f"methods are missing: {set(median)}")
         path = cell["methods"][0]["name"]
         ratio = min(median[kernel] for kernel in supported) / median[path]
-        expect(math.isclose(cell["best_kernel_over_path"], ratio, rel_tol=1e-9), f"kernel ratio: {cell}")
+        expect(is_near(cell["best_kernel_over_path"], ratio), f"kernel ratio: {cell}")
         ratio = median["copy()"] / min(median[name] for name in set(median) - supported - {"copy()"})
-        expect(math.isclose(cell["copy_over_best_method"], ratio, rel_tol=1e-9), f"method ratio: {cell}")
+        expect(is_near(cell["copy_over_best_method"], ratio), f"method ratio: {cell}")
     for title in ("raw kernels with fences (to_device)", "copy() and each single method (from_device)"):
         expect(title in outcome.out, f"no table '{title}'", outcome)
 
@@ -338,10 +418,9 @@ def test_copylat_with_little_lockable_memory():
     if os.geteuid() == 0:
         # Where that user can reach it.
         program = shutil.copy(OPTIONS.program, os.path.join(os.path.dirname(FOLDER), "gigabar"))
-        os.chmod(os.path.dirname(FOLDER), 0o755)
         os.chown(FOLDER, NOBODY, NOBODY)
     path = os.path.join(FOLDER, "report.json")
-    outcome = run("copylat", "-s", "64K", *SHORT, "--json", path, program=program, preexec=lock_nothing)
+    outcome = run("copylat", "-s", "64K", *SHORT, "--json", path, program=program, how={"preexec_fn": lock_nothing})
     expect(outcome.status == 0, "copylat without lockable memory", outcome)
     with open(path, encoding="utf-8") as file:
         document = json.load(file)
@@ -385,7 +464,7 @@ def test_apiperf_times_both_interfaces():
 
 
 def test_pplat_flag_only():
-    document, outcome = run_json("pplat", "-t", "200", "--warm-up", "10")
+    document, outcome = run_json("pplat", "-t", "200", "--warmup", "10")
     expect_label(outcome)
     expect("a CPU thread plays the kernel" in outcome.out, "the thread is not owned up to", outcome)
     result = document["results"][0]
@@ -396,7 +475,7 @@ def test_pplat_flag_only():
 def test_pplat_data_in_every_place_and_mode():
     for mode in ("0", "1"):
         for places in (("gpumem", "hostmem", "gpumem"), ("hostmem", "gpumem", "hostmem")):
-            shape = ("-t", "50", "--warm-up", "5", "-s", "4096", "-B", "4", "-T", "64")
+            shape = ("-t", "50", "--warmup", "5", "-s", "4096", "-B", "4", "-T", "64")
             document, _ = run_json("pplat", *shape, "-m", mode, "-G", places[0], "-C", places[1], "-D", places[2])
             result = document["results"][0]
             expect_summary(result)
@@ -466,7 +545,7 @@ def test_sanity_reports_a_failure():
 
 
 def test_sanity_ends_what_takes_too_long():
-    outcome = run("sanity", "-t", "leaks", "--deadline", "0.01")
+    outcome = run("sanity", "-t", "leaks", "--timeout", "0.01")
     expect(outcome.status == 1 and "not done after 0.01 s" in outcome.out, "the deadline did not end it", outcome)
 
 
@@ -486,7 +565,7 @@ CASES = {name.removeprefix("test_"): function for name, function in list(globals
 
 def main():
     global OPTIONS, FOLDER
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(description=sys.modules["__main__"].__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--list", action="store_true")
     parser.add_argument("--program")
     parser.add_argument("--case", choices=sorted(CASES))
@@ -494,7 +573,9 @@ def main():
     if OPTIONS.list:
         print("\n".join(CASES))
         return 0
+    OPTIONS.program = os.path.abspath(OPTIONS.program)
     with tempfile.TemporaryDirectory() as parent:
+        os.chmod(parent, 0o755)  # some cases run as another user
         FOLDER = os.path.join(parent, "home")
         os.mkdir(FOLDER)
         try:

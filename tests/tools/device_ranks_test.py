@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Runs `gigabar device-latency`, `device-bw`, `device-rate`, `pingpong` and `matvec` between ranks of this host, their kernels played by
 the CPU, and checks what they say. Options and exit status as command_line_test.py.
 """
@@ -10,7 +11,7 @@ import sys
 import time
 
 import command_line_test as shared
-from command_line_test import expect, expect_header, expect_refusal, expect_summary, run
+from command_line_test import expect, expect_header, expect_refusal, expect_summary, is_near, run
 from ranks_test import TRANSPORT, Ended, free_port, ranks, rows, run_job, sizes, start_rank
 
 OPS = {"device-latency": ("notify", "notify-ordered", "payload", "write-notify", "read", "fetch-add", "compare-swap", "barrier"),
@@ -53,7 +54,7 @@ def expect_result(result, name, op, samples, path_name="cpu"):
 def test_device_help_names_the_options():
     for name in ALL:
         text = run(name, "--help").out
-        for option in ("-m,", "-i,", *(("-b,",) if name == "matvec" else ("-x,", "--scope")), "--threads", "--json", "--timeout",
+        for option in ("-i,", *(("--vector-size", "-b,") if name == "matvec" else ("-m,", "-x,", "--scope")), "--threads", "--json", "--timeout",
                        *(("--queues", "--proxies", "--engine", "--hca") if name in OPS else ())):
             expect(option in text, f"{name} --help lacks {option}\n{text}")
         expect("--plant-fault" not in text, f"{name} --help shows what only tests use")
@@ -85,8 +86,8 @@ def test_device_wrong_usage_is_one_line_and_status_2():
     expect_refusal(ranks("device-rate", "--timeout", "0"), 2, "--timeout", "above 0")
     expect_refusal(ranks("pingpong", "-m", "6:12"), 2, "-m 6:12", "multiple of 4")
     expect_refusal(ranks("pingpong", "--work-us", "x"), 2, "--work-us", "x")
-    expect_refusal(ranks("matvec", "-m", "6:12"), 2, "-m 6:12", "multiple of 4")
-    expect_refusal(ranks("matvec", "-m", "256"), 2, "-m 256", "240")
+    expect_refusal(ranks("matvec", "-m", "6:12"), 2, "--vector-size 6:12", "multiple of 4")
+    expect_refusal(ranks("matvec", "-m", "256"), 2, "--vector-size 256", "240")
     expect_refusal(ranks("matvec", "-b", "8:4"), 2, "-b 8:4", "MIN:MAX")
     expect_refusal(ranks("matvec", "-i", "1"), 2, "--iterations", "outside")
     expect_refusal(ranks("matvec", "--under-way", "0"), 2, "--under-way", "outside")
@@ -149,7 +150,7 @@ def test_device_bw_of_every_op_is_checked():
                 expect(result["gb_per_s"] > 0 and result["p99_gb_per_s"] <= result["p50_gb_per_s"], f"{result}")
                 expect(result["window"] == 5 and result["units"] == units, f"{result}")
                 mean = result["bytes"] * 5 / result["mean_us"] / 1e3
-                expect(abs(result["gb_per_s"] - mean) <= 1e-6 * mean, f"rate and mean time differ: {result}")
+                expect(is_near(result["gb_per_s"], mean), f"rate and mean time differ: {result}")
 
 
 def test_device_rate_of_every_op_is_checked():
@@ -160,7 +161,7 @@ def test_device_rate_of_every_op_is_checked():
             for result in document["results"]:
                 expect_result(result, "device-rate", op, 6)
                 rate = 4 * int(window) / result["mean_us"]
-                expect(abs(result["million_per_s"] - rate) <= 1e-6 * rate, f"rate and mean time differ: {result}")
+                expect(is_near(result["million_per_s"], rate), f"rate and mean time differ: {result}")
 
 
 def test_device_commands_without_check_measure_too():
@@ -205,7 +206,7 @@ def test_pingpong_shows_both_ways():
         for way in ("kernel", "cpu"):
             expect_summary(result[way], 6)
             expect(result[way]["samples"] == 6 and result[way]["min_us"] >= 6, f"both ranks compute: {result}")
-        expect(abs(result["ratio"] - result["cpu"]["p50_us"] / result["kernel"]["p50_us"]) < 1e-9, f"ratio: {result}")
+        expect(is_near(result["ratio"], result["cpu"]["p50_us"] / result["kernel"]["p50_us"]), f"ratio: {result}")
         expect(result["work_us"] == 3 and result["wrong_count"] == 0 and result["path"] == "cpu", f"{result}")
 
 
@@ -221,7 +222,7 @@ def test_matvec_shows_both_ways():
     expect(all("Pass" in row for row in rows(outcome)), "checked", outcome)
     for result in document["results"]:
         expect(result["kernel_vectors_per_s"] > 0 and result["cpu_vectors_per_s"] > 0 and result["wrong_count"] == 0, f"{result}")
-        expect(abs(result["ratio"] - result["kernel_vectors_per_s"] / result["cpu_vectors_per_s"]) < 1e-9, f"ratio: {result}")
+        expect(is_near(result["ratio"], result["kernel_vectors_per_s"] / result["cpu_vectors_per_s"]), f"ratio: {result}")
         expect(result["batches"] == 10 and result["batches_under_way"] == 3 and result["blocks"] == 2, f"{result}")
 
 

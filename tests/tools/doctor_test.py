@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Runs `gigabar doctor` and `gigabar explain` on constructed machines and on this one. Options and exit status as
 command_line_test.py.
 """
@@ -298,8 +299,8 @@ def ask_log(machine, content, *arguments, by_input=False):
     path = write("program.log", content)
     if not by_input:
         return doctor(machine, "--symptom", "@" + path, *arguments)
-    return run("doctor", "--sysroot", archive(machine), "--symptom", "-", *arguments,
-               preexec=lambda: os.dup2(os.open(path, os.O_RDONLY), 0))
+    with open(path, "rb") as file:
+        return run("doctor", "--sysroot", archive(machine), "--symptom", "-", *arguments, how={"stdin": file})
 
 
 def test_doctor_symptom_of_a_log():

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Machines for tests: archives in the form that `gigabar topology --capture` writes, made of a few words each."""
 
 import base64

@@ -1,13 +1,12 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Writes the output of every subcommand of `gigabar` to what a user may name: devices, pipes, links, full and forbidden places.
 
 The subcommands and their output options are read from the program's help, so that a new one is covered; each needs a line in QUICK.
---list prints the cases, functions named test_...; --program FILE --case NAME runs one.
-Cases that mount run in a mount namespace of their own, of a user namespace where the user is not root; they touch nothing outside FOLDER.
-Exit status: 0 passed, 1 failed.
+Options and exit status as command_line_test.py. Cases that mount run in a mount namespace of their own, of a user namespace where the
+user is not root; they touch nothing outside the folder of the test.
 """
 
-import argparse
 import json
 import os
 import re
@@ -20,11 +19,10 @@ import tempfile
 import threading
 import time
 
+import command_line_test as shared
+from command_line_test import NOBODY, Outcome, expect
 from machine_files import two_sockets, without_devices
 
-OPTIONS = None
-FOLDER = None
-NOBODY = 65534
 
 # The shortest run of each subcommand; {machine}, {survey}: input files.
 QUICK = {
@@ -34,7 +32,7 @@ QUICK = {
     "apiperf": ["-s", "64K", "-n", "3", "-w", "1"],
     "pplat": ["-t", "20"],
     "sanity": ["--list"],
-    "calibrate": ["--budget", "2"],
+    "calibrate": ["--budget", "2", "--no-store"],
     "streams": ["-t", "gpu0->host ce bytes=1M", "-i", "2"],
     "topology": ["--sysroot", "{machine}"],
     "doctor": ["--sysroot", "{healthy}"],
@@ -46,7 +44,7 @@ QUICK = {
     "bibw": ["-m", "8", "-i", "10", "-x", "1"],
     "multi-lat": ["-m", "8", "-i", "10", "-x", "1"],
     "mbw-mr": ["-m", "8", "-i", "10", "-x", "1"],
-    "tune": ["-m", "1K:2K", "-i", "2", "-x", "1", "--dry-run"],
+    "tune": ["-m", "128K:128K", "-i", "2", "-x", "1", "--no-store"],
     "device-latency": ["-i", "10", "-x", "1"],
     "device-bw": ["-m", "4K", "-i", "10", "-x", "1"],
     "device-rate": ["-i", "10"],
@@ -55,48 +53,53 @@ QUICK = {
     "softhca": ["-m", "8", "-i", "10", "-x", "1"],
     "run": ["-n", "2", "--", "/bin/echo", "a line of a rank"],
 }
-# Of the options that take a FILE, those that read it.
-INPUTS = {"streams": ["--file"]}
+# Of the options that take a FILE, those that read it; what tune stores is added to what the file holds.
+INPUTS = {"streams": ["--file"], "tune": ["--store"]}
 MOUNT = ["unshare", "--mount", "--propagation", "private"] if os.geteuid() == 0 else ["unshare", "--user", "--map-root-user", "--mount"]
 
 
-def expect(condition, text, completed=None):
-    if not condition:
-        raise AssertionError(text if completed is None else f"{text}\nstatus {completed.returncode}\n{completed.stdout}\n{completed.stderr}")
+def temporary():
+    """The folder for temporary files, of every user."""
+    folder = os.path.join(os.path.dirname(shared.FOLDER), "tmp")
+    if not os.path.isdir(folder):
+        os.mkdir(folder)
+        os.chmod(folder, 0o1777)
+        os.chmod(shared.FOLDER, 0o755)
+    return folder
 
 
 def environment():
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(("GIGABAR_", "GDRCOPY_", "XDG_"))}
-    return {**kept, "GIGABAR_STAND_IN": "1", "HOME": FOLDER, "TMPDIR": os.path.join(FOLDER, "tmp")}
+    return shared.environment(TMPDIR=temporary())
 
 
-def run(*arguments, before=(), **how):
-    how.setdefault("stdout", subprocess.PIPE)
-    return subprocess.run([*before, OPTIONS.program, *arguments], env=environment(), cwd=FOLDER, stderr=subprocess.PIPE, text=True,
-                          stdin=subprocess.DEVNULL, timeout=100, check=False, **how)
+def run(*arguments, **how):
+    return shared.run(*arguments, how=how, TMPDIR=temporary())
+
+
+def run_as(command, *arguments):
+    """The program as the last words of another command."""
+    return Outcome(subprocess.run([*command, shared.OPTIONS.program, *arguments], env=environment(), cwd=shared.FOLDER, capture_output=True,
+                                  text=True, timeout=100, check=False))
 
 
 def inputs():
     """Paths of the files that some subcommands read."""
-    machine, healthy, survey = (os.path.join(FOLDER, f"{name}.json") for name in ("machine", "healthy", "survey"))
+    machine, healthy, survey = (os.path.join(shared.FOLDER, f"{name}.json") for name in ("machine", "healthy", "survey"))
     if not os.path.exists(machine):
         for path, content in ((machine, two_sockets()), (healthy, without_devices())):
             with open(path, "w", encoding="utf-8") as file:
                 file.write(content.text())
         completed = run("survey", "--budget", "1", "--no-trials", "--json", survey)
-        expect(completed.returncode == 0, "survey", completed)
+        expect(completed.status == 0, "survey", completed)
     return {"machine": machine, "healthy": healthy, "survey": survey}
 
 
 def subcommands():
     """Each with the arguments of its shortest run and its output options."""
-    text = run("--help").stdout
-    names = re.findall(r"^  ([a-z][a-z-]*)  ", text.split("Subcommands:")[1], re.MULTILINE)
-    expect(len(names) > 20, f"subcommands: {names}")
-    for name in names:
+    for name in shared.subcommands():
         expect(name in QUICK, f"'{name}' is new: give it a line in QUICK")
-        told = run(name, "--help").stdout
-        options = [option for option in re.findall(r"^  (?:-\w,)?(--[a-z-]+) FILE", told, re.MULTILINE)]
+        told = run(name, "--help").out
+        options = [option for option in re.findall(r"^  (?:-\w,)?(--[a-z-]+) \[?FILE\b", told, re.MULTILINE)]
         known = inputs()
         arguments = [part.format(**known) for part in QUICK[name]]
         yield name, arguments, [option for option in options if option not in INPUTS.get(name, [])]
@@ -108,7 +111,8 @@ def rows():
     for name, arguments, options in subcommands():
         for option in options:
             count += 1
-            plain = [part for part in arguments if part not in ("--sysroot", inputs()["machine"])] if option == "--capture" else arguments
+            contrary = {"--capture": ("--sysroot", inputs()["machine"]), "--store": ("--no-store",)}.get(option, ())
+            plain = [part for part in arguments if part not in contrary]
             yield name, option, lambda path, name=name, plain=plain, option=option: [name, f"{option}={path}", *plain]
     expect(count > 24, f"{count} output options")
 
@@ -117,18 +121,20 @@ def expect_whole(option, content):
     if option == "--svg":
         expect(content.lstrip().startswith(b"<?xml") and content.rstrip().endswith(b"</svg>"), f"no SVG: {content[:80]}")
     else:
-        json.loads(content)
+        document = json.loads(content)
+        if option == "--json":
+            shared.expect_as_documented(document)
 
 
 def expect_nothing_left(folder, names):
     left = sorted(set(os.listdir(folder)) - set(names))
     expect(not left, f"left behind in {folder}: {left}")
-    copies = os.listdir(environment()["TMPDIR"])
+    copies = os.listdir(temporary())
     expect(not copies, f"left behind: {copies}")
 
 
 def outputs_folder():
-    folder = tempfile.mkdtemp(dir=FOLDER, prefix="outputs-")
+    folder = tempfile.mkdtemp(dir=shared.FOLDER, prefix="outputs-")
     os.chmod(folder, 0o755)
     return folder
 
@@ -138,7 +144,7 @@ def test_outputs_to_a_new_file_and_over_an_old_one():
         folder = outputs_folder()
         path = os.path.join(folder, "out")
         completed = run(*arguments(path), umask=0o027)
-        expect(completed.returncode == 0, f"{name} {option}: a new file", completed)
+        expect(completed.status == 0, f"{name} {option}: a new file", completed)
         expect(stat.S_IMODE(os.stat(path).st_mode) == 0o640, f"{name} {option}: mode {os.stat(path).st_mode:o}")
         with open(path, "rb") as file:
             expect_whole(option, file.read())
@@ -148,7 +154,7 @@ def test_outputs_to_a_new_file_and_over_an_old_one():
         if os.geteuid() == 0:
             os.chown(path, NOBODY, NOBODY)
         completed = run(*arguments(path))
-        expect(completed.returncode == 0, f"{name} {option}: an old file", completed)
+        expect(completed.status == 0, f"{name} {option}: an old file", completed)
         found = os.stat(path)
         expect(stat.S_IMODE(found.st_mode) == 0o604, f"{name} {option}: mode {found.st_mode:o}")
         expect(os.geteuid() != 0 or found.st_uid == NOBODY, f"{name} {option}: owner {found.st_uid}")
@@ -165,7 +171,7 @@ def test_outputs_to_a_symbolic_link():
         os.symlink(link, chain)
         for state in ("missing", "there"):
             completed = run(*arguments(chain))
-            expect(completed.returncode == 0, f"{name} {option}: a link whose target is {state}", completed)
+            expect(completed.status == 0, f"{name} {option}: a link whose target is {state}", completed)
             expect(os.path.islink(chain) and os.path.islink(link), f"{name} {option}: the link was replaced")
             with open(target, "rb") as file:
                 expect_whole(option, file.read())
@@ -186,7 +192,7 @@ def test_outputs_to_a_fifo():
         reader = threading.Thread(target=read, daemon=True)
         reader.start()
         completed = run(*arguments(path))
-        expect(completed.returncode == 0, f"{name} {option}: a FIFO", completed)
+        expect(completed.status == 0, f"{name} {option}: a FIFO", completed)
         reader.join(10)
         expect(content, f"{name} {option}: nothing came")
         expect_whole(option, content[0])
@@ -200,9 +206,8 @@ def test_outputs_to_a_process_substitution():
         path = os.path.join(folder, "copied")
         words = arguments("PIPE")
         line = 'copy=$1; shift; exec {pipe}> >(cat > "$copy"); "${@/PIPE//dev/fd/$pipe}"'
-        completed = subprocess.run(["bash", "-c", line, "bash", path, OPTIONS.program, *words], env=environment(), cwd=FOLDER,
-                                   capture_output=True, text=True, timeout=100, check=False)
-        expect(completed.returncode == 0, f"{name} {option}: a process substitution", completed)
+        completed = run_as(["bash", "-c", line, "bash", path], *words)
+        expect(completed.status == 0, f"{name} {option}: a process substitution", completed)
         for _ in range(200):
             if os.path.exists(path) and os.path.getsize(path):
                 break
@@ -218,20 +223,20 @@ def test_outputs_to_a_pipe_whose_reader_has_gone():
         os.close(read_end)
         completed = run(*arguments(f"/dev/fd/{write_end}"), pass_fds=[write_end])
         os.close(write_end)
-        expect(completed.returncode == 1, f"{name} {option}: a pipe without a reader", completed)
-        expect(option in completed.stderr and completed.stderr.count("\n") < 8, f"{name} {option}: the message", completed)
-        expect_nothing_left(environment()["TMPDIR"], [])
+        expect(completed.status == 1, f"{name} {option}: a pipe without a reader", completed)
+        expect(option in completed.err and completed.err.count("\n") < 8, f"{name} {option}: the message", completed)
+        expect_nothing_left(temporary(), [])
 
 
 def test_outputs_to_standard_output_by_name():
     """Text and document go to one file; neither is lost. The link is as /dev/stdout, which no test may touch."""
-    link = os.path.join(FOLDER, "stdout")
+    link = os.path.join(shared.FOLDER, "stdout")
     os.symlink("/proc/self/fd/1", link)
     for name, option, arguments in rows():
         path = os.path.join(outputs_folder(), "out")
         with open(path, "w", encoding="utf-8") as file:
             completed = run(*arguments(link), stdout=file)
-        expect(completed.returncode == 0, f"{name} {option}: standard output", completed)
+        expect(completed.status == 0, f"{name} {option}: standard output", completed)
         expect(os.path.islink(link), f"{name} {option}: the link was replaced")
         with open(path, "rb") as file:
             content = file.read()
@@ -239,7 +244,7 @@ def test_outputs_to_standard_output_by_name():
         has_text = begin > 0 or content.rstrip()[-1:] not in (b"}", b">")
         expect(begin >= 0 and (has_text or name == "compare"), f"{name} {option}: text and document: {content[:200]}")
         completed = run(*arguments(link))
-        expect(completed.returncode == 0 and ("<?xml" if option == "--svg" else "{") in completed.stdout, f"{name} {option}: a pipe", completed)
+        expect(completed.status == 0 and ("<?xml" if option == "--svg" else "{") in completed.out, f"{name} {option}: a pipe", completed)
 
 
 def test_outputs_to_devices():
@@ -249,9 +254,9 @@ def test_outputs_to_devices():
             if node != device:
                 os.mknod(node, 0o666 | stat.S_IFCHR, os.stat(device).st_rdev)
             completed = run(*arguments(node))
-            expect(completed.returncode == status, f"{name} {option}: a node like {device}", completed)
+            expect(completed.status == status, f"{name} {option}: a node like {device}", completed)
             expect(stat.S_ISCHR(os.stat(node).st_mode), f"{name} {option}: {node} was replaced")
-            expect(status == 0 or (option in completed.stderr and re.search("No space|ENOSPC", completed.stderr)), f"{name} {option}: {device}", completed)
+            expect(status == 0 or (option in completed.err and re.search("No space|ENOSPC", completed.err)), f"{name} {option}: {device}", completed)
             if node != device:
                 expect_nothing_left(os.path.dirname(node), [os.path.basename(node)])
 
@@ -269,16 +274,14 @@ def test_outputs_to_a_mounted_file_and_a_full_file_system():
             printf old > {full}/out; dd if=/dev/zero of={full}/filled bs=4k count=3 status=none; dd if=/dev/zero of={full}/rest bs=4k count=3 status=none
             "$@"; echo "mounted: $?"
         """
-        completed = subprocess.run([*MOUNT, "bash", "-c", script, "bash", OPTIONS.program, *arguments(mounted)], env=environment(), cwd=FOLDER,
-                                   capture_output=True, text=True, timeout=100, check=False)
-        expect("mounted: 0" in completed.stdout, f"{name} {option}: a mounted file", completed)
+        completed = run_as([*MOUNT, "bash", "-c", script, "bash"], *arguments(mounted))
+        expect("mounted: 0" in completed.out, f"{name} {option}: a mounted file", completed)
         with open(source, "rb") as file:
             expect_whole(option, file.read())
         script += f"ls -A {full}; cat {full}/out"
-        completed = subprocess.run([*MOUNT, "bash", "-c", script, "bash", OPTIONS.program, *arguments(full + "/out")], env=environment(),
-                                   cwd=FOLDER, capture_output=True, text=True, timeout=100, check=False)
-        expect("mounted: 1" in completed.stdout, f"{name} {option}: a full file system", completed)
-        left = completed.stdout.split("mounted: 1\n")[1]
+        completed = run_as([*MOUNT, "bash", "-c", script, "bash"], *arguments(full + "/out"))
+        expect("mounted: 1" in completed.out, f"{name} {option}: a full file system", completed)
+        left = completed.out.split("mounted: 1\n")[1]
         expect(left == "filled\nout\nrest\nold", f"{name} {option}: on the full file system is {left!r}", completed)
 
 
@@ -296,14 +299,15 @@ def test_outputs_to_forbidden_places():
                 file.write("old")
             os.chmod(path, mode)
         os.chmod(closed, 0o555)
-        user = {"user": NOBODY, "group": NOBODY, "extra_groups": []} if os.geteuid() == 0 else {}
+        # Root without its capabilities may do what any owner may, also where nobody else gets to the program.
+        bare = ["setpriv", "--bounding-set=-all", "--inh-caps=-all"] if os.geteuid() == 0 else ["env"]
         for path in (os.path.join(closed, "new"), os.path.join(closed, "read-only"), os.path.join(folder, "absent", "out"), closed):
-            completed = run(*arguments(path), **user)
-            made = option == "--store" and "absent" in path and os.geteuid() != 0  # it makes its folder
-            expect(completed.returncode == (0 if made else 1), f"{name} {option} {path}", completed)
-            expect(made or path in completed.stderr, f"{name} {option} {path}: the message names it not", completed)
-        completed = run(*arguments(own), **user)
-        expect(completed.returncode == 0, f"{name} {option}: a file of one's own in a folder that is closed", completed)
+            completed = run_as(bare, *arguments(path))
+            made = option == "--store" and "absent" in path  # it makes its folder
+            expect(completed.status == (0 if made else 1), f"{name} {option} {path}", completed)
+            expect(made or path in completed.err, f"{name} {option} {path}: the message names it not", completed)
+        completed = run_as(bare, *arguments(own))
+        expect(completed.status == 0, f"{name} {option}: a file of one's own in a folder that is closed", completed)
         with open(own, "rb") as file:
             expect_whole(option, file.read())
         os.chmod(closed, 0o755)
@@ -315,8 +319,8 @@ def test_outputs_standard_output_that_is_full():
         for command in ([name, *arguments], [name, "--help"]):
             with open("/dev/full", "w", encoding="utf-8") as full:
                 completed = run(*command, stdout=full)
-            expect(completed.returncode == 1, f"{command} > /dev/full", completed)
-            expect("No space" in completed.stderr, f"{command} > /dev/full: the message", completed)
+            expect(completed.status == 1, f"{command} > /dev/full", completed)
+            expect("No space" in completed.err, f"{command} > /dev/full: the message", completed)
 
 
 def test_outputs_standard_output_whose_reader_has_gone():
@@ -326,14 +330,14 @@ def test_outputs_standard_output_whose_reader_has_gone():
         completed = run(name, *arguments, stdout=write_end)
         os.close(write_end)
         # The ranks of 'run' write themselves.
-        expect(completed.returncode == (128 + signal.SIGPIPE if name == "run" else 1), f"{name} | (gone)", completed)
-        expect("roken pipe" in completed.stderr, f"{name} | (gone): the message", completed)
-    expect_nothing_left(environment()["TMPDIR"], [])
+        expect(completed.status == (128 + signal.SIGPIPE if name == "run" else 1), f"{name} | (gone)", completed)
+        expect("roken pipe" in completed.err, f"{name} | (gone): the message", completed)
+    expect_nothing_left(temporary(), [])
 
 
 def test_outputs_signals_leave_nothing_behind():
     """At moments all over a run, most of which falls into making and reading the copy of the machine."""
-    command = [OPTIONS.program, "topology", "--sysroot", inputs()["machine"], "--json", os.path.join(FOLDER, "out.json")]
+    command = [shared.OPTIONS.program, "topology", "--sysroot", inputs()["machine"], "--json", os.path.join(shared.FOLDER, "out.json")]
     began = time.monotonic()
     subprocess.run(command, env=environment(), stdout=subprocess.DEVNULL, check=True, timeout=100)
     whole_s = time.monotonic() - began
@@ -344,35 +348,13 @@ def test_outputs_signals_leave_nothing_behind():
             time.sleep(whole_s * part / 40)
             process.send_signal(number)
             ended += process.wait(20) == -number
-            expect(not os.listdir(environment()["TMPDIR"]), f"{number.name} after {part}/40 of a run left {os.listdir(environment()['TMPDIR'])}")
-            new = [name for name in os.listdir(FOLDER) if name.endswith(".new")]
+            expect(not os.listdir(temporary()), f"{number.name} after {part}/40 of a run left {os.listdir(environment()['TMPDIR'])}")
+            new = [name for name in os.listdir(shared.FOLDER) if name.endswith(".new")]
             expect(not new, f"{number.name} left {new}")
     expect(ended > 30, f"only {ended} of 120 runs were ended by their signal")
 
 
-def main():
-    global OPTIONS, FOLDER
-    cases = {name.removeprefix("test_"): function for name, function in globals().items() if name.startswith("test_")}
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--list", action="store_true")
-    parser.add_argument("--program")
-    parser.add_argument("--case", choices=cases)
-    OPTIONS = parser.parse_args()
-    if OPTIONS.list:
-        print("\n".join(cases))
-        return 0
-    OPTIONS.program = os.path.abspath(OPTIONS.program)
-    with tempfile.TemporaryDirectory() as FOLDER:
-        os.chmod(FOLDER, 0o755)
-        os.mkdir(os.path.join(FOLDER, "tmp"), 0o1777)
-        os.chmod(os.path.join(FOLDER, "tmp"), 0o1777)
-        try:
-            cases[OPTIONS.case]()
-        except AssertionError as problem:
-            print(f"{OPTIONS.case}: {problem}", file=sys.stderr)
-            return 1
-    return 0
-
+shared.CASES = {name.removeprefix("test_"): function for name, function in list(globals().items()) if name.startswith("test_")}
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(shared.main())

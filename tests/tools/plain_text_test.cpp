@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Text of a machine made fit for a terminal, and paragraphs broken into lines.
 #include "support/plain_text.hpp"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // latency, bw, bibw, multi-lat, mbw-mr without ranks: what the command line means, what is printed, and the checker of the data
 // with planted faults.
 #include <gtest/gtest.h>
@@ -213,6 +214,7 @@ class RanksFabricOptions : public testing::Test {
 TEST_F(RanksFabricOptions, ReachTheFabricUnderTheirNames) {
   const FabricOptions options = parse({"--transport",
                                        "verbs,UCX",
+                                       "--ucx-trust-network",
                                        "--forbid",
                                        "bar",
                                        "--forbid=gdr",
@@ -240,6 +242,7 @@ TEST_F(RanksFabricOptions, ReachTheFabricUnderTheirNames) {
                                        "--timeout",
                                        "2.5"});
   EXPECT_EQ(options.transports, (std::vector{TransportKind::verbs, TransportKind::ucx}));
+  EXPECT_EQ(options.ucx_trust_network, true);
   EXPECT_EQ(options.policy.bar, Preference::forbid);
   EXPECT_EQ(options.policy.gdr, Preference::forbid);
   EXPECT_EQ(options.policy.staged, Preference::prefer);

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Runs `gigabar latency`, `bw`, `bibw`, `multi-lat`, `mbw-mr` between ranks of this host and checks what they say. Options and exit
 status as command_line_test.py.
 """
@@ -13,7 +14,7 @@ import sys
 import time
 
 import command_line_test as shared
-from command_line_test import expect, expect_header, expect_refusal, expect_summary, run
+from command_line_test import expect, expect_header, expect_refusal, expect_summary, is_near, run
 
 LAUNCHERS = ("PMIX_", "PMI_", "OMPI_", "SLURM_", "RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_")
 ALL = ("latency", "bw", "bibw", "multi-lat", "mbw-mr")
@@ -64,7 +65,7 @@ def test_ranks_help_names_osus_options():
         text = run(name, "--help").out
         for letter in "dmixc" + ("W" if "b" in name else "") + ("p" if name.startswith("m") else ""):
             expect(re.search(rf"^\s+-{letter}\b", text, re.MULTILINE), f"{name} --help lacks -{letter}\n{text}")
-        for option in ("--kind", "--compare", "--json", "--gdr-limit", "--gdr-read-limit", "--kernel-limit", "--chunk", "--rails", "--rail-policy",
+        for option in ("--op", "--compare", "--json", "--gdr-limit", "--gdr-read-limit", "--kernel-limit", "--chunk", "--rails", "--rail-policy",
                        "--transport", "--require", "--forbid", "--eager-limit", "--stripe", "--cpus", "--timeout"):
             expect(option in text, f"{name} --help lacks {option}\n{text}")
         expect("--plant-fault" not in text, f"{name} --help shows what only tests use")
@@ -87,11 +88,11 @@ def test_ranks_wrong_usage_is_one_line_and_status_2():
     expect_refusal(ranks("latency", "-W", "4"), 2)  # has no windows
     expect_refusal(ranks("bw", "-p", "2"), 2)  # is for one pair
     expect_refusal(ranks("mbw-mr", "-p", "0"), 2, "--pairs", "outside")
-    expect_refusal(ranks("latency", "--kind", "get"), 2, "--kind", "get", "write")
-    expect_refusal(ranks("bw", "--kind", "put"), 2, "--kind put", "latency")
-    expect_refusal(ranks("latency", "-d", "cuda", "D", "H", "--kind", "put"), 2, "--kind put", "host memory")
-    expect_refusal(ranks("latency", "--kind", "put", "-c"), 2, "--kind put", "-c")
-    expect_refusal(ranks("latency", "--kind", "put", "-m", "0:8"), 2, "-m 0:8", "start at 1")
+    expect_refusal(ranks("latency", "--op", "get"), 2, "--op", "get", "write")
+    expect_refusal(ranks("bw", "--op", "put"), 2, "--op put", "latency")
+    expect_refusal(ranks("latency", "-d", "cuda", "D", "H", "--op", "put"), 2, "--op put", "host memory")
+    expect_refusal(ranks("latency", "--op", "put", "-c"), 2, "--op put", "-c")
+    expect_refusal(ranks("latency", "--op", "put", "-m", "0:8"), 2, "-m 0:8", "start at 1")
     expect_refusal(ranks("latency", "--require", "nvlink"), 2, "--require", "nvlink", "p2p")
     expect_refusal(ranks("latency", "--require", "p2p", "--forbid", "p2p"), 2, "p2p")
     expect_refusal(ranks("latency", "--require", "p2p", "--compare"), 2, "--compare", "--require p2p")
@@ -204,13 +205,13 @@ def test_latency_alone_starts_two_ranks():
 def test_latency_of_every_kind_and_kind_of_buffer_is_checked():
     for kind in ("send", "write", "read"):
         for buffers in (("H", "H"), ("D", "H"), ("H", "D"), ("D", "D")):
-            outcome = measured("latency", "-d", "cuda", *buffers, "--kind", kind, "-c", "-i", "10", "-x", "2", "-m", "1:32K")
+            outcome = measured("latency", "-d", "cuda", *buffers, "--op", kind, "-c", "-i", "10", "-x", "2", "-m", "1:32K")
             expect(all(row[2] == "Pass" for row in rows(outcome)), f"{kind} {buffers}", outcome)
             expect(("# note: stand-in" in outcome.out) == ("D" in buffers), "stand-ins are not told", outcome)
 
 
 def test_latency_of_puts_is_that_of_memory_seen():
-    document, outcome = document_of("latency", "--kind", "put", "-i", "50", "-x", "5", "-m", "16K")
+    document, outcome = document_of("latency", "--op", "put", "-i", "50", "-x", "5", "-m", "16K")
     expect(sizes(outcome) == [2**power for power in range(15)], "the sizes", outcome)
     expect("seen in the target's memory" in outcome.out, "what is measured", outcome)
     for result in document["results"]:
@@ -221,7 +222,7 @@ def test_latency_of_puts_is_that_of_memory_seen():
 def test_bandwidth_of_every_kind_is_checked():
     for name in ("bw", "bibw"):
         for kind in ("send", "write", "read"):
-            document, outcome = document_of(name, "-d", "cuda", "--kind", kind, "-c", "-i", "4", "-x", "1", "-m", "1:256K", "-W", "16")
+            document, outcome = document_of(name, "-d", "cuda", "--op", kind, "-c", "-i", "4", "-x", "1", "-m", "1:256K", "-W", "16")
             expect(all(row[2] == "Pass" for row in rows(outcome)), f"{name} {kind}", outcome)
             for result in document["results"]:
                 expect(result["mb_per_s"] > 0 and result["window"] == 16 and result["is_checked"], f"{result}")
@@ -230,31 +231,31 @@ def test_bandwidth_of_every_kind_is_checked():
 def test_pairs_run_at_once():
     for name in ("multi-lat", "mbw-mr"):
         for kind in ("send", "write", "read"):
-            document, outcome = document_of(name, "--kind", kind, "-p", "2", "-c", "-i", "5", "-x", "1", "-m", "1:4K")
+            document, outcome = document_of(name, "--op", kind, "-p", "2", "-c", "-i", "5", "-x", "1", "-m", "1:4K")
             expect("# [ pairs: 2 ]" in outcome.out, "the pairs", outcome)
             for result in document["results"]:
                 expect(result["samples"] == 10 and result["pairs"] == 2, f"both pairs' samples: {result}")
                 if name == "mbw-mr":
                     expect(len(result["pair_mb_per_s"]) == 2 and result["messages_per_s"] > 0, f"{result}")
                     rate = result["mb_per_s"] * 1e6 / result["bytes"]
-                    expect(abs(rate - result["messages_per_s"]) <= 1e-6 * rate, f"rate and bandwidth differ: {result}")
+                    expect(is_near(result["messages_per_s"], rate), f"rate and bandwidth differ: {result}")
 
 
 def test_wrong_data_is_found_and_is_status_1():
     for name, kind in (("latency", "send"), ("latency", "write"), ("latency", "read"), ("bw", "send"), ("mbw-mr", "write")):
-        outcome = ranks(name, "--kind", kind, "-c", "-i", "5", "-m", "8:64", "--plant-fault", "16", *TRANSPORT)
+        outcome = ranks(name, "--op", kind, "-c", "-i", "5", "-m", "8:64", "--plant-fault", "16", *TRANSPORT)
         expect_refusal(outcome, 1, "wrong data", "16 bytes", "offset 8")
         expect([row[0] for row in rows(outcome) if "Fail" in row] == ["16"], "the row that is wrong", outcome)
         expect("# DATA VALIDATION ERROR: " in outcome.out, "OSU's words", outcome)
 
 
 def test_compare_shows_the_same_without_gdr_and_p2p():
-    document, outcome = document_of("latency", "-d", "cuda", "--compare", "-i", "20", "-m", "64K:256K", "--kind", "write")
+    document, outcome = document_of("latency", "-d", "cuda", "--compare", "-i", "20", "-m", "64K:256K", "--op", "write")
     expect("p50 without" in outcome.out and "Path without gdr, p2p" in outcome.out, "headings", outcome)
     for result in document["results"]:
         other = result["without_gdr_p2p"]
         expect(other["path"]["path"] not in ("gdr", "p2p"), f"a forbidden path was taken: {other['path']}")
-        expect(abs(result["ratio"] - other["p50_us"] / result["p50_us"]) < 1e-9, f"ratio: {result}")
+        expect(is_near(result["ratio"], other["p50_us"] / result["p50_us"]), f"ratio: {result}")
 
 
 def test_paths_follow_require_and_forbid():

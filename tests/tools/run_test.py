@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Runs `gigabar run` with small scripts as ranks. Options and exit status as command_line_test.py.
 """
 
@@ -49,7 +50,7 @@ def expect_gone(processes):
 
 
 def test_run_gives_every_rank_its_environment():
-    outcome = ranks(3, 'echo "$RANK $WORLD_SIZE $LOCAL_RANK $LOCAL_WORLD_SIZE $MASTER_ADDR $MASTER_PORT $GIGABAR_JOB_ID $GIGABAR_JOB_KEY"')
+    outcome = ranks(3, 'echo "$RANK $WORLD_SIZE $LOCAL_RANK $LOCAL_WORLD_SIZE $MASTER_ADDR $MASTER_PORT $GIGABAR_JOB_ID $(cat $GIGABAR_JOB_KEY_FILE)"')
     expect(outcome.status == 0 and outcome.err == "", "three ranks", outcome)
     lines = sorted(line.split() for line in outcome.out.splitlines())
     expect([line[:5] for line in lines] == [[str(rank), "3", str(rank), "3", "127.0.0.1"] for rank in range(3)], f"{lines}")
@@ -58,7 +59,7 @@ def test_run_gives_every_rank_its_environment():
     port, job, key = shared_words.pop()
     expect(1024 <= int(port) <= 65535 and job.startswith("run-"), f"{port} {job}")
     expect(re.fullmatch(r"[0-9a-f]{64}", key), "the key is not 32 bytes")
-    again = ranks(1, 'echo "$MASTER_PORT $GIGABAR_JOB_ID $GIGABAR_JOB_KEY"').out.split()
+    again = ranks(1, 'echo "$MASTER_PORT $GIGABAR_JOB_ID $(cat $GIGABAR_JOB_KEY_FILE)"').out.split()
     expect(again[1] != job and again[2] != key, "two jobs have the same words")
 
 
@@ -67,11 +68,11 @@ def test_run_takes_away_what_another_launcher_left():
                     GIGABAR_JOB_KEY="00" * 32, GIGABAR_JOB_KEY_FILE="/x", GIGABAR_MASTER_PORT="1", GIGABAR_LAUNCHER="none", KEPT="yes")
     expect(outcome.status == 0, "env", outcome)
     names = [line.partition("=")[0] for line in outcome.out.splitlines()]
-    for name in ("PMIX_RANK", "PMIX_SERVER_URI2", "OMPI_COMM_WORLD_RANK", "TORCHELASTIC_RUN_ID", "GIGABAR_JOB_KEY_FILE",
+    for name in ("PMIX_RANK", "PMIX_SERVER_URI2", "OMPI_COMM_WORLD_RANK", "TORCHELASTIC_RUN_ID", "GIGABAR_JOB_KEY",
                  "GIGABAR_MASTER_PORT", "GIGABAR_LAUNCHER"):
         expect(name not in names, f"{name} is still there")
-    expect(names.count("RANK") == 1 and names.count("GIGABAR_JOB_KEY") == 1 and "KEPT" in names, f"{names}")
-    expect("GIGABAR_JOB_KEY=" + "00" * 32 not in outcome.out and "RANK=0" in outcome.out.splitlines(), "the old words are still there")
+    expect(names.count("RANK") == 1 and names.count("GIGABAR_JOB_KEY_FILE") == 1 and "KEPT" in names, f"{names}")
+    expect("GIGABAR_JOB_KEY_FILE=/x" not in outcome.out.splitlines() and "RANK=0" in outcome.out.splitlines(), "the old words are still there")
 
 
 def test_run_passes_arguments_as_they_are():
@@ -85,12 +86,14 @@ def test_run_stand_ins():
     expect(ranks(1, "echo $GIGABAR_STAND_IN").out == "1\n", "without --stand-in the variable stays")
 
 
-def test_run_key_is_in_no_command_line():
-    script = 'tr "\\0" " " < /proc/$PPID/cmdline; echo; tr "\\0" " " < /proc/$$/cmdline; echo; echo $GIGABAR_JOB_KEY'
+def test_run_key_is_in_no_command_line_and_no_environment():
+    script = ('tr "\\0" " " < /proc/$PPID/cmdline; tr "\\0" " " < /proc/$PPID/environ; tr "\\0" " " < /proc/$$/cmdline; echo; env; '
+              'stat -L -c "mode %a" $GIGABAR_JOB_KEY_FILE; cat $GIGABAR_JOB_KEY_FILE; echo')
     lines = ranks(1, script, GIGABAR_LOG="debug")
     key = lines.out.splitlines()[-1]
     expect(len(key) == 64, "no key", lines)
     expect(lines.out.count(key) == 1 and key not in lines.err, "the key is shown", lines)
+    expect("mode 600" in lines.out.splitlines(), "others may read it", lines)
 
 
 def test_run_only_rank_zero_reads_standard_input():
@@ -148,6 +151,31 @@ def test_run_ends_the_others_when_one_fails():
     outcome = ranks(3, script)
     expect(outcome.status == 3, "rank 0 fails", outcome)
     expect_gone([int(word) for word in outcome.out.split()])
+
+
+def test_run_keep_going_lets_the_others_end_by_themselves():
+    survivor = os.path.join(os.path.dirname(shared.OPTIONS.program), "survivor")
+    outcome = run("run", "--keep-going", "-n", "3", "--timeout", "150", "--label", "--", survivor, GIGABAR_TRANSPORTS="local")
+    expect(outcome.status == 128 + signal.SIGKILL, "the status of the rank that failed first", outcome)
+    expect(sorted(outcome.out.splitlines()) == [f"[{rank}] rank {rank}: peer_lost, and went on" for rank in (0, 1)],
+           "the others did not go on", outcome)
+    expect("rank 2 ended with signal 9" in outcome.err and "the 2 others that run go on" in outcome.err, "not told", outcome)
+
+
+def test_run_keep_going_answers_the_first_failure():
+    script = 'case "$RANK" in 0) exit 3;; 1) while kill -0 "$PPID" && [ ! -e ended ]; do sleep 0.05; done; exit 4;; esac; sleep 1; touch ended'
+    outcome = ranks(3, script, "--keep-going")
+    os.remove(os.path.join(shared.FOLDER, "ended"))
+    expect(outcome.status == 3, "the first that failed", outcome)
+    expect("rank 0 ended with exit status 3; the 2 others that run go on" in outcome.err, "the first", outcome)
+    expect("rank 1 ended with exit status 4" in outcome.err, "the second", outcome)
+
+
+def test_run_keep_going_still_ends_at_the_timeout():
+    outcome = ranks(2, '[ "$RANK" = 1 ] && exit 5; exec sleep 60', "--keep-going", "--timeout", "2")
+    expect(outcome.status == 5 and "1 of 2 ranks had not ended after 2 s" in outcome.err, "a rank had failed before", outcome)
+    outcome = ranks(2, "exec sleep 60", "--keep-going", "--timeout", "1")
+    expect(outcome.status == 124, "none had failed", outcome)
 
 
 def test_run_kills_who_does_not_end():

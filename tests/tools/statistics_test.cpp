@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The figures are only as good as these: percentiles, patterns, sizes, and the race.
 #include "support/statistics.hpp"
 

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Runs `gigabar streams` between stand-in devices and checks what it says. Options and exit status as command_line_test.py.
 """
 
@@ -15,7 +16,7 @@ import sys
 import time
 
 import command_line_test as shared
-from command_line_test import all_shown, expect, expect_header, expect_refusal, run, run_json
+from command_line_test import all_shown, expect, expect_header, expect_refusal, is_near, run, run_json
 
 TWO = {"GIGABAR_STAND_IN": "2"}
 SHORT = ("--size", "1M", "--iter", "20", "--repeats", "2")
@@ -328,7 +329,7 @@ def test_streams_preset_matrix():
     first, second = document["results"]
     rows = first["matrices"][0]["rows"]
     expect(len(rows) == 2 and rows[0][0] is None and rows[0][1] > 0 and rows[1][0] > 0 and rows[1][1] is None, f"{rows}")
-    expect(math.isclose(first["matrices"][0]["sum"], rows[0][1] + rows[1][0]), f"{first['matrices']}")
+    expect(is_near(first["matrices"][0]["sum"], rows[0][1] + rows[1][0]), f"{first['matrices']}")
     expect(first["unit"] == "GB/s" and len(first["cells"]) == 2 and len(second["matrices"][0]["rows"][0]) == 2, "cells")
     expect("N/A" in outcome.out, "no N/A", outcome)
     for word in ("SUM", "MIN", "MAX"):
@@ -452,6 +453,18 @@ def test_streams_redraws_on_a_terminal_only():
     process = start(*arguments)
     _, err = process.communicate(timeout=60)
     expect(err == "", f"drawn in a pipe: {err!r}")
+
+
+def test_streams_tells_the_time_that_is_left():
+    leader, follower = pty.openpty()
+    process = start("-d", "0", "-s", "16M", "-i", "1000000", "--repeats", "3", error=follower)
+    os.close(follower)
+    shown = b""
+    while not re.search(rb"repeat 1 of 3, about [1-9]\d* s left", shown):
+        shown += os.read(leader, 4096)  # ends with an error when the process has ended without it
+    process.send_signal(signal.SIGINT)
+    all_shown(leader)
+    process.communicate(timeout=60)
 
 
 shared.CASES = {name.removeprefix("test_"): function for name, function in list(globals().items()) if name.startswith("test_")}

@@ -1,14 +1,16 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Runs `gigabar survey` on stand-in devices and `gigabar compare` on what it wrote. Options and exit status as command_line_test.py.
 """
 
 import copy
 import json
 import os
+import re
 import sys
 
 import command_line_test as shared
-from command_line_test import expect, expect_header, expect_refusal, run
+from command_line_test import expect, expect_as_documented, expect_header, expect_refusal, run
 
 TWO = {"GIGABAR_STAND_IN": "2"}
 
@@ -31,10 +33,10 @@ def figures_of(document):
 
 def made(figures, **more):
     """A small survey document with these (key, unit, value, min, max)."""
-    results = [{"key": key, "unit": unit, "value": value, "min": least, "max": most, "samples": [least, value, most]}
+    results = [{"key": key, "unit": unit, "value": value, "min": least, "max": most, "samples": [least, value, most], "passes": 3}
                for key, unit, value, least, most in figures]
     return {"schema": 1, "tool": "survey", "date": "2026-01-01T00:00:00Z", "machine": {"host": "a", "cpu": "c"},
-            "results": results, "findings": [], **more}
+            "results": results, "findings": [], "passes": {"count": 3, "seconds": 12.3}, **more}
 
 
 def write(name, document):
@@ -65,12 +67,13 @@ def test_survey_measures_every_path():
         for what in ("copy_to 8 B", "copy_from 8 B", "copy_to 64 KiB", "copy_from 64 KiB"):
             figure = figures[f"gpu{device} {what}"]
             expect(figure["unit"] == "us" and 0 < figure["min"] <= figure["value"] <= figure["max"], f"{figure}")
-            expect(len(figure["samples"]) >= 3, f"noise cannot be told from {figure}")
+            expect(len(figure["samples"]) == 9 and figure["passes"] == 3, f"noise cannot be told from {figure}")
     for ends in ("host->gpu0", "gpu0->host", "host->gpu1", "gpu1->host", "gpu0->gpu1", "gpu1->gpu0"):
         figure = figures[f"{ends} alone"]
-        expect(figure["unit"] == "GB/s" and figure["value"] > 0 and len(figure["samples"]) == 3, f"{figure}")
+        expect(figure["unit"] == "GB/s" and figure["value"] > 0 and (len(figure["samples"]), figure["passes"]) == (6, 3), f"{figure}")
     for pattern in ("all devices from the host", "all devices to the host", "all devices both ways", "everything at once"):
         expect(f"host->gpu0 {pattern}" in figures or f"gpu0->host {pattern}" in figures, f"no '{pattern}'")
+    expect(document["passes"]["count"] == 3 and document["passes"]["seconds"] > 0, f"passes: {document['passes']}")
     worst = document["worst"]
     expect(worst["key"] in figures and 0 < worst["share_of_own_rate"] < 10, f"worst: {worst}")
 
@@ -78,7 +81,15 @@ def test_survey_measures_every_path():
 def test_survey_keeps_to_its_budget():
     document, outcome = survey("short.json", "--budget", "1")
     expect(document["elapsed_s"] < 30, f"a budget of 1 s took {document['elapsed_s']} s")
-    expect("left out" in outcome.out, "it does not say what was left out", outcome)
+    expect("left out" in outcome.out and "does not judge" in outcome.out, "it does not say what was left out", outcome)
+    outcome = compare(document, document)
+    expect(outcome.status == 0 and " 0 within the noise" in outcome.out and "not judged: measured in one pass" in outcome.out, "one pass", outcome)
+
+
+def test_survey_names_units_and_what_is_unknown():
+    _, outcome = survey("short.json", "--budget", "3")
+    rows = re.findall(r"^  \S+->\S+ alone +(.*)$", outcome.out, re.MULTILINE)
+    expect(rows and all(re.fullmatch(r"\d+\.\d GB/s   its link is unknown", row) for row in rows), f"rows: {rows}", outcome)
 
 
 def test_survey_json_on_standard_output():
@@ -110,13 +121,36 @@ def test_compare_tells_change_from_noise():
     expect(outcome.status == 1, "something got worse, and the status does not say so", outcome)
     with open(path_of("c.json"), encoding="utf-8") as file:
         document = json.load(file)
+    expect_as_documented(document)
+    expect("3 passes over 12 s" in outcome.out and "at least 10 %" in outcome.out, "it does not say what the noise is", outcome)
     changes = {result["key"]: result["change"] for result in document["results"]}
     wanted = {"quiet": "WORSE", "noisy": "same", "rate": "WORSE", "faster": "better", "small": "same"}
     expect(changes == wanted, f"changes: {changes}", outcome)
-    expect(document["counts"] == {"same": 2, "better": 1, "worse": 2}, f"counts: {document['counts']}")
+    expect(document["counts"] == {"same": 2, "better": 1, "worse": 2, "unjudged": 0}, f"counts: {document['counts']}")
     expect("noisy" not in outcome.out.split("figures")[1].split("within")[0], "noise is shown as a change", outcome)
     better = compare(after, before)
     expect("quiet" in better.out and " 2 better, 1 worse" in better.out, "the other way round", better)
+
+
+def test_compare_takes_the_noise_of_both_surveys():
+    """Two surveys of a loaded machine: each by itself was quieter than they are to each other."""
+    before = made([("gpu0->host alone", "GB/s", 20.0, 18.6, 21.9)])
+    after = made([("gpu0->host alone", "GB/s", 14.7, 13.5, 17.0)])
+    outcome = compare(before, after)
+    expect(outcome.status == 0 and " 1 within the noise, 0 better, 0 worse" in outcome.out, "noise is called a change", outcome)
+    after = made([("gpu0->host alone", "GB/s", 12.0, 11.0, 13.0)])
+    outcome = compare(before, after)
+    expect(outcome.status == 1 and "-40.0 % (noise 26.5 %)  WORSE" in outcome.out, "a change is called noise", outcome)
+
+
+def test_compare_does_not_judge_one_pass():
+    before, after = made([("a", "us", 1, 1, 1)]), made([("a", "us", 9, 9, 9)])
+    for document in (before, after):
+        document["results"][0]["passes"] = 1
+    expect(compare(before, after).status == 0, "what has no noise is judged")
+    del before["results"][0]["passes"], before["passes"]
+    outcome = compare(before, after)
+    expect(outcome.status == 0 and "1 not judged" in outcome.out and "older Gigabar" in outcome.out, "an older survey", outcome)
 
 
 def test_compare_shows_what_came_and_went():

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Runs `gigabar topology` on constructed machines and on this one. Options and exit status as command_line_test.py.
 """
 

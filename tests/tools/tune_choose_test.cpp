@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // gigabar tune without ranks: which limits follow from which curves.
 #include <gtest/gtest.h>
 

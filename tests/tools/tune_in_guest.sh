@@ -1,4 +1,5 @@
 #!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
 # gigabar tune over real RDMA, in a guest of tests/vm: a PCI BAR plays the GPU's memory, so that gdr is possible, and there are two
 # rails. Argument: the program.
 set -u

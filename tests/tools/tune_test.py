@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Runs `gigabar tune` between ranks of this host and checks what it says and stores, and that fabrics take it. Options and exit
 status as command_line_test.py.
 """
@@ -34,13 +35,13 @@ def stored():
 
 def test_tune_help_names_the_options_of_the_other_commands():
     text = run("tune", "--help").out
-    for option in ("-d", "-m", "-i", "-x", "--dry-run", "--json", "--transport", "--rails", "--rail-count", "--gdr-limit",
+    for option in ("--accelerator", "-m", "-i", "-x", "--no-store", "--store", "--json", "--transport", "--rails", "--rail-count", "--gdr-limit",
                    "--gdr-read-limit", "--chunk", "--stripe", "--cpus", "--timeout", "GIGABAR_TUNING"):
         expect(option in text, f"tune --help lacks {option}\n{text}")
 
 
 def test_tune_wrong_usage_is_one_line_and_status_2():
-    expect_refusal(tune("-d", "rocm"), 2, "-d rocm", "cuda or host")
+    expect_refusal(tune("--accelerator", "rocm"), 2, "--accelerator rocm", "cuda or host")
     for text in ("8:4", "0:4", "x", "512M"):
         expect_refusal(tune("-m", text), 2, "-m " + text, "1K:4M")
     expect_refusal(tune("-i", "0"), 2, "--iterations", "outside")
@@ -63,7 +64,8 @@ def test_tune_stores_what_fabrics_then_take():
 
     # What cannot be measured is said, and nothing is stored for it.
     for name in ("gdr_limit", "gdr_read_limit"):
-        expect(re.search(rf"^{name}: not measured: no gdr at this link: ", outcome.out, re.MULTILINE), name, outcome)
+        expect(re.search(rf"^{name}: not measured: gdr needs RDMA, and the transport between these ranks is local; .*verbs", outcome.out,
+                         re.MULTILINE), name, outcome)
     expect("stripe: not measured: there is one rail" in outcome.out, "one rail", outcome)
     document = stored()
     expect(document["format"] == "gigabar tuning" and document["machine"]["processor"], f"the fingerprint: {document}")
@@ -102,19 +104,32 @@ def test_tune_stores_in_the_cache_folder():
     expect(f"(tuned, {cache}/gigabar/{names[0]})" in outcome.out, "it is not found", outcome)
 
 
-def test_tune_dry_run_stores_nothing():
-    outcome = tune(*SHORT, "--dry-run")
-    expect(outcome.status == 0 and "\nchunk: " in outcome.out and "not stored: --dry-run" in outcome.out, "--dry-run", outcome)
-    expect(not os.path.exists(tuning_file()), "something was stored")
+def test_tune_stores_where_it_is_told():
+    for option in ("--no-store", "--dry-run"):
+        outcome = tune(*SHORT, option)
+        expect(outcome.status == 0 and "\nchunk: " in outcome.out and "not stored: --no-store" in outcome.out, option, outcome)
+        expect(not os.path.exists(tuning_file()), "something was stored")
+    place = os.path.join(shared.FOLDER, "elsewhere.json")
+    outcome = tune(*SHORT, "--store", place)
+    expect(outcome.status == 0 and f"stored in {place}" in outcome.out and os.path.exists(place), "--store FILE", outcome)
+    expect(not os.path.exists(tuning_file()), "something was stored in the usual place")
+
+
+def test_tune_that_measured_nothing_has_failed():
+    for arguments, cause in ((("-m", "128K", "--accelerator", "host"), "take --accelerator cuda"), (("-m", "2K"), "no size is at least 128 KiB")):
+        outcome = tune("-i", "2", "-x", "1", *arguments)
+        expect_refusal(outcome, 1, "nothing could be measured", cause)
+        expect("the path gdr is required" not in outcome.out + outcome.err, "a cause of its own making", outcome)
+        expect(not os.path.exists(tuning_file()), "something was stored")
 
 
 def test_tune_does_not_measure_what_is_given():
     outcome = tune(*SHORT, "--chunk", "64K", "--gdr-limit", "8K", "--gdr-read-limit", "8K", "--stripe", "8K")
-    expect(outcome.status == 0 and "not stored: nothing could be measured" in outcome.out, "given options", outcome)
+    expect(outcome.status == 1 and "not stored: nothing could be measured" in outcome.out, "given options", outcome)
     for option in ("--chunk", "--gdr-limit", "--gdr-read-limit", "--stripe"):
         expect(f"not measured: {option} is given" in outcome.out, option, outcome)
-    outcome = tune("-d", "host", *SHORT)
-    expect(outcome.status == 0 and "chunk: not measured: host memory" in outcome.out, "host memory is not staged", outcome)
+    outcome = tune("--accelerator", "host", *SHORT)
+    expect("chunk: not measured: host memory" in outcome.out, "host memory is not staged", outcome)
 
 
 def test_tune_malformed_file_is_refused_and_named():

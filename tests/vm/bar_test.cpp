@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // In a guest: memory of a stand-in device in a PCI BAR, registered with rxe and with siw, written and read by the peer. The data is
 // checked through a second mapping of the BAR, so it did land there. What hangs is ended with the guest.
 #include <fcntl.h>

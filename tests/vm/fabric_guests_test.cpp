@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The fabric between two guests, each with a kernel of its own: wire-up over TCP, data over RDMA, a host that vanishes. The same
 // program runs in both; what one checks the other has written.
 #include <array>

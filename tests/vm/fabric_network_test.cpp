@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The fabric over a network that misbehaves: frames that are lost or late, a cable that is cut and mended. The ranks are processes
 // of one guest; the test's own process changes the network between them.
 #include <cstdlib>
@@ -52,8 +53,7 @@ testing::AssertionResult done_at_last(const char* what, const Call& call, std::i
   }
 }
 
-// --- Frames that are lost or late
-// --------------------------------------------------------------------------------------------------
+// --- Frames that are lost or late -----------------------------------------------------------------------------------------------
 
 constexpr std::size_t kPlace = 70000;
 constexpr std::int64_t kShortWaitNs = 5'000'000;
@@ -219,8 +219,7 @@ TEST_P(LongReads, OverrunNoQueue) {
 INSTANTIATE_TEST_SUITE_P(Long, LongReads, testing::Values(kRxe, kSiw),
                          [](const auto& test) { return std::string(test.param.kind); });
 
-// --- A cable that is cut
-// --------------------------------------------------------------------------------------------------------
+// --- A cable that is cut --------------------------------------------------------------------------------------------------------
 
 constexpr Rank kFar = 1;   // whose cable is cut
 constexpr Rank kNear = 2;  // on another network

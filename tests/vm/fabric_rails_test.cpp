@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Ranks with two rails each: large operations are striped over both, small ones take one, policies choose which, and the reports
 // say so. The guest's own process tells the ranks their rails.
 #include <cstdlib>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The first process of a guest (see README.md): loads the modules, makes the RDMA devices, mounts the host's file system below a
 // throw-away layer, runs the command, leaves its exit code in the job folder and ends the guest.
 //

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """What tests/vm/guest promises: devices that carry data, outputs and exit codes, deadlines, errors. --list names the cases."""
 
 import argparse

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """One guest of tests/vm/guest as a QEMU process: its arguments, its saved state, its end. README.md says what a guest is."""
 
 import dataclasses

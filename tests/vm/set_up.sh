@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # Prepares what tests/vm/guest starts: a kernel with its RDMA modules, the first file system, the driver of the stand-in BAR.
 #   set_up.sh CACHE NAME yes|no   leaves CACHE/NAME; the last argument says whether missing packages may be installed
 # The caller holds the cache's lock. Exit code 0: done; 77: this machine cannot run guests (the reason also stands in

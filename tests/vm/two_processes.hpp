@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Two processes with one verbs transport each, joined by a socket for what their ranks would tell each other. The parent never
 // touches RDMA: libraries keep devices open, and a fork would share them.
 #pragma once

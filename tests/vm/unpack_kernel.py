@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """unpack_kernel.py VMLINUZ VMLINUX: takes the bare ELF kernel out of a compressed x86 kernel image.
 
 QEMU enters the ELF file directly, and nothing has to be decompressed under emulation, which would take seconds.

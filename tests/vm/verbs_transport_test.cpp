@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The verbs transport over a real kernel's RDMA: soft-RoCE (rxe0, rxe1) and soft-iWARP (siw0, siw1), two processes. Runs in the
 // guest; each test skips where the devices are not there.
 #include <arpa/inet.h>

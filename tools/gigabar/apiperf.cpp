@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // gigabar apiperf: what it costs to make and end mappings, through gigabar::map and through gdrapi.h. Percentiles of single calls.
 #include <fmt/format.h>
 
@@ -193,7 +194,7 @@ void add_apiperf(const Command& program, Invocation& invocation) {
       ->check(whole_number(1, 1000000))
       ->type_name("N")
       ->capture_default_str();
-  command->add_option("-w,--warm-up", options->warm_up_count, "Untimed passes per size before them")
+  command->add_option("-w,--warmup,--warm-up", options->warm_up_count, "Untimed passes per size before them")
       ->check(whole_number(0, 1000000))
       ->type_name("N")
       ->capture_default_str();

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // gigabar calibrate: measures which method and which kernel is fastest on this machine at each size, prints it, and stores it where
 // copy() looks for it.
 #include <fmt/format.h>
@@ -16,12 +17,11 @@ namespace {
 
 struct Options : DeviceOptions {
   double budget_seconds = 5;
-  bool stores = false;
-  std::string path;
+  StoreOptions stored;
 };
 
 std::string store(const Options& options, const Calibration& calibration) {
-  const std::string path = options.path.empty() ? Calibration::default_path(options.device) : options.path;
+  const std::string path = options.stored.path.empty() ? Calibration::default_path(options.device) : options.stored.path;
   if (path.empty()) fail("--store: there is no home and no cache folder to store in; give a file, as in --store=FILE");
   if (const Outcome saved = calibration.save(path); !saved) fail("--store: " + saved.message());
   return path;
@@ -36,12 +36,12 @@ void run_calibrate(const Options& options, const Invocation& invocation) {
   report.heading("calibration");
   report.print("{}\n", calibration.to_text());
   Json result = {{"measure", "calibration"}, {"calibration", Json::parse(calibration.to_json())}, {"stored", Json()}};
-  if (options.stores) {
+  if (options.stored.is_wanted) {
     const std::string path = store(options, calibration);
     result["stored"] = path;
     report.print("stored in {}{}\n", path, stand_in_label(report.is_stand_in()));
   } else {
-    report.print("not stored; --store writes it to {}\n", Calibration::default_path(options.device));
+    report.print("not stored: --no-store\n");
   }
   report.add_result(std::move(result));
   report.write();
@@ -58,15 +58,12 @@ void add_calibrate(const Command& program, Invocation& invocation) {
       ->check(seconds(600))
       ->type_name("SECONDS")
       ->capture_default_str();
-  command->add_option("--cpu", options->processor, "Run on this CPU only")->check(whole_number(0, 8191))->type_name("N");
-  Option stored = command->add_option("--store", options->path, "Store the result, in FILE or where copy() looks for it")
-                      ->expected(0, 1)
-                      ->type_name("FILE");
+  command->add_option("--cpu", options->processor, "Run on this CPU only (default: where the system puts it)")
+      ->check(whole_number(0, 8191))
+      ->type_name("N");
+  add_store_options(command, options->stored);
   add_json_option(command, options->json_path);
-  command->callback([options, stored, &invocation] {
-    options->stores = stored->count() > 0;
-    run_calibrate(*options, invocation);
-  });
+  command->callback([options, &invocation] { run_calibrate(*options, invocation); });
 }
 
 }  // namespace gigabar::tool

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // One function per subcommand: declares its options and what happens when it is chosen.
 #pragma once
 

@@ -1,5 +1,7 @@
-// gigabar compare: what changed between two surveys, of two machines or of two days. A figure has changed when the ranges of its
-// samples do not meet and the medians differ by more than the noise: the wider of both ranges, and never less than a floor.
+// SPDX-License-Identifier: Apache-2.0
+// gigabar compare: what changed between two surveys, of two machines or of two days. A figure has changed when the medians
+// differ by more than the noise: both ranges of its samples together, and never less than a floor. The samples are of passes over a
+// whole survey; those of one pass would show how a machine differs from itself within a second only, so they are not judged.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -20,6 +22,7 @@ namespace gigabar::tool {
 namespace {
 
 constexpr std::size_t kMostBytes = std::size_t{64} << 20;
+constexpr double kMinPasses = 2;
 constexpr double kFloor = 0.10;  // of the first median: on two H200, runs 20 s apart differed by up to 9.5 %
 
 struct Options {
@@ -31,11 +34,14 @@ struct Options {
 struct Measured {
   std::string unit;
   double value = 0, least = 0, most = 0;
+  double pass_count = 1;
+  double range() const { return most - least; }
 };
 
 struct Survey {
   std::string path;
-  std::string label;  // host, date
+  std::string label;   // host, date
+  std::string passes;  // "3 passes over 12 s"
   std::map<std::string, Measured> figures;
   std::map<std::string, std::string> facts;     // what the machine is: CPU, kernel, driver, device, relations
   std::map<std::string, std::string> verdicts;  // "pci.acs GPU ... and ...": "FAIL"
@@ -72,6 +78,7 @@ Document read_document(const std::string& path) {
 std::string word(const Document& object, const char* key) {
   if (!object.is_object() || !object.contains(key)) return {};
   const Document& value = object[key];
+  if (value.is_null()) return {};
   return plain(value.is_string() ? value.get<std::string>() : value.dump());
 }
 
@@ -93,17 +100,25 @@ void read_figures(const Document& document, Survey& survey) {
       const Document& value = member(figure, key);
       return value.is_number() ? value.get<double>() : std::nan("");
     };
-    const Measured measured{word(figure, "unit"), number("value"), number("min"), number("max")};
+    const Measured measured{word(figure, "unit"), number("value"), number("min"), number("max"), std::fmax(number("passes"), 1)};
     const bool is_good = std::isfinite(measured.value) && measured.value > 0 && std::isfinite(measured.least + measured.most);
     const std::string key = word(figure, "key");
     if (is_good && !key.empty()) survey.figures[key] = measured;
   }
 }
 
+std::string passes_text(const Document& passes) {
+  const Document& count = member(passes, "count");
+  const Document& seconds = member(passes, "seconds");
+  if (!count.is_number() || !seconds.is_number()) return "of an older Gigabar, in one pass";
+  return fmt::format("{} passes over {:.0f} s", count.get<double>(), seconds.get<double>());
+}
+
 Survey read_survey(const std::string& path) {
   const Document document = read_document(path);
   Survey survey;
   survey.path = path;
+  survey.passes = passes_text(member(document, "passes"));
   survey.label = fmt::format("{}, {}", word(member(document, "machine"), "host"), word(document, "date"));
   read_facts(document, survey);
   read_figures(document, survey);
@@ -125,9 +140,8 @@ struct Difference {
 Difference difference_of(const Measured& first, const Measured& second, double floor) {
   Difference difference;
   difference.relative = second.value / first.value - 1;
-  difference.noise = std::max({(first.most - first.least) / first.value, (second.most - second.least) / second.value, floor});
-  const bool is_apart = first.most < second.least || second.most < first.least;
-  if (!is_apart || std::abs(difference.relative) <= difference.noise) return difference;
+  difference.noise = std::max((first.range() + second.range()) / first.value, floor);
+  if (std::abs(difference.relative) <= difference.noise) return difference;
   const bool is_less_better = first.unit == "us";
   difference.change = (difference.relative < 0) == is_less_better ? Change::better : Change::worse;
   return difference;
@@ -143,7 +157,7 @@ std::string_view name_of(Change change) {
 }
 
 struct Counts {
-  std::size_t same = 0, better = 0, worse = 0;
+  std::size_t same = 0, better = 0, worse = 0, unjudged = 0;
 };
 
 Counts compare_figures(Report& report, const Survey& first, const Survey& second, double floor) {
@@ -157,6 +171,10 @@ Counts compare_figures(Report& report, const Survey& first, const Survey& second
     const Measured& after = found->second;
     if (before.unit != after.unit) {
       report.print("  {:<44} units differ: {} and {}\n", key, before.unit, after.unit);
+      continue;
+    }
+    if (std::min(before.pass_count, after.pass_count) < kMinPasses) {
+      ++counts.unjudged;
       continue;
     }
     const Difference difference = difference_of(before, after, floor);
@@ -178,7 +196,8 @@ Counts compare_figures(Report& report, const Survey& first, const Survey& second
   return counts;
 }
 
-std::size_t compare_texts(Report& report, const char* what, const std::map<std::string, std::string>& first,
+// `what`: the heading; `name`: in the document.
+std::size_t compare_texts(Report& report, const char* what, const char* name, const std::map<std::string, std::string>& first,
                           const std::map<std::string, std::string>& second) {
   std::set<std::string> keys;
   for (const auto& [key, value] : first) keys.insert(key);
@@ -197,7 +216,7 @@ std::size_t compare_texts(Report& report, const char* what, const std::map<std::
     report.print("  {}: {} -> {}\n", key, before, after);
     list.push_back({{"key", key}, {"first", before}, {"second", after}});
   }
-  report.document()[what] = std::move(list);
+  report.document()[name] = std::move(list);
   return count;
 }
 
@@ -205,13 +224,21 @@ void run_compare(const Options& options, Invocation& invocation) {
   const Survey first = read_survey(options.first);
   const Survey second = read_survey(options.second);
   Report report("compare", invocation, options.json_path);
-  report.print("first  {} ({})\nsecond {} ({})\n\nfigures\n", options.first, first.label, options.second, second.label);
+  report.print("first  {} ({})\nsecond {} ({})\n", options.first, first.label, options.second, second.label);
+  report.print("noise: the ranges of both surveys' samples together ({}; {}), and at least {:g} %\n\nfigures\n", first.passes,
+               second.passes, options.floor * 100);
   const Counts counts = compare_figures(report, first, second, options.floor);
   report.print("  {} within the noise, {} better, {} worse\n", counts.same, counts.better, counts.worse);
-  const std::size_t facts = compare_texts(report, "machine", first.facts, second.facts);
-  const std::size_t verdicts = compare_texts(report, "verdicts", first.verdicts, second.verdicts);
+  if (counts.unjudged > 0) {
+    report.print(
+        "  {} not judged: measured in one pass only, which does not tell the noise; give 'gigabar survey' a larger --budget\n",
+        counts.unjudged);
+  }
+  const std::size_t facts = compare_texts(report, "machine", "machine_changes", first.facts, second.facts);
+  const std::size_t verdicts = compare_texts(report, "verdicts", "verdict_changes", first.verdicts, second.verdicts);
   if (facts + verdicts == 0) report.print("\nmachine and verdicts are the same\n");
-  report.document()["counts"] = {{"same", counts.same}, {"better", counts.better}, {"worse", counts.worse}};
+  report.document()["counts"] = {
+      {"same", counts.same}, {"better", counts.better}, {"worse", counts.worse}, {"unjudged", counts.unjudged}};
   report.write();
   if (counts.worse > 0) invocation.exit_status = kExitFailed;
 }
@@ -222,8 +249,8 @@ void add_compare(const Command& program, Invocation& invocation) {
   auto options = std::make_shared<Options>();
   const Command command =
       program.add_subcommand("compare", "What changed between two surveys, with their noise taken into account");
-  command->add_option("FIRST", options->first, "The JSON file of a survey: before, or one machine")->required();
-  command->add_option("SECOND", options->second, "Another one: after, or the other machine")->required();
+  command->add_option("FIRST", options->first, "The JSON file of a survey: before, or one machine")->required()->type_name("FILE");
+  command->add_option("SECOND", options->second, "Another one: after, or the other machine")->required()->type_name("FILE");
   command->add_option("--json", options->json_path, "Write the comparison as JSON; '-' is standard output")->type_name("FILE");
   command->add_option("--floor", options->floor, "Differences below this share are noise, however quiet the samples were")
       ->check(real_number(0, 1))

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // gigabar copybw: bandwidth of CPU-driven copies, by size, thread count and direction; data checked.
 #include <fmt/format.h>
 

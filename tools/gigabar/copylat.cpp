@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // gigabar copylat: how long one copy takes, by size and direction, beside cudaMemcpy; and, when asked, beside every raw kernel and
 // every method of copy(). Samples in turns (support/race.hpp); data checked before and after.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // gigabar device-latency, device-bw, device-rate: what kernels of one GPU reach by themselves at the other rank's, timed in the
 // kernel; pingpong, matvec: beside it the same driven by the CPU.
 #include <memory>
@@ -27,12 +28,10 @@ using device_ranks::ScopeKind;
 
 constexpr const char* kFooter =
     "Ranks: the two of mpirun, srun, torchrun or 'gigabar run'; started alone, the command starts its own on this host. The device "
-    "of a "
-    "rank is its local rank modulo the devices; without a GPU threads of the CPU play the kernels. Lines that do not begin with "
-    "'#' are "
-    "data.";
+    "of a rank is its local rank modulo the devices; without a GPU threads of the CPU play the kernels. Lines that do not "
+    "begin with '#' are data.";
 
-constexpr const char* kThreadsByScope = "block: 512, warp: 32, thread: 1";
+constexpr const char* kThreadsByScope = "512 of a block, 32 of a warp, 1 of a thread";
 
 const char* usual_scope(Measure measure) noexcept {
   switch (measure) {
@@ -51,7 +50,7 @@ void add_scope(const Command& command, GridOptions& options, const char* usual) 
           "--scope", [](const std::string&) {},
           "Who calls: one thread, a warp, a block, each with the same number's at the partner")
       ->check(choice(scopes, options.scope))
-      ->type_name("NAME")
+      ->type_name("thread|warp|block")
       ->default_str(usual);
 }
 
@@ -212,9 +211,10 @@ void add_matvec(const Command& program, Invocation& invocation) {
       program.add_subcommand("matvec", "Vectors streamed to a kernel that multiplies them, beside one kernel per batch");
   add_threads(command, options->grid, "512");
   add_blocks(command, options->grid, "16");
-  command->add_option("-m,--vector-size", options->sizes, "Elements of a vector: doubled from MIN to MAX, MIN a multiple of 4")
+  command->add_option("--vector-size", options->sizes, "Elements of a vector: doubled from MIN to MAX, MIN a multiple of 4")
       ->type_name("[MIN:]MAX")
       ->default_str("32:128");
+  command->add_option("-m", options->sizes)->group("");  // its old name
   command->add_option("-b,--batch", options->batches, "Vectors of a block in a batch: doubled from MIN to MAX")
       ->type_name("[MIN:]MAX")
       ->default_str("1:32");

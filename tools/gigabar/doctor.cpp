@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // gigabar doctor: checks of everything that decides which path a transfer takes and how fast it is.
 #include "gigabar/doctor.hpp"
 
@@ -147,14 +148,7 @@ void run_doctor(Options& options, Invocation& invocation) {
   report.write();
 }
 
-// "--symptom ''" is no question for the list: a variable of the caller's was empty.
-bool has_empty_symptom(const std::vector<std::string>& arguments) {
-  for (std::size_t i = 0; i < arguments.size(); ++i) {
-    if (arguments[i] == "--symptom=" || (arguments[i] == "--symptom" && i + 1 < arguments.size() && arguments[i + 1].empty()))
-      return true;
-  }
-  return false;
-}
+constexpr const char* kFromList = "from a list";  // what --symptom without a text stands for
 
 void add_choices(const Command& command, Options& options) {
   Option only = command.add_option("--only", options.only, "These checks only: ids, or groups by their first part ('pci')")
@@ -168,7 +162,8 @@ void add_choices(const Command& command, Options& options) {
                                    "standard input: says what it means and runs the checks that explain it, the likeliest first; "
                                    "without text, choose from a list")
                        ->expected(0, 1)
-                       ->type_name("TEXT");
+                       ->default_str(kFromList)
+                       ->type_name("WORDS");
   symptom->excludes(only);
   command.add_flag("--list", options.is_list, "The checks, and run none")->excludes(only)->excludes(symptom);
 }
@@ -202,8 +197,10 @@ void add_doctor(const Command& program, Invocation& invocation) {
       "bad --sysroot and an unknown symptom too); 130 interrupted. A symptom that no check explains is said to be so, with 0.");
   command->callback([options, command, &invocation] {
     options->asks_symptom = command->count("--symptom") > 0;
-    if (has_empty_symptom(invocation.arguments))
+    // No question for the list: a variable of the caller's was empty.
+    if (options->asks_symptom && options->symptom.empty())
       refuse_usage("--symptom: the text is empty; give the message, or a log as @FILE or '-'");
+    if (options->symptom == kFromList) options->symptom.clear();
     run_doctor(*options, invocation);
   });
 }

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // gigabar explain: the page of a check.
 #include <fmt/format.h>
 

@@ -1,6 +1,9 @@
+// SPDX-License-Identifier: Apache-2.0
 // gigabar info: devices, what is opened at run time, the mapping backends of each device and why each can or cannot be used, and
 // the calibration that copy() follows.
 #include <fmt/format.h>
+
+#include <map>
 
 #include "commands.hpp"
 #include "gigabar/copy.hpp"
@@ -21,6 +24,20 @@ std::string verdict_text(const Availability& availability) {
   return text;
 }
 
+// What each thing says of its availability. A reason that was told is not told again: one missing library is behind many of them.
+class Verdicts {
+ public:
+  std::string text_of(std::string_view name, const Availability& availability) {
+    std::string text = verdict_text(availability);
+    if (availability.is_ok()) return text;
+    const auto [first, is_new] = told_.emplace(text, name);
+    return is_new ? text : fmt::format("{}: as {}", name_of(availability.code), first->second);
+  }
+
+ private:
+  std::map<std::string, std::string> told_;  // and of what it was told first
+};
+
 std::string bar1_text(const DeviceInfo& device) {
   if (!device.bar1_bytes) return "BAR1 unknown";
   const std::string used =
@@ -28,11 +45,11 @@ std::string bar1_text(const DeviceInfo& device) {
   return fmt::format("BAR1 {}{}", bytes_text(*device.bar1_bytes), used);
 }
 
-void tell_drivers(Report& report) {
+void tell_drivers(Report& report, Verdicts& verdicts) {
   report.print("opened at run time\n");
   Json list = Json::array();
   for (const DriverReport& driver : drivers()) {
-    report.print("  {:<18} {}\n", driver.name, verdict_text(driver.availability));
+    report.print("  {:<18} {}\n", driver.name, verdicts.text_of(driver.name, driver.availability));
     Json entry = {{"name", driver.name}};
     entry.update(to_json(driver.availability));
     list.push_back(std::move(entry));
@@ -47,21 +64,21 @@ Json tell_calibration(Report& report, const DeviceInfo& device) {
     report.print("  calibration        measured {} with driver {}\n", calibration.date,
                  calibration.driver_version.empty() ? "unknown" : calibration.driver_version);
   } else {
-    report.print("  calibration        documented defaults; 'gigabar calibrate -d {} --store' measures this machine\n",
-                 device.index);
+    report.print("  calibration        documented defaults; 'gigabar calibrate -d {}' measures this machine\n", device.index);
   }
   report.print("  calibration file   {}\n", path.empty() ? "none (no home and no cache folder)" : path);
   return {{"is_measured", calibration.is_measured}, {"path", path}, {"values", Json::parse(calibration.to_json(), nullptr, false)}};
 }
 
-void tell_device(Report& report, const DeviceInfo& device) {
+void tell_device(Report& report, Verdicts& verdicts, const DeviceInfo& device) {
   report.print("\ndevice {}: {}{}\n", device.index, device.name, stand_in_label(device.is_stand_in));
   if (device.pci) report.print("  at                 {}, {}\n", device.pci->to_string(), device.uuid);
   report.print("  memory             {:.1f} GiB, {}, NUMA node {}\n", static_cast<double>(device.memory_bytes) / 1073741824.0,
                bar1_text(device), device.numa_node >= 0 ? std::to_string(device.numa_node) : "unknown");
   Json backends = Json::array();
   for (const BackendReport& backend : take(mapping_backends(device.index))) {
-    report.print("  mapping by {:<7} {}\n", name_of(backend.backend), verdict_text(backend.availability));
+    report.print("  mapping by {:<7} {}\n", name_of(backend.backend),
+                 verdicts.text_of(fmt::format("mapping by {}", name_of(backend.backend)), backend.availability));
     Json entry = {{"backend", name_of(backend.backend)}};
     entry.update(to_json(backend.availability));
     backends.push_back(std::move(entry));
@@ -90,9 +107,10 @@ void run_info(const DeviceOptions& options, const Invocation& invocation, bool i
   if (is_one && static_cast<std::size_t>(options.device) >= found.size()) {
     refuse_usage(fmt::format("-d {}: no such device; this machine has {}, numbered from 0", options.device, found.size()));
   }
-  tell_drivers(report);
+  Verdicts verdicts;
+  tell_drivers(report, verdicts);
   for (const DeviceInfo& device : found) {
-    if (!is_one || device.index == options.device) tell_device(report, device);
+    if (!is_one || device.index == options.device) tell_device(report, verdicts, device);
   }
   tell_kernels(report);
   const DeviceInfo& first = found[is_one ? static_cast<std::size_t>(options.device) : 0];

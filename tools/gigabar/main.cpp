@@ -1,4 +1,5 @@
-// gigabar: CPU-driven copies into and out of GPU memory, measured, checked and explained on the command line.
+// SPDX-License-Identifier: Apache-2.0
+// gigabar: the command line, one subcommand per file beside this one.
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
@@ -9,10 +10,12 @@
 
 #include "commands.hpp"
 #include "support/failure.hpp"
+#include "support/help.hpp"
 #include "support/nearest.hpp"
 #include "support/options.hpp"
 #include "support/output.hpp"
 #include "support/plain_text.hpp"
+#include "transport/ucx/trial.hpp"
 
 namespace {
 
@@ -26,7 +29,7 @@ std::string command_name(const CLI::App& program) {
 
 std::vector<std::string> option_names(const CLI::App& command) {
   std::vector<std::string> names;
-  for (const CLI::Option* option : command.get_options()) {
+  for (const CLI::Option* option : command.get_options([](const CLI::Option* each) { return !each->get_group().empty(); })) {
     for (const std::string& name : option->get_lnames()) names.push_back("--" + name);
     for (const std::string& name : option->get_snames()) names.push_back("-" + name);
   }
@@ -41,11 +44,17 @@ std::string unknown_word(const std::string& word, const char* what, const std::v
                      meant.empty() ? "" : fmt::format("; did you mean '{}'?", meant));
 }
 
+// CLI11 has no name for an option that is hidden, so that its check names it.
+std::string error_text(const CLI::ParseError& error) {
+  const std::string text = error.what();
+  return text.starts_with(": ") ? text.substr(2) : text;
+}
+
 std::string unexpected_text(const CLI::App& program, const CLI::ParseError& error) {
   const auto chosen = program.get_subcommands();
   const CLI::App& command = chosen.empty() ? program : *chosen.front();
   const std::vector<std::string> words = command.remaining();
-  if (words.empty()) return error.what();
+  if (words.empty()) return error_text(error);
   const std::string& first = words.front();
   if (first.starts_with('-')) return unknown_word(first, "is not one of its options", option_names(command));
   if (!chosen.empty()) return fmt::format("'{}' was not expected", gigabar::tool::plain(first));
@@ -54,19 +63,31 @@ std::string unexpected_text(const CLI::App& program, const CLI::ParseError& erro
   return unknown_word(first, "is not one of its commands", commands);
 }
 
+// "--json=" without a value, as of a shell's variable that is empty. CLI11 would take the next word, or go on without one.
+void refuse_empty_values(const std::vector<std::string>& arguments) {
+  for (const std::string& argument : arguments) {
+    if (argument == "--") return;
+    if (argument.starts_with("--") && argument.find('=') == argument.size() - 1) {
+      const std::string name = gigabar::tool::plain(argument.substr(0, argument.size() - 1));
+      gigabar::tool::refuse_usage(fmt::format("{}: the value behind the '=' is empty; write one", name));
+    }
+  }
+}
+
 int report_usage(const CLI::App& program, const CLI::ParseError& error) {
   if (error.get_exit_code() == 0) return program.exit(error);  // --help, --version
   const std::string name = command_name(program);
   const bool is_of_words = dynamic_cast<const CLI::ExtrasError*>(&error) != nullptr || program.get_subcommands().empty();
-  fmt::print(stderr, "{}: {}; see '{} --help'\n", name, is_of_words ? unexpected_text(program, error) : error.what(), name);
+  fmt::print(stderr, "{}: {}; see '{} --help'\n", name, is_of_words ? unexpected_text(program, error) : error_text(error), name);
   return gigabar::tool::kExitBadUsage;
 }
 
 int run(int argc, char** argv) {
   Invocation invocation;
   invocation.arguments.assign(argv, argv + argc);
-  CLI::App program("Copies between the CPU and GPU memory without a kernel module: what this machine can do, how fast, and why.",
-                   "gigabar");
+  CLI::App program(GIGABAR_DESCRIPTION, "gigabar");
+  gigabar::tool::set_help_form(program);
+  program.set_help_flag("-h,--help", "Print this help");
   program.set_version_flag("--version", "gigabar " GIGABAR_VERSION);
   program.require_subcommand(1);
   program.footer(
@@ -100,6 +121,7 @@ int run(int argc, char** argv) {
   gigabar::tool::add_softhca(root, invocation);
   gigabar::tool::add_run(root, invocation);
   try {
+    refuse_empty_values(invocation.arguments);
     program.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
     return report_usage(program, error);
@@ -113,6 +135,7 @@ int run(int argc, char** argv) {
 }  // namespace
 
 int main(int argc, char** argv) {
+  gigabar::transport::serve_ucx_trials(argc, argv);
   gigabar::tool::report_broken_pipes();
   try {
     const int status = run(argc, argv);

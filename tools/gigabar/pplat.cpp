@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // gigabar pplat: a flag from the CPU to a running kernel and back, or the other way round; with data, when asked, that the receiver
 // checks. The kernel is in cuda/; on a stand-in a CPU thread plays it.
 #include <fmt/format.h>
@@ -282,7 +283,7 @@ void add_pplat(const Command& program, Invocation& invocation) {
       ->check(whole_number(1, 10000000))
       ->type_name("N")
       ->capture_default_str();
-  command->add_option("--warm-up", options->warm_up_count, "Untimed rounds before them")
+  command->add_option("--warmup,--warm-up", options->warm_up_count, "Untimed rounds before them")
       ->check(whole_number(0, 1000000))
       ->type_name("N")
       ->capture_default_str();

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // gigabar latency, bw, bibw, multi-lat, mbw-mr: the point-to-point tests of the OSU micro-benchmarks between the ranks of a job,
 // with their options and their table, and the path that was taken at each size.
 #include "commands.hpp"
@@ -58,10 +59,9 @@ void add_ways(const Command& command, Options& options) {
       {"send", Kind::send}, {"write", Kind::write}, {"put", Kind::put}, {"read", Kind::read}};
   command
       .add_option_function(
-          "--kind", [](const std::string&) {},
+          "--op,--kind", [](const std::string&) {},
           "send: messages; write: into a segment, with notifications; put: without, and the target looks at its memory (host "
-          "memory, "
-          "latency); read: out of one")
+          "memory, latency); read: out of one")
       ->check(choice(kinds, options.kind))
       ->type_name("send|write|put|read")
       ->default_str("send");

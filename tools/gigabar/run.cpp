@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // gigabar run: the ranks of a job, all on this host, each with what find_job() reads.
 #include <memory>
 
@@ -24,15 +25,18 @@ void add_run(const Command& program, Invocation& invocation) {
   command->add_option("--stand-in", settings->stand_in_count, "Give every rank this many stand-in devices (GIGABAR_STAND_IN)")
       ->check(whole_number(1, 64))
       ->type_name("K");
+  command->add_flag("--keep-going", settings->keeps_going,
+                    "When a rank fails let the others go on, to the end that they choose (peer_lost tells them)");
   command->add_flag("--label", settings->has_labels, "Write '[rank] ' before every line of output");
   command->add_option("program", settings->program, "The program and its arguments, after '--'")
       ->required()
       ->type_name("PROGRAM ARGS...");
   command->footer(
-      "Each rank gets RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR, MASTER_PORT, GIGABAR_JOB_ID and a random\n"
-      "GIGABAR_JOB_KEY. Rank 0 reads standard input, unless it is a terminal. When a rank fails the others are ended.\n"
-      "Exit status: that of the first rank that failed (128 + N when signal N ended it), 124 at the timeout,\n"
-      "2 when the program cannot be executed.");
+      "Each rank gets RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR, MASTER_PORT, GIGABAR_JOB_ID and a\n"
+      "GIGABAR_JOB_KEY_FILE with a random key. Rank 0 reads standard input, unless it is a terminal. When a rank fails the others\n"
+      "are ended, or with --keep-going run on. What a failed rank itself had started is ended in any case.\n"
+      "Exit status: that of the first rank that failed (128 + N when signal N ended it), also when the others then succeed;\n"
+      "124 at the timeout, unless a rank had failed before; 2 when the program cannot be executed.");
   command->callback([settings, &invocation] {
     settings->path = run::find_program(settings->program.front());
     invocation.exit_status = run::launch(*settings);

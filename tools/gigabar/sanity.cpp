@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // gigabar sanity: runs the scenarios of sanity/, each in a process of its own with a deadline, and says pass, fail or waived, with
 // the reason. The process is this program again, with a hidden option, because CUDA does not survive fork.
 #include <fcntl.h>
@@ -245,7 +246,7 @@ void add_sanity(const Command& program, Invocation& invocation) {
   command->add_flag("-e,--extended", options->with_extended, "Also the long ones");
   command->add_flag("-s,--no-summary", options->has_no_summary, "No summary at the end");
   command->add_flag("-v,--verbose", options->is_verbose, "Say what is run, and how long it took");
-  command->add_option("--deadline", options->deadline_seconds, "A scenario that takes longer is ended and has failed")
+  command->add_option("--timeout,--deadline", options->deadline_seconds, "A scenario that takes longer is ended and has failed")
       ->check(seconds(3600))
       ->type_name("SECONDS")
       ->capture_default_str();

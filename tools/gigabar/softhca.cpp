@@ -1,8 +1,13 @@
+// SPDX-License-Identifier: Apache-2.0
 // gigabar softhca: the software HCA under test by itself. Threads of the CPU post through device::Queue, as kernels do; proxies
 // execute; every byte is checked; faults are made on demand.
+#include <fmt/format.h>
+
 #include <limits>
 #include <map>
 #include <memory>
+#include <string>
+#include <vector>
 
 #include "commands.hpp"
 #include "device/soft_hca/proxy_threads.hpp"
@@ -20,17 +25,22 @@ using softhca::Sharing;
 using softhca::Syndrome;
 
 constexpr std::uint64_t kMostRounds = 10'000'000;
-constexpr std::uint64_t kMostTimeoutMs = 3'600'000;
+constexpr std::size_t kMaxChoiceColumns = 80;  // of the choices, in the first column of the help
+constexpr unsigned kMaxTimeoutSeconds = 3600;
 
 template <class T>
 void add_choice(const Command& command, const char* name, const std::map<std::string, T>& choices, T& target,
                 const char* description, const std::string& usual) {
-  std::string names;
-  for (const auto& [text, value] : choices) names += (names.empty() ? "" : "|") + text;
-  command.add_option_function(
-             name, [](const std::string&) {}, description)
+  std::vector<std::string> names;
+  for (const auto& [text, value] : choices) names.push_back(text);
+  const std::string shown = fmt::format("{}", fmt::join(names, "|"));
+  const bool is_long = shown.size() > kMaxChoiceColumns;
+  command
+      .add_option_function(
+          name, [](const std::string&) {},
+          is_long ? fmt::format("{}: one of {}", description, fmt::join(names, ", ")) : description)
       ->check(choice(choices, target))
-      ->type_name(names)
+      ->type_name(is_long ? "NAME" : shown)
       ->default_str(usual);
 }
 
@@ -93,10 +103,18 @@ void add_faults(const Command& command, Options& options) {
       ->allow_extra_args(false)
       ->type_name("KIND[:N]");
   add_choice(command, "--syndrome", syndromes, options.syndrome, "What the CQE of --fault error tells", "retries_exceeded");
-  command.add_option("--timeout-ms", options.timeout_ms, "Of one wait")
-      ->check(whole_number(1, kMostTimeoutMs))
-      ->type_name("MS")
+  command.add_option("--timeout", options.timeout_seconds, "A wait that takes longer has failed")
+      ->check(seconds(kMaxTimeoutSeconds))
+      ->type_name("SECONDS")
       ->capture_default_str();
+  command
+      .add_option_function("--timeout-ms",
+                           [&options](const std::string& text) { options.timeout_seconds = std::stod(text) / 1000; })
+      ->check([](std::string& text) {
+        const std::string wrong = whole_number(1, std::uint64_t{1000} * kMaxTimeoutSeconds)(text);
+        return wrong.empty() ? wrong : "--timeout-ms: " + wrong;
+      })
+      ->group("");  // its old name
   // Proves that the checks can fail.
   command.add_option_function("--plant-fault", [](const std::string&) {})->check(choice(plants, options.plant))->group("");
 }
@@ -105,8 +123,8 @@ void add_faults(const Command& command, Options& options) {
 
 void add_softhca(const Command& program, Invocation& invocation) {
   auto options = std::make_shared<Options>();
-  const Command command =
-      program.add_subcommand("softhca", "The software HCA by itself: queues of this process, checked data, faults on demand");
+  const Command command = program.add_subcommand(
+      "softhca", "Self-test of the software HCA that serves kernels' queues: checked data, faults on demand");
   add_work(command, *options);
   add_shape(command, *options);
   add_faults(command, *options);

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // gigabar streams: many transfers at once, between GPUs and between GPUs and the host, with CUts' command lines, transfers in
 // words, nvbandwidth's matrices, and sweeps over sizes.
 #include "streams/options.hpp"
@@ -66,7 +67,7 @@ void add_transfer_options(const Command& command, Options& options) {
   add_argument(command, options, "-p,--dtod", Kind::device_to_device, "GPU to GPU; the destination comes first, and reads")
       ->type_name("DST,SRC");
   add_argument(command, options, "-t,--transfer", Kind::text, "In words, as 'gpu0->host:1 ce bytes=64M', several with ';'")
-      ->type_name("TEXT");
+      ->type_name("WORDS");
   add_argument(command, options, "-f,--file", Kind::file,
                "A file with a transfer on each line, '#' before comments; '-': standard input")
       ->type_name("FILE");
@@ -91,14 +92,15 @@ void add_default_options(const Command& command, Options& options) {
       ->transform(byte_count(1, std::uint64_t{1} << 50))
       ->type_name("BYTES")
       ->group(group);
-  Option iterations = command.add_option("-i,--iter", options.iterations, "Copies of each transfer (default: 100; presets: 16)")
-                          ->check(whole_number(1, std::uint64_t{1} << 40))
-                          ->type_name("N")
-                          ->group(group);
+  Option iterations =
+      command.add_option("-i,--iter,--iterations", options.iterations, "Copies of each transfer (default: 100; presets: 16)")
+          ->check(whole_number(1, std::uint64_t{1} << 40))
+          ->type_name("N")
+          ->group(group);
   command.add_option("--seconds", options.seconds, "Copy for this long instead")
       ->check(seconds(86400))
       ->excludes(iterations)
-      ->type_name("S")
+      ->type_name("SECONDS")
       ->group(group);
   command
       .add_option("--executor", options.executor, "Who moves the bytes: ce, sm or cpu, with -push, -pull or :LANES (default: ce)")
@@ -129,9 +131,11 @@ void add_run_options(const Command& command, Options& options) {
       ->type_name("N")
       ->capture_default_str();
   command.add_flag_callback("--no-verify", [&options] { options.is_verified = false; }, "Do not compare what arrived");
-  command.add_option("--timeout", options.timeout_seconds, "Of one run (default: 300, and the seconds that were asked for)")
+  command
+      .add_option("--timeout", options.timeout_seconds,
+                  "A run that takes longer is ended (default: 300, and the seconds that were asked for)")
       ->check(seconds(604800))
-      ->type_name("S");
+      ->type_name("SECONDS");
   command.add_flag("--dry-run", options.is_dry_run, "Print the transfers as lines for --file, and run nothing");
   command.add_option("--devices", options.device_count, "Devices that a dry run assumes")
       ->check(whole_number(1, 1024))

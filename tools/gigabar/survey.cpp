@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // gigabar survey: the newcomer's page. What the machine is made of, what the doctor found, how long CPU-driven copies take, what
 // each path carries alone and what it keeps when the others run; and the same as one JSON file, which 'gigabar compare' reads.
 #include <fmt/format.h>
@@ -5,6 +6,7 @@
 #include <algorithm>
 #include <chrono>
 #include <memory>
+#include <optional>
 
 #include "commands.hpp"
 #include "doctor/output.hpp"
@@ -13,7 +15,7 @@
 #include "support/failure.hpp"
 #include "support/option_checks.hpp"
 #include "support/plain_text.hpp"
-#include "survey/figures.hpp"
+#include "survey/passes.hpp"
 #include "topology/output.hpp"
 
 namespace gigabar::tool {
@@ -28,8 +30,7 @@ struct Options {
   bool with_trials = true;
 };
 
-// The share of the budget after which a part that is not begun is left out; the doctor comes first and has a limit of its own.
-constexpr double kCopiesEnd = 0.5;
+// The share of the budget that the doctor, which comes first, may use.
 constexpr double kDoctorShare = 0.3;
 constexpr std::size_t kMostFindings = 12;  // on the page; all are in the JSON
 
@@ -86,25 +87,28 @@ void tell_rate(Report& report, const Figure& figure, const std::string& more) {
     report.print("  {:<40} {}\n", figure.key, figure.failure);
     return;
   }
-  const std::string ratio = figure.ratio > 0 ? fmt::format("{:.0f} % of {}", figure.ratio * 100, figure.link) : figure.link;
-  report.print("  {:<40} {:>8.1f}   {}{}\n", figure.key, figure.value(), ratio, more);
+  const std::string link = figure.link.empty() || figure.link == "unknown" ? "its link is unknown" : "over " + figure.link;
+  const std::string ratio = figure.ratio() > 0 ? fmt::format("{:.0f} % of {}", figure.ratio() * 100, figure.link) : link;
+  report.print("  {:<40} {:>8.1f} {}   {}{}\n", figure.key, figure.value(), figure.unit, ratio, more);
 }
 
 void tell_paths(Report& report, const PathFigures& paths) {
-  report.heading("each path alone, GB/s");
+  report.heading("each path alone");
   for (const Figure& figure : paths.alone) tell_rate(report, figure, "");
 }
 
 // The pattern with the transfer that loses most, whole.
 void tell_worst(Report& report, const PathFigures& paths) {
-  if (paths.worst < 0) return;
-  const Figure& worst = paths.together[static_cast<std::size_t>(paths.worst)];
+  const std::optional<survey::Worst> found = survey::find_worst(paths);
+  if (!found) return;
+  const Figure& worst = paths.together[found->index];
+  report.document()["worst"] = {{"key", worst.key}, {"share_of_own_rate", found->share}};
   const std::string pattern = worst.key.substr(worst.key.find(' ') + 1);
-  report.heading(fmt::format("the worst pattern of those that were run at once: {}, GB/s", pattern));
+  report.heading(fmt::format("the worst pattern of those that were run at once: {}", pattern));
   for (const Figure& figure : paths.together) {
     if (!figure.key.ends_with(" " + pattern)) continue;
     const bool is_worst = &figure == &worst;
-    tell_rate(report, figure, is_worst ? fmt::format("; keeps {:.0f} % of its own rate", paths.worst_share * 100) : "");
+    tell_rate(report, figure, is_worst ? fmt::format("; keeps {:.0f} % of its own rate", found->share * 100) : "");
   }
 }
 
@@ -123,6 +127,7 @@ void run_survey(const Options& options, const Invocation& invocation) {
                  stand_in_label(found[i].is_stand_in));
   }
 
+  report.print("this takes up to {:.0f} s (--budget)\n", options.budget_seconds);
   ExamineOptions examine_options;
   examine_options.with_trials = options.with_trials;
   examine_options.deadline = std::chrono::milliseconds(static_cast<std::int64_t>(options.budget_seconds * kDoctorShare * 1000));
@@ -134,26 +139,19 @@ void run_survey(const Options& options, const Invocation& invocation) {
   doctor::print_best_nics(report, examination.topology);
   tell_findings(report, examination);
 
-  const std::vector<Figure> copies =
-      survey::measure_copies(found, [&] { return elapsed_s() > options.budget_seconds * kCopiesEnd; });
-  tell_copies(report, copies);
-  add_figures(report, copies);
-
-  const PathFigures paths = survey::measure_paths(
-      found, [&] { return elapsed_s() > options.budget_seconds; },
-      [&](const std::string& name) {
-        if (report.has_colours()) report.print("\r\033[Kmeasuring {} ...\r", name);
-      });
+  const survey::TimeLeft time{elapsed_s, options.budget_seconds};
+  const survey::Passes passes = survey::measure_passes(found, time, [&](const std::string& what) {
+    if (report.has_colours()) report.print("\r\033[K{} ...\r", what);
+  });
   if (report.has_colours()) report.print("\r\033[K");
-  tell_paths(report, paths);
-  tell_worst(report, paths);
-  for (const std::string& note : paths.notes) report.note(note);
-  add_figures(report, paths.alone);
-  add_figures(report, paths.together);
-  if (paths.worst >= 0) {
-    report.document()["worst"] = {{"key", paths.together[static_cast<std::size_t>(paths.worst)].key},
-                                  {"share_of_own_rate", paths.worst_share}};
-  }
+  report.document()["passes"] = {{"count", passes.count}, {"seconds", passes.seconds}};
+  tell_copies(report, passes.copies);
+  tell_paths(report, passes.paths);
+  tell_worst(report, passes.paths);
+  for (const std::string& note : passes.paths.notes) report.note(note);
+  add_figures(report, passes.copies);
+  add_figures(report, passes.paths.alone);
+  add_figures(report, passes.paths.together);
   report.document()["elapsed_s"] = elapsed_s();
   report.write();
   report.print("\n{:.0f} s{}{}\n", elapsed_s(),
@@ -174,8 +172,10 @@ void add_survey(const Command& program, Invocation& invocation) {
       ->check(seconds(3600))
       ->type_name("SECONDS")
       ->capture_default_str();
-  command->add_flag("!--no-trials", options->with_trials, "Leave out the doctor's trials, which register, map and copy");
+  command->add_flag("!--no-trials", options->with_trials,
+                    "Leave out the doctor's trials: only read; register, map and copy nothing");
   command->footer(
+      "Everything is measured in 3 passes over the whole survey, whose spread is the noise that 'gigabar compare' goes by.\n"
       "Data is verified in every copy and transfer. Rates of patterns are of the time in which all their transfers ran.");
   command->callback([options, &invocation] { run_survey(*options, invocation); });
 }

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // gigabar topology: what the machine is made of and how its parts are joined, as a matrix, a tree, JSON or a drawing; and the
 // capture of a machine, to be looked at elsewhere.
 #include "gigabar/topology.hpp"

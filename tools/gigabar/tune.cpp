@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // gigabar tune: measures between two ranks where one path should end and the next begin, and stores it where every fabric of this
 // machine looks for it.
 #include <memory>
@@ -10,12 +11,12 @@ namespace gigabar::tool {
 
 void add_tune(const Command& program, Invocation& invocation) {
   auto options = std::make_shared<ranks::TuneOptions>();
-  const Command command = program.add_subcommand("tune", "Measure the limits of the paths between two ranks, and store them");
+  const Command command = program.add_subcommand("tune", "Measure the size limits between the paths of two ranks, and store them");
   command
-      ->add_option("-d,--accelerator", options->accelerator,
-                   "Memory of both ranks: cuda (stand-ins where there is no GPU), or host")
+      ->add_option("--accelerator", options->accelerator, "Memory of both ranks: cuda (stand-ins where there is no GPU), or host")
       ->type_name("cuda|host")
       ->capture_default_str();
+  command->add_option("-d", options->accelerator)->group("");  // its old name
   command->add_option("-m,--message-size", options->sizes, "Sizes: doubled from MIN to MAX")
       ->type_name("[MIN:]MAX")
       ->default_str("1K:4M");
@@ -27,14 +28,17 @@ void add_tune(const Command& program, Invocation& invocation) {
       ->check(whole_number(0, 1000000))
       ->type_name("N")
       ->capture_default_str();
-  command->add_flag("--dry-run", options->is_dry, "Measure and print, but store nothing");
+  add_store_options(command, options->stored);
   add_json_option(command, options->json_path);
   ranks::add_fabric_options(command, options->fabric);
   command->footer(
       "Ranks: two of mpirun, srun, torchrun or 'gigabar run'; started alone, the command starts its own on this host. Measured: "
       "the\n"
       "chunk of staged writes, gdr_limit, gdr_read_limit, and the size from which several rails pay. What an option gives is not\n"
-      "measured. The file is GIGABAR_TUNING, else tuning-<machine>.json in $XDG_CACHE_HOME/gigabar or ~/.cache/gigabar.");
+      "measured. The file is that of --store, else GIGABAR_TUNING, else tuning-<machine>.json in $XDG_CACHE_HOME/gigabar or\n"
+      "~/.cache/gigabar. Exit status: 0 measured, and stored unless --no-store; 1 nothing could be measured or stored; 2 the "
+      "command\n"
+      "line cannot be followed.");
   command->callback([options, &invocation] { ranks::run_tune(*options, invocation); });
 }
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A rank's segment and the way to it, held in the registers of the scope that uses them: nothing is looked up at an operation.
 //
 // Each function of fabric.hpp reads the tables of the session and the state of its queue anew, because others may have changed
@@ -39,6 +40,7 @@ class BasicChannel {
     channel.here_key_ = here->local_key;
     channel.own_notifications_ = here->notifications;
     channel.there_bytes_ = there->bytes;
+    channel.has_atomics_ = there->has_atomics;
     channel.kept_ = nullptr;
     const bool is_in_reach = there->address != nullptr;
     if (W != ChannelWay::any && is_in_reach != (W == ChannelWay::stores)) return Status::unavailable;
@@ -163,6 +165,7 @@ class BasicChannel {
     if (remote_offset % sizeof old != 0) return Status::invalid_argument;
     if (!lies_in(there_bytes_, remote_offset, sizeof old)) return Status::out_of_range;
     const Remote word = detail::behind(there_, remote_offset);
+    if (is_direct() && !has_atomics_) return Status::unavailable;
     if (is_direct()) return detail::change_in_reach(scope, next_status(scope), at<std::uint64_t>(word), change, old);
     std::uint64_t answer = 0;
     const Status status = by_queue(
@@ -197,6 +200,7 @@ class BasicChannel {
   // The rank's segment and its notifications: by loads and stores addresses of this GPU, else as work requests name them.
   Remote there_, notifications_;
   std::uint64_t there_bytes_ = 0;
+  bool has_atomics_ = false;  // by loads and stores
   // This rank's.
   std::byte* here_ = nullptr;
   std::uint64_t here_bytes_ = 0;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Bytes that the threads of a scope move together by loads and stores of 16 bytes.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Ranks that kernels reach by themselves: the words of gigabar/fabric.hpp, called on the GPU.
 //
 // A DeviceFabric is a plain handle that a DeviceSession (gigabar/device_session.hpp) fills; kernels get it by value. Every function
@@ -49,6 +50,7 @@ struct DeviceSegment {
   Remote remote;
   Remote remote_notifications;
   std::uint32_t local_key = 0;
+  bool has_atomics = false;  // by loads and stores: those of this GPU and of the rank's are atomic with each other
 };
 
 // So many atomics of a queue, less one, are under way at once; adapters take 16.
@@ -268,9 +270,7 @@ struct ResultWord {
   std::uint64_t bit = 0;
 
   GIGABAR_DEVICE Local place(const PeerQueue& queue) const {
-    std::uint32_t number = 0;
-    while (std::uint64_t{1} << number != bit) ++number;
-    return behind(queue.results, number * sizeof(std::uint64_t));
+    return behind(queue.results, lowest_bit(bit) * sizeof(std::uint64_t));
   }
 };
 
@@ -751,6 +751,7 @@ GIGABAR_DEVICE Status change_word(const Scope& scope, const DeviceFabric& fabric
   if (remote.offset_bytes % sizeof old != 0) return Status::invalid_argument;
   const Place place = find_bytes(fabric, remote.rank, remote.segment, remote.offset_bytes, sizeof old);
   if (place.status == Status::ok) {
+    if (!find_segment(fabric, remote.rank, remote.segment)->has_atomics) return Status::unavailable;
     auto* const word = reinterpret_cast<std::uint64_t*>(place.address);
     return change_in_reach(scope, ask_status(scope, fabric, remote.rank), word, change, old);
   }
@@ -767,8 +768,9 @@ GIGABAR_DEVICE Status change_word(const Scope& scope, const DeviceFabric& fabric
 }  // namespace detail
 
 // On 8 aligned bytes; `old`: the value before. Atomic among all kernels that have the word in reach, or among those that use
-// queues; not among both, nor with CPUs. Errors: as write; invalid_argument (not a multiple of 8), timed_out (it may or may not be
-// done).
+// queues; not among both, nor with CPUs. To a rank in reach by a link without native atomics (most pairs over PCIe) it would not
+// even be that: unavailable, and DeviceReach::why_no_atomics says why. Other errors: as write; invalid_argument (not a multiple of
+// 8), timed_out (it may or may not be done).
 template <class Scope>
 GIGABAR_DEVICE Status atomic_fetch_add(const Scope& scope, const DeviceFabric& fabric, RemotePlace remote, std::uint64_t value,
                                        Timeout timeout, std::uint64_t& old, QueueId queue = 0) {

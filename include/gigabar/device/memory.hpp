@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Loads, stores and fences that other GPUs, CPUs and NICs take part in, and the clock, for kernels and for threads of the CPU that
 // play them. Names say what an access is for.
 //
@@ -23,6 +24,7 @@
 #endif
 
 #if !defined(__CUDA_ARCH__)
+#include <bit>
 #include <ctime>
 #include <thread>
 #endif
@@ -211,6 +213,15 @@ GIGABAR_DEVICE void unlock_device(std::uint32_t* lock) {
   asm volatile("st.release.gpu.global.u32 [%0], 0;" : : "l"(lock) : "memory");
 #else
   __atomic_store_n(lock, 0, __ATOMIC_RELEASE);
+#endif
+}
+
+// The number of the lowest bit that is set; of 0 nothing is promised.
+GIGABAR_DEVICE std::uint32_t lowest_bit(std::uint64_t bits) {
+#if defined(__CUDA_ARCH__)
+  return static_cast<std::uint32_t>(__ffsll(static_cast<long long>(bits)) - 1);
+#else
+  return static_cast<std::uint32_t>(std::countr_zero(bits));
 #endif
 }
 

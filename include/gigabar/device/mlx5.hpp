@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The binary format of an mlx5 send queue, its completion queue and its doorbell, for kernels and for the CPU.
 //
 // A work request (WQE) is made of 16-byte segments, and of one 64-byte block (WQEBB) here; what has more than one byte is

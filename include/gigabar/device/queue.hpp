@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // RDMA that a GPU posts itself: one queue is one queue pair of an mlx5 HCA, or of a software model of one, to one peer.
 //
 // A post reserves slots of the ring, fills them, waits for its turn, and rings the doorbell. Its ticket names the place behind its

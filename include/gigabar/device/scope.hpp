@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Who calls: one thread, a warp, a block, or threads of the CPU that play one. Every device function takes a scope first; all its
 // threads call together, with equal arguments, and get the same answer.
 #pragma once

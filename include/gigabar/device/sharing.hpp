@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Words that threads of one GPU share with each other, and with nobody else, at the price of who those threads are.
 #pragma once
 

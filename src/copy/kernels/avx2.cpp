@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // 32-byte streaming stores and loads.
 #include <immintrin.h>
 

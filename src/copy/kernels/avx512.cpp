@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // One instruction per line. Heads and tails are ordinary narrower stores: the manual advises against masked moves on memory-mapped
 // I/O (Intel SDM vol. 2, VMASKMOV: the accesses and their order are the implementation's).
 #include <immintrin.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Coherent memory: what memcpy does best, except for single words. Those are release stores and acquire loads, free on x86-64, so
 // that a flag written here orders the data before it for any reader.
 #include <cstring>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The functions that the files of this folder give to the table in kernels.cpp. Kept free of other headers: each file is compiled
 // for its own instruction set, and an inline function of a shared header compiled there could be the one the linker keeps for
 // everybody.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Naturally aligned accesses of at most 8 bytes: right on every CPU and for every mapping type, and the only ones that uncached
 // memory allows.
 #include "copy/kernels/entries.hpp"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "copy/kernels/kernels.hpp"
 
 #include <algorithm>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Which kernel is used for which size, and how that is changed.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // MOVDIR64B: a 64-byte store that leaves the CPU as one write, past the write-combining buffers; ordered by SFENCE like them.
 // There are CPUs with it and without AVX (Tremont), so the rest is SSE2. No loads: the table uses those of another kernel.
 // Source: Intel SDM vol. 2, MOVDIR64B.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // 16-byte accesses of Normal non-cacheable memory, which is what write-combined is called on arm64; the CPU gathers stores of a
 // line.
 #include <arm_neon.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Every x86-64 CPU. SSE2 has no streaming load: on write-combined memory each 16-byte load is a round trip of its own, which is why
 // kernels.cpp gives this kernel the loads of sse41.cpp where the CPU has them.
 #include <emmintrin.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // MOVNTDQA, 16 bytes: the first load of a 64-byte line of write-combined memory fetches the line, the others are served from it.
 // Source: Intel SDM vol. 1 §12.10.3.
 #include <smmintrin.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The one copy loop, over what an instruction set offers (its trait). Included by one .cpp per instruction set, each with its own
 // compiler flags; everything here has internal linkage, so that no AVX-512 copy of a function reaches a CPU without it.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "device/fabric_wire/fabric_wire.hpp"
 
 #include <algorithm>

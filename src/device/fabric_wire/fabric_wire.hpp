@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A software HCA's wire over a Fabric: to another process, of this host or another.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "device/hca/hca.hpp"
 
 #include <arpa/inet.h>

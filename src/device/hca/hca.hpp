@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // An adapter of mlx5 whose queues kernels use themselves: the device with its port, the memory that its queues lie in, and the
 // memory that work requests name. By public verbs only; libmlx5 tells where it keeps what.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // One queue pair of an adapter as a device::PeerQueue: ring, doorbell record and CQ are libmlx5's, in memory that kernels reach.
 #pragma once
 

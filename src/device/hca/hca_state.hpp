@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What an opened Hca and its queues share.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "device/session/control_memory.hpp"
 
 #include <algorithm>

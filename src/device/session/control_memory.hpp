@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The device memory behind a session's handle: what peers write to, and what only the host and kernels of this rank use.
 #pragma once
 

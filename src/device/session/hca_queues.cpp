@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "device/session/hca_queues.hpp"
 
 #include <pthread.h>
@@ -245,8 +246,7 @@ Outcome HcaQueues::start() {
   try {
     ringing_ = std::thread([this] { ring_all(); });
   } catch (const std::system_error& error) {
-    return make_error(Status::out_of_memory, "start a thread", "that rings doorbells", "the system has no memory or no thread left",
-                      "raise the limit (ulimit -u)", errno_code(error.code().value()));
+    return cannot_start_thread("start a thread", "that rings doorbells", error.code().value());
   }
   return {};
 }

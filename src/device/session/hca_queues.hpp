@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Queues of an adapter of mlx5, on which nothing of the CPU executes anything. Ranks tell each other of their adapters through
 // their control segments.
 #pragma once

@@ -1,12 +1,15 @@
+// SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 #include <array>
 #include <bit>
 #include <condition_variable>
 #include <mutex>
+#include <system_error>
 #include <thread>
 #include <utility>
 #include <vector>
 
+#include "base/blocked_signals.hpp"
 #include "base/errors.hpp"
 #include "base/log.hpp"
 #include "base/undo.hpp"
@@ -104,6 +107,7 @@ struct DeviceSession::State {
     void* address = nullptr;
     std::uint64_t bytes = 0;
     std::string why_not;
+    std::string why_no_atomics;
   };
   Result<std::optional<Reached>> reach_segment(Rank rank, SegmentId id, const Remaining& time);
 
@@ -116,8 +120,9 @@ struct DeviceSession::State {
   device::DeviceFabric handle;
   bool is_registered = false;  // the control segment
   bool is_closed = false;
-  std::vector<std::vector<SegmentId>> mapped;     // [rank]
-  std::vector<std::vector<std::string>> why_not;  // [rank][id]; empty: it is in reach
+  std::vector<std::vector<SegmentId>> mapped;            // [rank]
+  std::vector<std::vector<std::string>> why_not;         // [rank][id]; empty: it is in reach
+  std::vector<std::vector<std::string>> why_no_atomics;  // [rank][id], of those in reach
 
   std::mutex mutex;  // of what follows, and of statuses
   std::condition_variable wake;
@@ -138,6 +143,9 @@ Result<std::optional<DeviceSession::State::Reached>> DeviceSession::State::reach
   if (address) {
     reached.address = *address;
     mapped[rank].push_back(id);
+    auto no_atomics = fabric.why_no_atomics(rank, id);
+    if (!no_atomics) return std::move(no_atomics).error();
+    reached.why_no_atomics = std::move(*no_atomics);
   } else if (address.status() == Status::not_supported) {
     reached.why_not = address.error().record().cause;
   } else {
@@ -163,6 +171,7 @@ Result<DeviceSession::State::Survey> DeviceSession::State::survey(Rank rank, con
   bool is_all_direct = found.shared != nullptr;
   for (SegmentId id = 0; id < options.segment_count; ++id) {
     why_not[rank][id] = "the rank has no such segment";
+    why_no_atomics[rank][id].clear();
     auto reached = reach_segment(rank, id, time);
     if (!reached) return std::move(reached).error();
     if (!*reached) continue;
@@ -173,6 +182,8 @@ Result<DeviceSession::State::Survey> DeviceSession::State::survey(Rank rank, con
     found.there.push_back({id, (*reached)->bytes});
     is_all_direct = is_all_direct && is_direct;
     if (!is_direct) continue;
+    why_no_atomics[rank][id] = (*reached)->why_no_atomics;
+    found.segments[id].has_atomics = (*reached)->why_no_atomics.empty();
     found.segments[id].address = static_cast<std::byte*>((*reached)->address);
     found.segments[id].notifications = reinterpret_cast<device::Notification*>(found.shared + layout.notifications_at(id));
   }
@@ -326,6 +337,7 @@ Outcome DeviceSession::State::open() {
   if (Outcome agreed = agree_on_options(time); !agreed) return agreed;
   mapped.resize(layout.rank_count);
   why_not.assign(layout.rank_count, std::vector<std::string>(layout.segment_count));
+  why_no_atomics = why_not;
   Surveys ranks(layout.rank_count);
   for (Rank rank = 0; rank < layout.rank_count; ++rank) {
     auto found = survey(rank, time);
@@ -341,7 +353,12 @@ Outcome DeviceSession::State::open() {
   if (Outcome started = start_queues(); !started) return started;
   // No kernel of another rank tells this one before its tables stand.
   if (Outcome met = fabric.barrier({}, time.left()); !met) return met;
-  watcher = std::thread([this] { watch(); });
+  const BlockedSignals blocked;
+  try {
+    watcher = std::thread([this] { watch(); });
+  } catch (const std::system_error& error) {
+    return cannot_start_thread("device session", "thread that watches the peers", error.code().value());
+  }
   return {};
 }
 
@@ -355,7 +372,7 @@ Outcome DeviceSession::State::start_queues() {
 void DeviceSession::State::watch() {
   std::unique_lock lock(mutex);
   while (!wake.wait_for(lock, kLookAtPeers, [&] { return is_stopping; })) {
-    for (const PeerState& peer : fabric.peers()) {
+    for (const PeerState& peer : fabric.peers()) {  // without memory for them: none, this time
       if (!peer.is_broken || memory->status(peer.rank) != Status::ok) continue;
       log(LogLevel::info, text("device session: rank ", peer.rank, " is lost: ", peer.why));
       if (const Outcome put = memory->put_status(peer.rank, Status::peer_lost); !put) log(LogLevel::warning, put.message());
@@ -445,7 +462,7 @@ DeviceSession::~DeviceSession() {
   [[maybe_unused]] State* const left_alone = state_.release();
 }
 
-Result<DeviceSession> DeviceSession::open(Fabric& fabric, const DeviceSessionOptions& options) {
+Result<DeviceSession> DeviceSession::open(Fabric& fabric, const DeviceSessionOptions& options) try {
   if (Outcome checked = check(options); !checked) return std::move(checked).take_error();
   if (!fabric.state_) {
     return make_error(Status::unavailable, "device session", "fabric", "it was moved from or never opened",
@@ -454,11 +471,13 @@ Result<DeviceSession> DeviceSession::open(Fabric& fabric, const DeviceSessionOpt
   DeviceSession session(std::make_unique<State>(Fabric(fabric.state_), options));
   if (Outcome opened = session.state_->open(); !opened) return std::move(opened).take_error();
   return session;
+} catch (...) {
+  return error_of_exception("device session open");
 }
 
 const device::DeviceFabric& DeviceSession::handle() const noexcept { return state_->handle; }
 
-Result<DeviceReach> DeviceSession::reach(Rank rank, SegmentId id) const {
+Result<DeviceReach> DeviceSession::reach(Rank rank, SegmentId id) const try {
   if (rank >= state_->why_not.size() || id >= state_->options.segment_count) {
     return make_error(Status::out_of_range, "reach", text("segment ", id, " of rank ", rank),
                       text("there are ", state_->why_not.size(), " ranks and ", state_->options.segment_count, " segments"),
@@ -466,14 +485,22 @@ Result<DeviceReach> DeviceSession::reach(Rank rank, SegmentId id) const {
   }
   const std::string& reason = state_->why_not[rank][id];
   const bool has_queue = state_->queues != nullptr && state_->queues->has(rank);
-  if (!has_queue || reason.empty()) return DeviceReach{reason.empty(), has_queue, false, QueueEngine::automatic, reason};
+  if (!has_queue || reason.empty()) {
+    return DeviceReach{reason.empty(), has_queue, false, QueueEngine::automatic, reason, state_->why_no_atomics[rank][id]};
+  }
   const std::string why_not = state_->queues->why_not_mapped(rank, id);
   std::string reasons = why_not.empty() ? reason : text(reason, "; not mapped for the CPU: ", why_not);
   if (!state_->why_engine.empty()) reasons += text("; ", name_of(state_->queues->engine()), ": ", state_->why_engine);
-  return DeviceReach{false, true, why_not.empty(), state_->queues->engine(), std::move(reasons)};
+  return DeviceReach{false, true, why_not.empty(), state_->queues->engine(), std::move(reasons), {}};
+} catch (...) {
+  return error_of_exception("device session reach");
 }
 
-Outcome DeviceSession::recover(Rank rank, Timeout timeout) { return state_->recover(rank, timeout); }
-Outcome DeviceSession::close(Timeout timeout) { return state_->close(timeout); }
+Outcome DeviceSession::recover(Rank rank, Timeout timeout) try { return state_->recover(rank, timeout); } catch (...) {
+  return error_of_exception("device session recover");
+}
+Outcome DeviceSession::close(Timeout timeout) try { return state_->close(timeout); } catch (...) {
+  return error_of_exception("device session close");
+}
 
 }  // namespace gigabar

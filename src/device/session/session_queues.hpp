@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The queues of a session to ranks that its kernels do not reach by loads and stores, whatever executes them.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Queues with a software HCA behind the doorbells: rings in pinned host memory, CQs in device memory, and a wire over the fabric
 // for each queue.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The memory that a software HCA may touch, by key: what a registration is for a real one.
 #pragma once
 

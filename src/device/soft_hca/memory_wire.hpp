@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A wire to memory that this process reaches: its own, shared, or a GPU's behind a mapping.
 #pragma once
 

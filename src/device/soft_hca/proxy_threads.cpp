@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "device/soft_hca/proxy_threads.hpp"
 
 #include <pthread.h>
@@ -30,9 +31,7 @@ Outcome ProxyThreads::start_threads() {
     code = error.code().value();
   }
   if (code == 0) return {};
-  return make_error(Status::out_of_memory, "start proxy threads", text("thread ", threads_.size() + 1, " of ", thread_count()),
-                    "the system has no memory or no thread left", "ask for fewer threads, or raise the limit (ulimit -u)",
-                    errno_code(code));
+  return cannot_start_thread("start proxy threads", text("thread ", threads_.size() + 1, " of ", thread_count()), code);
 }
 
 void ProxyThreads::work(std::uint32_t index) noexcept {

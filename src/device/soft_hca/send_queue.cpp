@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "device/soft_hca/send_queue.hpp"
 
 #include <cstring>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // One queue of a software HCA: takes work requests from the ring, sends them over the wire, writes completions.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // An mlx5 HCA in software: executes the work requests that device::Queue writes, in their binary format, and answers with
 // completions in theirs.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What lies between a software HCA's queue and its peer's memory.
 #pragma once
 

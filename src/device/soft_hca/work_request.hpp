@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A work request as an HCA reads it from the ring.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "driver/cuda/cuda.hpp"
 
 #include "base/check_ids.hpp"

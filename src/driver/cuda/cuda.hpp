@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // libcuda.so.1, opened at run time: one table of functions, or the reason why there is none.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "driver/gdrdrv/gdrdrv.hpp"
 
 #include <fcntl.h>
@@ -139,8 +140,8 @@ Result<std::uint64_t> Module::pin(std::uint64_t device_address, std::size_t byte
   if (pinned) return handle;
   Error error = std::move(pinned).take_error();
   if (error.record().native.code == EINVAL) {
-    error.record().status = Status::not_supported;
-    error.record().cause =
+    edit(error).status = Status::not_supported;
+    edit(error).cause =
         text("the module cannot pin ", range_text(device_address, bytes), ": not device memory, or memory it does not take");
   }
   return error;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // GDRCopy's kernel module, when a machine has it: the ioctls of /dev/gdrdrv.
 #pragma once
 

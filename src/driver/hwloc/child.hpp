@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Work that may crash or never end, done in a forked child whose output comes back through a pipe.
 #pragma once
 

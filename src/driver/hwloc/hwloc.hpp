@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // libhwloc.so.15, opened at run time: the machine's PCI devices, NUMA nodes and packages, of this machine or of a copy of its
 // files.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "driver/mlx5dv/mlx5dv.hpp"
 
 #include "base/errors.hpp"

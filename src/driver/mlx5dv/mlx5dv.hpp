@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // libmlx5.so.1, opened at run time: what an adapter of mlx5 keeps of a queue pair in memory, so that others than libibverbs can use
 // it.
 #pragma once

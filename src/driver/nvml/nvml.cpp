@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "driver/nvml/nvml.hpp"
 
 #if GIGABAR_HAS_NVML
@@ -310,6 +311,14 @@ std::vector<std::string> devices() {
   return addresses;
 }
 
+std::optional<std::string> address_of_uuid(const std::string& uuid) {
+  for (std::string& address : devices()) {
+    const auto device = device_at(address);
+    if (device && text_of(library().nvmlDeviceGetUUID, *device) == uuid) return std::move(address);
+  }
+  return {};
+}
+
 DeviceFacts facts(const std::string& pci_address) {
   DeviceFacts facts;
   const auto device = device_at(pci_address);
@@ -352,6 +361,7 @@ std::optional<std::vector<NvLink>> nvlinks(const std::string&) { return {}; }
 std::optional<C2cLinks> c2c_links(const std::string&) { return {}; }
 std::optional<MemoryBus> memory_bus(const std::string&) { return {}; }
 std::vector<std::string> devices() { return {}; }
+std::optional<std::string> address_of_uuid(const std::string&) { return {}; }
 DeviceFacts facts(const std::string&) { return {}; }
 std::optional<std::string> peer_status(const std::string&, const std::string&, PeerCapability) { return {}; }
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // libnvidia-ml.so.1, opened at run time: what the driver says about a device that CUDA does not.
 #pragma once
 
@@ -70,6 +71,8 @@ std::optional<MemoryBus> memory_bus(const std::string& pci_address);
 // PCI addresses of the GPUs in NVML's order ("0000:3b:00.0"), those that this user may not open left out; at most kMostDevices.
 inline constexpr unsigned kMostDevices = 64;
 std::vector<std::string> devices();
+// Of the GPU with that UUID ("GPU-..."), also one that this process does not see through CUDA; nothing when NVML does not know.
+std::optional<std::string> address_of_uuid(const std::string& uuid);
 // Every fact absent when NVML does not know the device.
 DeviceFacts facts(const std::string& pci_address);
 // What the first device can do to the second one's memory: "ok", "chipset_not_supported", "gpu_not_supported",

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "driver/pmix/pmix.hpp"
 
 #if GIGABAR_HAS_PMIX
@@ -102,8 +103,7 @@ class Server {
     if (status != PMIX_SUCCESS) {
       Error error = failed("PMIx_Init", "the launcher's server", status,
                            "start the program with mpirun or srun --mpi=pmix, or unset PMIX_RANK");
-      if (error.status() == Status::peer_lost || error.status() == Status::device_error)
-        error.record().status = Status::unavailable;
+      if (error.status() == Status::peer_lost || error.status() == Status::device_error) edit(error).status = Status::unavailable;
       return error;
     }
     process_ = ::getpid();
@@ -215,6 +215,8 @@ Result<Membership> join(std::int64_t deadline_ns) {
   found.rank_count = **count;
   const auto local_rank = job_number(found.rank, PMIX_LOCAL_RANK, deadline_ns);
   if (local_rank) found.local_rank = *local_rank;
+  const auto local_count = job_number(PMIX_RANK_WILDCARD, PMIX_LOCAL_SIZE, deadline_ns);
+  if (local_count) found.local_count = *local_count;
   return found;
 }
 

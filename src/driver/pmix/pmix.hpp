@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // libpmix.so.2, opened at run time: what a launcher that speaks PMIx (mpirun, Slurm, Flux, PRRTE) says of this process's job, and
 // its store of small values.
 #pragma once
@@ -19,7 +20,8 @@ struct Membership {
   std::string name_space;  // the job's name, the same at every rank
   std::uint32_t rank = 0;
   std::uint32_t rank_count = 0;
-  std::optional<std::uint32_t> local_rank;  // nothing: the server does not say
+  std::optional<std::uint32_t> local_rank;   // nothing: the server does not say
+  std::optional<std::uint32_t> local_count;  // ranks of the job on this host; the same
 };
 
 // Connects to the launcher's server, once for the process; it is left when the process exits. Errors: unavailable (no library, no

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // librdmacm.so.1, opened at run time: connections between RDMA devices by IP address, the only way that works on InfiniBand, RoCE
 // and iWARP alike.
 #pragma once

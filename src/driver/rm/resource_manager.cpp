@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "driver/rm/resource_manager.hpp"
 
 #include <fcntl.h>
@@ -261,9 +262,9 @@ Result<CpuMapping> ResourceManager::map(const Device& device, Handle memory, std
     calls.close(descriptor);
     Error error = std::move(mapped).take_error();
     if (argument.status == kInsufficientResources || argument.status == kNoMemory) {
-      error.record().status = Status::out_of_bar1;
-      error.record().cause = text("no room for ", length_bytes, " bytes in the GPU's BAR1 aperture");
-      error.record().remedy = "unmap other ranges, map a smaller one, or enable a larger BAR1 (resizable BAR) in the firmware";
+      edit(error).status = Status::out_of_bar1;
+      edit(error).cause = text("no room for ", length_bytes, " bytes in the GPU's BAR1 aperture");
+      edit(error).remedy = "unmap other ranges, map a smaller one, or enable a larger BAR1 (resizable BAR) in the firmware";
     }
     return error;
   }

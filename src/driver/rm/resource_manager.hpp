@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A client of the NVIDIA resource manager: the ioctls of /dev/nvidiactl and /dev/nvidia<minor> that map GPU memory for the CPU.
 // An ordinary user may do all of this wherever CUDA works. Nothing here guesses: every answer that does not fit is an error.
 #pragma once

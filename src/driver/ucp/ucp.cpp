@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "driver/ucp/ucp.hpp"
 
 #include <cstdlib>
@@ -5,6 +6,7 @@
 
 #include "base/errors.hpp"
 #include "driver/loader.hpp"
+#include "driver/trial.hpp"
 
 namespace gigabar::ucp {
 #if GIGABAR_HAS_UCP
@@ -58,6 +60,9 @@ const char* fill(Library& library, const OpenedLibrary& opened) {
 }
 
 Library load() {
+  Library untried;
+  untried.availability = try_library("libucp");
+  if (!untried.availability.is_ok()) return untried;
   const QuietEnvironment quiet;
   Library library = load_functions("libucp.so.0", "GIGABAR_UCP_LIBRARY", kRemedy, kRemedy, fill);
   if (!library.availability.is_ok()) return library;

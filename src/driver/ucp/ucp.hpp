@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // UCX's protocol layer, opened at run time.
 #pragma once
 
@@ -10,8 +11,9 @@
 namespace gigabar::ucp {
 
 // Whether libucp.so.0 (GIGABAR_UCP_LIBRARY names another one), 1.13 or newer, can be used; the reason tells its version. The first
-// call opens the library: while that lasts, variables of the environment that switch UCX's signal handlers, memory hooks and
-// messages off are set where the user has not set them, so make it before there are threads that read the environment.
+// call opens the library, after another process has done so and lived (driver/trial.hpp): while that lasts, variables of the
+// environment that switch UCX's signal handlers, memory hooks and messages off are set where the user has not set them, so make it
+// before there are threads that read the environment.
 const Availability& availability();
 
 #if GIGABAR_HAS_UCP

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The devices that libibverbs lists, which may be opened while the list lives.
 #pragma once
 

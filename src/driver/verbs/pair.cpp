@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "driver/verbs/pair.hpp"
 
 #if GIGABAR_HAS_VERBS

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Queue pairs that are connected by hand: who is behind them was told in some other way. Not on iWARP, which connects by TCP.
 #pragma once
 

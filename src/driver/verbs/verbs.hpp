@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // libibverbs.so.1, opened at run time: RDMA devices, registration of memory, and a connection of a device with itself.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The kinds of directory that open_directory() chooses from.
 #pragma once
 
@@ -6,8 +7,8 @@
 namespace gigabar::fabric {
 
 // Rank 0's: keeps all cards and gives them out within poll(). Who has not proved itself `handshake_ns` after it was accepted is cut
-// off. Errors: unavailable (the port is taken, the master's address is unknown), no_permission (it is no address of this host, and
-// there is no key), out_of_descriptors.
+// off, and before that when others come and there is no room (strangers.hpp). Errors: unavailable (the port is taken, the master's
+// address is unknown), no_permission (it is no address of this host, and there is no key), out_of_descriptors.
 inline constexpr std::int64_t kHandshakeNs = 5'000'000'000;
 Result<std::unique_ptr<Directory>> open_keeper(const Job& job, std::int64_t handshake_ns = kHandshakeNs);
 

@@ -1,8 +1,11 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "fabric/job/handshake.hpp"
 
 #include <sodium.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <array>
 
 namespace gigabar::fabric {
 namespace {
@@ -60,13 +63,14 @@ bool begins_hello(std::string_view bytes) {
   return bytes.substr(0, count) == kMagic.substr(0, count);
 }
 
-Secret::~Secret() { sodium_memzero(bytes.data(), bytes.size()); }
+void Secret::wipe() noexcept { sodium_memzero(bytes.data(), bytes.size()); }
 
 Handshake::Handshake(const Job& job) {
   // A key may be longer than the hash takes.
-  Secret key;
-  hash(key, job.key.is_set() ? job.key.bytes() : job.id, nullptr, 0);
-  hash(secret_, std::string(kContext) + (job.key.is_set() ? " key " : " no key ") + job.id, key.bytes.data(), key.bytes.size());
+  Secret key, secret;
+  hash(key, job.key.is_set() ? job.key.bytes() : std::string_view(job.id), nullptr, 0);
+  hash(secret, std::string(kContext) + (job.key.is_set() ? " key " : " no key ") + job.id, key.bytes.data(), key.bytes.size());
+  secret_ = JobKey({reinterpret_cast<const char*>(secret.bytes.data()), secret.bytes.size()});
 }
 
 Secret Handshake::derive(Purpose purpose, std::string_view member_hello, std::string_view keeper_hello) const {
@@ -74,8 +78,15 @@ Secret Handshake::derive(Purpose purpose, std::string_view member_hello, std::st
   all += member_hello;
   all += keeper_hello;
   Secret result;
-  hash(result, all, secret_.bytes.data(), secret_.bytes.size());
+  hash(result, all, data_of(secret_.bytes()), secret_.bytes().size());
   return result;
+}
+
+std::string Handshake::directory_name(std::uint16_t port) const {
+  const Secret name = derive(Purpose::name, std::to_string(port) + " ", std::to_string(::geteuid()));
+  constexpr std::size_t kNameBytes = 16;
+  std::array<char, 2 * kNameBytes + 1> digits{};
+  return std::string("gigabar-directory-") + sodium_bin2hex(digits.data(), digits.size(), name.bytes.data(), kNameBytes);
 }
 
 std::string proof_text(const Secret& proof) { return {reinterpret_cast<const char*>(proof.bytes.data()), proof.bytes.size()}; }

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How a rank and the keeper of the directory prove to each other that they hold the job's key, and what they send each other after.
 //
 //   member -> keeper  hello           magic, version, rank, rank count, 32 random bytes
@@ -44,22 +45,31 @@ class Secret {
   Secret() noexcept = default;
   Secret(const Secret&) noexcept = default;
   Secret& operator=(const Secret&) noexcept = default;
-  ~Secret();
+  Secret(Secret&& other) noexcept : bytes(other.bytes) { other.wipe(); }
+  Secret& operator=(Secret&& other) noexcept {
+    bytes = other.bytes;
+    if (this != &other) other.wipe();
+    return *this;
+  }
+  ~Secret() { wipe(); }
+  void wipe() noexcept;
 
   std::array<unsigned char, 32> bytes{};
 };
 
 // What a hash is for: one that was made for one purpose proves nothing for another.
-enum class Purpose : char { member_proof = 'm', keeper_proof = 'k', member_sends = 'M', keeper_sends = 'K' };
+enum class Purpose : char { member_proof = 'm', keeper_proof = 'k', member_sends = 'M', keeper_sends = 'K', name = 'n' };
 
 class Handshake {
  public:
   explicit Handshake(const Job& job);
   // Over both hellos as they were sent.
   Secret derive(Purpose purpose, std::string_view member_hello, std::string_view keeper_hello) const;
+  // The name of the Unix socket where a job of one host has its directory. With a key nobody else can tell it before it is taken.
+  std::string directory_name(std::uint16_t port) const;
 
  private:
-  Secret secret_;
+  JobKey secret_;
 };
 
 std::string proof_text(const Secret& proof);

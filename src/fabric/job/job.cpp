@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "fabric/job/job.hpp"
 
 #include <sodium.h>
@@ -10,6 +11,7 @@
 #include "base/errors.hpp"
 #include "base/options.hpp"
 #include "driver/pmix/pmix.hpp"
+#include "fabric/job/interfaces.hpp"
 #include "fabric/job/job_key.hpp"
 #include "fabric/job/launchers.hpp"
 #include "fabric/job/slurm.hpp"
@@ -74,6 +76,10 @@ Outcome find_master_address(Job& job, const FabricOptions& options, const char* 
       address.find_first_of(std::string_view("[]\0", 3)) != std::string::npos)
     return refuse_job(options.master_address ? "master_address" : "MASTER_ADDR", "it is no host name or address",
                       "give the host name or address of rank 0");
+  if (address == "0.0.0.0" || address == "::")
+    return refuse_job(options.master_address ? "master_address" : "MASTER_ADDR",
+                      text(address, " stands for all addresses of a host, and for none that others could connect to"),
+                      "give the host name or address of rank 0");
   job.master_address = std::move(address);
   return {};
 }
@@ -134,7 +140,24 @@ const char* first_set() {
   return "GIGABAR_LAUNCHER";
 }
 
-Result<Job> from_environment(const FabricOptions& options) {
+// What a launcher says beside what a Job holds.
+struct Launch {
+  std::string name_space;            // PMIx's, or empty
+  std::optional<bool> has_one_host;  // nothing: it does not say
+};
+
+// A launcher that says how many ranks are on this host.
+Outcome take_local_count(std::optional<std::uint64_t> local_count, const char* said_by, const Job& job, bool has_key,
+                         Launch& launch) {
+  if (!local_count) return {};
+  launch.has_one_host = *local_count == job.rank_count;
+  if (has_key || *launch.has_one_host) return {};
+  return make_error(Status::no_permission, "find the job", said_by,
+                    text(*local_count, " of the ", job.rank_count, " ranks are on this host, and the job has no key"),
+                    "set GIGABAR_JOB_KEY to the same secret at every rank ('openssl rand -hex 32')");
+}
+
+Result<Job> from_environment(const FabricOptions& options, bool has_key, Launch& launch) {
   Job job;
   job.launcher = Launcher::environment;
   const auto count = number_from("WORLD_SIZE", 1, kMaxRanks);
@@ -151,21 +174,26 @@ Result<Job> from_environment(const FabricOptions& options) {
   job.has_local_rank = local_rank->has_value();
   job.local_rank = static_cast<Rank>(local_rank->value_or(0));
   if (job.rank_count == 1) return job;
+  const auto local_count = number_from("LOCAL_WORLD_SIZE", 1, **count);
+  if (!local_count) return local_count.error();
+  if (Outcome taken = take_local_count(*local_count, "LOCAL_WORLD_SIZE", job, has_key, launch); !taken)
+    return std::move(taken).take_error();
   if (Outcome found = find_master(job, options, "RANK"); !found) return std::move(found).take_error();
   return job;
 }
 
 // Without a key ranks meet within one host.
-Outcome check_nodes(bool has_key) {
+Outcome check_nodes(bool has_key, Launch& launch) {
   const auto count = number_from("SLURM_STEP_NUM_NODES", 1, kMaxRanks);
   if (!count) return count.error();
+  if (*count) launch.has_one_host = **count == 1;
   if (has_key || count->value_or(1) == 1) return {};
   return make_error(Status::no_permission, "find the job", "SLURM_STEP_NUM_NODES",
                     text("the step is on ", **count, " nodes and the job has no key"),
                     "set GIGABAR_JOB_KEY to the same secret at every rank ('openssl rand -hex 32')");
 }
 
-Result<Job> from_slurm(const FabricOptions& options, bool has_key) {
+Result<Job> from_slurm(const FabricOptions& options, bool has_key, Launch& launch) {
   const auto step = slurm_step();
   if (!step) return step.error();
   if (!*step)
@@ -178,7 +206,7 @@ Result<Job> from_slurm(const FabricOptions& options, bool has_key) {
   job.has_local_rank = (*step)->local_rank.has_value();
   job.local_rank = (*step)->local_rank.value_or(0);
   if (job.rank_count == 1) return job;
-  if (Outcome checked = check_nodes(has_key); !checked) return std::move(checked).take_error();
+  if (Outcome checked = check_nodes(has_key, launch); !checked) return std::move(checked).take_error();
   if (Outcome found = find_master(job, options, "SLURM_PROCID"); !found) return std::move(found).take_error();
   return job;
 }
@@ -194,7 +222,7 @@ Outcome check_agreement(const Job& job) {
                     "set GIGABAR_LAUNCHER to 'environment' or 'pmix' for the one that started this process");
 }
 
-Result<Job> from_pmix(const FabricOptions& options, std::int64_t deadline_ns, std::string& name_space) {
+Result<Job> from_pmix(const FabricOptions& options, std::int64_t deadline_ns, Launch& launch) {
   const auto found = pmix::join(deadline_ns);
   if (!found) return found.error();
   Job job;
@@ -205,7 +233,8 @@ Result<Job> from_pmix(const FabricOptions& options, std::int64_t deadline_ns, st
   job.rank_count = found->rank_count;
   job.has_local_rank = found->local_rank.has_value();
   job.local_rank = found->local_rank.value_or(0);
-  name_space = found->name_space;
+  launch.name_space = found->name_space;
+  if (found->local_count) launch.has_one_host = *found->local_count == found->rank_count;
   if (!environment("GIGABAR_LAUNCHER")) {
     if (Outcome agreed = check_agreement(job); !agreed) return std::move(agreed).take_error();
   }
@@ -215,14 +244,14 @@ Result<Job> from_pmix(const FabricOptions& options, std::int64_t deadline_ns, st
   return job;
 }
 
-Result<Job> find_ranks(const FabricOptions& options, bool has_key, std::int64_t deadline_ns, std::string& name_space) {
+Result<Job> find_ranks(const FabricOptions& options, bool has_key, std::int64_t deadline_ns, Launch& launch) {
   if (options.rank || options.rank_count) return from_options(options);
   const auto launcher = find_launcher();
   if (!launcher) return launcher.error();
   switch (*launcher) {
-    case Launcher::pmix: return from_pmix(options, deadline_ns, name_space);
-    case Launcher::environment: return from_environment(options);
-    case Launcher::slurm: return from_slurm(options, has_key);
+    case Launcher::pmix: return from_pmix(options, deadline_ns, launch);
+    case Launcher::environment: return from_environment(options, has_key, launch);
+    case Launcher::slurm: return from_slurm(options, has_key, launch);
     default: return Job{};
   }
 }
@@ -247,17 +276,19 @@ Result<Job> find_job(const FabricOptions& options) {
   // Before the ranks: a key that is wrong is told at once.
   auto key = find_key(options);
   if (!key) return key.error();
-  std::string name_space;
-  auto job = find_ranks(options, key->is_set(), deadline_ns, name_space);
+  Launch launch;
+  auto job = find_ranks(options, key->is_set(), deadline_ns, launch);
   if (!job) return job;
-  auto id = find_id(*job, name_space);
+  auto id = find_id(*job, launch.name_space);
   if (!id) return id.error();
   job->id = std::move(*id);
-  if (!key->is_set() && !name_space.empty() && job->rank_count > 1) {
+  if (!key->is_set() && !launch.name_space.empty() && job->rank_count > 1) {
     key = pmix_key(job->rank, deadline_ns);
     if (!key) return key.error();
   }
   job->key = std::move(*key);
+  job->is_on_one_host = job->rank_count == 1 || !job->key.is_set() || is_written_as_loopback(job->master_address) ||
+                        launch.has_one_host.value_or(false);
   return job;
 }
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The job: who this process is among how many, and where the others' cards are found. Read from what the launcher left; nothing is
 // guessed from half of it.
 #pragma once
@@ -6,6 +7,8 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
+#include <utility>
 
 #include "gigabar/fabric.hpp"
 #include "gigabar/status.hpp"
@@ -22,22 +25,31 @@ enum class Launcher : std::uint8_t {
 };
 std::string_view name_of(Launcher launcher) noexcept;
 
-// The job's secret. Never printed, wiped when it goes.
+// The job's secret, or one that was made from it and is worth as much. Never printed, wiped when it goes or is replaced. The bytes
+// have pages of their own (libsodium's): no core dump shows them, and they are kept out of swap as far as `ulimit -l` allows.
 class JobKey {
  public:
   JobKey() noexcept = default;
-  explicit JobKey(std::string bytes) noexcept : bytes_(std::move(bytes)) {}
-  JobKey(const JobKey&) = default;
-  JobKey& operator=(const JobKey&) = default;
-  JobKey(JobKey&&) noexcept = default;
-  JobKey& operator=(JobKey&&) noexcept = default;
-  ~JobKey();
+  // A copy: who had the bytes wipes them. Throws std::bad_alloc.
+  explicit JobKey(std::string_view bytes);
+  JobKey(const JobKey& other) : JobKey(other.bytes()) {}
+  JobKey(JobKey&& other) noexcept : memory_(std::move(other.memory_)), size_bytes_(std::exchange(other.size_bytes_, 0)) {}
+  JobKey& operator=(JobKey other) noexcept {
+    std::swap(memory_, other.memory_);
+    std::swap(size_bytes_, other.size_bytes_);
+    return *this;
+  }
+  ~JobKey() = default;
 
-  bool is_set() const noexcept { return !bytes_.empty(); }
-  const std::string& bytes() const noexcept { return bytes_; }
+  bool is_set() const noexcept { return size_bytes_ != 0; }
+  std::string_view bytes() const noexcept { return {memory_.get(), size_bytes_}; }
 
  private:
-  std::string bytes_;
+  struct WipeAndFree {
+    void operator()(char* memory) const noexcept;
+  };
+  std::unique_ptr<char, WipeAndFree> memory_;
+  std::size_t size_bytes_ = 0;
 };
 inline constexpr std::size_t kLeastKeyBytes = 16;
 
@@ -48,14 +60,13 @@ struct Job {
   Rank local_rank = 0;  // launcher's word; by the cards' host when it says nothing (see has_local_rank)
   bool has_local_rank = false;
   std::string id;              // the same at every rank, different between jobs that run side by side
-  JobKey key;                  // not set: only loopback is accepted
+  JobKey key;                  // not set: only processes of the same user of this host are accepted
   std::string master_address;  // where rank 0's directory is; IPv6 without brackets. Not with pmix
   std::uint16_t master_port = 0;
+  // All ranks are processes of this host: nothing of the job listens on TCP. So it is without a key, where the master's address is
+  // a loopback address, and where the launcher says that all ranks are here.
+  bool is_on_one_host = true;
 };
-
-// Whether all ranks are processes of this host: without a key no others are accepted, and none reach a directory at a loopback
-// address.
-bool is_on_one_host(const Job& job);
 
 // What `options` and the launcher say. In this order: FabricOptions; GIGABAR_LAUNCHER; PMIx (PMIX_RANK and its server's address are
 // set); RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT (LOCAL_RANK); launchers that are refused (launchers.cpp); a step of srun
@@ -63,7 +74,7 @@ bool is_on_one_host(const Job& job);
 // others), PMIx (made by rank 0, passed through its servers). The directory's port: FabricOptions, GIGABAR_MASTER_PORT, the
 // launcher; torchrun's agent keeps MASTER_PORT for itself when TORCHELASTIC_USE_AGENT_STORE is True: the directory is then at the
 // next port. Errors: invalid_argument naming the variable that is missing or malformed or the launcher that is refused,
-// no_permission (a key file that others can read, a step on several nodes without a key).
+// no_permission (a key file that others can read, several hosts without a key).
 Result<Job> find_job(const FabricOptions& options);
 
 // Where ranks leave a card and fetch the others'. Never waits in a call; not for several threads at once.
@@ -83,10 +94,9 @@ class Directory {
 };
 inline constexpr std::size_t kMostCardBytes = 8192;
 
-// Opens the job's directory: rank 0 listens at the master's port (on loopback only when there is no key), others connect to it and
-// try again until `deadline_ns` (now_ns() clock); PMIx's own store; this process alone for one rank. Both ends prove that they hold
-// the key (wireup/wireup.hpp). Errors: unavailable (the port is taken; at every rank and at once: the address is unknown),
-// timed_out, no_permission.
+// Opens the job's directory: rank 0 listens (sockets.hpp says where), others connect to it and try again until `deadline_ns`
+// (now_ns() clock); PMIx's own store; this process alone for one rank. Both ends prove that they hold the key (handshake.hpp).
+// Errors: unavailable (the port is taken; at every rank and at once: the address is unknown), timed_out, no_permission.
 Result<std::unique_ptr<Directory>> open_directory(const Job& job, std::int64_t deadline_ns);
 
 }  // namespace gigabar::fabric

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "fabric/job/job_key.hpp"
 
 #include <fcntl.h>
@@ -10,6 +11,7 @@
 #include <cerrno>
 #include <cstring>
 #include <mutex>
+#include <new>
 
 #include "base/clock.hpp"
 #include "base/descriptor.hpp"
@@ -49,11 +51,12 @@ Error refuse(const std::string& object, std::string cause) {
 Result<JobKey> from_hexadecimal(std::string_view text, const std::string& object) {
   if (text.size() % 2 != 0 || text.size() > 2 * kMostKeyBytes)
     return refuse(object, gigabar::text("it has ", text.size(), " digits, and not an even number up to ", 2 * kMostKeyBytes));
-  std::string bytes(text.size() / 2, '\0');
+  Wiped decoded(std::string(text.size() / 2, '\0'));
+  std::string& bytes = decoded.text();
   std::size_t count = 0;
   const char* end = nullptr;
   sodium_hex2bin(reinterpret_cast<unsigned char*>(bytes.data()), bytes.size(), text.data(), text.size(), nullptr, &count, &end);
-  JobKey key(std::move(bytes));
+  JobKey key(bytes);
   if (end != text.data() + text.size()) return refuse(object, "it is not hexadecimal");
   if (count < kLeastKeyBytes)
     return refuse(object, gigabar::text("it has ", count, " bytes; the least is ", kLeastKeyBytes, ", written as ",
@@ -100,9 +103,9 @@ Result<JobKey> from_file(const std::string& path) {
 }
 
 JobKey make_key() {
-  std::string bytes(kMadeKeyBytes, '\0');
-  randombytes_buf(bytes.data(), bytes.size());
-  return JobKey(std::move(bytes));
+  Wiped made(std::string(kMadeKeyBytes, '\0'));
+  randombytes_buf(made.text().data(), made.text().size());
+  return JobKey(made.text());
 }
 
 Result<JobKey> fetch_key(std::int64_t deadline_ns) {
@@ -113,7 +116,8 @@ Result<JobKey> fetch_key(std::int64_t deadline_ns) {
     auto bytes = fetch->answer();
     if (!bytes) return bytes.error();
     if (*bytes) {
-      JobKey key(std::move(**bytes));
+      Wiped fetched(std::move(**bytes));
+      JobKey key(fetched.text());
       if (key.bytes().size() != kMadeKeyBytes)
         return make_error(Status::bad_file, "fetch the job key", "the PMIx store", "its size is not that of a key");
       return key;
@@ -126,7 +130,15 @@ Result<JobKey> fetch_key(std::int64_t deadline_ns) {
 
 }  // namespace
 
-JobKey::~JobKey() { sodium_memzero(bytes_.data(), bytes_.capacity()); }
+JobKey::JobKey(std::string_view bytes) : size_bytes_(bytes.size()) {
+  if (bytes.empty()) return;
+  // sodium_malloc needs to know the size of a page, and random bytes.
+  if (sodium_init() >= 0) memory_.reset(static_cast<char*>(sodium_malloc(bytes.size())));
+  if (memory_ == nullptr) throw std::bad_alloc();
+  std::memcpy(memory_.get(), bytes.data(), bytes.size());
+}
+
+void JobKey::WipeAndFree::operator()(char* memory) const noexcept { sodium_free(memory); }
 
 Outcome start_sodium() {
   static const bool is_ready = sodium_init() >= 0;
@@ -160,7 +172,8 @@ Result<JobKey> pmix_key(Rank rank, std::int64_t deadline_ns) {
     return fetched;
   }
   JobKey made = make_key();
-  if (Outcome put = pmix::put(kPmixKey, made.bytes()); !put) return std::move(put).take_error();
+  Wiped copy{std::string(made.bytes())};
+  if (Outcome put = pmix::put(kPmixKey, copy.text()); !put) return std::move(put).take_error();
   known = made;
   return made;
 }

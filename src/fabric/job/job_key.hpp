@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Where the job's secret comes from.
 #pragma once
 

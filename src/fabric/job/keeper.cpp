@@ -1,4 +1,6 @@
+// SPDX-License-Identifier: Apache-2.0
 // Rank 0's directory: all cards, given out within poll() to ranks that have proved themselves.
+#include <poll.h>
 #include <sys/epoll.h>
 #include <sys/resource.h>
 #include <sys/timerfd.h>
@@ -17,19 +19,23 @@
 #include "fabric/job/handshake.hpp"
 #include "fabric/job/sealed_stream.hpp"
 #include "fabric/job/sockets.hpp"
+#include "fabric/job/strangers.hpp"
 
 namespace gigabar::fabric {
 namespace {
 
 constexpr std::int64_t kAcceptPauseNs = 100'000'000;  // when the process has no descriptor left
+constexpr std::int64_t kCrowdPauseNs = 5'000'000;     // when all who wait have come just now
+constexpr std::int64_t kGraceNs = 20'000'000;         // for one to say what is next before it may have to make room
 constexpr std::size_t kMostPending = 1024;
 constexpr int kMostEvents = 64;                    // of one look
 constexpr int kMostAccepts = 64;                   // of one event
 constexpr std::size_t kMostQueuedBytes = 1 << 20;  // before a member's further questions have to wait
 
 using ConnectionId = std::uint64_t;
-constexpr ConnectionId kListener = 0;
-constexpr ConnectionId kTimer = 1;
+constexpr ConnectionId kTimer = 0;
+// Of listeners: from 1 on, below the first connection's.
+constexpr ConnectionId kFirstConnection = 1 << 16;
 
 // Strangers must not take the descriptors that the rest of the process needs.
 std::size_t most_pending() {
@@ -58,8 +64,12 @@ struct Connection {
 
 class Keeper final : public Directory {
  public:
-  Keeper(const Job& job, Descriptor listener, std::int64_t handshake_ns)
-      : job_(job), handshake_(job), handshake_ns_(handshake_ns), listener_(std::move(listener)), most_pending_(most_pending()) {}
+  Keeper(const Job& job, std::vector<Descriptor> listeners, std::int64_t handshake_ns)
+      : job_(job),
+        handshake_(job),
+        handshake_ns_(handshake_ns),
+        listeners_(std::move(listeners)),
+        strangers_(most_pending(), kGraceNs, kGraceNs) {}
 
   Outcome start();
   Outcome publish(std::string card) override;
@@ -69,9 +79,13 @@ class Keeper final : public Directory {
   std::uint64_t refused_count() const noexcept override { return refused_count_; }
 
  private:
+  enum class End : std::uint8_t { left, refused };
+
   std::uint64_t refused_count_ = 0;
-  void accept_some();
-  void add(Descriptor socket);
+  void accept_some(const Descriptor& listener);
+  bool make_room();
+  void add(Descriptor socket, const sockaddr_storage& from);
+  bool want_listeners(std::uint32_t events);
   void pause_accepting(std::int64_t until_ns);
   void resume_accepting();
   void serve(ConnectionId id, std::uint32_t events);
@@ -85,19 +99,19 @@ class Keeper final : public Directory {
   void give(Connection& connection, Rank rank);
   void send(Connection& connection, const Letter& message) { connection.stream.queue(connection.sealed.seal(message)); }
   void watch(Connection& connection);
-  void drop(ConnectionId id);
+  void drop(ConnectionId id, End end);
   void end_slow_handshakes();
   void set_timer();
 
   Job job_;
   Handshake handshake_;
   std::int64_t handshake_ns_;
-  Descriptor listener_, epoll_, timer_;
-  std::size_t most_pending_;
+  std::vector<Descriptor> listeners_;
+  Descriptor epoll_, timer_;
+  Strangers strangers_;  // connections that have not proved themselves
   std::unordered_map<ConnectionId, std::unique_ptr<Connection>> connections_;
-  ConnectionId next_id_ = kTimer + 1;
+  ConnectionId next_id_ = kFirstConnection;
   std::deque<ConnectionId> handshakes_;  // in the order of their deadlines; those that are done are skipped
-  std::size_t pending_count_ = 0;
   bool is_accepting_ = true;
   std::int64_t accept_again_ns_ = 0;
   std::int64_t timer_ns_ = 0;  // what it is set to; 0: not
@@ -115,11 +129,13 @@ Outcome Keeper::start() {
   if (!epoll_.is_open()) return failed("epoll_create1", errno);
   timer_ = Descriptor(::timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK));
   if (!timer_.is_open()) return failed("timerfd_create", errno);
-  for (const auto& [descriptor, id] : {std::pair{listener_.get(), kListener}, std::pair{timer_.get(), kTimer}}) {
+  std::vector<int> watched{timer_.get()};  // in the order of their numbers
+  for (const Descriptor& listener : listeners_) watched.push_back(listener.get());
+  for (std::size_t id = 0; id < watched.size(); ++id) {
     epoll_event event{};
     event.events = EPOLLIN;
     event.data.u64 = id;
-    if (::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, descriptor, &event) != 0) return failed("epoll_ctl", errno);
+    if (::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, watched[id], &event) != 0) return failed("epoll_ctl", errno);
   }
   return {};
 }
@@ -143,10 +159,10 @@ Outcome Keeper::poll() {
   if (count < 0 && errno != EINTR) return failed("epoll_wait", errno);
   for (int index = 0; index < count; ++index) {
     const epoll_event& event = events[static_cast<std::size_t>(index)];
-    if (event.data.u64 == kListener) {
-      accept_some();
-    } else if (event.data.u64 != kTimer) {
+    if (event.data.u64 >= kFirstConnection) {
       serve(event.data.u64, event.events);
+    } else if (event.data.u64 != kTimer) {
+      accept_some(listeners_[event.data.u64 - 1]);
     }
   }
   // Only when nothing that has come is left unread: the time may have been ours, between two polls.
@@ -156,12 +172,16 @@ Outcome Keeper::poll() {
   return {};
 }
 
-void Keeper::accept_some() {
+void Keeper::accept_some(const Descriptor& listener) {
   for (int count = 0; count < kMostAccepts; ++count) {
-    if (pending_count_ >= most_pending_) return pause_accepting(0);
-    Descriptor socket(::accept4(listener_.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
+    // Nobody goes for one who does not come.
+    if (strangers_.is_full() && !wait_for(listener.get(), POLLIN, 0)) return;
+    if (!make_room()) return pause_accepting(now_ns() + kCrowdPauseNs);
+    sockaddr_storage from{};
+    socklen_t bytes = sizeof from;
+    Descriptor socket(::accept4(listener.get(), reinterpret_cast<sockaddr*>(&from), &bytes, SOCK_NONBLOCK | SOCK_CLOEXEC));
     if (socket.is_open()) {
-      add(std::move(socket));
+      add(std::move(socket), from);
     } else if (errno == EMFILE || errno == ENFILE || errno == ENOMEM || errno == ENOBUFS) {
       const Error told =
           make_error(status_of_errno(errno), "accept", "the job's directory",
@@ -173,46 +193,69 @@ void Keeper::accept_some() {
   }
 }
 
-void Keeper::add(Descriptor socket) {
+// False: all who have not proved themselves came just now.
+bool Keeper::make_room() {
+  if (!strangers_.is_full()) return true;
+  const auto weakest = strangers_.weakest(now_ns());
+  if (weakest) drop(*weakest, End::refused);
+  return weakest.has_value();
+}
+
+void Keeper::add(Descriptor socket, const sockaddr_storage& from) {
+  if (from.ss_family != AF_UNIX) {
+    prepare_stream(socket.get());
+  } else if (!is_of_this_user(socket.get())) {
+    ++refused_count_;
+    return;
+  }
   const ConnectionId id = next_id_++;
-  prepare_stream(socket.get());
   epoll_event event{};
   event.events = EPOLLIN;
   event.data.u64 = id;
-  if (::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, socket.get(), &event) != 0) return;  // it will try again
-  connections_.emplace(id, std::make_unique<Connection>(id, std::move(socket), now_ns() + handshake_ns_));
+  if (::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, socket.get(), &event) != 0) {
+    ++refused_count_;  // it will try again
+    return;
+  }
+  const std::int64_t now = now_ns();
+  connections_.emplace(id, std::make_unique<Connection>(id, std::move(socket), now + handshake_ns_));
   handshakes_.push_back(id);
-  ++pending_count_;
+  strangers_.add(id, source_of(from), now);
+}
+
+bool Keeper::want_listeners(std::uint32_t events) {
+  for (std::size_t index = 0; index < listeners_.size(); ++index) {
+    epoll_event event{};
+    event.events = events;
+    event.data.u64 = index + 1;
+    if (::epoll_ctl(epoll_.get(), EPOLL_CTL_MOD, listeners_[index].get(), &event) != 0) return false;
+  }
+  return true;
 }
 
 void Keeper::pause_accepting(std::int64_t until_ns) {
-  epoll_event event{};
-  event.data.u64 = kListener;
-  if (::epoll_ctl(epoll_.get(), EPOLL_CTL_MOD, listener_.get(), &event) != 0) return;
+  if (!want_listeners(0)) return;
   is_accepting_ = false;
   accept_again_ns_ = until_ns;
 }
 
 void Keeper::resume_accepting() {
-  if (is_accepting_ || pending_count_ >= most_pending_ || now_ns() < accept_again_ns_) return;
-  epoll_event event{};
-  event.events = EPOLLIN;
-  event.data.u64 = kListener;
-  is_accepting_ = ::epoll_ctl(epoll_.get(), EPOLL_CTL_MOD, listener_.get(), &event) == 0;
-  accept_again_ns_ = 0;
+  if (is_accepting_ || now_ns() < accept_again_ns_) return;
+  is_accepting_ = want_listeners(EPOLLIN);
 }
 
 void Keeper::serve(ConnectionId id, std::uint32_t events) {
   const auto found = connections_.find(id);
   if (found == connections_.end()) return;  // dropped by an earlier event of the same look
   Connection& connection = *found->second;
-  if (!connection.stream.send_queued()) return drop(id);
+  if (!connection.stream.send_queued()) return drop(id, End::left);
   bool has_peer = true;
   if ((events & (EPOLLIN | EPOLLHUP | EPOLLERR)) != 0) has_peer = connection.stream.receive(most_sealed_bytes());
   // Questions that waited for room, too.
   const bool is_well = advance(connection);
   const bool is_sent = connection.stream.send_queued();  // a refusal, too
-  if (!has_peer || !is_well || !is_sent) return drop(id);
+  // Who goes between two messages of the handshake has done nothing wrong.
+  if (!is_well) return drop(id, End::refused);
+  if (!has_peer || !is_sent) return drop(id, connection.stream.received().empty() ? End::left : End::refused);
   watch(connection);
 }
 
@@ -235,6 +278,7 @@ bool Keeper::read_hello_of(Connection& connection) {
   connection.own_hello = write_hello(make_hello(job_));
   connection.stream.queue(connection.own_hello);
   connection.stage = Connection::Stage::proof;
+  strangers_.has_spoken(connection.id);
   return hello->version == kDirectoryVersion;
 }
 
@@ -263,7 +307,7 @@ bool Keeper::read_proof_of(Connection& connection) {
 
 void Keeper::welcome(Connection& connection) {
   connection.stage = Connection::Stage::member;
-  --pending_count_;
+  strangers_.remove(connection.id);
   members_[connection.rank] = connection.id;
   send(connection, {LetterType::welcome, connection.rank, {}});
 }
@@ -324,7 +368,7 @@ void Keeper::watch(Connection& connection) {
   if (::epoll_ctl(epoll_.get(), EPOLL_CTL_MOD, connection.stream.descriptor(), &event) == 0) connection.events = events;
 }
 
-void Keeper::drop(ConnectionId id) {
+void Keeper::drop(ConnectionId id, End end) {
   const auto found = connections_.find(id);
   if (found == connections_.end()) return;
   const Connection& connection = *found->second;
@@ -332,8 +376,8 @@ void Keeper::drop(ConnectionId id) {
     members_.erase(connection.rank);
     for (const Rank rank : connection.awaited) std::erase(waiting_[rank], id);
   } else {
-    --pending_count_;
-    ++refused_count_;
+    strangers_.remove(id);
+    if (end == End::refused) ++refused_count_;
   }
   connections_.erase(found);  // closes the socket, which takes it out of the epoll set
 }
@@ -344,7 +388,7 @@ void Keeper::end_slow_handshakes() {
     const auto found = connections_.find(handshakes_.front());
     const bool is_pending = found != connections_.end() && found->second->stage != Connection::Stage::member;
     if (is_pending && found->second->deadline_ns > now) return;
-    if (is_pending) drop(found->first);
+    if (is_pending) drop(found->first, End::refused);
     handshakes_.pop_front();
   }
 }
@@ -369,9 +413,9 @@ void Keeper::set_timer() {
 Result<std::unique_ptr<Directory>> open_keeper(const Job& job, std::int64_t handshake_ns) {
   // Nobody could come to an address that is wrong: the other ranks are told so too.
   if (const auto known = master_addresses(job); !known) return known.error();
-  auto listener = listen_as_master(job);
-  if (!listener) return listener.error();
-  auto keeper = std::make_unique<Keeper>(job, std::move(*listener), handshake_ns);
+  auto listeners = listen_as_master(job);
+  if (!listeners) return listeners.error();
+  auto keeper = std::make_unique<Keeper>(job, std::move(*listeners), handshake_ns);
   if (Outcome started = keeper->start(); !started) return std::move(started).take_error();
   return std::unique_ptr<Directory>(std::move(keeper));
 }

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Which launcher started this process, by the variables that it leaves.
 #pragma once
 

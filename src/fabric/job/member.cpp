@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The directory of every rank but 0: a connection to rank 0's, which holds the cards.
 #include <poll.h>
 #include <sys/epoll.h>
@@ -36,7 +37,7 @@ struct Refused {
 class Member final : public Directory {
  public:
   Member(Job job, Connected connected, std::string name)
-      : job_(std::move(job)), name_(std::move(name)), stream_(std::move(connected.stream)), sealed_(connected.sealed) {}
+      : job_(std::move(job)), name_(std::move(name)), stream_(std::move(connected.stream)), sealed_(std::move(connected.sealed)) {}
 
   Outcome start();
   Outcome publish(std::string card) override;
@@ -197,10 +198,13 @@ class Joining {
           Status::not_supported, name_,
           text("rank 0 speaks version ", read->version, " of the directory's protocol, this rank version ", kDirectoryVersion),
           "use the same version of Gigabar at every rank");
+    if (read->rank != 0)
+      return refuse(Status::no_permission, name_, text("what listens there says that it is rank ", read->rank, ", not 0"),
+                    "give every rank the same MASTER_ADDR and MASTER_PORT, those of rank 0");
     return prove();
   }
 
-  Connected take() && { return {std::move(stream_), sealed_}; }
+  Connected take() && { return {std::move(stream_), std::move(sealed_)}; }
 
  private:
   std::optional<Refused> prove() {
@@ -243,7 +247,10 @@ using Tried = std::variant<Connected, Refused>;
 
 Tried try_address(const Job& job, const SocketAddress& address, std::int64_t deadline_ns) {
   auto socket = connect_to(address, deadline_ns);
-  if (!socket) return Refused{socket.error(), socket.status() == Status::out_of_descriptors};
+  // With a key another user that has a name does not matter: rank 0 is at the other one.
+  const bool is_final =
+      socket.status() == Status::out_of_descriptors || (socket.status() == Status::no_permission && !job.key.is_set());
+  if (!socket) return Refused{socket.error(), is_final};
   Joining joining(job, address, std::move(*socket), deadline_ns);
   if (auto refused = joining.join()) return std::move(*refused);
   return std::move(joining).take();
@@ -259,7 +266,8 @@ Result<std::unique_ptr<Directory>> make_member(const Job& job, Connected connect
 Error too_late(const Job& job, const Error& last) {
   return make_error(Status::timed_out, "join the directory", text("rank 0 at ", name_of_master(job)),
                     text("it did not appear before the deadline; the last try: ", last.record().cause),
-                    "check that rank 0 runs and that MASTER_ADDR and MASTER_PORT are the same at every rank", last.record().native);
+                    "check that rank 0 runs and that MASTER_ADDR, MASTER_PORT and the job's key are the same at every rank",
+                    last.record().native);
 }
 
 }  // namespace

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Cards in the store of the job's launcher: put by each rank, fetched when somebody asks.
 #include <atomic>
 #include <unordered_map>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "fabric/job/sealed_stream.hpp"
 
 #include <sodium.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Messages between a rank and the directory's keeper, encrypted and authenticated; each direction has its own key and counts its
 // messages, so that none can be changed, repeated, left out or sent back.
 #pragma once
@@ -27,9 +28,15 @@ struct Letter {
   std::string body;  // at most kMostCardBytes
 };
 
+// Not copied: two that count on from the same number would use a nonce twice.
 class SealedStream {
  public:
   SealedStream() noexcept = default;
+  SealedStream(const SealedStream&) = delete;
+  SealedStream& operator=(const SealedStream&) = delete;
+  SealedStream(SealedStream&&) noexcept = default;
+  SealedStream& operator=(SealedStream&&) noexcept = default;
+  ~SealedStream() = default;
   SealedStream(const Secret& send_key, const Secret& receive_key) noexcept : send_key_(send_key), receive_key_(receive_key) {}
 
   // What goes over the wire for the next message.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What Slurm tells the tasks of a step by itself, without PMIx.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "fabric/job/sockets.hpp"
 
 #include <arpa/inet.h>
@@ -5,17 +6,22 @@
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
+#include <sys/un.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <cstddef>
 #include <cstring>
+#include <iterator>
 #include <limits>
 #include <memory>
 
 #include "base/clock.hpp"
 #include "base/errors.hpp"
+#include "fabric/job/handshake.hpp"
+#include "fabric/job/interfaces.hpp"
 
 namespace gigabar::fabric {
 namespace {
@@ -35,105 +41,24 @@ void set_option(int socket, int level, int option, int value) noexcept {
   static_cast<void>(::setsockopt(socket, level, option, &value, sizeof value));
 }
 
-SocketAddress loopback_at(std::uint16_t port) {
-  SocketAddress address;
-  auto& v4 = reinterpret_cast<sockaddr_in&>(address.storage);
-  v4.sin_family = AF_INET;
-  v4.sin_port = htons(port);
-  v4.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  address.bytes = sizeof(sockaddr_in);
-  address.name = text("127.0.0.1:", port);
-  return address;
-}
-
-SocketAddress everywhere_at(int family, std::uint16_t port) {
-  SocketAddress address;
-  address.storage.ss_family = static_cast<sa_family_t>(family);
-  if (family == AF_INET6) {
-    reinterpret_cast<sockaddr_in6&>(address.storage).sin6_port = htons(port);
-    address.bytes = sizeof(sockaddr_in6);
-  } else {
-    reinterpret_cast<sockaddr_in&>(address.storage).sin_port = htons(port);
-    address.bytes = sizeof(sockaddr_in);
-  }
-  address.name = text("port ", port);
-  return address;
-}
-
-bool is_loopback(const SocketAddress& address) {
-  if (address.storage.ss_family == AF_INET) {
-    const auto& v4 = reinterpret_cast<const sockaddr_in&>(address.storage);
-    return (ntohl(v4.sin_addr.s_addr) >> 24) == 127;
-  }
-  return IN6_IS_ADDR_LOOPBACK(&reinterpret_cast<const sockaddr_in6&>(address.storage).sin6_addr) != 0;
-}
-
-// Only an address of this host can be bound.
-bool is_of_this_host(SocketAddress address) {
-  if (address.storage.ss_family == AF_INET) {
-    reinterpret_cast<sockaddr_in&>(address.storage).sin_port = 0;
-  } else {
-    reinterpret_cast<sockaddr_in6&>(address.storage).sin6_port = 0;
-  }
-  const Descriptor trial(::socket(address.storage.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  return trial.is_open() && ::bind(trial.get(), reinterpret_cast<const sockaddr*>(&address.storage), address.bytes) == 0;
-}
-
-// By its text alone: a host's own name may stand for loopback there and for another address elsewhere.
-bool is_written_as_loopback(const std::string& address) {
-  in_addr v4{};
-  in6_addr v6{};
-  if (::inet_pton(AF_INET, address.c_str(), &v4) == 1) return (ntohl(v4.s_addr) >> 24) == 127;
-  if (::inet_pton(AF_INET6, address.c_str(), &v6) == 1) return IN6_IS_ADDR_LOOPBACK(&v6) != 0;
-  return address == "localhost";
-}
-
-std::string name_of_address(const addrinfo& found, std::uint16_t port) {
-  std::array<char, NI_MAXHOST> host{};
-  const int code = ::getnameinfo(found.ai_addr, found.ai_addrlen, host.data(), host.size(), nullptr, 0, NI_NUMERICHOST);
-  const std::string name = code == 0 ? host.data() : "?";
-  return found.ai_family == AF_INET6 ? text("[", name, "]:", port) : text(name, ":", port);
-}
-
-Result<std::vector<SocketAddress>> resolve(const std::string& host, std::uint16_t port) {
-  addrinfo hints{};
-  hints.ai_socktype = SOCK_STREAM;
-  hints.ai_flags = AI_NUMERICSERV;
-  addrinfo* list = nullptr;
-  const int code = ::getaddrinfo(host.c_str(), std::to_string(port).c_str(), &hints, &list);
-  if (code != 0)
-    return make_error(Status::unavailable, "find the directory", host, text("the address is unknown: ", ::gai_strerror(code)),
-                      "set MASTER_ADDR to the host name or address of rank 0");
-  const std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)> owner(list, &::freeaddrinfo);
-  std::vector<SocketAddress> addresses;
-  for (const addrinfo* entry = list; entry != nullptr; entry = entry->ai_next) {
-    if ((entry->ai_family != AF_INET && entry->ai_family != AF_INET6) || entry->ai_addrlen > sizeof(sockaddr_storage)) continue;
-    SocketAddress address;
-    std::memcpy(&address.storage, entry->ai_addr, entry->ai_addrlen);
-    address.bytes = entry->ai_addrlen;
-    address.name = name_of_address(*entry, port);
-    addresses.push_back(std::move(address));
-  }
-  if (addresses.empty())
-    return make_error(Status::unavailable, "find the directory", host, "the address is neither IPv4 nor IPv6",
-                      "set MASTER_ADDR to the host name or address of rank 0");
-  return addresses;
-}
-
 // Errors carry the errno.
 Result<Descriptor> listen_at(const SocketAddress& address) {
+  const bool is_unix = address.storage.ss_family == AF_UNIX;
   Descriptor listener(::socket(address.storage.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
   if (!listener.is_open()) return failed("socket", address.name, errno);
   // A job that is started anew takes the port over from connections of the last one, and from the launcher that keeps it free.
-  set_option(listener.get(), SOL_SOCKET, SO_REUSEADDR, 1);
-  if (address.storage.ss_family == AF_INET6) set_option(listener.get(), IPPROTO_IPV6, IPV6_V6ONLY, 0);
+  if (!is_unix) set_option(listener.get(), SOL_SOCKET, SO_REUSEADDR, 1);
+  if (address.storage.ss_family == AF_INET6) set_option(listener.get(), IPPROTO_IPV6, IPV6_V6ONLY, 1);
   if (::bind(listener.get(), reinterpret_cast<const sockaddr*>(&address.storage), address.bytes) != 0 ||
       ::listen(listener.get(), kBacklog) != 0) {
     const int code = errno;
     Error error = failed("listen", address.name, code,
                          code == EADDRINUSE ? "choose another MASTER_PORT, or set GIGABAR_MASTER_PORT at every rank" : "");
-    if (error.status() == Status::busy) error.record().status = Status::unavailable;
-    if (code == EADDRINUSE) error.record().cause = "the port is taken by another program of this host";
+    if (error.status() == Status::busy) edit(error).status = Status::unavailable;
+    if (code == EADDRINUSE)
+      edit(error).cause = is_unix ? "another process has the name: rank 0 of another job with the same MASTER_PORT, or a "
+                                    "stranger that keeps the job out"
+                                  : "the port is taken by another program of this host";
     return error;
   }
   return listener;
@@ -157,6 +82,20 @@ bool is_connected_to_itself(int socket) {
   if (::getsockname(socket, reinterpret_cast<sockaddr*>(&own), &own_bytes) != 0) return false;
   if (::getpeername(socket, reinterpret_cast<sockaddr*>(&peer), &peer_bytes) != 0) return false;
   return own_bytes == peer_bytes && std::memcmp(&own, &peer, own_bytes) == 0;
+}
+
+SocketAddress with_port(SocketAddress address, std::uint16_t port) {
+  // Both families have it at the same place.
+  reinterpret_cast<sockaddr_in&>(address.storage).sin_port = htons(port);
+  address.name = name_of_address(address);
+  return address;
+}
+
+// One that is there already is not added.
+void add_at(std::vector<SocketAddress>& addresses, const SocketAddress& address, std::uint16_t port) {
+  SocketAddress added = with_port(address, port);
+  if (std::ranges::none_of(addresses, [&](const SocketAddress& known) { return known.name == added.name; }))
+    addresses.push_back(std::move(added));
 }
 
 }  // namespace
@@ -210,30 +149,117 @@ std::string name_of_master(const Job& job) {
   return is_v6 ? text("[", job.master_address, "]:", job.master_port) : text(job.master_address, ":", job.master_port);
 }
 
-bool is_on_one_host(const Job& job) { return !job.key.is_set() || is_written_as_loopback(job.master_address); }
+namespace {
 
-Result<Descriptor> listen_as_master(const Job& job) {
-  if (is_on_one_host(job)) return listen_at(loopback_at(job.master_port));
-  auto both = listen_at(everywhere_at(AF_INET6, job.master_port));
-  if (both || both.error().record().native.code == EADDRINUSE) return both;
-  return listen_at(everywhere_at(AF_INET, job.master_port));  // a host without IPv6
+SocketAddress unix_address(const std::string& name) {
+  SocketAddress address;
+  auto& local = reinterpret_cast<sockaddr_un&>(address.storage);
+  local.sun_family = AF_UNIX;
+  // A leading zero byte: the abstract name space, where nothing is left behind.
+  std::memcpy(local.sun_path + 1, name.data(), name.size());
+  address.bytes = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size());
+  address.name = text("unix socket ", name);
+  return address;
+}
+
+// Of a job of one host, best first. With a key the first name is one that nobody else can tell, and so cannot take; the second is
+// for ranks that hold another key or none, which are told so there.
+std::vector<SocketAddress> directory_addresses(const Job& job) {
+  std::vector<SocketAddress> addresses;
+  if (job.key.is_set()) addresses.push_back(unix_address(Handshake(job).directory_name(job.master_port)));
+  addresses.push_back(unix_address(text("gigabar-directory-", ::geteuid(), "-", job.master_port)));
+  return addresses;
+}
+
+Result<std::vector<Descriptor>> listen_on_this_host(const Job& job) {
+  std::vector<Descriptor> listeners;
+  for (const SocketAddress& address : directory_addresses(job)) {
+    auto listener = listen_at(address);
+    if (listener) {
+      listeners.push_back(std::move(*listener));
+      continue;
+    }
+    // Another user that takes the second name on purpose does not keep the job from running.
+    const bool is_needed = listeners.empty() || listener.error().record().native.code != EADDRINUSE;
+    if (is_needed || connect_to(address, now_ns())) return listener.error();
+  }
+  return listeners;
+}
+
+Result<std::vector<SocketAddress>> addresses_to_listen_at(const Job& job) {
+  auto resolved = resolve(job.master_address, job.master_port);
+  if (!resolved) return resolved;
+  std::vector<SocketAddress> addresses;
+  std::ranges::copy_if(*resolved, std::back_inserter(addresses), is_of_this_host);
+  if (!std::ranges::all_of(addresses, is_loopback)) return addresses;
+  // The name may stand for loopback here, and the address may be that of a translator: others come to an outer address.
+  const auto outer = outer_addresses(job);
+  if (!outer && addresses.empty()) return outer.error();
+  for (const SocketAddress& address : outer ? *outer : std::vector<SocketAddress>()) add_at(addresses, address, job.master_port);
+  return addresses;
+}
+
+}  // namespace
+
+Result<std::vector<SocketAddress>> resolve(const std::string& host, std::uint16_t port) {
+  addrinfo hints{};
+  hints.ai_socktype = SOCK_STREAM;
+  hints.ai_flags = AI_NUMERICSERV;
+  addrinfo* list = nullptr;
+  const int code = ::getaddrinfo(host.c_str(), std::to_string(port).c_str(), &hints, &list);
+  if (code != 0)
+    return make_error(Status::unavailable, "find the directory", host, text("the address is unknown: ", ::gai_strerror(code)),
+                      "set MASTER_ADDR to the host name or address of rank 0");
+  const std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)> owner(list, &::freeaddrinfo);
+  std::vector<SocketAddress> addresses;
+  for (const addrinfo* entry = list; entry != nullptr; entry = entry->ai_next) {
+    if ((entry->ai_family != AF_INET && entry->ai_family != AF_INET6) || entry->ai_addrlen > sizeof(sockaddr_storage)) continue;
+    SocketAddress address;
+    std::memcpy(&address.storage, entry->ai_addr, entry->ai_addrlen);
+    address.bytes = entry->ai_addrlen;
+    address.name = name_of_address(address);
+    addresses.push_back(std::move(address));
+  }
+  if (addresses.empty())
+    return make_error(Status::unavailable, "find the directory", host, "the address is neither IPv4 nor IPv6",
+                      "set MASTER_ADDR to the host name or address of rank 0");
+  return addresses;
+}
+
+Result<std::vector<Descriptor>> listen_as_master(const Job& job) {
+  if (job.is_on_one_host) return listen_on_this_host(job);
+  const auto addresses = addresses_to_listen_at(job);
+  if (!addresses) return addresses.error();
+  std::vector<Descriptor> listeners;
+  for (const SocketAddress& address : *addresses) {
+    auto listener = listen_at(address);
+    if (!listener) return listener.error();
+    listeners.push_back(std::move(*listener));
+  }
+  return listeners;
 }
 
 Result<std::vector<SocketAddress>> master_addresses(const Job& job) {
-  if (is_written_as_loopback(job.master_address)) return std::vector{loopback_at(job.master_port)};
+  if (job.is_on_one_host && (job.key.is_set() || is_written_as_loopback(job.master_address))) return directory_addresses(job);
   auto resolved = resolve(job.master_address, job.master_port);
   if (!resolved || job.key.is_set()) return resolved;
-  for (const SocketAddress& address : *resolved)
-    if (is_loopback(address) || is_of_this_host(address)) return std::vector{loopback_at(job.master_port)};
+  if (std::ranges::any_of(*resolved, is_of_this_host)) return directory_addresses(job);
   return make_error(Status::no_permission, "find the directory", name_of_master(job),
                     "this is no address of this host, and the job has no key",
                     "set GIGABAR_JOB_KEY to the same secret at every rank ('openssl rand -hex 32')");
 }
 
+bool is_of_this_user(int socket) noexcept {
+  ucred found{};
+  socklen_t bytes = sizeof found;
+  return ::getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &found, &bytes) == 0 && found.uid == ::geteuid();
+}
+
 Result<Descriptor> connect_to(const SocketAddress& address, std::int64_t deadline_ns) {
   Descriptor socket(::socket(address.storage.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
   if (!socket.is_open()) return failed("socket", address.name, errno);
-  prepare_stream(socket.get());
+  const bool is_unix = address.storage.ss_family == AF_UNIX;
+  if (!is_unix) prepare_stream(socket.get());
   int code = connect_now(socket.get(), address);
   if (code == EINPROGRESS || code == EINTR) {
     if (!wait_for(socket.get(), POLLOUT, deadline_ns))
@@ -242,9 +268,14 @@ Result<Descriptor> connect_to(const SocketAddress& address, std::int64_t deadlin
   }
   if (code != 0) {
     Error error = failed("connect", address.name, code);
-    if (error.status() != Status::out_of_descriptors) error.record().status = Status::unavailable;
+    if (error.status() != Status::out_of_descriptors) edit(error).status = Status::unavailable;
     return error;
   }
+  if (is_unix && !is_of_this_user(socket.get()))
+    return make_error(
+        Status::no_permission, "connect", address.name, "a process of another user listens there",
+        "run all ranks as the same user; where another user takes the name on purpose, set GIGABAR_JOB_KEY: nobody can "
+        "tell the name without it");
   if (is_connected_to_itself(socket.get())) return make_error(Status::unavailable, "connect", address.name, "nobody listens there");
   return socket;
 }

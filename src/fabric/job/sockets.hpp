@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Sockets that never wait, and where the directory of a job listens.
 #pragma once
 
@@ -51,15 +52,23 @@ void prepare_stream(int socket) noexcept;
 // "[::1]:29500", for messages.
 std::string name_of_master(const Job& job);
 
-// Rank 0's: on loopback when the job is on one host, else at every address of this one.
-// Errors: unavailable (the port is taken), out_of_descriptors.
-Result<Descriptor> listen_as_master(const Job& job);
+// Rank 0's. A job of one host: Unix sockets, whose names follow from the key, the port and the user; only processes of the same
+// user are heard. A job of several hosts: TCP at those of the master's addresses that are this host's; where none of them can be
+// reached from outside, at outer_addresses() too. Errors: unavailable (the port is taken, there is no address), out_of_descriptors,
+// invalid_argument.
+Result<std::vector<Descriptor>> listen_as_master(const Job& job);
 
 // Where the others find it, best first. Errors: unavailable (the address is unknown), no_permission (no address of this host, and
 // no key).
 Result<std::vector<SocketAddress>> master_addresses(const Job& job);
 
-// Errors: timed_out, unavailable (with the errno of connect()), out_of_descriptors.
+// Both families, with the port. Errors: unavailable.
+Result<std::vector<SocketAddress>> resolve(const std::string& host, std::uint16_t port);
+
+// Whether the process at the other end of a Unix socket ran as this user when it connected or listened.
+bool is_of_this_user(int socket) noexcept;
+
+// Errors: timed_out, unavailable (with the errno of connect()), out_of_descriptors, no_permission (a Unix socket of another user).
 Result<Descriptor> connect_to(const SocketAddress& address, std::int64_t deadline_ns);
 
 }  // namespace gigabar::fabric

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Numbers that launchers leave in the environment, and how what is wrong with them is told.
 #pragma once
 

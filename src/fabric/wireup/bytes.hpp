@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Numbers as they stand on the wire: little-endian, whatever the processor.
 #pragma once
 

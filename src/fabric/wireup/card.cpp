@@ -1,8 +1,7 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "fabric/wireup/card.hpp"
 
 #include <arpa/inet.h>
-#include <ifaddrs.h>
-#include <net/if.h>
 #include <sodium.h>
 #include <sys/stat.h>
 
@@ -12,7 +11,6 @@
 
 #include "base/descriptor.hpp"
 #include "base/errors.hpp"
-#include "base/insertion_sort.hpp"
 #include "fabric/wireup/bytes.hpp"
 
 namespace gigabar::fabric::wireup {
@@ -51,13 +49,6 @@ std::optional<std::array<unsigned char, 16>> boot_identity() {
   if (count != bytes.size()) return {};
   return bytes;
 }
-
-bool is_of_one_link_only(const Address& address) {
-  return address.is_ipv6 && address.bytes[0] == 0xfe && (address.bytes[1] & 0xc0) == 0x80;
-}
-
-// IPv4 first: it is what clusters route most often. Loopback last: it reaches nobody but this host.
-int place_of(const Address& address) { return (address.is_loopback() ? 2 : 0) + (address.is_ipv6 ? 1 : 0); }
 
 std::optional<Address> read_address(Reader& reader) {
   const auto family = reader.number<std::uint8_t>();
@@ -153,31 +144,6 @@ Result<Card> decode_card(const std::string& bytes) {
   if (auto card = parse(bytes)) return std::move(*card);
   return make_error(Status::bad_file, "read card", text("card of ", bytes.size(), " bytes"),
                     "it is not what this version of the library writes", "use the same version of the library at every rank");
-}
-
-std::vector<Address> own_addresses() {
-  std::vector<Address> addresses;
-  ifaddrs* list = nullptr;
-  if (::getifaddrs(&list) != 0) return addresses;
-  for (const ifaddrs* entry = list; entry != nullptr; entry = entry->ifa_next) {
-    if (entry->ifa_addr == nullptr || (entry->ifa_flags & IFF_UP) == 0) continue;
-    Address address;
-    if (entry->ifa_addr->sa_family == AF_INET) {
-      sockaddr_in four{};
-      std::memcpy(&four, entry->ifa_addr, sizeof four);
-      address = ipv4(&four.sin_addr);
-    } else if (entry->ifa_addr->sa_family == AF_INET6) {
-      sockaddr_in6 six{};
-      std::memcpy(&six, entry->ifa_addr, sizeof six);
-      address = ipv6(&six.sin6_addr);
-    } else {
-      continue;
-    }
-    if (!is_of_one_link_only(address)) addresses.push_back(address);
-  }
-  ::freeifaddrs(list);
-  insertion_sort(addresses, [](const Address& left, const Address& right) { return place_of(left) < place_of(right); });
-  return addresses;
 }
 
 }  // namespace gigabar::fabric::wireup

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Where a rank listens, as bytes that other processes read.
 #pragma once
 
@@ -47,8 +48,5 @@ struct Card {
 std::string encode(const Card& card);
 // Everything is checked. Errors: bad_file.
 Result<Card> decode_card(const std::string& bytes);
-
-// Addresses of interfaces that are up: IPv4, IPv6, then loopback. Without IPv6 addresses that hold on one link only.
-std::vector<Address> own_addresses();
 
 }  // namespace gigabar::fabric::wireup

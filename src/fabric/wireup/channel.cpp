@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "fabric/wireup/channel.hpp"
 
 #include <sys/uio.h>

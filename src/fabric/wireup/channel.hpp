@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // One channel that stands: frames out and in over a socket whose other end has proven who it is.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "fabric/wireup/dial.hpp"
 
 #include <unistd.h>
@@ -49,6 +50,7 @@ std::int64_t Dial::next_ns() const noexcept {
   switch (step_) {
     case Step::waiting: return std::min(retry_at_ns_, deadline_ns_);
     case Step::connecting:
+    case Step::challenge:
     case Step::hello: return std::min(give_up_at_ns_, deadline_ns_);
     case Step::proof: break;
   }
@@ -68,6 +70,7 @@ Dial::Progress Dial::advance(std::int64_t now_ns) {
       if (now_ns >= retry_at_ns_) progress = start();
       break;
     case Step::connecting: progress = hear_connection(); break;
+    case Step::challenge: progress = hear_challenge(); break;
     case Step::hello: progress = hear_hello(); break;
     case Step::proof: progress = hear_proof(); break;
   }
@@ -112,14 +115,32 @@ Dial::Progress Dial::hear_connection() {
   if (targets_[target_index_].is_unix) {
     const auto credentials = credentials_of(socket_.get());
     if (!credentials || credentials->user != ::geteuid()) {
-      return final_failure(Status::no_permission, "a process of another user listens there", "run all ranks as the same user");
+      return final_answer(Status::no_permission, "a process of another user listens there", "run all ranks as the same user");
     }
     process_ = credentials->process;
   }
-  if (!send_now(socket_.get(), handshake_->hello(rank_))) return soft_failure(std::strerror(errno), errno_code(errno));
+  // The hello needs the challenge; the version, which the prefix tells, does not.
+  if (!send_now(socket_.get(), encode(Prefix{identity_.version, Verdict::go_on})))
+    return soft_failure(std::strerror(errno), errno_code(errno));
   socket_.want(EPOLLIN | EPOLLRDHUP);
-  step_ = Step::hello;
+  step_ = Step::challenge;
   give_up_at_ns_ = targets_[target_index_].is_unix ? kNever : now_ns_ + kHelloNs;
+  return hear_challenge();
+}
+
+Dial::Progress Dial::hear_challenge() {
+  Arrival arrival = read_up_to(socket_.get(), heard_, kPrefixBytes);
+  if (arrival != Arrival::complete) return unexpected(arrival);
+  const auto prefix = decode_prefix(heard_);
+  if (!prefix) return final_answer(Status::no_permission, "what listens there is no rank: it answers something else", {});
+  if (prefix->verdict != Verdict::go_on || prefix->version != identity_.version) return judge(*prefix);
+  arrival = read_up_to(socket_.get(), heard_, kChallengeBytes);
+  if (arrival != Arrival::complete) return unexpected(arrival);
+  if (!handshake_->take_challenge(heard_)) return final_answer(Status::no_permission, "its challenge is malformed", {});
+  if (!send_now(socket_.get(), std::string_view(handshake_->hello(rank_)).substr(kPrefixBytes)))
+    return soft_failure(std::strerror(errno), errno_code(errno));
+  heard_.clear();
+  step_ = Step::hello;
   return hear_hello();
 }
 
@@ -151,7 +172,9 @@ Dial::Progress Dial::hear_hello() {
   if (prefix->verdict != Verdict::go_on || prefix->version != identity_.version) return judge(*prefix);
   arrival = read_up_to(socket_.get(), heard_, kHelloBytes);
   if (arrival != Arrival::complete) return unexpected(arrival);
-  if (handshake_->take_hello(heard_) != HelloFault::none) {
+  if (const HelloFault fault = handshake_->take_hello(heard_); fault == HelloFault::key) {
+    return final_answer(Status::no_permission, "it does not hold this job's key", kSameKey);
+  } else if (fault != HelloFault::none) {
     return final_answer(Status::no_permission, text("what listens there is not rank ", rank_, " of this job"), {});
   }
   if (!send_now(socket_.get(), handshake_->proof())) return soft_failure(std::strerror(errno), errno_code(errno));
@@ -185,8 +208,7 @@ Dial::Progress Dial::soft_failure(const std::string& cause, NativeCode native) {
   last_native_ = std::move(native);
   // A Unix socket that somebody listens at is the peer's: over TCP neither descriptors nor shared memory would be possible. And
   // when this process lacks something, no other address is better.
-  const bool is_the_place =
-      targets_[target_index_].is_unix && (step_ == Step::hello || step_ == Step::proof || is_full(last_native_));
+  const bool is_the_place = targets_[target_index_].is_unix && (step_ > Step::connecting || is_full(last_native_));
   return is_the_place || is_exhausted(last_native_) ? come_back_later() : next_target();
 }
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The way to one rank: its addresses one after another, again and again until the deadline.
 #pragma once
 
@@ -37,10 +38,11 @@ class Dial {
   std::size_t memory_bytes() const noexcept;
 
  private:
-  enum class Step : std::uint8_t { waiting, connecting, hello, proof };
+  enum class Step : std::uint8_t { waiting, connecting, challenge, hello, proof };
 
   Progress start();
   Progress hear_connection();
+  Progress hear_challenge();
   Progress hear_hello();
   Progress hear_proof();
   Progress judge(const Prefix& prefix);
@@ -64,7 +66,7 @@ class Dial {
   Step step_ = Step::waiting;
   std::int64_t now_ns_ = 0;         // of this advance()
   std::int64_t retry_at_ns_ = 0;    // while waiting
-  std::int64_t give_up_at_ns_ = 0;  // of this address, while connecting and in hello
+  std::int64_t give_up_at_ns_ = 0;  // of this address, before proof
   std::int64_t pause_ns_;
   std::size_t target_index_ = 0;
   std::size_t final_count_ = 0;  // addresses of this round that failed for good

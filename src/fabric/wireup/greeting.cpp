@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "fabric/wireup/greeting.hpp"
 
 #include <utility>
@@ -16,15 +17,17 @@ Greeting::Greeting(const Identity& identity, Watched socket, bool is_unix, std::
 
 Stranger Greeting::advance() { return has_said_hello_ ? hear_proof() : hear_hello(); }
 
-Stranger Greeting::missing(Arrival arrival, std::size_t wanted_bytes) const {
+Stranger Greeting::missing(Arrival arrival) const {
   if (arrival == Arrival::incomplete) return Stranger::going;
-  return heard_.empty() || heard_.size() == wanted_bytes ? Stranger::left : Stranger::malformed;
+  // The initiator waits after its prefix too.
+  const bool is_between = heard_.empty() || (!has_said_hello_ && heard_.size() == kPrefixBytes);
+  return is_between ? Stranger::left : Stranger::malformed;
 }
 
 Stranger Greeting::hear_hello() {
   // The prefix alone tells a stranger, and the number of another version, whose hello may have another length.
   Arrival arrival = read_up_to(socket_.get(), heard_, kPrefixBytes);
-  if (arrival != Arrival::complete) return missing(arrival, kPrefixBytes);
+  if (arrival != Arrival::complete) return missing(arrival);
   const auto prefix = decode_prefix(heard_);
   if (!prefix || prefix->verdict != Verdict::go_on) return Stranger::malformed;
   if (prefix->version != identity_.version) {
@@ -32,13 +35,14 @@ Stranger Greeting::hear_hello() {
     return Stranger::wrong_job;
   }
   arrival = read_up_to(socket_.get(), heard_, kHelloBytes);
-  if (arrival != Arrival::complete) return missing(arrival, kHelloBytes);
+  if (arrival != Arrival::complete) return missing(arrival);
   switch (handshake_.take_hello(heard_)) {
     case HelloFault::none: break;
     case HelloFault::malformed: return Stranger::malformed;
     case HelloFault::version:
     case HelloFault::job:
     case HelloFault::rank: turn_away(Verdict::refused); return Stranger::wrong_job;
+    case HelloFault::key: turn_away(Verdict::refused); return Stranger::wrong_key;
   }
   if (!send_now(socket_.get(), handshake_.hello(handshake_.peer()))) return Stranger::left;
   has_said_hello_ = true;
@@ -48,7 +52,7 @@ Stranger Greeting::hear_hello() {
 
 Stranger Greeting::hear_proof() {
   const Arrival arrival = read_up_to(socket_.get(), heard_, kProofBytes);
-  if (arrival != Arrival::complete) return missing(arrival, kProofBytes);
+  if (arrival != Arrival::complete) return missing(arrival);
   const auto prefix = decode_prefix(heard_);
   if (!prefix || prefix->version != identity_.version || prefix->verdict != Verdict::go_on) return Stranger::malformed;
   if (!handshake_.is_proven(heard_)) {

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Somebody who connected to this rank and has yet to prove who it is.
 #pragma once
 
@@ -26,9 +27,13 @@ class Greeting {
            std::int64_t deadline_ns);
 
   std::int64_t deadline_ns() const noexcept { return deadline_ns_; }
+  // It has shown the key for this connection.
   bool has_said_hello() const noexcept { return has_said_hello_; }
+  bool is_unix() const noexcept { return is_unix_; }
   const std::string& where() const noexcept { return where_; }
 
+  // Sends the challenge. False: the connection is of no use.
+  bool begin() { return send_now(socket_.get(), handshake_.challenge()); }
   // Reads what is there and answers it.
   Stranger advance();
   // Only when proven, and before accept(): the rank at the other end.
@@ -42,7 +47,7 @@ class Greeting {
  private:
   Stranger hear_hello();
   Stranger hear_proof();
-  Stranger missing(Arrival arrival, std::size_t wanted_bytes) const;
+  Stranger missing(Arrival arrival) const;
 
   const Identity& identity_;
   Handshake handshake_;

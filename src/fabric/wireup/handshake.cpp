@@ -1,6 +1,9 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "fabric/wireup/handshake.hpp"
 
 #include <sodium.h>
+
+#include <utility>
 
 #include "fabric/wireup/bytes.hpp"
 
@@ -20,7 +23,9 @@ constexpr std::size_t kReservedOffset = kToOffset + 4;  // zero
 constexpr std::size_t kNonceOffset = kReservedOffset + 4;
 constexpr std::size_t kPublicKeyOffset = kNonceOffset + kNonceBytes;
 constexpr std::size_t kTagOffset = kPublicKeyOffset + kPublicKeyBytes;
-static_assert(kTagOffset + kTagBytes == kHelloBytes);
+constexpr std::size_t kHashOffset = kTagOffset + kTagBytes;
+static_assert(kHashOffset + Secret::bytes() == kHelloBytes);
+static_assert(kChallengeBytes == kPrefixBytes + kNonceBytes);
 static_assert(kProofBytes == kPrefixBytes + Secret::bytes());
 static_assert(Secret::bytes() == crypto_scalarmult_BYTES);
 static_assert(Secret::bytes() == crypto_aead_xchacha20poly1305_ietf_KEYBYTES);
@@ -66,8 +71,8 @@ std::optional<Identity> identity_of(const Job& job) {
   if (sodium_init() < 0) return {};
   Identity identity;
   identity.has_key = job.key.is_set();
-  identity.secret =
-      identity.has_key ? Hash().add("gigabar job key").add(job.key.bytes()).end() : Hash().add("gigabar job id").add(job.id).end();
+  identity.secret = JobKey(view(identity.has_key ? Hash().add("gigabar job key").add(job.key.bytes()).end()
+                                                 : Hash().add("gigabar job id").add(job.id).end()));
   identity.job_id = job.id;
   identity.rank = job.rank;
   identity.rank_count = job.rank_count;
@@ -88,16 +93,45 @@ std::optional<Prefix> decode_prefix(std::string_view bytes) {
   return Prefix{number_at<std::uint32_t>(bytes, kMagic.size()), static_cast<Verdict>(verdict)};
 }
 
-Handshake::Handshake(const Identity& identity, Role role) : identity_(identity), role_(role) {
-  randombytes_buf(private_key_.data(), Secret::bytes());
+Ephemeral Ephemeral::fresh() {
+  Ephemeral ephemeral;
+  randombytes_buf(ephemeral.private_key.data(), Secret::bytes());
+  randombytes_buf(ephemeral.nonce.data(), ephemeral.nonce.size());
+  return ephemeral;
+}
+
+Handshake::Handshake(const Identity& identity, Role role, Ephemeral ephemeral)
+    : identity_(identity), role_(role), ephemeral_(std::move(ephemeral)) {}
+
+std::string Handshake::challenge() {
+  challenge_ = encode(Prefix{identity_.version, Verdict::go_on});
+  challenge_.resize(kChallengeBytes);
+  randombytes_buf(challenge_.data() + kPrefixBytes, kNonceBytes);
+  return challenge_;
+}
+
+bool Handshake::take_challenge(std::string_view bytes) {
+  const auto prefix = bytes.size() == kChallengeBytes ? decode_prefix(bytes) : std::nullopt;
+  if (!prefix || prefix->version != identity_.version || prefix->verdict != Verdict::go_on) return false;
+  challenge_ = bytes;
+  return true;
+}
+
+// Of all that stands in the hello before it, for this connection and role only.
+Secret Handshake::hash_of(std::string_view hello, bool is_initiators) const {
+  return Hash(identity_.secret.bytes())
+      .add(is_initiators ? "hello of the initiator" : "hello of the acceptor")
+      .add(challenge_)
+      .add(hello.substr(0, kHashOffset))
+      .end();
 }
 
 std::string Handshake::hello(Rank peer) {
   peer_ = peer;
-  std::string nonce(kNonceBytes, '\0');
-  randombytes_buf(nonce.data(), nonce.size());
+  const std::string_view nonce(reinterpret_cast<const char*>(ephemeral_.nonce.data()), kNonceBytes);
+  // Where this fails the key stays zero, which the other end refuses as one that gives no secret.
   std::array<unsigned char, kPublicKeyBytes> public_key{};
-  crypto_scalarmult_base(public_key.data(), private_key_.data());
+  if (crypto_scalarmult_base(public_key.data(), ephemeral_.private_key.data()) != 0) public_key.fill(0);
 
   own_hello_ = encode(Prefix{identity_.version, Verdict::go_on});
   append_number(own_hello_, identity_.rank_count);
@@ -107,6 +141,7 @@ std::string Handshake::hello(Rank peer) {
   own_hello_ += nonce;
   own_hello_.append(reinterpret_cast<const char*>(public_key.data()), public_key.size());
   own_hello_ += view(tag_of(identity_.job_id, nonce));
+  own_hello_ += view(hash_of(own_hello_, role_ == Role::initiator));
   if (!peer_hello_.empty()) agree();
   return own_hello_;
 }
@@ -117,34 +152,33 @@ HelloFault Handshake::take_hello(std::string_view bytes) {
   if (prefix->version != identity_.version) return HelloFault::version;
   if (number_at<std::uint32_t>(bytes, kReservedOffset) != 0) return HelloFault::malformed;
   const std::string_view nonce = bytes.substr(kNonceOffset, kNonceBytes);
-  if (!is_equal(bytes.substr(kTagOffset), view(tag_of(identity_.job_id, nonce)))) return HelloFault::job;
+  if (!is_equal(bytes.substr(kTagOffset, kTagBytes), view(tag_of(identity_.job_id, nonce)))) return HelloFault::job;
   if (number_at<std::uint32_t>(bytes, kRankCountOffset) != identity_.rank_count) return HelloFault::job;
   const Rank from = number_at<std::uint32_t>(bytes, kFromOffset);
   if (number_at<std::uint32_t>(bytes, kToOffset) != identity_.rank) return HelloFault::rank;
   if (from >= identity_.rank_count || from == identity_.rank) return HelloFault::rank;
   if (role_ == Role::initiator && from != peer_) return HelloFault::rank;
+  if (challenge_.empty() || !is_equal(bytes.substr(kHashOffset), view(hash_of(bytes, role_ == Role::acceptor))))
+    return HelloFault::key;
+  // A point of low order gives the same secret whatever our key is.
+  const std::string_view public_key = bytes.substr(kPublicKeyOffset, kPublicKeyBytes);
+  if (crypto_scalarmult(shared_.data(), ephemeral_.private_key.data(), unsigned_bytes(public_key)) != 0)
+    return HelloFault::malformed;
   peer_ = from;
   peer_hello_ = bytes;
-  // A point of low order gives the same secret whatever our key is.
-  Secret probe;
-  const std::string_view public_key = bytes.substr(kPublicKeyOffset, kPublicKeyBytes);
-  if (crypto_scalarmult(probe.data(), private_key_.data(), unsigned_bytes(public_key)) != 0) return HelloFault::malformed;
-  if (!own_hello_.empty() && !agree()) return HelloFault::malformed;
+  if (!own_hello_.empty()) agree();
   return HelloFault::none;
 }
 
-bool Handshake::agree() {
-  Secret shared;
-  const std::string_view public_key = std::string_view(peer_hello_).substr(kPublicKeyOffset, kPublicKeyBytes);
-  if (crypto_scalarmult(shared.data(), private_key_.data(), unsigned_bytes(public_key)) != 0) return false;
+void Handshake::agree() {
   const bool is_initiator = role_ == Role::initiator;
-  master_ = Hash(view(identity_.secret))
+  master_ = Hash(identity_.secret.bytes())
                 .add("gigabar wire-up")
-                .add(view(shared))
+                .add(view(shared_))
+                .add(challenge_)
                 .add(is_initiator ? own_hello_ : peer_hello_)
                 .add(is_initiator ? peer_hello_ : own_hello_)
                 .end();
-  return true;
 }
 
 Secret Handshake::derive(std::string_view purpose) const { return Hash(view(master_)).add(purpose).end(); }

@@ -1,13 +1,18 @@
+// SPDX-License-Identifier: Apache-2.0
 // How two ranks find out that both hold the job's key, and what they encrypt with afterwards.
 //
 //   initiator                                acceptor
-//   prefix, hello                     ->
+//   prefix                            ->
+//                                     <-     prefix, challenge
+//   the rest of the hello             ->
 //                                     <-     prefix, hello; or a prefix with a verdict, and the end
 //   prefix, proof                     ->
 //                                     <-     prefix, proof; or a prefix with a verdict, and the end
 //
-// The initiator proves first: who only knows the address, or the job's id, gets nothing that was made with the key. Every message
-// begins with the same prefix in all versions of the protocol, so that two versions can tell each other's number.
+// A hello carries a keyed hash over itself and the challenge, which is new for every connection: who does not hold the key, or
+// repeats what he overheard, costs the acceptor two hashes and no exchange of keys. The initiator proves first: who only knows the
+// address, or the job's id, gets nothing that was made with the key. Every message begins with the same prefix in all versions of
+// the protocol, so that two versions can tell each other's number.
 #pragma once
 
 #include <array>
@@ -21,7 +26,7 @@
 
 namespace gigabar::fabric::wireup {
 
-inline constexpr std::uint32_t kProtocolVersion = 1;
+inline constexpr std::uint32_t kProtocolVersion = 2;
 
 // 32 secret bytes, wiped when they go.
 class Secret {
@@ -41,7 +46,7 @@ class Secret {
 
 // What this rank says of itself in every handshake.
 struct Identity {
-  Secret secret;  // from the job's key; without one, from its id
+  JobKey secret;  // from the job's key; without one, from its id
   bool has_key = false;
   std::string job_id;
   Rank rank = 0;
@@ -59,8 +64,10 @@ enum class Verdict : std::uint32_t {
 };
 
 inline constexpr std::size_t kPrefixBytes = 16;
-inline constexpr std::size_t kHelloBytes = 128;  // with its prefix
-inline constexpr std::size_t kProofBytes = 48;   // with its prefix
+// All with their prefix.
+inline constexpr std::size_t kChallengeBytes = 48;
+inline constexpr std::size_t kHelloBytes = 160;
+inline constexpr std::size_t kProofBytes = 48;
 
 struct Prefix {
   std::uint32_t version = 0;
@@ -71,7 +78,7 @@ std::string encode(const Prefix& prefix);
 std::optional<Prefix> decode_prefix(std::string_view bytes);
 
 enum class Role : std::uint8_t { initiator, acceptor };
-enum class HelloFault : std::uint8_t { none, malformed, version, job, rank };
+enum class HelloFault : std::uint8_t { none, malformed, version, job, rank, key };
 
 // A direction each.
 struct SessionKeys {
@@ -79,15 +86,27 @@ struct SessionKeys {
   Secret receive;
 };
 
-// One handshake, at one end.
+// The random part of a handshake at one end.
+struct Ephemeral {
+  static Ephemeral fresh();
+  Secret private_key;
+  std::array<unsigned char, 32> nonce{};  // of the hello
+};
+
+// One handshake, at one end. In this order: the challenge, the initiator's hello, the acceptor's hello, proofs.
 class Handshake {
  public:
-  Handshake(const Identity& identity, Role role);
+  Handshake(const Identity& identity, Role role, Ephemeral ephemeral = Ephemeral::fresh());
 
+  // The acceptor's.
+  std::string challenge();
+  // The initiator's: of the acceptor's challenge, kChallengeBytes. False: malformed, or of another version (decode_prefix).
+  bool take_challenge(std::string_view bytes);
   // This end's hello to `peer`.
   std::string hello(Rank peer);
   // Checks the other end's hello, kHelloBytes. An initiator has said hello before and hears the rank that it called, or
-  // HelloFault::rank. `malformed` also for a key that gives no secret.
+  // HelloFault::rank. `key`: it was not made with the job's key for this connection; until then nothing but hashes was
+  // computed. `malformed` also for a public key that gives no secret.
   HelloFault take_hello(std::string_view bytes);
   // Who the other end says it is; proven only by is_proven().
   Rank peer() const noexcept { return peer_; }
@@ -100,15 +119,17 @@ class Handshake {
   SessionKeys session() const;
 
  private:
-  bool agree();
+  void agree();
+  Secret hash_of(std::string_view hello, bool is_initiators) const;
   Secret derive(std::string_view purpose) const;
 
   const Identity& identity_;
   Role role_;
   Rank peer_ = kAnyRank;
-  Secret private_key_;
+  Ephemeral ephemeral_;
+  Secret shared_;  // of the exchange
   Secret master_;
-  std::string own_hello_, peer_hello_;
+  std::string challenge_, own_hello_, peer_hello_;
 };
 
 }  // namespace gigabar::fabric::wireup

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "fabric/wireup/poller.hpp"
 
 #include <sys/timerfd.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // One epoll descriptor over all sockets of a rank, with a timer in it.
 #pragma once
 

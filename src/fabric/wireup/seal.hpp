@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Frames as they stand on the wire, encrypted and authenticated.
 //
 //   length of the rest   4 bytes, in the clear, authenticated
@@ -11,6 +12,7 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "fabric/wireup/handshake.hpp"
 #include "fabric/wireup/wireup.hpp"
@@ -22,9 +24,15 @@ inline constexpr std::size_t kMostFrameDescriptors = 8;
 inline constexpr std::uint16_t kFirstOwnType = 0x8000;
 inline constexpr std::uint16_t kFarewell = kFirstOwnType;  // the last frame of an orderly disconnect
 
+// Not copied: two that count on from the same number would use a nonce twice.
 class Sealer {
  public:
   explicit Sealer(const Secret& key) noexcept : key_(key) {}
+  Sealer(const Sealer&) = delete;
+  Sealer& operator=(const Sealer&) = delete;
+  Sealer(Sealer&& other) noexcept : key_(std::exchange(other.key_, Secret())), frame_count_(other.frame_count_) {}
+  Sealer& operator=(Sealer&&) = delete;
+  ~Sealer() = default;
   std::string seal(std::uint16_t type, std::size_t descriptor_count, std::string_view body);
 
  private:

@@ -1,7 +1,9 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "fabric/wireup/sockets.hpp"
 
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <poll.h>
 #include <sys/syscall.h>
 #include <sys/un.h>
 #include <unistd.h>
@@ -93,19 +95,24 @@ Target tcp_target(const Address& address, std::uint16_t port) {
 
 Descriptor listen_unix(const std::string& name) { return listen_at(unix_target(name)); }
 
-Descriptor listen_tcp(bool is_ipv6, bool is_loopback_only, std::uint16_t& port) {
-  Address address{is_ipv6, {}};
-  if (is_loopback_only) {
-    if (is_ipv6) {
-      address.bytes.back() = 1;
-    } else {
-      address.bytes[0] = 127;
-      address.bytes[3] = 1;
+std::vector<Descriptor> listen_tcp(const std::vector<Address>& addresses, std::uint16_t& port) {
+  // A port that is free at the first address may be taken at the next.
+  constexpr int kTries = 16;
+  std::vector<Descriptor> sockets;
+  for (int tries = 0; tries < kTries && sockets.size() < addresses.size(); ++tries) {
+    sockets.clear();
+    port = 0;
+    for (const Address& address : addresses) {
+      Descriptor socket = listen_at(tcp_target(address, port));
+      if (!socket.is_open()) break;
+      port = port_of(socket.get());
+      sockets.push_back(std::move(socket));
     }
+    if (sockets.size() < addresses.size() && errno != EADDRINUSE) break;
   }
-  Descriptor socket = listen_at(tcp_target(address, 0));
-  port = socket.is_open() ? port_of(socket.get()) : 0;
-  return socket;
+  if (sockets.size() == addresses.size()) return sockets;
+  port = 0;
+  return {};
 }
 
 void set_tcp_options(int socket) noexcept {
@@ -158,6 +165,11 @@ bool send_now(int socket, std::string_view bytes) noexcept {
   const ssize_t count = ::send(socket, bytes.data(), bytes.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
   if (count >= 0 && static_cast<std::size_t>(count) < bytes.size()) errno = ENOBUFS;
   return count == static_cast<ssize_t>(bytes.size());
+}
+
+bool is_readable(int socket) noexcept {
+  pollfd entry{socket, POLLIN, 0};
+  return ::poll(&entry, 1, 0) == 1;
 }
 
 bool is_at_end(int socket) noexcept {

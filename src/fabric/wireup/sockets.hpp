@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // System calls on sockets as the wire-up needs them; nothing here waits or raises SIGPIPE.
 #pragma once
 
@@ -8,6 +9,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "base/descriptor.hpp"
 #include "fabric/wireup/card.hpp"
@@ -26,8 +28,9 @@ Target tcp_target(const Address& address, std::uint16_t port);
 
 // Listening sockets; not open, with errno set, when there can be none.
 Descriptor listen_unix(const std::string& name);
-// At every address of the family, or at its loopback only. `port` is what the system chose.
-Descriptor listen_tcp(bool is_ipv6, bool is_loopback_only, std::uint16_t& port);
+// All addresses are of one family; all sockets listen at the same port, which the system chose. Empty, with errno set, when there
+// are none.
+std::vector<Descriptor> listen_tcp(const std::vector<Address>& addresses, std::uint16_t& port);
 
 // A socket that is connecting or connected; not open, with errno set, when that failed at once.
 Descriptor start_connect(const Target& target);
@@ -48,6 +51,8 @@ enum class Arrival : std::uint8_t { complete, incomplete, ended, failed };
 Arrival read_up_to(int socket, std::string& bytes, std::size_t wanted_bytes);
 // Small messages of a handshake: a fresh socket has room for them. False with errno set.
 bool send_now(int socket, std::string_view bytes) noexcept;
+// Of a listener: somebody waits there.
+bool is_readable(int socket) noexcept;
 // True when the other end has closed and nothing is left to be read.
 bool is_at_end(int socket) noexcept;
 // Says the end to the other side too when a forked child holds a copy, and lets it read everything that was sent.

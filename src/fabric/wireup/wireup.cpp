@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "fabric/wireup/wireup.hpp"
 
 #include <sodium.h>
@@ -8,6 +9,7 @@
 #include <bit>
 #include <cerrno>
 #include <cstring>
+#include <iterator>
 #include <map>
 #include <optional>
 #include <set>
@@ -16,6 +18,8 @@
 #include "base/clock.hpp"
 #include "base/errors.hpp"
 #include "base/log.hpp"
+#include "fabric/job/interfaces.hpp"
+#include "fabric/job/strangers.hpp"
 #include "fabric/wireup/card.hpp"
 #include "fabric/wireup/channel.hpp"
 #include "fabric/wireup/dial.hpp"
@@ -33,7 +37,6 @@ constexpr std::int64_t kAcceptPauseNs = 100 * kMillisecond;
 // While many ranks come at once the next ones wait in the listener's queue, as long as those before them may still be about to
 // prove who they are.
 constexpr std::int64_t kCrowdPauseNs = 5 * kMillisecond;
-constexpr std::int64_t kProofGraceNs = 250 * kMillisecond;
 constexpr std::int64_t kFlushPauseNs = 5 * kMillisecond;
 constexpr int kMostAcceptsPerTurn = 64;
 constexpr int kMostDrainRounds = 64;
@@ -57,7 +60,11 @@ struct Listener {
 class Implementation final : public Wireup {
  public:
   Implementation(Identity identity, const Settings& settings, std::unique_ptr<Poller> poller)
-      : identity_(std::move(identity)), settings_(settings), poller_(std::move(poller)) {}
+      : identity_(std::move(identity)),
+        settings_(settings),
+        poller_(std::move(poller)),
+        unix_strangers_(settings.most_unfinished, settings.silent_grace_ns, settings.spoken_grace_ns),
+        tcp_strangers_(unix_strangers_) {}
   Implementation(const Implementation&) = delete;
   Implementation& operator=(const Implementation&) = delete;
   ~Implementation() override;
@@ -85,7 +92,8 @@ class Implementation final : public Wireup {
 
   bool add_listener(Descriptor socket, bool is_unix);
   void listen_on_tcp(bool is_ipv6, std::uint16_t& port);
-  std::vector<Target> targets_of(const Card& card, bool& needs_key) const;
+  Outcome check_listeners(int code) const;
+  std::vector<Target> targets_of(const Card& card) const;
 
   void handle(const epoll_event& event, WireupEvents& events);
   void run_timers(WireupEvents& events);
@@ -94,10 +102,12 @@ class Implementation final : public Wireup {
 
   void accept_from(const Listener& listener, WireupEvents& events);
   bool is_welcome(const Listener& listener, int socket, const sockaddr_storage& from, std::int64_t& process, std::string& where);
-  void pause_listeners(std::int64_t pause_ns);
-  void greet(Descriptor socket, bool is_unix, std::int64_t process, const std::string& where, WireupEvents& events);
-  Greetings::iterator weakest_greeting();
-  void make_room();
+  void pause_listeners(bool is_unix, std::int64_t pause_ns);
+  void greet(Descriptor socket, bool is_unix, std::int64_t process, const std::string& where, std::string source,
+             WireupEvents& events);
+  Strangers& strangers_of(bool is_unix) noexcept { return is_unix ? unix_strangers_ : tcp_strangers_; }
+  bool make_room(bool is_unix);
+  void drop(Greetings::iterator greeting);
   void advance_greeting(Greetings::iterator greeting, WireupEvents& events);
   void decide(Greetings::iterator greeting, WireupEvents& events);
   void count(std::uint64_t Refusals::* counter, const std::string& where, const char* why);
@@ -115,6 +125,8 @@ class Implementation final : public Wireup {
   Card card_;
   std::vector<Listener> listeners_;
   std::int64_t accept_again_at_ns_ = kNever;
+  // Greetings, kept apart: whoever comes by TCP takes no room from this host's ranks.
+  Strangers unix_strangers_, tcp_strangers_;
 
   std::uint32_t serial_ = 0;
   Greetings greetings_;
@@ -145,11 +157,32 @@ bool Implementation::add_listener(Descriptor socket, bool is_unix) {
   return true;
 }
 
+// `port` stays 0 when there is no listener.
 void Implementation::listen_on_tcp(bool is_ipv6, std::uint16_t& port) {
-  if (!add_listener(listen_tcp(is_ipv6, !identity_.has_key, port), false)) port = 0;
+  std::vector<Address> addresses;
+  std::ranges::copy_if(settings_.tcp_addresses, std::back_inserter(addresses),
+                       [is_ipv6](const Address& address) { return address.is_ipv6 == is_ipv6; });
+  if (addresses.empty()) return;
+  for (Descriptor& socket : listen_tcp(addresses, port)) {
+    if (!add_listener(std::move(socket), false)) port = 0;
+  }
+  if (port != 0) card_.addresses.insert(card_.addresses.end(), addresses.begin(), addresses.end());
+}
+
+Outcome Implementation::check_listeners(int code) const {
+  if (code == EMFILE || code == ENFILE) {
+    return make_error(Status::out_of_descriptors, "wire-up", "listening sockets", std::strerror(code),
+                      "raise the limit on open files (ulimit -n)", errno_code(code));
+  }
+  if (listeners_.empty() || (!settings_.tcp_addresses.empty() && card_.addresses.empty())) {
+    return make_error(Status::unavailable, "wire-up", "listening sockets",
+                      text(settings_.tcp_addresses.empty() ? "Unix: " : "TCP: ", std::strerror(code)), {}, errno_code(code));
+  }
+  return {};
 }
 
 Outcome Implementation::listen() {
+  int code = 0;
   errno = 0;
   if (settings_.has_unix) {
     std::array<unsigned char, 16> random{};
@@ -157,35 +190,29 @@ Outcome Implementation::listen() {
     randombytes_buf(random.data(), random.size());
     sodium_bin2hex(name.data(), name.size(), random.data(), random.size());
     card_.unix_name = text("gigabar-", name.data());
-    if (!add_listener(listen_unix(card_.unix_name), true)) card_.unix_name.clear();
+    if (!add_listener(listen_unix(card_.unix_name), true)) {
+      code = errno;
+      card_.unix_name.clear();
+    }
   }
-  int code = errno;
-  if (settings_.has_tcp && code != EMFILE && code != ENFILE) {
-    listen_on_tcp(false, card_.ipv4_port);
-    if (card_.ipv4_port == 0) code = errno;
-    if (code != EMFILE && code != ENFILE) listen_on_tcp(true, card_.ipv6_port);
-    if (card_.ipv6_port == 0 && (errno == EMFILE || errno == ENFILE)) code = errno;
+  // IPv4 first: it is what clusters route most often.
+  for (const bool is_ipv6 : {false, true}) {
+    if (code == EMFILE || code == ENFILE) break;
+    errno = 0;
+    listen_on_tcp(is_ipv6, is_ipv6 ? card_.ipv6_port : card_.ipv4_port);
+    if (errno != 0) code = errno;
   }
-  if (code == EMFILE || code == ENFILE) {
-    return make_error(Status::out_of_descriptors, "wire-up", "listening sockets", std::strerror(code),
-                      "raise the limit on open files (ulimit -n)", errno_code(code));
-  }
-  if (listeners_.empty()) {
-    return make_error(Status::unavailable, "wire-up", "listening sockets", text("neither Unix nor TCP: ", std::strerror(code)), {},
-                      errno_code(code));
-  }
+  if (Outcome checked = check_listeners(code); !checked) return checked;
   card_.host = this_host();
-  card_.addresses = own_addresses();
-  std::erase_if(card_.addresses, [&](const Address& address) {
-    return (!identity_.has_key && !address.is_loopback()) || (address.is_ipv6 ? card_.ipv6_port : card_.ipv4_port) == 0;
-  });
   if (card_.addresses.size() > kMostCardAddresses) card_.addresses.resize(kMostCardAddresses);
   return {};
 }
 
-void Implementation::pause_listeners(std::int64_t pause_ns) {
-  for (Listener& listener : listeners_) listener.socket.want(0);
-  accept_again_at_ns_ = now_ns_ + pause_ns;
+void Implementation::pause_listeners(bool is_unix, std::int64_t pause_ns) {
+  for (Listener& listener : listeners_) {
+    if (listener.is_unix == is_unix) listener.socket.want(0);
+  }
+  accept_again_at_ns_ = std::min(accept_again_at_ns_, now_ns_ + pause_ns);
 }
 
 // False: turned away. Who is still there after the handshake has the key; here is what does not need it.
@@ -196,37 +223,34 @@ bool Implementation::is_welcome(const Listener& listener, int socket, const sock
     process = credentials ? credentials->process : 0;
     where = text("unix socket, process ", process);
     if (credentials && credentials->user == ::geteuid()) return true;
-    count(&Refusals::wrong_key, where, "it runs as another user");
+    count(&Refusals::another_user, where, "it runs as another user");
     return false;
   }
-  const Address address = address_of(from);
-  where = address.text();
-  if (!identity_.has_key && !address.is_loopback()) {
-    count(&Refusals::not_loopback, where, "the job has no key, so only this host's processes are accepted");
-    return false;
-  }
+  where = address_of(from).text();
   set_tcp_options(socket);
   return true;
 }
 
 void Implementation::accept_from(const Listener& listener, WireupEvents& events) {
   for (int turn = 0; turn < kMostAcceptsPerTurn; ++turn) {
-    if (greetings_.size() >= settings_.most_unfinished && weakest_greeting() == greetings_.end()) {
-      return pause_listeners(kCrowdPauseNs);
-    }
+    // Nobody goes for one who does not come.
+    if (strangers_of(listener.is_unix).is_full() && !is_readable(listener.socket.get())) return;
+    if (!make_room(listener.is_unix)) return pause_listeners(listener.is_unix, kCrowdPauseNs);
     sockaddr_storage from{};
     socklen_t bytes = sizeof from;
     Descriptor socket(::accept4(listener.socket.get(), reinterpret_cast<sockaddr*>(&from), &bytes, SOCK_NONBLOCK | SOCK_CLOEXEC));
     if (!socket.is_open()) {
       const int code = errno;
       if (code == EAGAIN) return;
-      if (code == EMFILE || code == ENFILE || code == ENOBUFS || code == ENOMEM) return pause_listeners(kAcceptPauseNs);
+      if (code == EMFILE || code == ENFILE || code == ENOBUFS || code == ENOMEM) {
+        return pause_listeners(listener.is_unix, kAcceptPauseNs);
+      }
       continue;  // that connection broke while it waited
     }
     std::int64_t process = 0;
     std::string where;
     if (!is_welcome(listener, socket.get(), from, process, where)) continue;
-    greet(std::move(socket), listener.is_unix, process, where, events);
+    greet(std::move(socket), listener.is_unix, process, where, source_of(from), events);
   }
 }
 
@@ -240,38 +264,41 @@ void Implementation::count(std::uint64_t Refusals::* counter, const std::string&
   }
 }
 
-// Who makes room for the next one: the oldest that has said nothing yet; when all have said hello, the oldest, if it had the time
-// to prove itself; otherwise nobody.
-Implementation::Greetings::iterator Implementation::weakest_greeting() {
-  const auto silent =
-      std::find_if(greetings_.begin(), greetings_.end(), [](const auto& greeting) { return !greeting.second.has_said_hello(); });
-  if (silent != greetings_.end() || greetings_.empty()) return silent;
-  const std::int64_t came_ns = greetings_.begin()->second.deadline_ns() - settings_.handshake_ns;
-  return now_ns_ - came_ns < kProofGraceNs ? greetings_.end() : greetings_.begin();
+// False: nobody may be put out yet.
+bool Implementation::make_room(bool is_unix) {
+  const Strangers& strangers = strangers_of(is_unix);
+  if (!strangers.is_full()) return true;
+  const auto weakest = strangers.weakest(now_ns_);
+  if (!weakest) return false;
+  const auto greeting = greetings_.find(static_cast<std::uint32_t>(*weakest));
+  count(&Refusals::crowded_out, greeting->second.where(), "too many unfinished handshakes");
+  drop(greeting);
+  return true;
 }
 
-void Implementation::make_room() {
-  if (greetings_.size() < settings_.most_unfinished) return;
-  const auto weakest = weakest_greeting();
-  if (weakest == greetings_.end()) return;
-  count(&Refusals::too_slow, weakest->second.where(), "too many unfinished handshakes");
-  greetings_.erase(weakest);
+void Implementation::drop(Greetings::iterator greeting) {
+  strangers_of(greeting->second.is_unix()).remove(greeting->first);
+  greetings_.erase(greeting);
 }
 
-void Implementation::greet(Descriptor socket, bool is_unix, std::int64_t process, const std::string& where, WireupEvents& events) {
-  make_room();
+void Implementation::greet(Descriptor socket, bool is_unix, std::int64_t process, const std::string& where, std::string source,
+                           WireupEvents& events) {
   const std::uint32_t serial = ++serial_;
   Watched watched(*poller_, std::move(socket), token_of(Kind::greeting, 0, serial), EPOLLIN | EPOLLRDHUP);
-  if (!watched.is_open()) return;
+  if (!watched.is_open()) return count(&Refusals::no_room, where, "its socket cannot be watched");
   const std::int64_t deadline_ns = now_ns_ + settings_.handshake_ns;
   const auto [greeting, is_new] =
       greetings_.try_emplace(serial, identity_, std::move(watched), is_unix, process, where, deadline_ns);
+  strangers_of(is_unix).add(serial, std::move(source), now_ns_);
+  if (!greeting->second.begin()) return drop(greeting);
   advance_greeting(greeting, events);
 }
 
 void Implementation::advance_greeting(Greetings::iterator greeting, WireupEvents& events) {
   const std::string& where = greeting->second.where();
-  switch (greeting->second.advance()) {
+  const Stranger found = greeting->second.advance();
+  if (greeting->second.has_said_hello()) strangers_of(greeting->second.is_unix()).has_spoken(greeting->first);
+  switch (found) {
     case Stranger::going: return;
     case Stranger::proven: decide(greeting, events); break;
     case Stranger::left: break;
@@ -279,7 +306,7 @@ void Implementation::advance_greeting(Greetings::iterator greeting, WireupEvents
     case Stranger::wrong_job: count(&Refusals::wrong_job, where, "another job, count of ranks, version or rank"); break;
     case Stranger::wrong_key: count(&Refusals::wrong_key, where, "it does not hold the job's key"); break;
   }
-  greetings_.erase(greeting);
+  drop(greeting);
 }
 
 // Two ranks that connect to each other at once. The lower one's connection stays when both have come to their proofs: the lower one
@@ -304,21 +331,19 @@ bool Implementation::is_same_host(const std::string& card) const {
   return decoded && decoded->host == card_.host;
 }
 
-std::vector<Target> Implementation::targets_of(const Card& card, bool& needs_key) const {
+std::vector<Target> Implementation::targets_of(const Card& card) const {
   std::vector<Target> targets;
   const bool is_same_host = card.host == card_.host;
   if (is_same_host && settings_.has_unix && !card.unix_name.empty()) targets.push_back(unix_target(card.unix_name));
+  if (settings_.tcp_addresses.empty()) return targets;
   for (const Address& address : card.addresses) {
     const std::uint16_t port = address.is_ipv6 ? card.ipv6_port : card.ipv4_port;
-    if (!settings_.has_tcp || port == 0) continue;
-    if (!identity_.has_key && !(address.is_loopback() && is_same_host)) {
-      needs_key = true;
-      continue;
-    }
+    if (port == 0) continue;
+    Target target = tcp_target(address, port);
     // Addresses that mean this host here (loopback, a bridge that every host has) are not where a rank of another host is.
-    const bool is_own = address.is_loopback() || std::ranges::find(card_.addresses, address) != card_.addresses.end();
+    const bool is_own = address.is_loopback() || is_of_this_host({target.address, target.address_bytes, {}});
     if (is_own && !is_same_host) continue;
-    targets.push_back(tcp_target(address, port));
+    targets.push_back(std::move(target));
   }
   return targets;
 }
@@ -335,17 +360,21 @@ Outcome Implementation::connect(Rank rank, const std::string& card, std::int64_t
     known->second.extend(deadline_ns);
     return {};
   }
-  bool needs_key = false;
-  std::vector<Target> targets = targets_of(*decoded, needs_key);
+  std::vector<Target> targets = targets_of(*decoded);
   std::optional<Error> hopeless;
-  if (targets.empty() && (needs_key || !identity_.has_key)) {
-    hopeless = make_error(Status::no_permission, "connect", text("rank ", rank),
-                          "it is on another host or name space, and the job has no key: only loopback is used",
-                          "set GIGABAR_JOB_KEY to the same secret at every rank");
+  if (targets.empty() && !identity_.has_key) {
+    hopeless =
+        make_error(Status::no_permission, "connect", text("rank ", rank),
+                   "it is on another host or in another network name space, and the job has no key: only Unix sockets are used",
+                   "set GIGABAR_JOB_KEY to the same secret at every rank");
+  } else if (targets.empty() && settings_.tcp_addresses.empty()) {
+    hopeless = make_error(Status::peer_lost, "connect", text("rank ", rank),
+                          "it is on another host or in another network name space, and the job counts as one of a single host",
+                          "set MASTER_ADDR to an address of rank 0 that all ranks reach, or give all ranks one network name space");
   } else if (targets.empty()) {
     hopeless =
         make_error(Status::peer_lost, "connect", text("rank ", rank), "its card has no address that can be reached from here",
-                   "see that the hosts have addresses on a common network");
+                   "see that the hosts have addresses on a common network, and name others with GIGABAR_INTERFACES");
   }
   dials_.try_emplace(rank, identity_, *poller_, token_of(Kind::dial, ++serial_, rank), rank, std::move(targets), deadline_ns,
                      std::move(hopeless));
@@ -492,7 +521,7 @@ void Implementation::handle(const epoll_event& event, WireupEvents& events) {
 void Implementation::run_timers(WireupEvents& events) {
   while (!greetings_.empty() && greetings_.begin()->second.deadline_ns() <= now_ns_) {
     count(&Refusals::too_slow, greetings_.begin()->second.where(), "it did not finish the handshake in time");
-    greetings_.erase(greetings_.begin());
+    drop(greetings_.begin());
   }
   if (accept_again_at_ns_ <= now_ns_) {
     accept_again_at_ns_ = kNever;
@@ -544,7 +573,9 @@ Result<std::unique_ptr<Wireup>> open_wireup(const Job& job, const Settings& sett
   identity->version = settings.version;
   auto poller = Poller::open();
   if (!poller) return std::move(poller).error();
-  auto wireup = std::make_unique<Implementation>(std::move(*identity), settings, std::move(*poller));
+  Settings in_effect = settings;
+  if (!identity->has_key) in_effect.tcp_addresses.clear();
+  auto wireup = std::make_unique<Implementation>(std::move(*identity), in_effect, std::move(*poller));
   if (Outcome listening = wireup->listen(); !listening) return std::move(listening).take_error();
   return std::unique_ptr<Wireup>(std::move(wireup));
 }
@@ -553,6 +584,14 @@ Result<std::unique_ptr<Wireup>> open_wireup(const Job& job, const Settings& sett
 
 namespace gigabar::fabric {
 
-Result<std::unique_ptr<Wireup>> Wireup::open(const Job& job) { return wireup::open_wireup(job, wireup::Settings{}); }
+Result<std::unique_ptr<Wireup>> Wireup::open(const Job& job) {
+  wireup::Settings settings;
+  if (!job.is_on_one_host) {
+    const auto addresses = outer_addresses(job);
+    if (!addresses) return addresses.error();
+    for (const SocketAddress& address : *addresses) settings.tcp_addresses.push_back(wireup::address_of(address.storage));
+  }
+  return wireup::open_wireup(job, settings);
+}
 
 }  // namespace gigabar::fabric

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The authenticated channels between ranks: one stream socket per pair that has something to say, made at first use. They carry
 // what is said before and beside the data: offers of links, keys of segments, quiescing, farewells. A channel that breaks means
 // that the peer is gone, on every transport.
@@ -21,14 +22,19 @@ struct Frame {
 };
 inline constexpr std::size_t kMostFrameBytes = 65536;
 
-// Strangers that were turned away, by cause.
+// Strangers that were turned away, by cause. Every connection that was accepted ends in a channel, goes by itself between two
+// messages, or is counted here once.
 struct Refusals {
   std::uint64_t wrong_key = 0;
   std::uint64_t malformed = 0;
   std::uint64_t too_slow = 0;      // did not finish the handshake in 5 s
+  std::uint64_t crowded_out = 0;   // made room for others: see Strangers
   std::uint64_t wrong_job = 0;     // another job, rank count, version or a rank that cannot be
-  std::uint64_t not_loopback = 0;  // there is no key
-  std::uint64_t total() const noexcept { return wrong_key + malformed + too_slow + wrong_job + not_loopback; }
+  std::uint64_t another_user = 0;  // at the Unix socket
+  std::uint64_t no_room = 0;       // the system had no memory to watch it
+  std::uint64_t total() const noexcept {
+    return wrong_key + malformed + too_slow + crowded_out + wrong_job + another_user + no_room;
+  }
 };
 
 // Told from inside Wireup::poll() only. May send; must not call disconnect().
@@ -46,15 +52,17 @@ class WireupEvents {
 
 // All channels of this rank. Not for several threads at once.
 //
-// Handshake, the same on Unix and TCP sockets: both send a fixed-size hello (magic, protocol version, job id's hash, ranks, a fresh
-// 32-byte nonce and an ephemeral X25519 key); each then proves the job's key by a keyed hash over both hellos and its role; the
-// session's keys come from the exchange and the job's key, and every frame is encrypted and authenticated with a counter as its
-// nonce. A stranger learns nothing but that somebody listens. Without a key the job id stands in for it and only loopback and Unix
-// sockets are accepted. At most 64 unfinished handshakes are held at once.
+// Handshake, the same on Unix and TCP sockets: the listener sends a fresh challenge; both send a fixed-size hello (magic, protocol
+// version, job id's hash, ranks, a fresh 32-byte nonce, an ephemeral X25519 key, a keyed hash over it and the challenge); each then
+// proves the job's key by a keyed hash over all of that and its role; the session's keys come from the exchange and the job's key,
+// and every frame is encrypted and authenticated with a counter as its nonce. A stranger learns nothing but that a rank listens.
+// Without a key the job id stands in for it and only Unix sockets are used. At most 128 unfinished handshakes are held at once on
+// Unix sockets, and as many on TCP.
 class Wireup {
  public:
   // Listens on a Unix socket in the abstract name space (peers on this host must run as the same user: SO_PEERCRED) and, when the
-  // job has a key, on TCP at every address, else on loopback. Errors: out_of_descriptors, unavailable.
+  // job is on several hosts, on TCP at outer_addresses() (job/interfaces.hpp). Errors: out_of_descriptors, unavailable,
+  // invalid_argument (GIGABAR_INTERFACES).
   static Result<std::unique_ptr<Wireup>> open(const Job& job);
   virtual ~Wireup() = default;
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The kernel that copies what the CPU asks it to, for as long as it stays. Compiled to a fat binary that the library carries and
 // the driver loads.
 #include "transport/local/copy_kernel.hpp"

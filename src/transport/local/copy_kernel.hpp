@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What the resident copy kernel and the CPU agree upon.
 #pragma once
 

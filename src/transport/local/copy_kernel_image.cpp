@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The copy kernel's fat binary, inside the library.
 #include "base/embed_file.hpp"
 #include "transport/local/resident_copier.hpp"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "transport/local/copy_lanes.hpp"
 
 #include "base/errors.hpp"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Streams of one GPU for copies that are started here and finish by themselves.
 #pragma once
 

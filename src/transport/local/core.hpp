@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What a transport shares with its links and regions, which may outlive it.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A connection with a rank of this host: messages through shared memory, writes and reads by the CPU or a copy engine.
 //
 // Writes that are not finished when they are posted hold back the messages posted after them: the link keeps those and sends them

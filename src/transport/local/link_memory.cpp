@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "transport/local/link_memory.hpp"
 
 #include <fcntl.h>

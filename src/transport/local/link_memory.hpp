@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What the two sides of a link share: one memfd of a sealed size with two rings, and a pair of sockets to wake each other.
 #pragma once
 

@@ -1,11 +1,14 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "transport/local/peer_device.hpp"
 
 #include <algorithm>
 #include <cstring>
+#include <optional>
 
 #include "base/check_ids.hpp"
 #include "base/errors.hpp"
 #include "driver/cuda/cuda.hpp"
+#include "driver/nvml/nvml.hpp"
 
 #if GIGABAR_HAS_CUDA
 
@@ -188,6 +191,55 @@ Outcome PeerDevices::open_vmm_to(int device, std::uintptr_t address, std::size_t
   return result == CUDA_SUCCESS ? Outcome() : Outcome(open_error("open VMM memory to another device", device, result));
 }
 
+namespace {
+
+// Nothing: the driver does not say.
+std::optional<bool> ask_cuda_for_atomics(int device, int other) {
+  const cuda::Functions& functions = cuda::driver().functions;
+  if (functions.cuDeviceGetP2PAttribute == nullptr) return {};
+  CUdevice from = 0;
+  CUdevice to = 0;
+  int has_atomics = 0;
+  CUresult result = functions.cuDeviceGet(&from, device);
+  if (result == CUDA_SUCCESS) result = functions.cuDeviceGet(&to, other);
+  if (result == CUDA_SUCCESS)
+    result = functions.cuDeviceGetP2PAttribute(&has_atomics, CU_DEVICE_P2P_ATTRIBUTE_NATIVE_ATOMIC_SUPPORTED, from, to);
+  if (result != CUDA_SUCCESS) return {};
+  return has_atomics != 0;
+}
+
+// NVML sees the GPUs that CUDA_VISIBLE_DEVICES hides. As nvml::peer_status.
+std::optional<std::string> ask_nvml_for_atomics(int device, int owner, const std::string& owner_uuid) {
+  const auto devices = cuda_runtime()->devices();
+  if (!devices) return {};
+  const auto address_of = [&](int index) -> std::optional<std::string> {
+    const auto place = static_cast<std::size_t>(index);
+    if (place >= devices->size() || !(*devices)[place].pci) return {};
+    return (*devices)[place].pci->to_string();
+  };
+  const auto from = address_of(device);
+  const auto to = owner >= 0 ? address_of(owner) : nvml::address_of_uuid(owner_uuid);
+  if (!from || !to) return {};
+  return nvml::peer_status(*from, *to, nvml::PeerCapability::atomics);
+}
+
+}  // namespace
+
+std::string PeerDevices::why_no_atomics(int device, int owner, const std::string& owner_uuid) {
+  if (device == owner) return {};
+  const std::string pair = text("device ", device, " has no native atomics on memory of ",
+                                owner >= 0 ? text("device ", owner) : text("the hidden GPU ", owner_uuid));
+  if (owner >= 0) {
+    const auto has_atomics = ask_cuda_for_atomics(device, owner);
+    if (has_atomics)
+      return *has_atomics ? std::string() : text(pair, ": so says CUDA (CU_DEVICE_P2P_ATTRIBUTE_NATIVE_ATOMIC_SUPPORTED is 0)");
+  }
+  const auto status = ask_nvml_for_atomics(device, owner, owner_uuid);
+  if (status == "ok") return {};
+  if (status && *status != "unknown") return text(pair, ": so says NVML (", *status, ")");
+  return text(pair, " that a driver would tell of: CUDA and NVML do not say");
+}
+
 }  // namespace gigabar::transport::local
 
 #else
@@ -205,6 +257,7 @@ int PeerDevices::device_of(const std::string&) { return -1; }
 Outcome PeerDevices::check_peer_access(int, int) { return no_cuda(); }
 Outcome PeerDevices::enable_peer_access(int, int) { return no_cuda(); }
 Outcome PeerDevices::open_vmm_to(int, std::uintptr_t, std::size_t) { return no_cuda(); }
+std::string PeerDevices::why_no_atomics(int, int, const std::string&) { return no_cuda().message(); }
 
 }  // namespace gigabar::transport::local
 

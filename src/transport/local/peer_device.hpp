@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A peer's device memory, opened in this process.
 #pragma once
 
@@ -42,6 +43,9 @@ class PeerDevices {
   static Outcome enable_peer_access(int device, int other);
   // The same for one VMM allocation, all of it, which stays where it is. Errors: unavailable (an old driver), device_error.
   static Outcome open_vmm_to(int device, std::uintptr_t address, std::size_t bytes);
+  // Why atomics of kernels of `device` on memory of another GPU are not atomic with those of that GPU's own kernels; empty: they
+  // are. `owner`: this process's ordinal of it, or -1: then `owner_uuid` names it. What no driver answers counts as a no.
+  static std::string why_no_atomics(int device, int owner, const std::string& owner_uuid);
 
  private:
   using Name = std::pair<std::pair<std::int64_t, int>, IpcIdentity>;

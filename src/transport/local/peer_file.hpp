@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The pages behind a peer's memfd.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "transport/local/region.hpp"
 
 #include <fcntl.h>
@@ -388,9 +389,10 @@ Result<MappedRegion> PeerRegion::map_device_memory(int device) {
     return make_error(Status::not_supported, "map", "a peer's device memory", std::move(cause), std::move(remedy));
   };
   const int seen_as = here_ ? here_->device : core_->devices.device_of(key_.uuid.data());
+  std::string why_no_atomics = PeerDevices::why_no_atomics(device, seen_as, key_.uuid.data());
   if (here_) {
     if (Outcome opened = open_here_to(device, seen_as); !opened) return std::move(opened).take_error();
-    return MappedRegion{here_->address, here_};
+    return MappedRegion{here_->address, here_, std::move(why_no_atomics)};
   }
   if (key_.form == KeyForm::none) return cannot(text("the peer says: ", reason_));
   if (seen_as >= 0) {
@@ -401,7 +403,7 @@ Result<MappedRegion> PeerRegion::map_device_memory(int device) {
   if (key_.offset_bytes > (*opened)->bytes() || key_.bytes > (*opened)->bytes() - key_.offset_bytes)
     return cannot("the opened allocation is smaller than the key says");
   const std::uintptr_t address = (*opened)->address() + key_.offset_bytes;
-  return MappedRegion{address, std::move(*opened)};
+  return MappedRegion{address, std::move(*opened), std::move(why_no_atomics)};
 }
 
 Result<MappedRegion> PeerRegion::map(int device) {
@@ -419,7 +421,7 @@ Result<MappedRegion> PeerRegion::map(int device) {
                   "register memory of a stand-in device, or of a memfd");
   }
   std::shared_ptr<void> hold = here_ ? std::static_pointer_cast<void>(here_) : std::static_pointer_cast<void>(file_);
-  return MappedRegion{number_of(address), std::move(hold)};
+  return MappedRegion{number_of(address), std::move(hold), {}};
 }
 
 Result<MappedRegion> PeerRegion::map_for_cpu() {
@@ -431,7 +433,7 @@ Result<MappedRegion> PeerRegion::map_for_cpu() {
     auto mapped = gigabar::map(reinterpret_cast<void*>(here_->address), here_->bytes);
     if (!mapped) return cannot(mapped.error().record().cause);
     const auto hold = std::make_shared<Mapping>(std::move(*mapped));
-    return MappedRegion{number_of(hold->address()), hold};
+    return MappedRegion{number_of(hold->address()), hold, {}};
   }
   if (key_.form == KeyForm::none) return cannot(text("the peer says: ", reason_));
   PeerMemory peer;
@@ -449,7 +451,7 @@ Result<MappedRegion> PeerRegion::map_for_cpu() {
   auto window = open_peer_window(peer, {key_.address, key_.bytes});
   if (!window) return cannot(window.error().record().cause);
   std::byte* const address = (*window)->at(key_.address);
-  return MappedRegion{number_of(address), std::shared_ptr<Window>(std::move(*window))};
+  return MappedRegion{number_of(address), std::shared_ptr<Window>(std::move(*window)), {}};
 }
 
 // The engine of the local memory's device; for host memory that of the peer's device, where this process sees it.

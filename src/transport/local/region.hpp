@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Memory of this process that local peers may reach, and theirs.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A kernel that comes when copies follow each other closely, stays for a moment, and copies what the CPU asks it to: an H200 takes
 // a request within 2 µs, where starting a copy engine or a kernel for each copy takes 8 to 10 µs.
 #pragma once

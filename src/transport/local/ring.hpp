@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // One direction of a link: a ring of records in memory that two processes map, with one producer and one consumer.
 //
 // A record begins at a line of 64 bytes: a presence word, the header, the payload. A message of up to kQuickPayloadBytes is one

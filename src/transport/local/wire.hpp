@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The bytes of offers, answers and keys. Both ends are on one machine, so numbers are in its order.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Who and what of this process peers reach: links by number, and registered memory. The thread that has the transport changes it;
 // lanes place data at the same time.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "transport/ucx/hub.hpp"
 
 #include <sys/epoll.h>
@@ -7,6 +8,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <limits>
+#include <new>
 #include <utility>
 
 #include "base/clock.hpp"
@@ -52,11 +54,11 @@ Result<std::shared_ptr<Hub>> Hub::open(const TransportOptions& options) {
   std::shared_ptr<Hub> hub(new Hub);
   hub->connect_deadline_ns_ = options.connect_deadline_ns;
   hub->cpus_ = options.cpus;
-  hub->is_on_one_host_ = options.is_on_one_host;
+  hub->devices_ = options.ucx_devices;
   const auto lane_count = wanted_lanes(options.cpus);
   if (!lane_count) return lane_count.error();
   hub->lane_count_ = *lane_count;
-  auto worker = Worker::open(*hub, {.is_on_one_host = options.is_on_one_host});
+  auto worker = Worker::open(*hub, {.devices = options.ucx_devices});
   if (!worker) return std::move(worker).error();
   hub->worker_ = std::move(*worker);
   if (Outcome opened = hub->open_wake_descriptor(); !opened) return std::move(opened).take_error();
@@ -82,7 +84,7 @@ Outcome Hub::open_wake_descriptor() {
 const std::vector<std::unique_ptr<Lane>>& Hub::lanes() {
   std::size_t address_bytes = 0;
   while (!has_opened_lanes_ && lanes_.size() < lane_count_) {
-    auto lane = Lane::open(static_cast<unsigned>(lanes_.size()), home_, bell_, cpus_, is_on_one_host_);
+    auto lane = Lane::open(static_cast<unsigned>(lanes_.size()), home_, bell_, cpus_, devices_);
     if (!lane) {
       log(LogLevel::info, lane.error().message());
       break;
@@ -133,11 +135,22 @@ bool Hub::poll(Sink& sink) {
   if (!lanes_.empty()) bell_.disarm();
   sink_ = &sink;
   bool is_something = worker_->progress();
+  if (worker_->take_starvation()) lose_all();
   is_something |= look_at_lanes();
   is_something |= attend();
   is_something |= deliver();
   sink_ = nullptr;
   return is_something;
+}
+
+// Whose it was is not known.
+void Hub::lose_all() {
+  try {
+    for (auto& [number, link] : links_) link->starve();
+  } catch (const std::bad_alloc&) {
+    worker_->starve();
+    throw;
+  }
 }
 
 bool Hub::attend() {

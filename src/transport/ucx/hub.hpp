@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What all links and regions of one UCX transport share: the worker, the lanes, who is at home here, and what is to be told to the
 // sink.
 #pragma once
@@ -63,6 +64,7 @@ class Hub final : public Receiver {
   void set_timer(std::int64_t at_ns);
   bool deliver();
   bool attend();
+  void lose_all();
 
   void arrived(const WireHeader& header, std::span<const std::byte> data) override;
   void stranger(const WireHeader* header) override;
@@ -80,8 +82,8 @@ class Hub final : public Receiver {
   bool is_timer_set_ = false;
   Bell bell_;
   unsigned lane_count_ = 0;
-  std::vector<int> cpus_;        // of the lanes' threads; empty: not bound
-  bool is_on_one_host_ = false;  // the job: ports at loopback only
+  std::vector<int> cpus_;  // of the lanes' threads; empty: not bound
+  std::string devices_;    // WorkerOptions
   bool has_opened_lanes_ = false;
   // These go first: their ends call back.
   std::vector<std::unique_ptr<Lane>> lanes_;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "transport/ucx/lane.hpp"
 
 #include <sys/epoll.h>
@@ -5,6 +6,7 @@
 
 #include <cerrno>
 #include <deque>
+#include <new>
 #include <system_error>
 #include <utility>
 
@@ -50,8 +52,7 @@ void Bell::ring() noexcept {
   if (is_armed_.load(std::memory_order_seq_cst) && is_armed_.exchange(false, std::memory_order_seq_cst)) signal_event(descriptor_);
 }
 
-// --- One link's connection
-// ---------------------------------------------------------------------------------------------------------
+// --- One link's connection ------------------------------------------------------------------------------------------------------
 
 class Lane::Connection final : public EndpointUser {
  public:
@@ -68,8 +69,8 @@ class Lane::Connection final : public EndpointUser {
   }
 
   void send(const Piece& piece) {
-    waiting_.push_back(piece);
     pump_later();
+    waiting_.push_back(piece);
   }
 
   void go_on() {
@@ -127,9 +128,9 @@ class Lane::Connection final : public EndpointUser {
 
   void lost(ucs_status_t status) override {
     if (is_lost_) return;
-    is_lost_ = true;
     give_back_waiting();
     if (!is_closing_) lane_.fresh_.push_back({.kind = LaneEvent::Kind::lost, .link = link_, .status = status});
+    is_lost_ = true;
   }
 
  private:
@@ -138,11 +139,12 @@ class Lane::Connection final : public EndpointUser {
   }
 
   void give_back_waiting() {
-    for (const Piece& piece : std::exchange(waiting_, {})) tell_sent(piece.owner, piece.bytes, UCS_ERR_CANCELED);
+    for (; !waiting_.empty(); waiting_.pop_front()) tell_sent(waiting_.front().owner, waiting_.front().bytes, UCS_ERR_CANCELED);
   }
 
   void pump_later() {
-    if (!std::exchange(is_listed_, true)) lane_.unfinished_.push_back(link_);
+    if (!is_listed_) lane_.unfinished_.push_back(link_);
+    is_listed_ = true;
   }
 
   void send_next() {
@@ -170,16 +172,15 @@ class Lane::Connection final : public EndpointUser {
   std::int64_t cut_at_ns_ = 0;  // closing: when UCX is no longer waited for
 };
 
-// --- From the thread that has the transport
-// ----------------------------------------------------------------------------------------
+// --- From the thread that has the transport -------------------------------------------------------------------------------------
 
 Lane::Lane(unsigned index, Home& home, Bell& bell, const std::vector<int>& cpus)
     : index_(index), cpus_(cpus), home_(home), bell_(bell), process_(::getpid()) {}
 
 Result<std::unique_ptr<Lane>> Lane::open(unsigned index, Home& home, Bell& bell, const std::vector<int>& cpus,
-                                         bool is_on_one_host) {
+                                         const std::string& devices) {
   std::unique_ptr<Lane> lane(new Lane(index, home, bell, cpus));
-  auto worker = Worker::open(*lane, {.is_on_one_host = is_on_one_host, .is_zero_copy = true});
+  auto worker = Worker::open(*lane, {.devices = devices, .is_zero_copy = true});
   if (!worker) return std::move(worker).error();
   lane->worker_ = std::move(*worker);
   if (Outcome started = lane->start(); !started) return std::move(started).take_error();
@@ -197,13 +198,11 @@ Outcome Lane::start() {
     if (::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, watched, &event) != 0) return no_lane("epoll_ctl", errno);
   }
   const BlockedSignals blocked;
-  int code = 0;
   try {
     thread_ = std::thread([this] { run(); });
   } catch (const std::system_error& error) {
-    code = error.code().value();
+    return cannot_start_thread("open UCX", "lane", error.code().value());
   }
-  if (code != 0) return no_lane("pthread_create", code);
   return {};
 }
 
@@ -241,18 +240,18 @@ std::vector<LaneEvent> Lane::take_events() {
   return std::exchange(events_, {});
 }
 
-// --- The lane's thread
-// -------------------------------------------------------------------------------------------------------------
+// --- The lane's thread ----------------------------------------------------------------------------------------------------------
 
 void Lane::run() {
   settle_this_thread("gigabar-lane", cpus_);
   std::int64_t idle_since_ns = 0;
   while (!is_stopping_.load(std::memory_order_relaxed)) {
-    bool is_something = follow_commands();
-    is_something |= send_more();
-    is_something |= worker_->progress(kProgressCalls);
-    is_something |= drop_closed();
-    is_something |= tell();
+    bool is_something = true;
+    try {
+      is_something = go_round();
+    } catch (const std::bad_alloc&) {
+      worker_->starve();
+    }
     if (is_something) {
       idle_since_ns = 0;
     } else if (idle_since_ns == 0) {
@@ -263,24 +262,44 @@ void Lane::run() {
   }
 }
 
+bool Lane::go_round() {
+  bool is_something = follow_commands();
+  is_something |= send_more();
+  is_something |= worker_->progress(kProgressCalls);
+  if (worker_->take_starvation()) lose_all();
+  is_something |= drop_closed();
+  is_something |= tell();
+  return is_something;
+}
+
+// Whose it was for which there was no memory is not known.
+void Lane::lose_all() {
+  for (auto& [link, connection] : connections_) {
+    if (connection) connection->lost(UCS_ERR_NO_MEMORY);
+  }
+}
+
 bool Lane::follow_commands() {
-  if (!has_commands_.load(std::memory_order_seq_cst)) return false;
-  std::vector<Command> commands;
-  {
+  if (followed_count_ == following_.size() && !has_commands_.load(std::memory_order_seq_cst)) return false;
+  if (followed_count_ == following_.size()) {
+    following_.clear();
+    followed_count_ = 0;
     const std::lock_guard guard(mutex_);
     has_commands_.store(false, std::memory_order_seq_cst);
-    commands.swap(commands_);
+    following_.swap(commands_);
   }
-  for (Command& command : commands) {
-    std::visit([this](auto& one) { follow(one); }, command);
+  // One for which there is no memory is followed in the next round; until it has been, none of it is done.
+  for (; followed_count_ < following_.size(); ++followed_count_) {
+    std::visit([this](auto& one) { follow(one); }, following_[followed_count_]);
   }
-  return !commands.empty();
+  return true;
 }
 
 void Lane::follow(Connect& connect) {
-  auto& connection = connections_[connect.link];
-  connection = std::make_unique<Connection>(*this, connect.link, connect.peer_link);
-  connection->connect(connect);
+  const auto [place, is_new] = connections_.try_emplace(connect.link);
+  if (place->second) return;  // it was starved as it connected
+  place->second = std::make_unique<Connection>(*this, connect.link, connect.peer_link);
+  place->second->connect(connect);
 }
 
 void Lane::follow(const Piece& piece) {

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A lane: a UCP worker of its own, moved on by a thread of its own, with a connection for each link. It carries the pieces of large
 // writes, so that as many processors as there are lanes copy into and out of the kernel's sockets.
 //
@@ -75,10 +76,10 @@ struct LaneEvent {
 
 class Lane final : private Receiver {
  public:
-  // `cpus`: that its thread is kept on; empty: it is not bound. `is_on_one_host`: as WorkerOptions.
+  // `cpus`: that its thread is kept on; empty: it is not bound. `devices`: as WorkerOptions.
   // Errors: as Worker::open, out_of_descriptors, out_of_memory (no thread).
   static Result<std::unique_ptr<Lane>> open(unsigned index, Home& home, Bell& bell, const std::vector<int>& cpus,
-                                            bool is_on_one_host);
+                                            const std::string& devices);
   ~Lane();
   Lane(const Lane&) = delete;
   Lane& operator=(const Lane&) = delete;
@@ -119,6 +120,8 @@ class Lane final : private Receiver {
   void follow(const Leave& leave);
   bool send_more();
   bool tell();
+  bool go_round();
+  void lose_all();
   void sleep();
   bool drop_closed();
   void arrived(const WireHeader& header, std::span<const std::byte> data) override;
@@ -130,8 +133,10 @@ class Lane final : private Receiver {
   Bell& bell_;
   pid_t process_;
   std::unique_ptr<Worker> worker_;
-  Bell wake_;         // for the thread: work was given
-  Descriptor epoll_;  // of the worker's descriptor and that one
+  Bell wake_;                       // for the thread: work was given
+  Descriptor epoll_;                // of the worker's descriptor and that one
+  std::vector<Command> following_;  // taken from commands_
+  std::size_t followed_count_ = 0;  // of them
   std::unordered_map<std::uint64_t, std::unique_ptr<Connection>> connections_;
   std::vector<std::uint64_t> unfinished_;  // links whose connections have pieces to send
   std::vector<LaneEvent> fresh_;           // not told yet

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A link's outgoing half, and its end.
 #include "transport/ucx/link.hpp"
 

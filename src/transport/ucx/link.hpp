@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // One connection over UCX. Everything is an eager active message: writes are cut into pieces that the receiver copies to their
 // place, from a buffer that the processor's cache still holds. UCX itself never has an address of the target's memory, so that
 // forgetting a link, or a region, ends all access at once.
@@ -51,6 +52,8 @@ class UcxLink final : public Link, private EndpointUser {
 
   // --- For the hub ---
   void receive(const WireHeader& header, std::span<const std::byte> data);
+  // There was no memory for something of it.
+  void starve() { lost(UCS_ERR_NO_MEMORY); }
   void take_event(std::size_t lane, const LaneEvent& event);
   // Breaks the link because of what the peer sent.
   void refuse(std::string_view why, Farewell reason = Farewell::bad_message);

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What of a link goes over lanes: the pieces of large writes.
 #include <algorithm>
 #include <utility>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A link's incoming half. Every byte here was written by another process.
 #include <cstring>
 #include <utility>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // open_ucx() of every build, with UCX's headers or without.
 #include "base/errors.hpp"
 #include "driver/ucp/ucp.hpp"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Memory that UCX links reach: host memory, and to write to GPU memory that the CPU has mapped. Received bytes are placed by the
 // CPU, after their region was looked up, so that taking a region back needs no more than forgetting it.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The UCX transport: what open_ucx() gives.
 #pragma once
 

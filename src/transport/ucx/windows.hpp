@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How much one side may ask of the other. Part of the protocol: both sides count alike.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "transport/ucx/wire.hpp"
 
 #include <sys/random.h>

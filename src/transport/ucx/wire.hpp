@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What this transport says to its counterpart: parcels and keys through the ranks' channel, headers of UCP's active messages.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "transport/ucx/worker.hpp"
 
 #include <unistd.h>
@@ -6,6 +7,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <new>
 #include <utility>
 
 #include "base/clock.hpp"
@@ -84,7 +86,6 @@ std::uint32_t choose_piece_bytes() {
 // Shared memory is the local transport's, and UCX notices the death of a peer there only after its keep-alive interval. Its GPU
 // transports would open the GPUs' drivers for memory that is never given to it.
 constexpr const char* kTransports = "^shm,self,cuda,rocm,ze";
-constexpr const char* kLoopback = "lo";
 
 Outcome configure(Configuration& configuration, const WorkerOptions& options) {
   if (configuration.status() != UCS_OK) {
@@ -98,7 +99,9 @@ Outcome configure(Configuration& configuration, const WorkerOptions& options) {
   }
   // UCX listens at an address of every interface that it uses, and obeys whoever connects: its TCP protocol has a write to any
   // address of this process.
-  if (options.is_on_one_host) configuration.set_default("NET_DEVICES", kLoopback);
+  if (const ucs_status_t status = configuration.set("NET_DEVICES", options.devices.c_str()); status != UCS_OK) {
+    return failed("ucp_config_modify", text("NET_DEVICES=", options.devices), status);
+  }
   // UCX refuses to send larger ones than it receives.
   if (parse_bytes(environment("UCX_TCP_RX_SEG_SIZE").value_or("")).value_or(kSegmentBytes) >= kSegmentBytes) {
     configuration.set_tcp_default("TX_SEG_SIZE", std::to_string(kSegmentBytes).c_str());
@@ -265,7 +268,10 @@ void Worker::leave(Endpoint& endpoint, std::int64_t linger_ns) {
 }
 
 Operation& Worker::take_operation() {
-  if (free_operations_.empty()) return operations_.emplace_back();
+  if (free_operations_.empty()) {
+    if (free_operations_.capacity() <= operations_.size()) free_operations_.reserve(2 * operations_.size() + 64);
+    return operations_.emplace_back();
+  }
   Operation& operation = *free_operations_.back();
   free_operations_.pop_back();
   return operation;
@@ -275,7 +281,7 @@ void Worker::give_back(Operation& operation) {
   operation.endpoint = nullptr;
   operation.owner = nullptr;
   operation.data = {};
-  free_operations_.push_back(&operation);
+  free_operations_.push_back(&operation);  // there is room for each
 }
 
 void Worker::send(Endpoint& endpoint, Operation& operation) {
@@ -332,20 +338,29 @@ bool Worker::arm() {
   return lib().ucp_worker_arm(worker_) == UCS_OK;
 }
 
-void Worker::on_sent(void* request, ucs_status_t status, void* operation) {
+void Worker::on_sent(void* request, ucs_status_t status, void* operation) noexcept {
   lib().ucp_request_free(request);
   auto& sent = *static_cast<Operation*>(operation);
-  sent.endpoint->worker_->finished(sent, status);
+  Worker& worker = *sent.endpoint->worker_;
+  try {
+    worker.finished(sent, status);
+  } catch (const std::bad_alloc&) {
+    worker.starve();
+  }
 }
 
-void Worker::on_lost(void* endpoint, ucp_ep_h, ucs_status_t status) {
+void Worker::on_lost(void* endpoint, ucp_ep_h, ucs_status_t status) noexcept {
   auto& lost = *static_cast<Endpoint*>(endpoint);
   lost.is_lost_ = true;
-  if (lost.user_ != nullptr) lost.user_->lost(status);
+  try {
+    if (lost.user_ != nullptr) lost.user_->lost(status);
+  } catch (const std::bad_alloc&) {
+    lost.worker_->starve();
+  }
 }
 
 ucs_status_t Worker::on_arrival(void* worker, const void* header, std::size_t header_bytes, void* data, std::size_t data_bytes,
-                                const ucp_am_recv_param_t* parameters) {
+                                const ucp_am_recv_param_t* parameters) noexcept try {
   Receiver& receiver = static_cast<Worker*>(worker)->receiver_;
   const auto parsed = parse_header(header, header_bytes, data_bytes);
   const bool is_rendezvous = (parameters->recv_attr & UCP_AM_RECV_ATTR_FLAG_RNDV) != 0;  // `data` is no data then
@@ -355,6 +370,9 @@ ucs_status_t Worker::on_arrival(void* worker, const void* header, std::size_t he
     receiver.arrived(*parsed, {static_cast<const std::byte*>(data), data_bytes});
   }
   // UCX takes the data back; a rendezvous that nobody started ends with UCS_OK at its sender.
+  return UCS_OK;
+} catch (const std::bad_alloc&) {
+  static_cast<Worker*>(worker)->starve();
   return UCS_OK;
 }
 

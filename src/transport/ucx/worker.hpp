@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The UCX objects behind the transport: one context, one worker, an endpoint per link, and the active messages on their way out.
 // Callbacks of UCX end here; they reach a link only through its endpoint, which forgets it first.
 #pragma once
@@ -11,6 +12,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "base/descriptor.hpp"
@@ -72,7 +74,9 @@ class Receiver {
 };
 
 struct WorkerOptions {
-  bool is_on_one_host = false;  // it opens ports at loopback only
+  // UCX's names of the interfaces that it listens at, "eth0" or "eth0,mlx5_0:1", whatever UCX_NET_DEVICES says: it obeys whoever
+  // connects.
+  std::string devices = "lo";
   // The kernel takes large data from where they lie, which spares a copy. Who asks for it lets an endpoint's operations end before
   // closing it, as far as the peer allows (worker.cpp says why).
   bool is_zero_copy = false;
@@ -113,6 +117,10 @@ class Worker {
   // Endpoints are being closed, which goes on in progress() only: arm() is false meanwhile.
   bool is_closing() const noexcept { return leaving_count_ > 0; }
   int descriptor() const noexcept { return descriptor_; }
+  // Whether something that arrived, or the end of something sent, was lost since, because there was no memory for it. Exceptions do
+  // not pass through UCX.
+  bool take_starvation() noexcept { return std::exchange(is_starved_, false); }
+  void starve() noexcept { is_starved_ = true; }
 
  private:
   static constexpr unsigned kMostProgressCalls = 32;
@@ -123,10 +131,10 @@ class Worker {
   void finished(Operation& operation, ucs_status_t status);
   bool tidy();
 
-  static void on_sent(void* request, ucs_status_t status, void* operation);
-  static void on_lost(void* endpoint, ucp_ep_h handle, ucs_status_t status);
+  static void on_sent(void* request, ucs_status_t status, void* operation) noexcept;
+  static void on_lost(void* endpoint, ucp_ep_h handle, ucs_status_t status) noexcept;
   static ucs_status_t on_arrival(void* worker, const void* header, std::size_t header_bytes, void* data, std::size_t data_bytes,
-                                 const ucp_am_recv_param_t* parameters);
+                                 const ucp_am_recv_param_t* parameters) noexcept;
 
   Receiver& receiver_;
   pid_t process_;  // that opened it: a child after fork has neither its threads nor a right to its connections
@@ -136,6 +144,7 @@ class Worker {
   std::string address_;
   std::uint32_t piece_bytes_ = 0;
   std::vector<std::unique_ptr<Endpoint>> endpoints_;
+  bool is_starved_ = false;
   std::size_t leaving_count_ = 0;  // endpoints without a user, or being closed
   std::deque<Operation> operations_;
   std::vector<Operation*> free_operations_;

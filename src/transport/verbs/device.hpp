@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The RDMA devices of this side and their ports (rails).
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "transport/verbs/gpu_order.hpp"
 
 #include "base/errors.hpp"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // When a GPU sees what a NIC wrote into its memory. The completion of a write tells the CPU; on devices whose
 // GPU_DIRECT_RDMA_WRITES_ORDERING is below OWNER a kernel that is launched afterwards may still see the memory of before, until the
 // writes are flushed.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What a send queue and its peer's receives have room for, and which work is under way: plain counting, no library.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Messages, writes, reads and their completions. Connecting is in link_connect.cpp.
 #include "transport/verbs/link.hpp"
 
@@ -399,9 +400,8 @@ void VerbsLink::on_failed(const ibv_wc& completion) {
       failed(has_ended ? Status::peer_lost : status_of(completion.status),
              text(name_of(kind_of(completion.wr_id)), " failed: ", verbs::functions().ibv_wc_status_str(completion.status)),
              remedy_of(completion.status));
-  error.record().native = {
-      NativeDomain::none, completion.status,
-      text("completion status ", static_cast<int>(completion.status), ", vendor error ", completion.vendor_err)};
+  edit(error).native = {NativeDomain::none, completion.status,
+                        text("completion status ", static_cast<int>(completion.status), ", vendor error ", completion.vendor_err)};
   fail(std::move(error));
 }
 

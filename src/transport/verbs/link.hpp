@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // One reliable connection of a rail with a peer's, from the first packet of rdma_cm to the last completion.
 //
 // Messages are SENDs into receives that the peer keeps posted, counted by credits; writes and reads are RDMA WRITE and READ, cut

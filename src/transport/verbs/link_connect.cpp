@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How a link comes up: rdma_cm's events, one step each; nothing here waits.
 //
 //   initiator: address resolved -> route resolved -> queue pair, connect -> established -> hello sent, ready

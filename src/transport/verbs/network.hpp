@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What the network is asked for on behalf of a connection (service level, traffic class), and what it then has.
 #pragma once
 

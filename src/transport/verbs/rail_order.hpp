@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Which RDMA devices are taken first where none are named: a question to the machine's tree, without the devices.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Which ports of RDMA devices are used, and how they are opened. A port is known by an IP address, because that is how rdma_cm
 // finds it: binding to the address chooses device, port and GID.
 #include <fcntl.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Memory that the NICs of this side reach, and the peers' memory that they name by its keys.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The verbs transport: its rails, and the links on them.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What ranks tell each other for verbs links: the bytes of cards, offers, answers, keys and private data, and the header of every
 // message. All of it comes from other processes, so every reader checks everything and none of them needs a library.
 //

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A C program that knows nothing but gdrapi.h; fails when the library is not of the header's version. */
 #include <gdrapi.h>
 #include <stdio.h>

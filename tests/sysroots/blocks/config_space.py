@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The configuration space of a PCI Express function, byte by byte (PCI Express Base Specification, chapter 7)."""
 
 import struct

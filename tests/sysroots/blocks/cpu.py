@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Processors, caches, NUMA nodes and memory in /sys/devices/system and /proc."""
 
 from .machine import cpu_list, cpu_map

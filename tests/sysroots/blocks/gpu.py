@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """NVIDIA GPUs: the PCI functions, the driver's files in /proc and /dev, and what CUDA and NVML answer."""
 
 from .host import add_character_devices

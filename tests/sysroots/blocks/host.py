@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The kernel, the firmware's words about the board, limits of the process that captured, and module lists."""
 
 UNLIMITED = (1 << 64) - 1

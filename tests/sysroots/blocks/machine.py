@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A machine as files, links, folders and device nodes, with what the drivers' libraries would answer."""
 
 import base64

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """ConnectX adapters with their InfiniBand and network devices, plain Ethernet adapters, and the nodes in /dev/infiniband."""
 
 from .host import add_character_devices

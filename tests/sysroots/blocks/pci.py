@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The PCI tree in /sys: host bridges, ports, switches and endpoints, with their IOMMU groups."""
 
 from .config_space import ConfigSpace

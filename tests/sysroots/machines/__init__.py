@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """One module for each constructed machine; build() returns it finished."""
 
 import importlib

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The small server with ACS switched on below its PCIe switch: what GPU and adapter send each other goes up to the root."""
 
 from blocks.config_space import (ACS_COMPLETION_REDIRECT, ACS_REQUEST_REDIRECT, ACS_SOURCE_VALIDATION, ACS_UPSTREAM_FORWARDING)

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A container on the small server that was given the GPU but not /dev/infiniband. Its root lacks CAP_SYS_ADMIN, as is usual."""
 
 from .small_server import SmallServer

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A machine of a cloud with two GPUs and two Elastic Fabric Adapters, whose ports have no RC queue pairs."""
 
 from blocks import gpu, host, nic, pci

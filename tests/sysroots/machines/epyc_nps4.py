@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Two EPYC sockets cut into four NUMA nodes each, four GPUs and two adapters on root ports of their own, and nothing tuned."""
 
 from blocks import gpu, host, nic, pci

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Two PCIe switches, each with two A100 and two ConnectX-6: both adapters are as near to both GPUs."""
 
 from blocks import gpu, host, nic, pci

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The small server after its GPU fell off the bus: the device reads all ones, the libraries see no GPU, the kernel's log tells."""
 
 from blocks import gpu, host

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The small server with a node of gdrdrv whose number no driver has."""
 
 from .small_server import SmallServer

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A Grace Hopper superchip: the GPU is joined to its 72 Arm cores by NVLink-C2C, its memory is a NUMA node without CPUs."""
 
 from blocks import gpu, host, nic, pci

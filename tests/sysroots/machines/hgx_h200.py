@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Eight H200 behind four NVSwitches, each below a PCIe switch with a ConnectX-7 of 400 Gb/s RoCE. All is as it should be."""
 
 from blocks import gpu, host, nic, pci

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The small server whose IOMMU translates what devices send: every group is of the type DMA-FQ."""
 
 from .small_server import SmallServer

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The small server on a subnet whose manager made the near adapter's port a limited member of its only partition."""
 
 from .small_server import SmallServer

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The small server with two bad links: the GPU's runs on eight of its sixteen lanes, the far adapter's at half of its speed."""
 
 from .small_server import SmallServer

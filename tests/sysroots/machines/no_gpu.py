@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A server with two InfiniBand adapters, without a GPU and without NVIDIA's driver."""
 
 from blocks import host, nic, pci

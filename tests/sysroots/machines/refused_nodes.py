@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The small server as a container sees it that got the nodes by bind mounts only: each is there with its right number and
 permissions, and the device cgroup refuses to open it."""
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The server that several machines vary: two Xeons, a PCIe switch with an A100 and a ConnectX-6 below it, and a second
 ConnectX-6 at the other socket. InfiniBand, open driver, nothing wrong."""
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The small server after gdrdrv got another number: the node of an earlier start is left, and its number is another driver's now."""
 
 from .small_server import SmallServer

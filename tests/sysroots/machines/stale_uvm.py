@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The small server after nvidia-uvm got another number: without that node CUDA does not start."""
 
 from .small_server import SmallServer

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The machine acs_redirect, captured by an ordinary user: the first 64 bytes of each configuration space, no kernel log."""
 
 from . import acs_redirect

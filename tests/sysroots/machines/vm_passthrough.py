@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A virtual machine of QEMU that was given one GPU and one adapter. No IOMMU of its own, no ACS, no NUMA locality."""
 
 from blocks import gpu, host, nic, pci

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A desktop computer with one GeForce: a BAR1 of 256 MiB, no GPUDirect RDMA, a closed driver, one Ethernet adapter of 1 Gb/s."""
 
 from blocks import gpu, host, nic, pci

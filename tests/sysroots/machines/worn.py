@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Four A100 that were joined by NVLink, and four adapters: a server on which everything went wrong that goes wrong in use."""
 
 from blocks import gpu, host, nic, pci

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Owned descriptors, small files, deadlines: base/descriptor.hpp and base/clock.hpp.
 #include "base/descriptor.hpp"
 

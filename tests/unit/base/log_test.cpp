@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Levels, handlers and lines: base/log.hpp. GIGABAR_LOG is read once, so each level is tried in a process of its own.
 #include "base/log.hpp"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Numbers, sizes and the environment: base/options.hpp.
 #include "base/options.hpp"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Names, records, results: gigabar/status.hpp and base/errors.hpp.
 #include "gigabar/status.hpp"
 
@@ -96,7 +97,7 @@ Error sample_error() { return make_error(Status::busy, "test", "object", "cause"
 TEST(Error, CopiesAreIndependent) {
   Error first = sample_error();
   Error second = first;
-  second.record().cause = "other";
+  edit(second).cause = "other";
   EXPECT_EQ(first.record().cause, "cause");
   first = second;
   EXPECT_EQ(first.record().cause, "other");

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How many accesses a kernel makes, counted by the CPU: the page cannot be touched, so each access faults; the handler opens the
 // page for exactly one instruction (the trap flag) and closes it again. x86-64 only.
 #include <gtest/gtest.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Calibration files: what is saved is loaded, and nothing else is.
 #include <gtest/gtest.h>
 #include <sys/stat.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Calibration: the choice, the printed table, and measuring a stand-in.
 #include <gtest/gtest.h>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Which method copy() uses, where that comes from, and when it is refused.
 #include "copy/chooser.hpp"
 

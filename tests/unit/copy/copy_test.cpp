@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // gigabar/copy.hpp on stand-in memory: what is copied, what is refused and how, ordering where one CPU can see it, forks.
 #include <gtest/gtest.h>
 #include <sys/wait.h>

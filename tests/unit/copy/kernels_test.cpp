@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The contract of StoreKernel and LoadKernel, for every kernel this CPU can run: the right bytes, not one other, any alignment.
 #include <gtest/gtest.h>
 #include <sys/mman.h>

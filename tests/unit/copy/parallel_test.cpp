@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // copy_to_parallel and copy_from_parallel on stand-in memory.
 #include <gtest/gtest.h>
 #include <sys/wait.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Stand-in memory and its mapping, for the tests of this folder.
 #pragma once
 

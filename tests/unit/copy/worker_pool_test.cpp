@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // WorkerPool: every part once, whoever calls at the same time, when no thread can be had, and across a fork.
 #include "copy/worker_pool.hpp"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The same functions through a write-combined mapping, of the fake GPU machine: stream kernels, the copy engine, a calibration that
 // chooses kernels, and its file named after the GPU.
 #include <gtest/gtest.h>

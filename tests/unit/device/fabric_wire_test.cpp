@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // FabricWire: a queue whose HCA reaches its peer through a fabric. The peer is this rank itself, over the local transport.
 #include "device/fabric_wire/fabric_wire.hpp"
 

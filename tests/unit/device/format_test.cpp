@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Every byte that the device writes for an HCA, and that the HCA answers, against rdma-core's own structs and helpers.
 #include "rig.hpp"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Sessions whose queues are an adapter's: two ranks in this process, threads of the CPU as kernels, and adapters of
 // tests/fakes/hca.cpp, which execute what lies in libmlx5's rings. For ISOLATED_TEST: the libraries are opened once per process.
 #include <dlfcn.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // MemoryTable: bounds, rights and keys.
 #include "device/soft_hca/memory_table.hpp"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // device::Queue with a software HCA: data, laps, a full ring, deadlines, errors; one thread, so that each step is certain.
 #include "rig.hpp"
 

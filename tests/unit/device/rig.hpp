@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A queue, a software HCA and the memory of two sides, in one process.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // SoftHca: what it refuses, and each fault that it can make.
 #include "device/soft_hca/soft_hca.hpp"
 

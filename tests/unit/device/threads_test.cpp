@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Queues that many threads share, with proxies that run: turns, teams, and that a notification never comes before its payload.
 #include <algorithm>
 #include <atomic>

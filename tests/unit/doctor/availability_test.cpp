@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Which paths a machine has: doctor/availability.cpp.
 #include <gtest/gtest.h>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The checks of kernel modules and their settings: doctor/checks_driver_modules.cpp.
 #include <gtest/gtest.h>
 

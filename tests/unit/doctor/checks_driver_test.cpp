@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The checks of the driver itself: doctor/checks_driver.cpp and checks_driver_bus.cpp.
 #include <gtest/gtest.h>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The checks of the GPUs: doctor/checks_gpu.cpp and checks_gpu_peers.cpp.
 #include <gtest/gtest.h>
 

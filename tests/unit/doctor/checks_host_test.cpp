@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // lim.memlock, numa.*, cpu.governor, huge: each verdict of each check, on machines made for it.
 #include <gtest/gtest.h>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // iommu.mode, iommu.group and vm.detect.
 #include <gtest/gtest.h>
 

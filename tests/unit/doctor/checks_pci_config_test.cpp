@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Checks over configuration space: pci.acs, pci.mps, pci.ro; and pci.vendorp2p.
 #include <gtest/gtest.h>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Checks of links and routes: pci.link, pci.bottleneck, pci.topo; and what all checks of PCI have in common.
 #include <gtest/gtest.h>
 

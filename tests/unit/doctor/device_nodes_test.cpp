@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Device nodes that are there and do not work: what each check says of every node in its place, with every fault.
 #include "doctor/device_nodes.hpp"
 

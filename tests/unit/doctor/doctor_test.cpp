@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The doctor as a whole: the table of checks, findings, symptoms, and examine() over small machines.
 #include <gtest/gtest.h>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Machines with an NVIDIA driver, for the tests of the checks of driver and GPUs.
 #pragma once
 

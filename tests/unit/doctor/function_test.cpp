@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Presence is not function. For every check of the program's list: a machine on which the thing that the check looks at is there
 // and does not do what it is there for, and the check must not be content; or a sentence why there is no such machine.
 #include <gtest/gtest.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Constructed machines (tests/sysroots): what topology and doctor say of each, line by line, and that it does not matter whether
 // they are given as an archive, as a folder, or as an archive of what a capture would have kept.
 #include <gtest/gtest.h>

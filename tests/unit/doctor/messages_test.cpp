@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // messages.txt and what finds its messages in a text.
 #include "doctor/messages.hpp"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A machine for one check: files as a test wants them, answers of drivers, a topology.
 #pragma once
 

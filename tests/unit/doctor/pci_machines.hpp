@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Machines that the checks of PCI look at: a GPU and a NIC below one switch, or below two root ports.
 #pragma once
 

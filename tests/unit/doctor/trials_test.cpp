@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The trials, on a machine of fakes: GPUs behind a libcuda.so.1 and RDMA devices behind a libibverbs.so.1.
 #include <dlfcn.h>
 #include <gtest/gtest.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // libcuda.so.1 at run time: each way not to have it is told apart, with a reason and a remedy. driver/cuda/cuda.hpp.
 #include "driver/cuda/cuda.hpp"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The fake machine is strict in the ways that other tests rely on: each planted fault really changes what happens.
 #include <gtest/gtest.h>
 #include <sys/mman.h>

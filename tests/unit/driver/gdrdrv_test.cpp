@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // GDRCopy's kernel module: driver/gdrdrv/gdrdrv.hpp against the fake module, versions 2.0 to 2.6.
 #include "driver/gdrdrv/gdrdrv.hpp"
 

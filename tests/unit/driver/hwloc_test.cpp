@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // libhwloc.so.15 at run time and the child that reads foreign trees: driver/hwloc.
 #include "driver/hwloc/hwloc.hpp"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A build without CUDA's headers says so.
 #include <gtest/gtest.h>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // libnvidia-ml.so.1 at run time: driver/nvml/nvml.hpp.
 #include "driver/nvml/nvml.hpp"
 

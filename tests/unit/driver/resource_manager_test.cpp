@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The resource manager's ioctls: driver/rm/resource_manager.hpp against the fake kernel, which refuses what the real one refuses.
 #include "driver/rm/resource_manager.hpp"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The seam to device files: driver/system_calls.hpp.
 #include "driver/system_calls.hpp"
 

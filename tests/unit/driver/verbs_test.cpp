@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // libibverbs.so.1 at run time: driver/verbs/verbs.hpp.
 #include "driver/verbs/verbs.hpp"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The lock of the fabric, also with atomics whose stores become visible as late as a processor may choose.
 #include "fabric/fair_mutex.hpp"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What a Timeout makes of durations.
 #include <gtest/gtest.h>
 

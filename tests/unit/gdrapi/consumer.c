@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A program as GDRCopy's users write it: C, gdrapi.h and the shared library, nothing else of Gigabar. */
 #include "consumer.h"
 

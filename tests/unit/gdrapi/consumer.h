@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What the test asks of the C program. */
 #ifndef GIGABAR_TESTS_GDRAPI_CONSUMER_H
 #define GIGABAR_TESTS_GDRAPI_CONSUMER_H

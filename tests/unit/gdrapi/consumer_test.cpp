@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The shared library as a C program uses it, on the fake GPU machine. The library's system calls reach the machine because this
 // program defines them, as a preloaded library would.
 #include <fcntl.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // gdrapi.h over the fake GPU machine: every backend, what memory is refused with which code, and drivers that are missing or fail.
 #include <gtest/gtest.h>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What a forked child may do with its parent's session and handles: nothing, and get told so.
 #include <sys/wait.h>
 #include <unistd.h>

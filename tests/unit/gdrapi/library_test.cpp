@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The shared library as programs find it at run time: its names, its log, and what it does where there is no GPU.
 #include <dlfcn.h>
 #include <gtest/gtest.h>
@@ -6,10 +7,12 @@
 
 #include <cerrno>
 #include <cstdlib>
+#include <cstring>
 #include <functional>
 #include <string>
 
 #include "gdrapi.h"
+#include "gigabar/stand_in.h"
 #undef gdr_get_info
 
 namespace gigabar::test {
@@ -59,7 +62,8 @@ TEST(Library, HasTheFunctionsAndNothingElse) {
   for (const char* name :
        {"gdr_open", "gdr_close", "gdr_pin_buffer", "gdr_pin_buffer_v2", "gdr_unpin_buffer", "gdr_get_callback_flag", "gdr_get_info",
         "gdr_get_info_v2", "gdr_map", "gdr_map_v2", "gdr_unmap", "gdr_copy_to_mapping", "gdr_copy_from_mapping",
-        "gdr_runtime_get_version", "gdr_driver_get_version", "gdr_get_attribute", "gdr_get_mapping_type_string"}) {
+        "gdr_runtime_get_version", "gdr_driver_get_version", "gdr_get_attribute", "gdr_get_mapping_type_string",
+        "gigabar_stand_in_allocate", "gigabar_stand_in_free"}) {
     EXPECT_NE(dlsym(library, name), nullptr) << name;
   }
   EXPECT_NE(dlsym(library, "gdr_get_info"), dlsym(library, "gdr_get_info_v2")) << "they fill different structures";
@@ -128,6 +132,73 @@ TEST(Library, OpenWithStandInsWorks) {
   });
   EXPECT_EQ(end.status, 0);
   EXPECT_EQ(end.printed, "");
+}
+
+// The number of the first line that is not so; 0: all are.
+#define GIGABAR_REQUIRE(condition) \
+  if (!(condition)) return __LINE__ % 250 + 1
+
+int use_stand_in_memory() {
+  setenv("GIGABAR_STAND_IN", "2", 1);
+  void* const library = open_library();
+  auto* const allocate = find<decltype(gigabar_stand_in_allocate)>(library, "gigabar_stand_in_allocate");
+  auto* const free = find<decltype(gigabar_stand_in_free)>(library, "gigabar_stand_in_free");
+  GIGABAR_REQUIRE(allocate != nullptr && free != nullptr);
+  void* memory = nullptr;
+  GIGABAR_REQUIRE(allocate(1, 100'000, &memory) == 0 && memory != nullptr);
+  const auto address = reinterpret_cast<unsigned long>(memory);
+  GIGABAR_REQUIRE(address % GPU_PAGE_SIZE == 0);
+  gdr_t g = find<decltype(gdr_open)>(library, "gdr_open")();
+  GIGABAR_REQUIRE(g != nullptr);
+  gdr_mh_t handle = {0};
+  GIGABAR_REQUIRE(find<decltype(gdr_pin_buffer)>(library, "gdr_pin_buffer")(g, address, 100'000, 0, 0, &handle) == 0);
+  void* mapped = nullptr;
+  GIGABAR_REQUIRE(find<decltype(gdr_map)>(library, "gdr_map")(g, handle, &mapped, 100'000) == 0);
+  const char text[] = "through the mapping";
+  GIGABAR_REQUIRE(find<decltype(gdr_copy_to_mapping)>(library, "gdr_copy_to_mapping")(handle, mapped, text, sizeof text) == 0);
+  GIGABAR_REQUIRE(std::memcmp(memory, text, sizeof text) == 0);
+  // Its pages stay as long as they are pinned.
+  GIGABAR_REQUIRE(free(memory) == 0);
+  char back[sizeof text] = {};
+  GIGABAR_REQUIRE(find<decltype(gdr_copy_from_mapping)>(library, "gdr_copy_from_mapping")(handle, back, mapped, sizeof back) == 0);
+  GIGABAR_REQUIRE(std::memcmp(back, text, sizeof text) == 0);
+  GIGABAR_REQUIRE(free(memory) == EINVAL && free(nullptr) == EINVAL && free(back) == EINVAL);
+  GIGABAR_REQUIRE(find<decltype(gdr_close)>(library, "gdr_close")(g) == 0);
+  return 0;
+}
+
+TEST(Library, PinsStandInMemoryThatItAllocated) {
+  const ChildEnd end = in_child(use_stand_in_memory);
+  EXPECT_EQ(end.status, 0);
+  EXPECT_EQ(end.printed, "");
+}
+
+TEST(Library, RefusesStandInMemoryThatCannotBe) {
+  const ChildEnd end = in_child([] {
+    void* const library = open_library();
+    auto* const allocate = find<decltype(gigabar_stand_in_allocate)>(library, "gigabar_stand_in_allocate");
+    auto* const free = find<decltype(gigabar_stand_in_free)>(library, "gigabar_stand_in_free");
+    GIGABAR_REQUIRE(allocate != nullptr && free != nullptr);
+    setenv("GDRCOPY_ENABLE_LOGGING", "1", 1);
+    void* memory = nullptr;
+    GIGABAR_REQUIRE(allocate(0, 4096, &memory) == ENODEV);
+    setenv("GIGABAR_STAND_IN", "many", 1);
+    GIGABAR_REQUIRE(allocate(0, 4096, &memory) == EINVAL);
+    setenv("GIGABAR_STAND_IN", "2", 1);
+    GIGABAR_REQUIRE(allocate(2, 4096, &memory) == EINVAL && allocate(-1, 4096, &memory) == EINVAL);
+    GIGABAR_REQUIRE(allocate(0, 0, &memory) == EINVAL && allocate(0, 4096, nullptr) == EINVAL);
+    GIGABAR_REQUIRE(allocate(0, std::size_t{1} << 60, &memory) == ENOMEM && memory == nullptr);
+    GIGABAR_REQUIRE(allocate(0, 4096, &memory) == 0);
+    const pid_t child = fork();
+    if (child == 0) _exit(free(memory) == EACCES ? 0 : 1);
+    int status = 0;
+    GIGABAR_REQUIRE(waitpid(child, &status, 0) == child && status == 0);
+    GIGABAR_REQUIRE(free(memory) == 0);
+    return 0;
+  });
+  EXPECT_EQ(end.status, 0) << end.printed;
+  EXPECT_NE(end.printed.find("gigabar_stand_in_allocate: there are no stand-ins; set GIGABAR_STAND_IN=1"), std::string::npos)
+      << end.printed;
 }
 
 // What a refused call prints with these settings; null: unset.

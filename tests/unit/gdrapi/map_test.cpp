@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // gdr_map, gdr_unmap, gdr_copy_*: the address that is handed out, and the bounds of what may be done with it.
 #include <cerrno>
 #include <cstring>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Every allocation of host memory that a call makes fails once: the answer is ENOMEM, nothing is lost, and the next call works.
 #include <atomic>
 #include <cerrno>

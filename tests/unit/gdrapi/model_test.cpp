@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Random sequences of calls, most of them wrong in some way, against a model written from gdrapi.h: codes and data must agree.
 #include <array>
 #include <cerrno>

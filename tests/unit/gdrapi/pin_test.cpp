@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // gdr_pin_buffer, gdr_unpin_buffer, gdr_get_info: what is accepted, what is refused, what is reported.
 #include <time.h>
 

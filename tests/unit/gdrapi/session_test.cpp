@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // gdr_open, gdr_close, versions, attributes, and what every function says to a session or an output that is none.
 #include <cerrno>
 #include <cstring>

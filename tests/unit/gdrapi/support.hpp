@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A session over stand-in memory, and what several tests of gdrapi.h do with it.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Many threads on one session and on one handle, also while it is unmapped, unpinned and closed. Meant for ThreadSanitizer too.
 #include <atomic>
 #include <cerrno>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Each backend maps what it can map, at every offset and length, and shows that memory and no other.
 #include <gtest/gtest.h>
 #include <sys/wait.h>

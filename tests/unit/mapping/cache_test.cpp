@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Windows are shared by the mappings of a block, kept while idle up to a limit, and never outlive the memory's identity.
 #include <gtest/gtest.h>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Which backend is taken, what is said of those passed over, and how one is forced.
 #include <gtest/gtest.h>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Mappings and forked children: the child has none unless it was asked for, and cannot harm the parent's.
 #include <gtest/gtest.h>
 #include <sys/mman.h>

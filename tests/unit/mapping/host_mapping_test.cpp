@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Mappings of host memory and stand-in devices: gigabar/mapping.hpp without a GPU.
 #include <gtest/gtest.h>
 #include <sys/mman.h>

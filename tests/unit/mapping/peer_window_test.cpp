@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Windows over memory of another process: here this one's, named as a peer's key names it.
 #include <gtest/gtest.h>
 #include <unistd.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What cannot be mapped is refused with its own reason; each refusal stands beside something like it that works.
 #include <gtest/gtest.h>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // map() from many threads at once, while memory comes and goes.
 #include <gtest/gtest.h>
 

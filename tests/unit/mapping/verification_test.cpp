@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // No window is handed out that shows other memory: lies are planted at each place where a real machine could mislead.
 #include <gtest/gtest.h>
 

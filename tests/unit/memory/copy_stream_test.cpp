@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Copies that go on while the caller does something else, on a fake libcuda: their order, how their end is seen, and failures.
 #include "memory/copy_stream.hpp"
 

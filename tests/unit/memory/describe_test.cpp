@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What a pointer is, on a machine with GPUs: describe() for every kind of memory.
 #include <gtest/gtest.h>
 #include <unistd.h>

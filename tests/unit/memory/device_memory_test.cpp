@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Owned device memory and the copy engine, on a machine with GPUs.
 #include <gtest/gtest.h>
 #include <unistd.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // devices() and drivers() on machines with GPUs, with broken drivers, and with stand-ins asked for.
 #include <gtest/gtest.h>
 

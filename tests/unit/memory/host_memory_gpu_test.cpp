@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Owned host memory on a machine with a GPU: what CUDA is asked for, and that it gets it back.
 #include <gtest/gtest.h>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Owned host memory: HostMemory of gigabar/memory.hpp, without a GPU.
 #include <gtest/gtest.h>
 #include <sys/mman.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Registrations by identity: memory/registration_cache.hpp.
 #include "memory/registration_cache.hpp"
 

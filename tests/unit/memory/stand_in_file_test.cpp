@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Stand-in devices whose memory is a file's: GIGABAR_STAND_IN_MEMORY. A file in memory plays the device file.
 #include <fcntl.h>
 #include <gtest/gtest.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Stand-in devices: a machine without a GPU. gigabar/device.hpp and gigabar/memory.hpp.
 #include <fcntl.h>
 #include <gtest/gtest.h>

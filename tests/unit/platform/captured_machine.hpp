@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A machine made of files and drivers' answers, opened from an archive as a user's would be.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Bytes of a PCI device's configuration space, as a test wants them.
 #pragma once
 

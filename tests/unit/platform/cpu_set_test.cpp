@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Sets of CPUs: platform/cpu_set.hpp.
 #include "platform/cpu_set.hpp"
 

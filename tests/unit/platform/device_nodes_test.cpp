@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Which driver a node should lead to, whether its numbers are that driver's, and when it is opened to find out more.
 #include "platform/device_nodes.hpp"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What the drivers say: asked of fakes, and kept as JSON.
 #include "platform/driver_answers.hpp"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How much memory is left to this process: platform/host_memory.hpp, over trees of the test's own.
 #include "platform/host_memory.hpp"
 

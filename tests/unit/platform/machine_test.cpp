@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // gigabar/machine.hpp and platform/system_archive.hpp: what is captured of this machine, and how captures are opened.
 #include "gigabar/machine.hpp"
 

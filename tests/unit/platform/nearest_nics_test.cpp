@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Which NIC each GPU should use: nic_orders and nearest_nics of gigabar/topology.hpp.
 #include <gtest/gtest.h>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // NUMA nodes of devices and pages: platform/numa.hpp.
 #include "platform/numa.hpp"
 

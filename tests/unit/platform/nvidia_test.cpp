@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What the NVIDIA driver publishes in /proc and /sys: platform/nvidia.hpp, over trees of the test's own.
 #include "platform/nvidia.hpp"
 

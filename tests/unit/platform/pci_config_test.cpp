@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Configuration space from bytes: platform/pci_config.hpp. Every register is set by hand, at the place the specification gives it.
 #include "platform/pci_config.hpp"
 

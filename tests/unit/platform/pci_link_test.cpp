@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // PCIe links from /sys: platform/pci_link.hpp, over trees of the test's own.
 #include "platform/pci_link.hpp"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // PciAddress: text and back.
 #include <gtest/gtest.h>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Routes over trees put together by hand: route_between and nearest_nics of gigabar/topology.hpp.
 #include <gtest/gtest.h>
 

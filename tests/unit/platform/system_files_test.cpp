@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // platform/system_files.hpp: the same answers from a folder and from an archive, and nothing from outside of either.
 #include "platform/system_files.hpp"
 

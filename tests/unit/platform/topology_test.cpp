@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // discover_topology over machines made of files and answers: gigabar/topology.hpp.
 #include "gigabar/topology.hpp"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Topologies put together by hand, for the tests of routes and of the NICs that GPUs should use.
 #pragma once
 

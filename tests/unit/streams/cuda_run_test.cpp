@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Runs on a fake libcuda: gate, peers, faults in the middle, and that nothing is left behind.
 #include <gtest/gtest.h>
 

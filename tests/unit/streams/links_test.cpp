@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The link a transfer crosses: streams/links.hpp, over trees of the test's own and an NVML that says what the test wants.
 #include "streams/links.hpp"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Marks become rates, windows and overlap.
 #include "streams/measure.hpp"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The text form of transfers: what it means, where it is refused, and that it never does anything else.
 #include <gtest/gtest.h>
 

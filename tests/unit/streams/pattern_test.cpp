@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The pattern tells where a word belongs, and every wrong byte is found.
 #include "streams/pattern.hpp"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Plans: what check_plan refuses and why, who works, and how transfers are written.
 #include "streams/plan.hpp"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Plans from lines of the long form, for runs on two devices.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The presets: nvbandwidth's names, and that each plan measures what its name says.
 #include <gtest/gtest.h>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Whole runs on stand-in devices: what is measured, verified, refused, stopped.
 #include <gtest/gtest.h>
 
@@ -13,6 +14,8 @@
 
 namespace gigabar {
 namespace {
+
+bool has(const std::string& text, std::string_view part) { return text.find(part) != std::string::npos; }
 
 class StreamRun : public testing::Test {
  protected:
@@ -104,6 +107,18 @@ TEST_F(StreamRun, ADelayedTransferBeginsLater) {
   EXPECT_TRUE(report->is_ok());
   EXPECT_GT(report->transfers[0].seconds.median, 0.25);
   EXPECT_GT(report->totals[0].overlap_percent.median, 99) << "the short one ran inside the long one";
+  ASSERT_EQ(report->warnings.size(), 1u);
+  EXPECT_TRUE(has(report->warnings[0], "the shortest ran beside the others for 100.0 % of its time")) << report->warnings[0];
+  EXPECT_TRUE(has(report->warnings[0], "the longest went on without it")) << report->warnings[0];
+  EXPECT_FALSE(has(report->warnings[0], "took turns")) << report->warnings[0];
+}
+
+TEST_F(StreamRun, TransfersOneAfterTheOther) {
+  const auto report = run_streams(plan_of({"gpu0->host iterations=1", "host->gpu1 iterations=1 delay=0.2"}, 1));
+  ASSERT_TRUE(report);
+  ASSERT_EQ(report->warnings.size(), 1u);
+  EXPECT_TRUE(has(report->warnings[0], "beside all others for only 0.0 % of its time: they took turns")) << report->warnings[0];
+  EXPECT_FALSE(has(report->warnings[0], "went on without it")) << report->warnings[0];
 }
 
 // A background load runs as long as what is measured, however long it would take by itself.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Stands for the CUDA part where nvcc was not found.
 #include "cuda/runtime.hpp"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The kernel that answers the CPU's flags, or sends flags that the CPU answers.
 //
 // Who writes what: the CPU writes the device flag and, when it starts the rounds, the data; block b writes word b of the host flags

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The real CUDA runtime behind cuda/runtime.hpp.
 #include <cuda_runtime.h>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // CUDA's runtime, linked into the program when device code is built: cudaMemcpy as the path to compare with, and the kernel that
 // answers flags. Without nvcc not_built.cpp stands here, which says so.
 #pragma once

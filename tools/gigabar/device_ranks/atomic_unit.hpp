@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // One scope of a kernel that changes a word of its partner and gets its old value, round by round. The partner's kernel has nothing
 // to do.
 #pragma once

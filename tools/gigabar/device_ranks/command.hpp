@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Runs device-latency, device-bw and device-rate as one of two ranks, or starts those two where there is no launcher.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What the units of a kernel found wrong, and how a command says it.
 #pragma once
 

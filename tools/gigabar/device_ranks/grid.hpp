@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How many scopes of which kind a kernel has, and which of them a thread belongs to.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Runs the kernels of these commands: on a GPU, or as threads of the CPU over the memory of a stand-in.
 #pragma once
 

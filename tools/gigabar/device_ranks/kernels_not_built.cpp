@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Stands for the kernels where nvcc was not found.
 #include "device_ranks/kernels.hpp"
 

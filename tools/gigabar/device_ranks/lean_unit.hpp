@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Windows of what a channel sends, by few instructions: a loop that lies in registers as a whole, where RoundUnit, which can do
 // everything, lies in local memory that each wait's acquire empties from the cache (0.4 us of each message on an H200).
 #pragma once

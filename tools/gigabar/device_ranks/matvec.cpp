@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "device_ranks/matvec.hpp"
 
 #include <fmt/format.h>
@@ -45,7 +46,7 @@ std::vector<std::uint64_t> settle_range(const char* option, const std::string& t
 
 MatvecCommandPlan make_matvec_plan(const MatvecOptions& options) {
   constexpr std::uint64_t kElementsUnit = 4;  // whole loads of 16 bytes
-  return {options, settle_range("-m", options.sizes, kUsualElements, kElementsUnit, kMostElements),
+  return {options, settle_range("--vector-size", options.sizes, kUsualElements, kElementsUnit, kMostElements),
           settle_range("-b", options.batches, kUsualBatches, 1, kMostBatch), ranks::fabric_options(options.fabric)};
 }
 

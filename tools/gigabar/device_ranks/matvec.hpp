@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // gigabar matvec: vectors stream from one rank to the other, which multiplies them by a matrix and streams the products back; by a
 // kernel that stays, and by one kernel for each batch; side by side.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // One block of matvec's kernels: streams its part of every batch, or multiplies it by a matrix that stays in fast memory.
 #pragma once
 

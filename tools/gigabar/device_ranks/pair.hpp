@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The two ranks of a command whose kernels speak with each other: fabric, device, memory and session of one of them, and what
 // carries the bytes between the two.
 #pragma once

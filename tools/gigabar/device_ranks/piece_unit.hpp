@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // One scope of a kernel that fills the way to the partner with others: of large writes the scopes take pieces in turn, since a GPU
 // gives them unlike shares of a link, and with parts of their own most would wait for the slowest.
 #pragma once

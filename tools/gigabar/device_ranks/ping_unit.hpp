@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // One scope of a kernel and its partner's that send each other a message in turn. A round trip over NVLink takes as long as 2000
 // instructions of one thread that wait for each other, so each op and each side has a loop of its own, in which nothing else is
 // decided.

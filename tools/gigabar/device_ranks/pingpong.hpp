@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // gigabar pingpong: a message that each rank computes from round to round, sent by the kernel that computed it, and by the CPU when
 // that kernel has ended; side by side.
 #pragma once

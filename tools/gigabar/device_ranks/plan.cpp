@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "device_ranks/plan.hpp"
 
 #include <fmt/format.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What device-latency, device-bw and device-rate are asked to do, as far as the command line alone tells.
 #pragma once
 

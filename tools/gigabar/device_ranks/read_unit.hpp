@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Reads one after another that nobody checks, in a loop that lies in registers as a whole: see lean_unit.hpp. The partner takes no
 // part.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // From the samples of a kernel's units to the figures of one size, and how they are shown.
 #pragma once
 

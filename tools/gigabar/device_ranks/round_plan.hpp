@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What a kernel of device-latency, device-bw and device-rate is told, and what it reports. Plain: kernels get it by value.
 #pragma once
 

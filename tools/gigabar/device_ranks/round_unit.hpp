@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // One scope of a kernel and its partner's, round by round: the same code on a GPU and on threads of the CPU. Everything but
 // atomics.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A kernel whose lanes are threads of the CPU.
 #pragma once
 

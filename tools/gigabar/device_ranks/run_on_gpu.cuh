@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A kernel of scopes, launched and awaited.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What the kernels of pingpong are told. Plain: kernels get it by value.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // One scope of pingpong's kernels: checks what came, computes, and sends its part of the message at once.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A kernel of units that report: what each scope of its grid does.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What one unit of a kernel reports. Plain.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What the kernels of these commands share: the clock of samples, and data of which every word follows from its sender, round, slot
 // and place.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // SIGINT, SIGTERM and SIGHUP while checks run: the examination is left at the next check, so that what it made is tidied up; when a
 // check holds it for more than a second, the process ends where it is. The exit status is 130 either way.
 #pragma once

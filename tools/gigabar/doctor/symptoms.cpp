@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "doctor/symptoms.hpp"
 
 #include <fmt/format.h>
@@ -54,7 +55,7 @@ const Symptom& ask(Report& report) {
     if (const Symptom* const chosen = symptom_of(line)) return *chosen;
   }
   report.print("\n");
-  refuse_usage(fmt::format("--symptom: no number from 1 to {} was given; describe it instead: --symptom TEXT", symptoms().size()));
+  refuse_usage(fmt::format("--symptom: no number from 1 to {} was given; describe it instead: --symptom WORDS", symptoms().size()));
 }
 
 Diagnosis diagnosis_of(const Symptom& symptom) {

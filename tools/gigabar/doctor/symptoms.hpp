@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // --symptom: from what a user saw to the checks that explain it.
 #pragma once
 

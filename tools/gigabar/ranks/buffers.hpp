@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // One rank's memory: what it sends from and receives into, in host or device memory; and how data are checked without the path
 // under test, by the copy engine.
 #pragma once

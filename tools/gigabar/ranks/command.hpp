@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Runs one of the commands as one rank of a job, or starts the ranks when there is no launcher.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What one rank does with its partner at one size: round trips or windows of messages, writes or reads; timed at the active rank,
 // checked at both.
 #pragma once

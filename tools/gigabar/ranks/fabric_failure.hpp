@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How a command ends when a call of the fabric fails: as support/failure.hpp, and with the status.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "ranks/fabric_settings.hpp"
 
 #include <fmt/format.h>
@@ -72,6 +73,10 @@ void add_path_options(const Command& command, FabricSettings& settings) {
       ->delimiter(',')
       ->type_name("LIST")
       ->allow_extra_args(false);
+  command.add_flag_callback(
+      "--ucx-trust-network", [&settings] { settings.options.ucx_trust_network = true; },
+      "Everybody on the job's network, or on its one host, is trusted: UCX, which authenticates nobody, may be used "
+      "(GIGABAR_UCX_TRUST_NETWORK)");
   add_paths(
       command, "--require", settings.required,
       "The path that must be taken with GPU memory: gdr, p2p, bar or staged; where it cannot be, the run ends with the reason");

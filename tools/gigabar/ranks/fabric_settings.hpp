@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The options with which every command between ranks chooses transports, paths, rails and limits: FabricOptions under the same
 // names.
 #pragma once

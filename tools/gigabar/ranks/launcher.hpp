@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What the environment says about a launcher, for what has to be known before the fabric is open.
 #pragma once
 

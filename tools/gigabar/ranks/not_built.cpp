@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The commands between ranks in a build without the fabric (no libsodium for this processor): they say so.
 #include "commands.hpp"
 #include "support/failure.hpp"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Which path operations took, as their reports say: a few words for a column, everything for a document.
 #pragma once
 

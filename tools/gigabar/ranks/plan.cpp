@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "ranks/plan.hpp"
 
 #include <fmt/format.h>
@@ -62,10 +63,10 @@ void settle_sizes(Plan& plan) {
 // The last byte of a put is what its target waits for.
 void settle_put(const Plan& plan) {
   if (plan.options.kind != Kind::put) return;
-  if (!is_latency(plan.options.measure)) refuse_usage("--kind put is for latency and multi-lat; take --kind write");
+  if (!is_latency(plan.options.measure)) refuse_usage("--op put is for latency and multi-lat; take --op write");
   if (plan.first_place == Place::device || plan.second_place == Place::device)
-    refuse_usage("--kind put waits by looking at host memory; leave D out, or take --kind write");
-  if (plan.options.is_checked) refuse_usage("--kind put changes the last byte itself, so -c cannot check it; leave one out");
+    refuse_usage("--op put waits by looking at host memory; leave D out, or take --op write");
+  if (plan.options.is_checked) refuse_usage("--op put changes the last byte itself, so -c cannot check it; leave one out");
   if (plan.range.least_bytes == 0) refuse_usage(fmt::format("-m {}: nobody sees a put of 0 bytes; start at 1", plan.options.sizes));
 }
 

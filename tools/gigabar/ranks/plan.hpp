@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What latency, bw, bibw, multi-lat and mbw-mr are asked to do, as far as the command line alone tells: sizes, counts, whose
 // memory. Letters and defaults are those of the OSU micro-benchmarks.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // From what each rank measured to the figures of one size.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "ranks/start.hpp"
 
 #include <fmt/format.h>

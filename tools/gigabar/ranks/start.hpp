@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How a command between ranks begins and ends: its own ranks where no launcher started it, and who speaks when it fails.
 #pragma once
 

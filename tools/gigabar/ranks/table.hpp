@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The lines that rank 0 prints: what does not begin with '#' is data, and its first columns are those of the OSU micro-benchmarks,
 // to the letter, so that what reads theirs reads these.
 #pragma once

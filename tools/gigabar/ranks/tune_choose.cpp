@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "ranks/tune_choose.hpp"
 
 #include <fmt/format.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // From measured curves to limits. Nothing here knows ranks or devices.
 #pragma once
 

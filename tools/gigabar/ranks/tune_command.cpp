@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "ranks/tune_command.hpp"
 
 #include <fmt/format.h>
@@ -41,7 +42,7 @@ TunePlan make_tune_plan(const TuneOptions& options) {
   plan.options.measure = Measure::latency;
   plan.options.kind = Kind::write;
   if (options.accelerator != "cuda" && options.accelerator != "host") {
-    refuse_usage(fmt::format("-d {}: this is no kind of device; choose cuda or host", options.accelerator));
+    refuse_usage(fmt::format("--accelerator {}: this is no kind of device; choose cuda or host", options.accelerator));
   }
   plan.first_place = plan.second_place = options.accelerator == "cuda" ? Place::device : Place::host;
   plan.range = kDefaultSizes;
@@ -63,6 +64,24 @@ TunePlan make_tune_plan(const TuneOptions& options) {
 }
 
 std::string limit_word(std::uint64_t bytes) { return bytes >= kUnlimitedBytes ? "unlimited" : bytes_text(bytes); }
+
+// Why each setting was not measured; a reason that several have is said once.
+std::string reasons_of(const std::vector<Finding>& findings) {
+  std::vector<std::pair<std::string, std::string>> names_of_reasons;
+  for (const Finding& finding : findings) {
+    const auto known = std::find_if(names_of_reasons.begin(), names_of_reasons.end(),
+                                    [&finding](const auto& each) { return each.second == finding.why_not; });
+    const std::string name(name_of(finding.what));
+    if (known == names_of_reasons.end()) {
+      names_of_reasons.emplace_back(name, finding.why_not);
+    } else {
+      known->first += ", " + name;
+    }
+  }
+  std::string text;
+  for (const auto& [names, reason] : names_of_reasons) text += fmt::format("{}{} ({})", text.empty() ? "" : "; ", names, reason);
+  return text;
+}
 
 std::string us_text(double us) { return us < 100 ? fmt::format("{:.2f}", us) : fmt::format("{:.1f}", us); }
 
@@ -150,17 +169,20 @@ class TuneSession {
   Json card() const {
     std::array<char, 256> host{};
     gethostname(host.data(), host.size() - 1);
-    return {
-        {"host", plain(host.data())},    {"machine", machine_fingerprint().digits()},   {"key", key().to_text()},
-        {"sizes", tune_.plan.sizes},     {"iterations", tune_.options.iteration_count}, {"warm_up", tune_.options.warm_up_count},
-        {"is_dry", tune_.options.is_dry}};
+    return {{"host", plain(host.data())},
+            {"machine", machine_fingerprint().digits()},
+            {"key", key().to_text()},
+            {"sizes", tune_.plan.sizes},
+            {"iterations", tune_.options.iteration_count},
+            {"warm_up", tune_.options.warm_up_count},
+            {"is_stored", tune_.options.stored.is_wanted}};
   }
 
   // Ranks that were started with different options would wait for each other in vain.
   Json exchange_cards(const Json& own) {
     send_word(own);
     Json other = take_word();
-    for (const char* const name : {"sizes", "iterations", "warm_up", "is_dry"}) {
+    for (const char* const name : {"sizes", "iterations", "warm_up", "is_stored"}) {
       if (!other.contains(name) || other[name] != own[name])
         refuse_usage("the ranks were started with different options; give both the same");
     }
@@ -213,13 +235,14 @@ class TuneSession {
       if (finding.what == Tuned::stripe) pair.stripe_bytes = finding.bytes;
     }
     const MachineFingerprint machine = machine_fingerprint();
-    const std::string path = fabric::tuning_path(machine);
+    const StoreOptions& wanted = tune_.options.stored;
+    const std::string path = wanted.path.empty() ? fabric::tuning_path(machine) : wanted.path;
     if (!has_any) {
-      why_not_stored = "nothing could be measured";
-    } else if (tune_.options.is_dry) {
-      why_not_stored = "--dry-run";
+      failure_ = why_not_stored = "nothing could be measured: " + reasons_of(findings);
+    } else if (!wanted.is_wanted) {
+      why_not_stored = "--no-store";
     } else if (path.empty()) {
-      failure_ = why_not_stored = "there is no home and no cache folder to store in; set GIGABAR_TUNING to a file";
+      failure_ = why_not_stored = "there is no home and no cache folder to store in; give a file, as in --store=FILE";
     } else if (const Outcome done = fabric::store_tuned(path, machine, pair); !done) {
       failure_ = why_not_stored = done.message();
     } else {

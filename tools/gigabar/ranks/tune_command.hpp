@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Runs `gigabar tune` as one of two ranks, or starts them when there is no launcher.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "ranks/tune_measure.hpp"
 
 #include <fmt/format.h>
@@ -133,7 +134,7 @@ Finding TuneMeasurement::find_chunk() {
     return finding;
   }
   if (options_.accelerator == "host") {
-    finding.why_not = "host memory is staged only where that is required; measure with -d cuda";
+    finding.why_not = "host memory is staged only where that is required; take --accelerator cuda";
     return finding;
   }
   for (const std::uint64_t bytes : sizes_) {
@@ -163,6 +164,18 @@ Finding TuneMeasurement::find_chunk() {
   return finding;
 }
 
+// What chooses a path knows the transport that it was given; that gdr needs another one is for the reader.
+std::string TuneMeasurement::why_no_gdr(const std::string& reason) const {
+  for (const PeerState& peer : fabric_.peers()) {
+    if (peer.rank != partner_ || !peer.transport || *peer.transport == TransportKind::verbs) continue;
+    return fmt::format(
+        "gdr needs RDMA, and the transport between these ranks is {}; start them where both have an RDMA port, with "
+        "--transport verbs ('gigabar doctor' tells what is missing)",
+        gigabar::name_of(*peer.transport));
+  }
+  return "no gdr at this link: " + reason;
+}
+
 Finding TuneMeasurement::find_gdr_limit(Tuned what) {
   const bool is_read = what == Tuned::gdr_read_limit;
   const FabricLimits& limits = options_.fabric.options.limits;
@@ -172,10 +185,14 @@ Finding TuneMeasurement::find_gdr_limit(Tuned what) {
     finding.why_not = is_read ? "--gdr-read-limit is given" : "--gdr-limit is given";
     return finding;
   }
+  if (options_.accelerator == "host") {
+    finding.why_not = "gdr is of GPU memory; take --accelerator cuda";
+    return finding;
+  }
   Way gdr{"gdr", by(&PathPolicy::gdr)}, staged{"staged", by(&PathPolicy::staged)};
   staged.post.chunk_bytes = chunk_bytes_;
   if (const auto reason = why_not(is_read, gdr.post, TransferPath::gdr)) {
-    finding.why_not = "no gdr at this link: " + *reason;
+    finding.why_not = why_no_gdr(*reason);
     return finding;
   }
   if (const auto reason = why_not(is_read, staged.post, TransferPath::staged)) {

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What `gigabar tune` measures between its two ranks: each way in turn at each size, many times, so that all of them meet the same
 // machine.
 #pragma once
@@ -12,6 +13,7 @@
 #include "ranks/fabric_settings.hpp"
 #include "ranks/tune_choose.hpp"
 #include "support/clock.hpp"
+#include "support/options.hpp"
 #include "support/report.hpp"
 
 namespace gigabar::tool::ranks {
@@ -20,11 +22,11 @@ enum class Tuned : std::uint8_t { chunk, gdr_limit, gdr_read_limit, stripe };
 std::string_view name_of(Tuned what) noexcept;  // "chunk", as the settings are called
 
 struct TuneOptions {
-  std::string accelerator = "cuda";  // -d
+  std::string accelerator = "cuda";  // --accelerator
   std::string sizes;                 // -m, as typed
   std::uint32_t iteration_count = 30;
   std::uint32_t warm_up_count = 3;
-  bool is_dry = false;
+  StoreOptions stored;
   std::string json_path;
   FabricSettings fabric;
 };
@@ -63,6 +65,7 @@ class TuneMeasurement {
   Finding find_chunk();
   Finding find_gdr_limit(Tuned what);
   Finding find_stripe();
+  std::string why_no_gdr(const std::string& reason) const;
   std::optional<std::string> why_not(bool is_read, const PostOptions& post, TransferPath path);
   void measure(Finding& finding, const std::vector<Way>& ways, bool is_read);
   std::uint64_t once(std::uint64_t bytes, const PostOptions& post, bool is_read);

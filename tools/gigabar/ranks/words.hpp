@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What the ranks of a command tell each other beside what they measure, and what rank 0 prints of it.
 #pragma once
 

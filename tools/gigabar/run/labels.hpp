@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Lines of a rank, each with the rank before it.
 #pragma once
 

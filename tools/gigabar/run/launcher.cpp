@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "run/launcher.hpp"
 
 #include <fmt/format.h>
@@ -15,6 +16,7 @@
 #include <limits>
 #include <memory>
 #include <optional>
+#include <utility>
 
 #include "base/clock.hpp"
 #include "run/labels.hpp"
@@ -113,7 +115,7 @@ class Launcher {
   void start_all() {
     const rlimit before = raise_descriptor_limit(settings_.has_labels);
     const ReservedPort& port = port_;
-    const JobEnvironment environment(settings_, port.number());
+    const JobEnvironment environment(settings_, port.number(), key_file_);
     for (unsigned rank = 0; rank < settings_.rank_count; ++rank) {
       StartedRank started = start_rank(settings_, environment, rank, before);
       RankProcess& process = ranks_.emplace_back();
@@ -180,13 +182,16 @@ class Launcher {
   void note_failure(std::size_t rank, const siginfo_t& info) {
     if (is_ending_) return;
     const bool is_exit = info.si_code == CLD_EXITED;
-    exit_status_ = is_exit ? info.si_status : 128 + info.si_status;
+    const bool goes_on = settings_.keeps_going && !is_interrupted_;
+    if (!std::exchange(has_failed_, true)) exit_status_ = is_exit ? info.si_status : 128 + info.si_status;
     if (!is_interrupted_ && (settings_.tells_exits || !is_exit)) {
       const std::string how = is_exit ? fmt::format("exit status {}", info.si_status)
                                       : fmt::format("signal {} ({})", info.si_status, ::strsignal(info.si_status));
-      fmt::print(stderr, "{}: rank {} ended with {}{}\n", settings_.speaker, rank, how,
-                 running_count_ > 0 ? fmt::format("; the {} others that run are ended", running_count_) : "");
+      fmt::print(
+          stderr, "{}: rank {} ended with {}{}\n", settings_.speaker, rank, how,
+          running_count_ > 0 ? fmt::format("; the {} others that run {}", running_count_, goes_on ? "go on" : "are ended") : "");
     }
+    if (goes_on) return;
     is_ending_ = true;
     ask_ns_ = after_seconds(kLastWordsSeconds);
   }
@@ -205,7 +210,7 @@ class Launcher {
       if (!is_ending_) {
         fmt::print(stderr, "{}: {} of {} ranks had not ended after {} s; they are ended now\n", settings_.speaker, running_count_,
                    settings_.rank_count, settings_.timeout_s);
-        exit_status_ = kExitTimedOut;
+        if (!has_failed_) exit_status_ = kExitTimedOut;
         end_others();
       }
     }
@@ -235,12 +240,14 @@ class Launcher {
 
   const JobSettings& settings_;
   SignalDescriptor signals_;
-  ReservedPort port_;  // for the life of the job
+  ReservedPort port_;
+  JobKeyFile key_file_;  // for the life of the job
   Descriptor epoll_;
   std::vector<RankProcess> ranks_;
   unsigned running_count_ = 0;
   bool is_interrupted_ = false;
-  bool is_ending_ = false;
+  bool is_ending_ = false;   // the others were asked to end, or are given their last words
+  bool has_failed_ = false;  // a rank, which has set exit_status_
   int exit_status_ = 0;
   std::int64_t timeout_ns_ = kNever;
   std::int64_t ask_ns_ = kNever;  // the others to end

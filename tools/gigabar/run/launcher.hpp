@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The ranks of one job on this host, from their start to the end of the last one.
 #pragma once
 
@@ -5,9 +6,10 @@
 
 namespace gigabar::tool::run {
 
-// Starts all ranks and waits for them. When one fails, at the timeout, and when this process gets SIGINT, SIGTERM or SIGHUP, the
-// others are asked to end and killed after the grace period. Answers the exit status of the first rank that failed (128 + the
-// number of the signal that ended it), 124 at the timeout, 0 when all succeeded.
+// Starts all ranks and waits for them. When one fails (unless the job keeps going), at the timeout, and when this process gets
+// SIGINT, SIGTERM or SIGHUP, the others are asked to end and killed after the grace period. Answers the exit status of the first
+// rank that failed (128 + the number of the signal that ended it), 124 at the timeout when none had failed before, 0 when all
+// succeeded.
 int launch(const JobSettings& settings);
 
 inline constexpr int kExitTimedOut = 124;  // as timeout(1)

@@ -1,9 +1,11 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "run/start.hpp"
 
 #include <arpa/inet.h>
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <netinet/in.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/random.h>
 #include <sys/socket.h>
@@ -174,7 +176,18 @@ ReservedPort::ReservedPort() : socket_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOE
   number_ = ntohs(address.sin_port);
 }
 
-JobEnvironment::JobEnvironment(const JobSettings& settings, std::uint16_t port) {
+JobKeyFile::JobKeyFile() : memory_(::memfd_create("gigabar-job-key", MFD_CLOEXEC)) {
+  std::string key = random_digits(kKeyBytes);
+  const bool is_written = memory_.is_open() && ::fchmod(memory_.get(), 0600) == 0 &&
+                          ::write(memory_.get(), key.data(), key.size()) == static_cast<ssize_t>(key.size());
+  const int code = errno;
+  explicit_bzero(key.data(), key.size());
+  if (!is_written) fail(fmt::format("the job's key cannot be put into memory: {}", std::strerror(code)));
+}
+
+std::string JobKeyFile::path() const { return fmt::format("/proc/{}/fd/{}", ::getpid(), memory_.get()); }
+
+JobEnvironment::JobEnvironment(const JobSettings& settings, std::uint16_t port, const JobKeyFile& key) {
   for (char** variable = environ; *variable != nullptr; ++variable)
     if (!is_replaced(*variable) && !(settings.stand_in_count > 0 && std::string_view(*variable).starts_with("GIGABAR_STAND_IN=")))
       variables_.emplace_back(*variable);
@@ -183,14 +196,8 @@ JobEnvironment::JobEnvironment(const JobSettings& settings, std::uint16_t port) 
   variables_.emplace_back("MASTER_ADDR=127.0.0.1");
   variables_.push_back(fmt::format("MASTER_PORT={}", port));
   variables_.push_back("GIGABAR_JOB_ID=run-" + random_digits(kIdBytes));
-  std::string key = random_digits(kKeyBytes);
-  variables_.push_back("GIGABAR_JOB_KEY=" + key);
-  explicit_bzero(key.data(), key.size());
+  variables_.push_back("GIGABAR_JOB_KEY_FILE=" + key.path());
   if (settings.stand_in_count > 0) variables_.push_back(fmt::format("GIGABAR_STAND_IN={}", settings.stand_in_count));
-}
-
-JobEnvironment::~JobEnvironment() {
-  for (std::string& variable : variables_) explicit_bzero(variable.data(), variable.size());
 }
 
 StartedRank start_rank(const JobSettings& settings, const JobEnvironment& environment, unsigned rank,

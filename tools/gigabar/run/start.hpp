@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // One rank of `gigabar run`: its environment and the start of its process.
 #pragma once
 
@@ -20,6 +21,7 @@ struct JobSettings {
   bool has_labels = false;
   double timeout_s = 0;  // 0: none
   double grace_s = 10;
+  bool keeps_going = false;             // when a rank fails the others run on
   std::string speaker = "gigabar run";  // before messages
   bool tells_exits = true;              // say it when a rank exits with another status than 0
 };
@@ -38,14 +40,22 @@ class ReservedPort {
   std::uint16_t number_ = 0;
 };
 
-// What all ranks get: this process's environment without another launcher's words, and the job's. Wiped when it goes: it holds the
-// key.
+// The job's key, in memory that ranks read as a file while this process lives. A variable with the key itself would be in every
+// program that a rank starts, in `ps e`, and in core dumps; a file on a disk would be left behind when this process is killed.
+class JobKeyFile {
+ public:
+  JobKeyFile();
+  // Readable for processes of this user that this process's name space shows.
+  std::string path() const;
+
+ private:
+  Descriptor memory_;
+};
+
+// What all ranks get: this process's environment without another launcher's words, and the job's.
 class JobEnvironment {
  public:
-  JobEnvironment(const JobSettings& settings, std::uint16_t port);
-  JobEnvironment(const JobEnvironment&) = delete;
-  JobEnvironment& operator=(const JobEnvironment&) = delete;
-  ~JobEnvironment();
+  JobEnvironment(const JobSettings& settings, std::uint16_t port, const JobKeyFile& key);
 
   const std::vector<std::string>& variables() const noexcept { return variables_; }
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Pinning, mapping and what is refused.
 #include <fmt/format.h>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What arrives is what was sent: every small size and alignment, guard bytes on both sides, and never a stale line.
 #include <fmt/format.h>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Freed memory, closed sessions, repeated cycles.
 #include <dirent.h>
 #include <fmt/format.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Fork, and other processes: nobody gets at memory that is not theirs, and nobody's end disturbs the owner.
 #include <fmt/format.h>
 #include <poll.h>

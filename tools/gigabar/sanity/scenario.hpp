@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A scenario is one behaviour that programs rely on. It runs in a process of its own; it passes by returning, fails by fail() of
 // support/failure.hpp, and is waived, with the reason, by waive().
 #pragma once

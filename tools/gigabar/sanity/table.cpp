@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Every scenario, and which of GDRCopy's tests name the same behaviour.
 #include "sanity/scenario.hpp"
 

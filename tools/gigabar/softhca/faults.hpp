@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The faults that can be asked for by name, and what a program must see of each.
 #pragma once
 

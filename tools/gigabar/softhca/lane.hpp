@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What one thread does: posts operations through device::Queue, as a kernel's lane would, waits for them, checks their data.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Threads of the CPU as the lanes of a kernel.
 #pragma once
 

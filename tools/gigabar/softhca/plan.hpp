@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What `gigabar softhca` is asked to do: as typed, and settled.
 #pragma once
 
@@ -28,7 +29,7 @@ struct Options {
   std::optional<Sharing> sharing;
   bool is_collapsed = true;
   bool confirms_reads = false;
-  std::uint64_t timeout_ms = 1000;
+  double timeout_seconds = 1;
   std::vector<std::string> faults;
   Syndrome syndrome = Syndrome::retries_exceeded;
   Plant plant = Plant::nothing;

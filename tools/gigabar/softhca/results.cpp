@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "softhca/results.hpp"
 
 #include <fmt/format.h>
@@ -140,7 +141,7 @@ Json to_json(const Plan& plan, const CaseResult& result, const std::string& comp
                {"window", result.is.window},
                {"iterations", result.is.iterations},
                {"warm_up", result.is.warm_up},
-               {"timeout_ms", options.timeout_ms},
+               {"timeout_seconds", options.timeout_seconds},
                {"operations", result.operations},
                {"failed", result.failed_count},
                {"ends", result.ends},

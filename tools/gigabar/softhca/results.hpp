@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How a case is shown: a row, a line about its fault, and JSON.
 #pragma once
 

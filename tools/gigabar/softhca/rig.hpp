@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Two blocks of memory of this process, and queues of a software HCA between them.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "softhca/run.hpp"
 
 #include <fmt/format.h>
@@ -15,7 +16,6 @@ namespace {
 
 constexpr std::uint64_t kWrap = 65536;
 constexpr std::uint64_t kPlantedError = 2;  // the second request
-constexpr std::uint64_t kNsPerMs = 1'000'000;
 
 Layout layout_of(const Options& options, const Case& one) {
   const std::uint64_t parts = std::max(options.queue_count, unit_count(options));
@@ -74,7 +74,7 @@ class CaseRun {
     }
   }
 
-  device::Timeout timeout() const { return {options_.timeout_ms * kNsPerMs}; }
+  device::Timeout timeout() const { return {static_cast<std::uint64_t>(options_.timeout_seconds * 1e9)}; }
 
   Rules rules() const {
     Rules rules;

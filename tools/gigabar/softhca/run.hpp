@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // One line of the table, from making the queues to counting how each operation ended.
 #pragma once
 

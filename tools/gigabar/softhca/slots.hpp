@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Where each operation's data lie, what they are before it and after it, and what nothing may touch.
 #pragma once
 

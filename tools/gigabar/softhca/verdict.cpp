@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "softhca/verdict.hpp"
 
 #include <fmt/format.h>
@@ -152,7 +153,7 @@ std::string judge(const Plan& plan, const CaseResult& result) {
   if (count_if(result, is_timed_out) != 0) {
     const auto hung =
         std::find_if(result.not_ok.begin(), result.not_ok.end(), [](const NotOk& each) { return is_timed_out(each.operation); });
-    return unexpected(*hung) + fmt::format(" after {} ms", plan.options.timeout_ms);
+    return unexpected(*hung) + fmt::format(" after {} s", plan.options.timeout_seconds);
   }
   std::string wrong = judge_ends(plan, result);
   return wrong.empty() ? judge_effect(result) : wrong;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "streams/document.hpp"
 
 #include <algorithm>
@@ -238,7 +239,7 @@ void Document::note(const std::string& line) { state_->report.document()["notes"
 
 void Document::write() {
   if (state_->prints) {
-    write_standard_output(state_->report.document().dump(2) + "\n");
+    write_standard_output(json_text(state_->report.document()));
   }
   state_->report.write();
 }

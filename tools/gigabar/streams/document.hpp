@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The JSON document of --json and --format json: as that of the other commands, with every parameter and every sample.
 #pragma once
 

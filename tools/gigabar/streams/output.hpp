@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What is printed as text: one class for each --format. (--format json prints the document, and nothing here.)
 #pragma once
 

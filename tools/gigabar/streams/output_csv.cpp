@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // One line per transfer and repeat, after one line of names; quoted as RFC 4180 says.
 #include <fmt/format.h>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The lines of CUts, for scripts that read them. A device without a PCI address (a stand-in) says so instead of the bus.
 #include <fmt/format.h>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Tables for people: a group of rows for each point, and the matrices of presets.
 #include <fmt/format.h>
 

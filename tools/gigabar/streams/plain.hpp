@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Plain cudaMemcpyAsync over memory of the same kind and place: what a transfer's figure is compared with.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // From the command line to plans. Whatever cannot be followed ends the command as bad usage, naming the option or FILE:LINE:COLUMN.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // One plan that is run, and what came of it: the only one, a size of a sweep, or a cell of a preset.
 #pragma once
 

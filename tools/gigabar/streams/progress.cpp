@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "streams/progress.hpp"
 
 #include <fmt/format.h>
@@ -6,6 +7,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <cstdlib>
 #include <string_view>
 
@@ -14,6 +16,8 @@
 
 namespace gigabar::tool::streams {
 namespace {
+
+using Clock = std::chrono::steady_clock;
 
 class Dots : public Progress {
  public:
@@ -29,7 +33,6 @@ class Dots : public Progress {
   void end() override { std::fputc('\n', text_); }
 
  private:
-  using Clock = std::chrono::steady_clock;
   std::FILE* text_;
   Clock::time_point next_;
 };
@@ -42,6 +45,7 @@ class Display : public Progress {
     name_width_ = 0;
     for (const std::string& name : names_) name_width_ = std::max(name_width_, name.size());
     repeat_count_ = point.plan.repeats;
+    began_ = {};
     title_ = point.title + (point.title.empty() || position.empty() ? "" : ", ") + position;
     show({title_.empty() ? "preparing" : title_ + ": preparing"});
   }
@@ -49,7 +53,7 @@ class Display : public Progress {
   void update(unsigned repeat, std::span<const StreamProgress> transfers) override {
     std::vector<std::string> lines;
     lines.push_back(fmt::format("{}{}repeat {} of {}{}", title_, title_.empty() ? "" : ", ", repeat + 1, repeat_count_,
-                                Interrupt::is_set() ? "; ending after the copies in flight" : ""));
+                                Interrupt::is_set() ? "; ending after the copies in flight" : time_left(repeat, transfers)));
     if (transfers.size() + 1 < size().ws_row) {
       for (const StreamProgress& transfer : transfers) lines.push_back(line_of(transfer));
     } else {
@@ -61,6 +65,21 @@ class Display : public Progress {
   void end() override { show({}); }
 
  private:
+  // ", about 40 s left", from what the slowest transfer has done; empty in the first second and where no transfer has an end.
+  std::string time_left(unsigned repeat, std::span<const StreamProgress> transfers) {
+    const auto now = Clock::now();
+    if (began_ == Clock::time_point{}) began_ = now;
+    const double elapsed_s = std::chrono::duration<double>(now - began_).count();
+    double part = 2;
+    for (const StreamProgress& transfer : transfers) {
+      if (transfer.bytes_total == 0) continue;
+      part = std::min(part, static_cast<double>(transfer.bytes_done) / static_cast<double>(transfer.bytes_total));
+    }
+    const double done = repeat + part;  // repeats
+    if (part > 1 || done <= 0 || elapsed_s < 1) return {};
+    return fmt::format(", about {:.0f} s left", std::ceil(elapsed_s * (repeat_count_ - done) / done));
+  }
+
   static winsize size() {
     winsize size{};
     if (ioctl(STDERR_FILENO, TIOCGWINSZ, &size) != 0 || size.ws_row == 0 || size.ws_col == 0) size = {24, 80, 0, 0};
@@ -107,7 +126,8 @@ class Display : public Progress {
   std::vector<std::string> names_;
   std::size_t name_width_ = 0;
   unsigned repeat_count_ = 0;
-  std::size_t shown_ = 0;  // lines
+  Clock::time_point began_;  // the first repeat's first report
+  std::size_t shown_ = 0;    // lines
 };
 
 bool can_redraw() {

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How far the transfers are, while they run.
 #pragma once
 
@@ -28,7 +29,7 @@ class Progress {
 };
 
 // CUts' dots, one a second, where the text goes; else, when standard error is a terminal and not where the text goes, bytes and
-// rate of every transfer, redrawn in place; else nothing.
+// rate of every transfer and the time that is left, redrawn in place; else nothing.
 std::unique_ptr<Progress> make_progress(Format format, std::FILE* text);
 
 }  // namespace gigabar::tool::streams

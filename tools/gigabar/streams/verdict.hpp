@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What the exit status says of all that was run.
 #pragma once
 

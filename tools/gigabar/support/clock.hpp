@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The clock of single samples: the time-stamp counter, unless clock_gettime is cheaper; calibrated, with its own cost measured.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The state of the CPU's caches before a copy.
 #pragma once
 

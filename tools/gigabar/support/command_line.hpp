@@ -1,5 +1,6 @@
+// SPDX-License-Identifier: Apache-2.0
 // The command line of a subcommand: CLI11's words, without its headers, which take seconds in each file that declares an option.
-// Only command_line.cpp and main.cpp include them.
+// Only command_line.cpp, help.cpp and main.cpp include them.
 #pragma once
 
 #include <cstddef>
@@ -57,7 +58,7 @@ class Command {
   Option add_option(const std::string& names, T& target, const std::string& help = "") const;
   Option add_option_function(const std::string& names, const std::function<void(const std::string&)>& function,
                              const std::string& help = "") const;
-  // "!--no-x": the option makes it false.
+  // "!--no-x": the option makes it false; so does each of several names with a "!".
   Option add_flag(const std::string& names, bool& target, const std::string& help = "") const;
   Option add_flag_callback(const std::string& names, const std::function<void()>& function, const std::string& help) const;
   void set_version_flag(const std::string& names, const std::string& version) const;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How a command ends early: one line that names the argument, the cause and the remedy, and the exit status.
 #pragma once
 

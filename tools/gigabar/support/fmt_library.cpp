@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // fmt's functions, for the whole program: its headers declare them, and this file defines them.
 #include <fmt/format-inl.h>
 

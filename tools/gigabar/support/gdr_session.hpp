@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A session of the gdrapi.h interface for one device, closed at the end.
 #pragma once
 

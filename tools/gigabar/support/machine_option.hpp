@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // --sysroot: which machine a command looks at, and how its output says so.
 #pragma once
 

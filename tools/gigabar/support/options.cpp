@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "support/options.hpp"
 
 #include <map>
@@ -11,6 +12,14 @@ void add_json_option(const Command& command, std::string& path) {
       .add_option("--json", path,
                   "Also write everything as JSON to this file; '-': to standard output, and the text to standard error")
       ->type_name("FILE");
+}
+
+void add_store_options(const Command& command, StoreOptions& options) {
+  Option store = command.add_option("--store", options.path, "Store the result in FILE, not where the library looks for it")
+                     ->expected(0, 1)
+                     ->type_name("FILE");
+  // Its second name is its old one.
+  command.add_flag("!--no-store,!--dry-run", options.is_wanted, "Measure and print, but store nothing")->excludes(store);
 }
 
 void add_device_option(const Command& command, DeviceOptions& options) {

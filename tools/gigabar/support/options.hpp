@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Options that several subcommands share, under GDRCopy's letters where it has one, and a long name each.
 #pragma once
 
@@ -28,6 +29,14 @@ struct DeviceOptions {
   std::string json_path;
 };
 
+// Whether a result that was measured is stored, and where.
+struct StoreOptions {
+  bool is_wanted = true;
+  std::string path;  // empty: where the library looks for it
+};
+
+// --store, --no-store.
+void add_store_options(const Command& command, StoreOptions& options);
 void add_device_option(const Command& command, DeviceOptions& options);
 void add_json_option(const Command& command, std::string& path);
 // -d, -a, -M, --backend, --cpu, --json.

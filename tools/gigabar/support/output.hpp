@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What a command writes. A write that fails ends the command with exit status 1 and a line that says why.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Data that can be checked: every byte follows from its offset and a seed. The poison of a pattern differs from it in every byte,
 // so a byte that a copy left out never passes.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Text that comes from a machine or from a file, made fit for a terminal and for JSON; and paragraphs broken into lines.
 #pragma once
 

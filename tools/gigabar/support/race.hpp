@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Several ways to do the same thing, timed call by call in turns, so that drift of the machine hits all of them equally.
 #pragma once
 

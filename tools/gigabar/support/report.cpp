@@ -1,9 +1,11 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "support/report.hpp"
 
 #include <pwd.h>
 #include <sys/utsname.h>
 #include <unistd.h>
 
+#include <cmath>
 #include <cstdio>
 #include <cstdlib>
 #include <ctime>
@@ -76,14 +78,14 @@ Json to_json(const Availability& availability) {
 Json to_json(const DeviceInfo& device) {
   Json json = {{"index", device.index},
                {"name", device.name},
-               {"uuid", device.uuid},
+               {"uuid", device.uuid.empty() ? Json() : Json(device.uuid)},
                {"pci", device.pci ? Json(device.pci->to_string()) : Json()},
                {"is_stand_in", device.is_stand_in}};
   json["numa_node"] = device.numa_node >= 0 ? Json(device.numa_node) : Json();
   json["memory_bytes"] = device.memory_bytes;
   json["bar1_bytes"] = device.bar1_bytes ? Json(*device.bar1_bytes) : Json();
   json["bar1_used_bytes"] = device.bar1_used_bytes ? Json(*device.bar1_used_bytes) : Json();
-  json["compute_capability"] = fmt::format("{}.{}", device.compute_major, device.compute_minor);
+  json["compute_capability"] = device.is_stand_in ? Json() : Json(fmt::format("{}.{}", device.compute_major, device.compute_minor));
   return json;
 }
 
@@ -107,6 +109,25 @@ Json to_json(const Summary& summary) {
           {"p99_us", summary.p99_us},        {"max_us", summary.max_us}, {"mean_us", summary.mean_us}};
 }
 
+namespace {
+
+void round_figures(Json& json) {
+  if (json.is_number_float() && std::isfinite(json.get<double>())) {
+    json = std::stod(fmt::format("{:.6g}", json.get<double>()));
+  } else if (json.is_structured()) {
+    for (Json& each : json) round_figures(each);
+  }
+}
+
+}  // namespace
+
+std::string json_text(const Json& document) {
+  Json rounded = document;
+  round_figures(rounded);
+  // Arguments are in it as they were typed, which may be no UTF-8.
+  return rounded.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+}
+
 Report::Report(std::string_view tool, const Invocation& invocation, std::string json_path)
     : text_(json_path == "-" ? stderr : stdout), json_path_(std::move(json_path)), has_colours_(wants_colours(text_)) {
   document_ = {
@@ -124,15 +145,14 @@ Report::Report(std::string_view tool, const Invocation& invocation, std::string 
 
 namespace {
 
-// "CUDA 13.0, 2 device(s); driver 580.159.04", or why there is no CUDA.
-std::string driver_text() {
-  std::string cuda;
-  std::string kernel;
+// "CUDA 13.0, 2 device(s); driver 580.159.04"; nothing where there is none. 'gigabar info' tells why.
+Json driver_json() {
+  std::string text;
   for (const DriverReport& driver : drivers()) {
-    if (driver.name == "libcuda") cuda = driver.availability.reason;
-    if (driver.name == "resource manager" && driver.availability.is_ok()) kernel = "; " + driver.availability.reason;
+    if ((driver.name != "libcuda" && driver.name != "resource manager") || !driver.availability.is_ok()) continue;
+    text += (text.empty() ? "" : "; ") + driver.availability.reason;
   }
-  return cuda + kernel;
+  return text.empty() ? Json() : Json(std::move(text));
 }
 
 }  // namespace
@@ -140,7 +160,7 @@ std::string driver_text() {
 void Report::set_device(const DeviceInfo& device) {
   is_stand_in_ = device.is_stand_in;
   document_["device"] = to_json(device);
-  document_["device"]["driver"] = driver_text();
+  document_["device"]["driver"] = driver_json();
   print("{}device {}: {}{}{}\n", line_prefix_, device.index, device.name, device.pci ? " at " + device.pci->to_string() : "",
         stand_in_label(is_stand_in_));
   if (is_stand_in_) note("stand-in: host memory plays the GPU, so the figures say nothing about a GPU");
@@ -169,8 +189,7 @@ void Report::note(const std::string& line) {
 
 void Report::write() {
   if (json_path_.empty()) return;
-  // Arguments are in it as they were typed, which may be no UTF-8.
-  const std::string text = document_.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+  const std::string text = json_text(document_);
   if (json_path_ == "-") {
     write_standard_output(text);
   } else {

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What a command says, in two forms at once: text for people, and one JSON document for programs. Both name the machine, the device
 // and the mapping's path, and both are labelled when the device is a stand-in.
 #pragma once
@@ -32,6 +33,10 @@ Json to_json(const DeviceInfo& device);
 Json to_json(const Mapping& mapping);
 Json to_json(const SampleClock& clock);
 Json to_json(const Summary& summary);
+
+// A document as it is written everywhere. What was measured has six significant digits: further ones would come from the
+// arithmetic, not from the clock. Counts and sizes are whole.
+std::string json_text(const Json& document);
 
 class Report {
  public:

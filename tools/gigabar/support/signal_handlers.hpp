@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Handlers of what asks a command to end: SIGINT (Ctrl-C), SIGTERM (a batch system, a time limit) and SIGHUP (a terminal that
 // closed).
 #pragma once

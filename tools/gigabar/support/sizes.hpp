@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Numbers and sizes on the command line, and ranges of them.
 #pragma once
 

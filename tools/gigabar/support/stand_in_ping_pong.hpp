@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A CPU thread that plays the flag kernel on a stand-in device, with the same plan and the same report.
 #pragma once
 

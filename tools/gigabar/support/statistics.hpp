@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What is said about a set of single samples. Percentiles are real ones: each is a sample that was measured.
 #pragma once
 

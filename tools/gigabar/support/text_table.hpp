@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Columns as wide as their widest entry.
 #pragma once
 

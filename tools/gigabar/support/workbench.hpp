@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Where a command works: one device, a block of its memory, the mapping of that block, and pinned host memory as the other side;
 // and how data is checked independently of the path under test.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "survey/figures.hpp"
 
 #include <algorithm>
@@ -24,10 +25,24 @@ Json to_json(const Figure& figure) {
   json["min"] = figure.least();
   json["max"] = figure.most();
   json["samples"] = figure.samples;
+  json["passes"] = figure.pass_count;
   json["path"] = figure.path;
   if (!figure.link.empty()) json["link"] = figure.link;
-  if (figure.ratio > 0) json["ratio"] = figure.ratio;
+  if (figure.ratio() > 0) json["ratio"] = figure.ratio();
   return json;
+}
+
+void add_pass(std::vector<Figure>& figures, std::vector<Figure> pass) {
+  for (Figure& more : pass) {
+    const auto known = std::find_if(figures.begin(), figures.end(), [&more](const Figure& each) { return each.key == more.key; });
+    if (known == figures.end()) {
+      figures.push_back(std::move(more));
+      continue;
+    }
+    known->samples.insert(known->samples.end(), more.samples.begin(), more.samples.end());
+    ++known->pass_count;
+    if (known->failure.empty()) known->failure = std::move(more.failure);
+  }
 }
 
 }  // namespace gigabar::tool::survey

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Bandwidth of every path by itself, and of the patterns in which paths meet.
 #include <fmt/format.h>
 
@@ -9,8 +10,8 @@
 namespace gigabar::tool::survey {
 namespace {
 
-constexpr unsigned kRepeats = 3;
-constexpr double kSeconds = 0.15;
+constexpr unsigned kRepeats = 2;  // of a pass
+constexpr double kSeconds = 0.1;
 constexpr std::size_t kBytes = std::size_t{128} << 20;
 constexpr std::size_t kStandInBytes = std::size_t{8} << 20;  // host memory pretends; its caches and cores are shared by everything
 constexpr double kTimeoutSeconds = 20;
@@ -44,7 +45,7 @@ Figure figure_of(const TransferReport& report, const std::string& name) {
   // Beside others the common time counts; alone the two are the same.
   const StreamFigure& rate = report.window_gb_per_s.samples.empty() ? report.life_gb_per_s : report.window_gb_per_s;
   figure.samples = rate.samples;
-  if (report.link.gb_per_s > 0) figure.ratio = rate.median / report.link.gb_per_s;
+  figure.link_gb_per_s = report.link.gb_per_s;
   if (report.error) {
     figure.failure = report.error->message();
   } else if (figure.samples.empty()) {
@@ -125,27 +126,26 @@ const Figure* find_alone(const std::vector<Figure>& alone, const std::string& ke
   return nullptr;
 }
 
-void find_worst(PathFigures& figures) {
+}  // namespace
+
+std::optional<Worst> find_worst(const PathFigures& figures) {
+  std::optional<Worst> worst;
   for (std::size_t i = 0; i < figures.together.size(); ++i) {
     const Figure& beside = figures.together[i];
     const Figure* const alone = find_alone(figures.alone, beside.key);
     if (!beside.failure.empty() || alone == nullptr || alone->value() <= 0) continue;
     const double share = beside.value() / alone->value();
-    if (figures.worst >= 0 && share >= figures.worst_share) continue;
-    figures.worst = static_cast<int>(i);
-    figures.worst_share = share;
+    if (!worst || share < worst->share) worst = Worst{i, share};
   }
+  return worst;
 }
-
-}  // namespace
 
 PathFigures measure_paths(std::span<const DeviceInfo> devices, const IsOver& is_over,
                           const std::function<void(const std::string&)>& tell) {
   PathFigures figures;
-  std::size_t left_out = 0;
   const auto measure = [&](const Pattern& pattern, std::vector<Figure>& into) {
     if (is_over()) {
-      ++left_out;
+      ++figures.left_out_count;
       return;
     }
     tell(pattern.transfers.size() == 1 ? ends_text(pattern.transfers.front()) + " " + pattern.name : pattern.name);
@@ -159,8 +159,6 @@ PathFigures measure_paths(std::span<const DeviceInfo> devices, const IsOver& is_
   for (std::size_t i = first_pair; i < single.size() && i < first_pair + 2; ++i) measure(single[i], figures.alone);
   for (const Pattern& pattern : meeting_paths(devices)) measure(pattern, figures.together);
   for (std::size_t i = first_pair + 2; i < single.size(); ++i) measure(single[i], figures.alone);
-  if (left_out > 0) figures.notes.push_back(fmt::format("{} runs were left out, since the time for the survey was over", left_out));
-  find_worst(figures);
   return figures;
 }
 

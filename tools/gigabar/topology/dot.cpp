@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The machine as a graph in the DOT language: GPUs, NICs and the bridges above them, in one box for each NUMA node.
 #include <fmt/format.h>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Graphviz's program `dot`, run as a child process.
 #pragma once
 

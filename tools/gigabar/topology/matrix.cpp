@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The matrix of GPUs and NICs, and what its cells are worth.
 #include <fmt/format.h>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The forms in which `gigabar topology` shows a machine.
 #pragma once
 

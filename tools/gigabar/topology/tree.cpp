@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // NUMA nodes, root complexes, bridges and devices as an indented tree.
 #include <fmt/format.h>
 

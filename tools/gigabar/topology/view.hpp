@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A topology prepared for printing: the ends of its matrix with their short names, and the route between any two of them.
 #pragma once
 

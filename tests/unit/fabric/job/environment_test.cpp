@@ -1,7 +1,12 @@
+// SPDX-License-Identifier: Apache-2.0
 // Who a process is, by what its launcher left: find_job() of fabric/job/job.hpp.
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 
+#include <cstdint>
+#include <cstdio>
+#include <fstream>
+#include <initializer_list>
 #include <set>
 #include <string>
 #include <utility>
@@ -18,6 +23,7 @@ namespace {
 using fabric::find_job;
 using fabric::Launcher;
 using test::Launched;
+using test::Variable;
 
 const std::string kKeyDigits(64, 'a');
 
@@ -298,6 +304,73 @@ TEST(JobKey, IsCopiedAndMoved) {
   moved = copy;
   EXPECT_EQ(moved.bytes(), "some secret of many bytes");
   EXPECT_FALSE(fabric::JobKey().is_set());
+  fabric::JobKey& same = moved;
+  moved = same;
+  EXPECT_EQ(moved.bytes(), copy.bytes());
+}
+
+// The kernel's words for the pages around an address. Source: proc(5), smaps.
+std::string flags_of_page(const void* address) {
+  std::ifstream maps("/proc/self/smaps");
+  bool is_there = false;
+  for (std::string line; std::getline(maps, line);) {
+    std::uintptr_t begin = 0, end = 0;
+    if (std::sscanf(line.c_str(), "%zx-%zx ", &begin, &end) == 2) {
+      const auto where = reinterpret_cast<std::uintptr_t>(address);
+      is_there = begin <= where && where < end;
+    }
+    if (is_there && line.starts_with("VmFlags:")) return line + " ";
+  }
+  return {};
+}
+
+TEST(JobKey, IsInNoCoreDump) {
+  const fabric::JobKey key("some secret of many bytes");
+  const fabric::JobKey copy = key;
+  for (const fabric::JobKey* one : {&key, &copy})
+    EXPECT_NE(flags_of_page(one->bytes().data()).find(" dd "), std::string::npos) << flags_of_page(one->bytes().data());
+  const std::string plain = "what is not a secret, and long enough to have memory of its own";
+  EXPECT_EQ(flags_of_page(plain.data()).find(" dd "), std::string::npos) << "the test sees nothing";
+}
+
+// --- How many hosts --------------------------------------------------------------------------------------------------------------
+
+TEST(JobHosts, AreOneWhereTheAddressOrTheLauncherSaysSo) {
+  const auto is_on_one = [](std::initializer_list<Variable> more) {
+    Launched launched({{"RANK", "1"}, {"WORLD_SIZE", "4"}, {"MASTER_PORT", "4711"}});
+    for (const auto& [name, value] : more) launched.set(name, value);
+    const auto job = find_job({});
+    EXPECT_TRUE(job) << job.error().message();
+    return job && job->is_on_one_host;
+  };
+  const Variable key{"GIGABAR_JOB_KEY", kKeyDigits};
+  for (const char* here : {"127.0.0.1", "127.9.9.9", "localhost", "::1", "[::1]"})
+    EXPECT_TRUE(is_on_one({{"MASTER_ADDR", here}, key})) << here;
+  EXPECT_FALSE(is_on_one({{"MASTER_ADDR", "192.0.2.1"}, key}));
+  EXPECT_FALSE(is_on_one({{"MASTER_ADDR", "192.0.2.1"}, key, {"LOCAL_WORLD_SIZE", "2"}}));
+  EXPECT_TRUE(is_on_one({{"MASTER_ADDR", "192.0.2.1"}, key, {"LOCAL_WORLD_SIZE", "4"}}));
+  // Without a key no other ranks are heard than this host's.
+  EXPECT_TRUE(is_on_one({{"MASTER_ADDR", "192.0.2.1"}}));
+  EXPECT_TRUE(is_on_one({{"MASTER_ADDR", "192.0.2.1"}, {"LOCAL_WORLD_SIZE", "4"}}));
+}
+
+TEST(JobHosts, OfWhichThereAreSeveralNeedAKey) {
+  Launched launched(
+      {{"RANK", "1"}, {"WORLD_SIZE", "4"}, {"LOCAL_WORLD_SIZE", "2"}, {"MASTER_ADDR", "192.0.2.1"}, {"MASTER_PORT", "4711"}});
+  const auto refused = find_job({});
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(name_of(refused.status()), "no_permission");
+  EXPECT_EQ(refused.error().record().object, "LOCAL_WORLD_SIZE");
+  EXPECT_NE(refused.error().record().remedy.find("GIGABAR_JOB_KEY"), std::string::npos);
+  launched.set("LOCAL_WORLD_SIZE", "5");
+  EXPECT_EQ(find_job({}).status(), Status::invalid_argument) << "more than there are";
+}
+
+TEST(JobHosts, AnAddressThatMeansEveryOneIsNone) {
+  for (const char* every : {"0.0.0.0", "::", "[::]"}) {
+    const Launched launched({{"RANK", "1"}, {"WORLD_SIZE", "4"}, {"MASTER_ADDR", every}, {"MASTER_PORT", "4711"}});
+    expect_refusal({}, "MASTER_ADDR");
+  }
 }
 
 }  // namespace

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The directory among strangers: garbage, silence, floods, replays and keepers that are none.
 #include <gtest/gtest.h>
 
@@ -133,6 +134,54 @@ TEST(HostileMember, AFloodDoesNotKeepTheJobOut) {
   expect_works(port.number(), 2, 3);
 }
 
+// More than are held, and they stay: each that comes makes the oldest go.
+TEST(HostileMember, TwelveHundredSilentOnesDelayNobody) {
+  const FreePort port;
+  const Keeping keeper(make_job(0, 3, port.number()));
+  const test::DescriptorLimit limit;
+  std::vector<std::unique_ptr<Stranger>> silent;
+  for (int count = 0; count < 1200; ++count) silent.push_back(std::make_unique<Stranger>(port.number()));
+  const std::int64_t start_ns = now_ns();
+  expect_works(port.number(), 1, 3);
+  EXPECT_LT(now_ns() - start_ns, test::kSecondNs);
+  EXPECT_TRUE(silent.front()->is_cut_off());
+}
+
+// Who is turned away is counted once; who goes between two words of the handshake is not.
+TEST(HostileMember, AreCountedExactly) {
+  const FreePort port;
+  auto keeper = fabric::open_keeper(make_job(0, 3, port.number()), test::kSecondNs / 5);
+  ASSERT_TRUE(keeper);
+  const auto poll_until = [&](std::uint64_t count) {
+    const bool is_reached = test::eventually([&] { return !(*keeper)->poll() || (*keeper)->refused_count() >= count; });
+    EXPECT_TRUE(is_reached) << (*keeper)->refused_count() << " of " << count;
+    return (*keeper)->refused_count() == count;
+  };
+  const std::string hello = fabric::write_hello(fabric::make_hello(make_job(1, 3, 1)));
+  {
+    const Stranger leaves(port.number());
+  }
+  {
+    const Stranger says_hello(port.number());
+    says_hello.send(hello);
+  }
+  {
+    const Stranger breaks_off(port.number());
+    breaks_off.send(hello.substr(0, 20));
+  }
+  EXPECT_TRUE(poll_until(1));
+  const Stranger garbage(port.number());
+  garbage.send("GET / HTTP/1.1\r\n");
+  EXPECT_TRUE(poll_until(2));
+  const Stranger no_proof(port.number());
+  no_proof.send(hello + std::string(fabric::kProofBytes, 'x'));
+  EXPECT_TRUE(poll_until(3));
+  const Stranger silent(port.number());
+  EXPECT_TRUE(poll_until(4)) << "too slow";
+  for (int round = 0; round < 20; ++round) ASSERT_TRUE((*keeper)->poll());
+  EXPECT_EQ((*keeper)->refused_count(), 4u);
+}
+
 TEST(HostileMember, KeepersOutOfDescriptorsWaitAndGoOn) {
   if (GIGABAR_TEST_CAN_EXHAUST_DESCRIPTORS == 0) GTEST_SKIP() << "the sanitizer needs descriptors";
   const FreePort port;
@@ -220,8 +269,7 @@ TEST(HostileInsider, ManyQuestionsWithoutTakingTheAnswersAreHeldBack) {
   expect_works(port.number(), 3, 4);
 }
 
-// --- Keepers that are none
-// --------------------------------------------------------------------------------------------------------
+// --- Keepers that are none ------------------------------------------------------------------------------------------------------
 
 // Listens, and plays `act` with each that connects, until it goes.
 class FakeKeeper {
@@ -308,10 +356,33 @@ TEST(HostileKeeper, AnotherVersionIsNotSupported) {
   EXPECT_NE(other.cause.find("version 1"), std::string::npos);
 }
 
+// It holds the key, and is some other rank.
+TEST(HostileKeeper, AnotherRankIsNotTheKeeper) {
+  const FreePort port;
+  const FakeKeeper keeper(port.number(), [](int socket) {
+    receive_from(socket, fabric::kHelloBytes);
+    send_to(socket, fabric::write_hello(fabric::make_hello(make_job(2, 3, 1))));
+  });
+  const ErrorRecord other = refusal(port.number(), in_seconds(20));
+  EXPECT_EQ(other.status, Status::no_permission);
+  EXPECT_NE(other.cause.find("rank 2, not 0"), std::string::npos) << other.cause;
+}
+
 TEST(HostileKeeper, AnEchoHasNotTheKey) {
   const FreePort port;
   const FakeKeeper keeper(port.number(), [](int socket) {
     send_to(socket, receive_from(socket, fabric::kHelloBytes));
+    send_to(socket, receive_from(socket, fabric::kProofBytes));
+  });
+  EXPECT_EQ(refusal(port.number(), in_seconds(20)).status, Status::no_permission);
+}
+
+// A key of its own, and the hello of a rank 0.
+TEST(HostileKeeper, OneWithoutTheKeyHearsAProofAndGivesNone) {
+  const FreePort port;
+  const FakeKeeper keeper(port.number(), [](int socket) {
+    receive_from(socket, fabric::kHelloBytes);
+    send_to(socket, fabric::write_hello(fabric::make_hello(make_job(0, 2, 1))));
     send_to(socket, receive_from(socket, fabric::kProofBytes));
   });
   EXPECT_EQ(refusal(port.number(), in_seconds(20)).status, Status::no_permission);

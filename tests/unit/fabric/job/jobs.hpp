@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Jobs made by hand, and a free port for them.
 #pragma once
 
@@ -45,6 +46,7 @@ class FreePort {
   std::uint16_t number_ = 0;
 };
 
+// With a key it counts as one of several hosts, and listens on TCP at loopback.
 inline fabric::Job make_job(Rank rank, Rank rank_count, std::uint16_t port, const std::string& key = "sixteen bytes or more") {
   fabric::Job job;
   job.launcher = fabric::Launcher::environment;
@@ -54,6 +56,7 @@ inline fabric::Job make_job(Rank rank, Rank rank_count, std::uint16_t port, cons
   if (!key.empty()) job.key = fabric::JobKey(key);
   job.master_address = "127.0.0.1";
   job.master_port = port;
+  job.is_on_one_host = key.empty();
   return job;
 }
 

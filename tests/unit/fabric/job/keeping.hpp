@@ -1,10 +1,13 @@
+// SPDX-License-Identifier: Apache-2.0
 // Rank 0's directory with a thread that polls it, and raw connections to it.
 #pragma once
 
 #include <gtest/gtest.h>
 #include <poll.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 
+#include <algorithm>
 #include <atomic>
 #include <functional>
 #include <memory>
@@ -75,6 +78,23 @@ inline std::optional<std::string> wait_for_card(fabric::Directory& directory, Ra
   });
   return card;
 }
+
+// As many open files as the system allows, up to 4096.
+class DescriptorLimit {
+ public:
+  DescriptorLimit() {
+    ::getrlimit(RLIMIT_NOFILE, &before_);
+    rlimit raised = before_;
+    raised.rlim_cur = std::min<rlim_t>(before_.rlim_max, 4096);
+    ::setrlimit(RLIMIT_NOFILE, &raised);
+  }
+  ~DescriptorLimit() { ::setrlimit(RLIMIT_NOFILE, &before_); }
+  DescriptorLimit(const DescriptorLimit&) = delete;
+  DescriptorLimit& operator=(const DescriptorLimit&) = delete;
+
+ private:
+  rlimit before_{};
+};
 
 // A stranger's connection, with five seconds for every send and receive.
 class Stranger {

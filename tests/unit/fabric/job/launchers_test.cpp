@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Each launcher of the table in docs/fabric.md, by the variables that it leaves: find_job(), find_launcher() and stated_rank().
 #include "fabric/job/launchers.hpp"
 

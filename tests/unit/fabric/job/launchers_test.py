@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Starts ranks under the launchers that people use and checks that they find each other.
 
 --rank FILE is the program fabric_print_job, --program FILE the program gigabar (or nothing), --case NAME runs one case, --list

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A rank for tests of launchers: says who it is, gives its card to all others and takes theirs. Never shows the key, only what
 // every rank's must agree on.
 #include <poll.h>
@@ -20,7 +21,7 @@ int fail(const std::string& message) {
   return 1;
 }
 
-std::string fingerprint(const std::string& secret) {
+std::string fingerprint(std::string_view secret) {
   std::array<unsigned char, 16> hash{};
   crypto_generichash(hash.data(), hash.size(), reinterpret_cast<const unsigned char*>(secret.data()), secret.size(), nullptr, 0);
   std::array<char, 2 * hash.size() + 1> digits{};

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What ranks and the directory's keeper prove and send: fabric/job/handshake.hpp, sealed_stream.hpp.
 #include "fabric/job/sealed_stream.hpp"
 
@@ -6,6 +7,8 @@
 
 #include <array>
 #include <string>
+#include <type_traits>
+#include <utility>
 
 #include "fabric/job/handshake.hpp"
 #include "unit/fabric/job/jobs.hpp"
@@ -97,6 +100,20 @@ TEST(SealedStream, CarriesMessagesInOrder) {
     EXPECT_EQ(line.message.rank, rank);
     EXPECT_EQ(line.message.body, body);
   }
+}
+
+// A copy would count on from the same number, with the same key.
+static_assert(!std::is_copy_constructible_v<SealedStream> && !std::is_copy_assignable_v<SealedStream>);
+
+TEST(SealedStream, AMovedOneLeavesNoKeyBehind) {
+  Line line;
+  line.put(line.sender.seal({LetterType::ask, 1, {}}));
+  EXPECT_EQ(line.next(), SealedStream::Found::message);
+  SealedStream moved = std::move(line.sender);
+  line.put(moved.seal({LetterType::ask, 2, {}}));
+  EXPECT_EQ(line.next(), SealedStream::Found::message);
+  line.put(line.sender.seal({LetterType::ask, 3, {}}));  // NOLINT(bugprone-use-after-move): that is what is asked
+  EXPECT_EQ(line.next(), SealedStream::Found::broken);
 }
 
 TEST(SealedStream, RefusesEveryChangedByte) {

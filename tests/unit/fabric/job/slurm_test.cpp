@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Slurm's node lists, and the ports of its steps: fabric/job/slurm.hpp.
 #include "fabric/job/slurm.hpp"
 

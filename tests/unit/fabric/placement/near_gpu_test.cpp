@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A fabric whose GPU is at the second of two NUMA nodes: its thread runs there and nothing of the program does.
 #include <gtest/gtest.h>
 

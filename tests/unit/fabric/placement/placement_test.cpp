@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Which CPUs and which node: what is asked for, on planted machines whose nodes hold this process's CPUs, or others.
 #include "fabric/placement.hpp"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Who wins: the option, the variable, what was tuned, the default; and what happens to a file that cannot be used.
 #include <gtest/gtest.h>
 

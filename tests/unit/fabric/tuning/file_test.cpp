@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The file of tuned limits: what is stored is loaded, nothing else is, and two writers lose nothing.
 #include <gtest/gtest.h>
 #include <sys/file.h>

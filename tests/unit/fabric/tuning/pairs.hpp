@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Pairs and machines for tests of tuned limits.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Channels come and go: any order, both at once, deadlines, ends.
 #include <gtest/gtest.h>
 
@@ -9,12 +10,6 @@
 
 namespace gigabar::fabric::wireup {
 namespace {
-
-Settings only_tcp() {
-  Settings settings;
-  settings.has_unix = false;
-  return settings;
-}
 
 void expect_both_ways(Node& left, Node& right) {
   ASSERT_TRUE(left.wireup->send(right.rank, frame_of(1, "from left")));
@@ -43,14 +38,44 @@ TEST(WireupConnect, OverTheUnixSocketOnOneHost) {
 }
 
 TEST(WireupConnect, OverTcp) {
-  for (const std::string& key : {kKey, std::string()}) {
-    Node left(job_of(0, 2, key), only_tcp());
-    Node right(job_of(1, 2, key));
-    ASSERT_TRUE(connect_both(left, right));
-    EXPECT_FALSE(left.last_is_same_host);
-    EXPECT_EQ(left.last_process, 0);
-    expect_both_ways(left, right);
-  }
+  Node left(job_of(0, 2), only_tcp());
+  Node right(job_of(1, 2));
+  ASSERT_TRUE(connect_both(left, right));
+  EXPECT_FALSE(left.last_is_same_host);
+  EXPECT_EQ(left.last_process, 0);
+  expect_both_ways(left, right);
+}
+
+// A job of one host: no socket of it is one of TCP, and it uses nobody's.
+TEST(WireupConnect, AJobOfOneHostKnowsNoTcp) {
+  Node left(job_of(0, 2), Settings{});
+  Node right(job_of(1, 2), only_tcp());
+  EXPECT_EQ(left.card().ipv4_port, 0);
+  EXPECT_EQ(left.card().ipv6_port, 0);
+  EXPECT_TRUE(left.card().addresses.empty());
+  ASSERT_TRUE(left.connect(right));
+  ASSERT_TRUE(pump({&left, &right}, [&] { return !left.losses.empty(); }));
+  EXPECT_EQ(name_of(left.losses[0].second.status()), "peer_lost");
+  EXPECT_NE(left.losses[0].second.message().find("single host"), std::string::npos) << left.losses[0].second.message();
+  EXPECT_EQ(right.wireup->refusals().total(), 0u);
+  EXPECT_EQ(right.connected_count, 0);
+}
+
+// Two addresses of one family have the same port, and only they listen at it.
+TEST(WireupConnect, ListensAtTheAddressesItIsGiven) {
+  Settings settings = only_tcp();
+  settings.tcp_addresses = {Address{false, {127, 0, 0, 2}}, Address{false, {127, 0, 0, 3}}};
+  Node node(job_of(0, 2), settings);
+  const Card card = node.card();
+  EXPECT_EQ(card.addresses, settings.tcp_addresses);
+  EXPECT_EQ(card.ipv6_port, 0);
+  for (const Address& address : card.addresses) EXPECT_TRUE(RawSocket(tcp_target(address, card.ipv4_port)).is_connected());
+  EXPECT_FALSE(RawSocket(tcp_target(kLoopback, card.ipv4_port)).is_connected());
+  settings.tcp_addresses = {Address{false, {192, 0, 2, 1}}};
+  const auto elsewhere = open_wireup(job_of(0, 2), settings);
+  ASSERT_FALSE(elsewhere) << "an address of another host";
+  EXPECT_EQ(name_of(elsewhere.status()), "unavailable");
+  EXPECT_EQ(elsewhere.error().record().native.name, "EADDRNOTAVAIL");
 }
 
 TEST(WireupConnect, OverEveryAddressOfTheCard) {
@@ -84,8 +109,8 @@ TEST(WireupConnect, BothAtOnceGiveOneChannel) {
   std::mt19937 random(7);
   for (int round = 0; round < 400; ++round) {
     const bool is_tcp = round % 2 == 1;
-    Node left(job_of(0, 2), is_tcp ? only_tcp() : Settings{});
-    Node right(job_of(1, 2), is_tcp ? only_tcp() : Settings{});
+    Node left(job_of(0, 2), is_tcp ? only_tcp() : both());
+    Node right(job_of(1, 2), is_tcp ? only_tcp() : both());
     for (Node* node : {&left, &right}) {
       node->on_connected = [node](Rank peer) {
         for (int count = 0; count < 3; ++count) {
@@ -186,7 +211,7 @@ TEST(WireupConnect, TimesOutWhenNobodyComes) {
 // It listens and never says anything: the deadline is kept all the same.
 TEST(WireupConnect, TimesOutWhenThePeerDoesNotPoll) {
   for (const bool is_tcp : {false, true}) {
-    Node left(job_of(0, 2), is_tcp ? only_tcp() : Settings{});
+    Node left(job_of(0, 2), is_tcp ? only_tcp() : both());
     Node silent(job_of(1, 2));
     const std::int64_t began_ns = now_ns();
     ASSERT_TRUE(left.connect(silent, kSecond / 4));
@@ -221,7 +246,7 @@ TEST(WireupConnect, BadArguments) {
 
 TEST(WireupConnect, DisconnectTellsOnlyThePeer) {
   for (const bool is_tcp : {false, true}) {
-    Node left(job_of(0, 2), is_tcp ? only_tcp() : Settings{});
+    Node left(job_of(0, 2), is_tcp ? only_tcp() : both());
     Node right(job_of(1, 2));
     ASSERT_TRUE(connect_both(left, right));
     // Queued frames arrive before the end.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Frames in volume, full queues, descriptors.
 #include <fcntl.h>
 #include <gtest/gtest.h>
@@ -12,12 +13,6 @@
 
 namespace gigabar::fabric::wireup {
 namespace {
-
-Settings only_tcp() {
-  Settings settings;
-  settings.has_unix = false;
-  return settings;
-}
 
 std::size_t open_descriptor_count() {
   std::size_t count = 0;
@@ -41,7 +36,7 @@ class WireupFrames : public testing::TestWithParam<bool> {
  protected:
   WireupFrames() { EXPECT_TRUE(connect_both(left, right)); }
   bool is_tcp() const { return GetParam(); }
-  Node left{job_of(0, 2), GetParam() ? only_tcp() : Settings{}};
+  Node left{job_of(0, 2), GetParam() ? only_tcp() : both()};
   Node right{job_of(1, 2)};
 };
 INSTANTIATE_TEST_SUITE_P(Sockets, WireupFrames, testing::Values(false, true),

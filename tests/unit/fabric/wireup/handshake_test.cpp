@@ -1,7 +1,13 @@
+// SPDX-License-Identifier: Apache-2.0
 // Handshakes and sealed frames without sockets.
 #include <gtest/gtest.h>
+#include <sodium.h>
 
+#include <array>
 #include <cstring>
+#include <initializer_list>
+#include <type_traits>
+#include <utility>
 
 #include "ranks.hpp"
 
@@ -15,10 +21,13 @@ struct Pair {
         initiator(left_identity, Role::initiator),
         acceptor(right_identity, Role::acceptor) {}
 
+  std::string first_hello() {
+    initiator.take_challenge(acceptor.challenge());  // not when they speak different versions
+    return initiator.hello(right_identity.rank);
+  }
   // What the acceptor finds, then the initiator.
   std::pair<HelloFault, HelloFault> exchange_hellos() {
-    const std::string first = initiator.hello(right_identity.rank);
-    const HelloFault heard = acceptor.take_hello(first);
+    const HelloFault heard = acceptor.take_hello(first_hello());
     if (heard != HelloFault::none) return {heard, HelloFault::none};
     return {heard, initiator.take_hello(acceptor.hello(acceptor.peer()))};
   }
@@ -52,18 +61,83 @@ TEST(WireupHandshake, ProofsAreOfOneRoleOneKeyOneExchange) {
   Pair again;
   again.exchange_hellos();
   EXPECT_FALSE(again.acceptor.is_proven(pair.initiator.proof())) << "replayed";
+}
 
-  Pair other_key(job_of(0, 4), job_of(3, 4, "another key of many bytes"));
-  EXPECT_EQ(other_key.exchange_hellos(), std::make_pair(HelloFault::none, HelloFault::none));
-  EXPECT_FALSE(other_key.acceptor.is_proven(other_key.initiator.proof()));
-  EXPECT_FALSE(other_key.initiator.is_proven(other_key.acceptor.proof()));
-  Pair no_key(job_of(0, 4), job_of(3, 4, ""));
-  no_key.exchange_hellos();
-  EXPECT_FALSE(no_key.acceptor.is_proven(no_key.initiator.proof()));
-  // A job without a key whose id is another job's key.
-  Pair confused(job_of(0, 4, "", kKey), job_of(3, 4, kKey, kKey));
-  confused.exchange_hellos();
-  EXPECT_FALSE(confused.acceptor.is_proven(confused.initiator.proof()));
+// Before anything is computed that costs more than a hash.
+TEST(WireupHandshake, AHelloIsOfOneKeyAndOneChallenge) {
+  const auto found = [](const Job& left, const Job& right) { return Pair(left, right).exchange_hellos().first; };
+  EXPECT_EQ(found(job_of(0, 4), job_of(3, 4, "another key of many bytes")), HelloFault::key);
+  EXPECT_EQ(found(job_of(0, 4), job_of(3, 4, "")), HelloFault::key);
+  EXPECT_EQ(found(job_of(0, 4, ""), job_of(3, 4)), HelloFault::key);
+  EXPECT_EQ(found(job_of(0, 4, "", kKey), job_of(3, 4, kKey, kKey)), HelloFault::key) << "a job's id that is another job's key";
+
+  Pair pair;
+  const std::string hello = pair.first_hello();
+  Handshake again(pair.right_identity, Role::acceptor);
+  EXPECT_EQ(again.take_hello(hello), HelloFault::key) << "before there is a challenge";
+  again.challenge();
+  EXPECT_EQ(again.take_hello(hello), HelloFault::key) << "of another connection";
+  EXPECT_EQ(pair.acceptor.take_hello(hello), HelloFault::none);
+  // An acceptor's hello is none of an initiator's, and the other way round.
+  Pair reflected;
+  EXPECT_EQ(reflected.initiator.take_hello(reflected.first_hello()), HelloFault::rank);
+  for (const std::size_t bytes : {std::size_t{0}, kChallengeBytes - 1, kChallengeBytes + 1})
+    EXPECT_FALSE(pair.initiator.take_challenge(std::string(bytes, 'x')));
+  for (const Prefix& prefix : {Prefix{kProtocolVersion, Verdict::refused}, Prefix{kProtocolVersion + 1, Verdict::go_on}})
+    EXPECT_FALSE(pair.initiator.take_challenge(encode(prefix) + std::string(32, 'x')));
+}
+
+std::string exchanged(const Ephemeral& own, const Ephemeral& other) {
+  std::array<unsigned char, crypto_scalarmult_BYTES> public_key{}, shared{};
+  EXPECT_EQ(crypto_scalarmult_base(public_key.data(), other.private_key.data()), 0);
+  EXPECT_EQ(crypto_scalarmult(shared.data(), own.private_key.data(), public_key.data()), 0);
+  return {reinterpret_cast<const char*>(shared.data()), shared.size()};
+}
+
+// BLAKE2b over parts with their lengths, by libsodium and nothing of ours.
+std::string hash_of(std::string_view key, std::initializer_list<std::string_view> parts) {
+  crypto_generichash_state state;
+  const auto* const key_bytes = reinterpret_cast<const unsigned char*>(key.data());
+  crypto_generichash_init(&state, key.empty() ? nullptr : key_bytes, key.size(), 32);
+  for (const std::string_view part : parts) {
+    std::array<unsigned char, 8> length{};
+    for (unsigned byte = 0; byte < 8; ++byte) length[byte] = static_cast<unsigned char>(part.size() >> (8 * byte));
+    crypto_generichash_update(&state, length.data(), length.size());
+    crypto_generichash_update(&state, reinterpret_cast<const unsigned char*>(part.data()), part.size());
+  }
+  std::string digest(32, '\0');
+  crypto_generichash_final(&state, reinterpret_cast<unsigned char*>(digest.data()), digest.size());
+  return digest;
+}
+
+std::string_view text_of(const Secret& secret) { return {reinterpret_cast<const char*>(secret.data()), Secret::bytes()}; }
+
+// The keys as the protocol says, computed here once more. Without the exchanged secret in them, everybody who comes to hold the
+// job's key later could read what was overheard before.
+TEST(WireupHandshake, TheKeysAreMadeOfTheJobsKeyTheExchangeAndAllThatWasSaid) {
+  const Identity left = *identity_of(job_of(0, 4)), right = *identity_of(job_of(3, 4));
+  const Ephemeral first = Ephemeral::fresh(), second = Ephemeral::fresh();
+  Handshake initiator(left, Role::initiator, first), acceptor(right, Role::acceptor, second);
+  const std::string challenge = acceptor.challenge();
+  ASSERT_TRUE(initiator.take_challenge(challenge));
+  const std::string hello = initiator.hello(3);
+  ASSERT_EQ(acceptor.take_hello(hello), HelloFault::none);
+  const std::string answer = acceptor.hello(0);
+  ASSERT_EQ(initiator.take_hello(answer), HelloFault::none);
+
+  const std::string shared = exchanged(first, second);
+  ASSERT_EQ(shared, exchanged(second, first));
+  const std::string secret = hash_of({}, {"gigabar job key", kKey});
+  const std::string master = hash_of(secret, {"gigabar wire-up", shared, challenge, hello, answer});
+  EXPECT_EQ(text_of(initiator.session().send), hash_of(master, {"frames of the initiator"}));
+  EXPECT_EQ(text_of(initiator.session().receive), hash_of(master, {"frames of the acceptor"}));
+  EXPECT_EQ(text_of(acceptor.session().send), hash_of(master, {"frames of the acceptor"}));
+  EXPECT_EQ(initiator.proof().substr(kPrefixBytes), hash_of(master, {"proof of the initiator"}));
+  EXPECT_EQ(acceptor.proof().substr(kPrefixBytes), hash_of(master, {"proof of the acceptor"}));
+  // Hellos end with a hash that is made with the key, of the challenge and of what is before it.
+  constexpr std::size_t kBefore = kHelloBytes - 32;
+  EXPECT_EQ(hello.substr(kBefore), hash_of(secret, {"hello of the initiator", challenge, hello.substr(0, kBefore)}));
+  EXPECT_EQ(answer.substr(kBefore), hash_of(secret, {"hello of the acceptor", challenge, answer.substr(0, kBefore)}));
 }
 
 TEST(WireupHandshake, EveryBitOfAProofCounts) {
@@ -79,8 +153,8 @@ TEST(WireupHandshake, EveryBitOfAProofCounts) {
   EXPECT_FALSE(pair.acceptor.is_proven(""));
 }
 
-// Whatever is changed in a hello on its way: it is refused, or the proofs do not match.
-TEST(WireupHandshake, EveryBitOfBothHellosIsBoundIntoTheProofs) {
+// Whatever is changed in a hello on its way: it is refused.
+TEST(WireupHandshake, EveryBitOfBothHellosCounts) {
   for (std::size_t bit = 0; bit < 8 * kHelloBytes; ++bit) {
     for (const bool is_first : {true, false}) {
       Pair pair;
@@ -88,10 +162,12 @@ TEST(WireupHandshake, EveryBitOfBothHellosIsBoundIntoTheProofs) {
         if (is_changed) hello[bit / 8] = static_cast<char>(hello[bit / 8] ^ (1 << (bit % 8)));
         return hello;
       };
-      if (pair.acceptor.take_hello(change(pair.initiator.hello(3), is_first)) != HelloFault::none) continue;
-      if (pair.initiator.take_hello(change(pair.acceptor.hello(pair.acceptor.peer()), !is_first)) != HelloFault::none) continue;
-      ASSERT_FALSE(pair.acceptor.is_proven(pair.initiator.proof())) << bit << is_first;
-      ASSERT_FALSE(pair.initiator.is_proven(pair.acceptor.proof())) << bit << is_first;
+      const HelloFault first = pair.acceptor.take_hello(change(pair.first_hello(), is_first));
+      if (is_first) {
+        ASSERT_NE(first, HelloFault::none) << bit;
+        continue;
+      }
+      ASSERT_NE(pair.initiator.take_hello(change(pair.acceptor.hello(pair.acceptor.peer()), true)), HelloFault::none) << bit;
     }
   }
 }
@@ -109,30 +185,37 @@ TEST(WireupHandshake, HelloFaultsSayWhich) {
   EXPECT_EQ(fault(job_of(4, 4), job_of(3, 4)), HelloFault::rank) << "there is no rank 4";
   EXPECT_EQ(fault(job_of(3, 4), job_of(3, 4)), HelloFault::rank) << "it is that rank itself";
   Pair wrong_callee;
+  wrong_callee.first_hello();
   EXPECT_EQ(wrong_callee.acceptor.take_hello(wrong_callee.initiator.hello(2)), HelloFault::rank);
   Pair wrong_answer(job_of(0, 4), job_of(3, 4));
   Identity other = *identity_of(job_of(2, 4));
   Handshake impostor(other, Role::acceptor);
-  wrong_answer.initiator.hello(3);
+  wrong_answer.first_hello();
   EXPECT_EQ(wrong_answer.initiator.take_hello(impostor.hello(0)), HelloFault::rank);
 }
 
-// A public key of low order would make the session's secret known to everybody.
+// A public key of low order would make the session's secret known to everybody. One who holds the job's key sends it.
 TEST(WireupHandshake, WeakPublicKeysAreRefused) {
-  Pair pair;
-  std::string hello = pair.initiator.hello(3);
+  constexpr std::size_t kBefore = kHelloBytes - 32, kPublicKey = 64;
+  const std::string secret = hash_of({}, {"gigabar job key", kKey});
   for (const char first : {'\0', '\1'}) {
-    std::string weak = hello;
-    weak.replace(64, 32, 32, '\0');
-    weak[64] = first;
+    Pair pair;
+    const std::string challenge = pair.acceptor.challenge();
+    ASSERT_TRUE(pair.initiator.take_challenge(challenge));
+    std::string weak = pair.initiator.hello(3).substr(0, kBefore);
+    weak.replace(kPublicKey, 32, 32, '\0');
+    weak[kPublicKey] = first;
+    weak += hash_of(secret, {"hello of the initiator", challenge, weak});
     EXPECT_EQ(pair.acceptor.take_hello(weak), HelloFault::malformed);
+    EXPECT_EQ(pair.acceptor.peer(), kAnyRank) << "nothing of it is kept";
+    EXPECT_EQ(pair.acceptor.take_hello(pair.initiator.hello(3)), HelloFault::none);
   }
 }
 
 TEST(WireupHandshake, HellosOfOneJobLookDifferent) {
   Pair pair;
   Pair again;
-  EXPECT_NE(pair.initiator.hello(3).substr(96), again.initiator.hello(3).substr(96)) << "the job's tag";
+  EXPECT_NE(pair.first_hello().substr(96, 32), again.first_hello().substr(96, 32)) << "the job's tag";
 }
 
 Secret secret_of(char fill) {
@@ -163,6 +246,24 @@ TEST(WireupSeal, NothingOfAFrameIsInTheClear) {
   const std::string body = "a segment's key";
   EXPECT_EQ(sealer.seal(1, 0, body).find("segment"), std::string::npos);
   EXPECT_NE(sealer.seal(1, 0, body), sealer.seal(1, 0, body)) << "the nonce repeats";
+}
+
+// A copy would count on from the same number, with the same key.
+static_assert(!std::is_copy_constructible_v<Sealer> && !std::is_copy_assignable_v<Sealer>);
+
+TEST(WireupSeal, AMovedSealerLeavesNoKeyBehind) {
+  Sealer first(secret_of('k'));
+  const std::string one = first.seal(1, 0, "one");
+  Sealer moved = std::move(first);
+  std::string wire = one + moved.seal(1, 0, "two");
+  std::string_view left = wire;
+  Opener opener(secret_of('k'));
+  OpenedFrame frame;
+  EXPECT_EQ(opener.open(left, frame), Opener::Found::frame);
+  EXPECT_EQ(opener.open(left, frame), Opener::Found::frame);
+  const std::string behind = first.seal(1, 0, "three");  // NOLINT(bugprone-use-after-move): that is what is asked
+  left = behind;
+  EXPECT_EQ(opener.open(left, frame), Opener::Found::forged);
 }
 
 TEST(WireupSeal, EveryFlippedBitIsNoticed) {

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Ranks in processes of their own: killed, stopped, forked, gone without a word.
 #include <fcntl.h>
 #include <gtest/gtest.h>
@@ -12,12 +13,6 @@
 
 namespace gigabar::fabric::wireup {
 namespace {
-
-Settings only_tcp() {
-  Settings settings;
-  settings.has_unix = false;
-  return settings;
-}
 
 // Pipes of one byte string each way; the parent's end of what a child rank says.
 struct Child {
@@ -96,7 +91,7 @@ bool talk(Node& node) {
 
 class WireupProcess : public testing::TestWithParam<bool> {
  protected:
-  Settings settings() const { return GetParam() ? only_tcp() : Settings{}; }
+  Settings settings() const { return GetParam() ? only_tcp() : both(); }
   Child start_echo() const {
     return start([settings = settings()](int from, int to) { return echo(from, to, settings); });
   }
@@ -200,27 +195,33 @@ TEST(WireupForks, AChildThatCleansUpDoesNotHarmItsParent) {
   ASSERT_TRUE(connect_both(third, right)) << "the listeners still tell";
 }
 
-// A process of another user cannot use the Unix socket; it may use TCP when it holds the key, as from another host.
-TEST(WireupForks, AnotherUserIsNotOnTheSameHost) {
+// A process of another user of this host is refused at the Unix socket, key or no key, and does not try TCP.
+TEST(WireupForks, AnotherUserOfTheHostIsRefused) {
   if (::geteuid() != 0) GTEST_SKIP() << "only root can become another user";
-  Node node(job_of(0, 2));
-  Child child = start([](int from, int to) {
-    if (::setuid(65534) != 0) return false;
-    Node other(job_of(1, 2));
-    if (!write_piece(to, other.wireup->card())) return false;
-    if (!other.wireup->connect(0, read_piece(from), now_ns() + kLongTimeNs)) return false;
-    return pump({&other}, [&] { return !other.losses.empty(); }) && other.connected_count == 1 && !other.last_is_same_host;
-  });
-  const std::string card = child.hear();
-  RawSocket stranger(unix_target(decode_card(card)->unix_name));
-  EXPECT_TRUE(stranger.is_connected());
-  child.tell(node.wireup->card());
-  ASSERT_TRUE(pump({&node}, [&] { return node.connected_count == 1; }));
-  EXPECT_FALSE(node.last_is_same_host);
-  node.wireup->disconnect(1);
-  EXPECT_EQ(child.end(), 0);
-  EXPECT_EQ(node.wireup->refusals().wrong_key, 1u) << "it did not listen to who it is";
-  EXPECT_TRUE(stranger.has_ended());
+  for (const std::string& key : {kKey, std::string()}) {
+    Node node(job_of(0, 2, key));
+    Child child = start([&key](int from, int to) {
+      if (::setuid(65534) != 0) return false;
+      Node other(job_of(1, 2, key));
+      if (!write_piece(to, other.wireup->card())) return false;
+      if (!other.wireup->connect(0, read_piece(from), now_ns() + kLongTimeNs)) return false;
+      const bool is_over = pump({&other}, [&] { return !other.losses.empty(); }) && other.connected_count == 0;
+      // Until its parent has knocked, too.
+      return pump({&other}, [&] { return other.wireup->refusals().another_user == 1; }) && is_over &&
+             other.losses[0].second.status() == Status::no_permission;
+    });
+    const std::string card = child.hear();
+    RawSocket stranger(unix_target(decode_card(card)->unix_name));
+    EXPECT_TRUE(stranger.is_connected());
+    child.tell(node.wireup->card());
+    EXPECT_EQ(child.end(), 0);
+    ASSERT_TRUE(pump({&node}, [&] { return node.wireup->refusals().total() > 0; }));
+    for (int round = 0; round < 20; ++round) node.poll();
+    EXPECT_EQ(node.wireup->refusals().another_user, 1u) << "once, and not over TCP";
+    EXPECT_EQ(node.wireup->refusals().total(), 1u);
+    EXPECT_EQ(node.connected_count, 0);
+    EXPECT_TRUE(stranger.has_ended());
+  }
 }
 
 // All connect to all, each in its own process and in its own order, some late.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Ranks of a job in one process, each with its Wireup and a record of what it was told; strangers and puppets that speak the
 // protocol by hand.
 #pragma once
@@ -44,6 +45,20 @@ inline Job job_of(Rank rank, Rank rank_count, const std::string& key = kKey, con
   return job;
 }
 
+inline const Address kLoopback{false, {127, 0, 0, 1}};
+
+// Both kinds of socket, without reaching beyond this host.
+inline Settings both() {
+  Settings settings;
+  settings.tcp_addresses = {kLoopback};
+  return settings;
+}
+inline Settings only_tcp() {
+  Settings settings = both();
+  settings.has_unix = false;
+  return settings;
+}
+
 // Pattern bytes: tell rank, frame and place.
 inline std::string pattern(std::size_t bytes, std::uint64_t seed) {
   std::string made(bytes, '\0');
@@ -60,7 +75,8 @@ inline Frame frame_of(std::uint16_t type, std::string body) { return Frame{type,
 // One rank. What it is told is kept in the order of telling.
 class Node : public WireupEvents {
  public:
-  explicit Node(const Job& job, const Settings& settings = {}) : rank(job.rank) {
+  explicit Node(const Job& job) : Node(job, job.key.is_set() ? both() : Settings{}) {}
+  Node(const Job& job, const Settings& settings) : rank(job.rank) {
     auto opened = open_wireup(job, settings);
     if (!opened) throw std::runtime_error(opened.error().message());
     wireup = std::move(*opened);
@@ -175,7 +191,7 @@ class RawSocket {
 };
 
 inline Target unix_of(const Node& node) { return unix_target(node.card().unix_name); }
-inline Target loopback_of(const Node& node) { return tcp_target(Address{false, {127, 0, 0, 1}}, node.card().ipv4_port); }
+inline Target loopback_of(const Node& node) { return tcp_target(kLoopback, node.card().ipv4_port); }
 
 // A rank that is played by hand: it holds the key, and says afterwards what it likes.
 class Puppet {
@@ -185,10 +201,11 @@ class Puppet {
 
   // Goes through the handshake while `node_` polls.
   bool shake_hands() {
-    if (!socket_.send(hello = handshake_.hello(node_.rank)) || !wait_for(kHelloBytes)) return false;
-    if (handshake_.take_hello(socket_.received().substr(0, kHelloBytes)) != HelloFault::none) return false;
-    if (!socket_.send(proof = handshake_.proof()) || !wait_for(kHelloBytes + kProofBytes)) return false;
-    const bool is_proven = handshake_.is_proven(socket_.received().substr(kHelloBytes, kProofBytes));
+    if (!wait_for(kChallengeBytes) || !handshake_.take_challenge(socket_.received().substr(0, kChallengeBytes))) return false;
+    if (!socket_.send(hello = handshake_.hello(node_.rank)) || !wait_for(kChallengeBytes + kHelloBytes)) return false;
+    if (handshake_.take_hello(socket_.received().substr(kChallengeBytes, kHelloBytes)) != HelloFault::none) return false;
+    if (!socket_.send(proof = handshake_.proof()) || !wait_for(kChallengeBytes + kHelloBytes + kProofBytes)) return false;
+    const bool is_proven = handshake_.is_proven(socket_.received().substr(kChallengeBytes + kHelloBytes, kProofBytes));
     sealer = std::make_unique<Sealer>(handshake_.session().send);
     return is_proven && node_.wireup->is_connected(identity_.rank);
   }

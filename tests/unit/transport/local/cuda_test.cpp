@@ -1,11 +1,18 @@
+// SPDX-License-Identifier: Apache-2.0
 // Device memory between local ranks, on a fake libcuda: IPC handles, exported descriptors, copy engines, and drivers that refuse.
+#include <unistd.h>
+
 #include <algorithm>
+#include <cstring>
 #include <optional>
+#include <string>
 
 #include "base/errors.hpp"
+#include "fakes/paths.hpp"
 #include "gigabar/memory.hpp"
 #include "support/fake_session.hpp"
 #include "support/isolated.hpp"
+#include "support/scoped_environment.hpp"
 #include "transport/local/copy_lanes.hpp"
 #include "transport/local/wire.hpp"
 #include "unit/transport/local/pair.hpp"
@@ -245,6 +252,79 @@ ISOLATED_TEST(LocalCuda, WithoutPeerAccessItIsNoReach) {
   Pair here;
   EXPECT_NE(refusal(here, range_of(*machine.first), range_of(*machine.second)).find("has no peer access to device 1"),
             std::string::npos);
+}
+
+// --- Atomics of kernels over the link to the other GPU --------------------------------------------------------------------------
+
+// Why kernels of GPU 0 have no atomics on memory of GPU 1; empty: they have. `key_uuid`: what the key says of the owner instead.
+std::string why_no_atomics(Pair& pair, const TwoGpus& machine, const char* key_uuid = nullptr, int device = 0) {
+  const auto shown = must(pair.transports[1]->register_memory(range_of(*machine.second)));
+  Parcel parcel = must(shown->key(pair.peers[1]));
+  if (key_uuid != nullptr) {
+    local::KeyBytes key;
+    EXPECT_TRUE(local::read_front(parcel.bytes, key));
+    key.uuid = {};
+    std::strncpy(key.uuid.data(), key_uuid, key.uuid.size() - 1);
+    parcel.bytes = local::bytes_of(key);
+  }
+  const auto remote = must(pair.transports[0]->open_region(pair.peers[0], std::move(parcel)));
+  return must(remote->map(device)).why_no_atomics;
+}
+
+ISOLATED_TEST(LocalCuda, AtomicsAreThereWhereTheDriverSaysSo) {
+  TwoGpus machine;
+  machine.allocate();
+  for (const std::int64_t process : {kSomebodyElse, std::int64_t{::getpid()}}) {
+    Pair pair(process, 0);
+    machine.session.machine().has_peer_atomics = true;
+    EXPECT_EQ(why_no_atomics(pair, machine), "");
+    machine.session.machine().has_peer_atomics = false;
+    const std::string why = why_no_atomics(pair, machine);
+    EXPECT_NE(why.find("device 0 has no native atomics on memory of device 1"), std::string::npos) << why;
+    EXPECT_NE(why.find("CU_DEVICE_P2P_ATTRIBUTE_NATIVE_ATOMIC_SUPPORTED"), std::string::npos) << why;
+    EXPECT_EQ(why_no_atomics(pair, machine, nullptr, 1), "") << "the GPU that has the memory needs no link";
+  }
+}
+
+#if GIGABAR_HAS_NVML
+// CUDA's word counts while it gives one; NVML, which says otherwise here, is asked when it does not.
+ISOLATED_TEST(LocalCuda, NvmlIsAskedForAtomicsThatCudaDoesNotTellOf) {
+  TwoGpus machine;
+  const gigabar::test::ScopedEnvironment library("GIGABAR_NVML_LIBRARY", gigabar::test::kFakeNvmlLibrary);
+  machine.allocate();  // opens it
+  const std::string first = machine.session.machine().gpus[0].pci_address, second = machine.session.machine().gpus[1].pci_address;
+  const auto told = [&](const char* peers) { return first + " peers=" + peers + "; " + second + "; 0000:99:00.0"; };
+  constexpr const char* kHidden = "GPU-of-0000:99:00.0";
+  Pair pair(kSomebodyElse, 0);
+  {
+    const gigabar::test::ScopedEnvironment gpus("GIGABAR_FAKE_NVML_GPUS", told("0,0,1").c_str());
+    EXPECT_EQ(why_no_atomics(pair, machine), "") << "CUDA says that they are there";
+    const std::string why = why_no_atomics(pair, machine, kHidden);
+    EXPECT_NE(why.find("hidden GPU GPU-of-0000:99:00.0"), std::string::npos) << why;
+    EXPECT_NE(why.find("NVML (chipset_not_supported)"), std::string::npos) << why;
+    machine.session.plant(fake::Call::cuda, "cuDeviceGetP2PAttribute", CUDA_ERROR_UNKNOWN);
+    EXPECT_NE(why_no_atomics(pair, machine).find("NVML (chipset_not_supported)"), std::string::npos);
+  }
+  {
+    const gigabar::test::ScopedEnvironment gpus("GIGABAR_FAKE_NVML_GPUS", told("0,0,0").c_str());
+    EXPECT_EQ(why_no_atomics(pair, machine), "") << "CUDA fails, NVML says that they are there";
+    EXPECT_EQ(why_no_atomics(pair, machine, kHidden), "");
+    EXPECT_NE(why_no_atomics(pair, machine, "GPU-of-nobody").find("CUDA and NVML do not say"), std::string::npos);
+  }
+  for (const char* const no_answer : {"0,0,6", "0,0,77"}) {  // NVML_P2P_STATUS_UNKNOWN, and a status of a newer NVML
+    const gigabar::test::ScopedEnvironment gpus("GIGABAR_FAKE_NVML_GPUS", told(no_answer).c_str());
+    EXPECT_NE(why_no_atomics(pair, machine).find("CUDA and NVML do not say"), std::string::npos) << no_answer;
+  }
+}
+#endif
+
+ISOLATED_TEST(LocalCuda, AnOldDriverThatTellsNothingHasNoAtomics) {
+  TwoGpus machine;
+  std::strncpy(machine.session.machine().hidden_symbol, "cuDeviceGetP2PAttribute",
+               sizeof machine.session.machine().hidden_symbol - 1);
+  machine.allocate();
+  Pair pair(kSomebodyElse, 0);
+  EXPECT_NE(why_no_atomics(pair, machine).find("CUDA and NVML do not say"), std::string::npos);
 }
 
 ISOLATED_TEST(LocalCuda, ADriverThatOpensNothingIsNoReach) {

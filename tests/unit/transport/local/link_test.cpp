@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Links between two transports of one process: connecting, messages, sleeping, and peers that break the rules.
 #include <fcntl.h>
 #include <sys/eventfd.h>

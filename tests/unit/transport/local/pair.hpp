@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Two local transports with a link between them, in one process, and what they told.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Two ranks in two processes: messages and writes under load, memory that only the kernel can reach, refusals, sleeping.
 #include <sys/prctl.h>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Ranks of a test in forked processes, which hand each other parcels through a socket.
 #pragma once
 

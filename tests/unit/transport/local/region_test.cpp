@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Memory that a local peer may reach: keys, the way there, copies, and keys that lie.
 #include <fcntl.h>
 #include <sys/eventfd.h>

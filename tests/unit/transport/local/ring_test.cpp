@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // One ring, both halves in one process: every size, every wrap, and memory that a peer has spoiled.
 #include "transport/local/ring.hpp"
 

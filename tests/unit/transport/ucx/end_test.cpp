@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How links, regions and peers of one process end.
 #include <gtest/gtest.h>
 #include <poll.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What a peer may send that holds no right to it: damaged parcels and keys, active messages of strangers and of liars.
 #include <gtest/gtest.h>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Links whose large writes go over several connections. The other tests of this transport run with lanes too (CMakeLists.txt).
 #include <gtest/gtest.h>
 #include <poll.h>

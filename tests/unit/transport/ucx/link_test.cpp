@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Messages, writes and reads between two transports of one process.
 #include <gtest/gtest.h>
 #include <poll.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Device memory that the CPU has mapped: written to by links, never read by them.
 #include "gigabar/device.hpp"
 #include "gigabar/mapping.hpp"

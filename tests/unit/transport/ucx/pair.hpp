@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Two UCX transports of this process with a link between them, over TCP's loopback, and what their sinks were told.
 #pragma once
 

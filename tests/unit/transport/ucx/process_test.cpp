@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Links between processes, one of which dies or stops; and UCX's library, loaded anew in each process.
 #include <gtest/gtest.h>
 #include <poll.h>

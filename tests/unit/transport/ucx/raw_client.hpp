@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A UCP client that sends what it likes to a worker.
 #pragma once
 

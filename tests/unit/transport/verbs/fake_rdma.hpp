@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Verbs transports over the devices of tests/fakes/rdma.hpp, several in this process. For ISOLATED_TEST: the libraries are opened
 // once per process.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What a send queue and the peer's receives have room for: transport/verbs/ledger.hpp.
 #include "transport/verbs/ledger.hpp"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What goes wrong under a link, call by call and completion by completion: the error names its object, cause and remedy, the link
 // breaks once, others work on, and nothing is left behind.
 #include <infiniband/verbs.h>

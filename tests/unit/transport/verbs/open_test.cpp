@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // open_verbs(): wrong options, and why there is no RDMA.
 #include <gtest/gtest.h>
 

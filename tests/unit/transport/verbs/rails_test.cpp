@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Which ports become rails and in which order, and what the network is asked for on them.
 #include <arpa/inet.h>
 #include <ifaddrs.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What peers send for verbs links: transport/verbs/wire.hpp.
 #include "transport/verbs/wire.hpp"
 

@@ -1,0 +1,219 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "driver/trial.hpp"
+
+#include <dlfcn.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <spawn.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <cerrno>
+#include <csignal>
+#include <cstdlib>
+#include <cstring>
+#include <optional>
+#include <utility>
+
+#include "base/clock.hpp"
+#include "base/descriptor.hpp"
+#include "base/errors.hpp"
+#include "base/log.hpp"
+#include "base/options.hpp"
+
+extern char** environ;
+
+namespace gigabar {
+namespace {
+
+constexpr const char* kSecondsVariable = "GIGABAR_TRIAL_SECONDS";
+constexpr const char* kProgramVariable = "GIGABAR_TRIAL_PROGRAM";
+constexpr unsigned kDefaultSeconds = 10;
+constexpr unsigned kMostSeconds = 600;
+// The last thing that a trial process says. Its exit status would not do: a library may exit with 0, and a program that ignores
+// SIGCHLD is told no status.
+constexpr std::string_view kPassed = "gigabar-trial: passed\n";
+constexpr std::size_t kMostOutputBytes = 65536;
+constexpr std::size_t kMostLineBytes = 300;
+
+std::atomic<bool> is_trial{false};
+std::atomic<bool> is_serving{false};
+
+// Where the file lies that this code is in: the shared library, or the program that it is linked into.
+std::string own_folder() {
+  Dl_info info{};
+  std::array<char, 4096> path{};
+  const bool is_known = ::dladdr(reinterpret_cast<const void*>(&try_library), &info) != 0 && info.dli_fname != nullptr &&
+                        ::realpath(info.dli_fname, path.data()) != nullptr;
+  // Of a program dladdr() tells argv[0], which need not be a path.
+  if (!is_known && ::readlink("/proc/self/exe", path.data(), path.size() - 1) <= 0) return {};
+  const std::string file = path.data();
+  return file.substr(0, file.rfind('/'));
+}
+
+std::string trial_program() {
+  if (is_serving) return "/proc/self/exe";
+  if (auto named = environment(kProgramVariable)) return std::move(*named);
+  return own_folder() + "/" GIGABAR_LIBEXEC_FROM_LIB "/gigabar/gigabar-trial";
+}
+
+struct Child {
+  Child() = default;
+  Child(const Child&) = delete;
+  Child& operator=(const Child&) = delete;
+  // Ends it, where nobody has waited for it because there was no memory.
+  ~Child() {
+    if (process <= 0) return;
+    ::kill(process, SIGKILL);
+    while (::waitpid(process, nullptr, 0) < 0 && errno == EINTR) {
+    }
+  }
+
+  pid_t process = -1;
+  Descriptor output;
+};
+
+// 0, or the errno.
+int start_child(const std::string& program, const char* library, Child& child) {
+  int ends[2] = {-1, -1};
+  if (::pipe2(ends, O_CLOEXEC) != 0) return errno;
+  child.output = Descriptor(ends[0]);
+  ::fcntl(child.output.get(), F_SETFL, O_NONBLOCK);
+  const Descriptor write_end(ends[1]);
+  posix_spawn_file_actions_t files;
+  posix_spawnattr_t attributes;
+  if (::posix_spawn_file_actions_init(&files) != 0) return ENOMEM;
+  ::posix_spawnattr_init(&attributes);
+  ::posix_spawn_file_actions_addopen(&files, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
+  ::posix_spawn_file_actions_adddup2(&files, write_end.get(), STDOUT_FILENO);
+  ::posix_spawn_file_actions_adddup2(&files, write_end.get(), STDERR_FILENO);
+  ::posix_spawn_file_actions_addclosefrom_np(&files, STDERR_FILENO + 1);
+  sigset_t every, none;
+  ::sigfillset(&every);
+  ::sigemptyset(&none);
+  ::posix_spawnattr_setsigdefault(&attributes, &every);
+  ::posix_spawnattr_setsigmask(&attributes, &none);
+  ::posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGDEF | POSIX_SPAWN_SETSIGMASK);
+  std::string name = program, option = kTrialOption, what = library;
+  char* arguments[] = {name.data(), option.data(), what.data(), nullptr};
+  const int code = ::posix_spawn(&child.process, program.c_str(), &files, &attributes, arguments, environ);
+  if (code != 0) child.process = -1;
+  ::posix_spawnattr_destroy(&attributes);
+  ::posix_spawn_file_actions_destroy(&files);
+  return code;
+}
+
+// Until the child has closed its output, or the deadline. What is more than kMostOutputBytes is forgotten from its beginning.
+void read_output(const Child& child, const Deadline& deadline, std::string& output) {
+  std::array<char, 4096> part{};
+  while (!deadline.has_passed()) {
+    const ssize_t count = ::read(child.output.get(), part.data(), part.size());
+    if (count == 0 || (count < 0 && errno != EAGAIN && errno != EINTR)) return;
+    if (count > 0) {
+      output.append(part.data(), static_cast<std::size_t>(count));
+      if (output.size() > kMostOutputBytes) output.erase(0, output.size() - kMostOutputBytes);
+      continue;
+    }
+    pollfd waited{child.output.get(), POLLIN, 0};
+    ::poll(&waited, 1, 50);
+  }
+}
+
+// Nothing: it had not ended by then, and was ended here. -1: somebody else in this process has waited for it.
+std::optional<int> end_of(pid_t child, const Deadline& deadline) {
+  int status = 0;
+  while (true) {
+    const pid_t ended = ::waitpid(child, &status, WNOHANG);
+    if (ended == child) return status;
+    if (ended < 0 && errno != EINTR) return -1;
+    if (deadline.has_passed()) break;
+    ::usleep(500);
+  }
+  ::kill(child, SIGKILL);
+  while (::waitpid(child, &status, 0) < 0 && errno == EINTR) {
+  }
+  return {};
+}
+
+// The last line that says something, as plain text.
+std::string last_line(std::string_view output) {
+  const auto end = output.find_last_not_of(" \t\r\n=");
+  if (end == std::string_view::npos) return "it printed nothing";
+  output = output.substr(0, end + 1);
+  const auto begin = output.rfind('\n');
+  std::string line(output.substr(begin == std::string_view::npos ? 0 : begin + 1).substr(0, kMostLineBytes));
+  std::replace_if(line.begin(), line.end(), [](unsigned char letter) { return letter < ' ' || letter > '~'; }, '?');
+  return line;
+}
+
+std::string fault_text(const char* library, const std::optional<int>& status, unsigned seconds, const std::string& output) {
+  if (!status) return text(library, " did not come back from a trial process within ", seconds, " s: ", last_line(output));
+  if (*status == -1) return text(library, " ended a trial process: ", last_line(output));
+  if (WIFSIGNALED(*status)) {
+    const char* name = sigabbrev_np(WTERMSIG(*status));
+    return text(library, " ended a trial process with SIG", name != nullptr ? name : "?", ": ", last_line(output));
+  }
+  return text(library, " ended a trial process with exit status ", WEXITSTATUS(*status), ": ", last_line(output));
+}
+
+Availability not_started(const char* library, const std::string& program, int code) {
+  const std::string remedy = code == ENOENT ? text("install it there, or name it in ", kProgramVariable)
+                                            : text("allow it to be started, or set ", kSecondsVariable, "=0 to go without a trial");
+  return {AvailabilityCode::not_supported, text("the process that tries ", library, " cannot be started: ", program), remedy,
+          errno_code(code)};
+}
+
+unsigned seconds_for_trial() {
+  const auto given = environment(kSecondsVariable);
+  if (!given || given->empty()) return kDefaultSeconds;
+  const auto seconds = parse_number(*given, 0, kMostSeconds);
+  if (seconds) return static_cast<unsigned>(*seconds);
+  log(LogLevel::warning,
+      text(kSecondsVariable, ": '", *given, "' is no number from 0 to ", kMostSeconds, "; it is ", kDefaultSeconds));
+  return kDefaultSeconds;
+}
+
+}  // namespace
+
+Availability try_library(const char* library) {
+  const unsigned seconds = seconds_for_trial();
+  if (is_trial || seconds == 0) return {};
+  const std::int64_t begin_ns = now_ns();
+  const Deadline deadline = Deadline::after_ns(std::int64_t{1'000'000'000} * seconds);
+  const std::string program = trial_program();
+  Child child;
+  if (const int code = start_child(program, library, child); code != 0) return not_started(library, program, code);
+  std::string output;
+  read_output(child, deadline, output);
+  const auto status = end_of(std::exchange(child.process, -1), deadline);
+  if (output.ends_with(kPassed)) {
+    log(LogLevel::debug, text(library, ": its trial took ", (now_ns() - begin_ns) / 1000, " us"));
+    return {};
+  }
+  return {AvailabilityCode::not_supported,
+          fault_text(library, status, seconds, output),
+          text("mend what it says, or leave it out with GIGABAR_TRANSPORTS; ", kSecondsVariable, " allows it more time"),
+          {}};
+}
+
+void begin_trial() {
+  is_trial = true;
+  ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+  const rlimit none{0, 0};
+  ::setrlimit(RLIMIT_CORE, &none);
+}
+
+// Threads of the library may still run: nothing of this process is taken down.
+void end_trial() {
+  [[maybe_unused]] const ssize_t written = ::write(STDOUT_FILENO, kPassed.data(), kPassed.size());
+  ::_exit(0);
+}
+
+void serve_trials() { is_serving = true; }
+
+}  // namespace gigabar

@@ -1,0 +1,204 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "fabric/job/interfaces.hpp"
+
+#include <arpa/inet.h>
+#include <ifaddrs.h>
+#include <net/if.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <memory>
+
+#include "base/errors.hpp"
+#include "base/options.hpp"
+#include "fabric/job/variables.hpp"
+
+namespace gigabar::fabric {
+namespace {
+
+constexpr const char* kVariable = "GIGABAR_INTERFACES";
+
+void set_port(SocketAddress& address, std::uint16_t port) {
+  if (address.storage.ss_family == AF_INET) {
+    reinterpret_cast<sockaddr_in&>(address.storage).sin_port = htons(port);
+  } else {
+    reinterpret_cast<sockaddr_in6&>(address.storage).sin6_port = htons(port);
+  }
+}
+
+SocketAddress address_from(const sockaddr* from) {
+  SocketAddress address;
+  address.bytes = from->sa_family == AF_INET ? sizeof(sockaddr_in) : sizeof(sockaddr_in6);
+  std::memcpy(&address.storage, from, address.bytes);
+  set_port(address, 0);
+  address.name = name_of_address(address);
+  return address;
+}
+
+bool is_same(const SocketAddress& left, const SocketAddress& right) { return left.name == right.name; }
+
+void add(std::vector<SocketAddress>& addresses, SocketAddress address) {
+  if (std::ranges::none_of(addresses, [&](const SocketAddress& known) { return is_same(known, address); }))
+    addresses.push_back(std::move(address));
+}
+
+struct Interface {
+  std::string name;
+  SocketAddress address;
+};
+
+// All that are up, without IPv6 addresses that hold on one link only.
+std::vector<Interface> interfaces() {
+  std::vector<Interface> all;
+  ifaddrs* list = nullptr;
+  if (::getifaddrs(&list) != 0) return all;
+  const std::unique_ptr<ifaddrs, decltype(&::freeifaddrs)> owner(list, &::freeifaddrs);
+  for (const ifaddrs* entry = list; entry != nullptr; entry = entry->ifa_next) {
+    if (entry->ifa_addr == nullptr || (entry->ifa_flags & IFF_UP) == 0) continue;
+    const sa_family_t family = entry->ifa_addr->sa_family;
+    if (family != AF_INET && family != AF_INET6) continue;
+    if (family == AF_INET6 && IN6_IS_ADDR_LINKLOCAL(&reinterpret_cast<const sockaddr_in6*>(entry->ifa_addr)->sin6_addr)) continue;
+    all.push_back({entry->ifa_name, address_from(entry->ifa_addr)});
+  }
+  return all;
+}
+
+// "192.0.2.7" of "192.0.2.7:0", "2001:db8::1" of "[2001:db8::1]:0": as the user writes them.
+std::string without_port(const std::string& name) {
+  std::string host = name.substr(0, name.rfind(':'));
+  if (host.size() > 2 && host.front() == '[') host = host.substr(1, host.size() - 2);
+  return host;
+}
+
+Result<std::vector<SocketAddress>> named_addresses(std::string_view list) {
+  std::vector<SocketAddress> addresses;
+  const std::vector<Interface> all = interfaces();
+  while (!list.empty()) {
+    const std::string_view one = list.substr(0, list.find(','));
+    list.remove_prefix(std::min(one.size() + 1, list.size()));
+    const std::size_t before = addresses.size();
+    bool is_there = false;
+    for (const Interface& interface : all) {
+      if (interface.name != one && without_port(interface.address.name) != one) continue;
+      is_there = true;
+      add(addresses, interface.address);
+    }
+    if (is_there || addresses.size() > before) continue;
+    std::string here;
+    for (const Interface& interface : all)
+      here += text(here.empty() ? "" : ", ", interface.name, " ", without_port(interface.address.name));
+    return refuse_job(kVariable,
+                      text("'", std::string(one.substr(0, 64)), "' is no interface that is up and no address of this host"),
+                      text("name some of these: ", here));
+  }
+  if (addresses.empty()) return refuse_job(kVariable, "it names nothing", "unset it, or name interfaces or addresses of this host");
+  return addresses;
+}
+
+// The address that this host's packets to `destination` would carry. Nothing is sent.
+void add_source_towards(const SocketAddress& destination, std::vector<SocketAddress>& addresses) {
+  const Descriptor socket(::socket(destination.storage.ss_family, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+  if (!socket.is_open()) return;
+  if (::connect(socket.get(), reinterpret_cast<const sockaddr*>(&destination.storage), destination.bytes) != 0) return;
+  sockaddr_storage own{};
+  socklen_t bytes = sizeof own;
+  if (::getsockname(socket.get(), reinterpret_cast<sockaddr*>(&own), &bytes) != 0) return;
+  SocketAddress source = address_from(reinterpret_cast<const sockaddr*>(&own));
+  const bool is_of_link = own.ss_family == AF_INET6 && IN6_IS_ADDR_LINKLOCAL(&reinterpret_cast<sockaddr_in6&>(own).sin6_addr);
+  if (!is_loopback(source) && !is_of_link) add(addresses, std::move(source));
+}
+
+// Addresses that are kept for documents: whoever is asked for the way there answers with the default route.
+SocketAddress far_away(const char* written) {
+  SocketAddress address;
+  auto& four = reinterpret_cast<sockaddr_in&>(address.storage);
+  auto& six = reinterpret_cast<sockaddr_in6&>(address.storage);
+  if (::inet_pton(AF_INET, written, &four.sin_addr) == 1) {
+    four.sin_family = AF_INET;
+    address.bytes = sizeof four;
+  } else if (::inet_pton(AF_INET6, written, &six.sin6_addr) == 1) {
+    six.sin6_family = AF_INET6;
+    address.bytes = sizeof six;
+  }
+  set_port(address, 9);
+  return address;
+}
+
+}  // namespace
+
+bool is_written_as_loopback(const std::string& address) {
+  in_addr v4{};
+  in6_addr v6{};
+  if (::inet_pton(AF_INET, address.c_str(), &v4) == 1) return (ntohl(v4.s_addr) >> 24) == 127;
+  if (::inet_pton(AF_INET6, address.c_str(), &v6) == 1) return IN6_IS_ADDR_LOOPBACK(&v6) != 0;
+  return address == "localhost";
+}
+
+bool is_loopback(const SocketAddress& address) {
+  if (address.storage.ss_family == AF_INET) {
+    const auto& v4 = reinterpret_cast<const sockaddr_in&>(address.storage);
+    return (ntohl(v4.sin_addr.s_addr) >> 24) == 127;
+  }
+  return IN6_IS_ADDR_LOOPBACK(&reinterpret_cast<const sockaddr_in6&>(address.storage).sin6_addr) != 0;
+}
+
+bool is_of_this_host(SocketAddress address) {
+  set_port(address, 0);
+  const Descriptor trial(::socket(address.storage.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  return trial.is_open() && ::bind(trial.get(), reinterpret_cast<const sockaddr*>(&address.storage), address.bytes) == 0;
+}
+
+std::string name_of_address(const SocketAddress& address) {
+  std::array<char, NI_MAXHOST> host{};
+  std::array<char, NI_MAXSERV> port{};
+  const int code = ::getnameinfo(reinterpret_cast<const sockaddr*>(&address.storage), address.bytes, host.data(), host.size(),
+                                 port.data(), port.size(), NI_NUMERICHOST | NI_NUMERICSERV);
+  if (code != 0) return "?";
+  return address.storage.ss_family == AF_INET6 ? text("[", host.data(), "]:", port.data()) : text(host.data(), ":", port.data());
+}
+
+Result<std::vector<SocketAddress>> outer_addresses(const Job& job) {
+  if (const auto list = environment(kVariable)) return named_addresses(*list);
+  std::vector<SocketAddress> addresses;
+  if (!job.master_address.empty()) {
+    const auto masters = resolve(job.master_address, job.master_port);
+    if (!masters) return masters.error();
+    for (const SocketAddress& master : *masters) {
+      // The way to an address of this host may begin at another one.
+      if (is_of_this_host(master) && !is_loopback(master)) {
+        add(addresses, address_from(reinterpret_cast<const sockaddr*>(&master.storage)));
+      } else {
+        add_source_towards(master, addresses);
+      }
+    }
+  }
+  if (addresses.empty())
+    for (const char* written : {"192.0.2.1", "2001:db8::1"}) add_source_towards(far_away(written), addresses);
+  if (addresses.empty())
+    for (Interface& interface : interfaces())
+      if (!is_loopback(interface.address)) add(addresses, std::move(interface.address));
+  if (!addresses.empty()) return addresses;
+  return make_error(Status::unavailable, "find the job", "this host's addresses",
+                    "the job is on several hosts, and this one has no address but loopback",
+                    "bring the network up, or name an interface with GIGABAR_INTERFACES");
+}
+
+Result<std::string> outer_interfaces(const Job& job) {
+  const auto addresses = outer_addresses(job);
+  if (!addresses) return addresses.error();
+  std::vector<std::string> names;
+  for (const Interface& interface : interfaces()) {
+    const bool is_outer =
+        std::ranges::any_of(*addresses, [&](const SocketAddress& one) { return is_same(one, interface.address); });
+    if (is_outer && std::ranges::find(names, interface.name) == names.end()) names.push_back(interface.name);
+  }
+  std::string list;
+  for (const std::string& name : names) list += text(list.empty() ? "" : ",", name);
+  return list;
+}
+
+}  // namespace gigabar::fabric

@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+// At which addresses of this host a job of several hosts listens.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "fabric/job/sockets.hpp"
+
+namespace gigabar::fabric {
+
+// By its text alone: a host's own name may stand for loopback there and for another address elsewhere.
+bool is_written_as_loopback(const std::string& address);
+bool is_loopback(const SocketAddress& address);
+// Only an address of this host can be bound.
+bool is_of_this_host(SocketAddress address);
+// "127.0.0.1:29500", "[::1]:29500"
+std::string name_of_address(const SocketAddress& address);
+
+// Without a port, at most one of each address: those that GIGABAR_INTERFACES names ("eth0,192.0.2.7"); without it those that the
+// system would use on the way to rank 0; where rank 0's address is not known or is this host's own loopback, those of the default
+// route; where there is none, all but loopback. Errors: invalid_argument (GIGABAR_INTERFACES), unavailable (there is none, or the
+// address of rank 0 is unknown).
+Result<std::vector<SocketAddress>> outer_addresses(const Job& job);
+// Their interfaces, "eth0,eth1", for libraries that listen by interface. Errors: the same.
+Result<std::string> outer_interfaces(const Job& job);
+
+}  // namespace gigabar::fabric

@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "fabric/job/strangers.hpp"
+
+#include <netinet/in.h>
+
+#include <algorithm>
+#include <cstring>
+
+namespace gigabar::fabric {
+namespace {
+
+constexpr std::size_t kNetworkBytes = 8;  // of an IPv6 address
+
+std::string bytes_of(const void* address, std::size_t bytes) { return {static_cast<const char*>(address), bytes}; }
+
+}  // namespace
+
+std::string source_of(const sockaddr_storage& address) {
+  if (address.ss_family == AF_INET) {
+    sockaddr_in four{};
+    std::memcpy(&four, &address, sizeof four);
+    return bytes_of(&four.sin_addr, sizeof four.sin_addr);
+  }
+  if (address.ss_family != AF_INET6) return {};
+  sockaddr_in6 six{};
+  std::memcpy(&six, &address, sizeof six);
+  if (IN6_IS_ADDR_V4MAPPED(&six.sin6_addr)) return bytes_of(six.sin6_addr.s6_addr + 12, 4);
+  return bytes_of(&six.sin6_addr, kNetworkBytes);
+}
+
+void Strangers::add(Id id, std::string source, std::int64_t now_ns) {
+  std::size_t& count = counts_[source];
+  all_.emplace(id, Stranger{std::move(source), now_ns, false});
+  ++count;
+}
+
+void Strangers::has_spoken(Id id) {
+  if (const auto found = all_.find(id); found != all_.end()) found->second.has_spoken = true;
+}
+
+void Strangers::remove(Id id) {
+  const auto found = all_.find(id);
+  if (found == all_.end()) return;
+  const auto counted = counts_.find(found->second.source);
+  if (--counted->second == 0) counts_.erase(counted);
+  all_.erase(found);
+}
+
+std::optional<Strangers::Id> Strangers::weakest(std::int64_t now_ns) const {
+  if (all_.empty()) return {};
+  const std::string& source = std::ranges::max_element(counts_, {}, [](const auto& counted) { return counted.second; })->first;
+  const auto is_silent = [&](const auto& entry) { return entry.second.source == source && !entry.second.has_spoken; };
+  const auto is_there = [&](const auto& entry) { return entry.second.source == source; };
+  auto found = std::ranges::find_if(all_, is_silent);
+  if (found == all_.end()) found = std::ranges::find_if(all_, is_there);
+  const std::int64_t grace_ns = found->second.has_spoken ? spoken_grace_ns_ : silent_grace_ns_;
+  if (now_ns - found->second.came_ns < grace_ns) return {};
+  return found->first;
+}
+
+}  // namespace gigabar::fabric

@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+// Connections that have not proved the job's key yet, and which of them makes room for the next one.
+//
+// Nobody has a place of his own as long as there is room. When there is none, the source that holds most gives one up: who fills
+// the room from one address cannot keep those of other addresses out. Within a source the oldest that has said nothing goes first,
+// then the oldest; each has a moment to speak before it may be put out, so that ranks that all come at once are not taken for a
+// flood.
+#pragma once
+
+#include <sys/socket.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+
+namespace gigabar::fabric {
+
+// Where a connection comes from: an IPv4 address, or the network part of an IPv6 address, since one host may use all of the rest.
+std::string source_of(const sockaddr_storage& address);
+
+class Strangers {
+ public:
+  using Id = std::uint64_t;  // ascending: a later one has come later
+
+  Strangers(std::size_t most, std::int64_t silent_grace_ns, std::int64_t spoken_grace_ns) noexcept
+      : most_(most), silent_grace_ns_(silent_grace_ns), spoken_grace_ns_(spoken_grace_ns) {}
+
+  void add(Id id, std::string source, std::int64_t now_ns);
+  // It has begun the handshake.
+  void has_spoken(Id id);
+  // No effect when it is not there.
+  void remove(Id id);
+  std::size_t count() const noexcept { return all_.size(); }
+  bool is_full() const noexcept { return all_.size() >= most_; }
+  // Who has to go when the next one comes. Nothing: that one has not had its moment yet.
+  std::optional<Id> weakest(std::int64_t now_ns) const;
+
+ private:
+  struct Stranger {
+    std::string source;
+    std::int64_t came_ns = 0;
+    bool has_spoken = false;
+  };
+
+  std::size_t most_;
+  std::int64_t silent_grace_ns_, spoken_grace_ns_;
+  std::map<Id, Stranger> all_;
+  std::map<std::string, std::size_t> counts_;  // by source
+};
+
+}  // namespace gigabar::fabric

@@ -1,0 +1,365 @@
+// SPDX-License-Identifier: Apache-2.0
+// Host memory runs out at every single allocation that the calls of a fabric make on the calling thread, in turn: the call answers
+// ok, out_of_memory, or that the connection was lost for it, nothing is thrown, and afterwards all of it works and nothing has
+// leaked.
+#include <dirent.h>
+#include <gtest/gtest.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <csignal>
+#include <cstring>
+#include <fstream>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "gigabar/copy.hpp"
+#include "gigabar/device.hpp"
+#include "gigabar/fabric.hpp"
+#include "gigabar/memory.hpp"
+#include "support/failing_new.hpp"
+#include "support/free_port.hpp"
+#include "support/isolated.hpp"
+#include "support/scoped_environment.hpp"
+
+namespace gigabar {
+namespace {
+
+using test::fail_each_allocation;
+using test::ScopedEnvironment;
+
+constexpr std::chrono::seconds kPatience{20};
+constexpr std::size_t kBytes = 256 << 10;
+constexpr SegmentId kHost = 1, kDevice = 2;
+
+std::size_t open_descriptors() {
+  std::size_t count = 0;
+  DIR* const folder = ::opendir("/proc/self/fd");
+  if (folder == nullptr) return 0;
+  while (::readdir(folder) != nullptr) ++count;
+  ::closedir(folder);
+  return count;
+}
+
+std::size_t mappings_of_files() {
+  std::ifstream maps("/proc/self/maps");
+  std::size_t count = 0;
+  for (std::string line; std::getline(maps, line);) {
+    if (line.find("memfd:") != std::string::npos || line.find("gigabar") != std::string::npos) ++count;
+  }
+  return count;
+}
+
+bool is_lost_or_done_before(Status status) { return status == Status::peer_lost || status == Status::invalid_argument; }
+
+// One rank and the memory that it moves.
+class Rank1 {
+ public:
+  static FabricOptions options() {
+    FabricOptions options;
+    options.rank = 0;
+    options.rank_count = 1;
+    return options;
+  }
+
+  Status open() {
+    auto opened = Fabric::open(options());
+    if (!opened) return opened.status();
+    fabric_.emplace(std::move(*opened));
+    return Status::ok;
+  }
+
+  // The first failure of all that a program does. What is left over of a failed round before is cleared away first.
+  Status use() {
+    Fabric& fabric = *fabric_;
+    std::optional<DeviceMemory> device;
+    if (auto allocated = DeviceMemory::allocate(0, kBytes)) {
+      device.emplace(std::move(*allocated));
+    } else {
+      return allocated.status();
+    }
+    Status first = Status::ok;
+    const auto note = [&](const auto& result) {
+      if (first != Status::ok || result) return;
+      first = result.status();
+      why_ = result.message();
+    };
+    std::fill(memory_.begin(), memory_.end(), 'a');
+    note(fabric.register_segment(kHost, memory_.data(), memory_.size()));
+    note(fabric.register_segment(kDevice, device->address(), device->bytes()));
+    if (first == Status::ok) {
+      note(fabric.connect(0, kPatience));
+      // Small, large, staged from one memory to the other, and back.
+      note(fabric.write_notify({kHost, 0}, {0, kHost, 4096}, 64, 3, 1));
+      note(fabric.write({kHost, 0}, {0, kDevice, 0}, kBytes));
+      note(fabric.wait(0, kPatience));
+      note(fabric.flush(0, kPatience));
+      note(fabric.read({kHost, 0}, {0, kDevice, 0}, kBytes));
+      note(fabric.wait(0, kPatience));
+      const std::array<ListPiece, 2> pieces = {ListPiece{{kHost, 0}, kHost, 8192, 100}, ListPiece{{kHost, 200}, kHost, 9000, 100}};
+      note(fabric.write_list_notify(0, pieces, kHost, 4, 1));
+      note(fabric.notify_add(0, kHost, 5, 2));
+      note(fabric.wait(0, kPatience));
+    }
+    if (first == Status::ok) {
+      note(fabric.notification_wait(kHost, 3, 3, kPatience));
+      note(fabric.fetch_add({0, kHost, 0}, 1, kPatience));
+      note(exchange(16));
+      note(exchange(64 << 10));
+      std::int64_t one = 1, sum = 0;
+      note(fabric.barrier({}, kPatience));
+      note(fabric.all_reduce({}, ReduceOperation::sum, {&one, 1}, {&sum, 1}, kPatience));
+      note(fabric.explain_write({kHost, 0}, {0, kDevice, 0}, kBytes, kPatience));
+      static_cast<void>(fabric.settings());
+      static_cast<void>(fabric.peers());
+    }
+    for (const SegmentId id : {kHost, kDevice}) end_segment(id);
+    return first;
+  }
+
+  void recover() {
+    if (!fabric_) return;
+    for (const PeerState& peer : fabric_->peers()) {
+      if (peer.is_broken) static_cast<void>(fabric_->forget(peer.rank));
+    }
+    static_cast<void>(fabric_->wait(0, kPatience));
+    const std::string before = why_;
+    EXPECT_EQ(use(), Status::ok) << "once more, with all its memory: " << why_ << "\nbehind: " << before;
+  }
+
+  void close() { fabric_.reset(); }
+
+ private:
+  // A message of this rank to itself. What is under way when something fails is waited for: its buffer ends here.
+  Outcome exchange(std::size_t bytes) {
+    std::vector<char> sent, received;
+    try {
+      sent.assign(bytes, 's');
+      received.assign(bytes, 'r');
+    } catch (const std::bad_alloc&) {
+      return Error::out_of_memory();  // of the test's own
+    }
+    const auto receive = fabric_->post_recv(0, 9, ~Tag{0}, received.data(), bytes);
+    if (!receive) return receive.error();
+    const Outcome posted = fabric_->send(0, 9, sent.data(), bytes, kPatience);
+    if (!posted) {
+      if (!fabric_->cancel_recv(*receive)) static_cast<void>(fabric_->wait_message(*receive, kPatience));
+      return posted;
+    }
+    const auto taken = fabric_->wait_message(*receive, kPatience);
+    if (taken.status() == Status::out_of_memory) static_cast<void>(fabric_->wait_message(*receive, kPatience));
+    if (!taken) return taken.error();
+    EXPECT_EQ(std::memcmp(sent.data(), received.data(), bytes), 0);
+    return {};
+  }
+
+  // Only one allocation fails: what could not be ended is ended the second time.
+  void end_segment(SegmentId id) {
+    const Outcome ended = fabric_->deregister_segment(id, kPatience);
+    if (ended || ended.status() == Status::invalid_argument) return;
+    const Outcome again = fabric_->deregister_segment(id, kPatience);
+    EXPECT_TRUE(again) << again.message() << "\nbehind: " << ended.message();
+  }
+
+  std::optional<Fabric> fabric_;
+  std::string why_;  // the first failure
+  std::vector<char> memory_ = std::vector<char>(kBytes);
+};
+
+ISOLATED_TEST(FabricAllocation, Open) {
+  const ScopedEnvironment stand_in("GIGABAR_STAND_IN", "1");
+  Rank1 warm;
+  ASSERT_EQ(warm.open(), Status::ok);
+  ASSERT_EQ(warm.use(), Status::ok);
+  warm.close();
+  const std::size_t descriptors = open_descriptors(), mappings = mappings_of_files();
+  const auto check = [&] {
+    EXPECT_EQ(open_descriptors(), descriptors);
+    EXPECT_EQ(mappings_of_files(), mappings);
+  };
+  const auto open_and_close = [] { return Fabric::open(Rank1::options()).status(); };
+  EXPECT_GT(fail_each_allocation(open_and_close, check), 50U);
+}
+
+ISOLATED_TEST(FabricAllocation, EverythingOfOneRank) {
+  const ScopedEnvironment stand_in("GIGABAR_STAND_IN", "1");
+  Rank1 rank;
+  ASSERT_EQ(rank.open(), Status::ok);
+  ASSERT_EQ(rank.use(), Status::ok);
+  ASSERT_EQ(rank.use(), Status::ok);
+  const std::size_t descriptors = open_descriptors();
+  const auto check = [&] {
+    rank.recover();
+    EXPECT_LE(open_descriptors(), descriptors + 2);
+  };
+  EXPECT_GT(fail_each_allocation([&] { return rank.use(); }, check, is_lost_or_done_before), 50U);
+}
+
+// From nothing: the connection is made on the way.
+ISOLATED_TEST(FabricAllocation, TheFirstUse) {
+  const ScopedEnvironment stand_in("GIGABAR_STAND_IN", "1");
+  Rank1 rank;
+  const auto use = [&] {
+    const long left = std::exchange(test::left_until_failure, -1);
+    EXPECT_EQ(rank.open(), Status::ok);
+    test::left_until_failure = left;
+    return rank.use();
+  };
+  const auto check = [&] {
+    rank.recover();
+    rank.close();
+  };
+  EXPECT_GT(fail_each_allocation(use, check, is_lost_or_done_before), 100U);
+}
+
+// --- Two ranks -------------------------------------------------------------------------------------------------------------------
+
+// Rank 1, in a process of its own: sends every message back, and forgets who was lost.
+class Partner {
+ public:
+  explicit Partner(std::uint16_t port) : process_(::fork()) {
+    if (process_ == 0) serve(port);
+  }
+  ~Partner() {
+    ::kill(process_, SIGKILL);
+    ::waitpid(process_, nullptr, 0);
+  }
+  Partner(const Partner&) = delete;
+  Partner& operator=(const Partner&) = delete;
+
+  static FabricOptions options(Rank rank, std::uint16_t port) {
+    FabricOptions options;
+    options.rank = rank;
+    options.rank_count = 2;
+    options.master_address = "127.0.0.1";
+    options.master_port = port;
+    return options;
+  }
+
+ private:
+  [[noreturn]] static void serve(std::uint16_t port) {
+    ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+    auto fabric = Fabric::open(options(1, port));
+    auto device = DeviceMemory::allocate(0, kBytes);
+    std::vector<char> memory(kBytes), message(kBytes);
+    if (!fabric || !device || !fabric->register_segment(kHost, memory.data(), memory.size()) ||
+        !fabric->register_segment(kDevice, device->address(), device->bytes())) {
+      ::_exit(3);
+    }
+    while (true) {
+      const auto receive = fabric->post_recv(kAnyRank, 0, 0, message.data(), message.size());
+      if (!receive) ::_exit(4);
+      auto received = fabric->wait_message(*receive, std::chrono::milliseconds(5));
+      while (!received && received.status() == Status::timed_out) {
+        forget_lost(*fabric);
+        received = fabric->wait_message(*receive, std::chrono::milliseconds(5));
+      }
+      if (received) static_cast<void>(fabric->send(0, received->tag, message.data(), received->bytes, kPatience));
+      forget_lost(*fabric);
+    }
+  }
+
+  static void forget_lost(Fabric& fabric) {
+    for (const PeerState& peer : fabric.peers()) {
+      if (peer.is_broken) static_cast<void>(fabric.forget(peer.rank));
+    }
+  }
+
+  pid_t process_;
+};
+
+class Rank0 {
+ public:
+  explicit Rank0(Fabric fabric) : fabric_(std::move(fabric)) {}
+
+  Status use() {
+    std::fill(memory_.begin(), memory_.end(), 'a');
+    Outcome first = use_all();
+    if (const Outcome ended = fabric_.deregister_segment(kHost, kPatience); !ended && ended.status() != Status::invalid_argument) {
+      const Outcome again = fabric_.deregister_segment(kHost, kPatience);
+      EXPECT_TRUE(again) << again.message() << "\nbehind: " << ended.message();
+    }
+    if (!first) why_ = first.message();
+    return first.status();
+  }
+
+  // The other rank may take a moment to see that it was lost.
+  void recover() {
+    const std::string before = why_;
+    const auto end = std::chrono::steady_clock::now() + kPatience;
+    Status status = Status::ok;
+    do {
+      for (const PeerState& peer : fabric_.peers()) {
+        if (peer.is_broken) static_cast<void>(fabric_.forget(peer.rank));
+      }
+      static_cast<void>(fabric_.wait(0, kPatience));
+      status = use();
+    } while (status == Status::peer_lost && std::chrono::steady_clock::now() < end);
+    EXPECT_EQ(status, Status::ok) << "once more, with all its memory: " << why_ << "\nbehind: " << before;
+  }
+
+ private:
+  Outcome use_all() {
+    if (Outcome done = fabric_.register_segment(kHost, memory_.data(), memory_.size()); !done) return done;
+    if (Outcome done = fabric_.connect(1, kPatience); !done) return done;
+    for (const SegmentId remote : {kHost, kDevice}) {
+      if (const auto posted = fabric_.write_notify({kHost, 0}, {1, remote, 0}, 64, 3, 1); !posted) return posted.error();
+      if (const auto posted = fabric_.write({kHost, 0}, {1, remote, 0}, kBytes); !posted) return posted.error();
+      if (const auto posted = fabric_.read({kHost, 0}, {1, remote, 0}, kBytes); !posted) return posted.error();
+      if (Outcome done = fabric_.wait(0, kPatience); !done) return done;
+    }
+    if (Outcome done = fabric_.flush(1, kPatience); !done) return done;
+    if (const auto before = fabric_.fetch_add({1, kHost, 0}, 1, kPatience); !before) return before.error();
+    if (Outcome done = echo(16); !done) return done;
+    return echo(64 << 10);
+  }
+
+  Outcome echo(std::size_t bytes) {
+    std::fill(received_.begin(), received_.end(), 'r');
+    const Tag tag = ++last_tag_;
+    const auto receive = fabric_.post_recv(1, tag, ~Tag{0}, received_.data(), bytes);
+    if (!receive) return receive.error();
+    if (Outcome sent = fabric_.send(1, tag, memory_.data(), bytes, kPatience); !sent) {
+      if (!fabric_.cancel_recv(*receive)) static_cast<void>(fabric_.wait_message(*receive, kPatience));
+      return sent;
+    }
+    auto taken = fabric_.wait_message(*receive, kPatience);
+    if (taken.status() == Status::out_of_memory) taken = fabric_.wait_message(*receive, kPatience);
+    if (!taken) return taken.error();
+    EXPECT_EQ(std::memcmp(memory_.data(), received_.data(), bytes), 0);
+    return {};
+  }
+
+  Fabric fabric_;
+  std::string why_;
+  Tag last_tag_ = 0;
+  std::vector<char> memory_ = std::vector<char>(kBytes), received_ = std::vector<char>(kBytes);
+};
+
+ISOLATED_TEST(FabricAllocation, EverythingOfTwoRanks) {
+  const ScopedEnvironment stand_in("GIGABAR_STAND_IN", "1");
+  const std::uint16_t port = test::free_port();
+  const Partner partner(port);
+  FabricOptions options = Partner::options(0, port);
+  options.progress_thread = false;  // so that all of it happens on this thread
+  auto opened = Fabric::open(options);
+  ASSERT_TRUE(opened) << opened.message();
+  Rank0 rank(std::move(*opened));
+  ASSERT_EQ(rank.use(), Status::ok);
+  ASSERT_EQ(rank.use(), Status::ok);
+  const std::size_t descriptors = open_descriptors();
+  const auto check = [&] {
+    rank.recover();
+    EXPECT_LE(open_descriptors(), descriptors + 2);
+  };
+  EXPECT_GT(fail_each_allocation([&] { return rank.use(); }, check, is_lost_or_done_before), 50U);
+}
+
+}  // namespace
+}  // namespace gigabar

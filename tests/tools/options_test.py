@@ -1,0 +1,155 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Reads the help of every subcommand of `gigabar`: its form, that a name means one thing, and the table in docs/command-line.md.
+Options and exit status as command_line_test.py.
+"""
+
+import pathlib
+import re
+import sys
+
+import command_line_test as shared
+from command_line_test import expect, expect_refusal, run
+
+PAGE = pathlib.Path(__file__).resolve().parents[2] / "docs" / "command-line.md"
+# Commands that keep the command line of a tool of the field: their letters are that tool's.
+KEPT = {"streams": "CUts", "copylat": "GDRCopy", "copybw": "GDRCopy", "apiperf": "GDRCopy", "pplat": "GDRCopy", "sanity": "GDRCopy",
+        "latency": "OSU", "bw": "OSU", "bibw": "OSU", "multi-lat": "OSU", "mbw-mr": "OSU"}
+# Names of earlier versions, which are taken and not shown: command, old name, a value that is refused, the name that the refusal has.
+OLD = [("latency", "--kind", "get", "--op"), ("sanity", "--deadline", "0", "--timeout"), ("softhca", "--timeout-ms", "0", "--timeout-ms"),
+       ("apiperf", "--warm-up", "x", "--warmup"), ("pplat", "--warm-up", "x", "--warmup"), ("tune", "-d", "rocm", "--accelerator"),
+       ("matvec", "-m", "8:4", "--vector-size"), ("streams", "--iterations", "0", "--iter")]
+LEFTOVERS = r"\{(true|false)\}|\b(FLOAT|UINT|INT|TEXT|BOOLEAN|REQUIRED|OPTION)\b| in \[|Excludes|Needs:|\(Env:|=\S+ \.\.\.|\[default\]"
+TEXT_COLUMN = 30
+
+
+class Option:
+    """A row of a help text."""
+
+    def __init__(self, left):
+        names, _, self.value = left.partition(" ")
+        self.left = left
+        self.short = next((name for name in names.split(",") if not name.startswith("--")), None)
+        self.long = next((name for name in names.split(",") if name.startswith("--")), None)
+        self.text = ""
+
+    def kind(self):
+        """Of its value: what one of several commands takes as a list is the same for another that takes one."""
+        return "one of" if "|" in self.value else self.value.strip("[]").removesuffix(",...") if ":" not in self.value else self.value
+
+
+def help_of(command):
+    outcome = run(command, "--help") if command else run("--help")
+    expect(outcome.status == 0, f"{command} --help", outcome)
+    return outcome.out
+
+
+def options_of(command):
+    found = []
+    for line in help_of(command).splitlines():
+        if line.startswith("  -"):
+            left, _, text = line[2:].partition("  ")
+            found.append(Option(left))
+            found[-1].text = text.strip()
+        elif line.startswith(" " * TEXT_COLUMN) and found:
+            found[-1].text = f"{found[-1].text} {line.strip()}".strip()
+    return found
+
+
+def all_options():
+    """Command and option."""
+    return [(command, option) for command in shared.subcommands() for option in options_of(command)]
+
+
+def table():
+    """One row for each way an option is written, by its long name."""
+    rows = {}
+    for command, option in all_options():
+        commands, texts = rows.setdefault(option.left, ([], set()))
+        commands.append(command)
+        texts.add(re.sub(r" \([^()]*(default|not with|required)[^()]*\)$", "", option.text))
+    everywhere = len(shared.subcommands())
+    lines = ["| option | what it does | commands |", "|---|---|---|"]
+    for left, (commands, texts) in sorted(rows.items(), key=lambda row: (Option(row[0]).long or "", row[0])):
+        text = min(texts, key=lambda each: (len(each), each))
+        where = "all" if len(commands) == everywhere else ", ".join(f"`{command}`" for command in commands)
+        lines.append("| `{}` | {} | {} |".format(left.replace("|", "\\|"), text.replace("|", "\\|"), where))
+    return "\n".join(lines)
+
+
+def test_options_help_has_one_form():
+    for command in ["", *shared.subcommands()]:
+        text = help_of(command)
+        for line in text.splitlines():
+            expect(not re.search(LEFTOVERS, line), f"{command} --help: the form of CLI11: {line}")
+            expect(len(line) <= 120, f"{command} --help: {len(line)} columns: {line}")
+            if line.startswith("  -"):
+                expect(re.match(r"  (-\S,)?--[a-z-]+( \S+)?($|  )|  -\S( \S+)?($|  )", line), f"{command} --help: {line}")
+        expect("\n\n\n" not in text, f"{command} --help: two empty lines\n{text}")
+        for option in options_of(command):
+            expect(option.text and option.text[0].isupper() or option.text[:4] in ("send", "tabl"), f"{command} --help: {option.left}: {option.text}")
+
+
+def meanings(options, key_of, meaning_of):
+    """Names that have several meanings, with the commands of each."""
+    found = {}
+    for command, option in options:
+        if key_of(option):
+            found.setdefault(key_of(option), {}).setdefault(meaning_of(option), []).append(command)
+    return {name: all_of_it for name, all_of_it in found.items() if len(all_of_it) > 1}
+
+
+def test_options_names_mean_one_thing():
+    options = all_options()
+    expect(len(options) > 300, f"{len(options)} options")
+    several = meanings(options, lambda option: option.long, Option.kind)
+    expect(not several, f"long names with several meanings: {several}")
+    own = [(command, option) for command, option in options if command not in KEPT]
+    several = meanings(own, lambda option: option.short, lambda option: option.long)
+    expect(not several, f"letters with several meanings: {several}")
+    for tool in set(KEPT.values()):
+        letters = [(command, option) for command, option in options if KEPT.get(command) == tool and option.short]
+        expect(letters, f"no letters of {tool}")
+
+
+def test_options_old_names_are_taken():
+    for command, old, value, new in OLD:
+        expect(not re.search(rf"^  .*{old}\b", help_of(command), re.MULTILINE) or old == new, f"{command} --help shows {old}")
+        expect_refusal(run(command, f"{old}={value}" if old.startswith("--") else old, *([] if old.startswith("--") else [value])), 2, new)
+    for command in ("tune", "calibrate"):
+        expect("--dry-run" not in help_of(command), f"{command} --help shows --dry-run")
+    expect_refusal(run("tune", "--dry-run", "--store"), 2, "--store")
+
+
+def test_options_are_in_the_documentation():
+    text = PAGE.read_text(encoding="utf-8")
+    wanted = table()
+    found = re.search(r"<!-- options -->\n(.*?)\n<!-- /options -->", text, re.DOTALL)
+    expect(found and found.group(1) == wanted, f"{PAGE} does not hold between its marks what the program says:\n{wanted}")
+    for command, tool in KEPT.items():
+        expect(re.search(rf"^\| .*`{command}`.* \| .*{tool}.* \|", text, re.MULTILINE), f"{PAGE} does not say that {command} keeps {tool}'s")
+
+
+def test_options_that_are_unknown_name_the_nearest():
+    for arguments, typed, meant in ((("bogus",), "bogus", None), (("sanit",), "sanit", "sanity"), (("streams", "--sise", "3"), "--sise", "--size"),
+                                    (("bw", "--unknown"), "--unknown", None), (("copylat", "--sise=3"), "--sise", "--size"),
+                                    (("latency", "--operation", "send"), "--operation", None)):
+        outcome = run(*arguments)
+        expect_refusal(outcome, 2, f"'{typed}'", *([f"did you mean '{meant}'?"] if meant else []))
+        offered = re.search(r"did you mean '(.*?)'", outcome.err)
+        command = "" if len(arguments) == 1 else arguments[0]
+        expect(not offered or offered.group(1) in help_of(command), f"{arguments}: offers what is not shown", outcome)
+
+
+def test_options_with_an_empty_value_are_refused():
+    for arguments in (("info", "--json="), ("doctor", "--symptom="), ("doctor", "--symptom", ""), ("streams", "-d", "0", "--size=")):
+        expect_refusal(run(*arguments), 2, arguments[1 if arguments[0] != "streams" else 3].rstrip("="), "empty")
+    # What stands behind '--' is another program's.
+    outcome = run("run", "-n", "1", "--", "/bin/echo", "--json=")
+    expect(outcome.status == 0 and outcome.out == "--json=\n", "an argument of the program", outcome)
+
+
+shared.CASES = {name.removeprefix("test_"): function for name, function in list(globals().items()) if name.startswith("test_")}
+
+if __name__ == "__main__":
+    sys.exit(shared.main())

@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+// Who makes room: fabric/job/strangers.hpp.
+#include "fabric/job/strangers.hpp"
+
+#include <arpa/inet.h>
+#include <gtest/gtest.h>
+#include <netinet/in.h>
+
+namespace gigabar {
+namespace {
+
+using fabric::source_of;
+using fabric::Strangers;
+
+constexpr std::int64_t kSilentNs = 10, kSpokenNs = 100;
+
+sockaddr_storage address(const char* written) {
+  sockaddr_storage storage{};
+  auto& four = reinterpret_cast<sockaddr_in&>(storage);
+  auto& six = reinterpret_cast<sockaddr_in6&>(storage);
+  storage.ss_family = AF_INET;
+  if (::inet_pton(AF_INET, written, &four.sin_addr) == 1) return storage;
+  storage.ss_family = AF_INET6;
+  EXPECT_EQ(::inet_pton(AF_INET6, written, &six.sin6_addr), 1);
+  return storage;
+}
+
+TEST(Strangers, TheOldestSilentOneGoesFirstThenTheOldest) {
+  Strangers strangers(3, kSilentNs, kSpokenNs);
+  EXPECT_FALSE(strangers.weakest(1000));
+  for (Strangers::Id id = 1; id <= 3; ++id) strangers.add(id, "a", 0);
+  EXPECT_TRUE(strangers.is_full());
+  EXPECT_FALSE(strangers.weakest(kSilentNs - 1)) << "each has its moment";
+  EXPECT_EQ(strangers.weakest(kSilentNs), 1u);
+  strangers.has_spoken(1);
+  EXPECT_EQ(strangers.weakest(kSilentNs), 2u);
+  strangers.has_spoken(2);
+  strangers.has_spoken(3);
+  EXPECT_FALSE(strangers.weakest(kSpokenNs - 1));
+  EXPECT_EQ(strangers.weakest(kSpokenNs), 1u);
+  strangers.remove(1);
+  strangers.remove(1);
+  EXPECT_EQ(strangers.count(), 2u);
+  EXPECT_FALSE(strangers.is_full());
+}
+
+TEST(Strangers, OfTheSourceThatHasMost) {
+  Strangers strangers(8, kSilentNs, kSpokenNs);
+  strangers.add(1, "rank", 0);
+  strangers.add(2, "rank", 0);
+  for (Strangers::Id id = 3; id <= 5; ++id) strangers.add(id, "flood", 0);
+  EXPECT_EQ(strangers.weakest(1000), 3u) << "the rank came first, and stays";
+  for (Strangers::Id id = 3; id <= 5; ++id) strangers.has_spoken(id);
+  EXPECT_EQ(strangers.weakest(1000), 3u) << "though the rank is silent still";
+  strangers.remove(3);
+  strangers.remove(4);
+  EXPECT_EQ(strangers.weakest(1000), 1u);
+}
+
+TEST(Strangers, ComeFromAnAddressOrFromANetworkOfIpv6) {
+  EXPECT_EQ(source_of(address("192.0.2.1")), source_of(address("::ffff:192.0.2.1")));
+  EXPECT_NE(source_of(address("192.0.2.1")), source_of(address("192.0.2.2")));
+  EXPECT_EQ(source_of(address("2001:db8:0:1::1")), source_of(address("2001:db8:0:1:ffff::2"))) << "one host may have all of them";
+  EXPECT_NE(source_of(address("2001:db8:0:1::1")), source_of(address("2001:db8:0:2::1")));
+  sockaddr_storage local{};
+  local.ss_family = AF_UNIX;
+  EXPECT_EQ(source_of(local), "");
+}
+
+}  // namespace
+}  // namespace gigabar
