@@ -30,6 +30,8 @@ int main() {
 
   std::printf("rank %u: the sum is %lld; rank %u says hello\n", rank, static_cast<long long>(sum[0]), from);
   if (sum[0] != std::int64_t{count} * (count + 1) / 2 || from != (rank + count - 1) % count) return 1;
+  // Rank 0 keeps the directory by which ranks find each other: nobody leaves before all have found whom they need.
+  if (const auto met = fabric->barrier({}, 10s); !met) return tell(met);
   const auto closed = fabric->close(10s);
   return closed ? 0 : tell(closed);
 }

@@ -18,13 +18,13 @@
 #include <cstdlib>
 #include <cstring>
 #include <optional>
-#include <utility>
 
 #include "base/clock.hpp"
 #include "base/descriptor.hpp"
 #include "base/errors.hpp"
 #include "base/log.hpp"
 #include "base/options.hpp"
+#include "driver/child_process.hpp"
 
 extern char** environ;
 
@@ -34,12 +34,12 @@ namespace {
 constexpr const char* kSecondsVariable = "GIGABAR_TRIAL_SECONDS";
 constexpr const char* kProgramVariable = "GIGABAR_TRIAL_PROGRAM";
 constexpr unsigned kDefaultSeconds = 10;
-constexpr unsigned kMostSeconds = 600;
+constexpr unsigned kMaxSeconds = 600;
 // The last thing that a trial process says. Its exit status would not do: a library may exit with 0, and a program that ignores
 // SIGCHLD is told no status.
 constexpr std::string_view kPassed = "gigabar-trial: passed\n";
-constexpr std::size_t kMostOutputBytes = 65536;
-constexpr std::size_t kMostLineBytes = 300;
+constexpr std::size_t kMaxOutputBytes = 65536;
+constexpr std::size_t kMaxLineBytes = 300;
 
 std::atomic<bool> is_trial{false};
 std::atomic<bool> is_serving{false};
@@ -63,18 +63,7 @@ std::string trial_program() {
 }
 
 struct Child {
-  Child() = default;
-  Child(const Child&) = delete;
-  Child& operator=(const Child&) = delete;
-  // Ends it, where nobody has waited for it because there was no memory.
-  ~Child() {
-    if (process <= 0) return;
-    ::kill(process, SIGKILL);
-    while (::waitpid(process, nullptr, 0) < 0 && errno == EINTR) {
-    }
-  }
-
-  pid_t process = -1;
+  ChildProcess process;
   Descriptor output;
 };
 
@@ -101,43 +90,28 @@ int start_child(const std::string& program, const char* library, Child& child) {
   ::posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGDEF | POSIX_SPAWN_SETSIGMASK);
   std::string name = program, option = kTrialOption, what = library;
   char* arguments[] = {name.data(), option.data(), what.data(), nullptr};
-  const int code = ::posix_spawn(&child.process, program.c_str(), &files, &attributes, arguments, environ);
-  if (code != 0) child.process = -1;
+  pid_t process = -1;
+  const int code = ::posix_spawn(&process, program.c_str(), &files, &attributes, arguments, environ);
+  if (code == 0) child.process = ChildProcess(process);
   ::posix_spawnattr_destroy(&attributes);
   ::posix_spawn_file_actions_destroy(&files);
   return code;
 }
 
-// Until the child has closed its output, or the deadline. What is more than kMostOutputBytes is forgotten from its beginning.
-void read_output(const Child& child, const Deadline& deadline, std::string& output) {
+// Until the child has closed its output, or the deadline. What is more than kMaxOutputBytes is forgotten from its beginning.
+void read_output(const Child& child, std::int64_t end_ns, std::string& output) {
   std::array<char, 4096> part{};
-  while (!deadline.has_passed()) {
+  while (now_ns() < end_ns) {
     const ssize_t count = ::read(child.output.get(), part.data(), part.size());
     if (count == 0 || (count < 0 && errno != EAGAIN && errno != EINTR)) return;
     if (count > 0) {
       output.append(part.data(), static_cast<std::size_t>(count));
-      if (output.size() > kMostOutputBytes) output.erase(0, output.size() - kMostOutputBytes);
+      if (output.size() > kMaxOutputBytes) output.erase(0, output.size() - kMaxOutputBytes);
       continue;
     }
     pollfd waited{child.output.get(), POLLIN, 0};
     ::poll(&waited, 1, 50);
   }
-}
-
-// Nothing: it had not ended by then, and was ended here. -1: somebody else in this process has waited for it.
-std::optional<int> end_of(pid_t child, const Deadline& deadline) {
-  int status = 0;
-  while (true) {
-    const pid_t ended = ::waitpid(child, &status, WNOHANG);
-    if (ended == child) return status;
-    if (ended < 0 && errno != EINTR) return -1;
-    if (deadline.has_passed()) break;
-    ::usleep(500);
-  }
-  ::kill(child, SIGKILL);
-  while (::waitpid(child, &status, 0) < 0 && errno == EINTR) {
-  }
-  return {};
 }
 
 // The last line that says something, as plain text.
@@ -146,18 +120,15 @@ std::string last_line(std::string_view output) {
   if (end == std::string_view::npos) return "it printed nothing";
   output = output.substr(0, end + 1);
   const auto begin = output.rfind('\n');
-  std::string line(output.substr(begin == std::string_view::npos ? 0 : begin + 1).substr(0, kMostLineBytes));
+  std::string line(output.substr(begin == std::string_view::npos ? 0 : begin + 1).substr(0, kMaxLineBytes));
   std::replace_if(line.begin(), line.end(), [](unsigned char letter) { return letter < ' ' || letter > '~'; }, '?');
   return line;
 }
 
 std::string fault_text(const char* library, const std::optional<int>& status, unsigned seconds, const std::string& output) {
   if (!status) return text(library, " did not come back from a trial process within ", seconds, " s: ", last_line(output));
-  if (*status == -1) return text(library, " ended a trial process: ", last_line(output));
-  if (WIFSIGNALED(*status)) {
-    const char* name = sigabbrev_np(WTERMSIG(*status));
-    return text(library, " ended a trial process with SIG", name != nullptr ? name : "?", ": ", last_line(output));
-  }
+  if (*status == ChildProcess::kUnknown) return text(library, " ended a trial process: ", last_line(output));
+  if (WIFSIGNALED(*status)) return text(library, " ended a trial process with ", signal_text(*status), ": ", last_line(output));
   return text(library, " ended a trial process with exit status ", WEXITSTATUS(*status), ": ", last_line(output));
 }
 
@@ -171,10 +142,10 @@ Availability not_started(const char* library, const std::string& program, int co
 unsigned seconds_for_trial() {
   const auto given = environment(kSecondsVariable);
   if (!given || given->empty()) return kDefaultSeconds;
-  const auto seconds = parse_number(*given, 0, kMostSeconds);
+  const auto seconds = parse_number(*given, 0, kMaxSeconds);
   if (seconds) return static_cast<unsigned>(*seconds);
   log(LogLevel::warning,
-      text(kSecondsVariable, ": '", *given, "' is no number from 0 to ", kMostSeconds, "; it is ", kDefaultSeconds));
+      text(kSecondsVariable, ": '", *given, "' is no number from 0 to ", kMaxSeconds, "; it is ", kDefaultSeconds));
   return kDefaultSeconds;
 }
 
@@ -184,13 +155,13 @@ Availability try_library(const char* library) {
   const unsigned seconds = seconds_for_trial();
   if (is_trial || seconds == 0) return {};
   const std::int64_t begin_ns = now_ns();
-  const Deadline deadline = Deadline::after_ns(std::int64_t{1'000'000'000} * seconds);
+  const std::int64_t end_ns = begin_ns + std::int64_t{1'000'000'000} * seconds;
   const std::string program = trial_program();
   Child child;
   if (const int code = start_child(program, library, child); code != 0) return not_started(library, program, code);
   std::string output;
-  read_output(child, deadline, output);
-  const auto status = end_of(std::exchange(child.process, -1), deadline);
+  read_output(child, end_ns, output);
+  const auto status = child.process.end_by(end_ns);
   if (output.ends_with(kPassed)) {
     log(LogLevel::debug, text(library, ": its trial took ", (now_ns() - begin_ns) / 1000, " us"));
     return {};

@@ -58,12 +58,12 @@ inline constexpr std::size_t kMostMessages = 65536;  // posted and not waited fo
 
 // What a peer can make this rank remember. One that keeps to the protocol comes to the first three never, and to the others only
 // with as much under way as its own limits allow; who goes beyond is lost with an error that says so.
-inline constexpr std::size_t kMostOutbox = std::size_t{1} << 20;                 // answers that it does not take
-inline constexpr std::size_t kMostMarks = 65536;                                 // of fences that did not come yet
-inline constexpr std::size_t kMostHeldBytes = std::size_t{256} << 20;            // behind marks and staged writes
-inline constexpr std::size_t kMostAnswers = std::size_t{kQueues} * kQueueDepth;  // reads
-inline constexpr std::size_t kMostStaged = kMostMessages + kMostAnswers;         // staged writes
-inline constexpr std::size_t kRecords = 4096;                                    // for report(), of the operations posted last
+inline constexpr std::size_t kMaxOutbox = std::size_t{1} << 20;                 // answers that it does not take
+inline constexpr std::size_t kMaxMarks = 65536;                                 // of fences that did not come yet
+inline constexpr std::size_t kMaxHeldBytes = std::size_t{256} << 20;            // behind marks and staged writes
+inline constexpr std::size_t kMaxAnswers = std::size_t{kQueues} * kQueueDepth;  // reads
+inline constexpr std::size_t kMaxStaged = kMostMessages + kMaxAnswers;          // staged writes
+inline constexpr std::size_t kRecords = 4096;                                   // for report(), of the operations posted last
 inline constexpr std::int64_t kSpinNs = 50'000;
 inline constexpr unsigned kPollsPerLook = 16;  // at the time, and for a thread that wants the lock
 // A thread that waits lets others run between its polls for so long, and then sleeps: the second where no other did run. To wake a

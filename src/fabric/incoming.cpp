@@ -33,7 +33,7 @@ void Engine::message(transport::Link& link, const transport::Header& header, std
   // The peer may have found the link ready before this side was told.
   if (peer.state == Peer::State::linking) become_ready(peer);
   if (message.type == MessageType::mark) {
-    if (peer.marks.size() >= kMostMarks && !peer.marks.contains(message.a)) return overrun(peer, "marks of fences");
+    if (peer.marks.size() >= kMaxMarks && !peer.marks.contains(message.a)) return overrun(peer, "marks of fences");
     ++peer.marks[message.a];
     on_fence(peer, message);
     return;
@@ -51,7 +51,7 @@ void Engine::overrun(Peer& peer, const char* what) {
 
 void Engine::hold(Peer& peer, std::deque<HeldMessage>& list, const Message& message, std::span<const std::byte> payload) {
   HeldMessage held{message, std::string(text_of(payload))};
-  if (peer.held_bytes + held.bytes() > kMostHeldBytes) return overrun(peer, "messages behind writes that do not end");
+  if (peer.held_bytes + held.bytes() > kMaxHeldBytes) return overrun(peer, "messages behind writes that do not end");
   peer.held_bytes += held.bytes();
   list.push_back(std::move(held));
 }
@@ -253,7 +253,7 @@ void Engine::on_get(Peer& peer, const Message& message, std::span<const std::byt
     say(peer, finish);
     return;
   }
-  if (peer.answer_count >= kMostAnswers) return overrun(peer, "reads");
+  if (peer.answer_count >= kMaxAnswers) return overrun(peer, "reads");
   ++peer.answer_count;
   Op& op = make_op(OpKind::write, 0, &peer, true);
   op.is_answer = true;

@@ -577,9 +577,9 @@ void Engine::say(Peer& peer, const Message& message, std::span<const std::byte> 
   if (peer.state != Peer::State::ready) return;
   try {
     if (say_first(peer, message, payload)) return;
-    if (peer.outbox.size() >= kMostOutbox) {
+    if (peer.outbox.size() >= kMaxOutbox) {
       return doom(peer, make_error(Status::peer_lost, "fabric", text("rank ", peer.rank),
-                                   text("it has not taken the ", kMostOutbox, " answers that wait for it"), {}));
+                                   text("it has not taken the ", kMaxOutbox, " answers that wait for it"), {}));
     }
     peer.outbox.push_back({message, std::string(reinterpret_cast<const char*>(payload.data()), payload.size())});
     list_busy(peer);

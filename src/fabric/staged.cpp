@@ -282,7 +282,7 @@ void Engine::on_stage_open(Peer& peer, const Message& message, std::span<const s
     doom(peer, make_error(Status::peer_lost, "fabric", text("rank ", peer.rank), "its staged write is malformed", {}));
     return;
   }
-  if (peer.staged_under_way.size() >= kMostStaged) return overrun(peer, "staged writes");
+  if (peer.staged_under_way.size() >= kMaxStaged) return overrun(peer, "staged writes");
   peer.staged_seen = sequence;
   if (is_placed_by_link) {
     peer.staged_under_way.insert(sequence);

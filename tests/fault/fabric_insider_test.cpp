@@ -93,7 +93,7 @@ void append(std::string& bytes, Number number) {
 
 void say_marks(Insider& insider) {
   Message mark = of_type(MessageType::mark);
-  for (std::size_t count = 0; count <= fabric::kMostMarks; ++count) {
+  for (std::size_t count = 0; count <= fabric::kMaxMarks; ++count) {
     mark.a = count + 2;
     insider.say(mark);
   }
@@ -108,7 +108,7 @@ void say_behind_a_fence(Insider& insider) {
   Message put = of_type(MessageType::put);
   put.segment = kTarget;
   const std::string payload(4000, 'x');
-  for (std::size_t bytes = 0; bytes <= fabric::kMostHeldBytes; bytes += payload.size()) insider.say(put, payload);
+  for (std::size_t bytes = 0; bytes <= fabric::kMaxHeldBytes; bytes += payload.size()) insider.say(put, payload);
 }
 
 void say_offers(Insider& insider) {
@@ -126,7 +126,7 @@ void say_empty_messages(Insider& insider) {
 
 void say_staged_writes(Insider& insider) {
   Message open = of_type(MessageType::stage_open);
-  for (std::uint64_t count = 0; count <= fabric::kMostStaged; ++count) {
+  for (std::uint64_t count = 0; count <= fabric::kMaxStaged; ++count) {
     std::string payload;
     append(payload, std::uint32_t{0});  // the link places them
     append(payload, count + 1);
@@ -145,7 +145,7 @@ void say_reads(Insider& insider) {
   append(payload, std::uint64_t{0});
   payload += std::string(4, '\0');
   append(payload, std::uint64_t{4096});
-  for (std::size_t count = 0; count <= fabric::kMostAnswers; ++count) {
+  for (std::size_t count = 0; count <= fabric::kMaxAnswers; ++count) {
     get.a = count;
     insider.say_and_hear_nothing(get, payload);
   }

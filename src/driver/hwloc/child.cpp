@@ -18,8 +18,10 @@
 #include <sstream>
 #include <utility>
 
+#include "base/clock.hpp"
 #include "base/descriptor.hpp"
 #include "base/errors.hpp"
+#include "driver/child_process.hpp"
 
 namespace gigabar {
 namespace {
@@ -110,27 +112,9 @@ std::optional<std::string> read_output(int pipe_end, const ChildLimits& limits, 
   }
 }
 
-// How the child ended; nothing when it had not by then and was ended here, or when somebody else in this process waited for it.
-std::optional<int> end_of(pid_t child, Clock::time_point end) {
-  int status = 0;
-  while (true) {
-    const pid_t ended = ::waitpid(child, &status, WNOHANG);
-    if (ended == child) return status;
-    if (ended < 0 && errno != EINTR) return {};
-    if (milliseconds_until(end) == 0) break;
-    ::usleep(500);
-  }
-  ::kill(child, SIGKILL);
-  while (::waitpid(child, &status, 0) < 0 && errno == EINTR) {
-  }
-  return {};
-}
-
 std::optional<std::string> fault_in(int status) {
-  if (WIFSIGNALED(status)) {
-    const char* signal_name = sigabbrev_np(WTERMSIG(status));
-    return text("the process that read it died of SIG", signal_name != nullptr ? signal_name : "?");
-  }
+  if (status == ChildProcess::kUnknown) return {};
+  if (WIFSIGNALED(status)) return text("the process that read it died of ", signal_text(status));
   if (WEXITSTATUS(status) != 0) return std::string("the process that read it gave up, for example for want of memory");
   return {};
 }
@@ -147,18 +131,19 @@ Result<std::string> output_of_child(const std::function<void(int)>& work, const 
   Descriptor write_end(ends[1]);
   const std::size_t memory_bytes = mapped_bytes() + limits.memory_bytes;
   const auto end = Clock::now() + limits.time;
-  const pid_t child = ::fork();
-  if (child < 0) {
+  const pid_t process = ::fork();
+  if (process < 0) {
     const int code = errno;
     return make_error(status_of_errno(code, Status::out_of_memory), kOperation, name, "no process can be started to read it", {},
                       errno_code(code));
   }
-  if (child == 0) run_in_child(work, write_end.get(), limits, memory_bytes);
+  if (process == 0) run_in_child(work, write_end.get(), limits, memory_bytes);
+  ChildProcess child(process);
   write_end = Descriptor();
 
   std::string output;
   auto fault = read_output(read_end.get(), limits, end, output);
-  const auto status = end_of(child, fault ? Clock::now() : end);
+  const auto status = child.end_by(fault ? 0 : now_ns() + std::int64_t{1'000'000} * milliseconds_until(end));
   if (!fault && status) fault = fault_in(*status);
   if (!fault) return output;
   return make_error(Status::bad_file, kOperation, name, *fault, "the machine's files are not as a kernel writes them");

@@ -21,6 +21,7 @@ constexpr std::int64_t kConnectNs = 2000 * kMillisecond;
 constexpr std::int64_t kLeastConnectNs = 100 * kMillisecond;
 // Somebody listens there but does not say hello: a rank that computes, or not a rank at all.
 constexpr std::int64_t kHelloNs = 5000 * kMillisecond;
+constexpr const char* kNoRank = "what listens there is no rank: it answers something else";
 
 // The listener's queue: the peer has not accepted for long.
 bool is_full(const NativeCode& native) { return native.code == EAGAIN; }
@@ -128,14 +129,19 @@ Dial::Progress Dial::hear_connection() {
   return hear_challenge();
 }
 
-Dial::Progress Dial::hear_challenge() {
+std::optional<Dial::Progress> Dial::hear(std::size_t bytes, const char* otherwise) {
   Arrival arrival = read_up_to(socket_.get(), heard_, kPrefixBytes);
   if (arrival != Arrival::complete) return unexpected(arrival);
   const auto prefix = decode_prefix(heard_);
-  if (!prefix) return final_answer(Status::no_permission, "what listens there is no rank: it answers something else", {});
+  if (!prefix) return final_answer(Status::no_permission, otherwise, {});
   if (prefix->verdict != Verdict::go_on || prefix->version != identity_.version) return judge(*prefix);
-  arrival = read_up_to(socket_.get(), heard_, kChallengeBytes);
+  arrival = read_up_to(socket_.get(), heard_, bytes);
   if (arrival != Arrival::complete) return unexpected(arrival);
+  return {};
+}
+
+Dial::Progress Dial::hear_challenge() {
+  if (const auto progress = hear(kChallengeBytes, kNoRank)) return *progress;
   if (!handshake_->take_challenge(heard_)) return final_answer(Status::no_permission, "its challenge is malformed", {});
   if (!send_now(socket_.get(), std::string_view(handshake_->hello(rank_)).substr(kPrefixBytes)))
     return soft_failure(std::strerror(errno), errno_code(errno));
@@ -165,13 +171,7 @@ Dial::Progress Dial::judge(const Prefix& prefix) {
 }
 
 Dial::Progress Dial::hear_hello() {
-  Arrival arrival = read_up_to(socket_.get(), heard_, kPrefixBytes);
-  if (arrival != Arrival::complete) return unexpected(arrival);
-  const auto prefix = decode_prefix(heard_);
-  if (!prefix) return final_answer(Status::no_permission, "what listens there is no rank: it answers something else", {});
-  if (prefix->verdict != Verdict::go_on || prefix->version != identity_.version) return judge(*prefix);
-  arrival = read_up_to(socket_.get(), heard_, kHelloBytes);
-  if (arrival != Arrival::complete) return unexpected(arrival);
+  if (const auto progress = hear(kHelloBytes, kNoRank)) return *progress;
   if (const HelloFault fault = handshake_->take_hello(heard_); fault == HelloFault::key) {
     return final_answer(Status::no_permission, "it does not hold this job's key", kSameKey);
   } else if (fault != HelloFault::none) {
@@ -184,13 +184,7 @@ Dial::Progress Dial::hear_hello() {
 }
 
 Dial::Progress Dial::hear_proof() {
-  Arrival arrival = read_up_to(socket_.get(), heard_, kPrefixBytes);
-  if (arrival != Arrival::complete) return unexpected(arrival);
-  const auto prefix = decode_prefix(heard_);
-  if (!prefix) return final_answer(Status::no_permission, "its proof is malformed", {});
-  if (prefix->verdict != Verdict::go_on || prefix->version != identity_.version) return judge(*prefix);
-  arrival = read_up_to(socket_.get(), heard_, kProofBytes);
-  if (arrival != Arrival::complete) return unexpected(arrival);
+  if (const auto progress = hear(kProofBytes, "its proof is malformed")) return *progress;
   if (!handshake_->is_proven(heard_)) {
     return final_answer(Status::no_permission, "it does not hold this job's key", kSameKey);
   }

@@ -42,6 +42,8 @@ class Dial {
 
   Progress start();
   Progress hear_connection();
+  // Reads the message of so many bytes, with its prefix, into heard_. Nothing: all of it is there, and it goes on.
+  std::optional<Progress> hear(std::size_t bytes, const char* otherwise);
   Progress hear_challenge();
   Progress hear_hello();
   Progress hear_proof();

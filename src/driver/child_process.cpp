@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "driver/child_process.hpp"
+
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <csignal>
+#include <cstring>
+#include <utility>
+
+#include "base/clock.hpp"
+
+namespace gigabar {
+
+ChildProcess::ChildProcess(ChildProcess&& other) noexcept : process_(std::exchange(other.process_, -1)) {}
+
+ChildProcess& ChildProcess::operator=(ChildProcess&& other) noexcept {
+  if (this == &other) return *this;
+  kill();
+  process_ = std::exchange(other.process_, -1);
+  return *this;
+}
+
+ChildProcess::~ChildProcess() { kill(); }
+
+std::optional<int> ChildProcess::end_by(std::int64_t at_ns) noexcept {
+  int status = 0;
+  while (true) {
+    const pid_t ended = ::waitpid(process_, &status, WNOHANG);
+    if (ended == process_ || (ended < 0 && errno != EINTR)) {
+      process_ = -1;
+      return ended > 0 ? status : kUnknown;
+    }
+    if (now_ns() >= at_ns) break;
+    ::usleep(500);
+  }
+  kill();
+  return {};
+}
+
+void ChildProcess::kill() noexcept {
+  if (process_ <= 0) return;
+  ::kill(process_, SIGKILL);
+  while (::waitpid(process_, nullptr, 0) < 0 && errno == EINTR) {
+  }
+  process_ = -1;
+}
+
+std::string signal_text(int status) {
+  const char* const name = sigabbrev_np(WTERMSIG(status));
+  return std::string("SIG") + (name != nullptr ? name : "?");
+}
+
+}  // namespace gigabar
