@@ -16,7 +16,7 @@
 namespace {
 
 constexpr int kWarmUp = 1000, kRounds = 10000, kWindow = 64;
-constexpr std::size_t kMostBytes = std::size_t{64} << 20;
+constexpr std::size_t kMaxBytes = std::size_t{64} << 20;
 
 enum class Op { signal, put_signal, fetch_add, put };
 
@@ -97,8 +97,8 @@ void print(const char* op, std::size_t bytes, int threads, int blocks, std::vect
 }
 
 void measure(int rank, const char* name, Plan plan, int threads) {
-  static char* const source = static_cast<char*>(nvshmem_malloc(kMostBytes));
-  static char* const target = static_cast<char*>(nvshmem_malloc(kMostBytes));
+  static char* const source = static_cast<char*>(nvshmem_malloc(kMaxBytes));
+  static char* const target = static_cast<char*>(nvshmem_malloc(kMaxBytes));
   static std::uint64_t* const words = static_cast<std::uint64_t*>(nvshmem_calloc(64, sizeof(std::uint64_t)));
   static long long* samples = nullptr;
   if (samples == nullptr) check(cudaMalloc(&samples, kRounds * 64 * sizeof(long long)), "allocate samples");
@@ -168,7 +168,7 @@ int run(int rank, const std::string& folder) {
   for (const std::size_t bytes : {std::size_t{8}, std::size_t{1024}, std::size_t{8192}, std::size_t{65536}, std::size_t{1} << 20}) {
     measure(rank, "put-signal", {Op::put_signal, bytes, bytes > 65536 ? 400 : kAll}, 512);
   }
-  for (const int blocks : {16, 32, 64}) measure(rank, "put", {Op::put, kMostBytes, 8}, blocks);
+  for (const int blocks : {16, 32, 64}) measure(rank, "put", {Op::put, kMaxBytes, 8}, blocks);
   nvshmem_finalize();
   return 0;
 }

@@ -15,7 +15,7 @@ constexpr std::uint32_t kRounds = 200'000;
 constexpr std::uint32_t kPlaces = 1U << 20;  // of payloads, 8 bytes each: every one has a line of another slice
 constexpr std::size_t kLoadBytes = std::size_t{64} << 20;
 constexpr std::uint64_t kOdd = 0x9e3779b97f4a7c15U;
-constexpr long long kMostCycles = 20'000'000'000;
+constexpr long long kMaxCycles = 20'000'000'000;
 
 enum class Fence { none, device, system };
 
@@ -50,7 +50,7 @@ struct Side {
 
 __device__ bool await(const std::uint32_t* word, std::uint32_t value, long long begin) {
   while (load_acquire(word) < value) {
-    if (clock64() - begin > kMostCycles) return false;
+    if (clock64() - begin > kMaxCycles) return false;
   }
   return true;
 }

@@ -3,8 +3,8 @@
 """Writes the tables of measurements into README.md and docs/*.md from the JSON files in bench/results.
 
 What stands between '<!-- table:NAME -->' and '<!-- /table:NAME -->' is made from bench/results/NAME.json, as `gigabar TOOL --json`
-wrote it; the tool in the file says what kind of table it is. `headlines` and `ucx`, of the README, are made by a function each. With
---check nothing is written, and the exit status is 1 when a table is not what its file says.
+wrote it; the tool in the file says what kind of table it is. What SUMMARIES names is made by a function each.
+With --check nothing is written, and the exit status is 1 when a table is not what its file says.
 """
 
 import argparse
@@ -441,7 +441,18 @@ def headlines():
     return f"{markdown(header, rows)}\n\nMedians; {', '.join(sorted(drivers))}, no kernel module; {min(dates)} to {max(dates)}"
 
 
-OF_THE_README = {"headlines": headlines, "ucx": ucx}
+def h100_ranks():
+    """The latencies of the H200's two tables on another machine, as a sentence."""
+    facts, names = [], set()
+    for kind in ("write", "send"):
+        document = json.loads((RESULTS / f"h100-ranks-{kind}.json").read_text())
+        small, large = (the_one(document["results"], kind=kind, bytes=size) for size in (64, 1 << 20))
+        facts.append(f"a {kind} of 64 B takes {us(small['p50_us'])} µs, of 1 MiB {us(large['p50_us'])} µs")
+        names.add(document["device"]["name"])
+    return f"The same commands on two {' and '.join(sorted(names))} of another machine (p50, `bench/results/h100-ranks-*.json`):\n{'; '.join(facts)}."
+
+
+SUMMARIES = {"headlines": headlines, "ucx": ucx, "h100-ranks": h100_ranks}
 # Tables of several files: name of the table -> (maker, files in the order of the rows).
 SETS = {
     "h200-streams": (
@@ -513,6 +524,21 @@ def build_time(document):
     return f"{markdown(header, rows)}\n\n{machine['processors']} processors ({machine['processor']}), {machine['system']}, {machine['compiler']}; {dates[-1]}; `bench/build_time.py`"
 
 
+def mutants(document):
+    """What became of planted changes, by component, and why some lived."""
+    rows, reasons = [], []
+    results = document["results"]
+    for component in dict.fromkeys(result["component"] for result in results):
+        own = [result for result in results if result["component"] == component]
+        lived = [result for result in own if result["result"] == "lived"]
+        reasons += [f"`{result['name']}` lived: {result['may_live'] or 'no test notices it'}." for result in lived]
+        rows.append([component, str(len(own)), str(len(own) - len(lived)), str(len(lived))])
+    rows.append(["all", *(str(sum(int(row[i]) for row in rows)) for i in (1, 2, 3))])
+    machine = document["machine"]
+    caption_line = f"{machine['processors']} processors ({machine['cpu']}); revision {document['revision']}; {document['date'][:10]}; `bench/mutants.py`"
+    return "\n\n".join([markdown(["component", "planted", "died", "lived"], rows), *reasons, caption_line])
+
+
 def set_of(name):
     make, files = SETS[name]
     documents = []
@@ -532,8 +558,8 @@ def set_of(name):
 def table(name):
     if name in SETS:
         return set_of(name)
-    if name in OF_THE_README:
-        return OF_THE_README[name]()
+    if name in SUMMARIES:
+        return SUMMARIES[name]()
     path = RESULTS / f"{name}.json"
     if not path.exists():
         return "_Not measured yet._"
@@ -541,6 +567,8 @@ def table(name):
         document = json.loads(path.read_text())
         if document["tool"] == "build_time":
             return build_time(document)
+        if document["tool"] == "mutants":
+            return mutants(document)
         if document["tool"] == "clients":
             return f"{clients(document)}\n\n{caption_of_clients(document)}"
         if document["tool"] == "perftest":

@@ -61,19 +61,26 @@ function(gigabar_use_precompiled target name)
   target_precompile_headers(${target} REUSE_FROM ${name})
 endfunction()
 
-# gigabar_component(NAME SOURCES file... [DEPENDS component...]): the objects of gigabar_NAME. Inside the project, headers are named from
-# src/ ("memory/window.hpp") and from include/ ("gigabar/memory.hpp"). All components together are the static library gigabar_internal
-# (src/gigabar).
+# gigabar_component(NAME [SOURCES file...] [HEADERS header...] [DEPENDS component...]): the objects of gigabar_NAME, or only what its
+# headers need. Inside the project, headers are named from src/ ("memory/window.hpp") and from include/ ("gigabar/memory.hpp"). HEADERS
+# are the public ones that it implements. DEPENDS are the components whose headers its files include, no more and no fewer: the test
+# components.includes compares them. All components together are the static library gigabar_internal (src/gigabar).
 function(gigabar_component name)
-  cmake_parse_arguments(COMPONENT "" "" "SOURCES;DEPENDS" ${ARGN})
-  add_library(gigabar_${name} OBJECT ${COMPONENT_SOURCES})
-  target_include_directories(gigabar_${name} PUBLIC ${PROJECT_SOURCE_DIR}/include ${PROJECT_SOURCE_DIR}/src)
-  target_link_libraries(gigabar_${name} PUBLIC Threads::Threads PRIVATE gigabar_options)
-  foreach(below IN LISTS COMPONENT_DEPENDS)
-    target_link_libraries(gigabar_${name} PUBLIC gigabar_${below})
-  endforeach()
-  gigabar_use_precompiled(gigabar_${name} gigabar_system_headers)
+  cmake_parse_arguments(COMPONENT "" "" "SOURCES;HEADERS;DEPENDS" ${ARGN})
+  list(TRANSFORM COMPONENT_DEPENDS PREPEND gigabar_ OUTPUT_VARIABLE below)
+  if(COMPONENT_SOURCES)
+    add_library(gigabar_${name} OBJECT ${COMPONENT_SOURCES})
+    target_include_directories(gigabar_${name} PUBLIC ${PROJECT_SOURCE_DIR}/include ${PROJECT_SOURCE_DIR}/src)
+    target_link_libraries(gigabar_${name} PUBLIC Threads::Threads ${below} PRIVATE gigabar_options)
+    gigabar_use_precompiled(gigabar_${name} gigabar_system_headers)
+  else()
+    add_library(gigabar_${name} INTERFACE)
+    target_link_libraries(gigabar_${name} INTERFACE ${below})
+  endif()
   set_property(GLOBAL APPEND PROPERTY GIGABAR_COMPONENTS gigabar_${name})
+  file(RELATIVE_PATH folder ${PROJECT_SOURCE_DIR}/src ${CMAKE_CURRENT_SOURCE_DIR})
+  string(JOIN "\t" line ${name} ${folder} "${COMPONENT_HEADERS}" "${COMPONENT_DEPENDS}")
+  set_property(GLOBAL APPEND_STRING PROPERTY GIGABAR_COMPONENT_LINES "${line}\n")
 endfunction()
 
 # gigabar_test(NAME SOURCES file... [LINK target...] [LABEL unit|fault|conformance|gpu] [TIMEOUT seconds]): a GoogleTest program over the

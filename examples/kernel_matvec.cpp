@@ -209,7 +209,7 @@ struct CpuLink {
 };
 
 // 1, with the reason, where something failed.
-int tell(const gigabar::Outcome& outcome) { return outcome ? 0 : (std::puts(outcome.message().c_str()), 1); }
+int tell(const gigabar::Result<void>& outcome) { return outcome ? 0 : (std::puts(outcome.message().c_str()), 1); }
 
 int main(int count, char** words) {
   const auto patience = gigabar::Timeout::of(std::chrono::seconds(10));

@@ -52,7 +52,7 @@ Status run_kernel(int, const device::DeviceFabric& fabric) { return play(device:
 #endif
 
 // 1, with the reason, where something failed.
-int tell(const gigabar::Outcome& outcome) { return outcome ? 0 : (std::puts(outcome.message().c_str()), 1); }
+int tell(const gigabar::Result<void>& outcome) { return outcome ? 0 : (std::puts(outcome.message().c_str()), 1); }
 
 int main() {
   const auto patience = gigabar::Timeout::of(std::chrono::seconds(10));

@@ -195,16 +195,26 @@ set_up() {
   build "$@"
 }
 
+# name_left_out FOLDER LABEL WHY: the lines of left-out.txt for the tests with that label; nothing when there is none.
+name_left_out() {
+  local names
+  names=$(ctest --test-dir "$1" -N -L "$2" | sed -n '/(Disabled)$/d; s/^ *Test *#[0-9]*: //p')
+  [ -z "$names" ] || printf '%s\n%s\n' "$3" "$names"
+}
+
 # run_tests FOLDER [ctest's options]: runs the tests of a folder of the build and says what was skipped and why; the report stays in
-# $build_folder/tests.xml. Tests with a label in $without_labels ('gpu|conformance') are left out.
+# $build_folder/tests.xml. Tests with a label in $without_labels ('gpu|conformance') are left out. Those that need a GPU, where there is
+# none, are left out too, and named in $build_folder/left-out.txt.
 run_tests() {
   local folder=$1 status=0
   shift
   # A report of an earlier run must not be read as this one's.
-  rm -f "$build_folder/tests.xml"
-  # Without a GPU the tests on one are left out, not skipped one by one.
+  rm -f "$build_folder/tests.xml" "$build_folder/left-out.txt"
   local left_out=() labels=${without_labels:-}
-  [ -e /dev/nvidiactl ] || labels=${labels:+$labels|}gpu
+  if [ ! -e /dev/nvidiactl ]; then
+    labels=${labels:+$labels|}gpu
+    name_left_out "$folder" '^gpu$' "tests that need a GPU, which this machine has not" >"$build_folder/left-out.txt"
+  fi
   [ -z "$labels" ] || left_out=(-LE "^($labels)\$")
   ctest --test-dir "$folder" "${left_out[@]+"${left_out[@]}"}" --no-tests=error --output-on-failure --parallel "$(nproc)" \
     --output-junit "$PWD/$build_folder/tests.xml" "$@" >"build/logs/ctest-$preset.log" 2>&1 || status=$?

@@ -3,8 +3,10 @@
 """Reads ctest's JUnit reports and prints each skipped test with its reason, each failed one with what it printed, and
 'N passed, N failed, N skipped'.
 
-With --checks FILE its lines 'passed NAME', 'failed NAME' and 'skipped NAME' count as tests too. With --expected-skips FILE a skip that no line of FILE allows is a failure. A line is a regular expression that must match
-'REPORT:TEST' wholly (REPORT is the name of the folder that holds the report); blank lines and lines that begin with # are not rules.
+With --checks FILE its lines 'passed NAME' and 'failed NAME' count as tests too. With --expected-skips FILE a skip that no line of FILE
+allows is a failure. A line is a regular expression that must match 'REPORT:TEST' wholly (REPORT is the name of the folder that holds the
+report); blank lines and lines that begin with # are not rules. Tests that ctest was not asked to run stand in left-out.txt beside a
+report, below one line that says why; they are counted and named.
 """
 
 import argparse
@@ -52,6 +54,22 @@ def failure_lines(case):
     return lines or output[-LINES_OF_A_FAILURE:]
 
 
+def left_out_lines(path):
+    """What left-out.txt says: how many tests, why, and their names, a suite to a line."""
+    try:
+        why, *names = path.read_text().split("\n")
+    except FileNotFoundError:
+        return []
+    suites = {}
+    for name in filter(None, names):
+        suite, _, test = name.rpartition(".")
+        suites.setdefault(suite, []).append(test)
+    count = sum(map(len, suites.values()))
+    if count == 0:
+        return []
+    return [f"left out: {path.parent.name}: {count} {why}"] + [f"  {suite}: {', '.join(tests)}" for suite, tests in suites.items()]
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("reports", nargs="*", type=pathlib.Path)
@@ -88,12 +106,12 @@ def main():
                 failed += 1
                 print(f"failed: {name} ({status})")
                 print("\n".join(f"  {line}" for line in failure_lines(case)))
+    for report in arguments.reports:
+        for line in left_out_lines(report.parent / "left-out.txt"):
+            print(line)
     for line in [] if arguments.checks is None else pathlib.Path(arguments.checks).read_text().splitlines():
         if line.startswith("passed "):
             passed += 1
-        elif line.startswith("skipped "):
-            skipped += 1
-            print(line.replace("skipped ", "skipped: check ", 1) + ": no time was left")
         else:
             failed += 1
             print(line.replace("failed ", "failed: check ", 1))

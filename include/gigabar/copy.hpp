@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// CPU-driven copies through a Mapping, and `copy`, which picks between the CPU and the copy engine.
+// CPU-driven copies through a Mapping, and `copy`, which chooses between the CPU and the copy engine.
 //
 // Ordering, by mapping type. "Visible to the GPU" means: a load of a running kernel that bypasses its L1 (volatile, or an
 // atomic of system scope), or any later kernel or copy.
@@ -15,7 +15,7 @@
 // | two copy_from calls of one thread read in call order           | lfence / dsb after    | same     | acquire fence    |
 // | Batch: stores before commit() are visible in order             | no, only after commit | no       | no               |
 //
-// A store that has left the CPU is posted: it reaches the GPU a little later, before anything the same CPU sends after it.
+// A store that has left the CPU is posted: it reaches the GPU a little later, before anything that the same CPU sends after it.
 // Source: Intel SDM vol. 1 §10.4.6 and §12.10.3 (WC, streaming loads), vol. 3 §8.2 (fences); Arm ARM B2.3; PCIe Base 5.0 §2.4
 // (posted writes stay in order); measured in tests/gpu/ordering_test.cu.
 #pragma once
@@ -38,9 +38,9 @@
 
 namespace gigabar {
 
-// Raw copy kernels: no bounds check, no fence. Any alignment, any length of both sides; a naturally aligned 1, 2, 4 or 8-byte copy
-// is one access of the mapped side. Stores never touch a byte outside [destination, +bytes); loads may read the rest of the aligned
-// 64-byte line of the mapped side that holds an asked byte.
+// Raw copy kernels: no bounds check, no fence. Both sides may have any alignment and length; a naturally aligned 1, 2, 4 or 8-byte
+// copy is one access of the mapped side. Stores never touch a byte outside [destination, +bytes). Loads may read the rest of an
+// aligned 64-byte line of the mapped side that holds a requested byte.
 using StoreKernel = void (*)(void* mapped_destination, const void* source, std::size_t bytes) noexcept;
 using LoadKernel = void (*)(void* destination, const void* mapped_source, std::size_t bytes) noexcept;
 
@@ -51,13 +51,13 @@ struct CopyKernel {
   LoadKernel load;
 };
 
-// Every kernel of this build, best first. Threads: any. Source: CPUID / XGETBV, HWCAP.
+// Returns every kernel of this build, best first. Threads: any. Source: CPUID / XGETBV, HWCAP.
 GIGABAR_API std::span<const CopyKernel> copy_kernels() noexcept;
 
 namespace detail {
 
-// Kernels in use, by mapping type and by bit width of the byte count. They start as resolvers that detect the CPU and put the
-// real ones in their place; calibration replaces them per size. Relaxed atomics: each value is complete in itself.
+// Kernels in use, by mapping type and by bit width of the byte count. They start as resolvers, which detect the CPU and store the
+// real kernels. Calibration replaces them per size. Relaxed atomics are enough, because each value is complete in itself.
 struct ActiveKernels {
   static constexpr std::size_t kSizeClasses = 32;
   std::array<std::atomic<StoreKernel>, kSizeClasses> store;
@@ -81,13 +81,13 @@ inline void fence_stores() noexcept {
 #endif
 }
 
-// What every load kernel does with one plain load: a naturally aligned 1, 2, 4 or 8-byte word.
+// Whether every load kernel uses one plain load: for a naturally aligned 1, 2, 4 or 8-byte word.
 inline bool is_single_load(const std::byte* mapped, std::size_t bytes) noexcept {
   return bytes <= 8 && ((bytes & (bytes - 1)) | (reinterpret_cast<std::uintptr_t>(mapped) & (bytes - 1))) == 0;
 }
 
-// Before loads of `bytes` at `mapped`. Streaming loads: whatever an earlier one kept in a fill buffer is dropped. A single plain
-// load meets no such buffer (it is never filled from one) and only has to stay behind earlier loads.
+// Before loads of `bytes` at `mapped`. For streaming loads it drops lines that an earlier load left in a fill buffer. A single
+// plain load is never filled from such a buffer, and only has to stay after earlier loads.
 inline void fence_before_loads([[maybe_unused]] const std::byte* mapped, [[maybe_unused]] std::size_t bytes) noexcept {
 #if defined(__x86_64__)
   if (is_single_load(mapped, bytes)) {
@@ -115,8 +115,8 @@ inline void fence_after_loads() noexcept {
 }
 
 // Error returned when a copy is rejected: names the argument, the range and the mapping's length.
-GIGABAR_API Outcome refuse_copy(std::string_view operation, const Mapping& mapping, std::size_t offset_bytes, const void* host,
-                                std::size_t bytes);
+GIGABAR_API Result<void> refuse_copy(std::string_view operation, const Mapping& mapping, std::size_t offset_bytes, const void* host,
+                                     std::size_t bytes);
 
 inline bool may_copy(const Mapping& mapping, std::size_t offset_bytes, const void* host, std::size_t bytes) noexcept {
   return mapping.is_usable() && mapping.covers(offset_bytes, bytes) && (host != nullptr || bytes == 0);
@@ -134,7 +134,7 @@ inline void store(const Mapping& mapping, std::size_t offset_bytes, const void* 
 // foreign_process (forked child).
 // Ordering: table above. Threads: any; ranges written at the same time must not overlap. Cost: stores to MMIO and one fence;
 // never blocks, allocates or enters the kernel.
-inline Outcome copy_to(const Mapping& mapping, std::size_t offset_bytes, const void* source, std::size_t bytes) {
+inline Result<void> copy_to(const Mapping& mapping, std::size_t offset_bytes, const void* source, std::size_t bytes) {
   if (!detail::may_copy(mapping, offset_bytes, source, bytes)) [[unlikely]] {
     return detail::refuse_copy("copy_to", mapping, offset_bytes, source, bytes);
   }
@@ -143,9 +143,10 @@ inline Outcome copy_to(const Mapping& mapping, std::size_t offset_bytes, const v
   return {};
 }
 
-// Copies `bytes` from `mapping` at `offset_bytes` to host memory at `destination`; what is in GPU memory now, never a stale line.
+// Copies `bytes` from `mapping` at `offset_bytes` to host memory at `destination`: the current content of GPU memory, never a stale
+// line.
 // Errors, threads: as copy_to. Cost: one round trip over PCIe (about 1 µs) per 64 bytes, several in flight.
-inline Outcome copy_from(const Mapping& mapping, std::size_t offset_bytes, void* destination, std::size_t bytes) {
+inline Result<void> copy_from(const Mapping& mapping, std::size_t offset_bytes, void* destination, std::size_t bytes) {
   if (!detail::may_copy(mapping, offset_bytes, destination, bytes)) [[unlikely]] {
     return detail::refuse_copy("copy_from", mapping, offset_bytes, destination, bytes);
   }
@@ -157,23 +158,22 @@ inline Outcome copy_from(const Mapping& mapping, std::size_t offset_bytes, void*
 }
 
 // Sets `bytes` bytes at `offset_bytes` to `value`. Errors, ordering, threads, cost: as copy_to.
-GIGABAR_API Outcome fill(const Mapping& mapping, std::size_t offset_bytes, std::byte value, std::size_t bytes);
+GIGABAR_API Result<void> fill(const Mapping& mapping, std::size_t offset_bytes, std::byte value, std::size_t bytes);
 
-// Makes every earlier store of this thread through any mapping leave the CPU, before any later one. Cost: about 0.1 µs after
-// stores.
+// Every earlier store of this thread through any mapping leaves the CPU before any later one. Cost: about 0.1 µs after stores.
 inline void fence() noexcept { detail::fence_stores(); }
 
-// Stores `value` at `flag_offset_bytes` (a multiple of sizeof(Value), 4 or 8 bytes) as one access, after everything this thread
-// stored before through any mapping: who sees the flag sees the data.
-// On a cached mapping the store is a release: a reader that acquires the flag sees the data.
+// Stores `value` at `flag_offset_bytes` (a multiple of sizeof(Value), 4 or 8 bytes) as one access, after everything that this
+// thread stored before through any mapping: a reader that sees the flag also sees the data. On a cached mapping the store is a
+// release: a reader that acquires the flag sees the data.
 // Errors: as copy_to; invalid_argument when the flag's address is not aligned. Threads: any. Cost: two fences and a store.
-GIGABAR_API Outcome publish(const Mapping& mapping, std::size_t flag_offset_bytes, std::uint32_t value);
-GIGABAR_API Outcome publish(const Mapping& mapping, std::size_t flag_offset_bytes, std::uint64_t value);
+GIGABAR_API Result<void> publish(const Mapping& mapping, std::size_t flag_offset_bytes, std::uint32_t value);
+GIGABAR_API Result<void> publish(const Mapping& mapping, std::size_t flag_offset_bytes, std::uint64_t value);
 
-// copy_to of the data and then the flag, in that order. Nothing is stored when either range is refused.
+// Does copy_to of the data, then stores the flag, in that order. Stores nothing when either range is rejected.
 template <class Value>
-Outcome publish(const Mapping& mapping, std::size_t data_offset_bytes, const void* source, std::size_t bytes,
-                std::size_t flag_offset_bytes, Value value) {
+Result<void> publish(const Mapping& mapping, std::size_t data_offset_bytes, const void* source, std::size_t bytes,
+                     std::size_t flag_offset_bytes, Value value) {
   static_assert(sizeof(Value) == 4 || sizeof(Value) == 8, "a flag has 4 or 8 bytes");
   if (!detail::may_copy(mapping, data_offset_bytes, source, bytes)) [[unlikely]] {
     return detail::refuse_copy("publish", mapping, data_offset_bytes, source, bytes);
@@ -187,17 +187,17 @@ Outcome publish(const Mapping& mapping, std::size_t data_offset_bytes, const voi
   return publish(mapping, flag_offset_bytes, value);
 }
 
-// Many stores, one fence: nothing is promised to be visible before commit() returned. Not for several threads at once.
+// Many stores with one fence: no store is guaranteed to be visible before commit() has returned. Threads: one at a time.
 class Batch {
  public:
   explicit Batch(const Mapping& mapping) noexcept : mapping_(&mapping) {}
   Batch(const Batch&) = delete;
   Batch& operator=(const Batch&) = delete;
-  // Commits what was not committed.
+  // Commits the stores that are not committed yet.
   ~Batch() { commit(); }
 
-  // As copy_to without the fence; a refused copy stores nothing and leaves the batch usable.
-  Outcome copy_to(std::size_t offset_bytes, const void* source, std::size_t bytes) {
+  // As copy_to without the fence. A rejected copy stores nothing and leaves the batch usable.
+  Result<void> copy_to(std::size_t offset_bytes, const void* source, std::size_t bytes) {
     if (!detail::may_copy(*mapping_, offset_bytes, source, bytes)) [[unlikely]] {
       return detail::refuse_copy("batch copy_to", *mapping_, offset_bytes, source, bytes);
     }
@@ -217,56 +217,57 @@ class Batch {
 };
 
 // copy_to / copy_from with several CPU threads, each with a contiguous part cut at 64-byte lines of the mapped side.
-// `thread_count` 1..64, the caller's included; 0: as many as the calibration found best. The threads are the library's, started on
-// first use and asleep between calls; when they are busy with another call, this call waits for them, and copies alone after 1 s.
+// `thread_count` 1..64, including the caller; 0: the number that the calibration found best. The library starts its threads at
+// first use; they sleep between calls. When another call uses them, this call waits for them, and after 1 s it copies alone.
 // Errors: as copy_to; invalid_argument (more than 64 threads); out_of_memory or no_permission when a thread cannot be started
 // (nothing was copied).
-// Ordering: as one copy_to. Threads: any. Cost: at least one hand-over between threads, 1 µs awake and up to 50 µs asleep.
-GIGABAR_API Outcome copy_to_parallel(const Mapping& mapping, std::size_t offset_bytes, const void* source, std::size_t bytes,
-                                     unsigned thread_count = 0);
-GIGABAR_API Outcome copy_from_parallel(const Mapping& mapping, std::size_t offset_bytes, void* destination, std::size_t bytes,
-                                       unsigned thread_count = 0);
+// Ordering: as one copy_to. Threads: any. Cost: at least one hand-over between threads, 1 µs to a running thread and up to 50 µs to
+// a sleeping one.
+GIGABAR_API Result<void> copy_to_parallel(const Mapping& mapping, std::size_t offset_bytes, const void* source, std::size_t bytes,
+                                          unsigned thread_count = 0);
+GIGABAR_API Result<void> copy_from_parallel(const Mapping& mapping, std::size_t offset_bytes, void* destination, std::size_t bytes,
+                                            unsigned thread_count = 0);
 
 enum class CopyDirection : std::uint8_t { to_device, from_device };
 enum class CopyMethod : std::uint8_t {
   cpu,           // copy_to / copy_from
   cpu_parallel,  // several threads
-  copy_engine,   // the GPU's DMA, on a stream of the library's own; on a stand-in device memcpy
+  copy_engine,   // the GPU's DMA engine, on the library's own stream; on a stand-in device memcpy
 };
 GIGABAR_API std::string_view name_of(CopyDirection direction) noexcept;
 GIGABAR_API std::string_view name_of(CopyMethod method) noexcept;
 
-// One side of copy(): a place in a mapping. The mapping must outlive it.
+// One side of copy(): an offset in a mapping. The mapping must outlive it.
 struct MappedPlace {
   const Mapping& mapping;
   std::size_t offset_bytes = 0;
 };
 
 namespace detail {
-// By device and direction: copies of fewer bytes are the CPU's for every kind of host memory. 0 until the device's calibration has
-// been looked up. A hint: a stale value costs time, never correctness.
-inline constexpr std::size_t kMostDevices = 64;
-GIGABAR_API extern std::array<std::array<std::atomic<std::size_t>, 2>, kMostDevices> cpu_below_bytes;
+// By device and direction: the CPU makes copies of fewer bytes, for every kind of host memory. 0 until the device's calibration has
+// been loaded. A hint: a stale value costs time, never correctness.
+inline constexpr std::size_t kMaxDevices = 64;
+GIGABAR_API extern std::array<std::array<std::atomic<std::size_t>, 2>, kMaxDevices> cpu_below_bytes;
 
 inline bool is_for_cpu(CopyDirection direction, const Mapping& mapping, std::size_t bytes,
                        std::optional<CopyMethod> required) noexcept {
   if (required) return *required == CopyMethod::cpu;
   const auto device = static_cast<std::size_t>(mapping.device());
-  return device < kMostDevices &&
+  return device < kMaxDevices &&
          bytes < cpu_below_bytes[device][static_cast<std::size_t>(direction)].load(std::memory_order_relaxed);
 }
 
-// copy() when it is not for the CPU, not known yet, or not allowed.
+// copy() when the CPU is not chosen, nothing is known yet, or the copy is rejected.
 GIGABAR_API Result<CopyMethod> copy_chosen(MappedPlace destination, const void* source, std::size_t bytes,
                                            std::optional<CopyMethod> required);
 GIGABAR_API Result<CopyMethod> copy_chosen(void* destination, MappedPlace source, std::size_t bytes,
                                            std::optional<CopyMethod> required);
 }  // namespace detail
 
-// Copies `bytes` by the method that the calibration in use found fastest for this direction, size and kind of host memory (pinned
-// or pageable), or by `required`. Done when it returns; not ordered with streams of the caller.
+// Copies `bytes` by the method that the current calibration found fastest for this direction, size and kind of host memory (pinned
+// or pageable), or by `required`. The copy is complete when it returns; it is not ordered with the caller's CUDA streams.
 // Returns the method that was used. Errors: as copy_to; device_error (the copy engine failed).
-// Ordering: as copy_to / copy_from. Threads: any. Cost: of the method; the copy engine enters the driver and waits.
+// Ordering: as copy_to / copy_from. Threads: any. Cost: that of the method; the copy engine enters the driver and waits.
 inline Result<CopyMethod> copy(MappedPlace destination, const void* source, std::size_t bytes,
                                std::optional<CopyMethod> required = {}) {
   const auto& [mapping, offset_bytes] = destination;
@@ -285,7 +286,7 @@ inline Result<CopyMethod> copy(void* destination, MappedPlace source, std::size_
   return detail::copy_chosen(destination, source, bytes, required);
 }
 
-// What was measured on this machine, and the choices that follow from it.
+// One measurement on this machine.
 struct CalibrationPoint {
   CopyDirection direction;
   bool is_pinned;  // host side
@@ -305,41 +306,42 @@ struct Calibration {
   std::array<std::string, detail::ActiveKernels::kSizeClasses> store_kernel;  // by bit width of the size; empty: default
   std::array<std::string, detail::ActiveKernels::kSizeClasses> load_kernel;
 
-  // The fastest method at that size, with times between measured sizes on a straight line in the logarithms; sizes beyond the
-  // first or last point count as that point. Several threads must be 20 % faster than one. The copy engine leaves
-  // the CPU free and may be up to 3 % slower than the better of both. Without points: cpu.
+  // Returns the fastest method at that size. Times between measured sizes are interpolated linearly in the logarithms; sizes beyond
+  // the first or last point use that point. Several threads are chosen only when they are 20 % faster than one. The copy engine
+  // leaves the CPU free, so it is chosen even when it is up to 3 % slower than the better of both. Without points: cpu.
   // Threads: any, const.
   GIGABAR_API CopyMethod choose(CopyDirection direction, bool is_pinned, std::size_t bytes) const noexcept;
   GIGABAR_API std::string to_text() const;  // an aligned table
   GIGABAR_API std::string to_json() const;
 
-  // Defaults in use when nothing was measured.
+  // The defaults, used when nothing was measured.
   GIGABAR_API static const Calibration& defaults();
 
   // Measures `device` for at most about `budget_seconds` (0.5..600) and returns the result without using it. A kernel other than
   // the default is named only where it is more than 5 % faster. Host memory is in the state in which the calling thread just wrote
-  // it. Errors: invalid_argument, what map(), DeviceMemory and HostMemory answer, verification_failed (a copy delivered other
-  // bytes), timed_out when the budget is too short for one pass.
+  // it. Errors: invalid_argument, those of map(), DeviceMemory and HostMemory, verification_failed (a copy delivered other bytes),
+  // timed_out (the budget is too short for one pass).
   GIGABAR_API static Result<Calibration> measure(int device, double budget_seconds = 5.0);
 
-  // Reads what save() wrote. Errors: bad_file with place and cause (missing, truncated, larger than 1 MiB, wrong version, numbers
-  // out of range, unknown kernel). Nothing is taken from a file that is not wholly valid.
+  // Reads a file that save() wrote. Errors: bad_file with position and cause (missing, truncated, larger than 1 MiB, wrong version,
+  // numbers out of range, unknown kernel). Nothing is used from a file that is not completely valid.
   GIGABAR_API static Result<Calibration> load(const std::string& path);
-  // Writes JSON to a temporary file and renames it, so that a reader never sees half. Errors: bad_file with errno.
-  GIGABAR_API Outcome save(const std::string& path) const;
+  // Writes JSON to a temporary file and renames it, so that a reader never sees a partial file. Errors: bad_file with errno.
+  GIGABAR_API Result<void> save(const std::string& path) const;
 
   // $GIGABAR_CALIBRATION, else $XDG_CACHE_HOME/gigabar/calibration-<uuid or stand-in>.json, else ~/.cache/gigabar/...; the
-  // environment is ignored when real and effective ids differ. Empty when there is no such place.
+  // environment is ignored when real and effective ids differ. Empty when no such path exists.
   GIGABAR_API static std::string default_path(int device);
 };
 
-// Makes `calibration` the one that copy() and copy_to_parallel follow for `device`. The CPU's kernels are chosen per process, not
-// per device: those of the calibration that was put in use last serve every write-combined mapping. Errors: invalid_argument (no
+// copy() and copy_to_parallel use `calibration` for `device` from now on. The CPU's kernels are chosen per process, not per device:
+// every write-combined mapping uses those of the calibration that was set last. Errors: invalid_argument (no
 // such device, a kernel this CPU does not have, a thread count that is not 1..64), on which nothing has changed. Threads: any;
-// copies in flight finish with the old one. Cost: keeps a few KiB until the process ends.
-GIGABAR_API Outcome use_calibration(int device, const Calibration& calibration);
-// The calibration in use for `device`; defaults() when there is no such device. The first copy() on a device loads default_path()
-// when that file exists; one that cannot be used is logged as a warning and left. A stand-in that was not measured has no points.
+// copies in flight finish with the old one. Cost: a few KiB until the process ends.
+GIGABAR_API Result<void> use_calibration(int device, const Calibration& calibration);
+// Returns the calibration in use for `device`; defaults() when there is no such device. The first copy() on a device loads
+// default_path() when that file exists. A file that cannot be used is logged as a warning and ignored. A stand-in that was not
+// measured has no points.
 GIGABAR_API Calibration calibration_in_use(int device);
 
 }  // namespace gigabar

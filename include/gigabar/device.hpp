@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What devices this machine has, and which of the things that Gigabar opens at run time are there.
+// The devices of this machine, and the availability of the libraries and kernel interfaces that Gigabar opens at run time.
 #pragma once
 
 #include <cstdint>
@@ -10,40 +10,28 @@
 
 #include "gigabar/export.hpp"
 #include "gigabar/status.hpp"
+#include "gigabar/types.hpp"
 
 namespace gigabar {
-
-struct PciAddress {
-  std::uint32_t domain = 0;
-  std::uint8_t bus = 0;
-  std::uint8_t device = 0;
-  std::uint8_t function = 0;
-
-  // "0000:3b:00.0": lower case, as Linux names it in /sys.
-  GIGABAR_API std::string to_string() const;
-  // Reads "[domain:]bus:device.function" in hexadecimal; nothing when the text is not of that form.
-  GIGABAR_API static std::optional<PciAddress> parse(std::string_view text);
-  bool operator==(const PciAddress&) const = default;
-};
 
 struct DeviceInfo {
   int index = 0;             // CUDA's ordinal, or the stand-in's number
   std::string name;          // "NVIDIA H200", or "stand-in (host memory)"
-  bool is_stand_in = false;  // host memory playing a GPU; always shown to the user
+  bool is_stand_in = false;  // host memory that plays a GPU; every output shows this
   std::string uuid;          // "GPU-xxxxxxxx-xxxx-...", empty for a stand-in
   std::optional<PciAddress> pci;
-  int numa_node = -1;  // -1: the machine does not say
+  int numa_node = -1;  // -1: the machine does not report it
   std::uint64_t memory_bytes = 0;
-  std::optional<std::uint64_t> bar1_bytes;       // size of the BAR1 aperture, when NVML tells
+  std::optional<std::uint64_t> bar1_bytes;       // size of the BAR1 aperture, when NVML reports it
   std::optional<std::uint64_t> bar1_used_bytes;  // by all processes
   int compute_major = 0;
   int compute_minor = 0;
 };
 
-// Every device of this process, in CUDA's order; stand-ins when there is no usable GPU or when GIGABAR_STAND_IN=N (N ≥ 1)
-// asks for N of them. Never empty.
-// Errors: device_error (the driver is there but failed), invalid_argument (GIGABAR_STAND_IN is not a number from 1 to 64).
-// Threads: any. Cost: the first call initialises CUDA (tens to hundreds of ms); later ones ask the driver again.
+// Returns every device of this process, in CUDA's order. Stand-ins when there is no usable GPU, or when GIGABAR_STAND_IN=N (N ≥ 1)
+// requests N of them. Never empty.
+// Errors: device_error (the driver is present but failed), invalid_argument (GIGABAR_STAND_IN is not a number from 1 to 64).
+// Threads: any. Cost: the first call initialises CUDA (tens to hundreds of ms); later calls query the driver again.
 GIGABAR_API Result<std::vector<DeviceInfo>> devices();
 
 // One line of `gigabar info`: a library or kernel interface and whether it can be used.
@@ -52,7 +40,7 @@ struct DriverReport {
   Availability availability;
 };
 
-// Everything Gigabar opens at run time, with the reason where it is not usable. Threads: any. Cost: as devices().
+// Returns everything that Gigabar opens at run time, with the reason where it is not usable. Threads: any. Cost: as devices().
 GIGABAR_API std::vector<DriverReport> drivers();
 
 }  // namespace gigabar

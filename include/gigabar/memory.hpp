@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a pointer is, and memory that is made to be mapped, exported and pinned.
+// The properties of a pointer, and memory that can be mapped, exported and pinned.
 #pragma once
 
 #include <cstddef>
@@ -16,7 +16,7 @@
 namespace gigabar {
 
 enum class MemoryKind : std::uint8_t {
-  host_pageable,  // ordinary memory of this process, or an address CUDA knows nothing about
+  host_pageable,  // ordinary memory of this process, or an address that CUDA does not know
   host_pinned,    // allocated or registered with CUDA, or by HostMemory
   device,         // cudaMalloc / cuMemAlloc
   device_vmm,     // cuMemCreate + cuMemMap
@@ -28,12 +28,12 @@ enum class MemoryKind : std::uint8_t {
 // "device", "device_vmm", ... Any thread; never fails.
 GIGABAR_API std::string_view name_of(MemoryKind kind) noexcept;
 
-// Everything the driver and the system say about one address.
+// Everything that the driver and the system report about one address.
 struct PointerInfo {
   MemoryKind kind = MemoryKind::host_pageable;
-  std::uintptr_t address = 0;     // as asked
-  std::uintptr_t base = 0;        // of the allocation; equals address when nobody knows (pageable host memory)
-  std::size_t length_bytes = 0;   // of the allocation; 0 when nobody knows
+  std::uintptr_t address = 0;     // the argument
+  std::uintptr_t base = 0;        // of the allocation; equals address when it is unknown (pageable host memory)
+  std::size_t length_bytes = 0;   // of the allocation; 0 when it is unknown
   std::size_t offset_bytes = 0;   // address - base
   int device = -1;                // CUDA ordinal or stand-in number; -1 for host memory
   std::optional<PciAddress> pci;  // of the device
@@ -42,7 +42,7 @@ struct PointerInfo {
   bool is_exportable = false;     // a POSIX descriptor or an IPC handle can be made of it
 };
 
-// Says what `address` is. Works for any value: an address that nobody knows is reported as host_pageable with no length.
+// Returns what `address` is. Works for any value: an unknown address is reported as host_pageable without a length.
 // Errors: invalid_argument (null), device_error. Threads: any. Cost: a few driver calls, about 1 µs.
 // Source: CUDA driver API, "Unified Addressing", cuPointerGetAttributes.
 GIGABAR_API Result<PointerInfo> describe(const void* address);
@@ -55,7 +55,7 @@ enum class DeviceAllocator : std::uint8_t {
 // Owned device memory. Move-only; the destructor frees and logs a failure.
 class DeviceMemory {
  public:
-  // Allocates `bytes` (> 0) on `device`; on a stand-in device the memory is host memory of a page alignment.
+  // Allocates `bytes` (> 0) on `device`; on a stand-in device the memory is page-aligned host memory.
   // Errors: invalid_argument (no such device, zero bytes), out_of_memory, device_error; nothing is kept on failure.
   // Threads: any; the calling thread's current context is left as it was. Cost: enters the kernel.
   GIGABAR_API static Result<DeviceMemory> allocate(int device, std::size_t bytes,
@@ -72,12 +72,12 @@ class DeviceMemory {
   GIGABAR_API int device() const noexcept;
   GIGABAR_API bool is_stand_in() const noexcept;
 
-  // A descriptor for another process or API: vmm memory gives CUDA's POSIX descriptor (cuMemImportFromShareableHandle), stand-in
-  // memory a memfd. The caller closes it.
+  // Returns a descriptor for another process or API: CUDA's POSIX descriptor for vmm memory (cuMemImportFromShareableHandle), a
+  // memfd for stand-in memory. The caller closes it.
   // Errors: not_supported (cuda_malloc memory: use CUDA's IPC handles or export_dma_buf), out_of_descriptors, device_error.
   GIGABAR_API Result<int> export_descriptor() const;
 
-  // A dma-buf descriptor for a NIC or another driver; bytes are rounded up to host pages. The caller closes it.
+  // Returns a dma-buf descriptor for a NIC or another driver; the size is rounded up to host pages. The caller closes it.
   // Errors: not_supported (stand-in; the driver or kernel cannot export), out_of_descriptors, device_error.
   // Source: CUDA driver API, cuMemGetHandleForAddressRange.
   GIGABAR_API Result<int> export_dma_buf() const;
@@ -89,9 +89,10 @@ class DeviceMemory {
 };
 
 enum class HostPages : std::uint8_t {
-  pinned,          // known to CUDA where there is a GPU, locked with mlock(2) otherwise
+  pinned,          // registered with CUDA where there is a GPU, locked with mlock(2) otherwise
   pageable,        // ordinary memory
-  write_combined,  // pinned, not cached by the CPU: fast to write in order and for the GPU to read, very slow for the CPU to read
+  write_combined,  // pinned, not cached by the CPU: fast for sequential writes and for the GPU's reads, very slow for the CPU's
+                   // reads
   huge,            // pinned, on huge pages: reserved ones (vm.nr_hugepages) when there are enough, else transparent ones
 };
 GIGABAR_API std::string_view name_of(HostPages pages) noexcept;  // "pinned", "pageable", "wc", "huge"
@@ -101,11 +102,12 @@ struct HostMemoryOptions {
   HostPages pages = HostPages::pinned;
 };
 
-// Owned, page-aligned, zeroed host memory whose pages are present. Move-only.
+// Owned host memory: page-aligned, zeroed, with all pages present. Move-only.
 class HostMemory {
  public:
+  // Allocates `bytes` (> 0).
   // Errors: invalid_argument (zero bytes, no such node), out_of_memory (more than the machine, the node or the control group has
-  // left; the locked-memory limit; no huge pages), no_permission, device_error; nothing is kept on failure.
+  // free; the locked-memory limit; no huge pages), no_permission, device_error; nothing is kept on failure.
   // Threads: any. Cost: touches every page.
   GIGABAR_API static Result<HostMemory> allocate(std::size_t bytes, const HostMemoryOptions& options = {});
 
@@ -119,7 +121,7 @@ class HostMemory {
   GIGABAR_API std::size_t bytes() const noexcept;
   GIGABAR_API bool is_pinned() const noexcept;
   GIGABAR_API HostPages pages() const noexcept;
-  // The node that the first page is really on, asked of the kernel at allocation; -1 on a machine without NUMA.
+  // The node of the first page, as the kernel reported it at allocation; -1 on a machine without NUMA.
   GIGABAR_API int numa_node() const noexcept;
 
  private:

@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// How every call says what happened: a small status, and behind it one record with cause and remedy.
+// The result of every call: a small status and, for a failure, one record with cause and remedy.
 //
-// No call of these headers throws, but Machine::here(), which can answer nothing else. Where the program has no memory left, a call
-// that answers a Result or an Outcome answers out_of_memory and has changed nothing, or the connection whose message could not be
-// kept is peer_lost; a call that answers a value answers an empty one.
+// No call of these headers throws, except Machine::here(), whose return type has no error. Where the program has no memory left, a
+// call that returns a Result returns out_of_memory and has changed nothing, or the connection whose message
+// could not be kept becomes peer_lost. A call that returns a plain value returns an empty one.
+//
+// A thread that is cancelled (pthread_cancel) inside a call ends after it, at its next cancellation point. Cancellation does not
+// wake a call that waits: give it a time-out. Asynchronous cancelability (PTHREAD_CANCEL_ASYNCHRONOUS) is not supported.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +21,7 @@
 
 namespace gigabar {
 
-// Grouped by what has to be done before the same call can succeed.
+// Grouped by what must be done before the same call can succeed.
 enum class Status : std::uint8_t {
   ok = 0,
 
@@ -28,11 +31,11 @@ enum class Status : std::uint8_t {
   not_supported,  // this memory or this combination can never work here
 
   // The operation: the same call can succeed later, or after the remedy.
-  unavailable,  // the path that was asked for does not exist on this machine; see Availability
+  unavailable,  // the requested path does not exist on this machine; see Availability
   no_permission,
   out_of_memory,
   out_of_descriptors,
-  out_of_bar1,  // the GPU's BAR1 aperture has no room for the window
+  out_of_bar1,  // the GPU's BAR1 aperture has no space for the window
   busy,
   timed_out,
   verification_failed,  // a new mapping did not show the memory it should; it was not handed out
@@ -41,17 +44,17 @@ enum class Status : std::uint8_t {
   // The device: its driver reported an error; allocations on it may be lost.
   device_error,
 
-  // The connection: the peer is gone or refused; others are unaffected. Forget it and connect anew.
+  // The connection: the peer is gone or refused; other peers are unaffected. Forget it and connect again.
   peer_lost,
 
-  // The process: the object belongs to another process (a forked child, say).
+  // The process: the object belongs to another process, for example to the parent of a fork.
   foreign_process,
 };
 
 // The enumerator's name, for example "out_of_bar1". Any thread; never fails.
 GIGABAR_API std::string_view name_of(Status status) noexcept;
 
-// Which numbering a native code belongs to. Two domains never share one integer.
+// The numbering that a native code belongs to. Two domains never share one integer.
 enum class NativeDomain : std::uint8_t { none, system_errno, cuda_driver, nvml, resource_manager, loader };
 
 struct NativeCode {
@@ -60,15 +63,15 @@ struct NativeCode {
   std::string name;  // "EMFILE", "CUDA_ERROR_INVALID_VALUE", "NV_ERR_INVALID_ARGUMENT"
 };
 
-// What the first detector of a failure wrote down. `message()` is one line.
+// Written by the code that detected the failure first. `message()` is one line.
 struct ErrorRecord {
   Status status = Status::ok;
   std::string operation;  // "map"
   std::string object;     // "0x7f0000000000 +65536 on device 0"
   NativeCode native;
-  std::string cause;   // what was seen, not what was assumed
+  std::string cause;   // what was observed, not an assumption
   std::string remedy;  // one sentence; empty when there is none
-  // The doctor's check behind the cause, for `gigabar explain`; empty when there is none. The initialiser lets records be written
+  // The doctor's check that explains the cause, for `gigabar explain`; empty when there is none. The initialiser allows records
   // without it.
   std::string check = {};  // NOLINT(readability-redundant-member-init)
 
@@ -77,7 +80,7 @@ struct ErrorRecord {
 };
 
 namespace detail {
-// Own copies of records. Where there is no memory for one: the record of the process that says out_of_memory.
+// Owned copies of records. Where there is no memory for one: the static record that says out_of_memory.
 GIGABAR_API const ErrorRecord* keep_record(ErrorRecord&& record) noexcept;
 GIGABAR_API const ErrorRecord* copy_record(const ErrorRecord& record) noexcept;
 struct DropRecord {
@@ -85,11 +88,11 @@ struct DropRecord {
 };
 }  // namespace detail
 
-// An owned, never empty error record; as cheap to return as a pointer.
+// An owned error record, never empty. Returning it costs as much as returning a pointer.
 class [[nodiscard]] Error {
  public:
   explicit Error(ErrorRecord record) noexcept : record_(detail::keep_record(std::move(record))) {}
-  // That of a program that has no memory left. Allocates nothing.
+  // The error of a program that has no memory left. Allocates nothing.
   GIGABAR_API static Error out_of_memory() noexcept;
   Error(Error&&) noexcept = default;
   Error& operator=(Error&&) noexcept = default;
@@ -106,8 +109,9 @@ class [[nodiscard]] Error {
   std::string message() const noexcept { return record_->message(); }
 
  private:
-  friend class Outcome;
-  Error() noexcept = default;  // of an Outcome that is ok
+  template <class T>
+  friend class Result;
+  Error() noexcept = default;  // of a Result<void> that is ok
   std::unique_ptr<const ErrorRecord, detail::DropRecord> record_;
 };
 
@@ -142,12 +146,13 @@ class [[nodiscard]] Result {
   std::variant<T, Error> content_;
 };
 
-// Success without a value, or the error: what a Result is where there is a value, with the same functions. One pointer wide:
-// returning it costs nothing on the fast path.
-class [[nodiscard]] Outcome {
+// Success, or the error: a Result without a value, with the same functions. One pointer wide, so returning it costs nothing on the
+// fast path.
+template <>
+class [[nodiscard]] Result<void> {
  public:
-  Outcome() noexcept = default;
-  Outcome(Error error) noexcept : error_(std::move(error)) {}
+  Result() noexcept = default;
+  Result(Error error) noexcept : error_(std::move(error)) {}
 
   bool is_ok() const noexcept { return error_.record_ == nullptr; }
   explicit operator bool() const noexcept { return is_ok(); }
@@ -159,13 +164,12 @@ class [[nodiscard]] Outcome {
   const Error& error() const& noexcept { return error_; }
   Error&& error() && noexcept { return std::move(error_); }
   const ErrorRecord& record() const noexcept { return error_.record(); }
-  Error take_error() && { return std::move(error_); }
 
  private:
   Error error_;
 };
 
-// Why a library, a device or a path is or is not usable on this machine.
+// Whether and why a library, a device or a path is usable on this machine.
 enum class AvailabilityCode : std::uint8_t {
   ok = 0,
   disabled,             // switched off by an option or an environment variable
@@ -174,16 +178,16 @@ enum class AvailabilityCode : std::uint8_t {
   entry_point_missing,  // the library has no symbol loader of the needed version
   symbol_missing,       // a required function is not in the library
   driver_too_old,
-  driver_unknown,  // the driver answered in a way that does not match any known interface
+  driver_unknown,  // the driver's answer does not match any known interface
   no_device,
   no_permission,
-  not_supported,  // present, but not able to do this
+  not_supported,  // present, but cannot do this
 };
 
 // The enumerator's name, for example "driver_too_old".
 GIGABAR_API std::string_view name_of(AvailabilityCode code) noexcept;
 
-// An absent thing says why, as data: a code, one sentence, one remedy.
+// The reason why something is absent, as data: a code, one sentence, one remedy.
 struct Availability {
   AvailabilityCode code = AvailabilityCode::ok;
   std::string reason;  // one sentence; for ok, what was found ("driver 580.159.04")

@@ -6,9 +6,12 @@
 
 #include <cerrno>
 
+#include "base/uncancelled.hpp"
+
 namespace gigabar {
 
 Descriptor::~Descriptor() {
+  const Uncancelled uncancelled;
   if (number_ >= 0) ::close(number_);
 }
 

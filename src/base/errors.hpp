@@ -46,9 +46,9 @@ Error make_error(Status status, std::string operation, std::string object, std::
 // To add to what a record says, in place. Throws std::bad_alloc like any allocation.
 ErrorRecord& edit(Error& error);
 
-// What the thread that ran `call` has thrown, in a catch block: out_of_memory of std::bad_alloc, cannot_start_thread() of
-// std::system_error, unavailable of what else the standard library throws. Every function of the public headers that can throw
-// inside ends with it, as do the library's own threads.
+// What was thrown, in a catch block: out_of_memory of std::bad_alloc, cannot_start_thread() of a std::thread, else what the
+// exception says, with the errno of a std::system_error. Every function of the public headers that can throw inside ends with it,
+// as do the library's own threads.
 Error error_of_exception(const char* operation) noexcept;
 
 // A thread that the kernel refused; `code` is pthread_create()'s. Status: no_permission or out_of_memory.

@@ -8,6 +8,7 @@
 #include <cstdint>
 
 #include "base/descriptor.hpp"
+#include "base/uncancelled.hpp"
 
 namespace gigabar {
 
@@ -15,11 +16,13 @@ namespace gigabar {
 inline Descriptor open_event() noexcept { return Descriptor(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)); }
 
 inline void signal_event(const Descriptor& event) noexcept {
+  const Uncancelled uncancelled;
   const std::uint64_t one = 1;
   [[maybe_unused]] const ssize_t written = ::write(event.get(), &one, sizeof one);
 }
 
 inline void take_event(const Descriptor& event) noexcept {
+  const Uncancelled uncancelled;
   std::uint64_t count = 0;
   [[maybe_unused]] const ssize_t got = ::read(event.get(), &count, sizeof count);
 }

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "base/options.hpp"
+#include "base/uncancelled.hpp"
 
 namespace gigabar {
 namespace {
@@ -54,6 +55,7 @@ bool is_logged(LogLevel level) noexcept {
 
 void log(LogLevel level, std::string_view message) noexcept {
   if (!is_logged(level)) return;
+  const Uncancelled uncancelled;
   try {
     const std::lock_guard lock(sink().mutex);
     if (sink().handler) {

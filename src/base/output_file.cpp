@@ -136,6 +136,13 @@ Fault overwrite(const std::string& path, std::string_view content) {
   return is_written ? Fault() : fault("cannot be written", errno);
 }
 
+// Of a file that is not there yet; empty: the working folder.
+Fault check_folder(const std::string& folder) {
+  const char* const path = folder.empty() ? "." : folder.c_str();
+  if (::faccessat(AT_FDCWD, path, W_OK | X_OK, AT_EACCESS) != 0) return fault("cannot be created", errno);
+  return {};
+}
+
 // A file that nobody else has; its name replaces `name`.
 Descriptor create_beside(const std::string& path, std::string& name) {
   static std::atomic<unsigned> count{0};
@@ -191,15 +198,23 @@ bool write_all(int descriptor, std::string_view content) noexcept {
   return true;
 }
 
+std::optional<OutputFault> check_output(const std::string& path) {
+  struct stat found{};
+  if (::stat(path.c_str(), &found) != 0)
+    return errno == ENOENT ? check_folder(folder_of(behind_links(path))) : fault("cannot be opened", errno);
+  if (S_ISDIR(found.st_mode)) return fault("is a folder", EISDIR);
+  if (S_ISSOCK(found.st_mode)) return fault("is a socket", ENXIO);
+  if (own_stream(found) >= 0 || ::faccessat(AT_FDCWD, path.c_str(), W_OK, AT_EACCESS) == 0) return {};
+  return fault(S_ISREG(found.st_mode) ? "cannot be written" : "cannot be opened", errno);
+}
+
 std::optional<OutputFault> write_output(const std::string& path, std::string_view content) {
+  if (Fault wrong = check_output(path)) return wrong;
   struct stat found{};
   const std::string file = behind_links(path);
-  if (::stat(path.c_str(), &found) != 0)
-    return errno == ENOENT ? replace(file, nullptr, content) : fault("cannot be opened", errno);
-  if (S_ISDIR(found.st_mode)) return fault("is a folder", EISDIR);
+  if (::stat(path.c_str(), &found) != 0) return replace(file, nullptr, content);
   if (const int stream = own_stream(found); stream >= 0) return write_to_own(stream, content);
   if (!S_ISREG(found.st_mode)) return write_through(path, content);
-  if (::faccessat(AT_FDCWD, path.c_str(), W_OK, AT_EACCESS) != 0) return fault("cannot be written", errno);
   struct stat behind{};
   // A file that lost its name is still there below /dev/fd.
   const bool has_name = ::lstat(file.c_str(), &behind) == 0 && is_same(found, behind);

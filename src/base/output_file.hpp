@@ -23,6 +23,11 @@ struct OutputFault {
 // Threads: any. Cost: one fsync().
 std::optional<OutputFault> write_output(const std::string& path, std::string_view content);
 
+// Whether write_output() can be expected to write there, for what takes long before it has something to write. Only looks: nothing
+// is opened, made or changed, so that what happens later (a disk that is full, a reader that goes) is told by the write. Threads:
+// any.
+std::optional<OutputFault> check_output(const std::string& path);
+
 // Writes all of it; false with errno when that fails.
 bool write_all(int descriptor, std::string_view content) noexcept;
 

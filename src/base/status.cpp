@@ -7,9 +7,11 @@
 #include <new>
 #include <sstream>
 #include <system_error>
+#include <typeinfo>
 
 #include "base/errors.hpp"
 #include "base/log.hpp"
+#include "base/uncancelled.hpp"
 
 namespace gigabar {
 
@@ -115,21 +117,39 @@ Error cannot_start_thread(std::string operation, std::string object, int code) {
 
 namespace {
 
+// Of the standard library's own functions only the start of a thread throws these two; std::filesystem's exceptions are of another
+// type.
+bool is_about_a_thread(const std::system_error& error) {
+  const bool is_plain = typeid(error) == typeid(std::system_error) && error.code().category() == std::generic_category();
+  return is_plain && (error.code().value() == EAGAIN || error.code().value() == EPERM);
+}
+
+Error describe_system_error(const char* operation, const std::system_error& error) {
+  const int code = error.code().value();
+  if (is_about_a_thread(error)) return cannot_start_thread(operation, {}, code);
+  const bool is_errno = error.code().category() == std::generic_category() || error.code().category() == std::system_category();
+  if (is_errno) return make_error(status_of_errno(code, Status::unavailable), operation, {}, error.what(), {}, errno_code(code));
+  return make_error(Status::unavailable, operation, {}, text(error.what(), " (", error.code().category().name(), " ", code, ")"));
+}
+
 Error describe_exception(const char* operation) {
   try {
     throw;
   } catch (const std::system_error& error) {
-    return cannot_start_thread(operation, {}, error.code().value());
+    return describe_system_error(operation, error);
   } catch (const std::bad_alloc&) {
     return make_error(Status::out_of_memory, operation, {}, no_memory_record.cause, no_memory_record.remedy);
   } catch (const std::exception& error) {
     return make_error(Status::unavailable, operation, {}, error.what());
+  } catch (...) {
+    return make_error(Status::unavailable, operation, {}, "something was thrown that is no std::exception");
   }
 }
 
 }  // namespace
 
 Error error_of_exception(const char* operation) noexcept {
+  const Uncancelled uncancelled;
   try {
     return describe_exception(operation);
   } catch (...) {

@@ -4,6 +4,8 @@
 
 #include <utility>
 
+#include "base/quietly.hpp"
+
 namespace gigabar {
 
 // Runs `action` at the end of the scope, unless it was called off.
@@ -12,7 +14,7 @@ class Undo {
  public:
   explicit Undo(Action action) noexcept : action_(std::move(action)) {}
   ~Undo() {
-    if (is_armed_) action_();
+    if (is_armed_) quietly(action_);
   }
   Undo(const Undo&) = delete;
   Undo& operator=(const Undo&) = delete;

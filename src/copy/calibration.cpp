@@ -7,6 +7,7 @@
 
 #include "base/errors.hpp"
 #include "base/options.hpp"
+#include "base/uncancelled.hpp"
 #include "gigabar/copy.hpp"
 #include "gigabar/device.hpp"
 #include "platform/stored_json.hpp"
@@ -138,9 +139,12 @@ CopyMethod Calibration::choose(CopyDirection direction, bool is_pinned, std::siz
   }
 }
 
-const Calibration& Calibration::defaults() {
+const Calibration& Calibration::defaults() try {
   static const Calibration& calibration = *new Calibration(documented());
   return calibration;
+} catch (...) {
+  static const Calibration without_points;  // takes no memory; asked again later
+  return without_points;
 }
 
 std::string Calibration::to_text() const try {
@@ -169,6 +173,7 @@ std::string Calibration::to_text() const try {
 }
 
 std::string Calibration::default_path(int device) try {
+  const Uncancelled uncancelled;
   if (const auto path = environment("GIGABAR_CALIBRATION"); path && !path->empty()) return *path;
   const std::string folder = stored::cache_folder();
   if (folder.empty()) return {};

@@ -3,8 +3,10 @@
 #include <cmath>
 #include <limits>
 #include <tuple>
+#include <utility>
 
 #include "base/errors.hpp"
+#include "base/uncancelled.hpp"
 #include "copy/kernels/kernels.hpp"
 #include "gigabar/copy.hpp"
 #include "platform/stored_json.hpp"
@@ -20,9 +22,9 @@ using stored::read_number;
 using stored::read_text;
 using stored::refuse;
 
-constexpr std::size_t kMostPoints = 4096;
-constexpr std::uint64_t kMostCopyBytes = std::uint64_t{1} << 40;
-constexpr double kMostUs = 1e9;
+constexpr std::size_t kMaxPoints = 4096;
+constexpr std::uint64_t kMaxCopyBytes = std::uint64_t{1} << 40;
+constexpr double kMaxUs = 1e9;
 constexpr std::string_view kFormat = "gigabar calibration";
 constexpr int kVersion = 1;
 constexpr std::array<CopyMethod, 3> kMethods = {CopyMethod::cpu, CopyMethod::cpu_parallel, CopyMethod::copy_engine};
@@ -34,7 +36,7 @@ double read_us(const Json& value, const std::string& place) {
   if (value.is_null()) return std::numeric_limits<double>::infinity();
   if (!value.is_number()) refuse(place, "is neither a number nor null");
   const auto us = value.get<double>();
-  if (!(us > 0 && us <= kMostUs)) refuse(place, "is not a time above 0 and at most 1e9 us");
+  if (!(us > 0 && us <= kMaxUs)) refuse(place, "is not a time above 0 and at most 1e9 us");
   return us;
 }
 
@@ -51,7 +53,7 @@ CalibrationPoint read_point(const Json& value, const std::string& place) {
   CalibrationPoint point{};
   point.direction = read_direction(value["direction"], place + ".direction");
   point.is_pinned = read_bool(value["is_pinned"], place + ".is_pinned");
-  point.bytes = static_cast<std::size_t>(read_number(value["bytes"], place + ".bytes", 1, kMostCopyBytes));
+  point.bytes = static_cast<std::size_t>(read_number(value["bytes"], place + ".bytes", 1, kMaxCopyBytes));
   const Json& times = value["median_us"];
   std::vector<std::string> names;
   for (const CopyMethod method : kMethods) names.emplace_back(name_of(method));
@@ -67,7 +69,7 @@ CalibrationPoint read_point(const Json& value, const std::string& place) {
 
 std::vector<CalibrationPoint> read_points(const Json& value) {
   if (!value.is_array()) refuse("points", "is not an array");
-  if (value.size() > kMostPoints) refuse("points", text("has more than ", kMostPoints, " entries"));
+  if (value.size() > kMaxPoints) refuse("points", text("has more than ", kMaxPoints, " entries"));
   std::vector<CalibrationPoint> points;
   const auto order = [](const CalibrationPoint& p) { return std::tuple(p.direction, p.is_pinned, p.bytes); };
   for (const Json& item : value) {
@@ -112,7 +114,8 @@ Calibration read_calibration(const Json& root) {
 }  // namespace
 
 std::string Calibration::to_json() const try {
-  Json root;
+  stored::Document document;
+  Json& root = document.root = stored::new_object();
   root["format"] = kFormat;
   root["version"] = kVersion;
   root["is_measured"] = is_measured;
@@ -122,33 +125,42 @@ std::string Calibration::to_json() const try {
   root["driver_version"] = driver_version;
   root["date"] = date;
   root["thread_count"] = thread_count;
-  root["points"] = Json::array();
+  Json& list = root["points"] = Json::array();
   for (const CalibrationPoint& point : points) {
-    Json times;
+    list.push_back(stored::new_object());
+    Json& item = list.back();
+    item["direction"] = name_of(point.direction);
+    item["is_pinned"] = point.is_pinned;
+    item["bytes"] = point.bytes;
+    Json& times = item["median_us"] = stored::new_object();
     for (const CopyMethod method : kMethods) {
       const double us = point.median_us[static_cast<std::size_t>(method)];
       times[std::string(name_of(method))] = std::isfinite(us) ? Json(us) : Json();
     }
-    root["points"].push_back(
-        {{"direction", name_of(point.direction)}, {"is_pinned", point.is_pinned}, {"bytes", point.bytes}, {"median_us", times}});
   }
-  root["store_kernel"] = store_kernel;
-  root["load_kernel"] = load_kernel;
+  for (const auto& [name, kernels] : {std::pair("store_kernel", &store_kernel), std::pair("load_kernel", &load_kernel)}) {
+    Json& names = root[name] = Json::array();
+    for (const std::string& kernel : *kernels) names.push_back(kernel);
+  }
   return root.dump(1, ' ', false, Json::error_handler_t::replace) + "\n";
 } catch (...) {
   return {};
 }
 
 Result<Calibration> Calibration::load(const std::string& path) try {
+  const Uncancelled uncancelled;
   Calibration calibration;
   const auto read = [](const Json& root, void* result) { *static_cast<Calibration*>(result) = read_calibration(root); };
-  if (Outcome loaded = stored::load(kWords, path, read, &calibration); !loaded) return std::move(loaded).take_error();
+  if (Result<void> loaded = stored::load(kWords, path, read, &calibration); !loaded) return std::move(loaded).error();
   return calibration;
 } catch (...) {
   return error_of_exception("load");
 }
 
-Outcome Calibration::save(const std::string& path) const try { return stored::replace_file(kWords, path, to_json()); } catch (...) {
+Result<void> Calibration::save(const std::string& path) const try {
+  const Uncancelled uncancelled;
+  return stored::replace_file(kWords, path, to_json());
+} catch (...) {
   return error_of_exception("save");
 }
 

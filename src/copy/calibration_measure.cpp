@@ -9,7 +9,9 @@
 #include <thread>
 
 #include "base/clock.hpp"
+#include "base/counted.hpp"
 #include "base/errors.hpp"
+#include "base/uncancelled.hpp"
 #include "copy/kernels/kernels.hpp"
 #include "copy/measure.hpp"
 #include "copy/parallel.hpp"
@@ -23,21 +25,21 @@
 namespace gigabar {
 namespace {
 
-constexpr std::size_t kMostBytes = std::size_t{16} << 20;
+constexpr std::size_t kMaxBytes = std::size_t{16} << 20;
 constexpr std::size_t kKernelMostBytes = std::size_t{1} << 20;  // larger copies use the kernel found best there
 constexpr std::size_t kThreadsBytes = std::size_t{4} << 20;     // where thread counts are compared
-constexpr std::size_t kLeastWarmUp = 3;
+constexpr std::size_t kMinWarmUp = 3;
 constexpr double kWarmUpUs = 200;
 constexpr double kVisitUs = 200;  // then one candidate is sampled for so long, before it is another's turn
 constexpr double kBurstUs = 10;   // short copies are timed several at once: the clock costs 25 ns
 // The link takes some tens of small stores at no cost; only behind them do stores cost what they cost in the long run.
-constexpr std::size_t kMostBurst = 96;
+constexpr std::size_t kMaxBurst = 96;
 // What is 8 times slower than the best at 4 KiB or more is not tried at larger sizes, where it only falls further behind.
 constexpr std::size_t kHopelessFromBytes = 4096;
 constexpr double kHopeless = 8;
 constexpr int kFirstVisits = 3;  // one alone may be an interrupt
-constexpr double kMostSamplesPerVisit = 16;
-constexpr std::size_t kMostSamples = 4096;
+constexpr double kMaxSamplesPerVisit = 16;
+constexpr std::size_t kMaxSamples = 4096;
 
 constexpr std::array<CopyDirection, 2> kDirections = {CopyDirection::to_device, CopyDirection::from_device};
 
@@ -54,13 +56,13 @@ struct Bench {
 };
 
 Result<Bench> prepare(int device) {
-  auto memory = DeviceMemory::allocate(device, kMostBytes);
+  auto memory = DeviceMemory::allocate(device, kMaxBytes);
   if (!memory) return std::move(memory).error();
-  auto mapping = map(memory->address(), kMostBytes);
+  auto mapping = map(memory->address(), kMaxBytes);
   if (!mapping) return std::move(mapping).error();
-  auto pinned = HostMemory::allocate(kMostBytes, {.pages = HostPages::pinned});
+  auto pinned = HostMemory::allocate(kMaxBytes, {.pages = HostPages::pinned});
   if (!pinned) return std::move(pinned).error();
-  auto pageable = HostMemory::allocate(kMostBytes, {.pages = HostPages::pageable});
+  auto pageable = HostMemory::allocate(kMaxBytes, {.pages = HostPages::pageable});
   if (!pageable) return std::move(pageable).error();
   return Bench{device,
                std::move(memory).value(),
@@ -72,14 +74,14 @@ Result<Bench> prepare(int device) {
 
 // One way to do one copy, and its times so far.
 struct Candidate {
-  explicit Candidate(std::function<Outcome()> copies, bool never_given_up = false)
+  explicit Candidate(std::function<Result<void>()> copies, bool never_given_up = false)
       : copy(std::move(copies)), is_never_given_up(never_given_up) {}
-  std::function<Outcome()> copy;
+  std::function<Result<void>()> copy;
   bool is_never_given_up;  // the copy engine and several threads: they start slow and catch up
   std::vector<double> samples_us;
   std::size_t burst = 1;  // copies per sample
   std::size_t samples_per_visit = 1;
-  std::size_t warm_up = kLeastWarmUp;
+  std::size_t warm_up = kMinWarmUp;
 };
 
 // Candidates that do the same copy from or to `host`.
@@ -92,8 +94,8 @@ struct Row {
 // Rows with the same candidates, ascending in bytes.
 using Series = std::vector<Row>;
 
-Outcome copy_times(const Candidate& candidate, std::size_t times) {
-  Outcome done;
+Result<void> copy_times(const Candidate& candidate, std::size_t times) {
+  Result<void> done;
   for (std::size_t i = 0; i < times && done; ++i) done = candidate.copy();
   return done;
 }
@@ -109,15 +111,15 @@ void write_again(std::byte* host, std::size_t bytes) {
 
 // Adds the samples of one visit, each the mean of a burst. The copies before them are not timed: they find the link and the copy
 // engine as another candidate left them.
-Outcome visit(const Row& row, Candidate& candidate) {
+Result<void> visit(const Row& row, Candidate& candidate) {
   write_again(row.host, row.bytes);
-  Outcome done = copy_times(candidate, candidate.warm_up);
+  Result<void> done = copy_times(candidate, candidate.warm_up);
   for (std::size_t i = 0; i < candidate.samples_per_visit && done; ++i) {
     const std::int64_t begin_ns = now_ns();
     done = copy_times(candidate, candidate.burst);
     const double burst_us = static_cast<double>(now_ns() - begin_ns) / 1000;
     const double us = std::max(burst_us / static_cast<double>(candidate.burst), 1e-4);
-    if (done && candidate.samples_us.size() < kMostSamples) candidate.samples_us.push_back(us);
+    if (done && candidate.samples_us.size() < kMaxSamples) candidate.samples_us.push_back(us);
   }
   return done;
 }
@@ -126,27 +128,27 @@ Outcome visit(const Row& row, Candidate& candidate) {
 void plan_visits(Candidate& candidate) {
   const double first_us = *std::min_element(candidate.samples_us.begin(), candidate.samples_us.end());
   const auto copies_in = [&](double us, std::size_t least) {
-    return static_cast<std::size_t>(std::clamp(us / first_us, static_cast<double>(least), static_cast<double>(kMostBurst)));
+    return static_cast<std::size_t>(std::clamp(us / first_us, static_cast<double>(least), static_cast<double>(kMaxBurst)));
   };
   candidate.burst = copies_in(kBurstUs, 1);
-  candidate.warm_up = copies_in(kWarmUpUs, kLeastWarmUp);
+  candidate.warm_up = copies_in(kWarmUpUs, kMinWarmUp);
   const double burst_us = first_us * static_cast<double>(candidate.burst);
-  candidate.samples_per_visit = static_cast<std::size_t>(std::clamp(kVisitUs / burst_us, 1.0, kMostSamplesPerVisit));
+  candidate.samples_per_visit = static_cast<std::size_t>(std::clamp(kVisitUs / burst_us, 1.0, kMaxSamplesPerVisit));
 }
 
 // One visit of each candidate, after a few that tell how to visit it.
 // A candidate that is hopeless at one size has no samples at the larger ones.
-Outcome sample_first(Series& series, const Deadline& give_up) {
+Result<void> sample_first(Series& series, const Deadline& give_up) {
   std::vector<bool> is_given_up(series.empty() ? 0 : series.front().candidates.size(), false);
   for (Row& row : series) {
     for (std::size_t i = 0; i < row.candidates.size(); ++i) {
       Candidate& candidate = row.candidates[i];
       if (is_given_up[i]) continue;
       if (give_up.has_passed()) {
-        return make_error(Status::timed_out, "measure", text("copies of ", row.bytes, " bytes"),
+        return make_error(Status::timed_out, "measure", text("copies of ", counted(row.bytes, "byte")),
                           "the budget ended before every copy was done once", "give a larger budget");
       }
-      Outcome done;
+      Result<void> done;
       for (int count = 0; done && count < kFirstVisits; ++count) done = visit(row, candidate);
       if (!done) return done;
       plan_visits(candidate);
@@ -167,9 +169,9 @@ Outcome sample_first(Series& series, const Deadline& give_up) {
 }
 
 // Samples every candidate of every row in turn until the deadline, but all of them as often as sample_first does.
-Outcome sample_all(std::vector<Series>& all, const Deadline& deadline, const Deadline& give_up) {
+Result<void> sample_all(std::vector<Series>& all, const Deadline& deadline, const Deadline& give_up) {
   for (Series& series : all) {
-    Outcome done = sample_first(series, give_up);
+    Result<void> done = sample_first(series, give_up);
     if (!done) return done;
   }
   for (;;) {
@@ -178,7 +180,7 @@ Outcome sample_all(std::vector<Series>& all, const Deadline& deadline, const Dea
         for (Candidate& candidate : row.candidates) {
           if (deadline.has_passed()) return {};
           if (candidate.samples_us.empty()) continue;
-          Outcome done = visit(row, candidate);
+          Result<void> done = visit(row, candidate);
           if (!done) return done;
         }
       }
@@ -211,8 +213,8 @@ LoadKernel load_kernel_for(const Bench& bench, std::size_t bytes) {
                                                              : active(bench).load[size_class].load();
 }
 
-Outcome copy_once(const Bench& bench, CopyDirection direction, CopyMethod method, std::byte* host, std::size_t bytes,
-                  unsigned thread_count) {
+Result<void> copy_once(const Bench& bench, CopyDirection direction, CopyMethod method, std::byte* host, std::size_t bytes,
+                       unsigned thread_count) {
   const bool is_store = direction == CopyDirection::to_device;
   switch (method) {
     case CopyMethod::cpu:
@@ -230,7 +232,7 @@ Outcome copy_once(const Bench& bench, CopyDirection direction, CopyMethod method
 }
 
 // A kernel that copies wrongly must not win: one copy of every method and size is compared with the copy engine's bytes.
-Outcome check_copies(const Bench& bench, unsigned thread_count) {
+Result<void> check_copies(const Bench& bench, unsigned thread_count) {
   std::byte* const sent = bench.host(true);
   std::byte* const received = bench.host(false);
   std::size_t round = 1;
@@ -242,12 +244,12 @@ Outcome check_copies(const Bench& bench, unsigned thread_count) {
         const bool is_store = direction == CopyDirection::to_device;
         const CopyMethod out = is_store ? method : CopyMethod::copy_engine;
         const CopyMethod back = is_store ? CopyMethod::copy_engine : method;
-        Outcome done = copy_once(bench, CopyDirection::to_device, out, sent, bytes, thread_count);
+        Result<void> done = copy_once(bench, CopyDirection::to_device, out, sent, bytes, thread_count);
         if (done) done = copy_once(bench, CopyDirection::from_device, back, received, bytes, thread_count);
         if (!done) return done;
         if (std::memcmp(sent, received, bytes) == 0) continue;
         return make_error(Status::verification_failed, "measure",
-                          text(name_of(method), " ", name_of(direction), " of ", bytes, " bytes"),
+                          text(name_of(method), " ", name_of(direction), " of ", counted(bytes, "byte")),
                           "other bytes arrived than were sent", "report this with the output of `gigabar info`");
       }
     }
@@ -274,7 +276,7 @@ void take_kernels(const Series& rows, const std::vector<const CopyKernel*>& trie
   }
 }
 
-Outcome choose_kernels(Bench& bench, Calibration& calibration, const Deadline& deadline, const Deadline& give_up) {
+Result<void> choose_kernels(Bench& bench, Calibration& calibration, const Deadline& deadline, const Deadline& give_up) {
   if (bench.mapping.type() != MappingType::write_combined) return {};
   std::vector<const CopyKernel*> tried;
   for (const CopyKernel& kernel : copy_kernels()) {
@@ -287,7 +289,7 @@ Outcome choose_kernels(Bench& bench, Calibration& calibration, const Deadline& d
     for (std::size_t bytes = 1; bytes <= kKernelMostBytes; bytes *= 2) {
       Row row{bytes, bench.host(true), {}};
       for (const CopyKernel* kernel : tried) {
-        row.candidates.emplace_back([&bench, kernel, d, bytes]() -> Outcome {
+        row.candidates.emplace_back([&bench, kernel, d, bytes]() -> Result<void> {
           d == 0 ? store_and_fence(bench, kernel->store, bench.host(true), bytes)
                  : fence_and_load(bench, kernel->load, bench.host(true), bytes);
           return {};
@@ -296,14 +298,14 @@ Outcome choose_kernels(Bench& bench, Calibration& calibration, const Deadline& d
       series[d].push_back(std::move(row));
     }
   }
-  Outcome done = sample_all(series, deadline, give_up);
+  Result<void> done = sample_all(series, deadline, give_up);
   if (!done) return done;
   for (std::size_t d = 0; d < kDirections.size(); ++d) take_kernels(series[d], tried, kDirections[d], bench, calibration);
   return {};
 }
 
 // The thread count with the best product of both directions' times, among 1, 2, 4 and 8, at most half of the CPUs.
-Outcome choose_thread_count(const Bench& bench, Calibration& calibration, const Deadline& deadline, const Deadline& give_up) {
+Result<void> choose_thread_count(const Bench& bench, Calibration& calibration, const Deadline& deadline, const Deadline& give_up) {
   const unsigned most = std::max(1U, std::thread::hardware_concurrency() / 2);
   std::vector<unsigned> counts;
   for (unsigned count = 1; count <= std::min(8U, most); count *= 2) counts.push_back(count);
@@ -311,13 +313,13 @@ Outcome choose_thread_count(const Bench& bench, Calibration& calibration, const 
   for (const CopyDirection direction : kDirections) {
     Row row{kThreadsBytes, bench.host(true), {}};
     for (const unsigned count : counts) {
-      row.candidates.emplace_back([&bench, direction, count]() -> Outcome {
+      row.candidates.emplace_back([&bench, direction, count]() -> Result<void> {
         return copy_once(bench, direction, CopyMethod::cpu_parallel, bench.host(true), kThreadsBytes, count);
       });
     }
     series.push_back({std::move(row)});
   }
-  Outcome done = sample_all(series, deadline, give_up);
+  Result<void> done = sample_all(series, deadline, give_up);
   if (!done) return done;
   std::vector<double> products;
   for (std::size_t i = 0; i < counts.size(); ++i) {
@@ -327,18 +329,18 @@ Outcome choose_thread_count(const Bench& bench, Calibration& calibration, const 
   return {};
 }
 
-Outcome measure_methods(const Bench& bench, Calibration& calibration, const Deadline& deadline, const Deadline& give_up) {
+Result<void> measure_methods(const Bench& bench, Calibration& calibration, const Deadline& deadline, const Deadline& give_up) {
   std::vector<CopyMethod> methods = {CopyMethod::cpu, CopyMethod::copy_engine};
   if (calibration.thread_count > 1) methods.push_back(CopyMethod::cpu_parallel);  // with one it would be `cpu` again
   std::vector<Series> series;
   for (const CopyDirection direction : kDirections) {
     for (const bool is_pinned : {false, true}) {
       Series rows;
-      for (std::size_t bytes = 1; bytes <= kMostBytes; bytes *= 2) {
+      for (std::size_t bytes = 1; bytes <= kMaxBytes; bytes *= 2) {
         Row row{bytes, bench.host(is_pinned), {}};
         for (const CopyMethod method : methods) {
           row.candidates.emplace_back(
-              [&bench, direction, method, host = bench.host(is_pinned), bytes, count = calibration.thread_count]() -> Outcome {
+              [&bench, direction, method, host = bench.host(is_pinned), bytes, count = calibration.thread_count]() -> Result<void> {
                 return copy_once(bench, direction, method, host, bytes, count);
               },
               method != CopyMethod::cpu);
@@ -348,7 +350,7 @@ Outcome measure_methods(const Bench& bench, Calibration& calibration, const Dead
       series.push_back(std::move(rows));
     }
   }
-  Outcome done = sample_all(series, deadline, give_up);
+  Result<void> done = sample_all(series, deadline, give_up);
   if (!done) return done;
   std::size_t index = 0;
   for (const CopyDirection direction : kDirections) {
@@ -383,6 +385,7 @@ std::size_t pick_kernel(const std::vector<double>& medians_us, std::size_t usual
 }
 
 Result<Calibration> Calibration::measure(int device, double budget_seconds) try {
+  const Uncancelled uncancelled;
   if (!(budget_seconds >= 0.5 && budget_seconds <= 600)) {
     return make_error(Status::invalid_argument, "measure", text("budget_seconds ", budget_seconds), "is not 0.5 to 600",
                       "give seconds in that range");
@@ -391,8 +394,8 @@ Result<Calibration> Calibration::measure(int device, double budget_seconds) try 
   if (!known) return std::move(known).error();
   const auto info = std::find_if(known->begin(), known->end(), [&](const DeviceInfo& each) { return each.index == device; });
   if (info == known->end()) {
-    return make_error(Status::invalid_argument, "measure", text("device ", device), text("there are ", known->size(), " devices"),
-                      "pass an index that devices() lists");
+    return make_error(Status::invalid_argument, "measure", text("device ", device),
+                      text("there are ", counted(known->size(), "device")), "pass an index that devices() lists");
   }
   auto bench = prepare(device);
   if (!bench) return std::move(bench).error();
@@ -408,11 +411,11 @@ Result<Calibration> Calibration::measure(int device, double budget_seconds) try 
   // Shares of the budget: a third for kernels, a tenth for thread counts, the rest for methods; a first pass may use all of it.
   const auto budget_ns = static_cast<std::int64_t>(budget_seconds * 1e9);
   const Deadline end = Deadline::after_ns(budget_ns);
-  Outcome done = choose_kernels(*bench, calibration, Deadline::after_ns(budget_ns / 3), end);
+  Result<void> done = choose_kernels(*bench, calibration, Deadline::after_ns(budget_ns / 3), end);
   if (done) done = choose_thread_count(*bench, calibration, Deadline::after_ns(budget_ns / 10), end);
   if (done) done = check_copies(*bench, calibration.thread_count);
   if (done) done = measure_methods(*bench, calibration, end, end);
-  if (!done) return std::move(done).take_error();
+  if (!done) return std::move(done).error();
   return calibration;
 } catch (...) {
   return error_of_exception("measure");

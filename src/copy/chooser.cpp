@@ -10,14 +10,16 @@
 #include <mutex>
 #include <vector>
 
+#include "base/counted.hpp"
 #include "base/errors.hpp"
 #include "base/log.hpp"
+#include "base/uncancelled.hpp"
 #include "copy/kernels/kernels.hpp"
 #include "gigabar/device.hpp"
 
 namespace gigabar {
 
-constinit std::array<std::array<std::atomic<std::size_t>, 2>, detail::kMostDevices> detail::cpu_below_bytes{};
+constinit std::array<std::array<std::atomic<std::size_t>, 2>, detail::kMaxDevices> detail::cpu_below_bytes{};
 
 namespace {
 
@@ -30,7 +32,7 @@ struct InUse {
 };
 
 // Readers take no lock and keep no count, so what was ever in use stays until the process ends: a few KiB per use_calibration().
-constinit std::array<std::atomic<const InUse*>, detail::kMostDevices> in_use{};
+constinit std::array<std::atomic<const InUse*>, detail::kMaxDevices> in_use{};
 
 struct Writers {
   std::mutex mutex;
@@ -112,7 +114,7 @@ const InUse& first_use(int device, bool is_stand_in) {
 
 const InUse& in_use_for(const Mapping& mapping) {
   const int device = mapping.device();
-  if (device < 0 || static_cast<std::size_t>(device) >= detail::kMostDevices) {
+  if (device < 0 || static_cast<std::size_t>(device) >= detail::kMaxDevices) {
     static const InUse& host = *new InUse(cpu_only());
     return host;
   }
@@ -124,10 +126,10 @@ Result<DeviceInfo> find_device(const char* operation, int device) {
   auto known = devices();
   if (!known) return std::move(known).error();
   for (DeviceInfo& info : known.value()) {
-    if (info.index == device && device >= 0 && static_cast<std::size_t>(device) < detail::kMostDevices) return std::move(info);
+    if (info.index == device && device >= 0 && static_cast<std::size_t>(device) < detail::kMaxDevices) return std::move(info);
   }
-  return make_error(Status::invalid_argument, operation, text("device ", device), text("there are ", known->size(), " devices"),
-                    "pass an index that devices() lists");
+  return make_error(Status::invalid_argument, operation, text("device ", device),
+                    text("there are ", counted(known->size(), "device")), "pass an index that devices() lists");
 }
 
 // What describe() said about the pages this thread copied from or to lately. It can be out of date, which costs time and never
@@ -185,7 +187,8 @@ CopyMethod choose_method(CopyDirection direction, const Mapping& mapping, const 
 
 unsigned calibrated_thread_count(const Mapping& mapping) { return in_use_for(mapping).calibration.thread_count; }
 
-Outcome use_calibration(int device, const Calibration& calibration) try {
+Result<void> use_calibration(int device, const Calibration& calibration) try {
+  const Uncancelled uncancelled;
   auto known = find_device("use_calibration", device);
   if (!known) return std::move(known).error();
   if (calibration.thread_count < 1 || calibration.thread_count > 64) {
@@ -203,6 +206,7 @@ Outcome use_calibration(int device, const Calibration& calibration) try {
 }
 
 Calibration calibration_in_use(int device) try {
+  const Uncancelled uncancelled;
   auto known = find_device("calibration_in_use", device);
   if (!known) return Calibration::defaults();
   const InUse* current = in_use[static_cast<std::size_t>(device)].load(std::memory_order_acquire);

@@ -4,7 +4,9 @@
 #include <algorithm>
 #include <cstring>
 
+#include "base/counted.hpp"
 #include "base/errors.hpp"
+#include "base/uncancelled.hpp"
 #include "copy/chooser.hpp"
 #include "memory/copy_engine.hpp"
 
@@ -16,7 +18,7 @@ std::string range_of(const Mapping& mapping, std::size_t offset_bytes, std::size
 }
 
 template <class Value>
-Outcome publish_word(const Mapping& mapping, std::size_t flag_offset_bytes, Value value) {
+Result<void> publish_word(const Mapping& mapping, std::size_t flag_offset_bytes, Value value) {
   if (!detail::may_copy(mapping, flag_offset_bytes, &value, sizeof value)) {
     return detail::refuse_copy("publish (flag)", mapping, flag_offset_bytes, &value, sizeof value);
   }
@@ -31,8 +33,8 @@ Outcome publish_word(const Mapping& mapping, std::size_t flag_offset_bytes, Valu
   return {};
 }
 
-Result<CopyMethod> finished(CopyMethod method, Outcome outcome) {
-  if (!outcome) return std::move(outcome).take_error();
+Result<CopyMethod> finished(CopyMethod method, Result<void> outcome) {
+  if (!outcome) return std::move(outcome).error();
   return method;
 }
 
@@ -55,8 +57,8 @@ std::string_view name_of(CopyMethod method) noexcept {
   return "unknown";
 }
 
-Outcome detail::refuse_copy(std::string_view operation, const Mapping& mapping, std::size_t offset_bytes, const void* host,
-                            std::size_t bytes) try {
+Result<void> detail::refuse_copy(std::string_view operation, const Mapping& mapping, std::size_t offset_bytes, const void* host,
+                                 std::size_t bytes) try {
   const std::string name(operation);
   if (mapping.address() == nullptr) {
     return make_error(Status::invalid_argument, name, "mapping", "is empty: it was moved from", "use the mapping it was moved to");
@@ -67,20 +69,20 @@ Outcome detail::refuse_copy(std::string_view operation, const Mapping& mapping, 
                       "map with inherit_on_fork, or map in the child after exec");
   }
   if (!mapping.covers(offset_bytes, bytes)) {
-    return make_error(
-        Status::out_of_range, name, range_of(mapping, offset_bytes, bytes),
-        offset_bytes > mapping.bytes()
-            ? text("the offset is ", offset_bytes - mapping.bytes(), " bytes past the mapping's end")
-            : text("the range is ", bytes - (mapping.bytes() - offset_bytes), " bytes longer than the rest of the mapping"),
-        text("stay within ", mapping.bytes(), " bytes, or map a larger range"));
+    return make_error(Status::out_of_range, name, range_of(mapping, offset_bytes, bytes),
+                      offset_bytes > mapping.bytes()
+                          ? text("the offset is ", counted(offset_bytes - mapping.bytes(), "byte"), " past the mapping's end")
+                          : text("the range is ", counted(bytes - (mapping.bytes() - offset_bytes), "byte"),
+                                 " longer than the rest of the mapping"),
+                      text("stay within ", counted(mapping.bytes(), "byte"), ", or map a larger range"));
   }
-  return make_error(Status::invalid_argument, name, text("host pointer for ", bytes, " bytes"),
+  return make_error(Status::invalid_argument, name, text("host pointer for ", counted(bytes, "byte")),
                     host == nullptr ? "is null" : "is not usable", "pass host memory of that length");
 } catch (...) {
   return error_of_exception("copy");
 }
 
-Outcome fill(const Mapping& mapping, std::size_t offset_bytes, std::byte value, std::size_t bytes) try {
+Result<void> fill(const Mapping& mapping, std::size_t offset_bytes, std::byte value, std::size_t bytes) try {
   if (!detail::may_copy(mapping, offset_bytes, &value, bytes)) {
     return detail::refuse_copy("fill", mapping, offset_bytes, &value, bytes);
   }
@@ -102,13 +104,13 @@ Outcome fill(const Mapping& mapping, std::size_t offset_bytes, std::byte value, 
   return error_of_exception("fill");
 }
 
-Outcome publish(const Mapping& mapping, std::size_t flag_offset_bytes, std::uint32_t value) try {
+Result<void> publish(const Mapping& mapping, std::size_t flag_offset_bytes, std::uint32_t value) try {
   return publish_word(mapping, flag_offset_bytes, value);
 } catch (...) {
   return error_of_exception("publish");
 }
 
-Outcome publish(const Mapping& mapping, std::size_t flag_offset_bytes, std::uint64_t value) try {
+Result<void> publish(const Mapping& mapping, std::size_t flag_offset_bytes, std::uint64_t value) try {
   return publish_word(mapping, flag_offset_bytes, value);
 } catch (...) {
   return error_of_exception("publish");
@@ -116,9 +118,10 @@ Outcome publish(const Mapping& mapping, std::size_t flag_offset_bytes, std::uint
 
 Result<CopyMethod> detail::copy_chosen(MappedPlace destination, const void* source, std::size_t bytes,
                                        std::optional<CopyMethod> required) try {
+  const Uncancelled uncancelled;
   const auto& [mapping, offset_bytes] = destination;
   if (!detail::may_copy(mapping, offset_bytes, source, bytes)) [[unlikely]] {
-    return detail::refuse_copy("copy", mapping, offset_bytes, source, bytes).take_error();
+    return detail::refuse_copy("copy", mapping, offset_bytes, source, bytes).error();
   }
   const CopyMethod method = required ? *required : choose_method(CopyDirection::to_device, mapping, source, bytes);
   if (method == CopyMethod::cpu || bytes == 0) return finished(method, copy_to(mapping, offset_bytes, source, bytes));
@@ -130,9 +133,10 @@ Result<CopyMethod> detail::copy_chosen(MappedPlace destination, const void* sour
 
 Result<CopyMethod> detail::copy_chosen(void* destination, MappedPlace source, std::size_t bytes,
                                        std::optional<CopyMethod> required) try {
+  const Uncancelled uncancelled;
   const auto& [mapping, offset_bytes] = source;
   if (!detail::may_copy(mapping, offset_bytes, destination, bytes)) [[unlikely]] {
-    return detail::refuse_copy("copy", mapping, offset_bytes, destination, bytes).take_error();
+    return detail::refuse_copy("copy", mapping, offset_bytes, destination, bytes).error();
   }
   const CopyMethod method = required ? *required : choose_method(CopyDirection::from_device, mapping, destination, bytes);
   if (method == CopyMethod::cpu || bytes == 0) return finished(method, copy_from(mapping, offset_bytes, destination, bytes));

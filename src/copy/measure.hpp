@@ -7,7 +7,7 @@
 
 namespace gigabar {
 
-// Infinity when there are none.
+// Of an even number the greater of the middle two: a time that was measured. Infinity when there are none.
 double median_of(std::vector<double> samples);
 
 // The index of the smallest median, when it beats that of `usual_index` by more than 5 %; else `usual_index`: a kernel is not

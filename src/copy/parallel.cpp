@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "base/errors.hpp"
+#include "base/uncancelled.hpp"
 #include "copy/chooser.hpp"
 #include "copy/worker_pool.hpp"
 
@@ -64,7 +65,7 @@ void load_part(void* context, unsigned part) {
 
 // The number of threads to use for `asked`, or the error.
 Result<unsigned> resolve_thread_count(const char* operation, const Mapping& mapping, unsigned asked) {
-  if (asked > WorkerPool::kMostThreads) {
+  if (asked > WorkerPool::kMaxThreads) {
     return make_error(Status::invalid_argument, operation, text("thread_count ", asked), "is more than 64", "pass 0 to 64");
   }
   return asked != 0 ? asked : calibrated_thread_count(mapping);
@@ -76,22 +77,23 @@ const detail::ActiveKernels& kernels_of(const Mapping& mapping) {
 
 }  // namespace
 
-Outcome store_parallel(std::byte* mapped_destination, const void* source, std::size_t bytes, unsigned thread_count,
-                       StoreKernel kernel) {
+Result<void> store_parallel(std::byte* mapped_destination, const void* source, std::size_t bytes, unsigned thread_count,
+                            StoreKernel kernel) {
   if (bytes == 0) return {};
   StoreCall call{{mapped_destination, bytes, thread_count}, mapped_destination, static_cast<const std::byte*>(source), kernel};
   return WorkerPool::of_process().run(call.split.part_count(), store_part, &call);
 }
 
-Outcome load_parallel(void* destination, const std::byte* mapped_source, std::size_t bytes, unsigned thread_count,
-                      LoadKernel kernel) {
+Result<void> load_parallel(void* destination, const std::byte* mapped_source, std::size_t bytes, unsigned thread_count,
+                           LoadKernel kernel) {
   if (bytes == 0) return {};
   LoadCall call{{mapped_source, bytes, thread_count}, mapped_source, static_cast<std::byte*>(destination), kernel};
   return WorkerPool::of_process().run(call.split.part_count(), load_part, &call);
 }
 
-Outcome copy_to_parallel(const Mapping& mapping, std::size_t offset_bytes, const void* source, std::size_t bytes,
-                         unsigned thread_count) try {
+Result<void> copy_to_parallel(const Mapping& mapping, std::size_t offset_bytes, const void* source, std::size_t bytes,
+                              unsigned thread_count) try {
+  const Uncancelled uncancelled;
   if (!detail::may_copy(mapping, offset_bytes, source, bytes)) {
     return detail::refuse_copy("copy_to_parallel", mapping, offset_bytes, source, bytes);
   }
@@ -103,8 +105,9 @@ Outcome copy_to_parallel(const Mapping& mapping, std::size_t offset_bytes, const
   return error_of_exception("copy_to_parallel");
 }
 
-Outcome copy_from_parallel(const Mapping& mapping, std::size_t offset_bytes, void* destination, std::size_t bytes,
-                           unsigned thread_count) try {
+Result<void> copy_from_parallel(const Mapping& mapping, std::size_t offset_bytes, void* destination, std::size_t bytes,
+                                unsigned thread_count) try {
+  const Uncancelled uncancelled;
   if (!detail::may_copy(mapping, offset_bytes, destination, bytes)) {
     return detail::refuse_copy("copy_from_parallel", mapping, offset_bytes, destination, bytes);
   }

@@ -9,9 +9,9 @@
 namespace gigabar {
 
 // Fences, kernels and split of copy_to_parallel and copy_from_parallel, without their checks; `thread_count` 1..64.
-Outcome store_parallel(std::byte* mapped_destination, const void* source, std::size_t bytes, unsigned thread_count,
-                       StoreKernel kernel);
-Outcome load_parallel(void* destination, const std::byte* mapped_source, std::size_t bytes, unsigned thread_count,
-                      LoadKernel kernel);
+Result<void> store_parallel(std::byte* mapped_destination, const void* source, std::size_t bytes, unsigned thread_count,
+                            StoreKernel kernel);
+Result<void> load_parallel(void* destination, const std::byte* mapped_source, std::size_t bytes, unsigned thread_count,
+                           LoadKernel kernel);
 
 }  // namespace gigabar

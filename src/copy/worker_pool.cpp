@@ -9,8 +9,10 @@
 
 #include "base/blocked_signals.hpp"
 #include "base/clock.hpp"
+#include "base/counted.hpp"
 #include "base/errors.hpp"
 #include "base/log.hpp"
+#include "base/quietly.hpp"
 #include "gigabar/mapping.hpp"
 
 namespace gigabar {
@@ -72,7 +74,7 @@ void WorkerPool::work() noexcept {
   }
 }
 
-Outcome WorkerPool::start_workers(unsigned count) {
+Result<void> WorkerPool::start_workers(unsigned count) {
   if (workers_.size() >= count) return {};
   workers_.reserve(count);
   const BlockedSignals blocked;
@@ -86,11 +88,11 @@ Outcome WorkerPool::start_workers(unsigned count) {
   return cannot_start_thread("start thread", text("worker ", workers_.size() + 1, " of ", count), code);
 }
 
-Outcome WorkerPool::run(unsigned part_count, Part part, void* context) {
+Result<void> WorkerPool::run(unsigned part_count, Part part, void* context) {
   const Job job{part, context, part_count};
   const auto alone = [&] {
     for (unsigned index = 0; index < part_count; ++index) part(context, index);
-    return Outcome();
+    return Result<void>();
   };
   if (part_count <= 1) return alone();
 
@@ -100,7 +102,7 @@ Outcome WorkerPool::run(unsigned part_count, Part part, void* context) {
       lock.unlock();
       return alone();
     }
-    Outcome started = start_workers(part_count - 1);
+    Result<void> started = start_workers(part_count - 1);
     if (!started) return started;
     job_ = job;
     next_part_.store(0, std::memory_order_relaxed);
@@ -120,8 +122,10 @@ void WorkerPool::finish_call() noexcept {
   {
     std::unique_lock lock(mutex_);
     while (!finished_.wait_for(lock, kReportAfter, [&] { return inside_count_ == 0; })) {
-      log(LogLevel::warning,
-          text("parallel copy: ", inside_count_.load(), " threads not finished after ", kReportAfter.count(), " s"));
+      quietly([&] {
+        log(LogLevel::warning,
+            text("parallel copy: ", counted(inside_count_.load(), "thread"), " not finished after ", kReportAfter.count(), " s"));
+      });
     }
     is_open_ = false;
   }
@@ -141,7 +145,7 @@ void WorkerPool::stop() noexcept {
   until.tv_sec += kJoinSeconds;
   for (const pthread_t worker : workers) {
     if (pthread_timedjoin_np(worker, nullptr, &until) == 0) continue;
-    log(LogLevel::warning, text("parallel copy: a thread did not end within ", kJoinSeconds, " s"));
+    quietly([] { log(LogLevel::warning, text("parallel copy: a thread did not end within ", kJoinSeconds, " s")); });
     pthread_detach(worker);
   }
 }

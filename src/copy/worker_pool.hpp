@@ -16,7 +16,7 @@ namespace gigabar {
 
 class WorkerPool {
  public:
-  static constexpr unsigned kMostThreads = 64;  // of one call, the caller included
+  static constexpr unsigned kMaxThreads = 64;  // of one call, the caller included
   using StartThread = int (*)(pthread_t*, const pthread_attr_t*, void* (*)(void*), void*);
   using Part = void (*)(void* context, unsigned part_index);
 
@@ -26,10 +26,10 @@ class WorkerPool {
   WorkerPool& operator=(const WorkerPool&) = delete;
   ~WorkerPool() { stop(); }
 
-  // Calls `part` once for each index below `part_count` (at most kMostThreads) on this thread and workers, and returns when all
+  // Calls `part` once for each index below `part_count` (at most kMaxThreads) on this thread and workers, and returns when all
   // have returned. A caller that finds the workers busy waits for them up to a second and then does its parts alone, so it never
   // depends on them. Errors: out_of_memory when a thread cannot be started; no part was called then. Threads: any.
-  Outcome run(unsigned part_count, Part part, void* context);
+  Result<void> run(unsigned part_count, Part part, void* context);
 
   // Ends and joins the workers; later calls of run() work alone. Waits at most about 5 s: a worker that is still in a part then is
   // left to itself, so an object that saw that must not be destroyed (the library's own never is).
@@ -48,7 +48,7 @@ class WorkerPool {
   static void* enter(void* pool) noexcept;
   void work() noexcept;
   void take_parts(const Job& job) noexcept;
-  Outcome start_workers(unsigned count);
+  Result<void> start_workers(unsigned count);
   void finish_call() noexcept;
 
   const StartThread start_;

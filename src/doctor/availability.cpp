@@ -7,6 +7,7 @@
 #include <sstream>
 
 #include "base/errors.hpp"
+#include "base/uncancelled.hpp"
 #include "doctor/device_nodes.hpp"
 #include "doctor/gpu_facts.hpp"
 #include "doctor/rdma_facts.hpp"
@@ -255,6 +256,7 @@ std::vector<PathReport> availability_of(const Patient& patient) {
 }  // namespace doctor
 
 std::vector<PathReport> availability(const Machine& machine) try {
+  const Uncancelled uncancelled;
   Result<Topology> found = discover_topology(machine);
   Topology topology;
   if (found) {

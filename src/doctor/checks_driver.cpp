@@ -6,6 +6,7 @@
 #include <array>
 #include <map>
 
+#include "base/counted.hpp"
 #include "base/errors.hpp"
 #include "doctor/device_nodes.hpp"
 #include "doctor/gpu_facts.hpp"
@@ -222,7 +223,7 @@ void tell_unusable_verbs(const Patient& patient, Findings& findings, const std::
     if (!all.missing.empty()) return tell_missing_providers(findings, all);
   }
   findings.fail("libibverbs",
-                text("the machine has ", devices.size(), devices.size() == 1 ? " RDMA device" : " RDMA devices",
+                text("the machine has ", counted(devices.size(), "RDMA device"),
                      ", but libibverbs cannot be used: ", printable(verbs.reason)),
                 verbs.remedy.empty() ? "install it: sudo apt install libibverbs1 ibverbs-providers" : verbs.remedy);
 }

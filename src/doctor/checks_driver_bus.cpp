@@ -5,6 +5,7 @@
 #include <set>
 #include <sstream>
 
+#include "base/counted.hpp"
 #include "base/errors.hpp"
 #include "base/options.hpp"
 #include "doctor/checks_driver.hpp"
@@ -14,8 +15,8 @@
 namespace gigabar::doctor {
 namespace {
 
-constexpr std::size_t kMostListed = 64;  // findings of one kind; the rest is counted
-constexpr std::size_t kMostEnds = 256;   // GPUs or adapters whose pairs are looked at
+constexpr std::size_t kMaxListed = 64;  // findings of one kind; the rest is counted
+constexpr std::size_t kMaxEnds = 256;   // GPUs or adapters whose pairs are looked at
 
 // --- drv.gpus
 
@@ -130,8 +131,8 @@ template <class Tell>
 void tell_each(Findings& findings, const std::set<std::string>& addresses, const Tell& tell) {
   std::size_t told = 0;
   for (const std::string& address : addresses) {
-    if (++told > kMostListed) {
-      return findings.unknown({}, text(addresses.size() - kMostListed, " more GPUs like these were not looked at"),
+    if (++told > kMaxListed) {
+      return findings.unknown({}, text(addresses.size() - kMaxListed, " more GPUs like these were not looked at"),
                               "look at those listed first");
     }
     tell(address);
@@ -149,10 +150,10 @@ void judge_sets(const Patient& patient, Findings& findings, const GpuSets& sets)
   });
   if (!sets.is_whole()) return;
   findings.reading("/sys/bus/pci/devices", text(sets.bus.size(), " NVIDIA display devices"));
-  findings.reading(kGpusFolder, text(sets.driver.size(), " GPUs"));
+  findings.reading(kGpusFolder, counted(sets.driver.size(), "GPU"));
   if (sets.driver.size() < sets.bus.size()) {
     return findings.pass(
-        {}, text(sets.driver.size(), " of the machine's ", sets.bus.size(), " GPUs are given to ", container(patient)));
+        {}, text(sets.driver.size(), " of the machine's ", counted(sets.bus.size(), "GPU"), " are given to ", container(patient)));
   }
   findings.pass({}, text("the driver has every GPU of the bus (", sets.bus.size(), ")"));
 }
@@ -264,10 +265,10 @@ Pairs refused_pairs(const Topology& topology) {
   const auto is_on_bus = [most](int pci) { return pci >= 0 && pci < most; };
   std::size_t gpus = 0;
   for (const Gpu& gpu : topology.gpus) {
-    if (!is_on_bus(gpu.pci) || ++gpus > kMostEnds) continue;
+    if (!is_on_bus(gpu.pci) || ++gpus > kMaxEnds) continue;
     std::size_t nics = 0;
     for (const Nic& nic : topology.nics) {
-      if (nic.rdma_device.empty() || !is_on_bus(nic.pci) || ++nics > kMostEnds) continue;
+      if (nic.rdma_device.empty() || !is_on_bus(nic.pci) || ++nics > kMaxEnds) continue;
       ++pairs.count;
       // A coherent GPU's memory is reached through its CPU.
       if (!gpu.is_coherent && !have_common_bridge(topology, gpu.pci, nic.pci)) pairs.refused.push_back(subject_of(gpu, nic));
@@ -319,13 +320,13 @@ void tell_pairs(Findings& findings, const Pairs& pairs, const ChipsetFacts& chip
     say(findings, std::move(subject), verdict, statement, remedy, is_sure);
   };
   if (pairs.refused.size() == pairs.count && pairs.count > 1) {
-    return tell(text("all ", pairs.count, " pairs of GPU and adapter"));
+    return tell(text("all ", counted(pairs.count, "pair"), " of GPU and adapter"));
   }
-  for (std::size_t i = 0; i < std::min(pairs.refused.size(), kMostListed); ++i) tell(pairs.refused[i]);
-  if (pairs.refused.size() > kMostListed) tell(text(pairs.refused.size() - kMostListed, " more pairs"));
+  for (std::size_t i = 0; i < std::min(pairs.refused.size(), kMaxListed); ++i) tell(pairs.refused[i]);
+  if (pairs.refused.size() > kMaxListed) tell(text(pairs.refused.size() - kMaxListed, " more pairs"));
   if (pairs.count > pairs.refused.size()) {
     read_all(findings, readings);
-    findings.pass(text(pairs.count - pairs.refused.size(), " of ", pairs.count, " pairs of GPU and adapter"),
+    findings.pass(text(pairs.count - pairs.refused.size(), " of ", counted(pairs.count, "pair"), " of GPU and adapter"),
                   "a common PCI switch, or a coherent GPU: the driver lets the adapter use the GPU's memory");
   }
 }
@@ -367,7 +368,8 @@ void check_drv_gpus(const Patient& patient, Findings& findings) {
     for (const FallenGpu& gpu : sets.fallen) tell_fallen_gpu(patient, findings, gpu);
     findings.reading("/sys/bus/pci/devices", "missing or empty");
     return findings.unknown(
-        {}, text("the PCI bus does not show here, so the driver's ", sets.driver.size(), " GPUs cannot be compared with it"),
+        {},
+        text("the PCI bus does not show here, so the driver's ", counted(sets.driver.size(), "GPU"), " cannot be compared with it"),
         "run this on the host");
   }
   drop_not_given(patient, sets);
@@ -414,9 +416,7 @@ void check_drv_dmabuf_log(const Patient& patient, Findings& findings) {
     if (lines.empty()) continue;
     explained += lines.size();
     findings.reading("the kernel's log", lines.back());
-    findings.fail({},
-                  text(refusal.meaning, " (", lines.size(), lines.size() == 1 ? " time" : " times", " since the machine started)"),
-                  refusal.remedy);
+    findings.fail({}, text(refusal.meaning, " (", counted(lines.size(), "time"), " since the machine started)"), refusal.remedy);
   }
   if (all.empty()) return findings.pass({}, "the kernel's log holds no dma-buf that the driver refused");
   if (explained >= all.size()) return;

@@ -17,7 +17,7 @@ namespace {
 
 constexpr std::uint64_t kMiB = std::uint64_t{1} << 20;
 constexpr std::uint64_t kSmallBar1 = 256 * kMiB;  // what a GPU has without Resizable BAR
-constexpr std::uint64_t kLeastFree = 16 * kMiB;   // one buffer of a communication library
+constexpr std::uint64_t kMinFree = 16 * kMiB;     // one buffer of a communication library
 constexpr std::uint64_t kFewFree = 8;             // less than one part in this many is little
 
 std::string yes_or_no(const std::optional<bool>& fact) { return !fact ? "not told" : *fact ? "yes" : "no"; }
@@ -368,7 +368,7 @@ void check_bar1_used(const Patient& patient, Findings& findings) {
         {source, text("total ", size_text(total), ", used ", size_text(*answers->bar1_used_bytes))}};
     const std::string remedy =
         "end the programs that hold mappings (nvidia-smi and 'sudo fuser -v /dev/nvidia*' list them), or pin less at a time";
-    if (free_bytes < kLeastFree) {
+    if (free_bytes < kMinFree) {
       all.add(gpu, Verdict::fail, text("this GPU's BAR1 aperture is full: ", share, " is free"), remedy, readings);
     } else if (free_bytes < total / kFewFree) {
       all.add(gpu, Verdict::warn, text("little of this GPU's BAR1 aperture is left: ", share, " is free"), remedy, readings);

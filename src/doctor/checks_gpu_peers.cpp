@@ -4,6 +4,7 @@
 #include <array>
 #include <map>
 
+#include "base/counted.hpp"
 #include "base/errors.hpp"
 #include "doctor/checks_gpu.hpp"
 #include "doctor/gpu_facts.hpp"
@@ -11,7 +12,7 @@
 namespace gigabar::doctor {
 namespace {
 
-constexpr std::size_t kMostListed = 64;        // pairs with a finding of their own; the rest is counted
+constexpr std::size_t kMaxListed = 64;         // pairs with a finding of their own; the rest is counted
 constexpr std::int64_t kSystemNotReady = 802;  // CUDA_ERROR_SYSTEM_NOT_READY
 
 // --- gpu.p2p
@@ -101,14 +102,14 @@ void tell_pairs(const Patient& patient, Findings& findings) {
   const bool is_shared = most->second > 1;
   if (is_shared) {
     const std::string share = counts.size() == 1 ? text("all ", peers.size()) : text(most->second, " of ", peers.size());
-    judge_pair_state(findings, text(share, " ordered pairs of ", patient.topology.gpus.size(), " GPUs"), most->first);
+    judge_pair_state(findings, text(share, " ordered pairs of ", counted(patient.topology.gpus.size(), "GPU")), most->first);
   }
   std::size_t told = 0;
   std::size_t left = 0;
   for (const PeerAnswers& pair : peers) {
     const PeerState state = state_of(pair);
     if (is_shared && state == most->first) continue;
-    if (++told > kMostListed) {
+    if (++told > kMaxListed) {
       ++left;
     } else {
       judge_pair_state(findings, pair_text(pair), state);
@@ -205,7 +206,7 @@ void check_gpu_p2p(const Patient& patient, Findings& findings) {
   const auto& peers = patient.answers.peers;
   if (peers.empty()) {
     findings.reading("cuDeviceCanAccessPeer", "not told");
-    return findings.unknown({}, text("nothing says whether the ", gpus.size(), " GPUs can reach each other's memory"),
+    return findings.unknown({}, text("nothing says whether the ", counted(gpus.size(), "GPU"), " can reach each other's memory"),
                             "run this where CUDA works; 'nvidia-smi topo -p2p r' shows what NVML knows");
   }
   tell_pairs(patient, findings);

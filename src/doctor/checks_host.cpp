@@ -7,6 +7,7 @@
 #include <set>
 #include <sstream>
 
+#include "base/counted.hpp"
 #include "base/errors.hpp"
 #include "base/options.hpp"
 #include "doctor/check.hpp"
@@ -31,8 +32,8 @@ std::optional<std::string> value_of(const std::string& content, const std::strin
 // ---- lim.memlock
 
 constexpr std::uint64_t kUnlimited = UINT64_MAX;
-constexpr std::uint64_t kLeastLimit = std::uint64_t{64} << 20;  // less does not even hold the buffers of one process
-constexpr std::uint64_t kAmpleLimit = std::uint64_t{1} << 30;   // buffers of a usual job; caches of registrations want more
+constexpr std::uint64_t kMinLimit = std::uint64_t{64} << 20;   // less does not even hold the buffers of one process
+constexpr std::uint64_t kAmpleLimit = std::uint64_t{1} << 30;  // buffers of a usual job; caches of registrations want more
 
 constexpr std::string_view kMemlockRemedy =
     "as root: add '* - memlock unlimited' to /etc/security/limits.conf and log in anew; for a service LimitMEMLOCK=infinity in its "
@@ -76,7 +77,7 @@ std::optional<bool> can_lock_any(const Patient& patient, Findings& findings) {
 std::optional<std::uint64_t> memlock_limit(const Patient& patient, Findings& findings) {
   if (patient.answers.memlock_bytes) {
     const std::uint64_t bytes = *patient.answers.memlock_bytes;
-    findings.reading("getrlimit(RLIMIT_MEMLOCK)", bytes == kUnlimited ? "unlimited" : text(bytes, " bytes"));
+    findings.reading("getrlimit(RLIMIT_MEMLOCK)", bytes == kUnlimited ? "unlimited" : counted(bytes, "byte"));
     return bytes;
   }
   const FileText limits = patient.files.read("/proc/self/limits");
@@ -101,11 +102,11 @@ void check_memlock(const Patient& patient, Findings& findings) {
     findings.unknown({}, "the limit of locked memory is not told", "see 'ulimit -l' in the shell that starts the program");
   } else if (*limit == kUnlimited) {
     findings.pass({}, "locked memory is not limited");
-  } else if (*limit < kLeastLimit && has_rdma) {
+  } else if (*limit < kMinLimit && has_rdma) {
     findings.fail(
         {}, text("this process may lock ", limit_text(*limit), " only: registering more host memory for RDMA fails with ENOMEM"),
         std::string(kMemlockRemedy));
-  } else if (*limit < kLeastLimit || (has_rdma && *limit < kAmpleLimit)) {
+  } else if (*limit < kMinLimit || (has_rdma && *limit < kAmpleLimit)) {
     findings.warn({}, text("this process may lock ", limit_text(*limit), " only; RDMA and large pinned buffers need more"),
                   std::string(kMemlockRemedy));
   } else {
@@ -185,8 +186,8 @@ void check_numa_cpu(const Patient& patient, Findings& findings) {
   if (nodes == 0) return findings.unknown({}, "the NUMA nodes of this machine are not known", "see 'numactl --hardware'");
   if (nodes == 1) return findings.pass({}, "all CPUs are on one NUMA node, so none is farther from a device than another");
   const Reading list = allowed_cpus(patient);
-  constexpr std::size_t kMostCpus = 65536;
-  const NumberList allowed = parse_number_list(list.value, kMostCpus);
+  constexpr std::size_t kMaxCpus = 65536;
+  const NumberList allowed = parse_number_list(list.value, kMaxCpus);
   if (!allowed.is_well_formed || allowed.numbers.empty()) {
     findings.reading(list.source, list.value);
     return findings.unknown({}, "the CPUs that this process may run on are not told",
@@ -218,7 +219,7 @@ std::string numa_remark(const Patient& patient) {
   const std::size_t nodes = nodes_with_cpus(patient.topology);
   const bool is_amd = cpu_facts(patient).vendor == "AuthenticAMD";
   if (is_amd && !packages.empty() && nodes > packages.size()) {
-    remark += text("; ", nodes, " nodes on ", packages.size(), packages.size() == 1 ? " package" : " packages",
+    remark += text("; ", counted(nodes, "node"), " on ", counted(packages.size(), "package"),
                    " (NPS above 1 in the firmware): a device is near to a part of its package only");
   }
   if (!without_cpus.empty()) {

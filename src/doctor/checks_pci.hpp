@@ -27,7 +27,7 @@ Check iommu_group_check();
 Check vm_detect_check();
 
 // Of one check: more are counted in the last one.
-inline constexpr std::size_t kMostPciFindings = 64;
+inline constexpr std::size_t kMaxPciFindings = 64;
 
 // What a check has to say of one subject. Notes that say the same become one finding about all their subjects.
 struct Note {

@@ -6,14 +6,15 @@
 #include <cstdio>
 #include <utility>
 
+#include "base/counted.hpp"
 #include "base/errors.hpp"
 #include "doctor/checks_pci.hpp"
 
 namespace gigabar::doctor {
 namespace {
 
-constexpr std::size_t kMostSubjects = 8;   // named in one finding
-constexpr std::size_t kMostReadings = 16;  // of one finding
+constexpr std::size_t kMaxSubjects = 8;   // named in one finding
+constexpr std::size_t kMaxReadings = 16;  // of one finding
 
 // FAIL, WARN, UNKNOWN, PASS, SKIP.
 int gravity(Verdict verdict) noexcept {
@@ -65,13 +66,13 @@ struct Notes::Group {
       const bool is_there = std::any_of(readings.begin(), readings.end(), [&](const Reading& known) {
         return known.source == reading.source && known.value == reading.value;
       });
-      if (!is_there && readings.size() < kMostReadings) readings.push_back(reading);
+      if (!is_there && readings.size() < kMaxReadings) readings.push_back(reading);
     }
   }
   std::string subject() const {
     std::string list;
-    for (std::size_t i = 0; i < std::min(subjects.size(), kMostSubjects); ++i) list += (i == 0 ? "" : ", ") + subjects[i];
-    if (subjects.size() > kMostSubjects) list += text(" and ", subjects.size() - kMostSubjects, " more");
+    for (std::size_t i = 0; i < std::min(subjects.size(), kMaxSubjects); ++i) list += (i == 0 ? "" : ", ") + subjects[i];
+    if (subjects.size() > kMaxSubjects) list += text(" and ", subjects.size() - kMaxSubjects, " more");
     return list;
   }
 };
@@ -102,7 +103,7 @@ void Notes::give(Findings& findings, const std::string& otherwise) const {
     }
   };
   const std::vector<Group> groups = merged();
-  const std::size_t shown = groups.size() > kMostPciFindings ? kMostPciFindings - 1 : groups.size();
+  const std::size_t shown = groups.size() > kMaxPciFindings ? kMaxPciFindings - 1 : groups.size();
   for (std::size_t i = 0; i < shown; ++i) {
     for (const Reading& reading : groups[i].readings) findings.reading(reading.source, reading.value);
     say(*groups[i].first, groups[i].subject());
@@ -211,7 +212,7 @@ const ConfigReader::Answer& ConfigReader::of(const PciAddress& address) {
     return answer;
   }
   answer.config = PciConfig::parse(content.content);
-  if (!answer.config) answer.trouble = text(content.content.size(), " bytes are no configuration space");
+  if (!answer.config) answer.trouble = text(counted(content.content.size(), "byte"), " are no configuration space");
   if (answer.config && answer.config->is_gone) {
     answer.config.reset();
     answer.is_gone = true;
@@ -222,7 +223,7 @@ const ConfigReader::Answer& ConfigReader::of(const PciAddress& address) {
 
 void say_hidden(Note& note, const ConfigReader::Answer& answer, std::string_view what) {
   if (answer.config) {
-    note.readings.push_back({answer.path, text(answer.config->bytes, " bytes")});
+    note.readings.push_back({answer.path, counted(answer.config->bytes, "byte")});
     note.say(Verdict::unknown,
              text(what, " cannot be read: the kernel gives only the first bytes of the configuration space to this user"),
              "run as root; in a container with CAP_SYS_ADMIN of the host, or on the host itself");

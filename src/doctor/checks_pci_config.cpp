@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <set>
 
+#include "base/counted.hpp"
 #include "base/errors.hpp"
 #include "doctor/checks_pci.hpp"
 
@@ -114,14 +115,15 @@ void judge_payload(const Patient& patient, const PciDevice& device, ConfigReader
     if (!answer.config || answer.config->express.is_hidden) return say_hidden(note, answer, "the payload size of the PCIe path");
     const auto& express = answer.config->express;
     if (!express) continue;
-    const std::string size = express->payload_bytes ? text(*express->payload_bytes, " bytes") : std::string("a reserved value");
+    const std::string size = express->payload_bytes ? counted(*express->payload_bytes, "byte") : std::string("a reserved value");
     note.readings.push_back({answer.path, "MPS " + size});
     if (express->payload_bytes) sizes.insert(*express->payload_bytes);
     list += text(list.empty() ? "" : ", ", node_of(patient.topology, pci).address.to_string(), " ", size);
   }
   if (sizes.empty()) return note.say(Verdict::unknown, "no PCIe register on the path tells a payload size", "'lspci -vv' as root");
   if (sizes.size() == 1) {
-    return note.say(Verdict::pass, text("every device on the path to the root sends payloads of up to ", *sizes.begin(), " bytes"));
+    return note.say(Verdict::pass,
+                    text("every device on the path to the root sends payloads of up to ", counted(*sizes.begin(), "byte")));
   }
   note.say(Verdict::warn, "payload sizes on the path to the root differ: " + list,
            "kernel parameter pci=pcie_bus_perf (or pci=pcie_bus_safe), so that the kernel sets them", true);
@@ -139,14 +141,15 @@ void judge_read_request(const Patient& patient, const PciDevice& nic, ConfigRead
   const auto& express = answer.config->express;
   if (!express) return;
   const auto bytes = express->most_read_request_bytes;
-  note.readings.push_back({answer.path, bytes ? text("MRRS ", *bytes, " bytes") : std::string("MRRS: a reserved value")});
+  note.readings.push_back({answer.path, bytes ? text("MRRS ", counted(*bytes, "byte")) : std::string("MRRS: a reserved value")});
   const std::string set = "as root, until the next reboot: setpci -s " + address.to_string() + " CAP_EXP+8.w=5000:7000";
   if (!bytes) {
     note.say(Verdict::unknown, "the read request size has a reserved value", set);
   } else if (*bytes < kWantedReadBytes) {
-    note.say(Verdict::warn, text("the NIC reads at most ", *bytes, " bytes at once, of ", kWantedReadBytes, " possible"), set);
+    note.say(Verdict::warn, text("the NIC reads at most ", counted(*bytes, "byte"), " at once, of ", kWantedReadBytes, " possible"),
+             set);
   } else {
-    note.say(Verdict::pass, text("the NIC reads up to ", *bytes, " bytes at once"));
+    note.say(Verdict::pass, text("the NIC reads up to ", counted(*bytes, "byte"), " at once"));
   }
   notes.add(std::move(note));
 }

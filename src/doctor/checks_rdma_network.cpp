@@ -7,6 +7,7 @@
 #include <array>
 #include <set>
 
+#include "base/counted.hpp"
 #include "base/errors.hpp"
 #include "doctor/check.hpp"
 #include "doctor/rdma_facts.hpp"
@@ -58,13 +59,13 @@ void judge_roce_mtu(const Patient& patient, const RdmaPortView& view, Findings& 
   const bool is_net_small = net && net->mtu < kEnoughNetMtu;
   const std::string because = is_net_small ? text(": the MTU of ", printable(net->device, 32), " is ", net->mtu) : std::string();
   if (active && *active >= kLargestRdmaMtu) {
-    findings.pass(view.subject(), text("RDMA packets carry ", *active, " bytes"));
+    findings.pass(view.subject(), text("RDMA packets carry ", counted(*active, "byte")));
   } else if (active) {
     const std::string known =
         net ? text("the MTU of ", printable(net->device, 32),
                    " is large enough; compare max_mtu and active_mtu in ibv_devinfo, and set ", "the device down and up again")
             : std::string("look at the MTU of the port's network device (ip link), 9000 is wanted on both ends and every switch");
-    findings.warn(view.subject(), text("RDMA packets carry ", *active, " bytes of ", kLargestRdmaMtu, because),
+    findings.warn(view.subject(), text("RDMA packets carry ", counted(*active, "byte"), " of ", kLargestRdmaMtu, because),
                   is_net_small ? larger_mtu_remedy(net->device) : known);
   } else if (is_net_small) {
     findings.warn(view.subject(), text("RDMA packets cannot carry ", kLargestRdmaMtu, " bytes", because),
@@ -81,10 +82,10 @@ void judge_infiniband_mtu(const Patient& patient, const RdmaPortView& view, Find
   if (!active) {
     findings.unknown(view.subject(), "the active MTU of the port is not told", "see active_mtu in 'ibv_devinfo'");
   } else if (*active < kUsual) {
-    findings.warn(view.subject(), text("RDMA packets carry ", *active, " bytes of ", kLargestRdmaMtu),
+    findings.warn(view.subject(), text("RDMA packets carry ", counted(*active, "byte"), " of ", kLargestRdmaMtu),
                   "set mtu=5 (4096 bytes) for the partition in the subnet manager's partitions.conf and let it sweep again");
   } else {
-    findings.pass(view.subject(), text("RDMA packets carry ", *active, " bytes"));
+    findings.pass(view.subject(), text("RDMA packets carry ", counted(*active, "byte")));
   }
 }
 

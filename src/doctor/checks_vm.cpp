@@ -5,6 +5,7 @@
 #include <charconv>
 #include <set>
 
+#include "base/counted.hpp"
 #include "base/errors.hpp"
 #include "doctor/checks_pci.hpp"
 
@@ -12,7 +13,7 @@ namespace gigabar::doctor {
 namespace {
 
 // A thousand logical CPUs at two kilobytes each.
-constexpr std::size_t kMostCpuInfoBytes = std::size_t{8} << 20;
+constexpr std::size_t kMaxCpuInfoBytes = std::size_t{8} << 20;
 
 std::string_view trimmed(std::string_view text) {
   constexpr std::string_view kBlank = " \t\r\n";
@@ -79,13 +80,13 @@ void run_vm_detect(const Patient& patient, Findings& findings) {
 std::string CpuFacts::text() const {
   std::string line = name.empty() ? (vendor.empty() ? "not an x86 CPU" : vendor) : name;
   if (is_x86()) line += gigabar::text(", ", vendor, " family ", family, " model ", model);
-  if (packages != 0) line += gigabar::text(", ", packages, packages == 1 ? " socket" : " sockets");
+  if (packages != 0) line += gigabar::text(", ", counted(packages, "socket"));
   return line;
 }
 
 CpuFacts cpu_facts(const Patient& patient) {
   CpuFacts cpu;
-  const FileText content = patient.files.read(std::string(kCpuInfoPath), kMostCpuInfoBytes);
+  const FileText content = patient.files.read(std::string(kCpuInfoPath), kMaxCpuInfoBytes);
   if (!content.is_present()) {
     cpu.trouble = content.state == FileState::missing ? "missing" : content.reason;
     return cpu;

@@ -3,9 +3,11 @@
 #include <algorithm>
 #include <array>
 #include <exception>
+#include <new>
 
 #include "base/clock.hpp"
 #include "base/errors.hpp"
+#include "base/uncancelled.hpp"
 #include "doctor/check.hpp"
 
 namespace gigabar {
@@ -41,7 +43,7 @@ std::string near_ids(std::string_view wanted) {
   return ids.empty() ? "the groups are " + groups : "near ones are " + ids;
 }
 
-Outcome check_chosen(const std::vector<std::string>& only) {
+Result<void> check_chosen(const std::vector<std::string>& only) {
   for (const std::string& wanted : only) {
     const std::vector<std::string> one{wanted};
     const auto all = all_checks();
@@ -57,6 +59,8 @@ std::vector<Finding> run_one(const Check& check, const Patient& patient) {
   Findings findings(check.info.id);
   try {
     check.run(patient, findings);
+  } catch (const std::bad_alloc&) {
+    throw;  // the examination's, not the check's
   } catch (const std::exception& failure) {
     findings.unknown({}, text("the check itself failed: ", failure.what()), "report this, with the machine's capture");
   }
@@ -124,7 +128,8 @@ std::size_t Examination::count(Verdict verdict) const noexcept {
 }
 
 Result<Examination> examine(const Machine& machine, const ExamineOptions& options) try {
-  if (Outcome known = doctor::check_chosen(options.only); !known) return std::move(known).take_error();
+  const Uncancelled uncancelled;
+  if (Result<void> known = doctor::check_chosen(options.only); !known) return std::move(known).error();
   // A day is as good as no deadline, and stays far from the end of what counts nanoseconds.
   const auto patience = std::min<std::chrono::milliseconds>(options.deadline, std::chrono::hours(24));
   const Deadline deadline = Deadline::after_ns(std::chrono::nanoseconds(std::max(patience, std::chrono::milliseconds(0))).count());
@@ -132,6 +137,8 @@ Result<Examination> examine(const Machine& machine, const ExamineOptions& option
   Examination examination;
   if (topology) {
     examination.topology = std::move(*topology);
+  } else if (topology.status() == Status::out_of_memory) {
+    return std::move(topology).error();
   } else {
     // Checks that need no topology can still say something.
     examination.topology.notes.push_back(topology.error().message());

@@ -7,6 +7,7 @@
 #include <set>
 #include <sstream>
 
+#include "base/counted.hpp"
 #include "base/errors.hpp"
 #include "base/options.hpp"
 #include "doctor/device_nodes.hpp"
@@ -206,10 +207,7 @@ Availability resource_manager_nodes(const Patient& patient) {
   }
   if (usable == 0 && first_unusable) return unusable(*first_unusable);
   if (usable == 0) return {AvailabilityCode::no_device, "there is no /dev/nvidia0, /dev/nvidia1, ...", pass_on, {}};
-  return {AvailabilityCode::ok,
-          text(kControlNode, " and the nodes of ", usable, usable == 1 ? " GPU" : " GPUs", " are usable"),
-          {},
-          {}};
+  return {AvailabilityCode::ok, text(kControlNode, " and the nodes of ", counted(usable, "GPU"), " are usable"), {}, {}};
 }
 
 const GpuAnswers* answers_of(const Patient& patient, const Gpu& gpu) {
@@ -283,7 +281,8 @@ void PerGpu::say_to(Findings& findings) {
   if (are_alike()) {
     for (const Entry& entry : entries_) read_all(findings, entry.readings);
     Entry& first = entries_.front();
-    say(findings, text("all ", entries_.size(), " GPUs"), first.verdict, std::move(first.statement), std::move(first.remedy));
+    say(findings, text("all ", counted(entries_.size(), "GPU")), first.verdict, std::move(first.statement),
+        std::move(first.remedy));
     return;
   }
   for (Entry& entry : entries_) {

@@ -8,6 +8,7 @@
 #include <tuple>
 #include <unordered_map>
 
+#include "base/uncancelled.hpp"
 #include "doctor/check.hpp"
 #include "doctor/messages.hpp"
 
@@ -424,6 +425,7 @@ std::span<const Symptom> known_messages() try {
 }
 
 Diagnosis diagnose(std::string_view text) try {
+  const Uncancelled uncancelled;
   const Knowledge& known = knowledge();
   Text words = Splitter(text).split();
   std::vector<Found> all = Scan(known, words).run();

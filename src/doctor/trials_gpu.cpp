@@ -63,17 +63,17 @@ constexpr const char* kWrongDataRemedy =
 bool is_data_intact(const TrialGpu& gpu, const MappedMemory& mapped, Findings& findings) {
   std::vector<unsigned char> seen(kTrialBytes);
   const auto written = trial_pattern(kTrialBytes, 1), stored = trial_pattern(kTrialBytes, 2);
-  if (const Outcome done = copy_to(mapped.mapping, 0, written.data(), kTrialBytes); !done)
+  if (const Result<void> done = copy_to(mapped.mapping, 0, written.data(), kTrialBytes); !done)
     return step_failed(gpu, "copy_to", done.record(), findings), false;
-  if (const Outcome done = engine_copy_from(gpu.device, seen.data(), address_of(mapped), kTrialBytes); !done)
+  if (const Result<void> done = engine_copy_from(gpu.device, seen.data(), address_of(mapped), kTrialBytes); !done)
     return step_failed(gpu, "the copy engine", done.record(), findings), false;
   if (seen != written) {
     findings.fail(gpu.subject(), "what the CPU wrote through the mapping is not what the GPU holds", kWrongDataRemedy);
     return false;
   }
-  if (const Outcome done = engine_copy_to(gpu.device, address_of(mapped), stored.data(), kTrialBytes); !done)
+  if (const Result<void> done = engine_copy_to(gpu.device, address_of(mapped), stored.data(), kTrialBytes); !done)
     return step_failed(gpu, "the copy engine", done.record(), findings), false;
-  if (const Outcome done = copy_from(mapped.mapping, 0, seen.data(), kTrialBytes); !done)
+  if (const Result<void> done = copy_from(mapped.mapping, 0, seen.data(), kTrialBytes); !done)
     return step_failed(gpu, "copy_from", done.record(), findings), false;
   if (seen != stored) {
     findings.fail(gpu.subject(), "what the CPU reads through the mapping is not what the GPU holds", kWrongDataRemedy);
@@ -102,7 +102,7 @@ std::optional<double> median_us(const TrialGpu& gpu, const char* name, Findings&
   std::array<std::int64_t, kRepeats> times{};
   for (std::int64_t& time : times) {
     const std::int64_t begin_ns = now_ns();
-    const Outcome done = call();
+    const Result<void> done = call();
     time = now_ns() - begin_ns;
     if (!done) {
       step_failed(gpu, name, done.record(), findings);

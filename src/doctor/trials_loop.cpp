@@ -20,7 +20,7 @@ constexpr std::int64_t kTrialNs = 20 * kSecondNs;    // all pairs together
 constexpr std::int64_t kTransferNs = 3 * kSecondNs;  // one step of a pair
 constexpr std::int64_t kRateNs = kSecondNs / 10;     // about the longest that a rate takes on an adapter that works
 constexpr int kRateAttempts = 3;
-constexpr unsigned kFewestTransfers = 16, kMostTransfers = 256;  // of 64 KiB, for a rate
+constexpr unsigned kFewestTransfers = 16, kMaxTransfers = 256;  // of 64 KiB, for a rate
 constexpr double kPoorRatio = 0.7;  // of the rate of host memory: below it something lies between GPU and adapter
 
 struct Rates {
@@ -76,7 +76,7 @@ struct Adapter {
   unsigned port = 0;
   int gid_index = 0;
   HostBuffer first, second;
-  unsigned rate_count = kMostTransfers;  // fewer on a slow one (of software)
+  unsigned rate_count = kMaxTransfers;  // fewer on a slow one (of software)
   Rates host;
 };
 
@@ -107,7 +107,7 @@ std::optional<double> rate_of(const std::string& subject, const std::string& ste
   std::int64_t least_ns = std::numeric_limits<std::int64_t>::max();
   for (int attempt = 0; attempt < kRateAttempts; ++attempt) {
     const std::int64_t begin_ns = now_ns();
-    if (const Outcome done = transfer(); !done) {
+    if (const Result<void> done = transfer(); !done) {
       transfer_failed(subject, step, done.record(), findings);
       return {};
     }
@@ -126,11 +126,13 @@ bool is_host_data_intact(Adapter& adapter, verbs::Loop& loop, std::int64_t end_n
   const std::string& name = adapter.device.name();
   const auto sent = trial_pattern(kTrialBytes, 11);
   adapter.first.fill(sent);
-  if (const Outcome done = loop.write(adapter.first.region, adapter.second.region, kTrialBytes, 1, step_deadline(end_ns)); !done)
+  if (const Result<void> done = loop.write(adapter.first.region, adapter.second.region, kTrialBytes, 1, step_deadline(end_ns));
+      !done)
     return transfer_failed(name, "the write of host memory", done.record(), findings), false;
   const bool is_written = adapter.second.holds(sent);
   adapter.first.fill(trial_pattern(kTrialBytes, 12));
-  if (const Outcome done = loop.read(adapter.first.region, adapter.second.region, kTrialBytes, 1, step_deadline(end_ns)); !done)
+  if (const Result<void> done = loop.read(adapter.first.region, adapter.second.region, kTrialBytes, 1, step_deadline(end_ns));
+      !done)
     return transfer_failed(name, "the read of host memory", done.record(), findings), false;
   if (is_written && adapter.first.holds(sent)) return true;
   findings.fail(name, text("64 KiB of host memory that it ", is_written ? "read" : "wrote", " arrived changed"), kWrongDataRemedy);
@@ -150,7 +152,7 @@ bool measure_host(Adapter& adapter, std::int64_t end_ns, Findings& findings) {
   const std::int64_t begin_ns = now_ns();
   if (!is_host_data_intact(adapter, *loop, end_ns, findings)) return false;
   const std::int64_t transfer_ns = std::max<std::int64_t>((now_ns() - begin_ns) / 2, 1);
-  adapter.rate_count = static_cast<unsigned>(std::clamp<std::int64_t>(kRateNs / transfer_ns, kFewestTransfers, kMostTransfers));
+  adapter.rate_count = static_cast<unsigned>(std::clamp<std::int64_t>(kRateNs / transfer_ns, kFewestTransfers, kMaxTransfers));
   const auto write = rate_of(name, "the write of host memory", adapter.rate_count, findings, [&] {
     return loop->write(adapter.first.region, adapter.second.region, kTrialBytes, adapter.rate_count, step_deadline(end_ns));
   });
@@ -196,7 +198,7 @@ std::optional<Adapter> open_adapter(const Patient& patient, const std::string& n
     return {};
   }
   const int gid_index = gid_index_of(nic, port);
-  return Adapter{std::move(*device), port, gid_index, std::move(*first), std::move(*second), kMostTransfers, {}};
+  return Adapter{std::move(*device), port, gid_index, std::move(*first), std::move(*second), kMaxTransfers, {}};
 }
 
 // ---- GPU memory
@@ -213,12 +215,12 @@ bool is_gpu_data_intact(const GpuMemory& target, Adapter& adapter, const verbs::
   const auto sent = trial_pattern(kTrialBytes, 21);
   adapter.first.fill(sent);
   adapter.second.fill(trial_pattern(kTrialBytes, 22));
-  if (const Outcome done = loop.write(adapter.first.region, region, kTrialBytes, 1, step_deadline(end_ns)); !done)
+  if (const Result<void> done = loop.write(adapter.first.region, region, kTrialBytes, 1, step_deadline(end_ns)); !done)
     return transfer_failed(subject, "the write into GPU memory", done.record(), findings), false;
-  if (const Outcome done = loop.read(adapter.second.region, region, kTrialBytes, 1, step_deadline(end_ns)); !done)
+  if (const Result<void> done = loop.read(adapter.second.region, region, kTrialBytes, 1, step_deadline(end_ns)); !done)
     return transfer_failed(subject, "the read from GPU memory", done.record(), findings), false;
   std::vector<unsigned char> held(kTrialBytes);
-  if (const Outcome done = engine_copy_from(target.gpu.device, held.data(), target.memory.address(), kTrialBytes); !done)
+  if (const Result<void> done = engine_copy_from(target.gpu.device, held.data(), target.memory.address(), kTrialBytes); !done)
     return transfer_failed(subject, "the GPU's copy engine", done.record(), findings), false;
   if (held != sent) {
     findings.fail(subject, "64 KiB that the adapter wrote into GPU memory arrived changed", kWrongDataRemedy);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cerrno>
 
+#include "base/counted.hpp"
 #include "base/errors.hpp"
 #include "doctor/rdma_facts.hpp"
 #include "doctor/trials.hpp"
@@ -16,7 +17,7 @@ constexpr int kKernelNotSupported = 524;                     // ENOTSUPP, which 
 std::string memlock_of(const Patient& patient) {
   if (!patient.answers.memlock_bytes) return "not known";
   if (*patient.answers.memlock_bytes == UINT64_MAX) return "none";
-  return text(*patient.answers.memlock_bytes, " bytes");
+  return counted(*patient.answers.memlock_bytes, "byte");
 }
 
 bool is_memlock_limited(const Patient& patient) {

@@ -2,14 +2,11 @@
 #include "driver/child_process.hpp"
 
 #include <sys/wait.h>
-#include <unistd.h>
 
 #include <cerrno>
 #include <csignal>
 #include <cstring>
 #include <utility>
-
-#include "base/clock.hpp"
 
 namespace gigabar {
 
@@ -24,19 +21,12 @@ ChildProcess& ChildProcess::operator=(ChildProcess&& other) noexcept {
 
 ChildProcess::~ChildProcess() { kill(); }
 
-std::optional<int> ChildProcess::end_by(std::int64_t at_ns) noexcept {
+std::optional<int> ChildProcess::look() noexcept {
   int status = 0;
-  while (true) {
-    const pid_t ended = ::waitpid(process_, &status, WNOHANG);
-    if (ended == process_ || (ended < 0 && errno != EINTR)) {
-      process_ = -1;
-      return ended > 0 ? status : kUnknown;
-    }
-    if (now_ns() >= at_ns) break;
-    ::usleep(500);
-  }
-  kill();
-  return {};
+  const pid_t ended = ::waitpid(process_, &status, WNOHANG);
+  if (ended == 0 || (ended < 0 && errno == EINTR)) return {};
+  process_ = -1;
+  return ended > 0 ? status : kUnknown;
 }
 
 void ChildProcess::kill() noexcept {

@@ -3,10 +3,13 @@
 #pragma once
 
 #include <sys/types.h>
+#include <unistd.h>
 
 #include <cstdint>
 #include <optional>
 #include <string>
+
+#include "base/clock.hpp"
 
 namespace gigabar {
 
@@ -24,10 +27,24 @@ class ChildProcess {
   ChildProcess& operator=(ChildProcess&& other) noexcept;
   ~ChildProcess();
 
-  // How it ended. Nothing: it had not by `at_ns` (now_ns()'s clock), and was ended here.
-  std::optional<int> end_by(std::int64_t at_ns) noexcept;
+  pid_t number() const noexcept { return process_; }
+
+  // How it ended. Nothing: it had not when `is_over()` was true, and was ended here.
+  template <class IsOver>
+  std::optional<int> end_when(const IsOver& is_over) noexcept {
+    std::optional<int> status = look();
+    for (; !status && !is_over(); status = look()) ::usleep(500);
+    if (!status) kill();
+    return status;
+  }
+  // `at_ns`: of now_ns()'s clock.
+  std::optional<int> end_by(std::int64_t at_ns) noexcept {
+    return end_when([at_ns] { return now_ns() >= at_ns; });
+  }
 
  private:
+  // How it has ended, if it has.
+  std::optional<int> look() noexcept;
   void kill() noexcept;
   pid_t process_ = -1;
 };

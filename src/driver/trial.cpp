@@ -24,6 +24,7 @@
 #include "base/errors.hpp"
 #include "base/log.hpp"
 #include "base/options.hpp"
+#include "base/quietly.hpp"
 #include "driver/child_process.hpp"
 
 extern char** environ;
@@ -35,6 +36,7 @@ constexpr const char* kSecondsVariable = "GIGABAR_TRIAL_SECONDS";
 constexpr const char* kProgramVariable = "GIGABAR_TRIAL_PROGRAM";
 constexpr unsigned kDefaultSeconds = 10;
 constexpr unsigned kMaxSeconds = 600;
+constexpr unsigned kMaxStretch = 6;  // on a host that is so loaded that the process seldom runs
 // The last thing that a trial process says. Its exit status would not do: a library may exit with 0, and a program that ignores
 // SIGCHLD is told no status.
 constexpr std::string_view kPassed = "gigabar-trial: passed\n";
@@ -98,10 +100,44 @@ int start_child(const std::string& program, const char* library, Child& child) {
   return code;
 }
 
-// Until the child has closed its output, or the deadline. What is more than kMaxOutputBytes is forgotten from its beginning.
-void read_output(const Child& child, std::int64_t end_ns, std::string& output) {
+// How long the process has waited for a processor, while others ran there; 0 where the kernel does not count it. Source: the
+// kernel's Documentation/scheduler/sched-stats.rst, /proc/PID/schedstat.
+std::int64_t waited_for_processor_ns(pid_t process) {
+  const std::string counters = read_small_file(text("/proc/", process, "/schedstat")).value_or("");
+  const auto second = counters.find(' ');
+  return second == std::string::npos ? 0 : std::strtoll(counters.c_str() + second, nullptr, 10);
+}
+
+// The time of one process. That for which it waits for a processor is not its own: where many ranks of a loaded host try their
+// libraries at once, none is to find its library at fault for it, and then to have other transports than the rest.
+class TrialTime {
+ public:
+  TrialTime(pid_t process, unsigned seconds) noexcept : process_(process), own_ns_(kSecondNs * seconds) {}
+
+  bool is_over() noexcept {
+    passed_ns_ = now_ns() - begin_ns_;
+    if (passed_ns_ < own_ns_) return false;
+    quietly([&] { waited_ns_ = waited_for_processor_ns(process_); });
+    return passed_ns_ - waited_ns_ >= own_ns_ || passed_ns_ >= own_ns_ * kMaxStretch;
+  }
+  std::string to_text() const {
+    std::string line = text(passed_ns_ / kSecondNs, " s");
+    if (waited_ns_ >= kSecondNs) line += text(", for ", waited_ns_ / kSecondNs, " of which it waited for a processor");
+    return line;
+  }
+
+ private:
+  static constexpr std::int64_t kSecondNs = 1'000'000'000;
+  const pid_t process_;
+  const std::int64_t own_ns_;
+  const std::int64_t begin_ns_ = now_ns();
+  std::int64_t passed_ns_ = 0, waited_ns_ = 0;  // when it was asked last
+};
+
+// Until the child has closed its output, or its time is over. What is more than kMaxOutputBytes is forgotten from its beginning.
+void read_output(const Child& child, TrialTime& time, std::string& output) {
   std::array<char, 4096> part{};
-  while (now_ns() < end_ns) {
+  while (!time.is_over()) {
     const ssize_t count = ::read(child.output.get(), part.data(), part.size());
     if (count == 0 || (count < 0 && errno != EAGAIN && errno != EINTR)) return;
     if (count > 0) {
@@ -125,8 +161,8 @@ std::string last_line(std::string_view output) {
   return line;
 }
 
-std::string fault_text(const char* library, const std::optional<int>& status, unsigned seconds, const std::string& output) {
-  if (!status) return text(library, " did not come back from a trial process within ", seconds, " s: ", last_line(output));
+std::string fault_text(const char* library, const std::optional<int>& status, const std::string& time, const std::string& output) {
+  if (!status) return text(library, " did not come back from a trial process within ", time, ": ", last_line(output));
   if (*status == ChildProcess::kUnknown) return text(library, " ended a trial process: ", last_line(output));
   if (WIFSIGNALED(*status)) return text(library, " ended a trial process with ", signal_text(*status), ": ", last_line(output));
   return text(library, " ended a trial process with exit status ", WEXITSTATUS(*status), ": ", last_line(output));
@@ -155,28 +191,32 @@ Availability try_library(const char* library) {
   const unsigned seconds = seconds_for_trial();
   if (is_trial || seconds == 0) return {};
   const std::int64_t begin_ns = now_ns();
-  const std::int64_t end_ns = begin_ns + std::int64_t{1'000'000'000} * seconds;
   const std::string program = trial_program();
   Child child;
   if (const int code = start_child(program, library, child); code != 0) return not_started(library, program, code);
+  TrialTime time(child.process.number(), seconds);
   std::string output;
-  read_output(child, end_ns, output);
-  const auto status = child.process.end_by(end_ns);
+  read_output(child, time, output);
+  const auto status = child.process.end_when([&] { return time.is_over(); });
   if (output.ends_with(kPassed)) {
     log(LogLevel::debug, text(library, ": its trial took ", (now_ns() - begin_ns) / 1000, " us"));
     return {};
   }
   return {AvailabilityCode::not_supported,
-          fault_text(library, status, seconds, output),
+          fault_text(library, status, time.to_text(), output),
           text("mend what it says, or leave it out with GIGABAR_TRANSPORTS; ", kSecondsVariable, " allows it more time"),
           {}};
 }
 
+// Whatever becomes of the process that waits for this one, it ends: with its parent; else by itself, when nobody waits any more.
 void begin_trial() {
   is_trial = true;
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
-  const rlimit none{0, 0};
+  const unsigned seconds = std::max(seconds_for_trial(), 1U);
+  ::alarm(seconds * (kMaxStretch + 1));
+  const rlimit none{0, 0}, processor{seconds + 1, seconds + 2};
   ::setrlimit(RLIMIT_CORE, &none);
+  ::setrlimit(RLIMIT_CPU, &processor);
 }
 
 // Threads of the library may still run: nothing of this process is taken down.

@@ -69,4 +69,13 @@ class ByteReader {
   bool is_ok_ = true;
 };
 
+// What a peer says, for a message of this rank's: one line, whose characters can be shown.
+inline std::string shown(std::string_view said, std::size_t most_bytes) {
+  std::string line(said.substr(0, most_bytes));
+  for (char& letter : line) {
+    if (letter < ' ' || letter > '~') letter = '?';
+  }
+  return line;
+}
+
 }  // namespace gigabar::fabric

@@ -101,7 +101,7 @@ Result<const Choice*> Engine::choose(Peer& peer, Direction direction, const Loca
   // Who writes loads the bytes: this rank, or the peer that answers a read.
   const bool is_device_load = direction == Direction::write ? local.memory.is_device() && !local.memory.is_plain()
                                                             : remote.is_device && remote.kind != MemoryKind::stand_in;
-  if (is_device_load && peer.transport->kind() == TransportKind::local) eager_bytes = std::min(eager_bytes, kMostMappedLoadBytes);
+  if (is_device_load && peer.transport->kind() == TransportKind::local) eager_bytes = std::min(eager_bytes, kMaxMappedLoadBytes);
   const std::uint64_t gdr_bytes = direction == Direction::write ? limits(peer).gdr_bytes : limits(peer).gdr_read_bytes;
   const bool is_quick = bytes <= peer.rails.front().link->limits().quick_read_bytes;
   const auto size_class = static_cast<std::uint8_t>((bytes <= eager_bytes ? 1 : 0) + (bytes <= gdr_bytes ? 2 : 0) +
@@ -113,6 +113,7 @@ Result<const Choice*> Engine::choose(Peer& peer, Direction direction, const Loca
       return known.choice;
     }
   }
+  const Uncancelled uncancelled;
   auto choice = decide(peer, direction, local, remote, bytes, eager_bytes, policy, is_notified);
   if (choice) {
     remote.decisions[remote.next_decision++ % remote.decisions.size()] = {&local,     local.epoch, direction,
@@ -207,6 +208,13 @@ Result<const Choice*> Engine::decide(Peer& peer, Direction direction, const Loca
   for (const Candidate& other : candidates) key += text("/", other.why);
   const auto known = choice_index_.find(key);
   if (known != choice_index_.end()) return known->second;
+  // Peers give reasons too, and could go on giving new ones.
+  const bool is_told = choices_.size() < kMaxChoices;
+  if (!is_told) {
+    key = text(name_of_method(candidate.method), "/", name_of(candidate.path), "/", name_of(kind));
+    reason = text("not kept: there are ", kMaxChoices, " other reasons already");
+    if (const auto again = choice_index_.find(key); again != choice_index_.end()) return again->second;
+  }
   Choice choice;
   choice.method = candidate.method;
   choice.path = candidate.path;
@@ -214,7 +222,7 @@ Result<const Choice*> Engine::decide(Peer& peer, Direction direction, const Loca
   choice.reason = std::move(reason);
   choice.chunk_bytes = candidate.method == Method::staged ? limits(peer).chunk_bytes : 0;
   for (const Candidate& other : candidates) {
-    if (&other == &candidate) continue;
+    if (&other == &candidate || !is_told) continue;
     choice.alternatives.push_back({text(name_of(kind), ": ", name_of(other.path)), other.why});
   }
   choices_.push_back(std::move(choice));

@@ -6,16 +6,15 @@
 #include <cstring>
 
 #include "base/errors.hpp"
+#include "base/remaining.hpp"
 #include "base/undo.hpp"
 #include "fabric/bytes.hpp"
 #include "fabric/engine.hpp"
-#include "fabric/remaining.hpp"
 
 namespace gigabar::fabric {
 namespace {
 
 constexpr std::uint32_t kUp = 0, kDown = 1, kFailed = 2;  // a part's way; a failure goes both ways
-constexpr std::size_t kMostParts = 65536;                 // parts of collectives that this rank has not begun
 constexpr std::size_t kMaxFailed = 1024;                  // collectives that failed, remembered for members that come later
 constexpr std::size_t kMaxCauseBytes = 512;
 
@@ -96,7 +95,7 @@ class Engine::CollectiveCall {
         watch_(engine) {}
 
   // Errors: timed_out, with which nothing has changed.
-  Outcome connect_to_parent(Lock& lock, const Timeout& timeout) {
+  Result<void> connect_to_parent(Lock& lock, const Timeout& timeout) {
     if (!tree_.parent) return {};
     auto peer = collective_.has_said ? engine_.find_peer(*tree_.parent) : engine_.ready_peer(lock, *tree_.parent, timeout);
     if (peer) {
@@ -127,7 +126,7 @@ class Engine::CollectiveCall {
   }
 
   // Behind is_done().
-  Outcome finish() {
+  Result<void> finish() {
     if (!error_) {
       for (const Rank rank : tree_.children) tell(*engine_.peers_[rank], kDown, collective_.values);
     } else {
@@ -136,8 +135,8 @@ class Engine::CollectiveCall {
     collective_.is_under_way = false;
     ++collective_.sequence;
     // What came for it after all, or too late, is nobody's.
-    engine_.collective_parts_.erase(engine_.collective_parts_.lower_bound({hash_, 0, 0, 0}),
-                                    engine_.collective_parts_.lower_bound({hash_, collective_.sequence, 0, 0}));
+    engine_.drop_parts(engine_.collective_parts_.lower_bound({hash_, 0, 0, 0}),
+                       engine_.collective_parts_.lower_bound({hash_, collective_.sequence, 0, 0}));
     if (error_) return std::move(*error_);
     return {};
   }
@@ -164,7 +163,7 @@ class Engine::CollectiveCall {
            make_error(Status::invalid_argument, name_, text("rank ", from), "it called another collective, or with other values",
                       "call the same collective with as many values at every rank of the group"));
     }
-    engine_.collective_parts_.erase(found);
+    engine_.drop_parts(found, std::next(found));
     return true;
   }
 
@@ -185,16 +184,22 @@ class Engine::CollectiveCall {
     return parent_ != nullptr && is_lost(parent_->rank, kDown);
   }
 
+  // Of the neighbours in the tree: nobody else has a say, least of all ranks outside of the group.
   bool has_heard_of_failure() {
-    const auto found = engine_.collective_parts_.lower_bound(key(kFailed, 0));
-    if (found == engine_.collective_parts_.end() || !(found->first <= key(kFailed, ~Rank{0}))) return false;
+    return (tree_.parent && has_heard_of_failure(*tree_.parent)) ||
+           std::ranges::any_of(tree_.children, [&](Rank rank) { return has_heard_of_failure(rank); });
+  }
+
+  bool has_heard_of_failure(Rank from) {
+    const auto found = engine_.collective_parts_.find(key(kFailed, from));
+    if (found == engine_.collective_parts_.end()) return false;
     ByteReader reader(std::string_view(found->second).substr(1));
     const auto status = reader.number<std::uint8_t>();
     const auto rank = reader.number<Rank>();
-    const std::string cause(reader.string(kMaxCauseBytes));
+    const std::string cause = shown(reader.string(kMaxCauseBytes), kMaxCauseBytes);
     const bool is_known = static_cast<Status>(status) == Status::invalid_argument;
     fail(rank, make_error(is_known ? Status::invalid_argument : Status::peer_lost, name_, text("rank ", rank),
-                          text(cause, " (rank ", found->first.from, " says so)"), {}));
+                          text(cause, " (rank ", from, " says so)"), {}));
     return true;
   }
 
@@ -231,7 +236,7 @@ class Engine::CollectiveCall {
 };
 
 void Engine::on_collective(Peer& peer, const Message& message, std::span<const std::byte> payload) {
-  if (collective_parts_.size() >= kMostParts || payload.size() > std::size_t{8} * kMostReduceElements) {
+  if (payload.size() > std::size_t{8} * kMaxReduceElements) {
     doom(peer, make_error(Status::peer_lost, "fabric", text("rank ", peer.rank), "its part of a collective makes no sense", {}));
     return;
   }
@@ -243,12 +248,22 @@ void Engine::on_collective(Peer& peer, const Message& message, std::span<const s
     say(peer, answer, std::as_bytes(std::span(failed->second)));
     return;
   }
-  collective_parts_[{message.a, message.b, static_cast<std::uint32_t>(message.c), peer.rank}] =
-      std::string(1, static_cast<char>(message.count)) + std::string(reinterpret_cast<const char*>(payload.data()), payload.size());
+  if (peer.collective_part_count >= kMaxParts) return overrun(peer, "parts of collectives");
+  std::string part(1, static_cast<char>(message.count));
+  part.append(reinterpret_cast<const char*>(payload.data()), payload.size());
+  const CollectivePart key{message.a, message.b, static_cast<std::uint32_t>(message.c), peer.rank};
+  if (collective_parts_.insert_or_assign(key, std::move(part)).second) ++peer.collective_part_count;
 }
 
-Outcome Engine::collect(Lock& lock, const Group& asked, Collective::Kind kind, ReduceOperation operation, std::string& values,
-                        const Timeout& timeout) {
+void Engine::drop_parts(CollectiveParts::iterator first, CollectiveParts::iterator last) noexcept {
+  while (first != last) {
+    if (const auto peer = peers_.find(first->first.from); peer != peers_.end()) --peer->second->collective_part_count;
+    first = collective_parts_.erase(first);
+  }
+}
+
+Result<void> Engine::collect(Lock& lock, const Group& asked, Collective::Kind kind, ReduceOperation operation, std::string& values,
+                             const Timeout& timeout) {
   const std::string name = kind == Collective::Kind::barrier ? "barrier" : "all_reduce";
   auto members = members_of(asked, job_, name);
   if (!members) return std::move(members).error();
@@ -273,12 +288,12 @@ Outcome Engine::collect(Lock& lock, const Group& asked, Collective::Kind kind, R
     collective.values = values;
   }
   CollectiveCall call(*this, name, group, collective);
-  if (Outcome connected = call.connect_to_parent(lock, time.left()); !connected) return connected;
+  if (Result<void> connected = call.connect_to_parent(lock, time.left()); !connected) return connected;
   if (!drive(lock, time.left(), [&] { return call.is_done(); })) {
     return make_error(Status::timed_out, name, text("a group of ", group.size()), "not every rank is there yet",
                       "call again with the same arguments");
   }
-  Outcome done = call.finish();
+  Result<void> done = call.finish();
   if (done) values = collective.values;
   return done;
 }

@@ -20,6 +20,7 @@
 #include <vector>
 
 #include "base/descriptor.hpp"
+#include "base/uncancelled.hpp"
 #include "fabric/fair_mutex.hpp"
 #include "fabric/id_table.hpp"
 #include "fabric/job/job.hpp"
@@ -54,16 +55,25 @@ struct AtomicAnswer {
   Rank rank = 0;
 };
 
-inline constexpr std::size_t kMostMessages = 65536;  // posted and not waited for
+inline constexpr std::size_t kMaxMessages = 65536;  // posted and not waited for
 
-// What a peer can make this rank remember. One that keeps to the protocol comes to the first three never, and to the others only
-// with as much under way as its own limits allow; who goes beyond is lost with an error that says so.
-inline constexpr std::size_t kMaxOutbox = std::size_t{1} << 20;                 // answers that it does not take
-inline constexpr std::size_t kMaxMarks = 65536;                                 // of fences that did not come yet
-inline constexpr std::size_t kMaxHeldBytes = std::size_t{256} << 20;            // behind marks and staged writes
-inline constexpr std::size_t kMaxAnswers = std::size_t{kQueues} * kQueueDepth;  // reads
-inline constexpr std::size_t kMaxStaged = kMostMessages + kMaxAnswers;          // staged writes
-inline constexpr std::size_t kRecords = 4096;                                   // for report(), of the operations posted last
+// What a peer can make this rank remember. One that keeps to the protocol has no more under way; who goes beyond is lost with an
+// error that says so.
+inline constexpr std::size_t kMaxOutbox = std::size_t{1} << 20;       // answers that it does not take
+inline constexpr std::size_t kMaxMarks = 65536;                       // of fences that did not come yet
+inline constexpr std::size_t kMaxHeldBytes = std::size_t{256} << 20;  // behind marks and staged writes
+inline constexpr std::size_t kMaxAheadBytes = kMaxHeldBytes / 4;      // the writer's: a quarter, answers come on top
+inline constexpr std::size_t kMaxPosted = std::size_t{kQueues} * kQueueDepth;
+// Reads. Twice what can be posted: who has heard that a read is over may ask for another before this rank has looked at the
+// completion of its write.
+inline constexpr std::size_t kMaxAnswers = 2 * kMaxPosted;
+// Staged writes: of messages, of queues, and those that answer this rank's reads.
+inline constexpr std::size_t kMaxStaged = kMaxMessages + kMaxPosted + kMaxAnswers;
+inline constexpr std::size_t kMaxSaidBytes = 2000;  // of a reason that a peer gives
+inline constexpr std::size_t kMaxParts = 16384;     // of collectives that this rank has not come to
+// Decisions of which each has a text of its own, with reasons that peers give. What comes after has none.
+inline constexpr std::size_t kMaxChoices = 4096;
+inline constexpr std::size_t kRecords = 4096;  // for report(), of the operations posted last
 inline constexpr std::int64_t kSpinNs = 50'000;
 inline constexpr unsigned kPollsPerLook = 16;  // at the time, and for a thread that wants the lock
 // A thread that waits lets others run between its polls for so long, and then sleeps: the second where no other did run. To wake a
@@ -141,12 +151,12 @@ class Engine final : transport::Sink, WireupEvents {
   // The error of a wait for anybody when every other rank is lost; nothing as long as one can still speak, and where this rank
   // speaks to itself.
   std::optional<Error> error_when_alone(const char* operation, const char* what);
-  Outcome forget(Rank rank);
+  Result<void> forget(Rank rank);
   Timeout connect_timeout() const noexcept { return Timeout::of(std::chrono::nanoseconds(settings_.connect_timeout_ns)); }
   void farewell();
 
   // segments.cpp
-  Outcome register_segment(SegmentId id, void* address, std::size_t bytes);
+  Result<void> register_segment(SegmentId id, void* address, std::size_t bytes);
   Result<LocalSegment*> local_segment(SegmentId id);
   // The program's; null: there is none.
   LocalSegment* find_segment(SegmentId id) noexcept {
@@ -160,12 +170,12 @@ class Engine final : transport::Sink, WireupEvents {
     auto operator<=>(const MappedPlace&) const = default;
   };
   Result<void*> map_segment(Lock& lock, const MappedPlace& place, const Timeout& timeout);
-  Outcome unmap_segment(const MappedPlace& place);
+  Result<void> unmap_segment(const MappedPlace& place);
   Result<std::string> why_no_atomics(const MappedPlace& place) const;
   bool has_mapped_segments() const noexcept { return !mapped_segments_.empty(); }
-  Outcome quiesce(Lock& lock, SegmentId id, const Timeout& timeout);
-  Outcome enable(SegmentId id);
-  Outcome deregister(Lock& lock, SegmentId id, const Timeout& timeout);
+  Result<void> quiesce(Lock& lock, SegmentId id, const Timeout& timeout);
+  Result<void> enable(SegmentId id);
+  Result<void> deregister(Lock& lock, SegmentId id, const Timeout& timeout);
 
   // choose.cpp
   Result<const Choice*> choose(Peer& peer, transport::Direction direction, const LocalSegment& local, RemoteState& remote,
@@ -186,8 +196,8 @@ class Engine final : transport::Sink, WireupEvents {
   Result<Operation> post(Lock& lock, const Transfer& transfer, const PostOptions& options);
   Result<Operation> post_list(Lock& lock, OpKind kind, Rank rank, std::span<const ListPiece> pieces, const PostOptions& options,
                               std::optional<Transfer> notification);
-  Outcome wait(Lock& lock, QueueId queue, const Timeout& timeout);
-  Outcome flush(Lock& lock, Rank rank, const Timeout& timeout);
+  Result<void> wait(Lock& lock, QueueId queue, const Timeout& timeout);
+  Result<void> flush(Lock& lock, Rank rank, const Timeout& timeout);
   Result<OperationReport> report(Operation operation) const;
   Result<Explanation> explain(Lock& lock, transport::Direction direction, LocalPlace local, RemotePlace remote, std::uint64_t bytes,
                               const Timeout& timeout, const PostOptions& options);
@@ -204,11 +214,14 @@ class Engine final : transport::Sink, WireupEvents {
   Result<Operation> post_recv(Rank from, Tag tag, Tag mask, void* destination, std::uint64_t bytes, const PostOptions& options);
   void end_if_in_vain(Op& op);
   Result<Received> wait_message(Lock& lock, Operation operation, const Timeout& timeout);
-  Outcome cancel_recv(Operation operation);
+  Result<void> cancel_recv(Operation operation);
+  // Behind a wait_message() that ended with `why`. The operation is over when this returns, and the buffer the caller's: `why`
+  // when the message was taken back, else what became of it. The connection is cut when its bytes are under way for a second more.
+  Result<Received> leave_message(Lock& lock, Operation operation, const Timeout& timeout, Error why);
 
   // collectives.cpp
-  Outcome collect(Lock& lock, const Group& asked, Collective::Kind kind, ReduceOperation operation, std::string& values,
-                  const Timeout& timeout);
+  Result<void> collect(Lock& lock, const Group& asked, Collective::Kind kind, ReduceOperation operation, std::string& values,
+                       const Timeout& timeout);
 
  private:
   // How a waiting thread waits: it polls for a while, then lets others run, then sleeps until something happens. Most waits are
@@ -224,6 +237,7 @@ class Engine final : transport::Sink, WireupEvents {
    private:
     void begin(std::int64_t now) noexcept;
     bool is_to_yield(std::int64_t waited_ns) noexcept;
+    const Uncancelled uncancelled_;
     Engine& engine_;
     std::int64_t timeout_ns_;
     std::int64_t deadline_ns_ = 0;
@@ -274,15 +288,15 @@ class Engine final : transport::Sink, WireupEvents {
 
   Engine() = default;
   // transports.cpp
-  Outcome choose_device();
+  Result<void> choose_device();
   transport::TransportOptions transport_options() const;
-  Outcome open_transports();
+  Result<void> open_transports();
   void choose_cpus(const transport::Transport* verbs);
   void take_tuned_limits();
 
   // open.cpp
-  Outcome start(const FabricOptions& options);
-  Outcome start_thread();
+  Result<void> start(const FabricOptions& options);
+  Result<void> start_thread();
   std::string make_card() const;
   void bury();
 
@@ -303,7 +317,7 @@ class Engine final : transport::Sink, WireupEvents {
   // Sink
   void ready(transport::Link& link) override;
   void message(transport::Link& link, const transport::Header& header, std::span<const std::byte> payload) override;
-  void done(transport::Link& link, std::uint64_t cookie, const Outcome& outcome) override;
+  void done(transport::Link& link, std::uint64_t cookie, const Result<void>& outcome) override;
   void broken(transport::Link& link, const Error& error) override;
   // WireupEvents
   void connected(Rank rank, bool is_same_host, std::int64_t process) override;
@@ -331,8 +345,11 @@ class Engine final : transport::Sink, WireupEvents {
   void starve_all() noexcept;
   void lose_starved();
   void drop_links(Peer& peer);
-  std::string_view part_of_card(std::string_view card, std::string_view name) const;
-  Outcome send_frame(Peer& peer, FrameType type, std::string body, std::vector<Descriptor> descriptors = {});
+  void end_links(Peer& peer) noexcept;
+  // The part of that transport; of none: why some are not open.
+  static std::string_view part_of_card(std::string_view card, std::optional<TransportKind> wanted);
+  Error error_without_transport(const Peer& peer, std::string_view tried) const;
+  Result<void> send_frame(Peer& peer, FrameType type, std::string body, std::vector<Descriptor> descriptors = {});
 
   // segments.cpp
   Result<std::unique_ptr<LocalSegment>> make_segment(void* address, std::size_t bytes, int descriptor = -1);
@@ -349,8 +366,9 @@ class Engine final : transport::Sink, WireupEvents {
   void drop_if_retired(SegmentId id);
   void erase_segment(SegmentId id);
   LocalSegment* search_segment(SegmentId id) noexcept;
+  // Counts no user of the segment.
   Result<MappedSegment> make_mapping(const MappedPlace& place, LocalSegment* own, RemoteState* remote) const;
-  Outcome map_own(MappedSegment& mapped, MappedFor who, const std::string& name) const;
+  Result<void> map_own(MappedSegment& mapped, MappedFor who, const std::string& name) const;
   RemoteState& ask_segment(Peer& peer, SegmentId id);
   std::vector<Descriptor> describe_segment(const Peer& peer, const LocalSegment& segment, ByteWriter& writer) const;
   bool learn_segment(Peer& peer, RemoteState& remote, ByteReader& reader, std::vector<Descriptor> descriptors);
@@ -361,6 +379,7 @@ class Engine final : transport::Sink, WireupEvents {
   void on_segment_revoke(Peer& peer, const Frame& frame);
   void release(Peer& peer, RemoteState* remote);
   bool answer_revoked(Peer& peer, RemoteState& remote);
+  bool has_under_way_on(const Peer& peer, const LocalSegment& segment) const;
 
   Result<const Choice*> decide(Peer& peer, transport::Direction direction, const LocalSegment& local, const RemoteState& remote,
                                std::uint64_t bytes, std::uint64_t eager_bytes, const PathPolicy& policy, bool is_notified);
@@ -371,7 +390,7 @@ class Engine final : transport::Sink, WireupEvents {
   // operations.cpp
   Op& make_op(OpKind kind, QueueId queue, Peer* peer, bool is_internal);
   void settle_copies(Peer& peer);
-  Outcome check_transfer(const Transfer& transfer, LocalSegment*& local);
+  Result<void> check_transfer(const Transfer& transfer, LocalSegment*& local);
   std::optional<Operation> post_at_once(Peer& peer, const Transfer& transfer, QueueId queue, const LocalSegment* local,
                                         const RemoteState& remote, const Choice* choice, std::uint64_t begin_cycles);
   Operation record_at_once(const Peer& peer, const Choice* choice, std::uint64_t bytes, std::uint64_t begin_cycles);
@@ -391,6 +410,8 @@ class Engine final : transport::Sink, WireupEvents {
   void say(Peer& peer, const Message& message, std::span<const std::byte> payload = {}) noexcept;
   bool flush_outbox(Peer& peer);
   bool seal(Peer& peer);
+  // Whether the peer may have to hold so much that nothing more of the program's is said until it has told.
+  bool is_too_far_ahead(Peer& peer);
   static Error broken_under(const Peer& peer, const transport::Link& link, const ErrorRecord& said);
   void fail(Op& op, Error error);
   void end_if_over(Op& op);
@@ -399,7 +420,7 @@ class Engine final : transport::Sink, WireupEvents {
   void note(const Op& op, bool is_done);
 
   // staged.cpp
-  Outcome make_staging(Peer& peer, std::unique_ptr<LocalSegment>& staging);
+  Result<void> make_staging(Peer& peer, std::unique_ptr<LocalSegment>& staging);
   bool post_staged(Op& op);
   bool is_placed_by_link(const Op& op) const;
   bool say_opened(Op& op, std::uint64_t chunk_bytes);
@@ -428,6 +449,8 @@ class Engine final : transport::Sink, WireupEvents {
   void on_put(Peer& peer, const Message& message, std::span<const std::byte> payload);
   void on_place(Peer& peer, const Message& message, std::span<const std::byte> payload);
   void on_fence(Peer& peer, const Message& message);
+  void pass_fences(Peer& peer);
+  bool is_late(const Peer& peer, const Message& message) const noexcept;
   void on_get(Peer& peer, const Message& message, std::span<const std::byte> payload);
   void on_get_done(Peer& peer, const Message& message, std::span<const std::byte> payload);
   void on_atomic(Peer& peer, const Message& message, std::span<const std::byte> payload);
@@ -446,6 +469,8 @@ class Engine final : transport::Sink, WireupEvents {
   void on_send_offer(Peer& peer, const Message& message);
   void on_send_accept(Peer& peer, const Message& message, std::span<const std::byte> payload);
   void on_send_done(Peer& peer, const Message& message);
+  void on_send_withdrawn(Peer& peer, const Message& message);
+  bool take_back(Op& op);
   void on_eager_taken(Peer& peer, const Message& message);
   void list_receive(Op& op);
   void unlist_receive(Op& op) noexcept;
@@ -453,7 +478,7 @@ class Engine final : transport::Sink, WireupEvents {
   void deliver(Op& receive, Peer& peer, Tag tag, std::span<const std::byte> data);
   std::string description_of_buffer(const Peer& peer, LocalSegment& segment) const;
   void accept_offer(Op& receive, Peer& peer, Tag tag, std::uint64_t bytes, std::uint64_t offer);
-  bool has_most_messages() const noexcept { return ops_.size() + sent_.size() >= kMostMessages; }
+  bool has_most_messages() const noexcept { return ops_.size() + sent_.size() >= kMaxMessages; }
   Result<bool> say_eager(Peer& peer, Tag tag, const void* source, const LocalMemory* memory, std::uint64_t offset,
                          std::uint64_t bytes);
   bool post_eager(Op& op);
@@ -532,7 +557,10 @@ class Engine final : transport::Sink, WireupEvents {
     Rank from;
     auto operator<=>(const CollectivePart&) const = default;
   };
-  std::map<CollectivePart, std::string> collective_parts_;
+  using CollectiveParts = std::map<CollectivePart, std::string>;
+  CollectiveParts collective_parts_;
+  // Erases them, which makes room for others of the same ranks.
+  void drop_parts(CollectiveParts::iterator first, CollectiveParts::iterator last) noexcept;
   // Those that failed, by group and sequence, and what their members are told.
   std::map<std::pair<std::uint64_t, std::uint64_t>, std::string> failed_collectives_;
 

@@ -1,11 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 // The public face: checks arguments and threads, takes the lock, and leaves the rest to the engine.
+//
+// Calls that post, and that look at what has come, are not Uncancelled as a whole: the 10 ns of it would be felt. What of them may
+// enter the kernel is: Engine::Waiter, what posting prepares, and the transports' system calls.
 #include "gigabar/fabric.hpp"
 
 #include <cstring>
 #include <utility>
 
 #include "base/errors.hpp"
+#include "base/uncancelled.hpp"
 #include "fabric/engine.hpp"
 #include "fabric/tuning.hpp"
 
@@ -86,7 +90,7 @@ std::optional<Error> refuse_notification(std::string_view operation, Notificatio
 }
 
 std::optional<Error> look_at_options(std::string_view operation, const PostOptions& options) {
-  if (options.chunk_bytes && *options.chunk_bytes < fabric::kLeastChunkBytes) {
+  if (options.chunk_bytes && *options.chunk_bytes < fabric::kMinChunkBytes) {
     return make_error(Status::invalid_argument, std::string(operation), text("chunk_bytes ", *options.chunk_bytes),
                       "it is below 4096", "give at least 4096, or none for the fabric's");
   }
@@ -115,10 +119,19 @@ std::optional<Error> refuse_value(std::string_view operation, std::uint32_t valu
 
 Fabric::Fabric(std::shared_ptr<State> state) noexcept : state_(std::move(state)) {}
 Fabric::Fabric(Fabric&&) noexcept = default;
-Fabric& Fabric::operator=(Fabric&&) noexcept = default;
-Fabric::~Fabric() = default;
+Fabric& Fabric::operator=(Fabric&& other) noexcept {
+  const Uncancelled uncancelled;
+  state_ = std::move(other.state_);
+  return *this;
+}
+
+Fabric::~Fabric() {
+  const Uncancelled uncancelled;
+  state_.reset();
+}
 
 Result<Fabric> Fabric::open(const FabricOptions& options) try {
+  const Uncancelled uncancelled;
   auto engine = Engine::open(options);
   if (!engine) return std::move(engine).error();
   auto state = std::make_shared<State>();
@@ -128,7 +141,8 @@ Result<Fabric> Fabric::open(const FabricOptions& options) try {
   return error_of_exception("fabric open");
 }
 
-Outcome Fabric::close(Timeout timeout) try {
+Result<void> Fabric::close(Timeout timeout) try {
+  const Uncancelled uncancelled;
   if (!is_usable(state_)) return unusable(state_, "close");
   Engine& engine = *state_->engine;
   auto lock = engine.lock();
@@ -137,11 +151,12 @@ Outcome Fabric::close(Timeout timeout) try {
                       "unmap them, or close the device session, first");
   }
   for (QueueId queue = 0; queue < kQueues; ++queue) {
-    if (const Outcome done = engine.wait(lock, queue, timeout); done.status() == Status::timed_out) return Error(done.record());
+    if (const Result<void> done = engine.wait(lock, queue, timeout); done.status() == Status::timed_out)
+      return Error(done.record());
   }
   for (const PeerState& peer : engine.peers()) {
     if (!peer.is_connected) continue;
-    if (const Outcome flushed = engine.flush(lock, peer.rank, timeout); flushed.status() == Status::timed_out) {
+    if (const Result<void> flushed = engine.flush(lock, peer.rank, timeout); flushed.status() == Status::timed_out) {
       return Error(flushed.record());
     }
   }
@@ -158,6 +173,7 @@ Rank Fabric::local_rank() const noexcept { return state_ && state_->engine ? sta
 int Fabric::device() const noexcept { return state_ && state_->engine ? state_->engine->device() : -1; }
 
 std::vector<int> Fabric::cpus() const try {
+  const Uncancelled uncancelled;
   if (!is_usable(state_)) return {};
   return state_->engine->placement().cpus;
 } catch (...) {
@@ -165,6 +181,7 @@ std::vector<int> Fabric::cpus() const try {
 }
 
 std::vector<Setting> Fabric::settings() const try {
+  const Uncancelled uncancelled;
   if (!is_usable(state_)) return {};
   auto lock = state_->engine->lock();
   return state_->engine->settings().table;
@@ -173,6 +190,7 @@ std::vector<Setting> Fabric::settings() const try {
 }
 
 FabricStatistics Fabric::statistics() const try {
+  const Uncancelled uncancelled;
   if (!is_usable(state_)) return {};
   auto lock = state_->engine->lock();
   return state_->engine->statistics();
@@ -181,6 +199,7 @@ FabricStatistics Fabric::statistics() const try {
 }
 
 std::vector<PeerState> Fabric::peers() const try {
+  const Uncancelled uncancelled;
   if (!is_usable(state_)) return {};
   auto lock = state_->engine->lock();
   return state_->engine->peers();
@@ -188,7 +207,8 @@ std::vector<PeerState> Fabric::peers() const try {
   return {};
 }
 
-Outcome Fabric::connect(Rank rank, Timeout timeout) try {
+Result<void> Fabric::connect(Rank rank, Timeout timeout) try {
+  const Uncancelled uncancelled;
   if (!is_usable(state_)) return unusable(state_, "connect");
   auto lock = state_->engine->lock();
   auto peer = state_->engine->ready_peer(lock, rank, timeout);
@@ -198,7 +218,8 @@ Outcome Fabric::connect(Rank rank, Timeout timeout) try {
   return error_of_exception("connect");
 }
 
-Outcome Fabric::forget(Rank rank) try {
+Result<void> Fabric::forget(Rank rank) try {
+  const Uncancelled uncancelled;
   if (!is_usable(state_)) return unusable(state_, "forget");
   auto lock = state_->engine->lock();
   return state_->engine->forget(rank);
@@ -208,7 +229,8 @@ Outcome Fabric::forget(Rank rank) try {
 
 // --- Segments -------------------------------------------------------------------------------------------------------------------
 
-Outcome Fabric::register_segment(SegmentId id, void* address, std::size_t bytes) try {
+Result<void> Fabric::register_segment(SegmentId id, void* address, std::size_t bytes) try {
+  const Uncancelled uncancelled;
   if (!is_usable(state_)) return unusable(state_, "register");
   auto lock = state_->engine->lock();
   return state_->engine->register_segment(id, address, bytes);
@@ -216,7 +238,8 @@ Outcome Fabric::register_segment(SegmentId id, void* address, std::size_t bytes)
   return error_of_exception("register_segment");
 }
 
-Outcome Fabric::quiesce(SegmentId id, Timeout timeout) try {
+Result<void> Fabric::quiesce(SegmentId id, Timeout timeout) try {
+  const Uncancelled uncancelled;
   if (!is_usable(state_)) return unusable(state_, "quiesce");
   auto lock = state_->engine->lock();
   return state_->engine->quiesce(lock, id, timeout);
@@ -224,7 +247,8 @@ Outcome Fabric::quiesce(SegmentId id, Timeout timeout) try {
   return error_of_exception("quiesce");
 }
 
-Outcome Fabric::enable(SegmentId id) try {
+Result<void> Fabric::enable(SegmentId id) try {
+  const Uncancelled uncancelled;
   if (!is_usable(state_)) return unusable(state_, "enable");
   auto lock = state_->engine->lock();
   return state_->engine->enable(id);
@@ -232,7 +256,8 @@ Outcome Fabric::enable(SegmentId id) try {
   return error_of_exception("enable");
 }
 
-Outcome Fabric::deregister_segment(SegmentId id, Timeout timeout) try {
+Result<void> Fabric::deregister_segment(SegmentId id, Timeout timeout) try {
+  const Uncancelled uncancelled;
   if (!is_usable(state_)) return unusable(state_, "deregister");
   auto lock = state_->engine->lock();
   return state_->engine->deregister(lock, id, timeout);
@@ -241,6 +266,7 @@ Outcome Fabric::deregister_segment(SegmentId id, Timeout timeout) try {
 }
 
 Result<RemoteSegment> Fabric::remote_segment(Rank rank, SegmentId id, Timeout timeout) try {
+  const Uncancelled uncancelled;
   if (!is_usable(state_)) return unusable(state_, "segment");
   auto lock = state_->engine->lock();
   auto peer = state_->engine->ready_peer(lock, rank, timeout);
@@ -253,6 +279,7 @@ Result<RemoteSegment> Fabric::remote_segment(Rank rank, SegmentId id, Timeout ti
 }
 
 Result<void*> Fabric::map_segment(Rank rank, SegmentId id, Timeout timeout, MappedFor who) try {
+  const Uncancelled uncancelled;
   if (!is_usable(state_)) return unusable(state_, "map segment");
   auto lock = state_->engine->lock();
   return state_->engine->map_segment(lock, {rank, id, who}, timeout);
@@ -261,6 +288,7 @@ Result<void*> Fabric::map_segment(Rank rank, SegmentId id, Timeout timeout, Mapp
 }
 
 Result<std::string> Fabric::why_no_atomics(Rank rank, SegmentId id) const try {
+  const Uncancelled uncancelled;
   if (!is_usable(state_)) return unusable(state_, "why no atomics");
   auto lock = state_->engine->lock();
   return state_->engine->why_no_atomics({rank, id, MappedFor::kernels});
@@ -268,7 +296,8 @@ Result<std::string> Fabric::why_no_atomics(Rank rank, SegmentId id) const try {
   return error_of_exception("why_no_atomics");
 }
 
-Outcome Fabric::unmap_segment(Rank rank, SegmentId id, MappedFor who) try {
+Result<void> Fabric::unmap_segment(Rank rank, SegmentId id, MappedFor who) try {
+  const Uncancelled uncancelled;
   if (!is_usable(state_)) return unusable(state_, "unmap segment");
   auto lock = state_->engine->lock();
   return state_->engine->unmap_segment({rank, id, who});
@@ -382,8 +411,8 @@ Result<Operation> Fabric::notify_add(Rank rank, SegmentId segment, NotificationI
 
 Result<Operation> Fabric::write_in_order(const void* source, RemotePlace remote, std::uint64_t bytes,
                                          const PostOptions& options) try {
-  if (bytes > kMostOrderedBytes) {
-    return make_error(Status::out_of_range, "write_in_order", text(bytes, " bytes"), text("it takes at most ", kMostOrderedBytes),
+  if (bytes > kMaxOrderedBytes) {
+    return make_error(Status::out_of_range, "write_in_order", text(bytes, " bytes"), text("it takes at most ", kMaxOrderedBytes),
                       "use write and a notification");
   }
   if (source == nullptr && bytes != 0) {
@@ -427,7 +456,7 @@ Result<NotificationId> Fabric::notification_wait(SegmentId segment, Notification
   return error_of_exception("notification_wait");
 }
 
-Outcome Fabric::notification_wait_count(SegmentId segment, NotificationId id, std::uint32_t value, Timeout timeout) try {
+Result<void> Fabric::notification_wait_count(SegmentId segment, NotificationId id, std::uint32_t value, Timeout timeout) try {
   if (!is_usable(state_)) return unusable(state_, "notification_wait_count");
   if (auto refused = refuse_notification("notification_wait_count", id, 1)) return std::move(*refused);
   auto lock = state_->engine->lock();
@@ -470,7 +499,7 @@ Result<std::uint32_t> Fabric::notification_reset(SegmentId segment, Notification
   return error_of_exception("notification_reset");
 }
 
-Outcome Fabric::wait(QueueId queue, Timeout timeout) try {
+Result<void> Fabric::wait(QueueId queue, Timeout timeout) try {
   if (!is_usable(state_)) return unusable(state_, "wait");
   if (queue >= kQueues) return bad_queue("wait", queue);
   const QueueGuard guard(*state_->engine, queue);
@@ -481,7 +510,8 @@ Outcome Fabric::wait(QueueId queue, Timeout timeout) try {
   return error_of_exception("wait");
 }
 
-Outcome Fabric::progress() try {
+Result<void> Fabric::progress() try {
+  const Uncancelled uncancelled;
   if (!is_usable(state_)) return unusable(state_, "progress");
   auto lock = state_->engine->lock();
   state_->engine->take_over_polling();
@@ -491,7 +521,7 @@ Outcome Fabric::progress() try {
   return error_of_exception("progress");
 }
 
-Outcome Fabric::flush(Rank rank, Timeout timeout) try {
+Result<void> Fabric::flush(Rank rank, Timeout timeout) try {
   if (!is_usable(state_)) return unusable(state_, "flush");
   auto lock = state_->engine->lock();
   return state_->engine->flush(lock, rank, timeout);
@@ -509,6 +539,7 @@ Result<OperationReport> Fabric::report(Operation operation) const try {
 
 Result<Explanation> Fabric::explain_write(LocalPlace local, RemotePlace remote, std::uint64_t bytes, Timeout timeout,
                                           const PostOptions& options) try {
+  const Uncancelled uncancelled;
   if (!is_usable(state_)) return unusable(state_, "explain");
   auto lock = state_->engine->lock();
   if (auto refused = refuse_options("explain", options)) return std::move(*refused);
@@ -519,6 +550,7 @@ Result<Explanation> Fabric::explain_write(LocalPlace local, RemotePlace remote, 
 
 Result<Explanation> Fabric::explain_read(LocalPlace local, RemotePlace remote, std::uint64_t bytes, Timeout timeout,
                                          const PostOptions& options) try {
+  const Uncancelled uncancelled;
   if (!is_usable(state_)) return unusable(state_, "explain");
   auto lock = state_->engine->lock();
   if (auto refused = refuse_options("explain", options)) return std::move(*refused);
@@ -539,6 +571,7 @@ std::string Explanation::to_text() const try {
 }
 
 Result<std::uint64_t> Fabric::fetch_add(RemotePlace remote, std::uint64_t value, Timeout timeout) try {
+  const Uncancelled uncancelled;
   if (!is_usable(state_)) return unusable(state_, "fetch_add");
   auto lock = state_->engine->lock();
   return state_->engine->atomic(lock, fabric::AtomicKind::fetch_add, remote, value, 0, timeout);
@@ -547,6 +580,7 @@ Result<std::uint64_t> Fabric::fetch_add(RemotePlace remote, std::uint64_t value,
 }
 
 Result<std::uint64_t> Fabric::compare_swap(RemotePlace remote, std::uint64_t expected, std::uint64_t desired, Timeout timeout) try {
+  const Uncancelled uncancelled;
   if (!is_usable(state_)) return unusable(state_, "compare_swap");
   auto lock = state_->engine->lock();
   return state_->engine->atomic(lock, fabric::AtomicKind::compare_swap, remote, desired, expected, timeout);
@@ -588,7 +622,8 @@ Result<Received> Fabric::wait_message(Operation operation, Timeout timeout) try 
   return error_of_exception("wait_message");
 }
 
-Outcome Fabric::cancel_recv(Operation operation) try {
+Result<void> Fabric::cancel_recv(Operation operation) try {
+  const Uncancelled uncancelled;
   if (!is_usable(state_)) return unusable(state_, "cancel_recv");
   auto lock = state_->engine->lock();
   return state_->engine->cancel_recv(operation);
@@ -596,10 +631,22 @@ Outcome Fabric::cancel_recv(Operation operation) try {
   return error_of_exception("cancel_recv");
 }
 
-Outcome Fabric::send(Rank to, Tag tag, const void* source, std::uint64_t bytes, Timeout timeout, const PostOptions& options) try {
+namespace {
+
+// Ended by something that the operation itself knows nothing of: it must not touch the buffer later, when the caller has left.
+bool is_left_posted(Status status) noexcept { return status == Status::timed_out || status == Status::out_of_memory; }
+
+}  // namespace
+
+Result<void> Fabric::send(Rank to, Tag tag, const void* source, std::uint64_t bytes, Timeout timeout,
+                          const PostOptions& options) try {
   auto posted = post_send(to, tag, source, bytes, options);
   if (!posted) return std::move(posted).error();
   auto sent = wait_message(*posted, timeout);
+  if (is_left_posted(sent.status()) && is_usable(state_)) {
+    auto lock = state_->engine->lock();
+    sent = state_->engine->leave_message(lock, *posted, timeout, std::move(sent).error());
+  }
   if (!sent) return std::move(sent).error();
   return {};
 } catch (...) {
@@ -611,18 +658,17 @@ Result<Received> Fabric::recv(Rank from, Tag tag, void* destination, std::uint64
   auto posted = post_recv(from, tag, ~Tag{0}, destination, bytes, options);
   if (!posted) return std::move(posted).error();
   auto received = wait_message(*posted, timeout);
-  // A receive that did not end must not fill the buffer later, when the caller has left.
-  if (received.status() == Status::timed_out || received.status() == Status::out_of_memory) {
-    if (const Outcome cancelled = cancel_recv(*posted); cancelled.status() == Status::busy) return wait_message(*posted, timeout);
-  }
-  return received;
+  if (!is_left_posted(received.status()) || !is_usable(state_)) return received;
+  auto lock = state_->engine->lock();
+  return state_->engine->leave_message(lock, *posted, timeout, std::move(received).error());
 } catch (...) {
   return error_of_exception("recv");
 }
 
 // --- Collectives ----------------------------------------------------------------------------------------------------------------
 
-Outcome Fabric::barrier(const Group& group, Timeout timeout) try {
+Result<void> Fabric::barrier(const Group& group, Timeout timeout) try {
+  const Uncancelled uncancelled;
   if (!is_usable(state_)) return unusable(state_, "barrier");
   auto lock = state_->engine->lock();
   std::string values;
@@ -634,12 +680,12 @@ Outcome Fabric::barrier(const Group& group, Timeout timeout) try {
 namespace {
 
 template <class State, class Number>
-Outcome reduce(const State& state, fabric::Collective::Kind kind, const Group& group, ReduceOperation operation,
-               std::span<const Number> values, std::span<Number> results, Timeout timeout) {
+Result<void> reduce(const State& state, fabric::Collective::Kind kind, const Group& group, ReduceOperation operation,
+                    std::span<const Number> values, std::span<Number> results, Timeout timeout) {
   if (!is_usable(state)) return unusable(state, "all_reduce");
   const std::string object = text(values.size(), " values");
-  if (values.empty() || values.size() > kMostReduceElements) {
-    return make_error(Status::out_of_range, "all_reduce", object, text("1 to ", kMostReduceElements, " are reduced at once"),
+  if (values.empty() || values.size() > kMaxReduceElements) {
+    return make_error(Status::out_of_range, "all_reduce", object, text("1 to ", kMaxReduceElements, " are reduced at once"),
                       "reduce in parts");
   }
   if (results.size() != values.size() || values.data() == nullptr || results.data() == nullptr) {
@@ -651,22 +697,24 @@ Outcome reduce(const State& state, fabric::Collective::Kind kind, const Group& g
   }
   std::string bytes(reinterpret_cast<const char*>(values.data()), values.size_bytes());
   auto lock = state->engine->lock();
-  if (Outcome done = state->engine->collect(lock, group, kind, operation, bytes, timeout); !done) return done;
+  if (Result<void> done = state->engine->collect(lock, group, kind, operation, bytes, timeout); !done) return done;
   std::memcpy(results.data(), bytes.data(), results.size_bytes());
   return {};
 }
 
 }  // namespace
 
-Outcome Fabric::all_reduce(const Group& group, ReduceOperation operation, std::span<const std::int64_t> values,
-                           std::span<std::int64_t> results, Timeout timeout) try {
+Result<void> Fabric::all_reduce(const Group& group, ReduceOperation operation, std::span<const std::int64_t> values,
+                                std::span<std::int64_t> results, Timeout timeout) try {
+  const Uncancelled uncancelled;
   return reduce(state_, fabric::Collective::Kind::integers, group, operation, values, results, timeout);
 } catch (...) {
   return error_of_exception("all_reduce");
 }
 
-Outcome Fabric::all_reduce(const Group& group, ReduceOperation operation, std::span<const double> values, std::span<double> results,
-                           Timeout timeout) try {
+Result<void> Fabric::all_reduce(const Group& group, ReduceOperation operation, std::span<const double> values,
+                                std::span<double> results, Timeout timeout) try {
+  const Uncancelled uncancelled;
   return reduce(state_, fabric::Collective::Kind::reals, group, operation, values, results, timeout);
 } catch (...) {
   return error_of_exception("all_reduce");

@@ -35,8 +35,7 @@ void Engine::message(transport::Link& link, const transport::Header& header, std
   if (message.type == MessageType::mark) {
     if (peer.marks.size() >= kMaxMarks && !peer.marks.contains(message.a)) return overrun(peer, "marks of fences");
     ++peer.marks[message.a];
-    on_fence(peer, message);
-    return;
+    return pass_fences(peer);
   }
   if (peer.stalled_fence != 0) return hold(peer, peer.stalled, message, payload);
   handle(peer, message, payload);
@@ -58,10 +57,12 @@ void Engine::hold(Peer& peer, std::deque<HeldMessage>& list, const Message& mess
 
 // A fence stops what comes behind it on the first rail until all of its marks are in.
 void Engine::on_fence(Peer& peer, const Message& message) {
-  if (message.type == MessageType::fence) {
-    peer.stalled_fence = message.a;
-    peer.stalled_marks = message.count;
-  }
+  peer.stalled_fence = message.a;
+  peer.stalled_marks = message.count;
+}
+
+// As far as marks are in. A loop: there may be tens of thousands of fences behind one another.
+void Engine::pass_fences(Peer& peer) {
   while (peer.stalled_fence != 0) {
     const auto marks = peer.marks.find(peer.stalled_fence);
     if (marks == peer.marks.end() || marks->second < peer.stalled_marks) return;
@@ -71,7 +72,11 @@ void Engine::on_fence(Peer& peer, const Message& message) {
       const HeldMessage next = std::move(peer.stalled.front());
       peer.stalled.pop_front();
       peer.held_bytes -= next.bytes();
-      handle(peer, next.message, std::as_bytes(std::span(next.payload)));
+      if (next.message.type == MessageType::fence) {
+        on_fence(peer, next.message);
+      } else {
+        handle(peer, next.message, std::as_bytes(std::span(next.payload)));
+      }
     }
   }
 }
@@ -86,7 +91,10 @@ void Engine::handle(Peer& peer, const Message& message, std::span<const std::byt
     case MessageType::ping:
       if (!is_held(peer, message, payload)) handle_ordered(peer, message, payload);
       return;
-    case MessageType::fence: on_fence(peer, message); return;
+    case MessageType::fence:
+      on_fence(peer, message);
+      pass_fences(peer);
+      return;
     case MessageType::stage_open: on_stage_open(peer, message, payload); return;
     case MessageType::stage_grant: on_stage_grant(peer, message); return;
     case MessageType::stage_chunk: on_stage_chunk(peer, message); return;
@@ -96,12 +104,13 @@ void Engine::handle(Peer& peer, const Message& message, std::span<const std::byt
     case MessageType::eager: on_eager(peer, message, payload); return;
     case MessageType::send_offer: on_send_offer(peer, message); return;
     case MessageType::send_accept: on_send_accept(peer, message, payload); return;
+    case MessageType::send_withdrawn: on_send_withdrawn(peer, message); return;
     case MessageType::eager_taken: on_eager_taken(peer, message); return;
     case MessageType::pong: on_pong(peer, message); return;
     case MessageType::atomic: on_atomic(peer, message, payload); return;
     case MessageType::atomic_done:
       if (const auto answer = atomics_.find(message.c); answer != atomics_.end() && answer->second.rank == peer.rank) {
-        answer->second = {true, message.a, static_cast<Status>(message.b), peer.rank};
+        answer->second = {true, message.a, status_of(message.b), peer.rank};
       }
       return;
     case MessageType::revoked: on_revoked(peer, message); return;
@@ -138,21 +147,26 @@ void Engine::handle_ordered(Peer& peer, const Message& message, std::span<const 
   }
 }
 
-// Whether staged writes that are before it are not in place yet; then it is kept.
+// Whether staged writes that are before it are not in place yet.
+bool Engine::is_late(const Peer& peer, const Message& message) const noexcept {
+  return peer.staged_seen < message.staged() ||
+         (!peer.staged_under_way.empty() && *peer.staged_under_way.begin() <= message.staged());
+}
+
+// Then it is kept.
 bool Engine::is_held(Peer& peer, const Message& message, std::span<const std::byte> payload) {
-  const bool is_late =
-      peer.staged_seen < message.staged() || (!peer.staged_under_way.empty() && *peer.staged_under_way.begin() <= message.staged());
-  if (!is_late) return false;
+  if (!is_late(peer, message)) return false;
   hold(peer, peer.held, message, payload);
   return true;
 }
 
+// Their numbers ascend: behind one that is late all are.
 void Engine::release_held(Peer& peer) {
-  std::deque<HeldMessage> held = std::exchange(peer.held, {});
-  for (const HeldMessage& kept : held) {
-    peer.held_bytes -= kept.bytes();
-    const auto payload = std::as_bytes(std::span(kept.payload));
-    if (!is_held(peer, kept.message, payload)) handle_ordered(peer, kept.message, payload);
+  while (!peer.held.empty() && !is_late(peer, peer.held.front().message)) {
+    const HeldMessage next = std::move(peer.held.front());
+    peer.held.pop_front();
+    peer.held_bytes -= next.bytes();
+    handle_ordered(peer, next.message, std::as_bytes(std::span(next.payload)));
   }
 }
 
@@ -176,6 +190,10 @@ void Engine::refuse(Peer& peer, const Message& message, Status status) {
 
 // Everything before the last ping is in place, or its refusal has come before this.
 void Engine::on_pong(Peer& peer, const Message& message) {
+  if (message.a == kWindowPing && std::exchange(peer.has_window_ping, false)) {
+    peer.placed_bytes = peer.window_bytes;
+    return list_busy(peer);
+  }
   if (message.a > peer.ping_sent) {
     return doom(peer,
                 make_error(Status::peer_lost, "fabric", text("rank ", peer.rank), "it answered a ping that was not sent", {}));
@@ -210,7 +228,7 @@ void Engine::on_put(Peer& peer, const Message& message, std::span<const std::byt
     refuse(peer, message, Status::unavailable);
     return;
   }
-  if (const Outcome stored = segment->memory.store(message.a, payload.data(), payload.size()); !stored) {
+  if (const Result<void> stored = segment->memory.store(message.a, payload.data(), payload.size()); !stored) {
     refuse(peer, message, stored.status());
     return;
   }
@@ -224,7 +242,7 @@ void Engine::on_place(Peer& peer, const Message& message, std::span<const std::b
   LocalSegment* const segment = segment_by_id(peer, message.segment);
   if (!is_usable(segment, message, message.a, payload.size())) {
     refuse(peer, message, Status::unavailable);
-  } else if (const Outcome stored = segment->memory.publish(message.a, payload.data(), payload.size()); !stored) {
+  } else if (const Result<void> stored = segment->memory.publish(message.a, payload.data(), payload.size()); !stored) {
     refuse(peer, message, stored.status());
   }
 }
@@ -239,7 +257,7 @@ void Engine::on_get(Peer& peer, const Message& message, std::span<const std::byt
   for (Preference* preference : {&policy.gdr, &policy.p2p, &policy.bar, &policy.staged}) {
     *preference = static_cast<Preference>(reader.number<std::uint8_t>() & 3);
   }
-  const auto chunk_bytes = std::max(reader.number<std::uint64_t>(), kLeastChunkBytes);
+  const auto chunk_bytes = std::max(reader.number<std::uint64_t>(), kMinChunkBytes);
   // The NIC would read GPU memory here too, so it is held to the limit of reads.
   const bool is_above_limit = message.c > limits(peer).gdr_read_bytes && policy.staged != Preference::forbid;
   if (is_above_limit && policy.gdr == Preference::allow) policy.gdr = Preference::forbid;
@@ -273,7 +291,7 @@ void Engine::on_get_done(Peer& peer, const Message& message, std::span<const std
   const auto found = peer.by_id.find(message.a);
   if (found == peer.by_id.end() || found->second->kind != OpKind::read) return;
   Op& op = *found->second;
-  const auto status = static_cast<Status>(message.b & 0xff);
+  const Status status = status_of(message.b);
   const auto path =
       static_cast<TransferPath>(std::min<std::uint64_t>(message.b >> 8 & 0xff, static_cast<std::uint64_t>(TransferPath::staged)));
   if (status != Status::ok) {

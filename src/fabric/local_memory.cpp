@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "base/errors.hpp"
+#include "base/uncancelled.hpp"
 #include "gigabar/copy.hpp"
 #include "memory/copy_engine.hpp"
 #include "memory/runtime.hpp"
@@ -19,13 +20,13 @@ namespace gigabar::fabric {
 namespace {
 
 // CPU loads from GPU memory cost about 1 µs per 4 lines (docs: the calibration's defaults); above this the copy engine is faster.
-constexpr std::size_t kMostCpuLoadBytes = 4096;
+constexpr std::size_t kMaxCpuLoadBytes = 4096;
 // One CPU's stores are as fast as the link until about here.
-constexpr std::size_t kMostCpuStoreBytes = 131072;
+constexpr std::size_t kMaxCpuStoreBytes = 131072;
 // What is kept stays mapped, all together no more than 16 MiB of the smallest windows of 256 MiB.
-constexpr std::size_t kMostKeptBytes = 1 << 20;
+constexpr std::size_t kMaxKeptBytes = 1 << 20;
 
-Outcome outcome_of(Result<CopyMethod> copied) {
+Result<void> outcome_of(Result<CopyMethod> copied) {
   if (!copied) return std::move(copied).error();
   return {};
 }
@@ -91,6 +92,7 @@ Result<std::shared_ptr<const LocalMemory>> RecentMemory::look_at(void* address, 
   const std::uint64_t cuda_id = cuda != nullptr ? cuda->buffer_id(begin) : 0;
   const bool is_known = cuda_id == 0 || std::find(pinned_.begin(), pinned_.end(), cuda_id) != pinned_.end();
   if (address != nullptr && begin + bytes >= begin && is_known && stand_in_runtime().buffer_id(begin) == 0) return host;
+  const Uncancelled uncancelled;
   auto seen = LocalMemory::look_at(address, bytes);
   if (!seen) return std::move(seen).error();
   if (seen->is_plain() && !seen->is_device()) {
@@ -98,32 +100,32 @@ Result<std::shared_ptr<const LocalMemory>> RecentMemory::look_at(void* address, 
     return host;
   }
   auto memory = std::make_shared<const LocalMemory>(std::move(*seen));
-  if (memory->is_device() && bytes <= kMostKeptBytes) recent_[next_++ % recent_.size()] = memory;
+  if (memory->is_device() && bytes <= kMaxKeptBytes) recent_[next_++ % recent_.size()] = memory;
   return memory;
 }
 
-Outcome LocalMemory::load(std::uint64_t offset_bytes, void* destination, std::size_t bytes) const {
+Result<void> LocalMemory::load(std::uint64_t offset_bytes, void* destination, std::size_t bytes) const {
   if (bytes == 0) return {};
   if (is_plain_) {
     std::memcpy(destination, address_ + offset_bytes, bytes);
     return {};
   }
-  if (mapping_ && bytes <= kMostCpuLoadBytes) return copy_from(*mapping_, offset_bytes, destination, bytes);
+  if (mapping_ && bytes <= kMaxCpuLoadBytes) return copy_from(*mapping_, offset_bytes, destination, bytes);
   if (mapping_) return outcome_of(copy(destination, MappedPlace{*mapping_, offset_bytes}, bytes, CopyMethod::copy_engine));
   return engine_copy_from(device_, destination, reinterpret_cast<std::uintptr_t>(address_ + offset_bytes), bytes);
 }
 
-Outcome LocalMemory::store(std::uint64_t offset_bytes, const void* source, std::size_t bytes) const {
+Result<void> LocalMemory::store(std::uint64_t offset_bytes, const void* source, std::size_t bytes) const {
   if (bytes == 0) return {};
   if (is_plain_) {
     std::memcpy(address_ + offset_bytes, source, bytes);
     return {};
   }
-  if (mapping_ && bytes <= kMostCpuStoreBytes) return copy_to(*mapping_, offset_bytes, source, bytes);
+  if (mapping_ && bytes <= kMaxCpuStoreBytes) return copy_to(*mapping_, offset_bytes, source, bytes);
   return engine_copy_to(device_, reinterpret_cast<std::uintptr_t>(address_ + offset_bytes), source, bytes);
 }
 
-Outcome LocalMemory::publish(std::uint64_t offset_bytes, const void* source, std::size_t bytes) const {
+Result<void> LocalMemory::publish(std::uint64_t offset_bytes, const void* source, std::size_t bytes) const {
   std::byte* const to = address_ + offset_bytes;
   const bool is_aligned = bytes != 0 && reinterpret_cast<std::uintptr_t>(to) % bytes == 0;
   if (!is_plain_ || !is_aligned || (bytes != 4 && bytes != 8)) return store(offset_bytes, source, bytes);

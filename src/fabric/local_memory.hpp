@@ -17,7 +17,7 @@
 namespace gigabar::fabric {
 
 // Loads from GPU memory by the CPU are slower than a copy between GPUs from about here (H200: 1 µs for each 1 KiB above the first).
-inline constexpr std::uint64_t kMostMappedLoadBytes = 2048;
+inline constexpr std::uint64_t kMaxMappedLoadBytes = 2048;
 
 class LocalMemory {
  public:
@@ -39,10 +39,10 @@ class LocalMemory {
 
   // Inside the range, as the caller has checked. Done when they return; of device memory: as copy_to and copy_from, and by the copy
   // engine where that is faster.
-  Outcome load(std::uint64_t offset_bytes, void* destination, std::size_t bytes) const;
-  Outcome store(std::uint64_t offset_bytes, const void* source, std::size_t bytes) const;
+  Result<void> load(std::uint64_t offset_bytes, void* destination, std::size_t bytes) const;
+  Result<void> store(std::uint64_t offset_bytes, const void* source, std::size_t bytes) const;
   // As store, behind everything that this thread stored before; 4 and 8 aligned bytes are seen whole.
-  Outcome publish(std::uint64_t offset_bytes, const void* source, std::size_t bytes) const;
+  Result<void> publish(std::uint64_t offset_bytes, const void* source, std::size_t bytes) const;
 
  private:
   LocalMemory() = default;

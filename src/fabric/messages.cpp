@@ -14,8 +14,9 @@ namespace {
 
 // Bytes of eager messages that a rank holds for one peer before anybody receives them; above it the peer offers instead.
 constexpr std::uint64_t kEagerWindowBytes = 4 << 20;
-constexpr std::uint64_t kEagerCostBytes = 64;        // what remembering one takes beside its bytes
-constexpr std::size_t kMostDescriptionBytes = 2048;  // so that an acceptance is one message everywhere
+constexpr std::uint64_t kEagerCostBytes = 64;         // what remembering one takes beside its bytes
+constexpr std::int64_t kMinEndingNs = 1'000'000'000;  // for bytes that are under way when the caller leaves
+constexpr std::size_t kMaxDescriptionBytes = 2048;    // so that an acceptance is one message everywhere
 
 bool matches(const Op& receive, const Peer& peer, Tag tag) noexcept {
   return (receive.from == kAnyRank || receive.from == peer.rank) && ((receive.tag ^ tag) & receive.mask) == 0;
@@ -37,8 +38,7 @@ Error truncated(const Peer& peer, std::uint64_t bytes, std::uint64_t capacity) {
 }
 
 Error too_many() {
-  return make_error(Status::busy, "message", "posted messages", text(kMostMessages, " are not waited for"),
-                    "wait for some of them");
+  return make_error(Status::busy, "message", "posted messages", text(kMaxMessages, " are not waited for"), "wait for some of them");
 }
 
 }  // namespace
@@ -69,7 +69,7 @@ Result<Operation> Engine::post_send(Lock& lock, Rank to, Tag tag, const void* so
   const LocalMemory* const seen = segment != nullptr ? &segment->memory : memory.get();  // null: plain host memory
   const bool is_device = seen != nullptr && seen->is_device();
   if (is_device && !seen->is_plain() && (*peer)->transport->kind() == TransportKind::local) {
-    eager_bytes = std::min(eager_bytes, kMostMappedLoadBytes);
+    eager_bytes = std::min(eager_bytes, kMaxMappedLoadBytes);
   }
   const bool may_be_eager = !is_device || policy.bar != Preference::forbid;
   const bool is_eager =
@@ -168,7 +168,16 @@ bool Engine::post_offer(Op& op) {
 
 void Engine::on_send_accept(Peer& peer, const Message& message, std::span<const std::byte> payload) {
   const auto found = peer.by_id.find(message.a);
-  if (found == peer.by_id.end() || found->second->kind != OpKind::offer || found->second->is_matched) return;
+  if (found == peer.by_id.end()) {
+    // The offer was taken back while its acceptance was under way.
+    Message finish;
+    finish.type = MessageType::send_done;
+    finish.a = message.b;
+    finish.b = static_cast<std::uint64_t>(Status::unavailable);
+    if ((message.flags & kDiscard) == 0) say(peer, finish);
+    return;
+  }
+  if (found->second->kind != OpKind::offer || found->second->is_matched) return;
   Op& op = *found->second;
   op.is_matched = true;
   if ((message.flags & kDiscard) != 0) {
@@ -177,20 +186,22 @@ void Engine::on_send_accept(Peer& peer, const Message& message, std::span<const 
   }
   ByteReader reader({reinterpret_cast<const char*>(payload.data()), payload.size()});
   const auto offset = reader.number<std::uint64_t>();
-  const std::string_view description = reader.string(transport::kMostParcelBytes);
+  const std::string_view description = reader.string(transport::kMaxParcelBytes);
   Message finish;
   finish.type = MessageType::send_done;
   finish.a = message.b;
-  std::uint64_t local_offset = op.local_offset;
-  LocalSegment* segment = op.local;
+  // Before anything is counted for it: what fails from here on ends with the peer, and this with it.
+  Op& write = make_op(OpKind::write, 0, &peer, true);
+  write.local_offset = op.local_offset;
   if (reader.is_done() && message.c == op.bytes) {
     learn_buffer(peer, message.segment, description);
-    if (segment != nullptr) {
-      ++segment->users;
+    if (op.local != nullptr) {
+      write.local = op.local;
+      ++write.local->users;
     } else {
-      auto made = segment_for(const_cast<void*>(op.source), op.bytes, op.memory.get(), local_offset);
+      auto made = segment_for(const_cast<void*>(op.source), op.bytes, op.memory.get(), write.local_offset);
       if (made) {
-        segment = *made;
+        write.local = *made;
       } else {
         fail(op, made.error());
       }
@@ -199,14 +210,12 @@ void Engine::on_send_accept(Peer& peer, const Message& message, std::span<const 
     fail(op, make_error(Status::peer_lost, "send", text("rank ", peer.rank), "its acceptance of a message is malformed", {}));
   }
   if (op.error) {
+    give_back(write);
     finish.b = static_cast<std::uint64_t>(op.error->status());
     say(peer, finish);
     end(op);
     return;
   }
-  Op& write = make_op(OpKind::write, 0, &peer, true);
-  write.local = segment;
-  write.local_offset = local_offset;
   write.remote_id = message.segment;
   write.remote_offset = offset;
   write.bytes = op.bytes;
@@ -278,7 +287,7 @@ Result<Operation> Engine::post_recv(Rank from, Tag tag, Tag mask, void* destinat
       took_eager(*message.peer, message.bytes);
     }
   } catch (const std::bad_alloc&) {
-    starve(*message.peer);
+    starve(*message.peer);  // which is not lost: it has made the offer
   }
   return id;
 }
@@ -334,21 +343,25 @@ void Engine::on_eager_taken(Peer& peer, const Message& message) {
   peer.eager_in_flight -= std::min(peer.eager_in_flight, message.a);
 }
 
+// The message is consumed and the receive over, whatever happens: its sender may be lost, so that nobody else would end it.
 void Engine::deliver(Op& receive, Peer& peer, Tag tag, std::span<const std::byte> data) {
   unlist_receive(receive);
   receive.is_matched = true;
   receive.peer = &peer;
   receive.received = {peer.rank, tag, data.size()};
   receive.bytes = data.size();
-  if (data.size() > receive.capacity) fail(receive, truncated(peer, data.size(), receive.capacity));
-  const std::size_t bytes = std::min<std::size_t>(data.size(), receive.capacity);
-  if (bytes != 0) {
+  try {
+    if (data.size() > receive.capacity) fail(receive, truncated(peer, data.size(), receive.capacity));
+    const std::size_t bytes = std::min<std::size_t>(data.size(), receive.capacity);
     const LocalMemory* const memory = receive.local != nullptr ? &receive.local->memory : receive.memory.get();
-    if (memory == nullptr) {
+    if (bytes != 0 && memory == nullptr) {
       std::memcpy(receive.buffer, data.data(), bytes);
-    } else if (const Outcome stored = memory->store(receive.local_offset, data.data(), bytes); !stored) {
-      fail(receive, Error(stored.record()));
+    } else if (bytes != 0) {
+      if (const Result<void> stored = memory->store(receive.local_offset, data.data(), bytes); !stored)
+        fail(receive, Error(stored.record()));
     }
+  } catch (const std::bad_alloc&) {
+    fail(receive, Error::out_of_memory());
   }
   end(receive);
 }
@@ -359,7 +372,7 @@ void Engine::on_send_offer(Peer& peer, const Message& message) {
     return;
   }
   // It cannot wait for more of them itself.
-  if (peer.unexpected_offers >= kMostMessages) return overrun(peer, "messages that nobody has received");
+  if (peer.unexpected_offers >= kMaxMessages) return overrun(peer, "messages that nobody has received");
   ++peer.unexpected_offers;
   Unexpected unexpected;
   unexpected.peer = &peer;
@@ -407,7 +420,8 @@ void Engine::accept_offer(Op& receive, Peer& peer, Tag tag, std::uint64_t bytes,
     receive.local_offset = offset;
   }
   accept.segment = receive.local->id;
-  receive.local->open_to.insert(peer.rank);
+  receive.local->open_to(peer.rank);
+  receive.has_opened_buffer = true;
   ByteWriter writer;
   writer.number(offset).string(description_of_buffer(peer, *receive.local));
   const std::string payload = writer.take();
@@ -423,7 +437,7 @@ std::string Engine::description_of_buffer(const Peer& peer, LocalSegment& segmen
   ByteWriter writer;
   const std::vector<Descriptor> descriptors = describe_segment(peer, segment, writer);
   std::string description = writer.take();
-  if (!descriptors.empty() || description.size() > kMostDescriptionBytes) return {};
+  if (!descriptors.empty() || description.size() > kMaxDescriptionBytes) return {};
   segment.known_by.insert(peer.rank);
   return description;
 }
@@ -444,12 +458,18 @@ void Engine::on_send_done(Peer& peer, const Message& message) {
   const auto found = peer.by_id.find(message.a);
   if (found == peer.by_id.end() || found->second->kind != OpKind::receive) return;
   Op& op = *found->second;
-  if (const auto status = static_cast<Status>(message.b & 0xff); status != Status::ok) {
+  if (const Status status = status_of(message.b); status != Status::ok) {
     fail(op,
          make_error(status, "recv", text("from rank ", peer.rank), "the sender could not send the bytes", "see that rank's log"));
   }
   if (op.outstanding > 0) --op.outstanding;
   end_if_over(op);
+}
+
+void Engine::on_send_withdrawn(Peer& peer, const Message& message) {
+  // Where a receive has taken it, the sender answers the acceptance.
+  peer.unexpected_offers -= std::erase_if(
+      unexpected_, [&](const Unexpected& unexpected) { return unexpected.peer == &peer && unexpected.offer == message.a; });
 }
 
 // --- Waiting --------------------------------------------------------------------------------------------------------------------
@@ -498,20 +518,51 @@ Result<Received> Engine::wait_message(Lock& lock, Operation operation, const Tim
   return received;
 }
 
-Outcome Engine::cancel_recv(Operation operation) {
+Result<void> Engine::cancel_recv(Operation operation) {
   const auto id = static_cast<std::uint64_t>(operation);
   Op* const* const found = ops_.find(id);
   if (found == nullptr || (*found)->kind != OpKind::receive) {
     return make_error(Status::invalid_argument, "cancel_recv", text("operation ", id), "it is no receive that is under way",
                       "give what post_recv returned");
   }
-  Op& op = **found;
-  if (op.is_matched || op.is_over) {
-    return make_error(Status::busy, "cancel_recv", text("operation ", id), "a message has matched it", "wait for it");
+  if (take_back(**found)) return {};
+  return make_error(Status::busy, "cancel_recv", text("operation ", id), "a message has matched it", "wait for it");
+}
+
+// False: its bytes are under way, or it is over.
+bool Engine::take_back(Op& op) {
+  if (op.is_matched || op.is_over) return false;
+  if (op.kind == OpKind::offer && op.is_posted) {
+    Message withdrawn;
+    withdrawn.type = MessageType::send_withdrawn;
+    withdrawn.a = op.id;
+    say(*op.peer, withdrawn);
+  } else if (op.kind != OpKind::receive) {
+    std::erase(op.peer->pending, &op);
+    if (op.kind == OpKind::eager) op.peer->eager_in_flight -= std::min(op.peer->eager_in_flight, cost_of(op.bytes));
   }
-  ops_.erase(id);
+  ops_.erase(op.id);
   end(op);
-  return {};
+  return true;
+}
+
+Result<Received> Engine::leave_message(Lock& lock, Operation operation, const Timeout& timeout, Error why) {
+  const auto id = static_cast<std::uint64_t>(operation);
+  Op* const* const found = ops_.find(id);
+  if (found == nullptr || take_back(**found)) return why;
+  const bool is_short = !timeout.is_forever() && timeout.ns() < kMinEndingNs;
+  auto ended = wait_message(lock, operation, is_short ? Timeout::of(std::chrono::nanoseconds(kMinEndingNs)) : timeout);
+  Op* const* const left = ops_.find(id);
+  if (left == nullptr) return ended;
+  Peer& peer = *(*left)->peer;
+  try {
+    lose(peer, make_error(Status::peer_lost, "message", text("rank ", peer.rank),
+                          "a message between the two did not end in time; its connection was cut", {}));
+  } catch (const std::bad_alloc&) {
+    starve(peer);
+    throw;
+  }
+  return wait_message(lock, operation, Timeout::test());
 }
 
 }  // namespace gigabar::fabric

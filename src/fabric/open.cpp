@@ -2,6 +2,7 @@
 // Opening and closing.
 #include <sys/epoll.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <system_error>
 
@@ -16,11 +17,11 @@ namespace gigabar::fabric {
 
 Result<std::unique_ptr<Engine>> Engine::open(const FabricOptions& options) {
   std::unique_ptr<Engine> engine(new Engine());
-  if (Outcome started = engine->start(options); !started) return std::move(started).take_error();
+  if (Result<void> started = engine->start(options); !started) return std::move(started).error();
   return engine;
 }
 
-Outcome Engine::start(const FabricOptions& options) {
+Result<void> Engine::start(const FabricOptions& options) {
   generation_ = gigabar::detail::process_generation;
   auto settings = find_settings(options);
   if (!settings) return std::move(settings).error();
@@ -29,8 +30,8 @@ Outcome Engine::start(const FabricOptions& options) {
   if (!job) return std::move(job).error();
   job_ = std::move(*job);
   const std::int64_t deadline_ns = now_ns() + settings_.connect_timeout_ns;
-  if (Outcome chosen = choose_device(); !chosen) return chosen;
-  if (Outcome opened = open_transports(); !opened) return opened;
+  if (Result<void> chosen = choose_device(); !chosen) return chosen;
+  if (Result<void> opened = open_transports(); !opened) return opened;
   take_tuned_limits();
   auto wireup = Wireup::open(job_);
   if (!wireup) return std::move(wireup).error();
@@ -39,7 +40,7 @@ Outcome Engine::start(const FabricOptions& options) {
   if (!directory) return std::move(directory).error();
   directory_ = std::move(*directory);
   card_ = make_card();
-  if (Outcome published = directory_->publish(card_); !published) return published;
+  if (Result<void> published = directory_->publish(card_); !published) return published;
 
   records_.resize(kRecords);
   epoll_ = Descriptor(epoll_create1(EPOLL_CLOEXEC));
@@ -61,10 +62,10 @@ Outcome Engine::start(const FabricOptions& options) {
   watch(directory_->wake_descriptor());
   for (const OpenTransport& open : transports_) watch(open.transport->wake_descriptor());
   is_open_ = true;
-  return settings_.progress_thread && job_.rank_count > 1 ? start_thread() : Outcome();
+  return settings_.progress_thread && job_.rank_count > 1 ? start_thread() : Result<void>();
 }
 
-Outcome Engine::start_thread() {
+Result<void> Engine::start_thread() {
   const BlockedSignals blocked;
   try {
     thread_ = std::thread([this] { run_thread(); });
@@ -83,7 +84,7 @@ Engine::~Engine() {
       stop_sleeping();
     }
     if (thread_.joinable()) thread_.join();
-    for (auto& [rank, peer] : peers_) drop_links(*peer);
+    for (auto& [rank, peer] : peers_) end_links(*peer);
     bury();
   } else if (thread_.joinable()) {
     thread_.detach();  // it runs in the parent
@@ -103,7 +104,9 @@ std::string Engine::make_card() const {
   for (const OpenTransport& open : transports_) {
     writer.number(static_cast<std::uint8_t>(open.kind)).string(open.transport->card());
   }
-  return writer.take();
+  std::string card = writer.take();
+  const std::size_t room = kMaxCardBytes - std::min(kMaxCardBytes, card.size() + sizeof(std::uint32_t));
+  return card + ByteWriter().string(std::string_view(why_no_transport_).substr(0, std::min(kMaxReasonBytes, room))).take();
 }
 
 void Engine::bury() { graveyard_.clear(); }

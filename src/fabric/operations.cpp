@@ -8,9 +8,9 @@
 
 #include "base/errors.hpp"
 #include "base/log.hpp"
+#include "base/remaining.hpp"
 #include "fabric/bytes.hpp"
 #include "fabric/engine.hpp"
-#include "fabric/remaining.hpp"
 
 namespace gigabar::fabric {
 namespace {
@@ -89,7 +89,7 @@ Op& Engine::make_op(OpKind kind, QueueId queue, Peer* peer, bool is_internal) {
   return *op;
 }
 
-Outcome Engine::check_transfer(const Transfer& transfer, LocalSegment*& local) {
+Result<void> Engine::check_transfer(const Transfer& transfer, LocalSegment*& local) {
   auto found = local_segment(transfer.local.segment);
   if (!found) return std::move(found).error();
   local = *found;
@@ -123,7 +123,7 @@ Result<Operation> Engine::post(Lock& lock, const Transfer& transfer, const PostO
   if (transfer.is_between_segments()) {
     local = find_segment(transfer.local.segment);
     if (local == nullptr || !fits(transfer.local.offset_bytes, transfer.bytes, local->memory.bytes()))
-      return check_transfer(transfer, local).take_error();
+      return check_transfer(transfer, local).error();
   }
   if (queues_[options.queue].posted_count >= kQueueDepth) {
     return make_error(Status::busy, std::string(operation_name(transfer.kind)), text("queue ", options.queue),
@@ -182,9 +182,9 @@ Result<Operation> Engine::post(Lock& lock, const Transfer& transfer, const PostO
 Result<Operation> Engine::post_list(Lock& lock, OpKind kind, Rank rank, std::span<const ListPiece> pieces,
                                     const PostOptions& options, std::optional<Transfer> notification) {
   const std::size_t needed = pieces.size() + (notification ? 1 : 0);
-  if (pieces.size() > kMostListPieces) {
+  if (pieces.size() > kMaxListPieces) {
     return make_error(Status::out_of_range, operation_name(kind) == "read" ? "read_list" : "write_list",
-                      text(pieces.size(), " pieces"), text("a list has at most ", kMostListPieces), "post several lists");
+                      text(pieces.size(), " pieces"), text("a list has at most ", kMaxListPieces), "post several lists");
   }
   if (queues_[options.queue].posted_count + needed > kQueueDepth) {
     return make_error(Status::busy, "list", text("queue ", options.queue),
@@ -208,7 +208,7 @@ Result<Operation> Engine::post_list(Lock& lock, OpKind kind, Rank rank, std::spa
     };
     LocalSegment* local = nullptr;
     if (transfer.kind != OpKind::notify) {
-      if (Outcome checked = check_transfer(transfer, local); !checked) return at_piece(std::move(checked).take_error());
+      if (Result<void> checked = check_transfer(transfer, local); !checked) return at_piece(std::move(checked).error());
     }
     auto remote = remote_segment(lock, **peer, transfer.remote.segment, connect_timeout());
     if (!remote) return at_piece(std::move(remote).error());
@@ -235,7 +235,8 @@ Result<Operation> Engine::post_list(Lock& lock, OpKind kind, Rank rank, std::spa
 // that there is nothing to remember but its record.
 std::optional<Operation> Engine::post_at_once(Peer& peer, const Transfer& transfer, QueueId queue, const LocalSegment* local,
                                               const RemoteState& remote, const Choice* choice, std::uint64_t begin_cycles) {
-  if (!peer.pending.empty() || peer.state != Peer::State::ready || !flush_outbox(peer)) return std::nullopt;
+  if (!peer.pending.empty() || peer.state != Peer::State::ready || !flush_outbox(peer) || is_too_far_ahead(peer))
+    return std::nullopt;
   const auto recorded = [&] {
     ++queues_[queue].posted_count;
     ++statistics_.operations;
@@ -279,12 +280,13 @@ std::optional<Operation> Engine::post_at_once(Peer& peer, const Transfer& transf
 Result<std::span<const std::byte>> Engine::plain_bytes(const LocalMemory& memory, std::uint64_t offset, std::uint64_t bytes) {
   if (memory.is_plain()) return std::span<const std::byte>(memory.address() + offset, bytes);
   if (bounce_.size() < bytes) bounce_.resize(bytes);
-  if (Outcome loaded = memory.load(offset, bounce_.data(), bytes); !loaded) return std::move(loaded).take_error();
+  if (Result<void> loaded = memory.load(offset, bounce_.data(), bytes); !loaded) return std::move(loaded).error();
   return std::span<const std::byte>(bounce_.data(), bytes);
 }
 
 // Without memory for it the operation ends with its peer.
 void Engine::submit(Op& op) noexcept {
+  const Uncancelled uncancelled;
   Peer& peer = *op.peer;
   try {
     peer.pending.push_back(&op);
@@ -311,7 +313,7 @@ void Engine::advance(Peer& peer) {
   bool is_stuck = !flush_outbox(peer);
   while (!is_stuck && !peer.pending.empty()) {
     Op& op = *peer.pending.front();
-    if (!start_op(op)) {
+    if (is_too_far_ahead(peer) || !start_op(op)) {
       is_stuck = true;
       break;
     }
@@ -570,7 +572,27 @@ bool Engine::flush_outbox(Peer& peer) {
 
 bool Engine::say_first(Peer& peer, const Message& message, std::span<const std::byte> payload) {
   if (peer.rails.empty() || !flush_outbox(peer)) return false;
-  return peer.rails.front().link->post_message(pack(message), payload) == Posted::ok;
+  if (peer.rails.front().link->post_message(pack(message), payload) != Posted::ok) return false;
+  peer.said_bytes += sizeof(HeldMessage) + payload.size();
+  return true;
+}
+
+// The peer holds messages behind marks of slower rails and behind staged writes, while its link goes on taking more. A ping comes
+// behind all of them: with its answer they are done with. Answers to the peer do not wait for it, so that two ranks never wait for
+// each other.
+bool Engine::is_too_far_ahead(Peer& peer) {
+  const std::uint64_t ahead_bytes = peer.said_bytes - peer.placed_bytes;
+  if (ahead_bytes < kMaxAheadBytes / 2) return false;
+  if (!peer.has_window_ping && seal(peer)) {
+    Message ping;
+    ping.type = MessageType::ping;
+    ping.a = kWindowPing;
+    ping.c = peer.staged_opened;
+    peer.has_window_ping = true;
+    peer.window_bytes = peer.said_bytes;
+    say(peer, ping);
+  }
+  return ahead_bytes >= kMaxAheadBytes;
 }
 
 void Engine::say(Peer& peer, const Message& message, std::span<const std::byte> payload) noexcept {
@@ -599,7 +621,7 @@ Error Engine::broken_under(const Peer& peer, const transport::Link& link, const 
   return Error(std::move(record));
 }
 
-void Engine::done(transport::Link& link, std::uint64_t cookie, const Outcome& outcome) try {
+void Engine::done(transport::Link& link, std::uint64_t cookie, const Result<void>& outcome) try {
   ++changes_;
   if ((cookie & 1) != 0) {
     auto& slot = *reinterpret_cast<OutSlot*>(cookie & ~std::uint64_t{1});
@@ -638,6 +660,7 @@ void Engine::end_if_over(Op& op) {
 
 void Engine::end(Op& op) {
   note(op, true);
+  if (std::exchange(op.has_opened_buffer, false)) op.local->close_to(op.peer->rank);
   if (op.local != nullptr) release(std::exchange(op.local, nullptr));
   if (op.remote != nullptr && op.peer->state != Peer::State::lost) release(*op.peer, op.remote);
   op.remote = nullptr;
@@ -684,7 +707,7 @@ void Engine::note(const Op& op, bool is_done) {
   record.rail_bytes = op.rail_bytes;
 }
 
-Outcome Engine::wait(Lock& lock, QueueId queue, const Timeout& timeout) {
+Result<void> Engine::wait(Lock& lock, QueueId queue, const Timeout& timeout) {
   Queue& waited = queues_[queue];
   if (!drive(lock, timeout, [&] { return waited.op_count == 0; })) {
     return make_error(Status::timed_out, "wait", text("queue ", queue), text(waited.op_count, " operations are not done"),
@@ -697,7 +720,7 @@ Outcome Engine::wait(Lock& lock, QueueId queue, const Timeout& timeout) {
   return error;
 }
 
-Outcome Engine::flush(Lock& lock, Rank rank, const Timeout& timeout) {
+Result<void> Engine::flush(Lock& lock, Rank rank, const Timeout& timeout) {
   const Remaining time(timeout);
   auto found = find_peer(rank);
   if (!found) return std::move(found).error();
@@ -752,7 +775,7 @@ Result<OperationReport> Engine::report(Operation operation) const {
     report.reason = record.choice->reason;
   }
   const auto peer = peers_.find(record.rank);
-  for (std::size_t index = 0; index < kMostRails && peer != peers_.end() && index < peer->second->rails.size(); ++index) {
+  for (std::size_t index = 0; index < kMaxRails && peer != peers_.end() && index < peer->second->rails.size(); ++index) {
     if (record.rail_bytes[index] == 0) continue;
     report.rails.push_back({peer->second->rails[index].link->rail(), record.rail_bytes[index]});
   }
@@ -767,7 +790,7 @@ Result<Explanation> Engine::explain(Lock& lock, Direction direction, LocalPlace 
   transfer.remote = remote;
   transfer.bytes = bytes;
   LocalSegment* segment = nullptr;
-  if (Outcome checked = check_transfer(transfer, segment); !checked) return std::move(checked).take_error();
+  if (Result<void> checked = check_transfer(transfer, segment); !checked) return std::move(checked).error();
   auto peer = ready_peer(lock, remote.rank, timeout);
   if (!peer) return std::move(peer).error();
   auto state = remote_segment(lock, **peer, remote.segment, timeout);

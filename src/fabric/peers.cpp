@@ -48,6 +48,7 @@ Result<Peer*> Engine::ready_peer(Lock& lock, Rank rank, const Timeout& timeout) 
   Peer& peer = **found;
   if (peer.state == Peer::State::ready) return found;
   if (peer.state == Peer::State::lost) return *peer.why;
+  const Uncancelled uncancelled;
   begin_to_connect(peer);
   const bool is_over = drive(lock, timeout, [&] { return peer.state == Peer::State::ready || peer.state == Peer::State::lost; });
   if (!is_over) {
@@ -73,6 +74,7 @@ bool Engine::can_still_speak(Rank rank) {
 std::optional<Error> Engine::error_when_alone(const char* operation, const char* what) {
   const auto self = peers_.find(job_.rank);
   if (job_.rank_count == 1 || (self != peers_.end() && self->second->state == Peer::State::ready)) return {};
+  const Uncancelled uncancelled;
   std::string ranks, causes;
   for (Rank rank = 0; rank < job_.rank_count; ++rank) {
     if (rank == job_.rank) continue;
@@ -131,7 +133,7 @@ void Engine::go_on_connecting(Peer& peer) {
   peer.card = std::move(**card);
   ByteReader reader(peer.card);
   const auto version = reader.number<std::uint32_t>();
-  const std::string channel(reader.string(kMostCardBytes));
+  const std::string channel(reader.string(kMaxCardBytes));
   if (!reader.is_ok() || version != kEngineVersion) {
     doom(peer, make_error(Status::not_supported, "connect", rank_text(peer.rank),
                           text("its version of the protocol is ", version, ", this one's is ", kEngineVersion),
@@ -144,16 +146,16 @@ void Engine::go_on_connecting(Peer& peer) {
     peer.state = Peer::State::greeting;
     return;
   }
-  if (Outcome begun = wireup_->connect(peer.rank, channel, peer.deadline_ns); !begun) doom(peer, std::move(begun).take_error());
+  if (Result<void> begun = wireup_->connect(peer.rank, channel, peer.deadline_ns); !begun) doom(peer, std::move(begun).error());
 }
 
-Outcome Engine::send_frame(Peer& peer, FrameType type, std::string body, std::vector<Descriptor> descriptors) {
+Result<void> Engine::send_frame(Peer& peer, FrameType type, std::string body, std::vector<Descriptor> descriptors) {
   Frame frame;
   frame.type = type;
   frame.body = std::move(body);
   frame.descriptors = std::move(descriptors);
   try {
-    Outcome sent = wireup_->send(peer.rank, std::move(frame));
+    Result<void> sent = wireup_->send(peer.rank, std::move(frame));
     if (!sent && peer.state != Peer::State::lost) doom(peer, Error(sent.record()));
     return sent;
   } catch (const std::bad_alloc&) {
@@ -193,7 +195,7 @@ void Engine::on_hello(Peer& peer, const Frame& frame) {
   const auto version = reader.number<std::uint32_t>();
   peer.peer_eager_bytes = reader.number<std::uint64_t>();
   const auto rank_count = reader.number<Rank>();
-  const std::string_view card = reader.string(kMostCardBytes);
+  const std::string_view card = reader.string(kMaxCardBytes);
   if (version != kEngineVersion) {
     doom(peer, make_error(Status::not_supported, "connect", rank_text(peer.rank),
                           text("its version of the protocol is ", version, ", this one's is ", kEngineVersion),
@@ -211,17 +213,29 @@ void Engine::on_hello(Peer& peer, const Frame& frame) {
   if (job_.rank < peer.rank) offer_links(peer);
 }
 
-std::string_view Engine::part_of_card(std::string_view card, std::string_view name) const {
+std::string_view Engine::part_of_card(std::string_view card, std::optional<TransportKind> wanted) {
   ByteReader reader(card);
   reader.number<std::uint32_t>();
-  reader.string(kMostCardBytes);
+  reader.string(kMaxCardBytes);
   const auto count = reader.number<std::uint8_t>();
   for (unsigned index = 0; index < count && reader.is_ok(); ++index) {
     const auto kind = reader.number<std::uint8_t>();
-    const std::string_view part = reader.string(kMostCardBytes);
-    if (reader.is_ok() && kind < kTransportKinds && name_of(static_cast<TransportKind>(kind)) == name) return part;
+    const std::string_view part = reader.string(kMaxCardBytes);
+    if (reader.is_ok() && wanted && kind == static_cast<std::uint8_t>(*wanted)) return part;
   }
-  return {};
+  const std::string_view reasons = wanted ? std::string_view() : reader.string(kMaxReasonBytes);
+  return reader.is_ok() ? reasons : std::string_view();
+}
+
+// Of a pair that has no transport in common: what was tried, and what each of the two says of what it has not opened.
+Error Engine::error_without_transport(const Peer& peer, std::string_view tried) const {
+  std::string cause = text("no transport reaches it: ", tried);
+  const auto add = [&](Rank rank, std::string_view reasons) {
+    if (!reasons.empty()) cause += text("; of ", rank_text(rank), ": ", reasons);
+  };
+  add(job_.rank, why_no_transport_);
+  add(peer.rank, shown(part_of_card(peer.card, {}), kMaxReasonBytes));
+  return make_error(Status::unavailable, "connect", rank_text(peer.rank), std::move(cause), "mend one of the causes");
 }
 
 void Engine::offer_links(Peer& peer) {
@@ -229,10 +243,10 @@ void Engine::offer_links(Peer& peer) {
   drop_links(peer);
   while (peer.candidate < transports_.size()) {
     OpenTransport& open = transports_[peer.candidate];
-    const std::string_view part = part_of_card(peer.card, name_of(open.kind));
+    const std::string_view part = part_of_card(peer.card, open.kind);
     peer.identity.card = part;
     if (part.empty()) {
-      peer.reasons += text(peer.reasons.empty() ? "" : "; ", name_of(open.kind), ": the peer has not opened it");
+      peer.reasons += text(peer.reasons.empty() ? "" : "; ", name_of(open.kind), ": ", rank_text(peer.rank), " has not opened it");
       ++peer.candidate;
       continue;
     }
@@ -243,7 +257,7 @@ void Engine::offer_links(Peer& peer) {
     }
     peer.transport = open.transport.get();
     const std::size_t count =
-        std::min<std::size_t>({open.transport->rails().size(), settings_.rail_count, kMostRails, std::size_t{8}});
+        std::min<std::size_t>({open.transport->rails().size(), settings_.rail_count, kMaxRails, std::size_t{8}});
     bool is_offered = true;
     for (std::size_t rail = 0; rail < std::max<std::size_t>(count, 1) && is_offered; ++rail) {
       transport::Parcel parcel;
@@ -268,9 +282,7 @@ void Engine::offer_links(Peer& peer) {
     ++peer.candidate;
   }
   (void)send_frame(peer, kNoTransport, peer.reasons);
-  doom(peer, make_error(Status::unavailable, "connect", rank_text(peer.rank),
-                        text("no transport reaches it: ", peer.reasons, why_no_transport_.empty() ? "" : "; ", why_no_transport_),
-                        "mend one of the causes"));
+  doom(peer, error_without_transport(peer, peer.reasons));
 }
 
 void Engine::next_candidate(Peer& peer, const std::string& reason) {
@@ -287,16 +299,19 @@ void Engine::on_link_offer(Peer& peer, Frame& frame) {
   const auto rail = reader.number<std::uint8_t>();
   const auto number = reader.number<std::uint32_t>();
   const auto rail_count = reader.number<std::uint8_t>();
-  const std::string_view bytes = reader.string(transport::kMostParcelBytes);
-  if (!reader.is_done() || kind >= kTransportKinds || rail >= kMostRails || rail_count > kMostRails ||
+  const std::string_view bytes = reader.string(transport::kMaxParcelBytes);
+  if (!reader.is_done() || kind >= kTransportKinds || rail >= kMaxRails || rail_count > kMaxRails ||
       peer.state != Peer::State::linking || job_.rank < peer.rank) {
     doom(peer, make_error(Status::peer_lost, "connect", rank_text(peer.rank), "its offer of a link is malformed", {}));
     return;
   }
-  if (rail == 0) drop_links(peer);  // a new candidate
-  if (peer.rails.size() >= kMostRails) {
-    doom(peer,
-         make_error(Status::peer_lost, "connect", rank_text(peer.rank), text("it offers more than ", kMostRails, " links"), {}));
+  if (rail == 0) {  // a new candidate; each transport is one once
+    drop_links(peer);
+    ++peer.candidate;
+  }
+  if (peer.rails.size() >= kMaxRails || peer.candidate > kTransportKinds) {
+    doom(peer, make_error(Status::peer_lost, "connect", rank_text(peer.rank),
+                          text("it offers more than ", kMaxRails, " links, or more than ", kTransportKinds, " transports"), {}));
     return;
   }
   const auto near = placement_.prefer_own_node();
@@ -305,7 +320,7 @@ void Engine::on_link_offer(Peer& peer, Frame& frame) {
   bool is_accepted = false;
   for (OpenTransport& open : transports_) {
     if (open.kind != static_cast<TransportKind>(kind)) continue;
-    peer.identity.card = part_of_card(peer.card, name_of(open.kind));
+    peer.identity.card = part_of_card(peer.card, open.kind);
     transport::Parcel offer;
     offer.bytes = bytes;
     offer.descriptors = std::move(frame.descriptors);
@@ -334,21 +349,26 @@ void Engine::on_link_answer(Peer& peer, Frame& frame) {
   const auto number = reader.number<std::uint32_t>();
   const auto is_accepted = reader.number<std::uint8_t>();
   reader.number<std::uint8_t>();
-  const std::string_view bytes = reader.string(transport::kMostParcelBytes);
-  if (!reader.is_done() || job_.rank > peer.rank) {
+  const std::string_view bytes = reader.string(transport::kMaxParcelBytes);
+  if (!reader.is_done() || job_.rank > peer.rank || (peer.state != Peer::State::linking && peer.state != Peer::State::ready)) {
     doom(peer, make_error(Status::peer_lost, "connect", rank_text(peer.rank), "its answer to an offer is malformed", {}));
     return;
   }
   const auto rail = std::find_if(peer.rails.begin(), peer.rails.end(), [&](const Rail& made) { return made.number == number; });
   if (rail == peer.rails.end()) return;  // of a candidate that was given up
+  // A link that is answered carries operations: it is neither completed again nor given up for another.
+  if (std::exchange(rail->is_answered, true)) {
+    doom(peer, make_error(Status::peer_lost, "connect", rank_text(peer.rank), "it answered the same offer twice", {}));
+    return;
+  }
   if (is_accepted == 0) {
-    next_candidate(peer, std::string(bytes));
+    next_candidate(peer, shown(bytes, kMaxSaidBytes));
     return;
   }
   transport::Parcel answer;
   answer.bytes = bytes;
   answer.descriptors = std::move(frame.descriptors);
-  if (const Outcome completed = rail->link->complete(std::move(answer)); !completed) {
+  if (const Result<void> completed = rail->link->complete(std::move(answer)); !completed) {
     next_candidate(peer, completed.record().cause);
     return;
   }
@@ -391,7 +411,7 @@ void Engine::connect_to_self(Peer& peer) {
       reasons += text(reasons.empty() ? "" : "; ", name_of(open.kind), ": ", end.error().record().cause);
       continue;
     }
-    if (const Outcome completed = (*link)->complete(std::move(answer)); !completed) {
+    if (const Result<void> completed = (*link)->complete(std::move(answer)); !completed) {
       reasons += text(reasons.empty() ? "" : "; ", name_of(open.kind), ": ", completed.record().cause);
       continue;
     }
@@ -450,10 +470,7 @@ void Engine::frame(Rank rank, Frame frame) {
     case kHello: on_hello(peer, frame); break;
     case kLinkOffer: on_link_offer(peer, frame); break;
     case kLinkAnswer: on_link_answer(peer, frame); break;
-    case kNoTransport:
-      doom(peer, make_error(Status::unavailable, "connect", rank_text(rank),
-                            text("no transport reaches it: ", frame.body.substr(0, 2000)), "mend one of the causes"));
-      break;
+    case kNoTransport: doom(peer, error_without_transport(peer, shown(frame.body, kMaxSaidBytes))); break;
     case kSegmentAsk: on_segment_ask(peer, frame); break;
     case kSegmentKey: on_segment_key(peer, frame); break;
     case kSegmentAbsent: on_segment_absent(peer, frame); break;
@@ -486,6 +503,14 @@ void Engine::drop_links(Peer& peer) {
     peer.self_end->owner = nullptr;
     graveyard_.push_back(std::move(peer.self_end));
   }
+}
+
+// At once, and without memory: nobody polls any more, so no link is ended from inside itself.
+void Engine::end_links(Peer& peer) noexcept {
+  for (const Rail& rail : peer.rails) rail.link->owner = nullptr;
+  if (peer.self_end) peer.self_end->owner = nullptr;
+  peer.rails.clear();
+  peer.self_end.reset();
 }
 
 void Engine::starve_all() noexcept {
@@ -564,7 +589,7 @@ void Engine::lose(Peer& peer, const Error& error) {
   ++changes_;
 }
 
-Outcome Engine::forget(Rank rank) {
+Result<void> Engine::forget(Rank rank) {
   if (auto named = find_peer(rank); !named) return std::move(named).error();
   const auto found = peers_.find(rank);
   if (found == peers_.end() || found->second->state == Peer::State::idle) return {};
@@ -580,6 +605,7 @@ Outcome Engine::forget(Rank rank) {
   fresh.is_self = is_self;
   fresh.identity.rank = rank;
   fresh.is_listed = peer.is_listed;
+  fresh.collective_part_count = peer.collective_part_count;
   peer = std::move(fresh);
   return {};
 }

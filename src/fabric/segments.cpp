@@ -7,6 +7,7 @@
 #include <new>
 
 #include "base/errors.hpp"
+#include "base/undo.hpp"
 #include "fabric/bytes.hpp"
 #include "fabric/engine.hpp"
 #include "gigabar/mapping.hpp"
@@ -72,9 +73,9 @@ Result<std::unique_ptr<LocalSegment>> Engine::make_segment(void* address, std::s
   return segment;
 }
 
-Outcome Engine::register_segment(SegmentId id, void* address, std::size_t bytes) {
-  if (id >= kMostSegments) {
-    return make_error(Status::out_of_range, "register", segment_text(id), text("there are ", kMostSegments, " segments"),
+Result<void> Engine::register_segment(SegmentId id, void* address, std::size_t bytes) {
+  if (id >= kMaxSegments) {
+    return make_error(Status::out_of_range, "register", segment_text(id), text("there are ", kMaxSegments, " segments"),
                       "give an id below that");
   }
   if (segments_.contains(id)) {
@@ -103,7 +104,7 @@ LocalSegment* Engine::segment_by_id(Peer& peer, SegmentId id) {
   if (id == kStagingSegment) return peer.staging_in.get();
   if (id < kFirstAnonymous) return find_segment(id);
   const auto found = segments_.find(id);
-  return found == segments_.end() || !found->second->open_to.contains(peer.rank) ? nullptr : found->second.get();
+  return found == segments_.end() || !found->second->is_open_to(peer.rank) ? nullptr : found->second.get();
 }
 
 // --- Buffers of messages --------------------------------------------------------------------------------------------------------
@@ -157,6 +158,10 @@ Result<LocalSegment*> Engine::segment_for(void* address, std::uint64_t bytes, co
   (*segment)->users = 1;
   LocalSegment* const made = segment->get();
   segments_[id] = std::move(*segment);
+  Undo erase([&] {
+    std::erase(idle_anonymous_, id);
+    erase_segment(id);
+  });
   if (made->memory.buffer_id() != 0 && made->memory.kind() != MemoryKind::stand_in) {
     idle_anonymous_.push_back(id);
     if (idle_anonymous_.size() > kIdleAnonymous) {
@@ -167,13 +172,13 @@ Result<LocalSegment*> Engine::segment_for(void* address, std::uint64_t bytes, co
       }
     }
   }
+  erase.call_off();
   return made;
 }
 
 void Engine::release(LocalSegment* segment) {
   if (segment == nullptr || segment->users == 0) return;
   if (--segment->users != 0) return;
-  segment->open_to.clear();
   const SegmentId id = segment->id;
   if (segment->is_retiring) {
     drop_if_retired(id);
@@ -230,7 +235,7 @@ void Engine::revoke(LocalSegment& segment) {
 
 // --- Quiescing ------------------------------------------------------------------------------------------------------------------
 
-Outcome Engine::quiesce(Lock& lock, SegmentId id, const Timeout& timeout) {
+Result<void> Engine::quiesce(Lock& lock, SegmentId id, const Timeout& timeout) {
   auto found = local_segment(id);
   if (!found) return std::move(found).error();
   LocalSegment& segment = **found;
@@ -238,8 +243,14 @@ Outcome Engine::quiesce(Lock& lock, SegmentId id, const Timeout& timeout) {
   revoke(segment);
   const auto is_quiet = [&] { return segment.known_by.empty() && segment.users == 0; };
   if (drive(lock, timeout, is_quiet)) return {};
-  // Who does not answer is cut off: without its links nothing of it can land. Copies of another process of this host go on without
-  // them.
+  // Who keeps a write or a read of its own under way is cut off, and so is who does not answer: without its links nothing of it can
+  // land. Copies of another process of this host go on without them.
+  for (auto& [rank, peer] : peers_) {
+    if (peer->is_self || !has_under_way_on(*peer, segment)) continue;
+    lose(*peer,
+         make_error(Status::peer_lost, "quiesce", text("rank ", rank),
+                    text("a write or a read of it on ", segment_text(id), " did not end in time; its connection was cut"), {}));
+  }
   const std::set<Rank> silent = segment.known_by;
   std::string local_ranks;
   for (const Rank rank : silent) {
@@ -258,7 +269,15 @@ Outcome Engine::quiesce(Lock& lock, SegmentId id, const Timeout& timeout) {
                     "call again, or end those ranks");
 }
 
-Outcome Engine::enable(SegmentId id) {
+// Staged writes of the peer, and its reads, which end when it takes what it asked for.
+bool Engine::has_under_way_on(const Peer& peer, const LocalSegment& segment) const {
+  return std::ranges::any_of(peer.incoming, [&](const auto& entry) { return entry.second.segment == &segment; }) ||
+         std::ranges::any_of(op_store_, [&](const Op& op) {
+           return op.id != 0 && !op.is_over && op.is_answer && op.peer == &peer && op.local == &segment;
+         });
+}
+
+Result<void> Engine::enable(SegmentId id) {
   auto found = local_segment(id);
   if (!found) return std::move(found).error();
   // Keys that were given out before do not fit any more.
@@ -267,8 +286,8 @@ Outcome Engine::enable(SegmentId id) {
   return {};
 }
 
-Outcome Engine::deregister(Lock& lock, SegmentId id, const Timeout& timeout) {
-  if (Outcome quiet = quiesce(lock, id, timeout); !quiet) return quiet;
+Result<void> Engine::deregister(Lock& lock, SegmentId id, const Timeout& timeout) {
+  if (Result<void> quiet = quiesce(lock, id, timeout); !quiet) return quiet;
   erase_segment(id);
   return {};
 }
@@ -303,7 +322,7 @@ void Engine::on_segment_ask(Peer& peer, const Frame& frame) {
     doom(peer, make_error(Status::peer_lost, "fabric", text("rank ", peer.rank), "its question for a segment is malformed", {}));
     return;
   }
-  Outcome staging;
+  Result<void> staging;
   if (id == kStagingSegment) staging = make_staging(peer, peer.staging_in);
   LocalSegment* const segment = segment_by_id(peer, id);
   std::string why = !staging               ? staging.record().cause
@@ -369,6 +388,7 @@ RemoteState& Engine::ask_segment(Peer& peer, SegmentId id) {
 
 Result<RemoteState*> Engine::remote_segment(Lock& lock, Peer& peer, SegmentId id, const Timeout& timeout) {
   if (peer.recent_segment != nullptr && peer.recent_segment->id == id) return peer.recent_segment;
+  const Uncancelled uncancelled;
   RemoteState& asked = ask_segment(peer, id);
   const auto is_over = [&] {
     if (peer.state != Peer::State::ready) return true;
@@ -393,7 +413,7 @@ Result<RemoteState*> Engine::remote_segment(Lock& lock, Peer& peer, SegmentId id
   return peer.recent_segment = &remote;
 }
 
-Outcome Engine::map_own(MappedSegment& mapped, MappedFor who, const std::string& name) const {
+Result<void> Engine::map_own(MappedSegment& mapped, MappedFor who, const std::string& name) const {
   const LocalMemory& memory = mapped.own->memory;
   if (who == MappedFor::kernels && gpu_ && !memory.is_device() && memory.kind() != MemoryKind::host_pinned) {
     return make_error(Status::not_supported, "map segment", name, "kernels do not reach pageable memory",
@@ -402,6 +422,7 @@ Outcome Engine::map_own(MappedSegment& mapped, MappedFor who, const std::string&
   mapped.address = memory.address();
   if (who == MappedFor::kernels || !memory.is_device()) return {};
   auto mapping = gigabar::map(memory.address(), memory.bytes());
+  if (mapping.status() == Status::out_of_memory) return std::move(mapping).error();
   if (!mapping) return make_error(Status::not_supported, "map segment", name, mapping.error().record().cause, {});
   const auto hold = std::make_shared<Mapping>(std::move(*mapping));
   mapped.address = hold->address();
@@ -415,8 +436,7 @@ Result<Engine::MappedSegment> Engine::make_mapping(const MappedPlace& place, Loc
   mapped.remote = remote;
   const std::string name = text(segment_text(place.id), " of rank ", place.rank);
   if (own != nullptr) {
-    if (Outcome done = map_own(mapped, place.who, name); !done) return std::move(done).take_error();
-    ++own->users;
+    if (Result<void> done = map_own(mapped, place.who, name); !done) return std::move(done).error();
     return mapped;
   }
   if (remote->region == nullptr) {
@@ -431,7 +451,6 @@ Result<Engine::MappedSegment> Engine::make_mapping(const MappedPlace& place, Loc
   mapped.address = reinterpret_cast<void*>(region->address);
   mapped.hold = std::move(region->hold);
   mapped.why_no_atomics = std::move(region->why_no_atomics);
-  ++remote->users;
   return mapped;
 }
 
@@ -455,6 +474,8 @@ Result<void*> Engine::map_segment(Lock& lock, const MappedPlace& place, const Ti
     auto mapped = make_mapping(place, own, remote);
     if (!mapped) return std::move(mapped).error();
     known = mapped_segments_.emplace(place, std::move(*mapped)).first;
+    if (own != nullptr) ++own->users;
+    if (remote != nullptr) ++remote->users;
   }
   ++known->second.count;
   return known->second.address;
@@ -475,11 +496,15 @@ Result<std::string> Engine::why_no_atomics(const MappedPlace& place) const {
   return found->second.why_no_atomics;
 }
 
-Outcome Engine::unmap_segment(const MappedPlace& place) {
+Result<void> Engine::unmap_segment(const MappedPlace& place) {
   const auto found = mapped_segments_.find(place);
   if (found == mapped_segments_.end()) return not_mapped("unmap segment", place.rank, place.id);
   MappedSegment& mapped = found->second;
-  if (--mapped.count != 0) return {};
+  if (mapped.count > 1) {
+    --mapped.count;
+    return {};
+  }
+  // Where there is no memory for it nothing has changed.
   if (mapped.own != nullptr) release(mapped.own);
   if (mapped.remote != nullptr) release(*peers_[place.rank], mapped.remote);
   mapped_segments_.erase(found);
@@ -498,23 +523,22 @@ void Engine::on_segment_key(Peer& peer, Frame& frame) {
   list_busy(peer);
 }
 
-// The other end of describe_segment(). False: malformed.
+// The other end of describe_segment(). False: malformed, or of a segment that operations use: its memory stays what it is.
 bool Engine::learn_segment(Peer& peer, RemoteState& remote, ByteReader& reader, std::vector<Descriptor> descriptors) {
   const auto epoch = reader.number<std::uint16_t>();
   const auto bytes = reader.number<std::uint64_t>();
   const auto kind = reader.number<std::uint8_t>();
   const auto is_device = reader.number<std::uint8_t>();
   const auto has_key = reader.number<std::uint8_t>();
-  const std::string_view key = reader.string(transport::kMostParcelBytes);
-  if (!reader.is_done() || kind > static_cast<std::uint8_t>(MemoryKind::stand_in)) return false;
-  remote.know = RemoteState::Know::known;
+  const std::string_view key = reader.string(transport::kMaxParcelBytes);
+  if (!reader.is_done() || kind > static_cast<std::uint8_t>(MemoryKind::stand_in) || remote.users != 0) return false;
   remote.epoch = epoch;
   remote.bytes = bytes;
   remote.kind = static_cast<MemoryKind>(kind);
   remote.is_device = is_device != 0;
   remote.region.reset();
   if (has_key == 0) {
-    remote.why_not = key;
+    remote.why_not = shown(key, kMaxSaidBytes);
   } else if (peer.transport != nullptr) {
     transport::Parcel parcel;
     parcel.bytes = key;
@@ -530,6 +554,7 @@ bool Engine::learn_segment(Peer& peer, RemoteState& remote, ByteReader& reader, 
       remote.why_not = region.error().record().cause;
     }
   }
+  remote.know = RemoteState::Know::known;
   return true;
 }
 
@@ -537,14 +562,14 @@ void Engine::on_segment_absent(Peer& peer, const Frame& frame) {
   ByteReader reader(frame.body);
   const auto id = reader.number<SegmentId>();
   const auto status = reader.number<std::uint8_t>();
-  const std::string_view why = reader.string(2000);
+  const std::string_view why = reader.string(kMaxSaidBytes);
   const auto found = peer.segments.find(id);
   if (!reader.is_done() || found == peer.segments.end()) return;
   if (found->second->know != RemoteState::Know::asked) return;  // what writes may use stays as it is
   peer.recent_segment = nullptr;
   found->second->know = RemoteState::Know::absent;
   found->second->absence = status == static_cast<std::uint8_t>(Status::unavailable) ? Status::unavailable : Status::out_of_range;
-  found->second->why_not = why;
+  found->second->why_not = shown(why, kMaxSaidBytes);
   list_busy(peer);
 }
 
@@ -576,7 +601,8 @@ void Engine::on_segment_revoke(Peer& peer, const Frame& frame) {
 
 void Engine::release(Peer& peer, RemoteState* remote) {
   if (remote == nullptr || remote->users == 0) return;
-  if (--remote->users == 0 && remote->is_revoked) list_busy(peer);
+  if (remote->users == 1 && remote->is_revoked) list_busy(peer);
+  --remote->users;
 }
 
 // True when the answer was said; behind everything that was written to the segment.

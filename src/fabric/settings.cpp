@@ -185,7 +185,7 @@ void take_limits(Collector& collector, Settings& settings, const FabricLimits& o
   take_bytes(collector, limits.gdr_read_bytes, options.gdr_read_bytes, "gdr_read_limit", "GIGABAR_GDR_READ_LIMIT", kNoLimit);
   take_bytes(collector, settings.kernel_bytes, options.kernel_bytes, "kernel_limit", "GIGABAR_KERNEL_LIMIT", kKernelBytes);
   take_bytes(collector, limits.chunk_bytes, options.chunk_bytes, "chunk", "GIGABAR_CHUNK", kChunkBytes);
-  if (limits.chunk_bytes < kLeastChunkBytes || limits.chunk_bytes > kMostChunkBytes) {
+  if (limits.chunk_bytes < kMinChunkBytes || limits.chunk_bytes > kMaxChunkBytes) {
     collector.fail(bad_value("chunk", limit_text(limits.chunk_bytes), "a size from 4K to 64M"));
   }
   take_number<unsigned>(collector, limits.chunk_count, options.chunk_count, "chunks", "GIGABAR_CHUNKS", kChunkCount, 1, 64);
@@ -284,35 +284,6 @@ Result<Settings> find_settings(const FabricOptions& options) {
 }  // namespace gigabar::fabric
 
 namespace gigabar {
-
-std::string_view name_of(TransportKind kind) noexcept {
-  switch (kind) {
-    case TransportKind::local: return "local";
-    case TransportKind::verbs: return "verbs";
-    case TransportKind::ucx: return "ucx";
-  }
-  return "unknown";
-}
-
-std::string_view name_of(TransferPath path) noexcept {
-  switch (path) {
-    case TransferPath::none: return "none";
-    case TransferPath::host: return "host";
-    case TransferPath::bar: return "bar";
-    case TransferPath::p2p: return "p2p";
-    case TransferPath::gdr: return "gdr";
-    case TransferPath::staged: return "staged";
-  }
-  return "unknown";
-}
-
-std::optional<TransferPath> transfer_path_from_name(std::string_view name) noexcept {
-  for (const TransferPath path :
-       {TransferPath::none, TransferPath::host, TransferPath::bar, TransferPath::p2p, TransferPath::gdr, TransferPath::staged}) {
-    if (name_of(path) == name) return path;
-  }
-  return std::nullopt;
-}
 
 std::string_view name_of(RailPolicy policy) noexcept {
   switch (policy) {

@@ -21,6 +21,7 @@
 
 #include "base/errors.hpp"
 #include "base/log.hpp"
+#include "base/quietly.hpp"
 #include "fabric/bytes.hpp"
 #include "fabric/engine.hpp"
 #include "memory/host_pages.hpp"
@@ -33,14 +34,16 @@ using transport::Direction;
 using transport::Posted;
 
 constexpr std::int64_t kSettleNs = 10'000'000'000;
-constexpr std::uint32_t kMostSlotBytes = ~std::uint32_t{0};  // where the peer's slots set no limit
+constexpr std::uint32_t kMaxSlotBytes = ~std::uint32_t{0};  // where the peer's slots set no limit
 
 struct StagingMemory {
   explicit StagingMemory(PageMapping mapping) noexcept : pages(std::move(mapping)) {}
   ~StagingMemory() {
     if (pinned_by == nullptr) return;
-    if (const Outcome unpinned = pinned_by->unpin_host(pages.address(), pages.bytes()); !unpinned)
-      log(LogLevel::info, unpinned.message());
+    quietly([&] {
+      if (const Result<void> unpinned = pinned_by->unpin_host(pages.address(), pages.bytes()); !unpinned)
+        log(LogLevel::info, unpinned.message());
+    });
   }
   StagingMemory(const StagingMemory&) = delete;
   StagingMemory& operator=(const StagingMemory&) = delete;
@@ -49,7 +52,7 @@ struct StagingMemory {
   void pin() {
     auto runtime = active_runtime();
     if (!runtime || *runtime == &stand_in_runtime()) return;
-    const Outcome pinned = (*runtime)->pin_host(pages.address(), pages.bytes());
+    const Result<void> pinned = (*runtime)->pin_host(pages.address(), pages.bytes());
     if (pinned) pinned_by = *runtime;
     if (!pinned) log(LogLevel::info, pinned.message());
   }
@@ -76,7 +79,7 @@ Result<CopyStream*> Engine::copies(int device, bool is_out) {
 
 // Shared pages, so that a peer on this host writes to them itself; locked for CUDA, so that copies go on by themselves; whole huge
 // pages, from which the kernel copies faster.
-Outcome Engine::make_staging(Peer& peer, std::unique_ptr<LocalSegment>& staging) {
+Result<void> Engine::make_staging(Peer& peer, std::unique_ptr<LocalSegment>& staging) {
   if (staging) return {};
   const std::size_t slots_bytes = limits(peer).chunk_bytes * limits(peer).chunk_count;
   const std::size_t bytes = slots_bytes < kHugePageBytes ? slots_bytes : whole_huge_pages(slots_bytes);
@@ -108,7 +111,7 @@ Outcome Engine::make_staging(Peer& peer, std::unique_ptr<LocalSegment>& staging)
 bool Engine::post_staged(Op& op) {
   if (op.is_opened) return true;  // here again because what comes behind it found the link full
   Peer& peer = *op.peer;
-  if (const Outcome made = make_staging(peer, peer.staging_out); !made) {
+  if (const Result<void> made = make_staging(peer, peer.staging_out); !made) {
     log(LogLevel::info, made.message());
     return post_message_op(op);  // in messages, which always go
   }
@@ -189,7 +192,7 @@ bool Engine::fill_slots(Op& op) {
     if (free == peer.out_slots.end()) return false;
     OutSlot& slot = *free;
     const auto [target_offset, slot_bytes] =
-        op.is_placed_by_link ? std::pair(op.remote_offset + op.next, kMostSlotBytes) : op.grants.front();
+        op.is_placed_by_link ? std::pair(op.remote_offset + op.next, kMaxSlotBytes) : op.grants.front();
     const auto bytes = static_cast<std::uint32_t>(
         std::min<std::uint64_t>({op.bytes - op.next, limits(peer).chunk_bytes, op.chunk_bytes, slot_bytes}));
     slot.ticket = 0;
@@ -264,7 +267,7 @@ void Engine::on_stage_abort(Peer& peer, const Message& message, std::span<const 
   if (found == peer.by_id.end()) return;
   Op& op = *found->second;
   if (op.kind != OpKind::write || op.staged_sent != 0 || op.next != 0) return;  // granted already: it goes on
-  const std::string why(reinterpret_cast<const char*>(payload.data()), std::min<std::size_t>(payload.size(), 500));
+  const std::string why = shown({reinterpret_cast<const char*>(payload.data()), payload.size()}, kMaxSaidBytes);
   fail(op, make_error(Status::unavailable, "write", text("segment ", op.remote_id, " of rank ", peer.rank), why,
                       "the segment was quiesced or deregistered"));
   end_if_over(op);
@@ -309,9 +312,9 @@ void Engine::on_stage_open(Peer& peer, const Message& message, std::span<const s
   incoming.offset = message.b;
   incoming.bytes = message.c;
   incoming.chunk_bytes = static_cast<std::uint32_t>(std::min<std::uint64_t>(chunk_bytes, limits(peer).chunk_bytes));
-  ++segment->users;
   peer.staged_under_way.insert(sequence);
   peer.incoming.emplace(message.a, incoming);
+  ++segment->users;  // given back by whoever erases it
   grant(peer);
 }
 
@@ -350,12 +353,15 @@ void Engine::on_stage_chunk(Peer& peer, const Message& message) {
   const std::uint64_t bytes = message.high_b();
   const bool is_good = found != peer.incoming.end() && slot_offset % limits(peer).chunk_bytes == 0 && slot < peer.in_slots.size() &&
                        peer.in_slots[slot] && bytes != 0 && bytes <= found->second.chunk_bytes &&
-                       message.c <= found->second.bytes && bytes <= found->second.bytes - message.c;
+                       message.c <= found->second.bytes && bytes <= found->second.bytes - message.c &&
+                       bytes <= found->second.bytes - found->second.arrived;
   if (!is_good) {
     doom(peer, make_error(Status::peer_lost, "fabric", text("rank ", peer.rank), "its chunk of a staged write makes no sense", {}));
     return;
   }
-  const IncomingStaged& incoming = found->second;
+  // When all that it has announced is placed no copy is under way any more: the segment may go.
+  IncomingStaged& incoming = found->second;
+  incoming.arrived += bytes;
   const LocalMemory& memory = incoming.segment->memory;
   auto stream = copies(copy_device(memory), false);
   Result<std::uint64_t> ticket =
@@ -407,7 +413,7 @@ bool Engine::poll_copies() {
   // Each stream is asked once in a row of copies: the driver takes about a microsecond for an answer.
   CopyStream* asked = nullptr;
   std::uint64_t done_up_to = 0;
-  const auto ask = [&](int device, bool is_out) -> Outcome {
+  const auto ask = [&](int device, bool is_out) -> Result<void> {
     auto stream = copies(device, is_out);
     if (!stream) return std::move(stream).error();
     if (*stream == asked) return {};
@@ -419,8 +425,8 @@ bool Engine::poll_copies() {
   };
   for (std::size_t index = 0; index < in_copies_.size();) {
     const InCopy copy = in_copies_[index];
-    if (Outcome answer = ask(copy.device, false); !answer) {
-      doom(*copy.peer, std::move(answer).take_error());
+    if (Result<void> answer = ask(copy.device, false); !answer) {
+      doom(*copy.peer, std::move(answer).error());
       return true;
     }
     if (copy.ticket > done_up_to) {
@@ -439,8 +445,8 @@ bool Engine::poll_copies() {
     // Of many operations few have chunks under way.
     for (OutSlot& slot : op->outstanding != 0 ? std::span(peer.out_slots) : std::span<OutSlot>()) {
       if (slot.op != op || slot.step != OutSlot::Step::copying) continue;
-      if (Outcome answer = ask(copy_device(op->local->memory), true); !answer) {
-        doom(peer, std::move(answer).take_error());
+      if (Result<void> answer = ask(copy_device(op->local->memory), true); !answer) {
+        doom(peer, std::move(answer).error());
         return true;
       }
       if (slot.ticket > done_up_to) continue;

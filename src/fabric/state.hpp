@@ -28,7 +28,7 @@ namespace gigabar::fabric {
 struct Peer;
 struct Op;
 
-inline constexpr std::size_t kMostRails = 8;
+inline constexpr std::size_t kMaxRails = 8;
 static_assert(kQueues <= 16, "Peer::refusable_queues has a bit for each");
 
 // Segment numbers beyond the program's: buffers of messages, and each peer's staging memory.
@@ -53,9 +53,19 @@ struct LocalSegment {
   // kNotifications values; of the program's segments only. Zeroed pages, so that those never used cost nothing.
   std::unique_ptr<std::atomic<std::uint32_t>[], FreeMemory> notifications;
   std::set<Rank> known_by;   // who has a key and did not say `revoked`
-  std::set<Rank> open_to;    // of a message's buffer: whose messages go there now; nobody else may name it
   unsigned users = 0;        // operations of this rank under way on it
   bool is_retiring = false;  // goes as soon as nobody knows it and nobody uses it
+
+  // Of a message's buffer: nobody but the senders of messages that go there now may name it. For each message once.
+  void open_to(Rank rank) { ++open_to_[rank]; }
+  void close_to(Rank rank) noexcept {
+    const auto found = open_to_.find(rank);
+    if (found != open_to_.end() && --found->second == 0) open_to_.erase(found);
+  }
+  bool is_open_to(Rank rank) const noexcept { return open_to_.contains(rank); }
+
+ private:
+  std::map<Rank, unsigned> open_to_;
 };
 
 struct Choice;
@@ -163,9 +173,10 @@ struct Op {
   std::uint64_t capacity = 0;
   Received received;
   bool is_matched = false, is_over = false;  // over: wait_message may take it
+  bool has_opened_buffer = false;            // `local`, to the peer whose message goes there
   bool is_receive_listed = false;            // among those that wait for a message, at
   std::list<Op*>::iterator receive_place;
-  std::array<std::byte, kMostOrderedBytes> ordered_bytes;  // place
+  std::array<std::byte, kMaxOrderedBytes> ordered_bytes;  // place
   // what is said to the peer after the data: get_done or send_done
   std::optional<Message> finish;
   bool is_answer = false;  // to a peer's read
@@ -173,7 +184,7 @@ struct Op {
   // report
   std::uint64_t begin_cycles = 0;
   unsigned chunks = 0, retries = 0;
-  std::array<std::uint64_t, kMostRails> rail_bytes{};
+  std::array<std::uint64_t, kMaxRails> rail_bytes{};
 };
 
 // What stays of an operation for report().
@@ -186,7 +197,7 @@ struct Record {
   unsigned chunks = 0, retries = 0;
   std::uint64_t cycles = 0;  // from its post to its end
   Rank rank = 0;
-  std::array<std::uint64_t, kMostRails> rail_bytes{};
+  std::array<std::uint64_t, kMaxRails> rail_bytes{};
 };
 
 // A staged write of a peer into this rank's memory.
@@ -195,9 +206,10 @@ struct IncomingStaged {
   std::uint64_t sequence = 0;
   LocalSegment* segment = nullptr;
   std::uint64_t offset = 0, bytes = 0;
-  std::uint64_t granted = 0, placed = 0;
+  std::uint64_t granted = 0;
+  std::uint64_t arrived = 0;  // in staging memory, with those that are placed
+  std::uint64_t placed = 0;
   std::uint32_t chunk_bytes = 0;
-  bool is_refused = false;
 };
 
 // A chunk that is being copied from staging memory to its place.
@@ -223,6 +235,7 @@ struct Rail {
   std::unique_ptr<transport::Link> link;
   std::uint32_t number = 0;  // of the offer
   bool is_dirty = false;     // written to since its last mark
+  bool is_answered = false;  // by the other side, to which it was offered
 };
 
 struct HeldMessage {
@@ -273,6 +286,10 @@ struct Peer {
   std::unique_ptr<LocalSegment> staging_out;
   std::vector<OutSlot> out_slots;
   std::uint16_t refusable_queues = 0;  // bits of the queues whose writes may still be refused
+  std::uint64_t said_bytes = 0;        // on the first rail: the peer may have to hold them
+  std::uint64_t placed_bytes = 0;      // of them, by its own word
+  std::uint64_t window_bytes = 0;      // of them, before the ping of the window that is under way
+  bool has_window_ping = false;        // one is under way
   std::uint64_t ping_sent = 0, pong_seen = 0;
   bool is_ping_last = false;  // nothing was posted to it since the last ping
 
@@ -291,7 +308,8 @@ struct Peer {
   std::uint64_t eager_taken = 0;       // not told yet
   std::uint64_t unexpected_bytes = 0;  // what eager ones cost of the window
   std::size_t unexpected_offers = 0;
-  std::size_t answer_count = 0;  // reads of the peer that are being answered
+  std::size_t answer_count = 0;           // reads of the peer that are being answered
+  std::size_t collective_part_count = 0;  // of collectives that this rank has not come to; also of a peer that is lost
 
   bool is_listed = false;     // among the engine's busy peers
   bool is_starved = false;    // it is to be lost for want of memory

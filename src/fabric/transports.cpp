@@ -15,6 +15,9 @@
 #include "gigabar/device.hpp"
 #include "platform/cpu_set.hpp"
 #include "platform/numa.hpp"
+#include "transport/local/open.hpp"
+#include "transport/ucx/open.hpp"
+#include "transport/verbs/open.hpp"
 
 namespace gigabar::fabric {
 namespace {
@@ -27,16 +30,16 @@ Result<std::unique_ptr<transport::Transport>> open_one(TransportKind kind, const
   }
   if (options.cpus.empty()) return transport::open_ucx(options);
   // UCX starts a thread of its own, which runs where the thread that opens UCX may run; that is not to be one of the program's.
+  std::future<Result<std::unique_ptr<transport::Transport>>> opened;
   try {
-    return std::async(std::launch::async,
-                      [&] {
-                        settle_this_thread("gigabar-open", options.cpus);
-                        return transport::open_ucx(options);
-                      })
-        .get();
+    opened = std::async(std::launch::async, [&] {
+      settle_this_thread("gigabar-open", options.cpus);
+      return transport::open_ucx(options);
+    });
   } catch (const std::system_error& error) {
     return cannot_start_thread("open UCX", "thread that opens it", error.code().value());
   }
+  return opened.get();
 }
 
 constexpr const char* kTrustVariable = "GIGABAR_UCX_TRUST_NETWORK";
@@ -58,7 +61,7 @@ Result<std::string> devices_for_ucx(const Job& job, bool is_trusted) {
 
 }  // namespace
 
-Outcome Engine::choose_device() {
+Result<void> Engine::choose_device() {
   device_ = settings_.device;
   const auto found = devices();
   if (!found || found->empty()) return {};
@@ -102,7 +105,7 @@ transport::TransportOptions Engine::transport_options() const {
   return options;
 }
 
-Outcome Engine::open_transports() {
+Result<void> Engine::open_transports() {
   transport::TransportOptions options = transport_options();
   struct Opened {
     std::unique_ptr<transport::Transport> transport;

@@ -17,7 +17,7 @@ struct Settings;
 
 // "Unlimited" in limits.
 inline constexpr std::uint64_t kNoLimit = std::uint64_t{1} << 62;
-inline constexpr std::uint64_t kLeastChunkBytes = 4096, kMostChunkBytes = std::uint64_t{64} << 20;
+inline constexpr std::uint64_t kMinChunkBytes = 4096, kMaxChunkBytes = std::uint64_t{64} << 20;
 
 // Which measurements a connection can use.
 struct TunedKey {
@@ -51,7 +51,7 @@ std::string tuning_path(const MachineFingerprint& machine);
 
 // Puts `pair` into the file, in the place of an older one with the same key. Two writers take turns. Errors: bad_file (unwritable;
 // or what is there is malformed or of another machine, and stays), timed_out (another writer holds it for 5 s).
-Outcome store_tuned(const std::string& path, const MachineFingerprint& machine, const TunedPair& pair);
+Result<void> store_tuned(const std::string& path, const MachineFingerprint& machine, const TunedPair& pair);
 
 // The device's part of a key. `device`: -1: none.
 std::string tuned_device_name(int device);

@@ -24,7 +24,7 @@ constexpr stored::Words kWords = {"load tuning", "delete the file and run 'gigab
                                   "save tuning"};
 constexpr std::string_view kFormat = "gigabar tuning";
 constexpr int kVersion = 1;
-constexpr std::size_t kMostPairs = 1024, kMostRails = 8, kMostNics = 64;
+constexpr std::size_t kMaxPairs = 1024, kMaxRails = 8, kMaxNics = 64;
 constexpr std::int64_t kLockNs = 5'000'000'000;
 
 std::vector<std::string> read_texts(const Json& value, const std::string& place, std::size_t most) {
@@ -45,6 +45,11 @@ Json limit_json(const std::optional<std::uint64_t>& limit) {
   return *limit >= kNoLimit ? Json("unlimited") : Json(*limit);
 }
 
+void put_texts(Json& object, const char* name, const std::vector<std::string>& texts) {
+  Json& list = object[name] = Json::array();
+  for (const std::string& each : texts) list.push_back(each);
+}
+
 TransportKind read_transport(const Json& value, const std::string& place) {
   const std::string name = stored::read_text(value, place);
   for (std::size_t index = 0; index < kTransportKinds; ++index) {
@@ -59,14 +64,14 @@ TunedPair read_pair(const Json& value, const std::string& place) {
   TunedPair pair;
   pair.key.device = stored::read_text(value["device"], place + ".device");
   pair.key.transport = read_transport(value["transport"], place + ".transport");
-  pair.key.rails = read_texts(value["rails"], place + ".rails", kMostRails);
+  pair.key.rails = read_texts(value["rails"], place + ".rails", kMaxRails);
   const std::string peer = stored::read_text(value["peer"], place + ".peer");
   if (peer != "same host" && peer != "other hosts") stored::refuse(place + ".peer", "is neither \"same host\" nor \"other hosts\"");
   pair.key.is_same_host = peer == "same host";
   pair.date = stored::read_text(value["date"], place + ".date");
   pair.gdr_bytes = read_limit(value["gdr_limit"], place + ".gdr_limit", 0, kNoLimit);
   pair.gdr_read_bytes = read_limit(value["gdr_read_limit"], place + ".gdr_read_limit", 0, kNoLimit);
-  pair.chunk_bytes = read_limit(value["chunk"], place + ".chunk", kLeastChunkBytes, kMostChunkBytes);
+  pair.chunk_bytes = read_limit(value["chunk"], place + ".chunk", kMinChunkBytes, kMaxChunkBytes);
   pair.stripe_bytes = read_limit(value["stripe"], place + ".stripe", 0, kNoLimit);
   return pair;
 }
@@ -79,10 +84,10 @@ Tuning read_tuning(const Json& root) {
   Tuning tuning;
   tuning.machine.processor = stored::read_text(machine["processor"], "machine.processor");
   tuning.machine.driver_version = stored::read_text(machine["driver_version"], "machine.driver_version");
-  tuning.machine.nics = read_texts(machine["nics"], "machine.nics", kMostNics);
+  tuning.machine.nics = read_texts(machine["nics"], "machine.nics", kMaxNics);
   const Json& pairs = root["pairs"];
-  if (!pairs.is_array() || pairs.size() > kMostPairs)
-    stored::refuse("pairs", text("is not an array of at most ", kMostPairs, " pairs"));
+  if (!pairs.is_array() || pairs.size() > kMaxPairs)
+    stored::refuse("pairs", text("is not an array of at most ", kMaxPairs, " pairs"));
   for (const Json& item : pairs) {
     const std::string place = text("pairs[", tuning.pairs.size(), "]");
     TunedPair pair = read_pair(item, place);
@@ -128,21 +133,27 @@ std::string TunedKey::to_text() const {
 }
 
 std::string Tuning::to_json() const {
-  Json root;
+  stored::Document document;
+  Json& root = document.root = stored::new_object();
   root["format"] = kFormat;
   root["version"] = kVersion;
-  root["machine"] = {{"processor", machine.processor}, {"driver_version", machine.driver_version}, {"nics", machine.nics}};
-  root["pairs"] = Json::array();
+  Json& about = root["machine"] = stored::new_object();
+  about["processor"] = machine.processor;
+  about["driver_version"] = machine.driver_version;
+  put_texts(about, "nics", machine.nics);
+  Json& list = root["pairs"] = Json::array();
   for (const TunedPair& pair : pairs) {
-    root["pairs"].push_back({{"device", pair.key.device},
-                             {"transport", name_of(pair.key.transport)},
-                             {"rails", pair.key.rails},
-                             {"peer", pair.key.is_same_host ? "same host" : "other hosts"},
-                             {"date", pair.date},
-                             {"gdr_limit", limit_json(pair.gdr_bytes)},
-                             {"gdr_read_limit", limit_json(pair.gdr_read_bytes)},
-                             {"chunk", limit_json(pair.chunk_bytes)},
-                             {"stripe", limit_json(pair.stripe_bytes)}});
+    list.push_back(stored::new_object());
+    Json& item = list.back();
+    item["device"] = pair.key.device;
+    item["transport"] = name_of(pair.key.transport);
+    put_texts(item, "rails", pair.key.rails);
+    item["peer"] = pair.key.is_same_host ? "same host" : "other hosts";
+    item["date"] = pair.date;
+    item["gdr_limit"] = limit_json(pair.gdr_bytes);
+    item["gdr_read_limit"] = limit_json(pair.gdr_read_bytes);
+    item["chunk"] = limit_json(pair.chunk_bytes);
+    item["stripe"] = limit_json(pair.stripe_bytes);
   }
   return root.dump(1, ' ', false, Json::error_handler_t::replace) + "\n";
 }
@@ -150,11 +161,11 @@ std::string Tuning::to_json() const {
 Result<Tuning> Tuning::load(const std::string& path) {
   Tuning tuning;
   const auto read = [](const Json& root, void* result) { *static_cast<Tuning*>(result) = read_tuning(root); };
-  if (Outcome loaded = stored::load(kWords, path, read, &tuning); !loaded) return std::move(loaded).take_error();
+  if (Result<void> loaded = stored::load(kWords, path, read, &tuning); !loaded) return std::move(loaded).error();
   return tuning;
 }
 
-Outcome store_tuned(const std::string& path, const MachineFingerprint& machine, const TunedPair& pair) {
+Result<void> store_tuned(const std::string& path, const MachineFingerprint& machine, const TunedPair& pair) {
   struct stat found{};
   const bool is_stream = ::stat(path.c_str(), &found) == 0 && !S_ISREG(found.st_mode);
   if (is_stream)
@@ -173,7 +184,7 @@ Outcome store_tuned(const std::string& path, const MachineFingerprint& machine, 
   }
   std::erase_if(tuning.pairs, [&](const TunedPair& other) { return other.key == pair.key; });
   tuning.pairs.push_back(pair);
-  if (tuning.pairs.size() > kMostPairs) tuning.pairs.erase(tuning.pairs.begin());  // the oldest
+  if (tuning.pairs.size() > kMaxPairs) tuning.pairs.erase(tuning.pairs.begin());  // the oldest
   return stored::replace_file(kWords, path, tuning.to_json());
 }
 

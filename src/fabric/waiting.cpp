@@ -18,11 +18,11 @@ namespace {
 
 // After that long without a poll of the program's the engine's own thread polls. A program that waits long, or polls every
 // millisecond by itself, is disturbed less and less often.
-constexpr int kLeastNapMs = 1;
-constexpr int kMostNapMs = 8;
+constexpr int kMinNapMs = 1;
+constexpr int kMaxNapMs = 8;
 constexpr int kNapBesideSleeperMs = 100;  // it is called when the sleeper goes
 constexpr std::int64_t kPostingPollNs = 200'000;
-constexpr std::int64_t kMostSleepNs = 100'000'000;
+constexpr std::int64_t kMaxSleepNs = 100'000'000;
 constexpr std::int64_t kConnectingSleepNs = 5'000'000;  // cards that are awaited tell nobody
 constexpr unsigned kPollsPerChannelPoll = 1024;         // channels cost a system call; nothing on them is urgent
 
@@ -51,7 +51,7 @@ bool Engine::poll_channels() {
   }
   // Rank 0 keeps the directory for the others.
   if (!directory_) return has_changed;
-  if (const Outcome polled = directory_->poll(); !polled) log(LogLevel::debug, polled.message());
+  if (const Result<void> polled = directory_->poll(); !polled) log(LogLevel::debug, polled.message());
   return has_changed;
 }
 
@@ -106,6 +106,7 @@ bool Engine::progress() {
 void Engine::poll_between_posts() {
   const std::int64_t now = now_ns();
   if (now - polled_between_posts_ns_ < kPostingPollNs) return;
+  const Uncancelled uncancelled;
   polled_between_posts_ns_ = now;
   take_over_polling();
   progress();
@@ -124,7 +125,7 @@ bool Engine::arm_all() {
 
 // Behind arm_all(). One thread at a time: of two, an event would wake only one.
 void Engine::sleep_on_descriptors(Lock& lock, std::int64_t deadline_ns) {
-  const std::int64_t most_ns = connecting_.empty() ? kMostSleepNs : kConnectingSleepNs;
+  const std::int64_t most_ns = connecting_.empty() ? kMaxSleepNs : kConnectingSleepNs;
   has_sleeper_ = true;
   lock.unlock();
   const std::int64_t left_ns = std::clamp<std::int64_t>(deadline_ns - now_ns(), 0, most_ns);
@@ -188,21 +189,21 @@ void Engine::poll_or_sleep() {
 void Engine::run_thread() {
   settle_this_thread("gigabar-fabric", placement_.cpus);
   std::uint32_t seen_waits = 0;
-  int nap_ms = kLeastNapMs;
+  int nap_ms = kMinNapMs;
   while (!is_stopping_) {
     const std::uint32_t waits_before = seen_waits;
     if (!is_polled_by_others(seen_waits)) {
-      nap_ms = kLeastNapMs;
+      nap_ms = kMinNapMs;
       try {
         poll_or_sleep();
       } catch (const std::bad_alloc&) {
-        nap(kMostNapMs);  // until others have given some back
+        nap(kMaxNapMs);  // until others have given some back
       }
       continue;
     }
     const bool is_busy =
         pollers_.load(std::memory_order_relaxed) != 0 || seen_waits - waits_before >= static_cast<unsigned>(nap_ms);
-    nap_ms = is_busy ? std::min(2 * nap_ms, kMostNapMs) : kLeastNapMs;
+    nap_ms = is_busy ? std::min(2 * nap_ms, kMaxNapMs) : kMinNapMs;
     nap(nap_ms);
   }
 }
@@ -283,7 +284,7 @@ void Engine::sleep(Lock& lock, std::int64_t deadline_ns, std::uint32_t& seen_wai
     const std::uint64_t seen_changes = changes_;
     ++sleeper_count_;
     do {
-      const std::int64_t most_ns = has_sleeper_ ? kMostSleepNs : std::int64_t{kLeastNapMs} * 1'000'000;
+      const std::int64_t most_ns = has_sleeper_ ? kMaxSleepNs : std::int64_t{kMinNapMs} * 1'000'000;
       changed_.wait_for(lock, std::chrono::nanoseconds(std::clamp<std::int64_t>(deadline_ns - now_ns(), 0, most_ns)));
     } while (has_sleeper_ && changes_ == seen_changes && now_ns() < deadline_ns);
     --sleeper_count_;

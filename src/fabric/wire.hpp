@@ -9,8 +9,9 @@
 
 namespace gigabar::fabric {
 
-inline constexpr std::uint32_t kEngineVersion = 7;
-inline constexpr std::uint8_t kNoQueue = 0xff;  // of writes that answer a peer: their refusal is that peer's own matter
+inline constexpr std::uint32_t kEngineVersion = 8;
+inline constexpr std::size_t kMaxReasonBytes = 500;  // of a card: why some transports are not open
+inline constexpr std::uint8_t kNoQueue = 0xff;       // of writes that answer a peer: their refusal is that peer's own matter
 
 enum class MessageType : std::uint8_t {
   put = 1,      // payload to (segment, a = offset); notification as below
@@ -31,15 +32,19 @@ enum class MessageType : std::uint8_t {
   send_accept,  // to the sender: a = sender's operation, b = receiver's operation, segment, c = bytes that are wanted; payload:
                 // offset, the segment's description as in kSegmentKey or nothing
   send_done,    // to the receiver: a = receiver's operation, b = Status
-  eager_taken,  // to the sender: a = bytes of eager messages that left the receiver's memory
-  ping,         // a = number: answer when everything before is in place
-  pong,         // a = number
-  atomic,       // a = offset, b = value, c = expected, segment, count = AtomicKind; payload: request
-  atomic_done,  // a = old value, b = Status, c = request
-  revoked,      // nothing of this rank is under way to (segment, epoch) any more
-  refused,      // a put or notification named a segment that is not there: segment, queue, b = Status
-  collective,   // payload: part of a collective; a = group's hash, b = sequence, c = round
+  send_withdrawn,  // to the receiver: a = sender's operation, whose offer is void
+  eager_taken,     // to the sender: a = bytes of eager messages that left the receiver's memory
+  ping,            // a = number, or kWindowPing: answer when everything before is in place
+  pong,            // a = number
+  atomic,          // a = offset, b = value, c = expected, segment, count = AtomicKind; payload: request
+  atomic_done,     // a = old value, b = Status, c = request
+  revoked,         // nothing of this rank is under way to (segment, epoch) any more
+  refused,         // a put or notification named a segment that is not there: segment, queue, b = Status
+  collective,      // payload: part of a collective; a = group's hash, b = sequence, c = round
 };
+
+// Of pings by which a writer learns how much of what it said is still held: see Engine::is_too_far_ahead().
+inline constexpr std::uint64_t kWindowPing = std::uint64_t{1} << 63;
 
 enum class AtomicKind : std::uint8_t { fetch_add, compare_swap };
 enum MessageFlags : std::uint8_t { kHasNotification = 1, kAddsNotification = 2, kDiscard = 4 };
@@ -71,6 +76,11 @@ inline transport::Header pack(const Message& message) noexcept {
   std::memcpy(header.data(), &message, sizeof message);
   return header;
 }
+// What a peer says of an operation. A number that is no status is an error all the same.
+inline Status status_of(std::uint64_t said) noexcept {
+  const auto number = static_cast<std::uint8_t>(said);
+  return number <= static_cast<std::uint8_t>(Status::foreign_process) ? static_cast<Status>(number) : Status::unavailable;
+}
 inline Message unpack(const transport::Header& header) noexcept {
   Message message;
   std::memcpy(&message, header.data(), sizeof message);
@@ -81,7 +91,7 @@ enum FrameType : std::uint16_t {
   kHello = 1,    // version, limits, the sender's card
   kLinkOffer,    // transport, rail, number of the link; parcel
   kLinkAnswer,   // number of the link; parcel, or why not
-  kNoTransport,  // every transport's reason
+  kNoTransport,  // what was tried, and why it failed
   kSegmentAsk,
   kSegmentKey,     // id, epoch, bytes, kind, one key per transport
   kSegmentAbsent,  // id; why

@@ -6,13 +6,16 @@
 #include <exception>
 #include <new>
 
+#include "base/uncancelled.hpp"
 #include "gdrapi/log.hpp"
 
 namespace gigabar::gdrapi {
 
-// Runs the body of one function: nothing thrown leaves the library, and every failure is logged once, with its name.
+// Runs the body of one function: nothing thrown leaves the library, a thread that is cancelled
+// meanwhile ends behind it, and every failure is logged once, with its name.
 template <class Body>
 int guarded(const char* function, Body&& body) noexcept {
+  const Uncancelled uncancelled;
   try {
     return body();
   } catch (const std::bad_alloc&) {

@@ -11,6 +11,7 @@
 #include <string>
 
 #include "base/options.hpp"
+#include "base/uncancelled.hpp"
 
 namespace gigabar::gdrapi {
 namespace {
@@ -55,6 +56,7 @@ void log(LogLevel level, std::initializer_list<std::string_view> parts) noexcept
   add(prefix_of(level));
   for (const std::string_view part : parts) add(part);
   add("\n");
+  const Uncancelled uncancelled;
   [[maybe_unused]] const ssize_t written = ::writev(STDERR_FILENO, pieces.data(), static_cast<int>(count));
 }
 

@@ -12,9 +12,11 @@
 #include <utility>
 
 #include "base/check_ids.hpp"
+#include "base/counted.hpp"
 #include "base/errors.hpp"
 #include "base/log.hpp"
 #include "base/options.hpp"
+#include "base/uncancelled.hpp"
 #include "mapping/access.hpp"
 #include "mapping/backend.hpp"
 #include "mapping/fork.hpp"
@@ -89,7 +91,7 @@ bool is_readable(std::uintptr_t address) {
   return ::process_vm_readv(::getpid(), &to, 1, &from, 1, 0) == 1;
 }
 
-Outcome check_kind(const PointerInfo& memory, const std::string& object) {
+Result<void> check_kind(const PointerInfo& memory, const std::string& object) {
   if (memory.kind == MemoryKind::managed) {
     return make_error(Status::not_supported, "map", object,
                       "managed memory moves between host and device; the CPU reaches it by its own address",
@@ -124,11 +126,11 @@ Result<Request> check_request(const void* address, std::size_t bytes, const MapO
   const auto memory = describe(address);
   if (!memory) return memory.error();
   Request request{*memory, {begin, bytes}, *required, options};
-  if (Outcome kind = check_kind(*memory, request.text()); !kind) return std::move(kind).take_error();
+  if (Result<void> kind = check_kind(*memory, request.text()); !kind) return std::move(kind).error();
   if (bytes > memory->length_bytes - memory->offset_bytes) {
     return make_error(Status::out_of_range, "map", request.text(),
                       "leaves its allocation " + range_text(memory->base, memory->length_bytes),
-                      text("map at most ", memory->length_bytes - memory->offset_bytes, " bytes from there"));
+                      text("map at most ", counted(memory->length_bytes - memory->offset_bytes, "byte"), " from there"));
   }
   return request;
 }
@@ -136,24 +138,24 @@ Result<Request> check_request(const void* address, std::size_t bytes, const MapO
 // Whether a failure of one backend leaves the next one a chance. A window that showed other memory is never passed over.
 bool ends_search(Status status) { return status == Status::verification_failed; }
 
-Outcome prove_once(ProcessState& state, Backend& backend, int device) {
+Result<void> prove_once(ProcessState& state, Backend& backend, int device) {
   const auto key = std::make_pair(backend.name, device);
   if (!backend.needs_proof() || state.proved.contains(key)) return {};
-  Outcome proved = prove_device(backend, device);
+  Result<void> proved = prove_device(backend, device);
   if (proved) state.proved.insert(key);
   return proved;
 }
 
 Result<std::unique_ptr<Window>> open_proved(ProcessState& state, Backend& backend, const Request& request) {
-  if (Outcome proved = prove_once(state, backend, request.memory.device); !proved) return std::move(proved).take_error();
+  if (Result<void> proved = prove_once(state, backend, request.memory.device); !proved) return std::move(proved).error();
   auto window = backend.open(request.memory, {request.range, request.options.inherit_on_fork});
   if (!window) return window;
   if (!(*window)->covers(request.range.begin, request.range.bytes)) {
     return make_error(Status::device_error, "map", request.text(), "the window does not reach the whole range");
   }
   if (backend.needs_proof()) {
-    if (Outcome verified = verify_window(**window, request.memory, request.options.verification); !verified)
-      return std::move(verified).take_error();
+    if (Result<void> verified = verify_window(**window, request.memory, request.options.verification); !verified)
+      return std::move(verified).error();
   }
   return window;
 }
@@ -263,7 +265,7 @@ Result<std::unique_ptr<Window>> open_peer_window(const PeerMemory& peer, DeviceR
   if (const Availability available = backend.availability(peer.memory.device); !available.is_ok()) return refused(available);
   ProcessState& state = process_state();
   const std::lock_guard lock(state.making);
-  if (Outcome proved = prove_once(state, backend, peer.memory.device); !proved) return std::move(proved).take_error();
+  if (Result<void> proved = prove_once(state, backend, peer.memory.device); !proved) return std::move(proved).error();
   auto window = backend.open_peer(peer, range);
   if (window && !(*window)->covers(range.begin, range.bytes)) {
     return make_error(Status::device_error, "map", range_text(range.begin, range.bytes),
@@ -306,7 +308,11 @@ struct MappingAccess {
 };
 
 Mapping::Mapping() noexcept = default;
-Mapping::~Mapping() = default;
+Mapping::~Mapping() {
+  const Uncancelled uncancelled;
+  state_.reset();
+}
+
 Mapping::Mapping(Mapping&& other) noexcept { *this = std::move(other); }
 Mapping& Mapping::operator=(Mapping&& other) noexcept {
   if (this == &other) return *this;
@@ -316,6 +322,7 @@ Mapping& Mapping::operator=(Mapping&& other) noexcept {
   type_ = other.type_;
   generation_ = other.generation_;
   device_ = std::exchange(other.device_, -1);
+  const Uncancelled uncancelled;
   state_ = std::move(other.state_);
   return *this;
 }
@@ -328,6 +335,7 @@ const MappingReport& Mapping::report() const noexcept {
 }
 
 Result<Mapping> map(const void* address, std::size_t bytes, const MapOptions& options) try {
+  const Uncancelled uncancelled;
   const auto request = check_request(address, bytes, options);
   if (!request) return request.error();
   auto found = find_or_make(*request);
@@ -361,6 +369,7 @@ Result<Mapping> map_pages(const void* address, std::size_t bytes, std::size_t pa
 }
 
 Result<std::vector<BackendReport>> mapping_backends(int device) try {
+  const Uncancelled uncancelled;
   const auto list = devices();
   if (!list) return list.error();
   if (device < 0 || static_cast<std::size_t>(device) >= list->size()) {
@@ -375,13 +384,17 @@ Result<std::vector<BackendReport>> mapping_backends(int device) try {
 }
 
 MappingCacheStatistics mapping_cache_statistics() try {
+  const Uncancelled uncancelled;
   const RegistrationStatistics all = process_state().cache.statistics();
   return {all.count, all.idle_count, all.idle_bytes, all.hit_count, all.miss_count, all.stale_count};
 } catch (...) {
   return {};
 }
 
-std::size_t trim_mapping_cache(std::size_t keep_bytes) try { return process_state().cache.trim(keep_bytes); } catch (...) {
+std::size_t trim_mapping_cache(std::size_t keep_bytes) try {
+  const Uncancelled uncancelled;
+  return process_state().cache.trim(keep_bytes);
+} catch (...) {
   return {};
 }
 

@@ -9,6 +9,7 @@
 #include <mutex>
 #include <vector>
 
+#include "base/counted.hpp"
 #include "base/descriptor.hpp"
 #include "base/errors.hpp"
 #include "base/undo.hpp"
@@ -38,15 +39,15 @@ BlockIdentity read_identity(const IpcIdentity& words) {
 }
 
 // Nothing here is taken on trust: what does not fit the allocation or the device is refused.
-Outcome check_identity(const BlockIdentity& identity, const PointerInfo& memory, std::uint32_t gpu_id) {
+Result<void> check_identity(const BlockIdentity& identity, const PointerInfo& memory, std::uint32_t gpu_id) {
   std::string odd;
   if (identity.gpu_id != gpu_id) {
     odd = text("names GPU ", hex_text(identity.gpu_id), ", the memory is on ", hex_text(gpu_id));
   } else if (identity.allocation_bytes < memory.length_bytes) {
-    odd = text("says ", identity.allocation_bytes, " bytes, the allocation has ", memory.length_bytes);
+    odd = text("says ", counted(identity.allocation_bytes, "byte"), ", the allocation has ", memory.length_bytes);
   } else if (identity.block_bytes < kSmallestBlock || identity.offset_bytes > identity.block_bytes ||
              memory.length_bytes > identity.block_bytes - identity.offset_bytes) {
-    odd = text("says a block of ", identity.block_bytes, " bytes with the allocation at ", identity.offset_bytes);
+    odd = text("says a block of ", counted(identity.block_bytes, "byte"), " with the allocation at ", identity.offset_bytes);
   } else if (identity.client == 0 || identity.memory == 0) {
     odd = "holds no handles";
   }
@@ -277,7 +278,7 @@ Result<std::shared_ptr<RmDevice>> RmBackend::open_device(int index) {
 Result<std::unique_ptr<Window>> RmBackend::open_block(const std::shared_ptr<RmDevice>& device, const PointerInfo& memory,
                                                       const IpcIdentity& words, const WindowRequest& request) {
   const BlockIdentity identity = read_identity(words);
-  if (Outcome fits = check_identity(identity, memory, device->device.gpu_id); !fits) return std::move(fits).take_error();
+  if (Result<void> fits = check_identity(identity, memory, device->device.gpu_id); !fits) return std::move(fits).error();
 
   const DeviceRange whole{memory.base - identity.offset_bytes, identity.block_bytes};
   const DeviceRange range = range_to_map(whole, request.asked);

@@ -71,7 +71,7 @@ void look_through(const Window& window, std::vector<Place>& places) {
   for (Place& place : places) read_window(place.by_window.data(), window.at(place.device_address), place.bytes);
 }
 
-Outcome ask_engine(Runtime& runtime, int device, std::vector<Place>& places) {
+Result<void> ask_engine(Runtime& runtime, int device, std::vector<Place>& places) {
   std::vector<EngineCopy> pieces;
   for (Place& place : places) pieces.push_back({place.by_engine.data(), place.device_address, place.bytes});
   return runtime.engine_copy(device, EngineDirection::from_device, pieces);
@@ -100,7 +100,7 @@ Error mismatch(const Window& window, const PointerInfo& memory, const char* what
 enum class Verdict { agree, disagree, changing };
 Result<Verdict> compare(const Window& window, Runtime& runtime, int device, std::vector<Place>& places) {
   look_through(window, places);
-  if (Outcome asked = ask_engine(runtime, device, places); !asked) return std::move(asked).take_error();
+  if (Result<void> asked = ask_engine(runtime, device, places); !asked) return std::move(asked).error();
   if (all_agree(places)) return Verdict::agree;
   std::vector<Place> again = places;
   look_through(window, again);
@@ -113,18 +113,18 @@ Result<Verdict> compare(const Window& window, Runtime& runtime, int device, std:
   return is_changing ? Verdict::changing : Verdict::agree;
 }
 
-Outcome try_nonce(const Window& window, const PointerInfo& memory, Runtime& runtime, std::vector<Place>& places,
-                  std::uint64_t nonce) {
+Result<void> try_nonce(const Window& window, const PointerInfo& memory, Runtime& runtime, std::vector<Place>& places,
+                       std::uint64_t nonce) {
   for (Place& place : places) {
     if (place.bytes < sizeof nonce) continue;
     std::uint64_t kept = 0;
     std::copy_n(place.by_engine.begin(), sizeof kept, reinterpret_cast<std::byte*>(&kept));
     const EngineCopy write{&nonce, place.device_address, sizeof nonce};
     const EngineCopy restore{&kept, place.device_address, sizeof kept};
-    if (Outcome done = runtime.engine_copy(memory.device, EngineDirection::to_device, {&write, 1}); !done) return done;
+    if (Result<void> done = runtime.engine_copy(memory.device, EngineDirection::to_device, {&write, 1}); !done) return done;
     std::uint64_t seen = 0;
     read_window(reinterpret_cast<std::byte*>(&seen), window.at(place.device_address), sizeof seen);
-    if (Outcome done = runtime.engine_copy(memory.device, EngineDirection::to_device, {&restore, 1}); !done) return done;
+    if (Result<void> done = runtime.engine_copy(memory.device, EngineDirection::to_device, {&restore, 1}); !done) return done;
     if (seen != nonce) return mismatch(window, memory, "a value written by the copy engine is not there");
   }
   return {};
@@ -137,12 +137,12 @@ std::uint64_t random_nonce() {
 
 }  // namespace
 
-Outcome verify_window(const Window& window, const PointerInfo& memory, Verification verification) {
+Result<void> verify_window(const Window& window, const PointerInfo& memory, Verification verification) {
   Runtime& runtime = runtime_of(memory);
   std::vector<Place> places = places_of(window, memory);
-  constexpr int kMostTries = 8;
+  constexpr int kMaxTries = 8;
   int disagreement_count = 0;
-  for (int turn = 0; turn < kMostTries; ++turn) {
+  for (int turn = 0; turn < kMaxTries; ++turn) {
     const auto verdict = compare(window, runtime, memory.device, places);
     if (!verdict) return verdict.error();
     if (*verdict == Verdict::agree) {
@@ -153,11 +153,11 @@ Outcome verify_window(const Window& window, const PointerInfo& memory, Verificat
     if (*verdict == Verdict::disagree) ++disagreement_count;
   }
   // A store of the GPU between two looks makes good memory disagree now and then, not every time.
-  if (disagreement_count == kMostTries) return mismatch(window, memory, "the copy engine reads other bytes");
+  if (disagreement_count == kMaxTries) return mismatch(window, memory, "the copy engine reads other bytes");
   return {};  // the memory did not stand still: the device's proof has to do
 }
 
-Outcome prove_device(Backend& backend, int device) {
+Result<void> prove_device(Backend& backend, int device) {
   // The small allocation lies somewhere in a block that it shares; the large one has a block of its own.
   for (const std::size_t bytes : {std::size_t{4096}, std::size_t{4} << 20}) {
     const auto own = DeviceMemory::allocate(device, bytes);
@@ -171,14 +171,14 @@ Outcome prove_device(Backend& backend, int device) {
       const std::uintptr_t at = memory->base + offset;
       std::uint64_t nonce = random_nonce();
       const EngineCopy write{&nonce, at, sizeof nonce};
-      if (Outcome done = runtime.engine_copy(device, EngineDirection::to_device, {&write, 1}); !done) return done;
+      if (Result<void> done = runtime.engine_copy(device, EngineDirection::to_device, {&write, 1}); !done) return done;
       std::uint64_t seen = 0;
       read_window(reinterpret_cast<std::byte*>(&seen), (*window)->at(at), sizeof seen);
       if (seen != nonce) return mismatch(**window, *memory, "a nonce written by the copy engine is not there");
       nonce = random_nonce();
       write_window((*window)->at(at), nonce);
       const EngineCopy read{&seen, at, sizeof seen};
-      if (Outcome done = runtime.engine_copy(device, EngineDirection::from_device, {&read, 1}); !done) return done;
+      if (Result<void> done = runtime.engine_copy(device, EngineDirection::from_device, {&read, 1}); !done) return done;
       if (seen != nonce) return mismatch(**window, *memory, "a nonce written through it is not in the memory");
     }
   }

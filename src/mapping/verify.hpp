@@ -12,10 +12,10 @@ namespace gigabar {
 // Reads the first, a middle and the last place of the allocation that lie in the window, through it and by the copy engine. Memory
 // that the GPU is changing meanwhile proves nothing and does not fail. With Verification::nonce, bytes that are all alike are
 // replaced by a nonce and restored. Errors: verification_failed, device_error.
-Outcome verify_window(const Window& window, const PointerInfo& memory, Verification verification);
+Result<void> verify_window(const Window& window, const PointerInfo& memory, Verification verification);
 
 // Maps memory of the library's own on `device` through `backend` - a small block and a large one - and moves a nonce in both
 // directions. Errors: verification_failed, and whatever allocating and mapping answer.
-Outcome prove_device(Backend& backend, int device);
+Result<void> prove_device(Backend& backend, int device);
 
 }  // namespace gigabar

@@ -4,7 +4,7 @@
 namespace gigabar {
 namespace {
 
-Outcome copy_one(int device, EngineDirection direction, const EngineCopy& piece) {
+Result<void> copy_one(int device, EngineDirection direction, const EngineCopy& piece) {
   const auto runtime = active_runtime();
   if (!runtime) return runtime.error();
   return (*runtime)->engine_copy(device, direction, {&piece, 1});
@@ -12,11 +12,11 @@ Outcome copy_one(int device, EngineDirection direction, const EngineCopy& piece)
 
 }  // namespace
 
-Outcome engine_copy_to(int device, std::uintptr_t device_destination, const void* source, std::size_t bytes) {
+Result<void> engine_copy_to(int device, std::uintptr_t device_destination, const void* source, std::size_t bytes) {
   return copy_one(device, EngineDirection::to_device, {const_cast<void*>(source), device_destination, bytes});
 }
 
-Outcome engine_copy_from(int device, void* destination, std::uintptr_t device_source, std::size_t bytes) {
+Result<void> engine_copy_from(int device, void* destination, std::uintptr_t device_source, std::size_t bytes) {
   return copy_one(device, EngineDirection::from_device, {destination, device_source, bytes});
 }
 

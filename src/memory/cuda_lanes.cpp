@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "base/clock.hpp"
+#include "base/counted.hpp"
 #include "base/errors.hpp"
 
 namespace gigabar {
@@ -84,7 +85,7 @@ void CudaLanes::give_up(std::unique_ptr<Lane> lane) {
   given_up_.push_back(std::move(lane));
 }
 
-Outcome CudaLanes::copy(const cuda::Functions& functions, EngineDirection direction, std::span<const EngineCopy> pieces) {
+Result<void> CudaLanes::copy(const cuda::Functions& functions, EngineDirection direction, std::span<const EngineCopy> pieces) {
   std::vector<std::byte*> places(pieces.size());
   auto checked_out = check_out(functions);
   if (!checked_out) return std::move(checked_out).error();
@@ -110,7 +111,7 @@ Outcome CudaLanes::copy(const cuda::Functions& functions, EngineDirection direct
   }
   if (result == CUDA_ERROR_NOT_READY) {
     give_up(std::move(lane));
-    return make_error(Status::timed_out, "copy engine", text(total_bytes, " bytes"), "the copy did not finish within its deadline",
+    return make_error(Status::timed_out, "copy engine", counted(total_bytes, "byte"), "the copy did not finish within its deadline",
                       "check the GPU with nvidia-smi; the buffers may still be in use");
   }
   if (result != CUDA_SUCCESS) {

@@ -24,7 +24,7 @@ class CudaLanes {
 
   // Copies the pieces in one go and waits, for at most 10 s and 1 s more per 100 MB. Pieces of up to 64 bytes go through pinned
   // memory of the lane; larger ones directly. Errors: timed_out (the lane is given up; the copy may still happen), device_error.
-  Outcome copy(const cuda::Functions& functions, EngineDirection direction, std::span<const EngineCopy> pieces);
+  Result<void> copy(const cuda::Functions& functions, EngineDirection direction, std::span<const EngineCopy> pieces);
 
  private:
   struct Lane;

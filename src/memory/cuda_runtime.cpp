@@ -12,6 +12,7 @@
 #include <mutex>
 #include <string>
 
+#include "base/counted.hpp"
 #include "base/descriptor.hpp"
 #include "base/errors.hpp"
 #include "driver/cuda/cuda.hpp"
@@ -104,9 +105,9 @@ class CudaRuntime final : public Runtime {
   Result<std::optional<PointerInfo>> describe(std::uintptr_t address) override;
   std::uint64_t buffer_id(std::uintptr_t address) override;
   Result<DeviceBlock> allocate(int device, std::size_t bytes, DeviceAllocator allocator) override;
-  Outcome release(const DeviceBlock& block) override;
+  Result<void> release(const DeviceBlock& block) override;
 
-  Outcome pin_host(void* address, std::size_t bytes) override {
+  Result<void> pin_host(void* address, std::size_t bytes) override {
     auto guard = enter(0);
     if (!guard) return std::move(guard).error();
     const CUresult result = functions_.cuMemHostRegister(address, bytes, CU_MEMHOSTREGISTER_PORTABLE);
@@ -115,7 +116,7 @@ class CudaRuntime final : public Runtime {
                       "check the locked-memory limit (ulimit -l) and free memory");
   }
 
-  Outcome unpin_host(void* address, std::size_t bytes) override {
+  Result<void> unpin_host(void* address, std::size_t bytes) override {
     auto guard = enter(0);
     if (!guard) return std::move(guard).error();
     const CUresult result = functions_.cuMemHostUnregister(address);
@@ -129,11 +130,11 @@ class CudaRuntime final : public Runtime {
     void* address = nullptr;
     const CUresult result = functions_.cuMemHostAlloc(&address, bytes, CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_WRITECOMBINED);
     if (result == CUDA_SUCCESS) return address;
-    return cuda_error("allocate write-combined memory", text(bytes, " bytes"), result,
+    return cuda_error("allocate write-combined memory", counted(bytes, "byte"), result,
                       "check free memory and the locked-memory limit (ulimit -l)");
   }
 
-  Outcome release_write_combined(void* address, std::size_t bytes) override {
+  Result<void> release_write_combined(void* address, std::size_t bytes) override {
     auto guard = enter(0);
     if (!guard) return std::move(guard).error();
     const CUresult result = functions_.cuMemFreeHost(address);
@@ -158,9 +159,9 @@ class CudaRuntime final : public Runtime {
                           : "let the CPU ring");
   }
 
-  Outcome unmap_registers(int, void* address, std::size_t bytes) override { return unpin_host(address, bytes); }
+  Result<void> unmap_registers(int, void* address, std::size_t bytes) override { return unpin_host(address, bytes); }
 
-  Outcome engine_copy(int device, EngineDirection direction, std::span<const EngineCopy> pieces) override {
+  Result<void> engine_copy(int device, EngineDirection direction, std::span<const EngineCopy> pieces) override {
     auto guard = enter(device);
     if (!guard) return std::move(guard).error();
     return devices_[static_cast<std::size_t>(device)]->lanes.copy(functions_, direction, pieces);
@@ -326,14 +327,14 @@ Result<DeviceBlock> CudaRuntime::allocate(int device, std::size_t bytes, DeviceA
   if (allocator == DeviceAllocator::vmm) return allocate_vmm(device, bytes);
   CUdeviceptr address = 0;
   if (const CUresult result = functions_.cuMemAlloc(&address, bytes); result != CUDA_SUCCESS) {
-    return cuda_error("allocate device memory", text(bytes, " bytes on device ", device), result,
+    return cuda_error("allocate device memory", text(counted(bytes, "byte"), " on device ", device), result,
                       "ask for less, or free memory of this GPU");
   }
   return DeviceBlock{address, bytes, bytes, device, allocator};
 }
 
 Result<DeviceBlock> CudaRuntime::allocate_vmm(int device, std::size_t bytes) {
-  const std::string object = text(bytes, " bytes of VMM memory on device ", device);
+  const std::string object = text(counted(bytes, "byte"), " of VMM memory on device ", device);
   if (!has_vmm())
     return make_error(Status::not_supported, "allocate device memory", object, "the driver has no virtual memory management");
   CUmemAllocationProp properties{};
@@ -375,7 +376,7 @@ Result<DeviceBlock> CudaRuntime::allocate_vmm(int device, std::size_t bytes) {
   return cuda_error("allocate device memory", object, result);
 }
 
-Outcome CudaRuntime::release(const DeviceBlock& block) {
+Result<void> CudaRuntime::release(const DeviceBlock& block) {
   auto guard = enter(block.device);
   if (!guard) return std::move(guard).error();
   CUresult result;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // describe(): what a pointer is, asked of each runtime in turn.
 #include "base/errors.hpp"
+#include "base/uncancelled.hpp"
 #include "gigabar/memory.hpp"
 #include "memory/host_registry.hpp"
 #include "memory/runtime.hpp"
@@ -22,6 +23,7 @@ std::string_view name_of(MemoryKind kind) noexcept {
 }
 
 Result<PointerInfo> describe(const void* address) try {
+  const Uncancelled uncancelled;
   const auto value = reinterpret_cast<std::uintptr_t>(address);
   if (address == nullptr) return make_error(Status::invalid_argument, "describe", "address", "is null", "pass a pointer");
   for (Runtime* runtime : {&stand_in_runtime(), cuda_runtime()}) {

@@ -40,7 +40,7 @@ void synchronize(const cuda::Functions& functions, CUcontext context, Answer& an
 
 }  // namespace
 
-Outcome wait_until_idle(int device, std::int64_t timeout_ns) {
+Result<void> wait_until_idle(int device, std::int64_t timeout_ns) {
   auto list = devices();
   if (!list) return std::move(list).error();
   const std::string name = text("device ", device);
@@ -76,7 +76,7 @@ Outcome wait_until_idle(int device, std::int64_t timeout_ns) {
 
 #else
 
-Outcome wait_until_idle(int, std::int64_t) { return {}; }
+Result<void> wait_until_idle(int, std::int64_t) { return {}; }
 
 #endif
 

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "base/counted.hpp"
 #include "base/errors.hpp"
 #include "base/log.hpp"
+#include "base/quietly.hpp"
+#include "base/uncancelled.hpp"
 #include "gigabar/memory.hpp"
 #include "memory/runtime.hpp"
 
@@ -15,13 +18,17 @@ struct DeviceMemory::State {
   State& operator=(const State&) = delete;
   ~State() {
     if (runtime == nullptr) return;
-    if (Outcome done = runtime->release(block); !done) log(LogLevel::error, done.message());
+    const Uncancelled uncancelled;
+    quietly([&] {
+      if (Result<void> done = runtime->release(block); !done) log(LogLevel::error, done.message());
+    });
   }
 };
 
 Result<DeviceMemory> DeviceMemory::allocate(int device, std::size_t bytes, DeviceAllocator allocator) try {
+  const Uncancelled uncancelled;
   if (bytes == 0 || bytes > SIZE_MAX / 2) {
-    return make_error(Status::invalid_argument, "allocate device memory", text(bytes, " bytes"),
+    return make_error(Status::invalid_argument, "allocate device memory", counted(bytes, "byte"),
                       "the size must be from 1 byte to half the address space");
   }
   const auto runtime = active_runtime();
@@ -54,6 +61,7 @@ int DeviceMemory::device() const noexcept { return state_ ? state_->block.device
 bool DeviceMemory::is_stand_in() const noexcept { return state_ && state_->runtime == &stand_in_runtime(); }
 
 Result<int> DeviceMemory::export_descriptor() const try {
+  const Uncancelled uncancelled;
   if (!state_) return make_error(Status::invalid_argument, "export memory", "DeviceMemory", "was moved from");
   if (!is_stand_in() && state_->block.allocator != DeviceAllocator::vmm) {
     return make_error(Status::not_supported, "export memory", range_text(state_->block.address, state_->block.bytes),
@@ -65,6 +73,7 @@ Result<int> DeviceMemory::export_descriptor() const try {
 }
 
 Result<int> DeviceMemory::export_dma_buf() const try {
+  const Uncancelled uncancelled;
   if (!state_) return make_error(Status::invalid_argument, "export dma-buf", "DeviceMemory", "was moved from");
   return state_->runtime->export_dma_buf(state_->block.address, state_->block.bytes);
 } catch (...) {

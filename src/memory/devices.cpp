@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // devices() and drivers(): what this machine has.
 #include "base/errors.hpp"
+#include "base/uncancelled.hpp"
 #include "driver/cuda/cuda.hpp"
 #include "driver/gdrdrv/gdrdrv.hpp"
 #include "driver/nvml/nvml.hpp"
@@ -32,6 +33,7 @@ Availability gdrdrv_availability() {
 }  // namespace
 
 Result<std::vector<DeviceInfo>> devices() try {
+  const Uncancelled uncancelled;
   const auto runtime = active_runtime();
   if (!runtime) return runtime.error();
   return (*runtime)->devices();
@@ -40,6 +42,7 @@ Result<std::vector<DeviceInfo>> devices() try {
 }
 
 std::vector<DriverReport> drivers() try {
+  const Uncancelled uncancelled;
   return {{"libcuda", cuda::driver().availability},
           {"nvml", nvml::availability()},
           {"resource manager", resource_manager_availability()},

@@ -6,8 +6,11 @@
 #include <mutex>
 #include <optional>
 
+#include "base/counted.hpp"
 #include "base/errors.hpp"
 #include "base/log.hpp"
+#include "base/quietly.hpp"
+#include "base/uncancelled.hpp"
 #include "gigabar/memory.hpp"
 #include "memory/host_pages.hpp"
 #include "memory/host_registry.hpp"
@@ -81,29 +84,32 @@ std::optional<PointerInfo> find_pinned_host_memory(std::uintptr_t address) {
 
 HostMemory::State::~State() {
   if (pinned_by == nullptr) return;
+  const Uncancelled uncancelled;
   forget_pinned(reinterpret_cast<std::uintptr_t>(address));
-  Outcome done = pages == HostPages::write_combined ? pinned_by->release_write_combined(address, whole_bytes)
-                                                    : pinned_by->unpin_host(address, whole_bytes);
-  if (!done) log(LogLevel::error, done.message());
+  quietly([&] {
+    Result<void> done = pages == HostPages::write_combined ? pinned_by->release_write_combined(address, whole_bytes)
+                                                           : pinned_by->unpin_host(address, whole_bytes);
+    if (!done) log(LogLevel::error, done.message());
+  });
 }
 
 namespace {
 
-Outcome check_request(std::size_t bytes, int numa_node) {
+Result<void> check_request(std::size_t bytes, int numa_node) {
   if (bytes == 0 || bytes > SIZE_MAX / 2) {
-    return make_error(Status::invalid_argument, "allocate host memory", text(bytes, " bytes"),
+    return make_error(Status::invalid_argument, "allocate host memory", counted(bytes, "byte"),
                       "the size must be from 1 byte to half the address space");
   }
   if (numa_node < -1) {
     return make_error(Status::invalid_argument, "allocate host memory", text("NUMA node ", numa_node), "is not a node",
                       "use -1 for the system's choice");
   }
-  return numa_node < 0 ? Outcome() : check_numa_node(numa_node);
+  return numa_node < 0 ? Result<void>() : check_numa_node(numa_node);
 }
 
 // The runtime takes the pages from the node that this thread is bound to. They are zeroed here: nobody promises that they come so.
 Result<void*> allocate_write_combined(Runtime& runtime, std::size_t bytes, int numa_node) {
-  if (Outcome room = check_room(bytes, numa_node); !room) return std::move(room).take_error();
+  if (Result<void> room = check_room(bytes, numa_node); !room) return std::move(room).error();
   std::optional<Result<NumaAllocationPolicy>> policy;
   if (numa_node >= 0) {
     policy.emplace(NumaAllocationPolicy::bind(numa_node));
@@ -117,7 +123,8 @@ Result<void*> allocate_write_combined(Runtime& runtime, std::size_t bytes, int n
 }  // namespace
 
 Result<HostMemory> HostMemory::allocate(std::size_t bytes, const HostMemoryOptions& options) try {
-  if (Outcome request = check_request(bytes, options.numa_node); !request) return std::move(request).take_error();
+  const Uncancelled uncancelled;
+  if (Result<void> request = check_request(bytes, options.numa_node); !request) return std::move(request).error();
   Runtime* runtime = nullptr;
   if (options.pages != HostPages::pageable) {
     const auto active = active_runtime();
@@ -141,7 +148,7 @@ Result<HostMemory> HostMemory::allocate(std::size_t bytes, const HostMemoryOptio
     state->address = state->mapping.address();
     state->whole_bytes = state->mapping.bytes();
     if (runtime != nullptr) {
-      if (Outcome pinned = runtime->pin_host(state->address, state->whole_bytes); !pinned) return std::move(pinned).take_error();
+      if (Result<void> pinned = runtime->pin_host(state->address, state->whole_bytes); !pinned) return std::move(pinned).error();
     }
   }
   state->numa_node = numa_node_of_page(reinterpret_cast<std::uintptr_t>(state->address));

@@ -11,6 +11,7 @@
 #include <cstdio>
 #include <cstring>
 
+#include "base/counted.hpp"
 #include "base/descriptor.hpp"
 #include "base/errors.hpp"
 #include "base/log.hpp"
@@ -43,14 +44,14 @@ std::string gib_text(std::uint64_t bytes) {
 
 Error no_room(std::size_t bytes, const std::string& who, std::uint64_t left_bytes, std::string remedy) {
   return make_error(
-      Status::out_of_memory, kOperation, text(bytes, " bytes"),
+      Status::out_of_memory, kOperation, counted(bytes, "byte"),
       text(gib_text(bytes), " and 1/64 of that to manage it are asked for, ", who, " has ", gib_text(left_bytes), " left"),
       std::move(remedy));
 }
 
 Error system_error(std::size_t bytes, const char* what, int code, std::string remedy) {
   return make_error(code == EPERM || code == EACCES ? Status::no_permission : Status::out_of_memory, kOperation,
-                    text(bytes, " bytes"), text(what, ": ", std::strerror(code)), std::move(remedy), errno_code(code));
+                    counted(bytes, "byte"), text(what, ": ", std::strerror(code)), std::move(remedy), errno_code(code));
 }
 
 // Brings the pages, where their binding says; 0 or an errno. A full node or an empty pool is then an error, not a signal.
@@ -85,7 +86,7 @@ Error no_huge_pages(std::size_t bytes, const std::string& cause, int numa_node) 
   const std::uint64_t missing =
       bytes / kHugePageBytes - std::min<std::uint64_t>(free_reserved_pages(numa_node), bytes / kHugePageBytes);
   const std::string node = numa_node < 0 ? "" : text(" on node ", numa_node);
-  return make_error(Status::out_of_memory, kOperation, text(bytes, " bytes on huge pages"), cause,
+  return make_error(Status::out_of_memory, kOperation, text(counted(bytes, "byte"), " on huge pages"), cause,
                     text("reserve ", missing, " more huge pages", node,
                          " (sysctl vm.nr_hugepages=", number_in_file(reserved_pages_file("nr_hugepages")) + missing,
                          "), or write madvise to /sys/kernel/mm/transparent_hugepage/enabled"));
@@ -93,7 +94,7 @@ Error no_huge_pages(std::size_t bytes, const std::string& cause, int numa_node) 
 
 }  // namespace
 
-Outcome check_room(std::size_t bytes, int numa_node) {
+Result<void> check_room(std::size_t bytes, int numa_node) {
   const std::uint64_t needed = bytes + bytes / 64;
   // The only node has what the machine has; kernels that bring up memory as it is needed count it for the machine only.
   if (numa_node >= 0 && numa_nodes().size() > 1) {
@@ -110,15 +111,15 @@ void bring_pages(std::byte* address, std::size_t bytes, int numa_node) {
   // Why it cannot be was logged as it was found.
   const bool is_placed = numa_node >= 0 && prefer_numa_node(address, bytes, numa_node).is_ok();
   if (numa_node >= 0 && !is_placed)
-    log(LogLevel::info, text(bytes, " bytes are taken from any NUMA node, not from node ", numa_node));
+    log(LogLevel::info, text(counted(bytes, "byte"), " are taken from any NUMA node, not from node ", numa_node));
   (void)populate_or_touch(address, bytes);
   if (!is_placed) return;
   const PagePlacement placement = placement_of_pages(address, bytes);
   std::size_t far_pages = 0;
   for (const auto& [node, pages] : placement.pages_by_node) far_pages += node == numa_node ? 0 : pages;
   if (far_pages == 0) return;
-  log(LogLevel::info, text(far_pages, " of ", placement.asked_pages, " pages came from other NUMA nodes: node ", numa_node,
-                           " had no room for them"));
+  log(LogLevel::info, text(far_pages, " of ", counted(placement.asked_pages, "page"), " came from other NUMA nodes: node ",
+                           numa_node, " had no room for them"));
 }
 
 PageMapping::~PageMapping() {
@@ -128,14 +129,14 @@ PageMapping::~PageMapping() {
 Result<PageMapping> PageMapping::make(std::size_t bytes, int numa_node) {
   PageMapping mapping;
   const std::size_t whole_bytes = round_up(bytes, page_bytes());
-  if (Outcome room = check_room(whole_bytes, numa_node); !room) return std::move(room).take_error();
+  if (Result<void> room = check_room(whole_bytes, numa_node); !room) return std::move(room).error();
   void* address = ::mmap(nullptr, whole_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (address == MAP_FAILED) return system_error(bytes, "mmap", errno, "ask for less");
   mapping.taken_ = address;
   mapping.taken_bytes_ = mapping.bytes_ = whole_bytes;
   mapping.address_ = static_cast<std::byte*>(address);
   if (numa_node >= 0) {
-    if (Outcome bound = bind_to_numa_node(address, whole_bytes, numa_node); !bound) return std::move(bound).take_error();
+    if (Result<void> bound = bind_to_numa_node(address, whole_bytes, numa_node); !bound) return std::move(bound).error();
   }
   if (const int code = populate_or_touch(mapping.address_, whole_bytes); code != 0)
     return system_error(bytes, "populating pages", code, "ask for less, or another NUMA node");
@@ -160,7 +161,7 @@ Result<PageMapping> PageMapping::make_reserved(std::size_t bytes, int numa_node)
   mapping.taken_bytes_ = mapping.bytes_ = bytes;
   mapping.address_ = static_cast<std::byte*>(address);
   if (numa_node >= 0) {
-    if (Outcome bound = bind_to_numa_node(address, bytes, numa_node); !bound) return std::move(bound).take_error();
+    if (Result<void> bound = bind_to_numa_node(address, bytes, numa_node); !bound) return std::move(bound).error();
   }
   if (const int code = populate(mapping.address_, bytes); code != 0)
     return system_error(bytes, "populating reserved huge pages", code, "reserve more of them");
@@ -168,7 +169,7 @@ Result<PageMapping> PageMapping::make_reserved(std::size_t bytes, int numa_node)
 }
 
 Result<PageMapping> PageMapping::make_transparent(std::size_t bytes, int numa_node) {
-  if (Outcome room = check_room(bytes, numa_node); !room) return std::move(room).take_error();
+  if (Result<void> room = check_room(bytes, numa_node); !room) return std::move(room).error();
   auto taken = take_address_space(bytes);
   if (!taken) return taken;
   PageMapping mapping = std::move(*taken);
@@ -178,7 +179,7 @@ Result<PageMapping> PageMapping::make_transparent(std::size_t bytes, int numa_no
   if (::madvise(mapping.address_, bytes, MADV_HUGEPAGE) != 0)
     return no_huge_pages(bytes, "this kernel has no transparent huge pages", numa_node);
   if (numa_node >= 0) {
-    if (Outcome bound = bind_to_numa_node(mapping.address_, bytes, numa_node); !bound) return std::move(bound).take_error();
+    if (Result<void> bound = bind_to_numa_node(mapping.address_, bytes, numa_node); !bound) return std::move(bound).error();
   }
   if (const int code = populate_or_touch(mapping.address_, bytes); code != 0)
     return system_error(bytes, "populating pages", code, "ask for less, or another NUMA node");

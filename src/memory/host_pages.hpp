@@ -21,7 +21,7 @@ constexpr std::size_t whole_huge_pages(std::size_t bytes) noexcept {
 // Refuses what would bring out the kernel's killer: more than the machine, a control group of this process, or the node (-1: any)
 // has left, with 1/64 on top for page tables and the driver's lists. Nothing is touched.
 // Errors: out_of_memory; the cause says who has how much left.
-Outcome check_room(std::size_t bytes, int numa_node);
+Result<void> check_room(std::size_t bytes, int numa_node);
 
 // Brings the pages of a fresh mapping, all zero, as far as there is room: from `numa_node` what that node has, the rest from
 // others, which is told in the log (info); -1: from any node.

@@ -66,11 +66,12 @@ class RegistrationCache {
     Value* operator->() const noexcept { return record_->value.get(); }
 
     // Lets go without telling the cache, whose lock may be held for ever: for a forked child. The value is never destroyed.
+    // A record that holds itself stays, and there may be no memory for another owner.
     void abandon() noexcept {
       cache_ = nullptr;
-      // NOLINTNEXTLINE(bugprone-unhandled-exception-at-new,clang-analyzer-cplusplus.NewDeleteLeaks)
-      [[maybe_unused]] const auto* kept = new std::shared_ptr<Record>(std::move(record_));
-    }  // NOLINT(clang-analyzer-cplusplus.NewDeleteLeaks)
+      Record* const kept = record_.get();
+      if (kept != nullptr) kept->next_doomed = std::move(record_);
+    }
 
    private:
     friend class RegistrationCache;

@@ -57,21 +57,21 @@ class Runtime {
   virtual std::uint64_t buffer_id(std::uintptr_t address) = 0;
 
   virtual Result<DeviceBlock> allocate(int device, std::size_t bytes, DeviceAllocator allocator) = 0;
-  virtual Outcome release(const DeviceBlock& block) = 0;
+  virtual Result<void> release(const DeviceBlock& block) = 0;
 
-  virtual Outcome pin_host(void* address, std::size_t bytes) = 0;
-  virtual Outcome unpin_host(void* address, std::size_t bytes) = 0;
+  virtual Result<void> pin_host(void* address, std::size_t bytes) = 0;
+  virtual Result<void> unpin_host(void* address, std::size_t bytes) = 0;
   // Pinned memory of whole pages that the CPU does not cache (stand-in: ordinary locked memory), on the node that the calling
   // thread's memory policy names. The content is not defined.
   virtual Result<void*> allocate_write_combined(std::size_t bytes) = 0;
-  virtual Outcome release_write_combined(void* address, std::size_t bytes) = 0;
+  virtual Result<void> release_write_combined(void* address, std::size_t bytes) = 0;
 
   // Maps whole pages of another device's registers for kernels of `device`: where those find them. The CPU must have mapped them.
   virtual Result<void*> map_registers(int device, void* address, std::size_t bytes) = 0;
-  virtual Outcome unmap_registers(int device, void* address, std::size_t bytes) = 0;
+  virtual Result<void> unmap_registers(int device, void* address, std::size_t bytes) = 0;
 
   // Copies every piece and waits. Not ordered with any stream of the caller.
-  virtual Outcome engine_copy(int device, EngineDirection direction, std::span<const EngineCopy> pieces) = 0;
+  virtual Result<void> engine_copy(int device, EngineDirection direction, std::span<const EngineCopy> pieces) = 0;
 
   virtual Result<DeviceTraits> traits(int device) = 0;
   virtual Result<IpcIdentity> ipc_identity(const PointerInfo& memory) = 0;

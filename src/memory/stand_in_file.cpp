@@ -7,6 +7,7 @@
 #include <cerrno>
 #include <cstring>
 
+#include "base/counted.hpp"
 #include "base/errors.hpp"
 
 namespace gigabar {
@@ -15,7 +16,7 @@ namespace {
 constexpr const char* kVariable = "GIGABAR_STAND_IN_MEMORY";
 
 // Each try that does not move on met a range that was given back in between; so many in a row mean that something else is wrong.
-constexpr int kMostTries = 1000;
+constexpr int kMaxTries = 1000;
 
 struct OpenFile {
   Descriptor file;
@@ -47,7 +48,9 @@ Result<OpenFile> open_file(const std::string& path) {
   }
   const auto page_bytes = static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
   opened.bytes = static_cast<std::uint64_t>(end) / page_bytes * page_bytes;
-  if (opened.bytes == 0) return refused(path, Status::invalid_argument, text("it has ", end, " bytes, less than one page"), 0);
+  if (opened.bytes == 0)
+    return refused(path, Status::invalid_argument,
+                   text("it has ", counted(static_cast<std::uint64_t>(end), "byte"), ", less than one page"), 0);
   return opened;
 }
 
@@ -61,8 +64,8 @@ struct flock lock_of(std::uint64_t offset_bytes, std::uint64_t bytes) {
 }
 
 Error exhausted(const std::string& path, std::uint64_t file_bytes, std::uint64_t bytes) {
-  return make_error(Status::out_of_memory, "allocate device memory", text(bytes, " bytes of ", path),
-                    text("no free range of it is that large; it has ", file_bytes, " bytes for all processes"),
+  return make_error(Status::out_of_memory, "allocate device memory", text(counted(bytes, "byte"), " of ", path),
+                    text("no free range of it is that large; it has ", counted(file_bytes, "byte"), " for all processes"),
                     "free memory of stand-in devices, or name a larger file in GIGABAR_STAND_IN_MEMORY");
 }
 
@@ -79,7 +82,7 @@ Result<FileRange> take_from_stand_in_file(const std::string& path, std::uint64_t
   if (!opened) return opened.error();
   const int file = opened->file.get();
   std::uint64_t offset_bytes = 0;
-  for (int tries = 0; tries < kMostTries;) {
+  for (int tries = 0; tries < kMaxTries;) {
     if (bytes > opened->bytes || offset_bytes > opened->bytes - bytes) return exhausted(path, opened->bytes, bytes);
     // Locks of the open file, not of the process: an allocation of this process keeps the next one out too.
     struct flock lock = lock_of(offset_bytes, bytes);

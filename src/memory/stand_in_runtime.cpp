@@ -14,6 +14,7 @@
 #include <shared_mutex>
 
 #include "base/check_ids.hpp"
+#include "base/counted.hpp"
 #include "base/descriptor.hpp"
 #include "base/errors.hpp"
 #include "base/options.hpp"
@@ -143,7 +144,7 @@ class StandInRuntime final : public Runtime {
     return DeviceBlock{pages->begin(), bytes, reserved_bytes, device, allocator};
   }
 
-  Outcome release(const DeviceBlock& block) override {
+  Result<void> release(const DeviceBlock& block) override {
     Block last;  // unmapped and closed outside the lock
     const std::unique_lock lock(mutex_);
     if (const auto found = blocks_.find(block.address); found != blocks_.end()) {
@@ -154,41 +155,41 @@ class StandInRuntime final : public Runtime {
     return {};
   }
 
-  Outcome pin_host(void* address, std::size_t bytes) override {
+  Result<void> pin_host(void* address, std::size_t bytes) override {
     if (::mlock(address, bytes) == 0) return {};
     const int code = errno;
     return make_error(code == ENOMEM ? Status::out_of_memory : status_of_errno(code), "pin host memory",
                       range_text(reinterpret_cast<std::uintptr_t>(address), bytes), text("mlock: ", std::strerror(code)),
                       "raise the locked-memory limit (ulimit -l)", errno_code(code), check_id::kLockedMemory);
   }
-  Outcome unpin_host(void* address, std::size_t bytes) override {
+  Result<void> unpin_host(void* address, std::size_t bytes) override {
     ::munlock(address, bytes);
     return {};
   }
 
   // Its kernels are threads of the CPU.
   Result<void*> map_registers(int, void* address, std::size_t) override { return address; }
-  Outcome unmap_registers(int, void*, std::size_t) override { return {}; }
+  Result<void> unmap_registers(int, void*, std::size_t) override { return {}; }
 
   Result<void*> allocate_write_combined(std::size_t bytes) override {
     void* address = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (address == MAP_FAILED) {
       const int code = errno;
-      return make_error(Status::out_of_memory, "allocate write-combined memory", text(bytes, " bytes"), std::strerror(code),
+      return make_error(Status::out_of_memory, "allocate write-combined memory", counted(bytes, "byte"), std::strerror(code),
                         "ask for less", errno_code(code));
     }
-    if (Outcome pinned = pin_host(address, bytes); !pinned) {  // which brings the pages too
+    if (Result<void> pinned = pin_host(address, bytes); !pinned) {  // which brings the pages too
       ::munmap(address, bytes);
-      return std::move(pinned).take_error();
+      return std::move(pinned).error();
     }
     return address;
   }
-  Outcome release_write_combined(void* address, std::size_t bytes) override {
+  Result<void> release_write_combined(void* address, std::size_t bytes) override {
     ::munmap(address, bytes);
     return {};
   }
 
-  Outcome engine_copy(int, EngineDirection direction, std::span<const EngineCopy> pieces) override {
+  Result<void> engine_copy(int, EngineDirection direction, std::span<const EngineCopy> pieces) override {
     for (const EngineCopy& piece : pieces) {
       if (piece.bytes == 0) continue;  // its host side may be null
       auto* device = reinterpret_cast<void*>(piece.device);
@@ -243,15 +244,15 @@ class StandInRuntime final : public Runtime {
 
   static Error failed(int device, std::size_t bytes, int code) {
     return make_error(code == EMFILE || code == ENFILE ? Status::out_of_descriptors : Status::out_of_memory,
-                      "allocate device memory", text(bytes, " bytes on stand-in device ", device), std::strerror(code),
+                      "allocate device memory", text(counted(bytes, "byte"), " on stand-in device ", device), std::strerror(code),
                       code == EMFILE ? "raise the descriptor limit (ulimit -n)" : "ask for less, or free host memory",
                       errno_code(code));
   }
 
   static Error not_mapped(const std::string& path, const FileRange& range, std::size_t bytes, int code) {
-    return make_error(Status::out_of_memory, "allocate device memory", text(bytes, " bytes of ", path, " at ", range.offset_bytes),
-                      text("mmap: ", std::strerror(code)), "name a file in GIGABAR_STAND_IN_MEMORY whose memory can be mapped",
-                      errno_code(code));
+    return make_error(Status::out_of_memory, "allocate device memory",
+                      text(counted(bytes, "byte"), " of ", path, " at ", range.offset_bytes), text("mmap: ", std::strerror(code)),
+                      "name a file in GIGABAR_STAND_IN_MEMORY whose memory can be mapped", errno_code(code));
   }
 
   static Error no_gpu(const char* operation, std::uintptr_t address) {

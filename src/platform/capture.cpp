@@ -16,10 +16,10 @@
 namespace gigabar {
 namespace {
 
-constexpr std::size_t kMostVisits = std::size_t{1} << 18;
+constexpr std::size_t kMaxVisits = std::size_t{1} << 18;
 // /proc/cpuinfo has about 2 KiB for each processor, /proc/kallsyms about 100 bytes for each symbol of the kernel.
-constexpr std::size_t kMostCpuBytes = std::size_t{16} << 20;
-constexpr std::size_t kMostSymbolBytes = std::size_t{64} << 20;
+constexpr std::size_t kMaxCpuBytes = std::size_t{16} << 20;
+constexpr std::size_t kMaxSymbolBytes = std::size_t{64} << 20;
 
 std::vector<std::string> words_of(std::string_view line, char between) {
   std::vector<std::string> words;
@@ -213,10 +213,10 @@ constexpr auto kPatterns = std::to_array<CapturePattern>({
     {"/run/systemd", "container"},
 
     // The kernel and this process
-    {"/proc", "cpuinfo", true, nullptr, kMostCpuBytes},
+    {"/proc", "cpuinfo", true, nullptr, kMaxCpuBytes},
     {"/proc", "meminfo version cmdline", true},
     {"/proc", "devices misc config.gz"},
-    {"/proc", "kallsyms", false, peer_memory_symbols, kMostSymbolBytes},
+    {"/proc", "kallsyms", false, peer_memory_symbols, kMaxSymbolBytes},
     {"/proc/self", "limits"},
     {"/proc/self", "uid_map", false, kind_of_uid_map},
     {"/proc/self", "status", false, rights_and_places},
@@ -277,7 +277,7 @@ class Walk {
   }
 
  private:
-  bool is_over() const { return visits_ >= kMostVisits || bytes_ >= kMostArchiveBytes; }
+  bool is_over() const { return visits_ >= kMaxVisits || bytes_ >= kMaxArchiveBytes; }
 
   // What `pattern` matches in a real folder.
   std::vector<std::string> candidates(const std::string& folder, const std::string& pattern) const {
@@ -341,7 +341,7 @@ class Walk {
     if (const auto known = settled_.find(path); known != settled_.end()) return known->second;
     ++visits_;
     settled_[path] = {};  // what a circle of links finds
-    if (!may_be_captured(path) || links > kMostLinks) return {};
+    if (!may_be_captured(path) || links > kMaxLinks) return {};
     // A link whose target is another one for each process.
     const bool is_self = path == "/proc/self";
     std::optional<std::string> target = is_self ? std::nullopt : files_.link_target(path);

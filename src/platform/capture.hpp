@@ -17,7 +17,7 @@ struct CapturePattern {
   std::string_view names;     // in that folder, separated by spaces, each with '*' or not; links, folders and devices as they are
   bool is_for_hwloc = false;  // hwloc reads it when it discovers a machine from a folder
   std::string (*change)(const std::string&) = nullptr;  // what is kept of a file's content; null: all
-  std::size_t most_bytes = kMostFileBytes;              // of a file
+  std::size_t most_bytes = kMaxFileBytes;               // of a file
 };
 std::span<const CapturePattern> capture_patterns();
 
@@ -37,7 +37,7 @@ class CaptureVisitor {
 };
 
 // Follows links below /sys, /proc, /dev, /etc, /boot, /run and /usr/lib only. Ends early, with what was met so far, after a quarter
-// of a million things or kMostArchiveBytes of content: a real machine has a third of that, a hostile tree any number.
+// of a million things or kMaxArchiveBytes of content: a real machine has a third of that, a hostile tree any number.
 void visit_captured(const SystemFiles& files, bool only_for_hwloc, CaptureVisitor& visitor);
 
 }  // namespace gigabar

@@ -14,6 +14,7 @@
 #include "base/errors.hpp"
 #include "base/log.hpp"
 #include "base/options.hpp"
+#include "base/quietly.hpp"
 #include "platform/roots.hpp"
 
 namespace gigabar {
@@ -24,10 +25,10 @@ struct FreeSet {
 };
 // cpu_set_t by itself ends at CPU 1023.
 using CpuMask = std::unique_ptr<cpu_set_t, FreeSet>;
-constexpr std::size_t kMaskBytes = CPU_ALLOC_SIZE(kMostCpus);
+constexpr std::size_t kMaskBytes = CPU_ALLOC_SIZE(kMaxCpus);
 
 CpuMask make_mask() noexcept {
-  CpuMask mask(CPU_ALLOC(kMostCpus));
+  CpuMask mask(CPU_ALLOC(kMaxCpus));
   if (mask) CPU_ZERO_S(kMaskBytes, mask.get());
   return mask;
 }
@@ -36,7 +37,7 @@ CpuMask make_mask() noexcept {
 
 std::optional<std::vector<int>> parse_cpu_list(std::string_view list) {
   if (list.empty() || list.ends_with(',')) return {};
-  NumberList parsed = parse_number_list(list, kMostCpus);
+  NumberList parsed = parse_number_list(list, kMaxCpus);
   if (!parsed.is_well_formed) return {};
   return std::move(parsed.numbers);
 }
@@ -77,7 +78,7 @@ std::vector<int> usable_cpus() {
   std::vector<int> cpus;
   const CpuMask mask = make_mask();
   if (!mask || ::sched_getaffinity(0, kMaskBytes, mask.get()) != 0) return cpus;
-  for (std::size_t cpu = 0; cpu < kMostCpus; ++cpu) {
+  for (std::size_t cpu = 0; cpu < kMaxCpus; ++cpu) {
     if (CPU_ISSET_S(cpu, kMaskBytes, mask.get())) cpus.push_back(static_cast<int>(cpu));
   }
   return cpus;
@@ -91,10 +92,11 @@ int keep_this_thread_on(const std::vector<int>& cpus) noexcept {
   return ::pthread_setaffinity_np(::pthread_self(), kMaskBytes, mask.get());
 }
 
-void settle_this_thread(const char* name, const std::vector<int>& cpus) {
+void settle_this_thread(const char* name, const std::vector<int>& cpus) noexcept {
   const int code = keep_this_thread_on(cpus);
   ::pthread_setname_np(::pthread_self(), name);
-  if (code != 0) log(LogLevel::debug, text(name, " is not kept on CPUs ", cpu_list_text(cpus), ": ", std::strerror(code)));
+  if (code == 0) return;
+  quietly([&] { log(LogLevel::debug, text(name, " is not kept on CPUs ", cpu_list_text(cpus), ": ", std::strerror(code))); });
 }
 
 }  // namespace gigabar

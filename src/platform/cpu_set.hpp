@@ -10,9 +10,9 @@
 
 namespace gigabar {
 
-inline constexpr std::size_t kMostCpus = 65536;  // beyond every kernel's CONFIG_NR_CPUS
+inline constexpr std::size_t kMaxCpus = 65536;  // beyond every kernel's CONFIG_NR_CPUS
 
-// "0-7,16", as the kernel writes lists. Nothing for other text: an empty list or part, a range downwards, kMostCpus and above.
+// "0-7,16", as the kernel writes lists. Nothing for other text: an empty list or part, a range downwards, kMaxCpus and above.
 std::optional<std::vector<int>> parse_cpu_list(std::string_view list);
 std::string cpu_list_text(const std::vector<int>& cpus);
 
@@ -30,6 +30,6 @@ int keep_this_thread_on(const std::vector<int>& cpus) noexcept;
 
 // How a thread of the library begins, before it allocates anything: named for ps and top (at most 15 letters), and kept on `cpus`.
 // Where the kernel refuses it runs as it is, with a word in the log (debug).
-void settle_this_thread(const char* name, const std::vector<int>& cpus);
+void settle_this_thread(const char* name, const std::vector<int>& cpus) noexcept;
 
 }  // namespace gigabar

@@ -16,8 +16,8 @@
 namespace gigabar {
 namespace {
 
-constexpr std::uint32_t kMostMajor = 0xfff, kMostMinor = 0xfffff;  // of Linux's dev_t
-constexpr std::string_view kMisc = "misc";                         // the driver of all miscellaneous devices
+constexpr std::uint32_t kMaxMajor = 0xfff, kMaxMinor = 0xfffff;  // of Linux's dev_t
+constexpr std::string_view kMisc = "misc";                       // the driver of all miscellaneous devices
 
 struct CharacterDriver {
   std::uint32_t major = 0;
@@ -32,7 +32,7 @@ std::vector<CharacterDriver> character_drivers(const std::string& devices) {
     std::istringstream words(line);
     std::string number, name;
     words >> number >> name;
-    if (const auto major = parse_number(number, 0, kMostMajor)) drivers.push_back({static_cast<std::uint32_t>(*major), name});
+    if (const auto major = parse_number(number, 0, kMaxMajor)) drivers.push_back({static_cast<std::uint32_t>(*major), name});
   }
   return drivers;
 }
@@ -58,7 +58,7 @@ constexpr const char* kVerbsDriver = "infiniband_verbs";
 
 std::optional<std::uint32_t> number_behind(std::string_view path, std::string_view prefix) {
   if (!path.starts_with(prefix)) return {};
-  const auto number = parse_number(path.substr(prefix.size()), 0, kMostMinor);
+  const auto number = parse_number(path.substr(prefix.size()), 0, kMaxMinor);
   return number ? std::optional(static_cast<std::uint32_t>(*number)) : std::nullopt;
 }
 
@@ -82,8 +82,8 @@ NodeDriver driver_named(const SystemFiles& files, std::string_view name, std::op
 void take_number(NodeDriver& driver, const std::optional<std::string>& word) {
   if (!word) return;
   const std::size_t colon = std::min(word->find(':'), word->size());
-  const auto major = parse_number(std::string_view(*word).substr(0, colon), 0, kMostMajor);
-  const auto minor = parse_number(std::string_view(*word).substr(std::min(colon + 1, word->size())), 0, kMostMinor);
+  const auto major = parse_number(std::string_view(*word).substr(0, colon), 0, kMaxMajor);
+  const auto minor = parse_number(std::string_view(*word).substr(std::min(colon + 1, word->size())), 0, kMaxMinor);
   if (!major || !minor) return;
   driver.is_told = true;
   driver.majors = {static_cast<std::uint32_t>(*major)};
@@ -94,7 +94,7 @@ void take_number(NodeDriver& driver, const std::optional<std::string>& word) {
 std::optional<std::uint32_t> minor_in_misc(const std::string& list, std::string_view name) {
   std::istringstream words(list);
   for (std::string number, device; words >> number >> device;) {
-    const auto minor = parse_number(number, 0, kMostMinor);
+    const auto minor = parse_number(number, 0, kMaxMinor);
     if (device == name && minor) return static_cast<std::uint32_t>(*minor);
   }
   return {};

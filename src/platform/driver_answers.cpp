@@ -24,11 +24,11 @@
 namespace gigabar {
 namespace {
 
-constexpr unsigned kMostPorts = 255;  // a port's number has eight bits
-constexpr std::size_t kMostLogBytes = std::size_t{4} << 20;
-constexpr std::size_t kMostLogLines = 4096;  // of those that are kept, the newest
-constexpr std::size_t kMostLineBytes = 1024;
-constexpr int kMostLostRecords = 1000;  // records that the kernel overwrote while they were read
+constexpr unsigned kMaxPorts = 255;  // a port's number has eight bits
+constexpr std::size_t kMaxLogBytes = std::size_t{4} << 20;
+constexpr std::size_t kMaxLogLines = 4096;  // of those that are kept, the newest
+constexpr std::size_t kMaxLineBytes = 1024;
+constexpr int kMaxLostRecords = 1000;  // records that the kernel overwrote while they were read
 
 // ---- GPUs ----
 
@@ -118,7 +118,7 @@ void ask_cuda(DriverAnswers& answers) {
   if (!driver.availability.is_ok()) return;
   int count = 0;
   if (driver.functions.cuDeviceGetCount(&count) != CUDA_SUCCESS) return;
-  for (int index = 0; index < count && answers.gpus.size() < nvml::kMostDevices; ++index) {
+  for (int index = 0; index < count && answers.gpus.size() < nvml::kMaxDevices; ++index) {
     CUdevice device = 0;
     if (driver.functions.cuDeviceGet(&device, index) != CUDA_SUCCESS) continue;
     const std::string pci = pci_of(driver.functions, device);
@@ -185,7 +185,7 @@ RdmaDeviceAnswers ask_rdma_device(const std::string& name) {
     answers.error = record.native.name.empty() ? record.cause : text(record.cause, " (", record.native.name, ")");
     return answers;
   }
-  for (unsigned number = 1; number <= std::min(device->port_count(), kMostPorts); ++number) {
+  for (unsigned number = 1; number <= std::min(device->port_count(), kMaxPorts); ++number) {
     const auto port = device->port(number);
     answers.active_mtu.push_back(port ? port->active_mtu_bytes : 0);
   }
@@ -229,7 +229,7 @@ std::optional<std::string> read_log(const std::string& path) {
   if (!log.is_open()) return {};
   std::string content;
   std::array<char, 16384> piece{};  // a record of the kernel has at most 8 KiB; a smaller buffer is refused
-  for (int lost_count = 0; content.size() < kMostLogBytes && lost_count < kMostLostRecords;) {
+  for (int lost_count = 0; content.size() < kMaxLogBytes && lost_count < kMaxLostRecords;) {
     const ssize_t bytes = ::read(log.get(), piece.data(), piece.size());
     if (bytes > 0) {
       content.append(piece.data(), static_cast<std::size_t>(bytes));
@@ -253,11 +253,11 @@ std::vector<std::string> lines_of_interest(const std::string& content) {
   for (std::string record; std::getline(records, record);) {
     const std::size_t begin = record.find(';');
     if (record.starts_with(' ') || begin == std::string::npos || !is_of_interest(record)) continue;
-    std::string line = record.substr(begin + 1, kMostLineBytes);
+    std::string line = record.substr(begin + 1, kMaxLineBytes);
     std::replace_if(line.begin(), line.end(), [](char letter) { return letter < 0x20 || letter == 0x7f; }, '?');
     lines.push_back(std::move(line));
   }
-  if (lines.size() > kMostLogLines) lines.erase(lines.begin(), lines.end() - static_cast<std::ptrdiff_t>(kMostLogLines));
+  if (lines.size() > kMaxLogLines) lines.erase(lines.begin(), lines.end() - static_cast<std::ptrdiff_t>(kMaxLogLines));
   return lines;
 }
 

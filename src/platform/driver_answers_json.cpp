@@ -15,8 +15,8 @@ namespace {
 
 using Json = nlohmann::json;
 
-constexpr std::size_t kMostEntries = 4096;
-constexpr std::size_t kMostTextBytes = 4096;
+constexpr std::size_t kMaxEntries = 4096;
+constexpr std::size_t kMaxTextBytes = 4096;
 
 // ---- writing ----
 
@@ -27,9 +27,9 @@ bool is_ascii(const std::string& text) {
 
 // What a library says may be of any encoding and length; the document is UTF-8 and bounded.
 Json text_json(const std::string& text) {
-  if (text.size() <= kMostTextBytes && is_ascii(text)) return text;
+  if (text.size() <= kMaxTextBytes && is_ascii(text)) return text;
   // A replaced byte becomes three.
-  const Json cut = text.substr(0, kMostTextBytes / 3);
+  const Json cut = text.substr(0, kMaxTextBytes / 3);
   return Json::parse(cut.dump(-1, ' ', false, Json::error_handler_t::replace));
 }
 
@@ -148,7 +148,7 @@ class Place {
     expect_bounded();
     std::vector<std::pair<std::string, Place>> all;
     for (const auto& item : value_->items()) {
-      if (item.key().size() > kMostTextBytes) refuse(name_, text("has a name longer than ", kMostTextBytes, " bytes"));
+      if (item.key().size() > kMaxTextBytes) refuse(name_, text("has a name longer than ", kMaxTextBytes, " bytes"));
       all.emplace_back(item.key(), Place(item.value(), text(name_, ".", item.key().substr(0, 64))));
     }
     return all;
@@ -162,7 +162,7 @@ class Place {
   void read(std::string& to) const {
     if (!value_->is_string()) refuse(name_, "is not a text");
     const auto& content = value_->get_ref<const std::string&>();
-    if (content.size() > kMostTextBytes) refuse(name_, text("is longer than ", kMostTextBytes, " bytes"));
+    if (content.size() > kMaxTextBytes) refuse(name_, text("is longer than ", kMaxTextBytes, " bytes"));
     to = content;
   }
 
@@ -171,7 +171,7 @@ class Place {
 
   void read(int& to) const {
     const bool is_within = value_->is_number_integer() &&
-                           (value_->is_number_unsigned() ? value_->get<std::uint64_t>() <= kMostInt
+                           (value_->is_number_unsigned() ? value_->get<std::uint64_t>() <= kMaxInt
                                                          : value_->get<std::int64_t>() >= std::numeric_limits<int>::min());
     if (!is_within) refuse(name_, "is not a whole number of 32 bits");
     to = value_->get<int>();
@@ -219,10 +219,10 @@ class Place {
   }
 
  private:
-  static constexpr std::uint64_t kMostInt = std::numeric_limits<int>::max();
+  static constexpr std::uint64_t kMaxInt = std::numeric_limits<int>::max();
 
   void expect_bounded() const {
-    if (value_->size() > kMostEntries) refuse(name_, text("has more than ", kMostEntries, " entries"));
+    if (value_->size() > kMaxEntries) refuse(name_, text("has more than ", kMaxEntries, " entries"));
   }
 
   std::uint64_t number(std::uint64_t most) const {

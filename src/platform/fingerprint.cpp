@@ -16,13 +16,13 @@
 namespace gigabar {
 namespace {
 
-constexpr std::size_t kMostTextBytes = 200;
-constexpr std::size_t kMostNics = 64;
+constexpr std::size_t kMaxTextBytes = 200;
+constexpr std::size_t kMaxNics = 64;
 
 // What can be written to a file and be read again.
 std::string printable(std::string text) {
   std::erase_if(text, [](char c) { return static_cast<unsigned char>(c) < 0x20 || static_cast<unsigned char>(c) > 0x7e; });
-  return text.substr(0, kMostTextBytes);
+  return text.substr(0, kMaxTextBytes);
 }
 
 std::string first_line(const std::filesystem::path& path) {
@@ -36,7 +36,7 @@ std::vector<std::string> nics() {
   std::vector<std::string> found;
   std::error_code error;
   std::filesystem::directory_iterator devices(platform_roots().sys + "/class/infiniband", error), end;
-  for (; !error && devices != end && found.size() < kMostNics; devices.increment(error)) {
+  for (; !error && devices != end && found.size() < kMaxNics; devices.increment(error)) {
     found.push_back(printable(devices->path().filename().string()) + " " + first_line(devices->path() / "node_guid"));
   }
   std::sort(found.begin(), found.end());

@@ -11,8 +11,10 @@
 #include <mutex>
 #include <nlohmann/json.hpp>
 
+#include "base/counted.hpp"
 #include "base/errors.hpp"
 #include "base/output_file.hpp"
+#include "base/uncancelled.hpp"
 #include "platform/driver_answers.hpp"
 #include "platform/system_archive.hpp"
 #include "platform/system_files.hpp"
@@ -32,7 +34,7 @@ Error named(Error error, const std::string& path) {
 }
 
 Result<DriverAnswers> answers_of_folder(const SystemFiles& files) {
-  FileText text = files.read(kAnswersFile, kMostArchiveBytes);
+  FileText text = files.read(kAnswersFile, kMaxArchiveBytes);
   if (text.state == FileState::missing) return no_answers();
   if (!text.is_present()) {
     return make_error(text.state == FileState::unreadable ? Status::no_permission : Status::bad_file, kOpen, kAnswersFile,
@@ -69,6 +71,7 @@ Machine::Machine(std::shared_ptr<State> state, bool is_live, std::string origin)
 Machine Machine::here() { return {std::make_shared<State>(SystemFiles::live()), true, "this machine"}; }
 
 Result<Machine> Machine::open(const std::string& path) try {
+  const Uncancelled uncancelled;
   struct stat found{};
   if (::stat(path.c_str(), &found) != 0) {
     const int code = errno;
@@ -85,7 +88,7 @@ Result<Machine> Machine::open(const std::string& path) try {
     state->answers = std::move(*answers);
     return Machine(std::move(state), false, path);
   }
-  const FileText text = read_regular(AT_FDCWD, path, 0, kMostArchiveBytes);
+  const FileText text = read_regular(AT_FDCWD, path, 0, kMaxArchiveBytes);
   if (!text.is_present()) {
     return make_error(text.state == FileState::unreadable ? Status::no_permission : Status::bad_file, kOpen, path,
                       text.reason.empty() ? "it went away" : text.reason, "name an archive of a machine that you may read");
@@ -112,13 +115,14 @@ const DriverAnswers& Machine::answers() const {
 }
 
 Result<std::string> Machine::archive() const try {
+  const Uncancelled uncancelled;
   if (!is_live_) {
     return make_error(Status::not_supported, kCapture, origin_, "it is a capture itself",
                       "copy it instead, or capture a live machine");
   }
   std::string archive = write_archive(files(), {{}, now_utc(), answers()});
-  if (archive.size() > kMostArchiveBytes) {
-    return make_error(Status::not_supported, kCapture, origin_, text("the archive would have ", archive.size(), " bytes"),
+  if (archive.size() > kMaxArchiveBytes) {
+    return make_error(Status::not_supported, kCapture, origin_, text("the archive would have ", counted(archive.size(), "byte")),
                       "report this machine");
   }
   return archive;
@@ -126,7 +130,8 @@ Result<std::string> Machine::archive() const try {
   return error_of_exception("archive");
 }
 
-Outcome Machine::capture(const std::string& archive_path) const try {
+Result<void> Machine::capture(const std::string& archive_path) const try {
+  const Uncancelled uncancelled;
   const auto text = archive();
   if (!text) return text.error();
   if (const auto fault = write_output(archive_path, *text)) {

@@ -5,6 +5,7 @@
 #include <tuple>
 
 #include "base/errors.hpp"
+#include "base/uncancelled.hpp"
 #include "gigabar/topology.hpp"
 
 namespace gigabar {
@@ -90,6 +91,7 @@ std::size_t first_of(std::size_t position, std::size_t gpu_count, std::size_t ni
 }  // namespace
 
 std::vector<NicOrder> nic_orders(const Topology& topology, bool only_rdma, std::size_t turn) try {
+  const Uncancelled uncancelled;
   std::vector<NicOrder> orders;
   std::map<std::vector<int>, std::vector<std::size_t>> groups;  // the GPUs that have these NICs first
   for (std::size_t gpu = 0; gpu < topology.gpus.size(); ++gpu) {
@@ -113,8 +115,11 @@ std::vector<NicOrder> nic_orders(const Topology& topology, bool only_rdma, std::
 }
 
 std::vector<int> nearest_nics(const Topology& topology, int gpu, bool only_rdma) try {
+  const Uncancelled uncancelled;
   if (gpu < 0 || static_cast<std::size_t>(gpu) >= topology.gpus.size()) return {};
-  return std::move(nic_orders(topology, only_rdma)[static_cast<std::size_t>(gpu)].nics);
+  std::vector<NicOrder> orders = nic_orders(topology, only_rdma);
+  if (orders.empty()) return {};  // there was no memory for them
+  return std::move(orders[static_cast<std::size_t>(gpu)].nics);
 } catch (...) {
   return {};
 }

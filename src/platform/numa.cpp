@@ -15,6 +15,7 @@
 #include "base/errors.hpp"
 #include "base/log.hpp"
 #include "base/options.hpp"
+#include "base/quietly.hpp"
 #include "platform/cpu_set.hpp"
 #include "platform/host_memory.hpp"
 #include "platform/roots.hpp"
@@ -23,7 +24,7 @@ namespace gigabar {
 namespace {
 
 // The kernel leaves out the last bit of a mask: get_nodes() in mm/mempolicy.c.
-constexpr unsigned long kMaskBits = static_cast<unsigned long>(kMostNumaNodes) + 1;
+constexpr unsigned long kMaskBits = static_cast<unsigned long>(kMaxNumaNodes) + 1;
 
 std::string_view trimmed(std::string_view line) {
   while (!line.empty() && (line.back() == '\n' || line.back() == ' ')) line.remove_suffix(1);
@@ -44,12 +45,12 @@ NumaNodeMask mask_of(int node) {
 // "-1" is no number of a node.
 int node_in_file(const std::string& path) {
   const auto content = read_small_file(path);
-  const auto node = content ? parse_number(trimmed(*content), 0, kMostNumaNodes - 1) : std::nullopt;
+  const auto node = content ? parse_number(trimmed(*content), 0, kMaxNumaNodes - 1) : std::nullopt;
   return node ? static_cast<int>(*node) : -1;
 }
 
-Outcome place_pages(void* address, std::size_t bytes, int node, int mode) {
-  if (Outcome exists = check_numa_node(node); !exists) return exists;
+Result<void> place_pages(void* address, std::size_t bytes, int node, int mode) {
+  if (Result<void> exists = check_numa_node(node); !exists) return exists;
   const NumaNodeMask mask = mask_of(node);
   if (::syscall(SYS_mbind, address, bytes, mode, mask.data(), kMaskBits, 0UL) != 0) {
     const int code = errno;
@@ -115,7 +116,7 @@ int numa_node_of_page(std::uintptr_t address) {
 }
 
 PagePlacement placement_of_pages(const void* address, std::size_t bytes, std::size_t page_bytes) {
-  constexpr std::size_t kMostAsked = std::size_t{1} << 18;
+  constexpr std::size_t kMaxAsked = std::size_t{1} << 18;
   constexpr std::size_t kBatch = 512;
   PagePlacement placement;
   if (bytes == 0) return placement;
@@ -123,7 +124,7 @@ PagePlacement placement_of_pages(const void* address, std::size_t bytes, std::si
   const std::uintptr_t first = reinterpret_cast<std::uintptr_t>(address) / page_bytes * page_bytes;
   const std::uintptr_t last = reinterpret_cast<std::uintptr_t>(address) + bytes - 1;
   placement.total_pages = (last - first) / page_bytes + 1;
-  const std::size_t step = (placement.total_pages + kMostAsked - 1) / kMostAsked;
+  const std::size_t step = (placement.total_pages + kMaxAsked - 1) / kMaxAsked;
   std::array<void*, kBatch> pages{};
   std::array<int, kBatch> nodes{};
   for (std::size_t index = 0; index < placement.total_pages;) {
@@ -147,12 +148,12 @@ PagePlacement placement_of_pages(const void* address, std::size_t bytes, std::si
 
 std::vector<int> numa_nodes() {
   const auto content = read_small_file(platform_roots().sys + "/devices/system/node/has_memory");
-  return content ? parse_number_list(trimmed(*content), kMostNumaNodes).numbers : std::vector<int>{};
+  return content ? parse_number_list(trimmed(*content), kMaxNumaNodes).numbers : std::vector<int>{};
 }
 
 std::vector<int> cpus_of_numa_node(int node) {
   const auto content = node < 0 ? std::nullopt : read_small_file(node_file(node, "cpulist"));
-  return content ? parse_number_list(trimmed(*content), kMostCpus).numbers : std::vector<int>{};
+  return content ? parse_number_list(trimmed(*content), kMaxCpus).numbers : std::vector<int>{};
 }
 
 std::optional<std::uint64_t> free_bytes_of_numa_node(int node) {
@@ -166,7 +167,7 @@ std::optional<std::uint64_t> free_bytes_of_numa_node(int node) {
   return bytes - std::min(bytes, reserved_pages_of_node(zones, node) * system_page_bytes());
 }
 
-Outcome check_numa_node(int node) {
+Result<void> check_numa_node(int node) {
   const std::vector<int> nodes = numa_nodes();
   if (std::find(nodes.begin(), nodes.end(), node) != nodes.end()) return {};
   std::string list;
@@ -176,14 +177,16 @@ Outcome check_numa_node(int node) {
                     "use one of them, or -1 for the system's choice");
 }
 
-Outcome bind_to_numa_node(void* address, std::size_t bytes, int node) { return place_pages(address, bytes, node, MPOL_BIND); }
-Outcome prefer_numa_node(void* address, std::size_t bytes, int node) { return place_pages(address, bytes, node, MPOL_PREFERRED); }
+Result<void> bind_to_numa_node(void* address, std::size_t bytes, int node) { return place_pages(address, bytes, node, MPOL_BIND); }
+Result<void> prefer_numa_node(void* address, std::size_t bytes, int node) {
+  return place_pages(address, bytes, node, MPOL_PREFERRED);
+}
 
 Result<NumaAllocationPolicy> NumaAllocationPolicy::bind(int node) { return take(node, MPOL_BIND); }
 Result<NumaAllocationPolicy> NumaAllocationPolicy::prefer(int node) { return take(node, MPOL_PREFERRED); }
 
 Result<NumaAllocationPolicy> NumaAllocationPolicy::take(int node, int mode) {
-  if (Outcome exists = check_numa_node(node); !exists) return std::move(exists).take_error();
+  if (Result<void> exists = check_numa_node(node); !exists) return std::move(exists).error();
   const auto failed = [node](const char* call, int code) {
     return make_error(status_of_errno(code), "bind allocations", text("NUMA node ", node), text(call, ": ", std::strerror(code)),
                       {}, errno_code(code));
@@ -202,7 +205,9 @@ NumaAllocationPolicy::~NumaAllocationPolicy() {
   // The default policy must come without nodes.
   const bool has_nodes = std::any_of(old_nodes_.begin(), old_nodes_.end(), [](unsigned long part) { return part != 0; });
   if (::syscall(SYS_set_mempolicy, old_mode_, has_nodes ? old_nodes_.data() : nullptr, has_nodes ? kMaskBits : 0UL) != 0) {
-    log(LogLevel::warning, text("bind allocations: the thread's memory policy could not be restored: ", std::strerror(errno)));
+    quietly([] {
+      log(LogLevel::warning, text("bind allocations: the thread's memory policy could not be restored: ", std::strerror(errno)));
+    });
   }
 }
 

@@ -11,13 +11,13 @@
 #include <utility>
 #include <vector>
 
-#include "gigabar/device.hpp"
 #include "gigabar/status.hpp"
+#include "gigabar/types.hpp"
 
 namespace gigabar {
 
-inline constexpr int kMostNumaNodes = 1024;  // what Linux can be built for at most (CONFIG_NODES_SHIFT 10)
-using NumaNodeMask = std::array<unsigned long, static_cast<std::size_t>(kMostNumaNodes) / (8 * sizeof(unsigned long))>;
+inline constexpr int kMaxNumaNodes = 1024;  // what Linux can be built for at most (CONFIG_NODES_SHIFT 10)
+using NumaNodeMask = std::array<unsigned long, static_cast<std::size_t>(kMaxNumaNodes) / (8 * sizeof(unsigned long))>;
 
 // The node of a PCI device; -1 when the machine does not say.
 int numa_node_of_device(const PciAddress& address);
@@ -53,13 +53,13 @@ std::vector<int> cpus_of_numa_node(int node);
 std::optional<std::uint64_t> free_bytes_of_numa_node(int node);
 
 // Errors: invalid_argument: no such node; the cause lists those that are.
-Outcome check_numa_node(int node);
+Result<void> check_numa_node(int node);
 
 // Binds (does not prefer) the pages of a range that are not present yet to `node`. Errors: invalid_argument (no such node; the
 // cause lists those that are), no_permission.
-Outcome bind_to_numa_node(void* address, std::size_t bytes, int node);
+Result<void> bind_to_numa_node(void* address, std::size_t bytes, int node);
 // The same as a wish: pages for which the node has no room come from others.
-Outcome prefer_numa_node(void* address, std::size_t bytes, int node);
+Result<void> prefer_numa_node(void* address, std::size_t bytes, int node);
 
 // While it lives, the kernel takes new pages for this thread from one node; the thread's policy before comes back at the end.
 // For memory that somebody else allocates on this thread. Made and destroyed on the same thread.

@@ -6,7 +6,7 @@
 #include <optional>
 #include <string>
 
-#include "gigabar/device.hpp"
+#include "gigabar/types.hpp"
 
 namespace gigabar {
 

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "gigabar/device.hpp"
+#include "gigabar/types.hpp"
 
 namespace gigabar {
 

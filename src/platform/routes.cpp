@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/errors.hpp"
+#include "base/uncancelled.hpp"
 #include "gigabar/topology.hpp"
 #include "platform/pci_link.hpp"
 
@@ -215,6 +216,7 @@ std::string short_name(Relation relation, unsigned nvlink_count) try {
 }
 
 Route route_between(const Topology& topology, Endpoint first, Endpoint second) try {
+  const Uncancelled uncancelled;
   const auto from = end_of(topology, first);
   const auto to = end_of(topology, second);
   Route route;

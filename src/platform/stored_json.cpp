@@ -9,7 +9,6 @@
 #include <cerrno>
 #include <ctime>
 #include <filesystem>
-#include <set>
 
 #include "base/descriptor.hpp"
 #include "base/errors.hpp"
@@ -19,9 +18,9 @@
 namespace gigabar::stored {
 namespace {
 
-constexpr std::size_t kMostFileBytes = std::size_t{1} << 20;
-constexpr std::size_t kMostTextBytes = 256;
-constexpr int kMostDepth = 8;
+constexpr std::size_t kMaxFileBytes = std::size_t{1} << 20;
+constexpr std::size_t kMaxTextBytes = 256;
+constexpr int kMaxDepth = 8;
 
 Error bad_load(const Words& words, const std::string& path, std::string cause, NativeCode native = {}) {
   return make_error(Status::bad_file, words.load, path, std::move(cause), words.load_remedy, std::move(native));
@@ -31,26 +30,56 @@ Error bad_save(const Words& words, const std::string& path, std::string cause, i
   return make_error(Status::bad_file, words.save, path, std::move(cause), "name a place that can be written", errno_code(code));
 }
 
-// Refuses what a parser accepts and nobody means: a name given twice, and nesting deeper than any format has.
-class StrictEvents {
+// Makes a document of what a parser finds. Refuses what it accepts and nobody means: a name given twice, objects with more names
+// and nesting deeper than any format has.
+class Builder final : public nlohmann::json_sax<Json> {
  public:
-  bool operator()(int depth, Json::parse_event_t event, Json& value) {
-    if (depth > kMostDepth) refuse("", text("is nested deeper than ", kMostDepth));
-    switch (event) {
-      case Json::parse_event_t::object_start: names_.emplace_back(); break;
-      case Json::parse_event_t::object_end: names_.pop_back(); break;
-      case Json::parse_event_t::key:
-        if (const auto name = value.get<std::string>(); !names_.back().insert(name).second) {
-          refuse("", "has the name \"" + name.substr(0, 64) + "\" twice in one object");
-        }
-        break;
-      default: break;
-    }
+  explicit Builder(Json& root) : root_(root) {}
+
+  bool null() override { return add({}) != nullptr; }
+  bool boolean(bool value) override { return add(value) != nullptr; }
+  bool number_integer(Json::number_integer_t value) override { return add(value) != nullptr; }
+  bool number_unsigned(Json::number_unsigned_t value) override { return add(value) != nullptr; }
+  bool number_float(Json::number_float_t value, const std::string&) override { return add(value) != nullptr; }
+  bool string(std::string& value) override { return add(std::move(value)) != nullptr; }
+  bool binary(Json::binary_t&) override { refuse("", "has bytes that are no text"); }
+  bool start_object(std::size_t) override { return enter(new_object()); }
+  bool start_array(std::size_t) override { return enter(Json::array()); }
+  bool end_object() override { return leave(); }
+  bool end_array() override { return leave(); }
+  bool key(std::string& name) override {
+    const Json& object = *inside_.back();
+    if (object.contains(name)) refuse("", "has the name \"" + name.substr(0, 64) + "\" twice in one object");
+    if (object.size() == kMaxMembers) refuse("", text("has an object with more than ", kMaxMembers, " names"));
+    name_ = std::move(name);
     return true;
+  }
+  bool parse_error(std::size_t, const std::string&, const nlohmann::detail::exception& error) override {
+    if (const auto* const syntax = dynamic_cast<const Json::parse_error*>(&error)) throw *syntax;
+    refuse("", text("has a value that JSON cannot hold: ", error.what()));
   }
 
  private:
-  std::vector<std::set<std::string>> names_;
+  Json* add(Json value) {
+    if (inside_.size() > static_cast<std::size_t>(kMaxDepth)) refuse("", text("is nested deeper than ", kMaxDepth));
+    if (inside_.empty()) return &(root_ = std::move(value));
+    Json& above = *inside_.back();
+    if (above.is_object()) return &(above[name_] = std::move(value));
+    above.push_back(std::move(value));
+    return &above.back();
+  }
+  bool enter(Json value) {
+    inside_.push_back(add(std::move(value)));
+    return true;
+  }
+  bool leave() {
+    inside_.pop_back();
+    return true;
+  }
+
+  Json& root_;
+  std::vector<Json*> inside_;  // the objects and arrays that have begun
+  std::string name_;           // of the value that comes next in an object
 };
 
 // The whole file, or why not. Not blocked by a pipe or a device with that name.
@@ -67,11 +96,23 @@ Result<std::string> read_file(const Words& words, const std::string& path) {
     if (count < 0) return bad_load(words, path, "cannot be read", errno_code(errno));
     if (count == 0) return content;
     content.append(chunk, static_cast<std::size_t>(count));
-    if (content.size() > kMostFileBytes) return bad_load(words, path, "is larger than 1 MiB");
+    if (content.size() > kMaxFileBytes) return bad_load(words, path, "is larger than 1 MiB");
   }
 }
 
 }  // namespace
+
+void Document::take_down(Json& value) noexcept {
+  if (!value.is_structured()) return;
+  for (Json& nested : value) take_down(nested);
+  value.clear();
+}
+
+Json new_object() {
+  Json object = Json::object();
+  object.get_ref<Json::object_t&>().reserve(kMaxMembers);
+  return object;
+}
 
 void refuse(const std::string& place, const std::string& cause) {
   throw Problem{(place.empty() ? std::string("the file") : place) + ": " + cause};
@@ -102,7 +143,7 @@ bool read_bool(const Json& value, const std::string& place) {
 std::string read_text(const Json& value, const std::string& place) {
   if (!value.is_string()) refuse(place, "is not a text");
   auto content = value.get<std::string>();
-  if (content.size() > kMostTextBytes) refuse(place, text("is longer than ", kMostTextBytes, " bytes"));
+  if (content.size() > kMaxTextBytes) refuse(place, text("is longer than ", kMaxTextBytes, " bytes"));
   for (const char c : content) {
     if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) refuse(place, "has a control character");
   }
@@ -115,14 +156,14 @@ std::uint64_t read_number(const Json& value, const std::string& place, std::uint
   return value.get<std::uint64_t>();
 }
 
-Outcome load(const Words& words, const std::string& path, void (*read)(const Json& root, void* result), void* result) {
+Result<void> load(const Words& words, const std::string& path, void (*read)(const Json& root, void* result), void* result) {
   auto content = read_file(words, path);
   if (!content) return std::move(content).error();
   try {
-    StrictEvents events;
-    const Json root = Json::parse(content.value(),
-                                  [&](int depth, Json::parse_event_t event, Json& value) { return events(depth, event, value); });
-    read(root, result);
+    Document document;
+    Builder builder(document.root);
+    Json::sax_parse(content.value(), &builder);
+    read(document.root, result);
     return {};
   } catch (const Problem& problem) {
     return bad_load(words, path, problem.text);
@@ -133,7 +174,7 @@ Outcome load(const Words& words, const std::string& path, void (*read)(const Jso
   }
 }
 
-Outcome replace_file(const Words& words, const std::string& path, std::string_view content) {
+Result<void> replace_file(const Words& words, const std::string& path, std::string_view content) {
   std::error_code folder_error;
   const std::filesystem::path folder = std::filesystem::path(path).parent_path();
   if (!folder.empty()) std::filesystem::create_directories(folder, folder_error);

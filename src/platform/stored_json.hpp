@@ -15,6 +15,24 @@ namespace gigabar::stored {
 
 using Json = nlohmann::ordered_json;
 
+// A document that is taken down without memory. The destructor of a Json lists what is nested in it, and ends the program where
+// there is no memory for the list. So a Json with something nested belongs to a Document, and is made in its place: no temporary of
+// it, and no object that grows beyond what new_object() has room for, whose members would be copied.
+class Document {
+ public:
+  Document() = default;
+  ~Document() { take_down(root); }
+  Document(const Document&) = delete;
+  Document& operator=(const Document&) = delete;
+
+  Json root;
+
+ private:
+  static void take_down(Json& value) noexcept;
+};
+inline constexpr std::size_t kMaxMembers = 32;
+Json new_object();
+
 // How errors about a kind of file speak: "load calibration", what to do about a bad file; "save calibration".
 struct Words {
   const char* load;
@@ -38,11 +56,11 @@ std::string read_text(const Json& value, const std::string& place);
 std::uint64_t read_number(const Json& value, const std::string& place, std::uint64_t least, std::uint64_t most);
 
 // Parses the file and calls `read`, which may throw Problem. Errors: bad_file with place and cause: missing, no regular file,
-// larger than 1 MiB, not JSON, a name twice, nested deeper than 8, what `read` refused.
-Outcome load(const Words& words, const std::string& path, void (*read)(const Json& root, void* result), void* result);
+// larger than 1 MiB, not JSON, a name twice, more than 32 in an object, nested deeper than 8, what `read` refused.
+Result<void> load(const Words& words, const std::string& path, void (*read)(const Json& root, void* result), void* result);
 
 // As write_output(); makes the folder. Errors: bad_file with errno.
-Outcome replace_file(const Words& words, const std::string& path, std::string_view content);
+Result<void> replace_file(const Words& words, const std::string& path, std::string_view content);
 
 // $XDG_CACHE_HOME/gigabar, else ~/.cache/gigabar; empty when there is no such place. The environment is ignored when real and
 // effective ids differ.

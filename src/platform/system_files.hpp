@@ -18,9 +18,9 @@
 
 namespace gigabar {
 
-inline constexpr std::size_t kMostFileBytes = std::size_t{4} << 20;       // of one file: more is `refused`
-inline constexpr std::size_t kMostArchiveBytes = std::size_t{256} << 20;  // of an archive
-inline constexpr std::size_t kMostNames = 65536;                          // of one folder: more are left out
+inline constexpr std::size_t kMaxFileBytes = std::size_t{4} << 20;       // of one file: more is `refused`
+inline constexpr std::size_t kMaxArchiveBytes = std::size_t{256} << 20;  // of an archive
+inline constexpr std::size_t kMaxNames = 65536;                          // of one folder: more are left out
 
 enum class FileState : std::uint8_t {
   present,
@@ -77,7 +77,7 @@ class SystemFiles {
   bool is_live() const noexcept;
 
   // Reads at most `most_bytes`; a larger file is refused. Never blocks on a FIFO or a device.
-  FileText read(const std::string& path, std::size_t most_bytes = kMostFileBytes) const;
+  FileText read(const std::string& path, std::size_t most_bytes = kMaxFileBytes) const;
   // The content without white space around it; nothing unless it is present.
   std::optional<std::string> word(const std::string& path) const;
   // Names in a folder, sorted as text; empty when there is no such folder or it cannot be read.

@@ -16,10 +16,10 @@
 namespace gigabar {
 
 // Limits of Linux (PATH_MAX, NAME_MAX, and the links in one path), and one of our own: sysfs is some 20 folders deep.
-inline constexpr std::size_t kMostPathBytes = 4096;
-inline constexpr std::size_t kMostPartBytes = 255;
-inline constexpr unsigned kMostLinks = 40;
-inline constexpr std::size_t kMostDepth = 64;
+inline constexpr std::size_t kMaxPathBytes = 4096;
+inline constexpr std::size_t kMaxPartBytes = 255;
+inline constexpr unsigned kMaxLinks = 40;
+inline constexpr std::size_t kMaxDepth = 64;
 
 // See SystemFiles::folder_on_disk().
 Result<FolderOnDisk> copy_to_disk(const SystemFiles& files);
@@ -78,7 +78,7 @@ WalkEnd walk(Position& at, std::string_view path, bool is_last_followed = true) 
   };
   WalkEnd end;
   end.is_folder = true;
-  if (path.size() > kMostPathBytes) return refused(end, "the path is too long");
+  if (path.size() > kMaxPathBytes) return refused(end, "the path is too long");
   if (!path.starts_with('/')) end.state = FileState::missing;
   std::vector<std::string> ahead;
   put_ahead(ahead, path);
@@ -90,7 +90,7 @@ WalkEnd walk(Position& at, std::string_view path, bool is_last_followed = true) 
     } else if (part == "..") {
       if (!end.parts.empty()) at.leave();
       if (!end.parts.empty()) end.parts.pop_back();
-    } else if (part.size() > kMostPartBytes || end.parts.size() >= kMostDepth) {
+    } else if (part.size() > kMaxPartBytes || end.parts.size() >= kMaxDepth) {
       return refused(end, "a name is too long or the folders are too deep");
     } else {
       std::string detail;
@@ -109,7 +109,7 @@ WalkEnd walk(Position& at, std::string_view path, bool is_last_followed = true) 
             end.parts.push_back(part);
             break;
           }
-          if (++links > kMostLinks) return refused(end, "too many links");
+          if (++links > kMaxLinks) return refused(end, "too many links");
           if (detail.starts_with('/')) {
             at.restart();
             end.parts.clear();
@@ -122,7 +122,7 @@ WalkEnd walk(Position& at, std::string_view path, bool is_last_followed = true) 
   return end;
 }
 
-// The document of an archive, or of answers: at most kMostArchiveBytes, 16 levels and a million values. Errors: bad_file.
+// The document of an archive, or of answers: at most kMaxArchiveBytes, 16 levels and a million values. Errors: bad_file.
 Result<nlohmann::json> parse_bounded(std::string_view json, const std::string& operation);
 // The same, with format and version checked.
 Result<nlohmann::json> parse_archive(std::string_view json);

@@ -6,16 +6,17 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
+#include "base/counted.hpp"
 #include "base/errors.hpp"
 #include "platform/system_sources.hpp"
 
 namespace gigabar {
 namespace {
 
-constexpr unsigned kMostLevels = 16;                             // of JSON
-constexpr std::size_t kMostValues = std::size_t{1} << 20;        // of JSON
-constexpr std::uint32_t kMostErrno = 4095;                       // of Linux
-constexpr std::size_t kMostArchiveNodes = std::size_t{1} << 19;  // files and the folders above them
+constexpr unsigned kMaxLevels = 16;                             // of JSON
+constexpr std::size_t kMaxValues = std::size_t{1} << 20;        // of JSON
+constexpr std::uint32_t kMaxErrno = 4095;                       // of Linux
+constexpr std::size_t kMaxArchiveNodes = std::size_t{1} << 19;  // files and the folders above them
 
 // Counts levels and values before the parser sees the text: it keeps memory for each, and some 100 bytes for two of text.
 bool is_within_bounds(std::string_view json) {
@@ -33,7 +34,7 @@ bool is_within_bounds(std::string_view json) {
     if (letter == '{' || letter == '[') ++level;
     if ((letter == '}' || letter == ']') && level > 0) --level;
     if (letter == ',' || letter == '{' || letter == '[') ++values;
-    if (level > kMostLevels || values > kMostValues) return false;
+    if (level > kMaxLevels || values > kMaxValues) return false;
   }
   return true;
 }
@@ -69,12 +70,12 @@ std::optional<std::string> from_base64(std::string_view text) {
 
 // Absolute, without "." and "..", empty parts or control characters, within Linux's limits.
 bool is_clean_path(std::string_view path) {
-  if (path.size() < 2 || path.size() > kMostPathBytes || path.front() != '/') return false;
+  if (path.size() < 2 || path.size() > kMaxPathBytes || path.front() != '/') return false;
   std::size_t depth = 0;
   while (!path.empty()) {
     path.remove_prefix(1);
     const std::string_view part = path.substr(0, path.find('/'));
-    if (part.empty() || part == "." || part == ".." || part.size() > kMostPartBytes || ++depth > kMostDepth) return false;
+    if (part.empty() || part == "." || part == ".." || part.size() > kMaxPartBytes || ++depth > kMaxDepth) return false;
     path.remove_prefix(part.size());
     if (path == "/") return false;
   }
@@ -101,38 +102,38 @@ class Builder {
  public:
   Builder() : nodes_(1) {}
 
-  Outcome add_files(const nlohmann::json& document) {
+  Result<void> add_files(const nlohmann::json& document) {
     return for_each(document, "files", [this](const std::string& path, const std::string& key, const nlohmann::json& value) {
       return add_file(path, key, value);
     });
   }
-  Outcome add_texts(const nlohmann::json& document, const char* section, Kind kind) {
-    return for_each(
-        document, section, [this, kind](const std::string& path, const std::string& key, const nlohmann::json& value) -> Outcome {
-          if (!value.is_string()) return bad_archive(key, "is not a text");
-          Node node;
-          node.kind = kind;
-          node.text = value.get<std::string>();
-          const bool is_link = kind == Kind::link;
-          if (is_link && (node.text.empty() || node.text.size() > kMostPathBytes || has_control_characters(node.text))) {
-            return bad_archive(key, "is no target of a link");
-          }
-          return add(path, key, std::move(node));
-        });
+  Result<void> add_texts(const nlohmann::json& document, const char* section, Kind kind) {
+    return for_each(document, section,
+                    [this, kind](const std::string& path, const std::string& key, const nlohmann::json& value) -> Result<void> {
+                      if (!value.is_string()) return bad_archive(key, "is not a text");
+                      Node node;
+                      node.kind = kind;
+                      node.text = value.get<std::string>();
+                      const bool is_link = kind == Kind::link;
+                      if (is_link && (node.text.empty() || node.text.size() > kMaxPathBytes || has_control_characters(node.text))) {
+                        return bad_archive(key, "is no target of a link");
+                      }
+                      return add(path, key, std::move(node));
+                    });
   }
-  Outcome add_devices(const nlohmann::json& document) {
+  Result<void> add_devices(const nlohmann::json& document) {
     return for_each(document, "devices", [this](const std::string& path, const std::string& key, const nlohmann::json& value) {
       return add_device(path, key, value);
     });
   }
-  Outcome add_folders(const nlohmann::json& document) {
+  Result<void> add_folders(const nlohmann::json& document) {
     const auto found = document.find("folders");
     if (found == document.end()) return {};
     if (!found->is_array()) return bad_archive("folders", "is not a list");
     for (const nlohmann::json& folder : *found) {
       if (!folder.is_string()) return bad_archive("folders", "holds something that is not a text");
       const auto& path = folder.get_ref<const std::string&>();
-      if (Outcome added = add(path, "folders: " + shown(path), Node{}); !added) return added;
+      if (Result<void> added = add(path, "folders: " + shown(path), Node{}); !added) return added;
     }
     return {};
   }
@@ -141,17 +142,17 @@ class Builder {
 
  private:
   template <class Add>
-  static Outcome for_each(const nlohmann::json& document, const char* section, const Add& add) {
+  static Result<void> for_each(const nlohmann::json& document, const char* section, const Add& add) {
     const auto found = document.find(section);
     if (found == document.end()) return {};
     if (!found->is_object()) return bad_archive(section, "is not an object of paths");
     for (const auto& [path, value] : found->items()) {
-      if (Outcome added = add(path, text(section, ": ", shown(path)), value); !added) return added;
+      if (Result<void> added = add(path, text(section, ": ", shown(path)), value); !added) return added;
     }
     return {};
   }
 
-  Outcome add_file(const std::string& path, const std::string& key, const nlohmann::json& value) {
+  Result<void> add_file(const std::string& path, const std::string& key, const nlohmann::json& value) {
     Node node;
     node.kind = Kind::file;
     if (value.is_string()) {
@@ -168,7 +169,7 @@ class Builder {
     return add(path, key, std::move(node));
   }
 
-  Outcome add_device(const std::string& path, const std::string& key, const nlohmann::json& value) {
+  Result<void> add_device(const std::string& path, const std::string& key, const nlohmann::json& value) {
     if (!value.is_object()) return bad_archive(key, "is not an object");
     Node node;
     node.kind = Kind::device;
@@ -191,12 +192,12 @@ class Builder {
     node.facts.device_minor = number("minor", UINT32_MAX);
     node.facts.can_read = truth("can_read");
     node.facts.can_write = truth("can_write");
-    if (value.contains("open_errno")) node.facts.open_errno = static_cast<int>(number("open_errno", kMostErrno));
+    if (value.contains("open_errno")) node.facts.open_errno = static_cast<int>(number("open_errno", kMaxErrno));
     if (!is_good) return bad_archive(key, "has a mode, major, minor, can_read, can_write or open_errno of the wrong type or size");
     return add(path, key, std::move(node));
   }
 
-  Outcome add(const std::string& path, const std::string& key, Node node) {
+  Result<void> add(const std::string& path, const std::string& key, Node node) {
     if (!is_clean_path(path) || has_control_characters(path)) {
       return bad_archive(key, "is not an absolute path without '.', '..', empty or overlong parts");
     }
@@ -211,7 +212,7 @@ class Builder {
       is_new = inserted;
       at = child->second;
       if (!inserted) continue;
-      if (nodes_.size() >= kMostArchiveNodes) return bad_archive(key, "is one file too many");
+      if (nodes_.size() >= kMaxArchiveNodes) return bad_archive(key, "is one file too many");
       nodes_.emplace_back();
     }
     if (is_new) {
@@ -272,7 +273,7 @@ class SystemFiles::ArchiveSource final : public SystemFiles::Source {
     if (end.is_folder || at.leaf().kind == Kind::device) return {FileState::refused, {}, "not a regular file"};
     const Node& node = at.leaf();
     if (node.kind == Kind::unreadable) return {FileState::unreadable, {}, node.text};
-    if (node.text.size() > most_bytes) return {FileState::refused, {}, text("larger than ", most_bytes, " bytes")};
+    if (node.text.size() > most_bytes) return {FileState::refused, {}, text("larger than ", counted(most_bytes, "byte"))};
     return {FileState::present, node.text, {}};
   }
 
@@ -282,7 +283,7 @@ class SystemFiles::ArchiveSource final : public SystemFiles::Source {
     if (!is_there(end) || !end.is_folder) return {};
     std::vector<std::string> names;
     for (const auto& child : at.folder().children) {
-      if (names.size() == kMostNames) break;
+      if (names.size() == kMaxNames) break;
       names.push_back(child.first);
     }
     return names;
@@ -319,23 +320,23 @@ Result<SystemFiles> SystemFiles::of_archive(std::string_view json) {
   Result<nlohmann::json> document = parse_archive(json);
   if (!document) return std::move(document).error();
   Builder builder;
-  Outcome added = builder.add_files(*document);
+  Result<void> added = builder.add_files(*document);
   if (added) added = builder.add_texts(*document, "unreadable", Kind::unreadable);
   if (added) added = builder.add_texts(*document, "links", Kind::link);
   if (added) added = builder.add_devices(*document);
   if (added) added = builder.add_folders(*document);
-  if (!added) return std::move(added).take_error();
+  if (!added) return std::move(added).error();
   return SystemFiles(std::make_shared<ArchiveSource>(builder.take()));
 }
 
 Result<nlohmann::json> parse_bounded(std::string_view json, const std::string& operation) {
   const auto bad = [&](std::string cause) {
-    return make_error(Status::bad_file, operation, text(json.size(), " bytes of JSON"), std::move(cause),
+    return make_error(Status::bad_file, operation, text(counted(json.size(), "byte"), " of JSON"), std::move(cause),
                       "capture the machine again, and copy the file whole");
   };
-  if (json.size() > kMostArchiveBytes) return bad(text("is larger than ", kMostArchiveBytes, " bytes"));
+  if (json.size() > kMaxArchiveBytes) return bad(text("is larger than ", kMaxArchiveBytes, " bytes"));
   if (!is_within_bounds(json)) {
-    return bad(text("has more than ", kMostLevels, " levels or more than ", kMostValues, " values"));
+    return bad(text("has more than ", kMaxLevels, " levels or more than ", kMaxValues, " values"));
   }
   nlohmann::json document = nlohmann::json::parse(json, nullptr, false);
   if (document.is_discarded()) return bad("is not JSON, or is truncated");

@@ -14,6 +14,7 @@
 #include "base/errors.hpp"
 #include "base/options.hpp"
 #include "base/output_file.hpp"
+#include "base/quietly.hpp"
 #include "platform/capture.hpp"
 #include "platform/system_sources.hpp"
 
@@ -60,7 +61,7 @@ Error not_copied(const std::string& path, int code) {
 }
 
 // `root` is an empty folder.
-Outcome fill(const std::string& root, const Collected& found) {
+Result<void> fill(const std::string& root, const Collected& found) {
   std::error_code failed;
   const auto make_folder = [&](const fs::path& folder) {
     fs::create_directories(folder, failed);
@@ -87,8 +88,11 @@ Outcome fill(const std::string& root, const Collected& found) {
 
 FolderOnDisk::~FolderOnDisk() {
   if (owner_ == 0 || owner_ != ::getpid()) return;
-  std::error_code ignored;
-  fs::remove_all(path_, ignored);
+  // Part of it stays where there is no memory to look for the rest.
+  quietly([&] {
+    std::error_code ignored;
+    fs::remove_all(path_, ignored);
+  });
 }
 
 Result<FolderOnDisk> copy_to_disk(const SystemFiles& files) {
@@ -97,7 +101,7 @@ Result<FolderOnDisk> copy_to_disk(const SystemFiles& files) {
   std::string made = folder_for_copies() + "/gigabar-machine-XXXXXX";
   if (::mkdtemp(made.data()) == nullptr) return not_copied(made, errno);
   FolderOnDisk folder(made, ::getpid());  // removed from here on, whatever happens
-  if (Outcome filled = fill(made, found); !filled) return std::move(filled).take_error();
+  if (Result<void> filled = fill(made, found); !filled) return std::move(filled).error();
   return folder;
 }
 

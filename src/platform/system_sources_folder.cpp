@@ -43,7 +43,7 @@ class FolderPosition {
     return Entry::denied;
   }
   Entry read_link(const std::string& part, std::string& target) const {
-    target.resize(kMostPathBytes);
+    target.resize(kMaxPathBytes);
     const ssize_t bytes = ::readlinkat(folder(), part.c_str(), target.data(), target.size());
     if (bytes < 0) return failed(errno, target);
     target.resize(static_cast<std::size_t>(bytes));

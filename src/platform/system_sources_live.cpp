@@ -11,6 +11,7 @@
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
+#include <memory>
 
 #include "base/descriptor.hpp"
 #include "platform/system_sources.hpp"
@@ -18,7 +19,7 @@
 namespace gigabar {
 namespace {
 
-constexpr off_t kMostPretendedBytes = 65536;  // the largest page of Linux's processors
+constexpr off_t kMaxPretendedBytes = 65536;  // the largest page of Linux's processors
 
 }  // namespace
 
@@ -48,15 +49,15 @@ class SystemFiles::LiveSource final : public SystemFiles::Source {
 
   std::optional<std::string> real_path(const std::string& path) const override {
     if (!path.starts_with('/')) return {};
-    std::array<char, kMostPathBytes> real{};
-    static_assert(kMostPathBytes >= PATH_MAX);
+    std::array<char, kMaxPathBytes> real{};
+    static_assert(kMaxPathBytes >= PATH_MAX);
     if (::realpath(path.c_str(), real.data()) == nullptr) return {};
     return std::string(real.data());
   }
 
   std::optional<std::string> link_target(const std::string& path) const override {
     if (!path.starts_with('/')) return {};
-    std::string target(kMostPathBytes, '\0');
+    std::string target(kMaxPathBytes, '\0');
     const ssize_t bytes = ::readlink(path.c_str(), target.data(), target.size());
     if (bytes < 0) return {};
     target.resize(static_cast<std::size_t>(bytes));
@@ -86,7 +87,7 @@ FileText read_regular(int folder, const std::string& name, int flags, std::size_
   if (!S_ISREG(found.st_mode)) return special;
   FileText too_large{FileState::refused, {}, "larger than " + std::to_string(most_bytes) + " bytes"};
   // The size that sysfs and procfs tell is not that of the content, but at most a page.
-  if (found.st_size > kMostPretendedBytes && static_cast<std::size_t>(found.st_size) > most_bytes) return too_large;
+  if (found.st_size > kMaxPretendedBytes && static_cast<std::size_t>(found.st_size) > most_bytes) return too_large;
   FileText text{FileState::present, {}, {}};
   std::array<char, 16384> chunk{};
   for (;;) {
@@ -103,17 +104,16 @@ std::vector<std::string> names_in(int folder) {
   // A descriptor of its own: reading moves the position in the folder.
   Descriptor opened(::openat(folder, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (!opened.is_open()) return {};
-  DIR* const stream = ::fdopendir(opened.get());
+  const std::unique_ptr<DIR, int (*)(DIR*)> stream(::fdopendir(opened.get()), ::closedir);
   if (stream == nullptr) return {};
   static_cast<void>(opened.release());  // now the stream's
   std::vector<std::string> names;
-  while (names.size() < kMostNames) {
-    const dirent* const entry = ::readdir(stream);
+  while (names.size() < kMaxNames) {
+    const dirent* const entry = ::readdir(stream.get());
     if (entry == nullptr) break;
     const std::string_view name(&entry->d_name[0]);
     if (name != "." && name != "..") names.emplace_back(name);
   }
-  ::closedir(stream);
   std::sort(names.begin(), names.end());
   return names;
 }

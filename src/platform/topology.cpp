@@ -9,15 +9,16 @@
 #include "base/blocked_signals.hpp"
 #include "base/errors.hpp"
 #include "base/options.hpp"
+#include "base/uncancelled.hpp"
 #include "platform/topology_parts.hpp"
 
 namespace gigabar {
 namespace topology_parts {
 namespace {
 
-constexpr std::size_t kMostNotes = 32;
-constexpr std::uint64_t kMostCpus = 8192;  // CONFIG_NR_CPUS of the kernel is at most that on every architecture
-constexpr std::uint64_t kMostMemoryKib = std::uint64_t{1} << 50;
+constexpr std::size_t kMaxNotes = 32;
+constexpr std::uint64_t kMaxCpus = 8192;  // CONFIG_NR_CPUS of the kernel is at most that on every architecture
+constexpr std::uint64_t kMaxMemoryKib = std::uint64_t{1} << 50;
 
 // "Node 0 MemTotal:       16303428 kB"; 0 when it does not say.
 std::uint64_t memory_in(std::string_view meminfo) {
@@ -26,20 +27,20 @@ std::uint64_t memory_in(std::string_view meminfo) {
   if (key == std::string_view::npos) return 0;
   std::string_view rest = meminfo.substr(key + kKey.size());
   rest.remove_prefix(std::min(rest.find_first_not_of(' '), rest.size()));
-  return parse_number(rest.substr(0, rest.find_first_of(" \n")), 0, kMostMemoryKib).value_or(0) * 1024;
+  return parse_number(rest.substr(0, rest.find_first_of(" \n")), 0, kMaxMemoryKib).value_or(0) * 1024;
 }
 
 // What /sys says of a node replaces what hwloc does: there a node of memory alone has the CPUs near it.
 void read_node_files(const SystemFiles& files, NumaNode& node) {
   const std::string folder = text("/sys/devices/system/node/node", node.index);
-  if (const auto list = files.word(folder + "/cpulist")) node.cpus = parse_number_list(*list, kMostCpus).numbers;
+  if (const auto list = files.word(folder + "/cpulist")) node.cpus = parse_number_list(*list, kMaxCpus).numbers;
   if (node.memory_bytes == 0) node.memory_bytes = memory_in(files.read(folder + "/meminfo").content);
 }
 
 }  // namespace
 
 void Notes::add(std::string note) {
-  if (notes_.size() < kMostNotes) {
+  if (notes_.size() < kMaxNotes) {
     notes_.push_back(std::move(note));
   } else {
     ++left_out_;
@@ -118,8 +119,8 @@ bool is_before(const Nic& first, const Nic& second, const std::vector<PciNode>& 
 
 // More than any machine has, virtual functions left aside. Checks look at every pair, and a hostile tree must not make them
 // endless.
-constexpr std::size_t kMostGpus = 64;
-constexpr std::size_t kMostNics = 256;
+constexpr std::size_t kMaxGpus = 64;
+constexpr std::size_t kMaxNics = 256;
 
 template <class Device>
 void keep_first(std::vector<Device>& devices, std::size_t most, const char* what, topology_parts::Notes& notes) {
@@ -145,6 +146,7 @@ void place_on_the_only_node(Topology& found) {
 }  // namespace
 
 Result<Topology> discover_topology(const Machine& machine) try {
+  const Uncancelled uncancelled;
   topology_parts::Notes notes;
   const auto objects = objects_of(machine, notes);
   if (!objects) return objects.error();
@@ -154,11 +156,11 @@ Result<Topology> discover_topology(const Machine& machine) try {
   found.numa_nodes = topology_parts::read_numa_nodes(from);
   place_on_the_only_node(found);
   found.gpus = topology_parts::read_gpus(from, found.pci);
-  keep_first(found.gpus, kMostGpus, "GPUs", notes);
+  keep_first(found.gpus, kMaxGpus, "GPUs", notes);
   found.nics = topology_parts::read_nics(from, found.pci);
   std::sort(found.nics.begin(), found.nics.end(),
             [&](const Nic& first, const Nic& second) { return is_before(first, second, found.pci); });
-  keep_first(found.nics, kMostNics, "NICs", notes);
+  keep_first(found.nics, kMaxNics, "NICs", notes);
   found.nvlinks = topology_parts::read_nvlinks(from, found.pci, found.gpus);
   found.notes = std::move(notes).take();
   return found;

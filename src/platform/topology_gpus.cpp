@@ -16,7 +16,7 @@ namespace {
 constexpr std::uint16_t kNvidia = 0x10de;
 constexpr std::uint32_t kDisplay = 0x03;        // base class; the audio function beside it has 0x04
 constexpr std::uint32_t kOtherBridge = 0x0680;  // NVSwitch
-constexpr std::size_t kMostLinkedGpus = 1024;   // pairs of them are looked at
+constexpr std::size_t kMaxLinkedGpus = 1024;    // pairs of them are looked at
 
 bool is_gpu(const PciNode& node) { return node.vendor == kNvidia && node.class_code >> 16 == kDisplay; }
 bool is_nvswitch(const PciNode& node) { return node.vendor == kNvidia && node.class_code >> 8 == kOtherBridge; }
@@ -178,7 +178,7 @@ std::vector<NvLinkBond> read_nvlinks(const Sources& from, const std::vector<PciN
   const AnswersByAddress answers = by_address(from.answers);
   const PciIndex index(pci);
   std::map<std::uint64_t, int> gpu_at;
-  for (std::size_t i = 0; i < gpus.size() && i < kMostLinkedGpus; ++i) {
+  for (std::size_t i = 0; i < gpus.size() && i < kMaxLinkedGpus; ++i) {
     gpu_at.emplace(key_of(gpus[i].address), static_cast<int>(i));
   }
   LinksByGpu links;  // of GPUs with any: pairs are made of these only

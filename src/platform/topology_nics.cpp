@@ -16,10 +16,10 @@ namespace {
 constexpr const char* kRdmaClass = "/sys/class/infiniband";
 constexpr const char* kNetClass = "/sys/class/net";
 constexpr std::uint32_t kNetwork = 0x02;  // base class of PCI functions
-constexpr double kMostGbitPerS = 1e6;
-constexpr std::size_t kMostGids = 1024;  // of a port; they are few, in a table of up to some thousands
-constexpr std::size_t kMostPorts = 255;
-constexpr std::size_t kMostRdmaDevices = 4096;
+constexpr double kMaxGbitPerS = 1e6;
+constexpr std::size_t kMaxGids = 1024;  // of a port; they are few, in a table of up to some thousands
+constexpr std::size_t kMaxPorts = 255;
+constexpr std::size_t kMaxRdmaDevices = 4096;
 
 // The PCI function that a device of a class is on or below ("device" of a virtio network is virtio0, below the function); -1: none.
 int pci_below(const SystemFiles& files, const std::string& device, const PciIndex& index) {
@@ -49,7 +49,7 @@ std::vector<GidEntry> read_gids(const SystemFiles& files, const std::string& por
     if (!index || gid.empty() || is_zero_gid(gid)) continue;
     gids.push_back({static_cast<int>(*index), gid, files.word(text(port, "/gid_attrs/types/", name)).value_or(""),
                     files.word(text(port, "/gid_attrs/ndevs/", name)).value_or("")});
-    if (gids.size() >= kMostGids) break;
+    if (gids.size() >= kMaxGids) break;
   }
   std::sort(gids.begin(), gids.end(), [](const GidEntry& a, const GidEntry& b) { return a.index < b.index; });
   return gids;
@@ -66,7 +66,7 @@ RdmaPort read_port(const SystemFiles& files, const std::string& folder, int numb
   port.number = number;
   port.state = state_in(files.word(folder + "/state").value_or(""));
   port.link_layer = files.word(folder + "/link_layer").value_or("");
-  port.rate_gbit_per_s = leading_number(files.word(folder + "/rate").value_or(""), kMostGbitPerS);
+  port.rate_gbit_per_s = leading_number(files.word(folder + "/rate").value_or(""), kMaxGbitPerS);
   port.gids = read_gids(files, folder);
   return port;
 }
@@ -85,7 +85,7 @@ std::vector<RdmaPort> read_ports(const Sources& from, const std::string& device)
   std::vector<RdmaPort> ports;
   const std::string folder = text(kRdmaClass, "/", device, "/ports");
   for (const std::string& name : from.files.names(folder)) {
-    const auto number = parse_number(name, 1, kMostPorts);
+    const auto number = parse_number(name, 1, kMaxPorts);
     if (number) ports.push_back(read_port(from.files, text(folder, "/", name), static_cast<int>(*number)));
   }
   std::sort(ports.begin(), ports.end(), [](const RdmaPort& a, const RdmaPort& b) { return a.number < b.number; });
@@ -96,7 +96,7 @@ std::vector<RdmaPort> read_ports(const Sources& from, const std::string& device)
 
 // The kernel gives -1, an error, or (older ones) 2^32 - 1 where a device does not know its speed.
 std::optional<double> read_speed(const SystemFiles& files, const std::string& folder) {
-  const auto mbit = parse_number(files.word(folder + "/speed").value_or(""), 1, static_cast<std::uint64_t>(kMostGbitPerS) * 1000);
+  const auto mbit = parse_number(files.word(folder + "/speed").value_or(""), 1, static_cast<std::uint64_t>(kMaxGbitPerS) * 1000);
   if (!mbit) return {};
   return static_cast<double>(*mbit) / 1000;
 }
@@ -201,9 +201,9 @@ class Adapters {
 std::vector<Nic> read_nics(const Sources& from, const std::vector<PciNode>& pci) {
   Adapters adapters(from, pci);
   std::vector<std::string> rdma_devices = from.files.names(kRdmaClass);
-  if (rdma_devices.size() > kMostRdmaDevices) {
-    from.notes.add(text("only the first ", kMostRdmaDevices, " of ", rdma_devices.size(), " RDMA devices are read"));
-    rdma_devices.resize(kMostRdmaDevices);
+  if (rdma_devices.size() > kMaxRdmaDevices) {
+    from.notes.add(text("only the first ", kMaxRdmaDevices, " of ", rdma_devices.size(), " RDMA devices are read"));
+    rdma_devices.resize(kMaxRdmaDevices);
   }
   for (const std::string& name : rdma_devices) adapters.add_rdma_device(name);
   for (const std::string& name : from.files.names(kNetClass)) adapters.add_net_device(name);

@@ -15,8 +15,8 @@ namespace gigabar::topology_parts {
 namespace {
 
 constexpr const char* kDevices = "/sys/bus/pci/devices";
-constexpr double kMostGtPerS = 1024;
-constexpr unsigned kMostLanes = 32;
+constexpr double kMaxGtPerS = 1024;
+constexpr unsigned kMaxLanes = 32;
 
 // "0x10de", at most `most`; nothing for other text.
 std::optional<std::uint32_t> hexadecimal(std::string_view text, std::uint32_t most) {
@@ -29,15 +29,15 @@ std::optional<std::uint32_t> hexadecimal(std::string_view text, std::uint32_t mo
 }
 
 // 0 and 255 stand for "not known".
-unsigned lanes_in(std::string_view text) { return static_cast<unsigned>(parse_number(text, 0, kMostLanes).value_or(0)); }
+unsigned lanes_in(std::string_view text) { return static_cast<unsigned>(parse_number(text, 0, kMaxLanes).value_or(0)); }
 
 // Source: kernel, Documentation/ABI/testing/sysfs-bus-pci: current_link_speed, current_link_width, max_link_speed, max_link_width.
 PciLinkFacts read_link(const SystemFiles& files, const std::string& folder) {
   const auto word = [&](const char* name) { return files.word(folder + name).value_or(""); };
   PciLinkFacts link;
-  link.gt_per_s = leading_number(word("/current_link_speed"), kMostGtPerS);
+  link.gt_per_s = leading_number(word("/current_link_speed"), kMaxGtPerS);
   link.width = lanes_in(word("/current_link_width"));
-  link.most_gt_per_s = leading_number(word("/max_link_speed"), kMostGtPerS);
+  link.most_gt_per_s = leading_number(word("/max_link_speed"), kMaxGtPerS);
   link.most_width = lanes_in(word("/max_link_width"));
   return link;
 }
@@ -138,7 +138,7 @@ void add_objects(const std::vector<hwloc::PciObject>& objects, std::vector<PciNo
 std::vector<PciNode> read_pci(const Sources& from) {
   std::vector<Found> devices;
   const std::vector<std::string> names = from.files.names(kDevices);
-  if (names.size() >= kMostNames) from.notes.add(text("only the first ", kMostNames, " PCI devices are read"));
+  if (names.size() >= kMaxNames) from.notes.add(text("only the first ", kMaxNames, " PCI devices are read"));
   for (const std::string& name : names) {
     if (auto found = read_device(from, name)) devices.push_back(std::move(*found));
   }

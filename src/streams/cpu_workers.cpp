@@ -26,7 +26,7 @@ Slice slice_of(std::size_t bytes, std::size_t lane, std::size_t lane_count) {
   return {begin, std::min(bytes, begin + part) - begin};
 }
 
-std::function<Outcome(Slice)> copier_of(const Ends& ends) {
+std::function<Result<void>(Slice)> copier_of(const Ends& ends) {
   const Mapping* const mapping = ends.mapping();
   std::byte* const to = ends.destination().address();
   std::byte* const from = ends.source().address();
@@ -36,7 +36,7 @@ std::function<Outcome(Slice)> copier_of(const Ends& ends) {
   if (mapping != nullptr) return [=](Slice slice) { return copy_from(*mapping, slice.offset, to + slice.offset, slice.bytes); };
   return [=](Slice slice) {
     std::memcpy(to + slice.offset, from + slice.offset, slice.bytes);
-    return Outcome();
+    return Result<void>();
   };
 }
 
@@ -99,9 +99,9 @@ OneCopy chase_once(const void* first) {
   return {{}, static_cast<double>(now_ns() - begin_ns) / 1000 / static_cast<double>(kChaseSteps)};
 }
 
-Outcome flag_round(const Mapping& mapping, std::uint32_t* answered, std::uint32_t value, double& latency_us) {
+Result<void> flag_round(const Mapping& mapping, std::uint32_t* answered, std::uint32_t value, double& latency_us) {
   const std::int64_t begin_ns = now_ns();
-  if (Outcome sent = publish(mapping, 0, value); !sent) return sent;
+  if (Result<void> sent = publish(mapping, 0, value); !sent) return sent;
   for (std::uint32_t turn = 1; std::atomic_ref(*answered).load(std::memory_order_acquire) != value; ++turn) {
     if (turn % 1024 == 0 && now_ns() - begin_ns > kRoundTimeoutNs) {
       return make_error(Status::timed_out, "flag", text("round ", value), "no answer within 2 s", "check the GPU with nvidia-smi");
@@ -116,10 +116,10 @@ Outcome flag_round(const Mapping& mapping, std::uint32_t* answered, std::uint32_
 
 ErrorRecord failure_of(const TransferRun& run, const ErrorRecord& record) { return failure_of(run.index, run.transfer, record); }
 
-OneCopy copy_in_pieces(const std::function<Outcome(Slice)>& copy, Slice slice, const Repeat& repeat) {
+OneCopy copy_in_pieces(const std::function<Result<void>(Slice)>& copy, Slice slice, const Repeat& repeat) {
   for (std::size_t at = 0; at < slice.bytes; at += kPieceBytes) {
     if (at != 0 && repeat.is_stopped()) return {{}, -1, false};
-    if (Outcome done = copy({slice.offset + at, std::min(kPieceBytes, slice.bytes - at)}); !done) return {std::move(done), -1};
+    if (Result<void> done = copy({slice.offset + at, std::min(kPieceBytes, slice.bytes - at)}); !done) return {std::move(done), -1};
   }
   return {};
 }
@@ -138,7 +138,7 @@ void run_blocking_lane(Repeat& repeat, const BlockingLane& lane) {
   TransferRun& run = lane.run;
   std::vector<Mark>& marks = run.lanes[lane.lane];
   if (lane.warm_up) {
-    if (Outcome warm = lane.warm_up(); !warm) run.fail(failure_of(run, warm.record()));
+    if (Result<void> warm = lane.warm_up(); !warm) run.fail(failure_of(run, warm.record()));
   }
   if (!repeat.arrive_and_wait() || !wait_for_begin(repeat, run)) {
     repeat.end_lane(run);
@@ -224,7 +224,7 @@ void run_flag_lane(Repeat& repeat, TransferRun& run, const Mapping& mapping, std
     for (int i = 0; i < kWarmUpRounds && !repeat.is_stopped(); ++i) {
       if (OneCopy done = round(); !done.outcome) return std::move(done.outcome);
     }
-    return Outcome();
+    return Result<void>();
   };
   run_blocking_lane(repeat, {run, 0, 0, 1, warm_up, round});
   // Ends the peer; its answer is not waited for.

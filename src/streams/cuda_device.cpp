@@ -104,7 +104,7 @@ CUresult StreamDevice::load_code() {
   }
   if (result != CUDA_SUCCESS) return result;
   constexpr double kSeconds = 10;
-  const Outcome loaded = wait(own_stream, kSeconds, "load kernels");
+  const Result<void> loaded = wait(own_stream, kSeconds, "load kernels");
   if (!loaded) no_kernels_reason = loaded.record().cause;
   return loaded ? CUDA_SUCCESS : CUDA_ERROR_LAUNCH_FAILED;
 }
@@ -117,7 +117,7 @@ StreamDevice::~StreamDevice() {
   if (module_ != nullptr) functions.cuModuleUnload(module_);
 }
 
-Outcome StreamDevice::wait(CUstream stream, double seconds, const char* operation) const {
+Result<void> StreamDevice::wait(CUstream stream, double seconds, const char* operation) const {
   const Deadline deadline = Deadline::after_ns(static_cast<std::int64_t>(seconds * 1e9));
   Pause pause;
   for (;;) {
@@ -132,7 +132,7 @@ Outcome StreamDevice::wait(CUstream stream, double seconds, const char* operatio
   }
 }
 
-Outcome StreamDevice::read_clock() {
+Result<void> StreamDevice::read_clock() {
   constexpr int kTries = 9;
   constexpr std::int64_t kTryNs = 1'000'000'000;
   const ContextGuard guard = enter();

@@ -44,10 +44,10 @@ class StreamDevice {
     return functions.cuLaunchKernel(kernel, blocks, 1, 1, threads, 1, 1, 0, stream, addresses, nullptr);
   }
   // Waits for what is in the device's own stream. Errors: timed_out, device_error.
-  Outcome wait(CUstream stream, double seconds, const char* operation) const;
+  Result<void> wait(CUstream stream, double seconds, const char* operation) const;
 
   // Relates the device's clock to the CPU's: an event whose moment on the CPU's clock is known to a few microseconds.
-  Outcome read_clock();
+  Result<void> read_clock();
   // The moment of an event that has happened, on the CPU's clock.
   CUresult moment_of(CUevent event, std::int64_t& at_ns) const;
 

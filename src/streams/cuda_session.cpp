@@ -55,30 +55,30 @@ bool needs_kernels(const Transfer& transfer) {
 class Session final : public CudaSession, public DeviceCode {
  public:
   ~Session() override;
-  Outcome open(std::span<const DeviceInfo> devices, const StreamPlan& plan);
+  Result<void> open(std::span<const DeviceInfo> devices, const StreamPlan& plan);
 
   DeviceCode& code() override { return *this; }
-  Outcome prepare(std::size_t index, const Transfer& transfer) override;
+  Result<void> prepare(std::size_t index, const Transfer& transfer) override;
   bool uses_peer_access(std::size_t index) const override {
     const auto found = transfers_.find(index);
     return found != transfers_.end() && found->second.uses_peer_access;
   }
   std::string path_of(std::size_t index) const override;
-  Outcome read_clocks() override;
+  Result<void> read_clocks() override;
   void add_workers(std::span<const std::unique_ptr<TransferRun>> runs, std::span<const std::unique_ptr<Ends>> ends, Repeat& repeat,
                    std::vector<Worker>& workers) override;
 
-  Outcome fill(int device, std::uintptr_t address, std::size_t bytes, std::uint64_t seed, const GiveUp& give_up) override;
-  Outcome poison(int device, std::uintptr_t address, std::size_t bytes, const GiveUp& give_up) override;
+  Result<void> fill(int device, std::uintptr_t address, std::size_t bytes, std::uint64_t seed, const GiveUp& give_up) override;
+  Result<void> poison(int device, std::uintptr_t address, std::size_t bytes, const GiveUp& give_up) override;
   Result<std::optional<PatternMismatch>> check(int device, std::uintptr_t address, std::size_t bytes, std::uint64_t seed,
                                                const GiveUp& give_up) override;
 
  private:
-  Outcome enable_peer_access(CudaTransfer& transfer, const std::string& object);
+  Result<void> enable_peer_access(CudaTransfer& transfer, const std::string& object);
   void add_blocking_worker(CudaTransfer& transfer, TransferRun& run, const Ends& ends, Repeat& repeat,
                            std::vector<Worker>& workers);
   template <class... Parameters>
-  static Outcome launch_and_wait(StreamDevice& device, CUfunction kernel, const char* operation, Parameters... parameters) {
+  static Result<void> launch_and_wait(StreamDevice& device, CUfunction kernel, const char* operation, Parameters... parameters) {
     constexpr unsigned kThreads = 256;
     const auto blocks = static_cast<unsigned>(device.multiprocessor_count) * 8;
     const ContextGuard guard = device.enter();
@@ -94,7 +94,7 @@ class Session final : public CudaSession, public DeviceCode {
   std::set<std::pair<int, int>> enabled_peers_;    // from, to
 };
 
-Outcome Session::open(std::span<const DeviceInfo> devices, const StreamPlan& plan) {
+Result<void> Session::open(std::span<const DeviceInfo> devices, const StreamPlan& plan) {
   std::map<int, bool> used;  // device -> needs kernels
   for (const Transfer& transfer : plan.transfers) {
     for (const int device : {transfer.source.device, transfer.destination.device}) {
@@ -120,7 +120,7 @@ Session::~Session() {
   }
 }
 
-Outcome Session::enable_peer_access(CudaTransfer& transfer, const std::string& object) {
+Result<void> Session::enable_peer_access(CudaTransfer& transfer, const std::string& object) {
   const StreamDevice& device = *transfer.device;
   int can_access = 0;
   CUresult result = device.functions.cuDeviceCanAccessPeer(&can_access, device.handle, transfer.other->handle);
@@ -143,14 +143,14 @@ Outcome Session::enable_peer_access(CudaTransfer& transfer, const std::string& o
   return {};
 }
 
-Outcome Session::prepare(std::size_t index, const Transfer& transfer) {
+Result<void> Session::prepare(std::size_t index, const Transfer& transfer) {
   if (transfer.executor == StreamExecutor::cpu) return {};
   CudaTransfer prepared{.index = index, .transfer = &transfer, .device = devices_[working_device(transfer)].get()};
   const int source = transfer.source.device;
   const int destination = transfer.destination.device;
   if (source >= 0 && destination >= 0 && source != destination) {
     prepared.other = devices_[prepared.device->index == source ? destination : source].get();
-    if (Outcome enabled = enable_peer_access(prepared, describe_transfer(index, transfer)); !enabled) return enabled;
+    if (Result<void> enabled = enable_peer_access(prepared, describe_transfer(index, transfer)); !enabled) return enabled;
   }
   const ContextGuard guard = prepared.device->enter();
   const CUresult result = prepared.device->functions.cuStreamCreate(&prepared.stream, CU_STREAM_NON_BLOCKING);
@@ -177,9 +177,9 @@ std::string Session::path_of(std::size_t index) const {
   return transfer.uses_peer_access ? path : path + ", staged through the host by the driver";
 }
 
-Outcome Session::read_clocks() {
+Result<void> Session::read_clocks() {
   for (const auto& [index, device] : devices_) {
-    if (Outcome read = device->read_clock(); !read) return read;
+    if (Result<void> read = device->read_clock(); !read) return read;
   }
   return {};
 }
@@ -235,7 +235,7 @@ void Session::add_workers(std::span<const std::unique_ptr<TransferRun>> runs, st
 }
 
 // One copy, and the wait for it.
-Outcome copy_and_wait(const CudaTransfer& transfer, const Ends& ends, std::size_t bytes, const Repeat& repeat) {
+Result<void> copy_and_wait(const CudaTransfer& transfer, const Ends& ends, std::size_t bytes, const Repeat& repeat) {
   const StreamDevice& device = *transfer.device;
   CUresult result = enqueue_copy(transfer, ends, bytes);
   while (result == CUDA_SUCCESS) {
@@ -268,7 +268,7 @@ void run_echo(const CudaTransfer& transfer, const Ends& ends, TransferRun& run, 
   auto* const asked = reinterpret_cast<std::uint32_t*>((is_host_source ? ends.destination() : ends.source()).address());
   auto* const answered = reinterpret_cast<std::uint32_t*>((is_host_source ? ends.source() : ends.destination()).address());
   *answered = 0;
-  Outcome started = publish(*ends.mapping(), 0, std::uint32_t{0});
+  Result<void> started = publish(*ends.mapping(), 0, std::uint32_t{0});
   if (started) {
     const CUresult launched = device.launch(device.kernels.echo, 1, 1, transfer.stream, static_cast<const std::uint32_t*>(asked),
                                             answered, kLastFlag, kEchoTimeoutNs);
@@ -276,7 +276,7 @@ void run_echo(const CudaTransfer& transfer, const Ends& ends, TransferRun& run, 
   }
   if (!started) run.fail(failure_of(run, started.record()));
   run_flag_lane(repeat, run, *ends.mapping(), answered);
-  if (Outcome ended = device.wait(transfer.stream, kUtilitySeconds, "flag"); !ended) run.fail(failure_of(run, ended.record()));
+  if (Result<void> ended = device.wait(transfer.stream, kUtilitySeconds, "flag"); !ended) run.fail(failure_of(run, ended.record()));
 }
 
 void Session::add_blocking_worker(CudaTransfer& transfer, TransferRun& run, const Ends& ends, Repeat& repeat,
@@ -288,7 +288,7 @@ void Session::add_blocking_worker(CudaTransfer& transfer, TransferRun& run, cons
       auto result = HostMemory::allocate(4096);
       if (!result) run.fail(failure_of(run, result.error().record()));
       const auto chase = [&] { return chase_once(transfer, ends, *result); };
-      return run_blocking_lane(repeat, {run, 0, 0, 1, [&] { return result ? chase().outcome : Outcome(); }, chase});
+      return run_blocking_lane(repeat, {run, 0, 0, 1, [&] { return result ? chase().outcome : Result<void>(); }, chase});
     }
     const std::size_t warm_bytes = std::min<std::size_t>(run.transfer.bytes, std::size_t{8} << 20);
     run_blocking_lane(repeat, {run, 0, run.transfer.bytes, 1, [&] { return copy_and_wait(transfer, ends, warm_bytes, repeat); },
@@ -297,14 +297,14 @@ void Session::add_blocking_worker(CudaTransfer& transfer, TransferRun& run, cons
   workers.push_back({transfer.device->numa_node, body});
 }
 
-Outcome Session::fill(int device, std::uintptr_t address, std::size_t bytes, std::uint64_t seed, const GiveUp& give_up) {
+Result<void> Session::fill(int device, std::uintptr_t address, std::size_t bytes, std::uint64_t seed, const GiveUp& give_up) {
   StreamDevice& worker = *devices_[device];
   if (!worker.has_kernels()) return host_side_device_code().fill(device, address, bytes, seed, give_up);
   return launch_and_wait(worker, worker.kernels.fill, "fill", reinterpret_cast<std::byte*>(address), bytes, seed);
 }
 
 // The pattern of a seed that no transfer has is as good a poison as any.
-Outcome Session::poison(int device, std::uintptr_t address, std::size_t bytes, const GiveUp& give_up) {
+Result<void> Session::poison(int device, std::uintptr_t address, std::size_t bytes, const GiveUp& give_up) {
   if (!devices_[device]->has_kernels()) return host_side_device_code().poison(device, address, bytes, give_up);
   constexpr std::uint64_t kNobodysSeed = ~std::uint64_t{0};
   return fill(device, address, bytes, kNobodysSeed, give_up);
@@ -317,13 +317,13 @@ Result<std::optional<PatternMismatch>> Session::check(int device, std::uintptr_t
   constexpr std::uint64_t kNone = ~std::uint64_t{0};
   std::uint64_t word = kNone;
   const auto result_address = reinterpret_cast<std::uintptr_t>(worker.scratch->address());
-  if (Outcome sent = engine_copy_to(device, result_address, &word, sizeof word); !sent) return std::move(sent).take_error();
-  if (Outcome run = launch_and_wait(worker, worker.kernels.check, "check", reinterpret_cast<const std::byte*>(address), bytes, seed,
-                                    reinterpret_cast<std::uint64_t*>(result_address));
+  if (Result<void> sent = engine_copy_to(device, result_address, &word, sizeof word); !sent) return std::move(sent).error();
+  if (Result<void> run = launch_and_wait(worker, worker.kernels.check, "check", reinterpret_cast<const std::byte*>(address), bytes,
+                                         seed, reinterpret_cast<std::uint64_t*>(result_address));
       !run) {
-    return std::move(run).take_error();
+    return std::move(run).error();
   }
-  if (Outcome read = engine_copy_from(device, &word, result_address, sizeof word); !read) return std::move(read).take_error();
+  if (Result<void> read = engine_copy_from(device, &word, result_address, sizeof word); !read) return std::move(read).error();
   if (word == kNone) return std::optional<PatternMismatch>{};
   return mismatch_at(device, address, bytes, seed, word);
 }
@@ -332,8 +332,8 @@ Result<std::optional<PatternMismatch>> Session::mismatch_at(int device, std::uin
                                                             std::uint64_t seed, std::uint64_t word) {
   PatternMismatch mismatch{word * 8, pattern_word(seed, word), pattern_word(seed, word)};
   const std::size_t length = std::min<std::size_t>(8, bytes - mismatch.offset_bytes);
-  if (Outcome read = engine_copy_from(device, &mismatch.found, address + mismatch.offset_bytes, length); !read) {
-    return std::move(read).take_error();
+  if (Result<void> read = engine_copy_from(device, &mismatch.found, address + mismatch.offset_bytes, length); !read) {
+    return std::move(read).error();
   }
   return std::optional(mismatch);
 }
@@ -344,7 +344,7 @@ Result<std::unique_ptr<CudaSession>> open_cuda_session(std::span<const DeviceInf
   const Availability available = stream_functions();
   if (!available.is_ok()) return make_error("run streams", "CUDA", available);
   auto session = std::make_unique<Session>();
-  if (Outcome opened = session->open(devices, plan); !opened) return std::move(opened).take_error();
+  if (Result<void> opened = session->open(devices, plan); !opened) return std::move(opened).error();
   return std::unique_ptr<CudaSession>(std::move(session));
 }
 

@@ -23,13 +23,13 @@ class CudaSession {
   virtual DeviceCode& code() = 0;
   // Makes what the transfer needs. Call once per transfer, before its memory is allocated. Errors: not_supported (no peer access),
   // unavailable (no device code for a kernel), device_error.
-  virtual Outcome prepare(std::size_t index, const Transfer& transfer) = 0;
+  virtual Result<void> prepare(std::size_t index, const Transfer& transfer) = 0;
   // Whether a transfer between GPUs goes straight from one to the other.
   virtual bool uses_peer_access(std::size_t index) const = 0;
   // "copy engine of device 1 (pull)".
   virtual std::string path_of(std::size_t index) const = 0;
   // Relates the devices' clocks to the CPU's: once before every repeat.
-  virtual Outcome read_clocks() = 0;
+  virtual Result<void> read_clocks() = 0;
   // Workers for the transfers that a GPU carries: one per GPU for its streams, one for each transfer that waits for every copy.
   // `runs` and `ends` by index in the plan.
   virtual void add_workers(std::span<const std::unique_ptr<TransferRun>> runs, std::span<const std::unique_ptr<Ends>> ends,

@@ -16,25 +16,25 @@ constexpr unsigned kThreadsPerBlock = 512;
 // Copies behind the gate and before the begin: an engine that has idled reaches its rate only after some milliseconds.
 constexpr std::size_t kWarmUpBytes = std::size_t{32} << 20;
 constexpr std::size_t kWarmUpBytesPerCopy = std::size_t{8} << 20;
-constexpr std::size_t kMostWarmUpCopies = 32;
+constexpr std::size_t kMaxWarmUpCopies = 32;
 // An event makes the engine stop for some ten microseconds, so copies share one as far as a window can still be cut out of a life.
 constexpr std::size_t kMarkEveryBytes = std::size_t{256} << 20;
-constexpr std::uint64_t kMostCopiesPerMark = 64;
+constexpr std::uint64_t kMaxCopiesPerMark = 64;
 // Marks ahead of the GPU. Deep enough that the submitting thread may serve other streams meanwhile, shallow enough that the
 // driver's queue never blocks it, and that an end by time or by signal comes soon.
-constexpr std::size_t kMostPending = 4;
-constexpr std::size_t kMostPendingOfLarge = 3;
+constexpr std::size_t kMaxPending = 4;
+constexpr std::size_t kMaxPendingOfLarge = 3;
 // An engine stays with one queue for as long as that queue does not run empty: small copies of one stream after those of another,
 // and beside an endless load nothing else at all. Streams that are not alone on their GPU therefore take turns: they submit again
 // only when all they had submitted is done. Turns of small copies are short, since eight such streams shall run at once, not in
 // turn.
-constexpr std::size_t kMostPendingOfTurn = 2;
+constexpr std::size_t kMaxPendingOfTurn = 2;
 constexpr std::size_t kMarkEveryBytesOfTurn = std::size_t{64} << 20;
 constexpr std::size_t kSmallBytes = std::size_t{1} << 20;
 constexpr std::uint64_t kSmallCopiesPerMark = 16;
 
 std::uint64_t copies_per_mark(std::size_t bytes, bool takes_turns) {
-  const std::uint64_t most = takes_turns && bytes < kSmallBytes ? kSmallCopiesPerMark : kMostCopiesPerMark;
+  const std::uint64_t most = takes_turns && bytes < kSmallBytes ? kSmallCopiesPerMark : kMaxCopiesPerMark;
   return std::clamp<std::uint64_t>((takes_turns ? kMarkEveryBytesOfTurn : kMarkEveryBytes) / bytes, 1, most);
 }
 
@@ -80,9 +80,9 @@ CudaStream::CudaStream(CudaTransfer& transfer, const Ends& ends, TransferRun& ru
       repeat_(repeat),
       takes_turns_(!is_alone),
       copies_per_mark_(copies_per_mark(transfer.transfer->bytes, !is_alone)),
-      most_pending_(!is_alone                                     ? kMostPendingOfTurn
-                    : transfer.transfer->bytes >= kMarkEveryBytes ? kMostPendingOfLarge
-                                                                  : kMostPending) {}
+      most_pending_(!is_alone                                     ? kMaxPendingOfTurn
+                    : transfer.transfer->bytes >= kMarkEveryBytes ? kMaxPendingOfLarge
+                                                                  : kMaxPending) {}
 
 CudaStream::~CudaStream() {
   const cuda::Functions& functions = transfer_.device->functions;
@@ -142,7 +142,7 @@ void CudaStream::prepare() {
                                                   CU_STREAM_WAIT_VALUE_GEQ);
   if (result != CUDA_SUCCESS) return fail("wait for the gate", result);
   const std::size_t warm_bytes = std::min(run_.transfer.bytes, kWarmUpBytesPerCopy);
-  const std::size_t warm_copies = std::min(kWarmUpBytes / warm_bytes, kMostWarmUpCopies);
+  const std::size_t warm_copies = std::min(kWarmUpBytes / warm_bytes, kMaxWarmUpCopies);
   for (std::size_t i = 0; i < warm_copies && result == CUDA_SUCCESS; ++i) result = enqueue_copy(transfer_, ends_, warm_bytes);
   if (result != CUDA_SUCCESS) return fail("warm up", result);
   begin();

@@ -62,7 +62,7 @@ class CudaStream {
   const Ends& ends_;
   TransferRun& run_;
   Repeat& repeat_;
-  const bool takes_turns_;  // lets its queue run empty between rounds, see kMostPendingOfTurn
+  const bool takes_turns_;  // lets its queue run empty between rounds, see kMaxPendingOfTurn
   const std::uint64_t copies_per_mark_;
   const std::size_t most_pending_;
   std::deque<Pending> pending_;

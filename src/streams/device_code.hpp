@@ -19,8 +19,8 @@ using GiveUp = std::function<bool()>;
 class DeviceCode {
  public:
   virtual ~DeviceCode() = default;
-  virtual Outcome fill(int device, std::uintptr_t address, std::size_t bytes, std::uint64_t seed, const GiveUp& give_up) = 0;
-  virtual Outcome poison(int device, std::uintptr_t address, std::size_t bytes, const GiveUp& give_up) = 0;
+  virtual Result<void> fill(int device, std::uintptr_t address, std::size_t bytes, std::uint64_t seed, const GiveUp& give_up) = 0;
+  virtual Result<void> poison(int device, std::uintptr_t address, std::size_t bytes, const GiveUp& give_up) = 0;
   virtual Result<std::optional<PatternMismatch>> check(int device, std::uintptr_t address, std::size_t bytes, std::uint64_t seed,
                                                        const GiveUp& give_up) = 0;
 };

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "base/counted.hpp"
 #include "base/errors.hpp"
 #include "gigabar/copy.hpp"
 #include "memory/copy_engine.hpp"
@@ -79,7 +80,7 @@ void Ends::tell_placement(const HostMemory& host, int asked_node, std::vector<st
     if (pages > most) host_numa_node_ = node;
     most = std::max(most, pages);
     host_placement_ +=
-        text(host_placement_.empty() ? "" : ", ", "node ", node, " (", pages, " of ", placement.asked_pages, " pages)");
+        text(host_placement_.empty() ? "" : ", ", "node ", node, " (", pages, " of ", counted(placement.asked_pages, "page"), ")");
   }
   if (asked_node >= 0 && (host_numa_node_ != asked_node || most != known)) {
     warnings.push_back(
@@ -87,8 +88,8 @@ void Ends::tell_placement(const HostMemory& host, int asked_node, std::vector<st
   }
 }
 
-Outcome Ends::allocate_end(const StreamPlace& place, End& end, std::span<const DeviceInfo> devices,
-                           std::vector<std::string>& warnings) {
+Result<void> Ends::allocate_end(const StreamPlace& place, End& end, std::span<const DeviceInfo> devices,
+                                std::vector<std::string>& warnings) {
   if (!place.is_host()) {
     auto memory = DeviceMemory::allocate(place.device, bytes());
     if (!memory) return Error(failure_of(index_, *transfer_, memory.error().record()));
@@ -115,13 +116,13 @@ Outcome Ends::allocate_end(const StreamPlace& place, End& end, std::span<const D
 Result<Ends> Ends::allocate(std::size_t index, const Transfer& transfer, std::span<const DeviceInfo> devices,
                             std::vector<std::string>& warnings, const GiveUp& give_up) {
   Ends ends(index, transfer);
-  Outcome done = ends.allocate_end(transfer.source, ends.source_, devices, warnings);
+  Result<void> done = ends.allocate_end(transfer.source, ends.source_, devices, warnings);
   if (done && give_up()) return ends;
   // The pointer chase only reads.
   if (done && transfer.executor != StreamExecutor::pointer_chase) {
     done = ends.allocate_end(transfer.destination, ends.destination_, devices, warnings);
   }
-  if (!done) return std::move(done).take_error();
+  if (!done) return std::move(done).error();
   if (transfer.executor == StreamExecutor::cpu || transfer.executor == StreamExecutor::flag) {
     const End& device_end = ends.source_.device ? ends.source_ : ends.destination_;
     if (device_end.device) {
@@ -134,7 +135,7 @@ Result<Ends> Ends::allocate(std::size_t index, const Transfer& transfer, std::sp
 }
 
 // Links of a chain that ends where it begins: each holds the address of the next one, a prime number of lines further on.
-Outcome Ends::fill_chain() const {
+Result<void> Ends::fill_chain() const {
   const std::size_t line_count = bytes() / kChaseStride;
   std::size_t step = 1;
   for (const std::size_t prime : {523U, 127U, 31U, 7U}) {
@@ -155,7 +156,7 @@ Outcome Ends::fill_chain() const {
   return engine_copy_to(transfer_->source.device, reinterpret_cast<std::uintptr_t>(source_.address()), chain.data(), chain.size());
 }
 
-Outcome Ends::fill(DeviceCode* code, const GiveUp& give_up) const {
+Result<void> Ends::fill(DeviceCode* code, const GiveUp& give_up) const {
   if (give_up()) return {};
   if (transfer_->executor == StreamExecutor::pointer_chase) return fill_chain();
   if (source_.host) {
@@ -168,7 +169,7 @@ Outcome Ends::fill(DeviceCode* code, const GiveUp& give_up) const {
   return code->fill(transfer_->source.device, reinterpret_cast<std::uintptr_t>(source_.address()), bytes(), seed(), give_up);
 }
 
-Outcome Ends::poison(DeviceCode* code, const GiveUp& give_up) const {
+Result<void> Ends::poison(DeviceCode* code, const GiveUp& give_up) const {
   if (destination_.host) {
     in_pieces(bytes(), give_up, [&](std::size_t at, std::size_t length) {
       fill_poison(destination_.address() + at, length);
@@ -179,7 +180,7 @@ Outcome Ends::poison(DeviceCode* code, const GiveUp& give_up) const {
   return code->poison(transfer_->destination.device, reinterpret_cast<std::uintptr_t>(destination_.address()), bytes(), give_up);
 }
 
-Outcome Ends::check(DeviceCode* code, const GiveUp& give_up) const {
+Result<void> Ends::check(DeviceCode* code, const GiveUp& give_up) const {
   std::optional<PatternMismatch> mismatch;
   if (destination_.host) {
     const bool is_write_combined = transfer_->destination.pages == HostPages::write_combined;

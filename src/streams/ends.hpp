@@ -36,10 +36,10 @@ class Ends {
                                std::vector<std::string>& warnings, const GiveUp& give_up);
 
   // Fills the source with the transfer's pattern (a chain of addresses for the pointer chase).
-  Outcome fill(DeviceCode* code, const GiveUp& give_up) const;
-  Outcome poison(DeviceCode* code, const GiveUp& give_up) const;
+  Result<void> fill(DeviceCode* code, const GiveUp& give_up) const;
+  Result<void> poison(DeviceCode* code, const GiveUp& give_up) const;
   // Compares the whole destination with the source's pattern, where it lies. Errors: verification_failed, device_error.
-  Outcome check(DeviceCode* code, const GiveUp& give_up) const;
+  Result<void> check(DeviceCode* code, const GiveUp& give_up) const;
 
   const End& source() const noexcept { return source_; }
   const End& destination() const noexcept { return destination_; }
@@ -51,9 +51,10 @@ class Ends {
 
  private:
   Ends(std::size_t index, const Transfer& transfer) : index_(index), transfer_(&transfer) {}
-  Outcome allocate_end(const StreamPlace& place, End& end, std::span<const DeviceInfo> devices, std::vector<std::string>& warnings);
+  Result<void> allocate_end(const StreamPlace& place, End& end, std::span<const DeviceInfo> devices,
+                            std::vector<std::string>& warnings);
   void tell_placement(const HostMemory& host, int asked_node, std::vector<std::string>& warnings);
-  Outcome fill_chain() const;
+  Result<void> fill_chain() const;
   std::uint64_t seed() const noexcept { return index_ + 1; }
   std::size_t bytes() const noexcept;
 

@@ -9,13 +9,14 @@
 
 #include "base/errors.hpp"
 #include "base/options.hpp"
+#include "base/uncancelled.hpp"
 #include "streams/plan.hpp"
 
 namespace gigabar {
 namespace {
 
-constexpr std::size_t kMostTransfers = 4096;  // from one line
-constexpr std::uint64_t kMostNode = 1023;
+constexpr std::size_t kMaxTransfers = 4096;  // from one line
+constexpr std::uint64_t kMaxNode = 1023;
 constexpr std::string_view kExample = "write for example gpu0->host ce bytes=1G, in quotes where a shell reads it";
 
 // A part of the text and where it stands, from 1.
@@ -94,10 +95,10 @@ constexpr std::array kExecutors = {
     ExecutorRow{"ce", StreamExecutor::copy_engine, StreamSide::automatic, 0},
     ExecutorRow{"ce-push", StreamExecutor::copy_engine, StreamSide::source, 0},
     ExecutorRow{"ce-pull", StreamExecutor::copy_engine, StreamSide::destination, 0},
-    ExecutorRow{"sm", StreamExecutor::kernel, StreamSide::automatic, kMostBlocks},
-    ExecutorRow{"sm-push", StreamExecutor::kernel, StreamSide::source, kMostBlocks},
-    ExecutorRow{"sm-pull", StreamExecutor::kernel, StreamSide::destination, kMostBlocks},
-    ExecutorRow{"cpu", StreamExecutor::cpu, StreamSide::automatic, kMostThreads},
+    ExecutorRow{"sm", StreamExecutor::kernel, StreamSide::automatic, kMaxBlocks},
+    ExecutorRow{"sm-push", StreamExecutor::kernel, StreamSide::source, kMaxBlocks},
+    ExecutorRow{"sm-pull", StreamExecutor::kernel, StreamSide::destination, kMaxBlocks},
+    ExecutorRow{"cpu", StreamExecutor::cpu, StreamSide::automatic, kMaxThreads},
     ExecutorRow{"flag", StreamExecutor::flag, StreamSide::automatic, 0},
     ExecutorRow{"chase", StreamExecutor::pointer_chase, StreamSide::automatic, 0},
 };
@@ -122,7 +123,7 @@ class TransferReader {
   TransferReader(const Transfer& defaults, int device_count, std::size_t line)
       : defaults_(defaults), transfer_(defaults), device_count_(device_count), line_(line) {}
 
-  Outcome read(const std::vector<Word>& words) {
+  Result<void> read(const std::vector<Word>& words) {
     ends_word_ = words.front();
     if (auto read = read_ends(words.front()); !read) return read;
     for (std::size_t i = 1; i < words.size(); ++i) {
@@ -132,13 +133,13 @@ class TransferReader {
   }
 
   // Appends every pair of the ends, `count` times each.
-  Outcome append_to(std::vector<Transfer>& transfers) const {
+  Result<void> append_to(std::vector<Transfer>& transfers) const {
     const std::size_t before = transfers.size();
     for (const StreamPlace& source : places(source_)) {
       for (const StreamPlace& destination : places(destination_)) {
         if (is_skipped(source, destination)) continue;
-        if (transfers.size() + count_ > kMostTransfers) {
-          return refuse(ends_word_, text("makes more than ", kMostTransfers, " transfers with what stands before it"),
+        if (transfers.size() + count_ > kMaxTransfers) {
+          return refuse(ends_word_, text("makes more than ", kMaxTransfers, " transfers with what stands before it"),
                         "give fewer devices, a smaller count, or several lines");
         }
         Transfer next = transfer_;
@@ -153,7 +154,7 @@ class TransferReader {
   }
 
  private:
-  using Setter = Outcome (TransferReader::*)(const Word& value);
+  using Setter = Result<void> (TransferReader::*)(const Word& value);
   struct KeyRow {
     std::string_view name;
     Setter set;
@@ -165,7 +166,7 @@ class TransferReader {
 
   // --- ends
 
-  Outcome read_ends(const Word& word) {
+  Result<void> read_ends(const Word& word) {
     const std::size_t arrow = word.text.find("->");
     if (arrow == std::string_view::npos) {
       return refuse(word, "is no pair of ends; expected SOURCE->DESTINATION, without spaces around the arrow");
@@ -207,8 +208,8 @@ class TransferReader {
       end.host.numa_node = StreamPlace::kAnyNode;
       return end;
     }
-    const auto number = parse_number(node.text, 0, kMostNode);
-    if (!number) return refuse(node, text("is no NUMA node; expected a number up to ", kMostNode, ", or any"));
+    const auto number = parse_number(node.text, 0, kMaxNode);
+    if (!number) return refuse(node, text("is no NUMA node; expected a number up to ", kMaxNode, ", or any"));
     end.host.numa_node = static_cast<int>(*number);
     return end;
   }
@@ -217,7 +218,7 @@ class TransferReader {
     if (device_count_ <= 0) return refuse(word, text("stands for every GPU; ", devices_text(device_count_)));
     End end;
     end.is_set = true;
-    if (auto added = add_range(end, word, 0, device_count_ - 1); !added) return std::move(added).take_error();
+    if (auto added = add_range(end, word, 0, device_count_ - 1); !added) return std::move(added).error();
     return end;
   }
 
@@ -234,17 +235,17 @@ class TransferReader {
       const auto last = read_device(last_word, last_word);
       if (!last) return last.error();
       if (last.value() < first.value()) return refuse(part, "runs backwards; expected the smaller number first");
-      if (auto added = add_range(end, part, first.value(), last.value()); !added) return std::move(added).take_error();
+      if (auto added = add_range(end, part, first.value(), last.value()); !added) return std::move(added).error();
     }
     return end;
   }
 
-  Outcome add_range(End& end, const Word& word, int first, int last) const {
+  Result<void> add_range(End& end, const Word& word, int first, int last) const {
     for (int device = first; device <= last; ++device) {
       if (std::find(end.devices.begin(), end.devices.end(), device) != end.devices.end()) {
         return refuse(word, text("names device ", device, " a second time"));
       }
-      if (end.devices.size() == kMostTransfers) return refuse(word, text("stands for more than ", kMostTransfers, " devices"));
+      if (end.devices.size() == kMaxTransfers) return refuse(word, text("stands for more than ", kMaxTransfers, " devices"));
       end.devices.push_back(device);
     }
     return {};
@@ -262,7 +263,7 @@ class TransferReader {
 
   // --- everything behind the ends
 
-  Outcome read_word(const Word& word) {
+  Result<void> read_word(const Word& word) {
     if (const std::size_t equals = word.text.find('='); equals != std::string_view::npos) return read_key(word, equals);
     if (const FlagRow* flag = find_row(kFlags, word.text)) {
       if (is_repeated(flag->name)) return refuse(word, "stands here a second time");
@@ -276,7 +277,7 @@ class TransferReader {
                              ") or KEY=VALUE (", names_of(kKeys), ")"));
   }
 
-  Outcome read_executor(const Word& word, std::size_t colon, const ExecutorRow& executor) {
+  Result<void> read_executor(const Word& word, std::size_t colon, const ExecutorRow& executor) {
     if (is_repeated("executor")) return refuse(word, "is a second executor");
     if (transfer_.executor != executor.executor) transfer_.lanes = 0;  // the defaults' are another executor's
     transfer_.executor = executor.executor;
@@ -290,7 +291,7 @@ class TransferReader {
     return {};
   }
 
-  Outcome read_key(const Word& word, std::size_t equals) {
+  Result<void> read_key(const Word& word, std::size_t equals) {
     const KeyRow* key = find_row(kKeys, word.text.substr(0, equals));
     if (key == nullptr) return refuse(word, text("has an unknown key; expected ", names_of(kKeys)));
     if (is_repeated(key->name)) return refuse(word, "gives its key a second time");
@@ -304,29 +305,29 @@ class TransferReader {
     return false;
   }
 
-  Outcome set_bytes(const Word& value) {
+  Result<void> set_bytes(const Word& value) {
     const auto bytes = parse_bytes(value.text);
-    if (!bytes || *bytes > kMostTransferBytes) {
+    if (!bytes || *bytes > kMaxTransferBytes) {
       return refuse(value,
-                    text("is no size; expected bytes as a whole number with K, M or G, from 1 to ", kMostTransferBytes >> 30, "G"),
+                    text("is no size; expected bytes as a whole number with K, M or G, from 1 to ", kMaxTransferBytes >> 30, "G"),
                     "write for example bytes=256M");
     }
     transfer_.bytes = static_cast<std::size_t>(*bytes);
     return {};
   }
 
-  Outcome set_iterations(const Word& value) {
-    const auto iterations = parse_number(value.text, 0, kMostIterations);
+  Result<void> set_iterations(const Word& value) {
+    const auto iterations = parse_number(value.text, 0, kMaxIterations);
     if (!iterations) {
-      return refuse(value, text("is no number of iterations; expected 0 to ", kMostIterations), "write for example iterations=100");
+      return refuse(value, text("is no number of iterations; expected 0 to ", kMaxIterations), "write for example iterations=100");
     }
     length_ = value;
     transfer_.iterations = *iterations;
     return {};
   }
 
-  Outcome set_seconds(const Word& value) {
-    const auto seconds = parse_decimal(value.text, 0, kMostSeconds);
+  Result<void> set_seconds(const Word& value) {
+    const auto seconds = parse_decimal(value.text, 0, kMaxSeconds);
     if (!seconds || *seconds == 0) {
       return refuse(value, "is no duration; expected seconds above 0 and up to 86400", "write for example seconds=2.5");
     }
@@ -335,15 +336,15 @@ class TransferReader {
     return {};
   }
 
-  Outcome set_delay(const Word& value) {
-    const auto seconds = parse_decimal(value.text, 0, kMostDelaySeconds);
+  Result<void> set_delay(const Word& value) {
+    const auto seconds = parse_decimal(value.text, 0, kMaxDelaySeconds);
     if (!seconds) return refuse(value, "is no delay; expected seconds from 0 to 3600", "write for example delay=0.5");
     transfer_.delay_seconds = *seconds;
     return {};
   }
 
   // One kind for the host end or both, or two for source and destination.
-  Outcome set_pages(const Word& value) {
+  Result<void> set_pages(const Word& value) {
     const std::vector<Word> kinds = split(value, ',');
     const bool has_two_hosts = source_.devices.empty() && destination_.devices.empty();
     if (!source_.devices.empty() && !destination_.devices.empty()) {
@@ -368,7 +369,7 @@ class TransferReader {
     return {};
   }
 
-  Outcome set_group(const Word& value) {
+  Result<void> set_group(const Word& value) {
     if (!is_group_name(value.text)) {
       return refuse(value, "is no name of a group; expected 1 to 64 characters without spaces", "write for example group=nvlink");
     }
@@ -376,15 +377,15 @@ class TransferReader {
     return {};
   }
 
-  Outcome set_count(const Word& value) {
-    const auto count = parse_number(value.text, 1, kMostTransfers);
-    if (!count) return refuse(value, text("is no count; expected 1 to ", kMostTransfers), "write for example count=2");
+  Result<void> set_count(const Word& value) {
+    const auto count = parse_number(value.text, 1, kMaxTransfers);
+    if (!count) return refuse(value, text("is no count; expected 1 to ", kMaxTransfers), "write for example count=2");
     count_ = static_cast<std::size_t>(*count);
     return {};
   }
 
   // Of iterations and seconds, the one that was written replaces the other's default.
-  Outcome check_length() {
+  Result<void> check_length() {
     if (length_ && seconds_ && transfer_.iterations != 0) {
       return refuse(*seconds_, "is a second length; expected either iterations or seconds", "write for example seconds=2.5");
     }
@@ -438,6 +439,7 @@ class TransferReader {
 
 Result<std::vector<Transfer>> parse_transfers(std::string_view text, const Transfer& defaults, int device_count,
                                               std::size_t line) try {
+  const Uncancelled uncancelled;
   const Word whole = {text.substr(0, text.find_last_not_of(kSpaces) + 1)};
   if (const std::size_t at = whole.text.find('\n'); at != std::string_view::npos) {
     return refuse_word(line, whole.sub(at, 1), "is a line break; expected one line");  // a comment would hide the lines behind it
@@ -447,8 +449,8 @@ Result<std::vector<Transfer>> parse_transfers(std::string_view text, const Trans
     const std::vector<Word> words = words_of(part);
     if (words.empty()) continue;
     TransferReader reader(defaults, device_count, line);
-    if (auto read = reader.read(words); !read) return std::move(read).take_error();
-    if (auto appended = reader.append_to(transfers); !appended) return std::move(appended).take_error();
+    if (auto read = reader.read(words); !read) return std::move(read).error();
+    if (auto appended = reader.append_to(transfers); !appended) return std::move(appended).error();
   }
   return transfers;
 } catch (...) {

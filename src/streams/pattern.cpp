@@ -11,7 +11,7 @@ namespace gigabar {
 namespace {
 
 constexpr std::size_t kPartBytes = std::size_t{16} << 20;  // less is not worth waking a thread for
-constexpr unsigned kMostThreads = 8;
+constexpr unsigned kMaxThreads = 8;
 
 // Calls work(begin, end) for parts of [0, bytes) that begin at whole words.
 template <class Work>
@@ -20,7 +20,7 @@ void in_parallel(std::size_t bytes, const Work& work) {
     const Work* work;
     std::size_t bytes, part_bytes;
   };
-  const auto count = static_cast<unsigned>(std::clamp<std::size_t>(bytes / kPartBytes, 1, kMostThreads));
+  const auto count = static_cast<unsigned>(std::clamp<std::size_t>(bytes / kPartBytes, 1, kMaxThreads));
   Parts parts{&work, bytes, ((bytes + count - 1) / count + 63) / 64 * 64};
   const auto run_part = [](void* context, unsigned index) {
     const Parts& all = *static_cast<Parts*>(context);

@@ -7,17 +7,19 @@
 #include <optional>
 #include <vector>
 
+#include "base/counted.hpp"
 #include "base/errors.hpp"
+#include "base/uncancelled.hpp"
 #include "platform/numa.hpp"
 
 namespace gigabar {
 namespace {
 
-constexpr std::size_t kMostGroupBytes = 64;
-constexpr unsigned kMostRepeats = 1000;
-constexpr std::size_t kLeastChaseBytes = 4096;  // less would measure one cache line over and over
+constexpr std::size_t kMaxGroupBytes = 64;
+constexpr unsigned kMaxRepeats = 1000;
+constexpr std::size_t kMinChaseBytes = 4096;  // less would measure one cache line over and over
 // Of one repeat: more than any machine moves in the longest time allowed, and sums of it still fit 64 bits.
-constexpr std::uint64_t kMostRepeatBytes = std::uint64_t{1} << 60;
+constexpr std::uint64_t kMaxRepeatBytes = std::uint64_t{1} << 60;
 
 // What is wrong with a transfer; the caller knows its number.
 struct Fault {
@@ -32,7 +34,7 @@ Fault unsupported(std::string cause, std::string remedy) { return {Status::not_s
 
 // False for NaN.
 bool is_within(double value, double least, double most) { return value >= least && value <= most; }
-bool is_duration(double seconds) { return seconds > 0 && seconds <= kMostSeconds; }
+bool is_duration(double seconds) { return seconds > 0 && seconds <= kMaxSeconds; }
 
 // The shortest text that reads back as the same number.
 std::string number_text(double value) {
@@ -119,35 +121,36 @@ MaybeFault check_place(const StreamPlace& place, int device_count, const std::ve
 }
 
 MaybeFault check_lanes(const Transfer& transfer) {
-  if (transfer.executor == StreamExecutor::kernel && transfer.lanes > kMostBlocks) {
-    return invalid(text(transfer.lanes, " thread blocks, at most ", kMostBlocks), "0 takes as many as the GPU has room for");
+  if (transfer.executor == StreamExecutor::kernel && transfer.lanes > kMaxBlocks) {
+    return invalid(text(transfer.lanes, " thread blocks, at most ", kMaxBlocks), "0 takes as many as the GPU has room for");
   }
-  if (transfer.executor == StreamExecutor::cpu && transfer.lanes > kMostThreads) {
-    return invalid(text(transfer.lanes, " CPU threads, at most ", kMostThreads), "0 takes what is best on most machines");
+  if (transfer.executor == StreamExecutor::cpu && transfer.lanes > kMaxThreads) {
+    return invalid(text(transfer.lanes, " CPU threads, at most ", kMaxThreads), "0 takes what is best on most machines");
   }
   return {};
 }
 
 MaybeFault check_length(const Transfer& transfer) {
-  if (!is_within(transfer.delay_seconds, 0, kMostDelaySeconds)) {
-    return invalid(text("a delay of ", number_text(transfer.delay_seconds), " s, from 0 to ", number_text(kMostDelaySeconds)),
+  if (!is_within(transfer.delay_seconds, 0, kMaxDelaySeconds)) {
+    return invalid(text("a delay of ", number_text(transfer.delay_seconds), " s, from 0 to ", number_text(kMaxDelaySeconds)),
                    "give a delay in that range");
   }
   if (transfer.is_background) return {};
   if (transfer.iterations == 0 && !is_duration(transfer.seconds)) {
     return invalid(text("0 iterations and ", number_text(transfer.seconds), " seconds: nothing says when it ends"),
-                   text("set iterations, or seconds above 0 and up to ", number_text(kMostSeconds)));
+                   text("set iterations, or seconds above 0 and up to ", number_text(kMaxSeconds)));
   }
   return {};
 }
 
 MaybeFault check_bytes(const Transfer& transfer) {
   if (transfer.executor == StreamExecutor::flag) return {};
-  if (transfer.bytes == 0 || transfer.bytes > kMostTransferBytes) {
-    return invalid(text(transfer.bytes, " bytes per copy, from 1 to ", kMostTransferBytes), "give a size in that range");
+  if (transfer.bytes == 0 || transfer.bytes > kMaxTransferBytes) {
+    return invalid(text(counted(transfer.bytes, "byte"), " per copy, from 1 to ", kMaxTransferBytes), "give a size in that range");
   }
-  if (!transfer.is_background && transfer.iterations > kMostRepeatBytes / transfer.bytes) {
-    return invalid(text(transfer.iterations, " copies of ", transfer.bytes, " bytes, at most ", kMostRepeatBytes, " bytes in all"),
+  if (!transfer.is_background && transfer.iterations > kMaxRepeatBytes / transfer.bytes) {
+    return invalid(text(counted(transfer.iterations, "copy", "copies"), " of ", counted(transfer.bytes, "byte"), ", at most ",
+                        kMaxRepeatBytes, " bytes in all"),
                    "set iterations to 0 and seconds to the time it may take");
   }
   return {};
@@ -156,7 +159,7 @@ MaybeFault check_bytes(const Transfer& transfer) {
 MaybeFault check_group(const Transfer& transfer) {
   if (transfer.group.empty() || is_group_name(transfer.group)) return {};
   return invalid(text("the group's name ", quoted_word(transfer.group)),
-                 text("use 1 to ", kMostGroupBytes, " characters without spaces, ';' and '#'"));
+                 text("use 1 to ", kMaxGroupBytes, " characters without spaces, ';' and '#'"));
 }
 
 bool has_device(const Transfer& transfer) { return !transfer.source.is_host() || !transfer.destination.is_host(); }
@@ -201,8 +204,8 @@ MaybeFault check_chase(const Transfer& transfer) {
     return unsupported("the destination's GPU follows the pointers, and the source's was asked to",
                        "exchange the ends, or leave the side automatic");
   }
-  if (transfer.bytes < kLeastChaseBytes) {
-    return invalid(text(transfer.bytes, " bytes of pointers, at least ", kLeastChaseBytes), "use bytes=2M");
+  if (transfer.bytes < kMinChaseBytes) {
+    return invalid(text(counted(transfer.bytes, "byte"), " of pointers, at least ", kMinChaseBytes), "use bytes=2M");
   }
   return check_gpu_reach(transfer);
 }
@@ -231,11 +234,11 @@ MaybeFault check_transfer(const Transfer& transfer, int device_count, const std:
 MaybeFault check_whole(const StreamPlan& plan) {
   const auto is_background = [](const Transfer& transfer) { return transfer.is_background; };
   if (plan.transfers.empty()) return invalid("there are no transfers", "add one, for example gpu0->host ce bytes=1G");
-  if (plan.repeats == 0 || plan.repeats > kMostRepeats) {
-    return invalid(text(plan.repeats, " repeats, from 1 to ", kMostRepeats), "give a number in that range");
+  if (plan.repeats == 0 || plan.repeats > kMaxRepeats) {
+    return invalid(text(plan.repeats, " repeats, from 1 to ", kMaxRepeats), "give a number in that range");
   }
   if (!is_duration(plan.timeout_seconds)) {
-    return invalid(text("a timeout of ", number_text(plan.timeout_seconds), " s, above 0 and up to ", number_text(kMostSeconds)),
+    return invalid(text("a timeout of ", number_text(plan.timeout_seconds), " s, above 0 and up to ", number_text(kMaxSeconds)),
                    "give a timeout in that range");
   }
   if (std::all_of(plan.transfers.begin(), plan.transfers.end(), is_background)) {
@@ -277,8 +280,10 @@ std::string to_string(const Transfer& transfer) try {
   return {};
 }
 
-Outcome check_plan(const StreamPlan& plan, int device_count) try {
-  if (auto fault = check_whole(plan)) return refuse(text("plan of ", plan.transfers.size(), " transfers"), std::move(*fault));
+Result<void> check_plan(const StreamPlan& plan, int device_count) try {
+  const Uncancelled uncancelled;
+  if (auto fault = check_whole(plan))
+    return refuse(text("plan of ", counted(plan.transfers.size(), "transfer")), std::move(*fault));
   const std::vector<int> nodes = numa_nodes();
   for (std::size_t index = 0; index < plan.transfers.size(); ++index) {
     if (auto fault = check_transfer(plan.transfers[index], device_count, nodes)) {
@@ -322,7 +327,7 @@ bool is_group_name(std::string_view name) noexcept {
     const auto byte = static_cast<unsigned char>(c);
     return byte > ' ' && byte != 0x7f && c != ';' && c != '#';
   };
-  return !name.empty() && name.size() <= kMostGroupBytes && std::all_of(name.begin(), name.end(), is_allowed);
+  return !name.empty() && name.size() <= kMaxGroupBytes && std::all_of(name.begin(), name.end(), is_allowed);
 }
 
 std::string devices_text(int device_count) {
@@ -331,13 +336,13 @@ std::string devices_text(int device_count) {
 }
 
 std::string quoted_word(std::string_view word) {
-  constexpr std::size_t kMostShown = 48;
+  constexpr std::size_t kMaxShown = 48;
   std::string shown = "\"";
-  for (const char c : word.substr(0, kMostShown)) {
+  for (const char c : word.substr(0, kMaxShown)) {
     const auto byte = static_cast<unsigned char>(c);
     shown += byte >= ' ' && byte < 0x7f ? c : '?';  // a terminal must not act on what was read from a file
   }
-  return shown + (word.size() > kMostShown ? "...\"" : "\"");
+  return shown + (word.size() > kMaxShown ? "...\"" : "\"");
 }
 
 }  // namespace gigabar

@@ -11,12 +11,12 @@
 namespace gigabar {
 
 // Limits of one transfer, for the text form and check_plan alike.
-inline constexpr std::uint64_t kMostTransferBytes = std::uint64_t{1} << 46;
-inline constexpr std::uint64_t kMostIterations = std::uint64_t{1} << 60;
-inline constexpr double kMostSeconds = 86400;  // of a transfer, and of a plan's timeout
-inline constexpr double kMostDelaySeconds = 3600;
-inline constexpr unsigned kMostBlocks = 65535;
-inline constexpr unsigned kMostThreads = 256;
+inline constexpr std::uint64_t kMaxTransferBytes = std::uint64_t{1} << 46;
+inline constexpr std::uint64_t kMaxIterations = std::uint64_t{1} << 60;
+inline constexpr double kMaxSeconds = 86400;  // of a transfer, and of a plan's timeout
+inline constexpr double kMaxDelaySeconds = 3600;
+inline constexpr unsigned kMaxBlocks = 65535;
+inline constexpr unsigned kMaxThreads = 256;
 
 // The device that does the work: whose copy engine or kernel, or whose memory the CPU maps; -1 when both ends are host memory.
 int working_device(const Transfer& transfer) noexcept;

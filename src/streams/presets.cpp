@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/errors.hpp"
+#include "base/uncancelled.hpp"
 #include "streams/plan.hpp"
 
 namespace gigabar {
@@ -298,12 +299,12 @@ std::size_t edit_distance(std::string_view from, std::string_view to) {
 
 // The three names that hold the word, or else need the fewest changes.
 std::string nearest_names(std::string_view name) {
-  constexpr std::size_t kMostCompared = 64;  // longer than any name there is
-  const std::string_view word = name.substr(0, kMostCompared);
+  constexpr std::size_t kMaxCompared = 64;  // longer than any name there is
+  const std::string_view word = name.substr(0, kMaxCompared);
   std::vector<std::pair<std::size_t, std::string_view>> ranked;
   for (const std::string_view known : kNames) {
     const bool holds = !word.empty() && known.find(word) != std::string_view::npos;
-    ranked.emplace_back(edit_distance(word, known) + (holds ? 0 : kMostCompared), known);
+    ranked.emplace_back(edit_distance(word, known) + (holds ? 0 : kMaxCompared), known);
   }
   std::sort(ranked.begin(), ranked.end());
   return text(ranked[0].second, ", ", ranked[1].second, ", ", ranked[2].second);
@@ -314,6 +315,7 @@ std::string nearest_names(std::string_view name) {
 std::span<const std::string_view> stream_preset_names() noexcept { return kNames; }
 
 Result<StreamPreset> stream_preset(std::string_view name, const Transfer& defaults, int device_count) try {
+  const Uncancelled uncancelled;
   const auto found = std::find(kNames.begin(), kNames.end(), name);
   if (found == kNames.end()) {
     return make_error(Status::invalid_argument, "make preset", quoted_word(name),

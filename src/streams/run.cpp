@@ -8,7 +8,9 @@
 #include <thread>
 
 #include "base/clock.hpp"
+#include "base/counted.hpp"
 #include "base/errors.hpp"
+#include "base/uncancelled.hpp"
 #include "gigabar/device.hpp"
 #include "gigabar/streams.hpp"
 #include "platform/cpu_set.hpp"
@@ -32,7 +34,7 @@ void run_on_node(int node) { (void)keep_this_thread_on(cpus_in_both(cpus_of_numa
 
 std::string path_on_cpu(const Transfer& transfer, const Ends& ends, bool is_stand_in) {
   const std::size_t threads = cpu_lane_count(transfer);
-  std::string path = text(threads, threads == 1 ? " CPU thread" : " CPU threads");
+  std::string path = counted(threads, "CPU thread");
   const bool is_by_cpu = transfer.executor == StreamExecutor::cpu || transfer.executor == StreamExecutor::flag;
   if (is_by_cpu && ends.mapping() != nullptr) path += text(" through ", name_of(ends.mapping()->backend()));
   if (is_stand_in && transfer.executor != StreamExecutor::cpu) path += text(" playing ", name_of(transfer.executor));
@@ -58,7 +60,7 @@ class RepeatThreads {
     });
   }
 
-  Outcome join() {
+  Result<void> join() {
     for (std::thread& thread : threads_) thread.join();
     threads_.clear();
     return std::move(failure_);
@@ -80,7 +82,7 @@ class RepeatThreads {
 
   Repeat& repeat_;
   std::mutex mutex_;
-  Outcome failure_;
+  Result<void> failure_;
   std::vector<std::thread> threads_;
 };
 
@@ -91,8 +93,8 @@ class Run {
   Run(const Run&) = delete;
   Run& operator=(const Run&) = delete;
 
-  Outcome prepare();
-  Outcome repeat(unsigned number);
+  Result<void> prepare();
+  Result<void> repeat(unsigned number);
   bool is_stopped() const { return options_.stop != nullptr && options_.stop->load(std::memory_order_relaxed); }
   StreamReport finish();
 
@@ -100,7 +102,7 @@ class Run {
   bool is_stand_in() const { return devices_.front().is_stand_in; }
   bool is_carried_by_gpu(const Transfer& transfer) const { return session_ != nullptr && transfer.executor != StreamExecutor::cpu; }
   DeviceCode* code() const { return session_ != nullptr ? &session_->code() : &host_side_device_code(); }
-  Outcome prepare_transfer(std::size_t index);
+  Result<void> prepare_transfer(std::size_t index);
   std::vector<std::unique_ptr<TransferRun>> make_runs() const;
   void watch(unsigned number, std::span<const std::unique_ptr<TransferRun>> runs, const Repeat& repeat);
   void read_links();
@@ -127,11 +129,11 @@ Run::~Run() {
   [[maybe_unused]] const HostMemory* const gate = gate_.release();  // a stream that hangs may still look at it
 }
 
-Outcome Run::prepare() {
+Result<void> Run::prepare() {
   auto known = devices();
   if (!known) return std::move(known).error();
   devices_ = std::move(known).value();
-  if (Outcome good = check_plan(plan_, static_cast<int>(devices_.size())); !good) return good;
+  if (Result<void> good = check_plan(plan_, static_cast<int>(devices_.size())); !good) return good;
   report_.is_stand_in = is_stand_in();
   if (!is_stand_in()) {
     auto session = open_cuda_session(devices_, plan_);
@@ -142,22 +144,22 @@ Outcome Run::prepare() {
   if (!gate) return std::move(gate).error();
   gate_ = std::make_unique<HostMemory>(std::move(gate).value());
   for (std::size_t i = 0; i < plan_.transfers.size() && !is_stopped(); ++i) {
-    if (Outcome prepared = prepare_transfer(i); !prepared) return prepared;
+    if (Result<void> prepared = prepare_transfer(i); !prepared) return prepared;
   }
   return {};
 }
 
-Outcome Run::prepare_transfer(std::size_t index) {
+Result<void> Run::prepare_transfer(std::size_t index) {
   const Transfer& transfer = plan_.transfers[index];
   if (is_carried_by_gpu(transfer)) {
-    if (Outcome prepared = session_->prepare(index, transfer); !prepared) return prepared;
+    if (Result<void> prepared = session_->prepare(index, transfer); !prepared) return prepared;
   }
   auto ends = Ends::allocate(index, transfer, devices_, report_.warnings, [this] { return is_stopped(); });
   if (!ends) return std::move(ends).error();
   if (is_stopped()) return {};
   ends_.push_back(std::make_unique<Ends>(std::move(ends).value()));
   const Ends& made = *ends_.back();
-  if (Outcome filled = made.fill(code(), [this] { return is_stopped(); }); !filled) return filled;
+  if (Result<void> filled = made.fill(code(), [this] { return is_stopped(); }); !filled) return filled;
   TransferReport& told = report_.transfers.emplace_back();
   told.transfer = transfer;
   told.path = is_carried_by_gpu(transfer) ? session_->path_of(index) : path_on_cpu(transfer, made, is_stand_in());
@@ -177,18 +179,18 @@ std::vector<std::unique_ptr<TransferRun>> Run::make_runs() const {
   return runs;
 }
 
-Outcome Run::repeat(unsigned number) {
+Result<void> Run::repeat(unsigned number) {
   auto runs = make_runs();
   std::size_t foreground_count = 0;
   for (const auto& run : runs) {
     if (run == nullptr) continue;
     foreground_count += run->transfer.is_background ? 0 : 1;
     if (!plan_.is_verified || !moves_data(run->transfer.executor)) continue;
-    if (Outcome poisoned = ends_[run->index]->poison(code(), [this] { return is_stopped(); }); !poisoned) return poisoned;
+    if (Result<void> poisoned = ends_[run->index]->poison(code(), [this] { return is_stopped(); }); !poisoned) return poisoned;
   }
   if (foreground_count == 0) return {};  // only background is left
   if (session_ != nullptr) {
-    if (Outcome read = session_->read_clocks(); !read) return read;
+    if (Result<void> read = session_->read_clocks(); !read) return read;
   }
 
   std::vector<Worker> workers;
@@ -206,7 +208,7 @@ Outcome Run::repeat(unsigned number) {
     for (const Worker& worker : workers) threads.start(worker);
   } catch (const std::system_error& error) {
     threads.give_up();
-    return cannot_start_thread("run streams", text(workers.size(), " threads"), error.code().value());
+    return cannot_start_thread("run streams", counted(workers.size(), "thread"), error.code().value());
   }
   if (repeat.open(workers.size())) {
     watch(number, runs, repeat);
@@ -216,7 +218,7 @@ Outcome Run::repeat(unsigned number) {
       if (run != nullptr) run->fail(timed_out_record(*run));
     }
   }
-  if (Outcome ended = threads.join(); !ended) {
+  if (Result<void> ended = threads.join(); !ended) {
     is_abandoned_ = session_ != nullptr;
     return ended;
   }
@@ -277,7 +279,7 @@ void Run::check(std::span<const std::unique_ptr<TransferRun>> runs) {
     const bool has_arrived = std::all_of(run->lanes.begin(), run->lanes.end(), has_copied);
     if (told.error || !has_arrived) told.is_verified = false;
     if (!told.is_verified) continue;
-    if (Outcome checked = ends_[run->index]->check(code(), give_up); !checked) told.error = checked.record();
+    if (Result<void> checked = ends_[run->index]->check(code(), give_up); !checked) told.error = checked.record();
     if (told.error || give_up()) told.is_verified = false;
   }
 }
@@ -299,10 +301,11 @@ bool StreamReport::is_ok() const noexcept {
 }
 
 Result<StreamReport> run_streams(const StreamPlan& plan, const StreamOptions& options) try {
+  const Uncancelled uncancelled;
   Run run(plan, options);
-  if (Outcome prepared = run.prepare(); !prepared) return std::move(prepared).take_error();
+  if (Result<void> prepared = run.prepare(); !prepared) return std::move(prepared).error();
   for (unsigned i = 0; i < plan.repeats && !run.is_stopped(); ++i) {
-    if (Outcome done = run.repeat(i); !done) return std::move(done).take_error();
+    if (Result<void> done = run.repeat(i); !done) return std::move(done).error();
   }
   return run.finish();
 } catch (...) {

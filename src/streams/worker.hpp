@@ -23,7 +23,7 @@ struct Worker {
 // One copy of a transfer (or one round of its flag, one walk of its chain). Returns when it has happened. Latency in microseconds:
 // negative where the caller's clock is as good.
 struct OneCopy {
-  Outcome outcome;
+  Result<void> outcome;
   double latency_us = -1;
   bool is_whole = true;  // false: the run was stopped in the middle of it
 };
@@ -34,7 +34,7 @@ struct Slice {
   std::size_t bytes = 0;
 };
 // Looks at the stop between pieces: a large copy takes seconds on a slow machine, and who stops a run does not wait for it.
-OneCopy copy_in_pieces(const std::function<Outcome(Slice)>& copy, Slice slice, const Repeat& repeat);
+OneCopy copy_in_pieces(const std::function<Result<void>(Slice)>& copy, Slice slice, const Repeat& repeat);
 
 // What a thread that waits for each of its copies does: `warm_up` before the gate, then copies until the transfer has had enough.
 // `bytes` are those of one copy in this lane, `per_look` how many are made between two looks at the clock.
@@ -43,7 +43,7 @@ struct BlockingLane {
   std::size_t lane;
   std::uint64_t bytes;
   std::uint64_t per_look = 1;
-  std::function<Outcome()> warm_up;
+  std::function<Result<void>()> warm_up;
   std::function<OneCopy()> copy;
 };
 void run_blocking_lane(Repeat& repeat, const BlockingLane& lane);

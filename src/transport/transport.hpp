@@ -18,9 +18,9 @@
 
 #include "base/descriptor.hpp"
 #include "base/errors.hpp"
-#include "gigabar/fabric.hpp"
 #include "gigabar/memory.hpp"
 #include "gigabar/status.hpp"
+#include "gigabar/types.hpp"
 
 namespace gigabar {
 struct Topology;
@@ -34,8 +34,8 @@ struct Parcel {
   std::string bytes;
   std::vector<Descriptor> descriptors;
 };
-inline constexpr std::size_t kMostParcelBytes = 16384;
-inline constexpr std::size_t kMostParcelDescriptors = 8;
+inline constexpr std::size_t kMaxParcelBytes = 16384;
+inline constexpr std::size_t kMaxParcelDescriptors = 8;
 
 // Who is at the other end.
 struct Peer {
@@ -56,7 +56,7 @@ class Region {
   // How it was made reachable, one word and a sentence: "dma_buf", "peer_memory", "pinned", "memfd", "cuda_ipc", "none".
   virtual std::string_view how() const noexcept = 0;
   virtual const std::string& reason() const noexcept = 0;
-  // What `peer` needs to open it, at most kMostParcelBytes. Errors: out_of_descriptors, device_error.
+  // What `peer` needs to open it, at most kMaxParcelBytes. Errors: out_of_descriptors, device_error.
   virtual Result<Parcel> key(const Peer& peer) const = 0;
 };
 
@@ -168,7 +168,7 @@ class Link {
   }
 
   // The initiator's half of connecting: the answer that the peer's accept() gave. Errors break the link.
-  virtual Outcome complete(Parcel answer) = 0;
+  virtual Result<void> complete(Parcel answer) = 0;
 
   // Whom the caller keeps it for; transports leave it alone.
   void* owner = nullptr;
@@ -180,7 +180,7 @@ class Sink {
   virtual void ready(Link& link) = 0;
   // Valid during the call. `payload` is host memory.
   virtual void message(Link& link, const Header& header, std::span<const std::byte> payload) = 0;
-  virtual void done(Link& link, std::uint64_t cookie, const Outcome& outcome) = 0;
+  virtual void done(Link& link, std::uint64_t cookie, const Result<void>& outcome) = 0;
   virtual void broken(Link& link, const Error& error) = 0;  // once per link; destroy it later
 
  protected:
@@ -236,10 +236,5 @@ struct TransportOptions {
   int service_level = -1;               // InfiniBand 0 to 15, RoCE 0 to 7 (Ethernet priority); -1: the network's
   std::int64_t connect_deadline_ns = 10'000'000'000;
 };
-
-// Why it cannot be used, or the opened transport. Errors: unavailable with the availability's reason, and as register_memory.
-Result<std::unique_ptr<Transport>> open_local(const TransportOptions& options);
-Result<std::unique_ptr<Transport>> open_verbs(const TransportOptions& options);
-Result<std::unique_ptr<Transport>> open_ucx(const TransportOptions& options);
 
 }  // namespace gigabar::transport

@@ -2,6 +2,7 @@
 // Barriers and reductions of groups: nobody leaves before all came, results are the same everywhere, a time-out loses nothing.
 #include <algorithm>
 #include <array>
+#include <functional>
 #include <limits>
 #include <numeric>
 
@@ -89,7 +90,7 @@ void reduce_once(RankProcess& me, Fabric& fabric, const Group& group, ReduceOper
 
 RANK_BODY(reduce_in_groups) {
   for (std::uint64_t round = 0; round < me.setup().amount; ++round) {
-    const std::size_t count = round % 7 == 0 ? kMostReduceElements : 1 + round % 40;
+    const std::size_t count = round % 7 == 0 ? kMaxReduceElements : 1 + round % 40;
     const auto operation = ReduceOperation(round % 3);
     for (const Group& group : groups_of(me)) {
       ASSERT_NO_FATAL_FAILURE(reduce_once<std::int64_t>(me, fabric, group, operation, count, round, 1)) << "round " << round;
@@ -154,6 +155,33 @@ RANK_BODY(groups_are_independent) {
   ASSERT_TRUE(is_ok(fabric.barrier({}, kPatience)));
 }
 
+// What the last rank calls is not what the others call: another kind, type, operation, or another count of values. Everybody is
+// told, and the group's next collective is a good one.
+RANK_BODY(call_what_others_do_not) {
+  const bool is_odd_one = me.rank() == me.rank_count() - 1;
+  const std::array<std::int64_t, 2> wholes{5, 6};
+  const std::array<double, 2> reals{5, 6};
+  std::array<std::int64_t, 2> whole_results{};
+  std::array<double, 2> real_results{};
+  const auto reduce = [&](ReduceOperation operation, std::size_t count) {
+    return fabric.all_reduce({}, operation, std::span(wholes).first(count), std::span(whole_results).first(count), kPatience);
+  };
+  const std::array<std::function<Result<void>()>, 4> odd_calls{
+      [&] { return fabric.barrier({}, kPatience); },
+      [&] { return fabric.all_reduce({}, ReduceOperation::sum, reals, real_results, kPatience); },
+      [&] { return reduce(ReduceOperation::maximum, 2); },
+      [&] { return reduce(ReduceOperation::sum, 1); },
+  };
+  for (std::size_t i = 0; i < odd_calls.size(); ++i) {
+    whole_results = {-1, -1};
+    const Result<void> outcome = is_odd_one ? odd_calls[i]() : reduce(ReduceOperation::sum, 2);
+    EXPECT_TRUE(fails(outcome, Status::invalid_argument, "it called another collective, or with other values")) << "call " << i;
+    EXPECT_EQ(whole_results, (std::array<std::int64_t, 2>{-1, -1})) << "call " << i;
+    ASSERT_TRUE(is_ok(reduce(ReduceOperation::sum, 2))) << "behind call " << i;
+    EXPECT_EQ(whole_results[1], std::int64_t(6 * me.rank_count()));
+  }
+}
+
 std::vector<RankSetup> with_amount(std::vector<RankSetup> setups, std::uint64_t amount) {
   for (RankSetup& setup : setups) setup.amount = rounds(amount);
   return setups;
@@ -174,6 +202,11 @@ class FabricCollectivesLate : public testing::TestWithParam<RankSetup> {};
 TEST_P(FabricCollectivesLate, ResumeAfterATimeOut) { run_ranks("resume_after_a_time_out", GetParam()); }
 INSTANTIATE_TEST_SUITE_P(TwoRanks, FabricCollectivesLate, testing::ValuesIn(each_transport(2)), setup_name);
 INSTANTIATE_TEST_SUITE_P(FourRanks, FabricCollectivesLate, testing::ValuesIn(each_transport(4)), setup_name);
+
+class FabricDisagreement : public testing::TestWithParam<RankSetup> {};
+TEST_P(FabricDisagreement, IsToldToAll) { run_ranks("call_what_others_do_not", GetParam()); }
+INSTANTIATE_TEST_SUITE_P(TwoRanks, FabricDisagreement, testing::ValuesIn(each_transport(2)), setup_name);
+INSTANTIATE_TEST_SUITE_P(FourRanks, FabricDisagreement, testing::ValuesIn(each_transport(4)), setup_name);
 
 class FabricGroups : public testing::TestWithParam<RankSetup> {};
 TEST_P(FabricGroups, AreIndependent) { run_ranks("groups_are_independent", GetParam()); }

@@ -123,7 +123,7 @@ RANK_BODY(write_and_read_one_large) {
 // --- Lists ----------------------------------------------------------------------------------------------------------------------
 
 constexpr std::size_t kStride = 256;
-constexpr std::size_t kListSpan = kMostListPieces * kStride;
+constexpr std::size_t kListSpan = kMaxListPieces * kStride;
 
 // Pieces of many sizes, in another order there than here, to two segments in turn.
 std::vector<ListPiece> scattered(std::size_t count, std::size_t local_shift) {
@@ -155,7 +155,7 @@ void expect_scattered(const RankSegment& target, SegmentId id, const std::vector
 RANK_BODY(write_and_read_lists) {
   RankSegment origin(fabric, kOrigin, me.setup().origin, 2 * kListSpan), target(fabric, kTarget, me.setup().target, kListSpan),
       second(fabric, kSecondTarget, me.setup().target, kListSpan);
-  for (const std::size_t count : {std::size_t{1}, std::size_t{2}, std::size_t{255}, std::size_t{kMostListPieces}}) {
+  for (const std::size_t count : {std::size_t{1}, std::size_t{2}, std::size_t{255}, std::size_t{kMaxListPieces}}) {
     origin.put_pattern(0, kListSpan, me.rank(), 0);
     target.fill();
     second.fill();

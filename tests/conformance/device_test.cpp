@@ -516,7 +516,7 @@ RANK_BODY(refuse_sessions) {
   EXPECT_TRUE(refuses(opens(16, 0, 1000), "notification_count 0"));
   EXPECT_TRUE(refuses(opens(16, 1 << 20, 1000), "notification_count"));
   EXPECT_TRUE(refuses(opens(16, 8, 3), "control_segment 3"));
-  EXPECT_TRUE(refuses(opens(16, 8, kMostSegments), "control_segment 1024"));
+  EXPECT_TRUE(refuses(opens(16, 8, kMaxSegments), "control_segment 1024"));
   DeviceSessionOptions options;
   options.queue_count = 17;
   EXPECT_TRUE(refuses(DeviceSession::open(fabric, options), "queue_count 17"));

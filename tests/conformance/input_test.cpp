@@ -26,7 +26,7 @@ void expect_refused(Fabric& fabric, Rank rank, const Posted& posted, std::string
     EXPECT_TRUE(refuses(posted, text));
     return;
   }
-  Outcome late = fabric.wait(0, kPatience);
+  Result<void> late = fabric.wait(0, kPatience);
   if (late) late = fabric.flush(rank, kPatience);
   EXPECT_TRUE(refuses(late, text)) << "neither the call nor wait nor flush";
 }
@@ -51,7 +51,7 @@ void refuse_places(Fabric& fabric, Rank rank, Rank wrong_rank) {
   };
   const std::array<Case, 15> cases{{
       {{kUnknown, 0}, there, 8, "999"},
-      {{kMostSegments, 0}, there, 8, "1024"},
+      {{kMaxSegments, 0}, there, 8, "1024"},
       {{65535, 0}, there, 8, "65535"},
       {{kOrigin, kBytes}, there, 1, "4096"},
       {{kOrigin, 0}, there, kBytes + 1, "4097"},
@@ -60,7 +60,7 @@ void refuse_places(Fabric& fabric, Rank rank, Rank wrong_rank) {
       {{kOrigin, 8}, there, kMost, ""},
       {here, {wrong_rank, kTarget, 0}, 8, "rank"},
       {here, {kAnyRank, kTarget, 0}, 8, "rank"},
-      {here, {rank, kMostSegments, 0}, 8, "1024"},
+      {here, {rank, kMaxSegments, 0}, 8, "1024"},
       {here, {rank, kUnknown, 0}, 8, "999"},
       {here, {rank, kTarget, kBytes}, 1, ""},
       {here, {rank, kTarget, kMost}, 1, ""},
@@ -89,7 +89,7 @@ void refuse_posts(Fabric& fabric, Rank rank) {
   EXPECT_TRUE(refuses(fabric.read(here, there, 8, on(255)), "255"));
   EXPECT_TRUE(refuses(fabric.wait(kQueues, kPatience), "16"));
   EXPECT_TRUE(refuses(fabric.flush(kAnyRank, kPatience), "rank"));
-  const std::vector<ListPiece> too_many(kMostListPieces + 1, ListPiece{here, kTarget, 0, 1});
+  const std::vector<ListPiece> too_many(kMaxListPieces + 1, ListPiece{here, kTarget, 0, 1});
   EXPECT_TRUE(refuses(fabric.write_list(rank, too_many), "1025"));
   const PathPolicy two{.gdr = Preference::require, .staged = Preference::require};
   EXPECT_TRUE(refuses(fabric.write(here, there, 8, {.queue = 0, .policy = two}), "require"));
@@ -112,7 +112,7 @@ void refuse_notifications(Fabric& fabric, Rank rank) {
   EXPECT_TRUE(refuses(fabric.write_notify(here, there, 8, 1, 0), "value"));
   EXPECT_TRUE(refuses(fabric.notify_add(rank, kTarget, kNotifications, 1), "65536"));
   expect_refused(fabric, rank, fabric.notify(rank, kUnknown, 1, 1), "999");
-  expect_refused(fabric, rank, fabric.notify_add(rank, kMostSegments, 1, 1), "1024");
+  expect_refused(fabric, rank, fabric.notify_add(rank, kMaxSegments, 1, 1), "1024");
   EXPECT_TRUE(refuses(fabric.notification_wait(kUnknown, 0, 1, Timeout::test()), "999"));
   EXPECT_TRUE(refuses(fabric.notification_wait(kTarget, kNotifications, 1, Timeout::test())));
   EXPECT_TRUE(refuses(fabric.notification_wait(kTarget, 1, kNotifications, Timeout::test())));
@@ -130,7 +130,7 @@ void refuse_atomics(Fabric& fabric, Rank rank, Rank wrong_rank) {
   EXPECT_TRUE(refuses(fabric.fetch_add({rank, kTarget, kBytes}, 1, kPatience)));
   EXPECT_TRUE(refuses(fabric.fetch_add({rank, kTarget, kMost - 7}, 1, kPatience)));
   EXPECT_TRUE(refuses(fabric.fetch_add({rank, kUnknown, 0}, 1, kPatience), "999"));
-  EXPECT_TRUE(refuses(fabric.compare_swap({rank, kMostSegments, 0}, 1, 2, kPatience), "1024"));
+  EXPECT_TRUE(refuses(fabric.compare_swap({rank, kMaxSegments, 0}, 1, 2, kPatience), "1024"));
   EXPECT_FALSE(fabric.fetch_add({wrong_rank, kTarget, 0}, 1, kPatience).is_ok());
 }
 
@@ -154,8 +154,8 @@ void refuse_messages(Fabric& fabric, Rank wrong_rank) {
 }
 
 void refuse_groups(Fabric& fabric, Rank me, Rank count) {
-  const std::array<std::int64_t, kMostReduceElements + 1> many{};
-  std::array<std::int64_t, kMostReduceElements + 1> results{};
+  const std::array<std::int64_t, kMaxReduceElements + 1> many{};
+  std::array<std::int64_t, kMaxReduceElements + 1> results{};
   EXPECT_TRUE(refuses(fabric.barrier({me, me}, kPatience), "group"));
   EXPECT_FALSE(fabric.barrier({me, count}, kPatience).is_ok()) << "no such rank";
   EXPECT_FALSE(fabric.barrier({kAnyRank}, kPatience).is_ok());
@@ -174,7 +174,7 @@ void refuse_segments(Fabric& fabric) {
   std::array<char, 64> memory{};
   EXPECT_TRUE(refuses(fabric.register_segment(50, nullptr, 64), "address"));
   EXPECT_TRUE(refuses(fabric.register_segment(50, memory.data(), 0), "bytes"));
-  EXPECT_TRUE(refuses(fabric.register_segment(kMostSegments, memory.data(), 64), "1024"));
+  EXPECT_TRUE(refuses(fabric.register_segment(kMaxSegments, memory.data(), 64), "1024"));
   EXPECT_TRUE(refuses(fabric.register_segment(kOrigin, memory.data(), 64), "1")) << "the id is in use";
   EXPECT_FALSE(fabric.register_segment(50, memory.data(), std::numeric_limits<std::size_t>::max()).is_ok())
       << "beyond all addresses";
@@ -182,7 +182,7 @@ void refuse_segments(Fabric& fabric) {
   void* gone = ::mmap(nullptr, 65536, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   ::munmap(gone, 65536);
   EXPECT_FALSE(fabric.register_segment(50, gone, 65536).is_ok()) << "it is mapped no more";
-  for (const SegmentId id : {SegmentId{60}, SegmentId{kMostSegments}, SegmentId{65535}}) {
+  for (const SegmentId id : {SegmentId{60}, SegmentId{kMaxSegments}, SegmentId{65535}}) {
     EXPECT_FALSE(fabric.quiesce(id, kPatience).is_ok());
     EXPECT_FALSE(fabric.enable(id).is_ok());
     EXPECT_TRUE(refuses(fabric.deregister_segment(id, kPatience), std::to_string(id)));

@@ -49,7 +49,7 @@ struct Failure {
   std::string text;
 };
 
-void require(const Outcome& outcome, const char* what) {
+void require(const Result<void>& outcome, const char* what) {
   if (!outcome) throw Failure{std::string(what) + ": " + outcome.message()};
 }
 

@@ -311,11 +311,62 @@ RANK_BODY(cancel_what_is_done) {
   EXPECT_FALSE(fabric.wait_message(*posted, Timeout::test()).is_ok()) << "an operation is waited for once";
 }
 
+// A send that nobody receives in time is taken back: its source is the caller's again, and the receiver never hears of it. A small
+// one may be on its way.
+RANK_BODY(leave_sends) {
+  constexpr std::size_t kBytes = 256 * 1024;
+  const Timeout kShort = Timeout::of(std::chrono::milliseconds(50));
+  std::vector<unsigned char> buffer(kBytes);
+  if (me.rank() == 0) {
+    // More than a receiver holds offers of one peer for.
+    for (int count = 0; count < 30; ++count) {
+      std::vector<unsigned char> gone(kBytes, 0xee);
+      ASSERT_TRUE(fails(fabric.send(1, 4, gone.data(), gone.size(), count == 0 ? kShort : Timeout::test()), Status::timed_out));
+      std::fill(gone.begin(), gone.end(), 0xdd);
+    }
+    ASSERT_TRUE(me.meet());
+    fill_pattern(buffer.data(), kBytes, 5);
+    EXPECT_TRUE(is_ok(fabric.send(1, 4, buffer.data(), kBytes, kPatience)));
+    return;
+  }
+  ASSERT_TRUE(me.meet());
+  const auto received = fabric.recv(0, 4, buffer.data(), kBytes, kPatience);
+  ASSERT_TRUE(is_ok(received));
+  EXPECT_EQ(received->bytes, kBytes);
+  EXPECT_TRUE(is_pattern(buffer.data(), kBytes, 5)) << "it is one that was taken back";
+}
+
+// Where a receive meets the offer while it is taken back, the receive ends with an error, and not never.
+RANK_BODY(leave_sends_that_are_met) {
+  constexpr std::size_t kBytes = 64 * 1024;
+  std::vector<unsigned char> buffer(kBytes, 's');
+  for (int round = 0; round < 50; ++round) {
+    ASSERT_TRUE(me.meet());
+    if (me.rank() == 0) {
+      const Result<void> sent = fabric.send(1, 4, buffer.data(), kBytes, Timeout::of(std::chrono::microseconds(round * 4)));
+      ASSERT_TRUE(sent.is_ok() || sent.status() == Status::timed_out) << sent.message();
+      ASSERT_TRUE(me.meet());
+      // Behind it, in any case.
+      ASSERT_TRUE(is_ok(fabric.send(1, 4, buffer.data(), 1, kPatience)));
+      continue;
+    }
+    const auto first = fabric.post_recv(0, 4, kAllBits, buffer.data(), kBytes);
+    ASSERT_TRUE(is_ok(first));
+    ASSERT_TRUE(me.meet());
+    auto received = fabric.wait_message(*first, kPatience);
+    ASSERT_TRUE(received.is_ok() || received.status() == Status::unavailable) << received.error().message();
+    const bool is_the_last = received.is_ok() && received->bytes == 1;
+    if (!is_the_last) received = fabric.recv(0, 4, buffer.data(), kBytes, kPatience);
+    ASSERT_TRUE(is_ok(received));
+    EXPECT_EQ(received->bytes, 1U);
+  }
+}
+
 // --- Unexpected messages in volume ----------------------------------------------------------------------------------------------
 
 constexpr std::size_t kFloodBytes = 2048;
 constexpr std::size_t kFloodWindow = 512;
-constexpr std::size_t kMostGrowth = 48 * kMiB;
+constexpr std::size_t kMaxGrowth = 48 * kMiB;
 
 void flood(Fabric& fabric, std::uint64_t count) {
   std::vector<unsigned char> slots(kFloodWindow * kFloodBytes);
@@ -345,7 +396,7 @@ RANK_BODY(flood_a_busy_receiver) {
   const std::size_t before = resident_bytes();
   if (me.rank() == 0) return flood(fabric, count);
   std::this_thread::sleep_for(std::chrono::milliseconds(1500));
-  EXPECT_LT(resident_bytes(), before + kMostGrowth) << "unexpected messages are held without bound";
+  EXPECT_LT(resident_bytes(), before + kMaxGrowth) << "unexpected messages are held without bound";
   std::vector<unsigned char> target(kFloodBytes);
   for (std::uint64_t i = 0; i < count; ++i) {
     const auto received = fabric.recv(0, 3, target.data(), kFloodBytes, kPatience);
@@ -353,7 +404,7 @@ RANK_BODY(flood_a_busy_receiver) {
     ASSERT_EQ(received->bytes, kFloodBytes);
     ASSERT_TRUE(is_pattern(target.data(), kFloodBytes, i)) << "message " << i;
   }
-  EXPECT_LT(resident_bytes(), before + kMostGrowth);
+  EXPECT_LT(resident_bytes(), before + kMaxGrowth);
 }
 
 // --- The tests ------------------------------------------------------------------------------------------------------------------
@@ -396,6 +447,8 @@ TEST_P(FabricMessageOrder, VeryMany) {
   run_ranks("send_very_many", with_amount(GetParam(), rounds(140'000)), std::chrono::seconds(100));
 }
 TEST_P(FabricMessageOrder, CancelsReceives) { run_ranks("cancel_receives", GetParam()); }
+TEST_P(FabricMessageOrder, LeavesSends) { run_ranks("leave_sends", GetParam()); }
+TEST_P(FabricMessageOrder, LeavesSendsThatAreMet) { run_ranks("leave_sends_that_are_met", GetParam()); }
 TEST_P(FabricMessageOrder, DoesNotCancelWhatIsDone) { run_ranks("cancel_what_is_done", GetParam()); }
 TEST_P(FabricMessageOrder, HoldsBackAFlood) { run_ranks("flood_a_busy_receiver", with_amount(GetParam(), rounds(60'000))); }
 INSTANTIATE_TEST_SUITE_P(Transports, FabricMessageOrder, testing::ValuesIn(each_transport(2)), setup_name);
@@ -403,6 +456,55 @@ INSTANTIATE_TEST_SUITE_P(Transports, FabricMessageOrder, testing::ValuesIn(each_
 class FabricLongMessages : public testing::TestWithParam<RankSetup> {};
 TEST_P(FabricLongMessages, AreRefusedWhole) { run_ranks("refuse_too_long", GetParam()); }
 INSTANTIATE_TEST_SUITE_P(Memory, FabricLongMessages, testing::ValuesIn(memory_setups()), setup_name);
+
+// Receives that were posted before anything came: each message has to find its own among them, by rank and by mask, small ones and
+// large ones. What comes first is what was posted last.
+RANK_BODY(find_the_receive_that_waits) {
+  const auto number_of = [](Rank from, Tag tag) { return static_cast<std::uint32_t>(from * 1000 + tag); };
+  for (const std::size_t bytes : {std::size_t{4}, std::size_t{200'000}}) {
+    if (me.rank() != 0) {
+      ASSERT_TRUE(me.meet());  // all are posted
+      if (me.rank() == 1) {
+        ASSERT_TRUE(me.meet()) << "rank 2 has sent";
+      }
+      for (const Tag tag : {Tag{0x35}, Tag{5}}) {
+        std::vector<std::uint32_t> out(bytes / 4, number_of(me.rank(), tag));
+        ASSERT_TRUE(is_ok(fabric.send(0, tag, out.data(), bytes, kPatience)));
+      }
+      if (me.rank() == 2) {
+        ASSERT_TRUE(me.meet());
+      }
+      continue;
+    }
+    struct Waiting {
+      Rank from;
+      Tag tag, mask;
+      std::uint32_t expected;
+    };
+    const std::array<Waiting, 4> waiting{Waiting{1, 5, kAllBits, number_of(1, 5)}, Waiting{2, 5, kAllBits, number_of(2, 5)},
+                                         Waiting{1, 0x3f, 0xf0, number_of(1, 0x35)}, Waiting{2, 0x3f, 0xf0, number_of(2, 0x35)}};
+    std::array<std::vector<std::uint32_t>, 4> in;
+    std::array<Operation, 4> posted{};
+    for (std::size_t i = 0; i < waiting.size(); ++i) {
+      in[i].assign(bytes / 4, 0);
+      const auto receive = fabric.post_recv(waiting[i].from, waiting[i].tag, waiting[i].mask, in[i].data(), bytes);
+      ASSERT_TRUE(is_ok(receive));
+      posted[i] = *receive;
+    }
+    ASSERT_TRUE(me.meet());
+    for (const std::size_t i : {3U, 1U}) ASSERT_TRUE(is_ok(fabric.wait_message(posted[i], kPatience))) << "receive " << i;
+    ASSERT_TRUE(me.meet());
+    for (const std::size_t i : {2U, 0U}) ASSERT_TRUE(is_ok(fabric.wait_message(posted[i], kPatience))) << "receive " << i;
+    for (std::size_t i = 0; i < waiting.size(); ++i) {
+      EXPECT_EQ(in[i].front(), waiting[i].expected) << "receive " << i << " of " << bytes << " bytes";
+      EXPECT_EQ(in[i].back(), waiting[i].expected) << "receive " << i << " of " << bytes << " bytes";
+    }
+  }
+}
+
+class FabricWaitingReceives : public testing::TestWithParam<RankSetup> {};
+TEST_P(FabricWaitingReceives, EachGetsItsOwn) { run_ranks("find_the_receive_that_waits", GetParam()); }
+INSTANTIATE_TEST_SUITE_P(ThreeRanks, FabricWaitingReceives, testing::ValuesIn(each_transport(3)), setup_name);
 
 class FabricAnyRank : public testing::TestWithParam<RankSetup> {};
 TEST_P(FabricAnyRank, KeepsTheOrderOfEach) { run_ranks("receive_of_any_rank", GetParam()); }

@@ -261,10 +261,11 @@ BARE_RANK_BODY(switch_at_the_limits) {
       const TransferPath seen = path_of(*fabric, fabric->read({kOrigin, 0}, there, bytes), bytes);
       EXPECT_EQ(gigabar::name_of(seen), gigabar::name_of(path)) << "read of " << bytes;
     };
-    expect_write(1, TransferPath::bar);
+    // The limits themselves first: what was decided for a size serves others between the same limits.
     expect_write(kEager, TransferPath::bar);
-    expect_write(kEager + 1, direct);
+    expect_write(1, TransferPath::bar);
     expect_write(kGdr, direct);
+    expect_write(kEager + 1, direct);
     expect_write(kGdr + 1, above);
     expect_write(1 << 20, above);
     expect_read(kGdrRead, direct);
@@ -278,6 +279,36 @@ BARE_RANK_BODY(switch_at_the_limits) {
     const RemotePlace there{(me.rank() + 1) % me.rank_count(), kTarget, 0};
     EXPECT_TRUE(
         fails(fabric->write({kOrigin, 0}, there, kGdr, with(TransferPath::gdr, Preference::require)), Status::unavailable, "gdr"));
+    ASSERT_TRUE(me.meet());
+  }
+  EXPECT_TRUE(is_ok(fabric->close(kPatience)));
+}
+
+// What a rank takes inside a message is its own to say: the smaller limit of the two holds in both directions, for writes and for
+// messages.
+BARE_RANK_BODY(heed_the_smaller_limit) {
+  FabricOptions options = me.options();
+  options.limits.eager_bytes = me.rank() == 0 ? 2 * kEager : kEager;
+  auto fabric = Fabric::open(options);
+  ASSERT_TRUE(is_ok(fabric));
+  {
+    RankSegment origin(*fabric, kOrigin, me.setup().origin, kSpan), target(*fabric, kTarget, me.setup().target, kSpan);
+    const Rank other = 1 - me.rank();
+    ASSERT_TRUE(me.meet());
+    EXPECT_EQ(path_of(*fabric, fabric->write({kOrigin, 0}, {other, kTarget, 0}, kEager), kEager), TransferPath::bar);
+    EXPECT_NE(path_of(*fabric, fabric->write({kOrigin, 0}, {other, kTarget, 0}, kEager + 1), kEager + 1), TransferPath::bar);
+    std::vector<char> out(kEager + 1), in(kEager + 1);
+    for (const std::size_t bytes : {kEager, kEager + 1}) {
+      const auto received = fabric->post_recv(other, 1, ~Tag{0}, in.data(), bytes);
+      ASSERT_TRUE(is_ok(received));
+      const auto sent = fabric->post_send(other, 1, out.data(), bytes);
+      ASSERT_TRUE(is_ok(sent));
+      ASSERT_TRUE(is_ok(fabric->wait_message(*received, kPatience)));
+      ASSERT_TRUE(is_ok(fabric->wait_message(*sent, kPatience)));
+      const auto report = fabric->report(*sent);
+      ASSERT_TRUE(is_ok(report));
+      EXPECT_EQ(report->reason.find("inside a message") != std::string::npos, bytes <= kEager) << bytes << ": " << report->reason;
+    }
     ASSERT_TRUE(me.meet());
   }
   EXPECT_TRUE(is_ok(fabric->close(kPatience)));
@@ -349,6 +380,10 @@ std::vector<RankSetup> registering_setups() {
   return all;
 }
 INSTANTIATE_TEST_SUITE_P(Registered, FabricLimitsExact, testing::ValuesIn(registering_setups()), setup_name);
+
+class FabricLimitsOfTwo : public testing::TestWithParam<RankSetup> {};
+TEST_P(FabricLimitsOfTwo, TheSmallerHolds) { run_ranks("heed_the_smaller_limit", GetParam()); }
+INSTANTIATE_TEST_SUITE_P(Memory, FabricLimitsOfTwo, testing::ValuesIn(stand_in_setups()), setup_name);
 
 class FabricChunks : public testing::TestWithParam<RankSetup> {};
 TEST_P(FabricChunks, AreAsLargeAsAsked) { run_ranks("cut_into_chunks", GetParam()); }

@@ -53,7 +53,7 @@ RANK_BODY(fill_a_queue_with_lists) {
   EXPECT_TRUE(is_ok(list(24)));
   EXPECT_TRUE(fails(list(1), Status::busy));
   ASSERT_TRUE(is_ok(fabric.wait(0, kPatience)));
-  ASSERT_TRUE(is_ok(list(kMostListPieces)));
+  ASSERT_TRUE(is_ok(list(kMaxListPieces)));
   ASSERT_TRUE(is_ok(fabric.wait(0, kPatience)));
   ASSERT_TRUE(is_ok(fabric.flush(next(me), kPatience)));
   ASSERT_TRUE(me.meet());
@@ -78,7 +78,7 @@ RANK_BODY(use_all_queues) {
     }
   }
   for (QueueId queue = kQueues; queue-- > 0;) {
-    Outcome outcome = fabric.wait(queue, Timeout::test());
+    Result<void> outcome = fabric.wait(queue, Timeout::test());
     const auto give_up = std::chrono::steady_clock::now() + std::chrono::seconds(20);
     while (outcome.status() == Status::timed_out && std::chrono::steady_clock::now() < give_up) {
       outcome = fabric.wait(queue, Timeout::test());
@@ -122,11 +122,11 @@ void hammer(RankProcess& me, Fabric& fabric, RankSegment& origin, QueueId queue,
     origin.put_pattern(out, bytes, seed, 0);
     const auto written = fabric.write({kOrigin, out}, {next(me), kTarget, queue * kPlace}, bytes, on(queue));
     if (!written) return complaints.add(written.error().message());
-    if (const Outcome waited = fabric.wait(queue, kPatience); !waited) return complaints.add(waited.message());
-    if (const Outcome flushed = fabric.flush(next(me), kPatience); !flushed) return complaints.add(flushed.message());
+    if (const Result<void> waited = fabric.wait(queue, kPatience); !waited) return complaints.add(waited.message());
+    if (const Result<void> flushed = fabric.flush(next(me), kPatience); !flushed) return complaints.add(flushed.message());
     const auto read = fabric.read({kOrigin, back}, {next(me), kTarget, queue * kPlace}, bytes, on(queue));
     if (!read) return complaints.add(read.error().message());
-    if (const Outcome waited = fabric.wait(queue, kPatience); !waited) return complaints.add(waited.message());
+    if (const Result<void> waited = fabric.wait(queue, kPatience); !waited) return complaints.add(waited.message());
     const auto right = origin.holds_pattern(back, bytes, seed, 0);
     if (!right) return complaints.add("queue " + std::to_string(queue) + ": " + right.message());
   }
@@ -157,7 +157,7 @@ RANK_BODY(flush_behind_an_unfinished_flush) {
   for (std::uint64_t round = 0; round < me.setup().amount && me.rank() == 0; ++round) {
     const std::size_t bytes = 1 + round * 977 % kBytes;
     origin.put_pattern(0, bytes, round, 0);
-    const Outcome early = fabric.flush(1, Timeout::test());
+    const Result<void> early = fabric.flush(1, Timeout::test());
     if (early.status() == Status::timed_out) ++unfinished;
     ASSERT_TRUE(is_ok(fabric.write({kOrigin, 0}, {1, kTarget, 0}, bytes)));
     ASSERT_TRUE(is_ok(fabric.flush(1, kPatience)));
@@ -169,36 +169,35 @@ RANK_BODY(flush_behind_an_unfinished_flush) {
   ASSERT_TRUE(me.meet());
 }
 
-// A thread that hammers does not keep another one of its process from its messages.
+// A thread that hammers does not keep another one of its process from its messages: it comes round only so often before each.
 RANK_BODY(leave_room_for_others) {
   constexpr unsigned kRounds = 100;
+  constexpr unsigned kMaxTurnsPerRound = 200;  // some where both take turns, thousands where one waits for the other to be slow
   RankSegment origin(fabric, kOrigin, MemoryChoice::host, 4096), target(fabric, kTarget, MemoryChoice::host, 4096);
   ASSERT_TRUE(me.meet());
   std::atomic<bool> is_over{false};
+  std::atomic<unsigned> turns{0};
   Complaints complaints;
   std::thread hammering([&] {
-    while (me.rank() == 0 && !is_over) {
+    for (; me.rank() == 0 && !is_over; ++turns) {
       const auto posted = fabric.write({kOrigin, 0}, {1, kTarget, 0}, 4000, on(1));
       if (!posted) return complaints.add(posted.error().message());
-      if (const Outcome waited = fabric.wait(1, kPatience); !waited) return complaints.add(waited.message());
-      if (const Outcome flushed = fabric.flush(1, kPatience); !flushed) return complaints.add(flushed.message());
+      if (const Result<void> waited = fabric.wait(1, kPatience); !waited) return complaints.add(waited.message());
+      if (const Result<void> flushed = fabric.flush(1, kPatience); !flushed) return complaints.add(flushed.message());
     }
   });
-  const auto begin = std::chrono::steady_clock::now();
   for (unsigned round = 0; round < kRounds; ++round) {
     const Rank first = round % 2;
-    const Outcome sent = me.rank() == first ? fabric.send(1 - first, 1, nullptr, 0, kPatience) : Outcome();
+    const Result<void> sent = me.rank() == first ? fabric.send(1 - first, 1, nullptr, 0, kPatience) : Result<void>();
     EXPECT_TRUE(is_ok(sent)) << "round " << round;
     if (me.rank() != first) {
       EXPECT_TRUE(is_ok(fabric.recv(first, 1, nullptr, 0, kPatience))) << "round " << round;
     }
   }
-  const auto duration = std::chrono::steady_clock::now() - begin;
   is_over = true;
   hammering.join();
   complaints.tell();
-  // Microseconds where nobody hammers; a loaded machine's measure.
-  EXPECT_LT(duration, std::chrono::seconds(2)) << kRounds << " messages beside a thread that hammers";
+  EXPECT_LT(turns, kRounds * kMaxTurnsPerRound) << "of the thread that hammers, beside " << kRounds << " messages";
   ASSERT_TRUE(me.meet());
 }
 
@@ -224,7 +223,7 @@ BARE_RANK_BODY(wake_threads_that_sleep) {
         if (const auto reset = fabric->notification_reset(kTarget, id); !reset) return complaints.add(reset.error().message());
         const auto posted = fabric->notify(0, kTarget, kAnswer, 1, on(static_cast<QueueId>(id)));
         if (!posted) return complaints.add(posted.error().message());
-        if (const Outcome waited = fabric->wait(static_cast<QueueId>(id), kPatience); !waited)
+        if (const Result<void> waited = fabric->wait(static_cast<QueueId>(id), kPatience); !waited)
           return complaints.add(waited.message());
       }
     };
@@ -246,9 +245,9 @@ BARE_RANK_BODY(wake_threads_that_sleep) {
       ASSERT_TRUE(is_ok(fabric->wait(0, kPatience)));
     }
     std::ranges::sort(durations);
-    // A sleep that nobody ends lasts 100 ms.
+    // A sleep that nobody ends lasts 100 ms, of which 15 were over: half of the answers would come later than after 40.
     if (!durations.empty()) {
-      EXPECT_LT(durations[durations.size() / 2], std::chrono::milliseconds(20));
+      EXPECT_LT(durations[durations.size() / 2], std::chrono::milliseconds(40));
     }
     ASSERT_TRUE(me.meet());
   }

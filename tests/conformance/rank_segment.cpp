@@ -6,7 +6,7 @@
 namespace gigabar::test {
 namespace {
 
-constexpr std::uint64_t kLeastPieceBytes = 4096;  // the least chunk that may be asked for, and the least payload of a link
+constexpr std::uint64_t kMinPieceBytes = 4096;  // the least chunk that may be asked for, and the least payload of a link
 
 // Where there is a GPU, device memory too. Asked of the file system: CUDA must not be used in the process that forks.
 std::vector<MemoryChoice> accelerators() {
@@ -56,7 +56,7 @@ void expect_report(Fabric& fabric, Operation operation, const RankSetup& setup, 
   EXPECT_NE(report->path, TransferPath::none);
   EXPECT_EQ(report->transport, setup.transport);
   EXPECT_GE(report->chunks, 1U);
-  EXPECT_LE(report->chunks, 1 + bytes / kLeastPieceBytes) << "cut far finer than any transport asks for: " << report->reason;
+  EXPECT_LE(report->chunks, 1 + bytes / kMinPieceBytes) << "cut far finer than any transport asks for: " << report->reason;
   EXPECT_GT(report->duration_ns, 0);
   std::uint64_t on_rails = 0;
   for (const RailShare& share : report->rails) on_rails += share.bytes;

@@ -36,7 +36,7 @@ template <class Post>
 Result<Operation> post_patiently(Fabric& fabric, QueueId queue, const Post& post) {
   Result<Operation> operation = post();
   if (operation.is_ok() || operation.status() != Status::busy) return operation;
-  if (Outcome waited = fabric.wait(queue, kPatience); !waited) return std::move(waited).take_error();
+  if (Result<void> waited = fabric.wait(queue, kPatience); !waited) return std::move(waited).error();
   return post();
 }
 

@@ -97,6 +97,8 @@ class RankJob {
 
   // Waits for that word of that rank; false, with a failure, when the rank ended or said another.
   [[nodiscard]] bool hear(Rank rank, const std::string& word);
+  // Its next word, when it has said one.
+  std::optional<std::string> word_of(Rank rank);
   void tell(Rank rank, const std::string& word);
   // No meeting waits for this rank.
   void excuse(Rank rank) { excused_.insert(rank); }
@@ -104,8 +106,8 @@ class RankJob {
   void send_signal(Rank rank, int signal);
   // Waits until the rank has ended, without judging how.
   void wait_end(Rank rank);
-  // Waits until all have ended. True: UCX ended one of them by an assertion of its own.
-  bool has_ucx_aborted();
+  // Waits until all have ended. Those that UCX ended by an assertion of its own; finish() does not judge them.
+  std::set<Rank> forgive_ucx_aborts();
   pid_t process(Rank rank) const;
   std::uint16_t master_port() const noexcept { return master_port_; }
 
@@ -151,25 +153,25 @@ std::string setup_name(const testing::TestParamInfo<RankSetup>& info);
 
 // --- What an outcome was --------------------------------------------------------------------------------------------------------
 
-testing::AssertionResult is_ok(const Outcome& outcome);
+testing::AssertionResult is_ok(const Result<void>& outcome);
 template <class T>
 testing::AssertionResult is_ok(const Result<T>& result) {
   if (result.is_ok()) return testing::AssertionSuccess();
   return testing::AssertionFailure() << result.error().message();
 }
 // An error with that status whose one line holds `text`.
-testing::AssertionResult fails(const Outcome& outcome, Status status, std::string_view text = {});
+testing::AssertionResult fails(const Result<void>& outcome, Status status, std::string_view text = {});
 template <class T>
 testing::AssertionResult fails(const Result<T>& result, Status status, std::string_view text = {}) {
   if (result.is_ok()) return testing::AssertionFailure() << "succeeded";
-  return fails(Outcome(Error(result.error())), status, text);
+  return fails(Result<void>(Error(result.error())), status, text);
 }
 
 // A bad argument: invalid_argument or out_of_range, and its one line holds `text`.
-testing::AssertionResult refuses(const Outcome& outcome, std::string_view text = {});
+testing::AssertionResult refuses(const Result<void>& outcome, std::string_view text = {});
 template <class T>
 testing::AssertionResult refuses(const Result<T>& result, std::string_view text = {}) {
-  return refuses(result.is_ok() ? Outcome() : Outcome(Error(result.error())), text);
+  return refuses(result.is_ok() ? Result<void>() : Result<void>(Error(result.error())), text);
 }
 
 // Where everything takes longer, in an emulated processor, GIGABAR_CONFORMANCE_SCALE=20 makes rounds so many times fewer; a

@@ -34,7 +34,7 @@ namespace gigabar::test {
 
 namespace {
 
-constexpr std::size_t kMostOutputBytes = 20000;  // of one rank, kept for the failure's text
+constexpr std::size_t kMaxOutputBytes = 20000;  // of one rank, kept for the failure's text
 
 std::string random_hex(std::size_t bytes) {
   static std::mt19937 random(std::random_device{}() ^ unsigned(::getpid()));
@@ -203,7 +203,7 @@ void RankJob::take_output(Child& child) {
   while (child.output.is_open()) {
     const ssize_t bytes = ::read(child.output.get(), buffer.data(), buffer.size());
     if (bytes > 0) {
-      if (child.text.size() < kMostOutputBytes) child.text.append(buffer.data(), std::size_t(bytes));
+      if (child.text.size() < kMaxOutputBytes) child.text.append(buffer.data(), std::size_t(bytes));
     } else if (bytes == 0) {
       child.output = Descriptor();
     } else if (errno != EINTR) {
@@ -293,6 +293,14 @@ bool RankJob::hear(Rank rank, const std::string& word) {
   return false;
 }
 
+std::optional<std::string> RankJob::word_of(Rank rank) {
+  Child* one = child(rank);
+  if (one == nullptr || one->words.empty()) return {};
+  std::string word = std::move(one->words.front());
+  one->words.pop_front();
+  return word;
+}
+
 void RankJob::tell(Rank rank, const std::string& word) {
   const Child* one = child(rank);
   if (one == nullptr || one->has_ended) return;
@@ -323,15 +331,19 @@ bool RankJob::wait_all() {
       [this] { return std::all_of(children_.begin(), children_.end(), [](const auto& one) { return one.second->has_ended; }); });
 }
 
-bool RankJob::has_ucx_aborted() {
+std::set<Rank> RankJob::forgive_ucx_aborts() {
   wait_all();
-  return std::any_of(children_.begin(), children_.end(), [](const auto& entry) {
-    Child& one = *entry.second;
-    take_output(one);
+  std::set<Rank> aborted;
+  for (auto& [rank, one] : children_) {
+    take_output(*one);
     // As UCX reports it: "[host:process:number:thread]  file.c:line  Assertion `...' failed".
-    return one.has_ended && WIFSIGNALED(one.status) && WTERMSIG(one.status) == SIGABRT &&
-           one.text.find(".c:") != std::string::npos && one.text.find("  Assertion `") != std::string::npos;
-  });
+    const bool is_ucx_abort = one->has_ended && WIFSIGNALED(one->status) && WTERMSIG(one->status) == SIGABRT &&
+                              one->text.find(".c:") != std::string::npos && one->text.find("  Assertion `") != std::string::npos;
+    if (!is_ucx_abort) continue;
+    one->is_forgiven = true;
+    aborted.insert(rank);
+  }
+  return aborted;
 }
 
 void RankJob::finish() {

@@ -117,12 +117,12 @@ void PrintTo(const RankSetup& setup, std::ostream* out) { *out << setup.name(); 
 
 std::string setup_name(const testing::TestParamInfo<RankSetup>& info) { return info.param.name(); }
 
-testing::AssertionResult is_ok(const Outcome& outcome) {
+testing::AssertionResult is_ok(const Result<void>& outcome) {
   if (outcome.is_ok()) return testing::AssertionSuccess();
   return testing::AssertionFailure() << outcome.message();
 }
 
-testing::AssertionResult fails(const Outcome& outcome, Status status, std::string_view text) {
+testing::AssertionResult fails(const Result<void>& outcome, Status status, std::string_view text) {
   if (outcome.is_ok()) return testing::AssertionFailure() << "succeeded";
   if (outcome.status() != status) {
     return testing::AssertionFailure() << gigabar::name_of(outcome.status()) << " where " << gigabar::name_of(status)
@@ -134,7 +134,7 @@ testing::AssertionResult fails(const Outcome& outcome, Status status, std::strin
   return testing::AssertionSuccess();
 }
 
-testing::AssertionResult refuses(const Outcome& outcome, std::string_view text) {
+testing::AssertionResult refuses(const Result<void>& outcome, std::string_view text) {
   return fails(outcome, outcome.status() == Status::out_of_range ? Status::out_of_range : Status::invalid_argument, text);
 }
 

@@ -17,7 +17,7 @@ PostOptions on(QueueId queue) { return {.queue = queue, .policy = std::nullopt};
 
 // One write, read or notification to the owner, of a size and at a place that change each time. What it answers is not judged:
 // the segment comes and goes meanwhile.
-Outcome disturb(Fabric& fabric, std::uint64_t i, std::size_t span) {
+Result<void> disturb(Fabric& fabric, std::uint64_t i, std::size_t span) {
   constexpr std::array<std::size_t, 5> kSizes{8, 300, 4096, 70000, 300000};
   const std::size_t bytes = std::min(kSizes[i % kSizes.size()], span);
   const std::uint64_t at = (i * 7919) % (span - bytes + 1);
@@ -26,7 +26,7 @@ Outcome disturb(Fabric& fabric, std::uint64_t i, std::size_t span) {
                                    : i % 7 == 1 ? fabric.write_notify({kOrigin, at}, {kOwner, kTarget, at}, bytes, 3, 1, on(queue))
                                                 : fabric.write({kOrigin, at}, {kOwner, kTarget, at}, bytes, on(queue));
   if (!posted && posted.status() != Status::busy) return Error(posted.error());
-  return i % 4 == 3 ? fabric.wait(queue, Timeout::of(std::chrono::milliseconds(20))) : Outcome();
+  return i % 4 == 3 ? fabric.wait(queue, Timeout::of(std::chrono::milliseconds(20))) : Result<void>();
 }
 
 // Until the owner says that it is over. A connection that was cut is made anew.
@@ -41,7 +41,7 @@ void disturb_until_told(RankProcess& me, Fabric& fabric, std::size_t span) {
   }
   listener.join();
   for (QueueId queue = 0; queue < 4; ++queue) {
-    const Outcome last = fabric.wait(queue, kPatience);
+    const Result<void> last = fabric.wait(queue, kPatience);
     EXPECT_NE(last.status(), Status::timed_out) << "queue " << int(queue) << " never came to its end";
   }
 }
@@ -49,10 +49,10 @@ void disturb_until_told(RankProcess& me, Fabric& fabric, std::size_t span) {
 // After the owner has enabled the segment again a write gets through.
 void expect_a_write_lands(Fabric& fabric, std::uint64_t seed) {
   const auto give_up = std::chrono::steady_clock::now() + std::chrono::seconds(20);
-  Outcome last;
+  Result<void> last;
   do {
     if (last.status() == Status::peer_lost) static_cast<void>(fabric.forget(kOwner));
-    last = Outcome();
+    last = Result<void>();
     const auto posted = fabric.write({kOrigin, 0}, {kOwner, kTarget, 0}, 64, on(9));
     if (!posted) last = Error(posted.error());
     if (last) last = fabric.wait(9, kPatience);
@@ -171,10 +171,10 @@ RANK_BODY(know_the_new_size) {
   const Rank other = 1 - me.rank();
   ASSERT_TRUE(is_ok(fabric.register_segment(kTarget, large.address(), 4096)));
   ASSERT_TRUE(me.meet());
-  const auto write_last = [&](std::uint64_t end) -> Outcome {
+  const auto write_last = [&](std::uint64_t end) -> Result<void> {
     const auto posted = fabric.write({kOrigin, 0}, {other, kTarget, end - 8}, 8);
     if (!posted) return Error(posted.error());
-    Outcome waited = fabric.wait(0, kPatience);
+    Result<void> waited = fabric.wait(0, kPatience);
     return waited ? fabric.flush(other, kPatience) : std::move(waited);
   };
   EXPECT_TRUE(is_ok(write_last(4096)));
@@ -216,23 +216,23 @@ RANK_BODY(tell_the_kind) {
 // Every id at once, each with a little of one block of memory.
 RANK_BODY(register_every_id) {
   constexpr std::size_t kEach = 64;
-  RankMemory memory(me.setup().target, kMostSegments * kEach);
-  for (SegmentId id = 0; id < kMostSegments; ++id) {
+  RankMemory memory(me.setup().target, kMaxSegments * kEach);
+  for (SegmentId id = 0; id < kMaxSegments; ++id) {
     ASSERT_TRUE(is_ok(fabric.register_segment(id, memory.address() + id * kEach, kEach))) << "segment " << id;
   }
-  memory.put_pattern(0, kMostSegments * kEach, me.rank(), 0);
+  memory.put_pattern(0, kMaxSegments * kEach, me.rank(), 0);
   ASSERT_TRUE(me.meet());
   const Rank other = (me.rank() + 1) % me.rank_count();
-  for (SegmentId id = 0; id < kMostSegments; id += 2) {  // the odd ones here take the even ones there
+  for (SegmentId id = 0; id < kMaxSegments; id += 2) {  // the odd ones here take the even ones there
     const auto posted = fabric.read({SegmentId(id + 1), 0}, {other, id, 0}, kEach, on(QueueId(id % kQueues)));
     ASSERT_TRUE(is_ok(posted)) << "segment " << id;
   }
   for (QueueId queue = 0; queue < kQueues; ++queue) ASSERT_TRUE(is_ok(fabric.wait(queue, kPatience)));
-  for (SegmentId id = 0; id < kMostSegments; id += 2) {
+  for (SegmentId id = 0; id < kMaxSegments; id += 2) {
     EXPECT_TRUE(memory.holds_pattern((id + 1U) * kEach, kEach, other, std::uint64_t{id} * kEach)) << "segment " << id;
   }
   ASSERT_TRUE(me.meet());
-  for (SegmentId id = 0; id < kMostSegments; ++id) ASSERT_TRUE(is_ok(fabric.deregister_segment(id, kPatience))) << "segment " << id;
+  for (SegmentId id = 0; id < kMaxSegments; ++id) ASSERT_TRUE(is_ok(fabric.deregister_segment(id, kPatience))) << "segment " << id;
 }
 
 // Registering again and again keeps nothing.

@@ -19,8 +19,8 @@ using device::Thread;
 
 constexpr device::Timeout kEnough{20'000'000'000};
 constexpr std::uint64_t kPayloadOffset = 4096;
-constexpr std::uint32_t kMostPayload = 1U << 20;
-constexpr std::size_t kSegmentBytes = kPayloadOffset + kMostPayload;
+constexpr std::uint32_t kMaxPayload = 1U << 20;
+constexpr std::size_t kSegmentBytes = kPayloadOffset + kMaxPayload;
 
 struct alignas(64) QueueBytes {
   mlx5::Block ring[64];
@@ -111,7 +111,7 @@ RANK_BODY(notify_by_soft_hca) {
   {
     Endpoint endpoint(fabric, peer, origin.address());
     for (std::uint32_t round = 1; round <= me.setup().amount; ++round) {
-      const std::uint32_t bytes = round * 69997 % kMostPayload + 1;
+      const std::uint32_t bytes = round * 69997 % kMaxPayload + 1;
       if (me.rank() == 1) {
         ASSERT_TRUE(wait_for_round(target.address(), round)) << round;
         ASSERT_TRUE(is_pattern(target.address() + kPayloadOffset, bytes, round)) << round;

@@ -11,7 +11,7 @@
 namespace gigabar::fake {
 namespace {
 
-constexpr std::uint64_t kMostDeferred = 64 * kKiB;  // a synchronous copy of up to so many pageable bytes may return early
+constexpr std::uint64_t kMaxDeferred = 64 * kKiB;  // a synchronous copy of up to so many pageable bytes may return early
 
 bool is_pinned(const void* address) {
   const Allocation* allocation = find_allocation(reinterpret_cast<Address>(address));
@@ -126,7 +126,7 @@ CUresult CUDAAPI cuMemcpyHtoD(CUdeviceptr destination, const void* source, std::
   if (!is_valid(destination, bytes) || source == nullptr) return CUDA_ERROR_INVALID_VALUE;
   ++s.totals.total_copies_to;
   run_pending(nullptr);
-  if (bytes <= kMostDeferred && !is_pinned(source)) return enqueue_write(destination, source, bytes, nullptr);
+  if (bytes <= kMaxDeferred && !is_pinned(source)) return enqueue_write(destination, source, bytes, nullptr);
   write_now(destination, source, bytes);
   return CUDA_SUCCESS;
 }
@@ -154,7 +154,12 @@ CUresult CUDAAPI cuMemcpyDtoHAsync(void* destination, CUdeviceptr source, std::s
   if (breaks_capture(stream)) return CUDA_ERROR_STREAM_CAPTURE_IMPLICIT;
   if (!is_valid(source, bytes) || destination == nullptr) return CUDA_ERROR_INVALID_VALUE;
   ++s.totals.total_copies_from;
-  s.pending.push_back({stream, [=] { read_now(destination, source, bytes); }});
+  s.pending.push_back({stream, [=] {
+                         read_now(destination, source, bytes);
+                         if (state().machine.passing_stores == 0 || bytes == 0) return;
+                         --state().machine.passing_stores;
+                         *static_cast<std::byte*>(destination) ^= std::byte{1};
+                       }});
   if (!is_pinned(destination)) run_pending(&stream);  // to pageable memory it returns when it is done
   return CUDA_SUCCESS;
 }

@@ -9,7 +9,7 @@
 namespace gigabar::fake {
 namespace {
 
-constexpr std::uint64_t kMostShared = kMiB;  // larger allocations have blocks of their own
+constexpr std::uint64_t kMaxShared = kMiB;  // larger allocations have blocks of their own
 constexpr std::uint64_t kAlignment = 512;
 
 CUresult allocate_shared(int gpu, std::uint64_t bytes, Allocation* allocation) {
@@ -98,7 +98,7 @@ CUresult allocate(CUdeviceptr* address, std::uint64_t bytes, Kind kind, int gpu,
   allocation.pool = pool;
   allocation.context = &state().contexts[static_cast<std::size_t>(gpu)];
   // Pools and small allocations do not share blocks with each other.
-  const bool is_small = kind == Kind::device && bytes <= kMostShared;
+  const bool is_small = kind == Kind::device && bytes <= kMaxShared;
   const CUresult result = is_small ? allocate_shared(gpu, bytes, &allocation) : allocate_own(gpu, bytes, &allocation);
   if (result != CUDA_SUCCESS) return result;
   *address = allocation.address;

@@ -13,8 +13,8 @@
 
 namespace gigabar::fake {
 
-inline constexpr std::size_t kMostGpus = 8;
-inline constexpr std::size_t kMostFaults = 8;
+inline constexpr std::size_t kMaxGpus = 8;
+inline constexpr std::size_t kMaxFaults = 8;
 inline constexpr std::uint32_t kForEver = UINT32_MAX;
 
 struct Gpu {
@@ -49,7 +49,7 @@ struct Fault {
 
 struct Machine {
   std::uint32_t gpu_count;
-  Gpu gpus[kMostGpus];
+  Gpu gpus[kMaxGpus];
   char driver_version[32];       // "580.159.04"
   int cuda_version;              // 13000
   int dma_buf_supported;         // attribute 124
@@ -64,12 +64,15 @@ struct Machine {
   bool has_scrambled_ipc_words;  // cuIpcGetMemHandle answers in another order
   bool has_other_rm_structs;     // every RM structure has grown by 8 bytes
   bool is_rm_window_wrong;       // plants a wrong window: mmap of an RM mapping shows other memory
-  bool has_peer_access;          // between any two GPUs
-  bool has_peer_atomics;         // likewise, native ones
-  bool is_peer_copy_wrong;       // a bit of every copy between GPUs is lost
-  bool is_capturing;             // a stream capture in global mode is under way in the process
-  bool was_capture_broken;       // out: a call that such a capture forbids was made
-  Fault faults[kMostFaults];
+  bool are_window_stores_lost;   // plants a window that shows the memory, while what is stored through it never gets there
+  // So many of the next copies from GPU memory see another first byte, as if the GPU had stored there and undone it since.
+  std::uint32_t passing_stores;
+  bool has_peer_access;     // between any two GPUs
+  bool has_peer_atomics;    // likewise, native ones
+  bool is_peer_copy_wrong;  // a bit of every copy between GPUs is lost
+  bool is_capturing;        // a stream capture in global mode is under way in the process
+  bool was_capture_broken;  // out: a call that such a capture forbids was made
+  Fault faults[kMaxFaults];
 };
 
 // What is alive now, and a few totals since the process began.
@@ -79,11 +82,11 @@ struct Counts {
   std::uint32_t windows;  // mmaps of device memory of every kind
   std::uint32_t control_descriptors, device_descriptors, gdrdrv_descriptors, dma_bufs, exports;
   std::uint32_t gdrdrv_pins;
-  std::uint64_t bar1_used_bytes[kMostGpus];
+  std::uint64_t bar1_used_bytes[kMaxGpus];
   // CUDA side.
   std::uint32_t device_allocations, host_allocations, host_registrations, vmm_handles, vmm_reservations, streams, peers;
   std::int64_t context_pushes;  // minus pops, all threads
-  std::uint64_t memory_used_bytes[kMostGpus];
+  std::uint64_t memory_used_bytes[kMaxGpus];
   // Totals.
   std::uint64_t total_rm_maps, total_rm_dups, total_mmaps, total_dma_bufs, total_gdrdrv_pins, total_copies_from, total_copies_to;
   // Calls that the real kernel accepts and that are wrong all the same, in this process and its forked children.

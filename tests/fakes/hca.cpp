@@ -2,7 +2,7 @@
 // A libibverbs.so.1 and a libmlx5.so.1 in one library, whose adapters are a software HCA of this process: queue pairs in memory
 // that the caller's allocators give, executed in their binary format. GIGABAR_FAKE_HCA lists the devices as "NAME [ethernet]
 // [down]; ...", each with one port; those called mlx5_* are of mlx5. gigabar_fake_hca_fail() names one call that fails from then
-// on; "wire" lets no packet through.
+// on; "wire" lets no packet through, "word" has atomics bring another word than there was.
 #include <infiniband/verbs.h>
 // Behind it.
 #include <infiniband/mlx5dv.h>
@@ -138,6 +138,10 @@ bool PairWire::begin(const WireOperation& operation) {
   }
   if (!inner_.begin(operation)) return false;
   ended_.push_back(*inner_.poll());
+  if (operation.opcode == Opcode::fetch_add && fails("word", error)) {
+    const std::uint64_t wrong = 5;
+    std::memcpy(operation.local, &wrong, sizeof wrong);
+  }
   return true;
 }
 

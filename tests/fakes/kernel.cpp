@@ -212,6 +212,7 @@ void* open_window(void* hint, std::size_t bytes, int protection, int flags, int 
     errno = EINVAL;
     return MAP_FAILED;
   }
+  if (state().machine.are_window_stores_lost) flags = (flags & ~MAP_SHARED) | MAP_PRIVATE;
   void* address = ::mmap(hint, bytes, protection, flags | MAP_NORESERVE, state().memory[static_cast<std::size_t>(gpu)].memfd,
                          static_cast<off_t>(physical_offset));
   if (address == MAP_FAILED) return address;

@@ -43,7 +43,7 @@ void set_default_gpu(Gpu& gpu, std::uint32_t index) {
 void set_default_machine(Machine& machine) {
   machine = {};
   machine.gpu_count = 1;
-  for (std::uint32_t index = 0; index < kMostGpus; ++index) set_default_gpu(machine.gpus[index], index);
+  for (std::uint32_t index = 0; index < kMaxGpus; ++index) set_default_gpu(machine.gpus[index], index);
   std::snprintf(machine.driver_version, sizeof machine.driver_version, "580.159.04");
   machine.cuda_version = 13000;
   machine.dma_buf_supported = 1;

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// A libucp.so.0 that ends the process which opens it, or never comes back to it: GIGABAR_FAKE_UCP says how. As a library of
+// A libucp.so.0 that ends the process which opens it, or comes back to it late or never: GIGABAR_FAKE_UCP says how. As a library of
 // version 1.13 it has every function that is asked for.
 #include <unistd.h>
 
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
+#include <ctime>
 #include <string_view>
 
 namespace {
@@ -27,6 +28,10 @@ __attribute__((constructor)) void be_opened() {
   if (part() == "exit") std::exit(0);
   if (part() == "hang") {
     while (true) ::pause();
+  }
+  if (part() == "work") {  // 0.8 s of a processor
+    timespec used{};
+    while (used.tv_sec == 0 && used.tv_nsec < 800'000'000) ::clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &used);
   }
 }
 

@@ -17,13 +17,13 @@ constexpr Rank kSurvivor = 0;
 constexpr Rank kWitness = 1;
 constexpr Rank kFirstVictim = 2;
 // From the kill to the error. The connection is cut by the kernel; the rest is how slow a loaded machine may be.
-constexpr std::int64_t kMostNoticeNs = 5'000'000'000;
+constexpr std::int64_t kMaxNoticeNs = 5'000'000'000;
 
 PostOptions on(QueueId queue) { return {.queue = queue, .policy = std::nullopt}; }
 
 // --- What victims and survivor do to each other ---------------------------------------------------------------------------------
 
-Outcome settle(Fabric& fabric, const Result<Operation>& posted, QueueId queue) {
+Result<void> settle(Fabric& fabric, const Result<Operation>& posted, QueueId queue) {
   if (!posted && posted.status() != Status::busy) return Error(posted.error());
   return fabric.wait(queue, kPatience);
 }
@@ -31,7 +31,8 @@ Outcome settle(Fabric& fabric, const Result<Operation>& posted, QueueId queue) {
 enum class Attack : std::uint8_t { write, read, notify, message, late_message, atomic, flush, large_write, count };
 
 // One operation with `peer`; messages are sent to whoever does not ask for them, or asked for where nobody sends.
-Outcome attack_once(Fabric& fabric, Rank peer, Attack attack, std::uint64_t i, QueueId queue, std::vector<unsigned char>& buffer) {
+Result<void> attack_once(Fabric& fabric, Rank peer, Attack attack, std::uint64_t i, QueueId queue,
+                         std::vector<unsigned char>& buffer) {
   const std::size_t bytes = 1 + (i * 977) % 20000;
   switch (attack) {
     case Attack::write: return settle(fabric, fabric.write({kOrigin, 0}, {peer, kTarget, i % 1000}, bytes, on(queue)), queue);
@@ -42,14 +43,14 @@ Outcome attack_once(Fabric& fabric, Rank peer, Attack attack, std::uint64_t i, Q
     case Attack::message: return fabric.send(peer, 7, buffer.data(), bytes, kPatience, on(queue));
     case Attack::late_message: {
       const auto received = fabric.recv(peer, 8, buffer.data(), buffer.size(), kPatience, on(queue));
-      return received ? Outcome() : Outcome(Error(received.error()));
+      return received ? Result<void>() : Result<void>(Error(received.error()));
     }
     case Attack::atomic: {
       const auto before = fabric.fetch_add({peer, kTarget, 8 * (i % 64)}, 1, kPatience);
-      return before ? Outcome() : Outcome(Error(before.error()));
+      return before ? Result<void>() : Result<void>(Error(before.error()));
     }
     case Attack::flush: {
-      Outcome written = settle(fabric, fabric.write({kOrigin, 0}, {peer, kTarget, 0}, bytes, on(queue)), queue);
+      Result<void> written = settle(fabric, fabric.write({kOrigin, 0}, {peer, kTarget, 0}, bytes, on(queue)), queue);
       return written ? fabric.flush(peer, kPatience) : std::move(written);
     }
     default: return settle(fabric, fabric.write({kOrigin, 0}, {peer, kTarget, 0}, kSpan, on(queue)), queue);
@@ -67,7 +68,7 @@ RANK_BODY(be_killed) {
   me.tell("hammering");
   const auto attack = Attack((me.rank() * 5 + 3) % unsigned(Attack::late_message));  // one that needs no answer of the survivor
   for (std::uint64_t i = 0;; ++i) {
-    const Outcome outcome = attack_once(fabric, kSurvivor, attack, i, 1, buffer);
+    const Result<void> outcome = attack_once(fabric, kSurvivor, attack, i, 1, buffer);
     ASSERT_TRUE(is_ok(outcome)) << "the survivor failed the victim";
   }
 }
@@ -99,7 +100,7 @@ class Companion {
       fill_pattern(out.data(), bytes, i);
       if (is_leader && !keep(fabric.send(other, 1, out.data(), bytes, kPatience))) return;
       const auto received = fabric.recv(other, 1, in.data(), in.size(), kPatience);
-      if (!keep(received ? Outcome() : Outcome(Error(received.error())))) return;
+      if (!keep(received ? Result<void>() : Result<void>(Error(received.error())))) return;
       if (!is_leader && !keep(fabric.send(other, 1, in.data(), received->bytes, kPatience))) return;
       if (received->bytes == 0) return;
       if (!is_pattern(in.data(), bytes, i)) complaint_ = "wrong data in round " + std::to_string(i);
@@ -107,7 +108,7 @@ class Companion {
       std::this_thread::sleep_for(std::chrono::microseconds(200));  // two processors are shared by many here
     }
   }
-  bool keep(const Outcome& outcome) {
+  bool keep(const Result<void>& outcome) {
     if (!outcome) complaint_ = outcome.message();
     return outcome.is_ok();
   }
@@ -127,12 +128,12 @@ void lose(RankProcess& me, Fabric& fabric, Rank victim, std::vector<unsigned cha
     EXPECT_EQ(me.hear(), "killed");
     killed_ns = now_ns();
   });
-  Outcome outcome;
+  Result<void> outcome;
   for (std::uint64_t i = 0; outcome.is_ok(); ++i) outcome = attack_once(fabric, victim, attack, i, 2, buffer);
   const std::int64_t noticed_ns = now_ns();
   listener.join();
   EXPECT_TRUE(fails(outcome, Status::peer_lost, std::to_string(victim))) << "attack " << int(attack);
-  EXPECT_LT(noticed_ns - killed_ns, kMostNoticeNs) << "attack " << int(attack) << ": noticed late";
+  EXPECT_LT(noticed_ns - killed_ns, kMaxNoticeNs) << "attack " << int(attack) << ": noticed late";
   bool is_listed = false;
   for (const PeerState& peer : fabric.peers()) {
     if (peer.rank != victim) continue;
@@ -163,7 +164,7 @@ RANK_BODY(survive_kills) {
     const std::uint64_t before = companion.rounds();
     ASSERT_NO_FATAL_FAILURE(lose(me, fabric, victim, buffer)) << "victim " << victim;
     if (testing::Test::HasFailure()) break;
-    const Deadline patience = Deadline::after_ns(kMostNoticeNs);
+    const Deadline patience = Deadline::after_ns(kMaxNoticeNs);
     while (companion.rounds() <= before && !patience.has_passed()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
     ASSERT_GT(companion.rounds(), before) << "the witness got nothing while rank " << victim << " died";
     if (victim == kFirstVictim + 15) {
@@ -219,25 +220,34 @@ std::vector<RankSetup> kill_setups() {
 INSTANTIATE_TEST_SUITE_P(Memory, FabricKill, testing::ValuesIn(kill_setups()), setup_name);
 
 // A rank that dies while it opens, before anybody has a connection with it, or between opening and its first word.
+BARE_RANK_BODY(open_and_be_killed) {
+  auto fabric = Fabric::open(me.options());
+  if (!fabric) return;  // it is killed meanwhile
+  RankSegment target(*fabric, kTarget, MemoryChoice::host, 64);
+  for (const Rank rank : {kSurvivor, kWitness}) static_cast<void>(fabric->connect(rank, kPatience));
+  static_cast<void>(me.hear());
+}
+
+Result<void> work_together(Fabric& fabric) {
+  for (int i = 0; i < 50; ++i) {
+    if (Result<void> met = fabric.barrier({kSurvivor, kWitness}, kPatience); !met) return met;
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  }
+  const Result<void> lost = fabric.connect(kFirstVictim, Timeout::of(std::chrono::seconds(1)));
+  // Unavailable: it died between its greeting and the link, and nobody listens where the link was to lead.
+  EXPECT_TRUE(lost.status() == Status::peer_lost || lost.status() == Status::timed_out || lost.status() == Status::unavailable)
+      << lost.message();
+  return fabric.barrier({kSurvivor, kWitness}, kPatience);
+}
+
+// Its last word is "done", or why it could not go on, which the test judges: the other survivor may have ended.
 BARE_RANK_BODY(open_and_work) {
   auto fabric = Fabric::open(me.options());
-  if (!fabric) return;  // it is killed meanwhile; whoever stays is judged
+  if (!fabric) return me.tell(fabric.error().message());
   {
     RankSegment target(*fabric, kTarget, MemoryChoice::host, 64);
-    if (me.rank() < kFirstVictim) {
-      for (int i = 0; i < 50; ++i) {
-        ASSERT_TRUE(is_ok(fabric->barrier({kSurvivor, kWitness}, kPatience))) << "round " << i;
-        std::this_thread::sleep_for(std::chrono::milliseconds(5));
-      }
-      const Outcome lost = fabric->connect(kFirstVictim, Timeout::of(std::chrono::seconds(1)));
-      // Unavailable: it died between its greeting and the link, and nobody listens where the link was to lead.
-      EXPECT_TRUE(lost.status() == Status::peer_lost || lost.status() == Status::timed_out || lost.status() == Status::unavailable)
-          << lost.message();
-      ASSERT_TRUE(is_ok(fabric->barrier({kSurvivor, kWitness}, kPatience)));
-    } else {
-      for (const Rank rank : {kSurvivor, kWitness}) static_cast<void>(fabric->connect(rank, kPatience));
-      static_cast<void>(me.hear());
-    }
+    const Result<void> worked = work_together(*fabric);
+    me.tell(worked ? "done" : worked.message());
   }
   EXPECT_TRUE(is_ok(fabric->close(kPatience)));
 }
@@ -245,21 +255,27 @@ BARE_RANK_BODY(open_and_work) {
 class FabricKillEarly : public testing::TestWithParam<RankSetup> {};
 TEST_P(FabricKillEarly, WhileItJoins) {
   std::mt19937 random(7);
-  unsigned aborted = 0;
+  unsigned aborted_rounds = 0;
   for (int round = 0; round < 8; ++round) {
     RankJob job("open_and_work", GetParam());
+    job.set_body(kFirstVictim, "open_and_be_killed");
     // UCX 1.13 itself ends a process (an assertion in ucp_request.c or tcp_ep.c) whose peer dies within the millisecond in which it
     // makes a connection, here in one of 300 rounds. One connection is made where there would be several, and such a round is no
-    // failure unless there are more of them.
+    // failure unless there are more of them. The other survivor then loses a peer, which is all that may be wrong with it.
     for (Rank rank = 0; rank < 3; ++rank) job.set_environment(rank, "GIGABAR_UCX_CONNECTIONS", "0");
     job.start_all();
     std::this_thread::sleep_for(std::chrono::milliseconds(std::uniform_int_distribution<int>(1, 150)(random)));
     job.send_signal(kFirstVictim, SIGKILL);
-    if (GetParam().transport == TransportKind::ucx && job.has_ucx_aborted()) {
-      ASSERT_LE(++aborted, 2U);
-      continue;
-    }
+    const std::set<Rank> aborted = GetParam().transport == TransportKind::ucx ? job.forgive_ucx_aborts() : std::set<Rank>();
+    aborted_rounds += aborted.empty() ? 0 : 1;
+    ASSERT_LE(aborted_rounds, 2U);
     job.finish();
+    for (const Rank rank : {kSurvivor, kWitness}) {
+      if (aborted.contains(rank)) continue;
+      const std::string said = job.word_of(rank).value_or("nothing");
+      const bool has_lost_the_other = !aborted.empty() && said.find("rank " + std::to_string(1 - rank)) != std::string::npos;
+      EXPECT_TRUE(said == "done" || has_lost_the_other) << "round " << round << ", rank " << rank << ": " << said;
+    }
     if (HasFailure()) return;
   }
 }
@@ -314,11 +330,11 @@ BARE_RANK_BODY(leave_and_come_again) {
 }
 RANK_BODY(meet_it_again) {
   for (int life = 0; life < 3; ++life) {
-    Outcome answered;
+    Result<void> answered;
     const Deadline patience = Deadline::after_ns(20'000'000'000);
     do {  // the old life may still be known
       const auto greeting = fabric.recv(1, 1, nullptr, 0, Timeout::of(std::chrono::milliseconds(200)));
-      answered = greeting ? Outcome() : Outcome(Error(greeting.error()));
+      answered = greeting ? Result<void>() : Result<void>(Error(greeting.error()));
       if (answered.status() == Status::peer_lost) static_cast<void>(fabric.forget(1));
     } while (!answered && !patience.has_passed());
     ASSERT_TRUE(is_ok(answered)) << "life " << life;

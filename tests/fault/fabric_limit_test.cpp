@@ -70,7 +70,7 @@ BARE_RANK_BODY(need_locked_memory) {
   ASSERT_NO_FATAL_FAILURE(limit_locked_memory(before.rlim_max));
   // This side may still be about to hear that the first attempt came to nothing.
   const auto give_up = std::chrono::steady_clock::now() + std::chrono::seconds(20);
-  Outcome connected;
+  Result<void> connected;
   do {
     connected = fabric->connect(other, Timeout::of(std::chrono::seconds(3)));
     if (!connected) static_cast<void>(fabric->forget(other));
@@ -129,14 +129,15 @@ BARE_RANK_BODY(work_without_descriptors) {
   auto fabric = Fabric::open(me.options());
   ASSERT_TRUE(is_ok(fabric));
   RankMemory memory(me.setup().target, 65536);
-  const Outcome registered = without_descriptors([&] { return fabric->register_segment(9, memory.address(), memory.bytes()); });
+  const Result<void> registered =
+      without_descriptors([&] { return fabric->register_segment(9, memory.address(), memory.bytes()); });
   EXPECT_TRUE(registered.is_ok() || is_about_room(registered.status())) << registered.message();
   if (registered) {
     EXPECT_TRUE(is_ok(fabric->deregister_segment(9, kPatience)));
   }
   ASSERT_TRUE(me.meet());
   if (me.rank() == 0) {
-    const Outcome connected = without_descriptors([&] { return fabric->connect(1, Timeout::of(std::chrono::seconds(3))); });
+    const Result<void> connected = without_descriptors([&] { return fabric->connect(1, Timeout::of(std::chrono::seconds(3))); });
     EXPECT_TRUE(connected.is_ok() || connected.status() == Status::timed_out || is_about_room(connected.status()))
         << connected.message();
     if (connected.status() == Status::peer_lost) static_cast<void>(fabric->forget(1));
@@ -160,7 +161,7 @@ RANK_BODY(accept_without_descriptors) {
     });
   } else {
     ASSERT_TRUE(me.meet());
-    const Outcome connected = fabric.connect(0, Timeout::of(std::chrono::seconds(2)));
+    const Result<void> connected = fabric.connect(0, Timeout::of(std::chrono::seconds(2)));
     EXPECT_TRUE(connected.is_ok() || connected.status() == Status::timed_out || connected.status() == Status::peer_lost ||
                 is_about_room(connected.status()))
         << connected.message();
@@ -169,7 +170,7 @@ RANK_BODY(accept_without_descriptors) {
   }
   static_cast<void>(take_log());
   const auto give_up = std::chrono::steady_clock::now() + std::chrono::seconds(20);
-  Outcome met;
+  Result<void> met;
   do {
     met = fabric.barrier({}, Timeout::of(std::chrono::seconds(5)));
     if (met.status() == Status::peer_lost) static_cast<void>(fabric.forget(1 - me.rank()));

@@ -177,7 +177,7 @@ void refuse_threads() {
   threads_are_refused = true;
 }
 
-void expect_thread_error(const Outcome& outcome) {
+void expect_thread_error(const Result<void>& outcome) {
   ASSERT_FALSE(outcome);
   EXPECT_EQ(outcome.status(), Status::no_permission);
   EXPECT_EQ(outcome.record().native.name, "EPERM");

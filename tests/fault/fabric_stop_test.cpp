@@ -15,15 +15,15 @@ const Timeout kShort = Timeout::of(std::chrono::milliseconds(300));
 constexpr std::int64_t kSlackNs = 5'000'000'000;  // a wait of 300 ms on a loaded machine
 
 // Ends in its time, not as the peer's loss.
-void expect_in_time(const char* what, const std::function<Outcome()>& call, bool may_succeed) {
+void expect_in_time(const char* what, const std::function<Result<void>()>& call, bool may_succeed) {
   const std::int64_t begin_ns = now_ns();
-  const Outcome outcome = call();
+  const Result<void> outcome = call();
   EXPECT_LT(now_ns() - begin_ns, kSlackNs) << what;
   EXPECT_TRUE(outcome.status() == Status::timed_out || (may_succeed && outcome.is_ok())) << what << ": " << outcome.message();
 }
 template <class T>
-Outcome outcome_of(const Result<T>& result) {
-  return result ? Outcome() : Outcome(Error(result.error()));
+Result<void> outcome_of(const Result<T>& result) {
+  return result ? Result<void>() : Result<void>(Error(result.error()));
 }
 
 // While rank 1 stands still. Memory that is mapped can be written without it.
@@ -107,7 +107,7 @@ BARE_RANK_BODY(wait_for_nobody) {
   expect_in_time("remote_segment", [&] { return outcome_of(fabric->remote_segment(1, kTarget, kShort)); }, false);
   const std::int64_t begin_ns = now_ns();
   const auto posted = fabric->write({kOrigin, 0}, {1, kTarget, 0}, 64);
-  const Outcome lost = posted ? fabric->wait(0, kPatience) : Outcome(Error(posted.error()));
+  const Result<void> lost = posted ? fabric->wait(0, kPatience) : Result<void>(Error(posted.error()));
   EXPECT_TRUE(lost.status() == Status::timed_out || lost.status() == Status::peer_lost) << lost.message();
   EXPECT_NE(lost.message().find('1'), std::string::npos) << lost.message();
   EXPECT_LT(now_ns() - begin_ns, 15'000'000'000) << "its connection was to be made within four seconds";

@@ -20,7 +20,7 @@ using test::pointer;
 using test::require;
 
 constexpr std::size_t kBlock = std::size_t{2} << 20;
-constexpr std::uint32_t kMostCalls = 200;
+constexpr std::uint32_t kMaxCalls = 200;
 
 struct Failure {
   fake::Call call;
@@ -48,7 +48,7 @@ unsigned fail_each_in_turn(MappingSession& session, MappingBackend backend, cons
   const CUdeviceptr address = is_vmm ? FakeSession::allocate_vmm(0, bytes, true) : FakeSession::allocate(bytes);
   unsigned failures = 0;
   bool was_passed = false;
-  for (std::uint32_t skip = 0; skip < kMostCalls && !was_passed; ++skip) {
+  for (std::uint32_t skip = 0; skip < kMaxCalls && !was_passed; ++skip) {
     session.remove_faults();
     fake::Fault& fault = session.plant(failure.call, failure.name, failure.error, 1, skip);
     fault.status = failure.status;

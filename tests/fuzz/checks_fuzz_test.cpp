@@ -40,12 +40,13 @@ void expect_sane(const doctor::Check& check, const std::vector<Finding>& finding
   }
 }
 
-// The files and the answers change; the topology is that of the machine as it was, or nothing.
-void run_checks(const Json& document, const Topology& topology) {
+// The files and the answers change; the topology is that of the machine as it was, or nothing. False: the document was refused as a
+// whole, and no check ran.
+bool run_checks(const Json& document, const Topology& topology) {
   const std::string text = document.dump(-1, ' ', false, Json::error_handler_t::replace);
   const auto files = SystemFiles::of_archive(text);
   const auto head = read_archive_head(text);
-  if (!files || !head) return;
+  if (!files || !head) return false;
   const doctor::Patient patient{*files, head->answers, topology, false};
   for (const doctor::Check& check : doctor::all_checks()) {
     if (check.info.is_trial) continue;
@@ -55,7 +56,21 @@ void run_checks(const Json& document, const Topology& topology) {
     EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(20)) << check.info.id;
     expect_sane(check, findings.take());
   }
+  return true;
 }
+
+// How many of the changed machines were looked at: of those that are refused nothing is learned.
+struct Tally {
+  unsigned changed_count = 0;
+  unsigned seen_count = 0;
+  void add(bool was_seen) {
+    ++changed_count;
+    seen_count += was_seen ? 1 : 0;
+  }
+  ~Tally() {
+    EXPECT_GE(seen_count * 4, changed_count) << seen_count << " of " << changed_count << " changed machines were looked at";
+  }
+};
 
 Result<Topology> topology_of(const Json& document) {
   const test::TemporaryFolder folder;
@@ -70,7 +85,8 @@ TEST(ChecksFuzz, OverChangedMachines) {
   const auto topology = topology_of(whole);
   // Without hwloc there is none; the checks say so.
   const Topology known = topology ? *topology : Topology{};
-  run_checks(whole, known);
+  ASSERT_TRUE(run_checks(whole, known));
+  Tally tally;
   for_a_while([&](Mutator& mutator) {
     Json document = whole;
     for (auto& [path, value] : document["files"].items()) {
@@ -79,12 +95,16 @@ TEST(ChecksFuzz, OverChangedMachines) {
     for (std::size_t left = mutator.below(3); left > 0; --left) mutator.change(document["answers"]);
     if (mutator.once_in(4)) mutator.change(document["links"]);
     if (mutator.once_in(4)) mutator.change(document["devices"]);
-    run_checks(document, mutator.once_in(8) ? Topology{} : known);
+    tally.add(run_checks(document, mutator.once_in(8) ? Topology{} : known));
   });
 }
 
 TEST(TopologyFuzz, OverChangedMachines) {
   const Json whole = test::SmallMachine().document();
+#if GIGABAR_HAS_HWLOC
+  ASSERT_TRUE(topology_of(whole));
+  Tally tally;
+#endif
   for_a_while([&](Mutator& mutator) {
     Json document = whole;
     for (auto& [path, value] : document["files"].items()) {
@@ -93,6 +113,9 @@ TEST(TopologyFuzz, OverChangedMachines) {
     const auto begin = std::chrono::steady_clock::now();
     const auto topology = topology_of(document);
     EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(30));
+#if GIGABAR_HAS_HWLOC
+    tally.add(topology.is_ok());
+#endif
     if (!topology) return;
     // Indexes are of things that are there, and every route between two ends can be asked for.
     for (std::size_t i = 0; i < topology->pci.size(); ++i) EXPECT_LT(topology->pci[i].parent, static_cast<int>(i));

@@ -23,15 +23,15 @@ void settle(Node& node) {
 
 // In pieces, as a network may deliver them; the node takes them before there are more than a socket holds.
 void send_in_pieces(Mutator& mutator, Node& node, const RawSocket& socket, const std::string& bytes) {
-  constexpr std::size_t kMostUnderWay = 100'000;
+  constexpr std::size_t kMaxUnderWay = 100'000;
   std::size_t under_way = 0;
   for (std::size_t at = 0; at < bytes.size();) {
-    const std::size_t most = std::min(bytes.size() - at, kMostUnderWay - under_way);
+    const std::size_t most = std::min(bytes.size() - at, kMaxUnderWay - under_way);
     const std::size_t count = mutator.once_in(3) ? std::min<std::size_t>(1 + mutator.below(40), most) : most;
     if (!socket.send(bytes.substr(at, count))) return;
     at += count;
     under_way += count;
-    if (under_way == kMostUnderWay || mutator.once_in(2)) {
+    if (under_way == kMaxUnderWay || mutator.once_in(2)) {
       settle(node);
       under_way = 0;
     }
@@ -62,7 +62,7 @@ TEST(WireupFuzz, Cards) {
       return;
     }
     ++read;
-    EXPECT_LE(card->addresses.size(), kMostCardAddresses);
+    EXPECT_LE(card->addresses.size(), kMaxCardAddresses);
     const auto again = decode_card(encode(*card));
     ASSERT_TRUE(again);
     EXPECT_EQ(again->addresses, card->addresses);

@@ -28,7 +28,7 @@ Value must(Result<Value> result) {
   return std::move(result).value();
 }
 
-void must(const Outcome& outcome) {
+void must(const Result<void>& outcome) {
   if (!outcome) throw std::runtime_error(outcome.message());
 }
 

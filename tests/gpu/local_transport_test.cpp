@@ -37,7 +37,7 @@ struct Place {
     const auto at = reinterpret_cast<std::uintptr_t>(range.address) + offset;
     if (device < 0) {
       std::memcpy(reinterpret_cast<void*>(at), content.data(), content.size());
-    } else if (const Outcome copied = engine_copy_to(device, at, content.data(), content.size()); !copied) {
+    } else if (const Result<void> copied = engine_copy_to(device, at, content.data(), content.size()); !copied) {
       throw std::runtime_error(copied.message());
     }
   }
@@ -46,7 +46,7 @@ struct Place {
     const auto at = reinterpret_cast<std::uintptr_t>(range.address) + offset;
     if (device < 0) {
       std::memcpy(content.data(), reinterpret_cast<void*>(at), bytes);
-    } else if (const Outcome copied = engine_copy_from(device, content.data(), at, bytes); !copied) {
+    } else if (const Result<void> copied = engine_copy_from(device, content.data(), at, bytes); !copied) {
       throw std::runtime_error(copied.message());
     }
     return content;

@@ -6,9 +6,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <cctype>
-#include <chrono>
 #include <cstdlib>
 #include <cstring>
 #include <string>
@@ -26,9 +24,6 @@
 
 namespace gigabar::test {
 namespace {
-
-using Clock = std::chrono::steady_clock;
-double us_since(Clock::time_point start) { return std::chrono::duration<double, std::micro>(Clock::now() - start).count(); }
 
 class MappingTest : public GpuTest {
  protected:
@@ -279,28 +274,19 @@ TEST_F(MappingTest, LeavesStreamCaptureAlone) {
   cudaStreamDestroy(stream);
 }
 
-TEST_F(MappingTest, MapTimes) {
-  std::vector<double> first_us, cached_us;
+// How long both take: gigabar apiperf.
+TEST_F(MappingTest, OnlyTheFirstMapOfABufferMakesAWindow) {
   for (int i = 0; i < 64; ++i) {
     const CudaBuffer buffer(65536);
     trim_mapping_cache(0);
-    auto start = Clock::now();
     const auto mapping = map(buffer.address(), 65536);
-    first_us.push_back(us_since(start));
     ASSERT_TRUE(mapping);
+    EXPECT_FALSE(mapping->report().came_from_cache);
     for (int k = 0; k < 8; ++k) {
-      start = Clock::now();
       const auto again = map(buffer.address(), 65536);
-      cached_us.push_back(us_since(start));
       ASSERT_TRUE(again && again->report().came_from_cache);
     }
   }
-  std::sort(first_us.begin(), first_us.end());
-  std::sort(cached_us.begin(), cached_us.end());
-  std::printf("map of 64 KiB, us: first p50 %.1f p99 %.1f; cached p50 %.2f p99 %.2f\n", first_us[32], first_us[63], cached_us[256],
-              cached_us[507]);
-  EXPECT_LE(first_us[32], 100.0);
-  EXPECT_LE(cached_us[256], 5.0);
 }
 
 // Faults planted between the library and the driver.

@@ -19,23 +19,33 @@ fail() {
 library_folder=$(dirname "$(find "$prefix" -name libgigabar.so -print -quit)")
 export PKG_CONFIG_PATH=$library_folder/pkgconfig
 
+# It captures this machine, finds nothing changed, and finds that another machine's devices are gone.
+check_what_changed() {
+  local other=$stranger/../../sysroots/captured/captured_h200_pair.json
+  "$1" "$scratch/machine.json"
+  "$1" "$scratch/machine.json"
+  if "$1" "$other"; then fail "what_changed has found this machine to be another one"; fi
+}
+
 check_cmake_package() {
   cp "$stranger"/* "$examples"/*.c* "$scratch"
   "$CMAKE" -S "$scratch" -B "$scratch/build" -DCMAKE_PREFIX_PATH="$prefix" -DCMAKE_BUILD_TYPE=Release
   "$CMAKE" --build "$scratch/build"
   local example
-  for example in "$examples"/*.cpp; do
-    example=$(basename "$example" .cpp)
+  for example in "$examples"/*.c*; do
+    example=$(basename "${example%.*}")
     case $example in
       kernel_*) "$prefix/bin/gigabar" run -n 2 -- "$scratch/build/$example" ;;
       write_to_a_neighbour | sum_over_ranks) "$prefix/bin/gigabar" run -n 3 -- "$scratch/build/$example" ;;
       gate_a_job) "$scratch/build/$example" || [ $? = 1 ] ;; # this machine may have what fails
+      what_changed) check_what_changed "$scratch/build/$example" ;;
       *) "$scratch/build/$example" ;;
     esac
   done
   "$prefix/bin/gigabar" run -n 2 -- "$scratch/build/kernel_matvec" cpu
   "$scratch/build/gdrapi_version"
-  "$scratch/build/pin_stand_in"
+  "$scratch/build/bind_near_gpu" 0 true
+  if "$scratch/build/pick_device" 0000:ff:1f.7; then fail "pick_device has found a device that is not there"; fi
   # The library has found the program that it starts for trials when what is said of UCX is the dynamic linker's word.
   local said
   said=$(GIGABAR_TRANSPORTS=ucx GIGABAR_UCX_TRUST_NETWORK=1 GIGABAR_UCP_LIBRARY=/nonexistent/libucp.so "$scratch/build/kernel_exchange" 2>&1) && fail "it has opened no UCX"

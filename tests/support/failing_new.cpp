@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <cstdlib>
 #include <new>
 
@@ -14,7 +15,14 @@ bool (*is_inside_another)() = nullptr;
 
 namespace {
 
+std::atomic<long> left_of_all_threads{-1};
+std::atomic<bool> has_failed_anywhere{false};
+
 bool fails_now() {
+  if (left_of_all_threads.load(std::memory_order_relaxed) >= 0 && left_of_all_threads.fetch_sub(1) == 0) {
+    has_failed_anywhere = true;
+    return true;
+  }
   if (left_until_failure < 0 || (is_inside_another != nullptr && is_inside_another())) return false;
   if (left_until_failure-- > 0) return false;
   has_failed = true;
@@ -25,12 +33,17 @@ bool fails_now() {
 }  // namespace
 
 unsigned fail_each_allocation(const std::function<Status()>& call, const std::function<void()>& check,
-                              const std::function<bool(Status)>& is_allowed) {
-  constexpr long kMostAllocations = 20000;
+                              const std::function<bool(Status)>& is_allowed, Failing failing) {
+  constexpr long kMaxAllocations = 2'000'000;
   unsigned failures = 0;
-  for (long allowed = 0; allowed < kMostAllocations; ++allowed) {
+  for (long allowed = 0; allowed < kMaxAllocations; allowed += failing == Failing::some ? 1 + allowed / 100 : 1) {
     has_failed = false;
-    left_until_failure = allowed;
+    has_failed_anywhere = false;
+    if (failing == Failing::each_of_all_threads) {
+      left_of_all_threads = allowed;
+    } else {
+      left_until_failure = allowed;
+    }
     Status status = Status::ok;
     try {
       status = call();
@@ -38,7 +51,8 @@ unsigned fail_each_allocation(const std::function<Status()>& call, const std::fu
       ADD_FAILURE() << "it threw";
     }
     left_until_failure = -1;
-    if (!has_failed) {
+    left_of_all_threads = -1;
+    if (!has_failed && !has_failed_anywhere) {
       EXPECT_EQ(status, Status::ok) << "with all its memory it works";
       return failures;
     }

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Host memory that runs out: operator new of the whole program, which fails at an allocation of the calling thread that a test
-// names. A program that is to have it is linked with failing_new.cpp.
+// Host memory that runs out: operator new of the whole program, which fails at an allocation that a test names. A program that is
+// to have it is linked with failing_new.cpp.
 #pragma once
 
+#include <cstdint>
 #include <functional>
 
 #include "gigabar/status.hpp"
@@ -16,9 +17,28 @@ extern thread_local bool has_failed;
 // Where it answers true, allocations are another's and none of them fails. Null: nowhere.
 extern bool (*is_inside_another)();
 
+// None of this thread's allocations fails while this lives: what a test prepares, in the middle of a call that fails.
+class WithMemory {
+ public:
+  WithMemory() noexcept : left_(left_until_failure) { left_until_failure = -1; }
+  ~WithMemory() { left_until_failure = left_; }
+  WithMemory(const WithMemory&) = delete;
+  WithMemory& operator=(const WithMemory&) = delete;
+
+ private:
+  const long left_;
+};
+
+// Which allocations fail, one in each run.
+enum class Failing : std::uint8_t {
+  each,                // of the calling thread, one after another
+  some,                // of the calling thread: each of the first hundred, then one in a hundredth of their number; for long calls
+  each_of_all_threads  // of the call's own threads too
+};
+
 // Runs `call` again and again, each time with one more allocation that succeeds, until none fails; `check` behind each that had one
 // fail. What `call` answers is then out_of_memory, or what `is_allowed` allows. Answers how many runs had a failure.
 unsigned fail_each_allocation(const std::function<Status()>& call, const std::function<void()>& check,
-                              const std::function<bool(Status)>& is_allowed = {});
+                              const std::function<bool(Status)>& is_allowed = {}, Failing failing = Failing::each);
 
 }  // namespace gigabar::test

@@ -62,16 +62,14 @@ def all_options():
 
 
 def table():
-    """One row for each way an option is written, by its long name."""
+    """One row for each way an option is written and each thing it does, by its long name."""
     rows = {}
     for command, option in all_options():
-        commands, texts = rows.setdefault(option.left, ([], set()))
-        commands.append(command)
-        texts.add(re.sub(r" \([^()]*(default|not with|required)[^()]*\)$", "", option.text))
+        text = re.sub(r" \([^()]*(default|not with|required)[^()]*\)$", "", option.text)
+        rows.setdefault((option.left, text), []).append(command)
     everywhere = len(shared.subcommands())
     lines = ["| option | what it does | commands |", "|---|---|---|"]
-    for left, (commands, texts) in sorted(rows.items(), key=lambda row: (Option(row[0]).long or "", row[0])):
-        text = min(texts, key=lambda each: (len(each), each))
+    for (left, text), commands in sorted(rows.items(), key=lambda row: (Option(row[0][0]).long or "", row[0])):
         where = "all" if len(commands) == everywhere else ", ".join(f"`{command}`" for command in commands)
         lines.append("| `{}` | {} | {} |".format(left.replace("|", "\\|"), text.replace("|", "\\|"), where))
     return "\n".join(lines)
@@ -88,6 +86,17 @@ def test_options_help_has_one_form():
         expect("\n\n\n" not in text, f"{command} --help: two empty lines\n{text}")
         for option in options_of(command):
             expect(option.text and option.text[0].isupper() or option.text[:4] in ("send", "tabl"), f"{command} --help: {option.left}: {option.text}")
+
+
+def test_options_texts_are_true_by_themselves():
+    """In the table an option stands without its neighbours."""
+    for command, option in all_options():
+        expect(not re.search(r"\b(before|executes) them\b|\bthat adapter\b|\binstead$|^Beside it|^Batches$", option.text),
+               f"{command} --help: {option.left}: speaks of another option: {option.text}")
+        if option.long == "--timeout":
+            expect(re.match(r"Of (the whole run|one \w+|all rounds together)\b", option.text), f"{command} --help: what --timeout is of: {option.text}")
+        if option.long == "--json":
+            expect(option.text.startswith("Also write everything as JSON to this file; "), f"{command} --help: --json: {option.text}")
 
 
 def meanings(options, key_of, meaning_of):
@@ -133,12 +142,84 @@ def test_options_are_in_the_documentation():
 def test_options_that_are_unknown_name_the_nearest():
     for arguments, typed, meant in ((("bogus",), "bogus", None), (("sanit",), "sanit", "sanity"), (("streams", "--sise", "3"), "--sise", "--size"),
                                     (("bw", "--unknown"), "--unknown", None), (("copylat", "--sise=3"), "--sise", "--size"),
-                                    (("latency", "--operation", "send"), "--operation", None)):
+                                    (("latency", "--operation", "send"), "--operation", None), (("copylat", "-sise"), "-s", None),
+                                    (("doctor", "-verbos"), "-verbos", "--verbose"), (("latency", "--accel", "x"), "--accel", "--accelerator")):
         outcome = run(*arguments)
+        if typed == "-s":  # the letter with its value
+            expect_refusal(outcome, 2, "ise")
+            continue
         expect_refusal(outcome, 2, f"'{typed}'", *([f"did you mean '{meant}'?"] if meant else []))
         offered = re.search(r"did you mean '(.*?)'", outcome.err)
         command = "" if len(arguments) == 1 else arguments[0]
         expect(not offered or offered.group(1) in help_of(command), f"{arguments}: offers what is not shown", outcome)
+        expect(meant or not offered or typed == "--operation", f"{arguments}: offers something", outcome)
+    # One or two letters are near to everything.
+    for arguments in (("copylat", "-z"), ("streams", "-q"), ("info", "-zz"), ("info", "--x"), ("--y",), ("zz",)):
+        outcome = run(*arguments)
+        expect_refusal(outcome, 2, f"'{arguments[-1]}'")
+        expect("did you mean" not in outcome.err, f"{arguments}: offers something", outcome)
+
+
+def test_options_that_are_unknown_are_named_first():
+    """Whatever else is wrong with the command line."""
+    for arguments in (("compare", "--bogus"), ("run", "--bogus"), ("run", "-n", "two", "--bogus"), ("copylat", "--bogus", "-s", "12q"),
+                      ("latency", "D", "D", "D", "--bogus"), ("latency", "-m", "1", "-m", "2", "--bogus"), ("info", "word", "--bogus"),
+                      ("doctor", "--list", "--only", "pci", "--bogus"), ("latency", "--bogus", "-m"), ("doctor", "--bogus", "--all=banana")):
+        outcome = run(*arguments)
+        expect_refusal(outcome, 2, "'--bogus' is not one of its options", f"see 'gigabar {arguments[0]} --help'")
+    expect_refusal(run("--bogus", "info"), 2, "gigabar: '--bogus' is not one of its options", "see 'gigabar --help'")
+    expect_refusal(run("compare", "--flor", "0.1"), 2, "'--flor'", "did you mean '--floor'?")
+
+
+# Of CLI11's own sentences, a part of each that its Error.hpp has.
+RAW = (r"required but received|\d required |is required\b|Could not convert|not an allowed value|too many inputs|Should be true|excludes |requires "
+       r"|following argument|Expected (exactly|at least)|disallowed|A subcommand|Exactly 1|Requires at |[A-Z]+ in \[")
+
+
+def expect_own_words(arguments, *words):
+    outcome = run(*arguments)
+    expect_refusal(outcome, 2, *words, "see 'gigabar")
+    expect(not re.search(RAW, outcome.err), f"{arguments}: a sentence of CLI11", outcome)
+
+
+def test_options_that_are_wrong_are_told_in_our_words():
+    # Too many words and values.
+    expect_own_words(("compare", "a", "b", "c"), "'c' was not expected", "leave it out")
+    expect_own_words(("info", "sanity"), "'sanity' was not expected")
+    expect_own_words(("info", "--", "-x"), "'-x'")
+    expect_own_words(("latency", "D", "D", "D"), "buffers: 3 are given, and it takes 2 at most")
+    expect_own_words(("latency", "-m", "1", "-m", "2"), "--message-size is given 2 times; give it once")
+    expect_own_words(("tune", "-d", "host", "-d", "host"), "-d is given 2 times; give it once")  # has no name that is shown
+    # Too few.
+    expect_own_words((), "a subcommand is missing")
+    expect_own_words(("compare",), "FIRST is missing (The JSON file", "SECOND is missing")
+    expect_own_words(("compare", "a"), "SECOND is missing")
+    expect_own_words(("run", "--", "true"), "--ranks is missing (How many ranks)")
+    expect_own_words(("run", "-n", "2"), "program is missing")
+    expect_own_words(("info", "--json"), "--json has no value; write --json FILE")
+    expect_own_words(("sanity", "-t"), "--test has no value; write --test NAME")
+    expect_own_words(("sanity", "-vt"), "--test has no value; write --test NAME")
+    expect_own_words(("sanity", "--peer"), "--peer has no value; write --peer ")
+    # What cannot go together.
+    expect_own_words(("doctor", "--list", "--only", "pci"), "--only", "--list", "cannot go together; leave one of them out")
+    expect_own_words(("topology", "--capture", "x", "--sysroot", "y"), "--sysroot", "--capture", "cannot go together")
+    # Values of flags.
+    expect_own_words(("doctor", "--all=banana"), "--all takes no value; leave '=banana' out")
+    expect_own_words(("survey", "--no-trials=x"), "--no-trials takes no value")
+
+
+def test_options_with_numbers_refuse_what_is_none():
+    """In our words, naming the option or its letter."""
+    count = 0
+    for command, option in all_options():
+        if option.value not in ("N", "BYTES", "SECONDS", "US", "SHARE", "RATIO", "GB_PER_S", "K", "ID", "0|1", "N,...", "[MIN:]MAX", "FROM:TO[:FACTOR]"):
+            continue
+        count += 1
+        outcome = run(command, f"{option.long}=~", *(("--", "true") if command == "run" else ()))
+        expect_refusal(outcome, 2, "~")
+        expect(option.long in outcome.err or f"{option.short} " in outcome.err, f"{command} {option.left}: is not named", outcome)
+        expect(not re.search(RAW, outcome.err), f"{command} {option.left}: a sentence of CLI11", outcome)
+    expect(count > 150, f"{count} options with numbers")
 
 
 def test_options_with_an_empty_value_are_refused():

@@ -9,6 +9,7 @@ user is not root; they touch nothing outside the folder of the test.
 
 import json
 import os
+import pty
 import re
 import resource
 import signal
@@ -53,6 +54,23 @@ QUICK = {
     "softhca": ["-m", "8", "-i", "10", "-x", "1"],
     "run": ["-n", "2", "--", "/bin/echo", "a line of a rank"],
 }
+# Runs of a minute or more, of commands that can take one.
+LONG = {
+    "copylat": ["-w", "10000000", "-r", "10000000", "--budget", "100"],
+    "copybw": ["-s", "64M", "-w", "100000000", "-r", "100000000", "--budget", "100"],
+    "apiperf": ["-n", "1000000", "--budget", "100"],
+    "pplat": ["-t", "10000000", "-u", "100"],
+    "sanity": ["-e"],
+    "calibrate": ["--budget", "100"],
+    "streams": ["-t", "gpu0->host ce bytes=1M", "--seconds", "100"],
+    "survey": ["--budget", "100"],
+    **{name: ["-m", "8", "-i", "100000000"] for name in ("latency", "bw", "bibw", "multi-lat", "mbw-mr")},
+    "tune": ["-m", "1M:4M", "-i", "100000"],
+    "pingpong": ["-m", "4K", "-i", "1000000", "--timeout", "100"],
+    "softhca": ["-m", "8", "-i", "1000000", "--timeout", "100"],
+}
+# Commands that have done all their work before anybody could look.
+SILENT = ("info", "explain", "compare", "run")
 # Of the options that take a FILE, those that read it; what tune stores is added to what the file holds.
 INPUTS = {"streams": ["--file"], "tune": ["--store"]}
 MOUNT = ["unshare", "--mount", "--propagation", "private"] if os.geteuid() == 0 else ["unshare", "--user", "--map-root-user", "--mount"]
@@ -94,21 +112,21 @@ def inputs():
     return {"machine": machine, "healthy": healthy, "survey": survey}
 
 
-def subcommands():
-    """Each with the arguments of its shortest run and its output options."""
+def subcommands(runs=None):
+    """Each with the arguments of its shortest run, or of that in `runs`, and its output options."""
     for name in shared.subcommands():
         expect(name in QUICK, f"'{name}' is new: give it a line in QUICK")
         told = run(name, "--help").out
         options = [option for option in re.findall(r"^  (?:-\w,)?(--[a-z-]+) \[?FILE\b", told, re.MULTILINE)]
         known = inputs()
-        arguments = [part.format(**known) for part in QUICK[name]]
+        arguments = [part.format(**known) for part in (runs or QUICK).get(name, QUICK[name])]
         yield name, arguments, [option for option in options if option not in INPUTS.get(name, [])]
 
 
-def rows():
+def rows(runs=None):
     """Each output option of each subcommand: both names, and the command line for a path."""
     count = 0
-    for name, arguments, options in subcommands():
+    for name, arguments, options in subcommands(runs):
         for option in options:
             count += 1
             contrary = {"--capture": ("--sysroot", inputs()["machine"]), "--store": ("--no-store",)}.get(option, ())
@@ -312,6 +330,42 @@ def test_outputs_to_forbidden_places():
             expect_whole(option, file.read())
         os.chmod(closed, 0o755)
         expect_nothing_left(closed, ["own", "read-only"])
+
+
+def test_outputs_are_looked_at_before_the_work():
+    """Work of a minute is not done for a file that cannot be written."""
+    for name, option, arguments in rows(LONG):
+        for path in ("/dev/null/folder/out", outputs_folder()):
+            began = time.monotonic()
+            completed = run(*arguments(path))
+            expect(completed.status == 1, f"{name} {option} {path}", completed)
+            expect(time.monotonic() - began < 10, f"{name} {option} {path}: after {time.monotonic() - began} s", completed)
+            lines = [line for line in completed.err.splitlines() if line.startswith("gigabar")]
+            expect(len(lines) == 1 and f"{option} {path}: " in lines[0], f"{name} {option} {path}: the message", completed)
+
+
+def on_a_terminal(*arguments):
+    """The run with standard error on a terminal, and what that shows."""
+    leader, follower = pty.openpty()
+    process = subprocess.Popen([shared.OPTIONS.program, *arguments], env={**environment(), "TERM": "xterm"}, cwd=shared.FOLDER,
+                               stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=follower, text=True)
+    os.close(follower)
+    shown = shared.all_shown(leader).decode()
+    out, _ = process.communicate(timeout=100)
+    return Outcome(subprocess.CompletedProcess(arguments, process.returncode, out, shown))
+
+
+def test_outputs_progress_is_shown_on_a_terminal_only():
+    for name, arguments, _ in subcommands({"sanity": ["-t", "attributes"]}):
+        if name in SILENT:
+            continue
+        completed = on_a_terminal(name, *arguments)
+        expect(completed.status == 0, f"{name} on a terminal", completed)
+        expect(re.search(r"\r\x1b\[[KJ]\S", completed.err), f"{name}: no progress", completed)
+        expect(completed.err.rstrip().endswith(("\x1b[K", "\x1b[J")), f"{name}: the last line is left", completed)
+        expect("\x1b[K" not in completed.out, f"{name}: progress in the text", completed)
+        completed = run(name, *arguments)
+        expect(completed.status == 0 and completed.err == "", f"{name}: progress in a pipe", completed)
 
 
 def test_outputs_standard_output_that_is_full():

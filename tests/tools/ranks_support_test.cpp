@@ -69,7 +69,7 @@ TEST(RanksSizes, AreReadAsOsuReadsThem) {
   EXPECT_EQ(parse("8:"), std::pair(std::uint64_t{8}, std::uint64_t{4096}));
   EXPECT_EQ(parse(":2M"), std::pair(std::uint64_t{1}, std::uint64_t{2} << 20));
   EXPECT_EQ(parse("0:0"), std::pair(std::uint64_t{0}, std::uint64_t{0}));
-  EXPECT_EQ(parse("16G"), std::pair(std::uint64_t{1}, kMostBytes));
+  EXPECT_EQ(parse("16G"), std::pair(std::uint64_t{1}, kMaxBytes));
 }
 
 TEST(RanksSizes, RefuseWhatIsNoRange) {
@@ -85,7 +85,7 @@ TEST(RanksSizes, DoubleAndStartWithNothingWhereAsked) {
   EXPECT_EQ(sizes_of(default_sizes(Measure::latency)).size(), 24U);
   EXPECT_EQ(sizes_of(default_sizes(Measure::both_ways)).front(), 1U);
   EXPECT_EQ(sizes_of(default_sizes(Measure::many_latencies)).back(), std::uint64_t{4} << 20);
-  EXPECT_EQ(sizes_of({kMostBytes, kMostBytes}), Sizes{kMostBytes});
+  EXPECT_EQ(sizes_of({kMaxBytes, kMaxBytes}), Sizes{kMaxBytes});
 }
 
 TEST(RanksCounts, AreOsusAndFewerAbove8K) {
@@ -126,7 +126,7 @@ TEST(RanksPlan, RefusesWhatContradictsItself) {
   };
   expect_words(refuse([](Options& o) { o.places = {"D", "D"}; }), {"'D'", "-d cuda"});
   expect_words(refuse([](Options& o) { o.accelerator = "rocm"; }), {"-d rocm", "cuda", "host"});
-  expect_words(refuse([](Options& o) { o.places = {"H"}; }), {"1 kinds", "two"});
+  expect_words(refuse([](Options& o) { o.places = {"H"}; }), {"1 kind of buffer", "two"});
   expect_words(refuse([](Options& o) {
                  o.accelerator = "cuda";
                  o.places = {"M", "D"};
@@ -299,7 +299,7 @@ TEST(RanksSlots, ShareOnePlaceOnlyWhereNothingIsChecked) {
   EXPECT_EQ(small.offset_of(63), 63 * kSlotBytes);
   EXPECT_EQ(small.offset_of(64), 0U);
   EXPECT_GE(slots_for(kSlotBytes, 64, true).stride_bytes, kSlotBytes + kGuardBytes);
-  EXPECT_LE(slots_for(std::uint64_t{4} << 20, 64, true).area_bytes(), kMostCheckedBytes);
+  EXPECT_LE(slots_for(std::uint64_t{4} << 20, 64, true).area_bytes(), kMaxCheckedBytes);
   EXPECT_EQ(slots_for(std::uint64_t{64} << 20, 64, true).count, 1U) << "one is always there";
 }
 

@@ -180,9 +180,20 @@ def test_ranks_half_an_environment_is_an_error():
 
 def test_ranks_that_never_start_end_at_the_timeout():
     begin = time.monotonic()
-    outcome = Ended(start_rank(0, 2, free_port(), "latency", *SHORT, "--timeout", "1"))
-    expect(outcome.status == 1 and len(outcome.err.splitlines()) >= 1, "a rank that never starts", outcome)
+    for command in (("latency", *SHORT), ("device-latency",), ("tune", "-m", "128K:128K", "--no-store")):
+        outcome = Ended(start_rank(0, 2, free_port(), *command, "--timeout", "1"))
+        expect_refusal(outcome, 1, "not every rank has come within 1 s (--timeout)", "rank 1 of 2: it has left no card", "MASTER_ADDR", "printed")
+        expect("all_reduce" not in outcome.err and "barrier" not in outcome.err, "speaks of itself", outcome)
     expect(time.monotonic() - begin < 60, "it took too long", outcome)
+
+
+def test_ranks_that_never_start_are_named_among_those_that_did():
+    port = free_port()
+    processes = [start_rank(rank, 4, port, "mbw-mr", *SHORT, "--timeout", "2") for rank in (0, 2)]
+    first, other = (Ended(process) for process in processes)
+    expect_refusal(first, 1, "ranks 1, 3 of 4: it has left no card", "they were started")
+    expect(other.status == 1 and "rank 2: " in other.err, "the rank that came", other)
+    expect("all_reduce" not in other.err, "speaks of itself", other)
 
 
 # ---- alone ----
@@ -263,6 +274,16 @@ def test_paths_follow_require_and_forbid():
     expect(document["results"][0]["path"]["path"] == "staged", f"{document['results'][0]['path']}")
     outcome = ranks("latency", "-d", "cuda", "--require", "gdr", "-i", "5", "-m", "64K:64K", *TRANSPORT)
     expect(outcome.status == 1 and "gdr" in outcome.err, "the local transport has no gdr", outcome)
+
+
+def test_a_preferred_path_is_taken_where_it_is_possible():
+    for path in ("staged", "p2p", "bar"):
+        document, _ = document_of("latency", "-d", "cuda", "--prefer", path, "-i", "5", "-m", "64K:64K")
+        expect(document["results"][0]["path"]["path"] == path, f"--prefer {path}: {document['results'][0]['path']}")
+    # Over `local` there is no gdr: what is preferred and not possible leaves the choice as it is.
+    usual, _ = document_of("latency", "-d", "cuda", "-i", "5", "-m", "64K:64K")
+    document, _ = document_of("latency", "-d", "cuda", "--prefer", "gdr", "-i", "5", "-m", "64K:64K")
+    expect(document["results"][0]["path"]["path"] == usual["results"][0]["path"]["path"], f"{document['results'][0]['path']}")
 
 
 def test_settings_that_are_not_defaults_are_printed():

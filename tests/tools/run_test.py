@@ -244,6 +244,13 @@ def test_run_many_ranks():
 # ---- what it refuses ----
 
 
+def test_run_counts_in_words():
+    outcome = ranks(2, 'if [ $RANK = 0 ]; then kill -9 $$; fi; sleep 0.1', "--keep-going")
+    expect("the other one that runs goes on" in outcome.err, "one other", outcome)
+    outcome = ranks(1, "sleep 20", "--timeout", "0.2")
+    expect(outcome.status == 124 and "1 of 1 rank had not ended" in outcome.err, "one rank", outcome)
+
+
 def test_run_refuses_wrong_usage():
     expect_refusal(run("run"), 2, "--ranks", "--help")
     expect_refusal(run("run", "-n", "2"), 2, "program")
@@ -254,17 +261,24 @@ def test_run_refuses_wrong_usage():
 
 
 def test_run_refuses_what_is_no_program():
-    expect_refusal(run("run", "-n", "2", "--", "no-such-program"), 2, "no-such-program", "PATH")
-    expect_refusal(run("run", "-n", "2", "--", "./no-such-program"), 2, "./no-such-program", "No such file")
+    """With the statuses of a shell and of env: 127 where it is not found, 126 where it cannot be executed."""
+    expect_refusal(run("run", "-n", "2", "--", "no-such-program"), 127, "no-such-program", "PATH")
+    expect_refusal(run("run", "-n", "2", "--", "./no-such-program"), 127, "./no-such-program", "No such file")
+    expect_refusal(run("run", "-n", "2", "--", "/nonexist"), 127, "/nonexist", "No such file")
     expect_refusal(run("run", "-n", "2", "--", ""), 2, "empty")
-    expect_refusal(run("run", "-n", "2", "--", shared.FOLDER), 2, "directory")
+    expect_refusal(run("run", "-n", "2", "--", shared.FOLDER), 126, "directory")
+    expect_refusal(run("run", "-n", "2", "--", "/dev/null/program"), 126, "Not a directory")
     path = os.path.join(shared.FOLDER, "plain")
     with open(path, "w", encoding="utf-8") as file:
         file.write("no program")
     os.chmod(path, 0o644)
-    expect_refusal(run("run", "-n", "2", "--", path), 2, "Permission denied")
+    expect_refusal(run("run", "-n", "2", "--", path), 126, "Permission denied")
+    expect_refusal(run("run", "-n", "2", "--", "plain", PATH=f"{shared.FOLDER}:/usr/bin"), 126, "plain", "Permission denied")
     os.chmod(path, 0o755)
-    expect_refusal(run("run", "-n", "2", "--", path), 2, "Exec format error")
+    expect_refusal(run("run", "-n", "2", "--", path), 126, "Exec format error")
+    with open(path, "w", encoding="utf-8") as file:
+        file.write("#!/no/such/interpreter\n")
+    expect_refusal(run("run", "-n", "2", "--", path), 127, path, "No such file")
 
 
 def test_run_finds_programs_as_a_shell_does():

@@ -121,7 +121,7 @@ TEST(ParseSize, ReadsPowersOf1024AndRefusesTheRest) {
 TEST(AffordableCount, StaysBetweenTheLeastAndTheMost) {
   EXPECT_EQ(affordable_count(100, 1e9, 10000), 10000U);
   EXPECT_EQ(affordable_count(1e6, 1e8, 10000), 100U);
-  EXPECT_EQ(affordable_count(1e12, 1e6, 10000), kLeastSamples);
+  EXPECT_EQ(affordable_count(1e12, 1e6, 10000), kMinSamples);
   EXPECT_EQ(affordable_count(1e12, 1e6, 3), 3U);
   EXPECT_EQ(affordable_count(0, std::numeric_limits<double>::infinity(), 50), 50U);
 }

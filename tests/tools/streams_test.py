@@ -105,6 +105,7 @@ def test_streams_wrong_usage():
     expect_refusal(streams("-d", "0", "--executor", "ce bytes=1"), 2, "--executor", "give one word")
     expect_refusal(streams("--preset", "device_local_copy", "-d", "0"), 2, "--preset", "alone")
     expect_refusal(streams("--preset", "device_local_copy", "--format", "cuts"), 2, "--format cuts")
+    expect_refusal(streams("-d", "0", "--plain"), 2, "--plain", "a stand-in has none")
 
 
 def test_streams_unknown_devices_and_nodes():

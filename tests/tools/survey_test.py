@@ -143,6 +143,20 @@ def test_compare_takes_the_noise_of_both_surveys():
     expect(outcome.status == 1 and "-40.0 % (noise 26.5 %)  WORSE" in outcome.out, "a change is called noise", outcome)
 
 
+def test_compare_has_a_floor_under_the_noise():
+    """Samples that were all alike: without a floor every difference would be a change."""
+    before, after = made([("a", "us", 10, 10, 10)]), made([("a", "us", 11, 11, 11)])
+    for floor, status, counts in (("0", 1, " 0 within the noise, 0 better, 1 worse"), ("0.09", 1, " 0 within the noise, 0 better, 1 worse"),
+                                  ("0.11", 0, " 1 within the noise, 0 better, 0 worse"), ("1", 0, " 1 within the noise, 0 better, 0 worse")):
+        outcome = compare(before, after, "--floor", floor)
+        expect(outcome.status == status and counts in outcome.out, f"--floor {floor}", outcome)
+        expect(f"and at least {float(floor) * 100:g} %" in outcome.out, f"--floor {floor} is not told", outcome)
+    better = compare(after, before, "--floor", "0.05")
+    expect(better.status == 0 and "1 better" in better.out, "the other way round", better)
+    for wrong in ("-0.1", "1.5", "much"):
+        expect_refusal(compare(before, after, "--floor", wrong), 2, "--floor", wrong)
+
+
 def test_compare_does_not_judge_one_pass():
     before, after = made([("a", "us", 1, 1, 1)]), made([("a", "us", 9, 9, 9)])
     for document in (before, after):

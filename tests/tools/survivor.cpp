@@ -15,7 +15,7 @@ using namespace gigabar;
 constexpr Rank kVictim = 2;
 const Timeout kPatience = Timeout::of(std::chrono::seconds(60));
 
-int fail(const char* what, const Outcome& outcome) {
+int fail(const char* what, const Result<void>& outcome) {
   std::printf("%s: %s\n", what, outcome.message().c_str());
   return 1;
 }
@@ -25,12 +25,12 @@ int fail(const char* what, const Outcome& outcome) {
 int main() {
   auto fabric = Fabric::open({});
   if (!fabric) return std::printf("open: %s\n", fabric.error().message().c_str()), 1;
-  if (Outcome met = fabric->barrier({}, kPatience); !met) return fail("first barrier", met);
+  if (Result<void> met = fabric->barrier({}, kPatience); !met) return fail("first barrier", met);
   if (fabric->rank() == kVictim) return ::raise(SIGKILL);
-  const Outcome lost = fabric->barrier({}, kPatience);
+  const Result<void> lost = fabric->barrier({}, kPatience);
   if (lost.status() != Status::peer_lost) return fail("barrier without rank 2", lost);
-  if (Outcome met = fabric->barrier({0, 1}, kPatience); !met) return fail("barrier of the survivors", met);
-  if (Outcome closed = fabric->close(kPatience); !closed) return fail("close", closed);
+  if (Result<void> met = fabric->barrier({0, 1}, kPatience); !met) return fail("barrier of the survivors", met);
+  if (Result<void> closed = fabric->close(kPatience); !closed) return fail("close", closed);
   std::printf("rank %u: peer_lost, and went on\n", fabric->rank());
   return 0;
 }

@@ -171,11 +171,11 @@ TEST_P(TwoGuests, ExchangeMessagesAndCount) {
 // Until the other host is told to be lost each wait comes back in its time.
 void lose(Fabric& fabric, Rank other) {
   const std::int64_t begin_ns = now_ns();
-  Outcome outcome;
+  Result<void> outcome;
   while (outcome.is_ok() || outcome.status() == Status::timed_out) {
     ASSERT_LT(now_ns() - begin_ns, 40 * kSecond) << "that the host is gone was not noticed";
     const auto posted = fabric.write({kOrigin, 0}, {other, kTarget, 0}, 4000);
-    outcome = posted || posted.status() == Status::busy ? Outcome() : Outcome(Error(posted.error()));
+    outcome = posted || posted.status() == Status::busy ? Result<void>() : Result<void>(Error(posted.error()));
     const std::int64_t wait_ns = now_ns();
     if (outcome) outcome = fabric.wait(0, Timeout::of(std::chrono::seconds(1)));
     if (outcome) outcome = fabric.flush(other, Timeout::of(std::chrono::seconds(1)));
@@ -203,7 +203,7 @@ TEST_P(TwoGuests, AHostVanishesAndComesBack) {
       come_back();
     }
     const Deadline patience = Deadline::after_ns(60 * kSecond);
-    Outcome connected;
+    Result<void> connected;
     do {
       static_cast<void>(fabric->forget(other()));
       connected = fabric->connect(other(), Timeout::of(std::chrono::seconds(5)));

@@ -223,7 +223,7 @@ INSTANTIATE_TEST_SUITE_P(Long, LongReads, testing::Values(kRxe, kSiw),
 
 constexpr Rank kFar = 1;   // whose cable is cut
 constexpr Rank kNear = 2;  // on another network
-constexpr std::int64_t kMostNoticeNs = 30 * kSecond;
+constexpr std::int64_t kMaxNoticeNs = 30 * kSecond;
 
 // One word there and back with the rank that nothing happens to.
 testing::AssertionResult greet(Fabric& fabric, std::uint64_t number) {
@@ -246,11 +246,11 @@ RANK_BODY(echo_what_comes) {
 template <class Meanwhile>
 void lose(Fabric& fabric, Rank peer, const Meanwhile& meanwhile) {
   const std::int64_t begin_ns = now_ns();
-  Outcome outcome;
+  Result<void> outcome;
   for (std::uint64_t i = 1; outcome.is_ok() || outcome.status() == Status::timed_out; ++i) {
-    ASSERT_LT(now_ns() - begin_ns, kMostNoticeNs) << "the cut was not noticed";
+    ASSERT_LT(now_ns() - begin_ns, kMaxNoticeNs) << "the cut was not noticed";
     const auto posted = fabric.write({kOrigin, 0}, {peer, kTarget, 0}, 20000);
-    outcome = posted || posted.status() == Status::busy ? Outcome() : Outcome(Error(posted.error()));
+    outcome = posted || posted.status() == Status::busy ? Result<void>() : Result<void>(Error(posted.error()));
     if (outcome) outcome = in_time("wait", kSecond, [&](Timeout time) { return fabric.wait(0, time); });
     if (outcome) outcome = in_time("flush", kSecond, [&](Timeout time) { return fabric.flush(peer, time); });
     ASSERT_NO_FATAL_FAILURE(meanwhile(i));
@@ -262,7 +262,7 @@ void lose(Fabric& fabric, Rank peer, const Meanwhile& meanwhile) {
 // While the cable is cut a new connection does not stand, and says so in its time.
 void connect_in_vain(Fabric& fabric, Rank peer) {
   ASSERT_TRUE(is_ok(fabric.forget(peer)));
-  const Outcome connected = in_time("connect", 2 * kSecond, [&](Timeout time) { return fabric.connect(peer, time); });
+  const Result<void> connected = in_time("connect", 2 * kSecond, [&](Timeout time) { return fabric.connect(peer, time); });
   EXPECT_FALSE(connected.is_ok()) << "the cable is cut";
   EXPECT_TRUE(connected.status() == Status::timed_out || connected.status() == Status::peer_lost ||
               connected.status() == Status::unavailable)
@@ -272,7 +272,7 @@ void connect_in_vain(Fabric& fabric, Rank peer) {
 // Each attempt may be one of before; then the peer is forgotten and the next one is a new one.
 void connect_again(Fabric& fabric, Rank peer) {
   const Deadline patience = Deadline::after_ns(40 * kSecond);
-  Outcome connected;
+  Result<void> connected;
   do {
     connected = fabric.connect(peer, Timeout::of(std::chrono::seconds(3)));
     if (!connected) static_cast<void>(fabric.forget(peer));

@@ -33,7 +33,7 @@ enum {
   kFirmwareData = 0x511,    // fw_cfg: its next byte
   kFirmwareDirectory = 0x19,
   kFirmwareNameBytes = 56,
-  kMostArguments = 4095,
+  kMaxArguments = 4095,
 };
 
 static int kernel_log = -1;
@@ -172,7 +172,8 @@ static void stir_random_numbers(void) {
   close(random);
 }
 
-// Runs a program of the first file system; what it prints comes to the user as a warning.
+// Runs a program of the first file system; what it prints comes to the user as a warning. What has to be there afterwards is looked
+// for by require_devices().
 static void run_tool(char* const arguments[]) {
   int status = 0;
   const pid_t child = fork();
@@ -246,6 +247,16 @@ static void make_network(int rank, int guests) {
   fclose(devices);
   run_tool((char*[]){"/bin/ip", "-force", "-batch", "/links", NULL});
   run_tool((char*[]){"/bin/rdma", "-f", "-b", "/devices", NULL});
+}
+
+// Without one of its RDMA devices a guest ends: what asks for it could only be skipped.
+static void require_devices(int guests) {
+  static const char* const names[] = {"rxe0", "siw0", "rxe1", "siw1"};
+  char path[256];
+  for (int i = 0; i < (guests == 2 ? 2 : 4); ++i) {
+    snprintf(path, sizeof path, "/sys/class/infiniband/%s", names[i]);
+    if (access(path, F_OK) != 0) fail("find the RDMA device", path);
+  }
 }
 
 static void mount_or_fail(const char* what, const char* where, const char* type, unsigned long flags, const char* options) {
@@ -355,13 +366,13 @@ static void set_environment(int rank) {
 }
 
 static void run_command(int rank, int output, int errors) {
-  static char* arguments[kMostArguments + 1];
+  static char* arguments[kMaxArguments + 1];
   size_t bytes = 0;
   int count = 0;
   char *text = read_file(JOB "/arguments", &bytes), *folder = read_file(JOB "/folder", NULL);
   setsid();
   set_environment(rank);
-  for (char* each = text; each != NULL && each < text + bytes && count < kMostArguments; each += strlen(each) + 1) {
+  for (char* each = text; each != NULL && each < text + bytes && count < kMaxArguments; each += strlen(each) + 1) {
     arguments[count++] = each;
   }
   dup2(open("/dev/null", O_RDONLY | O_CLOEXEC), STDIN_FILENO);
@@ -417,6 +428,7 @@ int main(void) {
   mount_host_files();
   if (!is_saved) waitpid(network, NULL, 0);
   report_network_log(rank);
+  require_devices(guests);
   enter_host_files();
   char name[256];
   snprintf(name, sizeof name, "guest%d", rank);

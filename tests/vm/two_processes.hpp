@@ -19,7 +19,7 @@
 
 #include "base/clock.hpp"
 #include "base/descriptor.hpp"
-#include "transport/transport.hpp"
+#include "transport/verbs/open.hpp"
 
 namespace gigabar::test {
 
@@ -60,7 +60,7 @@ class Side : public transport::Sink {
       ASSERT_TRUE(made) << made.error().message();
       link = std::move(*made);
       tell(offer.bytes);
-      const Outcome completed = link->complete({hear(), {}});
+      const Result<void> completed = link->complete({hear(), {}});
       ASSERT_TRUE(completed) << completed.message();
     } else {
       transport::Parcel answer;
@@ -152,7 +152,7 @@ class Side : public transport::Sink {
     ++message_count;
     if (on_message) on_message(number, payload);
   }
-  void done(transport::Link&, std::uint64_t cookie, const Outcome& outcome) override {
+  void done(transport::Link&, std::uint64_t cookie, const Result<void>& outcome) override {
     EXPECT_EQ(broken_count, 0) << "done() after broken()";
     ++done_count;
     last_cookie = cookie;
@@ -170,7 +170,7 @@ class Side : public transport::Sink {
   std::unique_ptr<transport::Transport> transport;
   std::unique_ptr<transport::Link> link;
   std::function<void(std::uint64_t, std::span<const std::byte>)> on_message;
-  std::function<void(std::uint64_t, const Outcome&)> on_done;
+  std::function<void(std::uint64_t, const Result<void>&)> on_done;
   bool is_ready = false;
   std::uint64_t message_count = 0, done_count = 0, last_cookie = 0;
   Status last_status = Status::ok, broken_status = Status::ok;

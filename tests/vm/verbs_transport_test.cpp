@@ -24,8 +24,8 @@
 
 #include "base/check_ids.hpp"
 #include "base/clock.hpp"
-#include "transport/transport.hpp"
 #include "transport/verbs/ledger.hpp"
+#include "transport/verbs/open.hpp"
 #include "transport/verbs/wire.hpp"
 #include "vm/two_processes.hpp"
 
@@ -266,7 +266,7 @@ TEST_P(VerbsLink, QueuesNeverOverflow) {
     const auto remote = side.open_told();
     ASSERT_NE(remote, nullptr);
     std::uint64_t failed = 0, sent = 0, next = 0;
-    side.on_done = [&](std::uint64_t, const Outcome& outcome) { failed += !outcome.is_ok(); };
+    side.on_done = [&](std::uint64_t, const Result<void>& outcome) { failed += !outcome.is_ok(); };
     side.on_message = [&](std::uint64_t number, std::span<const std::byte>) { next += number == next; };
     std::vector<std::byte> payload(3000);
     for (std::uint64_t i = 0; i < kCount; ++i) {
@@ -428,7 +428,7 @@ TEST_P(VerbsLink, AKilledPeerIsLost) {
         }
         ASSERT_TRUE(side.send(1));
         std::uint64_t posted = 0, failed = 0;
-        side.on_done = [&](std::uint64_t, const Outcome& outcome) { failed += !outcome.is_ok(); };
+        side.on_done = [&](std::uint64_t, const Result<void>& outcome) { failed += !outcome.is_ok(); };
         // In the middle of writes.
         while (side.broken_count == 0 && posted < 1'000'000) {
           posted += side.link->post_write(*region, 0, *remote, 0, memory.size(), posted) == Posted::ok;

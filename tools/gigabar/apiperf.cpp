@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/counted.hpp"
 #include "commands.hpp"
 #include "gdrapi.h"
 #include "gigabar/mapping.hpp"
@@ -23,7 +24,7 @@
 namespace gigabar::tool {
 namespace {
 
-constexpr std::size_t kLeastBytes = 65536;
+constexpr std::size_t kMinBytes = 65536;
 
 struct Options : DeviceOptions {
   std::size_t most_bytes = std::size_t{16} << 20;
@@ -97,7 +98,8 @@ void pass_gigabar(const Options& options, std::size_t bytes, Timer& timer, Mappi
 
 void expect_zero(int code, const char* function, std::size_t bytes) {
   if (code != 0)
-    fail(fmt::format("{} of {} bytes: {} ({}); GDRCOPY_ENABLE_LOGGING=1 tells why", function, bytes, std::strerror(code), code));
+    fail(fmt::format("{} of {}: {} ({}); GDRCOPY_ENABLE_LOGGING=1 tells why", function, counted(bytes, "byte"), std::strerror(code),
+                     code));
 }
 
 void pass_gdrapi(const Options& options, gdr_t g, std::size_t bytes, Timer& timer) {
@@ -144,12 +146,14 @@ void run_size(const Options& options, Report& report, gdr_t g, const SampleClock
     const bool is_late = monotonic_ns() - start_ns > budget_ns;
     if (is_late && !timer.is_warming_up) break;
     timer.is_warming_up = pass < options.warm_up_count && !is_late;
+    if (pass % 64 == 0)
+      report.show_progress("{}: pass {} of {}", bytes_text(bytes), pass + 1, options.warm_up_count + options.iteration_count);
     pass_gigabar(options, bytes, timer, use);
     pass_gdrapi(options, g, bytes, timer);
   }
   if (use.first_from_cache != 0) {
-    report.note(fmt::format("{} of {} 'map, first' of {} bytes found a window of their block, so they are not first ones",
-                            use.first_from_cache, use.passes, bytes));
+    report.note(fmt::format("{} of {} 'map, first' of {} found a window of their block, so they are not first ones",
+                            use.first_from_cache, use.passes, counted(bytes, "byte")));
   }
   report.add_result(tell_size(report, bytes, samples, use, clock.ns_per_tick()));
 }
@@ -160,7 +164,7 @@ void run_apiperf(const Options& options, const Invocation& invocation) {
   const DeviceInfo device = select_device(options);
   report.set_device(device);
   {
-    const DeviceMemory memory = take(DeviceMemory::allocate(options.device, kLeastBytes, options.allocator));
+    const DeviceMemory memory = take(DeviceMemory::allocate(options.device, kMinBytes, options.allocator));
     report.set_mapping(map_for(memory, options));
   }
   const SampleClock clock = SampleClock::calibrate();
@@ -172,9 +176,9 @@ void run_apiperf(const Options& options, const Invocation& invocation) {
   report.heading("microseconds per call; 'map, first' is of a fresh allocation and includes verification");
   report.print("{:>10} {:<22} | {:>10} {:>10} {:>10} | {:>7}\n", "bytes", "operation", "p50", "p99", "min", "samples");
   std::size_t size_count = 0;
-  for (std::size_t bytes = kLeastBytes; bytes <= options.most_bytes; bytes *= 2) ++size_count;
+  for (std::size_t bytes = kMinBytes; bytes <= options.most_bytes; bytes *= 2) ++size_count;
   const auto share_ns = static_cast<std::uint64_t>(options.budget_seconds * 1e9 / static_cast<double>(size_count));
-  for (std::size_t bytes = kLeastBytes; bytes <= options.most_bytes; bytes *= 2)
+  for (std::size_t bytes = kMinBytes; bytes <= options.most_bytes; bytes *= 2)
     run_size(options, report, session.get(), clock, bytes, share_ns);
   report.write();
 }
@@ -187,14 +191,14 @@ void add_apiperf(const Command& program, Invocation& invocation) {
       program.add_subcommand("apiperf", "Time of map and unmap, and of gdrapi.h's pin, map, get_info, unmap, unpin");
   add_device_options(command, *options);
   command->add_option("-s,--size", options->most_bytes, "Largest size; 64K, 128K ... up to it are measured")
-      ->transform(byte_count(kLeastBytes, std::uint64_t{1} << 36))
+      ->transform(byte_count(kMinBytes, std::uint64_t{1} << 36))
       ->type_name("BYTES")
       ->default_str("16M");
   command->add_option("-n,--iterations", options->iteration_count, "Timed passes per size")
       ->check(whole_number(1, 1000000))
       ->type_name("N")
       ->capture_default_str();
-  command->add_option("-w,--warmup,--warm-up", options->warm_up_count, "Untimed passes per size before them")
+  command->add_option("-w,--warmup,--warm-up", options->warm_up_count, "Untimed passes per size before the timed ones")
       ->check(whole_number(0, 1000000))
       ->type_name("N")
       ->capture_default_str();

@@ -21,7 +21,7 @@
 namespace gigabar::tool {
 namespace {
 
-constexpr std::size_t kMostBytes = std::size_t{64} << 20;
+constexpr std::size_t kMaxBytes = std::size_t{64} << 20;
 constexpr double kMinPasses = 2;
 constexpr double kFloor = 0.10;  // of the first median: on two H200, runs 20 s apart differed by up to 9.5 %
 
@@ -62,11 +62,11 @@ Document read_document(const std::string& path) {
   std::vector<char> part(std::size_t{1} << 20);
   while (file.read(part.data(), static_cast<std::streamsize>(part.size())) || file.gcount() > 0) {
     text.append(part.data(), static_cast<std::size_t>(file.gcount()));
-    if (text.size() > kMostBytes) refuse_usage(fmt::format("{}: larger than {}; this is no survey", path, bytes_text(kMostBytes)));
+    if (text.size() > kMaxBytes) refuse_usage(fmt::format("{}: larger than {}; this is no survey", path, bytes_text(kMaxBytes)));
   }
   // What is nested deeper than any survey is dropped as it is read.
-  constexpr int kMostDepth = 32;
-  const auto is_kept = [](int depth, Document::parse_event_t, Document&) { return depth < kMostDepth; };
+  constexpr int kMaxDepth = 32;
+  const auto is_kept = [](int depth, Document::parse_event_t, Document&) { return depth < kMaxDepth; };
   Document document = Document::parse(text, is_kept, false);
   if (document.is_discarded() || !document.is_object()) refuse_usage(fmt::format("{}: is not JSON", path));
   if (member(document, "tool") != "survey") {
@@ -111,7 +111,8 @@ std::string passes_text(const Document& passes) {
   const Document& count = member(passes, "count");
   const Document& seconds = member(passes, "seconds");
   if (!count.is_number() || !seconds.is_number()) return "of an older Gigabar, in one pass";
-  return fmt::format("{} passes over {:.0f} s", count.get<double>(), seconds.get<double>());
+  const auto number = count.get<double>();
+  return fmt::format("{} {} over {:.0f} s", number, number == 1 ? "pass" : "passes", seconds.get<double>());
 }
 
 Survey read_survey(const std::string& path) {
@@ -250,8 +251,10 @@ void add_compare(const Command& program, Invocation& invocation) {
   const Command command =
       program.add_subcommand("compare", "What changed between two surveys, with their noise taken into account");
   command->add_option("FIRST", options->first, "The JSON file of a survey: before, or one machine")->required()->type_name("FILE");
-  command->add_option("SECOND", options->second, "Another one: after, or the other machine")->required()->type_name("FILE");
-  command->add_option("--json", options->json_path, "Write the comparison as JSON; '-' is standard output")->type_name("FILE");
+  command->add_option("SECOND", options->second, "The JSON file of another survey: after, or the other machine")
+      ->required()
+      ->type_name("FILE");
+  add_json_option(command, options->json_path);
   command->add_option("--floor", options->floor, "Differences below this share are noise, however quiet the samples were")
       ->check(real_number(0, 1))
       ->type_name("SHARE")

@@ -8,6 +8,7 @@
 #include <memory>
 #include <vector>
 
+#include "base/counted.hpp"
 #include "commands.hpp"
 #include "support/clock.hpp"
 #include "support/failure.hpp"
@@ -75,7 +76,7 @@ std::vector<Lane> build_lanes(const Workbench& bench, const Options& options) {
 }
 
 void check_lane(const Workbench& bench, const Options& options, const Lane& lane) {
-  check_copy(bench, {.name = fmt::format("{} threads", lane.thread_count),
+  check_copy(bench, {.name = counted(lane.thread_count, "thread"),
                      .direction = lane.direction,
                      .offset_bytes = options.offset_bytes,
                      .bytes = lane.bytes,
@@ -88,13 +89,13 @@ double run_repeat(const Lane& lane, const SampleClock& clock) {
   for (std::size_t i = 0; i < lane.call_count; ++i) is_good &= lane.copy();
   const double elapsed_ns = static_cast<double>(clock.now() - start) * clock.ns_per_tick();
   if (!is_good) {
-    fail(fmt::format("{} threads: a copy of {} bytes failed while it was timed ({}); GIGABAR_LOG=info tells why", lane.thread_count,
-                     lane.bytes, name_of(lane.direction)));
+    fail(fmt::format("{}: a copy of {} failed while it was timed ({}); GIGABAR_LOG=info tells why",
+                     counted(lane.thread_count, "thread"), counted(lane.bytes, "byte"), name_of(lane.direction)));
   }
   return static_cast<double>(lane.bytes) * static_cast<double>(lane.call_count) / elapsed_ns;
 }
 
-void measure(const Options& options, const SampleClock& clock, std::vector<Lane>& lanes) {
+void measure(Report& report, const Options& options, const SampleClock& clock, std::vector<Lane>& lanes) {
   const double share_ns = options.budget_seconds * 1e9 / static_cast<double>(lanes.size());
   for (Lane& lane : lanes) {
     Contender probe = make_contender("probe", lane.copy);
@@ -102,6 +103,7 @@ void measure(const Options& options, const SampleClock& clock, std::vector<Lane>
     lane.call_count = std::max<std::size_t>(1, affordable_count(estimate_ns(probe, clock), share_ns, most) / options.repeat_count);
   }
   for (std::size_t repeat = 0; repeat < options.repeat_count; ++repeat) {
+    report.show_progress("repeat {} of {}", repeat + 1, options.repeat_count);
     for (Lane& lane : lanes) lane.repeats_gb_per_s.push_back(run_repeat(lane, clock));
   }
 }
@@ -131,14 +133,14 @@ void tell(Report& report, std::vector<Lane>& lanes) {
 
 void settle_sizes(Options& options) {
   if (options.offset_bytes >= options.allocated_bytes) {
-    refuse_usage(fmt::format("-o {}: the offset leaves the {} bytes of -s; give a smaller offset or a larger -s",
-                             options.offset_bytes, options.allocated_bytes));
+    refuse_usage(fmt::format("-o {}: the offset leaves the {} of -s; give a smaller offset or a larger -s", options.offset_bytes,
+                             counted(options.allocated_bytes, "byte")));
   }
   const std::size_t room = options.allocated_bytes - options.offset_bytes;
   if (options.copied_bytes == 0) options.copied_bytes = room;
   if (options.copied_bytes > room) {
-    refuse_usage(fmt::format("-c {}: with -o {} only {} bytes of the {} of -s are left; give a smaller -c or a larger -s",
-                             options.copied_bytes, options.offset_bytes, room, options.allocated_bytes));
+    refuse_usage(fmt::format("-c {}: with -o {} only {} of the {} of -s are left; give a smaller -c or a larger -s",
+                             options.copied_bytes, options.offset_bytes, counted(room, "byte"), options.allocated_bytes));
   }
 }
 
@@ -153,8 +155,9 @@ void run_copybw(Options options, const Invocation& invocation) {
   const SampleClock clock = SampleClock::calibrate();
   report.set_clock(clock);
   std::vector<Lane> lanes = build_lanes(bench, options);
+  report.show_progress("checking the data of every row");
   for (const Lane& lane : lanes) check_lane(bench, options, lane);
-  measure(options, clock, lanes);
+  measure(report, options, clock, lanes);
   for (const Lane& lane : lanes) check_lane(bench, options, lane);
   tell(report, lanes);
   report.print("data checked in every row, before and after the timing{}\n", stand_in_label(report.is_stand_in()));

@@ -13,6 +13,7 @@
 #include <optional>
 #include <vector>
 
+#include "base/counted.hpp"
 #include "commands.hpp"
 #include "cuda/runtime.hpp"
 #include "support/cold.hpp"
@@ -233,7 +234,7 @@ void leave_out_slow_kernels(const SampleClock& clock, std::vector<Cell>& cells) 
 }
 
 constexpr double kBurstNs = 20'000;
-constexpr std::size_t kMostBurst = 256;
+constexpr std::size_t kMaxBurst = 256;
 
 // Shares the time among all contenders of all cells, and says how many samples each one takes.
 void plan_samples(const Options& options, const SampleClock& clock, std::vector<Cell>& cells) {
@@ -247,7 +248,7 @@ void plan_samples(const Options& options, const SampleClock& clock, std::vector<
       const double call_ns = estimate_ns(runner.contender, clock);
       // Back to back, as many calls go untimed as are then timed: they fill the link's queue of writes.
       runner.contender.burst_count =
-          is_single ? 1 : std::clamp(static_cast<std::size_t>(kBurstNs / call_ns), std::size_t{1}, kMostBurst);
+          is_single ? 1 : std::clamp(static_cast<std::size_t>(kBurstNs / call_ns), std::size_t{1}, kMaxBurst);
       runner.contender.warm_up_count = is_single ? 1 : std::max(runner.contender.burst_count, std::size_t{3});
       const double sample_ns =
           call_ns * static_cast<double>(runner.contender.burst_count) + (is_single ? options.pause_us * 1000 : 0);
@@ -257,15 +258,17 @@ void plan_samples(const Options& options, const SampleClock& clock, std::vector<
   }
 }
 
-void measure(const Options& options, const SampleClock& clock, std::vector<Cell>& cells) {
+void measure(Report& report, const Options& options, const SampleClock& clock, std::vector<Cell>& cells) {
   for (std::size_t round = 0; round < options.round_count; ++round) {
     for (Cell& cell : cells) {
+      report.show_progress("round {} of {}: {}, {}", round + 1, options.round_count, name_of(cell.direction),
+                           bytes_text(cell.bytes));
       std::vector<Contender> contenders;
       for (Runner& runner : cell.runners) contenders.push_back(std::move(runner.contender));
       const Contender* const failed = race_round(contenders, clock, options.round_count, round);
       if (failed != nullptr) {
-        fail(fmt::format("{}: a copy of {} bytes failed while it was timed ({}); GIGABAR_LOG=info tells why", failed->name,
-                         cell.bytes, name_of(cell.direction)));
+        fail(fmt::format("{}: a copy of {} failed while it was timed ({}); GIGABAR_LOG=info tells why", failed->name,
+                         counted(cell.bytes, "byte"), name_of(cell.direction)));
       }
       for (std::size_t i = 0; i < contenders.size(); ++i) cell.runners[i].contender = std::move(contenders[i]);
     }
@@ -437,10 +440,11 @@ void run_copylat(const Options& options, const Invocation& invocation) {
       for (std::size_t bytes = 1; bytes <= options.most_bytes; bytes *= 2) cells.push_back(builder.build(regime, direction, bytes));
     }
   }
+  report.show_progress("checking the data of every size");
   leave_out_slow_kernels(clock, cells);
   for (Cell& cell : cells) check_cell(options, bench, clock, cell);
   plan_samples(options, clock, cells);
-  measure(options, clock, cells);
+  measure(report, options, clock, cells);
   for (Cell& cell : cells) check_cell(options, bench, clock, cell);
 
   for (const CopyDirection direction : {CopyDirection::to_device, CopyDirection::from_device}) {

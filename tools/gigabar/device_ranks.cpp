@@ -13,11 +13,11 @@ namespace gigabar::tool {
 namespace {
 
 using device_ranks::GridOptions;
-using device_ranks::kMostBlocks;
-using device_ranks::kMostBlockThreads;
-using device_ranks::kMostProxies;
-using device_ranks::kMostQueues;
-using device_ranks::kMostWindow;
+using device_ranks::kMaxBlocks;
+using device_ranks::kMaxBlockThreads;
+using device_ranks::kMaxProxies;
+using device_ranks::kMaxQueues;
+using device_ranks::kMaxWindow;
 using device_ranks::MatvecOptions;
 using device_ranks::Measure;
 using device_ranks::Op;
@@ -31,6 +31,8 @@ constexpr const char* kFooter =
     "of a rank is its local rank modulo the devices; without a GPU threads of the CPU play the kernels. Lines that do not "
     "begin with '#' are data.";
 
+constexpr const char* kTimeoutHelp =
+    "Of one wait, and of all that is done at one size, not of the whole run: what takes longer ends the run";
 constexpr const char* kThreadsByScope = "512 of a block, 32 of a warp, 1 of a thread";
 
 const char* usual_scope(Measure measure) noexcept {
@@ -56,14 +58,14 @@ void add_scope(const Command& command, GridOptions& options, const char* usual) 
 
 void add_threads(const Command& command, GridOptions& options, const char* usual) {
   command.add_option("--threads", options.thread_count, "Threads of a block")
-      ->check(whole_number(1, kMostBlockThreads))
+      ->check(whole_number(1, kMaxBlockThreads))
       ->type_name("N")
       ->default_str(usual);
 }
 
 void add_blocks(const Command& command, GridOptions& options, const char* usual) {
   command.add_option("--blocks", options.block_count, "Blocks of the kernel, each with its own part and its own notifications")
-      ->check(whole_number(1, kMostBlocks))
+      ->check(whole_number(1, kMaxBlocks))
       ->type_name("N")
       ->default_str(usual);
 }
@@ -72,11 +74,12 @@ void add_queues(const Command& command, QueueOptions& options) {
   command
       .add_option("--queues", options.count,
                   "Work requests in so many queues to the partner, executed by --engine, in place of loads and stores")
-      ->check(whole_number(0, kMostQueues))
+      ->check(whole_number(0, kMaxQueues))
       ->type_name("N")
       ->capture_default_str();
-  command.add_option("--proxies", options.proxy_count, "Threads of the CPU by which a software HCA executes them")
-      ->check(whole_number(1, kMostProxies))
+  command
+      .add_option("--proxies", options.proxy_count, "Threads of the CPU by which a software HCA executes the queues' work requests")
+      ->check(whole_number(1, kMaxProxies))
       ->type_name("N")
       ->capture_default_str();
   std::map<std::string, QueueEngine> engines;
@@ -93,7 +96,9 @@ void add_queues(const Command& command, QueueOptions& options) {
       ->check(choice(engines, options.engine))
       ->type_name(names)
       ->default_str(std::string(name_of(options.engine)));
-  command.add_option("--hca", options.hca_port, "Port of that adapter, \"mlx5_0/1\"; the nearest that is usable")
+  command
+      .add_option("--hca", options.hca_port,
+                  "Port of the adapter of --engine hca, as in \"mlx5_0/1\" (default: the nearest that is usable)")
       ->type_name("PORT");
 }
 
@@ -129,13 +134,13 @@ void add_counts(const Command& command, Options& options) {
       ->check(whole_number(1, 100000000))
       ->type_name("N")
       ->default_str(is_latency ? "10000, above 8K 1000, above 1M 100" : "100, above 8K 20");
-  command.add_option("-x,--warmup", options.warm_up_count, "Untimed rounds before them")
+  command.add_option("-x,--warmup", options.warm_up_count, "Untimed rounds before the timed ones")
       ->check(whole_number(0, 100000000))
       ->type_name("N")
       ->default_str(is_latency ? "1000, above 8K 100, above 1M 10" : "10, above 8K 2");
   if (is_latency) return;
   command.add_option("-W,--window-size", options.window, "Messages of a unit before it waits for the answer")
-      ->check(whole_number(1, kMostWindow))
+      ->check(whole_number(1, kMaxWindow))
       ->type_name("N")
       ->capture_default_str();
 }
@@ -158,7 +163,7 @@ void add_measure(const Command& program, Invocation& invocation, Measure measure
   add_queues(command, options->queues);
   add_counts(command, *options);
   add_checks(command, *options);
-  ranks::add_fabric_options(command, options->fabric);
+  ranks::add_fabric_options(command, options->fabric, kTimeoutHelp);
   command->footer(kFooter);
   command->callback([options, &invocation] { run_command(*options, invocation); });
 }
@@ -194,13 +199,13 @@ void add_pingpong(const Command& program, Invocation& invocation) {
       ->check(whole_number(1, 1000000))
       ->type_name("N")
       ->capture_default_str();
-  command->add_option("-x,--warmup", options->warm_up_count, "Untimed rounds before them")
+  command->add_option("-x,--warmup", options->warm_up_count, "Untimed rounds before the timed ones")
       ->check(whole_number(0, 1000000))
       ->type_name("N")
       ->capture_default_str();
   add_fault(command, options->fault_bytes);
   add_json_option(command, options->json_path);
-  ranks::add_fabric_options(command, options->fabric);
+  ranks::add_fabric_options(command, options->fabric, kTimeoutHelp);
   command->footer(kFooter);
   command->callback([options, &invocation] { run_pingpong(*options, invocation); });
 }
@@ -218,7 +223,7 @@ void add_matvec(const Command& program, Invocation& invocation) {
   command->add_option("-b,--batch", options->batches, "Vectors of a block in a batch: doubled from MIN to MAX")
       ->type_name("[MIN:]MAX")
       ->default_str("1:32");
-  command->add_option("-i,--iterations", options->batch_count, "Batches")
+  command->add_option("-i,--iterations", options->batch_count, "Batches; all but the first are timed")
       ->check(whole_number(2, 1000000))
       ->type_name("N")
       ->capture_default_str();
@@ -228,7 +233,7 @@ void add_matvec(const Command& program, Invocation& invocation) {
       ->capture_default_str();
   command->add_flag("--plant-fault", options->plants_fault)->group("");  // proves that the check can fail
   add_json_option(command, options->json_path);
-  ranks::add_fabric_options(command, options->fabric);
+  ranks::add_fabric_options(command, options->fabric, kTimeoutHelp);
   command->footer(kFooter);
   command->callback([options, &invocation] { run_matvec(*options, invocation); });
 }

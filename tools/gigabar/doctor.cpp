@@ -3,7 +3,6 @@
 #include "gigabar/doctor.hpp"
 
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
@@ -38,38 +37,15 @@ void list_checks(Report& report) {
   report.print("{}", table.take_text());
 }
 
-// The check that runs, on one line of a terminal that is drawn again and again.
-class Progress {
- public:
-  explicit Progress(const Options& options) : is_shown_(isatty(STDERR_FILENO) == 1 && options.json_path != "-") {}
-  ~Progress() {
-    if (has_line_) std::fputs("\r\x1b[K", stderr);
-  }
-  Progress(const Progress&) = delete;
-  Progress& operator=(const Progress&) = delete;
-
-  void show(const CheckInfo& check) {
-    if (!is_shown_) return;
-    fmt::print(stderr, "\r\x1b[K{}: {}", check.id, check.title);
-    std::fflush(stderr);
-    has_line_ = true;
-  }
-
- private:
-  bool is_shown_;
-  bool has_line_ = false;
-};
-
-Examination examine_with(const Machine& machine, const Options& options) {
+Examination examine_with(const Machine& machine, const Options& options, Report& report) {
   const doctor::Interrupt interrupt;
-  Progress progress(options);
   ExamineOptions wanted;
   wanted.only = options.only;
   wanted.with_trials = options.has_trials;
   wanted.deadline = std::chrono::milliseconds(static_cast<std::int64_t>(options.most_seconds * 1000));
-  wanted.on_begin = [&progress](const CheckInfo& check) {
+  wanted.on_begin = [&report](const CheckInfo& check) {
     doctor::Interrupt::check(check.id);
-    progress.show(check);
+    report.show_progress("{}: {}", check.id, check.title);
   };
   Result<Examination> examination = examine(machine, wanted);
   if (examination) return std::move(examination).value();
@@ -104,7 +80,7 @@ void tell(Report& report, const Options& options, const Examination& examination
 }
 
 void run_checks(const Machine& machine, const Options& options, Report& report, Invocation& invocation) {
-  const Examination examination = examine_with(machine, options);
+  const Examination examination = examine_with(machine, options, report);
   tell(report, options, examination);
   invocation.exit_status = exit_status_of(examination, options.is_strict);
 }
@@ -123,7 +99,7 @@ void follow_symptom(const Machine& machine, Options& options, Report& report, In
   Examination examination;
   if (!diagnosis->checks.empty()) {
     options.only.assign(diagnosis->checks.begin(), diagnosis->checks.end());
-    examination = examine_with(machine, options);
+    examination = examine_with(machine, options, report);
     sort_by(diagnosis->checks, examination.findings);
     tell(report, options, examination);
   }
@@ -165,7 +141,7 @@ void add_choices(const Command& command, Options& options) {
                        ->default_str(kFromList)
                        ->type_name("WORDS");
   symptom->excludes(only);
-  command.add_flag("--list", options.is_list, "The checks, and run none")->excludes(only)->excludes(symptom);
+  command.add_flag("--list", options.is_list, "List the checks, and run none")->excludes(only)->excludes(symptom);
 }
 
 void add_manner(const Command& command, Options& options) {
@@ -173,7 +149,7 @@ void add_manner(const Command& command, Options& options) {
   command.add_flag_callback("--no-trials", [&options] { options.has_trials = false; }, "Only read; register, map and copy nothing");
   command.add_flag("--all", options.shows_all, "A line for each PASS and SKIP too");
   command.add_flag("--verbose", options.is_verbose, "Everything that was read, for PASS and SKIP too");
-  command.add_option("--timeout", options.most_seconds, "Checks that have not begun by then are UNKNOWN")
+  command.add_option("--timeout", options.most_seconds, "Of the whole run: checks that have not begun by then are UNKNOWN")
       ->check(seconds(86400))
       ->type_name("SECONDS")
       ->capture_default_str();

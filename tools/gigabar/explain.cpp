@@ -20,7 +20,7 @@ namespace gigabar::tool {
 namespace {
 
 constexpr std::size_t kWidth = 100;
-constexpr std::size_t kMostNear = 5;
+constexpr std::size_t kMaxNear = 5;
 
 // Ids of the same group are near however long they are.
 std::string near_ids(std::string_view wanted) {
@@ -32,7 +32,7 @@ std::string near_ids(std::string_view wanted) {
   }
   std::sort(near.begin(), near.end());
   std::string text;
-  for (std::size_t i = 0; i < std::min(kMostNear, near.size()); ++i) text += (i == 0 ? "" : ", ") + std::string(near[i].second);
+  for (std::size_t i = 0; i < std::min(kMaxNear, near.size()); ++i) text += (i == 0 ? "" : ", ") + std::string(near[i].second);
   return text;
 }
 

@@ -5,6 +5,7 @@
 
 #include <map>
 
+#include "base/options.hpp"
 #include "commands.hpp"
 #include "gigabar/copy.hpp"
 #include "gigabar/device.hpp"
@@ -70,11 +71,19 @@ Json tell_calibration(Report& report, const DeviceInfo& device) {
   return {{"is_measured", calibration.is_measured}, {"path", path}, {"values", Json::parse(calibration.to_json(), nullptr, false)}};
 }
 
+// Whose memory it is: that of 'gigabar topology' is of one NUMA node.
+std::string memory_text(const DeviceInfo& device) {
+  const char* const whose = !device.is_stand_in                      ? "of the GPU"
+                            : environment("GIGABAR_STAND_IN_MEMORY") ? "of that file"
+                                                                     : "of host memory, which is all of this machine's";
+  return fmt::format("{:.1f} GiB {}", static_cast<double>(device.memory_bytes) / 1073741824.0, whose);
+}
+
 void tell_device(Report& report, Verdicts& verdicts, const DeviceInfo& device) {
   report.print("\ndevice {}: {}{}\n", device.index, device.name, stand_in_label(device.is_stand_in));
   if (device.pci) report.print("  at                 {}, {}\n", device.pci->to_string(), device.uuid);
-  report.print("  memory             {:.1f} GiB, {}, NUMA node {}\n", static_cast<double>(device.memory_bytes) / 1073741824.0,
-               bar1_text(device), device.numa_node >= 0 ? std::to_string(device.numa_node) : "unknown");
+  report.print("  memory             {}, {}, NUMA node {}\n", memory_text(device), bar1_text(device),
+               device.numa_node >= 0 ? std::to_string(device.numa_node) : "unknown");
   Json backends = Json::array();
   for (const BackendReport& backend : take(mapping_backends(device.index))) {
     report.print("  mapping by {:<7} {}\n", name_of(backend.backend),

@@ -5,80 +5,22 @@
 #include <CLI/CLI.hpp>
 #include <cstdio>
 #include <exception>
-#include <string>
-#include <vector>
 
 #include "commands.hpp"
 #include "support/failure.hpp"
 #include "support/help.hpp"
-#include "support/nearest.hpp"
 #include "support/options.hpp"
 #include "support/output.hpp"
-#include "support/plain_text.hpp"
+#include "support/usage.hpp"
 #include "transport/ucx/trial.hpp"
 
 namespace {
 
 using gigabar::tool::Invocation;
 
-// "gigabar copylat", as far as the command line got.
-std::string command_name(const CLI::App& program) {
-  const auto chosen = program.get_subcommands();
-  return chosen.empty() ? program.get_name() : program.get_name() + " " + chosen.front()->get_name();
-}
-
-std::vector<std::string> option_names(const CLI::App& command) {
-  std::vector<std::string> names;
-  for (const CLI::Option* option : command.get_options([](const CLI::Option* each) { return !each->get_group().empty(); })) {
-    for (const std::string& name : option->get_lnames()) names.push_back("--" + name);
-    for (const std::string& name : option->get_snames()) names.push_back("-" + name);
-  }
-  return names;
-}
-
-// "'--sise' is not one of its options; did you mean '--size'?" CLI11 names neither the word nor, of several, their order.
-std::string unknown_word(const std::string& word, const char* what, const std::vector<std::string>& known) {
-  const std::string name = word.substr(0, word.find('='));
-  const std::string meant = gigabar::tool::nearest(name, known);
-  return fmt::format("'{}' {}{}", gigabar::tool::plain(name), what,
-                     meant.empty() ? "" : fmt::format("; did you mean '{}'?", meant));
-}
-
-// CLI11 has no name for an option that is hidden, so that its check names it.
-std::string error_text(const CLI::ParseError& error) {
-  const std::string text = error.what();
-  return text.starts_with(": ") ? text.substr(2) : text;
-}
-
-std::string unexpected_text(const CLI::App& program, const CLI::ParseError& error) {
-  const auto chosen = program.get_subcommands();
-  const CLI::App& command = chosen.empty() ? program : *chosen.front();
-  const std::vector<std::string> words = command.remaining();
-  if (words.empty()) return error_text(error);
-  const std::string& first = words.front();
-  if (first.starts_with('-')) return unknown_word(first, "is not one of its options", option_names(command));
-  if (!chosen.empty()) return fmt::format("'{}' was not expected", gigabar::tool::plain(first));
-  std::vector<std::string> commands;
-  for (const CLI::App* each : program.get_subcommands([](const CLI::App*) { return true; })) commands.push_back(each->get_name());
-  return unknown_word(first, "is not one of its commands", commands);
-}
-
-// "--json=" without a value, as of a shell's variable that is empty. CLI11 would take the next word, or go on without one.
-void refuse_empty_values(const std::vector<std::string>& arguments) {
-  for (const std::string& argument : arguments) {
-    if (argument == "--") return;
-    if (argument.starts_with("--") && argument.find('=') == argument.size() - 1) {
-      const std::string name = gigabar::tool::plain(argument.substr(0, argument.size() - 1));
-      gigabar::tool::refuse_usage(fmt::format("{}: the value behind the '=' is empty; write one", name));
-    }
-  }
-}
-
-int report_usage(const CLI::App& program, const CLI::ParseError& error) {
+int report_usage(const CLI::App& program, const CLI::ParseError& error, const Invocation& invocation) {
   if (error.get_exit_code() == 0) return program.exit(error);  // --help, --version
-  const std::string name = command_name(program);
-  const bool is_of_words = dynamic_cast<const CLI::ExtrasError*>(&error) != nullptr || program.get_subcommands().empty();
-  fmt::print(stderr, "{}: {}; see '{} --help'\n", name, is_of_words ? unexpected_text(program, error) : error_text(error), name);
+  fmt::print(stderr, "{}\n", gigabar::tool::usage_line(program, error, invocation.arguments));
   return gigabar::tool::kExitBadUsage;
 }
 
@@ -88,7 +30,7 @@ int run(int argc, char** argv) {
   CLI::App program(GIGABAR_DESCRIPTION, "gigabar");
   gigabar::tool::set_help_form(program);
   program.set_help_flag("-h,--help", "Print this help");
-  program.set_version_flag("--version", "gigabar " GIGABAR_VERSION);
+  program.set_version_flag("--version", "gigabar " GIGABAR_VERSION, "Print the version");
   program.require_subcommand(1);
   program.footer(
       "Without a GPU the commands run on a stand-in device (host memory), and say so in every output.\n"
@@ -121,12 +63,12 @@ int run(int argc, char** argv) {
   gigabar::tool::add_softhca(root, invocation);
   gigabar::tool::add_run(root, invocation);
   try {
-    refuse_empty_values(invocation.arguments);
+    gigabar::tool::refuse_empty_values(invocation.arguments);
     program.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
-    return report_usage(program, error);
+    return report_usage(program, error, invocation);
   } catch (const gigabar::tool::CommandFailure& failure) {
-    fmt::print(stderr, "{}: {}\n", command_name(program), failure.what());
+    fmt::print(stderr, "{}: {}\n", gigabar::tool::command_name(program), failure.what());
     return failure.exit_status();
   }
   return invocation.exit_status;

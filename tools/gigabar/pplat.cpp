@@ -11,6 +11,7 @@
 #include <optional>
 #include <vector>
 
+#include "base/counted.hpp"
 #include "commands.hpp"
 #include "cuda/runtime.hpp"
 #include "support/failure.hpp"
@@ -186,11 +187,11 @@ class Game {
     if (end.has_mismatch)
       fail(wrong_data(end.mismatch_round, end.mismatch_offset_bytes, end.mismatch_found) + " (seen by the kernel)" + label);
     if (!stopped_because_.empty())
-      fail(fmt::format("{}{}; the kernel had done {} rounds; a longer -u gives it more time", stopped_because_, label,
-                       end.rounds_done));
+      fail(fmt::format("{}{}; the kernel had done {}; a longer -u gives it more time", stopped_because_, label,
+                       counted(end.rounds_done, "round")));
     if (end.has_timed_out)
-      fail(fmt::format("the kernel gave up after {} rounds at its deadline{}; a longer -u gives it more time", end.rounds_done,
-                       label));
+      fail(fmt::format("the kernel gave up after {} at its deadline{}; a longer -u gives it more time",
+                       counted(end.rounds_done, "round"), label));
   }
 
   // The kernel's clock counts cycles; %globaltimer around all rounds says how long one is.
@@ -239,17 +240,19 @@ void run_pplat(Options options, const Invocation& invocation) {
   report.set_mapping(game.device_flag_mapping());
   report.set_clock(clock);
   if (device.is_stand_in) report.note("stand-in: a CPU thread plays the kernel");
+  report.show_progress("{} between the CPU and the kernel", counted(game.rounds(), "round trip"));
   std::vector<std::uint64_t> ticks = game.play();
   const Summary summary = summarize(ticks, game.ns_per_tick());
   const char* const way = options.mode == 0 ? "CPU to GPU to CPU" : "GPU to CPU to GPU";
   report.heading(fmt::format("round trip {}, microseconds: {}", way,
-                             options.data_bytes == 0 ? "flag only"
-                                                     : fmt::format("flag behind {} bytes of checked data, {} blocks of {} threads",
-                                                                   options.data_bytes, options.block_count, options.thread_count)));
+                             options.data_bytes == 0
+                                 ? "flag only"
+                                 : fmt::format("flag behind {} of checked data, {} of {}", counted(options.data_bytes, "byte"),
+                                               counted(options.block_count, "block"), counted(options.thread_count, "thread"))));
   report.print("flag polled by the GPU in {}, by the CPU in {}, data in {}\n", name_of(options.device_flag),
                name_of(options.host_flag), name_of(options.data));
-  report.print("p50 {:.3f}   p99 {:.3f}   min {:.3f}   max {:.3f}   ({} samples)\n", summary.p50_us, summary.p99_us, summary.min_us,
-               summary.max_us, summary.sample_count);
+  report.print("p50 {:.3f}   p99 {:.3f}   min {:.3f}   max {:.3f}   ({})\n", summary.p50_us, summary.p99_us, summary.min_us,
+               summary.max_us, counted(summary.sample_count, "sample"));
   Json result = {{"measure", "round_trip"}, {"starts", options.mode == 0 ? "cpu" : "gpu"}};
   result.update(to_json(summary));
   result.update(Json{{"data_bytes", options.data_bytes},
@@ -283,11 +286,11 @@ void add_pplat(const Command& program, Invocation& invocation) {
       ->check(whole_number(1, 10000000))
       ->type_name("N")
       ->capture_default_str();
-  command->add_option("--warmup,--warm-up", options->warm_up_count, "Untimed rounds before them")
+  command->add_option("--warmup,--warm-up", options->warm_up_count, "Untimed rounds before the timed ones")
       ->check(whole_number(0, 1000000))
       ->type_name("N")
       ->capture_default_str();
-  command->add_option("-u,--timeout", options->timeout_seconds, "Both sides give up after this long")
+  command->add_option("-u,--timeout", options->timeout_seconds, "Of all rounds together: after it both sides give up")
       ->check(seconds(600))
       ->type_name("SECONDS")
       ->capture_default_str();

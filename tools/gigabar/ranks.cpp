@@ -16,7 +16,7 @@ using ranks::Kind;
 using ranks::Measure;
 using ranks::Options;
 
-constexpr std::uint64_t kMostPairs = 2048;
+constexpr std::uint64_t kMaxPairs = 2048;
 
 void add_buffer_options(const Command& command, Options& options) {
   command.add_option("-d,--accelerator", options.accelerator, "What D means: cuda; stand-ins where there is no GPU. host: no D")
@@ -36,19 +36,19 @@ void add_count_options(const Command& command, Options& options) {
       ->check(whole_number(1, 100000000))
       ->type_name("N")
       ->default_str(is_latency ? "10000, above 8K 1000" : "100, above 8K 20");
-  command.add_option("-x,--warmup", options.warm_up_count, "Untimed rounds before them")
+  command.add_option("-x,--warmup", options.warm_up_count, "Untimed rounds before the timed ones")
       ->check(whole_number(0, 100000000))
       ->type_name("N")
       ->default_str(is_latency ? "100, above 8K 10" : "10, above 8K 2");
   if (!is_latency) {
     command.add_option("-W,--window-size", options.window, "Messages under way before an acknowledgement is awaited")
-        ->check(whole_number(1, ranks::kMostWindow))
+        ->check(whole_number(1, ranks::kMaxWindow))
         ->type_name("N")
         ->capture_default_str();
   }
   if (ranks::is_of_pairs(options.measure)) {
     command.add_option("-p,--pairs", options.pair_count, "Pairs at once; rank i of the first half works with rank i + pairs")
-        ->check(whole_number(1, kMostPairs))
+        ->check(whole_number(1, kMaxPairs))
         ->type_name("N")
         ->default_str("half of the ranks; 1 without a launcher");
   }
@@ -67,7 +67,7 @@ void add_ways(const Command& command, Options& options) {
       ->default_str("send");
   command.add_flag("-c,--validation", options.is_checked, "Check all data, different ones in every round; wrong data are status 1");
   command.add_flag("--compare", options.is_compared,
-                   "Beside it the same with gdr and p2p forbidden, and how many times slower that is");
+                   "Also measure with gdr and p2p forbidden, and tell how many times slower that is");
   command.add_option("--plant-fault", options.fault_bytes)->transform(byte_count(1))->group("");  // proves that the check can fail
   add_json_option(command, options.json_path);
 }

@@ -15,7 +15,7 @@ void add_run(const Command& program, Invocation& invocation) {
       ->required()
       ->check(whole_number(1, 4096))
       ->type_name("N");
-  command->add_option("--timeout", settings->timeout_s, "End all ranks after this time; exit status 124")
+  command->add_option("--timeout", settings->timeout_s, "Of the whole run: all ranks are ended after this time; exit status 124")
       ->check(seconds(1e6))
       ->type_name("SECONDS");
   command->add_option("--grace", settings->grace_s, "Between asking ranks to end (SIGTERM) and killing them")
@@ -36,7 +36,8 @@ void add_run(const Command& program, Invocation& invocation) {
       "GIGABAR_JOB_KEY_FILE with a random key. Rank 0 reads standard input, unless it is a terminal. When a rank fails the others\n"
       "are ended, or with --keep-going run on. What a failed rank itself had started is ended in any case.\n"
       "Exit status: that of the first rank that failed (128 + N when signal N ended it), also when the others then succeed;\n"
-      "124 at the timeout, unless a rank had failed before; 2 when the program cannot be executed.");
+      "124 at the timeout, unless a rank had failed before; 126 when the program cannot be executed, 127 when it is not found;\n"
+      "2 the command line cannot be followed.");
   command->callback([settings, &invocation] {
     settings->path = run::find_program(settings->program.front());
     invocation.exit_status = run::launch(*settings);

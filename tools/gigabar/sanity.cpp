@@ -187,6 +187,7 @@ struct Tally {
 
 void run_scenario(const Scenario& scenario, const Options& options, Report& report, Tally& tally) {
   if (options.is_verbose) report.print("run     {}: {}\n", scenario.name, scenario.what);
+  report.show_progress("{}: {}", scenario.name, scenario.what);
   const std::uint64_t start_ns = monotonic_ns();
   const Verdict verdict = Child(scenario, options).await(options.deadline_seconds);
   const double elapsed_seconds = static_cast<double>(monotonic_ns() - start_ns) / 1e9;
@@ -243,10 +244,12 @@ void add_sanity(const Command& program, Invocation& invocation) {
       ->type_name("NAME")
       ->take_all();
   command->add_flag("-l,--list", options->is_list, "List the scenarios, and which of GDRCopy's tests each covers");
-  command->add_flag("-e,--extended", options->with_extended, "Also the long ones");
+  command->add_flag("-e,--extended", options->with_extended, "Also the long scenarios");
   command->add_flag("-s,--no-summary", options->has_no_summary, "No summary at the end");
   command->add_flag("-v,--verbose", options->is_verbose, "Say what is run, and how long it took");
-  command->add_option("--timeout,--deadline", options->deadline_seconds, "A scenario that takes longer is ended and has failed")
+  command
+      ->add_option("--timeout,--deadline", options->deadline_seconds,
+                   "Of one scenario: one that takes longer is ended and has failed")
       ->check(seconds(3600))
       ->type_name("SECONDS")
       ->capture_default_str();

@@ -24,7 +24,7 @@ using softhca::ScopeKind;
 using softhca::Sharing;
 using softhca::Syndrome;
 
-constexpr std::uint64_t kMostRounds = 10'000'000;
+constexpr std::uint64_t kMaxRounds = 10'000'000;
 constexpr std::size_t kMaxChoiceColumns = 80;  // of the choices, in the first column of the help
 constexpr unsigned kMaxTimeoutSeconds = 3600;
 
@@ -59,14 +59,14 @@ void add_work(const Command& command, Options& options) {
       ->type_name("[MIN:]MAX")
       ->default_str("8:4K, with --fault 16");
   command.add_option("-i,--iterations", options.iteration_count, "Timed rounds per size")
-      ->check(whole_number(1, kMostRounds))
+      ->check(whole_number(1, kMaxRounds))
       ->type_name("N")
       ->default_str("1000, with --fault 100");
-  command.add_option("-x,--warmup", options.warm_up_count, "Untimed rounds before them, without faults")
-      ->check(whole_number(0, kMostRounds))
+  command.add_option("-x,--warmup", options.warm_up_count, "Untimed rounds before the timed ones, without faults")
+      ->check(whole_number(0, kMaxRounds))
       ->type_name("N")
       ->default_str("100, with --fault 10");
-  add_number(command, "-W,--window-size", options.window, softhca::kMostWindow,
+  add_number(command, "-W,--window-size", options.window, softhca::kMaxWindow,
              "Operations that a thread posts to each of its queues before it waits for them");
 }
 
@@ -75,10 +75,10 @@ void add_shape(const Command& command, Options& options) {
   static const std::map<std::string, std::optional<Sharing>> sharings = {
       {"exclusive", Sharing::exclusive}, {"block", Sharing::block}, {"device", Sharing::device}};
   static const std::map<std::string, bool> completions = {{"collapsed", true}, {"ordinary", false}};
-  add_number(command, "--queues", options.queue_count, soft_hca::kMostQueues, "Queues; threads share them out");
-  add_number(command, "--threads", options.thread_count, softhca::kMostThreads, "Threads that post");
-  add_number(command, "--proxies", options.proxy_count, soft_hca::ProxyThreads::kMostThreads, "Threads that execute");
-  add_number(command, "--slots", options.slot_count, device::kMostDepth, "Work requests of a ring, a power of two");
+  add_number(command, "--queues", options.queue_count, soft_hca::kMaxQueues, "Queues; threads share them out");
+  add_number(command, "--threads", options.thread_count, softhca::kMaxThreads, "Threads that post");
+  add_number(command, "--proxies", options.proxy_count, soft_hca::ProxyThreads::kMaxThreads, "Threads that execute");
+  add_number(command, "--slots", options.slot_count, device::kMaxDepth, "Work requests of a ring, a power of two");
   add_choice(command, "--scope", scopes, options.scope, "Whether each thread posts by itself, or all together as one block",
              "thread");
   add_choice(command, "--sharing", sharings, options.sharing, "Who shares a queue",
@@ -103,7 +103,7 @@ void add_faults(const Command& command, Options& options) {
       ->allow_extra_args(false)
       ->type_name("KIND[:N]");
   add_choice(command, "--syndrome", syndromes, options.syndrome, "What the CQE of --fault error tells", "retries_exceeded");
-  command.add_option("--timeout", options.timeout_seconds, "A wait that takes longer has failed")
+  command.add_option("--timeout", options.timeout_seconds, "Of one wait: one that takes longer has failed")
       ->check(seconds(kMaxTimeoutSeconds))
       ->type_name("SECONDS")
       ->capture_default_str();

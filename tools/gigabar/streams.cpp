@@ -97,7 +97,7 @@ void add_default_options(const Command& command, Options& options) {
           ->check(whole_number(1, std::uint64_t{1} << 40))
           ->type_name("N")
           ->group(group);
-  command.add_option("--seconds", options.seconds, "Copy for this long instead")
+  command.add_option("--seconds", options.seconds, "Copy for this long instead of --iter times")
       ->check(seconds(86400))
       ->excludes(iterations)
       ->type_name("SECONDS")
@@ -133,7 +133,7 @@ void add_run_options(const Command& command, Options& options) {
   command.add_flag_callback("--no-verify", [&options] { options.is_verified = false; }, "Do not compare what arrived");
   command
       .add_option("--timeout", options.timeout_seconds,
-                  "A run that takes longer is ended (default: 300, and the seconds that were asked for)")
+                  "Of one repeat: one that takes longer is ended (default: 300, and the seconds that were asked for)")
       ->check(seconds(604800))
       ->type_name("SECONDS");
   command.add_flag("--dry-run", options.is_dry_run, "Print the transfers as lines for --file, and run nothing");

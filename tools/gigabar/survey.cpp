@@ -32,7 +32,7 @@ struct Options {
 
 // The share of the budget that the doctor, which comes first, may use.
 constexpr double kDoctorShare = 0.3;
-constexpr std::size_t kMostFindings = 12;  // on the page; all are in the JSON
+constexpr std::size_t kMaxFindings = 12;  // on the page; all are in the JSON
 
 // Those that need an eye, the worst first.
 std::vector<const Finding*> worth_reading(const Examination& examination) {
@@ -50,7 +50,7 @@ void tell_findings(Report& report, const Examination& examination) {
                examination.count(Verdict::warn), examination.count(Verdict::unknown), examination.count(Verdict::pass),
                examination.count(Verdict::skip));
   const std::vector<const Finding*> chosen = worth_reading(examination);
-  for (std::size_t i = 0; i < std::min(chosen.size(), kMostFindings); ++i) {
+  for (std::size_t i = 0; i < std::min(chosen.size(), kMaxFindings); ++i) {
     const Finding& finding = *chosen[i];
     report.print("  {:<7} {:<16} {}{}{}\n", name_of(finding.verdict), finding.check, plain(finding.subject),
                  finding.subject.empty() ? "" : ": ", plain(finding.statement));
@@ -58,8 +58,8 @@ void tell_findings(Report& report, const Examination& examination) {
       report.print("          remedy: {}{}\n", plain(finding.remedy), finding.needs_reboot ? " (needs a reboot)" : "");
     }
   }
-  if (chosen.size() > kMostFindings) {
-    report.print("  {} more: 'gigabar doctor' shows all\n", chosen.size() - kMostFindings);
+  if (chosen.size() > kMaxFindings) {
+    report.print("  {} more: 'gigabar doctor' shows all\n", chosen.size() - kMaxFindings);
   }
   if (!chosen.empty()) report.print("  'gigabar explain CHECK' tells what is behind one of them\n");
   Json list = Json::array();
@@ -130,6 +130,7 @@ void run_survey(const Options& options, const Invocation& invocation) {
   report.print("this takes up to {:.0f} s (--budget)\n", options.budget_seconds);
   ExamineOptions examine_options;
   examine_options.with_trials = options.with_trials;
+  examine_options.on_begin = [&report](const CheckInfo& check) { report.show_progress("{}: {}", check.id, check.title); };
   examine_options.deadline = std::chrono::milliseconds(static_cast<std::int64_t>(options.budget_seconds * kDoctorShare * 1000));
   const Examination examination = take(examine(Machine::here(), examine_options));
   const topology::View view(examination.topology);
@@ -140,10 +141,8 @@ void run_survey(const Options& options, const Invocation& invocation) {
   tell_findings(report, examination);
 
   const survey::TimeLeft time{elapsed_s, options.budget_seconds};
-  const survey::Passes passes = survey::measure_passes(found, time, [&](const std::string& what) {
-    if (report.has_colours()) report.print("\r\033[K{} ...\r", what);
-  });
-  if (report.has_colours()) report.print("\r\033[K");
+  const survey::Passes passes =
+      survey::measure_passes(found, time, [&](const std::string& what) { report.show_progress("{}", what); });
   report.document()["passes"] = {{"count", passes.count}, {"seconds", passes.seconds}};
   tell_copies(report, passes.copies);
   tell_paths(report, passes.paths);
@@ -165,9 +164,7 @@ void add_survey(const Command& program, Invocation& invocation) {
   auto options = std::make_shared<Options>();
   const Command command =
       program.add_subcommand("survey", "This machine on one page: topology, findings, copy times, every path alone and together");
-  command->add_option("--json", options->json_path, "Where everything goes as JSON, for 'gigabar compare'; '-' is standard output")
-      ->type_name("FILE")
-      ->capture_default_str();
+  add_json_option(command, options->json_path)->capture_default_str();
   command->add_option("--budget", options->budget_seconds, "About this long in all; what does not fit is left out and named")
       ->check(seconds(3600))
       ->type_name("SECONDS")
@@ -175,6 +172,7 @@ void add_survey(const Command& program, Invocation& invocation) {
   command->add_flag("!--no-trials", options->with_trials,
                     "Leave out the doctor's trials: only read; register, map and copy nothing");
   command->footer(
+      "'gigabar compare' compares the JSON files of two surveys.\n"
       "Everything is measured in 3 passes over the whole survey, whose spread is the noise that 'gigabar compare' goes by.\n"
       "Data is verified in every copy and transfer. Rates of patterns are of the time in which all their transfers ran.");
   command->callback([options, &invocation] { run_survey(*options, invocation); });

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <memory>
 
+#include "base/counted.hpp"
 #include "commands.hpp"
 #include "gigabar/machine.hpp"
 #include "support/failure.hpp"
@@ -56,13 +57,12 @@ void capture(Report& report, const Machine& machine, const std::string& path) {
     unreadable_count =
         static_cast<std::size_t>(std::count(unreadable->begin(), unreadable->end(), nlohmann::json("permission denied")));
   }
-  report.print("captured: {} bytes in {}\n", text.size(), plain(path));
-  report.print("  {} files of /sys, /proc, /dev, /etc and /boot, {} links, and what the drivers say of {} GPUs\n", file_count,
-               link_count, gpu_count);
+  report.print("captured: {} in {}\n", counted(text.size(), "byte"), plain(path));
+  report.print("  {} of /sys, /proc, /dev, /etc and /boot, {}, and what the drivers say of {}\n", counted(file_count, "file"),
+               counted(link_count, "link"), counted(gpu_count, "GPU"));
   if (unreadable_count > 0) {
-    report.print(
-        "  {} files could not be read by this user; checks that need them will be UNKNOWN (capture as root to have them)\n",
-        unreadable_count);
+    report.print("  {} could not be read by this user; checks that need them will be UNKNOWN (capture as root to have them)\n",
+                 counted(unreadable_count, "file"));
   }
   report.print("  look at it anywhere with 'gigabar topology --sysroot FILE' and 'gigabar doctor --sysroot FILE'\n");
   report.add_result({{"what", "capture"},
@@ -87,6 +87,7 @@ void show(Report& report, const Machine& machine, const TopologyOptions& options
   report.add_result(topology::to_json(view));
   if (options.svg_path.empty()) return;
   const std::string title = machine.is_live() ? "this machine" : "captured machine: " + plain(machine.origin());
+  report.show_progress("drawing {}", plain(options.svg_path));
   topology::write_svg(topology::dot_text(view, title), options.svg_path, options.most_svg_seconds);
   report.print("drawn: {}\n", plain(options.svg_path));
 }
@@ -95,6 +96,9 @@ void run_topology(const TopologyOptions& options, const Invocation& invocation) 
   const Machine machine = open_machine(options.sysroot);
   Report report("topology", invocation, options.json_path);
   tell_origin(report, machine);
+  if (!options.svg_path.empty()) require_writable("--svg", options.svg_path);
+  if (!options.capture_path.empty()) require_writable("--capture", options.capture_path);
+  report.show_progress("reading the machine");
   if (!options.capture_path.empty()) capture(report, machine, options.capture_path);
   if (!options.is_capture_only()) show(report, machine, options);
   report.write();

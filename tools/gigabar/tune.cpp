@@ -24,7 +24,7 @@ void add_tune(const Command& program, Invocation& invocation) {
       ->check(whole_number(1, 1000000))
       ->type_name("N")
       ->capture_default_str();
-  command->add_option("-x,--warmup", options->warm_up_count, "Untimed rounds before them")
+  command->add_option("-x,--warmup", options->warm_up_count, "Untimed rounds before the timed ones")
       ->check(whole_number(0, 1000000))
       ->type_name("N")
       ->capture_default_str();

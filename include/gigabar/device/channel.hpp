@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// A rank's segment and the way to it, held in the registers of the scope that uses them: nothing is looked up at an operation.
+// A rank's segment and the access to it, held in the registers of the scope that uses them: an operation needs no lookup.
 //
-// Each function of fabric.hpp reads the tables of the session and the state of its queue anew, because others may have changed
-// them; on a GPU, where an acquire empties the cache, that is half of a small operation's time. A channel reads them once.
+// Each function of fabric.hpp reads the tables of the session and the state of its queue again, because others may have changed
+// them. On a GPU, where an acquire empties the cache, that takes half of a small operation's time. A channel reads them once.
 #pragma once
 
 #include <cstdint>
@@ -11,21 +11,24 @@
 
 namespace gigabar::device {
 
-// For one scope, from open() to close(), of which each thread has its own object; meanwhile nobody else uses that queue, to that
-// rank, in any way: neither by fabric.hpp nor by another channel (wait(), flush() and barrier() of fabric.hpp use all queues). To a
-// rank in reach of loads and stores there is no queue: it is those. Who calls, ordering, errors and times: those of the functions
-// of the same name in fabric.hpp, but that the first operation behind the loss of a rank may still say ok, the next one does not;
-// and that write_notify() by a queue is behind the bytes of that queue alone: what was stored elsewhere is in front of notify()
-// with Order::after_writes. When the host makes a lost rank anew, channels to it are opened anew.
+// A channel belongs to one scope from open() to close(); each thread of the scope has its own object. Meanwhile nobody else may use
+// that queue to that rank: neither by fabric.hpp nor by another channel (wait(), flush() and barrier() of fabric.hpp use all
+// queues). To a load/store accessible rank there is no queue, and operations are loads and stores.
 //
-// A Channel finds the way when it is opened. Where it is known before, a DirectChannel, of loads and stores alone, or a
-// QueueChannel makes for a smaller kernel with more registers free; opened to a rank that is reached otherwise it is unavailable.
+// Scope, ordering, errors and times are those of the functions of the same name in fabric.hpp, with two exceptions:
+// - The first operation after the loss of a rank may still return ok; the next one does not.
+// - write_notify() by a queue is ordered after the bytes of that queue alone; notify() with Order::after_writes after all stores.
+//
+// When the host reconnects to a lost rank, channels to it must be opened again.
+//
+// A Channel finds the kind of access when it is opened. Where it is known at compile time, a DirectChannel (loads and stores alone)
+// or a QueueChannel makes a smaller kernel with more free registers. Its open() returns unavailable for a rank with the other kind.
 enum class ChannelWay : std::uint8_t { any, stores, queue };
 
 template <ChannelWay W>
 class BasicChannel {
  public:
-  // To segment `remote` of `rank`, from segment `local` of this one. Errors: out_of_range, unavailable.
+  // Opens a channel to segment `remote` of `rank`, from segment `local` of this rank. Errors: out_of_range, unavailable.
   template <class Scope>
   GIGABAR_DEVICE static Status open(const Scope& scope, const DeviceFabric& fabric, Rank rank, SegmentId remote, SegmentId local,
                                     QueueId queue, BasicChannel& channel) {
@@ -61,7 +64,7 @@ class BasicChannel {
     return Status::ok;
   }
 
-  // The queue is everybody's again, behind a barrier with them.
+  // Gives the queue back: others may use it after a barrier with this scope.
   template <class Scope>
   GIGABAR_DEVICE void close(const Scope& scope) {
     if (!is_direct() && kept_ != nullptr && scope.rank() == 0) detail::copy_state(kept_->queue, queue_.queue);
@@ -103,7 +106,7 @@ class BasicChannel {
     if (is_direct()) return detail::raise(scope, next_status(scope), at<Notification>(notifications_) + id, value, order, payload);
     return by_queue(scope, [&] {
       Ticket ticket;
-      // A post that fits its WQE may do without a fence.
+      // A post whose payload fits its WQE may need no fence.
       if (order == Order::after_writes && queue_.queue.waits_for_stores) fence_system();
       return device::post_inline_write_notify<Sharing::exclusive>(Thread{}, queue_.queue, detail::payload_of(notifications_, id),
                                                                   inline_value(payload), detail::value_of(notifications_, id),
@@ -111,7 +114,7 @@ class BasicChannel {
     });
   }
 
-  // On 8 aligned bytes of `remote`; `old`: the value before.
+  // Changes 8 aligned bytes of `remote`; `old` is the value before.
   template <class Scope>
   GIGABAR_DEVICE Status atomic_fetch_add(const Scope& scope, std::uint64_t remote_offset, std::uint64_t value, Timeout timeout,
                                          std::uint64_t& old) {
@@ -123,8 +126,8 @@ class BasicChannel {
     return change_word(scope, remote_offset, timeout, old, detail::CompareSwap{expected, desired});
   }
 
-  // On this rank's segment `local`, for what `rank` raises. It uses no queue: a channel that only waits need not be closed, and its
-  // queue is free.
+  // Waits for a notification of this rank's segment `local`, raised by `rank`. It uses no queue: a channel that only waits need not
+  // be closed, and its queue is free for others.
   template <class Scope>
   GIGABAR_DEVICE Status notification_wait_until(const Scope& scope, NotificationId id, std::uint32_t least, Timeout timeout,
                                                 std::uint32_t& value, std::uint64_t* payload = nullptr) const {
@@ -133,7 +136,7 @@ class BasicChannel {
     return detail::await_value(scope, status_, nullptr, own_notifications_[id], least, timeout, value, payload);
   }
 
-  // What was written no longer uses local memory.
+  // Waits until writes no longer use local memory.
   template <class Scope>
   GIGABAR_DEVICE Status wait(const Scope& scope, Timeout timeout) {
     if (is_direct()) {
@@ -173,7 +176,8 @@ class BasicChannel {
     old = scope.broadcast(answer);
     return status;
   }
-  // What was asked for at the operation before, so that none waits for it; the answer to this one's question is the next one's.
+  // Returns the status that the previous operation loaded, so that no operation waits for the load; loads it for the next
+  // operation.
   template <class Scope>
   GIGABAR_DEVICE Status next_status(const Scope& scope) {
     if (scope.rank() != 0) return Status::ok;
@@ -181,7 +185,7 @@ class BasicChannel {
     known_status_ = load_relaxed(status_);
     return status;
   }
-  // What one thread does for the scope. A rank that is lost comes before what its queue says.
+  // One thread acts for the scope. peer_lost takes precedence over the queue's status.
   template <class Scope, class Act>
   GIGABAR_DEVICE Status by_queue(const Scope& scope, const Act& act) {
     scope.sync();
@@ -195,9 +199,9 @@ class BasicChannel {
   }
 
   const std::uint32_t* status_ = nullptr;  // the rank's
-  std::uint32_t known_status_ = 0;         // as it was at the last operation, as it was loaded: a conversion would wait for it
+  std::uint32_t known_status_ = 0;         // loaded at the last operation; not converted, because a conversion would wait for it
   std::uint32_t notification_count_ = 0;
-  // The rank's segment and its notifications: by loads and stores addresses of this GPU, else as work requests name them.
+  // The rank's segment and its notifications: addresses of this GPU for loads and stores, otherwise those of work requests.
   Remote there_, notifications_;
   std::uint64_t there_bytes_ = 0;
   bool has_atomics_ = false;  // by loads and stores
@@ -206,8 +210,8 @@ class BasicChannel {
   std::uint64_t here_bytes_ = 0;
   std::uint32_t here_key_ = 0;
   Notification* own_notifications_ = nullptr;
-  PeerQueue* kept_ = nullptr;  // where the queue's state is put back; null: by loads and stores
-  PeerQueue queue_;            // of the thread of rank 0; only what posts look at
+  PeerQueue* kept_ = nullptr;  // where close() stores the queue's state; null: access by loads and stores
+  PeerQueue queue_;            // of the thread of rank 0; only the members that posts use
 };
 
 using Channel = BasicChannel<ChannelWay::any>;

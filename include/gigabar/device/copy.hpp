@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Bytes that the threads of a scope move together by loads and stores of 16 bytes.
+// Copies that the threads of a scope make together, by loads and stores of 16 bytes.
 #pragma once
 
 #include <cstddef>
@@ -19,7 +19,7 @@ struct alignas(16) Quad {
 
 namespace detail {
 
-// Of memory that others write while the kernel runs: past the first-level cache, which does not see their stores.
+// Loads memory that others write while the kernel runs: bypasses the first-level cache, which does not see their stores.
 GIGABAR_DEVICE Quad load_quad(const Quad* from) {
 #if defined(__CUDA_ARCH__)
   Quad quad;
@@ -45,7 +45,7 @@ GIGABAR_DEVICE void store_quad(Quad* to, const Quad& quad) {
 #endif
 }
 
-// One element of `T` per step; for what 16 bytes do not fit.
+// One element of `T` per step; for parts that 16-byte accesses do not fit.
 template <class T, class Scope>
 GIGABAR_DEVICE void copy_elements(const Scope& scope, std::byte* to, const std::byte* from, std::uint64_t bytes) {
   auto* const out = reinterpret_cast<T*>(to);
@@ -53,7 +53,7 @@ GIGABAR_DEVICE void copy_elements(const Scope& scope, std::byte* to, const std::
   for (std::uint64_t i = scope.rank(); i < bytes / sizeof(T); i += scope.size()) out[i] = in[i];
 }
 
-// `Count` of them, `step` apart: all loads are under way before the first store.
+// Moves `Count` quads, `step` apart: all loads are in flight before the first store.
 template <std::uint64_t Count>
 GIGABAR_DEVICE void move_quads(Quad* to, const Quad* from, std::uint64_t step) {
   Quad quads[Count];
@@ -74,7 +74,7 @@ GIGABAR_DEVICE void copy_quads(const Scope& scope, std::byte* to, const std::byt
   const std::uint64_t step = scope.size();
   std::uint64_t i = scope.rank();
   for (; i + 7 * step < count; i += 8 * step) move_quads<8>(out + i, in + i, step);
-  // The rest in few steps, each of which waits for its loads once.
+  // The rest in a few steps; each waits once for its loads.
   if (i + 3 * step < count) {
     move_quads<4>(out + i, in + i, step);
     i += 4 * step;
@@ -86,7 +86,7 @@ GIGABAR_DEVICE void copy_quads(const Scope& scope, std::byte* to, const std::byt
   if (i < count) move_quads<1>(out + i, in + i, step);
 }
 
-// By the widest element that fits both ends and the size.
+// Copies by the widest element that fits both addresses and the size.
 template <class Scope>
 GIGABAR_DEVICE void copy_fitting(const Scope& scope, std::byte* to, const std::byte* from, std::uint64_t bytes) {
   const std::uint64_t misfit = reinterpret_cast<std::uintptr_t>(to) | reinterpret_cast<std::uintptr_t>(from) | bytes;
@@ -101,12 +101,12 @@ GIGABAR_DEVICE void copy_fitting(const Scope& scope, std::byte* to, const std::b
 
 }  // namespace detail
 
-// Any addresses and sizes; the ranges do not overlap. Fastest where both addresses have the same place in 16 bytes. Every thread
-// has issued its part when it returns; scope.sync() joins them.
+// Copies `bytes` from `from` to `to`: any addresses and sizes; the ranges must not overlap. Fastest where both addresses have the
+// same offset in 16 bytes. When it returns, every thread has issued its own part; scope.sync() waits for the others.
 template <class Scope>
 GIGABAR_DEVICE void copy_bytes(const Scope& scope, std::byte* to, const std::byte* from, std::uint64_t bytes) {
   const auto begin = reinterpret_cast<std::uintptr_t>(to);
-  // A word or a quad for each thread: what most small messages are.
+  // A word or a quad for each thread: most small messages.
   const std::uint64_t misfit = begin | reinterpret_cast<std::uintptr_t>(from) | bytes;
   const std::uint32_t i = scope.rank();
   if (bytes <= 8 * scope.size() && misfit % 8 == 0) {

@@ -1,473 +1,47 @@
 // SPDX-License-Identifier: Apache-2.0
-// Ranks that kernels reach by themselves: the words of gigabar/fabric.hpp, called on the GPU.
+// Communication that kernels start: the functions of gigabar/fabric.hpp, called on the GPU.
 //
-// A DeviceFabric is a plain handle that a DeviceSession (gigabar/device_session.hpp) fills; kernels get it by value. Every function
-// takes a scope first (scope.hpp): all threads of it call together, with equal arguments, and get the same answer. Functions that
-// wait take a time; 0 looks once. An error concerns one peer: operations with the others go on.
+// A DeviceSession (gigabar/device_session.hpp) fills a DeviceFabric, a plain handle that kernels get by value. The first argument
+// of every function is a scope (scope.hpp): all its threads call together, with equal arguments, and get the same result. Functions
+// that wait take a timeout; 0 tests once. An error concerns one peer: operations with other peers are unaffected.
 //
 // Ordering. "Before" is happens-before: program order within a thread, scope.sync() or another barrier between threads.
-// - write() gives the peer's memory its bytes in no order, at no certain time.
-// - notify() and write_notify() raise a notification behind all bytes that their callers wrote before, to any peer in reach of
-//   loads and stores, or by the same queue to the same rank: the callers meet at scope.sync(), and one thread's
-//   fence.acq_rel.sys stands between and the store of the word. Who sees the word by notification_wait() (ld.acquire.sys) and
-//   whoever that thread then meets sees the bytes. PTX: release and acquire patterns, with bar.sync as the barrier that carries
-//   causality order between threads of a block.
-// - notify() with Order::none leaves the fence out, which is most of its time: for a word that stands for itself.
-// - Peers out of reach have queues (queue.hpp, with its own account of order): operations with them are posted, and wait() tells
-//   when local memory may be used again. A queue keeps the order of its notifications behind its writes; two queues keep none.
+// - write() stores its bytes in the peer's memory in no order, at no defined time.
+// - notify() and write_notify() raise a notification after all bytes that their callers wrote before, to any load/store accessible
+//   peer, or by the same queue to the same rank: the callers meet at scope.sync(), then one thread executes fence.acq_rel.sys and
+//   stores the word. A thread that sees the word by notification_wait() (ld.acquire.sys), and every thread that it then meets at a
+//   barrier, sees the bytes. PTX: release and acquire patterns; bar.sync carries causality order between threads of a block.
+// - notify() with Order::none omits the fence, which is most of its time: for a word that needs no other data.
+// - Peers that are not load/store accessible have queues (queue.hpp, with its own ordering contract). Operations with them are
+//   posted, and wait() returns when local memory may be used again. A queue keeps its notifications after its writes; two queues
+//   have no order.
 // - flush() ends when all bytes that the callers wrote to the peer before are in its memory.
-// - Atomics are relaxed: order with them by flush() before and an acquire after.
+// - Atomics are relaxed: order them by flush() before and an acquire after.
 // - notification_reset() takes the word in one step (atom.exch.acquire.sys).
 //
-// Source: PTX ISA, "Memory Consistency Model"; the words: GASPI specification 17.1, "One-sided communication".
+// Source: PTX ISA, "Memory Consistency Model"; names and semantics: GASPI specification 17.1, "One-sided communication".
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 
 #include "gigabar/device/copy.hpp"
+#include "gigabar/device/handle.hpp"
 #include "gigabar/device/memory.hpp"
+#include "gigabar/device/posting.hpp"
 #include "gigabar/device/queue.hpp"
 #include "gigabar/device/scope.hpp"
-#include "gigabar/fabric.hpp"
 #include "gigabar/status.hpp"
+#include "gigabar/types.hpp"
 
 namespace gigabar::device {
 
-// 16 bytes that one store fills and one load sees whole.
-struct alignas(16) Notification {
-  std::uint64_t payload = 0;
-  std::uint32_t unused = 0;
-  std::uint32_t value = 0;  // 0: not raised
-};
-
-// A rank's segment as kernels of this GPU reach it.
-struct DeviceSegment {
-  std::byte* address = nullptr;           // null: not by loads and stores
-  Notification* notifications = nullptr;  // that rank's, of this segment; likewise
-  std::uint64_t bytes = 0;                // 0: the rank has no such segment
-  // As work requests name them: of the rank's segment, of its notifications, and of a segment of this rank's own.
-  Remote remote;
-  Remote remote_notifications;
-  std::uint32_t local_key = 0;
-  bool has_atomics = false;  // by loads and stores: those of this GPU and of the rank's are atomic with each other
-};
-
-// So many atomics of a queue, less one, are under way at once; adapters take 16.
-inline constexpr std::uint32_t kResultWords = 64;
-
-// A queue to one rank, and what its operations need besides.
-struct PeerQueue {
-  Queue queue;
-  Local results;         // kResultWords words of 8 bytes; the first takes what nobody reads
-  Remote barrier_words;  // that rank's
-  Remote flush_word;     // that rank's; nobody else changes it
-  // A bit for each of those words that an atomic under way has; of atomics that nobody waits for any more; and the ticket behind
-  // these.
-  alignas(128) std::uint64_t held_results = 1;
-  std::uint64_t abandoned_results = 0;
-  std::uint64_t abandoned_until = 0;
-};
-
-// What only kernels of this GPU use, one at a time.
-struct KernelWords {
-  std::uint64_t barrier_count = 0;  // barriers that have ended
-  std::uint32_t barrier_step = 0;   // of the one under way: 1 when everything was flushed, r + 2 when round r was told
-};
-
-struct DeviceFabric {
-  Rank rank = 0;
-  Rank rank_count = 0;
-  std::uint32_t segment_count = 0;                // ids below it
-  std::uint32_t notification_count = 0;           // of each segment
-  std::uint32_t queue_count = 0;                  // to each rank that has queues
-  const DeviceSegment* segments = nullptr;        // [rank * segment_count + id]
-  std::uint64_t* const* barrier_words = nullptr;  // [rank]: that rank's, one per round; null: not by loads and stores
-  PeerQueue* const* queues = nullptr;             // [rank]: its queue_count queues; null: it has none
-  const std::uint32_t* peer_status = nullptr;     // [rank]: a Status; [rank_count]: how many ranks are lost. The host writes them.
-  KernelWords* words = nullptr;
-};
-
-// Which queue an operation takes where there is one, how long it may wait for room in it, and who else uses that queue, to whatever
-// rank, in this kernel: with Sharing::exclusive this scope alone, with Sharing::block this block, which saves a microsecond or two
-// of a GPU's atomics. wait(), flush() and barrier() go to all queues as Sharing::device: with less, only this scope or this block
-// calls them.
-struct Post {
-  QueueId queue = 0;
-  Timeout timeout{10'000'000'000};
-  Sharing sharing = Sharing::device;
-};
-
-enum class Order : std::uint8_t { after_writes, none };
-
-namespace detail {
-
-GIGABAR_DEVICE Status status_at(const std::uint32_t* peer) { return static_cast<Status>(load_relaxed(peer)); }
-
-}  // namespace detail
-
-// ok, or peer_lost since the host saw the rank end or break.
-GIGABAR_DEVICE Status peer_status(const DeviceFabric& fabric, Rank rank) { return detail::status_at(fabric.peer_status + rank); }
-
-namespace detail {
-
-struct Place {
-  Status status = Status::ok;
-  std::byte* address = nullptr;
-};
-
-GIGABAR_DEVICE const DeviceSegment* find_segment(const DeviceFabric& fabric, Rank rank, SegmentId id) {
-  if (rank >= fabric.rank_count || id >= fabric.segment_count) return nullptr;
-  return fabric.segments + static_cast<std::size_t>(rank) * fabric.segment_count + id;
-}
-
-// Bytes of a segment, within its bounds. unavailable: there is such a place, but not in reach.
-GIGABAR_DEVICE Place find_bytes(const DeviceFabric& fabric, Rank rank, SegmentId id, std::uint64_t offset, std::uint64_t bytes) {
-  const DeviceSegment* const segment = find_segment(fabric, rank, id);
-  if (segment == nullptr || offset > segment->bytes || bytes > segment->bytes - offset) return {Status::out_of_range};
-  if (segment->address == nullptr) return {Status::unavailable};
-  return {Status::ok, segment->address + offset};
-}
-
-struct NotificationPlace {
-  Status status = Status::ok;
-  Notification* notification = nullptr;
-};
-
-GIGABAR_DEVICE NotificationPlace find_notification(const DeviceFabric& fabric, Rank rank, SegmentId id,
-                                                   NotificationId notification) {
-  const DeviceSegment* const segment = find_segment(fabric, rank, id);
-  if (segment == nullptr || segment->bytes == 0 || notification >= fabric.notification_count) return {Status::out_of_range};
-  if (segment->notifications == nullptr) return {Status::unavailable};
-  return {Status::ok, segment->notifications + notification};
-}
-
-// One load and one store of 16 bytes, so that the value never shows without its payload.
-GIGABAR_DEVICE void store_notification(Notification* to, std::uint32_t value, std::uint64_t payload) {
-#if defined(__CUDA_ARCH__)
-  asm volatile(
-      "{ .reg .b64 high; .reg .b128 all; mov.b64 high, {%3, %2}; mov.b128 all, {%1, high}; st.relaxed.sys.global.b128 [%0], all; }"
-      :
-      : "l"(to), "l"(payload), "r"(value), "r"(0)
-      : "memory");
-#else
-  store_relaxed(&to->payload, payload);
-  store_release(&to->value, value);
-#endif
-}
-
-GIGABAR_DEVICE std::uint32_t load_notification(const Notification* from, std::uint64_t& payload) {
-#if defined(__CUDA_ARCH__)
-  std::uint64_t high;
-  asm volatile("{ .reg .b128 all; ld.acquire.sys.global.b128 all, [%2]; mov.b128 {%0, %1}, all; }"
-               : "=l"(payload), "=l"(high)
-               : "l"(from)
-               : "memory");
-  return static_cast<std::uint32_t>(high >> 32);
-#else
-  const std::uint32_t value = load_acquire(&from->value);
-  payload = load_relaxed(&from->payload);
-  return value;
-#endif
-}
-
-}  // namespace detail
-
-// --- By queues -------------------------------------------------------------------------------------------------------------------
-
-namespace detail {
-
-struct QueuePlace {
-  Status status = Status::ok;
-  PeerQueue* queue = nullptr;
-};
-
-GIGABAR_DEVICE QueuePlace find_queue(const DeviceFabric& fabric, Rank rank, QueueId queue) {
-  if (fabric.queues[rank] == nullptr) return {Status::unavailable};
-  if (queue >= fabric.queue_count) return {Status::out_of_range};
-  return {Status::ok, fabric.queues[rank] + queue};
-}
-
-GIGABAR_DEVICE Remote behind(Remote place, std::uint64_t offset) { return {place.address + offset, place.key}; }
-GIGABAR_DEVICE Local behind(Local place, std::uint64_t offset) { return {place.address + offset, place.key}; }
-
-// The value's word of a notification, and the payload's.
-GIGABAR_DEVICE Remote value_of(Remote notifications, NotificationId id) {
-  return behind(notifications, sizeof(Notification) * std::uint64_t{id} + 12);
-}
-GIGABAR_DEVICE Remote payload_of(Remote notifications, NotificationId id) {
-  return behind(notifications, sizeof(Notification) * std::uint64_t{id});
-}
-
-// At most mlx5::kMostInlineBytes, as they lie in memory. The loops have constant bounds, so that the words lie in registers.
-GIGABAR_DEVICE Inline gather(const std::byte* from, std::uint64_t count) {
-  Inline payload{{}, static_cast<std::uint32_t>(count)};
-  const bool is_of_words = (reinterpret_cast<std::uintptr_t>(from) | count) % sizeof(std::uint64_t) == 0;
-  if (is_of_words) {
-    for (std::uint32_t i = 0; i < mlx5::kMostInlineBytes / sizeof(std::uint64_t); ++i) {
-      if (i < count / sizeof(std::uint64_t)) payload.words[i] = reinterpret_cast<const volatile std::uint64_t*>(from)[i];
-    }
-    return payload;
-  }
-  const auto* const bytes = reinterpret_cast<const volatile std::uint8_t*>(from);
-  for (std::uint32_t i = 0; i < mlx5::kMostInlineBytes; ++i) {
-    if (i < count) payload.words[i / 8] |= std::uint64_t{bytes[i]} << i % 8 * 8;
-  }
-  return payload;
-}
-
-// As many work requests as it takes: post(where a part begins, its bytes), until one fails.
-template <class PostPart>
-GIGABAR_DEVICE Status in_parts(std::uint64_t count, const PostPart& post) {
-  for (std::uint64_t at = 0; at < count; at += mlx5::kMostBytes) {
-    const std::uint64_t left = count - at;
-    const Status status = post(at, static_cast<std::uint32_t>(left < mlx5::kMostBytes ? left : mlx5::kMostBytes));
-    if (status != Status::ok) return status;
-  }
-  return Status::ok;
-}
-
-// One thread. Few bytes go inside the work request; more in as many requests as it takes.
-template <Sharing S>
-GIGABAR_DEVICE Status post_bytes(PeerQueue& to, Remote remote, Local local, const std::byte* bytes, std::uint64_t count,
-                                 Timeout timeout) {
-  Ticket ticket;
-  if (count <= mlx5::kMostInlineBytes) {
-    return device::post_inline_write<S>(Thread{}, to.queue, remote, gather(bytes, count), ticket, timeout);
-  }
-  return in_parts(count, [&](std::uint64_t at, std::uint32_t part) {
-    return device::post_write<S>(Thread{}, to.queue, behind(remote, at), behind(local, at), part, ticket, timeout);
-  });
-}
-
-// Notification and all. The payload of the notification is left as it is.
-template <Sharing S>
-GIGABAR_DEVICE Status post_bytes_notify(PeerQueue& to, Remote remote, Local local, const std::byte* bytes, std::uint64_t count,
-                                        Remote value_place, std::uint32_t value, Timeout timeout) {
-  Ticket ticket;
-  if (count <= mlx5::kMostInlineBytes) {
-    return device::post_inline_write_notify<S>(Thread{}, to.queue, remote, gather(bytes, count), value_place, value, ticket,
-                                               timeout);
-  }
-  const std::uint64_t last = (count - 1) / mlx5::kMostBytes * mlx5::kMostBytes;
-  const Status status = last == 0 ? Status::ok : post_bytes<S>(to, remote, local, bytes, last, timeout);
-  if (status != Status::ok) return status;
-  return device::post_write_notify<S>(Thread{}, to.queue, behind(remote, last), behind(local, last),
-                                      static_cast<std::uint32_t>(count - last), value_place, value, ticket, timeout);
-}
-
-template <Sharing S>
-GIGABAR_DEVICE Status post_bytes_back(PeerQueue& from, Remote remote, Local local, std::uint64_t count, Timeout timeout) {
-  Ticket ticket;
-  return in_parts(count, [&](std::uint64_t at, std::uint32_t part) {
-    return device::post_read<S>(Thread{}, from.queue, behind(remote, at), behind(local, at), part, ticket, timeout);
-  });
-}
-
-// The word of one atomic's result, from before it is posted until its thread has read it: nobody else gets it in between, however
-// long the thread is held up.
-struct ResultWord {
-  std::uint64_t bit = 0;
-
-  GIGABAR_DEVICE Local place(const PeerQueue& queue) const {
-    return behind(queue.results, lowest_bit(bit) * sizeof(std::uint64_t));
-  }
-};
-
-// Results that nobody waited for have come when the queue has completed the last of them; their words are free again then.
-template <Sharing S>
-GIGABAR_DEVICE void free_abandoned_results(const Queue& queue, PeerQueue& kept) {
-  const std::uint64_t bits = Shared<S>::load(&kept.abandoned_results);
-  if (bits == 0 || !Shared<S>::compare_swap(&kept.abandoned_results, bits, 0)) return;
-  fence_device();  // the ticket was raised before its bit was set
-  const bool is_over = Shared<S>::load(&queue.completed) >= Shared<S>::load(&kept.abandoned_until);
-  if (is_over) {
-    clear_bits_device(&kept.held_results, bits);
-  } else {
-    set_bits_device(&kept.abandoned_results, bits);
-  }
-}
-
-// `kept` has the words for results, of `queue` or of the one that it is a copy of.
-template <Sharing S>
-GIGABAR_DEVICE Status hold_result(Queue& queue, PeerQueue& kept, Timeout timeout, ResultWord& word) {
-  Deadline deadline(timeout);
-  bool is_last_look = false;
-  while (true) {
-    const std::uint64_t held = Shared<S>::load(&kept.held_results);
-    word.bit = ~held & (held + 1);  // the lowest that is free; 0: none
-    if (word.bit != 0) {
-      if (Shared<S>::compare_swap(&kept.held_results, held, held | word.bit)) return Status::ok;
-      continue;  // another thread has changed it
-    }
-    const std::uint64_t error = Shared<S>::load(&queue.error);
-    if (error != 0) return status_of_error(error);
-    if (is_last_look) return Status::timed_out;
-    poll_cq<S>(queue);
-    free_abandoned_results<S>(queue, kept);
-    is_last_look = deadline.has_passed();
-  }
-}
-GIGABAR_DEVICE void release_result(PeerQueue& kept, ResultWord word) { clear_bits_device(&kept.held_results, word.bit); }
-
-// Of an atomic that may still write its result.
-template <Sharing S>
-GIGABAR_DEVICE void abandon_result(PeerQueue& kept, ResultWord word, Ticket ticket) {
-  Shared<S>::raise(&kept.abandoned_until, ticket.index);
-  set_bits_device(&kept.abandoned_results, word.bit);
-}
-
-// What was written to the rank before is in place there when an atomic behind it has come back.
-GIGABAR_DEVICE Status flush_queue(PeerQueue& queue, Timeout timeout) {
-  Ticket ticket;
-  const Status status =
-      device::post_fetch_add<Sharing::device>(Thread{}, queue.queue, queue.flush_word, 0, queue.results, ticket, timeout);
-  if (status != Status::ok) return status;
-  return device::wait<Sharing::device>(Thread{}, queue.queue, ticket, timeout);
-}
-
-// One thread. All that was posted to the queue of that number, to all ranks, no longer uses local memory.
-GIGABAR_DEVICE_CALLED Status wait_all(const DeviceFabric& fabric, QueueId queue, Timeout timeout) {
-  Status status = Status::ok;
-  for (Rank rank = 0; rank < fabric.rank_count; ++rank) {
-    if (fabric.queues[rank] == nullptr) continue;
-    const Status waited = device::flush<Sharing::device>(Thread{}, fabric.queues[rank][queue].queue, timeout);
-    if (status == Status::ok) status = waited;
-  }
-  return status;
-}
-
-// Of all queues to a rank.
-GIGABAR_DEVICE_CALLED Status flush_rank(const DeviceFabric& fabric, Rank rank, Timeout timeout) {
-  for (std::uint32_t i = 0; i < fabric.queue_count; ++i) {
-    const Status status = flush_queue(fabric.queues[rank][i], timeout);
-    if (status != Status::ok) return status;
-  }
-  return Status::ok;
-}
-
-// What is posted for one operation, whoever shares the queue: post_as<PostWrite>() and the like are compiled for each sharing once,
-// not at each place that posts.
-struct PostWrite {
-  Remote remote;
-  Local local;
-  const std::byte* bytes;
-  std::uint64_t count;
-  Timeout timeout;
-
-  template <Sharing S>
-  GIGABAR_DEVICE Status to(PeerQueue& queue) const {
-    return post_bytes<S>(queue, remote, local, bytes, count, timeout);
-  }
-};
-struct PostWriteNotify {
-  PostWrite write;
-  Remote value_place;
-  std::uint32_t value;
-
-  template <Sharing S>
-  GIGABAR_DEVICE Status to(PeerQueue& queue) const {
-    return post_bytes_notify<S>(queue, write.remote, write.local, write.bytes, write.count, value_place, value, write.timeout);
-  }
-};
-struct PostRead {
-  Remote remote;
-  Local local;
-  std::uint64_t count;
-  Timeout timeout;
-
-  template <Sharing S>
-  GIGABAR_DEVICE Status to(PeerQueue& queue) const {
-    return post_bytes_back<S>(queue, remote, local, count, timeout);
-  }
-};
-struct PostNotify {
-  Remote payload_place;
-  std::uint64_t payload;
-  Remote value_place;
-  std::uint32_t value;
-  Timeout timeout;
-
-  template <Sharing S>
-  GIGABAR_DEVICE Status to(PeerQueue& queue) const {
-    Ticket ticket;
-    return device::post_inline_write_notify<S>(Thread{}, queue.queue, payload_place, inline_value(payload), value_place, value,
-                                               ticket, timeout);
-  }
-};
-
-// One thread.
-template <class Posted>
-GIGABAR_DEVICE_CALLED Status post_as(Sharing sharing, PeerQueue& queue, const Posted& posted) {
-  switch (sharing) {
-    case Sharing::exclusive: return posted.template to<Sharing::exclusive>(queue);
-    case Sharing::block: return posted.template to<Sharing::block>(queue);
-    default: return posted.template to<Sharing::device>(queue);
-  }
-}
-
-// What one thread does for a scope: it has met the others, `act` gets the queue. A peer that is lost comes before what its queue
-// says.
-template <class Scope, class Act>
-GIGABAR_DEVICE Status by_queue(const Scope& scope, const DeviceFabric& fabric, Rank rank, QueueId queue, const Act& act) {
-  const QueuePlace place = find_queue(fabric, rank, queue);
-  if (place.status != Status::ok) return place.status;
-  scope.sync();
-  Status status = Status::ok;
-  if (scope.rank() == 0) {
-    // Asked for first and looked at last: beside the post it costs no time. A queue to a rank that is lost ends in error soon.
-    const Status peer = peer_status(fabric, rank);
-    status = act(*place.queue);
-    if (peer != Status::ok) status = peer;
-  }
-  return agree(scope, status);
-}
-
-// Of the rank that stores go to, for the thread of rank 0. It is asked for first and looked at last: beside the stores it costs no
-// time.
-template <class Scope>
-GIGABAR_DEVICE Status ask_status(const Scope& scope, const DeviceFabric& fabric, Rank rank) {
-  return scope.rank() == 0 ? peer_status(fabric, rank) : Status::ok;
-}
-
-// By stores, to a rank whose status is `peer`.
-template <class Scope>
-GIGABAR_DEVICE Status store_bytes(const Scope& scope, Status peer, std::byte* to, const std::byte* from, std::uint64_t bytes) {
-  copy_bytes(scope, to, from, bytes);
-  return agree(scope, peer);
-}
-
-// Likewise; behind what the scope's threads stored before, as `order` says.
-template <class Scope>
-GIGABAR_DEVICE Status raise(const Scope& scope, Status peer, Notification* to, std::uint32_t value, Order order,
-                            std::uint64_t payload) {
-  scope.sync();
-  if (scope.rank() == 0) {
-    if (order == Order::after_writes) fence_system();
-    store_notification(to, value, payload);
-  }
-  return agree(scope, peer);
-}
-
-// What the posts need to name both ends.
-struct Ends {
-  Remote remote;
-  Local local;
-};
-GIGABAR_DEVICE Ends ends_of(const DeviceFabric& fabric, const std::byte* local_address, SegmentId local,
-                            const RemotePlace& remote) {
-  const DeviceSegment* const to = find_segment(fabric, remote.rank, remote.segment);
-  return {behind(to->remote, remote.offset_bytes),
-          {reinterpret_cast<std::uintptr_t>(local_address), find_segment(fabric, fabric.rank, local)->local_key}};
-}
-
-}  // namespace detail
-
 // --- One-sided -------------------------------------------------------------------------------------------------------------------
 
-// Bounds are checked first: out_of_range (no such rank, segment or range), unavailable (out of reach), with nothing written. A peer
-// that is lost: peer_lost; its memory stays in reach, so that what was stored harms nobody.
-// `local` may be written again after wait(), notify() or flush().
+// Writes `bytes` from `local` to `remote`. Bounds are checked first.
+// Errors: out_of_range (no such rank, segment or range), unavailable (not accessible); nothing was written. peer_lost: the memory
+// of a lost peer stays accessible, so stores to it do no harm.
+// Ordering: `local` may be written again after wait(), notify() or flush().
 template <class Scope>
 GIGABAR_DEVICE Status write(const Scope& scope, const DeviceFabric& fabric, LocalPlace local, RemotePlace remote,
                             std::uint64_t bytes, Post post = {}) {
@@ -484,7 +58,7 @@ GIGABAR_DEVICE Status write(const Scope& scope, const DeviceFabric& fabric, Loca
   return detail::store_bytes(scope, detail::ask_status(scope, fabric, remote.rank), to.address, from.address, bytes);
 }
 
-// The bytes are in `local` behind wait(). Errors: as write.
+// Reads `bytes` from `remote` into `local`. They are there after wait(). Errors: as write.
 template <class Scope>
 GIGABAR_DEVICE Status read(const Scope& scope, const DeviceFabric& fabric, LocalPlace local, RemotePlace remote,
                            std::uint64_t bytes, Post post = {}) {
@@ -501,8 +75,8 @@ GIGABAR_DEVICE Status read(const Scope& scope, const DeviceFabric& fabric, Local
   return detail::store_bytes(scope, detail::ask_status(scope, fabric, remote.rank), to.address, from.address, bytes);
 }
 
-// Raises notification `id` of the peer's segment to `value`; the notification also carries 8 bytes of its own, which cost nothing:
-// with Order::none the fastest way to send so many. Errors: invalid_argument (value 0), out_of_range, unavailable, peer_lost.
+// Raises notification `id` of the peer's segment to `value`. The notification also carries a payload of 8 bytes at no cost: with
+// Order::none this is the fastest way to send 8 bytes. Errors: invalid_argument (value 0), out_of_range, unavailable, peer_lost.
 template <class Scope>
 GIGABAR_DEVICE Status notify(const Scope& scope, const DeviceFabric& fabric, Rank rank, SegmentId segment, NotificationId id,
                              std::uint32_t value, Order order = Order::after_writes, std::uint64_t payload = 0, Post post = {}) {
@@ -520,7 +94,7 @@ GIGABAR_DEVICE Status notify(const Scope& scope, const DeviceFabric& fabric, Ran
   return detail::raise(scope, detail::ask_status(scope, fabric, rank), place.notification, value, order, payload);
 }
 
-// As write, then notify. Errors: those of both; nothing is raised when the bytes were refused.
+// Writes, then notifies. Errors: as write and notify; nothing is raised when the write was rejected.
 template <class Scope>
 GIGABAR_DEVICE Status write_notify(const Scope& scope, const DeviceFabric& fabric, LocalPlace local, RemotePlace remote,
                                    std::uint64_t bytes, NotificationId id, std::uint32_t value, Post post = {}) {
@@ -547,9 +121,10 @@ GIGABAR_DEVICE Status write_notify(const Scope& scope, const DeviceFabric& fabri
 
 // --- Waiting ---------------------------------------------------------------------------------------------------------------------
 
-// What was posted to the queue before, to all ranks, no longer uses local memory, and what was read is there. Peers in reach of
-// loads and stores need no queue: it joins the threads of the scope. Errors: out_of_range, timed_out, and what the queue to a rank
-// says: peer_lost, device_error; the others' are waited for all the same.
+// Waits until everything that was posted to the queue before, to all ranks, no longer uses local memory, and read bytes are in
+// place. Load/store accessible peers have no queue: for them it only synchronises the threads of the scope.
+// Errors: out_of_range, timed_out, and the status of the queue to a rank: peer_lost, device_error; it waits for the queues to the
+// other ranks nevertheless.
 template <class Scope>
 GIGABAR_DEVICE Status wait(const Scope& scope, const DeviceFabric& fabric, QueueId queue, Timeout timeout) {
   if (fabric.queue_count != 0 && queue >= fabric.queue_count) return Status::out_of_range;
@@ -559,6 +134,7 @@ GIGABAR_DEVICE Status wait(const Scope& scope, const DeviceFabric& fabric, Queue
   return detail::agree(scope, status);
 }
 
+// Waits until everything that the scope's threads wrote to `rank` before is in place there.
 // Errors: out_of_range, timed_out, peer_lost, device_error.
 template <class Scope>
 GIGABAR_DEVICE Status flush(const Scope& scope, const DeviceFabric& fabric, Rank rank, Timeout timeout) {
@@ -575,8 +151,8 @@ GIGABAR_DEVICE Status flush(const Scope& scope, const DeviceFabric& fabric, Rank
 
 namespace detail {
 
-// One thread. Polls until `look` finds something. `peer`: the status of whom it waits for, null: anybody; `lost_count`: of ranks,
-// then. Both are looked at no more often than the clock: each look is a load that would delay the poll behind it.
+// One thread. Polls until `look` finds something. `peer`: the status of the rank that it waits for; null: any rank, with
+// `lost_count`, the number of lost ranks. Both are read no more often than the clock, because each load would delay the next poll.
 template <class Look>
 GIGABAR_DEVICE Status await(const std::uint32_t* peer, const std::uint32_t* lost_count, Timeout timeout, const Look& look) {
   Deadline deadline(timeout);
@@ -585,13 +161,13 @@ GIGABAR_DEVICE Status await(const std::uint32_t* peer, const std::uint32_t* lost
     if (!deadline.has_looked()) continue;
     const bool is_lost = peer != nullptr ? status_at(peer) != Status::ok : is_over && load_relaxed(lost_count) != 0;
     if (!is_over && !is_lost) continue;
-    // What is lost may have raised it just before it was.
+    // A lost rank may have raised it just before it was lost.
     return look() ? Status::ok : is_lost ? Status::peer_lost : Status::timed_out;
   }
   return Status::ok;
 }
 
-// agree(), and a number of the thread of rank 0 with it.
+// agree(), and a number from the thread of rank 0.
 template <class Scope>
 GIGABAR_DEVICE Status agree_on(const Scope& scope, Status status, std::uint32_t& number) {
   const std::uint64_t answer = scope.broadcast(std::uint64_t{static_cast<std::uint32_t>(status)} << 32 | number);
@@ -604,7 +180,7 @@ GIGABAR_DEVICE Status await(const DeviceFabric& fabric, Rank from, Timeout timeo
   return await(from == kAnyRank ? nullptr : fabric.peer_status + from, fabric.peer_status + fabric.rank_count, timeout, look);
 }
 
-// await(), by a scope, for a notification of at least `least`; `value` and, unless it is null, `payload`: what they are then.
+// await(), by a scope, for a notification of at least `least`. Returns its `value` and, unless it is null, its `payload`.
 template <class Scope>
 GIGABAR_DEVICE Status await_value(const Scope& scope, const std::uint32_t* peer, const std::uint32_t* lost_count,
                                   const Notification& notification, std::uint32_t least, Timeout timeout, std::uint32_t& value,
@@ -628,10 +204,10 @@ GIGABAR_DEVICE Status await_value(const Scope& scope, const std::uint32_t* peer,
 
 }  // namespace detail
 
-// Waits until one of `count` notifications of this rank's segment, from `first` on, is raised; the lowest such id is `found`.
-// `from`: whose they are; when that rank is lost the wait ends with peer_lost, else (kAnyRank) at its time, with peer_lost when
-// some rank is lost and timed_out when none is. A raised notification comes before any error. Errors: out_of_range, timed_out,
-// peer_lost.
+// Waits until one of `count` notifications of this rank's segment, from `first` on, is raised; `found` is the lowest such id.
+// `from` is the rank that raises them: when it is lost the wait ends with peer_lost. With kAnyRank the wait ends at its timeout,
+// with peer_lost when some rank is lost and timed_out when none is. A raised notification takes precedence over any error.
+// Errors: out_of_range, timed_out, peer_lost.
 template <class Scope>
 GIGABAR_DEVICE Status notification_wait(const Scope& scope, const DeviceFabric& fabric, SegmentId segment, NotificationId first,
                                         std::uint32_t count, Timeout timeout, NotificationId& found, Rank from = kAnyRank) {
@@ -654,11 +230,10 @@ GIGABAR_DEVICE Status notification_wait(const Scope& scope, const DeviceFabric& 
   return status;
 }
 
-// Waits until notification `id` of this rank's segment is at least `least`, for senders that raise it to numbers that grow;
-// `value`: what it is then. It stays raised, so that nothing but the poll lies between one message and the next: the fastest way to
-// wait. `payload`: what came with that value; from a rank out of reach of stores it may be that of a later one, whose value is
-// still to come. Who changes to smaller numbers takes it down first. `from` and errors as notification_wait; invalid_argument
-// (least 0).
+// Waits until notification `id` of this rank's segment is at least `least`, for senders that raise it to growing numbers; `value`
+// is its value then. It stays raised, so only the poll lies between one message and the next: the fastest wait. `payload` is the
+// payload of that value; by a queue it may be that of a later value, which has not arrived yet. Before a change to smaller numbers
+// reset the notification. `from` and errors: as notification_wait; invalid_argument (least 0).
 template <class Scope>
 GIGABAR_DEVICE Status notification_wait_until(const Scope& scope, const DeviceFabric& fabric, SegmentId segment, NotificationId id,
                                               std::uint32_t least, Timeout timeout, std::uint32_t& value, Rank from = kAnyRank,
@@ -672,7 +247,7 @@ GIGABAR_DEVICE Status notification_wait_until(const Scope& scope, const DeviceFa
                              payload);
 }
 
-// Takes the notification down; `value` is what it was, `payload` what it carried. Errors: out_of_range.
+// Resets the notification to 0; `value` is its previous value, `payload` its payload. Errors: out_of_range.
 template <class Scope>
 GIGABAR_DEVICE Status notification_reset(const Scope& scope, const DeviceFabric& fabric, SegmentId segment, NotificationId id,
                                          std::uint32_t& value, std::uint64_t* payload = nullptr) {
@@ -693,7 +268,7 @@ GIGABAR_DEVICE Status notification_reset(const Scope& scope, const DeviceFabric&
 
 namespace detail {
 
-// What changes a word and brings back its value: by this GPU where the word is in reach, else by a queue.
+// The two atomics: by this GPU where the word is load/store accessible, else by a queue.
 struct FetchAdd {
   std::uint64_t value;
 
@@ -713,7 +288,7 @@ struct CompareSwap {
   }
 };
 
-// By atomics of this GPU, at a rank whose status is `peer`.
+// By this GPU's atomics, to a rank whose status is `peer`.
 template <class Scope, class Change>
 GIGABAR_DEVICE Status change_in_reach(const Scope& scope, Status peer, std::uint64_t* word, const Change& change,
                                       std::uint64_t& old) {
@@ -723,7 +298,7 @@ GIGABAR_DEVICE Status change_in_reach(const Scope& scope, Status peer, std::uint
   return status;
 }
 
-// One thread. `kept` has the words for results.
+// One thread. `kept` has the result words.
 template <Sharing S, class Change>
 GIGABAR_DEVICE Status change_by_queue(Queue& queue, PeerQueue& kept, Remote word, const Change& change, Timeout timeout,
                                       std::uint64_t& old) {
@@ -767,10 +342,10 @@ GIGABAR_DEVICE Status change_word(const Scope& scope, const DeviceFabric& fabric
 
 }  // namespace detail
 
-// On 8 aligned bytes; `old`: the value before. Atomic among all kernels that have the word in reach, or among those that use
-// queues; not among both, nor with CPUs. To a rank in reach by a link without native atomics (most pairs over PCIe) it would not
-// even be that: unavailable, and DeviceReach::why_no_atomics says why. Other errors: as write; invalid_argument (not a multiple of
-// 8), timed_out (it may or may not be done).
+// Changes 8 aligned bytes; `old` is the value before. Atomic among all kernels that access the word directly, or among all that use
+// queues; not between the two, nor with CPUs. Over a link without native atomics (most pairs over PCIe) direct access is not atomic
+// at all: unavailable, and DeviceReach::why_no_atomics has the reason. Other errors: as write; invalid_argument (not a multiple of
+// 8), timed_out (the operation may or may not be done).
 template <class Scope>
 GIGABAR_DEVICE Status atomic_fetch_add(const Scope& scope, const DeviceFabric& fabric, RemotePlace remote, std::uint64_t value,
                                        Timeout timeout, std::uint64_t& old, QueueId queue = 0) {
@@ -787,7 +362,8 @@ GIGABAR_DEVICE Status compare_swap(const Scope& scope, const DeviceFabric& fabri
 
 namespace detail {
 
-// One thread. Tells a rank the number of the barrier that has come to round `round`. `words`: that rank's, if in reach.
+// One thread. Stores the barrier's number at a rank, for round `round`. `words`: that rank's words, if they are load/store
+// accessible.
 GIGABAR_DEVICE Status tell_barrier(const DeviceFabric& fabric, Rank rank, std::uint64_t* words, std::uint32_t round,
                                    std::uint64_t number, Timeout timeout) {
   if (words != nullptr) {
@@ -802,7 +378,7 @@ GIGABAR_DEVICE Status tell_barrier(const DeviceFabric& fabric, Rank rank, std::u
                                                     inline_value(number), ticket, timeout);
 }
 
-// One thread. Counts only grow, and who tells in a round is never more than one barrier ahead.
+// One thread. Counts only grow, and the rank that stores in a round is never more than one barrier ahead.
 GIGABAR_DEVICE Status await_barrier(const DeviceFabric& fabric, const std::uint64_t* word, std::uint64_t number,
                                     Deadline& deadline) {
   while (load_acquire(word) < number) {
@@ -813,7 +389,7 @@ GIGABAR_DEVICE Status await_barrier(const DeviceFabric& fabric, const std::uint6
   return Status::ok;
 }
 
-// One thread. What was posted to queues before is in place.
+// One thread. Waits until everything that was posted to queues before is in place.
 GIGABAR_DEVICE Status flush_all(const DeviceFabric& fabric, Timeout timeout) {
   for (Rank rank = 0; fabric.queue_count != 0 && rank < fabric.rank_count; ++rank) {
     if (fabric.queues[rank] == nullptr) continue;
@@ -823,12 +399,12 @@ GIGABAR_DEVICE Status flush_all(const DeviceFabric& fabric, Timeout timeout) {
   return Status::ok;
 }
 
-// One thread. In round r a rank tells the one 2^r further. What the tables say is asked for in front of a fence, where it comes at
-// one time: behind it each load would be a trip to the GPU's L2 of its own.
+// One thread. In round r a rank stores at the rank 2^r further. The tables are loaded before a fence, together: after it each load
+// would be a separate round trip to the GPU's L2.
 GIGABAR_DEVICE_CALLED Status meet_all(const DeviceFabric& fabric, Timeout timeout) {
   KernelWords& words = *fabric.words;
   const std::uint64_t number = words.barrier_count + 1;
-  std::uint32_t done = words.barrier_step;  // who comes again goes on where it was: the others may have ended, and closed, on it
+  std::uint32_t done = words.barrier_step;  // a repeated call continues there: other ranks may already have completed the barrier
   const std::uint64_t* const own = fabric.barrier_words[fabric.rank];
   Deadline deadline(timeout);
   if (done == 0) {
@@ -840,7 +416,7 @@ GIGABAR_DEVICE_CALLED Status meet_all(const DeviceFabric& fabric, Timeout timeou
     if (done < round + 2) {
       const auto told = static_cast<Rank>((fabric.rank + step) % fabric.rank_count);
       std::uint64_t* const there = fabric.barrier_words[told];
-      // Each fence passes on what the rounds before have shown.
+      // Each fence passes on what the previous rounds have made visible.
       fence_system();
       const Status status = tell_barrier(fabric, told, there, round, number, timeout);
       if (status != Status::ok) return status;
@@ -856,10 +432,11 @@ GIGABAR_DEVICE_CALLED Status meet_all(const DeviceFabric& fabric, Timeout timeou
 
 }  // namespace detail
 
-// Ends when one scope of every rank has come; what they wrote before, to anybody, is seen behind it. One scope of a rank at a time.
-// After timed_out it is called again and goes on; it covers what was written before the first call. Takes ceil(log2 n) rounds.
-// Errors: timed_out, peer_lost (a rank of the job is lost: the barrier cannot end), unavailable (a rank is out of reach, and there
-// is no queue to it).
+// Waits until one scope of every rank has arrived. After it, everything that these scopes wrote before, to any rank, is visible.
+// One scope of a rank at a time. After timed_out call it again to continue; it covers what was written before the first call. Takes
+// ceil(log2 n) rounds.
+// Errors: timed_out, peer_lost (a rank of the job is lost: the barrier cannot end), unavailable (a rank is not load/store
+// accessible, and has no queue).
 template <class Scope>
 GIGABAR_DEVICE Status barrier(const Scope& scope, const DeviceFabric& fabric, Timeout timeout) {
   scope.sync();

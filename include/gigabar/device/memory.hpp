@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Loads, stores and fences that other GPUs, CPUs and NICs take part in, and the clock, for kernels and for threads of the CPU that
-// play them. Names say what an access is for.
+// Loads, stores and fences of words that other GPUs, CPUs and NICs also access, and the clock, for kernels and for threads of the
+// CPU that play them. The names say the purpose of an access.
 //
-// Ordering: acquire and release are of the whole system. A release covers what its thread did before, and what it has seen of
-// others (met at a barrier, or read by an acquire). Source: PTX ISA, "Memory Consistency Model", causality order.
+// Ordering: acquire and release have the scope of the whole system. A release covers what its thread did before, and what the
+// thread has seen of others (after a barrier, or by an acquire).
+// Source: PTX ISA, "Memory Consistency Model", causality order.
 #pragma once
 
 #include <cstddef>
@@ -15,8 +16,8 @@
 #define GIGABAR_DEVICE inline
 #endif
 
-// A kernel's module has one copy of such a function, however many places call it: for what is long and begins with a fence or a
-// wait, beside which a call costs nothing. Inlined at every place it multiplies the time that a kernel takes to compile.
+// A kernel's module has one copy of such a function. For long functions that begin with a fence or a wait: there the call costs
+// nothing in comparison. Inlined at every place they would multiply the compile time of a kernel.
 #if defined(__CUDA_ARCH__)
 #define GIGABAR_DEVICE_CALLED __host__ __device__ __noinline__ inline
 #else
@@ -105,8 +106,7 @@ GIGABAR_DEVICE void store_release(std::uint64_t* word, std::uint64_t value) {
 #endif
 }
 
-// A register of a device: exactly one access of 8 bytes, neither torn nor merged. What must be seen before it is released before
-// it.
+// Stores to a device's register by exactly one access of 8 bytes, neither torn nor merged. Release earlier stores before it.
 GIGABAR_DEVICE void store_register(std::uint64_t* word, std::uint64_t value) {
 #if defined(__CUDA_ARCH__)
   asm volatile("st.mmio.relaxed.sys.global.u64 [%0], %1;" : : "l"(word), "l"(value) : "memory");
@@ -115,8 +115,8 @@ GIGABAR_DEVICE void store_register(std::uint64_t* word, std::uint64_t value) {
 #endif
 }
 
-// Everything before is seen by whoever sees anything that follows: by all of the system, or by threads of this GPU only, which is
-// five times cheaper.
+// A thread that sees anything after the fence also sees everything before it: any thread of the system, or only threads of this
+// GPU. The latter fence is five times cheaper.
 GIGABAR_DEVICE void fence_system() {
 #if defined(__CUDA_ARCH__)
   asm volatile("fence.acq_rel.sys;" : : : "memory");
@@ -133,8 +133,8 @@ GIGABAR_DEVICE void fence_device() {
 #endif
 }
 
-// --- Read, modify, write: the value before. Atomic among all threads of the GPUs that reach the word (of the process, on a CPU);
-// not ordered with anything else unless the name says so.
+// --- Read-modify-write functions return the value before. Atomic among all threads of the GPUs that access the word (on a CPU: of
+// the process). Not ordered with anything else unless the name says so.
 
 GIGABAR_DEVICE std::uint64_t fetch_add_system(std::uint64_t* word, std::uint64_t value) {
 #if defined(__CUDA_ARCH__)
@@ -157,7 +157,7 @@ GIGABAR_DEVICE std::uint64_t compare_swap_system(std::uint64_t* word, std::uint6
 #endif
 }
 
-// Behind it the thread sees what was released before the value that it took.
+// Afterwards the thread sees everything that was released before the value that it returns.
 GIGABAR_DEVICE std::uint32_t exchange_acquire(std::uint32_t* word, std::uint32_t value) {
 #if defined(__CUDA_ARCH__)
   std::uint32_t old;
@@ -168,7 +168,7 @@ GIGABAR_DEVICE std::uint32_t exchange_acquire(std::uint32_t* word, std::uint32_t
 #endif
 }
 
-// The following are of one GPU: its threads only.
+// The following functions are atomic among threads of one GPU only.
 GIGABAR_DEVICE std::uint64_t fetch_add_device(std::uint64_t* word, std::uint64_t value) {
 #if defined(__CUDA_ARCH__)
   std::uint64_t old;
@@ -196,7 +196,7 @@ GIGABAR_DEVICE void clear_bits_device(std::uint64_t* word, std::uint64_t bits) {
 #endif
 }
 
-// Takes a lock and gives it back, when it was free: what came before the one is seen behind the other.
+// try_lock_device takes the lock if it is free; unlock_device releases it. The next holder sees what was done before the release.
 GIGABAR_DEVICE bool try_lock_device(std::uint32_t* lock) {
 #if defined(__CUDA_ARCH__)
   std::uint32_t old;
@@ -216,7 +216,7 @@ GIGABAR_DEVICE void unlock_device(std::uint32_t* lock) {
 #endif
 }
 
-// The number of the lowest bit that is set; of 0 nothing is promised.
+// Returns the number of the lowest set bit; undefined for 0.
 GIGABAR_DEVICE std::uint32_t lowest_bit(std::uint64_t bits) {
 #if defined(__CUDA_ARCH__)
   return static_cast<std::uint32_t>(__ffsll(static_cast<long long>(bits)) - 1);
@@ -227,7 +227,7 @@ GIGABAR_DEVICE std::uint32_t lowest_bit(std::uint64_t bits) {
 
 // --- Time ------------------------------------------------------------------------------------------------------------------------
 
-// Of this GPU, or of the CPU: for durations only. It may move in steps of 1 us.
+// The clock of this GPU, or of the CPU, for durations only. Its resolution may be 1 us.
 GIGABAR_DEVICE std::uint64_t now_ns() {
 #if defined(__CUDA_ARCH__)
   std::uint64_t ns;
@@ -240,20 +240,20 @@ GIGABAR_DEVICE std::uint64_t now_ns() {
 #endif
 }
 
-// How long a call may wait: 0 looks once.
+// How long a call may wait; 0 tests once.
 struct Timeout {
   std::uint64_t ns = 0;
 };
 inline constexpr Timeout kForever{~std::uint64_t{0}};
 
-// The end of a wait. Looking at the time costs as much as a poll or two: one poll in kPollsPerLook does, and the time begins at the
-// first of them, some microseconds after the wait, so that short waits never look.
+// The deadline of a wait. Reading the clock costs as much as one or two polls. Therefore one poll in kPollsPerLook reads it, and
+// the time begins at the first reading, some microseconds after the wait began: short waits never read the clock.
 class Deadline {
  public:
   static constexpr std::uint32_t kPollsPerLook = 32;
 
   GIGABAR_DEVICE explicit Deadline(Timeout timeout) : timeout_ns_(timeout.ns) {}
-  // After a poll that was in vain: whether the wait is over.
+  // Call after an unsuccessful poll. Returns whether the wait is over.
   GIGABAR_DEVICE bool has_passed() {
     if (timeout_ns_ == 0) return true;
 #if !defined(__CUDA_ARCH__)
@@ -266,7 +266,7 @@ class Deadline {
     }
     return timeout_ns_ != kForever.ns && now_ns() - begin_ns_ >= timeout_ns_;
   }
-  // Whether this poll is one of those that look at the clock: the time for other loads that would only slow a poll down.
+  // Whether this poll read the clock: the moment for other loads, which would slow down a normal poll.
   GIGABAR_DEVICE bool has_looked() const { return timeout_ns_ == 0 || polls_ % kPollsPerLook == 0; }
 
  private:

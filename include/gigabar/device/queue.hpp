@@ -1,30 +1,29 @@
 // SPDX-License-Identifier: Apache-2.0
-// RDMA that a GPU posts itself: one queue is one queue pair of an mlx5 HCA, or of a software model of one, to one peer.
+// RDMA that a GPU posts: one queue is one queue pair to one peer, of an mlx5 HCA or of a software model of one.
 //
-// A post reserves slots of the ring, fills them, waits for its turn, and rings the doorbell. Its ticket names the place behind its
-// last WQE; a ticket is done when the HCA has completed everything before it. Every function is a template of who shares the queue
-// at the same time, and takes the scope that calls.
+// A post reserves slots of the ring, fills them, waits for its turn, and rings the doorbell. Its ticket names the index behind its
+// last WQE. A ticket is done when the HCA has completed everything before that index. Every function is a template of the sharing
+// of the queue, and takes the calling scope.
 //
-// Ordering, and why (PTX ISA, "Memory Consistency Model"):
+// Ordering, with the reasons (PTX ISA, "Memory Consistency Model"):
 // 1. Payload and WQEs before doorbell. A thread's stores, then the scope's barrier (bar.sync, bar.warp.sync), reach the leader in
-//    causality order. The leader's fence.acq_rel.sys orders them before the record, a second one the record before the doorbell's
-//    st.mmio (a software HCA waits for the record instead): an HCA that reads after it was rung finds all of it. Nothing less than
-//    .sys will do, because the reader is outside the GPU; and it waits for everything on its way, also over NVLink (1.6 us on two
+//    causality order. The leader's fence.acq_rel.sys orders them before the record, and a second one orders the record before the
+//    doorbell's st.mmio (a software HCA waits for the record instead): an HCA that reads after the doorbell finds all of it. The
+//    fence must be .sys, because the reader is outside the GPU. It waits for all stores in flight, also over NVLink (1.6 us on two
 //    H100, 0.5 on one). One thread that has the queue to itself and writes at most 8 inline bytes to a software HCA therefore posts
-//    stamped WQEs and no fence: what shall be seen behind those, beside the queue's own, it fences itself. Payload that other
-//    threads wrote must have been met first, by a barrier or by an acquire; one fence covers what was met, because fences are
-//    cumulative.
-// 2. Turns. Slots are published in the order of reservation: who has reserved from `ready` on has the turn, and gives it on by a
-//    release of `ready` (.cta or .gpu, as the sharing says) behind its WQEs. Who rings for others has taken all their turns by
-//    acquire, so that its .sys fence covers their WQEs too. There is no lock: the turn is one.
-// 3. Slots before reuse. A completion is read by ld.acquire.sys, given on by a release of `completed`, and taken by an acquire
+//    stamped WQEs without a fence; it must itself fence other stores that have to be visible with them. Payload that other threads
+//    wrote must have been met first, by a barrier or by an acquire; one fence covers it, because fences are cumulative.
+// 2. Turns. Slots are published in the order of reservation: the post whose reservation begins at `ready` has the turn. It passes
+//    the turn on by a release of `ready` (.cta or .gpu, as the sharing says) after its WQEs. A post that rings for others has taken
+//    all their turns by acquire, so its .sys fence covers their WQEs too. The turn acts as the lock.
+// 3. Slots before reuse. A completion is read by ld.acquire.sys, passed on by a release of `completed`, and taken by an acquire
 //    before a slot is reserved again: a new WQE is never stored over one that the HCA has yet to read.
 // 4. Within one queue the HCA executes in order: a notification that follows its payload in the ring follows it at the target. It
-//    does not wait for reads and atomics, whose results may come late: Fence::before does.
-// 5. A read's completion can be visible before its data when they take different ways through PCIe. Where the host says so
-//    (confirms_reads) each read is followed by a fenced DUMP of its destination, and the ticket is behind that.
-// 6. A ticket that is done: local memory of its operations may be used again, results of reads and atomics are visible to the
-//    scope's threads. It is no statement about the target: only a notification seen there is.
+//    does not wait for reads and atomics, whose results may arrive later: Fence::before does.
+// 5. A read's completion can be visible before its data when they take different ways through PCIe. Where the host sets
+//    confirms_reads, each read is followed by a fenced DUMP of its destination, and the ticket is behind the DUMP.
+// 6. When a ticket is done, local memory of its operations may be used again, and results of reads and atomics are visible to the
+//    scope's threads. It says nothing about the target: only a notification seen there does.
 #pragma once
 
 #include <cstdint>
@@ -40,7 +39,7 @@ namespace gigabar::device {
 
 // --- Words of a post -------------------------------------------------------------------------------------------------------------
 
-// Memory of the peer, and memory of this side, as the HCA names them.
+// Memory of the peer and memory of this side, as the HCA addresses them.
 struct Remote {
   std::uint64_t address = 0;
   std::uint32_t key = 0;
@@ -50,7 +49,7 @@ struct Local {
   std::uint32_t key = 0;
 };
 
-// Up to 28 bytes that travel inside the WQE, as they shall lie in memory.
+// Up to 28 bytes that travel inside the WQE, in the order of memory.
 struct Inline {
   std::uint64_t words[4] = {};
   std::uint32_t bytes = 0;
@@ -63,53 +62,47 @@ GIGABAR_DEVICE Inline inline_value(std::uint64_t value, std::uint32_t bytes = si
 // Whether a post begins only when earlier reads and atomics of its queue have their results in place.
 enum class Fence : std::uint8_t { none, before };
 
-// Behind the last WQE of a post. Counts from the queue's first index; never reused.
+// The index behind the last WQE of a post. Counts from the queue's first index; never reused.
 struct Ticket {
   std::uint64_t index = 0;
 };
 
-// What the slots of a ring were prepared for; other posts are refused then.
-enum class Prepared : std::uint32_t { nothing, write_notify, inline_write_notify };
-
 // --- The queue -------------------------------------------------------------------------------------------------------------------
 
-inline constexpr std::uint32_t kMostDepth = 32768;  // so that 16 bits of an index tell any two WQEs of the ring apart
-inline constexpr std::uint32_t kRingBatch = 32;     // the doorbell is rung at least once in so many slots
+inline constexpr std::uint32_t kMaxDepth = 32768;  // so that 16 bits of an index distinguish any two WQEs of the ring
+inline constexpr std::uint32_t kRingBatch = 32;    // the doorbell is rung at least once in this many slots
 
-// Constants, set by the host before a kernel gets the queue; addresses as the device names them.
+// Constants that the host sets before a kernel gets the queue; device addresses.
 struct QueueSetup {
   mlx5::Block* ring = nullptr;
   std::uint32_t* doorbell_record = nullptr;  // the send queue's word
-  std::uint64_t* doorbell = nullptr;         // the HCA's register, or a word that a CPU looks at
+  std::uint64_t* doorbell = nullptr;         // the HCA's register, or a word that a CPU polls
   mlx5::Cqe* cq = nullptr;                   // set to kCqeUnwritten by the host
-  std::uint32_t* cq_record = nullptr;        // consumer index for an HCA that heeds overruns; null: it ignores them
-  std::uint32_t depth = 0;                   // WQEs, a power of two, at most kMostDepth
+  std::uint32_t* cq_record = nullptr;        // consumer index for an HCA that checks overruns; null: it ignores them
+  std::uint32_t depth = 0;                   // WQEs, a power of two, at most kMaxDepth
   std::uint32_t cq_depth = 0;                // CQEs, a power of two, at least `depth`; collapsed: 1
   std::uint32_t number = 0;                  // of the queue pair
   bool is_collapsed = false;                 // the HCA writes every CQE over the one before
   bool confirms_reads = false;
-  bool waits_for_stores = false;  // the HCA reads a record that is late again, and stamped WQEs (mlx5.hpp): fewer fences, or none
-  // Written by prepare_*, while nothing is under way.
-  Prepared prepared = Prepared::nothing;
-  std::uint32_t prepared_bytes = 0;
+  bool waits_for_stores = false;  // the HCA rereads a late record, and accepts stamped WQEs (mlx5.hpp): fewer fences, or none
 };
 
-// Lies in memory that the kernel reaches, best of its own GPU: no HCA looks at it. Made by the host. Words that are written by
-// different threads lie 128 bytes apart, which is what a GPU's cache moves.
-// State: indexes count WQEs and never wrap; all begin at the first index, whose low 16 bits the HCA begins with.
+// In memory that the kernel can access, best of its own GPU; no HCA reads it. Made by the host. Words that different threads write
+// are 128 bytes apart, the unit of a GPU's cache.
+// State: indexes count WQEs and never wrap. All begin at the first index, whose low 16 bits are the HCA's first index.
 struct alignas(128) Queue : QueueSetup {
   alignas(128) std::uint64_t reserved = 0;  // behind the last reserved
   alignas(128) std::uint64_t ready = 0;     // behind the last published
   alignas(128) std::uint64_t completed = 0;
-  alignas(128) std::uint32_t lock = 0;  // of who reads an ordinary CQ
+  alignas(128) std::uint32_t lock = 0;  // held by the reader of an ordinary CQ
   std::uint64_t consumed = 0;           // CQEs of it, under the lock
   alignas(128) std::uint64_t error = 0;
 };
 
 namespace detail {
 
-// To or from the registers of a thread that has the queue to itself: what it has reserved it has also published. Word by word,
-// because a copy of the whole would carry the bytes between them through registers too.
+// To or from the registers of a thread that has the queue to itself: everything that it has reserved is also published. Word by
+// word, because a copy of the whole would also load the bytes between them into registers.
 GIGABAR_DEVICE void copy_state(Queue& to, const Queue& from) {
   to.reserved = to.ready = from.reserved;
   to.completed = from.completed;
@@ -119,7 +112,8 @@ GIGABAR_DEVICE void copy_state(Queue& to, const Queue& from) {
 
 }  // namespace detail
 
-// The first failure that the HCA told of, kept until the host makes the queue anew. The HCA executes nothing of the queue after it.
+// The first failure that the HCA reported, kept until the host makes the queue anew. The HCA executes nothing of the queue after
+// it.
 struct QueueError {
   bool is_set = false;
   mlx5::Syndrome syndrome = mlx5::Syndrome::none;
@@ -132,7 +126,8 @@ namespace detail {
 inline constexpr std::uint64_t kErrorSet = std::uint64_t{1} << 63;
 inline constexpr std::uint64_t kFailure = std::uint64_t{1} << 63;  // a status stands where an index would
 
-// The peer's word, or its silence: the connection is to be made anew. What this side did wrong, or nobody knows, is the device's.
+// The peer reported it, or does not answer: peer_lost, the connection must be made anew. Errors of this side, and unknown ones:
+// device_error.
 GIGABAR_DEVICE Status status_of_error(std::uint64_t error) {
   switch (static_cast<mlx5::Syndrome>(error & 0xff)) {
     case mlx5::Syndrome::flushed:
@@ -148,7 +143,8 @@ GIGABAR_DEVICE Status status_of_error(std::uint64_t error) {
 
 // --- Completions -----------------------------------------------------------------------------------------------------------------
 
-// Puts the queue in error, unless it is. The fence keeps what was completed before in front of it for those who see the error.
+// Puts the queue in error, unless it already is. The fence orders earlier completions before the error for every thread that sees
+// it.
 template <Sharing S>
 GIGABAR_DEVICE void set_error(Queue& queue, std::uint64_t error_word, std::uint16_t wqe_index) {
   const std::uint64_t error = kErrorSet | std::uint64_t{wqe_index} << 16 |
@@ -157,9 +153,9 @@ GIGABAR_DEVICE void set_error(Queue& queue, std::uint64_t error_word, std::uint1
   Shared<S>::compare_swap(&queue.error, 0, error);
 }
 
-// Everything before `index16` is completed: widens the 16 bits, which lie less than a lap behind. False when they do not.
-// Between the load of `completed` and that of a collapsed CQE other threads may have gone on by more than a lap. What they
-// completed is seen behind the CQE, which may then be the older one.
+// Everything before `index16` is completed: widens the 16 bits, which are less than a lap behind. False when they are not.
+// Between the load of `completed` and that of a collapsed CQE other threads may have completed more than a lap. A second load of
+// `completed` shows that; the CQE is then the older one.
 template <Sharing S>
 GIGABAR_DEVICE bool complete_up_to(Queue& queue, std::uint64_t completed, std::uint32_t index16) {
   std::uint64_t advance = (index16 - completed) & 0xffff;
@@ -174,7 +170,8 @@ GIGABAR_DEVICE bool complete_up_to(Queue& queue, std::uint64_t completed, std::u
   return true;
 }
 
-// One CQE. `completed` was read before it, so that the CQE is no older. A flushed WQE does not tell that those before it went well.
+// Handles one CQE. `completed` was read before it, so that the CQE is not older. A flushed WQE does not prove that those before it
+// succeeded.
 template <Sharing S>
 GIGABAR_DEVICE void take_cqe(Queue& queue, const mlx5::Cqe& cqe, std::uint64_t last_word, std::uint64_t completed) {
   const std::uint16_t wqe_index = mlx5::cqe_wqe_index(last_word);
@@ -195,7 +192,7 @@ GIGABAR_DEVICE void poll_collapsed(Queue& queue) {
   if (mlx5::cqe_opcode(last_word) != mlx5::CqeOpcode::invalid) take_cqe<S>(queue, *queue.cq, last_word, completed);
 }
 
-// Takes what there is, at most a batch. Who finds the lock taken leaves it to the other.
+// Takes the CQEs that have arrived, at most a batch. A thread that finds the lock taken leaves them to its holder.
 template <Sharing S>
 GIGABAR_DEVICE void poll_ordinary(Queue& queue) {
   if (!Shared<S>::try_lock(&queue.lock)) return;
@@ -223,7 +220,7 @@ GIGABAR_DEVICE void poll_cq(Queue& queue) {
     poll_ordinary<S>(queue);
 }
 
-// Whether the wait for a ticket is over, and how. The error is read first: what was completed before it is seen then.
+// Whether the wait for a ticket is over, and its status. The error is read first, so that completions before it are seen.
 template <Sharing S>
 GIGABAR_DEVICE bool is_settled(Queue& queue, Ticket ticket, Status& status) {
   const std::uint64_t error = Shared<S>::load(&queue.error);
@@ -248,7 +245,8 @@ GIGABAR_DEVICE Status wait_alone(Queue& queue, Ticket ticket, Timeout timeout) {
   return status;
 }
 
-// What the thread of rank 0 found out, for all, who see what it has seen; the others say ok. One barrier as long as all is well.
+// Gives the status of the thread of rank 0 to all threads, which then see what it has seen; the others pass ok. One barrier as long
+// as the status is ok.
 template <class Scope>
 GIGABAR_DEVICE Status agree(const Scope& scope, Status status) {
   if (!scope.any(status != Status::ok)) return Status::ok;
@@ -257,22 +255,22 @@ GIGABAR_DEVICE Status agree(const Scope& scope, Status status) {
 
 // --- Posting ---------------------------------------------------------------------------------------------------------------------
 
-// The first of `count` slots, or kFailure and the status; nothing is reserved then. `completed` is read before `reserved`, which is
-// therefore never behind it.
+// Returns the first of `count` slots, or kFailure and the status; then nothing is reserved. `completed` is read before `reserved`,
+// so `reserved` is never behind it.
 template <Sharing S>
-GIGABAR_DEVICE std::uint64_t reserve(Queue& queue, std::uint64_t count, Prepared kind, Timeout timeout) {
-  if (count > queue.depth || queue.prepared != kind) return kFailure | static_cast<std::uint64_t>(Status::invalid_argument);
+GIGABAR_DEVICE std::uint64_t reserve(Queue& queue, std::uint64_t count, Timeout timeout) {
+  if (count > queue.depth) return kFailure | static_cast<std::uint64_t>(Status::invalid_argument);
   Deadline deadline(timeout);
   bool is_last_look = false;
   while (true) {
-    // Asked for together: each alone takes a trip to the GPU's L2.
+    // Loaded together: each alone takes a round trip to the GPU's L2.
     const std::uint64_t error = Shared<S>::load(&queue.error);
     const std::uint64_t completed = Shared<S>::load(&queue.completed);
     const std::uint64_t first = Shared<S>::load(&queue.reserved);
     if (error != 0) return kFailure | static_cast<std::uint64_t>(status_of_error(error));
     if (first + count - completed <= queue.depth) {
       if (Shared<S>::compare_swap(&queue.reserved, first, first + count)) return first;
-      continue;  // another has reserved meanwhile
+      continue;  // another thread has reserved meanwhile
     }
     if (is_last_look) return kFailure | static_cast<std::uint64_t>(Status::timed_out);
     poll_cq<S>(queue);
@@ -280,7 +278,7 @@ GIGABAR_DEVICE std::uint64_t reserve(Queue& queue, std::uint64_t count, Prepared
   }
 }
 
-// See "Ordering", 1. `is_stamped`: all WQEs up to `end` that it was not rung for.
+// See "Ordering", 1. `is_stamped`: all WQEs since the last doorbell up to `end` are stamped.
 GIGABAR_DEVICE void ring_doorbell(Queue& queue, std::uint64_t end, bool is_stamped) {
   if (!is_stamped) fence_system();
   store_relaxed(queue.doorbell_record, mlx5::doorbell_record(end));
@@ -288,14 +286,14 @@ GIGABAR_DEVICE void ring_doorbell(Queue& queue, std::uint64_t end, bool is_stamp
   store_register(queue.doorbell, mlx5::doorbell(end, queue.number));
 }
 
-// Waits for the turn without a deadline, because those before only have to store WQEs and to ring: a post that gave up here would
-// leave a hole in the ring. When others have reserved behind, the last of them rings for all.
+// Waits for the turn without a deadline, because the posts before it only have to store WQEs and to ring; a post that gave up here
+// would leave a hole in the ring. When there are later reservations, the last of them rings for all.
 template <Sharing S>
 GIGABAR_DEVICE void publish(Queue& queue, std::uint64_t first, std::uint64_t end, bool is_stamped) {
   if constexpr (S == Sharing::exclusive) {
     ring_doorbell(queue, end, is_stamped);
   } else {
-    while (Shared<S>::load(&queue.ready) != first) look_away();
+    while (Shared<S>::load(&queue.ready) != first) cpu_relax();
     const bool is_last = Shared<S>::load(&queue.reserved) == end;
     const bool ends_batch = first / kRingBatch != end / kRingBatch;
     if (is_last || ends_batch) ring_doorbell(queue, end, false);
@@ -303,15 +301,15 @@ GIGABAR_DEVICE void publish(Queue& queue, std::uint64_t first, std::uint64_t end
   Shared<S>::store(&queue.ready, end);
 }
 
-// What every post does. Each thread of the scope has `per_thread` WQEs of its own: fill(index of the first, flags of the last)
-// stores them and says whether the arguments were good; for bad ones it stores what does nothing. Only the last WQE of all asks for
-// a CQE. `is_stamped`: the good ones are.
+// The common part of all posts. Each thread of the scope has `per_thread` WQEs of its own: fill(index of the first, flags of the
+// last) stores them and returns whether the arguments were good; for bad ones it stores NOPs. Only the last WQE of all requests a
+// CQE. `is_stamped`: the good WQEs are stamped.
 template <Sharing S, class Scope, class Fill>
-GIGABAR_DEVICE Status post(const Scope& scope, Queue& queue, std::uint32_t per_thread, Prepared kind, Ticket& ticket,
-                           Timeout timeout, const Fill& fill, bool is_stamped = false) {
+GIGABAR_DEVICE Status post(const Scope& scope, Queue& queue, std::uint32_t per_thread, Ticket& ticket, Timeout timeout,
+                           const Fill& fill, bool is_stamped = false) {
   const std::uint64_t count = std::uint64_t{per_thread} * scope.size();
   std::uint64_t first = 0;
-  if (scope.rank() == 0) first = reserve<S>(queue, count, kind, timeout);
+  if (scope.rank() == 0) first = reserve<S>(queue, count, timeout);
   first = scope.broadcast(first);
   if ((first & kFailure) != 0) return static_cast<Status>(first & 0xff);
   const std::uint8_t last_flags = scope.rank() + 1 == scope.size() ? mlx5::kCqUpdate : std::uint8_t{0};
@@ -332,7 +330,7 @@ GIGABAR_DEVICE void fill_nop(Queue& queue, std::uint64_t index, std::uint8_t fla
   mlx5::store_segment(slot(queue, index), mlx5::control_segment(index, mlx5::Opcode::nop, queue.number, 1, flags));
 }
 
-// A write, or a read, of a range. Without bytes there is no data segment, and nothing to do.
+// A write or a read of a range. For 0 bytes a NOP, because there is no data segment then.
 GIGABAR_DEVICE void fill_transfer(Queue& queue, std::uint64_t index, mlx5::Opcode opcode, Remote remote, Local local,
                                   std::uint32_t bytes, std::uint8_t flags) {
   if (bytes == 0) return fill_nop(queue, index, flags);
@@ -342,11 +340,11 @@ GIGABAR_DEVICE void fill_transfer(Queue& queue, std::uint64_t index, mlx5::Opcod
   mlx5::store_segment(&segments[2], mlx5::data_segment(local.address, local.key, bytes));
 }
 
-// Whether a post of so many inline bytes, and a notification, goes without a fence. See "Ordering", 1.
+// Whether a post of this many inline bytes, and a notification, needs no fence. See "Ordering", 1.
 template <Sharing S, class Scope>
 GIGABAR_DEVICE bool is_to_stamp(const Queue& queue, std::uint32_t bytes) {
   if constexpr (S == Sharing::exclusive && std::is_same_v<Scope, Thread>) {
-    return queue.waits_for_stores && bytes != 0 && bytes <= mlx5::kMostStampedBytes;
+    return queue.waits_for_stores && bytes != 0 && bytes <= mlx5::kMaxStampedBytes;
   } else {
     return false;
   }
@@ -391,13 +389,13 @@ GIGABAR_DEVICE void fill_dump(Queue& queue, std::uint64_t index, Local local, st
 
 GIGABAR_DEVICE bool is_good_notification(Remote place) { return place.address % sizeof(std::uint32_t) == 0; }
 
-// The word that tells the target, behind the payload that stands in the slot before.
+// The notification's word, after the payload in the slot before.
 GIGABAR_DEVICE void fill_notification(Queue& queue, std::uint64_t index, Remote place, std::uint32_t value, std::uint8_t flags,
                                       bool is_stamped = false) {
   fill_inline(queue, index, place, inline_value(value, sizeof value), flags, is_stamped);
 }
 
-// A pair of slots that does nothing, in place of one whose arguments are bad.
+// A pair of NOPs, in place of a pair with bad arguments.
 GIGABAR_DEVICE bool refuse_pair(Queue& queue, std::uint64_t index, std::uint8_t last_flags) {
   fill_nop(queue, index, 0);
   fill_nop(queue, index + 1, last_flags);
@@ -411,7 +409,7 @@ GIGABAR_DEVICE bool refuse(Queue& queue, std::uint64_t index, std::uint8_t last_
 template <Sharing S, class Scope>
 GIGABAR_DEVICE Status post_atomic(const Scope& scope, Queue& queue, mlx5::Opcode opcode, Remote remote, std::uint64_t swap_or_add,
                                   std::uint64_t compare, Local result, Ticket& ticket, Timeout timeout, Fence fence) {
-  return post<S>(scope, queue, 1, Prepared::nothing, ticket, timeout, [&](std::uint64_t index, std::uint8_t last_flags) {
+  return post<S>(scope, queue, 1, ticket, timeout, [&](std::uint64_t index, std::uint8_t last_flags) {
     if (remote.address % sizeof(std::uint64_t) != 0) return refuse(queue, index, last_flags);
     fill_atomic(queue, index, opcode, remote, swap_or_add, compare, result, with(last_flags, flags_of(fence)));
     return true;
@@ -422,50 +420,49 @@ GIGABAR_DEVICE Status post_atomic(const Scope& scope, Queue& queue, mlx5::Opcode
 
 // --- Posts -----------------------------------------------------------------------------------------------------------------------
 // Scope: all its threads call together, each with an operation of its own: a warp posts 32 with one reservation, one publication
-// and one doorbell. The ticket is the same for all, behind the last of them; `timeout` and `fence` are equal arguments. A scope
-// that wants one operation lets one thread call with the scope Thread.
+// and one doorbell. The ticket is the same for all, behind the last operation; `timeout` and `fence` are equal arguments. For a
+// single operation one thread calls with the scope Thread.
 //
-// When the ring is full a post looks at the CQ until there is room.
+// When the ring is full, a post polls the CQ until slots are free.
 //
-// Errors: invalid_argument (more WQEs than slots, or slots that were prepared: all threads get it, nothing was posted; bytes above
-// the limits or a word that is not aligned: this thread gets it, and a WQE that does nothing was posted for it), timed_out (the
-// ring was full for so long; nothing was posted), peer_lost and device_error (the queue is in error, see error_of; nothing was
-// posted).
+// Errors: invalid_argument (more WQEs than slots: all threads get it, nothing was posted; bytes above the limits or a word that is
+// not aligned: this thread gets it, and a NOP was posted for it), timed_out (the ring stayed full; nothing was posted), peer_lost
+// and device_error (the queue is in error, see error_of; nothing was posted).
 //
-// Threads: as S says. Cost: one or two fences of the system, or none ("Ordering", 1), and one store to a register per doorbell.
+// Threads: as S says. Cost: one or two system fences, or none ("Ordering", 1), and one store to a register per doorbell.
 
-// Writes `bytes`, at most mlx5::kMostBytes; 0 move nothing, and have a ticket all the same.
+// Writes `bytes`, at most mlx5::kMaxBytes. 0 bytes move nothing, and also have a ticket.
 template <Sharing S, class Scope>
 GIGABAR_DEVICE Status post_write(const Scope& scope, Queue& queue, Remote remote, Local local, std::uint32_t bytes, Ticket& ticket,
                                  Timeout timeout, Fence fence = Fence::none) {
-  return detail::post<S>(scope, queue, 1, Prepared::nothing, ticket, timeout, [&](std::uint64_t index, std::uint8_t last_flags) {
-    if (bytes > mlx5::kMostBytes) return detail::refuse(queue, index, last_flags);
+  return detail::post<S>(scope, queue, 1, ticket, timeout, [&](std::uint64_t index, std::uint8_t last_flags) {
+    if (bytes > mlx5::kMaxBytes) return detail::refuse(queue, index, last_flags);
     const std::uint8_t flags = detail::with(last_flags, detail::flags_of(fence));
     detail::fill_transfer(queue, index, mlx5::Opcode::rdma_write, remote, local, bytes, flags);
     return true;
   });
 }
 
-// Writes up to mlx5::kMostInlineBytes that travel inside the WQE: no local memory is read later.
+// Writes up to mlx5::kMaxInlineBytes that travel inside the WQE: no local memory is read later.
 template <Sharing S, class Scope>
 GIGABAR_DEVICE Status post_inline_write(const Scope& scope, Queue& queue, Remote remote, const Inline& payload, Ticket& ticket,
                                         Timeout timeout, Fence fence = Fence::none) {
   const bool is_stamped = detail::is_to_stamp<S, Scope>(queue, payload.bytes);
   const auto fill = [&](std::uint64_t index, std::uint8_t last_flags) {
-    if (payload.bytes > mlx5::kMostInlineBytes) return detail::refuse(queue, index, last_flags);
+    if (payload.bytes > mlx5::kMaxInlineBytes) return detail::refuse(queue, index, last_flags);
     detail::fill_inline(queue, index, remote, payload, detail::with(last_flags, detail::flags_of(fence)), is_stamped);
     return true;
   };
-  return detail::post<S>(scope, queue, 1, Prepared::nothing, ticket, timeout, fill, is_stamped);
+  return detail::post<S>(scope, queue, 1, ticket, timeout, fill, is_stamped);
 }
 
-// A write, and behind it the 4 aligned bytes at `notification` get `value`: who sees the value (acquire) sees the payload.
+// Writes, then sets the 4 aligned bytes at `notification` to `value`: a reader that sees the value (acquire) also sees the payload.
 template <Sharing S, class Scope>
 GIGABAR_DEVICE Status post_write_notify(const Scope& scope, Queue& queue, Remote remote, Local local, std::uint32_t bytes,
                                         Remote notification, std::uint32_t value, Ticket& ticket, Timeout timeout,
                                         Fence fence = Fence::none) {
-  return detail::post<S>(scope, queue, 2, Prepared::nothing, ticket, timeout, [&](std::uint64_t index, std::uint8_t last_flags) {
-    const bool is_good = bytes <= mlx5::kMostBytes && detail::is_good_notification(notification);
+  return detail::post<S>(scope, queue, 2, ticket, timeout, [&](std::uint64_t index, std::uint8_t last_flags) {
+    const bool is_good = bytes <= mlx5::kMaxBytes && detail::is_good_notification(notification);
     if (!is_good) return detail::refuse_pair(queue, index, last_flags);
     detail::fill_transfer(queue, index, mlx5::Opcode::rdma_write, remote, local, bytes, detail::flags_of(fence));
     detail::fill_notification(queue, index + 1, notification, value, last_flags);
@@ -479,35 +476,33 @@ GIGABAR_DEVICE Status post_inline_write_notify(const Scope& scope, Queue& queue,
                                                Fence fence = Fence::none) {
   const bool is_stamped = detail::is_to_stamp<S, Scope>(queue, payload.bytes);
   const auto fill = [&](std::uint64_t index, std::uint8_t last_flags) {
-    const bool is_good = payload.bytes <= mlx5::kMostInlineBytes && detail::is_good_notification(notification);
+    const bool is_good = payload.bytes <= mlx5::kMaxInlineBytes && detail::is_good_notification(notification);
     if (!is_good) return detail::refuse_pair(queue, index, last_flags);
     detail::fill_inline(queue, index, remote, payload, detail::flags_of(fence), is_stamped);
     detail::fill_notification(queue, index + 1, notification, value, last_flags, is_stamped);
     return true;
   };
-  return detail::post<S>(scope, queue, 2, Prepared::nothing, ticket, timeout, fill, is_stamped);
+  return detail::post<S>(scope, queue, 2, ticket, timeout, fill, is_stamped);
 }
 
-// Reads `bytes`, at most mlx5::kMostBytes, into `local`.
+// Reads `bytes`, at most mlx5::kMaxBytes, into `local`.
 template <Sharing S, class Scope>
 GIGABAR_DEVICE Status post_read(const Scope& scope, Queue& queue, Remote remote, Local local, std::uint32_t bytes, Ticket& ticket,
                                 Timeout timeout, Fence fence = Fence::none) {
   const std::uint32_t per_thread = queue.confirms_reads ? 2 : 1;
-  return detail::post<S>(scope, queue, per_thread, Prepared::nothing, ticket, timeout,
-                         [&](std::uint64_t index, std::uint8_t last_flags) {
-                           const bool is_good = bytes <= mlx5::kMostBytes;
-                           const std::uint32_t count = is_good ? bytes : 0;
-                           const std::uint8_t flags = detail::flags_of(fence);
-                           const std::uint8_t read_flags = queue.confirms_reads ? flags : detail::with(flags, last_flags);
-                           detail::fill_transfer(queue, index, mlx5::Opcode::rdma_read, remote, local, count, read_flags);
-                           if (queue.confirms_reads)
-                             detail::fill_dump(queue, index + 1, local, count, detail::with(last_flags, mlx5::kFence));
-                           return is_good;
-                         });
+  return detail::post<S>(scope, queue, per_thread, ticket, timeout, [&](std::uint64_t index, std::uint8_t last_flags) {
+    const bool is_good = bytes <= mlx5::kMaxBytes;
+    const std::uint32_t count = is_good ? bytes : 0;
+    const std::uint8_t flags = detail::flags_of(fence);
+    const std::uint8_t read_flags = queue.confirms_reads ? flags : detail::with(flags, last_flags);
+    detail::fill_transfer(queue, index, mlx5::Opcode::rdma_read, remote, local, count, read_flags);
+    if (queue.confirms_reads) detail::fill_dump(queue, index + 1, local, count, detail::with(last_flags, mlx5::kFence));
+    return is_good;
+  });
 }
 
-// On 8 aligned bytes of the peer; what was there is stored to 8 bytes at `result`, in this machine's order of bytes. Atomic among
-// atomics of HCAs; a GPU or a CPU that changes the same word may lose its change.
+// Changes 8 aligned bytes of the peer. The previous value is stored in 8 bytes at `result`, in this machine's byte order. Atomic
+// among atomics of HCAs; when a GPU or a CPU also changes the word, a change of either may be lost.
 template <Sharing S, class Scope>
 GIGABAR_DEVICE Status post_fetch_add(const Scope& scope, Queue& queue, Remote remote, std::uint64_t value, Local result,
                                      Ticket& ticket, Timeout timeout, Fence fence = Fence::none) {
@@ -522,124 +517,20 @@ GIGABAR_DEVICE Status post_compare_swap(const Scope& scope, Queue& queue, Remote
                                 fence);
 }
 
-// Moves nothing: with a fence its ticket tells that the results of earlier reads and atomics are in place.
+// Moves nothing. With a fence its ticket is done when the results of earlier reads and atomics are in place.
 template <Sharing S, class Scope>
 GIGABAR_DEVICE Status post_nop(const Scope& scope, Queue& queue, Ticket& ticket, Timeout timeout, Fence fence = Fence::none) {
-  return detail::post<S>(scope, queue, 1, Prepared::nothing, ticket, timeout, [&](std::uint64_t index, std::uint8_t last_flags) {
+  return detail::post<S>(scope, queue, 1, ticket, timeout, [&](std::uint64_t index, std::uint8_t last_flags) {
     detail::fill_nop(queue, index, detail::with(last_flags, detail::flags_of(fence)));
     return true;
   });
 }
 
-// --- Prepared slots --------------------------------------------------------------------------------------------------------------
-// For one write with a notification that is repeated: every slot of the ring is filled once, and a post stores what differs: two
-// indexes, the value, and an inline payload. Every such post has a CQE of its own.
-// Errors of prepare_*: busy (something is under way: flush first), invalid_argument (too many bytes, alignment, a ring of one
-// slot). Threads: prepare_* by one scope, alone.
-
-namespace detail {
-
-template <class Scope>
-GIGABAR_DEVICE Status check_preparation(const Scope& scope, Queue& queue, bool is_good, std::uint64_t& first) {
-  Status status = is_good && queue.depth > 1 ? Status::ok : Status::invalid_argument;
-  if (scope.rank() == 0 && status == Status::ok && queue.reserved != queue.completed) status = Status::busy;
-  first = queue.reserved;
-  return agree(scope, status);
-}
-
-// Behind it all threads of the scope may post.
-template <class Scope>
-GIGABAR_DEVICE Status end_preparation(const Scope& scope, Queue& queue, Prepared kind, std::uint32_t bytes) {
-  scope.sync();
-  if (scope.rank() == 0) {
-    queue.prepared = kind;
-    queue.prepared_bytes = bytes;
-  }
-  scope.sync();
-  return Status::ok;
-}
-
-// The words of a prepared pair that change with every post.
-GIGABAR_DEVICE void store_pair(Queue& queue, std::uint64_t index, std::uint32_t value) {
-  mlx5::Segment* notification = slot(queue, index + 1);
-  const std::uint32_t kept = queue.waits_for_stores ? mlx5::kKeptFlag : 0;
-  mlx5::store_index(&slot(queue, index)[0], index, mlx5::Opcode::rdma_write, kept);
-  mlx5::store_index(&notification[0], index + 1, mlx5::Opcode::rdma_write, kept);
-  store_relaxed(&notification[2].words[1], value);
-}
-
-}  // namespace detail
-
-// Of 1 to mlx5::kMostBytes from always the same place to always the same.
-template <class Scope>
-GIGABAR_DEVICE Status prepare_write_notify(const Scope& scope, Queue& queue, Remote remote, Local local, std::uint32_t bytes,
-                                           Remote notification) {
-  const bool is_good = bytes != 0 && bytes <= mlx5::kMostBytes && detail::is_good_notification(notification);
-  std::uint64_t first = 0;
-  const Status status = detail::check_preparation(scope, queue, is_good, first);
-  if (status != Status::ok) return status;
-  for (std::uint64_t k = 2 * scope.rank(); k < queue.depth; k += 2 * scope.size()) {
-    detail::fill_transfer(queue, first + k, mlx5::Opcode::rdma_write, remote, local, bytes, 0);
-    detail::fill_notification(queue, first + k + 1, notification, 0, mlx5::kCqUpdate);
-  }
-  return detail::end_preparation(scope, queue, Prepared::write_notify, bytes);
-}
-
-// Of 1 to mlx5::kShortInlineBytes to always the same place.
-template <class Scope>
-GIGABAR_DEVICE Status prepare_inline_write_notify(const Scope& scope, Queue& queue, Remote remote, std::uint32_t bytes,
-                                                  Remote notification) {
-  const bool is_good = bytes != 0 && bytes <= mlx5::kShortInlineBytes && detail::is_good_notification(notification);
-  std::uint64_t first = 0;
-  const Status status = detail::check_preparation(scope, queue, is_good, first);
-  if (status != Status::ok) return status;
-  const Inline empty{{}, bytes};
-  for (std::uint64_t k = 2 * scope.rank(); k < queue.depth; k += 2 * scope.size()) {
-    detail::fill_inline(queue, first + k, remote, empty, 0);
-    detail::fill_notification(queue, first + k + 1, notification, 0, mlx5::kCqUpdate);
-  }
-  return detail::end_preparation(scope, queue, Prepared::inline_write_notify, bytes);
-}
-
-// The slots can take any post again. Errors: busy.
-template <class Scope>
-GIGABAR_DEVICE Status unprepare(const Scope& scope, Queue& queue) {
-  std::uint64_t first = 0;
-  const Status status = detail::check_preparation(scope, queue, true, first);
-  if (status != Status::ok) return status;
-  // What looks like a stamp goes, in front of everything that is posted next.
-  for (std::uint32_t k = scope.rank(); k < queue.depth; k += scope.size()) {
-    for (std::uint32_t i = 0; i < mlx5::kStampedSegments; ++i) store_relaxed(&queue.ring[k].segments[i].words[mlx5::kStampWord], 0);
-  }
-  fence_system();
-  return detail::end_preparation(scope, queue, Prepared::nothing, 0);
-}
-
-// As the posts above; the slots must have been prepared by the function of the same kind.
-template <Sharing S, class Scope>
-GIGABAR_DEVICE Status post_prepared_write_notify(const Scope& scope, Queue& queue, std::uint32_t value, Ticket& ticket,
-                                                 Timeout timeout) {
-  return detail::post<S>(scope, queue, 2, Prepared::write_notify, ticket, timeout, [&](std::uint64_t index, std::uint8_t) {
-    detail::store_pair(queue, index, value);
-    return true;
-  });
-}
-
-// `words`: two of them, of which the prepared number of bytes is written.
-template <Sharing S, class Scope>
-GIGABAR_DEVICE Status post_prepared_inline_write_notify(const Scope& scope, Queue& queue, const std::uint64_t* words,
-                                                        std::uint32_t value, Ticket& ticket, Timeout timeout) {
-  return detail::post<S>(scope, queue, 2, Prepared::inline_write_notify, ticket, timeout, [&](std::uint64_t index, std::uint8_t) {
-    detail::store_pair(queue, index, value);
-    mlx5::store_segment(&detail::slot(queue, index)[2], mlx5::inline_segment(words, queue.prepared_bytes));
-    return true;
-  });
-}
-
 // --- Waiting ---------------------------------------------------------------------------------------------------------------------
-// Scope: all its threads call together with equal arguments; one looks, all get the answer and see the results. Threads: as S says.
+// Scope: all its threads call together with equal arguments. One thread polls; all get the answer and see the results.
+// Threads: as S says.
 
-// Looks at the CQ once. Errors: peer_lost, device_error: the queue is in error.
+// Polls the CQ once. Errors: peer_lost, device_error: the queue is in error.
 template <Sharing S, class Scope>
 GIGABAR_DEVICE Status poll(const Scope& scope, Queue& queue) {
   Status status = Status::ok;
@@ -652,7 +543,7 @@ GIGABAR_DEVICE Status poll(const Scope& scope, Queue& queue) {
 }
 
 // Waits until everything before the ticket is completed. Errors: timed_out (nothing is lost: wait again), peer_lost and
-// device_error (the queue came in error before that).
+// device_error (the queue was in error before that).
 template <Sharing S, class Scope>
 GIGABAR_DEVICE Status wait(const Scope& scope, Queue& queue, Ticket ticket, Timeout timeout) {
   Status status = Status::ok;
@@ -660,7 +551,7 @@ GIGABAR_DEVICE Status wait(const Scope& scope, Queue& queue, Ticket ticket, Time
   return detail::agree(scope, status);
 }
 
-// Waits for everything that was posted to the queue before, by anyone. Errors: as wait.
+// Waits for everything that any thread posted to the queue before. Errors: as wait.
 template <Sharing S, class Scope>
 GIGABAR_DEVICE Status flush(const Scope& scope, Queue& queue, Timeout timeout) {
   Status status = Status::ok;
@@ -668,8 +559,8 @@ GIGABAR_DEVICE Status flush(const Scope& scope, Queue& queue, Timeout timeout) {
   return detail::agree(scope, status);
 }
 
-// Why the queue is in error, if it is. Any thread that reaches the queue. With a collapsed CQ the HCA writes the flushed ones over
-// the first failure, which may thus be missed.
+// Returns why the queue is in error, if it is. Threads: any that can access the queue. With a collapsed CQ the HCA overwrites the
+// first failure with flushed requests, so the first failure may be missed.
 template <Sharing S>
 GIGABAR_DEVICE QueueError error_of(const Queue& queue) {
   const std::uint64_t error = Shared<S>::load(&queue.error);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Who calls: one thread, a warp, a block, or threads of the CPU that play one. Every device function takes a scope first; all its
-// threads call together, with equal arguments, and get the same answer.
+// The caller of a device function: one thread, a warp, a block, or threads of the CPU that play one. The first argument of every
+// device function is a scope. All its threads call together, with equal arguments, and get the same result.
 #pragma once
 
 #include <cstdint>
@@ -15,8 +15,8 @@
 
 namespace gigabar::device {
 
-// A scope has: rank() and size(), of its threads; sync(), behind which each sees what the others did before; broadcast(v), which
-// gives all the value of rank 0 and syncs; any(b), which tells all whether one says so, and syncs.
+// A scope has rank() and size(), of its threads; sync(), after which each thread sees what the others did before; broadcast(v),
+// which returns the value of rank 0 to all and syncs; any(b), which returns whether it is true for any thread, and syncs.
 struct Thread {
   GIGABAR_DEVICE static std::uint32_t rank() { return 0; }
   GIGABAR_DEVICE static std::uint32_t size() { return 1; }
@@ -52,7 +52,7 @@ struct Warp {
   }
 };
 
-// All threads of a block. Takes 8 bytes of shared memory.
+// All threads of a block. Uses 8 bytes of shared memory.
 struct Block {
   __device__ static std::uint32_t rank() { return (threadIdx.z * blockDim.y + threadIdx.y) * blockDim.x + threadIdx.x; }
   __device__ static std::uint32_t size() { return blockDim.x * blockDim.y * blockDim.z; }
@@ -74,7 +74,7 @@ struct Block {
 
 #if !defined(__CUDA_ARCH__)
 
-// Threads of the CPU that act as one block: made once, and given to each of them with its rank.
+// Threads of the CPU that act as one block. Make one team; each thread makes a Member with its rank.
 class CpuTeam {
  public:
   explicit CpuTeam(std::uint32_t size) : size_(size), barrier_(static_cast<std::ptrdiff_t>(size)) {}

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Words that threads of one GPU share with each other, and with nobody else, at the price of who those threads are.
+// Words that only threads of one GPU share. The cost of an access depends on which threads share the word.
 #pragma once
 
 #include <cstdint>
@@ -12,16 +12,16 @@
 
 namespace gigabar::device {
 
-// Who uses an object at the same time.
+// Which threads use an object at the same time.
 enum class Sharing : std::uint8_t {
-  exclusive,  // one thread; others may have it later, behind a barrier
+  exclusive,  // one thread; others may use it later, after a barrier
   block,      // threads of one block
   device,     // threads of one GPU
 };
 
-// Atomic words of 8 bytes at that price: plain accesses, or the scopes .cta and .gpu. On a CPU block and device are the same.
-// A release covers what its thread did before and what it has seen of others; scopes may differ along such a chain (PTX ISA,
-// "Memory Consistency Model", causality order).
+// Atomic words of 8 bytes: plain accesses, or the scopes .cta and .gpu. On a CPU block and device are the same.
+// A release covers what its thread did before and what it has seen of other threads; scopes may differ along such a chain.
+// Source: PTX ISA, "Memory Consistency Model", causality order.
 template <Sharing S>
 struct Shared {
   GIGABAR_DEVICE static std::uint64_t load(const std::uint64_t* word) {
@@ -58,7 +58,7 @@ struct Shared {
     }
   }
 
-  // Whether the word was `expected` and is `desired` now. Orders nothing.
+  // Replaces `expected` by `desired`; true when the word was `expected`. Orders nothing.
   GIGABAR_DEVICE static bool compare_swap(std::uint64_t* word, std::uint64_t expected, std::uint64_t desired) {
     if constexpr (S == Sharing::exclusive) {
       if (*word != expected) return false;
@@ -85,7 +85,7 @@ struct Shared {
     }
   }
 
-  // The word is at least `value` afterwards. A release.
+  // Raises the word to at least `value`. A release.
   GIGABAR_DEVICE static void raise(std::uint64_t* word, std::uint64_t value) {
     if constexpr (S == Sharing::exclusive) {
       if (*word < value) *word = value;
@@ -115,8 +115,8 @@ struct Shared {
   }
 };
 
-// Between two looks at a word that another thread is about to change.
-GIGABAR_DEVICE void look_away() {
+// Called between two polls of a word that another thread is about to change.
+GIGABAR_DEVICE void cpu_relax() {
 #if !defined(__CUDA_ARCH__)
   std::this_thread::yield();
 #endif

@@ -7,13 +7,14 @@
 #include <utility>
 
 #include "base/clock.hpp"
+#include "base/quietly.hpp"
 #include "gigabar/copy.hpp"
 
 namespace gigabar::soft_hca {
 namespace {
 
 constexpr Timeout kSettlePatience = Timeout::of(std::chrono::milliseconds(5));  // of one look; more of them follow
-constexpr std::uint32_t kSegmentMask = kMostSegments - 1;
+constexpr std::uint32_t kSegmentMask = kMaxSegments - 1;
 constexpr std::uint32_t kIdlePollsPerMove = 32;
 constexpr std::uint32_t kIdlePollsBeforeSettling = 4096;
 constexpr std::size_t kPostsBeforeWait = kQueueDepth / 2;
@@ -87,8 +88,11 @@ RemotePlace FabricWire::remote_of(const WireOperation& operation) const {
 
 bool FabricWire::begin(const WireOperation& operation) {
   idle_polls_ = 0;
-  if (items_.size() == kMostUnderWay) return false;
-  Item& item = items_.emplace_back();
+  if (items_.size() == kMaxUnderWay) return false;
+  Item* added = nullptr;
+  quietly([&] { added = &items_.emplace_back(); });
+  if (added == nullptr) return false;
+  Item& item = *added;
   item.operation = operation;
   if (!is_atomic(operation.opcode)) item.local = find_local(operation);
   const bool fits = operation.bytes <= item.payload.size();
@@ -185,7 +189,7 @@ bool FabricWire::have_earlier_ended(const Item& item) {
 
 // Whether all writes before are in place. A peer that does not answer for longer than the patience is lost.
 bool FabricWire::settle(Item& item) {
-  const Outcome settled = fabric_->flush(options_.peer, kSettlePatience);
+  const Result<void> settled = fabric_->flush(options_.peer, kSettlePatience);
   if (settled.status() == Status::timed_out) {
     if (!silent_since_ns_) silent_since_ns_ = now_ns();
     const bool is_lost = !options_.patience.is_forever() && now_ns() - *silent_since_ns_ > options_.patience.ns();
@@ -246,7 +250,7 @@ void FabricWire::look_at(Item& item) {
 
 // The fabric counts operations until their queue was waited for. Failures were told by their reports.
 void FabricWire::empty_fabric_queue() {
-  const Outcome waited = fabric_->wait(options_.queue, Timeout::test());
+  const Result<void> waited = fabric_->wait(options_.queue, Timeout::test());
   if (waited.status() != Status::timed_out) posted_since_wait_ = 0;
 }
 

@@ -15,7 +15,7 @@ namespace gigabar::soft_hca {
 
 // The remote key of a peer's segment; the remote address is an offset in it. Ranks below 2^22.
 constexpr std::uint32_t fabric_key(Rank rank, SegmentId segment) { return rank << 10 | segment; }
-static_assert(kMostSegments <= 1U << 10);
+static_assert(kMaxSegments <= 1U << 10);
 
 // Registered memory of this side, as this process sees it: what reads and large writes of the queue name.
 struct FabricRange {
@@ -58,12 +58,12 @@ class FabricWire final : public Wire {
   void idle() override;
 
  private:
-  static constexpr std::size_t kMostUnderWay = 64;
+  static constexpr std::size_t kMaxUnderWay = 64;
   enum class State : std::uint8_t { waiting, posted, ended };
   struct Item {
     WireOperation operation;
     std::optional<LocalPlace> local;  // none: an atomic, or payload that is kept here
-    std::array<std::byte, kMostOrderedBytes> payload;
+    std::array<std::byte, kMaxOrderedBytes> payload;
     State state = State::waiting;
     Syndrome syndrome = Syndrome::none;
     Operation posted{};

@@ -9,25 +9,27 @@
 #include <cstring>
 #include <utility>
 
+#include "base/counted.hpp"
 #include "base/errors.hpp"
+#include "base/quietly.hpp"
 #include "device/hca/hca_state.hpp"
 #include "driver/mlx5dv/mlx5dv.hpp"
 #include "driver/verbs/device_list.hpp"
 #include "driver/verbs/verbs.hpp"
 #include "gigabar/topology.hpp"
-#include "transport/verbs/rail_order.hpp"
-#include "transport/verbs/region.hpp"
+#include "rdma/rail_order.hpp"
+#include "rdma/registration.hpp"
 
 namespace gigabar::hca {
 #if GIGABAR_HAS_MLX5DV && GIGABAR_HAS_RDMACM
 namespace {
 
-using transport::rdma::call_failed;
-using transport::rdma::code_of;
+using rdma::call_failed;
+using verbs::code_of;
 
 // No relaxed ordering: a notification must come behind the bytes that were written before it.
 constexpr int kAccess = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC;
-constexpr std::uint8_t kMostReads = 16;  // of a queue under way; what the adapters allow, but no more
+constexpr std::uint8_t kMaxReads = 16;  // of a queue under way; what the adapters allow, but no more
 
 // "mlx5_0/1" in its parts; port 0: any.
 struct PortName {
@@ -70,7 +72,7 @@ int find_gid(const Topology* topology, const std::string& device, unsigned numbe
 }
 
 // Fills what is told of the port, or says why it cannot be used.
-Outcome use_port(Hca::State& state, const ibv_device_attr& device, unsigned number, int gid_index) {
+Result<void> use_port(Hca::State& state, const ibv_device_attr& device, unsigned number, int gid_index) {
   const auto& functions = verbs::functions();
   ibv_port_attr port{};
   const int queried =
@@ -84,7 +86,7 @@ Outcome use_port(Hca::State& state, const ibv_device_attr& device, unsigned numb
   state.address.mtu = static_cast<std::uint8_t>(port.active_mtu);
   state.address.is_ethernet = port.link_layer == IBV_LINK_LAYER_ETHERNET ? 1 : 0;
   state.address.reads = static_cast<std::uint32_t>(
-      std::clamp(std::min(device.max_qp_rd_atom, device.max_qp_init_rd_atom), 0, static_cast<int>(kMostReads)));
+      std::clamp(std::min(device.max_qp_rd_atom, device.max_qp_init_rd_atom), 0, static_cast<int>(kMaxReads)));
   if (state.address.is_ethernet == 0) return {};
   if (gid_index < 0 || gid_index > 255)
     return make_error(Status::unavailable, "open HCA", state.name, "the port has no address of RoCE version 2 that routers know",
@@ -111,13 +113,15 @@ Hca::State::~State() {
 
 // Pinned memory has the same address for kernels. What is asked for is never aligned to more than a page.
 void* Hca::State::allocate(ibv_pd*, void* state, std::size_t bytes, std::size_t, std::uint64_t) noexcept {
-  auto memory = HostMemory::allocate(std::max<std::size_t>(bytes, 1));
-  if (!memory) {
-    errno = ENOMEM;
-    return nullptr;
-  }
-  void* const address = memory->address();
-  static_cast<State*>(state)->blocks_.emplace(reinterpret_cast<std::uintptr_t>(address), std::move(*memory));
+  void* address = nullptr;
+  quietly([&] {
+    auto memory = HostMemory::allocate(std::max<std::size_t>(bytes, 1));
+    if (!memory) return;
+    void* const place = memory->address();
+    static_cast<State*>(state)->blocks_.emplace(reinterpret_cast<std::uintptr_t>(place), std::move(*memory));
+    address = place;
+  });
+  if (address == nullptr) errno = ENOMEM;
   return address;
 }
 
@@ -156,11 +160,11 @@ void Hca::State::unmap_register(void* place) noexcept {
   const std::uintptr_t first = reinterpret_cast<std::uintptr_t>(place) / page_bytes * page_bytes;
   const auto page = pages_.find(first);
   if (page == pages_.end() || --page->second.users > 0) return;
-  static_cast<void>(runtime->unmap_registers(device, reinterpret_cast<void*>(first), page_bytes).is_ok());
+  quietly([&] { static_cast<void>(runtime->unmap_registers(device, reinterpret_cast<void*>(first), page_bytes)); });
   pages_.erase(page);
 }
 
-Outcome Hca::State::make_domains() {
+Result<void> Hca::State::make_domains() {
   errno = 0;
   domain = verbs::functions().ibv_alloc_pd(context);
   if (domain == nullptr) return call_failed("ibv_alloc_pd", name, errno);
@@ -180,7 +184,7 @@ Outcome Hca::State::make_domains() {
 
 namespace {
 
-Outcome open_device(Hca::State& state, ibv_device* device, ibv_device_attr& attributes) {
+Result<void> open_device(Hca::State& state, ibv_device* device, ibv_device_attr& attributes) {
   const auto& functions = verbs::functions();
   if (!mlx5dv::functions().mlx5dv_is_supported(device))
     return make_error(Status::unavailable, "open HCA", state.name, "it is no adapter of mlx5");
@@ -195,10 +199,11 @@ Outcome open_device(Hca::State& state, ibv_device* device, ibv_device_attr& attr
 }
 
 // The first active port of the device, or that of `number`.
-Outcome use_some_port(Hca::State& state, const ibv_device_attr& attributes, unsigned number, const Topology* topology,
-                      const HcaOptions& options) {
+Result<void> use_some_port(Hca::State& state, const ibv_device_attr& attributes, unsigned number, const Topology* topology,
+                           const HcaOptions& options) {
   const std::string device = state.name;
-  Outcome used = make_error(Status::unavailable, "open HCA", device, text("it has ", attributes.phys_port_cnt, " ports"));
+  Result<void> used =
+      make_error(Status::unavailable, "open HCA", device, text("it has ", counted(attributes.phys_port_cnt, "port")));
   for (unsigned port = 1; port <= attributes.phys_port_cnt; ++port) {
     if (number != 0 && port != number) continue;
     state.name = text(device, "/", port);
@@ -241,8 +246,7 @@ Result<std::unique_ptr<Hca>> Hca::open(const HcaOptions& options) {
   const auto topology = discover_topology(Machine::here());
   const Topology empty;
   std::string reasons;
-  for (const std::size_t index :
-       transport::rdma::nearest_first(topology ? *topology : empty, options.device, names, options.local_rank)) {
+  for (const std::size_t index : rdma::nearest_first(topology ? *topology : empty, options.device, names, options.local_rank)) {
     if (is_named && names[index] != wanted->device) continue;
     auto state = std::make_unique<State>();
     state->name = names[index];
@@ -250,7 +254,7 @@ Result<std::unique_ptr<Hca>> Hca::open(const HcaOptions& options) {
     state->ringer = options.ringer;
     state->runtime = *runtime;
     ibv_device_attr attributes{};
-    Outcome opened = open_device(*state, list.at(static_cast<int>(index)), attributes);
+    Result<void> opened = open_device(*state, list.at(static_cast<int>(index)), attributes);
     if (opened) opened = use_some_port(*state, attributes, wanted->port, topology ? &*topology : nullptr, options);
     if (opened) opened = state->make_domains();
     if (opened) return std::unique_ptr<Hca>(new Hca(std::move(state)));
@@ -265,9 +269,9 @@ Result<MemoryKeys> Hca::register_memory(void* address, std::size_t bytes) {
   const auto info = describe(address);
   if (!info) return info.error();
   const auto first = reinterpret_cast<std::uintptr_t>(address);
-  transport::rdma::Mr region;
-  if (transport::rdma::is_gpu_memory(info->kind) && info->kind != MemoryKind::stand_in) {
-    auto registered = transport::rdma::register_gpu_memory(state_->domain, state_->name, first, bytes, kAccess);
+  rdma::Mr region;
+  if (rdma::is_gpu_memory(info->kind) && info->kind != MemoryKind::stand_in) {
+    auto registered = rdma::register_gpu_memory(state_->domain, state_->name, first, bytes, kAccess);
     if (!registered) return std::move(registered).error();
     region = std::move(registered->region);
   } else {

@@ -8,6 +8,7 @@
 #include <optional>
 #include <utility>
 
+#include "base/counted.hpp"
 #include "base/errors.hpp"
 #include "device/hca/hca_state.hpp"
 #include "driver/mlx5dv/mlx5dv.hpp"
@@ -22,8 +23,8 @@ namespace gigabar::hca {
 namespace {
 
 using device::Sharing;
-using transport::rdma::call_failed;
-using transport::rdma::code_of;
+using rdma::call_failed;
+using verbs::code_of;
 
 constexpr std::size_t kLine = 128;
 // The longest request that libmlx5 makes room for has three blocks; ours have one.
@@ -51,15 +52,15 @@ struct HcaQueue::State {
   State& operator=(const State&) = delete;
   ~State();
 
-  Outcome make_pair(std::uint32_t depth);
-  Outcome find_memory();
-  Outcome make_memory();
-  Outcome place_doorbell();
+  Result<void> make_pair(std::uint32_t depth);
+  Result<void> find_memory();
+  Result<void> make_memory();
+  Result<void> place_doorbell();
   Error failed(const char* call, int code) const { return call_failed(call, hca.name, code); }
 
   Hca::State& hca;
   std::optional<HostMemory> memory;  // the word that kernels ring for the CPU, on a line of its own, and results
-  transport::rdma::Mr results;
+  rdma::Mr results;
   ibv_cq* completions = nullptr;
   ibv_qp* pair = nullptr;
   bool ignores_overrun = true;
@@ -78,7 +79,7 @@ HcaQueue::State::~State() {
   if (completions != nullptr) verbs::functions().ibv_destroy_cq(completions);
 }
 
-Outcome HcaQueue::State::make_pair(std::uint32_t depth) {
+Result<void> HcaQueue::State::make_pair(std::uint32_t depth) {
   completions = make_cq(hca, depth, true);
   if (completions == nullptr && (errno == EOPNOTSUPP || errno == EINVAL)) {
     ignores_overrun = false;
@@ -87,7 +88,7 @@ Outcome HcaQueue::State::make_pair(std::uint32_t depth) {
   if (completions == nullptr) return failed("ibv_create_cq_ex", errno);
   ibv_qp_init_attr_ex wanted{};
   wanted.send_cq = wanted.recv_cq = completions;
-  wanted.cap = {std::max(1U, depth / kBlocksPerRequest), 0, 1, 0, device::mlx5::kMostInlineBytes};
+  wanted.cap = {std::max(1U, depth / kBlocksPerRequest), 0, 1, 0, device::mlx5::kMaxInlineBytes};
   wanted.qp_type = IBV_QPT_RC;
   wanted.comp_mask = IBV_QP_INIT_ATTR_PD;
   wanted.pd = hca.parent;
@@ -101,7 +102,7 @@ Outcome HcaQueue::State::make_pair(std::uint32_t depth) {
 }
 
 // Takes over what libmlx5 made, which it does not touch again unless somebody posts or polls by verbs.
-Outcome HcaQueue::State::find_memory() {
+Result<void> HcaQueue::State::find_memory() {
   mlx5dv_qp send{};
   mlx5dv_cq cq{};
   mlx5dv_obj objects{};
@@ -112,10 +113,10 @@ Outcome HcaQueue::State::find_memory() {
   const auto unlike = [&](std::string cause) {
     return make_error(Status::not_supported, "make queue", hca.name, std::move(cause), "use the software HCA");
   };
-  if (send.sq.stride != device::mlx5::kBlockBytes || !std::has_single_bit(send.sq.wqe_cnt) || send.sq.wqe_cnt > device::kMostDepth)
-    return unlike(text("its ring has ", send.sq.wqe_cnt, " slots of ", send.sq.stride, " bytes"));
+  if (send.sq.stride != device::mlx5::kBlockBytes || !std::has_single_bit(send.sq.wqe_cnt) || send.sq.wqe_cnt > device::kMaxDepth)
+    return unlike(text("its ring has ", counted(send.sq.wqe_cnt, "slot"), " of ", counted(send.sq.stride, "byte")));
   if (cq.cqe_size != sizeof(device::mlx5::Cqe) || !std::has_single_bit(cq.cqe_cnt) || cq.cqe_cnt < send.sq.wqe_cnt)
-    return unlike(text("its CQ has ", cq.cqe_cnt, " entries of ", cq.cqe_size, " bytes"));
+    return unlike(text("its CQ has ", counted(cq.cqe_cnt, "entry", "entries"), " of ", counted(cq.cqe_size, "byte")));
   const std::size_t ring_bytes = std::size_t{send.sq.wqe_cnt} * send.sq.stride, cq_bytes = std::size_t{cq.cqe_cnt} * cq.cqe_size;
   const bool is_ours = hca.is_ours(send.sq.buf, ring_bytes) && hca.is_ours(send.dbrec, 8) && hca.is_ours(cq.buf, cq_bytes) &&
                        hca.is_ours(cq.dbrec, 8);
@@ -135,7 +136,7 @@ Outcome HcaQueue::State::find_memory() {
   return {};
 }
 
-Outcome HcaQueue::State::make_memory() {
+Result<void> HcaQueue::State::make_memory() {
   const std::size_t bytes = device::kResultWords * sizeof(std::uint64_t);
   auto made = HostMemory::allocate(kLine + bytes);
   if (!made) return std::move(made).error();
@@ -149,7 +150,7 @@ Outcome HcaQueue::State::make_memory() {
   return {};
 }
 
-Outcome HcaQueue::State::place_doorbell() {
+Result<void> HcaQueue::State::place_doorbell() {
   ringer = hca.ringer.value_or(Ringer::kernel);
   if (ringer == Ringer::kernel) {
     auto mapped = hca.map_register(register_for_cpu);
@@ -171,10 +172,10 @@ HcaQueue::~HcaQueue() = default;
 
 Result<std::unique_ptr<HcaQueue>> HcaQueue::create(Hca& hca, std::uint32_t depth) {
   auto state = std::make_unique<State>(hca.state());
-  if (Outcome made = state->make_pair(depth); !made) return std::move(made).take_error();
-  if (Outcome found = state->find_memory(); !found) return std::move(found).take_error();
-  if (Outcome made = state->make_memory(); !made) return std::move(made).take_error();
-  if (Outcome placed = state->place_doorbell(); !placed) return std::move(placed).take_error();
+  if (Result<void> made = state->make_pair(depth); !made) return std::move(made).error();
+  if (Result<void> found = state->find_memory(); !found) return std::move(found).error();
+  if (Result<void> made = state->make_memory(); !made) return std::move(made).error();
+  if (Result<void> placed = state->place_doorbell(); !placed) return std::move(placed).error();
   return std::unique_ptr<HcaQueue>(new HcaQueue(std::move(state)));
 }
 
@@ -183,7 +184,7 @@ Ringer HcaQueue::ringer() const noexcept { return state_->ringer; }
 const std::string& HcaQueue::why_cpu() const noexcept { return state_->why_cpu; }
 device::PeerQueue& HcaQueue::queue() noexcept { return state_->queue; }
 
-Outcome HcaQueue::connect(const PortAddress& peer, std::uint32_t peer_number) {
+Result<void> HcaQueue::connect(const PortAddress& peer, std::uint32_t peer_number) {
   const PortAddress& own = state_->hca.address;
   if (own.is_ethernet != peer.is_ethernet)
     return make_error(Status::not_supported, "connect queue", state_->hca.name, "one port is of Ethernet and one of InfiniBand");
@@ -202,7 +203,7 @@ Outcome HcaQueue::connect(const PortAddress& peer, std::uint32_t peer_number) {
   return {};
 }
 
-Outcome HcaQueue::try_out(device::Remote word, std::int64_t timeout_ns) {
+Result<void> HcaQueue::try_out(device::Remote word, std::int64_t timeout_ns) {
   device::Queue& queue = state_->queue.queue;
   std::uint64_t* const for_kernels = queue.doorbell;
   if (state_->ringer == Ringer::kernel) queue.doorbell = state_->register_for_cpu;
@@ -258,8 +259,10 @@ std::uint32_t HcaQueue::number() const noexcept { return 0; }
 Ringer HcaQueue::ringer() const noexcept { return Ringer::cpu; }
 const std::string& HcaQueue::why_cpu() const noexcept { return state_->why_cpu; }
 device::PeerQueue& HcaQueue::queue() noexcept { return state_->queue; }
-Outcome HcaQueue::connect(const PortAddress&, std::uint32_t) { return make_error("connect queue", "", mlx5dv::availability()); }
-Outcome HcaQueue::try_out(device::Remote, std::int64_t) { return make_error("try queue", "", mlx5dv::availability()); }
+Result<void> HcaQueue::connect(const PortAddress&, std::uint32_t) {
+  return make_error("connect queue", "", mlx5dv::availability());
+}
+Result<void> HcaQueue::try_out(device::Remote, std::int64_t) { return make_error("try queue", "", mlx5dv::availability()); }
 bool HcaQueue::ring() noexcept { return false; }
 
 #endif

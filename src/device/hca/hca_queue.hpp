@@ -6,7 +6,7 @@
 #include <memory>
 
 #include "device/hca/hca.hpp"
-#include "gigabar/device/fabric.hpp"
+#include "gigabar/device/handle.hpp"
 #include "gigabar/status.hpp"
 
 namespace gigabar::hca {
@@ -29,10 +29,10 @@ class HcaQueue {
   const std::string& why_cpu() const noexcept;
 
   // With a queue of the peer's port. Errors: device_error and others of ibv_modify_qp.
-  Outcome connect(const PortAddress& peer, std::uint32_t peer_number);
+  Result<void> connect(const PortAddress& peer, std::uint32_t peer_number);
   // One atomic on the peer's `word` of 0 by the CPU, through the same ring, doorbell and CQ as kernels': whether all of it works.
   // The peer must have connected its end. Errors: timed_out, device_error, peer_lost.
-  Outcome try_out(device::Remote word, std::int64_t timeout_ns);
+  Result<void> try_out(device::Remote word, std::int64_t timeout_ns);
   // As kernels are to have it, with the results' memory; the peer's words are the caller's. Behind try_out() it goes on where that
   // ended.
   device::PeerQueue& queue() noexcept;

@@ -15,7 +15,7 @@
 #include "driver/mlx5dv/mlx5dv.hpp"
 #include "gigabar/memory.hpp"
 #include "memory/runtime.hpp"
-#include "transport/verbs/device.hpp"
+#include "rdma/registration.hpp"
 
 namespace gigabar::hca {
 
@@ -42,7 +42,7 @@ struct Hca::State {
   std::uint8_t port = 1;
   std::uint8_t gid_index = 0;
   PortAddress address;
-  std::vector<transport::rdma::Mr> regions;
+  std::vector<rdma::Mr> regions;
 
  private:
   struct MappedPage {
@@ -52,7 +52,7 @@ struct Hca::State {
   friend class Hca;
   static void* allocate(ibv_pd* parent, void* state, std::size_t bytes, std::size_t alignment, std::uint64_t type) noexcept;
   static void release(ibv_pd* parent, void* state, void* place, std::uint64_t type) noexcept;
-  Outcome make_domains();
+  Result<void> make_domains();
 
   std::map<std::uintptr_t, HostMemory> blocks_;  // what libmlx5 asked for, by address
   std::map<std::uintptr_t, MappedPage> pages_;

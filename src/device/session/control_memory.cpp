@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/clock.hpp"
+#include "base/counted.hpp"
 #include "base/errors.hpp"
 #include "base/log.hpp"
 
@@ -44,8 +45,7 @@ std::size_t ControlLayout::cqe_at(Rank rank, std::uint32_t queue) const noexcept
 std::size_t ControlLayout::kernel_words_at() const noexcept { return to_line(cqe_at(rank_count, 0)); }
 std::size_t ControlLayout::statuses_at() const noexcept { return kernel_words_at() + to_line(sizeof(device::KernelWords)); }
 
-ControlMemory::ControlMemory(const ControlLayout& layout, DeviceMemory shared, DeviceMemory own,
-                             std::unique_ptr<CopyStream> copies) noexcept
+ControlMemory::ControlMemory(const ControlLayout& layout, DeviceMemory shared, DeviceMemory own, std::unique_ptr<CopyStream> copies)
     : layout_(layout),
       shared_(std::move(shared)),
       own_(std::move(own)),
@@ -62,7 +62,7 @@ Result<std::unique_ptr<ControlMemory>> ControlMemory::allocate(int device, const
   if (!copies) return std::move(copies).error();
   std::unique_ptr<ControlMemory> memory(new ControlMemory(layout, std::move(*shared), std::move(*own), std::move(*copies)));
   for (const DeviceMemory* part : {&memory->shared_, &memory->own_}) {
-    if (Outcome cleared = memory->clear(*part); !cleared) return std::move(cleared).take_error();
+    if (Result<void> cleared = memory->clear(*part); !cleared) return std::move(cleared).error();
   }
   auto mapping = map(memory->own(0), layout.own_bytes());
   if (mapping) {
@@ -88,7 +88,7 @@ device::DeviceFabric ControlMemory::handle(Rank rank) const noexcept {
   return handle;
 }
 
-Outcome ControlMemory::copy(CopyWay way, void* to, const void* from, std::size_t bytes) {
+Result<void> ControlMemory::copy(CopyWay way, void* to, const void* from, std::size_t bytes) {
   auto ticket = copies_->post(way, to, from, bytes);
   if (!ticket) return std::move(ticket).error();
   const std::int64_t end_ns = now_ns() + kCopyNs;
@@ -97,51 +97,51 @@ Outcome ControlMemory::copy(CopyWay way, void* to, const void* from, std::size_t
     if (!done) return std::move(done).error();
     if (*done >= *ticket) return {};
     if (now_ns() > end_ns) {
-      return make_error(Status::timed_out, "device session", text("copy of ", bytes, " bytes"),
+      return make_error(Status::timed_out, "device session", text("copy of ", counted(bytes, "byte")),
                         "the copy engine did not end it in 10 s", "look at what else uses the GPU");
     }
     std::this_thread::yield();
   }
 }
 
-Outcome ControlMemory::clear(const DeviceMemory& memory) {
+Result<void> ControlMemory::clear(const DeviceMemory& memory) {
   const std::vector<std::byte> zeros(std::min(memory.bytes(), kClearBytes));
   for (std::size_t at = 0; at < memory.bytes(); at += zeros.size()) {
     auto* const to = static_cast<std::byte*>(memory.address()) + at;
-    if (Outcome done = put(to, zeros.data(), std::min(zeros.size(), memory.bytes() - at)); !done) return done;
+    if (Result<void> done = put(to, zeros.data(), std::min(zeros.size(), memory.bytes() - at)); !done) return done;
   }
   return {};
 }
 
-Outcome ControlMemory::put_segments(Rank rank, std::span<const device::DeviceSegment> segments) {
+Result<void> ControlMemory::put_segments(Rank rank, std::span<const device::DeviceSegment> segments) {
   return put(own(std::size_t{rank} * layout_.segment_count * sizeof(device::DeviceSegment)), segments.data(),
              segments.size_bytes());
 }
 
-Outcome ControlMemory::put_barrier_words(Rank rank, std::uint64_t* words) {
+Result<void> ControlMemory::put_barrier_words(Rank rank, std::uint64_t* words) {
   return put(own(layout_.barrier_words_at() + rank * sizeof words), static_cast<const void*>(&words), sizeof words);
 }
 
-Outcome ControlMemory::put_queues(Rank rank, std::span<const device::PeerQueue> queues) {
+Result<void> ControlMemory::put_queues(Rank rank, std::span<const device::PeerQueue> queues) {
   std::byte* const place = own(layout_.queues_at(rank));
-  if (Outcome done = put(place, queues.data(), queues.size_bytes()); !done) return done;
+  if (Result<void> done = put(place, queues.data(), queues.size_bytes()); !done) return done;
   return put(own(layout_.queue_lists_at() + rank * sizeof place), static_cast<const void*>(&place), sizeof place);
 }
 
-Outcome ControlMemory::take_queues(Rank rank) {
+Result<void> ControlMemory::take_queues(Rank rank) {
   const std::byte* const none = nullptr;
   return put(own(layout_.queue_lists_at() + rank * sizeof none), static_cast<const void*>(&none), sizeof none);
 }
 
-Outcome ControlMemory::get_queues(Rank rank, std::span<device::PeerQueue> queues) {
+Result<void> ControlMemory::get_queues(Rank rank, std::span<device::PeerQueue> queues) {
   return copy(CopyWay::from_device, queues.data(), own(layout_.queues_at(rank)), queues.size_bytes());
 }
 
-Outcome ControlMemory::put_shared(std::size_t offset, std::span<const std::byte> bytes) {
+Result<void> ControlMemory::put_shared(std::size_t offset, std::span<const std::byte> bytes) {
   return put(static_cast<std::byte*>(shared_.address()) + offset, bytes.data(), bytes.size());
 }
 
-Outcome ControlMemory::get_shared(std::size_t offset, std::span<std::byte> bytes) {
+Result<void> ControlMemory::get_shared(std::size_t offset, std::span<std::byte> bytes) {
   return copy(CopyWay::from_device, bytes.data(), static_cast<const std::byte*>(shared_.address()) + offset, bytes.size());
 }
 
@@ -152,7 +152,7 @@ std::optional<ControlMemory::Place> ControlMemory::cqe(Rank rank, std::uint32_t 
 }
 
 // Kernels poll it: by one store where the CPU reaches it.
-Outcome ControlMemory::put_status_word(std::size_t index, std::uint32_t value) {
+Result<void> ControlMemory::put_status_word(std::size_t index, std::uint32_t value) {
   if (!mapping_) return put(own(layout_.statuses_at() + index * sizeof value), &value, sizeof value);
   auto* const word = reinterpret_cast<std::uint32_t*>(mapping_->address() + layout_.statuses_at()) + index;
   std::atomic_ref(*word).store(value, std::memory_order_release);
@@ -160,9 +160,9 @@ Outcome ControlMemory::put_status_word(std::size_t index, std::uint32_t value) {
   return {};
 }
 
-Outcome ControlMemory::put_status(Rank rank, Status status) {
+Result<void> ControlMemory::put_status(Rank rank, Status status) {
   known_[rank] = status;
-  if (Outcome put = put_status_word(rank, static_cast<std::uint32_t>(status)); !put) return put;
+  if (Result<void> put = put_status_word(rank, static_cast<std::uint32_t>(status)); !put) return put;
   const auto lost = std::count_if(known_.begin(), known_.end(), [](Status known) { return known != Status::ok; });
   return put_status_word(layout_.rank_count, static_cast<std::uint32_t>(lost));
 }

@@ -62,16 +62,16 @@ class ControlMemory {
   device::DeviceFabric handle(Rank rank) const noexcept;
 
   // Of one rank. Errors: device_error, timed_out (the copy engine).
-  Outcome put_segments(Rank rank, std::span<const device::DeviceSegment> segments);
-  Outcome put_barrier_words(Rank rank, std::uint64_t* words);
-  Outcome put_queues(Rank rank, std::span<const device::PeerQueue> queues);
+  Result<void> put_segments(Rank rank, std::span<const device::DeviceSegment> segments);
+  Result<void> put_barrier_words(Rank rank, std::uint64_t* words);
+  Result<void> put_queues(Rank rank, std::span<const device::PeerQueue> queues);
   // Kernels find none to the rank any more.
-  Outcome take_queues(Rank rank);
+  Result<void> take_queues(Rank rank);
   // As kernels left them.
-  Outcome get_queues(Rank rank, std::span<device::PeerQueue> queues);
+  Result<void> get_queues(Rank rank, std::span<device::PeerQueue> queues);
   // Of the shared part, for what this rank tells of itself and what it has read of others.
-  Outcome put_shared(std::size_t offset, std::span<const std::byte> bytes);
-  Outcome get_shared(std::size_t offset, std::span<std::byte> bytes);
+  Result<void> put_shared(std::size_t offset, std::span<const std::byte> bytes);
+  Result<void> get_shared(std::size_t offset, std::span<std::byte> bytes);
   // Where a CQE of a queue lies for the CPU, and for kernels; nothing: the CPU does not reach the memory.
   struct Place {
     std::byte* cpu = nullptr;
@@ -79,16 +79,16 @@ class ControlMemory {
   };
   std::optional<Place> cqe(Rank rank, std::uint32_t queue) const noexcept;
   // Seen by kernels that run. Errors: device_error, timed_out (the copy engine, without a CPU mapping of the memory).
-  Outcome put_status(Rank rank, Status status);
+  Result<void> put_status(Rank rank, Status status);
   Status status(Rank rank) const noexcept { return known_[rank]; }
 
  private:
-  ControlMemory(const ControlLayout& layout, DeviceMemory shared, DeviceMemory own, std::unique_ptr<CopyStream> copies) noexcept;
+  ControlMemory(const ControlLayout& layout, DeviceMemory shared, DeviceMemory own, std::unique_ptr<CopyStream> copies);
   std::byte* own(std::size_t offset) const noexcept { return static_cast<std::byte*>(own_.address()) + offset; }
-  Outcome clear(const DeviceMemory& memory);
-  Outcome put(void* to, const void* from, std::size_t bytes) { return copy(CopyWay::to_device, to, from, bytes); }
-  Outcome copy(CopyWay way, void* to, const void* from, std::size_t bytes);
-  Outcome put_status_word(std::size_t index, std::uint32_t value);
+  Result<void> clear(const DeviceMemory& memory);
+  Result<void> put(void* to, const void* from, std::size_t bytes) { return copy(CopyWay::to_device, to, from, bytes); }
+  Result<void> copy(CopyWay way, void* to, const void* from, std::size_t bytes);
+  Result<void> put_status_word(std::size_t index, std::uint32_t value);
 
   const ControlLayout layout_;
   DeviceMemory shared_;

@@ -10,9 +10,10 @@
 #include <utility>
 
 #include "base/blocked_signals.hpp"
+#include "base/counted.hpp"
 #include "base/errors.hpp"
 #include "base/log.hpp"
-#include "fabric/remaining.hpp"
+#include "base/remaining.hpp"
 
 namespace gigabar {
 namespace {
@@ -75,23 +76,23 @@ Result<std::vector<std::byte>> HcaQueues::read(Rank rank, std::size_t offset, st
   const std::size_t inbox = memory_.layout().inbox_at();
   auto posted = fabric_.read({options_.control_segment, inbox}, {rank, options_.control_segment, offset}, bytes, options);
   if (!posted) return std::move(posted).error();
-  if (Outcome done = fabric_.wait(kFabricQueue, timeout); !done) return std::move(done).take_error();
+  if (Result<void> done = fabric_.wait(kFabricQueue, timeout); !done) return std::move(done).error();
   std::vector<std::byte> content(bytes);
-  if (Outcome got = memory_.get_shared(inbox, content); !got) return std::move(got).take_error();
+  if (Result<void> got = memory_.get_shared(inbox, content); !got) return std::move(got).error();
   return content;
 }
 
 // The step goes last: who sees it sees the rest.
-Outcome HcaQueues::tell(Rank rank, Card& card) {
+Result<void> HcaQueues::tell(Rank rank, Card& card) {
   const Step step = std::exchange(card.step, Step::none);
   const std::size_t at = memory_.layout().card_at(rank);
-  if (Outcome put = memory_.put_shared(at, bytes_of(card)); !put) return put;
+  if (Result<void> put = memory_.put_shared(at, bytes_of(card)); !put) return put;
   card.step = step;
   std::atomic_thread_fence(std::memory_order_release);  // where the memory is a stand-in, and the peer maps it
   return memory_.put_shared(at + offsetof(Card, step), bytes_of(step));
 }
 
-Outcome HcaQueues::introduce() {
+Result<void> HcaQueues::introduce() {
   if (std::exchange(has_introduced_, true)) return {};
   std::vector<std::byte> bytes(memory_.layout().introduction_bytes());
   std::memcpy(bytes.data(), &hca_->address(), sizeof(hca::PortAddress));
@@ -117,7 +118,7 @@ Result<HcaQueues::Card> HcaQueues::await(Rank rank, Card& own, Step least, const
     const bool is_told = card->step != Step::none && card->attempt >= own.attempt;
     if (is_told && card->attempt > own.attempt) {
       attempts_[rank] = own.attempt = card->attempt;
-      if (Outcome told = tell(rank, own); !told) return std::move(told).take_error();
+      if (Result<void> told = tell(rank, own); !told) return std::move(told).error();
     }
     if (is_told && card->step == Step::failed && !is_open_)
       return make_error(Status::not_supported, "connect queues", text("rank ", rank),
@@ -136,7 +137,7 @@ Result<HcaQueues::Card> HcaQueues::await(Rank rank, Card& own, Step least, const
 
 // --- Connecting ------------------------------------------------------------------------------------------------------------------
 
-Outcome HcaQueues::make_queues(Peer& peer) {
+Result<void> HcaQueues::make_queues(Peer& peer) {
   const std::uint32_t count = memory_.layout().queue_count;
   for (std::uint32_t i = 0; i < count; ++i) {
     auto queue = hca::HcaQueue::create(*hca_, options_.depth);
@@ -151,11 +152,11 @@ Outcome HcaQueues::make_queues(Peer& peer) {
 }
 
 // Tells the rank of this side's queues, learns of its, and connects them.
-Outcome HcaQueues::meet(Rank rank, Peer& peer, std::span<const RemoteBytes> segments, const Timeout& timeout) {
+Result<void> HcaQueues::meet(Rank rank, Peer& peer, std::span<const RemoteBytes> segments, const Timeout& timeout) {
   const Remaining time(timeout);
-  Outcome made = make_queues(peer);
+  Result<void> made = make_queues(peer);
   peer.told.step = made ? Step::made : Step::failed;
-  if (Outcome told = tell(rank, peer.told); !told) return told;
+  if (Result<void> told = tell(rank, peer.told); !told) return told;
   if (!made) return made;
   auto card = await(rank, peer.told, Step::made, time.left());
   if (!card) return std::move(card).error();
@@ -167,7 +168,7 @@ Outcome HcaQueues::meet(Rank rank, Peer& peer, std::span<const RemoteBytes> segm
   std::memcpy(peer.keys.data(), bytes->data() + ControlLayout::kPortBytes, peer.keys.size() * sizeof(SegmentKey));
   if (card->queue_count != peer.queues.size())
     return make_error(Status::peer_lost, "connect queues", text("rank ", rank),
-                      text("it has ", card->queue_count, " queues, this rank ", peer.queues.size()),
+                      text("it has ", counted(card->queue_count, "queue"), ", this rank ", peer.queues.size()),
                       "open sessions with equal options at all ranks");
   for (const RemoteBytes& segment : segments) {
     if (key_of(peer, segment.id).is_there != 0) continue;
@@ -176,16 +177,16 @@ Outcome HcaQueues::meet(Rank rank, Peer& peer, std::span<const RemoteBytes> segm
                       "use the software HCA, or DeviceMemory");
   }
   for (std::size_t i = 0; i < peer.queues.size(); ++i) {
-    if (Outcome connected = peer.queues[i]->connect(address, card->numbers[i]); !connected) return connected;
+    if (Result<void> connected = peer.queues[i]->connect(address, card->numbers[i]); !connected) return connected;
   }
   return {};
 }
 
-Outcome HcaQueues::join(Rank rank, Peer& peer, std::span<const RemoteBytes> segments, const Timeout& timeout) {
+Result<void> HcaQueues::join(Rank rank, Peer& peer, std::span<const RemoteBytes> segments, const Timeout& timeout) {
   const Remaining time(timeout);
-  if (Outcome met = meet(rank, peer, segments, time.left()); !met) return met;
+  if (Result<void> met = meet(rank, peer, segments, time.left()); !met) return met;
   peer.told.step = Step::connected;
-  if (Outcome told = tell(rank, peer.told); !told) return told;
+  if (Result<void> told = tell(rank, peer.told); !told) return told;
   if (auto card = await(rank, peer.told, Step::connected, time.left()); !card) return std::move(card).error();
   const SegmentKey& control = peer.keys.back();
   const ControlLayout& layout = memory_.layout();
@@ -194,19 +195,19 @@ Outcome HcaQueues::join(Rank rank, Peer& peer, std::span<const RemoteBytes> segm
     device::PeerQueue& made = queue->queue();
     made.barrier_words = {control.address + layout.barrier_at(), control.key};
     made.flush_word = {control.address + layout.flush_word_at(), control.key};
-    if (Outcome works = queue->try_out(made.flush_word, std::min(kTryNs, ns_of(time.left()))); !works) return works;
+    if (Result<void> works = queue->try_out(made.flush_word, std::min(kTryNs, ns_of(time.left()))); !works) return works;
     queues.push_back(made);
   }
   return memory_.put_queues(rank, queues);
 }
 
-Outcome HcaQueues::connect(Rank rank, std::span<const RemoteBytes> segments, const Timeout& timeout) {
-  if (Outcome taken = memory_.take_queues(rank); !taken) return taken;
+Result<void> HcaQueues::connect(Rank rank, std::span<const RemoteBytes> segments, const Timeout& timeout) {
+  if (Result<void> taken = memory_.take_queues(rank); !taken) return taken;
   peers_.erase(rank);
-  if (Outcome introduced = introduce(); !introduced) return introduced;
+  if (Result<void> introduced = introduce(); !introduced) return introduced;
   Peer peer;
   peer.told.attempt = ++attempts_[rank];
-  if (Outcome joined = join(rank, peer, segments, timeout); !joined) {
+  if (Result<void> joined = join(rank, peer, segments, timeout); !joined) {
     refuse(rank);
     return joined;
   }
@@ -218,7 +219,7 @@ void HcaQueues::refuse(Rank rank) {
   Card card;
   card.attempt = std::max(attempts_[rank], 1U);
   card.step = Step::failed;
-  if (const Outcome told = tell(rank, card); !told) log(LogLevel::warning, told.message());
+  if (const Result<void> told = tell(rank, card); !told) log(LogLevel::warning, told.message());
 }
 
 // --- While kernels run -----------------------------------------------------------------------------------------------------------
@@ -238,7 +239,7 @@ void HcaQueues::ring_all() noexcept {
   }
 }
 
-Outcome HcaQueues::start() {
+Result<void> HcaQueues::start() {
   is_open_ = true;
   if (ringer_ == hca::Ringer::kernel || ringing_.joinable()) return {};
   is_stopping_ = false;
@@ -257,9 +258,9 @@ void HcaQueues::stop() noexcept {
 }
 
 // By the functions of kernels, on a copy of what they left. A queue in error does nothing any more.
-Outcome HcaQueues::empty_queues(Rank rank, const Timeout& timeout) {
+Result<void> HcaQueues::empty_queues(Rank rank, const Timeout& timeout) {
   std::vector<device::PeerQueue> queues(memory_.layout().queue_count);
-  if (Outcome got = memory_.get_queues(rank, queues); !got) return got;
+  if (Result<void> got = memory_.get_queues(rank, queues); !got) return got;
   for (device::PeerQueue& queue : queues) {
     const device::Timeout time{static_cast<std::uint64_t>(ns_of(timeout))};
     if (device::flush<device::Sharing::exclusive>(device::Thread{}, queue.queue, time) != Status::timed_out) continue;
@@ -270,13 +271,15 @@ Outcome HcaQueues::empty_queues(Rank rank, const Timeout& timeout) {
 }
 
 // A queue pair must stay until its peer writes to it no more. A peer whose card can no longer be read has gone on or is lost.
-Outcome HcaQueues::drain(const Timeout& timeout) {
+Result<void> HcaQueues::drain(const Timeout& timeout) {
   const Remaining time(timeout);
   for (auto& [rank, peer] : peers_) {
     if (peer.told.step == Step::drained) continue;
-    if (Outcome emptied = empty_queues(rank, time.left()); !emptied) return emptied;
-    peer.told.step = Step::drained;
-    if (Outcome told = tell(rank, peer.told); !told) return told;
+    if (Result<void> emptied = empty_queues(rank, time.left()); !emptied) return emptied;
+    Card drained = peer.told;
+    drained.step = Step::drained;
+    if (Result<void> told = tell(rank, drained); !told) return told;
+    peer.told = drained;
   }
   for (auto& [rank, peer] : peers_) {
     if (memory_.status(rank) != Status::ok) continue;

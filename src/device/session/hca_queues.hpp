@@ -39,7 +39,7 @@ class HcaQueues final : public SessionQueues {
   std::string describe() const;
   Result<std::uint32_t> add_segment(const OwnSegment& segment) override;
   // Ends with a request of the CPU's in each queue.
-  Outcome connect(Rank rank, std::span<const RemoteBytes> segments, const Timeout& timeout) override;
+  Result<void> connect(Rank rank, std::span<const RemoteBytes> segments, const Timeout& timeout) override;
   // Tells a rank that waits, or will wait, for this side's connect() that it does not come.
   void refuse(Rank rank);
   device::Remote place(Rank rank, SegmentId id) const override;
@@ -47,9 +47,9 @@ class HcaQueues final : public SessionQueues {
   bool is_empty() const noexcept override { return peers_.empty(); }
   bool has(Rank rank) const noexcept override { return peers_.contains(rank); }
   std::string why_not_mapped(Rank, SegmentId) const override { return "an HCA writes them"; }
-  Outcome start() override;
+  Result<void> start() override;
   void stop() noexcept override;
-  Outcome drain(const Timeout& timeout) override;
+  Result<void> drain(const Timeout& timeout) override;
 
  private:
   // Of a segment, as the adapter of the rank that tells it has it.
@@ -78,16 +78,16 @@ class HcaQueues final : public SessionQueues {
   HcaQueues(Fabric& fabric, ControlMemory& memory, const HcaQueuesOptions& options, std::unique_ptr<hca::Hca> hca);
   Result<std::vector<std::byte>> read(Rank rank, std::size_t offset, std::size_t bytes, const Timeout& timeout);
   Result<Card> read_card(Rank rank, const Timeout& timeout);
-  Outcome tell(Rank rank, Card& card);
-  Outcome introduce();
+  Result<void> tell(Rank rank, Card& card);
+  Result<void> introduce();
   Result<Card> await(Rank rank, Card& own, Step least, const Timeout& timeout);
-  Outcome make_queues(Peer& peer);
-  Outcome meet(Rank rank, Peer& peer, std::span<const RemoteBytes> segments, const Timeout& timeout);
-  Outcome join(Rank rank, Peer& peer, std::span<const RemoteBytes> segments, const Timeout& timeout);
+  Result<void> make_queues(Peer& peer);
+  Result<void> meet(Rank rank, Peer& peer, std::span<const RemoteBytes> segments, const Timeout& timeout);
+  Result<void> join(Rank rank, Peer& peer, std::span<const RemoteBytes> segments, const Timeout& timeout);
   const SegmentKey& key_of(const Peer& peer, SegmentId id) const {
     return id == options_.control_segment ? peer.keys.back() : peer.keys[id];
   }
-  Outcome empty_queues(Rank rank, const Timeout& timeout);
+  Result<void> empty_queues(Rank rank, const Timeout& timeout);
   void ring_all() noexcept;
 
   Fabric& fabric_;

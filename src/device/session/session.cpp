@@ -10,13 +10,15 @@
 #include <vector>
 
 #include "base/blocked_signals.hpp"
+#include "base/counted.hpp"
 #include "base/errors.hpp"
 #include "base/log.hpp"
-#include "base/undo.hpp"
+#include "base/quietly.hpp"
+#include "base/remaining.hpp"
+#include "base/uncancelled.hpp"
 #include "device/session/control_memory.hpp"
 #include "device/session/hca_queues.hpp"
 #include "device/session/soft_queues.hpp"
-#include "fabric/remaining.hpp"
 #include "gigabar/device_session.hpp"
 #include "memory/device_idle.hpp"
 
@@ -25,37 +27,38 @@ namespace {
 
 constexpr std::chrono::milliseconds kLookAtPeers(5);  // how late kernels hear of a lost peer
 constexpr std::int64_t kLastWaitNs = 10'000'000'000;
-constexpr std::uint32_t kMostNotifications = 65536;
-constexpr std::uint32_t kMostQueueCount = 16;
-constexpr std::uint32_t kLeastDepth = 8;         // a batch of the largest post and some
-constexpr std::uint32_t kMostProxyThreads = 12;  // each has a queue of the fabric
+constexpr std::chrono::milliseconds kWaitForMemory(1);
+constexpr std::uint32_t kMaxNotifications = 65536;
+constexpr std::uint32_t kMaxQueueCount = 16;
+constexpr std::uint32_t kMinDepth = 8;          // a batch of the largest post and some
+constexpr std::uint32_t kMaxProxyThreads = 12;  // each has a queue of the fabric
 
-Outcome check(const DeviceSessionOptions& options) {
+Result<void> check(const DeviceSessionOptions& options) {
   const auto bad = [](std::string object, std::string cause, std::string remedy) {
     return make_error(Status::invalid_argument, "device session", std::move(object), std::move(cause), std::move(remedy));
   };
-  if (options.segment_count == 0 || options.segment_count >= kMostSegments) {
-    return bad(text("segment_count ", options.segment_count), text("it is not between 1 and ", kMostSegments - 1),
+  if (options.segment_count == 0 || options.segment_count >= kMaxSegments) {
+    return bad(text("segment_count ", options.segment_count), text("it is not between 1 and ", kMaxSegments - 1),
                "give such a number");
   }
-  if (options.control_segment < options.segment_count || options.control_segment >= kMostSegments) {
+  if (options.control_segment < options.segment_count || options.control_segment >= kMaxSegments) {
     return bad(text("control_segment ", options.control_segment),
                "it is one of the segments that kernels name, or no segment at all",
-               text("give an id from segment_count (", options.segment_count, ") to ", kMostSegments - 1));
+               text("give an id from segment_count (", options.segment_count, ") to ", kMaxSegments - 1));
   }
-  if (options.notification_count == 0 || options.notification_count > kMostNotifications) {
-    return bad(text("notification_count ", options.notification_count), text("it is not between 1 and ", kMostNotifications),
+  if (options.notification_count == 0 || options.notification_count > kMaxNotifications) {
+    return bad(text("notification_count ", options.notification_count), text("it is not between 1 and ", kMaxNotifications),
                "give such a number");
   }
-  if (options.queue_count == 0 || options.queue_count > kMostQueueCount) {
-    return bad(text("queue_count ", options.queue_count), text("it is not between 1 and ", kMostQueueCount), "give such a number");
+  if (options.queue_count == 0 || options.queue_count > kMaxQueueCount) {
+    return bad(text("queue_count ", options.queue_count), text("it is not between 1 and ", kMaxQueueCount), "give such a number");
   }
-  if (options.queue_depth < kLeastDepth || options.queue_depth > device::kMostDepth || !std::has_single_bit(options.queue_depth)) {
+  if (options.queue_depth < kMinDepth || options.queue_depth > device::kMaxDepth || !std::has_single_bit(options.queue_depth)) {
     return bad(text("queue_depth ", options.queue_depth),
-               text("it is no power of two between ", kLeastDepth, " and ", device::kMostDepth), "give such a number");
+               text("it is no power of two between ", kMinDepth, " and ", device::kMaxDepth), "give such a number");
   }
-  if (options.proxy_thread_count == 0 || options.proxy_thread_count > kMostProxyThreads) {
-    return bad(text("proxy_thread_count ", options.proxy_thread_count), text("it is not between 1 and ", kMostProxyThreads),
+  if (options.proxy_thread_count == 0 || options.proxy_thread_count > kMaxProxyThreads) {
+    return bad(text("proxy_thread_count ", options.proxy_thread_count), text("it is not between 1 and ", kMaxProxyThreads),
                "give such a number");
   }
   return {};
@@ -76,12 +79,15 @@ std::string_view name_of(QueueEngine engine) noexcept {
 struct DeviceSession::State {
   State(Fabric shared_fabric, const DeviceSessionOptions& chosen) : fabric(std::move(shared_fabric)), options(chosen) {}
 
-  Outcome open();
-  Outcome agree_on_options(const Remaining& time);
-  Outcome recover(Rank rank, const Timeout& timeout);
-  Outcome close(const Timeout& timeout);
-  void leave_rank(Rank rank);
-  Outcome start_queues();
+  Result<void> open();
+  Result<void> agree_on_options(const Remaining& time);
+  Result<void> recover(Rank rank, const Timeout& timeout);
+  Result<void> make_anew(Rank rank, const Remaining& time);
+  Result<void> close(const Timeout& timeout);
+  Result<void> close_at_last() noexcept;
+  static void end(std::unique_ptr<State> state) noexcept;
+  Result<void> leave_rank(Rank rank);
+  Result<void> start_queues();
   void watch();
   void stop_watching();
 
@@ -93,13 +99,13 @@ struct DeviceSession::State {
     bool needs_queue = false;
   };
   Result<Survey> survey(Rank rank, const Remaining& time);
-  Outcome put_tables(Rank rank, Survey& found);
+  Result<void> put_tables(Rank rank, Survey& found);
   // Queues to those that need them, by one engine.
   using Surveys = std::vector<Survey>;
-  Outcome connect(Rank rank, Survey& found, const Remaining& time);
-  Outcome connect_all(Surveys& ranks, const Remaining& time);
-  Outcome make_queues(Surveys& ranks, const Remaining& time);
-  Outcome try_hca(Surveys& ranks, const Remaining& time);
+  Result<void> connect(Rank rank, Survey& found, const Remaining& time);
+  Result<void> connect_all(Surveys& ranks, const Remaining& time);
+  Result<void> make_queues(Surveys& ranks, const Remaining& time);
+  Result<void> try_hca(Surveys& ranks, const Remaining& time);
   Result<bool> is_so_everywhere(bool value, const Remaining& time);
 
   // One segment of `rank`, mapped; nothing: the rank has none of that id. Errors: those of the connection.
@@ -139,6 +145,7 @@ Result<std::optional<DeviceSession::State::Reached>> DeviceSession::State::reach
   if (!known) return std::move(known).error();
   Reached reached;
   reached.bytes = known->bytes;
+  mapped[rank].reserve(mapped[rank].size() + 1);  // what is mapped is noted
   auto address = fabric.map_segment(rank, id, time.left());
   if (address) {
     reached.address = *address;
@@ -192,18 +199,18 @@ Result<DeviceSession::State::Survey> DeviceSession::State::survey(Rank rank, con
   return found;
 }
 
-Outcome DeviceSession::State::put_tables(Rank rank, Survey& found) {
+Result<void> DeviceSession::State::put_tables(Rank rank, Survey& found) {
   const ControlLayout& layout = memory->layout();
-  if (Outcome put = memory->put_segments(rank, found.segments); !put) return put;
+  if (Result<void> put = memory->put_segments(rank, found.segments); !put) return put;
   auto* const words = found.shared == nullptr ? nullptr : reinterpret_cast<std::uint64_t*>(found.shared + layout.barrier_at());
   return memory->put_barrier_words(rank, words);
 }
 
 // --- Queues ----------------------------------------------------------------------------------------------------------------------
 
-Outcome DeviceSession::State::connect(Rank rank, Survey& found, const Remaining& time) {
+Result<void> DeviceSession::State::connect(Rank rank, Survey& found, const Remaining& time) {
   if (!found.needs_queue) return {};
-  if (Outcome connected = queues->connect(rank, found.there, time.left()); !connected) return connected;
+  if (Result<void> connected = queues->connect(rank, found.there, time.left()); !connected) return connected;
   const device::Remote control = queues->place(rank, options.control_segment);
   for (SegmentId id = 0; id < options.segment_count; ++id) {
     device::DeviceSegment& segment = found.segments[id];
@@ -214,7 +221,7 @@ Outcome DeviceSession::State::connect(Rank rank, Survey& found, const Remaining&
   return {};
 }
 
-Outcome DeviceSession::State::connect_all(Surveys& ranks, const Remaining& time) {
+Result<void> DeviceSession::State::connect_all(Surveys& ranks, const Remaining& time) {
   for (SegmentId id = 0; id < options.segment_count; ++id) {
     device::DeviceSegment& own = ranks[fabric.rank()].segments[id];
     if (own.address == nullptr) continue;
@@ -223,7 +230,7 @@ Outcome DeviceSession::State::connect_all(Surveys& ranks, const Remaining& time)
     own.local_key = *key;
   }
   for (Rank rank = 0; rank < ranks.size(); ++rank) {
-    if (Outcome connected = connect(rank, ranks[rank], time); !connected) return connected;
+    if (Result<void> connected = connect(rank, ranks[rank], time); !connected) return connected;
   }
   return {};
 }
@@ -231,14 +238,14 @@ Outcome DeviceSession::State::connect_all(Surveys& ranks, const Remaining& time)
 Result<bool> DeviceSession::State::is_so_everywhere(bool value, const Remaining& time) {
   const std::array<std::int64_t, 1> own{value ? 1 : 0};
   std::array<std::int64_t, 1> least{};
-  if (Outcome joined = fabric.all_reduce({}, ReduceOperation::minimum, own, least, time.left()); !joined)
-    return std::move(joined).take_error();
+  if (Result<void> joined = fabric.all_reduce({}, ReduceOperation::minimum, own, least, time.left()); !joined)
+    return std::move(joined).error();
   return least[0] == 1;
 }
 
 // The same engine at every rank, because a queue pair has two ends: what one rank cannot do ends it for all, and `why_engine` says
 // so. Errors: those of the meetings only.
-Outcome DeviceSession::State::try_hca(Surveys& ranks, const Remaining& time) {
+Result<void> DeviceSession::State::try_hca(Surveys& ranks, const Remaining& time) {
   HcaQueuesOptions wanted;
   wanted.hca = {fabric.device(), options.hca_port, options.hca_gid_index, std::nullopt, fabric.local_rank()};
   if (options.engine == QueueEngine::hca) wanted.hca.ringer = hca::Ringer::kernel;
@@ -258,7 +265,7 @@ Outcome DeviceSession::State::try_hca(Surveys& ranks, const Remaining& time) {
   // What comes instead needs time too.
   const bool is_forever = time.left().is_forever();
   const Remaining half(is_forever ? time.left() : Timeout::of(std::chrono::nanoseconds(time.left().ns() / 2)));
-  Outcome connected = connect_all(ranks, half);
+  Result<void> connected = connect_all(ranks, half);
   if (!connected) {
     for (Rank rank = 0; rank < ranks.size(); ++rank) {
       if (ranks[rank].needs_queue && !made.has(rank)) made.refuse(rank);
@@ -273,13 +280,13 @@ Outcome DeviceSession::State::try_hca(Surveys& ranks, const Remaining& time) {
   return {};
 }
 
-Outcome DeviceSession::State::make_queues(Surveys& ranks, const Remaining& time) {
+Result<void> DeviceSession::State::make_queues(Surveys& ranks, const Remaining& time) {
   const bool has_need = std::any_of(ranks.begin(), ranks.end(), [](const Survey& rank) { return rank.needs_queue; });
   const auto is_unneeded = is_so_everywhere(!has_need, time);
   if (!is_unneeded) return is_unneeded.error();
   if (*is_unneeded) return {};
   if (options.engine != QueueEngine::software_hca) {
-    if (Outcome tried = try_hca(ranks, time); !tried) return tried;
+    if (Result<void> tried = try_hca(ranks, time); !tried) return tried;
     if (queues != nullptr) return {};
     log(LogLevel::info, text("device session: no queues of an HCA: ", why_engine));
     if (options.engine != QueueEngine::automatic) {
@@ -292,24 +299,29 @@ Outcome DeviceSession::State::make_queues(Surveys& ranks, const Remaining& time)
   return connect_all(ranks, time);
 }
 
-void DeviceSession::State::leave_rank(Rank rank) {
-  for (const SegmentId id : std::exchange(mapped[rank], {})) {
-    if (const Outcome left = fabric.unmap_segment(rank, id); !left) log(LogLevel::warning, left.message());
+// Errors: out_of_memory; then some are still mapped.
+Result<void> DeviceSession::State::leave_rank(Rank rank) {
+  std::vector<SegmentId>& ids = mapped[rank];
+  for (; !ids.empty(); ids.pop_back()) {
+    Result<void> left = fabric.unmap_segment(rank, ids.back());
+    if (left.status() == Status::out_of_memory) return left;
+    if (!left) log(LogLevel::warning, left.message());
   }
+  return {};
 }
 
 // --- Opening ---------------------------------------------------------------------------------------------------------------------
 
 // The ranks also meet here, each with its control segment registered.
-Outcome DeviceSession::State::agree_on_options(const Remaining& time) {
+Result<void> DeviceSession::State::agree_on_options(const Remaining& time) {
   const std::array<std::int64_t, 5> own{options.segment_count, options.notification_count, options.control_segment,
                                         memory->layout().queue_count, static_cast<std::int64_t>(options.engine)};
   std::array<std::int64_t, 5> least{}, most{};
   const auto join = [&](ReduceOperation operation, std::array<std::int64_t, 5>& result) {
     return fabric.all_reduce({}, operation, own, result, time.left());
   };
-  if (Outcome joined = join(ReduceOperation::minimum, least); !joined) return joined;
-  if (Outcome joined = join(ReduceOperation::maximum, most); !joined) return joined;
+  if (Result<void> joined = join(ReduceOperation::minimum, least); !joined) return joined;
+  if (Result<void> joined = join(ReduceOperation::maximum, most); !joined) return joined;
   constexpr std::array<const char*, 5> kNames{"segment_count", "notification_count", "control_segment", "queue_count", "engine"};
   for (std::size_t i = 0; i < own.size(); ++i) {
     if (least[i] == most[i]) continue;
@@ -319,7 +331,7 @@ Outcome DeviceSession::State::agree_on_options(const Remaining& time) {
   return {};
 }
 
-Outcome DeviceSession::State::open() {
+Result<void> DeviceSession::State::open() {
   const Remaining time(options.timeout);
   ControlLayout layout;
   layout.rank_count = fabric.rank_count();
@@ -330,11 +342,12 @@ Outcome DeviceSession::State::open() {
   if (!allocated) return std::move(allocated).error();
   memory = std::move(*allocated);
   handle = memory->handle(fabric.rank());
-  if (Outcome done = fabric.register_segment(options.control_segment, memory->shared_address(), layout.shared_bytes()); !done) {
+  if (Result<void> done = fabric.register_segment(options.control_segment, memory->shared_address(), layout.shared_bytes());
+      !done) {
     return done;
   }
   is_registered = true;
-  if (Outcome agreed = agree_on_options(time); !agreed) return agreed;
+  if (Result<void> agreed = agree_on_options(time); !agreed) return agreed;
   mapped.resize(layout.rank_count);
   why_not.assign(layout.rank_count, std::vector<std::string>(layout.segment_count));
   why_no_atomics = why_not;
@@ -345,14 +358,14 @@ Outcome DeviceSession::State::open() {
     ranks[rank] = std::move(*found);
   }
   if (layout.queue_count != 0) {
-    if (Outcome made = make_queues(ranks, time); !made) return made;
+    if (Result<void> made = make_queues(ranks, time); !made) return made;
   }
   for (Rank rank = 0; rank < layout.rank_count; ++rank) {
-    if (Outcome put = put_tables(rank, ranks[rank]); !put) return put;
+    if (Result<void> put = put_tables(rank, ranks[rank]); !put) return put;
   }
-  if (Outcome started = start_queues(); !started) return started;
+  if (Result<void> started = start_queues(); !started) return started;
   // No kernel of another rank tells this one before its tables stand.
-  if (Outcome met = fabric.barrier({}, time.left()); !met) return met;
+  if (Result<void> met = fabric.barrier({}, time.left()); !met) return met;
   const BlockedSignals blocked;
   try {
     watcher = std::thread([this] { watch(); });
@@ -362,7 +375,7 @@ Outcome DeviceSession::State::open() {
   return {};
 }
 
-Outcome DeviceSession::State::start_queues() {
+Result<void> DeviceSession::State::start_queues() {
   if (queues == nullptr || queues->is_empty()) return {};
   return queues->start();
 }
@@ -372,11 +385,14 @@ Outcome DeviceSession::State::start_queues() {
 void DeviceSession::State::watch() {
   std::unique_lock lock(mutex);
   while (!wake.wait_for(lock, kLookAtPeers, [&] { return is_stopping; })) {
-    for (const PeerState& peer : fabric.peers()) {  // without memory for them: none, this time
-      if (!peer.is_broken || memory->status(peer.rank) != Status::ok) continue;
-      log(LogLevel::info, text("device session: rank ", peer.rank, " is lost: ", peer.why));
-      if (const Outcome put = memory->put_status(peer.rank, Status::peer_lost); !put) log(LogLevel::warning, put.message());
-    }
+    // Without memory for them: none, this time.
+    quietly([&] {
+      for (const PeerState& peer : fabric.peers()) {
+        if (!peer.is_broken || memory->status(peer.rank) != Status::ok) continue;
+        log(LogLevel::info, text("device session: rank ", peer.rank, " is lost: ", peer.why));
+        if (const Result<void> put = memory->put_status(peer.rank, Status::peer_lost); !put) log(LogLevel::warning, put.message());
+      }
+    });
   }
 }
 
@@ -389,11 +405,11 @@ void DeviceSession::State::stop_watching() {
   if (watcher.joinable()) watcher.join();
 }
 
-Outcome DeviceSession::State::recover(Rank rank, const Timeout& timeout) {
+Result<void> DeviceSession::State::recover(Rank rank, const Timeout& timeout) {
   const Remaining time(timeout);
   if (rank >= fabric.rank_count()) {
-    return make_error(Status::out_of_range, "recover", text("rank ", rank), text("there are ", fabric.rank_count(), " ranks"),
-                      "give a number below that");
+    return make_error(Status::out_of_range, "recover", text("rank ", rank),
+                      text("there are ", counted(fabric.rank_count(), "rank")), "give a number below that");
   }
   if (rank == fabric.rank()) {
     return make_error(Status::invalid_argument, "recover", text("rank ", rank), "it is this rank, which is never lost to itself",
@@ -401,42 +417,70 @@ Outcome DeviceSession::State::recover(Rank rank, const Timeout& timeout) {
   }
   const std::lock_guard lock(mutex);
   if (queues != nullptr) {
-    if (Outcome finished = queues->finish(rank, time.left()); !finished) return finished;
+    if (Result<void> finished = queues->finish(rank, time.left()); !finished) return finished;
     queues->stop();
   }
-  const Undo start_again([&] { static_cast<void>(start_queues().is_ok()); });
-  leave_rank(rank);
+  Result<void> made;
+  try {
+    made = make_anew(rank, time);
+  } catch (...) {
+    made = error_of_exception("device session recover");
+  }
+  // The queues to the others go on whatever became of this one.
+  Result<void> started = start_queues();
+  return made ? std::move(started) : std::move(made);
+}
+
+Result<void> DeviceSession::State::make_anew(Rank rank, const Remaining& time) {
+  if (Result<void> left = leave_rank(rank); !left) return left;
   if (queues != nullptr) queues->leave(rank);
   // Busy: the connection stands, because the other side has made it already, or because only queues to the rank have failed.
-  if (Outcome forgotten = fabric.forget(rank); !forgotten && forgotten.status() != Status::busy) return forgotten;
+  if (Result<void> forgotten = fabric.forget(rank); !forgotten && forgotten.status() != Status::busy) return forgotten;
   auto found = survey(rank, time);
   if (!found) return std::move(found).error();
   if (queues != nullptr) {
-    if (Outcome connected = connect(rank, *found, time); !connected) return connected;
+    if (Result<void> connected = connect(rank, *found, time); !connected) return connected;
   }
-  if (Outcome put = put_tables(rank, *found); !put) return put;
+  if (Result<void> put = put_tables(rank, *found); !put) return put;
   return memory->put_status(rank, Status::ok);
 }
 
 // --- Closing ---------------------------------------------------------------------------------------------------------------------
 
-Outcome DeviceSession::State::close(const Timeout& timeout) {
+Result<void> DeviceSession::State::close(const Timeout& timeout) {
   const Remaining time(timeout);
   if (is_closed) return {};
-  if (Outcome idle = wait_until_idle(fabric.device(), timeout.is_forever() ? -1 : timeout.ns()); !idle) return idle;
+  if (Result<void> idle = wait_until_idle(fabric.device(), timeout.is_forever() ? -1 : timeout.ns()); !idle) return idle;
   if (queues != nullptr) {
-    if (Outcome drained = queues->drain(time.left()); !drained) return drained;
+    if (Result<void> drained = queues->drain(time.left()); !drained) return drained;
   }
   stop_watching();
   queues.reset();
-  for (Rank rank = 0; rank < mapped.size(); ++rank) leave_rank(rank);
+  for (Rank rank = 0; rank < mapped.size(); ++rank) {
+    if (Result<void> left = leave_rank(rank); !left) return left;
+  }
   if (is_registered) {
-    if (Outcome quiet = fabric.deregister_segment(options.control_segment, time.left()); !quiet) return quiet;
+    if (Result<void> quiet = fabric.deregister_segment(options.control_segment, time.left()); !quiet) return quiet;
   }
   is_registered = false;
   memory.reset();
   is_closed = true;
   return {};
+}
+
+// Nobody calls again: where there is no memory for it, it waits for some.
+Result<void> DeviceSession::State::close_at_last() noexcept {
+  const Remaining time(Timeout::of(std::chrono::nanoseconds(kLastWaitNs)));
+  while (true) {
+    Result<void> closed;
+    try {
+      closed = close(time.left());
+    } catch (...) {
+      closed = error_of_exception("device session close");
+    }
+    if (closed.status() != Status::out_of_memory || time.left().ns() <= 0) return closed;
+    std::this_thread::sleep_for(kWaitForMemory);
+  }
 }
 
 DeviceSession::DeviceSession(std::unique_ptr<State> state) noexcept : state_(std::move(state)) {}
@@ -449,27 +493,33 @@ DeviceSession& DeviceSession::operator=(DeviceSession&& other) noexcept {
 }
 
 DeviceSession::~DeviceSession() {
-  if (!state_ || state_->is_closed) return;
+  const Uncancelled uncancelled;
+  State::end(std::move(state_));
+}
+
+void DeviceSession::State::end(std::unique_ptr<State> state) noexcept {
+  if (!state || state->is_closed) return;
   // In a forked child everything of it is the parent's.
-  if (state_->generation != detail::process_generation) {
-    [[maybe_unused]] State* const left_alone = state_.release();
+  if (state->generation != detail::process_generation) {
+    [[maybe_unused]] State* const left_alone = state.release();
     return;
   }
-  const Outcome closed = state_->close(Timeout::of(std::chrono::nanoseconds(kLastWaitNs)));
+  const Result<void> closed = state->close_at_last();
   if (closed) return;
-  log(LogLevel::warning, text("device session: its memory is never freed: ", closed.message()));
-  state_->stop_watching();
-  [[maybe_unused]] State* const left_alone = state_.release();
+  quietly([&] { log(LogLevel::warning, text("device session: its memory is never freed: ", closed.message())); });
+  state->stop_watching();
+  [[maybe_unused]] State* const left_alone = state.release();
 }
 
 Result<DeviceSession> DeviceSession::open(Fabric& fabric, const DeviceSessionOptions& options) try {
-  if (Outcome checked = check(options); !checked) return std::move(checked).take_error();
+  const Uncancelled uncancelled;
+  if (Result<void> checked = check(options); !checked) return std::move(checked).error();
   if (!fabric.state_) {
     return make_error(Status::unavailable, "device session", "fabric", "it was moved from or never opened",
                       "open the fabric first");
   }
   DeviceSession session(std::make_unique<State>(Fabric(fabric.state_), options));
-  if (Outcome opened = session.state_->open(); !opened) return std::move(opened).take_error();
+  if (Result<void> opened = session.state_->open(); !opened) return std::move(opened).error();
   return session;
 } catch (...) {
   return error_of_exception("device session open");
@@ -478,10 +528,12 @@ Result<DeviceSession> DeviceSession::open(Fabric& fabric, const DeviceSessionOpt
 const device::DeviceFabric& DeviceSession::handle() const noexcept { return state_->handle; }
 
 Result<DeviceReach> DeviceSession::reach(Rank rank, SegmentId id) const try {
+  const Uncancelled uncancelled;
   if (rank >= state_->why_not.size() || id >= state_->options.segment_count) {
-    return make_error(Status::out_of_range, "reach", text("segment ", id, " of rank ", rank),
-                      text("there are ", state_->why_not.size(), " ranks and ", state_->options.segment_count, " segments"),
-                      "give numbers below those");
+    return make_error(
+        Status::out_of_range, "reach", text("segment ", id, " of rank ", rank),
+        text("there are ", counted(state_->why_not.size(), "rank"), " and ", counted(state_->options.segment_count, "segment")),
+        "give numbers below those");
   }
   const std::string& reason = state_->why_not[rank][id];
   const bool has_queue = state_->queues != nullptr && state_->queues->has(rank);
@@ -496,10 +548,16 @@ Result<DeviceReach> DeviceSession::reach(Rank rank, SegmentId id) const try {
   return error_of_exception("device session reach");
 }
 
-Outcome DeviceSession::recover(Rank rank, Timeout timeout) try { return state_->recover(rank, timeout); } catch (...) {
+Result<void> DeviceSession::recover(Rank rank, Timeout timeout) try {
+  const Uncancelled uncancelled;
+  return state_->recover(rank, timeout);
+} catch (...) {
   return error_of_exception("device session recover");
 }
-Outcome DeviceSession::close(Timeout timeout) try { return state_->close(timeout); } catch (...) {
+Result<void> DeviceSession::close(Timeout timeout) try {
+  const Uncancelled uncancelled;
+  return state_->close(timeout);
+} catch (...) {
   return error_of_exception("device session close");
 }
 

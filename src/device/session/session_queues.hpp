@@ -39,10 +39,10 @@ class SessionQueues {
   virtual Result<std::uint32_t> add_segment(const OwnSegment& segment) = 0;
   // New queues to the rank, which does the same, in place of those it had, which no kernel uses. `segments`: all that the rank has,
   // the control segment last. Errors: out_of_memory, device_error, timed_out, not_supported.
-  virtual Outcome connect(Rank rank, std::span<const RemoteBytes> segments, const Timeout& timeout) = 0;
+  virtual Result<void> connect(Rank rank, std::span<const RemoteBytes> segments, const Timeout& timeout) = 0;
   // Before connect() takes their place: waits until what kernels posted to the rank is done or has failed, where this side does it.
   // Errors: timed_out.
-  virtual Outcome finish([[maybe_unused]] Rank rank, [[maybe_unused]] const Timeout& timeout) { return {}; }
+  virtual Result<void> finish([[maybe_unused]] Rank rank, [[maybe_unused]] const Timeout& timeout) { return {}; }
   // Where a segment of a connected rank begins, in work requests.
   virtual device::Remote place(Rank rank, SegmentId id) const = 0;
   // Gives back what was mapped of the rank, between stop() and start().
@@ -52,11 +52,11 @@ class SessionQueues {
   // Empty: small writes to the segment are stored through a mapping of this process; else why not.
   virtual std::string why_not_mapped(Rank rank, SegmentId id) const = 0;
   // The threads of the CPU, if it needs some. Errors: out_of_memory.
-  virtual Outcome start() = 0;
+  virtual Result<void> start() = 0;
   virtual void stop() noexcept = 0;
   // Waits until what kernels posted is done or handed on, with no kernel running, and until peers have come as far where they would
   // miss this side. Errors: timed_out (call again), device_error.
-  virtual Outcome drain(const Timeout& timeout) = 0;
+  virtual Result<void> drain(const Timeout& timeout) = 0;
 };
 
 }  // namespace gigabar

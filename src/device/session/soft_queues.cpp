@@ -9,7 +9,7 @@
 #include "base/clock.hpp"
 #include "base/errors.hpp"
 #include "base/log.hpp"
-#include "fabric/remaining.hpp"
+#include "base/remaining.hpp"
 #include "gigabar/copy.hpp"
 
 namespace gigabar {
@@ -104,6 +104,7 @@ void SoftQueues::drop(std::vector<PeerEnd>& ends) {
 // What cannot be mapped is reached over the fabric alone.
 void SoftQueues::map_segments(Rank rank, std::span<const RemoteBytes> segments, const Timeout& timeout) {
   MappedRank& mapped = mapped_[rank];
+  mapped.segments.reserve(mapped.segments.size() + segments.size());  // what is mapped is noted
   for (const RemoteBytes& segment : segments) {
     auto address = fabric_.map_segment(rank, segment.id, timeout, MappedFor::cpu);
     if (address)
@@ -117,7 +118,7 @@ void SoftQueues::leave(Rank rank) noexcept {
   const auto found = mapped_.find(rank);
   if (found == mapped_.end()) return;
   for (const soft_hca::FabricRange& segment : found->second.segments) {
-    if (const Outcome left = fabric_.unmap_segment(rank, segment.segment, MappedFor::cpu); !left)
+    if (const Result<void> left = fabric_.unmap_segment(rank, segment.segment, MappedFor::cpu); !left)
       log(LogLevel::warning, left.message());
   }
   mapped_.erase(found);
@@ -132,11 +133,11 @@ std::string SoftQueues::why_not_mapped(Rank rank, SegmentId id) const {
 
 device::Remote SoftQueues::place(Rank rank, SegmentId id) const { return {0, soft_hca::fabric_key(rank, id)}; }
 
-Outcome SoftQueues::connect(Rank rank, std::span<const RemoteBytes> segments, const Timeout& timeout) {
+Result<void> SoftQueues::connect(Rank rank, std::span<const RemoteBytes> segments, const Timeout& timeout) {
   const Remaining time(timeout);
   if (const auto old = ranks_.find(rank); old != ranks_.end()) drop(old->second);
   leave(rank);
-  if (Outcome warm = warm_up(rank, segments, time.left()); !warm) return warm;
+  if (Result<void> warm = warm_up(rank, segments, time.left()); !warm) return warm;
   map_segments(rank, segments, time.left());
   std::vector<device::PeerQueue> queues(memory_.layout().queue_count);
   std::vector<PeerEnd> ends;
@@ -149,26 +150,26 @@ Outcome SoftQueues::connect(Rank rank, std::span<const RemoteBytes> segments, co
   return memory_.put_queues(rank, queues);
 }
 
-Outcome SoftQueues::warm_up(Rank rank, std::span<const RemoteBytes> segments, const Timeout& timeout) {
+Result<void> SoftQueues::warm_up(Rank rank, std::span<const RemoteBytes> segments, const Timeout& timeout) {
   const PostOptions options{.queue = kLastFabricQueue, .policy = std::nullopt};
   const LocalPlace scratch{options_.control_segment, memory_.layout().scratch_at()};
-  const auto settle = [&](const Result<Operation>& posted) -> Outcome {
+  const auto settle = [&](const Result<Operation>& posted) -> Result<void> {
     if (!posted) return Error(posted.error());
     return fabric_.wait(kLastFabricQueue, timeout);
   };
   for (const RemoteBytes& segment : segments) {
     if (segment.id == options_.control_segment) continue;
     const std::uint64_t bytes = std::min<std::uint64_t>(segment.bytes, ControlLayout::kScratchBytes);
-    if (Outcome done = settle(fabric_.read(scratch, {rank, segment.id, 0}, bytes, options)); !done) return done;
+    if (Result<void> done = settle(fabric_.read(scratch, {rank, segment.id, 0}, bytes, options)); !done) return done;
   }
   const RemotePlace there{rank, options_.control_segment, scratch.offset_bytes};
-  if (Outcome done = settle(fabric_.write(scratch, there, ControlLayout::kScratchBytes, options)); !done) return done;
+  if (Result<void> done = settle(fabric_.write(scratch, there, ControlLayout::kScratchBytes, options)); !done) return done;
   return fabric_.flush(rank, timeout);
 }
 
 // Looks until it is so.
 template <class IsDone>
-Outcome SoftQueues::await(const char* operation, const Timeout& timeout, const IsDone& is_done) {
+Result<void> SoftQueues::await(const char* operation, const Timeout& timeout, const IsDone& is_done) {
   const std::int64_t begin_ns = now_ns();
   while (!is_done()) {
     if (!timeout.is_forever() && now_ns() - begin_ns > timeout.ns()) {
@@ -180,11 +181,11 @@ Outcome SoftQueues::await(const char* operation, const Timeout& timeout, const I
   return {};
 }
 
-Outcome SoftQueues::drain(const Timeout& timeout) {
+Result<void> SoftQueues::drain(const Timeout& timeout) {
   return await("close", timeout, [this] { return hca_.is_idle(); });
 }
 
-Outcome SoftQueues::finish(Rank rank, const Timeout& timeout) {
+Result<void> SoftQueues::finish(Rank rank, const Timeout& timeout) {
   const auto found = ranks_.find(rank);
   if (found == ranks_.end()) return {};
   return await("recover", timeout, [&] {
@@ -192,7 +193,7 @@ Outcome SoftQueues::finish(Rank rank, const Timeout& timeout) {
   });
 }
 
-Outcome SoftQueues::start() {
+Result<void> SoftQueues::start() {
   auto started = soft_hca::ProxyThreads::start(hca_, options_.proxy_thread_count);
   if (!started) return std::move(started).error();
   proxies_ = std::move(*started);

@@ -36,16 +36,16 @@ class SoftQueues final : public SessionQueues {
 
   QueueEngine engine() const noexcept override { return QueueEngine::software_hca; }
   Result<std::uint32_t> add_segment(const OwnSegment& segment) override;
-  Outcome connect(Rank rank, std::span<const RemoteBytes> segments, const Timeout& timeout) override;
+  Result<void> connect(Rank rank, std::span<const RemoteBytes> segments, const Timeout& timeout) override;
   device::Remote place(Rank rank, SegmentId id) const override;
   void leave(Rank rank) noexcept override;
-  Outcome finish(Rank rank, const Timeout& timeout) override;
+  Result<void> finish(Rank rank, const Timeout& timeout) override;
   bool is_empty() const noexcept override { return ranks_.empty(); }
   bool has(Rank rank) const noexcept override { return ranks_.contains(rank); }
   std::string why_not_mapped(Rank rank, SegmentId id) const override;
-  Outcome start() override;
+  Result<void> start() override;
   void stop() noexcept override { proxies_.reset(); }
-  Outcome drain(const Timeout& timeout) override;
+  Result<void> drain(const Timeout& timeout) override;
 
  private:
   struct PeerEnd {
@@ -62,8 +62,8 @@ class SoftQueues final : public SessionQueues {
   // Moves bytes between scratch memory and each of the rank's segments, both ways: what a path allocates or loads at its first use
   // would wait for kernels that run. Errors: those of the operations.
   template <class IsDone>
-  Outcome await(const char* operation, const Timeout& timeout, const IsDone& is_done);
-  Outcome warm_up(Rank rank, std::span<const RemoteBytes> segments, const Timeout& timeout);
+  Result<void> await(const char* operation, const Timeout& timeout, const IsDone& is_done);
+  Result<void> warm_up(Rank rank, std::span<const RemoteBytes> segments, const Timeout& timeout);
   Result<PeerEnd> make_end(Rank rank, std::uint32_t index, device::PeerQueue& queue);
   void drop(std::vector<PeerEnd>& ends);
   void map_segments(Rank rank, std::span<const RemoteBytes> segments, const Timeout& timeout);

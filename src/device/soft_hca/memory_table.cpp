@@ -9,7 +9,7 @@
 namespace gigabar::soft_hca {
 namespace {
 
-constexpr std::size_t kMostEntries = (std::size_t{1} << 24) - 1;
+constexpr std::size_t kMaxEntries = (std::size_t{1} << 24) - 1;
 
 }  // namespace
 
@@ -23,7 +23,7 @@ Result<std::uint32_t> MemoryTable::register_memory(const MemoryRange& range) {
   const std::lock_guard lock(mutex_);
   auto place = std::find_if(entries_.begin(), entries_.end(), [](const Entry& entry) { return !entry.is_used; });
   if (place == entries_.end()) {
-    if (entries_.size() == kMostEntries) {
+    if (entries_.size() == kMaxEntries) {
       return make_error(Status::out_of_memory, "register memory", "software HCA", "no key is left", "deregister what is not used");
     }
     place = entries_.insert(place, Entry{});

@@ -8,7 +8,7 @@
 namespace gigabar::soft_hca {
 namespace {
 
-constexpr std::size_t kMostUnderWay = 1024;
+constexpr std::size_t kMaxUnderWay = 1024;
 
 template <class Word>
 bool store_word(void* to, const void* from, std::size_t bytes) {
@@ -71,7 +71,7 @@ Syndrome MemoryWire::execute(const WireOperation& operation) {
 }
 
 bool MemoryWire::begin(const WireOperation& operation) {
-  if (ended_.size() == kMostUnderWay) return false;
+  if (ended_.size() == kMaxUnderWay) return false;
   const Syndrome syndrome = is_broken_ ? Syndrome::flushed : execute(operation);
   is_broken_ = is_broken_ || syndrome != Syndrome::none;
   ended_.push_back(syndrome);

@@ -6,23 +6,24 @@
 #include <system_error>
 
 #include "base/blocked_signals.hpp"
+#include "base/counted.hpp"
 #include "base/errors.hpp"
 
 namespace gigabar::soft_hca {
 
 Result<std::unique_ptr<ProxyThreads>> ProxyThreads::start(SoftHca& hca, std::uint32_t thread_count) {
-  if (thread_count == 0 || thread_count > kMostThreads) {
-    return make_error(Status::invalid_argument, "start proxy threads", text(thread_count, " threads"),
-                      text("not between 1 and ", kMostThreads));
+  if (thread_count == 0 || thread_count > kMaxThreads) {
+    return make_error(Status::invalid_argument, "start proxy threads", counted(thread_count, "thread"),
+                      text("not between 1 and ", kMaxThreads));
   }
   std::unique_ptr<ProxyThreads> proxies(new ProxyThreads(hca, thread_count));
-  Outcome started = proxies->start_threads();
-  if (!started) return std::move(started).take_error();
+  Result<void> started = proxies->start_threads();
+  if (!started) return std::move(started).error();
   return proxies;
 }
 
 // Threads that did start end with the object.
-Outcome ProxyThreads::start_threads() {
+Result<void> ProxyThreads::start_threads() {
   const BlockedSignals blocked;
   int code = 0;
   try {

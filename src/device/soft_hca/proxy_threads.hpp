@@ -17,10 +17,10 @@ namespace gigabar::soft_hca {
 // never sleeps, because nothing wakes it. When it is stopped or stalled, waits on the device end by their own deadlines.
 class ProxyThreads {
  public:
-  static constexpr std::uint32_t kMostThreads = 64;
+  static constexpr std::uint32_t kMaxThreads = 64;
   static constexpr std::uint32_t kSpinPolls = 2000;  // in vain, before the thread yields: some 100 us
 
-  // `thread_count`: 1 to kMostThreads. Errors: invalid_argument, out_of_memory (a thread cannot be started; none runs then).
+  // `thread_count`: 1 to kMaxThreads. Errors: invalid_argument, out_of_memory (a thread cannot be started; none runs then).
   static Result<std::unique_ptr<ProxyThreads>> start(SoftHca& hca, std::uint32_t thread_count);
   ProxyThreads(const ProxyThreads&) = delete;
   ProxyThreads& operator=(const ProxyThreads&) = delete;
@@ -40,7 +40,7 @@ class ProxyThreads {
   };
 
   ProxyThreads(SoftHca& hca, std::uint32_t thread_count) : hca_(&hca), heartbeats_(thread_count) {}
-  Outcome start_threads();
+  Result<void> start_threads();
   void work(std::uint32_t index) noexcept;
 
   SoftHca* hca_;

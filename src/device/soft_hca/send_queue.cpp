@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "device/soft_hca/send_queue.hpp"
+#include "base/quietly.hpp"
 
 #include <cstring>
 #include <utility>
@@ -184,7 +185,10 @@ bool SendQueue::begin_one() {
   mlx5::Block& block = ring_[begun_ & (options_.depth - 1)];
   WorkRequest request = read_work_request(block, begun_, number_);
   if (do_at_once(request)) return take_stamps_down(block), true;
-  Pending& pending = pending_.emplace_back();
+  Pending* added = nullptr;
+  quietly([&] { added = &pending_.emplace_back(); });
+  if (added == nullptr) return false;  // there is no memory for it now
+  Pending& pending = *added;
   pending.index = begun_;
   pending.request = request;
   WireOperation operation;

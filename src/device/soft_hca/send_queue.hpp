@@ -34,7 +34,7 @@ struct QueueMemory {
 };
 
 struct QueueOptions {
-  std::uint32_t depth = 1024;               // WQEs, a power of two, at most device::kMostDepth
+  std::uint32_t depth = 1024;               // WQEs, a power of two, at most device::kMaxDepth
   std::uint32_t cq_depth = 0;               // CQEs of an ordinary CQ, a power of two, at least `depth`; 0: `depth`
   bool is_collapsed = true;                 // one CQE that is written over and over
   bool confirms_reads = false;              // see device::Queue

@@ -5,6 +5,7 @@
 #include <bit>
 #include <string>
 
+#include "base/counted.hpp"
 #include "base/errors.hpp"
 
 namespace gigabar::soft_hca {
@@ -21,9 +22,9 @@ Error bad_queue(std::string what, std::string cause) {
   return make_error(Status::invalid_argument, "create queue", std::move(what), std::move(cause));
 }
 
-Outcome check(const QueueOptions& options) {
-  if (!std::has_single_bit(options.depth) || options.depth > device::kMostDepth) {
-    return bad_queue(text("depth ", options.depth), text("not a power of two up to ", device::kMostDepth));
+Result<void> check(const QueueOptions& options) {
+  if (!std::has_single_bit(options.depth) || options.depth > device::kMaxDepth) {
+    return bad_queue(text("depth ", options.depth), text("not a power of two up to ", device::kMaxDepth));
   }
   const std::uint32_t cqe_count = cqe_count_of(options);
   const bool is_good = std::has_single_bit(cqe_count) && cqe_count >= options.depth;
@@ -33,15 +34,15 @@ Outcome check(const QueueOptions& options) {
   return {};
 }
 
-Outcome check(const char* name, const Place& place, std::uint64_t alignment_bytes) {
+Result<void> check(const char* name, const Place& place, std::uint64_t alignment_bytes) {
   const auto cpu = reinterpret_cast<std::uintptr_t>(place.cpu);
   if (cpu == 0 || place.device_address == 0) return bad_queue(name, "no address");
   if (cpu % alignment_bytes == 0 && place.device_address % alignment_bytes == 0) return {};
-  return bad_queue(name, text("not aligned to ", alignment_bytes, " bytes"));
+  return bad_queue(name, text("not aligned to ", counted(alignment_bytes, "byte")));
 }
 
-Outcome check(const QueueMemory& memory) {
-  Outcome outcome = check("ring", memory.ring, sizeof(mlx5::Block));
+Result<void> check(const QueueMemory& memory) {
+  Result<void> outcome = check("ring", memory.ring, sizeof(mlx5::Block));
   if (outcome) outcome = check("doorbell record", memory.doorbell_record, sizeof(std::uint64_t));
   if (outcome) outcome = check("doorbell", memory.doorbell, sizeof(std::uint64_t));
   if (outcome) outcome = check("CQ", memory.cq, sizeof(mlx5::Cqe));
@@ -90,14 +91,14 @@ QueueSizes sizes_of(const QueueOptions& options) {
 
 Result<std::uint32_t> SoftHca::create_queue(const QueueOptions& options, const QueueMemory& memory, Wire& wire,
                                             device::Queue& queue) {
-  Outcome outcome = check(options);
+  Result<void> outcome = check(options);
   if (outcome) outcome = check(memory);
-  if (!outcome) return std::move(outcome).take_error();
+  if (!outcome) return std::move(outcome).error();
 
   const std::lock_guard lock(create_mutex_);
   const std::uint32_t index = slot_count_.load(std::memory_order_relaxed);
-  if (index == kMostQueues) {
-    return make_error(Status::out_of_memory, "create queue", "software HCA", text("it has ", kMostQueues, " queues"));
+  if (index == kMaxQueues) {
+    return make_error(Status::out_of_memory, "create queue", "software HCA", text("it has ", kMaxQueues, " queues"));
   }
   const std::uint32_t number = kFirstQueueNumber + index;
   initialise(options, memory);
@@ -118,14 +119,14 @@ Result<std::unique_lock<std::mutex>> SoftHca::lock_queue(std::uint32_t number, c
   return make_error(Status::invalid_argument, operation, text("queue ", number), "there is none with this number");
 }
 
-Outcome SoftHca::close_queue(std::uint32_t number) {
+Result<void> SoftHca::close_queue(std::uint32_t number) {
   auto lock = lock_queue(number, "close queue");
   if (!lock) return std::move(lock).error();
   slots_[number - kFirstQueueNumber].queue.reset();
   return {};
 }
 
-Outcome SoftHca::set_faults(std::uint32_t number, const Faults& faults) {
+Result<void> SoftHca::set_faults(std::uint32_t number, const Faults& faults) {
   auto lock = lock_queue(number, "set faults");
   if (!lock) return std::move(lock).error();
   slots_[number - kFirstQueueNumber].queue->set_faults(faults);

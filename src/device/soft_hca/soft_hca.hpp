@@ -22,7 +22,7 @@
 
 namespace gigabar::soft_hca {
 
-inline constexpr std::uint32_t kMostQueues = 1024;
+inline constexpr std::uint32_t kMaxQueues = 1024;
 inline constexpr std::uint32_t kFirstQueueNumber = 0x40;
 
 // Bytes that a queue needs at each place of QueueMemory.
@@ -44,11 +44,11 @@ class SoftHca {
   MemoryTable& memory() { return memory_; }
 
   // Sets up the memory and writes `queue`, which the caller brings to where kernels find it; the number of the queue. `wire` and
-  // the memory must outlive the HCA. Errors: invalid_argument (names the option or the place), out_of_memory (kMostQueues).
+  // the memory must outlive the HCA. Errors: invalid_argument (names the option or the place), out_of_memory (kMaxQueues).
   Result<std::uint32_t> create_queue(const QueueOptions& options, const QueueMemory& memory, Wire& wire, device::Queue& queue);
   // Behind it nothing of the queue is executed. What it began may still land: flush it first. Errors: invalid_argument.
-  Outcome close_queue(std::uint32_t number);
-  Outcome set_faults(std::uint32_t number, const Faults& faults);
+  Result<void> close_queue(std::uint32_t number);
+  Result<void> set_faults(std::uint32_t number, const Faults& faults);
   Result<QueueStatistics> statistics(std::uint32_t number);
 
   // One step of each `share_count`-th queue, from `share` on; whether anything was done. Never waits: a queue that another thread
@@ -67,7 +67,7 @@ class SoftHca {
 
   MemoryTable memory_;
   std::mutex create_mutex_;
-  std::array<Slot, kMostQueues> slots_;
+  std::array<Slot, kMaxQueues> slots_;
   std::atomic<std::uint32_t> slot_count_{0};  // those below exist
 };
 

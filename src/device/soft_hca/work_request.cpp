@@ -45,7 +45,7 @@ void read_remote(const Reader& reader, WorkRequest& request) {
 bool read_inline(const Reader& reader, std::uint32_t segment_count, WorkRequest& request) {
   constexpr std::size_t kHeader = 2 * kWordsPerSegment;
   const std::uint32_t bytes = reader.value32(kHeader) & ~mlx5::kInlineFlag;
-  if (bytes == 0 || bytes > mlx5::kMostInlineBytes || segment_count != mlx5::inline_segment_count(bytes)) return false;
+  if (bytes == 0 || bytes > mlx5::kMaxInlineBytes || segment_count != mlx5::inline_segment_count(bytes)) return false;
   request.is_inline = true;
   request.bytes = bytes;
   for (std::size_t i = 0; i < request.payload.size(); ++i) request.payload[i] = reader.raw(kHeader + 1 + i);
@@ -99,7 +99,6 @@ bool has_arrived(const mlx5::Block& block, std::uint64_t index, std::uint32_t qu
 }
 
 void take_stamps_down(mlx5::Block& block) {
-  if ((mlx5::big_endian(device::load_relaxed(&block.segments[0].words[0])) & mlx5::kKeptFlag) != 0) return;
   for (std::size_t i = 0; i < mlx5::kStampedSegments; ++i) device::store_relaxed(&block.segments[i].words[mlx5::kStampWord], 0);
 }
 
@@ -110,8 +109,8 @@ WorkRequest read_work_request(const mlx5::Block& block, std::uint64_t index, std
   WorkRequest request;
   request.opcode = static_cast<Opcode>(what & 0xff);
   request.flags = static_cast<std::uint8_t>(reader.raw(2) >> 24);
-  const bool is_this = (what & ~(mlx5::kStampedFlag | mlx5::kKeptFlag)) >> 8 == (index & 0xffff) &&
-                       whose >> 8 == queue_number;  // the rest of opmod is 0
+  const bool is_this =
+      (what & ~mlx5::kStampedFlag) >> 8 == (index & 0xffff) && whose >> 8 == queue_number;  // the rest of opmod is 0
   if (!is_this || !read_segments(reader, whose & 0xff, request)) request.syndrome = Syndrome::local_operation;
   return request;
 }

@@ -25,13 +25,13 @@ struct WorkRequest {
   std::uint64_t bytes = 0;
   std::uint64_t swap_or_add = 0;
   std::uint64_t compare = 0;
-  std::array<std::uint32_t, device::mlx5::kMostInlineBytes / sizeof(std::uint32_t)> payload{};  // of an inline one
+  std::array<std::uint32_t, device::mlx5::kMaxInlineBytes / sizeof(std::uint32_t)> payload{};  // of an inline one
 };
 
 // Whether the WQE with this index of this queue is in its place as a whole: one without stamps as soon as its name is, since its
 // device has ordered it in front of the doorbell.
 bool has_arrived(const device::mlx5::Block& block, std::uint64_t index, std::uint32_t queue_number);
-// So that what is stored there next shows by its own. A prepared slot stays as it is.
+// So that what is stored there next shows by its own.
 void take_stamps_down(device::mlx5::Block& block);
 
 // Reads the block once, and checks that it is the WQE with this index of this queue.

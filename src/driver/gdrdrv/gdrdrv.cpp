@@ -13,6 +13,7 @@
 #include "base/check_ids.hpp"
 #include "base/errors.hpp"
 #include "base/log.hpp"
+#include "base/quietly.hpp"
 #include "base/undo.hpp"
 #include "driver/system_calls.hpp"
 
@@ -94,7 +95,7 @@ Result<std::unique_ptr<Module>> Module::open(const std::string& device_folder) {
   Undo close([descriptor] { system_calls().close(descriptor); });
   std::unique_ptr<Module> module(new Module(descriptor));
   close.call_off();
-  if (Outcome asked = module->call("ask gdrdrv for its version", kVersion, &version); !asked) return std::move(asked).take_error();
+  if (Result<void> asked = module->call("ask gdrdrv for its version", kVersion, &version); !asked) return std::move(asked).error();
   if (version.module < version_number(2, 0) || version.oldest_api > kApiVersion) {
     return make_error(
         Status::unavailable, "open gdrdrv", path,
@@ -104,8 +105,8 @@ Result<std::unique_ptr<Module>> Module::open(const std::string& device_folder) {
   module->version_ = version.module;
   if (version.module >= version_number(2, 5)) {
     Attribute attribute{kAttributePersistent, 0};
-    if (Outcome asked = module->call("ask gdrdrv for persistence", kAttribute, &attribute); !asked)
-      return std::move(asked).take_error();
+    if (Result<void> asked = module->call("ask gdrdrv for persistence", kAttribute, &attribute); !asked)
+      return std::move(asked).error();
     module->is_persistent_ = attribute.value != 0;
   }
   return module;
@@ -115,7 +116,7 @@ Module::~Module() { system_calls().close(descriptor_); }
 
 std::string Module::version() const { return version_text(version_); }
 
-Outcome Module::call(const char* operation, unsigned long number, void* argument) {
+Result<void> Module::call(const char* operation, unsigned long number, void* argument) {
   int result;
   do {
     result = system_calls().ioctl(descriptor_, number, argument);
@@ -126,7 +127,7 @@ Outcome Module::call(const char* operation, unsigned long number, void* argument
 }
 
 Result<std::uint64_t> Module::pin(std::uint64_t device_address, std::size_t bytes) {
-  Outcome pinned;
+  Result<void> pinned;
   std::uint64_t handle = 0;
   if (version_ >= version_number(2, 5)) {
     PinV2 argument{device_address, bytes, 0, 0, 0};
@@ -138,7 +139,7 @@ Result<std::uint64_t> Module::pin(std::uint64_t device_address, std::size_t byte
     handle = argument.handle;
   }
   if (pinned) return handle;
-  Error error = std::move(pinned).take_error();
+  Error error = std::move(pinned).error();
   if (error.record().native.code == EINVAL) {
     edit(error).status = Status::not_supported;
     edit(error).cause =
@@ -147,8 +148,10 @@ Result<std::uint64_t> Module::pin(std::uint64_t device_address, std::size_t byte
   return error;
 }
 
-void Module::unpin(std::uint64_t handle) {
-  if (Outcome done = call("unpin", kUnpin, &handle); !done) log(LogLevel::warning, done.message());
+void Module::unpin(std::uint64_t handle) noexcept {
+  quietly([&] {
+    if (Result<void> done = call("unpin", kUnpin, &handle); !done) log(LogLevel::warning, done.message());
+  });
 }
 
 CacheType Module::type_of(std::uint64_t handle) {
@@ -183,9 +186,9 @@ Result<PinnedMapping> Module::map(std::uint64_t device_address, std::size_t byte
   return mapping;
 }
 
-void Module::unmap(const PinnedMapping& mapping) {
+void Module::unmap(const PinnedMapping& mapping) noexcept {
   if (system_calls().munmap(mapping.address, mapping.bytes) != 0)
-    log(LogLevel::error, text("unmap gdrdrv mapping: ", std::strerror(errno)));
+    quietly([] { log(LogLevel::error, text("unmap gdrdrv mapping: ", std::strerror(errno))); });
   unpin(mapping.handle);
 }
 

@@ -42,13 +42,13 @@ class Module {
   // out_of_memory, out_of_bar1, no_permission, device_error.
   Result<PinnedMapping> map(std::uint64_t device_address, std::size_t bytes);
   // Unmaps, then unpins: in that order, since old modules mishandle the other one.
-  void unmap(const PinnedMapping& mapping);
+  void unmap(const PinnedMapping& mapping) noexcept;
 
  private:
   explicit Module(int descriptor) noexcept : descriptor_(descriptor) {}
-  Outcome call(const char* operation, unsigned long number, void* argument);
+  Result<void> call(const char* operation, unsigned long number, void* argument);
   Result<std::uint64_t> pin(std::uint64_t device_address, std::size_t bytes);
-  void unpin(std::uint64_t handle);
+  void unpin(std::uint64_t handle) noexcept;
   CacheType type_of(std::uint64_t handle);
 
   const int descriptor_;

@@ -19,6 +19,7 @@
 #include <utility>
 
 #include "base/clock.hpp"
+#include "base/counted.hpp"
 #include "base/descriptor.hpp"
 #include "base/errors.hpp"
 #include "driver/child_process.hpp"
@@ -106,7 +107,7 @@ std::optional<std::string> read_output(int pipe_end, const ChildLimits& limits, 
     if (count < 0) return text("its content cannot be read from the process that reads it: ", std::strerror(errno));
     if (count == 0) return {};
     if (output.size() + static_cast<std::size_t>(count) > limits.output_bytes) {
-      return text("more than ", limits.output_bytes, " bytes are told of it");
+      return text("more than ", counted(limits.output_bytes, "byte"), " are told of it");
     }
     output.append(part.data(), static_cast<std::size_t>(count));
   }

@@ -28,8 +28,8 @@ namespace gigabar::hwloc {
 namespace {
 
 constexpr const char* kOperation = "topology";
-constexpr std::size_t kMostObjects = 400'000;  // of a machine
-constexpr int kMostCpus = 65536;
+constexpr std::size_t kMaxObjects = 400'000;  // of a machine
+constexpr int kMaxCpus = 65536;
 
 enum class Need { required, optional };
 
@@ -127,7 +127,7 @@ PciObject pci_object(const hwloc_obj& object, const hwloc_obj_attr_u::hwloc_pcid
 std::vector<int> cpus_in(hwloc_const_bitmap_t set) {
   std::vector<int> cpus;
   if (set == nullptr) return cpus;
-  for (int cpu = library().hwloc_bitmap_next(set, -1); cpu >= 0 && cpu < kMostCpus; cpu = library().hwloc_bitmap_next(set, cpu)) {
+  for (int cpu = library().hwloc_bitmap_next(set, -1); cpu >= 0 && cpu < kMaxCpus; cpu = library().hwloc_bitmap_next(set, cpu)) {
     cpus.push_back(cpu);
   }
   return cpus;
@@ -168,7 +168,7 @@ Discovery objects_of(hwloc_topology_t topology) {
   Discovery found;
   std::vector<Package> packages;
   std::vector<hwloc_obj_t> waiting{library().hwloc_get_obj_by_depth(topology, 0, 0)};
-  for (std::size_t count = 0; !waiting.empty() && count < kMostObjects; ++count) {
+  for (std::size_t count = 0; !waiting.empty() && count < kMaxObjects; ++count) {
     hwloc_obj_t object = waiting.back();
     waiting.pop_back();
     if (object == nullptr) continue;

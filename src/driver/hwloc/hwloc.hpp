@@ -8,7 +8,7 @@
 #include <string_view>
 #include <vector>
 
-#include "gigabar/device.hpp"
+#include "gigabar/types.hpp"
 #include "gigabar/status.hpp"
 
 namespace gigabar::hwloc {

@@ -124,7 +124,7 @@ constexpr unsigned kNvLinkSpeed = 164;  // of the link in scopeId; Hopper and ne
 constexpr unsigned kC2cLinkCount = 170;
 constexpr unsigned kC2cLinkStatus = 171;
 constexpr unsigned kC2cLinkMaxBandwidth = 172;
-constexpr unsigned kMostC2cLinks = 64;
+constexpr unsigned kMaxC2cLinks = 64;
 
 NvLink active_nvlink(nvmlDevice_t device, unsigned link) {
   NvLink found;
@@ -279,7 +279,7 @@ std::optional<C2cLinks> c2c_links(const std::string& pci_address) {
   if (!device) return {};
   const auto count = field_of(*device, kC2cLinkCount);
   C2cLinks links;
-  for (unsigned link = 0; link < std::min(count.value_or(0), kMostC2cLinks); ++link) {
+  for (unsigned link = 0; link < std::min(count.value_or(0), kMaxC2cLinks); ++link) {
     if (field_of(*device, kC2cLinkStatus, link).value_or(0) != 1) continue;
     const auto speed = field_of(*device, kC2cLinkMaxBandwidth, link);
     if (!speed || *speed == 0) return {};
@@ -302,7 +302,7 @@ std::vector<std::string> devices() {
   std::vector<std::string> addresses;
   if (!availability().is_ok() || library().nvmlDeviceGetHandleByIndex_v2 == nullptr) return addresses;
   const unsigned count = ask<unsigned>(library().nvmlDeviceGetCount_v2).value_or(0);
-  for (unsigned index = 0; index < std::min(count, kMostDevices); ++index) {
+  for (unsigned index = 0; index < std::min(count, kMaxDevices); ++index) {
     const auto device = ask<nvmlDevice_t>(library().nvmlDeviceGetHandleByIndex_v2, index);
     if (!device) continue;
     const auto pci = ask<nvmlPciInfo_t>(library().nvmlDeviceGetPciInfo_v3, *device);

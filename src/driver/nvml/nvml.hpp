@@ -68,8 +68,8 @@ std::optional<std::vector<NvLink>> nvlinks(const std::string& pci_address);
 // active_count is 0 for a device without such links; nothing when NVML does not know.
 std::optional<C2cLinks> c2c_links(const std::string& pci_address);
 std::optional<MemoryBus> memory_bus(const std::string& pci_address);
-// PCI addresses of the GPUs in NVML's order ("0000:3b:00.0"), those that this user may not open left out; at most kMostDevices.
-inline constexpr unsigned kMostDevices = 64;
+// PCI addresses of the GPUs in NVML's order ("0000:3b:00.0"), those that this user may not open left out; at most kMaxDevices.
+inline constexpr unsigned kMaxDevices = 64;
 std::vector<std::string> devices();
 // Of the GPU with that UUID ("GPU-..."), also one that this process does not see through CUDA; nothing when NVML does not know.
 std::optional<std::string> address_of_uuid(const std::string& uuid);

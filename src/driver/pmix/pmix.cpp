@@ -95,7 +95,7 @@ class Server {
     if (process_ == ::getpid()) library().PMIx_Finalize(nullptr, 0);
   }
 
-  Outcome join() {
+  Result<void> join() {
     if (process_ == ::getpid()) return {};
     if (process_ != 0)
       return make_error(Status::foreign_process, "join", "the PMIx server", "the parent of this forked process joined it");
@@ -187,7 +187,7 @@ Result<std::optional<std::uint32_t>> job_number(pmix_rank_t rank, const char* ke
   return std::optional<std::uint32_t>(static_cast<std::uint32_t>((*question)->number));
 }
 
-Outcome require_joined(const char* operation, const std::string& object) {
+Result<void> require_joined(const char* operation, const std::string& object) {
   if (availability().is_ok() && server().is_joined()) return {};
   return make_error(Status::unavailable, operation, object, "this process has not joined a PMIx server");
 }
@@ -203,7 +203,7 @@ const Availability& availability() { return library().availability; }
 Result<Membership> join(std::int64_t deadline_ns) {
   if (!availability().is_ok()) return make_error("join", "the PMIx server", availability());
   const std::lock_guard lock(join_mutex());
-  if (Outcome joined = server().join(); !joined) return std::move(joined).take_error();
+  if (Result<void> joined = server().join(); !joined) return std::move(joined).error();
   Membership found;
   found.name_space.assign(server().self().nspace, ::strnlen(server().self().nspace, sizeof(pmix_nspace_t)));
   found.rank = server().self().rank;
@@ -220,8 +220,8 @@ Result<Membership> join(std::int64_t deadline_ns) {
   return found;
 }
 
-Outcome put(const std::string& key, const std::string& bytes) {
-  if (Outcome joined = require_joined("put", key); !joined) return joined;
+Result<void> put(const std::string& key, const std::string& bytes) {
+  if (Result<void> joined = require_joined("put", key); !joined) return joined;
   std::string copy = bytes;
   pmix_value_t value{};
   value.type = PMIX_BYTE_OBJECT;
@@ -235,7 +235,7 @@ Outcome put(const std::string& key, const std::string& bytes) {
 }
 
 Result<Fetch> fetch(std::uint32_t rank, const std::string& key) {
-  if (Outcome joined = require_joined("fetch", key); !joined) return std::move(joined).take_error();
+  if (Result<void> joined = require_joined("fetch", key); !joined) return std::move(joined).error();
   auto question = ask(rank, key, text(key, " of rank ", rank));
   if (!question) return question.error();
   return Fetch(std::move(*question));
@@ -269,7 +269,7 @@ const Availability& availability() {
 }
 
 Result<Membership> join(std::int64_t) { return make_error("join", "the PMIx server", availability()); }
-Outcome put(const std::string& key, const std::string&) { return make_error("put", key, availability()); }
+Result<void> put(const std::string& key, const std::string&) { return make_error("put", key, availability()); }
 Result<Fetch> fetch(std::uint32_t, const std::string& key) { return make_error("fetch", key, availability()); }
 
 // No object of this class is ever made in such a build.

@@ -51,7 +51,7 @@ class Fetch {
 
 // Only after join(). Neither waits for another rank. `key` has at most 511 bytes. Errors: unavailable (not joined), peer_lost,
 // device_error.
-Outcome put(const std::string& key, const std::string& bytes);
+Result<void> put(const std::string& key, const std::string& bytes);
 Result<Fetch> fetch(std::uint32_t rank, const std::string& key);
 
 }  // namespace gigabar::pmix

@@ -9,9 +9,11 @@
 #include <cstring>
 
 #include "base/check_ids.hpp"
+#include "base/counted.hpp"
 #include "base/errors.hpp"
 #include "base/log.hpp"
 #include "base/options.hpp"
+#include "base/quietly.hpp"
 #include "base/undo.hpp"
 #include "driver/system_calls.hpp"
 
@@ -96,8 +98,8 @@ Result<std::unique_ptr<ResourceManager>> ResourceManager::open(const std::string
   }
   std::unique_ptr<ResourceManager> manager(new ResourceManager(device_folder, driver_version, descriptor));
   close.call_off();
-  if (Outcome made = manager->allocate("make client", 0, manager->client_, kClassRoot, nullptr, 0); !made) {
-    return std::move(made).take_error();
+  if (Result<void> made = manager->allocate("make client", 0, manager->client_, kClassRoot, nullptr, 0); !made) {
+    return std::move(made).error();
   }
   if (manager->client_ == 0) {
     return make_error(Status::device_error, "make client", path, "the resource manager answered with the null handle");
@@ -110,8 +112,8 @@ ResourceManager::~ResourceManager() {
   system_calls().close(control_descriptor_);
 }
 
-Outcome ResourceManager::escape(const char* operation, unsigned number, void* argument, std::size_t bytes,
-                                const std::uint32_t& status) {
+Result<void> ResourceManager::escape(const char* operation, unsigned number, void* argument, std::size_t bytes,
+                                     const std::uint32_t& status) {
   int result;
   do {
     result = system_calls().ioctl(control_descriptor_, escape_request(number, bytes), argument);
@@ -128,16 +130,17 @@ Outcome ResourceManager::escape(const char* operation, unsigned number, void* ar
   return {};
 }
 
-Outcome ResourceManager::control(const char* operation, Handle object, std::uint32_t command, void* parameters, std::size_t bytes) {
+Result<void> ResourceManager::control(const char* operation, Handle object, std::uint32_t command, void* parameters,
+                                      std::size_t bytes) {
   Control argument{client_, object, command, 0, reinterpret_cast<std::uintptr_t>(parameters), static_cast<std::uint32_t>(bytes), 0};
   return escape(operation, kControl, &argument, sizeof argument, argument.status);
 }
 
-Outcome ResourceManager::allocate(const char* operation, Handle parent, Handle& object, std::uint32_t object_class,
-                                  void* parameters, std::size_t bytes) {
+Result<void> ResourceManager::allocate(const char* operation, Handle parent, Handle& object, std::uint32_t object_class,
+                                       void* parameters, std::size_t bytes) {
   Alloc argument{client_, parent, object, object_class, reinterpret_cast<std::uintptr_t>(parameters), 0, 0};
   if (has_parameter_size_) argument.parameters_bytes = static_cast<std::uint32_t>(bytes);
-  Outcome made =
+  Result<void> made =
       escape(operation, kAlloc, &argument, sizeof argument, has_parameter_size_ ? argument.status : argument.parameters_bytes);
   if (made) object = argument.object;
   return made;
@@ -149,9 +152,9 @@ Handle ResourceManager::new_handle() noexcept {
   return next.fetch_add(1, std::memory_order_relaxed);
 }
 
-Outcome ResourceManager::check_device_identity(const Device& device) {
+Result<void> ResourceManager::check_device_identity(const Device& device) {
   std::uint32_t answered = 0;
-  if (Outcome asked = control("ask device for its id", device.subdevice, kGetGpuId, &answered, sizeof answered); !asked)
+  if (Result<void> asked = control("ask device for its id", device.subdevice, kGetGpuId, &answered, sizeof answered); !asked)
     return asked;
   if (answered == device.gpu_id) return {};
   return make_error(Status::verification_failed, "open device", text("gpu id ", hex_text(device.gpu_id)),
@@ -165,34 +168,34 @@ Result<Device> ResourceManager::open_device(std::uint32_t gpu_id, unsigned minor
   device.minor = minor;
   IdInfo info{};
   info.gpu_id = gpu_id;
-  if (Outcome asked = control("find device instance", client_, kGetIdInfo, &info, sizeof info); !asked)
-    return std::move(asked).take_error();
+  if (Result<void> asked = control("find device instance", client_, kGetIdInfo, &info, sizeof info); !asked)
+    return std::move(asked).error();
   device.instance = info.device_instance;
 
   DeviceParameters parameters{};
   parameters.device_instance = device.instance;
   device.device = new_handle();
-  if (Outcome made = allocate("open device", client_, device.device, kClassDevice, &parameters, sizeof parameters); !made) {
-    return std::move(made).take_error();
+  if (Result<void> made = allocate("open device", client_, device.device, kClassDevice, &parameters, sizeof parameters); !made) {
+    return std::move(made).error();
   }
   std::uint32_t subdevice_index = 0;
   device.subdevice = new_handle();
-  Outcome opened =
+  Result<void> opened =
       allocate("open subdevice", device.device, device.subdevice, kClassSubdevice, &subdevice_index, sizeof subdevice_index);
   if (opened) opened = check_device_identity(device);
   if (!opened) {
     free(client_, device.device);  // and the subdevice under it
-    return std::move(opened).take_error();
+    return std::move(opened).error();
   }
   return device;
 }
 
-void ResourceManager::close_device(const Device& device) { free(client_, device.device); }
+void ResourceManager::close_device(const Device& device) noexcept { free(client_, device.device); }
 
 Result<Handle> ResourceManager::duplicate(const Device& device, Handle source_client, Handle source_object) {
   DupObject argument{client_, device.device, new_handle(), source_client, source_object, 0, 0};
-  if (Outcome done = escape("duplicate memory", kDupObject, &argument, sizeof argument, argument.status); !done) {
-    return std::move(done).take_error();
+  if (Result<void> done = escape("duplicate memory", kDupObject, &argument, sizeof argument, argument.status); !done) {
+    return std::move(done).error();
   }
   return argument.object;
 }
@@ -200,8 +203,8 @@ Result<Handle> ResourceManager::duplicate(const Device& device, Handle source_cl
 Result<Handle> ResourceManager::import(const Device& device, int descriptor) {
   ExportObjectInfo info{};
   info.descriptor = descriptor;
-  if (Outcome asked = control("inspect exported memory", client_, kGetExportObjectInfo, &info, export_info_bytes_); !asked) {
-    return std::move(asked).take_error();
+  if (Result<void> asked = control("inspect exported memory", client_, kGetExportObjectInfo, &info, export_info_bytes_); !asked) {
+    return std::move(asked).error();
   }
   if (info.device_instance != device.instance) {
     return make_error(Status::verification_failed, "import memory", text("descriptor ", descriptor),
@@ -213,8 +216,8 @@ Result<Handle> ResourceManager::import(const Device& device, int descriptor) {
   argument.objects[0] = new_handle();
   argument.types[0] = kTypeVideoMemory;
   argument.count = 1;
-  if (Outcome done = control("import memory", client_, kImportObjectsFromFd, &argument, sizeof argument); !done) {
-    return std::move(done).take_error();
+  if (Result<void> done = control("import memory", client_, kImportObjectsFromFd, &argument, sizeof argument); !done) {
+    return std::move(done).error();
   }
   if (argument.count != 1 || argument.types[0] != kTypeVideoMemory) {
     free(device.device, argument.objects[0]);
@@ -227,18 +230,20 @@ Result<Handle> ResourceManager::import(const Device& device, int descriptor) {
 
 Result<bool> ResourceManager::are_same_memory(Handle first, Handle second) {
   ObjectsAreDuplicates argument{first, second, 0, {}};
-  if (Outcome asked = control("compare memory", client_, kObjectsAreDuplicates, &argument, sizeof argument); !asked) {
-    return std::move(asked).take_error();
+  if (Result<void> asked = control("compare memory", client_, kObjectsAreDuplicates, &argument, sizeof argument); !asked) {
+    return std::move(asked).error();
   }
   return argument.are_duplicates != 0;
 }
 
-void ResourceManager::free(Handle parent, Handle object) {
+void ResourceManager::free(Handle parent, Handle object) noexcept {
   Free argument{client_, parent, object, 0};
   // A handle that cannot be freed keeps GPU memory from returning: worth a warning, not an error of whoever let go of it.
-  if (Outcome done = escape("free object", kFree, &argument, sizeof argument, argument.status); !done) {
-    log(LogLevel::warning, done.message());
-  }
+  quietly([&] {
+    if (Result<void> done = escape("free object", kFree, &argument, sizeof argument, argument.status); !done) {
+      log(LogLevel::warning, done.message());
+    }
+  });
 }
 
 Result<CpuMapping> ResourceManager::map(const Device& device, Handle memory, std::uint64_t offset_bytes,
@@ -257,13 +262,13 @@ Result<CpuMapping> ResourceManager::map(const Device& device, Handle memory, std
   }
 
   MapMemory argument{client_, device.device, memory, 0, offset_bytes, length_bytes, 0, 0, 0, descriptor, 0};
-  Outcome mapped = escape("map memory", kMapMemory, &argument, sizeof argument, argument.status);
+  Result<void> mapped = escape("map memory", kMapMemory, &argument, sizeof argument, argument.status);
   if (!mapped) {
     calls.close(descriptor);
-    Error error = std::move(mapped).take_error();
+    Error error = std::move(mapped).error();
     if (argument.status == kInsufficientResources || argument.status == kNoMemory) {
       edit(error).status = Status::out_of_bar1;
-      edit(error).cause = text("no room for ", length_bytes, " bytes in the GPU's BAR1 aperture");
+      edit(error).cause = text("no room for ", counted(length_bytes, "byte"), " in the GPU's BAR1 aperture");
       edit(error).remedy = "unmap other ranges, map a smaller one, or enable a larger BAR1 (resizable BAR) in the firmware";
     }
     return error;
@@ -275,23 +280,27 @@ Result<CpuMapping> ResourceManager::map(const Device& device, Handle memory, std
   if (address == MAP_FAILED) {
     const int code = errno;
     unmap(device, memory, CpuMapping{nullptr, length_bytes, argument.linear_address, descriptor});
-    return make_error(status_of_errno(code), "map memory", path, text("mmap of ", length_bytes, " bytes: ", std::strerror(code)),
-                      code == ENOMEM ? "check the limits on address space and mappings (ulimit -v, vm.max_map_count)" : "",
-                      errno_code(code));
+    return make_error(
+        status_of_errno(code), "map memory", path, text("mmap of ", counted(length_bytes, "byte"), ": ", std::strerror(code)),
+        code == ENOMEM ? "check the limits on address space and mappings (ulimit -v, vm.max_map_count)" : "", errno_code(code));
   }
   return mapping;
 }
 
-void ResourceManager::unmap(const Device& device, Handle memory, const CpuMapping& mapping) {
+void ResourceManager::unmap(const Device& device, Handle memory, const CpuMapping& mapping) noexcept {
   const SystemCalls& calls = system_calls();
   if (mapping.address != nullptr && calls.munmap(mapping.address, mapping.bytes) != 0) {
-    log(LogLevel::error, text("unmap memory: ", range_text(reinterpret_cast<std::uintptr_t>(mapping.address), mapping.bytes), ": ",
-                              std::strerror(errno)));
+    quietly([&] {
+      log(LogLevel::error, text("unmap memory: ", range_text(reinterpret_cast<std::uintptr_t>(mapping.address), mapping.bytes),
+                                ": ", std::strerror(errno)));
+    });
   }
   UnmapMemory argument{client_, device.device, memory, 0, mapping.linear_address, 0, 0};
-  if (Outcome done = escape("unmap memory", kUnmapMemory, &argument, sizeof argument, argument.status); !done) {
-    log(LogLevel::warning, done.message());
-  }
+  quietly([&] {
+    if (Result<void> done = escape("unmap memory", kUnmapMemory, &argument, sizeof argument, argument.status); !done) {
+      log(LogLevel::warning, done.message());
+    }
+  });
   calls.close(mapping.descriptor);
 }
 

@@ -57,7 +57,7 @@ class ResourceManager {
   // manager is asked for the instance of the id and then the object for its id; both must agree.
   // Errors: verification_failed (they do not agree), device_error.
   Result<Device> open_device(std::uint32_t gpu_id, unsigned minor);
-  void close_device(const Device& device);
+  void close_device(const Device& device) noexcept;
 
   // A handle of our own for memory of another client; it keeps the memory alive. Errors: device_error, no_permission.
   Result<Handle> duplicate(const Device& device, Handle source_client, Handle source_object);
@@ -66,20 +66,20 @@ class ResourceManager {
   Result<Handle> import(const Device& device, int descriptor);
   // Whether two handles of this client are the same memory. Errors: not_supported (the driver cannot tell).
   Result<bool> are_same_memory(Handle first, Handle second);
-  void free(Handle parent, Handle object);
+  void free(Handle parent, Handle object) noexcept;
 
   // Maps `length_bytes` of the memory at `offset_bytes` (both multiples of the page). Errors: out_of_bar1, out_of_descriptors,
   // no_permission, out_of_memory, device_error.
   Result<CpuMapping> map(const Device& device, Handle memory, std::uint64_t offset_bytes, std::uint64_t length_bytes);
-  void unmap(const Device& device, Handle memory, const CpuMapping& mapping);
+  void unmap(const Device& device, Handle memory, const CpuMapping& mapping) noexcept;
 
  private:
   ResourceManager(std::string device_folder, std::string driver_version, int control_descriptor) noexcept;
-  Outcome escape(const char* operation, unsigned number, void* argument, std::size_t bytes, const std::uint32_t& status);
-  Outcome control(const char* operation, Handle object, std::uint32_t command, void* parameters, std::size_t bytes);
-  Outcome allocate(const char* operation, Handle parent, Handle& object, std::uint32_t object_class, void* parameters,
-                   std::size_t bytes);
-  Outcome check_device_identity(const Device& device);
+  Result<void> escape(const char* operation, unsigned number, void* argument, std::size_t bytes, const std::uint32_t& status);
+  Result<void> control(const char* operation, Handle object, std::uint32_t command, void* parameters, std::size_t bytes);
+  Result<void> allocate(const char* operation, Handle parent, Handle& object, std::uint32_t object_class, void* parameters,
+                        std::size_t bytes);
+  Result<void> check_device_identity(const Device& device);
   Handle new_handle() noexcept;
 
   const std::string device_folder_;

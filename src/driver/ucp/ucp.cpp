@@ -14,7 +14,7 @@ namespace {
 
 enum class Need { required, optional };
 
-constexpr unsigned kLeastMinor = 13;  // of version 1: the oldest that this code was tried with
+constexpr unsigned kMinMinor = 13;  // of version 1: the oldest that this code was tried with
 constexpr const char* kRemedy = "install UCX 1.13 or newer (package libucx0 or ucx)";
 
 // UCX reads these once, when it is loaded. Its handlers would take over the program's signals, its hooks would rewrite the
@@ -68,7 +68,7 @@ Library load() {
   if (!library.availability.is_ok()) return library;
   library.ucp_get_version(&library.major, &library.minor, &library.patch);
   const std::string version = text("UCX ", library.major, '.', library.minor, '.', library.patch);
-  if (library.major != 1 || library.minor < kLeastMinor) {
+  if (library.major != 1 || library.minor < kMinMinor) {
     library.availability = {
         AvailabilityCode::driver_too_old, text(library.availability.reason, " is ", version, ", not 1.13 or newer"), kRemedy, {}};
     return library;

@@ -8,6 +8,7 @@
 #include <cstring>
 
 #include "base/clock.hpp"
+#include "base/counted.hpp"
 #include "base/errors.hpp"
 #include "driver/loader.hpp"
 #include "driver/verbs/device_list.hpp"
@@ -136,7 +137,7 @@ Result<ibv_port_attr> port_attributes(const detail::Context& context, unsigned n
   return attributes;
 }
 
-Outcome make_pair(detail::LoopState& loop) {
+Result<void> make_pair(detail::LoopState& loop) {
   const std::string& name = loop.context->name;
   errno = 0;
   loop.completions = library().ibv_create_cq(loop.context->device, static_cast<int>(kDepth), nullptr, nullptr, 0);
@@ -152,7 +153,7 @@ Outcome make_pair(detail::LoopState& loop) {
   return {};
 }
 
-Outcome connect_to_itself(const detail::LoopState& loop, const ibv_port_attr& port, unsigned number, int gid_index) {
+Result<void> connect_to_itself(const detail::LoopState& loop, const ibv_port_attr& port, unsigned number, int gid_index) {
   const std::string object = text(loop.context->name, " port ", number);
   PairPath path;
   path.port = static_cast<std::uint8_t>(number);
@@ -206,10 +207,10 @@ Result<bool> take_completion(const detail::LoopState& loop) {
                      text("completion status ", static_cast<int>(completion.status), ", vendor error ", completion.vendor_err)});
 }
 
-Outcome run(detail::LoopState& loop, const Work& work, unsigned count, std::int64_t deadline_ns) {
+Result<void> run(detail::LoopState& loop, const Work& work, unsigned count, std::int64_t deadline_ns) {
   const std::string& name = loop.context->name;
   if (work.bytes > work.local.bytes || work.bytes > work.remote.bytes)
-    return make_error(Status::out_of_range, "loop", name, text(work.bytes, " bytes are more than a region has"));
+    return make_error(Status::out_of_range, "loop", name, text(counted(work.bytes, "byte"), " are more than a region has"));
   if (loop.is_broken) return make_error(Status::device_error, "loop", name, "an earlier transfer failed", "connect a new loop");
   loop.is_broken = true;  // until all of it has come back
   unsigned posted = 0, done = 0;
@@ -223,7 +224,8 @@ Outcome run(detail::LoopState& loop, const Work& work, unsigned count, std::int6
     if (!is_one_done) return is_one_done.error();
     done += *is_one_done ? 1 : 0;
     if (!*is_one_done && now_ns() >= deadline_ns)
-      return make_error(Status::timed_out, "loop", name, text(done, " of ", count, " transfers had completed at the deadline"));
+      return make_error(Status::timed_out, "loop", name,
+                        text(done, " of ", counted(count, "transfer"), " had completed at the deadline"));
   }
   loop.is_broken = false;
   return {};
@@ -249,7 +251,7 @@ Result<std::vector<std::string>> device_names() {
   const DeviceList list;
   if (!list.is_there()) return no_list("libibverbs", list.error());
   std::vector<std::string> names;
-  for (int index = 0; index < std::min(list.count(), kMostDevices); ++index) names.push_back(list.name(index));
+  for (int index = 0; index < std::min(list.count(), kMaxDevices); ++index) names.push_back(list.name(index));
   return names;
 }
 
@@ -264,7 +266,7 @@ Result<Device> Device::open(const std::string& name) {
   auto context = std::make_shared<detail::Context>();
   context->name = name;
   int index = 0;
-  const int count = std::min(list.count(), kMostDevices);
+  const int count = std::min(list.count(), kMaxDevices);
   while (index < count && list.name(index) != name) ++index;
   if (index == count)
     return make_error(Status::unavailable, "open RDMA device", name, "libibverbs does not list it",
@@ -318,7 +320,7 @@ Result<Region> Device::register_dma_buf(int descriptor, std::size_t bytes, std::
                       "install rdma-core 34 or newer");
   errno = 0;
   ibv_mr* const region = library().ibv_reg_dmabuf_mr(context_->domain, 0, bytes, iova, descriptor, kAccess);
-  if (region == nullptr) return failed("ibv_reg_dmabuf_mr", text("dma-buf of ", bytes, " bytes on ", name()), errno);
+  if (region == nullptr) return failed("ibv_reg_dmabuf_mr", text("dma-buf of ", counted(bytes, "byte"), " on ", name()), errno);
   return Region(std::make_unique<detail::RegionState>(context_, region, iova, bytes));
 }
 
@@ -331,19 +333,21 @@ Result<Loop> Loop::connect(const Device& device, unsigned port, int gid_index) {
   if (attributes->state != IBV_PORT_ACTIVE)
     return make_error(Status::unavailable, "loop", object, "the port is not active", "bring the link up ('rdma link' shows it)");
   auto state = std::make_unique<detail::LoopState>(device.context_);
-  if (Outcome made = make_pair(*state); !made) return std::move(made).take_error();
-  if (Outcome connected = connect_to_itself(*state, *attributes, port, gid_index); !connected)
-    return std::move(connected).take_error();
+  if (Result<void> made = make_pair(*state); !made) return std::move(made).error();
+  if (Result<void> connected = connect_to_itself(*state, *attributes, port, gid_index); !connected)
+    return std::move(connected).error();
   return Loop(std::move(state));
 }
 
 Loop::Loop(std::unique_ptr<detail::LoopState> state) noexcept : state_(std::move(state)) {}
 
-Outcome Loop::write(const Region& source, const Region& destination, std::size_t bytes, unsigned count, std::int64_t deadline_ns) {
+Result<void> Loop::write(const Region& source, const Region& destination, std::size_t bytes, unsigned count,
+                         std::int64_t deadline_ns) {
   return run(*state_, {IBV_WR_RDMA_WRITE, *source.state_, *destination.state_, bytes}, count, deadline_ns);
 }
 
-Outcome Loop::read(const Region& destination, const Region& source, std::size_t bytes, unsigned count, std::int64_t deadline_ns) {
+Result<void> Loop::read(const Region& destination, const Region& source, std::size_t bytes, unsigned count,
+                        std::int64_t deadline_ns) {
   return run(*state_, {IBV_WR_RDMA_READ, *destination.state_, *source.state_, bytes}, count, deadline_ns);
 }
 
@@ -383,10 +387,10 @@ Result<Region> Device::register_dma_buf(int, std::size_t, std::uint64_t) const {
 }
 Result<Loop> Loop::connect(const Device& device, unsigned, int) { return make_error("loop", device.name(), availability()); }
 Loop::Loop(std::unique_ptr<detail::LoopState> state) noexcept : state_(std::move(state)) {}
-Outcome Loop::write(const Region&, const Region&, std::size_t, unsigned, std::int64_t) {
+Result<void> Loop::write(const Region&, const Region&, std::size_t, unsigned, std::int64_t) {
   return make_error("loop", "libibverbs", availability());
 }
-Outcome Loop::read(const Region&, const Region&, std::size_t, unsigned, std::int64_t) {
+Result<void> Loop::read(const Region&, const Region&, std::size_t, unsigned, std::int64_t) {
   return make_error("loop", "libibverbs", availability());
 }
 

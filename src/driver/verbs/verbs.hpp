@@ -17,9 +17,9 @@ namespace gigabar::verbs {
 const Availability& availability();
 // Whether the library can register dma-bufs; nothing when it cannot be used.
 std::optional<bool> has_dmabuf();
-// In the library's order, at most kMostDevices; empty: it finds none. Errors: unavailable (as availability(), or the kernel has no
+// In the library's order, at most kMaxDevices; empty: it finds none. Errors: unavailable (as availability(), or the kernel has no
 // RDMA interface).
-inline constexpr int kMostDevices = 256;
+inline constexpr int kMaxDevices = 256;
 Result<std::vector<std::string>> device_names();
 
 enum class Transport : std::uint8_t { infiniband, iwarp, other };  // infiniband: RoCE too
@@ -97,8 +97,8 @@ class Loop {
   // RDMA WRITE, or READ, of the first `bytes` of one region to the first ones of the other, `count` times, and waits for all. After
   // an error no further work is possible: drop the loop, which also ends what is still under way, before the memory.
   // Errors: timed_out, device_error (the completion's status is the cause), out_of_range.
-  Outcome write(const Region& source, const Region& destination, std::size_t bytes, unsigned count, std::int64_t deadline_ns);
-  Outcome read(const Region& destination, const Region& source, std::size_t bytes, unsigned count, std::int64_t deadline_ns);
+  Result<void> write(const Region& source, const Region& destination, std::size_t bytes, unsigned count, std::int64_t deadline_ns);
+  Result<void> read(const Region& destination, const Region& source, std::size_t bytes, unsigned count, std::int64_t deadline_ns);
 
  private:
   explicit Loop(std::unique_ptr<detail::LoopState> state) noexcept;

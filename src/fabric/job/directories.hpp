@@ -21,7 +21,7 @@ Result<std::unique_ptr<Directory>> open_member(const Job& job, std::int64_t dead
 Result<std::unique_ptr<Directory>> open_pmix_directory(const Job& job);
 
 // The limits of every kind. Errors: invalid_argument (too long, or published before), out_of_range (no such rank).
-Outcome check_card(const std::string& card, bool is_published);
-Outcome check_rank(const Job& job, Rank rank);
+Result<void> check_card(const std::string& card, bool is_published);
+Result<void> check_rank(const Job& job, Rank rank);
 
 }  // namespace gigabar::fabric

@@ -12,16 +12,16 @@ class LoneDirectory final : public Directory {
  public:
   explicit LoneDirectory(Job job) : job_(std::move(job)) {}
 
-  Outcome publish(std::string card) override {
-    if (Outcome checked = check_card(card, card_.has_value()); !checked) return checked;
+  Result<void> publish(std::string card) override {
+    if (Result<void> checked = check_card(card, card_.has_value()); !checked) return checked;
     card_ = std::move(card);
     return {};
   }
   Result<std::optional<std::string>> card(Rank rank) override {
-    if (Outcome checked = check_rank(job_, rank); !checked) return std::move(checked).take_error();
+    if (Result<void> checked = check_rank(job_, rank); !checked) return std::move(checked).error();
     return card_;
   }
-  Outcome poll() override { return {}; }
+  Result<void> poll() override { return {}; }
   int wake_descriptor() const noexcept override { return -1; }
 
  private:
@@ -31,21 +31,21 @@ class LoneDirectory final : public Directory {
 
 }  // namespace
 
-Outcome check_card(const std::string& card, bool is_published) {
+Result<void> check_card(const std::string& card, bool is_published) {
   if (is_published) return make_error(Status::invalid_argument, "publish", "card", "this rank's card is in the directory already");
-  if (card.size() > kMostCardBytes)
+  if (card.size() > kMaxCardBytes)
     return make_error(Status::invalid_argument, "publish", "card",
-                      text("it has ", card.size(), " bytes; the most is ", kMostCardBytes));
+                      text("it has ", card.size(), " bytes; the most is ", kMaxCardBytes));
   return {};
 }
 
-Outcome check_rank(const Job& job, Rank rank) {
+Result<void> check_rank(const Job& job, Rank rank) {
   if (rank < job.rank_count) return {};
   return make_error(Status::out_of_range, "ask for a card", text("rank ", rank), text("the job has ", job.rank_count, " ranks"));
 }
 
 Result<std::unique_ptr<Directory>> open_directory(const Job& job, std::int64_t deadline_ns) {
-  if (Outcome started = start_sodium(); !started) return std::move(started).take_error();
+  if (Result<void> started = start_sodium(); !started) return std::move(started).error();
   if (job.rank >= job.rank_count)
     return make_error(Status::invalid_argument, "open the directory", text("rank ", job.rank),
                       text("the job has ", job.rank_count, " ranks"));

@@ -161,6 +161,8 @@ std::string name_of_address(const SocketAddress& address) {
   return address.storage.ss_family == AF_INET6 ? text("[", host.data(), "]:", port.data()) : text(host.data(), ":", port.data());
 }
 
+bool has_named_interfaces() { return environment(kVariable).has_value(); }
+
 Result<std::vector<SocketAddress>> outer_addresses(const Job& job) {
   if (const auto list = environment(kVariable)) return named_addresses(*list);
   std::vector<SocketAddress> addresses;

@@ -17,6 +17,14 @@ bool is_of_this_host(SocketAddress address);
 // "127.0.0.1:29500", "[::1]:29500"
 std::string name_of_address(const SocketAddress& address);
 
+// Whether GIGABAR_INTERFACES names any.
+bool has_named_interfaces();
+// For ranks of one host that do not meet at its Unix sockets, which are those of one network name space.
+inline constexpr const char* kRemedyOfNetworks =
+    "ranks in containers with networks of their own need one network name space for all, or GIGABAR_JOB_KEY, MASTER_ADDR with an "
+    "address of rank 0 that all reach (PMIx needs neither) and GIGABAR_INTERFACES with the interfaces between them: the job then "
+    "uses TCP";
+
 // Without a port, at most one of each address: those that GIGABAR_INTERFACES names ("eth0,192.0.2.7"); without it those that the
 // system would use on the way to rank 0; where rank 0's address is not known or is this host's own loopback, those of the default
 // route; where there is none, all but loopback. Errors: invalid_argument (GIGABAR_INTERFACES), unavailable (there is none, or the

@@ -20,8 +20,8 @@
 namespace gigabar::fabric {
 namespace {
 
-constexpr std::size_t kMostIdBytes = 256;
-constexpr std::size_t kMostAddressBytes = 255;  // of a host name
+constexpr std::size_t kMaxIdBytes = 256;
+constexpr std::size_t kMaxAddressBytes = 255;  // of a host name
 
 std::int64_t deadline_of(Timeout timeout) {
   constexpr auto kEnd = std::numeric_limits<std::int64_t>::max();
@@ -42,14 +42,14 @@ std::string lone_id() { return text("alone-", ::getpid(), "-", randombytes_rando
 // The rules for the id, in their order; `name_space` is PMIx's or empty.
 Result<std::string> find_id(const Job& job, const std::string& name_space) {
   if (auto id = environment("GIGABAR_JOB_ID")) {
-    if (id->empty() || id->size() > kMostIdBytes)
-      return refuse_job("GIGABAR_JOB_ID", text("it has ", id->size(), " bytes; 1 to ", kMostIdBytes, " are possible"),
+    if (id->empty() || id->size() > kMaxIdBytes)
+      return refuse_job("GIGABAR_JOB_ID", text("it has ", id->size(), " bytes; 1 to ", kMaxIdBytes, " are possible"),
                         "set the same short name at every rank, another one for every job");
     return *id;
   }
   // torchrun writes "none" for a job that was given no name.
   if (auto id = environment("TORCHELASTIC_RUN_ID"); id && !id->empty() && *id != "none")
-    return id->size() <= kMostIdBytes ? *id : hash_id(*id);
+    return id->size() <= kMaxIdBytes ? *id : hash_id(*id);
   if (!name_space.empty()) return name_space;
   if (job.rank_count == 1) return lone_id();
   return hash_id(text(job.master_address, " ", job.master_port));
@@ -62,7 +62,7 @@ std::string without_brackets(const std::string& address) {
 }
 
 // `who` asks for it.
-Outcome find_master_address(Job& job, const FabricOptions& options, const char* who) {
+Result<void> find_master_address(Job& job, const FabricOptions& options, const char* who) {
   const auto written = options.master_address ? options.master_address : environment("MASTER_ADDR");
   if (!written && job.launcher == Launcher::slurm) {
     auto node = slurm_master();
@@ -72,7 +72,7 @@ Outcome find_master_address(Job& job, const FabricOptions& options, const char* 
   }
   if (!written) return refuse_job("MASTER_ADDR", text(who, " is set, MASTER_ADDR is not"));
   std::string address = without_brackets(*written);
-  if (address.empty() || address.size() > kMostAddressBytes ||
+  if (address.empty() || address.size() > kMaxAddressBytes ||
       address.find_first_of(std::string_view("[]\0", 3)) != std::string::npos)
     return refuse_job(options.master_address ? "master_address" : "MASTER_ADDR", "it is no host name or address",
                       "give the host name or address of rank 0");
@@ -108,8 +108,8 @@ Result<std::uint16_t> find_master_port(const Job& job, const FabricOptions& opti
 }
 
 // Where the directory is: options, then the environment. `who` asks for it.
-Outcome find_master(Job& job, const FabricOptions& options, const char* who) {
-  if (Outcome found = find_master_address(job, options, who); !found) return found;
+Result<void> find_master(Job& job, const FabricOptions& options, const char* who) {
+  if (Result<void> found = find_master_address(job, options, who); !found) return found;
   const auto port = find_master_port(job, options, who);
   if (!port) return port.error();
   job.master_port = *port;
@@ -129,15 +129,8 @@ Result<Job> from_options(const FabricOptions& options) {
   job.rank = *options.rank;
   job.rank_count = *options.rank_count;
   if (job.rank_count == 1) return job;
-  if (Outcome found = find_master(job, options, "rank"); !found) return std::move(found).take_error();
+  if (Result<void> found = find_master(job, options, "rank"); !found) return std::move(found).error();
   return job;
-}
-
-// What of the four is set first: named beside the one that lacks.
-const char* first_set() {
-  for (const char* name : {"RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"})
-    if (environment(name)) return name;
-  return "GIGABAR_LAUNCHER";
 }
 
 // What a launcher says beside what a Job holds.
@@ -147,8 +140,8 @@ struct Launch {
 };
 
 // A launcher that says how many ranks are on this host.
-Outcome take_local_count(std::optional<std::uint64_t> local_count, const char* said_by, const Job& job, bool has_key,
-                         Launch& launch) {
+Result<void> take_local_count(std::optional<std::uint64_t> local_count, const char* said_by, const Job& job, bool has_key,
+                              Launch& launch) {
   if (!local_count) return {};
   launch.has_one_host = *local_count == job.rank_count;
   if (has_key || *launch.has_one_host) return {};
@@ -157,15 +150,26 @@ Outcome take_local_count(std::optional<std::uint64_t> local_count, const char* s
                     "set GIGABAR_JOB_KEY to the same secret at every rank ('openssl rand -hex 32')");
 }
 
+// The variables that make a rank of a process that another launcher, or a user, has started. A job of one rank has nobody to meet.
+Result<void> require_whole_environment(const FabricOptions& options) {
+  const bool is_alone = environment("WORLD_SIZE") == "1";
+  const auto is_set = [](const char* name) { return environment(name).has_value(); };
+  const std::array<NeededVariable, 4> variables = {
+      {{"RANK", is_set("RANK")},
+       {"WORLD_SIZE", is_set("WORLD_SIZE")},
+       {"MASTER_ADDR", is_set("MASTER_ADDR") || options.master_address || is_alone},
+       {"MASTER_PORT", is_set("MASTER_PORT") || is_set("GIGABAR_MASTER_PORT") || options.master_port || is_alone}}};
+  return require_all(variables);
+}
+
 Result<Job> from_environment(const FabricOptions& options, bool has_key, Launch& launch) {
+  if (Result<void> whole = require_whole_environment(options); !whole) return std::move(whole).error();
   Job job;
   job.launcher = Launcher::environment;
   const auto count = number_from("WORLD_SIZE", 1, kMaxRanks);
   if (!count) return count.error();
   const auto rank = number_from("RANK", 0, kMaxRanks - 1);
   if (!rank) return rank.error();
-  if (!*rank) return refuse_job("RANK", text(first_set(), " is set, RANK is not"));
-  if (!*count) return refuse_job("WORLD_SIZE", "RANK is set, WORLD_SIZE is not");
   if (**rank >= **count) return refuse_job("RANK", text(**rank, " is not below WORLD_SIZE, ", **count));
   job.rank = static_cast<Rank>(**rank);
   job.rank_count = static_cast<Rank>(**count);
@@ -176,14 +180,14 @@ Result<Job> from_environment(const FabricOptions& options, bool has_key, Launch&
   if (job.rank_count == 1) return job;
   const auto local_count = number_from("LOCAL_WORLD_SIZE", 1, **count);
   if (!local_count) return local_count.error();
-  if (Outcome taken = take_local_count(*local_count, "LOCAL_WORLD_SIZE", job, has_key, launch); !taken)
-    return std::move(taken).take_error();
-  if (Outcome found = find_master(job, options, "RANK"); !found) return std::move(found).take_error();
+  if (Result<void> taken = take_local_count(*local_count, "LOCAL_WORLD_SIZE", job, has_key, launch); !taken)
+    return std::move(taken).error();
+  if (Result<void> found = find_master(job, options, "RANK"); !found) return std::move(found).error();
   return job;
 }
 
 // Without a key ranks meet within one host.
-Outcome check_nodes(bool has_key, Launch& launch) {
+Result<void> check_nodes(bool has_key, Launch& launch) {
   const auto count = number_from("SLURM_STEP_NUM_NODES", 1, kMaxRanks);
   if (!count) return count.error();
   if (*count) launch.has_one_host = **count == 1;
@@ -206,13 +210,14 @@ Result<Job> from_slurm(const FabricOptions& options, bool has_key, Launch& launc
   job.has_local_rank = (*step)->local_rank.has_value();
   job.local_rank = (*step)->local_rank.value_or(0);
   if (job.rank_count == 1) return job;
-  if (Outcome checked = check_nodes(has_key, launch); !checked) return std::move(checked).take_error();
-  if (Outcome found = find_master(job, options, "SLURM_PROCID"); !found) return std::move(found).take_error();
+  if (Result<void> whole = require_whole_step(options); !whole) return std::move(whole).error();
+  if (Result<void> checked = check_nodes(has_key, launch); !checked) return std::move(checked).error();
+  if (Result<void> found = find_master(job, options, "SLURM_PROCID"); !found) return std::move(found).error();
   return job;
 }
 
 // Workers of a launcher that itself was started by another one carry both sets of variables.
-Outcome check_agreement(const Job& job) {
+Result<void> check_agreement(const Job& job) {
   const auto rank = environment("RANK");
   const auto count = environment("WORLD_SIZE");
   if (!rank || !count || (*rank == text(job.rank) && *count == text(job.rank_count))) return {};
@@ -236,11 +241,11 @@ Result<Job> from_pmix(const FabricOptions& options, std::int64_t deadline_ns, La
   launch.name_space = found->name_space;
   if (found->local_count) launch.has_one_host = *found->local_count == found->rank_count;
   if (!environment("GIGABAR_LAUNCHER")) {
-    if (Outcome agreed = check_agreement(job); !agreed) return std::move(agreed).take_error();
+    if (Result<void> agreed = check_agreement(job); !agreed) return std::move(agreed).error();
   }
   if (!options.master_address && !options.master_port) return job;
   job.launcher = Launcher::options;  // they ask for a directory of ours
-  if (Outcome master = find_master(job, options, "master_port"); !master) return std::move(master).take_error();
+  if (Result<void> master = find_master(job, options, "master_port"); !master) return std::move(master).error();
   return job;
 }
 
@@ -272,7 +277,7 @@ std::string_view name_of(Launcher launcher) noexcept {
 
 Result<Job> find_job(const FabricOptions& options) {
   const std::int64_t deadline_ns = deadline_of(options.connect_timeout);
-  if (Outcome started = start_sodium(); !started) return std::move(started).take_error();
+  if (Result<void> started = start_sodium(); !started) return std::move(started).error();
   // Before the ranks: a key that is wrong is told at once.
   auto key = find_key(options);
   if (!key) return key.error();
@@ -288,7 +293,7 @@ Result<Job> find_job(const FabricOptions& options) {
   }
   job->key = std::move(*key);
   job->is_on_one_host = job->rank_count == 1 || !job->key.is_set() || is_written_as_loopback(job->master_address) ||
-                        launch.has_one_host.value_or(false);
+                        (launch.has_one_host.value_or(false) && !has_named_interfaces());
   return job;
 }
 

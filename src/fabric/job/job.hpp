@@ -10,7 +10,7 @@
 #include <string_view>
 #include <utility>
 
-#include "gigabar/fabric.hpp"
+#include "gigabar/fabric_options.hpp"
 #include "gigabar/status.hpp"
 
 namespace gigabar::fabric {
@@ -51,7 +51,7 @@ class JobKey {
   std::unique_ptr<char, WipeAndFree> memory_;
   std::size_t size_bytes_ = 0;
 };
-inline constexpr std::size_t kLeastKeyBytes = 16;
+inline constexpr std::size_t kMinKeyBytes = 16;
 
 struct Job {
   Launcher launcher = Launcher::none;
@@ -63,8 +63,9 @@ struct Job {
   JobKey key;                  // not set: only processes of the same user of this host are accepted
   std::string master_address;  // where rank 0's directory is; IPv6 without brackets. Not with pmix
   std::uint16_t master_port = 0;
-  // All ranks are processes of this host: nothing of the job listens on TCP. So it is without a key, where the master's address is
-  // a loopback address, and where the launcher says that all ranks are here.
+  // All ranks are processes of this host and share a network name space: nothing of the job listens on TCP. So it is without a key,
+  // where the master's address is a loopback address, and where the launcher says that all ranks are here and no GIGABAR_INTERFACES
+  // says that they meet on a network all the same (containers).
   bool is_on_one_host = true;
 };
 
@@ -81,18 +82,22 @@ Result<Job> find_job(const FabricOptions& options);
 class Directory {
  public:
   virtual ~Directory() = default;
-  // At most kMostCardBytes; once.
-  virtual Outcome publish(std::string card) = 0;
+  // At most kMaxCardBytes; once.
+  virtual Result<void> publish(std::string card) = 0;
   // The card of `rank`, when it has come; nothing: not yet, ask again after poll(). Asking starts to fetch it. Errors: peer_lost
   // (the directory's keeper is gone), no_permission (it holds another key).
   virtual Result<std::optional<std::string>> card(Rank rank) = 0;
-  virtual Outcome poll() = 0;
+  virtual Result<void> poll() = 0;
   // Readable when poll() has something to do; -1: poll at least every 10 ms while cards are missing.
   virtual int wake_descriptor() const noexcept = 0;
   // Connections that were turned away, by the rank that keeps the cards.
   virtual std::uint64_t refused_count() const noexcept { return 0; }
 };
-inline constexpr std::size_t kMostCardBytes = 8192;
+inline constexpr std::size_t kMaxCardBytes = 8192;
+
+// Who answers at an address of another host and has not proved itself may be anybody: that it refuses this rank, or speaks another
+// version, is believed when nothing else was heard for so long.
+inline constexpr std::int64_t kDoubtNs = 3'000'000'000;
 
 // Opens the job's directory: rank 0 listens (sockets.hpp says where), others connect to it and try again until `deadline_ns`
 // (now_ns() clock); PMIx's own store; this process alone for one rank. Both ends prove that they hold the key (handshake.hpp).

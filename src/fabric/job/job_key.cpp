@@ -25,7 +25,7 @@ namespace {
 constexpr const char* kKeyVariable = "GIGABAR_JOB_KEY";
 constexpr const char* kFileVariable = "GIGABAR_JOB_KEY_FILE";
 constexpr const char* kPmixKey = "gigabar.key";
-constexpr std::size_t kMostKeyBytes = 1024;
+constexpr std::size_t kMaxKeyBytes = 1024;
 constexpr std::size_t kMadeKeyBytes = 32;
 constexpr const char* kRemedy = "make one with 'openssl rand -hex 32'";
 
@@ -49,8 +49,8 @@ Error refuse(const std::string& object, std::string cause) {
 
 // The cause never shows any of the text.
 Result<JobKey> from_hexadecimal(std::string_view text, const std::string& object) {
-  if (text.size() % 2 != 0 || text.size() > 2 * kMostKeyBytes)
-    return refuse(object, gigabar::text("it has ", text.size(), " digits, and not an even number up to ", 2 * kMostKeyBytes));
+  if (text.size() % 2 != 0 || text.size() > 2 * kMaxKeyBytes)
+    return refuse(object, gigabar::text("it has ", text.size(), " digits, and not an even number up to ", 2 * kMaxKeyBytes));
   Wiped decoded(std::string(text.size() / 2, '\0'));
   std::string& bytes = decoded.text();
   std::size_t count = 0;
@@ -58,9 +58,9 @@ Result<JobKey> from_hexadecimal(std::string_view text, const std::string& object
   sodium_hex2bin(reinterpret_cast<unsigned char*>(bytes.data()), bytes.size(), text.data(), text.size(), nullptr, &count, &end);
   JobKey key(bytes);
   if (end != text.data() + text.size()) return refuse(object, "it is not hexadecimal");
-  if (count < kLeastKeyBytes)
-    return refuse(object, gigabar::text("it has ", count, " bytes; the least is ", kLeastKeyBytes, ", written as ",
-                                        2 * kLeastKeyBytes, " hexadecimal digits"));
+  if (count < kMinKeyBytes)
+    return refuse(object, gigabar::text("it has ", count, " bytes; the least is ", kMinKeyBytes, ", written as ", 2 * kMinKeyBytes,
+                                        " hexadecimal digits"));
   return key;
 }
 
@@ -69,7 +69,7 @@ Error unreadable(const std::string& path, int code) {
                     text("the file cannot be read: ", std::strerror(code)), {}, errno_code(code));
 }
 
-Outcome check_file(int file, const std::string& path) {
+Result<void> check_file(int file, const std::string& path) {
   struct stat status{};
   if (::fstat(file, &status) != 0) return unreadable(path, errno);
   const std::string object = text(kFileVariable, "=", path);
@@ -87,8 +87,8 @@ Result<JobKey> from_file(const std::string& path) {
   // Not to wait for the writer of a pipe.
   const Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
   if (!file.is_open()) return unreadable(path, errno);
-  if (Outcome checked = check_file(file.get(), path); !checked) return std::move(checked).take_error();
-  Wiped content(std::string(2 * kMostKeyBytes + 64, '\0'));
+  if (Result<void> checked = check_file(file.get(), path); !checked) return std::move(checked).error();
+  Wiped content(std::string(2 * kMaxKeyBytes + 64, '\0'));
   std::size_t count = 0;
   while (count < content.text().size()) {
     const ssize_t bytes = ::read(file.get(), content.text().data() + count, content.text().size() - count);
@@ -140,7 +140,7 @@ JobKey::JobKey(std::string_view bytes) : size_bytes_(bytes.size()) {
 
 void JobKey::WipeAndFree::operator()(char* memory) const noexcept { sodium_free(memory); }
 
-Outcome start_sodium() {
+Result<void> start_sodium() {
   static const bool is_ready = sodium_init() >= 0;
   if (is_ready) return {};
   return make_error(Status::device_error, "start", "libsodium", "the system gives no random numbers", "make /dev/urandom readable");
@@ -148,9 +148,9 @@ Outcome start_sodium() {
 
 Result<JobKey> find_key(const FabricOptions& options) {
   if (options.job_key) {
-    if (options.job_key->size() < kLeastKeyBytes || options.job_key->size() > kMostKeyBytes)
+    if (options.job_key->size() < kMinKeyBytes || options.job_key->size() > kMaxKeyBytes)
       return refuse("job_key",
-                    text("it has ", options.job_key->size(), " bytes; ", kLeastKeyBytes, " to ", kMostKeyBytes, " are possible"));
+                    text("it has ", options.job_key->size(), " bytes; ", kMinKeyBytes, " to ", kMaxKeyBytes, " are possible"));
     return JobKey(*options.job_key);
   }
   if (auto digits = environment(kKeyVariable)) {
@@ -173,7 +173,7 @@ Result<JobKey> pmix_key(Rank rank, std::int64_t deadline_ns) {
   }
   JobKey made = make_key();
   Wiped copy{std::string(made.bytes())};
-  if (Outcome put = pmix::put(kPmixKey, copy.text()); !put) return std::move(put).take_error();
+  if (Result<void> put = pmix::put(kPmixKey, copy.text()); !put) return std::move(put).error();
   known = made;
   return made;
 }

@@ -10,7 +10,7 @@
 namespace gigabar::fabric {
 
 // libsodium, made ready once for the process. Errors: device_error (the system has no random numbers).
-Outcome start_sodium();
+Result<void> start_sodium();
 
 // The key of the options, of GIGABAR_JOB_KEY or of the file GIGABAR_JOB_KEY_FILE; not set when none of them says anything.
 // Errors: invalid_argument naming what is malformed; no_permission (others can read the file); unavailable (it cannot be read).

@@ -10,11 +10,13 @@
 #include <cerrno>
 #include <cstring>
 #include <deque>
+#include <new>
 #include <unordered_map>
 #include <unordered_set>
 
 #include "base/clock.hpp"
 #include "base/errors.hpp"
+#include "base/undo.hpp"
 #include "fabric/job/directories.hpp"
 #include "fabric/job/handshake.hpp"
 #include "fabric/job/sealed_stream.hpp"
@@ -27,10 +29,10 @@ namespace {
 constexpr std::int64_t kAcceptPauseNs = 100'000'000;  // when the process has no descriptor left
 constexpr std::int64_t kCrowdPauseNs = 5'000'000;     // when all who wait have come just now
 constexpr std::int64_t kGraceNs = 20'000'000;         // for one to say what is next before it may have to make room
-constexpr std::size_t kMostPending = 1024;
-constexpr int kMostEvents = 64;                    // of one look
-constexpr int kMostAccepts = 64;                   // of one event
-constexpr std::size_t kMostQueuedBytes = 1 << 20;  // before a member's further questions have to wait
+constexpr std::size_t kMaxPending = 1024;
+constexpr int kMaxEvents = 64;                    // of one look
+constexpr int kMaxAccepts = 64;                   // of one event
+constexpr std::size_t kMaxQueuedBytes = 1 << 20;  // before a member's further questions have to wait
 
 using ConnectionId = std::uint64_t;
 constexpr ConnectionId kTimer = 0;
@@ -40,17 +42,18 @@ constexpr ConnectionId kFirstConnection = 1 << 16;
 // Strangers must not take the descriptors that the rest of the process needs.
 std::size_t most_pending() {
   rlimit limit{};
-  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return kMostPending;
-  return std::clamp<std::size_t>(limit.rlim_cur / 4, 1, kMostPending);
+  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return kMaxPending;
+  return std::clamp<std::size_t>(limit.rlim_cur / 4, 1, kMaxPending);
 }
 
 struct Connection {
   enum class Stage : std::uint8_t { hello, proof, member };
 
-  Connection(ConnectionId number, Descriptor socket, std::int64_t deadline)
-      : id(number), stream(std::move(socket)), deadline_ns(deadline) {}
+  Connection(ConnectionId number, bool is_unix_socket, Descriptor socket, std::int64_t deadline)
+      : id(number), is_unix(is_unix_socket), stream(std::move(socket)), deadline_ns(deadline) {}
 
   ConnectionId id;
+  bool is_unix;
   ByteStream stream;
   SealedStream sealed;
   Stage stage = Stage::hello;
@@ -62,19 +65,31 @@ struct Connection {
   std::unordered_set<Rank> awaited;  // cards that it asked for and that have not come
 };
 
+struct Listener {
+  explicit Listener(Descriptor listening) : socket(std::move(listening)) {
+    int family = 0;
+    socklen_t bytes = sizeof family;
+    is_unix = ::getsockopt(socket.get(), SOL_SOCKET, SO_DOMAIN, &family, &bytes) == 0 && family == AF_UNIX;
+  }
+  Descriptor socket;
+  bool is_unix = false;
+};
+
 class Keeper final : public Directory {
  public:
   Keeper(const Job& job, std::vector<Descriptor> listeners, std::int64_t handshake_ns)
       : job_(job),
         handshake_(job),
         handshake_ns_(handshake_ns),
-        listeners_(std::move(listeners)),
-        strangers_(most_pending(), kGraceNs, kGraceNs) {}
+        unix_strangers_(most_pending(), kGraceNs, kGraceNs),
+        tcp_strangers_(unix_strangers_) {
+    for (Descriptor& listener : listeners) listeners_.emplace_back(std::move(listener));
+  }
 
-  Outcome start();
-  Outcome publish(std::string card) override;
+  Result<void> start();
+  Result<void> publish(std::string card) override;
   Result<std::optional<std::string>> card(Rank rank) override;
-  Outcome poll() override;
+  Result<void> poll() override;
   int wake_descriptor() const noexcept override { return epoll_.get(); }
   std::uint64_t refused_count() const noexcept override { return refused_count_; }
 
@@ -82,13 +97,17 @@ class Keeper final : public Directory {
   enum class End : std::uint8_t { left, refused };
 
   std::uint64_t refused_count_ = 0;
-  void accept_some(const Descriptor& listener);
-  bool make_room();
-  void add(Descriptor socket, const sockaddr_storage& from);
-  bool want_listeners(std::uint32_t events);
-  void pause_accepting(std::int64_t until_ns);
+  void accept_some(const Listener& listener);
+  Strangers& strangers_of(bool is_unix) noexcept { return is_unix ? unix_strangers_ : tcp_strangers_; }
+  void make_room(bool is_unix);
+  void receive(Descriptor socket, bool is_unix, const sockaddr_storage& from);
+  void add(Descriptor socket, bool is_unix, const sockaddr_storage& from);
+  enum class Which : std::uint8_t { unix_ones, tcp_ones, all };
+  bool want_listeners(Which which, std::uint32_t events);
+  void pause_accepting(Which which, std::int64_t until_ns);
   void resume_accepting();
   void serve(ConnectionId id, std::uint32_t events);
+  void talk(Connection& connection, std::uint32_t events);
   bool advance(Connection& connection);
   bool read_hello_of(Connection& connection);
   bool read_proof_of(Connection& connection);
@@ -106,9 +125,10 @@ class Keeper final : public Directory {
   Job job_;
   Handshake handshake_;
   std::int64_t handshake_ns_;
-  std::vector<Descriptor> listeners_;
+  std::vector<Listener> listeners_;
   Descriptor epoll_, timer_;
-  Strangers strangers_;  // connections that have not proved themselves
+  // Connections that have not proved themselves, kept apart: whoever comes by TCP takes no room from this host's ranks.
+  Strangers unix_strangers_, tcp_strangers_;
   std::unordered_map<ConnectionId, std::unique_ptr<Connection>> connections_;
   ConnectionId next_id_ = kFirstConnection;
   std::deque<ConnectionId> handshakes_;  // in the order of their deadlines; those that are done are skipped
@@ -124,13 +144,13 @@ Error failed(const char* call, int code) {
   return make_error(status_of_errno(code), call, "the job's directory", std::strerror(code), {}, errno_code(code));
 }
 
-Outcome Keeper::start() {
+Result<void> Keeper::start() {
   epoll_ = Descriptor(::epoll_create1(EPOLL_CLOEXEC));
   if (!epoll_.is_open()) return failed("epoll_create1", errno);
   timer_ = Descriptor(::timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK));
   if (!timer_.is_open()) return failed("timerfd_create", errno);
   std::vector<int> watched{timer_.get()};  // in the order of their numbers
-  for (const Descriptor& listener : listeners_) watched.push_back(listener.get());
+  for (const Listener& listener : listeners_) watched.push_back(listener.socket.get());
   for (std::size_t id = 0; id < watched.size(); ++id) {
     epoll_event event{};
     event.events = EPOLLIN;
@@ -140,22 +160,22 @@ Outcome Keeper::start() {
   return {};
 }
 
-Outcome Keeper::publish(std::string card) {
-  if (Outcome checked = check_card(card, cards_.contains(job_.rank)); !checked) return checked;
+Result<void> Keeper::publish(std::string card) {
+  if (Result<void> checked = check_card(card, cards_.contains(job_.rank)); !checked) return checked;
   keep(job_.rank, std::move(card));
   return {};
 }
 
 Result<std::optional<std::string>> Keeper::card(Rank rank) {
-  if (Outcome checked = check_rank(job_, rank); !checked) return std::move(checked).take_error();
+  if (Result<void> checked = check_rank(job_, rank); !checked) return std::move(checked).error();
   const auto found = cards_.find(rank);
   return found == cards_.end() ? std::optional<std::string>() : std::optional(found->second);
 }
 
 // Bounded work: what is left keeps the epoll descriptor readable.
-Outcome Keeper::poll() {
-  std::array<epoll_event, kMostEvents> events{};
-  const int count = ::epoll_wait(epoll_.get(), events.data(), kMostEvents, 0);
+Result<void> Keeper::poll() {
+  std::array<epoll_event, kMaxEvents> events{};
+  const int count = ::epoll_wait(epoll_.get(), events.data(), kMaxEvents, 0);
   if (count < 0 && errno != EINTR) return failed("epoll_wait", errno);
   for (int index = 0; index < count; ++index) {
     const epoll_event& event = events[static_cast<std::size_t>(index)];
@@ -166,87 +186,111 @@ Outcome Keeper::poll() {
     }
   }
   // Only when nothing that has come is left unread: the time may have been ours, between two polls.
-  if (count >= 0 && count < kMostEvents) end_slow_handshakes();
+  if (count >= 0 && count < kMaxEvents) end_slow_handshakes();
   resume_accepting();
   set_timer();
   return {};
 }
 
-void Keeper::accept_some(const Descriptor& listener) {
-  for (int count = 0; count < kMostAccepts; ++count) {
-    // Nobody goes for one who does not come.
-    if (strangers_.is_full() && !wait_for(listener.get(), POLLIN, 0)) return;
-    if (!make_room()) return pause_accepting(now_ns() + kCrowdPauseNs);
+void Keeper::accept_some(const Listener& listener) {
+  for (int count = 0; count < kMaxAccepts; ++count) {
+    // Nobody waits for one who does not come.
+    if (strangers_of(listener.is_unix).is_full() && !wait_for(listener.socket.get(), POLLIN, 0)) return;
+    // All who have not proved themselves came just now.
+    if (strangers_of(listener.is_unix).is_crowded(now_ns()))
+      return pause_accepting(listener.is_unix ? Which::unix_ones : Which::tcp_ones, now_ns() + kCrowdPauseNs);
     sockaddr_storage from{};
     socklen_t bytes = sizeof from;
-    Descriptor socket(::accept4(listener.get(), reinterpret_cast<sockaddr*>(&from), &bytes, SOCK_NONBLOCK | SOCK_CLOEXEC));
+    Descriptor socket(::accept4(listener.socket.get(), reinterpret_cast<sockaddr*>(&from), &bytes, SOCK_NONBLOCK | SOCK_CLOEXEC));
     if (socket.is_open()) {
-      add(std::move(socket), from);
+      receive(std::move(socket), listener.is_unix, from);
     } else if (errno == EMFILE || errno == ENFILE || errno == ENOMEM || errno == ENOBUFS) {
       const Error told =
           make_error(status_of_errno(errno), "accept", "the job's directory",
                      "ranks that connect have to wait until a descriptor is free", "raise 'ulimit -n'", errno_code(errno));
-      return pause_accepting(now_ns() + kAcceptPauseNs);
+      return pause_accepting(Which::all, now_ns() + kAcceptPauseNs);
     } else if (errno != EINTR && errno != ECONNABORTED) {
       return;  // nobody is left, or one that is gone already
     }
   }
 }
 
-// False: all who have not proved themselves came just now.
-bool Keeper::make_room() {
-  if (!strangers_.is_full()) return true;
-  const auto weakest = strangers_.weakest(now_ns());
-  if (weakest) drop(*weakest, End::refused);
-  return weakest.has_value();
+// Behind is_crowded().
+void Keeper::make_room(bool is_unix) {
+  if (!strangers_of(is_unix).is_full()) return;
+  if (const auto weakest = strangers_of(is_unix).weakest(now_ns())) drop(*weakest, End::refused);
 }
 
-void Keeper::add(Descriptor socket, const sockaddr_storage& from) {
-  if (from.ss_family != AF_UNIX) {
-    prepare_stream(socket.get());
-  } else if (!is_of_this_user(socket.get())) {
+// Who cannot be kept, for want of memory too, is turned away, and will try again where it is a rank.
+void Keeper::receive(Descriptor socket, bool is_unix, const sockaddr_storage& from) {
+  // Before anybody has to go for it.
+  if (is_unix && !is_of_this_user(socket.get())) {
     ++refused_count_;
     return;
   }
+  if (!is_unix) prepare_stream(socket.get());
+  make_room(is_unix);
+  try {
+    add(std::move(socket), is_unix, from);
+  } catch (const std::bad_alloc&) {
+    ++refused_count_;
+  }
+}
+
+void Keeper::add(Descriptor socket, bool is_unix, const sockaddr_storage& from) {
   const ConnectionId id = next_id_++;
   epoll_event event{};
   event.events = EPOLLIN;
   event.data.u64 = id;
   if (::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, socket.get(), &event) != 0) {
-    ++refused_count_;  // it will try again
+    ++refused_count_;
     return;
   }
   const std::int64_t now = now_ns();
-  connections_.emplace(id, std::make_unique<Connection>(id, std::move(socket), now + handshake_ns_));
+  Undo forget([&] {
+    strangers_of(is_unix).remove(id);
+    connections_.erase(id);  // closes the socket, which takes it out of the epoll set
+  });
+  connections_.emplace(id, std::make_unique<Connection>(id, is_unix, std::move(socket), now + handshake_ns_));
+  strangers_of(is_unix).add(id, source_of(from), now);
   handshakes_.push_back(id);
-  strangers_.add(id, source_of(from), now);
+  forget.call_off();
 }
 
-bool Keeper::want_listeners(std::uint32_t events) {
+bool Keeper::want_listeners(Which which, std::uint32_t events) {
   for (std::size_t index = 0; index < listeners_.size(); ++index) {
+    if (which != Which::all && listeners_[index].is_unix != (which == Which::unix_ones)) continue;
     epoll_event event{};
     event.events = events;
     event.data.u64 = index + 1;
-    if (::epoll_ctl(epoll_.get(), EPOLL_CTL_MOD, listeners_[index].get(), &event) != 0) return false;
+    if (::epoll_ctl(epoll_.get(), EPOLL_CTL_MOD, listeners_[index].socket.get(), &event) != 0) return false;
   }
   return true;
 }
 
-void Keeper::pause_accepting(std::int64_t until_ns) {
-  if (!want_listeners(0)) return;
+void Keeper::pause_accepting(Which which, std::int64_t until_ns) {
+  if (!want_listeners(which, 0)) return;
+  accept_again_ns_ = is_accepting_ ? until_ns : std::min(accept_again_ns_, until_ns);
   is_accepting_ = false;
-  accept_again_ns_ = until_ns;
 }
 
 void Keeper::resume_accepting() {
   if (is_accepting_ || now_ns() < accept_again_ns_) return;
-  is_accepting_ = want_listeners(EPOLLIN);
+  is_accepting_ = want_listeners(Which::all, EPOLLIN);
 }
 
 void Keeper::serve(ConnectionId id, std::uint32_t events) {
   const auto found = connections_.find(id);
   if (found == connections_.end()) return;  // dropped by an earlier event of the same look
-  Connection& connection = *found->second;
+  try {
+    talk(*found->second, events);
+  } catch (const std::bad_alloc&) {
+    drop(id, End::refused);  // what it said or was to be told is lost
+  }
+}
+
+void Keeper::talk(Connection& connection, std::uint32_t events) {
+  const ConnectionId id = connection.id;
   if (!connection.stream.send_queued()) return drop(id, End::left);
   bool has_peer = true;
   if ((events & (EPOLLIN | EPOLLHUP | EPOLLERR)) != 0) has_peer = connection.stream.receive(most_sealed_bytes());
@@ -278,7 +322,7 @@ bool Keeper::read_hello_of(Connection& connection) {
   connection.own_hello = write_hello(make_hello(job_));
   connection.stream.queue(connection.own_hello);
   connection.stage = Connection::Stage::proof;
-  strangers_.has_spoken(connection.id);
+  strangers_of(connection.is_unix).has_spoken(connection.id);
   return hello->version == kDirectoryVersion;
 }
 
@@ -307,13 +351,13 @@ bool Keeper::read_proof_of(Connection& connection) {
 
 void Keeper::welcome(Connection& connection) {
   connection.stage = Connection::Stage::member;
-  strangers_.remove(connection.id);
+  strangers_of(connection.is_unix).remove(connection.id);
   members_[connection.rank] = connection.id;
   send(connection, {LetterType::welcome, connection.rank, {}});
 }
 
 bool Keeper::read_messages_of(Connection& connection) {
-  while (connection.stream.queued_bytes() < kMostQueuedBytes) {
+  while (connection.stream.queued_bytes() < kMaxQueuedBytes) {
     Letter message;
     const SealedStream::Found found = connection.sealed.next(connection.stream, message);
     if (found == SealedStream::Found::nothing) return true;
@@ -348,7 +392,11 @@ void Keeper::keep(Rank rank, std::string card) {
     const auto connection = connections_.find(id);
     if (connection == connections_.end()) continue;
     connection->second->awaited.erase(rank);
-    give(*connection->second, rank);
+    try {
+      give(*connection->second, rank);
+    } catch (const std::bad_alloc&) {
+      ::shutdown(connection->second->stream.descriptor(), SHUT_RDWR);  // it would wait for ever
+    }
     // A broken one is told by the next poll.
     static_cast<void>(connection->second->stream.send_queued());
     watch(*connection->second);
@@ -360,7 +408,7 @@ void Keeper::give(Connection& connection, Rank rank) { send(connection, {LetterT
 // A member that asks faster than it takes the answers is not read from.
 void Keeper::watch(Connection& connection) {
   const std::size_t queued_bytes = connection.stream.queued_bytes();
-  const std::uint32_t events = (queued_bytes > 0 ? EPOLLOUT : 0U) | (queued_bytes < kMostQueuedBytes ? EPOLLIN : 0U);
+  const std::uint32_t events = (queued_bytes > 0 ? EPOLLOUT : 0U) | (queued_bytes < kMaxQueuedBytes ? EPOLLIN : 0U);
   if (events == connection.events) return;
   epoll_event event{};
   event.events = events;
@@ -376,7 +424,7 @@ void Keeper::drop(ConnectionId id, End end) {
     members_.erase(connection.rank);
     for (const Rank rank : connection.awaited) std::erase(waiting_[rank], id);
   } else {
-    strangers_.remove(id);
+    strangers_of(connection.is_unix).remove(id);
     if (end == End::refused) ++refused_count_;
   }
   connections_.erase(found);  // closes the socket, which takes it out of the epoll set
@@ -416,7 +464,7 @@ Result<std::unique_ptr<Directory>> open_keeper(const Job& job, std::int64_t hand
   auto listeners = listen_as_master(job);
   if (!listeners) return listeners.error();
   auto keeper = std::make_unique<Keeper>(job, std::move(*listeners), handshake_ns);
-  if (Outcome started = keeper->start(); !started) return std::move(started).take_error();
+  if (Result<void> started = keeper->start(); !started) return std::move(started).error();
   return std::unique_ptr<Directory>(std::move(keeper));
 }
 

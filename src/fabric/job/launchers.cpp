@@ -109,6 +109,7 @@ Result<Launcher> find_half() {
   if (is_set("PMIX_RANK"))
     return refuse_job("PMIX_SERVER_URI", "PMIX_RANK is set, its server's address is not",
                       "start the program with mpirun or srun --mpi=pmix");
+  if (const auto step = slurm_step(); !step) return step.error();
   return Launcher::none;
 }
 

@@ -13,6 +13,7 @@
 #include "base/errors.hpp"
 #include "fabric/job/directories.hpp"
 #include "fabric/job/handshake.hpp"
+#include "fabric/job/interfaces.hpp"
 #include "fabric/job/sealed_stream.hpp"
 #include "fabric/job/sockets.hpp"
 
@@ -20,7 +21,7 @@ namespace gigabar::fabric {
 namespace {
 
 constexpr std::int64_t kFirstPauseNs = 10'000'000;  // between tries; doubles
-constexpr std::int64_t kMostPauseNs = 200'000'000;
+constexpr std::int64_t kMaxPauseNs = 200'000'000;
 constexpr std::int64_t kOneOfManyNs = 5'000'000'000;  // for one address when there are others
 
 struct Connected {
@@ -28,10 +29,11 @@ struct Connected {
   SealedStream sealed;
 };
 
-// One try. `is_final`: another one would end the same way.
+// One try. doubtful: said by somebody who has not proved who it is. final: another try would end the same way.
+enum class Weight : std::uint8_t { none, doubtful, final };
 struct Refused {
   Error error;
-  bool is_final = false;
+  Weight weight = Weight::none;
 };
 
 class Member final : public Directory {
@@ -39,10 +41,10 @@ class Member final : public Directory {
   Member(Job job, Connected connected, std::string name)
       : job_(std::move(job)), name_(std::move(name)), stream_(std::move(connected.stream)), sealed_(std::move(connected.sealed)) {}
 
-  Outcome start();
-  Outcome publish(std::string card) override;
+  Result<void> start();
+  Result<void> publish(std::string card) override;
   Result<std::optional<std::string>> card(Rank rank) override;
-  Outcome poll() override;
+  Result<void> poll() override;
   int wake_descriptor() const noexcept override { return epoll_.get(); }
 
  private:
@@ -64,7 +66,7 @@ class Member final : public Directory {
   std::unordered_map<Rank, std::string> cards_;
 };
 
-Outcome Member::start() {
+Result<void> Member::start() {
   epoll_ = Descriptor(::epoll_create1(EPOLL_CLOEXEC));
   epoll_event event{};
   event.events = events_ = EPOLLIN;
@@ -73,8 +75,8 @@ Outcome Member::start() {
   return make_error(status_of_errno(code), "epoll", "the job's directory", std::strerror(code), {}, errno_code(code));
 }
 
-Outcome Member::publish(std::string card) {
-  if (Outcome checked = check_card(card, is_published_); !checked) return checked;
+Result<void> Member::publish(std::string card) {
+  if (Result<void> checked = check_card(card, is_published_); !checked) return checked;
   if (why_lost_ != nullptr) return lost_error();
   cards_[job_.rank] = card;
   is_published_ = true;
@@ -83,7 +85,7 @@ Outcome Member::publish(std::string card) {
 }
 
 Result<std::optional<std::string>> Member::card(Rank rank) {
-  if (Outcome checked = check_rank(job_, rank); !checked) return std::move(checked).take_error();
+  if (Result<void> checked = check_rank(job_, rank); !checked) return std::move(checked).error();
   if (const auto found = cards_.find(rank); found != cards_.end()) return std::optional(found->second);
   if (why_lost_ != nullptr) return lost_error();
   if (rank != job_.rank && asked_.insert(rank).second) send({LetterType::ask, rank, {}});
@@ -91,7 +93,7 @@ Result<std::optional<std::string>> Member::card(Rank rank) {
 }
 
 // Answers ok when the keeper is gone: cards that are known stay known, the others' card() tells it.
-Outcome Member::poll() {
+Result<void> Member::poll() {
   if (why_lost_ != nullptr) return {};
   if (!stream_.send_queued()) lose("its connection broke");
   const bool has_keeper = stream_.receive(most_sealed_bytes());
@@ -158,20 +160,20 @@ Refused no_answer(const std::string& name, std::int64_t deadline_ns) {
   const bool is_late = now_ns() >= deadline_ns;
   return {make_error(is_late ? Status::timed_out : Status::unavailable, "join the directory", name,
                      is_late ? "rank 0 did not answer before the deadline" : "it closed the connection"),
-          false};
+          Weight::none};
 }
 
-Refused refuse(Status status, const std::string& name, std::string cause, std::string remedy) {
-  return {make_error(status, "join the directory", name, std::move(cause), std::move(remedy)), true};
+Refused refuse(Weight weight, Status status, const std::string& name, std::string cause, std::string remedy) {
+  return {make_error(status, "join the directory", name, std::move(cause), std::move(remedy)), weight};
 }
 
 std::optional<Refused> check_verdict(const Letter& verdict, const Job& job, const std::string& name) {
   if (verdict.type == LetterType::welcome) return {};
   if (verdict.type == LetterType::wrong_count)
-    return refuse(Status::invalid_argument, name,
+    return refuse(Weight::final, Status::invalid_argument, name,
                   text("rank 0 counts ", verdict.rank, " ranks, rank ", job.rank, " counts ", job.rank_count),
                   "give every rank the same number of ranks (WORLD_SIZE)");
-  return refuse(Status::invalid_argument, name, text("rank ", job.rank, " is there already"),
+  return refuse(Weight::final, Status::invalid_argument, name, text("rank ", job.rank, " is there already"),
                 "give every process a rank of its own");
 }
 
@@ -192,14 +194,15 @@ class Joining {
     if (!read)
       return Refused{make_error(Status::unavailable, "join the directory", name_, "what listens there is no directory of a job",
                                 "choose another MASTER_PORT, or set GIGABAR_MASTER_PORT at every rank"),
-                     false};
+                     Weight::none};
     if (read->version != kDirectoryVersion)
       return refuse(
-          Status::not_supported, name_,
+          Weight::doubtful, Status::not_supported, name_,
           text("rank 0 speaks version ", read->version, " of the directory's protocol, this rank version ", kDirectoryVersion),
           "use the same version of Gigabar at every rank");
     if (read->rank != 0)
-      return refuse(Status::no_permission, name_, text("what listens there says that it is rank ", read->rank, ", not 0"),
+      return refuse(Weight::doubtful, Status::no_permission, name_,
+                    text("what listens there says that it is rank ", read->rank, ", not 0"),
                     "give every rank the same MASTER_ADDR and MASTER_PORT, those of rank 0");
     return prove();
   }
@@ -215,7 +218,9 @@ class Joining {
     const auto proof = receive_exactly(stream_, kProofBytes, deadline_ns_);
     if (!proof) return no_answer(name_, deadline_ns_);
     if (!is_proof(derive(Purpose::keeper_proof), *proof))
-      return refuse(Status::no_permission, name_, "rank 0 holds another job key, or is of another job",
+      return refuse(Weight::doubtful, Status::no_permission, name_,
+                    job_.key.is_set() ? "rank 0 holds another job key or none, or is of another job"
+                                      : "rank 0 holds a job key and this rank has none, or it is of another job",
                     "give every rank the same GIGABAR_JOB_KEY (and GIGABAR_JOB_ID)");
     sealed_ = SealedStream(derive(Purpose::member_sends), derive(Purpose::keeper_sends));
     return read_verdict();
@@ -228,7 +233,7 @@ class Joining {
       if (found == SealedStream::Found::message) return check_verdict(verdict, job_, name_);
       if (found == SealedStream::Found::broken)
         return Refused{make_error(Status::unavailable, "join the directory", name_, "it sent what is no message of the directory"),
-                       false};
+                       Weight::none};
       const std::size_t before = stream_.received().size();
       if (!wait_for(stream_.descriptor(), POLLIN, deadline_ns_)) return no_answer(name_, deadline_ns_);
       if (!stream_.receive(most_sealed_bytes()) && stream_.received().size() == before) return no_answer(name_, deadline_ns_);
@@ -250,7 +255,7 @@ Tried try_address(const Job& job, const SocketAddress& address, std::int64_t dea
   // With a key another user that has a name does not matter: rank 0 is at the other one.
   const bool is_final =
       socket.status() == Status::out_of_descriptors || (socket.status() == Status::no_permission && !job.key.is_set());
-  if (!socket) return Refused{socket.error(), is_final};
+  if (!socket) return Refused{socket.error(), is_final ? Weight::final : Weight::none};
   Joining joining(job, address, std::move(*socket), deadline_ns);
   if (auto refused = joining.join()) return std::move(*refused);
   return std::move(joining).take();
@@ -258,38 +263,51 @@ Tried try_address(const Job& job, const SocketAddress& address, std::int64_t dea
 
 Result<std::unique_ptr<Directory>> make_member(const Job& job, Connected connected, const std::string& name) {
   auto member = std::make_unique<Member>(job, std::move(connected), name);
-  if (Outcome started = member->start(); !started) return std::move(started).take_error();
+  if (Result<void> started = member->start(); !started) return std::move(started).error();
   return std::unique_ptr<Directory>(std::move(member));
 }
 
+constexpr const char* kSameEverywhere =
+    "check that rank 0 runs and that MASTER_ADDR, MASTER_PORT and the job's key are the same at every rank";
+
 // What the last try failed with, as the end of all of them.
 Error too_late(const Job& job, const Error& last) {
-  return make_error(Status::timed_out, "join the directory", text("rank 0 at ", name_of_master(job)),
-                    text("it did not appear before the deadline; the last try: ", last.record().cause),
-                    "check that rank 0 runs and that MASTER_ADDR, MASTER_PORT and the job's key are the same at every rank",
-                    last.record().native);
+  return make_error(
+      Status::timed_out, "join the directory", text("rank 0 at ", name_of_master(job)),
+      text("it did not appear before the deadline; the last try: ", last.record().cause,
+           job.is_on_one_host ? ". The job counts as one of a single host, whose ranks meet at a Unix socket of their "
+                                "network name space"
+                              : ""),
+      job.is_on_one_host ? text(kSameEverywhere, "; ", kRemedyOfNetworks) : std::string(kSameEverywhere), last.record().native);
 }
 
 }  // namespace
 
 Result<std::unique_ptr<Directory>> open_member(const Job& job, std::int64_t deadline_ns) {
   std::int64_t pause_ns = kFirstPauseNs;
+  std::int64_t refused_since_ns = 0;  // 0: the last round was not
   while (true) {
     const auto addresses = master_addresses(job);
     if (!addresses) return addresses.error();
-    std::optional<Error> last;
+    std::optional<Error> failure, refusal;  // of the best address
     for (const SocketAddress& address : *addresses) {
       const bool is_only = addresses->size() == 1;
       Tried tried = try_address(job, address, is_only ? deadline_ns : std::min(deadline_ns, now_ns() + kOneOfManyNs));
       if (auto* connected = std::get_if<Connected>(&tried)) return make_member(job, std::move(*connected), address.name);
       auto& refused = std::get<Refused>(tried);
-      if (refused.is_final) return std::move(refused.error);
-      last = std::move(refused.error);
+      // In a job of one host the other end of the Unix socket is this user's process, whatever it has proved.
+      const bool is_credible = refused.weight == Weight::doubtful && job.is_on_one_host;
+      if (refused.weight == Weight::final || is_credible) return std::move(refused.error);
+      std::optional<Error>& told = refused.weight == Weight::doubtful ? refusal : failure;
+      if (!told) told = std::move(refused.error);
     }
-    const std::int64_t left_ns = deadline_ns - now_ns();
-    if (left_ns <= 0) return too_late(job, *last);
+    const std::int64_t now = now_ns();
+    if (!refusal || refused_since_ns == 0) refused_since_ns = refusal ? now : 0;
+    const std::int64_t left_ns = deadline_ns - now;
+    if (refusal && (now - refused_since_ns >= kDoubtNs || left_ns <= 0)) return std::move(*refusal);
+    if (left_ns <= 0) return too_late(job, *failure);
     ::poll(nullptr, 0, static_cast<int>(std::min(pause_ns, left_ns) / 1'000'000 + 1));
-    pause_ns = std::min(2 * pause_ns, kMostPauseNs);
+    pause_ns = std::min(2 * pause_ns, kMaxPauseNs);
   }
 }
 

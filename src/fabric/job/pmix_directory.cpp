@@ -18,16 +18,16 @@ class PmixDirectory final : public Directory {
  public:
   PmixDirectory(Job job, std::string key) : job_(std::move(job)), key_(std::move(key)) {}
 
-  Outcome publish(std::string card) override {
-    if (Outcome checked = check_card(card, is_published_); !checked) return checked;
+  Result<void> publish(std::string card) override {
+    if (Result<void> checked = check_card(card, is_published_); !checked) return checked;
     // A byte object may not be empty everywhere.
-    if (Outcome put = pmix::put(key_, "c" + card); !put) return put;
+    if (Result<void> put = pmix::put(key_, "c" + card); !put) return put;
     is_published_ = true;
     return {};
   }
 
   Result<std::optional<std::string>> card(Rank rank) override {
-    if (Outcome checked = check_rank(job_, rank); !checked) return std::move(checked).take_error();
+    if (Result<void> checked = check_rank(job_, rank); !checked) return std::move(checked).error();
     const auto known = cards_.find(rank);
     if (known != cards_.end()) return std::optional<std::string>(known->second);
     const auto question = questions_.find(rank);
@@ -37,7 +37,7 @@ class PmixDirectory final : public Directory {
     return ask(rank);
   }
 
-  Outcome poll() override { return {}; }  // answers come in a thread of the library's
+  Result<void> poll() override { return {}; }  // answers come in a thread of the library's
   int wake_descriptor() const noexcept override { return -1; }
 
  private:
@@ -61,7 +61,7 @@ class PmixDirectory final : public Directory {
     question.ask_again_ns = now_ns() + kPauseNs;
     if (!answer || !*answer) return answer;
     const std::string& bytes = **answer;
-    if (bytes.empty() || bytes[0] != 'c' || bytes.size() - 1 > kMostCardBytes)
+    if (bytes.empty() || bytes[0] != 'c' || bytes.size() - 1 > kMaxCardBytes)
       return make_error(Status::bad_file, "ask for a card", text("rank ", rank), "what the PMIx store holds is no card");
     const std::string& card = cards_[rank] = bytes.substr(1);
     questions_.erase(rank);

@@ -11,9 +11,9 @@ namespace {
 constexpr std::size_t kLengthBytes = 2;    // of what follows, least byte first
 constexpr std::size_t kHeadBytes = 1 + 4;  // type and rank
 constexpr std::size_t kTagBytes = crypto_aead_chacha20poly1305_ietf_ABYTES;
-constexpr std::size_t kLeastBytes = kHeadBytes + kTagBytes;
-constexpr std::size_t kMostBytes = kLeastBytes + kMostCardBytes;
-static_assert(kMostBytes <= 0xffff, "the length has two bytes");
+constexpr std::size_t kMinBytes = kHeadBytes + kTagBytes;
+constexpr std::size_t kMaxBytes = kMinBytes + kMaxCardBytes;
+static_assert(kMaxBytes <= 0xffff, "the length has two bytes");
 static_assert(crypto_aead_chacha20poly1305_ietf_KEYBYTES == 32, "as a Secret");
 
 using Nonce = std::array<unsigned char, crypto_aead_chacha20poly1305_ietf_NPUBBYTES>;
@@ -41,7 +41,7 @@ const unsigned char* data_of(std::string_view text) { return reinterpret_cast<co
 
 }  // namespace
 
-std::size_t most_sealed_bytes() noexcept { return kLengthBytes + kMostBytes; }
+std::size_t most_sealed_bytes() noexcept { return kLengthBytes + kMaxBytes; }
 
 std::string SealedStream::seal(const Letter& message) {
   const std::string plain = plain_bytes(message);
@@ -60,7 +60,7 @@ SealedStream::Found SealedStream::next(ByteStream& stream, Letter& message) {
   const std::string_view wire = stream.received();
   if (wire.size() < kLengthBytes) return Found::nothing;
   const std::size_t sealed_bytes = std::size_t{data_of(wire)[0]} | std::size_t{data_of(wire)[1]} << 8;
-  if (sealed_bytes < kLeastBytes || sealed_bytes > kMostBytes) return Found::broken;
+  if (sealed_bytes < kMinBytes || sealed_bytes > kMaxBytes) return Found::broken;
   if (wire.size() < kLengthBytes + sealed_bytes) return Found::nothing;
   std::string plain(sealed_bytes - kTagBytes, '\0');
   const Nonce nonce = nonce_of(received_count_++);

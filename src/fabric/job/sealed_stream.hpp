@@ -25,7 +25,7 @@ enum class LetterType : std::uint8_t {
 struct Letter {
   LetterType type{};
   Rank rank = 0;
-  std::string body;  // at most kMostCardBytes
+  std::string body;  // at most kMaxCardBytes
 };
 
 // Not copied: two that count on from the same number would use a nonce twice.

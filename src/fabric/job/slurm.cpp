@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "fabric/job/slurm.hpp"
 
+#include <algorithm>
+#include <array>
+
 #include "base/errors.hpp"
 #include "base/options.hpp"
 #include "fabric/job/variables.hpp"
@@ -15,6 +18,9 @@ constexpr std::uint64_t kFirstPort = 21000;
 constexpr std::uint64_t kPorts = 8191;  // prime
 constexpr std::uint64_t kPortsPerJob = 97;
 constexpr std::size_t kMaxNameBytes = 255;
+constexpr std::array kNodeLists = {"SLURM_STEP_NODELIST", "SLURM_JOB_NODELIST", "SLURM_NODELIST"};
+// srun --preserve-env leaves the allocation's number in SLURM_NTASKS.
+constexpr std::array kTaskCounts = {"SLURM_STEP_NUM_TASKS", "SLURM_NTASKS"};
 constexpr const char* kListRemedy = "set MASTER_ADDR to the host name or address of rank 0";
 
 bool is_digit(char byte) { return byte >= '0' && byte <= '9'; }
@@ -87,14 +93,28 @@ class NodeListReader {
   std::string_view rest_;
 };
 
-Result<Rank> rank_count_of_step() {
-  // srun --preserve-env leaves the allocation's number in SLURM_NTASKS.
-  for (const char* variable : {"SLURM_STEP_NUM_TASKS", "SLURM_NTASKS"}) {
+bool is_set(const char* variable) { return environment(variable).has_value(); }
+
+template <std::size_t kCount>
+bool has_one_of(const std::array<const char*, kCount>& variables) {
+  return std::any_of(variables.begin(), variables.end(), is_set);
+}
+
+// Nothing when no variable tells it.
+Result<std::optional<Rank>> rank_count_of_step() {
+  for (const char* variable : kTaskCounts) {
     const auto count = number_from(variable, 1, kMaxRanks);
     if (!count) return count.error();
-    if (*count) return static_cast<Rank>(**count);
+    if (*count) return std::optional(static_cast<Rank>(**count));
   }
-  return refuse_job("SLURM_NTASKS", "SLURM_STEP_ID is set, neither SLURM_NTASKS nor SLURM_STEP_NUM_TASKS is");
+  return std::optional<Rank>();
+}
+
+// A batch script has task number 0 and no step; a shell of salloc has not even that. Of variables that were set by hand, or passed
+// on in part, not even the job is known.
+bool is_outside_of_steps(std::optional<std::uint64_t> rank) {
+  if (!rank) return !is_set("SLURM_STEP_NUM_TASKS");
+  return *rank == 0 && (is_set("SLURM_JOB_ID") || environment("SLURM_NTASKS") == "1");
 }
 
 Result<std::uint64_t> id_from(const char* variable) {
@@ -112,25 +132,40 @@ Result<std::optional<SlurmStep>> slurm_step() {
   if (!id) return id.error();
   const auto rank = number_from("SLURM_PROCID", 0, kMaxRanks - 1);
   if (!rank) return rank.error();
-  if (!*id || **id >= kFirstReservedStep) {
-    if (rank->value_or(0) == 0) return std::optional<SlurmStep>();  // a batch script has task number 0
+  if (*id && **id >= kFirstReservedStep) {
+    if (rank->value_or(0) == 0) return std::optional<SlurmStep>();
     return refuse_job("SLURM_STEP_ID", text("SLURM_PROCID is ", **rank, ", SLURM_STEP_ID is not that of a step of srun"));
   }
-  if (!*rank) return refuse_job("SLURM_PROCID", "SLURM_STEP_ID is set, SLURM_PROCID is not");
+  if (!*id && is_outside_of_steps(*rank)) return std::optional<SlurmStep>();
   const auto count = rank_count_of_step();
   if (!count) return count.error();
-  if (**rank >= *count) return refuse_job("SLURM_PROCID", text(**rank, " is not below the step's number of tasks, ", *count));
-  const auto local_rank = number_from("SLURM_LOCALID", 0, *count - 1);
+  if (!*id || !*rank || !*count) return require_whole_step({}).error();
+  if (**rank >= **count) return refuse_job("SLURM_PROCID", text(**rank, " is not below the step's number of tasks, ", **count));
+  const auto local_rank = number_from("SLURM_LOCALID", 0, **count - 1);
   if (!local_rank) return local_rank.error();
-  SlurmStep step{static_cast<Rank>(**rank), *count, {}};
+  SlurmStep step{static_cast<Rank>(**rank), **count, {}};
   if (*local_rank) step.local_rank = static_cast<Rank>(**local_rank);
   return std::optional(step);
+}
+
+Result<void> require_whole_step(const FabricOptions& options) {
+  const std::array<NeededVariable, 5> variables = {
+      {{"SLURM_STEP_ID", is_set("SLURM_STEP_ID")},
+       {"SLURM_PROCID", is_set("SLURM_PROCID")},
+       {"SLURM_NTASKS", has_one_of(kTaskCounts)},
+       {"SLURM_JOB_ID", is_set("SLURM_JOB_ID") || is_set("GIGABAR_MASTER_PORT") || options.master_port},
+       {"SLURM_STEP_NODELIST", has_one_of(kNodeLists) || is_set("MASTER_ADDR") || options.master_address}}};
+  const bool is_step_known = variables[0].is_there && variables[1].is_there && variables[2].is_there;
+  return require_all(variables, is_step_known
+                                    ? "set GIGABAR_MASTER_PORT (in place of SLURM_JOB_ID) and MASTER_ADDR (in place of the "
+                                      "list of nodes) at every rank"
+                                    : kJobRemedy);
 }
 
 Result<std::string> slurm_master() {
   if (environment("SLURM_DISTRIBUTION").value_or("").starts_with("arbitrary"))
     return refuse_job("SLURM_DISTRIBUTION", "with arbitrary distribution rank 0 need not be on the step's first node", kListRemedy);
-  for (const char* variable : {"SLURM_STEP_NODELIST", "SLURM_JOB_NODELIST", "SLURM_NODELIST"})
+  for (const char* variable : kNodeLists)
     if (const auto list = environment(variable)) return first_node(variable, *list);
   return refuse_job("SLURM_STEP_NODELIST", "SLURM_PROCID is set, the list of the step's nodes is not", kListRemedy);
 }

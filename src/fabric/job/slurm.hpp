@@ -7,8 +7,8 @@
 #include <string>
 #include <string_view>
 
-#include "gigabar/fabric.hpp"
 #include "gigabar/status.hpp"
+#include "gigabar/fabric_options.hpp"
 
 namespace gigabar::fabric {
 
@@ -19,9 +19,13 @@ struct SlurmStep {
 };
 
 // The step of which this process is a task (SLURM_PROCID, SLURM_STEP_NUM_TASKS or SLURM_NTASKS, SLURM_LOCALID). Nothing outside of
-// a step that srun started: in a batch script, in a shell of salloc. Errors: invalid_argument naming the variable that is missing
-// or malformed.
+// a step that srun started: in a batch script, in a shell of salloc. Errors: invalid_argument naming the variables that are
+// missing, or the one that is malformed.
 Result<std::optional<SlurmStep>> slurm_step();
+
+// Whether the environment has all that ranks need to meet, but for what `options` say. Errors: invalid_argument naming the
+// variables that are missing.
+Result<void> require_whole_step(const FabricOptions& options);
 
 // The first node of the step: every distribution of tasks but 'arbitrary' puts rank 0 there. Errors: invalid_argument (no or a
 // malformed node list, tasks in arbitrary order).

@@ -114,6 +114,15 @@ bool ByteStream::receive(std::size_t most_bytes) {
   return true;
 }
 
+void ByteStream::queue(std::string_view bytes) {
+  // What was sent goes now and then: a peer that never takes the last of it would have it kept for ever.
+  if (sent_bytes_ > queued_.size() / 2) {
+    queued_.erase(0, sent_bytes_);
+    sent_bytes_ = 0;
+  }
+  queued_ += bytes;
+}
+
 bool ByteStream::send_queued() {
   while (queued_bytes() > 0) {
     const ssize_t bytes = ::send(socket_.get(), queued_.data() + sent_bytes_, queued_bytes(), MSG_NOSIGNAL);
@@ -162,12 +171,15 @@ SocketAddress unix_address(const std::string& name) {
   return address;
 }
 
-// Of a job of one host, best first. With a key the first name is one that nobody else can tell, and so cannot take; the second is
-// for ranks that hold another key or none, which are told so there.
+// The name that every rank of this user and host can tell. With a key it is for those that hold another one or none: they are told
+// so there, by a process that is this user's.
+SocketAddress known_address(const Job& job) { return unix_address(text("gigabar-directory-", ::geteuid(), "-", job.master_port)); }
+
+// Of a job of one host, best first. With a key the first name is one that nobody else can tell, and so cannot take.
 std::vector<SocketAddress> directory_addresses(const Job& job) {
   std::vector<SocketAddress> addresses;
   if (job.key.is_set()) addresses.push_back(unix_address(Handshake(job).directory_name(job.master_port)));
-  addresses.push_back(unix_address(text("gigabar-directory-", ::geteuid(), "-", job.master_port)));
+  addresses.push_back(known_address(job));
   return addresses;
 }
 
@@ -236,17 +248,26 @@ Result<std::vector<Descriptor>> listen_as_master(const Job& job) {
     if (!listener) return listener.error();
     listeners.push_back(std::move(*listener));
   }
+  // Whoever has the name, the job can do without.
+  auto known = listen_at(known_address(job));
+  if (known) listeners.push_back(std::move(*known));
+  if (known.status() == Status::out_of_descriptors) return known.error();
   return listeners;
 }
 
 Result<std::vector<SocketAddress>> master_addresses(const Job& job) {
   if (job.is_on_one_host && (job.key.is_set() || is_written_as_loopback(job.master_address))) return directory_addresses(job);
   auto resolved = resolve(job.master_address, job.master_port);
-  if (!resolved || job.key.is_set()) return resolved;
-  if (std::ranges::any_of(*resolved, is_of_this_host)) return directory_addresses(job);
+  if (!resolved) return resolved;
+  const bool is_here = std::ranges::any_of(*resolved, is_of_this_host);
+  if (job.key.is_set()) {
+    if (is_here) resolved->push_back(known_address(job));
+    return resolved;
+  }
+  if (is_here) return directory_addresses(job);
   return make_error(Status::no_permission, "find the directory", name_of_master(job),
-                    "this is no address of this host, and the job has no key",
-                    "set GIGABAR_JOB_KEY to the same secret at every rank ('openssl rand -hex 32')");
+                    "this is no address of this host (or of this process's network name space), and the job has no key",
+                    text("set GIGABAR_JOB_KEY to the same secret at every rank ('openssl rand -hex 32'); ", kRemedyOfNetworks));
 }
 
 bool is_of_this_user(int socket) noexcept {

@@ -31,10 +31,11 @@ class ByteStream {
   std::string_view received() const noexcept { return received_; }
   void use(std::size_t bytes) { received_.erase(0, bytes); }
 
-  void queue(std::string_view bytes) { queued_ += bytes; }
+  void queue(std::string_view bytes);
   // Sends what goes at once. False: the socket is broken.
   bool send_queued();
   std::size_t queued_bytes() const noexcept { return queued_.size() - sent_bytes_; }
+  std::size_t memory_bytes() const noexcept { return received_.capacity() + queued_.capacity(); }
 
  private:
   Descriptor socket_;
@@ -54,7 +55,8 @@ std::string name_of_master(const Job& job);
 
 // Rank 0's. A job of one host: Unix sockets, whose names follow from the key, the port and the user; only processes of the same
 // user are heard. A job of several hosts: TCP at those of the master's addresses that are this host's; where none of them can be
-// reached from outside, at outer_addresses() too. Errors: unavailable (the port is taken, there is no address), out_of_descriptors,
+// reached from outside, at outer_addresses() too; and, where it is free, the Unix socket at which a rank of this host without the
+// key is told so. Errors: unavailable (the port is taken, there is no address), out_of_descriptors,
 // invalid_argument.
 Result<std::vector<Descriptor>> listen_as_master(const Job& job);
 

@@ -29,9 +29,13 @@ std::string source_of(const sockaddr_storage& address) {
 }
 
 void Strangers::add(Id id, std::string source, std::int64_t now_ns) {
-  std::size_t& count = counts_[source];
-  all_.emplace(id, Stranger{std::move(source), now_ns, false});
-  ++count;
+  all_.emplace(id, Stranger{source, now_ns, false});
+  try {
+    ++counts_[std::move(source)];
+  } catch (...) {
+    all_.erase(id);
+    throw;
+  }
 }
 
 void Strangers::has_spoken(Id id) {

@@ -27,6 +27,7 @@ class Strangers {
   Strangers(std::size_t most, std::int64_t silent_grace_ns, std::int64_t spoken_grace_ns) noexcept
       : most_(most), silent_grace_ns_(silent_grace_ns), spoken_grace_ns_(spoken_grace_ns) {}
 
+  // Throws std::bad_alloc; it is not there then.
   void add(Id id, std::string source, std::int64_t now_ns);
   // It has begun the handshake.
   void has_spoken(Id id);
@@ -34,6 +35,8 @@ class Strangers {
   void remove(Id id);
   std::size_t count() const noexcept { return all_.size(); }
   bool is_full() const noexcept { return all_.size() >= most_; }
+  // Full, and the one who would have to go has had no moment yet.
+  bool is_crowded(std::int64_t now_ns) const { return is_full() && !weakest(now_ns); }
   // Who has to go when the next one comes. Nothing: that one has not had its moment yet.
   std::optional<Id> weakest(std::int64_t now_ns) const;
 

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 
 #include "gigabar/status.hpp"
@@ -17,6 +18,14 @@ inline constexpr const char* kJobRemedy =
 
 // invalid_argument; `object` is the variable or option that is wrong.
 Error refuse_job(const std::string& object, std::string cause, std::string remedy = kJobRemedy);
+
+// One of several variables that belong together.
+struct NeededVariable {
+  const char* name;
+  bool is_there;  // it is set, or something else that says the same
+};
+// Errors: invalid_argument that names every variable that is not there, beside those that are.
+Result<void> require_all(std::span<const NeededVariable> variables, std::string remedy = kJobRemedy);
 
 // Nothing when the variable is not set. Errors: invalid_argument naming the variable.
 Result<std::optional<std::uint64_t>> number_from(const char* variable, std::uint64_t min, std::uint64_t max);

@@ -69,14 +69,14 @@ std::optional<Card> parse(std::string_view bytes) {
   const auto ipv4_port = reader.number<std::uint16_t>();
   const auto ipv6_port = reader.number<std::uint16_t>();
   const auto name_bytes = reader.number<std::uint8_t>();
-  if (!boot || !network || !ipv4_port || !ipv6_port || !name_bytes || *name_bytes > kMostUnixNameBytes) return {};
+  if (!boot || !network || !ipv4_port || !ipv6_port || !name_bytes || *name_bytes > kMaxUnixNameBytes) return {};
   std::memcpy(card.host.boot.data(), boot->data(), boot->size());
   card.host.network = *network;
   card.ipv4_port = *ipv4_port;
   card.ipv6_port = *ipv6_port;
   const auto name = reader.bytes(*name_bytes);
   const auto count = reader.number<std::uint8_t>();
-  if (!name || !count || *count > kMostCardAddresses) return {};
+  if (!name || !count || *count > kMaxCardAddresses) return {};
   card.unix_name = *name;
   for (unsigned index = 0; index < *count; ++index) {
     const auto address = read_address(reader);

@@ -14,8 +14,8 @@
 
 namespace gigabar::fabric::wireup {
 
-inline constexpr std::size_t kMostCardAddresses = 16;
-inline constexpr std::size_t kMostUnixNameBytes = 64;
+inline constexpr std::size_t kMaxCardAddresses = 16;
+inline constexpr std::size_t kMaxUnixNameBytes = 64;
 
 // An IPv4 or IPv6 address without a port.
 struct Address {
@@ -42,7 +42,7 @@ struct Card {
   HostIdentity host;
   std::string unix_name;                       // in the abstract name space, without its leading zero; empty: does not listen there
   std::uint16_t ipv4_port = 0, ipv6_port = 0;  // 0: does not listen there
-  std::vector<Address> addresses;              // best first, at most kMostCardAddresses
+  std::vector<Address> addresses;              // best first, at most kMaxCardAddresses
 };
 
 std::string encode(const Card& card);

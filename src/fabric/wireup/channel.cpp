@@ -9,17 +9,18 @@
 #include <utility>
 
 #include "base/errors.hpp"
+#include "base/quietly.hpp"
 
 namespace gigabar::fabric::wireup {
 namespace {
 
 constexpr std::uint32_t kReadable = EPOLLIN | EPOLLRDHUP;
-constexpr std::size_t kMostPiecesPerSend = 16;
+constexpr std::size_t kMaxPiecesPerSend = 16;
 // So that one peer that talks much does not keep the others waiting.
-constexpr int kMostReadsPerTurn = 16;
-constexpr int kMostRoundsAfterEnd = 64;
+constexpr int kMaxReadsPerTurn = 16;
+constexpr int kMaxRoundsAfterEnd = 64;
 // An empty channel gives back what a large frame needed.
-constexpr std::size_t kMostIdleBytes = 4096;
+constexpr std::size_t kMaxIdleBytes = 4096;
 
 // Of an array of file descriptors in a control message.
 template <std::size_t kCount>
@@ -48,14 +49,14 @@ void Channel::break_off(std::string cause, NativeCode native) {
   if (!fault_) fault_ = Fault{std::move(cause), std::move(native)};
 }
 
-Outcome Channel::check(const Frame& frame) const {
+Result<void> Channel::check(const Frame& frame) const {
   if (frame.type >= kFirstOwnType) return refused_frame(rank_, text("type ", frame.type, " is not below ", kFirstOwnType));
-  if (frame.body.size() > kMostFrameBytes) {
-    return refused_frame(rank_, text("a body of ", frame.body.size(), " bytes; ", kMostFrameBytes, " are possible"));
+  if (frame.body.size() > kMaxFrameBytes) {
+    return refused_frame(rank_, text("a body of ", frame.body.size(), " bytes; ", kMaxFrameBytes, " are possible"));
   }
   if (frame.descriptors.empty()) return {};
-  if (frame.descriptors.size() > kMostFrameDescriptors) {
-    return refused_frame(rank_, text(frame.descriptors.size(), " descriptors; ", kMostFrameDescriptors, " are possible"));
+  if (frame.descriptors.size() > kMaxFrameDescriptors) {
+    return refused_frame(rank_, text(frame.descriptors.size(), " descriptors; ", kMaxFrameDescriptors, " are possible"));
   }
   if (!is_unix_) return refused_frame(rank_, text("descriptors do not pass over TCP (", where_, ")"));
   for (const Descriptor& descriptor : frame.descriptors) {
@@ -64,12 +65,17 @@ Outcome Channel::check(const Frame& frame) const {
   return {};
 }
 
-Outcome Channel::send(Frame frame) {
+Result<void> Channel::send(Frame frame) {
   if (is_deaf()) return make_error(Status::peer_lost, "send frame", text("rank ", rank_), end().cause, {}, end().native);
-  if (Outcome checked = check(frame); !checked) return checked;
-  if (queued_bytes_ + frame.body.size() + kSealBytes > kMostQueuedBytes) {
+  if (Result<void> checked = check(frame); !checked) return checked;
+  if (queued_bytes_ + frame.body.size() + kSealBytes > kMaxQueuedBytes) {
     return make_error(Status::busy, "send frame", text("rank ", rank_),
                       text("it has not taken the ", queued_bytes_, " bytes that wait for it"), "poll, and send again later");
+  }
+  if (!frame.descriptors.empty() && queued_descriptors_ + frame.descriptors.size() > kMaxQueuedDescriptors) {
+    return make_error(Status::busy, "send frame", text("rank ", rank_),
+                      text("it has not taken the ", queued_descriptors_, " descriptors that wait for it"),
+                      "poll, and send again later");
   }
   enqueue(frame.type, frame.body, std::move(frame.descriptors));
   return {};
@@ -77,13 +83,15 @@ Outcome Channel::send(Frame frame) {
 
 void Channel::enqueue(std::uint16_t type, const std::string& body, std::vector<Descriptor> descriptors) {
   Outgoing outgoing{sealer_.seal(type, descriptors.size(), body), std::move(descriptors)};
-  queued_bytes_ += outgoing.bytes.size();
+  const std::size_t bytes = outgoing.bytes.size(), descriptor_count = outgoing.descriptors.size();
   outgoing_.push_back(std::move(outgoing));
+  queued_bytes_ += bytes;
+  queued_descriptors_ += descriptor_count;
 }
 
 // The kernel hands descriptors out with the first byte of the same call: a frame that has some begins a call.
 ssize_t Channel::send_some() {
-  std::array<iovec, kMostPiecesPerSend> pieces{};
+  std::array<iovec, kMaxPiecesPerSend> pieces{};
   std::size_t piece_count = 0;
   for (Outgoing& outgoing : outgoing_) {
     if (piece_count == pieces.size() || (piece_count > 0 && !outgoing.descriptors.empty())) break;
@@ -94,7 +102,7 @@ ssize_t Channel::send_some() {
   message.msg_iov = pieces.data();
   message.msg_iovlen = piece_count;
 
-  ControlSpace<kMostFrameDescriptors> control{};
+  ControlSpace<kMaxFrameDescriptors> control{};
   const std::vector<Descriptor>& descriptors = outgoing_.front().descriptors;
   if (!descriptors.empty()) {
     message.msg_control = control.bytes.data();
@@ -112,7 +120,9 @@ ssize_t Channel::send_some() {
 }
 
 void Channel::drop_sent(std::size_t bytes) {
-  outgoing_.front().descriptors.clear();  // gone with the first byte
+  // Gone with the first byte.
+  queued_descriptors_ -= outgoing_.front().descriptors.size();
+  outgoing_.front().descriptors.clear();
   while (bytes > 0) {
     const std::size_t left = outgoing_.front().bytes.size() - first_sent_bytes_;
     if (bytes < left) {
@@ -164,7 +174,7 @@ void Channel::keep_descriptors(msghdr& message) {
 
 Channel::Read Channel::read_some(ReadBuffer& buffer, std::string_view& bytes) {
   iovec piece{buffer.data(), buffer.size()};
-  ControlSpace<kMostFrameDescriptors> control{};
+  ControlSpace<kMaxFrameDescriptors> control{};
   msghdr message{};
   message.msg_iov = &piece;
   message.msg_iovlen = 1;
@@ -196,7 +206,7 @@ Channel::Read Channel::read_some(ReadBuffer& buffer, std::string_view& bytes) {
 
 // False: it did not send what it says. Descriptors come with the first byte of their frame, so they are here by now.
 bool Channel::take_descriptors(const OpenedFrame& opened, Frame& frame) {
-  if (opened.descriptor_count > kMostFrameDescriptors || opened.descriptor_count > descriptors_.size()) return false;
+  if (opened.descriptor_count > kMaxFrameDescriptors || opened.descriptor_count > descriptors_.size()) return false;
   for (std::size_t index = 0; index < opened.descriptor_count; ++index) {
     frame.descriptors.push_back(std::move(descriptors_.front()));
     descriptors_.pop_front();
@@ -222,7 +232,7 @@ void Channel::tell_frames(std::string_view& bytes, WireupEvents& events) {
 }
 
 bool Channel::receive(ReadBuffer& buffer, WireupEvents& events) {
-  for (int turn = 0; turn < kMostReadsPerTurn && !fault_; ++turn) {
+  for (int turn = 0; turn < kMaxReadsPerTurn && !fault_; ++turn) {
     std::string_view bytes;
     if (read_some(buffer, bytes) == Read::none) return false;
     if (incoming_.empty()) {
@@ -234,9 +244,9 @@ bool Channel::receive(ReadBuffer& buffer, WireupEvents& events) {
       tell_frames(all, events);
       incoming_.erase(0, incoming_.size() - all.size());
     }
-    if (incoming_.empty() && incoming_.capacity() > kMostIdleBytes) std::string().swap(incoming_);
+    if (incoming_.empty() && incoming_.capacity() > kMaxIdleBytes) std::string().swap(incoming_);
     // What is left belongs to the one frame that has begun.
-    if (descriptors_.size() > kMostFrameDescriptors || (incoming_.empty() && !descriptors_.empty())) {
+    if (descriptors_.size() > kMaxFrameDescriptors || (incoming_.empty() && !descriptors_.empty())) {
       break_off("it sent descriptors without a frame that says so");
     }
   }
@@ -245,15 +255,17 @@ bool Channel::receive(ReadBuffer& buffer, WireupEvents& events) {
 
 void Channel::process_ended(ReadBuffer& buffer, WireupEvents& events) {
   // What it sent is all here; a child that it forked may hold the socket open, but is not the rank.
-  for (int round = 0; round < kMostRoundsAfterEnd && receive(buffer, events); ++round) continue;
+  for (int round = 0; round < kMaxRoundsAfterEnd && receive(buffer, events); ++round) continue;
   break_off("its process has ended");
 }
 
-void Channel::farewell() {
-  if (!is_deaf()) {
+void Channel::farewell() noexcept {
+  if (is_deaf()) return;
+  // Without the memory for it the peer sees the socket close, which tells it the same.
+  quietly([&] {
     enqueue(kFarewell, {}, {});
     flush();
-  }
+  });
 }
 
 std::size_t Channel::memory_bytes() const noexcept {

@@ -22,7 +22,10 @@
 
 namespace gigabar::fabric::wireup {
 
-inline constexpr std::size_t kMostQueuedBytes = std::size_t{8} << 20;  // sealed, per peer
+inline constexpr std::size_t kMaxQueuedBytes = std::size_t{8} << 20;  // sealed, per peer
+// Of frames that wait, per peer: each is one of this process's until the socket takes it. Several hundred frames fit into a socket
+// before, which is more than a peer that reads ever leaves there.
+inline constexpr std::size_t kMaxQueuedDescriptors = 64;
 
 // What a handshake ends with.
 struct Established {
@@ -55,7 +58,7 @@ class Channel {
   bool is_deaf() const noexcept { return fault_ || send_fault_; }
 
   // Errors: peer_lost, busy, invalid_argument.
-  Outcome send(Frame frame);
+  Result<void> send(Frame frame);
   bool has_queue() const noexcept { return !outgoing_.empty(); }
   // Sends what the socket takes. False when it could not for another reason than a full socket: flush again a little later.
   bool flush();
@@ -66,7 +69,7 @@ class Channel {
   // What there is to say about a channel that is_deaf() and has nothing more to be read.
   Fault end() const { return fault_ ? *fault_ : *send_fault_; }
   // Queues and sends, as far as it goes at once, that the end is wanted.
-  void farewell();
+  void farewell() noexcept;
   int socket() const noexcept { return socket_.get(); }
 
   std::size_t memory_bytes() const noexcept;
@@ -78,7 +81,7 @@ class Channel {
   };
   enum class Read : std::uint8_t { some, none };
 
-  Outcome check(const Frame& frame) const;
+  Result<void> check(const Frame& frame) const;
   void enqueue(std::uint16_t type, const std::string& body, std::vector<Descriptor> descriptors);
   ssize_t send_some();
   void drop_sent(std::size_t bytes);
@@ -98,6 +101,7 @@ class Channel {
   std::optional<Fault> send_fault_;  // nothing more can be sent
   std::deque<Outgoing> outgoing_;
   std::size_t queued_bytes_ = 0;        // of outgoing_, with what is sent of the first
+  std::size_t queued_descriptors_ = 0;  // of outgoing_
   std::size_t first_sent_bytes_ = 0;    // of outgoing_.front()
   std::string incoming_;                // the first part of a frame
   std::deque<Descriptor> descriptors_;  // came with the frame that is incoming

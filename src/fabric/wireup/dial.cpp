@@ -18,7 +18,7 @@ constexpr std::int64_t kFirstPauseNs = 2 * kMillisecond;
 constexpr std::int64_t kLongestPauseNs = 250 * kMillisecond;
 // An address where nothing answers (a network that cannot be reached from here, a filter) keeps the next ones waiting.
 constexpr std::int64_t kConnectNs = 2000 * kMillisecond;
-constexpr std::int64_t kLeastConnectNs = 100 * kMillisecond;
+constexpr std::int64_t kMinConnectNs = 100 * kMillisecond;
 // Somebody listens there but does not say hello: a rank that computes, or not a rank at all.
 constexpr std::int64_t kHelloNs = 5000 * kMillisecond;
 constexpr const char* kNoRank = "what listens there is no rank: it answers something else";
@@ -81,7 +81,7 @@ Dial::Progress Dial::advance(std::int64_t now_ns) {
 }
 
 Error Dial::error() const {
-  if (final_error_ && is_final_) return *final_error_;
+  if (final_error_ && (is_final_ || doubted_since_ns_ != 0)) return *final_error_;
   std::string cause = last_cause_.empty() ? "it did not answer in time" : text("no connection in time; last: ", last_cause_);
   if (final_error_) cause += text("; before: ", final_error_->record().object, ": ", final_error_->record().cause);
   return make_error(Status::timed_out, "connect", object(), std::move(cause),
@@ -99,7 +99,7 @@ Dial::Progress Dial::start() {
   socket_ = Watched(poller_, std::move(socket), token_, EPOLLOUT);
   if (!socket_.is_open()) return soft_failure(std::strerror(errno), errno_code(errno));
   const std::int64_t share_ns = (deadline_ns_ - now_ns_) / static_cast<std::int64_t>(targets_.size() - target_index_);
-  give_up_at_ns_ = now_ns_ + std::clamp(share_ns, kLeastConnectNs, kConnectNs);
+  give_up_at_ns_ = now_ns_ + std::clamp(share_ns, kMinConnectNs, kConnectNs);
   return target.is_unix ? hear_connection() : Progress::going;
 }
 
@@ -235,7 +235,10 @@ Dial::Progress Dial::next_target() {
     ++target_index_;
     return now_ns_ < deadline_ns_ ? start() : Progress::going;
   }
-  if (final_count_ == targets_.size()) return fail();
+  // Over TCP a refusal comes from anybody who answers in the rank's place.
+  const bool is_refused = final_count_ == targets_.size();
+  if (!is_refused || doubted_since_ns_ == 0) doubted_since_ns_ = is_refused ? now_ns_ : 0;
+  if (is_refused && now_ns_ - doubted_since_ns_ >= kDoubtNs) return fail();
   final_count_ = 0;
   target_index_ = 0;
   return come_back_later();

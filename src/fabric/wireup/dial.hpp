@@ -48,7 +48,8 @@ class Dial {
   Progress hear_hello();
   Progress hear_proof();
   Progress judge(const Prefix& prefix);
-  // This address did not work; the next one is tried. Final: trying it again would not change it.
+  // This address did not work; the next one is tried. Final: trying it again would not change it, where it was the rank that
+  // answered.
   Progress soft_failure(const std::string& cause, NativeCode native = {});
   Progress final_failure(Status status, std::string cause, std::string remedy);
   Progress final_answer(Status status, std::string cause, std::string remedy);
@@ -71,7 +72,8 @@ class Dial {
   std::int64_t give_up_at_ns_ = 0;  // of this address, before proof
   std::int64_t pause_ns_;
   std::size_t target_index_ = 0;
-  std::size_t final_count_ = 0;  // addresses of this round that failed for good
+  std::size_t final_count_ = 0;        // addresses of this round that failed for good
+  std::int64_t doubted_since_ns_ = 0;  // all addresses of every round since have; 0: of the last one not all
 
   Watched socket_;
   std::optional<Handshake> handshake_;

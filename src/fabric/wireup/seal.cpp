@@ -51,7 +51,7 @@ std::string Sealer::seal(std::uint16_t type, std::size_t descriptor_count, std::
 Opener::Found Opener::open(std::string_view& bytes, OpenedFrame& frame) {
   if (bytes.size() < kLengthBytes) return Found::incomplete;
   const std::size_t rest_bytes = number_at<std::uint32_t>(bytes, 0);
-  if (rest_bytes < kHeadBytes + kTagBytes || rest_bytes > kHeadBytes + kMostFrameBytes + kTagBytes) return Found::too_long;
+  if (rest_bytes < kHeadBytes + kTagBytes || rest_bytes > kHeadBytes + kMaxFrameBytes + kTagBytes) return Found::too_long;
   if (bytes.size() < kLengthBytes + rest_bytes) return Found::incomplete;
   std::string plain(rest_bytes - kTagBytes, '\0');
   if (crypto_aead_xchacha20poly1305_ietf_decrypt(writable(plain), nullptr, nullptr, unsigned_bytes(bytes) + kLengthBytes,

@@ -20,7 +20,7 @@
 namespace gigabar::fabric::wireup {
 
 inline constexpr std::size_t kSealBytes = 4 + 4 + 16;  // what sealing adds to a body
-inline constexpr std::size_t kMostFrameDescriptors = 8;
+inline constexpr std::size_t kMaxFrameDescriptors = 8;
 inline constexpr std::uint16_t kFirstOwnType = 0x8000;
 inline constexpr std::uint16_t kFarewell = kFirstOwnType;  // the last frame of an orderly disconnect
 

@@ -11,6 +11,7 @@
 #include <cstring>
 #include <iterator>
 #include <map>
+#include <new>
 #include <optional>
 #include <set>
 #include <utility>
@@ -18,6 +19,7 @@
 #include "base/clock.hpp"
 #include "base/errors.hpp"
 #include "base/log.hpp"
+#include "base/undo.hpp"
 #include "fabric/job/interfaces.hpp"
 #include "fabric/job/strangers.hpp"
 #include "fabric/wireup/card.hpp"
@@ -38,8 +40,8 @@ constexpr std::int64_t kAcceptPauseNs = 100 * kMillisecond;
 // prove who they are.
 constexpr std::int64_t kCrowdPauseNs = 5 * kMillisecond;
 constexpr std::int64_t kFlushPauseNs = 5 * kMillisecond;
-constexpr int kMostAcceptsPerTurn = 64;
-constexpr int kMostDrainRounds = 64;
+constexpr int kMaxAcceptsPerTurn = 64;
+constexpr int kMaxDrainRounds = 64;
 
 // What an event is about: the kind in the first byte, a serial number in the next three, a rank or an index in the last four. The
 // serial keeps an event that was fetched before its object went from reaching the next one.
@@ -69,14 +71,14 @@ class Implementation final : public Wireup {
   Implementation& operator=(const Implementation&) = delete;
   ~Implementation() override;
 
-  Outcome listen();
+  Result<void> listen();
 
   std::string card() const override { return encode(card_); }
   bool is_same_host(const std::string& card) const override;
-  Outcome connect(Rank rank, const std::string& card, std::int64_t deadline_ns) override;
+  Result<void> connect(Rank rank, const std::string& card, std::int64_t deadline_ns) override;
   bool is_connected(Rank rank) const override { return channels_.contains(rank); }
-  Outcome send(Rank rank, Frame frame) override;
-  void disconnect(Rank rank) override;
+  Result<void> send(Rank rank, Frame frame) override;
+  void disconnect(Rank rank) noexcept override;
   bool poll(WireupEvents& events) override;
   int wake_descriptor() const noexcept override { return poller_->descriptor(); }
   const Refusals& refusals() const noexcept override { return refusals_; }
@@ -92,7 +94,7 @@ class Implementation final : public Wireup {
 
   bool add_listener(Descriptor socket, bool is_unix);
   void listen_on_tcp(bool is_ipv6, std::uint16_t& port);
-  Outcome check_listeners(int code) const;
+  Result<void> check_listeners(int code) const;
   std::vector<Target> targets_of(const Card& card) const;
 
   void handle(const epoll_event& event, WireupEvents& events);
@@ -103,10 +105,10 @@ class Implementation final : public Wireup {
   void accept_from(const Listener& listener, WireupEvents& events);
   bool is_welcome(const Listener& listener, int socket, const sockaddr_storage& from, std::int64_t& process, std::string& where);
   void pause_listeners(bool is_unix, std::int64_t pause_ns);
-  void greet(Descriptor socket, bool is_unix, std::int64_t process, const std::string& where, std::string source,
-             WireupEvents& events);
+  Greetings::iterator admit(const Listener& listener, Descriptor socket, const sockaddr_storage& from);
+  Greetings::iterator greet(Descriptor socket, bool is_unix, std::int64_t process, const std::string& where, std::string source);
   Strangers& strangers_of(bool is_unix) noexcept { return is_unix ? unix_strangers_ : tcp_strangers_; }
-  bool make_room(bool is_unix);
+  void make_room(bool is_unix);
   void drop(Greetings::iterator greeting);
   void advance_greeting(Greetings::iterator greeting, WireupEvents& events);
   void decide(Greetings::iterator greeting, WireupEvents& events);
@@ -169,7 +171,7 @@ void Implementation::listen_on_tcp(bool is_ipv6, std::uint16_t& port) {
   if (port != 0) card_.addresses.insert(card_.addresses.end(), addresses.begin(), addresses.end());
 }
 
-Outcome Implementation::check_listeners(int code) const {
+Result<void> Implementation::check_listeners(int code) const {
   if (code == EMFILE || code == ENFILE) {
     return make_error(Status::out_of_descriptors, "wire-up", "listening sockets", std::strerror(code),
                       "raise the limit on open files (ulimit -n)", errno_code(code));
@@ -181,7 +183,7 @@ Outcome Implementation::check_listeners(int code) const {
   return {};
 }
 
-Outcome Implementation::listen() {
+Result<void> Implementation::listen() {
   int code = 0;
   errno = 0;
   if (settings_.has_unix) {
@@ -202,9 +204,9 @@ Outcome Implementation::listen() {
     listen_on_tcp(is_ipv6, is_ipv6 ? card_.ipv6_port : card_.ipv4_port);
     if (errno != 0) code = errno;
   }
-  if (Outcome checked = check_listeners(code); !checked) return checked;
+  if (Result<void> checked = check_listeners(code); !checked) return checked;
   card_.host = this_host();
-  if (card_.addresses.size() > kMostCardAddresses) card_.addresses.resize(kMostCardAddresses);
+  if (card_.addresses.size() > kMaxCardAddresses) card_.addresses.resize(kMaxCardAddresses);
   return {};
 }
 
@@ -232,10 +234,10 @@ bool Implementation::is_welcome(const Listener& listener, int socket, const sock
 }
 
 void Implementation::accept_from(const Listener& listener, WireupEvents& events) {
-  for (int turn = 0; turn < kMostAcceptsPerTurn; ++turn) {
-    // Nobody goes for one who does not come.
+  for (int turn = 0; turn < kMaxAcceptsPerTurn; ++turn) {
+    // Nobody waits for one who does not come.
     if (strangers_of(listener.is_unix).is_full() && !is_readable(listener.socket.get())) return;
-    if (!make_room(listener.is_unix)) return pause_listeners(listener.is_unix, kCrowdPauseNs);
+    if (strangers_of(listener.is_unix).is_crowded(now_ns_)) return pause_listeners(listener.is_unix, kCrowdPauseNs);
     sockaddr_storage from{};
     socklen_t bytes = sizeof from;
     Descriptor socket(::accept4(listener.socket.get(), reinterpret_cast<sockaddr*>(&from), &bytes, SOCK_NONBLOCK | SOCK_CLOEXEC));
@@ -247,10 +249,8 @@ void Implementation::accept_from(const Listener& listener, WireupEvents& events)
       }
       continue;  // that connection broke while it waited
     }
-    std::int64_t process = 0;
-    std::string where;
-    if (!is_welcome(listener, socket.get(), from, process, where)) continue;
-    greet(std::move(socket), listener.is_unix, process, where, source_of(from), events);
+    const auto greeting = admit(listener, std::move(socket), from);
+    if (greeting != greetings_.end()) advance_greeting(greeting, events);
   }
 }
 
@@ -264,16 +264,28 @@ void Implementation::count(std::uint64_t Refusals::* counter, const std::string&
   }
 }
 
-// False: nobody may be put out yet.
-bool Implementation::make_room(bool is_unix) {
+// Behind is_crowded().
+void Implementation::make_room(bool is_unix) {
   const Strangers& strangers = strangers_of(is_unix);
-  if (!strangers.is_full()) return true;
+  if (!strangers.is_full()) return;
   const auto weakest = strangers.weakest(now_ns_);
-  if (!weakest) return false;
+  if (!weakest) return;
   const auto greeting = greetings_.find(static_cast<std::uint32_t>(*weakest));
   count(&Refusals::crowded_out, greeting->second.where(), "too many unfinished handshakes");
   drop(greeting);
-  return true;
+}
+
+// The end: turned away. What there is no memory for concerns nobody but the one that came.
+Implementation::Greetings::iterator Implementation::admit(const Listener& listener, Descriptor socket,
+                                                          const sockaddr_storage& from) try {
+  std::int64_t process = 0;
+  std::string where;
+  if (!is_welcome(listener, socket.get(), from, process, where)) return greetings_.end();
+  make_room(listener.is_unix);
+  return greet(std::move(socket), listener.is_unix, process, where, source_of(from));
+} catch (const std::bad_alloc&) {
+  ++refusals_.no_room;
+  return greetings_.end();
 }
 
 void Implementation::drop(Greetings::iterator greeting) {
@@ -281,17 +293,22 @@ void Implementation::drop(Greetings::iterator greeting) {
   greetings_.erase(greeting);
 }
 
-void Implementation::greet(Descriptor socket, bool is_unix, std::int64_t process, const std::string& where, std::string source,
-                           WireupEvents& events) {
+Implementation::Greetings::iterator Implementation::greet(Descriptor socket, bool is_unix, std::int64_t process,
+                                                          const std::string& where, std::string source) {
   const std::uint32_t serial = ++serial_;
   Watched watched(*poller_, std::move(socket), token_of(Kind::greeting, 0, serial), EPOLLIN | EPOLLRDHUP);
-  if (!watched.is_open()) return count(&Refusals::no_room, where, "its socket cannot be watched");
+  if (!watched.is_open()) {
+    count(&Refusals::no_room, where, "its socket cannot be watched");
+    return greetings_.end();
+  }
   const std::int64_t deadline_ns = now_ns_ + settings_.handshake_ns;
   const auto [greeting, is_new] =
       greetings_.try_emplace(serial, identity_, std::move(watched), is_unix, process, where, deadline_ns);
+  Undo forget([&, added = greeting] { drop(added); });
   strangers_of(is_unix).add(serial, std::move(source), now_ns_);
-  if (!greeting->second.begin()) return drop(greeting);
-  advance_greeting(greeting, events);
+  if (!greeting->second.begin()) return greetings_.end();
+  forget.call_off();
+  return greeting;
 }
 
 void Implementation::advance_greeting(Greetings::iterator greeting, WireupEvents& events) {
@@ -348,7 +365,7 @@ std::vector<Target> Implementation::targets_of(const Card& card) const {
   return targets;
 }
 
-Outcome Implementation::connect(Rank rank, const std::string& card, std::int64_t deadline_ns) {
+Result<void> Implementation::connect(Rank rank, const std::string& card, std::int64_t deadline_ns) {
   if (rank >= identity_.rank_count || rank == identity_.rank) {
     return make_error(Status::invalid_argument, "connect", text("rank ", rank),
                       text("this is rank ", identity_.rank, " of ", identity_.rank_count));
@@ -366,11 +383,11 @@ Outcome Implementation::connect(Rank rank, const std::string& card, std::int64_t
     hopeless =
         make_error(Status::no_permission, "connect", text("rank ", rank),
                    "it is on another host or in another network name space, and the job has no key: only Unix sockets are used",
-                   "set GIGABAR_JOB_KEY to the same secret at every rank");
+                   text("set GIGABAR_JOB_KEY to the same secret at every rank; ", kRemedyOfNetworks));
   } else if (targets.empty() && settings_.tcp_addresses.empty()) {
     hopeless = make_error(Status::peer_lost, "connect", text("rank ", rank),
                           "it is on another host or in another network name space, and the job counts as one of a single host",
-                          "set MASTER_ADDR to an address of rank 0 that all ranks reach, or give all ranks one network name space");
+                          kRemedyOfNetworks);
   } else if (targets.empty()) {
     hopeless =
         make_error(Status::peer_lost, "connect", text("rank ", rank), "its card has no address that can be reached from here",
@@ -420,14 +437,14 @@ void Implementation::establish(Rank rank, Established established, WireupEvents&
 
 // --- Channels --------------------------------------------------------------------------------------------------------------------
 
-Outcome Implementation::send(Rank rank, Frame frame) {
+Result<void> Implementation::send(Rank rank, Frame frame) {
   const auto entry = channels_.find(rank);
   if (entry == channels_.end()) {
     return make_error(Status::peer_lost, "send frame", text("rank ", rank), "there is no channel to it", "connect to it first");
   }
   Channel& channel = entry->second.channel;
   const bool has_waited = channel.has_queue();
-  if (Outcome sent = channel.send(std::move(frame)); !sent) return sent;
+  if (Result<void> sent = channel.send(std::move(frame)); !sent) return sent;
   if (!has_waited) flush(rank, channel);
   return {};
 }
@@ -445,7 +462,7 @@ void Implementation::flush(Rank rank, Channel& channel) {
   poller_->wake_at(wake_at_ns_);
 }
 
-void Implementation::disconnect(Rank rank) {
+void Implementation::disconnect(Rank rank) noexcept {
   dials_.erase(rank);
   flush_again_.erase(rank);
   const auto entry = channels_.find(rank);
@@ -465,7 +482,7 @@ void Implementation::serve(Rank rank, std::uint32_t what, WireupEvents& events) 
 // Reads all that has come, as far as it ends.
 void Implementation::drain(Rank rank, WireupEvents& events) {
   Channel& channel = channels_.find(rank)->second.channel;
-  for (int round = 0; round < kMostDrainRounds; ++round) {
+  for (int round = 0; round < kMaxDrainRounds; ++round) {
     if (!channel.receive(*buffer_, events)) return end_when_deaf(rank, events);
   }
 }
@@ -576,7 +593,7 @@ Result<std::unique_ptr<Wireup>> open_wireup(const Job& job, const Settings& sett
   Settings in_effect = settings;
   if (!identity->has_key) in_effect.tcp_addresses.clear();
   auto wireup = std::make_unique<Implementation>(std::move(*identity), in_effect, std::move(*poller));
-  if (Outcome listening = wireup->listen(); !listening) return std::move(listening).take_error();
+  if (Result<void> listening = wireup->listen(); !listening) return std::move(listening).error();
   return std::unique_ptr<Wireup>(std::move(wireup));
 }
 

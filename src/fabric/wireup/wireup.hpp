@@ -17,10 +17,10 @@ namespace gigabar::fabric {
 
 struct Frame {
   std::uint16_t type = 0;               // the caller's; below 0x8000
-  std::string body;                     // at most kMostFrameBytes
+  std::string body;                     // at most kMaxFrameBytes
   std::vector<Descriptor> descriptors;  // at most 8, between processes of one host only
 };
-inline constexpr std::size_t kMostFrameBytes = 65536;
+inline constexpr std::size_t kMaxFrameBytes = 65536;
 
 // Strangers that were turned away, by cause. Every connection that was accepted ends in a channel, goes by itself between two
 // messages, or is counted here once.
@@ -73,12 +73,13 @@ class Wireup {
 
   // Starts to connect; connected() or lost() follows. When both ranks connect at once, one channel remains. No effect when there is
   // one. A peer that does not listen yet is tried again until the deadline (now_ns() clock). Errors: bad_file (a malformed card).
-  virtual Outcome connect(Rank rank, const std::string& card, std::int64_t deadline_ns) = 0;
+  virtual Result<void> connect(Rank rank, const std::string& card, std::int64_t deadline_ns) = 0;
   virtual bool is_connected(Rank rank) const = 0;
-  // In order; queued when the socket is full, at most 8 MiB per peer (then busy). Errors: peer_lost, busy, invalid_argument.
-  virtual Outcome send(Rank rank, Frame frame) = 0;
+  // In order; queued when the socket is full, at most 8 MiB and 64 descriptors per peer (then busy). Errors: peer_lost, busy,
+  // invalid_argument.
+  virtual Result<void> send(Rank rank, Frame frame) = 0;
   // Sends what is queued if it goes at once, then closes. No lost() follows; the peer sees peer_lost.
-  virtual void disconnect(Rank rank) = 0;
+  virtual void disconnect(Rank rank) noexcept = 0;
 
   // True when something happened. Never waits.
   virtual bool poll(WireupEvents& events) = 0;

@@ -23,7 +23,7 @@ constexpr std::uint32_t kLaneCount = 4;
 constexpr std::size_t kWordBytes = 128;  // each lane's word has lines of its own
 constexpr std::int64_t kCheckEveryNs = 100'000;
 // Of copies that wait behind each other so many share a mark, which stops the engine.
-constexpr std::uint32_t kMostUnmarked = 4;
+constexpr std::uint32_t kMaxUnmarked = 4;
 
 Error lane_error(int device, const char* operation, CUresult result) {
   return make_error(cuda::status_of(result) == Status::out_of_memory ? Status::out_of_memory : Status::device_error, operation,
@@ -45,7 +45,7 @@ class CudaCopyLanes final : public CopyLanes {
       : functions_(functions), context_(context), device_(device) {}
   ~CudaCopyLanes() override;
 
-  Outcome prepare(LaneOptions options);
+  Result<void> prepare(LaneOptions options);
   Result<CopyTicket> copy(CopyKind kind, std::uintptr_t to, std::uintptr_t from, std::uint64_t bytes) override;
   CopyState look(CopyTicket ticket) override;
   Error failure() const override { return *failure_; }
@@ -79,7 +79,7 @@ class CudaCopyLanes final : public CopyLanes {
   std::optional<Error> failure_;
 };
 
-Outcome CudaCopyLanes::prepare(LaneOptions options) {
+Result<void> CudaCopyLanes::prepare(LaneOptions options) {
   resident_ = std::move(options.resident);
   if (resident_ == nullptr && options.most_kernel_bytes != 0) {
     auto resident = ResidentCopier::open(device_, options.first_number);
@@ -120,7 +120,7 @@ CUresult CudaCopyLanes::start(CUstream stream, CopyKind kind, std::uintptr_t to,
 
 // Without a mark the end of a copy that is under way would never be seen: the whole device is given up then.
 void CudaCopyLanes::mark_if_due(MarkedStream& lane) {
-  if (lane.unmarked() == 0 || (lane.has_mark_under_way() && lane.unmarked() < kMostUnmarked)) return;
+  if (lane.unmarked() == 0 || (lane.has_mark_under_way() && lane.unmarked() < kMaxUnmarked)) return;
   const ContextGuard guard = enter();
   if (const CUresult result = lane.mark(); result != CUDA_SUCCESS) fail("mark the end of a copy", result);
 }
@@ -217,7 +217,7 @@ CopyState CudaCopyLanes::look(CopyTicket ticket) {
 void CudaCopyLanes::check() {
   if (!asked_.empty() && !failure_ && now_ns() >= next_resident_check_ns_) {
     next_resident_check_ns_ = now_ns() + kCheckEveryNs;
-    if (Outcome sound = resident_->check(); !sound) failure_ = std::move(sound).take_error();
+    if (Result<void> sound = resident_->check(); !sound) failure_ = std::move(sound).error();
   }
   for (MarkedStream& lane : lanes_) {
     if (failure_ || !lane.is_check_due()) continue;
@@ -250,7 +250,7 @@ Result<std::unique_ptr<CopyLanes>> CopyLanes::open(int device, LaneOptions optio
                       "install driver 525 or newer");
   }
   auto lanes = std::make_unique<CudaCopyLanes>(functions, *context, device);
-  if (Outcome prepared = lanes->prepare(std::move(options)); !prepared) return std::move(prepared).take_error();
+  if (Result<void> prepared = lanes->prepare(std::move(options)); !prepared) return std::move(prepared).error();
   return std::unique_ptr<CopyLanes>(std::move(lanes));
 }
 

@@ -8,21 +8,23 @@
 #include <utility>
 
 #include "base/clock.hpp"
+#include "base/counted.hpp"
 #include "base/errors.hpp"
 #include "base/log.hpp"
+#include "base/quietly.hpp"
 #include "transport/local/core.hpp"
 
 namespace gigabar::transport::local {
 namespace {
 
 // A link gives way to the others after so many messages.
-constexpr unsigned kMostMessagesPerPoll = 64;
-constexpr std::size_t kMostKeptMessages = 1024;
-constexpr std::size_t kMostKeptBytes = std::size_t{1} << 20;
-constexpr std::int64_t kMostWaitNs = 10'000'000'000;
+constexpr unsigned kMaxMessagesPerPoll = 64;
+constexpr std::size_t kMaxKeptMessages = 1024;
+constexpr std::size_t kMaxKeptBytes = std::size_t{1} << 20;
+constexpr std::int64_t kMaxWaitNs = 10'000'000'000;
 
 Error out_of_range(std::uint64_t offset, std::uint64_t bytes, std::uint64_t region_bytes) {
-  return make_error(Status::out_of_range, "post", text(bytes, " bytes at ", offset, " of a region of ", region_bytes),
+  return make_error(Status::out_of_range, "post", text(counted(bytes, "byte"), " at ", offset, " of a region of ", region_bytes),
                     "the range is not inside the region, or empty, or longer than the link's limit", "check offset and length");
 }
 
@@ -41,6 +43,22 @@ std::vector<std::shared_ptr<const void>>& kept_for_ever() {
   return *instance;
 }
 
+// Where there is no memory for the list: a reference that nobody gives back.
+void keep_for_ever(const std::shared_ptr<const void>& used) noexcept {
+  union Kept {
+    explicit Kept(std::shared_ptr<const void> given) noexcept : reference(std::move(given)) {}
+    ~Kept() {}  // NOLINT(modernize-use-equals-default): which would be deleted
+    std::shared_ptr<const void> reference;
+  };
+  bool is_listed = false;
+  quietly([&] {
+    kept_for_ever().push_back(used);
+    is_listed = true;
+  });
+  if (is_listed) return;
+  const Kept kept(used);
+}
+
 }  // namespace
 
 LocalLink::LocalLink(std::shared_ptr<Core> core, unsigned side, LinkMemory memory, Descriptor socket, LinkState state)
@@ -51,11 +69,11 @@ LocalLink::LocalLink(std::shared_ptr<Core> core, unsigned side, LinkMemory memor
       producer_(memory_.ring(side), memory_.page().rings[side]),
       consumer_(memory_.ring(1 - side), memory_.page().rings[1 - side]),
       state_(state) {
-  limits_.payload_bytes = kMostPayloadBytes;
+  limits_.payload_bytes = kMaxPayloadBytes;
   limits_.quick_payload_bytes = kQuickPayloadBytes;
-  limits_.write_bytes = kMostWriteBytes;
-  limits_.read_bytes = kMostWriteBytes;
-  limits_.posted_writes = kMostPostedWrites;
+  limits_.write_bytes = kMaxWriteBytes;
+  limits_.read_bytes = kMaxWriteBytes;
+  limits_.posted_writes = kMaxPostedWrites;
   core_->links.push_back(this);
   // Edges, not levels: the socket of a peer that is gone stays readable for ever.
   epoll_event event{};
@@ -69,17 +87,17 @@ LocalLink::LocalLink(std::shared_ptr<Core> core, unsigned side, LinkMemory memor
 }
 
 LocalLink::~LocalLink() {
-  const Deadline deadline = Deadline::after_ns(kMostWaitNs);
+  const Deadline deadline = Deadline::after_ns(kMaxWaitNs);
   for (const Numbered& numbered : transfers_) {
     const Transfer& transfer = numbered.transfer;
     if (transfer.lanes == nullptr) continue;
     while (transfer.lanes->look(transfer.ticket) == CopyState::running && !deadline.has_passed()) {
-      transfer.lanes->check();
+      quietly([&] { transfer.lanes->check(); });
       std::this_thread::yield();
     }
     if (transfer.lanes->look(transfer.ticket) == CopyState::finished) continue;
-    kept_for_ever().push_back(core_);  // the streams
-    kept_for_ever().push_back(transfer.hold);
+    keep_for_ever(core_);  // the streams
+    keep_for_ever(transfer.hold);
   }
   std::erase(core_->links, this);
   ::epoll_ctl(core_->wakes.get(), EPOLL_CTL_DEL, socket_.get(), nullptr);
@@ -94,7 +112,7 @@ void LocalLink::fail(Error error) {
   kept_bytes_ = 0;
 }
 
-Outcome LocalLink::complete(Parcel answer) {
+Result<void> LocalLink::complete(Parcel answer) {
   AnswerBytes told;
   const bool is_whole = answer.bytes.size() == sizeof told && read_front(answer.bytes, told) && answer.descriptors.empty();
   if (state_ == LinkState::connecting && is_whole && told.magic == kAnswerMagic && told.is_accepted == 1) {
@@ -134,9 +152,9 @@ Posted LocalLink::produce(const Header& header, std::span<const std::byte> paylo
 }
 
 Posted LocalLink::post_message(const Header& header, std::span<const std::byte> payload) {
-  if (state_ == LinkState::ready && payload.size() > kMostPayloadBytes) {
-    fail(make_error(Status::invalid_argument, "post", text("message of ", payload.size(), " bytes"),
-                    text("a local link carries at most ", kMostPayloadBytes), "cut it by limits()"));
+  if (state_ == LinkState::ready && payload.size() > kMaxPayloadBytes) {
+    fail(make_error(Status::invalid_argument, "post", text("message of ", counted(payload.size(), "byte")),
+                    text("a local link carries at most ", kMaxPayloadBytes), "cut it by limits()"));
   }
   if (state_ == LinkState::broken) return Posted::broken;
   if (state_ == LinkState::connecting) return Posted::full;
@@ -146,7 +164,7 @@ Posted LocalLink::post_message(const Header& header, std::span<const std::byte> 
 Posted LocalLink::keep_or_post(const Header& header, std::span<const std::byte> payload) {
   const bool waits_for_writes = !transfers_.empty() && first_unfinished_write() <= writes_posted_;
   if (kept_.empty() && !waits_for_writes) return produce(header, payload);
-  if (kept_.size() >= kMostKeptMessages || kept_bytes_ + payload.size() > kMostKeptBytes) return Posted::full;
+  if (kept_.size() >= kMaxKeptMessages || kept_bytes_ + payload.size() > kMaxKeptBytes) return Posted::full;
   kept_.push_back({writes_posted_, header, {payload.begin(), payload.end()}});
   kept_bytes_ += payload.size();
   return Posted::ok;
@@ -176,7 +194,7 @@ bool LocalLink::send_kept() {
 bool LocalLink::take_messages(Sink& sink) {
   std::byte copy[kCopiedPayloadBytes];
   unsigned count = 0;
-  while (count < kMostMessagesPerPoll && state_ == LinkState::ready) {
+  while (count < kMaxMessagesPerPoll && state_ == LinkState::ready) {
     Header header;
     std::span<const std::byte> payload;
     const Taken taken = consumer_.take(header, payload);
@@ -196,7 +214,7 @@ bool LocalLink::take_messages(Sink& sink) {
   }
   // The same fence as after a message, once for all of them; for a few when nobody waits for what they bring: by the next poll that
   // finds nothing, or arm().
-  const bool is_few = count > 0 && count < kMostMessagesPerPoll;
+  const bool is_few = count > 0 && count < kMaxMessagesPerPoll;
   if (!is_few && (count > 0 || owes_room_)) wake_peer(kWakeForRoom);
   owes_room_ = is_few;
   return count > 0;
@@ -226,10 +244,10 @@ Reach LocalLink::reach(Direction direction, const Region& local, const RemoteReg
 
 Posted LocalLink::post(Direction direction, const Wish& wish) {
   if (state_ == LinkState::broken) return Posted::broken;
-  if (state_ == LinkState::connecting || transfers_.size() + done_.size() >= kMostPostedWrites) return Posted::full;
+  if (state_ == LinkState::connecting || transfers_.size() + done_.size() >= kMaxPostedWrites) return Posted::full;
   const auto& local = static_cast<const LocalRegion&>(wish.local);
   auto& remote = const_cast<PeerRegion&>(static_cast<const PeerRegion&>(wish.remote));
-  if (!is_inside(wish.local_offset, wish.bytes, local.bytes()) || wish.bytes == 0 || wish.bytes > kMostWriteBytes) {
+  if (!is_inside(wish.local_offset, wish.bytes, local.bytes()) || wish.bytes == 0 || wish.bytes > kMaxWriteBytes) {
     finish(wish.cookie, out_of_range(wish.local_offset, wish.bytes, local.bytes()));
     return Posted::ok;
   }
@@ -303,16 +321,16 @@ Posted LocalLink::post_by_engine(Direction direction, const Wish& wish, const Lo
 bool LocalLink::advance_one(Transfer& transfer) {
   if (transfer.lanes != nullptr) {
     const CopyState state = transfer.lanes->look(transfer.ticket);
-    const bool is_given_up = state_ == LinkState::broken && now_ns() - failed_at_ns_ > kMostWaitNs;
+    const bool is_given_up = state_ == LinkState::broken && now_ns() - failed_at_ns_ > kMaxWaitNs;
     if (state == CopyState::running && !is_given_up) return false;
     if (state != CopyState::finished) {
-      kept_for_ever().push_back(transfer.hold);
+      keep_for_ever(transfer.hold);
       const Error lost = state == CopyState::failed ? transfer.lanes->failure() : *failure_;
       finish(transfer.cookie, lost);
       fail(lost);
       return true;
     }
-    finish(transfer.cookie, state_ == LinkState::broken ? Outcome(*failure_) : Outcome());
+    finish(transfer.cookie, state_ == LinkState::broken ? Result<void>(*failure_) : Result<void>());
     return true;
   }
   if (state_ == LinkState::broken) {
@@ -320,10 +338,11 @@ bool LocalLink::advance_one(Transfer& transfer) {
     return true;
   }
   const std::size_t bytes = std::min<std::uint64_t>(transfer.bytes, kCpuSliceBytes);
-  Outcome moved = transfer.direction == Direction::write ? transfer.remote->write(transfer.remote_offset, transfer.local, bytes)
-                                                         : transfer.remote->read(transfer.remote_offset, transfer.local, bytes);
+  Result<void> moved = transfer.direction == Direction::write
+                           ? transfer.remote->write(transfer.remote_offset, transfer.local, bytes)
+                           : transfer.remote->read(transfer.remote_offset, transfer.local, bytes);
   if (!moved) {  // the messages behind it must not arrive
-    Error lost = std::move(moved).take_error();
+    Error lost = std::move(moved).error();
     finish(transfer.cookie, lost);
     fail(std::move(lost));
     return true;

@@ -26,8 +26,8 @@ namespace gigabar::transport::local {
 inline constexpr std::size_t kCopiedPayloadBytes = 4096;
 // The CPU copies so much per call, in less than about 100 us; the rest of a larger copy follows in later polls.
 inline constexpr std::size_t kCpuSliceBytes = std::size_t{1} << 20;
-inline constexpr std::uint64_t kMostWriteBytes = std::uint64_t{256} << 20;
-inline constexpr std::uint32_t kMostPostedWrites = 256;
+inline constexpr std::uint64_t kMaxWriteBytes = std::uint64_t{256} << 20;
+inline constexpr std::uint32_t kMaxPostedWrites = 256;
 
 class LocalLink final : public Link {
  public:
@@ -52,7 +52,7 @@ class LocalLink final : public Link {
                    std::uint64_t bytes, std::uint64_t cookie) override {
     return post(Direction::read, {local, local_offset, remote, remote_offset, bytes, cookie});
   }
-  Outcome complete(Parcel answer) override;
+  Result<void> complete(Parcel answer) override;
 
   // For the transport.
   bool poll(Sink& sink);
@@ -83,7 +83,7 @@ class LocalLink final : public Link {
   };
   struct Done {
     std::uint64_t cookie;
-    Outcome outcome;
+    Result<void> outcome;
   };
   struct KeptMessage {
     std::uint64_t after_write;  // goes once every write up to this one is finished
@@ -96,7 +96,7 @@ class LocalLink final : public Link {
   Posted post_by_engine(Direction direction, const Wish& wish, const LocalRegion& local, const PeerRegion& remote,
                         const Route& route);
   void add(Transfer transfer);
-  void finish(std::uint64_t cookie, Outcome outcome) { done_.push_back({cookie, std::move(outcome)}); }
+  void finish(std::uint64_t cookie, Result<void> outcome) { done_.push_back({cookie, std::move(outcome)}); }
   Posted keep_or_post(const Header& header, std::span<const std::byte> payload);
   Posted produce(const Header& header, std::span<const std::byte> payload);
   void wake_peer(std::uint32_t what) noexcept;

@@ -10,7 +10,9 @@
 #include <cerrno>
 #include <cstring>
 
+#include "base/counted.hpp"
 #include "base/errors.hpp"
+#include "base/uncancelled.hpp"
 
 namespace gigabar::transport::local {
 namespace {
@@ -53,7 +55,7 @@ Result<LinkMemory> LinkMemory::open(const Descriptor& file) {
   struct stat status{};
   if (::fstat(file.get(), &status) != 0) return failed("open", errno);
   if (status.st_size != static_cast<off_t>(kLinkFileBytes))
-    return malformed(text("has ", status.st_size, " bytes in place of ", kLinkFileBytes));
+    return malformed(text("has ", counted(static_cast<std::uint64_t>(status.st_size), "byte"), " in place of ", kLinkFileBytes));
   return map(file);
 }
 
@@ -77,7 +79,7 @@ LinkMemory::~LinkMemory() {
   if (address_ != nullptr) ::munmap(address_, kViewBytes);
 }
 
-Outcome make_wake_pair(Descriptor& own, Descriptor& peers) {
+Result<void> make_wake_pair(Descriptor& own, Descriptor& peers) {
   int pair[2];
   if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, pair) != 0) return failed("make sockets to wake", errno);
   own = Descriptor(pair[0]);
@@ -85,7 +87,7 @@ Outcome make_wake_pair(Descriptor& own, Descriptor& peers) {
   return {};
 }
 
-Outcome check_wake_socket(const Descriptor& socket) {
+Result<void> check_wake_socket(const Descriptor& socket) {
   int domain = 0;
   int type = 0;
   socklen_t bytes = sizeof domain;
@@ -97,12 +99,14 @@ Outcome check_wake_socket(const Descriptor& socket) {
 }
 
 void send_wake(const Descriptor& socket) noexcept {
+  const Uncancelled uncancelled;
   const char one = 1;
   while (::send(socket.get(), &one, 1, MSG_DONTWAIT | MSG_NOSIGNAL) < 0 && errno == EINTR) {
   }
 }
 
 void take_wakes(const Descriptor& socket) noexcept {
+  const Uncancelled uncancelled;
   char taken[256];
   while (::recv(socket.get(), taken, sizeof taken, MSG_DONTWAIT) < 0 && errno == EINTR) {
   }

@@ -57,9 +57,9 @@ class LinkMemory {
 
 // A socket to wake a peer with and to be woken by. Neither an eventfd nor a pipe: whether a write to those blocks is decided by
 // flags that the peer shares and can change, where send() says it in each call.
-Outcome make_wake_pair(Descriptor& own, Descriptor& peers);
+Result<void> make_wake_pair(Descriptor& own, Descriptor& peers);
 // Errors: bad_file (not a local stream socket).
-Outcome check_wake_socket(const Descriptor& socket);
+Result<void> check_wake_socket(const Descriptor& socket);
 // A full or closed socket needs no wake.
 void send_wake(const Descriptor& socket) noexcept;
 // Takes what was sent; a bounded amount.

@@ -43,7 +43,7 @@ class IpcAllocation final : public OpenedAllocation {
     const ContextGuard guard(functions, context_);
     functions.cuIpcCloseMemHandle(address_);
   }
-  Outcome open(const IpcIdentity& identity, int device) {
+  Result<void> open(const IpcIdentity& identity, int device) {
     const cuda::Functions& functions = cuda::driver().functions;
     CUipcMemHandle handle{};
     static_assert(sizeof handle == sizeof identity);
@@ -79,7 +79,7 @@ class VmmAllocation final : public OpenedAllocation {
     if (is_mapped_) functions.cuMemUnmap(address_, bytes_);
     if (address_ != 0) functions.cuMemAddressFree(address_, bytes_);
   }
-  Outcome open(const Descriptor& exported, std::size_t bytes, int device) {
+  Result<void> open(const Descriptor& exported, std::size_t bytes, int device) {
     const cuda::Functions& functions = cuda::driver().functions;
     CUmemGenericAllocationHandle handle = 0;
     auto* const os_handle = reinterpret_cast<void*>(static_cast<std::uintptr_t>(exported.get()));
@@ -121,7 +121,7 @@ Result<std::shared_ptr<OpenedAllocation>> PeerDevices::open_ipc(std::int64_t pro
   if (functions.cuIpcOpenMemHandle == nullptr || functions.cuIpcCloseMemHandle == nullptr)
     return no_function("open a CUDA IPC handle", "cuIpcOpenMemHandle");
   auto allocation = std::make_shared<IpcAllocation>(*context);
-  if (Outcome opened = allocation->open(handle, device); !opened) return std::move(opened).take_error();
+  if (Result<void> opened = allocation->open(handle, device); !opened) return std::move(opened).error();
   opened_[name] = allocation;
   return std::shared_ptr<OpenedAllocation>(std::move(allocation));
 }
@@ -133,7 +133,7 @@ Result<std::shared_ptr<OpenedAllocation>> PeerDevices::open_vmm(const Descriptor
   if (functions.cuMemImportFromShareableHandle == nullptr || functions.cuMemMap == nullptr)
     return no_function("import device memory", "cuMemImportFromShareableHandle");
   auto allocation = std::make_shared<VmmAllocation>();
-  if (Outcome opened = allocation->open(exported, bytes, device); !opened) return std::move(opened).take_error();
+  if (Result<void> opened = allocation->open(exported, bytes, device); !opened) return std::move(opened).error();
   return std::shared_ptr<OpenedAllocation>(std::move(allocation));
 }
 
@@ -149,7 +149,7 @@ int PeerDevices::device_of(const std::string& uuid) {
   return found == uuids_.end() ? -1 : static_cast<int>(found - uuids_.begin());
 }
 
-Outcome PeerDevices::check_peer_access(int device, int other) {
+Result<void> PeerDevices::check_peer_access(int device, int other) {
   if (device == other) return {};
   const cuda::Functions& functions = cuda::driver().functions;
   if (functions.cuDeviceCanAccessPeer == nullptr) return no_function("reach", "cuDeviceCanAccessPeer");
@@ -167,9 +167,9 @@ Outcome PeerDevices::check_peer_access(int device, int other) {
 }
 
 // Never disabled again: another transport of this process may use it too.
-Outcome PeerDevices::enable_peer_access(int device, int other) {
+Result<void> PeerDevices::enable_peer_access(int device, int other) {
   if (device == other) return {};
-  if (Outcome checked = check_peer_access(device, other); !checked) return checked;
+  if (Result<void> checked = check_peer_access(device, other); !checked) return checked;
   const auto from = primary_context(device);
   const auto to = primary_context(other);
   if (!from) return from.error();
@@ -182,13 +182,13 @@ Outcome PeerDevices::enable_peer_access(int device, int other) {
   return open_error("enable peer access", device, result);
 }
 
-Outcome PeerDevices::open_vmm_to(int device, std::uintptr_t address, std::size_t bytes) {
+Result<void> PeerDevices::open_vmm_to(int device, std::uintptr_t address, std::size_t bytes) {
   const auto context = primary_context(device);
   if (!context) return context.error();
   const cuda::Functions& functions = cuda::driver().functions;
   if (functions.cuMemSetAccess == nullptr) return no_function("open VMM memory to another device", "cuMemSetAccess");
   const CUresult result = set_access(functions, address, bytes, device);
-  return result == CUDA_SUCCESS ? Outcome() : Outcome(open_error("open VMM memory to another device", device, result));
+  return result == CUDA_SUCCESS ? Result<void>() : Result<void>(open_error("open VMM memory to another device", device, result));
 }
 
 namespace {
@@ -254,9 +254,9 @@ Error no_cuda() { return make_error("open", "a peer's device memory", cuda::driv
 Result<std::shared_ptr<OpenedAllocation>> PeerDevices::open_ipc(std::int64_t, const IpcIdentity&, int) { return no_cuda(); }
 Result<std::shared_ptr<OpenedAllocation>> PeerDevices::open_vmm(const Descriptor&, std::size_t, int) { return no_cuda(); }
 int PeerDevices::device_of(const std::string&) { return -1; }
-Outcome PeerDevices::check_peer_access(int, int) { return no_cuda(); }
-Outcome PeerDevices::enable_peer_access(int, int) { return no_cuda(); }
-Outcome PeerDevices::open_vmm_to(int, std::uintptr_t, std::size_t) { return no_cuda(); }
+Result<void> PeerDevices::check_peer_access(int, int) { return no_cuda(); }
+Result<void> PeerDevices::enable_peer_access(int, int) { return no_cuda(); }
+Result<void> PeerDevices::open_vmm_to(int, std::uintptr_t, std::size_t) { return no_cuda(); }
 std::string PeerDevices::why_no_atomics(int, int, const std::string&) { return no_cuda().message(); }
 
 }  // namespace gigabar::transport::local

@@ -39,10 +39,10 @@ class PeerDevices {
   // This process's ordinal of the device with that UUID; -1 when it does not see it.
   int device_of(const std::string& uuid);
   // Lets `device` reach memory of `other`, both of this process. Errors: not_supported (no peer access), device_error.
-  static Outcome check_peer_access(int device, int other);
-  static Outcome enable_peer_access(int device, int other);
+  static Result<void> check_peer_access(int device, int other);
+  static Result<void> enable_peer_access(int device, int other);
   // The same for one VMM allocation, all of it, which stays where it is. Errors: unavailable (an old driver), device_error.
-  static Outcome open_vmm_to(int device, std::uintptr_t address, std::size_t bytes);
+  static Result<void> open_vmm_to(int device, std::uintptr_t address, std::size_t bytes);
   // Why atomics of kernels of `device` on memory of another GPU are not atomic with those of that GPU's own kernels; empty: they
   // are. `owner`: this process's ordinal of it, or -1: then `owner_uuid` names it. What no driver answers counts as a no.
   static std::string why_no_atomics(int device, int owner, const std::string& owner_uuid);

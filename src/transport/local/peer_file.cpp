@@ -10,6 +10,7 @@
 #include <cerrno>
 #include <cstring>
 
+#include "base/counted.hpp"
 #include "base/errors.hpp"
 
 namespace gigabar::transport::local {
@@ -26,7 +27,7 @@ Error copy_failed(const char* operation, int code) {
 }
 
 template <class Copy>
-Outcome copy_all(const char* operation, std::uint64_t offset, std::size_t bytes, Copy copy_some) {
+Result<void> copy_all(const char* operation, std::uint64_t offset, std::size_t bytes, Copy copy_some) {
   std::size_t done = 0;
   while (done < bytes) {
     const ssize_t count = copy_some(done, bytes - done, static_cast<off_t>(offset + done));
@@ -39,7 +40,7 @@ Outcome copy_all(const char* operation, std::uint64_t offset, std::size_t bytes,
 
 }  // namespace
 
-Outcome check_memfd(int descriptor, std::uint64_t offset_bytes, std::size_t bytes) {
+Result<void> check_memfd(int descriptor, std::uint64_t offset_bytes, std::size_t bytes) {
   if (::fcntl(descriptor, F_GET_SEALS) < 0) return malformed("is no memfd");
   struct stat status{};
   if (::fstat(descriptor, &status) != 0) return malformed("cannot be looked at");
@@ -49,24 +50,24 @@ Outcome check_memfd(int descriptor, std::uint64_t offset_bytes, std::size_t byte
 }
 
 Result<std::unique_ptr<PeerFile>> PeerFile::open(Descriptor file, std::uint64_t offset_bytes, std::size_t bytes) {
-  if (Outcome checked = check_memfd(file.get(), offset_bytes, bytes); !checked) return std::move(checked).take_error();
+  if (Result<void> checked = check_memfd(file.get(), offset_bytes, bytes); !checked) return std::move(checked).error();
   if ((::fcntl(file.get(), F_GETFL) & O_ACCMODE) != O_RDWR) return malformed("cannot be written");
   std::unique_ptr<PeerFile> opened(new PeerFile(std::move(file), offset_bytes));
   if ((::fcntl(opened->file_.get(), F_GET_SEALS) & F_SEAL_SHRINK) == 0) return opened;
   struct stat status{};
   ::fstat(opened->file_.get(), &status);  // its block is the page, which is a huge one for huge pages
   const auto page_bytes = static_cast<std::size_t>(std::max<long>(::sysconf(_SC_PAGESIZE), status.st_blksize));
-  if (Outcome mapped = opened->map(bytes, page_bytes); !mapped) return std::move(mapped).take_error();
+  if (Result<void> mapped = opened->map(bytes, page_bytes); !mapped) return std::move(mapped).error();
   return opened;
 }
 
-Outcome PeerFile::map(std::size_t bytes, std::size_t page_bytes) {
+Result<void> PeerFile::map(std::size_t bytes, std::size_t page_bytes) {
   const std::uint64_t begin = offset_bytes_ / page_bytes * page_bytes;
   const std::size_t length = (offset_bytes_ - begin + bytes + page_bytes - 1) / page_bytes * page_bytes;
   void* const address = ::mmap(nullptr, length, PROT_READ | PROT_WRITE, MAP_SHARED, file_.get(), static_cast<off_t>(begin));
   if (address == MAP_FAILED) {
     const int code = errno;
-    return make_error(status_of_errno(code, Status::out_of_memory), "map", text(bytes, " bytes of a peer's memfd"),
+    return make_error(status_of_errno(code, Status::out_of_memory), "map", text(counted(bytes, "byte"), " of a peer's memfd"),
                       std::strerror(code), "free memory, or raise vm.max_map_count", errno_code(code));
   }
   mapped_ = address;
@@ -81,7 +82,7 @@ PeerFile::~PeerFile() {
   if (mapped_ != nullptr) ::munmap(mapped_, mapped_bytes_);
 }
 
-Outcome PeerFile::write(std::uint64_t offset_bytes, const void* source, std::size_t bytes) const {
+Result<void> PeerFile::write(std::uint64_t offset_bytes, const void* source, std::size_t bytes) const {
   if (address_ != nullptr) {
     std::memcpy(address_ + offset_bytes, source, bytes);
     return {};
@@ -91,7 +92,7 @@ Outcome PeerFile::write(std::uint64_t offset_bytes, const void* source, std::siz
   });
 }
 
-Outcome PeerFile::read(std::uint64_t offset_bytes, void* destination, std::size_t bytes) const {
+Result<void> PeerFile::read(std::uint64_t offset_bytes, void* destination, std::size_t bytes) const {
   if (address_ != nullptr) {
     std::memcpy(destination, address_ + offset_bytes, bytes);
     return {};

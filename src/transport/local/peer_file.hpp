@@ -24,12 +24,12 @@ class PeerFile {
   // Null when it is not mapped.
   std::byte* address() const noexcept { return address_; }
   // Errors: peer_lost (the peer made the file smaller).
-  Outcome write(std::uint64_t offset_bytes, const void* source, std::size_t bytes) const;
-  Outcome read(std::uint64_t offset_bytes, void* destination, std::size_t bytes) const;
+  Result<void> write(std::uint64_t offset_bytes, const void* source, std::size_t bytes) const;
+  Result<void> read(std::uint64_t offset_bytes, void* destination, std::size_t bytes) const;
 
  private:
   PeerFile(Descriptor file, std::uint64_t offset_bytes) : file_(std::move(file)), offset_bytes_(offset_bytes) {}
-  Outcome map(std::size_t bytes, std::size_t page_bytes);
+  Result<void> map(std::size_t bytes, std::size_t page_bytes);
 
   Descriptor file_;
   const std::uint64_t offset_bytes_;  // of the region in the file
@@ -39,6 +39,6 @@ class PeerFile {
 };
 
 // Whether `bytes` from `offset_bytes` on lie in the memfd `descriptor`. Errors: bad_file.
-Outcome check_memfd(int descriptor, std::uint64_t offset_bytes, std::size_t bytes);
+Result<void> check_memfd(int descriptor, std::uint64_t offset_bytes, std::size_t bytes);
 
 }  // namespace gigabar::transport::local

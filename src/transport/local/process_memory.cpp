@@ -48,8 +48,8 @@ bool ProcessMemory::is_alive() const noexcept {
 }
 
 template <class Move>
-Outcome ProcessMemory::move(const char* operation, std::uint64_t address, std::byte* local, std::size_t bytes,
-                            Move move_some) const {
+Result<void> ProcessMemory::move(const char* operation, std::uint64_t address, std::byte* local, std::size_t bytes,
+                                 Move move_some) const {
   const auto lost = [&](std::string cause, NativeCode native) {
     return make_error(Status::peer_lost, operation, text("memory of process ", process_, " at ", range_text(address, bytes)),
                       std::move(cause), "forget the peer's memory", std::move(native));
@@ -69,11 +69,11 @@ Outcome ProcessMemory::move(const char* operation, std::uint64_t address, std::b
   return {};
 }
 
-Outcome ProcessMemory::write(std::uint64_t address, const void* source, std::size_t bytes) const {
+Result<void> ProcessMemory::write(std::uint64_t address, const void* source, std::size_t bytes) const {
   return move("write", address, static_cast<std::byte*>(const_cast<void*>(source)), bytes, ::process_vm_writev);
 }
 
-Outcome ProcessMemory::read(std::uint64_t address, void* destination, std::size_t bytes) const {
+Result<void> ProcessMemory::read(std::uint64_t address, void* destination, std::size_t bytes) const {
   return move("read", address, static_cast<std::byte*>(destination), bytes, ::process_vm_readv);
 }
 

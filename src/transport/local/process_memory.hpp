@@ -25,15 +25,15 @@ class ProcessMemory {
   const std::string& reason() const noexcept { return reason_; }
 
   // Errors: peer_lost (the process is gone, or the memory is).
-  Outcome write(std::uint64_t address, const void* source, std::size_t bytes) const;
-  Outcome read(std::uint64_t address, void* destination, std::size_t bytes) const;
+  Result<void> write(std::uint64_t address, const void* source, std::size_t bytes) const;
+  Result<void> read(std::uint64_t address, void* destination, std::size_t bytes) const;
 
  private:
   ProcessMemory(pid_t process, Descriptor handle) : process_(process), handle_(std::move(handle)) {}
   // The number belongs to the process that was probed for as long as that one lives; after it another may get it.
   bool is_alive() const noexcept;
   template <class Move>
-  Outcome move(const char* operation, std::uint64_t address, std::byte* local, std::size_t bytes, Move move_some) const;
+  Result<void> move(const char* operation, std::uint64_t address, std::byte* local, std::size_t bytes, Move move_some) const;
 
   const pid_t process_;
   const Descriptor handle_;  // a pidfd

@@ -9,6 +9,7 @@
 #include <cstring>
 
 #include "base/errors.hpp"
+#include "base/quietly.hpp"
 #include "gigabar/mapping.hpp"
 #include "mapping/backend.hpp"
 #include "transport/local/core.hpp"
@@ -59,7 +60,7 @@ const std::string& PinOnDemand::pin() {
   const auto page_bytes = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
   const std::uintptr_t begin = number_of(address_) / page_bytes * page_bytes;
   const std::size_t length = (number_of(address_) + bytes_ - begin + page_bytes - 1) / page_bytes * page_bytes;
-  if (const Outcome pinned = runtime->pin_host(reinterpret_cast<void*>(begin), length); !pinned) {
+  if (const Result<void> pinned = runtime->pin_host(reinterpret_cast<void*>(begin), length); !pinned) {
     return failure_ = text("host memory could not be pinned: ", pinned.record().cause);
   }
   pinned_ = reinterpret_cast<void*>(begin);
@@ -68,7 +69,7 @@ const std::string& PinOnDemand::pin() {
 }
 
 PinOnDemand::~PinOnDemand() {
-  if (pinned_ != nullptr) (void)cuda_runtime()->unpin_host(pinned_, pinned_bytes_);
+  if (pinned_ != nullptr) quietly([&] { (void)cuda_runtime()->unpin_host(pinned_, pinned_bytes_); });
 }
 
 RegionFacts::RegionFacts(const MemoryRange& range, std::uint64_t number)
@@ -105,7 +106,7 @@ Result<std::unique_ptr<LocalRegion>> LocalRegion::make(std::shared_ptr<Core> cor
                       "is device memory of no device", "name the device");
   }
   std::unique_ptr<LocalRegion> region(new LocalRegion(std::move(core), range));
-  Outcome prepared;
+  Result<void> prepared;
   if (range.kind == MemoryKind::stand_in) {
     prepared = region->prepare_stand_in();
   } else if (is_cpu_memory(range.kind)) {
@@ -113,13 +114,13 @@ Result<std::unique_ptr<LocalRegion>> LocalRegion::make(std::shared_ptr<Core> cor
   } else {
     region->prepare_device();
   }
-  if (!prepared) return std::move(prepared).take_error();
+  if (!prepared) return std::move(prepared).error();
   return region;
 }
 
 // A copy of the descriptor, so that the caller may close its own. A file that allows it can no longer shrink: peers then map it.
-Outcome LocalRegion::adopt_file(int descriptor, std::uint64_t offset_bytes) {
-  if (Outcome checked = check_memfd(descriptor, offset_bytes, facts_->bytes); !checked) return checked;
+Result<void> LocalRegion::adopt_file(int descriptor, std::uint64_t offset_bytes) {
+  if (Result<void> checked = check_memfd(descriptor, offset_bytes, facts_->bytes); !checked) return checked;
   file_ = Descriptor(::fcntl(descriptor, F_DUPFD_CLOEXEC, 0));
   if (!file_.is_open()) {
     const int code = errno;
@@ -133,7 +134,7 @@ Outcome LocalRegion::adopt_file(int descriptor, std::uint64_t offset_bytes) {
   return {};
 }
 
-Outcome LocalRegion::prepare_host(const MemoryRange& range) {
+Result<void> LocalRegion::prepare_host(const MemoryRange& range) {
   if (range.descriptor >= 0) return adopt_file(range.descriptor, range.descriptor_offset_bytes);
   key_.form = KeyForm::process;
   key_.nonce = core_->nonce;
@@ -142,7 +143,7 @@ Outcome LocalRegion::prepare_host(const MemoryRange& range) {
   return {};
 }
 
-Outcome LocalRegion::prepare_stand_in() {
+Result<void> LocalRegion::prepare_stand_in() {
   const auto known = stand_in_runtime().describe(facts_->address);
   if (!known) return known.error();
   if (!known->has_value() || facts_->bytes > (*known)->length_bytes - (*known)->offset_bytes) {
@@ -216,7 +217,7 @@ std::string_view LocalRegion::how() const noexcept {
 Result<Parcel> LocalRegion::key(const Peer& peer) const {
   Parcel parcel;
   parcel.bytes = bytes_of(key_);
-  if (key_.form == KeyForm::none) parcel.bytes += reason_.substr(0, kMostReasonBytes);
+  if (key_.form == KeyForm::none) parcel.bytes += reason_.substr(0, kMaxReasonBytes);
   if (peer.process == ::getpid()) return parcel;  // it finds the region by its number
   if (key_.form == KeyForm::vmm) {
     const auto exported = cuda_runtime()->export_descriptor(facts_->address);
@@ -251,7 +252,7 @@ const char* fault_of(const KeyBytes& key, std::size_t parcel_bytes, std::size_t 
   if (key.kind > static_cast<std::uint32_t>(MemoryKind::stand_in)) return "has an unknown kind of memory";
   if (!is_plain_range(key.address, key.bytes)) return "names no range of memory";
   if (key.uuid.back() != 0) return "names its device without an end";
-  const std::size_t most_bytes = sizeof key + (key.form == KeyForm::none ? kMostReasonBytes : 0);
+  const std::size_t most_bytes = sizeof key + (key.form == KeyForm::none ? kMaxReasonBytes : 0);
   if (parcel_bytes > most_bytes) return "is too long";
   const bool is_of_device = key.form == KeyForm::ipc || key.form == KeyForm::vmm;
   if (key.form != KeyForm::none && is_of_device != is_device_kind(static_cast<MemoryKind>(key.kind)))
@@ -280,13 +281,13 @@ Result<std::unique_ptr<PeerRegion>> PeerRegion::open(std::shared_ptr<Core> core,
   const bool is_here = peer.process == ::getpid();
   if (const char* const fault = fault_of(told, key.bytes.size(), key.descriptors.size(), is_here)) return malformed_key(fault);
   std::unique_ptr<PeerRegion> region(new PeerRegion(std::move(core), peer.process, told));
-  Outcome opened = is_here ? region->find_here() : region->open_form(std::move(key));
-  if (!opened) return std::move(opened).take_error();
+  Result<void> opened = is_here ? region->find_here() : region->open_form(std::move(key));
+  if (!opened) return std::move(opened).error();
   return region;
 }
 
 // Plain addresses: what the key says has to be what is registered.
-Outcome PeerRegion::find_here() {
+Result<void> PeerRegion::find_here() {
   const std::lock_guard lock(registry().mutex);
   const auto found = registry().regions.find(key_.region_id);
   if (found != registry().regions.end()) here_ = found->second.lock();
@@ -295,7 +296,7 @@ Outcome PeerRegion::find_here() {
   return {};
 }
 
-Outcome PeerRegion::open_form(Parcel key) {
+Result<void> PeerRegion::open_form(Parcel key) {
   switch (key_.form) {
     case KeyForm::none: reason_ = printable(std::string_view(key.bytes).substr(sizeof key_)); break;
     case KeyForm::file: {
@@ -372,7 +373,7 @@ Result<std::shared_ptr<OpenedAllocation>> PeerRegion::open_on(int device) {
 }
 
 // Memory of this process on another of its devices.
-Outcome PeerRegion::open_here_to(int device, int owner) {
+Result<void> PeerRegion::open_here_to(int device, int owner) {
   if (device == owner) return {};
   if (kind() == MemoryKind::device) return PeerDevices::enable_peer_access(device, owner);
   if (key_.form != KeyForm::vmm) {
@@ -380,7 +381,7 @@ Outcome PeerRegion::open_here_to(int device, int owner) {
                       "pool memory, and VMM memory that is not exportable, is open to its own device only within this process",
                       "register memory of cudaMalloc");
   }
-  if (Outcome checked = PeerDevices::check_peer_access(device, owner); !checked) return checked;
+  if (Result<void> checked = PeerDevices::check_peer_access(device, owner); !checked) return checked;
   return PeerDevices::open_vmm_to(device, here_->address - key_.offset_bytes, key_.allocation_bytes);
 }
 
@@ -391,12 +392,12 @@ Result<MappedRegion> PeerRegion::map_device_memory(int device) {
   const int seen_as = here_ ? here_->device : core_->devices.device_of(key_.uuid.data());
   std::string why_no_atomics = PeerDevices::why_no_atomics(device, seen_as, key_.uuid.data());
   if (here_) {
-    if (Outcome opened = open_here_to(device, seen_as); !opened) return std::move(opened).take_error();
+    if (Result<void> opened = open_here_to(device, seen_as); !opened) return std::move(opened).error();
     return MappedRegion{here_->address, here_, std::move(why_no_atomics)};
   }
   if (key_.form == KeyForm::none) return cannot(text("the peer says: ", reason_));
   if (seen_as >= 0) {
-    if (Outcome checked = PeerDevices::check_peer_access(device, seen_as); !checked) return std::move(checked).take_error();
+    if (Result<void> checked = PeerDevices::check_peer_access(device, seen_as); !checked) return std::move(checked).error();
   }
   auto opened = open_on(device);
   if (!opened) return cannot(opened.error().message());
@@ -471,14 +472,14 @@ void PeerRegion::route_by_engine_to_device(const LocalRegion& local, Route& rout
   route.reason = text("the copy engine of device ", device, " reaches the peer's device memory");
 }
 
-Outcome PeerRegion::write(std::uint64_t offset_bytes, const void* source, std::size_t bytes) const {
+Result<void> PeerRegion::write(std::uint64_t offset_bytes, const void* source, std::size_t bytes) const {
   if (process_memory_) return process_memory_->write(key_.address + offset_bytes, source, bytes);
   if (file_) return file_->write(offset_bytes, source, bytes);
   std::memmove(cpu_address() + offset_bytes, source, bytes);
   return {};
 }
 
-Outcome PeerRegion::read(std::uint64_t offset_bytes, void* destination, std::size_t bytes) const {
+Result<void> PeerRegion::read(std::uint64_t offset_bytes, void* destination, std::size_t bytes) const {
   if (process_memory_) return process_memory_->read(key_.address + offset_bytes, destination, bytes);
   if (file_) return file_->read(offset_bytes, destination, bytes);
   std::memmove(destination, cpu_address() + offset_bytes, bytes);

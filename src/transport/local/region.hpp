@@ -84,9 +84,9 @@ class LocalRegion final : public Region {
 
  private:
   LocalRegion(std::shared_ptr<Core> core, const MemoryRange& range);
-  Outcome adopt_file(int descriptor, std::uint64_t offset_bytes);
-  Outcome prepare_host(const MemoryRange& range);
-  Outcome prepare_stand_in();
+  Result<void> adopt_file(int descriptor, std::uint64_t offset_bytes);
+  Result<void> prepare_host(const MemoryRange& range);
+  Result<void> prepare_stand_in();
   void prepare_device();
 
   const std::shared_ptr<Core> core_;
@@ -121,21 +121,21 @@ class PeerRegion final : public RemoteRegion {
   // Found once per device of local memory. Opens what has to be opened.
   Route& route(const LocalRegion& local);
   // By the CPU, when the route says so. Errors: peer_lost.
-  Outcome write(std::uint64_t offset_bytes, const void* source, std::size_t bytes) const;
-  Outcome read(std::uint64_t offset_bytes, void* destination, std::size_t bytes) const;
+  Result<void> write(std::uint64_t offset_bytes, const void* source, std::size_t bytes) const;
+  Result<void> read(std::uint64_t offset_bytes, void* destination, std::size_t bytes) const;
   // False when the region's owner, in this process, has deregistered it.
   bool is_registered() const noexcept { return here_ == nullptr || here_->is_registered; }
 
  private:
   PeerRegion(std::shared_ptr<Core> core, std::int64_t process, const KeyBytes& key)
       : core_(std::move(core)), process_(process), key_(key) {}
-  Outcome find_here();
-  Outcome open_form(Parcel key);
+  Result<void> find_here();
+  Result<void> open_form(Parcel key);
   Route find_route(const LocalRegion& local);
   void route_by_engine_to_host(const LocalRegion& local, Route& route);
   void route_by_engine_to_device(const LocalRegion& local, Route& route);
   Result<std::shared_ptr<OpenedAllocation>> open_on(int device);
-  Outcome open_here_to(int device, int owner);
+  Result<void> open_here_to(int device, int owner);
   Result<MappedRegion> map_device_memory(int device);
   std::byte* cpu_address() const noexcept;
 

@@ -21,11 +21,11 @@
 namespace gigabar::transport::local {
 namespace {
 
-constexpr std::int64_t kMostKernelNs = 2'000'000;  // other work that waits for the whole device waits so long at most
-constexpr std::int64_t kMostIdleNs = 100'000;
+constexpr std::int64_t kMaxKernelNs = 2'000'000;  // other work that waits for the whole device waits so long at most
+constexpr std::int64_t kMaxIdleNs = 100'000;
 // The CPU stops asking well before the kernel ends by itself: a request that meets its end is lost time.
-constexpr std::int64_t kAskedForNs = kMostKernelNs * 3 / 4;
-constexpr std::int64_t kAskedIdleNs = kMostIdleNs * 3 / 4;
+constexpr std::int64_t kAskedForNs = kMaxKernelNs * 3 / 4;
+constexpr std::int64_t kAskedIdleNs = kMaxIdleNs * 3 / 4;
 constexpr std::int64_t kCloseNs = 100'000;  // copies that follow each other within it are worth a kernel
 constexpr std::int64_t kEndNs = 1'000'000'000;
 
@@ -45,15 +45,15 @@ class CudaResidentCopier final : public ResidentCopier {
       : functions_(functions), context_(context), device_(device), last_request_(first_number), done_(first_number) {}
   ~CudaResidentCopier() override;
 
-  Outcome prepare();
+  Result<void> prepare();
   std::optional<std::uint32_t> post(std::uintptr_t to, std::uintptr_t from, std::uint64_t bytes) override;
   void note_copy() override;
   State look(std::uint32_t number) override;
-  Outcome check() override;
+  Result<void> check() override;
 
  private:
-  Outcome prepare_memory();
-  Outcome load_kernel();
+  Result<void> prepare_memory();
+  Result<void> load_kernel();
   CUresult launch(std::int64_t most_ns);
   bool has_started() { return have_come_to(words_->started, launches_, started_blocks_); }
   bool has_ended() { return have_come_to(words_->ended, launches_, ended_blocks_); }
@@ -87,7 +87,7 @@ class CudaResidentCopier final : public ResidentCopier {
   std::int64_t last_copy_ns_ = 0;
 };
 
-Outcome CudaResidentCopier::prepare() {
+Result<void> CudaResidentCopier::prepare() {
   if (copy_kernel_image() == nullptr) {
     return make_error(Status::unavailable, "use the copy kernel", text("device ", device_), "this build has no device code",
                       "build with nvcc");
@@ -97,11 +97,11 @@ Outcome CudaResidentCopier::prepare() {
     return make_error(Status::unavailable, "use the copy kernel", text("device ", device_), "libcuda has no module functions",
                       "install driver 525 or newer");
   }
-  if (Outcome prepared = prepare_memory(); !prepared) return prepared;
+  if (Result<void> prepared = prepare_memory(); !prepared) return prepared;
   return load_kernel();
 }
 
-Outcome CudaResidentCopier::prepare_memory() {
+Result<void> CudaResidentCopier::prepare_memory() {
   auto memory = DeviceMemory::allocate(device_, sizeof(KernelMemory));
   if (!memory) return std::move(memory).error();
   memory_ = std::make_unique<DeviceMemory>(std::move(*memory));
@@ -119,11 +119,11 @@ Outcome CudaResidentCopier::prepare_memory() {
   words_ = new (words) KernelWords{};
   std::ranges::fill(words_->done, last_request_);
   result = functions_.cuStreamCreate(&stream_, CU_STREAM_NON_BLOCKING);
-  return result == CUDA_SUCCESS ? Outcome() : Outcome(failed("make a stream", result));
+  return result == CUDA_SUCCESS ? Result<void>() : Result<void>(failed("make a stream", result));
 }
 
 // Drivers load a kernel's code at its first launch, for which they may wait for everything that is on the GPU: that is done here.
-Outcome CudaResidentCopier::load_kernel() {
+Result<void> CudaResidentCopier::load_kernel() {
   const ContextGuard guard(functions_, context_);
   CUresult result = functions_.cuModuleLoadData(&module_, copy_kernel_image());
   if (result == CUDA_SUCCESS) result = functions_.cuModuleGetFunction(&kernel_, module_, "gigabar_local_copies");
@@ -143,7 +143,7 @@ CUresult CudaResidentCopier::launch(std::int64_t most_ns) {
   launch.launch = ++launches_;
   launch.first_request = last_request_ + 1;
   launch.most_ns = static_cast<std::uint64_t>(most_ns);
-  launch.most_idle_ns = static_cast<std::uint64_t>(most_ns == 0 ? 0 : kMostIdleNs);
+  launch.most_idle_ns = static_cast<std::uint64_t>(most_ns == 0 ? 0 : kMaxIdleNs);
   void* parameters[] = {&launch};
   was_told_to_end_ = false;
   started_blocks_ = ended_blocks_ = 0;
@@ -176,7 +176,7 @@ std::uint32_t CudaResidentCopier::store_request(std::uintptr_t to, std::uintptr_
   const std::uint64_t number = ++last_request_;
   const CopyRequest request{to | number << kAddressBits, from | number << kAddressBits, bytes | number << 32};
   // Inside the mapping, which is all that could be refused.
-  [[maybe_unused]] const Outcome stored =
+  [[maybe_unused]] const Result<void> stored =
       copy_to(*mapping_, offsetof(KernelMemory, requests) + number % kKernelSlots * sizeof request, &request, sizeof request);
   return last_request_;
 }
@@ -211,7 +211,7 @@ void CudaResidentCopier::note_copy() {
   done_ = last_request_;
   done_blocks_ = 0;
   const ContextGuard guard(functions_, context_);
-  is_lost_ = guard.result() != CUDA_SUCCESS || launch(kMostKernelNs) != CUDA_SUCCESS;
+  is_lost_ = guard.result() != CUDA_SUCCESS || launch(kMaxKernelNs) != CUDA_SUCCESS;
 }
 
 ResidentCopier::State CudaResidentCopier::look(std::uint32_t number) {
@@ -221,7 +221,7 @@ ResidentCopier::State CudaResidentCopier::look(std::uint32_t number) {
   return is_done() ? State::finished : State::abandoned;  // blocks say that they have ended last
 }
 
-Outcome CudaResidentCopier::check() {
+Result<void> CudaResidentCopier::check() {
   if (has_ended()) return {};
   const ContextGuard guard(functions_, context_);
   const CUresult result = functions_.cuStreamQuery(stream_);
@@ -236,7 +236,7 @@ Result<std::unique_ptr<ResidentCopier>> ResidentCopier::open(int device, std::ui
   auto context = primary_context(device);
   if (!context) return std::move(context).error();
   auto copier = std::make_unique<CudaResidentCopier>(cuda::driver().functions, *context, device, first_number);
-  if (Outcome prepared = copier->prepare(); !prepared) return std::move(prepared).take_error();
+  if (Result<void> prepared = copier->prepare(); !prepared) return std::move(prepared).error();
   return std::unique_ptr<ResidentCopier>(std::move(copier));
 }
 

@@ -33,7 +33,7 @@ class ResidentCopier {
   // abandoned: the kernel has ended without it.
   virtual State look(std::uint32_t number) = 0;
   // ok, or how the device was lost; asks the driver.
-  virtual Outcome check() = 0;
+  virtual Result<void> check() = 0;
 };
 
 // Null when this build has none.

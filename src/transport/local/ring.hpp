@@ -25,7 +25,7 @@ namespace gigabar::transport::local {
 inline constexpr std::size_t kLineBytes = 64;
 inline constexpr std::uint32_t kRingLines = 16384;
 inline constexpr std::size_t kRingBytes = kRingLines * kLineBytes;
-inline constexpr std::size_t kMostPayloadBytes = 65536;
+inline constexpr std::size_t kMaxPayloadBytes = 65536;
 inline constexpr std::size_t kRecordHeadBytes = sizeof(std::uint64_t) + kHeaderBytes;
 inline constexpr std::size_t kQuickPayloadBytes = kLineBytes - kRecordHeadBytes;
 
@@ -77,7 +77,7 @@ class Producer : public RingHalf {
   Producer(std::byte* data, RingControl& control, std::uint32_t first_line = 0, std::uint32_t first_sequence = 0) noexcept
       : RingHalf(data, control, first_line, first_sequence), released_(first_line) {}
 
-  // `payload` has at most kMostPayloadBytes. broken: the consumer's position cannot be.
+  // `payload` has at most kMaxPayloadBytes. broken: the consumer's position cannot be.
   Posted post(const Header& header, std::span<const std::byte> payload) noexcept {
     const std::uint32_t lines = lines_of(payload.size());
     if (!has_room(lines) && !refresh()) return Posted::broken;
@@ -95,7 +95,7 @@ class Producer : public RingHalf {
 
   // Whether the longest message would find room now.
   bool has_room_for_any() noexcept {
-    return has_room(lines_of(kMostPayloadBytes)) || (refresh() && has_room(lines_of(kMostPayloadBytes)));
+    return has_room(lines_of(kMaxPayloadBytes)) || (refresh() && has_room(lines_of(kMaxPayloadBytes)));
   }
 
  private:
@@ -130,7 +130,7 @@ class Consumer : public RingHalf {
     const std::uint64_t word = presence(position_).load(std::memory_order_acquire);
     if (word == 0) return Taken::nothing;
     const std::uint64_t payload_bytes = word & ~kPresent & 0xffffffff;
-    if (payload_bytes > kMostPayloadBytes || word != presence_word(sequence_, payload_bytes)) return Taken::corrupted;
+    if (payload_bytes > kMaxPayloadBytes || word != presence_word(sequence_, payload_bytes)) return Taken::corrupted;
     const std::byte* const record = line(position_);
     std::memcpy(header.data(), record + sizeof(std::uint64_t), kHeaderBytes);
     payload = {record + kRecordHeadBytes, payload_bytes};

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "transport/transport.hpp"
+#include "transport/local/open.hpp"
 
 #include <sys/epoll.h>
 #include <sys/random.h>
@@ -96,7 +96,7 @@ Result<std::unique_ptr<Link>> LocalTransport::offer(const Peer& peer, std::size_
   if (!memory) return std::move(memory).error();
   Descriptor own;
   Descriptor peers;
-  if (Outcome made = make_wake_pair(own, peers); !made) return std::move(made).take_error();
+  if (Result<void> made = make_wake_pair(own, peers); !made) return std::move(made).error();
   OfferBytes told;
   told.ring_lines = kRingLines;
   told.file_bytes = kLinkFileBytes;
@@ -116,7 +116,7 @@ Result<std::unique_ptr<Link>> LocalTransport::accept(const Peer& peer, Parcel of
   if (offer.descriptors.size() != 2) return malformed_offer("comes with a wrong number of descriptors");
   auto memory = LinkMemory::open(offer.descriptors[0]);
   if (!memory) return std::move(memory).error();
-  if (Outcome checked = check_wake_socket(offer.descriptors[1]); !checked) return std::move(checked).take_error();
+  if (Result<void> checked = check_wake_socket(offer.descriptors[1]); !checked) return std::move(checked).error();
   AnswerBytes accepted;
   accepted.is_accepted = 1;
   answer.bytes = bytes_of(accepted);

@@ -56,7 +56,7 @@ struct KeyBytes {
   std::array<char, 48> uuid{};  // of the device; ends with 0
 };
 static_assert(std::is_trivially_copyable_v<KeyBytes> && sizeof(KeyBytes) == 192);
-inline constexpr std::size_t kMostReasonBytes = 512;
+inline constexpr std::size_t kMaxReasonBytes = 512;
 
 template <class T>
 std::string bytes_of(const T& value) {

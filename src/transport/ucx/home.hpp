@@ -66,7 +66,7 @@ class Home {
   std::unordered_map<std::uint32_t, HomeRegion> regions_;
   std::unordered_set<std::uint64_t> links_;
   std::uint32_t next_region_ = 1;
-  std::array<Busy, kMostLanes> busy_;
+  std::array<Busy, kMaxLanes> busy_;
 };
 
 }  // namespace gigabar::transport::ucx

@@ -30,18 +30,18 @@ Error no_descriptor(const char* call, int code) {
 // the same host. With fewer than four there is none: on two, a write of 64 KiB took 20 us without and 90 to 165 with one, and 512
 // KiB went at 6.5 GB/s without and at 1.8 to 6.0 with one.
 constexpr unsigned kProcessorsPerLane = 4;
-constexpr unsigned kMostLanesByDefault = 4;
-constexpr std::size_t kMostLaneAddressBytes = 8192;  // of all together, in a parcel
+constexpr unsigned kMaxLanesByDefault = 4;
+constexpr std::size_t kMaxLaneAddressBytes = 8192;  // of all together, in a parcel
 
 Result<unsigned> wanted_lanes(const std::vector<int>& cpus) {
   constexpr const char* kVariable = "GIGABAR_UCX_CONNECTIONS";
   const auto given = environment(kVariable);
   const auto processors = static_cast<unsigned>(cpus.empty() ? usable_cpus().size() : cpus.size());
-  if (!given || given->empty()) return std::min(processors / kProcessorsPerLane, kMostLanesByDefault);
-  const auto number = parse_number(*given, 0, kMostLanes);
+  if (!given || given->empty()) return std::min(processors / kProcessorsPerLane, kMaxLanesByDefault);
+  const auto number = parse_number(*given, 0, kMaxLanes);
   if (number) return static_cast<unsigned>(*number);
   return make_error(Status::invalid_argument, "open UCX", kVariable, text("'", *given, "' is not allowed"),
-                    text("give a number from 0 to ", kMostLanes));
+                    text("give a number from 0 to ", kMaxLanes));
 }
 
 }  // namespace
@@ -61,16 +61,16 @@ Result<std::shared_ptr<Hub>> Hub::open(const TransportOptions& options) {
   auto worker = Worker::open(*hub, {.devices = options.ucx_devices});
   if (!worker) return std::move(worker).error();
   hub->worker_ = std::move(*worker);
-  if (Outcome opened = hub->open_wake_descriptor(); !opened) return std::move(opened).take_error();
+  if (Result<void> opened = hub->open_wake_descriptor(); !opened) return std::move(opened).error();
   return hub;
 }
 
-Outcome Hub::open_wake_descriptor() {
+Result<void> Hub::open_wake_descriptor() {
   wake_ = Descriptor(::epoll_create1(EPOLL_CLOEXEC));
   if (!wake_.is_open()) return no_descriptor("epoll_create1", errno);
   timer_ = Descriptor(::timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK));
   if (!timer_.is_open()) return no_descriptor("timerfd_create", errno);
-  if (Outcome opened = bell_.open(); !opened) return opened;
+  if (Result<void> opened = bell_.open(); !opened) return opened;
   for (const int watched : {worker_->descriptor(), timer_.get(), bell_.descriptor()}) {
     epoll_event event{};
     event.events = EPOLLIN;
@@ -90,7 +90,7 @@ const std::vector<std::unique_ptr<Lane>>& Hub::lanes() {
       break;
     }
     address_bytes += (*lane)->address().size();
-    if (address_bytes > kMostLaneAddressBytes) break;
+    if (address_bytes > kMaxLaneAddressBytes) break;
     lanes_.push_back(std::move(*lane));
   }
   has_opened_lanes_ = true;

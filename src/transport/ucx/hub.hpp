@@ -21,7 +21,7 @@ class UcxLink;
 
 struct Done {
   std::uint64_t cookie = 0;
-  Outcome outcome;
+  Result<void> outcome;
 };
 struct Ready {};
 struct Event {
@@ -60,7 +60,7 @@ class Hub final : public Receiver {
 
  private:
   Hub() noexcept;
-  Outcome open_wake_descriptor();
+  Result<void> open_wake_descriptor();
   void set_timer(std::int64_t at_ns);
   bool deliver();
   bool attend();

@@ -25,8 +25,8 @@ constexpr int kClosingSleepMs = 1;               // UCX closes connections in pr
 constexpr std::int64_t kLingerNs = 100'000'000;  // for what UCX took to go out
 constexpr std::int64_t kDrainNs = 200'000'000;   // for the pieces that UCX has to go out before their connection is cut
 constexpr unsigned kProgressCalls = 2;           // of UCX's between two looks at commands
-constexpr unsigned kMostUnderWay = 2;            // pieces that UCX has: one on its way, one to go on with
-constexpr unsigned kMostInARow = 8;              // of a connection, before others get their turn and what was sent is told
+constexpr unsigned kMaxUnderWay = 2;             // pieces that UCX has: one on its way, one to go on with
+constexpr unsigned kMaxInARow = 8;               // of a connection, before others get their turn and what was sent is told
 
 Error no_lane(const char* call, int code) {
   return make_error(status_of_errno(code), "open UCX", "lane", text(call, " failed"), {}, errno_code(code));
@@ -36,7 +36,7 @@ Error no_lane(const char* call, int code) {
 
 // --- The bell --------------------------------------------------------------------------------------------------------------------
 
-Outcome Bell::open() {
+Result<void> Bell::open() {
   descriptor_ = open_event();
   if (!descriptor_.is_open()) return no_lane("eventfd", errno);
   return {};
@@ -83,8 +83,8 @@ class Lane::Connection final : public EndpointUser {
     if (is_lost_ || is_closing_) return give_back_waiting();
     if (is_pumping_) return;
     is_pumping_ = true;
-    for (unsigned count = 0; !waiting_.empty() && under_way_ < kMostUnderWay; ++count) {
-      if (count == kMostInARow) {
+    for (unsigned count = 0; !waiting_.empty() && under_way_ < kMaxUnderWay; ++count) {
+      if (count == kMaxInARow) {
         pump_later();
         break;
       }
@@ -183,12 +183,12 @@ Result<std::unique_ptr<Lane>> Lane::open(unsigned index, Home& home, Bell& bell,
   auto worker = Worker::open(*lane, {.devices = devices, .is_zero_copy = true});
   if (!worker) return std::move(worker).error();
   lane->worker_ = std::move(*worker);
-  if (Outcome started = lane->start(); !started) return std::move(started).take_error();
+  if (Result<void> started = lane->start(); !started) return std::move(started).error();
   return lane;
 }
 
-Outcome Lane::start() {
-  if (Outcome opened = wake_.open(); !opened) return opened;
+Result<void> Lane::start() {
+  if (Result<void> opened = wake_.open(); !opened) return opened;
   epoll_ = Descriptor(::epoll_create1(EPOLL_CLOEXEC));
   if (!epoll_.is_open()) return no_lane("epoll_create1", errno);
   for (const int watched : {worker_->descriptor(), wake_.descriptor()}) {

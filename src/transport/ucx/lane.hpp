@@ -29,7 +29,7 @@ namespace gigabar::transport::ucx {
 class Bell {
  public:
   // Errors: out_of_descriptors.
-  Outcome open();
+  Result<void> open();
   int descriptor() const noexcept { return descriptor_.get(); }
   // From now on ring() makes the descriptor readable; what came before must be looked for afterwards.
   void arm() noexcept {
@@ -109,7 +109,7 @@ class Lane final : private Receiver {
   class Connection;  // NOLINT(cppcoreguidelines-virtual-class-destructor): it is final, and destroyed as what it is
 
   Lane(unsigned index, Home& home, Bell& bell, const std::vector<int>& cpus);
-  Outcome start();
+  Result<void> start();
   void give(Command command);
 
   // Of the lane's thread.

@@ -8,18 +8,20 @@
 #include <utility>
 
 #include "base/clock.hpp"
+#include "base/counted.hpp"
 #include "base/errors.hpp"
 #include "base/log.hpp"
+#include "base/quietly.hpp"
 
 namespace gigabar::transport::ucx {
 namespace {
 
 constexpr std::size_t kQuickBytes = 4096;
-constexpr unsigned kMostSendsPerTurn = 32;         // so that others get their turn where the socket takes all at once
+constexpr unsigned kMaxSendsPerTurn = 32;          // so that others get their turn where the socket takes all at once
 constexpr std::int64_t kLingerNs = 100'000'000;    // for a farewell to go out
 constexpr std::int64_t kGiveUpNs = 2'000'000'000;  // for UCX to return what was cancelled
 
-Outcome cancelled(const std::string& object, const Error& why) {
+Result<void> cancelled(const std::string& object, const Error& why) {
   ErrorRecord record = why.record();
   record.object = object;
   return Error(std::move(record));
@@ -29,10 +31,10 @@ Outcome cancelled(const std::string& object, const Error& why) {
 
 UcxLink::UcxLink(std::shared_ptr<Hub> hub, const Peer& peer, std::uint64_t number)
     : hub_(std::move(hub)), rank_(peer.rank), number_(number), connect_until_ns_(now_ns() + hub_->connect_deadline_ns()) {
-  limits_.payload_bytes = kMostPayloadBytes;
+  limits_.payload_bytes = kMaxPayloadBytes;
   limits_.quick_payload_bytes = kQuickBytes;
   limits_.write_bytes = limits_.read_bytes = kTransferBytes;
-  limits_.posted_writes = kMostTransfers;
+  limits_.posted_writes = kMaxTransfers;
   hub_->add_link(number_, *this);
   hub_->attend_to(*this);
 }
@@ -44,17 +46,21 @@ UcxLink::~UcxLink() {
     const bool is_reading = pieces_under_way_ > 0;
     state_ = LinkState::broken;
     // In order, after what was sent before.
-    if (can_tell && !is_reading) send_control(WireKind::bye, {.request = static_cast<std::uint32_t>(Farewell::closed)});
+    // A farewell may be left out, and the peer sees the connection end. The lanes must leave: memory for that may come back.
+    if (can_tell && !is_reading)
+      quietly([&] { send_control(WireKind::bye, {.request = static_cast<std::uint32_t>(Farewell::closed)}); });
     if (is_reading) hub_->worker().close(*endpoint_);
-    leave_lanes(is_reading);
     const Deadline deadline = Deadline::after_ns(kGiveUpNs);
-    while (pieces_under_way_ > 0 && !deadline.has_passed()) {
-      hub_->worker().progress();
-      hub_->look_at_lanes();
-    }
-    if (pieces_under_way_ > 0) log(LogLevel::warning, text("ucx: ", object(), ": sends did not end in 2 s"));
+    do {
+      quietly([&] {
+        leave_lanes(is_reading);
+        hub_->worker().progress();
+        hub_->look_at_lanes();
+      });
+    } while ((pieces_under_way_ > 0 || !is_off_lanes_) && !deadline.has_passed());
+    if (pieces_under_way_ > 0) quietly([&] { log(LogLevel::warning, text("ucx: ", object(), ": sends did not end in 2 s")); });
     leave_endpoint();
-    if (can_tell && is_reading) say_farewell(Farewell::closed);
+    if (can_tell && is_reading) quietly([&] { say_farewell(Farewell::closed); });
   }
   hub_->remove_link(number_, *this);
   for (const Outgoing& item : outgoing_) {
@@ -75,11 +81,11 @@ Invitation UcxLink::invitation() const {
   return invitation;
 }
 
-Outcome UcxLink::connect(const Invitation& invitation) {
+Result<void> UcxLink::connect(const Invitation& invitation) {
   peer_number_ = invitation.link;
   peer_address_ = invitation.address;
   piece_bytes_ = std::min(invitation.piece_bytes, hub_->worker().piece_bytes());
-  limits_.payload_bytes = std::min<std::size_t>(kMostPayloadBytes, piece_bytes_);
+  limits_.payload_bytes = std::min<std::size_t>(kMaxPayloadBytes, piece_bytes_);
   auto endpoint = hub_->worker().connect(invitation.address, this, object());
   if (!endpoint) return std::move(endpoint).error();
   endpoint_ = *endpoint;
@@ -89,7 +95,7 @@ Outcome UcxLink::connect(const Invitation& invitation) {
   return {};
 }
 
-Outcome UcxLink::complete(Parcel answer) {
+Result<void> UcxLink::complete(Parcel answer) {
   if (state_ != LinkState::connecting || endpoint_ != nullptr) {
     return make_error(Status::invalid_argument, "complete a link", object(), "it was completed before, or it broke");
   }
@@ -97,7 +103,7 @@ Outcome UcxLink::complete(Parcel answer) {
       answer.descriptors.empty()
           ? decode_invitation(InvitationKind::answer, answer.bytes)
           : Result<Invitation>(make_error(Status::bad_file, "complete a link", object(), "descriptors came too"));
-  Outcome connected = invitation ? connect(*invitation) : Outcome(invitation.error());
+  Result<void> connected = invitation ? connect(*invitation) : Result<void>(invitation.error());
   if (!connected) {
     fail(Error(connected.record()), {});
     return connected;
@@ -129,7 +135,8 @@ Posted UcxLink::post_message(const Header& header, std::span<const std::byte> pa
   const std::uint64_t units = units_of(payload.size());
   if (state_ != LinkState::ready || posted_units_ - acknowledged_units_ + units > kWindowUnits) return Posted::full;
   if (payload.size() > limits_.payload_bytes) {
-    fail(make_error(Status::out_of_range, "send a message", object(), text(payload.size(), " bytes are more than the limit")),
+    fail(make_error(Status::out_of_range, "send a message", object(),
+                    text(counted(payload.size(), "byte"), " are more than the limit")),
          Farewell::own_failure);
     return Posted::broken;
   }
@@ -171,14 +178,15 @@ bool UcxLink::is_posting_possible(std::uint64_t cookie, const Region& local, std
                          bytes <= remote.bytes() && remote_offset <= remote.bytes() - bytes;
   if (is_inside) return true;
   hub_->tell({this, Done{cookie, make_error(Status::out_of_range, "post", object(),
-                                            text(bytes, " bytes from ", local_offset, " to ", remote_offset, " leave a region"))}});
+                                            text(counted(bytes, "byte"), " from ", local_offset, " to ", remote_offset,
+                                                 " leave a region"))}});
   return false;
 }
 
 Posted UcxLink::post_write(const Region& local, std::uint64_t local_offset, const RemoteRegion& remote, std::uint64_t remote_offset,
                            std::uint64_t bytes, std::uint64_t cookie) {
   if (state_ == LinkState::broken) return Posted::broken;
-  if (state_ != LinkState::ready || writes_.size() + reads_.size() >= kMostTransfers) return Posted::full;
+  if (state_ != LinkState::ready || writes_.size() + reads_.size() >= kMaxTransfers) return Posted::full;
   if (!is_posting_possible(cookie, local, local_offset, remote, remote_offset, bytes)) return Posted::ok;
   const RegionKey& key = static_cast<const UcxRemoteRegion&>(remote).key();
   const Access to{key.region, 0, key.guard, remote_offset, bytes};
@@ -191,7 +199,7 @@ Posted UcxLink::post_write(const Region& local, std::uint64_t local_offset, cons
 Posted UcxLink::post_read(const Region& local, std::uint64_t local_offset, const RemoteRegion& remote, std::uint64_t remote_offset,
                           std::uint64_t bytes, std::uint64_t cookie) {
   if (state_ == LinkState::broken) return Posted::broken;
-  if (state_ != LinkState::ready || writes_.size() + reads_.size() >= kMostTransfers) return Posted::full;
+  if (state_ != LinkState::ready || writes_.size() + reads_.size() >= kMaxTransfers) return Posted::full;
   if (!is_posting_possible(cookie, local, local_offset, remote, remote_offset, bytes)) return Posted::ok;
   const RegionKey& key = static_cast<const UcxRemoteRegion&>(remote).key();
   while (reads_.contains(next_request_)) ++next_request_;
@@ -212,7 +220,7 @@ void UcxLink::pump() {
   for (unsigned count = 0; state_ == LinkState::ready; ++count) {
     const bool can_next = can_send_next(), can_answer = can_send_answer();
     if (!can_next && !can_answer) break;
-    if (count == kMostSendsPerTurn) {
+    if (count == kMaxSendsPerTurn) {
       pump_later();
       break;
     }

@@ -43,12 +43,12 @@ class UcxLink final : public Link, private EndpointUser {
                     std::uint64_t bytes, std::uint64_t cookie) override;
   Posted post_read(const Region& local, std::uint64_t local_offset, const RemoteRegion& remote, std::uint64_t remote_offset,
                    std::uint64_t bytes, std::uint64_t cookie) override;
-  Outcome complete(Parcel answer) override;
+  Result<void> complete(Parcel answer) override;
 
   // What the peer needs to connect.
   Invitation invitation() const;
   // Connects to the workers that the peer named. Errors: as Worker::connect.
-  Outcome connect(const Invitation& invitation);
+  Result<void> connect(const Invitation& invitation);
 
   // --- For the hub ---
   void receive(const WireHeader& header, std::span<const std::byte> data);
@@ -107,7 +107,7 @@ class UcxLink final : public Link, private EndpointUser {
   void send_next();
   void send_piece(Write& write);
   bool can_send_next() const;
-  bool can_send_answer() const { return !answers_.empty() && under_way_ < kMostUnderWay; }
+  bool can_send_answer() const { return !answers_.empty() && under_way_ < kMaxUnderWay; }
   void send_answer();
   void send(Operation& operation, WireKind kind);
   void send_control(WireKind kind, const Access& access);
@@ -149,7 +149,7 @@ class UcxLink final : public Link, private EndpointUser {
   void say_farewell(Farewell reason);
   std::string object() const;
 
-  static constexpr unsigned kMostUnderWay = 16;  // operations of a link that UCX has, of which each holds at most a piece
+  static constexpr unsigned kMaxUnderWay = 16;  // operations of a link that UCX has, of which each holds at most a piece
 
   std::shared_ptr<Hub> hub_;
   Rank rank_;
@@ -176,9 +176,9 @@ class UcxLink final : public Link, private EndpointUser {
   std::uint64_t posted_units_ = 0;        // of messages
   std::uint64_t acknowledged_units_ = 0;  // by the peer
 
-  std::size_t lane_count_ = 0;                    // that both sides have
-  std::array<unsigned, kMostLanes> lane_load_{};  // pieces that each has
-  std::bitset<kMostLanes> lanes_heard_;           // from the peer
+  std::size_t lane_count_ = 0;                   // that both sides have
+  std::array<unsigned, kMaxLanes> lane_load_{};  // pieces that each has
+  std::bitset<kMaxLanes> lanes_heard_;           // from the peer
   bool is_off_lanes_ = false;
   std::uint64_t next_piece_ = 0;
   std::uint64_t acknowledged_pieces_ = 0;  // by the peer: all before it are in place

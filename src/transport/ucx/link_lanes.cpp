@@ -10,13 +10,13 @@ namespace gigabar::transport::ucx {
 namespace {
 
 constexpr std::uint64_t kLaneBytes = 64U << 10;      // smaller writes are sooner through without another thread
-constexpr std::uint64_t kLeastPiece = 32U << 10;     // a write is cut finer than UCX asks for, so that every lane has some of it
+constexpr std::uint64_t kMinPiece = 32U << 10;       // a write is cut finer than UCX asks for, so that every lane has some of it
 constexpr std::uint64_t kPieceAlignment = 4U << 10;  // copies go page by page
 // Pieces that a lane has of one link: 3 ms of work. A lane that waits for this thread, or this thread for a lane, costs more than a
 // queue: on two processors, where both take turns with the peer's, host memory went over one connection at 2 to 4 GB/s with 32
 // pieces and at 6 with 256; staged writes between two H200 over four connections, medians of nine rounds in turns, at 14.1 with 32
 // and at 15.6 with 256 (host memory 16.6 and 16.5).
-constexpr unsigned kMostLoad = 256;
+constexpr unsigned kMaxLoad = 256;
 
 }  // namespace
 
@@ -25,7 +25,7 @@ UcxLink::Write UcxLink::make_write(std::uint64_t cookie, std::uint32_t region, s
   if (lane_count_ == 0 || to.bytes < kLaneBytes) return write;
   write.is_by_lanes = true;
   const std::uint64_t share = (to.bytes / lane_count_ + kPieceAlignment - 1) / kPieceAlignment * kPieceAlignment;
-  write.piece_bytes = static_cast<std::uint32_t>(std::min<std::uint64_t>(std::max(share, kLeastPiece), piece_bytes_));
+  write.piece_bytes = static_cast<std::uint32_t>(std::min<std::uint64_t>(std::max(share, kMinPiece), piece_bytes_));
   return write;
 }
 
@@ -41,9 +41,10 @@ void UcxLink::connect_lanes(const Invitation& invitation) {
 
 void UcxLink::leave_lanes(bool is_cancelling) {
   if (is_off_lanes_) return;
-  is_off_lanes_ = true;
   const auto& lanes = hub_->lanes();
+  // A lane that is told twice, since there was no memory to tell the next one, left at the first time.
   for (std::size_t index = 0; index < lane_count_; ++index) lanes[index]->leave(number_, is_cancelling);
+  is_off_lanes_ = true;
 }
 
 std::size_t UcxLink::emptiest_lane() const {
@@ -54,8 +55,8 @@ std::size_t UcxLink::emptiest_lane() const {
 bool UcxLink::can_send_next() const {
   if (outgoing_.empty()) return false;
   const Write* const write = outgoing_.front().write;
-  if (write == nullptr || !write->is_by_lanes) return under_way_ < kMostUnderWay;
-  return lane_load_[emptiest_lane()] < kMostLoad && next_piece_ - acknowledged_pieces_ < kPieceWindow;
+  if (write == nullptr || !write->is_by_lanes) return under_way_ < kMaxUnderWay;
+  return lane_load_[emptiest_lane()] < kMaxLoad && next_piece_ - acknowledged_pieces_ < kPieceWindow;
 }
 
 void UcxLink::send_by_lane(Write& write, const std::byte* from, std::uint64_t bytes) {

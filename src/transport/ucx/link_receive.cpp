@@ -9,7 +9,7 @@
 namespace gigabar::transport::ucx {
 namespace {
 
-constexpr std::size_t kMostAhead = 4096;  // messages and writes that overtook one
+constexpr std::size_t kMaxAhead = 4096;  // messages and writes that overtook one
 
 }  // namespace
 
@@ -55,7 +55,7 @@ void UcxLink::take_sequenced(const WireHeader& header, std::span<const std::byte
   if (header.sequence < expected_ || ahead_.contains(header.sequence)) return refuse("it repeated a sequence number");
   const bool is_message = header.kind == static_cast<std::uint8_t>(WireKind::message);
   if (!is_message && !place(header, data)) return;
-  if (is_message && data.size() > kMostPayloadBytes) return refuse("a message was too long");
+  if (is_message && data.size() > kMaxPayloadBytes) return refuse("a message was too long");
   if (header.sequence != expected_) return hold(header, data);
   ++expected_;
   if (is_message) take_message(header.pieces, header.body, data);
@@ -83,7 +83,7 @@ void UcxLink::placing_failed() {
 }
 
 void UcxLink::hold(const WireHeader& header, std::span<const std::byte> data) {
-  if (ahead_.size() >= kMostAhead || header.sequence - expected_ > kMostAhead)
+  if (ahead_.size() >= kMaxAhead || header.sequence - expected_ > kMaxAhead)
     return refuse(text("too much was out of order: number ", header.sequence, " came, ", expected_, " did not"));
   if (header.kind == static_cast<std::uint8_t>(WireKind::write)) {
     ahead_.emplace(header.sequence, std::nullopt);
@@ -125,7 +125,7 @@ void UcxLink::take_read(const Access& asked) {
   const bool is_allowed = asked.bytes > 0 && asked.bytes <= kTransferBytes &&
                           hub_->home().memory(asked.region, asked.offset, asked.bytes, asked.guard) != nullptr;
   if (!is_allowed) return refuse("a read of an unknown region, with a wrong guard or out of range", Farewell::bad_access);
-  if (answers_.size() >= kMostTransfers) return refuse("it asked for too much at once");
+  if (answers_.size() >= kMaxTransfers) return refuse("it asked for too much at once");
   answers_.push_back({asked});
   pump();
 }

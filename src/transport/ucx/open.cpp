@@ -2,7 +2,7 @@
 // open_ucx() of every build, with UCX's headers or without.
 #include "base/errors.hpp"
 #include "driver/ucp/ucp.hpp"
-#include "transport/transport.hpp"
+#include "transport/ucx/open.hpp"
 #if GIGABAR_HAS_UCP
 #include "transport/ucx/transport.hpp"
 #endif

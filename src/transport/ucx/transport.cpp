@@ -62,7 +62,7 @@ Result<std::unique_ptr<Link>> UcxTransport::accept(const Peer& peer, Parcel offe
   const auto number = random_number();
   if (!number) return number.error();
   auto link = std::make_unique<UcxLink>(hub_, peer, *number);
-  if (Outcome connected = link->connect(*invitation); !connected) return std::move(connected).take_error();
+  if (Result<void> connected = link->connect(*invitation); !connected) return std::move(connected).error();
   answer.bytes = encode(InvitationKind::answer, link->invitation());
   answer.descriptors.clear();
   return std::unique_ptr<Link>(std::move(link));

@@ -97,14 +97,14 @@ std::string encode(InvitationKind kind, const Invitation& invitation) {
 Result<Invitation> decode_invitation(InvitationKind kind, std::string_view bytes) {
   constexpr const char* kWhat = "the peer's UCX parcel";
   InvitationHead head;
-  if (bytes.size() <= sizeof head || bytes.size() > kMostParcelBytes) return malformed(kWhat, "its length cannot be");
+  if (bytes.size() <= sizeof head || bytes.size() > kMaxParcelBytes) return malformed(kWhat, "its length cannot be");
   std::memcpy(&head, bytes.data(), sizeof head);
   const std::string_view addresses = bytes.substr(sizeof head);
   if (head.magic != kParcelMagic || head.version != kVersion) return malformed(kWhat, "it is of another kind or version");
   if (head.kind != static_cast<std::uint8_t>(kind)) return malformed(kWhat, "an offer was mistaken for an answer");
   if (head.address_bytes == 0 || head.address_bytes > addresses.size()) return malformed(kWhat, "it was cut");
   if (head.sum != sum_of(head, addresses)) return malformed(kWhat, "its sum is wrong: it was damaged on the way");
-  if (head.lane_count > kMostLanes || head.link == 0 || head.piece_bytes < kLeastPieceBytes || head.piece_bytes > kMostPieceBytes) {
+  if (head.lane_count > kMaxLanes || head.link == 0 || head.piece_bytes < kMinPieceBytes || head.piece_bytes > kMaxPieceBytes) {
     return malformed(kWhat, "a number in it is out of range");
   }
   auto lanes = split_lanes(addresses.substr(head.address_bytes), head.lane_count);

@@ -22,13 +22,13 @@ inline constexpr std::uint8_t kVersion = 3;  // of everything below
 // What offer() and accept() tell: where the sender's worker is, and the number that its peer puts into every message to it.
 struct Invitation {
   std::uint64_t link = 0;
-  std::uint32_t piece_bytes = 0;   // most data of one active message to it, at least kLeastPieceBytes
+  std::uint32_t piece_bytes = 0;   // most data of one active message to it, at least kMinPieceBytes
   std::string address;             // of a UCP worker, opaque
-  std::vector<std::string> lanes;  // addresses of the workers that take large writes, at most kMostLanes
+  std::vector<std::string> lanes;  // addresses of the workers that take large writes, at most kMaxLanes
 };
-inline constexpr std::size_t kMostLanes = 16;
-inline constexpr std::uint32_t kLeastPieceBytes = 4096;
-inline constexpr std::uint32_t kMostPieceBytes = 1U << 20;
+inline constexpr std::size_t kMaxLanes = 16;
+inline constexpr std::uint32_t kMinPieceBytes = 4096;
+inline constexpr std::uint32_t kMaxPieceBytes = 1U << 20;
 
 enum class InvitationKind : std::uint8_t { offer = 1, answer = 2 };
 std::string encode(InvitationKind kind, const Invitation& invitation);

@@ -11,9 +11,12 @@
 #include <utility>
 
 #include "base/clock.hpp"
+#include "base/counted.hpp"
 #include "base/errors.hpp"
 #include "base/log.hpp"
 #include "base/options.hpp"
+#include "base/quietly.hpp"
+#include "base/uncancelled.hpp"
 
 namespace gigabar::transport::ucx {
 namespace {
@@ -78,7 +81,7 @@ std::uint32_t choose_piece_bytes() {
     const auto segment = environment(name);
     if (!segment) continue;
     const std::uint64_t bytes = parse_bytes(*segment).value_or(0);
-    most = std::min(most, std::max(bytes, kLeastPieceBytes + kSegmentRestBytes) - kSegmentRestBytes);
+    most = std::min(most, std::max(bytes, kMinPieceBytes + kSegmentRestBytes) - kSegmentRestBytes);
   }
   return static_cast<std::uint32_t>(most);
 }
@@ -87,7 +90,7 @@ std::uint32_t choose_piece_bytes() {
 // transports would open the GPUs' drivers for memory that is never given to it.
 constexpr const char* kTransports = "^shm,self,cuda,rocm,ze";
 
-Outcome configure(Configuration& configuration, const WorkerOptions& options) {
+Result<void> configure(Configuration& configuration, const WorkerOptions& options) {
   if (configuration.status() != UCS_OK) {
     return failed("ucp_config_read", "its configuration", configuration.status(), "look at the variables UCX_*");
   }
@@ -145,14 +148,14 @@ NativeCode native_of(ucs_status_t status) { return {NativeDomain::none, status, 
 Result<std::unique_ptr<Worker>> Worker::open(Receiver& receiver, const WorkerOptions& options) {
   if (!ucp::availability().is_ok()) return make_error("open UCX", "libucp", ucp::availability());
   std::unique_ptr<Worker> worker(new Worker(receiver));
-  if (Outcome opened = worker->open_context(options); !opened) return std::move(opened).take_error();
-  if (Outcome opened = worker->open_worker(); !opened) return std::move(opened).take_error();
+  if (Result<void> opened = worker->open_context(options); !opened) return std::move(opened).error();
+  if (Result<void> opened = worker->open_worker(); !opened) return std::move(opened).error();
   return worker;
 }
 
-Outcome Worker::open_context(const WorkerOptions& options) {
+Result<void> Worker::open_context(const WorkerOptions& options) {
   Configuration configuration;
-  if (Outcome configured = configure(configuration, options); !configured) return configured;
+  if (Result<void> configured = configure(configuration, options); !configured) return configured;
   ucp_params_t parameters{};
   parameters.field_mask = UCP_PARAM_FIELD_FEATURES | UCP_PARAM_FIELD_NAME;
   parameters.features = UCP_FEATURE_AM | UCP_FEATURE_WAKEUP;
@@ -164,7 +167,7 @@ Outcome Worker::open_context(const WorkerOptions& options) {
                 "look at UCX_TLS, GIGABAR_UCX_TLS, UCX_NET_DEVICES and 'ucx_info -d'");
 }
 
-Outcome Worker::open_worker() {
+Result<void> Worker::open_worker() {
   const std::string object = ucp::availability().reason;
   ucp_worker_params_t parameters{};
   parameters.field_mask = UCP_WORKER_PARAM_FIELD_THREAD_MODE;
@@ -209,7 +212,9 @@ Worker::~Worker() {
       lib().ucp_worker_progress(worker_);
       tidy();
     }
-    if (!endpoints_.empty()) log(LogLevel::warning, text("ucx: ", endpoints_.size(), " connections did not end in 2 s"));
+    if (!endpoints_.empty()) {
+      quietly([&] { log(LogLevel::warning, text("ucx: ", counted(endpoints_.size(), "connection"), " did not end in 2 s")); });
+    }
     lib().ucp_worker_destroy(worker_);
   }
   if (context_ != nullptr) lib().ucp_cleanup(context_);
@@ -218,7 +223,7 @@ Worker::~Worker() {
 Result<Endpoint*> Worker::connect(const std::string& address, EndpointUser* user, const std::string& peer) {
   // UCX takes no length: what a malformed address makes it read beyond the end is ours and zero.
   std::string padded = address;
-  padded.resize(2 * kMostParcelBytes);
+  padded.resize(2 * kMaxParcelBytes);
   auto endpoint = std::make_unique<Endpoint>();
   endpoint->worker_ = this;
   endpoint->user_ = user;
@@ -285,6 +290,7 @@ void Worker::give_back(Operation& operation) {
 }
 
 void Worker::send(Endpoint& endpoint, Operation& operation) {
+  const Uncancelled uncancelled;
   operation.endpoint = &endpoint;
   ++endpoint.under_way_;
   if (endpoint.handle_ == nullptr || endpoint.is_lost_) return finished(operation, UCS_ERR_CANCELED);

@@ -111,7 +111,7 @@ class Worker {
   void send(Endpoint& endpoint, Operation& operation);
 
   // True when something happened. `most_calls` of UCX's own, so that other work gets its turn.
-  bool progress(unsigned most_calls = kMostProgressCalls);
+  bool progress(unsigned most_calls = kMaxProgressCalls);
   // Whether nothing is pending: descriptor() tells then when something happens.
   bool arm();
   // Endpoints are being closed, which goes on in progress() only: arm() is false meanwhile.
@@ -123,11 +123,11 @@ class Worker {
   void starve() noexcept { is_starved_ = true; }
 
  private:
-  static constexpr unsigned kMostProgressCalls = 32;
+  static constexpr unsigned kMaxProgressCalls = 32;
 
   explicit Worker(Receiver& receiver) noexcept;
-  Outcome open_context(const WorkerOptions& options);
-  Outcome open_worker();
+  Result<void> open_context(const WorkerOptions& options);
+  Result<void> open_worker();
   void finished(Operation& operation, ucs_status_t status);
   bool tidy();
 

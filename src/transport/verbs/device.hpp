@@ -11,6 +11,7 @@
 
 #include "driver/rdmacm/rdmacm.hpp"
 #include "driver/verbs/functions.hpp"
+#include "rdma/registration.hpp"
 #include "transport/transport.hpp"
 #include "transport/verbs/wire.hpp"
 
@@ -28,13 +29,10 @@ struct IdCloser {
 };
 using Id = std::unique_ptr<rdma_cm_id, IdCloser>;
 
-struct MrCloser {
-  void operator()(ibv_mr* region) const noexcept { verbs::functions().ibv_dereg_mr(region); }
-};
-using Mr = std::unique_ptr<ibv_mr, MrCloser>;
-
-// An error of a call of verbs or rdma_cm on `object`; `code` is its errno. Without a remedy it has the usual one of that errno.
-Error call_failed(const char* call, const std::string& object, int code, std::string remedy = {});
+using gigabar::rdma::call_failed;
+using gigabar::rdma::is_gpu_memory;
+using gigabar::rdma::Mr;
+using gigabar::rdma::register_pages;
 using verbs::code_of;
 
 // Whole pages of this process, zeroed.
@@ -96,10 +94,6 @@ struct Rails {
 // The ports that the options ask for, listening on `channel`. Errors: unavailable (no port has an address, or a named one is not
 // there), invalid_argument, no_permission, out_of_memory, device_error.
 Result<Rails> open_rails(rdma_event_channel* channel, const TransportOptions& options);
-
-// Registers `bytes` at `address` with the device. Errors: out_of_memory (with the remedy for the limit of locked memory),
-// no_permission, not_supported, device_error.
-Result<Mr> register_pages(const Device& device, void* address, std::size_t bytes, int access);
 
 // The socket address of a rail, with `port` (host order).
 struct SocketAddress {

@@ -24,7 +24,7 @@ Result<int> attribute_of(int device, CUdevice_attribute attribute) {
   return value;
 }
 
-Outcome flush_device(int device) {
+Result<void> flush_device(int device) {
   const auto context = primary_context(device);
   if (!context) return context.error();
   const cuda::Functions& functions = cuda::driver().functions;
@@ -38,7 +38,7 @@ Outcome flush_device(int device) {
 
 }  // namespace
 
-Outcome GpuOrder::add(int device) {
+Result<void> GpuOrder::add(int device) {
   if (const auto known = unordered_.find(device); known != unordered_.end()) {
     ++known->second;
     return {};
@@ -65,18 +65,20 @@ void GpuOrder::remove(int device) noexcept {
   if (known != unordered_.end() && --known->second == 0) unordered_.erase(known);
 }
 
-Outcome GpuOrder::flush() const {
+Result<void> GpuOrder::flush() const {
   for (const auto& [device, regions] : unordered_) {
-    if (Outcome flushed = flush_device(device); !flushed) return flushed;
+    if (Result<void> flushed = flush_device(device); !flushed) return flushed;
   }
   return {};
 }
 
 #else
 
-Outcome GpuOrder::add(int device) { return make_error("order NIC writes", text("device ", device), cuda::driver().availability); }
+Result<void> GpuOrder::add(int device) {
+  return make_error("order NIC writes", text("device ", device), cuda::driver().availability);
+}
 void GpuOrder::remove(int) noexcept {}
-Outcome GpuOrder::flush() const { return {}; }
+Result<void> GpuOrder::flush() const { return {}; }
 
 #endif
 }  // namespace gigabar::transport::rdma

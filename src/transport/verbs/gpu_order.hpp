@@ -17,12 +17,12 @@ class GpuOrder {
  public:
   // Must be called before memory of `device` is registered. Errors: not_supported (its writes are not ordered, and the driver
   // cannot flush them), device_error.
-  Outcome add(int device);
+  Result<void> add(int device);
   void remove(int device) noexcept;
 
   // Makes what NICs wrote before visible to kernels and copies that start later. Nothing is done for devices that need no flush.
   // Errors: device_error. Cost: none without such devices, else microseconds each.
-  Outcome flush() const;
+  Result<void> flush() const;
 
  private:
   std::map<int, std::size_t> unordered_;  // device and its registered regions

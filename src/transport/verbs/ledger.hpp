@@ -21,7 +21,7 @@ inline constexpr unsigned kControlRequests = 8;  // of them, kept for hello, cre
 inline constexpr unsigned kSendSlots = 32;       // messages under way that are too long for inline
 inline constexpr unsigned kControlSlots = 4;     // besides, where the device has no inline
 inline constexpr unsigned kOperations = 128;     // writes and reads under way
-inline constexpr unsigned kMostPieces = 16;      // work requests of one of them
+inline constexpr unsigned kMaxPieces = 16;       // work requests of one of them
 
 // What a completion stands for: in the work request's id.
 enum class WorkKind : std::uint8_t { ordered = 1, read = 2, probe = 3, receive = 4 };

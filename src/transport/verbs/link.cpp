@@ -8,19 +8,21 @@
 #include <cerrno>
 #include <cstring>
 
+#include "base/counted.hpp"
 #include "base/errors.hpp"
+#include "base/uncancelled.hpp"
 #include "transport/verbs/transport_state.hpp"
 
 namespace gigabar::transport::rdma {
 namespace {
 
-constexpr std::size_t kMostInlineBytes = 256;
+constexpr std::size_t kMaxInlineBytes = 256;
 // One signalled completion retires all messages before it. Less than half of the slots, so that those in use never wait for one
 // that nobody asked for.
 constexpr unsigned kSignalEvery = 12;
 static_assert(2 * kSignalEvery < kSendSlots);
 // Longer ones siw would send from the slot itself, and no later completion would tell when it is done with it.
-constexpr std::size_t kMostUnsignalledBytes = 4095;
+constexpr std::size_t kMaxUnsignalledBytes = 4095;
 constexpr std::int64_t kQuietNs = 1'000'000'000;
 // rxe answers a READ with all its packets at once, and of more than 1,000 the kernel of the other end throws some away. While the
 // answers to one READ still come and another is asked for again, rxe of Linux 6.1 may count the first one's packets wrong: a READ
@@ -80,7 +82,7 @@ VerbsLink::VerbsLink(VerbsTransport& transport, std::size_t rail, const Token& t
       deadline_ns_(deadline_ns),
       own_token_(token) {
   limits_.payload_bytes = limits_.copied_write_bytes = kPayloadBytes;
-  limits_.write_bytes = piece_bytes_ * kMostPieces;
+  limits_.write_bytes = piece_bytes_ * kMaxPieces;
   limits_.posted_writes = kOperations;
   transport_->add(this);
 }
@@ -102,6 +104,14 @@ void VerbsLink::abandon() noexcept {
 
 // --- Sending ---------------------------------------------------------------------------------------------------------------------
 
+// A software adapter is the kernel's, and takes requests by a system call.
+int VerbsLink::post(ibv_send_wr& request) noexcept {
+  std::optional<Uncancelled> uncancelled;
+  if (device_->is_software) uncancelled.emplace();
+  ibv_send_wr* refused = nullptr;
+  return ibv_post_send(pair_, &request, &refused);
+}
+
 int VerbsLink::send(const std::byte* bytes, std::size_t count, std::uint32_t local_key, std::uint64_t id, unsigned flags) {
   // One piece only: libsiw puts several inline pieces on top of each other.
   ibv_sge piece{reinterpret_cast<std::uintptr_t>(bytes), static_cast<std::uint32_t>(count), local_key};
@@ -111,8 +121,7 @@ int VerbsLink::send(const std::byte* bytes, std::size_t count, std::uint32_t loc
   request.num_sge = 1;
   request.opcode = IBV_WR_SEND;
   request.send_flags = flags;
-  ibv_send_wr* refused = nullptr;
-  return ibv_post_send(pair_, &request, &refused);
+  return post(request);
 }
 
 bool VerbsLink::must_signal() const noexcept { return unsignalled_ + 1 >= kSignalEvery; }
@@ -137,7 +146,7 @@ Posted VerbsLink::post_bytes(MessageKind kind, const Header* header, std::span<c
   const std::size_t header_bytes = kMessageHeaderBytes + caller_bytes;
   const std::size_t count = header_bytes + payload.size();
   if (!is_inline && slots_in_use_ >= (kind == MessageKind::payload ? kSendSlots : kAllSlots)) return Posted::full;
-  std::array<std::byte, kMostInlineBytes> short_message;
+  std::array<std::byte, kMaxInlineBytes> short_message;
   std::byte* const bytes = is_inline ? short_message.data() : send_slot();
   MessageHeader first;
   first.kind = kind;
@@ -150,7 +159,7 @@ Posted VerbsLink::post_bytes(MessageKind kind, const Header* header, std::span<c
   if (header != nullptr) std::memcpy(bytes + kMessageHeaderBytes, header->data(), caller_bytes);
   if (!payload.empty()) std::memcpy(bytes + header_bytes, payload.data(), payload.size());
 
-  const bool is_signalled = count > kMostUnsignalledBytes || must_signal();
+  const bool is_signalled = count > kMaxUnsignalledBytes || must_signal();
   unsigned flags = 0;
   if (is_inline) flags |= IBV_SEND_INLINE;
   if (is_signalled) flags |= IBV_SEND_SIGNALED;
@@ -173,7 +182,8 @@ bool VerbsLink::post_control(MessageKind kind) { return ledger_.has_control_room
 Posted VerbsLink::post_message(const Header& header, std::span<const std::byte> payload) {
   if (state_ == LinkState::broken || failure_) return Posted::broken;
   if (payload.size() > kPayloadBytes) {
-    fail(failed(Status::invalid_argument, text("a message of ", payload.size(), " bytes is longer than ", kPayloadBytes)));
+    fail(failed(Status::invalid_argument,
+                text("a message of ", counted(payload.size(), "byte"), " is longer than ", kPayloadBytes)));
     return Posted::broken;
   }
   if (state_ != LinkState::ready || !credits_.can_send() || !ledger_.has_room(1)) return Posted::full;
@@ -225,8 +235,7 @@ int VerbsLink::post_piece(const Span& span, std::uint64_t id, bool is_read) {
   request.send_flags = IBV_SEND_SIGNALED;
   request.wr.rdma.remote_addr = span.remote;
   request.wr.rdma.rkey = span.remote_key;
-  ibv_send_wr* refused = nullptr;
-  return ibv_post_send(pair_, &request, &refused);
+  return post(request);
 }
 
 Posted VerbsLink::post_pieces(const Span& span, std::uint64_t cookie, bool is_read, bool fills_gpu) {
@@ -266,7 +275,8 @@ Posted VerbsLink::post_write(const Region& local, std::uint64_t local_offset, co
   if (state_ == LinkState::broken || failure_) return Posted::broken;
   if (state_ != LinkState::ready) return Posted::full;
   const auto span = span_of(local, local_offset, remote, remote_offset, bytes);
-  if (!span || bytes > limits_.write_bytes) return refuse(cookie, text("a write of ", bytes, " bytes is not inside both regions"));
+  if (!span || bytes > limits_.write_bytes)
+    return refuse(cookie, text("a write of ", counted(bytes, "byte"), " is not inside both regions"));
   const Posted posted = post_pieces(*span, cookie, false, false);
   if (posted == Posted::ok)
     has_gpu_writes_ = has_gpu_writes_ || is_gpu_memory(static_cast<const VerbsRemoteRegion&>(remote).kind());
@@ -281,7 +291,7 @@ Posted VerbsLink::post_copied_write(std::span<const std::byte> bytes, const Remo
   if (state_ != LinkState::ready || !ledger_.has_room(1) || !theirs.has_rail(peer_rail_) || !is_right) return Posted::full;
   const bool is_inline = bytes.size() <= inline_bytes_;
   if (!is_inline && slots_in_use_ >= kSendSlots) return Posted::full;
-  const bool is_signalled = bytes.size() > kMostUnsignalledBytes || must_signal();
+  const bool is_signalled = bytes.size() > kMaxUnsignalledBytes || must_signal();
   ibv_sge piece{reinterpret_cast<std::uintptr_t>(bytes.data()), static_cast<std::uint32_t>(bytes.size()), 0};
   if (!is_inline) {
     std::byte* const slot = send_slot();
@@ -297,8 +307,7 @@ Posted VerbsLink::post_copied_write(std::span<const std::byte> bytes, const Remo
   request.send_flags = (is_inline ? IBV_SEND_INLINE : 0) | (is_signalled ? IBV_SEND_SIGNALED : 0);
   request.wr.rdma.remote_addr = theirs.address() + remote_offset;
   request.wr.rdma.rkey = theirs.remote_key(peer_rail_);
-  ibv_send_wr* refused = nullptr;
-  if (const int result = ibv_post_send(pair_, &request, &refused); result != 0) {
+  if (const int result = post(request); result != 0) {
     ledger_.take_back();
     return refused_post(result, "ibv_post_send");
   }
@@ -313,7 +322,8 @@ Posted VerbsLink::post_read(const Region& local, std::uint64_t local_offset, con
   if (state_ == LinkState::broken || failure_) return Posted::broken;
   if (state_ != LinkState::ready) return Posted::full;
   const auto span = span_of(local, local_offset, remote, remote_offset, bytes);
-  if (!span || bytes > limits_.read_bytes) return refuse(cookie, text("a read of ", bytes, " bytes is not inside both regions"));
+  if (!span || bytes > limits_.read_bytes)
+    return refuse(cookie, text("a read of ", counted(bytes, "byte"), " is not inside both regions"));
   return post_pieces(*span, cookie, true, is_gpu_memory(local.kind()));
 }
 
@@ -359,7 +369,7 @@ bool VerbsLink::arm() {
 
 bool VerbsLink::tell_refused(Sink& sink) {
   const std::vector<Refused> told = std::exchange(refused_, {});
-  for (const Refused& one : told) sink.done(*this, one.cookie, Outcome(one.error));
+  for (const Refused& one : told) sink.done(*this, one.cookie, Result<void>(one.error));
   return true;
 }
 
@@ -416,7 +426,7 @@ void VerbsLink::finish_piece(std::uint16_t index, Sink& sink) {
   const OperationState operation = *operations_.find(index);
   if (!operations_.finish_piece(index)) return;
   // A NIC of this side wrote into the GPU's memory: as after a peer's writes.
-  sink.done(*this, operation.cookie, operation.fills_gpu ? order_->flush() : Outcome());
+  sink.done(*this, operation.cookie, operation.fills_gpu ? order_->flush() : Result<void>());
 }
 
 // Together, and when nothing else is to be done: a message is answered before its receive is posted anew.
@@ -470,7 +480,7 @@ void VerbsLink::on_message(const MessageHeader& header, const std::byte* bytes, 
   if (step_ != Step::up) return fail(failed(Status::peer_lost, "the peer sent a message before its greeting"));
   if (header.kind == MessageKind::credits) return;
   if (header.follows_gpu_writes) {
-    if (Outcome flushed = order_->flush(); !flushed) return fail(std::move(flushed).take_error());
+    if (Result<void> flushed = order_->flush(); !flushed) return fail(std::move(flushed).error());
   }
   Header first{};
   std::memcpy(first.data(), bytes + kMessageHeaderBytes, header.caller_bytes);
@@ -515,7 +525,7 @@ void VerbsLink::break_down(Sink& sink) {
     if (operation == nullptr) continue;
     const std::uint64_t cookie = operation->cookie;
     operations_.drop(i);
-    sink.done(*this, cookie, Outcome(*failure_));
+    sink.done(*this, cookie, Result<void>(*failure_));
   }
   sink.broken(*this, *failure_);
 }

@@ -34,7 +34,7 @@ inline constexpr std::size_t kSlotPadding = kSlotBytes - kMessageBytes;
 static_assert((kSlotPadding + kMessageHeaderBytes + kHeaderBytes) % 64 == 0 && kPayloadBytes <= 65535);
 inline constexpr unsigned kAllSlots = kSendSlots + kControlSlots;
 inline constexpr unsigned kReceivesAtOnce = kCredits / 4;  // most that are posted anew
-inline constexpr unsigned kMostReads = 16;  // READs under way on the wire: enough for any bandwidth, few enough for every adapter
+inline constexpr unsigned kMaxReads = 16;  // READs under way on the wire: enough for any bandwidth, few enough for every adapter
 
 // An event of rdma_cm without its owner: it is acknowledged before it is looked at.
 struct CmEvent {
@@ -56,7 +56,7 @@ class VerbsLink final : public Link {
   VerbsLink& operator=(const VerbsLink&) = delete;
 
   // Slots and the completion queue. Errors: out_of_memory, device_error.
-  Outcome prepare();
+  Result<void> prepare();
 
   LinkState state() const noexcept override { return state_; }
   const LinkLimits& limits() const noexcept override { return limits_; }
@@ -71,7 +71,7 @@ class VerbsLink final : public Link {
   Posted post_read(const Region& local, std::uint64_t local_offset, const RemoteRegion& remote, std::uint64_t remote_offset,
                    std::uint64_t bytes, std::uint64_t cookie) override;
   Posted post_copied_write(std::span<const std::byte> bytes, const RemoteRegion& remote, std::uint64_t remote_offset) override;
-  Outcome complete(Parcel answer) override;
+  Result<void> complete(Parcel answer) override;
 
   // Acceptor: waits for the peer that shows `expected` and is on its rail `peer_rail`; `token_` is what we show.
   void expect(const Token& expected, std::size_t peer_rail);
@@ -109,7 +109,7 @@ class VerbsLink final : public Link {
 
   // Connecting.
   void start(const RailAddress& to);
-  Outcome new_id();
+  Result<void> new_id();
   void resolve_address();
   void resolve_route();
   void set_path();
@@ -118,8 +118,8 @@ class VerbsLink final : public Link {
   void on_address();
   void on_route();
   void on_established(const CmEvent& event, Sink& sink);
-  Outcome make_pair();
-  Outcome post_first_receives();
+  Result<void> make_pair();
+  Result<void> post_first_receives();
   rdma_conn_param parameters(const std::array<std::uint8_t, kIntroductionBytes>& introduction, unsigned reads) const;
   void set_receiver_not_ready_timer();
   void become_ready(Sink& sink);
@@ -130,6 +130,7 @@ class VerbsLink final : public Link {
   Error failed(Status status, std::string cause, std::string remedy = {}) const;
 
   // Sending.
+  int post(ibv_send_wr& request) noexcept;
   int send(const std::byte* bytes, std::size_t count, std::uint32_t local_key, std::uint64_t id, unsigned flags);
   bool must_signal() const noexcept;
   void count_signal(bool is_signalled) noexcept { unsignalled_ = is_signalled ? 0 : unsignalled_ + 1; }

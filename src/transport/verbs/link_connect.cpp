@@ -34,23 +34,23 @@ constexpr std::int64_t kResolveMs = 500;
 std::string errno_text(int status) { return std::strerror(status < 0 ? -status : status); }
 
 std::uint8_t depth(unsigned first, unsigned second) noexcept {
-  return static_cast<std::uint8_t>(std::min({first, second, kMostReads}));
+  return static_cast<std::uint8_t>(std::min({first, second, kMaxReads}));
 }
 
 unsigned positive(int value) noexcept { return value > 0 ? static_cast<unsigned>(value) : 0; }
 
 }  // namespace
 
-Outcome VerbsLink::prepare() {
+Result<void> VerbsLink::prepare() {
   const auto& functions = verbs::functions();
   receives_ = std::make_unique<Pages>(std::size_t{kReceives} * kSlotBytes);
   sends_ = std::make_unique<Pages>(std::size_t{kAllSlots} * kSlotBytes);
   if (receives_->data() == nullptr || sends_->data() == nullptr)
     return make_error(Status::out_of_memory, "link", describe(), "there is no memory for its messages");
-  auto receives = register_pages(*device_, receives_->data(), receives_->bytes(), IBV_ACCESS_LOCAL_WRITE);
+  auto receives = register_pages(device_->domain, device_->name, receives_->data(), receives_->bytes(), IBV_ACCESS_LOCAL_WRITE);
   if (!receives) return std::move(receives).error();
   receive_region_ = std::move(*receives);
-  auto sends = register_pages(*device_, sends_->data(), sends_->bytes(), IBV_ACCESS_LOCAL_WRITE);
+  auto sends = register_pages(device_->domain, device_->name, sends_->data(), sends_->bytes(), IBV_ACCESS_LOCAL_WRITE);
   if (!sends) return std::move(sends).error();
   send_region_ = std::move(*sends);
   // Room for everything that can be posted, should all of it end at once.
@@ -75,7 +75,7 @@ bool VerbsLink::is_expecting(std::size_t rail, const Token& token) const noexcep
   return peer_token_ && is_equal(*peer_token_, token) && is_here;
 }
 
-Outcome VerbsLink::complete(Parcel answer) {
+Result<void> VerbsLink::complete(Parcel answer) {
   if (state_ == LinkState::broken || failure_ || step_ != Step::offered)
     return failed(Status::invalid_argument, "an answer is for a link that was offered, and once");
   const auto read = read_answer(answer.bytes);
@@ -94,11 +94,11 @@ Outcome VerbsLink::complete(Parcel answer) {
 
 void VerbsLink::start(const RailAddress& to) {
   peer_address_ = to;
-  if (Outcome made = new_id(); !made) return fail(std::move(made).take_error());
+  if (Result<void> made = new_id(); !made) return fail(std::move(made).error());
   resolve_address();
 }
 
-Outcome VerbsLink::new_id() {
+Result<void> VerbsLink::new_id() {
   const auto& cm = rdmacm::functions();
   rdma_cm_id* raw = nullptr;
   if (cm.rdma_create_id(transport_->channel(), &raw, this, RDMA_PS_TCP) != 0)
@@ -145,7 +145,7 @@ void VerbsLink::start_again_with_path() {
     return fail(failed(Status::not_supported, "rdma_cm does not tell the path, so that its service level cannot be changed",
                        "leave service_level out"));
   path_ = path_with(id_->route.path_rec[0], static_cast<std::uint8_t>(transport_->options().service_level));
-  if (Outcome made = new_id(); !made) return fail(std::move(made).take_error());
+  if (Result<void> made = new_id(); !made) return fail(std::move(made).error());
   resolve_address();
 }
 
@@ -160,7 +160,7 @@ rdma_conn_param VerbsLink::parameters(const std::array<std::uint8_t, kIntroducti
   rdma_conn_param parameters{};
   parameters.private_data = introduction.data();
   parameters.private_data_len = static_cast<std::uint8_t>(introduction.size());
-  parameters.responder_resources = depth(kMostReads, positive(device_->attributes.max_qp_rd_atom));
+  parameters.responder_resources = depth(kMaxReads, positive(device_->attributes.max_qp_rd_atom));
   parameters.initiator_depth = depth(reads, positive(device_->attributes.max_qp_init_rd_atom));
   parameters.retry_count = kRetries;
   parameters.rnr_retry_count = kRnrRetries;
@@ -169,16 +169,16 @@ rdma_conn_param VerbsLink::parameters(const std::array<std::uint8_t, kIntroducti
 
 void VerbsLink::on_route() {
   if (transport_->options().service_level >= 0 && !path_) return start_again_with_path();
-  if (Outcome made = make_pair(); !made) return fail(std::move(made).take_error());
-  if (Outcome posted = post_first_receives(); !posted) return fail(std::move(posted).take_error());
+  if (Result<void> made = make_pair(); !made) return fail(std::move(made).error());
+  if (Result<void> posted = post_first_receives(); !posted) return fail(std::move(posted).error());
   const auto introduced = write_introduction(introduction());
-  rdma_conn_param wanted = parameters(introduced, kMostReads);
+  rdma_conn_param wanted = parameters(introduced, kMaxReads);
   if (rdmacm::functions().rdma_connect(id_.get(), &wanted) != 0) return fail(call_failed("rdma_connect", describe(), errno));
   is_connected_ = true;
   step_ = Step::connecting;
 }
 
-Outcome VerbsLink::make_pair() {
+Result<void> VerbsLink::make_pair() {
   ibv_qp_init_attr wanted{};
   wanted.send_cq = completions_;
   wanted.recv_cq = completions_;
@@ -201,7 +201,7 @@ Outcome VerbsLink::make_pair() {
   return call_failed("rdma_create_qp", describe(), code);
 }
 
-Outcome VerbsLink::post_first_receives() {
+Result<void> VerbsLink::post_first_receives() {
   for (unsigned slot = 0; slot < kControlReceives + kFirstCredits; ++slot) {
     if (!repost(slot, false)) return *failure_;
   }
@@ -223,8 +223,8 @@ void VerbsLink::take_request(Id id, const CmEvent& event, const Introduction& pe
     id_.reset();
   };
   if (id_->verbs != device_->context) return refuse(failed(Status::device_error, "the request came through another device"));
-  if (Outcome made = make_pair(); !made) return refuse(std::move(made).take_error());
-  if (Outcome posted = post_first_receives(); !posted) return refuse(std::move(posted).take_error());
+  if (Result<void> made = make_pair(); !made) return refuse(std::move(made).error());
+  if (Result<void> posted = post_first_receives(); !posted) return refuse(std::move(posted).error());
   const auto introduced = write_introduction(introduction());
   rdma_conn_param wanted = parameters(introduced, event.initiator_depth);
   wanted.responder_resources = std::min(wanted.responder_resources, event.responder_resources);
@@ -236,7 +236,7 @@ void VerbsLink::take_request(Id id, const CmEvent& event, const Introduction& pe
 void VerbsLink::set_read_limit(unsigned reads) {
   const unsigned most = device_->is_rxe ? 1 : positive(device_->attributes.max_qp_init_rd_atom);
   read_depth_ = depth(reads, most);
-  limits_.read_bytes = read_piece_bytes_ * std::min(read_depth_, kMostPieces);
+  limits_.read_bytes = read_piece_bytes_ * std::min(read_depth_, kMaxPieces);
 }
 
 void VerbsLink::set_receiver_not_ready_timer() {

@@ -12,7 +12,7 @@
 namespace gigabar::transport::rdma {
 namespace {
 
-constexpr int kMostEthernetPriority = 7;
+constexpr int kMaxEthernetPriority = 7;
 constexpr std::uint32_t kFlowLabelMask = 0xfffff;
 // Selectors of a path record: the value is exactly that.
 constexpr unsigned kExactly = 2;
@@ -29,13 +29,13 @@ std::string type_of_gid(const std::string& device, unsigned port, unsigned index
 
 }  // namespace
 
-Outcome check_service_level(const TransportOptions& options, Technology technology, const std::string& rail) {
+Result<void> check_service_level(const TransportOptions& options, Technology technology, const std::string& rail) {
   if (options.service_level < 0 || technology == Technology::infiniband) return {};
   const std::string object = text("service_level ", options.service_level, " on ", rail);
   if (technology == Technology::iwarp)
     return make_error(Status::not_supported, "open verbs", object, "iWARP runs over TCP, whose packets have no service level",
                       "set traffic_class instead, or name rails of InfiniBand or RoCE");
-  if (options.service_level > kMostEthernetPriority)
+  if (options.service_level > kMaxEthernetPriority)
     return make_error(Status::invalid_argument, "open verbs", object, "over RoCE it is the Ethernet priority, 0 to 7");
   return {};
 }

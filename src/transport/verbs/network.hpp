@@ -17,7 +17,7 @@ namespace gigabar::transport::rdma {
 
 // Whether connections of that kind can have the service level of the options. Errors: not_supported (iWARP has none),
 // invalid_argument (Ethernet has priorities 0 to 7).
-Outcome check_service_level(const TransportOptions& options, Technology technology, const std::string& rail);
+Result<void> check_service_level(const TransportOptions& options, Technology technology, const std::string& rail);
 
 // The type of service that rdma_cm is given. Nothing: the system's. Over RoCE a service level without a traffic class takes the
 // class selector of that number, which adapters and switches that trust DSCP put into the same priority.

@@ -16,9 +16,9 @@
 #include "base/options.hpp"
 #include "driver/verbs/verbs.hpp"
 #include "gigabar/topology.hpp"
+#include "rdma/rail_order.hpp"
 #include "transport/verbs/device.hpp"
 #include "transport/verbs/network.hpp"
-#include "transport/verbs/rail_order.hpp"
 
 #if GIGABAR_HAS_RDMACM
 
@@ -177,7 +177,8 @@ void sort_by_distance(std::vector<Candidate>& found, const TransportOptions& opt
   std::vector<std::string> devices;
   for (const Candidate& candidate : found) devices.push_back(candidate.device);
   std::vector<Candidate> sorted;
-  for (const std::size_t index : nearest_first(here ? *here : *options.topology, options.near_device, devices, options.local_rank))
+  for (const std::size_t index :
+       gigabar::rdma::nearest_first(here ? *here : *options.topology, options.near_device, devices, options.local_rank))
     sorted.push_back(std::move(found[index]));
   found = std::move(sorted);
 }
@@ -198,7 +199,7 @@ Error no_rails(const TransportOptions& options) {
                     "bring the link up and give its network interface an address (InfiniBand: IPoIB); see 'rdma link'");
 }
 
-Outcome fill(Device& device) {
+Result<void> fill(Device& device) {
   const auto& functions = verbs::functions();
   if (const int result = functions.ibv_query_device(device.context, &device.attributes); result != 0)
     return call_failed("ibv_query_device", device.name, code_of(result));
@@ -221,7 +222,7 @@ Outcome fill(Device& device) {
   if (device.probe_pages.data() == nullptr) return call_failed("mmap", "a page", ENOMEM);
   // iWARP writes what it reads as a peer's write.
   const int access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ | (device.is_iwarp ? IBV_ACCESS_REMOTE_WRITE : 0);
-  auto probe = register_pages(device, device.probe_pages.data(), device.probe_pages.bytes(), access);
+  auto probe = register_pages(device.domain, device.name, device.probe_pages.data(), device.probe_pages.bytes(), access);
   if (!probe) return std::move(probe).error();
   device.probe = std::move(*probe);
   return {};
@@ -235,7 +236,7 @@ Result<std::size_t> device_of(Rails& rails, Candidate& candidate) {
   device->name = candidate.device;
   device->context = candidate.id->verbs;
   device->anchor = std::move(candidate.id);
-  if (Outcome filled = fill(*device); !filled) return std::move(filled).take_error();
+  if (Result<void> filled = fill(*device); !filled) return std::move(filled).error();
   rails.devices.push_back(std::move(device));
   return rails.devices.size() - 1;
 }
@@ -251,7 +252,7 @@ Result<Id> listen_at(rdma_event_channel* channel, const RailAddress& address, co
   return id;
 }
 
-Outcome add_rail(Rails& rails, rdma_event_channel* channel, Candidate candidate) {
+Result<void> add_rail(Rails& rails, rdma_event_channel* channel, Candidate candidate) {
   Rail rail;
   rail.name = name_of(candidate);
   rail.address = candidate.address;
@@ -284,9 +285,9 @@ Result<Rails> open_rails(rdma_event_channel* channel, const TransportOptions& op
   }
   Rails rails;
   for (Candidate& candidate : found) {
-    Outcome fits = check_service_level(options, candidate.address.technology, name_of(candidate));
-    if (!fits) return std::move(fits).take_error();
-    if (Outcome added = add_rail(rails, channel, std::move(candidate)); !added) return std::move(added).take_error();
+    Result<void> fits = check_service_level(options, candidate.address.technology, name_of(candidate));
+    if (!fits) return std::move(fits).error();
+    if (Result<void> added = add_rail(rails, channel, std::move(candidate)); !added) return std::move(added).error();
   }
   return rails;
 }

@@ -15,21 +15,6 @@
 
 namespace gigabar::transport::rdma {
 
-// Device memory, or host memory that plays it.
-constexpr bool is_gpu_memory(MemoryKind kind) noexcept {
-  return kind == MemoryKind::device || kind == MemoryKind::device_vmm || kind == MemoryKind::device_pool ||
-         kind == MemoryKind::managed || kind == MemoryKind::stand_in;
-}
-
-// GPU memory with one domain of `device`, in the way that works: as a dma-buf, else through the kernel's peer memory.
-// Errors: out_of_descriptors; not_supported, with both reasons.
-struct GpuMr {
-  Mr region;
-  std::string_view how;  // "dma_buf", "peer_memory"
-  std::string reason;
-};
-Result<GpuMr> register_gpu_memory(ibv_pd* domain, const std::string& device, std::uintptr_t address, std::size_t bytes, int access);
-
 class VerbsRegion final : public Region {
  public:
   // Registers on each device; `rail_devices` holds, for each rail, its index in `devices`. Errors: as Transport::register_memory.
@@ -49,8 +34,8 @@ class VerbsRegion final : public Region {
  private:
   VerbsRegion(const MemoryRange& range, const std::vector<std::shared_ptr<Device>>& devices, std::vector<std::size_t> rail_devices,
               std::shared_ptr<GpuOrder> order);
-  Outcome register_host();
-  Outcome register_gpu();
+  Result<void> register_host();
+  Result<void> register_gpu();
 
   MemoryRange range_;
   std::vector<std::shared_ptr<Device>> devices_;

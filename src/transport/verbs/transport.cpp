@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "transport/transport.hpp"
+#include "transport/verbs/open.hpp"
 
 #include "base/errors.hpp"
+#include "base/quietly.hpp"
 #include "driver/rdmacm/rdmacm.hpp"
 #include "driver/verbs/verbs.hpp"
 #include "transport/verbs/transport_state.hpp"
@@ -25,14 +26,14 @@
 namespace gigabar::transport {
 namespace {
 
-constexpr int kMostRailCount = static_cast<int>(rdma::kMostRails);
+constexpr int kMaxRailCount = static_cast<int>(rdma::kMaxRails);
 
-Outcome check_options(const TransportOptions& options) {
+Result<void> check_options(const TransportOptions& options) {
   const auto wrong = [](const char* option, std::string cause) {
     return make_error(Status::invalid_argument, "open verbs", option, std::move(cause));
   };
-  if (options.rail_count < 1 || options.rail_count > kMostRailCount || options.rails.size() > rdma::kMostRails)
-    return wrong("rail_count", text("1 to ", kMostRailCount, " rails can be used"));
+  if (options.rail_count < 1 || options.rail_count > kMaxRailCount || options.rails.size() > rdma::kMaxRails)
+    return wrong("rail_count", text("1 to ", kMaxRailCount, " rails can be used"));
   if (options.gid_index < -1 || options.gid_index > 255)
     return wrong("gid_index", text(options.gid_index, " is not within 0 to 255"));
   if (options.traffic_class < -1 || options.traffic_class > 255)
@@ -46,7 +47,7 @@ Outcome check_options(const TransportOptions& options) {
 }  // namespace
 
 Result<std::unique_ptr<Transport>> open_verbs(const TransportOptions& options) {
-  if (Outcome checked = check_options(options); !checked) return std::move(checked).take_error();
+  if (Result<void> checked = check_options(options); !checked) return std::move(checked).error();
   if (!verbs::availability().is_ok()) return make_error("open verbs", "libibverbs", verbs::availability());
   if (!rdmacm::availability().is_ok()) return make_error("open verbs", "librdmacm", rdmacm::availability());
 #if GIGABAR_HAS_RDMACM
@@ -64,7 +65,7 @@ constexpr std::int64_t kLookEveryNs = 1'000'000;         // for rdma_cm's events
 constexpr std::int64_t kConnectingLookEveryNs = 20'000;  // the same while links are connecting
 constexpr unsigned kLookEveryPolls = 256;                // the clock is read after so many polls while links are busy,
 constexpr unsigned kIdlePollWeight = 16;                 // of which one that found nothing counts for so many
-constexpr int kMostEventsAtOnce = 64;
+constexpr int kMaxEventsAtOnce = 64;
 
 Result<Token> new_token() {
   Token token{};
@@ -108,28 +109,29 @@ Result<std::unique_ptr<Transport>> VerbsTransport::open(const TransportOptions& 
   if (!rails) return std::move(rails).error();
   transport->rails_ = std::move(*rails);
   for (const Rail& rail : transport->rails_.rails) transport->names_.push_back(rail.name);
-  if (Outcome opened = transport->open_wake_descriptor(); !opened) return std::move(opened).take_error();
+  if (Result<void> opened = transport->open_wake_descriptor(); !opened) return std::move(opened).error();
   return std::unique_ptr<Transport>(std::move(transport));
 }
 
 VerbsTransport::~VerbsTransport() {
   for (VerbsLink* const link : links_) link->abandon();
-  if (refused_count_ > 0) log(LogLevel::info, text("verbs: ", refused_count_, " connection(s) of strangers were refused"));
+  if (refused_count_ == 0) return;
+  quietly([&] { log(LogLevel::info, text("verbs: ", refused_count_, " connection(s) of strangers were refused")); });
 }
 
-Outcome VerbsTransport::watch(int descriptor) {
+Result<void> VerbsTransport::watch(int descriptor) {
   epoll_event event{};
   event.events = EPOLLIN;
   if (::epoll_ctl(wake_.get(), EPOLL_CTL_ADD, descriptor, &event) != 0) return call_failed("epoll_ctl", "wake descriptor", errno);
   return {};
 }
 
-Outcome VerbsTransport::open_wake_descriptor() {
+Result<void> VerbsTransport::open_wake_descriptor() {
   wake_ = Descriptor(::epoll_create1(EPOLL_CLOEXEC));
   if (!wake_.is_open()) return call_failed("epoll_create1", "wake descriptor", errno);
   timer_ = Descriptor(::timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK));
   if (!timer_.is_open()) return call_failed("timerfd_create", "wake descriptor", errno);
-  Outcome watched = watch(timer_.get());
+  Result<void> watched = watch(timer_.get());
   if (watched) watched = watch(channel_->fd);
   for (const auto& device : rails_.devices) {
     if (watched) watched = watch(device->channel->fd);
@@ -205,7 +207,7 @@ Result<std::unique_ptr<Link>> VerbsTransport::offer(const Peer& peer, std::size_
   const auto token = new_token();
   if (!token) return token.error();
   auto link = std::make_unique<VerbsLink>(*this, rail, *token, now_ns() + options_.connect_deadline_ns);
-  if (Outcome prepared = link->prepare(); !prepared) return std::move(prepared).take_error();
+  if (Result<void> prepared = link->prepare(); !prepared) return std::move(prepared).error();
   offer = Parcel{write_offer({static_cast<std::uint8_t>(rail), rails_.rails[rail].address, *token}), {}};
   return std::unique_ptr<Link>(std::move(link));
 }
@@ -234,7 +236,7 @@ Result<std::unique_ptr<Link>> VerbsTransport::accept(const Peer& peer, Parcel of
   const auto token = new_token();
   if (!token) return token.error();
   auto link = std::make_unique<VerbsLink>(*this, best, *token, now_ns() + options_.connect_deadline_ns);
-  if (Outcome prepared = link->prepare(); !prepared) return std::move(prepared).take_error();
+  if (Result<void> prepared = link->prepare(); !prepared) return std::move(prepared).error();
   link->expect(read->token, read->rail);
   answer = Parcel{write_answer({static_cast<std::uint8_t>(best), rails_.rails[best].address, *token}), {}};
   return std::unique_ptr<Link>(std::move(link));
@@ -274,7 +276,7 @@ bool VerbsTransport::look_around(Sink& sink) {
 bool VerbsTransport::take_events(Sink& sink) {
   const auto& cm = rdmacm::functions();
   bool has_happened = false;
-  for (int i = 0; i < kMostEventsAtOnce; ++i) {
+  for (int i = 0; i < kMaxEventsAtOnce; ++i) {
     rdma_cm_event* event = nullptr;
     if (cm.rdma_get_cm_event(channel_.get(), &event) != 0) return has_happened;  // EAGAIN: there are no more
     has_happened = true;
@@ -334,7 +336,7 @@ bool VerbsTransport::take_device_events() {
   bool has_happened = false;
   for (const auto& device : rails_.devices) {
     ibv_async_event event{};
-    for (int i = 0; device->has_events && i < kMostEventsAtOnce; ++i) {
+    for (int i = 0; device->has_events && i < kMaxEventsAtOnce; ++i) {
       if (verbs::functions().ibv_get_async_event(device->context, &event) != 0) break;
       on_device_event(*device, event);
       verbs::functions().ibv_ack_async_event(&event);

@@ -46,8 +46,8 @@ class VerbsTransport final : public Transport {
  private:
   explicit VerbsTransport(const TransportOptions& options) : options_(options) {}
   std::size_t rail_towards(const Peer& peer, std::size_t rail) const;
-  Outcome open_wake_descriptor();
-  Outcome watch(int descriptor);
+  Result<void> open_wake_descriptor();
+  Result<void> watch(int descriptor);
   bool look_around(Sink& sink);
   bool take_events(Sink& sink);
   bool take_device_events();

@@ -22,7 +22,7 @@ constexpr std::string_view kIntroductionMagic = "gbVi";
 constexpr std::string_view kRefusalMagic = "gbVr";
 constexpr std::uint8_t kFollowsGpuWrites = 1, kWantsCredits = 2;  // flags of a message
 // The longest range that any machine has.
-constexpr std::uint64_t kMostRegionBytes = std::uint64_t{1} << 48;
+constexpr std::uint64_t kMaxRegionBytes = std::uint64_t{1} << 48;
 
 class Writer {
  public:
@@ -156,7 +156,7 @@ bool is_equal(const Token& first, const Token& second) noexcept {
 
 std::string write_card(std::span<const RailAddress> rails) {
   Writer writer(kCardMagic);
-  const std::size_t count = std::min(rails.size(), kMostRails);
+  const std::size_t count = std::min(rails.size(), kMaxRails);
   writer.number(static_cast<std::uint8_t>(count));
   for (const RailAddress& rail : rails.first(count)) writer.address(rail);
   return writer.take();
@@ -165,7 +165,7 @@ std::string write_card(std::span<const RailAddress> rails) {
 std::optional<std::vector<RailAddress>> read_card(std::string_view bytes) {
   Reader reader(bytes, kCardMagic);
   const auto count = reader.number<std::uint8_t>();
-  reader.expect(count >= 1 && count <= kMostRails);
+  reader.expect(count >= 1 && count <= kMaxRails);
   std::vector<RailAddress> rails;
   for (unsigned i = 0; i < count && reader.is_fine(); ++i) rails.push_back(reader.address());
   return if_whole(reader, std::move(rails));
@@ -183,7 +183,7 @@ std::optional<Offer> read_offer(std::string_view bytes) {
   Reader reader(bytes, kOfferMagic);
   Offer offer;
   offer.rail = reader.number<std::uint8_t>();
-  reader.expect(offer.rail < kMostRails);
+  reader.expect(offer.rail < kMaxRails);
   offer.from = reader.address();
   offer.token = reader.array<16>();
   return if_whole(reader, offer);
@@ -201,7 +201,7 @@ std::optional<Answer> read_answer(std::string_view bytes) {
   Reader reader(bytes, kAnswerMagic);
   Answer answer;
   answer.rail = reader.number<std::uint8_t>();
-  reader.expect(answer.rail < kMostRails);
+  reader.expect(answer.rail < kMaxRails);
   answer.to = reader.address();
   reader.expect(answer.to.port != 0);
   answer.token = reader.array<16>();
@@ -213,7 +213,7 @@ std::string write_key(const Key& key) {
   writer.number(static_cast<std::uint8_t>(key.kind));
   writer.number(key.address);
   writer.number(key.bytes);
-  const std::size_t count = std::min(key.keys.size(), kMostRails);
+  const std::size_t count = std::min(key.keys.size(), kMaxRails);
   writer.number(static_cast<std::uint8_t>(count));
   for (std::size_t i = 0; i < count; ++i) writer.number(key.keys[i]);
   return writer.take();
@@ -227,9 +227,9 @@ std::optional<Key> read_key(std::string_view bytes) {
   key.kind = kind <= static_cast<std::uint8_t>(MemoryKind::stand_in) ? static_cast<MemoryKind>(kind) : MemoryKind::host_pageable;
   key.address = reader.number<std::uint64_t>();
   key.bytes = reader.number<std::uint64_t>();
-  reader.expect(key.bytes >= 1 && key.bytes <= kMostRegionBytes && key.address <= UINT64_MAX - key.bytes);
+  reader.expect(key.bytes >= 1 && key.bytes <= kMaxRegionBytes && key.address <= UINT64_MAX - key.bytes);
   const auto count = reader.number<std::uint8_t>();
-  reader.expect(count >= 1 && count <= kMostRails);
+  reader.expect(count >= 1 && count <= kMaxRails);
   for (unsigned i = 0; i < count && reader.is_fine(); ++i) key.keys.push_back(reader.number<std::uint32_t>());
   return if_whole(reader, std::move(key));
 }

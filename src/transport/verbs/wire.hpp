@@ -20,7 +20,7 @@
 namespace gigabar::transport::rdma {
 
 inline constexpr std::uint8_t kWireVersion = 3;
-inline constexpr std::size_t kMostRails = 16;
+inline constexpr std::size_t kMaxRails = 16;
 
 // Which ports can talk to each other.
 enum class Technology : std::uint8_t { infiniband, roce, iwarp };

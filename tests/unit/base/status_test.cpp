@@ -5,9 +5,14 @@
 #include <gtest/gtest.h>
 
 #include <cerrno>
+#include <filesystem>
+#include <ios>
 #include <memory>
+#include <new>
 #include <set>
+#include <stdexcept>
 #include <string>
+#include <system_error>
 #include <utility>
 
 #include "base/errors.hpp"
@@ -116,17 +121,70 @@ TEST(Result, HoldsMoveOnlyValuesAndErrors) {
   EXPECT_EQ(bad.error().record().operation, "test");
 }
 
-TEST(Outcome, IsOkWithoutARecordAndGivesTheErrorAway) {
-  const Outcome fine;
+TEST(ResultWithoutValue, IsOkWithoutARecordAndGivesTheErrorAway) {
+  const Result<void> fine;
   EXPECT_TRUE(fine.is_ok());
   EXPECT_EQ(fine.message(), "ok");
   EXPECT_EQ(fine.status(), Status::ok);
-  static_assert(sizeof(Outcome) == sizeof(void*));
-  Outcome failed = sample_error();
+  static_assert(sizeof(Result<void>) == sizeof(void*));
+  Result<void> failed = sample_error();
   EXPECT_FALSE(failed);
   EXPECT_EQ(failed.status(), Status::busy);
   const std::string message = failed.message();
-  EXPECT_EQ(std::move(failed).take_error().message(), message);
+  EXPECT_EQ(std::move(failed).error().message(), message);
+}
+
+// --- Exceptions ------------------------------------------------------------------------------------------------------------------
+
+template <class Throw>
+ErrorRecord record_of(const Throw& thrower) {
+  try {
+    thrower();
+  } catch (...) {
+    return error_of_exception("test").record();
+  }
+  return {};
+}
+
+bool says(const ErrorRecord& record, std::string_view part) { return record.message().find(part) != std::string::npos; }
+
+TEST(ErrorOfException, NamesThreadsOnlyWhereOneWasRefused) {
+  // As libstdc++ throws it where pthread_create() is refused.
+  const ErrorRecord limit = record_of([] { throw std::system_error(EAGAIN, std::generic_category()); });
+  EXPECT_EQ(limit.status, Status::out_of_memory);
+  EXPECT_TRUE(says(limit, "a thread cannot be started")) << limit.message();
+  const ErrorRecord forbidden = record_of([] { throw std::system_error(EPERM, std::generic_category()); });
+  EXPECT_EQ(forbidden.status, Status::no_permission);
+  EXPECT_TRUE(says(forbidden, "seccomp")) << forbidden.message();
+
+  const ErrorRecord deadlock = record_of([] { throw std::system_error(EDEADLK, std::generic_category(), "a lock"); });
+  EXPECT_EQ(deadlock.status, Status::unavailable);
+  EXPECT_EQ(deadlock.native.name, "EDEADLK");
+  EXPECT_TRUE(says(deadlock, "a lock")) << deadlock.message();
+  EXPECT_FALSE(says(deadlock, "thread")) << deadlock.message();
+  const ErrorRecord file = record_of(
+      [] { throw std::filesystem::filesystem_error("cannot list", "/a/folder", std::error_code(EPERM, std::generic_category())); });
+  EXPECT_EQ(file.status, Status::no_permission);
+  EXPECT_EQ(file.native.name, "EPERM");
+  EXPECT_TRUE(says(file, "/a/folder")) << file.message();
+  EXPECT_FALSE(says(file, "thread")) << file.message();
+  const ErrorRecord descriptors = record_of([] { throw std::system_error(EMFILE, std::system_category(), "open"); });
+  EXPECT_EQ(descriptors.status, Status::out_of_descriptors);
+}
+
+TEST(ErrorOfException, NumbersOfOtherDomainsAreNoErrno) {
+  const ErrorRecord other = record_of([] { throw std::system_error(make_error_code(std::io_errc::stream), "a stream"); });
+  EXPECT_EQ(other.status, Status::unavailable);
+  EXPECT_EQ(other.native.domain, NativeDomain::none);
+  EXPECT_TRUE(says(other, "a stream") && says(other, "iostream 1")) << other.message();
+}
+
+TEST(ErrorOfException, OfEverythingElse) {
+  EXPECT_EQ(record_of([] { throw std::bad_alloc(); }).status, Status::out_of_memory);
+  const ErrorRecord logic = record_of([] { throw std::out_of_range("beyond the end"); });
+  EXPECT_EQ(logic.status, Status::unavailable);
+  EXPECT_TRUE(says(logic, "beyond the end")) << logic.message();
+  EXPECT_EQ(record_of([] { throw 5; }).status, Status::unavailable);
 }
 
 }  // namespace

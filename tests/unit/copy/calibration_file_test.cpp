@@ -88,11 +88,11 @@ TEST_F(CalibrationFile, MakesTheFolderItIsSavedIn) {
 
 TEST_F(CalibrationFile, SaysWhyItCannotBeSaved) {
   write("not a folder");
-  const Outcome under_a_file = example().save(path_ + "/calibration.json");
+  const Result<void> under_a_file = example().save(path_ + "/calibration.json");
   EXPECT_EQ(under_a_file.status(), Status::bad_file);
   EXPECT_TRUE(has(under_a_file.message(), "ENOTDIR")) << under_a_file.message();
   std::filesystem::create_directory(folder_ + "/folder");
-  const Outcome onto_a_folder = example().save(folder_ + "/folder");
+  const Result<void> onto_a_folder = example().save(folder_ + "/folder");
   EXPECT_EQ(onto_a_folder.status(), Status::bad_file);
   EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder_), {}), 2);  // nothing left behind
 }

@@ -91,6 +91,8 @@ TEST(Defaults, StoreSmallCopiesByCpuAndLargeOnesByTheEngine) {
 TEST(Median, IsTheMiddleAndInfiniteOfNothing) {
   EXPECT_EQ(median_of({3, 1, 2}), 2);
   EXPECT_EQ(median_of({5}), 5);
+  EXPECT_EQ(median_of({4, 1, 3, 2}), 3) << "a time that was measured";
+  EXPECT_EQ(median_of({kInfinity, 1}), kInfinity);
   EXPECT_EQ(median_of({}), kInfinity);
 }
 

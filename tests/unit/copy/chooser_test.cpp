@@ -54,19 +54,46 @@ CopyMethod method_of(const MethodTable& table, CopyDirection direction, bool is_
   return is_pinned ? pinned : pageable;
 }
 
-TEST(MethodTable, AgreesWithTheCalibrationAtEveryPowerOfTwo) {
-  for (const Calibration& calibration : {three_ways(), Calibration::defaults(), Calibration()}) {
-    const MethodTable table(calibration);
-    for (const CopyDirection direction : {CopyDirection::to_device, CopyDirection::from_device}) {
-      for (const bool is_pinned : {false, true}) {
-        for (std::size_t bytes = 1; bytes <= std::size_t{1} << 40; bytes *= 2) {
-          EXPECT_EQ(method_of(table, direction, is_pinned, bytes), calibration.choose(direction, is_pinned, bytes)) << bytes;
-        }
-        EXPECT_EQ(method_of(table, direction, is_pinned, 0), calibration.choose(direction, is_pinned, 0));
-        EXPECT_EQ(method_of(table, direction, is_pinned, ~std::size_t{0}),
-                  calibration.choose(direction, is_pinned, ~std::size_t{0}));
-      }
+// What the table answers for every power of two, worked out by hand from the times above and from the documented ones.
+struct Ranges {
+  std::size_t cpu_up_to;       // the last power of two that the CPU copies; 0: none
+  std::size_t parallel_up_to;  // the last one that several threads copy; beyond it the copy engine does
+};
+constexpr std::size_t kAll = ~std::size_t{0};
+
+TEST(MethodTable, AnswersForEveryPowerOfTwo) {
+  constexpr auto kTo = CopyDirection::to_device, kFrom = CopyDirection::from_device;
+  const struct {
+    const char* name;
+    Calibration calibration;
+    CopyDirection direction;
+    bool is_pinned;
+    Ranges expected;
+  } kCases[] = {
+      {"three ways", three_ways(), kTo, false, {2048, 16384}},
+      {"three ways", three_ways(), kTo, true, {2048, 16384}},
+      {"three ways", three_ways(), kFrom, false, {kAll, kAll}},
+      {"three ways", three_ways(), kFrom, true, {0, 0}},
+      {"documented", Calibration::defaults(), kTo, false, {262144, 262144}},
+      {"documented", Calibration::defaults(), kTo, true, {262144, 262144}},
+      {"documented", Calibration::defaults(), kFrom, false, {4096, 4096}},
+      {"documented", Calibration::defaults(), kFrom, true, {4096, 4096}},
+      {"nothing measured", Calibration(), kTo, true, {kAll, kAll}},
+      {"nothing measured", Calibration(), kFrom, false, {kAll, kAll}},
+  };
+  for (const auto& one : kCases) {
+    const MethodTable table(one.calibration);
+    const auto expected = [&](std::size_t bytes) {
+      return one.expected.cpu_up_to != 0 && bytes <= one.expected.cpu_up_to ? CopyMethod::cpu
+             : bytes <= one.expected.parallel_up_to                         ? CopyMethod::cpu_parallel
+                                                                            : CopyMethod::copy_engine;
+    };
+    for (std::size_t bytes = 1; bytes <= std::size_t{1} << 40; bytes *= 2) {
+      EXPECT_EQ(name_of(method_of(table, one.direction, one.is_pinned, bytes)), name_of(expected(bytes)))
+          << one.name << " " << name_of(one.direction) << (one.is_pinned ? " pinned " : " pageable ") << bytes;
     }
+    EXPECT_EQ(method_of(table, one.direction, one.is_pinned, 0), expected(1)) << one.name;
+    EXPECT_EQ(method_of(table, one.direction, one.is_pinned, kAll), expected(std::size_t{1} << 40)) << one.name;
   }
 }
 
@@ -140,7 +167,7 @@ TEST_F(Chooser, RefusesACalibrationThatCannotBeUsedAndKeepsTheOldOne) {
   Calibration bad = three_ways();
   bad.thread_count = 1;
   bad.store_kernel[5] = "mmx";
-  const Outcome unknown = use_calibration(0, bad);
+  const Result<void> unknown = use_calibration(0, bad);
   EXPECT_EQ(unknown.status(), Status::invalid_argument);
   EXPECT_TRUE(has(unknown.message(), "store_kernel[5]") && has(unknown.message(), "mmx")) << unknown.message();
   bad = three_ways();
@@ -161,6 +188,7 @@ TEST_F(Chooser, UsesTheKernelsThatTheCalibrationNames) {
   const auto& active = detail::active_kernels[static_cast<std::size_t>(MappingType::write_combined)];
   const CopyKernel* generic = kernels::find_supported_kernel("generic");
   ASSERT_NE(generic, nullptr);
+  ASSERT_NE(generic->store, kernels::default_store_kernel(4).store) << "named is what is used anyway";
   EXPECT_EQ(active.store[4].load(), generic->store);
   EXPECT_EQ(active.load[9].load(), generic->load);
   EXPECT_EQ(active.store[9].load(), kernels::default_store_kernel(9).store);
@@ -187,8 +215,17 @@ class StoredCalibration : public testing::Test {
 };
 
 TEST_F(StoredCalibration, IsLoadedByTheFirstCopy) {
-  ASSERT_TRUE(three_ways().save(path_));
+  Calibration stored = three_ways();
+  stored.store_kernel[4] = "generic";
+  stored.load_kernel[9] = "generic";
+  ASSERT_TRUE(stored.save(path_));
   EXPECT_EQ(method_of_copy(2), CopyMethod::copy_engine);
+  const auto& active = detail::active_kernels[static_cast<std::size_t>(MappingType::write_combined)];
+  const CopyKernel* generic = kernels::find_supported_kernel("generic");
+  ASSERT_NE(generic->store, kernels::default_store_kernel(4).store) << "named is what is used anyway";
+  EXPECT_EQ(active.store[4].load(), generic->store);
+  EXPECT_EQ(active.load[9].load(), generic->load);
+  EXPECT_EQ(active.store[9].load(), kernels::default_store_kernel(9).store);
   EXPECT_TRUE(calibration_in_use(2).is_measured);
   std::filesystem::remove(path_);
   EXPECT_EQ(method_of_copy(2), CopyMethod::copy_engine);  // loaded once

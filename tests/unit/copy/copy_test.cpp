@@ -28,10 +28,10 @@ constexpr std::size_t kHuge = ~std::size_t{0};
 // Every function with a range, as one shape: mapping, offset, host, bytes.
 struct RangeFunction {
   const char* name;
-  Outcome (*call)(const Mapping& mapping, std::size_t offset_bytes, void* host, std::size_t bytes);
+  Result<void> (*call)(const Mapping& mapping, std::size_t offset_bytes, void* host, std::size_t bytes);
 };
 
-Outcome outcome_of(Result<CopyMethod> result) {
+Result<void> outcome_of(Result<CopyMethod> result) {
   if (!result) return std::move(result).error();
   return {};
 }
@@ -99,7 +99,7 @@ TEST(Copy, RefusesRangesThatLeaveTheMapping) {
                                         {kHuge, kHuge},
                                         {kHuge - 7, 8},
                                         {8, kHuge - 7}}) {
-      const Outcome refused = function.call(device.mapping, offset, host.data(), bytes);
+      const Result<void> refused = function.call(device.mapping, offset, host.data(), bytes);
       EXPECT_EQ(refused.status(), Status::out_of_range) << function.name << " " << offset << " +" << bytes;
       if (refused) continue;
       EXPECT_EQ(refused.record().operation, function.name);
@@ -117,7 +117,7 @@ TEST(Copy, RefusesNullHostMemoryUnlessThereIsNothingToCopy) {
   const MappedStandIn device = mapped_stand_in(kBytes);
   for (const RangeFunction& function : kRangeFunctions) {
     if (function.name == std::string_view("fill")) continue;  // it has no host memory
-    const Outcome refused = function.call(device.mapping, 0, nullptr, 8);
+    const Result<void> refused = function.call(device.mapping, 0, nullptr, 8);
     EXPECT_EQ(refused.status(), Status::invalid_argument) << function.name;
     EXPECT_TRUE(has(refused.message(), "null")) << refused.message();
     EXPECT_TRUE(function.call(device.mapping, 0, nullptr, 0)) << function.name;
@@ -129,7 +129,7 @@ TEST(Copy, RefusesAMappingThatWasMovedFrom) {
   const Mapping moved = std::move(device.mapping);
   std::array<std::byte, 8> host{};
   for (const RangeFunction& function : kRangeFunctions) {
-    const Outcome refused = function.call(device.mapping, 0, host.data(), host.size());
+    const Result<void> refused = function.call(device.mapping, 0, host.data(), host.size());
     EXPECT_EQ(refused.status(), Status::invalid_argument) << function.name;
     EXPECT_TRUE(has(refused.message(), "moved")) << refused.message();
   }
@@ -153,7 +153,7 @@ TEST(Copy, RefusesInAForkedChild) {
   EXPECT_EQ(in_child([&] {
               int wrong_count = 0;
               for (const RangeFunction& function : kRangeFunctions) {
-                const Outcome refused = function.call(device.mapping, 0, host.data(), host.size());
+                const Result<void> refused = function.call(device.mapping, 0, host.data(), host.size());
                 if (refused.status() != Status::foreign_process) ++wrong_count;
               }
               return wrong_count;
@@ -200,7 +200,7 @@ TEST(Publish, RefusesAFlagThatIsNotAlignedAndStoresNothing) {
     EXPECT_EQ(publish(device.mapping, 512, &data, sizeof data, offset, std::uint64_t{1}).status(), Status::invalid_argument)
         << offset;
     if (offset % 4 == 0) continue;
-    const Outcome refused = publish(device.mapping, offset, std::uint32_t{1});
+    const Result<void> refused = publish(device.mapping, offset, std::uint32_t{1});
     EXPECT_EQ(refused.status(), Status::invalid_argument) << offset;
     EXPECT_TRUE(has(refused.message(), "multiple of 4")) << refused.message();
   }
@@ -223,7 +223,7 @@ TEST(Publish, RefusesEitherRangeAndStoresNothing) {
   std::memcpy(device.bytes(), before.data(), kBytes);
   const std::uint64_t data = ~std::uint64_t{0};
   EXPECT_EQ(publish(device.mapping, kBytes - 4, &data, 8, 0, 1U).status(), Status::out_of_range);
-  const Outcome refused = publish(device.mapping, 0, &data, 8, kBytes, std::uint64_t{1});
+  const Result<void> refused = publish(device.mapping, 0, &data, 8, kBytes, std::uint64_t{1});
   EXPECT_EQ(refused.status(), Status::out_of_range);
   EXPECT_TRUE(has(refused.message(), "flag")) << refused.message();
   EXPECT_EQ(publish(device.mapping, kBytes - 4, std::uint64_t{1}).status(), Status::out_of_range);

@@ -24,7 +24,7 @@ namespace {
 using Sizes = std::initializer_list<std::size_t>;
 
 constexpr std::size_t kLine = 64;
-constexpr std::size_t kMostLength = 300;
+constexpr std::size_t kMaxLength = 300;
 constexpr std::size_t kAreaBytes = 512;  // alignment, length and a line of guard on both sides
 
 struct NamedKernel {
@@ -79,7 +79,7 @@ class Kernel : public testing::TestWithParam<NamedKernel> {};
 INSTANTIATE_TEST_SUITE_P(Every, Kernel, testing::ValuesIn(kernels_under_test()),
                          [](const testing::TestParamInfo<NamedKernel>& named) { return named.param.name; });
 
-// `copy(to, from, bytes)` for every alignment of both sides and every length up to kMostLength; the bytes around stay as they were.
+// `copy(to, from, bytes)` for every alignment of both sides and every length up to kMaxLength; the bytes around stay as they were.
 template <class Copy>
 void check_every_alignment(Copy copy) {
   alignas(64) std::array<std::byte, kAreaBytes> to;
@@ -91,7 +91,7 @@ void check_every_alignment(Copy copy) {
   std::copy(data.begin(), data.end(), from.begin());
   for (std::size_t to_skew = 0; to_skew < kLine; ++to_skew) {
     for (std::size_t from_skew = 0; from_skew < kLine; ++from_skew) {
-      for (std::size_t bytes = 0; bytes <= kMostLength; ++bytes) {
+      for (std::size_t bytes = 0; bytes <= kMaxLength; ++bytes) {
         std::byte* const begin = to.data() + kLine + to_skew;
         copy(begin, from.data() + kLine + from_skew, bytes);
         const std::size_t after = kAreaBytes - (kLine + to_skew + bytes);
@@ -135,7 +135,7 @@ TEST_P(Kernel, TouchesNothingPastAPage) {
   const GuardedPages mapped(8192);
   const GuardedPages host(8192);
   for (const bool is_at_end : {true, false}) {
-    for (std::size_t bytes = 1; bytes <= kMostLength; ++bytes) {
+    for (std::size_t bytes = 1; bytes <= kMaxLength; ++bytes) {
       for (std::size_t shift = 0; shift < kLine; ++shift) {
         // The host range ends (begins) exactly at the page; the mapped one anywhere in the last (first) line.
         std::byte* const host_at = is_at_end ? host.end() - bytes : host.begin();

@@ -48,7 +48,7 @@ TEST(ParallelCopy, RefusesMoreThan64Threads) {
   const MappedStandIn device = mapped_stand_in(4096);
   std::vector<std::byte> host(4096);
   for (const unsigned thread_count : {65U, 1000U, ~0U}) {
-    const Outcome to = copy_to_parallel(device.mapping, 0, host.data(), host.size(), thread_count);
+    const Result<void> to = copy_to_parallel(device.mapping, 0, host.data(), host.size(), thread_count);
     EXPECT_EQ(to.status(), Status::invalid_argument);
     EXPECT_TRUE(has(to.message(), "64")) << to.message();
     EXPECT_EQ(copy_from_parallel(device.mapping, 0, host.data(), host.size(), thread_count).status(), Status::invalid_argument);
@@ -87,7 +87,7 @@ TEST(ParallelCopy, WorksInAChildThatInheritedTheMapping) {
   if (child == 0) {
     ::alarm(20);
     std::vector<std::byte> received(sent.size());
-    const Outcome done = copy_from_parallel(device.mapping, 0, received.data(), received.size(), 3);
+    const Result<void> done = copy_from_parallel(device.mapping, 0, received.data(), received.size(), 3);
     ::_exit(done.status() == Status::foreign_process ? 2 : done.is_ok() && received == sent ? 0 : 1);
   }
   int status = 0;

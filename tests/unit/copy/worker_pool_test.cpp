@@ -22,7 +22,7 @@ namespace {
 
 // Counts calls of each part.
 struct Tally {
-  std::array<std::atomic<int>, WorkerPool::kMostThreads> counts{};
+  std::array<std::atomic<int>, WorkerPool::kMaxThreads> counts{};
   static void add(void* tally, unsigned part) { ++static_cast<Tally*>(tally)->counts[part]; }
   bool is_each_once(unsigned part_count) const {
     for (unsigned i = 0; i < counts.size(); ++i) {
@@ -42,8 +42,8 @@ TEST(WorkerPool, CallsEachPartOnce) {
     }
   }
   Tally tally;
-  ASSERT_TRUE(pool.run(WorkerPool::kMostThreads, Tally::add, &tally));
-  EXPECT_TRUE(tally.is_each_once(WorkerPool::kMostThreads));
+  ASSERT_TRUE(pool.run(WorkerPool::kMaxThreads, Tally::add, &tally));
+  EXPECT_TRUE(tally.is_each_once(WorkerPool::kMaxThreads));
 }
 
 TEST(WorkerPool, ServesManyCallersAtOnce) {
@@ -85,7 +85,7 @@ TEST(WorkerPool, RunsPartsOnSeveralThreads) {
 TEST(WorkerPool, SaysWhenNoThreadCanBeStartedAndCallsNothing) {
   WorkerPool pool([](pthread_t*, const pthread_attr_t*, void* (*)(void*), void*) { return EAGAIN; });
   Tally tally;
-  const Outcome refused = pool.run(4, Tally::add, &tally);
+  const Result<void> refused = pool.run(4, Tally::add, &tally);
   EXPECT_EQ(refused.status(), Status::out_of_memory);
   EXPECT_NE(refused.message().find("EAGAIN"), std::string::npos) << refused.message();
   EXPECT_TRUE(tally.is_each_once(0));
@@ -106,20 +106,25 @@ TEST(WorkerPool, WorksAloneAfterStop) {
 // A part that holds the workers longer than callers wait for them: the second caller copies alone and does not hang.
 TEST(WorkerPool, DoesNotWaitForeverForAnotherCaller) {
   WorkerPool pool;
-  std::atomic<bool> is_released{false};
+  struct Hold {
+    std::atomic<bool> is_taken{false};
+    std::atomic<bool> is_released{false};
+  } hold;
   std::thread holder([&] {
     EXPECT_TRUE(pool.run(
         2,
-        [](void* released, unsigned) {
-          while (!static_cast<std::atomic<bool>*>(released)->load()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+        [](void* context, unsigned) {
+          auto& held = *static_cast<Hold*>(context);
+          held.is_taken = true;
+          while (!held.is_released) std::this_thread::sleep_for(std::chrono::milliseconds(1));
         },
-        &is_released));
+        &hold));
   });
-  std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  while (!hold.is_taken) std::this_thread::yield();
   Tally tally;
   EXPECT_TRUE(pool.run(3, Tally::add, &tally));
   EXPECT_TRUE(tally.is_each_once(3));
-  is_released = true;
+  hold.is_released = true;
   holder.join();
 }
 

@@ -113,7 +113,7 @@ TEST_F(Format, WriteIsTheKnownBytes) {
 TEST_F(Format, InlineWriteOfEverySize) {
   const Inline payload{{0x0807'0605'0403'0201, 0x100f'0e0d'0c0b'0a09, 0x1817'1615'1413'1211, 0x1c1b'1a19}, 0};
   std::uint64_t index = kFirst;
-  for (std::uint32_t bytes = 1; bytes <= mlx5::kMostInlineBytes; ++bytes, ++index) {
+  for (std::uint32_t bytes = 1; bytes <= mlx5::kMaxInlineBytes; ++bytes, ++index) {
     queue_.completed = index;
     Inline part = payload;
     part.bytes = bytes;
@@ -126,7 +126,7 @@ TEST_F(Format, InlineWriteOfEverySize) {
     EXPECT_EQ(std::memcmp(&ring_.at<char>((index % 16) * 64), expected.bytes, end), 0) << bytes;
   }
   Inline too_long = payload;
-  too_long.bytes = mlx5::kMostInlineBytes + 1;
+  too_long.bytes = mlx5::kMaxInlineBytes + 1;
   queue_.completed = index;
   EXPECT_EQ(device::post_inline_write<kAlone>(Thread{}, queue_, remote_, too_long, ticket_, kShort), Status::invalid_argument);
   expect_block(index, Expected().control(index, MLX5_OPCODE_NOP, 1, MLX5_WQE_CTRL_CQ_UPDATE));
@@ -178,26 +178,6 @@ TEST_F(Format, WriteAndNotification) {
                           .payload(&kValue, sizeof kValue);
   expect_block(kFirst + 1, second);
   expect_rung(kFirst + 2);
-}
-
-TEST_F(Format, PreparedPairsAreTheSameBytes) {
-  const Remote place{kRemoteAddress + 0x100, kRemoteKey};
-  ASSERT_EQ(device::prepare_inline_write_notify(Thread{}, queue_, remote_, 12, place), Status::ok);
-  for (std::uint64_t i = 0; i < 20; ++i) {
-    const std::uint64_t index = kFirst + 2 * i;
-    const std::uint64_t words[2] = {std::uint64_t{0x1111'2222'3333'0000} + i, std::uint64_t{0x4444'0000} + i};
-    queue_.completed = index;
-    ASSERT_EQ(device::post_prepared_inline_write_notify<kAlone>(Thread{}, queue_, words, static_cast<std::uint32_t>(i + 1), ticket_,
-                                                                kShort),
-              Status::ok);
-    expect_block(index, Expected().control(index, MLX5_OPCODE_RDMA_WRITE, 3, 0).remote().payload(words, 12));
-    const auto value = static_cast<std::uint32_t>(i + 1);
-    const auto second = Expected()
-                            .control(index + 1, MLX5_OPCODE_RDMA_WRITE, 3, MLX5_WQE_CTRL_CQ_UPDATE)
-                            .remote(place.address)
-                            .payload(&value, sizeof value);
-    expect_block(index + 1, second);
-  }
 }
 
 // What the software HCA answers, read with rdma-core's structs.

@@ -99,7 +99,7 @@ struct Rig {
     for (int vain = 0; vain < 4;) vain = hca.poll() ? 0 : vain + 1;
   }
   void set_faults(const Faults& faults, std::size_t index = 0) {
-    const Outcome outcome = hca.set_faults(queues[index].number, faults);
+    const Result<void> outcome = hca.set_faults(queues[index].number, faults);
     EXPECT_TRUE(outcome) << outcome.message();
   }
   QueueStatistics statistics(std::size_t index = 0) { return *hca.statistics(queues[index].number); }

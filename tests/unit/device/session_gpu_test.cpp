@@ -49,7 +49,7 @@ struct GpuRank {
   }
   void close() {
     if (session) {
-      const Outcome closed = session->close(kPatience);
+      const Result<void> closed = session->close(kPatience);
       EXPECT_TRUE(closed) << closed.message();
     }
     session.reset();

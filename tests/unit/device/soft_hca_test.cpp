@@ -52,7 +52,7 @@ TEST(SoftHca, HasSoManyQueues) {
   Bytes memory(64 << 10);
   const QueueMemory places{Place::plain(memory.data()), Place::plain(memory.data() + 4096), Place::plain(memory.data() + 8192),
                            Place::plain(memory.data() + 16384)};
-  for (std::uint32_t i = 0; i < kMostQueues; ++i) ASSERT_TRUE(hca.create_queue(Rig::small_ring(), places, wire, queue));
+  for (std::uint32_t i = 0; i < kMaxQueues; ++i) ASSERT_TRUE(hca.create_queue(Rig::small_ring(), places, wire, queue));
   EXPECT_EQ(hca.create_queue(Rig::small_ring(), places, wire, queue).status(), Status::out_of_memory);
 }
 
@@ -181,6 +181,17 @@ TEST(SoftHca, TakesARequestThatNeverComesForAnError) {
   const HeldBack request(block, before);
   rig.run();
   EXPECT_EQ(rig.statistics().late_requests, 2U);
+  EXPECT_EQ(look(rig, ticket), Status::device_error);
+  EXPECT_EQ(device::error_of<kAlone>(rig.queue()).syndrome, Syndrome::local_operation);
+}
+
+// It never arrives either, and is not carried out when it is taken all the same.
+TEST(SoftHca, TakesARequestOfAnotherQueueForAnError) {
+  Rig rig;
+  const Ticket ticket = post_word(rig, 5);
+  std::uint32_t& whose = rig.queue().ring[0].segments[0].words[1];
+  whose = mlx5::big_endian(mlx5::big_endian(whose) + (1 << 8));
+  rig.run();
   EXPECT_EQ(look(rig, ticket), Status::device_error);
   EXPECT_EQ(device::error_of<kAlone>(rig.queue()).syndrome, Syndrome::local_operation);
 }
@@ -499,7 +510,7 @@ TEST(MemoryWire, DoesNothingBehindAFailure) {
 TEST(ProxyThreads, RefusesCounts) {
   SoftHca hca;
   EXPECT_EQ(ProxyThreads::start(hca, 0).status(), Status::invalid_argument);
-  EXPECT_EQ(ProxyThreads::start(hca, ProxyThreads::kMostThreads + 1).status(), Status::invalid_argument);
+  EXPECT_EQ(ProxyThreads::start(hca, ProxyThreads::kMaxThreads + 1).status(), Status::invalid_argument);
 }
 
 }  // namespace

@@ -104,7 +104,7 @@ TEST_P(Shared, ResultsAreSeenBehindTheirTicket) {
 // A post that was reserved and is not filled yet holds back all that were reserved behind it: no doorbell tells of the hole.
 TEST(Turns, ASlowPostHoldsBackThoseBehindIt) {
   Rig rig;
-  const std::uint64_t hole = device::detail::reserve<kShared>(rig.queue(), 1, device::Prepared::nothing, kLong);
+  const std::uint64_t hole = device::detail::reserve<kShared>(rig.queue(), 1, kLong);
   ASSERT_EQ(hole, 0U);
   std::vector<Ticket> tickets(3);
   std::vector<std::thread> behind;
@@ -190,33 +190,6 @@ TEST(Team, AsManyAsAWarp) {
   EXPECT_EQ(rig.statistics().cqes, 1U);
 }
 
-// Slots are prepared and posted by a team too.
-TEST(Team, PreparesTogether) {
-  constexpr std::uint32_t kTeam = 3;
-  Rig rig;
-  device::CpuTeam team(kTeam);
-  auto proxies = ProxyThreads::start(rig.hca, 1);
-  ASSERT_TRUE(proxies);
-  std::atomic<int> wrong_count{0};
-  run_threads(kTeam, [&](std::uint32_t me) {
-    const device::CpuTeam::Member member(team, me);
-    const auto check = [&](bool is_good) {
-      if (!is_good) ++wrong_count;
-    };
-    check(device::prepare_inline_write_notify(member, rig.queue(), rig.at_peer(64), 8, rig.at_peer(0)) == Status::ok);
-    for (std::uint32_t i = 1; i <= 30; ++i) {
-      Ticket ticket;
-      const std::uint64_t words[2] = {i, 0};
-      check(device::post_prepared_inline_write_notify<kAlone>(member, rig.queue(), words, i, ticket, kLong) == Status::ok);
-      check(device::wait<kAlone>(member, rig.queue(), ticket, kLong) == Status::ok);
-      check(device::load_acquire(&rig.remote.at<std::uint32_t>(0)) == i);
-      check(device::load_relaxed(&rig.remote.at<std::uint64_t>(64)) == i);
-      member.sync();
-    }
-  });
-  EXPECT_EQ(wrong_count, 0);
-}
-
 // Bad arguments of one thread do not touch the others'.
 TEST(Team, OneBadArgumentIsOneThreads) {
   constexpr std::uint32_t kTeam = 3;
@@ -262,27 +235,22 @@ TEST(Team, AFullRingIsTheSameForAll) {
 struct Way {
   const char* name;
   std::uint32_t payload_bytes;  // 8: inline
-  bool is_prepared;
 };
 void PrintTo(const Way& way, std::ostream* out) { *out << way.name; }
 
 class Notification : public testing::TestWithParam<Way> {};
-INSTANTIATE_TEST_SUITE_P(Queue, Notification,
-                         testing::Values(Way{"inline", 8, false}, Way{"inline_prepared", 8, true}, Way{"write", 1000, false},
-                                         Way{"write_prepared", 1000, true}),
+INSTANTIATE_TEST_SUITE_P(Queue, Notification, testing::Values(Way{"inline", 8}, Way{"write", 1000}),
                          [](const auto& way) { return way.param.name; });
 
 Status post_round(Rig& rig, const Way& way, std::uint32_t round, Ticket& ticket) {
-  const std::uint64_t words[2] = {std::uint64_t{round} * 0x1'0000'0001, 0};
   const Remote payload = rig.at_peer(4096), flag = rig.at_peer(0);
   device::Queue& queue = rig.queue();
   if (way.payload_bytes == 8) {
-    if (way.is_prepared) return device::post_prepared_inline_write_notify<kAlone>(Thread{}, queue, words, round, ticket, kLong);
-    return device::post_inline_write_notify<kAlone>(Thread{}, queue, payload, inline_value(words[0]), flag, round, ticket, kLong);
+    return device::post_inline_write_notify<kAlone>(Thread{}, queue, payload, inline_value(std::uint64_t{round} * 0x1'0000'0001),
+                                                    flag, round, ticket, kLong);
   }
   for (std::size_t i = 0; i < way.payload_bytes / 4; ++i)
     rig.local.at<std::uint32_t>(4 * i) = round + static_cast<std::uint32_t>(i);
-  if (way.is_prepared) return device::post_prepared_write_notify<kAlone>(Thread{}, queue, round, ticket, kLong);
   return device::post_write_notify<kAlone>(Thread{}, queue, payload, rig.at_local(0), way.payload_bytes, flag, round, ticket,
                                            kLong);
 }
@@ -310,12 +278,6 @@ TEST_P(Notification, NeverComesBeforeItsPayload) {
   constexpr std::uint32_t kRounds = 400;
   const Way way = GetParam();
   Rig rig;
-  if (way.is_prepared && way.payload_bytes == 8) {
-    ASSERT_EQ(device::prepare_inline_write_notify(Thread{}, rig.queue(), rig.at_peer(4096), 8, rig.at_peer(0)), Status::ok);
-  } else if (way.is_prepared) {
-    ASSERT_EQ(device::prepare_write_notify(Thread{}, rig.queue(), rig.at_peer(4096), rig.at_local(0), 1000, rig.at_peer(0)),
-              Status::ok);
-  }
   auto proxies = ProxyThreads::start(rig.hca, 1);
   ASSERT_TRUE(proxies);
   std::uint32_t answer = 0;

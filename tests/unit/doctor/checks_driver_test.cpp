@@ -152,7 +152,7 @@ std::string information_of(const std::string& address) { return "/proc/driver/nv
 TEST(DrvGpus, PassesWhenAllBelongToTheDriver) {
   const Finding finding = only_finding(machine_with_driver(), "drv.gpus");
   expect_finding(finding, Verdict::pass, "every GPU of the bus (1)");
-  EXPECT_TRUE(has_reading(finding, "/proc/driver/nvidia/gpus", "1 GPUs"));
+  EXPECT_TRUE(has_reading(finding, "/proc/driver/nvidia/gpus", "1 GPU"));
 }
 
 TEST(DrvGpus, NamesWhoHasTheOthers) {

@@ -141,7 +141,7 @@ ISOLATED_TEST(Verbs, ALoopWritesAndReads) {
       const auto second = device->register_memory(buffers.second.data(), kBytes);
       auto loop = verbs::Loop::connect(*device, 1, 3);
       ASSERT_TRUE(loop) << loop.error().message();
-      const Outcome written = loop->write(*first, *second, kBytes, 100, soon());
+      const Result<void> written = loop->write(*first, *second, kBytes, 100, soon());
       ASSERT_TRUE(written) << written.message();
       EXPECT_EQ(buffers.second, sent);
       buffers.first.assign(kBytes, 0);
@@ -176,7 +176,7 @@ ISOLATED_TEST(Verbs, ALoopEndsAtItsDeadlineAndAtAnError) {
     auto loop = verbs::Loop::connect(*device, 1, 0);
     ASSERT_TRUE(loop);
     const std::int64_t begin_ns = now_ns();
-    const Outcome failed = loop->write(*first, *second, kBytes, 40, begin_ns + 50'000'000);
+    const Result<void> failed = loop->write(*first, *second, kBytes, 40, begin_ns + 50'000'000);
     if (name == std::string("stuck0")) {
       EXPECT_EQ(failed.status(), Status::timed_out);
       EXPECT_GE(now_ns() - begin_ns, 50'000'000);

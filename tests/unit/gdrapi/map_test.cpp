@@ -2,6 +2,7 @@
 // gdr_map, gdr_unmap, gdr_copy_*: the address that is handed out, and the bounds of what may be done with it.
 #include <cerrno>
 #include <cstring>
+#include <string>
 
 #include "unit/gdrapi/support.hpp"
 
@@ -167,6 +168,30 @@ TEST_F(Map, CopiesStayWithinTheMapping) {
   EXPECT_EQ(std::memcmp(memory.address(), before.data(), before.size()), 0) << "a refused copy stored something";
   EXPECT_EQ(gdr_copy_to_mapping(handle, va + GPU_PAGE_SIZE - 1, host.data(), 1), 0);
   EXPECT_EQ(gdr_copy_to_mapping(handle, va, host.data(), GPU_PAGE_SIZE), 0);
+}
+
+// How far copies reach behind what map() was asked for: to the end of the host page, and never beyond the pinned GPU pages (of
+// 65536 bytes). Counted from the start of the first GPU page, which the address of the map is.
+TEST_F(Map, ReachesToTheEndOfTheHostPageAndNotBeyondThePin) {
+  const struct {
+    std::size_t pinned_at, pinned, mapped, reached;
+  } kCases[] = {
+      {0, 65536, 1, 4096},           {0, 65536, 4096, 4096},       {0, 65536, 4097, 8192}, {0, 1, 65536, 65536},
+      {100, 8192, 4000, 8192},       {100, 8192, 3996, 4096},      {4095, 10, 1, 4096},    {4095, 10, 2, 8192},
+      {65530, 100, 131072, 131072},  {65530, 100, 5, 65536},       {65530, 100, 7, 69632}, {65536, 65536, 65536, 65536},
+      {131000, 200, 131072, 131072}, {131000, 200, 70000, 131072},
+  };
+  const DeviceMemory memory = allocate(4 * GPU_PAGE_SIZE);
+  for (const auto& one : kCases) {
+    const gdr_mh_t handle = pin(address_of(memory, one.pinned_at), one.pinned);
+    char* const va = map(handle, one.mapped);
+    const std::string what =
+        std::to_string(one.mapped) + " of a pin of " + std::to_string(one.pinned) + " at " + std::to_string(one.pinned_at);
+    char byte = 0;
+    EXPECT_EQ(gdr_copy_from_mapping(handle, &byte, va + one.reached - 1, 1), 0) << what;
+    EXPECT_EQ(gdr_copy_from_mapping(handle, &byte, va + one.reached, 1), EINVAL) << what;
+    EXPECT_EQ(gdr_unpin_buffer(g_, handle), 0);
+  }
 }
 
 TEST_F(Map, NothingToCopyAndNowhereToCopy) {

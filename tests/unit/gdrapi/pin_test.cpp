@@ -3,6 +3,7 @@
 #include <time.h>
 
 #include <cerrno>
+#include <cmath>
 #include <cstddef>
 #include <cstring>
 #include <optional>
@@ -172,10 +173,17 @@ TEST_F(Pin, CyclesMeasureThePin) {
   const std::uint64_t before = cycle_count();
   const gdr_mh_t handle = pin(memory);
   const std::uint64_t after = cycle_count();
-  const double rate = cycles_per_ms(begin, CycleMoment{});
   EXPECT_GT(info(handle).tm_cycles, 0U);
   EXPECT_LE(info(handle).tm_cycles, after - before);
-  EXPECT_NEAR(info(handle).cycles_per_ms, rate, rate / 20);
+  // Two clocks are read one after the other, and a busy machine may stop the thread in between: a rate is right when it is found
+  // again.
+  const double told = info(handle).cycles_per_ms;
+  double rate = 0;
+  for (int turn = 0; turn < 50 && std::abs(told - rate) > rate / 20; ++turn) {
+    nanosleep(&pause, nullptr);
+    rate = cycles_per_ms(begin, CycleMoment{});
+  }
+  EXPECT_NEAR(told, rate, rate / 20);
 }
 
 TEST(Cycles, NoTimeBetweenGivesNoRate) {

@@ -3,6 +3,7 @@
 #include <cerrno>
 #include <cstring>
 
+#include "gdrapi/session.hpp"
 #include "unit/gdrapi/support.hpp"
 
 #undef gdr_get_info
@@ -34,6 +35,29 @@ void expect_refused_by_all(gdr_t g, unsigned long address, gdr_mh_t handle, int 
   EXPECT_EQ(va, &pinned);
   EXPECT_EQ(value, 7);
   EXPECT_EQ(other, 7);
+}
+
+// The interface has no other words for what went wrong.
+TEST(ErrnoOf, EachStatusHasItsNumber) {
+  const std::pair<Status, int> kNumbers[] = {
+      {Status::ok, 0},
+      {Status::invalid_argument, EINVAL},
+      {Status::out_of_range, EINVAL},
+      {Status::not_supported, EINVAL},
+      {Status::unavailable, ENODEV},
+      {Status::no_permission, EACCES},
+      {Status::out_of_memory, ENOMEM},
+      {Status::out_of_descriptors, EMFILE},
+      {Status::out_of_bar1, ENOMEM},
+      {Status::busy, EBUSY},
+      {Status::timed_out, ETIMEDOUT},
+      {Status::verification_failed, EIO},
+      {Status::bad_file, EIO},
+      {Status::device_error, EIO},
+      {Status::peer_lost, EIO},
+      {Status::foreign_process, EACCES},
+  };
+  for (const auto& [status, number] : kNumbers) EXPECT_EQ(gdrapi::errno_of(status), number) << name_of(status);
 }
 
 class Session : public GdrTest {};

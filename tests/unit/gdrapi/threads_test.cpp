@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Many threads on one session and on one handle, also while it is unmapped, unpinned and closed. Meant for ThreadSanitizer too.
+#include <pthread.h>
+
 #include <atomic>
 #include <cerrno>
 #include <cstring>
@@ -59,6 +61,34 @@ TEST_F(GdrThreads, WholeLifeOnOneSession) {
     }
   });
   EXPECT_EQ(failures, 0);
+}
+
+// C programs cancel threads: one ends behind the call that it is in.
+TEST_F(GdrThreads, ACancelledOneEndsBehindItsCalls) {
+  struct Life {
+    unsigned long address;
+    bool is_good = false;
+    static void* run(void* given) {
+      auto& life = *static_cast<Life*>(given);
+      ::pthread_cancel(::pthread_self());
+      gdr_mh_t handle = {0};
+      void* va = nullptr;
+      const gdr_t g = gdr_open();
+      life.is_good = g != nullptr && gdr_pin_buffer(g, life.address, kPartBytes, 0, 0, &handle) == 0 &&
+                     gdr_map(g, handle, &va, kPartBytes) == 0 && gdr_map(g, handle, &va, kPartBytes) != 0 &&
+                     gdr_unmap(g, handle, va, kPartBytes) == 0 && gdr_unpin_buffer(g, handle) == 0 && gdr_close(g) == 0;
+      ::pthread_testcancel();
+      return nullptr;
+    }
+  };
+  const DeviceMemory memory = allocate(kPartBytes);
+  Life life{address_of(memory)};
+  pthread_t thread{};
+  void* answer = nullptr;
+  ASSERT_EQ(::pthread_create(&thread, nullptr, &Life::run, &life), 0);
+  ASSERT_EQ(::pthread_join(thread, &answer), 0);
+  EXPECT_EQ(answer, PTHREAD_CANCELED);
+  EXPECT_TRUE(life.is_good);
 }
 
 TEST_F(GdrThreads, CopiesWhileAnotherThreadMapsAndUnmaps) {

@@ -237,8 +237,12 @@ ISOLATED_TEST(WindowCache, ForkInheritanceIsNotMixed) {
   inherit.inherit_on_fork = true;
   const Mapping mine = must_map(address, kBlock);
   const Mapping shared = must_map(address, kBlock, inherit);
+  EXPECT_FALSE(shared.report().came_from_cache) << "a forked child would not have that window";
+  EXPECT_NE(shared.address(), mine.address());
   expect_shows_memory(mine, 1);
   expect_shows_memory(shared, 2);
+  EXPECT_EQ(must_map(address, kBlock).address(), mine.address()) << "each kind finds its own again";
+  EXPECT_EQ(must_map(address, kBlock, inherit).address(), shared.address());
   FakeSession::free(address);
 }
 

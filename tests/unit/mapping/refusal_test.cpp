@@ -76,7 +76,7 @@ ISOLATED_TEST(Refusals, NullZeroAndRanges) {
   expect_refused(map(nullptr, 1), Status::invalid_argument, "null");
   expect_refused(map(pointer(address), 0), Status::invalid_argument, "0");
   expect_refused(map(pointer(address), 5001), Status::out_of_range, "5000");
-  expect_refused(map(pointer(address + 4999), 2), Status::out_of_range, "map at most 1 bytes");
+  expect_refused(map(pointer(address + 4999), 2), Status::out_of_range, "map at most 1 byte from");
   expect_refused(map(pointer(address + 1), SIZE_MAX), Status::out_of_range, "allocation");
   expect_refused(map(pointer(address), SIZE_MAX - address + 1), Status::out_of_range, "allocation");
   EXPECT_TRUE(map(pointer(address + 4999), 1));

@@ -121,6 +121,21 @@ ISOLATED_TEST(PlantedLies, AfterTheDeviceWasProved) {
   FakeSession::free(second);
 }
 
+// It shows the right memory, so that only a store through it tells.
+ISOLATED_TEST(PlantedLies, AWindowThatDropsStores) {
+  MappingSession session;
+  session.machine().are_window_stores_lost = true;
+  session.start();
+  const CUdeviceptr address = FakeSession::allocate(kBlock);
+  const auto refused = map(pointer(address), kBlock);
+  expect_caught(refused);
+  EXPECT_NE(refused.error().message().find("a nonce written through it is not in the memory"), std::string::npos)
+      << refused.error().message();
+  session.machine().are_window_stores_lost = false;
+  expect_shows_memory(must_map(address, kBlock), 1);
+  FakeSession::free(address);
+}
+
 // Memory that is zero everywhere agrees with other zeroed memory: only a nonce tells them apart.
 ISOLATED_TEST(PlantedLies, ZeroedMemoryNeedsANonce) {
   MappingSession session;
@@ -158,6 +173,24 @@ ISOLATED_TEST(Verification, RestoresTheMemory) {
       trim_mapping_cache(0);
     }
   }
+}
+
+// Each look asks for three places. The GPU stores into the memory while seven looks are taken, and not during the eighth.
+ISOLATED_TEST(Verification, MemoryThatTheGpuWritesToIsLookedAtAgain) {
+  MappingSession session;
+  session.start();
+  const CUdeviceptr address = FakeSession::allocate(kBlock);
+  must_map(address, kBlock);  // the device is proved
+  trim_mapping_cache(0);
+  session.machine().passing_stores = 7 * 3;
+  expect_shows_memory(must_map(address, kBlock), 1);
+  EXPECT_EQ(session.machine().passing_stores, 0u);
+  trim_mapping_cache(0);
+  session.machine().passing_stores = fake::kForEver;
+  const auto refused = map(pointer(address), kBlock);
+  session.machine().passing_stores = 0;
+  expect_caught(refused);
+  FakeSession::free(address);
 }
 
 ISOLATED_TEST(Verification, CompareWritesNothing) {

@@ -161,7 +161,7 @@ ISOLATED_TEST(CopyEngineGpu, FailuresAreDeviceErrors) {
   int value = 0;
   for (const char* step : {"cuMemHostRegister", "cuStreamCreate", "cuMemcpyDtoHAsync", "cuStreamQuery"}) {
     const fake::Fault& fault = session.plant(fake::Call::cuda, step, CUDA_ERROR_ILLEGAL_ADDRESS, 1);
-    const Outcome copied = engine_copy_from(0, &value, address_of(*memory), sizeof value);
+    const Result<void> copied = engine_copy_from(0, &value, address_of(*memory), sizeof value);
     EXPECT_EQ(copied.status(), Status::device_error) << step;
     EXPECT_EQ(copied.record().native.code, CUDA_ERROR_ILLEGAL_ADDRESS) << step;
     EXPECT_EQ(fault.hits, 1u) << step;

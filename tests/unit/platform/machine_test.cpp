@@ -95,7 +95,7 @@ TEST_F(MachineTest, WhatCannotBeOpened) {
   EXPECT_EQ(Machine::open(path("fifo")).status(), Status::bad_file);
   EXPECT_EQ(Machine::open("/dev/zero").status(), Status::bad_file);
   folder_.write("huge", "");
-  ASSERT_EQ(::truncate(path("huge").c_str(), static_cast<off_t>(kMostArchiveBytes) + 1), 0);
+  ASSERT_EQ(::truncate(path("huge").c_str(), static_cast<off_t>(kMaxArchiveBytes) + 1), 0);
   EXPECT_EQ(Machine::open(path("huge")).status(), Status::bad_file);
 
   Json archive = small_archive();
@@ -123,7 +123,7 @@ TEST_F(MachineTest, ReadsNothingBeforeSomebodyAsks) {
 
 TEST_F(MachineTest, CaptureOfACaptureIsRefused) {
   folder_.write("archive.json", small_archive().dump());
-  const Outcome captured = Machine::open(path("archive.json"))->capture(path("again.json"));
+  const Result<void> captured = Machine::open(path("archive.json"))->capture(path("again.json"));
   EXPECT_EQ(captured.status(), Status::not_supported);
   EXPECT_FALSE(fs::exists(path("again.json")));
 }
@@ -139,7 +139,7 @@ TEST_F(MachineTest, CaptureThatCannotBeWrittenLeavesNoFile) {
 class CaptureOfThisMachine : public MachineTest {
  protected:
   void SetUp() override {
-    const Outcome captured = Machine::here().capture(path("machine.json"));
+    const Result<void> captured = Machine::here().capture(path("machine.json"));
     ASSERT_TRUE(captured.is_ok()) << captured.message();
     text_ = content_of(path("machine.json"));
     archive_ = Json::parse(text_);
@@ -181,14 +181,14 @@ TEST_F(CaptureOfThisMachine, AnswersAsTheMachineItself) {
   std::size_t compared = 0;
   const std::set<std::string> changed{"/proc/kallsyms", "/proc/self/status", "/proc/self/mounts", "/proc/self/uid_map"};
   for (const auto& [path, unused] : archive_["files"].items()) {
-    const FileText now = live.read(path, kMostArchiveBytes);
+    const FileText now = live.read(path, kMaxArchiveBytes);
     // What counts or swings differs from one moment to the next, and config spaces are without their serial number.
     const bool is_steady = path.find("meminfo") == std::string::npos && path.find("counters") == std::string::npos &&
                            path.find("_hugepages") == std::string::npos && path.find("cpuinfo") == std::string::npos &&
                            !path.ends_with("/config") && !changed.contains(path);
-    EXPECT_TRUE(files.read(path, kMostArchiveBytes).is_present()) << path;
+    EXPECT_TRUE(files.read(path, kMaxArchiveBytes).is_present()) << path;
     if (!is_steady || !now.is_present()) continue;
-    EXPECT_EQ(files.read(path, kMostArchiveBytes).content, now.content) << path;
+    EXPECT_EQ(files.read(path, kMaxArchiveBytes).content, now.content) << path;
     ++compared;
   }
   EXPECT_GT(compared, 20U);

@@ -57,7 +57,7 @@ TEST_F(NumaTree, NodesFromTheKernelsList) {
 TEST_F(NumaTree, BindingToAMissingNodeNamesThoseThatExist) {
   tree_.write("sys/devices/system/node/has_memory", "0-1\n");
   void* page = ::mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  const Outcome bound = bind_to_numa_node(page, 4096, 9);
+  const Result<void> bound = bind_to_numa_node(page, 4096, 9);
   EXPECT_EQ(bound.status(), Status::invalid_argument);
   EXPECT_NE(bound.message().find("0, 1"), std::string::npos) << bound.message();
   ::munmap(page, 4096);
@@ -117,9 +117,7 @@ TEST_F(NumaTree, AllocationsCannotBeBoundToAMissingNode) {
 struct ThreadPolicy {
   int mode = -1;
   NumaNodeMask nodes{};
-  ThreadPolicy() {
-    ::syscall(SYS_get_mempolicy, &mode, nodes.data(), static_cast<unsigned long>(kMostNumaNodes) + 1, nullptr, 0UL);
-  }
+  ThreadPolicy() { ::syscall(SYS_get_mempolicy, &mode, nodes.data(), static_cast<unsigned long>(kMaxNumaNodes) + 1, nullptr, 0UL); }
 };
 
 TEST(NumaOfThisMachine, AllocationPolicyHoldsForItsLife) {

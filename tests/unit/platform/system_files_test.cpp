@@ -190,7 +190,7 @@ TEST_P(EitherKind, PathsHaveBounds) {
 
 TEST_P(EitherKind, ALargerFileIsRefused) {
   file("/exact", std::string(100, 'x'));
-  file("/large", std::string(kMostFileBytes + 1, 'x'));
+  file("/large", std::string(kMaxFileBytes + 1, 'x'));
   const SystemFiles files = this->files();
   EXPECT_TRUE(files.read("/exact", 100).is_present());
   EXPECT_EQ(files.read("/exact", 99).state, FileState::refused);
@@ -198,7 +198,7 @@ TEST_P(EitherKind, ALargerFileIsRefused) {
   EXPECT_EQ(files.read("/exact", 99).content, "");
   EXPECT_EQ(files.read("/large").state, FileState::refused);
   EXPECT_FALSE(files.word("/large"));
-  EXPECT_TRUE(files.read("/large", 2 * kMostFileBytes).is_present());
+  EXPECT_TRUE(files.read("/large", 2 * kMaxFileBytes).is_present());
 }
 
 TEST_P(EitherKind, CopiesOnDiskHoldNoLinkToOutside) {
@@ -328,12 +328,12 @@ TEST(FolderAsRoot, MoreNamesThanTheBoundAreLeftOut) {
   const std::string first = root.path() + "/many/0";
   root.write("many/0", "");
   // Hard links cost less than files.
-  for (std::size_t i = 1; i <= kMostNames; ++i) {
+  for (std::size_t i = 1; i <= kMaxNames; ++i) {
     if (::link(first.c_str(), (root.path() + "/many/" + std::to_string(i)).c_str()) != 0) {
       root.write("many/" + std::to_string(i), "");
     }
   }
-  EXPECT_EQ(SystemFiles::of_folder(root.path())->names("/many").size(), kMostNames);
+  EXPECT_EQ(SystemFiles::of_folder(root.path())->names("/many").size(), kMaxNames);
 }
 
 TEST(FolderAsRoot, WhatCannotBeOpenedIsAnError) {

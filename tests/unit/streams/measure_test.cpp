@@ -77,6 +77,8 @@ TEST(StreamMeasure, AShortTransferInsideALongOneOverlapsWholly) {
   const Timeline short_one = steady(40 * kMs, 50 * kMs, 10'000'000);
   const Timeline* const both[] = {&long_one, &short_one};
   EXPECT_DOUBLE_EQ(together(both)->overlap_percent, 100);
+  const Timeline* const other_way_round[] = {&short_one, &long_one};
+  EXPECT_DOUBLE_EQ(together(other_way_round)->overlap_percent, 100);
   const Timeline shifted = steady(95 * kMs, 105 * kMs, 10'000'000);
   const Timeline* const others[] = {&long_one, &shifted};
   EXPECT_DOUBLE_EQ(together(others)->overlap_percent, 50);
@@ -88,6 +90,7 @@ TEST(StreamMeasure, FiguresAndPercentilesAreSamples) {
   EXPECT_EQ(figure.min, 1);
   EXPECT_EQ(figure.max, 3);
   EXPECT_EQ(figure.samples, (std::vector<double>{3, 1, 2})) << "in the order of the repeats";
+  EXPECT_EQ(figure_of({4, 1, 10, 2}).median, 3) << "between the middle two";
   EXPECT_TRUE(figure_of({}).samples.empty());
   std::vector<double> samples;
   for (int i = 1; i <= 200; ++i) samples.push_back(201 - i);
@@ -98,6 +101,25 @@ TEST(StreamMeasure, FiguresAndPercentilesAreSamples) {
   EXPECT_EQ(latency->p99_us, 198);
   EXPECT_EQ(latency->max_us, 200);
   EXPECT_FALSE(latency_of({}));
+}
+
+// Of fewer than 100 samples the 99th percentile is the largest.
+TEST(StreamMeasure, PercentilesOfFewSamplesAreSamples) {
+  const auto of_first = [](int count) {
+    std::vector<double> samples;
+    for (int i = count; i > 0; --i) samples.push_back(i);
+    return *latency_of(samples);
+  };
+  const struct {
+    int count;
+    double p50_us, p99_us;
+  } kExpected[] = {{1, 1, 1}, {2, 1, 2}, {3, 2, 3}, {10, 5, 10}, {99, 50, 99}, {100, 50, 99}, {101, 51, 100}};
+  for (const auto& [count, p50_us, p99_us] : kExpected) {
+    EXPECT_EQ(of_first(count).p50_us, p50_us) << count;
+    EXPECT_EQ(of_first(count).p99_us, p99_us) << count;
+    EXPECT_EQ(of_first(count).min_us, 1) << count;
+    EXPECT_EQ(of_first(count).max_us, count) << count;
+  }
 }
 
 // Whatever the marks, no window can hold more than a life, and no aggregate more than the sum.

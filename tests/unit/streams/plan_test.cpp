@@ -44,13 +44,13 @@ class CheckPlan : public testing::Test {
 
   void take_numa_away() { set_platform_roots({tree_.path() + "/none", "/proc", "/dev"}); }
 
-  static Outcome check(const Transfer& transfer) { return check_plan(plan_of({transfer}), 2); }
+  static Result<void> check(const Transfer& transfer) { return check_plan(plan_of({transfer}), 2); }
 
   static void accept(const Transfer& transfer) { EXPECT_TRUE(check(transfer).is_ok()) << check(transfer).message(); }
 
   // Refused, the cause has `part`, and there is a remedy.
   static void refuse(const Transfer& transfer, std::string_view part, Status status = Status::invalid_argument) {
-    const Outcome checked = check(transfer);
+    const Result<void> checked = check(transfer);
     ASSERT_FALSE(checked.is_ok()) << to_string(transfer);
     EXPECT_EQ(checked.status(), status) << checked.message();
     EXPECT_EQ(checked.record().operation, "check plan");
@@ -79,7 +79,7 @@ TEST_F(CheckPlan, AcceptsOneOfEachExecutor) {
 
 TEST_F(CheckPlan, RefusesPlansAsAWhole) {
   const auto refused = [](const StreamPlan& plan, std::string_view part) {
-    const Outcome checked = check_plan(plan, 2);
+    const Result<void> checked = check_plan(plan, 2);
     EXPECT_EQ(checked.status(), Status::invalid_argument);
     EXPECT_TRUE(has(checked.message(), part)) << checked.message();
     EXPECT_TRUE(has(checked.message(), "plan of ")) << checked.message();
@@ -105,7 +105,7 @@ TEST_F(CheckPlan, RefusesPlansAsAWhole) {
 }
 
 TEST_F(CheckPlan, NamesTheTransferThatIsWrong) {
-  const Outcome checked = check_plan(plan_of({transfer_of(0, kHost), transfer_of(0, 1), transfer_of(kHost, 2)}), 2);
+  const Result<void> checked = check_plan(plan_of({transfer_of(0, kHost), transfer_of(0, 1), transfer_of(kHost, 2)}), 2);
   EXPECT_EQ(checked.record().object, "transfer 2 (host->gpu2 ce bytes=1G)");
 }
 

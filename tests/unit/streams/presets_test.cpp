@@ -81,7 +81,7 @@ TEST(Presets, AllGivePlansThatCanRun) {
       EXPECT_EQ(preset.column_count, device_count);
       EXPECT_EQ(preset.is_latency, has(preset.name, "latency"));
       for (const StreamCell& cell : preset.cells) {
-        const Outcome checked = check_plan(cell.plan, device_count);
+        const Result<void> checked = check_plan(cell.plan, device_count);
         EXPECT_TRUE(checked.is_ok()) << name << ": " << checked.message();
         EXPECT_GE(cell.row, 0);
         EXPECT_LT(cell.row, preset.row_count);

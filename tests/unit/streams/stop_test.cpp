@@ -78,7 +78,7 @@ TEST_F(StreamStop, EndsInTheMiddleOfALargeCopy) {
   const auto copy = [&](Slice slice) {
     offsets.push_back(slice.offset);
     if (offsets.size() == 2) stop = true;
-    return Outcome();
+    return Result<void>();
   };
   EXPECT_FALSE(copy_in_pieces(copy, {5, 4 * kCopyPiece + 1}, repeat).is_whole);
   EXPECT_EQ(offsets, (std::vector<std::size_t>{5, 5 + kCopyPiece}));

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/counted.hpp"
 #include "device_ranks/kernels.hpp"
 #include "device_ranks/pair.hpp"
 #include "device_ranks/pair_command.hpp"
@@ -34,7 +35,7 @@ class Session {
     pair_.agree(digest_of(plan_, grid_));
     std::uint64_t bytes = 0;
     for (const std::uint64_t size : plan_.sizes) bytes = std::max(bytes, segment_bytes(layout_of(options_, grid_, size)));
-    pair_.open(bytes, std::max(kLeastNotifications, 2 * grid_.unit_count()), options_.queues);
+    pair_.open(bytes, std::max(kMinNotifications, 2 * grid_.unit_count()), options_.queues);
     if (pair_.report()) print_titles(*pair_.report());
     for (const std::uint64_t size : plan_.sizes) do_size(size);
     pair_.close();
@@ -42,7 +43,7 @@ class Session {
   }
 
  private:
-  static constexpr std::uint32_t kLeastNotifications = 64;
+  static constexpr std::uint32_t kMinNotifications = 64;
 
   void print_titles(Report& report) {
     report.print("# {}\n", what_is_timed(options_));
@@ -92,6 +93,7 @@ class Session {
 
   void do_size(std::uint64_t bytes) {
     const RoundPlan plan = plan_of(bytes);
+    if (pair_.report()) pair_.report()->show_progress("{}: {}", bytes_text(bytes), counted(plan.iteration_count, "round"));
     meet();
     if (plan.op == Op::read && plan.is_checked) {
       if (!plan.is_active) fill(plan);

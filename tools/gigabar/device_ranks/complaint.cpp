@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "base/counted.hpp"
 #include "ranks/fabric_failure.hpp"
 #include "ranks/words.hpp"
 #include "support/plain_text.hpp"
@@ -12,7 +13,7 @@
 namespace gigabar::tool::device_ranks {
 namespace {
 
-constexpr std::size_t kMostComplaintBytes = 8192;
+constexpr std::size_t kMaxComplaintBytes = 8192;
 
 Json to_json(const Complaint& complaint) {
   return {{"wrong_count", complaint.wrong_count}, {"first_wrong", complaint.first_wrong}};
@@ -34,9 +35,9 @@ Complaint complaint_of(const KernelTask& task, const std::vector<UnitEnd>& ends)
   Complaint complaint;
   for (const UnitEnd& end : ends) {
     if (end.wrong_count != 0 && complaint.first_wrong.empty()) {
-      complaint.first_wrong =
-          fmt::format("{}, {} bytes, round {}, message {}, offset {}: expected {:#x}, found {:#x}", task.name, task.bytes,
-                      end.wrong_round, end.wrong_message, end.wrong_offset_bytes, end.wrong_expected, end.wrong_found);
+      complaint.first_wrong = fmt::format("{}, {}, round {}, message {}, offset {}: expected {:#x}, found {:#x}", task.name,
+                                          counted(task.bytes, "byte"), end.wrong_round, end.wrong_message, end.wrong_offset_bytes,
+                                          end.wrong_expected, end.wrong_found);
     }
     complaint.wrong_count += end.wrong_count;
   }
@@ -45,7 +46,7 @@ Complaint complaint_of(const KernelTask& task, const std::vector<UnitEnd>& ends)
 
 Complaint gather_complaints(Pair& pair, const Complaint& own) {
   const std::vector<Json> all =
-      ranks::read_cards(ranks::gather(pair.fabric(), ranks::dump(to_json(own)), kMostComplaintBytes, pair.patience()));
+      ranks::read_cards(ranks::gather(pair.fabric(), ranks::dump(to_json(own)), kMaxComplaintBytes, pair.patience()));
   Complaint sum;
   for (std::size_t i = 0; i < all.size(); ++i) {
     const Complaint each = complaint_from(all[i], i);
@@ -57,7 +58,7 @@ Complaint gather_complaints(Pair& pair, const Complaint& own) {
 
 void complain(Report& report, const Complaint& complaint, std::string& first_wrong) {
   if (complaint.wrong_count == 0) return;
-  report.print("# DATA VALIDATION ERROR: {} ({} wrong words)\n", complaint.first_wrong, complaint.wrong_count);
+  report.print("# DATA VALIDATION ERROR: {} ({})\n", complaint.first_wrong, counted(complaint.wrong_count, "wrong word"));
   if (first_wrong.empty()) first_wrong = complaint.first_wrong;
 }
 
@@ -65,8 +66,8 @@ void require_ended_well(Rank rank, const KernelTask& task, const std::vector<Uni
   for (std::size_t unit = 0; unit < ends.size(); ++unit) {
     const UnitEnd& end = ends[unit];
     if (end.status == Status::ok) continue;
-    const std::string what = fmt::format("kernel of rank {}: {} with {} bytes: {} of unit {} in round {} of {}", rank, task.name,
-                                         task.bytes, name_of(end.status), unit, end.rounds_done, task.round_count);
+    const std::string what = fmt::format("kernel of rank {}: {} with {}: {} of unit {} in round {} of {}", rank, task.name,
+                                         counted(task.bytes, "byte"), name_of(end.status), unit, end.rounds_done, task.round_count);
     const bool is_late = end.status == Status::timed_out;
     throw ranks::FabricFailure(end.status, is_late ? what + "; take fewer rounds (-i) or a longer --timeout" : what);
   }

@@ -21,9 +21,9 @@ struct Grid {
 };
 
 inline constexpr std::uint32_t kWarpThreads = 32;
-inline constexpr std::uint32_t kMostBlockThreads = 512;  // more would halve the registers of each
+inline constexpr std::uint32_t kMaxBlockThreads = 512;  // more would halve the registers of each
 // CPU threads that play a warp or a block: enough for lanes to share their work, few enough for small machines.
-inline constexpr std::uint32_t kMostCpuLanes = 2;
-inline constexpr std::uint32_t kMostCpuThreads = 256;  // of one kernel
+inline constexpr std::uint32_t kMaxCpuLanes = 2;
+inline constexpr std::uint32_t kMaxCpuThreads = 256;  // of one kernel
 
 }  // namespace gigabar::tool::device_ranks

@@ -31,7 +31,7 @@ class TurnKernel {
  public:
   virtual ~TurnKernel() = default;
   // Launches it and waits for its end. kNoRound (turn_plan.hpp): nothing of that kind.
-  virtual Outcome run(std::uint32_t checked_round, std::uint32_t computed_round) = 0;
+  virtual Result<void> run(std::uint32_t checked_round, std::uint32_t computed_round) = 0;
   // What all launches found wrong.
   virtual Result<std::vector<UnitEnd>> ends() = 0;
 };
@@ -42,7 +42,7 @@ class MatvecKernels {
  public:
   virtual ~MatvecKernels() = default;
   // Launches one and waits for its end. `batch`: of multiply. Errors: as run_rounds; invalid_argument (not enough fast memory).
-  virtual Outcome run(MatvecTask task, std::uint32_t batch) = 0;
+  virtual Result<void> run(MatvecTask task, std::uint32_t batch) = 0;
   // Of the last stream.
   virtual Result<std::vector<UnitEnd>> ends() = 0;
 };

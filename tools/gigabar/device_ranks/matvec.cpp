@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/counted.hpp"
 #include "cuda/runtime.hpp"
 #include "device_ranks/complaint.hpp"
 #include "device_ranks/kernels.hpp"
@@ -25,8 +26,8 @@ namespace {
 constexpr Rank kMultiplier = 0;
 constexpr std::uint32_t kUsualBlocks = 16;
 constexpr ranks::SizeRange kUsualElements{32, 128}, kUsualBatches{1, 32};
-constexpr std::uint64_t kMostElements = 240, kMostBatch = 4096;  // 240: the largest matrix in a block of an H200
-constexpr std::uint64_t kMostSegmentBytes = std::uint64_t{2} << 30;
+constexpr std::uint64_t kMaxElements = 240, kMaxBatch = 4096;  // 240: the largest matrix in a block of an H200
+constexpr std::uint64_t kMaxSegmentBytes = std::uint64_t{2} << 30;
 
 struct MatvecCommandPlan {
   MatvecOptions options;
@@ -46,8 +47,8 @@ std::vector<std::uint64_t> settle_range(const char* option, const std::string& t
 
 MatvecCommandPlan make_matvec_plan(const MatvecOptions& options) {
   constexpr std::uint64_t kElementsUnit = 4;  // whole loads of 16 bytes
-  return {options, settle_range("--vector-size", options.sizes, kUsualElements, kElementsUnit, kMostElements),
-          settle_range("-b", options.batches, kUsualBatches, 1, kMostBatch), ranks::fabric_options(options.fabric)};
+  return {options, settle_range("--vector-size", options.sizes, kUsualElements, kElementsUnit, kMaxElements),
+          settle_range("-b", options.batches, kUsualBatches, 1, kMaxBatch), ranks::fabric_options(options.fabric)};
 }
 
 struct Variant {
@@ -73,12 +74,12 @@ class MatvecSession {
                                           plan_.batches.front(), plan_.batches.back(), grid_.block_count, grid_.threads_per_block,
                                           options_.batch_count, options_.slot_count, options_.plants_fault)));
     const std::uint64_t bytes = segment_bytes(layout_of(plan_.elements.back(), plan_.batches.back()));
-    if (bytes > kMostSegmentBytes) {
+    if (bytes > kMaxSegmentBytes) {
       refuse_usage(
-          fmt::format("-i {}: all products together are {} bytes, and at most {} are kept; take fewer batches, vectors or blocks",
-                      options_.batch_count, bytes, kMostSegmentBytes));
+          fmt::format("-i {}: all products together are {}, and at most {} are kept; take fewer batches, vectors or blocks",
+                      options_.batch_count, counted(bytes, "byte"), kMaxSegmentBytes));
     }
-    pair_.open(bytes, std::max(kLeastNotifications, grid_.unit_count() * options_.slot_count));
+    pair_.open(bytes, std::max(kMinNotifications, grid_.unit_count() * options_.slot_count));
     if (pair_.report()) print_titles(*pair_.report());
     for (const std::uint64_t elements : plan_.elements) {
       for (const std::uint64_t batch : plan_.batches) do_size(elements, batch);
@@ -88,7 +89,7 @@ class MatvecSession {
   }
 
  private:
-  static constexpr std::uint32_t kLeastNotifications = 64;
+  static constexpr std::uint32_t kMinNotifications = 64;
   static constexpr std::uint64_t kPage = 4096;
 
   bool is_multiplier() const noexcept { return rank() == kMultiplier; }
@@ -131,6 +132,8 @@ class MatvecSession {
 
   template <class Stream>
   Variant measure(const char* who, MatvecKernels& kernels, const MatvecPlan& plan, const Stream& stream) {
+    if (pair_.report())
+      pair_.report()->show_progress("{} elements: {} of {}", plan.elements, counted(plan.batch_count, "batch", "batches"), who);
     require(kernels.run(MatvecTask::fill, 0));
     meet();
     Variant variant;

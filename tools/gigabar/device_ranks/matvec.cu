@@ -5,7 +5,7 @@
 namespace gigabar::tool::device_ranks::gpu {
 namespace {
 
-__global__ void __launch_bounds__(kMostBlockThreads) matvec_by_block(const __grid_constant__ MatvecBody body) {
+__global__ void __launch_bounds__(kMaxBlockThreads) matvec_by_block(const __grid_constant__ MatvecBody body) {
   extern __shared__ float fast[];
   body(device::Block{}, blockIdx.x, fast);
 }
@@ -14,11 +14,8 @@ class GpuMatvecKernels : public MatvecKernels {
  public:
   GpuMatvecKernels(int device, const MatvecPlan& plan, const Grid& grid) : device_(device), plan_(plan), grid_(grid) {}
 
-  Outcome open() {
-    cudaError_t code = stream_.open(device_);
-    if (code == cudaSuccess) code = ends_.allocate(grid_.unit_count());
-    if (code == cudaSuccess) code = cudaDeviceSynchronize();
-    if (code != cudaSuccess) return failure("prepare kernel", code);
+  Result<void> open() {
+    if (Result<void> opened = launch_.open(device_, grid_); !opened) return opened;
     const auto bytes = static_cast<int>(plan_.fast_bytes());
     if (cudaFuncSetAttribute(matvec_by_block, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes) == cudaSuccess) {
       return check_room(device_, matvec_by_block, grid_, plan_.fast_bytes());
@@ -33,33 +30,26 @@ class GpuMatvecKernels : public MatvecKernels {
     return Error(std::move(record));
   }
 
-  Outcome run(MatvecTask task, std::uint32_t batch) override {
-    matvec_by_block<<<grid_.block_count, grid_.threads_per_block, plan_.fast_bytes(), stream_.get()>>>(
-        MatvecBody{plan_, task, batch, ends_.data()});
-    cudaError_t code = cudaGetLastError();
-    if (code == cudaSuccess) code = cudaStreamSynchronize(stream_.get());
-    return code == cudaSuccess ? Outcome() : Outcome(failure("run kernel", code));
+  Result<void> run(MatvecTask task, std::uint32_t batch) override {
+    matvec_by_block<<<grid_.block_count, grid_.threads_per_block, plan_.fast_bytes(), launch_.stream()>>>(
+        MatvecBody{plan_, task, batch, launch_.ends()});
+    return launch_.wait();
   }
 
-  Result<std::vector<UnitEnd>> ends() override {
-    std::vector<UnitEnd> found;
-    if (const cudaError_t code = ends_.read(found); code != cudaSuccess) return failure("read kernel's report", code);
-    return found;
-  }
+  Result<std::vector<UnitEnd>> ends() override { return launch_.read_ends(); }
 
  private:
   const int device_;
   const MatvecPlan plan_;
   const Grid grid_;
-  Stream stream_;
-  DeviceArray<UnitEnd> ends_;
+  RepeatedLaunch launch_;
 };
 
 }  // namespace
 
 Result<std::unique_ptr<MatvecKernels>> open_matvec(int device, const MatvecPlan& plan, const Grid& grid) {
   auto kernels = std::make_unique<GpuMatvecKernels>(device, plan, grid);
-  if (Outcome opened = kernels->open(); !opened) return std::move(opened).take_error();
+  if (Result<void> opened = kernels->open(); !opened) return std::move(opened).error();
   return std::unique_ptr<MatvecKernels>(std::move(kernels));
 }
 

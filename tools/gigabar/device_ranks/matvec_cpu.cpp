@@ -12,7 +12,7 @@ class CpuMatvecKernels : public MatvecKernels {
   CpuMatvecKernels(const MatvecPlan& plan, const Grid& grid)
       : plan_(plan), grid_(grid), fast_values_(plan.fast_bytes() / sizeof(float)), fast_(fast_values_ * grid.unit_count()) {}
 
-  Outcome run(MatvecTask task, std::uint32_t batch) override {
+  Result<void> run(MatvecTask task, std::uint32_t batch) override {
     ends_.assign(grid_.unit_count(), UnitEnd());
     const MatvecBody body{plan_, task, batch, ends_.data()};
     run_on_cpu([&](const auto& scope, std::uint32_t unit) { body(scope, unit, fast_.data() + unit * fast_values_); }, grid_);

@@ -7,10 +7,12 @@
 #include <utility>
 #include <vector>
 
+#include "base/counted.hpp"
 #include "cuda/runtime.hpp"
 #include "device_ranks/round_plan.hpp"
 #include "gigabar/topology.hpp"
 #include "ranks/fabric_failure.hpp"
+#include "ranks/start.hpp"
 #include "ranks/words.hpp"
 
 namespace gigabar::tool::device_ranks {
@@ -50,7 +52,7 @@ std::string path_between(const std::vector<Json>& cards) {
 
 Pair::Pair(std::string_view command, const FabricOptions& options, Timeout timeout, const Invocation& invocation,
            const std::string& json_path)
-    : fabric_(take_from_fabric(Fabric::open(options))), timeout_(timeout), command_(command) {
+    : fabric_(ranks::open_fabric(options, json_path)), timeout_(timeout), command_(command) {
   if (rank() != 0) return;
   report_ = std::make_unique<Report>(command, invocation, json_path);
   report_->set_line_prefix("# ");
@@ -59,14 +61,14 @@ Pair::Pair(std::string_view command, const FabricOptions& options, Timeout timeo
 void Pair::join() {
   ranks::follow_cpus(fabric_);
   // Nobody refuses and leaves before all have come.
-  require_of_fabric(fabric_.barrier({}, timeout_));
+  ranks::await_ranks(fabric_, timeout_);
   const Rank count = fabric_.rank_count();
   if (count != 2) {
-    refuse_usage(fmt::format("the job has {} rank{}, and {} is for exactly 2; start 2", count, count == 1 ? "" : "s", command_));
+    refuse_usage(fmt::format("the job has {}, and {} is for exactly 2; start 2", counted(count, "rank"), command_));
   }
   const std::vector<DeviceInfo> found = tool::take(devices());
   const auto own = std::find_if(found.begin(), found.end(), [&](const DeviceInfo& each) { return each.index == fabric_.device(); });
-  if (own == found.end()) fail(fmt::format("device {}: this process has {} devices", fabric_.device(), found.size()));
+  if (own == found.end()) fail(fmt::format("device {}: this process has {}", fabric_.device(), counted(found.size(), "device")));
   device_ = *own;
   if (device_.is_stand_in) return;
   const Availability runtime = use_cuda_runtime(device_.index);
@@ -108,9 +110,8 @@ void Pair::tell_queues() {
   const DeviceReach reach = require_reach();
   const std::string_view engine = name_of(reach.engine);
   path_ = reach.engine == QueueEngine::software_hca ? "softhca" : engine;
-  report_->print("# {} queue{} to the partner, executed by: {}", queues_.count, queues_.count == 1 ? "" : "s", engine);
-  if (reach.engine == QueueEngine::software_hca)
-    report_->print(" of {} proxy thread{}", queues_.proxy_count, queues_.proxy_count == 1 ? "" : "s");
+  report_->print("# {} to the partner, executed by: {}", counted(queues_.count, "queue"), engine);
+  if (reach.engine == QueueEngine::software_hca) report_->print(" of {}", counted(queues_.proxy_count, "proxy thread"));
   report_->print("; {}{}\n", reach.is_mapped ? "up to 28 bytes are stored through a mapping of the CPU; " : "", reach.reason);
   report_->document()["queues"] = {{"count", queues_.count},
                                    {"proxy_threads", queues_.proxy_count},
@@ -122,7 +123,7 @@ void Pair::tell_queues() {
 void Pair::introduce() {
   require_reach();
   const std::vector<std::string> texts =
-      ranks::gather(fabric_, ranks::dump(ranks::rank_card(fabric_, device_)), ranks::kMostCardBytes, timeout_);
+      ranks::gather(fabric_, ranks::dump(ranks::rank_card(fabric_, device_)), ranks::kMaxCardBytes, timeout_);
   if (!report_) return;
   const std::vector<Json> cards = ranks::read_cards(texts);
   path_ = path_between(cards);
@@ -159,8 +160,8 @@ void Pair::take(NotificationId id, std::uint32_t value) {
 }
 
 Timeout Pair::patience() const noexcept {
-  constexpr std::int64_t kLeastNs = 2'000'000'000;  // to start kernels on a machine that does other work
-  return Timeout::of(std::chrono::nanoseconds(3 * std::min(timeout_.ns(), kLongestNs) + kLeastNs));
+  constexpr std::int64_t kMinNs = 2'000'000'000;  // to start kernels on a machine that does other work
+  return Timeout::of(std::chrono::nanoseconds(3 * std::min(timeout_.ns(), kLongestNs) + kMinNs));
 }
 
 std::uint64_t Pair::kernel_timeout_ns() const noexcept {

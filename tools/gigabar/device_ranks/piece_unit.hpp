@@ -11,12 +11,12 @@
 namespace gigabar::tool::device_ranks {
 
 inline constexpr std::uint64_t kPiecesPerPart = 8;
-inline constexpr std::uint64_t kLeastPieceBytes = 64 << 10;
+inline constexpr std::uint64_t kMinPieceBytes = 64 << 10;
 
 // Windows of writes that nobody checks, to a rank in reach, of enough bytes for many pieces.
 inline bool has_pieces(const RoundPlan& plan) {
   const bool writes = plan.measure == Measure::bandwidth && plan.op == Op::write && plan.queue_count == 0 && !plan.is_checked;
-  return writes && plan.is_active && plan.unit_count > 1 && plan.part_bytes >= kPiecesPerPart * kLeastPieceBytes;
+  return writes && plan.is_active && plan.unit_count > 1 && plan.part_bytes >= kPiecesPerPart * kMinPieceBytes;
 }
 
 template <class Scope>

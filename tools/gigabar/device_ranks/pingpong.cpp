@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/counted.hpp"
 #include "device_ranks/complaint.hpp"
 #include "device_ranks/kernels.hpp"
 #include "device_ranks/pair.hpp"
@@ -57,7 +58,7 @@ class PingpongSession {
                                           name_of(grid_.scope), grid_.block_count, grid_.threads_per_block, grid_.threads_per_unit,
                                           options_.work_us, round_count(), options_.fault_bytes.value_or(~std::uint64_t{0}))));
     require_room_for_samples(round_count(), grid_);
-    pair_.open(2 * receive_offset(plan_.sizes.back()), std::max(kLeastNotifications, grid_.unit_count()));
+    pair_.open(2 * receive_offset(plan_.sizes.back()), std::max(kMinNotifications, grid_.unit_count()));
     if (pair_.report()) print_titles(*pair_.report());
     for (const std::uint64_t bytes : plan_.sizes) do_size(bytes);
     pair_.close();
@@ -65,7 +66,7 @@ class PingpongSession {
   }
 
  private:
-  static constexpr std::uint32_t kLeastNotifications = 64;
+  static constexpr std::uint32_t kMinNotifications = 64;
   static constexpr std::uint64_t kPage = 4096;
 
   static std::uint64_t receive_offset(std::uint64_t bytes) noexcept { return (bytes + kPage - 1) / kPage * kPage; }
@@ -96,9 +97,16 @@ class PingpongSession {
 
   void do_size(std::uint64_t bytes) {
     const TurnPlan plan = plan_of(bytes);
+    tell_progress("kernels", plan);
     const Variant by_kernel = send_by_kernel(plan);
+    tell_progress("CPUs", plan);
     const Variant by_cpu = send_by_cpu(plan);
     if (pair_.report()) tell(bytes, by_kernel, by_cpu);
+  }
+
+  void tell_progress(const char* who, const TurnPlan& plan) {
+    if (pair_.report())
+      pair_.report()->show_progress("{}: {} of {}", bytes_text(plan.message_bytes), counted(plan.round_count, "round"), who);
   }
 
   // --- By the kernel -------------------------------------------------------------------------------------------------------------
@@ -142,8 +150,8 @@ class PingpongSession {
       const std::uint64_t ticks = plan.is_active ? active_turn(*kernel, plan, round) : passive_turn(*kernel, plan, round);
       if (round >= options_.warm_up_count) samples.push_back(ticks);
       if (monotonic_ns() - begin_ns > plan.timeout_ns) {
-        fail(fmt::format("{} with {} bytes: timed_out in round {}; take fewer rounds (-i) or a longer --timeout", task.name,
-                         task.bytes, round));
+        fail(fmt::format("{} with {}: timed_out in round {}; take fewer rounds (-i) or a longer --timeout", task.name,
+                         counted(task.bytes, "byte"), round));
       }
     }
     if (plan.is_active) require(kernel->run(plan.round_count - 1, kNoRound));

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 
+#include "base/counted.hpp"
 #include "ranks/words.hpp"
 #include "support/failure.hpp"
 
@@ -17,8 +18,8 @@ constexpr std::array kLatencyOps = {Op::notify, Op::notify_ordered, Op::payload,
 constexpr std::array kBandwidthOps = {Op::write, Op::read};
 constexpr std::array kRateOps = {Op::notify, Op::write, Op::write_notify};
 
-constexpr std::uint64_t kMostCheckedBytes = std::uint64_t{64} << 20;  // of a window, all slots together
-constexpr std::uint64_t kPartUnit = 16;                               // parts begin where one load of a GPU is whole
+constexpr std::uint64_t kMaxCheckedBytes = std::uint64_t{64} << 20;  // of a window, all slots together
+constexpr std::uint64_t kPartUnit = 16;                              // parts begin where one load of a GPU is whole
 constexpr std::uint64_t kPage = 4096;
 constexpr std::uint32_t kShortRoundsPerLook = 64;  // a look at the clock takes about as long as a short round
 constexpr std::uint64_t kGuardBytes = 64;          // between slots
@@ -98,10 +99,10 @@ bool has_sizes(Op op) noexcept { return op == Op::write || op == Op::read || op 
 
 std::vector<std::uint64_t> settle_sizes(const std::string& typed, const ranks::SizeRange& usual) {
   const auto range = typed.empty() ? std::optional(usual) : ranks::parse_size_range(typed, usual);
-  if (!range || range->most_bytes > kMostBytes) {
+  if (!range || range->most_bytes > kMaxBytes) {
     refuse_usage(
         fmt::format("-m {}: this is no range of sizes; write MAX or MIN:MAX, MIN not above MAX, at most {} bytes, as in 4:64M",
-                    typed, kMostBytes));
+                    typed, kMaxBytes));
   }
   if (range->least_bytes == 0 || range->least_bytes % kWordBytes != 0) {
     refuse_usage(fmt::format("-m {}: sizes are doubled from MIN, which is a multiple of {} bytes and not 0", typed, kWordBytes));
@@ -122,25 +123,25 @@ Grid make_grid(const GridOptions& options, ScopeKind usual_scope, std::uint32_t 
   Grid grid;
   grid.scope = options.scope.value_or(usual_scope);
   grid.block_count = options.block_count.value_or(is_stand_in ? std::min(usual_block_count, 2U) : usual_block_count);
-  const std::uint32_t warp = is_stand_in ? kMostCpuLanes : kWarpThreads;
+  const std::uint32_t warp = is_stand_in ? kMaxCpuLanes : kWarpThreads;
   const std::uint32_t usual_threads = grid.scope == ScopeKind::thread ? 1
                                       : grid.scope == ScopeKind::warp ? kWarpThreads
-                                                                      : kMostBlockThreads;
+                                                                      : kMaxBlockThreads;
   grid.threads_per_block = options.thread_count.value_or(usual_threads);
   if (grid.scope == ScopeKind::warp && grid.threads_per_block % kWarpThreads != 0) {
     refuse_usage(fmt::format("--threads {}: with --scope warp it is a multiple of {}", grid.threads_per_block, kWarpThreads));
   }
-  if (is_stand_in && grid.scope == ScopeKind::block) grid.threads_per_block = std::min(grid.threads_per_block, kMostCpuLanes);
+  if (is_stand_in && grid.scope == ScopeKind::block) grid.threads_per_block = std::min(grid.threads_per_block, kMaxCpuLanes);
   if (is_stand_in && grid.scope == ScopeKind::warp) grid.threads_per_block = grid.threads_per_block / kWarpThreads * warp;
   grid.threads_per_unit = grid.scope == ScopeKind::thread ? 1 : grid.scope == ScopeKind::warp ? warp : grid.threads_per_block;
   const std::uint64_t thread_count = std::uint64_t{grid.block_count} * grid.threads_per_block;
-  if (is_stand_in && thread_count > kMostCpuThreads) {
-    refuse_usage(fmt::format("--blocks {} of {} threads: without a GPU CPU threads play them, at most {}; use fewer",
-                             grid.block_count, grid.threads_per_block, kMostCpuThreads));
+  if (is_stand_in && thread_count > kMaxCpuThreads) {
+    refuse_usage(fmt::format("--blocks {} of {}: without a GPU CPU threads play them, at most {}; use fewer", grid.block_count,
+                             counted(grid.threads_per_block, "thread"), kMaxCpuThreads));
   }
-  if (std::uint64_t{grid.block_count} * grid.units_per_block() > kMostUnits) {
+  if (std::uint64_t{grid.block_count} * grid.units_per_block() > kMaxUnits) {
     refuse_usage(fmt::format("--blocks {} of {} {}s: {} of them at most; use fewer --blocks or --threads", grid.block_count,
-                             grid.units_per_block(), name_of(grid.scope), kMostUnits));
+                             grid.units_per_block(), name_of(grid.scope), kMaxUnits));
   }
   return grid;
 }
@@ -150,18 +151,15 @@ std::uint64_t part_of(std::uint64_t bytes, const Grid& grid) noexcept {
 }
 
 std::string grid_text(const Grid& grid) {
-  const auto plural = [](std::uint32_t count, const char* name) {
-    return fmt::format("{} {}{}", count, name, count == 1 ? "" : "s");
-  };
-  return fmt::format("{} of {}, scope {}", plural(grid.block_count, "block"), plural(grid.threads_per_block, "thread"),
+  return fmt::format("{} of {}, scope {}", counted(grid.block_count, "block"), counted(grid.threads_per_block, "thread"),
                      name_of(grid.scope));
 }
 
 void require_room_for_samples(std::uint32_t round_count, const Grid& grid) {
   const std::uint64_t count = std::uint64_t{round_count} * grid.unit_count();
-  if (count <= kMostSamples) return;
-  refuse_usage(fmt::format("-i {}: with {} {}s that is {} samples, and {} at most are kept; take fewer rounds", round_count,
-                           grid.unit_count(), name_of(grid.scope), count, kMostSamples));
+  if (count <= kMaxSamples) return;
+  refuse_usage(fmt::format("-i {}: with {} that is {}, and {} at most are kept; take fewer rounds", round_count,
+                           counted(grid.unit_count(), name_of(grid.scope)), counted(count, "sample"), kMaxSamples));
 }
 
 Grid grid_of(const Options& options, bool is_stand_in) {
@@ -213,7 +211,7 @@ RoundPlan layout_of(const Options& options, const Grid& grid, std::uint64_t byte
   plan.slot_stride_bytes = round_up(plan.message_bytes + kGuardBytes, kPartUnit);
   if (options.is_checked && plan.window > 1) {
     plan.slot_count =
-        static_cast<std::uint32_t>(std::clamp<std::uint64_t>(kMostCheckedBytes / plan.slot_stride_bytes, 1, plan.window));
+        static_cast<std::uint32_t>(std::clamp<std::uint64_t>(kMaxCheckedBytes / plan.slot_stride_bytes, 1, plan.window));
   }
   plan.receive_offset_bytes = round_up(plan.slot_count * plan.slot_stride_bytes, kPage);
   plan.words_offset_bytes = 2 * plan.receive_offset_bytes;

@@ -39,8 +39,8 @@ struct QueueOptions {
   QueueEngine engine = QueueEngine::automatic;
   std::string hca_port;
 };
-inline constexpr std::uint32_t kMostQueues = 16;
-inline constexpr std::uint32_t kMostProxies = 12;
+inline constexpr std::uint32_t kMaxQueues = 16;
+inline constexpr std::uint32_t kMaxProxies = 12;
 
 struct Options {
   Measure measure = Measure::latency;
@@ -57,11 +57,11 @@ struct Options {
   ranks::FabricSettings fabric;
 };
 
-inline constexpr std::uint64_t kMostBytes = std::uint64_t{1} << 30;
-inline constexpr std::uint32_t kMostWindow = 65536;
-inline constexpr std::uint32_t kMostBlocks = 1024;
-inline constexpr std::uint64_t kMostSamples = std::uint64_t{1} << 24;  // of all units; 8 bytes each
-inline constexpr std::uint32_t kMostUnits = 16384;
+inline constexpr std::uint64_t kMaxBytes = std::uint64_t{1} << 30;
+inline constexpr std::uint32_t kMaxWindow = 65536;
+inline constexpr std::uint32_t kMaxBlocks = 1024;
+inline constexpr std::uint64_t kMaxSamples = std::uint64_t{1} << 24;  // of all units; 8 bytes each
+inline constexpr std::uint32_t kMaxUnits = 16384;
 
 // Everything settled but the device. Ends the command as bad usage where options contradict each other.
 struct Plan {

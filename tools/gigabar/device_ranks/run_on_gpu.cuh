@@ -55,21 +55,21 @@ class DeviceArray {
 };
 
 template <class Body>
-__global__ void __launch_bounds__(kMostBlockThreads, 1) by_thread(const __grid_constant__ Body body) {
+__global__ void __launch_bounds__(kMaxBlockThreads, 1) by_thread(const __grid_constant__ Body body) {
   body(device::Thread{}, blockIdx.x * blockDim.x + threadIdx.x);
 }
 template <class Body>
-__global__ void __launch_bounds__(kMostBlockThreads, 1) by_warp(const __grid_constant__ Body body) {
+__global__ void __launch_bounds__(kMaxBlockThreads, 1) by_warp(const __grid_constant__ Body body) {
   body(device::Warp{}, (blockIdx.x * blockDim.x + threadIdx.x) / kWarpThreads);
 }
 template <class Body>
-__global__ void __launch_bounds__(kMostBlockThreads, 1) by_block(const __grid_constant__ Body body) {
+__global__ void __launch_bounds__(kMaxBlockThreads, 1) by_block(const __grid_constant__ Body body) {
   body(device::Block{}, blockIdx.x);
 }
 
 // Units wait for their partners', so that all blocks must be on the device at once: one that is not would never answer.
 template <class Body>
-Outcome check_room(int device, void (*kernel)(Body), const Grid& grid, std::size_t shared_bytes = 0) {
+Result<void> check_room(int device, void (*kernel)(Body), const Grid& grid, std::size_t shared_bytes = 0) {
   int processors = 0, per_processor = 0;
   cudaError_t code = cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, device);
   if (code == cudaSuccess) {
@@ -102,8 +102,8 @@ void start(const Body& body, const Grid& grid, cudaStream_t stream) {
 
 // As start, where there is room for all blocks.
 template <class Body>
-Outcome launch(int device, const Body& body, const Grid& grid, cudaStream_t stream) {
-  if (Outcome room = check_room(device, kernel_of<Body>(grid.scope), grid); !room) return room;
+Result<void> launch(int device, const Body& body, const Grid& grid, cudaStream_t stream) {
+  if (Result<void> room = check_room(device, kernel_of<Body>(grid.scope), grid); !room) return room;
   start(body, grid, stream);
   if (const cudaError_t code = cudaGetLastError(); code != cudaSuccess) return failure("launch kernel", code);
   return {};
@@ -127,6 +127,36 @@ class Stream {
   cudaStream_t stream_ = nullptr;
 };
 
+// What a kernel that is launched again and again needs: a stream of its own, and an end of each unit.
+class RepeatedLaunch {
+ public:
+  Result<void> open(int device, const Grid& grid) {
+    cudaError_t code = stream_.open(device);
+    if (code == cudaSuccess) code = ends_.allocate(grid.unit_count());
+    // The zeroes, before a stream that does not wait for them.
+    if (code == cudaSuccess) code = cudaDeviceSynchronize();
+    return code == cudaSuccess ? Result<void>() : Result<void>(failure("prepare kernel", code));
+  }
+  cudaStream_t stream() const noexcept { return stream_.get(); }
+  UnitEnd* ends() noexcept { return ends_.data(); }
+
+  // Waits for the kernel that this thread has just launched on stream().
+  Result<void> wait() {
+    cudaError_t code = cudaGetLastError();
+    if (code == cudaSuccess) code = cudaStreamSynchronize(stream_.get());
+    return code == cudaSuccess ? Result<void>() : Result<void>(failure("run kernel", code));
+  }
+  Result<std::vector<UnitEnd>> read_ends() {
+    std::vector<UnitEnd> found;
+    if (const cudaError_t code = ends_.read(found); code != cudaSuccess) return failure("read kernel's report", code);
+    return found;
+  }
+
+ private:
+  Stream stream_;
+  DeviceArray<UnitEnd> ends_;
+};
+
 // A kernel that reports: `body` is a UnitBody.
 template <class Body>
 Result<KernelRun> run_reporting(int device, const Grid& grid, Body body) {
@@ -141,7 +171,7 @@ Result<KernelRun> run_reporting(int device, const Grid& grid, Body body) {
   if (code != cudaSuccess) return failure("prepare kernel", code);
   body.samples = samples.data();
   body.ends = ends.data();
-  if (Outcome launched = launch(device, body, grid, stream.get()); !launched) return std::move(launched).take_error();
+  if (Result<void> launched = launch(device, body, grid, stream.get()); !launched) return std::move(launched).error();
   if (code = cudaStreamSynchronize(stream.get()); code != cudaSuccess) return failure("await kernel", code);
   KernelRun run;
   code = ends.read(run.ends);

@@ -9,32 +9,21 @@ class GpuTurnKernel : public TurnKernel {
  public:
   GpuTurnKernel(int device, const TurnPlan& plan, const Grid& grid) : device_(device), plan_(plan), grid_(grid) {}
 
-  cudaError_t open() {
-    cudaError_t code = stream_.open(device_);
-    if (code == cudaSuccess) code = ends_.allocate(grid_.unit_count());
-    return code == cudaSuccess ? cudaDeviceSynchronize() : code;
-  }
+  Result<void> open() { return launch_.open(device_, grid_); }
 
   // Its blocks wait for nobody, so that they need not be on the device at once.
-  Outcome run(std::uint32_t checked_round, std::uint32_t computed_round) override {
-    start(OneTurnBody{plan_, ends_.data(), checked_round, computed_round}, grid_, stream_.get());
-    cudaError_t code = cudaGetLastError();
-    if (code == cudaSuccess) code = cudaStreamSynchronize(stream_.get());
-    return code == cudaSuccess ? Outcome() : Outcome(failure("run kernel", code));
+  Result<void> run(std::uint32_t checked_round, std::uint32_t computed_round) override {
+    start(OneTurnBody{plan_, launch_.ends(), checked_round, computed_round}, grid_, launch_.stream());
+    return launch_.wait();
   }
 
-  Result<std::vector<UnitEnd>> ends() override {
-    std::vector<UnitEnd> found;
-    if (const cudaError_t code = ends_.read(found); code != cudaSuccess) return failure("read kernel's report", code);
-    return found;
-  }
+  Result<std::vector<UnitEnd>> ends() override { return launch_.read_ends(); }
 
  private:
   const int device_;
   const TurnPlan plan_;
   const Grid grid_;
-  Stream stream_;
-  DeviceArray<UnitEnd> ends_;
+  RepeatedLaunch launch_;
 };
 
 }  // namespace
@@ -45,7 +34,7 @@ Result<KernelRun> run_turns(int device, const TurnPlan& plan, const Grid& grid) 
 
 Result<std::unique_ptr<TurnKernel>> open_turn_kernel(int device, const TurnPlan& plan, const Grid& grid) {
   auto kernel = std::make_unique<GpuTurnKernel>(device, plan, grid);
-  if (const cudaError_t code = kernel->open(); code != cudaSuccess) return failure("prepare kernel", code);
+  if (Result<void> opened = kernel->open(); !opened) return std::move(opened).error();
   return std::unique_ptr<TurnKernel>(std::move(kernel));
 }
 

@@ -11,7 +11,7 @@ class CpuTurnKernel : public TurnKernel {
  public:
   CpuTurnKernel(const TurnPlan& plan, const Grid& grid) : plan_(plan), grid_(grid), ends_(grid.unit_count()) {}
 
-  Outcome run(std::uint32_t checked_round, std::uint32_t computed_round) override {
+  Result<void> run(std::uint32_t checked_round, std::uint32_t computed_round) override {
     run_on_cpu(OneTurnBody{plan_, ends_.data(), checked_round, computed_round}, grid_);
     return {};
   }

@@ -28,11 +28,11 @@ class RunClock {
   GIGABAR_DEVICE RunClock() : begin_ns_(device::now_ns()), begin_ticks_(ticks()) {}
   GIGABAR_DEVICE std::uint64_t elapsed_ns() const { return device::now_ns() - begin_ns_; }
   GIGABAR_DEVICE void stop(std::uint64_t& ns, std::uint64_t& run_ticks) const {
-    constexpr std::uint64_t kLeastNs = 1'000'000;
+    constexpr std::uint64_t kMinNs = 1'000'000;
     do {
       ns = elapsed_ns();
       run_ticks = ticks() - begin_ticks_;
-    } while (ns < kLeastNs);
+    } while (ns < kMinNs);
   }
 
  private:

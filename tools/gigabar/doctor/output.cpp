@@ -8,13 +8,14 @@
 #include <set>
 #include <string>
 
+#include "base/counted.hpp"
 #include "support/plain_text.hpp"
 
 namespace gigabar::tool::doctor {
 namespace {
 
 constexpr std::size_t kWidth = 100;
-constexpr std::size_t kMostReadingsShown = 8;
+constexpr std::size_t kMaxReadingsShown = 8;
 // From what has to be done to what needs nothing.
 constexpr std::array<Verdict, 5> kOrder = {Verdict::fail, Verdict::warn, Verdict::unknown, Verdict::pass, Verdict::skip};
 
@@ -44,7 +45,7 @@ std::string head_of(const Report& report, const Finding& finding) {
 
 std::string readings_of(const Options& options, const Finding& finding) {
   std::string text;
-  const std::size_t shown = options.is_verbose ? finding.readings.size() : std::min(finding.readings.size(), kMostReadingsShown);
+  const std::size_t shown = options.is_verbose ? finding.readings.size() : std::min(finding.readings.size(), kMaxReadingsShown);
   for (std::size_t i = 0; i < shown; ++i) {
     const Reading& reading = finding.readings[i];
     // Not wrapped: a path and its value are there to be copied.
@@ -117,8 +118,8 @@ void print_summary(Report& report, const Examination& examination) {
   }
   const std::size_t checked = check_count(examination);
   const std::size_t found = examination.findings.size();
-  const std::string findings = found == checked ? "" : fmt::format(", {} findings", found);
-  report.print("{} {}{}: {}\n", checked, checked == 1 ? "check" : "checks", findings, counts);
+  const std::string findings = found == checked ? "" : ", " + counted(found, "finding");
+  report.print("{}{}: {}\n", counted(checked, "check"), findings, counts);
 }
 
 namespace {

@@ -21,7 +21,7 @@
 namespace gigabar::tool::doctor {
 namespace {
 
-constexpr int kMostTries = 3;
+constexpr int kMaxTries = 3;
 
 std::string list_text() {
   std::string text;
@@ -32,11 +32,11 @@ std::string list_text() {
 
 // One line, without keeping more of it than a number can have.
 bool read_line(std::string& line) {
-  constexpr std::size_t kMostBytes = 64;
+  constexpr std::size_t kMaxBytes = 64;
   line.clear();
   for (int letter = std::cin.get(); letter != std::char_traits<char>::eof(); letter = std::cin.get()) {
     if (letter == '\n') return true;
-    if (line.size() < kMostBytes) line += static_cast<char>(letter);
+    if (line.size() < kMaxBytes) line += static_cast<char>(letter);
   }
   return !line.empty();
 }
@@ -49,7 +49,7 @@ const Symptom* symptom_of(const std::string& line) {
 
 const Symptom& ask(Report& report) {
   std::string line;
-  for (int tries = 0; tries < kMostTries; ++tries) {
+  for (int tries = 0; tries < kMaxTries; ++tries) {
     report.print("which one (1 to {})? ", symptoms().size());
     if (!read_line(line)) break;
     if (const Symptom* const chosen = symptom_of(line)) return *chosen;
@@ -69,7 +69,7 @@ Diagnosis diagnosis_of(const Symptom& symptom) {
 bool names_file(const std::string& argument) { return argument == "-" || argument.starts_with('@'); }
 
 std::string read_log(const std::string& argument) {
-  constexpr std::size_t kMostBytes = std::size_t{8} << 20U;
+  constexpr std::size_t kMaxBytes = std::size_t{8} << 20U;
   std::ifstream opened;
   if (argument != "-") opened.open(argument.substr(1), std::ios::binary);
   if (argument != "-" && !opened.is_open()) {
@@ -77,13 +77,13 @@ std::string read_log(const std::string& argument) {
                              plain(argument, 300), std::strerror(errno)));
   }
   std::istream& file = argument == "-" ? std::cin : opened;
-  std::string text(kMostBytes + 1, '\0');
+  std::string text(kMaxBytes + 1, '\0');
   file.read(text.data(), static_cast<std::streamsize>(text.size()));
   if (file.bad()) refuse_usage(fmt::format("--symptom {}: cannot read it: {}", plain(argument, 300), std::strerror(errno)));
   text.resize(static_cast<std::size_t>(file.gcount()));
-  if (text.size() > kMostBytes) {
+  if (text.size() > kMaxBytes) {
     refuse_usage(fmt::format("--symptom {}: longer than {} MiB; give its end: tail -c {} FILE | gigabar doctor --symptom -",
-                             plain(argument, 300), kMostBytes >> 20U, kMostBytes));
+                             plain(argument, 300), kMaxBytes >> 20U, kMaxBytes));
   }
   return text;
 }

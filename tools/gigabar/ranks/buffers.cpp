@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "base/counted.hpp"
 #include "gigabar/copy.hpp"
 #include "support/failure.hpp"
 #include "support/pattern.hpp"
@@ -27,7 +28,7 @@ Pattern pattern_of(Rank sender, std::uint32_t round, std::uint32_t slot) noexcep
 Slots slots_for(std::uint64_t bytes, std::uint32_t window, bool is_checked) noexcept {
   if (!is_checked) return {.bytes = bytes, .stride_bytes = std::max<std::uint64_t>(bytes, 1), .count = 1};
   const std::uint64_t stride = round_up(bytes + kGuardBytes, kSlotBytes);
-  const std::uint64_t count = std::clamp<std::uint64_t>(kMostCheckedBytes / stride, 1, window);
+  const std::uint64_t count = std::clamp<std::uint64_t>(kMaxCheckedBytes / stride, 1, window);
   return {.bytes = bytes, .stride_bytes = stride, .count = static_cast<std::uint32_t>(count)};
 }
 
@@ -88,11 +89,12 @@ std::optional<std::string> Buffers::check_received(const Slots& slots, Rank send
     engine_read(area_bytes_ + slots.offset_of(slot), staging_);
     const Pattern pattern = pattern_of(sender, round, slot);
     if (const auto wrong = pattern.compare(found.first(slots.bytes))) {
-      return fmt::format("{} bytes from rank {}, round {}, message {}: {}", slots.bytes, sender, round, slot, wrong->to_string());
+      return fmt::format("{} from rank {}, round {}, message {}: {}", counted(slots.bytes, "byte"), sender, round, slot,
+                         wrong->to_string());
     }
     if (const auto wrong = pattern.compare_poison(found.subspan(slots.bytes), slots.bytes)) {
-      return fmt::format("{} bytes from rank {}, round {}, message {}: written beyond their end: {}", slots.bytes, sender, round,
-                         slot, wrong->to_string());
+      return fmt::format("{} from rank {}, round {}, message {}: written beyond their end: {}", counted(slots.bytes, "byte"),
+                         sender, round, slot, wrong->to_string());
     }
   }
   return {};

@@ -28,8 +28,8 @@ struct Slots {
   std::uint64_t area_bytes() const noexcept { return count * stride_bytes; }
 };
 inline constexpr std::uint64_t kGuardBytes = 64;
-inline constexpr std::uint64_t kSlotBytes = 4096;                            // stride is a multiple
-inline constexpr std::uint64_t kMostCheckedBytes = std::uint64_t{16} << 20;  // of a window, all slots together
+inline constexpr std::uint64_t kSlotBytes = 4096;                           // stride is a multiple
+inline constexpr std::uint64_t kMaxCheckedBytes = std::uint64_t{16} << 20;  // of a window, all slots together
 
 Slots slots_for(std::uint64_t bytes, std::uint32_t window, bool is_checked) noexcept;
 

@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/counted.hpp"
 #include "gigabar/device.hpp"
 #include "gigabar/fabric.hpp"
 #include "ranks/buffers.hpp"
@@ -26,14 +27,14 @@
 namespace gigabar::tool::ranks {
 namespace {
 
-constexpr std::size_t kMostSampleBytes = 9;        // of one, in CBOR
-constexpr std::size_t kMostRanksToIntroduce = 16;  // one line each
+constexpr std::size_t kMaxSampleBytes = 9;        // of one, in CBOR
+constexpr std::size_t kMaxRanksToIntroduce = 16;  // one line each
 
 // One rank, from opening the fabric to closing it. Rank 0 speaks.
 class Session {
  public:
   Session(const Plan& plan, const Invocation& invocation)
-      : plan_(plan), fabric_(take_from_fabric(Fabric::open(plan.fabric))), clock_(SampleClock::calibrate()) {
+      : plan_(plan), fabric_(open_fabric(plan.fabric, plan.options.json_path)), clock_(SampleClock::calibrate()) {
     if (fabric_.rank() == 0)
       report_ = std::make_unique<Report>(command_of(plan.options.measure), invocation, plan.options.json_path);
     if (report_) report_->set_line_prefix("# ");
@@ -47,6 +48,7 @@ class Session {
     follow_cpus(fabric_);
     pair_count_ = pair_count_for(plan_.options, fabric_.rank_count());
     seat_ = seat_of(rank(), pair_count_);
+    await_ranks(fabric_, timeout());
     require_agreement(fabric_, digest_of(plan_), timeout());
     make_buffers();
     if (!seat_.is_idle) require_of_fabric(fabric_.connect(seat_.partner, timeout()));
@@ -54,7 +56,11 @@ class Session {
     introduce();
     if (report_) print_columns();
     Exchange exchange(fabric_, *buffers_, plan_, clock_, seat_);
-    for (const std::uint64_t bytes : plan_.sizes) do_size(exchange, bytes);
+    for (const std::uint64_t bytes : plan_.sizes) {
+      if (report_)
+        report_->show_progress("{}: {}", bytes_text(bytes), counted(counts_for(plan_.options, bytes).iterations, "round"));
+      do_size(exchange, bytes);
+    }
     finish();
   }
 
@@ -86,12 +92,12 @@ class Session {
   }
 
   void introduce() {
-    const std::vector<std::string> texts = gather(fabric_, dump(card()), kMostCardBytes, timeout());
+    const std::vector<std::string> texts = gather(fabric_, dump(card()), kMaxCardBytes, timeout());
     if (!report_) return;
     const std::vector<Json> cards = read_cards(texts);
     for (std::size_t i = 0; i < cards.size(); ++i) {
       has_stand_in_ |= is_stand_in_card(cards[i]);
-      if (i >= kMostRanksToIntroduce) continue;
+      if (i >= kMaxRanksToIntroduce) continue;
       report_->print("# {}\n", introduction(i, cards[i]));
       const std::string note = text_of(cards[i], "note");
       if (!note.empty()) report_->note(fmt::format("rank {}: {}", i, note));
@@ -100,7 +106,7 @@ class Session {
   }
 
   std::vector<Measurement> gather_measurements(const Measurement& own, std::uint64_t bytes) {
-    const std::size_t most = kMostCardBytes + counts_for(plan_.options, bytes).iterations * kMostSampleBytes;
+    const std::size_t most = kMaxCardBytes + counts_for(plan_.options, bytes).iterations * kMaxSampleBytes;
     const std::vector<std::string> texts = gather(fabric_, encode(own), most, patient_timeout(plan_, bytes));
     std::vector<Measurement> measurements;
     for (std::size_t i = 0; i < texts.size(); ++i) {
@@ -175,7 +181,7 @@ class Session {
 
   void complain(const SizeResult& result) {
     if (result.wrong_count == 0) return;
-    report_->print("# DATA VALIDATION ERROR: {} (in {} rounds of this size)\n", result.first_wrong, result.wrong_count);
+    report_->print("# DATA VALIDATION ERROR: {} (in {} of this size)\n", result.first_wrong, counted(result.wrong_count, "round"));
     if (first_wrong_.empty()) first_wrong_ = result.first_wrong;
   }
 

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 
+#include "base/counted.hpp"
 #include "ranks/fabric_failure.hpp"
 
 namespace gigabar::tool::ranks {
@@ -280,7 +281,8 @@ void Exchange::await_stamp(std::uint32_t round) {
     }
     require_of_fabric(fabric_.progress());
     if (static_cast<double>(clock_.now() - begin) * clock_.ns_per_tick() > static_cast<double>(timeout_.ns())) {
-      throw FabricFailure(Status::timed_out, fmt::format("put {} of {} bytes was not seen in time", round, slots_.bytes));
+      throw FabricFailure(Status::timed_out,
+                          fmt::format("put {} of {} was not seen in time", round, counted(slots_.bytes, "byte")));
     }
   }
 }

@@ -26,7 +26,7 @@ T take_from_fabric(Result<T> result) {
   return std::move(result).value();
 }
 
-inline void require_of_fabric(const Outcome& outcome) {
+inline void require_of_fabric(const Result<void>& outcome) {
   if (!outcome) throw FabricFailure(outcome.status(), outcome.message());
 }
 

@@ -9,6 +9,7 @@
 #include <map>
 #include <utility>
 
+#include "base/counted.hpp"
 #include "fabric/placement.hpp"
 #include "platform/cpu_set.hpp"
 #include "support/failure.hpp"
@@ -20,7 +21,7 @@ namespace gigabar::tool::ranks {
 namespace {
 
 constexpr std::uint64_t kUnlimited = std::uint64_t{1} << 62;
-constexpr std::uint64_t kMostRails = 8;
+constexpr std::uint64_t kMaxRails = 8;
 
 struct NamedPath {
   std::string_view name;
@@ -34,7 +35,7 @@ Check limit() {
   return [](std::string& text) -> std::string {
     const auto bytes = text == "unlimited" ? std::optional(kUnlimited) : parse_size(text);
     if (!bytes) return fmt::format("'{}' is not a limit; write bytes, a number with K, M or G, or 'unlimited'", text);
-    if (*bytes > kUnlimited) return fmt::format("{} bytes is more than any memory; write 'unlimited'", *bytes);
+    if (*bytes > kUnlimited) return fmt::format("{} is more than any memory; write 'unlimited'", counted(*bytes, "byte"));
     text = std::to_string(*bytes);
     return {};
   };
@@ -109,7 +110,7 @@ void add_rail_options(const Command& command, FabricOptions& options) {
       ->type_name("LIST")
       ->allow_extra_args(false);
   command.add_option("--rail-count", options.rail_count, "Most rails per peer (GIGABAR_RAIL_COUNT; default 1)")
-      ->check(whole_number(1, kMostRails))
+      ->check(whole_number(1, kMaxRails))
       ->type_name("N");
   command
       .add_option_function(
@@ -146,7 +147,7 @@ Timeout FabricSettings::timeout() const noexcept {
   return Timeout::of(std::chrono::nanoseconds(static_cast<std::int64_t>(timeout_seconds * 1e9)));
 }
 
-void add_fabric_options(const Command& command, FabricSettings& settings) {
+void add_fabric_options(const Command& command, FabricSettings& settings, const char* timeout_help) {
   add_path_options(command, settings);
   add_limit_options(command, settings.options.limits);
   add_rail_options(command, settings.options);
@@ -156,7 +157,7 @@ void add_fabric_options(const Command& command, FabricSettings& settings) {
           "CPUs of this rank's threads, and the NUMA node of its buffers: near (its GPU, else its NIC), any, or a list as in "
           "0-7,16 (GIGABAR_CPUS; default near)")
       ->type_name("LIST");
-  command.add_option("--timeout", settings.timeout_seconds, "A wait that takes longer ends the run")
+  command.add_option("--timeout", settings.timeout_seconds, timeout_help)
       ->check(seconds(86400))
       ->type_name("SECONDS")
       ->capture_default_str();
@@ -172,8 +173,9 @@ FabricOptions fabric_options(const FabricSettings& settings) {
   apply(options.policy, settings.required, Preference::require, "--require");
   apply(options.policy, settings.preferred, Preference::prefer, "--prefer");
   apply(options.policy, settings.forbidden, Preference::forbid, "--forbid");
-  if (options.rails.size() > kMostRails) {
-    refuse_usage(fmt::format("--rails: {} rails are named, at most {} can be used; name fewer", options.rails.size(), kMostRails));
+  if (options.rails.size() > kMaxRails) {
+    refuse_usage(
+        fmt::format("--rails: {} are named, at most {} can be used; name fewer", counted(options.rails.size(), "rail"), kMaxRails));
   }
   // Who names several rails wants them used; with fixed each rank takes one of the list.
   const bool takes_one_each = options.rail_policy && *options.rail_policy == RailPolicy::fixed;

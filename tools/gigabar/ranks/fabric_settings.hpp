@@ -19,10 +19,12 @@ struct FabricSettings {
   Timeout timeout() const noexcept;
 };
 
+inline constexpr const char* kTimeoutOfAWait =
+    "Of one wait (for a rank, a connection, a message), not of the whole run: one that takes longer ends the run";
+
 // --transport, --require, --prefer, --forbid, --gdr-limit, --gdr-read-limit, --eager-limit, --kernel-limit, --chunk, --chunks,
-// --stripe, --rails,
-// --rail-count, --rail-policy, --cpus, --timeout.
-void add_fabric_options(const Command& command, FabricSettings& settings);
+// --stripe, --rails, --rail-count, --rail-policy, --cpus, --timeout; `timeout_help`: what that is of.
+void add_fabric_options(const Command& command, FabricSettings& settings, const char* timeout_help = kTimeoutOfAWait);
 
 // What the options say together. Ends the command as bad usage when a path is named twice, more than one is required, or a CPU may
 // not be used.

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "base/counted.hpp"
 #include "ranks/words.hpp"
 #include "support/failure.hpp"
 #include "support/options.hpp"
@@ -34,7 +35,8 @@ void settle_places(Plan& plan) {
     return;
   }
   if (options.places.size() != 2) {
-    refuse_usage(fmt::format("{} kinds of buffers are given; give two, rank 0's and rank 1's, as in 'D H'", options.places.size()));
+    refuse_usage(fmt::format("{} given; give two, rank 0's and rank 1's, as in 'D H'",
+                             counted(options.places.size(), "kind of buffer is", "kinds of buffers are")));
   }
   plan.first_place = parse_place(options.places[0], has_devices);
   plan.second_place = parse_place(options.places[1], has_devices);
@@ -50,7 +52,7 @@ void settle_sizes(Plan& plan) {
       refuse_usage(
           fmt::format("-m {}: this is no range of sizes; write MAX or MIN:MAX, MIN not above MAX, at most {} bytes, as in "
                       "1:4M",
-                      plan.options.sizes, kMostBytes));
+                      plan.options.sizes, kMaxBytes));
     }
     plan.range = *range;
   }
@@ -140,17 +142,16 @@ std::uint32_t pair_count_for(const Options& options, Rank rank_count) {
   const std::string_view command = command_of(options.measure);
   if (!is_of_pairs(options.measure)) {
     if (rank_count == 2) return 1;
-    refuse_usage(
-        fmt::format("the job has {} rank{}, and {} is for exactly 2; start 2", rank_count, rank_count == 1 ? "" : "s", command));
+    refuse_usage(fmt::format("the job has {}, and {} is for exactly 2; start 2", counted(rank_count, "rank"), command));
   }
   const std::uint32_t pair_count = options.pair_count.value_or(rank_count / 2);
   if (!options.pair_count && (rank_count < 2 || rank_count % 2 != 0)) {
-    refuse_usage(fmt::format("the job has {} rank{}, and {} works in pairs; start an even number, or say --pairs", rank_count,
-                             rank_count == 1 ? "" : "s", command));
+    refuse_usage(fmt::format("the job has {}, and {} works in pairs; start an even number, or say --pairs",
+                             counted(rank_count, "rank"), command));
   }
   if (std::uint64_t{pair_count} * 2 > rank_count) {
-    refuse_usage(fmt::format("--pairs {} needs {} ranks, and the job has {}; start more, or ask for fewer pairs", pair_count,
-                             std::uint64_t{pair_count} * 2, rank_count));
+    refuse_usage(fmt::format("--pairs {} needs {}, and the job has {}; start more, or ask for fewer pairs", pair_count,
+                             counted(std::uint64_t{pair_count} * 2, "rank"), rank_count));
   }
   return pair_count;
 }

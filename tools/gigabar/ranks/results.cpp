@@ -12,7 +12,7 @@ namespace gigabar::tool::ranks {
 namespace {
 
 constexpr double kNsPerPs = 0.001;
-constexpr std::size_t kMostText = 4096;  // of a path or a complaint
+constexpr std::size_t kMaxText = 4096;  // of a path or a complaint
 
 double total_us(const Measurement& measurement) {
   constexpr double kUsPerPs = 1e-6;
@@ -91,10 +91,10 @@ std::optional<Measurement> decode(std::string_view bytes) {
       if (!sample.is_number_unsigned()) return {};
       measurement.samples_ps.push_back(sample.get<std::uint64_t>());
     }
-    measurement.path = {.text = plain(json.at("path").get<std::string>(), kMostText), .detail = json.at("detail")};
+    measurement.path = {.text = plain(json.at("path").get<std::string>(), kMaxText), .detail = json.at("detail")};
     if (!json.at("wrong_count").is_number_unsigned() || !measurement.path.detail.is_object()) return {};
     measurement.wrong_count = json.at("wrong_count").get<std::uint64_t>();
-    measurement.first_wrong = plain(json.at("first_wrong").get<std::string>(), kMostText);
+    measurement.first_wrong = plain(json.at("first_wrong").get<std::string>(), kMaxText);
     return measurement;
   } catch (const Json::exception&) {
     return {};

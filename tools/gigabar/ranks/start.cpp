@@ -3,7 +3,10 @@
 
 #include <fmt/format.h>
 
+#include "ranks/fabric_failure.hpp"
+#include "ranks/launcher.hpp"
 #include "run/launcher.hpp"
+#include "support/output.hpp"
 
 namespace gigabar::tool::ranks {
 
@@ -15,6 +18,11 @@ void run_local_ranks(unsigned rank_count, std::string_view command, Invocation& 
   settings.speaker = fmt::format("gigabar {}", command);
   settings.tells_exits = false;  // a rank that exits has said why
   invocation.exit_status = run::launch(settings);
+}
+
+Fabric open_fabric(const FabricOptions& options, const std::string& json_path) {
+  if (!json_path.empty() && json_path != "-" && rank_by_environment() == "0") require_writable("--json", json_path);
+  return take_from_fabric(Fabric::open(options));
 }
 
 void end_rank(const CommandFailure& failure, const std::string& rank, Invocation& invocation) {

@@ -9,6 +9,7 @@
 #include <memory>
 #include <utility>
 
+#include "base/counted.hpp"
 #include "fabric/tuning.hpp"
 #include "gigabar/device.hpp"
 #include "platform/stored_json.hpp"
@@ -17,6 +18,7 @@
 #include "ranks/launcher.hpp"
 #include "ranks/plan.hpp"
 #include "ranks/start.hpp"
+#include "ranks/words.hpp"
 #include "support/plain_text.hpp"
 #include "support/report.hpp"
 #include "support/text_table.hpp"
@@ -25,10 +27,9 @@ namespace gigabar::tool::ranks {
 namespace {
 
 constexpr Tag kWordTag = 12;
-constexpr Tag kNothingTag = 13;  // never sent
-constexpr std::size_t kMostWordBytes = std::size_t{1} << 18;
+constexpr std::size_t kMaxWordBytes = std::size_t{1} << 18;
 constexpr SizeRange kDefaultSizes{1024, std::uint64_t{4} << 20};
-constexpr std::uint64_t kMostTunedBytes = std::uint64_t{256} << 20;
+constexpr std::uint64_t kMaxTunedBytes = std::uint64_t{256} << 20;
 
 // What both ranks work with, settled from the command line alone.
 struct TunePlan {
@@ -48,18 +49,18 @@ TunePlan make_tune_plan(const TuneOptions& options) {
   plan.range = kDefaultSizes;
   if (!options.sizes.empty()) {
     const auto range = parse_size_range(options.sizes, kDefaultSizes);
-    if (!range || range->least_bytes == 0 || range->most_bytes > kMostTunedBytes) {
+    if (!range || range->least_bytes == 0 || range->most_bytes > kMaxTunedBytes) {
       refuse_usage(
           fmt::format("-m {}: this is no range of sizes; write MAX or MIN:MAX, MIN from 1 on and not above MAX, at most {} "
                       "bytes, as in 1K:4M",
-                      options.sizes, kMostTunedBytes));
+                      options.sizes, kMaxTunedBytes));
     }
     plan.range = *range;
   }
   plan.sizes = sizes_of(plan.range);
   plan.fabric = fabric_options(options.fabric);
   // Smaller chunks are tried one by one in staging memory for the largest.
-  if (!plan.fabric.limits.chunk_bytes) plan.fabric.limits.chunk_bytes = kMostTriedChunkBytes;
+  if (!plan.fabric.limits.chunk_bytes) plan.fabric.limits.chunk_bytes = kMaxTriedChunkBytes;
   return tune;
 }
 
@@ -85,10 +86,12 @@ std::string reasons_of(const std::vector<Finding>& findings) {
 
 std::string us_text(double us) { return us < 100 ? fmt::format("{:.2f}", us) : fmt::format("{:.1f}", us); }
 
+constexpr const char* kNoPlace = "there is no home and no cache folder to store in; give a file, as in --store=FILE";
+
 class TuneSession {
  public:
   TuneSession(const TunePlan& tune, const Invocation& invocation)
-      : tune_(tune), fabric_(take_from_fabric(Fabric::open(tune.plan.fabric))), clock_(SampleClock::calibrate()) {
+      : tune_(tune), fabric_(open(tune)), clock_(SampleClock::calibrate()) {
     if (rank() != 0) return;
     report_ = std::make_unique<Report>("tune", invocation, tune.options.json_path);
     report_->set_line_prefix("# ");
@@ -96,18 +99,16 @@ class TuneSession {
 
   Rank rank() const noexcept { return fabric_.rank(); }
 
-  // Returns when rank 0 has left, which is after it knows what to say: a launcher ends all ranks when it sees the first one fail.
-  void let_rank_0_speak() { static_cast<void>(fabric_.recv(0, kNothingTag, nullptr, 0, Timeout::of(std::chrono::seconds(5)))); }
+  Fabric& fabric() noexcept { return fabric_; }
 
   void run() {
     follow_cpus(fabric_);
     if (fabric_.rank_count() != 2) {
-      refuse_usage(fmt::format("the job has {} rank{}, and tune is for exactly 2; start 2", fabric_.rank_count(),
-                               fabric_.rank_count() == 1 ? "" : "s"));
+      refuse_usage(fmt::format("the job has {}, and tune is for exactly 2; start 2", counted(fabric_.rank_count(), "rank")));
     }
     make_buffers();
+    await_ranks(fabric_, timeout());
     require_of_fabric(fabric_.connect(1 - rank(), timeout()));
-    require_of_fabric(fabric_.barrier({}, timeout()));
     const Json own = card();
     const Json other = exchange_cards(own);
     if (report_) print_titles(own, other);
@@ -120,13 +121,23 @@ class TuneSession {
  private:
   Timeout timeout() const noexcept { return tune_.options.fabric.timeout(); }
 
+  // Rank 0 stores what it measures; whether the other one does too is known later.
+  static Fabric open(const TunePlan& tune) {
+    const StoreOptions& wanted = tune.options.stored;
+    if (wanted.is_wanted && rank_by_environment() == "0") {
+      if (storing_path(wanted).empty()) fail(kNoPlace);
+      require_storable("--store", storing_path(wanted));
+    }
+    return open_fabric(tune.plan.fabric, tune.options.json_path);
+  }
+
   void make_buffers() {
     // The fabric's own: what is stored is for its GPU, also where host memory was measured.
     const std::vector<DeviceInfo> found = take(devices());
     const std::string wanted = setting("device");
     const auto device =
         std::find_if(found.begin(), found.end(), [&](const DeviceInfo& each) { return std::to_string(each.index) == wanted; });
-    if (device == found.end()) fail(fmt::format("device {}: this process has {} devices", wanted, found.size()));
+    if (device == found.end()) fail(fmt::format("device {}: this process has {}", wanted, counted(found.size(), "device")));
     device_ = *device;
     buffers_.emplace(tune_.plan, tune_.plan.first_place, *device_);
     require_of_fabric(fabric_.register_segment(kTuneSegment, buffers_->address(), buffers_->bytes()));
@@ -147,7 +158,7 @@ class TuneSession {
   }
 
   Json take_word() {
-    std::string text(kMostWordBytes, '\0');
+    std::string text(kMaxWordBytes, '\0');
     const Received received = take_from_fabric(fabric_.recv(1 - rank(), kWordTag, text.data(), text.size(), timeout()));
     Json word = Json::parse(text.data(), text.data() + received.bytes, nullptr, false);
     if (!word.is_object()) fail("the other rank has sent something else than what it measured");
@@ -198,6 +209,7 @@ class TuneSession {
   void drive_or_answer(Rank driver, const Json& card_of_driver) {
     TuneMeasurement measurement(fabric_, *buffers_, tune_.options, clock_, tune_.plan.sizes);
     if (rank() != driver) {
+      if (report_) report_->show_progress("rank {} measures", driver);
       measurement.answer(driver);
       if (!report_) return;
       const Json word = take_word();
@@ -210,7 +222,9 @@ class TuneSession {
       tell(driver, card_of_driver, findings, word.value("stored", std::string()), word.value("why_not_stored", std::string()));
       return;
     }
-    const std::vector<Finding> findings = measurement.drive(1 - driver);
+    const std::vector<Finding> findings = measurement.drive(1 - driver, [this](const std::string& what) {
+      if (report_) report_->show_progress("{}", what);
+    });
     std::string stored, why_not_stored;
     store(findings, stored, why_not_stored);
     if (report_) {
@@ -220,6 +234,10 @@ class TuneSession {
     Json list = Json::array();
     for (const Finding& finding : findings) list.push_back(to_json(finding));
     send_word({{"findings", std::move(list)}, {"stored", stored}, {"why_not_stored", why_not_stored}});
+  }
+
+  static std::string storing_path(const StoreOptions& wanted) {
+    return wanted.path.empty() ? fabric::tuning_path(machine_fingerprint()) : wanted.path;
   }
 
   void store(const std::vector<Finding>& findings, std::string& stored, std::string& why_not_stored) {
@@ -236,14 +254,14 @@ class TuneSession {
     }
     const MachineFingerprint machine = machine_fingerprint();
     const StoreOptions& wanted = tune_.options.stored;
-    const std::string path = wanted.path.empty() ? fabric::tuning_path(machine) : wanted.path;
+    const std::string path = storing_path(wanted);
     if (!has_any) {
       failure_ = why_not_stored = "nothing could be measured: " + reasons_of(findings);
     } else if (!wanted.is_wanted) {
       why_not_stored = "--no-store";
     } else if (path.empty()) {
-      failure_ = why_not_stored = "there is no home and no cache folder to store in; give a file, as in --store=FILE";
-    } else if (const Outcome done = fabric::store_tuned(path, machine, pair); !done) {
+      failure_ = why_not_stored = kNoPlace;
+    } else if (const Result<void> done = fabric::store_tuned(path, machine, pair); !done) {
       failure_ = why_not_stored = done.message();
     } else {
       stored = path;
@@ -340,7 +358,7 @@ void run_rank(const TuneOptions& options, Invocation& invocation) {
     session.reset();  // before the plan that it points to
   } catch (const CommandFailure& failure) {
     const bool is_bad_usage = failure.exit_status() == kExitBadUsage;
-    if (session && session->rank() != 0 && is_bad_usage) session->let_rank_0_speak();
+    if (session && session->rank() != 0 && is_bad_usage) let_rank_0_speak(session->fabric());
     end_rank(failure, session ? std::to_string(session->rank()) : rank_by_environment(), invocation);
   }
 }

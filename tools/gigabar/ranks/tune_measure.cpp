@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 
+#include "base/counted.hpp"
 #include "ranks/fabric_failure.hpp"
 #include "support/statistics.hpp"
 
@@ -14,9 +15,9 @@ namespace {
 
 constexpr QueueId kQueue = 0;
 constexpr Tag kTurnTag = 11;  // of one byte: 1: a size is over, 0: everything is
-constexpr std::uint64_t kLeastTriedChunkBytes = 16384;
-constexpr std::uint64_t kLeastChunkedBytes = 131072;  // below, a message is too short to be a pipeline
-constexpr std::size_t kMostCurves = 64, kMostSizes = 64;
+constexpr std::uint64_t kMinTriedChunkBytes = 16384;
+constexpr std::uint64_t kMinChunkedBytes = 131072;  // below, a message is too short to be a pipeline
+constexpr std::size_t kMaxCurves = 64, kMaxSizes = 64;
 
 PostOptions by(Preference PathPolicy::* path) {
   PostOptions post;
@@ -71,7 +72,7 @@ std::optional<Finding> finding_from(const Json& json) {
       finding.curves.push_back({curve.at("way").get<std::string>(), curve.at("p50_us").get<std::vector<double>>()});
       if (finding.curves.back().median_us.size() != finding.sizes.size()) return {};
     }
-    if (finding.curves.size() > kMostCurves || finding.sizes.size() > kMostSizes) return {};
+    if (finding.curves.size() > kMaxCurves || finding.sizes.size() > kMaxSizes) return {};
     return finding;
   } catch (const Json::exception&) {
     return {};
@@ -87,8 +88,9 @@ TuneMeasurement::TuneMeasurement(Fabric& fabric, Buffers& buffers, const TuneOpt
       sizes_(std::move(sizes)),
       chunk_bytes_(options.fabric.options.limits.chunk_bytes.value_or(kDefaultChunkBytes)) {}
 
-std::vector<Finding> TuneMeasurement::drive(Rank partner) {
+std::vector<Finding> TuneMeasurement::drive(Rank partner, const std::function<void(const std::string&)>& tell) {
   partner_ = partner;
+  tell_ = tell;
   std::vector<Finding> findings;
   findings.push_back(find_chunk());
   findings.push_back(find_gdr_limit(Tuned::gdr_limit));
@@ -103,10 +105,9 @@ std::vector<Finding> TuneMeasurement::drive(Rank partner) {
 void TuneMeasurement::answer(Rank driver) {
   // All ways and rounds of one size, each of which may take `timeout` at the driver.
   const std::int64_t rounds = std::int64_t{options_.iteration_count} + options_.warm_up_count + 1;
-  constexpr std::int64_t kMostWays = 16, kMost = std::int64_t{1} << 62;
+  constexpr std::int64_t kMaxWays = 16, kMost = std::int64_t{1} << 62;
   const std::int64_t one = timeout().ns();
-  const Timeout patience =
-      Timeout::of(std::chrono::nanoseconds(one < kMost / rounds / kMostWays ? one * rounds * kMostWays : kMost));
+  const Timeout patience = Timeout::of(std::chrono::nanoseconds(one < kMost / rounds / kMaxWays ? one * rounds * kMaxWays : kMost));
   std::byte word{1};
   while (word != std::byte{0}) take_from_fabric(fabric_.recv(driver, kTurnTag, &word, 1, patience));
 }
@@ -138,10 +139,10 @@ Finding TuneMeasurement::find_chunk() {
     return finding;
   }
   for (const std::uint64_t bytes : sizes_) {
-    if (bytes >= kLeastChunkedBytes) finding.sizes.push_back(bytes);
+    if (bytes >= kMinChunkedBytes) finding.sizes.push_back(bytes);
   }
   if (finding.sizes.empty()) {
-    finding.why_not = fmt::format("no size is at least {}", bytes_text(kLeastChunkedBytes));
+    finding.why_not = fmt::format("no size is at least {}", bytes_text(kMinChunkedBytes));
     return finding;
   }
   if (const auto reason = why_not(false, by(&PathPolicy::staged), TransferPath::staged)) {
@@ -151,7 +152,7 @@ Finding TuneMeasurement::find_chunk() {
   std::vector<Way> ways;
   std::vector<std::uint64_t> candidates;
   std::size_t usual = 0;
-  for (std::uint64_t bytes = kLeastTriedChunkBytes; bytes <= kMostTriedChunkBytes; bytes *= 2) {
+  for (std::uint64_t bytes = kMinTriedChunkBytes; bytes <= kMaxTriedChunkBytes; bytes *= 2) {
     if (bytes == kDefaultChunkBytes) usual = candidates.size();
     candidates.push_back(bytes);
     ways.push_back({"chunk " + bytes_text(bytes), by(&PathPolicy::staged)});
@@ -232,7 +233,7 @@ Finding TuneMeasurement::find_stripe() {
     finding.why_not = "no direct path: " + *reason;
     return finding;
   }
-  Way one{"one rail", direct}, all{fmt::format("{} rails", rail_count), direct};
+  Way one{"one rail", direct}, all{counted(rail_count, "rail"), direct};
   one.post.stripe_bytes = kUnlimitedBytes;
   all.post.stripe_bytes = 0;
   finding.sizes = sizes_;
@@ -259,6 +260,7 @@ void TuneMeasurement::measure(Finding& finding, const std::vector<Way>& ways, bo
   for (const Way& way : ways) finding.curves.push_back({way.name, {}});
   const double us_per_tick = clock_.ns_per_tick() / 1000.0;
   for (const std::uint64_t bytes : finding.sizes) {
+    tell_(fmt::format("{}: {}", name_of(finding.what), bytes_text(bytes)));
     std::vector<std::vector<double>> samples(ways.size());
     for (std::uint32_t round = 0; round < options_.warm_up_count + options_.iteration_count; ++round) {
       for (std::size_t way = 0; way < ways.size(); ++way) {

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -51,8 +52,8 @@ class TuneMeasurement {
   TuneMeasurement(Fabric& fabric, Buffers& buffers, const TuneOptions& options, const SampleClock& clock,
                   std::vector<std::uint64_t> sizes);
 
-  // This rank posts and takes the time.
-  std::vector<Finding> drive(Rank partner);
+  // This rank posts and takes the time. `tell`: what it measures now.
+  std::vector<Finding> drive(Rank partner, const std::function<void(const std::string&)>& tell);
   // This rank answers while `driver` does that.
   void answer(Rank driver);
 
@@ -77,11 +78,12 @@ class TuneMeasurement {
   const SampleClock& clock_;
   const std::vector<std::uint64_t> sizes_;
   Rank partner_ = 0;
+  std::function<void(const std::string&)> tell_;
   std::uint64_t chunk_bytes_ = 0;  // of staged ways
 };
 
 inline constexpr SegmentId kTuneSegment = 0;
 inline constexpr std::uint64_t kDefaultChunkBytes = 262144;
-inline constexpr std::uint64_t kMostTriedChunkBytes = std::uint64_t{2} << 20;
+inline constexpr std::uint64_t kMaxTriedChunkBytes = std::uint64_t{2} << 20;
 
 }  // namespace gigabar::tool::ranks

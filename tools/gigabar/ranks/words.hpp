@@ -15,10 +15,13 @@
 
 namespace gigabar::tool::ranks {
 
-inline constexpr std::size_t kMostCardBytes = 65536;
+inline constexpr std::size_t kMaxCardBytes = 65536;
 
 // Returns when rank 0 has left, which is after it knows what to say: a launcher ends all ranks when it sees the first one fail.
 void let_rank_0_speak(Fabric& fabric);
+
+// Waits for all ranks. Where some do not come rank 0 ends with their numbers and the reason of each, and the others as rank 0 says.
+void await_ranks(Fabric& fabric, Timeout timeout);
 
 // The same number for the same text. FNV-1a: no secret.
 std::uint64_t digest_of_text(std::string_view text) noexcept;

@@ -13,7 +13,7 @@
 namespace gigabar::tool::run {
 namespace {
 
-constexpr std::size_t kMostLineBytes = 65536;
+constexpr std::size_t kMaxLineBytes = 65536;
 
 // A target that is gone ends nothing here: the signal of a broken pipe has, unless it is ignored.
 void write_all(int target, std::string_view text) {
@@ -54,7 +54,7 @@ void LabelledStream::write_lines(bool is_end) {
   std::size_t start = 0;
   while (start < waiting_.size()) {
     const std::size_t newline = waiting_.find('\n', start);
-    if (newline == std::string::npos && !is_end && waiting_.size() - start < kMostLineBytes) break;
+    if (newline == std::string::npos && !is_end && waiting_.size() - start < kMaxLineBytes) break;
     const std::size_t end = newline == std::string::npos ? waiting_.size() : newline;
     lines += label_;
     lines.append(waiting_, start, end - start);

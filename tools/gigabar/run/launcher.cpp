@@ -19,6 +19,7 @@
 #include <utility>
 
 #include "base/clock.hpp"
+#include "base/counted.hpp"
 #include "run/labels.hpp"
 #include "support/failure.hpp"
 
@@ -187,13 +188,17 @@ class Launcher {
     if (!is_interrupted_ && (settings_.tells_exits || !is_exit)) {
       const std::string how = is_exit ? fmt::format("exit status {}", info.si_status)
                                       : fmt::format("signal {} ({})", info.si_status, ::strsignal(info.si_status));
-      fmt::print(
-          stderr, "{}: rank {} ended with {}{}\n", settings_.speaker, rank, how,
-          running_count_ > 0 ? fmt::format("; the {} others that run {}", running_count_, goes_on ? "go on" : "are ended") : "");
+      fmt::print(stderr, "{}: rank {} ended with {}{}\n", settings_.speaker, rank, how, others_text(goes_on));
     }
     if (goes_on) return;
     is_ending_ = true;
     ask_ns_ = after_seconds(kLastWordsSeconds);
+  }
+
+  std::string others_text(bool goes_on) const {
+    if (running_count_ == 0) return "";
+    if (running_count_ == 1) return fmt::format("; the other one that runs {}", goes_on ? "goes on" : "is ended");
+    return fmt::format("; the {} others that run {}", running_count_, goes_on ? "go on" : "are ended");
   }
 
   void end_others() {
@@ -208,8 +213,8 @@ class Launcher {
     if (now >= timeout_ns_ && running_count_ > 0) {
       timeout_ns_ = kNever;
       if (!is_ending_) {
-        fmt::print(stderr, "{}: {} of {} ranks had not ended after {} s; they are ended now\n", settings_.speaker, running_count_,
-                   settings_.rank_count, settings_.timeout_s);
+        fmt::print(stderr, "{}: {} of {} had not ended after {} s; what runs is ended now\n", settings_.speaker, running_count_,
+                   counted(settings_.rank_count, "rank"), settings_.timeout_s);
         if (!has_failed_) exit_status_ = kExitTimedOut;
         end_others();
       }

@@ -72,7 +72,9 @@ bool is_executable_file(const std::string& path) {
 }
 
 [[noreturn]] void refuse_program(const std::string& program, int code) {
-  refuse_usage(fmt::format("{}: the program cannot be executed: {}", plain(program), std::strerror(code)));
+  throw CommandFailure(code == ENOENT ? kExitNotFound : kExitNotExecutable,
+                       fmt::format("{}: the program cannot be executed: {}; write the path of an executable file", plain(program),
+                                   std::strerror(code)));
 }
 
 struct Pipe {
@@ -150,16 +152,19 @@ std::string find_program(const std::string& program) {
   }
   const char* const list = std::getenv("PATH");
   std::string_view folders = list != nullptr ? list : "/usr/bin:/bin";
+  bool is_forbidden = false;
   while (true) {
     const std::size_t colon = folders.find(':');
     const std::string folder(folders.substr(0, colon));
     const std::string path = (folder.empty() ? "." : folder) + "/" + program;
     if (is_executable_file(path)) return path;
+    is_forbidden |= errno == EACCES;
     if (colon == std::string_view::npos) break;
     folders.remove_prefix(colon + 1);
   }
-  refuse_usage(fmt::format("{}: no such program in PATH; write its path, or ./{} when it is in this folder", plain(program),
-                           plain(program)));
+  if (is_forbidden) refuse_program(program, EACCES);
+  throw CommandFailure(kExitNotFound, fmt::format("{}: no such program in PATH; write its path, or ./{} when it is in this folder",
+                                                  plain(program), plain(program)));
 }
 
 ReservedPort::ReservedPort() : socket_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {

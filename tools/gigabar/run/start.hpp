@@ -26,7 +26,11 @@ struct JobSettings {
   bool tells_exits = true;              // say it when a rank exits with another status than 0
 };
 
-// Where `program` is, as a shell would find it. Refuses what is missing, a folder, or not executable.
+// Of a program that was not started, as of env(1) and of shells.
+inline constexpr int kExitNotExecutable = 126;
+inline constexpr int kExitNotFound = 127;
+
+// Where `program` is, as a shell would find it. Ends the command with one of these when it is missing, a folder, or not executable.
 std::string find_program(const std::string& program);
 
 // A port of loopback: nobody else is given it while this lives, and a rank can listen at it.
@@ -69,8 +73,8 @@ struct StartedRank {
   Descriptor errors;
 };
 
-// `descriptor_limit` is what the rank gets: this process may have raised its own. Fails with a CommandFailure, status 2 when the
-// program cannot be executed.
+// `descriptor_limit` is what the rank gets: this process may have raised its own. Fails with a CommandFailure, of
+// the same statuses when the program cannot be executed.
 StartedRank start_rank(const JobSettings& settings, const JobEnvironment& environment, unsigned rank,
                        const rlimit& descriptor_limit);
 

@@ -7,6 +7,7 @@
 #include <cstring>
 #include <thread>
 
+#include "base/counted.hpp"
 #include "sanity/scenario.hpp"
 #include "support/failure.hpp"
 #include "support/pattern.hpp"
@@ -272,7 +273,7 @@ void more_than_4_gib(const Context& context) {
     pattern.poison(data);
     view.read(offset, data);
     if (const auto wrong = pattern.compare(data))
-      fail(fmt::format("wrong data {} bytes into the block: {}", offset, wrong->to_string()));
+      fail(fmt::format("wrong data {} into the block: {}", counted(offset, "byte"), wrong->to_string()));
   }
 }
 

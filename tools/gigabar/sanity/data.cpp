@@ -2,6 +2,7 @@
 // What arrives is what was sent: every small size and alignment, guard bytes on both sides, and never a stale line.
 #include <fmt/format.h>
 
+#include "base/counted.hpp"
 #include "sanity/scenario.hpp"
 #include "support/failure.hpp"
 #include "support/pattern.hpp"
@@ -24,7 +25,7 @@ struct Shape {
   std::size_t bytes;
 
   std::string to_string() const {
-    return fmt::format("{} bytes, device offset {}, host offset {}", bytes, device_offset, host_offset);
+    return fmt::format("{}, device offset {}, host offset {}", counted(bytes, "byte"), device_offset, host_offset);
   }
 };
 
@@ -185,7 +186,7 @@ void no_stale_reads(const Context& context) {
       pattern.poison(part);
       buffer.read(0, part);
       if (const auto wrong = pattern.compare(part))
-        fail(fmt::format("a read of {} bytes returned old data in pass {}: {}", bytes, pass, wrong->to_string()));
+        fail(fmt::format("a read of {} returned old data in pass {}: {}", counted(bytes, "byte"), pass, wrong->to_string()));
     }
   }
 }

@@ -6,6 +6,7 @@
 #include <fstream>
 #include <optional>
 
+#include "base/counted.hpp"
 #include "sanity/scenario.hpp"
 #include "support/failure.hpp"
 #include "support/pattern.hpp"
@@ -130,8 +131,8 @@ void leaks(const Context& context) {
   const std::size_t mappings_after = file_mapping_count();
   expect(descriptors_after <= descriptors, fmt::format("1000 cycles left {} descriptors open ({} before, {} after)",
                                                        descriptors_after - descriptors, descriptors, descriptors_after));
-  expect(mappings_after <= mappings,
-         fmt::format("1000 cycles left {} mappings ({} before, {} after)", mappings_after - mappings, mappings, mappings_after));
+  expect(mappings_after <= mappings, fmt::format("1000 cycles left {} ({} before, {} after)",
+                                                 counted(mappings_after - mappings, "mapping"), mappings, mappings_after));
   const MappingCacheStatistics cache = mapping_cache_statistics();
   expect(cache.window_count == 0, fmt::format("{} windows are left without a user", cache.window_count));
 }

@@ -11,6 +11,7 @@
 #include <csignal>
 #include <cstring>
 
+#include "base/counted.hpp"
 #include "support/failure.hpp"
 #include "support/pattern.hpp"
 
@@ -52,7 +53,7 @@ void EngineView::read(std::size_t offset_bytes, std::span<std::byte> destination
 GdrBuffer::GdrBuffer(gdr_t g, const void* address, std::size_t bytes, std::uint32_t pin_flags, int map_flags) : g_(g) {
   const auto device_address = reinterpret_cast<unsigned long>(address);
   expect_code(gdr_pin_buffer_v2(g_, device_address, bytes, pin_flags, &handle_), 0,
-              fmt::format("gdr_pin_buffer_v2 of {} bytes", bytes));
+              fmt::format("gdr_pin_buffer_v2 of {}", counted(bytes, "byte")));
   is_pinned_ = true;
   const gdr_info_t pinned = info();
   const std::size_t lead = device_address - pinned.va;
@@ -60,7 +61,7 @@ GdrBuffer::GdrBuffer(gdr_t g, const void* address, std::size_t bytes, std::uint3
   const int code = gdr_map_v2(g_, handle_, &start_, map_bytes_, map_flags);
   if (code != 0) {
     gdr_unpin_buffer(g_, handle_);
-    expect_code(code, 0, fmt::format("gdr_map_v2 of {} bytes", map_bytes_));
+    expect_code(code, 0, fmt::format("gdr_map_v2 of {}", counted(map_bytes_, "byte")));
   }
   is_mapped_ = true;
   address_ = static_cast<std::byte*>(start_) + lead;
@@ -79,12 +80,12 @@ gdr_info_t GdrBuffer::info() const {
 
 void GdrBuffer::write(std::size_t offset_bytes, std::span<const std::byte> source) const {
   expect_code(gdr_copy_to_mapping(handle_, address_ + offset_bytes, source.data(), source.size()), 0,
-              fmt::format("gdr_copy_to_mapping of {} bytes", source.size()));
+              fmt::format("gdr_copy_to_mapping of {}", counted(source.size(), "byte")));
 }
 
 void GdrBuffer::read(std::size_t offset_bytes, std::span<std::byte> destination) const {
   expect_code(gdr_copy_from_mapping(handle_, destination.data(), address_ + offset_bytes, destination.size()), 0,
-              fmt::format("gdr_copy_from_mapping of {} bytes", destination.size()));
+              fmt::format("gdr_copy_from_mapping of {}", counted(destination.size(), "byte")));
 }
 
 void GdrBuffer::unmap() {

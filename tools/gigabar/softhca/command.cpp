@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include "base/counted.hpp"
 #include "softhca/results.hpp"
 #include "softhca/run.hpp"
 #include "softhca/verdict.hpp"
@@ -15,13 +16,10 @@ namespace {
 
 std::string shape_text(const Plan& plan) {
   const Options& options = plan.options;
-  const auto counted = [](std::uint32_t count, const char* name) {
-    return fmt::format("{} {}{}", count, name, count == 1 ? "" : "s");
-  };
   return fmt::format("{} of {}, sharing {}, {} CQ; {} as {}; {}", counted(options.queue_count, "queue"),
                      counted(options.slot_count, "slot"), name_of(plan.sharing), options.is_collapsed ? "collapsed" : "ordinary",
                      counted(options.thread_count, "thread"), options.scope == ScopeKind::block ? "one block" : "lanes",
-                     options.proxy_count == 1 ? "1 proxy" : fmt::format("{} proxies", options.proxy_count));
+                     counted(options.proxy_count, "proxy", "proxies"));
 }
 
 class Session {
@@ -37,6 +35,8 @@ class Session {
   void run() {
     const streams::Interrupt interrupt;
     for (const Case& one : plan_.cases) {
+      report_.show_progress("{} of {}, fault {}: case {} of {}", name_of(one.op), bytes_text(one.bytes), name_of(one.fault),
+                            &one - plan_.cases.data() + 1, plan_.cases.size());
       tell(run_case(plan_, one));
       if (streams::Interrupt::is_set()) break;
     }
@@ -55,8 +55,8 @@ class Session {
     if (result.is.fault.kind != FaultKind::none) report_.print("#   {}\n", fault_line(options, result));
     report_.add_result(to_json(plan_, result, complaint));
     if (complaint.empty()) return;
-    const std::string line =
-        fmt::format("{} of {} bytes, fault {}: {}", name_of(result.is.op), result.is.bytes, name_of(result.is.fault), complaint);
+    const std::string line = fmt::format("{} of {}, fault {}: {}", name_of(result.is.op), counted(result.is.bytes, "byte"),
+                                         name_of(result.is.fault), complaint);
     report_.print("# NOT AS EXPECTED: {}; {}\n", line, ends_text(result));
     if (first_complaint_.empty()) first_complaint_ = line;
   }

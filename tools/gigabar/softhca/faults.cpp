@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 
+#include "base/counted.hpp"
 #include "support/failure.hpp"
 #include "support/sizes.hpp"
 
@@ -22,17 +23,17 @@ struct Rule {
 };
 
 // Of doorbells: each that is lost costs a wait until its deadline, and a place of memory. Of polls: about a second.
-constexpr std::uint64_t kMostLost = 1000;
-constexpr std::uint64_t kMostPolls = 1'000'000;
+constexpr std::uint64_t kMaxLost = 1000;
+constexpr std::uint64_t kMaxPolls = 1'000'000;
 
-constexpr std::array kRules = {Rule{FaultKind::late_record, "late-record", "POLLS", 20, 1, kMostPolls},
-                               Rule{FaultKind::lost_record, "lost-record", "COUNT", 1, 1, kMostLost},
-                               Rule{FaultKind::lost_doorbell, "lost-doorbell", "COUNT", 1, 1, kMostLost},
+constexpr std::array kRules = {Rule{FaultKind::late_record, "late-record", "POLLS", 20, 1, kMaxPolls},
+                               Rule{FaultKind::lost_record, "lost-record", "COUNT", 1, 1, kMaxLost},
+                               Rule{FaultKind::lost_doorbell, "lost-doorbell", "COUNT", 1, 1, kMaxLost},
                                Rule{FaultKind::reorder, "reorder", "PERCENT", 80, 1, 95},
                                Rule{FaultKind::error, "error", "REQUEST", 3, 1, std::uint64_t{1} << 32},
                                Rule{FaultKind::wrap, "wrap", "REQUESTS", 8, 1, 65536},
                                Rule{FaultKind::full_ring, "full-ring", "", 0, 0, 0},
-                               Rule{FaultKind::late_read, "late-read", "POLLS", 1000, 1, kMostPolls},
+                               Rule{FaultKind::late_read, "late-read", "POLLS", 1000, 1, kMaxPolls},
                                Rule{FaultKind::stalled_hca, "stalled-hca", "", 0, 0, 0},
                                Rule{FaultKind::stalled_consumer, "stalled-consumer", "MS", 20, 1, 60000}};
 
@@ -54,10 +55,6 @@ Fault parse_fault(const std::string& text) {
                              name, rule->usual));
   }
   return {rule->kind, *value};
-}
-
-std::string counted(std::uint64_t count, const char* one, const char* many) {
-  return fmt::format("{} {}", count, count == 1 ? one : many);
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <bit>
 
+#include "base/counted.hpp"
 #include "gigabar/device/queue.hpp"
 #include "softhca/slots.hpp"
 #include "support/failure.hpp"
@@ -20,19 +21,18 @@ constexpr std::uint32_t kFaultRounds = 100, kFaultWarmUpRounds = 10;
 void settle_shape(const Options& options, Sharing sharing) {
   if (!std::has_single_bit(options.slot_count)) {
     refuse_usage(fmt::format("--slots {}: a ring has a power of two of them; take {}", options.slot_count,
-                             std::min(std::bit_ceil(options.slot_count), device::kMostDepth)));
+                             std::min(std::bit_ceil(options.slot_count), device::kMaxDepth)));
   }
   if (sharing == Sharing::exclusive && units_of_queue(options) > 1) {
-    refuse_usage(fmt::format(
-        "--sharing exclusive: {} threads on {} queue{} share them; take --queues {}, --sharing device, or --scope block",
-        options.thread_count, options.queue_count, options.queue_count == 1 ? "" : "s", options.thread_count));
+    refuse_usage(fmt::format("--sharing exclusive: {} on {} share them; take --queues {}, --sharing device, or --scope block",
+                             counted(options.thread_count, "thread"), counted(options.queue_count, "queue"), options.thread_count));
   }
 }
 
 std::vector<std::uint64_t> settle_sizes(const Options& options) {
   const SizeRange usual = options.faults.empty() ? SizeRange{8, 4096} : SizeRange{16, 16};
   const auto range = options.sizes.empty() ? std::optional(usual) : parse_size_range(options.sizes, usual);
-  if (!range || range->most_bytes > kMostMessageBytes) {
+  if (!range || range->most_bytes > kMaxMessageBytes) {
     refuse_usage(fmt::format("-m {}: this is no range of sizes; write MAX or MIN:MAX, MIN not above MAX, at most 64M, as in 8:4K",
                              options.sizes));
   }
@@ -52,11 +52,11 @@ std::vector<std::uint64_t> sizes_for(const Options& options, Op op, const std::v
   if (op != Op::inline_write) return sizes;
   std::vector<std::uint64_t> small;
   for (const std::uint64_t bytes : sizes) {
-    if (bytes <= device::mlx5::kMostInlineBytes) small.push_back(bytes);
+    if (bytes <= device::mlx5::kMaxInlineBytes) small.push_back(bytes);
   }
   if (small.empty() && options.op) {
     refuse_usage(fmt::format("-m {}: at most {} bytes travel inside a request; take -m {}, or --op write", options.sizes,
-                             device::mlx5::kMostInlineBytes, device::mlx5::kMostInlineBytes));
+                             device::mlx5::kMaxInlineBytes, device::mlx5::kMaxInlineBytes));
   }
   return small;
 }
@@ -69,8 +69,8 @@ std::uint32_t capacity_of_lane(const Options& options, Op op) {
 void require_room(const Options& options, Op op) {
   const std::uint32_t post = requests_of_post(options, op);
   if (post <= options.slot_count) return;
-  refuse_usage(fmt::format("--slots {}: a block of {} threads posts {} work requests at once; take more slots or fewer --threads",
-                           options.slot_count, options.thread_count, post));
+  refuse_usage(fmt::format("--slots {}: a block of {} posts {} at once; take more slots or fewer --threads", options.slot_count,
+                           counted(options.thread_count, "thread"), counted(post, "work request")));
 }
 
 // Faults that need so much of the ring that it must not be full, or that must be.
@@ -81,9 +81,9 @@ void settle_window(const Options& options, Case& one) {
   if (one.fault.kind == FaultKind::stalled_consumer) one.window = capacity;
   const bool must_fit = one.fault.kind == FaultKind::stalled_hca || one.fault.kind == FaultKind::stalled_consumer;
   if (must_fit && (one.window > capacity || capacity == 0)) {
-    refuse_usage(
-        fmt::format("--fault {}: {} posts of each of {} threads must fit in {} slots; take more --slots or fewer --threads",
-                    name_of(one.fault), std::max(one.window, 1U), options.thread_count, options.slot_count));
+    refuse_usage(fmt::format("--fault {}: {} of each of {} must fit in {}; take more --slots or fewer --threads",
+                             name_of(one.fault), counted(std::max(one.window, 1U), "post"), counted(options.thread_count, "thread"),
+                             counted(options.slot_count, "slot")));
   }
 }
 
@@ -106,8 +106,8 @@ void settle_counts(const Options& options, Case& one) {
     case FaultKind::error:
       one.slots_of_rounds = 2;  // what failed, and the post behind it that is refused
       if (one.fault.value > one.iterations * requests_of_round) {
-        refuse_usage(fmt::format("--fault {}: a queue has {} requests only; take more iterations (-i)", name_of(one.fault),
-                                 one.iterations * requests_of_round));
+        refuse_usage(fmt::format("--fault {}: a queue has {} only; take more iterations (-i)", name_of(one.fault),
+                                 counted(one.iterations * requests_of_round, "request")));
       }
       break;
     default: break;
@@ -122,12 +122,12 @@ void settle_needs(const Options& options, const Case& one) {
   const std::uint64_t places =
       std::uint64_t{one.window} * one.slots_of_rounds * lanes_of_unit(options) * std::max(options.queue_count, unit_count(options));
   const std::uint64_t bytes = Layout{one.bytes, places}.block_bytes();
-  if (bytes <= kMostMemoryBytes) return;
+  if (bytes <= kMaxMemoryBytes) return;
   refuse_usage(
-      fmt::format("-m {}: {} operations of that size may be under way{}{}, which takes {} bytes, and {} are the limit; take "
+      fmt::format("-m {}: {} of that size may be under way{}{}, which takes {}, and {} are the limit; take "
                   "smaller messages, a smaller window (-W) or fewer --slots",
-                  one.bytes, places, one.fault.kind == FaultKind::none ? "" : " with --fault ",
-                  one.fault.kind == FaultKind::none ? "" : name_of(one.fault), bytes, kMostMemoryBytes));
+                  one.bytes, counted(places, "operation"), one.fault.kind == FaultKind::none ? "" : " with --fault ",
+                  one.fault.kind == FaultKind::none ? "" : name_of(one.fault), counted(bytes, "byte"), kMaxMemoryBytes));
 }
 
 bool fits(const Fault& fault, Op op) { return fault.kind != FaultKind::late_read || op == Op::read; }

@@ -36,10 +36,10 @@ struct Options {
   std::string json_path;
 };
 
-inline constexpr std::uint32_t kMostThreads = 256;
-inline constexpr std::uint32_t kMostWindow = 65536;
-inline constexpr std::uint64_t kMostMessageBytes = std::uint64_t{64} << 20;
-inline constexpr std::uint64_t kMostMemoryBytes = std::uint64_t{1} << 30;  // of one side
+inline constexpr std::uint32_t kMaxThreads = 256;
+inline constexpr std::uint32_t kMaxWindow = 65536;
+inline constexpr std::uint64_t kMaxMessageBytes = std::uint64_t{64} << 20;
+inline constexpr std::uint64_t kMaxMemoryBytes = std::uint64_t{1} << 30;  // of one side
 
 // One line of the table, everything settled.
 struct Case {

@@ -10,7 +10,7 @@
 namespace gigabar::tool::softhca {
 namespace {
 
-constexpr std::size_t kMostListed = 1000;
+constexpr std::size_t kMaxListed = 1000;
 
 // A dash where nothing was measured: every round had a fault.
 std::string figure_text(const CaseResult& result, double value) {
@@ -74,7 +74,7 @@ Json fault_to_json(const Options& options, const CaseResult& result) {
 
 Json not_ok_to_json(const CaseResult& result) {
   Json list = Json::array();
-  const std::size_t count = std::min(result.not_ok.size(), kMostListed);
+  const std::size_t count = std::min(result.not_ok.size(), kMaxListed);
   for (std::size_t i = 0; i < count; ++i) list.push_back(to_json(result.not_ok[i]));
   return list;
 }

@@ -5,6 +5,8 @@
 
 #include <algorithm>
 
+#include "base/counted.hpp"
+
 namespace gigabar::tool::softhca {
 namespace {
 
@@ -75,7 +77,7 @@ std::string judge_error(const Options& options, const CaseResult& result) {
   for (std::size_t i = 0; i < result.queues.size(); ++i) {
     const std::uint64_t ok = result.queues[i].ok_count;
     if (is_exact ? ok != before : ok > before)
-      return fmt::format("{} operations of queue {} ended ok, and {} were before the request that fails", ok, i, before);
+      return fmt::format("{} of queue {} ended ok, and {} were before the request that fails", counted(ok, "operation"), i, before);
     if (result.queues[i].statistics.faults.errors != 1) return fmt::format("the request of queue {} did not fail", i);
   }
   const Status status = status_for(options.syndrome);
@@ -95,7 +97,8 @@ std::string judge_full_ring(const Options& options, const CaseResult& result) {
   const std::uint64_t room = options.slot_count / post * post;
   for (std::size_t i = 0; i < result.queues.size(); ++i) {
     if (result.queues[i].filled_requests == room) continue;
-    return fmt::format("the ring of queue {} took {} requests, and has room for {}", i, result.queues[i].filled_requests, room);
+    return fmt::format("the ring of queue {} took {}, and has room for {}", i, counted(result.queues[i].filled_requests, "request"),
+                       room);
   }
   if (count_if(result, is_full) < unit_count(options)) return "not every thread was told that the ring is full";
   return "";

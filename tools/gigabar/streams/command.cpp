@@ -35,7 +35,7 @@ Machine find_machine(const Options& options) {
 
 // What is wrong with a plan before anything has been run is the command line's fault.
 void check(const Point& point, int device_count) {
-  const Outcome outcome = check_plan(point.plan, device_count);
+  const Result<void> outcome = check_plan(point.plan, device_count);
   if (!outcome) refuse_usage(outcome.message());
 }
 

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <set>
 
+#include "base/counted.hpp"
 #include "streams/output.hpp"
 #include "support/output.hpp"
 #include "support/text_table.hpp"
@@ -58,9 +59,8 @@ class TableOutput : public Output {
                  machine.label);
     }
     if (machine.is_stand_in) note("stand-in: host memory plays the GPU, so the figures say nothing about a GPU");
-    fmt::print(text_, "rates in 10^9 bytes per second (GB/s): median of {} {}, and the least and the most of them; {}{}\n",
-               first.repeats, first.repeats == 1 ? "run" : "runs", first.is_verified ? "data verified" : "data not verified",
-               machine.label);
+    fmt::print(text_, "rates in 10^9 bytes per second (GB/s): median of {}, and the least and the most of them; {}{}\n",
+               counted(first.repeats, "run"), first.is_verified ? "data verified" : "data not verified", machine.label);
     flush(text_);
   }
 

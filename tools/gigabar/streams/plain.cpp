@@ -12,7 +12,7 @@
 namespace gigabar::tool::streams {
 namespace {
 
-constexpr std::uint64_t kMostCopies = 100;
+constexpr std::uint64_t kMaxCopies = 100;
 
 bool has_plain_form(const Transfer& transfer) {
   return transfer.executor == StreamExecutor::copy_engine && transfer.source.is_host() != transfer.destination.is_host();
@@ -41,7 +41,7 @@ void PlainCopies::sample() {
     const auto memory = take(DeviceMemory::allocate(device, transfer.bytes));
     const auto host =
         take(HostMemory::allocate(transfer.bytes, {.numa_node = node_of(machine_, place, device), .pages = place.pages}));
-    const std::uint64_t count = std::clamp<std::uint64_t>(transfer.iterations, 1, kMostCopies);
+    const std::uint64_t count = std::clamp<std::uint64_t>(transfer.iterations, 1, kMaxCopies);
     void* const to = is_to_device ? memory.address() : host.address();
     const void* const from = is_to_device ? host.address() : memory.address();
     samples_[i].push_back(take(plain_copy_rate(device, to, from, transfer.bytes, count)));

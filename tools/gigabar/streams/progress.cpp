@@ -8,11 +8,12 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
-#include <cstdlib>
 #include <string_view>
 
+#include "base/counted.hpp"
 #include "streams/interrupt.hpp"
 #include "support/output.hpp"
+#include "support/progress_line.hpp"
 
 namespace gigabar::tool::streams {
 namespace {
@@ -108,7 +109,8 @@ class Display : public Progress {
       gb_per_s += transfer.is_done ? 0 : transfer.gb_per_s;
       done_count += transfer.is_done ? 1 : 0;
     }
-    return fmt::format("  {:.3f} GB  {:.3f} GB/s, {} of {} transfers done", done_gb, gb_per_s, done_count, transfers.size());
+    return fmt::format("  {:.3f} GB  {:.3f} GB/s, {} of {} done", done_gb, gb_per_s, done_count,
+                       counted(transfers.size(), "transfer"));
   }
 
   // In place of what was shown before.
@@ -129,11 +131,6 @@ class Display : public Progress {
   Clock::time_point began_;  // the first repeat's first report
   std::size_t shown_ = 0;    // lines
 };
-
-bool can_redraw() {
-  const char* const terminal = std::getenv("TERM");
-  return isatty(STDERR_FILENO) == 1 && terminal != nullptr && std::string_view(terminal) != "dumb";
-}
 
 }  // namespace
 

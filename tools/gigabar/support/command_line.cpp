@@ -107,7 +107,7 @@ Option Command::add_flag_callback(const std::string& names, const std::function<
   return Option(app_->add_flag_callback(names, function, help));
 }
 void Command::set_version_flag(const std::string& names, const std::string& version) const {
-  app_->set_version_flag(names, version);
+  app_->set_version_flag(names, version, "Print the version");
 }
 void Command::set_help_flag(const std::string& names, const std::string& help) const { app_->set_help_flag(names, help); }
 Option Command::add_help_flag(const std::string& names, const std::string& help) const {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The command line of a subcommand: CLI11's words, without its headers, which take seconds in each file that declares an option.
-// Only command_line.cpp, help.cpp and main.cpp include them.
+// Only command_line.cpp, help.cpp, usage.cpp and main.cpp include them.
 #pragma once
 
 #include <cstddef>

@@ -33,7 +33,7 @@ T take(Result<T> result) {
   return std::move(result).value();
 }
 
-inline void require(const Outcome& outcome) {
+inline void require(const Result<void>& outcome) {
   if (!outcome) fail(outcome.message());
 }
 

@@ -12,7 +12,8 @@ namespace gigabar::tool {
 // How many letters have to be added, taken away or changed to make one text of the other (Levenshtein).
 std::size_t edit_distance(std::string_view one, std::string_view other);
 
-// The candidate that is nearest to `wanted`; empty when none is similar.
+// The candidate that is nearest to `wanted`, dashes at their beginnings left aside; empty when none is similar, or `wanted` has
+// fewer than three letters.
 std::string nearest(std::string_view wanted, const std::vector<std::string>& candidates);
 
 }  // namespace gigabar::tool

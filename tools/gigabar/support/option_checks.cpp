@@ -6,6 +6,7 @@
 
 #include <charconv>
 
+#include "base/counted.hpp"
 #include "support/sizes.hpp"
 
 namespace gigabar::tool {
@@ -14,7 +15,7 @@ Check byte_count(std::uint64_t least, std::uint64_t most) {
   return [=](std::string& text) -> std::string {
     const auto bytes = parse_size(text);
     if (!bytes) return fmt::format("'{}' is not a size; write bytes, or a number with K, M or G (powers of 1024)", text);
-    if (*bytes < least || *bytes > most) return fmt::format("{} bytes is outside {}..{}", *bytes, least, most);
+    if (*bytes < least || *bytes > most) return fmt::format("{} is outside {}..{}", counted(*bytes, "byte"), least, most);
     text = std::to_string(*bytes);
     return {};
   };

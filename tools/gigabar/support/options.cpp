@@ -7,8 +7,8 @@
 
 namespace gigabar::tool {
 
-void add_json_option(const Command& command, std::string& path) {
-  command
+Option add_json_option(const Command& command, std::string& path) {
+  return command
       .add_option("--json", path,
                   "Also write everything as JSON to this file; '-': to standard output, and the text to standard error")
       ->type_name("FILE");

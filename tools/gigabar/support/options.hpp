@@ -38,7 +38,7 @@ struct StoreOptions {
 // --store, --no-store.
 void add_store_options(const Command& command, StoreOptions& options);
 void add_device_option(const Command& command, DeviceOptions& options);
-void add_json_option(const Command& command, std::string& path);
+Option add_json_option(const Command& command, std::string& path);
 // -d, -a, -M, --backend, --cpu, --json.
 void add_device_options(const Command& command, DeviceOptions& options);
 

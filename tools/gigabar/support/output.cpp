@@ -7,6 +7,8 @@
 #include <cerrno>
 #include <csignal>
 #include <cstring>
+#include <filesystem>
+#include <optional>
 
 #include "base/output_file.hpp"
 #include "support/failure.hpp"
@@ -17,6 +19,12 @@ namespace {
 
 void ignore(int) {}
 
+void fail_for(std::string_view option, const std::string& path, const std::optional<OutputFault>& fault) {
+  if (!fault) return;
+  fail(fmt::format("{} {}: {}: {}; name a file or a device that can be written", option, plain(path), fault->cause,
+                   std::strerror(fault->code)));
+}
+
 }  // namespace
 
 void flush(std::FILE* text) {
@@ -26,10 +34,18 @@ void flush(std::FILE* text) {
 }
 
 void write_file(std::string_view option, const std::string& path, std::string_view content) {
-  const auto fault = write_output(path, content);
-  if (!fault) return;
-  fail(fmt::format("{} {}: {}: {}; name a file or a device that can be written", option, plain(path), fault->cause,
-                   std::strerror(fault->code)));
+  fail_for(option, path, write_output(path, content));
+}
+
+void require_writable(std::string_view option, const std::string& path) { fail_for(option, path, check_output(path)); }
+
+void require_storable(std::string_view option, const std::string& path) {
+  std::filesystem::path first = path;  // that is made
+  std::error_code ignored;
+  while (first.has_parent_path() && first.has_relative_path() && !std::filesystem::exists(first.parent_path(), ignored)) {
+    first = first.parent_path();
+  }
+  fail_for(option, path, check_output(first.string()));
 }
 
 void write_standard_output(std::string_view content) {

@@ -14,6 +14,12 @@ void flush(std::FILE* text);
 // The file of an output option: `option` is its name, "--json". See base/output_file.hpp for devices, pipes and links.
 void write_file(std::string_view option, const std::string& path, std::string_view content);
 
+// Ends the command as write_file() would where nothing can be written, before a command begins its work.
+void require_writable(std::string_view option, const std::string& path);
+
+// The same for a file whose folder is made where it is missing.
+void require_storable(std::string_view option, const std::string& path);
+
 // A whole document on standard output, for "--json -".
 void write_standard_output(std::string_view content);
 

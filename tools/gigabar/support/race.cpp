@@ -30,7 +30,7 @@ double estimate_ns(Contender& contender, const SampleClock& clock) {
 std::size_t affordable_count(double call_ns, double budget_ns, std::size_t most) noexcept {
   const double count = budget_ns / std::max(call_ns, 1.0);
   const std::size_t affordable = count >= static_cast<double>(most) ? most : static_cast<std::size_t>(count);
-  return std::max(affordable, std::min(most, kLeastSamples));
+  return std::max(affordable, std::min(most, kMinSamples));
 }
 
 const Contender* race_round(std::span<Contender> contenders, const SampleClock& clock, std::size_t round_count, std::size_t seed) {

@@ -58,8 +58,8 @@ Contender make_contender(std::string name, const Call& call) {
 // The least time of three calls after one, in ns.
 double estimate_ns(Contender& contender, const SampleClock& clock);
 
-// How many samples fit into `budget_ns`: never more than `most`, never fewer than kLeastSamples.
-inline constexpr std::size_t kLeastSamples = 11;
+// How many samples fit into `budget_ns`: never more than `most`, never fewer than kMinSamples.
+inline constexpr std::size_t kMinSamples = 11;
 std::size_t affordable_count(double call_ns, double budget_ns, std::size_t most) noexcept;
 
 // Takes one round's part (1 / round_count of wanted_count, rounded up) of every contender's samples, in short blocks, in turns

@@ -15,6 +15,7 @@
 #include "support/clock.hpp"
 #include "support/options.hpp"
 #include "support/output.hpp"
+#include "support/progress_line.hpp"
 #include "support/statistics.hpp"
 
 // Compiled in report.cpp, not in each file that makes a document.
@@ -40,7 +41,8 @@ std::string json_text(const Json& document);
 
 class Report {
  public:
-  // `tool` is the subcommand's name; `json_path` may be empty.
+  // `tool` is the subcommand's name; `json_path` may be empty. Ends the command where nothing can be written there: made before the
+  // work begins, it keeps the work from being done in vain.
   Report(std::string_view tool, const Invocation& invocation, std::string json_path);
 
   // Before the lines about device, mapping and clock and before notes: "# " in a text whose other lines are data.
@@ -55,8 +57,14 @@ class Report {
 
   template <class... Parts>
   void print(fmt::format_string<Parts...> format, Parts&&... parts) {
+    progress_.clear();
     fmt::print(text_, format, std::forward<Parts>(parts)...);
     flush(text_);
+  }
+  // What is being done, on a terminal only, until the next print(); before everything that may take a second or longer.
+  template <class... Parts>
+  void show_progress(fmt::format_string<Parts...> format, Parts&&... parts) {
+    progress_.show(fmt::format(format, std::forward<Parts>(parts)...));
   }
   // A heading, with the stand-in label.
   void heading(std::string_view line);
@@ -73,6 +81,7 @@ class Report {
   std::FILE* text_;
   std::string json_path_;
   std::string line_prefix_;
+  ProgressLine progress_;
   bool is_stand_in_ = false;
   bool has_colours_ = false;
   Json document_;

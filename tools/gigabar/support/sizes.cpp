@@ -40,7 +40,7 @@ std::optional<SizeRange> parse_size_range(const std::string& text, const SizeRan
   if (least.empty() && most.empty()) return {};
   const auto first = least.empty() ? std::optional(otherwise.least_bytes) : parse_size(least);
   const auto last = most.empty() ? std::optional(otherwise.most_bytes) : parse_size(most);
-  if (!first || !last || *first > *last || *last > kMostBytes) return {};
+  if (!first || !last || *first > *last || *last > kMaxBytes) return {};
   return SizeRange{*first, *last};
 }
 

@@ -19,7 +19,7 @@ struct SizeRange {
   std::uint64_t least_bytes = 0;
   std::uint64_t most_bytes = 0;
 };
-inline constexpr std::uint64_t kMostBytes = std::uint64_t{1} << 34;
+inline constexpr std::uint64_t kMaxBytes = std::uint64_t{1} << 34;
 
 // "MAX", "MIN:MAX" or "MIN:", in bytes or with K, M, G. Nothing for another text, or when the least is above the most.
 std::optional<SizeRange> parse_size_range(const std::string& text, const SizeRange& otherwise);

@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/counted.hpp"
 #include "support/failure.hpp"
 #include "support/report.hpp"
 
@@ -109,7 +110,7 @@ void check_once(const Workbench& bench, const CheckedCopy& checked, std::vector<
     bench.engine_write(checked.offset_bytes, buffer);
   }
   if (!checked.copy())
-    fail(fmt::format("{}: the copy of {} bytes failed ({})", checked.name, checked.bytes, name_of(checked.direction)));
+    fail(fmt::format("{}: the copy of {} failed ({})", checked.name, counted(checked.bytes, "byte"), name_of(checked.direction)));
   if (is_to_device) {
     bench.engine_read(checked.offset_bytes, buffer);
   } else {

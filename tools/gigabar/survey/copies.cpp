@@ -15,10 +15,10 @@ namespace gigabar::tool::survey {
 namespace {
 
 constexpr std::array<std::size_t, 2> kSizes = {8, std::size_t{64} << 10};
-constexpr std::size_t kMostBytes = kSizes.back();
+constexpr std::size_t kMaxBytes = kSizes.back();
 constexpr std::size_t kRounds = 3;  // of a pass
 constexpr double kRoundNs = 8e6;    // of one contender: 12 of them make about 0.6 s a device with their pauses
-constexpr std::size_t kMostSamples = 400;
+constexpr std::size_t kMaxSamples = 400;
 constexpr std::uint64_t kPauseNs = 20'000;  // so that nothing of the copy before is still under way
 
 void pause() {
@@ -72,7 +72,7 @@ void check(const Workbench& bench) {
 
 void run_round(Runner& runner, const SampleClock& clock, std::vector<std::uint64_t>& ticks) {
   const double call_ns = estimate_ns(runner.contender, clock) + static_cast<double>(kPauseNs);
-  ticks.assign(affordable_count(call_ns, kRoundNs, kMostSamples), 0);
+  ticks.assign(affordable_count(call_ns, kRoundNs, kMaxSamples), 0);
   if (!runner.contender.run_block(clock, ticks, runner.contender.warm_up_count, 1)) {
     runner.figure.failure = "a copy failed while it was timed; GIGABAR_LOG=info tells why";
     return;
@@ -83,7 +83,7 @@ void run_round(Runner& runner, const SampleClock& clock, std::vector<std::uint64
 std::vector<Figure> measure_device(const DeviceInfo& device, const SampleClock& clock) {
   DeviceOptions options;
   options.device = device.index;
-  const Workbench bench(options, kMostBytes + kGuardBytes);
+  const Workbench bench(options, kMaxBytes + kGuardBytes);
   check(bench);
   std::vector<Runner> runners = runners_of(bench);
   std::vector<std::uint64_t> ticks;

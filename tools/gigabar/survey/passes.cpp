@@ -7,6 +7,8 @@
 #include <chrono>
 #include <thread>
 
+#include "base/counted.hpp"
+
 namespace gigabar::tool::survey {
 namespace {
 
@@ -47,7 +49,7 @@ void note_what_is_missing(Passes& all) {
   std::vector<std::string>& notes = all.paths.notes;
   if (all.copies.empty()) notes.emplace_back("single copies were left out, since the time for the survey was over");
   if (all.paths.left_out_count > 0) {
-    notes.push_back(fmt::format("{} runs were left out, since the time for the survey was over", all.paths.left_out_count));
+    notes.push_back(fmt::format("left out, since the time for the survey was over: {}", counted(all.paths.left_out_count, "run")));
   }
   if (all.count < kPasses || is_partial(all.copies) || is_partial(all.paths.alone) || is_partial(all.paths.together)) {
     notes.push_back(

@@ -12,7 +12,7 @@
 namespace gigabar::tool::topology {
 namespace {
 
-constexpr std::size_t kMostBridges = 2000;  // of all devices together: a drawing of more cannot be read
+constexpr std::size_t kMaxBridges = 2000;  // of all devices together: a drawing of more cannot be read
 
 // A quoted string of DOT. Backslashes begin escapes and '&' begins entities in labels, so both are escaped; "\n" is a new line.
 std::string dot_string(std::string_view text) {
@@ -112,7 +112,7 @@ class Graph {
       }
       const auto above = static_cast<std::size_t>(parent);
       edges_ += fmt::format("  {} -- {} [label={}];\n", name_of_pci(above), below, dot_string(link_above(pci)));
-      if (!bridges_.insert(above).second || bridges_.size() > kMostBridges) return;
+      if (!bridges_.insert(above).second || bridges_.size() > kMaxBridges) return;
       clusters_[number] +=
           fmt::format("    {} [label={}, style=rounded];\n", name_of_pci(above),
                       dot_string("bridge " + topology_.pci[above].address.to_string() + "\n" + device_text(topology_.pci[above])));
@@ -137,7 +137,7 @@ class Graph {
   std::string cluster(int number, const std::string& body) const {
     const NumaNode* const node = element(topology_.numa_nodes, topology_.find_numa_node(number));
     const std::string memory =
-        node == nullptr ? "" : fmt::format("\n{:.1f} GiB", static_cast<double>(node->memory_bytes) / 1073741824.0);
+        node == nullptr ? "" : fmt::format("\n{:.1f} GiB of host memory", static_cast<double>(node->memory_bytes) / 1073741824.0);
     std::string text = fmt::format("  subgraph cluster_{} {{\n", memory_name(number));
     text += fmt::format("    label={};\n", dot_string(number < 0 ? "NUMA node unknown" : fmt::format("NUMA node {}", number)));
     text += fmt::format("    {} [label={}, shape=cylinder];\n", memory_name(number),

@@ -9,6 +9,7 @@
 #include <tuple>
 #include <utility>
 
+#include "base/counted.hpp"
 #include "support/plain_text.hpp"
 #include "support/text_table.hpp"
 #include "topology/output.hpp"
@@ -16,8 +17,8 @@
 namespace gigabar::tool::topology {
 namespace {
 
-constexpr std::size_t kMostPairsInFull = 24;
-constexpr std::size_t kMostHopsShown = 32;
+constexpr std::size_t kMaxPairsInFull = 24;
+constexpr std::size_t kMaxHopsShown = 32;
 
 struct Symbol {
   Relation relation;
@@ -73,7 +74,7 @@ void print_cells(Report& report, const View& view) {
   }
   report.print("{}", table.take_text());
   if (view.ends_left_out() > 0) {
-    report.note(fmt::format("{} more GPUs and NICs are left out of the matrix", view.ends_left_out()));
+    report.note(fmt::format("not in the matrix: {}", counted(view.ends_left_out(), "more GPU or NIC", "more GPUs and NICs")));
   }
 }
 
@@ -106,10 +107,10 @@ std::string bottleneck_text(const Route& route) { return route.bottleneck.empty(
 
 std::string hops_text(const Route& route) {
   std::string text;
-  for (std::size_t i = 0; i < std::min(route.hops.size(), kMostHopsShown); ++i) {
+  for (std::size_t i = 0; i < std::min(route.hops.size(), kMaxHopsShown); ++i) {
     text += (i == 0 ? "" : " ") + route.hops[i].to_string();
   }
-  return text + (route.hops.size() > kMostHopsShown ? " ..." : "");
+  return text + (route.hops.size() > kMaxHopsShown ? " ..." : "");
 }
 
 std::vector<std::string> cells_of(const Pair& pair, const std::string& last) {
@@ -143,7 +144,7 @@ void print_pairs(Report& report, const View& view, bool has_all_routes) {
   const std::vector<Pair> pairs = view.pairs();
   if (pairs.empty()) return;
   report.print("\nrates and bottleneck per pair, each way, theoretical\n");
-  const bool is_short = has_all_routes || pairs.size() <= kMostPairsInFull;
+  const bool is_short = has_all_routes || pairs.size() <= kMaxPairsInFull;
   if (has_all_routes) {
     print_all_pairs(report, pairs);
   } else if (is_short) {
@@ -158,8 +159,8 @@ void print_pairs(Report& report, const View& view, bool has_all_routes) {
 void print_nodes(Report& report, const Topology& topology) {
   report.print("\n");
   for (const NumaNode& node : topology.numa_nodes) {
-    report.print("NUMA node {}: CPUs {}, {:.1f} GiB\n", node.index, node.cpus.empty() ? "none" : list_text(node.cpus),
-                 static_cast<double>(node.memory_bytes) / 1073741824.0);
+    report.print("NUMA node {}: CPUs {}, {:.1f} GiB of host memory on this node\n", node.index,
+                 node.cpus.empty() ? "none" : list_text(node.cpus), static_cast<double>(node.memory_bytes) / 1073741824.0);
   }
   if (topology.numa_nodes.empty()) report.print("NUMA nodes: none told\n");
 }

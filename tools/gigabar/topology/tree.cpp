@@ -5,13 +5,14 @@
 #include <algorithm>
 #include <map>
 
+#include "base/counted.hpp"
 #include "support/plain_text.hpp"
 #include "topology/output.hpp"
 
 namespace gigabar::tool::topology {
 namespace {
 
-constexpr std::size_t kMostDepth = 64;
+constexpr std::size_t kMaxDepth = 64;
 
 class Tree {
  public:
@@ -44,7 +45,7 @@ class Tree {
     for (const auto& [node, complexes] : std::map(roots_)) print_numa_node(node);  // of nodes that the machine does not list
     print_others();
     if (hidden_count_ > 0) {
-      report_.print("{} other PCI devices are not shown: neither GPU, network, storage nor accelerator\n", hidden_count_);
+      report_.print("not shown: {}, neither GPU, network, storage nor accelerator\n", counted(hidden_count_, "other PCI device"));
     }
   }
 
@@ -66,7 +67,7 @@ class Tree {
       report_.print("NUMA node unknown\n");
     } else {
       const NumaNode* const node = element(topology_.numa_nodes, topology_.find_numa_node(number));
-      report_.print("NUMA node {}: CPUs {}, {:.1f} GiB\n", number, cpus_text(topology_, number),
+      report_.print("NUMA node {}: CPUs {}, {:.1f} GiB of host memory on this node\n", number, cpus_text(topology_, number),
                     node == nullptr ? 0.0 : static_cast<double>(node->memory_bytes) / 1073741824.0);
     }
     if (found == roots_.end()) return;
@@ -79,7 +80,7 @@ class Tree {
   }
 
   void print_device(std::size_t pci, std::size_t depth) {
-    if (depth > kMostDepth) {
+    if (depth > kMaxDepth) {
       report_.print("{:{}}...\n", "", 2 * depth);
       return;
     }

@@ -10,13 +10,13 @@
 namespace gigabar::tool::topology {
 namespace {
 
-constexpr std::size_t kMostPartsOfList = 24;
+constexpr std::size_t kMaxPartsOfList = 24;
 
 }  // namespace
 
 View::View(Topology topology) : topology_(std::move(topology)) {
   const std::size_t all = topology_.gpus.size() + topology_.nics.size();
-  for (std::size_t i = 0; i < all && ends_.size() < kMostEnds; ++i) {
+  for (std::size_t i = 0; i < all && ends_.size() < kMaxEnds; ++i) {
     const bool is_gpu = i < topology_.gpus.size();
     const std::size_t index = is_gpu ? i : i - topology_.gpus.size();
     ends_.push_back(end_of({is_gpu ? Endpoint::Kind::gpu : Endpoint::Kind::nic, static_cast<int>(index)}));
@@ -84,7 +84,7 @@ std::string list_text(std::vector<int> numbers) {
   for (std::size_t i = 0; i < numbers.size();) {
     std::size_t last = i;
     while (last + 1 < numbers.size() && numbers[last + 1] == numbers[last] + 1) ++last;
-    if (++part_count > kMostPartsOfList) return text + ",...";
+    if (++part_count > kMaxPartsOfList) return text + ",...";
     text += text.empty() ? "" : ",";
     text += last == i ? std::to_string(numbers[i]) : fmt::format("{}-{}", numbers[i], numbers[last]);
     i = last + 1;

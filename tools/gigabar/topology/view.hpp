@@ -12,7 +12,7 @@
 namespace gigabar::tool::topology {
 
 // More ends than any machine has; the rest is left out, so that a hostile archive cannot ask for a table of millions of cells.
-inline constexpr std::size_t kMostEnds = 160;
+inline constexpr std::size_t kMaxEnds = 160;
 
 struct End {
   Endpoint point;

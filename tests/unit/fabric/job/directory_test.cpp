@@ -62,7 +62,7 @@ TEST(Directory, GivesEveryRankEveryCard) {
   const auto first = join(make_job(1, 3, port.number()));
   const auto second = join(make_job(2, 3, port.number()));
   ASSERT_TRUE(first && second);
-  const std::string longest(fabric::kMostCardBytes, '\0');
+  const std::string longest(fabric::kMaxCardBytes, '\0');
   EXPECT_TRUE(first->publish("card 1"));
   EXPECT_TRUE(second->publish(longest));
   for (const auto* directory : {&first, &second}) {
@@ -236,7 +236,7 @@ TEST(Directory, RefusesCardsAndRanksThatCannotBe) {
   const Keeping keeper(make_job(0, 2, port.number()));
   const auto member = join(make_job(1, 2, port.number()));
   ASSERT_TRUE(member);
-  EXPECT_EQ(member->publish(std::string(fabric::kMostCardBytes + 1, 'x')).status(), Status::invalid_argument);
+  EXPECT_EQ(member->publish(std::string(fabric::kMaxCardBytes + 1, 'x')).status(), Status::invalid_argument);
   EXPECT_TRUE(member->publish("")) << "an empty card is one";
   EXPECT_EQ(member->publish("again").status(), Status::invalid_argument);
   EXPECT_EQ(wait_for_card(*member, 1), "");
@@ -305,6 +305,32 @@ TEST(Directory, RefusesAnotherKeyAnotherJobAndAnotherRankCount) {
   EXPECT_NE(count.cause.find("rank 0 counts 2 ranks, rank 2 counts 3"), std::string::npos) << count.cause;
   EXPECT_LT(now_ns() - start_ns, 10 * test::kSecondNs) << "it is told at once";
   EXPECT_TRUE(join(make_job(1, 2, port.number()))) << "others are not disturbed";
+}
+
+// A rank of rank 0's host that has no key where there is one, or one where there is none, is told so, and not at the deadline. By
+// the one side at a Unix socket: what listens there is a process of this user. By the other after a moment of doubt.
+TEST(Directory, TellsARankOfItsHostThatOnlyOneOfThemHasAKey) {
+  for (const auto& [keepers, ranks] : {std::pair("sixteen bytes or more", ""), std::pair("", "sixteen bytes or more")}) {
+    const FreePort port;
+    const Keeping keeper(make_job(0, 2, port.number(), keepers));
+    const std::int64_t start_ns = now_ns();
+    const ErrorRecord refused = refusal(make_job(1, 2, port.number(), ranks), in_seconds(60));
+    EXPECT_EQ(refused.status, Status::no_permission) << refused.cause;
+    EXPECT_NE(refused.cause.find(*ranks == '\0' ? "this rank has none" : "another job key or none"), std::string::npos)
+        << refused.cause;
+    EXPECT_NE(refused.remedy.find("GIGABAR_JOB_KEY"), std::string::npos) << refused.remedy;
+    EXPECT_EQ((refused.cause + refused.remedy).find("sixteen"), std::string::npos) << "the key is in the text";
+    EXPECT_LT(now_ns() - start_ns, 30 * test::kSecondNs) << "it is not told at the deadline";
+  }
+}
+
+// Ranks of one host that are in different network name spaces do not meet; the error says so, and what helps.
+TEST(Directory, OfOneHostSaysWhatContainersNeed) {
+  const FreePort port;
+  const ErrorRecord late = refusal(on_one_host(make_job(1, 2, port.number())), now_ns() + test::kSecondNs / 5);
+  EXPECT_EQ(late.status, Status::timed_out);
+  EXPECT_NE(late.cause.find("network name space"), std::string::npos) << late.cause;
+  EXPECT_NE(late.remedy.find("GIGABAR_INTERFACES"), std::string::npos) << late.remedy;
 }
 
 TEST(Directory, APortThatIsTakenIsUnavailable) {

@@ -93,6 +93,25 @@ TEST(FindJob, RefusesHalfAnEnvironmentAndNamesWhatLacks) {
   }
 }
 
+TEST(FindJob, AnyPartOfTheEnvironmentNamesAllThatLacks) {
+  const std::vector<std::pair<std::string, std::string>> whole = {
+      {"RANK", "0"}, {"WORLD_SIZE", "2"}, {"MASTER_ADDR", "127.0.0.1"}, {"MASTER_PORT", "29500"}};
+  for (unsigned subset = 1; subset < 15; ++subset) {
+    Launched launched({});
+    for (unsigned i = 0; i < whole.size(); ++i) {
+      if ((subset >> i & 1) != 0) launched.set(whole[i].first, whole[i].second);
+    }
+    const auto job = find_job({});
+    ASSERT_FALSE(job) << subset;
+    const ErrorRecord& record = job.error().record();
+    for (unsigned i = 0; i < whole.size(); ++i) {
+      const bool is_there = (subset >> i & 1) != 0;
+      EXPECT_EQ(record.object.find(whole[i].first) == std::string::npos, is_there) << job.error().message();
+      EXPECT_NE(record.cause.find(whole[i].first), std::string::npos) << job.error().message();
+    }
+  }
+}
+
 TEST(FindJob, RefusesMalformedNumbers) {
   for (const auto& [name, value] : std::vector<std::pair<std::string, std::string>>{{"RANK", "-1"},
                                                                                     {"RANK", ""},
@@ -349,7 +368,11 @@ TEST(JobHosts, AreOneWhereTheAddressOrTheLauncherSaysSo) {
   EXPECT_FALSE(is_on_one({{"MASTER_ADDR", "192.0.2.1"}, key}));
   EXPECT_FALSE(is_on_one({{"MASTER_ADDR", "192.0.2.1"}, key, {"LOCAL_WORLD_SIZE", "2"}}));
   EXPECT_TRUE(is_on_one({{"MASTER_ADDR", "192.0.2.1"}, key, {"LOCAL_WORLD_SIZE", "4"}}));
+  // Who names interfaces has ranks that meet there, as containers of one host do.
+  EXPECT_FALSE(is_on_one({{"MASTER_ADDR", "192.0.2.1"}, key, {"LOCAL_WORLD_SIZE", "4"}, {"GIGABAR_INTERFACES", "lo"}}));
+  EXPECT_TRUE(is_on_one({{"MASTER_ADDR", "127.0.0.1"}, key, {"LOCAL_WORLD_SIZE", "4"}, {"GIGABAR_INTERFACES", "lo"}}));
   // Without a key no other ranks are heard than this host's.
+  EXPECT_TRUE(is_on_one({{"MASTER_ADDR", "192.0.2.1"}, {"LOCAL_WORLD_SIZE", "4"}, {"GIGABAR_INTERFACES", "lo"}}));
   EXPECT_TRUE(is_on_one({{"MASTER_ADDR", "192.0.2.1"}}));
   EXPECT_TRUE(is_on_one({{"MASTER_ADDR", "192.0.2.1"}, {"LOCAL_WORLD_SIZE", "4"}}));
 }

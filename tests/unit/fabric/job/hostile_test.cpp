@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The directory among strangers: garbage, silence, floods, replays and keepers that are none.
+#include <grp.h>
 #include <gtest/gtest.h>
+#include <sys/wait.h>
 
 #include <array>
 #include <random>
@@ -8,8 +10,10 @@
 #include <thread>
 #include <vector>
 
+#include "base/errors.hpp"
 #include "fabric/job/handshake.hpp"
 #include "fabric/job/sealed_stream.hpp"
+#include "fault/doors.hpp"
 #include "support/no_more_descriptors.hpp"
 #include "unit/fabric/job/keeping.hpp"
 
@@ -182,6 +186,70 @@ TEST(HostileMember, AreCountedExactly) {
   EXPECT_EQ((*keeper)->refused_count(), 4u);
 }
 
+// A keeper that holds sixteen strangers of each kind.
+std::unique_ptr<fabric::Directory> open_narrow_keeper(std::uint16_t port) {
+  rlimit before{};
+  ::getrlimit(RLIMIT_NOFILE, &before);
+  const rlimit narrow{64, before.rlim_max};
+  ::setrlimit(RLIMIT_NOFILE, &narrow);
+  auto keeper = fabric::open_keeper(make_job(0, 2, port));
+  ::setrlimit(RLIMIT_NOFILE, &before);
+  EXPECT_TRUE(keeper) << keeper.error().message();
+  return keeper ? std::move(*keeper) : nullptr;
+}
+
+std::string known_name(std::uint16_t port) { return text("gigabar-directory-", ::geteuid(), "-", port); }
+
+// For longer than strangers have to speak.
+void poll_for_a_while(fabric::Directory& keeper) {
+  for (const std::int64_t end_ns = now_ns() + test::kSecondNs / 5; now_ns() < end_ns; ::poll(nullptr, 0, 1))
+    ASSERT_TRUE(keeper.poll());
+}
+
+// Those of TCP and those of this host do not take each other's places.
+TEST(HostileMember, OverTcpLeaveTheUnixSocketAlone) {
+  const FreePort port;
+  const auto keeper = open_narrow_keeper(port.number());
+  ASSERT_TRUE(keeper);
+  std::vector<std::unique_ptr<Stranger>> silent;
+  for (int count = 0; count < 16; ++count) silent.push_back(std::make_unique<Stranger>(port.number()));
+  ASSERT_NO_FATAL_FAILURE(poll_for_a_while(*keeper));
+  std::vector<Descriptor> of_this_host;
+  for (int count = 0; count < 16; ++count) of_this_host.push_back(test::knock_unix(known_name(port.number()), SOCK_STREAM));
+  ASSERT_NO_FATAL_FAILURE(poll_for_a_while(*keeper));
+  EXPECT_EQ(keeper->refused_count(), 0U) << "some had to go";
+  silent.push_back(std::make_unique<Stranger>(port.number()));
+  ASSERT_NO_FATAL_FAILURE(poll_for_a_while(*keeper));
+  EXPECT_EQ(keeper->refused_count(), 1U) << "it holds sixteen";
+}
+
+// Who is turned away for being another user has put nobody out.
+TEST(HostileMember, OfAnotherUserTakesNobodysPlace) {
+  if (::geteuid() != 0) GTEST_SKIP() << "only root can become another user";
+  const FreePort port;
+  const auto keeper = open_narrow_keeper(port.number());
+  ASSERT_TRUE(keeper);
+  std::vector<Descriptor> own;
+  for (int count = 0; count < 16; ++count) own.push_back(test::knock_unix(known_name(port.number()), SOCK_STREAM));
+  ASSERT_NO_FATAL_FAILURE(poll_for_a_while(*keeper));
+  const std::string name = known_name(port.number());
+  const pid_t other = ::fork();
+  if (other == 0) {
+    if (::setgroups(0, nullptr) != 0 || ::setgid(65534) != 0 || ::setuid(65534) != 0) ::_exit(1);
+    for (int count = 0; count < 8; ++count) {
+      const Descriptor visitor = test::knock_unix(name, SOCK_STREAM);
+      pollfd entry{visitor.get(), POLLIN, 0};
+      if (::poll(&entry, 1, 10'000) != 1) ::_exit(2);
+    }
+    ::_exit(0);
+  }
+  EXPECT_TRUE(test::eventually([&] { return !keeper->poll() || keeper->refused_count() >= 8; }));
+  int status = -1;
+  ::waitpid(other, &status, 0);
+  EXPECT_EQ(status, 0);
+  EXPECT_EQ(keeper->refused_count(), 8U) << "one for each of the other user's, and none of this one's";
+}
+
 TEST(HostileMember, KeepersOutOfDescriptorsWaitAndGoOn) {
   if (GIGABAR_TEST_CAN_EXHAUST_DESCRIPTORS == 0) GTEST_SKIP() << "the sanitizer needs descriptors";
   const FreePort port;
@@ -323,6 +391,32 @@ ErrorRecord refusal(std::uint16_t port, std::int64_t deadline_ns) {
   return member ? ErrorRecord{} : member.error().record();
 }
 
+// Who answers in rank 0's place before it comes does not end a join by refusing it.
+TEST(HostileKeeper, OneThatRefusesAndGoesKeepsNobodyOut) {
+  const FreePort port;
+  std::atomic<int> refused{0};
+  auto impostor = std::make_unique<FakeKeeper>(port.number(), [&](int socket) {
+    receive_from(socket, fabric::kHelloBytes);
+    send_to(socket, fabric::write_hello(fabric::make_hello(make_job(0, 2, 1))));
+    receive_from(socket, fabric::kProofBytes);
+    send_to(socket, std::string(fabric::kProofBytes, '\0'));
+    ++refused;
+  });
+  std::string card;
+  std::thread joins([&] {
+    const auto member = fabric::open_member(make_job(1, 2, port.number()), in_seconds(30));
+    EXPECT_TRUE(member) << member.error().message();
+    if (member) card = test::wait_for_card(**member, 0).value_or("none");
+  });
+  EXPECT_TRUE(test::eventually([&] { return refused >= 2; }));
+  impostor.reset();
+  {
+    const Keeping keeper(make_job(0, 2, port.number()));
+    joins.join();
+  }
+  EXPECT_EQ(card, "card 0");
+}
+
 TEST(HostileKeeper, SilenceEndsAtTheDeadline) {
   const FreePort port;
   const FakeKeeper keeper(port.number(), [](int) {});
@@ -425,6 +519,29 @@ TEST(HostileKeeper, ForgedMessagesEndTheConnection) {
   ASSERT_TRUE(member) << member.error().message();
   EXPECT_TRUE(test::eventually([&] { return !(*member)->poll() || !(*member)->card(0); }));
   EXPECT_EQ((*member)->card(0).status(), Status::peer_lost);
+}
+
+// --- Streams --------------------------------------------------------------------------------------------------------------------
+
+// A peer that never takes the last of what is queued does not make it grow.
+TEST(ByteStream, ForgetsWhatItHasSent) {
+  std::array<int, 2> ends{};
+  ASSERT_EQ(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, ends.data()), 0);
+  const Descriptor peer(ends[1]);
+  fabric::ByteStream stream{Descriptor(ends[0])};
+  const std::string piece(64 << 10, 'p');
+  std::string taken(64 << 10, '\0');
+  while (stream.queued_bytes() < (1 << 20)) {
+    stream.queue(piece);
+    ASSERT_TRUE(stream.send_queued());
+  }
+  for (int round = 0; round < 1000; ++round) {
+    ASSERT_GT(::recv(peer.get(), taken.data(), taken.size(), 0), 0);
+    if (stream.queued_bytes() < (1 << 20)) stream.queue(piece);
+    ASSERT_TRUE(stream.send_queued());
+    ASSERT_GT(stream.queued_bytes(), 0U);
+  }
+  EXPECT_LT(stream.memory_bytes(), std::size_t{8} << 20);
 }
 
 }  // namespace

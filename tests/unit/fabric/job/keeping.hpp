@@ -33,7 +33,7 @@ class Keeping {
     EXPECT_TRUE(opened) << opened.error().message();
     if (!opened) return;
     directory_ = std::move(*opened);
-    const Outcome published = directory_->publish("card 0");
+    const Result<void> published = directory_->publish("card 0");
     EXPECT_TRUE(published) << published.message();
     thread_ = std::thread([this] { run(); });
   }
@@ -52,7 +52,7 @@ class Keeping {
     while (!is_over_) {
       pollfd entry{directory_->wake_descriptor(), POLLIN, 0};
       ::poll(&entry, 1, 20);
-      const Outcome polled = directory_->poll();
+      const Result<void> polled = directory_->poll();
       EXPECT_TRUE(polled) << polled.message();
     }
   }
@@ -71,7 +71,7 @@ inline std::optional<std::string> wait_for_card(fabric::Directory& directory, Ra
     if (!asked) return true;
     card = *asked;
     if (!card) {
-      const Outcome polled = directory.poll();
+      const Result<void> polled = directory.poll();
       EXPECT_TRUE(polled) << polled.message();
     }
     return card.has_value();

@@ -194,6 +194,45 @@ TEST(SlurmLauncher, HalfOfItIsRefusedAndNamesWhatIsMissing) {
   }
 }
 
+// Every subset with a sign of a step but without all that makes one: the error names each that is missing, and none that is there.
+TEST(SlurmLauncher, AnyPartOfItNamesAllThatIsMissing) {
+  const std::vector<test::Variable> whole = {kStep, kTask, kTasks, kJob, kNodes};
+  for (unsigned subset = 0; subset < 32; ++subset) {
+    const bool has_sign = (subset & 3) != 0;
+    if (!has_sign || subset == 31) continue;
+    Launched launched({});
+    for (unsigned i = 0; i < whole.size(); ++i) {
+      if ((subset >> i & 1) != 0) launched.set(whole[i].first, whole[i].second);
+    }
+    SCOPED_TRACE(subset);
+    const ErrorRecord record = refusal();
+    for (unsigned i = 0; i < whole.size(); ++i) {
+      const bool is_there = (subset >> i & 1) != 0;
+      EXPECT_EQ(record.object.find(whole[i].first) == std::string::npos, is_there)
+          << record.object << " lacks or has " << whole[i].first;
+      EXPECT_NE(record.cause.find(whole[i].first), std::string::npos) << record.cause;
+    }
+    EXPECT_FALSE(record.remedy.empty());
+  }
+}
+
+TEST(SlurmLauncher, TaskNumber0WithoutAJobIsNoBatchScript) {
+  {
+    const Launched passed_on({{"SLURM_PROCID", "0"}, kTasks});
+    EXPECT_EQ(refusal().object, "SLURM_STEP_ID, SLURM_JOB_ID and SLURM_STEP_NODELIST");
+  }
+  {
+    const Launched counted({{"SLURM_STEP_NUM_TASKS", "4"}, kJob, kNodes});
+    EXPECT_EQ(refusal().object, "SLURM_STEP_ID and SLURM_PROCID");
+  }
+  {
+    const Launched one({{"SLURM_PROCID", "0"}, {"SLURM_NTASKS", "1"}});
+    expect_alone();
+  }
+  const Launched wish_for_srun({kTasks});
+  expect_alone();
+}
+
 TEST(SlurmLauncher, NumbersThatCannotBeNameTheirVariable) {
   for (const auto& [name, wrong] : std::vector<test::Variable>{{"SLURM_PROCID", "4"},
                                                                {"SLURM_PROCID", "-1"},
@@ -327,7 +366,7 @@ TEST(ChosenLauncher, HasToBeThere) {
     EXPECT_EQ(refusal().object, "SLURM_STEP_ID") << "a batch script is no task";
   }
   const Launched launched({{"GIGABAR_LAUNCHER", "environment"}});
-  EXPECT_EQ(refusal().object, "RANK");
+  EXPECT_EQ(refusal().object, "RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT");
 }
 
 TEST(ChosenLauncher, MayBeAStepOfOneTask) {

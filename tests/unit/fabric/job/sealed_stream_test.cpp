@@ -86,7 +86,7 @@ TEST(Handshake, AProofIsOfOneKeyOneJobOneRoleAndOneExchange) {
 
 TEST(SealedStream, CarriesMessagesInOrder) {
   Line line;
-  const std::string longest(fabric::kMostCardBytes, '\x5a');
+  const std::string longest(fabric::kMaxCardBytes, '\x5a');
   for (const auto& [rank, body] : {std::pair<Rank, std::string>{1, "card"}, {0xfffffffe, ""}, {3, longest}}) {
     const std::string wire = line.sender.seal({LetterType::card, rank, body});
     EXPECT_EQ(wire.find("card"), std::string::npos) << "it is not encrypted";

@@ -17,7 +17,7 @@ class TunedSettings : public testing::Test {
  protected:
   // What this process is: no other machine's file is taken.
   void store(TunedPair pair) const {
-    const Outcome stored = store_tuned(path_, machine_fingerprint(), pair);
+    const Result<void> stored = store_tuned(path_, machine_fingerprint(), pair);
     ASSERT_TRUE(stored) << stored.message();
   }
   TunedPair own_pair() const {

@@ -70,7 +70,7 @@ TEST_F(TuningFile, OfAnotherMachineStays) {
   const std::string before = read();
   MachineFingerprint other = some_machine();
   other.driver_version = "590.2";
-  const Outcome refused = store_tuned(path_, other, some_pair());
+  const Result<void> refused = store_tuned(path_, other, some_pair());
   EXPECT_EQ(refused.status(), Status::bad_file);
   EXPECT_TRUE(has(refused.message(), "580.1") && has(refused.message(), "590.2")) << refused.message();
   EXPECT_FALSE(refused.record().remedy.empty());
@@ -79,7 +79,7 @@ TEST_F(TuningFile, OfAnotherMachineStays) {
 
 TEST_F(TuningFile, ThatIsMalformedStays) {
   write("{ half");
-  const Outcome refused = store_tuned(path_, some_machine(), some_pair());
+  const Result<void> refused = store_tuned(path_, some_machine(), some_pair());
   EXPECT_EQ(refused.status(), Status::bad_file);
   EXPECT_TRUE(has(refused.record().remedy, "delete the file")) << refused.record().remedy;
   EXPECT_EQ(read(), "{ half");
@@ -90,7 +90,7 @@ TEST_F(TuningFile, MakesItsFolderAndSaysWhyItCannotBeWritten) {
   EXPECT_TRUE(store_tuned(deep, some_machine(), some_pair()));
   EXPECT_TRUE(Tuning::load(deep).is_ok());
   write("not a folder");
-  const Outcome under_a_file = store_tuned(path_ + "/tuning.json", some_machine(), some_pair());
+  const Result<void> under_a_file = store_tuned(path_ + "/tuning.json", some_machine(), some_pair());
   EXPECT_EQ(under_a_file.status(), Status::bad_file);
   EXPECT_TRUE(has(under_a_file.message(), "ENOTDIR")) << under_a_file.message();
 }
@@ -102,7 +102,7 @@ TEST_F(TuningFile, OfAFolderWithoutPermissionIsAnError) {
   ASSERT_GE(child, 0);
   if (child == 0) {
     if (::geteuid() == 0 && ::setuid(65534) != 0) ::_exit(3);
-    const Outcome refused = store_tuned(path_, some_machine(), some_pair());
+    const Result<void> refused = store_tuned(path_, some_machine(), some_pair());
     ::_exit(refused.status() == Status::bad_file && has(refused.message(), "EACCES") ? 0 : 1);
   }
   int status = 0;
@@ -143,7 +143,7 @@ TEST_F(TuningFile, ThatAnotherProcessHoldsForeverIsATimeOut) {
   const int held = ::open((path_ + ".lock").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
   ASSERT_GE(held, 0);
   ASSERT_EQ(::flock(held, LOCK_EX), 0);
-  const Outcome late = store_tuned(path_, some_machine(), some_pair());
+  const Result<void> late = store_tuned(path_, some_machine(), some_pair());
   EXPECT_EQ(late.status(), Status::timed_out) << late.message();
   ::close(held);
   EXPECT_TRUE(store_tuned(path_, some_machine(), some_pair()));

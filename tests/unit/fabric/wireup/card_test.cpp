@@ -40,10 +40,10 @@ TEST(WireupCard, EveryShorterOrLongerOneIsBad) {
 
 TEST(WireupCard, TooMuchOfAnythingIsBad) {
   Card many = full_card();
-  many.addresses.assign(kMostCardAddresses + 1, Address{});
+  many.addresses.assign(kMaxCardAddresses + 1, Address{});
   EXPECT_EQ(decode_card(encode(many)).status(), Status::bad_file);
   Card long_name = full_card();
-  long_name.unix_name.assign(kMostUnixNameBytes + 1, 'x');
+  long_name.unix_name.assign(kMaxUnixNameBytes + 1, 'x');
   EXPECT_EQ(decode_card(encode(long_name)).status(), Status::bad_file);
 }
 

@@ -227,7 +227,7 @@ Secret secret_of(char fill) {
 TEST(WireupSeal, FramesComeBackInOrder) {
   Sealer sealer(secret_of('k'));
   Opener opener(secret_of('k'));
-  const std::vector<std::size_t> lengths{0, 1, 17, 4096, kMostFrameBytes};
+  const std::vector<std::size_t> lengths{0, 1, 17, 4096, kMaxFrameBytes};
   std::string wire;
   for (const std::size_t length : lengths) wire += sealer.seal(static_cast<std::uint16_t>(length % 77), 3, pattern(length, length));
   std::string_view left = wire;

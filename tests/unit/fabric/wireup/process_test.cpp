@@ -134,7 +134,7 @@ TEST_P(WireupProcess, KilledWhileFramesAreQueued) {
   ASSERT_TRUE(node.wireup->connect(1, child.hear(), now_ns() + kLongTimeNs));
   ASSERT_TRUE(pump({&node}, [&] { return node.connected_count == 1; }));
   ASSERT_TRUE(gigabar::test::stop_process(child.process));
-  while (node.wireup->send(1, frame_of(1, std::string(kMostFrameBytes, 'x'))).is_ok()) continue;
+  while (node.wireup->send(1, frame_of(1, std::string(kMaxFrameBytes, 'x'))).is_ok()) continue;
   ::kill(child.process, SIGKILL);
   ASSERT_TRUE(pump({&node}, [&] { return !node.losses.empty(); }));
   EXPECT_EQ(node.wireup->memory_bytes(1), 0u);
@@ -222,6 +222,34 @@ TEST(WireupForks, AnotherUserOfTheHostIsRefused) {
     EXPECT_EQ(node.connected_count, 0);
     EXPECT_TRUE(stranger.has_ended());
   }
+}
+
+// Who is turned away for being another user has put nobody out.
+TEST(WireupForks, AnotherUserTakesNobodysPlace) {
+  if (::geteuid() != 0) GTEST_SKIP() << "only root can become another user";
+  Settings narrow = both();
+  narrow.most_unfinished = 4;
+  narrow.silent_grace_ns = 0;
+  Node node(job_of(0, 2), narrow);
+  std::vector<std::unique_ptr<RawSocket>> own;
+  for (int count = 0; count < 4; ++count) {
+    own.push_back(std::make_unique<RawSocket>(unix_of(node)));
+    ASSERT_TRUE(pump({&node}, [&] { return own.back()->received().size() == kChallengeBytes; }));
+  }
+  const Target target = unix_of(node);
+  Child child = start([&target](int, int) {
+    if (::setuid(65534) != 0) return false;
+    for (int count = 0; count < 8; ++count) {
+      RawSocket visitor(target);
+      char byte = 0;
+      if (::recv(visitor.get(), &byte, 1, 0) > 0) return false;
+    }
+    return true;
+  });
+  ASSERT_TRUE(pump({&node}, [&] { return node.wireup->refusals().another_user == 8; }));
+  EXPECT_EQ(child.end(), 0);
+  EXPECT_EQ(node.wireup->refusals().total(), 8U);
+  for (const auto& one : own) EXPECT_FALSE(one->has_ended());
 }
 
 // All connect to all, each in its own process and in its own order, some late.

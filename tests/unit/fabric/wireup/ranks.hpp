@@ -107,7 +107,7 @@ class Node : public WireupEvents {
   }
 
   bool poll() { return wireup->poll(*this); }
-  Outcome connect(const Node& peer, std::int64_t wait_ns = kLongTimeNs) {
+  Result<void> connect(const Node& peer, std::int64_t wait_ns = kLongTimeNs) {
     return wireup->connect(peer.rank, peer.wireup->card(), now_ns() + wait_ns);
   }
   bool has(const Node& peer) const { return wireup->is_connected(peer.rank); }

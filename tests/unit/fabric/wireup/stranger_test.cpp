@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "fabric/wireup/dial.hpp"
 #include "ranks.hpp"
 #include "support/no_more_descriptors.hpp"
 
@@ -202,7 +203,7 @@ TEST(WireupStrangers, ForgedFramesBreakThatChannelOnly) {
         },
         at == 3 ? "length" : "authentic");
   }
-  expect_broken([](Sealer& sealer) { return sealer.seal(1, 0, std::string(kMostFrameBytes + 1, 'x')); }, "length");
+  expect_broken([](Sealer& sealer) { return sealer.seal(1, 0, std::string(kMaxFrameBytes + 1, 'x')); }, "length");
   expect_broken([](Sealer& sealer) { return sealer.seal(0x9000, 0, "x"); }, "type 36864");
   expect_broken([](Sealer&) { return std::string(1000, '\0'); }, "length");
   expect_broken([](Sealer& sealer) { return sealer.seal(1, 1, "x"); }, "descriptors");
@@ -386,6 +387,37 @@ TEST(WireupStrangers, AnImpostorListens) {
     EXPECT_EQ(has_proven, kind == proves_nothing) << "nobody else hears the proof";
     EXPECT_EQ(node.connected_count, 0);
   }
+}
+
+// Over TCP anybody may have answered: that it refuses is the last word only when nothing else was heard for a while.
+TEST(WireupStrangers, ARefusalOverTcpIsDoubtedForAWhile) {
+  std::uint16_t port = 0;
+  const std::vector<Descriptor> listeners = listen_tcp({kLoopback}, port);
+  ASSERT_EQ(listeners.size(), 1U);
+  auto poller = Poller::open();
+  ASSERT_TRUE(poller);
+  const Identity identity = *identity_of(job_of(0, 2));
+  std::int64_t now = now_ns();  // the dial's clock
+  Dial dial(identity, **poller, 1, 1, {tcp_target(kLoopback, port)}, now + 60 * kSecond, {});
+  std::vector<Descriptor> held;
+  std::int64_t first_ns = 0;
+  int refused_count = 0;
+  Dial::Progress progress = Dial::Progress::going;
+  while (progress == Dial::Progress::going && refused_count < 1000) {
+    Descriptor socket(::accept4(listeners.front().get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+    if (socket.is_open()) {
+      if (first_ns == 0) first_ns = now;
+      ++refused_count;
+      send_now(socket.get(), encode(Prefix{kProtocolVersion, Verdict::refused}));
+      held.push_back(std::move(socket));
+    }
+    ::poll(nullptr, 0, 1);
+    progress = dial.advance(now += kSecond / 50);
+  }
+  EXPECT_EQ(progress, Dial::Progress::failed);
+  EXPECT_EQ(name_of(dial.error().status()), "no_permission");
+  EXPECT_GE(now - first_ns, kDoubtNs);
+  EXPECT_GT(refused_count, 2) << "it tries again meanwhile";
 }
 
 #if GIGABAR_TEST_CAN_EXHAUST_DESCRIPTORS

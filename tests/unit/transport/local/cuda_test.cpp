@@ -368,6 +368,36 @@ ISOLATED_TEST(LocalCuda, AKeyCannotReachBeyondWhatWasOpened) {
   EXPECT_FALSE(pair.links[0]->reach(Direction::write, *local, *nothing).can);
 }
 
+// Before anything is opened by it.
+ISOLATED_TEST(LocalCuda, AKeyThatContradictsItselfIsMalformed) {
+  TwoGpus machine;
+  machine.allocate();
+  Pair pair(kSomebodyElse, 0);
+  const auto shown = must(pair.transports[1]->register_memory(range_of(*machine.second)));
+  const Parcel good = must(shown->key(pair.peers[1]));
+  const auto open_with = [&](void (*change)(local::KeyBytes&)) {
+    local::KeyBytes key;
+    EXPECT_TRUE(local::read_front(good.bytes, key));
+    change(key);
+    Parcel parcel;
+    parcel.bytes = local::bytes_of(key);
+    return pair.transports[0]->open_region(pair.peers[0], std::move(parcel));
+  };
+  EXPECT_TRUE(open_with([](local::KeyBytes&) {}).is_ok());
+  void (*const changes[])(local::KeyBytes&) = {
+      [](local::KeyBytes& key) { key.allocation_bytes = key.offset_bytes + key.bytes - 1; },
+      [](local::KeyBytes& key) { key.offset_bytes = key.allocation_bytes + 1; },
+      [](local::KeyBytes& key) { key.offset_bytes = key.allocation_bytes - key.bytes + 1; },
+      [](local::KeyBytes& key) { key.offset_bytes = key.address + 1, key.allocation_bytes = std::uint64_t{1} << 62; },
+      [](local::KeyBytes& key) { key.allocation_bytes = ~std::uint64_t{0}; },
+  };
+  for (std::size_t i = 0; i < std::size(changes); ++i) {
+    const auto opened = open_with(changes[i]);
+    ASSERT_EQ(opened.status(), Status::bad_file) << i;
+    EXPECT_NE(opened.error().message().find("names memory beyond its allocation"), std::string::npos) << opened.error().message();
+  }
+}
+
 ISOLATED_TEST(LocalCuda, AHostileDescriptorIsNoAllocation) {
   TwoGpus machine;
   machine.allocate();
@@ -503,7 +533,7 @@ class ScriptedCopier final : public local::ResidentCopier {
   }
   void note_copy() override { ++script_.noted; }
   State look(std::uint32_t number) override { return number < script_.states.size() ? script_.states[number] : State::running; }
-  Outcome check() override { return script_.lost ? Outcome(*script_.lost) : Outcome(); }
+  Result<void> check() override { return script_.lost ? Result<void>(*script_.lost) : Result<void>(); }
 
  private:
   Script& script_;

@@ -166,7 +166,7 @@ TEST(LocalLink, ARefusedPosterOfFewMessagesIsWokenBehindThem) {
   for (const bool sleeps : {false, true}) {
     Pair pair;
     std::uint64_t posted = 0;
-    while (pair.links[0]->post_message(header_of(posted), pattern_of(local::kMostPayloadBytes, 1)) == Posted::ok) ++posted;
+    while (pair.links[0]->post_message(header_of(posted), pattern_of(local::kMaxPayloadBytes, 1)) == Posted::ok) ++posted;
     pair.poll(0);
     ASSERT_TRUE(pair.transports[0]->arm());
     pair.poll(1);

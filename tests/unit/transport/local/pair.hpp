@@ -15,7 +15,7 @@
 #include <vector>
 
 #include "base/clock.hpp"
-#include "transport/transport.hpp"
+#include "transport/local/open.hpp"
 
 namespace gigabar::transport::test {
 
@@ -57,7 +57,7 @@ class Recorder : public Sink {
     if (on_message) return on_message(link, header, payload);
     messages.push_back({number_of(header), {payload.begin(), payload.end()}});
   }
-  void done(Link&, std::uint64_t cookie, const Outcome& outcome) override {
+  void done(Link&, std::uint64_t cookie, const Result<void>& outcome) override {
     EXPECT_EQ(broken_count, 0) << "done() after broken()";
     dones.emplace_back(cookie, outcome.status());
   }
@@ -100,7 +100,8 @@ class Pair {
     Parcel answer;
     links[0] = must(transports[0]->offer(peers[0], 0, offer));
     links[1] = must(transports[1]->accept(peers[1], std::move(offer), answer));
-    if (const Outcome completed = links[0]->complete(std::move(answer)); !completed) throw std::runtime_error(completed.message());
+    if (const Result<void> completed = links[0]->complete(std::move(answer)); !completed)
+      throw std::runtime_error(completed.message());
     poll();
   }
 

@@ -16,7 +16,7 @@
 namespace gigabar::transport::test {
 
 inline void send_parcel(int socket, const Parcel& parcel) {
-  char control[CMSG_SPACE(sizeof(int) * kMostParcelDescriptors)] = {};
+  char control[CMSG_SPACE(sizeof(int) * kMaxParcelDescriptors)] = {};
   const auto count = static_cast<std::uint32_t>(parcel.descriptors.size());
   iovec parts[2] = {{const_cast<std::uint32_t*>(&count), sizeof count},
                     {const_cast<char*>(parcel.bytes.data()), parcel.bytes.size()}};
@@ -39,8 +39,8 @@ inline void send_parcel(int socket, const Parcel& parcel) {
 }
 
 inline Parcel receive_parcel(int socket) {
-  char control[CMSG_SPACE(sizeof(int) * kMostParcelDescriptors)] = {};
-  std::vector<char> bytes(kMostParcelBytes + sizeof(std::uint32_t));
+  char control[CMSG_SPACE(sizeof(int) * kMaxParcelDescriptors)] = {};
+  std::vector<char> bytes(kMaxParcelBytes + sizeof(std::uint32_t));
   iovec part{bytes.data(), bytes.size()};
   msghdr message{};
   message.msg_iov = &part;
@@ -70,7 +70,7 @@ class RankProcess {
     if (rank == 0) {
       link = must(transport->offer(peer, 0, parcel));
       send_parcel(socket, parcel);
-      if (const Outcome done = link->complete(receive_parcel(socket)); !done) throw std::runtime_error(done.message());
+      if (const Result<void> done = link->complete(receive_parcel(socket)); !done) throw std::runtime_error(done.message());
     } else {
       link = must(transport->accept(peer, receive_parcel(socket), parcel));
       send_parcel(socket, parcel);

@@ -63,7 +63,7 @@ TEST(LocalRing, EveryPayloadSizeAroundEveryBoundaryArrives) {
   Ring ring;
   std::uint64_t number = 0;
   for (const std::size_t middle : {0U, 24U, 24U + 64U, 24U + 128U, 4096U, 8192U, 32768U, 65536U}) {
-    for (std::size_t bytes = middle < 3 ? 0 : middle - 3; bytes <= std::min(middle + 3, kMostPayloadBytes); ++bytes) {
+    for (std::size_t bytes = middle < 3 ? 0 : middle - 3; bytes <= std::min(middle + 3, kMaxPayloadBytes); ++bytes) {
       const auto payload = payload_of(bytes, number);
       ASSERT_EQ(ring.producer->post(header_of(number), payload), Posted::ok);
       ring.expect(number, payload);
@@ -86,7 +86,7 @@ TEST(LocalRing, PositionsAndSequenceNumbersWrap) {
 }
 
 TEST(LocalRing, AFullRingRefusesAndTakesUpAgain) {
-  for (const std::size_t bytes : {std::size_t{0}, std::size_t{100}, std::size_t{4000}, kMostPayloadBytes}) {
+  for (const std::size_t bytes : {std::size_t{0}, std::size_t{100}, std::size_t{4000}, kMaxPayloadBytes}) {
     Ring ring(UINT32_MAX - 3, 7);
     std::uint64_t posted = 0;
     while (ring.producer->post(header_of(posted), payload_of(bytes, posted)) == Posted::ok) ++posted;
@@ -102,7 +102,7 @@ TEST(LocalRing, AFullRingRefusesAndTakesUpAgain) {
 // What lies in the ring from earlier laps looks exactly like a record.
 TEST(LocalRing, OldBytesAreNoMessages) {
   Ring ring;
-  std::vector<std::byte> lookalike(kMostPayloadBytes);
+  std::vector<std::byte> lookalike(kMaxPayloadBytes);
   for (std::size_t lap = 0; lap < 3; ++lap) {
     for (std::uint64_t number = 0; number < 16; ++number) {
       const std::uint64_t word = presence_word(static_cast<std::uint32_t>(lap * 16 + number + 1), 8);
@@ -116,7 +116,7 @@ TEST(LocalRing, OldBytesAreNoMessages) {
 
 TEST(LocalRing, ImpossibleRecordsAreNoticed) {
   const std::uint64_t good = presence_word(0, 10);
-  for (const std::uint64_t bad : {good + (std::uint64_t{1} << 32), good & ~kPresent, presence_word(0, kMostPayloadBytes + 1),
+  for (const std::uint64_t bad : {good + (std::uint64_t{1} << 32), good & ~kPresent, presence_word(0, kMaxPayloadBytes + 1),
                                   presence_word(0, 0x7fffffff), std::uint64_t{1}, ~std::uint64_t{0}}) {
     Ring ring;
     std::memcpy(ring.memory.ring(0), &bad, sizeof bad);

@@ -2,6 +2,7 @@
 // What a peer may send that holds no right to it: damaged parcels and keys, active messages of strangers and of liars.
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <cstring>
 #include <random>
 
@@ -80,6 +81,12 @@ TEST(UcxHostile, StrangersAreCountedAndIgnored) {
   stranger(std::string(65, 'a'), "data");
   stranger(std::string(64, '\0'), std::string(100'000, 'b'));
   stranger(std::string(64, 'r'), std::string(100'000, 'b'), UCP_AM_SEND_FLAG_RNDV);
+  for (const std::uint32_t told : {3U, 5U}) {
+    // A right header of that link, to data of another length.
+    WireHeader header = pair.header(WireKind::message);
+    header.data_bytes = told;
+    stranger(std::string(reinterpret_cast<const char*>(&header), sizeof header), "four");
+  }
   for (int i = 0; i < 200; ++i) {
     // A right header to a link that is not there.
     WireHeader header = make_header(static_cast<WireKind>(1 + random() % 7), random(), 0);
@@ -132,6 +139,33 @@ TEST(UcxHostile, AnAccessThatIsNotAllowedBreaksTheLinkOnly) {
   }
 }
 
+// While the peer that was asked does not run: answers to a read of eight bytes that bring more, or bring them elsewhere.
+TEST(UcxHostile, AnAnswerIsHeldToItsQuestion) {
+  const struct {
+    std::uint64_t offset;
+    std::size_t bytes;
+  } kTries[] = {{0, 9}, {1, 8}, {8, 1}, {~std::uint64_t{0} - 3, 8}, {0, 0}};
+  for (const auto& one : kTries) {
+    Attacked pair;
+    Buffer own(*pair.near, 4096);
+    auto key = own.region->key(pair.to_far);
+    const auto remote = pair.far->open_region(pair.to_near, std::move(*key));
+    ASSERT_TRUE(remote) << remote.error().message();
+    pair.post([&] { return pair.far_link->post_read(*pair.target->region, 0, **remote, 0, 8, 1); });
+    WireHeader header = pair.header(WireKind::answer);
+    set_access(header, {0, 1, 0, one.offset, static_cast<std::uint32_t>(one.bytes)});
+    pair.client->send(header, std::string(one.bytes, 'x'));
+    const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+    while (pair.far_sink.errors.empty() && std::chrono::steady_clock::now() < end) {
+      pair.client->progress();
+      pair.far->poll(pair.far_sink);
+    }
+    EXPECT_NE(pair.far_sink.errors[pair.far_link.get()].find("an answer was longer than what was asked for"), std::string::npos)
+        << one.bytes << " bytes at " << one.offset << ": " << pair.far_sink.errors[pair.far_link.get()];
+    EXPECT_TRUE(pair.is_target_untouched());
+  }
+}
+
 TEST(UcxHostile, MessagesThatBreakTheProtocol) {
   Attacked pair;
   struct Try {
@@ -152,6 +186,13 @@ TEST(UcxHostile, MessagesThatBreakTheProtocol) {
   // The same number twice.
   for (int i = 0; i < 2; ++i) pair.client->send(pair.header(WireKind::message), "x");
   ASSERT_NO_FATAL_FAILURE(pair.expect_broken("a repeated number"));
+  // Also where those before it are still to come.
+  for (int i = 0; i < 2; ++i) {
+    WireHeader header = pair.header(WireKind::message);
+    header.sequence = 5;
+    pair.client->send(header, "x");
+  }
+  ASSERT_NO_FATAL_FAILURE(pair.expect_broken("a repeated number ahead of its turn"));
   // Messages that never become deliverable are bounded.
   for (int i = 1; i < 200; ++i) {
     WireHeader header = pair.header(WireKind::message);

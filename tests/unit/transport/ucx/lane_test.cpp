@@ -260,7 +260,7 @@ TEST(UcxLanes, DamagedListsOfConnectionsAreRefused) {
   EXPECT_FALSE(decode_invitation(InvitationKind::offer, encode(InvitationKind::offer, {7, 65536, "", {"a"}})));
   EXPECT_FALSE(decode_invitation(InvitationKind::offer, encode(InvitationKind::offer, {7, 65536, "a", {"", "b"}})));
   Invitation many = good;
-  many.lanes.assign(kMostLanes + 1, "x");
+  many.lanes.assign(kMaxLanes + 1, "x");
   EXPECT_FALSE(decode_invitation(InvitationKind::offer, encode(InvitationKind::offer, many)));
 }
 

@@ -32,7 +32,7 @@ class Recorder final : public Sink {
     if (on_message) return on_message(link, header, payload);
     messages.push_back({header, {payload.begin(), payload.end()}});
   }
-  void done(Link& link, std::uint64_t cookie, const Outcome& outcome) override {
+  void done(Link& link, std::uint64_t cookie, const Result<void>& outcome) override {
     EXPECT_EQ(errors.count(&link), 0u) << "done() after broken()";
     EXPECT_TRUE(dones.emplace(cookie, outcome ? "" : outcome.message()).second) << "done() twice for " << cookie;
   }
@@ -127,7 +127,7 @@ struct Pair {
     auto accepted = far->accept(to_near, std::move(offer), answer);
     ASSERT_TRUE(accepted) << accepted.error().message();
     far_link = std::move(*accepted);
-    const Outcome completed = near_link->complete(std::move(answer));
+    const Result<void> completed = near_link->complete(std::move(answer));
     ASSERT_TRUE(completed) << completed.message();
     ASSERT_TRUE(poll_until([&] { return is_ready(); })) << "the link did not become ready";
   }

@@ -14,6 +14,7 @@
 #include "support/scoped_environment.hpp"
 #include "support/stop_process.hpp"
 #include "support/temporary_folder.hpp"
+#include "transport/ucx/open.hpp"
 #include "unit/transport/ucx/pair.hpp"
 
 namespace gigabar::transport::ucx::test {
@@ -281,6 +282,7 @@ ISOLATED_TEST(UcxLibrary, ItsSettingsAreInForce) {
   const gigabar::test::TemporaryFolder folder;
   const std::string path = folder.path() + "/log";
   const gigabar::test::ScopedEnvironment level("UCX_LOG_LEVEL", "debug"), file("UCX_LOG_FILE", path.c_str());
+  testing::Test::RecordProperty("keeps_descriptors", "UCX closes its log when the process ends");
   open_transport();
   std::ifstream log(path);
   const std::string told((std::istreambuf_iterator<char>(log)), std::istreambuf_iterator<char>());

@@ -16,7 +16,7 @@
 #include "base/clock.hpp"
 #include "fakes/paths.hpp"
 #include "support/scoped_environment.hpp"
-#include "transport/transport.hpp"
+#include "transport/verbs/open.hpp"
 
 namespace gigabar::transport::test {
 
@@ -92,7 +92,7 @@ class End : public Sink {
 
   void ready(Link& link) override { ++of(link).ready; }
   void message(Link& link, const Header&, std::span<const std::byte>) override { ++of(link).messages; }
-  void done(Link& link, std::uint64_t, const Outcome& outcome) override {
+  void done(Link& link, std::uint64_t, const Result<void>& outcome) override {
     Told& one = of(link);
     EXPECT_EQ(one.broken, 0) << "done() after broken()";
     ++(outcome ? one.done : one.done_wrong);
@@ -145,7 +145,7 @@ struct Pair {
     if (!accepted) return refused = accepted.error(), false;
     here = &first.add(std::move(*offered));
     there = &second.add(std::move(*accepted));
-    if (Outcome completed = here->link->complete(std::move(answer)); !completed) refused = std::move(completed).take_error();
+    if (Result<void> completed = here->link->complete(std::move(answer)); !completed) refused = std::move(completed).error();
     return true;
   }
   void connect() {

@@ -268,6 +268,15 @@ ISOLATED_TEST(VerbsErrors, PostsThatAreRefused) {
     EXPECT_EQ(writing.post(kept), Posted::ok);
     EXPECT_TRUE(pair.run_until([&] { return kept.done == 2; }));
     EXPECT_TRUE(pair.works(kept, kept_too));
+    // A message that was refused costs nothing: more of them than the peer has receives, and the next one goes.
+    for (int i = 0; i < 100; ++i) {
+      const int done = kept.done;
+      ASSERT_EQ(writing.post(kept), Posted::ok) << i;
+      test::fail("post_send", ENOMEM);
+      ASSERT_EQ(pair.send(kept), Posted::full) << i;
+      ASSERT_TRUE(pair.run_until([&] { return kept.done == done + 1; })) << i;
+    }
+    EXPECT_TRUE(pair.works(kept, kept_too));
     // And the queue itself.
     test::fail("poll_cq", -EIO);
     ASSERT_TRUE(pair.run_until([&] { return kept.broken + kept_too.broken == 2; }));

@@ -9,8 +9,8 @@
 #include <string>
 #include <vector>
 
+#include "rdma/rail_order.hpp"
 #include "support/isolated.hpp"
-#include "transport/verbs/rail_order.hpp"
 #include "unit/platform/captured_machine.hpp"
 #include "unit/transport/verbs/fake_rdma.hpp"
 
@@ -85,7 +85,7 @@ TEST(VerbsRails, NearestToTheGpuFirst) {
   ASSERT_EQ(machine.nics.size(), 4u);
   const auto order = [&](int device, const std::vector<std::string>& names) {
     std::vector<std::string> sorted;
-    for (const std::size_t index : rdma::nearest_first(machine, device, names)) sorted.push_back(names.at(index));
+    for (const std::size_t index : gigabar::rdma::nearest_first(machine, device, names)) sorted.push_back(names.at(index));
     return sorted;
   };
   const std::vector<std::string> all{"mlx5_0", "mlx5_1", "mlx5_2", "mlx5_3"};

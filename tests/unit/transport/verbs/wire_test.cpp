@@ -52,7 +52,7 @@ std::vector<Kind> all_kinds() {
 
 TEST(VerbsWire, EverythingComesBackAsItWas) {
   std::vector<RailAddress> rails;
-  for (std::uint8_t i = 1; i <= kMostRails; ++i) rails.push_back(i % 3 == 0 ? ipv6() : ipv4(i, Technology::iwarp));
+  for (std::uint8_t i = 1; i <= kMaxRails; ++i) rails.push_back(i % 3 == 0 ? ipv6() : ipv4(i, Technology::iwarp));
   const std::string card = write_card(rails);
   EXPECT_LE(card.size(), 1024u) << "the most that a card may have";
   EXPECT_EQ(read_card(card), rails);
@@ -107,7 +107,7 @@ TEST(VerbsWire, ValuesThatCannotBeAreRefused) {
     return !read_answer(write_answer(answer));
   };
   EXPECT_FALSE(refuses_answer([](Answer&) {}));
-  EXPECT_TRUE(refuses_answer([](Answer& answer) { answer.rail = kMostRails; }));
+  EXPECT_TRUE(refuses_answer([](Answer& answer) { answer.rail = kMaxRails; }));
   EXPECT_TRUE(refuses_answer([](Answer& answer) { answer.to.port = 0; }));
   EXPECT_TRUE(refuses_answer([](Answer& answer) { answer.to.technology = static_cast<Technology>(3); }));
   EXPECT_TRUE(refuses_answer([](Answer& answer) { answer.to.prefix_bits = 33; }));
@@ -129,7 +129,7 @@ TEST(VerbsWire, ValuesThatCannotBeAreRefused) {
   std::string card = write_card(std::vector{ipv4(1)});
   card[5] = 0;
   EXPECT_FALSE(read_card(card)) << "no rails";
-  card[5] = static_cast<char>(kMostRails + 1);
+  card[5] = static_cast<char>(kMaxRails + 1);
   EXPECT_FALSE(read_card(card));
 }
 

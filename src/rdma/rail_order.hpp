@@ -9,7 +9,7 @@
 
 #include "gigabar/topology.hpp"
 
-namespace gigabar::transport::rdma {
+namespace gigabar::rdma {
 
 // Indexes into `devices` (RDMA device names; a device may be there once per port), nearest to CUDA device `device` first; equally
 // near ones are dealt to GPUs and ranks by nic_orders(), which sees no others than `devices`. What the tree does not know comes
@@ -17,4 +17,4 @@ namespace gigabar::transport::rdma {
 std::vector<std::size_t> nearest_first(const Topology& topology, int device, std::span<const std::string> devices,
                                        std::size_t local_rank = 0);
 
-}  // namespace gigabar::transport::rdma
+}  // namespace gigabar::rdma

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "transport/verbs/rail_order.hpp"
+#include "rdma/rail_order.hpp"
 
 #include <algorithm>
 #include <numeric>
 
 #include "base/insertion_sort.hpp"
 
-namespace gigabar::transport::rdma {
+namespace gigabar::rdma {
 
 namespace {
 
@@ -47,4 +47,4 @@ std::vector<std::size_t> nearest_first(const Topology& topology, int device, std
   return indexes;
 }
 
-}  // namespace gigabar::transport::rdma
+}  // namespace gigabar::rdma

@@ -6,7 +6,7 @@
 #include <cstdint>
 
 #include "base/clock.hpp"
-#include "gigabar/fabric.hpp"
+#include "gigabar/types.hpp"
 
 namespace gigabar {
 

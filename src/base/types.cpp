@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// PciAddress: text and back.
+// Names of paths and addresses: text and back.
 #include <array>
 #include <charconv>
 #include <cstdio>
 
-#include "gigabar/device.hpp"
+#include "gigabar/types.hpp"
 
 namespace gigabar {
 namespace {
@@ -41,6 +41,35 @@ std::optional<PciAddress> PciAddress::parse(std::string_view text) {
   if (!domain || !bus || !device || !function) return {};
   return PciAddress{*domain, static_cast<std::uint8_t>(*bus), static_cast<std::uint8_t>(*device),
                     static_cast<std::uint8_t>(*function)};
+}
+
+std::string_view name_of(TransportKind kind) noexcept {
+  switch (kind) {
+    case TransportKind::local: return "local";
+    case TransportKind::verbs: return "verbs";
+    case TransportKind::ucx: return "ucx";
+  }
+  return "unknown";
+}
+
+std::string_view name_of(TransferPath path) noexcept {
+  switch (path) {
+    case TransferPath::none: return "none";
+    case TransferPath::host: return "host";
+    case TransferPath::bar: return "bar";
+    case TransferPath::p2p: return "p2p";
+    case TransferPath::gdr: return "gdr";
+    case TransferPath::staged: return "staged";
+  }
+  return "unknown";
+}
+
+std::optional<TransferPath> transfer_path_from_name(std::string_view name) noexcept {
+  for (const TransferPath path :
+       {TransferPath::none, TransferPath::host, TransferPath::bar, TransferPath::p2p, TransferPath::gdr, TransferPath::staged}) {
+    if (name_of(path) == name) return path;
+  }
+  return std::nullopt;
 }
 
 }  // namespace gigabar

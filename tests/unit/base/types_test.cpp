@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// PciAddress: text and back.
+// Names of addresses: text and back.
 #include <gtest/gtest.h>
 
 #include <string>
 
-#include "gigabar/device.hpp"
+#include "gigabar/types.hpp"
 
 namespace gigabar {
 namespace {

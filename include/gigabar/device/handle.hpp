@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: Apache-2.0
+// What kernels are given: the handle DeviceFabric, and what it points to. A DeviceSession fills it (gigabar/device_session.hpp).
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "gigabar/device/memory.hpp"
+#include "gigabar/device/queue.hpp"
+#include "gigabar/device/sharing.hpp"
+#include "gigabar/status.hpp"
+#include "gigabar/types.hpp"
+
+namespace gigabar::device {
+
+// 16 bytes, written by one store and read by one load.
+struct alignas(16) Notification {
+  std::uint64_t payload = 0;
+  std::uint32_t unused = 0;
+  std::uint32_t value = 0;  // 0: not raised
+};
+
+// A rank's segment, as kernels of this GPU access it.
+struct DeviceSegment {
+  std::byte* address = nullptr;           // null: not load/store accessible
+  Notification* notifications = nullptr;  // the rank's notifications of this segment; null likewise
+  std::uint64_t bytes = 0;                // 0: the rank has no such segment
+  // For work requests: the rank's segment, its notifications, and the key of this rank's own segment.
+  Remote remote;
+  Remote remote_notifications;
+  std::uint32_t local_key = 0;
+  bool has_atomics = false;  // direct atomics of this GPU and of the rank's GPU are atomic with each other
+};
+
+// Up to kResultWords - 1 atomics of a queue are in flight at once; adapters take 16.
+inline constexpr std::uint32_t kResultWords = 64;
+
+// A queue to one rank, and the memory that its operations need.
+struct PeerQueue {
+  Queue queue;
+  Local results;         // kResultWords words of 8 bytes; the first one takes results that nobody reads
+  Remote barrier_words;  // of that rank
+  Remote flush_word;     // of that rank; nobody else changes it
+  // One bit for each word that an atomic in flight uses; for each word of an atomic that nobody waits for any more; and the ticket
+  // behind the latter.
+  alignas(128) std::uint64_t held_results = 1;
+  std::uint64_t abandoned_results = 0;
+  std::uint64_t abandoned_until = 0;
+};
+
+// Used by kernels of this GPU only, one at a time.
+struct KernelWords {
+  std::uint64_t barrier_count = 0;  // completed barriers
+  std::uint32_t barrier_step = 0;   // of the current barrier: 1 after the flush, r + 2 after the store of round r
+};
+
+struct DeviceFabric {
+  Rank rank = 0;
+  Rank rank_count = 0;
+  std::uint32_t segment_count = 0;                // ids below it
+  std::uint32_t notification_count = 0;           // of each segment
+  std::uint32_t queue_count = 0;                  // to each rank that has queues
+  const DeviceSegment* segments = nullptr;        // [rank * segment_count + id]
+  std::uint64_t* const* barrier_words = nullptr;  // [rank]: that rank's, one per round; null: not load/store accessible
+  PeerQueue* const* queues = nullptr;             // [rank]: its queue_count queues; null: it has none
+  const std::uint32_t* peer_status = nullptr;     // [rank]: a Status; [rank_count]: how many ranks are lost. The host writes them.
+  KernelWords* words = nullptr;
+};
+
+// The queue of an operation, where there is one; how long the operation may wait for a free slot; and which threads of this kernel
+// use that queue, to any rank. Sharing::exclusive: this scope alone; Sharing::block: this block. Both save one or two microseconds
+// of a GPU's atomics. wait(), flush() and barrier() use all queues as Sharing::device: with a smaller sharing only this scope, or
+// this block, may call them.
+struct Post {
+  QueueId queue = 0;
+  Timeout timeout{10'000'000'000};
+  Sharing sharing = Sharing::device;
+};
+
+enum class Order : std::uint8_t { after_writes, none };
+
+namespace detail {
+
+GIGABAR_DEVICE Status status_at(const std::uint32_t* peer) { return static_cast<Status>(load_relaxed(peer)); }
+
+}  // namespace detail
+
+// Returns ok, or peer_lost after the host has detected that the rank ended or broke its connection.
+GIGABAR_DEVICE Status peer_status(const DeviceFabric& fabric, Rank rank) { return detail::status_at(fabric.peer_status + rank); }
+
+}  // namespace gigabar::device

@@ -1,0 +1,207 @@
+// SPDX-License-Identifier: Apache-2.0
+// Host memory runs out at every single allocation of streams, topology, doctor and calibration, in turn: the call answers
+// out_of_memory, or an empty value where it answers a value, nothing is thrown, nothing stays open, and the next call works.
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "gigabar/copy.hpp"
+#include "gigabar/doctor.hpp"
+#include "gigabar/machine.hpp"
+#include "gigabar/memory.hpp"
+#include "gigabar/streams.hpp"
+#include "gigabar/topology.hpp"
+#include "support/descriptors.hpp"
+#include "support/failing_new.hpp"
+#include "support/isolated.hpp"
+#include "support/scoped_environment.hpp"
+#include "support/temporary_folder.hpp"
+#include "unit/platform/tree.hpp"
+
+namespace gigabar {
+namespace {
+
+using test::fail_each_allocation;
+using test::Failing;
+using test::open_descriptors;
+using test::ScopedEnvironment;
+
+// The status of a call that answers a value, for the loop: what `holds` says of the value.
+Status status_of(bool holds) { return holds ? Status::ok : Status::out_of_memory; }
+
+// Whatever fails, `call` leaves no descriptor open and works afterwards. Answers how many allocations failed.
+unsigned fail_each_of(const std::function<Status()>& call, Failing failing = Failing::each) {
+  EXPECT_EQ(call(), Status::ok);
+  EXPECT_EQ(call(), Status::ok);
+  const std::size_t descriptors = open_descriptors();
+  const auto check = [&] { EXPECT_EQ(open_descriptors(), descriptors); };
+  const unsigned failures = fail_each_allocation(call, check, {}, failing);
+  EXPECT_EQ(call(), Status::ok);
+  return failures;
+}
+
+// --- Streams ---------------------------------------------------------------------------------------------------------------------
+
+StreamPlan plan_of(std::string_view text) {
+  Transfer defaults;
+  defaults.bytes = 4096;
+  defaults.iterations = 1;
+  const auto transfers = parse_transfers(text, defaults, 2);
+  EXPECT_TRUE(transfers) << transfers.message();
+  StreamPlan plan;
+  if (transfers) plan.transfers = *transfers;
+  plan.repeats = 1;
+  plan.timeout_seconds = 20;
+  return plan;
+}
+
+constexpr const char* kEveryExecutor =
+    "gpu0->host; host->gpu1 cpu:2; gpu0->gpu1 sm group=pair; host->gpu0 flag; gpu1->gpu0 chase; gpu1->host background";
+
+// A transfer that fails beside others says so in its report.
+Status run(const StreamPlan& plan) {
+  StreamOptions options;
+  options.progress_interval_ms = 1;
+  options.progress = [](unsigned, std::span<const StreamProgress>) {};
+  const auto report = run_streams(plan, options);
+  if (!report) return report.status();
+  for (const TransferReport& transfer : report->transfers) {
+    if (transfer.error) return transfer.error->status;
+  }
+  return report->transfers.size() == plan.transfers.size() ? Status::ok : Status::device_error;
+}
+
+ISOLATED_TEST(StreamsAllocation, RunOfOneTransfer) {
+  const ScopedEnvironment two("GIGABAR_STAND_IN", "2");
+  const StreamPlan plan = plan_of("gpu0->host group=a");
+  EXPECT_GT(fail_each_of([&] { return run(plan); }), 50U);
+}
+
+ISOLATED_TEST(StreamsAllocation, RunWithItsThreads) {
+  const ScopedEnvironment two("GIGABAR_STAND_IN", "2");
+  const StreamPlan plan = plan_of("host->gpu0 cpu:2");
+  EXPECT_GT(fail_each_of([&] { return run(plan); }, Failing::each_of_all_threads), 50U);
+}
+
+ISOLATED_TEST(StreamsAllocation, RunOfEveryExecutor) {
+  const ScopedEnvironment two("GIGABAR_STAND_IN", "2");
+  StreamPlan plan = plan_of(kEveryExecutor);
+  plan.repeats = 2;
+  EXPECT_GT(fail_each_of([&] { return run(plan); }, Failing::some), 50U);
+}
+
+ISOLATED_TEST(StreamsAllocation, PlansAndTheirText) {
+  const ScopedEnvironment two("GIGABAR_STAND_IN", "2");
+  const StreamPlan plan = plan_of(kEveryExecutor);
+  const Transfer& transfer = plan.transfers.at(2);
+  const std::string text = to_string(transfer);
+  EXPECT_GT(fail_each_of([&] { return status_of(to_string(transfer) == text); }), 0U);
+  EXPECT_GT(fail_each_of([&] { return parse_transfers(text, {}, 2).status(); }), 0U);
+  EXPECT_GT(fail_each_of([] { return parse_transfers("gpu[0,1]->gpu* sm:8 bytes=4K count=2 # all", {}, 2).status(); }), 0U);
+  fail_each_of([&] { return check_plan(plan, 2).status(); });
+  EXPECT_GT(fail_each_of([] { return stream_preset("device_to_device_memcpy_read_ce", {}, 2).status(); }), 0U);
+  // What is refused is refused, or there was no memory for the reason.
+  const auto refusal = [](Status status) { return status == Status::invalid_argument ? Status::ok : status; };
+  EXPECT_GT(fail_each_of([&] { return refusal(parse_transfers("gpu9->host", {}, 2).status()); }), 0U);
+  EXPECT_GT(fail_each_of([&] { return refusal(stream_preset("device_to_device", {}, 2).status()); }), 0U);
+  StreamPlan bad = plan;
+  bad.transfers[0].source.device = 9;
+  EXPECT_GT(fail_each_of([&] { return refusal(run_streams(bad).status()); }), 0U);
+}
+
+// --- Topology and doctor ---------------------------------------------------------------------------------------------------------
+
+ISOLATED_TEST(TopologyAllocation, Discover) {
+  const ScopedEnvironment stand_in("GIGABAR_STAND_IN", "1");
+  const Machine machine = Machine::here();
+  EXPECT_GT(fail_each_of([&] { return discover_topology(machine).status(); }, Failing::some), 50U);
+}
+
+// From nothing: the machine's files and drivers are asked on the way.
+ISOLATED_TEST(TopologyAllocation, DiscoverForTheFirstTime) {
+  const ScopedEnvironment stand_in("GIGABAR_STAND_IN", "1");
+  const auto discover = [] {
+    const Machine machine = [] {
+      const test::WithMemory enough;
+      return Machine::here();
+    }();
+    return discover_topology(machine).status();
+  };
+  EXPECT_GT(fail_each_allocation(discover, [] {}, {}, Failing::some), 50U);
+}
+
+// Two GPUs and two adapters, each pair below one switch.
+Topology two_pairs() {
+  test::tree::Tree tree;
+  tree.add_nodes(2);
+  for (const int node : {0, 1}) {
+    const std::string bus = node == 0 ? "1" : "8";
+    const int above = tree.add(("0000:" + bus + "0:00.0").c_str(), -1, node == 0 ? "pci0000:10" : "pci0000:80", node, true);
+    tree.add_gpu(tree.device(("0000:" + bus + "1:00.0").c_str(), above));
+    tree.add_nic(node == 0 ? "an adapter with a long name, 0" : "an adapter with a long name, 1",
+                 tree.device(("0000:" + bus + "2:00.0").c_str(), above), 200);
+  }
+  return tree.topology;
+}
+
+ISOLATED_TEST(TopologyAllocation, RoutesAndOrders) {
+  const Topology topology = two_pairs();
+  const Endpoint gpu{Endpoint::Kind::gpu, 0}, nic{Endpoint::Kind::nic, 1};
+  const Relation relation = route_between(topology, gpu, nic).relation;
+  ASSERT_NE(relation, Relation::unknown);
+  EXPECT_GT(fail_each_of([&] { return status_of(route_between(topology, gpu, nic).relation == relation); }), 0U);
+  EXPECT_GT(fail_each_of([&] { return status_of(nic_orders(topology).size() == 2); }), 0U);
+  EXPECT_GT(fail_each_of([&] { return status_of(nearest_nics(topology, 1).size() == 2); }), 0U);
+}
+
+ISOLATED_TEST(DoctorAllocation, Examine) {
+  const ScopedEnvironment stand_in("GIGABAR_STAND_IN", "1");
+  const Machine machine = Machine::here();
+  ExamineOptions options;
+  options.with_trials = false;
+  options.only = {"pci", "iommu", "rdma", "gpu"};
+  options.on_begin = [](const CheckInfo&) {};
+  EXPECT_GT(fail_each_of([&] { return examine(machine, options).status(); }, Failing::some), 50U);
+}
+
+ISOLATED_TEST(DoctorAllocation, ListsAndMessages) {
+  const auto check = [] { return status_of(find_check("pci.acs") != nullptr && !checks().empty()); };
+  fail_each_allocation(check, [] {}, {}, Failing::some);
+  const auto diagnosed = [] { return status_of(!diagnose("cannot register GPU memory: errno 14 (EFAULT)").lines.empty()); };
+  EXPECT_GT(fail_each_allocation(diagnosed, [] {}, {}, Failing::some), 50U);
+  fail_each_of([] { return status_of(!symptoms().empty() && !known_messages().empty()); });
+}
+
+ISOLATED_TEST(DoctorAllocation, Paths) {
+  const ScopedEnvironment stand_in("GIGABAR_STAND_IN", "1");
+  const Machine machine = Machine::here();
+  EXPECT_GT(fail_each_of([&] { return status_of(!availability(machine).empty()); }, Failing::some), 50U);
+}
+
+// --- Machines and calibrations ---------------------------------------------------------------------------------------------------
+
+ISOLATED_TEST(MachineAllocation, OpenAFolder) {
+  const test::TemporaryFolder folder;
+  folder.write("sys/devices/system/node/node0/cpulist", "0-1\n");
+  folder.write("proc/cmdline", "quiet\n");
+  EXPECT_GT(fail_each_of([&] { return Machine::open(folder.path()).status(); }, Failing::some), 5U);
+}
+
+ISOLATED_TEST(CalibrationAllocation, FilesAndUse) {
+  const ScopedEnvironment stand_in("GIGABAR_STAND_IN", "1");
+  const test::TemporaryFolder folder;
+  const std::string path = folder.path() + "/a calibration of this test.json";
+  EXPECT_GT(fail_each_allocation([] { return status_of(!Calibration::defaults().points.empty()); }, [] {}), 0U);
+  const Calibration& calibration = Calibration::defaults();
+  EXPECT_GT(fail_each_of([&] { return calibration.save(path).status(); }), 5U);
+  EXPECT_GT(fail_each_of([&] { return Calibration::load(path).status(); }), 5U);
+  EXPECT_GT(fail_each_of([&] { return use_calibration(0, calibration).status(); }), 0U);
+  EXPECT_GT(fail_each_of([] { return status_of(!calibration_in_use(0).points.empty()); }), 0U);
+  EXPECT_GT(fail_each_of([&] { return status_of(!calibration.to_text().empty()); }), 0U);
+}
+
+}  // namespace
+}  // namespace gigabar

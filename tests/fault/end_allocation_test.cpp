@@ -1,0 +1,258 @@
+// SPDX-License-Identifier: Apache-2.0
+// Host memory runs out at every single allocation that a device session makes, and that the destructors of fabrics, device sessions
+// and mappings make: a destructor has nobody to tell, and must neither throw nor leave the other rank waiting.
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <optional>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "gigabar/device_session.hpp"
+#include "gigabar/fabric.hpp"
+#include "gigabar/mapping.hpp"
+#include "gigabar/memory.hpp"
+#include "support/descriptors.hpp"
+#include "support/expect_log.hpp"
+#include "support/failing_new.hpp"
+#include "support/free_port.hpp"
+#include "support/isolated.hpp"
+#include "support/scoped_environment.hpp"
+
+namespace gigabar {
+namespace {
+
+using test::fail_each_allocation;
+using test::open_descriptors;
+using test::ScopedEnvironment;
+using test::WithMemory;
+
+constexpr std::chrono::seconds kPatience{20};
+constexpr SegmentId kSegment = 1;
+
+FabricOptions options_of(Rank rank, Rank rank_count, std::uint16_t port = 0) {
+  FabricOptions options;
+  options.rank = rank;
+  options.rank_count = rank_count;
+  if (rank_count > 1) {
+    options.master_address = "127.0.0.1";
+    options.master_port = port;
+  }
+  return options;
+}
+
+DeviceSessionOptions small_session(QueueUse queues) {
+  DeviceSessionOptions options;
+  options.segment_count = 2;
+  options.notification_count = 16;
+  options.queue_depth = 8;
+  options.queues = queues;
+  options.engine = QueueEngine::software_hca;
+  options.timeout = kPatience;
+  return options;
+}
+
+// A rank of this process, all of it: a fabric, memory that kernels reach, a session.
+class RankWithSession {
+ public:
+  void open_fabric(const FabricOptions& options) {
+    auto fabric = Fabric::open(options);
+    ASSERT_TRUE(fabric) << fabric.message();
+    fabric_.emplace(std::move(*fabric));
+    auto memory = DeviceMemory::allocate(0, 65536);
+    ASSERT_TRUE(memory) << memory.message();
+    memory_.emplace(std::move(*memory));
+    const Result<void> registered = fabric_->register_segment(kSegment, memory_->address(), memory_->bytes());
+    ASSERT_TRUE(registered) << registered.message();
+  }
+  Status open_session(QueueUse queues) {
+    auto session = DeviceSession::open(*fabric_, small_session(queues));
+    if (!session) return session.status();
+    session_.emplace(std::move(*session));
+    return Status::ok;
+  }
+  void end_session() { session_.reset(); }
+  void end() {
+    session_.reset();
+    fabric_.reset();
+    memory_.reset();
+  }
+  Fabric& fabric() { return *fabric_; }
+  DeviceSession& session() { return *session_; }
+
+ private:
+  std::optional<DeviceMemory> memory_;
+  std::optional<Fabric> fabric_;
+  std::optional<DeviceSession> session_;
+};
+
+// --- Device sessions -------------------------------------------------------------------------------------------------------------
+
+// What a program does with one, on the calling thread. One that is left is ended, as a program does that was answered an error.
+Status use_session(RankWithSession& rank) {
+  Status status = rank.open_session(QueueUse::out_of_reach);
+  if (status != Status::ok) return status;
+  status = rank.session().reach(0, kSegment).status();
+  if (const Status known = rank.session().reach(0, 9).status(); status == Status::ok && known != Status::out_of_range)
+    status = known;
+  const Result<void> closed = rank.session().close(kPatience);
+  if (status == Status::ok) status = closed.status();
+  rank.end_session();
+  return status;
+}
+
+ISOLATED_TEST(SessionAllocation, EverythingOfOneRank) {
+  const ScopedEnvironment stand_in("GIGABAR_STAND_IN", "1");
+  RankWithSession rank;
+  ASSERT_NO_FATAL_FAILURE(rank.open_fabric(options_of(0, 1)));
+  ASSERT_EQ(use_session(rank), Status::ok);
+  const std::size_t descriptors = open_descriptors();
+  const auto check = [&] {
+    EXPECT_EQ(use_session(rank), Status::ok) << "once more, with all its memory";
+    EXPECT_LE(open_descriptors(), descriptors + 2);
+  };
+  EXPECT_GT(fail_each_allocation([&] { return use_session(rank); }, check), 50U);
+  // Nothing of the sessions is left in it.
+  EXPECT_TRUE(rank.fabric().deregister_segment(kSegment, kPatience));
+  const Result<void> closed = rank.fabric().close(kPatience);
+  EXPECT_TRUE(closed) << closed.message();
+}
+
+ISOLATED_TEST(SessionAllocation, ADestructor) {
+  const ScopedEnvironment stand_in("GIGABAR_STAND_IN", "1");
+  RankWithSession rank;
+  ASSERT_NO_FATAL_FAILURE(rank.open_fabric(options_of(0, 1)));
+  const auto end = [&] {
+    {
+      const WithMemory enough;
+      EXPECT_EQ(rank.open_session(QueueUse::out_of_reach), Status::ok);
+    }
+    rank.end_session();
+    return Status::ok;
+  };
+  const auto check = [&] { EXPECT_TRUE(test::take_log().empty()) << "it was closed all the same"; };
+  EXPECT_GT(fail_each_allocation(end, check), 0U);
+  EXPECT_TRUE(rank.fabric().deregister_segment(kSegment, kPatience));
+  const Result<void> closed = rank.fabric().close(kPatience);
+  EXPECT_TRUE(closed) << closed.message();
+}
+
+// With queues, mappings of the other's segments, and a rank that has to agree to each step.
+ISOLATED_TEST(SessionAllocation, ADestructorOfTwoRanks) {
+  const ScopedEnvironment stand_in("GIGABAR_STAND_IN", "1");
+  const auto end = [] {
+    RankWithSession rank;
+    std::optional<std::thread> partner;
+    {
+      const WithMemory enough;
+      const std::uint16_t port = test::free_port();
+      partner.emplace([port] {
+        RankWithSession other;
+        ASSERT_NO_FATAL_FAILURE(other.open_fabric(options_of(1, 2, port)));
+        EXPECT_EQ(other.open_session(QueueUse::always), Status::ok);
+        other.end();
+      });
+      rank.open_fabric(options_of(0, 2, port));
+      if (!testing::Test::HasFailure()) {
+        EXPECT_EQ(rank.open_session(QueueUse::always), Status::ok);
+      }
+    }
+    rank.end_session();
+    {
+      const WithMemory enough;
+      partner->join();
+      rank.end();
+    }
+    return Status::ok;
+  };
+  EXPECT_EQ(end(), Status::ok);
+  const std::size_t descriptors = open_descriptors();
+  EXPECT_GT(fail_each_allocation(end, [&] { EXPECT_LE(open_descriptors(), descriptors + 2); }), 0U);
+}
+
+// --- Fabrics ---------------------------------------------------------------------------------------------------------------------
+
+// Rank 0 stays; rank 1 connects to it, and leaves without a word or without the memory for it, again and again.
+void leave_again_and_again(TransportKind transport) {
+  const std::uint16_t port = test::free_port();
+  FabricOptions keeps = options_of(0, 2, port), leaves = options_of(1, 2, port);
+  for (FabricOptions* options : {&keeps, &leaves}) {
+    options->transports = {transport};
+    options->ucx_trust_network = true;
+  }
+  auto keeper = Fabric::open(keeps);
+  if (!keeper && transport == TransportKind::ucx) {
+    // Only where there is no UCX.
+    const std::string said = keeper.message();
+    ASSERT_TRUE(said.find("cannot open") != std::string::npos || said.find("no support for UCX") != std::string::npos) << said;
+    return;
+  }
+  ASSERT_TRUE(keeper) << keeper.message();
+  std::vector<char> memory(8192, 'a');
+  const auto leave = [&] {
+    std::optional<Fabric> rank;
+    {
+      const WithMemory enough;
+      auto opened = Fabric::open(leaves);
+      EXPECT_TRUE(opened) << opened.message();
+      if (!opened) return opened.status();
+      rank.emplace(std::move(*opened));
+      EXPECT_TRUE(rank->register_segment(kSegment, memory.data(), memory.size()));
+      const Result<void> connected = rank->connect(0, kPatience);
+      EXPECT_TRUE(connected) << connected.message();
+      EXPECT_TRUE(rank->write({kSegment, 0}, {1, kSegment, 4096}, 64));
+      EXPECT_TRUE(rank->connect(1, kPatience)) << "itself";
+    }
+    rank.reset();
+    return Status::ok;
+  };
+  // Rank 0 hears of it and can be met again.
+  const auto check = [&] {
+    const WithMemory enough;
+    const auto until = std::chrono::steady_clock::now() + kPatience;
+    bool is_forgotten = false;
+    while (!is_forgotten && std::chrono::steady_clock::now() < until) {
+      for (const PeerState& peer : keeper->peers()) {
+        if (peer.rank == 1 && peer.is_broken) is_forgotten = keeper->forget(1).is_ok();
+      }
+      if (!is_forgotten) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+    EXPECT_TRUE(is_forgotten);
+  };
+  EXPECT_EQ(leave(), Status::ok);
+  check();
+  EXPECT_GT(fail_each_allocation(leave, check), 0U);
+}
+
+ISOLATED_TEST(FabricAllocation, ADestructor) { leave_again_and_again(TransportKind::local); }
+ISOLATED_TEST(FabricAllocation, ADestructorOverUcx) { leave_again_and_again(TransportKind::ucx); }
+
+// --- Mappings --------------------------------------------------------------------------------------------------------------------
+
+// In a forked child, which leaves its parent's mapping alone.
+ISOLATED_TEST(MappingAllocation, ADestructorInAForkedChild) {
+  const ScopedEnvironment stand_in("GIGABAR_STAND_IN", "1");
+  const auto memory = DeviceMemory::allocate(0, 65536);
+  ASSERT_TRUE(memory) << memory.message();
+  auto made = map(memory->address(), memory->bytes());
+  ASSERT_TRUE(made) << made.message();
+  std::optional<Mapping> mapping(std::move(*made));
+  const pid_t child = ::fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) {
+    test::left_until_failure = 0;
+    mapping.reset();
+    ::_exit(0);
+  }
+  int status = 0;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << status;
+  EXPECT_TRUE(mapping->is_usable());
+}
+
+}  // namespace
+}  // namespace gigabar
