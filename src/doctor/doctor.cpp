@@ -105,9 +105,9 @@ std::string_view name_of(Verdict verdict) noexcept {
 
 std::span<const CheckInfo> checks() try {
   static const auto* const infos = [] {
-    auto* const list = new std::vector<CheckInfo>;
-    for (const doctor::Check& check : doctor::all_checks()) list->push_back(check.info);
-    return list;
+    std::vector<CheckInfo> list;
+    for (const doctor::Check& check : doctor::all_checks()) list.push_back(check.info);
+    return new std::vector<CheckInfo>(std::move(list));
   }();
   return *infos;
 } catch (...) {

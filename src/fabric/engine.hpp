@@ -331,6 +331,7 @@ class Engine final : transport::Sink, WireupEvents {
   void go_on_connecting(Peer& peer);
   void connect_to_self(Peer& peer);
   void say_hello(Peer& peer);
+  void take_frame(Peer& peer, Frame& frame);
   void on_hello(Peer& peer, const Frame& frame);
   void offer_links(Peer& peer);
   void next_candidate(Peer& peer, const std::string& reason);

@@ -460,9 +460,16 @@ void Engine::broken(transport::Link& link, const Error& error) {
 void Engine::frame(Rank rank, Frame frame) {
   auto found = find_peer(rank);
   if (!found || (*found)->state == Peer::State::lost) return;
-  Peer& peer = **found;
+  try {
+    take_frame(**found, frame);
+  } catch (const std::bad_alloc&) {
+    starve(**found);  // what it said is lost
+  }
+}
+
+void Engine::take_frame(Peer& peer, Frame& frame) {
   if (!peer.has_greeted && frame.type != kHello && frame.type != kFarewell) {
-    doom(peer, make_error(Status::peer_lost, "fabric", rank_text(rank), "it spoke before it greeted", {}));
+    doom(peer, make_error(Status::peer_lost, "fabric", rank_text(peer.rank), "it spoke before it greeted", {}));
     return;
   }
   ++changes_;
@@ -475,10 +482,10 @@ void Engine::frame(Rank rank, Frame frame) {
     case kSegmentKey: on_segment_key(peer, frame); break;
     case kSegmentAbsent: on_segment_absent(peer, frame); break;
     case kSegmentRevoke: on_segment_revoke(peer, frame); break;
-    case kFarewell: doom(peer, make_error(Status::peer_lost, "fabric", rank_text(rank), "it closed its fabric", {})); break;
+    case kFarewell: doom(peer, make_error(Status::peer_lost, "fabric", rank_text(peer.rank), "it closed its fabric", {})); break;
     default:
       doom(peer,
-           make_error(Status::peer_lost, "fabric", rank_text(rank), text("it sent a frame of unknown type ", frame.type), {}));
+           make_error(Status::peer_lost, "fabric", rank_text(peer.rank), text("it sent a frame of unknown type ", frame.type), {}));
   }
 }
 

@@ -42,7 +42,8 @@ std::int64_t context_switches() noexcept {
 
 // --- Moving on -------------------------------------------------------------------------------------------------------------------
 
-bool Engine::poll_channels() {
+// Also called by a thread that goes to sleep, where nobody else looks after memory that ends.
+bool Engine::poll_channels() try {
   bool has_changed = wireup_->poll(*this);
   for (const Rank rank : std::exchange(unwanted_, {})) wireup_->disconnect(rank);
   if (!connecting_.empty()) {
@@ -53,6 +54,9 @@ bool Engine::poll_channels() {
   if (!directory_) return has_changed;
   if (const Result<void> polled = directory_->poll(); !polled) log(LogLevel::debug, polled.message());
   return has_changed;
+} catch (const std::bad_alloc&) {
+  starve_all();  // whose it was is not known
+  return true;
 }
 
 bool Engine::move_on() {

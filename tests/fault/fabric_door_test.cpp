@@ -333,10 +333,13 @@ class Recorder {
   Recorder& operator=(const Recorder&) = delete;
 
   std::uint16_t port() const noexcept { return port_; }
-  // The hello and the proof.
+  // The hello and the proof; less when they do not come. They are noted behind their passing on.
   std::string words() const {
-    const std::scoped_lock lock(mutex_);
-    return words_.substr(0, fabric::kHelloBytes + fabric::kProofBytes);
+    constexpr std::size_t kBytes = fabric::kHelloBytes + fabric::kProofBytes;
+    for (const std::int64_t until_ns = now_ns() + kPatience.ns();; std::this_thread::sleep_for(std::chrono::milliseconds(1))) {
+      const std::scoped_lock lock(mutex_);
+      if (words_.size() >= kBytes || now_ns() >= until_ns) return words_.substr(0, kBytes);
+    }
   }
 
  private:
@@ -427,7 +430,7 @@ TEST(FabricDoor, KeepsNoRankOutWhenTwoThousandStrangersCrowdIt) {
 // What a rank has said to the directory is said again by two thousand sockets: it proves nothing, and keeps nobody out.
 TEST(FabricDoor, KeepsNoRankOutWhenWhatARankSaidIsRepeated) {
   RankSetup setup = local_setup(3);
-  setup.amount = 2 * kCrowd;  // refused at rank 0
+  setup.amount = kCrowd / 2;  // refused at rank 0, at least
   RankJob job("wait_for_the_last", setup);
   spread(job, 3);
   Recorder recorder(job.master_port());
