@@ -146,11 +146,13 @@ prepare_guest() {
 
 # Other checkouts may use other versions of this folder, so the ones used last stay. One in use keeps its open files.
 forget_old() {
-  local folder
+  local folder used
   # shellcheck disable=SC2012  # these names have no odd characters
   ls -dt "$cache"/guest-* 2>/dev/null | tail -n +4 | while read -r folder; do rm -rf "$folder"; done
+  # No pipe into 'grep -q': who writes to one that has found enough dies of SIGPIPE, which counts as 'not found'.
+  used=$(compgen -G "$cache/guest-*/kernel/vmlinux" | xargs -r -n 1 realpath)
   for folder in "$cache"/kernel-*; do
-    compgen -G "$cache/guest-*/kernel/vmlinux" | xargs -r -n 1 realpath | grep -q "^$(realpath "$folder")/" || rm -rf "$folder"
+    [[ $used == *"$(realpath "$folder")/"* ]] || rm -rf "$folder"
   done
 }
 

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "fabric/job/variables.hpp"
 
+#include <ranges>
+
 #include "base/errors.hpp"
 #include "base/options.hpp"
 
@@ -11,9 +13,9 @@ namespace {
 std::string list_of(std::span<const NeededVariable> variables, bool are_there, std::size_t& count) {
   count = 0;
   std::string list;
-  for (auto variable = variables.rbegin(); variable != variables.rend(); ++variable) {
-    if (variable->is_there != are_there) continue;
-    list = text(variable->name, count == 0 ? "" : count == 1 ? " and " : ", ", list);
+  for (const NeededVariable& variable : std::views::reverse(variables)) {
+    if (variable.is_there != are_there) continue;
+    list = text(variable.name, count == 0 ? "" : count == 1 ? " and " : ", ", list);
     ++count;
   }
   return list;
