@@ -8,8 +8,8 @@
 #include <string_view>
 #include <vector>
 
-#include "gigabar/types.hpp"
 #include "gigabar/status.hpp"
+#include "gigabar/types.hpp"
 
 namespace gigabar::hwloc {
 

@@ -7,8 +7,8 @@
 #include <string>
 #include <string_view>
 
-#include "gigabar/status.hpp"
 #include "gigabar/fabric_options.hpp"
+#include "gigabar/status.hpp"
 
 namespace gigabar::fabric {
 

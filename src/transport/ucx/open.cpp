@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // open_ucx() of every build, with UCX's headers or without.
+#include "transport/ucx/open.hpp"
 #include "base/errors.hpp"
 #include "driver/ucp/ucp.hpp"
-#include "transport/ucx/open.hpp"
 #if GIGABAR_HAS_UCP
 #include "transport/ucx/transport.hpp"
 #endif
