@@ -18,6 +18,7 @@
 
 #include "base/descriptor.hpp"
 #include "conformance/rank_segment.hpp"
+#include "support/interface_address.hpp"
 #include "support/isolated.hpp"
 
 namespace gigabar::test {
@@ -87,18 +88,6 @@ void wire_with(pid_t process) {
   ASSERT_EQ(answer.error.error, 0) << std::strerror(-answer.error.error);
 }
 
-void set_address(const char* written) {
-  const Descriptor socket(::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));
-  ifreq request{};
-  std::strncpy(request.ifr_name, kInterface, IFNAMSIZ - 1);
-  auto& address = reinterpret_cast<sockaddr_in&>(request.ifr_addr);
-  address.sin_family = AF_INET;
-  ASSERT_EQ(::inet_pton(AF_INET, written, &address.sin_addr), 1);
-  ASSERT_EQ(::ioctl(socket.get(), SIOCSIFADDR, &request), 0) << std::strerror(errno);
-  request.ifr_flags = IFF_UP;
-  ASSERT_EQ(::ioctl(socket.get(), SIOCSIFFLAGS, &request), 0) << std::strerror(errno);
-}
-
 // --- Ranks
 // -----------------------------------------------------------------------------------------------------------------------------
 
@@ -110,9 +99,9 @@ void part(RankProcess& me) {
   ASSERT_TRUE(process);
   if (me.rank() == 1) {
     ASSERT_NO_FATAL_FAILURE(wire_with(static_cast<pid_t>(std::stol(*process))));
-    ASSERT_NO_FATAL_FAILURE(set_address("10.77.0.2"));
+    ASSERT_NO_FATAL_FAILURE(test::set_address(kInterface, "10.77.0.2"));
   } else {
-    ASSERT_NO_FATAL_FAILURE(set_address("10.77.0.1"));
+    ASSERT_NO_FATAL_FAILURE(test::set_address(kInterface, "10.77.0.1"));
   }
   me.tell("wired");
   EXPECT_EQ(me.hear(), "join");

@@ -16,6 +16,7 @@
 #include <string>
 #include <vector>
 
+#include "support/interface_address.hpp"
 #include "support/isolated.hpp"
 #include "support/launched.hpp"
 #include "unit/fabric/job/jobs.hpp"
@@ -80,26 +81,14 @@ TEST(OuterAddresses, LoopbackIsToldByTheText) {
     EXPECT_FALSE(fabric::is_written_as_loopback(written)) << written;
 }
 
-void set_address(const char* interface, const char* written) {
-  const Descriptor socket(::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));
-  ifreq request{};
-  std::strncpy(request.ifr_name, interface, IFNAMSIZ - 1);
-  auto& address = reinterpret_cast<sockaddr_in&>(request.ifr_addr);
-  address.sin_family = AF_INET;
-  ASSERT_EQ(::inet_pton(AF_INET, written, &address.sin_addr), 1);
-  ASSERT_EQ(::ioctl(socket.get(), SIOCSIFADDR, &request), 0) << std::strerror(errno);
-  request.ifr_flags = IFF_UP;
-  ASSERT_EQ(::ioctl(socket.get(), SIOCSIFFLAGS, &request), 0) << std::strerror(errno);
-}
-
 // In a network of its own: two addresses beside loopback and no route. Rank 0 takes its own address, who knows nothing all of them.
 ISOLATED_TEST(OuterAddresses, AreThoseOfTheWayToRankZero) {
   const Launched launched({});
   ASSERT_EQ(::unshare(::geteuid() == 0 ? CLONE_NEWNET : CLONE_NEWUSER | CLONE_NEWNET), 0) << std::strerror(errno);
-  set_address("lo", "127.0.0.1");
+  test::set_address("lo", "127.0.0.1");
   EXPECT_EQ(outer_addresses(at("127.1")).status(), Status::unavailable) << "there is loopback only";
-  set_address("lo:1", "10.77.0.1");
-  set_address("lo:2", "10.78.0.1");
+  test::set_address("lo:1", "10.77.0.1");
+  test::set_address("lo:2", "10.78.0.1");
   EXPECT_EQ(names(outer_addresses(at("10.77.0.1"))), std::vector<std::string>{"10.77.0.1:0"});
   EXPECT_EQ(names(outer_addresses(at("10.78.0.1"))), std::vector<std::string>{"10.78.0.1:0"});
   const std::vector<std::string> both{"10.77.0.1:0", "10.78.0.1:0"};
