@@ -259,6 +259,21 @@ def ucx():
     return f"On two {document['device']['name'].split()[1]} UCX {first},\n{' and '.join(others)}."
 
 
+def clients_notes():
+    """What else was seen of programs of others."""
+    notes = json.loads((RESULTS / "clients-h100.json").read_text())["notes"]
+    return "\n".join(f"- {note}" for note in notes)
+
+
+def staging():
+    """The rate of staging relative to host memory, of three comparisons, as a sentence."""
+    files = [f"h200-ranks-in-turns-tcp{which}.json" for which in ("-least", "", "-most")]
+    ratios = [json.loads((RESULTS / file).read_text())["results"][0]["ratio"] for file in files]
+    least, middle, most = (f"{100 * ratio:.0f}" for ratio in ratios)
+    return (f"The rate of staging relative to host memory varies with the host and the time: {least}, {middle} and {most} % in three comparisons in turns,\n"
+            "with four connections (`bench/results/h200-ranks-in-turns-tcp*.json`). This is the middle one:")
+
+
 def perftest(document):
     """Beside perftest: one row for each network, measure and size. Not of a GPU."""
     rows = []
@@ -452,7 +467,7 @@ def h100_ranks():
     return f"The same commands on two {' and '.join(sorted(names))} of another machine (p50, `bench/results/h100-ranks-*.json`):\n{'; '.join(facts)}."
 
 
-SUMMARIES = {"headlines": headlines, "ucx": ucx, "h100-ranks": h100_ranks}
+SUMMARIES = {"headlines": headlines, "ucx": ucx, "clients-notes": clients_notes, "staging": staging, "h100-ranks": h100_ranks}
 # Tables of several files: name of the table -> (maker, files in the order of the rows).
 SETS = {
     "h200-streams": (
