@@ -125,6 +125,16 @@ class Engine::CollectiveCall {
     return true;
   }
 
+  // Until is_done(): the neighbours in the tree whose part is missing. A child speaks for all ranks below it, the parent for all.
+  std::string awaited() const {
+    std::string ranks;
+    for (std::size_t index = collective_.round; index < tree_.children.size(); ++index) {
+      const Rank rank = tree_.children[index];
+      if (!engine_.collective_parts_.contains(key(kUp, rank))) ranks += text(ranks.empty() ? "rank " : ", rank ", rank);
+    }
+    return ranks.empty() && tree_.parent ? text("rank ", *tree_.parent) : ranks;
+  }
+
   // Behind is_done().
   Result<void> finish() {
     if (!error_) {
@@ -290,8 +300,8 @@ Result<void> Engine::collect(Lock& lock, const Group& asked, Collective::Kind ki
   CollectiveCall call(*this, name, group, collective);
   if (Result<void> connected = call.connect_to_parent(lock, time.left()); !connected) return connected;
   if (!drive(lock, time.left(), [&] { return call.is_done(); })) {
-    return make_error(Status::timed_out, name, text("a group of ", group.size()), "not every rank is there yet",
-                      "call again with the same arguments");
+    return make_error(Status::timed_out, name, text("a group of ", group.size()),
+                      text("not every rank is there yet; it waits for ", call.awaited()), "call again with the same arguments");
   }
   Result<void> done = call.finish();
   if (done) values = collective.values;

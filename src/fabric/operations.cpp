@@ -6,6 +6,7 @@
 #include <memory>
 #include <new>
 
+#include "base/counted.hpp"
 #include "base/errors.hpp"
 #include "base/log.hpp"
 #include "base/remaining.hpp"
@@ -188,7 +189,7 @@ Result<Operation> Engine::post_list(Lock& lock, OpKind kind, Rank rank, std::spa
   }
   if (queues_[options.queue].posted_count + needed > kQueueDepth) {
     return make_error(Status::busy, "list", text("queue ", options.queue),
-                      text("it has room for ", kQueueDepth - queues_[options.queue].posted_count, " operations"),
+                      text("it has room for ", counted(kQueueDepth - queues_[options.queue].posted_count, "operation")),
                       "wait for the queue first");
   }
   std::vector<Transfer> transfers;
@@ -710,7 +711,8 @@ void Engine::note(const Op& op, bool is_done) {
 Result<void> Engine::wait(Lock& lock, QueueId queue, const Timeout& timeout) {
   Queue& waited = queues_[queue];
   if (!drive(lock, timeout, [&] { return waited.op_count == 0; })) {
-    return make_error(Status::timed_out, "wait", text("queue ", queue), text(waited.op_count, " operations are not done"),
+    return make_error(Status::timed_out, "wait", text("queue ", queue),
+                      text(counted(waited.op_count, "operation"), waited.op_count == 1 ? " is" : " are", " not done"),
                       "call again");
   }
   waited.posted_count = 0;

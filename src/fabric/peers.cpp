@@ -9,6 +9,7 @@
 #include <new>
 #include <utility>
 
+#include "base/counted.hpp"
 #include "base/errors.hpp"
 #include "base/log.hpp"
 #include "fabric/bytes.hpp"
@@ -27,8 +28,8 @@ std::string rank_text(Rank rank) { return text("rank ", rank); }
 
 Result<Peer*> Engine::find_peer(Rank rank) {
   if (rank >= job_.rank_count) {
-    return make_error(Status::invalid_argument, "fabric", text("rank ", rank), text("the job has ", job_.rank_count, " ranks"),
-                      "give a rank below that");
+    return make_error(Status::invalid_argument, "fabric", text("rank ", rank),
+                      text("the job has ", counted(job_.rank_count, "rank")), "give a rank below that");
   }
   if (recent_peer_ != nullptr && recent_peer_->rank == rank) return recent_peer_;
   auto found = peers_.find(rank);

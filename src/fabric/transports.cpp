@@ -6,6 +6,7 @@
 #include <system_error>
 #include <utility>
 
+#include "base/counted.hpp"
 #include "base/errors.hpp"
 #include "base/log.hpp"
 #include "base/options.hpp"
@@ -67,7 +68,7 @@ Result<void> Engine::choose_device() {
   if (!found || found->empty()) return {};
   if (device_ >= static_cast<int>(found->size())) {
     return make_error(Status::invalid_argument, "fabric open", text("device ", device_),
-                      text("this process has ", found->size(), " devices"), "give a number below that");
+                      text("this process has ", counted(found->size(), "device")), "give a number below that");
   }
   if (device_ < 0) device_ = static_cast<int>(job_.local_rank % found->size());
   if (settings_.device < 0) settings_.show("device", std::to_string(device_));

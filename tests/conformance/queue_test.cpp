@@ -264,7 +264,9 @@ BARE_RANK_BODY(wake_threads_that_sleep) {
 RANK_BODY(refuse_a_second_thread) {
   ASSERT_TRUE(me.meet());
   if (me.rank() == 0) {
-    std::thread waiter([&] { EXPECT_TRUE(fails(fabric.barrier({}, Timeout::of(std::chrono::seconds(2))), Status::timed_out)); });
+    std::thread waiter([&] {
+      EXPECT_TRUE(fails(fabric.barrier({}, Timeout::of(std::chrono::seconds(2))), Status::timed_out, "it waits for rank 1"));
+    });
     std::this_thread::sleep_for(std::chrono::milliseconds(500));
     EXPECT_TRUE(fails(fabric.barrier({}, Timeout::test()), Status::busy)) << "a second thread in the same group";
     EXPECT_TRUE(is_ok(fabric.barrier({0}, kPatience))) << "another group";

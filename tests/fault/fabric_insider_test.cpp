@@ -154,6 +154,9 @@ class Insider {
     }
     return engine_->choices_.size();
   }
+  // As one that has connected and not said who it is.
+  void forget_greeting() { peer_->has_greeted = false; }
+  std::string why_lost() { return wait_until_lost() ? peer_->why->message() : "it is not lost"; }
   bool wait_until_lost() {
     return engine_->drive(lock_, test::kPatience, [this] { return peer_->state == Peer::State::lost; });
   }
@@ -833,6 +836,36 @@ TEST(FabricMuch, BehindALateRailWaitsAtTheWriter) {
   job.start(1);
   ASSERT_TRUE(job.hear(1, "late"));
   job.tell(0, "write");
+  job.finish();
+}
+
+// --- Who speaks before it has said who it is -------------------------------------------------------------------------------------
+
+RANK_BODY(ask_for_a_segment) {
+  RankSegment origin(fabric, kOrigin, MemoryChoice::host, 4096);
+  me.tell("up");
+  EXPECT_EQ(me.hear(), "ask");
+  ASSERT_TRUE(is_ok(fabric.write({kOrigin, 0}, {1, kTarget, 0}, 8)));
+  EXPECT_TRUE(fails(fabric.wait(0, kPatience), Status::peer_lost));
+}
+BARE_RANK_BODY(hear_it_before_its_greeting) {
+  FabricOptions options = me.options();
+  options.progress_thread = false;
+  Insider insider(options);
+  ASSERT_TRUE(insider.meet(0));
+  insider.forget_greeting();
+  me.tell("forgot");
+  const std::string why = insider.why_lost();
+  EXPECT_NE(why.find("it spoke before it greeted"), std::string::npos) << why;
+}
+TEST(FabricGreeting, ComesFirst) {
+  RankJob job("ask_for_a_segment", RankSetup{});
+  job.set_body(1, "hear_it_before_its_greeting");
+  job.start(0);
+  ASSERT_TRUE(job.hear(0, "up"));
+  job.start(1);
+  ASSERT_TRUE(job.hear(1, "forgot"));
+  job.tell(0, "ask");
   job.finish();
 }
 

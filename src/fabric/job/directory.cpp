@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "fabric/job/directories.hpp"
 
+#include "base/counted.hpp"
 #include "base/errors.hpp"
 #include "fabric/job/job_key.hpp"
 
@@ -41,14 +42,15 @@ Result<void> check_card(const std::string& card, bool is_published) {
 
 Result<void> check_rank(const Job& job, Rank rank) {
   if (rank < job.rank_count) return {};
-  return make_error(Status::out_of_range, "ask for a card", text("rank ", rank), text("the job has ", job.rank_count, " ranks"));
+  return make_error(Status::out_of_range, "ask for a card", text("rank ", rank),
+                    text("the job has ", counted(job.rank_count, "rank")));
 }
 
 Result<std::unique_ptr<Directory>> open_directory(const Job& job, std::int64_t deadline_ns) {
   if (Result<void> started = start_sodium(); !started) return std::move(started).error();
   if (job.rank >= job.rank_count)
     return make_error(Status::invalid_argument, "open the directory", text("rank ", job.rank),
-                      text("the job has ", job.rank_count, " ranks"));
+                      text("the job has ", counted(job.rank_count, "rank")));
   if (job.rank_count == 1) return std::unique_ptr<Directory>(std::make_unique<LoneDirectory>(job));
   if (job.launcher == Launcher::pmix) return open_pmix_directory(job);
   return job.rank == 0 ? open_keeper(job) : open_member(job, deadline_ns);

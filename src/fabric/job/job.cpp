@@ -8,6 +8,7 @@
 #include <limits>
 
 #include "base/clock.hpp"
+#include "base/counted.hpp"
 #include "base/errors.hpp"
 #include "base/options.hpp"
 #include "driver/pmix/pmix.hpp"
@@ -146,7 +147,8 @@ Result<void> take_local_count(std::optional<std::uint64_t> local_count, const ch
   launch.has_one_host = *local_count == job.rank_count;
   if (has_key || *launch.has_one_host) return {};
   return make_error(Status::no_permission, "find the job", said_by,
-                    text(*local_count, " of the ", job.rank_count, " ranks are on this host, and the job has no key"),
+                    text(*local_count, " of the ", counted(job.rank_count, "rank"), *local_count == 1 ? " is" : " are",
+                         " on this host, and the job has no key"),
                     "set GIGABAR_JOB_KEY to the same secret at every rank ('openssl rand -hex 32')");
 }
 
@@ -233,7 +235,7 @@ Result<Job> from_pmix(const FabricOptions& options, std::int64_t deadline_ns, La
   Job job;
   job.launcher = Launcher::pmix;
   if (found->rank_count > kMaxRanks)
-    return refuse_job("PMIX_NAMESPACE", text("its job has ", found->rank_count, " ranks; ", kMaxRanks, " are the most"));
+    return refuse_job("PMIX_NAMESPACE", text("its job has ", counted(found->rank_count, "rank"), "; ", kMaxRanks, " are the most"));
   job.rank = found->rank;
   job.rank_count = found->rank_count;
   job.has_local_rank = found->local_rank.has_value();

@@ -10,6 +10,7 @@
 #include <unordered_set>
 
 #include "base/clock.hpp"
+#include "base/counted.hpp"
 #include "base/errors.hpp"
 #include "fabric/job/directories.hpp"
 #include "fabric/job/handshake.hpp"
@@ -171,7 +172,7 @@ std::optional<Refused> check_verdict(const Letter& verdict, const Job& job, cons
   if (verdict.type == LetterType::welcome) return {};
   if (verdict.type == LetterType::wrong_count)
     return refuse(Weight::final, Status::invalid_argument, name,
-                  text("rank 0 counts ", verdict.rank, " ranks, rank ", job.rank, " counts ", job.rank_count),
+                  text("rank 0 counts ", counted(verdict.rank, "rank"), ", rank ", job.rank, " counts ", job.rank_count),
                   "give every rank the same number of ranks (WORLD_SIZE)");
   return refuse(Weight::final, Status::invalid_argument, name, text("rank ", job.rank, " is there already"),
                 "give every process a rank of its own");

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "transport/verbs/open.hpp"
 
+#include "base/counted.hpp"
 #include "base/errors.hpp"
 #include "base/quietly.hpp"
 #include "driver/rdmacm/rdmacm.hpp"
@@ -199,7 +200,7 @@ std::size_t VerbsTransport::rail_towards(const Peer& peer, std::size_t rail) con
 Result<std::unique_ptr<Link>> VerbsTransport::offer(const Peer& peer, std::size_t rail, Parcel& offer) {
   if (rail >= rails_.rails.size())
     return make_error(Status::out_of_range, "offer link", text("rank ", peer.rank),
-                      text("there are ", rails_.rails.size(), " rails"));
+                      text("there are ", counted(rails_.rails.size(), "rail")));
   rail = rail_towards(peer, rail);
   if (rails_.rails[rail].listener == nullptr)
     return make_error(Status::unavailable, "offer link", rails_.rails[rail].name, "the RDMA device was removed or failed",

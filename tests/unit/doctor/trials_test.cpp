@@ -399,7 +399,10 @@ ISOLATED_TEST(TrialLoop, ASlowGpuPathWarnsOnTheNearestAdapter) {
   const auto findings = scene.patient.run("trial.loop");
   ASSERT_EQ(findings.size(), 4u) << to_text(findings);
   EXPECT_EQ(about(findings, kPair)->verdict, Verdict::warn) << to_text(findings);
-  EXPECT_NE(about(findings, kPair)->statement.find("0.7"), std::string::npos) << to_text(findings);
+  EXPECT_NE(about(findings, kPair)->statement.find("both are below 0.7 of host memory's rate"), std::string::npos)
+      << to_text(findings);
+  // 64 KiB in 1.5 ms, or longer where the processor is busy: at most 0.04 GB/s.
+  EXPECT_NE(about(findings, kPair)->statement.find("at 0.0"), std::string::npos) << to_text(findings);
   const Finding* const far = about(findings, std::string("GPU ") + kGpu + " and mlx5_9");
   EXPECT_EQ(far->verdict, Verdict::pass) << to_text(findings);
   EXPECT_NE(far->statement.find("slower than host memory"), std::string::npos) << to_text(findings);
