@@ -204,7 +204,8 @@ name_left_out() {
 
 # run_tests FOLDER [ctest's options]: runs the tests of a folder of the build and says what was skipped and why; the report stays in
 # $build_folder/tests.xml. Tests with a label in $without_labels ('gpu|conformance') are left out. Those that need a GPU, where there is
-# none, are left out too, and named in $build_folder/left-out.txt.
+# none, are left out too, and named in $build_folder/left-out.txt. $test_slots run at once, by default two for each processor: most tests
+# wait, for a rank, a time-out or a process, more than they work.
 run_tests() {
   local folder=$1 status=0
   shift
@@ -216,7 +217,7 @@ run_tests() {
     name_left_out "$folder" '^gpu$' "tests that need a GPU, which this machine has not" >"$build_folder/left-out.txt"
   fi
   [ -z "$labels" ] || left_out=(-LE "^($labels)\$")
-  ctest --test-dir "$folder" "${left_out[@]+"${left_out[@]}"}" --no-tests=error --output-on-failure --parallel "$(nproc)" \
+  ctest --test-dir "$folder" "${left_out[@]+"${left_out[@]}"}" --no-tests=error --output-on-failure --parallel "${test_slots:-$((2 * $(nproc)))}" \
     --output-junit "$PWD/$build_folder/tests.xml" "$@" >"build/logs/ctest-$preset.log" 2>&1 || status=$?
   # The summary shows what the failed ones printed; the log has every line.
   [ $status = 0 ] || tail -n 30 "build/logs/ctest-$preset.log" >&2

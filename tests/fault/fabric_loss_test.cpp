@@ -2,8 +2,10 @@
 // Waits without an end, when those die who could end them: collectives of every size with every rank as the dead one, and waits for
 // anybody when nobody is left.
 #include <csignal>
+#include <memory>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include "base/clock.hpp"
 #include "base/errors.hpp"
@@ -55,20 +57,25 @@ BARE_RANK_BODY(lose_a_member) {
 }
 
 class FabricLostMember : public testing::TestWithParam<RankSetup> {};
+// A job for each victim, all of them at once: they wait for seconds, and work for milliseconds.
 TEST_P(FabricLostMember, IsNamedAtEveryOther) {
   const bool is_connected = GetParam().word == kConnected;
-  for (Rank victim = is_connected ? 0 : 1; victim < GetParam().rank_count; ++victim) {
+  const Rank first = is_connected ? 0 : 1;
+  std::vector<std::unique_ptr<RankJob>> jobs;
+  for (Rank victim = first; victim < GetParam().rank_count; ++victim) {
     RankSetup setup = GetParam();
     setup.amount = victim;
-    RankJob job("lose_a_member", setup);
+    RankJob& job = *jobs.emplace_back(std::make_unique<RankJob>("lose_a_member", setup));
     job.start_all();
     for (Rank rank = 0; rank < setup.rank_count; ++rank) ASSERT_TRUE(job.hear(rank, "up"));
     job.send_signal(victim, SIGKILL);
     for (Rank rank = 0; rank < setup.rank_count; ++rank) {
       if (rank != victim) job.tell(rank, "go");
     }
-    job.finish();
-    ASSERT_FALSE(HasFailure()) << "rank " << victim << " of " << setup.rank_count;
+  }
+  for (std::size_t index = 0; index < jobs.size(); ++index) {
+    jobs[index]->finish();
+    ASSERT_FALSE(HasFailure()) << "rank " << first + index << " of " << GetParam().rank_count;
   }
 }
 
