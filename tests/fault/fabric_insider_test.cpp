@@ -856,6 +856,7 @@ BARE_RANK_BODY(hear_it_before_its_greeting) {
   me.tell("forgot");
   const std::string why = insider.why_lost();
   EXPECT_NE(why.find("it spoke before it greeted"), std::string::npos) << why;
+  ASSERT_TRUE(me.meet());
 }
 TEST(FabricGreeting, ComesFirst) {
   RankJob job("ask_for_a_segment", RankSetup{});
