@@ -51,8 +51,8 @@ MUTANTS = [
     ),
     *of("engine", "src/fabric/messages.cpp", "fabric_fault")(
         ("messages_window_unchecked", "if (peer.unexpected_bytes + cost_of(payload.size()) > kEagerWindowBytes) {", "if (false) {", "*FabricInsider.*/empty_messages"),
-        ("messages_acceptance_of_another_length", "if (reader.is_done() && message.c == op.bytes) {", "if (reader.is_done()) {", "FabricAcceptance.*"),
-        ("messages_offers_unbounded", "if (peer.unexpected_offers >= kMaxMessages) return", "if (false) return", "*FabricInsider.*/offers"),
+        ("messages_acceptance_of_another_length", "if (reader.is_done() && message.c == op.bytes) {", "if (reader.is_done()) {", "FabricReply.*"),
+        ("messages_requests_unbounded", "if (peer.unexpected_request_count >= kMaxMessages) return", "if (false) return", "*FabricInsider.*/offers"),
     ),
     *of("engine", "src/fabric/incoming.cpp", "fabric_fault")(
         ("incoming_bounds_unchecked", " && offset <= segment->memory.bytes() &&\n         bytes <= segment->memory.bytes() - offset", "", "FabricBounds.*"),
@@ -107,7 +107,7 @@ MUTANTS = [
     ),
     *of("wire-up", "src/fabric/job/handshake.cpp", "unit_test")(
         ("directory_any_proof", "sodium_memcmp(expected.bytes.data(), bytes.data(), expected.bytes.size()) == 0", "true", "Handshake.*:HostileMember.AnEarlierProofProvesNothing"),
-        ("directory_proof_of_any_exchange", "  all += keeper_hello;\n", "", "Handshake.*:HostileMember.AnEarlierProofProvesNothing"),
+        ("directory_proof_of_any_exchange", "  all += server_hello;\n", "", "Handshake.*:HostileMember.AnEarlierProofProvesNothing"),
         ("directory_key_of_any_job", '(job.key.is_set() ? " key " : " no key ") + job.id', '(job.key.is_set() ? " key " : " no key ")', "Handshake.*"),
     ),
 
@@ -234,7 +234,7 @@ MUTANTS = [
         ("softhca_record_unread", "if (is_late || record_polls_left_ > 0) {", "if (record_polls_left_ > 0) {", "SoftHca.GoesNoFurtherThanTheRecord"),
     ),
     *of("device queues", "src/device/soft_hca/work_request.cpp", "unit_test")(
-        ("softhca_half_arrived_request", "if (device::load_acquire(&block.segments[i].words[mlx5::kStampWord]) != mlx5::stamp(index)) return false;", "", "SoftHca.WaitsForEachSegmentOfAStampedRequest"),
+        ("softhca_half_arrived_request", "if (device::load_acquire(&block.segments[i].words[mlx5::kTagWord]) != mlx5::sequence_tag(index)) return false;", "", "SoftHca.WaitsForEachSegmentOfATaggedRequest"),
         ("softhca_request_of_another_queue", " && whose >> 8 == queue_number;", ";", "SoftHca.*"),
     ),
     *of("device queues", "src/device/soft_hca/memory_table.cpp", "unit_test")(

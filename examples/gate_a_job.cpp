@@ -6,7 +6,7 @@
 
 int main() {
   gigabar::ExamineOptions options;
-  options.with_trials = false;
+  options.with_probes = false;
   options.deadline = std::chrono::seconds(10);
   const auto examination = gigabar::examine(gigabar::Machine::here(), options);
   if (!examination) return std::puts(examination.message().c_str()), 2;

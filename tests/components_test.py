@@ -17,7 +17,7 @@ import sys
 SUFFIXES = {".cpp", ".hpp", ".cu", ".h"}
 INCLUDE = re.compile(r'^\s*#\s*include\s+[<"]([^">]+)[">]', re.M)
 # Made of all components: the shared library, and the program that it starts.
-ABOVE_ALL = {"gigabar", "trial"}
+ABOVE_ALL = {"gigabar", "probe"}
 
 
 @dataclasses.dataclass

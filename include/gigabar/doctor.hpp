@@ -48,12 +48,12 @@ struct CheckInfo {
   std::string_view id;
   std::string_view title;  // "ACS redirection below a common switch"
   std::string_view why;    // one sentence: the impact of a failure
-  bool is_trial = false;   // does something (registers, maps, copies) instead of only reading; on a live machine only
+  bool is_probe = false;   // does something (registers, maps, copies) instead of only reading; on a live machine only
   // The page: paragraphs of plain text, without the headings.
-  std::string_view what;     // what it examines
-  std::string_view harm;     // the impact
+  std::string_view what;  // what it examines
+  std::string_view impact;
   std::string_view confirm;  // how to confirm it, with commands
-  std::string_view mend;     // the remedy, with commands
+  std::string_view remedy;   // with commands
   std::string_view source;   // the documents and reports that it is based on
 };
 
@@ -93,7 +93,7 @@ GIGABAR_API Diagnosis diagnose(std::string_view text);
 
 struct ExamineOptions {
   std::vector<std::string> only;               // ids, or groups by their first part ("pci"); empty: all, in the order of checks()
-  bool with_trials = true;                     // false: no trial is run; a trial that `only` names is a `skip`
+  bool with_probes = true;                     // false: no probe is run; a probe that `only` names is a `skip`
   std::chrono::milliseconds deadline{30'000};  // checks not begun by then are `unknown` with that reason
   std::function<void(const CheckInfo&)> on_begin;  // called before each check; may be empty
 };
@@ -107,7 +107,7 @@ struct Examination {
 
 // Runs the checks. A check without a subject gives one `skip` that says why.
 // Errors: invalid_argument (`only` names no check; the record lists similar ones). A check that fails to run is `unknown`.
-// Threads: any; one examination at a time per process when trials run. Cost: below a second without trials, seconds with them.
+// Threads: any; one examination at a time per process when probes run. Cost: below a second without probes, seconds with them.
 GIGABAR_API Result<Examination> examine(const Machine& machine, const ExamineOptions& options = {});
 
 // Whether a path can be used on this machine, with reason and remedy, and the check with the details.

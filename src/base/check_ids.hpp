@@ -14,9 +14,9 @@ inline constexpr std::string_view kGdrdrv = "mod.gdrdrv";
 inline constexpr std::string_view kBar1Used = "bar1.used";
 inline constexpr std::string_view kLockedMemory = "lim.memlock";
 inline constexpr std::string_view kPeerAccess = "gpu.p2p";
-inline constexpr std::string_view kMappingTrial = "trial.mapping";
+inline constexpr std::string_view kMappingProbe = "probe.mapping";
 
 inline constexpr std::array kAll{kDriverLoaded, kDriverFlavour, kLibraries,  kGdrdrv,
-                                 kBar1Used,     kLockedMemory,  kPeerAccess, kMappingTrial};
+                                 kBar1Used,     kLockedMemory,  kPeerAccess, kMappingProbe};
 
 }  // namespace gigabar::check_id

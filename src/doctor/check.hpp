@@ -60,7 +60,7 @@ std::span<const Check> gpu_checks();     // gpu.*, nvlink, bar1.*
 std::span<const Check> rdma_checks();    // rdma.*
 std::span<const Check> pci_checks();     // pci.*, iommu.*, vm.detect
 std::span<const Check> host_checks();    // lim.*, numa.*, cpu.*, huge
-std::span<const Check> trial_checks();   // trial.*
+std::span<const Check> probe_checks();   // probe.*
 std::span<const Check> all_checks();
 
 // "/sys/bus/pci/devices/0000:3b:00.0"

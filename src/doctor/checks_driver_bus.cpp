@@ -312,7 +312,7 @@ void tell_pairs(Findings& findings, const Pairs& pairs, const ChipsetFacts& chip
                  "pair");
   const std::string remedy = is_sure ? "use an adapter below the GPU's own switch ('gigabar topology' shows them); or, at your own "
                                        "risk, set NVreg_GrdmaPciTopoCheckOverride=1 in /etc/modprobe.d and reboot"
-                                     : "register GPU memory to find out ('gigabar doctor --only trial'): errno 524, and 'PCI "
+                                     : "register GPU memory to find out ('gigabar doctor --only probe'): errno 524, and 'PCI "
                                        "topology not supported for dma-buf' in the kernel's log, mean refused";
   const Verdict verdict = is_sure ? Verdict::fail : Verdict::unknown;
   const auto tell = [&](std::string subject) {

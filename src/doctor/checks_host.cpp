@@ -363,16 +363,17 @@ constexpr std::array<Check, 5> kChecks{{
               "refuses more than RLIMIT_MEMLOCK unless the process has CAP_IPC_LOCK, and that in the machine's own user namespace: "
               "root of "
               "a container without root's rights has it for nothing. Usual defaults are 64 KiB and 8 MiB.",
-          .harm = "ibv_reg_mr of host memory fails with ENOMEM ('cannot allocate memory') although memory is free, often only with "
-                  "the second queue or the larger message. Memory of a GPU is not counted, but the queues and bounce buffers "
-                  "beside it are.",
+          .impact =
+              "ibv_reg_mr of host memory fails with ENOMEM ('cannot allocate memory') although memory is free, often only with "
+              "the second queue or the larger message. Memory of a GPU is not counted, but the queues and bounce buffers "
+              "beside it are.",
           .confirm = "ulimit -l\n"
                      "grep locked /proc/PID/limits\n"
                      "The first in the very shell, batch job or container that starts the program, since batch systems and ssh may "
                      "have limits of their own; the second for a running one.",
-          .mend = "'* - memlock unlimited' in /etc/security/limits.conf, then log in anew.\n"
-                  "A service, slurmd too: LimitMEMLOCK=infinity in its unit.\n"
-                  "A container: docker run --ulimit memlock=-1, or --cap-add IPC_LOCK",
+          .remedy = "'* - memlock unlimited' in /etc/security/limits.conf, then log in anew.\n"
+                    "A service, slurmd too: LimitMEMLOCK=infinity in its unit.\n"
+                    "A container: docker run --ulimit memlock=-1, or --cap-add IPC_LOCK",
           .source = "getrlimit(2), capabilities(7); kernel drivers/infiniband/core/umem.c; Open MPI FAQ, locked memory with "
                     "OpenFabrics."},
      .run = check_memlock},
@@ -384,17 +385,18 @@ constexpr std::array<Check, 5> kChecks{{
               "sockets.",
           .what = "Each GPU and each adapter hangs on one NUMA node. The check compares the CPUs that this process may run on with "
                   "those of the nodes of its devices.",
-          .harm = "Latency grows by some tenths of a microsecond for each crossing, and copies through host memory share the link "
-                  "between the sockets with everything else: half to a third of the rate is usual. A node of -1 means that the "
-                  "firmware "
-                  "or the hypervisor does not tell, and programs then guess.",
+          .impact =
+              "Latency grows by some tenths of a microsecond for each crossing, and copies through host memory share the link "
+              "between the sockets with everything else: half to a third of the rate is usual. A node of -1 means that the "
+              "firmware "
+              "or the hypervisor does not tell, and programs then guess.",
           .confirm = "gigabar topology\n"
                      "nvidia-smi topo -m\n"
                      "grep . /sys/bus/pci/devices/ADDRESS/{numa_node,local_cpulist}\n"
                      "taskset -cp PID",
-          .mend = "One process: numactl --cpunodebind=NODE --membind=NODE PROGRAM\n"
-                  "A job: the binding of its launcher, for example Slurm's --gpu-bind=closest or mpirun --map-by numa.\n"
-                  "A container: a wider --cpuset-cpus and --cpuset-mems.",
+          .remedy = "One process: numactl --cpunodebind=NODE --membind=NODE PROGRAM\n"
+                    "A job: the binding of its launcher, for example Slurm's --gpu-bind=closest or mpirun --map-by numa.\n"
+                    "A container: a wider --cpuset-cpus and --cpuset-mems.",
           .source = "kernel Documentation/ABI/testing/sysfs-bus-pci (numa_node, local_cpulist); numactl(8); NVIDIA GPUDirect RDMA "
                     "documentation, supported systems."},
      .run = check_numa_cpu},
@@ -407,15 +409,15 @@ constexpr std::array<Check, 5> kChecks{{
               "With kernel.numa_balancing=1 the kernel takes away access to parts of a process's memory, and moves a page to the "
               "node from which the next access comes. The nodes themselves follow from the firmware: AMD's NPS setting splits a "
               "package into several, and memory of a coherent GPU or an expander is a node without CPUs.",
-          .harm =
+          .impact =
               "Polling threads take page faults of some microseconds, which shows as jitter in latency. Pages that are pinned do "
               "not move, those around them do, so buffers and flags may end up on different nodes.",
           .confirm = "sysctl kernel.numa_balancing\n"
                      "grep numa_ /proc/vmstat\n"
                      "numactl --hardware\n"
                      "The second before and after a run: numa_hint_faults and numa_pages_migrated grow when the kernel is at work.",
-          .mend = "sysctl -w kernel.numa_balancing=0\n"
-                  "To keep it, the same setting in a file below /etc/sysctl.d. Bind processes and memory instead (numa.cpu).",
+          .remedy = "sysctl -w kernel.numa_balancing=0\n"
+                    "To keep it, the same setting in a file below /etc/sysctl.d. Bind processes and memory instead (numa.cpu).",
           .source = "kernel Documentation/admin-guide/sysctl/kernel.rst (numa_balancing); AMD EPYC tuning guides, NUMA nodes per "
                     "socket."},
      .run = check_numa_balance},
@@ -425,16 +427,16 @@ constexpr std::array<Check, 5> kChecks{{
                   "A CPU that lowers its clock between messages answers each of them late, and small messages take twice as long.",
               .what = "The governor of cpufreq decides when a CPU runs at which clock. 'performance' keeps it high; 'powersave', "
                       "'ondemand' and 'schedutil' follow the load.",
-              .harm =
+              .impact =
                   "Between two messages the load is low, so the clock falls just before it is needed. Copies by the CPU and small "
                   "messages suffer most; large transfers by copy engines and adapters hardly at all.",
               .confirm =
                   "cpupower frequency-info\n"
                   "sort /sys/devices/system/cpu/cpu*/cpufreq/scaling_governor | uniq -c\n"
                   "With intel_pstate, 'powersave' with energy_performance_preference 'performance' comes close to 'performance'.",
-              .mend = "cpupower frequency-set -g performance\n"
-                      "tuned-adm profile latency-performance, which also limits deep idle states.\n"
-                      "In a virtual machine the host decides.",
+              .remedy = "cpupower frequency-set -g performance\n"
+                        "tuned-adm profile latency-performance, which also limits deep idle states.\n"
+                        "In a virtual machine the host decides.",
               .source =
                   "kernel Documentation/admin-guide/pm/cpufreq.rst and intel_pstate.rst; rdma performance guides of the adapters' "
                   "vendors."},
@@ -448,13 +450,13 @@ constexpr std::array<Check, 5> kChecks{{
           .what =
               "Huge pages come from a pool that is reserved (HugePages_Total) or are made by the kernel where it can (transparent "
               "huge pages: always, madvise, never). This check informs; it never fails.",
-          .harm = "Pinning a buffer of many small pages takes longer, and an adapter with more translations than its cache holds "
-                  "fetches them from host memory, which shows with random accesses over tens of gigabytes.",
+          .impact = "Pinning a buffer of many small pages takes longer, and an adapter with more translations than its cache holds "
+                    "fetches them from host memory, which shows with random accesses over tens of gigabytes.",
           .confirm = "grep Huge /proc/meminfo\n"
                      "cat /sys/kernel/mm/transparent_hugepage/enabled\n"
                      "grep AnonHugePages /proc/PID/smaps_rollup",
-          .mend = "sysctl -w vm.nr_hugepages=N reserves pages of the default size.\n"
-                  "echo madvise > /sys/kernel/mm/transparent_hugepage/enabled lets programs ask for transparent ones.",
+          .remedy = "sysctl -w vm.nr_hugepages=N reserves pages of the default size.\n"
+                    "echo madvise > /sys/kernel/mm/transparent_hugepage/enabled lets programs ask for transparent ones.",
           .source = "kernel Documentation/admin-guide/mm/hugetlbpage.rst and transhuge.rst."},
      .run = check_huge},
 }};

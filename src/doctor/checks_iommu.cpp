@@ -237,19 +237,19 @@ Check iommu_mode_check() {
           .title = "IOMMU of GPUs and NICs",
           .why =
               "An IOMMU that translates sends traffic between devices up to the CPU, and on x86 breaks GPUDirect or makes it slow.",
-          .is_trial = false,
+          .is_probe = false,
           .what = "The IOMMU stands between devices and memory. The kernel sorts devices into groups; a group's type says whether "
                   "addresses are translated (DMA, DMA-FQ), passed on as they are (identity), or left to a virtual machine "
                   "(unmanaged).",
-          .harm =
+          .impact =
               "With translation on, the addresses of another device's memory have to be mapped first, which drivers do not do for "
               "every kind of peer; where they do, each packet goes up to the IOMMU instead of through the switch. Seen as a third "
               "of the rate, as hangs, or as wrong data. Machines with coherent GPUs (NVLink-C2C) are built with their SMMU on, and "
               "are exempt.",
           .confirm = "cat /sys/bus/pci/devices/ADDRESS/iommu_group/type\ncat /proc/cmdline\nsudo dmesg | grep -i -E 'iommu|dmar'",
-          .mend = "Add iommu=pt to GRUB_CMDLINE_LINUX in /etc/default/grub, run update-grub (or grub2-mkconfig -o "
-                  "/boot/grub2/grub.cfg), and reboot. intel_iommu=off or amd_iommu=off, or VT-d and AMD-Vi off in the firmware's "
-                  "setup, go further, for machines that pass no device to virtual machines.",
+          .remedy = "Add iommu=pt to GRUB_CMDLINE_LINUX in /etc/default/grub, run update-grub (or grub2-mkconfig -o "
+                    "/boot/grub2/grub.cfg), and reboot. intel_iommu=off or amd_iommu=off, or VT-d and AMD-Vi off in the firmware's "
+                    "setup, go further, for machines that pass no device to virtual machines.",
           .source = "Linux Documentation/ABI/testing/sysfs-kernel-iommu_groups and Documentation/admin-guide/kernel-parameters "
                     "(iommu=); NVIDIA GPUDirect RDMA manual, chapter on supported systems; NCCL user guide, troubleshooting; NCCL "
                     "#257."},
@@ -263,18 +263,18 @@ Check iommu_group_check() {
           .title = "IOMMU groups of a NIC's DMA functions",
           .why =
               "On machines with coherent GPUs the direct path between NIC and GPU is open only when both are in one IOMMU group.",
-          .is_trial = false,
+          .is_probe = false,
           .what =
               "ConnectX-8 and later NICs on such boards have a second PCI function that transfers straight to the GPU below the "
               "same switch, besides the one that goes through the CPU. Groups are formed when the machine starts, after the ACS "
               "settings of the ports above.",
-          .harm =
+          .impact =
               "On bare metal with different groups the GPU's driver refuses the mapping over PCIe (errno 524, 'topology not "
               "supported for mapping type FORCE_PCIE' in the kernel's log), and transfers take the slower way through the CPU or "
               "fail to register. For virtual machines, and where function and GPU share no bridge, it is the other way round: each "
               "needs a group of its own, and the function needs ATS.",
           .confirm = "readlink /sys/bus/pci/devices/*/iommu_group\nsudo rdma_topo check",
-          .mend =
+          .remedy =
               "sudo rdma_topo write-grub-acs, then update-grub and reboot. It writes the kernel parameter pci=config_acs= for the "
               "ports of this board. A change of ACS with setpci after the start does not form the groups anew.",
           .source =

@@ -244,7 +244,7 @@ void judge_root_ports(const Patient& patient, const PciPair& pair, Notes& notes)
       Verdict::warn,
       "the two hang below different root ports of an Intel client CPU, whose root complex does not carry reads "
       "between devices",
-      "write instead of reading (push), put both below one switch, or stage through host memory; gpu.p2p and trial.loop tell what "
+      "write instead of reading (push), put both below one switch, or stage through host memory; gpu.p2p and probe.loop tell what "
       "works");
   notes.add(std::move(note));
 }
@@ -283,20 +283,20 @@ Check pci_acs_check() {
           .why =
               "ACS that redirects sends peer-to-peer traffic up to the CPU although a switch could pass it on: slow, and on some "
               "machines it hangs or corrupts data.",
-          .is_trial = false,
+          .is_probe = false,
           .what =
               "Access Control Services are bits in each port of a PCIe switch. Request Redirect (RR) and Completion Redirect (CR) "
               "make the port send everything upwards, so that an IOMMU can check it. The check reads them in every port that lies "
               "between two devices and the lowest bridge above both. It needs the whole configuration space, which only root is "
               "given.",
-          .harm =
+          .impact =
               "Traffic between a GPU and a NIC of one switch crosses the switch's uplink twice and the root complex once: rates "
               "drop to a half or less, and all pairs of the switch share the uplink. Some root complexes do not send such traffic "
               "back: jobs hang at the first kernel, or data arrive wrong. In a virtual machine with devices passed through the "
               "rule is inverted: there the host wants ACS on, with Direct Translated (DT) set and ATS enabled in both devices.",
           .confirm = "sudo lspci -vvv -s ADDRESS | grep -A2 'Access Control Services'\nACSCtl with 'ReqRedir+' or 'CmpltRedir+' is "
                      "what hurts.",
-          .mend =
+          .remedy =
               "On bare metal, until the next reboot, for each port named: sudo setpci -s ADDRESS ECAP_ACS+6.w=0\nFor good: the "
               "kernel parameter pci=disable_acs_redir=ADDRESS;ADDRESS (Linux 4.19), or pci=config_acs=00xx@ADDRESS (Linux 6.11), "
               "or ACS off in the firmware's setup. The kernel sets ACS again when it starts with the IOMMU on, so see iommu.mode "
@@ -314,18 +314,19 @@ Check pci_mps_check() {
           .title = "Payload and read request sizes",
           .why = "Small reads leave a NIC waiting for the memory it reads from, and unequal payload sizes cost rate or break "
                  "transfers.",
-          .is_trial = false,
+          .is_probe = false,
           .what =
               "The Device Control register of each PCIe device holds the largest payload it sends (MPS) and the largest read it "
               "asks for at once (MRRS). MPS has to be the same on a whole path. Both are read from the configuration space beyond "
               "its first 64 bytes, which only root is given.",
-          .harm =
+          .impact =
               "With an MRRS of 512 bytes a NIC needs eight times as many requests to read from a GPU as with 4096; long paths then "
               "leave it waiting for answers. A device that gets a payload larger than its own MPS reports a malformed packet, and "
               "the transfer fails.",
           .confirm = "sudo lspci -vv -s ADDRESS | grep -E 'MaxPayload|MaxReadReq'",
-          .mend = "MRRS of the NIC, until the next reboot: sudo setpci -s ADDRESS CAP_EXP+8.w=5000:7000\nMPS: the kernel parameter "
-                  "pci=pcie_bus_perf, which sets both for every device when the machine starts.",
+          .remedy =
+              "MRRS of the NIC, until the next reboot: sudo setpci -s ADDRESS CAP_EXP+8.w=5000:7000\nMPS: the kernel parameter "
+              "pci=pcie_bus_perf, which sets both for every device when the machine starts.",
           .source = "PCI Express Base Specification, 7.5.3.4 (Device Control); Linux Documentation/admin-guide/kernel-parameters "
                     "(pcie_bus_perf, pcie_bus_safe); NVIDIA networking performance tuning guide."},
       run_pci_mps};
@@ -337,17 +338,17 @@ Check pci_ro_check() {
           .id = "pci.ro",
           .title = "Relaxed ordering of GPUs and NICs",
           .why = "Some root complexes reach a NIC's full rate only when they may reorder its writes.",
-          .is_trial = false,
+          .is_probe = false,
           .what =
               "A device may mark its packets as free to overtake others when bit 4 of its Device Control register is set. A NIC "
               "does so for memory registered with IBV_ACCESS_RELAXED_ORDERING, or for all, as its firmware is set.",
-          .harm =
+          .impact =
               "On AMD EPYC and on Intel machines with several sockets, ordered writes wait for one another across dies: 150 "
               "instead of 200 Gb/s, or 16 instead of 40 GB/s, have been reported. With relaxed ordering, a flag may arrive before "
               "the data written ahead of it: who polls on memory needs a fence, an immediate or an atomic to know that all data "
               "are there. A few AMD machines are slower with it, so measure both.",
           .confirm = "sudo lspci -vv -s ADDRESS | grep RlxdOrd\nmlxconfig -d ADDRESS query PCI_WR_ORDERING",
-          .mend =
+          .remedy =
               "sudo setpci -s ADDRESS CAP_EXP+8.w=10:10\nmlxconfig -d ADDRESS set PCI_WR_ORDERING=per_mkey, then reset the NIC; "
               "register memory with IBV_ACCESS_RELAXED_ORDERING. Leave it off where the kernel's log says that the root port has a "
               "fault with it.",
@@ -362,14 +363,15 @@ Check pci_vendorp2p_check() {
           .id = "pci.vendorp2p",
           .title = "Root complexes that carry no reads between devices",
           .why = "Below different root ports of a client CPU writes between devices may arrive while reads fail or return ones.",
-          .is_trial = false,
+          .is_probe = false,
           .what =
               "The PCIe specification leaves it to the maker of a root complex whether it passes requests from one root port to "
               "another. Server CPUs do. Intel's client CPUs (Core, Pentium, Celeron) pass on writes at best.",
-          .harm = "RDMA reads from a GPU, and peer-to-peer reads between two GPUs, fail, time out or return ones, while the other "
-                  "direction works. NVIDIA's open driver reports the read capability only for CPUs it knows to carry reads.",
+          .impact =
+              "RDMA reads from a GPU, and peer-to-peer reads between two GPUs, fail, time out or return ones, while the other "
+              "direction works. NVIDIA's open driver reports the read capability only for CPUs it knows to carry reads.",
           .confirm = "grep -m3 -E 'vendor_id|model name|model\\s' /proc/cpuinfo\nlspci -tv\nnvidia-smi topo -p2p r",
-          .mend =
+          .remedy =
               "Write instead of reading: let the side that has the data push them. Put both devices below one PCIe switch. Else "
               "stage through host memory.",
           .source =

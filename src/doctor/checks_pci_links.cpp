@@ -83,7 +83,7 @@ constexpr const char* kReseat =
     "LnkSta of 'lspci -vv' (as root)";
 
 void judge_speed(Note& note, const Link& link, const LinkEnd& lower, const std::optional<LinkEnd>& upper) {
-  const std::string_view idle = "idle GPUs lower it, and trial.link reads it under load";
+  const std::string_view idle = "idle GPUs lower it, and probe.link reads it under load";
   if (!lower.gt_per_s || !lower.most_gt_per_s) {
     return note.say(Verdict::unknown, "its PCIe link runs at full width; its speed is not told",
                     "'lspci -vv' (as root) shows LnkSta");
@@ -346,19 +346,19 @@ Check pci_link_check() {
           .id = "pci.link",
           .title = "Width and speed of PCIe links",
           .why = "A link that came up with fewer lanes than both ends have halves the rate of everything that crosses it.",
-          .is_trial = false,
+          .is_probe = false,
           .what =
               "Each PCIe link is trained when the machine starts: both ends agree on a number of lanes and on a speed per lane. "
               "The "
               "check reads what was agreed and what each end could do, for every GPU and NIC and for every bridge up to the root.",
-          .harm =
+          .impact =
               "A card that is not seated well, a damaged cable or riser, or a slot whose lanes the firmware divides among several "
               "cards, leaves a x16 link at x8 or x4. All transfers through it lose a half or three quarters of their rate, at all "
               "sizes. A lower speed counts only for NICs and bridges: a GPU lowers the speed of its link while it is idle and "
-              "raises it with work, and only trial.link, which loads it, tells its true speed.",
+              "raises it with work, and only probe.link, which loads it, tells its true speed.",
           .confirm = "cat /sys/bus/pci/devices/ADDRESS/{current,max}_link_{width,speed}\nsudo lspci -vv -s ADDRESS | grep -E "
                      "'LnkCap:|LnkSta:'\nnvidia-smi --query-gpu=pcie.link.width.current,pcie.link.width.max --format=csv",
-          .mend =
+          .remedy =
               "Switch the machine off and reseat the card; exchange the riser or the cable. Look in the firmware's setup for the "
               "slot's bifurcation and for a limit on its speed. Where two cards share the lanes of one slot, move one of them.",
           .source = "PCI Express Base Specification, 7.5.3.6 (Link Capabilities) and 7.5.3.8 (Link Status); Linux "
@@ -372,19 +372,19 @@ Check pci_bottleneck_check() {
           .id = "pci.bottleneck",
           .title = "PCIe links narrower than the NIC's port",
           .why = "The narrowest link between a GPU and its NIC is the most that GPUDirect RDMA can reach.",
-          .is_trial = false,
+          .is_probe = false,
           .what =
               "The theoretical rate of every PCIe link between a GPU and its best NIC, compared with the rate of the NIC's active "
               "ports; and between two GPUs without NVLink, compared with the links of the GPUs themselves. Widths are as trained, "
               "speeds those that both ends can do.",
-          .harm =
+          .impact =
               "A 400 Gb/s port needs 50 GB/s, which a PCIe 4.0 x16 link (31.5 GB/s) or a PCIe 5.0 x8 link does not carry. A switch "
               "with a narrow uplink slows every pair that crosses it, however good the links of the devices are. Packet headers "
               "take another 10 to 20 % of the theoretical rate.",
           .confirm =
               "gigabar topology\ncat /sys/class/infiniband/NAME/ports/1/rate\nib_write_bw between two hosts, with host memory "
               "on both sides.",
-          .mend =
+          .remedy =
               "Move the NIC or the GPU to a slot with more lanes or a newer generation, below the same switch where there is one. "
               "If pci.link reports the hop, mend that first. Where the slot is what it is, count on the rate the check names.",
           .source =
@@ -399,17 +399,17 @@ Check pci_topo_check() {
           .id = "pci.topo",
           .title = "Where the best NIC of each GPU is",
           .why = "Traffic between devices that share no PCIe switch crosses the CPU, which costs rate and latency.",
-          .is_trial = false,
+          .is_probe = false,
           .what =
               "The relation of each GPU to its nearest RDMA NIC, and of GPUs without NVLink to each other, in the words of "
               "'nvidia-smi topo -m': PIX and PXB stay below PCIe switches, PHB and NODE cross the CPU's root complex, SYS crosses "
               "from one NUMA node to another.",
-          .harm =
+          .impact =
               "Root complexes forward writes between their ports well and reads badly, so that one direction is often half as fast "
               "as the other, and some do not forward reads at all. Across NUMA nodes a half to a third of the rate is left. GPUs "
               "that share their CPU's memory (NVLink-C2C) are meant to be reached through the CPU.",
           .confirm = "gigabar topology\nnvidia-smi topo -m\nreadlink -f /sys/bus/pci/devices/ADDRESS",
-          .mend =
+          .remedy =
               "Let each rank use the NIC nearest to its GPU (NCCL_IB_HCA, UCX_NET_DEVICES), and bind it to the CPUs of that node. "
               "Put NIC and GPU below one switch where the machine has several slots. Between GPUs, prefer writes to reads.",
           .source = "NVIDIA GPUDirect RDMA manual, chapter on supported systems; nvidia-smi manual, topo -m; perftest #241."},

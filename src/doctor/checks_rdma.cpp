@@ -280,20 +280,20 @@ constexpr std::array<Check, 6> kChecks{{
           .what = "The kernel lists each RDMA adapter in /sys/class/infiniband. Programs do not use that list alone: they open "
                   "/dev/infiniband/uverbsN, which the module ib_uverbs offers and udev creates. Connections by address also need "
                   "/dev/infiniband/rdma_cm.",
-          .harm = "If the node is missing or may not be opened, ibv_get_device_list() returns an empty list or the open fails, "
-                  "although the adapter and its driver work. In a container this is the usual case, because /sys is shared with "
-                  "the host and /dev is not.",
+          .impact = "If the node is missing or may not be opened, ibv_get_device_list() returns an empty list or the open fails, "
+                    "although the adapter and its driver work. In a container this is the usual case, because /sys is shared with "
+                    "the host and /dev is not.",
           .confirm = "ls /sys/class/infiniband /sys/class/infiniband_verbs\n"
                      "ls -l /dev/infiniband\n"
                      "grep -H . /sys/class/infiniband_verbs/uverbs*/dev /sys/class/misc/rdma_cm/dev\n"
                      "The first lists what the kernel has, the second what programs can open, the third the numbers that the nodes "
                      "must have. ibv_devices shows what they see; "
                      "ibv_devinfo opens each.",
-          .mend = "On a host: modprobe -a ib_uverbs rdma_ucm, and a udev rule with group and mode.\n"
-                  "In a container: docker run --device=/dev/infiniband/uverbs0 --device=/dev/infiniband/rdma_cm --ulimit "
-                  "memlock=-1; in Kubernetes an RDMA device plugin does the same. A bind mount of /dev/infiniband alone gives no "
-                  "right to open "
-                  "the nodes.",
+          .remedy = "On a host: modprobe -a ib_uverbs rdma_ucm, and a udev rule with group and mode.\n"
+                    "In a container: docker run --device=/dev/infiniband/uverbs0 --device=/dev/infiniband/rdma_cm --ulimit "
+                    "memlock=-1; in Kubernetes an RDMA device plugin does the same. A bind mount of /dev/infiniband alone gives no "
+                    "right to open "
+                    "the nodes.",
           .source = "kernel Documentation/infiniband/user_verbs.rst; kernel Documentation/ABI/stable/sysfs-class-infiniband; "
                     "rdma-core, libibverbs manual pages."},
      .run = check_rdma_dev},
@@ -307,7 +307,7 @@ constexpr std::array<Check, 6> kChecks{{
               "of "
               "no use: EFA and usNIC have no RC queue pairs, and on InfiniBand a port talks to members of its partitions only, of "
               "which one of two has to be a full member.",
-          .harm =
+          .impact =
               "A port that is not ACTIVE refuses every connection. A port that hangs in INIT on InfiniBand means that no subnet "
               "manager runs, or that it does not reach this port. Between two limited members (P_Key 0x7fff) connections time out, "
               "although each of them talks to the subnet manager and to servers.",
@@ -316,7 +316,7 @@ constexpr std::array<Check, 6> kChecks{{
                      "rdma link show\n"
                      "mlxlink -d DEVICE\n"
                      "The last one says why a link of an NVIDIA adapter does not come up.",
-          .mend =
+          .remedy =
               "DOWN: seat or change cable and transceiver, enable the port of the switch, for RoCE: ip link set DEVICE up\n"
               "INIT: start a subnet manager, on the switch or on one host: systemctl start opensm\n"
               "Limited member: full membership in the subnet manager's partitions.conf, or another P_Key index in the programs.\n"
@@ -335,16 +335,16 @@ constexpr std::array<Check, 6> kChecks{{
               "with some 60 to 100 bytes for headers, becomes the active MTU: 1500 gives 1024, 4200 and above give 4096. On "
               "InfiniBand "
               "the subnet manager sets it.",
-          .harm = "With an active MTU of 1024 four times as many packets and headers are sent, and the adapter's packet rate may "
-                  "limit before the line does. Connections whose two ends were told different MTUs end in 'transport retry "
-                  "exceeded'.",
+          .impact = "With an active MTU of 1024 four times as many packets and headers are sent, and the adapter's packet rate may "
+                    "limit before the line does. Connections whose two ends were told different MTUs end in 'transport retry "
+                    "exceeded'.",
           .confirm = "ibv_devinfo | grep mtu\n"
                      "ip link show DEVICE\n"
                      "ping -M do -s 8972 PEER\n"
                      "The last one tells whether 9000 bytes pass through the whole way.",
-          .mend = "On both ends and on every switch between: ip link set DEVICE mtu 9000, and the same in the system's network "
-                  "settings so that it lasts.\n"
-                  "InfiniBand: mtu=5 (4096 bytes) for the partition in the subnet manager's partitions.conf.",
+          .remedy = "On both ends and on every switch between: ip link set DEVICE mtu 9000, and the same in the system's network "
+                    "settings so that it lasts.\n"
+                    "InfiniBand: mtu=5 (4096 bytes) for the partition in the subnet manager's partitions.conf.",
           .source = "rdma-core, ibv_query_port(3); kernel include/rdma/ib_addr.h (iboe_get_mtu); InfiniBand Architecture "
                     "Specification, annex A17 (RoCEv2)."},
      .run = check_rdma_mtu},
@@ -356,13 +356,14 @@ constexpr std::array<Check, 6> kChecks{{
               "A RoCE port has a table of addresses (GIDs). Each address of the network device appears twice: as RoCE v1, which "
               "stays within one Ethernet segment, and as RoCE v2, which travels in UDP/IP and can be routed. Programs "
               "choose an entry by its index.",
-          .harm = "Version 1, or a link-local address (fe80::, 169.254.), works between neighbours at most. Across a router the "
-                  "connection is set up and then fails with 'transport retry exceeded' (status 12). Indexes change when addresses "
-                  "are added, so an index from another host may be wrong here.",
+          .impact =
+              "Version 1, or a link-local address (fe80::, 169.254.), works between neighbours at most. Across a router the "
+              "connection is set up and then fails with 'transport retry exceeded' (status 12). Indexes change when addresses "
+              "are added, so an index from another host may be wrong here.",
           .confirm =
               "show_gids\n"
               "Without that script: cd /sys/class/infiniband/ADAPTER/ports/1 && grep . gids/* gid_attrs/types/* gid_attrs/ndevs/*",
-          .mend =
+          .remedy =
               "Give the network device an address: ip addr add ADDRESS/PREFIX dev DEVICE\n"
               "Then name the index that this check prints: ib_write_bw -x INDEX, NCCL_IB_GID_INDEX=INDEX, UCX_IB_GID_INDEX=INDEX.",
           .source = "InfiniBand Architecture Specification, annex A17 (RoCEv2); kernel "
@@ -378,17 +379,17 @@ constexpr std::array<Check, 6> kChecks{{
               "RoCE expects a network that loses next to nothing. Either switches pause senders by priority (PFC), or "
               "they mark packets before queues overflow (ECN) and adapters slow down (DCQCN: the notification point, np, answers "
               "marks, and the reaction point, rp, slows down), or both.",
-          .harm = "With neither, any burst to one port drops packets. The receiver then discards all that follows the gap, the "
-                  "sender repeats it, and the counters out_of_sequence and packet_seq_err grow.",
+          .impact = "With neither, any burst to one port drops packets. The receiver then discards all that follows the gap, the "
+                    "sender repeats it, and the counters out_of_sequence and packet_seq_err grow.",
           .confirm = "grep . /sys/class/net/DEVICE/ecn/roce_{np,rp}/enable/*\n"
                      "dcb pfc show dev DEVICE\n"
                      "mlnx_qos -i DEVICE\n"
                      "The first needs NVIDIA's driver package. During traffic look at rdma.counters.",
-          .mend = "As root, for priority 3 and traffic class 106:\n"
-                  "mlnx_qos -i DEVICE --trust dscp --pfc 0,0,0,1,0,0,0,0\n"
-                  "echo 1 > /sys/class/net/DEVICE/ecn/roce_np/enable/3, and the same for roce_rp\n"
-                  "echo 106 > /sys/class/infiniband/ADAPTER/tc/1/traffic_class\n"
-                  "And the matching PFC and ECN on every switch.",
+          .remedy = "As root, for priority 3 and traffic class 106:\n"
+                    "mlnx_qos -i DEVICE --trust dscp --pfc 0,0,0,1,0,0,0,0\n"
+                    "echo 1 > /sys/class/net/DEVICE/ecn/roce_np/enable/3, and the same for roce_rp\n"
+                    "echo 106 > /sys/class/infiniband/ADAPTER/tc/1/traffic_class\n"
+                    "And the matching PFC and ECN on every switch.",
           .source = "Zhu et al., 'Congestion Control for Large-Scale RDMA Deployments' (SIGCOMM 2015); NVIDIA MLNX_OFED "
                     "documentation, RoCE and QoS chapters; IEEE 802.1Qbb."},
      .run = check_rdma_qos},
@@ -400,7 +401,7 @@ constexpr std::array<Check, 6> kChecks{{
                   "packet_seq_err, local_ack_timeout_err, rnr_nak_retry_err, out_of_buffer). They are totals since the driver was "
                   "loaded "
                   "or the counters were cleared, so only their growth tells of now.",
-          .harm =
+          .impact =
               "Growing symbol errors are a bad cable or transceiver. Growing sequence errors and time-outs are lost packets, for "
               "which RoCE sends much again. Growing rnr_nak_retry_err and out_of_buffer are receivers without posted "
               "buffers.",
@@ -408,9 +409,9 @@ constexpr std::array<Check, 6> kChecks{{
                      "rdma statistic show link ADAPTER/PORT\n"
                      "perfquery\n"
                      "ethtool -S DEVICE | grep -E 'discards|pause'",
-          .mend = "symbol_error, link_downed: clean, seat or change cable and transceiver.\n"
-                  "Sequence errors and time-outs: see rdma.qos and rdma.mtu.\n"
-                  "out_of_buffer, rnr_nak_retry_err: post more receive buffers, or set a longer min_rnr_timer.",
+          .remedy = "symbol_error, link_downed: clean, seat or change cable and transceiver.\n"
+                    "Sequence errors and time-outs: see rdma.qos and rdma.mtu.\n"
+                    "out_of_buffer, rnr_nak_retry_err: post more receive buffers, or set a longer min_rnr_timer.",
           .source = "kernel Documentation/ABI/stable/sysfs-class-infiniband (counters, hw_counters); iproute2, rdma-statistic(8)."},
      .run = check_rdma_counters},
 }};

@@ -142,19 +142,19 @@ Check vm_detect_check() {
           .why =
               "In a virtual machine the rules for ACS and the IOMMU are inverted, and the host decides whether devices reach each "
               "other directly.",
-          .is_trial = false,
+          .is_probe = false,
           .what =
               "A hypervisor sets a flag among those of the CPU, and writes its own name where firmware writes that of the maker. "
               "Devices passed through to a virtual machine sit below emulated bridges, which say nothing of the switches and "
               "links that their traffic takes.",
-          .harm =
+          .impact =
               "Addresses in a virtual machine are not those on the bus, so that requests between devices have to be translated. "
               "Without ATS in both devices and ACS that lets translated requests through, they go up to the root complex and its "
               "IOMMU and come back: a third to a half of the rate. Advice for bare metal, such as switching ACS off, would take "
               "away the isolation that the host relies on.",
           .confirm = "systemd-detect-virt\ngrep -c hypervisor /proc/cpuinfo\ncat /sys/class/dmi/id/sys_vendor "
                      "/sys/class/dmi/id/product_name",
-          .mend =
+          .remedy =
               "Nothing has to be mended in the machine itself. Run 'gigabar doctor' on the host, where switches, ACS and the IOMMU "
               "can be seen. Let the host's owner enable ATS in the NIC ('mlxconfig -d DEVICE set ATS_ENABLED=true', then a cold "
               "reset), and pass GPU and NIC of one switch to the same machine. Where a cloud gives a topology file, hand it to "

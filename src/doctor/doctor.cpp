@@ -17,7 +17,7 @@ namespace {
 std::vector<Check> collect() {
   std::vector<Check> all;
   for (const std::span<const Check> group :
-       {driver_checks(), gpu_checks(), pci_checks(), rdma_checks(), host_checks(), trial_checks()}) {
+       {driver_checks(), gpu_checks(), pci_checks(), rdma_checks(), host_checks(), probe_checks()}) {
     all.insert(all.end(), group.begin(), group.end());
   }
   return all;
@@ -75,7 +75,7 @@ std::vector<Finding> not_run(const Check& check, std::string statement, std::str
 
 std::vector<Finding> left_out(const Check& check) {
   Findings findings(check.info.id);
-  findings.skip("trials were not asked for");
+  findings.skip("probes were not asked for");
   return findings.take();
 }
 
@@ -146,7 +146,7 @@ Result<Examination> examine(const Machine& machine, const ExamineOptions& option
   const doctor::Patient patient{machine.files(), machine.answers(), examination.topology, machine.is_live()};
   for (const doctor::Check& check : doctor::all_checks()) {
     if (!doctor::is_chosen(check.info, options.only)) continue;
-    if (check.info.is_trial && !options.with_trials) {
+    if (check.info.is_probe && !options.with_probes) {
       // Who named the check is told why it says nothing.
       if (!options.only.empty()) doctor::append(examination.findings, doctor::left_out(check));
       continue;

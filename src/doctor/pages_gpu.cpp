@@ -12,11 +12,11 @@ CheckInfo gpu_rdma() {
           "CUDA says for each GPU whether other PCI devices can reach its memory (GPU_DIRECT_RDMA_SUPPORTED), whether that memory "
           "can be exported as a dma-buf (DMA_BUF_SUPPORTED), and whether what arrives is visible to the GPU in order. The answer "
           "is the GPU's alone: kernel, adapter and topology have their own say.",
-      .harm =
+      .impact =
           "On GeForce boards and on integrated GPUs such as GB10 registration of GPU memory fails whatever else is right, and all "
           "traffic takes two more copies. Where writes are not ordered, a program that forgets to flush reads old data.",
       .confirm = "gigabar info; nvidia-smi -q | grep -E 'Product Name|Product Brand'; the program deviceQuery of CUDA's samples.",
-      .mend =
+      .remedy =
           "Stage through pinned host memory in chunks that overlap with the wire. On integrated GPUs allocate with cudaHostAlloc "
           "and register that. Data-centre and professional boards support GPUDirect RDMA.",
       .source =
@@ -31,11 +31,11 @@ CheckInfo gpu_persist() {
           .what =
               "With persistence mode the driver keeps a GPU ready although no program uses it. Without it the GPU is shut down "
               "when the last program ends and started again for the next.",
-          .harm =
+          .impact =
               "The first CUDA call takes seconds more, on machines with many GPUs tens of seconds. Clock limits, power limits and "
               "ECC counters that were set or read are lost in between, so that measurements differ from run to run.",
           .confirm = "nvidia-smi -q | grep 'Persistence Mode'; systemctl status nvidia-persistenced.",
-          .mend = "sudo systemctl enable --now nvidia-persistenced. Until the next boot: sudo nvidia-smi -pm 1.",
+          .remedy = "sudo systemctl enable --now nvidia-persistenced. Until the next boot: sudo nvidia-smi -pm 1.",
           .source = "NVIDIA Driver Persistence documentation; nvidia-persistenced(1)."};
 }
 
@@ -45,11 +45,11 @@ CheckInfo gpu_mig() {
       .title = "Multi-Instance GPU",
       .why = "A GPU that is split into instances has no peer access, and one process sees one instance.",
       .what = "MIG splits a GPU into up to seven instances with memory and processors of their own. Each looks like a smaller GPU.",
-      .harm =
+      .impact =
           "cuDeviceCanAccessPeer says no, CUDA IPC and NVLink between GPUs are off, and a process sees one instance even when it "
           "was given several. Rates are those of the instance's share.",
       .confirm = "nvidia-smi -L lists instances; nvidia-smi --query-gpu=index,mig.mode.current --format=csv.",
-      .mend =
+      .remedy =
           "Nothing, when the split is wanted. Else, with no program on the GPU: sudo nvidia-smi -i INDEX -mig 0, and on Ampere "
           "sudo nvidia-smi --gpu-reset -i INDEX.",
       .source = "NVIDIA Multi-Instance GPU user guide, 'Application considerations'; cuda-samples #203."};
@@ -62,12 +62,12 @@ CheckInfo gpu_ecc() {
           .what =
               "The driver counts errors of the GPU's memory. Broken rows are remapped and broken pages retired, which takes effect "
               "at the next reset. Faults of any kind are written to the kernel's log as Xid with a number.",
-          .harm =
+          .impact =
               "While a repair is pending, programs may be given the broken memory and end with an ECC error. When remapping has "
               "failed, the spare rows are used up. Xid 48, 63, 64, 94 and 95 are memory, 74 and 149 NVLink, 79 a GPU off the bus, "
               "119 its system processor; 13, 31, 43 and 45 are mostly the program's fault.",
           .confirm = "nvidia-smi -q -d ECC,ROW_REMAPPER,PAGE_RETIREMENT; sudo dmesg | grep -E 'NVRM: Xid'.",
-          .mend =
+          .remedy =
               "Pending: end the programs on it, then sudo nvidia-smi --gpu-reset -i INDEX, or reboot. Failed: take the GPU out of "
               "use and ask for a replacement. For Xids follow NVIDIA's page, which has an action for each number.",
           .source = "NVIDIA GPU Memory Error Management; NVIDIA 'Xid Errors'; NVML API reference, nvmlDeviceGetRemappedRows."};
@@ -81,11 +81,11 @@ CheckInfo gpu_throttle() {
       .what =
           "The driver tells why a GPU does not run at its highest clock. Being idle, a power cap or set clocks are normal; "
           "slowdown by heat, by the power brake signal or by hardware is not.",
-      .harm =
+      .impact =
           "Clocks fall to a half or less. Copy engines and NVLink keep their rate mostly, kernels that move data do not, and all "
           "ranks of a job wait for the slowest GPU.",
       .confirm = "nvidia-smi -q -d PERFORMANCE,TEMPERATURE,POWER,CLOCK, several times under load: the check sees one moment only.",
-      .mend =
+      .remedy =
           "Cooling: fans, air flow, blanking panels, room temperature. Power: cables, supplies, the chassis's budget (a power "
           "brake is the chassis's signal). Software thermal slowdown below the limit: check nvidia-smi -q -d TEMPERATURE for the "
           "target.",
@@ -100,14 +100,14 @@ CheckInfo gpu_p2p() {
               "Peer access lets a GPU reach the memory of another over NVLink or PCIe. The driver decides it for each ordered "
               "pair, and for reading, writing and atomics separately. Over PCIe through a CPU it allows reading only where it "
               "knows the CPU's root ports to do it well, and never atomics.",
-          .harm =
+          .impact =
               "Without access a copy takes two steps and half the rate or less; kernels that follow a peer's pointer end with an "
               "error. With writing alone, pulling is staged while pushing is direct. Missing atomics matter to kernels that use "
               "them on a peer.",
           .confirm =
               "nvidia-smi topo -p2p r, then w and a (OK; CNS chipset, GNS GPU, TNS topology, DR registry key, NS not supported); "
               "nvidia-smi topo -m; gigabar streams measures both directions.",
-          .mend =
+          .remedy =
               "Push instead of pull where only writes work. Below one PCI switch switch ACS redirection off (pci.acs), on bare "
               "metal run the IOMMU in pass-through (iommu.mode), in a virtual machine ask its host. Boards whose driver supports "
               "no peer access stage through host memory.",
@@ -124,13 +124,13 @@ CheckInfo nvlink() {
       .what =
           "NVLinks join GPUs directly, by bridges, or through NVSwitches. With switches a service, the fabric manager, programs "
           "the routes after each start; until it is done the GPUs report their fabric as not started or in progress.",
-      .harm =
+      .impact =
           "One inactive link of eighteen costs a little of the rate, and the collective waits for the slowest. Without the fabric "
           "manager, or with one of another version than the driver, CUDA's start fails with error 802 (system not ready).",
       .confirm =
           "nvidia-smi nvlink -s; nvidia-smi nvlink -e counts errors; nvidia-smi -q | grep -A 3 Fabric; systemctl status "
           "nvidia-fabricmanager; nvidia-smi topo -m.",
-      .mend =
+      .remedy =
           "sudo apt install nvidia-fabricmanager-VERSION with the driver's own version, then sudo systemctl enable --now "
           "nvidia-fabricmanager. Inactive links: reset all GPUs of the board together, or power off and on; then reseat the bridge "
           "or the board. Switched off by NVreg_NvLinkDisable: see mod.params.",
@@ -147,11 +147,11 @@ CheckInfo bar1_size() {
       .what =
           "BAR1 is the PCI window onto GPU memory: CPU mappings, network adapters and peers over PCIe go through it. Data-centre "
           "boards have one as large as their memory; others have 256 MiB unless the firmware enables Resizable BAR.",
-      .harm =
+      .impact =
           "Registering or mapping more than the aperture fails with ENOMEM, or with CUDA's error 'out of memory' although memory "
           "is free. Registration caches thrash. On coherent boards the CPU reaches GPU memory without it.",
       .confirm = "nvidia-smi -q -d MEMORY | grep -A 3 BAR1; lspci -vs ADDRESS, its second memory region.",
-      .mend =
+      .remedy =
           "In the firmware's set-up enable 'Above 4G Decoding' and 'Resizable BAR', update the board's firmware where it is older, "
           "and reboot. Else register in smaller pieces and release them.",
       .source =
@@ -166,11 +166,11 @@ CheckInfo bar1_used() {
           .what =
               "Every CPU mapping of GPU memory and every registration with a network adapter takes room in BAR1 for as long as it "
               "lives, of all processes together.",
-          .harm =
+          .impact =
               "ibv_reg_mr and mappings fail with ENOMEM, and libraries change to staging without a word. A process that was killed "
               "gives its room back; one that hangs does not.",
           .confirm = "nvidia-smi -q -d MEMORY | grep -A 3 BAR1; sudo fuser -v /dev/nvidia*.",
-          .mend =
+          .remedy =
               "End programs that hold mappings they no longer need. Register once and use again instead of registering anew. "
               "Enlarge the aperture (bar1.size).",
           .source = "NVML API reference, nvmlDeviceGetBAR1MemoryInfo; NVIDIA GPUDirect RDMA documentation; libfabric #10502."};

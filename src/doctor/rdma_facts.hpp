@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// RDMA devices and ports as the checks of rdma.* and the trials see them.
+// RDMA devices and ports as the checks of rdma.* and the probes see them.
 #pragma once
 
 #include <optional>

@@ -247,7 +247,7 @@ class Engine::CollectiveCall {
 
 void Engine::on_collective(Peer& peer, const Message& message, std::span<const std::byte> payload) {
   if (payload.size() > std::size_t{8} * kMaxReduceElements) {
-    doom(peer, make_error(Status::peer_lost, "fabric", text("rank ", peer.rank), "its part of a collective makes no sense", {}));
+    fail(peer, make_error(Status::peer_lost, "fabric", text("rank ", peer.rank), "its part of a collective makes no sense", {}));
     return;
   }
   // It comes to a collective that has failed here meanwhile.
@@ -299,7 +299,7 @@ Result<void> Engine::collect(Lock& lock, const Group& asked, Collective::Kind ki
   }
   CollectiveCall call(*this, name, group, collective);
   if (Result<void> connected = call.connect_to_parent(lock, time.left()); !connected) return connected;
-  if (!drive(lock, time.left(), [&] { return call.is_done(); })) {
+  if (!progress_until(lock, time.left(), [&] { return call.is_done(); })) {
     return make_error(Status::timed_out, name, text("a group of ", group.size()),
                       text("not every rank is there yet; it waits for ", call.awaited()), "call again with the same arguments");
   }

@@ -112,13 +112,13 @@ class Engine final : transport::Sink, WireupEvents {
 
   // Moves everything on until `is_done()` is true; false when the time is over first. Gives the lock away now and then.
   template <class IsDone>
-  bool drive(Lock& lock, const Timeout& timeout, IsDone&& is_done) {
+  bool progress_until(Lock& lock, const Timeout& timeout, IsDone&& is_done) {
     if (is_done()) return true;
     Waiter waiter(*this, timeout);
     do {
       progress();
       if (is_done()) return true;
-    } while (waiter.go_on(lock));
+    } while (waiter.progress(lock));
     progress();
     return is_done();
   }
@@ -127,12 +127,13 @@ class Engine final : transport::Sink, WireupEvents {
   // The program polls, not the engine's thread.
   void take_over_polling() noexcept;
 
-  // As drive(), for what any rank may do. Errors: those of error_when_alone(), when no rank is left that could.
+  // As progress_until(), for what any rank may do. Errors: those of error_when_alone(), when no rank is left that could.
   template <class IsDone>
-  Result<bool> drive_unless_alone(Lock& lock, const Timeout& timeout, const char* operation, const char* what, IsDone&& is_done) {
+  Result<bool> progress_unless_alone(Lock& lock, const Timeout& timeout, const char* operation, const char* what,
+                                     IsDone&& is_done) {
     Watch watch(*this);
     std::optional<Error> alone;
-    const bool is_over = drive(lock, timeout, [&] {
+    const bool is_over = progress_until(lock, timeout, [&] {
       if (is_done()) return true;
       if (watch.is_due()) alone = error_when_alone(operation, what);
       return alone.has_value();
@@ -145,7 +146,7 @@ class Engine final : transport::Sink, WireupEvents {
   Result<Peer*> find_peer(Rank rank);
   // A peer whose links stand. Errors: peer_lost, timed_out, unavailable.
   Result<Peer*> ready_peer(Lock& lock, Rank rank, const Timeout& timeout);
-  // False: it is lost. One that has no connection yet, and has left its card, is connected to: that shows whether it is still
+  // False: it is lost. One that has no connection yet, and has left its address, is connected to: that shows whether it is still
   // there.
   bool can_still_speak(Rank rank);
   // The error of a wait for anybody when every other rank is lost; nothing as long as one can still speak, and where this rank
@@ -232,7 +233,7 @@ class Engine final : transport::Sink, WireupEvents {
     ~Waiter();
     Waiter(const Waiter&) = delete;
     Waiter& operator=(const Waiter&) = delete;
-    bool go_on(Lock& lock);
+    bool progress(Lock& lock);
 
    private:
     void begin(std::int64_t now) noexcept;
@@ -297,11 +298,11 @@ class Engine final : transport::Sink, WireupEvents {
   // open.cpp
   Result<void> start(const FabricOptions& options);
   Result<void> start_thread();
-  std::string make_card() const;
-  void bury();
+  std::string make_rank_address() const;
+  void destroy_retired_links();
 
   // waiting.cpp
-  bool move_on();
+  bool progress_once();
   bool poll_channels();
   void poll_between_posts();
   bool arm_all();
@@ -328,7 +329,7 @@ class Engine final : transport::Sink, WireupEvents {
   // Null: the link is dropped, and what it still tells concerns nobody.
   static Peer* owner_of(const transport::Link& link) noexcept { return static_cast<Peer*>(link.owner); }
   void begin_to_connect(Peer& peer);
-  void go_on_connecting(Peer& peer);
+  void progress_connecting(Peer& peer);
   void connect_to_self(Peer& peer);
   void say_hello(Peer& peer);
   void take_frame(Peer& peer, Frame& frame);
@@ -338,17 +339,17 @@ class Engine final : transport::Sink, WireupEvents {
   void on_link_offer(Peer& peer, Frame& frame);
   void on_link_answer(Peer& peer, Frame& frame);
   void become_ready(Peer& peer);
-  void lose(Peer& peer, const Error& error);  // not from inside a transport's poll
-  void doom(Peer& peer, Error error);         // from anywhere: lost at the end of progress()
+  void retire(Peer& peer, const Error& error);  // not from inside a transport's poll
+  void fail(Peer& peer, Error error);           // from anywhere: lost at the end of progress()
   // From anywhere: something that the peer sent, or is to be sent, could not be kept, so that its connection is worth nothing any
   // more. It is lost at the end of progress(), or of the first one for which there is memory.
   void starve(Peer& peer) noexcept { peer.is_starved = has_starved_ = true; }
   void starve_all() noexcept;
-  void lose_starved();
+  void retire_starved();
   void drop_links(Peer& peer);
   void end_links(Peer& peer) noexcept;
   // The part of that transport; of none: why some are not open.
-  static std::string_view part_of_card(std::string_view card, std::optional<TransportKind> wanted);
+  static std::string_view part_of_address(std::string_view rank_address, std::optional<TransportKind> wanted);
   Error error_without_transport(const Peer& peer, std::string_view tried) const;
   Result<void> send_frame(Peer& peer, FrameType type, std::string body, std::vector<Descriptor> descriptors = {});
 
@@ -467,10 +468,10 @@ class Engine final : transport::Sink, WireupEvents {
 
   // messages.cpp
   void on_eager(Peer& peer, const Message& message, std::span<const std::byte> payload);
-  void on_send_offer(Peer& peer, const Message& message);
-  void on_send_accept(Peer& peer, const Message& message, std::span<const std::byte> payload);
-  void on_send_done(Peer& peer, const Message& message);
-  void on_send_withdrawn(Peer& peer, const Message& message);
+  void on_rendezvous_request(Peer& peer, const Message& message);
+  void on_rendezvous_reply(Peer& peer, const Message& message, std::span<const std::byte> payload);
+  void on_rendezvous_done(Peer& peer, const Message& message);
+  void on_rendezvous_cancelled(Peer& peer, const Message& message);
   bool take_back(Op& op);
   void on_eager_taken(Peer& peer, const Message& message);
   void list_receive(Op& op);
@@ -478,14 +479,14 @@ class Engine final : transport::Sink, WireupEvents {
   Op* find_receive(const Peer& peer, Tag tag);
   void deliver(Op& receive, Peer& peer, Tag tag, std::span<const std::byte> data);
   std::string description_of_buffer(const Peer& peer, LocalSegment& segment) const;
-  void accept_offer(Op& receive, Peer& peer, Tag tag, std::uint64_t bytes, std::uint64_t offer);
+  void reply_to_request(Op& receive, Peer& peer, Tag tag, std::uint64_t bytes, std::uint64_t request);
   bool has_most_messages() const noexcept { return ops_.size() + sent_.size() >= kMaxMessages; }
   Result<bool> say_eager(Peer& peer, Tag tag, const void* source, const LocalMemory* memory, std::uint64_t offset,
                          std::uint64_t bytes);
   bool post_eager(Op& op);
   void note_eager(Op& op, bool is_device);
   const Choice* eager_choice(TransportKind kind, bool is_device);
-  bool post_offer(Op& op);
+  bool post_rendezvous_request(Op& op);
   void took_eager(Peer& peer, std::uint64_t bytes);
 
   // collectives.cpp
@@ -500,7 +501,7 @@ class Engine final : transport::Sink, WireupEvents {
   std::vector<OpenTransport> transports_;
   std::unique_ptr<Directory> directory_;
   std::unique_ptr<Wireup> wireup_;
-  std::string card_;
+  std::string rank_address_;
   int device_ = -1;
   std::optional<Neighbour> gpu_;  // that this rank works with; no stand-in
   Placement placement_;
@@ -508,9 +509,9 @@ class Engine final : transport::Sink, WireupEvents {
   std::map<Rank, std::unique_ptr<Peer>> peers_;
   Peer* recent_peer_ = nullptr;  // of them; found again without a search
   std::uint32_t last_link_number_ = 0;
-  std::vector<std::pair<Peer*, Error>> doomed_;
+  std::vector<std::pair<Peer*, Error>> failures_;
   bool has_starved_ = false;  // one of them
-  std::vector<std::unique_ptr<transport::Link>> graveyard_;
+  std::vector<std::unique_ptr<transport::Link>> retired_links_;
   std::vector<Rank> unwanted_;  // whose channels go as soon as the channels are not being polled
   std::vector<Peer*> connecting_;
   std::vector<Peer*> busy_;  // with pending operations or words

@@ -443,7 +443,7 @@ Result<NotificationId> Fabric::notification_wait(SegmentId segment, Notification
     }
     return false;
   };
-  auto is_over = state_->engine->drive_unless_alone(lock, timeout, "notification_wait", kRaise, look);
+  auto is_over = state_->engine->progress_unless_alone(lock, timeout, "notification_wait", kRaise, look);
   if (!is_over) return std::move(is_over).error();
   if (!*is_over) {
     return make_error(Status::timed_out, "notification_wait", text("segment ", segment, ", ", count, " from ", first),
@@ -474,7 +474,7 @@ Result<void> Fabric::notification_wait_count(SegmentId segment, NotificationId i
     }
     return false;
   };
-  auto is_over = state_->engine->drive_unless_alone(lock, timeout, "notification_wait_count", kRaise, take);
+  auto is_over = state_->engine->progress_unless_alone(lock, timeout, "notification_wait_count", kRaise, take);
   if (!is_over) return std::move(is_over).error();
   if (!*is_over) {
     return make_error(Status::timed_out, "notification_wait_count", text("segment ", segment, ", notification ", id),

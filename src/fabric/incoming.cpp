@@ -44,7 +44,7 @@ void Engine::message(transport::Link& link, const transport::Header& header, std
 }
 
 void Engine::overrun(Peer& peer, const char* what) {
-  doom(peer, make_error(Status::peer_lost, "fabric", text("rank ", peer.rank),
+  fail(peer, make_error(Status::peer_lost, "fabric", text("rank ", peer.rank),
                         text("it sent more ", what, " than one that keeps to the protocol has under way"), {}));
 }
 
@@ -87,7 +87,7 @@ void Engine::handle(Peer& peer, const Message& message, std::span<const std::byt
     case MessageType::notify:
     case MessageType::place:
     case MessageType::get_done:
-    case MessageType::send_done:
+    case MessageType::rendezvous_done:
     case MessageType::ping:
       if (!is_held(peer, message, payload)) handle_ordered(peer, message, payload);
       return;
@@ -102,9 +102,9 @@ void Engine::handle(Peer& peer, const Message& message, std::span<const std::byt
     case MessageType::stage_abort: on_stage_abort(peer, message, payload); return;
     case MessageType::get: on_get(peer, message, payload); return;
     case MessageType::eager: on_eager(peer, message, payload); return;
-    case MessageType::send_offer: on_send_offer(peer, message); return;
-    case MessageType::send_accept: on_send_accept(peer, message, payload); return;
-    case MessageType::send_withdrawn: on_send_withdrawn(peer, message); return;
+    case MessageType::rendezvous_request: on_rendezvous_request(peer, message); return;
+    case MessageType::rendezvous_reply: on_rendezvous_reply(peer, message, payload); return;
+    case MessageType::rendezvous_cancelled: on_rendezvous_cancelled(peer, message); return;
     case MessageType::eager_taken: on_eager_taken(peer, message); return;
     case MessageType::pong: on_pong(peer, message); return;
     case MessageType::atomic: on_atomic(peer, message, payload); return;
@@ -118,7 +118,7 @@ void Engine::handle(Peer& peer, const Message& message, std::span<const std::byt
     case MessageType::collective: on_collective(peer, message, payload); return;
     case MessageType::mark: break;
   }
-  doom(peer, make_error(Status::peer_lost, "fabric", text("rank ", peer.rank),
+  fail(peer, make_error(Status::peer_lost, "fabric", text("rank ", peer.rank),
                         text("it sent a message of unknown type ", static_cast<unsigned>(message.type)), {}));
 }
 
@@ -135,7 +135,7 @@ void Engine::handle_ordered(Peer& peer, const Message& message, std::span<const 
     }
     case MessageType::place: on_place(peer, message, payload); break;
     case MessageType::get_done: on_get_done(peer, message, payload); break;
-    case MessageType::send_done: on_send_done(peer, message); break;
+    case MessageType::rendezvous_done: on_rendezvous_done(peer, message); break;
     case MessageType::ping: {
       Message pong;
       pong.type = MessageType::pong;
@@ -195,7 +195,7 @@ void Engine::on_pong(Peer& peer, const Message& message) {
     return list_busy(peer);
   }
   if (message.a > peer.ping_sent) {
-    return doom(peer,
+    return fail(peer,
                 make_error(Status::peer_lost, "fabric", text("rank ", peer.rank), "it answered a ping that was not sent", {}));
   }
   peer.pong_seen = std::max(peer.pong_seen, message.a);
@@ -212,7 +212,7 @@ void Engine::on_revoked(const Peer& peer, const Message& message) {
 void Engine::on_refused(Peer& peer, const Message& message) {
   if (message.queue == kNoQueue) return;
   if (message.queue >= kQueues || (peer.refusable_queues >> message.queue & 1) == 0) {
-    return doom(peer, make_error(Status::peer_lost, "fabric", text("rank ", peer.rank),
+    return fail(peer, make_error(Status::peer_lost, "fabric", text("rank ", peer.rank),
                                  text("it refused a write of queue ", unsigned{message.queue}, ", which sent it none"), {}));
   }
   Queue& queue = queues_[message.queue];
@@ -342,7 +342,7 @@ Result<std::uint64_t> Engine::atomic(Lock& lock, AtomicKind kind, RemotePlace re
   const std::uint64_t request = ++last_request_;
   atomics_[request] = {false, 0, Status::ok, remote.rank};
   say(**peer, message, std::as_bytes(std::span(&request, 1)));
-  const bool is_over = drive(lock, timeout, [&] { return atomics_[request].is_done; });
+  const bool is_over = progress_until(lock, timeout, [&] { return atomics_[request].is_done; });
   const AtomicAnswer answer = atomics_[request];
   atomics_.erase(request);
   if (!is_over) {

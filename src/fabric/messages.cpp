@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Messages with tags. Small ones carry their bytes; of larger ones an offer goes first, and when a receive matches it the sender
-// writes straight into its buffer, as any other write goes.
+// Messages with tags. Small ones carry their bytes; of larger ones a request (RTS) goes first. When a receive matches it, the reply
+// (CTS) tells where, and the sender writes straight into its buffer, as any other write goes.
 #include <algorithm>
 #include <cstring>
 #include <new>
@@ -12,11 +12,11 @@
 namespace gigabar::fabric {
 namespace {
 
-// Bytes of eager messages that a rank holds for one peer before anybody receives them; above it the peer offers instead.
+// Bytes of eager messages that a rank holds for one peer before anybody receives them; above it the peer asks instead.
 constexpr std::uint64_t kEagerWindowBytes = 4 << 20;
 constexpr std::uint64_t kEagerCostBytes = 64;         // what remembering one takes beside its bytes
 constexpr std::int64_t kMinEndingNs = 1'000'000'000;  // for bytes that are under way when the caller leaves
-constexpr std::size_t kMaxDescriptionBytes = 2048;    // so that an acceptance is one message everywhere
+constexpr std::size_t kMaxDescriptionBytes = 2048;    // so that a reply is one message everywhere
 
 bool matches(const Op& receive, const Peer& peer, Tag tag) noexcept {
   return (receive.from == kAnyRank || receive.from == peer.rank) && ((receive.tag ^ tag) & receive.mask) == 0;
@@ -89,7 +89,7 @@ Result<Operation> Engine::post_send(Lock& lock, Rank to, Tag tag, const void* so
     }
   }
   ops_.make_room();
-  Op& op = make_op(is_eager ? OpKind::eager : OpKind::offer, options.queue, *peer, true);
+  Op& op = make_op(is_eager ? OpKind::eager : OpKind::rendezvous, options.queue, *peer, true);
   op.tag = tag;
   op.source = source;
   op.bytes = bytes;
@@ -155,29 +155,29 @@ const Choice* Engine::eager_choice(TransportKind kind, bool is_device) {
   return known = &choices_.back();
 }
 
-bool Engine::post_offer(Op& op) {
-  Message offer;
-  offer.type = MessageType::send_offer;
-  offer.a = op.tag;
-  offer.b = op.id;
-  offer.c = op.bytes;
-  if (!say_first(*op.peer, offer, {})) return false;
+bool Engine::post_rendezvous_request(Op& op) {
+  Message request;
+  request.type = MessageType::rendezvous_request;
+  request.a = op.tag;
+  request.b = op.id;
+  request.c = op.bytes;
+  if (!say_first(*op.peer, request, {})) return false;
   op.peer->by_id[op.id] = &op;
   return true;
 }
 
-void Engine::on_send_accept(Peer& peer, const Message& message, std::span<const std::byte> payload) {
+void Engine::on_rendezvous_reply(Peer& peer, const Message& message, std::span<const std::byte> payload) {
   const auto found = peer.by_id.find(message.a);
   if (found == peer.by_id.end()) {
-    // The offer was taken back while its acceptance was under way.
+    // The request was taken back while its reply was under way.
     Message finish;
-    finish.type = MessageType::send_done;
+    finish.type = MessageType::rendezvous_done;
     finish.a = message.b;
     finish.b = static_cast<std::uint64_t>(Status::unavailable);
     if ((message.flags & kDiscard) == 0) say(peer, finish);
     return;
   }
-  if (found->second->kind != OpKind::offer || found->second->is_matched) return;
+  if (found->second->kind != OpKind::rendezvous || found->second->is_matched) return;
   Op& op = *found->second;
   op.is_matched = true;
   if ((message.flags & kDiscard) != 0) {
@@ -188,7 +188,7 @@ void Engine::on_send_accept(Peer& peer, const Message& message, std::span<const 
   const auto offset = reader.number<std::uint64_t>();
   const std::string_view description = reader.string(transport::kMaxParcelBytes);
   Message finish;
-  finish.type = MessageType::send_done;
+  finish.type = MessageType::rendezvous_done;
   finish.a = message.b;
   // Before anything is counted for it: what fails from here on ends with the peer, and this with it.
   Op& write = make_op(OpKind::write, 0, &peer, true);
@@ -207,7 +207,7 @@ void Engine::on_send_accept(Peer& peer, const Message& message, std::span<const 
       }
     }
   } else {
-    fail(op, make_error(Status::peer_lost, "send", text("rank ", peer.rank), "its acceptance of a message is malformed", {}));
+    fail(op, make_error(Status::peer_lost, "send", text("rank ", peer.rank), "its reply to a message is malformed", {}));
   }
   if (op.error) {
     give_back(write);
@@ -277,9 +277,9 @@ Result<Operation> Engine::post_recv(Rank from, Tag tag, Tag mask, void* destinat
   Unexpected message = std::move(*waiting);
   unexpected_.erase(waiting);
   try {
-    if (message.offer) {
-      --message.peer->unexpected_offers;
-      accept_offer(op, *message.peer, message.tag, message.bytes, *message.offer);
+    if (message.request) {
+      --message.peer->unexpected_request_count;
+      reply_to_request(op, *message.peer, message.tag, message.bytes, *message.request);
     } else {
       deliver(op, *message.peer, message.tag, std::as_bytes(std::span(message.data)));
       // A peer that was lost and forgotten meanwhile began anew with nothing.
@@ -287,7 +287,7 @@ Result<Operation> Engine::post_recv(Rank from, Tag tag, Tag mask, void* destinat
       took_eager(*message.peer, message.bytes);
     }
   } catch (const std::bad_alloc&) {
-    starve(*message.peer);  // which is not lost: it has made the offer
+    starve(*message.peer);  // which is not lost: its request has come
   }
   return id;
 }
@@ -317,7 +317,7 @@ void Engine::on_eager(Peer& peer, const Message& message, std::span<const std::b
     return;
   }
   if (peer.unexpected_bytes + cost_of(payload.size()) > kEagerWindowBytes) {
-    doom(peer, make_error(Status::peer_lost, "fabric", text("rank ", peer.rank), "it sent more than its window of messages", {}));
+    fail(peer, make_error(Status::peer_lost, "fabric", text("rank ", peer.rank), "it sent more than its window of messages", {}));
     return;
   }
   peer.unexpected_bytes += cost_of(payload.size());
@@ -366,43 +366,43 @@ void Engine::deliver(Op& receive, Peer& peer, Tag tag, std::span<const std::byte
   end(receive);
 }
 
-void Engine::on_send_offer(Peer& peer, const Message& message) {
+void Engine::on_rendezvous_request(Peer& peer, const Message& message) {
   if (Op* const receive = find_receive(peer, message.a)) {
-    accept_offer(*receive, peer, message.a, message.c, message.b);
+    reply_to_request(*receive, peer, message.a, message.c, message.b);
     return;
   }
   // It cannot wait for more of them itself.
-  if (peer.unexpected_offers >= kMaxMessages) return overrun(peer, "messages that nobody has received");
-  ++peer.unexpected_offers;
+  if (peer.unexpected_request_count >= kMaxMessages) return overrun(peer, "messages that nobody has received");
+  ++peer.unexpected_request_count;
   Unexpected unexpected;
   unexpected.peer = &peer;
   unexpected.tag = message.a;
   unexpected.bytes = message.c;
-  unexpected.offer = message.b;
+  unexpected.request = message.b;
   unexpected_.push_back(std::move(unexpected));
 }
 
-void Engine::accept_offer(Op& receive, Peer& peer, Tag tag, std::uint64_t bytes, std::uint64_t offer) {
+void Engine::reply_to_request(Op& receive, Peer& peer, Tag tag, std::uint64_t bytes, std::uint64_t request) {
   unlist_receive(receive);
   receive.is_matched = true;
   receive.peer = &peer;
   receive.received = {peer.rank, tag, bytes};
   receive.bytes = bytes;
-  Message accept;
-  accept.type = MessageType::send_accept;
-  accept.a = offer;
-  accept.b = receive.id;
-  accept.c = bytes;
+  Message reply;
+  reply.type = MessageType::rendezvous_reply;
+  reply.a = request;
+  reply.b = receive.id;
+  reply.c = bytes;
   if (bytes > receive.capacity) {
-    accept.flags = kDiscard;
-    say(peer, accept);
+    reply.flags = kDiscard;
+    say(peer, reply);
     fail(receive, truncated(peer, bytes, receive.capacity));
     end(receive);
     return;
   }
   if (bytes == 0) {
-    accept.flags = kDiscard;
-    say(peer, accept);
+    reply.flags = kDiscard;
+    say(peer, reply);
     end(receive);
     return;
   }
@@ -410,8 +410,8 @@ void Engine::accept_offer(Op& receive, Peer& peer, Tag tag, std::uint64_t bytes,
   if (receive.local == nullptr) {
     auto segment = segment_for(receive.buffer, bytes, receive.memory.get(), offset);
     if (!segment) {
-      accept.flags = kDiscard;
-      say(peer, accept);
+      reply.flags = kDiscard;
+      say(peer, reply);
       fail(receive, segment.error());
       end(receive);
       return;
@@ -419,18 +419,18 @@ void Engine::accept_offer(Op& receive, Peer& peer, Tag tag, std::uint64_t bytes,
     receive.local = *segment;
     receive.local_offset = offset;
   }
-  accept.segment = receive.local->id;
+  reply.segment = receive.local->id;
   receive.local->open_to(peer.rank);
   receive.has_opened_buffer = true;
   ByteWriter writer;
   writer.number(offset).string(description_of_buffer(peer, *receive.local));
   const std::string payload = writer.take();
-  say(peer, accept, std::as_bytes(std::span(payload)));
+  say(peer, reply, std::as_bytes(std::span(payload)));
   peer.by_id[receive.id] = &receive;
   ++receive.outstanding;
 }
 
-// The key of a buffer that the peer does not know yet goes with the acceptance: asking for it would take as long as many messages.
+// The key of a buffer that the peer does not know yet goes with the reply: asking for it would take as long as many messages.
 // Empty: it knows it, or has to ask because descriptors go with it.
 std::string Engine::description_of_buffer(const Peer& peer, LocalSegment& segment) const {
   if (segment.id < kFirstAnonymous || segment.known_by.contains(peer.rank)) return {};
@@ -448,13 +448,13 @@ void Engine::learn_buffer(Peer& peer, SegmentId id, std::string_view description
   remote->id = id;
   ByteReader reader(description);
   if (!learn_segment(peer, *remote, reader, {})) {
-    doom(peer, make_error(Status::peer_lost, "fabric", text("rank ", peer.rank), "its key of a buffer is malformed", {}));
+    fail(peer, make_error(Status::peer_lost, "fabric", text("rank ", peer.rank), "its key of a buffer is malformed", {}));
     return;
   }
   peer.segments[id] = std::move(remote);
 }
 
-void Engine::on_send_done(Peer& peer, const Message& message) {
+void Engine::on_rendezvous_done(Peer& peer, const Message& message) {
   const auto found = peer.by_id.find(message.a);
   if (found == peer.by_id.end() || found->second->kind != OpKind::receive) return;
   Op& op = *found->second;
@@ -466,10 +466,10 @@ void Engine::on_send_done(Peer& peer, const Message& message) {
   end_if_over(op);
 }
 
-void Engine::on_send_withdrawn(Peer& peer, const Message& message) {
-  // Where a receive has taken it, the sender answers the acceptance.
-  peer.unexpected_offers -= std::erase_if(
-      unexpected_, [&](const Unexpected& unexpected) { return unexpected.peer == &peer && unexpected.offer == message.a; });
+void Engine::on_rendezvous_cancelled(Peer& peer, const Message& message) {
+  // Where a receive has taken it, the sender answers the reply.
+  peer.unexpected_request_count -= std::erase_if(
+      unexpected_, [&](const Unexpected& unexpected) { return unexpected.peer == &peer && unexpected.request == message.a; });
 }
 
 // --- Waiting --------------------------------------------------------------------------------------------------------------------
@@ -506,7 +506,7 @@ Result<Received> Engine::wait_message(Lock& lock, Operation operation, const Tim
     if (!op.is_over && op.kind == OpKind::receive && !op.is_matched && watch.is_due()) end_if_in_vain(op);
     return op.is_over;
   };
-  if (!drive(lock, timeout, is_over)) {
+  if (!progress_until(lock, timeout, is_over)) {
     return make_error(Status::timed_out, "wait_message", text("operation ", id), "it is not done", "call again");
   }
   std::optional<Error> error = std::move(op.error);
@@ -532,9 +532,9 @@ Result<void> Engine::cancel_recv(Operation operation) {
 // False: its bytes are under way, or it is over.
 bool Engine::take_back(Op& op) {
   if (op.is_matched || op.is_over) return false;
-  if (op.kind == OpKind::offer && op.is_posted) {
+  if (op.kind == OpKind::rendezvous && op.is_posted) {
     Message withdrawn;
-    withdrawn.type = MessageType::send_withdrawn;
+    withdrawn.type = MessageType::rendezvous_cancelled;
     withdrawn.a = op.id;
     say(*op.peer, withdrawn);
   } else if (op.kind != OpKind::receive) {
@@ -556,8 +556,8 @@ Result<Received> Engine::leave_message(Lock& lock, Operation operation, const Ti
   if (left == nullptr) return ended;
   Peer& peer = *(*left)->peer;
   try {
-    lose(peer, make_error(Status::peer_lost, "message", text("rank ", peer.rank),
-                          "a message between the two did not end in time; its connection was cut", {}));
+    retire(peer, make_error(Status::peer_lost, "message", text("rank ", peer.rank),
+                            "a message between the two did not end in time; its connection was cut", {}));
   } catch (const std::bad_alloc&) {
     starve(peer);
     throw;

@@ -39,8 +39,8 @@ Result<void> Engine::start(const FabricOptions& options) {
   auto directory = open_directory(job_, deadline_ns);
   if (!directory) return std::move(directory).error();
   directory_ = std::move(*directory);
-  card_ = make_card();
-  if (Result<void> published = directory_->publish(card_); !published) return published;
+  rank_address_ = make_rank_address();
+  if (Result<void> published = directory_->publish(rank_address_); !published) return published;
 
   records_.resize(kRecords);
   epoll_ = Descriptor(epoll_create1(EPOLL_CLOEXEC));
@@ -85,7 +85,7 @@ Engine::~Engine() {
     }
     if (thread_.joinable()) thread_.join();
     for (auto& [rank, peer] : peers_) end_links(*peer);
-    bury();
+    destroy_retired_links();
   } else if (thread_.joinable()) {
     thread_.detach();  // it runs in the parent
   }
@@ -98,18 +98,18 @@ Engine::~Engine() {
   transports_.clear();
 }
 
-std::string Engine::make_card() const {
+std::string Engine::make_rank_address() const {
   ByteWriter writer;
-  writer.number(kEngineVersion).string(wireup_->card()).number(static_cast<std::uint8_t>(transports_.size()));
+  writer.number(kEngineVersion).string(wireup_->rank_address()).number(static_cast<std::uint8_t>(transports_.size()));
   for (const OpenTransport& open : transports_) {
-    writer.number(static_cast<std::uint8_t>(open.kind)).string(open.transport->card());
+    writer.number(static_cast<std::uint8_t>(open.kind)).string(open.transport->address());
   }
-  std::string card = writer.take();
-  const std::size_t room = kMaxCardBytes - std::min(kMaxCardBytes, card.size() + sizeof(std::uint32_t));
-  return card + ByteWriter().string(std::string_view(why_no_transport_).substr(0, std::min(kMaxReasonBytes, room))).take();
+  std::string rank_address = writer.take();
+  const std::size_t room = kMaxRankAddressBytes - std::min(kMaxRankAddressBytes, rank_address.size() + sizeof(std::uint32_t));
+  return rank_address + ByteWriter().string(std::string_view(why_no_transport_).substr(0, std::min(kMaxReasonBytes, room))).take();
 }
 
-void Engine::bury() { graveyard_.clear(); }
+void Engine::destroy_retired_links() { retired_links_.clear(); }
 
 FabricStatistics Engine::statistics() const {
   FabricStatistics statistics = statistics_;

@@ -39,7 +39,7 @@ std::string_view operation_name(OpKind kind) noexcept {
     case OpKind::place: return "write_in_order";
     case OpKind::ping: return "flush";
     case OpKind::eager:
-    case OpKind::offer: return "send";
+    case OpKind::rendezvous: return "send";
     case OpKind::receive: return "recv";
   }
   return "operation";
@@ -337,7 +337,7 @@ void Engine::advance(Peer& peer) {
 
 // For operations of the engine itself, which could not wait when they were made.
 bool Engine::resolve(Op& op) {
-  if (op.remote != nullptr || op.kind == OpKind::ping || op.kind == OpKind::eager || op.kind == OpKind::offer) return true;
+  if (op.remote != nullptr || op.kind == OpKind::ping || op.kind == OpKind::eager || op.kind == OpKind::rendezvous) return true;
   Peer& peer = *op.peer;
   const auto found = peer.segments.find(op.remote_id);
   RemoteState& remote = found == peer.segments.end() ? ask_segment(peer, op.remote_id) : *found->second;
@@ -376,7 +376,7 @@ bool Engine::start_op(Op& op) {
         break;
       case OpKind::read: is_posted = op.choice->method == Method::direct ? post_direct(op) : post_get(op); break;
       case OpKind::eager: is_posted = post_eager(op); break;
-      case OpKind::offer: is_posted = post_offer(op); break;
+      case OpKind::rendezvous: is_posted = post_rendezvous_request(op); break;
       case OpKind::ping: {
         Message ping;
         ping.type = MessageType::ping;
@@ -601,7 +601,7 @@ void Engine::say(Peer& peer, const Message& message, std::span<const std::byte> 
   try {
     if (say_first(peer, message, payload)) return;
     if (peer.outbox.size() >= kMaxOutbox) {
-      return doom(peer, make_error(Status::peer_lost, "fabric", text("rank ", peer.rank),
+      return fail(peer, make_error(Status::peer_lost, "fabric", text("rank ", peer.rank),
                                    text("it has not taken the ", kMaxOutbox, " answers that wait for it"), {}));
     }
     peer.outbox.push_back({message, std::string(reinterpret_cast<const char*>(payload.data()), payload.size())});
@@ -653,8 +653,8 @@ void Engine::end_if_over(Op& op) {
       !op.error) {
     return;
   }
-  // An offer ends with the write that answers its acceptance.
-  if (op.kind == OpKind::offer && !op.error) return;
+  // A rendezvous ends with the write that answers the reply.
+  if (op.kind == OpKind::rendezvous && !op.error) return;
   if (op.is_over) return;
   end(op);
 }
@@ -710,7 +710,7 @@ void Engine::note(const Op& op, bool is_done) {
 
 Result<void> Engine::wait(Lock& lock, QueueId queue, const Timeout& timeout) {
   Queue& waited = queues_[queue];
-  if (!drive(lock, timeout, [&] { return waited.op_count == 0; })) {
+  if (!progress_until(lock, timeout, [&] { return waited.op_count == 0; })) {
     return make_error(Status::timed_out, "wait", text("queue ", queue),
                       text(counted(waited.op_count, "operation"), waited.op_count == 1 ? " is" : " are", " not done"),
                       "call again");
@@ -733,7 +733,8 @@ Result<void> Engine::flush(Lock& lock, Rank rank, const Timeout& timeout) {
   const auto late = [&] {
     return make_error(Status::timed_out, "flush", text("rank ", rank), "not everything is in place yet", "call again");
   };
-  if (!drive(lock, timeout, [&] { return is_lost() || (peer.op_count == 0 && peer.state == Peer::State::ready); })) return late();
+  if (!progress_until(lock, timeout, [&] { return is_lost() || (peer.op_count == 0 && peer.state == Peer::State::ready); }))
+    return late();
   if (is_lost()) return *peer.why;
   // Who calls again waits for the ping of the call before: however short the calls, one of them sees its answer.
   if (!peer.is_ping_last || peer.pong_seen == peer.ping_sent) {
@@ -742,7 +743,7 @@ Result<void> Engine::flush(Lock& lock, Rank rank, const Timeout& timeout) {
     submit(ping);
   }
   const std::uint64_t number = peer.ping_sent;
-  if (!drive(lock, time.left(), [&] { return is_lost() || peer.pong_seen >= number; })) return late();
+  if (!progress_until(lock, time.left(), [&] { return is_lost() || peer.pong_seen >= number; })) return late();
   if (is_lost()) return *peer.why;
   return {};
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Connecting: find the peer's card, open the channel, greet, agree on links, be ready; and losing a peer.
+// Connecting: find the peer's address, open the channel, greet, agree on links, be ready; and losing a peer.
 //
 // Of two ranks the lower one offers links, whoever began. It tries its transports in order; one that cannot be used is passed over
 // with its reason, and when none is left both sides know all reasons.
@@ -51,7 +51,8 @@ Result<Peer*> Engine::ready_peer(Lock& lock, Rank rank, const Timeout& timeout) 
   if (peer.state == Peer::State::lost) return *peer.why;
   const Uncancelled uncancelled;
   begin_to_connect(peer);
-  const bool is_over = drive(lock, timeout, [&] { return peer.state == Peer::State::ready || peer.state == Peer::State::lost; });
+  const bool is_over =
+      progress_until(lock, timeout, [&] { return peer.state == Peer::State::ready || peer.state == Peer::State::lost; });
   if (!is_over) {
     return make_error(Status::timed_out, "connect", rank_text(rank), "the connection does not stand yet",
                       "call again, or look whether that rank was started");
@@ -65,9 +66,9 @@ bool Engine::can_still_speak(Rank rank) {
   if (!found) return false;
   Peer& peer = **found;
   if (peer.state == Peer::State::idle && directory_) {
-    const auto card = directory_->card(rank);
-    if (!card) return false;  // without the directory nobody finds anybody any more
-    if (*card) begin_to_connect(peer);
+    const auto rank_address = directory_->rank_address(rank);
+    if (!rank_address) return false;  // without the directory nobody finds anybody any more
+    if (*rank_address) begin_to_connect(peer);
   }
   return peer.state != Peer::State::lost;
 }
@@ -99,23 +100,23 @@ void Engine::begin_to_connect(Peer& peer) {
     }
     peer.state = Peer::State::finding;
     connecting_.push_back(&peer);
-    go_on_connecting(peer);
+    progress_connecting(peer);
   } catch (const std::bad_alloc&) {
     if (peer.state != Peer::State::idle) starve(peer);
     throw;
   }
 }
 
-void Engine::go_on_connecting(Peer& peer) {
+void Engine::progress_connecting(Peer& peer) {
   if (peer.state == Peer::State::ready || peer.state == Peer::State::lost || peer.state == Peer::State::idle) {
     std::erase(connecting_, &peer);
     return;
   }
   if (now_ns() > peer.deadline_ns) {
-    const std::string_view missing = peer.state == Peer::State::finding      ? "it has left no card: was it started?"
+    const std::string_view missing = peer.state == Peer::State::finding      ? "it has left no address: was it started?"
                                      : peer.state == Peer::State::connecting ? "its channel does not stand"
                                                                              : "no link stands";
-    doom(peer, make_error(Status::timed_out, "connect", rank_text(peer.rank), std::string(missing),
+    fail(peer, make_error(Status::timed_out, "connect", rank_text(peer.rank), std::string(missing),
                           "start the rank, or allow more time with connect_timeout"));
     return;
   }
@@ -125,18 +126,18 @@ void Engine::go_on_connecting(Peer& peer) {
     return;
   }
   if (peer.state != Peer::State::finding || !directory_) return;
-  auto card = directory_->card(peer.rank);
-  if (!card) {
-    doom(peer, std::move(card).error());
+  auto rank_address = directory_->rank_address(peer.rank);
+  if (!rank_address) {
+    fail(peer, std::move(rank_address).error());
     return;
   }
-  if (!*card) return;
-  peer.card = std::move(**card);
-  ByteReader reader(peer.card);
+  if (!*rank_address) return;
+  peer.rank_address = std::move(**rank_address);
+  ByteReader reader(peer.rank_address);
   const auto version = reader.number<std::uint32_t>();
-  const std::string channel(reader.string(kMaxCardBytes));
+  const std::string channel(reader.string(kMaxRankAddressBytes));
   if (!reader.is_ok() || version != kEngineVersion) {
-    doom(peer, make_error(Status::not_supported, "connect", rank_text(peer.rank),
+    fail(peer, make_error(Status::not_supported, "connect", rank_text(peer.rank),
                           text("its version of the protocol is ", version, ", this one's is ", kEngineVersion),
                           "use the same version of Gigabar at all ranks"));
     return;
@@ -147,7 +148,7 @@ void Engine::go_on_connecting(Peer& peer) {
     peer.state = Peer::State::greeting;
     return;
   }
-  if (Result<void> begun = wireup_->connect(peer.rank, channel, peer.deadline_ns); !begun) doom(peer, std::move(begun).error());
+  if (Result<void> begun = wireup_->connect(peer.rank, channel, peer.deadline_ns); !begun) fail(peer, std::move(begun).error());
 }
 
 Result<void> Engine::send_frame(Peer& peer, FrameType type, std::string body, std::vector<Descriptor> descriptors) {
@@ -157,7 +158,7 @@ Result<void> Engine::send_frame(Peer& peer, FrameType type, std::string body, st
   frame.descriptors = std::move(descriptors);
   try {
     Result<void> sent = wireup_->send(peer.rank, std::move(frame));
-    if (!sent && peer.state != Peer::State::lost) doom(peer, Error(sent.record()));
+    if (!sent && peer.state != Peer::State::lost) fail(peer, Error(sent.record()));
     return sent;
   } catch (const std::bad_alloc&) {
     starve(peer);
@@ -186,8 +187,8 @@ void Engine::connected(Rank rank, bool is_same_host, std::int64_t process) {
 
 void Engine::say_hello(Peer& peer) {
   ByteWriter writer;
-  writer.number(kEngineVersion).number(settings_.eager_bytes).number(job_.rank_count).string(card_);
-  // Its failure dooms the peer.
+  writer.number(kEngineVersion).number(settings_.eager_bytes).number(job_.rank_count).string(rank_address_);
+  // Its failure is the peer's.
   (void)send_frame(peer, kHello, writer.take());
 }
 
@@ -196,32 +197,32 @@ void Engine::on_hello(Peer& peer, const Frame& frame) {
   const auto version = reader.number<std::uint32_t>();
   peer.peer_eager_bytes = reader.number<std::uint64_t>();
   const auto rank_count = reader.number<Rank>();
-  const std::string_view card = reader.string(kMaxCardBytes);
+  const std::string_view rank_address = reader.string(kMaxRankAddressBytes);
   if (version != kEngineVersion) {
-    doom(peer, make_error(Status::not_supported, "connect", rank_text(peer.rank),
+    fail(peer, make_error(Status::not_supported, "connect", rank_text(peer.rank),
                           text("its version of the protocol is ", version, ", this one's is ", kEngineVersion),
                           "use the same version of Gigabar at all ranks"));
     return;
   }
   if (!reader.is_done() || rank_count != job_.rank_count || peer.has_greeted) {
-    doom(peer, make_error(Status::peer_lost, "connect", rank_text(peer.rank), "its greeting is malformed", {}));
+    fail(peer, make_error(Status::peer_lost, "connect", rank_text(peer.rank), "its greeting is malformed", {}));
     return;
   }
-  peer.card = card;
+  peer.rank_address = rank_address;
   peer.has_greeted = true;
   peer.state = Peer::State::linking;
   peer.candidate = 0;
   if (job_.rank < peer.rank) offer_links(peer);
 }
 
-std::string_view Engine::part_of_card(std::string_view card, std::optional<TransportKind> wanted) {
-  ByteReader reader(card);
+std::string_view Engine::part_of_address(std::string_view rank_address, std::optional<TransportKind> wanted) {
+  ByteReader reader(rank_address);
   reader.number<std::uint32_t>();
-  reader.string(kMaxCardBytes);
+  reader.string(kMaxRankAddressBytes);
   const auto count = reader.number<std::uint8_t>();
   for (unsigned index = 0; index < count && reader.is_ok(); ++index) {
     const auto kind = reader.number<std::uint8_t>();
-    const std::string_view part = reader.string(kMaxCardBytes);
+    const std::string_view part = reader.string(kMaxRankAddressBytes);
     if (reader.is_ok() && wanted && kind == static_cast<std::uint8_t>(*wanted)) return part;
   }
   const std::string_view reasons = wanted ? std::string_view() : reader.string(kMaxReasonBytes);
@@ -235,7 +236,7 @@ Error Engine::error_without_transport(const Peer& peer, std::string_view tried) 
     if (!reasons.empty()) cause += text("; of ", rank_text(rank), ": ", reasons);
   };
   add(job_.rank, why_no_transport_);
-  add(peer.rank, shown(part_of_card(peer.card, {}), kMaxReasonBytes));
+  add(peer.rank, shown(part_of_address(peer.rank_address, {}), kMaxReasonBytes));
   return make_error(Status::unavailable, "connect", rank_text(peer.rank), std::move(cause), "mend one of the causes");
 }
 
@@ -244,8 +245,8 @@ void Engine::offer_links(Peer& peer) {
   drop_links(peer);
   while (peer.candidate < transports_.size()) {
     OpenTransport& open = transports_[peer.candidate];
-    const std::string_view part = part_of_card(peer.card, open.kind);
-    peer.identity.card = part;
+    const std::string_view part = part_of_address(peer.rank_address, open.kind);
+    peer.identity.address = part;
     if (part.empty()) {
       peer.reasons += text(peer.reasons.empty() ? "" : "; ", name_of(open.kind), ": ", rank_text(peer.rank), " has not opened it");
       ++peer.candidate;
@@ -283,7 +284,7 @@ void Engine::offer_links(Peer& peer) {
     ++peer.candidate;
   }
   (void)send_frame(peer, kNoTransport, peer.reasons);
-  doom(peer, error_without_transport(peer, peer.reasons));
+  fail(peer, error_without_transport(peer, peer.reasons));
 }
 
 void Engine::next_candidate(Peer& peer, const std::string& reason) {
@@ -303,7 +304,7 @@ void Engine::on_link_offer(Peer& peer, Frame& frame) {
   const std::string_view bytes = reader.string(transport::kMaxParcelBytes);
   if (!reader.is_done() || kind >= kTransportKinds || rail >= kMaxRails || rail_count > kMaxRails ||
       peer.state != Peer::State::linking || job_.rank < peer.rank) {
-    doom(peer, make_error(Status::peer_lost, "connect", rank_text(peer.rank), "its offer of a link is malformed", {}));
+    fail(peer, make_error(Status::peer_lost, "connect", rank_text(peer.rank), "its offer of a link is malformed", {}));
     return;
   }
   if (rail == 0) {  // a new candidate; each transport is one once
@@ -311,7 +312,7 @@ void Engine::on_link_offer(Peer& peer, Frame& frame) {
     ++peer.candidate;
   }
   if (peer.rails.size() >= kMaxRails || peer.candidate > kTransportKinds) {
-    doom(peer, make_error(Status::peer_lost, "connect", rank_text(peer.rank),
+    fail(peer, make_error(Status::peer_lost, "connect", rank_text(peer.rank),
                           text("it offers more than ", kMaxRails, " links, or more than ", kTransportKinds, " transports"), {}));
     return;
   }
@@ -321,7 +322,7 @@ void Engine::on_link_offer(Peer& peer, Frame& frame) {
   bool is_accepted = false;
   for (OpenTransport& open : transports_) {
     if (open.kind != static_cast<TransportKind>(kind)) continue;
-    peer.identity.card = part_of_card(peer.card, open.kind);
+    peer.identity.address = part_of_address(peer.rank_address, open.kind);
     transport::Parcel offer;
     offer.bytes = bytes;
     offer.descriptors = std::move(frame.descriptors);
@@ -352,14 +353,14 @@ void Engine::on_link_answer(Peer& peer, Frame& frame) {
   reader.number<std::uint8_t>();
   const std::string_view bytes = reader.string(transport::kMaxParcelBytes);
   if (!reader.is_done() || job_.rank > peer.rank || (peer.state != Peer::State::linking && peer.state != Peer::State::ready)) {
-    doom(peer, make_error(Status::peer_lost, "connect", rank_text(peer.rank), "its answer to an offer is malformed", {}));
+    fail(peer, make_error(Status::peer_lost, "connect", rank_text(peer.rank), "its answer to an offer is malformed", {}));
     return;
   }
   const auto rail = std::find_if(peer.rails.begin(), peer.rails.end(), [&](const Rail& made) { return made.number == number; });
   if (rail == peer.rails.end()) return;  // of a candidate that was given up
   // A link that is answered carries operations: it is neither completed again nor given up for another.
   if (std::exchange(rail->is_answered, true)) {
-    doom(peer, make_error(Status::peer_lost, "connect", rank_text(peer.rank), "it answered the same offer twice", {}));
+    fail(peer, make_error(Status::peer_lost, "connect", rank_text(peer.rank), "it answered the same offer twice", {}));
     return;
   }
   if (is_accepted == 0) {
@@ -400,7 +401,7 @@ void Engine::connect_to_self(Peer& peer) {
   peer.peer_eager_bytes = settings_.eager_bytes;
   std::string reasons = why_no_transport_;
   for (OpenTransport& open : transports_) {
-    peer.identity.card = open.transport->card();
+    peer.identity.address = open.transport->address();
     transport::Parcel offer, answer;
     auto link = open.transport->offer(peer.identity, 0, offer);
     if (!link) {
@@ -429,7 +430,7 @@ void Engine::connect_to_self(Peer& peer) {
     become_ready(peer);
     return;
   }
-  doom(peer, make_error(Status::unavailable, "connect", rank_text(peer.rank),
+  fail(peer, make_error(Status::unavailable, "connect", rank_text(peer.rank),
                         text("no transport reaches this rank itself: ", reasons), "allow the local transport"));
 }
 
@@ -455,7 +456,7 @@ void Engine::broken(transport::Link& link, const Error& error) {
   ErrorRecord record = error.record();
   record.status = Status::peer_lost;
   record.object = text(rank_text(peer.rank), ": ", record.object);
-  doom(peer, Error(std::move(record)));
+  fail(peer, Error(std::move(record)));
 }
 
 void Engine::frame(Rank rank, Frame frame) {
@@ -470,7 +471,7 @@ void Engine::frame(Rank rank, Frame frame) {
 
 void Engine::take_frame(Peer& peer, Frame& frame) {
   if (!peer.has_greeted && frame.type != kHello && frame.type != kFarewell) {
-    doom(peer, make_error(Status::peer_lost, "fabric", rank_text(peer.rank), "it spoke before it greeted", {}));
+    fail(peer, make_error(Status::peer_lost, "fabric", rank_text(peer.rank), "it spoke before it greeted", {}));
     return;
   }
   ++changes_;
@@ -478,14 +479,14 @@ void Engine::take_frame(Peer& peer, Frame& frame) {
     case kHello: on_hello(peer, frame); break;
     case kLinkOffer: on_link_offer(peer, frame); break;
     case kLinkAnswer: on_link_answer(peer, frame); break;
-    case kNoTransport: doom(peer, error_without_transport(peer, shown(frame.body, kMaxSaidBytes))); break;
+    case kNoTransport: fail(peer, error_without_transport(peer, shown(frame.body, kMaxSaidBytes))); break;
     case kSegmentAsk: on_segment_ask(peer, frame); break;
     case kSegmentKey: on_segment_key(peer, frame); break;
     case kSegmentAbsent: on_segment_absent(peer, frame); break;
     case kSegmentRevoke: on_segment_revoke(peer, frame); break;
-    case kFarewell: doom(peer, make_error(Status::peer_lost, "fabric", rank_text(peer.rank), "it closed its fabric", {})); break;
+    case kFarewell: fail(peer, make_error(Status::peer_lost, "fabric", rank_text(peer.rank), "it closed its fabric", {})); break;
     default:
-      doom(peer,
+      fail(peer,
            make_error(Status::peer_lost, "fabric", rank_text(peer.rank), text("it sent a frame of unknown type ", frame.type), {}));
   }
 }
@@ -493,23 +494,23 @@ void Engine::take_frame(Peer& peer, Frame& frame) {
 void Engine::lost(Rank rank, const Error& error) {
   const auto found = peers_.find(rank);
   if (found == peers_.end() || found->second->state == Peer::State::lost) return;
-  doom(*found->second, error);
+  fail(*found->second, error);
 }
 
 // --- Losing a peer --------------------------------------------------------------------------------------------------------------
 
-void Engine::doom(Peer& peer, Error error) { doomed_.emplace_back(&peer, std::move(error)); }
+void Engine::fail(Peer& peer, Error error) { failures_.emplace_back(&peer, std::move(error)); }
 
 void Engine::drop_links(Peer& peer) {
   peer.failed_candidate.reset();
   for (Rail& rail : peer.rails) {
     rail.link->owner = nullptr;
-    graveyard_.push_back(std::move(rail.link));
+    retired_links_.push_back(std::move(rail.link));
   }
   peer.rails.clear();
   if (peer.self_end) {
     peer.self_end->owner = nullptr;
-    graveyard_.push_back(std::move(peer.self_end));
+    retired_links_.push_back(std::move(peer.self_end));
   }
 }
 
@@ -527,19 +528,19 @@ void Engine::starve_all() noexcept {
   }
 }
 
-void Engine::lose_starved() {
+void Engine::retire_starved() {
   for (auto& [rank, peer] : peers_) {
     if (!peer->is_starved) continue;
-    lose(*peer,
-         make_error(Status::peer_lost, "fabric", rank_text(rank), "this process had no memory left for what was sent between them",
-                    "free memory, then connect anew with forget() and connect()"));
+    retire(*peer, make_error(Status::peer_lost, "fabric", rank_text(rank),
+                             "this process had no memory left for what was sent between them",
+                             "free memory, then connect anew with forget() and connect()"));
     peer->is_starved = false;
   }
   has_starved_ = false;
 }
 
 // May be left for want of memory, and is then begun again.
-void Engine::lose(Peer& peer, const Error& error) {
+void Engine::retire(Peer& peer, const Error& error) {
   if (peer.state == Peer::State::lost && !peer.is_half_lost) return;
   log(LogLevel::info, text("fabric: ", rank_text(peer.rank), " is lost: ", error.message()));
   if (!std::exchange(peer.is_half_lost, true)) {
@@ -551,7 +552,7 @@ void Engine::lose(Peer& peer, const Error& error) {
   std::erase(connecting_, &peer);
   // Links first: after them nothing touches the memory of operations.
   drop_links(peer);
-  bury();
+  destroy_retired_links();
   settle_copies(peer);
   std::erase_if(in_copies_, [&](const InCopy& copy) { return copy.peer == &peer; });
   for (auto& [number, incoming] : peer.incoming) release(incoming.segment);
@@ -582,8 +583,8 @@ void Engine::lose(Peer& peer, const Error& error) {
   peer.revoked.clear();
   peer.staging_in.reset();
   peer.staging_out.reset();
-  std::erase_if(unexpected_, [&](const Unexpected& message) { return message.peer == &peer && message.offer.has_value(); });
-  peer.unexpected_offers = 0;
+  std::erase_if(unexpected_, [&](const Unexpected& message) { return message.peer == &peer && message.request.has_value(); });
+  peer.unexpected_request_count = 0;
   for (auto& [request, answer] : atomics_) {
     if (answer.rank == peer.rank && !answer.is_done) {
       answer.is_done = true;

@@ -242,14 +242,14 @@ Result<void> Engine::quiesce(Lock& lock, SegmentId id, const Timeout& timeout) {
   segment.is_enabled = false;
   revoke(segment);
   const auto is_quiet = [&] { return segment.known_by.empty() && segment.users == 0; };
-  if (drive(lock, timeout, is_quiet)) return {};
+  if (progress_until(lock, timeout, is_quiet)) return {};
   // Who keeps a write or a read of its own under way is cut off, and so is who does not answer: without its links nothing of it can
   // land. Copies of another process of this host go on without them.
   for (auto& [rank, peer] : peers_) {
     if (peer->is_self || !has_under_way_on(*peer, segment)) continue;
-    lose(*peer,
-         make_error(Status::peer_lost, "quiesce", text("rank ", rank),
-                    text("a write or a read of it on ", segment_text(id), " did not end in time; its connection was cut"), {}));
+    retire(*peer,
+           make_error(Status::peer_lost, "quiesce", text("rank ", rank),
+                      text("a write or a read of it on ", segment_text(id), " did not end in time; its connection was cut"), {}));
   }
   const std::set<Rank> silent = segment.known_by;
   std::string local_ranks;
@@ -259,8 +259,8 @@ Result<void> Engine::quiesce(Lock& lock, SegmentId id, const Timeout& timeout) {
       local_ranks += text(local_ranks.empty() ? "" : ", ", rank);
       continue;
     }
-    lose(peer, make_error(Status::peer_lost, "quiesce", text("rank ", rank),
-                          text("it did not answer in time that it has left ", segment_text(id), "; its connection was cut"), {}));
+    retire(peer, make_error(Status::peer_lost, "quiesce", text("rank ", rank),
+                            text("it did not answer in time that it has left ", segment_text(id), "; its connection was cut"), {}));
   }
   if (is_quiet()) return {};
   return make_error(Status::timed_out, "quiesce", segment_text(id),
@@ -319,7 +319,7 @@ void Engine::on_segment_ask(Peer& peer, const Frame& frame) {
   ByteReader reader(frame.body);
   const auto id = reader.number<SegmentId>();
   if (!reader.is_done()) {
-    doom(peer, make_error(Status::peer_lost, "fabric", text("rank ", peer.rank), "its question for a segment is malformed", {}));
+    fail(peer, make_error(Status::peer_lost, "fabric", text("rank ", peer.rank), "its question for a segment is malformed", {}));
     return;
   }
   Result<void> staging;
@@ -400,7 +400,7 @@ Result<RemoteState*> Engine::remote_segment(Lock& lock, Peer& peer, SegmentId id
     }
     return now->second->know != RemoteState::Know::asked;
   };
-  if (asked.know == RemoteState::Know::asked && !drive(lock, timeout, is_over)) {
+  if (asked.know == RemoteState::Know::asked && !progress_until(lock, timeout, is_over)) {
     return make_error(Status::timed_out, "segment", text(segment_text(id), " of rank ", peer.rank), "the rank has not answered",
                       "call again");
   }
@@ -517,7 +517,7 @@ void Engine::on_segment_key(Peer& peer, Frame& frame) {
   const auto found = peer.segments.find(id);
   const bool is_asked = found != peer.segments.end() && found->second->know == RemoteState::Know::asked;
   if (!is_asked || !learn_segment(peer, *found->second, reader, std::move(frame.descriptors))) {
-    doom(peer, make_error(Status::peer_lost, "fabric", text("rank ", peer.rank), "its key of a segment is malformed", {}));
+    fail(peer, make_error(Status::peer_lost, "fabric", text("rank ", peer.rank), "its key of a segment is malformed", {}));
     return;
   }
   list_busy(peer);

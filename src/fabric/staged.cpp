@@ -174,7 +174,7 @@ void Engine::on_stage_grant(Peer& peer, const Message& message) {
   Op& op = *found->second;
   if (op.kind != OpKind::write || op.is_placed_by_link || op.grants.size() >= 64 || message.c < 1 ||
       message.c > (std::uint64_t{1} << 30)) {
-    doom(peer, make_error(Status::peer_lost, "fabric", text("rank ", peer.rank), "its grant of staging memory makes no sense", {}));
+    fail(peer, make_error(Status::peer_lost, "fabric", text("rank ", peer.rank), "its grant of staging memory makes no sense", {}));
     return;
   }
   op.grants.emplace_back(message.b, static_cast<std::uint32_t>(message.c));
@@ -209,7 +209,7 @@ bool Engine::fill_slots(Op& op) {
                  : Result<std::uint64_t>(stream.error());
       if (!ticket) {
         // The target waits for bytes that will not come: only a new connection helps.
-        doom(peer, ticket.error());
+        fail(peer, ticket.error());
         return true;
       }
       slot.ticket = *ticket;
@@ -282,7 +282,7 @@ void Engine::on_stage_open(Peer& peer, const Message& message, std::span<const s
   const bool is_placed_by_link = chunk_bytes == 0;
   if (!reader.is_done() || sequence != peer.staged_seen + 1 ||
       (!is_placed_by_link && (peer.incoming.contains(message.a) || !peer.staging_in))) {
-    doom(peer, make_error(Status::peer_lost, "fabric", text("rank ", peer.rank), "its staged write is malformed", {}));
+    fail(peer, make_error(Status::peer_lost, "fabric", text("rank ", peer.rank), "its staged write is malformed", {}));
     return;
   }
   if (peer.staged_under_way.size() >= kMaxStaged) return overrun(peer, "staged writes");
@@ -321,7 +321,7 @@ void Engine::on_stage_open(Peer& peer, const Message& message, std::span<const s
 // The link has placed everything that came before this.
 void Engine::on_stage_end(Peer& peer, const Message& message) {
   if (peer.staged_under_way.erase(message.c) == 0) {
-    doom(peer,
+    fail(peer,
          make_error(Status::peer_lost, "fabric", text("rank ", peer.rank), "it ended a staged write that it did not begin", {}));
     return;
   }
@@ -356,7 +356,7 @@ void Engine::on_stage_chunk(Peer& peer, const Message& message) {
                        message.c <= found->second.bytes && bytes <= found->second.bytes - message.c &&
                        bytes <= found->second.bytes - found->second.arrived;
   if (!is_good) {
-    doom(peer, make_error(Status::peer_lost, "fabric", text("rank ", peer.rank), "its chunk of a staged write makes no sense", {}));
+    fail(peer, make_error(Status::peer_lost, "fabric", text("rank ", peer.rank), "its chunk of a staged write makes no sense", {}));
     return;
   }
   // When all that it has announced is placed no copy is under way any more: the segment may go.
@@ -369,7 +369,7 @@ void Engine::on_stage_chunk(Peer& peer, const Message& message) {
                                peer.staging_in->memory.address() + slot_offset, static_cast<std::size_t>(bytes))
              : Result<std::uint64_t>(stream.error());
   if (!ticket) {
-    doom(peer, ticket.error());
+    fail(peer, ticket.error());
     return;
   }
   InCopy copy;
@@ -426,7 +426,7 @@ bool Engine::poll_copies() {
   for (std::size_t index = 0; index < in_copies_.size();) {
     const InCopy copy = in_copies_[index];
     if (Result<void> answer = ask(copy.device, false); !answer) {
-      doom(*copy.peer, std::move(answer).error());
+      fail(*copy.peer, std::move(answer).error());
       return true;
     }
     if (copy.ticket > done_up_to) {
@@ -446,7 +446,7 @@ bool Engine::poll_copies() {
     for (OutSlot& slot : op->outstanding != 0 ? std::span(peer.out_slots) : std::span<OutSlot>()) {
       if (slot.op != op || slot.step != OutSlot::Step::copying) continue;
       if (Result<void> answer = ask(copy_device(op->local->memory), true); !answer) {
-        doom(peer, std::move(answer).error());
+        fail(peer, std::move(answer).error());
         return true;
       }
       if (slot.ticket > done_up_to) continue;

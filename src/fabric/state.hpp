@@ -116,7 +116,7 @@ struct Choice {
   std::uint64_t chunk_bytes = 0;
 };
 
-enum class OpKind : std::uint8_t { write, read, notify, place, ping, eager, offer, receive };
+enum class OpKind : std::uint8_t { write, read, notify, place, ping, eager, rendezvous, receive };
 
 // One chunk of this rank's staging memory on its way out.
 struct OutSlot {
@@ -222,13 +222,13 @@ struct InCopy {
   std::uint64_t ticket = 0;
 };
 
-// A message of a peer that nobody asked for yet, or its offer.
+// A message of a peer that nobody asked for yet, or its request.
 struct Unexpected {
   Peer* peer = nullptr;
   Tag tag = 0;
   std::uint64_t bytes = 0;
-  std::string data;                    // of an eager one
-  std::optional<std::uint64_t> offer;  // the sender's operation
+  std::string data;                      // of an eager one
+  std::optional<std::uint64_t> request;  // the sender's operation
 };
 
 struct Rail {
@@ -251,7 +251,7 @@ struct Peer {
   State state = State::idle;
   bool is_self = false;
   std::optional<Error> why;  // lost
-  std::string card;          // of the whole rank
+  std::string rank_address;  // of the whole rank
   transport::Peer identity;
   std::int64_t deadline_ns = 0;  // while connecting
   bool has_greeted = false;
@@ -307,7 +307,7 @@ struct Peer {
   std::vector<bool> in_slots;          // taken
   std::uint64_t eager_taken = 0;       // not told yet
   std::uint64_t unexpected_bytes = 0;  // what eager ones cost of the window
-  std::size_t unexpected_offers = 0;
+  std::size_t unexpected_request_count = 0;
   std::size_t answer_count = 0;           // reads of the peer that are being answered
   std::size_t collective_part_count = 0;  // of collectives that this rank has not come to; also of a peer that is lost
 

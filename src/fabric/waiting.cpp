@@ -23,7 +23,7 @@ constexpr int kMaxNapMs = 8;
 constexpr int kNapBesideSleeperMs = 100;  // it is called when the sleeper goes
 constexpr std::int64_t kPostingPollNs = 200'000;
 constexpr std::int64_t kMaxSleepNs = 100'000'000;
-constexpr std::int64_t kConnectingSleepNs = 5'000'000;  // cards that are awaited tell nobody
+constexpr std::int64_t kConnectingSleepNs = 5'000'000;  // addresses that are awaited tell nobody
 constexpr unsigned kPollsPerChannelPoll = 1024;         // channels cost a system call; nothing on them is urgent
 
 // Of counters that are written under the lock.
@@ -48,7 +48,7 @@ bool Engine::poll_channels() try {
   for (const Rank rank : std::exchange(unwanted_, {})) wireup_->disconnect(rank);
   if (!connecting_.empty()) {
     const std::vector<Peer*> peers = connecting_;
-    for (Peer* peer : peers) go_on_connecting(*peer);
+    for (Peer* peer : peers) progress_connecting(*peer);
   }
   // Rank 0 keeps the directory for the others.
   if (!directory_) return has_changed;
@@ -59,7 +59,7 @@ bool Engine::poll_channels() try {
   return true;
 }
 
-bool Engine::move_on() {
+bool Engine::progress_once() {
   bool has_changed = false;
   for (const OpenTransport& open : transports_) has_changed |= open.transport->poll(*this);
   if (++polls_ % kPollsPerChannelPoll == 0 || !connecting_.empty()) has_changed |= poll_channels();
@@ -82,22 +82,22 @@ bool Engine::progress() {
   wake_sleeper();
   bool has_changed = false;
   try {
-    has_changed = move_on();
+    has_changed = progress_once();
   } catch (const std::bad_alloc&) {
     starve_all();  // whose it was is not known
   }
-  while (!doomed_.empty()) {
-    // In order: what came first is the cause, what followed its consequence. Losing one may doom another.
-    const auto [peer, error] = doomed_.front();
-    lose(*peer, error);
-    doomed_.erase(doomed_.begin());
+  while (!failures_.empty()) {
+    // In order: what came first is the cause, what followed its consequence. Retiring one may fail another.
+    const auto [peer, error] = failures_.front();
+    retire(*peer, error);
+    failures_.erase(failures_.begin());
     has_changed = true;
   }
   if (has_starved_) {
-    lose_starved();
+    retire_starved();
     has_changed = true;
   }
-  if (!graveyard_.empty()) bury();
+  if (!retired_links_.empty()) destroy_retired_links();
   if (has_changed) ++changes_;
   if (sleeper_count_ != 0 && changes_ != told_changes_) {
     told_changes_ = changes_;
@@ -242,7 +242,7 @@ bool Engine::Waiter::is_to_yield(std::int64_t waited_ns) noexcept {
   return switches == switches_;
 }
 
-bool Engine::Waiter::go_on(Lock& lock) {
+bool Engine::Waiter::progress(Lock& lock) {
   if (engine_.changes_ != seen_changes_) {
     seen_changes_ = engine_.changes_;
     has_changed_ = true;

@@ -10,7 +10,7 @@
 namespace gigabar::fabric {
 
 inline constexpr std::uint32_t kEngineVersion = 8;
-inline constexpr std::size_t kMaxReasonBytes = 500;  // of a card: why some transports are not open
+inline constexpr std::size_t kMaxReasonBytes = 500;  // of an address: why some transports are not open
 inline constexpr std::uint8_t kNoQueue = 0xff;       // of writes that answer a peer: their refusal is that peer's own matter
 
 enum class MessageType : std::uint8_t {
@@ -28,19 +28,19 @@ enum class MessageType : std::uint8_t {
   get,          // a = reader's operation, b = offset here, c = bytes; segment; payload: reader's segment, offset, policy, chunk
   get_done,     // to the reader: a = operation, b = Status
   eager,        // a message with its bytes: a = tag
-  send_offer,   // a message whose bytes wait: a = tag, b = sender's operation, c = bytes
-  send_accept,  // to the sender: a = sender's operation, b = receiver's operation, segment, c = bytes that are wanted; payload:
-                // offset, the segment's description as in kSegmentKey or nothing
-  send_done,    // to the receiver: a = receiver's operation, b = Status
-  send_withdrawn,  // to the receiver: a = sender's operation, whose offer is void
-  eager_taken,     // to the sender: a = bytes of eager messages that left the receiver's memory
-  ping,            // a = number, or kWindowPing: answer when everything before is in place
-  pong,            // a = number
-  atomic,          // a = offset, b = value, c = expected, segment, count = AtomicKind; payload: request
-  atomic_done,     // a = old value, b = Status, c = request
-  revoked,         // nothing of this rank is under way to (segment, epoch) any more
-  refused,         // a put or notification named a segment that is not there: segment, queue, b = Status
-  collective,      // payload: part of a collective; a = group's hash, b = sequence, c = round
+  rendezvous_request,  // RTS: a message whose bytes wait: a = tag, b = sender's operation, c = bytes
+  rendezvous_reply,    // CTS, to the sender: a = sender's operation, b = receiver's operation, segment, c = bytes that are wanted;
+                     // payload: offset, the segment's description as in kSegmentKey or nothing
+  rendezvous_done,       // to the receiver: a = receiver's operation, b = Status
+  rendezvous_cancelled,  // to the receiver: a = sender's operation, whose request is void
+  eager_taken,           // to the sender: a = bytes of eager messages that left the receiver's memory
+  ping,                  // a = number, or kWindowPing: answer when everything before is in place
+  pong,                  // a = number
+  atomic,                // a = offset, b = value, c = expected, segment, count = AtomicKind; payload: request
+  atomic_done,           // a = old value, b = Status, c = request
+  revoked,               // nothing of this rank is under way to (segment, epoch) any more
+  refused,               // a put or notification named a segment that is not there: segment, queue, b = Status
+  collective,            // payload: part of a collective; a = group's hash, b = sequence, c = round
 };
 
 // Of pings by which a writer learns how much of what it said is still held: see Engine::is_too_far_ahead().
@@ -88,7 +88,7 @@ inline Message unpack(const transport::Header& header) noexcept {
 }
 
 enum FrameType : std::uint16_t {
-  kHello = 1,    // version, limits, the sender's card
+  kHello = 1,    // version, limits, the sender's address
   kLinkOffer,    // transport, rail, number of the link; parcel
   kLinkAnswer,   // number of the link; parcel, or why not
   kNoTransport,  // what was tried, and why it failed

@@ -93,7 +93,7 @@ Error mismatch(const Window& window, const PointerInfo& memory, const char* what
   return make_error(Status::verification_failed, "map", range_text(memory.base, memory.length_bytes),
                     text("the window at ", hex_text(reinterpret_cast<std::uintptr_t>(window.address)),
                          " does not show this memory on device ", memory.device, " (", what, ")"),
-                    "the mapping was undone; please report driver version and GPU list", {}, check_id::kMappingTrial);
+                    "the mapping was undone; please report driver version and GPU list", {}, check_id::kMappingProbe);
 }
 
 // Whether the places that disagree stand still: two looks through the window around the engine's answer see the same.

@@ -40,7 +40,7 @@ class RegistrationCache {
     bool is_indexed = true;
     typename Index::iterator place;
     typename std::list<Record*>::iterator list_place;  // in idle_ or leased_ while it is indexed
-    std::shared_ptr<Record> next_doomed;
+    std::shared_ptr<Record> next_dropped;
   };
 
  public:
@@ -70,7 +70,7 @@ class RegistrationCache {
     void abandon() noexcept {
       cache_ = nullptr;
       Record* const kept = record_.get();
-      if (kept != nullptr) kept->next_doomed = std::move(record_);
+      if (kept != nullptr) kept->next_dropped = std::move(record_);
     }
 
    private:
@@ -87,7 +87,7 @@ class RegistrationCache {
   // none. Entries of an earlier allocation at the same base are dropped on the way.
   template <class Accepts>
   Lease find(const PointerInfo& memory, std::uintptr_t begin, std::size_t bytes, const Accepts& accepts) {
-    Doomed doomed;
+    Dropped dropped;
     const std::lock_guard lock(mutex_);
     auto [at, end] = index_.equal_range(memory.base);
     while (at != end) {
@@ -95,7 +95,7 @@ class RegistrationCache {
       ++at;
       if (record->buffer_id != memory.buffer_id) {
         ++stale_count_;
-        drop(record, doomed);
+        drop(record, dropped);
       } else if (record->begin <= begin && begin - record->begin <= record->bytes &&
                  bytes <= record->bytes - (begin - record->begin) && accepts(*record->value)) {
         ++hit_count_;
@@ -110,7 +110,7 @@ class RegistrationCache {
   // dropped.
   Lease insert(const PointerInfo& memory, std::uintptr_t begin, std::size_t bytes, std::size_t held_bytes,
                std::unique_ptr<Value> value) {
-    Doomed doomed;
+    Dropped dropped;
     const std::lock_guard lock(mutex_);
     for (auto at = index_.begin(); at != index_.end() && at->first < memory.base + memory.length_bytes;) {
       const std::shared_ptr<Record> record = at->second;
@@ -118,7 +118,7 @@ class RegistrationCache {
       const bool overlaps = record->begin < memory.base + memory.length_bytes && memory.base < record->begin + record->bytes;
       if (overlaps && record->buffer_id != memory.buffer_id) {
         ++stale_count_;
-        drop(record, doomed);
+        drop(record, dropped);
       }
     }
     // Whatever runs out of memory from here on, the cache is as before.
@@ -138,9 +138,9 @@ class RegistrationCache {
 
   // Destroys idle values, longest idle first, until at most `keep_bytes` are held by them; returns the bytes let go.
   std::size_t trim(std::size_t keep_bytes) {
-    Doomed doomed;
+    Dropped dropped;
     const std::lock_guard lock(mutex_);
-    return trim_locked(keep_bytes, doomed);
+    return trim_locked(keep_bytes, dropped);
   }
 
   RegistrationStatistics statistics() const {
@@ -151,14 +151,14 @@ class RegistrationCache {
  private:
   // Declared before the lock, so that what it holds is destroyed after the lock is released. A chain: giving back must not need
   // memory.
-  struct Doomed {
+  struct Dropped {
     std::shared_ptr<Record> first;
     void add(std::shared_ptr<Record> record) noexcept {
-      record->next_doomed = std::move(first);
+      record->next_dropped = std::move(first);
       first = std::move(record);
     }
-    ~Doomed() {
-      while (first) first = std::exchange(first->next_doomed, nullptr);
+    ~Dropped() {
+      while (first) first = std::exchange(first->next_dropped, nullptr);
     }
   };
 
@@ -172,28 +172,28 @@ class RegistrationCache {
 
   // The caller's reference outlives the lock.
   void give_back(const std::shared_ptr<Record>& record) noexcept {
-    Doomed doomed;
+    Dropped dropped;
     const std::lock_guard lock(mutex_);
     const bool is_last = --record->user_count == 0;
     if (is_last && record->is_indexed) {
       idle_.splice(idle_.end(), leased_, record->list_place);
       idle_bytes_ += record->held_bytes;
-      trim_locked(idle_limit_bytes_, doomed);
+      trim_locked(idle_limit_bytes_, dropped);
     }
   }
 
   // Takes a record out of the index; it dies with its last lease.
-  void drop(std::shared_ptr<Record> record, Doomed& doomed) noexcept {
+  void drop(std::shared_ptr<Record> record, Dropped& dropped) noexcept {
     if (record->user_count == 0) idle_bytes_ -= record->held_bytes;
     (record->user_count == 0 ? idle_ : leased_).erase(record->list_place);
     record->is_indexed = false;
     index_.erase(record->place);
-    doomed.add(std::move(record));
+    dropped.add(std::move(record));
   }
 
-  std::size_t trim_locked(std::size_t keep_bytes, Doomed& doomed) {
+  std::size_t trim_locked(std::size_t keep_bytes, Dropped& dropped) {
     const std::size_t before = idle_bytes_;
-    while (idle_bytes_ > keep_bytes) drop(idle_.front()->place->second, doomed);
+    while (idle_bytes_ > keep_bytes) drop(idle_.front()->place->second, dropped);
     return before - idle_bytes_;
   }
 

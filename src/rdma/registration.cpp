@@ -145,7 +145,7 @@ Result<GpuMr> register_gpu_memory(ibv_pd* domain, const std::string& device, std
   return make_error(Status::not_supported, "register memory", range_text(address, bytes),
                     text("no NIC reaches this GPU memory; as a dma-buf: ", dma_buf.error().record().cause,
                          "; as peer memory: ", peer_memory.error().record().cause),
-                    "see 'gigabar doctor' (trial.dmabuf, trial.peermem); without either the transfer is staged");
+                    "see 'gigabar doctor' (probe.dmabuf, probe.peermem); without either the transfer is staged");
 }
 
 }  // namespace gigabar::rdma

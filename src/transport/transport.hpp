@@ -42,7 +42,7 @@ struct Peer {
   Rank rank = 0;
   bool is_same_host = false;  // same kernel and same user: descriptors, shared memory and CUDA IPC are possible
   std::int64_t process = 0;   // its id, in this process's numbering; only when is_same_host
-  std::string card;           // what its transport of the same kind answered to card(); written by another process: not trusted
+  std::string address;        // what its transport of the same kind answered to address(); written by another process: not trusted
 };
 
 // Memory of this process that a transport can reach. The destructor takes the right back: nothing lands there afterwards through
@@ -191,8 +191,8 @@ class Transport {
  public:
   virtual ~Transport() = default;
   virtual TransportKind kind() const noexcept = 0;
-  // What peers must know to offer a link, at most 1024 bytes; part of the rank's card.
-  virtual std::string card() const = 0;
+  // What peers must know to offer a link, at most 1024 bytes; part of the rank's address.
+  virtual std::string address() const = 0;
   // Names of the rails of this side, best first; at least one.
   virtual const std::vector<std::string>& rails() const noexcept = 0;
 
@@ -202,7 +202,7 @@ class Transport {
   // The counterpart of Region::key(). Everything in `key` is checked. Errors: bad_file (malformed), as register_memory.
   virtual Result<std::unique_ptr<RemoteRegion>> open_region(const Peer& peer, Parcel key) = 0;
 
-  // Whether a link with `peer` is possible at all, from the cards alone: ok, or the reason.
+  // Whether a link with `peer` is possible at all, from the addresses alone: ok, or the reason.
   virtual Availability can_reach(const Peer& peer) const = 0;
   // Initiator: a link in state connecting, and the parcel for the peer's accept(), whose answer goes into Link::complete(). `rail`
   // indexes rails().

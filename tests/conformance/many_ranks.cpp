@@ -27,7 +27,7 @@
 #include "gigabar/fabric.hpp"
 #include "gigabar/mapping.hpp"
 #include "gigabar/memory.hpp"
-#include "transport/ucx/trial.hpp"
+#include "transport/ucx/probe.hpp"
 
 namespace {
 
@@ -269,7 +269,7 @@ class ManyRanks {
 }  // namespace
 
 int main(int count, char** words) {
-  gigabar::transport::serve_ucx_trials(count, words);
+  gigabar::transport::serve_ucx_probes(count, words);
   const auto arguments = parse_arguments(count, words);
   if (!arguments) {
     std::fprintf(stderr, "usage: many_ranks [--neighbours K] [--fill BYTES] [--seconds S] [--plant-fault RANK]; K is even\n");

@@ -161,7 +161,7 @@ ISOLATED_TEST(DoctorAllocation, Examine) {
   const ScopedEnvironment stand_in("GIGABAR_STAND_IN", "1");
   const Machine machine = Machine::here();
   ExamineOptions options;
-  options.with_trials = false;
+  options.with_probes = false;
   options.only = {"pci", "iommu", "rdma", "gpu"};
   options.on_begin = [](const CheckInfo&) {};
   EXPECT_GT(fail_each_of([&] { return examine(machine, options).status(); }, Failing::some), 50U);

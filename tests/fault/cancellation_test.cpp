@@ -186,7 +186,7 @@ ISOLATED_TEST(Cancellation, IsHeldBackByStreamsTopologyAndDoctor) {
       EXPECT_TRUE(discover_topology(machine));
       ExamineOptions options;
       options.only = {"iommu"};
-      options.with_trials = false;
+      options.with_probes = false;
       EXPECT_TRUE(examine(machine, options));
       EXPECT_FALSE(availability(machine).empty());
     }

@@ -184,14 +184,14 @@ void leave_again_and_again(TransportKind transport) {
     options->transports = {transport};
     options->ucx_trust_network = true;
   }
-  auto keeper = Fabric::open(keeps);
-  if (!keeper && transport == TransportKind::ucx) {
+  auto server = Fabric::open(keeps);
+  if (!server && transport == TransportKind::ucx) {
     // Only where there is no UCX.
-    const std::string said = keeper.message();
+    const std::string said = server.message();
     ASSERT_TRUE(said.find("cannot open") != std::string::npos || said.find("no support for UCX") != std::string::npos) << said;
     return;
   }
-  ASSERT_TRUE(keeper) << keeper.message();
+  ASSERT_TRUE(server) << server.message();
   std::vector<char> memory(8192, 'a');
   const auto leave = [&] {
     std::optional<Fabric> rank;
@@ -216,8 +216,8 @@ void leave_again_and_again(TransportKind transport) {
     const auto until = std::chrono::steady_clock::now() + kPatience;
     bool is_forgotten = false;
     while (!is_forgotten && std::chrono::steady_clock::now() < until) {
-      for (const PeerState& peer : keeper->peers()) {
-        if (peer.rank == 1 && peer.is_broken) is_forgotten = keeper->forget(1).is_ok();
+      for (const PeerState& peer : server->peers()) {
+        if (peer.rank == 1 && peer.is_broken) is_forgotten = server->forget(1).is_ok();
       }
       if (!is_forgotten) std::this_thread::sleep_for(std::chrono::milliseconds(1));
     }

@@ -292,8 +292,8 @@ ISOLATED_TEST(FabricAllocation, TheDirectoryAmongStrangers) {
   job.master_address = "127.0.0.1";
   job.master_port = test::free_port();
   job.is_on_one_host = false;
-  auto keeper = fabric::open_keeper(job, 50'000'000);
-  ASSERT_TRUE(keeper) << keeper.error().message();
+  auto server = fabric::open_bootstrap_server(job, 50'000'000);
+  ASSERT_TRUE(server) << server.error().message();
   std::optional<Descriptor> stranger;
   const std::string hello = fabric::write_hello(fabric::make_hello(job));
   const auto come = [&] {
@@ -303,7 +303,7 @@ ISOLATED_TEST(FabricAllocation, TheDirectoryAmongStrangers) {
     EXPECT_EQ(::send(stranger->get(), hello.data(), hello.size(), MSG_NOSIGNAL), ssize_t(hello.size()));
     test::left_until_failure = left;
     Status status = Status::ok;
-    for (int round = 0; round < 4 && status == Status::ok; ++round) status = (*keeper)->poll().status();
+    for (int round = 0; round < 4 && status == Status::ok; ++round) status = (*server)->poll().status();
     return status;
   };
   const auto is_cut_off = [&] {
@@ -314,7 +314,7 @@ ISOLATED_TEST(FabricAllocation, TheDirectoryAmongStrangers) {
   const auto check = [&] {
     const auto end = std::chrono::steady_clock::now() + kPatience;
     while (!is_cut_off() && std::chrono::steady_clock::now() < end) {
-      ASSERT_TRUE((*keeper)->poll());
+      ASSERT_TRUE((*server)->poll());
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
     }
     EXPECT_TRUE(is_cut_off());

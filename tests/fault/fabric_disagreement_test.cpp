@@ -23,7 +23,7 @@ BARE_RANK_BODY(have_nothing_in_common) {
   const Result<void> refused = fabric->connect(other, kPatience);
   EXPECT_TRUE(fails(refused, Status::unavailable, "no transport reaches it"));
   EXPECT_TRUE(fails(refused, Status::unavailable, "of " + without + ": ucx: "));
-  EXPECT_TRUE(fails(refused, Status::unavailable, "libucp ended a trial process with SIGABRT: the fake gives up"));
+  EXPECT_TRUE(fails(refused, Status::unavailable, "libucp ended a probe process with SIGABRT: the fake gives up"));
   ASSERT_TRUE(me.meet());
   EXPECT_TRUE(is_ok(fabric->close(kPatience)));
 }

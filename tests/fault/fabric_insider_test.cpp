@@ -32,7 +32,7 @@ class Insider {
     if (peer_->outbox.size() > 256) settle();
   }
   void settle() {
-    engine_->drive(lock_, test::kPatience, [this] { return peer_->outbox.empty() || peer_->state != Peer::State::ready; });
+    engine_->progress_until(lock_, test::kPatience, [this] { return peer_->outbox.empty() || peer_->state != Peer::State::ready; });
   }
   // On the channel, where segments and links are agreed on.
   void say_frame(std::uint16_t type, std::string body) {
@@ -54,19 +54,20 @@ class Insider {
     return remote.is_ok();
   }
   // The number of the peer's operation that offers a message to this rank.
-  std::uint64_t offer_of_peer() {
+  std::uint64_t request_of_peer() {
     const auto offered = [this] {
       return std::find_if(engine_->unexpected_.begin(), engine_->unexpected_.end(),
-                          [](const Unexpected& one) { return one.offer.has_value(); });
+                          [](const Unexpected& one) { return one.request.has_value(); });
     };
-    EXPECT_TRUE(engine_->drive(lock_, test::kPatience, [&] { return offered() != engine_->unexpected_.end(); }));
-    return offered() == engine_->unexpected_.end() ? 0 : *offered()->offer;
+    EXPECT_TRUE(engine_->progress_until(lock_, test::kPatience, [&] { return offered() != engine_->unexpected_.end(); }));
+    return offered() == engine_->unexpected_.end() ? 0 : *offered()->request;
   }
   void register_segment(SegmentId id, void* address, std::size_t bytes) {
     EXPECT_TRUE(test::is_ok(engine_->register_segment(id, address, bytes)));
   }
   void serve_until_known(SegmentId id) {
-    EXPECT_TRUE(engine_->drive(lock_, test::kPatience, [&] { return engine_->segments_[id]->known_by.contains(peer_->rank); }));
+    EXPECT_TRUE(
+        engine_->progress_until(lock_, test::kPatience, [&] { return engine_->segments_[id]->known_by.contains(peer_->rank); }));
   }
   void disable(SegmentId id) { engine_->segments_[id]->is_enabled = false; }
   // As an operation under way does.
@@ -79,21 +80,21 @@ class Insider {
   void leave() { engine_->release(*peer_, used_); }
   // Whether the peer wants a key back that is not given.
   bool is_asked_for_a_key() {
-    const bool is_asked = engine_->drive(lock_, test::kPatience, [this] { return !peer_->revoked.empty(); });
-    engine_->drive(lock_, Timeout::of(std::chrono::milliseconds(100)), [this] { return peer_->revoked.empty(); });
+    const bool is_asked = engine_->progress_until(lock_, test::kPatience, [this] { return !peer_->revoked.empty(); });
+    engine_->progress_until(lock_, Timeout::of(std::chrono::milliseconds(100)), [this] { return peer_->revoked.empty(); });
     return is_asked && !peer_->revoked.empty();
   }
   // When the peer wants it.
   bool give_key_back(SegmentId id) {
-    return engine_->drive(lock_, test::kPatience, [&] { return !peer_->segments.contains(id) && peer_->revoked.empty(); });
+    return engine_->progress_until(lock_, test::kPatience, [&] { return !peer_->segments.contains(id) && peer_->revoked.empty(); });
   }
   // Until so many messages have come since the engine was opened, and were answered.
   void serve(std::uint64_t message_count) {
-    EXPECT_TRUE(engine_->drive(lock_, test::kPatience, [&] { return engine_->statistics_.messages >= message_count; }));
+    EXPECT_TRUE(engine_->progress_until(lock_, test::kPatience, [&] { return engine_->statistics_.messages >= message_count; }));
     settle();
   }
   std::uint64_t slot_bytes() { return engine_->limits(*peer_).chunk_bytes; }
-  void drop_offers() { engine_->unexpected_.clear(); }
+  void drop_requests() { engine_->unexpected_.clear(); }
   // What an atomic of the peer's segment is answered with.
   Status change(Message message, std::size_t payload_bytes) {
     constexpr std::uint64_t kRequest = 77;
@@ -102,13 +103,13 @@ class Insider {
     std::string payload(sizeof kRequest + 1, '\0');
     std::memcpy(payload.data(), &kRequest, sizeof kRequest);
     say(message, std::string_view(payload).substr(0, payload_bytes));
-    EXPECT_TRUE(engine_->drive(lock_, test::kPatience, [&] { return engine_->atomics_[kRequest].is_done; }));
+    EXPECT_TRUE(engine_->progress_until(lock_, test::kPatience, [&] { return engine_->atomics_[kRequest].is_done; }));
     return engine_->atomics_[kRequest].status;
   }
   void forget_refusal(QueueId queue) { engine_->queues_[queue].error.reset(); }
   // What the peer refused.
   bool is_refused(QueueId queue) {
-    return engine_->drive(lock_, test::kPatience, [&] { return engine_->queues_[queue].error.has_value(); });
+    return engine_->progress_until(lock_, test::kPatience, [&] { return engine_->queues_[queue].error.has_value(); });
   }
   void expect_refusals(QueueId queue) { Engine::may_be_refused(*peer_, queue); }
   // What the peer says of this operation is heard, and nothing comes of it.
@@ -131,7 +132,7 @@ class Insider {
   std::size_t held_bytes() const { return peer_->held_bytes; }
   template <class IsDone>
   bool poll_until(const Timeout& timeout, IsDone&& is_done) {
-    return engine_->drive(lock_, timeout, is_done);
+    return engine_->progress_until(lock_, timeout, is_done);
   }
   // Whether a key is taken for a segment of the peer that operations use.
   bool takes_a_key_of(SegmentId own, unsigned users) {
@@ -158,7 +159,7 @@ class Insider {
   void forget_greeting() { peer_->has_greeted = false; }
   std::string why_lost() { return wait_until_lost() ? peer_->why->message() : "it is not lost"; }
   bool wait_until_lost() {
-    return engine_->drive(lock_, test::kPatience, [this] { return peer_->state == Peer::State::lost; });
+    return engine_->progress_until(lock_, test::kPatience, [this] { return peer_->state == Peer::State::lost; });
   }
 
  private:
@@ -196,7 +197,7 @@ void append(std::string& bytes, Number number) {
 
 // --- What one rank can make another remember, and what makes no sense -----------------------------------------------------------
 
-constexpr std::size_t kOfferedBytes = 1 << 20;  // more than travels inside a message
+constexpr std::size_t kRendezvousBytes = 1 << 20;  // more than travels inside a message
 
 void say_marks(Insider& insider) {
   Message mark = of_type(MessageType::mark);
@@ -218,8 +219,8 @@ void say_behind_a_fence(Insider& insider) {
   for (std::size_t bytes = 0; bytes <= fabric::kMaxHeldBytes; bytes += payload.size()) insider.say(put, payload);
 }
 
-void say_offers(Insider& insider) {
-  Message offer = of_type(MessageType::send_offer);
+void say_requests(Insider& insider) {
+  Message offer = of_type(MessageType::rendezvous_request);
   offer.c = 1 << 20;
   for (std::size_t count = 0; count <= fabric::kMaxMessages; ++count) {
     offer.b = count;
@@ -376,15 +377,15 @@ void say_a_chunk_far_beyond_the_end(Insider& insider) { say_a_chunk(insider, 1, 
 
 void grant_to_a_message(Insider& insider) {
   Message grant = of_type(MessageType::stage_grant);
-  grant.a = insider.offer_of_peer();
+  grant.a = insider.request_of_peer();
   grant.c = 4096;
   insider.say(grant);
 }
-void accept_with_a_broken_key(Insider& insider) {
-  Message accept = of_type(MessageType::send_accept);
+void reply_with_a_broken_key(Insider& insider) {
+  Message accept = of_type(MessageType::rendezvous_reply);
   accept.segment = fabric::kFirstAnonymous;
-  accept.a = insider.offer_of_peer();
-  accept.c = kOfferedBytes;
+  accept.a = insider.request_of_peer();
+  accept.c = kRendezvousBytes;
   std::string payload;
   append(payload, std::uint64_t{0});
   append(payload, std::uint32_t{3});
@@ -417,7 +418,7 @@ struct Wrong {
 constexpr std::array kWrong = {
     Wrong{"marks", say_marks, "more marks of fences than"},
     Wrong{"held", say_behind_a_fence, "more messages behind writes that do not end than"},
-    Wrong{"offers", say_offers, "more messages that nobody has received than"},
+    Wrong{"offers", say_requests, "more messages that nobody has received than"},
     Wrong{"empty_messages", say_empty_messages, "more than its window of messages"},
     Wrong{"staged_writes", say_staged_writes, "more staged writes than"},
     Wrong{"reads", say_reads, "more reads than"},
@@ -443,7 +444,7 @@ constexpr std::array kWrong = {
     Wrong{"chunk_beyond_the_end", say_a_chunk_beyond_the_end, "its chunk of a staged write makes no sense"},
     Wrong{"chunk_far_beyond_the_end", say_a_chunk_far_beyond_the_end, "its chunk of a staged write makes no sense"},
     Wrong{"grant_to_a_message", grant_to_a_message, "its grant of staging memory makes no sense"},
-    Wrong{"broken_key_of_a_buffer", accept_with_a_broken_key, "its key of a buffer is malformed"},
+    Wrong{"broken_key_of_a_buffer", reply_with_a_broken_key, "its key of a buffer is malformed"},
     Wrong{"long_part_of_a_collective", say_a_long_part_of_a_collective, "its part of a collective makes no sense"},
     Wrong{"second_greeting", greet_again, "its greeting is malformed"},
     Wrong{"offer_of_a_link", offer_a_link, "its offer of a link is malformed"},
@@ -471,8 +472,8 @@ std::string why_lost(const Fabric& fabric, Rank rank) {
 
 RANK_BODY(meet_an_insider) {
   RankSegment target(fabric, kTarget, MemoryChoice::host, 8192);
-  const bool is_offering = wrong_of(me).say == grant_to_a_message || wrong_of(me).say == accept_with_a_broken_key;
-  std::vector<char> offered(is_offering ? kOfferedBytes : 0);
+  const bool is_offering = wrong_of(me).say == grant_to_a_message || wrong_of(me).say == reply_with_a_broken_key;
+  std::vector<char> offered(is_offering ? kRendezvousBytes : 0);
   me.tell("up");
   if (is_offering) {
     const auto message = fabric.post_send(1, 1, offered.data(), offered.size());
@@ -594,7 +595,7 @@ TEST(FabricBounds, NothingLandsOutsideASegment) {
 // Answers that say that the other side could not: of a message that was accepted, and of a read.
 RANK_BODY(hear_of_failures) {
   RankSegment own(fabric, kTarget, MemoryChoice::host, 8192);
-  std::vector<char> buffer(kOfferedBytes);
+  std::vector<char> buffer(kRendezvousBytes);
   const auto received = fabric.post_recv(1, 7, ~Tag{0}, buffer.data(), buffer.size());
   ASSERT_TRUE(is_ok(received));
   me.tell("up");
@@ -613,13 +614,13 @@ BARE_RANK_BODY(tell_of_failures) {
   std::vector<char> memory(8192);
   insider.register_segment(kOrigin, memory.data(), memory.size());
   ASSERT_TRUE(insider.meet(0));
-  Message offer = of_type(MessageType::send_offer);
+  Message offer = of_type(MessageType::rendezvous_request);
   offer.a = 7;
   offer.b = 1;
-  offer.c = kOfferedBytes;
+  offer.c = kRendezvousBytes;
   insider.say(offer);
   // The operation's number is in the acceptance; those of others are nobody's.
-  Message done = of_type(MessageType::send_done);
+  Message done = of_type(MessageType::rendezvous_done);
   done.b = static_cast<std::uint64_t>(Status::unavailable);
   for (done.a = 1; done.a < 64; ++done.a) insider.say(done);
   insider.settle();
@@ -682,38 +683,38 @@ TEST(FabricQuiet, IsNotBeforePeersHaveLeft) {
 }
 
 // An acceptance that is torn, or of another length, is the error of the message that it is about.
-RANK_BODY(offer_to_one_that_accepts_badly) {
-  std::vector<char> offered(kOfferedBytes);
+RANK_BODY(send_to_one_that_replies_badly) {
+  std::vector<char> offered(kRendezvousBytes);
   me.tell("up");
   for (int turn = 0; turn < 2; ++turn) {
     EXPECT_TRUE(fails(fabric.send(1, 1, offered.data(), offered.size(), kPatience), Status::peer_lost,
-                      "its acceptance of a message is malformed"));
+                      "its reply to a message is malformed"));
     me.tell("failed");
     EXPECT_EQ(me.hear(), "next");
   }
 }
-BARE_RANK_BODY(accept_badly) {
+BARE_RANK_BODY(reply_badly) {
   Insider insider(me.options());
   ASSERT_TRUE(insider.meet(0));
   for (const bool is_torn : {true, false}) {
-    Message accept = of_type(MessageType::send_accept);
+    Message accept = of_type(MessageType::rendezvous_reply);
     accept.segment = fabric::kFirstAnonymous;
-    accept.a = insider.offer_of_peer();
-    accept.c = kOfferedBytes - (is_torn ? 0 : 1);
+    accept.a = insider.request_of_peer();
+    accept.c = kRendezvousBytes - (is_torn ? 0 : 1);
     std::string payload;
     append(payload, std::uint64_t{0});
     append(payload, std::uint32_t{0});
     insider.say(accept, std::string_view(payload).substr(is_torn ? 5 : 0));
     insider.settle();
-    insider.drop_offers();
+    insider.drop_requests();
     me.tell("said");
     EXPECT_EQ(me.hear(), "next");
   }
   ASSERT_TRUE(me.meet());
 }
-TEST(FabricAcceptance, ThatIsMalformedFailsItsMessage) {
-  RankJob job("offer_to_one_that_accepts_badly", RankSetup{});
-  job.set_body(1, "accept_badly");
+TEST(FabricReply, ThatIsMalformedFailsItsMessage) {
+  RankJob job("send_to_one_that_replies_badly", RankSetup{});
+  job.set_body(1, "reply_badly");
   job.start(0);
   ASSERT_TRUE(job.hear(0, "up"));
   job.start(1);
@@ -980,7 +981,7 @@ BARE_RANK_BODY(offer_and_wait) {
   Insider insider(me.options());
   ASSERT_TRUE(insider.meet(0));
   insider.leave_unanswered(1);
-  Message offer = of_type(MessageType::send_offer);
+  Message offer = of_type(MessageType::rendezvous_request);
   offer.a = 7;
   offer.b = 1;
   offer.c = kBufferBytes;

@@ -152,7 +152,7 @@ ISOLATED_TEST(FabricHostName, OfTheMostBytes) {
   if (over_ucx) return;
   EXPECT_EQ(over_ucx.status(), Status::unavailable);
   const std::string said = over_ucx.error().message();
-  EXPECT_TRUE(said.find("libucp ended a trial process with SIGABRT") != std::string::npos ||
+  EXPECT_TRUE(said.find("libucp ended a probe process with SIGABRT") != std::string::npos ||
               said.find("libucp.so.0: cannot open") != std::string::npos || said.find("no support for UCX") != std::string::npos)
       << said;
   options.transports = {TransportKind::ucx, TransportKind::local};

@@ -33,10 +33,10 @@ bool is_plain(const std::string& text) {
                      [](char letter) { return static_cast<unsigned char>(letter) >= 0x20 && letter != 0x7f; });
 }
 
-// Examines without trials, and looks at what came out.
+// Examines without probes, and looks at what came out.
 void expect_sane_examination(const Machine& machine) {
   ExamineOptions options;
-  options.with_trials = false;
+  options.with_probes = false;
   const auto begin = Clock::now();
   const auto examination = examine(machine, options);
   EXPECT_LT(Clock::now() - begin, kEnough);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Cards, handshakes and frames at random: nobody gets in with them, nothing false is told, and the others do not notice.
+// Addresses, handshakes and frames at random: nobody gets in with them, nothing false is told, and the others do not notice.
 #include <gtest/gtest.h>
 #include <sys/socket.h>
 
@@ -48,25 +48,25 @@ std::string changed_for_sure(Mutator& mutator, const std::string& bytes) {
   return changed;
 }
 
-TEST(WireupFuzz, Cards) {
+TEST(WireupFuzz, Addresses) {
   Node node(job_of(0, 2));
-  const std::string good = node.wireup->card();
+  const std::string good = node.wireup->rank_address();
   std::size_t read = 0;
   for_a_while([&](Mutator& mutator) {
     const std::string bytes = mutator.once_in(8) ? mutator.bytes(400) : mutator.changed(good);
     (void)node.wireup->is_same_host(bytes);
-    const auto card = decode_card(bytes);
-    if (!card) {
-      EXPECT_EQ(card.status(), Status::bad_file);
+    const auto rank_address = decode_rank_address(bytes);
+    if (!rank_address) {
+      EXPECT_EQ(rank_address.status(), Status::bad_file);
       EXPECT_EQ(node.wireup->connect(1, bytes, now_ns()).status(), Status::bad_file);
       return;
     }
     ++read;
-    EXPECT_LE(card->addresses.size(), kMaxCardAddresses);
-    const auto again = decode_card(encode(*card));
+    EXPECT_LE(rank_address->addresses.size(), kMaxSocketAddresses);
+    const auto again = decode_rank_address(encode(*rank_address));
     ASSERT_TRUE(again);
-    EXPECT_EQ(again->addresses, card->addresses);
-    EXPECT_EQ(again->unix_name, card->unix_name);
+    EXPECT_EQ(again->addresses, rank_address->addresses);
+    EXPECT_EQ(again->unix_name, rank_address->unix_name);
   });
   EXPECT_GT(read, 0u);
 }
@@ -136,19 +136,19 @@ TEST(WireupFuzz, FramesOfPeers) {
   });
 }
 
-// The card leads to a listener that answers something else than it should.
+// The address leads to a listener that answers something else than it should.
 TEST(WireupFuzz, AnswersOfListeners) {
   const std::string name = "gigabar-fuzz-" + std::to_string(::getpid());
   const Descriptor listener = listen_unix(name);
   ASSERT_TRUE(listener.is_open());
   Node node(job_of(0, 2));
   const Identity identity = *identity_of(job_of(1, 2));
-  Card card = node.card();
-  card.unix_name = name;
-  card.addresses.clear();
+  RankAddress rank_address = node.rank_address();
+  rank_address.unix_name = name;
+  rank_address.addresses.clear();
   for_a_while([&](Mutator& mutator) {
     node.losses.clear();
-    ASSERT_TRUE(node.wireup->connect(1, encode(card), now_ns() + kLongTimeNs));
+    ASSERT_TRUE(node.wireup->connect(1, encode(rank_address), now_ns() + kLongTimeNs));
     settle(node);
     Descriptor accepted(::accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
     ASSERT_TRUE(accepted.is_open());

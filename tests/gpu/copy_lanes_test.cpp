@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Copies between GPUs (or within the only one) by the resident kernel and by copy engines: data always checked, times printed.
+// Copies between GPUs (or within the only one) by the persistent copy kernel and by copy engines: data always checked, times
+// printed.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -84,7 +85,7 @@ TEST_F(GpuCopyLanes, EveryByteArrivesWhoeverCopies) {
       if (at + most > kBytes) break;
       const std::size_t bytes = 1 + random() % most;
       tickets.push_back(must(lanes->copy(CopyKind::device_to_device, to(at), from(at), bytes)));
-      by_kernel += tickets.back().lane == kResidentLane ? 1 : 0;
+      by_kernel += tickets.back().lane == kPersistentKernel ? 1 : 0;
       std::copy_n(sent.begin() + static_cast<std::ptrdiff_t>(at), bytes, expected.begin() + static_cast<std::ptrdiff_t>(at));
       at += bytes;
       if (random() % 8 == 0) std::this_thread::sleep_for(std::chrono::microseconds(random() % 400));
@@ -106,7 +107,7 @@ TEST_F(GpuCopyLanes, TheKernelSeesWhatWasWrittenSinceItCame) {
     must(engine_copy_to(0, from(), &round, sizeof round));
     for (unsigned again = 0; again < 3; ++again) {
       const CopyTicket ticket = must(lanes->copy(CopyKind::device_to_device, to(), from(), sizeof round));
-      by_kernel += ticket.lane == kResidentLane ? 1 : 0;
+      by_kernel += ticket.lane == kPersistentKernel ? 1 : 0;
       wait(*lanes, ticket);
     }
     std::uint64_t got = 0;
@@ -127,7 +128,7 @@ TEST_F(GpuCopyLanes, Times) {
         const CopyTicket ticket = must(lanes->copy(CopyKind::device_to_device, to(), from(), bytes));
         wait(*lanes, ticket);
         times.push_back(now_ns() - begin);
-        by_kernel += ticket.lane == kResidentLane ? 1 : 0;
+        by_kernel += ticket.lane == kPersistentKernel ? 1 : 0;
       }
       std::ranges::sort(times);
       std::printf("%8zu bytes: %3u of 1000 by the kernel, p50 %.2f us, p99 %.2f us\n", bytes, by_kernel,

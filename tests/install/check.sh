@@ -47,7 +47,7 @@ check_cmake_package() {
   "$scratch/build/gdrapi_version"
   "$scratch/build/bind_near_gpu" 0 true
   if "$scratch/build/pick_device" 0000:ff:1f.7; then fail "pick_device has found a device that is not there"; fi
-  # The library has found the program that it starts for trials when what is said of UCX is the dynamic linker's word.
+  # The library has found the program that it starts for probes when what is said of UCX is the dynamic linker's word.
   local said
   said=$(GIGABAR_TRANSPORTS=ucx GIGABAR_UCX_TRUST_NETWORK=1 GIGABAR_UCP_LIBRARY=/nonexistent/libucp.so "$scratch/build/kernel_exchange" 2>&1) && fail "it has opened no UCX"
   grep -qE '/nonexistent/libucp.so: cannot open|no support for UCX' <<<"$said" || fail "of UCX it says: $said"
@@ -119,7 +119,7 @@ check_tool() {
   for place in "$("$prefix/bin/gigabar" --help)" "$(cat "$stranger/../../../README.md")"; do
     tr -s ' \n' ' ' <<<"$place" | grep -qF "$description" || fail "the program, README.md and gigabar.pc say differently what Gigabar is"
   done
-  GIGABAR_UCP_LIBRARY=/nonexistent/libucp.so "$(find "$prefix" -name gigabar-trial)" --gigabar-trial libucp | grep -q 'passed'
+  GIGABAR_UCP_LIBRARY=/nonexistent/libucp.so "$(find "$prefix" -name gigabar-probe)" --gigabar-probe libucp | grep -q 'passed'
   "$prefix/bin/gigabar" info | grep stand-in || fail "info does not say that the device is a stand-in"
 }
 

@@ -17,7 +17,7 @@ namespace gigabar::test {
 // Below the ports that the system gives to outgoing connections, so that none of them takes it meanwhile.
 inline std::uint16_t free_port() {
   static std::mt19937 random(std::random_device{}() ^ unsigned(::getpid()));
-  for (int trial = 0; trial < 200; ++trial) {
+  for (int probe = 0; probe < 200; ++probe) {
     const auto port = std::uint16_t(std::uniform_int_distribution<int>(12000, 32000)(random));
     const Descriptor socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
     sockaddr_in address{};

@@ -14,7 +14,7 @@
 
 #include "base/log.hpp"
 #include "support/expect_log.hpp"
-#include "transport/ucx/trial.hpp"
+#include "transport/ucx/probe.hpp"
 
 namespace {
 
@@ -103,7 +103,7 @@ const char* why_nothing_was_tested() {
 }  // namespace
 
 int main(int argc, char** argv) {
-  gigabar::transport::serve_ucx_trials(argc, argv);
+  gigabar::transport::serve_ucx_probes(argc, argv);
   testing::InitGoogleTest(&argc, argv);
   gigabar::set_log_handler(gigabar::test::record_log);
   testing::UnitTest::GetInstance()->listeners().Append(new StrictListener);

@@ -193,7 +193,7 @@ def test_wrong_settings_are_named():
 
 
 def test_stand_ins_are_told_where_they_are_not_shown():
-    for command in (("topology",), ("topology", "--tree"), ("doctor", "--no-trials")):
+    for command in (("topology",), ("topology", "--tree"), ("doctor", "--no-probes")):
         path = os.path.join(FOLDER, "told.json")
         outcome = run(*command, "--json", path, GIGABAR_STAND_IN="2")
         with open(path, encoding="utf-8") as file:

@@ -58,7 +58,7 @@ def listed():
     outcome = run("doctor", "--list")
     expect(outcome.status == 0, "--list", outcome)
     rows = [line.split(None, 1) for line in outcome.out.splitlines()[1:]]
-    checks = {name: title.removesuffix(" (a trial: does something, and only on this machine)") for name, title in rows}
+    checks = {name: title.removesuffix(" (a probe: does something, and only on this machine)") for name, title in rows}
     expect(len(checks) == len(rows) > 30, "few checks, or an id twice", outcome)
     return checks
 
@@ -184,15 +184,15 @@ def test_doctor_deals_equally_near_nics():
         expect(f"GPU {gpu['gpu_address']} and mlx5_{nic}" in subjects, f"pci.topo looks at another NIC: {subjects}")
 
 
-def test_doctor_trials_of_a_captured_machine_are_skipped():
-    document, _ = doctor_json(two_sockets(), "--only", "trial")
+def test_doctor_probes_of_a_captured_machine_are_skipped():
+    document, _ = doctor_json(two_sockets(), "--only", "probe")
     expect(document["results"] and all(one["verdict"] == "SKIP" for one in document["results"]), f"{document['results']}")
-    document, _ = doctor_json(two_sockets(), "--no-trials")
-    expect(not [one for one in document["results"] if one["check"].startswith("trial.")], "--no-trials runs trials")
+    document, _ = doctor_json(two_sockets(), "--no-probes")
+    expect(not [one for one in document["results"] if one["check"].startswith("probe.")], "--no-probes runs probes")
 
 
 def test_doctor_of_this_machine():
-    outcome = run("doctor", "--no-trials")
+    outcome = run("doctor", "--no-probes")
     expect(outcome.status in (0, 1) and re.search(r"^\d+ checks.*: \d+ FAIL", outcome.out, re.MULTILINE), "this machine", outcome)
     expect("captured" not in outcome.out.splitlines()[0], "it is called captured", outcome)
     expect("\x1b" not in outcome.out and outcome.err == "", "colours in a pipe", outcome)
@@ -480,7 +480,7 @@ def test_doctor_interrupt_is_status_130():
 def test_doctor_help():
     outcome = run("doctor", "--help")
     expect(outcome.status == 0, "--help", outcome)
-    for name in ("--sysroot", "--only", "--list", "--symptom", "--strict", "--no-trials", "--json", "--verbose", "--all", "--timeout",
+    for name in ("--sysroot", "--only", "--list", "--symptom", "--strict", "--no-probes", "--json", "--verbose", "--all", "--timeout",
                  "UNKNOWN", "130 interrupted"):
         expect(name in outcome.out, f"--help lacks {name}", outcome)
 

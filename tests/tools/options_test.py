@@ -205,7 +205,7 @@ def test_options_that_are_wrong_are_told_in_our_words():
     expect_own_words(("topology", "--capture", "x", "--sysroot", "y"), "--sysroot", "--capture", "cannot go together")
     # Values of flags.
     expect_own_words(("doctor", "--all=banana"), "--all takes no value; leave '=banana' out")
-    expect_own_words(("survey", "--no-trials=x"), "--no-trials takes no value")
+    expect_own_words(("survey", "--no-probes=x"), "--no-probes takes no value")
 
 
 def test_options_with_numbers_refuse_what_is_none():

@@ -38,7 +38,7 @@ QUICK = {
     "topology": ["--sysroot", "{machine}"],
     "doctor": ["--sysroot", "{healthy}"],
     "explain": [],
-    "survey": ["--budget", "1", "--no-trials"],
+    "survey": ["--budget", "1", "--no-probes"],
     "compare": ["{survey}", "{survey}"],
     "latency": ["-m", "8", "-i", "10", "-x", "1"],
     "bw": ["-m", "8", "-i", "10", "-x", "1"],
@@ -107,7 +107,7 @@ def inputs():
         for path, content in ((machine, two_sockets()), (healthy, without_devices())):
             with open(path, "w", encoding="utf-8") as file:
                 file.write(content.text())
-        completed = run("survey", "--budget", "1", "--no-trials", "--json", survey)
+        completed = run("survey", "--budget", "1", "--no-probes", "--json", survey)
         expect(completed.status == 0, "survey", completed)
     return {"machine": machine, "healthy": healthy, "survey": survey}
 

@@ -21,7 +21,7 @@ def path_of(name):
 
 def survey(name="survey.json", *arguments):
     """A survey of two stand-ins; its document and what it printed."""
-    outcome = run("survey", "--json", path_of(name), "--no-trials", *arguments, **TWO)
+    outcome = run("survey", "--json", path_of(name), "--no-probes", *arguments, **TWO)
     expect(outcome.status == 0, "survey failed", outcome)
     with open(path_of(name), encoding="utf-8") as file:
         return json.load(file), outcome
@@ -93,7 +93,7 @@ def test_survey_names_units_and_what_is_unknown():
 
 
 def test_survey_json_on_standard_output():
-    outcome = run("survey", "--json", "-", "--no-trials", "--budget", "1", **TWO)
+    outcome = run("survey", "--json", "-", "--no-probes", "--budget", "1", **TWO)
     expect(outcome.status == 0, "survey failed", outcome)
     expect(json.loads(outcome.out)["tool"] == "survey", "standard output is not the document", outcome)
 
@@ -101,7 +101,7 @@ def test_survey_json_on_standard_output():
 def test_survey_refuses_what_it_cannot_follow():
     expect_refusal(run("survey", "--budget", "0"), 2, "--budget", "seconds")
     expect_refusal(run("survey", "--no-such-option"), 2, "--no-such-option", "--help")
-    expect_refusal(run("survey", "--json", "/nonexistent/folder/x.json", "--no-trials", "--budget", "1", **TWO), 1,
+    expect_refusal(run("survey", "--json", "/nonexistent/folder/x.json", "--no-probes", "--budget", "1", **TWO), 1,
                    "/nonexistent/folder/x.json", "No such file")
 
 

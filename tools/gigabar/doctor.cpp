@@ -30,9 +30,9 @@ using doctor::Options;
 void list_checks(Report& report) {
   TextTable table({{"id", true}, {"title", true}});
   for (const CheckInfo& check : checks()) {
-    const std::string trial = check.is_trial ? " (a trial: does something, and only on this machine)" : "";
-    table.add_row({std::string(check.id), std::string(check.title) + trial});
-    report.add_result({{"id", check.id}, {"title", check.title}, {"why", check.why}, {"is_trial", check.is_trial}});
+    const std::string probe = check.is_probe ? " (a probe: does something, and only on this machine)" : "";
+    table.add_row({std::string(check.id), std::string(check.title) + probe});
+    report.add_result({{"id", check.id}, {"title", check.title}, {"why", check.why}, {"is_probe", check.is_probe}});
   }
   report.print("{}", table.take_text());
 }
@@ -41,7 +41,7 @@ Examination examine_with(const Machine& machine, const Options& options, Report&
   const doctor::Interrupt interrupt;
   ExamineOptions wanted;
   wanted.only = options.only;
-  wanted.with_trials = options.has_trials;
+  wanted.with_probes = options.has_probes;
   wanted.deadline = std::chrono::milliseconds(static_cast<std::int64_t>(options.most_seconds * 1000));
   wanted.on_begin = [&report](const CheckInfo& check) {
     doctor::Interrupt::check(check.id);
@@ -146,7 +146,7 @@ void add_choices(const Command& command, Options& options) {
 
 void add_manner(const Command& command, Options& options) {
   command.add_flag("--strict", options.is_strict, "Exit status 1 for WARN and UNKNOWN too");
-  command.add_flag_callback("--no-trials", [&options] { options.has_trials = false; }, "Only read; register, map and copy nothing");
+  command.add_flag_callback("--no-probes", [&options] { options.has_probes = false; }, "Only read; register, map and copy nothing");
   command.add_flag("--all", options.shows_all, "A line for each PASS and SKIP too");
   command.add_flag("--verbose", options.is_verbose, "Everything that was read, for PASS and SKIP too");
   command.add_option("--timeout", options.most_seconds, "Of the whole run: checks that have not begun by then are UNKNOWN")

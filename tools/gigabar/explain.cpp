@@ -43,11 +43,11 @@ void print_part(const char* heading, std::string_view text) {
 void print_page(const CheckInfo& check) {
   fmt::print("{}: {}\n", check.id, check.title);
   fmt::print("{}", wrapped(check.why, kWidth, 2));
-  if (check.is_trial) fmt::print("  A trial: it does something rather than read, and only on the machine that it runs on.\n");
+  if (check.is_probe) fmt::print("  A probe: it does something rather than read, and only on the machine that it runs on.\n");
   print_part("What it is", check.what);
-  print_part("How it hurts", check.harm);
+  print_part("How it hurts", check.impact);
   print_part("How to confirm", check.confirm);
-  print_part("How to mend", check.mend);
+  print_part("How to mend", check.remedy);
   print_part("Source", check.source);
 }
 

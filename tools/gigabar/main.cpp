@@ -12,7 +12,7 @@
 #include "support/options.hpp"
 #include "support/output.hpp"
 #include "support/usage.hpp"
-#include "transport/ucx/trial.hpp"
+#include "transport/ucx/probe.hpp"
 
 namespace {
 
@@ -77,7 +77,7 @@ int run(int argc, char** argv) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  gigabar::transport::serve_ucx_trials(argc, argv);
+  gigabar::transport::serve_ucx_probes(argc, argv);
   gigabar::tool::report_broken_pipes();
   try {
     const int status = run(argc, argv);

@@ -27,7 +27,7 @@ using survey::PathFigures;
 struct Options {
   std::string json_path = "gigabar-survey.json";
   double budget_seconds = 50;
-  bool with_trials = true;
+  bool with_probes = true;
 };
 
 // The share of the budget that the doctor, which comes first, may use.
@@ -129,7 +129,7 @@ void run_survey(const Options& options, const Invocation& invocation) {
 
   report.print("this takes up to {:.0f} s (--budget)\n", options.budget_seconds);
   ExamineOptions examine_options;
-  examine_options.with_trials = options.with_trials;
+  examine_options.with_probes = options.with_probes;
   examine_options.on_begin = [&report](const CheckInfo& check) { report.show_progress("{}: {}", check.id, check.title); };
   examine_options.deadline = std::chrono::milliseconds(static_cast<std::int64_t>(options.budget_seconds * kDoctorShare * 1000));
   const Examination examination = take(examine(Machine::here(), examine_options));
@@ -169,8 +169,8 @@ void add_survey(const Command& program, Invocation& invocation) {
       ->check(seconds(3600))
       ->type_name("SECONDS")
       ->capture_default_str();
-  command->add_flag("!--no-trials", options->with_trials,
-                    "Leave out the doctor's trials: only read; register, map and copy nothing");
+  command->add_flag("!--no-probes", options->with_probes,
+                    "Leave out the doctor's probes: only read; register, map and copy nothing");
   command->footer(
       "'gigabar compare' compares the JSON files of two surveys.\n"
       "Everything is measured in 3 passes over the whole survey, whose spread is the noise that 'gigabar compare' goes by.\n"

@@ -122,22 +122,23 @@ GIGABAR_DEVICE void store_segment(Segment* place, const Segment& segment) {
 // the address, and behind at most 8 inline bytes. The reader clears these words, also where there was no stamp, so that no stamp is
 // older than its WQE.
 
-inline constexpr std::uint32_t kStampedFlag = 0x8000'0000U;  // in opmod, which is 0 for hardware
-inline constexpr std::uint32_t kStampedSegments = 3;
-inline constexpr std::uint32_t kMaxStampedBytes = 8;  // of payload
-inline constexpr std::uint32_t kStampWord = 3;        // of each segment
-GIGABAR_DEVICE std::uint32_t stamp(std::uint64_t index) { return static_cast<std::uint32_t>(index) | 0x8000'0000U; }
+inline constexpr std::uint32_t kSequenceTagFlag = 0x8000'0000U;  // in opmod, which is 0 for hardware
+inline constexpr std::uint32_t kTaggedSegments = 3;
+inline constexpr std::uint32_t kMaxTaggedBytes = 8;  // of payload
+inline constexpr std::uint32_t kTagWord = 3;         // of each segment
+GIGABAR_DEVICE std::uint32_t sequence_tag(std::uint64_t index) { return static_cast<std::uint32_t>(index) | 0x8000'0000U; }
 
 // One access: a reader sees all of it or nothing.
-GIGABAR_DEVICE void store_stamped(Segment* place, const Segment& segment, std::uint64_t index) {
+GIGABAR_DEVICE void store_tagged(Segment* place, const Segment& segment, std::uint64_t index) {
 #if defined(__CUDA_ARCH__)
   asm volatile("{ .reg .b128 all; mov.b128 all, {%1, %2}; st.relaxed.sys.global.b128 [%0], all; }"
                :
-               : "l"(place), "l"(both_halves(segment.words[0], segment.words[1])), "l"(both_halves(segment.words[2], stamp(index)))
+               : "l"(place), "l"(both_halves(segment.words[0], segment.words[1])),
+                 "l"(both_halves(segment.words[2], sequence_tag(index)))
                : "memory");
 #else
-  for (std::uint32_t i = 0; i < kStampWord; ++i) store_relaxed(&place->words[i], segment.words[i]);
-  store_release(&place->words[kStampWord], stamp(index));
+  for (std::uint32_t i = 0; i < kTagWord; ++i) store_relaxed(&place->words[i], segment.words[i]);
+  store_release(&place->words[kTagWord], sequence_tag(index));
 #endif
 }
 

@@ -11,8 +11,8 @@
 //    doorbell's st.mmio (a software HCA waits for the record instead): an HCA that reads after the doorbell finds all of it. The
 //    fence must be .sys, because the reader is outside the GPU. It waits for all stores in flight, also over NVLink (1.6 us on two
 //    H100, 0.5 on one). One thread that has the queue to itself and writes at most 8 inline bytes to a software HCA therefore posts
-//    stamped WQEs without a fence; it must itself fence other stores that have to be visible with them. Payload that other threads
-//    wrote must have been met first, by a barrier or by an acquire; one fence covers it, because fences are cumulative.
+//    sequence-tagged WQEs without a fence; it must itself fence other stores that have to be visible with them. Payload that other
+//    threads wrote must have been met first, by a barrier or by an acquire; one fence covers it, because fences are cumulative.
 // 2. Turns. Slots are published in the order of reservation: the post whose reservation begins at `ready` has the turn. It passes
 //    the turn on by a release of `ready` (.cta or .gpu, as the sharing says) after its WQEs. A post that rings for others has taken
 //    all their turns by acquire, so its .sys fence covers their WQEs too. The turn acts as the lock.
@@ -84,7 +84,8 @@ struct QueueSetup {
   std::uint32_t number = 0;                  // of the queue pair
   bool is_collapsed = false;                 // the HCA writes every CQE over the one before
   bool confirms_reads = false;
-  bool waits_for_stores = false;  // the HCA rereads a late record, and accepts stamped WQEs (mlx5.hpp): fewer fences, or none
+  bool waits_for_stores =
+      false;  // the HCA rereads a late record, and accepts sequence-tagged WQEs (mlx5.hpp): fewer fences, or none
 };
 
 // In memory that the kernel can access, best of its own GPU; no HCA reads it. Made by the host. Words that different threads write
@@ -278,9 +279,9 @@ GIGABAR_DEVICE std::uint64_t reserve(Queue& queue, std::uint64_t count, Timeout 
   }
 }
 
-// See "Ordering", 1. `is_stamped`: all WQEs since the last doorbell up to `end` are stamped.
-GIGABAR_DEVICE void ring_doorbell(Queue& queue, std::uint64_t end, bool is_stamped) {
-  if (!is_stamped) fence_system();
+// See "Ordering", 1. `is_sequence_tagged`: all WQEs since the last doorbell up to `end` are sequence-tagged.
+GIGABAR_DEVICE void ring_doorbell(Queue& queue, std::uint64_t end, bool is_sequence_tagged) {
+  if (!is_sequence_tagged) fence_system();
   store_relaxed(queue.doorbell_record, mlx5::doorbell_record(end));
   if (!queue.waits_for_stores) fence_system();
   store_register(queue.doorbell, mlx5::doorbell(end, queue.number));
@@ -289,9 +290,9 @@ GIGABAR_DEVICE void ring_doorbell(Queue& queue, std::uint64_t end, bool is_stamp
 // Waits for the turn without a deadline, because the posts before it only have to store WQEs and to ring; a post that gave up here
 // would leave a hole in the ring. When there are later reservations, the last of them rings for all.
 template <Sharing S>
-GIGABAR_DEVICE void publish(Queue& queue, std::uint64_t first, std::uint64_t end, bool is_stamped) {
+GIGABAR_DEVICE void publish(Queue& queue, std::uint64_t first, std::uint64_t end, bool is_sequence_tagged) {
   if constexpr (S == Sharing::exclusive) {
-    ring_doorbell(queue, end, is_stamped);
+    ring_doorbell(queue, end, is_sequence_tagged);
   } else {
     while (Shared<S>::load(&queue.ready) != first) cpu_relax();
     const bool is_last = Shared<S>::load(&queue.reserved) == end;
@@ -303,10 +304,10 @@ GIGABAR_DEVICE void publish(Queue& queue, std::uint64_t first, std::uint64_t end
 
 // The common part of all posts. Each thread of the scope has `per_thread` WQEs of its own: fill(index of the first, flags of the
 // last) stores them and returns whether the arguments were good; for bad ones it stores NOPs. Only the last WQE of all requests a
-// CQE. `is_stamped`: the good WQEs are stamped.
+// CQE. `is_sequence_tagged`: the good WQEs are sequence-tagged.
 template <Sharing S, class Scope, class Fill>
 GIGABAR_DEVICE Status post(const Scope& scope, Queue& queue, std::uint32_t per_thread, Ticket& ticket, Timeout timeout,
-                           const Fill& fill, bool is_stamped = false) {
+                           const Fill& fill, bool is_sequence_tagged = false) {
   const std::uint64_t count = std::uint64_t{per_thread} * scope.size();
   std::uint64_t first = 0;
   if (scope.rank() == 0) first = reserve<S>(queue, count, timeout);
@@ -315,7 +316,7 @@ GIGABAR_DEVICE Status post(const Scope& scope, Queue& queue, std::uint32_t per_t
   const std::uint8_t last_flags = scope.rank() + 1 == scope.size() ? mlx5::kCqUpdate : std::uint8_t{0};
   const bool is_good = fill(first + std::uint64_t{per_thread} * scope.rank(), last_flags);
   scope.sync();
-  if (scope.rank() == 0) publish<S>(queue, first, first + count, is_stamped && is_good);
+  if (scope.rank() == 0) publish<S>(queue, first, first + count, is_sequence_tagged && is_good);
   ticket.index = first + count;
   return is_good ? Status::ok : Status::invalid_argument;
 }
@@ -342,27 +343,27 @@ GIGABAR_DEVICE void fill_transfer(Queue& queue, std::uint64_t index, mlx5::Opcod
 
 // Whether a post of this many inline bytes, and a notification, needs no fence. See "Ordering", 1.
 template <Sharing S, class Scope>
-GIGABAR_DEVICE bool is_to_stamp(const Queue& queue, std::uint32_t bytes) {
+GIGABAR_DEVICE bool is_to_tag(const Queue& queue, std::uint32_t bytes) {
   if constexpr (S == Sharing::exclusive && std::is_same_v<Scope, Thread>) {
-    return queue.waits_for_stores && bytes != 0 && bytes <= mlx5::kMaxStampedBytes;
+    return queue.waits_for_stores && bytes != 0 && bytes <= mlx5::kMaxTaggedBytes;
   } else {
     return false;
   }
 }
 
-GIGABAR_DEVICE void fill_stamped(Queue& queue, std::uint64_t index, Remote remote, const Inline& payload, std::uint8_t flags) {
+GIGABAR_DEVICE void fill_tagged(Queue& queue, std::uint64_t index, Remote remote, const Inline& payload, std::uint8_t flags) {
   mlx5::Segment* segments = slot(queue, index);
   mlx5::Segment control = mlx5::control_segment(index, mlx5::Opcode::rdma_write, queue.number, 3, flags);
-  control.words[0] |= mlx5::big_endian(mlx5::kStampedFlag);
-  mlx5::store_stamped(&segments[0], control, index);
-  mlx5::store_stamped(&segments[1], mlx5::remote_segment(remote.address, remote.key), index);
-  mlx5::store_stamped(&segments[2], mlx5::inline_segment(payload.words, payload.bytes), index);
+  control.words[0] |= mlx5::big_endian(mlx5::kSequenceTagFlag);
+  mlx5::store_tagged(&segments[0], control, index);
+  mlx5::store_tagged(&segments[1], mlx5::remote_segment(remote.address, remote.key), index);
+  mlx5::store_tagged(&segments[2], mlx5::inline_segment(payload.words, payload.bytes), index);
 }
 
 GIGABAR_DEVICE void fill_inline(Queue& queue, std::uint64_t index, Remote remote, const Inline& payload, std::uint8_t flags,
-                                bool is_stamped = false) {
+                                bool is_sequence_tagged = false) {
   if (payload.bytes == 0) return fill_nop(queue, index, flags);
-  if (is_stamped) return fill_stamped(queue, index, remote, payload, flags);
+  if (is_sequence_tagged) return fill_tagged(queue, index, remote, payload, flags);
   mlx5::Segment* segments = slot(queue, index);
   const std::uint32_t count = mlx5::inline_segment_count(payload.bytes);
   mlx5::store_segment(&segments[0], mlx5::control_segment(index, mlx5::Opcode::rdma_write, queue.number, count, flags));
@@ -391,8 +392,8 @@ GIGABAR_DEVICE bool is_good_notification(Remote place) { return place.address % 
 
 // The notification's word, after the payload in the slot before.
 GIGABAR_DEVICE void fill_notification(Queue& queue, std::uint64_t index, Remote place, std::uint32_t value, std::uint8_t flags,
-                                      bool is_stamped = false) {
-  fill_inline(queue, index, place, inline_value(value, sizeof value), flags, is_stamped);
+                                      bool is_sequence_tagged = false) {
+  fill_inline(queue, index, place, inline_value(value, sizeof value), flags, is_sequence_tagged);
 }
 
 // A pair of NOPs, in place of a pair with bad arguments.
@@ -447,13 +448,13 @@ GIGABAR_DEVICE Status post_write(const Scope& scope, Queue& queue, Remote remote
 template <Sharing S, class Scope>
 GIGABAR_DEVICE Status post_inline_write(const Scope& scope, Queue& queue, Remote remote, const Inline& payload, Ticket& ticket,
                                         Timeout timeout, Fence fence = Fence::none) {
-  const bool is_stamped = detail::is_to_stamp<S, Scope>(queue, payload.bytes);
+  const bool is_sequence_tagged = detail::is_to_tag<S, Scope>(queue, payload.bytes);
   const auto fill = [&](std::uint64_t index, std::uint8_t last_flags) {
     if (payload.bytes > mlx5::kMaxInlineBytes) return detail::refuse(queue, index, last_flags);
-    detail::fill_inline(queue, index, remote, payload, detail::with(last_flags, detail::flags_of(fence)), is_stamped);
+    detail::fill_inline(queue, index, remote, payload, detail::with(last_flags, detail::flags_of(fence)), is_sequence_tagged);
     return true;
   };
-  return detail::post<S>(scope, queue, 1, ticket, timeout, fill, is_stamped);
+  return detail::post<S>(scope, queue, 1, ticket, timeout, fill, is_sequence_tagged);
 }
 
 // Writes, then sets the 4 aligned bytes at `notification` to `value`: a reader that sees the value (acquire) also sees the payload.
@@ -474,15 +475,15 @@ template <Sharing S, class Scope>
 GIGABAR_DEVICE Status post_inline_write_notify(const Scope& scope, Queue& queue, Remote remote, const Inline& payload,
                                                Remote notification, std::uint32_t value, Ticket& ticket, Timeout timeout,
                                                Fence fence = Fence::none) {
-  const bool is_stamped = detail::is_to_stamp<S, Scope>(queue, payload.bytes);
+  const bool is_sequence_tagged = detail::is_to_tag<S, Scope>(queue, payload.bytes);
   const auto fill = [&](std::uint64_t index, std::uint8_t last_flags) {
     const bool is_good = payload.bytes <= mlx5::kMaxInlineBytes && detail::is_good_notification(notification);
     if (!is_good) return detail::refuse_pair(queue, index, last_flags);
-    detail::fill_inline(queue, index, remote, payload, detail::flags_of(fence), is_stamped);
-    detail::fill_notification(queue, index + 1, notification, value, last_flags, is_stamped);
+    detail::fill_inline(queue, index, remote, payload, detail::flags_of(fence), is_sequence_tagged);
+    detail::fill_notification(queue, index + 1, notification, value, last_flags, is_sequence_tagged);
     return true;
   };
-  return detail::post<S>(scope, queue, 2, ticket, timeout, fill, is_stamped);
+  return detail::post<S>(scope, queue, 2, ticket, timeout, fill, is_sequence_tagged);
 }
 
 // Reads `bytes`, at most mlx5::kMaxBytes, into `local`.

@@ -23,7 +23,7 @@ struct ControlLayout {
   std::uint32_t queue_count = 0;  // to each rank; 0: none
 
   // Shared, the same at every rank: notifications of every segment, then the barrier's words, one to flush by, scratch; and with
-  // queues what ranks tell each other of their adapters: of this one's, a card for each rank, and where others' are read to.
+  // queues what ranks tell each other of their adapters: of this one's, a state for each rank, and where others' are read to.
   std::size_t notifications_at(std::size_t segment) const noexcept {
     return segment * notification_count * sizeof(device::Notification);
   }
@@ -35,8 +35,8 @@ struct ControlLayout {
   static constexpr std::size_t kCardBytes = 128;
   std::size_t introduction_at() const noexcept { return scratch_at() + kScratchBytes; }
   std::size_t introduction_bytes() const noexcept;
-  std::size_t card_at(Rank rank) const noexcept { return introduction_at() + introduction_bytes() + rank * kCardBytes; }
-  std::size_t inbox_at() const noexcept { return card_at(rank_count); }
+  std::size_t state_at(Rank rank) const noexcept { return introduction_at() + introduction_bytes() + rank * kCardBytes; }
+  std::size_t inbox_at() const noexcept { return state_at(rank_count); }
   std::size_t shared_bytes() const noexcept { return queue_count == 0 ? introduction_at() : inbox_at() + introduction_bytes(); }
 
   // Own: segments and barrier words as this rank reaches them, queues, their CQs of one CQE each, kernel words, statuses.

@@ -83,13 +83,13 @@ Result<std::vector<std::byte>> HcaQueues::read(Rank rank, std::size_t offset, st
 }
 
 // The step goes last: who sees it sees the rest.
-Result<void> HcaQueues::tell(Rank rank, Card& card) {
-  const Step step = std::exchange(card.step, Step::none);
-  const std::size_t at = memory_.layout().card_at(rank);
-  if (Result<void> put = memory_.put_shared(at, bytes_of(card)); !put) return put;
-  card.step = step;
+Result<void> HcaQueues::tell(Rank rank, QueueState& state) {
+  const Step step = std::exchange(state.step, Step::none);
+  const std::size_t at = memory_.layout().state_at(rank);
+  if (Result<void> put = memory_.put_shared(at, bytes_of(state)); !put) return put;
+  state.step = step;
   std::atomic_thread_fence(std::memory_order_release);  // where the memory is a stand-in, and the peer maps it
-  return memory_.put_shared(at + offsetof(Card, step), bytes_of(step));
+  return memory_.put_shared(at + offsetof(QueueState, step), bytes_of(step));
 }
 
 Result<void> HcaQueues::introduce() {
@@ -100,33 +100,33 @@ Result<void> HcaQueues::introduce() {
   return memory_.put_shared(memory_.layout().introduction_at(), bytes);
 }
 
-Result<HcaQueues::Card> HcaQueues::read_card(Rank rank, const Timeout& timeout) {
-  const auto bytes = read(rank, memory_.layout().card_at(fabric_.rank()), sizeof(Card), timeout);
+Result<HcaQueues::QueueState> HcaQueues::read_state(Rank rank, const Timeout& timeout) {
+  const auto bytes = read(rank, memory_.layout().state_at(fabric_.rank()), sizeof(QueueState), timeout);
   if (!bytes) return bytes.error();
-  Card card;
-  std::memcpy(&card, bytes->data(), sizeof card);
-  return card;
+  QueueState state;
+  std::memcpy(&state, bytes->data(), sizeof state);
+  return state;
 }
 
-// The peer's card, when both are at the same attempt and it has come to `least`. Who comes later with a higher one takes the other
+// The peer's state, when both are at the same attempt and it has come to `least`. Who comes later with a higher one takes the other
 // along: an attempt that only one side made must not keep the two apart.
-Result<HcaQueues::Card> HcaQueues::await(Rank rank, Card& own, Step least, const Timeout& timeout) {
+Result<HcaQueues::QueueState> HcaQueues::await(Rank rank, QueueState& own, Step least, const Timeout& timeout) {
   const Remaining time(timeout);
   while (true) {
-    const auto card = read_card(rank, time.left());
-    if (!card) return card.error();
-    const bool is_told = card->step != Step::none && card->attempt >= own.attempt;
-    if (is_told && card->attempt > own.attempt) {
-      attempts_[rank] = own.attempt = card->attempt;
+    const auto state = read_state(rank, time.left());
+    if (!state) return state.error();
+    const bool is_told = state->step != Step::none && state->attempt >= own.attempt;
+    if (is_told && state->attempt > own.attempt) {
+      attempts_[rank] = own.attempt = state->attempt;
       if (Result<void> told = tell(rank, own); !told) return std::move(told).error();
     }
-    if (is_told && card->step == Step::failed && !is_open_)
+    if (is_told && state->step == Step::failed && !is_open_)
       return make_error(Status::not_supported, "connect queues", text("rank ", rank),
                         "it could not connect its queues; its log has the reason");
-    if (is_told && card->step >= least) {
+    if (is_told && state->step >= least) {
       // Seen in one piece now: nothing of it changes behind its step.
       std::atomic_thread_fence(std::memory_order_acquire);
-      return read_card(rank, time.left());
+      return read_state(rank, time.left());
     }
     if (!timeout.is_forever() && time.left().ns() <= 0)
       return make_error(Status::timed_out, "connect queues", text("rank ", rank), "it did not connect its queues in time",
@@ -158,17 +158,17 @@ Result<void> HcaQueues::meet(Rank rank, Peer& peer, std::span<const RemoteBytes>
   peer.told.step = made ? Step::made : Step::failed;
   if (Result<void> told = tell(rank, peer.told); !told) return told;
   if (!made) return made;
-  auto card = await(rank, peer.told, Step::made, time.left());
-  if (!card) return std::move(card).error();
+  auto state = await(rank, peer.told, Step::made, time.left());
+  if (!state) return std::move(state).error();
   auto bytes = read(rank, memory_.layout().introduction_at(), memory_.layout().introduction_bytes(), time.left());
   if (!bytes) return std::move(bytes).error();
   hca::PortAddress address;
   std::memcpy(&address, bytes->data(), sizeof address);
   peer.keys.resize(own_keys_.size());
   std::memcpy(peer.keys.data(), bytes->data() + ControlLayout::kPortBytes, peer.keys.size() * sizeof(SegmentKey));
-  if (card->queue_count != peer.queues.size())
+  if (state->queue_count != peer.queues.size())
     return make_error(Status::peer_lost, "connect queues", text("rank ", rank),
-                      text("it has ", counted(card->queue_count, "queue"), ", this rank ", peer.queues.size()),
+                      text("it has ", counted(state->queue_count, "queue"), ", this rank ", peer.queues.size()),
                       "open sessions with equal options at all ranks");
   for (const RemoteBytes& segment : segments) {
     if (key_of(peer, segment.id).is_there != 0) continue;
@@ -177,7 +177,7 @@ Result<void> HcaQueues::meet(Rank rank, Peer& peer, std::span<const RemoteBytes>
                       "use the software HCA, or DeviceMemory");
   }
   for (std::size_t i = 0; i < peer.queues.size(); ++i) {
-    if (Result<void> connected = peer.queues[i]->connect(address, card->numbers[i]); !connected) return connected;
+    if (Result<void> connected = peer.queues[i]->connect(address, state->numbers[i]); !connected) return connected;
   }
   return {};
 }
@@ -187,7 +187,7 @@ Result<void> HcaQueues::join(Rank rank, Peer& peer, std::span<const RemoteBytes>
   if (Result<void> met = meet(rank, peer, segments, time.left()); !met) return met;
   peer.told.step = Step::connected;
   if (Result<void> told = tell(rank, peer.told); !told) return told;
-  if (auto card = await(rank, peer.told, Step::connected, time.left()); !card) return std::move(card).error();
+  if (auto state = await(rank, peer.told, Step::connected, time.left()); !state) return std::move(state).error();
   const SegmentKey& control = peer.keys.back();
   const ControlLayout& layout = memory_.layout();
   std::vector<device::PeerQueue> queues;
@@ -216,10 +216,10 @@ Result<void> HcaQueues::connect(Rank rank, std::span<const RemoteBytes> segments
 }
 
 void HcaQueues::refuse(Rank rank) {
-  Card card;
-  card.attempt = std::max(attempts_[rank], 1U);
-  card.step = Step::failed;
-  if (const Result<void> told = tell(rank, card); !told) log(LogLevel::warning, told.message());
+  QueueState state;
+  state.attempt = std::max(attempts_[rank], 1U);
+  state.step = Step::failed;
+  if (const Result<void> told = tell(rank, state); !told) log(LogLevel::warning, told.message());
 }
 
 // --- While kernels run -----------------------------------------------------------------------------------------------------------
@@ -270,22 +270,22 @@ Result<void> HcaQueues::empty_queues(Rank rank, const Timeout& timeout) {
   return {};
 }
 
-// A queue pair must stay until its peer writes to it no more. A peer whose card can no longer be read has gone on or is lost.
+// A queue pair must stay until its peer writes to it no more. A peer whose state can no longer be read has gone on or is lost.
 Result<void> HcaQueues::drain(const Timeout& timeout) {
   const Remaining time(timeout);
   for (auto& [rank, peer] : peers_) {
     if (peer.told.step == Step::drained) continue;
     if (Result<void> emptied = empty_queues(rank, time.left()); !emptied) return emptied;
-    Card drained = peer.told;
+    QueueState drained = peer.told;
     drained.step = Step::drained;
     if (Result<void> told = tell(rank, drained); !told) return told;
     peer.told = drained;
   }
   for (auto& [rank, peer] : peers_) {
     if (memory_.status(rank) != Status::ok) continue;
-    const auto card = await(rank, peer.told, Step::drained, time.left());
-    if (!card && card.status() == Status::timed_out) return Error(card.error().record());
-    if (!card) log(LogLevel::info, text("device session: rank ", rank, " is not waited for: ", card.error().message()));
+    const auto state = await(rank, peer.told, Step::drained, time.left());
+    if (!state && state.status() == Status::timed_out) return Error(state.error().record());
+    if (!state) log(LogLevel::info, text("device session: rank ", rank, " is not waited for: ", state.error().message()));
   }
   return {};
 }

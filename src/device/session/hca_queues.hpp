@@ -58,29 +58,29 @@ class HcaQueues final : public SessionQueues {
     std::uint32_t key = 0;
     std::uint32_t is_there = 0;
   };
-  // How far a rank has come with another. What stands in its card may be used by who sees it there.
+  // How far a rank has come with another. What stands in its state may be used by who sees it there.
   enum class Step : std::uint32_t { none, failed, made, connected, drained };
   // For one peer.
-  struct Card {
+  struct QueueState {
     std::uint32_t attempt = 0;  // that both are at
     Step step = Step::none;
     std::uint32_t queue_count = 0;
     std::array<std::uint32_t, 16> numbers{};
   };
-  static_assert(sizeof(Card) <= ControlLayout::kCardBytes && sizeof(SegmentKey) == 16);
+  static_assert(sizeof(QueueState) <= ControlLayout::kCardBytes && sizeof(SegmentKey) == 16);
   static_assert(sizeof(hca::PortAddress) <= ControlLayout::kPortBytes);
   struct Peer {
     std::vector<std::unique_ptr<hca::HcaQueue>> queues;
     std::vector<SegmentKey> keys;  // [id], that of the control segment last
-    Card told;
+    QueueState told;
   };
 
   HcaQueues(Fabric& fabric, ControlMemory& memory, const HcaQueuesOptions& options, std::unique_ptr<hca::Hca> hca);
   Result<std::vector<std::byte>> read(Rank rank, std::size_t offset, std::size_t bytes, const Timeout& timeout);
-  Result<Card> read_card(Rank rank, const Timeout& timeout);
-  Result<void> tell(Rank rank, Card& card);
+  Result<QueueState> read_state(Rank rank, const Timeout& timeout);
+  Result<void> tell(Rank rank, QueueState& state);
   Result<void> introduce();
-  Result<Card> await(Rank rank, Card& own, Step least, const Timeout& timeout);
+  Result<QueueState> await(Rank rank, QueueState& own, Step least, const Timeout& timeout);
   Result<void> make_queues(Peer& peer);
   Result<void> meet(Rank rank, Peer& peer, std::span<const RemoteBytes> segments, const Timeout& timeout);
   Result<void> join(Rank rank, Peer& peer, std::span<const RemoteBytes> segments, const Timeout& timeout);

@@ -45,7 +45,7 @@ SendQueue::SendQueue(std::uint32_t number, const QueueOptions& options, const Qu
       produced_(options.first_index),
       begun_(options.first_index),
       random_(0x9e37'79b9'7f4a'7c15U ^ number) {
-  for (std::uint32_t i = 0; i < options.depth; ++i) take_stamps_down(ring_[i]);
+  for (std::uint32_t i = 0; i < options.depth; ++i) clear_tags(ring_[i]);
 }
 
 bool SendQueue::step() {
@@ -184,7 +184,7 @@ bool SendQueue::do_at_once(WorkRequest& request) {
 bool SendQueue::begin_one() {
   mlx5::Block& block = ring_[begun_ & (options_.depth - 1)];
   WorkRequest request = read_work_request(block, begun_, number_);
-  if (do_at_once(request)) return take_stamps_down(block), true;
+  if (do_at_once(request)) return clear_tags(block), true;
   Pending* added = nullptr;
   quietly([&] { added = &pending_.emplace_back(); });
   if (added == nullptr) return false;  // there is no memory for it now
@@ -200,7 +200,7 @@ bool SendQueue::begin_one() {
   }
   if (pending.is_on_wire && has_result(pending.request.opcode)) ++open_result_count_;
   is_broken_ = is_broken_ || pending.request.syndrome != Syndrome::none;
-  take_stamps_down(block);
+  clear_tags(block);
   return true;
 }
 

@@ -91,15 +91,15 @@ bool has_arrived(const mlx5::Block& block, std::uint64_t index, std::uint32_t qu
   const std::uint32_t what = mlx5::big_endian(device::load_acquire(&block.segments[0].words[0]));
   const std::uint32_t whose = mlx5::big_endian(device::load_acquire(&block.segments[0].words[1]));
   if ((what >> 8 & 0xffff) != (index & 0xffff) || whose >> 8 != queue_number) return false;
-  if ((what & mlx5::kStampedFlag) == 0) return true;
-  for (std::size_t i = 0; i < mlx5::kStampedSegments; ++i) {
-    if (device::load_acquire(&block.segments[i].words[mlx5::kStampWord]) != mlx5::stamp(index)) return false;
+  if ((what & mlx5::kSequenceTagFlag) == 0) return true;
+  for (std::size_t i = 0; i < mlx5::kTaggedSegments; ++i) {
+    if (device::load_acquire(&block.segments[i].words[mlx5::kTagWord]) != mlx5::sequence_tag(index)) return false;
   }
   return true;
 }
 
-void take_stamps_down(mlx5::Block& block) {
-  for (std::size_t i = 0; i < mlx5::kStampedSegments; ++i) device::store_relaxed(&block.segments[i].words[mlx5::kStampWord], 0);
+void clear_tags(mlx5::Block& block) {
+  for (std::size_t i = 0; i < mlx5::kTaggedSegments; ++i) device::store_relaxed(&block.segments[i].words[mlx5::kTagWord], 0);
 }
 
 WorkRequest read_work_request(const mlx5::Block& block, std::uint64_t index, std::uint32_t queue_number) {
@@ -110,7 +110,7 @@ WorkRequest read_work_request(const mlx5::Block& block, std::uint64_t index, std
   request.opcode = static_cast<Opcode>(what & 0xff);
   request.flags = static_cast<std::uint8_t>(reader.raw(2) >> 24);
   const bool is_this =
-      (what & ~mlx5::kStampedFlag) >> 8 == (index & 0xffff) && whose >> 8 == queue_number;  // the rest of opmod is 0
+      (what & ~mlx5::kSequenceTagFlag) >> 8 == (index & 0xffff) && whose >> 8 == queue_number;  // the rest of opmod is 0
   if (!is_this || !read_segments(reader, whose & 0xff, request)) request.syndrome = Syndrome::local_operation;
   return request;
 }

@@ -32,7 +32,7 @@ struct WorkRequest {
 // device has ordered it in front of the doorbell.
 bool has_arrived(const device::mlx5::Block& block, std::uint64_t index, std::uint32_t queue_number);
 // So that what is stored there next shows by its own.
-void take_stamps_down(device::mlx5::Block& block);
+void clear_tags(device::mlx5::Block& block);
 
 // Reads the block once, and checks that it is the WQE with this index of this queue.
 WorkRequest read_work_request(const device::mlx5::Block& block, std::uint64_t index, std::uint32_t queue_number);

@@ -6,7 +6,7 @@
 
 #include "base/errors.hpp"
 #include "driver/loader.hpp"
-#include "driver/trial.hpp"
+#include "driver/probe.hpp"
 
 namespace gigabar::ucp {
 #if GIGABAR_HAS_UCP

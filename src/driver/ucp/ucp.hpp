@@ -11,7 +11,7 @@
 namespace gigabar::ucp {
 
 // Whether libucp.so.0 (GIGABAR_UCP_LIBRARY names another one), 1.13 or newer, can be used; the reason tells its version. The first
-// call opens the library, after another process has done so and lived (driver/trial.hpp): while that lasts, variables of the
+// call opens the library, after another process has done so and lived (driver/probe.hpp): while that lasts, variables of the
 // environment that switch UCX's signal handlers, memory hooks and messages off are set where the user has not set them, so make it
 // before there are threads that read the environment.
 const Availability& availability();

@@ -13,36 +13,37 @@ class LoneDirectory final : public Directory {
  public:
   explicit LoneDirectory(Job job) : job_(std::move(job)) {}
 
-  Result<void> publish(std::string card) override {
-    if (Result<void> checked = check_card(card, card_.has_value()); !checked) return checked;
-    card_ = std::move(card);
+  Result<void> publish(std::string rank_address) override {
+    if (Result<void> checked = check_rank_address(rank_address, rank_address_.has_value()); !checked) return checked;
+    rank_address_ = std::move(rank_address);
     return {};
   }
-  Result<std::optional<std::string>> card(Rank rank) override {
+  Result<std::optional<std::string>> rank_address(Rank rank) override {
     if (Result<void> checked = check_rank(job_, rank); !checked) return std::move(checked).error();
-    return card_;
+    return rank_address_;
   }
   Result<void> poll() override { return {}; }
   int wake_descriptor() const noexcept override { return -1; }
 
  private:
   Job job_;
-  std::optional<std::string> card_;
+  std::optional<std::string> rank_address_;
 };
 
 }  // namespace
 
-Result<void> check_card(const std::string& card, bool is_published) {
-  if (is_published) return make_error(Status::invalid_argument, "publish", "card", "this rank's card is in the directory already");
-  if (card.size() > kMaxCardBytes)
-    return make_error(Status::invalid_argument, "publish", "card",
-                      text("it has ", card.size(), " bytes; the most is ", kMaxCardBytes));
+Result<void> check_rank_address(const std::string& rank_address, bool is_published) {
+  if (is_published)
+    return make_error(Status::invalid_argument, "publish", "address", "this rank's address is in the directory already");
+  if (rank_address.size() > kMaxRankAddressBytes)
+    return make_error(Status::invalid_argument, "publish", "address",
+                      text("it has ", rank_address.size(), " bytes; the most is ", kMaxRankAddressBytes));
   return {};
 }
 
 Result<void> check_rank(const Job& job, Rank rank) {
   if (rank < job.rank_count) return {};
-  return make_error(Status::out_of_range, "ask for a card", text("rank ", rank),
+  return make_error(Status::out_of_range, "ask for an address", text("rank ", rank),
                     text("the job has ", counted(job.rank_count, "rank")));
 }
 
@@ -53,7 +54,7 @@ Result<std::unique_ptr<Directory>> open_directory(const Job& job, std::int64_t d
                       text("the job has ", counted(job.rank_count, "rank")));
   if (job.rank_count == 1) return std::unique_ptr<Directory>(std::make_unique<LoneDirectory>(job));
   if (job.launcher == Launcher::pmix) return open_pmix_directory(job);
-  return job.rank == 0 ? open_keeper(job) : open_member(job, deadline_ns);
+  return job.rank == 0 ? open_bootstrap_server(job) : open_member(job, deadline_ns);
 }
 
 }  // namespace gigabar::fabric

@@ -73,10 +73,10 @@ Handshake::Handshake(const Job& job) {
   secret_ = JobKey({reinterpret_cast<const char*>(secret.bytes.data()), secret.bytes.size()});
 }
 
-Secret Handshake::derive(Purpose purpose, std::string_view member_hello, std::string_view keeper_hello) const {
+Secret Handshake::derive(Purpose purpose, std::string_view member_hello, std::string_view server_hello) const {
   std::string all(1, static_cast<char>(purpose));
   all += member_hello;
-  all += keeper_hello;
+  all += server_hello;
   Secret result;
   hash(result, all, data_of(secret_.bytes()), secret_.bytes().size());
   return result;

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// How a rank and the keeper of the directory prove to each other that they hold the job's key, and what they send each other after.
+// How a rank and the bootstrap server of the directory prove to each other that they hold the job's key, and what they send each
+// other after.
 //
-//   member -> keeper  hello           magic, version, rank, rank count, 32 random bytes
-//   keeper -> member  hello           the same of rank 0
-//   member -> keeper  proof           keyed hash over both hellos and the member's role
-//   keeper -> member  proof, verdict  the keeper's; then sealed messages in both directions
+//   member -> server  hello           magic, version, rank, rank count, 32 random bytes
+//   server -> member  hello           the same of rank 0
+//   member -> server  proof           keyed hash over both hellos and the member's role
+//   server -> member  proof, verdict  the bootstrap server's; then sealed messages in both directions
 //
-// The member proves itself first, so that a stranger learns nothing but that somebody listens. A keeper that refuses the proof
+// The member proves itself first, so that a stranger learns nothing but that somebody listens. A server that refuses the proof
 // answers with zeros. The key of the hash is made from the job's key and id; without a key the id stands in for it.
 #pragma once
 
@@ -58,13 +59,13 @@ class Secret {
 };
 
 // What a hash is for: one that was made for one purpose proves nothing for another.
-enum class Purpose : char { member_proof = 'm', keeper_proof = 'k', member_sends = 'M', keeper_sends = 'K', name = 'n' };
+enum class Purpose : char { member_proof = 'm', server_proof = 'k', member_sends = 'M', server_sends = 'K', name = 'n' };
 
 class Handshake {
  public:
   explicit Handshake(const Job& job);
   // Over both hellos as they were sent.
-  Secret derive(Purpose purpose, std::string_view member_hello, std::string_view keeper_hello) const;
+  Secret derive(Purpose purpose, std::string_view member_hello, std::string_view server_hello) const;
   // The name of the Unix socket where a job of one host has its directory. With a key nobody else can tell it before it is taken.
   std::string directory_name(std::uint16_t port) const;
 

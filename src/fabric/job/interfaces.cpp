@@ -148,8 +148,8 @@ bool is_loopback(const SocketAddress& address) {
 
 bool is_of_this_host(SocketAddress address) {
   set_port(address, 0);
-  const Descriptor trial(::socket(address.storage.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  return trial.is_open() && ::bind(trial.get(), reinterpret_cast<const sockaddr*>(&address.storage), address.bytes) == 0;
+  const Descriptor probe(::socket(address.storage.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  return probe.is_open() && ::bind(probe.get(), reinterpret_cast<const sockaddr*>(&address.storage), address.bytes) == 0;
 }
 
 std::string name_of_address(const SocketAddress& address) {

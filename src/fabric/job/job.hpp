@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The job: who this process is among how many, and where the others' cards are found. Read from what the launcher left; nothing is
-// guessed from half of it.
+// The job: who this process is among how many, and where the others' addresses are found. Read from what the launcher left; nothing
+// is guessed from half of it.
 #pragma once
 
 #include <cstdint>
@@ -57,7 +57,7 @@ struct Job {
   Launcher launcher = Launcher::none;
   Rank rank = 0;
   Rank rank_count = 1;
-  Rank local_rank = 0;  // launcher's word; by the cards' host when it says nothing (see has_local_rank)
+  Rank local_rank = 0;  // launcher's word; by the addresses' host when it says nothing (see has_local_rank)
   bool has_local_rank = false;
   std::string id;              // the same at every rank, different between jobs that run side by side
   JobKey key;                  // not set: only processes of the same user of this host are accepted
@@ -78,22 +78,22 @@ struct Job {
 // no_permission (a key file that others can read, several hosts without a key).
 Result<Job> find_job(const FabricOptions& options);
 
-// Where ranks leave a card and fetch the others'. Never waits in a call; not for several threads at once.
+// Where ranks leave an address and fetch the others'. Never waits in a call; not for several threads at once.
 class Directory {
  public:
   virtual ~Directory() = default;
-  // At most kMaxCardBytes; once.
-  virtual Result<void> publish(std::string card) = 0;
-  // The card of `rank`, when it has come; nothing: not yet, ask again after poll(). Asking starts to fetch it. Errors: peer_lost
-  // (the directory's keeper is gone), no_permission (it holds another key).
-  virtual Result<std::optional<std::string>> card(Rank rank) = 0;
+  // At most kMaxRankAddressBytes; once.
+  virtual Result<void> publish(std::string rank_address) = 0;
+  // The address of `rank`, when it has come; nothing: not yet, ask again after poll(). Asking starts to fetch it. Errors: peer_lost
+  // (the bootstrap server is gone), no_permission (it holds another key).
+  virtual Result<std::optional<std::string>> rank_address(Rank rank) = 0;
   virtual Result<void> poll() = 0;
-  // Readable when poll() has something to do; -1: poll at least every 10 ms while cards are missing.
+  // Readable when poll() has something to do; -1: poll at least every 10 ms while addresses are missing.
   virtual int wake_descriptor() const noexcept = 0;
-  // Connections that were turned away, by the rank that keeps the cards.
+  // Connections that were turned away, by the rank that keeps the addresses.
   virtual std::uint64_t refused_count() const noexcept { return 0; }
 };
-inline constexpr std::size_t kMaxCardBytes = 8192;
+inline constexpr std::size_t kMaxRankAddressBytes = 8192;
 
 // Who answers at an address of another host and has not proved itself may be anybody: that it refuses this rank, or speaks another
 // version, is believed when nothing else was heard for so long.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The directory of every rank but 0: a connection to rank 0's, which holds the cards.
+// The directory of every rank but 0: a connection to rank 0's, which holds the addresses.
 #include <poll.h>
 #include <sys/epoll.h>
 
@@ -43,20 +43,20 @@ class Member final : public Directory {
       : job_(std::move(job)), name_(std::move(name)), stream_(std::move(connected.stream)), sealed_(std::move(connected.sealed)) {}
 
   Result<void> start();
-  Result<void> publish(std::string card) override;
-  Result<std::optional<std::string>> card(Rank rank) override;
+  Result<void> publish(std::string rank_address) override;
+  Result<std::optional<std::string>> rank_address(Rank rank) override;
   Result<void> poll() override;
   int wake_descriptor() const noexcept override { return epoll_.get(); }
 
  private:
-  void send(const Letter& message);
+  void send(const BootstrapMessage& message);
   bool take_messages();
-  void lose(const char* cause);
+  void fail(const char* cause);
   void watch();
   Error lost_error() const;
 
   Job job_;
-  std::string name_;  // of the keeper
+  std::string name_;  // of the bootstrap server
   Descriptor epoll_;
   ByteStream stream_;
   SealedStream sealed_;
@@ -64,7 +64,7 @@ class Member final : public Directory {
   bool is_published_ = false;
   const char* why_lost_ = nullptr;
   std::unordered_set<Rank> asked_;
-  std::unordered_map<Rank, std::string> cards_;
+  std::unordered_map<Rank, std::string> rank_addresses_;
 };
 
 Result<void> Member::start() {
@@ -76,38 +76,38 @@ Result<void> Member::start() {
   return make_error(status_of_errno(code), "epoll", "the job's directory", std::strerror(code), {}, errno_code(code));
 }
 
-Result<void> Member::publish(std::string card) {
-  if (Result<void> checked = check_card(card, is_published_); !checked) return checked;
+Result<void> Member::publish(std::string rank_address) {
+  if (Result<void> checked = check_rank_address(rank_address, is_published_); !checked) return checked;
   if (why_lost_ != nullptr) return lost_error();
-  cards_[job_.rank] = card;
+  rank_addresses_[job_.rank] = rank_address;
   is_published_ = true;
-  send({LetterType::publish, job_.rank, std::move(card)});
+  send({BootstrapMessageType::publish, job_.rank, std::move(rank_address)});
   return {};
 }
 
-Result<std::optional<std::string>> Member::card(Rank rank) {
+Result<std::optional<std::string>> Member::rank_address(Rank rank) {
   if (Result<void> checked = check_rank(job_, rank); !checked) return std::move(checked).error();
-  if (const auto found = cards_.find(rank); found != cards_.end()) return std::optional(found->second);
+  if (const auto found = rank_addresses_.find(rank); found != rank_addresses_.end()) return std::optional(found->second);
   if (why_lost_ != nullptr) return lost_error();
-  if (rank != job_.rank && asked_.insert(rank).second) send({LetterType::ask, rank, {}});
+  if (rank != job_.rank && asked_.insert(rank).second) send({BootstrapMessageType::ask, rank, {}});
   return std::optional<std::string>();
 }
 
-// Answers ok when the keeper is gone: cards that are known stay known, the others' card() tells it.
+// Answers ok when the bootstrap server is gone: addresses that are known stay known, the others' address() tells it.
 Result<void> Member::poll() {
   if (why_lost_ != nullptr) return {};
-  if (!stream_.send_queued()) lose("its connection broke");
-  const bool has_keeper = stream_.receive(most_sealed_bytes());
+  if (!stream_.send_queued()) fail("its connection broke");
+  const bool has_server = stream_.receive(most_sealed_bytes());
   if (!take_messages()) {
-    lose("it sent what is no message of the directory");
-  } else if (!has_keeper) {
-    lose("it has ended or closed the directory");
+    fail("it sent what is no message of the directory");
+  } else if (!has_server) {
+    fail("it has ended or closed the directory");
   }
   watch();
   return {};
 }
 
-void Member::send(const Letter& message) {
+void Member::send(const BootstrapMessage& message) {
   stream_.queue(sealed_.seal(message));
   // What is broken is seen by the next poll.
   static_cast<void>(stream_.send_queued());
@@ -115,16 +115,18 @@ void Member::send(const Letter& message) {
 }
 
 bool Member::take_messages() {
-  Letter message;
+  BootstrapMessage message;
   while (true) {
     const SealedStream::Found found = sealed_.next(stream_, message);
     if (found == SealedStream::Found::nothing) return true;
-    if (found == SealedStream::Found::broken || message.type != LetterType::card || asked_.erase(message.rank) == 0) return false;
-    cards_[message.rank] = std::move(message.body);
+    if (found == SealedStream::Found::broken || message.type != BootstrapMessageType::rank_address ||
+        asked_.erase(message.rank) == 0)
+      return false;
+    rank_addresses_[message.rank] = std::move(message.body);
   }
 }
 
-void Member::lose(const char* cause) {
+void Member::fail(const char* cause) {
   if (why_lost_ != nullptr) return;
   why_lost_ = cause;
   // Else it would stay readable for ever.
@@ -140,13 +142,13 @@ void Member::watch() {
 }
 
 Error Member::lost_error() const {
-  return make_error(Status::peer_lost, "ask for a card", text("the directory of rank 0 at ", name_), why_lost_,
+  return make_error(Status::peer_lost, "ask for an address", text("the directory of rank 0 at ", name_), why_lost_,
                     "start the job anew");
 }
 
 // --- Joining ---------------------------------------------------------------------------------------------------------------------
 
-// Exactly `bytes`, or nothing when the keeper ended or the deadline passed.
+// Exactly `bytes`, or nothing when the bootstrap server ended or the deadline passed.
 std::optional<std::string> receive_exactly(ByteStream& stream, std::size_t bytes, std::int64_t deadline_ns) {
   while (stream.received().size() < bytes) {
     if (!wait_for(stream.descriptor(), POLLIN, deadline_ns)) return {};
@@ -168,9 +170,9 @@ Refused refuse(Weight weight, Status status, const std::string& name, std::strin
   return {make_error(status, "join the directory", name, std::move(cause), std::move(remedy)), weight};
 }
 
-std::optional<Refused> check_verdict(const Letter& verdict, const Job& job, const std::string& name) {
-  if (verdict.type == LetterType::welcome) return {};
-  if (verdict.type == LetterType::wrong_count)
+std::optional<Refused> check_verdict(const BootstrapMessage& verdict, const Job& job, const std::string& name) {
+  if (verdict.type == BootstrapMessageType::welcome) return {};
+  if (verdict.type == BootstrapMessageType::wrong_count)
     return refuse(Weight::final, Status::invalid_argument, name,
                   text("rank 0 counts ", counted(verdict.rank, "rank"), ", rank ", job.rank, " counts ", job.rank_count),
                   "give every rank the same number of ranks (WORLD_SIZE)");
@@ -190,8 +192,8 @@ class Joining {
     if (!stream_.send_queued()) return no_answer(name_, deadline_ns_);
     const auto hello = receive_exactly(stream_, kHelloBytes, deadline_ns_);
     if (!hello) return no_answer(name_, deadline_ns_);
-    keeper_hello_ = *hello;
-    const auto read = read_hello(keeper_hello_);
+    server_hello_ = *hello;
+    const auto read = read_hello(server_hello_);
     if (!read)
       return Refused{make_error(Status::unavailable, "join the directory", name_, "what listens there is no directory of a job",
                                 "choose another MASTER_PORT, or set GIGABAR_MASTER_PORT at every rank"),
@@ -213,22 +215,22 @@ class Joining {
  private:
   std::optional<Refused> prove() {
     const Handshake handshake(job_);
-    const auto derive = [&](Purpose purpose) { return handshake.derive(purpose, own_hello_, keeper_hello_); };
+    const auto derive = [&](Purpose purpose) { return handshake.derive(purpose, own_hello_, server_hello_); };
     stream_.queue(proof_text(derive(Purpose::member_proof)));
     if (!stream_.send_queued()) return no_answer(name_, deadline_ns_);
     const auto proof = receive_exactly(stream_, kProofBytes, deadline_ns_);
     if (!proof) return no_answer(name_, deadline_ns_);
-    if (!is_proof(derive(Purpose::keeper_proof), *proof))
+    if (!is_proof(derive(Purpose::server_proof), *proof))
       return refuse(Weight::doubtful, Status::no_permission, name_,
                     job_.key.is_set() ? "rank 0 holds another job key or none, or is of another job"
                                       : "rank 0 holds a job key and this rank has none, or it is of another job",
                     "give every rank the same GIGABAR_JOB_KEY (and GIGABAR_JOB_ID)");
-    sealed_ = SealedStream(derive(Purpose::member_sends), derive(Purpose::keeper_sends));
+    sealed_ = SealedStream(derive(Purpose::member_sends), derive(Purpose::server_sends));
     return read_verdict();
   }
 
   std::optional<Refused> read_verdict() {
-    Letter verdict;
+    BootstrapMessage verdict;
     while (true) {
       const SealedStream::Found found = sealed_.next(stream_, verdict);
       if (found == SealedStream::Found::message) return check_verdict(verdict, job_, name_);
@@ -246,7 +248,7 @@ class Joining {
   ByteStream stream_;
   SealedStream sealed_;
   std::int64_t deadline_ns_;
-  std::string own_hello_, keeper_hello_;
+  std::string own_hello_, server_hello_;
 };
 
 using Tried = std::variant<Connected, Refused>;

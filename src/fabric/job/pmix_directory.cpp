@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Cards in the store of the job's launcher: put by each rank, fetched when somebody asks.
+// Addresses in the store of the job's launcher: put by each rank, fetched when somebody asks.
 #include <atomic>
 #include <unordered_map>
 
@@ -11,25 +11,25 @@
 namespace gigabar::fabric {
 namespace {
 
-// Between two questions for a card that was not there.
+// Between two questions for an address that was not there.
 constexpr std::int64_t kPauseNs = 5'000'000;
 
 class PmixDirectory final : public Directory {
  public:
   PmixDirectory(Job job, std::string key) : job_(std::move(job)), key_(std::move(key)) {}
 
-  Result<void> publish(std::string card) override {
-    if (Result<void> checked = check_card(card, is_published_); !checked) return checked;
+  Result<void> publish(std::string rank_address) override {
+    if (Result<void> checked = check_rank_address(rank_address, is_published_); !checked) return checked;
     // A byte object may not be empty everywhere.
-    if (Result<void> put = pmix::put(key_, "c" + card); !put) return put;
+    if (Result<void> put = pmix::put(key_, "c" + rank_address); !put) return put;
     is_published_ = true;
     return {};
   }
 
-  Result<std::optional<std::string>> card(Rank rank) override {
+  Result<std::optional<std::string>> rank_address(Rank rank) override {
     if (Result<void> checked = check_rank(job_, rank); !checked) return std::move(checked).error();
-    const auto known = cards_.find(rank);
-    if (known != cards_.end()) return std::optional<std::string>(known->second);
+    const auto known = rank_addresses_.find(rank);
+    if (known != rank_addresses_.end()) return std::optional<std::string>(known->second);
     const auto question = questions_.find(rank);
     if (question == questions_.end()) return ask(rank);
     if (question->second.fetch) return take(rank, question->second);
@@ -42,7 +42,7 @@ class PmixDirectory final : public Directory {
 
  private:
   struct Question {
-    std::optional<pmix::Fetch> fetch;  // none: the card was not there
+    std::optional<pmix::Fetch> fetch;  // none: the address was not there
     std::int64_t ask_again_ns = 0;
   };
 
@@ -61,17 +61,17 @@ class PmixDirectory final : public Directory {
     question.ask_again_ns = now_ns() + kPauseNs;
     if (!answer || !*answer) return answer;
     const std::string& bytes = **answer;
-    if (bytes.empty() || bytes[0] != 'c' || bytes.size() - 1 > kMaxCardBytes)
-      return make_error(Status::bad_file, "ask for a card", text("rank ", rank), "what the PMIx store holds is no card");
-    const std::string& card = cards_[rank] = bytes.substr(1);
+    if (bytes.empty() || bytes[0] != 'c' || bytes.size() - 1 > kMaxRankAddressBytes)
+      return make_error(Status::bad_file, "ask for an address", text("rank ", rank), "what the PMIx store holds is no address");
+    const std::string& rank_address = rank_addresses_[rank] = bytes.substr(1);
     questions_.erase(rank);
-    return std::optional<std::string>(card);
+    return std::optional<std::string>(rank_address);
   }
 
   Job job_;
   std::string key_;
   bool is_published_ = false;
-  std::unordered_map<Rank, std::string> cards_;
+  std::unordered_map<Rank, std::string> rank_addresses_;
   std::unordered_map<Rank, Question> questions_;
 };
 
@@ -80,7 +80,7 @@ class PmixDirectory final : public Directory {
 Result<std::unique_ptr<Directory>> open_pmix_directory(const Job& job) {
   // What was put cannot be taken back: the next directory of the same processes has another name. All ranks open the same number.
   static std::atomic<unsigned> count{0};
-  return std::unique_ptr<Directory>(std::make_unique<PmixDirectory>(job, text("gigabar.card.", ++count)));
+  return std::unique_ptr<Directory>(std::make_unique<PmixDirectory>(job, text("gigabar.address.", ++count)));
 }
 
 }  // namespace gigabar::fabric

@@ -12,7 +12,7 @@ constexpr std::size_t kLengthBytes = 2;    // of what follows, least byte first
 constexpr std::size_t kHeadBytes = 1 + 4;  // type and rank
 constexpr std::size_t kTagBytes = crypto_aead_chacha20poly1305_ietf_ABYTES;
 constexpr std::size_t kMinBytes = kHeadBytes + kTagBytes;
-constexpr std::size_t kMaxBytes = kMinBytes + kMaxCardBytes;
+constexpr std::size_t kMaxBytes = kMinBytes + kMaxRankAddressBytes;
 static_assert(kMaxBytes <= 0xffff, "the length has two bytes");
 static_assert(crypto_aead_chacha20poly1305_ietf_KEYBYTES == 32, "as a Secret");
 
@@ -24,14 +24,14 @@ Nonce nonce_of(std::uint64_t count) {
   return nonce;
 }
 
-std::string plain_bytes(const Letter& message) {
+std::string plain_bytes(const BootstrapMessage& message) {
   std::string bytes(1, static_cast<char>(message.type));
   for (unsigned shift = 0; shift < 32; shift += 8) bytes += static_cast<char>(message.rank >> shift & 0xff);
   return bytes += message.body;
 }
 
-void read_plain(std::string_view bytes, Letter& message) {
-  message.type = static_cast<LetterType>(bytes[0]);
+void read_plain(std::string_view bytes, BootstrapMessage& message) {
+  message.type = static_cast<BootstrapMessageType>(bytes[0]);
   message.rank = 0;
   for (unsigned byte = 0; byte < 4; ++byte) message.rank |= Rank{static_cast<unsigned char>(bytes[1 + byte])} << (8 * byte);
   message.body.assign(bytes.substr(kHeadBytes));
@@ -43,7 +43,7 @@ const unsigned char* data_of(std::string_view text) { return reinterpret_cast<co
 
 std::size_t most_sealed_bytes() noexcept { return kLengthBytes + kMaxBytes; }
 
-std::string SealedStream::seal(const Letter& message) {
+std::string SealedStream::seal(const BootstrapMessage& message) {
   const std::string plain = plain_bytes(message);
   const std::size_t sealed_bytes = plain.size() + kTagBytes;
   std::string wire(kLengthBytes + sealed_bytes, '\0');
@@ -56,7 +56,7 @@ std::string SealedStream::seal(const Letter& message) {
   return wire;
 }
 
-SealedStream::Found SealedStream::next(ByteStream& stream, Letter& message) {
+SealedStream::Found SealedStream::next(ByteStream& stream, BootstrapMessage& message) {
   const std::string_view wire = stream.received();
   if (wire.size() < kLengthBytes) return Found::nothing;
   const std::size_t sealed_bytes = std::size_t{data_of(wire)[0]} | std::size_t{data_of(wire)[1]} << 8;

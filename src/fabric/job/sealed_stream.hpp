@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Messages between a rank and the directory's keeper, encrypted and authenticated; each direction has its own key and counts its
+// Messages between a rank and the bootstrap server, encrypted and authenticated; each direction has its own key and counts its
 // messages, so that none can be changed, repeated, left out or sent back.
 #pragma once
 
@@ -12,20 +12,19 @@
 
 namespace gigabar::fabric {
 
-enum class LetterType : std::uint8_t {
-  welcome = 1,      // keeper: the handshake is done
-  wrong_count = 2,  // keeper: `rank` is the number of its ranks
-  rank_taken = 3,   // keeper: this rank is there already
-  publish = 4,      // member: its card
-  ask = 5,          // member: wants the card of `rank`
-  card = 6,         // keeper: the card of `rank`
+enum class BootstrapMessageType : std::uint8_t {
+  welcome = 1,       // server: the handshake is done
+  wrong_count = 2,   // server: `rank` is the number of its ranks
+  rank_taken = 3,    // server: this rank is there already
+  publish = 4,       // member: its address
+  ask = 5,           // member: wants the address of `rank`
+  rank_address = 6,  // server: the address of `rank`
 };
 
-// Not called Message: that is what ranks send each other (fabric/wire.hpp).
-struct Letter {
-  LetterType type{};
+struct BootstrapMessage {
+  BootstrapMessageType type{};
   Rank rank = 0;
-  std::string body;  // at most kMaxCardBytes
+  std::string body;  // at most kMaxRankAddressBytes
 };
 
 // Not copied: two that count on from the same number would use a nonce twice.
@@ -40,11 +39,11 @@ class SealedStream {
   SealedStream(const Secret& send_key, const Secret& receive_key) noexcept : send_key_(send_key), receive_key_(receive_key) {}
 
   // What goes over the wire for the next message.
-  std::string seal(const Letter& message);
+  std::string seal(const BootstrapMessage& message);
 
   enum class Found : std::uint8_t { nothing, message, broken };
   // Takes the next whole message out of `stream`. broken: it was not made by the other end; the stream is of no more use.
-  Found next(ByteStream& stream, Letter& message);
+  Found next(ByteStream& stream, BootstrapMessage& message);
 
  private:
   Secret send_key_, receive_key_;

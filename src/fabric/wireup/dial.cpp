@@ -121,7 +121,7 @@ Dial::Progress Dial::hear_connection() {
     process_ = credentials->process;
   }
   // The hello needs the challenge; the version, which the prefix tells, does not.
-  if (!send_now(socket_.get(), encode(Prefix{identity_.version, Verdict::go_on})))
+  if (!send_now(socket_.get(), encode(Prefix{identity_.version, Verdict::proceed})))
     return soft_failure(std::strerror(errno), errno_code(errno));
   socket_.want(EPOLLIN | EPOLLRDHUP);
   step_ = Step::challenge;
@@ -134,7 +134,7 @@ std::optional<Dial::Progress> Dial::hear(std::size_t bytes, const char* otherwis
   if (arrival != Arrival::complete) return unexpected(arrival);
   const auto prefix = decode_prefix(heard_);
   if (!prefix) return final_answer(Status::no_permission, otherwise, {});
-  if (prefix->verdict != Verdict::go_on || prefix->version != identity_.version) return judge(*prefix);
+  if (prefix->verdict != Verdict::proceed || prefix->version != identity_.version) return judge(*prefix);
   arrival = read_up_to(socket_.get(), heard_, bytes);
   if (arrival != Arrival::complete) return unexpected(arrival);
   return {};
@@ -213,7 +213,7 @@ Dial::Progress Dial::final_failure(Status status, std::string cause, std::string
   return next_target();
 }
 
-// The name of a Unix socket is no other process's: what answers there is the rank of the card, and asking elsewhere changes
+// The name of a Unix socket is no other process's: what answers there is the rank of the address, and asking elsewhere changes
 // nothing.
 Dial::Progress Dial::final_answer(Status status, std::string cause, std::string remedy) {
   if (!targets_[target_index_].is_unix) return final_failure(status, std::move(cause), std::move(remedy));

@@ -29,7 +29,7 @@ Stranger Greeting::hear_hello() {
   Arrival arrival = read_up_to(socket_.get(), heard_, kPrefixBytes);
   if (arrival != Arrival::complete) return missing(arrival);
   const auto prefix = decode_prefix(heard_);
-  if (!prefix || prefix->verdict != Verdict::go_on) return Stranger::malformed;
+  if (!prefix || prefix->verdict != Verdict::proceed) return Stranger::malformed;
   if (prefix->version != identity_.version) {
     turn_away(Verdict::version);
     return Stranger::wrong_job;
@@ -54,7 +54,7 @@ Stranger Greeting::hear_proof() {
   const Arrival arrival = read_up_to(socket_.get(), heard_, kProofBytes);
   if (arrival != Arrival::complete) return missing(arrival);
   const auto prefix = decode_prefix(heard_);
-  if (!prefix || prefix->version != identity_.version || prefix->verdict != Verdict::go_on) return Stranger::malformed;
+  if (!prefix || prefix->version != identity_.version || prefix->verdict != Verdict::proceed) return Stranger::malformed;
   if (!handshake_.is_proven(heard_)) {
     turn_away(Verdict::refused);
     return Stranger::wrong_key;

@@ -104,7 +104,7 @@ Handshake::Handshake(const Identity& identity, Role role, Ephemeral ephemeral)
     : identity_(identity), role_(role), ephemeral_(std::move(ephemeral)) {}
 
 std::string Handshake::challenge() {
-  challenge_ = encode(Prefix{identity_.version, Verdict::go_on});
+  challenge_ = encode(Prefix{identity_.version, Verdict::proceed});
   challenge_.resize(kChallengeBytes);
   randombytes_buf(challenge_.data() + kPrefixBytes, kNonceBytes);
   return challenge_;
@@ -112,7 +112,7 @@ std::string Handshake::challenge() {
 
 bool Handshake::take_challenge(std::string_view bytes) {
   const auto prefix = bytes.size() == kChallengeBytes ? decode_prefix(bytes) : std::nullopt;
-  if (!prefix || prefix->version != identity_.version || prefix->verdict != Verdict::go_on) return false;
+  if (!prefix || prefix->version != identity_.version || prefix->verdict != Verdict::proceed) return false;
   challenge_ = bytes;
   return true;
 }
@@ -133,7 +133,7 @@ std::string Handshake::hello(Rank peer) {
   std::array<unsigned char, kPublicKeyBytes> public_key{};
   if (crypto_scalarmult_base(public_key.data(), ephemeral_.private_key.data()) != 0) public_key.fill(0);
 
-  own_hello_ = encode(Prefix{identity_.version, Verdict::go_on});
+  own_hello_ = encode(Prefix{identity_.version, Verdict::proceed});
   append_number(own_hello_, identity_.rank_count);
   append_number(own_hello_, identity_.rank);
   append_number(own_hello_, peer);
@@ -148,7 +148,7 @@ std::string Handshake::hello(Rank peer) {
 
 HelloFault Handshake::take_hello(std::string_view bytes) {
   const auto prefix = decode_prefix(bytes);
-  if (bytes.size() != kHelloBytes || !prefix || prefix->verdict != Verdict::go_on) return HelloFault::malformed;
+  if (bytes.size() != kHelloBytes || !prefix || prefix->verdict != Verdict::proceed) return HelloFault::malformed;
   if (prefix->version != identity_.version) return HelloFault::version;
   if (number_at<std::uint32_t>(bytes, kReservedOffset) != 0) return HelloFault::malformed;
   const std::string_view nonce = bytes.substr(kNonceOffset, kNonceBytes);
@@ -184,7 +184,7 @@ void Handshake::agree() {
 Secret Handshake::derive(std::string_view purpose) const { return Hash(view(master_)).add(purpose).end(); }
 
 std::string Handshake::proof() const {
-  std::string bytes = encode(Prefix{identity_.version, Verdict::go_on});
+  std::string bytes = encode(Prefix{identity_.version, Verdict::proceed});
   bytes += view(derive(role_ == Role::initiator ? "proof of the initiator" : "proof of the acceptor"));
   return bytes;
 }

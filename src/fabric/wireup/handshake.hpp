@@ -57,7 +57,7 @@ struct Identity {
 std::optional<Identity> identity_of(const Job& job);
 
 enum class Verdict : std::uint32_t {
-  go_on = 0,    // the rest of the message follows
+  proceed = 0,  // the rest of the message follows
   version = 1,  // the acceptor does not speak this version; its own is in the prefix
   refused = 2,  // another job, an impossible rank, a proof with another key: a stranger is not told which
   occupied = 3  // a channel between the two ranks is there or about to be
@@ -71,7 +71,7 @@ inline constexpr std::size_t kProofBytes = 48;
 
 struct Prefix {
   std::uint32_t version = 0;
-  Verdict verdict = Verdict::go_on;
+  Verdict verdict = Verdict::proceed;
 };
 std::string encode(const Prefix& prefix);
 // Nothing: these are no bytes of this protocol. `bytes` has at least kPrefixBytes.

@@ -7,8 +7,8 @@
 #include <memory>
 #include <vector>
 
-#include "fabric/wireup/card.hpp"
 #include "fabric/wireup/handshake.hpp"
+#include "fabric/wireup/rank_address.hpp"
 #include "fabric/wireup/wireup.hpp"
 
 namespace gigabar::fabric::wireup {

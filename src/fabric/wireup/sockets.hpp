@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "base/descriptor.hpp"
-#include "fabric/wireup/card.hpp"
+#include "fabric/wireup/rank_address.hpp"
 
 namespace gigabar::fabric::wireup {
 

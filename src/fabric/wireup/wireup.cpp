@@ -22,11 +22,11 @@
 #include "base/undo.hpp"
 #include "fabric/job/interfaces.hpp"
 #include "fabric/job/strangers.hpp"
-#include "fabric/wireup/card.hpp"
 #include "fabric/wireup/channel.hpp"
 #include "fabric/wireup/dial.hpp"
 #include "fabric/wireup/greeting.hpp"
 #include "fabric/wireup/poller.hpp"
+#include "fabric/wireup/rank_address.hpp"
 #include "fabric/wireup/settings.hpp"
 #include "fabric/wireup/sockets.hpp"
 
@@ -73,9 +73,9 @@ class Implementation final : public Wireup {
 
   Result<void> listen();
 
-  std::string card() const override { return encode(card_); }
-  bool is_same_host(const std::string& card) const override;
-  Result<void> connect(Rank rank, const std::string& card, std::int64_t deadline_ns) override;
+  std::string rank_address() const override { return encode(rank_address_); }
+  bool is_same_host(const std::string& rank_address) const override;
+  Result<void> connect(Rank rank, const std::string& rank_address, std::int64_t deadline_ns) override;
   bool is_connected(Rank rank) const override { return channels_.contains(rank); }
   Result<void> send(Rank rank, Frame frame) override;
   void disconnect(Rank rank) noexcept override;
@@ -95,7 +95,7 @@ class Implementation final : public Wireup {
   bool add_listener(Descriptor socket, bool is_unix);
   void listen_on_tcp(bool is_ipv6, std::uint16_t& port);
   Result<void> check_listeners(int code) const;
-  std::vector<Target> targets_of(const Card& card) const;
+  std::vector<Target> targets_of(const RankAddress& rank_address) const;
 
   void handle(const epoll_event& event, WireupEvents& events);
   void run_timers(WireupEvents& events);
@@ -124,7 +124,7 @@ class Implementation final : public Wireup {
   Identity identity_;
   Settings settings_;
   std::unique_ptr<Poller> poller_;  // outlives all that is watched
-  Card card_;
+  RankAddress rank_address_;
   std::vector<Listener> listeners_;
   std::int64_t accept_again_at_ns_ = kNever;
   // Greetings, kept apart: whoever comes by TCP takes no room from this host's ranks.
@@ -168,7 +168,7 @@ void Implementation::listen_on_tcp(bool is_ipv6, std::uint16_t& port) {
   for (Descriptor& socket : listen_tcp(addresses, port)) {
     if (!add_listener(std::move(socket), false)) port = 0;
   }
-  if (port != 0) card_.addresses.insert(card_.addresses.end(), addresses.begin(), addresses.end());
+  if (port != 0) rank_address_.addresses.insert(rank_address_.addresses.end(), addresses.begin(), addresses.end());
 }
 
 Result<void> Implementation::check_listeners(int code) const {
@@ -176,7 +176,7 @@ Result<void> Implementation::check_listeners(int code) const {
     return make_error(Status::out_of_descriptors, "wire-up", "listening sockets", std::strerror(code),
                       "raise the limit on open files (ulimit -n)", errno_code(code));
   }
-  if (listeners_.empty() || (!settings_.tcp_addresses.empty() && card_.addresses.empty())) {
+  if (listeners_.empty() || (!settings_.tcp_addresses.empty() && rank_address_.addresses.empty())) {
     return make_error(Status::unavailable, "wire-up", "listening sockets",
                       text(settings_.tcp_addresses.empty() ? "Unix: " : "TCP: ", std::strerror(code)), {}, errno_code(code));
   }
@@ -191,22 +191,22 @@ Result<void> Implementation::listen() {
     std::array<char, 33> name{};
     randombytes_buf(random.data(), random.size());
     sodium_bin2hex(name.data(), name.size(), random.data(), random.size());
-    card_.unix_name = text("gigabar-", name.data());
-    if (!add_listener(listen_unix(card_.unix_name), true)) {
+    rank_address_.unix_name = text("gigabar-", name.data());
+    if (!add_listener(listen_unix(rank_address_.unix_name), true)) {
       code = errno;
-      card_.unix_name.clear();
+      rank_address_.unix_name.clear();
     }
   }
   // IPv4 first: it is what clusters route most often.
   for (const bool is_ipv6 : {false, true}) {
     if (code == EMFILE || code == ENFILE) break;
     errno = 0;
-    listen_on_tcp(is_ipv6, is_ipv6 ? card_.ipv6_port : card_.ipv4_port);
+    listen_on_tcp(is_ipv6, is_ipv6 ? rank_address_.ipv6_port : rank_address_.ipv4_port);
     if (errno != 0) code = errno;
   }
   if (Result<void> checked = check_listeners(code); !checked) return checked;
-  card_.host = this_host();
-  if (card_.addresses.size() > kMaxCardAddresses) card_.addresses.resize(kMaxCardAddresses);
+  rank_address_.host = this_host();
+  if (rank_address_.addresses.size() > kMaxSocketAddresses) rank_address_.addresses.resize(kMaxSocketAddresses);
   return {};
 }
 
@@ -343,18 +343,18 @@ void Implementation::decide(Greetings::iterator greeting, WireupEvents& events) 
 
 // --- Connecting ------------------------------------------------------------------------------------------------------------------
 
-bool Implementation::is_same_host(const std::string& card) const {
-  const auto decoded = decode_card(card);
-  return decoded && decoded->host == card_.host;
+bool Implementation::is_same_host(const std::string& rank_address) const {
+  const auto decoded = decode_rank_address(rank_address);
+  return decoded && decoded->host == rank_address_.host;
 }
 
-std::vector<Target> Implementation::targets_of(const Card& card) const {
+std::vector<Target> Implementation::targets_of(const RankAddress& rank_address) const {
   std::vector<Target> targets;
-  const bool is_same_host = card.host == card_.host;
-  if (is_same_host && settings_.has_unix && !card.unix_name.empty()) targets.push_back(unix_target(card.unix_name));
+  const bool is_same_host = rank_address.host == rank_address_.host;
+  if (is_same_host && settings_.has_unix && !rank_address.unix_name.empty()) targets.push_back(unix_target(rank_address.unix_name));
   if (settings_.tcp_addresses.empty()) return targets;
-  for (const Address& address : card.addresses) {
-    const std::uint16_t port = address.is_ipv6 ? card.ipv6_port : card.ipv4_port;
+  for (const Address& address : rank_address.addresses) {
+    const std::uint16_t port = address.is_ipv6 ? rank_address.ipv6_port : rank_address.ipv4_port;
     if (port == 0) continue;
     Target target = tcp_target(address, port);
     // Addresses that mean this host here (loopback, a bridge that every host has) are not where a rank of another host is.
@@ -365,12 +365,12 @@ std::vector<Target> Implementation::targets_of(const Card& card) const {
   return targets;
 }
 
-Result<void> Implementation::connect(Rank rank, const std::string& card, std::int64_t deadline_ns) {
+Result<void> Implementation::connect(Rank rank, const std::string& rank_address, std::int64_t deadline_ns) {
   if (rank >= identity_.rank_count || rank == identity_.rank) {
     return make_error(Status::invalid_argument, "connect", text("rank ", rank),
                       text("this is rank ", identity_.rank, " of ", identity_.rank_count));
   }
-  const auto decoded = decode_card(card);
+  const auto decoded = decode_rank_address(rank_address);
   if (!decoded) return decoded.error();
   if (channels_.contains(rank)) return {};
   if (const auto known = dials_.find(rank); known != dials_.end()) {
@@ -389,9 +389,8 @@ Result<void> Implementation::connect(Rank rank, const std::string& card, std::in
                           "it is on another host or in another network name space, and the job counts as one of a single host",
                           kRemedyOfNetworks);
   } else if (targets.empty()) {
-    hopeless =
-        make_error(Status::peer_lost, "connect", text("rank ", rank), "its card has no address that can be reached from here",
-                   "see that the hosts have addresses on a common network, and name others with GIGABAR_INTERFACES");
+    hopeless = make_error(Status::peer_lost, "connect", text("rank ", rank), "none of its addresses can be reached from here",
+                          "see that the hosts have addresses on a common network, and name others with GIGABAR_INTERFACES");
   }
   dials_.try_emplace(rank, identity_, *poller_, token_of(Kind::dial, ++serial_, rank), rank, std::move(targets), deadline_ns,
                      std::move(hopeless));

@@ -66,14 +66,15 @@ class Wireup {
   static Result<std::unique_ptr<Wireup>> open(const Job& job);
   virtual ~Wireup() = default;
 
-  // Where this rank is found: part of its card.
-  virtual std::string card() const = 0;
-  // Whether that card is of a process of this host: same boot, same network name space.
-  virtual bool is_same_host(const std::string& card) const = 0;
+  // Where this rank is found: part of its address.
+  virtual std::string rank_address() const = 0;
+  // Whether that address is of a process of this host: same boot, same network name space.
+  virtual bool is_same_host(const std::string& rank_address) const = 0;
 
   // Starts to connect; connected() or lost() follows. When both ranks connect at once, one channel remains. No effect when there is
-  // one. A peer that does not listen yet is tried again until the deadline (now_ns() clock). Errors: bad_file (a malformed card).
-  virtual Result<void> connect(Rank rank, const std::string& card, std::int64_t deadline_ns) = 0;
+  // one. A peer that does not listen yet is tried again until the deadline (now_ns() clock). Errors: bad_file (a malformed
+  // address).
+  virtual Result<void> connect(Rank rank, const std::string& rank_address, std::int64_t deadline_ns) = 0;
   virtual bool is_connected(Rank rank) const = 0;
   // In order; queued when the socket is full, at most 8 MiB and 64 descriptors per peer (then busy). Errors: peer_lost, busy,
   // invalid_argument.

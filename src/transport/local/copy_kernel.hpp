@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the resident copy kernel and the CPU agree upon.
+// What the persistent copy kernel and the CPU agree upon.
 #pragma once
 
 #include <cstddef>

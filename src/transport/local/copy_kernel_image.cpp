@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The copy kernel's fat binary, inside the library.
 #include "base/embed_file.hpp"
-#include "transport/local/resident_copier.hpp"
+#include "transport/local/persistent_copy_kernel.hpp"
 
 #if defined(GIGABAR_DEVICE_CODE)
 

@@ -31,7 +31,7 @@ Error lane_error(int device, const char* operation, CUresult result) {
                     cuda::native_code(result));
 }
 
-// A copy that the resident kernel was asked for. What it left undone goes to a copy engine.
+// A copy that the persistent copy kernel was asked for. What it left undone goes to a copy engine.
 struct AskedCopy {
   std::uint32_t number;
   std::uintptr_t to, from;
@@ -72,20 +72,20 @@ class CudaCopyLanes final : public CopyLanes {
   std::byte* words_ = nullptr;  // pinned
   std::array<MarkedStream, kLaneCount> lanes_;
   std::uint32_t next_lane_ = 0;
-  std::unique_ptr<ResidentCopier> resident_;  // null: there is none
+  std::unique_ptr<PersistentCopyKernel> kernel_;  // null: there is none
   std::uint64_t most_kernel_bytes_ = 0;
   std::deque<AskedCopy> asked_;  // that have not been seen to be over, oldest first
-  std::int64_t next_resident_check_ns_ = 0;
+  std::int64_t next_kernel_check_ns_ = 0;
   std::optional<Error> failure_;
 };
 
 Result<void> CudaCopyLanes::prepare(LaneOptions options) {
-  resident_ = std::move(options.resident);
-  if (resident_ == nullptr && options.most_kernel_bytes != 0) {
-    auto resident = ResidentCopier::open(device_, options.first_number);
-    if (resident) resident_ = std::move(*resident);  // without it the engines do everything
+  kernel_ = std::move(options.kernel);
+  if (kernel_ == nullptr && options.most_kernel_bytes != 0) {
+    auto kernel = PersistentCopyKernel::open(device_, options.first_number);
+    if (kernel) kernel_ = std::move(*kernel);  // without it the engines do everything
   }
-  most_kernel_bytes_ = resident_ == nullptr ? 0 : options.most_kernel_bytes;
+  most_kernel_bytes_ = kernel_ == nullptr ? 0 : options.most_kernel_bytes;
   const ContextGuard guard = enter();
   if (guard.result() != CUDA_SUCCESS) return lane_error(device_, "use device", guard.result());
   void* words = nullptr;
@@ -103,7 +103,7 @@ Result<void> CudaCopyLanes::prepare(LaneOptions options) {
 // What may still be under way keeps its words for ever: a late write must find them.
 CudaCopyLanes::~CudaCopyLanes() {
   const bool was_idle = is_idle();
-  resident_.reset();
+  kernel_.reset();
   const ContextGuard guard = enter();
   for (MarkedStream& lane : lanes_) lane.close();
   if (words_ != nullptr && was_idle) functions_.cuMemFreeHost(words_);
@@ -144,25 +144,25 @@ Result<CopyTicket> CudaCopyLanes::copy(CopyKind kind, std::uintptr_t to, std::ui
   auto ticket = copy_by_engine(kind, to, from, bytes);
   if (is_for_kernel && ticket) {
     settle_asked();
-    resident_->note_copy();
+    kernel_->note_copy();
   }
   return ticket;
 }
 
 std::optional<CopyTicket> CudaCopyLanes::ask(std::uintptr_t to, std::uintptr_t from, std::uint64_t bytes) {
-  const auto number = resident_->post(to, from, bytes);
+  const auto number = kernel_->post(to, from, bytes);
   if (!number) return std::nullopt;
-  if (asked_.empty()) next_resident_check_ns_ = now_ns() + kCheckEveryNs;
+  if (asked_.empty()) next_kernel_check_ns_ = now_ns() + kCheckEveryNs;
   asked_.push_back({*number, to, from, bytes, std::nullopt});
-  return CopyTicket{kResidentLane, *number};
+  return CopyTicket{kPersistentKernel, *number};
 }
 
 CopyState CudaCopyLanes::look_at(AskedCopy& asked) {
   if (!asked.again) {
-    const auto state = resident_->look(asked.number);
-    if (state == ResidentCopier::State::finished) return CopyState::finished;
+    const auto state = kernel_->look(asked.number);
+    if (state == PersistentCopyKernel::State::finished) return CopyState::finished;
     if (failure_) return CopyState::failed;
-    if (state == ResidentCopier::State::running) return CopyState::running;
+    if (state == PersistentCopyKernel::State::running) return CopyState::running;
     const auto ticket = copy_by_engine(CopyKind::device_to_device, asked.to, asked.from, asked.bytes);
     if (!ticket) return CopyState::failed;
     asked.again = *ticket;
@@ -198,7 +198,7 @@ void CudaCopyLanes::refresh(MarkedStream& lane) {
 }
 
 CopyState CudaCopyLanes::look(CopyTicket ticket) {
-  if (ticket.lane == kResidentLane) {
+  if (ticket.lane == kPersistentKernel) {
     for (auto asked = asked_.begin(); asked != asked_.end(); ++asked) {
       if (asked->number != ticket.number) continue;
       const CopyState state = look_at(*asked);
@@ -215,9 +215,9 @@ CopyState CudaCopyLanes::look(CopyTicket ticket) {
 }
 
 void CudaCopyLanes::check() {
-  if (!asked_.empty() && !failure_ && now_ns() >= next_resident_check_ns_) {
-    next_resident_check_ns_ = now_ns() + kCheckEveryNs;
-    if (Result<void> sound = resident_->check(); !sound) failure_ = std::move(sound).error();
+  if (!asked_.empty() && !failure_ && now_ns() >= next_kernel_check_ns_) {
+    next_kernel_check_ns_ = now_ns() + kCheckEveryNs;
+    if (Result<void> sound = kernel_->check(); !sound) failure_ = std::move(sound).error();
   }
   for (MarkedStream& lane : lanes_) {
     if (failure_ || !lane.is_check_due()) continue;

@@ -6,7 +6,7 @@
 #include <memory>
 
 #include "gigabar/status.hpp"
-#include "transport/local/resident_copier.hpp"
+#include "transport/local/persistent_copy_kernel.hpp"
 
 namespace gigabar::transport::local {
 
@@ -14,21 +14,21 @@ enum class CopyKind : std::uint8_t { device_to_device, host_to_device, device_to
 enum class CopyState : std::uint8_t { running, finished, failed };
 
 // One started copy.
-inline constexpr std::uint32_t kResidentLane = UINT32_MAX;
+inline constexpr std::uint32_t kPersistentKernel = UINT32_MAX;
 struct CopyTicket {
-  std::uint32_t lane = 0;    // kResidentLane: by the resident kernel
+  std::uint32_t lane = 0;    // kPersistentKernel: by the persistent copy kernel
   std::uint32_t number = 0;  // of the lane, modulo 2^32
 };
 
 struct LaneOptions {
-  std::uint64_t most_kernel_bytes = 0;       // copies of more are the copy engines'; 0: all are
-  std::unique_ptr<ResidentCopier> resident;  // in place of the device's own; for tests
-  std::uint32_t first_number = 0;            // of every lane: tests choose it to see the numbers wrap
+  std::uint64_t most_kernel_bytes = 0;           // copies of more are the copy engines'; 0: all are
+  std::unique_ptr<PersistentCopyKernel> kernel;  // in place of the device's own; for tests
+  std::uint32_t first_number = 0;                // of every lane: tests choose it to see the numbers wrap
 };
 
 // All of one device, for one transport. Copies between device memories that follow each other closely and are not large are made by
-// a resident kernel, where it is faster, all others by copy engines. Behind each copy its stream writes the copy's number to a word
-// of pinned memory, so that looking is a load; a driver that cannot do that gets events. Host memory must be pinned.
+// a persistent copy kernel, where it is faster, all others by copy engines. Behind each copy its stream writes the copy's number to
+// a word of pinned memory, so that looking is a load; a driver that cannot do that gets events. Host memory must be pinned.
 class CopyLanes {
  public:
   // Errors: unavailable (no CUDA), device_error, ...

@@ -28,7 +28,7 @@ struct Core {
   std::shared_ptr<ProcessMemory> memory_of(std::int64_t process, std::uint64_t nonce_address, const Nonce& nonce);
 
   int near_device = -1;
-  std::uint64_t most_kernel_bytes = 0;  // of a copy by the resident kernel
+  std::uint64_t most_kernel_bytes = 0;  // of a copy by the persistent copy kernel
   Nonce nonce{};                        // proves to peers that they look at this process
   Descriptor wakes;                     // epoll of the links' sockets
   std::vector<LocalLink*> links;

@@ -43,7 +43,7 @@ class LocalTransport final : public Transport {
   explicit LocalTransport(std::shared_ptr<Core> core) : core_(std::move(core)) {}
 
   TransportKind kind() const noexcept override { return TransportKind::local; }
-  std::string card() const override { return std::string(kCard); }
+  std::string address() const override { return std::string(kAddress); }
   const std::vector<std::string>& rails() const noexcept override { return rails_; }
 
   Result<std::unique_ptr<Region>> register_memory(const MemoryRange& range) override {
@@ -80,7 +80,7 @@ Error malformed_offer(const char* cause) {
 Availability LocalTransport::can_reach(const Peer& peer) const {
   if (!peer.is_same_host)
     return {AvailabilityCode::not_supported, text("rank ", peer.rank, " is on another host, or of another user"), "", {}};
-  if (peer.card != kCard) {
+  if (peer.address != kAddress) {
     return {AvailabilityCode::not_supported,
             text("rank ", peer.rank, " speaks another version of local links"),
             "run the same version at every rank",

@@ -13,7 +13,7 @@
 
 namespace gigabar::transport::local {
 
-inline constexpr std::string_view kCard = "gigabar local 1";
+inline constexpr std::string_view kAddress = "gigabar local 1";
 inline constexpr std::uint32_t kOfferMagic = 0x316c6f67;   // "gol1"
 inline constexpr std::uint32_t kAnswerMagic = 0x316c6167;  // "gal1"
 inline constexpr std::uint32_t kKeyMagic = 0x316c6b67;     // "gkl1"

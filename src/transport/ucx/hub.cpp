@@ -135,7 +135,7 @@ bool Hub::poll(Sink& sink) {
   if (!lanes_.empty()) bell_.disarm();
   sink_ = &sink;
   bool is_something = worker_->progress();
-  if (worker_->take_starvation()) lose_all();
+  if (worker_->take_starvation()) fail_all();
   is_something |= look_at_lanes();
   is_something |= attend();
   is_something |= deliver();
@@ -144,7 +144,7 @@ bool Hub::poll(Sink& sink) {
 }
 
 // Whose it was is not known.
-void Hub::lose_all() {
+void Hub::fail_all() {
   try {
     for (auto& [number, link] : links_) link->starve();
   } catch (const std::bad_alloc&) {

@@ -64,7 +64,7 @@ class Hub final : public Receiver {
   void set_timer(std::int64_t at_ns);
   bool deliver();
   bool attend();
-  void lose_all();
+  void fail_all();
 
   void arrived(const WireHeader& header, std::span<const std::byte> data) override;
   void stranger(const WireHeader* header) override;

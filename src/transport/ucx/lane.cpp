@@ -73,7 +73,7 @@ class Lane::Connection final : public EndpointUser {
     waiting_.push_back(piece);
   }
 
-  void go_on() {
+  void progress() {
     is_listed_ = false;
     pump();
   }
@@ -266,14 +266,14 @@ bool Lane::go_round() {
   bool is_something = follow_commands();
   is_something |= send_more();
   is_something |= worker_->progress(kProgressCalls);
-  if (worker_->take_starvation()) lose_all();
+  if (worker_->take_starvation()) fail_all();
   is_something |= drop_closed();
   is_something |= tell();
   return is_something;
 }
 
 // Whose it was for which there was no memory is not known.
-void Lane::lose_all() {
+void Lane::fail_all() {
   for (auto& [link, connection] : connections_) {
     if (connection) connection->lost(UCS_ERR_NO_MEMORY);
   }
@@ -322,7 +322,7 @@ bool Lane::send_more() {
   if (unfinished_.empty()) return false;
   for (const std::uint64_t link : std::exchange(unfinished_, {})) {
     const auto found = connections_.find(link);
-    if (found != connections_.end()) found->second->go_on();
+    if (found != connections_.end()) found->second->progress();
   }
   return true;
 }

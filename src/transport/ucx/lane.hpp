@@ -121,7 +121,7 @@ class Lane final : private Receiver {
   bool send_more();
   bool tell();
   bool go_round();
-  void lose_all();
+  void fail_all();
   void sleep();
   bool drop_closed();
   void arrived(const WireHeader& header, std::span<const std::byte> data) override;

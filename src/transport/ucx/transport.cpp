@@ -23,14 +23,14 @@ Result<std::unique_ptr<UcxTransport>> UcxTransport::open(const TransportOptions&
   return std::unique_ptr<UcxTransport>(new UcxTransport(std::move(*hub)));
 }
 
-std::string UcxTransport::card() const { return card_text(library_version()); }
+std::string UcxTransport::address() const { return address_text(library_version()); }
 
 Result<std::unique_ptr<Region>> UcxTransport::register_memory(const MemoryRange& range) { return UcxRegion::make(hub_, range); }
 
 Result<std::unique_ptr<RemoteRegion>> UcxTransport::open_region(const Peer&, Parcel key) { return open_remote_region(key); }
 
 Availability UcxTransport::can_reach(const Peer& peer) const {
-  const auto version = library_version_of_card(peer.card);
+  const auto version = library_version_of_address(peer.address);
   if (!version) {
     return {AvailabilityCode::not_supported,
             "the peer has no UCX transport of this version",

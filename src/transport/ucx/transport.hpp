@@ -17,7 +17,7 @@ class UcxTransport final : public Transport {
   static Result<std::unique_ptr<UcxTransport>> open(const TransportOptions& options);
 
   TransportKind kind() const noexcept override { return TransportKind::ucx; }
-  std::string card() const override;
+  std::string address() const override;
   const std::vector<std::string>& rails() const noexcept override { return rails_; }
   Result<std::unique_ptr<Region>> register_memory(const MemoryRange& range) override;
   Result<std::unique_ptr<RemoteRegion>> open_region(const Peer& peer, Parcel key) override;

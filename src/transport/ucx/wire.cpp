@@ -132,12 +132,14 @@ Result<RegionKey> decode_region_key(std::string_view bytes) {
   return RegionKey{record.region, record.guard, record.bytes, record.is_mapped == 1};
 }
 
-std::string card_text(std::string_view library_version) { return text(kCardName, ' ', unsigned{kVersion}, ' ', library_version); }
+std::string address_text(std::string_view library_version) {
+  return text(kCardName, ' ', unsigned{kVersion}, ' ', library_version);
+}
 
-std::optional<std::string> library_version_of_card(std::string_view card) {
-  const std::string begin = card_text("");
-  if (!card.starts_with(begin) || card.size() > 64) return {};
-  const std::string_view version = card.substr(begin.size());
+std::optional<std::string> library_version_of_address(std::string_view address) {
+  const std::string begin = address_text("");
+  if (!address.starts_with(begin) || address.size() > 64) return {};
+  const std::string_view version = address.substr(begin.size());
   if (version.empty() || version.find_first_not_of("0123456789.") != std::string_view::npos) return {};
   return std::string(version);
 }

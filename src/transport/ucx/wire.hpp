@@ -45,9 +45,9 @@ std::string encode(const RegionKey& key);
 Result<RegionKey> decode_region_key(std::string_view bytes);
 
 // "ucx 1 1.13.1": protocol version and UCX's own.
-std::string card_text(std::string_view library_version);
-// The peer's UCX version; nothing when it is no card of this transport's version.
-std::optional<std::string> library_version_of_card(std::string_view card);
+std::string address_text(std::string_view library_version);
+// The peer's UCX version; nothing when it is no address of this transport's version.
+std::optional<std::string> library_version_of_address(std::string_view address);
 
 // --- Active messages -----------------------------------------------------------------------------------------------------------
 

@@ -147,7 +147,7 @@ bool VerbsTransport::needs_processor() const noexcept {
 
 void VerbsTransport::remove(VerbsLink* link) noexcept { std::erase(links_, link); }
 
-std::string VerbsTransport::card() const {
+std::string VerbsTransport::address() const {
   std::vector<RailAddress> addresses;
   for (const Rail& rail : rails_.rails) addresses.push_back(rail.address);
   return write_card(addresses);
@@ -171,8 +171,8 @@ Result<std::unique_ptr<RemoteRegion>> VerbsTransport::open_region(const Peer& pe
 }
 
 Availability VerbsTransport::can_reach(const Peer& peer) const {
-  const auto theirs = read_card(peer.card);
-  if (!theirs) return {AvailabilityCode::not_supported, "the peer has no card for RDMA, or a malformed one", {}, {}};
+  const auto theirs = read_card(peer.address);
+  if (!theirs) return {AvailabilityCode::not_supported, "the peer has no address for RDMA, or a malformed one", {}, {}};
   for (const Rail& rail : rails_.rails) {
     for (const RailAddress& other : *theirs) {
       if (can_talk(rail.address, other))
@@ -185,9 +185,9 @@ Availability VerbsTransport::can_reach(const Peer& peer) const {
           {}};
 }
 
-// The rails of this side that speak to one of the peer's, round and round; all of them while its card is not known.
+// The rails of this side that speak to one of the peer's, round and round; all of them while its address is not known.
 std::size_t VerbsTransport::rail_towards(const Peer& peer, std::size_t rail) const {
-  const auto theirs = read_card(peer.card);
+  const auto theirs = read_card(peer.address);
   if (!theirs) return rail;
   std::vector<std::size_t> fitting;
   for (std::size_t i = 0; i < rails_.rails.size(); ++i) {
@@ -328,7 +328,7 @@ void VerbsTransport::refuse(Id id, Refusal refusal, const char* why) {
     log(LogLevel::info, text("verbs: a connection was refused: ", why, " (", refused_count_, " so far)"));
 }
 
-void VerbsTransport::lose(Rail& rail, const char* why) {
+void VerbsTransport::fail(Rail& rail, const char* why) {
   if (rail.listener != nullptr) log(LogLevel::warning, text("verbs: the RDMA device of rail ", rail.name, " ", why));
   rail.listener.reset();
 }
@@ -359,7 +359,7 @@ void VerbsTransport::on_device_event(const Device& device, const ibv_async_event
     if (link->has_device(device)) link->fail_device("the RDMA device reported a fatal error");
   }
   for (Rail& rail : rails_.rails) {
-    if (rail.device.get() == &device) lose(rail, "reported a fatal error");
+    if (rail.device.get() == &device) fail(rail, "reported a fatal error");
   }
 }
 
@@ -367,7 +367,7 @@ void VerbsTransport::on_listener_event(const CmEvent& event) {
   if (event.type != RDMA_CM_EVENT_DEVICE_REMOVAL) return;
   for (Rail& rail : rails_.rails) {
     if (rail.listener == nullptr || rail.listener.get() != event.id) continue;
-    lose(rail, "was removed");
+    fail(rail, "was removed");
   }
 }
 

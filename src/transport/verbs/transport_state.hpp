@@ -23,7 +23,7 @@ class VerbsTransport final : public Transport {
   VerbsTransport& operator=(const VerbsTransport&) = delete;
 
   TransportKind kind() const noexcept override { return TransportKind::verbs; }
-  std::string card() const override;
+  std::string address() const override;
   const std::vector<std::string>& rails() const noexcept override { return names_; }
   Result<std::unique_ptr<Region>> register_memory(const MemoryRange& range) override;
   Result<std::unique_ptr<RemoteRegion>> open_region(const Peer& peer, Parcel key) override;
@@ -52,7 +52,7 @@ class VerbsTransport final : public Transport {
   bool take_events(Sink& sink);
   bool take_device_events();
   void on_device_event(const Device& device, const ibv_async_event& event);
-  void lose(Rail& rail, const char* why);
+  void fail(Rail& rail, const char* why);
   void handle(const CmEvent& event, Sink& sink);
   void on_request(const CmEvent& event);
   void on_listener_event(const CmEvent& event);

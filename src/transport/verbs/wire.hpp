@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What ranks tell each other for verbs links: the bytes of cards, offers, answers, keys and private data, and the header of every
-// message. All of it comes from other processes, so every reader checks everything and none of them needs a library.
+// What ranks tell each other for verbs links: the bytes of addresses, offers, answers, keys and private data, and the header of
+// every message. All of it comes from other processes, so every reader checks everything and none of them needs a library.
 //
 // Numbers are little endian.
 #pragma once

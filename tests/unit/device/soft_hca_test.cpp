@@ -139,8 +139,8 @@ class HeldBack {
   mlx5::Block all_;
 };
 
-TEST(SoftHca, WaitsForEachSegmentOfAStampedRequest) {
-  constexpr std::size_t kSegments = mlx5::kStampedSegments;
+TEST(SoftHca, WaitsForEachSegmentOfATaggedRequest) {
+  constexpr std::size_t kSegments = mlx5::kTaggedSegments;
   std::array<std::size_t, kSegments> order{0, 1, 2};
   QueueOptions patient = Rig::small_ring();
   patient.most_late_polls = 1'000'000;
@@ -148,7 +148,7 @@ TEST(SoftHca, WaitsForEachSegmentOfAStampedRequest) {
     Rig rig(patient);
     // A lap whose inline bytes look like stamps of the next one.
     for (std::uint64_t i = 0; i < 16; ++i) {
-      const std::uint64_t like_stamp = mlx5::stamp(i + 16);
+      const std::uint64_t like_stamp = mlx5::sequence_tag(i + 16);
       Ticket ticket;
       const Inline payload{{like_stamp << 32 | like_stamp, like_stamp, 0, 0}, 12};
       ASSERT_EQ(device::post_inline_write<kAlone>(Thread{}, rig.queue(), rig.at_peer(64), payload, ticket, kShort), Status::ok);
@@ -169,7 +169,7 @@ TEST(SoftHca, WaitsForEachSegmentOfAStampedRequest) {
     rig.run();
     EXPECT_EQ(look(rig, ticket), Status::ok);
     EXPECT_EQ(rig.remote.at<std::uint64_t>(0), 0x1234'5678'9abc'def0U);
-    for (std::size_t i = 0; i < kSegments; ++i) EXPECT_EQ(block.segments[i].words[mlx5::kStampWord], 0U);
+    for (std::size_t i = 0; i < kSegments; ++i) EXPECT_EQ(block.segments[i].words[mlx5::kTagWord], 0U);
   } while (std::next_permutation(order.begin(), order.end()));
 }
 
@@ -198,20 +198,22 @@ TEST(SoftHca, TakesARequestOfAnotherQueueForAnError) {
 
 // Only a thread that has the queue to itself, few bytes, and a software HCA: everybody else's WQEs are those of hardware.
 TEST(SoftHca, OthersHaveNoStamps) {
-  const auto stamp_flag = [](Rig& rig) { return mlx5::big_endian(rig.queue().ring[0].segments[0].words[0]) & mlx5::kStampedFlag; };
+  const auto tag_flag = [](Rig& rig) {
+    return mlx5::big_endian(rig.queue().ring[0].segments[0].words[0]) & mlx5::kSequenceTagFlag;
+  };
   Ticket ticket;
   Rig alone, many, shared, hardware;
   post_word(alone, 5);
-  EXPECT_NE(stamp_flag(alone), 0U);
+  EXPECT_NE(tag_flag(alone), 0U);
   ASSERT_EQ(device::post_inline_write<kAlone>(Thread{}, many.queue(), many.at_peer(0), Inline{{1, 2}, 9}, ticket, kShort),
             Status::ok);
-  EXPECT_EQ(stamp_flag(many), 0U);
+  EXPECT_EQ(tag_flag(many), 0U);
   ASSERT_EQ(device::post_inline_write<Sharing::block>(Thread{}, shared.queue(), shared.at_peer(0), inline_value(1), ticket, kShort),
             Status::ok);
-  EXPECT_EQ(stamp_flag(shared), 0U);
+  EXPECT_EQ(tag_flag(shared), 0U);
   hardware.queue().waits_for_stores = false;
   post_word(hardware, 5);
-  EXPECT_EQ(stamp_flag(hardware), 0U);
+  EXPECT_EQ(tag_flag(hardware), 0U);
 }
 
 // A number below `end`.

@@ -23,8 +23,8 @@ TEST(DriverAndGpuPages, AreCompleteAndOfReadableLength) {
     const CheckInfo& info = check.info;
     EXPECT_TRUE(ids.insert(info.id).second) << info.id << " is there twice";
     EXPECT_FALSE(info.id.empty());
-    EXPECT_FALSE(info.is_trial) << info.id;
-    for (const std::string_view text : {info.title, info.why, info.what, info.harm, info.confirm, info.mend, info.source}) {
+    EXPECT_FALSE(info.is_probe) << info.id;
+    for (const std::string_view text : {info.title, info.why, info.what, info.impact, info.confirm, info.remedy, info.source}) {
       EXPECT_FALSE(text.empty()) << info.id;
       EXPECT_LE(text.size(), 1200u) << info.id << ": " << text;
       EXPECT_EQ(text.find("  "), std::string_view::npos) << info.id << ": " << text;

@@ -17,9 +17,9 @@ TEST(PciChecks, EachHasAWholePage) {
   std::set<std::string> ids;
   for (const doctor::Check& check : doctor::pci_checks()) {
     ids.emplace(check.info.id);
-    EXPECT_FALSE(check.info.is_trial) << check.info.id;
-    for (const std::string_view part : {check.info.title, check.info.why, check.info.what, check.info.harm, check.info.confirm,
-                                        check.info.mend, check.info.source}) {
+    EXPECT_FALSE(check.info.is_probe) << check.info.id;
+    for (const std::string_view part : {check.info.title, check.info.why, check.info.what, check.info.impact, check.info.confirm,
+                                        check.info.remedy, check.info.source}) {
       EXPECT_GT(part.size(), 10U) << check.info.id;
     }
   }
@@ -115,7 +115,7 @@ TEST(PciLink, AnIdleGpuMayRunSlowly) {
   const auto findings = patient.run("pci.link");
   ASSERT_EQ(findings.size(), 2U) << to_text(findings);
   EXPECT_EQ(count(findings, Verdict::pass), 2U);
-  EXPECT_TRUE(has(to_text(findings), "2.5 of 32.0 GT/s: idle GPUs lower it, and trial.link reads it under load"));
+  EXPECT_TRUE(has(to_text(findings), "2.5 of 32.0 GT/s: idle GPUs lower it, and probe.link reads it under load"));
 }
 
 TEST(PciLink, ASlowNicOrBridgeIsWarnedOf) {

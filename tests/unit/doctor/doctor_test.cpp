@@ -33,14 +33,14 @@ TEST(Checks, HaveCompletePages) {
   for (const CheckInfo& check : checks()) {
     SCOPED_TRACE(check.id);
     for (const std::string_view part :
-         {check.id, check.title, check.why, check.what, check.harm, check.confirm, check.mend, check.source}) {
+         {check.id, check.title, check.why, check.what, check.impact, check.confirm, check.remedy, check.source}) {
       EXPECT_FALSE(part.empty());
       EXPECT_EQ(part.find_first_of("\t\r"), std::string_view::npos) << part;
     }
     EXPECT_EQ(check.id.find_first_not_of("abcdefghijklmnopqrstuvwxyz0123456789._"), std::string_view::npos);
     EXPECT_EQ(check.title.find('\n'), std::string_view::npos);
     EXPECT_TRUE(check.why.ends_with('.')) << check.why;
-    EXPECT_EQ(check.is_trial, check.id.starts_with("trial."));
+    EXPECT_EQ(check.is_probe, check.id.starts_with("probe."));
   }
 }
 
@@ -52,7 +52,7 @@ TEST(Checks, AreFoundById) {
 
 TEST(Checks, HoldThoseThatUsersAreSentTo) {
   for (const std::string_view id :
-       {"drv.loaded", "gpu.rdma", "pci.acs", "iommu.mode", "rdma.dev", "rdma.counters", "lim.memlock", "huge", "trial.loop"}) {
+       {"drv.loaded", "gpu.rdma", "pci.acs", "iommu.mode", "rdma.dev", "rdma.counters", "lim.memlock", "huge", "probe.loop"}) {
     EXPECT_NE(find_check(id), nullptr) << id;
   }
 }
@@ -271,7 +271,7 @@ TEST_F(Examine, TriesNothingOnACapture) {
   const Result<Examination> examination = examine(machine());
   ASSERT_TRUE(examination);
   for (const Finding& finding : examination->findings) {
-    if (!finding.check.starts_with("trial.")) continue;
+    if (!finding.check.starts_with("probe.")) continue;
     EXPECT_TRUE(finding.verdict == Verdict::skip || finding.verdict == Verdict::unknown) << to_text({finding});
   }
 }
@@ -324,27 +324,27 @@ TEST_F(Examine, NamesHostileIdsInOneLine) {
   EXPECT_LT(examination.error().message().size(), 1000u);
 }
 
-TEST_F(Examine, LeavesTrialsOut) {
+TEST_F(Examine, LeavesProbesOut) {
   ExamineOptions options;
-  options.with_trials = false;
+  options.with_probes = false;
   const Result<Examination> examination = examine(machine(), options);
   ASSERT_TRUE(examination);
   std::vector<std::string> readers;
   for (const CheckInfo& check : checks()) {
-    if (!check.is_trial) readers.emplace_back(check.id);
+    if (!check.is_probe) readers.emplace_back(check.id);
   }
   EXPECT_EQ(ids_of(*examination), readers);
 }
 
-TEST_F(Examine, SaysThatATrialWhichWasNamedIsLeftOut) {
+TEST_F(Examine, SaysThatAProbeWhichWasNamedIsLeftOut) {
   ExamineOptions options;
-  options.with_trials = false;
-  options.only = {"trial.copy"};
+  options.with_probes = false;
+  options.only = {"probe.copy"};
   const Result<Examination> examination = examine(machine(), options);
   ASSERT_TRUE(examination);
   ASSERT_EQ(examination->findings.size(), 1u);
   EXPECT_EQ(examination->findings[0].verdict, Verdict::skip);
-  EXPECT_EQ(examination->findings[0].check, "trial.copy");
+  EXPECT_EQ(examination->findings[0].check, "probe.copy");
 }
 
 TEST_F(Examine, SaysWhichChecksTheTimeWasTooShortFor) {

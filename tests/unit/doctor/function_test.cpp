@@ -94,7 +94,7 @@ void make_roce(TestPatient& machine, const std::string& gid) {
   machine.topology.nics.at(0).net_devices = {{"eth0", "up", 1500, 400.0}};
 }
 
-constexpr const char* kTrial = "it does the thing itself; its failures are played in trials_test.cpp";
+constexpr const char* kProbe = "it does the thing itself; its failures are played in probes_test.cpp";
 
 const std::map<std::string, Case>& cases() {
   static const auto* const all = new std::map<std::string, Case>{
@@ -275,13 +275,13 @@ const std::map<std::string, Case>& cases() {
         with([](TestPatient& machine) { machine.file("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor", "powersave\n"); }),
         "lower their clock"}},
       {"huge", {"", nullptr, "", "it informs about a pool that programs may use or not; a pool in use is not a fault"}},
-      {"trial.mapping", {"", nullptr, "", kTrial}},
-      {"trial.copy", {"", nullptr, "", kTrial}},
-      {"trial.link", {"", nullptr, "", kTrial}},
-      {"trial.host", {"", nullptr, "", kTrial}},
-      {"trial.dmabuf", {"", nullptr, "", kTrial}},
-      {"trial.peermem", {"", nullptr, "", kTrial}},
-      {"trial.loop", {"", nullptr, "", kTrial}},
+      {"probe.mapping", {"", nullptr, "", kProbe}},
+      {"probe.copy", {"", nullptr, "", kProbe}},
+      {"probe.link", {"", nullptr, "", kProbe}},
+      {"probe.host", {"", nullptr, "", kProbe}},
+      {"probe.dmabuf", {"", nullptr, "", kProbe}},
+      {"probe.peermem", {"", nullptr, "", kProbe}},
+      {"probe.loop", {"", nullptr, "", kProbe}},
   };
   return *all;
 }

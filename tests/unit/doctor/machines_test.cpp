@@ -112,9 +112,9 @@ void write_for_review(const std::string& file_name, const std::vector<std::strin
   write(fs::path(folder) / file_name, content);
 }
 
-Examination examine_without_trials(const Machine& machine) {
+Examination examine_without_probes(const Machine& machine) {
   ExamineOptions options;
-  options.with_trials = false;
+  options.with_probes = false;
   Result<Examination> examination = examine(machine, options);
   EXPECT_TRUE(examination) << examination.error().message();
   return examination ? std::move(*examination) : Examination{};
@@ -217,7 +217,7 @@ class ConstructedMachine : public testing::TestWithParam<std::string> {
 TEST_P(ConstructedMachine, gets_the_expected_verdicts) {
   const Machine machine = opened(archive());
   EXPECT_FALSE(machine.is_live());
-  const Examination examination = examine_without_trials(machine);
+  const Examination examination = examine_without_probes(machine);
   const std::vector<std::string> lines = lines_of(examination.findings);
   write_for_review(GetParam() + ".txt", lines);
   const std::string wrong = difference(expected_lines(GetParam() + ".txt"), lines, examination.findings);
@@ -256,8 +256,8 @@ TEST_P(ConstructedMachine, loses_nothing_that_matters_in_a_capture) {
   const ArchiveHead head{machine.remark(), "2025-11-03T00:00:00Z", machine.answers()};
   const test::TemporaryFolder folder;
   write(fs::path(folder.path()) / "again.json", write_archive(machine.files(), head));
-  const Examination again = examine_without_trials(opened(fs::path(folder.path()) / "again.json"));
-  const Examination first = examine_without_trials(machine);
+  const Examination again = examine_without_probes(opened(fs::path(folder.path()) / "again.json"));
+  const Examination first = examine_without_probes(machine);
   const std::string wrong = difference(lines_of(first.findings), lines_of(again.findings), again.findings);
   EXPECT_TRUE(wrong.empty()) << GetParam() << ":" << wrong;
   EXPECT_EQ(topology_lines(first.topology), topology_lines(again.topology));
@@ -265,7 +265,7 @@ TEST_P(ConstructedMachine, loses_nothing_that_matters_in_a_capture) {
 
 // A verdict that is no good news without a way out helps nobody.
 TEST_P(ConstructedMachine, gives_a_remedy_for_whatever_is_wrong) {
-  for (const Finding& finding : examine_without_trials(opened(archive())).findings) {
+  for (const Finding& finding : examine_without_probes(opened(archive())).findings) {
     const bool is_fine = finding.verdict == Verdict::pass || finding.verdict == Verdict::skip;
     EXPECT_EQ(finding.remedy.empty(), is_fine) << line_of(finding) << ": " << finding.statement;
     EXPECT_FALSE(finding.statement.empty()) << line_of(finding);
@@ -285,8 +285,8 @@ TEST_P(UnpackedMachine, gets_the_same_verdicts_as_its_archive) {
   const test::TemporaryFolder folder;
   unpack(archive, fs::path(folder.path()) / "tree");
   write(fs::path(folder.path()) / "packed.json", archive.dump());
-  const Examination of_folder = examine_without_trials(opened(fs::path(folder.path()) / "tree"));
-  const Examination of_archive = examine_without_trials(opened(fs::path(folder.path()) / "packed.json"));
+  const Examination of_folder = examine_without_probes(opened(fs::path(folder.path()) / "tree"));
+  const Examination of_archive = examine_without_probes(opened(fs::path(folder.path()) / "packed.json"));
   EXPECT_GT(of_archive.findings.size(), 30U);
   const std::string wrong = difference(lines_of(of_archive.findings), lines_of(of_folder.findings), of_folder.findings);
   EXPECT_TRUE(wrong.empty()) << GetParam() << ", archive against folder:" << wrong;

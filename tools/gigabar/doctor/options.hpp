@@ -14,7 +14,7 @@ struct Options {
   bool asks_symptom = false;  // --symptom was given, with or without text
   std::string symptom;
   bool is_strict = false;
-  bool has_trials = true;
+  bool has_probes = true;
   std::string json_path;
   bool is_verbose = false;  // whole blocks for PASS and SKIP too, and every reading
   bool shows_all = false;   // a line for PASS and SKIP

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where ranks leave their cards and find the others': open_directory() of fabric/job/job.hpp.
+// Where ranks leave their addresses and find the others': open_directory() of fabric/job/job.hpp.
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <ifaddrs.h>
@@ -25,7 +25,7 @@ using test::FreePort;
 using test::in_seconds;
 using test::Keeping;
 using test::make_job;
-using test::wait_for_card;
+using test::wait_for_rank_address;
 
 bool is_readable(int descriptor, int wait_ms) {
   pollfd entry{descriptor, POLLIN, 0};
@@ -48,27 +48,27 @@ ErrorRecord refusal(const Job& job, std::int64_t deadline_ns) {
 TEST(Directory, OfOneRankIsItsOwn) {
   const auto directory = join(make_job(0, 1, 0));
   ASSERT_TRUE(directory);
-  EXPECT_FALSE(*directory->card(0));
+  EXPECT_FALSE(*directory->rank_address(0));
   EXPECT_TRUE(directory->publish("mine"));
-  EXPECT_EQ(**directory->card(0), "mine");
+  EXPECT_EQ(**directory->rank_address(0), "mine");
   EXPECT_TRUE(directory->poll());
-  EXPECT_EQ(directory->card(1).status(), Status::out_of_range);
+  EXPECT_EQ(directory->rank_address(1).status(), Status::out_of_range);
   EXPECT_EQ(directory->publish("again").status(), Status::invalid_argument);
 }
 
-TEST(Directory, GivesEveryRankEveryCard) {
+TEST(Directory, GivesEveryRankEveryAddress) {
   const FreePort port;
-  const Keeping keeper(make_job(0, 3, port.number()));
+  const Keeping server(make_job(0, 3, port.number()));
   const auto first = join(make_job(1, 3, port.number()));
   const auto second = join(make_job(2, 3, port.number()));
   ASSERT_TRUE(first && second);
-  const std::string longest(fabric::kMaxCardBytes, '\0');
-  EXPECT_TRUE(first->publish("card 1"));
+  const std::string longest(fabric::kMaxRankAddressBytes, '\0');
+  EXPECT_TRUE(first->publish("address 1"));
   EXPECT_TRUE(second->publish(longest));
   for (const auto* directory : {&first, &second}) {
-    EXPECT_EQ(wait_for_card(**directory, 0), "card 0");
-    EXPECT_EQ(wait_for_card(**directory, 1), "card 1");
-    EXPECT_EQ(wait_for_card(**directory, 2), longest);
+    EXPECT_EQ(wait_for_rank_address(**directory, 0), "address 0");
+    EXPECT_EQ(wait_for_rank_address(**directory, 1), "address 1");
+    EXPECT_EQ(wait_for_rank_address(**directory, 2), longest);
   }
 }
 
@@ -79,20 +79,20 @@ Job on_one_host(Job job) {
 
 TEST(Directory, WorksWithoutAKeyOnOneHost) {
   const FreePort port;
-  const Keeping keeper(make_job(0, 2, port.number(), ""));
+  const Keeping server(make_job(0, 2, port.number(), ""));
   const auto member = join(make_job(1, 2, port.number(), ""));
   ASSERT_TRUE(member);
-  EXPECT_EQ(wait_for_card(*member, 0), "card 0");
+  EXPECT_EQ(wait_for_rank_address(*member, 0), "address 0");
 }
 
 // Where all ranks are here, nothing listens at the port: with a key and without one.
 TEST(Directory, OfOneHostIsNoTcpPort) {
   for (const char* key : {"", "sixteen bytes or more"}) {
     const FreePort port;
-    const Keeping keeper(on_one_host(make_job(0, 3, port.number(), key)));
+    const Keeping server(on_one_host(make_job(0, 3, port.number(), key)));
     const auto member = join(on_one_host(make_job(1, 3, port.number(), key)));
     ASSERT_TRUE(member);
-    EXPECT_EQ(wait_for_card(*member, 0), "card 0");
+    EXPECT_EQ(wait_for_rank_address(*member, 0), "address 0");
     EXPECT_FALSE(test::Stranger(port.number()).is_connected()) << "key '" << key << "'";
     const std::int64_t start_ns = now_ns();
     const std::string no_key_or_another = *key == '\0' ? "another key, long enough" : "";
@@ -128,10 +128,10 @@ TEST(Directory, AStrangerWhoTakesTheKnownNameKeepsNobodyOut) {
   ASSERT_EQ(::read(ready[0], &byte, 1), 1);
   ASSERT_EQ(byte, 'r');
   if (user == 0) {
-    const Keeping keeper(on_one_host(make_job(0, 2, port.number())));
+    const Keeping server(on_one_host(make_job(0, 2, port.number())));
     const auto member = join(on_one_host(make_job(1, 2, port.number())));
     ASSERT_TRUE(member);
-    EXPECT_EQ(wait_for_card(*member, 0), "card 0");
+    EXPECT_EQ(wait_for_rank_address(*member, 0), "address 0");
     // Without a key it is told who has the name.
     const ErrorRecord refused = refusal(make_job(1, 2, port.number(), ""), in_seconds(20));
     EXPECT_EQ(refused.status, Status::no_permission);
@@ -164,13 +164,13 @@ TEST(Directory, IsFoundAtAnOuterAddressOfTheHost) {
   if (address.empty()) GTEST_SKIP() << "this host has no address but loopback";
   for (const char* key : {"", "sixteen bytes or more"}) {
     const FreePort port;
-    Job keeper_job = make_job(0, 2, port.number(), key);
+    Job server_job = make_job(0, 2, port.number(), key);
     Job member_job = make_job(1, 2, port.number(), key);
-    keeper_job.master_address = member_job.master_address = address;
-    const Keeping keeper(keeper_job);
+    server_job.master_address = member_job.master_address = address;
+    const Keeping server(server_job);
     const auto member = join(member_job);
     ASSERT_TRUE(member) << "key '" << key << "'";
-    EXPECT_EQ(wait_for_card(*member, 0), "card 0");
+    EXPECT_EQ(wait_for_rank_address(*member, 0), "address 0");
     // Without a key nobody can even connect.
     Descriptor socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
     sockaddr_in outer = test::loopback(port.number());
@@ -184,117 +184,117 @@ TEST(Directory, RanksMayComeBeforeRankZero) {
   std::unique_ptr<fabric::Directory> member;
   std::thread early([&] { member = join(make_job(1, 2, port.number())); });
   ::poll(nullptr, 0, 200);
-  const Keeping keeper(make_job(0, 2, port.number()));
+  const Keeping server(make_job(0, 2, port.number()));
   early.join();
   ASSERT_TRUE(member);
-  EXPECT_EQ(wait_for_card(*member, 0), "card 0");
+  EXPECT_EQ(wait_for_rank_address(*member, 0), "address 0");
 }
 
-TEST(Directory, ACardThatHasNotComeWaitsAtTheKeeperAndWakesWhoAsked) {
+TEST(Directory, AnAddressThatHasNotComeWaitsAtTheServerAndWakesWhoAsked) {
   const FreePort port;
-  const Keeping keeper(make_job(0, 3, port.number()));
+  const Keeping server(make_job(0, 3, port.number()));
   const auto asker = join(make_job(1, 3, port.number()));
   ASSERT_TRUE(asker);
-  ASSERT_TRUE(asker->card(2));
-  EXPECT_FALSE(*asker->card(2));
-  ASSERT_EQ(wait_for_card(*asker, 0), "card 0");
+  ASSERT_TRUE(asker->rank_address(2));
+  EXPECT_FALSE(*asker->rank_address(2));
+  ASSERT_EQ(wait_for_rank_address(*asker, 0), "address 0");
   EXPECT_TRUE(asker->poll());
   EXPECT_FALSE(is_readable(asker->wake_descriptor(), 100)) << "nothing is there to be read";
   const auto late = join(make_job(2, 3, port.number()));
   ASSERT_TRUE(late);
-  EXPECT_TRUE(late->publish("late card"));
+  EXPECT_TRUE(late->publish("late address"));
   EXPECT_TRUE(is_readable(asker->wake_descriptor(), 10'000));
-  EXPECT_EQ(wait_for_card(*asker, 2), "late card");
+  EXPECT_EQ(wait_for_rank_address(*asker, 2), "late address");
 }
 
-TEST(Directory, TheKeeperItselfSeesTheCards) {
+TEST(Directory, TheServerItselfSeesTheAddresses) {
   const FreePort port;
-  auto keeper = open_directory(make_job(0, 2, port.number()), in_seconds(1));
-  ASSERT_TRUE(keeper) << keeper.error().message();
+  auto server = open_directory(make_job(0, 2, port.number()), in_seconds(1));
+  ASSERT_TRUE(server) << server.error().message();
   std::thread member([&] {
     const auto directory = join(make_job(1, 2, port.number()));
     ASSERT_TRUE(directory);
-    EXPECT_TRUE(directory->publish("card 1"));
-    EXPECT_EQ(wait_for_card(*directory, 0), "card 0");
+    EXPECT_TRUE(directory->publish("address 1"));
+    EXPECT_EQ(wait_for_rank_address(*directory, 0), "address 0");
   });
-  EXPECT_EQ(wait_for_card(**keeper, 1), "card 1");
-  EXPECT_FALSE(*(*keeper)->card(0));
-  EXPECT_TRUE((*keeper)->publish("card 0"));
-  EXPECT_EQ(**(*keeper)->card(0), "card 0");
+  EXPECT_EQ(wait_for_rank_address(**server, 1), "address 1");
+  EXPECT_FALSE(*(*server)->rank_address(0));
+  EXPECT_TRUE((*server)->publish("address 0"));
+  EXPECT_EQ(**(*server)->rank_address(0), "address 0");
   // Until the member has it.
   std::atomic<bool> is_over{false};
   std::thread ends([&] {
     member.join();
     is_over = true;
   });
-  EXPECT_TRUE(test::eventually([&] { return !(*keeper)->poll() || is_over; }));
+  EXPECT_TRUE(test::eventually([&] { return !(*server)->poll() || is_over; }));
   ends.join();
 }
 
-TEST(Directory, RefusesCardsAndRanksThatCannotBe) {
+TEST(Directory, RefusesAddressesAndRanksThatCannotBe) {
   const FreePort port;
-  const Keeping keeper(make_job(0, 2, port.number()));
+  const Keeping server(make_job(0, 2, port.number()));
   const auto member = join(make_job(1, 2, port.number()));
   ASSERT_TRUE(member);
-  EXPECT_EQ(member->publish(std::string(fabric::kMaxCardBytes + 1, 'x')).status(), Status::invalid_argument);
-  EXPECT_TRUE(member->publish("")) << "an empty card is one";
+  EXPECT_EQ(member->publish(std::string(fabric::kMaxRankAddressBytes + 1, 'x')).status(), Status::invalid_argument);
+  EXPECT_TRUE(member->publish("")) << "an empty address is one";
   EXPECT_EQ(member->publish("again").status(), Status::invalid_argument);
-  EXPECT_EQ(wait_for_card(*member, 1), "");
-  EXPECT_EQ(member->card(2).status(), Status::out_of_range);
-  EXPECT_EQ(member->card(kAnyRank).status(), Status::out_of_range);
+  EXPECT_EQ(wait_for_rank_address(*member, 1), "");
+  EXPECT_EQ(member->rank_address(2).status(), Status::out_of_range);
+  EXPECT_EQ(member->rank_address(kAnyRank).status(), Status::out_of_range);
   Job wrong = make_job(2, 2, port.number());
   EXPECT_EQ(refusal(wrong, in_seconds(1)).status, Status::invalid_argument);
 }
 
-TEST(Directory, AKeeperThatIsGoneIsALostPeer) {
+TEST(Directory, AServerThatIsGoneIsALostPeer) {
   const FreePort port;
-  Keeping keeper(make_job(0, 3, port.number()));
+  Keeping server(make_job(0, 3, port.number()));
   const auto member = join(make_job(1, 3, port.number()));
   ASSERT_TRUE(member);
-  ASSERT_EQ(wait_for_card(*member, 0), "card 0");
-  ASSERT_TRUE(member->card(2));
-  keeper.end();
+  ASSERT_EQ(wait_for_rank_address(*member, 0), "address 0");
+  ASSERT_TRUE(member->rank_address(2));
+  server.end();
   EXPECT_TRUE(is_readable(member->wake_descriptor(), 10'000));
-  EXPECT_TRUE(test::eventually([&] { return !member->poll() || !member->card(2); }));
-  const auto lost = member->card(2);
+  EXPECT_TRUE(test::eventually([&] { return !member->poll() || !member->rank_address(2); }));
+  const auto lost = member->rank_address(2);
   ASSERT_FALSE(lost);
   EXPECT_EQ(lost.status(), Status::peer_lost);
   EXPECT_NE(lost.error().message().find("rank 0"), std::string::npos);
   EXPECT_TRUE(member->poll());
   EXPECT_FALSE(is_readable(member->wake_descriptor(), 0)) << "it would wake for ever";
-  EXPECT_EQ(**member->card(0), "card 0") << "what is known stays known";
-  EXPECT_EQ(member->publish("card 1").status(), Status::peer_lost);
+  EXPECT_EQ(**member->rank_address(0), "address 0") << "what is known stays known";
+  EXPECT_EQ(member->publish("address 1").status(), Status::peer_lost);
 }
 
-TEST(Directory, ARankThatIsStartedAnewBringsANewCard) {
+TEST(Directory, ARankThatIsStartedAnewBringsANewAddress) {
   const FreePort port;
-  const Keeping keeper(make_job(0, 3, port.number()));
+  const Keeping server(make_job(0, 3, port.number()));
   auto first = join(make_job(1, 3, port.number()));
   ASSERT_TRUE(first);
   EXPECT_TRUE(first->publish("old"));
   const auto other = join(make_job(2, 3, port.number()));
   ASSERT_TRUE(other);
-  EXPECT_EQ(wait_for_card(*other, 1), "old");
+  EXPECT_EQ(wait_for_rank_address(*other, 1), "old");
   const ErrorRecord taken = refusal(make_job(1, 3, port.number()), in_seconds(20));
   EXPECT_EQ(taken.status, Status::invalid_argument);
   EXPECT_NE(taken.cause.find("rank 1 is there already"), std::string::npos) << taken.cause;
   first.reset();
   std::unique_ptr<fabric::Directory> again;
-  // The keeper sees the end of the first one at its next look.
+  // The bootstrap server sees the end of the first one at its next look.
   ASSERT_TRUE(test::eventually([&] {
     auto opened = open_directory(make_job(1, 3, port.number()), in_seconds(20));
     if (opened) again = std::move(*opened);
     return again != nullptr;
   }));
   EXPECT_TRUE(again->publish("new"));
-  EXPECT_EQ(wait_for_card(*again, 0), "card 0");
+  EXPECT_EQ(wait_for_rank_address(*again, 0), "address 0");
 }
 
 // --- Who cannot join ------------------------------------------------------------------------------------------------------------
 
 TEST(Directory, RefusesAnotherKeyAnotherJobAndAnotherRankCount) {
   const FreePort port;
-  const Keeping keeper(make_job(0, 2, port.number()));
+  const Keeping server(make_job(0, 2, port.number()));
   const std::int64_t start_ns = now_ns();
   EXPECT_EQ(refusal(make_job(1, 2, port.number(), "another key, long enough"), in_seconds(20)).status, Status::no_permission);
   Job other = make_job(1, 2, port.number());
@@ -310,9 +310,9 @@ TEST(Directory, RefusesAnotherKeyAnotherJobAndAnotherRankCount) {
 // A rank of rank 0's host that has no key where there is one, or one where there is none, is told so, and not at the deadline. By
 // the one side at a Unix socket: what listens there is a process of this user. By the other after a moment of doubt.
 TEST(Directory, TellsARankOfItsHostThatOnlyOneOfThemHasAKey) {
-  for (const auto& [keepers, ranks] : {std::pair("sixteen bytes or more", ""), std::pair("", "sixteen bytes or more")}) {
+  for (const auto& [servers, ranks] : {std::pair("sixteen bytes or more", ""), std::pair("", "sixteen bytes or more")}) {
     const FreePort port;
-    const Keeping keeper(make_job(0, 2, port.number(), keepers));
+    const Keeping server(make_job(0, 2, port.number(), servers));
     const std::int64_t start_ns = now_ns();
     const ErrorRecord refused = refusal(make_job(1, 2, port.number(), ranks), in_seconds(60));
     EXPECT_EQ(refused.status, Status::no_permission) << refused.cause;
@@ -335,7 +335,7 @@ TEST(Directory, OfOneHostSaysWhatContainersNeed) {
 
 TEST(Directory, APortThatIsTakenIsUnavailable) {
   const FreePort port;
-  const Keeping keeper(make_job(0, 2, port.number()));
+  const Keeping server(make_job(0, 2, port.number()));
   const ErrorRecord taken = refusal(make_job(0, 2, port.number()), in_seconds(20));
   EXPECT_EQ(taken.status, Status::unavailable);
   EXPECT_EQ(taken.native.name, "EADDRINUSE");
@@ -385,13 +385,13 @@ TEST(Directory, AnotherHostNeedsAKey) {
 TEST(Directory, IsFoundAtTheLoopbackAddressOfIpv6) {
   for (const char* key : {"", "sixteen bytes or more"}) {
     const FreePort port;
-    Job keeper_job = make_job(0, 2, port.number(), key);
+    Job server_job = make_job(0, 2, port.number(), key);
     Job member_job = make_job(1, 2, port.number(), key);
-    keeper_job.master_address = member_job.master_address = "::1";
-    const Keeping keeper(keeper_job);
+    server_job.master_address = member_job.master_address = "::1";
+    const Keeping server(server_job);
     const auto member = join(member_job);
     ASSERT_TRUE(member);
-    EXPECT_EQ(wait_for_card(*member, 0), "card 0");
+    EXPECT_EQ(wait_for_rank_address(*member, 0), "address 0");
   }
 }
 
@@ -419,21 +419,22 @@ TEST(Directory, HoldsHundredsOfRanks) {
         members[rank] = join(make_job(rank, kRanks, port.number()));
         ASSERT_TRUE(members[rank]);
         // Asked for before most of them are there.
-        EXPECT_TRUE(members[rank]->card((rank * 7 + 1) % kRanks));
-        EXPECT_TRUE(members[rank]->publish("card " + std::to_string(rank)));
+        EXPECT_TRUE(members[rank]->rank_address((rank * 7 + 1) % kRanks));
+        EXPECT_TRUE(members[rank]->publish("address " + std::to_string(rank)));
       }
     });
   }
-  const Keeping keeper(make_job(0, kRanks, port.number()));
+  const Keeping server(make_job(0, kRanks, port.number()));
   for (std::thread& thread : threads) thread.join();
   for (Rank rank = 1; rank < kRanks; ++rank) {
     ASSERT_TRUE(members[rank]);
     for (const Rank other : {(rank * 7 + 1) % kRanks, (rank + 1) % kRanks, Rank{0}, kRanks - 1})
-      ASSERT_EQ(wait_for_card(*members[rank], other), "card " + std::to_string(other)) << rank;
+      ASSERT_EQ(wait_for_rank_address(*members[rank], other), "address " + std::to_string(other)) << rank;
   }
   // One that asks for all at once.
-  for (Rank other = 0; other < kRanks; ++other) ASSERT_TRUE(members[1]->card(other));
-  for (Rank other = 0; other < kRanks; ++other) ASSERT_EQ(wait_for_card(*members[1], other), "card " + std::to_string(other));
+  for (Rank other = 0; other < kRanks; ++other) ASSERT_TRUE(members[1]->rank_address(other));
+  for (Rank other = 0; other < kRanks; ++other)
+    ASSERT_EQ(wait_for_rank_address(*members[1], other), "address " + std::to_string(other));
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The directory among strangers: garbage, silence, floods, replays and keepers that are none.
+// The directory among strangers: garbage, silence, floods, replays and servers that are none.
 #include <grp.h>
 #include <gtest/gtest.h>
 #include <sys/wait.h>
@@ -32,12 +32,12 @@ using test::Stranger;
 void expect_works(std::uint16_t port, Rank rank, Rank rank_count) {
   auto member = fabric::open_member(make_job(rank, rank_count, port), in_seconds(20));
   ASSERT_TRUE(member) << member.error().message();
-  EXPECT_EQ(test::wait_for_card(**member, 0), "card 0");
+  EXPECT_EQ(test::wait_for_rank_address(**member, 0), "address 0");
 }
 
 TEST(HostileMember, GarbageIsCutOffWithoutAnAnswer) {
   const FreePort port;
-  const Keeping keeper(make_job(0, 2, port.number()));
+  const Keeping server(make_job(0, 2, port.number()));
   for (const std::string& bytes :
        {std::string(fabric::kHelloBytes, '\0'), std::string("GET / HTTP/1.1\r\nHost: gigabar\r\nAccept: */*\r\n\r\n....."),
         std::string(100'000, '\xff')}) {
@@ -51,9 +51,9 @@ TEST(HostileMember, GarbageIsCutOffWithoutAnAnswer) {
 
 TEST(HostileMember, RandomBytesAfterAHelloAreCutOff) {
   const FreePort port;
-  const Keeping keeper(make_job(0, 2, port.number()));
+  const Keeping server(make_job(0, 2, port.number()));
   std::mt19937 random(7);  // NOLINT: the same bytes in every run
-  for (int trial = 0; trial < 100; ++trial) {
+  for (int probe = 0; probe < 100; ++probe) {
     const Stranger stranger(port.number());
     stranger.send(fabric::write_hello(fabric::make_hello(make_job(1, 2, 1))));
     EXPECT_EQ(stranger.receive(fabric::kHelloBytes).size(), fabric::kHelloBytes);
@@ -69,7 +69,7 @@ TEST(HostileMember, RandomBytesAfterAHelloAreCutOff) {
 TEST(HostileMember, AnEarlierProofProvesNothing) {
   const FreePort port;
   const Job job = make_job(1, 2, port.number());
-  const Keeping keeper(make_job(0, 2, port.number()));
+  const Keeping server(make_job(0, 2, port.number()));
   const std::string hello = fabric::write_hello(fabric::make_hello(job));
   std::string proof;
   {
@@ -86,22 +86,22 @@ TEST(HostileMember, AnEarlierProofProvesNothing) {
   EXPECT_EQ(replay.receive(), std::string(fabric::kProofBytes, '\0'));
 }
 
-TEST(HostileMember, AKeepersOwnWordsProveNothing) {
+TEST(HostileMember, AServersOwnWordsProveNothing) {
   const FreePort port;
-  const Keeping keeper(make_job(0, 2, port.number()));
+  const Keeping server(make_job(0, 2, port.number()));
   const Stranger first(port.number());
   first.send(fabric::write_hello(fabric::make_hello(make_job(1, 2, 1))));
-  const std::string keepers_hello = first.receive(fabric::kHelloBytes);
+  const std::string servers_hello = first.receive(fabric::kHelloBytes);
   const Stranger second(port.number());
-  second.send(keepers_hello);
+  second.send(servers_hello);
   EXPECT_EQ(second.receive(fabric::kHelloBytes).size(), fabric::kHelloBytes);
-  second.send(keepers_hello.substr(0, fabric::kProofBytes));
+  second.send(servers_hello.substr(0, fabric::kProofBytes));
   EXPECT_EQ(second.receive(), std::string(fabric::kProofBytes, '\0'));
 }
 
 TEST(HostileMember, AnotherVersionIsToldOursAndCutOff) {
   const FreePort port;
-  const Keeping keeper(make_job(0, 2, port.number()));
+  const Keeping server(make_job(0, 2, port.number()));
   fabric::Hello hello = fabric::make_hello(make_job(1, 2, 1));
   hello.version = 99;
   const Stranger stranger(port.number());
@@ -113,7 +113,7 @@ TEST(HostileMember, AnotherVersionIsToldOursAndCutOff) {
 
 TEST(HostileMember, SilenceIsCutOffAfterItsTime) {
   const FreePort port;
-  const Keeping keeper(make_job(0, 2, port.number()), test::kSecondNs / 5);
+  const Keeping server(make_job(0, 2, port.number()), test::kSecondNs / 5);
   const std::int64_t start_ns = now_ns();
   const Stranger silent(port.number());
   const Stranger half(port.number());
@@ -125,12 +125,12 @@ TEST(HostileMember, SilenceIsCutOffAfterItsTime) {
   auto member = fabric::open_member(make_job(1, 2, port.number()), in_seconds(20));
   ASSERT_TRUE(member);
   ::poll(nullptr, 0, 500);
-  EXPECT_EQ(test::wait_for_card(**member, 0), "card 0");
+  EXPECT_EQ(test::wait_for_rank_address(**member, 0), "address 0");
 }
 
 TEST(HostileMember, AFloodDoesNotKeepTheJobOut) {
   const FreePort port;
-  const Keeping keeper(make_job(0, 3, port.number()), test::kSecondNs / 2);
+  const Keeping server(make_job(0, 3, port.number()), test::kSecondNs / 2);
   std::vector<std::unique_ptr<Stranger>> flood;
   for (int count = 0; count < 350; ++count) flood.push_back(std::make_unique<Stranger>(port.number()));
   expect_works(port.number(), 1, 3);
@@ -141,7 +141,7 @@ TEST(HostileMember, AFloodDoesNotKeepTheJobOut) {
 // More than are held, and they stay: each that comes makes the oldest go.
 TEST(HostileMember, TwelveHundredSilentOnesDelayNobody) {
   const FreePort port;
-  const Keeping keeper(make_job(0, 3, port.number()));
+  const Keeping server(make_job(0, 3, port.number()));
   const test::DescriptorLimit limit;
   std::vector<std::unique_ptr<Stranger>> silent;
   for (int count = 0; count < 1200; ++count) silent.push_back(std::make_unique<Stranger>(port.number()));
@@ -154,12 +154,12 @@ TEST(HostileMember, TwelveHundredSilentOnesDelayNobody) {
 // Who is turned away is counted once; who goes between two words of the handshake is not.
 TEST(HostileMember, AreCountedExactly) {
   const FreePort port;
-  auto keeper = fabric::open_keeper(make_job(0, 3, port.number()), test::kSecondNs / 5);
-  ASSERT_TRUE(keeper);
+  auto server = fabric::open_bootstrap_server(make_job(0, 3, port.number()), test::kSecondNs / 5);
+  ASSERT_TRUE(server);
   const auto poll_until = [&](std::uint64_t count) {
-    const bool is_reached = test::eventually([&] { return !(*keeper)->poll() || (*keeper)->refused_count() >= count; });
-    EXPECT_TRUE(is_reached) << (*keeper)->refused_count() << " of " << count;
-    return (*keeper)->refused_count() == count;
+    const bool is_reached = test::eventually([&] { return !(*server)->poll() || (*server)->refused_count() >= count; });
+    EXPECT_TRUE(is_reached) << (*server)->refused_count() << " of " << count;
+    return (*server)->refused_count() == count;
   };
   const std::string hello = fabric::write_hello(fabric::make_hello(make_job(1, 3, 1)));
   {
@@ -182,56 +182,56 @@ TEST(HostileMember, AreCountedExactly) {
   EXPECT_TRUE(poll_until(3));
   const Stranger silent(port.number());
   EXPECT_TRUE(poll_until(4)) << "too slow";
-  for (int round = 0; round < 20; ++round) ASSERT_TRUE((*keeper)->poll());
-  EXPECT_EQ((*keeper)->refused_count(), 4u);
+  for (int round = 0; round < 20; ++round) ASSERT_TRUE((*server)->poll());
+  EXPECT_EQ((*server)->refused_count(), 4u);
 }
 
-// A keeper that holds sixteen strangers of each kind.
-std::unique_ptr<fabric::Directory> open_narrow_keeper(std::uint16_t port) {
+// A server that holds sixteen strangers of each kind.
+std::unique_ptr<fabric::Directory> open_narrow_server(std::uint16_t port) {
   rlimit before{};
   ::getrlimit(RLIMIT_NOFILE, &before);
   const rlimit narrow{64, before.rlim_max};
   ::setrlimit(RLIMIT_NOFILE, &narrow);
-  auto keeper = fabric::open_keeper(make_job(0, 2, port));
+  auto server = fabric::open_bootstrap_server(make_job(0, 2, port));
   ::setrlimit(RLIMIT_NOFILE, &before);
-  EXPECT_TRUE(keeper) << keeper.error().message();
-  return keeper ? std::move(*keeper) : nullptr;
+  EXPECT_TRUE(server) << server.error().message();
+  return server ? std::move(*server) : nullptr;
 }
 
 std::string known_name(std::uint16_t port) { return text("gigabar-directory-", ::geteuid(), "-", port); }
 
 // For longer than strangers have to speak.
-void poll_for_a_while(fabric::Directory& keeper) {
+void poll_for_a_while(fabric::Directory& server) {
   for (const std::int64_t end_ns = now_ns() + test::kSecondNs / 5; now_ns() < end_ns; ::poll(nullptr, 0, 1))
-    ASSERT_TRUE(keeper.poll());
+    ASSERT_TRUE(server.poll());
 }
 
 // Those of TCP and those of this host do not take each other's places.
 TEST(HostileMember, OverTcpLeaveTheUnixSocketAlone) {
   const FreePort port;
-  const auto keeper = open_narrow_keeper(port.number());
-  ASSERT_TRUE(keeper);
+  const auto server = open_narrow_server(port.number());
+  ASSERT_TRUE(server);
   std::vector<std::unique_ptr<Stranger>> silent;
   for (int count = 0; count < 16; ++count) silent.push_back(std::make_unique<Stranger>(port.number()));
-  ASSERT_NO_FATAL_FAILURE(poll_for_a_while(*keeper));
+  ASSERT_NO_FATAL_FAILURE(poll_for_a_while(*server));
   std::vector<Descriptor> of_this_host;
   for (int count = 0; count < 16; ++count) of_this_host.push_back(test::knock_unix(known_name(port.number()), SOCK_STREAM));
-  ASSERT_NO_FATAL_FAILURE(poll_for_a_while(*keeper));
-  EXPECT_EQ(keeper->refused_count(), 0U) << "some had to go";
+  ASSERT_NO_FATAL_FAILURE(poll_for_a_while(*server));
+  EXPECT_EQ(server->refused_count(), 0U) << "some had to go";
   silent.push_back(std::make_unique<Stranger>(port.number()));
-  ASSERT_NO_FATAL_FAILURE(poll_for_a_while(*keeper));
-  EXPECT_EQ(keeper->refused_count(), 1U) << "it holds sixteen";
+  ASSERT_NO_FATAL_FAILURE(poll_for_a_while(*server));
+  EXPECT_EQ(server->refused_count(), 1U) << "it holds sixteen";
 }
 
 // Who is turned away for being another user has put nobody out.
 TEST(HostileMember, OfAnotherUserTakesNobodysPlace) {
   if (::geteuid() != 0) GTEST_SKIP() << "only root can become another user";
   const FreePort port;
-  const auto keeper = open_narrow_keeper(port.number());
-  ASSERT_TRUE(keeper);
+  const auto server = open_narrow_server(port.number());
+  ASSERT_TRUE(server);
   std::vector<Descriptor> own;
   for (int count = 0; count < 16; ++count) own.push_back(test::knock_unix(known_name(port.number()), SOCK_STREAM));
-  ASSERT_NO_FATAL_FAILURE(poll_for_a_while(*keeper));
+  ASSERT_NO_FATAL_FAILURE(poll_for_a_while(*server));
   const std::string name = known_name(port.number());
   const pid_t other = ::fork();
   if (other == 0) {
@@ -243,23 +243,23 @@ TEST(HostileMember, OfAnotherUserTakesNobodysPlace) {
     }
     ::_exit(0);
   }
-  EXPECT_TRUE(test::eventually([&] { return !keeper->poll() || keeper->refused_count() >= 8; }));
+  EXPECT_TRUE(test::eventually([&] { return !server->poll() || server->refused_count() >= 8; }));
   int status = -1;
   ::waitpid(other, &status, 0);
   EXPECT_EQ(status, 0);
-  EXPECT_EQ(keeper->refused_count(), 8U) << "one for each of the other user's, and none of this one's";
+  EXPECT_EQ(server->refused_count(), 8U) << "one for each of the other user's, and none of this one's";
 }
 
-TEST(HostileMember, KeepersOutOfDescriptorsWaitAndGoOn) {
+TEST(HostileMember, ServersOutOfDescriptorsWaitAndGoOn) {
   if (GIGABAR_TEST_CAN_EXHAUST_DESCRIPTORS == 0) GTEST_SKIP() << "the sanitizer needs descriptors";
   const FreePort port;
-  auto keeper = fabric::open_keeper(make_job(0, 2, port.number()));
-  ASSERT_TRUE(keeper);
+  auto server = fabric::open_bootstrap_server(make_job(0, 2, port.number()));
+  ASSERT_TRUE(server);
   const Stranger waiting(port.number());
   ASSERT_TRUE(waiting.is_connected());
   const bool is_quiet = test::without_descriptors([&] {
-    const bool is_ok = (*keeper)->poll() && (*keeper)->poll();
-    pollfd entry{(*keeper)->wake_descriptor(), POLLIN, 0};
+    const bool is_ok = (*server)->poll() && (*server)->poll();
+    pollfd entry{(*server)->wake_descriptor(), POLLIN, 0};
     return is_ok && ::poll(&entry, 1, 0) == 0;
   });
   EXPECT_TRUE(is_quiet) << "it fails, or it would be woken for ever";
@@ -267,9 +267,9 @@ TEST(HostileMember, KeepersOutOfDescriptorsWaitAndGoOn) {
   std::atomic<bool> is_over{false};
   std::thread polls([&] {
     while (!is_over) {
-      pollfd entry{(*keeper)->wake_descriptor(), POLLIN, 0};
+      pollfd entry{(*server)->wake_descriptor(), POLLIN, 0};
       ::poll(&entry, 1, 20);
-      EXPECT_TRUE((*keeper)->poll());
+      EXPECT_TRUE((*server)->poll());
     }
   });
   EXPECT_TRUE(waiting.is_cut_off());
@@ -284,15 +284,17 @@ class Insider {
     const Job job = make_job(1, 4, port);
     const std::string hello = fabric::write_hello(fabric::make_hello(job));
     stranger_.send(hello);
-    const std::string keepers = stranger_.receive(fabric::kHelloBytes);
-    const auto derive = [&](Purpose purpose) { return fabric::Handshake(job).derive(purpose, hello, keepers); };
+    const std::string servers = stranger_.receive(fabric::kHelloBytes);
+    const auto derive = [&](Purpose purpose) { return fabric::Handshake(job).derive(purpose, hello, servers); };
     stranger_.send(fabric::proof_text(derive(Purpose::member_proof)));
-    is_proved_ = stranger_.receive(fabric::kProofBytes) == fabric::proof_text(derive(Purpose::keeper_proof));
-    sealed_ = fabric::SealedStream(derive(Purpose::member_sends), derive(Purpose::keeper_sends));
+    is_proved_ = stranger_.receive(fabric::kProofBytes) == fabric::proof_text(derive(Purpose::server_proof));
+    sealed_ = fabric::SealedStream(derive(Purpose::member_sends), derive(Purpose::server_sends));
   }
   bool is_proved() const { return is_proved_; }
   const Stranger& stranger() const { return stranger_; }
-  std::string seal(fabric::LetterType type, Rank rank, const std::string& body = {}) { return sealed_.seal({type, rank, body}); }
+  std::string seal(fabric::BootstrapMessageType type, Rank rank, const std::string& body = {}) {
+    return sealed_.seal({type, rank, body});
+  }
 
  private:
   Stranger stranger_;
@@ -301,34 +303,34 @@ class Insider {
 };
 
 TEST(HostileInsider, WhatBreaksTheRulesIsCutOff) {
-  using fabric::LetterType;
+  using fabric::BootstrapMessageType;
   const FreePort port;
-  const Keeping keeper(make_job(0, 4, port.number()));
+  const Keeping server(make_job(0, 4, port.number()));
   for (const auto& [type, rank] :
-       {std::pair{LetterType::ask, Rank{4}}, std::pair{LetterType::ask, kAnyRank}, std::pair{LetterType::card, Rank{1}},
-        std::pair{LetterType::welcome, Rank{1}}, std::pair{static_cast<LetterType>(0), Rank{1}},
-        std::pair{static_cast<LetterType>(255), Rank{1}}}) {
+       {std::pair{BootstrapMessageType::ask, Rank{4}}, std::pair{BootstrapMessageType::ask, kAnyRank},
+        std::pair{BootstrapMessageType::rank_address, Rank{1}}, std::pair{BootstrapMessageType::welcome, Rank{1}},
+        std::pair{static_cast<BootstrapMessageType>(0), Rank{1}}, std::pair{static_cast<BootstrapMessageType>(255), Rank{1}}}) {
     Insider insider(port.number());
     ASSERT_TRUE(insider.is_proved());
     insider.stranger().send(insider.seal(type, rank));
     insider.stranger().receive();  // the welcome, then the end
     EXPECT_TRUE(insider.stranger().is_cut_off()) << static_cast<int>(type) << " " << rank;
-    // The keeper knows that the rank has gone before the next one comes with it.
+    // The bootstrap server knows that the rank has gone before the next one comes with it.
   }
   expect_works(port.number(), 1, 4);
 }
 
 TEST(HostileInsider, ManyQuestionsWithoutTakingTheAnswersAreHeldBack) {
   const FreePort port;
-  const Keeping keeper(make_job(0, 4, port.number()));
+  const Keeping server(make_job(0, 4, port.number()));
   {
     Insider insider(port.number());
     ASSERT_TRUE(insider.is_proved());
     std::string questions;
-    for (int count = 0; count < 50'000; ++count) questions += insider.seal(fabric::LetterType::ask, 0);
-    // All of them are answered in the end, with the keeper holding no more than a part.
+    for (int count = 0; count < 50'000; ++count) questions += insider.seal(fabric::BootstrapMessageType::ask, 0);
+    // All of them are answered in the end, with the bootstrap server holding no more than a part.
     std::thread asks([&] { insider.stranger().send(questions); });
-    const std::size_t answer_bytes = 2 + 1 + 4 + 16 + std::string("card 0").size();
+    const std::size_t answer_bytes = 2 + 1 + 4 + 16 + std::string("address 0").size();
     const std::size_t welcome_bytes = 2 + 1 + 4 + 16;
     expect_works(port.number(), 2, 4);
     EXPECT_EQ(insider.stranger().receive(welcome_bytes + 50'000 * answer_bytes).size(), welcome_bytes + 50'000 * answer_bytes);
@@ -337,12 +339,12 @@ TEST(HostileInsider, ManyQuestionsWithoutTakingTheAnswersAreHeldBack) {
   expect_works(port.number(), 3, 4);
 }
 
-// --- Keepers that are none ------------------------------------------------------------------------------------------------------
+// --- Servers that are none ------------------------------------------------------------------------------------------------------
 
 // Listens, and plays `act` with each that connects, until it goes.
-class FakeKeeper {
+class FakeBootstrapServer {
  public:
-  FakeKeeper(std::uint16_t port, std::function<void(int)> act)
+  FakeBootstrapServer(std::uint16_t port, std::function<void(int)> act)
       : act_(std::move(act)), listener_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
     const int yes = 1;
     ::setsockopt(listener_.get(), SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
@@ -351,12 +353,12 @@ class FakeKeeper {
     EXPECT_EQ(::listen(listener_.get(), 16), 0);
     thread_ = std::thread([this] { run(); });
   }
-  ~FakeKeeper() {
+  ~FakeBootstrapServer() {
     is_over_ = true;
     thread_.join();
   }
-  FakeKeeper(const FakeKeeper&) = delete;
-  FakeKeeper& operator=(const FakeKeeper&) = delete;
+  FakeBootstrapServer(const FakeBootstrapServer&) = delete;
+  FakeBootstrapServer& operator=(const FakeBootstrapServer&) = delete;
 
  private:
   void run() {
@@ -392,42 +394,42 @@ ErrorRecord refusal(std::uint16_t port, std::int64_t deadline_ns) {
 }
 
 // Who answers in rank 0's place before it comes does not end a join by refusing it.
-TEST(HostileKeeper, OneThatRefusesAndGoesKeepsNobodyOut) {
+TEST(HostileBootstrapServer, OneThatRefusesAndGoesKeepsNobodyOut) {
   const FreePort port;
   std::atomic<int> refused{0};
-  auto impostor = std::make_unique<FakeKeeper>(port.number(), [&](int socket) {
+  auto impostor = std::make_unique<FakeBootstrapServer>(port.number(), [&](int socket) {
     receive_from(socket, fabric::kHelloBytes);
     send_to(socket, fabric::write_hello(fabric::make_hello(make_job(0, 2, 1))));
     receive_from(socket, fabric::kProofBytes);
     send_to(socket, std::string(fabric::kProofBytes, '\0'));
     ++refused;
   });
-  std::string card;
+  std::string rank_address;
   std::thread joins([&] {
     const auto member = fabric::open_member(make_job(1, 2, port.number()), in_seconds(30));
     EXPECT_TRUE(member) << member.error().message();
-    if (member) card = test::wait_for_card(**member, 0).value_or("none");
+    if (member) rank_address = test::wait_for_rank_address(**member, 0).value_or("none");
   });
   EXPECT_TRUE(test::eventually([&] { return refused >= 2; }));
   impostor.reset();
   {
-    const Keeping keeper(make_job(0, 2, port.number()));
+    const Keeping server(make_job(0, 2, port.number()));
     joins.join();
   }
-  EXPECT_EQ(card, "card 0");
+  EXPECT_EQ(rank_address, "address 0");
 }
 
-TEST(HostileKeeper, SilenceEndsAtTheDeadline) {
+TEST(HostileBootstrapServer, SilenceEndsAtTheDeadline) {
   const FreePort port;
-  const FakeKeeper keeper(port.number(), [](int) {});
+  const FakeBootstrapServer server(port.number(), [](int) {});
   const ErrorRecord late = refusal(port.number(), now_ns() + test::kSecondNs / 5);
   EXPECT_EQ(late.status, Status::timed_out);
 }
 
-TEST(HostileKeeper, AnotherProgramIsTriedAgainUntilTheDeadline) {
+TEST(HostileBootstrapServer, AnotherProgramIsTriedAgainUntilTheDeadline) {
   const FreePort port;
   std::atomic<int> tries{0};
-  const FakeKeeper keeper(port.number(), [&](int socket) {
+  const FakeBootstrapServer server(port.number(), [&](int socket) {
     ++tries;
     send_to(socket, std::string(200, 'x'));
   });
@@ -437,9 +439,9 @@ TEST(HostileKeeper, AnotherProgramIsTriedAgainUntilTheDeadline) {
   EXPECT_GT(tries, 1);
 }
 
-TEST(HostileKeeper, AnotherVersionIsNotSupported) {
+TEST(HostileBootstrapServer, AnotherVersionIsNotSupported) {
   const FreePort port;
-  const FakeKeeper keeper(port.number(), [](int socket) {
+  const FakeBootstrapServer server(port.number(), [](int socket) {
     fabric::Hello hello = fabric::make_hello(make_job(0, 2, 1));
     hello.version = 77;
     send_to(socket, fabric::write_hello(hello));
@@ -451,9 +453,9 @@ TEST(HostileKeeper, AnotherVersionIsNotSupported) {
 }
 
 // It holds the key, and is some other rank.
-TEST(HostileKeeper, AnotherRankIsNotTheKeeper) {
+TEST(HostileBootstrapServer, AnotherRankIsNotTheServer) {
   const FreePort port;
-  const FakeKeeper keeper(port.number(), [](int socket) {
+  const FakeBootstrapServer server(port.number(), [](int socket) {
     receive_from(socket, fabric::kHelloBytes);
     send_to(socket, fabric::write_hello(fabric::make_hello(make_job(2, 3, 1))));
   });
@@ -462,9 +464,9 @@ TEST(HostileKeeper, AnotherRankIsNotTheKeeper) {
   EXPECT_NE(other.cause.find("rank 2, not 0"), std::string::npos) << other.cause;
 }
 
-TEST(HostileKeeper, AnEchoHasNotTheKey) {
+TEST(HostileBootstrapServer, AnEchoHasNotTheKey) {
   const FreePort port;
-  const FakeKeeper keeper(port.number(), [](int socket) {
+  const FakeBootstrapServer server(port.number(), [](int socket) {
     send_to(socket, receive_from(socket, fabric::kHelloBytes));
     send_to(socket, receive_from(socket, fabric::kProofBytes));
   });
@@ -472,9 +474,9 @@ TEST(HostileKeeper, AnEchoHasNotTheKey) {
 }
 
 // A key of its own, and the hello of a rank 0.
-TEST(HostileKeeper, OneWithoutTheKeyHearsAProofAndGivesNone) {
+TEST(HostileBootstrapServer, OneWithoutTheKeyHearsAProofAndGivesNone) {
   const FreePort port;
-  const FakeKeeper keeper(port.number(), [](int socket) {
+  const FakeBootstrapServer server(port.number(), [](int socket) {
     receive_from(socket, fabric::kHelloBytes);
     send_to(socket, fabric::write_hello(fabric::make_hello(make_job(0, 2, 1))));
     send_to(socket, receive_from(socket, fabric::kProofBytes));
@@ -482,43 +484,44 @@ TEST(HostileKeeper, OneWithoutTheKeyHearsAProofAndGivesNone) {
   EXPECT_EQ(refusal(port.number(), in_seconds(20)).status, Status::no_permission);
 }
 
-// Plays the keeper with the right key, then sends `bytes`.
-void play_keeper(int socket, const Job& job, const std::function<std::string(fabric::SealedStream&)>& bytes) {
+// Plays the bootstrap server with the right key, then sends `bytes`.
+void play_server(int socket, const Job& job, const std::function<std::string(fabric::SealedStream&)>& bytes) {
   const std::string hello = receive_from(socket, fabric::kHelloBytes);
   const std::string own = fabric::write_hello(fabric::make_hello(job));
   send_to(socket, own);
   receive_from(socket, fabric::kProofBytes);
   const auto derive = [&](Purpose purpose) { return fabric::Handshake(job).derive(purpose, hello, own); };
-  fabric::SealedStream sealed(derive(Purpose::keeper_sends), derive(Purpose::member_sends));
-  const std::string welcome = sealed.seal({fabric::LetterType::welcome, 1, {}});  // the first, whatever comes after
-  send_to(socket, fabric::proof_text(derive(Purpose::keeper_proof)) + welcome + bytes(sealed));
+  fabric::SealedStream sealed(derive(Purpose::server_sends), derive(Purpose::member_sends));
+  const std::string welcome = sealed.seal({fabric::BootstrapMessageType::welcome, 1, {}});  // the first, whatever comes after
+  send_to(socket, fabric::proof_text(derive(Purpose::server_proof)) + welcome + bytes(sealed));
 }
 
-TEST(HostileKeeper, WhatWasNotAskedForEndsTheConnection) {
-  using fabric::LetterType;
-  for (const auto& [type, rank] : {std::pair{LetterType::card, Rank{3}}, std::pair{LetterType::card, kAnyRank},
-                                   std::pair{LetterType::ask, Rank{1}}, std::pair{LetterType::welcome, Rank{1}}}) {
+TEST(HostileBootstrapServer, WhatWasNotAskedForEndsTheConnection) {
+  using fabric::BootstrapMessageType;
+  for (const auto& [type, rank] :
+       {std::pair{BootstrapMessageType::rank_address, Rank{3}}, std::pair{BootstrapMessageType::rank_address, kAnyRank},
+        std::pair{BootstrapMessageType::ask, Rank{1}}, std::pair{BootstrapMessageType::welcome, Rank{1}}}) {
     const FreePort port;
     const auto make = [sent_type = type, sent_rank = rank](fabric::SealedStream& sealed) {
       return sealed.seal({sent_type, sent_rank, "x"});
     };
-    const FakeKeeper keeper(port.number(), [&](int socket) { play_keeper(socket, make_job(0, 4, 1), make); });
+    const FakeBootstrapServer server(port.number(), [&](int socket) { play_server(socket, make_job(0, 4, 1), make); });
     auto member = fabric::open_member(make_job(1, 4, port.number()), in_seconds(20));
     ASSERT_TRUE(member) << member.error().message();
-    EXPECT_TRUE(test::eventually([&] { return !(*member)->poll() || !(*member)->card(2); }));
-    EXPECT_EQ((*member)->card(2).status(), Status::peer_lost);
+    EXPECT_TRUE(test::eventually([&] { return !(*member)->poll() || !(*member)->rank_address(2); }));
+    EXPECT_EQ((*member)->rank_address(2).status(), Status::peer_lost);
   }
 }
 
-TEST(HostileKeeper, ForgedMessagesEndTheConnection) {
+TEST(HostileBootstrapServer, ForgedMessagesEndTheConnection) {
   const FreePort port;
-  const FakeKeeper keeper(port.number(), [](int socket) {
-    play_keeper(socket, make_job(0, 2, 1), [](fabric::SealedStream&) { return std::string("\x20\x00", 2) + std::string(64, 'f'); });
+  const FakeBootstrapServer server(port.number(), [](int socket) {
+    play_server(socket, make_job(0, 2, 1), [](fabric::SealedStream&) { return std::string("\x20\x00", 2) + std::string(64, 'f'); });
   });
   auto member = fabric::open_member(make_job(1, 2, port.number()), in_seconds(20));
   ASSERT_TRUE(member) << member.error().message();
-  EXPECT_TRUE(test::eventually([&] { return !(*member)->poll() || !(*member)->card(0); }));
-  EXPECT_EQ((*member)->card(0).status(), Status::peer_lost);
+  EXPECT_TRUE(test::eventually([&] { return !(*member)->poll() || !(*member)->rank_address(0); }));
+  EXPECT_EQ((*member)->rank_address(0).status(), Status::peer_lost);
 }
 
 // --- Streams --------------------------------------------------------------------------------------------------------------------

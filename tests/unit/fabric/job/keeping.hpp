@@ -29,11 +29,11 @@ inline bool eventually(const std::function<bool()>& is_true) {
 class Keeping {
  public:
   explicit Keeping(const fabric::Job& job, std::int64_t handshake_ns = fabric::kHandshakeNs) {
-    auto opened = fabric::open_keeper(job, handshake_ns);
+    auto opened = fabric::open_bootstrap_server(job, handshake_ns);
     EXPECT_TRUE(opened) << opened.error().message();
     if (!opened) return;
     directory_ = std::move(*opened);
-    const Result<void> published = directory_->publish("card 0");
+    const Result<void> published = directory_->publish("address 0");
     EXPECT_TRUE(published) << published.message();
     thread_ = std::thread([this] { run(); });
   }
@@ -62,21 +62,21 @@ class Keeping {
   std::thread thread_;
 };
 
-// The card, polling until it comes; nothing after ten seconds or an error.
-inline std::optional<std::string> wait_for_card(fabric::Directory& directory, Rank rank) {
-  std::optional<std::string> card;
+// The address, polling until it comes; nothing after ten seconds or an error.
+inline std::optional<std::string> wait_for_rank_address(fabric::Directory& directory, Rank rank) {
+  std::optional<std::string> rank_address;
   eventually([&] {
-    auto asked = directory.card(rank);
+    auto asked = directory.rank_address(rank);
     EXPECT_TRUE(asked) << asked.error().message();
     if (!asked) return true;
-    card = *asked;
-    if (!card) {
+    rank_address = *asked;
+    if (!rank_address) {
       const Result<void> polled = directory.poll();
       EXPECT_TRUE(polled) << polled.message();
     }
-    return card.has_value();
+    return rank_address.has_value();
   });
-  return card;
+  return rank_address;
 }
 
 // As many open files as the system allows, up to 4096.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A rank for tests of launchers: says who it is, gives its card to all others and takes theirs. Never shows the key, only what
+// A rank for tests of launchers: says who it is, gives its address to all others and takes theirs. Never shows the key, only what
 // every rank's must agree on.
 #include <poll.h>
 #include <sodium.h>
@@ -28,21 +28,22 @@ std::string fingerprint(std::string_view secret) {
   return sodium_bin2hex(digits.data(), digits.size(), hash.data(), hash.size());
 }
 
-// A barrier made of cards: rank 0 may only leave when nobody needs the directory any more.
+// A barrier made of addresses: rank 0 may only leave when nobody needs the directory any more.
 int exchange(const Job& job, const std::string& word) {
   const std::int64_t deadline_ns = gigabar::now_ns() + 60'000'000'000;
   auto directory = gigabar::fabric::open_directory(job, deadline_ns);
   if (!directory) return fail(directory.error().message());
   if (const auto published = (*directory)->publish(word + std::to_string(job.rank)); !published) return fail(published.message());
   for (Rank rank = 0; rank < job.rank_count;) {
-    const auto card = (*directory)->card(rank);
-    if (!card) return fail(card.error().message());
-    if (*card && **card != word + std::to_string(rank)) return fail("the card of rank " + std::to_string(rank) + " is " + **card);
-    if (*card) {
+    const auto rank_address = (*directory)->rank_address(rank);
+    if (!rank_address) return fail(rank_address.error().message());
+    if (*rank_address && **rank_address != word + std::to_string(rank))
+      return fail("the address of rank " + std::to_string(rank) + " is " + **rank_address);
+    if (*rank_address) {
       ++rank;
       continue;
     }
-    if (gigabar::now_ns() > deadline_ns) return fail("no card of rank " + std::to_string(rank));
+    if (gigabar::now_ns() > deadline_ns) return fail("no address of rank " + std::to_string(rank));
     if (const auto polled = (*directory)->poll(); !polled) return fail(polled.message());
     pollfd entry{(*directory)->wake_descriptor(), POLLIN, 0};
     ::poll(&entry, entry.fd >= 0 ? 1 : 0, 5);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What ranks and the directory's keeper prove and send: fabric/job/handshake.hpp, sealed_stream.hpp.
+// What ranks and the bootstrap server prove and send: fabric/job/handshake.hpp, sealed_stream.hpp.
 #include "fabric/job/sealed_stream.hpp"
 
 #include <gtest/gtest.h>
@@ -16,9 +16,9 @@
 namespace gigabar {
 namespace {
 
+using fabric::BootstrapMessage;
+using fabric::BootstrapMessageType;
 using fabric::Handshake;
-using fabric::Letter;
-using fabric::LetterType;
 using fabric::Purpose;
 using fabric::SealedStream;
 
@@ -37,11 +37,11 @@ struct Line {
   }
 
   fabric::Secret there = Handshake(test::make_job(0, 2, 1)).derive(Purpose::member_sends, "a", "b");
-  fabric::Secret back = Handshake(test::make_job(0, 2, 1)).derive(Purpose::keeper_sends, "a", "b");
+  fabric::Secret back = Handshake(test::make_job(0, 2, 1)).derive(Purpose::server_sends, "a", "b");
   SealedStream sender{there, back}, receiver{back, there};
   Descriptor writer;
   fabric::ByteStream reader{Descriptor()};
-  Letter message;
+  BootstrapMessage message;
 };
 
 TEST(Handshake, AHelloIsReadBack) {
@@ -66,37 +66,37 @@ TEST(Handshake, AHelloIsReadBack) {
 
 TEST(Handshake, AProofIsOfOneKeyOneJobOneRoleAndOneExchange) {
   const auto job = test::make_job(0, 2, 1);
-  const std::string proof = fabric::proof_text(Handshake(job).derive(Purpose::member_proof, "member", "keeper"));
-  EXPECT_TRUE(fabric::is_proof(Handshake(job).derive(Purpose::member_proof, "member", "keeper"), proof));
-  EXPECT_FALSE(fabric::is_proof(Handshake(job).derive(Purpose::keeper_proof, "member", "keeper"), proof));
-  EXPECT_FALSE(fabric::is_proof(Handshake(job).derive(Purpose::member_proof, "keeper", "member"), proof));
-  EXPECT_FALSE(fabric::is_proof(Handshake(job).derive(Purpose::member_proof, "membeR", "keeper"), proof));
+  const std::string proof = fabric::proof_text(Handshake(job).derive(Purpose::member_proof, "member", "server"));
+  EXPECT_TRUE(fabric::is_proof(Handshake(job).derive(Purpose::member_proof, "member", "server"), proof));
+  EXPECT_FALSE(fabric::is_proof(Handshake(job).derive(Purpose::server_proof, "member", "server"), proof));
+  EXPECT_FALSE(fabric::is_proof(Handshake(job).derive(Purpose::member_proof, "server", "member"), proof));
+  EXPECT_FALSE(fabric::is_proof(Handshake(job).derive(Purpose::member_proof, "membeR", "server"), proof));
   EXPECT_FALSE(fabric::is_proof(
-      Handshake(test::make_job(0, 2, 1, "another key of enough")).derive(Purpose::member_proof, "member", "keeper"), proof));
+      Handshake(test::make_job(0, 2, 1, "another key of enough")).derive(Purpose::member_proof, "member", "server"), proof));
   auto other = job;
   other.id = "test2";
-  EXPECT_FALSE(fabric::is_proof(Handshake(other).derive(Purpose::member_proof, "member", "keeper"), proof));
+  EXPECT_FALSE(fabric::is_proof(Handshake(other).derive(Purpose::member_proof, "member", "server"), proof));
   // The id in place of a key proves nothing to a job whose key is that text.
   const auto keyless = test::make_job(0, 2, 1, "");
   const auto keyed = test::make_job(0, 2, 1, "test");
   EXPECT_NE(Handshake(keyless).derive(Purpose::member_proof, "m", "k").bytes,
             Handshake(keyed).derive(Purpose::member_proof, "m", "k").bytes);
-  EXPECT_FALSE(fabric::is_proof(Handshake(job).derive(Purpose::member_proof, "member", "keeper"), proof.substr(1)));
+  EXPECT_FALSE(fabric::is_proof(Handshake(job).derive(Purpose::member_proof, "member", "server"), proof.substr(1)));
 }
 
 TEST(SealedStream, CarriesMessagesInOrder) {
   Line line;
-  const std::string longest(fabric::kMaxCardBytes, '\x5a');
-  for (const auto& [rank, body] : {std::pair<Rank, std::string>{1, "card"}, {0xfffffffe, ""}, {3, longest}}) {
-    const std::string wire = line.sender.seal({LetterType::card, rank, body});
-    EXPECT_EQ(wire.find("card"), std::string::npos) << "it is not encrypted";
+  const std::string longest(fabric::kMaxRankAddressBytes, '\x5a');
+  for (const auto& [rank, body] : {std::pair<Rank, std::string>{1, "address"}, {0xfffffffe, ""}, {3, longest}}) {
+    const std::string wire = line.sender.seal({BootstrapMessageType::rank_address, rank, body});
+    EXPECT_EQ(wire.find("address"), std::string::npos) << "it is not encrypted";
     line.put(wire.substr(0, 1));
     EXPECT_EQ(line.next(), SealedStream::Found::nothing);
     line.put(wire.substr(1, wire.size() - 2));
     EXPECT_EQ(line.next(), SealedStream::Found::nothing);
     line.put(wire.substr(wire.size() - 1));
     ASSERT_EQ(line.next(), SealedStream::Found::message);
-    EXPECT_EQ(line.message.type, LetterType::card);
+    EXPECT_EQ(line.message.type, BootstrapMessageType::rank_address);
     EXPECT_EQ(line.message.rank, rank);
     EXPECT_EQ(line.message.body, body);
   }
@@ -107,21 +107,21 @@ static_assert(!std::is_copy_constructible_v<SealedStream> && !std::is_copy_assig
 
 TEST(SealedStream, AMovedOneLeavesNoKeyBehind) {
   Line line;
-  line.put(line.sender.seal({LetterType::ask, 1, {}}));
+  line.put(line.sender.seal({BootstrapMessageType::ask, 1, {}}));
   EXPECT_EQ(line.next(), SealedStream::Found::message);
   SealedStream moved = std::move(line.sender);
-  line.put(moved.seal({LetterType::ask, 2, {}}));
+  line.put(moved.seal({BootstrapMessageType::ask, 2, {}}));
   EXPECT_EQ(line.next(), SealedStream::Found::message);
-  line.put(line.sender.seal({LetterType::ask, 3, {}}));  // NOLINT(bugprone-use-after-move): that is what is asked
+  line.put(line.sender.seal({BootstrapMessageType::ask, 3, {}}));  // NOLINT(bugprone-use-after-move): that is what is asked
   EXPECT_EQ(line.next(), SealedStream::Found::broken);
 }
 
 TEST(SealedStream, RefusesEveryChangedByte) {
   Line sample;
-  const std::size_t bytes = sample.sender.seal({LetterType::ask, 1, "x"}).size();
+  const std::size_t bytes = sample.sender.seal({BootstrapMessageType::ask, 1, "x"}).size();
   for (std::size_t byte = 0; byte < bytes; ++byte) {
     Line line;
-    std::string wire = line.sender.seal({LetterType::ask, 1, "x"});
+    std::string wire = line.sender.seal({BootstrapMessageType::ask, 1, "x"});
     wire[byte] = static_cast<char>(wire[byte] ^ 0x10);
     line.put(wire + std::string(40, '\0'));
     EXPECT_NE(line.next(), SealedStream::Found::message) << byte;
@@ -130,18 +130,18 @@ TEST(SealedStream, RefusesEveryChangedByte) {
 
 TEST(SealedStream, RefusesWhatIsRepeatedLeftOutOrSentBack) {
   Line repeated;
-  const std::string first = repeated.sender.seal({LetterType::ask, 1, {}});
+  const std::string first = repeated.sender.seal({BootstrapMessageType::ask, 1, {}});
   repeated.put(first + first);
   EXPECT_EQ(repeated.next(), SealedStream::Found::message);
   EXPECT_EQ(repeated.next(), SealedStream::Found::broken);
 
   Line left_out;
-  const std::string gone = left_out.sender.seal({LetterType::ask, 1, {}});
-  left_out.put(left_out.sender.seal({LetterType::ask, 2, {}}));
+  const std::string gone = left_out.sender.seal({BootstrapMessageType::ask, 1, {}});
+  left_out.put(left_out.sender.seal({BootstrapMessageType::ask, 2, {}}));
   EXPECT_EQ(left_out.next(), SealedStream::Found::broken) << gone.size();
 
   Line sent_back;
-  sent_back.put(sent_back.receiver.seal({LetterType::ask, 1, {}}));
+  sent_back.put(sent_back.receiver.seal({BootstrapMessageType::ask, 1, {}}));
   EXPECT_EQ(sent_back.next(), SealedStream::Found::broken);
 }
 

@@ -50,9 +50,9 @@ TEST(WireupConnect, OverTcp) {
 TEST(WireupConnect, AJobOfOneHostKnowsNoTcp) {
   Node left(job_of(0, 2), Settings{});
   Node right(job_of(1, 2), only_tcp());
-  EXPECT_EQ(left.card().ipv4_port, 0);
-  EXPECT_EQ(left.card().ipv6_port, 0);
-  EXPECT_TRUE(left.card().addresses.empty());
+  EXPECT_EQ(left.rank_address().ipv4_port, 0);
+  EXPECT_EQ(left.rank_address().ipv6_port, 0);
+  EXPECT_TRUE(left.rank_address().addresses.empty());
   ASSERT_TRUE(left.connect(right));
   ASSERT_TRUE(pump({&left, &right}, [&] { return !left.losses.empty(); }));
   EXPECT_EQ(name_of(left.losses[0].second.status()), "peer_lost");
@@ -66,11 +66,12 @@ TEST(WireupConnect, ListensAtTheAddressesItIsGiven) {
   Settings settings = only_tcp();
   settings.tcp_addresses = {Address{false, {127, 0, 0, 2}}, Address{false, {127, 0, 0, 3}}};
   Node node(job_of(0, 2), settings);
-  const Card card = node.card();
-  EXPECT_EQ(card.addresses, settings.tcp_addresses);
-  EXPECT_EQ(card.ipv6_port, 0);
-  for (const Address& address : card.addresses) EXPECT_TRUE(RawSocket(tcp_target(address, card.ipv4_port)).is_connected());
-  EXPECT_FALSE(RawSocket(tcp_target(kLoopback, card.ipv4_port)).is_connected());
+  const RankAddress rank_address = node.rank_address();
+  EXPECT_EQ(rank_address.addresses, settings.tcp_addresses);
+  EXPECT_EQ(rank_address.ipv6_port, 0);
+  for (const Address& address : rank_address.addresses)
+    EXPECT_TRUE(RawSocket(tcp_target(address, rank_address.ipv4_port)).is_connected());
+  EXPECT_FALSE(RawSocket(tcp_target(kLoopback, rank_address.ipv4_port)).is_connected());
   settings.tcp_addresses = {Address{false, {192, 0, 2, 1}}};
   const auto elsewhere = open_wireup(job_of(0, 2), settings);
   ASSERT_FALSE(elsewhere) << "an address of another host";
@@ -78,12 +79,12 @@ TEST(WireupConnect, ListensAtTheAddressesItIsGiven) {
   EXPECT_EQ(elsewhere.error().record().native.name, "EADDRNOTAVAIL");
 }
 
-TEST(WireupConnect, OverEveryAddressOfTheCard) {
+TEST(WireupConnect, OverEveryAddressOfTheRank) {
   Node right(job_of(1, 2), only_tcp());
-  Card card = right.card();
-  for (const Address& address : card.addresses) {
+  RankAddress rank_address = right.rank_address();
+  for (const Address& address : rank_address.addresses) {
     Node left(job_of(0, 2), only_tcp());
-    Card one = card;
+    RankAddress one = rank_address;
     one.addresses = {address};
     ASSERT_TRUE(left.wireup->connect(1, encode(one), now_ns() + kLongTimeNs));
     ASSERT_TRUE(pump({&left, &right}, [&] { return left.has(right) && right.has(left); })) << address.text();
@@ -96,11 +97,12 @@ TEST(WireupConnect, OverEveryAddressOfTheCard) {
 TEST(WireupConnect, GoesOnToTheNextAddress) {
   Node right(job_of(1, 2), only_tcp());
   Node left(job_of(0, 2));
-  Card card = right.card();
-  card.unix_name = "gigabar-where-nobody-listens";
+  RankAddress rank_address = right.rank_address();
+  rank_address.unix_name = "gigabar-where-nobody-listens";
   // Addresses where nobody can listen.
-  card.addresses.insert(card.addresses.begin(), {Address{false, {255, 255, 255, 255}}, Address{false, {224, 0, 0, 1}}});
-  ASSERT_TRUE(left.wireup->connect(1, encode(card), now_ns() + kLongTimeNs));
+  rank_address.addresses.insert(rank_address.addresses.begin(),
+                                {Address{false, {255, 255, 255, 255}}, Address{false, {224, 0, 0, 1}}});
+  ASSERT_TRUE(left.wireup->connect(1, encode(rank_address), now_ns() + kLongTimeNs));
   ASSERT_TRUE(pump({&left, &right}, [&] { return left.has(right) && right.has(left); }));
 }
 
@@ -174,13 +176,13 @@ TEST(WireupConnect, ManyRanksAllToAll) {
 
 TEST(WireupConnect, WaitsForAListenerThatIsNotThereYet) {
   Node left(job_of(0, 2));
-  // The card of a rank that comes later: its Unix socket takes the name then.
-  Card card = left.card();
-  card.unix_name = "gigabar-test-" + std::to_string(::getpid());
-  card.addresses.clear();
-  ASSERT_TRUE(left.wireup->connect(1, encode(card), now_ns() + kLongTimeNs));
+  // The address of a rank that comes later: its Unix socket takes the name then.
+  RankAddress rank_address = left.rank_address();
+  rank_address.unix_name = "gigabar-test-" + std::to_string(::getpid());
+  rank_address.addresses.clear();
+  ASSERT_TRUE(left.wireup->connect(1, encode(rank_address), now_ns() + kLongTimeNs));
   EXPECT_FALSE(pump({&left}, [&] { return left.wireup->is_connected(1) || !left.losses.empty(); }, kSecond / 5));
-  const Descriptor listener = listen_unix(card.unix_name);
+  const Descriptor listener = listen_unix(rank_address.unix_name);
   ASSERT_TRUE(listener.is_open());
   Descriptor accepted;
   ASSERT_TRUE(pump({&left}, [&] {
@@ -191,13 +193,13 @@ TEST(WireupConnect, WaitsForAListenerThatIsNotThereYet) {
 
 TEST(WireupConnect, TimesOutWhenNobodyComes) {
   Node left(job_of(0, 2));
-  std::string card;
+  std::string rank_address;
   {
     Node gone(job_of(1, 2));
-    card = gone.wireup->card();
+    rank_address = gone.wireup->rank_address();
   }
   const std::int64_t began_ns = now_ns();
-  ASSERT_TRUE(left.wireup->connect(1, card, began_ns + kSecond / 4));
+  ASSERT_TRUE(left.wireup->connect(1, rank_address, began_ns + kSecond / 4));
   ASSERT_TRUE(pump({&left}, [&] { return !left.losses.empty(); }));
   EXPECT_GE(now_ns() - began_ns, kSecond / 4);
   EXPECT_LT(now_ns() - began_ns, 3 * kSecond);
@@ -236,9 +238,9 @@ TEST(WireupConnect, AskingAgainExtendsTheDeadline) {
 TEST(WireupConnect, BadArguments) {
   Node left(job_of(0, 2));
   Node right(job_of(1, 2));
-  EXPECT_EQ(left.wireup->connect(1, "no card", now_ns() + kSecond).status(), Status::bad_file);
-  EXPECT_EQ(left.wireup->connect(0, right.wireup->card(), now_ns() + kSecond).status(), Status::invalid_argument);
-  EXPECT_EQ(left.wireup->connect(2, right.wireup->card(), now_ns() + kSecond).status(), Status::invalid_argument);
+  EXPECT_EQ(left.wireup->connect(1, "no address", now_ns() + kSecond).status(), Status::bad_file);
+  EXPECT_EQ(left.wireup->connect(0, right.wireup->rank_address(), now_ns() + kSecond).status(), Status::invalid_argument);
+  EXPECT_EQ(left.wireup->connect(2, right.wireup->rank_address(), now_ns() + kSecond).status(), Status::invalid_argument);
   EXPECT_EQ(left.wireup->send(1, frame_of(1, "")).status(), Status::peer_lost);
   left.wireup->disconnect(1);
   EXPECT_FALSE(left.poll() && !left.losses.empty());

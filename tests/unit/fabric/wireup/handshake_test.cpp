@@ -83,7 +83,7 @@ TEST(WireupHandshake, AHelloIsOfOneKeyAndOneChallenge) {
   EXPECT_EQ(reflected.initiator.take_hello(reflected.first_hello()), HelloFault::rank);
   for (const std::size_t bytes : {std::size_t{0}, kChallengeBytes - 1, kChallengeBytes + 1})
     EXPECT_FALSE(pair.initiator.take_challenge(std::string(bytes, 'x')));
-  for (const Prefix& prefix : {Prefix{kProtocolVersion, Verdict::refused}, Prefix{kProtocolVersion + 1, Verdict::go_on}})
+  for (const Prefix& prefix : {Prefix{kProtocolVersion, Verdict::refused}, Prefix{kProtocolVersion + 1, Verdict::proceed}})
     EXPECT_FALSE(pair.initiator.take_challenge(encode(prefix) + std::string(32, 'x')));
 }
 

@@ -75,11 +75,11 @@ bool write_piece(int pipe, const std::string& bytes) {
   return ::write(pipe, bytes.data(), bytes.size()) == static_cast<ssize_t>(bytes.size());
 }
 
-// Rank 1: tells its card and answers every frame until the channel is lost.
+// Rank 1: tells its address and answers every frame until the channel is lost.
 bool echo(int, int to_parent, const Settings& settings) {
   Node node(job_of(1, 2), settings);
   node.on_frame = [&](Rank peer, Frame frame) { (void)node.wireup->send(peer, std::move(frame)).is_ok(); };
-  if (!write_piece(to_parent, node.wireup->card())) return false;
+  if (!write_piece(to_parent, node.wireup->rank_address())) return false;
   return pump({&node}, [&] { return !node.losses.empty(); }) && node.losses[0].second.status() == Status::peer_lost;
 }
 
@@ -148,7 +148,7 @@ TEST(WireupForks, AChildOfTheDeadRankDoesNotKeepItAlive) {
   ASSERT_EQ(::pipe2(hold, O_CLOEXEC), 0);
   Child child = start([&](int from, int to) {
     Node node(job_of(1, 2));
-    if (!write_piece(to, node.wireup->card())) return false;
+    if (!write_piece(to, node.wireup->rank_address())) return false;
     if (!pump({&node}, [&] { return node.connected_count == 1; })) return false;
     if (::fork() == 0) {
       // Until the test lets go of the pipe.
@@ -203,17 +203,17 @@ TEST(WireupForks, AnotherUserOfTheHostIsRefused) {
     Child child = start([&key](int from, int to) {
       if (::setuid(65534) != 0) return false;
       Node other(job_of(1, 2, key));
-      if (!write_piece(to, other.wireup->card())) return false;
+      if (!write_piece(to, other.wireup->rank_address())) return false;
       if (!other.wireup->connect(0, read_piece(from), now_ns() + kLongTimeNs)) return false;
       const bool is_over = pump({&other}, [&] { return !other.losses.empty(); }) && other.connected_count == 0;
       // Until its parent has knocked, too.
       return pump({&other}, [&] { return other.wireup->refusals().another_user == 1; }) && is_over &&
              other.losses[0].second.status() == Status::no_permission;
     });
-    const std::string card = child.hear();
-    RawSocket stranger(unix_target(decode_card(card)->unix_name));
+    const std::string rank_address = child.hear();
+    RawSocket stranger(unix_target(decode_rank_address(rank_address)->unix_name));
     EXPECT_TRUE(stranger.is_connected());
-    child.tell(node.wireup->card());
+    child.tell(node.wireup->rank_address());
     EXPECT_EQ(child.end(), 0);
     ASSERT_TRUE(pump({&node}, [&] { return node.wireup->refusals().total() > 0; }));
     for (int round = 0; round < 20; ++round) node.poll();
@@ -259,16 +259,16 @@ TEST_P(WireupProcess, ManyInAnyOrder) {
   for (Rank rank = 0; rank < kRanks; ++rank) {
     children.push_back(start([rank, settings = settings()](int from, int to) {
       Node node(job_of(rank, kRanks), settings);
-      if (!write_piece(to, node.wireup->card())) return false;
-      std::vector<std::string> cards;
+      if (!write_piece(to, node.wireup->rank_address())) return false;
+      std::vector<std::string> rank_addresses;
       for (Rank peer = 0; peer < kRanks; ++peer) {
-        cards.push_back(read_piece(from));
+        rank_addresses.push_back(read_piece(from));
         if (!write_piece(to, "more")) return false;
       }
       ::usleep(rank % 3 * 20'000);
       for (Rank step = 1; step < kRanks; ++step) {
         const Rank peer = rank % 2 == 0 ? (rank + step) % kRanks : (rank + kRanks - step) % kRanks;
-        if (!node.wireup->connect(peer, cards[peer], now_ns() + kLongTimeNs)) return false;
+        if (!node.wireup->connect(peer, rank_addresses[peer], now_ns() + kLongTimeNs)) return false;
       }
       node.on_connected = [&](Rank peer) {
         for (int count = 0; count < 20; ++count) {
@@ -296,11 +296,11 @@ TEST_P(WireupProcess, ManyInAnyOrder) {
              is_good;
     }));
   }
-  std::vector<std::string> cards;
-  for (const Child& child : children) cards.push_back(child.hear());
+  std::vector<std::string> rank_addresses;
+  for (const Child& child : children) rank_addresses.push_back(child.hear());
   for (const Child& child : children) {
-    for (const std::string& card : cards) {
-      child.tell(card);
+    for (const std::string& rank_address : rank_addresses) {
+      child.tell(rank_address);
       ASSERT_EQ(child.hear(), "more");
     }
   }
@@ -313,19 +313,19 @@ TEST_P(WireupProcess, BothAtOnceInTwoProcesses) {
   for (int round = 0; round < 30; ++round) {
     Child child = start([settings = settings()](int from, int to) {
       Node node(job_of(1, 2), settings);
-      if (!write_piece(to, node.wireup->card())) return false;
-      const std::string card = read_piece(from);
+      if (!write_piece(to, node.wireup->rank_address())) return false;
+      const std::string rank_address = read_piece(from);
       node.on_connected = [&](Rank peer) { (void)node.wireup->send(peer, frame_of(1, "hello")).is_ok(); };
-      if (!node.wireup->connect(0, card, now_ns() + kLongTimeNs)) return false;
+      if (!node.wireup->connect(0, rank_address, now_ns() + kLongTimeNs)) return false;
       // Until the other rank is gone.
       return pump({&node}, [&] { return !node.losses.empty(); }) && node.connected_count == 1 && node.frames[0].size() == 1;
     });
     Node node(job_of(0, 2), settings());
     node.on_connected = [&](Rank peer) { EXPECT_TRUE(node.wireup->send(peer, frame_of(1, "hello")).is_ok()); };
-    const std::string card = child.hear();
-    child.tell(node.wireup->card());
+    const std::string rank_address = child.hear();
+    child.tell(node.wireup->rank_address());
     ::usleep(static_cast<useconds_t>(round * 5));
-    ASSERT_TRUE(node.wireup->connect(1, card, now_ns() + kLongTimeNs));
+    ASSERT_TRUE(node.wireup->connect(1, rank_address, now_ns() + kLongTimeNs));
     ASSERT_TRUE(pump({&node}, [&] { return !node.frames[1].empty(); })) << round;
     ASSERT_TRUE(node.losses.empty()) << node.losses[0].second.message();
     node.wireup->disconnect(1);

@@ -22,8 +22,8 @@
 
 #include "base/clock.hpp"
 #include "base/descriptor.hpp"
-#include "fabric/wireup/card.hpp"
 #include "fabric/wireup/handshake.hpp"
+#include "fabric/wireup/rank_address.hpp"
 #include "fabric/wireup/seal.hpp"
 #include "fabric/wireup/settings.hpp"
 #include "fabric/wireup/sockets.hpp"
@@ -108,10 +108,10 @@ class Node : public WireupEvents {
 
   bool poll() { return wireup->poll(*this); }
   Result<void> connect(const Node& peer, std::int64_t wait_ns = kLongTimeNs) {
-    return wireup->connect(peer.rank, peer.wireup->card(), now_ns() + wait_ns);
+    return wireup->connect(peer.rank, peer.wireup->rank_address(), now_ns() + wait_ns);
   }
   bool has(const Node& peer) const { return wireup->is_connected(peer.rank); }
-  Card card() const { return *decode_card(wireup->card()); }
+  RankAddress rank_address() const { return *decode_rank_address(wireup->rank_address()); }
 
   Rank rank;
   std::unique_ptr<Wireup> wireup;
@@ -190,8 +190,8 @@ class RawSocket {
   std::string received_;
 };
 
-inline Target unix_of(const Node& node) { return unix_target(node.card().unix_name); }
-inline Target loopback_of(const Node& node) { return tcp_target(kLoopback, node.card().ipv4_port); }
+inline Target unix_of(const Node& node) { return unix_target(node.rank_address().unix_name); }
+inline Target loopback_of(const Node& node) { return tcp_target(kLoopback, node.rank_address().ipv4_port); }
 
 // A rank that is played by hand: it holds the key, and says afterwards what it likes.
 class Puppet {

@@ -32,7 +32,7 @@ struct Refused {
 Refused refuse(const Job& initiator, const Job& acceptor, const Settings& settings = both()) {
   Node left(initiator, settings);
   Node right(acceptor);
-  EXPECT_TRUE(left.wireup->connect(1, right.wireup->card(), now_ns() + kLongTimeNs).is_ok());
+  EXPECT_TRUE(left.wireup->connect(1, right.wireup->rank_address(), now_ns() + kLongTimeNs).is_ok());
   EXPECT_TRUE(pump({&left, &right}, [&] { return !left.losses.empty(); }));
   EXPECT_EQ(left.connected_count + right.connected_count, 0);
   if (left.losses.empty()) return {};
@@ -79,9 +79,9 @@ TEST(WireupStrangers, AnotherVersionNamesBoth) {
 TEST(WireupStrangers, WithoutAKeyOnlyThisHost) {
   Node left(job_of(0, 2, ""));
   Node right(job_of(1, 2, ""));
-  EXPECT_EQ(right.card().ipv4_port, 0) << "nobody can come from elsewhere";
-  EXPECT_EQ(right.card().ipv6_port, 0);
-  Card elsewhere = right.card();
+  EXPECT_EQ(right.rank_address().ipv4_port, 0) << "nobody can come from elsewhere";
+  EXPECT_EQ(right.rank_address().ipv6_port, 0);
+  RankAddress elsewhere = right.rank_address();
   elsewhere.host.boot[0] ^= 1;
   elsewhere.addresses.insert(elsewhere.addresses.begin(), Address{false, {192, 0, 2, 77}});
   elsewhere.ipv4_port = 4711;
@@ -339,7 +339,7 @@ TEST(WireupStrangers, SilentOnesGoFirst) {
   ASSERT_TRUE(pump({&node}, [&] { return node.wireup->is_connected(1); }));
 }
 
-// The card leads to somebody who is no rank.
+// The address leads to somebody who is no rank.
 TEST(WireupStrangers, AnImpostorListens) {
   const std::string name = "gigabar-impostor-" + std::to_string(::getpid());
   const Descriptor listener = listen_unix(name);
@@ -351,10 +351,10 @@ TEST(WireupStrangers, AnImpostorListens) {
   enum Kind : std::uint8_t { speaks_garbage, lacks_the_key, is_another_rank, reflects, stays_silent, proves_nothing, ends };
   for (int kind = 0; kind < ends; ++kind) {
     Node node(job_of(0, 2));
-    Card card = node.card();
-    card.unix_name = name;
-    card.addresses.clear();
-    ASSERT_TRUE(node.wireup->connect(1, encode(card), now_ns() + (kind == stays_silent ? kSecond / 5 : kLongTimeNs)));
+    RankAddress rank_address = node.rank_address();
+    rank_address.unix_name = name;
+    rank_address.addresses.clear();
+    ASSERT_TRUE(node.wireup->connect(1, encode(rank_address), now_ns() + (kind == stays_silent ? kSecond / 5 : kLongTimeNs)));
     Handshake handshake(kind == is_another_rank ? other_rank : kind == proves_nothing ? same_key : identity, Role::acceptor);
     Descriptor accepted;
     std::string heard;

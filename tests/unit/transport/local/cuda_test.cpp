@@ -514,8 +514,8 @@ ISOLATED_TEST(LocalCuda, NumbersOfCopiesWrap) {
   }
 }
 
-// What the resident kernel does with its requests is said by the test; it copies nothing itself.
-class ScriptedCopier final : public local::ResidentCopier {
+// What the persistent copy kernel does with its requests is said by the test; it copies nothing itself.
+class ScriptedCopier final : public local::PersistentCopyKernel {
  public:
   struct Script {
     bool is_there = true;
@@ -546,7 +546,7 @@ class LocalCudaKernel {
     machine.allocate(kBytes);
     local::LaneOptions options;
     options.most_kernel_bytes = 4096;
-    options.resident = std::make_unique<ScriptedCopier>(script);
+    options.kernel = std::make_unique<ScriptedCopier>(script);
     lanes = must(local::CopyLanes::open(0, std::move(options)));
     put(range_of(*machine.first), sent);
   }
@@ -572,15 +572,15 @@ class LocalCudaKernel {
 
 ISOLATED_TEST(LocalCuda, OnlyCopiesThatFitAreAskedOfTheKernel) {
   LocalCudaKernel test;
-  EXPECT_EQ(test.copy(0, 4096).lane, local::kResidentLane);
+  EXPECT_EQ(test.copy(0, 4096).lane, local::kPersistentKernel);
   EXPECT_EQ(test.script.noted, 0U);
-  EXPECT_NE(test.copy(0, 4097).lane, local::kResidentLane);
-  EXPECT_NE(test.copy(0, 64, 8).lane, local::kResidentLane) << "not aligned to each other";
+  EXPECT_NE(test.copy(0, 4097).lane, local::kPersistentKernel);
+  EXPECT_NE(test.copy(0, 64, 8).lane, local::kPersistentKernel) << "not aligned to each other";
   EXPECT_EQ(test.script.noted, 0U) << "no other copy tells of more to come";
   test.script.is_there = false;
-  EXPECT_NE(test.copy(0, 64).lane, local::kResidentLane);
+  EXPECT_NE(test.copy(0, 64).lane, local::kPersistentKernel);
   EXPECT_EQ(test.script.noted, 1U);
-  test.script.states = {local::ResidentCopier::State::finished};
+  test.script.states = {local::PersistentCopyKernel::State::finished};
 }
 
 ISOLATED_TEST(LocalCuda, WhatTheKernelLeavesUndoneTheEngineDoes) {
@@ -590,7 +590,7 @@ ISOLATED_TEST(LocalCuda, WhatTheKernelLeavesUndoneTheEngineDoes) {
   EXPECT_EQ(test.lanes->look(undone), local::CopyState::running);
   EXPECT_FALSE(test.lanes->is_idle());
   put(range_of(*test.machine.second), std::vector<unsigned char>(4096));
-  test.script.states = {local::ResidentCopier::State::finished, local::ResidentCopier::State::abandoned};
+  test.script.states = {local::PersistentCopyKernel::State::finished, local::PersistentCopyKernel::State::abandoned};
   EXPECT_EQ(test.wait(done), local::CopyState::finished);
   EXPECT_EQ(test.wait(undone), local::CopyState::finished);
   EXPECT_TRUE(test.lanes->is_idle());

@@ -26,14 +26,14 @@ TEST(LocalLink, ConnectsAndTellsOnce) {
   }
   EXPECT_EQ(pair.transports[0]->kind(), TransportKind::local);
   EXPECT_EQ(pair.transports[0]->rails().size(), 1U);
-  EXPECT_LE(pair.transports[0]->card().size(), 1024U);
+  EXPECT_LE(pair.transports[0]->address().size(), 1024U);
 }
 
 TEST(LocalLink, IsNotPossibleWithOtherHostsAndOtherVersions) {
   const auto transport = open_one();
   Peer peer = peer_of(*transport, 3);
   EXPECT_TRUE(transport->can_reach(peer).is_ok());
-  peer.card = "gigabar local 999";
+  peer.address = "gigabar local 999";
   EXPECT_NE(transport->can_reach(peer).reason.find("another version"), std::string::npos);
   peer = peer_of(*transport, 3);
   peer.is_same_host = false;

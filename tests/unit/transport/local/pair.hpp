@@ -85,7 +85,7 @@ inline Peer peer_of(const Transport& transport, Rank rank, std::int64_t process 
   peer.rank = rank;
   peer.is_same_host = true;
   peer.process = process;
-  peer.card = transport.card();
+  peer.address = transport.address();
   return peer;
 }
 

@@ -280,13 +280,13 @@ TEST(UcxHostile, DamagedParcelsAndKeysAreRefused) {
 TEST(UcxHostile, Cards) {
   Pair pair;
   Peer peer;
-  peer.card = pair.near->card();
-  EXPECT_LE(peer.card.size(), 1024u);
+  peer.address = pair.near->address();
+  EXPECT_LE(peer.address.size(), 1024u);
   EXPECT_TRUE(pair.far->can_reach(peer).is_ok());
-  for (const std::string card : {"", "ucx", "ucx 1 1.13.1", "ucx 2 ", "ucx 2 \x01\x02", "verbs 1 1.13.1"}) {
-    peer.card = card;
+  for (const std::string address : {"", "ucx", "ucx 1 1.13.1", "ucx 2 ", "ucx 2 \x01\x02", "verbs 1 1.13.1"}) {
+    peer.address = address;
     const Availability reach = pair.far->can_reach(peer);
-    EXPECT_EQ(reach.code, AvailabilityCode::not_supported) << card;
+    EXPECT_EQ(reach.code, AvailabilityCode::not_supported) << address;
     EXPECT_FALSE(reach.reason.empty());
   }
 }

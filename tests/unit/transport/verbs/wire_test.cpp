@@ -53,9 +53,9 @@ std::vector<Kind> all_kinds() {
 TEST(VerbsWire, EverythingComesBackAsItWas) {
   std::vector<RailAddress> rails;
   for (std::uint8_t i = 1; i <= kMaxRails; ++i) rails.push_back(i % 3 == 0 ? ipv6() : ipv4(i, Technology::iwarp));
-  const std::string card = write_card(rails);
-  EXPECT_LE(card.size(), 1024u) << "the most that a card may have";
-  EXPECT_EQ(read_card(card), rails);
+  const std::string address = write_card(rails);
+  EXPECT_LE(address.size(), 1024u) << "the most that an address may have";
+  EXPECT_EQ(read_card(address), rails);
 
   const auto offer = read_offer(write_offer({3, ipv4(9), token(7)}));
   ASSERT_TRUE(offer);
@@ -126,11 +126,11 @@ TEST(VerbsWire, ValuesThatCannotBeAreRefused) {
   EXPECT_TRUE(refuses_key([](Key& key) { key.keys.clear(); }));
   EXPECT_TRUE(refuses_key([](Key& key) { key.kind = static_cast<MemoryKind>(99); }));
 
-  std::string card = write_card(std::vector{ipv4(1)});
-  card[5] = 0;
-  EXPECT_FALSE(read_card(card)) << "no rails";
-  card[5] = static_cast<char>(kMaxRails + 1);
-  EXPECT_FALSE(read_card(card));
+  std::string address = write_card(std::vector{ipv4(1)});
+  address[5] = 0;
+  EXPECT_FALSE(read_card(address)) << "no rails";
+  address[5] = static_cast<char>(kMaxRails + 1);
+  EXPECT_FALSE(read_card(address));
 }
 
 TEST(VerbsWire, RandomBytesNeverHurt) {

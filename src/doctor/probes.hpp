@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the trials share: the GPUs and RDMA devices that this process can use, and GPU memory that an adapter may take.
+// What the probes share: the GPUs and RDMA devices that this process can use, and GPU memory that an adapter may take.
 #pragma once
 
 #include <cstdint>
@@ -15,10 +15,10 @@
 
 namespace gigabar::doctor {
 
-inline constexpr std::size_t kTrialBytes = 65536;
+inline constexpr std::size_t kProbeBytes = 65536;
 
 // A GPU that this process can allocate on.
-struct TrialGpu {
+struct ProbeGpu {
   int device = 0;  // CUDA's ordinal
   PciAddress address;
   int index = -1;  // into Topology::gpus; -1: it is not there
@@ -26,37 +26,37 @@ struct TrialGpu {
   std::string subject() const { return "GPU " + address.to_string(); }
 };
 
-// All real GPUs of this process. Without one, or on another machine, says why and gives none: every trial of GPUs begins so.
-std::vector<TrialGpu> trial_gpus(const Patient& patient, Findings& findings);
+// All real GPUs of this process. Without one, or on another machine, says why and gives none: every probe of GPUs begins so.
+std::vector<ProbeGpu> probe_gpus(const Patient& patient, Findings& findings);
 
 // Names of the RDMA devices that libibverbs lists. Without one, or on another machine, says why and gives none.
-std::vector<std::string> trial_rdma_devices(const Patient& patient, Findings& findings);
+std::vector<std::string> probe_rdma_devices(const Patient& patient, Findings& findings);
 
 // The adapter with that RDMA device; null: the topology does not have it.
 const Nic* nic_of(const Patient& patient, const std::string& rdma_device);
 
 // "GPU 0000:3b:00.0 and mlx5_0".
-std::string pair_subject(const TrialGpu& gpu, const std::string& rdma_device);
+std::string pair_subject(const ProbeGpu& gpu, const std::string& rdma_device);
 
 // Bytes that tell their place; different seeds differ everywhere.
-std::vector<unsigned char> trial_pattern(std::size_t bytes, unsigned seed);
+std::vector<unsigned char> probe_pattern(std::size_t bytes, unsigned seed);
 
 // "11.3": a rate or a time in a statement.
 std::string short_number(double number);
 
 // GPU memory that begins at a page of the GPU, and its dma-buf where the driver makes one.
-class TrialMemory {
+class ProbeMemory {
  public:
   // Errors: of DeviceMemory::allocate.
-  static Result<TrialMemory> allocate(const TrialGpu& gpu);
+  static Result<ProbeMemory> allocate(const ProbeGpu& gpu);
 
   std::uintptr_t address() const { return reinterpret_cast<std::uintptr_t>(memory_.address()); }
-  // Registers the first kTrialBytes. Errors: of the registration, and of the export of a dma-buf.
+  // Registers the first kProbeBytes. Errors: of the registration, and of the export of a dma-buf.
   Result<verbs::Region> register_dma_buf(const verbs::Device& device) const;
   Result<verbs::Region> register_peer_memory(const verbs::Device& device) const;
 
  private:
-  explicit TrialMemory(DeviceMemory memory);
+  explicit ProbeMemory(DeviceMemory memory);
   DeviceMemory memory_;
   Descriptor dma_buf_;
   std::optional<Error> export_error_;
@@ -71,7 +71,7 @@ struct Explanation {
 };
 Explanation explain(const Patient& patient, Registration kind, const ErrorRecord& record);
 
-// The trials, each in its file.
+// The probes, each in its file.
 void try_mapping(const Patient& patient, Findings& findings);
 void try_copy(const Patient& patient, Findings& findings);
 void try_link(const Patient& patient, Findings& findings);

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// trial.host, trial.dmabuf and trial.peermem: whether memory can be registered with each RDMA device, and what an error means.
+// probe.host, probe.dmabuf and probe.peermem: whether memory can be registered with each RDMA device, and what an error means.
 #include <algorithm>
 #include <cerrno>
 
 #include "base/counted.hpp"
 #include "base/errors.hpp"
+#include "doctor/probes.hpp"
 #include "doctor/rdma_facts.hpp"
-#include "doctor/trials.hpp"
 
 namespace gigabar::doctor {
 namespace {
@@ -102,7 +102,7 @@ void note(Findings& findings, std::string_view call, const Result<verbs::Region>
 
 // Each adapter that could reach GPU memory: one of software is the CPU under another name.
 std::vector<std::string> hardware_devices(const Patient& patient, Findings& findings) {
-  const std::vector<std::string> all = trial_rdma_devices(patient, findings);
+  const std::vector<std::string> all = probe_rdma_devices(patient, findings);
   std::vector<std::string> hardware;
   std::copy_if(all.begin(), all.end(), std::back_inserter(hardware), [&](const std::string& name) {
     const Nic* const nic = nic_of(patient, name);
@@ -119,7 +119,7 @@ void cannot_open(const std::string& name, const ErrorRecord& record, Findings& f
                    record.remedy.empty() ? "see what rdma.dev says of it ('gigabar explain rdma.dev')" : record.remedy);
 }
 
-void judge_dma_buf(const Patient& patient, const TrialGpu& gpu, const verbs::Device& device, const TrialMemory& memory,
+void judge_dma_buf(const Patient& patient, const ProbeGpu& gpu, const verbs::Device& device, const ProbeMemory& memory,
                    Findings& findings) {
   const std::string subject = pair_subject(gpu, device.name());
   const auto region = memory.register_dma_buf(device);
@@ -133,7 +133,7 @@ void judge_dma_buf(const Patient& patient, const TrialGpu& gpu, const verbs::Dev
   }
 }
 
-void judge_peer_memory(const Patient& patient, const TrialGpu& gpu, const verbs::Device& device, const TrialMemory& memory,
+void judge_peer_memory(const Patient& patient, const ProbeGpu& gpu, const verbs::Device& device, const ProbeMemory& memory,
                        Findings& findings) {
   const std::string subject = pair_subject(gpu, device.name());
   const auto region = memory.register_peer_memory(device);
@@ -149,12 +149,12 @@ void judge_peer_memory(const Patient& patient, const TrialGpu& gpu, const verbs:
   }
 }
 
-using Judge = void (*)(const Patient&, const TrialGpu&, const verbs::Device&, const TrialMemory&, Findings&);
+using Judge = void (*)(const Patient&, const ProbeGpu&, const verbs::Device&, const ProbeMemory&, Findings&);
 
 void try_pairs(const Patient& patient, Findings& findings, Judge judge) {
   const std::vector<std::string> names = hardware_devices(patient, findings);
   if (names.empty()) return;
-  const std::vector<TrialGpu> gpus = trial_gpus(patient, findings);
+  const std::vector<ProbeGpu> gpus = probe_gpus(patient, findings);
   if (gpus.empty()) return;
   std::vector<verbs::Device> devices;
   for (const std::string& name : names) {
@@ -164,11 +164,11 @@ void try_pairs(const Patient& patient, Findings& findings, Judge judge) {
       cannot_open(name, device.error().record(), findings);
     }
   }
-  for (const TrialGpu& gpu : gpus) {
-    const auto memory = TrialMemory::allocate(gpu);
+  for (const ProbeGpu& gpu : gpus) {
+    const auto memory = ProbeMemory::allocate(gpu);
     if (!memory) {
       findings.unknown(gpu.subject(),
-                       text("GPU memory for the trial could not be allocated: ", printable(memory.error().record().cause)),
+                       text("GPU memory for the probe could not be allocated: ", printable(memory.error().record().cause)),
                        "see who uses the GPU (nvidia-smi), and try again when it has memory to spare");
       continue;
     }
@@ -181,12 +181,12 @@ void try_host_registration_of(const Patient& patient, const std::string& name, F
   if (!device) return cannot_open(name, device.error().record(), findings);
   HostMemoryOptions options;
   options.pages = HostPages::pageable;
-  const auto memory = HostMemory::allocate(kTrialBytes, options);
+  const auto memory = HostMemory::allocate(kProbeBytes, options);
   if (!memory)
     return findings.unknown(name,
-                            text("host memory for the trial could not be allocated: ", printable(memory.error().record().cause)),
+                            text("host memory for the probe could not be allocated: ", printable(memory.error().record().cause)),
                             "free memory, and try again");
-  const auto region = device->register_memory(memory->address(), kTrialBytes);
+  const auto region = device->register_memory(memory->address(), kProbeBytes);
   note(findings, "ibv_reg_mr(64 KiB of host memory)", region);
   findings.reading("RLIMIT_MEMLOCK", memlock_of(patient));
   if (region) return findings.pass(name, "host memory can be registered");
@@ -196,7 +196,7 @@ void try_host_registration_of(const Patient& patient, const std::string& name, F
 
 }  // namespace
 
-TrialMemory::TrialMemory(DeviceMemory memory) : memory_(std::move(memory)) {
+ProbeMemory::ProbeMemory(DeviceMemory memory) : memory_(std::move(memory)) {
   auto descriptor = memory_.export_dma_buf();
   if (descriptor) {
     dma_buf_ = Descriptor(*descriptor);
@@ -205,19 +205,19 @@ TrialMemory::TrialMemory(DeviceMemory memory) : memory_(std::move(memory)) {
   }
 }
 
-Result<TrialMemory> TrialMemory::allocate(const TrialGpu& gpu) {
+Result<ProbeMemory> ProbeMemory::allocate(const ProbeGpu& gpu) {
   auto memory = DeviceMemory::allocate(gpu.device, kGpuPageBytes);
   if (!memory) return memory.error();
-  return TrialMemory(std::move(*memory));
+  return ProbeMemory(std::move(*memory));
 }
 
-Result<verbs::Region> TrialMemory::register_dma_buf(const verbs::Device& device) const {
+Result<verbs::Region> ProbeMemory::register_dma_buf(const verbs::Device& device) const {
   if (export_error_) return *export_error_;
-  return device.register_dma_buf(dma_buf_.get(), kTrialBytes, address());
+  return device.register_dma_buf(dma_buf_.get(), kProbeBytes, address());
 }
 
-Result<verbs::Region> TrialMemory::register_peer_memory(const verbs::Device& device) const {
-  return device.register_memory(memory_.address(), kTrialBytes);
+Result<verbs::Region> ProbeMemory::register_peer_memory(const verbs::Device& device) const {
+  return device.register_memory(memory_.address(), kProbeBytes);
 }
 
 Explanation explain(const Patient& patient, Registration kind, const ErrorRecord& record) {
@@ -236,7 +236,7 @@ Explanation explain(const Patient& patient, Registration kind, const ErrorRecord
 }
 
 void try_host_registration(const Patient& patient, Findings& findings) {
-  for (const std::string& name : trial_rdma_devices(patient, findings)) try_host_registration_of(patient, name, findings);
+  for (const std::string& name : probe_rdma_devices(patient, findings)) try_host_registration_of(patient, name, findings);
 }
 
 void try_dma_buf(const Patient& patient, Findings& findings) { try_pairs(patient, findings, judge_dma_buf); }

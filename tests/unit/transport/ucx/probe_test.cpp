@@ -16,7 +16,7 @@
 
 #include "base/clock.hpp"
 #include "base/descriptor.hpp"
-#include "driver/trial.hpp"
+#include "driver/probe.hpp"
 #include "driver/ucp/ucp.hpp"
 #include "fakes/paths.hpp"
 #include "support/isolated.hpp"
@@ -38,29 +38,29 @@ void expect_refusal(const char* part, const std::string& text) {
   EXPECT_NE(refused.error().record().cause.find(text), std::string::npos) << refused.error().message();
   EXPECT_NE(refused.error().record().remedy.find("GIGABAR_TRANSPORTS"), std::string::npos) << refused.error().message();
   EXPECT_EQ(ucp::availability().code, AvailabilityCode::not_supported);
-  EXPECT_EQ(::waitpid(-1, nullptr, WNOHANG), -1) << "the process of the trial is left";
+  EXPECT_EQ(::waitpid(-1, nullptr, WNOHANG), -1) << "the process of the probe is left";
 }
 
-ISOLATED_TEST(UcxTrial, AnAbortWhenItIsOpened) {
-  expect_refusal("abort", "libucp ended a trial process with SIGABRT: the fake gives up");
+ISOLATED_TEST(UcxProbe, AnAbortWhenItIsOpened) {
+  expect_refusal("abort", "libucp ended a probe process with SIGABRT: the fake gives up");
 }
-ISOLATED_TEST(UcxTrial, AnAbortInItsFirstCall) {
-  expect_refusal("abort in init", "libucp ended a trial process with SIGABRT: an assertion of the fake");
+ISOLATED_TEST(UcxProbe, AnAbortInItsFirstCall) {
+  expect_refusal("abort in init", "libucp ended a probe process with SIGABRT: an assertion of the fake");
 }
-ISOLATED_TEST(UcxTrial, ACrash) { expect_refusal("crash", "libucp ended a trial process with SIGSEGV: it printed nothing"); }
-ISOLATED_TEST(UcxTrial, AnExit) { expect_refusal("exit", "libucp ended a trial process with exit status 0: it printed nothing"); }
+ISOLATED_TEST(UcxProbe, ACrash) { expect_refusal("crash", "libucp ended a probe process with SIGSEGV: it printed nothing"); }
+ISOLATED_TEST(UcxProbe, AnExit) { expect_refusal("exit", "libucp ended a probe process with exit status 0: it printed nothing"); }
 
-ISOLATED_TEST(UcxTrial, AHang) {
-  const ScopedEnvironment seconds("GIGABAR_TRIAL_SECONDS", "1");
+ISOLATED_TEST(UcxProbe, AHang) {
+  const ScopedEnvironment seconds("GIGABAR_PROBE_SECONDS", "1");
   const std::int64_t begin_ns = now_ns();
-  expect_refusal("hang", "libucp did not come back from a trial process within 1 s");
+  expect_refusal("hang", "libucp did not come back from a probe process within 1 s");
   EXPECT_LT(now_ns() - begin_ns, 20'000'000'000);
 }
 
 // Ranks that try their libraries at once on a loaded host: four threads compute on the one processor that the other process has
 // too.
-ISOLATED_TEST(UcxTrial, ALoadedHostIsNoFaultOfTheLibrary) {
-  const ScopedEnvironment seconds("GIGABAR_TRIAL_SECONDS", "2");
+ISOLATED_TEST(UcxProbe, ALoadedHostIsNoFaultOfTheLibrary) {
+  const ScopedEnvironment seconds("GIGABAR_PROBE_SECONDS", "2");
   const ScopedEnvironment library("GIGABAR_UCP_LIBRARY", gigabar::test::kFakeUcpLibrary);
   const ScopedEnvironment variable("GIGABAR_FAKE_UCP", "work");
   cpu_set_t all, one;
@@ -115,8 +115,8 @@ bool is_so_within(int seconds, const IsSo& is_so) {
 }
 
 // Whatever becomes of the process that waits for it: `signal`.
-void expect_end_of_trial_behind(int signal) {
-  const ScopedEnvironment seconds("GIGABAR_TRIAL_SECONDS", "1");
+void expect_end_of_probe_behind(int signal) {
+  const ScopedEnvironment seconds("GIGABAR_PROBE_SECONDS", "1");
   const ScopedEnvironment library("GIGABAR_UCP_LIBRARY", gigabar::test::kFakeUcpLibrary);
   const ScopedEnvironment variable("GIGABAR_FAKE_UCP", "hang");
   const pid_t parent = ::fork();
@@ -125,34 +125,34 @@ void expect_end_of_trial_behind(int signal) {
     static_cast<void>(try_library("libucp"));
     ::_exit(0);
   }
-  pid_t trial = -1;
-  EXPECT_TRUE(is_so_within(10, [&] { return (trial = child_of(parent)) > 0; }));
+  pid_t probe = -1;
+  EXPECT_TRUE(is_so_within(10, [&] { return (probe = child_of(parent)) > 0; }));
   // As soon as it has limited itself.
   EXPECT_TRUE(is_so_within(10, [&] {
-    const auto limits = read_small_file("/proc/" + std::to_string(trial) + "/limits").value_or("");
+    const auto limits = read_small_file("/proc/" + std::to_string(probe) + "/limits").value_or("");
     return limits.find("Max cpu time              2 ") != std::string::npos &&
            limits.find("Max core file size        0 ") != std::string::npos;
   }));
   EXPECT_EQ(::kill(parent, signal), 0);
   EXPECT_TRUE(is_so_within(20, [&] {
-    const char state = state_of(trial).letter;
+    const char state = state_of(probe).letter;
     return state == 'X' || state == 'Z';
   })) << "it is left for good";
   ::kill(parent, SIGKILL);
   ASSERT_EQ(::waitpid(parent, nullptr, 0), parent);
 }
 
-ISOLATED_TEST(UcxTrial, EndsWithItsParent) { expect_end_of_trial_behind(SIGKILL); }
-ISOLATED_TEST(UcxTrial, EndsByItselfWhereItsParentStandsStill) { expect_end_of_trial_behind(SIGSTOP); }
+ISOLATED_TEST(UcxProbe, EndsWithItsParent) { expect_end_of_probe_behind(SIGKILL); }
+ISOLATED_TEST(UcxProbe, EndsByItselfWhereItsParentStandsStill) { expect_end_of_probe_behind(SIGSTOP); }
 
 // A program that ignores SIGCHLD is told nothing of how its children end.
-ISOLATED_TEST(UcxTrial, WhereNobodyIsToldOfEnds) {
+ISOLATED_TEST(UcxProbe, WhereNobodyIsToldOfEnds) {
   ASSERT_NE(std::signal(SIGCHLD, SIG_IGN), SIG_ERR);
-  expect_refusal("abort", "libucp ended a trial process: the fake gives up");
+  expect_refusal("abort", "libucp ended a probe process: the fake gives up");
 }
 
 // What comes back is opened here, and says by itself what it lacks.
-ISOLATED_TEST(UcxTrial, AFailureIsTheLibrarysOwn) {
+ISOLATED_TEST(UcxProbe, AFailureIsTheLibrarysOwn) {
   const ScopedEnvironment library("GIGABAR_UCP_LIBRARY", gigabar::test::kFakeUcpLibrary);
   const ScopedEnvironment variable("GIGABAR_FAKE_UCP", "well");
   const auto refused = open_ucx({});
@@ -161,9 +161,9 @@ ISOLATED_TEST(UcxTrial, AFailureIsTheLibrarysOwn) {
   EXPECT_NE(refused.error().message().find("ucp_init"), std::string::npos) << refused.error().message();
 }
 
-// The control: without a trial such a library ends the process.
-ISOLATED_TEST(UcxTrial, NoneIsMadeWhereTheUserWantsNone) {
-  const ScopedEnvironment seconds("GIGABAR_TRIAL_SECONDS", "0");
+// The control: without a probe such a library ends the process.
+ISOLATED_TEST(UcxProbe, NoneIsMadeWhereTheUserWantsNone) {
+  const ScopedEnvironment seconds("GIGABAR_PROBE_SECONDS", "0");
   const ScopedEnvironment library("GIGABAR_UCP_LIBRARY", gigabar::test::kFakeUcpLibrary);
   const ScopedEnvironment variable("GIGABAR_FAKE_UCP", "abort");
   const pid_t child = ::fork();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// trial.loop: an adapter writes and reads through itself, host memory first, then the memory of each GPU. Data is compared, and the
+// probe.loop: an adapter writes and reads through itself, host memory first, then the memory of each GPU. Data is compared, and the
 // rates of GPU memory are held against those of host memory.
 #include <algorithm>
 #include <cmath>
@@ -8,15 +8,15 @@
 
 #include "base/clock.hpp"
 #include "base/errors.hpp"
+#include "doctor/probes.hpp"
 #include "doctor/rdma_facts.hpp"
-#include "doctor/trials.hpp"
 #include "memory/copy_engine.hpp"
 
 namespace gigabar::doctor {
 namespace {
 
 constexpr std::int64_t kSecondNs = 1'000'000'000;
-constexpr std::int64_t kTrialNs = 20 * kSecondNs;    // all pairs together
+constexpr std::int64_t kProbeNs = 20 * kSecondNs;    // all pairs together
 constexpr std::int64_t kTransferNs = 3 * kSecondNs;  // one step of a pair
 constexpr std::int64_t kRateNs = kSecondNs / 10;     // about the longest that a rate takes on an adapter that works
 constexpr int kRateAttempts = 3;
@@ -41,10 +41,10 @@ Result<HostBuffer> make_buffer(const verbs::Device& device, int numa_node) {
   HostMemoryOptions options;
   options.pages = HostPages::pageable;
   options.numa_node = numa_node;
-  auto memory = HostMemory::allocate(kTrialBytes, options);
+  auto memory = HostMemory::allocate(kProbeBytes, options);
   if (!memory && numa_node >= 0) return make_buffer(device, -1);  // the node has no memory, or this process may not use it
   if (!memory) return memory.error();
-  auto region = device.register_memory(memory->address(), kTrialBytes);
+  auto region = device.register_memory(memory->address(), kProbeBytes);
   if (!region) return region.error();
   return HostBuffer{std::move(*memory), std::move(*region)};
 }
@@ -70,7 +70,7 @@ int gid_index_of(const Nic* nic, unsigned port_number) {
 
 std::int64_t step_deadline(std::int64_t end_ns) { return std::min(now_ns() + kTransferNs, end_ns); }
 
-// An adapter in the trial: its two host buffers, its port, and the rates between the buffers.
+// An adapter in the probe: its two host buffers, its port, and the rates between the buffers.
 struct Adapter {
   verbs::Device device;
   unsigned port = 0;
@@ -113,7 +113,7 @@ std::optional<double> rate_of(const std::string& subject, const std::string& ste
     }
     least_ns = std::min(least_ns, std::max<std::int64_t>(now_ns() - begin_ns, 1));
   }
-  return static_cast<double>(kTrialBytes) * count / static_cast<double>(least_ns);
+  return static_cast<double>(kProbeBytes) * count / static_cast<double>(least_ns);
 }
 
 constexpr const char* kWrongDataRemedy =
@@ -124,14 +124,14 @@ constexpr const char* kWrongDataRemedy =
 
 bool is_host_data_intact(Adapter& adapter, verbs::Loop& loop, std::int64_t end_ns, Findings& findings) {
   const std::string& name = adapter.device.name();
-  const auto sent = trial_pattern(kTrialBytes, 11);
+  const auto sent = probe_pattern(kProbeBytes, 11);
   adapter.first.fill(sent);
-  if (const Result<void> done = loop.write(adapter.first.region, adapter.second.region, kTrialBytes, 1, step_deadline(end_ns));
+  if (const Result<void> done = loop.write(adapter.first.region, adapter.second.region, kProbeBytes, 1, step_deadline(end_ns));
       !done)
     return transfer_failed(name, "the write of host memory", done.record(), findings), false;
   const bool is_written = adapter.second.holds(sent);
-  adapter.first.fill(trial_pattern(kTrialBytes, 12));
-  if (const Result<void> done = loop.read(adapter.first.region, adapter.second.region, kTrialBytes, 1, step_deadline(end_ns));
+  adapter.first.fill(probe_pattern(kProbeBytes, 12));
+  if (const Result<void> done = loop.read(adapter.first.region, adapter.second.region, kProbeBytes, 1, step_deadline(end_ns));
       !done)
     return transfer_failed(name, "the read of host memory", done.record(), findings), false;
   if (is_written && adapter.first.holds(sent)) return true;
@@ -154,11 +154,11 @@ bool measure_host(Adapter& adapter, std::int64_t end_ns, Findings& findings) {
   const std::int64_t transfer_ns = std::max<std::int64_t>((now_ns() - begin_ns) / 2, 1);
   adapter.rate_count = static_cast<unsigned>(std::clamp<std::int64_t>(kRateNs / transfer_ns, kFewestTransfers, kMaxTransfers));
   const auto write = rate_of(name, "the write of host memory", adapter.rate_count, findings, [&] {
-    return loop->write(adapter.first.region, adapter.second.region, kTrialBytes, adapter.rate_count, step_deadline(end_ns));
+    return loop->write(adapter.first.region, adapter.second.region, kProbeBytes, adapter.rate_count, step_deadline(end_ns));
   });
   if (!write) return false;
   const auto read = rate_of(name, "the read of host memory", adapter.rate_count, findings, [&] {
-    return loop->read(adapter.first.region, adapter.second.region, kTrialBytes, adapter.rate_count, step_deadline(end_ns));
+    return loop->read(adapter.first.region, adapter.second.region, kProbeBytes, adapter.rate_count, step_deadline(end_ns));
   });
   if (!read) return false;
   adapter.host = {*write, *read};
@@ -204,23 +204,23 @@ std::optional<Adapter> open_adapter(const Patient& patient, const std::string& n
 // ---- GPU memory
 
 struct GpuMemory {
-  const TrialGpu& gpu;
-  const TrialMemory& memory;
+  const ProbeGpu& gpu;
+  const ProbeMemory& memory;
 };
 
 // Write into the GPU, read it back, which also pushes the write ahead of it to the memory, and look at what the GPU itself holds.
 bool is_gpu_data_intact(const GpuMemory& target, Adapter& adapter, const verbs::Region& region, verbs::Loop& loop,
                         std::int64_t end_ns, Findings& findings) {
   const std::string subject = pair_subject(target.gpu, adapter.device.name());
-  const auto sent = trial_pattern(kTrialBytes, 21);
+  const auto sent = probe_pattern(kProbeBytes, 21);
   adapter.first.fill(sent);
-  adapter.second.fill(trial_pattern(kTrialBytes, 22));
-  if (const Result<void> done = loop.write(adapter.first.region, region, kTrialBytes, 1, step_deadline(end_ns)); !done)
+  adapter.second.fill(probe_pattern(kProbeBytes, 22));
+  if (const Result<void> done = loop.write(adapter.first.region, region, kProbeBytes, 1, step_deadline(end_ns)); !done)
     return transfer_failed(subject, "the write into GPU memory", done.record(), findings), false;
-  if (const Result<void> done = loop.read(adapter.second.region, region, kTrialBytes, 1, step_deadline(end_ns)); !done)
+  if (const Result<void> done = loop.read(adapter.second.region, region, kProbeBytes, 1, step_deadline(end_ns)); !done)
     return transfer_failed(subject, "the read from GPU memory", done.record(), findings), false;
-  std::vector<unsigned char> held(kTrialBytes);
-  if (const Result<void> done = engine_copy_from(target.gpu.device, held.data(), target.memory.address(), kTrialBytes); !done)
+  std::vector<unsigned char> held(kProbeBytes);
+  if (const Result<void> done = engine_copy_from(target.gpu.device, held.data(), target.memory.address(), kProbeBytes); !done)
     return transfer_failed(subject, "the GPU's copy engine", done.record(), findings), false;
   if (held != sent) {
     findings.fail(subject, "64 KiB that the adapter wrote into GPU memory arrived changed", kWrongDataRemedy);
@@ -234,7 +234,7 @@ bool is_gpu_data_intact(const GpuMemory& target, Adapter& adapter, const verbs::
 }
 
 // Whether no adapter with RDMA is nearer to the GPU than this one.
-bool is_nearest(const Patient& patient, const TrialGpu& gpu, const std::string& name) {
+bool is_nearest(const Patient& patient, const ProbeGpu& gpu, const std::string& name) {
   const int nic = patient.topology.find_nic(name);
   if (gpu.index < 0 || nic < 0) return true;
   const std::vector<int> order = nearest_nics(patient.topology, gpu.index);
@@ -246,7 +246,7 @@ bool is_nearest(const Patient& patient, const TrialGpu& gpu, const std::string& 
 
 std::string percent(double part, double whole) { return text(std::lround(100 * part / whole), " %"); }
 
-void judge_rates(const Patient& patient, const TrialGpu& gpu, const Adapter& adapter, const Rates& rates, Findings& findings) {
+void judge_rates(const Patient& patient, const ProbeGpu& gpu, const Adapter& adapter, const Rates& rates, Findings& findings) {
   const std::string subject = pair_subject(gpu, adapter.device.name());
   const auto note = [&](const char* what, double rate, double host_rate) {
     findings.reading(what, text(short_number(rate), " GB/s, ", percent(rate, host_rate), " of host memory's"));
@@ -275,28 +275,28 @@ void try_gpu(const Patient& patient, const GpuMemory& target, Adapter& adapter, 
   if (!is_dma_buf) region = target.memory.register_peer_memory(adapter.device);
   if (!region)
     return findings.unknown(subject, "GPU memory cannot be registered, so no transfer was tried",
-                            "see what trial.dmabuf and trial.peermem say of this pair");
+                            "see what probe.dmabuf and probe.peermem say of this pair");
   findings.reading("GPU memory registered by", is_dma_buf ? "dma-buf" : "peer memory");
   auto loop = verbs::Loop::connect(adapter.device, adapter.port, adapter.gid_index);
   if (!loop) return transfer_failed(subject, "connecting the adapter with itself", loop.error().record(), findings);
   if (!is_gpu_data_intact(target, adapter, *region, *loop, end_ns, findings)) return;
   const auto write = rate_of(subject, "the write into GPU memory", adapter.rate_count, findings, [&] {
-    return loop->write(adapter.first.region, *region, kTrialBytes, adapter.rate_count, step_deadline(end_ns));
+    return loop->write(adapter.first.region, *region, kProbeBytes, adapter.rate_count, step_deadline(end_ns));
   });
   if (!write) return;
   const auto read = rate_of(subject, "the read from GPU memory", adapter.rate_count, findings, [&] {
-    return loop->read(adapter.second.region, *region, kTrialBytes, adapter.rate_count, step_deadline(end_ns));
+    return loop->read(adapter.second.region, *region, kProbeBytes, adapter.rate_count, step_deadline(end_ns));
   });
   if (read) judge_rates(patient, target.gpu, adapter, {*write, *read}, findings);
 }
 
 void try_gpus(const Patient& patient, std::vector<Adapter>& adapters, std::int64_t end_ns, Findings& findings) {
-  Findings unheard("trial.loop");  // host memory has told already: a machine without GPUs has nothing to add
-  for (const TrialGpu& gpu : trial_gpus(patient, unheard)) {
-    const auto memory = TrialMemory::allocate(gpu);
+  Findings unheard("probe.loop");  // host memory has told already: a machine without GPUs has nothing to add
+  for (const ProbeGpu& gpu : probe_gpus(patient, unheard)) {
+    const auto memory = ProbeMemory::allocate(gpu);
     if (!memory) {
       findings.unknown(gpu.subject(),
-                       text("GPU memory for the trial could not be allocated: ", printable(memory.error().record().cause)),
+                       text("GPU memory for the probe could not be allocated: ", printable(memory.error().record().cause)),
                        "see who uses the GPU (nvidia-smi), and try again when it has memory to spare");
       continue;
     }
@@ -305,7 +305,7 @@ void try_gpus(const Patient& patient, std::vector<Adapter>& adapters, std::int64
       if (nic != nullptr && is_software(*nic)) continue;  // it copies by the CPU
       if (now_ns() >= end_ns) {
         findings.unknown(pair_subject(gpu, adapter.device.name()), "the time for all transfers had passed",
-                         "run this trial alone: gigabar doctor --only trial.loop");
+                         "run this probe alone: gigabar doctor --only probe.loop");
         continue;
       }
       try_gpu(patient, {gpu, *memory}, adapter, end_ns, findings);
@@ -332,8 +332,8 @@ const Hindrance* hindrance_of(const std::string& name) {
 }  // namespace
 
 void try_loop(const Patient& patient, Findings& findings) {
-  const std::int64_t end_ns = now_ns() + kTrialNs;
-  const std::vector<std::string> names = trial_rdma_devices(patient, findings);
+  const std::int64_t end_ns = now_ns() + kProbeNs;
+  const std::vector<std::string> names = probe_rdma_devices(patient, findings);
   if (names.empty()) return;
   std::vector<std::string> own_connectors;
   std::vector<std::pair<std::string, const Hindrance*>> others;

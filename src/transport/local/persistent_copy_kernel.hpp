@@ -16,14 +16,14 @@ namespace gigabar::transport::local {
 // Of one device. Copies between device memories that this device reaches. Nothing waits for the kernel: it is asked only while all
 // its blocks run, so that a GPU full of other work never holds a copy up, and it ends by itself, so that it never holds up other
 // work for longer than 2 ms. What it left undone is the caller's to do again, which is safe: it touches nothing once it has ended.
-class ResidentCopier {
+class PersistentCopyKernel {
  public:
   enum class State : std::uint8_t { running, finished, abandoned };
 
   // Errors: unavailable (no device code in this build, no mapping of GPU memory, an old driver), device_error, as map().
-  static Result<std::unique_ptr<ResidentCopier>> open(int device, std::uint32_t first_number);
+  static Result<std::unique_ptr<PersistentCopyKernel>> open(int device, std::uint32_t first_number);
   // Waits for the kernel to end, for at most 1 s; what it uses is then kept for ever.
-  virtual ~ResidentCopier() = default;
+  virtual ~PersistentCopyKernel() = default;
 
   // The number of the request; none when the kernel is not there or has enough to do. Addresses must differ by a multiple of 16.
   virtual std::optional<std::uint32_t> post(std::uintptr_t to, std::uintptr_t from, std::uint64_t bytes) = 0;

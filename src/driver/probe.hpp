@@ -12,22 +12,22 @@
 
 namespace gigabar {
 
-// The command line of the process that opens it: PROGRAM --gigabar-trial LIBRARY.
-inline constexpr const char* kTrialOption = "--gigabar-trial";
+// The command line of the process that opens it: PROGRAM --gigabar-probe LIBRARY.
+inline constexpr const char* kProbeOption = "--gigabar-probe";
 
 // Starts a process that opens `library` ("ucx") and does what this process is going to do with it. ok: it came back from that, with
-// whatever result. Else not_supported: it died, exited or took longer than GIGABAR_TRIAL_SECONDS (10), or could not be started. The
+// whatever result. Else not_supported: it died, exited or took longer than GIGABAR_PROBE_SECONDS (10), or could not be started. The
 // reason says which, and the last line that it printed. Time for which it waits for a processor does not count, up to five times as
-// long. With GIGABAR_TRIAL_SECONDS=0 nothing is tried, and in a trial process neither. Cost: starts a process and waits for its
+// long. With GIGABAR_PROBE_SECONDS=0 nothing is tried, and in a probe process neither. Cost: starts a process and waits for its
 // end. Threads: any.
 Availability try_library(const char* library);
 
 // This process is one that try_library() has started. It ends with its parent, and by itself some time after the parent would have
 // ended it; it leaves no core.
-void begin_trial();
+void begin_probe();
 // It has come back from the library. Ends the process.
-[[noreturn]] void end_trial();
-// main() of this program looks for kTrialOption: it is started for trials, and no other one is needed.
-void serve_trials();
+[[noreturn]] void end_probe();
+// main() of this program looks for kProbeOption: it is started for probes, and no other one is needed.
+void serve_probes();
 
 }  // namespace gigabar

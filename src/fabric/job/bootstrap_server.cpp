@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rank 0's directory: all cards, given out within poll() to ranks that have proved themselves.
+// Rank 0's directory: all addresses, given out within poll() to ranks that have proved themselves.
 #include <poll.h>
 #include <sys/epoll.h>
 #include <sys/resource.h>
@@ -62,7 +62,7 @@ struct Connection {
   Rank rank = 0;
   Rank rank_count = 0;
   std::uint32_t events = EPOLLIN;
-  std::unordered_set<Rank> awaited;  // cards that it asked for and that have not come
+  std::unordered_set<Rank> awaited;  // addresses that it asked for and that have not come
 };
 
 struct Listener {
@@ -75,9 +75,9 @@ struct Listener {
   bool is_unix = false;
 };
 
-class Keeper final : public Directory {
+class BootstrapServer final : public Directory {
  public:
-  Keeper(const Job& job, std::vector<Descriptor> listeners, std::int64_t handshake_ns)
+  BootstrapServer(const Job& job, std::vector<Descriptor> listeners, std::int64_t handshake_ns)
       : job_(job),
         handshake_(job),
         handshake_ns_(handshake_ns),
@@ -87,8 +87,8 @@ class Keeper final : public Directory {
   }
 
   Result<void> start();
-  Result<void> publish(std::string card) override;
-  Result<std::optional<std::string>> card(Rank rank) override;
+  Result<void> publish(std::string rank_address) override;
+  Result<std::optional<std::string>> rank_address(Rank rank) override;
   Result<void> poll() override;
   int wake_descriptor() const noexcept override { return epoll_.get(); }
   std::uint64_t refused_count() const noexcept override { return refused_count_; }
@@ -112,11 +112,11 @@ class Keeper final : public Directory {
   bool read_hello_of(Connection& connection);
   bool read_proof_of(Connection& connection);
   bool read_messages_of(Connection& connection);
-  bool follow(Connection& connection, Letter& message);
+  bool follow(Connection& connection, BootstrapMessage& message);
   void welcome(Connection& connection);
-  void keep(Rank rank, std::string card);
+  void keep(Rank rank, std::string rank_address);
   void give(Connection& connection, Rank rank);
-  void send(Connection& connection, const Letter& message) { connection.stream.queue(connection.sealed.seal(message)); }
+  void send(Connection& connection, const BootstrapMessage& message) { connection.stream.queue(connection.sealed.seal(message)); }
   void watch(Connection& connection);
   void drop(ConnectionId id, End end);
   void end_slow_handshakes();
@@ -136,7 +136,7 @@ class Keeper final : public Directory {
   std::int64_t accept_again_ns_ = 0;
   std::int64_t timer_ns_ = 0;  // what it is set to; 0: not
   std::unordered_map<Rank, ConnectionId> members_;
-  std::unordered_map<Rank, std::string> cards_;
+  std::unordered_map<Rank, std::string> rank_addresses_;
   std::unordered_map<Rank, std::vector<ConnectionId>> waiting_;
 };
 
@@ -144,7 +144,7 @@ Error failed(const char* call, int code) {
   return make_error(status_of_errno(code), call, "the job's directory", std::strerror(code), {}, errno_code(code));
 }
 
-Result<void> Keeper::start() {
+Result<void> BootstrapServer::start() {
   epoll_ = Descriptor(::epoll_create1(EPOLL_CLOEXEC));
   if (!epoll_.is_open()) return failed("epoll_create1", errno);
   timer_ = Descriptor(::timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK));
@@ -160,20 +160,20 @@ Result<void> Keeper::start() {
   return {};
 }
 
-Result<void> Keeper::publish(std::string card) {
-  if (Result<void> checked = check_card(card, cards_.contains(job_.rank)); !checked) return checked;
-  keep(job_.rank, std::move(card));
+Result<void> BootstrapServer::publish(std::string rank_address) {
+  if (Result<void> checked = check_rank_address(rank_address, rank_addresses_.contains(job_.rank)); !checked) return checked;
+  keep(job_.rank, std::move(rank_address));
   return {};
 }
 
-Result<std::optional<std::string>> Keeper::card(Rank rank) {
+Result<std::optional<std::string>> BootstrapServer::rank_address(Rank rank) {
   if (Result<void> checked = check_rank(job_, rank); !checked) return std::move(checked).error();
-  const auto found = cards_.find(rank);
-  return found == cards_.end() ? std::optional<std::string>() : std::optional(found->second);
+  const auto found = rank_addresses_.find(rank);
+  return found == rank_addresses_.end() ? std::optional<std::string>() : std::optional(found->second);
 }
 
 // Bounded work: what is left keeps the epoll descriptor readable.
-Result<void> Keeper::poll() {
+Result<void> BootstrapServer::poll() {
   std::array<epoll_event, kMaxEvents> events{};
   const int count = ::epoll_wait(epoll_.get(), events.data(), kMaxEvents, 0);
   if (count < 0 && errno != EINTR) return failed("epoll_wait", errno);
@@ -192,7 +192,7 @@ Result<void> Keeper::poll() {
   return {};
 }
 
-void Keeper::accept_some(const Listener& listener) {
+void BootstrapServer::accept_some(const Listener& listener) {
   for (int count = 0; count < kMaxAccepts; ++count) {
     // Nobody waits for one who does not come.
     if (strangers_of(listener.is_unix).is_full() && !wait_for(listener.socket.get(), POLLIN, 0)) return;
@@ -216,13 +216,13 @@ void Keeper::accept_some(const Listener& listener) {
 }
 
 // Behind is_crowded().
-void Keeper::make_room(bool is_unix) {
+void BootstrapServer::make_room(bool is_unix) {
   if (!strangers_of(is_unix).is_full()) return;
   if (const auto weakest = strangers_of(is_unix).weakest(now_ns())) drop(*weakest, End::refused);
 }
 
 // Who cannot be kept, for want of memory too, is turned away, and will try again where it is a rank.
-void Keeper::receive(Descriptor socket, bool is_unix, const sockaddr_storage& from) {
+void BootstrapServer::receive(Descriptor socket, bool is_unix, const sockaddr_storage& from) {
   // Before anybody has to go for it.
   if (is_unix && !is_of_this_user(socket.get())) {
     ++refused_count_;
@@ -237,7 +237,7 @@ void Keeper::receive(Descriptor socket, bool is_unix, const sockaddr_storage& fr
   }
 }
 
-void Keeper::add(Descriptor socket, bool is_unix, const sockaddr_storage& from) {
+void BootstrapServer::add(Descriptor socket, bool is_unix, const sockaddr_storage& from) {
   const ConnectionId id = next_id_++;
   epoll_event event{};
   event.events = EPOLLIN;
@@ -257,7 +257,7 @@ void Keeper::add(Descriptor socket, bool is_unix, const sockaddr_storage& from) 
   forget.call_off();
 }
 
-bool Keeper::want_listeners(Which which, std::uint32_t events) {
+bool BootstrapServer::want_listeners(Which which, std::uint32_t events) {
   for (std::size_t index = 0; index < listeners_.size(); ++index) {
     if (which != Which::all && listeners_[index].is_unix != (which == Which::unix_ones)) continue;
     epoll_event event{};
@@ -268,18 +268,18 @@ bool Keeper::want_listeners(Which which, std::uint32_t events) {
   return true;
 }
 
-void Keeper::pause_accepting(Which which, std::int64_t until_ns) {
+void BootstrapServer::pause_accepting(Which which, std::int64_t until_ns) {
   if (!want_listeners(which, 0)) return;
   accept_again_ns_ = is_accepting_ ? until_ns : std::min(accept_again_ns_, until_ns);
   is_accepting_ = false;
 }
 
-void Keeper::resume_accepting() {
+void BootstrapServer::resume_accepting() {
   if (is_accepting_ || now_ns() < accept_again_ns_) return;
   is_accepting_ = want_listeners(Which::all, EPOLLIN);
 }
 
-void Keeper::serve(ConnectionId id, std::uint32_t events) {
+void BootstrapServer::serve(ConnectionId id, std::uint32_t events) {
   const auto found = connections_.find(id);
   if (found == connections_.end()) return;  // dropped by an earlier event of the same look
   try {
@@ -289,7 +289,7 @@ void Keeper::serve(ConnectionId id, std::uint32_t events) {
   }
 }
 
-void Keeper::talk(Connection& connection, std::uint32_t events) {
+void BootstrapServer::talk(Connection& connection, std::uint32_t events) {
   const ConnectionId id = connection.id;
   if (!connection.stream.send_queued()) return drop(id, End::left);
   bool has_peer = true;
@@ -304,13 +304,13 @@ void Keeper::talk(Connection& connection, std::uint32_t events) {
 }
 
 // False: the connection is of no more use.
-bool Keeper::advance(Connection& connection) {
+bool BootstrapServer::advance(Connection& connection) {
   if (connection.stage == Connection::Stage::hello && !read_hello_of(connection)) return false;
   if (connection.stage == Connection::Stage::proof && !read_proof_of(connection)) return false;
   return connection.stage != Connection::Stage::member || read_messages_of(connection);
 }
 
-bool Keeper::read_hello_of(Connection& connection) {
+bool BootstrapServer::read_hello_of(Connection& connection) {
   if (!begins_hello(connection.stream.received())) return false;
   if (connection.stream.received().size() < kHelloBytes) return true;
   connection.hello = connection.stream.received().substr(0, kHelloBytes);
@@ -326,7 +326,7 @@ bool Keeper::read_hello_of(Connection& connection) {
   return hello->version == kDirectoryVersion;
 }
 
-bool Keeper::read_proof_of(Connection& connection) {
+bool BootstrapServer::read_proof_of(Connection& connection) {
   if (connection.stream.received().size() < kProofBytes) return true;
   const std::string proof(connection.stream.received().substr(0, kProofBytes));
   connection.stream.use(kProofBytes);
@@ -335,30 +335,30 @@ bool Keeper::read_proof_of(Connection& connection) {
     connection.stream.queue(std::string(kProofBytes, '\0'));
     return false;
   }
-  connection.stream.queue(proof_text(derive(Purpose::keeper_proof)));
-  connection.sealed = SealedStream(derive(Purpose::keeper_sends), derive(Purpose::member_sends));
+  connection.stream.queue(proof_text(derive(Purpose::server_proof)));
+  connection.sealed = SealedStream(derive(Purpose::server_sends), derive(Purpose::member_sends));
   if (connection.rank_count != job_.rank_count || connection.rank >= job_.rank_count) {
-    send(connection, {LetterType::wrong_count, job_.rank_count, {}});
+    send(connection, {BootstrapMessageType::wrong_count, job_.rank_count, {}});
     return false;
   }
   if (connection.rank == job_.rank || members_.contains(connection.rank)) {
-    send(connection, {LetterType::rank_taken, connection.rank, {}});
+    send(connection, {BootstrapMessageType::rank_taken, connection.rank, {}});
     return false;
   }
   welcome(connection);
   return true;
 }
 
-void Keeper::welcome(Connection& connection) {
+void BootstrapServer::welcome(Connection& connection) {
   connection.stage = Connection::Stage::member;
   strangers_of(connection.is_unix).remove(connection.id);
   members_[connection.rank] = connection.id;
-  send(connection, {LetterType::welcome, connection.rank, {}});
+  send(connection, {BootstrapMessageType::welcome, connection.rank, {}});
 }
 
-bool Keeper::read_messages_of(Connection& connection) {
+bool BootstrapServer::read_messages_of(Connection& connection) {
   while (connection.stream.queued_bytes() < kMaxQueuedBytes) {
-    Letter message;
+    BootstrapMessage message;
     const SealedStream::Found found = connection.sealed.next(connection.stream, message);
     if (found == SealedStream::Found::nothing) return true;
     if (found == SealedStream::Found::broken || !follow(connection, message)) return false;
@@ -367,13 +367,13 @@ bool Keeper::read_messages_of(Connection& connection) {
 }
 
 // Takes the body where it is kept.
-bool Keeper::follow(Connection& connection, Letter& message) {
-  if (message.type == LetterType::publish) {
+bool BootstrapServer::follow(Connection& connection, BootstrapMessage& message) {
+  if (message.type == BootstrapMessageType::publish) {
     keep(connection.rank, std::move(message.body));
     return true;
   }
-  if (message.type != LetterType::ask || message.rank >= job_.rank_count) return false;
-  if (cards_.contains(message.rank)) {
+  if (message.type != BootstrapMessageType::ask || message.rank >= job_.rank_count) return false;
+  if (rank_addresses_.contains(message.rank)) {
     give(connection, message.rank);
   } else if (connection.awaited.insert(message.rank).second) {
     waiting_[message.rank].push_back(connection.id);
@@ -381,9 +381,9 @@ bool Keeper::follow(Connection& connection, Letter& message) {
   return true;
 }
 
-// A rank that was started anew brings a new card.
-void Keeper::keep(Rank rank, std::string card) {
-  cards_[rank] = std::move(card);
+// A rank that was started anew brings a new address.
+void BootstrapServer::keep(Rank rank, std::string rank_address) {
+  rank_addresses_[rank] = std::move(rank_address);
   const auto found = waiting_.find(rank);
   if (found == waiting_.end()) return;
   const std::vector<ConnectionId> waiting = std::move(found->second);
@@ -403,10 +403,12 @@ void Keeper::keep(Rank rank, std::string card) {
   }
 }
 
-void Keeper::give(Connection& connection, Rank rank) { send(connection, {LetterType::card, rank, cards_[rank]}); }
+void BootstrapServer::give(Connection& connection, Rank rank) {
+  send(connection, {BootstrapMessageType::rank_address, rank, rank_addresses_[rank]});
+}
 
 // A member that asks faster than it takes the answers is not read from.
-void Keeper::watch(Connection& connection) {
+void BootstrapServer::watch(Connection& connection) {
   const std::size_t queued_bytes = connection.stream.queued_bytes();
   const std::uint32_t events = (queued_bytes > 0 ? EPOLLOUT : 0U) | (queued_bytes < kMaxQueuedBytes ? EPOLLIN : 0U);
   if (events == connection.events) return;
@@ -416,7 +418,7 @@ void Keeper::watch(Connection& connection) {
   if (::epoll_ctl(epoll_.get(), EPOLL_CTL_MOD, connection.stream.descriptor(), &event) == 0) connection.events = events;
 }
 
-void Keeper::drop(ConnectionId id, End end) {
+void BootstrapServer::drop(ConnectionId id, End end) {
   const auto found = connections_.find(id);
   if (found == connections_.end()) return;
   const Connection& connection = *found->second;
@@ -430,7 +432,7 @@ void Keeper::drop(ConnectionId id, End end) {
   connections_.erase(found);  // closes the socket, which takes it out of the epoll set
 }
 
-void Keeper::end_slow_handshakes() {
+void BootstrapServer::end_slow_handshakes() {
   const std::int64_t now = now_ns();
   while (!handshakes_.empty()) {
     const auto found = connections_.find(handshakes_.front());
@@ -441,7 +443,7 @@ void Keeper::end_slow_handshakes() {
   }
 }
 
-void Keeper::set_timer() {
+void BootstrapServer::set_timer() {
   std::int64_t next_ns = is_accepting_ ? 0 : accept_again_ns_;
   if (!handshakes_.empty()) {
     const auto found = connections_.find(handshakes_.front());
@@ -458,14 +460,14 @@ void Keeper::set_timer() {
 
 }  // namespace
 
-Result<std::unique_ptr<Directory>> open_keeper(const Job& job, std::int64_t handshake_ns) {
+Result<std::unique_ptr<Directory>> open_bootstrap_server(const Job& job, std::int64_t handshake_ns) {
   // Nobody could come to an address that is wrong: the other ranks are told so too.
   if (const auto known = master_addresses(job); !known) return known.error();
   auto listeners = listen_as_master(job);
   if (!listeners) return listeners.error();
-  auto keeper = std::make_unique<Keeper>(job, std::move(*listeners), handshake_ns);
-  if (Result<void> started = keeper->start(); !started) return std::move(started).error();
-  return std::unique_ptr<Directory>(std::move(keeper));
+  auto server = std::make_unique<BootstrapServer>(job, std::move(*listeners), handshake_ns);
+  if (Result<void> started = server->start(); !started) return std::move(started).error();
+  return std::unique_ptr<Directory>(std::move(server));
 }
 
 }  // namespace gigabar::fabric

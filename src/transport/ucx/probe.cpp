@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "transport/ucx/trial.hpp"
+#include "transport/ucx/probe.hpp"
 
 #include <string_view>
 
-#include "driver/trial.hpp"
+#include "driver/probe.hpp"
 #if GIGABAR_HAS_UCP
 #include "transport/ucx/worker.hpp"
 #endif
@@ -29,12 +29,12 @@ void open_ucx_once() {}
 
 }  // namespace
 
-void serve_ucx_trials(int argument_count, char** arguments) {
-  serve_trials();
-  if (argument_count != 3 || std::string_view(arguments[1]) != kTrialOption || std::string_view(arguments[2]) != "libucp") return;
-  begin_trial();
+void serve_ucx_probes(int argument_count, char** arguments) {
+  serve_probes();
+  if (argument_count != 3 || std::string_view(arguments[1]) != kProbeOption || std::string_view(arguments[2]) != "libucp") return;
+  begin_probe();
   open_ucx_once();
-  end_trial();
+  end_probe();
 }
 
 }  // namespace gigabar::transport

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "fabric/wireup/card.hpp"
+#include "fabric/wireup/rank_address.hpp"
 
 #include <arpa/inet.h>
 #include <sodium.h>
@@ -59,32 +59,32 @@ std::optional<Address> read_address(Reader& reader) {
 }
 
 // Nothing: malformed.
-std::optional<Card> parse(std::string_view bytes) {
+std::optional<RankAddress> parse(std::string_view bytes) {
   Reader reader(bytes);
   const auto magic = reader.bytes(kMagic.size());
   if (!magic || *magic != kMagic) return {};
-  Card card;
-  const auto boot = reader.bytes(card.host.boot.size());
+  RankAddress rank_address;
+  const auto boot = reader.bytes(rank_address.host.boot.size());
   const auto network = reader.number<std::uint64_t>();
   const auto ipv4_port = reader.number<std::uint16_t>();
   const auto ipv6_port = reader.number<std::uint16_t>();
   const auto name_bytes = reader.number<std::uint8_t>();
   if (!boot || !network || !ipv4_port || !ipv6_port || !name_bytes || *name_bytes > kMaxUnixNameBytes) return {};
-  std::memcpy(card.host.boot.data(), boot->data(), boot->size());
-  card.host.network = *network;
-  card.ipv4_port = *ipv4_port;
-  card.ipv6_port = *ipv6_port;
+  std::memcpy(rank_address.host.boot.data(), boot->data(), boot->size());
+  rank_address.host.network = *network;
+  rank_address.ipv4_port = *ipv4_port;
+  rank_address.ipv6_port = *ipv6_port;
   const auto name = reader.bytes(*name_bytes);
   const auto count = reader.number<std::uint8_t>();
-  if (!name || !count || *count > kMaxCardAddresses) return {};
-  card.unix_name = *name;
+  if (!name || !count || *count > kMaxSocketAddresses) return {};
+  rank_address.unix_name = *name;
   for (unsigned index = 0; index < *count; ++index) {
     const auto address = read_address(reader);
     if (!address) return {};
-    card.addresses.push_back(*address);
+    rank_address.addresses.push_back(*address);
   }
   if (!reader.is_at_end()) return {};
-  return card;
+  return rank_address;
 }
 
 }  // namespace
@@ -124,25 +124,25 @@ HostIdentity this_host() {
   return host;
 }
 
-std::string encode(const Card& card) {
+std::string encode(const RankAddress& rank_address) {
   std::string bytes(kMagic);
-  bytes.append(reinterpret_cast<const char*>(card.host.boot.data()), card.host.boot.size());
-  append_number(bytes, card.host.network);
-  append_number(bytes, card.ipv4_port);
-  append_number(bytes, card.ipv6_port);
-  append_number(bytes, static_cast<std::uint8_t>(card.unix_name.size()));
-  bytes += card.unix_name;
-  append_number(bytes, static_cast<std::uint8_t>(card.addresses.size()));
-  for (const Address& address : card.addresses) {
+  bytes.append(reinterpret_cast<const char*>(rank_address.host.boot.data()), rank_address.host.boot.size());
+  append_number(bytes, rank_address.host.network);
+  append_number(bytes, rank_address.ipv4_port);
+  append_number(bytes, rank_address.ipv6_port);
+  append_number(bytes, static_cast<std::uint8_t>(rank_address.unix_name.size()));
+  bytes += rank_address.unix_name;
+  append_number(bytes, static_cast<std::uint8_t>(rank_address.addresses.size()));
+  for (const Address& address : rank_address.addresses) {
     append_number(bytes, address.is_ipv6 ? kIpv6 : kIpv4);
     bytes.append(reinterpret_cast<const char*>(address.bytes.data()), address.is_ipv6 ? kIpv6Bytes : kIpv4Bytes);
   }
   return bytes;
 }
 
-Result<Card> decode_card(const std::string& bytes) {
-  if (auto card = parse(bytes)) return std::move(*card);
-  return make_error(Status::bad_file, "read card", text("card of ", bytes.size(), " bytes"),
+Result<RankAddress> decode_rank_address(const std::string& bytes) {
+  if (auto rank_address = parse(bytes)) return std::move(*rank_address);
+  return make_error(Status::bad_file, "read address", text("address of ", bytes.size(), " bytes"),
                     "it is not what this version of the library writes", "use the same version of the library at every rank");
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The trials: checks that do something, on the machine itself. Their table, and what they share.
-#include "doctor/trials.hpp"
+// The probes: checks that do something, on the machine itself. Their table, and what they share.
+#include "doctor/probes.hpp"
 
 #include <algorithm>
 #include <cstdio>
@@ -30,8 +30,8 @@ void no_rdma(const Patient& patient, const std::string& cause, const std::string
   findings.unknown({}, text("the machine has RDMA devices, but this process cannot use them: ", printable(cause)), remedy);
 }
 
-constexpr Check kTrials[] = {
-    {{"trial.mapping", "GPU memory mapped for the CPU", "Small transfers by the CPU need a mapping that shows the right memory.",
+constexpr Check kProbes[] = {
+    {{"probe.mapping", "GPU memory mapped for the CPU", "Small transfers by the CPU need a mapping that shows the right memory.",
       true,
       "64 KiB of each GPU are allocated, mapped, written by the CPU and read by the GPU's copy engine, then the other way "
       "round. The first way to map that works is used: dma-buf, gdrdrv or the resource manager.",
@@ -43,7 +43,7 @@ constexpr Check kTrials[] = {
       "/dev/nvidia0.",
       "NVIDIA GPUDirect RDMA documentation (BAR1, pinning); GDRCopy's README; CUDA driver API, cuMemGetHandleForAddressRange."},
      try_mapping},
-    {{"trial.copy", "Small copies by the CPU", "It shows in microseconds what a small message costs on this machine.", true,
+    {{"probe.copy", "Small copies by the CPU", "It shows in microseconds what a small message costs on this machine.", true,
       "4 KiB are copied by the CPU to mapped GPU memory and back, 15 times each, and compared. The median times are told.",
       "Writes that take more than a few microseconds point at an uncached mapping, a far NUMA node or a slow link. Reads are "
       "slow by nature: each 64 bytes are a round trip over PCIe.",
@@ -53,7 +53,7 @@ constexpr Check kTrials[] = {
       "choose the copy kernels.",
       "Intel SDM volume 1, section 10.4.6 (write combining); PCI Express Base Specification, section 2.4 (ordering)."},
      try_copy},
-    {{"trial.link", "PCIe link of each GPU under load",
+    {{"probe.link", "PCIe link of each GPU under load",
       "A link that trained down halves every transfer, and an idle one only looks so.", true,
       "The speed and width of each GPU's PCIe link are read while a copy engine moves data, and compared with what GPU and slot "
       "can do together. An idle GPU lowers its link's speed to save power, so that a reading without load tells nothing.",
@@ -66,7 +66,7 @@ constexpr Check kTrials[] = {
       "Kernel Documentation/ABI/testing/sysfs-bus-pci (current_link_speed); NVML, nvmlDeviceGetCurrPcieLinkGeneration; nvtop "
       "#6 and hwloc #653 on idle links."},
      try_link},
-    {{"trial.host", "Registration of host memory", "Nothing of RDMA works when ordinary memory cannot be registered.", true,
+    {{"probe.host", "Registration of host memory", "Nothing of RDMA works when ordinary memory cannot be registered.", true,
       "64 KiB of ordinary host memory are registered with each RDMA device by ibv_reg_mr, and released.",
       "Registration pins pages. When the limit of locked memory is too low, libraries fail at start or fall back to TCP without "
       "saying so.",
@@ -76,7 +76,7 @@ constexpr Check kTrials[] = {
       "memlock=-1 for a container. Pass /dev/infiniband into a container.",
       "ibv_reg_mr(3); getrlimit(2), RLIMIT_MEMLOCK; capabilities(7), CAP_IPC_LOCK."},
      try_host_registration},
-    {{"trial.dmabuf", "Registration of GPU memory as a dma-buf",
+    {{"probe.dmabuf", "Registration of GPU memory as a dma-buf",
       "It is the modern way of GPUDirect RDMA, and attributes alone do not prove it.", true,
       "64 KiB of each GPU are exported as a dma-buf and registered with each RDMA device by ibv_reg_dmabuf_mr. Every pair is "
       "tried, since the driver decides by pair.",
@@ -90,7 +90,7 @@ constexpr Check kTrials[] = {
       "ibv_reg_dmabuf_mr(3); NVIDIA GPUDirect RDMA documentation; CUDA driver API, cuMemGetHandleForAddressRange; libfabric "
       "#12409; UCX #11002."},
      try_dma_buf},
-    {{"trial.peermem", "Registration of a GPU pointer (nvidia-peermem)", "Software that does not know dma-bufs needs it.", true,
+    {{"probe.peermem", "Registration of a GPU pointer (nvidia-peermem)", "Software that does not know dma-bufs needs it.", true,
       "A pointer to GPU memory is given to ibv_reg_mr of each RDMA device. It succeeds only when nvidia-peermem is loaded into "
       "an RDMA core that knows peer memory. It is no fault when it fails and dma-buf works.",
       "Older releases of MPI, UCX, NCCL and perftest know only this way, and stage through host memory, or end with 'Couldn't "
@@ -101,7 +101,7 @@ constexpr Check kTrials[] = {
       "first, then the driver again. On upstream kernels, which have no peer memory, use dma-buf.",
       "NVIDIA driver README, chapter GPUDirect RDMA peer memory client; nv_peer_memory #28, #63 and #116."},
      try_peer_memory},
-    {{"trial.loop", "RDMA of an adapter with itself", "It shows wrong data and slow paths before an application meets them.", true,
+    {{"probe.loop", "RDMA of an adapter with itself", "It shows wrong data and slow paths before an application meets them.", true,
       "Each adapter is connected with itself (RC) and writes and reads 64 KiB: first between buffers of host memory, then into "
       "and out of the memory of each GPU. The data are compared, and up to 256 transfers give a rate. iWARP adapters are left "
       "out, which connect by rdma_cm only, and EFA and usNIC, which have no RC queue pairs.",
@@ -117,10 +117,10 @@ constexpr Check kTrials[] = {
 
 }  // namespace
 
-std::span<const Check> trial_checks() { return kTrials; }
+std::span<const Check> probe_checks() { return kProbes; }
 
-std::vector<TrialGpu> trial_gpus(const Patient& patient, Findings& findings) {
-  std::vector<TrialGpu> gpus;
+std::vector<ProbeGpu> probe_gpus(const Patient& patient, Findings& findings) {
+  std::vector<ProbeGpu> gpus;
   if (!patient.is_live) {
     findings.skip(kOnlyHere);
     return gpus;
@@ -141,7 +141,7 @@ std::vector<TrialGpu> trial_gpus(const Patient& patient, Findings& findings) {
   return gpus;
 }
 
-std::vector<std::string> trial_rdma_devices(const Patient& patient, Findings& findings) {
+std::vector<std::string> probe_rdma_devices(const Patient& patient, Findings& findings) {
   if (!patient.is_live) {
     findings.skip(kOnlyHere);
     return {};
@@ -164,11 +164,11 @@ const Nic* nic_of(const Patient& patient, const std::string& rdma_device) {
   return found == nics.end() ? nullptr : &*found;
 }
 
-std::string pair_subject(const TrialGpu& gpu, const std::string& rdma_device) {
+std::string pair_subject(const ProbeGpu& gpu, const std::string& rdma_device) {
   return text(gpu.subject(), " and ", printable(rdma_device, 64));
 }
 
-std::vector<unsigned char> trial_pattern(std::size_t bytes, unsigned seed) {
+std::vector<unsigned char> probe_pattern(std::size_t bytes, unsigned seed) {
   std::vector<unsigned char> pattern(bytes);
   std::uint32_t state = 0x9e3779b9U * (seed + 1);
   for (unsigned char& byte : pattern) {

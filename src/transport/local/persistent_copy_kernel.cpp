@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "transport/local/resident_copier.hpp"
+#include "transport/local/persistent_copy_kernel.hpp"
 
 #include "base/errors.hpp"
 #include "driver/cuda/cuda.hpp"
@@ -39,11 +39,11 @@ bool have_come_to(std::uint32_t (&words)[kKernelBlocks], std::uint32_t number, u
   return true;
 }
 
-class CudaResidentCopier final : public ResidentCopier {
+class CudaPersistentCopyKernel final : public PersistentCopyKernel {
  public:
-  CudaResidentCopier(const cuda::Functions& functions, CUcontext context, int device, std::uint32_t first_number)
+  CudaPersistentCopyKernel(const cuda::Functions& functions, CUcontext context, int device, std::uint32_t first_number)
       : functions_(functions), context_(context), device_(device), last_request_(first_number), done_(first_number) {}
-  ~CudaResidentCopier() override;
+  ~CudaPersistentCopyKernel() override;
 
   Result<void> prepare();
   std::optional<std::uint32_t> post(std::uintptr_t to, std::uintptr_t from, std::uint64_t bytes) override;
@@ -87,7 +87,7 @@ class CudaResidentCopier final : public ResidentCopier {
   std::int64_t last_copy_ns_ = 0;
 };
 
-Result<void> CudaResidentCopier::prepare() {
+Result<void> CudaPersistentCopyKernel::prepare() {
   if (copy_kernel_image() == nullptr) {
     return make_error(Status::unavailable, "use the copy kernel", text("device ", device_), "this build has no device code",
                       "build with nvcc");
@@ -101,7 +101,7 @@ Result<void> CudaResidentCopier::prepare() {
   return load_kernel();
 }
 
-Result<void> CudaResidentCopier::prepare_memory() {
+Result<void> CudaPersistentCopyKernel::prepare_memory() {
   auto memory = DeviceMemory::allocate(device_, sizeof(KernelMemory));
   if (!memory) return std::move(memory).error();
   memory_ = std::make_unique<DeviceMemory>(std::move(*memory));
@@ -123,7 +123,7 @@ Result<void> CudaResidentCopier::prepare_memory() {
 }
 
 // Drivers load a kernel's code at its first launch, for which they may wait for everything that is on the GPU: that is done here.
-Result<void> CudaResidentCopier::load_kernel() {
+Result<void> CudaPersistentCopyKernel::load_kernel() {
   const ContextGuard guard(functions_, context_);
   CUresult result = functions_.cuModuleLoadData(&module_, copy_kernel_image());
   if (result == CUDA_SUCCESS) result = functions_.cuModuleGetFunction(&kernel_, module_, "gigabar_local_copies");
@@ -136,7 +136,7 @@ Result<void> CudaResidentCopier::load_kernel() {
                     "check the GPU with nvidia-smi");
 }
 
-CUresult CudaResidentCopier::launch(std::int64_t most_ns) {
+CUresult CudaPersistentCopyKernel::launch(std::int64_t most_ns) {
   KernelLaunch launch{};
   launch.memory = static_cast<KernelMemory*>(memory_->address());
   launch.words = words_;
@@ -151,7 +151,7 @@ CUresult CudaResidentCopier::launch(std::int64_t most_ns) {
   return functions_.cuLaunchKernel(kernel_, kKernelBlocks, 1, 1, kKernelThreads, 1, 1, 0, stream_, parameters, nullptr);
 }
 
-bool CudaResidentCopier::await_end() {
+bool CudaPersistentCopyKernel::await_end() {
   const Deadline deadline = Deadline::after_ns(kEndNs);
   while (!has_ended()) {
     if (deadline.has_passed() || is_lost_) return false;
@@ -160,7 +160,7 @@ bool CudaResidentCopier::await_end() {
   return true;
 }
 
-CudaResidentCopier::~CudaResidentCopier() {
+CudaPersistentCopyKernel::~CudaPersistentCopyKernel() {
   const bool is_over = words_ == nullptr || await_end();
   const ContextGuard guard(functions_, context_);
   if (!is_over) {  // a kernel that is still there must find its memory
@@ -172,7 +172,7 @@ CudaResidentCopier::~CudaResidentCopier() {
   if (words_ != nullptr) functions_.cuMemFreeHost(words_);
 }
 
-std::uint32_t CudaResidentCopier::store_request(std::uintptr_t to, std::uintptr_t from, std::uint64_t bytes) {
+std::uint32_t CudaPersistentCopyKernel::store_request(std::uintptr_t to, std::uintptr_t from, std::uint64_t bytes) {
   const std::uint64_t number = ++last_request_;
   const CopyRequest request{to | number << kAddressBits, from | number << kAddressBits, bytes | number << 32};
   // Inside the mapping, which is all that could be refused.
@@ -182,7 +182,7 @@ std::uint32_t CudaResidentCopier::store_request(std::uintptr_t to, std::uintptr_
 }
 
 // The last request that every block has done.
-std::uint32_t CudaResidentCopier::done() {
+std::uint32_t CudaPersistentCopyKernel::done() {
   while (done_ != last_request_ && have_come_to(words_->done, done_ + 1, done_blocks_)) {
     ++done_;
     done_blocks_ = 0;
@@ -190,7 +190,7 @@ std::uint32_t CudaResidentCopier::done() {
   return done_;
 }
 
-std::optional<std::uint32_t> CudaResidentCopier::post(std::uintptr_t to, std::uintptr_t from, std::uint64_t bytes) {
+std::optional<std::uint32_t> CudaPersistentCopyKernel::post(std::uintptr_t to, std::uintptr_t from, std::uint64_t bytes) {
   if (was_told_to_end_ || !has_started() || last_request_ - done() >= kKernelSlots - 1)
     return std::nullopt;  // one slot is for the end
   const std::int64_t now = now_ns();
@@ -203,7 +203,7 @@ std::optional<std::uint32_t> CudaResidentCopier::post(std::uintptr_t to, std::ui
   return store_request(to, from, bytes);
 }
 
-void CudaResidentCopier::note_copy() {
+void CudaPersistentCopyKernel::note_copy() {
   const std::int64_t now = now_ns();
   const bool is_close = now - last_copy_ns_ < kCloseNs;
   last_copy_ns_ = now;
@@ -214,14 +214,14 @@ void CudaResidentCopier::note_copy() {
   is_lost_ = guard.result() != CUDA_SUCCESS || launch(kMaxKernelNs) != CUDA_SUCCESS;
 }
 
-ResidentCopier::State CudaResidentCopier::look(std::uint32_t number) {
+PersistentCopyKernel::State CudaPersistentCopyKernel::look(std::uint32_t number) {
   const auto is_done = [&] { return static_cast<std::int32_t>(done() - number) >= 0; };
   if (is_done()) return State::finished;
   if (!has_ended()) return State::running;
   return is_done() ? State::finished : State::abandoned;  // blocks say that they have ended last
 }
 
-Result<void> CudaResidentCopier::check() {
+Result<void> CudaPersistentCopyKernel::check() {
   if (has_ended()) return {};
   const ContextGuard guard(functions_, context_);
   const CUresult result = functions_.cuStreamQuery(stream_);
@@ -232,12 +232,12 @@ Result<void> CudaResidentCopier::check() {
 
 }  // namespace
 
-Result<std::unique_ptr<ResidentCopier>> ResidentCopier::open(int device, std::uint32_t first_number) {
+Result<std::unique_ptr<PersistentCopyKernel>> PersistentCopyKernel::open(int device, std::uint32_t first_number) {
   auto context = primary_context(device);
   if (!context) return std::move(context).error();
-  auto copier = std::make_unique<CudaResidentCopier>(cuda::driver().functions, *context, device, first_number);
+  auto copier = std::make_unique<CudaPersistentCopyKernel>(cuda::driver().functions, *context, device, first_number);
   if (Result<void> prepared = copier->prepare(); !prepared) return std::move(prepared).error();
-  return std::unique_ptr<ResidentCopier>(std::move(copier));
+  return std::unique_ptr<PersistentCopyKernel>(std::move(copier));
 }
 
 }  // namespace gigabar::transport::local
@@ -246,7 +246,7 @@ Result<std::unique_ptr<ResidentCopier>> ResidentCopier::open(int device, std::ui
 
 namespace gigabar::transport::local {
 
-Result<std::unique_ptr<ResidentCopier>> ResidentCopier::open(int device, std::uint32_t) {
+Result<std::unique_ptr<PersistentCopyKernel>> PersistentCopyKernel::open(int device, std::uint32_t) {
   return make_error("use the copy kernel", text("device ", device), cuda::driver().availability);
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The trials, on a machine of fakes: GPUs behind a libcuda.so.1 and RDMA devices behind a libibverbs.so.1.
+// The probes, on a machine of fakes: GPUs behind a libcuda.so.1 and RDMA devices behind a libibverbs.so.1.
 #include <dlfcn.h>
 #include <gtest/gtest.h>
 
@@ -33,7 +33,7 @@ int verbs_alive() {
   return count();
 }
 
-// The machine with one GPU and the RDMA devices of `verbs`, as a live patient. Fails the test for whatever a trial leaves behind.
+// The machine with one GPU and the RDMA devices of `verbs`, as a live patient. Fails the test for whatever a probe leaves behind.
 class Scene {
  public:
   explicit Scene(const char* verbs, const char* library = test::kFakeVerbsLibrary)
@@ -78,71 +78,71 @@ void expect_one(const TestPatient& patient, const char* check, Verdict verdict, 
 
 const std::string kPair = std::string("GPU ") + kGpu + " and mlx5_0";
 
-// ---- all trials
+// ---- all probes
 
-TEST(Trials, EachHasItsPage) {
-  EXPECT_EQ(doctor::trial_checks().size(), 7u);
-  for (const doctor::Check& check : doctor::trial_checks()) {
-    EXPECT_TRUE(check.info.is_trial) << check.info.id;
-    EXPECT_TRUE(check.info.id.starts_with("trial."));
-    for (const std::string_view part : {check.info.title, check.info.why, check.info.what, check.info.harm, check.info.confirm,
-                                        check.info.mend, check.info.source})
+TEST(Probes, EachHasItsPage) {
+  EXPECT_EQ(doctor::probe_checks().size(), 7u);
+  for (const doctor::Check& check : doctor::probe_checks()) {
+    EXPECT_TRUE(check.info.is_probe) << check.info.id;
+    EXPECT_TRUE(check.info.id.starts_with("probe."));
+    for (const std::string_view part : {check.info.title, check.info.why, check.info.what, check.info.impact, check.info.confirm,
+                                        check.info.remedy, check.info.source})
       EXPECT_FALSE(part.empty()) << check.info.id;
   }
 }
 
-ISOLATED_TEST(Trials, OfAnotherMachineAreSkipped) {
+ISOLATED_TEST(Probes, OfAnotherMachineAreSkipped) {
   Scene scene("mlx5_0");
   scene.with_topology().session.start();
   scene.patient.is_live = false;
-  for (const doctor::Check& check : doctor::trial_checks())
+  for (const doctor::Check& check : doctor::probe_checks())
     expect_one(scene.patient, std::string(check.info.id).c_str(), Verdict::skip, "only on the machine itself");
 }
 
-ISOLATED_TEST(Trials, StandInsAreNoGpus) {
+ISOLATED_TEST(Probes, StandInsAreNoGpus) {
   Scene scene("");
   scene.with_topology().session.start();
   const test::ScopedEnvironment stand_in("GIGABAR_STAND_IN", "2");
-  for (const char* check : {"trial.mapping", "trial.copy", "trial.link"})
+  for (const char* check : {"probe.mapping", "probe.copy", "probe.link"})
     expect_one(scene.patient, check, Verdict::skip, "stand-ins");
 }
 
-ISOLATED_TEST(Trials, WithoutAGpu) {
+ISOLATED_TEST(Probes, WithoutAGpu) {
   Scene scene("mlx5_0");
   scene.session.machine().gpu_count = 0;
   scene.session.start();
-  for (const char* check : {"trial.mapping", "trial.copy", "trial.link", "trial.dmabuf", "trial.peermem"})
+  for (const char* check : {"probe.mapping", "probe.copy", "probe.link", "probe.dmabuf", "probe.peermem"})
     expect_one(scene.patient, check, Verdict::skip, "has no GPU");
-  expect_one(scene.patient, "trial.loop", Verdict::pass, "host memory");
+  expect_one(scene.patient, "probe.loop", Verdict::pass, "host memory");
   scene.with_topology();
-  expect_one(scene.patient, "trial.mapping", Verdict::unknown, "cannot use CUDA");
+  expect_one(scene.patient, "probe.mapping", Verdict::unknown, "cannot use CUDA");
 }
 
-ISOLATED_TEST(Trials, WithoutAnRdmaDevice) {
+ISOLATED_TEST(Probes, WithoutAnRdmaDevice) {
   Scene scene("");
   scene.session.start();
-  for (const char* check : {"trial.host", "trial.dmabuf", "trial.peermem", "trial.loop"})
+  for (const char* check : {"probe.host", "probe.dmabuf", "probe.peermem", "probe.loop"})
     expect_one(scene.patient, check, Verdict::skip, "has no RDMA device");
   scene.with_topology();
-  for (const char* check : {"trial.host", "trial.dmabuf", "trial.peermem", "trial.loop"})
+  for (const char* check : {"probe.host", "probe.dmabuf", "probe.peermem", "probe.loop"})
     expect_one(scene.patient, check, Verdict::unknown, "ibverbs-providers");
 }
 
-ISOLATED_TEST(Trials, WithoutLibibverbs) {
+ISOLATED_TEST(Probes, WithoutLibibverbs) {
   Scene scene("mlx5_0", "/nonexistent/libibverbs.so.1");
   scene.session.start();
-  expect_one(scene.patient, "trial.host", Verdict::skip, "has no RDMA device");
+  expect_one(scene.patient, "probe.host", Verdict::skip, "has no RDMA device");
   scene.with_topology();
-  expect_one(scene.patient, "trial.host", Verdict::unknown, "rdma-core");
+  expect_one(scene.patient, "probe.host", Verdict::unknown, "rdma-core");
 }
 
-// ---- trial.mapping and trial.copy
+// ---- probe.mapping and probe.copy
 
-ISOLATED_TEST(TrialMapping, MapsAndCompares) {
+ISOLATED_TEST(ProbeMapping, MapsAndCompares) {
   Scene scene("");
   scene.session.machine().gpu_count = 2;
   scene.session.start();
-  const auto findings = scene.patient.run("trial.mapping");
+  const auto findings = scene.patient.run("probe.mapping");
   ASSERT_EQ(findings.size(), 2u) << to_text(findings);
   for (const Finding& finding : findings) {
     EXPECT_EQ(finding.verdict, Verdict::pass) << to_text(findings);
@@ -153,43 +153,43 @@ ISOLATED_TEST(TrialMapping, MapsAndCompares) {
   EXPECT_TRUE(std::any_of(findings[0].readings.begin(), findings[0].readings.end(), says_why));
 }
 
-ISOLATED_TEST(TrialMapping, AWindowOfOtherMemoryFails) {
+ISOLATED_TEST(ProbeMapping, AWindowOfOtherMemoryFails) {
   Scene scene("");
   scene.session.machine().is_rm_window_wrong = true;
   scene.session.start();
-  expect_one(scene.patient, "trial.mapping", Verdict::fail, "cannot be mapped");
-  expect_one(scene.patient, "trial.copy", Verdict::fail, "cannot be mapped");
+  expect_one(scene.patient, "probe.mapping", Verdict::fail, "cannot be mapped");
+  expect_one(scene.patient, "probe.copy", Verdict::fail, "cannot be mapped");
 }
 
-ISOLATED_TEST(TrialMapping, NoWayToMapFails) {
+ISOLATED_TEST(ProbeMapping, NoWayToMapFails) {
   Scene scene("");
   scene.session.machine().has_other_rm_structs = true;
   scene.session.start();
-  expect_one(scene.patient, "trial.mapping", Verdict::fail, "cannot be mapped");
+  expect_one(scene.patient, "probe.mapping", Verdict::fail, "cannot be mapped");
 }
 
-ISOLATED_TEST(TrialMapping, AFullGpuIsUnknown) {
+ISOLATED_TEST(ProbeMapping, AFullGpuIsUnknown) {
   Scene scene("");
   scene.session.start();
   scene.session.plant(fake::Call::cuda, "cuMemAlloc", CUDA_ERROR_OUT_OF_MEMORY);
-  for (const char* check : {"trial.mapping", "trial.copy", "trial.link"})
+  for (const char* check : {"probe.mapping", "probe.copy", "probe.link"})
     expect_one(scene.patient, check, Verdict::unknown, "could not be allocated");
   scene.session.remove_faults();
 }
 
-ISOLATED_TEST(TrialMapping, AFailingCopyEngineFails) {
+ISOLATED_TEST(ProbeMapping, AFailingCopyEngineFails) {
   Scene scene("");
   scene.session.start();
-  ASSERT_EQ(scene.patient.verdict("trial.mapping"), Verdict::pass) << "which leaves the device proved and the window mapped";
+  ASSERT_EQ(scene.patient.verdict("probe.mapping"), Verdict::pass) << "which leaves the device proved and the window mapped";
   scene.session.plant(fake::Call::cuda, "cuMemcpyDtoHAsync", CUDA_ERROR_ILLEGAL_ADDRESS);
-  EXPECT_EQ(scene.patient.verdict("trial.mapping"), Verdict::fail);
+  EXPECT_EQ(scene.patient.verdict("probe.mapping"), Verdict::fail);
   scene.session.remove_faults();
 }
 
-ISOLATED_TEST(TrialCopy, TellsTimes) {
+ISOLATED_TEST(ProbeCopy, TellsTimes) {
   Scene scene("");
   scene.session.start();
-  const auto findings = scene.patient.run("trial.copy");
+  const auto findings = scene.patient.run("probe.copy");
   ASSERT_EQ(findings.size(), 1u);
   EXPECT_EQ(findings[0].verdict, Verdict::pass) << to_text(findings);
   EXPECT_NE(findings[0].statement.find(" us"), std::string::npos);
@@ -198,7 +198,7 @@ ISOLATED_TEST(TrialCopy, TellsTimes) {
   EXPECT_GT(std::stod(findings[0].readings[1].value), 0.0);
 }
 
-// ---- trial.link
+// ---- probe.link
 
 class LinkScene : public Scene {
  public:
@@ -215,24 +215,24 @@ class LinkScene : public Scene {
   }
 };
 
-ISOLATED_TEST(TrialLink, FullSpeed) {
+ISOLATED_TEST(ProbeLink, FullSpeed) {
   LinkScene scene;
   scene.runs_at("32.0 GT/s PCIe\n", "16\n");
   scene.can_do(5, 16);
-  expect_one(scene.patient, "trial.link", Verdict::pass, "PCIe 5.0 x16 under load");
+  expect_one(scene.patient, "probe.link", Verdict::pass, "PCIe 5.0 x16 under load");
 }
 
-ISOLATED_TEST(TrialLink, NarrowAndSlow) {
+ISOLATED_TEST(ProbeLink, NarrowAndSlow) {
   LinkScene scene;
   scene.can_do(5, 16);
   scene.runs_at("32.0 GT/s PCIe\n", "8\n");
-  expect_one(scene.patient, "trial.link", Verdict::warn, "reseat the card and its riser");
+  expect_one(scene.patient, "probe.link", Verdict::warn, "reseat the card and its riser");
   scene.runs_at("16.0 GT/s PCIe\n", "16\n");
-  expect_one(scene.patient, "trial.link", Verdict::warn, "PCIe 4.0 x16 under load, where GPU and slot can do PCIe 5.0 x16");
+  expect_one(scene.patient, "probe.link", Verdict::warn, "PCIe 4.0 x16 under load, where GPU and slot can do PCIe 5.0 x16");
 }
 
 // A link that wakes up with the load.
-ISOLATED_TEST(TrialLink, AnIdleLinkIsNotADegradedOne) {
+ISOLATED_TEST(ProbeLink, AnIdleLinkIsNotADegradedOne) {
   LinkScene scene;
   scene.can_do(5, 16);
   scene.runs_at("2.5 GT/s PCIe\n", "16\n");
@@ -240,41 +240,41 @@ ISOLATED_TEST(TrialLink, AnIdleLinkIsNotADegradedOne) {
     std::this_thread::sleep_for(std::chrono::milliseconds(80));
     scene.runs_at("32.0 GT/s PCIe\n", "16\n");
   });
-  expect_one(scene.patient, "trial.link", Verdict::pass, "when idle it saves power as PCIe 1.0 x16");
+  expect_one(scene.patient, "probe.link", Verdict::pass, "when idle it saves power as PCIe 1.0 x16");
   wake.join();
 }
 
-ISOLATED_TEST(TrialLink, NobodyTells) {
+ISOLATED_TEST(ProbeLink, NobodyTells) {
   LinkScene scene;
-  expect_one(scene.patient, "trial.link", Verdict::unknown, "neither the kernel nor the driver");
+  expect_one(scene.patient, "probe.link", Verdict::unknown, "neither the kernel nor the driver");
   scene.runs_at("16.0 GT/s PCIe\n", "16\n");
-  expect_one(scene.patient, "trial.link", Verdict::unknown, "what it could do is not told");
+  expect_one(scene.patient, "probe.link", Verdict::unknown, "what it could do is not told");
   // The PCI tree tells instead of NVML: the slot can do less than the GPU.
   const int index = scene.patient.gpu(kGpu, {"0000:01:00.0"});
   scene.patient.topology.pci[static_cast<std::size_t>(scene.patient.topology.gpus[static_cast<std::size_t>(index)].pci)].link = {
       16, 16, 32, 16};
   scene.patient.topology.pci[static_cast<std::size_t>(scene.patient.topology.find_pci(*PciAddress::parse("0000:01:00.0")))].link = {
       16, 16, 16, 16};
-  expect_one(scene.patient, "trial.link", Verdict::pass, "PCIe 4.0 x16");
+  expect_one(scene.patient, "probe.link", Verdict::pass, "PCIe 4.0 x16");
 }
 
-ISOLATED_TEST(TrialLink, AFailingCopyEngine) {
+ISOLATED_TEST(ProbeLink, AFailingCopyEngine) {
   LinkScene scene;
   scene.can_do(5, 16);
   scene.runs_at("2.5 GT/s PCIe\n", "16\n");
   scene.session.plant(fake::Call::cuda, "cuMemcpyHtoDAsync", CUDA_ERROR_ILLEGAL_ADDRESS);
-  expect_one(scene.patient, "trial.link", Verdict::fail, "copy engine failed");
+  expect_one(scene.patient, "probe.link", Verdict::fail, "copy engine failed");
   scene.session.remove_faults();
 }
 
-// ---- trial.host
+// ---- probe.host
 
-ISOLATED_TEST(TrialHost, Registers) {
+ISOLATED_TEST(ProbeHost, Registers) {
   Scene scene("mlx5_0; mlx5_1 host=12; mlx5_2 open=13; mlx5_3 host=22");
   scene.session.start();
   scene.patient.answers.memlock_bytes = 65536;
   scene.patient.answers.can_lock_memory = false;
-  const auto findings = scene.patient.run("trial.host");
+  const auto findings = scene.patient.run("probe.host");
   ASSERT_EQ(findings.size(), 4u) << to_text(findings);
   EXPECT_EQ(about(findings, "mlx5_0")->verdict, Verdict::pass) << to_text(findings);
   const Finding* const limited = about(findings, "mlx5_1");
@@ -286,15 +286,15 @@ ISOLATED_TEST(TrialHost, Registers) {
   EXPECT_EQ(about(findings, "mlx5_3")->verdict, Verdict::fail);
 
   scene.patient.answers.can_lock_memory = true;
-  EXPECT_EQ(about(scene.patient.run("trial.host"), "mlx5_1")->remedy.find("ulimit"), std::string::npos) << "that is not the cause";
+  EXPECT_EQ(about(scene.patient.run("probe.host"), "mlx5_1")->remedy.find("ulimit"), std::string::npos) << "that is not the cause";
 }
 
-// ---- trial.dmabuf and trial.peermem
+// ---- probe.dmabuf and probe.peermem
 
-ISOLATED_TEST(TrialDmaBuf, EachPair) {
+ISOLATED_TEST(ProbeDmaBuf, EachPair) {
   Scene scene("mlx5_0; mlx5_1 dmabuf=524; mlx5_2 dmabuf=95 peermem; mlx5_3 dmabuf=12; mlx5_4 dmabuf=22; mlx5_5 open=13");
   scene.with_topology().session.start();
-  const auto findings = scene.patient.run("trial.dmabuf");
+  const auto findings = scene.patient.run("probe.dmabuf");
   ASSERT_EQ(findings.size(), 6u) << to_text(findings);
   const auto pair = [&](const char* name) { return about(findings, std::string("GPU ") + kGpu + " and " + name); };
   EXPECT_EQ(pair("mlx5_0")->verdict, Verdict::pass) << to_text(findings);
@@ -309,41 +309,41 @@ ISOLATED_TEST(TrialDmaBuf, EachPair) {
   for (const Finding& finding : findings) EXPECT_FALSE(finding.readings.empty()) << to_text({finding});
 }
 
-ISOLATED_TEST(TrialDmaBuf, TheDriverCannotExport) {
+ISOLATED_TEST(ProbeDmaBuf, TheDriverCannotExport) {
   Scene scene("mlx5_0");
   scene.with_topology().session.machine().dma_buf_supported = 0;
   scene.session.start();
-  expect_one(scene.patient, "trial.dmabuf", Verdict::fail, "before the adapter was asked");
+  expect_one(scene.patient, "probe.dmabuf", Verdict::fail, "before the adapter was asked");
 }
 
-ISOLATED_TEST(TrialDmaBuf, AnOldRdmaCore) {
+ISOLATED_TEST(ProbeDmaBuf, AnOldRdmaCore) {
   Scene scene("mlx5_0", test::kFakeOldVerbsLibrary);
   scene.with_topology().session.start();
-  expect_one(scene.patient, "trial.dmabuf", Verdict::fail, "rdma-core 34");
+  expect_one(scene.patient, "probe.dmabuf", Verdict::fail, "rdma-core 34");
 }
 
-ISOLATED_TEST(TrialDmaBuf, SoftwareDevicesCannot) {
+ISOLATED_TEST(ProbeDmaBuf, SoftwareDevicesCannot) {
   Scene scene("rxe0");
   scene.with_topology("rxe0").session.start();
   scene.patient.topology.nics[0].driver = "rxe";
-  expect_one(scene.patient, "trial.dmabuf", Verdict::skip, "software");
-  expect_one(scene.patient, "trial.peermem", Verdict::skip, "software");
-  expect_one(scene.patient, "trial.loop", Verdict::pass, "host memory");
+  expect_one(scene.patient, "probe.dmabuf", Verdict::skip, "software");
+  expect_one(scene.patient, "probe.peermem", Verdict::skip, "software");
+  expect_one(scene.patient, "probe.loop", Verdict::pass, "host memory");
 }
 
-ISOLATED_TEST(TrialDmaBuf, AFullGpuIsUnknown) {
+ISOLATED_TEST(ProbeDmaBuf, AFullGpuIsUnknown) {
   Scene scene("mlx5_0");
   scene.with_topology().session.start();
   scene.session.plant(fake::Call::cuda, "cuMemAlloc", CUDA_ERROR_OUT_OF_MEMORY);
-  expect_one(scene.patient, "trial.dmabuf", Verdict::unknown, "could not be allocated");
-  expect_one(scene.patient, "trial.peermem", Verdict::unknown, "could not be allocated");
+  expect_one(scene.patient, "probe.dmabuf", Verdict::unknown, "could not be allocated");
+  expect_one(scene.patient, "probe.peermem", Verdict::unknown, "could not be allocated");
   scene.session.remove_faults();
 }
 
-ISOLATED_TEST(TrialPeerMemory, EachPair) {
+ISOLATED_TEST(ProbePeerMemory, EachPair) {
   Scene scene("mlx5_0 peermem; mlx5_1; mlx5_2 dmabuf=95; mlx5_3 peermem gpu=12 dmabuf=95");
   scene.with_topology().session.start();
-  const auto findings = scene.patient.run("trial.peermem");
+  const auto findings = scene.patient.run("probe.peermem");
   ASSERT_EQ(findings.size(), 4u) << to_text(findings);
   const auto pair = [&](const char* name) { return about(findings, std::string("GPU ") + kGpu + " and " + name); };
   EXPECT_EQ(pair("mlx5_0")->verdict, Verdict::pass) << to_text(findings);
@@ -355,12 +355,12 @@ ISOLATED_TEST(TrialPeerMemory, EachPair) {
   EXPECT_NE(pair("mlx5_3")->remedy.find("BAR1"), std::string::npos) << to_text(findings);
 }
 
-// ---- trial.loop
+// ---- probe.loop
 
-ISOLATED_TEST(TrialLoop, HostThenGpu) {
+ISOLATED_TEST(ProbeLoop, HostThenGpu) {
   Scene scene("mlx5_0 slow=2000");
   scene.with_topology().session.start();
-  const auto findings = scene.patient.run("trial.loop");
+  const auto findings = scene.patient.run("probe.loop");
   ASSERT_EQ(findings.size(), 2u) << to_text(findings);
   EXPECT_EQ(about(findings, "mlx5_0")->verdict, Verdict::pass) << to_text(findings);
   ASSERT_NE(about(findings, kPair), nullptr) << to_text(findings);
@@ -368,10 +368,10 @@ ISOLATED_TEST(TrialLoop, HostThenGpu) {
   EXPECT_NE(about(findings, kPair)->statement.find("GB/s into"), std::string::npos) << to_text(findings);
 }
 
-ISOLATED_TEST(TrialLoop, ByPeerMemory) {
+ISOLATED_TEST(ProbeLoop, ByPeerMemory) {
   Scene scene("mlx5_0 slow=2000 dmabuf=95 peermem infiniband");
   scene.with_topology().session.start();
-  const auto findings = scene.patient.run("trial.loop");
+  const auto findings = scene.patient.run("probe.loop");
   ASSERT_NE(about(findings, kPair), nullptr) << to_text(findings);
   EXPECT_EQ(about(findings, kPair)->verdict, Verdict::pass) << to_text(findings);
   const auto is_peer = [](const Reading& reading) { return reading.value == "peer memory"; };
@@ -379,10 +379,10 @@ ISOLATED_TEST(TrialLoop, ByPeerMemory) {
   EXPECT_TRUE(std::any_of(readings.begin(), readings.end(), is_peer));
 }
 
-ISOLATED_TEST(TrialLoop, WrongDataFails) {
+ISOLATED_TEST(ProbeLoop, WrongDataFails) {
   Scene scene("mlx5_0 wrong; mlx5_1 wrong-gpu");
   scene.with_topology().session.start();
-  const auto findings = scene.patient.run("trial.loop");
+  const auto findings = scene.patient.run("probe.loop");
   ASSERT_EQ(findings.size(), 3u) << to_text(findings);
   EXPECT_EQ(about(findings, "mlx5_0")->verdict, Verdict::fail) << to_text(findings);
   EXPECT_EQ(about(findings, "mlx5_1")->verdict, Verdict::pass) << to_text(findings);
@@ -392,11 +392,11 @@ ISOLATED_TEST(TrialLoop, WrongDataFails) {
   EXPECT_NE(pair->remedy.find("pci.acs"), std::string::npos);
 }
 
-ISOLATED_TEST(TrialLoop, ASlowGpuPathWarnsOnTheNearestAdapter) {
+ISOLATED_TEST(ProbeLoop, ASlowGpuPathWarnsOnTheNearestAdapter) {
   Scene scene("mlx5_0 slow-gpu=1500; mlx5_9 slow-gpu=1500");
   scene.with_topology().session.start();
   scene.patient.nic("mlx5_9", "0000:90:00.0", {"0000:8f:00.0"}, 1);
-  const auto findings = scene.patient.run("trial.loop");
+  const auto findings = scene.patient.run("probe.loop");
   ASSERT_EQ(findings.size(), 4u) << to_text(findings);
   EXPECT_EQ(about(findings, kPair)->verdict, Verdict::warn) << to_text(findings);
   EXPECT_NE(about(findings, kPair)->statement.find("both are below 0.7 of host memory's rate"), std::string::npos)
@@ -408,10 +408,10 @@ ISOLATED_TEST(TrialLoop, ASlowGpuPathWarnsOnTheNearestAdapter) {
   EXPECT_NE(far->statement.find("slower than host memory"), std::string::npos) << to_text(findings);
 }
 
-ISOLATED_TEST(TrialLoop, WhatCannotBeTried) {
+ISOLATED_TEST(ProbeLoop, WhatCannotBeTried) {
   Scene scene("siw0 iwarp; mlx5_0 down; mlx5_1 connect=110; mlx5_2 completion=12; mlx5_3 host=12; mlx5_4 open=13");
   scene.with_topology().session.start();
-  const auto findings = scene.patient.run("trial.loop");
+  const auto findings = scene.patient.run("probe.loop");
   ASSERT_EQ(findings.size(), 6u) << to_text(findings);
   EXPECT_EQ(about(findings, "siw0")->verdict, Verdict::unknown) << to_text(findings);
   EXPECT_EQ(about(findings, "mlx5_0")->verdict, Verdict::unknown) << to_text(findings);
@@ -422,47 +422,47 @@ ISOLATED_TEST(TrialLoop, WhatCannotBeTried) {
   EXPECT_EQ(about(findings, "mlx5_4")->verdict, Verdict::unknown) << to_text(findings);
 }
 
-ISOLATED_TEST(TrialLoop, IwarpAloneIsSkipped) {
+ISOLATED_TEST(ProbeLoop, IwarpAloneIsSkipped) {
   Scene scene("siw0 iwarp");
   scene.session.start();
-  expect_one(scene.patient, "trial.loop", Verdict::skip, "rdma_cm");
+  expect_one(scene.patient, "probe.loop", Verdict::skip, "rdma_cm");
 }
 
-ISOLATED_TEST(TrialLoop, AnAdapterWithoutItsQueuePairsAloneIsSkipped) {
+ISOLATED_TEST(ProbeLoop, AnAdapterWithoutItsQueuePairsAloneIsSkipped) {
   Scene scene("efa0 unspecified");
   scene.session.start();
-  expect_one(scene.patient, "trial.loop", Verdict::skip, "no RC queue pairs");
+  expect_one(scene.patient, "probe.loop", Verdict::skip, "no RC queue pairs");
 }
 
-ISOLATED_TEST(TrialLoop, AnAdapterWithoutItsQueuePairsIsNotTried) {
+ISOLATED_TEST(ProbeLoop, AnAdapterWithoutItsQueuePairsIsNotTried) {
   Scene scene("efa0 unspecified; mlx5_0");
   scene.session.start();
-  const auto findings = scene.patient.run("trial.loop");
+  const auto findings = scene.patient.run("probe.loop");
   ASSERT_NE(about(findings, "efa0"), nullptr) << to_text(findings);
   EXPECT_EQ(about(findings, "efa0")->verdict, Verdict::unknown) << to_text(findings);
   EXPECT_NE(about(findings, "efa0")->statement.find("not tried: it has no RC queue pairs"), std::string::npos) << to_text(findings);
   EXPECT_NE(about(findings, "mlx5_0"), nullptr) << to_text(findings);
 }
 
-ISOLATED_TEST(TrialLoop, GpuMemoryThatCannotBeRegistered) {
+ISOLATED_TEST(ProbeLoop, GpuMemoryThatCannotBeRegistered) {
   Scene scene("mlx5_0 dmabuf=95");
   scene.with_topology().session.start();
-  const auto findings = scene.patient.run("trial.loop");
+  const auto findings = scene.patient.run("probe.loop");
   ASSERT_NE(about(findings, kPair), nullptr) << to_text(findings);
   EXPECT_EQ(about(findings, kPair)->verdict, Verdict::unknown) << to_text(findings);
-  EXPECT_NE(about(findings, kPair)->remedy.find("trial.dmabuf"), std::string::npos);
+  EXPECT_NE(about(findings, kPair)->remedy.find("probe.dmabuf"), std::string::npos);
 }
 
-ISOLATED_TEST(TrialLoop, WhatNeverCompletesEndsInTime) {
+ISOLATED_TEST(ProbeLoop, WhatNeverCompletesEndsInTime) {
   Scene scene("mlx5_0 stuck");
   scene.with_topology().session.start();
   const std::int64_t begin_ns = now_ns();
-  expect_one(scene.patient, "trial.loop", Verdict::fail, "did not complete in time");
+  expect_one(scene.patient, "probe.loop", Verdict::fail, "did not complete in time");
   EXPECT_LT(now_ns() - begin_ns, 10'000'000'000);
 }
 
 // The GID of the topology is used: RoCE v2 and routable before all others.
-ISOLATED_TEST(TrialLoop, ChoosesTheGid) {
+ISOLATED_TEST(ProbeLoop, ChoosesTheGid) {
   Scene scene("mlx5_0");
   scene.session.machine().gpu_count = 0;
   scene.session.start();
@@ -472,9 +472,9 @@ ISOLATED_TEST(TrialLoop, ChoosesTheGid) {
                {7, "fe80:0000:0000:0000:0000:0000:0000:0001", "RoCE v2", "eth0"},
                {9, "0000:0000:0000:0000:0000:ffff:0a00:0001", "RoCE v2", "eth0"}};
   scene.patient.topology.nics[0].ports = {port};
-  expect_one(scene.patient, "trial.loop", Verdict::fail, "ibv_query_gid");  // the fake has four GIDs
+  expect_one(scene.patient, "probe.loop", Verdict::fail, "ibv_query_gid");  // the fake has four GIDs
   scene.patient.topology.nics[0].ports[0].gids[2].index = 3;
-  expect_one(scene.patient, "trial.loop", Verdict::pass, "host memory");
+  expect_one(scene.patient, "probe.loop", Verdict::pass, "host memory");
 }
 
 }  // namespace

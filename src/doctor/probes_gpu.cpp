@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// trial.mapping, trial.copy and trial.link: one GPU and the CPU.
+// probe.mapping, probe.copy and probe.link: one GPU and the CPU.
 #include <algorithm>
 #include <array>
 #include <atomic>
@@ -9,7 +9,7 @@
 
 #include "base/clock.hpp"
 #include "base/errors.hpp"
-#include "doctor/trials.hpp"
+#include "doctor/probes.hpp"
 #include "gigabar/copy.hpp"
 #include "gigabar/mapping.hpp"
 #include "memory/copy_engine.hpp"
@@ -24,22 +24,22 @@ struct MappedMemory {
   Mapping mapping;
 };
 
-void cannot_allocate(const TrialGpu& gpu, const ErrorRecord& record, Findings& findings) {
+void cannot_allocate(const ProbeGpu& gpu, const ErrorRecord& record, Findings& findings) {
   findings.unknown(
-      gpu.subject(), text("GPU memory for the trial could not be allocated: ", printable(record.cause)),
+      gpu.subject(), text("GPU memory for the probe could not be allocated: ", printable(record.cause)),
       record.remedy.empty() ? "see who uses the GPU (nvidia-smi), and try again when it has memory to spare" : record.remedy);
 }
 
-std::optional<MappedMemory> map_memory(const TrialGpu& gpu, Findings& findings) {
-  auto memory = DeviceMemory::allocate(gpu.device, kTrialBytes);
+std::optional<MappedMemory> map_memory(const ProbeGpu& gpu, Findings& findings) {
+  auto memory = DeviceMemory::allocate(gpu.device, kProbeBytes);
   if (!memory) {
     cannot_allocate(gpu, memory.error().record(), findings);
     return {};
   }
-  auto mapping = map(memory->address(), kTrialBytes);
+  auto mapping = map(memory->address(), kProbeBytes);
   if (!mapping) {
     const ErrorRecord& record = mapping.error().record();
-    findings.reading(text("map(", kTrialBytes, " bytes)"), text(name_of(record.status), " ", record.native.name));
+    findings.reading(text("map(", kProbeBytes, " bytes)"), text(name_of(record.status), " ", record.native.name));
     findings.fail(gpu.subject(), text("its memory cannot be mapped for the CPU: ", printable(record.cause)),
                   record.remedy.empty() ? "see 'gigabar info' for the state of each way to map" : record.remedy);
     return {};
@@ -49,8 +49,8 @@ std::optional<MappedMemory> map_memory(const TrialGpu& gpu, Findings& findings) 
 
 std::uintptr_t address_of(const MappedMemory& mapped) { return reinterpret_cast<std::uintptr_t>(mapped.memory.address()); }
 
-// The error of a step of a trial as a finding.
-void step_failed(const TrialGpu& gpu, std::string_view step, const ErrorRecord& record, Findings& findings) {
+// The error of a step of a probe as a finding.
+void step_failed(const ProbeGpu& gpu, std::string_view step, const ErrorRecord& record, Findings& findings) {
   findings.reading(std::string(step), text(name_of(record.status), " ", record.native.name));
   findings.fail(gpu.subject(), text(step, " failed: ", printable(record.cause)),
                 record.remedy.empty() ? "look for Xid lines in the kernel's log (dmesg)" : record.remedy);
@@ -60,20 +60,20 @@ constexpr const char* kWrongDataRemedy =
     "do not trust this path: unset GIGABAR_MAPPING or choose another way to map with it, and report the driver's version";
 
 // What the CPU stores, the GPU's copy engine must find, and the other way round.
-bool is_data_intact(const TrialGpu& gpu, const MappedMemory& mapped, Findings& findings) {
-  std::vector<unsigned char> seen(kTrialBytes);
-  const auto written = trial_pattern(kTrialBytes, 1), stored = trial_pattern(kTrialBytes, 2);
-  if (const Result<void> done = copy_to(mapped.mapping, 0, written.data(), kTrialBytes); !done)
+bool is_data_intact(const ProbeGpu& gpu, const MappedMemory& mapped, Findings& findings) {
+  std::vector<unsigned char> seen(kProbeBytes);
+  const auto written = probe_pattern(kProbeBytes, 1), stored = probe_pattern(kProbeBytes, 2);
+  if (const Result<void> done = copy_to(mapped.mapping, 0, written.data(), kProbeBytes); !done)
     return step_failed(gpu, "copy_to", done.record(), findings), false;
-  if (const Result<void> done = engine_copy_from(gpu.device, seen.data(), address_of(mapped), kTrialBytes); !done)
+  if (const Result<void> done = engine_copy_from(gpu.device, seen.data(), address_of(mapped), kProbeBytes); !done)
     return step_failed(gpu, "the copy engine", done.record(), findings), false;
   if (seen != written) {
     findings.fail(gpu.subject(), "what the CPU wrote through the mapping is not what the GPU holds", kWrongDataRemedy);
     return false;
   }
-  if (const Result<void> done = engine_copy_to(gpu.device, address_of(mapped), stored.data(), kTrialBytes); !done)
+  if (const Result<void> done = engine_copy_to(gpu.device, address_of(mapped), stored.data(), kProbeBytes); !done)
     return step_failed(gpu, "the copy engine", done.record(), findings), false;
-  if (const Result<void> done = copy_from(mapped.mapping, 0, seen.data(), kTrialBytes); !done)
+  if (const Result<void> done = copy_from(mapped.mapping, 0, seen.data(), kProbeBytes); !done)
     return step_failed(gpu, "copy_from", done.record(), findings), false;
   if (seen != stored) {
     findings.fail(gpu.subject(), "what the CPU reads through the mapping is not what the GPU holds", kWrongDataRemedy);
@@ -82,7 +82,7 @@ bool is_data_intact(const TrialGpu& gpu, const MappedMemory& mapped, Findings& f
   return true;
 }
 
-void try_mapping_of(const TrialGpu& gpu, Findings& findings) {
+void try_mapping_of(const ProbeGpu& gpu, Findings& findings) {
   const auto mapped = map_memory(gpu, findings);
   if (!mapped) return;
   for (const PassedOver& other : mapped->mapping.report().passed_over)
@@ -98,7 +98,7 @@ constexpr int kRepeats = 15;
 
 // Median of kRepeats calls in microseconds; nothing when one failed, which is then said.
 template <class Call>
-std::optional<double> median_us(const TrialGpu& gpu, const char* name, Findings& findings, Call call) {
+std::optional<double> median_us(const ProbeGpu& gpu, const char* name, Findings& findings, Call call) {
   std::array<std::int64_t, kRepeats> times{};
   for (std::int64_t& time : times) {
     const std::int64_t begin_ns = now_ns();
@@ -113,10 +113,10 @@ std::optional<double> median_us(const TrialGpu& gpu, const char* name, Findings&
   return static_cast<double>(times[kRepeats / 2]) / 1000;
 }
 
-void try_copy_of(const TrialGpu& gpu, Findings& findings) {
+void try_copy_of(const ProbeGpu& gpu, Findings& findings) {
   const auto mapped = map_memory(gpu, findings);
   if (!mapped) return;
-  const auto sent = trial_pattern(kCopyBytes, 3);
+  const auto sent = probe_pattern(kCopyBytes, 3);
   std::vector<unsigned char> received(kCopyBytes);
   const auto to_us = median_us(gpu, "copy_to", findings, [&] { return copy_to(mapped->mapping, 64, sent.data(), kCopyBytes); });
   if (!to_us) return;
@@ -133,7 +133,7 @@ void try_copy_of(const TrialGpu& gpu, Findings& findings) {
                                     " us by the CPU, and come back unchanged"));
 }
 
-// ---- trial.link
+// ---- probe.link
 
 constexpr std::size_t kLoadBytes = std::size_t{8} << 20;
 constexpr auto kLoadTime = std::chrono::milliseconds(400);
@@ -144,10 +144,10 @@ std::optional<PcieLink> faster(const std::optional<PcieLink>& first, const std::
   return second->gb_per_s() > first->gb_per_s() ? second : first;
 }
 
-std::optional<PcieLink> link_now(const TrialGpu& gpu) { return pcie_path(gpu.address).front().link; }
+std::optional<PcieLink> link_now(const ProbeGpu& gpu) { return pcie_path(gpu.address).front().link; }
 
 // That both ends of the link can do: as the driver says, else as the PCI tree says.
-std::optional<PcieLink> best_link(const Patient& patient, const TrialGpu& gpu) {
+std::optional<PcieLink> best_link(const Patient& patient, const ProbeGpu& gpu) {
   for (const GpuAnswers& answers : patient.answers.gpus) {
     if (answers.pci == gpu.address.to_string() && answers.pcie_most_generation && answers.pcie_most_width)
       return pcie_link_of_generation(*answers.pcie_most_generation, *answers.pcie_most_width);
@@ -188,7 +188,7 @@ class Load {
 };
 
 // The fastest that the link was seen at while data went over it.
-std::optional<PcieLink> link_under_load(const TrialGpu& gpu, const Load& load, const std::optional<PcieLink>& best) {
+std::optional<PcieLink> link_under_load(const ProbeGpu& gpu, const Load& load, const std::optional<PcieLink>& best) {
   const Deadline deadline = Deadline::after_ns(std::chrono::nanoseconds(kLoadTime).count());
   std::optional<PcieLink> seen;
   while (!deadline.has_passed() && !load.has_failed()) {
@@ -199,7 +199,7 @@ std::optional<PcieLink> link_under_load(const TrialGpu& gpu, const Load& load, c
   return seen;
 }
 
-void judge_link(const TrialGpu& gpu, const std::optional<PcieLink>& idle, const std::optional<PcieLink>& busy,
+void judge_link(const ProbeGpu& gpu, const std::optional<PcieLink>& idle, const std::optional<PcieLink>& busy,
                 const std::optional<PcieLink>& best, Findings& findings) {
   findings.reading("link, idle", idle ? idle->name() : "not told");
   findings.reading("link, while the copy engine works", busy ? busy->name() : "not told");
@@ -224,7 +224,7 @@ void judge_link(const TrialGpu& gpu, const std::optional<PcieLink>& idle, const 
                       "link that trained down after errors often comes back after the card was reseated");
 }
 
-void try_link_of(const Patient& patient, const TrialGpu& gpu, Findings& findings) {
+void try_link_of(const Patient& patient, const ProbeGpu& gpu, Findings& findings) {
   const auto best = best_link(patient, gpu);
   const auto idle = link_now(gpu);
   const auto memory = DeviceMemory::allocate(gpu.device, kLoadBytes);
@@ -245,15 +245,15 @@ void try_link_of(const Patient& patient, const TrialGpu& gpu, Findings& findings
 }  // namespace
 
 void try_mapping(const Patient& patient, Findings& findings) {
-  for (const TrialGpu& gpu : trial_gpus(patient, findings)) try_mapping_of(gpu, findings);
+  for (const ProbeGpu& gpu : probe_gpus(patient, findings)) try_mapping_of(gpu, findings);
 }
 
 void try_copy(const Patient& patient, Findings& findings) {
-  for (const TrialGpu& gpu : trial_gpus(patient, findings)) try_copy_of(gpu, findings);
+  for (const ProbeGpu& gpu : probe_gpus(patient, findings)) try_copy_of(gpu, findings);
 }
 
 void try_link(const Patient& patient, Findings& findings) {
-  for (const TrialGpu& gpu : trial_gpus(patient, findings)) try_link_of(patient, gpu, findings);
+  for (const ProbeGpu& gpu : probe_gpus(patient, findings)) try_link_of(patient, gpu, findings);
 }
 
 }  // namespace gigabar::doctor

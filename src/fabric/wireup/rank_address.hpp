@@ -14,7 +14,7 @@
 
 namespace gigabar::fabric::wireup {
 
-inline constexpr std::size_t kMaxCardAddresses = 16;
+inline constexpr std::size_t kMaxSocketAddresses = 16;
 inline constexpr std::size_t kMaxUnixNameBytes = 64;
 
 // An IPv4 or IPv6 address without a port.
@@ -32,21 +32,21 @@ Address address_of(const sockaddr_storage& socket_address) noexcept;
 
 // What tells one kernel's network name space from all others.
 struct HostIdentity {
-  std::array<unsigned char, 16> boot{};  // the kernel's boot_id; random when it cannot be read: then no card is of this host
+  std::array<unsigned char, 16> boot{};  // the kernel's boot_id; random when it cannot be read: then no address is of this host
   std::uint64_t network = 0;             // inode of the network name space
   bool operator==(const HostIdentity&) const = default;
 };
 HostIdentity this_host();
 
-struct Card {
+struct RankAddress {
   HostIdentity host;
   std::string unix_name;                       // in the abstract name space, without its leading zero; empty: does not listen there
   std::uint16_t ipv4_port = 0, ipv6_port = 0;  // 0: does not listen there
-  std::vector<Address> addresses;              // best first, at most kMaxCardAddresses
+  std::vector<Address> addresses;              // best first, at most kMaxSocketAddresses
 };
 
-std::string encode(const Card& card);
+std::string encode(const RankAddress& rank_address);
 // Everything is checked. Errors: bad_file.
-Result<Card> decode_card(const std::string& bytes);
+Result<RankAddress> decode_rank_address(const std::string& bytes);
 
 }  // namespace gigabar::fabric::wireup

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "driver/trial.hpp"
+#include "driver/probe.hpp"
 
 #include <dlfcn.h>
 #include <fcntl.h>
@@ -32,18 +32,18 @@ extern char** environ;
 namespace gigabar {
 namespace {
 
-constexpr const char* kSecondsVariable = "GIGABAR_TRIAL_SECONDS";
-constexpr const char* kProgramVariable = "GIGABAR_TRIAL_PROGRAM";
+constexpr const char* kSecondsVariable = "GIGABAR_PROBE_SECONDS";
+constexpr const char* kProgramVariable = "GIGABAR_PROBE_PROGRAM";
 constexpr unsigned kDefaultSeconds = 10;
 constexpr unsigned kMaxSeconds = 600;
 constexpr unsigned kMaxStretch = 6;  // on a host that is so loaded that the process seldom runs
-// The last thing that a trial process says. Its exit status would not do: a library may exit with 0, and a program that ignores
+// The last thing that a probe process says. Its exit status would not do: a library may exit with 0, and a program that ignores
 // SIGCHLD is told no status.
-constexpr std::string_view kPassed = "gigabar-trial: passed\n";
+constexpr std::string_view kPassed = "gigabar-probe: passed\n";
 constexpr std::size_t kMaxOutputBytes = 65536;
 constexpr std::size_t kMaxLineBytes = 300;
 
-std::atomic<bool> is_trial{false};
+std::atomic<bool> is_probe{false};
 std::atomic<bool> is_serving{false};
 
 // Where the file lies that this code is in: the shared library, or the program that it is linked into.
@@ -58,10 +58,10 @@ std::string own_folder() {
   return file.substr(0, file.rfind('/'));
 }
 
-std::string trial_program() {
+std::string probe_program() {
   if (is_serving) return "/proc/self/exe";
   if (auto named = environment(kProgramVariable)) return std::move(*named);
-  return own_folder() + "/" GIGABAR_LIBEXEC_FROM_LIB "/gigabar/gigabar-trial";
+  return own_folder() + "/" GIGABAR_LIBEXEC_FROM_LIB "/gigabar/gigabar-probe";
 }
 
 struct Child {
@@ -90,7 +90,7 @@ int start_child(const std::string& program, const char* library, Child& child) {
   ::posix_spawnattr_setsigdefault(&attributes, &every);
   ::posix_spawnattr_setsigmask(&attributes, &none);
   ::posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGDEF | POSIX_SPAWN_SETSIGMASK);
-  std::string name = program, option = kTrialOption, what = library;
+  std::string name = program, option = kProbeOption, what = library;
   char* arguments[] = {name.data(), option.data(), what.data(), nullptr};
   pid_t process = -1;
   const int code = ::posix_spawn(&process, program.c_str(), &files, &attributes, arguments, environ);
@@ -110,9 +110,9 @@ std::int64_t waited_for_processor_ns(pid_t process) {
 
 // The time of one process. That for which it waits for a processor is not its own: where many ranks of a loaded host try their
 // libraries at once, none is to find its library at fault for it, and then to have other transports than the rest.
-class TrialTime {
+class ProbeTime {
  public:
-  TrialTime(pid_t process, unsigned seconds) noexcept : process_(process), own_ns_(kSecondNs * seconds) {}
+  ProbeTime(pid_t process, unsigned seconds) noexcept : process_(process), own_ns_(kSecondNs * seconds) {}
 
   bool is_over() noexcept {
     passed_ns_ = now_ns() - begin_ns_;
@@ -135,7 +135,7 @@ class TrialTime {
 };
 
 // Until the child has closed its output, or its time is over. What is more than kMaxOutputBytes is forgotten from its beginning.
-void read_output(const Child& child, TrialTime& time, std::string& output) {
+void read_output(const Child& child, ProbeTime& time, std::string& output) {
   std::array<char, 4096> part{};
   while (!time.is_over()) {
     const ssize_t count = ::read(child.output.get(), part.data(), part.size());
@@ -162,20 +162,20 @@ std::string last_line(std::string_view output) {
 }
 
 std::string fault_text(const char* library, const std::optional<int>& status, const std::string& time, const std::string& output) {
-  if (!status) return text(library, " did not come back from a trial process within ", time, ": ", last_line(output));
-  if (*status == ChildProcess::kUnknown) return text(library, " ended a trial process: ", last_line(output));
-  if (WIFSIGNALED(*status)) return text(library, " ended a trial process with ", signal_text(*status), ": ", last_line(output));
-  return text(library, " ended a trial process with exit status ", WEXITSTATUS(*status), ": ", last_line(output));
+  if (!status) return text(library, " did not come back from a probe process within ", time, ": ", last_line(output));
+  if (*status == ChildProcess::kUnknown) return text(library, " ended a probe process: ", last_line(output));
+  if (WIFSIGNALED(*status)) return text(library, " ended a probe process with ", signal_text(*status), ": ", last_line(output));
+  return text(library, " ended a probe process with exit status ", WEXITSTATUS(*status), ": ", last_line(output));
 }
 
 Availability not_started(const char* library, const std::string& program, int code) {
   const std::string remedy = code == ENOENT ? text("install it there, or name it in ", kProgramVariable)
-                                            : text("allow it to be started, or set ", kSecondsVariable, "=0 to go without a trial");
+                                            : text("allow it to be started, or set ", kSecondsVariable, "=0 to go without a probe");
   return {AvailabilityCode::not_supported, text("the process that tries ", library, " cannot be started: ", program), remedy,
           errno_code(code)};
 }
 
-unsigned seconds_for_trial() {
+unsigned seconds_for_probe() {
   const auto given = environment(kSecondsVariable);
   if (!given || given->empty()) return kDefaultSeconds;
   const auto seconds = parse_number(*given, 0, kMaxSeconds);
@@ -188,18 +188,18 @@ unsigned seconds_for_trial() {
 }  // namespace
 
 Availability try_library(const char* library) {
-  const unsigned seconds = seconds_for_trial();
-  if (is_trial || seconds == 0) return {};
+  const unsigned seconds = seconds_for_probe();
+  if (is_probe || seconds == 0) return {};
   const std::int64_t begin_ns = now_ns();
-  const std::string program = trial_program();
+  const std::string program = probe_program();
   Child child;
   if (const int code = start_child(program, library, child); code != 0) return not_started(library, program, code);
-  TrialTime time(child.process.number(), seconds);
+  ProbeTime time(child.process.number(), seconds);
   std::string output;
   read_output(child, time, output);
   const auto status = child.process.end_when([&] { return time.is_over(); });
   if (output.ends_with(kPassed)) {
-    log(LogLevel::debug, text(library, ": its trial took ", (now_ns() - begin_ns) / 1000, " us"));
+    log(LogLevel::debug, text(library, ": its probe took ", (now_ns() - begin_ns) / 1000, " us"));
     return {};
   }
   return {AvailabilityCode::not_supported,
@@ -209,10 +209,10 @@ Availability try_library(const char* library) {
 }
 
 // Whatever becomes of the process that waits for this one, it ends: with its parent; else by itself, when nobody waits any more.
-void begin_trial() {
-  is_trial = true;
+void begin_probe() {
+  is_probe = true;
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
-  const unsigned seconds = std::max(seconds_for_trial(), 1U);
+  const unsigned seconds = std::max(seconds_for_probe(), 1U);
   ::alarm(seconds * (kMaxStretch + 1));
   const rlimit none{0, 0}, processor{seconds + 1, seconds + 2};
   ::setrlimit(RLIMIT_CORE, &none);
@@ -220,11 +220,11 @@ void begin_trial() {
 }
 
 // Threads of the library may still run: nothing of this process is taken down.
-void end_trial() {
+void end_probe() {
   [[maybe_unused]] const ssize_t written = ::write(STDOUT_FILENO, kPassed.data(), kPassed.size());
   ::_exit(0);
 }
 
-void serve_trials() { is_serving = true; }
+void serve_probes() { is_serving = true; }
 
 }  // namespace gigabar

@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+// Addresses: what one rank writes another reads, and nothing else is taken.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "ranks.hpp"
+
+namespace gigabar::fabric::wireup {
+namespace {
+
+RankAddress full_rank_address() {
+  RankAddress rank_address;
+  rank_address.host = this_host();
+  rank_address.unix_name = "gigabar-0123456789abcdef";
+  rank_address.ipv4_port = 4711;
+  rank_address.ipv6_port = 65535;
+  rank_address.addresses = {Address{false, {192, 0, 2, 7}}, Address{true, {0x20, 1, 0xd, 0xb8, 1}}, Address{false, {127, 0, 0, 1}}};
+  return rank_address;
+}
+
+TEST(WireupAddress, SaysTheSameAfterReading) {
+  const RankAddress rank_address = full_rank_address();
+  const auto read = decode_rank_address(encode(rank_address));
+  ASSERT_TRUE(read) << read.error().message();
+  EXPECT_EQ(read->host, rank_address.host);
+  EXPECT_EQ(read->unix_name, rank_address.unix_name);
+  EXPECT_EQ(read->ipv4_port, rank_address.ipv4_port);
+  EXPECT_EQ(read->ipv6_port, rank_address.ipv6_port);
+  EXPECT_EQ(read->addresses, rank_address.addresses);
+}
+
+TEST(WireupAddress, EveryShorterOrLongerOneIsBad) {
+  const std::string bytes = encode(full_rank_address());
+  for (std::size_t length = 0; length < bytes.size(); ++length) {
+    EXPECT_EQ(name_of(decode_rank_address(bytes.substr(0, length)).status()), "bad_file") << length;
+  }
+  EXPECT_EQ(decode_rank_address(bytes + 'x').status(), Status::bad_file);
+}
+
+TEST(WireupAddress, TooMuchOfAnythingIsBad) {
+  RankAddress many = full_rank_address();
+  many.addresses.assign(kMaxSocketAddresses + 1, Address{});
+  EXPECT_EQ(decode_rank_address(encode(many)).status(), Status::bad_file);
+  RankAddress long_name = full_rank_address();
+  long_name.unix_name.assign(kMaxUnixNameBytes + 1, 'x');
+  EXPECT_EQ(decode_rank_address(encode(long_name)).status(), Status::bad_file);
+}
+
+TEST(WireupAddress, AnIpv4AddressInsideAnIpv6OneIsLoopbackToo) {
+  RankAddress rank_address = full_rank_address();
+  rank_address.addresses = {Address{true, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 127, 9, 9, 9}}};
+  const auto read = decode_rank_address(encode(rank_address));
+  ASSERT_TRUE(read);
+  EXPECT_TRUE(read->addresses[0].is_loopback());
+  EXPECT_EQ(read->addresses[0].text(), "127.9.9.9");
+}
+
+TEST(WireupAddress, OfARank) {
+  Node with_key(job_of(0, 2));
+  Node without_key(job_of(1, 2, ""));
+  EXPECT_LE(with_key.wireup->rank_address().size(), 512u);
+  EXPECT_TRUE(with_key.wireup->is_same_host(without_key.wireup->rank_address()));
+  EXPECT_FALSE(with_key.wireup->is_same_host("nonsense"));
+  EXPECT_TRUE(without_key.rank_address().addresses.empty());
+  RankAddress elsewhere = without_key.rank_address();
+  elsewhere.host.network += 1;
+  EXPECT_FALSE(with_key.wireup->is_same_host(encode(elsewhere)));
+  elsewhere = without_key.rank_address();
+  elsewhere.host.boot[3] ^= 1;
+  EXPECT_FALSE(with_key.wireup->is_same_host(encode(elsewhere)));
+}
+
+}  // namespace
+}  // namespace gigabar::fabric::wireup
