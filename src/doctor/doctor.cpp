@@ -23,6 +23,14 @@ std::vector<Check> collect() {
   return all;
 }
 
+// Probes were called trials; the old ids stay for one version.
+std::string current_id(std::string_view id) {
+  if (id != "trial" && !id.starts_with("trial.")) return std::string(id);
+  std::string current = "probe" + std::string(id.substr(std::string_view("trial").size()));
+  log(LogLevel::warning, text("check '", printable(id), "' is called '", printable(current), "' now"));
+  return current;
+}
+
 std::string_view group_of(std::string_view id) { return id.substr(0, id.find('.')); }
 
 bool is_chosen(const CheckInfo& check, const std::vector<std::string>& only) {
@@ -116,7 +124,8 @@ std::span<const CheckInfo> checks() try {
 
 const CheckInfo* find_check(std::string_view id) try {
   const auto all = checks();
-  const auto found = std::find_if(all.begin(), all.end(), [id](const CheckInfo& check) { return check.id == id; });
+  const std::string wanted = doctor::current_id(id);
+  const auto found = std::find_if(all.begin(), all.end(), [&](const CheckInfo& check) { return check.id == wanted; });
   return found == all.end() ? nullptr : &*found;
 } catch (...) {
   return nullptr;
@@ -129,7 +138,9 @@ std::size_t Examination::count(Verdict verdict) const noexcept {
 
 Result<Examination> examine(const Machine& machine, const ExamineOptions& options) try {
   const Uncancelled uncancelled;
-  if (Result<void> known = doctor::check_chosen(options.only); !known) return std::move(known).error();
+  std::vector<std::string> only;
+  for (const std::string& wanted : options.only) only.push_back(doctor::current_id(wanted));
+  if (Result<void> known = doctor::check_chosen(only); !known) return std::move(known).error();
   // A day is as good as no deadline, and stays far from the end of what counts nanoseconds.
   const auto patience = std::min<std::chrono::milliseconds>(options.deadline, std::chrono::hours(24));
   const Deadline deadline = Deadline::after_ns(std::chrono::nanoseconds(std::max(patience, std::chrono::milliseconds(0))).count());
@@ -145,10 +156,10 @@ Result<Examination> examine(const Machine& machine, const ExamineOptions& option
   }
   const doctor::Patient patient{machine.files(), machine.answers(), examination.topology, machine.is_live()};
   for (const doctor::Check& check : doctor::all_checks()) {
-    if (!doctor::is_chosen(check.info, options.only)) continue;
+    if (!doctor::is_chosen(check.info, only)) continue;
     if (check.info.is_probe && !options.with_probes) {
       // Who named the check is told why it says nothing.
-      if (!options.only.empty()) doctor::append(examination.findings, doctor::left_out(check));
+      if (!only.empty()) doctor::append(examination.findings, doctor::left_out(check));
       continue;
     }
     if (deadline.has_passed()) {

@@ -33,6 +33,7 @@ namespace gigabar {
 namespace {
 
 constexpr const char* kSecondsVariable = "GIGABAR_PROBE_SECONDS";
+constexpr const char* kOldSecondsVariable = "GIGABAR_TRIAL_SECONDS";  // its old name
 constexpr const char* kProgramVariable = "GIGABAR_PROBE_PROGRAM";
 constexpr unsigned kDefaultSeconds = 10;
 constexpr unsigned kMaxSeconds = 600;
@@ -176,7 +177,11 @@ Availability not_started(const char* library, const std::string& program, int co
 }
 
 unsigned seconds_for_probe() {
-  const auto given = environment(kSecondsVariable);
+  auto given = environment(kSecondsVariable);
+  if (!given) {
+    given = environment(kOldSecondsVariable);
+    if (given) log(LogLevel::warning, text(kOldSecondsVariable, " is called ", kSecondsVariable, " now"));
+  }
   if (!given || given->empty()) return kDefaultSeconds;
   const auto seconds = parse_number(*given, 0, kMaxSeconds);
   if (seconds) return static_cast<unsigned>(*seconds);

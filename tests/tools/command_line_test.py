@@ -82,7 +82,7 @@ def expect_as_documented(document):
 def expect_header(document, tool):
     """What every document has, what its schema says, and the label of a stand-in."""
     expect_as_documented(document)
-    expect(document["schema"] == 1 and document["tool"] == tool, f"schema or tool: {document['schema']} {document['tool']}")
+    expect(document["schema"] == 2 and document["tool"] == tool, f"schema or tool: {document['schema']} {document['tool']}")
     expect(document["command"][1] == tool, f"command: {document['command']}")
     expect(re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", document["date"]), f"date: {document['date']}")
     for key in ("host", "cpu", "kernel", "cores", "user"):

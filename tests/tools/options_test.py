@@ -124,7 +124,14 @@ def test_options_names_mean_one_thing():
 def test_options_old_names_are_taken():
     for command, old, value, new in OLD:
         expect(not re.search(rf"^  .*{old}\b", help_of(command), re.MULTILINE) or old == new, f"{command} --help shows {old}")
-        expect_refusal(run(command, f"{old}={value}" if old.startswith("--") else old, *([] if old.startswith("--") else [value])), 2, new)
+        outcome = run(command, f"{old}={value}" if old.startswith("--") else old, *([] if old.startswith("--") else [value]))
+        expect_refusal(outcome, 2, new)
+        current = new if new != old else "--timeout"
+        expect(f"note: {old} is called {current} now" in outcome.err, f"{command} {old}: no note of its new name", outcome)
+    for command in ("doctor", "survey"):
+        outcome = run(command, "--no-trials", "--json=/nonexistent/folder/x.json")
+        expect_refusal(outcome, 1, "/nonexistent/folder/x.json")
+        expect("note: --no-trials is called --no-probes now" in outcome.err, f"{command} --no-trials: no note of its new name", outcome)
     for command in ("tune", "calibrate"):
         expect("--dry-run" not in help_of(command), f"{command} --help shows --dry-run")
     expect_refusal(run("tune", "--dry-run", "--store"), 2, "--store")

@@ -64,6 +64,7 @@ int run(int argc, char** argv) {
   gigabar::tool::add_run(root, invocation);
   try {
     gigabar::tool::refuse_empty_values(invocation.arguments);
+    gigabar::tool::warn_of_old_names(invocation.arguments);
     program.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
     return report_usage(program, error, invocation);

@@ -169,7 +169,7 @@ void add_survey(const Command& program, Invocation& invocation) {
       ->check(seconds(3600))
       ->type_name("SECONDS")
       ->capture_default_str();
-  command->add_flag("!--no-probes", options->with_probes,
+  command->add_flag("!--no-probes,!--no-trials", options->with_probes,
                     "Leave out the doctor's probes: only read; register, map and copy nothing");
   command->footer(
       "'gigabar compare' compares the JSON files of two surveys.\n"

@@ -155,7 +155,7 @@ Report::Report(std::string_view tool, const Invocation& invocation, std::string 
       has_colours_(wants_colours(text_)) {
   if (!json_path_.empty() && json_path_ != "-") require_writable("--json", json_path_);
   document_ = {
-      {"schema", 1},
+      {"schema", 2},
       {"tool", tool},
       {"command", invocation.arguments},
       {"date", now_text()},

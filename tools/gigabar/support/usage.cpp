@@ -182,4 +182,31 @@ void refuse_empty_values(const std::vector<std::string>& arguments) {
   }
 }
 
+void warn_of_old_names(const std::vector<std::string>& arguments) {
+  struct OldName {
+    std::string_view command;  // empty: of every command that has it
+    std::string_view old, current;
+  };
+  static constexpr OldName kOldNames[] = {
+      {"", "--kind", "--op"},
+      {"", "--no-trials", "--no-probes"},
+      {"", "--warm-up", "--warmup"},
+      {"matvec", "-m", "--vector-size"},
+      {"sanity", "--deadline", "--timeout"},
+      {"softhca", "--timeout-ms", "--timeout"},
+      {"streams", "--iterations", "--iter"},
+      {"tune", "-d", "--accelerator"},
+  };
+  if (arguments.size() < 2) return;
+  const std::string_view command = arguments[1];
+  for (const std::string& argument : arguments) {
+    if (argument == "--") return;
+    const std::string_view name = std::string_view(argument).substr(0, argument.find('='));
+    for (const OldName& one : kOldNames) {
+      if (name != one.old || (!one.command.empty() && one.command != command)) continue;
+      fmt::print(stderr, "note: {} is called {} now\n", one.old, one.current);
+    }
+  }
+}
+
 }  // namespace gigabar::tool

@@ -23,5 +23,7 @@ std::string command_name(const CLI::App& program);
 // Ends the command for "--json=" without a value, as of a shell's variable that is empty. CLI11 would take the next word, or go on
 // without one.
 void refuse_empty_values(const std::vector<std::string>& arguments);
+// Says on standard error which options have another name since the version before.
+void warn_of_old_names(const std::vector<std::string>& arguments);
 
 }  // namespace gigabar::tool
