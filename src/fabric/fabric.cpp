@@ -10,73 +10,21 @@
 
 #include "base/errors.hpp"
 #include "base/uncancelled.hpp"
-#include "fabric/engine.hpp"
+#include "fabric/calls.hpp"
 #include "fabric/tuning.hpp"
 
 namespace gigabar {
 
+using fabric::bad_queue;
 using fabric::Engine;
+using fabric::entered_queue;
+using fabric::is_usable;
 using fabric::OpKind;
-
-struct Fabric::State {
-  std::unique_ptr<Engine> engine;
-  // In a forked child the parent's connections, threads and kernel objects are the parent's alone: nothing of them may be closed.
-  ~State() {
-    if (engine && !engine->belongs_to_this_process()) [[maybe_unused]]
-      Engine* const left_alone = engine.release();
-  }
-};
+using fabric::QueueGuard;
+using fabric::refuse_options;
+using fabric::unusable;
 
 namespace {
-
-// A queue while one thread is at it.
-class QueueGuard {
- public:
-  QueueGuard(Engine& engine, QueueId queue) noexcept : engine_(engine), queue_(queue), is_entered_(engine.enter_queue(queue)) {}
-  ~QueueGuard() {
-    if (is_entered_) engine_.leave_queue(queue_);
-  }
-  QueueGuard(const QueueGuard&) = delete;
-  QueueGuard& operator=(const QueueGuard&) = delete;
-  bool is_entered() const noexcept { return is_entered_; }
-
- private:
-  Engine& engine_;
-  QueueId queue_;
-  bool is_entered_;
-};
-
-Error unusable(std::string_view operation, Status status, std::string_view cause) {
-  return make_error(status, std::string(operation), "fabric", std::string(cause),
-                    status == Status::foreign_process ? "open a fabric in this process" : "open the fabric first");
-}
-
-Error bad_queue(std::string_view operation, QueueId queue) {
-  return make_error(Status::out_of_range, std::string(operation), text("queue ", static_cast<unsigned>(queue)),
-                    text("there are ", kQueues, " queues"), "give a number below that");
-}
-
-Error entered_queue(std::string_view operation, QueueId queue) {
-  return make_error(Status::busy, std::string(operation), text("queue ", static_cast<unsigned>(queue)),
-                    "another thread is using it", "use one queue per thread");
-}
-
-// What is wrong before anything is done. The check is inline and what it says is not: it stands before every small message.
-template <class State>
-bool is_usable(const State& state) noexcept {
-  const Engine* const engine = state ? state->engine.get() : nullptr;
-  return engine != nullptr && engine->belongs_to_this_process() && engine->is_open();
-}
-
-template <class State>
-Error unusable(const State& state, std::string_view operation) {
-  const Engine* const engine = state ? state->engine.get() : nullptr;
-  if (engine == nullptr) return unusable(operation, Status::unavailable, "it was moved from or never opened");
-  if (!engine->belongs_to_this_process()) {
-    return unusable(operation, Status::foreign_process, "it belongs to the parent of this process");
-  }
-  return unusable(operation, Status::unavailable, "it is closed");
-}
 
 Error bad_notification(std::string_view operation, NotificationId first, std::uint32_t count) {
   return make_error(Status::out_of_range, std::string(operation),
@@ -87,26 +35,6 @@ Error bad_notification(std::string_view operation, NotificationId first, std::ui
 std::optional<Error> refuse_notification(std::string_view operation, NotificationId first, std::uint32_t count) {
   if (first < kNotifications && count <= kNotifications - first) return std::nullopt;
   return bad_notification(operation, first, count);
-}
-
-std::optional<Error> look_at_options(std::string_view operation, const PostOptions& options) {
-  if (options.chunk_bytes && *options.chunk_bytes < fabric::kMinChunkBytes) {
-    return make_error(Status::invalid_argument, std::string(operation), text("chunk_bytes ", *options.chunk_bytes),
-                      "it is below 4096", "give at least 4096, or none for the fabric's");
-  }
-  if (!options.policy) return std::nullopt;
-  int required = 0;
-  for (const Preference preference : {options.policy->gdr, options.policy->p2p, options.policy->bar, options.policy->staged}) {
-    required += preference == Preference::require ? 1 : 0;
-  }
-  if (required <= 1) return std::nullopt;
-  return make_error(Status::invalid_argument, std::string(operation), "policy", "more than one path is required",
-                    "require one of gdr, p2p, bar and staged");
-}
-
-std::optional<Error> refuse_options(std::string_view operation, const PostOptions& options) {
-  if (!options.chunk_bytes && !options.policy) return std::nullopt;
-  return look_at_options(operation, options);
 }
 
 std::optional<Error> refuse_value(std::string_view operation, std::uint32_t value) {
@@ -586,138 +514,6 @@ Result<std::uint64_t> Fabric::compare_swap(RemotePlace remote, std::uint64_t exp
   return state_->engine->atomic(lock, fabric::AtomicKind::compare_swap, remote, desired, expected, timeout);
 } catch (...) {
   return error_of_exception("compare_swap");
-}
-
-// --- Messages -------------------------------------------------------------------------------------------------------------------
-
-Result<Operation> Fabric::post_send(Rank to, Tag tag, const void* source, std::uint64_t bytes, const PostOptions& options) try {
-  if (!is_usable(state_)) return unusable(state_, "send");
-  if (options.queue >= kQueues) return bad_queue("send", options.queue);
-  if (auto refused = refuse_options("send", options)) return std::move(*refused);
-  const QueueGuard guard(*state_->engine, options.queue);
-  if (!guard.is_entered()) return entered_queue("send", options.queue);
-  auto lock = state_->engine->lock();
-  return state_->engine->post_send(lock, to, tag, source, bytes, options);
-} catch (...) {
-  return error_of_exception("post_send");
-}
-
-Result<Operation> Fabric::post_recv(Rank from, Tag tag, Tag mask, void* destination, std::uint64_t bytes,
-                                    const PostOptions& options) try {
-  if (!is_usable(state_)) return unusable(state_, "recv");
-  if (options.queue >= kQueues) return bad_queue("recv", options.queue);
-  const QueueGuard guard(*state_->engine, options.queue);
-  if (!guard.is_entered()) return entered_queue("recv", options.queue);
-  auto lock = state_->engine->lock();
-  return state_->engine->post_recv(from, tag, mask, destination, bytes, options);
-} catch (...) {
-  return error_of_exception("post_recv");
-}
-
-Result<Received> Fabric::wait_message(Operation operation, Timeout timeout) try {
-  if (!is_usable(state_)) return unusable(state_, "wait_message");
-  auto lock = state_->engine->lock();
-  return state_->engine->wait_message(lock, operation, timeout);
-} catch (...) {
-  return error_of_exception("wait_message");
-}
-
-Result<void> Fabric::cancel_recv(Operation operation) try {
-  const Uncancelled uncancelled;
-  if (!is_usable(state_)) return unusable(state_, "cancel_recv");
-  auto lock = state_->engine->lock();
-  return state_->engine->cancel_recv(operation);
-} catch (...) {
-  return error_of_exception("cancel_recv");
-}
-
-namespace {
-
-// Ended by something that the operation itself knows nothing of: it must not touch the buffer later, when the caller has left.
-bool is_left_posted(Status status) noexcept { return status == Status::timed_out || status == Status::out_of_memory; }
-
-}  // namespace
-
-Result<void> Fabric::send(Rank to, Tag tag, const void* source, std::uint64_t bytes, Timeout timeout,
-                          const PostOptions& options) try {
-  auto posted = post_send(to, tag, source, bytes, options);
-  if (!posted) return std::move(posted).error();
-  auto sent = wait_message(*posted, timeout);
-  if (is_left_posted(sent.status()) && is_usable(state_)) {
-    auto lock = state_->engine->lock();
-    sent = state_->engine->leave_message(lock, *posted, timeout, std::move(sent).error());
-  }
-  if (!sent) return std::move(sent).error();
-  return {};
-} catch (...) {
-  return error_of_exception("send");
-}
-
-Result<Received> Fabric::recv(Rank from, Tag tag, void* destination, std::uint64_t bytes, Timeout timeout,
-                              const PostOptions& options) try {
-  auto posted = post_recv(from, tag, ~Tag{0}, destination, bytes, options);
-  if (!posted) return std::move(posted).error();
-  auto received = wait_message(*posted, timeout);
-  if (!is_left_posted(received.status()) || !is_usable(state_)) return received;
-  auto lock = state_->engine->lock();
-  return state_->engine->leave_message(lock, *posted, timeout, std::move(received).error());
-} catch (...) {
-  return error_of_exception("recv");
-}
-
-// --- Collectives ----------------------------------------------------------------------------------------------------------------
-
-Result<void> Fabric::barrier(const Group& group, Timeout timeout) try {
-  const Uncancelled uncancelled;
-  if (!is_usable(state_)) return unusable(state_, "barrier");
-  auto lock = state_->engine->lock();
-  std::string values;
-  return state_->engine->collect(lock, group, fabric::Collective::Kind::barrier, ReduceOperation::sum, values, timeout);
-} catch (...) {
-  return error_of_exception("barrier");
-}
-
-namespace {
-
-template <class State, class Number>
-Result<void> reduce(const State& state, fabric::Collective::Kind kind, const Group& group, ReduceOperation operation,
-                    std::span<const Number> values, std::span<Number> results, Timeout timeout) {
-  if (!is_usable(state)) return unusable(state, "all_reduce");
-  const std::string object = text(values.size(), " values");
-  if (values.empty() || values.size() > kMaxReduceElements) {
-    return make_error(Status::out_of_range, "all_reduce", object, text("1 to ", kMaxReduceElements, " are reduced at once"),
-                      "reduce in parts");
-  }
-  if (results.size() != values.size() || values.data() == nullptr || results.data() == nullptr) {
-    return make_error(Status::invalid_argument, "all_reduce", "results", "there must be as many as values",
-                      "give spans of one length");
-  }
-  if (operation > ReduceOperation::sum) {
-    return make_error(Status::invalid_argument, "all_reduce", "operation", "it is none of minimum, maximum and sum", {});
-  }
-  std::string bytes(reinterpret_cast<const char*>(values.data()), values.size_bytes());
-  auto lock = state->engine->lock();
-  if (Result<void> done = state->engine->collect(lock, group, kind, operation, bytes, timeout); !done) return done;
-  std::memcpy(results.data(), bytes.data(), results.size_bytes());
-  return {};
-}
-
-}  // namespace
-
-Result<void> Fabric::all_reduce(const Group& group, ReduceOperation operation, std::span<const std::int64_t> values,
-                                std::span<std::int64_t> results, Timeout timeout) try {
-  const Uncancelled uncancelled;
-  return reduce(state_, fabric::Collective::Kind::integers, group, operation, values, results, timeout);
-} catch (...) {
-  return error_of_exception("all_reduce");
-}
-
-Result<void> Fabric::all_reduce(const Group& group, ReduceOperation operation, std::span<const double> values,
-                                std::span<double> results, Timeout timeout) try {
-  const Uncancelled uncancelled;
-  return reduce(state_, fabric::Collective::Kind::reals, group, operation, values, results, timeout);
-} catch (...) {
-  return error_of_exception("all_reduce");
 }
 
 }  // namespace gigabar

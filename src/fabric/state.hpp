@@ -316,4 +316,7 @@ struct Peer {
   bool is_half_lost = false;  // and was not to the end
 };
 
+// "segment 3", "staging memory", "message buffer 70000": for messages.
+std::string segment_text(SegmentId id);
+
 }  // namespace gigabar::fabric

@@ -30,8 +30,8 @@ enum class MessageType : std::uint8_t {
   eager,        // a message with its bytes: a = tag
   rendezvous_request,  // RTS: a message whose bytes wait: a = tag, b = sender's operation, c = bytes
   rendezvous_reply,    // CTS, to the sender: a = sender's operation, b = receiver's operation, segment, c = bytes that are wanted;
-                     // payload: offset, the segment's description as in kSegmentKey or nothing
-  rendezvous_done,       // to the receiver: a = receiver's operation, b = Status
+                       // payload: offset, the segment's description as in kSegmentKey or nothing
+  rendezvous_done,     // to the receiver: a = receiver's operation, b = Status
   rendezvous_cancelled,  // to the receiver: a = sender's operation, whose request is void
   eager_taken,           // to the sender: a = bytes of eager messages that left the receiver's memory
   ping,                  // a = number, or kWindowPing: answer when everything before is in place

@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "fabric/calls.hpp"
+
+#include <string>
+
+#include "base/errors.hpp"
+#include "fabric/tuning.hpp"
+
+namespace gigabar::fabric {
+namespace {
+
+Error unusable(std::string_view operation, Status status, std::string_view cause) {
+  return make_error(status, std::string(operation), "fabric", std::string(cause),
+                    status == Status::foreign_process ? "open a fabric in this process" : "open the fabric first");
+}
+
+}  // namespace
+
+Error why_unusable(const Engine* engine, std::string_view operation) {
+  if (engine == nullptr) return unusable(operation, Status::unavailable, "it was moved from or never opened");
+  if (!engine->belongs_to_this_process()) {
+    return unusable(operation, Status::foreign_process, "it belongs to the parent of this process");
+  }
+  return unusable(operation, Status::unavailable, "it is closed");
+}
+
+Error bad_queue(std::string_view operation, QueueId queue) {
+  return make_error(Status::out_of_range, std::string(operation), text("queue ", static_cast<unsigned>(queue)),
+                    text("there are ", kQueues, " queues"), "give a number below that");
+}
+
+Error entered_queue(std::string_view operation, QueueId queue) {
+  return make_error(Status::busy, std::string(operation), text("queue ", static_cast<unsigned>(queue)),
+                    "another thread is using it", "use one queue per thread");
+}
+
+std::optional<Error> look_at_options(std::string_view operation, const PostOptions& options) {
+  if (options.chunk_bytes && *options.chunk_bytes < kMinChunkBytes) {
+    return make_error(Status::invalid_argument, std::string(operation), text("chunk_bytes ", *options.chunk_bytes),
+                      "it is below 4096", "give at least 4096, or none for the fabric's");
+  }
+  if (!options.policy) return std::nullopt;
+  int required = 0;
+  for (const Preference preference : {options.policy->gdr, options.policy->p2p, options.policy->bar, options.policy->staged}) {
+    required += preference == Preference::require ? 1 : 0;
+  }
+  if (required <= 1) return std::nullopt;
+  return make_error(Status::invalid_argument, std::string(operation), "policy", "more than one path is required",
+                    "require one of gdr, p2p, bar and staged");
+}
+
+}  // namespace gigabar::fabric

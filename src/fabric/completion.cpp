@@ -1,0 +1,186 @@
+// SPDX-License-Identifier: Apache-2.0
+// How operations end, and what is told of those that have.
+#include <algorithm>
+#include <new>
+
+#include "base/counted.hpp"
+#include "base/errors.hpp"
+#include "base/log.hpp"
+#include "base/remaining.hpp"
+#include "fabric/engine.hpp"
+
+namespace gigabar::fabric {
+
+// What a link says when it breaks under an operation: that the peer is lost, unless the device or the range was at fault.
+Error Engine::broken_under(const Peer& peer, const transport::Link& link, const ErrorRecord& said) {
+  ErrorRecord record = said;
+  record.object = text("rank ", peer.rank, ": ", said.object);
+  const bool is_ours = said.status == Status::device_error || said.status == Status::out_of_range;
+  if (link.state() == transport::LinkState::broken && !is_ours) record.status = Status::peer_lost;
+  return Error(std::move(record));
+}
+
+void Engine::done(transport::Link& link, std::uint64_t cookie, const Result<void>& outcome) try {
+  ++changes_;
+  if ((cookie & 1) != 0) {
+    auto& slot = *reinterpret_cast<OutSlot*>(cookie & ~std::uint64_t{1});
+    if (slot.op == nullptr) return;
+    Op& op = *slot.op;
+    if (!outcome) fail(op, broken_under(*op.peer, link, outcome.record()));
+    slot = {};
+    --op.outstanding;
+    if (op.staged_sent < op.bytes) fill_slots(op);
+    end_if_over(op);
+    return;
+  }
+  Op& op = *reinterpret_cast<Op*>(cookie);
+  if (!outcome) fail(op, broken_under(*op.peer, link, outcome.record()));
+  --op.outstanding;
+  end_if_over(op);
+} catch (const std::bad_alloc&) {
+  if (Peer* const peer = owner_of(link); peer != nullptr) starve(*peer);
+}
+
+void Engine::fail(Op& op, Error error) {
+  if (!op.error) op.error = std::move(error);
+}
+
+void Engine::end_if_over(Op& op) {
+  if (!op.is_posted || op.outstanding != 0) return;
+  if (op.kind == OpKind::write && op.choice != nullptr && op.choice->method == Method::staged && op.staged_sent < op.bytes &&
+      !op.error) {
+    return;
+  }
+  // A rendezvous ends with the write that answers the reply.
+  if (op.kind == OpKind::rendezvous && !op.error) return;
+  if (op.is_over) return;
+  end(op);
+}
+
+void Engine::end(Op& op) {
+  note(op, true);
+  if (std::exchange(op.has_opened_buffer, false)) op.local->close_to(op.peer->rank);
+  if (op.local != nullptr) release(std::exchange(op.local, nullptr));
+  if (op.remote != nullptr && op.peer->state != Peer::State::lost) release(*op.peer, op.remote);
+  op.remote = nullptr;
+  if (op.peer != nullptr && !op.peer->by_id.empty()) op.peer->by_id.erase(op.id);
+  if (!staging_ops_.empty()) std::erase(staging_ops_, &op);
+  if (std::exchange(op.is_answer, false)) --op.peer->answer_count;
+  if (!op.is_internal) {
+    Queue& queue = queues_[op.queue];
+    --queue.op_count;
+    if (op.peer != nullptr && op.peer->op_count > 0) --op.peer->op_count;
+    if (op.error && !queue.error) queue.error = op.error;
+  }
+  ++changes_;
+  op.is_over = true;
+  unlist_receive(op);
+  if (Op* const parent = std::exchange(op.parent, nullptr); parent != nullptr && !parent->is_over) {
+    if (op.error) fail(*parent, *op.error);
+    parent->choice = op.choice;
+    parent->chunks = op.chunks;
+    parent->rail_bytes = op.rail_bytes;
+    end(*parent);
+  }
+  // A message's operation stays until it is waited for.
+  if (ops_.find(op.id) == nullptr) give_back(op);
+}
+
+void Engine::give_back(Op& op) noexcept {
+  op.id = 0;
+  op.memory.reset();
+  free_ops_.push_back(&op);
+}
+
+void Engine::note(const Op& op, bool is_done) {
+  Record& record = records_[op.id % kRecords];
+  record.id = op.id;
+  record.is_done = is_done;
+  record.status = op.error ? op.error->status() : Status::ok;
+  record.choice = op.choice;
+  record.bytes = op.bytes;
+  record.chunks = op.chunks;
+  record.retries = op.retries;
+  record.cycles = cycle_count() - op.begin_cycles;
+  record.rank = op.peer != nullptr ? op.peer->rank : kAnyRank;
+  record.rail_bytes = op.rail_bytes;
+}
+
+Result<void> Engine::wait(Lock& lock, QueueId queue, const Timeout& timeout) {
+  Queue& waited = queues_[queue];
+  if (!progress_until(lock, timeout, [&] { return waited.op_count == 0; })) {
+    return make_error(Status::timed_out, "wait", text("queue ", queue),
+                      text(counted(waited.op_count, "operation"), waited.op_count == 1 ? " is" : " are", " not done"),
+                      "call again");
+  }
+  waited.posted_count = 0;
+  if (!waited.error) return {};
+  Error error = std::move(*waited.error);
+  waited.error.reset();
+  return error;
+}
+
+Result<void> Engine::flush(Lock& lock, Rank rank, const Timeout& timeout) {
+  const Remaining time(timeout);
+  auto found = find_peer(rank);
+  if (!found) return std::move(found).error();
+  Peer& peer = **found;
+  if (peer.state == Peer::State::idle) return {};  // nothing was ever posted
+  if (peer.state == Peer::State::lost) return *peer.why;
+  const auto is_lost = [&] { return peer.state == Peer::State::lost; };
+  const auto late = [&] {
+    return make_error(Status::timed_out, "flush", text("rank ", rank), "not everything is in place yet", "call again");
+  };
+  if (!progress_until(lock, timeout, [&] { return is_lost() || (peer.op_count == 0 && peer.state == Peer::State::ready); }))
+    return late();
+  if (is_lost()) return *peer.why;
+  // Who calls again waits for the ping of the call before: however short the calls, one of them sees its answer.
+  if (!peer.is_ping_last || peer.pong_seen == peer.ping_sent) {
+    Op& ping = make_op(OpKind::ping, 0, &peer, true);
+    ping.remote_offset = ++peer.ping_sent;
+    submit(ping);
+  }
+  const std::uint64_t number = peer.ping_sent;
+  if (!progress_until(lock, time.left(), [&] { return is_lost() || peer.pong_seen >= number; })) return late();
+  if (is_lost()) return *peer.why;
+  return {};
+}
+
+Result<OperationReport> Engine::report(Operation operation) const {
+  const auto id = static_cast<std::uint64_t>(operation);
+  if (id == 0 || id > last_op_) {
+    return make_error(Status::out_of_range, "report", text("operation ", id), "there was none of that number",
+                      "give what a post returned");
+  }
+  const Record& record = records_[id % kRecords];
+  OperationReport report;
+  if (record.id != id) {
+    if (id + kRecords <= last_op_) {
+      return make_error(Status::out_of_range, "report", text("operation ", id), text("only the last ", kRecords, " are kept"),
+                        "ask earlier");
+    }
+    return report;  // under way
+  }
+  report.is_done = record.is_done;
+  report.status = record.status;
+  report.bytes = record.bytes;
+  report.chunks = record.chunks;
+  report.retries = record.retries;
+  const double cycles_per_ns = cycles_per_ms(opened_at_, {}) / 1e6;
+  // Counters of two processors may differ a little.
+  const auto cycles = static_cast<double>(std::max<std::int64_t>(static_cast<std::int64_t>(record.cycles), 0));
+  if (cycles_per_ns > 0) report.duration_ns = static_cast<std::int64_t>(cycles / cycles_per_ns);
+  if (record.choice != nullptr) {
+    report.path = record.choice->path;
+    report.transport = record.choice->transport;
+    report.reason = record.choice->reason;
+  }
+  const auto peer = peers_.find(record.rank);
+  for (std::size_t index = 0; index < kMaxRails && peer != peers_.end() && index < peer->second->rails.size(); ++index) {
+    if (record.rail_bytes[index] == 0) continue;
+    report.rails.push_back({peer->second->rails[index].link->rail(), record.rail_bytes[index]});
+  }
+  return report;
+}
+
+}  // namespace gigabar::fabric

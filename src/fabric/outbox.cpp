@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: Apache-2.0
+// Messages to a peer, in order: behind the data that was written on any rail, and behind those that the link did not take yet.
+#include <new>
+
+#include "base/errors.hpp"
+#include "fabric/engine.hpp"
+
+namespace gigabar::fabric {
+namespace {
+
+using transport::Posted;
+
+std::span<const std::byte> bytes_of(const std::string& text) noexcept {
+  return {reinterpret_cast<const std::byte*>(text.data()), text.size()};
+}
+
+}  // namespace
+
+// Makes the first rail wait for what was written on the others. True: nothing is before what is posted next on the first rail.
+bool Engine::seal(Peer& peer) {
+  for (std::size_t index = 1; index < peer.rails.size(); ++index) {
+    Rail& rail = peer.rails[index];
+    if (!rail.is_dirty) continue;
+    Message mark;
+    mark.type = MessageType::mark;
+    mark.a = peer.fence_number + 1;
+    if (rail.link->post_message(pack(mark), {}) != Posted::ok) return false;
+    rail.is_dirty = false;
+    ++peer.fence_marks;
+  }
+  if (peer.fence_marks == 0) return true;
+  if (!flush_outbox(peer)) return false;
+  Message fence;
+  fence.type = MessageType::fence;
+  fence.a = peer.fence_number + 1;
+  fence.count = static_cast<std::uint8_t>(peer.fence_marks);
+  if (peer.rails.front().link->post_message(pack(fence), {}) != Posted::ok) return false;
+  ++peer.fence_number;
+  peer.fence_marks = 0;
+  return true;
+}
+
+bool Engine::post_after_data(Peer& peer, Message message, std::span<const std::byte> payload) {
+  if (!seal(peer)) return false;
+  message.c = peer.staged_opened;
+  return say_first(peer, message, payload);
+}
+
+bool Engine::flush_outbox(Peer& peer) {
+  while (!peer.outbox.empty()) {
+    const HeldMessage& first = peer.outbox.front();
+    if (peer.rails.empty() || peer.rails.front().link->post_message(pack(first.message), bytes_of(first.payload)) != Posted::ok) {
+      return false;
+    }
+    peer.outbox.pop_front();
+  }
+  return true;
+}
+
+bool Engine::say_first(Peer& peer, const Message& message, std::span<const std::byte> payload) {
+  if (peer.rails.empty() || !flush_outbox(peer)) return false;
+  if (peer.rails.front().link->post_message(pack(message), payload) != Posted::ok) return false;
+  peer.said_bytes += sizeof(HeldMessage) + payload.size();
+  return true;
+}
+
+// The peer holds messages behind marks of slower rails and behind staged writes, while its link goes on taking more. A ping comes
+// behind all of them: with its answer they are done with. Answers to the peer do not wait for it, so that two ranks never wait for
+// each other.
+bool Engine::is_too_far_ahead(Peer& peer) {
+  const std::uint64_t ahead_bytes = peer.said_bytes - peer.placed_bytes;
+  if (ahead_bytes < kMaxAheadBytes / 2) return false;
+  if (!peer.has_window_ping && seal(peer)) {
+    Message ping;
+    ping.type = MessageType::ping;
+    ping.a = kWindowPing;
+    ping.c = peer.staged_opened;
+    peer.has_window_ping = true;
+    peer.window_bytes = peer.said_bytes;
+    say(peer, ping);
+  }
+  return ahead_bytes >= kMaxAheadBytes;
+}
+
+void Engine::say(Peer& peer, const Message& message, std::span<const std::byte> payload) noexcept {
+  if (peer.state != Peer::State::ready) return;
+  try {
+    if (say_first(peer, message, payload)) return;
+    if (peer.outbox.size() >= kMaxOutbox) {
+      return fail(peer, make_error(Status::peer_lost, "fabric", text("rank ", peer.rank),
+                                   text("it has not taken the ", kMaxOutbox, " answers that wait for it"), {}));
+    }
+    peer.outbox.push_back({message, std::string(reinterpret_cast<const char*>(payload.data()), payload.size())});
+    list_busy(peer);
+  } catch (const std::bad_alloc&) {
+    starve(peer);
+  }
+}
+
+}  // namespace gigabar::fabric
