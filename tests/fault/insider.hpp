@@ -1,0 +1,246 @@
+// SPDX-License-Identifier: Apache-2.0
+// A rank that holds the key and breaks the protocol.
+#pragma once
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstring>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <thread>
+
+#include "base/clock.hpp"
+#include "conformance/rank_segment.hpp"
+#include "fabric/bytes.hpp"
+#include "fabric/engine.hpp"
+
+namespace gigabar::fabric {
+
+// An engine whose messages a test writes.
+class Insider {
+ public:
+  explicit Insider(const FabricOptions& options) : engine_(open(options)), lock_(engine_->lock()) {}
+
+  // Connects with `rank`.
+  bool meet(Rank rank) {
+    auto peer = engine_->ready_peer(lock_, rank, test::kPatience);
+    EXPECT_TRUE(test::is_ok(peer));
+    if (peer) peer_ = *peer;
+    return peer.is_ok();
+  }
+  // Until the link has taken it, or is gone.
+  void say(const Message& message, std::string_view payload = {}) {
+    engine_->say(*peer_, message, std::as_bytes(std::span(payload)));
+    if (peer_->outbox.size() > 256) settle();
+  }
+  void settle() {
+    engine_->progress_until(lock_, test::kPatience, [this] { return peer_->outbox.empty() || peer_->state != Peer::State::ready; });
+  }
+  // On the channel, where segments and links are agreed on.
+  void say_frame(std::uint16_t type, std::string body) {
+    EXPECT_TRUE(test::is_ok(engine_->send_frame(*peer_, static_cast<FrameType>(type), std::move(body))));
+  }
+  // As say(), without a look at what the peer asks meanwhile.
+  void say_and_hear_nothing(const Message& message, std::string_view payload) {
+    engine_->say(*peer_, message, std::as_bytes(std::span(payload)));
+    for (const std::int64_t end_ns = now_ns() + 20'000'000'000; !engine_->flush_outbox(*peer_) && now_ns() < end_ns;) ::usleep(50);
+  }
+  std::uint16_t epoch_of(SegmentId id) {
+    const auto remote = engine_->remote_segment(lock_, *peer_, id, test::kPatience);
+    EXPECT_TRUE(test::is_ok(remote));
+    return remote ? (*remote)->epoch : std::uint16_t{0};
+  }
+  // Whether the peer gives a key of its segment.
+  bool may_use(SegmentId id) {
+    const auto remote = engine_->remote_segment(lock_, *peer_, id, test::kPatience);
+    return remote.is_ok();
+  }
+  // The number of the peer's operation that offers a message to this rank.
+  std::uint64_t request_of_peer() {
+    const auto offered = [this] {
+      return std::find_if(engine_->unexpected_.begin(), engine_->unexpected_.end(),
+                          [](const Unexpected& one) { return one.request.has_value(); });
+    };
+    EXPECT_TRUE(engine_->progress_until(lock_, test::kPatience, [&] { return offered() != engine_->unexpected_.end(); }));
+    return offered() == engine_->unexpected_.end() ? 0 : *offered()->request;
+  }
+  void register_segment(SegmentId id, void* address, std::size_t bytes) {
+    EXPECT_TRUE(test::is_ok(engine_->register_segment(id, address, bytes)));
+  }
+  void serve_until_known(SegmentId id) {
+    EXPECT_TRUE(
+        engine_->progress_until(lock_, test::kPatience, [&] { return engine_->segments_[id]->known_by.contains(peer_->rank); }));
+  }
+  void disable(SegmentId id) { engine_->segments_[id]->is_enabled = false; }
+  // As an operation under way does.
+  void use(SegmentId id) {
+    const auto remote = engine_->remote_segment(lock_, *peer_, id, test::kPatience);
+    ASSERT_TRUE(test::is_ok(remote));
+    used_ = *remote;
+    ++used_->users;
+  }
+  void leave() { engine_->release(*peer_, used_); }
+  // Whether the peer wants a key back that is not given.
+  bool is_asked_for_a_key() {
+    const bool is_asked = engine_->progress_until(lock_, test::kPatience, [this] { return !peer_->revoked.empty(); });
+    engine_->progress_until(lock_, Timeout::of(std::chrono::milliseconds(100)), [this] { return peer_->revoked.empty(); });
+    return is_asked && !peer_->revoked.empty();
+  }
+  // When the peer wants it.
+  bool give_key_back(SegmentId id) {
+    return engine_->progress_until(lock_, test::kPatience, [&] { return !peer_->segments.contains(id) && peer_->revoked.empty(); });
+  }
+  // Until so many messages have come since the engine was opened, and were answered.
+  void serve(std::uint64_t message_count) {
+    EXPECT_TRUE(engine_->progress_until(lock_, test::kPatience, [&] { return engine_->statistics_.messages >= message_count; }));
+    settle();
+  }
+  std::uint64_t slot_bytes() { return engine_->limits(*peer_).chunk_bytes; }
+  void drop_requests() { engine_->unexpected_.clear(); }
+  // What an atomic of the peer's segment is answered with.
+  Status change(Message message, std::size_t payload_bytes) {
+    constexpr std::uint64_t kRequest = 77;
+    message.type = MessageType::atomic;
+    engine_->atomics_[kRequest] = {false, 0, Status::ok, peer_->rank};
+    std::string payload(sizeof kRequest + 1, '\0');
+    std::memcpy(payload.data(), &kRequest, sizeof kRequest);
+    say(message, std::string_view(payload).substr(0, payload_bytes));
+    EXPECT_TRUE(engine_->progress_until(lock_, test::kPatience, [&] { return engine_->atomics_[kRequest].is_done; }));
+    return engine_->atomics_[kRequest].status;
+  }
+  void forget_refusal(QueueId queue) { engine_->queues_[queue].error.reset(); }
+  // What the peer refused.
+  bool is_refused(QueueId queue) {
+    return engine_->progress_until(lock_, test::kPatience, [&] { return engine_->queues_[queue].error.has_value(); });
+  }
+  void expect_refusals(QueueId queue) { Engine::may_be_refused(*peer_, queue); }
+  // What the peer says of this operation is heard, and nothing comes of it.
+  void leave_unanswered(std::uint64_t operation) { peer_->by_id[operation] = &engine_->make_op(OpKind::receive, 0, peer_, true); }
+  // On the channel.
+  void send_frame(FrameType type, std::string body) { static_cast<void>(engine_->send_frame(*peer_, type, std::move(body))); }
+  std::uint64_t slot_bytes() const { return engine_->limits(*peer_).chunk_bytes; }
+  // Everything that the peer has sent is in place, and it hears this rank.
+  bool is_heard() { return test::is_ok(engine_->flush(lock_, peer_->rank, test::kPatience)); }
+
+  // What comes from the peer waits, as behind the mark of a rail that is late.
+  void wait_for_a_rail() {
+    peer_->stalled_fence = 99;
+    peer_->stalled_marks = 1;
+  }
+  void hear_from_the_rail() {
+    ++peer_->marks[99];
+    engine_->pass_fences(*peer_);
+  }
+  std::size_t held_bytes() const { return peer_->held_bytes; }
+  template <class IsDone>
+  bool poll_until(const Timeout& timeout, IsDone&& is_done) {
+    return engine_->progress_until(lock_, timeout, is_done);
+  }
+  // Whether a key is taken for a segment of the peer that operations use.
+  bool takes_a_key_of(SegmentId own, unsigned users) {
+    RemoteState remote;
+    remote.users = users;
+    ByteWriter writer;
+    auto descriptors = engine_->describe_segment(*peer_, *engine_->find_segment(own), writer);
+    const std::string key = writer.take();
+    ByteReader reader(key);
+    return engine_->learn_segment(*peer_, remote, reader, std::move(descriptors)) && remote.know == RemoteState::Know::known;
+  }
+  // How many decisions are remembered when peers give so many reasons of their own.
+  std::size_t decide(SegmentId own, std::size_t count) {
+    for (std::size_t reason = 0; reason < count; ++reason) {
+      RemoteState remote;
+      remote.bytes = 1 << 20;
+      remote.why_not = "reason " + std::to_string(reason);
+      EXPECT_TRUE(test::is_ok(
+          engine_->choose(*peer_, transport::Direction::write, *engine_->find_segment(own), remote, 1 << 20, PathPolicy{}, false)));
+    }
+    return engine_->choices_.size();
+  }
+  // As one that has connected and not said who it is.
+  void forget_greeting() { peer_->has_greeted = false; }
+  std::string why_lost() { return wait_until_lost() ? peer_->why->message() : "it is not lost"; }
+  bool wait_until_lost() {
+    return engine_->progress_until(lock_, test::kPatience, [this] { return peer_->state == Peer::State::lost; });
+  }
+
+ private:
+  static std::unique_ptr<Engine> open(const FabricOptions& options) {
+    auto opened = Engine::open(options);
+    EXPECT_TRUE(test::is_ok(opened));
+    return opened ? std::move(*opened) : nullptr;
+  }
+
+  std::unique_ptr<Engine> engine_;
+  Engine::Lock lock_;
+  Peer* peer_ = nullptr;
+  RemoteState* used_ = nullptr;
+};
+
+}  // namespace gigabar::fabric
+
+namespace gigabar::test {
+
+using fabric::Insider;
+using fabric::Message;
+using fabric::MessageType;
+
+inline Message of_type(MessageType type) {
+  Message message;
+  message.type = type;
+  return message;
+}
+
+template <class Number>
+void append(std::string& bytes, Number number) {
+  bytes.append(reinterpret_cast<const char*>(&number), sizeof number);
+}
+
+inline void say_some_reads(Insider& insider, std::size_t count) {
+  Message get = of_type(MessageType::get);
+  get.segment = kTarget;
+  get.epoch = insider.epoch_of(kTarget);
+  get.c = 8;
+  std::string payload;
+  append(payload, SegmentId{77});
+  append(payload, std::uint64_t{0});
+  payload += std::string(4, '\0');
+  append(payload, std::uint64_t{4096});
+  for (get.a = 1; get.a <= count; ++get.a) insider.say_and_hear_nothing(get, payload);
+}
+
+inline constexpr std::size_t kRendezvousBytes = 1 << 20;  // more than travels inside a message
+
+// 70000 would be more than all ranks together may leave, were they one.
+inline void say_parts(Insider& insider) {
+  Message part = of_type(MessageType::collective);
+  for (part.a = 1; part.a <= 70'000; ++part.a) insider.say(part);
+}
+
+inline void open_a_staged_write(Insider& insider, std::uint64_t bytes) {
+  EXPECT_TRUE(insider.may_use(fabric::kStagingSegment));
+  Message open = of_type(MessageType::stage_open);
+  open.segment = kTarget;
+  open.epoch = insider.epoch_of(kTarget);
+  open.a = 1;
+  open.c = bytes;
+  std::string payload;
+  append(payload, std::uint32_t{2048});  // of a chunk
+  append(payload, std::uint64_t{1});
+  insider.say(open, payload);
+}
+
+// Until `rank` is lost; why.
+inline std::string why_lost(const Fabric& fabric, Rank rank) {
+  for (const std::int64_t end_ns = now_ns() + 30'000'000'000; now_ns() < end_ns;) {
+    for (const PeerState& peer : fabric.peers())
+      if (peer.rank == rank && peer.is_broken) return peer.why;
+    std::this_thread::sleep_for(std::chrono::milliseconds(2));
+  }
+  return "nothing in 30 s";
+}
+
+}  // namespace gigabar::test
