@@ -7,6 +7,7 @@
 
 #include "base/clock.hpp"
 #include "base/errors.hpp"
+#include "base/log.hpp"
 #include "base/uncancelled.hpp"
 #include "doctor/check.hpp"
 

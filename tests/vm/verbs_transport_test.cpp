@@ -402,7 +402,7 @@ TEST_P(VerbsLink, StrangersAreRefusedAndHarmNobody) {
       ASSERT_TRUE(side.send(7));
       side.tell("tried");
     } else {
-      side.tell(side.transport->card());
+      side.tell(side.transport->address());
       ASSERT_TRUE(side.run_until([&] { return side.message_count == 1; })) << side.broken_text;
       EXPECT_EQ(side.broken_count, 0);
       EXPECT_EQ(side.hear(), "tried");
@@ -609,10 +609,10 @@ TEST_P(VerbsLink, RailsAreNamed) {
     auto two = transport::open_verbs(options);
     ASSERT_TRUE(two) << two.error().message();
     EXPECT_EQ((*two)->rails(), (std::vector<std::string>{rail(1) + "/1", rail(0) + "/1"}));
-    EXPECT_LE((*two)->card().size(), 1024u);
-    EXPECT_EQ(transport::rdma::read_card((*two)->card())->size(), 2u);
+    EXPECT_LE((*two)->address().size(), 1024u);
+    EXPECT_EQ(transport::rdma::read_card((*two)->address())->size(), 2u);
     transport::Peer peer;
-    peer.card = (*two)->card();
+    peer.address = (*two)->address();
     EXPECT_TRUE((*two)->can_reach(peer).is_ok());
     options.rails = {is_iwarp() ? "rxe0" : "siw0"};
     if (auto other = transport::open_verbs(options)) {
