@@ -493,7 +493,7 @@ def test_explain_every_check():
         outcome = run("explain", name)
         expect(outcome.status == 0 and outcome.err == "", f"explain {name}", outcome)
         expect(outcome.out.startswith(f"{name}: {title}\n"), "the title", outcome)
-        for heading in ("What it is", "How it hurts", "How to confirm", "How to mend", "Source"):
+        for heading in ("What it is", "Impact", "How to confirm", "Remedy", "Source"):
             expect(re.search(rf"^{heading}\n  \S", outcome.out, re.MULTILINE), f"{name} lacks '{heading}'", outcome)
         for line in outcome.out.splitlines():
             expect(len(line) <= 100 or " " not in line.strip(), f"{name}: a line of {len(line)} columns", outcome)

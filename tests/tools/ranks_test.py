@@ -182,7 +182,7 @@ def test_ranks_that_never_start_end_at_the_timeout():
     begin = time.monotonic()
     for command in (("latency", *SHORT), ("device-latency",), ("tune", "-m", "128K:128K", "--no-store")):
         outcome = Ended(start_rank(0, 2, free_port(), *command, "--timeout", "1"))
-        expect_refusal(outcome, 1, "not every rank has come within 1 s (--timeout)", "rank 1 of 2: it has left no card", "MASTER_ADDR", "printed")
+        expect_refusal(outcome, 1, "not every rank has come within 1 s (--timeout)", "rank 1 of 2: it has left no address", "MASTER_ADDR", "printed")
         expect("all_reduce" not in outcome.err and "barrier" not in outcome.err, "speaks of itself", outcome)
     expect(time.monotonic() - begin < 60, "it took too long", outcome)
 
@@ -191,7 +191,7 @@ def test_ranks_that_never_start_are_named_among_those_that_did():
     port = free_port()
     processes = [start_rank(rank, 4, port, "mbw-mr", *SHORT, "--timeout", "2") for rank in (0, 2)]
     first, other = (Ended(process) for process in processes)
-    expect_refusal(first, 1, "ranks 1, 3 of 4: it has left no card", "they were started")
+    expect_refusal(first, 1, "ranks 1, 3 of 4: it has left no address", "they were started")
     expect(other.status == 1 and "rank 2: " in other.err, "the rank that came", other)
     expect("all_reduce" not in other.err, "speaks of itself", other)
 

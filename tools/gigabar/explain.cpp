@@ -45,9 +45,9 @@ void print_page(const CheckInfo& check) {
   fmt::print("{}", wrapped(check.why, kWidth, 2));
   if (check.is_probe) fmt::print("  A probe: it does something rather than read, and only on the machine that it runs on.\n");
   print_part("What it is", check.what);
-  print_part("How it hurts", check.impact);
+  print_part("Impact", check.impact);
   print_part("How to confirm", check.confirm);
-  print_part("How to mend", check.remedy);
+  print_part("Remedy", check.remedy);
   print_part("Source", check.source);
 }
 
@@ -72,7 +72,7 @@ void run_explain(const std::string& id) {
 void add_explain(const Command& program, Invocation&) {
   auto id = std::make_shared<std::string>();
   const Command command =
-      program.add_subcommand("explain", "What a check of 'doctor' is about: how it hurts, how to confirm it and how to mend it");
+      program.add_subcommand("explain", "What a check of 'doctor' is about: its impact, how to confirm it, and the remedy");
   command->add_option("check", *id, "Id of the check, as 'gigabar doctor' prints it; without one, all are listed")->type_name("ID");
   command->footer("Exit status: 0 done, 2 there is no such check.");
   command->callback([id] { run_explain(*id); });
