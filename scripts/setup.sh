@@ -19,7 +19,7 @@ usage: $0 [options] [-- arguments]
   --cuda-from-wheels  take nvcc and CUDA's headers from Python wheels even when a CUDA toolkit is installed
   --no-install        install nothing; fail when something is missing
   --preset NAME       another build of CMakePresets.json (default: release)
-  --quick             of the tests: no guests, and no long loops of ranks that are killed
+  --quick             of the tests: no guests, no long loops of ranks that are killed, no repeats with other numbers of connections
   arguments           $1
 END
 }

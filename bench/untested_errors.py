@@ -1,0 +1,136 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Lists the errors of the library that no test brings about: the calls of make_error() and its like in src that are never executed.
+
+usage: bench/untested_errors.py [options] [-- ctest's options]
+
+Builds the tree with clang's coverage in build/coverage and runs its tests there. The counters live in files that the processes map, so
+that ranks which are killed, or end without their exit handlers, count as well.
+
+exit code: 0 the list was made; 1 the build or the reading of the counters failed; 2 wrong options.
+"""
+
+import argparse
+import concurrent.futures
+import json
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+BUILD = ROOT / "build/coverage"
+FLAGS = "-O0 -fprofile-instr-generate -fcoverage-mapping -mllvm -runtime-counter-relocation"
+MAKERS = r"\b(make_error|refuse_job|refused_frame|refuse_usage|wrong)\("
+LEFT_OUT = r"^install|Fuzz|^vm\.|^lanes"
+
+
+def parse(words):
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, usage=argparse.SUPPRESS)
+    parser.add_argument("--idle", action="store_true", help="use only processor time that nobody else wants")
+    parser.add_argument("--read-only", action="store_true", help="build and run nothing: read the counters that are there")
+    parser.add_argument("--llvm", metavar="SUFFIX", default="-19", help="of clang's programs (default %(default)s)")
+    parser.add_argument("--json", type=pathlib.Path, metavar="FILE", help="write every call with how often it was executed")
+    options, rest = parser.parse_known_args(words)
+    options.tests = [word for word in rest if word != "--"]
+    return options
+
+
+def run(options, command, **how):
+    quiet = ["chrt", "-i", "0", "nice", "-n", "19"] if options.idle else []
+    return subprocess.run([*quiet, *map(str, command)], check=False, **how).returncode
+
+
+def build_and_test(options):
+    configure = ["cmake", "--preset", "clang", "-B", BUILD, "-DGIGABAR_WARNINGS_AS_ERRORS=OFF", f"-DCMAKE_CXX_FLAGS_RELEASE={FLAGS}",
+                 f"-DCMAKE_C_FLAGS_RELEASE={FLAGS}", "-DGIGABAR_TEST_OPTIONS=", f"-DCMAKE_CXX_COMPILER=clang++{options.llvm}",
+                 f"-DCMAKE_C_COMPILER=clang{options.llvm}"]
+    if run(options, configure, cwd=ROOT, stdout=subprocess.DEVNULL) != 0:
+        sys.exit("untested_errors: the tree cannot be configured")
+    if run(options, ["cmake", "--build", BUILD, "--", "-k", "0"], stdout=subprocess.DEVNULL) != 0:
+        sys.exit("untested_errors: the build failed")
+    shutil.rmtree(BUILD / "profiles", ignore_errors=True)
+    # One file of counters for each program and pool slot; "%c": written as they count.
+    environment = {**os.environ, "LLVM_PROFILE_FILE": str(BUILD / "profiles/%4m%c.profraw")}
+    run(options, ["ctest", "--test-dir", BUILD, "-LE", "^(gpu|vm)$", "-E", LEFT_OUT, "-j", 2 * os.cpu_count(), "--timeout", "120", *options.tests],
+        env=environment, stdout=subprocess.DEVNULL)
+
+
+def programs():
+    """The ELF files that have counters."""
+    found = []
+    for path in BUILD.rglob("*"):
+        if path.is_file() and not path.is_symlink() and os.access(path, os.X_OK) and path.suffix in ("", ".so") or ".so." in path.name:
+            with open(path, "rb") as file:
+                if file.read(4) == b"\x7fELF":
+                    found.append(path)
+    return found
+
+
+def counts_of(options):
+    """Executions by file and line, over all programs."""
+    merged = BUILD / "all.profdata"
+    profiles = [str(path) for path in (BUILD / "profiles").glob("*.profraw") if path.stat().st_size]
+    (BUILD / "profiles.txt").write_text("\n".join(profiles))
+    if run(options, [f"llvm-profdata{options.llvm}", "merge", "--failure-mode=all", "-sparse", "-f", BUILD / "profiles.txt", "-o", merged]) != 0:
+        sys.exit("untested_errors: the counters cannot be read")
+
+    def lines_of(program):
+        done = subprocess.run([f"llvm-cov{options.llvm}", "export", "-format=lcov", f"-instr-profile={merged}", str(program), str(ROOT / "src")],
+                              capture_output=True, text=True, check=False)
+        return done.stdout.splitlines()
+
+    counts = {}
+    with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
+        for lines in pool.map(lines_of, programs()):
+            file = None
+            for line in lines:
+                if line.startswith("SF:"):
+                    file = counts.setdefault(os.path.relpath(line[3:], ROOT), {})
+                elif line.startswith("DA:"):
+                    number, count = line[3:].split(",")[:2]
+                    file[int(number)] = max(file.get(int(number), 0), int(count))
+    return counts
+
+
+def call_end(text, at):
+    """Behind the bracket that closes the one before `at`; brackets in strings do not count."""
+    depth = 1
+    while depth and at < len(text):
+        if text[at] == '"':
+            at += 1
+            while text[at] != '"':
+                at += 2 if text[at] == "\\" else 1
+        depth += {"(": 1, ")": -1}.get(text[at], 0)
+        at += 1
+    return at
+
+
+def calls(counts):
+    for name, lines in sorted(counts.items()):
+        text = (ROOT / name).read_text()
+        for match in re.finditer(MAKERS, text):
+            end = call_end(text, match.end())
+            first, last = (text.count("\n", 0, at) + 1 for at in (match.start(), end))
+            seen = [lines[number] for number in range(first, last + 1) if number in lines]
+            if seen:
+                yield {"file": name, "line": first, "count": max(seen), "call": " ".join(text[match.start():end].split())}
+
+
+def main():
+    options = parse(sys.argv[1:])
+    if not options.read_only:
+        build_and_test(options)
+    found = list(calls(counts_of(options)))
+    missed = [call for call in found if call["count"] == 0]
+    for call in missed:
+        print(f"{call['file']}:{call['line']}: {call['call'][:160]}")
+    print(f"{len(found)} calls, {len(missed)} of them never executed")
+    if options.json:
+        options.json.write_text(json.dumps(found, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
