@@ -1,10 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Which paths a machine has, from what its files and drivers say: so the same for this machine and for a captured one.
-#include "doctor/availability.hpp"
-
 #include <algorithm>
 #include <optional>
-#include <sstream>
 
 #include "base/errors.hpp"
 #include "base/uncancelled.hpp"
@@ -64,7 +61,7 @@ Availability mapping_by_dmabuf(const Patient& patient) {
                   "install NVIDIA driver 610 or newer");
   }
   for (const GpuAnswers& gpu : patient.answers.gpus) {
-    if (const auto able = cuda_attribute(&gpu, "dma_buf_mmap")) {
+    if (const auto able = cuda_attribute(gpu, "dma_buf_mmap")) {
       return *able != 0 ? ok("the driver maps its dma-bufs")
                         : not_ok(AvailabilityCode::not_supported, "the device does not report DMA_BUF_MMAP_SUPPORTED");
     }
@@ -76,28 +73,18 @@ Availability mapping_by_dmabuf(const Patient& patient) {
 Availability mapping_by_gdrdrv(const Patient& patient) {
   if (auto reason = without_cuda(patient)) return *reason;
   const NodeReport node = look_at_node(patient, "/dev/gdrdrv");
-  switch (node.state) {
-    case NodeState::works: break;
-    case NodeState::missing:
-      return not_ok(AvailabilityCode::no_device, "/dev/gdrdrv is missing", "install gdrdrv-dkms, then: sudo modprobe gdrdrv");
-    case NodeState::no_permission:
-      return not_ok(AvailabilityCode::no_permission, "this user may not read and write /dev/gdrdrv", "sudo chmod a+rw /dev/gdrdrv");
-    case NodeState::refused: return not_ok(AvailabilityCode::no_permission, node.statement(), node.remedy);
-    case NodeState::not_a_device:
-    case NodeState::wrong_number: return not_ok(AvailabilityCode::no_device, node.statement(), node.remedy);
+  if (!node.works()) {
+    return node.availability("/dev/gdrdrv is missing", "install gdrdrv-dkms, then: sudo modprobe gdrdrv",
+                             "sudo chmod a+rw /dev/gdrdrv");
   }
-  const auto version = patient.files.word("/sys/module/gdrdrv/version");
-  if (!version) return untold("the version of gdrdrv could not be read", "'modinfo -F version gdrdrv' tells it; 2.5 is needed");
-  unsigned major = 0;
-  unsigned minor = 0;
-  char dot = 0;
-  std::istringstream(*version) >> major >> dot >> minor;
-  if (dot != '.' || major < 2 || (major == 2 && minor < 5)) {
+  const auto word = patient.files.word(kGdrdrvVersionFile);
+  if (!word) return untold("the version of gdrdrv could not be read", "'modinfo -F version gdrdrv' tells it; 2.5 is needed");
+  if (version_of(*word).value_or(Version{}) < kGdrdrvThatKeeps) {
     return not_ok(AvailabilityCode::driver_too_old,
-                  text("gdrdrv ", printable(*version, 20), " does not keep freed memory valid; 2.5 is needed"),
+                  text("gdrdrv ", printable(*word, 20), " does not keep freed memory valid; 2.5 is needed"),
                   "install gdrdrv-dkms 2.5 or newer");
   }
-  return ok(text("gdrdrv ", printable(*version, 20)));
+  return ok(text("gdrdrv ", printable(*word, 20)));
 }
 
 Availability mapping_by_rm(const Patient& patient) {
@@ -111,10 +98,9 @@ Availability mapping_by_rm(const Patient& patient) {
 std::optional<Availability> without_gdr(const Patient& patient) {
   if (!has_nvidia(patient)) return not_ok(AvailabilityCode::no_device, kNoGpu);
   if (auto reason = without_rdma(patient)) return reason;
-  std::size_t told = 0;
-  std::size_t able = 0;
+  std::size_t told = 0, able = 0;
   for (const GpuAnswers& gpu : patient.answers.gpus) {
-    const auto value = cuda_attribute(&gpu, "gpu_direct_rdma");
+    const auto value = cuda_attribute(gpu, "gpu_direct_rdma");
     if (value) ++told;
     if (value.value_or(0) != 0) ++able;
   }
@@ -138,8 +124,7 @@ Availability peer_to_peer(const Patient& patient) {
   if (auto reason = without_cuda(patient)) return *reason;
   const std::size_t gpus = std::max(patient.topology.gpus.size(), patient.answers.gpus.size());
   if (gpus < 2) return not_ok(AvailabilityCode::no_device, "there is one GPU, which has no peer");
-  std::size_t told = 0;
-  std::size_t able = 0;
+  std::size_t told = 0, able = 0;
   for (const PeerAnswers& pair : patient.answers.peers) {
     if (pair.can_access) ++told;
     if (pair.can_access.value_or(false)) ++able;
@@ -152,34 +137,18 @@ Availability peer_to_peer(const Patient& patient) {
   return ok(text(able, " of ", told, " ordered pairs of GPUs have peer access"));
 }
 
-struct LinkCount {
-  std::size_t active = 0;
-  std::size_t total = 0;
-  bool is_told = false;
-  bool is_waiting = false;  // for the fabric
-};
-
-LinkCount count_links(const Patient& patient) {
-  LinkCount count;
-  for (const Gpu& gpu : patient.topology.gpus) {
-    const GpuAnswers* answers = answers_of(patient, gpu);
-    const bool has_list = answers != nullptr && answers->nvlinks.has_value();
-    count.is_told = count.is_told || has_list || gpu.nvlinks_total > 0;
-    count.total += has_list ? answers->nvlinks->size() : gpu.nvlinks_total;
-    const auto is_active = [](const nvml::NvLink& link) { return link.is_active; };
-    count.active += has_list
-                        ? static_cast<std::size_t>(std::count_if(answers->nvlinks->begin(), answers->nvlinks->end(), is_active))
-                        : gpu.nvlinks_active;
-    const std::string fabric = answers == nullptr ? "" : answers->fabric_state.value_or("");
-    count.is_waiting = count.is_waiting || fabric == "not_started" || fabric == "in_progress";
-  }
-  return count;
-}
-
 Availability by_nvlink(const Patient& patient) {
   if (!has_nvidia(patient)) return not_ok(AvailabilityCode::no_device, kNoGpu);
-  const LinkCount count = count_links(patient);
-  if (count.is_waiting) {
+  NvLinkFacts count;
+  bool is_waiting = false;
+  for (const Gpu& gpu : patient.topology.gpus) {
+    const NvLinkFacts links = nvlinks_of(patient, gpu);
+    count.is_told = count.is_told || links.is_told;
+    count.total += links.total;
+    count.active += links.active;
+    is_waiting = is_waiting || links.is_waiting();
+  }
+  if (is_waiting) {
     return not_ok(AvailabilityCode::not_supported, "the NVLink fabric is not set up",
                   "sudo systemctl enable --now nvidia-fabricmanager");
   }
@@ -198,21 +167,17 @@ Availability by_rdma(const Patient& patient) {
   if (auto reason = without_rdma(patient)) return *reason;
   const auto& listed = patient.answers.rdma_devices;
   const auto is_refused = [](const RdmaDeviceAnswers& device) { return device.error.has_value(); };
-  if (!listed.empty() && std::all_of(listed.begin(), listed.end(), is_refused)) {
+  if (!listed.empty() && std::ranges::all_of(listed, is_refused)) {
     return not_ok(AvailabilityCode::no_permission, text("no RDMA device can be opened: ", printable(*listed.front().error)),
                   "'gigabar explain rdma.dev' tells what a device needs");
   }
-  std::size_t ports = 0;
-  std::size_t active = 0;
-  std::size_t foreign = 0;
+  std::size_t ports = 0, active = 0, foreign = 0;
   for (const Nic& nic : patient.topology.nics) {
     for (const RdmaPort& port : nic.ports) {
       ++ports;
-      if (transport_of(patient, {&nic, &port}) == RdmaTransport::other) {
-        ++foreign;
-        continue;
-      }
-      if (port.state == "ACTIVE") ++active;
+      const bool is_foreign = transport_of(patient, {&nic, &port}) == RdmaTransport::other;
+      if (is_foreign) ++foreign;
+      if (!is_foreign && port.state == "ACTIVE") ++active;
     }
   }
   if (ports == 0) return untold("no port's state could be read", "ibv_devinfo, or: cat /sys/class/infiniband/*/ports/*/state");
@@ -230,9 +195,7 @@ Availability by_rdma(const Patient& patient) {
 Availability by_gin(const Patient& patient) {
   if (auto reason = without_cuda(patient)) return *reason;
   if (auto reason = without_rdma(patient)) return *reason;
-  const std::vector<std::string> devices = rdma_devices(patient);
-  const auto is_mlx5 = [&](const std::string& device) { return rdma_driver(patient, device).starts_with("mlx5"); };
-  if (std::none_of(devices.begin(), devices.end(), is_mlx5)) {
+  if (!has_mlx5(patient)) {
     return not_ok(AvailabilityCode::no_device, "no NVIDIA ConnectX or BlueField adapter (mlx5) is here",
                   "a thread of the CPU posts for the GPU");
   }

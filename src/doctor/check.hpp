@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// A check, as its file in checks_*.cpp defines it, and what it is given to look at.
+// A check, what it is given to look at, and what it says.
 #pragma once
 
-#include <functional>
-#include <initializer_list>
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
+#include "doctor/words.hpp"
 #include "gigabar/doctor.hpp"
 #include "platform/driver_answers.hpp"
 #include "platform/system_files.hpp"
@@ -32,18 +32,33 @@ class Findings {
   FileText read(const Patient& patient, const std::string& path);
   // Remembers what was learned in another way.
   void reading(std::string source, std::string value);
+  void readings(const std::vector<Reading>& all);
 
-  void pass(std::string subject, std::string statement);
-  void warn(std::string subject, std::string statement, std::string remedy, bool needs_reboot = false);
-  void fail(std::string subject, std::string statement, std::string remedy, bool needs_reboot = false);
-  // `remedy` says how to find out ("run as root").
-  void unknown(std::string subject, std::string statement, std::string remedy);
-  void skip(std::string statement);  // of the whole check
+  // `remedy` of an unknown says how to find out ("run as root"). A pass has none.
+  void say(std::string subject, Verdict verdict, std::string statement, std::string remedy = {}, bool needs_reboot = false);
+  void pass(std::string subject, std::string statement) { say(std::move(subject), Verdict::pass, std::move(statement)); }
+  void warn(std::string subject, std::string statement, std::string remedy, bool needs_reboot = false) {
+    say(std::move(subject), Verdict::warn, std::move(statement), std::move(remedy), needs_reboot);
+  }
+  void fail(std::string subject, std::string statement, std::string remedy, bool needs_reboot = false) {
+    say(std::move(subject), Verdict::fail, std::move(statement), std::move(remedy), needs_reboot);
+  }
+  void unknown(std::string subject, std::string statement, std::string remedy) {
+    say(std::move(subject), Verdict::unknown, std::move(statement), std::move(remedy));
+  }
+  void skip(std::string statement) { say({}, Verdict::skip, std::move(statement)); }  // of the whole check
+
+  std::size_t count() const noexcept { return findings_.size(); }
+
+  // Findings that say the same become one about all their subjects, and the gravest come first. Without any: a skip that says
+  // `otherwise`.
+  void join_alike(const std::string& otherwise);
+  // When all findings with a subject say the same, they become one, about "all 4 GPUs".
+  void join_gpus();
 
   std::vector<Finding> take();  // a check that said nothing gives `unknown`
 
  private:
-  void add(std::string subject, Verdict verdict, std::string statement, std::string remedy, bool needs_reboot);
   std::string check_;
   std::vector<Reading> readings_;
   std::vector<Finding> findings_;
@@ -54,21 +69,19 @@ struct Check {
   void (*run)(const Patient& patient, Findings& findings);
 };
 
-// Each checks_<group>.cpp has one table; all_checks() is their order.
-std::span<const Check> driver_checks();  // drv.*, kern.*, mod.*, libs, gin, imex
-std::span<const Check> gpu_checks();     // gpu.*, nvlink, bar1.*
-std::span<const Check> rdma_checks();    // rdma.*
-std::span<const Check> pci_checks();     // pci.*, iommu.*, vm.detect
-std::span<const Check> host_checks();    // lim.*, numa.*, cpu.*, huge
-std::span<const Check> probe_checks();   // probe.*
 std::span<const Check> all_checks();
+
+#define GIGABAR_CHECK(id, function) void function(const Patient& patient, Findings& findings);
+#include "doctor/checks.def"
+#undef GIGABAR_CHECK
+
+// availability() of a machine whose parts are already known.
+std::vector<PathReport> availability_of(const Patient& patient);
 
 // "/sys/bus/pci/devices/0000:3b:00.0"
 std::string pci_folder(const PciAddress& address);
 // "GPU 0000:3b:00.0", "mlx5_0", "GPU 0000:3b:00.0 and mlx5_0".
 std::string subject_of(const Gpu& gpu);
 std::string subject_of(const Gpu& gpu, const Nic& nic);
-// One line, at most 200 characters, control characters replaced: for values and statements made of what was read.
-std::string printable(std::string_view text, std::size_t most = 200);
 
 }  // namespace gigabar::doctor

@@ -1,24 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 // Whether the NVIDIA driver is there and which one, and whether the libraries that go with the devices are.
-#include "doctor/checks_driver.hpp"
-
 #include <algorithm>
 #include <array>
-#include <map>
 
 #include "base/counted.hpp"
 #include "base/errors.hpp"
+#include "doctor/check.hpp"
 #include "doctor/device_nodes.hpp"
 #include "doctor/gpu_facts.hpp"
-#include "doctor/pages_gpu.hpp"
 #include "doctor/rdma_facts.hpp"
 #include "platform/nvidia.hpp"
 
 namespace gigabar::doctor {
 namespace {
 
-// The first driver that has open kernel modules.
-constexpr unsigned kFirstOpenBranch = 515;
 constexpr std::size_t kMaxCapabilities = 256;  // two for each MIG instance of a machine
 
 constexpr const char* kUnifiedMemoryNode = "/dev/nvidia-uvm";
@@ -84,23 +79,15 @@ std::vector<std::string> missing_gpu_nodes(const Patient& patient) {
 }
 
 bool is_any_split(const Patient& patient) {
-  const auto& gpus = patient.answers.gpus;
-  return std::any_of(gpus.begin(), gpus.end(), [](const GpuAnswers& gpu) { return gpu.is_mig_enabled.value_or(false); });
+  return std::ranges::any_of(patient.answers.gpus, [](const GpuAnswers& gpu) { return gpu.is_mig_enabled.value_or(false); });
 }
 
-// Says it of each node that is there and does not work; false: there is none.
-bool tell_broken_nodes(const Patient& patient, Findings& findings, const std::string& driver, const std::vector<NodeReport>& nodes,
-                       const std::vector<NodeReport>& capabilities) {
-  bool has_said = false;
-  const auto tell = [&](const NodeReport& node, Verdict verdict) {
-    if (!node.is_broken()) return;
+void tell_broken_nodes(Findings& findings, const std::string& driver, const std::vector<NodeReport>& nodes, Verdict verdict) {
+  for (const NodeReport& node : nodes) {
+    if (!node.is_broken()) continue;
     findings.reading(node.path, node.value);
-    say(findings, node.path, verdict, text(driver, " is loaded, but ", node.statement()), node.remedy);
-    has_said = true;
-  };
-  for (const NodeReport& node : nodes) tell(node, Verdict::fail);
-  for (const NodeReport& node : capabilities) tell(node, is_any_split(patient) ? Verdict::fail : Verdict::warn);
-  return has_said;
+    findings.say(node.path, verdict, text(driver, " is loaded, but ", node.statement()), node.remedy);
+  }
 }
 
 void judge_unified_memory(const Patient& patient, Findings& findings, const std::string& driver) {
@@ -116,7 +103,9 @@ void judge_unified_memory(const Patient& patient, Findings& findings, const std:
 // CUDA needs the unified memory node besides the resource manager's.
 void judge_nodes(const Patient& patient, Findings& findings, const DriverModule& module, const std::vector<NodeReport>& nodes) {
   const std::string driver = module.version.empty() ? "the NVIDIA driver" : "NVIDIA driver " + module.version;
-  if (tell_broken_nodes(patient, findings, driver, nodes, capability_nodes(patient))) return;
+  tell_broken_nodes(findings, driver, nodes, Verdict::fail);
+  tell_broken_nodes(findings, driver, capability_nodes(patient), is_any_split(patient) ? Verdict::fail : Verdict::warn);
+  if (findings.count() > 0) return;
   const Availability usable = resource_manager_nodes(patient);
   if (!usable.is_ok()) return findings.fail({}, text(driver, " is loaded, but ", usable.reason), usable.remedy);
   if (const std::vector<std::string> missing = missing_gpu_nodes(patient); !missing.empty()) {
@@ -128,43 +117,6 @@ void judge_nodes(const Patient& patient, Findings& findings, const DriverModule&
 }
 
 // --- libraries
-
-// The kernel's drivers and the file below /etc/libibverbs.d that their provider brings.
-const std::map<std::string, std::string, std::less<>>& providers() {
-  static const auto* const table = new std::map<std::string, std::string, std::less<>>{{"mlx5_core", "mlx5"},
-                                                                                       {"mlx5_ib", "mlx5"},
-                                                                                       {"mlx4_core", "mlx4"},
-                                                                                       {"mlx4_ib", "mlx4"},
-                                                                                       {"bnxt_en", "bnxt_re"},
-                                                                                       {"bnxt_re", "bnxt_re"},
-                                                                                       {"efa", "efa"},
-                                                                                       {"irdma", "irdma"},
-                                                                                       {"ice", "irdma"},
-                                                                                       {"i40e", "irdma"},
-                                                                                       {"idpf", "irdma"},
-                                                                                       {"hns3", "hns"},
-                                                                                       {"hns_roce_hw_v2", "hns"},
-                                                                                       {"cxgb4", "cxgb4"},
-                                                                                       {"qede", "qedr"},
-                                                                                       {"qedr", "qedr"},
-                                                                                       {"erdma", "erdma"},
-                                                                                       {"mana", "mana"},
-                                                                                       {"ionic", "ionic"},
-                                                                                       {"hfi1", "hfi1verbs"},
-                                                                                       {"ocrdma", "ocrdma"},
-                                                                                       {"be2net", "ocrdma"},
-                                                                                       {"vmw_pvrdma", "vmw_pvrdma"},
-                                                                                       {"rxe", "rxe"},
-                                                                                       {"rdma_rxe", "rxe"},
-                                                                                       {"siw", "siw"}};
-  return *table;
-}
-
-// The library listed the device: its provider works, whatever the files say.
-bool is_listed(const Patient& patient, const std::string& device) {
-  const auto& listed = patient.answers.rdma_devices;
-  return std::any_of(listed.begin(), listed.end(), [&](const RdmaDeviceAnswers& one) { return one.name == device; });
-}
 
 struct Providers {
   std::vector<std::string> found, kinds, missing, unlisted, unknown, wanted;  // devices; kinds and wanted: providers
@@ -179,7 +131,7 @@ bool is_passed_over(const Patient& patient, const std::string& device) {
 }
 
 void add_once(std::vector<std::string>& list, const std::string& word) {
-  if (std::find(list.begin(), list.end(), word) == list.end()) list.push_back(word);
+  if (std::ranges::find(list, word) == list.end()) list.push_back(word);
 }
 
 Providers look_for_providers(const Patient& patient, Findings& findings, const std::vector<std::string>& devices) {
@@ -188,20 +140,22 @@ Providers look_for_providers(const Patient& patient, Findings& findings, const s
   Providers all;
   for (const std::string& device : devices) {
     const std::string driver = rdma_driver(patient, device);
-    const auto known = providers().find(driver);
+    const std::string provider(provider_of(driver));
     findings.reading("driver of " + device, driver.empty() ? "not told" : driver);
-    const bool is_named = known != providers().end();
-    const bool has_file = is_named && std::binary_search(files.begin(), files.end(), known->second + ".driver");
-    if (has_file && !is_listed(patient, device) && is_passed_over(patient, device)) {
+    const bool is_named = !provider.empty();
+    const bool has_file = is_named && std::ranges::binary_search(files, provider + ".driver");
+    // The library listed the device: its provider works, whatever the files say.
+    const bool is_listed = answers_of(patient, device) != nullptr;
+    if (has_file && !is_listed && is_passed_over(patient, device)) {
       all.unlisted.push_back(device);
-    } else if (is_listed(patient, device) || has_file) {
+    } else if (is_listed || has_file) {
       all.found.push_back(device);
-      if (is_named) add_once(all.kinds, known->second);
+      if (is_named) add_once(all.kinds, provider);
     } else if (!is_named || files.empty()) {
       all.unknown.push_back(device);
     } else {
       all.missing.push_back(device);
-      add_once(all.wanted, known->second);
+      add_once(all.wanted, provider);
     }
   }
   return all;
@@ -228,6 +182,10 @@ void tell_unusable_verbs(const Patient& patient, Findings& findings, const std::
                 verbs.remedy.empty() ? "install it: sudo apt install libibverbs1 ibverbs-providers" : verbs.remedy);
 }
 
+void tell_library(Findings& findings, const char* name, const Availability& library) {
+  findings.reading(name, library.is_ok() ? "available " + library.reason : library.reason);
+}
+
 void tell_not_asked(Findings& findings, const char* subject) {
   findings.unknown(subject, "the capture does not hold what this library said",
                    "capture the machine with 'gigabar topology --capture'");
@@ -237,7 +195,7 @@ void judge_verbs(const Patient& patient, Findings& findings) {
   const std::vector<std::string> devices = rdma_devices(patient);
   if (devices.empty()) return;
   const Availability& verbs = patient.answers.verbs;
-  findings.reading("libibverbs", verbs.is_ok() ? "available " + verbs.reason : verbs.reason);
+  tell_library(findings, "libibverbs", verbs);
   if (is_not_asked(verbs)) return tell_not_asked(findings, "libibverbs");
   if (!verbs.is_ok()) return tell_unusable_verbs(patient, findings, devices);
   const Providers all = look_for_providers(patient, findings, devices);
@@ -263,7 +221,7 @@ void judge_verbs(const Patient& patient, Findings& findings) {
 
 void judge_cuda(const Patient& patient, Findings& findings) {
   const Availability& cuda = patient.answers.cuda;
-  findings.reading("libcuda.so.1", cuda.is_ok() ? "available " + cuda.reason : cuda.reason);
+  tell_library(findings, "libcuda.so.1", cuda);
   if (is_not_asked(cuda)) {
     tell_not_asked(findings, "CUDA");
   } else if (cuda.is_ok()) {
@@ -272,8 +230,11 @@ void judge_cuda(const Patient& patient, Findings& findings) {
     findings.fail("CUDA", text("CUDA cannot be used: ", cuda.reason.empty() ? "no reason was told" : printable(cuda.reason)),
                   cuda.remedy.empty() ? "'nvidia-smi' shows whether the driver and its libraries fit together" : cuda.remedy);
   }
+}
+
+void judge_nvml(const Patient& patient, Findings& findings) {
   const Availability& nvml = patient.answers.nvml;
-  findings.reading("libnvidia-ml.so.1", nvml.is_ok() ? "available " + nvml.reason : nvml.reason);
+  tell_library(findings, "libnvidia-ml.so.1", nvml);
   if (is_not_asked(nvml)) {
     tell_not_asked(findings, "NVML");
   } else if (nvml.is_ok()) {
@@ -325,24 +286,8 @@ void check_libs(const Patient& patient, Findings& findings) {
   const bool has_gpu = has_nvidia(patient);
   if (!has_gpu && rdma_devices(patient).empty()) return findings.skip("this machine has neither an NVIDIA GPU nor an RDMA device");
   if (has_gpu) judge_cuda(patient, findings);
+  if (has_gpu) judge_nvml(patient, findings);
   judge_verbs(patient, findings);
-}
-
-std::span<const Check> driver_checks() {
-  static const std::array<Check, 13> table{{{page::drv_loaded(), check_drv_loaded},
-                                            {page::drv_flavour(), check_drv_flavour},
-                                            {page::drv_gpus(), check_drv_gpus},
-                                            {page::libs(), check_libs},
-                                            {page::kern_dmabuf(), check_kern_dmabuf},
-                                            {page::mod_peermem(), check_mod_peermem},
-                                            {page::mod_peermem_dmesg(), check_mod_peermem_dmesg},
-                                            {page::mod_gdrdrv(), check_mod_gdrdrv},
-                                            {page::mod_params(), check_mod_params},
-                                            {page::drv_grdma_topo(), check_drv_grdma_topo},
-                                            {page::drv_dmabuf_log(), check_drv_dmabuf_log},
-                                            {page::imex(), check_imex},
-                                            {page::gin(), check_gin}}};
-  return table;
 }
 
 }  // namespace gigabar::doctor

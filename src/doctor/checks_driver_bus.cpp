@@ -3,14 +3,13 @@
 #include <algorithm>
 #include <array>
 #include <set>
-#include <sstream>
 
 #include "base/counted.hpp"
 #include "base/errors.hpp"
-#include "base/options.hpp"
-#include "doctor/checks_driver.hpp"
+#include "doctor/check.hpp"
 #include "doctor/gpu_facts.hpp"
-#include "doctor/gpu_loss.hpp"
+#include "doctor/pci_facts.hpp"
+#include "doctor/rdma_facts.hpp"
 
 namespace gigabar::doctor {
 namespace {
@@ -21,15 +20,6 @@ constexpr std::size_t kMaxEnds = 256;   // GPUs or adapters whose pairs are look
 // --- drv.gpus
 
 std::string information_path(const std::string& address) { return text(kGpusFolder, "/", address, "/information"); }
-
-// "GPU Excluded:\t No"
-bool has_field(const std::string& information, std::string_view name, std::string_view value) {
-  std::istringstream lines(information);
-  for (std::string line; std::getline(lines, line);) {
-    if (line.starts_with(name) && line.find(value, name.size()) != std::string::npos) return true;
-  }
-  return false;
-}
 
 // Lines of the kernel's log about the device, written "0000:3b:00.0" by the kernel, "PCI:0000:3b:00" by the driver.
 std::string last_complaint(const Patient& patient, const std::string& address) {
@@ -86,7 +76,11 @@ void tell_fallen_gpu(const Patient& patient, Findings& findings, const FallenGpu
   if (gpu.is_silent) findings.reading(text("/sys/bus/pci/devices/", gpu.address, "/config"), "every byte is 0xff");
   if (!gpu.log_line.empty()) findings.reading("the kernel's log", gpu.log_line);
   findings.fail(gpu.address.empty() ? std::string() : "GPU " + gpu.address,
-                text(gpu.statement(), is_lost ? ", and it is lost to its driver" : ""), kRemedyForFallenGpu, true);
+                text(gpu.statement(), is_lost ? ", and it is lost to its driver" : ""),
+                "end the programs on it and restart the machine, best by switching its power off and on; when the GPU falls off "
+                "again, check its power cables, seat, riser and temperature, and the lines before the first one of 'sudo dmesg | "
+                "grep -E \"NVRM|AER|pcieport\"'",
+                true);
 }
 
 struct GpuSets {
@@ -102,13 +96,15 @@ GpuSets compare(const Patient& patient) {
   for (const std::string& address : patient.files.names(kGpusFolder)) {
     sets.driver.insert(address);
     const std::string information = patient.files.read(information_path(address)).content;
-    if (has_field(information, "GPU Excluded:", "Yes")) sets.excluded.insert(address);
+    const auto says = [&](std::string_view field, std::string_view word) {
+      return field_of(information, field).value_or("").find(word) != std::string::npos;
+    };
+    if (says("GPU Excluded", "Yes")) sets.excluded.insert(address);
     // A GPU inside of a chip is not on the bus.
-    const bool is_of_bus = has_field(information, "Bus Type:", "PCI") || information.empty();
+    const bool is_of_bus = says("Bus Type", "PCI") || information.empty();
     if (is_of_bus && sets.bus.count(address) == 0) sets.ghosts.insert(address);
   }
-  std::set_difference(sets.bus.begin(), sets.bus.end(), sets.driver.begin(), sets.driver.end(),
-                      std::inserter(sets.lost, sets.lost.end()));
+  std::ranges::set_difference(sets.bus, sets.driver, std::inserter(sets.lost, sets.lost.end()));
   sets.fallen = fallen_gpus(patient);
   for (const FallenGpu& gpu : sets.fallen) {  // that is why it is not there
     sets.lost.erase(gpu.address);
@@ -173,36 +169,22 @@ std::string restricted_root_port(std::uint16_t vendor, std::uint16_t device) {
   constexpr std::uint16_t kAmpere = 0x1def;
   constexpr std::array<std::uint16_t, 6> kGrace{0x22b1, 0x22b2, 0x22b3, 0x22b4, 0x22b8, 0x22b9};
   constexpr std::array<std::uint16_t, 6> kAltra{0xe000, 0xe00d, 0xe00e, 0xe010, 0xe100, 0xe110};
-  if (vendor == kNvidia && std::find(kGrace.begin(), kGrace.end(), device) != kGrace.end()) return "NVIDIA Grace";
+  if (vendor == kNvidia && std::ranges::find(kGrace, device) != kGrace.end()) return "NVIDIA Grace";
   if (vendor != kAmpere) return {};
-  if (std::find(kAltra.begin(), kAltra.end(), device) != kAltra.end()) return "Ampere Altra";
+  if (std::ranges::find(kAltra, device) != kAltra.end()) return "Ampere Altra";
   return device >= 0xe200 && device <= 0xe207 ? "AmpereOne-160" : "";
-}
-
-// "CPU implementer\t: 0x41" of the first CPU.
-std::string cpu_field(const std::string& cpuinfo, const std::string& name) {
-  const std::size_t at = cpuinfo.find(name);
-  if (at == std::string::npos) return {};
-  const std::string line = cpuinfo.substr(at, cpuinfo.find('\n', at) - at);
-  std::istringstream words(line.substr(std::min(line.find(':') + 1, line.size())));
-  std::string word;
-  words >> word;
-  return word;
 }
 
 // The cores of these CPUs are sold by others too, so without a root port that names the chipset they decide nothing.
 ChipsetFacts chipset_of_cores(const Patient& patient, std::vector<Reading>& readings) {
-  const FileText cpuinfo = patient.files.read("/proc/cpuinfo", std::size_t{1} << 22);
-  const std::string implementer = cpu_field(cpuinfo.content, "CPU implementer");
-  const std::string part = cpu_field(cpuinfo.content, "CPU part");
-  if (!cpuinfo.is_present()) {
-    readings.push_back({"/proc/cpuinfo", "not readable"});
+  if (!patient.files.read(kCpuInfoPath).is_present()) {
+    readings.push_back({kCpuInfoPath, "not readable"});
     return {Chipset::perhaps, "a CPU that could not be read"};
   }
-  readings.push_back(
-      {"/proc/cpuinfo", implementer.empty() ? "no Arm CPU" : text("CPU implementer ", implementer, ", part ", part)});
-  const std::string vendor = patient.files.word("/sys/class/dmi/id/sys_vendor").value_or("");
-  if (vendor.starts_with("Amazon")) return {Chipset::free, "Graviton"};
+  const CpuFacts cpu = cpu_facts(patient);
+  const auto& [implementer, part] = std::pair(cpu.implementer, cpu.part);
+  readings.push_back({kCpuInfoPath, implementer.empty() ? "no Arm CPU" : text("CPU implementer ", implementer, ", part ", part)});
+  if (patient.files.word("/sys/class/dmi/id/sys_vendor").value_or("").starts_with("Amazon")) return {Chipset::free, "Graviton"};
   if (implementer == "0xc0") return {Chipset::perhaps, "an Ampere CPU"};
   if (implementer == "0x41" && part == "0xd0c") return {Chipset::perhaps, "a CPU with the cores of Ampere Altra"};
   if (implementer == "0x41" && part == "0xd4f") return {Chipset::perhaps, "a CPU with the cores of NVIDIA Grace"};
@@ -219,40 +201,14 @@ ChipsetFacts chipset_of(const Patient& patient, std::vector<Reading>& readings) 
   return chipset_of_cores(patient, readings);
 }
 
-// Whether some bridge is above both.
-bool have_common_bridge(const Topology& topology, int first, int second) {
-  std::set<int> above;
-  const auto parent = [&](int index) {
-    const int up = topology.pci[static_cast<std::size_t>(index)].parent;
-    return up < index ? up : -1;  // parents come before children, so this ends
-  };
-  for (int index = parent(first); index >= 0; index = parent(index)) above.insert(index);
-  for (int index = parent(second); index >= 0; index = parent(index)) {
-    if (above.count(index) != 0) return true;
-  }
-  return false;
-}
-
-struct TopoSetting {
-  bool is_readable = false;
-  std::string value;  // empty: the driver has no such setting, and so no such rule
-  Reading reading;
-};
-
-TopoSetting topo_setting(const Patient& patient) {
-  TopoSetting setting;
+// Of GrdmaPciTopoCheckOverride: its value; kNotNamed: the driver has no such setting, and so no such rule; or "not readable".
+std::string topo_setting(const Patient& patient) {
   const auto params = driver_params(patient);
-  setting.is_readable = params.has_value();
-  if (params) {
-    const auto found = params->find("GrdmaPciTopoCheckOverride");
-    if (found != params->end()) setting.value = found->second;
-  }
-  const std::string& value = setting.value;
-  setting.reading = {text(kParamsFile, ": GrdmaPciTopoCheckOverride"), !params         ? "not readable"
-                                                                       : value.empty() ? "not named"
-                                                                                       : value};
-  return setting;
+  const std::string value = params ? shown(*params, "GrdmaPciTopoCheckOverride") : "not readable";
+  return value.empty() ? std::string(kNotNamed) : value;
 }
+
+constexpr const char* kOfPair = " of GPU and adapter";
 
 struct Pairs {
   std::vector<std::string> refused;
@@ -261,8 +217,7 @@ struct Pairs {
 
 Pairs refused_pairs(const Topology& topology) {
   Pairs pairs;
-  const int most = static_cast<int>(topology.pci.size());
-  const auto is_on_bus = [most](int pci) { return pci >= 0 && pci < most; };
+  const auto is_on_bus = [&](int pci) { return pci >= 0 && pci < std::ssize(topology.pci); };
   std::size_t gpus = 0;
   for (const Gpu& gpu : topology.gpus) {
     if (!is_on_bus(gpu.pci) || ++gpus > kMaxEnds) continue;
@@ -271,7 +226,7 @@ Pairs refused_pairs(const Topology& topology) {
       if (nic.rdma_device.empty() || !is_on_bus(nic.pci) || ++nics > kMaxEnds) continue;
       ++pairs.count;
       // A coherent GPU's memory is reached through its CPU.
-      if (!gpu.is_coherent && !have_common_bridge(topology, gpu.pci, nic.pci)) pairs.refused.push_back(subject_of(gpu, nic));
+      if (!gpu.is_coherent && common_bridge(topology, gpu.pci, nic.pci) < 0) pairs.refused.push_back(subject_of(gpu, nic));
     }
   }
   return pairs;
@@ -288,13 +243,12 @@ bool is_virtual(const Patient& patient) {
 }
 
 // Why the rule asks nothing of this machine's pairs, or what they fulfil; empty: it refuses some.
-std::string exemption_of(const Patient& patient, const Pairs& pairs, const ChipsetFacts& chipset, const TopoSetting& setting) {
+std::string exemption_of(const Patient& patient, const Pairs& pairs, const ChipsetFacts& chipset, const std::string& setting) {
   if (chipset.kind == Chipset::free)
     return "on this CPU the driver asks for no common switch of GPU and adapter: no such restriction";
-  if (setting.is_readable && setting.value.empty()) return "this driver has no rule about the PCI topology of GPU and adapter";
-  if (setting.value == "1") {
+  if (setting == kNotNamed) return "this driver has no rule about the PCI topology of GPU and adapter";
+  if (setting == "1")
     return text("on ", chipset.name, " the driver wants GPU and adapter below a common switch, but its check is overridden");
-  }
   if (is_virtual(patient)) return "in a virtual machine the driver asks for no common switch of GPU and adapter";
   if (!pairs.refused.empty()) return {};
   return text("on ", chipset.name, " GPU and adapter must share a PCI switch; of ", pairs.count,
@@ -303,32 +257,31 @@ std::string exemption_of(const Patient& patient, const Pairs& pairs, const Chips
 
 void tell_pairs(Findings& findings, const Pairs& pairs, const ChipsetFacts& chipset, const std::vector<Reading>& readings) {
   const bool is_sure = chipset.kind == Chipset::restricted;
-  const std::string statement =
-      is_sure
-          ? text("on ", chipset.name,
-                 " the NVIDIA driver refuses an adapter that shares no PCI switch with the GPU, so it cannot use this GPU's memory")
-          : text("this is ", chipset.name,
-                 ": if the driver counts its chipset among those where adapter and GPU must share a PCI switch, it refuses this "
-                 "pair");
-  const std::string remedy = is_sure ? "use an adapter below the GPU's own switch ('gigabar topology' shows them); or, at your own "
-                                       "risk, set NVreg_GrdmaPciTopoCheckOverride=1 in /etc/modprobe.d and reboot"
-                                     : "register GPU memory to find out ('gigabar doctor --only probe'): errno 524, and 'PCI "
-                                       "topology not supported for dma-buf' in the kernel's log, mean refused";
-  const Verdict verdict = is_sure ? Verdict::fail : Verdict::unknown;
   const auto tell = [&](std::string subject) {
-    read_all(findings, readings);
-    say(findings, std::move(subject), verdict, statement, remedy, is_sure);
+    findings.readings(readings);
+    if (is_sure) {
+      return findings.fail(std::move(subject),
+                           text("on ", chipset.name,
+                                " the NVIDIA driver refuses an adapter that shares no PCI switch with the GPU, so it cannot use "
+                                "this GPU's memory"),
+                           "use an adapter below the GPU's own switch ('gigabar topology' shows them); or, at your own risk, set "
+                           "NVreg_GrdmaPciTopoCheckOverride=1 in /etc/modprobe.d and reboot",
+                           true);
+    }
+    findings.unknown(std::move(subject),
+                     text("this is ", chipset.name,
+                          ": if the driver counts its chipset among those where adapter and GPU must share a PCI switch, it "
+                          "refuses this pair"),
+                     "register GPU memory to find out ('gigabar doctor --only probe'): errno 524, and 'PCI topology not supported "
+                     "for dma-buf' in the kernel's log, mean refused");
   };
-  if (pairs.refused.size() == pairs.count && pairs.count > 1) {
-    return tell(text("all ", counted(pairs.count, "pair"), " of GPU and adapter"));
-  }
+  if (pairs.refused.size() == pairs.count && pairs.count > 1) return tell(text("all ", counted(pairs.count, "pair"), kOfPair));
   for (std::size_t i = 0; i < std::min(pairs.refused.size(), kMaxListed); ++i) tell(pairs.refused[i]);
   if (pairs.refused.size() > kMaxListed) tell(text(pairs.refused.size() - kMaxListed, " more pairs"));
-  if (pairs.count > pairs.refused.size()) {
-    read_all(findings, readings);
-    findings.pass(text(pairs.count - pairs.refused.size(), " of ", counted(pairs.count, "pair"), " of GPU and adapter"),
-                  "a common PCI switch, or a coherent GPU: the driver lets the adapter use the GPU's memory");
-  }
+  if (pairs.count == pairs.refused.size()) return;
+  findings.readings(readings);
+  findings.pass(text(pairs.count - pairs.refused.size(), " of ", counted(pairs.count, "pair"), kOfPair),
+                "a common PCI switch, or a coherent GPU: the driver lets the adapter use the GPU's memory");
 }
 
 // --- drv.dmabuf.log
@@ -387,10 +340,10 @@ void check_drv_grdma_topo(const Patient& patient, Findings& findings) {
   if (rdma_devices(patient).empty()) return findings.skip(kNoRdma);
   const Pairs pairs = refused_pairs(patient.topology);
   if (pairs.count == 0) return findings.skip("there is no pair of a GPU and an RDMA adapter on the PCI bus");
-  const TopoSetting setting = topo_setting(patient);
-  std::vector<Reading> readings{setting.reading};
-  if (setting.value == "2") {
-    read_all(findings, readings);
+  const std::string setting = topo_setting(patient);
+  std::vector<Reading> readings{{text(kParamsFile, ": GrdmaPciTopoCheckOverride"), setting}};
+  if (setting == "2") {
+    findings.readings(readings);
     return findings.fail({},
                          "the driver is told to refuse every adapter that wants a GPU's memory (NVreg_GrdmaPciTopoCheckOverride=2)",
                          "remove the setting from the files in /etc/modprobe.d, and reboot", true);
@@ -398,7 +351,7 @@ void check_drv_grdma_topo(const Patient& patient, Findings& findings) {
   const ChipsetFacts chipset = chipset_of(patient, readings);
   const std::string exemption = exemption_of(patient, pairs, chipset, setting);
   if (exemption.empty()) return tell_pairs(findings, pairs, chipset, readings);
-  read_all(findings, readings);
+  findings.readings(readings);
   findings.pass({}, exemption);
 }
 

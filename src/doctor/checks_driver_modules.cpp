@@ -2,13 +2,12 @@
 // What kernel modules must be there, and with which settings.
 #include <algorithm>
 #include <array>
-#include <sstream>
 
 #include "base/errors.hpp"
-#include "base/options.hpp"
-#include "doctor/checks_driver.hpp"
+#include "doctor/check.hpp"
 #include "doctor/device_nodes.hpp"
 #include "doctor/gpu_facts.hpp"
+#include "doctor/rdma_facts.hpp"
 #include "platform/device_nodes.hpp"
 
 namespace gigabar::doctor {
@@ -35,31 +34,13 @@ bool skip_without_both(const Patient& patient, Findings& findings) {
 // --- kern.dmabuf
 
 void judge_part(Findings& findings, const char* subject, const Support& part, bool needs_reboot) {
-  read_all(findings, part.readings);
-  switch (part.answer) {
-    case Answer::yes: return findings.pass(subject, part.reason);
-    case Answer::no:
-      return findings.fail(subject, text(part.reason, ": GPU memory cannot be registered by dma-buf"), part.remedy, needs_reboot);
-    case Answer::unknown: return findings.unknown(subject, part.reason, part.remedy);
-  }
+  findings.readings(part.readings);
+  if (part.answer == Answer::yes) return findings.pass(subject, part.reason);
+  if (part.answer == Answer::unknown) return findings.unknown(subject, part.reason, part.remedy);
+  findings.fail(subject, text(part.reason, ": GPU memory cannot be registered by dma-buf"), part.remedy, needs_reboot);
 }
 
 // --- gdrdrv
-
-struct GdrdrvVersion {
-  unsigned major = 0;
-  unsigned minor = 0;
-};
-
-std::optional<GdrdrvVersion> gdrdrv_version(const std::optional<std::string>& word) {
-  if (!word) return {};
-  std::string content = *word;
-  std::replace(content.begin(), content.end(), '.', ' ');
-  std::istringstream numbers(content);
-  GdrdrvVersion version;
-  if (!(numbers >> version.major >> version.minor)) return {};
-  return version;
-}
 
 void judge_no_gdrdrv(const Patient& patient, Findings& findings) {
   const Availability own = resource_manager_nodes(patient);
@@ -79,17 +60,12 @@ void judge_gdrdrv_without_node(const Patient& patient, Findings& findings) {
                            : "pass it on: docker run --device /dev/gdrdrv");
 }
 
-// Why the node is of no use; false: it works.
-bool tell_unusable_gdrdrv(Findings& findings, const NodeReport& node) {
-  if (node.works()) return false;
-  if (node.state == NodeState::no_permission) {
-    findings.warn({}, text("this user may not read and write ", kGdrdrvNode),
-                  "sudo chmod a+rw /dev/gdrdrv (until the next boot); for good, a udev rule in "
-                  "/etc/udev/rules.d/60-gdrdrv.rules: KERNEL==\"gdrdrv\", MODE=\"0666\"");
-  } else {
-    findings.warn({}, node.statement(), node.remedy);
-  }
-  return true;
+// One that is there and cannot be used.
+void judge_unusable_gdrdrv(Findings& findings, const NodeReport& node) {
+  if (node.state != NodeState::no_permission) return findings.warn({}, node.statement(), node.remedy);
+  findings.warn({}, text("this user may not read and write ", kGdrdrvNode),
+                "sudo chmod a+rw /dev/gdrdrv (until the next boot); for good, a udev rule in "
+                "/etc/udev/rules.d/60-gdrdrv.rules: KERNEL==\"gdrdrv\", MODE=\"0666\"");
 }
 
 // --- mod.params
@@ -112,14 +88,11 @@ constexpr const char* kRemoveSetting =
 // --- imex
 
 // GPUs of boards whose NVLink leaves the machine are coherent with their CPU and belong to a fabric.
-bool is_of_fabric(const Patient& patient, const Gpu& gpu) {
-  const GpuAnswers* answers = answers_of(patient, gpu);
-  return gpu.is_coherent && answers != nullptr && answers->fabric_state && *answers->fabric_state != "not_supported";
-}
-
-bool may_be_of_fabric(const Patient& patient, const Gpu& gpu) {
-  const GpuAnswers* answers = answers_of(patient, gpu);
-  return gpu.is_coherent && (answers == nullptr || !answers->fabric_state);
+Answer is_of_fabric(const Patient& patient, const Gpu& gpu) {
+  if (!gpu.is_coherent) return Answer::no;
+  const auto& state = answers_of(patient, gpu).fabric_state;
+  if (!state) return Answer::unknown;
+  return *state != "not_supported" ? Answer::yes : Answer::no;
 }
 
 void judge_channel(Findings& findings, const NodeReport& channel, bool is_driver_named) {
@@ -135,36 +108,36 @@ void judge_channel(Findings& findings, const NodeReport& channel, bool is_driver
 }
 
 void judge_no_channel(const Patient& patient, Findings& findings, std::optional<std::uint32_t> major) {
-  const auto& gpus = patient.topology.gpus;
-  const auto is_wanted = [&](const Gpu& gpu) { return is_of_fabric(patient, gpu); };
-  if (std::any_of(gpus.begin(), gpus.end(), is_wanted)) {
-    const std::string in = container(patient);
-    if (!in.empty()) {
-      return findings.fail({}, text("the GPUs belong to an NVLink fabric, but ", in, " has no IMEX channel"),
-                           "give it one: with the NVIDIA container toolkit, set NVIDIA_IMEX_CHANNELS=0");
-    }
+  const auto has = [&](Answer answer) {
+    return std::ranges::any_of(patient.topology.gpus, [&](const Gpu& gpu) { return is_of_fabric(patient, gpu) == answer; });
+  };
+  const std::string in = container(patient);
+  if (has(Answer::yes) && !in.empty()) {
+    findings.fail({}, text("the GPUs belong to an NVLink fabric, but ", in, " has no IMEX channel"),
+                  "give it one: with the NVIDIA container toolkit, set NVIDIA_IMEX_CHANNELS=0");
+  } else if (has(Answer::yes)) {
     const std::string make = major ? text("sudo mkdir -p /dev/nvidia-caps-imex-channels && sudo mknod -m 666 ", kImexChannel, " c ",
                                           *major, " 0 (until the next boot), or for good")
                                    : std::string("a driver that knows IMEX channels (550 or newer), and");
-    return findings.fail({}, "the GPUs belong to an NVLink fabric, but there is no IMEX channel, so FABRIC handles are refused",
-                         text(make,
-                              " the line: options nvidia NVreg_CreateImexChannel0=1 in /etc/modprobe.d/nvidia-imex.conf; then sudo "
-                              "systemctl enable --now nvidia-imex"));
+    findings.fail({}, "the GPUs belong to an NVLink fabric, but there is no IMEX channel, so FABRIC handles are refused",
+                  text(make,
+                       " the line: options nvidia NVreg_CreateImexChannel0=1 in /etc/modprobe.d/nvidia-imex.conf; then sudo "
+                       "systemctl enable --now nvidia-imex"));
+  } else if (has(Answer::unknown)) {
+    findings.unknown({}, "there is no IMEX channel, and whether the GPUs belong to an NVLink fabric could not be asked",
+                     "look with: nvidia-smi -q | grep -A 3 Fabric");
+  } else {
+    findings.skip("no GPU here belongs to an NVLink fabric of several machines");
   }
-  if (std::any_of(gpus.begin(), gpus.end(), [&](const Gpu& gpu) { return may_be_of_fabric(patient, gpu); })) {
-    return findings.unknown({}, "there is no IMEX channel, and whether the GPUs belong to an NVLink fabric could not be asked",
-                            "look with: nvidia-smi -q | grep -A 3 Fabric");
-  }
-  findings.skip("no GPU here belongs to an NVLink fabric of several machines");
 }
+
+// --- gin
 
 // The driver is willing; a program must be able to open the adapter too, which it often cannot in a container.
 void judge_gin_nodes(const Patient& patient, const std::string& driver_reason, Findings& findings) {
-  const std::string folder = "/dev/infiniband";
   std::optional<NodeReport> broken;
-  for (const std::string& name : patient.files.names(folder)) {
-    if (!name.starts_with("uverbs")) continue;
-    NodeReport node = look_at_node(patient, text(folder, "/", name));
+  for (const std::string& path : uverbs_nodes(patient)) {
+    NodeReport node = look_at_node(patient, path);
     if (node.works()) return findings.pass({}, text(driver_reason, ", which lets a GPU ring an mlx5 adapter's doorbell"));
     if (!broken) broken = std::move(node);
   }
@@ -189,12 +162,12 @@ void check_kern_dmabuf(const Patient& patient, Findings& findings) {
 void check_mod_peermem(const Patient& patient, Findings& findings) {
   if (skip_without_both(patient, findings)) return;
   const Support loaded = peermem(patient);
-  read_all(findings, loaded.readings);
+  findings.readings(loaded.readings);
   if (loaded.answer == Answer::yes) {
     return findings.pass({}, text("nvidia-peermem is loaded (", loaded.reason, "): ibv_reg_mr can register GPU memory"));
   }
   const Support instead = dmabuf(patient);
-  read_all(findings, instead.readings);
+  findings.readings(instead.readings);
   const bool is_there = patient.files.exists("/sys/module/nvidia_peermem") || patient.files.exists("/sys/module/nv_peer_mem");
   if (instead.answer == Answer::yes && loaded.answer == Answer::no && is_there) {
     return findings.warn({}, text(loaded.reason, "; only programs that know dma-bufs can register GPU memory"), loaded.remedy);
@@ -232,26 +205,26 @@ void check_mod_peermem_dmesg(const Patient& patient, Findings& findings) {
 
 void check_mod_gdrdrv(const Patient& patient, Findings& findings) {
   if (!has_nvidia(patient)) return findings.skip(kNoGpu);
-  findings.read(patient, "/sys/module/gdrdrv/version");
+  findings.read(patient, kGdrdrvVersionFile);
   const NodeReport node = look_at_node(patient, kGdrdrvNode);
   findings.reading(kGdrdrvNode, node.value);
   if (node.state == NodeState::missing) {
     return patient.files.exists("/sys/module/gdrdrv") ? judge_gdrdrv_without_node(patient, findings)
                                                       : judge_no_gdrdrv(patient, findings);
   }
-  if (tell_unusable_gdrdrv(findings, node)) return;
-  const auto word = patient.files.word("/sys/module/gdrdrv/version");
-  const auto version = gdrdrv_version(word);
+  if (!node.works()) return judge_unusable_gdrdrv(findings, node);
+  const std::string word = patient.files.word(kGdrdrvVersionFile).value_or("");
+  const auto version = version_of(word);
   if (!version) {
-    return findings.unknown({}, text(kGdrdrvNode, " is usable, but its version could not be read"),
-                            "'modinfo -F version gdrdrv' tells it; 2.5 or newer keeps mappings valid after the memory was freed");
-  }
-  if (version->major < 2 || (version->major == 2 && version->minor < 5)) {
-    return findings.warn(
-        {}, text("gdrdrv ", printable(*word, 20), " is older than 2.5: an access after the memory was freed kills the program"),
+    findings.unknown({}, text(kGdrdrvNode, " is usable, but its version could not be read"),
+                     "'modinfo -F version gdrdrv' tells it; 2.5 or newer keeps mappings valid after the memory was freed");
+  } else if (*version < kGdrdrvThatKeeps) {
+    findings.warn(
+        {}, text("gdrdrv ", printable(word, 20), " is older than 2.5: an access after the memory was freed kills the program"),
         "install gdrdrv-dkms 2.5 or newer");
+  } else {
+    findings.pass({}, text("gdrdrv ", printable(word, 20), " is loaded, and this user may use it"));
   }
-  findings.pass({}, text("gdrdrv ", printable(*word, 20), " is loaded, and this user may use it"));
 }
 
 void check_mod_params(const Patient& patient, Findings& findings) {
@@ -261,18 +234,15 @@ void check_mod_params(const Patient& patient, Findings& findings) {
     findings.read(patient, kParamsFile);
     return findings.unknown({}, text(kParamsFile, " could not be read"), text("on the host: cat ", kParamsFile));
   }
-  bool is_good = true;
   for (const BadSetting& bad : kBadSettings) {
-    const auto found = params->find(bad.name);
-    findings.reading(text(kParamsFile, ": ", bad.name), found == params->end() ? "not named" : found->second);
-    if (found == params->end() || found->second != bad.value) continue;
-    say(findings, text("NVreg_", bad.name, "=", bad.value), bad.verdict, bad.statement, kRemoveSetting, true);
-    is_good = false;
+    const std::string value = shown(*params, bad.name);
+    findings.reading(text(kParamsFile, ": ", bad.name), value);
+    if (value == bad.value)
+      findings.say(text("NVreg_", bad.name, "=", bad.value), bad.verdict, bad.statement, kRemoveSetting, true);
   }
-  if (!is_good) return;
+  if (findings.count() > 0) return;
   for (const char* name : {"RegistryDwords", "EnableStreamMemOPs", "EnablePCIERelaxedOrderingMode", "EnableResizableBar"}) {
-    const auto found = params->find(name);
-    if (found != params->end()) findings.reading(text(kParamsFile, ": ", name), found->second);
+    if (const std::string value = shown(*params, name); value != kNotNamed) findings.reading(text(kParamsFile, ": ", name), value);
   }
   findings.pass({}, "no setting of the NVIDIA module stands in the way");
 }
@@ -293,22 +263,16 @@ void check_imex(const Patient& patient, Findings& findings) {
 
 void check_gin(const Patient& patient, Findings& findings) {
   if (!has_nvidia(patient)) return findings.skip(kNoGpu);
-  const std::vector<std::string> devices = rdma_devices(patient);
-  const auto is_mlx5 = [&](const std::string& device) { return rdma_driver(patient, device).starts_with("mlx5"); };
-  if (std::none_of(devices.begin(), devices.end(), is_mlx5)) {
+  if (!has_mlx5(patient))
     return findings.skip("no NVIDIA ConnectX or BlueField adapter (mlx5) is here, and GPUs can drive no other by themselves");
-  }
   const Support driver = gin_of_driver(patient);
-  read_all(findings, driver.readings);
-  switch (driver.answer) {
-    case Answer::yes: return judge_gin_nodes(patient, driver.reason, findings);
-    case Answer::no:
-      return findings.warn({}, text(driver.reason, ": GPU-initiated networking has to go through a thread of the CPU"),
-                           driver.remedy, true);
-    case Answer::unknown:
-      return findings.unknown({}, text("whether a GPU may ring an adapter's doorbell cannot be told: ", driver.reason),
-                              driver.remedy);
+  findings.readings(driver.readings);
+  if (driver.answer == Answer::yes) return judge_gin_nodes(patient, driver.reason, findings);
+  if (driver.answer == Answer::unknown) {
+    return findings.unknown({}, text("whether a GPU may ring an adapter's doorbell cannot be told: ", driver.reason),
+                            driver.remedy);
   }
+  findings.warn({}, text(driver.reason, ": GPU-initiated networking has to go through a thread of the CPU"), driver.remedy, true);
 }
 
 }  // namespace gigabar::doctor

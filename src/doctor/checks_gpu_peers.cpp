@@ -6,7 +6,7 @@
 
 #include "base/counted.hpp"
 #include "base/errors.hpp"
-#include "doctor/checks_gpu.hpp"
+#include "doctor/check.hpp"
 #include "doctor/gpu_facts.hpp"
 
 namespace gigabar::doctor {
@@ -26,11 +26,11 @@ struct PeerState {
 
 PeerState state_of(const PeerAnswers& pair) {
   const auto word = [](const std::optional<std::string>& fact) { return fact ? printable(*fact, 40) : std::string("not told"); };
-  return {!pair.can_access ? "not told" : *pair.can_access ? "yes" : "no", word(pair.read), word(pair.write), word(pair.atomics)};
+  return {yes_or_no(pair.can_access), word(pair.read), word(pair.write), word(pair.atomics)};
 }
 
 struct Reason {
-  const char* status;
+  std::string_view status;
   const char* meaning;
   const char* remedy;
 };
@@ -48,42 +48,34 @@ constexpr std::array<Reason, 5> kReasons{
       "explain iommu.mode'"}}};
 
 const Reason* reason_of(const PeerState& state) {
-  for (const std::string* status : {&state.read, &state.write}) {
-    const auto found =
-        std::find_if(kReasons.begin(), kReasons.end(), [&](const Reason& reason) { return *status == reason.status; });
+  for (const std::string& status : {state.read, state.write}) {
+    const auto found = std::ranges::find(kReasons, status, &Reason::status);
     if (found != kReasons.end()) return &*found;
   }
   return nullptr;
 }
 
-std::string parts_text(const PeerState& state) {
-  return text("read ", state.read, ", write ", state.write, ", atomics ", state.atomics);
-}
-
 void judge_pair_state(Findings& findings, const std::string& subject, const PeerState& state) {
+  const std::string parts = text("read ", state.read, ", write ", state.write, ", atomics ", state.atomics);
   findings.reading("cuDeviceCanAccessPeer", state.access);
-  findings.reading("nvmlDeviceGetP2PStatus", parts_text(state));
+  findings.reading("nvmlDeviceGetP2PStatus", parts);
   const Reason* reason = reason_of(state);
-  const bool can_read = state.read == "ok";
-  const bool can_write = state.write == "ok";
+  const bool can_read = state.read == "ok", can_write = state.write == "ok";
   if (can_write && !can_read && state.read != "not told") {
-    return findings.warn(
-        subject, text("peers can write but not read: ", parts_text(state), reason ? "; " : "", reason ? reason->meaning : ""),
-        "let the side that has the data push it: writes are as fast as ever, and reads fall back to host memory");
-  }
-  if (state.access == "no" || (state.access == "not told" && reason != nullptr)) {
-    return findings.warn(
+    findings.warn(subject, text("peers can write but not read: ", parts, reason ? "; " : "", reason ? reason->meaning : ""),
+                  "let the side that has the data push it: writes are as fast as ever, and reads fall back to host memory");
+  } else if (state.access == "no" || (state.access == "not told" && reason != nullptr)) {
+    findings.warn(
         subject, text("no peer access: copies go through host memory; ", reason ? reason->meaning : "the driver names no reason"),
         reason ? reason->remedy : "see 'nvidia-smi topo -p2p r', 'gigabar explain pci.acs' and 'gigabar explain iommu.mode'");
-  }
-  if (state.access == "yes" || (can_read && can_write)) {
+  } else if (state.access == "yes" || (can_read && can_write)) {
     const bool is_told = state.read != "not told" || state.write != "not told";
-    return findings.pass(subject,
-                         is_told ? text("peer access: ", parts_text(state))
-                                 : std::string("peer access by CUDA's word; read, write and atomics were not told one by one"));
+    findings.pass(subject, is_told ? text("peer access: ", parts)
+                                   : "peer access by CUDA's word; read, write and atomics were not told one by one");
+  } else {
+    findings.unknown(subject, "nothing says whether there is peer access",
+                     "run this where CUDA works; 'nvidia-smi topo -p2p r' shows what NVML knows");
   }
-  findings.unknown(subject, "nothing says whether there is peer access",
-                   "run this where CUDA works; 'nvidia-smi topo -p2p r' shows what NVML knows");
 }
 
 std::string pair_text(const PeerAnswers& pair) {
@@ -104,8 +96,7 @@ void tell_pairs(const Patient& patient, Findings& findings) {
     const std::string share = counts.size() == 1 ? text("all ", peers.size()) : text(most->second, " of ", peers.size());
     judge_pair_state(findings, text(share, " ordered pairs of ", counted(patient.topology.gpus.size(), "GPU")), most->first);
   }
-  std::size_t told = 0;
-  std::size_t left = 0;
+  std::size_t told = 0, left = 0;
   for (const PeerAnswers& pair : peers) {
     const PeerState state = state_of(pair);
     if (is_shared && state == most->first) continue;
@@ -120,37 +111,6 @@ void tell_pairs(const Patient& patient, Findings& findings) {
 
 // --- nvlink
 
-struct Links {
-  unsigned active = 0;
-  unsigned total = 0;
-  bool is_told = false;
-  bool has_switch = false;
-  std::string fabric;  // NVML's state of the fabric; empty: not told
-};
-
-Links links_of(const Gpu& gpu, const GpuAnswers* answers) {
-  Links links{gpu.nvlinks_active, gpu.nvlinks_total, gpu.nvlinks_total > 0, false, {}};
-  if (answers == nullptr) return links;
-  links.fabric = answers->fabric_state.value_or("");
-  if (!answers->nvlinks) return links;
-  links.is_told = true;
-  links.total = static_cast<unsigned>(std::min<std::size_t>(answers->nvlinks->size(), 1024));
-  links.active = 0;
-  for (const nvml::NvLink& link : *answers->nvlinks) {
-    if (link.is_active) ++links.active;
-    links.has_switch = links.has_switch || link.is_switch;
-  }
-  return links;
-}
-
-bool is_fabric_waiting(const Links& links) { return links.fabric == "not_started" || links.fabric == "in_progress"; }
-
-std::vector<Reading> link_readings(const Gpu& gpu, const Links& links) {
-  const std::string of = " of " + gpu.address.to_string();
-  return {{"nvmlDeviceGetNvLinkState" + of, links.is_told ? text(links.active, " of ", links.total, " active") : "not told"},
-          {"nvmlDeviceGetGpuFabricInfo" + of, links.fabric.empty() ? "not told" : printable(links.fabric, 40)}};
-}
-
 constexpr const char* kStartFabric =
     "sudo systemctl enable --now nvidia-fabricmanager (its version must be the driver's exactly); on racks with NVLink switches of "
     "their own, look at the switch trays' fabric manager, and in a virtual machine at the host's";
@@ -161,40 +121,40 @@ struct Others {
   bool is_alone = false;
 };
 
-void judge_links(PerGpu& all, const Gpu& gpu, const Links& links, const Others& others) {
-  std::vector<Reading> readings = link_readings(gpu, links);
-  if (is_fabric_waiting(links)) {
-    return all.add(
-        gpu, Verdict::fail,
+void tell_readings(const Gpu& gpu, const NvLinkFacts& links, Findings& findings) {
+  const std::string of = " of " + gpu.address.to_string();
+  findings.reading("nvmlDeviceGetNvLinkState" + of,
+                   links.is_told ? text(links.active, " of ", links.total, " active") : "not told");
+  findings.reading("nvmlDeviceGetGpuFabricInfo" + of, links.fabric.empty() ? "not told" : printable(links.fabric, 40));
+}
+
+void judge_links(const Gpu& gpu, const NvLinkFacts& links, const Others& others, Findings& findings) {
+  const std::string subject = subject_of(gpu);
+  tell_readings(gpu, links, findings);
+  if (links.is_waiting()) {
+    findings.fail(
+        subject,
         text("this GPU waits for the NVLink fabric (", links.fabric, "): CUDA's start fails with error 802 until it is completed"),
-        kStartFabric, std::move(readings));
+        kStartFabric);
+  } else if (!links.is_told) {
+    findings.unknown(subject, "NVML did not say which NVLinks this GPU has", "nvidia-smi nvlink -s");
+  } else if (links.total == 0) {
+    findings.pass(subject, "this GPU has no NVLinks");
+  } else if (links.active == links.total) {
+    findings.pass(subject,
+                  text("all ", links.total, " NVLinks of this GPU are active", links.has_switch ? ", through NVSwitches" : ""));
+  } else if (links.active == 0 && others.is_alone && !links.has_switch) {
+    findings.pass(subject, text("none of the ", links.total, " NVLinks of this GPU is active, and there is no other GPU to join"));
+  } else if (links.active == 0 && !others.has_active) {
+    findings.warn(
+        subject, text("none of the ", links.total, " NVLinks of this GPU is active: no bridge is mounted, or NVLink is off"),
+        "mount the NVLink bridge where the board takes one; 'gigabar explain mod.params' tells how NVLink is switched off");
+  } else {
+    findings.fail(
+        subject, text(links.total - links.active, " of the ", links.total, " NVLinks of this GPU are inactive"),
+        "nvidia-smi nvlink -s and nvidia-smi nvlink -e show which, and their errors; reset all GPUs together or reboot; if "
+        "it stays, reseat bridge or board");
   }
-  if (!links.is_told) {
-    return all.add(gpu, Verdict::unknown, "NVML did not say which NVLinks this GPU has", "nvidia-smi nvlink -s",
-                   std::move(readings));
-  }
-  if (links.total == 0) return all.add(gpu, Verdict::pass, "this GPU has no NVLinks", {}, std::move(readings));
-  if (links.active == links.total) {
-    return all.add(gpu, Verdict::pass,
-                   text("all ", links.total, " NVLinks of this GPU are active", links.has_switch ? ", through NVSwitches" : ""), {},
-                   std::move(readings));
-  }
-  if (links.active == 0 && others.is_alone && !links.has_switch) {
-    return all.add(gpu, Verdict::pass,
-                   text("none of the ", links.total, " NVLinks of this GPU is active, and there is no other GPU to join"), {},
-                   std::move(readings));
-  }
-  if (links.active == 0 && !others.has_active) {
-    return all.add(
-        gpu, Verdict::warn,
-        text("none of the ", links.total, " NVLinks of this GPU is active: no bridge is mounted, or NVLink is off"),
-        "mount the NVLink bridge where the board takes one; 'gigabar explain mod.params' tells how NVLink is switched off",
-        std::move(readings));
-  }
-  all.add(gpu, Verdict::fail, text(links.total - links.active, " of the ", links.total, " NVLinks of this GPU are inactive"),
-          "nvidia-smi nvlink -s and nvidia-smi nvlink -e show which, and their errors; reset all GPUs together or reboot; if it "
-          "stays, reseat bridge or board",
-          std::move(readings));
 }
 
 }  // namespace
@@ -219,31 +179,26 @@ void check_gpu_p2p(const Patient& patient, Findings& findings) {
 }
 
 void check_nvlink(const Patient& patient, Findings& findings) {
-  const Availability& cuda = patient.answers.cuda;
-  if (cuda.native.domain == NativeDomain::cuda_driver && cuda.native.code == kSystemNotReady) {
+  const NativeCode& start = patient.answers.cuda.native;
+  if (start.domain == NativeDomain::cuda_driver && start.code == kSystemNotReady) {
     findings.reading("cuInit", text(kSystemNotReady, " CUDA_ERROR_SYSTEM_NOT_READY"));
     findings.fail({}, "CUDA's start fails with error 802: the NVLink fabric is not set up", kStartFabric);
   }
-  std::vector<std::pair<Gpu, Links>> all_links;
+  const std::vector<Gpu> gpus = gpus_to_check(patient, findings);
+  if (gpus.empty()) return;
   bool has_any = false;
-  Others others;
-  bool is_any_untold = false;
-  for (const Gpu& gpu : gpus_to_check(patient, findings)) {
-    const Links links = links_of(gpu, answers_of(patient, gpu));
-    has_any = has_any || links.total > 0 || is_fabric_waiting(links);
+  Others others{false, gpus.size() == 1};
+  for (const Gpu& gpu : gpus) {
+    const NvLinkFacts links = nvlinks_of(patient, gpu);
+    has_any = has_any || links.total > 0 || links.is_waiting() || !links.is_told;
     others.has_active = others.has_active || links.active > 0;
-    is_any_untold = is_any_untold || !links.is_told;
-    all_links.emplace_back(gpu, links);
   }
-  if (all_links.empty()) return;
-  if (!has_any && !is_any_untold) {
-    for (const auto& [gpu, links] : all_links) read_all(findings, link_readings(gpu, links));
+  if (!has_any) {
+    for (const Gpu& gpu : gpus) tell_readings(gpu, nvlinks_of(patient, gpu), findings);
     return findings.skip("no GPU here has NVLinks");
   }
-  others.is_alone = all_links.size() == 1;
-  PerGpu all;
-  for (const auto& [gpu, links] : all_links) judge_links(all, gpu, links, others);
-  all.say_to(findings);
+  for (const Gpu& gpu : gpus) judge_links(gpu, nvlinks_of(patient, gpu), others, findings);
+  findings.join_gpus();
 }
 
 }  // namespace gigabar::doctor

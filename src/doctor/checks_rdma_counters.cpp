@@ -81,14 +81,13 @@ std::string remedy_for(const PortCounters& counters, bool has_growth) {
   const bool is_starved = is_set("hw_counters/out_of_buffer") || is_set("hw_counters/rnr_nak_retry_err") ||
                           is_set("hw_counters/retry_rnr_exceeded_err");
   if (is_starved) parts.emplace_back("post more receive buffers");
-  const bool is_lossy = std::any_of(counters.told.begin(), counters.told.end(), [&](const auto& entry) {
+  const bool is_lossy = std::ranges::any_of(counters.told, [](const auto& entry) {
     return entry.second.last != 0 && entry.first.starts_with("hw_") && entry.first.find("rnr") == std::string_view::npos &&
            entry.first != "hw_counters/out_of_buffer";
   });
   if (is_lossy) parts.emplace_back("look for lost packets: rdma.qos, rdma.mtu, and the counters of the switches");
-  std::string remedy = has_growth ? "" : "read them again after a transfer (gigabar doctor --only rdma.counters); if they grow: ";
-  for (std::size_t i = 0; i < parts.size(); ++i) remedy += text(i == 0 ? "" : "; ", parts[i]);
-  return remedy;
+  return (has_growth ? "" : "read them again after a transfer (gigabar doctor --only rdma.counters); if they grow: ") +
+         joined(parts, "; ");
 }
 
 void tell_readings(const RdmaPortView& view, const PortCounters& counters, Findings& findings) {
@@ -102,8 +101,7 @@ void tell_readings(const RdmaPortView& view, const PortCounters& counters, Findi
 
 void judge_counters(const RdmaPortView& view, const PortCounters& counters, Findings& findings) {
   tell_readings(view, counters, findings);
-  std::vector<std::string> grown;
-  std::vector<std::string> totals;
+  std::vector<std::string> grown, totals;
   bool do_symbols_grow = false;
   for (const auto& [name, counter] : counters.told) {
     const std::uint64_t growth = counter.last - counter.first;
@@ -112,12 +110,9 @@ void judge_counters(const RdmaPortView& view, const PortCounters& counters, Find
     do_symbols_grow |= growth != 0 && name == kSymbolErrors;
   }
   if (!grown.empty()) {
-    const std::string statement = text("errors grow right now, within ", kBetweenReadings.count(), " ms: ", list_text(grown));
-    if (do_symbols_grow) {
-      findings.fail(view.subject(), statement, remedy_for(counters, true));
-    } else {
-      findings.warn(view.subject(), statement, remedy_for(counters, true));
-    }
+    findings.say(view.subject(), do_symbols_grow ? Verdict::fail : Verdict::warn,
+                 text("errors grow right now, within ", kBetweenReadings.count(), " ms: ", list_text(grown)),
+                 remedy_for(counters, true));
   } else if (!totals.empty()) {
     findings.warn(
         view.subject(),
@@ -139,16 +134,14 @@ void judge_counters(const RdmaPortView& view, const PortCounters& counters, Find
 }  // namespace
 
 void check_rdma_counters(const Patient& patient, Findings& findings) {
-  const RdmaPorts ports = rdma_ports(patient, findings);
+  const std::vector<RdmaPortView> ports = rdma_ports(patient, findings);
   std::vector<PortCounters> counters;
-  counters.reserve(ports.views.size());
-  for (const RdmaPortView& view : ports.views) counters.push_back(read_first(patient, view));
-  const bool has_any = std::any_of(counters.begin(), counters.end(), [](const PortCounters& port) { return !port.told.empty(); });
-  if (patient.is_live && has_any) {
+  for (const RdmaPortView& view : ports) counters.push_back(read_first(patient, view));
+  if (patient.is_live && std::ranges::any_of(counters, [](const PortCounters& port) { return !port.told.empty(); })) {
     std::this_thread::sleep_for(kBetweenReadings);
-    for (std::size_t i = 0; i < counters.size(); ++i) read_again(patient, ports.views[i], counters[i]);
+    for (std::size_t i = 0; i < counters.size(); ++i) read_again(patient, ports[i], counters[i]);
   }
-  for (std::size_t i = 0; i < counters.size(); ++i) judge_counters(ports.views[i], counters[i], findings);
+  for (std::size_t i = 0; i < counters.size(); ++i) judge_counters(ports[i], counters[i], findings);
 }
 
 }  // namespace gigabar::doctor

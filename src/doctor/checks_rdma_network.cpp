@@ -37,14 +37,17 @@ std::optional<NetMtu> smallest_mtu(const Patient& patient, const RdmaPortView& v
   return smallest;
 }
 
-std::optional<unsigned> active_mtu_of(const Patient& patient, const RdmaPortView& view) {
-  if (view.port->active_mtu) return view.port->active_mtu;
-  for (const RdmaDeviceAnswers& answer : patient.answers.rdma_devices) {
-    const auto index = static_cast<std::size_t>(view.port->number) - 1;
-    if (answer.name != view.nic->rdma_device || view.port->number < 1 || index >= answer.active_mtu.size()) continue;
-    if (answer.active_mtu[index] != 0) return answer.active_mtu[index];
+// Says what the port's MTU is.
+std::optional<unsigned> read_active_mtu(const Patient& patient, const RdmaPortView& view, Findings& findings) {
+  std::optional<unsigned> active = view.port->active_mtu;
+  const RdmaDeviceAnswers* const answers = answers_of(patient, view.nic->rdma_device);
+  const auto index = static_cast<std::size_t>(view.port->number) - 1;
+  if (!active && answers != nullptr && view.port->number >= 1 && index < answers->active_mtu.size() &&
+      answers->active_mtu[index] != 0) {
+    active = answers->active_mtu[index];
   }
-  return {};
+  findings.reading(text("ibv_query_port(", view.subject(), ").active_mtu"), active ? text(*active) : "not told");
+  return active;
 }
 
 std::string larger_mtu_remedy(const std::string& device) {
@@ -53,8 +56,7 @@ std::string larger_mtu_remedy(const std::string& device) {
 }
 
 void judge_roce_mtu(const Patient& patient, const RdmaPortView& view, Findings& findings) {
-  const auto active = active_mtu_of(patient, view);
-  findings.reading(text("ibv_query_port(", view.subject(), ").active_mtu"), active ? std::to_string(*active) : "not told");
+  const auto active = read_active_mtu(patient, view, findings);
   const auto net = smallest_mtu(patient, view, findings);
   const bool is_net_small = net && net->mtu < kEnoughNetMtu;
   const std::string because = is_net_small ? text(": the MTU of ", printable(net->device, 32), " is ", net->mtu) : std::string();
@@ -77,8 +79,7 @@ void judge_roce_mtu(const Patient& patient, const RdmaPortView& view, Findings& 
 
 void judge_infiniband_mtu(const Patient& patient, const RdmaPortView& view, Findings& findings) {
   constexpr unsigned kUsual = 2048;  // what many fabrics run with: the default of the partitions of older subnet managers
-  const auto active = active_mtu_of(patient, view);
-  findings.reading(text("ibv_query_port(", view.subject(), ").active_mtu"), active ? std::to_string(*active) : "not told");
+  const auto active = read_active_mtu(patient, view, findings);
   if (!active) {
     findings.unknown(view.subject(), "the active MTU of the port is not told", "see active_mtu in 'ibv_devinfo'");
   } else if (*active < kUsual) {
@@ -121,9 +122,8 @@ std::string address_remedy(const RdmaPortView& view) {
 }
 
 const GidEntry* first_with(const std::vector<GidEntry>& gids, Reach reach) {
-  const auto found = std::find_if(gids.begin(), gids.end(), [reach](const GidEntry& entry) {
-    return entry.type.find("v2") != std::string::npos && reach_of(entry.gid) == reach;
-  });
+  const auto found = std::ranges::find_if(
+      gids, [reach](const GidEntry& entry) { return entry.type.find("v2") != std::string::npos && reach_of(entry.gid) == reach; });
   return found == gids.end() ? nullptr : &*found;
 }
 
@@ -147,19 +147,18 @@ void judge_gids(const Patient& patient, const RdmaPortView& view, Findings& find
                   address_remedy(view));
     return;
   }
-  const bool has_types = std::any_of(gids.begin(), gids.end(), [](const GidEntry& entry) { return !entry.type.empty(); });
+  const bool has_types = std::ranges::any_of(gids, [](const GidEntry& entry) { return !entry.type.empty(); });
   if (gids.empty() ? !patient.files.exists(view.folder() + "/gids") : !has_types) {
     findings.unknown(view.subject(), gids.empty() ? "its table of GIDs could not be read" : "the types of its GIDs are not told",
                      "see 'show_gids' or 'ibv_devinfo -v'");
-    return;
+  } else if (gids.empty()) {
+    findings.reading(view.folder() + "/gids/*", "all are zero");
+    findings.fail(view.subject(), "it has no GID at all: its network device has no address", address_remedy(view));
+  } else {
+    findings.fail(view.subject(), "it has no GID of RoCE v2, so that nothing beyond one Ethernet segment can be reached",
+                  text(address_remedy(view), "; choose RoCE v2 for rdma_cm: cma_roce_mode -d ",
+                       printable(view.nic->rdma_device, 64), " -m 2"));
   }
-  if (gids.empty()) findings.reading(view.folder() + "/gids/*", "all are zero");
-  findings.fail(view.subject(),
-                gids.empty() ? "it has no GID at all: its network device has no address"
-                             : "it has no GID of RoCE v2, so that nothing beyond one Ethernet segment can be reached",
-                gids.empty() ? address_remedy(view)
-                             : text(address_remedy(view), "; choose RoCE v2 for rdma_cm: cma_roce_mode -d ",
-                                    printable(view.nic->rdma_device, 64), " -m 2"));
 }
 
 // ---- rdma.qos
@@ -178,9 +177,7 @@ EcnSetting read_ecn(const Patient& patient, const std::string& device, std::stri
   const std::string folder = text("/sys/class/net/", device, "/ecn/", point, "/enable");
   for (int priority = 0; priority < kPriorities; ++priority) {
     const FileText file = patient.files.read(text(folder, "/", priority));
-    const std::string word = file.is_present()                  ? printable(file.content, 8)
-                             : file.state == FileState::missing ? "missing"
-                                                                : file.reason;
+    const std::string word = file.is_present() ? printable(file.content, 8) : value_of(file);
     line += text(priority == 0 ? "" : " ", word);
     if (word == "1") setting.enabled.insert(priority);
     if (word == "0" || word == "1") ++told;
@@ -196,7 +193,7 @@ std::string priorities_text(const std::set<int>& priorities) {
   return text(words.size() == 1 ? "priority " : "priorities ", list_text(words));
 }
 
-constexpr std::string_view kPfcRemedy =
+constexpr const char* kPfcRemedy =
     "see 'dcb pfc show dev DEVICE' or 'mlnx_qos -i DEVICE': one priority should have PFC or ECN, on the switches too";
 
 std::string ecn_remedy(const std::string& device, const RdmaPortView& view) {
@@ -212,8 +209,7 @@ void judge_ecn(const Patient& patient, const RdmaPortView& view, const std::stri
   const FileText tclass =
       findings.read(patient, text("/sys/class/infiniband/", view.nic->rdma_device, "/tc/", view.port->number, "/traffic_class"));
   std::set<int> both;
-  std::set_intersection(marks.enabled.begin(), marks.enabled.end(), slows.enabled.begin(), slows.enabled.end(),
-                        std::inserter(both, both.end()));
+  std::ranges::set_intersection(marks.enabled, slows.enabled, std::inserter(both, both.end()));
   const std::string shown = printable(device, 32);
   if (!both.empty()) {
     findings.pass(view.subject(),
@@ -221,7 +217,7 @@ void judge_ecn(const Patient& patient, const RdmaPortView& view, const std::stri
                        tclass.is_present() && !tclass.content.empty() ? text("; RDMA sends with ", printable(tclass.content, 60))
                                                                       : std::string()));
   } else if (!marks.is_complete || !slows.is_complete) {
-    findings.unknown(view.subject(), text("not every ECN setting of ", shown, " could be read"), std::string(kPfcRemedy));
+    findings.unknown(view.subject(), text("not every ECN setting of ", shown, " could be read"), kPfcRemedy);
   } else {
     const bool has_half = !marks.enabled.empty() || !slows.enabled.empty();
     findings.warn(
@@ -236,7 +232,7 @@ void judge_ecn(const Patient& patient, const RdmaPortView& view, const std::stri
 std::string device_with_ecn(const Patient& patient, const RdmaPortView& view) {
   std::vector<std::string> candidates = net_devices_of(view);
   for (const NetDevice& device : view.nic->net_devices) candidates.push_back(device.name);
-  const auto found = std::find_if(candidates.begin(), candidates.end(), [&](const std::string& device) {
+  const auto found = std::ranges::find_if(candidates, [&](const std::string& device) {
     return device.find('/') == std::string::npos && patient.files.exists("/sys/class/net/" + device + "/ecn");
   });
   return found == candidates.end() ? std::string() : *found;
@@ -244,65 +240,49 @@ std::string device_with_ecn(const Patient& patient, const RdmaPortView& view) {
 
 void judge_qos(const Patient& patient, const RdmaPortView& view, Findings& findings) {
   const std::string device = device_with_ecn(patient, view);
-  if (!device.empty()) {
-    judge_ecn(patient, view, device, findings);
-    return;
-  }
+  if (!device.empty()) return judge_ecn(patient, view, device, findings);
   findings.reading("/sys/class/net/*/ecn", "missing");
-  findings.unknown(view.subject(), "this driver does not say whether ECN or PFC is on", std::string(kPfcRemedy));
+  findings.unknown(view.subject(), "this driver does not say whether ECN or PFC is on", kPfcRemedy);
 }
 
-// Whether the check looks at the port; a port whose link layer nobody tells gets its `unknown` here.
-template <class Judge>
-bool judge_if_roce(const Patient& patient, const RdmaPortView& view, Findings& findings, Judge judge) {
-  switch (transport_of(patient, view)) {
-    case RdmaTransport::roce: judge(); return true;
-    case RdmaTransport::unknown:
-      findings.reading(view.folder() + "/link_layer", "not told");
-      findings.unknown(view.subject(), "the link layer of the port is not told", "see link_layer in 'ibv_devinfo'");
-      return true;
-    case RdmaTransport::infiniband:
-    case RdmaTransport::iwarp:
-    case RdmaTransport::other: break;
-  }
-  return false;
+using PortJudge = void (*)(const Patient& patient, const RdmaPortView& view, Findings& findings);
+
+// Judges the ports of RoCE that may carry traffic. A port whose link layer nobody tells gets its `unknown`.
+void judge_roce(const Patient& patient, const RdmaPortView& view, Findings& findings, PortJudge judge) {
+  const RdmaTransport transport = transport_of(patient, view);
+  if (transport == RdmaTransport::roce) return judge(patient, view, findings);
+  if (transport != RdmaTransport::unknown) return;
+  findings.reading(view.folder() + "/link_layer", "not told");
+  findings.unknown(view.subject(), "the link layer of the port is not told", "see link_layer in 'ibv_devinfo'");
 }
 
 }  // namespace
 
 void check_rdma_mtu(const Patient& patient, Findings& findings) {
-  const RdmaPorts ports = rdma_ports(patient, findings);
-  bool has_said = ports.has_said;
-  for (const RdmaPortView& view : ports.views) {
+  for (const RdmaPortView& view : rdma_ports(patient, findings)) {
     if (!may_be_active(*view.port)) continue;
     if (transport_of(patient, view) == RdmaTransport::infiniband) {
       judge_infiniband_mtu(patient, view, findings);
-      has_said = true;
     } else {
-      has_said |= judge_if_roce(patient, view, findings, [&] { judge_roce_mtu(patient, view, findings); });
+      judge_roce(patient, view, findings, judge_roce_mtu);
     }
   }
-  if (!has_said) findings.skip("no port of InfiniBand or RoCE is active, and iWARP has no MTU of its own");
+  if (findings.count() == 0) findings.skip("no port of InfiniBand or RoCE is active, and iWARP has no MTU of its own");
 }
 
 void check_rdma_gid(const Patient& patient, Findings& findings) {
-  const RdmaPorts ports = rdma_ports(patient, findings);
-  bool has_said = ports.has_said;
-  for (const RdmaPortView& view : ports.views) {
-    if (!may_be_active(*view.port)) continue;
-    has_said |= judge_if_roce(patient, view, findings, [&] { judge_gids(patient, view, findings); });
+  for (const RdmaPortView& view : rdma_ports(patient, findings)) {
+    if (may_be_active(*view.port)) judge_roce(patient, view, findings, judge_gids);
   }
-  if (!has_said) findings.skip("no port of RoCE is active; only RoCE chooses between kinds of GIDs");
+  if (findings.count() == 0) findings.skip("no port of RoCE is active; only RoCE chooses between kinds of GIDs");
 }
 
 void check_rdma_qos(const Patient& patient, Findings& findings) {
-  const RdmaPorts ports = rdma_ports(patient, findings);
-  bool has_said = ports.has_said;
-  for (const RdmaPortView& view : ports.views) {
-    if (!may_be_active(*view.port) || is_software(*view.nic)) continue;
-    has_said |= judge_if_roce(patient, view, findings, [&] { judge_qos(patient, view, findings); });
+  for (const RdmaPortView& view : rdma_ports(patient, findings)) {
+    if (may_be_active(*view.port) && !is_software(*view.nic)) judge_roce(patient, view, findings, judge_qos);
   }
-  if (!has_said) findings.skip("no port of a RoCE adapter is active; only RoCE needs ECN or PFC (soft-RoCE has neither)");
+  if (findings.count() == 0)
+    findings.skip("no port of a RoCE adapter is active; only RoCE needs ECN or PFC (soft-RoCE has neither)");
 }
 
 }  // namespace gigabar::doctor

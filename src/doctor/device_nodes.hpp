@@ -30,6 +30,8 @@ struct NodeReport {
     return state == NodeState::not_a_device || state == NodeState::wrong_number || state == NodeState::refused;
   }
   std::string statement() const { return path + " " + fault; }
+  // Of something that needs the node; what cannot be said of every node alike: why it is missing, and how to get it or the right.
+  Availability availability(std::string when_missing, std::string how_to_have_it, std::string how_to_be_allowed) const;
 };
 
 NodeReport look_at_node(const Patient& patient, const std::string& path);

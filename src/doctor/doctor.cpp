@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Which checks there are, and how they are run.
 #include <algorithm>
-#include <array>
 #include <exception>
 #include <new>
 
@@ -10,19 +9,11 @@
 #include "base/log.hpp"
 #include "base/uncancelled.hpp"
 #include "doctor/check.hpp"
+#include "doctor/pages.hpp"
 
 namespace gigabar {
 namespace doctor {
 namespace {
-
-std::vector<Check> collect() {
-  std::vector<Check> all;
-  for (const std::span<const Check> group :
-       {driver_checks(), gpu_checks(), pci_checks(), rdma_checks(), host_checks(), probe_checks()}) {
-    all.insert(all.end(), group.begin(), group.end());
-  }
-  return all;
-}
 
 // Probes were called trials; the old ids stay for one version.
 std::string current_id(std::string_view id) {
@@ -35,15 +26,14 @@ std::string current_id(std::string_view id) {
 std::string_view group_of(std::string_view id) { return id.substr(0, id.find('.')); }
 
 bool is_chosen(const CheckInfo& check, const std::vector<std::string>& only) {
-  return only.empty() || std::any_of(only.begin(), only.end(), [&](const std::string& wanted) {
+  return only.empty() || std::ranges::any_of(only, [&](const std::string& wanted) {
            return check.id == wanted || group_of(check.id) == wanted || check.id.starts_with(wanted + ".");
          });
 }
 
 // Ids that share the first part with `wanted`, else all groups.
 std::string near_ids(std::string_view wanted) {
-  std::string ids;
-  std::string groups;
+  std::string ids, groups;
   for (const Check& check : all_checks()) {
     const std::string_view group = group_of(check.info.id);
     if (group == group_of(wanted)) ids += text(ids.empty() ? "" : ", ", check.info.id);
@@ -54,18 +44,15 @@ std::string near_ids(std::string_view wanted) {
 
 Result<void> check_chosen(const std::vector<std::string>& only) {
   for (const std::string& wanted : only) {
-    const std::vector<std::string> one{wanted};
-    const auto all = all_checks();
-    if (std::none_of(all.begin(), all.end(), [&](const Check& check) { return is_chosen(check.info, one); })) {
-      return make_error(Status::invalid_argument, "examine", text("check '", printable(wanted), "'"), "there is no such check",
-                        near_ids(wanted));
-    }
+    if (std::ranges::any_of(all_checks(), [&](const Check& check) { return is_chosen(check.info, {wanted}); })) continue;
+    return make_error(Status::invalid_argument, "examine", text("check '", printable(wanted), "'"), "there is no such check",
+                      near_ids(wanted));
   }
   return {};
 }
 
-std::vector<Finding> run_one(const Check& check, const Patient& patient) {
-  Findings findings(check.info.id);
+void run(const Check& check, const Patient& patient, const ExamineOptions& options, Findings& findings) {
+  if (options.on_begin) options.on_begin(check.info);
   try {
     check.run(patient, findings);
   } catch (const std::bad_alloc&) {
@@ -73,29 +60,16 @@ std::vector<Finding> run_one(const Check& check, const Patient& patient) {
   } catch (const std::exception& failure) {
     findings.unknown({}, text("the check itself failed: ", failure.what()), "report this, with the machine's capture");
   }
-  return findings.take();
-}
-
-std::vector<Finding> not_run(const Check& check, std::string statement, std::string remedy) {
-  Findings findings(check.info.id);
-  findings.unknown({}, std::move(statement), std::move(remedy));
-  return findings.take();
-}
-
-std::vector<Finding> left_out(const Check& check) {
-  Findings findings(check.info.id);
-  findings.skip("probes were not asked for");
-  return findings.take();
-}
-
-void append(std::vector<Finding>& all, std::vector<Finding> more) {
-  all.insert(all.end(), std::make_move_iterator(more.begin()), std::make_move_iterator(more.end()));
 }
 
 }  // namespace
 
 std::span<const Check> all_checks() {
-  static const auto* const all = new std::vector<Check>(collect());
+  static const auto* const all = new std::vector<Check>{
+#define GIGABAR_CHECK(id, function) {info_of(id), function},
+#include "doctor/checks.def"
+#undef GIGABAR_CHECK
+  };
   return *all;
 }
 
@@ -133,8 +107,7 @@ const CheckInfo* find_check(std::string_view id) try {
 }
 
 std::size_t Examination::count(Verdict verdict) const noexcept {
-  return static_cast<std::size_t>(
-      std::count_if(findings.begin(), findings.end(), [verdict](const Finding& finding) { return finding.verdict == verdict; }));
+  return static_cast<std::size_t>(std::ranges::count(findings, verdict, &Finding::verdict));
 }
 
 Result<Examination> examine(const Machine& machine, const ExamineOptions& options) try {
@@ -157,19 +130,18 @@ Result<Examination> examine(const Machine& machine, const ExamineOptions& option
   }
   const doctor::Patient patient{machine.files(), machine.answers(), examination.topology, machine.is_live()};
   for (const doctor::Check& check : doctor::all_checks()) {
-    if (!doctor::is_chosen(check.info, only)) continue;
-    if (check.info.is_probe && !options.with_probes) {
-      // Who named the check is told why it says nothing.
-      if (!only.empty()) doctor::append(examination.findings, doctor::left_out(check));
-      continue;
+    const bool is_left_out = check.info.is_probe && !options.with_probes;
+    if (!doctor::is_chosen(check.info, only) || (is_left_out && only.empty())) continue;
+    doctor::Findings findings(check.info.id);
+    if (is_left_out) {
+      findings.skip("probes were not asked for");  // who named the check is told why it says nothing
+    } else if (deadline.has_passed()) {
+      findings.unknown({}, "the time for the examination was over before this check",
+                       "give it more time, or choose checks with --only");
+    } else {
+      doctor::run(check, patient, options, findings);
     }
-    if (deadline.has_passed()) {
-      doctor::append(examination.findings, doctor::not_run(check, "the time for the examination was over before this check",
-                                                           "give it more time, or choose checks with --only"));
-      continue;
-    }
-    if (options.on_begin) options.on_begin(check.info);
-    doctor::append(examination.findings, doctor::run_one(check, patient));
+    std::ranges::move(findings.take(), std::back_inserter(examination.findings));
   }
   return examination;
 } catch (...) {

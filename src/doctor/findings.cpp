@@ -3,21 +3,56 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/counted.hpp"
 #include "base/errors.hpp"
 #include "doctor/check.hpp"
 
 namespace gigabar::doctor {
 namespace {
 
-std::string value_of(const FileText& text) {
-  switch (text.state) {
-    case FileState::present: return printable(text.content);
-    case FileState::missing: return "missing";
-    case FileState::unreadable:
-    case FileState::refused: return text.reason.empty() ? "not readable" : text.reason;
+constexpr std::size_t kMaxFindings = 64;  // joined ones of a check; the last one counts the others
+constexpr std::size_t kMaxSubjects = 8;   // named in a joined one
+constexpr std::size_t kMaxReadings = 16;  // of a joined one
+
+// FAIL, WARN, UNKNOWN, PASS, SKIP.
+int gravity(const Finding& finding) noexcept {
+  switch (finding.verdict) {
+    case Verdict::fail: return 0;
+    case Verdict::warn: return 1;
+    case Verdict::unknown: return 2;
+    case Verdict::pass: return 3;
+    case Verdict::skip: return 4;
   }
-  return "missing";
+  return 2;
 }
+
+bool say_the_same(const Finding& a, const Finding& b) {
+  return a.verdict == b.verdict && a.statement == b.statement && a.remedy == b.remedy && a.needs_reboot == b.needs_reboot;
+}
+
+bool is_same(const Reading& a, const Reading& b) { return a.source == b.source && a.value == b.value; }
+
+// A finding and the subjects of those that say the same.
+struct Group {
+  Finding finding;
+  std::vector<std::string> subjects;
+
+  void add(const Finding& other) {
+    if (std::ranges::find(subjects, other.subject) == subjects.end()) subjects.push_back(other.subject);
+    auto& readings = finding.readings;
+    for (const Reading& reading : other.readings) {
+      const bool is_there = std::ranges::any_of(readings, [&](const Reading& known) { return is_same(known, reading); });
+      if (!is_there && readings.size() < kMaxReadings) readings.push_back(reading);
+    }
+  }
+
+  Finding joined_finding() && {
+    const std::size_t more = subjects.size() - std::min(subjects.size(), kMaxSubjects);
+    subjects.resize(subjects.size() - more);
+    finding.subject = joined(subjects) + (more > 0 ? text(" and ", more, " more") : "");
+    return std::move(finding);
+  }
+};
 
 }  // namespace
 
@@ -29,35 +64,14 @@ FileText Findings::read(const Patient& patient, const std::string& path) {
 
 void Findings::reading(std::string source, std::string value) {
   // A source may hold names that came from the machine.
-  source = printable(source);
-  value = printable(value);
-  readings_.push_back({std::move(source), std::move(value)});
+  readings_.push_back({printable(source), printable(value)});
 }
 
-void Findings::pass(std::string subject, std::string statement) {
-  add(std::move(subject), Verdict::pass, std::move(statement), {}, false);
+void Findings::readings(const std::vector<Reading>& all) {
+  for (const Reading& one : all) reading(one.source, one.value);
 }
 
-void Findings::warn(std::string subject, std::string statement, std::string remedy, bool needs_reboot) {
-  add(std::move(subject), Verdict::warn, std::move(statement), std::move(remedy), needs_reboot);
-}
-
-void Findings::fail(std::string subject, std::string statement, std::string remedy, bool needs_reboot) {
-  add(std::move(subject), Verdict::fail, std::move(statement), std::move(remedy), needs_reboot);
-}
-
-void Findings::unknown(std::string subject, std::string statement, std::string remedy) {
-  add(std::move(subject), Verdict::unknown, std::move(statement), std::move(remedy), false);
-}
-
-void Findings::skip(std::string statement) { add({}, Verdict::skip, std::move(statement), {}, false); }
-
-std::vector<Finding> Findings::take() {
-  if (findings_.empty()) unknown({}, "the check came to no verdict", "report this, with the output of 'gigabar doctor --json'");
-  return std::move(findings_);
-}
-
-void Findings::add(std::string subject, Verdict verdict, std::string statement, std::string remedy, bool needs_reboot) {
+void Findings::say(std::string subject, Verdict verdict, std::string statement, std::string remedy, bool needs_reboot) {
   Finding finding;
   finding.check = check_;
   finding.subject = std::move(subject);
@@ -69,25 +83,49 @@ void Findings::add(std::string subject, Verdict verdict, std::string statement, 
   findings_.push_back(std::move(finding));
 }
 
+void Findings::join_alike(const std::string& otherwise) {
+  if (findings_.empty()) return skip(otherwise);
+  std::vector<Group> groups;
+  for (Finding& finding : findings_) {
+    auto group = std::ranges::find_if(groups, [&](const Group& known) { return say_the_same(known.finding, finding); });
+    if (group == groups.end()) {
+      group = groups.insert(group, {finding, {}});
+      group->finding.readings.clear();
+    }
+    group->add(finding);
+  }
+  findings_.clear();
+  for (Group& group : groups) findings_.push_back(std::move(group).joined_finding());
+  std::ranges::stable_sort(findings_, {}, gravity);
+  if (findings_.size() <= kMaxFindings) return;
+  // They are sorted, so that the first one left out is the gravest of them.
+  const std::size_t more = findings_.size() - kMaxFindings + 1;
+  const Verdict gravest = findings_[kMaxFindings - 1].verdict;
+  findings_.resize(kMaxFindings - 1);
+  say({}, gravest, text(more, " more findings of this check are not listed"),
+      gravest == Verdict::pass ? "" : "mend what is listed and run the check again");
+}
+
+void Findings::join_gpus() {
+  const auto first = std::ranges::find_if(findings_, [](const Finding& finding) { return !finding.subject.empty(); });
+  const auto count = findings_.end() - first;
+  if (count < 2 || !std::all_of(first + 1, findings_.end(), [&](const Finding& other) { return say_the_same(*first, other); }))
+    return;
+  first->subject = text("all ", counted(static_cast<std::size_t>(count), "GPU"));
+  for (auto other = first + 1; other != findings_.end(); ++other)
+    first->readings.insert(first->readings.end(), other->readings.begin(), other->readings.end());
+  findings_.erase(first + 1, findings_.end());
+}
+
+std::vector<Finding> Findings::take() {
+  if (findings_.empty()) unknown({}, "the check came to no verdict", "report this, with the output of 'gigabar doctor --json'");
+  return std::move(findings_);
+}
+
 std::string pci_folder(const PciAddress& address) { return "/sys/bus/pci/devices/" + address.to_string(); }
 
 std::string subject_of(const Gpu& gpu) { return "GPU " + gpu.address.to_string(); }
 
 std::string subject_of(const Gpu& gpu, const Nic& nic) { return subject_of(gpu) + " and " + nic.name; }
-
-std::string printable(std::string_view text, std::size_t most) {
-  constexpr std::string_view kBlank(" \t\r\n\v\f\0", 7);
-  const std::size_t begin = text.find_first_not_of(kBlank);
-  if (begin == std::string_view::npos) return {};
-  text = text.substr(begin, text.find_last_not_of(kBlank) - begin + 1);
-  const bool is_cut = text.size() > most;
-  std::string line(text.substr(0, most));
-  std::replace_if(
-      line.begin(), line.end(), [](char letter) { return static_cast<unsigned char>(letter) < 0x20 || letter == 0x7f; }, ' ');
-  // A binary file's bytes are no characters of any encoding that the reader has.
-  std::replace_if(line.begin(), line.end(), [](char letter) { return static_cast<unsigned char>(letter) >= 0x80; }, '?');
-  if (is_cut) line += "...";
-  return line;
-}
 
 }  // namespace gigabar::doctor

@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cctype>
 #include <set>
 #include <sstream>
 
@@ -17,19 +16,6 @@ namespace {
 
 constexpr std::uint16_t kNvidia = 0x10de;
 constexpr std::uint32_t kDisplay = 0x03;  // base class
-
-std::string lower(std::string_view mixed) {
-  std::string small(mixed);
-  std::transform(small.begin(), small.end(), small.begin(),
-                 [](unsigned char letter) { return static_cast<char>(std::tolower(letter)); });
-  return small;
-}
-
-std::string trimmed(std::string_view content) {
-  const std::size_t begin = content.find_first_not_of(" \t\r\n\"");
-  if (begin == std::string_view::npos) return {};
-  return std::string(content.substr(begin, content.find_last_not_of(" \t\r\n\"") - begin + 1));
-}
 
 bool is_version(std::string_view word) {
   return word.find('.') != std::string_view::npos && word.front() != '.' && word.size() < 32 &&
@@ -46,38 +32,15 @@ std::string version_in(const std::string& line) {
 
 // "overlay / overlay rw,...": the root of a container that leaves no other mark.
 bool is_root_overlay(const Patient& patient) {
-  const FileText mounts = patient.files.read("/proc/self/mounts");
-  std::istringstream lines(mounts.content);
+  std::istringstream lines(patient.files.read("/proc/self/mounts").content);
   for (std::string line; std::getline(lines, line);) {
     std::istringstream words(line);
-    std::string what;
-    std::string where;
-    std::string kind;
+    std::string what, where, kind;
     words >> what >> where >> kind;
     if (where == "/" && kind == "overlay") return true;
   }
   return false;
 }
-
-struct NamedDriver {
-  std::string_view prefix;  // of an RDMA device's name
-  std::string_view driver;
-};
-// Names that the kernel gives; udev may have renamed devices of PCI, which have a link to their driver instead.
-constexpr std::array<NamedDriver, 14> kNames{{{"mlx5", "mlx5_core"},
-                                              {"mlx4", "mlx4_core"},
-                                              {"bnxt_re", "bnxt_en"},
-                                              {"rdmap", "efa"},
-                                              {"efa", "efa"},
-                                              {"irdma", "irdma"},
-                                              {"hns", "hns3"},
-                                              {"cxgb4", "cxgb4"},
-                                              {"qedr", "qede"},
-                                              {"erdma", "erdma"},
-                                              {"mana", "mana"},
-                                              {"ionic", "ionic"},
-                                              {"rxe", "rxe"},
-                                              {"siw", "siw"}}};
 
 }  // namespace
 
@@ -101,26 +64,6 @@ bool has_nvidia(const Patient& patient) {
          driver_module(patient).is_loaded || patient.files.exists(kControlNode);
 }
 
-std::vector<std::string> rdma_devices(const Patient& patient) {
-  std::set<std::string> devices;
-  for (const std::string& name : patient.files.names("/sys/class/infiniband")) devices.insert(name);
-  for (const Nic& nic : patient.topology.nics) {
-    if (!nic.rdma_device.empty()) devices.insert(nic.rdma_device);
-  }
-  return {devices.begin(), devices.end()};
-}
-
-std::string rdma_driver(const Patient& patient, const std::string& device) {
-  if (auto driver = patient.files.link_name("/sys/class/infiniband/" + device + "/device/driver")) return *driver;
-  for (const Nic& nic : patient.topology.nics) {
-    if (nic.rdma_device == device && !nic.driver.empty()) return nic.driver;
-  }
-  for (const NamedDriver& known : kNames) {
-    if (device.starts_with(known.prefix)) return std::string(known.driver);
-  }
-  return {};
-}
-
 std::string container(const Patient& patient) {
   if (patient.files.exists("/.dockerenv")) return "a Docker container";
   if (patient.files.exists("/run/.containerenv")) return "a Podman container";
@@ -128,8 +71,6 @@ std::string container(const Patient& patient) {
   if (is_root_overlay(patient)) return "a container (its root is an overlay)";
   return {};
 }
-
-std::string kernel_release(const Patient& patient) { return patient.files.word("/proc/sys/kernel/osrelease").value_or(""); }
 
 DriverModule driver_module(const Patient& patient) {
   DriverModule module;
@@ -158,13 +99,19 @@ std::optional<std::map<std::string, std::string>> driver_params(const Patient& p
   const FileText file = patient.files.read(kParamsFile);
   if (!file.is_present()) return {};
   std::map<std::string, std::string> params;
-  std::istringstream lines(file.content);
-  for (std::string line; std::getline(lines, line);) {
+  for (std::string_view rest = file.content; !rest.empty();) {
+    const std::string_view line = next_line(rest);
     const std::size_t colon = line.find(':');
-    if (colon == std::string::npos) continue;
-    params[trimmed(line.substr(0, colon))] = trimmed(line.substr(colon + 1));
+    constexpr std::string_view kAround = " \t\r\n\"";
+    if (colon == std::string_view::npos) continue;
+    params[std::string(trimmed(line.substr(0, colon), kAround))] = trimmed(line.substr(colon + 1), kAround);
   }
   return params;
+}
+
+std::string shown(const std::map<std::string, std::string>& params, const std::string& name) {
+  const auto found = params.find(name);
+  return found == params.end() ? std::string(kNotNamed) : found->second;
 }
 
 std::vector<std::string> gpu_nodes(const Patient& patient) {
@@ -184,111 +131,63 @@ Availability resource_manager_nodes(const Patient& patient) {
                                   ? "run 'nvidia-smi' or 'sudo nvidia-modprobe -c 0', which make the nodes of a loaded driver"
                                   : "give the GPUs to the container (docker run --gpus all, or the NVIDIA device plug-in)";
   const std::string rights = "'ls -l /dev/nvidia*' shows who may: join that group, or set NVreg_DeviceFileMode=0666";
-  const auto unusable = [&](const NodeReport& node) -> Availability {
-    switch (node.state) {
-      case NodeState::missing: return {AvailabilityCode::no_device, node.statement(), pass_on, {}};
-      case NodeState::no_permission:
-        return {AvailabilityCode::no_permission, text("this user may not read and write ", node.path), rights, {}};
-      case NodeState::refused: return {AvailabilityCode::no_permission, node.statement(), node.remedy, {}};
-      default: return {AvailabilityCode::no_device, node.statement(), node.remedy, {}};
-    }
-  };
+  const auto unusable = [&](const NodeReport& node) { return node.availability(node.statement(), pass_on, rights); };
   const NodeReport control = look_at_node(patient, kControlNode);
   if (!control.works()) return unusable(control);
   std::size_t usable = 0;
   std::optional<NodeReport> first_unusable;
   for (const std::string& path : gpu_nodes(patient)) {
     NodeReport node = look_at_node(patient, path);
-    if (node.works()) {
-      ++usable;
-    } else if (!first_unusable) {
-      first_unusable = std::move(node);
-    }
+    if (node.works()) ++usable;
+    if (!node.works() && !first_unusable) first_unusable = std::move(node);
   }
   if (usable == 0 && first_unusable) return unusable(*first_unusable);
   if (usable == 0) return {AvailabilityCode::no_device, "there is no /dev/nvidia0, /dev/nvidia1, ...", pass_on, {}};
   return {AvailabilityCode::ok, text(kControlNode, " and the nodes of ", counted(usable, "GPU"), " are usable"), {}, {}};
 }
 
-const GpuAnswers* answers_of(const Patient& patient, const Gpu& gpu) {
-  const std::string address = gpu.address.to_string();
-  for (const GpuAnswers& answers : patient.answers.gpus) {
-    if (answers.pci == address) return &answers;
-  }
-  return nullptr;
+const GpuAnswers& answers_of(const Patient& patient, const Gpu& gpu) {
+  static const GpuAnswers none;
+  const auto found = std::ranges::find(patient.answers.gpus, gpu.address.to_string(), &GpuAnswers::pci);
+  return found == patient.answers.gpus.end() ? none : *found;
 }
 
-std::optional<int> cuda_attribute(const GpuAnswers* answers, const std::string& name) {
-  if (answers == nullptr) return {};
-  const auto found = answers->cuda_attributes.find(name);
-  if (found == answers->cuda_attributes.end()) return {};
-  return found->second;
+std::optional<int> cuda_attribute(const GpuAnswers& answers, const std::string& name) {
+  const auto found = answers.cuda_attributes.find(name);
+  return found == answers.cuda_attributes.end() ? std::nullopt : std::optional(found->second);
+}
+
+NvLinkFacts nvlinks_of(const Patient& patient, const Gpu& gpu) {
+  const GpuAnswers& answers = answers_of(patient, gpu);
+  const std::string fabric = answers.fabric_state.value_or("");
+  if (!answers.nvlinks) return {gpu.nvlinks_active, gpu.nvlinks_total, gpu.nvlinks_total > 0, false, fabric};
+  const auto& links = *answers.nvlinks;
+  return {static_cast<std::size_t>(std::ranges::count_if(links, &nvml::NvLink::is_active)), links.size(), true,
+          std::ranges::any_of(links, &nvml::NvLink::is_switch), fabric};
 }
 
 std::vector<std::string> log_lines(const Patient& patient, std::initializer_list<std::string_view> words) {
   std::vector<std::string> found;
   if (!patient.answers.kernel_log) return found;
   for (const std::string& line : *patient.answers.kernel_log) {
-    const std::string small = lower(line);
-    if (std::all_of(words.begin(), words.end(),
-                    [&](std::string_view word) { return small.find(lower(word)) != std::string::npos; })) {
-      found.push_back(line);
-    }
+    const auto has = [small = lower(line)](std::string_view word) { return small.find(lower(word)) != std::string::npos; };
+    if (std::ranges::all_of(words, has)) found.push_back(line);
   }
   return found;
 }
 
-void say(Findings& findings, std::string subject, Verdict verdict, std::string statement, std::string remedy, bool needs_reboot) {
-  switch (verdict) {
-    case Verdict::pass: return findings.pass(std::move(subject), std::move(statement));
-    case Verdict::warn: return findings.warn(std::move(subject), std::move(statement), std::move(remedy), needs_reboot);
-    case Verdict::fail: return findings.fail(std::move(subject), std::move(statement), std::move(remedy), needs_reboot);
-    case Verdict::unknown: return findings.unknown(std::move(subject), std::move(statement), std::move(remedy));
-    case Verdict::skip: return findings.skip(std::move(statement));
-  }
+std::optional<std::uint64_t> xid_in(const std::string& line) {
+  const std::string small = lower(line);
+  const std::size_t at = small.find("xid (");
+  const std::size_t closed = at == std::string::npos ? at : small.find("): ", at);
+  if (closed == std::string::npos) return {};
+  const std::size_t begin = closed + 3;
+  return parse_number(small.substr(begin, small.find_first_not_of("0123456789", begin) - begin), 0, UINT64_MAX);
 }
 
-void read_all(Findings& findings, const std::vector<Reading>& readings) {
-  for (const Reading& reading : readings) findings.reading(reading.source, reading.value);
-}
-
-std::string size_text(std::uint64_t bytes) {
-  constexpr std::uint64_t kMiB = std::uint64_t{1} << 20;
-  constexpr std::uint64_t kGiB = std::uint64_t{1} << 30;
-  const std::uint64_t unit = bytes >= kGiB ? kGiB : kMiB;
-  const std::uint64_t tenth = bytes % unit * 10 / unit;
-  return text(bytes / unit, tenth == 0 ? "" : text('.', tenth), unit == kGiB ? " GiB" : " MiB");
-}
-
-std::string joined(const std::vector<std::string>& words, std::string_view between) {
-  std::string line;
-  for (const std::string& word : words) line += text(line.empty() ? "" : between, word);
-  return line;
-}
-
-void PerGpu::add(const Gpu& gpu, Verdict verdict, std::string statement, std::string remedy, std::vector<Reading> readings) {
-  entries_.push_back({subject_of(gpu), verdict, std::move(statement), std::move(remedy), std::move(readings)});
-}
-
-bool PerGpu::are_alike() const {
-  return entries_.size() > 1 && std::all_of(entries_.begin(), entries_.end(), [&](const Entry& entry) {
-           const Entry& first = entries_.front();
-           return entry.verdict == first.verdict && entry.statement == first.statement && entry.remedy == first.remedy;
-         });
-}
-
-void PerGpu::say_to(Findings& findings) {
-  if (are_alike()) {
-    for (const Entry& entry : entries_) read_all(findings, entry.readings);
-    Entry& first = entries_.front();
-    say(findings, text("all ", counted(entries_.size(), "GPU")), first.verdict, std::move(first.statement),
-        std::move(first.remedy));
-    return;
-  }
-  for (Entry& entry : entries_) {
-    read_all(findings, entry.readings);
-    say(findings, std::move(entry.subject), entry.verdict, std::move(entry.statement), std::move(entry.remedy));
-  }
+void judge_each_gpu(const Patient& patient, Findings& findings, GpuJudge judge) {
+  for (const Gpu& gpu : gpus_to_check(patient, findings)) judge(patient, gpu, answers_of(patient, gpu), findings);
+  findings.join_gpus();
 }
 
 std::vector<Gpu> gpus_to_check(const Patient& patient, Findings& findings) {

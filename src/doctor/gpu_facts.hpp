@@ -20,6 +20,8 @@ inline constexpr const char* kVersionFile = "/proc/driver/nvidia/version";
 inline constexpr const char* kParamsFile = "/proc/driver/nvidia/params";
 inline constexpr const char* kGpusFolder = "/proc/driver/nvidia/gpus";
 inline constexpr const char* kControlNode = "/dev/nvidiactl";
+inline constexpr const char* kGdrdrvVersionFile = "/sys/module/gdrdrv/version";
+inline constexpr Version kGdrdrvThatKeeps{2, 5};  // the first that keeps a mapping valid after its memory was freed
 
 enum class Answer : std::uint8_t { no, yes, unknown };
 
@@ -29,6 +31,17 @@ struct Support {
   std::string reason;  // for yes, what was found
   std::string remedy;
   std::vector<Reading> readings;
+
+  Support& read(std::string source, std::string value) {
+    readings.push_back({std::move(source), std::move(value)});
+    return *this;
+  }
+  Support& say(Answer its_answer, std::string its_reason, std::string its_remedy = {}) {
+    answer = its_answer;
+    reason = std::move(its_reason);
+    remedy = std::move(its_remedy);
+    return *this;
+  }
 };
 
 // --- the machine
@@ -37,17 +50,12 @@ struct Support {
 std::vector<std::string> gpus_on_pci(const Patient& patient);
 // A GPU on the bus, named by a driver, or at least the driver's files.
 bool has_nvidia(const Patient& patient);
-// Names below /sys/class/infiniband, and those of the topology.
-std::vector<std::string> rdma_devices(const Patient& patient);
-// Of the kernel, "mlx5_core", else by the device's name; empty: not told.
-std::string rdma_driver(const Patient& patient, const std::string& device);
 // "a Docker container"; empty: none that shows.
 std::string container(const Patient& patient);
-// "6.1.0-28-amd64"; empty: not told.
-std::string kernel_release(const Patient& patient);
 
 // --- the NVIDIA driver
 
+inline constexpr unsigned kFirstOpenBranch = 515;  // the first driver that has open kernel modules
 struct DriverModule {
   bool is_loaded = false;                // /proc or /sys has it
   FileState state = FileState::missing;  // of kVersionFile
@@ -60,16 +68,33 @@ DriverModule driver_module(const Patient& patient);
 // Of /proc/driver/nvidia/params, quotes removed; nothing when it cannot be read.
 std::optional<std::map<std::string, std::string>> driver_params(const Patient& patient);
 
+// The value of a parameter, or kNotNamed.
+inline constexpr std::string_view kNotNamed = "not named";
+std::string shown(const std::map<std::string, std::string>& params, const std::string& name);
+
 // Names of /dev/nvidia0, ... in order.
 std::vector<std::string> gpu_nodes(const Patient& patient);
 // Whether the driver's control and GPU nodes are there for this user.
 Availability resource_manager_nodes(const Patient& patient);
 
-const GpuAnswers* answers_of(const Patient& patient, const Gpu& gpu);
-std::optional<int> cuda_attribute(const GpuAnswers* answers, const std::string& name);
+// What the libraries said of the GPU; where they said nothing, none of it is told.
+const GpuAnswers& answers_of(const Patient& patient, const Gpu& gpu);
+std::optional<int> cuda_attribute(const GpuAnswers& answers, const std::string& name);
+
+struct NvLinkFacts {
+  std::size_t active = 0, total = 0;
+  bool is_told = false;
+  bool has_switch = false;
+  std::string fabric;  // NVML's state of the fabric; empty: not told
+
+  bool is_waiting() const { return fabric == "not_started" || fabric == "in_progress"; }  // for the fabric
+};
+NvLinkFacts nvlinks_of(const Patient& patient, const Gpu& gpu);
 
 // Lines of the kernel's log with every one of `words`, letters' case ignored; empty as well when there is no log.
 std::vector<std::string> log_lines(const Patient& patient, std::initializer_list<std::string_view> words);
+// 79, of "NVRM: Xid (PCI:0000:3b:00): 79, pid=...".
+std::optional<std::uint64_t> xid_in(const std::string& line);
 
 // --- the parts of RDMA by dma-buf
 
@@ -82,33 +107,26 @@ Support peermem(const Patient& patient);
 // What GPU-initiated networking needs of the driver.
 Support gin_of_driver(const Patient& patient);
 
-// --- saying it
+// --- one finding for each GPU
 
-void say(Findings& findings, std::string subject, Verdict verdict, std::string statement, std::string remedy = {},
-         bool needs_reboot = false);
-void read_all(Findings& findings, const std::vector<Reading>& readings);
-// "64 GiB", "256 MiB", "5.5 MiB".
-std::string size_text(std::uint64_t bytes);
-std::string joined(const std::vector<std::string>& words, std::string_view between = ", ");
-
-// Collects a verdict for every GPU; one finding when all say the same.
-class PerGpu {
- public:
-  void add(const Gpu& gpu, Verdict verdict, std::string statement, std::string remedy = {}, std::vector<Reading> readings = {});
-  void say_to(Findings& findings);
-
- private:
-  struct Entry {
-    std::string subject;
-    Verdict verdict = Verdict::unknown;
-    std::string statement, remedy;
-    std::vector<Reading> readings;
-  };
-  bool are_alike() const;
-  std::vector<Entry> entries_;
-};
-
+using GpuJudge = void (*)(const Patient& patient, const Gpu& gpu, const GpuAnswers& answers, Findings& findings);
+// Judges every GPU, as "GPU ADDRESS"; says one thing of all where they are alike. Without a GPU: skip, or unknown with the driver.
+void judge_each_gpu(const Patient& patient, Findings& findings, GpuJudge judge);
 // The GPUs to look at; says skip or unknown itself when there are none, and then is empty.
 std::vector<Gpu> gpus_to_check(const Patient& patient, Findings& findings);
+
+// --- GPUs that were lost while the machine ran: fallen off the bus, by the word of the driver or of the bus itself
+
+struct FallenGpu {
+  std::string address;     // "0000:3b:00.0"; empty: the kernel's log does not name it
+  bool is_silent = false;  // its configuration space reads all ones
+  std::string log_line;    // the last one that says so; empty: none does
+
+  std::string statement() const;
+};
+// Of the bus's NVIDIA GPUs and of those that the kernel's log names, by address.
+std::vector<FallenGpu> fallen_gpus(const Patient& patient);
+// Whether reading the configuration space of a function gives ones only.
+bool is_silent(const Patient& patient, const std::string& address);
 
 }  // namespace gigabar::doctor

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "doctor/gpu_loss.hpp"
-
+// GPUs that were lost while the machine ran.
 #include <algorithm>
 #include <cctype>
 #include <map>
@@ -15,13 +14,9 @@ namespace {
 
 constexpr std::size_t kMaxFallen = 64;
 
-bool is_of_address(char letter) { return std::isxdigit(static_cast<unsigned char>(letter)) != 0 || letter == ':' || letter == '.'; }
-
 // "0000:3b:00.0" of "0000:3b:00.0", "0000:3B:00", "00000000:3b:00.0" and "3b:00.0"; nothing for other words.
 std::optional<std::string> address_in(std::string_view word) {
-  while (!word.empty() && (word.back() == ':' || word.back() == '.')) word.remove_suffix(1);
-  while (!word.empty() && (word.front() == ':' || word.front() == '.')) word.remove_prefix(1);
-  std::string whole(word);
+  std::string whole(trimmed(word, ":."));
   if (whole.find('.') == std::string::npos) whole += ".0";
   const auto address = PciAddress::parse(whole);
   return address ? std::optional(address->to_string()) : std::nullopt;
@@ -30,44 +25,27 @@ std::optional<std::string> address_in(std::string_view word) {
 // The first address in a line of the driver's: "NVRM: Xid (PCI:0000:3b:00): 79, ...", "NVRM: GPU 0000:3b:00.0: GPU has fallen off
 // the bus.". Behind "PCI:" the digits of an address begin at once.
 std::optional<std::string> address_of_line(std::string_view line) {
-  for (std::size_t at = 0; at < line.size();) {
-    if (!is_of_address(line[at])) {
-      ++at;
-      continue;
-    }
-    std::size_t end = at;
-    while (end < line.size() && is_of_address(line[end])) ++end;
+  constexpr std::string_view kOfAddress = "0123456789abcdefABCDEF:.";
+  std::size_t end = 0;
+  for (std::size_t at = line.find_first_of(kOfAddress); at != std::string_view::npos; at = line.find_first_of(kOfAddress, end)) {
+    end = std::min(line.find_first_not_of(kOfAddress, at), line.size());
     const std::string_view word = line.substr(at, end - at);
     const bool is_behind_letters = at > 0 && std::isalpha(static_cast<unsigned char>(line[at - 1])) != 0 && word.front() != ':';
-    if (!is_behind_letters && std::count(word.begin(), word.end(), ':') >= 1) {
-      if (auto address = address_in(word)) return address;
-    }
-    at = end;
+    if (is_behind_letters || word.find(':') == std::string_view::npos) continue;
+    if (auto address = address_in(word)) return address;
   }
   return {};
 }
 
-// "Xid (PCI:0000:3b:00): 79, ..." in lower case: the number of the event that means a lost GPU.
-bool is_xid_of_loss(std::string_view line) {
-  const std::size_t at = line.find("xid (");
-  const std::size_t closed = at == std::string_view::npos ? at : line.find("): ", at);
-  if (closed == std::string_view::npos) return false;
-  const std::string_view number = line.substr(closed + 3);
-  return number.starts_with("79") && (number.size() == 2 || std::isdigit(static_cast<unsigned char>(number[2])) == 0);
-}
-
 bool tells_of_loss(const std::string& line) {
-  std::string small = line;
-  std::transform(small.begin(), small.end(), small.begin(),
-                 [](unsigned char letter) { return static_cast<char>(std::tolower(letter)); });
-  return small.find("fallen off the bus") != std::string::npos || is_xid_of_loss(small);
+  constexpr std::uint64_t kOffTheBus = 79;
+  return lower(line).find("fallen off the bus") != std::string::npos || xid_in(line) == kOffTheBus;
 }
 
 // A line may leave out the PCI domain or the function, and the function of a GPU need not be 0.
 std::string known_address(const std::vector<std::string>& known, const std::string& address) {
   const std::string device = address.substr(0, address.rfind('.'));
-  const auto found =
-      std::find_if(known.begin(), known.end(), [&](const std::string& one) { return one.starts_with(device + "."); });
+  const auto found = std::ranges::find_if(known, [&](const std::string& one) { return one.starts_with(device + "."); });
   return found == known.end() ? address : *found;
 }
 

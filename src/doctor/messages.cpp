@@ -2,23 +2,14 @@
 // The reader of messages.txt, and the file itself inside the library.
 #include "doctor/messages.hpp"
 
-#include <algorithm>
-
 #include "base/embed_file.hpp"
 #include "base/errors.hpp"
+#include "doctor/words.hpp"
 
-GIGABAR_EMBED_FILE(gigabar_doctor_messages, GIGABAR_DOCTOR_MESSAGES);
+GIGABAR_EMBED_FILE(gigabar_doctor_messages, GIGABAR_DOCTOR_FOLDER "/messages.txt");
 
 namespace gigabar::doctor {
 namespace {
-
-constexpr std::string_view kBlank = " \t\r";
-
-std::string_view trimmed(std::string_view text) {
-  const std::size_t begin = text.find_first_not_of(kBlank);
-  if (begin == std::string_view::npos) return {};
-  return text.substr(begin, text.find_last_not_of(kBlank) - begin + 1);
-}
 
 // The parts between separators, each trimmed; empty ones too.
 std::vector<std::string> parts_of(std::string_view text, std::string_view separator) {
@@ -39,12 +30,7 @@ struct Field {
 class Reader {
  public:
   MessageFile read(std::string_view text) {
-    std::size_t number = 0;
-    while (!text.empty()) {
-      const std::size_t end = std::min(text.find('\n'), text.size());
-      take_line(text.substr(0, end), ++number);
-      text.remove_prefix(std::min(end + 1, text.size()));
-    }
+    for (std::size_t number = 1; !text.empty(); ++number) take_line(next_line(text), number);
     finish_message();
     return std::move(file_);
   }
@@ -53,7 +39,7 @@ class Reader {
   void take_line(std::string_view line, std::size_t number) {
     if (line.starts_with('#')) return;
     if (trimmed(line).empty()) return finish_message();
-    if (kBlank.find(line.front()) != std::string_view::npos) return continue_field(line, number);
+    if (line.front() == ' ' || line.front() == '\t') return continue_field(line, number);
     const std::size_t colon = line.find(':');
     if (colon == std::string_view::npos) return mistake(number, "neither 'field: value' nor the rest of one, which is indented");
     fields_.push_back({std::string(line.substr(0, colon)), std::string(trimmed(line.substr(colon + 1))), number});

@@ -32,23 +32,23 @@ std::vector<ProbeGpu> probe_gpus(const Patient& patient, Findings& findings);
 // Names of the RDMA devices that libibverbs lists. Without one, or on another machine, says why and gives none.
 std::vector<std::string> probe_rdma_devices(const Patient& patient, Findings& findings);
 
-// The adapter with that RDMA device; null: the topology does not have it.
-const Nic* nic_of(const Patient& patient, const std::string& rdma_device);
-
 // "GPU 0000:3b:00.0 and mlx5_0".
 std::string pair_subject(const ProbeGpu& gpu, const std::string& rdma_device);
 
 // Bytes that tell their place; different seeds differ everywhere.
 std::vector<unsigned char> probe_pattern(std::size_t bytes, unsigned seed);
 
-// "11.3": a rate or a time in a statement.
+// "11.3", "1.25": a rate or a time in a statement.
 std::string short_number(double number);
+
+// Says that GPU memory for the probe could not be allocated; without a remedy the usual one.
+void cannot_allocate(const ProbeGpu& gpu, const std::string& cause, const std::string& remedy, Findings& findings);
 
 // GPU memory that begins at a page of the GPU, and its dma-buf where the driver makes one.
 class ProbeMemory {
  public:
-  // Errors: of DeviceMemory::allocate.
-  static Result<ProbeMemory> allocate(const ProbeGpu& gpu);
+  // Nothing after a finding that says why not.
+  static std::optional<ProbeMemory> allocate(const ProbeGpu& gpu, Findings& findings);
 
   std::uintptr_t address() const { return reinterpret_cast<std::uintptr_t>(memory_.address()); }
   // Registers the first kProbeBytes. Errors: of the registration, and of the export of a dma-buf.
@@ -70,14 +70,5 @@ struct Explanation {
   std::string remedy;
 };
 Explanation explain(const Patient& patient, Registration kind, const ErrorRecord& record);
-
-// The probes, each in its file.
-void try_mapping(const Patient& patient, Findings& findings);
-void try_copy(const Patient& patient, Findings& findings);
-void try_link(const Patient& patient, Findings& findings);
-void try_host_registration(const Patient& patient, Findings& findings);
-void try_dma_buf(const Patient& patient, Findings& findings);
-void try_peer_memory(const Patient& patient, Findings& findings);
-void try_loop(const Patient& patient, Findings& findings);
 
 }  // namespace gigabar::doctor

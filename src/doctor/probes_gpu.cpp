@@ -9,6 +9,7 @@
 
 #include "base/clock.hpp"
 #include "base/errors.hpp"
+#include "doctor/pci_facts.hpp"
 #include "doctor/probes.hpp"
 #include "gigabar/copy.hpp"
 #include "gigabar/mapping.hpp"
@@ -24,16 +25,10 @@ struct MappedMemory {
   Mapping mapping;
 };
 
-void cannot_allocate(const ProbeGpu& gpu, const ErrorRecord& record, Findings& findings) {
-  findings.unknown(
-      gpu.subject(), text("GPU memory for the probe could not be allocated: ", printable(record.cause)),
-      record.remedy.empty() ? "see who uses the GPU (nvidia-smi), and try again when it has memory to spare" : record.remedy);
-}
-
 std::optional<MappedMemory> map_memory(const ProbeGpu& gpu, Findings& findings) {
   auto memory = DeviceMemory::allocate(gpu.device, kProbeBytes);
   if (!memory) {
-    cannot_allocate(gpu, memory.error().record(), findings);
+    cannot_allocate(gpu, memory.error().record().cause, memory.error().record().remedy, findings);
     return {};
   }
   auto mapping = map(memory->address(), kProbeBytes);
@@ -49,40 +44,38 @@ std::optional<MappedMemory> map_memory(const ProbeGpu& gpu, Findings& findings) 
 
 std::uintptr_t address_of(const MappedMemory& mapped) { return reinterpret_cast<std::uintptr_t>(mapped.memory.address()); }
 
-// The error of a step of a probe as a finding.
-void step_failed(const ProbeGpu& gpu, std::string_view step, const ErrorRecord& record, Findings& findings) {
-  findings.reading(std::string(step), text(name_of(record.status), " ", record.native.name));
+// Whether a step of a probe worked; says it when it did not.
+bool is_done(const ProbeGpu& gpu, const std::string& step, const Result<void>& done, Findings& findings) {
+  if (done) return true;
+  const ErrorRecord& record = done.record();
+  findings.reading(step, text(name_of(record.status), " ", record.native.name));
   findings.fail(gpu.subject(), text(step, " failed: ", printable(record.cause)),
                 record.remedy.empty() ? "look for Xid lines in the kernel's log (dmesg)" : record.remedy);
+  return false;
 }
 
-constexpr const char* kWrongDataRemedy =
-    "do not trust this path: unset GIGABAR_MAPPING or choose another way to map with it, and report the driver's version";
+bool is_right(const ProbeGpu& gpu, bool is_same, const char* otherwise, Findings& findings) {
+  if (is_same) return true;
+  findings.fail(
+      gpu.subject(), otherwise,
+      "do not trust this path: unset GIGABAR_MAPPING or choose another way to map with it, and report the driver's version");
+  return false;
+}
 
 // What the CPU stores, the GPU's copy engine must find, and the other way round.
 bool is_data_intact(const ProbeGpu& gpu, const MappedMemory& mapped, Findings& findings) {
   std::vector<unsigned char> seen(kProbeBytes);
   const auto written = probe_pattern(kProbeBytes, 1), stored = probe_pattern(kProbeBytes, 2);
-  if (const Result<void> done = copy_to(mapped.mapping, 0, written.data(), kProbeBytes); !done)
-    return step_failed(gpu, "copy_to", done.record(), findings), false;
-  if (const Result<void> done = engine_copy_from(gpu.device, seen.data(), address_of(mapped), kProbeBytes); !done)
-    return step_failed(gpu, "the copy engine", done.record(), findings), false;
-  if (seen != written) {
-    findings.fail(gpu.subject(), "what the CPU wrote through the mapping is not what the GPU holds", kWrongDataRemedy);
-    return false;
-  }
-  if (const Result<void> done = engine_copy_to(gpu.device, address_of(mapped), stored.data(), kProbeBytes); !done)
-    return step_failed(gpu, "the copy engine", done.record(), findings), false;
-  if (const Result<void> done = copy_from(mapped.mapping, 0, seen.data(), kProbeBytes); !done)
-    return step_failed(gpu, "copy_from", done.record(), findings), false;
-  if (seen != stored) {
-    findings.fail(gpu.subject(), "what the CPU reads through the mapping is not what the GPU holds", kWrongDataRemedy);
-    return false;
-  }
-  return true;
+  const auto done = [&](const char* step, const Result<void>& result) { return is_done(gpu, step, result, findings); };
+  return done("copy_to", copy_to(mapped.mapping, 0, written.data(), kProbeBytes)) &&
+         done("the copy engine", engine_copy_from(gpu.device, seen.data(), address_of(mapped), kProbeBytes)) &&
+         is_right(gpu, seen == written, "what the CPU wrote through the mapping is not what the GPU holds", findings) &&
+         done("the copy engine", engine_copy_to(gpu.device, address_of(mapped), stored.data(), kProbeBytes)) &&
+         done("copy_from", copy_from(mapped.mapping, 0, seen.data(), kProbeBytes)) &&
+         is_right(gpu, seen == stored, "what the CPU reads through the mapping is not what the GPU holds", findings);
 }
 
-void try_mapping_of(const ProbeGpu& gpu, Findings& findings) {
+void try_mapping_of(const Patient&, const ProbeGpu& gpu, Findings& findings) {
   const auto mapped = map_memory(gpu, findings);
   if (!mapped) return;
   for (const PassedOver& other : mapped->mapping.report().passed_over)
@@ -104,16 +97,13 @@ std::optional<double> median_us(const ProbeGpu& gpu, const char* name, Findings&
     const std::int64_t begin_ns = now_ns();
     const Result<void> done = call();
     time = now_ns() - begin_ns;
-    if (!done) {
-      step_failed(gpu, name, done.record(), findings);
-      return {};
-    }
+    if (!is_done(gpu, name, done, findings)) return {};
   }
-  std::nth_element(times.begin(), times.begin() + kRepeats / 2, times.end());
+  std::ranges::nth_element(times, times.begin() + kRepeats / 2);
   return static_cast<double>(times[kRepeats / 2]) / 1000;
 }
 
-void try_copy_of(const ProbeGpu& gpu, Findings& findings) {
+void try_copy_of(const Patient&, const ProbeGpu& gpu, Findings& findings) {
   const auto mapped = map_memory(gpu, findings);
   if (!mapped) return;
   const auto sent = probe_pattern(kCopyBytes, 3);
@@ -125,12 +115,9 @@ void try_copy_of(const ProbeGpu& gpu, Findings& findings) {
   if (!from_us) return;
   findings.reading("copy_to(4096 bytes)", short_number(*to_us) + " us, median of 15");
   findings.reading("copy_from(4096 bytes)", short_number(*from_us) + " us, median of 15");
-  if (received != sent) {
-    findings.fail(gpu.subject(), "4 KiB that were written to its memory came back different", kWrongDataRemedy);
-    return;
-  }
-  findings.pass(gpu.subject(), text("4 KiB are written in ", short_number(*to_us), " us and read in ", short_number(*from_us),
-                                    " us by the CPU, and come back unchanged"));
+  if (is_right(gpu, received == sent, "4 KiB that were written to its memory came back different", findings))
+    findings.pass(gpu.subject(), text("4 KiB are written in ", short_number(*to_us), " us and read in ", short_number(*from_us),
+                                      " us by the CPU, and come back unchanged"));
 }
 
 // ---- probe.link
@@ -152,14 +139,13 @@ std::optional<PcieLink> best_link(const Patient& patient, const ProbeGpu& gpu) {
     if (answers.pci == gpu.address.to_string() && answers.pcie_most_generation && answers.pcie_most_width)
       return pcie_link_of_generation(*answers.pcie_most_generation, *answers.pcie_most_width);
   }
-  const int index = patient.topology.find_pci(gpu.address);
-  if (index < 0) return {};
-  const PciNode& node = patient.topology.pci[static_cast<std::size_t>(index)];
-  if (node.parent < 0) return pcie_link_of_speed(node.link.most_gt_per_s, node.link.most_width);
-  const PciLinkFacts& above = patient.topology.pci[static_cast<std::size_t>(node.parent)].link;
+  const std::vector<int> way = way_up(patient.topology, patient.topology.find_pci(gpu.address));
+  if (way.empty()) return {};
+  const PciLinkFacts& own = node_of(patient.topology, way[0]).link;
+  const PciLinkFacts& above = node_of(patient.topology, way[way.size() > 1 ? 1 : 0]).link;
   const bool is_told = above.most_gt_per_s > 0 && above.most_width > 0;
-  return pcie_link_of_speed(is_told ? std::min(node.link.most_gt_per_s, above.most_gt_per_s) : node.link.most_gt_per_s,
-                            is_told ? std::min(node.link.most_width, above.most_width) : node.link.most_width);
+  return pcie_link_of_speed(is_told ? std::min(own.most_gt_per_s, above.most_gt_per_s) : own.most_gt_per_s,
+                            is_told ? std::min(own.most_width, above.most_width) : own.most_width);
 }
 
 // Copies of the copy engine on a thread of their own, for as long as the object lives.
@@ -228,7 +214,7 @@ void try_link_of(const Patient& patient, const ProbeGpu& gpu, Findings& findings
   const auto best = best_link(patient, gpu);
   const auto idle = link_now(gpu);
   const auto memory = DeviceMemory::allocate(gpu.device, kLoadBytes);
-  if (!memory) return cannot_allocate(gpu, memory.error().record(), findings);
+  if (!memory) return cannot_allocate(gpu, memory.error().record().cause, memory.error().record().remedy, findings);
   std::optional<PcieLink> busy;
   bool has_failed = false;
   {
@@ -242,18 +228,16 @@ void try_link_of(const Patient& patient, const ProbeGpu& gpu, Findings& findings
   judge_link(gpu, idle, busy, best, findings);
 }
 
+using GpuProbe = void (*)(const Patient& patient, const ProbeGpu& gpu, Findings& findings);
+
+void try_each(const Patient& patient, Findings& findings, GpuProbe probe) {
+  for (const ProbeGpu& gpu : probe_gpus(patient, findings)) probe(patient, gpu, findings);
+}
+
 }  // namespace
 
-void try_mapping(const Patient& patient, Findings& findings) {
-  for (const ProbeGpu& gpu : probe_gpus(patient, findings)) try_mapping_of(gpu, findings);
-}
-
-void try_copy(const Patient& patient, Findings& findings) {
-  for (const ProbeGpu& gpu : probe_gpus(patient, findings)) try_copy_of(gpu, findings);
-}
-
-void try_link(const Patient& patient, Findings& findings) {
-  for (const ProbeGpu& gpu : probe_gpus(patient, findings)) try_link_of(patient, gpu, findings);
-}
+void try_mapping(const Patient& patient, Findings& findings) { try_each(patient, findings, try_mapping_of); }
+void try_copy(const Patient& patient, Findings& findings) { try_each(patient, findings, try_copy_of); }
+void try_link(const Patient& patient, Findings& findings) { try_each(patient, findings, try_link_of); }
 
 }  // namespace gigabar::doctor

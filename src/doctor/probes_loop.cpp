@@ -84,11 +84,16 @@ std::string code_text(const ErrorRecord& record) {
   return record.native.name.empty() ? std::string(name_of(record.status)) : record.native.name;
 }
 
-void transfer_failed(const std::string& subject, const std::string& step, const ErrorRecord& record, Findings& findings) {
+// Whether a step worked; says it when it did not.
+bool is_done(const std::string& subject, const std::string& step, const Result<void>& done, Findings& findings) {
+  if (done) return true;
+  const ErrorRecord& record = done.record();
   findings.reading(step, code_text(record));
-  if (record.status == Status::timed_out)
-    return findings.fail(subject, text(step, " did not complete in time: ", printable(record.cause)),
-                         "look at the kernel's log (dmesg) for the adapter; check ACS and IOMMU ('gigabar explain pci.acs')");
+  if (record.status == Status::timed_out) {
+    findings.fail(subject, text(step, " did not complete in time: ", printable(record.cause)),
+                  "look at the kernel's log (dmesg) for the adapter; check ACS and IOMMU ('gigabar explain pci.acs')");
+    return false;
+  }
   constexpr int kRetryExceeded = 12, kRemoteAccess = 10, kLocalProtection = 4;
   const auto code = record.native.domain == NativeDomain::none ? record.native.code : 0;
   std::string remedy = "look at the kernel's log (dmesg) for the adapter and for IOMMU faults";
@@ -97,45 +102,63 @@ void transfer_failed(const std::string& subject, const std::string& step, const 
     remedy =
         "the adapter could not reach the memory: check IOMMU and ACS ('gigabar explain iommu.mode', 'gigabar explain pci.acs')";
   findings.fail(subject, text(step, " failed: ", printable(record.cause)), remedy);
-}
-
-// The best rate of several times `count` transfers, since whatever else the machine does can only make them slower; nothing after a
-// finding that says why not.
-template <class Transfer>
-std::optional<double> rate_of(const std::string& subject, const std::string& step, unsigned count, Findings& findings,
-                              Transfer transfer) {
-  std::int64_t least_ns = std::numeric_limits<std::int64_t>::max();
-  for (int attempt = 0; attempt < kRateAttempts; ++attempt) {
-    const std::int64_t begin_ns = now_ns();
-    if (const Result<void> done = transfer(); !done) {
-      transfer_failed(subject, step, done.record(), findings);
-      return {};
-    }
-    least_ns = std::min(least_ns, std::max<std::int64_t>(now_ns() - begin_ns, 1));
-  }
-  return static_cast<double>(kProbeBytes) * count / static_cast<double>(least_ns);
+  return false;
 }
 
 constexpr const char* kWrongDataRemedy =
     "do not use this path: check ACS redirection, the IOMMU's mode and relaxed ordering, in this order ('gigabar explain pci.acs', "
     "'gigabar explain iommu.mode', 'gigabar explain pci.ro')";
 
+// What is written and read, as findings name it.
+struct Steps {
+  const char* write;
+  const char* read;
+};
+constexpr Steps kHostSteps{"the write of host memory", "the read of host memory"};
+constexpr Steps kGpuSteps{"the write into GPU memory", "the read from GPU memory"};
+
+// Transfers between a buffer of the adapter and other memory that is registered with it. One that fails is said.
+struct Transfers {
+  const std::string& subject;
+  const Steps& steps;
+  verbs::Loop& loop;
+  const verbs::Region& region;
+  std::int64_t end_ns;
+  Findings& findings;
+
+  bool write(const HostBuffer& from, unsigned count = 1) const {
+    return is_done(subject, steps.write, loop.write(from.region, region, kProbeBytes, count, step_deadline(end_ns)), findings);
+  }
+  bool read(const HostBuffer& into, unsigned count = 1) const {
+    return is_done(subject, steps.read, loop.read(into.region, region, kProbeBytes, count, step_deadline(end_ns)), findings);
+  }
+
+  // The best rate of several times `count` transfers, since whatever else the machine does can only make them slower.
+  using Transfer = bool (Transfers::*)(const HostBuffer&, unsigned) const;
+  std::optional<double> rate(Transfer transfer, const HostBuffer& buffer, unsigned count) const {
+    std::int64_t least_ns = std::numeric_limits<std::int64_t>::max();
+    for (int attempt = 0; attempt < kRateAttempts; ++attempt) {
+      const std::int64_t begin_ns = now_ns();
+      if (!(this->*transfer)(buffer, count)) return {};
+      least_ns = std::min(least_ns, std::max<std::int64_t>(now_ns() - begin_ns, 1));
+    }
+    return static_cast<double>(kProbeBytes) * count / static_cast<double>(least_ns);
+  }
+};
+
 // ---- host memory
 
-bool is_host_data_intact(Adapter& adapter, verbs::Loop& loop, std::int64_t end_ns, Findings& findings) {
-  const std::string& name = adapter.device.name();
+bool is_host_data_intact(Adapter& adapter, const Transfers& transfers) {
   const auto sent = probe_pattern(kProbeBytes, 11);
   adapter.first.fill(sent);
-  if (const Result<void> done = loop.write(adapter.first.region, adapter.second.region, kProbeBytes, 1, step_deadline(end_ns));
-      !done)
-    return transfer_failed(name, "the write of host memory", done.record(), findings), false;
+  if (!transfers.write(adapter.first)) return false;
   const bool is_written = adapter.second.holds(sent);
   adapter.first.fill(probe_pattern(kProbeBytes, 12));
-  if (const Result<void> done = loop.read(adapter.first.region, adapter.second.region, kProbeBytes, 1, step_deadline(end_ns));
-      !done)
-    return transfer_failed(name, "the read of host memory", done.record(), findings), false;
+  if (!transfers.read(adapter.first)) return false;
   if (is_written && adapter.first.holds(sent)) return true;
-  findings.fail(name, text("64 KiB of host memory that it ", is_written ? "read" : "wrote", " arrived changed"), kWrongDataRemedy);
+  transfers.findings.fail(transfers.subject,
+                          text("64 KiB of host memory that it ", is_written ? "read" : "wrote", " arrived changed"),
+                          kWrongDataRemedy);
   return false;
 }
 
@@ -149,17 +172,13 @@ bool measure_host(Adapter& adapter, std::int64_t end_ns, Findings& findings) {
                   "check its port and its GIDs ('gigabar explain rdma.port', 'gigabar explain rdma.gid')");
     return false;
   }
+  const Transfers transfers{name, kHostSteps, *loop, adapter.second.region, end_ns, findings};
   const std::int64_t begin_ns = now_ns();
-  if (!is_host_data_intact(adapter, *loop, end_ns, findings)) return false;
+  if (!is_host_data_intact(adapter, transfers)) return false;
   const std::int64_t transfer_ns = std::max<std::int64_t>((now_ns() - begin_ns) / 2, 1);
   adapter.rate_count = static_cast<unsigned>(std::clamp<std::int64_t>(kRateNs / transfer_ns, kFewestTransfers, kMaxTransfers));
-  const auto write = rate_of(name, "the write of host memory", adapter.rate_count, findings, [&] {
-    return loop->write(adapter.first.region, adapter.second.region, kProbeBytes, adapter.rate_count, step_deadline(end_ns));
-  });
-  if (!write) return false;
-  const auto read = rate_of(name, "the read of host memory", adapter.rate_count, findings, [&] {
-    return loop->read(adapter.first.region, adapter.second.region, kProbeBytes, adapter.rate_count, step_deadline(end_ns));
-  });
+  const auto write = transfers.rate(&Transfers::write, adapter.first, adapter.rate_count);
+  const auto read = write ? transfers.rate(&Transfers::read, adapter.first, adapter.rate_count) : std::nullopt;
   if (!read) return false;
   adapter.host = {*write, *read};
   findings.pass(name, text("64 KiB of host memory are written and read through it unchanged, at ", short_number(*write), " and ",
@@ -209,28 +228,20 @@ struct GpuMemory {
 };
 
 // Write into the GPU, read it back, which also pushes the write ahead of it to the memory, and look at what the GPU itself holds.
-bool is_gpu_data_intact(const GpuMemory& target, Adapter& adapter, const verbs::Region& region, verbs::Loop& loop,
-                        std::int64_t end_ns, Findings& findings) {
-  const std::string subject = pair_subject(target.gpu, adapter.device.name());
+bool is_gpu_data_intact(const GpuMemory& target, Adapter& adapter, const Transfers& transfers) {
   const auto sent = probe_pattern(kProbeBytes, 21);
+  std::vector<unsigned char> held(kProbeBytes);
   adapter.first.fill(sent);
   adapter.second.fill(probe_pattern(kProbeBytes, 22));
-  if (const Result<void> done = loop.write(adapter.first.region, region, kProbeBytes, 1, step_deadline(end_ns)); !done)
-    return transfer_failed(subject, "the write into GPU memory", done.record(), findings), false;
-  if (const Result<void> done = loop.read(adapter.second.region, region, kProbeBytes, 1, step_deadline(end_ns)); !done)
-    return transfer_failed(subject, "the read from GPU memory", done.record(), findings), false;
-  std::vector<unsigned char> held(kProbeBytes);
-  if (const Result<void> done = engine_copy_from(target.gpu.device, held.data(), target.memory.address(), kProbeBytes); !done)
-    return transfer_failed(subject, "the GPU's copy engine", done.record(), findings), false;
-  if (held != sent) {
-    findings.fail(subject, "64 KiB that the adapter wrote into GPU memory arrived changed", kWrongDataRemedy);
-    return false;
-  }
-  if (!adapter.second.holds(sent)) {
-    findings.fail(subject, "64 KiB that the adapter read from GPU memory arrived changed", kWrongDataRemedy);
-    return false;
-  }
-  return true;
+  if (!transfers.write(adapter.first) || !transfers.read(adapter.second)) return false;
+  const auto copied = engine_copy_from(target.gpu.device, held.data(), target.memory.address(), kProbeBytes);
+  if (!is_done(transfers.subject, "the GPU's copy engine", copied, transfers.findings)) return false;
+  if (held == sent && adapter.second.holds(sent)) return true;
+  transfers.findings.fail(transfers.subject,
+                          held != sent ? "64 KiB that the adapter wrote into GPU memory arrived changed"
+                                       : "64 KiB that the adapter read from GPU memory arrived changed",
+                          kWrongDataRemedy);
+  return false;
 }
 
 // Whether no adapter with RDMA is nearer to the GPU than this one.
@@ -278,28 +289,19 @@ void try_gpu(const Patient& patient, const GpuMemory& target, Adapter& adapter, 
                             "see what probe.dmabuf and probe.peermem say of this pair");
   findings.reading("GPU memory registered by", is_dma_buf ? "dma-buf" : "peer memory");
   auto loop = verbs::Loop::connect(adapter.device, adapter.port, adapter.gid_index);
-  if (!loop) return transfer_failed(subject, "connecting the adapter with itself", loop.error().record(), findings);
-  if (!is_gpu_data_intact(target, adapter, *region, *loop, end_ns, findings)) return;
-  const auto write = rate_of(subject, "the write into GPU memory", adapter.rate_count, findings, [&] {
-    return loop->write(adapter.first.region, *region, kProbeBytes, adapter.rate_count, step_deadline(end_ns));
-  });
-  if (!write) return;
-  const auto read = rate_of(subject, "the read from GPU memory", adapter.rate_count, findings, [&] {
-    return loop->read(adapter.second.region, *region, kProbeBytes, adapter.rate_count, step_deadline(end_ns));
-  });
+  if (!loop) return void(is_done(subject, "connecting the adapter with itself", loop.error(), findings));
+  const Transfers transfers{subject, kGpuSteps, *loop, *region, end_ns, findings};
+  if (!is_gpu_data_intact(target, adapter, transfers)) return;
+  const auto write = transfers.rate(&Transfers::write, adapter.first, adapter.rate_count);
+  const auto read = write ? transfers.rate(&Transfers::read, adapter.second, adapter.rate_count) : std::nullopt;
   if (read) judge_rates(patient, target.gpu, adapter, {*write, *read}, findings);
 }
 
 void try_gpus(const Patient& patient, std::vector<Adapter>& adapters, std::int64_t end_ns, Findings& findings) {
   Findings unheard("probe.loop");  // host memory has told already: a machine without GPUs has nothing to add
   for (const ProbeGpu& gpu : probe_gpus(patient, unheard)) {
-    const auto memory = ProbeMemory::allocate(gpu);
-    if (!memory) {
-      findings.unknown(gpu.subject(),
-                       text("GPU memory for the probe could not be allocated: ", printable(memory.error().record().cause)),
-                       "see who uses the GPU (nvidia-smi), and try again when it has memory to spare");
-      continue;
-    }
+    const auto memory = ProbeMemory::allocate(gpu, findings);
+    if (!memory) continue;
     for (Adapter& adapter : adapters) {
       const Nic* const nic = nic_of(patient, adapter.device.name());
       if (nic != nullptr && is_software(*nic)) continue;  // it copies by the CPU

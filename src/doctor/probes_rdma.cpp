@@ -102,15 +102,14 @@ void note(Findings& findings, std::string_view call, const Result<verbs::Region>
 
 // Each adapter that could reach GPU memory: one of software is the CPU under another name.
 std::vector<std::string> hardware_devices(const Patient& patient, Findings& findings) {
-  const std::vector<std::string> all = probe_rdma_devices(patient, findings);
-  std::vector<std::string> hardware;
-  std::copy_if(all.begin(), all.end(), std::back_inserter(hardware), [&](const std::string& name) {
+  std::vector<std::string> names = probe_rdma_devices(patient, findings);
+  const auto erased = std::erase_if(names, [&](const std::string& name) {
     const Nic* const nic = nic_of(patient, name);
-    return nic == nullptr || !is_software(*nic);
+    return nic != nullptr && is_software(*nic);
   });
-  if (!all.empty() && hardware.empty())
+  if (names.empty() && erased > 0)
     findings.skip("the RDMA devices of this machine are software, which copies by the CPU and cannot reach GPU memory");
-  return hardware;
+  return names;
 }
 
 void cannot_open(const std::string& name, const ErrorRecord& record, Findings& findings) {
@@ -165,13 +164,8 @@ void try_pairs(const Patient& patient, Findings& findings, Judge judge) {
     }
   }
   for (const ProbeGpu& gpu : gpus) {
-    const auto memory = ProbeMemory::allocate(gpu);
-    if (!memory) {
-      findings.unknown(gpu.subject(),
-                       text("GPU memory for the probe could not be allocated: ", printable(memory.error().record().cause)),
-                       "see who uses the GPU (nvidia-smi), and try again when it has memory to spare");
-      continue;
-    }
+    const auto memory = ProbeMemory::allocate(gpu, findings);
+    if (!memory) continue;
     for (const verbs::Device& device : devices) judge(patient, gpu, device, *memory, findings);
   }
 }
@@ -205,10 +199,11 @@ ProbeMemory::ProbeMemory(DeviceMemory memory) : memory_(std::move(memory)) {
   }
 }
 
-Result<ProbeMemory> ProbeMemory::allocate(const ProbeGpu& gpu) {
+std::optional<ProbeMemory> ProbeMemory::allocate(const ProbeGpu& gpu, Findings& findings) {
   auto memory = DeviceMemory::allocate(gpu.device, kGpuPageBytes);
-  if (!memory) return memory.error();
-  return ProbeMemory(std::move(*memory));
+  if (memory) return ProbeMemory(std::move(*memory));
+  cannot_allocate(gpu, memory.error().record().cause, {}, findings);
+  return {};
 }
 
 Result<verbs::Region> ProbeMemory::register_dma_buf(const verbs::Device& device) const {

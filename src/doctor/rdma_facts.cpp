@@ -20,34 +20,91 @@ bool is_plain_name(std::string_view name) {
   return !name.empty() && name != "." && name != ".." && name.find('/') == std::string_view::npos && name.size() <= 64;
 }
 
-const Nic* nic_of(const Patient& patient, const std::string& rdma_device) {
-  const auto& nics = patient.topology.nics;
-  const auto found = std::find_if(nics.begin(), nics.end(), [&](const Nic& nic) { return nic.rdma_device == rdma_device; });
-  return found == nics.end() ? nullptr : &*found;
-}
+// Adapters that one provider of libibverbs serves.
+struct Family {
+  std::string_view provider;  // its file below /etc/libibverbs.d, without ".driver"
+  // Of names that the kernel gives; udev may have renamed devices of PCI, which have a link to their driver instead.
+  std::array<std::string_view, 2> prefixes;
+  std::array<std::string_view, 4> drivers;  // of the kernel
+};
+constexpr std::array<Family, 16> kFamilies{{{"mlx5", {"mlx5"}, {"mlx5_core", "mlx5_ib"}},
+                                            {"mlx4", {"mlx4"}, {"mlx4_core", "mlx4_ib"}},
+                                            {"bnxt_re", {"bnxt_re"}, {"bnxt_en", "bnxt_re"}},
+                                            {"efa", {"rdmap", "efa"}, {"efa"}},
+                                            {"irdma", {"irdma"}, {"irdma", "ice", "i40e", "idpf"}},
+                                            {"hns", {"hns"}, {"hns3", "hns_roce_hw_v2"}},
+                                            {"cxgb4", {"cxgb4"}, {"cxgb4"}},
+                                            {"qedr", {"qedr"}, {"qede", "qedr"}},
+                                            {"erdma", {"erdma"}, {"erdma"}},
+                                            {"mana", {"mana"}, {"mana"}},
+                                            {"ionic", {"ionic"}, {"ionic"}},
+                                            {"hfi1verbs", {}, {"hfi1"}},
+                                            {"ocrdma", {}, {"ocrdma", "be2net"}},
+                                            {"vmw_pvrdma", {}, {"vmw_pvrdma"}},
+                                            {"rxe", {"rxe"}, {"rxe", "rdma_rxe"}},
+                                            {"siw", {"siw"}, {"siw"}}}};
 
 }  // namespace
+
+std::vector<std::string> rdma_devices(const Patient& patient) {
+  const std::vector<std::string> names = patient.files.names("/sys/class/infiniband");
+  std::set<std::string> devices(names.begin(), names.end());
+  for (const Nic& nic : patient.topology.nics) {
+    if (!nic.rdma_device.empty()) devices.insert(nic.rdma_device);
+  }
+  return {devices.begin(), devices.end()};
+}
+
+std::string rdma_driver(const Patient& patient, const std::string& device) {
+  if (auto driver = patient.files.link_name("/sys/class/infiniband/" + device + "/device/driver")) return *driver;
+  for (const Nic& nic : patient.topology.nics) {
+    if (nic.rdma_device == device && !nic.driver.empty()) return nic.driver;
+  }
+  for (const Family& family : kFamilies) {
+    for (const std::string_view prefix : family.prefixes) {
+      if (!prefix.empty() && device.starts_with(prefix)) return std::string(family.drivers[0]);
+    }
+  }
+  return {};
+}
+
+std::string_view provider_of(std::string_view driver) {
+  const auto has = [driver](const Family& family) { return std::ranges::find(family.drivers, driver) != family.drivers.end(); };
+  const auto found = std::ranges::find_if(kFamilies, has);
+  return driver.empty() || found == kFamilies.end() ? std::string_view() : found->provider;
+}
+
+bool has_mlx5(const Patient& patient) {
+  return std::ranges::any_of(rdma_devices(patient),
+                             [&](const std::string& device) { return rdma_driver(patient, device).starts_with("mlx5"); });
+}
+
+const Nic* nic_of(const Patient& patient, const std::string& rdma_device) {
+  const auto found = std::ranges::find(patient.topology.nics, rdma_device, &Nic::rdma_device);
+  return found == patient.topology.nics.end() ? nullptr : &*found;
+}
+
+const RdmaDeviceAnswers* answers_of(const Patient& patient, const std::string& rdma_device) {
+  const auto found = std::ranges::find(patient.answers.rdma_devices, rdma_device, &RdmaDeviceAnswers::name);
+  return found == patient.answers.rdma_devices.end() ? nullptr : &*found;
+}
 
 std::string RdmaPortView::subject() const { return text(printable(nic->rdma_device, 64), " port ", port->number); }
 
 std::string RdmaPortView::folder() const { return text(kInfinibandFolder, "/", nic->rdma_device, "/ports/", port->number); }
 
-RdmaPorts rdma_ports(const Patient& patient, Findings& findings) {
-  RdmaPorts ports;
+std::vector<RdmaPortView> rdma_ports(const Patient& patient, Findings& findings) {
+  std::vector<RdmaPortView> ports;
   const std::vector<std::string> names = rdma_devices(patient);
+  if (names.empty()) findings.skip(kNoRdma);
   for (const std::string& name : names) {
     const Nic* nic = nic_of(patient, name);
     if (nic == nullptr || nic->ports.empty()) {
       findings.unknown(printable(name, 64), "the ports of this RDMA device are not known",
                        "look at the notes below 'gigabar topology', and at 'rdma link show'");
-      ports.has_said = true;
       continue;
     }
-    for (const RdmaPort& port : nic->ports) ports.views.push_back({nic, &port});
-  }
-  if (names.empty()) {
-    findings.skip(kNoRdma);
-    ports.has_said = true;
+    for (const RdmaPort& port : nic->ports) ports.push_back({nic, &port});
   }
   return ports;
 }
@@ -59,6 +116,14 @@ std::string uverbs_node(const Patient& patient, const std::string& device) {
       return "/dev/infiniband/" + name;
   }
   return {};
+}
+
+std::vector<std::string> uverbs_nodes(const Patient& patient) {
+  std::vector<std::string> nodes;
+  for (const std::string& name : patient.files.names("/dev/infiniband")) {
+    if (name.starts_with("uverbs")) nodes.push_back("/dev/infiniband/" + name);
+  }
+  return nodes;
 }
 
 RdmaTransport transport_of(const Patient& patient, const RdmaPortView& view) {
@@ -79,7 +144,7 @@ RdmaTransport transport_of(const Patient& patient, const RdmaPortView& view) {
 
 bool is_software(const Nic& nic) {
   constexpr std::array<std::string_view, 4> kDrivers{"rxe", "rdma_rxe", "siw", "siw_tcp"};
-  if (std::find(kDrivers.begin(), kDrivers.end(), nic.driver) != kDrivers.end()) return true;
+  if (std::ranges::find(kDrivers, nic.driver) != kDrivers.end()) return true;
   return nic.pci < 0 && (nic.rdma_device.starts_with("rxe") || nic.rdma_device.starts_with("siw"));
 }
 
@@ -111,15 +176,6 @@ std::string number_text(double number) {
   std::array<char, 64> digits{};
   const auto [end, error] = std::to_chars(digits.data(), digits.data() + digits.size(), number);
   return error == std::errc{} ? std::string(digits.data(), end) : std::string("?");
-}
-
-std::string list_text(const std::vector<std::string>& words) {
-  std::string list;
-  for (std::size_t i = 0; i < words.size(); ++i) {
-    if (i > 0) list += i + 1 == words.size() ? " and " : ", ";
-    list += words[i];
-  }
-  return list;
 }
 
 }  // namespace gigabar::doctor

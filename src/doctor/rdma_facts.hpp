@@ -19,6 +19,15 @@ enum class RdmaTransport {
   unknown,  // the link layer is not told
 };
 
+// Names below /sys/class/infiniband, and those of the topology.
+std::vector<std::string> rdma_devices(const Patient& patient);
+// Of the kernel, "mlx5_core", else by the device's name; empty: not told.
+std::string rdma_driver(const Patient& patient, const std::string& device);
+// The file that a provider of libibverbs for that driver brings, without ".driver"; empty: not known.
+std::string_view provider_of(std::string_view driver);
+// An adapter whose doorbells a GPU can ring.
+bool has_mlx5(const Patient& patient);
+
 // A port with its device; both live as long as the topology.
 struct RdmaPortView {
   const Nic* nic = nullptr;
@@ -28,16 +37,19 @@ struct RdmaPortView {
   std::string folder() const;   // "/sys/class/infiniband/mlx5_0/ports/1"
 };
 
-// All ports of the topology. A device that has none there gets an `unknown`, and a machine without any device one `skip`;
-// `has_said` is true then.
-struct RdmaPorts {
-  std::vector<RdmaPortView> views;
-  bool has_said = false;
-};
-RdmaPorts rdma_ports(const Patient& patient, Findings& findings);
+// All ports of the topology. A device that has none there gets an `unknown`, and a machine without any device one `skip`.
+std::vector<RdmaPortView> rdma_ports(const Patient& patient, Findings& findings);
+
+// The adapter with that RDMA device; null: the topology does not have it.
+const Nic* nic_of(const Patient& patient, const std::string& rdma_device);
+// What libibverbs said of the device; null: it did not list it.
+const RdmaDeviceAnswers* answers_of(const Patient& patient, const std::string& rdma_device);
 
 // "/dev/infiniband/uverbs0" of "mlx5_0"; empty when the kernel does not say.
 std::string uverbs_node(const Patient& patient, const std::string& device);
+
+// Those below /dev/infiniband.
+std::vector<std::string> uverbs_nodes(const Patient& patient);
 
 RdmaTransport transport_of(const Patient& patient, const RdmaPortView& view);
 
@@ -54,13 +66,5 @@ std::optional<unsigned> mtu_of(const Patient& patient, const Nic& nic, const std
 
 // "400", "56.5": without the zeros of std::to_string.
 std::string number_text(double number);
-// "a, b and c".
-std::string list_text(const std::vector<std::string>& words);
-
-// Parts of rdma.*, each in its file.
-void check_rdma_mtu(const Patient& patient, Findings& findings);
-void check_rdma_gid(const Patient& patient, Findings& findings);
-void check_rdma_qos(const Patient& patient, Findings& findings);
-void check_rdma_counters(const Patient& patient, Findings& findings);
 
 }  // namespace gigabar::doctor

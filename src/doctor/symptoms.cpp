@@ -76,7 +76,7 @@ std::string letters_of(std::string_view text) {
 
 template <std::size_t count>
 bool is_one_of(std::string_view word, const std::array<std::string_view, count>& words) {
-  return std::find(words.begin(), words.end(), word) != words.end();
+  return std::ranges::find(words, word) != words.end();
 }
 
 // "i0513", as glog begins a line of information.
@@ -374,7 +374,7 @@ void sort_by_rank(const Knowledge& known, std::vector<Found>& all) {
     return std::tuple(known.messages[found.message].kind, found.is_information,
                       std::numeric_limits<std::size_t>::max() - found.weight, found.begin, found.message);
   };
-  std::sort(all.begin(), all.end(), [&rank](const Found& a, const Found& b) { return rank(a) < rank(b); });
+  std::ranges::sort(all, {}, rank);
 }
 
 // Whether two finds are of one message: they share words, or stand next to each other in a line.
@@ -394,7 +394,7 @@ std::vector<Found> choose(const Knowledge& known, const Text& text, const std::v
     if (chosen.size() == kMaxChosen) break;
     if (known.messages[found.message].kind == Kind::words && !chosen.empty()) break;
     const auto has_better = [&](const Found& other) { return are_one_message(text, found, other); };
-    if (std::none_of(chosen.begin(), chosen.end(), has_better)) chosen.push_back(found);
+    if (std::ranges::none_of(chosen, has_better)) chosen.push_back(found);
   }
   return chosen;
 }
@@ -435,8 +435,7 @@ Diagnosis diagnose(std::string_view text) try {
     const Symptom& symptom = known.symptoms[found.message];
     diagnosis.lines.push_back({&symptom, words.line_of(found.begin).number, quoted(text, words, found)});
     for (const std::string_view check : symptom.checks) {
-      if (std::find(diagnosis.checks.begin(), diagnosis.checks.end(), check) == diagnosis.checks.end())
-        diagnosis.checks.push_back(check);
+      if (std::ranges::find(diagnosis.checks, check) == diagnosis.checks.end()) diagnosis.checks.push_back(check);
     }
   }
   return diagnosis;

@@ -5,7 +5,7 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
-#include "doctor/availability.hpp"
+#include "doctor/check.hpp"
 #include "support/temporary_folder.hpp"
 
 namespace gigabar::test {

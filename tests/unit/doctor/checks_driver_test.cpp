@@ -11,16 +11,13 @@ namespace {
 
 // --- every check of driver and GPUs
 
-std::vector<doctor::Check> both_tables() {
-  std::vector<doctor::Check> all(doctor::driver_checks().begin(), doctor::driver_checks().end());
-  all.insert(all.end(), doctor::gpu_checks().begin(), doctor::gpu_checks().end());
-  return all;
+std::vector<CheckInfo> driver_and_gpu_checks() {
+  return checks_of({"drv", "kern", "mod", "libs", "imex", "gin", "gpu", "nvlink", "bar1"});
 }
 
 TEST(DriverAndGpuPages, AreCompleteAndOfReadableLength) {
   std::set<std::string_view> ids;
-  for (const doctor::Check& check : both_tables()) {
-    const CheckInfo& info = check.info;
+  for (const CheckInfo& info : driver_and_gpu_checks()) {
     EXPECT_TRUE(ids.insert(info.id).second) << info.id << " is there twice";
     EXPECT_FALSE(info.id.empty());
     EXPECT_FALSE(info.is_probe) << info.id;
@@ -42,8 +39,8 @@ TEST(DriverAndGpuPages, AreCompleteAndOfReadableLength) {
 TEST(DriverAndGpuChecks, SkipOnceWithoutAGpu) {
   TestPatient machine;
   machine.pci("0000:01:00.0");
-  for (const doctor::Check& check : both_tables()) {
-    const Finding finding = only_finding(machine, check.info.id);
+  for (const CheckInfo& info : driver_and_gpu_checks()) {
+    const Finding finding = only_finding(machine, info.id);
     EXPECT_EQ(finding.verdict, Verdict::skip) << to_text({finding});
     EXPECT_NE(finding.statement.find("NVIDIA GPU"), std::string::npos) << to_text({finding});
   }
@@ -55,8 +52,8 @@ TEST(DriverAndGpuChecks, SaySomethingOfTheirOwnForEveryMachine) {
   TestPatient hidden;  // the driver's node and nothing else
   hidden.device("/dev/nvidiactl");
   for (const TestPatient& machine : {bare, hidden, machine_with_driver(), machine_with_rdma()}) {
-    for (const doctor::Check& check : both_tables()) {
-      const std::vector<Finding> findings = machine.run(check.info.id);
+    for (const CheckInfo& info : driver_and_gpu_checks()) {
+      const std::vector<Finding> findings = machine.run(info.id);
       ASSERT_FALSE(findings.empty());
       for (const Finding& finding : findings) {
         EXPECT_EQ(finding.statement.find("came to no verdict"), std::string::npos) << to_text(findings);

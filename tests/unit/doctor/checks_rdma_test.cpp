@@ -500,9 +500,7 @@ std::vector<Finding> look_at(const GrowingCounter& counter, bool is_live) {
   if (!files) throw std::runtime_error(files.error().message());
   const doctor::Patient patient{*files, machine.answers, machine.topology, is_live};
   doctor::Findings findings("rdma.counters");
-  for (const doctor::Check& check : doctor::rdma_checks()) {
-    if (check.info.id == "rdma.counters") check.run(patient, findings);
-  }
+  doctor::check_rdma_counters(patient, findings);
   return findings.take();
 }
 

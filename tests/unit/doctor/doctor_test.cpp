@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <limits>
 #include <set>
 
 #include "base/check_ids.hpp"
@@ -132,6 +133,77 @@ TEST(FindingsTest, RememberWhyAFileCouldNotBeRead) {
   EXPECT_EQ(all[0].readings[0].value, "value");
   EXPECT_EQ(all[0].readings[1].value, "permission denied");
   EXPECT_EQ(all[0].readings[2].value, "missing");
+}
+
+TEST(FindingsTest, JoinWhatIsAlikeAndPutTheGravestFirst) {
+  Findings findings("a.check");
+  findings.reading("of", "first");
+  findings.pass("first", "is well");
+  findings.reading("of", "second");
+  findings.fail("second", "is broken", "mend it");
+  findings.reading("of", "first");
+  findings.reading("of", "third");
+  findings.pass("third", "is well");
+  findings.join_alike("nothing is there");
+  const std::vector<Finding> all = findings.take();
+  ASSERT_EQ(all.size(), 2u);
+  EXPECT_EQ(all[0].subject, "second");
+  EXPECT_EQ(all[1].subject, "first, third");
+  ASSERT_EQ(all[1].readings.size(), 2u) << "the same reading is there once";
+  EXPECT_EQ(all[1].readings[1].value, "third");
+  Findings none("a.check");
+  none.join_alike("nothing is there");
+  EXPECT_EQ(to_text(none.take()), "SKIP a.check : nothing is there | \n");
+}
+
+TEST(FindingsTest, JoinNamesEightSubjectsAndCountsTheOthers) {
+  Findings findings("a.check");
+  for (int i = 0; i < 10; ++i) findings.pass(std::to_string(i), "is well");
+  findings.join_alike({});
+  EXPECT_EQ(findings.take().at(0).subject, "0, 1, 2, 3, 4, 5, 6, 7 and 2 more");
+}
+
+TEST(FindingsTest, JoinGpusOnlyWhenAllSayTheSame) {
+  Findings findings("a.check");
+  findings.fail({}, "the machine is broken", "mend it");
+  for (const char* const gpu : {"GPU a", "GPU b"}) {
+    findings.reading("of", gpu);
+    findings.warn(gpu, "is slow", "speed it up");
+  }
+  findings.join_gpus();
+  EXPECT_EQ(findings.count(), 2u);
+  findings.warn("GPU c", "is slower", "speed it up");
+  findings.join_gpus();
+  const std::vector<Finding> all = findings.take();
+  ASSERT_EQ(all.size(), 3u);
+  EXPECT_EQ(all[0].subject, "");
+  EXPECT_EQ(all[1].subject, "all 2 GPUs");
+  EXPECT_EQ(all[1].readings.size(), 2u);
+  EXPECT_EQ(all[2].subject, "GPU c");
+}
+
+TEST(Words, AreTakenOutOfFiles) {
+  const std::string status = "Name:\tbash\nCapEff:\t00ff\nMax locked memory         65536     bytes\nCapEff:\tlater\n";
+  EXPECT_EQ(doctor::field_of(status, "CapEff"), "00ff");
+  EXPECT_EQ(doctor::field_of(status, "Max locked memory"), "65536     bytes");
+  EXPECT_EQ(doctor::field_of(status, "locked"), std::nullopt) << "it does not begin a line";
+  EXPECT_EQ(doctor::hex_number("00ff"), 255u);
+  for (const char* const word : {"", "0x1", "fg", "-1", "10000000000000000"})
+    EXPECT_EQ(doctor::hex_number(word), std::nullopt) << word;
+  EXPECT_EQ(doctor::version_of("6.1.0-28-amd64"), (doctor::Version{6, 1}));
+  EXPECT_LT(*doctor::version_of("2.4.9"), (doctor::Version{2, 5}));
+  for (const char* const word : {"", "6", "6.", "x.1", ".5"}) EXPECT_FALSE(doctor::version_of(word)) << word;
+}
+
+TEST(Words, BecomeStatements) {
+  EXPECT_EQ(doctor::list_text({}), "");
+  EXPECT_EQ(doctor::list_text({"a"}), "a");
+  EXPECT_EQ(doctor::list_text({"a", "b", "c"}), "a, b and c");
+  EXPECT_EQ(doctor::rounded(15.75, 1), "15.8");
+  EXPECT_EQ(doctor::rounded(std::numeric_limits<double>::infinity(), 1), "0.0");
+  EXPECT_EQ(doctor::rounded(1e300, 2).size(), 304u);
+  EXPECT_EQ(doctor::size_text(std::uint64_t{11} << 19U), "5.5 MiB");
+  EXPECT_EQ(doctor::size_text(std::uint64_t{64} << 30U), "64 GiB");
 }
 
 TEST(Printable, IsOneShortLineOfText) {

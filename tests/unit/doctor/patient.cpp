@@ -170,6 +170,15 @@ Verdict TestPatient::verdict(std::string_view check) const {
   return findings.size() == 1 ? findings.front().verdict : Verdict::unknown;
 }
 
+std::vector<CheckInfo> checks_of(std::initializer_list<std::string_view> groups) {
+  std::vector<CheckInfo> all;
+  for (const CheckInfo& check : checks()) {
+    const std::string_view group = check.id.substr(0, check.id.find('.'));
+    if (std::find(groups.begin(), groups.end(), group) != groups.end()) all.push_back(check);
+  }
+  return all;
+}
+
 std::string to_text(const std::vector<Finding>& findings) {
   std::string text;
   for (const Finding& finding : findings) {

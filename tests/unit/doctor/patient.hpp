@@ -2,6 +2,7 @@
 // A machine for one check: files as a test wants them, answers of drivers, a topology.
 #pragma once
 
+#include <initializer_list>
 #include <map>
 #include <optional>
 #include <set>
@@ -51,6 +52,9 @@ class TestPatient {
   std::map<std::string, NodeFacts> devices_;
   std::set<std::string> folders_;
 };
+
+// The descriptions of the checks whose ids begin with one of these words, in their order.
+std::vector<CheckInfo> checks_of(std::initializer_list<std::string_view> groups);
 
 // "FAIL pci.acs GPU 0000:3b:00.0 and mlx5_0: statement | remedy", a line for each: for messages of failed tests.
 std::string to_text(const std::vector<Finding>& findings);

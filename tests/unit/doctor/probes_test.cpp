@@ -81,13 +81,12 @@ const std::string kPair = std::string("GPU ") + kGpu + " and mlx5_0";
 // ---- all probes
 
 TEST(Probes, EachHasItsPage) {
-  EXPECT_EQ(doctor::probe_checks().size(), 7u);
-  for (const doctor::Check& check : doctor::probe_checks()) {
-    EXPECT_TRUE(check.info.is_probe) << check.info.id;
-    EXPECT_TRUE(check.info.id.starts_with("probe."));
-    for (const std::string_view part : {check.info.title, check.info.why, check.info.what, check.info.impact, check.info.confirm,
-                                        check.info.remedy, check.info.source})
-      EXPECT_FALSE(part.empty()) << check.info.id;
+  const std::vector<CheckInfo> probes = test::checks_of({"probe"});
+  EXPECT_EQ(probes.size(), 7u);
+  for (const CheckInfo& info : probes) {
+    EXPECT_TRUE(info.is_probe) << info.id;
+    for (const std::string_view part : {info.title, info.why, info.what, info.impact, info.confirm, info.remedy, info.source})
+      EXPECT_FALSE(part.empty()) << info.id;
   }
 }
 
@@ -95,8 +94,8 @@ ISOLATED_TEST(Probes, OfAnotherMachineAreSkipped) {
   Scene scene("mlx5_0");
   scene.with_topology().session.start();
   scene.patient.is_live = false;
-  for (const doctor::Check& check : doctor::probe_checks())
-    expect_one(scene.patient, std::string(check.info.id).c_str(), Verdict::skip, "only on the machine itself");
+  for (const CheckInfo& info : test::checks_of({"probe"}))
+    expect_one(scene.patient, std::string(info.id).c_str(), Verdict::skip, "only on the machine itself");
 }
 
 ISOLATED_TEST(Probes, StandInsAreNoGpus) {

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the checks of PCI, IOMMU and virtual machines share. Each check's function gives its page and how it is run; checks_pci.cpp
-// has their table.
+// What the checks of PCI, IOMMU and virtual machines share.
 #pragma once
 
 #include <cstddef>
@@ -14,47 +13,6 @@
 #include "platform/pci_config.hpp"
 
 namespace gigabar::doctor {
-
-Check pci_link_check();
-Check pci_bottleneck_check();
-Check pci_topo_check();
-Check pci_acs_check();
-Check pci_mps_check();
-Check pci_ro_check();
-Check pci_vendorp2p_check();
-Check iommu_mode_check();
-Check iommu_group_check();
-Check vm_detect_check();
-
-// Of one check: more are counted in the last one.
-inline constexpr std::size_t kMaxPciFindings = 64;
-
-// What a check has to say of one subject. Notes that say the same become one finding about all their subjects.
-struct Note {
-  std::string subject;
-  std::vector<Reading> readings;
-  Verdict verdict = Verdict::unknown;
-  std::string statement;
-  std::string remedy;
-  bool needs_reboot = false;
-
-  // Reads a file and keeps path and value for the finding.
-  FileText read(const Patient& patient, const std::string& path);
-  void say(Verdict its_verdict, std::string its_statement, std::string its_remedy = {}, bool after_reboot = false);
-};
-
-class Notes {
- public:
-  void add(Note note) { notes_.push_back(std::move(note)); }
-  bool is_empty() const noexcept { return notes_.empty(); }
-  // The gravest first. Without any note: a skip that says `otherwise`.
-  void give(Findings& findings, const std::string& otherwise) const;
-
- private:
-  struct Group;
-  std::vector<Group> merged() const;
-  std::vector<Note> notes_;
-};
 
 // A GPU, or a NIC that is a PCI device.
 struct PciDevice {
@@ -82,6 +40,7 @@ Route route_of(const Topology& topology, const PciPair& pair);
 // Why a check of pairs has nothing to do: "this machine has no GPU on PCI".
 std::string why_no_pair(const Topology& topology);
 
+const PciNode& node_of(const Topology& topology, int pci);
 // Indexes of a device and the bridges above it, the topmost last.
 std::vector<int> way_up(const Topology& topology, int pci);
 // The lowest bridge above both; -1: none.
@@ -102,30 +61,31 @@ class ConfigReader {
     bool is_gone = false;  // it reads all ones
     std::string trouble;   // why there is none: "missing", "permission denied", "12 bytes are no configuration space"
   };
-  const Answer& of(const PciAddress& address);
+  const Answer& of(int pci);  // an index into Topology::pci
 
  private:
   const Patient& patient_;
-  std::map<std::string, Answer> answers_;
+  std::map<int, Answer> answers_;
 };
 // Says `unknown` because the bytes end early or are not there.
-void say_hidden(Note& note, const ConfigReader::Answer& answer, std::string_view what);
+void say_hidden(Findings& findings, const std::string& subject, const ConfigReader::Answer& answer, std::string_view what);
 
 // From /proc/cpuinfo.
 struct CpuFacts {
-  bool is_known = false;
-  std::string trouble;  // when not known
+  std::string trouble;  // why nothing is known; empty: it is
   std::string vendor;   // "GenuineIntel", "AuthenticAMD"; empty: not x86
   std::string name;     // "model name"
   unsigned family = 0, model = 0;
-  std::size_t packages = 0;  // distinct "physical id"; 0: not told
+  std::string implementer, part;  // of an Arm CPU: "0x41", "0xd4f"
+  std::size_t packages = 0;       // distinct "physical id"; 0: not told
   bool has_hypervisor_flag = false;
 
+  bool is_known() const noexcept { return trouble.empty(); }
   bool is_x86() const noexcept { return !vendor.empty(); }
-  std::string text() const;  // one line
+  std::string text() const;  // one line; why it is not known
 };
 CpuFacts cpu_facts(const Patient& patient);
-inline constexpr std::string_view kCpuInfoPath = "/proc/cpuinfo";
+inline constexpr const char* kCpuInfoPath = "/proc/cpuinfo";
 
 enum class Host : std::uint8_t { bare_metal, virtual_machine, unknown };
 struct HostAnswer {
@@ -136,8 +96,5 @@ struct HostAnswer {
 // Whether this machine is a virtual one: flags of the CPU, DMI, Xen's folder.
 HostAnswer host_of(const Patient& patient);
 inline bool is_virtual_machine(const Patient& patient) { return host_of(patient).host == Host::virtual_machine; }
-
-// "15.8": one digit after the point.
-std::string one_digit(double value);
 
 }  // namespace gigabar::doctor
