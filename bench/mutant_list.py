@@ -179,7 +179,7 @@ MUTANTS = [
         ("calibration_between_sizes_on_a_line", "return below->median_us[method] * std::pow(us / below->median_us[method], part);", "return below->median_us[method];", "Choose.*"),
     ),
     *of("copies", "src/copy/calibration_file.cpp", "unit_copy")(
-        ("calibration_points_in_any_order", "order(points[points.size() - 2]) >= order(points.back())", "order(points[points.size() - 2]) == order(points.back())", "CalibrationFile.RefusesWrongValuesAndSaysWhere"),
+        ("calibration_points_in_any_order", "order(points[i - 1]) >= order(points[i])", "order(points[i - 1]) == order(points[i])", "CalibrationFile.RefusesWrongValuesAndSaysWhere"),
     ),
     *of("copies", "src/copy/calibration_measure.cpp", "unit_copy")(
         ("calibration_wrong_bytes_are_measured", "  if (done) done = check_copies(*bench, calibration.thread_count);\n", "", "Measure.RefusesCopiesThatDeliverOtherBytes"),

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Prints the NIC that each GPU should use, and the route to it. Without an argument it looks at this machine, else at a captured
-// one: gigabar topology --capture box.json; ./nearest_nic box.json
+// one: gigabar topology --capture box.tar; ./nearest_nic box.tar
 #include <cstdio>
 #include <gigabar/topology.hpp>
 

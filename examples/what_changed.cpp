@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Says what a machine has lost: ./what_changed box.json. The first run captures the machine into that file; each later one compares
+// Says what a machine has lost: ./what_changed box.tar. The first run captures the machine into that file; each later one compares
 // the machine with it, and exits with 1 when a device is gone, a PCIe link is narrower or an RDMA port is down.
 #include <cstdio>
 #include <filesystem>
@@ -35,7 +35,7 @@ int compare(const gigabar::Topology& before, const gigabar::Topology& now) {
 }
 
 int main(int count, char** words) {
-  const std::string file = count > 1 ? words[1] : "machine.json";
+  const std::string file = count > 1 ? words[1] : "machine.tar";
   const gigabar::Machine here = gigabar::Machine::here();
   if (!std::filesystem::exists(file)) {
     if (const auto captured = here.capture(file); !captured) return std::puts(captured.message().c_str()), 2;

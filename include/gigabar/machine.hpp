@@ -21,7 +21,8 @@ class Machine {
 
   // Opens a captured machine: an archive that capture() wrote, or a folder with its sys/, proc/, dev/, etc/ and boot/. Reads
   // nothing outside the folder, whatever its links say.
-  // Errors: invalid_argument (no such file or folder), no_permission, bad_file (not an archive of this kind, truncated, hostile).
+  // Errors: invalid_argument (no such file or folder), no_permission, bad_file (not an archive of this kind, truncated, hostile),
+  // unavailable (libarchive, which reads tar files, is not installed), out_of_memory.
   GIGABAR_API static Result<Machine> open(const std::string& path);
 
   bool is_live() const noexcept { return is_live_; }
@@ -30,10 +31,10 @@ class Machine {
   // The remark in an archive, for example that the tree was constructed and never ran; empty when there is none.
   GIGABAR_API const std::string& remark() const noexcept;
 
-  // Returns what topology and doctor read, as one JSON text, which open() accepts in a file: files below /sys, /proc, /dev, /etc
+  // Returns what topology and doctor read, as the bytes of a tar file, which open() accepts: files below /sys, /proc, /dev, /etc
   // and /boot, and the answers of the drivers. It has no memory contents, no user names and no environment; host names and serial
-  // numbers are not read. Errors: not_supported (this machine is itself a capture, or the text would exceed 256
-  // MiB). Threads: any. Cost: seconds.
+  // numbers are not read. Errors: not_supported (this machine is itself a capture, or the file would exceed 256 MiB), unavailable
+  // (libarchive is not installed), out_of_memory. Threads: any. Cost: seconds.
   GIGABAR_API Result<std::string> archive() const;
   // Writes the same to a file: first to a temporary file, then renamed, so that no partial file is left. A device or FIFO is
   // written directly.

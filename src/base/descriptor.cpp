@@ -16,7 +16,7 @@ Descriptor::~Descriptor() {
 }
 
 std::optional<std::string> read_small_file(const std::string& path, std::size_t most_bytes) {
-  const Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  const Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
   if (!file.is_open()) return {};
   std::string content;
   char chunk[4096];

@@ -32,7 +32,8 @@ class Descriptor {
   int number_ = -1;
 };
 
-// The file's content when it can be read and has at most `most_bytes`; errno says why not.
+// The file's content when it can be read and has at most `most_bytes`; errno says why not. A FIFO or a device with that name is not
+// waited for.
 std::optional<std::string> read_small_file(const std::string& path, std::size_t most_bytes = 65536);
 
 }  // namespace gigabar

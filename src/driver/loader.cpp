@@ -22,8 +22,9 @@ OpenedLibrary open_library(const char* name, const char* variable, std::string r
   return library;
 }
 
-void* find_symbol(const OpenedLibrary& library, const char* name) {
-  return library.handle != nullptr ? ::dlsym(library.handle, name) : nullptr;
+void* find_symbol(const OpenedLibrary& library, const char* name, const char* version) {
+  if (library.handle == nullptr) return nullptr;
+  return version != nullptr ? ::dlvsym(library.handle, name, version) : ::dlsym(library.handle, name);
 }
 
 }  // namespace gigabar

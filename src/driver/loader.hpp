@@ -20,11 +20,20 @@ struct OpenedLibrary {
 // back when it is missing.
 OpenedLibrary open_library(const char* name, const char* variable, std::string remedy);
 
-// The symbol's address or null.
-void* find_symbol(const OpenedLibrary& library, const char* name);
+// The symbol's address or null. `version`: of its ABI; null: the one that the library gives by default.
+void* find_symbol(const OpenedLibrary& library, const char* name, const char* version = nullptr);
+
+enum class Need { required, optional };
+
+// Sets `function`, to null where the library lacks it. False: it is required and not there.
+template <class Function>
+bool find_function(const OpenedLibrary& library, Function*& function, Need need, const char* name, const char* version = nullptr) {
+  function = reinterpret_cast<Function*>(find_symbol(library, name, version));
+  return function != nullptr || need == Need::optional;
+}
 
 // A table of functions with its availability, from the library that open_library() opens. `fill` sets the functions and names the
-// first required one that the library lacks, else answers null; `symbol_remedy` is for that.
+// first required one that the library lacks, else answers null; `symbol_remedy` is for that. Without the library all are null.
 template <class Library>
 Library load_functions(const char* name, const char* variable, std::string remedy, std::string symbol_remedy,
                        const char* (*fill)(Library&, const OpenedLibrary&)) {

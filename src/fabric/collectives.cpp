@@ -5,10 +5,11 @@
 #include <algorithm>
 #include <cstring>
 
+#include "base/bytes.hpp"
 #include "base/errors.hpp"
 #include "base/remaining.hpp"
+#include "base/shown.hpp"
 #include "base/undo.hpp"
-#include "fabric/bytes.hpp"
 #include "fabric/engine.hpp"
 
 namespace gigabar::fabric {

@@ -30,10 +30,12 @@
 #include "fabric/wireup/wireup.hpp"
 #include "gigabar/fabric.hpp"
 
-namespace gigabar::fabric {
-
+namespace gigabar {
 class ByteReader;
 class ByteWriter;
+}  // namespace gigabar
+
+namespace gigabar::fabric {
 
 // A collective that a group has begun.
 struct Collective {

@@ -4,8 +4,8 @@
 #include <cstring>
 #include <new>
 
+#include "base/bytes.hpp"
 #include "base/errors.hpp"
-#include "fabric/bytes.hpp"
 #include "fabric/engine.hpp"
 #include "fabric/tuning.hpp"
 

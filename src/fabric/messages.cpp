@@ -5,8 +5,8 @@
 #include <cstring>
 #include <new>
 
+#include "base/bytes.hpp"
 #include "base/errors.hpp"
-#include "fabric/bytes.hpp"
 #include "fabric/engine.hpp"
 
 namespace gigabar::fabric {

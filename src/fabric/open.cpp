@@ -7,9 +7,9 @@
 #include <system_error>
 
 #include "base/blocked_signals.hpp"
+#include "base/bytes.hpp"
 #include "base/errors.hpp"
 #include "base/event.hpp"
-#include "fabric/bytes.hpp"
 #include "fabric/engine.hpp"
 #include "gigabar/mapping.hpp"
 

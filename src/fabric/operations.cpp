@@ -6,11 +6,11 @@
 #include <memory>
 #include <new>
 
+#include "base/bytes.hpp"
 #include "base/counted.hpp"
 #include "base/errors.hpp"
 #include "base/log.hpp"
 #include "base/remaining.hpp"
-#include "fabric/bytes.hpp"
 #include "fabric/engine.hpp"
 
 namespace gigabar::fabric {

@@ -9,10 +9,11 @@
 #include <new>
 #include <utility>
 
+#include "base/bytes.hpp"
 #include "base/counted.hpp"
 #include "base/errors.hpp"
 #include "base/log.hpp"
-#include "fabric/bytes.hpp"
+#include "base/shown.hpp"
 #include "fabric/engine.hpp"
 
 namespace gigabar::fabric {

@@ -6,9 +6,10 @@
 #include <algorithm>
 #include <new>
 
+#include "base/bytes.hpp"
 #include "base/errors.hpp"
+#include "base/shown.hpp"
 #include "base/undo.hpp"
-#include "fabric/bytes.hpp"
 #include "fabric/engine.hpp"
 #include "gigabar/mapping.hpp"
 

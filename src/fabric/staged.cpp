@@ -19,10 +19,11 @@
 #include <cerrno>
 #include <span>
 
+#include "base/bytes.hpp"
 #include "base/errors.hpp"
 #include "base/log.hpp"
 #include "base/quietly.hpp"
-#include "fabric/bytes.hpp"
+#include "base/shown.hpp"
 #include "fabric/engine.hpp"
 #include "memory/host_pages.hpp"
 #include "memory/runtime.hpp"

@@ -18,85 +18,36 @@
 namespace gigabar::fabric {
 namespace {
 
-using stored::Json;
-
 constexpr stored::Words kWords = {"load tuning", "delete the file and run 'gigabar tune' again, or set GIGABAR_TUNING=none",
                                   "save tuning"};
-constexpr std::string_view kFormat = "gigabar tuning";
-constexpr int kVersion = 1;
 constexpr std::size_t kMaxPairs = 1024, kMaxRails = 8, kMaxNics = 64;
 constexpr std::int64_t kLockNs = 5'000'000'000;
 
-std::vector<std::string> read_texts(const Json& value, const std::string& place, std::size_t most) {
-  if (!value.is_array() || value.size() > most) stored::refuse(place, text("is not an array of at most ", most, " texts"));
-  std::vector<std::string> texts;
-  for (const Json& item : value) texts.push_back(stored::read_text(item, text(place, "[", texts.size(), "]")));
-  return texts;
-}
-
-std::optional<std::uint64_t> read_limit(const Json& value, const std::string& place, std::uint64_t least, std::uint64_t most) {
-  if (value.is_null()) return {};
-  if (value.is_string() && value == "unlimited" && most == kNoLimit) return kNoLimit;
-  return stored::read_number(value, place, least, most);
-}
-
-Json limit_json(const std::optional<std::uint64_t>& limit) {
-  if (!limit) return {};
-  return *limit >= kNoLimit ? Json("unlimited") : Json(*limit);
-}
-
-void put_texts(Json& object, const char* name, const std::vector<std::string>& texts) {
-  Json& list = object[name] = Json::array();
-  for (const std::string& each : texts) list.push_back(each);
-}
-
-TransportKind read_transport(const Json& value, const std::string& place) {
-  const std::string name = stored::read_text(value, place);
-  for (std::size_t index = 0; index < kTransportKinds; ++index) {
-    if (name_of(static_cast<TransportKind>(index)) == name) return static_cast<TransportKind>(index);
+// A number of bytes, or "unlimited".
+struct Limit {
+  void read(const json::Value& from, std::uint64_t& bytes) const {
+    const bool is_unlimited = from.is_text() && from.text() == "unlimited";
+    bytes = is_unlimited ? kNoLimit : from.number(0, kNoLimit);
   }
-  stored::refuse(place, "is neither \"local\" nor \"verbs\" nor \"ucx\"");
-}
-
-TunedPair read_pair(const Json& value, const std::string& place) {
-  stored::expect_object(value, place,
-                        {"device", "transport", "rails", "peer", "date", "gdr_limit", "gdr_read_limit", "chunk", "stripe"});
-  TunedPair pair;
-  pair.key.device = stored::read_text(value["device"], place + ".device");
-  pair.key.transport = read_transport(value["transport"], place + ".transport");
-  pair.key.rails = read_texts(value["rails"], place + ".rails", kMaxRails);
-  const std::string peer = stored::read_text(value["peer"], place + ".peer");
-  if (peer != "same host" && peer != "other hosts") stored::refuse(place + ".peer", "is neither \"same host\" nor \"other hosts\"");
-  pair.key.is_same_host = peer == "same host";
-  pair.date = stored::read_text(value["date"], place + ".date");
-  pair.gdr_bytes = read_limit(value["gdr_limit"], place + ".gdr_limit", 0, kNoLimit);
-  pair.gdr_read_bytes = read_limit(value["gdr_read_limit"], place + ".gdr_read_limit", 0, kNoLimit);
-  pair.chunk_bytes = read_limit(value["chunk"], place + ".chunk", kMinChunkBytes, kMaxChunkBytes);
-  pair.stripe_bytes = read_limit(value["stripe"], place + ".stripe", 0, kNoLimit);
-  return pair;
-}
-
-Tuning read_tuning(const Json& root) {
-  stored::expect_format(root, kFormat, kVersion);
-  stored::expect_object(root, "", {"format", "version", "machine", "pairs"});
-  const Json& machine = root["machine"];
-  stored::expect_object(machine, "machine", {"processor", "driver_version", "nics"});
-  Tuning tuning;
-  tuning.machine.processor = stored::read_text(machine["processor"], "machine.processor");
-  tuning.machine.driver_version = stored::read_text(machine["driver_version"], "machine.driver_version");
-  tuning.machine.nics = read_texts(machine["nics"], "machine.nics", kMaxNics);
-  const Json& pairs = root["pairs"];
-  if (!pairs.is_array() || pairs.size() > kMaxPairs)
-    stored::refuse("pairs", text("is not an array of at most ", kMaxPairs, " pairs"));
-  for (const Json& item : pairs) {
-    const std::string place = text("pairs[", tuning.pairs.size(), "]");
-    TunedPair pair = read_pair(item, place);
-    for (const TunedPair& other : tuning.pairs) {
-      if (other.key == pair.key) stored::refuse(place, "is there twice: " + pair.key.to_text());
-    }
-    tuning.pairs.push_back(std::move(pair));
+  void write(json::Writer& to, std::uint64_t bytes) const {
+    bytes >= kNoLimit ? to.value(std::string_view("unlimited")) : to.value(bytes);
   }
-  return tuning;
+};
+
+struct Peer {
+  void read(const json::Value& from, bool& is_same_host) const {
+    is_same_host = from.text() == "same host";
+    if (!is_same_host && from.text() != "other hosts") from.refuse("is neither \"same host\" nor \"other hosts\"");
+  }
+  void write(json::Writer& to, bool is_same_host) const { to.value(std::string_view(is_same_host ? "same host" : "other hosts")); }
+};
+
+void check_pairs(const std::vector<TunedPair>& pairs) {
+  for (std::size_t i = 0; i < pairs.size(); ++i) {
+    const auto is_same = [&](const TunedPair& other) { return other.key == pairs[i].key; };
+    if (std::any_of(pairs.begin(), pairs.begin() + static_cast<std::ptrdiff_t>(i), is_same))
+      throw json::Problem{text("pairs[", i, "]"), "is there twice: " + pairs[i].key.to_text()};
+  }
 }
 
 // Held while a file is read, changed and replaced. It stays in the folder: to remove it would let two in.
@@ -125,6 +76,48 @@ Result<Descriptor> lock_beside(const std::string& path) {
 }
 
 }  // namespace
+}  // namespace gigabar::fabric
+
+namespace gigabar {
+
+template <>
+struct json::Fields<fabric::TunedPair> {
+  static void each(auto& field, auto& pair) {
+    using enum TransportKind;
+    field("device", pair.key.device);
+    field("transport", pair.key.transport, OneOf{std::array{local, verbs, ucx}});
+    field("rails", pair.key.rails, AtMost{fabric::kMaxRails});
+    field("peer", pair.key.is_same_host, fabric::Peer());
+    field("date", pair.date);
+    field("gdr_limit", pair.gdr_bytes, fabric::Limit());
+    field("gdr_read_limit", pair.gdr_read_bytes, fabric::Limit());
+    field("chunk", pair.chunk_bytes, Between{fabric::kMinChunkBytes, fabric::kMaxChunkBytes});
+    field("stripe", pair.stripe_bytes, fabric::Limit());
+  }
+};
+
+template <>
+struct json::Fields<MachineFingerprint> {
+  static void each(auto& field, auto& machine) {
+    field("processor", machine.processor);
+    field("driver_version", machine.driver_version);
+    field("nics", machine.nics, AtMost{fabric::kMaxNics});
+  }
+};
+
+template <>
+struct json::Fields<fabric::Tuning> {
+  static void each(auto& field, auto& tuning) {
+    field.constant("format", std::string_view("gigabar tuning"));
+    field.constant("version", std::uint64_t{1});
+    field("machine", tuning.machine);
+    field("pairs", tuning.pairs, AtMost{fabric::kMaxPairs});
+  }
+};
+
+}  // namespace gigabar
+
+namespace gigabar::fabric {
 
 std::string TunedKey::to_text() const {
   std::string line = text(device, ", ", name_of(transport));
@@ -132,36 +125,15 @@ std::string TunedKey::to_text() const {
   return line + (is_same_host ? ", same host" : ", other hosts");
 }
 
-std::string Tuning::to_json() const {
-  stored::Document document;
-  Json& root = document.root = stored::new_object();
-  root["format"] = kFormat;
-  root["version"] = kVersion;
-  Json& about = root["machine"] = stored::new_object();
-  about["processor"] = machine.processor;
-  about["driver_version"] = machine.driver_version;
-  put_texts(about, "nics", machine.nics);
-  Json& list = root["pairs"] = Json::array();
-  for (const TunedPair& pair : pairs) {
-    list.push_back(stored::new_object());
-    Json& item = list.back();
-    item["device"] = pair.key.device;
-    item["transport"] = name_of(pair.key.transport);
-    put_texts(item, "rails", pair.key.rails);
-    item["peer"] = pair.key.is_same_host ? "same host" : "other hosts";
-    item["date"] = pair.date;
-    item["gdr_limit"] = limit_json(pair.gdr_bytes);
-    item["gdr_read_limit"] = limit_json(pair.gdr_read_bytes);
-    item["chunk"] = limit_json(pair.chunk_bytes);
-    item["stripe"] = limit_json(pair.stripe_bytes);
-  }
-  return root.dump(1, ' ', false, Json::error_handler_t::replace) + "\n";
-}
+std::string Tuning::to_json() const { return json::to_text(*this, stored::kLimits); }
 
 Result<Tuning> Tuning::load(const std::string& path) {
   Tuning tuning;
-  const auto read = [](const Json& root, void* result) { *static_cast<Tuning*>(result) = read_tuning(root); };
-  if (Result<void> loaded = stored::load(kWords, path, read, &tuning); !loaded) return std::move(loaded).error();
+  const auto read = [&](const json::Value& root) {
+    json::read(root, tuning);
+    check_pairs(tuning.pairs);
+  };
+  if (Result<void> loaded = stored::load(kWords, path, read); !loaded) return std::move(loaded).error();
   return tuning;
 }
 

@@ -5,13 +5,17 @@
 
 #include <cstdint>
 #include <map>
-#include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "driver/nvml/nvml.hpp"
 #include "gigabar/status.hpp"
+
+namespace gigabar::json {
+class Value;
+}
 
 namespace gigabar {
 
@@ -71,12 +75,16 @@ struct DriverAnswers {
 // Of a library that nobody asked: an archive or a folder without its answer. It says nothing about the machine.
 Availability not_asked();
 bool is_not_asked(const Availability& availability);
+// Where nobody asked anything: a tree that was copied by hand, or written.
+DriverAnswers no_answers();
 
 // Asks the libraries and the kernel of this machine. Never fails: what cannot be told is absent. Cost: opens CUDA; up to seconds.
 DriverAnswers ask_drivers();
 
-// Errors of reading: bad_file, with the key.
-nlohmann::json to_json(const DriverAnswers& answers);
-Result<DriverAnswers> driver_answers_of(const nlohmann::json& document);
+// As JSON. Errors of reading: bad_file, with the key.
+std::string to_json(const DriverAnswers& answers);
+Result<DriverAnswers> driver_answers_of(std::string_view content);
+// The same of a part of a document. Throws json::Problem.
+DriverAnswers read_answers(const json::Value& from);
 
 }  // namespace gigabar

@@ -151,6 +151,4 @@ AvailableHostMemory available_host_memory() {
   return available;
 }
 
-std::uint64_t available_host_bytes() { return available_host_memory().bytes; }
-
 }  // namespace gigabar

@@ -19,7 +19,6 @@ struct AvailableHostMemory {
 // Threads: any. Cost: reads a few small files, tens of µs.
 // Source: kernel, Documentation/filesystems/proc.rst; admin-guide/cgroup-v2.rst, "Memory"; admin-guide/cgroup-v1/memory.rst.
 AvailableHostMemory available_host_memory();
-std::uint64_t available_host_bytes();
 
 // The number behind `key` in "key<separator>number[ kB]" lines, in bytes when it is followed by kB; the first such line counts.
 // What stands before the key on its line must be blank or end with a blank ("Node 0 MemFree:  12 kB").

@@ -6,16 +6,14 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <chrono>
-#include <ctime>
 #include <mutex>
-#include <nlohmann/json.hpp>
 
 #include "base/counted.hpp"
 #include "base/errors.hpp"
 #include "base/output_file.hpp"
 #include "base/uncancelled.hpp"
 #include "platform/driver_answers.hpp"
+#include "platform/stored_json.hpp"
 #include "platform/system_archive.hpp"
 #include "platform/system_files.hpp"
 #include "platform/system_sources.hpp"
@@ -40,18 +38,7 @@ Result<DriverAnswers> answers_of_folder(const SystemFiles& files) {
     return make_error(text.state == FileState::unreadable ? Status::no_permission : Status::bad_file, kOpen, kAnswersFile,
                       text.reason, "make it a readable file, or remove it");
   }
-  const Result<nlohmann::json> document = parse_bounded(text.content, kOpen);
-  if (!document) return document.error();
-  return driver_answers_of(*document);
-}
-
-std::string now_utc() {
-  const std::time_t now = std::chrono::system_clock::to_time_t(std::chrono::system_clock::now());
-  std::tm parts{};
-  ::gmtime_r(&now, &parts);
-  char line[32] = {};
-  const std::size_t length = std::strftime(line, sizeof line, "%Y-%m-%dT%H:%M:%SZ", &parts);
-  return {line, length};
+  return driver_answers_of(text.content);
 }
 
 }  // namespace
@@ -120,9 +107,9 @@ Result<std::string> Machine::archive() const try {
     return make_error(Status::not_supported, kCapture, origin_, "it is a capture itself",
                       "copy it instead, or capture a live machine");
   }
-  std::string archive = write_archive(files(), {{}, now_utc(), answers()});
-  if (archive.size() > kMaxArchiveBytes) {
-    return make_error(Status::not_supported, kCapture, origin_, text("the archive would have ", counted(archive.size(), "byte")),
+  Result<std::string> archive = write_archive(files(), {{}, stored::date_now(), answers()});
+  if (archive && archive->size() > kMaxArchiveBytes) {
+    return make_error(Status::not_supported, kCapture, origin_, text("the archive would have ", counted(archive->size(), "byte")),
                       "report this machine");
   }
   return archive;
@@ -132,8 +119,8 @@ Result<std::string> Machine::archive() const try {
 
 Result<void> Machine::capture(const std::string& archive_path) const try {
   const Uncancelled uncancelled;
-  const auto text = archive();
-  if (!text) return text.error();
+  auto text = archive();
+  if (!text) return std::move(text).error();
   if (const auto fault = write_output(archive_path, *text)) {
     // A full disk or a broken one is no wrong argument, but there is nothing else to change for the caller than the place.
     return make_error(Status::invalid_argument, kCapture, archive_path, "the file " + fault->cause,

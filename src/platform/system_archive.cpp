@@ -1,147 +1,175 @@
 // SPDX-License-Identifier: Apache-2.0
-// An archive's text, made and read.
+// An archive, made and read.
 #include "platform/system_archive.hpp"
 
+#include <algorithm>
 #include <map>
-#include <nlohmann/json.hpp>
 #include <set>
+#include <utility>
 
 #include "base/errors.hpp"
+#include "platform/archive_parts.hpp"
 #include "platform/capture.hpp"
-#include "platform/system_sources.hpp"
 
 namespace gigabar {
 namespace {
 
-// Whether the bytes are text of JSON: UTF-8 without overlong forms, surrogates and NUL (RFC 3629).
-bool is_text(std::string_view bytes) {
-  for (std::size_t at = 0; at < bytes.size();) {
-    const auto byte = [&](std::size_t i) { return at + i < bytes.size() ? static_cast<unsigned char>(bytes[at + i]) : 0U; };
-    const unsigned first = byte(0);
-    const std::size_t length = first < 0x80 ? 1 : first >= 0xf0 ? 4 : first >= 0xe0 ? 3 : 2;
-    if (first == 0 || (first >= 0x80 && first < 0xc2) || first > 0xf4) return false;
-    for (std::size_t i = 1; i < length; ++i) {
-      if ((byte(i) & 0xc0) != 0x80) return false;
-    }
-    if ((first == 0xe0 && byte(1) < 0xa0) || (first == 0xed && byte(1) > 0x9f)) return false;
-    if ((first == 0xf0 && byte(1) < 0x90) || (first == 0xf4 && byte(1) > 0x8f)) return false;
-    at += length;
-  }
-  return true;
+constexpr const char* kAnswersEntry = "gigabar-answers.json";
+constexpr const char* kMachineEntry = "gigabar-machine.json";
+constexpr json::Limits kLimits{.whole = "the document",
+                               .is_exact = false,
+                               .depth = 16,
+                               .values = std::size_t{1} << 20,
+                               .entries = std::size_t{1} << 20,
+                               .text_bytes = kMaxArchiveBytes};
+
+// What gigabar-machine.json has, when it is written.
+struct MachineEntry {
+  std::string remark, date;
+  std::map<std::string, std::string> unreadable;
+  std::map<std::string, NodeFacts> devices;
+};
+
+Error bad_archive(const std::string& place, std::string cause) {
+  return make_error(Status::bad_file, "read archive", "'" + place + "'", std::move(cause), "capture the machine again");
 }
 
-std::string to_base64(std::string_view bytes) {
-  constexpr std::string_view kDigits = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-  std::string encoded;
-  encoded.reserve((bytes.size() + 2) / 3 * 4);
-  for (std::size_t at = 0; at < bytes.size(); at += 3) {
-    std::uint32_t group = 0;
-    for (std::size_t i = 0; i < 3; ++i) {
-      group = group << 8 | (at + i < bytes.size() ? static_cast<unsigned char>(bytes[at + i]) : 0U);
+void visit_document(const json::Value& document, const ArchiveParts& parts) {
+  json::FieldReader field(document);
+  field.constant("format", "gigabar-machine");
+  field.constant("version", 1);
+  if (parts.document) parts.document(document);
+}
+
+Result<void> visit_tar(std::string_view archive, const ArchiveParts& parts) {
+  std::optional<std::string> machine, answers;
+  const Result<void> read = tar::read(archive, [&](tar::Entry&& entry) {
+    if (entry.path == kMachineEntry) {
+      machine = std::move(entry.text);
+    } else if (entry.path == kAnswersEntry) {
+      answers = std::move(entry.text);
+    } else if (parts.entry) {
+      parts.entry(std::move(entry));
     }
-    for (std::size_t i = 0; i < 4; ++i) {
-      encoded.push_back(at + i <= bytes.size() ? kDigits[group >> (18 - 6 * i) & 63] : '=');
-    }
-  }
-  return encoded;
+  });
+  if (!read) return read;
+  if (!machine) throw json::Problem{kMachineEntry, "is missing: the archive was cut, or holds no captured machine"};
+  json::parse(*machine, kLimits, [&](const json::Value& document) { visit_document(document, parts); });
+  if (answers && parts.answers) json::parse(*answers, kLimits, parts.answers);
+  return {};
 }
 
 class ArchiveWriter final : public CaptureVisitor {
  public:
+  explicit ArchiveWriter(tar::Writer& to) : to_(to) {}
+
   void file(const std::string& path, FileText text) override {
     has_content(path);
-    if (!text.is_present()) {
-      unreadable_[path] = std::move(text.reason);
-    } else if (is_text(text.content)) {
-      files_[path] = std::move(text.content);
+    if (text.is_present()) {
+      add(tar::Kind::file, path, std::move(text.content));
     } else {
-      files_[path] = {{"base64", to_base64(text.content)}};
+      machine.unreadable[path] = std::move(text.reason);
     }
   }
   void link(const std::string& path, std::string target, const std::string& /*real*/) override {
-    if (!is_text(path) || !is_text(target)) return;
     has_content(path);
-    links_[path] = std::move(target);
+    add(tar::Kind::link, path, std::move(target));
   }
-  void folder(const std::string& path) override {
-    if (is_text(path)) folders_.insert(path);
-  }
+  void folder(const std::string& path) override { folders_.insert(path); }
   void device(const std::string& path, const NodeFacts& facts) override {
     has_content(path);
-    nlohmann::json device = {{"mode", facts.mode},
-                             {"major", facts.device_major},
-                             {"minor", facts.device_minor},
-                             {"can_read", facts.can_read},
-                             {"can_write", facts.can_write}};
-    if (facts.open_errno) device["open_errno"] = *facts.open_errno;
-    devices_[path] = std::move(device);
+    machine.devices[path] = facts;
+  }
+  // The folders that nothing else tells of.
+  void add_folders() {
+    for (const std::string& folder : folders_) has_content(folder);
+    for (const std::string& folder : folders_) {
+      if (!above_.contains(folder)) add(tar::Kind::folder, folder, {});
+    }
   }
 
-  nlohmann::json take() {
-    for (const std::string& folder : folders_) has_content(folder);
-    for (const std::string& above : above_) folders_.erase(above);
-    nlohmann::json document = {{"format", "gigabar-machine"}, {"version", 1}};
-    document["files"] = std::move(files_);
-    document["unreadable"] = std::move(unreadable_);
-    document["links"] = std::move(links_);
-    document["devices"] = std::move(devices_);
-    document["folders"] = folders_;
-    return document;
-  }
+  MachineEntry machine;
 
  private:
-  // The folders above something need not be named.
+  void add(tar::Kind kind, const std::string& path, std::string text) { to_.add({kind, path.substr(1), std::move(text)}); }
   void has_content(const std::string& path) {
     for (std::size_t slash = path.rfind('/'); slash != 0 && slash != std::string::npos; slash = path.rfind('/', slash - 1)) {
       if (!above_.insert(path.substr(0, slash)).second) return;
     }
   }
 
-  nlohmann::json files_ = nlohmann::json::object();
-  nlohmann::json unreadable_ = nlohmann::json::object();
-  nlohmann::json links_ = nlohmann::json::object();
-  nlohmann::json devices_ = nlohmann::json::object();
+  tar::Writer& to_;
   std::set<std::string> folders_;
   std::set<std::string> above_;
 };
 
-Result<std::string> text_of(const nlohmann::json& document, const char* key) {
-  const auto found = document.find(key);
-  if (found == document.end()) return std::string();
-  if (!found->is_string()) return bad_archive(key, "is not a text");
-  return found->get<std::string>();
-}
-
 }  // namespace
 
-std::string write_archive(const SystemFiles& files, const ArchiveHead& head) {
-  ArchiveWriter writer;
+template <>
+struct json::Fields<MachineEntry> {
+  static void each(auto& field, auto& machine) {
+    field.constant("format", std::string_view("gigabar-machine"));
+    field.constant("version", std::uint64_t{1});
+    field("remark", machine.remark);
+    field("date", machine.date);
+    field("unreadable", machine.unreadable);
+    field("devices", machine.devices);
+  }
+};
+
+Result<std::string> write_archive(const SystemFiles& files, const ArchiveHead& head) {
+  Result<tar::Writer> tar = tar::Writer::open();
+  if (!tar) return std::move(tar).error();
+  ArchiveWriter writer(*tar);
   visit_captured(files, false, writer);
-  nlohmann::json document = writer.take();
-  document["remark"] = head.remark;
-  document["date"] = head.date;
-  document["answers"] = to_json(head.answers);
-  // A name of a file may be any bytes, and so may what a driver says.
-  return document.dump(1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
+  writer.add_folders();
+  writer.machine.remark = head.remark;
+  writer.machine.date = head.date;
+  tar->add({tar::Kind::file, kAnswersEntry, to_json(head.answers)});
+  tar->add({tar::Kind::file, kMachineEntry, json::to_text(writer.machine, kLimits)});
+  return tar->take();
 }
 
-DriverAnswers no_answers() {
-  DriverAnswers answers;
-  answers.cuda = answers.nvml = answers.verbs = not_asked();
-  return answers;
+Result<void> visit_archive(std::string_view archive, const ArchiveParts& parts) {
+  try {
+    if (tar::is_tar(archive)) return visit_tar(archive, parts);
+    json::parse(archive, kLimits, [&](const json::Value& document) {
+      visit_document(document, parts);
+      if (const auto answers = document.member("answers"); answers && parts.answers) parts.answers(*answers);
+    });
+    return {};
+  } catch (const json::Problem& problem) {
+    return bad_archive(problem.place, problem.cause);
+  }
 }
 
-Result<ArchiveHead> read_archive_head(std::string_view json) {
-  const Result<nlohmann::json> document = parse_archive(json);
-  if (!document) return document.error();
-  Result<std::string> remark = text_of(*document, "remark");
-  if (!remark) return std::move(remark).error();
-  Result<std::string> date = text_of(*document, "date");
-  if (!date) return std::move(date).error();
-  const auto told = document->find("answers");
-  Result<DriverAnswers> answers = told == document->end() ? no_answers() : driver_answers_of(*told);
-  if (!answers) return std::move(answers).error();
-  return ArchiveHead{std::move(*remark), std::move(*date), std::move(*answers)};
+Result<ArchiveHead> read_archive_head(std::string_view archive) {
+  ArchiveHead head{{}, {}, no_answers()};
+  ArchiveParts parts;
+  parts.document = [&](const json::Value& document) {
+    if (const auto remark = document.member("remark")) json::read(*remark, head.remark);
+    if (const auto date = document.member("date")) json::read(*date, head.date);
+  };
+  parts.answers = [&](const json::Value& answers) { head.answers = read_answers(answers); };
+  if (Result<void> visited = visit_archive(archive, parts); !visited) return std::move(visited).error();
+  return head;
+}
+
+Result<ArchiveCounts> count_archive(std::string_view archive) {
+  ArchiveCounts counts;
+  ArchiveParts parts;
+  parts.document = [&](const json::Value& document) {
+    std::map<std::string, std::string> unreadable;
+    if (const auto found = document.member("unreadable")) json::read(*found, unreadable);
+    counts.denied = static_cast<std::size_t>(
+        std::count_if(unreadable.begin(), unreadable.end(), [](const auto& file) { return file.second == "permission denied"; }));
+  };
+  parts.entry = [&](tar::Entry&& entry) {
+    counts.files += entry.kind == tar::Kind::file ? 1 : 0;
+    counts.links += entry.kind == tar::Kind::link ? 1 : 0;
+  };
+  if (Result<void> visited = visit_archive(archive, parts); !visited) return std::move(visited).error();
+  return counts;
 }
 
 }  // namespace gigabar

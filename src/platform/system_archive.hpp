@@ -1,16 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
-// The archive of a machine: one JSON document.
-//   {"format": "gigabar-machine", "version": 1, "remark": "...", "date": "...",
-//    "files": {"/proc/cmdline": "text"},            a file that is no UTF-8 text: {"base64": "..."}
-//    "unreadable": {"/path": "reason"},             there, but not readable by the user who captured it
-//    "links": {"/sys/bus/pci/devices/0000:3b:00.0": "../../../devices/pci0000:3a/0000:3a:00.0/0000:3b:00.0"},
-//    "folders": ["/sys/kernel/iommu_groups"],       only those that hold nothing captured; others follow from the paths in them
-//    "devices": {"/dev/nvidia0": {"mode": 438, "major": 195, "minor": 0, "can_read": true, "can_write": true}},
-//                                                   and "open_errno": what open(2) for reading and writing said, 0 or errno; left
-//                                                   out where nobody tried
-//    "answers": {...}}                              of the drivers, see driver_answers.hpp
+// The archive of a machine: a tar file of GNU's format. It has files, links and folders below the root ("sys/class/net"; folders
+// only where they hold nothing captured, others follow from the paths in them), and
+//   gigabar-answers.json   what the drivers say, see driver_answers.hpp
+//   gigabar-machine.json   what tar cannot say, and the last entry, so that an archive that was cut is known by its absence:
+//     {"format": "gigabar-machine", "version": 1, "remark": "...", "date": "...",
+//      "unreadable": {"/path": "reason"},        there, but not readable by the user who captured it
+//      "devices": {"/dev/nvidia0": {"mode": 438, "major": 195, "minor": 0, "can_read": true, "can_write": true}}}
+//                                                and "open_errno": what open(2) for reading and writing said, 0 or errno; left out
+//                                                where nobody tried
+// Unpacked, it is a folder that Machine::open() takes, without devices and what could not be read.
+//
+// Also read: one JSON document, as archives were at first and as one writes a machine by hand. It is gigabar-machine.json with
+//      "files": {"/proc/cmdline": "text"},       a file that is no UTF-8 text: {"base64": "..."}
+//      "links": {"/sys/bus/pci/devices/0000:3b:00.0": "../../../devices/pci0000:3a/0000:3a:00.0/0000:3b:00.0"},
+//      "folders": ["/sys/kernel/iommu_groups"],
+//      "answers": {...}
 #pragma once
 
+#include <cstddef>
 #include <string>
 #include <string_view>
 
@@ -27,13 +34,17 @@ struct ArchiveHead {
   DriverAnswers answers;
 };
 
-// The archive of what capture_patterns() match in `files`.
-std::string write_archive(const SystemFiles& files, const ArchiveHead& head);
+// The archive of what capture_patterns() match in `files`. Errors: unavailable (libarchive is not there).
+Result<std::string> write_archive(const SystemFiles& files, const ArchiveHead& head);
 
-// What stands for the answers where nobody asked the drivers: a tree that was copied by hand, or written.
-DriverAnswers no_answers();
+// Everything but the files, which SystemFiles::of_archive takes. Errors: bad_file, unavailable (a tar file without libarchive).
+Result<ArchiveHead> read_archive_head(std::string_view archive);
 
-// Everything but the files, which SystemFiles::of_archive takes. Errors: bad_file.
-Result<ArchiveHead> read_archive_head(std::string_view json);
+// How much a tar file has, for those who wrote it.
+struct ArchiveCounts {
+  std::size_t files = 0, links = 0;
+  std::size_t denied = 0;  // files that the user might not read
+};
+Result<ArchiveCounts> count_archive(std::string_view archive);
 
 }  // namespace gigabar

@@ -71,8 +71,8 @@ class SystemFiles {
   static SystemFiles live();
   // A folder, as the root. Errors: as Machine::open.
   static Result<SystemFiles> of_folder(const std::string& path);
-  // An archive's text (see system_archive.hpp). Errors: bad_file.
-  static Result<SystemFiles> of_archive(std::string_view json);
+  // An archive (see system_archive.hpp). Errors: bad_file, unavailable (a tar file without libarchive).
+  static Result<SystemFiles> of_archive(std::string_view archive);
 
   bool is_live() const noexcept;
 

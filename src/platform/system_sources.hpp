@@ -4,7 +4,6 @@
 #pragma once
 
 #include <cstddef>
-#include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -121,14 +120,5 @@ WalkEnd walk(Position& at, std::string_view path, bool is_last_followed = true) 
   }
   return end;
 }
-
-// The document of an archive, or of answers: at most kMaxArchiveBytes, 16 levels and a million values. Errors: bad_file.
-Result<nlohmann::json> parse_bounded(std::string_view json, const std::string& operation);
-// The same, with format and version checked.
-Result<nlohmann::json> parse_archive(std::string_view json);
-// Text from a file that nobody vouches for, for a message: one line, at most 120 characters.
-std::string shown(std::string_view text);
-// The error of an archive's key.
-Error bad_archive(const std::string& key, std::string cause);
 
 }  // namespace gigabar

@@ -1,43 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
-// The files of an archive: a tree in memory, built with bounds on everything, since the text may come from anybody.
+// The files of an archive: a tree in memory, built with bounds on everything, since the archive may come from anybody.
 #include <algorithm>
-#include <array>
 #include <cstdint>
 #include <map>
-#include <nlohmann/json.hpp>
+#include <utility>
 
 #include "base/counted.hpp"
 #include "base/errors.hpp"
+#include "base/shown.hpp"
+#include "platform/archive_parts.hpp"
 #include "platform/system_sources.hpp"
 
 namespace gigabar {
 namespace {
 
-constexpr unsigned kMaxLevels = 16;                             // of JSON
-constexpr std::size_t kMaxValues = std::size_t{1} << 20;        // of JSON
-constexpr std::uint32_t kMaxErrno = 4095;                       // of Linux
 constexpr std::size_t kMaxArchiveNodes = std::size_t{1} << 19;  // files and the folders above them
-
-// Counts levels and values before the parser sees the text: it keeps memory for each, and some 100 bytes for two of text.
-bool is_within_bounds(std::string_view json) {
-  unsigned level = 0;
-  std::size_t values = 0;
-  bool is_in_string = false;
-  for (std::size_t i = 0; i < json.size(); ++i) {
-    const char letter = json[i];
-    if (is_in_string) {
-      if (letter == '\\') ++i;
-      is_in_string = letter != '"';
-      continue;
-    }
-    is_in_string = letter == '"';
-    if (letter == '{' || letter == '[') ++level;
-    if ((letter == '}' || letter == ']') && level > 0) --level;
-    if (letter == ',' || letter == '{' || letter == '[') ++values;
-    if (level > kMaxLevels || values > kMaxValues) return false;
-  }
-  return true;
-}
 
 int digit_of(char letter) {
   if (letter >= 'A' && letter <= 'Z') return letter - 'A';
@@ -90,137 +67,100 @@ enum class Kind : std::uint8_t { folder, file, unreadable, link, device };
 
 struct Node {
   Kind kind = Kind::folder;
-  std::string text;  // content, reason or target
-  NodeFacts facts;   // of a device
-  std::map<std::string, std::uint32_t, std::less<>> children;
+  std::string text = {};  // content, reason or target
+  NodeFacts facts = {};   // of a device
+  std::map<std::string, std::uint32_t, std::less<>> children = {};
 };
 
 using Nodes = std::vector<Node>;
 
-// Builds the tree from the sections of the document.
+// Builds the tree. Throws json::Problem.
 class Builder {
  public:
   Builder() : nodes_(1) {}
 
-  Result<void> add_files(const nlohmann::json& document) {
-    return for_each(document, "files", [this](const std::string& path, const std::string& key, const nlohmann::json& value) {
-      return add_file(path, key, value);
+  void add_document(const json::Value& document) {
+    for_each(document, "files", [this](const std::string& path, const json::Value& value) {
+      add(path, value.place(), {Kind::file, content_of(value)});
     });
-  }
-  Result<void> add_texts(const nlohmann::json& document, const char* section, Kind kind) {
-    return for_each(document, section,
-                    [this, kind](const std::string& path, const std::string& key, const nlohmann::json& value) -> Result<void> {
-                      if (!value.is_string()) return bad_archive(key, "is not a text");
-                      Node node;
-                      node.kind = kind;
-                      node.text = value.get<std::string>();
-                      const bool is_link = kind == Kind::link;
-                      if (is_link && (node.text.empty() || node.text.size() > kMaxPathBytes || has_control_characters(node.text))) {
-                        return bad_archive(key, "is no target of a link");
-                      }
-                      return add(path, key, std::move(node));
-                    });
-  }
-  Result<void> add_devices(const nlohmann::json& document) {
-    return for_each(document, "devices", [this](const std::string& path, const std::string& key, const nlohmann::json& value) {
-      return add_device(path, key, value);
+    for_each(document, "unreadable", [this](const std::string& path, const json::Value& value) {
+      add(path, value.place(), {Kind::unreadable, value.text()});
     });
-  }
-  Result<void> add_folders(const nlohmann::json& document) {
-    const auto found = document.find("folders");
-    if (found == document.end()) return {};
-    if (!found->is_array()) return bad_archive("folders", "is not a list");
-    for (const nlohmann::json& folder : *found) {
-      if (!folder.is_string()) return bad_archive("folders", "holds something that is not a text");
-      const auto& path = folder.get_ref<const std::string&>();
-      if (Result<void> added = add(path, "folders: " + shown(path), Node{}); !added) return added;
+    for_each(document, "links",
+             [this](const std::string& path, const json::Value& value) { add(path, value.place(), {Kind::link, value.text()}); });
+    for_each(document, "devices", [this](const std::string& path, const json::Value& value) {
+      add(path, value.place(), {Kind::device, {}, device_of(value)});
+    });
+    const auto folders = document.member("folders");
+    const std::size_t count = folders ? folders->entry_count() : 0;
+    for (std::size_t i = 0; i < count; ++i) {
+      const json::Value folder = folders->entry(i);
+      if (!folder.is_text()) folders->refuse("holds something that is not a text");
+      add(folder.text(), "folders: " + shown(folder.text()), {});
     }
-    return {};
+  }
+
+  void add_entry(tar::Entry&& entry) {
+    const Kind kind = entry.kind == tar::Kind::file ? Kind::file : entry.kind == tar::Kind::link ? Kind::link : Kind::folder;
+    add("/" + entry.path, shown(entry.path), {kind, std::move(entry.text)});
   }
 
   Nodes take() { return std::move(nodes_); }
 
  private:
-  template <class Add>
-  static Result<void> for_each(const nlohmann::json& document, const char* section, const Add& add) {
-    const auto found = document.find(section);
-    if (found == document.end()) return {};
-    if (!found->is_object()) return bad_archive(section, "is not an object of paths");
-    for (const auto& [path, value] : found->items()) {
-      if (Result<void> added = add(path, text(section, ": ", shown(path)), value); !added) return added;
-    }
-    return {};
+  static void for_each(const json::Value& document, const char* section,
+                       const std::function<void(const std::string& path, const json::Value& value)>& visit) {
+    if (const auto found = document.member(section)) found->each_member(": ", visit);
   }
 
-  Result<void> add_file(const std::string& path, const std::string& key, const nlohmann::json& value) {
-    Node node;
-    node.kind = Kind::file;
-    if (value.is_string()) {
-      node.text = value.get<std::string>();
-      return add(path, key, std::move(node));
-    }
-    const auto encoded = value.is_object() ? value.find("base64") : value.end();
-    if (!value.is_object() || encoded == value.end() || !encoded->is_string()) {
-      return bad_archive(key, R"(is neither a text nor {"base64": "..."})");
-    }
-    std::optional<std::string> bytes = from_base64(encoded->get_ref<const std::string&>());
-    if (!bytes) return bad_archive(key, "is not base64");
-    node.text = std::move(*bytes);
-    return add(path, key, std::move(node));
+  static std::string content_of(const json::Value& value) {
+    if (value.is_text()) return value.text();
+    const auto encoded = value.is_object() ? value.member("base64") : std::nullopt;
+    if (!encoded || !encoded->is_text()) value.refuse(R"(is neither a text nor {"base64": "..."})");
+    std::optional<std::string> bytes = from_base64(encoded->text());
+    if (!bytes) value.refuse("is not base64");
+    return std::move(*bytes);
   }
 
-  Result<void> add_device(const std::string& path, const std::string& key, const nlohmann::json& value) {
-    if (!value.is_object()) return bad_archive(key, "is not an object");
-    Node node;
-    node.kind = Kind::device;
-    node.facts.kind = NodeKind::character_device;
-    bool is_good = true;
-    const auto number = [&](const char* name, std::uint32_t most) -> std::uint32_t {
-      const auto found = value.find(name);
-      if (found == value.end()) return 0;
-      is_good = is_good && found->is_number_unsigned() && found->get<std::uint64_t>() <= most;
-      return is_good ? found->get<std::uint32_t>() : 0;
-    };
-    const auto truth = [&](const char* name) {
-      const auto found = value.find(name);
-      if (found == value.end()) return false;
-      is_good = is_good && found->is_boolean();
-      return is_good && found->get<bool>();
-    };
-    node.facts.mode = number("mode", 07777);
-    node.facts.device_major = number("major", UINT32_MAX);
-    node.facts.device_minor = number("minor", UINT32_MAX);
-    node.facts.can_read = truth("can_read");
-    node.facts.can_write = truth("can_write");
-    if (value.contains("open_errno")) node.facts.open_errno = static_cast<int>(number("open_errno", kMaxErrno));
-    if (!is_good) return bad_archive(key, "has a mode, major, minor, can_read, can_write or open_errno of the wrong type or size");
-    return add(path, key, std::move(node));
+  static NodeFacts device_of(const json::Value& value) {
+    NodeFacts facts;
+    try {
+      json::read(value, facts);
+    } catch (const json::Problem&) {
+      value.refuse("has a mode, major, minor, can_read, can_write or open_errno of the wrong type or size");
+    }
+    facts.kind = NodeKind::character_device;
+    return facts;
   }
 
-  Result<void> add(const std::string& path, const std::string& key, Node node) {
+  void add(const std::string& path, const std::string& place, Node node) {
+    const auto refuse = [&](const char* cause) { throw json::Problem{place, cause}; };
     if (!is_clean_path(path) || has_control_characters(path)) {
-      return bad_archive(key, "is not an absolute path without '.', '..', empty or overlong parts");
+      refuse("is not an absolute path without '.', '..', empty or overlong parts");
+    }
+    const bool is_link = node.kind == Kind::link;
+    if (is_link && (node.text.empty() || node.text.size() > kMaxPathBytes || has_control_characters(node.text))) {
+      refuse("is no target of a link");
     }
     std::vector<std::string> ahead;
     put_ahead(ahead, path);
     std::uint32_t at = 0;
     bool is_new = false;
     for (; !ahead.empty(); ahead.pop_back()) {
-      if (nodes_[at].kind != Kind::folder) return bad_archive(key, "lies below something that is not a folder");
+      if (nodes_[at].kind != Kind::folder) refuse("lies below something that is not a folder");
       const auto next = static_cast<std::uint32_t>(nodes_.size());
       const auto [child, inserted] = nodes_[at].children.try_emplace(std::move(ahead.back()), next);
       is_new = inserted;
       at = child->second;
       if (!inserted) continue;
-      if (nodes_.size() >= kMaxArchiveNodes) return bad_archive(key, "is one file too many");
+      if (nodes_.size() >= kMaxArchiveNodes) refuse("is one file too many");
       nodes_.emplace_back();
     }
     if (is_new) {
       nodes_[at] = std::move(node);
     } else if (node.kind != Kind::folder || nodes_[at].kind != Kind::folder) {
-      return bad_archive(key, "is there twice, or is a file and a folder");
+      refuse("is there twice, or is a file and a folder");
     }
-    return {};
   }
 
   Nodes nodes_;
@@ -316,56 +256,13 @@ class SystemFiles::ArchiveSource final : public SystemFiles::Source {
   Nodes nodes_;
 };
 
-Result<SystemFiles> SystemFiles::of_archive(std::string_view json) {
-  Result<nlohmann::json> document = parse_archive(json);
-  if (!document) return std::move(document).error();
+Result<SystemFiles> SystemFiles::of_archive(std::string_view archive) {
   Builder builder;
-  Result<void> added = builder.add_files(*document);
-  if (added) added = builder.add_texts(*document, "unreadable", Kind::unreadable);
-  if (added) added = builder.add_texts(*document, "links", Kind::link);
-  if (added) added = builder.add_devices(*document);
-  if (added) added = builder.add_folders(*document);
-  if (!added) return std::move(added).error();
+  ArchiveParts parts;
+  parts.document = [&](const json::Value& document) { builder.add_document(document); };
+  parts.entry = [&](tar::Entry&& entry) { builder.add_entry(std::move(entry)); };
+  if (Result<void> visited = visit_archive(archive, parts); !visited) return std::move(visited).error();
   return SystemFiles(std::make_shared<ArchiveSource>(builder.take()));
-}
-
-Result<nlohmann::json> parse_bounded(std::string_view json, const std::string& operation) {
-  const auto bad = [&](std::string cause) {
-    return make_error(Status::bad_file, operation, text(counted(json.size(), "byte"), " of JSON"), std::move(cause),
-                      "capture the machine again, and copy the file whole");
-  };
-  if (json.size() > kMaxArchiveBytes) return bad(text("is larger than ", kMaxArchiveBytes, " bytes"));
-  if (!is_within_bounds(json)) {
-    return bad(text("has more than ", kMaxLevels, " levels or more than ", kMaxValues, " values"));
-  }
-  nlohmann::json document = nlohmann::json::parse(json, nullptr, false);
-  if (document.is_discarded()) return bad("is not JSON, or is truncated");
-  return document;
-}
-
-Result<nlohmann::json> parse_archive(std::string_view json) {
-  Result<nlohmann::json> document = parse_bounded(json, "read archive");
-  if (!document) return document;
-  if (!document->is_object()) return bad_archive("the document", "is not an object");
-  const auto format = document->find("format");
-  if (format == document->end() || *format != "gigabar-machine") return bad_archive("format", "is not \"gigabar-machine\"");
-  const auto version = document->find("version");
-  if (version == document->end() || *version != 1) return bad_archive("version", "is not 1, the only one this Gigabar knows");
-  return document;
-}
-
-std::string shown(std::string_view text) {
-  constexpr std::size_t kMost = 120;
-  std::string line(text.substr(0, kMost));
-  std::replace_if(
-      line.begin(), line.end(),
-      [](char letter) { return static_cast<unsigned char>(letter) < 0x20 || static_cast<unsigned char>(letter) > 0x7e; }, '?');
-  if (text.size() > kMost) line += "...";
-  return line;
-}
-
-Error bad_archive(const std::string& key, std::string cause) {
-  return make_error(Status::bad_file, "read archive", "'" + key + "'", std::move(cause), "capture the machine again");
 }
 
 }  // namespace gigabar

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <functional>
+#include <new>
 #include <span>
 #include <string>
 #include <string_view>
@@ -14,6 +15,7 @@
 #include "gigabar/memory.hpp"
 #include "gigabar/streams.hpp"
 #include "gigabar/topology.hpp"
+#include "platform/system_archive.hpp"
 #include "support/descriptors.hpp"
 #include "support/failing_new.hpp"
 #include "support/isolated.hpp"
@@ -188,6 +190,54 @@ ISOLATED_TEST(MachineAllocation, OpenAFolder) {
   folder.write("sys/devices/system/node/node0/cpulist", "0-1\n");
   folder.write("proc/cmdline", "quiet\n");
   EXPECT_GT(fail_each_of([&] { return Machine::open(folder.path()).status(); }, Failing::some), 5U);
+}
+
+// A machine written by hand: one JSON document, in which everything nests.
+constexpr const char* kDocument = R"({"format": "gigabar-machine", "version": 1, "remark": "an archive of this test",
+ "files": {"/proc/cmdline": "quiet", "/proc/config.gz": {"base64": "H4sIAAAAAAAA/wMAAAAAAAAAAAA="}},
+ "unreadable": {"/sys/class/net/eth0/speed": "Invalid argument"}, "links": {"/sys/bus/pci/devices/x": "../../../devices/x"},
+ "folders": ["/sys/devices/x", "/sys/class/infiniband"], "devices": {"/dev/nvidia0": {"mode": 438, "major": 195, "minor": 0}},
+ "answers": {"cuda": {"code": "ok", "reason": "a CUDA of this test, 13.0"}, "kernel_log": ["NVRM: a line of this test", "another"],
+             "gpus": [{"pci": "0000:3b:00.0", "cuda_attributes": {"dma_buf": 1}, "nvlinks": [{"is_active": true}, {}]}]}})";
+
+ISOLATED_TEST(MachineAllocation, OpenADocument) {
+  const test::TemporaryFolder folder;
+  const std::string good = folder.path() + "/machine.json", bad = folder.path() + "/bad.json";
+  folder.write("machine.json", kDocument);
+  EXPECT_GT(fail_each_of([&] { return Machine::open(good).status(); }), 50U);
+  // What is refused is refused, or there was no memory to say why.
+  folder.write("bad.json", std::string(kDocument).replace(std::string_view(kDocument).find("true"), 4, "1234"));
+  const auto refusal = [&] {
+    const Status status = Machine::open(bad).status();
+    return status == Status::bad_file ? Status::ok : status;
+  };
+  EXPECT_GT(fail_each_of(refusal), 50U);
+}
+
+ISOLATED_TEST(MachineAllocation, ArchiveOfAFolder) {
+  const test::TemporaryFolder folder;
+  folder.write("sys/devices/system/node/node0/cpulist", "0-1\n");
+  folder.write("proc/cmdline", "quiet\n");
+  const auto files = SystemFiles::of_folder(folder.path());
+  const auto head = read_archive_head(kDocument);
+  ASSERT_TRUE(files.is_ok() && head.is_ok());
+  // Behind the public functions, which catch what is thrown.
+  const auto write = [&] {
+    try {
+      return write_archive(*files, *head).status();
+    } catch (const std::bad_alloc&) {
+      return Status::out_of_memory;
+    }
+  };
+  EXPECT_GT(fail_each_of(write, Failing::some), 50U);
+}
+
+ISOLATED_TEST(MachineAllocation, CaptureAndOpen) {
+  const test::TemporaryFolder folder;
+  const Machine machine = Machine::here();
+  const std::string path = folder.path() + "/a capture of this test";
+  EXPECT_GT(fail_each_of([&] { return machine.capture(path).status(); }, Failing::few), 50U);
+  EXPECT_GT(fail_each_of([&] { return Machine::open(path).status(); }, Failing::few), 50U);
 }
 
 ISOLATED_TEST(CalibrationAllocation, FilesAndUse) {

@@ -16,6 +16,7 @@
 #include "gigabar/machine.hpp"
 #include "platform/system_archive.hpp"
 #include "platform/system_files.hpp"
+#include "support/tar_file.hpp"
 #include "support/temporary_folder.hpp"
 
 namespace gigabar {
@@ -316,6 +317,113 @@ TEST_F(HostileMachine, ATreeOnDisk) {
   fs::create_symlink("/", root.path() + "/sys/class/net/root");
   root.write("sys/class/net/\x1b[31m\xff\n/mtu", "9000\n");
   examine_tree("FIFOs, files without end, circles, names of bytes");
+}
+
+// ---- tar files ----
+
+class HostileTar : public HostileMachine {
+ protected:
+  // With what makes it an archive, behind `entries`.
+  static std::string archive(test::TarFile entries) {
+    return entries.file("gigabar-machine.json", R"({"format": "gigabar-machine", "version": 1, "remark": "by hand"})").take();
+  }
+  Result<Machine> open_tar(test::TarFile entries) const { return open(std::string_view(archive(std::move(entries)))); }
+  void expect_refused(test::TarFile entries, const std::string& cause) const {
+    const auto machine = open_tar(std::move(entries));
+    ASSERT_FALSE(machine.is_ok()) << cause;
+    EXPECT_EQ(machine.status(), Status::bad_file) << machine.error().message();
+    EXPECT_NE(machine.error().message().find(cause), std::string::npos) << machine.error().message();
+    EXPECT_TRUE(is_plain(machine.error().message())) << machine.error().message();
+  }
+};
+
+TEST_F(HostileTar, OneByHandIsRead) {
+  const auto machine = open_tar(test::TarFile().file("proc/cmdline", "quiet").folder("./sys/class/").link("sys/l", "../proc"));
+  ASSERT_TRUE(machine.is_ok()) << machine.error().message();
+  EXPECT_EQ(machine->remark(), "by hand");
+  EXPECT_EQ(machine->files().word("/sys/l/cmdline"), "quiet");
+  EXPECT_TRUE(machine->files().exists("/sys/class"));
+  expect_sane_examination(*machine);
+}
+
+TEST_F(HostileTar, PathsThatLeadOut) {
+  for (const char* path :
+       {"/etc/passwd", "../etc/passwd", "sys/../../etc/passwd", "sys//x", "sys/./x", "..", "sys/\x1b[2J", "./../x"})
+    expect_refused(test::TarFile().file(path, "x"), "absolute path");
+  std::string deep;
+  for (int i = 0; i < 49; ++i) deep += "d/";
+  expect_refused(test::TarFile().entry("././@LongLink", 'L', 131).content(deep + deep.substr(0, 32) + "e").file("x", ""),
+                 "'d/d/d/");
+}
+
+TEST_F(HostileTar, LinksThatLeadOutOrRound) {
+  // What a symbolic link says is followed inside of the archive only.
+  const auto machine = open_tar(test::TarFile()
+                                    .link("proc/cmdline", "/proc/self/environ")
+                                    .link("proc/version", "../../../../../../proc/version")
+                                    .link("sys/round", "round"));
+  ASSERT_TRUE(machine.is_ok()) << machine.error().message();
+  for (const char* path : {"/proc/cmdline", "/proc/version", "/sys/round"}) EXPECT_FALSE(machine->files().read(path).is_present());
+  expect_refused(test::TarFile().file("a", "x").entry("b", '1', 0, "a"), "'b': is a hard link");
+  expect_refused(test::TarFile().entry("b", '1', 0, "/etc/passwd"), "'b': is a hard link");
+  expect_refused(test::TarFile().link("a", "/etc").file("a/passwd", "x"), "'a/passwd': lies below something that is not a folder");
+  expect_refused(test::TarFile().link("a", "b\nc"), "'a': is no target of a link");
+}
+
+TEST_F(HostileTar, EntriesThatNoCaptureHas) {
+  for (const char type : {'3', '4', '6'}) expect_refused(test::TarFile().entry("dev/x", type, 0), "'dev/x': is neither a file nor");
+  expect_refused(test::TarFile().file("a", "x").file("a", "y"), "'a': is there twice");
+  expect_refused(test::TarFile().file("a", "x").folder("a"), "'a': is there twice");
+}
+
+TEST_F(HostileTar, SizesBeyondTheFile) {
+  for (const std::uint64_t bytes : {std::uint64_t{1} << 20, std::uint64_t{1} << 40, std::uint64_t{1} << 62, UINT64_MAX})
+    expect_refused(test::TarFile().entry("proc/cmdline", '0', bytes), "");
+  std::string sparse = test::TarFile().entry("proc/cmdline", 'S', 1).take().substr(0, 512);
+  sparse.replace(386, 24,
+                 std::string_view("\x80\0\0\0\0\0\x01\0\0\0\0\0"
+                                  "00000000001\0",
+                                  24));
+  sparse.replace(483, 12, std::string_view("\x80\0\0\0\0\0\x01\0\0\0\0\x01", 12));
+  expect_refused(test::TarFile().block(sparse).content("x"), "'proc/cmdline': is a sparse file");
+}
+
+TEST_F(HostileTar, FoldersWithoutEnd) {
+  std::string below;
+  for (int i = 0; i < 45; ++i) below += "/d";
+  test::TarFile many;
+  for (int i = 0; i < 12'000; ++i) many.folder(std::to_string(i) + below);
+  expect_refused(std::move(many), "is one file too many");
+}
+
+TEST_F(HostileTar, TruncatedArchives) {
+  const std::string whole =
+      archive(test::TarFile().file("proc/cmdline", std::string(1500, 'x')).link("a", "b").folder("sys/class"));
+  // Of the two empty blocks at the end, nothing needs to be there.
+  for (std::size_t length = 0; length < whole.size() - 1024; length += 128)
+    expect_bad_file(std::string_view(whole).substr(0, length), "of length " + std::to_string(length));
+  EXPECT_TRUE(open(std::string_view(whole).substr(0, whole.size() - 1024)).is_ok());
+}
+
+TEST_F(HostileTar, WithoutItsDocument) {
+  expect_bad_file(test::TarFile().file("proc/cmdline", "x").take(), "no document");
+  for (const char* document :
+       {"", "{", "[]", R"({"format": "other", "version": 1})", R"({"format": "gigabar-machine", "version": 2})",
+        R"({"format": "gigabar-machine", "version": 1, "devices": {"/../x": {}}})"})
+    expect_bad_file(test::TarFile().file("gigabar-machine.json", document).take(), document);
+  expect_refused(test::TarFile().file("gigabar-answers.json", R"({"gpus": 5})"), "gpus");
+}
+
+TEST_F(HostileTar, NoiseWithTheMagic) {
+  std::mt19937_64 random(13);
+  for (int i = 0; i < 50; ++i) {
+    std::string noise(20'480, '\0');
+    for (char& byte : noise) byte = static_cast<char>(random());
+    expect_bad_file(noise.replace(257, 6, "ustar "), "noise");
+    test::TarFile damaged;
+    damaged.block(noise.substr(0, 512));  // with a good checksum
+    expect_bad_file(damaged.take(), "a header of noise");
+  }
 }
 
 }  // namespace

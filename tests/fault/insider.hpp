@@ -12,9 +12,9 @@
 #include <string_view>
 #include <thread>
 
+#include "base/bytes.hpp"
 #include "base/clock.hpp"
 #include "conformance/rank_segment.hpp"
-#include "fabric/bytes.hpp"
 #include "fabric/engine.hpp"
 
 namespace gigabar::fabric {

@@ -12,6 +12,7 @@
 
 #include "platform/driver_answers.hpp"
 #include "platform/system_archive.hpp"
+#include "unit/platform/document.hpp"
 
 namespace gigabar::test {
 
@@ -26,7 +27,7 @@ class SmallMachine {
     add_pci();
     add_adapter();
     add_drivers();
-    document_["answers"] = to_json(answers());
+    document_["answers"] = document_of(answers());
   }
 
   const nlohmann::json& document() const { return document_; }

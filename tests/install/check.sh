@@ -23,8 +23,8 @@ export PKG_CONFIG_PATH=$library_folder/pkgconfig
 # captured ones, but not both.
 check_what_changed() {
   local others=$stranger/../../sysroots/captured
-  "$1" "$scratch/machine.json"
-  "$1" "$scratch/machine.json"
+  "$1" "$scratch/machine.tar"
+  "$1" "$scratch/machine.tar"
   if "$1" "$others/captured_h200_pair.json" && "$1" "$others/captured_rdma_guest.json"; then fail "what_changed has found this machine to be another one"; fi
 }
 

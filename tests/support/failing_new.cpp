@@ -36,7 +36,8 @@ unsigned fail_each_allocation(const std::function<Status()>& call, const std::fu
                               const std::function<bool(Status)>& is_allowed, Failing failing) {
   constexpr long kMaxAllocations = 2'000'000;
   unsigned failures = 0;
-  for (long allowed = 0; allowed < kMaxAllocations; allowed += failing == Failing::some ? 1 + allowed / 100 : 1) {
+  const long part = failing == Failing::some ? 100 : failing == Failing::few ? 10 : kMaxAllocations;
+  for (long allowed = 0; allowed < kMaxAllocations; allowed += 1 + allowed / part) {
     has_failed = false;
     has_failed_anywhere = false;
     if (failing == Failing::each_of_all_threads) {

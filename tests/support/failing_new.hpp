@@ -33,6 +33,7 @@ class WithMemory {
 enum class Failing : std::uint8_t {
   each,                // of the calling thread, one after another
   some,                // of the calling thread: each of the first hundred, then one in a hundredth of their number; for long calls
+  few,                 // each of the first ten, then one in a tenth of their number; for very long calls
   each_of_all_threads  // of the call's own threads too
 };
 

@@ -205,7 +205,7 @@ def test_doctor_origin_is_told():
 
 
 def test_doctor_of_a_capture_is_that_of_the_machine():
-    path = os.path.join(shared.FOLDER, "captured.json")
+    path = os.path.join(shared.FOLDER, "captured.tar")
     expect(run("topology", "--capture", path).status == 0, "capture")
     live, _ = run_doctor_json("--only", "pci,iommu,numa,rdma,kern")
     again, _ = run_doctor_json("--sysroot", path, "--only", "pci,iommu,numa,rdma,kern")

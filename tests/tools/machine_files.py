@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Machines for tests: archives in the form that `gigabar topology --capture` writes, made of a few words each."""
+"""Machines for tests: archives as one JSON document, the form in which a machine is written by hand, made of a few words each."""
 
 import base64
 import json

@@ -7,7 +7,9 @@ import json
 import os
 import re
 import stat
+import subprocess
 import sys
+import tarfile
 import time
 import xml.etree.ElementTree
 
@@ -308,7 +310,7 @@ def test_topology_svg_of_a_machine_without_devices():
 
 
 def test_topology_capture_is_read_again():
-    path = os.path.join(shared.FOLDER, "captured.json")
+    path = os.path.join(shared.FOLDER, "captured.tar")
     outcome = run("topology", "--capture", path)
     expect(outcome.status == 0, "capture", outcome)
     size = os.path.getsize(path)
@@ -322,9 +324,30 @@ def test_topology_capture_is_read_again():
     expect(lines == wanted, f"it is another machine\n{live}\n---\n{again}")
 
 
+def test_topology_capture_is_a_tar_file():
+    path = os.path.join(shared.FOLDER, "captured.tar")
+    expect(run("topology", "--capture", path).status == 0, "capture")
+    folder = os.path.join(shared.FOLDER, "unpacked")
+    os.makedirs(folder)
+    subprocess.run(["tar", "-C", folder, "-xf", path], check=True)
+    with open("/proc/version", encoding="utf-8") as here, open(f"{folder}/proc/version", encoding="utf-8") as there:
+        expect(here.read() == there.read(), "/proc/version is another")
+    with open(f"{folder}/gigabar-machine.json", encoding="utf-8") as file:
+        expect(json.load(file)["format"] == "gigabar-machine", "no document")
+    with tarfile.open(path) as archive:
+        names = archive.getnames()
+    expect(names[-1] == "gigabar-machine.json" and "gigabar-answers.json" in names, f"{names[-3:]}")
+    # As a folder, and packed anew by another program: the same machine.
+    again = os.path.join(shared.FOLDER, "again.tar")
+    subprocess.run(["tar", "-C", folder, "-cf", again, "."], check=True)
+    shown = [[line for line in run("topology", "--sysroot", each).out.splitlines() if not line.startswith("captured machine")]
+             for each in (path, folder, again)]
+    expect(shown[0] == shown[1] == shown[2], "\n---\n".join("\n".join(lines) for lines in shown))
+
+
 def test_topology_capture_errors():
-    expect_refusal(run("topology", "--capture", "/no/such/folder/x.json"), 1, "/no/such/folder/x.json")
-    expect_refusal(topology(two_sockets(), "--capture", "x.json"), 2, "--capture", "--sysroot")
+    expect_refusal(run("topology", "--capture", "/no/such/folder/x.tar"), 1, "/no/such/folder/x.tar")
+    expect_refusal(topology(two_sockets(), "--capture", "x.tar"), 2, "--capture", "--sysroot")
 
 
 # ---- what is not to be trusted ----

@@ -5,12 +5,13 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <memory>
 
 #include "base/counted.hpp"
 #include "commands.hpp"
 #include "gigabar/machine.hpp"
+#include "platform/driver_answers.hpp"
+#include "platform/system_archive.hpp"
 #include "support/failure.hpp"
 #include "support/machine_option.hpp"
 #include "support/option_checks.hpp"
@@ -37,40 +38,26 @@ struct TopologyOptions {
   }
 };
 
-std::size_t count_of(const nlohmann::json& document, const char* key) {
-  const auto found = document.find(key);
-  return found == document.end() ? 0 : found->size();
-}
-
 void capture(Report& report, const Machine& machine, const std::string& path) {
-  const std::string text = take(machine.archive());
-  write_file("--capture", path, text);
-  // Not the ordered kind of Json, which is slow with many keys.
-  const nlohmann::json archive = nlohmann::json::parse(text);
-  const auto answers = archive.find("answers");
-  const std::size_t gpu_count = answers == archive.end() ? 0 : count_of(*answers, "gpus");
-  const std::size_t file_count = count_of(archive, "files");
-  const std::size_t link_count = count_of(archive, "links");
+  const std::string archive = take(machine.archive());
+  write_file("--capture", path, archive);
   // Others cannot be read by anybody: the kernel refuses what does not apply, the speed of a link without one, say.
-  std::size_t unreadable_count = 0;
-  if (const auto unreadable = archive.find("unreadable"); unreadable != archive.end()) {
-    unreadable_count =
-        static_cast<std::size_t>(std::count(unreadable->begin(), unreadable->end(), nlohmann::json("permission denied")));
-  }
-  report.print("captured: {} in {}\n", counted(text.size(), "byte"), plain(path));
+  const auto [file_count, link_count, denied_count] = take(count_archive(archive));
+  const std::size_t gpu_count = machine.answers().gpus.size();
+  report.print("captured: {} in {}\n", counted(archive.size(), "byte"), plain(path));
   report.print("  {} of /sys, /proc, /dev, /etc and /boot, {}, and what the drivers say of {}\n", counted(file_count, "file"),
                counted(link_count, "link"), counted(gpu_count, "GPU"));
-  if (unreadable_count > 0) {
+  if (denied_count > 0) {
     report.print("  {} could not be read by this user; checks that need them will be UNKNOWN (capture as root to have them)\n",
-                 counted(unreadable_count, "file"));
+                 counted(denied_count, "file"));
   }
   report.print("  look at it anywhere with 'gigabar topology --sysroot FILE' and 'gigabar doctor --sysroot FILE'\n");
   report.add_result({{"what", "capture"},
                      {"path", plain(path)},
-                     {"bytes", text.size()},
+                     {"bytes", archive.size()},
                      {"files", file_count},
                      {"links", link_count},
-                     {"unreadable", unreadable_count},
+                     {"unreadable", denied_count},
                      {"gpus", gpu_count}});
 }
 

@@ -10,8 +10,6 @@ namespace gigabar::cuda {
 #if GIGABAR_HAS_CUDA
 namespace {
 
-enum class Need { required, optional };
-
 std::string version_text(int version) { return text(version / 1000, ".", version % 1000 / 10); }
 
 // cuGetProcAddress came with CUDA 11.3 and got its fifth parameter with 12.0 under the name cuGetProcAddress_v2.

@@ -13,25 +13,64 @@
 #include <cstdlib>
 #include <memory>
 #include <mutex>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <string_view>
 #include <utility>
 
 #include "base/errors.hpp"
+#include "base/json.hpp"
 #include "base/output_file.hpp"
 #include "driver/hwloc/child.hpp"
 #include "driver/loader.hpp"
 
-namespace gigabar::hwloc {
+namespace gigabar {
+#if GIGABAR_HAS_HWLOC
+// What the child tells: {"pci": [[domain, bus, ...], ...], "numa": [[index, cpus, ...], ...]}, or {"errno": 22}.
+template <>
+struct json::Columns<hwloc::PciObject> {
+  static void each(const auto& column, auto& object) {
+    column(object.address.domain);
+    column(object.address.bus);
+    column(object.address.device);
+    column(object.address.function);
+    column(object.vendor);
+    column(object.device);
+    column(object.class_code);
+    column(object.is_bridge);
+    column(object.name);
+  }
+};
+template <>
+struct json::Columns<hwloc::NumaObject> {
+  static void each(const auto& column, auto& node) {
+    column(node.os_index);
+    column(node.cpus);
+    column(node.memory_bytes);
+    column(node.package);
+  }
+};
+template <>
+struct json::Fields<hwloc::Discovery> {
+  static void each(auto& field, auto& found) {
+    field.needed("pci", found.pci);
+    field.needed("numa", found.numa_nodes);
+  }
+};
+#endif
+
+namespace hwloc {
 #if GIGABAR_HAS_HWLOC
 namespace {
 
 constexpr const char* kOperation = "topology";
 constexpr std::size_t kMaxObjects = 400'000;  // of a machine
 constexpr int kMaxCpus = 65536;
-
-enum class Need { required, optional };
+constexpr json::Limits kLimits{.whole = "its answer",
+                               .is_exact = false,
+                               .depth = 4,
+                               .values = std::size_t{1} << 24,
+                               .entries = kMaxObjects,
+                               .text_bytes = 4096};
 
 // Optional functions may be null.
 struct Library {
@@ -42,31 +81,17 @@ struct Library {
 };
 
 const char* fill(Library& library, const OpenedLibrary& opened) {
-#define GIGABAR_HWLOC_SYMBOL(function, need)                                                       \
-  library.function = reinterpret_cast<decltype(library.function)>(find_symbol(opened, #function)); \
-  if (library.function == nullptr && Need::need == Need::required) return #function;
+#define GIGABAR_HWLOC_SYMBOL(function, need) \
+  if (!find_function(opened, library.function, Need::need, #function)) return #function;
 #include "driver/hwloc/symbols.def"
 #undef GIGABAR_HWLOC_SYMBOL
   return nullptr;
 }
 
-Library load() {
-  Library library;
-  const OpenedLibrary opened =
-      open_library("libhwloc.so.15", "GIGABAR_HWLOC_LIBRARY", "install hwloc's library: apt install libhwloc15");
-  library.availability = opened.availability;
-  if (!library.availability.is_ok()) return library;
-  if (const char* missing = fill(library, opened)) {
-    library.availability = {
-        AvailabilityCode::symbol_missing, text(opened.path, " has no ", missing), "install hwloc 2.0 or newer", {}};
-    return library;
-  }
-  library.availability.reason = text("opened ", opened.path);
-  return library;
-}
-
 const Library& library() {
-  static const Library instance = load();
+  static const Library instance =
+      load_functions("libhwloc.so.15", "GIGABAR_HWLOC_LIBRARY", "install hwloc's library: apt install libhwloc15",
+                     "install hwloc 2.0 or newer", fill);
   return instance;
 }
 
@@ -193,42 +218,6 @@ Result<Discovery> discover_here(const std::string& name) {
   return objects_of(loaded.get());
 }
 
-// One document: {"pci": [[domain, bus, device, function, vendor, device id, class, is bridge, name], ...],
-// "numa": [[index, cpus, bytes, package], ...]}, or {"errno": 22}.
-std::string to_json(const Discovery& found) {
-  nlohmann::json pci = nlohmann::json::array();
-  for (const PciObject& object : found.pci) {
-    const PciAddress& at = object.address;
-    pci.push_back({at.domain, at.bus, at.device, at.function, object.vendor, object.device, object.class_code, object.is_bridge,
-                   object.name});
-  }
-  nlohmann::json numa = nlohmann::json::array();
-  for (const NumaObject& node : found.numa_nodes) numa.push_back({node.os_index, node.cpus, node.memory_bytes, node.package});
-  // Names come from files of the machine and may be no UTF-8.
-  return nlohmann::json{{"pci", std::move(pci)}, {"numa", std::move(numa)}}.dump(-1, ' ', false,
-                                                                                 nlohmann::json::error_handler_t::replace);
-}
-
-Discovery from_json(const nlohmann::json& document) {
-  Discovery found;
-  for (const nlohmann::json& row : document.at("pci")) {
-    PciObject object;
-    object.address = {row.at(0).get<std::uint32_t>(), row.at(1).get<std::uint8_t>(), row.at(2).get<std::uint8_t>(),
-                      row.at(3).get<std::uint8_t>()};
-    row.at(4).get_to(object.vendor);
-    row.at(5).get_to(object.device);
-    row.at(6).get_to(object.class_code);
-    row.at(7).get_to(object.is_bridge);
-    row.at(8).get_to(object.name);
-    found.pci.push_back(std::move(object));
-  }
-  for (const nlohmann::json& row : document.at("numa")) {
-    found.numa_nodes.push_back(
-        {row.at(0).get<unsigned>(), row.at(1).get<std::vector<int>>(), row.at(2).get<std::uint64_t>(), row.at(3).get<int>()});
-  }
-  return found;
-}
-
 // Runs in the child. Only the Linux component reads files below a root, and plug-ins that need other libraries are not looked for.
 void tell_of(const std::string& root, int descriptor) {
   ::setenv("HWLOC_FSROOT", root.c_str(), 1);
@@ -239,7 +228,8 @@ void tell_of(const std::string& root, int descriptor) {
   ::setenv("HWLOC_HIDE_ERRORS", "2", 1);
   const Loaded loaded = load_machine();
   // A reader that has gone needs no answer.
-  (void)write_all(descriptor, loaded != nullptr ? to_json(objects_of(loaded.get())) : nlohmann::json{{"errno", errno}}.dump());
+  (void)write_all(descriptor,
+                  loaded != nullptr ? json::to_text(objects_of(loaded.get()), kLimits) : text("{\"errno\": ", errno, "}"));
 }
 
 Result<Discovery> discover_elsewhere(const std::string& root, const std::string& name) {
@@ -252,11 +242,16 @@ Result<Discovery> discover_elsewhere(const std::string& root, const std::string&
 
 Result<Discovery> parse_output(std::string_view output, const std::string& name) {
   try {
-    const nlohmann::json document = nlohmann::json::parse(output);
-    if (document.contains("errno")) return no_machine(name, document.at("errno").get<int>());
-    return from_json(document);
-  } catch (const nlohmann::json::exception& fault) {
-    return make_error(Status::bad_file, kOperation, name, text("the process that read it told nonsense: ", fault.what()));
+    Discovery found;
+    std::optional<int> code;
+    json::parse(output, kLimits, [&](const json::Value& document) {
+      if (const auto told = document.member("errno")) json::read(*told, code.emplace());
+      if (!code) json::read(document, found);
+    });
+    if (code) return no_machine(name, *code);
+    return found;
+  } catch (const json::Problem& problem) {
+    return make_error(Status::bad_file, kOperation, name, "the process that read it told nonsense: " + problem.text());
   }
 }
 
@@ -288,4 +283,5 @@ Result<Discovery> discover(const std::string&, const std::string& name) {
 }
 
 #endif
-}  // namespace gigabar::hwloc
+}  // namespace hwloc
+}  // namespace gigabar

@@ -13,9 +13,8 @@ struct Library : Functions {
 };
 
 const char* fill(Library& library, const OpenedLibrary& opened) {
-#define GIGABAR_MLX5DV_SYMBOL(function)                                                            \
-  library.function = reinterpret_cast<decltype(library.function)>(find_symbol(opened, #function)); \
-  if (library.function == nullptr) return #function;
+#define GIGABAR_MLX5DV_SYMBOL(function) \
+  if (!find_function(opened, library.function, Need::required, #function)) return #function;
 #include "driver/mlx5dv/symbols.def"
 #undef GIGABAR_MLX5DV_SYMBOL
   return nullptr;

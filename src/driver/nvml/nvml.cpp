@@ -20,8 +20,6 @@ namespace gigabar::nvml {
 #if GIGABAR_HAS_NVML
 namespace {
 
-enum class Need { required, optional };
-
 // Newer headers mark the functions of older drivers as deprecated; they are asked when the newer ones are not there.
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wdeprecated-declarations"
@@ -35,9 +33,8 @@ struct Library {
 };
 
 const char* fill(Library& library, const OpenedLibrary& opened) {
-#define GIGABAR_NVML_SYMBOL(function, need)                                                        \
-  library.function = reinterpret_cast<decltype(library.function)>(find_symbol(opened, #function)); \
-  if (library.function == nullptr && Need::need == Need::required) return #function;
+#define GIGABAR_NVML_SYMBOL(function, need) \
+  if (!find_function(opened, library.function, Need::need, #function)) return #function;
 #include "driver/nvml/symbols.def"
 #undef GIGABAR_NVML_SYMBOL
   return nullptr;
@@ -46,18 +43,10 @@ const char* fill(Library& library, const OpenedLibrary& opened) {
 #pragma GCC diagnostic pop
 
 Library load() {
-  Library library;
-  const OpenedLibrary opened =
-      open_library("libnvidia-ml.so.1", "GIGABAR_NVML_LIBRARY", "install the NVIDIA driver's management library");
-  library.availability = opened.availability;
-  library.availability.check = library.availability.is_ok() ? "" : check_id::kLibraries;
-  if (!library.availability.is_ok()) return library;
-  if (const char* missing = fill(library, opened)) {
-    library.availability = {AvailabilityCode::symbol_missing,
-                            text(opened.path, " has no ", missing),
-                            "install a newer NVIDIA driver",
-                            {},
-                            std::string(check_id::kLibraries)};
+  Library library = load_functions("libnvidia-ml.so.1", "GIGABAR_NVML_LIBRARY", "install the NVIDIA driver's management library",
+                                   "install a newer NVIDIA driver", fill);
+  if (!library.availability.is_ok()) {
+    library.availability.check = check_id::kLibraries;
     return library;
   }
   if (const nvmlReturn_t result = library.nvmlInit_v2(); result != NVML_SUCCESS) {

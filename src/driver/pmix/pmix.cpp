@@ -36,8 +36,6 @@ namespace {
 
 #if GIGABAR_HAS_PMIX
 
-enum class Need { required, optional };
-
 // Optional functions may be null.
 struct Library {
 #define GIGABAR_PMIX_SYMBOL(function, need) decltype(&::function) function = nullptr;
@@ -47,9 +45,8 @@ struct Library {
 };
 
 const char* fill(Library& library, const OpenedLibrary& opened) {
-#define GIGABAR_PMIX_SYMBOL(function, need)                                                        \
-  library.function = reinterpret_cast<decltype(library.function)>(find_symbol(opened, #function)); \
-  if (library.function == nullptr && Need::need == Need::required) return #function;
+#define GIGABAR_PMIX_SYMBOL(function, need) \
+  if (!find_function(opened, library.function, Need::need, #function)) return #function;
 #include "driver/pmix/symbols.def"
 #undef GIGABAR_PMIX_SYMBOL
   return nullptr;

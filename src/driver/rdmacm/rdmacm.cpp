@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "driver/rdmacm/rdmacm.hpp"
 
-#include <dlfcn.h>
-
 #include "base/errors.hpp"
 #include "driver/loader.hpp"
 
@@ -15,9 +13,8 @@ struct Library : Functions {
 };
 
 const char* fill(Library& library, const OpenedLibrary& opened) {
-#define GIGABAR_RDMACM_SYMBOL(function, version)                                                                \
-  library.function = reinterpret_cast<decltype(library.function)>(::dlvsym(opened.handle, #function, version)); \
-  if (library.function == nullptr) return #function;
+#define GIGABAR_RDMACM_SYMBOL(function, version) \
+  if (!find_function(opened, library.function, Need::required, #function, version)) return #function;
 #include "driver/rdmacm/symbols.def"
 #undef GIGABAR_RDMACM_SYMBOL
   return nullptr;

@@ -34,7 +34,6 @@ inline constexpr std::uint32_t kClassDevice = 0x80;
 inline constexpr std::uint32_t kClassSubdevice = 0x2080;
 
 // Controls.
-inline constexpr std::uint32_t kGetAttachedIds = 0x201;        // on the client
 inline constexpr std::uint32_t kGetIdInfo = 0x202;             // on the client
 inline constexpr std::uint32_t kObjectsAreDuplicates = 0xd07;  // on the client
 inline constexpr std::uint32_t kGetExportObjectInfo = 0x3d08;  // on the client

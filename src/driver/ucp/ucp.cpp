@@ -12,8 +12,6 @@ namespace gigabar::ucp {
 #if GIGABAR_HAS_UCP
 namespace {
 
-enum class Need { required, optional };
-
 constexpr unsigned kMinMinor = 13;  // of version 1: the oldest that this code was tried with
 constexpr const char* kRemedy = "install UCX 1.13 or newer (package libucx0 or ucx)";
 
@@ -51,9 +49,8 @@ class QuietEnvironment {
 };
 
 const char* fill(Library& library, const OpenedLibrary& opened) {
-#define GIGABAR_UCP_SYMBOL(function, need)                                                         \
-  library.function = reinterpret_cast<decltype(library.function)>(find_symbol(opened, #function)); \
-  if (library.function == nullptr && Need::need == Need::required) return #function;
+#define GIGABAR_UCP_SYMBOL(function, need) \
+  if (!find_function(opened, library.function, Need::need, #function)) return #function;
 #include "driver/ucp/symbols.def"
 #undef GIGABAR_UCP_SYMBOL
   return nullptr;

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "driver/verbs/verbs.hpp"
 
-#include <dlfcn.h>
-
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
@@ -19,16 +17,13 @@ namespace gigabar::verbs {
 #if GIGABAR_HAS_VERBS
 namespace {
 
-enum class Need { required, optional };
-
 struct Library : Functions {
   Availability availability;
 };
 
 const char* fill(Library& library, const OpenedLibrary& opened) {
-#define GIGABAR_VERBS_SYMBOL(function, version, need)                                                           \
-  library.function = reinterpret_cast<decltype(library.function)>(::dlvsym(opened.handle, #function, version)); \
-  if (library.function == nullptr && Need::need == Need::required) return #function;
+#define GIGABAR_VERBS_SYMBOL(function, version, need) \
+  if (!find_function(opened, library.function, Need::need, #function, version)) return #function;
 #include "driver/verbs/symbols.def"
 #undef GIGABAR_VERBS_SYMBOL
   return nullptr;

@@ -7,26 +7,16 @@
 #include <algorithm>
 #include <array>
 
+#include "base/bytes.hpp"
+
 namespace gigabar::fabric {
 namespace {
 
 constexpr std::string_view kMagic = "gbardir\n";
 constexpr std::string_view kContext = "gigabar directory";
 
-void append_number(std::string& bytes, std::uint32_t number) {
-  for (unsigned shift = 0; shift < 32; shift += 8) bytes += static_cast<char>(number >> shift & 0xff);
-}
-
-std::uint32_t number_at(std::string_view bytes, std::size_t offset) {
-  std::uint32_t number = 0;
-  for (unsigned byte = 0; byte < 4; ++byte) number |= std::uint32_t{static_cast<unsigned char>(bytes[offset + byte])} << (8 * byte);
-  return number;
-}
-
-const unsigned char* data_of(std::string_view text) { return reinterpret_cast<const unsigned char*>(text.data()); }
-
 void hash(Secret& result, std::string_view text, const unsigned char* key, std::size_t key_bytes) {
-  crypto_generichash(result.bytes.data(), result.bytes.size(), data_of(text), text.size(), key, key_bytes);
+  crypto_generichash(result.bytes.data(), result.bytes.size(), unsigned_bytes(text), text.size(), key, key_bytes);
 }
 
 }  // namespace
@@ -40,21 +30,20 @@ Hello make_hello(const Job& job) {
 }
 
 std::string write_hello(const Hello& hello) {
-  std::string bytes(kMagic);
-  append_number(bytes, hello.version);
-  append_number(bytes, hello.rank);
-  append_number(bytes, hello.rank_count);
-  bytes.append(reinterpret_cast<const char*>(hello.nonce.data()), hello.nonce.size());
-  return bytes;
+  ByteWriter writer(kMagic);
+  writer.number(hello.version).number(hello.rank).number(hello.rank_count).bytes(view_of(hello.nonce));
+  return writer.take();
 }
 
 std::optional<Hello> read_hello(std::string_view bytes) {
-  if (bytes.size() < kHelloBytes || !bytes.starts_with(kMagic)) return {};
+  ByteReader reader(bytes);
+  reader.expect(reader.bytes(kMagic.size()) == kMagic);
   Hello hello;
-  hello.version = number_at(bytes, 8);
-  hello.rank = number_at(bytes, 12);
-  hello.rank_count = number_at(bytes, 16);
-  std::copy_n(data_of(bytes) + 20, kNonceBytes, hello.nonce.begin());
+  hello.version = reader.number<std::uint32_t>();
+  hello.rank = reader.number<Rank>();
+  hello.rank_count = reader.number<Rank>();
+  hello.nonce = reader.array<kNonceBytes>();
+  if (!reader.is_ok()) return {};
   return hello;
 }
 
@@ -70,7 +59,7 @@ Handshake::Handshake(const Job& job) {
   Secret key, secret;
   hash(key, job.key.is_set() ? job.key.bytes() : std::string_view(job.id), nullptr, 0);
   hash(secret, std::string(kContext) + (job.key.is_set() ? " key " : " no key ") + job.id, key.bytes.data(), key.bytes.size());
-  secret_ = JobKey({reinterpret_cast<const char*>(secret.bytes.data()), secret.bytes.size()});
+  secret_ = JobKey(view_of(secret.bytes));
 }
 
 Secret Handshake::derive(Purpose purpose, std::string_view member_hello, std::string_view server_hello) const {
@@ -78,7 +67,7 @@ Secret Handshake::derive(Purpose purpose, std::string_view member_hello, std::st
   all += member_hello;
   all += server_hello;
   Secret result;
-  hash(result, all, data_of(secret_.bytes()), secret_.bytes().size());
+  hash(result, all, unsigned_bytes(secret_.bytes()), secret_.bytes().size());
   return result;
 }
 
@@ -89,7 +78,7 @@ std::string Handshake::directory_name(std::uint16_t port) const {
   return std::string("gigabar-directory-") + sodium_bin2hex(digits.data(), digits.size(), name.bytes.data(), kNameBytes);
 }
 
-std::string proof_text(const Secret& proof) { return {reinterpret_cast<const char*>(proof.bytes.data()), proof.bytes.size()}; }
+std::string proof_text(const Secret& proof) { return std::string(view_of(proof.bytes)); }
 
 bool is_proof(const Secret& expected, std::string_view bytes) {
   return bytes.size() == expected.bytes.size() && sodium_memcmp(expected.bytes.data(), bytes.data(), expected.bytes.size()) == 0;

@@ -5,6 +5,8 @@
 
 #include <array>
 
+#include "base/bytes.hpp"
+
 namespace gigabar::fabric {
 namespace {
 
@@ -25,19 +27,15 @@ Nonce nonce_of(std::uint64_t count) {
 }
 
 std::string plain_bytes(const BootstrapMessage& message) {
-  std::string bytes(1, static_cast<char>(message.type));
-  for (unsigned shift = 0; shift < 32; shift += 8) bytes += static_cast<char>(message.rank >> shift & 0xff);
-  return bytes += message.body;
+  return ByteWriter().number(static_cast<std::uint8_t>(message.type)).number(message.rank).bytes(message.body).take();
 }
 
 void read_plain(std::string_view bytes, BootstrapMessage& message) {
-  message.type = static_cast<BootstrapMessageType>(bytes[0]);
-  message.rank = 0;
-  for (unsigned byte = 0; byte < 4; ++byte) message.rank |= Rank{static_cast<unsigned char>(bytes[1 + byte])} << (8 * byte);
+  ByteReader reader(bytes);
+  message.type = static_cast<BootstrapMessageType>(reader.number<std::uint8_t>());
+  message.rank = reader.number<Rank>();
   message.body.assign(bytes.substr(kHeadBytes));
 }
-
-const unsigned char* data_of(std::string_view text) { return reinterpret_cast<const unsigned char*>(text.data()); }
 
 }  // namespace
 
@@ -46,12 +44,11 @@ std::size_t most_sealed_bytes() noexcept { return kLengthBytes + kMaxBytes; }
 std::string SealedStream::seal(const BootstrapMessage& message) {
   const std::string plain = plain_bytes(message);
   const std::size_t sealed_bytes = plain.size() + kTagBytes;
-  std::string wire(kLengthBytes + sealed_bytes, '\0');
-  wire[0] = static_cast<char>(sealed_bytes & 0xff);
-  wire[1] = static_cast<char>(sealed_bytes >> 8 & 0xff);
+  std::string wire = ByteWriter().number(static_cast<std::uint16_t>(sealed_bytes)).take();
+  wire.resize(kLengthBytes + sealed_bytes);
   const Nonce nonce = nonce_of(sent_count_++);
   auto* const bytes = reinterpret_cast<unsigned char*>(wire.data());
-  crypto_aead_chacha20poly1305_ietf_encrypt(bytes + kLengthBytes, nullptr, data_of(plain), plain.size(), bytes, kLengthBytes,
+  crypto_aead_chacha20poly1305_ietf_encrypt(bytes + kLengthBytes, nullptr, unsigned_bytes(plain), plain.size(), bytes, kLengthBytes,
                                             nullptr, nonce.data(), send_key_.bytes.data());
   return wire;
 }
@@ -59,14 +56,14 @@ std::string SealedStream::seal(const BootstrapMessage& message) {
 SealedStream::Found SealedStream::next(ByteStream& stream, BootstrapMessage& message) {
   const std::string_view wire = stream.received();
   if (wire.size() < kLengthBytes) return Found::nothing;
-  const std::size_t sealed_bytes = std::size_t{data_of(wire)[0]} | std::size_t{data_of(wire)[1]} << 8;
+  const std::size_t sealed_bytes = ByteReader(wire).number<std::uint16_t>();
   if (sealed_bytes < kMinBytes || sealed_bytes > kMaxBytes) return Found::broken;
   if (wire.size() < kLengthBytes + sealed_bytes) return Found::nothing;
   std::string plain(sealed_bytes - kTagBytes, '\0');
   const Nonce nonce = nonce_of(received_count_++);
-  const int result = crypto_aead_chacha20poly1305_ietf_decrypt(reinterpret_cast<unsigned char*>(plain.data()), nullptr, nullptr,
-                                                               data_of(wire) + kLengthBytes, sealed_bytes, data_of(wire),
-                                                               kLengthBytes, nonce.data(), receive_key_.bytes.data());
+  const int result = crypto_aead_chacha20poly1305_ietf_decrypt(
+      reinterpret_cast<unsigned char*>(plain.data()), nullptr, nullptr, unsigned_bytes(wire) + kLengthBytes, sealed_bytes,
+      unsigned_bytes(wire), kLengthBytes, nonce.data(), receive_key_.bytes.data());
   if (result != 0) return Found::broken;
   read_plain(plain, message);
   stream.use(kLengthBytes + sealed_bytes);

@@ -5,7 +5,7 @@
 
 #include <utility>
 
-#include "fabric/wireup/bytes.hpp"
+#include "base/bytes.hpp"
 
 namespace gigabar::fabric::wireup {
 namespace {
@@ -15,15 +15,8 @@ constexpr std::size_t kNonceBytes = 32;
 constexpr std::size_t kTagBytes = 32;
 constexpr std::size_t kPublicKeyBytes = crypto_scalarmult_BYTES;
 
-// Where the parts of a hello stand, after the prefix.
-constexpr std::size_t kRankCountOffset = kPrefixBytes;
-constexpr std::size_t kFromOffset = kRankCountOffset + 4;
-constexpr std::size_t kToOffset = kFromOffset + 4;
-constexpr std::size_t kReservedOffset = kToOffset + 4;  // zero
-constexpr std::size_t kNonceOffset = kReservedOffset + 4;
-constexpr std::size_t kPublicKeyOffset = kNonceOffset + kNonceBytes;
-constexpr std::size_t kTagOffset = kPublicKeyOffset + kPublicKeyBytes;
-constexpr std::size_t kHashOffset = kTagOffset + kTagBytes;
+// A hello: the prefix, the number of ranks, from, to, zero, nonce, public key, tag, hash.
+constexpr std::size_t kHashOffset = kPrefixBytes + 4 * sizeof(std::uint32_t) + kNonceBytes + kPublicKeyBytes + kTagBytes;
 static_assert(kHashOffset + Secret::bytes() == kHelloBytes);
 static_assert(kChallengeBytes == kPrefixBytes + kNonceBytes);
 static_assert(kProofBytes == kPrefixBytes + Secret::bytes());
@@ -37,8 +30,7 @@ class Hash {
     crypto_generichash_init(&state_, key.empty() ? nullptr : unsigned_bytes(key), key.size(), 32);
   }
   Hash& add(std::string_view part) {
-    std::string length;
-    append_number(length, static_cast<std::uint64_t>(part.size()));
+    const std::string length = ByteWriter().number(std::uint64_t{part.size()}).take();
     crypto_generichash_update(&state_, unsigned_bytes(length), length.size());
     crypto_generichash_update(&state_, unsigned_bytes(part), part.size());
     return *this;
@@ -80,17 +72,16 @@ std::optional<Identity> identity_of(const Job& job) {
 }
 
 std::string encode(const Prefix& prefix) {
-  std::string bytes(kMagic);
-  append_number(bytes, prefix.version);
-  append_number(bytes, static_cast<std::uint32_t>(prefix.verdict));
-  return bytes;
+  return ByteWriter(kMagic).number(prefix.version).number(static_cast<std::uint32_t>(prefix.verdict)).take();
 }
 
 std::optional<Prefix> decode_prefix(std::string_view bytes) {
-  if (!bytes.starts_with(kMagic)) return {};
-  const auto verdict = number_at<std::uint32_t>(bytes, kMagic.size() + 4);
-  if (verdict > static_cast<std::uint32_t>(Verdict::occupied)) return {};
-  return Prefix{number_at<std::uint32_t>(bytes, kMagic.size()), static_cast<Verdict>(verdict)};
+  ByteReader reader(bytes);
+  reader.expect(reader.bytes(kMagic.size()) == kMagic);
+  const auto version = reader.number<std::uint32_t>();
+  const auto verdict = reader.number<std::uint32_t>();
+  if (!reader.is_ok() || verdict > static_cast<std::uint32_t>(Verdict::occupied)) return {};
+  return Prefix{version, static_cast<Verdict>(verdict)};
 }
 
 Ephemeral Ephemeral::fresh() {
@@ -128,19 +119,15 @@ Secret Handshake::hash_of(std::string_view hello, bool is_initiators) const {
 
 std::string Handshake::hello(Rank peer) {
   peer_ = peer;
-  const std::string_view nonce(reinterpret_cast<const char*>(ephemeral_.nonce.data()), kNonceBytes);
+  const std::string_view nonce = view_of(ephemeral_.nonce);
   // Where this fails the key stays zero, which the other end refuses as one that gives no secret.
   std::array<unsigned char, kPublicKeyBytes> public_key{};
   if (crypto_scalarmult_base(public_key.data(), ephemeral_.private_key.data()) != 0) public_key.fill(0);
 
-  own_hello_ = encode(Prefix{identity_.version, Verdict::proceed});
-  append_number(own_hello_, identity_.rank_count);
-  append_number(own_hello_, identity_.rank);
-  append_number(own_hello_, peer);
-  append_number(own_hello_, std::uint32_t{0});
-  own_hello_ += nonce;
-  own_hello_.append(reinterpret_cast<const char*>(public_key.data()), public_key.size());
-  own_hello_ += view(tag_of(identity_.job_id, nonce));
+  ByteWriter writer(encode(Prefix{identity_.version, Verdict::proceed}));
+  writer.number(identity_.rank_count).number(identity_.rank).number(peer).number(std::uint32_t{0});
+  writer.bytes(nonce).bytes(view_of(public_key)).bytes(view(tag_of(identity_.job_id, nonce)));
+  own_hello_ = writer.take();
   own_hello_ += view(hash_of(own_hello_, role_ == Role::initiator));
   if (!peer_hello_.empty()) agree();
   return own_hello_;
@@ -150,18 +137,21 @@ HelloFault Handshake::take_hello(std::string_view bytes) {
   const auto prefix = decode_prefix(bytes);
   if (bytes.size() != kHelloBytes || !prefix || prefix->verdict != Verdict::proceed) return HelloFault::malformed;
   if (prefix->version != identity_.version) return HelloFault::version;
-  if (number_at<std::uint32_t>(bytes, kReservedOffset) != 0) return HelloFault::malformed;
-  const std::string_view nonce = bytes.substr(kNonceOffset, kNonceBytes);
-  if (!is_equal(bytes.substr(kTagOffset, kTagBytes), view(tag_of(identity_.job_id, nonce)))) return HelloFault::job;
-  if (number_at<std::uint32_t>(bytes, kRankCountOffset) != identity_.rank_count) return HelloFault::job;
-  const Rank from = number_at<std::uint32_t>(bytes, kFromOffset);
-  if (number_at<std::uint32_t>(bytes, kToOffset) != identity_.rank) return HelloFault::rank;
+  ByteReader reader(bytes.substr(kPrefixBytes));
+  const auto rank_count = reader.number<Rank>();
+  const auto from = reader.number<Rank>();
+  const auto to = reader.number<Rank>();
+  if (reader.number<std::uint32_t>() != 0) return HelloFault::malformed;
+  const std::string_view nonce = reader.bytes(kNonceBytes);
+  const std::string_view public_key = reader.bytes(kPublicKeyBytes);
+  if (!is_equal(reader.bytes(kTagBytes), view(tag_of(identity_.job_id, nonce)))) return HelloFault::job;
+  if (rank_count != identity_.rank_count) return HelloFault::job;
+  if (to != identity_.rank) return HelloFault::rank;
   if (from >= identity_.rank_count || from == identity_.rank) return HelloFault::rank;
   if (role_ == Role::initiator && from != peer_) return HelloFault::rank;
-  if (challenge_.empty() || !is_equal(bytes.substr(kHashOffset), view(hash_of(bytes, role_ == Role::acceptor))))
+  if (challenge_.empty() || !is_equal(reader.bytes(Secret::bytes()), view(hash_of(bytes, role_ == Role::acceptor))))
     return HelloFault::key;
   // A point of low order gives the same secret whatever our key is.
-  const std::string_view public_key = bytes.substr(kPublicKeyOffset, kPublicKeyBytes);
   if (crypto_scalarmult(shared_.data(), ephemeral_.private_key.data(), unsigned_bytes(public_key)) != 0)
     return HelloFault::malformed;
   peer_ = from;

@@ -9,9 +9,9 @@
 #include <cstring>
 #include <optional>
 
+#include "base/bytes.hpp"
 #include "base/descriptor.hpp"
 #include "base/errors.hpp"
-#include "fabric/wireup/bytes.hpp"
 
 namespace gigabar::fabric::wireup {
 namespace {
@@ -50,40 +50,27 @@ std::optional<std::array<unsigned char, 16>> boot_identity() {
   return bytes;
 }
 
-std::optional<Address> read_address(Reader& reader) {
+Address read_address(ByteReader& reader) {
   const auto family = reader.number<std::uint8_t>();
-  if (!family || (*family != kIpv4 && *family != kIpv6)) return {};
-  const auto bytes = reader.bytes(*family == kIpv4 ? kIpv4Bytes : kIpv6Bytes);
-  if (!bytes) return {};
-  return *family == kIpv4 ? ipv4(bytes->data()) : ipv6(bytes->data());
+  reader.expect(family == kIpv4 || family == kIpv6);
+  std::array<std::uint8_t, kIpv6Bytes> bytes{};
+  reader.bytes(family == kIpv4 ? kIpv4Bytes : kIpv6Bytes).copy(reinterpret_cast<char*>(bytes.data()), bytes.size());
+  return family == kIpv4 ? ipv4(bytes.data()) : ipv6(bytes.data());
 }
 
-// Nothing: malformed.
-std::optional<RankAddress> parse(std::string_view bytes) {
-  Reader reader(bytes);
-  const auto magic = reader.bytes(kMagic.size());
-  if (!magic || *magic != kMagic) return {};
+RankAddress read_rank_address(ByteReader& reader) {
+  reader.expect(reader.bytes(kMagic.size()) == kMagic);
   RankAddress rank_address;
-  const auto boot = reader.bytes(rank_address.host.boot.size());
-  const auto network = reader.number<std::uint64_t>();
-  const auto ipv4_port = reader.number<std::uint16_t>();
-  const auto ipv6_port = reader.number<std::uint16_t>();
+  rank_address.host.boot = reader.array<sizeof rank_address.host.boot>();
+  rank_address.host.network = reader.number<std::uint64_t>();
+  rank_address.ipv4_port = reader.number<std::uint16_t>();
+  rank_address.ipv6_port = reader.number<std::uint16_t>();
   const auto name_bytes = reader.number<std::uint8_t>();
-  if (!boot || !network || !ipv4_port || !ipv6_port || !name_bytes || *name_bytes > kMaxUnixNameBytes) return {};
-  std::memcpy(rank_address.host.boot.data(), boot->data(), boot->size());
-  rank_address.host.network = *network;
-  rank_address.ipv4_port = *ipv4_port;
-  rank_address.ipv6_port = *ipv6_port;
-  const auto name = reader.bytes(*name_bytes);
+  reader.expect(name_bytes <= kMaxUnixNameBytes);
+  rank_address.unix_name = reader.bytes(name_bytes);
   const auto count = reader.number<std::uint8_t>();
-  if (!name || !count || *count > kMaxSocketAddresses) return {};
-  rank_address.unix_name = *name;
-  for (unsigned index = 0; index < *count; ++index) {
-    const auto address = read_address(reader);
-    if (!address) return {};
-    rank_address.addresses.push_back(*address);
-  }
-  if (!reader.is_at_end()) return {};
+  reader.expect(count <= kMaxSocketAddresses);
+  for (unsigned index = 0; index < count && reader.is_ok(); ++index) rank_address.addresses.push_back(read_address(reader));
   return rank_address;
 }
 
@@ -125,25 +112,27 @@ HostIdentity this_host() {
 }
 
 std::string encode(const RankAddress& rank_address) {
-  std::string bytes(kMagic);
-  bytes.append(reinterpret_cast<const char*>(rank_address.host.boot.data()), rank_address.host.boot.size());
-  append_number(bytes, rank_address.host.network);
-  append_number(bytes, rank_address.ipv4_port);
-  append_number(bytes, rank_address.ipv6_port);
-  append_number(bytes, static_cast<std::uint8_t>(rank_address.unix_name.size()));
-  bytes += rank_address.unix_name;
-  append_number(bytes, static_cast<std::uint8_t>(rank_address.addresses.size()));
+  ByteWriter writer(kMagic);
+  writer.bytes(view_of(rank_address.host.boot))
+      .number(rank_address.host.network)
+      .number(rank_address.ipv4_port)
+      .number(rank_address.ipv6_port);
+  writer.number(static_cast<std::uint8_t>(rank_address.unix_name.size())).bytes(rank_address.unix_name);
+  writer.number(static_cast<std::uint8_t>(rank_address.addresses.size()));
   for (const Address& address : rank_address.addresses) {
-    append_number(bytes, address.is_ipv6 ? kIpv6 : kIpv4);
-    bytes.append(reinterpret_cast<const char*>(address.bytes.data()), address.is_ipv6 ? kIpv6Bytes : kIpv4Bytes);
+    writer.number(address.is_ipv6 ? kIpv6 : kIpv4);
+    writer.bytes(view_of(address.bytes).substr(0, address.is_ipv6 ? kIpv6Bytes : kIpv4Bytes));
   }
-  return bytes;
+  return writer.take();
 }
 
 Result<RankAddress> decode_rank_address(const std::string& bytes) {
-  if (auto rank_address = parse(bytes)) return std::move(*rank_address);
+  ByteReader reader(bytes);
+  RankAddress rank_address = read_rank_address(reader);
+  if (reader.is_done()) return rank_address;
   return make_error(Status::bad_file, "read address", text("address of ", bytes.size(), " bytes"),
-                    "it is not what this version of the library writes", "use the same version of the library at every rank");
+                    text("it is not what this version of the library writes, from byte ", reader.offset(), " on"),
+                    "use the same version of the library at every rank");
 }
 
 }  // namespace gigabar::fabric::wireup

@@ -6,7 +6,7 @@
 #include <array>
 #include <utility>
 
-#include "fabric/wireup/bytes.hpp"
+#include "base/bytes.hpp"
 
 namespace gigabar::fabric::wireup {
 namespace {
@@ -31,15 +31,8 @@ unsigned char* writable(std::string& bytes) { return reinterpret_cast<unsigned c
 }  // namespace
 
 std::string Sealer::seal(std::uint16_t type, std::size_t descriptor_count, std::string_view body) {
-  std::string plain;
-  plain.reserve(kHeadBytes + body.size());
-  append_number(plain, type);
-  append_number(plain, static_cast<std::uint16_t>(descriptor_count));
-  plain += body;
-
-  std::string sealed;
-  sealed.reserve(kSealBytes + body.size());
-  append_number(sealed, static_cast<std::uint32_t>(plain.size() + kTagBytes));
+  const std::string plain = ByteWriter().number(type).number(static_cast<std::uint16_t>(descriptor_count)).bytes(body).take();
+  std::string sealed = ByteWriter().number(static_cast<std::uint32_t>(plain.size() + kTagBytes)).take();
   sealed.resize(kSealBytes + body.size());
   crypto_aead_xchacha20poly1305_ietf_encrypt(writable(sealed) + kLengthBytes, nullptr, unsigned_bytes(plain), plain.size(),
                                              unsigned_bytes(sealed), kLengthBytes, nullptr, nonce_of(frame_count_).data(),
@@ -50,7 +43,7 @@ std::string Sealer::seal(std::uint16_t type, std::size_t descriptor_count, std::
 
 Opener::Found Opener::open(std::string_view& bytes, OpenedFrame& frame) {
   if (bytes.size() < kLengthBytes) return Found::incomplete;
-  const std::size_t rest_bytes = number_at<std::uint32_t>(bytes, 0);
+  const std::size_t rest_bytes = ByteReader(bytes).number<std::uint32_t>();
   if (rest_bytes < kHeadBytes + kTagBytes || rest_bytes > kHeadBytes + kMaxFrameBytes + kTagBytes) return Found::too_long;
   if (bytes.size() < kLengthBytes + rest_bytes) return Found::incomplete;
   std::string plain(rest_bytes - kTagBytes, '\0');
@@ -60,8 +53,9 @@ Opener::Found Opener::open(std::string_view& bytes, OpenedFrame& frame) {
     return Found::forged;
   }
   ++frame_count_;
-  frame.type = number_at<std::uint16_t>(plain, 0);
-  frame.descriptor_count = number_at<std::uint16_t>(plain, 2);
+  ByteReader head(plain);
+  frame.type = head.number<std::uint16_t>();
+  frame.descriptor_count = head.number<std::uint16_t>();
   plain.erase(0, kHeadBytes);
   frame.body = std::move(plain);
   bytes.remove_prefix(kLengthBytes + rest_bytes);

@@ -4,15 +4,12 @@
 #include <arpa/inet.h>
 
 #include <algorithm>
-#include <bit>
-#include <concepts>
 #include <cstring>
+
+#include "base/bytes.hpp"
 
 namespace gigabar::transport::rdma {
 namespace {
-
-// Of every message: the only numbers that are not written byte by byte.
-static_assert(std::endian::native == std::endian::little, "the header of a message is copied as it is");
 
 constexpr std::string_view kCardMagic = "gbVc";
 constexpr std::string_view kOfferMagic = "gbVo";
@@ -24,91 +21,47 @@ constexpr std::uint8_t kFollowsGpuWrites = 1, kWantsCredits = 2;  // flags of a 
 // The longest range that any machine has.
 constexpr std::uint64_t kMaxRegionBytes = std::uint64_t{1} << 48;
 
-class Writer {
- public:
-  explicit Writer(std::string_view magic) : bytes_(magic) { number(kWireVersion); }
+ByteWriter begin(std::string_view magic) {
+  ByteWriter writer(magic);
+  writer.number(kWireVersion);
+  return writer;
+}
 
-  template <std::unsigned_integral Number>
-  void number(Number value) {
-    for (std::size_t i = 0; i < sizeof value; ++i) bytes_ += static_cast<char>(value >> (8 * i) & 0xff);
-  }
-  template <std::size_t kCount>
-  void array(const std::array<std::uint8_t, kCount>& values) {
-    for (const std::uint8_t value : values) number(value);
-  }
-  void address(const RailAddress& rail) {
-    number(static_cast<std::uint8_t>(rail.technology));
-    number(static_cast<std::uint8_t>(rail.is_ipv6));
-    number(rail.prefix_bits);
-    number(rail.port);
-    array(rail.bytes);
-  }
-  std::string take() { return std::move(bytes_); }
+ByteReader after(std::string_view magic, std::string_view bytes) {
+  ByteReader reader(bytes);
+  reader.expect(reader.bytes(magic.size()) == magic);
+  reader.expect(reader.number<std::uint8_t>() == kWireVersion);
+  return reader;
+}
 
- private:
-  std::string bytes_;
-};
+void write_address(ByteWriter& writer, const RailAddress& rail) {
+  writer.number(static_cast<std::uint8_t>(rail.technology)).number(static_cast<std::uint8_t>(rail.is_ipv6));
+  writer.number(rail.prefix_bits).number(rail.port).bytes(view_of(rail.bytes));
+}
 
-// After the first thing that is missing or wrong it only gives zeros, and is not fine.
-class Reader {
- public:
-  Reader(std::string_view bytes, std::string_view magic) : rest_(bytes) {
-    is_fine_ = rest_.starts_with(magic);
-    if (is_fine_) rest_.remove_prefix(magic.size());
-    is_fine_ = number<std::uint8_t>() == kWireVersion && is_fine_;
-  }
-
-  template <std::unsigned_integral Number>
-  Number number() {
-    if (!is_fine_ || rest_.size() < sizeof(Number)) {
-      is_fine_ = false;
-      return 0;
-    }
-    Number value = 0;
-    for (std::size_t i = 0; i < sizeof(Number); ++i) {
-      value = static_cast<Number>(value | static_cast<Number>(static_cast<std::uint8_t>(rest_[i])) << (8 * i));
-    }
-    rest_.remove_prefix(sizeof(Number));
-    return value;
-  }
-  template <std::size_t kCount>
-  std::array<std::uint8_t, kCount> array() {
-    std::array<std::uint8_t, kCount> values{};
-    for (std::uint8_t& value : values) value = number<std::uint8_t>();
-    return values;
-  }
-  RailAddress address() {
-    RailAddress rail;
-    const auto technology = number<std::uint8_t>();
-    const auto family = number<std::uint8_t>();
-    expect(technology <= static_cast<std::uint8_t>(Technology::iwarp) && family <= 1);
-    rail.technology =
-        technology <= static_cast<std::uint8_t>(Technology::iwarp) ? static_cast<Technology>(technology) : Technology::infiniband;
-    rail.is_ipv6 = family == 1;
-    rail.prefix_bits = number<std::uint8_t>();
-    rail.port = number<std::uint16_t>();
-    rail.bytes = array<16>();
-    expect(rail.prefix_bits <= (rail.is_ipv6 ? 128 : 32));
-    expect(rail.is_ipv6 || std::all_of(rail.bytes.begin() + 4, rail.bytes.end(), [](std::uint8_t byte) { return byte == 0; }));
-    expect(std::any_of(rail.bytes.begin(), rail.bytes.end(), [](std::uint8_t byte) { return byte != 0; }));
-    return rail;
-  }
-  void expect(bool condition) { is_fine_ = is_fine_ && condition; }
-  bool is_fine() const { return is_fine_; }
-  bool is_whole() const { return is_fine_ && rest_.empty(); }
-
- private:
-  std::string_view rest_;
-  bool is_fine_ = false;
-};
+RailAddress read_address(ByteReader& reader) {
+  RailAddress rail;
+  const auto technology = reader.number<std::uint8_t>();
+  const auto family = reader.number<std::uint8_t>();
+  reader.expect(technology <= static_cast<std::uint8_t>(Technology::iwarp) && family <= 1);
+  if (reader.is_ok()) rail.technology = static_cast<Technology>(technology);
+  rail.is_ipv6 = family == 1;
+  rail.prefix_bits = reader.number<std::uint8_t>();
+  rail.port = reader.number<std::uint16_t>();
+  rail.bytes = reader.array<16>();
+  reader.expect(rail.prefix_bits <= (rail.is_ipv6 ? 128 : 32));
+  reader.expect(rail.is_ipv6 || std::all_of(rail.bytes.begin() + 4, rail.bytes.end(), [](std::uint8_t byte) { return byte == 0; }));
+  reader.expect(std::any_of(rail.bytes.begin(), rail.bytes.end(), [](std::uint8_t byte) { return byte != 0; }));
+  return rail;
+}
 
 template <class Value>
-std::optional<Value> if_whole(const Reader& reader, Value value) {
-  if (!reader.is_whole()) return {};
+std::optional<Value> if_done(const ByteReader& reader, Value value) {
+  if (!reader.is_done()) return {};
   return value;
 }
 
-std::string_view view_of(std::span<const std::uint8_t> bytes) {
+std::string_view text_of(std::span<const std::uint8_t> bytes) {
   return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
 }
 
@@ -155,61 +108,61 @@ bool is_equal(const Token& first, const Token& second) noexcept {
 }
 
 std::string write_card(std::span<const RailAddress> rails) {
-  Writer writer(kCardMagic);
+  ByteWriter writer = begin(kCardMagic);
   const std::size_t count = std::min(rails.size(), kMaxRails);
   writer.number(static_cast<std::uint8_t>(count));
-  for (const RailAddress& rail : rails.first(count)) writer.address(rail);
+  for (const RailAddress& rail : rails.first(count)) write_address(writer, rail);
   return writer.take();
 }
 
 std::optional<std::vector<RailAddress>> read_card(std::string_view bytes) {
-  Reader reader(bytes, kCardMagic);
+  ByteReader reader = after(kCardMagic, bytes);
   const auto count = reader.number<std::uint8_t>();
   reader.expect(count >= 1 && count <= kMaxRails);
   std::vector<RailAddress> rails;
-  for (unsigned i = 0; i < count && reader.is_fine(); ++i) rails.push_back(reader.address());
-  return if_whole(reader, std::move(rails));
+  for (unsigned i = 0; i < count && reader.is_ok(); ++i) rails.push_back(read_address(reader));
+  return if_done(reader, std::move(rails));
 }
 
 std::string write_offer(const Offer& offer) {
-  Writer writer(kOfferMagic);
+  ByteWriter writer = begin(kOfferMagic);
   writer.number(offer.rail);
-  writer.address(offer.from);
-  writer.array(offer.token);
+  write_address(writer, offer.from);
+  writer.bytes(view_of(offer.token));
   return writer.take();
 }
 
 std::optional<Offer> read_offer(std::string_view bytes) {
-  Reader reader(bytes, kOfferMagic);
+  ByteReader reader = after(kOfferMagic, bytes);
   Offer offer;
   offer.rail = reader.number<std::uint8_t>();
   reader.expect(offer.rail < kMaxRails);
-  offer.from = reader.address();
+  offer.from = read_address(reader);
   offer.token = reader.array<16>();
-  return if_whole(reader, offer);
+  return if_done(reader, offer);
 }
 
 std::string write_answer(const Answer& answer) {
-  Writer writer(kAnswerMagic);
+  ByteWriter writer = begin(kAnswerMagic);
   writer.number(answer.rail);
-  writer.address(answer.to);
-  writer.array(answer.token);
+  write_address(writer, answer.to);
+  writer.bytes(view_of(answer.token));
   return writer.take();
 }
 
 std::optional<Answer> read_answer(std::string_view bytes) {
-  Reader reader(bytes, kAnswerMagic);
+  ByteReader reader = after(kAnswerMagic, bytes);
   Answer answer;
   answer.rail = reader.number<std::uint8_t>();
   reader.expect(answer.rail < kMaxRails);
-  answer.to = reader.address();
+  answer.to = read_address(reader);
   reader.expect(answer.to.port != 0);
   answer.token = reader.array<16>();
-  return if_whole(reader, answer);
+  return if_done(reader, answer);
 }
 
 std::string write_key(const Key& key) {
-  Writer writer(kKeyMagic);
+  ByteWriter writer = begin(kKeyMagic);
   writer.number(static_cast<std::uint8_t>(key.kind));
   writer.number(key.address);
   writer.number(key.bytes);
@@ -220,51 +173,51 @@ std::string write_key(const Key& key) {
 }
 
 std::optional<Key> read_key(std::string_view bytes) {
-  Reader reader(bytes, kKeyMagic);
+  ByteReader reader = after(kKeyMagic, bytes);
   Key key;
   const auto kind = reader.number<std::uint8_t>();
   reader.expect(kind <= static_cast<std::uint8_t>(MemoryKind::stand_in));
-  key.kind = kind <= static_cast<std::uint8_t>(MemoryKind::stand_in) ? static_cast<MemoryKind>(kind) : MemoryKind::host_pageable;
+  if (reader.is_ok()) key.kind = static_cast<MemoryKind>(kind);
   key.address = reader.number<std::uint64_t>();
   key.bytes = reader.number<std::uint64_t>();
   reader.expect(key.bytes >= 1 && key.bytes <= kMaxRegionBytes && key.address <= UINT64_MAX - key.bytes);
   const auto count = reader.number<std::uint8_t>();
   reader.expect(count >= 1 && count <= kMaxRails);
-  for (unsigned i = 0; i < count && reader.is_fine(); ++i) key.keys.push_back(reader.number<std::uint32_t>());
-  return if_whole(reader, std::move(key));
+  for (unsigned i = 0; i < count && reader.is_ok(); ++i) key.keys.push_back(reader.number<std::uint32_t>());
+  return if_done(reader, std::move(key));
 }
 
 std::array<std::uint8_t, kIntroductionBytes> write_introduction(const Introduction& introduction) {
-  Writer writer(kIntroductionMagic);
-  writer.array(std::array<std::uint8_t, 3>{});
+  ByteWriter writer = begin(kIntroductionMagic);
+  writer.bytes(view_of(std::array<std::uint8_t, 3>{}));
   writer.number(introduction.probe_address);
   writer.number(introduction.probe_key);
-  writer.array(introduction.token);
+  writer.bytes(view_of(introduction.token));
   return fixed<kIntroductionBytes>(writer.take());
 }
 
 std::optional<Introduction> read_introduction(std::span<const std::uint8_t> bytes) {
-  Reader reader(view_of(bytes), kIntroductionMagic);
+  ByteReader reader = after(kIntroductionMagic, text_of(bytes));
   reader.array<3>();
   Introduction introduction;
   introduction.probe_address = reader.number<std::uint64_t>();
   introduction.probe_key = reader.number<std::uint32_t>();
   introduction.token = reader.array<16>();
-  if (!reader.is_fine()) return {};
+  if (!reader.is_ok()) return {};
   return introduction;
 }
 
 std::array<std::uint8_t, kRefusalBytes> write_refusal(Refusal refusal) {
-  Writer writer(kRefusalMagic);
+  ByteWriter writer = begin(kRefusalMagic);
   writer.number(static_cast<std::uint8_t>(refusal));
   return fixed<kRefusalBytes>(writer.take());
 }
 
 std::optional<Refusal> read_refusal(std::span<const std::uint8_t> bytes) {
-  Reader reader(view_of(bytes), kRefusalMagic);
+  ByteReader reader = after(kRefusalMagic, text_of(bytes));
   const auto refusal = reader.number<std::uint8_t>();
   reader.expect(refusal >= 1 && refusal <= static_cast<std::uint8_t>(Refusal::no_resources));
-  if (!reader.is_fine()) return {};
+  if (!reader.is_ok()) return {};
   return static_cast<Refusal>(refusal);
 }
 

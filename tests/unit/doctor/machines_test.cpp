@@ -255,8 +255,8 @@ TEST_P(ConstructedMachine, loses_nothing_that_matters_in_a_capture) {
   const Machine machine = opened(archive());
   const ArchiveHead head{machine.remark(), "2025-11-03T00:00:00Z", machine.answers()};
   const test::TemporaryFolder folder;
-  write(fs::path(folder.path()) / "again.json", write_archive(machine.files(), head));
-  const Examination again = examine_without_probes(opened(fs::path(folder.path()) / "again.json"));
+  write(fs::path(folder.path()) / "again.tar", write_archive(machine.files(), head).value());
+  const Examination again = examine_without_probes(opened(fs::path(folder.path()) / "again.tar"));
   const Examination first = examine_without_probes(machine);
   const std::string wrong = difference(lines_of(first.findings), lines_of(again.findings), again.findings);
   EXPECT_TRUE(wrong.empty()) << GetParam() << ":" << wrong;

@@ -13,6 +13,7 @@
 #include "gigabar/topology.hpp"
 #include "platform/driver_answers.hpp"
 #include "support/temporary_folder.hpp"
+#include "unit/platform/document.hpp"
 
 namespace gigabar::test {
 
@@ -105,7 +106,7 @@ class CapturedMachine {
                                                  {"date", "2026-01-01T00:00:00Z"},
                                                  {"files", files_},
                                                  {"links", links_},
-                                                 {"answers", to_json(answers)}}
+                                                 {"answers", document_of(answers)}}
                                       .dump());
     auto machine = Machine::open(folder_.path() + "/machine.json");
     if (!machine) throw std::runtime_error(machine.error().message());

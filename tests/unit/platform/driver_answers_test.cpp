@@ -16,6 +16,7 @@
 #include "support/isolated.hpp"
 #include "support/scoped_environment.hpp"
 #include "support/temporary_folder.hpp"
+#include "unit/platform/document.hpp"
 #if GIGABAR_HAS_CUDA
 #include "support/fake_session.hpp"
 #endif
@@ -24,6 +25,8 @@ namespace gigabar {
 namespace {
 
 using Json = nlohmann::json;
+using test::answers_of;
+using test::document_of;
 
 const char* const kNowhere = "/nonexistent/library.so";
 
@@ -293,10 +296,10 @@ DriverAnswers full_answers() {
 }
 
 TEST(AnswersAsJson, EveryFieldComesBack) {
-  const Json written = to_json(full_answers());
-  const auto read = driver_answers_of(Json::parse(written.dump()));
+  const Json written = document_of(full_answers());
+  const auto read = answers_of(written);
   ASSERT_TRUE(read) << read.error().message();
-  EXPECT_EQ(to_json(*read), written);
+  EXPECT_EQ(document_of(*read), written);
   EXPECT_EQ(read->nvml.code, AvailabilityCode::no_permission);
   EXPECT_EQ(read->nvml.remedy, "check nvidia-smi");
   EXPECT_EQ(read->verbs_has_dmabuf, false);
@@ -322,7 +325,7 @@ TEST(AnswersAsJson, EveryFieldComesBack) {
 
 // Each key that the full document has, left out in turn: what is absent stays absent, and nothing else changes.
 TEST(AnswersAsJson, WhatIsAbsentStaysAbsent) {
-  const Json full = to_json(full_answers());
+  const Json full = document_of(full_answers());
   for (const char* key : {"/cuda_version",
                           "/driver_version",
                           "/verbs_has_dmabuf",
@@ -356,14 +359,14 @@ TEST(AnswersAsJson, WhatIsAbsentStaysAbsent) {
     const Json::json_pointer pointer(key);
     ASSERT_TRUE(full.contains(pointer)) << key;
     const Json without = full.patch({{{"op", "remove"}, {"path", key}}});
-    const auto read = driver_answers_of(without);
+    const auto read = answers_of(without);
     ASSERT_TRUE(read) << key << ": " << read.error().message();
-    EXPECT_EQ(to_json(*read), without) << key;
+    EXPECT_EQ(document_of(*read), without) << key;
   }
 }
 
 TEST(AnswersAsJson, NothingAtAll) {
-  const auto read = driver_answers_of(Json::object());
+  const auto read = answers_of(Json::object());
   ASSERT_TRUE(read) << read.error().message();
   for (const Availability* library : {&read->cuda, &read->nvml, &read->verbs}) {
     EXPECT_FALSE(library->is_ok()) << "not told is not ok";
@@ -372,24 +375,24 @@ TEST(AnswersAsJson, NothingAtAll) {
   EXPECT_TRUE(read->gpus.empty() && read->peers.empty() && read->rdma_devices.empty());
   EXPECT_FALSE(read->kernel_log || read->can_lock_memory || read->memlock_bytes || read->allowed_cpus || read->cuda_version);
   const DriverAnswers empty;
-  const auto again = driver_answers_of(Json::parse(to_json(empty).dump()));
+  const auto again = answers_of(document_of(empty));
   ASSERT_TRUE(again);
   EXPECT_EQ(to_json(*again), to_json(empty));
 }
 
 TEST(AnswersAsJson, KeysOfANewerVersionAreLeftAside) {
-  Json document = to_json(full_answers());
+  Json document = document_of(full_answers());
   document["a_new_key"] = {1, 2, 3};
   document["gpus"][0]["another"] = "x";
-  const auto read = driver_answers_of(document);
+  const auto read = answers_of(document);
   ASSERT_TRUE(read);
   EXPECT_EQ(to_json(*read), to_json(full_answers()));
 }
 
 void expect_refused(const char* path, Json value, const char* place) {
-  Json document = to_json(full_answers());
+  Json document = document_of(full_answers());
   document[Json::json_pointer(path)] = std::move(value);
-  const auto read = driver_answers_of(document);
+  const auto read = answers_of(document);
   ASSERT_FALSE(read) << path;
   EXPECT_EQ(read.status(), Status::bad_file) << path;
   EXPECT_NE(read.error().message().find(place), std::string::npos) << read.error().message();
@@ -424,8 +427,8 @@ TEST(AnswersAsJson, WrongTypesAreRefusedWithTheirPlace) {
 
 TEST(AnswersAsJson, WhatIsNeededMustBeThere) {
   for (const char* key : {"/cuda/code", "/gpus/0/pci", "/peers/0/from", "/peers/0/to", "/rdma_devices/0/name"}) {
-    const Json without = to_json(full_answers()).patch({{{"op", "remove"}, {"path", key}}});
-    const auto read = driver_answers_of(without);
+    const Json without = document_of(full_answers()).patch({{{"op", "remove"}, {"path", key}}});
+    const auto read = answers_of(without);
     ASSERT_FALSE(read) << key;
     EXPECT_EQ(read.status(), Status::bad_file);
   }
@@ -449,8 +452,7 @@ TEST(AnswersAsJson, TextOfAnyKindCanBeWritten) {
   DriverAnswers answers = full_answers();
   answers.cuda.reason = "cannot open /home/\xff\xfe/libcuda.so";
   answers.kernel_log = std::vector<std::string>{std::string(9000, '\xc3'), std::string(5000, 'a')};
-  const std::string text = to_json(answers).dump();
-  const auto read = driver_answers_of(Json::parse(text));
+  const auto read = driver_answers_of(to_json(answers));
   ASSERT_TRUE(read) << read.error().message();
   EXPECT_TRUE(read->cuda.reason.starts_with("cannot open /home/"));
   EXPECT_FALSE(read->kernel_log->at(1).empty());

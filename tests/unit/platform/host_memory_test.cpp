@@ -12,6 +12,8 @@
 namespace gigabar {
 namespace {
 
+std::uint64_t available_host_bytes() { return available_host_memory().bytes; }
+
 constexpr std::uint64_t kMiB = std::uint64_t{1} << 20;
 
 class HostMemoryTree : public testing::Test {

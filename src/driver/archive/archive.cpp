@@ -1,0 +1,211 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "driver/archive/archive.hpp"
+
+#include <sys/stat.h>
+#include <sys/types.h>
+
+#include <cerrno>
+#include <ctime>
+#include <new>
+#include <utility>
+
+#include "base/errors.hpp"
+#include "base/shown.hpp"
+#include "driver/loader.hpp"
+
+struct archive_entry;
+
+namespace gigabar::tar {
+namespace {
+
+// Source: archive.h of libarchive 3.
+constexpr int kEnd = 1, kOk = 0, kFailed = -25;
+
+constexpr const char* kRead = "read archive";
+constexpr const char* kWrite = "write archive";
+
+// All null when the library cannot be used.
+struct Library {
+#define GIGABAR_ARCHIVE_SYMBOL(function, result, parameters) result(*function) parameters = nullptr;
+#include "driver/archive/symbols.def"
+#undef GIGABAR_ARCHIVE_SYMBOL
+  Availability availability;
+};
+
+const char* fill(Library& library, const OpenedLibrary& opened) {
+#define GIGABAR_ARCHIVE_SYMBOL(function, result, parameters) \
+  if (!find_function(opened, library.function, Need::required, #function)) return #function;
+#include "driver/archive/symbols.def"
+#undef GIGABAR_ARCHIVE_SYMBOL
+  return nullptr;
+}
+
+const Library& library() {
+  static const Library instance = load_functions("libarchive.so.13", "GIGABAR_ARCHIVE_LIBRARY",
+                                                 "install libarchive (package libarchive13, libarchive13t64 or libarchive)",
+                                                 "install libarchive 3.0 or newer", fill);
+  return instance;
+}
+
+// What the library says of its last failure. Throws where that was a lack of memory.
+std::string reason_of(struct archive* handle) {
+  if (library().archive_errno(handle) == ENOMEM) throw std::bad_alloc();
+  const char* const reason = library().archive_error_string(handle);
+  return reason != nullptr ? shown(reason) : std::string("the library does not say why");
+}
+
+struct FreeReader {
+  void operator()(struct archive* handle) const { library().archive_read_free(handle); }
+};
+struct FreeEntry {
+  void operator()(struct archive_entry* entry) const { library().archive_entry_free(entry); }
+};
+
+[[nodiscard]] Error bad_entry(std::string_view path, std::string cause) {
+  const std::string object = path.empty() ? std::string() : text("'", shown(path), "'");
+  return make_error(Status::bad_file, kRead, object, std::move(cause), "capture the machine again");
+}
+
+std::string_view relative(std::string_view path) {
+  while (path.starts_with("./")) path.remove_prefix(2);
+  while (path.size() > 1 && path.ends_with('/')) path.remove_suffix(1);
+  return path;
+}
+
+class Reader {
+ public:
+  explicit Reader(std::string_view bytes) : size_(bytes.size()), archive_(library().archive_read_new()) {
+    if (archive_ == nullptr) throw std::bad_alloc();
+    is_open_ = library().archive_read_support_format_tar(archive_.get()) == kOk &&
+               library().archive_read_open_memory(archive_.get(), bytes.data(), bytes.size()) == kOk;
+  }
+
+  // False at the end.
+  Result<bool> next(Entry& entry) {
+    struct archive_entry* header = nullptr;
+    const int answer = is_open_ ? library().archive_read_next_header(archive_.get(), &header) : kFailed;
+    if (answer == kEnd) return false;
+    const char* const path = answer == kOk ? library().archive_entry_pathname(header) : nullptr;
+    if (path == nullptr) return bad_entry(last_path_, "what comes next cannot be read: " + reason_of(archive_.get()));
+    entry.path = last_path_ = relative(path);
+    if (Result<void> taken = take(header, entry); !taken) return std::move(taken).error();
+    return true;
+  }
+
+ private:
+  Result<void> take(struct archive_entry* header, Entry& entry) {
+    if (entry.path.starts_with('/')) return bad_entry(entry.path, "has an absolute path");
+    if (library().archive_entry_hardlink(header) != nullptr) return bad_entry(entry.path, "is a hard link");
+    entry.text.clear();
+    switch (library().archive_entry_filetype(header)) {
+      case S_IFDIR: entry.kind = Kind::folder; return {};
+      case S_IFLNK: return take_link(header, entry);
+      case S_IFREG: return take_file(header, entry);
+      default: return bad_entry(entry.path, "is neither a file nor a folder nor a symbolic link");
+    }
+  }
+
+  static Result<void> take_link(struct archive_entry* header, Entry& entry) {
+    entry.kind = Kind::link;
+    const char* const target = library().archive_entry_symlink(header);
+    if (target == nullptr) return bad_entry(entry.path, "is a link to nowhere");
+    entry.text = target;
+    return {};
+  }
+
+  Result<void> take_file(struct archive_entry* header, Entry& entry) {
+    entry.kind = Kind::file;
+    const std::int64_t bytes = library().archive_entry_size(header);
+    // A sparse file would need more memory than its archive has bytes.
+    if (library().archive_entry_sparse_count(header) > 0) return bad_entry(entry.path, "is a sparse file");
+    if (bytes < 0 || static_cast<std::uint64_t>(bytes) > size_) return bad_entry(entry.path, "is larger than the whole archive");
+    entry.text.resize(static_cast<std::size_t>(bytes));
+    for (std::size_t filled = 0; filled < entry.text.size();) {
+      const ssize_t count = library().archive_read_data(archive_.get(), entry.text.data() + filled, entry.text.size() - filled);
+      if (count < 0) return bad_entry(entry.path, reason_of(archive_.get()));
+      if (count == 0) return bad_entry(entry.path, "is truncated");
+      filled += static_cast<std::size_t>(count);
+    }
+    return {};
+  }
+
+  std::size_t size_;
+  std::unique_ptr<struct archive, FreeReader> archive_;
+  bool is_open_ = false;
+  std::string last_path_;
+};
+
+}  // namespace
+
+const Availability& availability() { return library().availability; }
+
+// Source: POSIX, pax: "ustar" stands at byte 257 of a header, also in GNU's format.
+bool is_tar(std::string_view bytes) noexcept { return bytes.size() >= 512 && bytes.substr(257, 5) == "ustar"; }
+
+Result<void> read(std::string_view bytes, const std::function<void(Entry&& entry)>& visit) {
+  if (!availability().is_ok()) return make_error(kRead, "", availability());
+  Reader reader(bytes);
+  for (;;) {
+    Entry entry;
+    const Result<bool> is_there = reader.next(entry);
+    if (!is_there) return is_there.error();
+    if (!*is_there) return {};
+    if (!entry.path.empty() && entry.path != ".") visit(std::move(entry));
+  }
+}
+
+void Writer::Free::operator()(struct archive* handle) const { library().archive_write_free(handle); }
+
+// No exception may pass through the library.
+ssize_t Writer::append(struct archive* /*handle*/, void* sink, const void* bytes, std::size_t count) noexcept {
+  auto& to = *static_cast<Sink*>(sink);
+  try {
+    to.bytes.append(static_cast<const char*>(bytes), count);
+  } catch (...) {
+    to.has_no_memory = true;
+    return -1;
+  }
+  return static_cast<ssize_t>(count);
+}
+
+Result<Writer> Writer::open() {
+  if (!availability().is_ok()) return make_error(kWrite, "", availability());
+  Writer writer;
+  writer.sink_ = std::make_unique<Sink>();
+  writer.archive_.reset(library().archive_write_new());
+  writer.now_s_ = std::time(nullptr);
+  if (writer.archive_ == nullptr) throw std::bad_alloc();
+  struct archive* const handle = writer.archive_.get();
+  writer.check(library().archive_write_set_format_gnutar(handle) == kOk &&
+               library().archive_write_open(handle, writer.sink_.get(), nullptr, append, nullptr) == kOk);
+  return writer;
+}
+
+void Writer::check(bool is_done) {
+  if (sink_->has_no_memory) throw std::bad_alloc();
+  if (!is_done) failure_ = reason_of(archive_.get());
+}
+
+void Writer::add(const Entry& entry) {
+  if (!failure_.empty()) return;
+  const std::unique_ptr<struct archive_entry, FreeEntry> header(library().archive_entry_new());
+  if (header == nullptr) throw std::bad_alloc();
+  const bool is_file = entry.kind == Kind::file;
+  library().archive_entry_set_pathname(header.get(), entry.path.c_str());
+  library().archive_entry_set_mtime(header.get(), now_s_, 0);
+  library().archive_entry_set_perm(header.get(), is_file ? 0644 : 0755);
+  library().archive_entry_set_size(header.get(), is_file ? static_cast<std::int64_t>(entry.text.size()) : 0);
+  library().archive_entry_set_filetype(header.get(), is_file ? S_IFREG : entry.kind == Kind::folder ? S_IFDIR : S_IFLNK);
+  if (entry.kind == Kind::link) library().archive_entry_set_symlink(header.get(), entry.text.c_str());
+  const std::string_view content = is_file ? std::string_view(entry.text) : std::string_view();
+  check(library().archive_write_header(archive_.get(), header.get()) == kOk &&
+        library().archive_write_data(archive_.get(), content.data(), content.size()) == static_cast<ssize_t>(content.size()));
+}
+
+Result<std::string> Writer::take() {
+  if (failure_.empty()) check(library().archive_write_close(archive_.get()) == kOk);
+  if (!failure_.empty()) return make_error(Status::unavailable, kWrite, "", failure_);
+  return std::move(sink_->bytes);
+}
+
+}  // namespace gigabar::tar

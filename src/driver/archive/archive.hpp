@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+// libarchive.so.13, opened at run time: tar files of a machine's files, in memory.
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "gigabar/status.hpp"
+
+struct archive;
+
+namespace gigabar::tar {
+
+// ok when the library was opened and has every function that is needed. Threads: any; the first call loads it.
+const Availability& availability();
+
+enum class Kind : std::uint8_t { file, folder, link };
+
+// A path is relative, without "./" in front and "/" at its end.
+struct Entry {
+  Kind kind = Kind::file;
+  std::string path;
+  std::string text;  // a file's content, a link's target
+};
+
+// Whether that can be a tar file: it has the magic of POSIX or GNU.
+bool is_tar(std::string_view bytes) noexcept;
+
+// Calls `visit` with each entry, in the order of the file, and passes on what it throws. Nothing is unpacked on disk, and no more
+// memory is taken than there are bytes. Paths with ".." and the like are the caller's to refuse.
+// Errors: bad_file with the entry's path (truncated or damaged, an absolute path, a hard link, something that is no file, folder or
+// symbolic link, a sparse file, a size beyond the bytes), unavailable (no library). Throws std::bad_alloc.
+Result<void> read(std::string_view bytes, const std::function<void(Entry&& entry)>& visit);
+
+// Makes a tar file of GNU's format, which keeps names of any bytes and length.
+class Writer {
+ public:
+  // Errors: unavailable (no library). All throw std::bad_alloc.
+  static Result<Writer> open();
+
+  // After an error, which take() tells, nothing more is added.
+  void add(const Entry& entry);
+  Result<std::string> take();
+
+ private:
+  struct Free {
+    void operator()(struct archive* handle) const;
+  };
+  struct Sink {
+    std::string bytes;
+    bool has_no_memory = false;
+  };
+  Writer() = default;
+  void check(bool is_done);
+  static ssize_t append(struct archive* handle, void* sink, const void* bytes, std::size_t count) noexcept;
+
+  std::unique_ptr<Sink> sink_;  // the library's callback writes there, also when the archive is closed
+  std::unique_ptr<struct archive, Free> archive_;
+  std::int64_t now_s_ = 0;
+  std::string failure_;  // empty: none yet
+};
+
+}  // namespace gigabar::tar
