@@ -286,7 +286,7 @@ INSTANTIATE_TEST_SUITE_P(Transports, FabricEnd, testing::ValuesIn(each_transport
 
 // Opened and closed many times in one process: nothing stays.
 BARE_RANK_BODY(open_many_times) {
-  int descriptors = 0;
+  std::size_t descriptors = 0;
   for (int round = 0; round < 20; ++round) {
     auto fabric = Fabric::open(me.options());
     ASSERT_TRUE(is_ok(fabric)) << "round " << round;
@@ -294,9 +294,9 @@ BARE_RANK_BODY(open_many_times) {
     ASSERT_TRUE(me.meet());
     ASSERT_TRUE(is_ok(fabric->close(kPatience))) << "round " << round;
     ASSERT_TRUE(me.meet());
-    if (round == 4) descriptors = open_descriptor_count();
+    if (round == 4) descriptors = open_descriptors();
   }
-  EXPECT_LE(open_descriptor_count(), descriptors + 1);
+  EXPECT_LE(open_descriptors(), descriptors + 1);
 }
 class FabricAgain : public testing::TestWithParam<RankSetup> {};
 TEST_P(FabricAgain, OpensAndClosesManyTimes) { run_ranks("open_many_times", GetParam()); }

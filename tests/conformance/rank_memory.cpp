@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <filesystem>
 #include <fstream>
 #include <stdexcept>
 
@@ -169,12 +168,6 @@ std::size_t resident_bytes() {
   std::size_t all = 0, resident = 0;
   file >> all >> resident;
   return resident * std::size_t(::sysconf(_SC_PAGESIZE));
-}
-
-int open_descriptor_count() {
-  int count = 0;
-  for ([[maybe_unused]] const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) ++count;
-  return count;
 }
 
 }  // namespace gigabar::test

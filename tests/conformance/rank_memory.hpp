@@ -10,6 +10,7 @@
 #include "conformance/ranks.hpp"
 #include "gigabar/fabric.hpp"
 #include "gigabar/memory.hpp"
+#include "support/descriptors.hpp"
 
 namespace gigabar::test {
 
@@ -54,8 +55,7 @@ class RankMemory {
   unsigned char* address_ = nullptr;  // of the usable part
 };
 
-// Resident memory of this process, and descriptors that it has open.
+// Of this process.
 std::size_t resident_bytes();
-int open_descriptor_count();
 
 }  // namespace gigabar::test

@@ -240,7 +240,7 @@ RANK_BODY(register_many_times) {
   RankMemory memory(me.setup().target, kMiB);
   RankSegment origin(fabric, kOrigin, me.setup().origin, 64);
   const Rank other = 1 - me.rank();
-  int descriptors = 0;
+  std::size_t descriptors = 0;
   std::size_t resident = 0;
   for (int round = 0; round < 200; ++round) {
     ASSERT_TRUE(is_ok(fabric.register_segment(kTarget, memory.address(), kMiB)));
@@ -251,11 +251,11 @@ RANK_BODY(register_many_times) {
     ASSERT_TRUE(is_ok(fabric.barrier({}, kPatience)));
     ASSERT_TRUE(is_ok(fabric.deregister_segment(kTarget, kPatience)));
     if (round == 50) {
-      descriptors = open_descriptor_count();
+      descriptors = open_descriptors();
       resident = resident_bytes();
     }
   }
-  EXPECT_LE(open_descriptor_count(), descriptors + 2);
+  EXPECT_LE(open_descriptors(), descriptors + 2);
   EXPECT_LT(resident_bytes(), resident + 16 * kMiB);
 }
 

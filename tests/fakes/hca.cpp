@@ -23,11 +23,11 @@
 #include <string>
 #include <vector>
 
-#include "device/soft_hca/memory_wire.hpp"
 #include "device/soft_hca/proxy_threads.hpp"
 #include "device/soft_hca/soft_hca.hpp"
 #include "gigabar/copy.hpp"
 #include "gigabar/mapping.hpp"
+#include "scenarios/soft_hca/memory_wire.hpp"
 
 #undef ibv_get_device_list
 #undef ibv_query_port

@@ -157,7 +157,7 @@ RANK_BODY(survive_kills) {
     EXPECT_EQ(companion.complaint(), "");
     return;
   }
-  int descriptors = 0;
+  std::size_t descriptors = 0;
   std::size_t resident = 0;
   for (Rank victim = kFirstVictim; victim < me.rank_count(); ++victim) {
     ASSERT_EQ(me.hear(), "victim");
@@ -168,14 +168,14 @@ RANK_BODY(survive_kills) {
     while (companion.rounds() <= before && !patience.has_passed()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
     ASSERT_GT(companion.rounds(), before) << "the witness got nothing while rank " << victim << " died";
     if (victim == kFirstVictim + 15) {
-      descriptors = open_descriptor_count();
+      descriptors = open_descriptors();
       resident = resident_bytes();
     }
   }
   companion.stop();
   EXPECT_EQ(companion.complaint(), "");
   if (descriptors > 0) {
-    EXPECT_LE(open_descriptor_count(), descriptors + 2) << "descriptors of dead peers are kept";
+    EXPECT_LE(open_descriptors(), descriptors + 2) << "descriptors of dead peers are kept";
     EXPECT_LT(resident_bytes(), resident + 32 * kMiB) << "memory of dead peers is kept";
   }
   EXPECT_TRUE(target.are_guards_whole());

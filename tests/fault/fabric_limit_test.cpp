@@ -125,7 +125,7 @@ BARE_RANK_BODY(work_without_descriptors) {
     const std::string said = none.error().message();
     EXPECT_TRUE(said.find("EMFILE") != std::string::npos || said.find("Too many open files") != std::string::npos) << said;
   }
-  const int before = open_descriptor_count();
+  const std::size_t before = open_descriptors();
   auto fabric = Fabric::open(me.options());
   ASSERT_TRUE(is_ok(fabric));
   RankMemory memory(me.setup().target, 65536);
@@ -147,7 +147,7 @@ BARE_RANK_BODY(work_without_descriptors) {
   ASSERT_NO_FATAL_FAILURE(exchange(me, *fabric, me.setup().origin, 65536)) << "with descriptors again";
   EXPECT_TRUE(is_ok(fabric->close(kPatience)));
   fabric = Error(ErrorRecord{});
-  EXPECT_LE(open_descriptor_count(), before + 4) << "device files may stay open";
+  EXPECT_LE(open_descriptors(), before + 4) << "device files may stay open";
 }
 
 // The accepting side has none: the peer is told or tries on, and both work when there is room.

@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // map() on a real GPU: every kind of memory, what is refused, what is shared, what outlives a free, and a planted wrong device.
 #include <cuda.h>
-#include <signal.h>
 #include <sys/ioctl.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cctype>
@@ -11,7 +9,6 @@
 #include <cstring>
 #include <string>
 #include <string_view>
-#include <thread>
 #include <vector>
 
 #include "driver/rm/abi.hpp"
@@ -56,19 +53,6 @@ TEST_F(MappingTest, MapsCudaMalloc) {
   }
 }
 
-TEST_F(MappingTest, MapsMoreThanFourGiB) {
-  const std::size_t bytes = (std::size_t{4} << 30) + (std::size_t{512} << 20) + 4096;
-  const CudaBuffer buffer(bytes);
-  const auto whole = map(buffer.address(), bytes);
-  ASSERT_TRUE(whole) << whole.error().message();
-  expect_shows(*whole, buffer.address(), bytes);
-  const auto tail = map(buffer.at(bytes - 12345), 12345);
-  ASSERT_TRUE(tail) << tail.error().message();
-  std::uint64_t value = 77;
-  ASSERT_TRUE(copy_to(*tail, 12345 - 8, &value, 8));
-  EXPECT_EQ(peek(buffer.at(bytes - 8)), 77u);
-}
-
 TEST_F(MappingTest, SmallPieceOfALargeAllocation) {
   const std::size_t bytes = std::size_t{1} << 30;
   const CudaBuffer buffer(bytes);
@@ -76,19 +60,6 @@ TEST_F(MappingTest, SmallPieceOfALargeAllocation) {
     const auto mapping = map(buffer.at(offset), 4096);
     ASSERT_TRUE(mapping) << mapping.error().message();
     expect_shows(*mapping, buffer.at(offset), 4096);
-  }
-}
-
-TEST_F(MappingTest, AnyOffsetInsideAnAllocation) {
-  const CudaBuffer buffer(100000);
-  for (const std::size_t offset : {1u, 7u, 63u, 64u, 4095u, 65537u, 99000u}) {
-    const auto mapping = map(buffer.at(offset), 1000);
-    ASSERT_TRUE(mapping) << mapping.error().message();
-    std::vector<std::byte> out(1000), back(1000);
-    for (std::size_t i = 0; i < out.size(); ++i) out[i] = static_cast<std::byte>(i * 7 + offset);
-    ASSERT_TRUE(copy_to(*mapping, 0, out.data(), out.size()));
-    ASSERT_CUDA(cudaMemcpy(back.data(), buffer.at(offset), back.size(), cudaMemcpyDeviceToHost));
-    EXPECT_EQ(out, back) << "offset " << offset;
   }
 }
 
@@ -225,42 +196,6 @@ TEST_F(MappingTest, MemoryReturnsToTheGpuWhenMappingsGo) {
   EXPECT_GE(after + (std::size_t{64} << 20), before) << "memory was leaked";
 }
 
-TEST_F(MappingTest, ManyThreadsMapAtOnce) {
-  const CudaBuffer buffer(std::size_t{4} << 20);
-  std::vector<std::thread> threads;
-  std::atomic<int> failures{0};
-  for (int t = 0; t < 8; ++t) {
-    threads.emplace_back([&, t] {
-      for (int i = 0; i < 50; ++i) {
-        const std::size_t offset = static_cast<std::size_t>(t) * 65536 + static_cast<std::size_t>(i) * 64;
-        const auto mapping = map(buffer.at(offset), 64);
-        std::uint64_t value = offset, back = 0;
-        if (!mapping || !copy_to(*mapping, 8, &value, 8) || !copy_from(*mapping, 8, &back, 8) || back != value) ++failures;
-      }
-    });
-  }
-  for (auto& thread : threads) thread.join();
-  EXPECT_EQ(failures, 0);
-}
-
-TEST_F(MappingTest, AForkedChildHasNoMapping) {
-  const CudaBuffer buffer(65536);
-  const auto mapping = map(buffer.address(), 65536);
-  ASSERT_TRUE(mapping);
-  const pid_t child = fork();
-  if (child == 0) {
-    std::uint64_t value = 0;
-    if (copy_from(*mapping, 0, &value, 8).status() != Status::foreign_process) _exit(1);
-    signal(SIGSEGV, SIG_DFL);
-    value = *reinterpret_cast<volatile std::uint64_t*>(mapping->address());
-    _exit(2);
-  }
-  int status = 0;
-  waitpid(child, &status, 0);
-  EXPECT_TRUE(WIFSIGNALED(status) && (WTERMSIG(status) == SIGSEGV || WTERMSIG(status) == SIGBUS)) << "status " << status;
-  expect_shows(*mapping, buffer.address(), 65536);  // the parent's is untouched
-}
-
 TEST_F(MappingTest, LeavesStreamCaptureAlone) {
   const CudaBuffer buffer(65536);
   cudaStream_t stream;
@@ -382,30 +317,6 @@ TEST_F(GpuTest, AWrongDeviceIsNeverMapped) {
       EXPECT_EQ(refused, 3);
     }
   }
-}
-
-TEST_F(MappingTest, TwoGpusEachMapTheirOwn) {
-  if (device_count_ < 2) GTEST_SKIP() << "needs two GPUs";
-  std::vector<std::unique_ptr<CudaBuffer>> buffers;
-  std::vector<Mapping> mappings;
-  for (int device = 0; device < device_count_; ++device) {
-    ASSERT_CUDA(cudaSetDevice(device));
-    buffers.push_back(std::make_unique<CudaBuffer>(std::size_t{1} << 20));
-    poke(buffers.back()->address(), 0xb0b0u + static_cast<unsigned>(device));
-  }
-  for (int device = 0; device < device_count_; ++device) {
-    auto mapping = map(buffers[static_cast<std::size_t>(device)]->address(), std::size_t{1} << 20);
-    ASSERT_TRUE(mapping) << mapping.error().message();
-    EXPECT_EQ(mapping->device(), device);
-    std::uint64_t seen = 0;
-    ASSERT_TRUE(copy_from(*mapping, 0, &seen, 8));
-    EXPECT_EQ(seen, 0xb0b0u + static_cast<unsigned>(device));
-    mappings.push_back(std::move(*mapping));
-  }
-  const std::uint64_t value = 0x5151;
-  ASSERT_TRUE(copy_to(mappings[0], 8, &value, 8));
-  EXPECT_EQ(peek(buffers[0]->at(8)), value);
-  EXPECT_NE(peek(buffers[1]->at(8)), value);
 }
 
 }  // namespace

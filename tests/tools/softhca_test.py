@@ -39,16 +39,6 @@ def result_of(*arguments, status=0):
     return results[0], outcome
 
 
-def faulty(op, fault, *arguments):
-    """The result of one operation with one fault, whose data were right."""
-    result, outcome = result_of("--op", op, "--fault", fault, *(() if "-i" in arguments else FEW), *arguments)
-    expect(result["fault"]["kind"] == fault.split(":")[0] and fault.split(":")[0] in outcome.out, "the fault is not told", outcome)
-    expect(result["fault"]["expected"] and "expected: " in outcome.out, "what is expected is not told", outcome)
-    expect(result["wrong_count"] == 0, f"{result}")
-    expect(sum(result["ends"].values()) == result["operations"], f"ends and operations: {result}")
-    return result
-
-
 # ---- help and usage ----
 
 
@@ -115,23 +105,13 @@ def test_softhca_every_op_is_checked():
     expect(len(rows) == 9 and all(row[-1] == "Pass" and row[-2] == "none" for row in rows), "the table", outcome)
 
 
-def test_softhca_threads_queues_and_windows():
-    for shape, sharing, operations in ((("--threads", "3", "--queues", "2"), "device", 90),
-                                       (("--threads", "2", "--queues", "2", "--proxies", "2"), "exclusive", 60),
-                                       (("--queues", "3", "--completions", "ordinary"), "exclusive", 90),
-                                       (("--threads", "3", "--scope", "block", "--queues", "2", "--slots", "8"), "exclusive", 180),
-                                       (("--threads", "2", "--sharing", "block", "--completions", "ordinary"), "block", 60)):
-        for op in ("write", "compare-swap"):
-            result, outcome = result_of("--op", op, *(("-m", "100:100") if op == "write" else ()), "-W", "3", *FEW, *shape)
-            expect(result["sharing"] == sharing and result["operations"] == operations and result["ends"] == {"ok": operations},
-                   f"{shape}: {result}", outcome)
-            requests = sum(queue["work_requests"] for queue in result["by_queue"])
-            expect(requests == operations * 12 // 10, f"requests with the warm-up: {result}")
-
-
-def test_softhca_confirmed_reads_take_two_requests():
-    result, _ = result_of("--op", "read", "-m", "8:8", *FEW, "--confirm-reads")
-    expect(result["confirms_reads"] and result["by_queue"][0]["work_requests"] == 2 * 12, f"{result}")
+def test_softhca_options_reach_the_queues():
+    result, _ = result_of("--op", "read", "-m", "8:8", *FEW, "-W", "3", "--threads", "2", "--scope", "block", "--queues", "2", "--proxies",
+                          "2", "--slots", "64", "--sharing", "block", "--completions", "ordinary", "--confirm-reads", "--timeout", "5")
+    expected = {"threads": 2, "scope": "block", "queues": 2, "proxies": 2, "slots": 64, "sharing": "block", "completions": "ordinary",
+                "confirms_reads": True, "window": 3, "timeout_seconds": 5, "ends": {"ok": 120}}
+    expect({key: result[key] for key in expected} == expected, f"{result}")
+    expect([queue["work_requests"] for queue in result["by_queue"]] == [2 * 72] * 2, f"requests with the warm-up: {result}")
 
 
 def test_softhca_json_on_standard_output():
@@ -144,87 +124,25 @@ def test_softhca_json_on_standard_output():
 # ---- faults ----
 
 
-def test_softhca_late_record():
-    result = faulty("write", "late-record:5")
-    expect(result["ends"] == {"ok": 10} and result["fault"]["injected"]["late_records"] == 10, f"{result}")
-
-
-def test_softhca_lost_records_and_doorbells():
-    for kind, counter in (("lost-record", "lost_records"), ("lost-doorbell", "lost_doorbells")):
-        result = faulty("fetch-add", f"{kind}:2", *BRIEF)
-        expect(result["fault"]["injected"][counter] == 2, f"{result}")
-        expect(result["ends"] == {"ok": 8, "timed_out, then ok": 2} and result["failed"] == 0, f"{result}")
-        expect([one["operation"] for one in result["not_ok"]] == [2, 3], f"the first two behind the warm-up: {result}")
-    # The last doorbell of all is lost: the command rings once more.
-    result = faulty("write", "lost-doorbell:3", *BRIEF, "-i", "3")
-    expect(result["ends"] == {"timed_out, then ok": 3}, f"{result}")
-
-
-def test_softhca_reordering_between_queues():
-    result = faulty("write", "reorder", "--queues", "2", "-i", "60")
-    expect(result["fault"]["overtaken"] > 0 and result["fault"]["injected"]["polls_sat_out"] > 0, f"{result}")
-    expect(result["ends"] == {"ok": 120}, f"{result}")
-
-
 def test_softhca_error_cqe():
-    for completions in ("collapsed", "ordinary"):
-        for syndrome, status in (("remote_access", "peer_lost"), ("local_protection", "device_error")):
-            result = faulty("read", "error:4", "--syndrome", syndrome, "--completions", completions)
-            expect(result["ends"] == {"ok": 3, f"{status} ({syndrome})": 1, f"{status} (not posted)": 1}, f"{result}")
-            expect(result["failed"] == 2 and result["fault"]["injected"]["errors"] == 1, f"{result}")
-            failed, refused = result["not_ok"]
-            expect(failed["syndrome"] == syndrome and failed["last"] == status and failed["operation"] == 5, f"{failed}")
-            expect(not refused["is_posted"] and refused["first"] == status, f"{refused}")
-
-
-def test_softhca_requests_behind_an_error_are_flushed():
-    result = faulty("write", "error:2", "-W", "4", "--completions", "ordinary")
-    expect(result["ends"] == {"ok": 1, "peer_lost (retries_exceeded)": 1, "peer_lost (flushed)": 2, "peer_lost (not posted)": 1},
-           f"{result}")
-    expect(result["by_queue"][0]["error_cqes"] == 3, f"{result}")
-    # A collapsed CQ may have lost the first failure; the data are those of one request all the same.
-    faulty("write", "error:2", "-W", "4")
-    faulty("write", "error:5", "--threads", "3", "--scope", "block")
-
-
-def test_softhca_indexes_wrap():
-    result = faulty("compare-swap", "wrap:5")
-    expect(result["by_queue"][0]["has_wrapped"] and result["ends"] == {"ok": 10}, f"{result}")
-    result = faulty("write", "wrap:60", "--completions", "ordinary", "--slots", "16")  # the rounds follow the number
-    expect(result["by_queue"][0]["has_wrapped"] and result["operations"] == 61, f"{result}")
-
-
-def test_softhca_index_counts_all_its_16_bits():
-    result = faulty("write", "wrap:65536", "-W", "4096", "-m", "1:1", "--slots", "16384")
-    expect(result["by_queue"][0]["has_wrapped"] and result["operations"] >= 65536, f"{result}")
-
-
-def test_softhca_full_ring():
-    for op, extra, room in (("write", (), 16), ("read", ("--confirm-reads",), 8)):
-        result = faulty(op, "full-ring", "--slots", "16", *BRIEF, *extra)
-        expect(result["ends"] == {"ok": room, "timed_out (not posted)": 1} and result["failed"] == 1, f"{result}")
-    result = faulty("write", "full-ring", "--slots", "16", "--threads", "3", *BRIEF)
-    expect(result["ends"] == {"ok": 16, "timed_out (not posted)": 3}, f"{result}")
-
-
-def test_softhca_late_read_data():
-    result = faulty("read", "late-read")
-    expect(result["ends"] == {"ok": 10} and result["fault"]["injected"]["late_reads"] == 10, f"{result}")
-    result = faulty("read", "late-read", "--confirm-reads")
-    expect(result["ends"] == {"ok": 10} and result["fault"]["early_reads"] == 0, f"{result}")
-
-
-def test_softhca_stalled():
-    result = faulty("write", "stalled-hca", "-W", "3", *BRIEF)
-    expect(result["ends"] == {"timed_out, then ok": 3} and result["fault"]["injected"]["polls_stalled"] > 0, f"{result}")
-    for completions in ("collapsed", "ordinary"):
-        result = faulty("write", "stalled-consumer:1", "--slots", "64", "--completions", completions)
-        expect(result["ends"] == {"ok": 64}, f"{result}")
+    result, outcome = result_of("--op", "read", "--fault", "error:4", "--syndrome", "remote_access", *FEW)
+    expect(result["ends"] == {"ok": 3, "peer_lost (remote_access)": 1, "peer_lost (not posted)": 1}, f"{result}")
+    expect(result["failed"] == 2 and result["fault"]["injected"]["errors"] == 1 and result["wrong_count"] == 0, f"{result}")
+    failed, refused = result["not_ok"]
+    expect(failed["syndrome"] == "remote_access" and failed["last"] == "peer_lost" and failed["operation"] == 5, f"{failed}")
+    expect(not refused["is_posted"] and refused["first"] == "peer_lost" and refused["syndrome"] is None, f"{refused}")
+    expect("error:4: 1 request failed; 3 ok;" in outcome.out, "the fault is not told", outcome)
 
 
 def test_softhca_all_faults_of_all_ops():
     results, outcome = results_of("--fault", "all", "--queues", "2", "--slots", "16", "-i", "60", "-x", "1", *BRIEF, "--op", "read")
     expect([result["fault"]["kind"] for result in results] == list(FAULTS), "the faults", outcome)
+    expect(outcome.out.count("; expected: ") == len(FAULTS), "what is expected is not told", outcome)
+    for result in results:
+        expect(result["wrong_count"] == 0 and sum(result["ends"].values()) == result["operations"], f"ends and operations: {result}")
+    by_kind = {result["fault"]["kind"]: result for result in results}
+    expect(by_kind["reorder"]["fault"]["overtaken"] > 0 and by_kind["late-read"]["fault"]["early_reads"] >= 0, f"{by_kind}")
+    expect(all(queue["has_wrapped"] for queue in by_kind["wrap"]["by_queue"]), f"{by_kind['wrap']}")
     results, _ = results_of("--fault", "error,wrap", "--fault", "stalled-consumer", *FEW)
     expect(len(results) == 5 * 3, "lists and repetition")
 
@@ -242,11 +160,6 @@ def test_softhca_finds_what_is_wrong():
                                         plant, status=1)
             expect_refusal(outcome, 1, op, *words)
             expect("Fail" in outcome.out and "# NOT AS EXPECTED: " in outcome.out and result["complaint"], "it is told", outcome)
-
-
-def test_softhca_a_fault_does_not_hide_another():
-    result_of("--op", "write", "--fault", "wrap:3", *FEW, "--plant-fault", "data", status=1)
-    result_of("--op", "write", "--fault", "late-record:2", *FEW, "--plant-fault", "guard", status=1)
 
 
 def test_softhca_ends_cleanly_when_it_is_interrupted():

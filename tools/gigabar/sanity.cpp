@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// gigabar sanity: runs the scenarios of sanity/, each in a process of its own with a deadline, and says pass, fail or waived, with
-// the reason. The process is this program again, with a hidden option, because CUDA does not survive fork.
+// gigabar sanity: runs the scenarios of tests/scenarios, each in a process of its own with a deadline, and says pass, fail or
+// waived, with the reason. The process is this program again, with a hidden option, because CUDA does not survive fork.
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <poll.h>
@@ -16,7 +16,7 @@
 #include <vector>
 
 #include "commands.hpp"
-#include "sanity/scenario.hpp"
+#include "scenarios/sanity/scenario.hpp"
 #include "support/clock.hpp"
 #include "support/failure.hpp"
 #include "support/option_checks.hpp"
@@ -39,11 +39,6 @@ struct Options : DeviceOptions {
   double deadline_seconds = 120;
   std::string scenario;  // hidden: run this one here
   int peer_socket = -1;  // hidden: play the peer of a scenario
-};
-
-struct Verdict {
-  std::string word;  // "pass", "fail", "waived"
-  std::string reason;
 };
 
 // A name of ours, or one of GDRCopy's.
@@ -76,29 +71,15 @@ std::vector<const Scenario*> select_scenarios(const Options& options) {
 
 // ---- in the scenario's process ----
 
-Verdict judge(const Scenario& scenario, const Context& context) {
-  try {
-    scenario.run(context);
-    return {"pass", ""};
-  } catch (const Waived& waived) {
-    return {"waived", waived.reason};
-  } catch (const std::exception& failure) {
-    return {"fail", failure.what()};
-  }
-}
-
-Context context_of(const Options& options, DeviceAllocator allocator) {
-  const std::size_t device_count = take(devices()).size();
-  Context context{select_device(options), allocator, device_count};
-  ask_for_stand_ins(context.device, device_count);
-  return context;
+std::vector<std::string> peer_words(int socket, int device) {
+  return {"gigabar", "sanity", "--peer", std::to_string(socket), "-d", std::to_string(device)};
 }
 
 void run_one_here(const Options& options) {
   const auto all = scenarios();
   const auto scenario = std::find_if(all.begin(), all.end(), [&](const Scenario& one) { return one.name == options.scenario; });
   if (scenario == all.end()) refuse_usage("--scenario: no such scenario");
-  const Verdict verdict = judge(*scenario, context_of(options, scenario->allocator));
+  const Verdict verdict = judge(*scenario, Context(select_device(options), peer_words));
   const std::string line = verdict.word + " " + verdict.reason;
   if (write(kVerdictDescriptor, line.data(), line.size()) != static_cast<ssize_t>(line.size()))
     fail("the verdict could not be told");
@@ -217,7 +198,7 @@ void tell_summary(Report& report, const Tally& tally) {
 
 void run_sanity(const Options& options, Invocation& invocation) {
   if (!options.scenario.empty()) return run_one_here(options);
-  if (options.peer_socket >= 0) return run_peer(options.peer_socket, context_of(options, DeviceAllocator::cuda_malloc));
+  if (options.peer_socket >= 0) return run_peer(options.peer_socket, select_device(options));
   Report report("sanity", invocation, options.json_path);
   if (options.is_list) {
     list_scenarios(report);

@@ -3,33 +3,94 @@
 // execute; every byte is checked; faults are made on demand.
 #include <fmt/format.h>
 
-#include <limits>
+#include <array>
 #include <map>
 #include <memory>
 #include <string>
 #include <vector>
 
+#include "base/counted.hpp"
 #include "commands.hpp"
 #include "device/soft_hca/proxy_threads.hpp"
-#include "softhca/command.hpp"
+#include "scenarios/soft_hca/run.hpp"
+#include "scenarios/soft_hca/verdict.hpp"
+#include "softhca/results.hpp"
+#include "streams/interrupt.hpp"
+#include "streams/options.hpp"
+#include "support/failure.hpp"
 #include "support/option_checks.hpp"
 
 namespace gigabar::tool {
 namespace {
 
-using softhca::Op;
-using softhca::Options;
-using softhca::Plant;
-using softhca::ScopeKind;
-using softhca::Sharing;
-using softhca::Syndrome;
+using namespace softhca;
 
 constexpr std::uint64_t kMaxRounds = 10'000'000;
 constexpr std::size_t kMaxChoiceColumns = 80;  // of the choices, in the first column of the help
 constexpr unsigned kMaxTimeoutSeconds = 3600;
 
-template <class T>
-void add_choice(const Command& command, const char* name, const std::map<std::string, T>& choices, T& target,
+std::string shape_text(const Plan& plan) {
+  const Options& options = plan.options;
+  return fmt::format("{} of {}, sharing {}, {} CQ; {} as {}; {}", counted(options.queue_count, "queue"),
+                     counted(options.slot_count, "slot"), name_of(plan.sharing), options.is_collapsed ? "collapsed" : "ordinary",
+                     counted(options.thread_count, "thread"), options.scope == ScopeKind::block ? "one block" : "lanes",
+                     counted(options.proxy_count, "proxy", "proxies"));
+}
+
+class Session {
+ public:
+  Session(const Plan& plan, const Invocation& invocation)
+      : plan_(plan), report_("softhca", invocation, plan.options.json_path), table_(make_table(plan)) {
+    report_.set_line_prefix("# ");
+    report_.print("# {}\n", shape_text(plan));
+    report_.note("a software HCA in memory of this process: the figures say nothing about an HCA or a GPU");
+    report_.document()["units"]["*million_per_s"] = "10^6 operations per second";
+  }
+
+  void run() {
+    const streams::Interrupt interrupt;
+    for (const Case& one : plan_.cases) {
+      report_.show_progress("{} of {}, fault {}: case {} of {}", name_of(one.op), bytes_text(one.bytes), name_of(one.fault),
+                            &one - plan_.cases.data() + 1, plan_.cases.size());
+      tell(run_case(plan_, one, streams::Interrupt::flag()));
+      if (streams::Interrupt::is_set()) break;
+    }
+    const bool is_interrupted = streams::Interrupt::is_set();
+    report_.write();
+    if (is_interrupted) throw CommandFailure(streams::kExitInterrupted, "interrupted; the figures are of what was done until then");
+    if (!first_complaint_.empty()) fail(first_complaint_);
+  }
+
+ private:
+  void tell(const CaseResult& result) {
+    const Options& options = plan_.options;
+    const std::string complaint = judge(plan_, result);
+    table_.add_row(row_of(options, result, complaint));
+    report_.print("{}", table_.take_text());
+    if (result.is.fault.kind != FaultKind::none) report_.print("#   {}\n", fault_line(options, result));
+    report_.add_result(to_json(plan_, result, complaint));
+    if (complaint.empty()) return;
+    const std::string line = fmt::format("{} of {}, fault {}: {}", name_of(result.is.op), counted(result.is.bytes, "byte"),
+                                         name_of(result.is.fault), complaint);
+    report_.print("# NOT AS EXPECTED: {}; {}\n", line, ends_text(result));
+    if (first_complaint_.empty()) first_complaint_ = line;
+  }
+
+  const Plan& plan_;
+  Report report_;
+  TextTable table_;
+  std::string first_complaint_;
+};
+
+template <class T, std::size_t N>
+auto choices_of(const std::array<softhca::Named<T>, N>& names) {
+  std::map<std::string, T> choices;
+  for (const auto& [value, name] : names) choices.emplace(name, value);
+  return choices;
+}
+
+template <class T, class Target>
+void add_choice(const Command& command, const char* name, const std::map<std::string, T>& choices, Target& target,
                 const char* description, const std::string& usual) {
   std::vector<std::string> names;
   for (const auto& [text, value] : choices) names.push_back(text);
@@ -49,12 +110,7 @@ void add_number(const Command& command, const char* name, std::uint32_t& target,
 }
 
 void add_work(const Command& command, Options& options) {
-  static const std::map<std::string, std::optional<Op>> ops = [] {
-    std::map<std::string, std::optional<Op>> all;
-    for (const Op op : softhca::all_ops()) all.emplace(softhca::name_of(op), op);
-    return all;
-  }();
-  add_choice(command, "--op", ops, options.op, "What the threads post", "all, in turns");
+  add_choice(command, "--op", choices_of(kOps), options.op, "What the threads post", "all, in turns");
   command.add_option("-m,--message-size", options.sizes, "Sizes: doubled from MIN to MAX; inline writes take those up to 28")
       ->type_name("[MIN:]MAX")
       ->default_str("8:4K, with --fault 16");
@@ -66,22 +122,19 @@ void add_work(const Command& command, Options& options) {
       ->check(whole_number(0, kMaxRounds))
       ->type_name("N")
       ->default_str("100, with --fault 10");
-  add_number(command, "-W,--window-size", options.window, softhca::kMaxWindow,
+  add_number(command, "-W,--window-size", options.window, kMaxWindow,
              "Operations that a thread posts to each of its queues before it waits for them");
 }
 
 void add_shape(const Command& command, Options& options) {
-  static const std::map<std::string, ScopeKind> scopes = {{"thread", ScopeKind::thread}, {"block", ScopeKind::block}};
-  static const std::map<std::string, std::optional<Sharing>> sharings = {
-      {"exclusive", Sharing::exclusive}, {"block", Sharing::block}, {"device", Sharing::device}};
   static const std::map<std::string, bool> completions = {{"collapsed", true}, {"ordinary", false}};
   add_number(command, "--queues", options.queue_count, soft_hca::kMaxQueues, "Queues; threads share them out");
-  add_number(command, "--threads", options.thread_count, softhca::kMaxThreads, "Threads that post");
+  add_number(command, "--threads", options.thread_count, kMaxThreads, "Threads that post");
   add_number(command, "--proxies", options.proxy_count, soft_hca::ProxyThreads::kMaxThreads, "Threads that execute");
   add_number(command, "--slots", options.slot_count, device::kMaxDepth, "Work requests of a ring, a power of two");
-  add_choice(command, "--scope", scopes, options.scope, "Whether each thread posts by itself, or all together as one block",
-             "thread");
-  add_choice(command, "--sharing", sharings, options.sharing, "Who shares a queue",
+  add_choice(command, "--scope", choices_of(kScopes), options.scope,
+             "Whether each thread posts by itself, or all together as one block", "thread");
+  add_choice(command, "--sharing", choices_of(kSharings), options.sharing, "Who shares a queue",
              "exclusive, or device where threads share a queue");
   add_choice(command, "--completions", completions, options.is_collapsed, "One CQE that is written over and over, or a ring",
              "collapsed");
@@ -89,20 +142,16 @@ void add_shape(const Command& command, Options& options) {
 }
 
 void add_faults(const Command& command, Options& options) {
-  static const std::map<std::string, Syndrome> syndromes = [] {
-    std::map<std::string, Syndrome> all;
-    for (const Syndrome syndrome : softhca::all_syndromes()) all.emplace(softhca::name_of(syndrome), syndrome);
-    return all;
-  }();
   static const std::map<std::string, Plant> plants = {
       {"data", Plant::data}, {"guard", Plant::guard}, {"error", Plant::error}, {"stall", Plant::stall}};
   command
       .add_option("--fault", options.faults,
-                  "Faults, each made in a run of its own, of every operation: " + softhca::fault_names() + "; or all")
+                  "Faults, each made in a run of its own, of every operation: " + fault_names() + "; or all")
       ->delimiter(',')
       ->allow_extra_args(false)
       ->type_name("KIND[:N]");
-  add_choice(command, "--syndrome", syndromes, options.syndrome, "What the CQE of --fault error tells", "retries_exceeded");
+  add_choice(command, "--syndrome", choices_of(kSyndromes), options.syndrome, "What the CQE of --fault error tells",
+             "retries_exceeded");
   command.add_option("--timeout", options.timeout_seconds, "Of one wait: one that takes longer has failed")
       ->check(seconds(kMaxTimeoutSeconds))
       ->type_name("SECONDS")
@@ -132,7 +181,10 @@ void add_softhca(const Command& program, Invocation& invocation) {
   command->footer(
       "One process; no GPU, no network, no HCA. Exit status: 0 as documented, 1 wrong data, a wrong status, or a wait beyond its "
       "deadline, 2 the command line cannot be followed. Lines that do not begin with '#' are data.");
-  command->callback([options, &invocation] { softhca::run_command(*options, invocation); });
+  command->callback([options, &invocation] {
+    const Plan plan = make_plan(*options);
+    Session(plan, invocation).run();
+  });
 }
 
 }  // namespace gigabar::tool

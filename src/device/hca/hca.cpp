@@ -226,11 +226,6 @@ Result<Runtime*> runtime_for(int device) {
 
 }  // namespace
 
-Hca::Hca(std::unique_ptr<State> state) noexcept : state_(std::move(state)) {}
-Hca::~Hca() = default;
-const std::string& Hca::name() const noexcept { return state_->name; }
-const PortAddress& Hca::address() const noexcept { return state_->address; }
-
 Result<std::unique_ptr<Hca>> Hca::open(const HcaOptions& options) {
   for (const Availability* need : {&verbs::availability(), &mlx5dv::availability()}) {
     if (!need->is_ok()) return make_error("open HCA", options.port, *need);
@@ -292,14 +287,16 @@ struct Hca::State {
 };
 
 // No object is ever made in such a build.
-Hca::Hca(std::unique_ptr<State> state) noexcept : state_(std::move(state)) {}
-Hca::~Hca() = default;
-const std::string& Hca::name() const noexcept { return state_->name; }
-const PortAddress& Hca::address() const noexcept { return state_->address; }
 Result<MemoryKeys> Hca::register_memory(void*, std::size_t) { return make_error("open HCA", "", mlx5dv::availability()); }
 Result<std::unique_ptr<Hca>> Hca::open(const HcaOptions& options) {
   return make_error("open HCA", options.port, mlx5dv::availability());
 }
 
 #endif
+
+Hca::Hca(std::unique_ptr<State> state) noexcept : state_(std::move(state)) {}
+Hca::~Hca() = default;
+const std::string& Hca::name() const noexcept { return state_->name; }
+const PortAddress& Hca::address() const noexcept { return state_->address; }
+
 }  // namespace gigabar::hca

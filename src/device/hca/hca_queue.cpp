@@ -167,9 +167,6 @@ Result<void> HcaQueue::State::place_doorbell() {
   return {};
 }
 
-HcaQueue::HcaQueue(std::unique_ptr<State> state) noexcept : state_(std::move(state)) {}
-HcaQueue::~HcaQueue() = default;
-
 Result<std::unique_ptr<HcaQueue>> HcaQueue::create(Hca& hca, std::uint32_t depth) {
   auto state = std::make_unique<State>(hca.state());
   if (Result<void> made = state->make_pair(depth); !made) return std::move(made).error();
@@ -181,8 +178,6 @@ Result<std::unique_ptr<HcaQueue>> HcaQueue::create(Hca& hca, std::uint32_t depth
 
 std::uint32_t HcaQueue::number() const noexcept { return state_->queue.queue.number; }
 Ringer HcaQueue::ringer() const noexcept { return state_->ringer; }
-const std::string& HcaQueue::why_cpu() const noexcept { return state_->why_cpu; }
-device::PeerQueue& HcaQueue::queue() noexcept { return state_->queue; }
 
 Result<void> HcaQueue::connect(const PortAddress& peer, std::uint32_t peer_number) {
   const PortAddress& own = state_->hca.address;
@@ -250,15 +245,11 @@ struct HcaQueue::State {
 };
 
 // No object is ever made in such a build.
-HcaQueue::HcaQueue(std::unique_ptr<State> state) noexcept : state_(std::move(state)) {}
-HcaQueue::~HcaQueue() = default;
 Result<std::unique_ptr<HcaQueue>> HcaQueue::create(Hca& hca, std::uint32_t) {
   return make_error("make queue", hca.name(), mlx5dv::availability());
 }
 std::uint32_t HcaQueue::number() const noexcept { return 0; }
 Ringer HcaQueue::ringer() const noexcept { return Ringer::cpu; }
-const std::string& HcaQueue::why_cpu() const noexcept { return state_->why_cpu; }
-device::PeerQueue& HcaQueue::queue() noexcept { return state_->queue; }
 Result<void> HcaQueue::connect(const PortAddress&, std::uint32_t) {
   return make_error("connect queue", "", mlx5dv::availability());
 }
@@ -266,4 +257,10 @@ Result<void> HcaQueue::try_out(device::Remote, std::int64_t) { return make_error
 bool HcaQueue::ring() noexcept { return false; }
 
 #endif
+
+HcaQueue::HcaQueue(std::unique_ptr<State> state) noexcept : state_(std::move(state)) {}
+HcaQueue::~HcaQueue() = default;
+const std::string& HcaQueue::why_cpu() const noexcept { return state_->why_cpu; }
+device::PeerQueue& HcaQueue::queue() noexcept { return state_->queue; }
+
 }  // namespace gigabar::hca

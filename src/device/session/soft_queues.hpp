@@ -59,10 +59,10 @@ class SoftQueues final : public SessionQueues {
     std::vector<soft_hca::FabricRange> segments;
     std::map<SegmentId, std::string> why_not;
   };
-  // Moves bytes between scratch memory and each of the rank's segments, both ways: what a path allocates or loads at its first use
-  // would wait for kernels that run. Errors: those of the operations.
   template <class IsDone>
   Result<void> await(const char* operation, const Timeout& timeout, const IsDone& is_done);
+  // Moves bytes between scratch memory and each of the rank's segments, both ways: what a path allocates or loads at its first use
+  // would wait for kernels that run. Errors: those of the operations.
   Result<void> warm_up(Rank rank, std::span<const RemoteBytes> segments, const Timeout& timeout);
   Result<PeerEnd> make_end(Rank rank, std::uint32_t index, device::PeerQueue& queue);
   void drop(std::vector<PeerEnd>& ends);

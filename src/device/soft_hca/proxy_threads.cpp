@@ -27,20 +27,19 @@ Result<void> ProxyThreads::start_threads() {
   const BlockedSignals blocked;
   int code = 0;
   try {
-    for (std::uint32_t i = 0; i < thread_count(); ++i) threads_.emplace_back(&ProxyThreads::work, this, i);
+    for (std::uint32_t i = 0; i < thread_count_; ++i) threads_.emplace_back(&ProxyThreads::work, this, i);
   } catch (const std::system_error& error) {
     code = error.code().value();
   }
   if (code == 0) return {};
-  return cannot_start_thread("start proxy threads", text("thread ", threads_.size() + 1, " of ", thread_count()), code);
+  return cannot_start_thread("start proxy threads", text("thread ", threads_.size() + 1, " of ", thread_count_), code);
 }
 
 void ProxyThreads::work(std::uint32_t index) noexcept {
   pthread_setname_np(pthread_self(), "gigabar-hca");
   std::uint32_t vain_polls = 0;
   while (!is_stopping_.load(std::memory_order_relaxed)) {
-    vain_polls = hca_->poll(index, thread_count()) ? 0 : vain_polls + 1;
-    heartbeats_[index].polls.fetch_add(1, std::memory_order_relaxed);
+    vain_polls = hca_->poll(index, thread_count_) ? 0 : vain_polls + 1;
     if (vain_polls < kSpinPolls) continue;
     vain_polls = kSpinPolls;
     std::this_thread::yield();

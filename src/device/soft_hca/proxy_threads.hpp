@@ -4,7 +4,6 @@
 
 #include <atomic>
 #include <cstdint>
-#include <deque>
 #include <memory>
 #include <thread>
 #include <vector>
@@ -29,23 +28,14 @@ class ProxyThreads {
   // Ends and joins them, after the poll that they are in.
   void stop() noexcept;
 
-  // Polls that thread `index` has made: it is alive when this grows.
-  std::uint64_t heartbeat(std::uint32_t index) const { return heartbeats_[index].polls.load(std::memory_order_relaxed); }
-  std::uint32_t thread_count() const { return static_cast<std::uint32_t>(heartbeats_.size()); }
-
  private:
-  // On lines of their own: each is written by one thread all the time.
-  struct alignas(128) Heartbeat {
-    std::atomic<std::uint64_t> polls{0};
-  };
-
-  ProxyThreads(SoftHca& hca, std::uint32_t thread_count) : hca_(&hca), heartbeats_(thread_count) {}
+  ProxyThreads(SoftHca& hca, std::uint32_t thread_count) : hca_(&hca), thread_count_(thread_count) {}
   Result<void> start_threads();
   void work(std::uint32_t index) noexcept;
 
   SoftHca* hca_;
   std::atomic<bool> is_stopping_{false};
-  std::deque<Heartbeat> heartbeats_;
+  const std::uint32_t thread_count_;
   std::vector<std::thread> threads_;
 };
 

@@ -227,18 +227,15 @@ bool SendQueue::collect() {
 
 void SendQueue::finish(Pending& pending) {
   const Syndrome syndrome = has_failed_ ? Syndrome::flushed : pending.request.syndrome;
-  const bool is_bad = syndrome != Syndrome::none;
-  if (is_bad) {
+  if (syndrome != Syndrome::none) {
     write_last_good_cqe();
     write_cqe(pending.index, pending.request.opcode, pending.request.bytes, syndrome);
-  } else {
-    note_good(pending.index, pending.request);
-  }
-  if (is_bad) {
     if (!has_failed_ && is_to_fail(pending.index)) ++statistics_.faults.errors;
-    is_broken_ = true;
-    has_failed_ = true;
-  } else if (pending.landing != nullptr) {
+    is_broken_ = has_failed_ = true;
+    return;
+  }
+  note_good(pending.index, pending.request);
+  if (pending.landing != nullptr) {
     landings_.push_back({pending.landing, std::move(pending.late_data), faults_.late_read_polls});
     ++statistics_.faults.late_reads;
   }

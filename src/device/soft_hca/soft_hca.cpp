@@ -85,8 +85,7 @@ device::Queue make_device_queue(std::uint32_t number, const QueueOptions& option
 }  // namespace
 
 QueueSizes sizes_of(const QueueOptions& options) {
-  return {std::uint64_t{options.depth} * sizeof(mlx5::Block), 2 * sizeof(std::uint32_t), sizeof(std::uint64_t),
-          std::uint64_t{cqe_count_of(options)} * sizeof(mlx5::Cqe)};
+  return {std::uint64_t{options.depth} * sizeof(mlx5::Block), std::uint64_t{cqe_count_of(options)} * sizeof(mlx5::Cqe)};
 }
 
 Result<std::uint32_t> SoftHca::create_queue(const QueueOptions& options, const QueueMemory& memory, Wire& wire,

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // gigabar/copy.hpp on stand-in memory: what is copied, what is refused and how, ordering where one CPU can see it, forks.
 #include <gtest/gtest.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -10,6 +9,7 @@
 #include <cstring>
 #include <thread>
 
+#include "support/in_child.hpp"
 #include "unit/copy/stand_in.hpp"
 
 namespace gigabar {
@@ -136,29 +136,19 @@ TEST(Copy, RefusesAMappingThatWasMovedFrom) {
   EXPECT_TRUE(copy_to(moved, 0, host.data(), host.size()));
 }
 
-// Runs `body` in a forked child and returns what it returns.
-template <class Body>
-int in_child(Body body) {
-  const pid_t child = ::fork();
-  if (child == 0) ::_exit(body());
-  int status = 0;
-  EXPECT_EQ(::waitpid(child, &status, 0), child);
-  return WIFEXITED(status) ? WEXITSTATUS(status) : 1000 + WTERMSIG(status);
-}
-
 TEST(Copy, RefusesInAForkedChild) {
   const MappedStandIn device = mapped_stand_in(kBytes);
   std::array<std::byte, 8> host{};
   ASSERT_TRUE(copy_to_parallel(device.mapping, 0, host.data(), host.size(), 2));  // the parent's threads exist
-  EXPECT_EQ(in_child([&] {
-              int wrong_count = 0;
-              for (const RangeFunction& function : kRangeFunctions) {
-                const Result<void> refused = function.call(device.mapping, 0, host.data(), host.size());
-                if (refused.status() != Status::foreign_process) ++wrong_count;
-              }
-              return wrong_count;
-            }),
-            0);
+  const test::ChildEnd end = test::run_in_child([&] {
+    int wrong_count = 0;
+    for (const RangeFunction& function : kRangeFunctions) {
+      const Result<void> refused = function.call(device.mapping, 0, host.data(), host.size());
+      if (refused.status() != Status::foreign_process) ++wrong_count;
+    }
+    return wrong_count;
+  });
+  EXPECT_TRUE(end.is_exit(0)) << end.to_string();
   EXPECT_TRUE(copy_to(device.mapping, 0, host.data(), host.size()));
 }
 

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // copy_to_parallel and copy_from_parallel on stand-in memory.
 #include <gtest/gtest.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -9,6 +8,7 @@
 #include <cstring>
 #include <thread>
 
+#include "support/in_child.hpp"
 #include "unit/copy/stand_in.hpp"
 
 namespace gigabar {
@@ -83,16 +83,12 @@ TEST(ParallelCopy, WorksInAChildThatInheritedTheMapping) {
   const MappedStandIn device = mapped_stand_in(65536, options);
   const auto sent = pattern(65536);
   ASSERT_TRUE(copy_to_parallel(device.mapping, 0, sent.data(), sent.size(), 3));
-  const pid_t child = ::fork();
-  if (child == 0) {
-    ::alarm(20);
+  const test::ChildEnd end = test::run_in_child([&] {
     std::vector<std::byte> received(sent.size());
     const Result<void> done = copy_from_parallel(device.mapping, 0, received.data(), received.size(), 3);
-    ::_exit(done.status() == Status::foreign_process ? 2 : done.is_ok() && received == sent ? 0 : 1);
-  }
-  int status = 0;
-  ASSERT_EQ(::waitpid(child, &status, 0), child);
-  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << status;
+    return done.status() == Status::foreign_process ? 2 : done.is_ok() && received == sent ? 0 : 1;
+  });
+  EXPECT_TRUE(end.is_exit(0)) << end.to_string();
 }
 
 }  // namespace

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // WorkerPool: every part once, whoever calls at the same time, when no thread can be had, and across a fork.
 #include "copy/worker_pool.hpp"
+#include "support/in_child.hpp"
 
 #include <gtest/gtest.h>
 #include <sys/wait.h>
@@ -133,17 +134,13 @@ TEST(WorkerPool, IsMadeAnewInAForkedChild) {
   Tally parent;
   ASSERT_TRUE(WorkerPool::of_process().run(4, Tally::add, &parent));
   const WorkerPool* const of_parent = &WorkerPool::of_process();
-  const pid_t child = ::fork();
-  if (child == 0) {
-    ::alarm(20);
+  const test::ChildEnd end = test::run_in_child([&] {
     Tally tally;
     const bool is_right = &WorkerPool::of_process() != of_parent && WorkerPool::of_process().run(4, Tally::add, &tally).is_ok() &&
                           tally.is_each_once(4);
-    ::_exit(is_right ? 0 : 1);
-  }
-  int status = 0;
-  ASSERT_EQ(::waitpid(child, &status, 0), child);
-  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << status;
+    return is_right ? 0 : 1;
+  });
+  EXPECT_TRUE(end.is_exit(0)) << end.to_string();
   Tally after;
   EXPECT_TRUE(WorkerPool::of_process().run(4, Tally::add, &after));
   EXPECT_EQ(&WorkerPool::of_process(), of_parent);

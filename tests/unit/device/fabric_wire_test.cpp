@@ -35,10 +35,7 @@ class FabricWireRig : public testing::Test {
     wire_options.patience = kPatience;
     wire = std::make_unique<FabricWire>(*fabric, wire_options);
     local_key = *hca.memory().register_memory({local.data(), kLocalBase, kSpanBytes, Access::local_write});
-    const QueueOptions queue_options = Rig::small_ring();
-    const QueueMemory places{Place::plain(ring.data()), Place::plain(doorbells.data()), Place::plain(doorbells.data() + 64),
-                             Place::plain(cq.data())};
-    ASSERT_TRUE(hca.create_queue(queue_options, places, *wire, queue));
+    rig.emplace(hca, Rig::small_ring(), *wire);
   }
   void TearDown() override {
     proxies.reset();
@@ -54,13 +51,13 @@ class FabricWireRig : public testing::Test {
   }
   Remote at_peer(std::uint64_t offset, SegmentId segment = kTarget) const { return {offset, fabric_key(0, segment)}; }
   Local at_local(std::uint64_t offset) const { return {kLocalBase + offset, local_key}; }
-  Status wait(Ticket ticket) { return device::wait<kAlone>(Thread{}, queue, ticket, kLong); }
+  Status wait(Ticket ticket) { return device::wait<kAlone>(Thread{}, rig->queue, ticket, kLong); }
 
-  Bytes local{kSpanBytes}, remote{kSpanBytes}, ring{16 * 64}, cq{64}, doorbells{128};
+  Bytes local{kSpanBytes}, remote{kSpanBytes};
   std::optional<Fabric> fabric;
   std::unique_ptr<FabricWire> wire;
   SoftHca hca;
-  device::Queue queue;
+  std::optional<QueueRig> rig;
   std::uint32_t local_key = 0;
   std::unique_ptr<ProxyThreads> proxies;
 };
@@ -77,16 +74,17 @@ TEST_P(FabricWireTest, WritesReadsAndChanges) {
   run();
   for (std::size_t i = 0; i < 5000; ++i) local.at<std::uint8_t>(i) = static_cast<std::uint8_t>(i * 7 + 1);
   Ticket ticket;
-  ASSERT_EQ(device::post_write<kAlone>(Thread{}, queue, at_peer(100), at_local(0), 5000, ticket, kLong), Status::ok);
+  ASSERT_EQ(device::post_write<kAlone>(Thread{}, rig->queue, at_peer(100), at_local(0), 5000, ticket, kLong), Status::ok);
   ASSERT_EQ(wait(ticket), Status::ok);
   EXPECT_EQ(std::memcmp(remote.data() + 100, local.data(), 5000), 0);
-  ASSERT_EQ(device::post_read<kAlone>(Thread{}, queue, at_peer(100), at_local(20000), 5000, ticket, kLong), Status::ok);
+  ASSERT_EQ(device::post_read<kAlone>(Thread{}, rig->queue, at_peer(100), at_local(20000), 5000, ticket, kLong), Status::ok);
   ASSERT_EQ(wait(ticket), Status::ok);
   EXPECT_EQ(std::memcmp(local.data() + 20000, local.data(), 5000), 0);
   const Inline long_payload{{1, 2, 3, 4}, 28};
-  ASSERT_EQ(device::post_inline_write<kAlone>(Thread{}, queue, at_peer(8192), long_payload, ticket, kLong), Status::ok);
-  ASSERT_EQ(device::post_fetch_add<kAlone>(Thread{}, queue, at_peer(8200), 40, at_local(40000), ticket, kLong), Status::ok);
-  ASSERT_EQ(device::post_compare_swap<kAlone>(Thread{}, queue, at_peer(8200), 42, 77, at_local(40008), ticket, kLong), Status::ok);
+  ASSERT_EQ(device::post_inline_write<kAlone>(Thread{}, rig->queue, at_peer(8192), long_payload, ticket, kLong), Status::ok);
+  ASSERT_EQ(device::post_fetch_add<kAlone>(Thread{}, rig->queue, at_peer(8200), 40, at_local(40000), ticket, kLong), Status::ok);
+  ASSERT_EQ(device::post_compare_swap<kAlone>(Thread{}, rig->queue, at_peer(8200), 42, 77, at_local(40008), ticket, kLong),
+            Status::ok);
   ASSERT_EQ(wait(ticket), Status::ok);
   EXPECT_EQ(local.at<std::uint64_t>(40000), 2U);
   EXPECT_EQ(local.at<std::uint64_t>(40008), 42U);
@@ -102,7 +100,7 @@ TEST_P(FabricWireTest, GoesOnForManyOperations) {
   Ticket ticket;
   for (std::uint64_t i = 0; i < 3000; ++i) {
     local.at<std::uint64_t>(64 * (i % 16)) = i;
-    ASSERT_EQ(device::post_write<kAlone>(Thread{}, queue, at_peer(64 * (i % 16)), at_local(64 * (i % 16)), 64, ticket, kLong),
+    ASSERT_EQ(device::post_write<kAlone>(Thread{}, rig->queue, at_peer(64 * (i % 16)), at_local(64 * (i % 16)), 64, ticket, kLong),
               Status::ok);
     if (i % 16 == 15) {
       ASSERT_EQ(wait(ticket), Status::ok) << i;
@@ -136,9 +134,9 @@ TEST_P(FabricWireTest, ANotificationNeverComesBeforeItsPayload) {
   for (std::uint32_t round = 1; round <= kRounds; ++round) {
     for (std::size_t i = 0; i < 4000; ++i) local.at<std::uint32_t>(4 * i) = round + static_cast<std::uint32_t>(i);
     Ticket ticket;
-    ASSERT_EQ(
-        device::post_write_notify<kAlone>(Thread{}, queue, at_peer(4096), at_local(0), 16000, at_peer(0), round, ticket, kLong),
-        Status::ok);
+    ASSERT_EQ(device::post_write_notify<kAlone>(Thread{}, rig->queue, at_peer(4096), at_local(0), 16000, at_peer(0), round, ticket,
+                                                kLong),
+              Status::ok);
     if (!wait_for(answer, round)) {
       ADD_FAILURE() << "no answer to " << round;
       break;
@@ -159,9 +157,9 @@ TEST_P(FabricWireTest, SmallWritesOfEverySizeAtEveryAlignment) {
       for (std::uint32_t i = 0; i < bytes; ++i)
         payload.words[i / 8] |= std::uint64_t{((offset + bytes + i) & 0xff) | 1} << i % 8 * 8;
       std::memset(remote.data(), 0, 256);
-      ASSERT_EQ(device::post_inline_write<kAlone>(Thread{}, queue, at_peer(offset), payload, ticket, kLong), Status::ok);
+      ASSERT_EQ(device::post_inline_write<kAlone>(Thread{}, rig->queue, at_peer(offset), payload, ticket, kLong), Status::ok);
       // It brings the reply to what went before.
-      ASSERT_EQ(device::post_fetch_add<kAlone>(Thread{}, queue, at_peer(512), 1, at_local(40000), ticket, kLong), Status::ok);
+      ASSERT_EQ(device::post_fetch_add<kAlone>(Thread{}, rig->queue, at_peer(512), 1, at_local(40000), ticket, kLong), Status::ok);
       ASSERT_EQ(wait(ticket), Status::ok);
       for (std::uint64_t i = 0; i < 256; ++i) {
         const bool is_inside = i >= offset && i < offset + bytes;
@@ -179,10 +177,11 @@ TEST_P(FabricWireTest, SmallWritesGoBehindLargeOnes) {
     for (std::uint64_t round = 1; round <= (bytes == 30000 ? 200U : 20U); ++round) {
       Ticket ticket;
       std::memset(local.data(), static_cast<int>(round & 0x7f), bytes);
-      ASSERT_EQ(device::post_write<kAlone>(Thread{}, queue, at_peer(0), at_local(0), bytes, ticket, kLong), Status::ok);
-      ASSERT_EQ(device::post_inline_write<kAlone>(Thread{}, queue, at_peer(bytes - 8), inline_value(round << 8), ticket, kLong),
-                Status::ok);
-      ASSERT_EQ(device::post_read<kAlone>(Thread{}, queue, at_peer(bytes - 8), at_local(kSpanBytes - 8), 8, ticket, kLong),
+      ASSERT_EQ(device::post_write<kAlone>(Thread{}, rig->queue, at_peer(0), at_local(0), bytes, ticket, kLong), Status::ok);
+      ASSERT_EQ(
+          device::post_inline_write<kAlone>(Thread{}, rig->queue, at_peer(bytes - 8), inline_value(round << 8), ticket, kLong),
+          Status::ok);
+      ASSERT_EQ(device::post_read<kAlone>(Thread{}, rig->queue, at_peer(bytes - 8), at_local(kSpanBytes - 8), 8, ticket, kLong),
                 Status::ok);
       ASSERT_EQ(wait(ticket), Status::ok);
       ASSERT_EQ(local.at<std::uint64_t>(kSpanBytes - 8), round << 8) << "behind " << bytes << " bytes";
@@ -239,12 +238,12 @@ TEST_P(WrongPlace, IsARemoteAccessErrorAndFlushesTheRest) {
   run();
   local.at<std::uint64_t>(0) = 7;
   Ticket bad, behind;
-  ASSERT_EQ(device::post_write<kAlone>(Thread{}, queue, {GetParam().offset, GetParam().key}, at_local(0), 64, bad, kLong),
+  ASSERT_EQ(device::post_write<kAlone>(Thread{}, rig->queue, {GetParam().offset, GetParam().key}, at_local(0), 64, bad, kLong),
             Status::ok);
-  const Status posted = device::post_inline_write<kAlone>(Thread{}, queue, at_peer(0), inline_value(7), behind, kLong);
+  const Status posted = device::post_inline_write<kAlone>(Thread{}, rig->queue, at_peer(0), inline_value(7), behind, kLong);
   EXPECT_TRUE(posted == Status::ok || posted == Status::peer_lost);
   EXPECT_EQ(wait(bad), Status::peer_lost);
-  EXPECT_EQ(device::flush<kAlone>(Thread{}, queue, kLong), Status::peer_lost);
+  EXPECT_EQ(device::flush<kAlone>(Thread{}, rig->queue, kLong), Status::peer_lost);
   proxies->stop();
   for (std::size_t i = 0; i < kSpanBytes; ++i) ASSERT_EQ(remote.at<std::uint8_t>(i), 0) << i;
 }
@@ -252,13 +251,14 @@ TEST_P(WrongPlace, IsARemoteAccessErrorAndFlushesTheRest) {
 TEST_P(WrongPlace, IsAnErrorOfSmallWritesToo) {
   run();
   Ticket good, bad;
-  ASSERT_EQ(device::post_inline_write<kAlone>(Thread{}, queue, at_peer(0), inline_value(7), good, kLong), Status::ok);
+  ASSERT_EQ(device::post_inline_write<kAlone>(Thread{}, rig->queue, at_peer(0), inline_value(7), good, kLong), Status::ok);
   ASSERT_EQ(wait(good), Status::ok);
   const Inline long_payload{{1, 2, 3, 4}, 28};
-  ASSERT_EQ(device::post_inline_write<kAlone>(Thread{}, queue, {GetParam().offset + 40, GetParam().key}, long_payload, bad, kLong),
-            Status::ok);
+  ASSERT_EQ(
+      device::post_inline_write<kAlone>(Thread{}, rig->queue, {GetParam().offset + 40, GetParam().key}, long_payload, bad, kLong),
+      Status::ok);
   EXPECT_EQ(wait(bad), Status::peer_lost);
-  EXPECT_EQ(device::error_of<kAlone>(queue).syndrome, device::mlx5::Syndrome::remote_access);
+  EXPECT_EQ(device::error_of<kAlone>(rig->queue).syndrome, device::mlx5::Syndrome::remote_access);
   proxies->stop();
   EXPECT_EQ(remote.at<std::uint64_t>(0), 7U);
   for (std::size_t i = 8; i < kSpanBytes; ++i) ASSERT_EQ(remote.at<std::uint8_t>(i), 0) << i;

@@ -278,26 +278,6 @@ TEST(SoftHca, SurvivesAnyDoorbell) {
 
 // --- Faults ----------------------------------------------------------------------------------------------------------------------
 
-TEST(Faults, ALostDoorbellIsMadeGoodByTheNext) {
-  for (std::uint32_t Faults::* kind : {&Faults::lost_doorbells, &Faults::lost_records}) {
-    Rig rig;
-    Faults faults;
-    faults.*kind = 2;
-    rig.set_faults(faults);
-    Ticket tickets[3];
-    for (std::uint64_t i = 0; i < 3; ++i) {
-      tickets[i] = post_word(rig, i + 1);
-      rig.run();
-      EXPECT_EQ(look(rig, tickets[i]), i < 2 ? Status::timed_out : Status::ok);
-    }
-    EXPECT_EQ(look(rig, tickets[0]), Status::ok);
-    EXPECT_EQ(rig.remote.at<std::uint64_t>(0), 3U);
-    const FaultCounts counts = rig.statistics().faults;
-    EXPECT_EQ(counts.lost_doorbells, kind == &Faults::lost_doorbells ? 2U : 0U);
-    EXPECT_EQ(counts.lost_records, kind == &Faults::lost_records ? 2U : 0U);
-  }
-}
-
 TEST(Faults, ALateRecordDelays) {
   Rig rig;
   Faults faults;
@@ -431,14 +411,8 @@ class SlowWire final : public Wire {
 };
 
 struct SlowRig : Rig {
-  SlowRig() : ring(16 * 64), cq(64), doorbells(128) {
-    const QueueMemory places{Place::plain(ring.data()), Place::plain(doorbells.data()), Place::plain(doorbells.data() + 64),
-                             Place::plain(cq.data())};
-    EXPECT_TRUE(hca.create_queue(small_ring(), places, wire, slow));
-  }
-  Bytes ring, cq, doorbells;
   SlowWire wire;
-  device::Queue slow;
+  device::Queue& slow = TwoSides::add_queue(small_ring(), wire).queue;
 };
 
 TEST(SoftHca, WaitsForASlowWireAndCompletesInOrder) {

@@ -327,21 +327,17 @@ TEST(ProxyThreads, ShareManyQueues) {
   for (std::uint32_t i = 0; i < kQueues; ++i) EXPECT_EQ(device::load_acquire(&rig.remote.at<std::uint64_t>(64 * i)), 200U);
 }
 
-// A dead proxy is seen by its heartbeat, and by waits that end; a new one goes on where it stopped.
+// A dead proxy is seen by waits that end; a new one goes on where it stopped.
 TEST(ProxyThreads, ADeadOneEndsWaitsAndANewOneGoesOn) {
   Rig rig;
   Ticket ticket;
   auto proxies = ProxyThreads::start(rig.hca, 1);
   ASSERT_TRUE(proxies);
-  const std::uint64_t early = (*proxies)->heartbeat(0);
   ASSERT_EQ(device::post_nop<kShared>(Thread{}, rig.queue(), ticket, kLong), Status::ok);
   ASSERT_EQ(device::wait<kShared>(Thread{}, rig.queue(), ticket, kLong), Status::ok);
-  EXPECT_GT((*proxies)->heartbeat(0), early);
   (*proxies)->stop();
-  const std::uint64_t dead = (*proxies)->heartbeat(0);
   ASSERT_EQ(device::post_nop<kShared>(Thread{}, rig.queue(), ticket, kLong), Status::ok);
   EXPECT_EQ(device::wait<kShared>(Thread{}, rig.queue(), ticket, kShort), Status::timed_out);
-  EXPECT_EQ((*proxies)->heartbeat(0), dead);
   auto next = ProxyThreads::start(rig.hca, 1);
   ASSERT_TRUE(next);
   EXPECT_EQ(device::wait<kShared>(Thread{}, rig.queue(), ticket, kLong), Status::ok);

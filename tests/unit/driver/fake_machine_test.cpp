@@ -2,16 +2,15 @@
 // The fake machine is strict in the ways that other tests rely on: each planted fault really changes what happens.
 #include <gtest/gtest.h>
 #include <sys/mman.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cerrno>
-#include <csignal>
 #include <cstring>
 #include <vector>
 
 #include "driver/gdrdrv/gdrdrv.hpp"
 #include "support/fake_session.hpp"
+#include "support/in_child.hpp"
 #include "support/isolated.hpp"
 
 namespace gigabar {
@@ -42,15 +41,11 @@ ISOLATED_TEST(FakeMachine, DevicePointersCannotBeDereferenced) {
   FakeSession session;
   session.start();
   const CUdeviceptr address = FakeSession::allocate(kBlock);
-  const pid_t child = ::fork();
-  if (child == 0) {
-    ::signal(SIGSEGV, SIG_DFL);
+  const auto store = [&] {
     *reinterpret_cast<volatile unsigned char*>(address) = 1;
-    ::_exit(0);
-  }
-  int status = 0;
-  ::waitpid(child, &status, 0);
-  EXPECT_TRUE(WIFSIGNALED(status));
+    return 0;
+  };
+  EXPECT_TRUE(test::run_in_child(store).is_fault());
   FakeSession::free(address);
 }
 
@@ -90,14 +85,8 @@ ISOLATED_TEST(FakeMachine, CapturesBreakOnCallsThatCudaForbids) {
 ISOLATED_TEST(FakeMachine, CudaIsGoneInAForkedChild) {
   FakeSession session;
   session.start();
-  const pid_t child = ::fork();
-  if (child == 0) {
-    CUcontext context = nullptr;
-    ::_exit(CUDA(cuCtxGetCurrent)(&context) == CUDA_ERROR_NOT_INITIALIZED ? 3 : 4);
-  }
-  int status = 0;
-  ::waitpid(child, &status, 0);
-  EXPECT_EQ(WEXITSTATUS(status), 3);
+  CUcontext context = nullptr;
+  EXPECT_TRUE(test::run_in_child([&] { return CUDA(cuCtxGetCurrent)(&context) == CUDA_ERROR_NOT_INITIALIZED ? 3 : 4; }).is_exit(3));
 }
 
 ISOLATED_TEST(FakeMachine, CountsWhatIsHeld) {

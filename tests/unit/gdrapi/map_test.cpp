@@ -33,25 +33,6 @@ TEST_F(Map, AddressCorrespondsToInfo) {
   }
 }
 
-TEST_F(Map, TwoSmallBuffersInOneGpuPage) {
-  const DeviceMemory memory = allocate(4096);
-  const gdr_mh_t first = pin(address_of(memory, 16), 100);
-  const gdr_mh_t second = pin(address_of(memory, 1000), 100);
-  EXPECT_NE(first.h, second.h);
-  char* first_va = map(first, 100) + (address_of(memory, 16) - info(first).va);
-  char* second_va = map(second, 100) + (address_of(memory, 1000) - info(second).va);
-  const auto first_data = sample_bytes(100, 3);
-  const auto second_data = sample_bytes(100, 4);
-  EXPECT_EQ(gdr_copy_to_mapping(first, first_va, first_data.data(), 100), 0);
-  EXPECT_EQ(gdr_copy_to_mapping(second, second_va, second_data.data(), 100), 0);
-  EXPECT_EQ(std::memcmp(static_cast<char*>(memory.address()) + 16, first_data.data(), 100), 0);
-  EXPECT_EQ(std::memcmp(static_cast<char*>(memory.address()) + 1000, second_data.data(), 100), 0);
-  EXPECT_EQ(gdr_unpin_buffer(g_, first), 0);
-  std::vector<unsigned char> back(100);
-  EXPECT_EQ(gdr_copy_from_mapping(second, back.data(), second_va, 100), 0) << "the other pin took its page away";
-  EXPECT_EQ(back, second_data);
-}
-
 TEST_F(Map, SizeMustBeWithinThePinnedPages) {
   const DeviceMemory memory = allocate(2 * GPU_PAGE_SIZE);
   const gdr_mh_t handle = pin(address_of(memory), GPU_PAGE_SIZE);
@@ -202,49 +183,6 @@ TEST_F(Map, NothingToCopyAndNowhereToCopy) {
   EXPECT_EQ(gdr_copy_from_mapping(handle, nullptr, va, 0), 0);
   EXPECT_EQ(gdr_copy_to_mapping(handle, va, nullptr, 1), EINVAL);
   EXPECT_EQ(gdr_copy_from_mapping(handle, nullptr, va, 1), EINVAL);
-}
-
-TEST_F(Map, DataAtEveryAlignment) {
-  constexpr std::size_t kRoom = 1024;
-  const DeviceMemory memory = allocate(kRoom);
-  auto* device = static_cast<unsigned char*>(memory.address());
-  const gdr_mh_t handle = pin(memory);
-  char* va = map(handle, kRoom);
-  std::vector<unsigned char> expected(kRoom, 0xee);
-  constexpr std::size_t kSizes[] = {1, 2, 3, 4, 7, 8, 15, 16, 17, 31, 33, 63, 64, 65, 129, 300};
-  for (const std::size_t bytes : kSizes) {
-    for (std::size_t to = 0; to < 67; to += 3) {
-      for (std::size_t from = 0; from < 17; from += 5) {
-        const auto data = sample_bytes(bytes + from, static_cast<unsigned>(bytes + to));
-        std::memset(device, 0xee, kRoom);
-        std::fill(expected.begin(), expected.end(), 0xee);
-        std::memcpy(expected.data() + to, data.data() + from, bytes);
-        ASSERT_EQ(gdr_copy_to_mapping(handle, va + to, data.data() + from, bytes), 0);
-        ASSERT_EQ(std::memcmp(device, expected.data(), kRoom), 0) << bytes << " bytes from " << from << " to " << to;
-        std::vector<unsigned char> back(bytes + from + 16, 0x77);
-        ASSERT_EQ(gdr_copy_from_mapping(handle, back.data() + from, va + to, bytes), 0);
-        ASSERT_EQ(std::memcmp(back.data() + from, expected.data() + to, bytes), 0);
-        for (std::size_t i = 0; i < back.size(); ++i) {
-          if (i < from || i >= from + bytes) {
-            ASSERT_EQ(back[i], 0x77) << "guard byte " << i;
-          }
-        }
-      }
-    }
-  }
-}
-
-TEST_F(Map, EachDeviceItsOwn) {
-  const DeviceMemory first = allocate(4096, 0);
-  const DeviceMemory second = allocate(4096, 1);
-  const gdr_mh_t first_handle = pin(first);
-  const gdr_mh_t second_handle = pin(second);
-  const auto data = sample_bytes(4096, 9);
-  EXPECT_EQ(gdr_copy_to_mapping(first_handle, map(first_handle, 4096), data.data(), 4096), 0);
-  char* second_va = map(second_handle, 4096);
-  std::memset(second.address(), 0, 4096);
-  EXPECT_EQ(std::memcmp(first.address(), data.data(), 4096), 0);
-  EXPECT_EQ(gdr_copy_to_mapping(first_handle, second_va, data.data(), 1), EINVAL) << "an address of another handle's mapping";
 }
 
 }  // namespace

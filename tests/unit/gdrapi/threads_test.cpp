@@ -5,11 +5,10 @@
 #include <atomic>
 #include <cerrno>
 #include <cstring>
-#include <fstream>
 #include <optional>
-#include <string>
 #include <thread>
 
+#include "support/descriptors.hpp"
 #include "unit/gdrapi/support.hpp"
 
 namespace gigabar::test {
@@ -168,18 +167,10 @@ TEST_F(GdrThreads, CloseWhileOthersPinAndCopy) {
   }
 }
 
-// Address ranges of stand-in memory in this process.
-std::size_t stand_in_range_count() {
-  std::ifstream maps("/proc/self/maps");
-  std::size_t count = 0;
-  for (std::string line; std::getline(maps, line);) count += line.find("gigabar-stand-in") != std::string::npos ? 1 : 0;
-  return count;
-}
-
 // The last copy that leaves gives the memory back, whoever that is.
 TEST_F(GdrThreads, NothingIsKeptAfterRacingUnpins) {
   trim_mapping_cache(0);
-  const std::size_t before = stand_in_range_count();
+  const std::size_t before = mapped_ranges("gigabar-stand-in");
   for (unsigned round = 0; round < 60; ++round) {
     auto memory = std::optional(allocate(kThreadCount * kPartBytes));
     const gdr_mh_t handle = pin(*memory);
@@ -197,7 +188,7 @@ TEST_F(GdrThreads, NothingIsKeptAfterRacingUnpins) {
     });
   }
   trim_mapping_cache(0);
-  EXPECT_EQ(stand_in_range_count(), before);
+  EXPECT_EQ(mapped_ranges("gigabar-stand-in"), before);
 }
 
 }  // namespace

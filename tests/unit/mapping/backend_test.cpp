@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Each backend maps what it can map, at every offset and length, and shows that memory and no other.
 #include <gtest/gtest.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cstring>
@@ -9,6 +8,7 @@
 #include <vector>
 
 #include "mapping/access.hpp"
+#include "support/in_child.hpp"
 #include "support/isolated.hpp"
 #include "support/mapping_session.hpp"
 
@@ -119,8 +119,7 @@ ISOLATED_TEST(Backends, PinnedHostMemoryOnAGpuMachine) {
 
 ISOLATED_TEST(Backends, TwoGpusInEveryOrderOfMinorsAndInstances) {
   for (unsigned order = 0; order < 4; ++order) {
-    const pid_t child = ::fork();
-    if (child == 0) {
+    const test::ChildEnd end = test::run_in_child([&] {
       {
         MappingSession session;
         session.machine().gpu_count = 2;
@@ -142,19 +141,16 @@ ISOLATED_TEST(Backends, TwoGpusInEveryOrderOfMinorsAndInstances) {
           EXPECT_EQ(untouched, std::vector<unsigned char>(kBlock)) << "the other GPU's memory";
         }
       }
-      ::_exit(testing::Test::HasFailure() ? 1 : 0);
-    }
-    int status = 0;
-    ::waitpid(child, &status, 0);
-    EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << "order " << order;
+      return testing::Test::HasFailure() ? 1 : 0;
+    });
+    EXPECT_TRUE(end.is_exit(0)) << "order " << order << ": " << end.to_string();
   }
 }
 
 // Every branch that the resource manager code knows, and one from the future.
 ISOLATED_TEST(Backends, RmWithEveryDriverBranch) {
   for (const char* version : {"515.43.04", "525.60.13", "535.54.03", "580.159.04", "595.45.04", "999.1"}) {
-    const pid_t child = ::fork();
-    if (child == 0) {
+    const test::ChildEnd end = test::run_in_child([&] {
       {
         MappingSession session;
         std::snprintf(session.machine().driver_version, sizeof session.machine().driver_version, "%s", version);
@@ -163,11 +159,9 @@ ISOLATED_TEST(Backends, RmWithEveryDriverBranch) {
         expect_shows_memory(must_map(address, 4096, require(MappingBackend::rm)), 1);
         FakeSession::free(address);
       }
-      ::_exit(testing::Test::HasFailure() ? 1 : 0);
-    }
-    int status = 0;
-    ::waitpid(child, &status, 0);
-    EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << version;
+      return testing::Test::HasFailure() ? 1 : 0;
+    });
+    EXPECT_TRUE(end.is_exit(0)) << version << ": " << end.to_string();
   }
 }
 

@@ -2,15 +2,12 @@
 // Mappings and forked children: the child has none unless it was asked for, and cannot harm the parent's.
 #include <gtest/gtest.h>
 #include <sys/mman.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
-#include <csignal>
 #include <cstring>
-#include <functional>
 #include <optional>
 #include <string>
 
+#include "support/in_child.hpp"
 #include "support/isolated.hpp"
 #include "support/mapping_session.hpp"
 
@@ -23,22 +20,9 @@ using test::MappingSession;
 using test::must_map;
 using test::pointer;
 using test::require;
+using test::run_in_child;
 
 constexpr std::size_t kBlock = std::size_t{2} << 20;
-
-// Wait status of a child that does `body` and exits with its answer.
-int in_child(const std::function<int()>& body) {
-  const pid_t child = ::fork();
-  if (child == 0) {
-    ::signal(SIGSEGV, SIG_DFL);
-    ::_exit(body());
-  }
-  int status = 0;
-  ::waitpid(child, &status, 0);
-  return status;
-}
-
-bool exits_with(int status, int code) { return WIFEXITED(status) && WEXITSTATUS(status) == code; }
 
 ISOLATED_TEST(Fork, AChildDoesNotHaveTheMapping) {
   MappingSession session;
@@ -47,10 +31,10 @@ ISOLATED_TEST(Fork, AChildDoesNotHaveTheMapping) {
   const CUdeviceptr address = FakeSession::allocate(kBlock);
   for (const MappingBackend backend : {MappingBackend::dmabuf, MappingBackend::gdrdrv, MappingBackend::rm}) {
     const Mapping mapping = must_map(address, kBlock, require(backend));
-    EXPECT_TRUE(exits_with(in_child([&] { return mapping.is_usable() ? 1 : 0; }), 0)) << name_of(backend);
+    EXPECT_TRUE(run_in_child([&] { return mapping.is_usable() ? 1 : 0; }).is_exit(0)) << name_of(backend);
     // Not even its pages: the parent's BAR1 window is not in the child's address space.
-    const int status = in_child([&] { return static_cast<int>(*static_cast<volatile std::byte*>(mapping.address())); });
-    EXPECT_TRUE(WIFSIGNALED(status)) << name_of(backend);
+    EXPECT_TRUE(run_in_child([&] { return static_cast<int>(*static_cast<volatile std::byte*>(mapping.address())); }).is_fault())
+        << name_of(backend);
     expect_shows_memory(mapping, 1);
   }
   FakeSession::free(address);
@@ -64,12 +48,11 @@ ISOLATED_TEST(Fork, AnInheritedMappingWorksInTheChild) {
   inherit.inherit_on_fork = true;
   const Mapping mapping = must_map(address, kBlock, inherit);
   mapping.address()[0] = std::byte{4};
-  EXPECT_TRUE(exits_with(in_child([&] {
-                           if (!mapping.is_usable() || mapping.address()[0] != std::byte{4}) return 1;
-                           mapping.address()[kBlock - 1] = std::byte{9};
-                           return 0;
-                         }),
-                         0));
+  EXPECT_TRUE(run_in_child([&] {
+                if (!mapping.is_usable() || mapping.address()[0] != std::byte{4}) return 1;
+                mapping.address()[kBlock - 1] = std::byte{9};
+                return 0;
+              }).is_exit(0));
   EXPECT_EQ(FakeSession::read(address + kBlock - 1, 1)[0], 9) << "the child wrote to the GPU's memory";
   FakeSession::free(address);
 }
@@ -87,12 +70,11 @@ ISOLATED_TEST(Fork, AChildThatDestroysItsCopiesHarmsNothing) {
       inherit.backend = backend;
       inherit.inherit_on_fork = is_inherited;
       std::optional<Mapping> mapping = must_map(address, kBlock, inherit);
-      EXPECT_TRUE(exits_with(in_child([&] {
-                               mapping.reset();
-                               trim_mapping_cache(0);
-                               return 0;
-                             }),
-                             0))
+      EXPECT_TRUE(run_in_child([&] {
+                    mapping.reset();
+                    trim_mapping_cache(0);
+                    return 0;
+                  }).is_exit(0))
           << name_of(backend);
       expect_shows_memory(*mapping, 3);
     }
@@ -124,8 +106,9 @@ ISOLATED_TEST(Fork, MapInTheChildIsForeign) {
   session.start();
   const CUdeviceptr address = FakeSession::allocate(kBlock);
   const Mapping mapping = must_map(address, kBlock);
-  EXPECT_TRUE(exits_with(in_child([&] { return static_cast<int>(map(pointer(address), kBlock).status()); }),
-                         static_cast<int>(Status::foreign_process)));
+  EXPECT_TRUE(run_in_child([&] {
+                return static_cast<int>(map(pointer(address), kBlock).status());
+              }).is_exit(static_cast<int>(Status::foreign_process)));
   EXPECT_TRUE(map(pointer(address), kBlock)) << "and the parent goes on";
   FakeSession::free(address);
 }
@@ -135,8 +118,8 @@ ISOLATED_TEST(Fork, AChildOfAChild) {
   session.start();
   const CUdeviceptr address = FakeSession::allocate(kBlock);
   const Mapping mapping = must_map(address, kBlock);
-  EXPECT_TRUE(
-      exits_with(in_child([&] { return exits_with(in_child([&] { return mapping.is_usable() ? 1 : 0; }), 0) ? 0 : 1; }), 0));
+  const auto in_grandchild = [&] { return run_in_child([&] { return mapping.is_usable() ? 1 : 0; }).is_exit(0) ? 0 : 1; };
+  EXPECT_TRUE(run_in_child(in_grandchild).is_exit(0));
   FakeSession::free(address);
 }
 

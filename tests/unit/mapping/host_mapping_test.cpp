@@ -2,7 +2,6 @@
 // Mappings of host memory and stand-in devices: gigabar/mapping.hpp without a GPU.
 #include <gtest/gtest.h>
 #include <sys/mman.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cstring>
@@ -13,6 +12,7 @@
 #include "gigabar/mapping.hpp"
 #include "mapping/access.hpp"
 #include "mapping/window.hpp"
+#include "support/in_child.hpp"
 #include "support/isolated.hpp"
 #include "support/scoped_environment.hpp"
 
@@ -199,12 +199,7 @@ TEST_F(StandInMapping, FreedMemoryStaysSafeUnderAMapping) {
 TEST_F(StandInMapping, AForkedChildHasNone) {
   const DeviceMemory memory = allocate(0, 65536);
   const auto mapping = map(memory.address(), 65536);
-  const pid_t child = ::fork();
-  if (child == 0) ::_exit(mapping->is_usable() ? 1 : 2);
-  int status = 0;
-  ::waitpid(child, &status, 0);
-  EXPECT_TRUE(WIFEXITED(status));
-  EXPECT_EQ(WEXITSTATUS(status), 2) << "unusable in the child";
+  EXPECT_TRUE(test::run_in_child([&] { return mapping->is_usable() ? 1 : 2; }).is_exit(2)) << "unusable in the child";
   EXPECT_TRUE(mapping->is_usable());
 }
 
@@ -215,16 +210,12 @@ TEST_F(StandInMapping, AnInheritedOneIsSharedWithTheChild) {
   auto mapping = map(memory.address(), 65536, options);
   ASSERT_TRUE(mapping) << mapping.error().message();
   mapping->address()[0] = std::byte{1};
-  const pid_t child = ::fork();
-  if (child == 0) {
-    if (!mapping->is_usable() || mapping->address()[0] != std::byte{1}) ::_exit(1);
+  const test::ChildEnd end = test::run_in_child([&] {
+    if (!mapping->is_usable() || mapping->address()[0] != std::byte{1}) return 1;
     mapping->address()[1] = std::byte{7};
-    ::_exit(2);
-  }
-  int status = 0;
-  ::waitpid(child, &status, 0);
-  EXPECT_TRUE(WIFEXITED(status)) << "signal " << WTERMSIG(status);
-  EXPECT_EQ(WEXITSTATUS(status), 2);
+    return 2;
+  });
+  EXPECT_TRUE(end.is_exit(2)) << end.to_string();
   EXPECT_EQ(mapping->address()[1], std::byte{7}) << "the same memory";
 }
 

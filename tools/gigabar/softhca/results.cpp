@@ -5,7 +5,7 @@
 
 #include <algorithm>
 
-#include "softhca/verdict.hpp"
+#include "scenarios/soft_hca/verdict.hpp"
 
 namespace gigabar::tool::softhca {
 namespace {
@@ -119,7 +119,7 @@ std::vector<std::string> row_of(const Options& options, const CaseResult& result
 std::string fault_line(const Options& options, const CaseResult& result) {
   const Fault& fault = result.is.fault;
   std::string text = name_of(fault) + ": ";
-  const std::string effect = effect_text(fault.kind, effect_of(fault.kind, result.faults));
+  const std::string effect = effect_text(fault.kind, result.faults);
   if (!effect.empty()) text += effect + "; ";
   if (fault.kind == FaultKind::reorder) text += fmt::format("overtaken: {}; ", result.overtaken_count);
   if (fault.kind == FaultKind::late_read) text += fmt::format("ended before their data: {}; ", result.stale_count);

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "softhca/run.hpp"
+#include "scenarios/soft_hca/run.hpp"
 #include "support/report.hpp"
 #include "support/text_table.hpp"
 

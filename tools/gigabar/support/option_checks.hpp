@@ -24,8 +24,8 @@ bool is_same_name(const std::string& first, const std::string& second);  // in a
 std::string unknown_name(const std::string& text, const std::string& names);
 
 // Reads one of the names of `choices`, in any case of letters, into `target`, which must live as long as the command line is read.
-template <class T>
-Check choice(const std::map<std::string, T>& choices, T& target) {
+template <class T, class Target>
+Check choice(const std::map<std::string, T>& choices, Target& target) {
   return [choices, &target](std::string& text) -> std::string {
     std::string names;
     for (const auto& [name, value] : choices) {

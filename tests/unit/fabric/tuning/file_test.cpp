@@ -12,6 +12,7 @@
 #include <nlohmann/json.hpp>
 #include <thread>
 
+#include "support/in_child.hpp"
 #include "support/temporary_folder.hpp"
 #include "unit/fabric/tuning/pairs.hpp"
 
@@ -98,17 +99,13 @@ TEST_F(TuningFile, MakesItsFolderAndSaysWhyItCannotBeWritten) {
 TEST_F(TuningFile, OfAFolderWithoutPermissionIsAnError) {
   // As an ordinary user: root may write everywhere. In a child, whose ids stay changed.
   ASSERT_EQ(::chmod(folder_.c_str(), 0555), 0);
-  const pid_t child = ::fork();
-  ASSERT_GE(child, 0);
-  if (child == 0) {
-    if (::geteuid() == 0 && ::setuid(65534) != 0) ::_exit(3);
+  const test::ChildEnd end = test::run_in_child([&] {
+    if (::geteuid() == 0 && ::setuid(65534) != 0) return 3;
     const Result<void> refused = store_tuned(path_, some_machine(), some_pair());
-    ::_exit(refused.status() == Status::bad_file && has(refused.message(), "EACCES") ? 0 : 1);
-  }
-  int status = 0;
-  ASSERT_EQ(::waitpid(child, &status, 0), child);
+    return refused.status() == Status::bad_file && has(refused.message(), "EACCES") ? 0 : 1;
+  });
   ::chmod(folder_.c_str(), 0755);
-  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << status;
+  EXPECT_TRUE(end.is_exit(0)) << end.to_string();
 }
 
 TEST_F(TuningFile, TakesManyWritersAtOnce) {

@@ -9,16 +9,11 @@
 
 #include "fabric/wireup/channel.hpp"
 #include "ranks.hpp"
+#include "support/descriptors.hpp"
 #include "support/no_more_descriptors.hpp"
 
 namespace gigabar::fabric::wireup {
 namespace {
-
-std::size_t open_descriptor_count() {
-  std::size_t count = 0;
-  for (int number = 0; number < 4096; ++number) count += ::fcntl(number, F_GETFD) >= 0 ? 1 : 0;
-  return count;
-}
 
 Descriptor memory_with(const std::string& content) {
   Descriptor memory(::memfd_create("gigabar-test", MFD_CLOEXEC));
@@ -144,7 +139,7 @@ struct UnixPair {
 // Frames with and without descriptors, small and larger than the socket: each gets its own.
 TEST(WireupDescriptors, EachFrameGetsItsOwn) {
   UnixPair pair;
-  const std::size_t before = open_descriptor_count();
+  const std::size_t before = test::open_descriptors();
   constexpr std::size_t kFrames = 120;
   std::size_t sent = 0;
   std::size_t received = 0;
@@ -169,11 +164,11 @@ TEST(WireupDescriptors, EachFrameGetsItsOwn) {
     }
     return received == kFrames;
   }));
-  EXPECT_EQ(open_descriptor_count(), before) << "descriptors that nobody took stay open";
+  EXPECT_EQ(test::open_descriptors(), before) << "descriptors that nobody took stay open";
 }
 
 TEST(WireupDescriptors, OfUnsentAndUnreadFramesAreClosed) {
-  const std::size_t before = open_descriptor_count();
+  const std::size_t before = test::open_descriptors();
   {
     UnixPair pair;
     for (int count = 0; count < 60; ++count) {
@@ -183,13 +178,13 @@ TEST(WireupDescriptors, OfUnsentAndUnreadFramesAreClosed) {
     }
     pair.right.poll();
   }
-  EXPECT_EQ(open_descriptor_count(), before);
+  EXPECT_EQ(test::open_descriptors(), before);
 }
 
 // A peer that asks and does not read takes few of this process's descriptors.
 TEST(WireupDescriptors, FewWaitForAPeerThatDoesNotRead) {
   UnixPair pair;
-  const std::size_t before = open_descriptor_count();
+  const std::size_t before = test::open_descriptors();
   Result<void> last;
   for (int count = 0; count < 5000 && last; ++count) {
     Frame frame = frame_of(1, "with one");
@@ -198,7 +193,7 @@ TEST(WireupDescriptors, FewWaitForAPeerThatDoesNotRead) {
   }
   EXPECT_EQ(name_of(last.status()), "busy");
   EXPECT_NE(last.message().find("64 descriptors that wait for it"), std::string::npos) << last.message();
-  EXPECT_EQ(open_descriptor_count(), before + 64);
+  EXPECT_EQ(test::open_descriptors(), before + 64);
   // Others pass, and so do these when it reads.
   EXPECT_TRUE(pair.left.wireup->send(1, frame_of(2, "without")).is_ok());
   ASSERT_TRUE(pump({&pair.left, &pair.right}, [&] {
@@ -237,7 +232,7 @@ TEST(WireupDescriptors, ThatDoNotMatchTheFrameBreakTheChannel) {
   };
   for (const Case& given : {Case{1, 1, true}, Case{8, 8, true}, Case{1, 0, false}, Case{1, 2, false}, Case{9, 9, false},
                             Case{200, 8, false}, Case{8, 7, false}, Case{1, 65535, false}}) {
-    const std::size_t before = open_descriptor_count();
+    const std::size_t before = test::open_descriptors();
     {
       Node node(job_of(0, 2));
       Node neighbour(job_of(2, 3));
@@ -254,20 +249,20 @@ TEST(WireupDescriptors, ThatDoNotMatchTheFrameBreakTheChannel) {
         EXPECT_EQ(node.losses[0].second.status(), Status::peer_lost);
       }
     }
-    EXPECT_EQ(open_descriptor_count(), before);
+    EXPECT_EQ(test::open_descriptors(), before);
   }
 }
 
 // Those that come beside a handshake are not even taken.
 TEST(WireupDescriptors, OfStrangersAreNotTaken) {
   Node node(job_of(0, 2));
-  const std::size_t before = open_descriptor_count();
+  const std::size_t before = test::open_descriptors();
   {
     Puppet puppet(node, job_of(1, 2), unix_of(node));
     send_with_descriptors(puppet.socket().get(), "gigabarW", 8);
     node.poll();
     node.poll();
-    EXPECT_EQ(open_descriptor_count(), before + 2) << "the two ends of the socket";
+    EXPECT_EQ(test::open_descriptors(), before + 2) << "the two ends of the socket";
   }
   node.poll();
 }

@@ -4,7 +4,7 @@
 
 #include <string>
 
-#include "softhca/run.hpp"
+#include "scenarios/soft_hca/run.hpp"
 
 namespace gigabar::tool::softhca {
 

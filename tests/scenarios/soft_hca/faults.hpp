@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "device/soft_hca/faults.hpp"
-#include "softhca/words.hpp"
+#include "scenarios/soft_hca/words.hpp"
 
 namespace gigabar::tool::softhca {
 
@@ -49,8 +49,9 @@ inline bool stalls_hca(FaultKind kind) noexcept { return kind == FaultKind::full
 
 // What the HCA is told. `requests_before`: work requests that the queue has had.
 soft_hca::Faults hca_faults(const Fault& fault, Syndrome syndrome, std::uint64_t requests_before);
-// How often the fault took effect, and that in words; 0 and "" for kinds that are none of the HCA's.
+// Whether the HCA makes it and counts how often it took effect, that count, and the count in words ("3 records late").
+bool is_of_hca(FaultKind kind) noexcept;
 std::uint64_t effect_of(FaultKind kind, const soft_hca::FaultCounts& counts) noexcept;
-std::string effect_text(FaultKind kind, std::uint64_t count);
+std::string effect_text(FaultKind kind, const soft_hca::FaultCounts& counts);
 
 }  // namespace gigabar::tool::softhca

@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "softhca/faults.hpp"
-#include "softhca/words.hpp"
+#include "scenarios/soft_hca/faults.hpp"
+#include "scenarios/soft_hca/words.hpp"
 
 namespace gigabar::tool::softhca {
 

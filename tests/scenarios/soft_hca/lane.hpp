@@ -3,15 +3,15 @@
 #pragma once
 
 #include <algorithm>
+#include <atomic>
 #include <cstdint>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "gigabar/device/queue.hpp"
-#include "softhca/plan.hpp"
-#include "softhca/slots.hpp"
-#include "streams/interrupt.hpp"
+#include "scenarios/soft_hca/plan.hpp"
+#include "scenarios/soft_hca/slots.hpp"
 
 namespace gigabar::tool::softhca {
 
@@ -60,6 +60,7 @@ struct Rules {
   bool waits = true;          // else posts only
   bool fences_reads = false;  // their data may come behind their completion
   bool spoils_data = false;   // one byte, before the first check
+  const std::atomic<bool>* is_interrupted = nullptr;
 };
 
 inline void complain(Lane& lane, const LaneQueue& queue, const Operation& operation, const std::string& wrong) {
@@ -88,8 +89,8 @@ class LaneRun {
   // Every wait in it has a deadline. All threads of the scope take the same way: answers of a queue are the same for all.
   void run() {
     for (std::uint32_t i = 0; i < rules_.rounds; ++i) {
-      const bool is_interrupted = scope_.broadcast(streams::Interrupt::is_set() ? 1U : 0U) != 0;
-      if (is_interrupted || !prepare_round()) return;
+      const bool is_over = scope_.broadcast(rules_.is_interrupted->load() ? 1U : 0U) != 0;
+      if (is_over || !prepare_round()) return;
       do_round();
       if (was_refused_) return;
     }

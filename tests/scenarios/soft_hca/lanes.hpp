@@ -4,7 +4,7 @@
 
 #include <deque>
 
-#include "softhca/lane.hpp"
+#include "scenarios/soft_hca/lane.hpp"
 
 namespace gigabar::tool::softhca {
 

@@ -2,14 +2,15 @@
 // One line of the table, from making the queues to counting how each operation ended.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <map>
 #include <string>
 #include <vector>
 
 #include "device/soft_hca/soft_hca.hpp"
-#include "softhca/lane.hpp"
-#include "softhca/plan.hpp"
+#include "scenarios/soft_hca/lane.hpp"
+#include "scenarios/soft_hca/plan.hpp"
 #include "support/statistics.hpp"
 
 namespace gigabar::tool::softhca {
@@ -49,6 +50,7 @@ struct CaseResult {
 // "ok", "timed_out, then ok", "peer_lost (retries_exceeded)", "timed_out (not posted)".
 std::string end_text(const Operation& operation);
 
-CaseResult run_case(const Plan& plan, const Case& one);
+// `is_interrupted` ends it early when it is set.
+CaseResult run_case(const Plan& plan, const Case& one, const std::atomic<bool>& is_interrupted);
 
 }  // namespace gigabar::tool::softhca

@@ -1,12 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// A scenario is one behaviour that programs rely on. It runs in a process of its own; it passes by returning, fails by fail() of
-// support/failure.hpp, and is waived, with the reason, by waive().
+// A scenario is one behaviour that programs rely on. It runs in a process of its own, of `gigabar sanity` on a user's machine or of
+// a test program; it passes by returning, fails by fail() of support/failure.hpp, and is waived, with the reason, by waive().
 #pragma once
 
 #include <cstddef>
-#include <functional>
 #include <memory>
-#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -18,17 +16,24 @@
 #include "gigabar/mapping.hpp"
 #include "gigabar/memory.hpp"
 #include "support/gdr_session.hpp"
+#include "support/in_child.hpp"
 
 namespace gigabar::tool {
 
+// The words that start this program as the peer of a scenario: it calls run_peer() with the socket.
+using PeerWords = std::vector<std::string> (*)(int socket, int device);
+
 struct Context {
+  Context(const DeviceInfo& on, PeerWords words);
+
   DeviceInfo device;
-  DeviceAllocator allocator;
+  PeerWords peer_words;
   std::size_t device_count;
+  DeviceAllocator allocator = DeviceAllocator::cuda_malloc;
 };
 
 struct Scenario {
-  std::string_view name;
+  std::string name;
   std::string_view what;    // one sentence: what is true when it passes
   std::string_view covers;  // GDRCopy's tests that name this behaviour, separated by spaces; may be empty
   void (*run)(const Context&);
@@ -38,12 +43,18 @@ struct Scenario {
 
 std::span<const Scenario> scenarios();
 
-// What a scenario's second program does (fork_socket_* scenarios): never returns a value, ends like a scenario.
-void run_peer(int socket, const Context& context);
-
-struct Waived {
+struct Verdict {
+  std::string word;  // "pass", "fail", "waived"
   std::string reason;
 };
+// Runs it here, with its allocator.
+Verdict judge(const Scenario& scenario, Context context);
+
+// What a scenario's second program does (socket_peer_* scenarios): ends like a scenario.
+void run_peer(int socket, const DeviceInfo& device);
+
+// --- For the scenarios
+
 [[noreturn]] void waive(const std::string& reason);
 
 // Fails with `what` as the sentence when `is_true` is not.
@@ -101,51 +112,27 @@ void expect_both_ways(const GdrBuffer& buffer, const EngineView& view, std::size
 // Whether a one-byte load from there is answered with a signal.
 bool load_faults(const std::byte* address);
 
-// How a forked child ended. It has default signal actions, no core file and 20 s. `meanwhile` runs in the parent.
-struct ChildEnd {
-  bool was_signalled;
-  int number;  // of the signal, or the exit status
-};
-ChildEnd run_in_child(const std::function<int()>& body, const std::function<void()>& meanwhile = {});
+using test::ChildEnd;
+using test::run_in_child;
 // The child must have been ended by SIGSEGV or SIGBUS.
 void expect_fault(const ChildEnd& end, const std::string& what);
+// The child must have returned 0; else it was its check of the number that it returned that failed.
+void expect_refusals(const ChildEnd& end, const std::string& what);
 
 // The scenarios, by file.
-void attributes(const Context&);
-void pin_map_unmap(const Context&);
-void pin_map_v2(const Context&);
-void force_pcie(const Context&);
-void tokens_refused(const Context&);
-void unaligned_addresses(const Context&);
-void small_buffers_in_one_page(const Context&);
-void thread_pins(const Context&);
-void many_threads(const Context&);
-void wrong_calls_refused(const Context&);
-void wrong_memory_refused(const Context&);
-void more_than_4_gib(const Context&);
-void two_devices(const Context&);
+class Table {
+ public:
+  // With `covers_vmm` also NAME_vmm: the same for cuMemCreate memory.
+  void add(const char* name, const char* what, void (*run)(const Context&), const char* covers = "",
+           const char* covers_vmm = nullptr);
+  Scenario& last() { return all.back(); }
 
-void data_small(const Context&);
-void data_large(const Context&);
-void data_v2(const Context&);
-void data_force_pcie(const Context&);
-void mixed_mappings(const Context&);
-void no_stale_reads(const Context&);
-void publish_data_then_flag(const Context&);
-
-void access_after_free(const Context&);
-void access_after_close(const Context&);
-void two_mappings(const Context&);
-void freed_and_allocated_again(const Context&);
-void leaks(const Context&);
-
-void fork_child_touches_mapping(const Context&);
-void fork_access_after_free(const Context&);
-void fork_child_maps_parents_pin(const Context&);
-void fork_child_pins_parents_memory(const Context&);
-void fork_child_ends_parents_session(const Context&);
-void fork_inherits_when_asked(const Context&);
-void socket_peer_maps(const Context&);
-void socket_peer_pins(const Context&);
+  std::vector<Scenario> all;
+};
+void add_basic(Table& table);
+void add_data(Table& table);
+void add_lifetime(Table& table);
+void add_processes(Table& table);
+void add_leaks(Table& table);
 
 }  // namespace gigabar::tool

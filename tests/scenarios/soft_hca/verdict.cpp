@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "softhca/verdict.hpp"
+#include "scenarios/soft_hca/verdict.hpp"
 
 #include <fmt/format.h>
 
@@ -136,8 +136,7 @@ std::string judge_ends(const Plan& plan, const CaseResult& result) {
 // A fault that has not shown proves nothing.
 std::string judge_effect(const CaseResult& result) {
   const FaultKind kind = result.is.fault.kind;
-  const bool is_of_hca = kind != FaultKind::none && kind != FaultKind::wrap && kind != FaultKind::stalled_consumer;
-  if (is_of_hca && effect_of(kind, result.faults) == 0) return "the fault took no effect; take more iterations (-i)";
+  if (is_of_hca(kind) && effect_of(kind, result.faults) == 0) return "the fault took no effect; take more iterations (-i)";
   if (kind == FaultKind::reorder && result.overtaken_count == 0) return "no queue overtook another; take more iterations (-i)";
   return "";
 }

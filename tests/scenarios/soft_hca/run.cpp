@@ -1,14 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "softhca/run.hpp"
+#include "scenarios/soft_hca/run.hpp"
 
 #include <fmt/format.h>
 
 #include <chrono>
+#include <deque>
 #include <numeric>
 #include <thread>
 
 #include "device/soft_hca/proxy_threads.hpp"
-#include "softhca/lanes.hpp"
+#include "scenarios/soft_hca/lanes.hpp"
+#include "scenarios/soft_hca/memory_wire.hpp"
 #include "support/failure.hpp"
 
 namespace gigabar::tool::softhca {
@@ -22,31 +24,62 @@ Layout layout_of(const Options& options, const Case& one) {
   return {one.bytes, std::uint64_t{one.window} * one.slots_of_rounds * lanes_of_unit(options) * parts};
 }
 
-RigOptions rig_options(const Options& options, const Case& one) {
-  RigOptions rig;
-  rig.block_bytes = layout_of(options, one).block_bytes();
-  rig.queue_count = options.queue_count;
-  rig.posters = unit_count(options);
-  rig.queue.depth = options.slot_count;
-  rig.queue.is_collapsed = options.is_collapsed;
-  rig.queue.confirms_reads = options.confirms_reads;
-  if (one.fault.kind == FaultKind::wrap) rig.queue.first_index = kWrap - one.fault.value;
-  return rig;
+soft_hca::QueueOptions queue_options(const Options& options, const Case& one) {
+  soft_hca::QueueOptions queue;
+  queue.depth = options.slot_count;
+  queue.is_collapsed = options.is_collapsed;
+  queue.confirms_reads = options.confirms_reads;
+  if (one.fault.kind == FaultKind::wrap) queue.first_index = kWrap - one.fault.value;
+  return queue;
 }
+
+// Operations that the HCA has begun, by queue, and how often one was begun before the earlier posted one of another queue.
+struct Order {
+  explicit Order(std::uint32_t queue_count) : begun(queue_count) {}
+  std::vector<std::atomic<std::uint64_t>> begun;
+  std::atomic<std::uint64_t> overtaken_count{0};
+};
+
+// A wire to memory that keeps account of the order. The n-th operation of `before` was posted before the n-th of `index`; where the
+// two are equal, there is no such queue.
+class WatchedWire final : public soft_hca::Wire {
+ public:
+  WatchedWire(const soft_hca::MemoryTable& peer, Order& order, std::uint32_t index, std::uint32_t before)
+      : wire_(peer), order_(&order), index_(index), before_(before) {}
+  bool begin(const soft_hca::WireOperation& operation) override {
+    if (!wire_.begin(operation)) return false;
+    const std::uint64_t begun = ++order_->begun[index_];
+    if (before_ != index_ && order_->begun[before_] < begun) ++order_->overtaken_count;
+    return true;
+  }
+  std::optional<soft_hca::Syndrome> poll() override { return wire_.poll(); }
+
+ private:
+  soft_hca::MemoryWire wire_;
+  Order* order_;
+  std::uint32_t index_;
+  std::uint32_t before_;
+};
 
 class CaseRun {
  public:
-  CaseRun(const Plan& plan, const Case& one)
-      : plan_(plan), options_(plan.options), case_(one), layout_(layout_of(options_, one)), rig_(rig_options(options_, one)) {
+  CaseRun(const Plan& plan, const Case& one, const std::atomic<bool>& is_interrupted)
+      : plan_(plan),
+        options_(plan.options),
+        case_(one),
+        is_interrupted_(is_interrupted),
+        layout_(layout_of(options_, one)),
+        order_(options_.queue_count),
+        rig_(layout_.block_bytes()) {
     result_.is = one;
     result_.queues.resize(options_.queue_count);
-    for (std::uint32_t i = 0; i < options_.queue_count; ++i) first_index_.push_back(rig_.queue(i).reserved);
+    for (std::uint32_t i = 0; i < options_.queue_count; ++i) add_queue(i);
     fill_guards(rig_);
     make_lanes();
   }
 
   CaseResult run() {
-    auto proxies = take(soft_hca::ProxyThreads::start(rig_.hca(), options_.proxy_count));
+    auto proxies = take(soft_hca::ProxyThreads::start(rig_.hca, options_.proxy_count));
     warm_up();
     make_faults();
     run_lanes(options_.scope, plan_.sharing, timed_rules(), lanes_);
@@ -60,6 +93,13 @@ class CaseRun {
   }
 
  private:
+  // Units divide the queues: a queue is posted to behind the one so many before it.
+  void add_queue(std::uint32_t index) {
+    const std::uint32_t units = unit_count(options_);
+    soft_hca::Wire& wire = wires_.emplace_back(rig_.peer, order_, index, index < units ? index : index - units);
+    first_index_.push_back(rig_.add_queue(queue_options(options_, case_), wire).queue.reserved);
+  }
+
   void make_lanes() {
     std::uint64_t place = 0;
     const std::uint64_t places_of_part = std::uint64_t{case_.window} * case_.slots_of_rounds;
@@ -84,6 +124,7 @@ class CaseRun {
     rules.slots_of_rounds = case_.slots_of_rounds;
     rules.requests_of_operation = requests_of(options_, case_.op);
     rules.timeout = timeout();
+    rules.is_interrupted = &is_interrupted_;
     return rules;
   }
 
@@ -110,14 +151,14 @@ class CaseRun {
   std::uint64_t requests_before(std::uint32_t queue) { return rig_.queue(queue).reserved - first_index_[queue]; }
 
   void make_faults() {
-    overtaken_before_ = rig_.overtaken_count();
-    for (std::uint32_t i = 0; i < rig_.queue_count(); ++i) {
+    overtaken_before_ = order_.overtaken_count;
+    for (std::uint32_t i = 0; i < options_.queue_count; ++i) {
       before_.push_back(requests_before(i));
       soft_hca::Faults faults = hca_faults(case_.fault, options_.syndrome, before_[i]);
       if (options_.plant == Plant::error) faults.error_at_wqe = before_[i] + kPlantedError;
       if (options_.plant == Plant::stall) faults.is_stalled = true;
       error_at_.push_back(faults.error_at_wqe);
-      rig_.set_faults(i, faults);
+      rig_.set_faults(faults, i);
     }
   }
 
@@ -127,7 +168,7 @@ class CaseRun {
       std::this_thread::sleep_for(std::chrono::milliseconds(case_.fault.value));
       wait_until_idle();
     }
-    for (std::uint32_t i = 0; i < rig_.queue_count(); ++i) {
+    for (std::uint32_t i = 0; i < options_.queue_count; ++i) {
       const device::Queue& queue = rig_.queue(i);
       QueueFacts& facts = result_.queues[i];
       facts.filled_requests = requests_before(i) - before_[i];
@@ -139,7 +180,7 @@ class CaseRun {
 
   void wait_until_idle() {
     const std::uint64_t begin_ns = device::now_ns();
-    while (!rig_.hca().is_idle() && device::now_ns() - begin_ns < timeout().ns) std::this_thread::yield();
+    while (!rig_.hca.is_idle() && device::now_ns() - begin_ns < timeout().ns) std::this_thread::yield();
   }
 
   // --- Recovery: no lane runs any more.
@@ -155,8 +196,8 @@ class CaseRun {
 
   void recover() {
     const bool has_plant = options_.plant == Plant::stall;
-    for (std::uint32_t i = 0; i < rig_.queue_count(); ++i) {
-      if (!has_plant) rig_.set_faults(i, {});
+    for (std::uint32_t i = 0; i < options_.queue_count; ++i) {
+      if (!has_plant) rig_.set_faults({}, i);
       if (is_lost(case_.fault.kind) && has_open(i)) ring_again(i);
     }
     for (Lane& lane : lanes_) {
@@ -225,13 +266,13 @@ class CaseRun {
       result_.wrong_count += lane.wrong_count;
       if (result_.first_wrong.empty()) result_.first_wrong = lane.first_wrong;
     }
-    for (std::uint32_t i = 0; i < rig_.queue_count(); ++i) {
+    for (std::uint32_t i = 0; i < options_.queue_count; ++i) {
       result_.queues[i].statistics = rig_.statistics(i);
       add(result_.faults, result_.queues[i].statistics.faults);
     }
-    result_.overtaken_count = rig_.overtaken_count() - overtaken_before_;
+    result_.overtaken_count = order_.overtaken_count - overtaken_before_;
     measure();
-    result_.was_interrupted = streams::Interrupt::is_set();
+    result_.was_interrupted = is_interrupted_.load();
   }
 
   void count_queue(const Lane& lane, const LaneQueue& queue) {
@@ -272,8 +313,11 @@ class CaseRun {
   const Plan& plan_;
   const Options& options_;
   const Case case_;
+  const std::atomic<bool>& is_interrupted_;
   const Layout layout_;
-  Rig rig_;
+  Order order_;
+  std::deque<WatchedWire> wires_;
+  TwoSides rig_;
   std::deque<Lane> lanes_;
   std::vector<std::uint64_t> first_index_;  // by queue
   std::vector<std::uint64_t> before_;       // work requests of the warm-up
@@ -292,6 +336,8 @@ std::string end_text(const Operation& operation) {
   return fmt::format("{}, then {}", first, name_of(operation.last));
 }
 
-CaseResult run_case(const Plan& plan, const Case& one) { return CaseRun(plan, one).run(); }
+CaseResult run_case(const Plan& plan, const Case& one, const std::atomic<bool>& is_interrupted) {
+  return CaseRun(plan, one, is_interrupted).run();
+}
 
 }  // namespace gigabar::tool::softhca

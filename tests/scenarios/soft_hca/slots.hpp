@@ -8,10 +8,12 @@
 #include <span>
 #include <string>
 
-#include "softhca/rig.hpp"
-#include "softhca/words.hpp"
+#include "scenarios/soft_hca/rig.hpp"
+#include "scenarios/soft_hca/words.hpp"
 
 namespace gigabar::tool::softhca {
+
+using soft_hca::test::TwoSides;
 
 // Of both blocks: places of `bytes`, with guard bytes before, between and behind them.
 struct Layout {
@@ -25,18 +27,18 @@ struct Layout {
 };
 
 // Fills both blocks with the guard pattern, before anything is posted.
-void fill_guards(const Rig& rig);
+void fill_guards(const TwoSides& rig);
 // The first guard byte that is not what it was, in words.
-std::optional<std::string> check_guards(const Rig& rig, const Layout& layout);
+std::optional<std::string> check_guards(const TwoSides& rig, const Layout& layout);
 
 // Data of operations of one kind. `place` is where in the layout, `number` which operation of that place: its data follow from
 // both.
 class Slots {
  public:
-  Slots(Rig& rig, Op op, const Layout& layout) noexcept : rig_(&rig), layout_(layout), op_(op) {}
+  Slots(TwoSides& rig, Op op, const Layout& layout) noexcept : rig_(&rig), layout_(layout), op_(op) {}
 
-  device::Remote remote(std::uint64_t place) const noexcept { return rig_->remote(layout_.offset(place)); }
-  device::Local local(std::uint64_t place) const noexcept { return rig_->local(layout_.offset(place)); }
+  device::Remote remote(std::uint64_t place) const noexcept { return rig_->at_peer(layout_.offset(place)); }
+  device::Local local(std::uint64_t place) const noexcept { return rig_->at_local(layout_.offset(place)); }
   std::uint32_t bytes() const noexcept { return static_cast<std::uint32_t>(layout_.bytes); }
   device::Inline inline_payload(std::uint64_t place) const noexcept;
   std::uint64_t operand(std::uint64_t place, std::uint64_t number) const noexcept;   // what is added, or stored
@@ -64,7 +66,7 @@ class Slots {
   std::uint64_t word_after(std::uint64_t place, std::uint64_t number) const noexcept;
   std::optional<std::string> check_atomic(std::uint64_t place, std::uint64_t number, bool is_done) const;
 
-  Rig* rig_;
+  TwoSides* rig_;
   Layout layout_;
   Op op_;
 };

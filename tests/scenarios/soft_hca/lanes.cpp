@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "softhca/lanes.hpp"
+#include "scenarios/soft_hca/lanes.hpp"
 
 #include <fmt/format.h>
 

@@ -8,7 +8,7 @@
 #include <thread>
 
 #include "base/counted.hpp"
-#include "sanity/scenario.hpp"
+#include "scenarios/sanity/scenario.hpp"
 #include "support/failure.hpp"
 #include "support/pattern.hpp"
 
@@ -18,8 +18,6 @@ namespace {
 constexpr std::size_t kBytes = 256 << 10;
 
 unsigned long number_of(const void* address) { return reinterpret_cast<unsigned long>(address); }
-
-}  // namespace
 
 void attributes(const Context&) {
   const auto session = open_session();
@@ -138,7 +136,7 @@ void small_buffers_in_one_page(const Context& context) {
   auto* const base = static_cast<std::byte*>(memory.address());
   // Three buffers of 100 bytes next to each other in one GPU page, all mapped at once.
   constexpr std::size_t kSmall = 100;
-  const GdrBuffer first(session->get(), base, kSmall);
+  GdrBuffer first(session->get(), base, kSmall);
   const GdrBuffer second(session->get(), base + kSmall, kSmall);
   const GdrBuffer third(session->get(), base + 2 * kSmall, kSmall);
   const Pattern pattern(77);
@@ -151,6 +149,11 @@ void small_buffers_in_one_page(const Context& context) {
   pattern.poison(data);
   view.read(0, data);
   if (const auto wrong = pattern.compare(data)) fail("neighbours in one GPU page disturb each other: " + wrong->to_string());
+  first.unpin();
+  pattern.poison(data);
+  second.read(0, std::span(data).subspan(kSmall, kSmall));
+  if (const auto wrong = pattern.compare(whole.subspan(kSmall, kSmall), kSmall))
+    fail("the end of one buffer took the page of its neighbour: " + wrong->to_string());
 }
 
 void thread_pins(const Context& context) {
@@ -183,11 +186,13 @@ void many_threads(const Context& context) {
         const Pattern pattern(i);
         std::vector<std::byte> data(kPart);
         for (int pass = 0; pass < 50; ++pass) {
-          const GdrBuffer buffer(session->get(), static_cast<std::byte*>(memory.address()) + i * kPart, kPart);
+          GdrBuffer buffer(session->get(), static_cast<std::byte*>(memory.address()) + i * kPart, kPart);
           pattern.fill(data);
           buffer.write(0, data);
           pattern.poison(data);
           buffer.read(0, data);
+          buffer.unmap();
+          buffer.unpin();
           if (const auto wrong = pattern.compare(data)) fail("wrong data: " + wrong->to_string());
         }
       } catch (const std::exception& problem) {
@@ -275,6 +280,9 @@ void more_than_4_gib(const Context& context) {
     if (const auto wrong = pattern.compare(data))
       fail(fmt::format("wrong data {} into the block: {}", counted(offset, "byte"), wrong->to_string()));
   }
+  constexpr std::size_t kTail = 12345;  // and a piece that begins beyond 32 bits
+  const GdrBuffer tail(session->get(), static_cast<std::byte*>(block.address()) + kLarge - kTail, kTail);
+  expect_both_ways(tail, view, kLarge - kTail, kTail);
 }
 
 void two_devices(const Context& context) {
@@ -299,6 +307,35 @@ void two_devices(const Context& context) {
   to_theirs.write(0, data);
   my_view.read(0, data);
   if (const auto wrong = my_pattern.compare(data)) fail("a write to the other device reached this one: " + wrong->to_string());
+  expect_code(gdr_copy_to_mapping(to_mine.handle(), to_theirs.address(), data.data(), 1), EINVAL,
+              "gdr_copy_to_mapping to the mapping of another handle");
+  const int shown = take(map(theirs.address(), kBytes)).device();
+  expect(shown == other_index, fmt::format("a mapping of device {} is said to be of {}", other_index, shown));
+}
+
+}  // namespace
+
+void add_basic(Table& table) {
+  table.add("attributes", "attributes, versions and names are told, unknown ones refused", attributes, "attributes_sanity");
+  table.add("pin_map_unmap", "pin, map, info, unmap, unpin, and all of it again", pin_map_unmap, "basic_cumemalloc",
+            "basic_vmmalloc");
+  table.add("pin_map_v2", "the second versions work; a mapping type that is not there is refused", pin_map_v2,
+            "basic_v2_cumemalloc", "basic_v2_vmmalloc");
+  table.add("force_pcie", "FORCE_PCIE works where the attribute says so and is refused elsewhere", force_pcie,
+            "basic_v2_forcepci_cumemalloc", "basic_v2_forcepci_vmmalloc");
+  table.add("tokens_refused", "a token is refused, since mappings are persistent", tokens_refused, "basic_with_tokens");
+  table.add("unaligned_addresses", "any address and length can be pinned and mapped", unaligned_addresses,
+            "basic_unaligned_mapping");
+  table.add("small_buffers_in_one_page", "buffers that share a GPU page do not disturb each other", small_buffers_in_one_page,
+            "basic_small_buffers_mapping");
+  table.add("thread_pins", "a buffer pinned by a child thread works in its parent", thread_pins,
+            "basic_child_thread_pins_buffer_cumemalloc", "basic_child_thread_pins_buffer_vmmalloc");
+  table.add("many_threads", "eight threads pin, map, copy and unmap in one session", many_threads);
+  table.add("wrong_calls_refused", "null, zero, overflow, out of range, twice, too late: each its documented error",
+            wrong_calls_refused);
+  table.add("wrong_memory_refused", "host memory, freed memory and ranges beyond the allocation are refused", wrong_memory_refused);
+  table.add("more_than_4_gib", "a block of more than 4 GiB is mapped in one piece", more_than_4_gib);
+  table.add("two_devices", "each device's mapping shows its own memory, never the other's", two_devices);
 }
 
 }  // namespace gigabar::tool

@@ -1,13 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // Freed memory, closed sessions, repeated cycles.
-#include <dirent.h>
 #include <fmt/format.h>
 
-#include <fstream>
 #include <optional>
 
 #include "base/counted.hpp"
-#include "sanity/scenario.hpp"
+#include "scenarios/sanity/scenario.hpp"
 #include "support/failure.hpp"
 #include "support/pattern.hpp"
 
@@ -15,27 +13,6 @@ namespace gigabar::tool {
 namespace {
 
 constexpr std::size_t kBytes = 256 << 10;
-
-std::size_t open_descriptor_count() {
-  std::size_t count = 0;
-  DIR* const folder = opendir("/proc/self/fd");
-  if (folder == nullptr) fail("cannot read /proc/self/fd");
-  while (readdir(folder) != nullptr) ++count;
-  closedir(folder);
-  return count;
-}
-
-// Lines of /proc/self/maps, without the heap and the anonymous ones that malloc makes and merges as it likes.
-std::size_t file_mapping_count() {
-  std::ifstream maps("/proc/self/maps");
-  std::size_t count = 0;
-  for (std::string line; std::getline(maps, line);) {
-    if (line.find('/') != std::string::npos) ++count;
-  }
-  return count;
-}
-
-}  // namespace
 
 void access_after_free(const Context& context) {
   // Larger than the blocks that CUDA cuts small allocations from: those it gives out again itself, without the driver's knowledge.
@@ -113,28 +90,16 @@ void freed_and_allocated_again(const Context& context) {
   if (same_address_count == 0) waive("the data is right, but the allocator never gave the same address twice");
 }
 
-void leaks(const Context& context) {
-  const auto cycle = [&] {
-    const auto session = open_session();
-    const DeviceMemory memory = allocate(context, kBytes);
-    const GdrBuffer buffer(session->get(), memory.address(), kBytes);
-    const std::byte one{1};
-    buffer.write(0, {&one, 1});
-  };
-  for (int i = 0; i < 20; ++i) cycle();
-  trim_mapping_cache(0);
-  const std::size_t descriptors = open_descriptor_count();
-  const std::size_t mappings = file_mapping_count();
-  for (int i = 0; i < 1000; ++i) cycle();
-  trim_mapping_cache(0);
-  const std::size_t descriptors_after = open_descriptor_count();
-  const std::size_t mappings_after = file_mapping_count();
-  expect(descriptors_after <= descriptors, fmt::format("1000 cycles left {} descriptors open ({} before, {} after)",
-                                                       descriptors_after - descriptors, descriptors, descriptors_after));
-  expect(mappings_after <= mappings, fmt::format("1000 cycles left {} ({} before, {} after)",
-                                                 counted(mappings_after - mappings, "mapping"), mappings, mappings_after));
-  const MappingCacheStatistics cache = mapping_cache_statistics();
-  expect(cache.window_count == 0, fmt::format("{} windows are left without a user", cache.window_count));
+}  // namespace
+
+void add_lifetime(Table& table) {
+  table.add("access_after_free", "freed memory under a mapping stays, and is nobody else's", access_after_free,
+            "invalidation_access_after_free_cumemalloc", "invalidation_access_after_free_vmmalloc");
+  table.add("access_after_close", "a closed session's mappings are gone", access_after_close,
+            "invalidation_access_after_gdr_close_cumemalloc", "invalidation_access_after_gdr_close_vmmalloc");
+  table.add("two_mappings", "the end of one mapping of a block leaves the other alone", two_mappings,
+            "invalidation_two_mappings_cumemalloc", "invalidation_two_mappings_vmmalloc");
+  table.add("freed_and_allocated_again", "new memory at an old address is never shown as the old one", freed_and_allocated_again);
 }
 
 }  // namespace gigabar::tool

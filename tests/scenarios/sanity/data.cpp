@@ -3,7 +3,7 @@
 #include <fmt/format.h>
 
 #include "base/counted.hpp"
-#include "sanity/scenario.hpp"
+#include "scenarios/sanity/scenario.hpp"
 #include "support/failure.hpp"
 #include "support/pattern.hpp"
 
@@ -103,8 +103,6 @@ void expect_large(const Context& context, std::uint32_t pin_flags) {
   const GdrBuffer buffer(session->get(), memory.address(), memory.bytes(), pin_flags);
   expect_shapes(buffer, view, large_shapes(), kLargeBytes);
 }
-
-}  // namespace
 
 void data_small(const Context& context) {
   const auto session = open_session();
@@ -212,6 +210,22 @@ void publish_data_then_flag(const Context& context) {
   require(batch.copy_to(1, data.data(), 100));
   expect(!batch.copy_to(2 * kData - 1, data.data(), 2).is_ok(), "a batch must refuse what leaves the mapping");
   batch.commit();
+}
+
+}  // namespace
+
+void add_data(Table& table) {
+  table.add("data_small", "every size to 130 bytes at every alignment, guard bytes on both sides", data_small,
+            "data_validation_cumemalloc", "data_validation_vmmalloc");
+  table.add("data_large", "327680 bytes at odd offsets of both sides", data_large, "data_validation_cumemalloc",
+            "data_validation_vmmalloc");
+  table.add("data_v2", "data through a mapping of a required type", data_v2, "data_validation_v2_cumemalloc");
+  table.add("data_force_pcie", "data through a FORCE_PCIE pin", data_force_pcie, "data_validation_v2_forcepci_cumemalloc");
+  table.add("mixed_mappings", "mappings of two types used in turns", mixed_mappings, "data_validation_mix_mappings_cumemalloc");
+  table.add("no_stale_reads", "a read returns what the GPU holds now, also right after an earlier read of the same lines",
+            no_stale_reads);
+  table.add("publish_data_then_flag", "publish and batch store what they say, and nothing when they refuse",
+            publish_data_then_flag);
 }
 
 }  // namespace gigabar::tool

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "softhca/slots.hpp"
+#include "scenarios/soft_hca/slots.hpp"
 
 #include <fmt/format.h>
 
@@ -53,21 +53,21 @@ std::optional<std::string> complaint(const char* what, const std::optional<Misma
 
 }  // namespace
 
-void fill_guards(const Rig& rig) {
-  Pattern(kGuardSeed).fill(rig.initiator());
-  Pattern(kGuardSeed).fill(rig.target());
+void fill_guards(const TwoSides& rig) {
+  Pattern(kGuardSeed).fill(rig.local.span());
+  Pattern(kGuardSeed).fill(rig.remote.span());
 }
 
-std::optional<std::string> check_guards(const Rig& rig, const Layout& layout) {
-  auto wrong = check_block("initiator", rig.initiator(), layout);
-  return wrong ? wrong : check_block("target", rig.target(), layout);
+std::optional<std::string> check_guards(const TwoSides& rig, const Layout& layout) {
+  auto wrong = check_block("initiator", rig.local.span(), layout);
+  return wrong ? wrong : check_block("target", rig.remote.span(), layout);
 }
 
 std::span<std::byte> Slots::initiator(std::uint64_t place) const noexcept {
-  return rig_->initiator().subspan(layout_.offset(place), layout_.bytes);
+  return rig_->local.span().subspan(layout_.offset(place), layout_.bytes);
 }
 std::span<std::byte> Slots::target(std::uint64_t place) const noexcept {
-  return rig_->target().subspan(layout_.offset(place), layout_.bytes);
+  return rig_->remote.span().subspan(layout_.offset(place), layout_.bytes);
 }
 
 device::Inline Slots::inline_payload(std::uint64_t place) const noexcept {
@@ -149,6 +149,8 @@ bool Slots::is_read_here(std::uint64_t place, std::uint64_t number) const {
 
 void Slots::spoil_destination(std::uint64_t place) const noexcept { destination(place).back() ^= kSpoiled; }
 
-void Slots::spoil_guard(std::uint64_t place) const noexcept { rig_->target()[layout_.offset(place) + layout_.bytes] ^= kSpoiled; }
+void Slots::spoil_guard(std::uint64_t place) const noexcept {
+  rig_->remote.span()[layout_.offset(place) + layout_.bytes] ^= kSpoiled;
+}
 
 }  // namespace gigabar::tool::softhca

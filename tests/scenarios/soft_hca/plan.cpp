@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "softhca/plan.hpp"
+#include "scenarios/soft_hca/plan.hpp"
 
 #include <fmt/format.h>
 
@@ -8,7 +8,7 @@
 
 #include "base/counted.hpp"
 #include "gigabar/device/queue.hpp"
-#include "softhca/slots.hpp"
+#include "scenarios/soft_hca/slots.hpp"
 #include "support/failure.hpp"
 #include "support/sizes.hpp"
 
@@ -179,8 +179,8 @@ Plan make_plan(const Options& options) {
   std::vector<Fault> faults = parse_faults(options.faults);
   if (faults.empty()) faults.emplace_back();
   const std::vector<std::uint64_t> sizes = settle_sizes(options);
-  const std::vector<Op> ops = options.op ? std::vector<Op>{*options.op} : std::vector<Op>(all_ops().begin(), all_ops().end());
-  for (const Op op : ops) {
+  for (const auto& [op, name] : kOps) {
+    if (options.op && op != *options.op) continue;
     const std::vector<std::uint64_t> own_sizes = sizes_for(options, op, sizes);
     for (const Fault& fault : faults) add_cases(plan, op, own_sizes, fault);
   }

@@ -1,10 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "sanity/scenario.hpp"
+#include "scenarios/sanity/scenario.hpp"
 
 #include <fmt/format.h>
-#include <sys/resource.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include <cerrno>
 #include <csetjmp>
@@ -16,6 +13,43 @@
 #include "support/pattern.hpp"
 
 namespace gigabar::tool {
+
+namespace {
+struct Waived {
+  std::string reason;
+};
+}  // namespace
+
+void Table::add(const char* name, const char* what, void (*run)(const Context&), const char* covers, const char* covers_vmm) {
+  all.push_back({name, what, covers, run});
+  if (covers_vmm == nullptr) return;
+  all.push_back({std::string(name) + "_vmm", "the same for cuMemCreate memory", covers_vmm, run, DeviceAllocator::vmm});
+}
+
+std::span<const Scenario> scenarios() {
+  static const Table table = [] {
+    Table made;
+    for (const auto add : {add_basic, add_data, add_lifetime, add_processes, add_leaks}) add(made);
+    return made;
+  }();
+  return table.all;
+}
+
+Context::Context(const DeviceInfo& on, PeerWords words) : device(on), peer_words(words), device_count(take(devices()).size()) {
+  ask_for_stand_ins(device, device_count);
+}
+
+Verdict judge(const Scenario& scenario, Context context) {
+  context.allocator = scenario.allocator;
+  try {
+    scenario.run(context);
+    return {"pass", ""};
+  } catch (const Waived& waived) {
+    return {"waived", waived.reason};
+  } catch (const std::exception& failure) {
+    return {"fail", failure.what()};
+  }
+}
 
 void waive(const std::string& reason) { throw Waived{reason}; }
 
@@ -138,33 +172,12 @@ bool load_faults(const std::byte* address) {
   return has_faulted;
 }
 
-ChildEnd run_in_child(const std::function<int()>& body, const std::function<void()>& meanwhile) {
-  const pid_t child = fork();
-  if (child < 0) fail(fmt::format("fork: {}", std::strerror(errno)));
-  if (child == 0) {
-    const rlimit none = {0, 0};
-    setrlimit(RLIMIT_CORE, &none);
-    for (const int number : {SIGSEGV, SIGBUS, SIGABRT, SIGALRM}) signal(number, SIG_DFL);
-    alarm(20);
-    int status = 99;
-    try {
-      status = body();
-    } catch (...) {  // the child must not go on as the parent's double
-    }
-    _exit(status);
-  }
-  if (meanwhile) meanwhile();
-  int status = 0;
-  while (waitpid(child, &status, 0) < 0 && errno == EINTR) {
-  }
-  if (WIFSIGNALED(status)) return {true, WTERMSIG(status)};
-  return {false, WEXITSTATUS(status)};
+void expect_fault(const ChildEnd& end, const std::string& what) {
+  if (!end.is_fault()) fail(fmt::format("{}: expected SIGSEGV or SIGBUS, but the child ended with {}", what, end.to_string()));
 }
 
-void expect_fault(const ChildEnd& end, const std::string& what) {
-  if (end.was_signalled && (end.number == SIGSEGV || end.number == SIGBUS)) return;
-  fail(fmt::format("{}: expected SIGSEGV or SIGBUS, but the child ended with {} {}", what,
-                   end.was_signalled ? "signal" : "exit status", end.number));
+void expect_refusals(const ChildEnd& end, const std::string& what) {
+  if (!end.is_exit(0)) fail(fmt::format("{}; the child ended with {}", what, end.to_string()));
 }
 
 }  // namespace gigabar::tool
