@@ -155,7 +155,7 @@ MUTANTS = [
         ("mapping_one_look", "constexpr int kMaxTries = 8;", "constexpr int kMaxTries = 1;", "Verification.*"),
         ("mapping_seven_looks", "constexpr int kMaxTries = 8;", "constexpr int kMaxTries = 7;", "Verification.*"),
         ("mapping_nonce_unchecked", '    if (seen != nonce) return mismatch(window, memory, "a value written by the copy engine is not there");\n', "", "PlantedLies.*"),
-        ("mapping_memory_not_restored", "    if (Result<void> done = runtime.engine_copy(memory.device, EngineDirection::to_device, {&restore, 1}); !done) return done;\n", "", "Verification.*"),
+        ("mapping_memory_not_restored", "    if (Result<void> done = runtime.engine_copy(memory.device, CopyWay::to_device, {&restore, 1}); !done) return done;\n", "", "Verification.*"),
         ("mapping_last_place_unseen", "  add(past - std::min<std::size_t>(kPlaceBytes, past - begin));\n", "", "PlantedLies.*:Verification.*"),
     ),
     *of("mapping", "src/mapping/mapping.cpp", "unit_test")(

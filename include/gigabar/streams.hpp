@@ -24,8 +24,8 @@ namespace gigabar {
 // What moves the bytes.
 enum class StreamExecutor : std::uint8_t {
   copy_engine,    // "ce": a GPU's DMA engine
-  kernel,         // "sm": a kernel of one GPU, 16 bytes per access; `lanes` thread blocks
-  cpu,            // "cpu": CPU threads; GPU memory through a Mapping; `lanes` threads
+  kernel,         // "sm": a kernel of one GPU, 16 bytes per access; `worker_count` thread blocks
+  cpu,            // "cpu": CPU threads; GPU memory through a Mapping; `worker_count` threads
   flag,           // "flag": round trips CPU -> GPU -> CPU of a 4-byte flag; measures a latency, moves no data
   pointer_chase,  // "chase": one GPU thread follows a chain of pointers in the source; measures the latency of a load, moves no
                   // data
@@ -40,6 +40,7 @@ enum class StreamSide : std::uint8_t {
 };
 
 GIGABAR_API std::string_view name_of(StreamExecutor executor) noexcept;  // "ce", "sm", "cpu", "flag", "chase"
+GIGABAR_API bool moves_data(StreamExecutor executor) noexcept;           // false for flag and chase, which time single accesses
 
 // One end of a transfer.
 struct StreamPlace {
@@ -62,7 +63,7 @@ struct Transfer {
   StreamPlace destination;
   StreamExecutor executor = StreamExecutor::copy_engine;
   StreamSide side = StreamSide::automatic;
-  unsigned lanes = 0;                        // blocks (kernel) or threads (cpu); 0: the best number on most machines
+  unsigned worker_count = 0;                 // blocks (kernel) or threads (cpu); 0: the best number on most machines
   std::size_t bytes = std::size_t{1} << 30;  // per copy
   std::uint64_t iterations = 100;            // 0: `seconds` counts
   double seconds = 0;                        // used when iterations is 0
@@ -83,7 +84,7 @@ GIGABAR_API std::string to_string(const Transfer& transfer);
 //
 //   ENDS [EXECUTOR] [KEY=VALUE | WORD]...
 //   ENDS      PLACE->PLACE; PLACE is gpuN, gpu[A,B], gpu[A..B], gpu*, or host, host:NODE (bound to that node), host:any
-//   EXECUTOR  ce, ce-push, ce-pull, sm, sm-push, sm-pull, cpu, flag, chase; sm:BLOCKS and cpu:THREADS choose the lanes
+//   EXECUTOR  ce, ce-push, ce-pull, sm, sm-push, sm-pull, cpu, flag, chase; sm:BLOCKS and cpu:THREADS choose worker_count
 //   KEY       bytes (K, M, G: powers of 1024), iterations or seconds, delay (seconds), pages (pinned, pageable, wc, huge; between
 //             two host ends SOURCE,DESTINATION), group, count (that many equal transfers)
 //   WORD      background, latency, stage
@@ -191,10 +192,9 @@ struct StreamOptions {
 // Errors, after which nothing is allocated: those of check_plan; not_supported (no peer access, and may_stage is not set);
 // out_of_memory (the object names the transfer); unavailable (device code was not built, GPU too old); device_error.
 // A transfer that fails after the gate has opened is reported in its TransferReport, and the others continue.
-// Threads: any number of runs at once, though they disturb each other; uses one thread per GPU, and one per CPU lane. The calling
-// thread's current context is left as it was.
-// Cost: the memory of all transfers at once. Pages of host memory are bound to their node, not preferred.
-// Source of the method: docs/streams.md.
+// Threads: any number of runs at once, though they disturb each other; uses one thread per GPU, and those of the CPU executors. The
+// calling thread's current context is left as it was. Cost: the memory of all transfers at once. Pages of host memory are bound to
+// their node, not preferred. Source of the method: docs/streams.md.
 GIGABAR_API Result<StreamReport> run_streams(const StreamPlan& plan, const StreamOptions& options = {});
 
 // A well-known matrix of measurements: one plan per cell.

@@ -39,6 +39,13 @@ std::optional<std::uint64_t> parse_bytes(std::string_view text) {
   return *value << shift;
 }
 
+std::string format_bytes(std::uint64_t bytes) {
+  constexpr std::string_view kUnits = "KMG";
+  std::size_t unit = 0;
+  for (; bytes != 0 && bytes % 1024 == 0 && unit < kUnits.size(); ++unit) bytes /= 1024;
+  return std::to_string(bytes).append(unit == 0 ? "" : kUnits.substr(unit - 1, 1));
+}
+
 NumberList parse_number_list(std::string_view list, std::size_t end) {
   NumberList parsed;
   std::vector<int> starts(end + 1);  // ranges that begin at a number, less those that ended before it

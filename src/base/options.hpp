@@ -19,6 +19,8 @@ std::optional<std::uint64_t> parse_number(std::string_view text, std::uint64_t l
 
 // "4096", "64K", "2M", "1G" (powers of 1024, either case); nothing for other text, zero, or more than 2^62.
 std::optional<std::uint64_t> parse_bytes(std::string_view text);
+// As parse_bytes() reads it: "1536K", the largest unit that leaves a whole number.
+std::string format_bytes(std::uint64_t bytes);
 
 // "0-3,8", as the kernel writes lists of CPUs and nodes.
 struct NumberList {

@@ -33,19 +33,15 @@ class Split {
   std::size_t step_bytes_;
 };
 
-struct StoreCall {
+template <class Mapped, class Host, class Kernel>
+struct Call {
   Split split;
-  std::byte* mapped;
-  const std::byte* host;
-  StoreKernel kernel;
+  Mapped* mapped;
+  Host* host;
+  Kernel kernel;
 };
-
-struct LoadCall {
-  Split split;
-  const std::byte* mapped;
-  std::byte* host;
-  LoadKernel kernel;
-};
+using StoreCall = Call<std::byte, const std::byte, StoreKernel>;
+using LoadCall = Call<const std::byte, std::byte, LoadKernel>;
 
 // Each thread fences for itself: a fence orders only the stores and loads of its own CPU.
 void store_part(void* context, unsigned part) {
@@ -63,16 +59,18 @@ void load_part(void* context, unsigned part) {
   detail::fence_after_loads();
 }
 
-// The number of threads to use for `asked`, or the error.
-Result<unsigned> resolve_thread_count(const char* operation, const Mapping& mapping, unsigned asked) {
-  if (asked > WorkerPool::kMaxThreads) {
-    return make_error(Status::invalid_argument, operation, text("thread_count ", asked), "is more than 64", "pass 0 to 64");
+// Refuses what cannot be copied; else copy(number of threads, kernels of the mapping, size class of a thread's part).
+template <class Copy>
+Result<void> copy_checked(const char* operation, const Mapping& mapping, std::size_t offset_bytes, const void* host,
+                          std::size_t bytes, unsigned thread_count, const Copy& copy) {
+  if (!detail::may_copy(mapping, offset_bytes, host, bytes)) {
+    return detail::refuse_copy(operation, mapping, offset_bytes, host, bytes);
   }
-  return asked != 0 ? asked : calibrated_thread_count(mapping);
-}
-
-const detail::ActiveKernels& kernels_of(const Mapping& mapping) {
-  return detail::active_kernels[static_cast<std::size_t>(mapping.type())];
+  if (thread_count > WorkerPool::kMaxThreads) {
+    return make_error(Status::invalid_argument, operation, text("thread_count ", thread_count), "is more than 64", "pass 0 to 64");
+  }
+  const unsigned count = thread_count != 0 ? thread_count : calibrated_thread_count(mapping);
+  return copy(count, detail::active_kernels[static_cast<std::size_t>(mapping.type())], detail::size_class(bytes / count));
 }
 
 }  // namespace
@@ -94,13 +92,11 @@ Result<void> load_parallel(void* destination, const std::byte* mapped_source, st
 Result<void> copy_to_parallel(const Mapping& mapping, std::size_t offset_bytes, const void* source, std::size_t bytes,
                               unsigned thread_count) try {
   const Uncancelled uncancelled;
-  if (!detail::may_copy(mapping, offset_bytes, source, bytes)) {
-    return detail::refuse_copy("copy_to_parallel", mapping, offset_bytes, source, bytes);
-  }
-  auto count = resolve_thread_count("copy_to_parallel", mapping, thread_count);
-  if (!count) return std::move(count).error();
-  const StoreKernel kernel = kernels_of(mapping).store[detail::size_class(bytes / *count)].load(std::memory_order_relaxed);
-  return store_parallel(mapping.address() + offset_bytes, source, bytes, *count, kernel);
+  const auto store = [&](unsigned count, const detail::ActiveKernels& kernels, std::size_t size_class) {
+    const StoreKernel kernel = kernels.store[size_class].load(std::memory_order_relaxed);
+    return store_parallel(mapping.address() + offset_bytes, source, bytes, count, kernel);
+  };
+  return copy_checked("copy_to_parallel", mapping, offset_bytes, source, bytes, thread_count, store);
 } catch (...) {
   return error_of_exception("copy_to_parallel");
 }
@@ -108,13 +104,11 @@ Result<void> copy_to_parallel(const Mapping& mapping, std::size_t offset_bytes, 
 Result<void> copy_from_parallel(const Mapping& mapping, std::size_t offset_bytes, void* destination, std::size_t bytes,
                                 unsigned thread_count) try {
   const Uncancelled uncancelled;
-  if (!detail::may_copy(mapping, offset_bytes, destination, bytes)) {
-    return detail::refuse_copy("copy_from_parallel", mapping, offset_bytes, destination, bytes);
-  }
-  auto count = resolve_thread_count("copy_from_parallel", mapping, thread_count);
-  if (!count) return std::move(count).error();
-  const LoadKernel kernel = kernels_of(mapping).load[detail::size_class(bytes / *count)].load(std::memory_order_relaxed);
-  return load_parallel(destination, mapping.address() + offset_bytes, bytes, *count, kernel);
+  const auto load = [&](unsigned count, const detail::ActiveKernels& kernels, std::size_t size_class) {
+    const LoadKernel kernel = kernels.load[size_class].load(std::memory_order_relaxed);
+    return load_parallel(destination, mapping.address() + offset_bytes, bytes, count, kernel);
+  };
+  return copy_checked("copy_from_parallel", mapping, offset_bytes, destination, bytes, thread_count, load);
 } catch (...) {
   return error_of_exception("copy_from_parallel");
 }

@@ -74,7 +74,7 @@ void look_through(const Window& window, std::vector<Place>& places) {
 Result<void> ask_engine(Runtime& runtime, int device, std::vector<Place>& places) {
   std::vector<EngineCopy> pieces;
   for (Place& place : places) pieces.push_back({place.by_engine.data(), place.device_address, place.bytes});
-  return runtime.engine_copy(device, EngineDirection::from_device, pieces);
+  return runtime.engine_copy(device, CopyWay::from_device, pieces);
 }
 
 bool all_agree(const std::vector<Place>& places) {
@@ -121,10 +121,10 @@ Result<void> try_nonce(const Window& window, const PointerInfo& memory, Runtime&
     std::copy_n(place.by_engine.begin(), sizeof kept, reinterpret_cast<std::byte*>(&kept));
     const EngineCopy write{&nonce, place.device_address, sizeof nonce};
     const EngineCopy restore{&kept, place.device_address, sizeof kept};
-    if (Result<void> done = runtime.engine_copy(memory.device, EngineDirection::to_device, {&write, 1}); !done) return done;
+    if (Result<void> done = runtime.engine_copy(memory.device, CopyWay::to_device, {&write, 1}); !done) return done;
     std::uint64_t seen = 0;
     read_window(reinterpret_cast<std::byte*>(&seen), window.at(place.device_address), sizeof seen);
-    if (Result<void> done = runtime.engine_copy(memory.device, EngineDirection::to_device, {&restore, 1}); !done) return done;
+    if (Result<void> done = runtime.engine_copy(memory.device, CopyWay::to_device, {&restore, 1}); !done) return done;
     if (seen != nonce) return mismatch(window, memory, "a value written by the copy engine is not there");
   }
   return {};
@@ -171,14 +171,14 @@ Result<void> prove_device(Backend& backend, int device) {
       const std::uintptr_t at = memory->base + offset;
       std::uint64_t nonce = random_nonce();
       const EngineCopy write{&nonce, at, sizeof nonce};
-      if (Result<void> done = runtime.engine_copy(device, EngineDirection::to_device, {&write, 1}); !done) return done;
+      if (Result<void> done = runtime.engine_copy(device, CopyWay::to_device, {&write, 1}); !done) return done;
       std::uint64_t seen = 0;
       read_window(reinterpret_cast<std::byte*>(&seen), (*window)->at(at), sizeof seen);
       if (seen != nonce) return mismatch(**window, *memory, "a nonce written by the copy engine is not there");
       nonce = random_nonce();
       write_window((*window)->at(at), nonce);
       const EngineCopy read{&seen, at, sizeof seen};
-      if (Result<void> done = runtime.engine_copy(device, EngineDirection::from_device, {&read, 1}); !done) return done;
+      if (Result<void> done = runtime.engine_copy(device, CopyWay::from_device, {&read, 1}); !done) return done;
       if (seen != nonce) return mismatch(**window, *memory, "a nonce written through it is not in the memory");
     }
   }

@@ -10,9 +10,10 @@
 
 namespace gigabar {
 
-enum class CopyWay : std::uint8_t { to_device, from_device, within_device };
+enum class CopyWay : std::uint8_t { to_device, from_device, between_devices };  // or within one
 
-// Copies in the order in which they are posted. For one thread at a time; the device's context need not be current.
+// Copies in the order in which they are posted, each with a point behind it that can be asked for. For one thread at a time; the
+// device's context need not be current. Code that is CUDA's anyway and keeps the context current uses CudaCopyStream itself.
 class CopyStream {
  public:
   // On a stand-in, or for host memory (`device` -1), copies are done when post() returns.
@@ -21,10 +22,10 @@ class CopyStream {
   // Waits for what was posted, at most 10 s; what is still under way then is left to itself, with its resources.
   virtual ~CopyStream() = default;
 
-  // Starts to copy; `destination` and `source` are addresses of the kinds that `way` says, alive until the copy is done. Tickets
-  // count up from 1. Errors: device_error, out_of_memory.
+  // Starts to copy; `destination` and `source` are addresses of the kinds that `way` says, alive until the copy is done. Returns
+  // the number of the point behind it, which counts up from 1. Errors: device_error, out_of_memory.
   virtual Result<std::uint64_t> post(CopyWay way, void* destination, const void* source, std::size_t bytes) = 0;
-  // The highest ticket of which all copies up to it are done. Errors: device_error, for good.
+  // The last point that was passed: all copies up to it are done. Errors: device_error, for good.
   virtual Result<std::uint64_t> done() = 0;
 };
 

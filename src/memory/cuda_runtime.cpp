@@ -18,7 +18,7 @@
 #include "driver/cuda/cuda.hpp"
 #include "driver/nvml/nvml.hpp"
 #include "memory/cuda_context.hpp"
-#include "memory/cuda_lanes.hpp"
+#include "memory/cuda_engine.hpp"
 #include "platform/numa.hpp"
 #include "platform/nvidia.hpp"
 
@@ -38,19 +38,12 @@ ContextGuard::~ContextGuard() {
 
 namespace {
 
-Error cuda_error(std::string operation, std::string object, CUresult result, std::string remedy = {}) {
-  if (result == CUDA_ERROR_NOT_INITIALIZED)
-    remedy = "CUDA does not work in a forked child; fork before it is used, or start the child with exec";
-  return make_error(cuda::status_of(result), std::move(operation), std::move(object), cuda::describe_result(result),
-                    std::move(remedy), cuda::native_code(result));
-}
-
-// As cuda_error, for calls that make a descriptor: CUDA has no result for a full descriptor table, so one of our own is tried.
+// As cuda::failure(), for calls that make a descriptor: CUDA has no result for a full descriptor table, so one of our own is tried.
 Error export_error(std::string object, CUresult result, std::string remedy) {
   const Descriptor probe(::open("/dev/null", O_RDONLY | O_CLOEXEC));
   const int code = errno;
   if (probe.is_open() || (code != EMFILE && code != ENFILE))
-    return cuda_error("export memory", std::move(object), result, std::move(remedy));
+    return cuda::failure("export memory", std::move(object), result, std::move(remedy));
   return make_error(Status::out_of_descriptors, "export memory", std::move(object), cuda::describe_result(result),
                     "raise the descriptor limit (ulimit -n)", errno_code(code));
 }
@@ -77,7 +70,7 @@ struct CudaDevice {
   DeviceTraits traits;
   std::mutex context_mutex;
   CUcontext context = nullptr;  // the primary one, retained for the life of the process once it is needed
-  CudaLanes lanes;
+  CudaEngine engine;
 };
 
 class CudaRuntime final : public Runtime {
@@ -112,8 +105,8 @@ class CudaRuntime final : public Runtime {
     if (!guard) return std::move(guard).error();
     const CUresult result = functions_.cuMemHostRegister(address, bytes, CU_MEMHOSTREGISTER_PORTABLE);
     if (result == CUDA_SUCCESS) return {};
-    return cuda_error("pin host memory", range_text(reinterpret_cast<std::uintptr_t>(address), bytes), result,
-                      "check the locked-memory limit (ulimit -l) and free memory");
+    return cuda::failure("pin host memory", range_text(reinterpret_cast<std::uintptr_t>(address), bytes), result,
+                         "check the locked-memory limit (ulimit -l) and free memory");
   }
 
   Result<void> unpin_host(void* address, std::size_t bytes) override {
@@ -121,7 +114,7 @@ class CudaRuntime final : public Runtime {
     if (!guard) return std::move(guard).error();
     const CUresult result = functions_.cuMemHostUnregister(address);
     if (result == CUDA_SUCCESS || result == CUDA_ERROR_DEINITIALIZED) return {};
-    return cuda_error("unpin host memory", range_text(reinterpret_cast<std::uintptr_t>(address), bytes), result);
+    return cuda::failure("unpin host memory", range_text(reinterpret_cast<std::uintptr_t>(address), bytes), result);
   }
 
   Result<void*> allocate_write_combined(std::size_t bytes) override {
@@ -130,8 +123,8 @@ class CudaRuntime final : public Runtime {
     void* address = nullptr;
     const CUresult result = functions_.cuMemHostAlloc(&address, bytes, CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_WRITECOMBINED);
     if (result == CUDA_SUCCESS) return address;
-    return cuda_error("allocate write-combined memory", counted(bytes, "byte"), result,
-                      "check free memory and the locked-memory limit (ulimit -l)");
+    return cuda::failure("allocate write-combined memory", counted(bytes, "byte"), result,
+                         "check free memory and the locked-memory limit (ulimit -l)");
   }
 
   Result<void> release_write_combined(void* address, std::size_t bytes) override {
@@ -139,7 +132,7 @@ class CudaRuntime final : public Runtime {
     if (!guard) return std::move(guard).error();
     const CUresult result = functions_.cuMemFreeHost(address);
     if (result == CUDA_SUCCESS || result == CUDA_ERROR_DEINITIALIZED) return {};
-    return cuda_error("free write-combined memory", range_text(reinterpret_cast<std::uintptr_t>(address), bytes), result);
+    return cuda::failure("free write-combined memory", range_text(reinterpret_cast<std::uintptr_t>(address), bytes), result);
   }
 
   Result<void*> map_registers(int device, void* address, std::size_t bytes) override {
@@ -153,18 +146,18 @@ class CudaRuntime final : public Runtime {
       if (result == CUDA_SUCCESS) return reinterpret_cast<void*>(mapped);
       functions_.cuMemHostUnregister(address);
     }
-    return cuda_error("map registers", range_text(reinterpret_cast<std::uintptr_t>(address), bytes), result,
-                      result == CUDA_ERROR_NOT_PERMITTED
-                          ? "start the NVIDIA driver with NVreg_RegistryDwords=\"PeerMappingOverride=1;\", or let the CPU ring"
-                          : "let the CPU ring");
+    return cuda::failure("map registers", range_text(reinterpret_cast<std::uintptr_t>(address), bytes), result,
+                         result == CUDA_ERROR_NOT_PERMITTED
+                             ? "start the NVIDIA driver with NVreg_RegistryDwords=\"PeerMappingOverride=1;\", or let the CPU ring"
+                             : "let the CPU ring");
   }
 
   Result<void> unmap_registers(int, void* address, std::size_t bytes) override { return unpin_host(address, bytes); }
 
-  Result<void> engine_copy(int device, EngineDirection direction, std::span<const EngineCopy> pieces) override {
+  Result<void> engine_copy(int device, CopyWay way, std::span<const EngineCopy> pieces) override {
     auto guard = enter(device);
     if (!guard) return std::move(guard).error();
-    return devices_[static_cast<std::size_t>(device)]->lanes.copy(functions_, direction, pieces);
+    return devices_[static_cast<std::size_t>(device)]->engine.copy(functions_, way, pieces);
   }
 
   Result<DeviceTraits> traits(int device) override {
@@ -177,7 +170,7 @@ class CudaRuntime final : public Runtime {
     if (!guard) return std::move(guard).error();
     CUipcMemHandle handle{};
     if (const CUresult result = functions_.cuIpcGetMemHandle(&handle, memory.base); result != CUDA_SUCCESS) {
-      return cuda_error("identify memory", range_text(memory.base, memory.length_bytes), result);
+      return cuda::failure("identify memory", range_text(memory.base, memory.length_bytes), result);
     }
     IpcIdentity identity{};
     static_assert(sizeof identity == sizeof handle);
@@ -218,10 +211,10 @@ class CudaRuntime final : public Runtime {
     if (!is_device(index)) return no_such_device(index);
     CudaDevice& device = *devices_[static_cast<std::size_t>(index)];
     if (const CUresult result = retain_context(device); result != CUDA_SUCCESS) {
-      return cuda_error("use device", text("device ", index), result);
+      return cuda::failure("use device", text("device ", index), result);
     }
     ContextGuard guard(functions_, device.context);
-    if (guard.result() != CUDA_SUCCESS) return cuda_error("use device", text("device ", index), guard.result());
+    if (guard.result() != CUDA_SUCCESS) return cuda::failure("use device", text("device ", index), guard.result());
     return guard;
   }
 
@@ -280,7 +273,7 @@ Result<std::optional<PointerInfo>> CudaRuntime::describe(std::uintptr_t address)
                     &is_ipc_capable};
   const CUresult result = functions_.cuPointerGetAttributes(std::size(names), names, values, address);
   if (result == CUDA_ERROR_INVALID_VALUE || (result == CUDA_SUCCESS && memory_type == 0)) return std::optional<PointerInfo>{};
-  if (result != CUDA_SUCCESS) return cuda_error("describe", hex_text(address), result);
+  if (result != CUDA_SUCCESS) return cuda::failure("describe", hex_text(address), result);
 
   PointerInfo info;
   info.address = address;
@@ -327,8 +320,8 @@ Result<DeviceBlock> CudaRuntime::allocate(int device, std::size_t bytes, DeviceA
   if (allocator == DeviceAllocator::vmm) return allocate_vmm(device, bytes);
   CUdeviceptr address = 0;
   if (const CUresult result = functions_.cuMemAlloc(&address, bytes); result != CUDA_SUCCESS) {
-    return cuda_error("allocate device memory", text(counted(bytes, "byte"), " on device ", device), result,
-                      "ask for less, or free memory of this GPU");
+    return cuda::failure("allocate device memory", text(counted(bytes, "byte"), " on device ", device), result,
+                         "ask for less, or free memory of this GPU");
   }
   return DeviceBlock{address, bytes, bytes, device, allocator};
 }
@@ -349,12 +342,12 @@ Result<DeviceBlock> CudaRuntime::allocate_vmm(int device, std::size_t bytes) {
 
   std::size_t granularity = 0;
   CUresult result = functions_.cuMemGetAllocationGranularity(&granularity, &properties, CU_MEM_ALLOC_GRANULARITY_MINIMUM);
-  if (result != CUDA_SUCCESS) return cuda_error("allocate device memory", object, result);
+  if (result != CUDA_SUCCESS) return cuda::failure("allocate device memory", object, result);
   const std::size_t reserved_bytes = (bytes + granularity - 1) / granularity * granularity;
   CUmemGenericAllocationHandle handle = 0;
   result = functions_.cuMemCreate(&handle, reserved_bytes, &properties, 0);
   if (result != CUDA_SUCCESS)
-    return cuda_error("allocate device memory", object, result, "ask for less, or free memory of this GPU");
+    return cuda::failure("allocate device memory", object, result, "ask for less, or free memory of this GPU");
 
   CUdeviceptr address = 0;
   bool is_mapped = false;
@@ -373,7 +366,7 @@ Result<DeviceBlock> CudaRuntime::allocate_vmm(int device, std::size_t bytes) {
   if (result == CUDA_SUCCESS) return DeviceBlock{address, bytes, reserved_bytes, device, DeviceAllocator::vmm};
   if (is_mapped) functions_.cuMemUnmap(address, reserved_bytes);
   if (address != 0) functions_.cuMemAddressFree(address, reserved_bytes);
-  return cuda_error("allocate device memory", object, result);
+  return cuda::failure("allocate device memory", object, result);
 }
 
 Result<void> CudaRuntime::release(const DeviceBlock& block) {
@@ -389,7 +382,7 @@ Result<void> CudaRuntime::release(const DeviceBlock& block) {
   }
   // At exit the driver may be gone before a static object frees its memory; the memory went with it.
   if (result == CUDA_SUCCESS || result == CUDA_ERROR_DEINITIALIZED) return {};
-  return cuda_error("free device memory", range_text(block.address, block.bytes), result);
+  return cuda::failure("free device memory", range_text(block.address, block.bytes), result);
 }
 
 Result<int> CudaRuntime::export_descriptor(std::uintptr_t address) {
@@ -397,7 +390,7 @@ Result<int> CudaRuntime::export_descriptor(std::uintptr_t address) {
   CUresult result =
       has_vmm() ? functions_.cuMemRetainAllocationHandle(&handle, reinterpret_cast<void*>(address)) : CUDA_ERROR_NOT_SUPPORTED;
   if (result != CUDA_SUCCESS)
-    return cuda_error("export memory", hex_text(address), result, "only VMM memory can be exported as a descriptor");
+    return cuda::failure("export memory", hex_text(address), result, "only VMM memory can be exported as a descriptor");
   int descriptor = -1;
   result = functions_.cuMemExportToShareableHandle(&descriptor, handle, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0);
   functions_.cuMemRelease(handle);

@@ -3,7 +3,6 @@
 #include "base/errors.hpp"
 #include "base/uncancelled.hpp"
 #include "gigabar/memory.hpp"
-#include "memory/host_registry.hpp"
 #include "memory/runtime.hpp"
 #include "platform/numa.hpp"
 

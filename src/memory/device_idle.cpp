@@ -70,8 +70,7 @@ Result<void> wait_until_idle(int device, std::int64_t timeout_ns) {
                       "end them, or wait longer");
   }
   if (answer->result == CUDA_SUCCESS) return {};
-  return make_error(cuda::status_of(answer->result), "wait until idle", name, cuda::describe_result(answer->result), {},
-                    cuda::native_code(answer->result));
+  return cuda::failure("wait until idle", name, answer->result);
 }
 
 #else

@@ -13,7 +13,6 @@
 #include "base/uncancelled.hpp"
 #include "gigabar/memory.hpp"
 #include "memory/host_pages.hpp"
-#include "memory/host_registry.hpp"
 #include "memory/runtime.hpp"
 #include "platform/numa.hpp"
 

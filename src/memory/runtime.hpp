@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the rooms need of a GPU's driver, twice: CUDA, and host memory playing a GPU. Nothing above this header knows which.
+// What the components need of a GPU's driver, twice: CUDA, and host memory playing a GPU. Nothing above this header knows which.
 #pragma once
 
 #include <array>
@@ -13,6 +13,7 @@
 #include "gigabar/device.hpp"
 #include "gigabar/memory.hpp"
 #include "gigabar/status.hpp"
+#include "memory/copy_stream.hpp"
 
 namespace gigabar {
 
@@ -24,8 +25,6 @@ struct DeviceBlock {
   int device = 0;
   DeviceAllocator allocator = DeviceAllocator::cuda_malloc;
 };
-
-enum class EngineDirection : std::uint8_t { to_device, from_device };
 
 // Bytes to move between host and device by the copy engine.
 struct EngineCopy {
@@ -70,8 +69,8 @@ class Runtime {
   virtual Result<void*> map_registers(int device, void* address, std::size_t bytes) = 0;
   virtual Result<void> unmap_registers(int device, void* address, std::size_t bytes) = 0;
 
-  // Copies every piece and waits. Not ordered with any stream of the caller.
-  virtual Result<void> engine_copy(int device, EngineDirection direction, std::span<const EngineCopy> pieces) = 0;
+  // Copies every piece to or from the device and waits. Not ordered with any stream of the caller.
+  virtual Result<void> engine_copy(int device, CopyWay way, std::span<const EngineCopy> pieces) = 0;
 
   virtual Result<DeviceTraits> traits(int device) = 0;
   virtual Result<IpcIdentity> ipc_identity(const PointerInfo& memory) = 0;
@@ -96,5 +95,8 @@ Result<Runtime*> active_runtime();
 
 // The runtime that memory belongs to.
 Runtime& runtime_of(const PointerInfo& memory);
+
+// The allocation of HostMemory that holds `address`, if it is pinned: on a machine without CUDA nobody else remembers it.
+std::optional<PointerInfo> find_pinned_host_memory(std::uintptr_t address);
 
 }  // namespace gigabar

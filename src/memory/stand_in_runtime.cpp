@@ -189,11 +189,11 @@ class StandInRuntime final : public Runtime {
     return {};
   }
 
-  Result<void> engine_copy(int, EngineDirection direction, std::span<const EngineCopy> pieces) override {
+  Result<void> engine_copy(int, CopyWay way, std::span<const EngineCopy> pieces) override {
     for (const EngineCopy& piece : pieces) {
       if (piece.bytes == 0) continue;  // its host side may be null
       auto* device = reinterpret_cast<void*>(piece.device);
-      if (direction == EngineDirection::to_device) {
+      if (way == CopyWay::to_device) {
         std::memcpy(device, piece.host, piece.bytes);
       } else {
         std::memcpy(piece.host, device, piece.bytes);

@@ -20,10 +20,10 @@ constexpr std::size_t kPieceBytes = std::size_t{16} << 20;  // of a copy, betwee
 constexpr std::uint64_t kChaseSteps = 2000;                 // loads per sample
 constexpr std::int64_t kRoundTimeoutNs = 2'000'000'000;
 
-Slice slice_of(std::size_t bytes, std::size_t lane, std::size_t lane_count) {
-  const std::size_t part = ((bytes + lane_count - 1) / lane_count + 63) / 64 * 64;
-  const std::size_t begin = std::min(bytes, lane * part);
-  return {begin, std::min(bytes, begin + part) - begin};
+Slice slice_of(std::size_t bytes, std::size_t part, std::size_t part_count) {
+  const std::size_t part_bytes = ((bytes + part_count - 1) / part_count + 63) / 64 * 64;
+  const std::size_t begin = std::min(bytes, part * part_bytes);
+  return {begin, std::min(bytes, begin + part_bytes) - begin};
 }
 
 std::function<Result<void>(Slice)> copier_of(const Ends& ends) {
@@ -42,14 +42,14 @@ std::function<Result<void>(Slice)> copier_of(const Ends& ends) {
 
 void add_copy_workers(TransferRun& run, const Ends& ends, Repeat& repeat, int numa_node, std::vector<Worker>& workers) {
   const auto copy = copier_of(ends);
-  for (std::size_t lane = 0; lane < run.lanes.size(); ++lane) {
-    const Slice slice = slice_of(run.transfer.bytes, lane, run.lanes.size());
+  for (std::size_t part = 0; part < run.parts.size(); ++part) {
+    const Slice slice = slice_of(run.transfer.bytes, part, run.parts.size());
     const Slice warm{slice.offset, std::min<std::size_t>(slice.bytes, std::size_t{1} << 20)};
     const std::uint64_t per_look =
         run.transfer.is_latency ? 1 : std::clamp<std::uint64_t>(kLookEveryBytes / std::max<std::size_t>(slice.bytes, 1), 1, 64);
     workers.push_back({numa_node, [=, &run, &repeat] {
-                         run_blocking_lane(repeat, {run, lane, slice.bytes, per_look, [&] { return copy(warm); },
-                                                    [&] { return copy_in_pieces(copy, slice, repeat); }});
+                         run_copy_loop(repeat, {run, part, slice.bytes, per_look, [&] { return copy(warm); },
+                                                [&] { return copy_in_pieces(copy, slice, repeat); }});
                        }});
   }
 }
@@ -112,6 +112,17 @@ Result<void> flag_round(const Mapping& mapping, std::uint32_t* answered, std::ui
   return {};
 }
 
+// Waits until the transfer's delay is over. False when there is nothing to begin any more.
+bool wait_for_begin(const Repeat& repeat, const TransferRun& run) {
+  const std::int64_t at_ns = repeat.begins_at_ns(run.transfer);
+  Pause pause;
+  while (now_ns() < at_ns) {
+    if (!repeat.wants_more(run, 0) || repeat.has_timed_out()) return false;
+    pause();
+  }
+  return repeat.wants_more(run, 0);
+}
+
 }  // namespace
 
 ErrorRecord failure_of(const TransferRun& run, const ErrorRecord& record) { return failure_of(run.index, run.transfer, record); }
@@ -124,24 +135,14 @@ OneCopy copy_in_pieces(const std::function<Result<void>(Slice)>& copy, Slice sli
   return {};
 }
 
-bool wait_for_begin(const Repeat& repeat, const TransferRun& run) {
-  const std::int64_t at_ns = repeat.begins_at_ns(run.transfer);
-  Pause pause;
-  while (now_ns() < at_ns) {
-    if (!repeat.wants_more(run, 0) || repeat.has_timed_out()) return false;
-    pause();
-  }
-  return repeat.wants_more(run, 0);
-}
-
-void run_blocking_lane(Repeat& repeat, const BlockingLane& lane) {
-  TransferRun& run = lane.run;
-  std::vector<Mark>& marks = run.lanes[lane.lane];
-  if (lane.warm_up) {
-    if (Result<void> warm = lane.warm_up(); !warm) run.fail(failure_of(run, warm.record()));
+void run_copy_loop(Repeat& repeat, const CopyLoop& loop) {
+  TransferRun& run = loop.run;
+  Marks& marks = run.parts[loop.part];
+  if (loop.warm_up) {
+    if (Result<void> warm = loop.warm_up(); !warm) run.fail(failure_of(run, warm.record()));
   }
   if (!repeat.arrive_and_wait() || !wait_for_begin(repeat, run)) {
-    repeat.end_lane(run);
+    repeat.end_part(run);
     return;
   }
   std::uint64_t begun = 0;
@@ -150,19 +151,19 @@ void run_blocking_lane(Repeat& repeat, const BlockingLane& lane) {
   std::int64_t end_ns = last_ns;  // of the last whole copy
   marks.push_back({last_ns, 0});
   while (repeat.wants_more(run, begun)) {
-    std::uint64_t count = lane.per_look;
+    std::uint64_t count = loop.per_look;
     if (run.transfer.iterations > 0 && !run.transfer.is_background) count = std::min(count, run.transfer.iterations - begun);
     const std::int64_t begin_ns = run.transfer.is_latency ? now_ns() : 0;
     bool has_copied = false;
     for (std::uint64_t i = 0; i < count; ++i) {
-      OneCopy done = lane.copy();
+      OneCopy done = loop.copy();
       if (!done.outcome) {
         run.fail(failure_of(run, done.outcome.record()));
         break;
       }
       if (!done.is_whole) break;
       has_copied = true;
-      bytes += lane.bytes;
+      bytes += loop.bytes;
       if (done.latency_us >= 0) run.latencies_us.push_back(done.latency_us);
       if (done.latency_us < 0 && begin_ns != 0) run.latencies_us.push_back(static_cast<double>(now_ns() - begin_ns) / 1000);
     }
@@ -178,15 +179,16 @@ void run_blocking_lane(Repeat& repeat, const BlockingLane& lane) {
   }
   run.bytes_done.fetch_add(bytes - marks.back().bytes, std::memory_order_relaxed);
   marks.push_back({end_ns, bytes});
-  repeat.end_lane(run);
+  repeat.end_part(run);
 }
 
-std::size_t cpu_lane_count(const Transfer& transfer) noexcept {
+std::size_t cpu_thread_count(const Transfer& transfer) noexcept {
   const bool is_single = transfer.is_latency || !moves_data(transfer.executor);
   if (is_single) return 1;
   if (transfer.executor == StreamExecutor::cpu) {
-    const std::size_t asked =
-        transfer.lanes != 0 ? transfer.lanes : std::min(kDefaultThreads, std::max(1U, std::thread::hardware_concurrency()));
+    const std::size_t asked = transfer.worker_count != 0
+                                  ? transfer.worker_count
+                                  : std::min(kDefaultThreads, std::max(1U, std::thread::hardware_concurrency()));
     return std::clamp<std::size_t>((transfer.bytes + 63) / 64, 1, asked);  // a thread without a line would never begin
   }
   return 1;  // a stand-in's copy engine and kernel
@@ -196,7 +198,7 @@ void add_cpu_workers(TransferRun& run, const Ends& ends, Repeat& repeat, int num
   if (run.transfer.executor == StreamExecutor::pointer_chase) {
     const void* const first = ends.source().address();
     workers.push_back(
-        {numa_node, [=, &run, &repeat] { run_blocking_lane(repeat, {run, 0, 0, 1, {}, [=] { return chase_once(first); }}); }});
+        {numa_node, [=, &run, &repeat] { run_copy_loop(repeat, {run, 0, 0, 1, {}, [=] { return chase_once(first); }}); }});
     return;
   }
   if (run.transfer.executor != StreamExecutor::flag) return add_copy_workers(run, ends, repeat, numa_node, workers);
@@ -207,11 +209,11 @@ void add_cpu_workers(TransferRun& run, const Ends& ends, Repeat& repeat, int num
                        std::atomic_ref(*asked).store(0);
                        std::atomic_ref(*answered).store(0);
                        const EchoThread peer(asked, answered);
-                       run_flag_lane(repeat, run, *ends.mapping(), answered);
+                       run_flag_loop(repeat, run, *ends.mapping(), answered);
                      }});
 }
 
-void run_flag_lane(Repeat& repeat, TransferRun& run, const Mapping& mapping, std::uint32_t* answered) {
+void run_flag_loop(Repeat& repeat, TransferRun& run, const Mapping& mapping, std::uint32_t* answered) {
   constexpr int kWarmUpRounds = 100;
   std::uint32_t value = 0;
   const auto round = [&] {
@@ -226,7 +228,7 @@ void run_flag_lane(Repeat& repeat, TransferRun& run, const Mapping& mapping, std
     }
     return Result<void>();
   };
-  run_blocking_lane(repeat, {run, 0, 0, 1, warm_up, round});
+  run_copy_loop(repeat, {run, 0, 0, 1, warm_up, round});
   // Ends the peer; its answer is not waited for.
   static_cast<void>(publish(mapping, 0, kLastFlag));
 }

@@ -18,11 +18,6 @@ constexpr std::size_t kScratchBytes = 4096;
 
 }  // namespace
 
-Error cuda_failure(std::string operation, std::string object, CUresult result, std::string remedy) {
-  return make_error(cuda::status_of(result), std::move(operation), std::move(object), cuda::describe_result(result),
-                    std::move(remedy), cuda::native_code(result));
-}
-
 Result<std::unique_ptr<StreamDevice>> StreamDevice::open(const DeviceInfo& info, bool needs_kernels) {
   const cuda::Functions& functions = cuda::driver().functions;
   const auto context = primary_context(info.index);
@@ -37,10 +32,10 @@ Result<std::unique_ptr<StreamDevice>> StreamDevice::open(const DeviceInfo& info,
     result =
         functions.cuDeviceGetAttribute(&device->multiprocessor_count, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, device->handle);
   }
-  if (result == CUDA_SUCCESS) result = functions.cuStreamCreate(&device->own_stream, CU_STREAM_NON_BLOCKING);
+  if (result == CUDA_SUCCESS) result = device->own_stream.open(functions, CudaCopyStream::Points::timed_events);
   if (result == CUDA_SUCCESS) result = functions.cuEventCreate(&device->clock_event_, CU_EVENT_DEFAULT);
   if (result == CUDA_SUCCESS) result = functions.cuEventCreate(&device->spare_event_, CU_EVENT_DEFAULT);
-  if (result != CUDA_SUCCESS) return cuda_failure("prepare streams", object, result);
+  if (result != CUDA_SUCCESS) return cuda::failure("prepare streams", object, result);
   auto scratch = DeviceMemory::allocate(info.index, kScratchBytes);
   if (!scratch) return std::move(scratch).error();
   device->scratch.emplace(std::move(scratch).value());
@@ -89,18 +84,18 @@ CUresult StreamDevice::load_code() {
   auto* const place = static_cast<std::byte*>(scratch->address());
   auto* const words = reinterpret_cast<std::uint64_t*>(place);
   auto* const flag = reinterpret_cast<std::uint32_t*>(place);
+  CUstream_st* const stream = own_stream.stream();
   constexpr std::size_t kNothing = 0;
-  CUresult result = launch(kernels.copy, 1, 1, own_stream, place, static_cast<const std::byte*>(place), kNothing);
-  if (result == CUDA_SUCCESS) result = launch(kernels.fill, 1, 1, own_stream, place, kNothing, std::uint64_t{0});
+  CUresult result = launch(kernels.copy, 1, 1, stream, place, static_cast<const std::byte*>(place), kNothing);
+  if (result == CUDA_SUCCESS) result = launch(kernels.fill, 1, 1, stream, place, kNothing, std::uint64_t{0});
   if (result == CUDA_SUCCESS) {
-    result = launch(kernels.check, 1, 1, own_stream, static_cast<const std::byte*>(place), kNothing, std::uint64_t{0}, words);
+    result = launch(kernels.check, 1, 1, stream, static_cast<const std::byte*>(place), kNothing, std::uint64_t{0}, words);
   }
   if (result == CUDA_SUCCESS) {
-    result =
-        launch(kernels.echo, 1, 1, own_stream, static_cast<const std::uint32_t*>(flag), flag, std::uint32_t{0}, std::uint64_t{0});
+    result = launch(kernels.echo, 1, 1, stream, static_cast<const std::uint32_t*>(flag), flag, std::uint32_t{0}, std::uint64_t{0});
   }
   if (result == CUDA_SUCCESS) {
-    result = launch(kernels.chase, 1, 1, own_stream, static_cast<const void*>(place), std::uint64_t{0}, words);
+    result = launch(kernels.chase, 1, 1, stream, static_cast<const void*>(place), std::uint64_t{0}, words);
   }
   if (result != CUDA_SUCCESS) return result;
   constexpr double kSeconds = 10;
@@ -113,23 +108,20 @@ StreamDevice::~StreamDevice() {
   const ContextGuard guard = enter();
   if (clock_event_ != nullptr) functions.cuEventDestroy(clock_event_);
   if (spare_event_ != nullptr) functions.cuEventDestroy(spare_event_);
-  if (own_stream != nullptr) functions.cuStreamDestroy(own_stream);
+  own_stream.close();
   if (module_ != nullptr) functions.cuModuleUnload(module_);
 }
 
-Result<void> StreamDevice::wait(CUstream stream, double seconds, const char* operation) const {
+Result<void> StreamDevice::wait(CudaCopyStream& stream, double seconds, const char* operation) const {
   const Deadline deadline = Deadline::after_ns(static_cast<std::int64_t>(seconds * 1e9));
-  Pause pause;
-  for (;;) {
-    const CUresult result = functions.cuStreamQuery(stream);
-    if (result == CUDA_SUCCESS) return {};
-    if (result != CUDA_ERROR_NOT_READY) return cuda_failure(operation, text("device ", index), result);
-    if (deadline.has_passed()) {
-      return make_error(Status::timed_out, operation, text("device ", index), text("did not end within ", seconds, " s"),
-                        "check the GPU with nvidia-smi");
-    }
+  const CUresult result = stream.wait([&, pause = Pause()]() mutable {
     pause();
-  }
+    return deadline.has_passed();
+  });
+  if (result == CUDA_SUCCESS) return {};
+  if (result != CUDA_ERROR_NOT_READY) return cuda::failure(operation, text("device ", index), result);
+  return make_error(Status::timed_out, operation, text("device ", index), text("did not end within ", seconds, " s"),
+                    "check the GPU with nvidia-smi");
 }
 
 Result<void> StreamDevice::read_clock() {
@@ -139,13 +131,13 @@ Result<void> StreamDevice::read_clock() {
   std::int64_t narrowest_ns = std::numeric_limits<std::int64_t>::max();
   for (int i = 0; i < kTries; ++i) {
     const std::int64_t before_ns = now_ns();
-    CUresult result = functions.cuEventRecord(spare_event_, own_stream);
+    CUresult result = functions.cuEventRecord(spare_event_, own_stream.stream());
     if (result == CUDA_SUCCESS) {
       do {
         result = functions.cuEventQuery(spare_event_);
       } while (result == CUDA_ERROR_NOT_READY && now_ns() - before_ns < kTryNs);
     }
-    if (result != CUDA_SUCCESS) return cuda_failure("read the clock", text("device ", index), result);
+    if (result != CUDA_SUCCESS) return cuda::failure("read the clock", text("device ", index), result);
     const std::int64_t after_ns = now_ns();
     if (after_ns - before_ns < narrowest_ns) {
       narrowest_ns = after_ns - before_ns;

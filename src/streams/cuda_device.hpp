@@ -12,12 +12,10 @@
 #include "gigabar/device.hpp"
 #include "gigabar/memory.hpp"
 #include "memory/cuda_context.hpp"
+#include "memory/cuda_copy_stream.hpp"
 #include "streams/device_code.hpp"
 
 namespace gigabar {
-
-// cuda_failure("record an event", "device 0", result).
-Error cuda_failure(std::string operation, std::string object, CUresult result, std::string remedy = {});
 
 class StreamDevice {
  public:
@@ -43,8 +41,8 @@ class StreamDevice {
     void* addresses[] = {static_cast<void*>(&parameters)...};
     return functions.cuLaunchKernel(kernel, blocks, 1, 1, threads, 1, 1, 0, stream, addresses, nullptr);
   }
-  // Waits for what is in the device's own stream. Errors: timed_out, device_error.
-  Result<void> wait(CUstream stream, double seconds, const char* operation) const;
+  // Waits for all that one of its streams was given. Errors: timed_out, device_error.
+  Result<void> wait(CudaCopyStream& stream, double seconds, const char* operation) const;
 
   // Relates the device's clock to the CPU's: an event whose moment on the CPU's clock is known to a few microseconds.
   Result<void> read_clock();
@@ -59,7 +57,7 @@ class StreamDevice {
   int multiprocessor_count = 1;
   Kernels kernels;
   std::string no_kernels_reason;
-  CUstream own_stream = nullptr;
+  CudaCopyStream own_stream;
   std::optional<DeviceMemory> scratch;  // one page, for results of kernels
 
  private:

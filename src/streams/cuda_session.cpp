@@ -28,24 +28,18 @@ Availability stream_functions() {
   const cuda::Driver& driver = cuda::driver();
   if (!driver.availability.is_ok()) return driver.availability;
   const cuda::Functions& f = driver.functions;
-  const std::pair<bool, const char*> needed[] = {{f.cuStreamDestroy != nullptr, "cuStreamDestroy"},
-                                                 {f.cuStreamWaitValue32 != nullptr, "cuStreamWaitValue32"},
-                                                 {f.cuEventCreate != nullptr, "cuEventCreate"},
-                                                 {f.cuEventDestroy != nullptr, "cuEventDestroy"},
-                                                 {f.cuEventRecord != nullptr, "cuEventRecord"},
-                                                 {f.cuEventQuery != nullptr, "cuEventQuery"},
+  const char* missing = CudaCopyStream::missing_function(f);
+  const std::pair<bool, const char*> needed[] = {{f.cuStreamWaitValue32 != nullptr, "cuStreamWaitValue32"},
                                                  {f.cuEventElapsedTime != nullptr, "cuEventElapsedTime"},
-                                                 {f.cuMemcpyDtoDAsync != nullptr, "cuMemcpyDtoDAsync"},
                                                  {f.cuMemcpyPeerAsync != nullptr, "cuMemcpyPeerAsync"},
                                                  {f.cuDeviceCanAccessPeer != nullptr, "cuDeviceCanAccessPeer"},
                                                  {f.cuCtxEnablePeerAccess != nullptr, "cuCtxEnablePeerAccess"},
                                                  {f.cuCtxDisablePeerAccess != nullptr, "cuCtxDisablePeerAccess"}};
   for (const auto& [is_there, name] : needed) {
-    if (!is_there) {
-      return {AvailabilityCode::symbol_missing, text("libcuda has no ", name), "install driver 525 or newer", {}};
-    }
+    if (!is_there && missing == nullptr) missing = name;
   }
-  return {};
+  if (missing == nullptr) return {};
+  return {AvailabilityCode::symbol_missing, text("libcuda has no ", missing), "install driver 525 or newer", {}};
 }
 
 bool needs_kernels(const Transfer& transfer) {
@@ -82,8 +76,8 @@ class Session final : public CudaSession, public DeviceCode {
     constexpr unsigned kThreads = 256;
     const auto blocks = static_cast<unsigned>(device.multiprocessor_count) * 8;
     const ContextGuard guard = device.enter();
-    const CUresult launched = device.launch(kernel, blocks, kThreads, device.own_stream, parameters...);
-    if (launched != CUDA_SUCCESS) return cuda_failure(operation, text("device ", device.index), launched);
+    const CUresult launched = device.launch(kernel, blocks, kThreads, device.own_stream.stream(), parameters...);
+    if (launched != CUDA_SUCCESS) return cuda::failure(operation, text("device ", device.index), launched);
     return device.wait(device.own_stream, kUtilitySeconds, operation);
   }
   Result<std::optional<PatternMismatch>> mismatch_at(int device, std::uintptr_t address, std::size_t bytes, std::uint64_t seed,
@@ -112,7 +106,7 @@ Result<void> Session::open(std::span<const DeviceInfo> devices, const StreamPlan
 Session::~Session() {
   for (const auto& [index, transfer] : transfers_) {
     const ContextGuard guard = transfer.device->enter();
-    if (transfer.stream != nullptr) transfer.device->functions.cuStreamDestroy(transfer.stream);
+    transfer.stream->close();
   }
   for (const auto& [from, to] : enabled_peers_) {
     const ContextGuard guard = devices_[from]->enter();
@@ -124,7 +118,7 @@ Result<void> Session::enable_peer_access(CudaTransfer& transfer, const std::stri
   const StreamDevice& device = *transfer.device;
   int can_access = 0;
   CUresult result = device.functions.cuDeviceCanAccessPeer(&can_access, device.handle, transfer.other->handle);
-  if (result != CUDA_SUCCESS) return cuda_failure("run streams", object, result);
+  if (result != CUDA_SUCCESS) return cuda::failure("run streams", object, result);
   if (can_access == 0) {
     if (transfer.transfer->may_stage && transfer.transfer->executor == StreamExecutor::copy_engine) return {};
     return make_error(
@@ -138,14 +132,17 @@ Result<void> Session::enable_peer_access(CudaTransfer& transfer, const std::stri
   result = device.functions.cuCtxEnablePeerAccess(transfer.other->context, 0);
   if (result == CUDA_SUCCESS) enabled_peers_.emplace(device.index, transfer.other->index);
   if (result != CUDA_SUCCESS && result != CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED)
-    return cuda_failure("enable peer access", object, result);
+    return cuda::failure("enable peer access", object, result);
   transfer.uses_peer_access = true;
   return {};
 }
 
 Result<void> Session::prepare(std::size_t index, const Transfer& transfer) {
   if (transfer.executor == StreamExecutor::cpu) return {};
-  CudaTransfer prepared{.index = index, .transfer = &transfer, .device = devices_[working_device(transfer)].get()};
+  CudaTransfer prepared{.index = index,
+                        .transfer = &transfer,
+                        .device = devices_[working_device(transfer)].get(),
+                        .stream = std::make_unique<CudaCopyStream>()};
   const int source = transfer.source.device;
   const int destination = transfer.destination.device;
   if (source >= 0 && destination >= 0 && source != destination) {
@@ -153,9 +150,9 @@ Result<void> Session::prepare(std::size_t index, const Transfer& transfer) {
     if (Result<void> enabled = enable_peer_access(prepared, describe_transfer(index, transfer)); !enabled) return enabled;
   }
   const ContextGuard guard = prepared.device->enter();
-  const CUresult result = prepared.device->functions.cuStreamCreate(&prepared.stream, CU_STREAM_NON_BLOCKING);
-  if (result != CUDA_SUCCESS) return cuda_failure("make a stream", describe_transfer(index, transfer), result);
-  transfers_.emplace(index, prepared);
+  const CUresult result = prepared.stream->open(prepared.device->functions, CudaCopyStream::Points::timed_events);
+  if (result != CUDA_SUCCESS) return cuda::failure("make a stream", describe_transfer(index, transfer), result);
+  transfers_.emplace(index, std::move(prepared));
   return {};
 }
 
@@ -185,7 +182,7 @@ Result<void> Session::read_clocks() {
 }
 
 // Serves all streams of one GPU in turn, so that none gets ahead of the others.
-void serve_streams(StreamDevice& device, std::vector<std::unique_ptr<CudaStream>>& streams, Repeat& repeat) {
+void serve_streams(const StreamDevice& device, std::vector<std::unique_ptr<CudaStream>>& streams, Repeat& repeat) {
   const ContextGuard guard = device.enter();
   for (const auto& stream : streams) stream->prepare();
   repeat.arrive_and_wait();  // when it was given up, what waits behind the gate still has to end
@@ -208,7 +205,6 @@ void serve_streams(StreamDevice& device, std::vector<std::unique_ptr<CudaStream>
       pause();
     }
   }
-  streams.clear();  // their events, in this context
 }
 
 void Session::add_workers(std::span<const std::unique_ptr<TransferRun>> runs, std::span<const std::unique_ptr<Ends>> ends,
@@ -237,16 +233,13 @@ void Session::add_workers(std::span<const std::unique_ptr<TransferRun>> runs, st
 // One copy, and the wait for it.
 Result<void> copy_and_wait(const CudaTransfer& transfer, const Ends& ends, std::size_t bytes, const Repeat& repeat) {
   const StreamDevice& device = *transfer.device;
-  CUresult result = enqueue_copy(transfer, ends, bytes);
-  while (result == CUDA_SUCCESS) {
-    result = device.functions.cuStreamQuery(transfer.stream);
-    if (result == CUDA_SUCCESS) return {};
-    if (result == CUDA_ERROR_NOT_READY && !repeat.has_timed_out()) result = CUDA_SUCCESS;
-  }
+  CUresult result = start_copy(transfer, ends, bytes);
+  if (result == CUDA_SUCCESS) result = transfer.stream->wait([&] { return repeat.has_timed_out(); });
+  if (result == CUDA_SUCCESS) return {};
   if (result == CUDA_ERROR_NOT_READY) {
     return make_error(Status::timed_out, "copy", text("device ", device.index), "was not done within the plan's time");
   }
-  return cuda_failure("copy", text("device ", device.index), result);
+  return cuda::failure("copy", text("device ", device.index), result);
 }
 
 // Loads per sample through the source's memory, timed by the GPU.
@@ -254,10 +247,10 @@ OneCopy chase_once(const CudaTransfer& transfer, const Ends& ends, HostMemory& r
   StreamDevice& device = *transfer.device;
   const void* const first = ends.source().address();
   auto* const words = static_cast<std::uint64_t*>(result.address());
-  const CUresult launched = device.launch(device.kernels.chase, 1, 1, transfer.stream, first, kChaseSteps, words);
-  if (launched != CUDA_SUCCESS) return {cuda_failure("chase pointers", text("device ", device.index), launched)};
+  const CUresult launched = device.launch(device.kernels.chase, 1, 1, transfer.stream->stream(), first, kChaseSteps, words);
+  if (launched != CUDA_SUCCESS) return {cuda::failure("chase pointers", text("device ", device.index), launched)};
   OneCopy done;
-  done.outcome = device.wait(transfer.stream, kUtilitySeconds, "chase pointers");
+  done.outcome = device.wait(*transfer.stream, kUtilitySeconds, "chase pointers");
   done.latency_us = static_cast<double>(words[0]) / 1000 / static_cast<double>(kChaseSteps);
   return done;
 }
@@ -270,13 +263,14 @@ void run_echo(const CudaTransfer& transfer, const Ends& ends, TransferRun& run, 
   *answered = 0;
   Result<void> started = publish(*ends.mapping(), 0, std::uint32_t{0});
   if (started) {
-    const CUresult launched = device.launch(device.kernels.echo, 1, 1, transfer.stream, static_cast<const std::uint32_t*>(asked),
-                                            answered, kLastFlag, kEchoTimeoutNs);
-    if (launched != CUDA_SUCCESS) started = cuda_failure("flag", text("device ", device.index), launched);
+    const CUresult launched = device.launch(device.kernels.echo, 1, 1, transfer.stream->stream(),
+                                            static_cast<const std::uint32_t*>(asked), answered, kLastFlag, kEchoTimeoutNs);
+    if (launched != CUDA_SUCCESS) started = cuda::failure("flag", text("device ", device.index), launched);
   }
   if (!started) run.fail(failure_of(run, started.record()));
-  run_flag_lane(repeat, run, *ends.mapping(), answered);
-  if (Result<void> ended = device.wait(transfer.stream, kUtilitySeconds, "flag"); !ended) run.fail(failure_of(run, ended.record()));
+  run_flag_loop(repeat, run, *ends.mapping(), answered);
+  if (Result<void> ended = device.wait(*transfer.stream, kUtilitySeconds, "flag"); !ended)
+    run.fail(failure_of(run, ended.record()));
 }
 
 void Session::add_blocking_worker(CudaTransfer& transfer, TransferRun& run, const Ends& ends, Repeat& repeat,
@@ -288,11 +282,11 @@ void Session::add_blocking_worker(CudaTransfer& transfer, TransferRun& run, cons
       auto result = HostMemory::allocate(4096);
       if (!result) run.fail(failure_of(run, result.error().record()));
       const auto chase = [&] { return chase_once(transfer, ends, *result); };
-      return run_blocking_lane(repeat, {run, 0, 0, 1, [&] { return result ? chase().outcome : Result<void>(); }, chase});
+      return run_copy_loop(repeat, {run, 0, 0, 1, [&] { return result ? chase().outcome : Result<void>(); }, chase});
     }
     const std::size_t warm_bytes = std::min<std::size_t>(run.transfer.bytes, std::size_t{8} << 20);
-    run_blocking_lane(repeat, {run, 0, run.transfer.bytes, 1, [&] { return copy_and_wait(transfer, ends, warm_bytes, repeat); },
-                               [&] { return OneCopy{copy_and_wait(transfer, ends, run.transfer.bytes, repeat), -1}; }});
+    run_copy_loop(repeat, {run, 0, run.transfer.bytes, 1, [&] { return copy_and_wait(transfer, ends, warm_bytes, repeat); },
+                           [&] { return OneCopy{copy_and_wait(transfer, ends, run.transfer.bytes, repeat), -1}; }});
   };
   workers.push_back({transfer.device->numa_node, body});
 }

@@ -43,9 +43,17 @@ CUresult launch_copy(const CudaTransfer& transfer, std::byte* destination, const
   constexpr std::size_t kBytesPerBlock = std::size_t{kThreadsPerBlock} * 16;  // 16 per thread
   const auto most = static_cast<unsigned>((bytes + kBytesPerBlock - 1) / kBytesPerBlock);
   const unsigned asked =
-      transfer.transfer->lanes != 0 ? transfer.transfer->lanes : static_cast<unsigned>(device.multiprocessor_count);
+      transfer.transfer->worker_count != 0 ? transfer.transfer->worker_count : static_cast<unsigned>(device.multiprocessor_count);
   const unsigned blocks = std::clamp(asked, 1U, std::max(1U, most));
-  return device.launch(device.kernels.copy, blocks, kThreadsPerBlock, transfer.stream, destination, source, bytes);
+  return device.launch(device.kernels.copy, blocks, kThreadsPerBlock, transfer.stream->stream(), destination, source, bytes);
+}
+
+CUresult copy_to_peer(const CudaTransfer& transfer, std::byte* destination, const std::byte* source, std::size_t bytes) {
+  const bool is_pulled = transfer.transfer->destination.device == transfer.device->index;
+  const StreamDevice& to = is_pulled ? *transfer.device : *transfer.other;
+  const StreamDevice& from = is_pulled ? *transfer.other : *transfer.device;
+  return to.functions.cuMemcpyPeerAsync(reinterpret_cast<CUdeviceptr>(destination), to.context,
+                                        reinterpret_cast<CUdeviceptr>(source), from.context, bytes, transfer.stream->stream());
 }
 
 }  // namespace
@@ -57,24 +65,23 @@ bool CudaTransfer::waits_for_each_copy() const noexcept {
          is_pageable(transfer->destination);
 }
 
-CUresult enqueue_copy(const CudaTransfer& transfer, const Ends& ends, std::size_t bytes) {
-  const cuda::Functions& functions = transfer.device->functions;
-  std::byte* const destination = ends.destination().address();
-  std::byte* const source = ends.source().address();
-  if (transfer.transfer->executor == StreamExecutor::kernel) return launch_copy(transfer, destination, source, bytes);
-  const auto to = reinterpret_cast<CUdeviceptr>(destination);
-  const auto from = reinterpret_cast<CUdeviceptr>(source);
-  if (ends.source().host) return functions.cuMemcpyHtoDAsync(to, source, bytes, transfer.stream);
-  if (ends.destination().host) return functions.cuMemcpyDtoHAsync(destination, from, bytes, transfer.stream);
-  if (transfer.other == nullptr) return functions.cuMemcpyDtoDAsync(to, from, bytes, transfer.stream);
-  const bool is_pulled = transfer.transfer->destination.device == transfer.device->index;
-  const StreamDevice& to_device = is_pulled ? *transfer.device : *transfer.other;
-  const StreamDevice& from_device = is_pulled ? *transfer.other : *transfer.device;
-  return functions.cuMemcpyPeerAsync(to, to_device.context, from, from_device.context, bytes, transfer.stream);
+CUresult start_copy(const CudaTransfer& transfer, const Ends& ends, std::size_t bytes) {
+  CudaCopyStream& stream = *transfer.stream;
+  std::byte* const to = ends.destination().address();
+  std::byte* const from = ends.source().address();
+  if (transfer.transfer->executor == StreamExecutor::kernel || transfer.other != nullptr) {
+    const bool is_by_kernel = transfer.transfer->executor == StreamExecutor::kernel;
+    const CUresult result = is_by_kernel ? launch_copy(transfer, to, from, bytes) : copy_to_peer(transfer, to, from, bytes);
+    if (result == CUDA_SUCCESS) stream.note_started();
+    return result;
+  }
+  if (ends.source().host) return stream.copy(CopyWay::to_device, to, from, bytes);
+  return stream.copy(ends.destination().host ? CopyWay::from_device : CopyWay::between_devices, to, from, bytes);
 }
 
 CudaStream::CudaStream(CudaTransfer& transfer, const Ends& ends, TransferRun& run, Repeat& repeat, bool is_alone)
     : transfer_(transfer),
+      stream_(*transfer.stream),
       ends_(ends),
       run_(run),
       repeat_(repeat),
@@ -84,20 +91,14 @@ CudaStream::CudaStream(CudaTransfer& transfer, const Ends& ends, TransferRun& ru
                     : transfer.transfer->bytes >= kMarkEveryBytes ? kMaxPendingOfLarge
                                                                   : kMaxPending) {}
 
-CudaStream::~CudaStream() {
-  const cuda::Functions& functions = transfer_.device->functions;
-  for (CUevent_st* const event : free_events_) functions.cuEventDestroy(event);
-  for (const Pending& pending : pending_) functions.cuEventDestroy(pending.event);
-}
-
 void CudaStream::fail(const char* operation, CUresult result) {
-  run_.fail(failure_of(run_, cuda_failure(operation, text("device ", transfer_.device->index), result).record()));
+  run_.fail(failure_of(run_, cuda::failure(operation, text("device ", transfer_.device->index), result).record()));
 }
 
 void CudaStream::finish() {
   if (is_finished_) return;
   is_finished_ = true;
-  repeat_.end_lane(run_);
+  repeat_.end_part(run_);
 }
 
 void CudaStream::give_up() {
@@ -106,31 +107,17 @@ void CudaStream::give_up() {
   finish();
 }
 
-bool CudaStream::record(std::uint64_t bytes) {
-  const cuda::Functions& functions = transfer_.device->functions;
-  CUevent event = nullptr;
-  CUresult result = CUDA_SUCCESS;
-  if (free_events_.empty()) {
-    result = functions.cuEventCreate(&event, CU_EVENT_DEFAULT);
-  } else {
-    event = free_events_.back();
-    free_events_.pop_back();
-  }
-  if (result == CUDA_SUCCESS) {
-    pending_.push_back({event, bytes});
-    result = functions.cuEventRecord(event, transfer_.stream);
-    if (result == CUDA_SUCCESS) return true;
-    pending_.pop_back();
-    free_events_.push_back(event);
-  }
-  fail("record an event", result);
-  return false;
+bool CudaStream::record() {
+  const CUresult result = stream_.record();
+  if (result != CUDA_SUCCESS) fail("record an event", result);
+  return result == CUDA_SUCCESS;
 }
 
 // The mark of the begin, then copies.
 void CudaStream::begin() {
   has_begun_ = true;
-  if (!record(0)) return;
+  first_number_ = stream_.started();
+  if (!record()) return;
   while (submit()) {
   }
 }
@@ -138,51 +125,44 @@ void CudaStream::begin() {
 void CudaStream::prepare() {
   if (run_.transfer.delay_seconds > 0) return;
   const cuda::Functions& functions = transfer_.device->functions;
-  CUresult result = functions.cuStreamWaitValue32(transfer_.stream, reinterpret_cast<CUdeviceptr>(repeat_.gate_word()), 1,
+  CUresult result = functions.cuStreamWaitValue32(stream_.stream(), reinterpret_cast<CUdeviceptr>(repeat_.gate_word()), 1,
                                                   CU_STREAM_WAIT_VALUE_GEQ);
   if (result != CUDA_SUCCESS) return fail("wait for the gate", result);
   const std::size_t warm_bytes = std::min(run_.transfer.bytes, kWarmUpBytesPerCopy);
   const std::size_t warm_copies = std::min(kWarmUpBytes / warm_bytes, kMaxWarmUpCopies);
-  for (std::size_t i = 0; i < warm_copies && result == CUDA_SUCCESS; ++i) result = enqueue_copy(transfer_, ends_, warm_bytes);
+  for (std::size_t i = 0; i < warm_copies && result == CUDA_SUCCESS; ++i) result = start_copy(transfer_, ends_, warm_bytes);
   if (result != CUDA_SUCCESS) return fail("warm up", result);
   begin();
 }
 
 bool CudaStream::submit() {
-  if (run_.has_failed() || pending_.size() >= most_pending_ || !repeat_.wants_more(run_, begun_)) return false;
+  if (run_.has_failed() || stream_.events_under_way() >= most_pending_ || !repeat_.wants_more(run_, begun())) return false;
   std::uint64_t count = copies_per_mark_;
   const Transfer& transfer = run_.transfer;
-  if (transfer.iterations > 0 && !transfer.is_background) count = std::min(count, transfer.iterations - begun_);
+  if (transfer.iterations > 0 && !transfer.is_background) count = std::min(count, transfer.iterations - begun());
   for (std::uint64_t i = 0; i < count; ++i) {
-    if (const CUresult result = enqueue_copy(transfer_, ends_, transfer.bytes); result != CUDA_SUCCESS) {
+    if (const CUresult result = start_copy(transfer_, ends_, transfer.bytes); result != CUDA_SUCCESS) {
       fail("copy", result);
       return false;
     }
   }
-  begun_ += count;
-  return record(begun_ * transfer.bytes);
+  return record();
 }
 
 bool CudaStream::reap() {
   bool has_any = false;
-  while (!pending_.empty()) {
-    const Pending next = pending_.front();
-    CUresult result = transfer_.device->functions.cuEventQuery(next.event);
-    if (result == CUDA_ERROR_NOT_READY) break;
-    Mark mark{0, next.bytes};
-    if (result == CUDA_SUCCESS) result = transfer_.device->moment_of(next.event, mark.at_ns);
-    if (result != CUDA_SUCCESS) {
-      fail("copy", result);
-      pending_.clear();  // the context is lost, and its events with it
-      break;
-    }
-    run_.lanes.front().push_back(mark);
+  const CUresult result = stream_.look_at_events([&](std::uint64_t number, CUevent event) {
+    Mark mark{0, (number - first_number_) * run_.transfer.bytes};
+    if (const CUresult told = transfer_.device->moment_of(event, mark.at_ns); told != CUDA_SUCCESS) return told;
+    run_.parts.front().push_back(mark);
     run_.bytes_done.store(mark.bytes, std::memory_order_relaxed);
-    free_events_.push_back(next.event);
-    pending_.pop_front();
     has_any = true;
-  }
-  return has_any;
+    return CUDA_SUCCESS;
+  });
+  if (result == CUDA_SUCCESS) return has_any;
+  fail("copy", result);
+  finish();  // the context is lost: nothing will be told of what is under way
+  return true;
 }
 
 bool CudaStream::advance() {
@@ -192,10 +172,10 @@ bool CudaStream::advance() {
     begin();
   }
   bool has_advanced = reap();
-  if (!takes_turns_ || pending_.empty()) {
+  if (!takes_turns_ || stream_.events_under_way() == 0) {
     while (submit()) has_advanced = true;
   }
-  if (pending_.empty() && (run_.has_failed() || !repeat_.wants_more(run_, begun_))) finish();
+  if (stream_.events_under_way() == 0 && (run_.has_failed() || !repeat_.wants_more(run_, begun()))) finish();
   return has_advanced || is_finished_;
 }
 

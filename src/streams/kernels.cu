@@ -4,17 +4,14 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "copy/gpu_copy.hpp"
 #include "streams/pattern.hpp"
 
 namespace {
 
-constexpr std::size_t kUnroll = 8;  // loads in flight per thread: 128 bytes
+using gigabar::global_ns;
 
-__device__ std::uint64_t global_ns() {
-  std::uint64_t ns;
-  asm volatile("mov.u64 %0, %globaltimer;" : "=l"(ns));
-  return ns;
-}
+constexpr std::size_t kUnroll = 8;  // loads in flight per thread: 128 bytes
 
 }  // namespace
 
@@ -25,17 +22,8 @@ __global__ void __launch_bounds__(512) gigabar_stream_copy(std::byte* destinatio
   const std::size_t whole = bytes / 16;
   const std::size_t thread = static_cast<std::size_t>(blockIdx.x) * blockDim.x + threadIdx.x;
   const std::size_t stride = static_cast<std::size_t>(gridDim.x) * blockDim.x;
-  auto* to = reinterpret_cast<uint4*>(destination);
-  const auto* from = reinterpret_cast<const uint4*>(source);
-  std::size_t i = thread;
-  for (; i + (kUnroll - 1) * stride < whole; i += kUnroll * stride) {
-    uint4 words[kUnroll];
-#pragma unroll
-    for (std::size_t j = 0; j < kUnroll; ++j) words[j] = __ldcs(from + i + j * stride);
-#pragma unroll
-    for (std::size_t j = 0; j < kUnroll; ++j) __stcs(to + i + j * stride, words[j]);
-  }
-  for (; i < whole; i += stride) __stcs(to + i, __ldcs(from + i));
+  gigabar::copy_quads<kUnroll>(reinterpret_cast<uint4*>(destination), reinterpret_cast<const uint4*>(source), whole, thread, stride,
+                               [](const uint4* from) { return __ldcs(from); });
   for (std::size_t at = whole * 16 + thread; at < bytes; at += stride) destination[at] = source[at];
 }
 

@@ -8,7 +8,7 @@
 namespace gigabar {
 namespace {
 
-double bytes_of_lane_until(const std::vector<Mark>& marks, std::int64_t at_ns) {
+double bytes_of_part_until(const Marks& marks, std::int64_t at_ns) {
   const auto next =
       std::upper_bound(marks.begin(), marks.end(), at_ns, [](std::int64_t at, const Mark& mark) { return at < mark.at_ns; });
   if (next == marks.begin()) return 0;
@@ -23,12 +23,12 @@ double rate(double bytes, std::int64_t duration_ns) { return duration_ns > 0 ? b
 }  // namespace
 
 bool Timeline::has_run() const noexcept {
-  return std::any_of(lanes.begin(), lanes.end(), [](const auto& marks) { return marks.size() > 1; });
+  return std::any_of(parts.begin(), parts.end(), [](const Marks& marks) { return marks.size() > 1; });
 }
 
 std::int64_t Timeline::begin_ns() const noexcept {
   std::int64_t begin = std::numeric_limits<std::int64_t>::max();
-  for (const auto& marks : lanes) {
+  for (const Marks& marks : parts) {
     if (marks.size() > 1) begin = std::min(begin, marks.front().at_ns);
   }
   return begin;
@@ -36,7 +36,7 @@ std::int64_t Timeline::begin_ns() const noexcept {
 
 std::int64_t Timeline::end_ns() const noexcept {
   std::int64_t end = std::numeric_limits<std::int64_t>::min();
-  for (const auto& marks : lanes) {
+  for (const Marks& marks : parts) {
     if (marks.size() > 1) end = std::max(end, marks.back().at_ns);
   }
   return end;
@@ -44,13 +44,13 @@ std::int64_t Timeline::end_ns() const noexcept {
 
 std::uint64_t Timeline::bytes() const noexcept {
   std::uint64_t sum = 0;
-  for (const auto& marks : lanes) sum += marks.empty() ? 0 : marks.back().bytes;
+  for (const Marks& marks : parts) sum += marks.empty() ? 0 : marks.back().bytes;
   return sum;
 }
 
 double Timeline::bytes_until(std::int64_t at_ns) const noexcept {
   double sum = 0;
-  for (const auto& marks : lanes) sum += bytes_of_lane_until(marks, at_ns);
+  for (const Marks& marks : parts) sum += bytes_of_part_until(marks, at_ns);
   return sum;
 }
 

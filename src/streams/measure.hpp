@@ -11,18 +11,20 @@
 
 namespace gigabar {
 
-// At `at_ns` of the CPU's monotonic clock a lane had moved `bytes`. A lane is one CUDA stream or one CPU thread: its first mark is
-// its begin, with 0 bytes, its last mark the end of its last copy.
+// At `at_ns` of the CPU's monotonic clock a CUDA stream or a CPU thread had moved `bytes` of its part of a transfer. Its first mark
+// is its begin, with 0 bytes, its last mark the end of its last copy.
 struct Mark {
   std::int64_t at_ns = 0;
   std::uint64_t bytes = 0;
 };
 
+using Marks = std::vector<Mark>;
+
 struct Timeline {
-  std::vector<std::vector<Mark>> lanes;
+  std::vector<Marks> parts;  // one for each stream or thread
   bool is_background = false;
 
-  bool has_run() const noexcept;  // some lane has a begin and an end
+  bool has_run() const noexcept;  // some part has a begin and an end
   std::int64_t begin_ns() const noexcept;
   std::int64_t end_ns() const noexcept;
   std::uint64_t bytes() const noexcept;

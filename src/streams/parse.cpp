@@ -89,7 +89,7 @@ struct ExecutorRow {
   std::string_view name;
   StreamExecutor executor;
   StreamSide side;
-  unsigned most_lanes;  // 0: has none
+  unsigned most_workers;  // 0: has none to choose
 };
 constexpr std::array kExecutors = {
     ExecutorRow{"ce", StreamExecutor::copy_engine, StreamSide::automatic, 0},
@@ -279,15 +279,15 @@ class TransferReader {
 
   Result<void> read_executor(const Word& word, std::size_t colon, const ExecutorRow& executor) {
     if (is_repeated("executor")) return refuse(word, "is a second executor");
-    if (transfer_.executor != executor.executor) transfer_.lanes = 0;  // the defaults' are another executor's
+    if (transfer_.executor != executor.executor) transfer_.worker_count = 0;  // the defaults' are another executor's
     transfer_.executor = executor.executor;
     transfer_.side = executor.side;
     if (colon == word.text.size()) return {};
-    if (executor.most_lanes == 0) return refuse(word, "has no lanes to choose; expected sm:BLOCKS or cpu:THREADS");
-    const Word lanes = word.sub(colon + 1);
-    const auto number = parse_number(lanes.text, 1, executor.most_lanes);
-    if (!number) return refuse(lanes, text("is no number of lanes; expected 1 to ", executor.most_lanes));
-    transfer_.lanes = static_cast<unsigned>(*number);
+    if (executor.most_workers == 0) return refuse(word, "has no blocks or threads to choose; expected sm:BLOCKS or cpu:THREADS");
+    const Word count = word.sub(colon + 1);
+    const auto number = parse_number(count.text, 1, executor.most_workers);
+    if (!number) return refuse(count, text("is no number of blocks or threads; expected 1 to ", executor.most_workers));
+    transfer_.worker_count = static_cast<unsigned>(*number);
     return {};
   }
 

@@ -9,6 +9,7 @@
 
 #include "base/counted.hpp"
 #include "base/errors.hpp"
+#include "base/options.hpp"
 #include "base/uncancelled.hpp"
 #include "platform/numa.hpp"
 
@@ -43,17 +44,6 @@ std::string number_text(double value) {
   return {digits, error == std::errc{} ? end : digits};
 }
 
-// "1536K": the largest unit that leaves a whole number.
-std::string bytes_text(std::size_t bytes) {
-  constexpr std::string_view kUnits = "KMG";
-  std::size_t unit = 0;
-  while (bytes != 0 && bytes % 1024 == 0 && unit < kUnits.size()) {
-    bytes /= 1024;
-    ++unit;
-  }
-  return unit == 0 ? text(bytes) : text(bytes, kUnits[unit - 1]);
-}
-
 std::string place_text(const StreamPlace& place) {
   if (!place.is_host()) return text("gpu", place.device);
   if (place.numa_node == StreamPlace::kNearestNode) return "host";
@@ -65,8 +55,8 @@ std::string executor_text(const Transfer& transfer) {
   const bool has_sides = transfer.executor == StreamExecutor::copy_engine || transfer.executor == StreamExecutor::kernel;
   if (has_sides && transfer.side == StreamSide::source) word += "-push";
   if (has_sides && transfer.side == StreamSide::destination) word += "-pull";
-  const bool has_lanes = transfer.executor == StreamExecutor::kernel || transfer.executor == StreamExecutor::cpu;
-  if (has_lanes && transfer.lanes != 0) word += text(":", transfer.lanes);
+  const bool has_workers = transfer.executor == StreamExecutor::kernel || transfer.executor == StreamExecutor::cpu;
+  if (has_workers && transfer.worker_count != 0) word += text(":", transfer.worker_count);
   return word;
 }
 
@@ -120,12 +110,12 @@ MaybeFault check_place(const StreamPlace& place, int device_count, const std::ve
   return place.is_host() ? check_node(place, nodes) : check_device(place, device_count);
 }
 
-MaybeFault check_lanes(const Transfer& transfer) {
-  if (transfer.executor == StreamExecutor::kernel && transfer.lanes > kMaxBlocks) {
-    return invalid(text(transfer.lanes, " thread blocks, at most ", kMaxBlocks), "0 takes as many as the GPU has room for");
+MaybeFault check_worker_count(const Transfer& transfer) {
+  if (transfer.executor == StreamExecutor::kernel && transfer.worker_count > kMaxBlocks) {
+    return invalid(text(transfer.worker_count, " thread blocks, at most ", kMaxBlocks), "0 takes as many as the GPU has room for");
   }
-  if (transfer.executor == StreamExecutor::cpu && transfer.lanes > kMaxThreads) {
-    return invalid(text(transfer.lanes, " CPU threads, at most ", kMaxThreads), "0 takes what is best on most machines");
+  if (transfer.executor == StreamExecutor::cpu && transfer.worker_count > kMaxThreads) {
+    return invalid(text(transfer.worker_count, " CPU threads, at most ", kMaxThreads), "0 takes what is best on most machines");
   }
   return {};
 }
@@ -226,7 +216,7 @@ MaybeFault check_transfer(const Transfer& transfer, int device_count, const std:
   if (auto fault = check_place(transfer.destination, device_count, nodes)) return fault;
   if (auto fault = check_bytes(transfer)) return fault;
   if (auto fault = check_length(transfer)) return fault;
-  if (auto fault = check_lanes(transfer)) return fault;
+  if (auto fault = check_worker_count(transfer)) return fault;
   if (auto fault = check_group(transfer)) return fault;
   return check_executor(transfer);
 }
@@ -267,7 +257,7 @@ std::string_view name_of(StreamExecutor executor) noexcept {
 
 std::string to_string(const Transfer& transfer) try {
   std::string line = route_text(transfer);
-  if (has_bytes(transfer)) line += " bytes=" + bytes_text(transfer.bytes);
+  if (has_bytes(transfer)) line += " bytes=" + format_bytes(transfer.bytes);
   line += length_text(transfer);
   if (transfer.delay_seconds != 0) line += " delay=" + number_text(transfer.delay_seconds);
   line += pages_text(transfer);
@@ -314,7 +304,7 @@ ErrorRecord failure_of(std::size_t index, const Transfer& transfer, ErrorRecord 
 }
 
 std::string describe_transfer(std::size_t index, const Transfer& transfer) {
-  const std::string bytes = has_bytes(transfer) ? " bytes=" + bytes_text(transfer.bytes) : std::string();
+  const std::string bytes = has_bytes(transfer) ? " bytes=" + format_bytes(transfer.bytes) : std::string();
   return text("transfer ", index, " (", route_text(transfer), bytes, ")");
 }
 

@@ -26,7 +26,6 @@ int nearest_device(const Transfer& transfer) noexcept;
 std::string describe_transfer(std::size_t index, const Transfer& transfer);
 // The first detector's record, with the transfer in front.
 ErrorRecord failure_of(std::size_t index, const Transfer& transfer, ErrorRecord record);
-bool moves_data(StreamExecutor executor) noexcept;  // not flag, not pointer_chase
 
 // 1 to 64 bytes without spaces, control characters, ';' and '#': what the text form can say.
 bool is_group_name(std::string_view name) noexcept;

@@ -21,82 +21,44 @@ class CellMaker {
   CellMaker(const Transfer& defaults, StreamExecutor executor, int device_count, std::vector<StreamCell>& cells)
       : defaults_(defaults), executor_(executor), device_count_(device_count), cells_(cells) {}
 
-  void host_to_device(StreamSide side) {
-    for (int gpu = 0; gpu < device_count_; ++gpu) add("", 0, gpu, {measured(kHost, gpu, side)});
-  }
-  void device_to_host(StreamSide side) {
-    for (int gpu = 0; gpu < device_count_; ++gpu) add("", 0, gpu, {measured(gpu, kHost, side)});
-  }
-  void host_to_device_both(StreamSide side) {
-    for (int gpu = 0; gpu < device_count_; ++gpu) add("", 0, gpu, {measured(kHost, gpu, side), background(gpu, kHost, side)});
-  }
-  void device_to_host_both(StreamSide side) {
-    for (int gpu = 0; gpu < device_count_; ++gpu) add("", 0, gpu, {measured(gpu, kHost, side), background(kHost, gpu, side)});
+  // Each GPU is measured, alone or while all other GPUs do the same; both ways: and all of them the opposite.
+  template <bool kIsToHost, bool kIsAmongAll, bool kIsBothWays>
+  void with_host(StreamSide side) {
+    for (int gpu = 0; gpu < device_count_; ++gpu) {
+      std::vector<Transfer> transfers = {kIsToHost ? measured(gpu, kHost, side) : measured(kHost, gpu, side)};
+      for (const int other : kIsAmongAll ? others(gpu) : std::vector<int>()) {
+        if (kIsToHost || kIsBothWays) transfers.push_back(background(other, kHost, side));
+        if (!kIsToHost || kIsBothWays) transfers.push_back(background(kHost, other, side));
+      }
+      if (kIsBothWays) transfers.push_back(kIsToHost ? background(kHost, gpu, side) : background(gpu, kHost, side));
+      add("", 0, gpu, std::move(transfers));
+    }
   }
   void within_device(StreamSide side) {
     for (int gpu = 0; gpu < device_count_; ++gpu) add("", 0, gpu, {measured(gpu, gpu, side)});
   }
+  // All others at once, whose figures are summed up.
+  template <bool kIsToOne>
+  void with_others(StreamSide side) {
+    for (int gpu = 0; gpu < device_count_; ++gpu) {
+      std::vector<Transfer> transfers;
+      for (const int peer : others(gpu)) transfers.push_back(kIsToOne ? measured(peer, gpu, side) : measured(gpu, peer, side));
+      add("", 0, gpu, std::move(transfers));
+    }
+  }
 
   // Row and column: the row's GPU reads from the column's, or writes to it.
   void device_to_device(StreamSide side) {
-    for (const auto& [row, column] : pairs()) {
-      const auto [from, to] = direction(row, column, side);
-      add("", row, column, {measured(from, to, side)});
-    }
+    for_pairs(side, [&](int from, int to) { return std::vector{measured(from, to, side)}; });
   }
   // Both directions run in each of the three matrices; which of them is measured differs.
   void device_to_device_both(StreamSide side) {
-    const std::string_view word = side == StreamSide::destination ? "read" : "write";
-    for (const auto& [row, column] : pairs()) {
-      const auto [from, to] = direction(row, column, side);
-      add(text(word, 1), row, column, {measured(from, to, side), background(to, from, side)});
-    }
-    for (const auto& [row, column] : pairs()) {
-      const auto [from, to] = direction(row, column, side);
-      add(text(word, 2), row, column, {background(from, to, side), measured(to, from, side)});
-    }
-    for (const auto& [row, column] : pairs()) {
-      const auto [from, to] = direction(row, column, side);
-      add("total", row, column, {measured(from, to, side), measured(to, from, side)});
-    }
-  }
-
-  // One GPU is measured while all others do the same.
-  void all_to_host(StreamSide side) {
-    for (int gpu = 0; gpu < device_count_; ++gpu) add("", 0, gpu, among_all(measured(gpu, kHost, side), gpu, true, false));
-  }
-  void host_to_all(StreamSide side) {
-    for (int gpu = 0; gpu < device_count_; ++gpu) add("", 0, gpu, among_all(measured(kHost, gpu, side), gpu, false, true));
-  }
-  // And all of them, the measured one too, the opposite.
-  void all_to_host_both(StreamSide side) {
-    for (int gpu = 0; gpu < device_count_; ++gpu) {
-      auto transfers = among_all(measured(gpu, kHost, side), gpu, true, true);
-      transfers.push_back(background(kHost, gpu, side));
-      add("", 0, gpu, std::move(transfers));
-    }
-  }
-  void host_to_all_both(StreamSide side) {
-    for (int gpu = 0; gpu < device_count_; ++gpu) {
-      auto transfers = among_all(measured(kHost, gpu, side), gpu, true, true);
-      transfers.push_back(background(gpu, kHost, side));
-      add("", 0, gpu, std::move(transfers));
-    }
-  }
-
-  void all_to_one(StreamSide side) {
-    for (int gpu = 0; gpu < device_count_; ++gpu) {
-      std::vector<Transfer> transfers;
-      for (const int peer : others(gpu)) transfers.push_back(measured(peer, gpu, side));
-      add("", 0, gpu, std::move(transfers));
-    }
-  }
-  void one_to_all(StreamSide side) {
-    for (int gpu = 0; gpu < device_count_; ++gpu) {
-      std::vector<Transfer> transfers;
-      for (const int peer : others(gpu)) transfers.push_back(measured(gpu, peer, side));
-      add("", 0, gpu, std::move(transfers));
-    }
+    const std::string word = side == StreamSide::destination ? "read" : "write";
+    for_pairs(
+        side, [&](int from, int to) { return std::vector{measured(from, to, side), background(to, from, side)}; }, word + "1");
+    for_pairs(
+        side, [&](int from, int to) { return std::vector{background(from, to, side), measured(to, from, side)}; }, word + "2");
+    for_pairs(side, [&](int from, int to) { return std::vector{measured(from, to, side), measured(to, from, side)}; }, "total");
   }
 
  private:
@@ -114,7 +76,7 @@ class CellMaker {
     transfer.destination = place(to, defaults_.destination);
     transfer.executor = executor_;
     transfer.side = side;
-    if (executor_ == defaults_.executor) transfer.lanes = defaults_.lanes;
+    if (executor_ == defaults_.executor) transfer.worker_count = defaults_.worker_count;
     transfer.bytes = defaults_.bytes;
     transfer.iterations = defaults_.iterations;
     transfer.seconds = defaults_.seconds;
@@ -147,21 +109,6 @@ class CellMaker {
     return place;
   }
 
-  std::vector<Transfer> among_all(Transfer first, int gpu, bool others_to_host, bool others_from_host) const {
-    const StreamSide side = first.side;
-    std::vector<Transfer> transfers = {std::move(first)};
-    for (const int other : others(gpu)) {
-      if (others_to_host) transfers.push_back(background(other, kHost, side));
-      if (others_from_host) transfers.push_back(background(kHost, other, side));
-    }
-    return transfers;
-  }
-
-  // A reader is the destination of what it moves, a writer the source.
-  static std::pair<int, int> direction(int worker, int peer, StreamSide side) {
-    return side == StreamSide::destination ? std::pair(peer, worker) : std::pair(worker, peer);
-  }
-
   std::vector<int> others(int gpu) const {
     std::vector<int> rest;
     for (int other = 0; other < device_count_; ++other) {
@@ -170,12 +117,13 @@ class CellMaker {
     return rest;
   }
 
-  std::vector<std::pair<int, int>> pairs() const {
-    std::vector<std::pair<int, int>> all;
+  // A reader is the destination of what it moves, a writer the source.
+  template <class Make>
+  void for_pairs(StreamSide side, const Make& make, const std::string& matrix = {}) {
+    const bool is_read = side == StreamSide::destination;
     for (int row = 0; row < device_count_; ++row) {
-      for (const int column : others(row)) all.emplace_back(row, column);
+      for (const int column : others(row)) add(matrix, row, column, is_read ? make(column, row) : make(row, column));
     }
-    return all;
   }
 
   const Transfer& defaults_;
@@ -192,6 +140,10 @@ struct Recipe {
   std::string_view description;
 };
 
+constexpr bool kToGpu = false, kToHost = true;
+constexpr bool kAlone = false, kAmongAll = true;
+constexpr bool kOneWay = false, kBothWays = true;
+constexpr bool kFromOne = false, kToOne = true;
 constexpr auto kAutomatic = StreamSide::automatic;
 constexpr auto kPush = StreamSide::source;
 constexpr auto kPull = StreamSide::destination;
@@ -199,28 +151,31 @@ constexpr auto kPull = StreamSide::destination;
 // Each by the copy engine and by a kernel.
 constexpr std::size_t kCopyCount = 16;
 constexpr std::array<Recipe, kCopyCount> kCopies = {{
-    {&CellMaker::host_to_device, kAutomatic, false, false, "host -> GPU(column)"},
-    {&CellMaker::device_to_host, kAutomatic, false, false, "host <- GPU(column)"},
-    {&CellMaker::host_to_device_both, kAutomatic, false, false, "host -> GPU(column), while the opposite runs"},
-    {&CellMaker::device_to_host_both, kAutomatic, false, false, "host <- GPU(column), while the opposite runs"},
+    {&CellMaker::with_host<kToGpu, kAlone, kOneWay>, kAutomatic, false, false, "host -> GPU(column)"},
+    {&CellMaker::with_host<kToHost, kAlone, kOneWay>, kAutomatic, false, false, "host <- GPU(column)"},
+    {&CellMaker::with_host<kToGpu, kAlone, kBothWays>, kAutomatic, false, false, "host -> GPU(column), while the opposite runs"},
+    {&CellMaker::with_host<kToHost, kAlone, kBothWays>, kAutomatic, false, false, "host <- GPU(column), while the opposite runs"},
     {&CellMaker::device_to_device, kPull, true, true, "GPU(row) <- GPU(column), pulled by the row"},
     {&CellMaker::device_to_device, kPush, true, true, "GPU(row) -> GPU(column), pushed by the row"},
     {&CellMaker::device_to_device_both, kPull, true, true,
      "GPU(row) <-> GPU(column), each pulls: read1 of the row, read2 of the column, total"},
     {&CellMaker::device_to_device_both, kPush, true, true,
      "GPU(row) <-> GPU(column), each pushes: write1 of the row, write2 of the column, total"},
-    {&CellMaker::all_to_host, kAutomatic, false, false, "host <- GPU(column), while all other GPUs do the same"},
-    {&CellMaker::all_to_host_both, kAutomatic, false, false,
+    {&CellMaker::with_host<kToHost, kAmongAll, kOneWay>, kAutomatic, false, false,
+     "host <- GPU(column), while all other GPUs do the same"},
+    {&CellMaker::with_host<kToHost, kAmongAll, kBothWays>, kAutomatic, false, false,
      "host <- GPU(column), while all other GPUs do the same and all the opposite"},
-    {&CellMaker::host_to_all, kAutomatic, false, false, "host -> GPU(column), while all other GPUs do the same"},
-    {&CellMaker::host_to_all_both, kAutomatic, false, false,
+    {&CellMaker::with_host<kToGpu, kAmongAll, kOneWay>, kAutomatic, false, false,
+     "host -> GPU(column), while all other GPUs do the same"},
+    {&CellMaker::with_host<kToGpu, kAmongAll, kBothWays>, kAutomatic, false, false,
      "host -> GPU(column), while all other GPUs do the same and all the opposite"},
-    {&CellMaker::all_to_one, kPush, true, false, "all other GPUs -> GPU(column), pushed by the others, summed up"},
-    {&CellMaker::all_to_one, kPull, true, false, "all other GPUs -> GPU(column), pulled by the column, summed up"},
-    {&CellMaker::one_to_all, kPush, true, false, "GPU(column) -> all other GPUs, pushed by the column, summed up"},
-    {&CellMaker::one_to_all, kPull, true, false, "GPU(column) -> all other GPUs, pulled by the others, summed up"},
+    {&CellMaker::with_others<kToOne>, kPush, true, false, "all other GPUs -> GPU(column), pushed by the others, summed up"},
+    {&CellMaker::with_others<kToOne>, kPull, true, false, "all other GPUs -> GPU(column), pulled by the column, summed up"},
+    {&CellMaker::with_others<kFromOne>, kPush, true, false, "GPU(column) -> all other GPUs, pushed by the column, summed up"},
+    {&CellMaker::with_others<kFromOne>, kPull, true, false, "GPU(column) -> all other GPUs, pulled by the others, summed up"},
 }};
-constexpr Recipe kHostLatency = {&CellMaker::host_to_device, kAutomatic, false, false, "one load by GPU(column) from host memory"};
+constexpr Recipe kHostLatency = {&CellMaker::with_host<kToGpu, kAlone, kOneWay>, kAutomatic, false, false,
+                                 "one load by GPU(column) from host memory"};
 constexpr Recipe kDeviceLatency = {&CellMaker::device_to_device, kPull, true, true, "one load by GPU(row) from GPU(column)"};
 constexpr Recipe kLocalCopy = {&CellMaker::within_device, kAutomatic, false, false,
                                "GPU(column) -> itself, each byte counted once"};

@@ -69,8 +69,8 @@ bool Repeat::wants_more(const TransferRun& run, std::uint64_t begun) const noexc
   return now_ns() < opened_ns() + static_cast<std::int64_t>((transfer.delay_seconds + transfer.seconds) * 1e9);
 }
 
-void Repeat::end_lane(TransferRun& run) noexcept {
-  if (run.end_lane() && !run.transfer.is_background) foreground_left_.fetch_sub(1, std::memory_order_acq_rel);
+void Repeat::end_part(TransferRun& run) noexcept {
+  if (run.end_part() && !run.transfer.is_background) foreground_left_.fetch_sub(1, std::memory_order_acq_rel);
 }
 
 ErrorRecord timed_out_record(const TransferRun& run) {

@@ -16,28 +16,29 @@
 
 namespace gigabar {
 
-// A transfer while it runs. The lanes' marks are each written by one thread and read when all threads have ended.
+// A transfer while it runs: a part for each CUDA stream or CPU thread that carries it, whose marks one thread writes. They are read
+// when all threads have ended.
 class TransferRun {
  public:
-  TransferRun(std::size_t plan_index, const Transfer& planned, std::size_t lane_count)
-      : index(plan_index), transfer(planned), lanes(lane_count), lanes_left_(lane_count) {}
+  TransferRun(std::size_t plan_index, const Transfer& planned, std::size_t part_count)
+      : index(plan_index), transfer(planned), parts(part_count), parts_left_(part_count) {}
 
   // The first failure counts. Threads: any.
   void fail(ErrorRecord record);
   bool has_failed() const noexcept { return has_failed_.load(std::memory_order_acquire); }
   std::optional<ErrorRecord> error() const;
-  // True for the lane that was the last to end.
-  bool end_lane() noexcept { return lanes_left_.fetch_sub(1, std::memory_order_acq_rel) == 1; }
-  bool is_done() const noexcept { return lanes_left_.load(std::memory_order_acquire) == 0; }
+  // True for the part that was the last to end.
+  bool end_part() noexcept { return parts_left_.fetch_sub(1, std::memory_order_acq_rel) == 1; }
+  bool is_done() const noexcept { return parts_left_.load(std::memory_order_acquire) == 0; }
 
   const std::size_t index;
   const Transfer& transfer;
-  std::vector<std::vector<Mark>> lanes;
-  std::vector<double> latencies_us;          // written by the only lane of a latency transfer
+  std::vector<Marks> parts;
+  std::vector<double> latencies_us;          // written by the only part of a latency transfer
   std::atomic<std::uint64_t> bytes_done{0};  // for progress
 
  private:
-  std::atomic<std::size_t> lanes_left_;
+  std::atomic<std::size_t> parts_left_;
   std::atomic<bool> has_failed_{false};
   mutable std::mutex mutex_;
   std::optional<ErrorRecord> error_;
@@ -55,8 +56,8 @@ class Repeat {
   bool arrive_and_wait();
   // Whether the transfer begins another copy, having begun `begun`.
   bool wants_more(const TransferRun& run, std::uint64_t begun) const noexcept;
-  // A lane has ended. The last one of a foreground transfer lets background transfers end.
-  void end_lane(TransferRun& run) noexcept;
+  // A part has ended. The last one of a foreground transfer lets background transfers end.
+  void end_part(TransferRun& run) noexcept;
   bool is_stopped() const noexcept { return stop_ != nullptr && stop_->load(std::memory_order_relaxed); }
   bool has_timed_out() const noexcept { return deadline_.has_passed(); }
   bool is_open() const noexcept { return opened_ns() != 0; }

@@ -67,7 +67,7 @@ void Results::add_repeat(std::span<const std::unique_ptr<TransferRun>> runs) {
   std::vector<Timeline> timelines(runs.size());
   for (std::size_t i = 0; i < runs.size(); ++i) {
     timelines[i].is_background = plan_.transfers[i].is_background;
-    if (runs[i] != nullptr && !runs[i]->has_failed()) timelines[i].lanes = runs[i]->lanes;
+    if (runs[i] != nullptr && !runs[i]->has_failed()) timelines[i].parts = runs[i]->parts;
   }
   const auto window = common_window(timelines);
   for (std::size_t i = 0; i < runs.size(); ++i) {

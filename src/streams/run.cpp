@@ -33,7 +33,7 @@ constexpr std::int64_t kCheckAfterStopNs = 500'000'000;  // who stops a run does
 void run_on_node(int node) { (void)keep_this_thread_on(cpus_in_both(cpus_of_numa_node(node), usable_cpus())); }
 
 std::string path_on_cpu(const Transfer& transfer, const Ends& ends, bool is_stand_in) {
-  const std::size_t threads = cpu_lane_count(transfer);
+  const std::size_t threads = cpu_thread_count(transfer);
   std::string path = counted(threads, "CPU thread");
   const bool is_by_cpu = transfer.executor == StreamExecutor::cpu || transfer.executor == StreamExecutor::flag;
   if (is_by_cpu && ends.mapping() != nullptr) path += text(" through ", name_of(ends.mapping()->backend()));
@@ -174,7 +174,7 @@ std::vector<std::unique_ptr<TransferRun>> Run::make_runs() const {
   for (std::size_t i = 0; i < runs.size(); ++i) {
     if (report_.transfers[i].error) continue;  // failed in an earlier repeat
     const Transfer& transfer = plan_.transfers[i];
-    runs[i] = std::make_unique<TransferRun>(i, transfer, is_carried_by_gpu(transfer) ? 1 : cpu_lane_count(transfer));
+    runs[i] = std::make_unique<TransferRun>(i, transfer, is_carried_by_gpu(transfer) ? 1 : cpu_thread_count(transfer));
   }
   return runs;
 }
@@ -275,8 +275,8 @@ void Run::check(std::span<const std::unique_ptr<TransferRun>> runs) {
     TransferReport& told = report_.transfers[run->index];
     told.error = run->error();
     if (told.error && told.error->status == Status::timed_out && session_ != nullptr) is_abandoned_ = true;
-    const auto has_copied = [](const std::vector<Mark>& marks) { return !marks.empty() && marks.back().bytes > 0; };
-    const bool has_arrived = std::all_of(run->lanes.begin(), run->lanes.end(), has_copied);
+    const auto has_copied = [](const Marks& marks) { return !marks.empty() && marks.back().bytes > 0; };
+    const bool has_arrived = std::all_of(run->parts.begin(), run->parts.end(), has_copied);
     if (told.error || !has_arrived) told.is_verified = false;
     if (!told.is_verified) continue;
     if (Result<void> checked = ends_[run->index]->check(code(), give_up); !checked) told.error = checked.record();

@@ -37,30 +37,27 @@ struct Slice {
 OneCopy copy_in_pieces(const std::function<Result<void>(Slice)>& copy, Slice slice, const Repeat& repeat);
 
 // What a thread that waits for each of its copies does: `warm_up` before the gate, then copies until the transfer has had enough.
-// `bytes` are those of one copy in this lane, `per_look` how many are made between two looks at the clock.
-struct BlockingLane {
+// `bytes` are what it moves of one copy, `per_look` how many are made between two looks at the clock.
+struct CopyLoop {
   TransferRun& run;
-  std::size_t lane;
+  std::size_t part;
   std::uint64_t bytes;
   std::uint64_t per_look = 1;
   std::function<Result<void>()> warm_up;
   std::function<OneCopy()> copy;
 };
-void run_blocking_lane(Repeat& repeat, const BlockingLane& lane);
+void run_copy_loop(Repeat& repeat, const CopyLoop& loop);
 
 // Rounds of the flag between this thread and whoever answers a value in the mapping's first word with the same value in *answered.
 // The last value sent is kLastFlag; both words are 0 before.
 inline constexpr std::uint32_t kLastFlag = 0xffffffffU;
-void run_flag_lane(Repeat& repeat, TransferRun& run, const Mapping& mapping, std::uint32_t* answered);
-
-// Waits until the transfer's delay is over. False when there is nothing to begin any more.
-bool wait_for_begin(const Repeat& repeat, const TransferRun& run);
+void run_flag_loop(Repeat& repeat, TransferRun& run, const Mapping& mapping, std::uint32_t* answered);
 
 // The record of a failed outcome, with the transfer in front.
 ErrorRecord failure_of(const TransferRun& run, const ErrorRecord& record);
 
-// How many lanes the transfer has when CPU threads carry it, as they carry everything on stand-ins.
-std::size_t cpu_lane_count(const Transfer& transfer) noexcept;
+// How many threads carry the transfer when the CPU does, as it carries everything on stand-ins.
+std::size_t cpu_thread_count(const Transfer& transfer) noexcept;
 // Threads that copy through the mapping, or from memory to memory: everything on stand-ins, the CPU executor anywhere.
 void add_cpu_workers(TransferRun& run, const Ends& ends, Repeat& repeat, int numa_node, std::vector<Worker>& workers);
 

@@ -11,8 +11,6 @@
 #include <memory>
 
 #include "commands.hpp"
-#include "streams/command.hpp"
-#include "streams/document.hpp"
 #include "support/option_checks.hpp"
 #include "support/sizes.hpp"
 
@@ -103,7 +101,8 @@ void add_default_options(const Command& command, Options& options) {
       ->type_name("SECONDS")
       ->group(group);
   command
-      .add_option("--executor", options.executor, "Who moves the bytes: ce, sm or cpu, with -push, -pull or :LANES (default: ce)")
+      .add_option("--executor", options.executor,
+                  "Who moves the bytes: ce, sm or cpu, with -push, -pull, :BLOCKS or :THREADS (default: ce)")
       ->type_name("NAME")
       ->group(group);
   command.add_option_function(
@@ -186,8 +185,7 @@ void add_streams(const Command& program, Invocation& invocation) {
       "told); 130 interrupted by SIGINT or SIGTERM, after what was measured until then was printed.");
   command->callback([options, &invocation] {
     if (std::erase(options->presets, "list") > 0) options->lists_presets = true;
-    streams::Document document(*options, invocation);
-    streams::run(*options, document);
+    streams::run(*options, invocation);
   });
 }
 

@@ -10,13 +10,13 @@ namespace gigabar::kernels {
 namespace {
 
 struct Avx512 {
-  static void store_16(void* mapped, const void* host) {
+  static void store(Size<16>, void* mapped, const void* host) {
     _mm_stream_si128(static_cast<__m128i*>(mapped), _mm_loadu_si128(static_cast<const __m128i*>(host)));
   }
-  static void store_32(void* mapped, const void* host) {
+  static void store(Size<32>, void* mapped, const void* host) {
     _mm256_stream_si256(static_cast<__m256i*>(mapped), _mm256_loadu_si256(static_cast<const __m256i*>(host)));
   }
-  static void store_line(void* mapped, const void* host) {
+  static void store(Size<64>, void* mapped, const void* host) {
     _mm512_stream_si512(static_cast<__m512i*>(mapped), _mm512_loadu_si512(host));
   }
 

@@ -8,19 +8,6 @@ namespace gigabar::kernels {
 namespace {
 
 struct Generic {
-  static void store_16(void* mapped, const void* host) {
-    store_scalar<8>(mapped, host);
-    store_scalar<8>(static_cast<Byte*>(mapped) + 8, static_cast<const Byte*>(host) + 8);
-  }
-  static void store_32(void* mapped, const void* host) {
-    store_16(mapped, host);
-    store_16(static_cast<Byte*>(mapped) + 16, static_cast<const Byte*>(host) + 16);
-  }
-  static void store_line(void* mapped, const void* host) {
-    store_32(mapped, host);
-    store_32(static_cast<Byte*>(mapped) + 32, static_cast<const Byte*>(host) + 32);
-  }
-
   using Vector = std::uint64_t;
   static constexpr std::size_t kVectorBytes = 8;
   [[gnu::always_inline]] static Vector load_mapped(const void* mapped) { return load_scalar<8>(mapped); }

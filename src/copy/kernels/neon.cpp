@@ -13,16 +13,8 @@ namespace {
 using MappedVector [[gnu::may_alias]] = uint8x16_t;
 
 struct Neon {
-  static void store_16(void* mapped, const void* host) {
+  static void store(Size<16>, void* mapped, const void* host) {
     *static_cast<volatile MappedVector*>(mapped) = vld1q_u8(static_cast<const Byte*>(host));
-  }
-  static void store_32(void* mapped, const void* host) {
-    store_16(mapped, host);
-    store_16(static_cast<Byte*>(mapped) + 16, static_cast<const Byte*>(host) + 16);
-  }
-  static void store_line(void* mapped, const void* host) {
-    store_32(mapped, host);
-    store_32(static_cast<Byte*>(mapped) + 32, static_cast<const Byte*>(host) + 32);
   }
 
   using Vector = uint8x16_t;

@@ -10,16 +10,8 @@ namespace gigabar::kernels {
 namespace {
 
 struct Sse2 {
-  static void store_16(void* mapped, const void* host) {
+  static void store(Size<16>, void* mapped, const void* host) {
     _mm_stream_si128(static_cast<__m128i*>(mapped), _mm_loadu_si128(static_cast<const __m128i*>(host)));
-  }
-  static void store_32(void* mapped, const void* host) {
-    store_16(mapped, host);
-    store_16(static_cast<Byte*>(mapped) + 16, static_cast<const Byte*>(host) + 16);
-  }
-  static void store_line(void* mapped, const void* host) {
-    store_32(mapped, host);
-    store_32(static_cast<Byte*>(mapped) + 32, static_cast<const Byte*>(host) + 32);
   }
 
   using Vector = __m128i;

@@ -3,10 +3,11 @@
 // compiler flags; everything here has internal linkage, so that no AVX-512 copy of a function reaches a CPU without it.
 //
 // A trait has
-//   store_16, store_32, store_line   16, 32, 64 bytes from host memory of any alignment to the mapped side, aligned to that number
-//   Vector, kVectorBytes             the widest load of the mapped side
-//   load_mapped                      one Vector from the mapped side, aligned to kVectorBytes
-//   store_host                       one Vector to host memory of any alignment
+//   store(Size<N>, mapped, host)   N = 16, 32 or 64 bytes from host memory of any alignment to the mapped side, aligned to N;
+//                                  a size that it lacks is stored as two halves
+//   Vector, kVectorBytes           the widest load of the mapped side
+//   load_mapped                    one Vector from the mapped side, aligned to kVectorBytes
+//   store_host                     one Vector to host memory of any alignment
 // A trait for stores only leaves out the second half.
 #pragma once
 
@@ -20,6 +21,9 @@ namespace {  // NOLINT(misc-anonymous-namespace-in-header)
 
 using Byte = unsigned char;
 constexpr std::size_t kLineBytes = 64;  // of write-combining buffers and of reads over PCIe
+
+template <std::size_t kBytes>
+struct Size {};
 
 template <std::size_t kBytes>
 struct Scalar;
@@ -42,22 +46,22 @@ struct Scalar<8> {
 
 inline std::uintptr_t address_of(const void* place) { return reinterpret_cast<std::uintptr_t>(place); }
 
-// Atomic, so that it is exactly one access of that width on the mapped side whoever else looks; no ordering.
-template <std::size_t kBytes>
+// Atomic, so that it is exactly one access of that width on the mapped side whoever else looks; no ordering but what is asked for.
+template <std::size_t kBytes, int kOrder = __ATOMIC_RELAXED>
 [[gnu::always_inline]] inline void store_scalar(void* mapped, const void* host) {
   typename Scalar<kBytes>::Type value;
   __builtin_memcpy(&value, host, kBytes);
-  __atomic_store_n(static_cast<volatile typename Scalar<kBytes>::Type*>(mapped), value, __ATOMIC_RELAXED);
+  __atomic_store_n(static_cast<volatile typename Scalar<kBytes>::Type*>(mapped), value, kOrder);
 }
 
-template <std::size_t kBytes>
+template <std::size_t kBytes, int kOrder = __ATOMIC_RELAXED>
 [[gnu::always_inline]] inline typename Scalar<kBytes>::Type load_scalar(const void* mapped) {
-  return __atomic_load_n(static_cast<const volatile typename Scalar<kBytes>::Type*>(mapped), __ATOMIC_RELAXED);
+  return __atomic_load_n(static_cast<const volatile typename Scalar<kBytes>::Type*>(mapped), kOrder);
 }
 
-template <std::size_t kBytes>
+template <std::size_t kBytes, int kOrder>
 [[gnu::always_inline]] inline void copy_scalar_from(void* host, const void* mapped) {
-  const auto value = load_scalar<kBytes>(mapped);
+  const auto value = load_scalar<kBytes, kOrder>(mapped);
   __builtin_memcpy(host, &value, kBytes);
 }
 
@@ -66,18 +70,20 @@ template <std::size_t kBytes>
   return bytes <= 8 && bytes != 0 && ((bytes & (bytes - 1)) | (address_of(mapped) & (bytes - 1))) == 0;
 }
 
+template <int kOrder = __ATOMIC_RELAXED>
 [[gnu::always_inline]] inline void store_single(void* mapped, const void* host, std::size_t bytes) {
-  if (bytes == 8) return store_scalar<8>(mapped, host);
-  if (bytes == 4) return store_scalar<4>(mapped, host);
-  if (bytes == 2) return store_scalar<2>(mapped, host);
-  store_scalar<1>(mapped, host);
+  if (bytes == 8) return store_scalar<8, kOrder>(mapped, host);
+  if (bytes == 4) return store_scalar<4, kOrder>(mapped, host);
+  if (bytes == 2) return store_scalar<2, kOrder>(mapped, host);
+  store_scalar<1, kOrder>(mapped, host);
 }
 
+template <int kOrder = __ATOMIC_RELAXED>
 [[gnu::always_inline]] inline void load_single(void* host, const void* mapped, std::size_t bytes) {
-  if (bytes == 8) return copy_scalar_from<8>(host, mapped);
-  if (bytes == 4) return copy_scalar_from<4>(host, mapped);
-  if (bytes == 2) return copy_scalar_from<2>(host, mapped);
-  copy_scalar_from<1>(host, mapped);
+  if (bytes == 8) return copy_scalar_from<8, kOrder>(host, mapped);
+  if (bytes == 4) return copy_scalar_from<4, kOrder>(host, mapped);
+  if (bytes == 2) return copy_scalar_from<2, kOrder>(host, mapped);
+  copy_scalar_from<1, kOrder>(host, mapped);
 }
 
 struct StoreCursor {
@@ -87,16 +93,20 @@ struct StoreCursor {
 };
 
 template <class Isa, std::size_t kBytes>
-[[gnu::always_inline]] inline void store_piece(StoreCursor& at) {
+[[gnu::always_inline]] inline void store_bytes(Byte* mapped, const Byte* host) {
   if constexpr (kBytes <= 8) {
-    store_scalar<kBytes>(at.mapped, at.host);
-  } else if constexpr (kBytes == 16) {
-    Isa::store_16(at.mapped, at.host);
-  } else if constexpr (kBytes == 32) {
-    Isa::store_32(at.mapped, at.host);
+    store_scalar<kBytes>(mapped, host);
+  } else if constexpr (requires { Isa::store(Size<kBytes>{}, mapped, host); }) {
+    Isa::store(Size<kBytes>{}, mapped, host);
   } else {
-    Isa::store_line(at.mapped, at.host);
+    store_bytes<Isa, kBytes / 2>(mapped, host);
+    store_bytes<Isa, kBytes / 2>(mapped + kBytes / 2, host + kBytes / 2);
   }
+}
+
+template <class Isa, std::size_t kBytes>
+[[gnu::always_inline]] inline void store_piece(StoreCursor& at) {
+  store_bytes<Isa, kBytes>(at.mapped, at.host);
   at.mapped += kBytes;
   at.host += kBytes;
   at.left_bytes -= kBytes;

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "driver/cuda/cuda.hpp"
 
+#include <utility>
+
 #include "base/check_ids.hpp"
 #include "base/errors.hpp"
 #include "driver/loader.hpp"
@@ -148,6 +150,13 @@ Status status_of(CUresult result) {
     case CUDA_ERROR_NOT_INITIALIZED: return Status::foreign_process;  // cuInit succeeded, so it was in the parent of this process
     default: return Status::device_error;
   }
+}
+
+Error failure(std::string operation, std::string object, CUresult result, std::string remedy) {
+  if (result == CUDA_ERROR_NOT_INITIALIZED)
+    remedy = "CUDA does not work in a forked child; fork before it is used, or start the child with exec";
+  return make_error(status_of(result), std::move(operation), std::move(object), describe_result(result), std::move(remedy),
+                    native_code(result));
 }
 
 #else

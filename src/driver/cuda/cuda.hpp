@@ -47,6 +47,8 @@ NativeCode native_code(CUresult result);
 std::string describe_result(CUresult result);
 // The status it stands for: out of memory, invalid value, ...
 Status status_of(CUresult result);
+// All three: failure("record an event", "device 0", result).
+Error failure(std::string operation, std::string object, CUresult result, std::string remedy = {});
 #endif
 
 }  // namespace gigabar::cuda

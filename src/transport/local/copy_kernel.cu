@@ -3,17 +3,14 @@
 // the driver loads.
 #include "transport/local/copy_kernel.hpp"
 
+#include "copy/gpu_copy.hpp"
+
 namespace {
 
 using namespace gigabar::transport::local;
+using gigabar::global_ns;
 
 constexpr unsigned kPollsPerLook = 32;  // reading the timer costs about as much as a poll
-
-__device__ std::uint64_t global_ns() {
-  std::uint64_t ns;
-  asm volatile("mov.u64 %0, %globaltimer;" : "=l"(ns));
-  return ns;
-}
 
 // Everything before it, of this thread and of those it has met at a barrier, is seen by whoever sees the word.
 __device__ void store_release(std::uint32_t* word, std::uint32_t value) {
@@ -43,25 +40,15 @@ __device__ bool await(const CopyRequest& request, std::uint32_t number, CopyRequ
   }
 }
 
-// This block's part. No byte is used twice, and another kernel may have written them since this one began: past the first-level
-// cache.
+// This block's part. Another kernel may have written the bytes since this one began: past the first-level cache.
 __device__ void copy_part(std::byte* to, const std::byte* from, std::size_t bytes) {
   const std::size_t thread = static_cast<std::size_t>(blockIdx.x) * blockDim.x + threadIdx.x;
   const std::size_t threads = static_cast<std::size_t>(gridDim.x) * blockDim.x;
   const std::size_t to_line = (16 - reinterpret_cast<std::uintptr_t>(to) % 16) % 16;
   const std::size_t head = to_line < bytes ? to_line : bytes;
   const std::size_t whole = (bytes - head) / 16;
-  auto* const wide_to = reinterpret_cast<uint4*>(to + head);
-  const auto* const wide_from = reinterpret_cast<const uint4*>(from + head);
-  std::size_t i = thread;
-  for (; i + (kKernelLoads - 1) * threads < whole; i += kKernelLoads * threads) {
-    uint4 words[kKernelLoads];
-#pragma unroll
-    for (std::size_t j = 0; j < kKernelLoads; ++j) words[j] = __ldcg(wide_from + i + j * threads);
-#pragma unroll
-    for (std::size_t j = 0; j < kKernelLoads; ++j) __stcs(wide_to + i + j * threads, words[j]);
-  }
-  for (; i < whole; i += threads) __stcs(wide_to + i, __ldcg(wide_from + i));
+  gigabar::copy_quads<kKernelLoads>(reinterpret_cast<uint4*>(to + head), reinterpret_cast<const uint4*>(from + head), whole, thread,
+                                    threads, [](const uint4* quad) { return __ldcg(quad); });
   auto* const bytes_to = reinterpret_cast<unsigned char*>(to);
   const auto* const bytes_from = reinterpret_cast<const unsigned char*>(from);
   if (thread < head) bytes_to[thread] = __ldcg(bytes_from + thread);

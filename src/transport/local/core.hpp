@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "base/descriptor.hpp"
-#include "transport/local/copy_lanes.hpp"
+#include "transport/local/device_copier.hpp"
 #include "transport/local/peer_device.hpp"
 #include "transport/local/process_memory.hpp"
 #include "transport/local/wire.hpp"
@@ -23,8 +23,8 @@ struct Core {
   Core(const Core&) = delete;
   Core& operator=(const Core&) = delete;
 
-  // The copy engine of a device; the first failure is remembered. Errors: as CopyLanes::open.
-  Result<CopyLanes*> lanes_of(int device);
+  // The copy engine of a device; the first failure is remembered. Errors: as DeviceCopier::open.
+  Result<DeviceCopier*> copier_of(int device);
   std::shared_ptr<ProcessMemory> memory_of(std::int64_t process, std::uint64_t nonce_address, const Nonce& nonce);
 
   int near_device = -1;
@@ -32,7 +32,7 @@ struct Core {
   Nonce nonce{};                        // proves to peers that they look at this process
   Descriptor wakes;                     // epoll of the links' sockets
   std::vector<LocalLink*> links;
-  std::map<int, Result<std::unique_ptr<CopyLanes>>> lanes;
+  std::map<int, Result<std::unique_ptr<DeviceCopier>>> copiers;
   std::map<std::int64_t, std::weak_ptr<ProcessMemory>> processes;
   PeerDevices devices;
 };

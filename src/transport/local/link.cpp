@@ -32,9 +32,9 @@ bool is_inside(std::uint64_t offset, std::uint64_t bytes, std::uint64_t region_b
   return offset <= region_bytes && bytes <= region_bytes - offset;
 }
 
-CopyKind kind_of(bool is_from_host, bool is_to_host) {
-  if (is_from_host) return CopyKind::host_to_device;
-  return is_to_host ? CopyKind::device_to_host : CopyKind::device_to_device;
+CopyWay way_of(bool is_from_host, bool is_to_host) {
+  if (is_from_host) return CopyWay::to_device;
+  return is_to_host ? CopyWay::from_device : CopyWay::between_devices;
 }
 
 // What copies that did not end may still use. Never destroyed.
@@ -90,12 +90,12 @@ LocalLink::~LocalLink() {
   const Deadline deadline = Deadline::after_ns(kMaxWaitNs);
   for (const Numbered& numbered : transfers_) {
     const Transfer& transfer = numbered.transfer;
-    if (transfer.lanes == nullptr) continue;
-    while (transfer.lanes->look(transfer.ticket) == CopyState::running && !deadline.has_passed()) {
-      quietly([&] { transfer.lanes->check(); });
+    if (transfer.copier == nullptr) continue;
+    while (transfer.copier->look(transfer.ticket) == CopyState::running && !deadline.has_passed()) {
+      quietly([&] { transfer.copier->check(); });
       std::this_thread::yield();
     }
-    if (transfer.lanes->look(transfer.ticket) == CopyState::finished) continue;
+    if (transfer.copier->look(transfer.ticket) == CopyState::finished) continue;
     keep_for_ever(core_);  // the streams
     keep_for_ever(transfer.hold);
   }
@@ -234,8 +234,8 @@ Reach LocalLink::reach(Direction direction, const Region& local, const RemoteReg
     const bool is_of_stand_in = from.kind() == MemoryKind::stand_in || to.kind() == MemoryKind::stand_in;
     return {true, is_of_stand_in ? TransferPath::p2p : TransferPath::host, route.reason};
   }
-  const auto lanes = core_->lanes_of(route.engine_device);
-  if (!lanes) return {false, TransferPath::none, lanes.error().message()};
+  const auto copier = core_->copier_of(route.engine_device);
+  if (!copier) return {false, TransferPath::none, copier.error().message()};
   if (is_cpu_memory(from.kind())) {
     if (const std::string& failure = from.facts().pinned.pin(); !failure.empty()) return {false, TransferPath::none, failure};
   }
@@ -292,16 +292,16 @@ Posted LocalLink::post_by_engine(Direction direction, const Wish& wish, const Lo
     finish(wish.cookie, make_error(Status::not_supported, "post", "copy engine", local.facts().pinned.pin(), "stage it"));
     return Posted::ok;
   }
-  const auto lanes = core_->lanes_of(route.engine_device);
-  if (!lanes) {
-    finish(wish.cookie, lanes.error());
+  const auto copier = core_->copier_of(route.engine_device);
+  if (!copier) {
+    finish(wish.cookie, copier.error());
     return Posted::ok;
   }
   const std::uintptr_t here = local.address() + wish.local_offset;
   const std::uintptr_t there = route.remote_address + wish.remote_offset;
   const bool is_write = direction == Direction::write;
-  const CopyKind kind = is_write ? kind_of(is_local_host, is_remote_host) : kind_of(is_remote_host, is_local_host);
-  auto ticket = (*lanes)->copy(kind, is_write ? there : here, is_write ? here : there, wish.bytes);
+  const CopyWay way = is_write ? way_of(is_local_host, is_remote_host) : way_of(is_remote_host, is_local_host);
+  auto ticket = (*copier)->copy(way, is_write ? there : here, is_write ? here : there, wish.bytes);
   if (!ticket) {
     finish(wish.cookie, ticket.error());
     fail(std::move(ticket).error());
@@ -310,7 +310,7 @@ Posted LocalLink::post_by_engine(Direction direction, const Wish& wish, const Lo
   Transfer transfer;
   transfer.direction = direction;
   transfer.cookie = wish.cookie;
-  transfer.lanes = *lanes;
+  transfer.copier = *copier;
   transfer.ticket = *ticket;
   transfer.hold = route.hold;
   add(std::move(transfer));
@@ -319,13 +319,13 @@ Posted LocalLink::post_by_engine(Direction direction, const Wish& wish, const Lo
 
 // True when it has ended, well or not.
 bool LocalLink::advance_one(Transfer& transfer) {
-  if (transfer.lanes != nullptr) {
-    const CopyState state = transfer.lanes->look(transfer.ticket);
+  if (transfer.copier != nullptr) {
+    const CopyState state = transfer.copier->look(transfer.ticket);
     const bool is_given_up = state_ == LinkState::broken && now_ns() - failed_at_ns_ > kMaxWaitNs;
     if (state == CopyState::running && !is_given_up) return false;
     if (state != CopyState::finished) {
       keep_for_ever(transfer.hold);
-      const Error lost = state == CopyState::failed ? transfer.lanes->failure() : *failure_;
+      const Error lost = state == CopyState::failed ? transfer.copier->failure() : *failure_;
       finish(transfer.cookie, lost);
       fail(lost);
       return true;
@@ -360,7 +360,7 @@ bool LocalLink::advance() {
   bool has_advanced = false;
   bool has_copied = false;
   for (auto place = transfers_.begin(); place != transfers_.end();) {
-    const bool is_by_cpu = place->transfer.lanes == nullptr;
+    const bool is_by_cpu = place->transfer.copier == nullptr;
     if (is_by_cpu && has_copied && state_ != LinkState::broken) {
       ++place;
       continue;

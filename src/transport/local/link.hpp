@@ -15,7 +15,7 @@
 #include <vector>
 
 #include "base/descriptor.hpp"
-#include "transport/local/copy_lanes.hpp"
+#include "transport/local/device_copier.hpp"
 #include "transport/local/link_memory.hpp"
 #include "transport/local/region.hpp"
 #include "transport/local/ring.hpp"
@@ -73,7 +73,7 @@ class LocalLink final : public Link {
   struct Transfer {
     Direction direction = Direction::write;
     std::uint64_t cookie = 0;
-    CopyLanes* lanes = nullptr;  // by a copy engine
+    DeviceCopier* copier = nullptr;  // by a copy engine
     CopyTicket ticket;
     std::shared_ptr<void> hold;
     const PeerRegion* remote = nullptr;  // by the CPU: what is left

@@ -17,12 +17,12 @@ namespace local {
 Core::Core() = default;
 Core::~Core() = default;
 
-Result<CopyLanes*> Core::lanes_of(int device) {
-  auto found = lanes.find(device);
-  if (found == lanes.end()) {
-    LaneOptions options;
+Result<DeviceCopier*> Core::copier_of(int device) {
+  auto found = copiers.find(device);
+  if (found == copiers.end()) {
+    CopierOptions options;
     options.most_kernel_bytes = most_kernel_bytes;
-    found = lanes.emplace(device, CopyLanes::open(device, std::move(options))).first;
+    found = copiers.emplace(device, DeviceCopier::open(device, std::move(options))).first;
   }
   if (!found->second) return found->second.error();
   return found->second->get();
@@ -140,8 +140,8 @@ bool LocalTransport::poll(Sink& sink) {
   for (std::size_t index = 0; index < core_->links.size(); ++index) {  // NOLINT(modernize-loop-convert)
     has_any |= core_->links[index]->poll(sink);
   }
-  for (auto& [device, lanes] : core_->lanes) {
-    if (lanes) (*lanes)->check();
+  for (auto& [device, copier] : core_->copiers) {
+    if (copier) (*copier)->check();
   }
   return has_any;
 }

@@ -35,6 +35,9 @@ TEST(ParseBytes, KnowsPowersOf1024InEitherCase) {
   EXPECT_EQ(parse_bytes("1g"), 1u << 30);
   EXPECT_EQ(parse_bytes("4611686018427387904"), std::uint64_t{1} << 62);
   EXPECT_EQ(parse_bytes("4294967296G"), std::uint64_t{1} << 62);
+  for (const char* const size : {"1", "1000", "1K", "1536K", "3M", "1G", "4294967296G"})
+    EXPECT_EQ(format_bytes(*parse_bytes(size)), size);
+  EXPECT_EQ(format_bytes(0), "0");
 }
 
 TEST(ParseBytes, RefusesZeroOverflowAndOtherText) {

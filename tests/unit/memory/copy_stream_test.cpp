@@ -12,6 +12,8 @@
 #include <vector>
 
 #include "gigabar/memory.hpp"
+#include "memory/cuda_context.hpp"
+#include "memory/cuda_copy_stream.hpp"
 #include "support/expect_log.hpp"
 #include "support/fake_session.hpp"
 #include "support/isolated.hpp"
@@ -128,6 +130,70 @@ ISOLATED_TEST(CopyStream, ACopyThatDoesNotStartIsAnError) {
   }
   session.plant(fake::Call::cuda, "cuMemHostAlloc", CUDA_ERROR_OUT_OF_MEMORY);
   EXPECT_EQ(CopyStream::open(0).status(), Status::out_of_memory);
+}
+
+// --- The stream itself, with the context current
+// ----------------------------------------------------------------------------------
+
+ISOLATED_TEST(CudaCopyStream, TellsEachTimedPointOnceAndInOrder) {
+  FakeSession session;
+  session.start();
+  const Ends ends;
+  ASSERT_TRUE(ends.host && ends.device);
+  const cuda::Functions& functions = cuda::driver().functions;
+  const ContextGuard guard(functions, *primary_context(0));
+  CudaCopyStream stream;
+  ASSERT_EQ(stream.open(functions, CudaCopyStream::Points::timed_events, 7), CUDA_SUCCESS);
+  const auto copy = [&] { return stream.copy(CopyWay::to_device, ends.device->address(), ends.host->address(), kBytes); };
+  std::vector<std::uint64_t> told;
+  const auto tell = [&](std::uint64_t number, CUevent event) {
+    float elapsed_ms = -1;
+    EXPECT_EQ(functions.cuEventElapsedTime(&elapsed_ms, event, event), CUDA_SUCCESS) << "it has a time";
+    told.push_back(number);
+    return CUDA_SUCCESS;
+  };
+  for (const unsigned copies : {0U, 2U, 1U}) {
+    for (unsigned i = 0; i < copies; ++i) ASSERT_EQ(copy(), CUDA_SUCCESS);
+    ASSERT_EQ(stream.record(), CUDA_SUCCESS);
+  }
+  EXPECT_EQ(stream.events_under_way(), 3U);
+  EXPECT_EQ(stream.under_way(), 3U);
+  while (stream.events_under_way() != 0) ASSERT_EQ(stream.look_at_events(tell), CUDA_SUCCESS);
+  EXPECT_EQ(told, (std::vector<std::uint64_t>{7, 9, 10}));
+  EXPECT_EQ(stream.finished(), 10U);
+  // A point whose time cannot be told has not been passed.
+  ASSERT_EQ(copy(), CUDA_SUCCESS);
+  EXPECT_EQ(stream.behind_last_point(), 1U);
+  ASSERT_EQ(stream.record(), CUDA_SUCCESS);
+  EXPECT_EQ(stream.look_at_events([](std::uint64_t, CUevent) { return CUDA_ERROR_UNKNOWN; }), CUDA_ERROR_UNKNOWN);
+  EXPECT_EQ(stream.finished(), 10U);
+  EXPECT_EQ(stream.look_at_events(tell), CUDA_SUCCESS);
+  EXPECT_EQ(told.back(), 11U);
+  stream.close();
+}
+
+ISOLATED_TEST(CudaCopyStream, WaitsWithoutAPointUntilItIsGivenUp) {
+  FakeSession session;
+  session.start();
+  const Ends ends;
+  ASSERT_TRUE(ends.host && ends.device);
+  const cuda::Functions& functions = cuda::driver().functions;
+  const ContextGuard guard(functions, *primary_context(0));
+  CudaCopyStream stream;
+  ASSERT_EQ(stream.open(functions, CudaCopyStream::Points::words), CUDA_SUCCESS);
+  ASSERT_EQ(stream.copy(CopyWay::to_device, ends.device->address(), ends.host->address(), kBytes), CUDA_SUCCESS);
+  session.plant(fake::Call::cuda, "cuStreamQuery", CUDA_ERROR_NOT_READY);
+  unsigned asked = 0;
+  EXPECT_EQ(stream.wait([&] { return ++asked == 3; }), CUDA_ERROR_NOT_READY);
+  EXPECT_EQ(asked, 3U);
+  session.remove_faults();
+  EXPECT_EQ(stream.wait([] { return true; }), CUDA_SUCCESS);
+  EXPECT_EQ(stream.record(), CUDA_SUCCESS);
+  while (stream.under_way() != 0) {
+    ASSERT_EQ(stream.check(), CUDA_SUCCESS);
+    ASSERT_EQ(stream.look(), CUDA_SUCCESS);
+  }
+  stream.close();
 }
 
 }  // namespace

@@ -11,10 +11,10 @@ namespace {
 
 constexpr std::int64_t kMs = 1'000'000;
 
-// One lane that moves `bytes` evenly between two moments, with a mark every tenth.
+// One part that moves `bytes` evenly between two moments, with a mark every tenth.
 Timeline steady(std::int64_t begin_ns, std::int64_t end_ns, std::uint64_t bytes) {
   Timeline timeline;
-  auto& marks = timeline.lanes.emplace_back();
+  auto& marks = timeline.parts.emplace_back();
   for (std::uint64_t i = 0; i <= 10; ++i) {
     marks.push_back({begin_ns + (end_ns - begin_ns) * static_cast<std::int64_t>(i) / 10, bytes * i / 10});
   }
@@ -24,7 +24,7 @@ Timeline steady(std::int64_t begin_ns, std::int64_t end_ns, std::uint64_t bytes)
 TEST(StreamMeasure, LifeIsFromFirstBeginToLastEnd) {
   Timeline timeline = steady(0, 10 * kMs, 100'000'000);
   EXPECT_DOUBLE_EQ(life_rate(timeline), 10);
-  timeline.lanes.push_back(steady(5 * kMs, 20 * kMs, 100'000'000).lanes.front());
+  timeline.parts.push_back(steady(5 * kMs, 20 * kMs, 100'000'000).parts.front());
   EXPECT_EQ(timeline.begin_ns(), 0);
   EXPECT_EQ(timeline.end_ns(), 20 * kMs);
   EXPECT_DOUBLE_EQ(life_rate(timeline), 10);
@@ -130,8 +130,8 @@ TEST(StreamMeasure, HoldsForRandomTimelines) {
     const std::size_t count = 1 + random() % 6;
     for (std::size_t i = 0; i < count; ++i) {
       Timeline timeline;
-      for (std::size_t lane = 0; lane < 1 + random() % 3; ++lane) {
-        auto& marks = timeline.lanes.emplace_back();
+      for (std::size_t part = 0; part < 1 + random() % 3; ++part) {
+        auto& marks = timeline.parts.emplace_back();
         Mark mark{static_cast<std::int64_t>(random() % 1000), 0};
         marks.push_back(mark);
         for (std::size_t step = 0; step < 1 + random() % 20; ++step) {

@@ -60,7 +60,7 @@ TEST(Parse, TakesWhatIsNotSaidFromTheDefaults) {
   Transfer defaults;
   defaults.executor = StreamExecutor::kernel;
   defaults.side = StreamSide::destination;
-  defaults.lanes = 12;
+  defaults.worker_count = 12;
   defaults.bytes = 4096;
   defaults.iterations = 0;
   defaults.seconds = 3;
@@ -75,11 +75,11 @@ TEST(Parse, TakesWhatIsNotSaidFromTheDefaults) {
 }
 
 TEST(Parse, ReadsEveryExecutor) {
-  const auto reads = [](std::string_view word, StreamExecutor executor, StreamSide side, unsigned lanes = 0) {
+  const auto reads = [](std::string_view word, StreamExecutor executor, StreamSide side, unsigned workers = 0) {
     const Transfer transfer = parsed_one("host->gpu0 " + std::string(word));
     EXPECT_EQ(transfer.executor, executor) << word;
     EXPECT_EQ(transfer.side, side) << word;
-    EXPECT_EQ(transfer.lanes, lanes) << word;
+    EXPECT_EQ(transfer.worker_count, workers) << word;
   };
   reads("ce", StreamExecutor::copy_engine, StreamSide::automatic);
   reads("ce-push", StreamExecutor::copy_engine, StreamSide::source);
@@ -94,12 +94,12 @@ TEST(Parse, ReadsEveryExecutor) {
   reads("chase", StreamExecutor::pointer_chase, StreamSide::automatic);
 }
 
-TEST(Parse, KeepsTheDefaultLanesForTheSameExecutorOnly) {
+TEST(Parse, KeepsTheDefaultWorkersForTheSameExecutorOnly) {
   Transfer defaults;
   defaults.executor = StreamExecutor::kernel;
-  defaults.lanes = 12;
-  EXPECT_EQ(parsed_one("host->gpu0 sm-pull", defaults).lanes, 12U);
-  EXPECT_EQ(parsed_one("host->gpu0 cpu", defaults).lanes, 0U);
+  defaults.worker_count = 12;
+  EXPECT_EQ(parsed_one("host->gpu0 sm-pull", defaults).worker_count, 12U);
+  EXPECT_EQ(parsed_one("host->gpu0 cpu", defaults).worker_count, 0U);
 }
 
 TEST(Parse, ReadsEveryKeyAndWordInAnyOrder) {
@@ -265,13 +265,13 @@ TEST(Refuse, Values) {
   refuse("gpu0->host count=4097", 18, "no count");
 }
 
-TEST(Refuse, Lanes) {
+TEST(Refuse, WorkerCounts) {
   refuse("gpu0->host sm:", 15, "1 to 65535");
   refuse("gpu0->host sm:0", 15, "1 to 65535");
   refuse("gpu0->host sm-push:65536", 20, "1 to 65535");
   refuse("gpu0->host cpu:257", 16, "1 to 256");
-  refuse("gpu0->host ce:2", 12, "no lanes");
-  refuse("gpu0->host flag:2", 12, "no lanes");
+  refuse("gpu0->host ce:2", 12, "no blocks or threads");
+  refuse("gpu0->host flag:2", 12, "no blocks or threads");
 }
 
 TEST(Refuse, MoreTransfersThanOneLineMayMake) {
@@ -318,7 +318,7 @@ class RandomText {
     transfer.executor = static_cast<StreamExecutor>(below(kStreamExecutorCount));
     const bool is_kernel = transfer.executor == StreamExecutor::kernel;
     if (is_kernel || transfer.executor == StreamExecutor::copy_engine) transfer.side = static_cast<StreamSide>(below(3));
-    if (is_kernel || transfer.executor == StreamExecutor::cpu) transfer.lanes = static_cast<unsigned>(below(257));
+    if (is_kernel || transfer.executor == StreamExecutor::cpu) transfer.worker_count = static_cast<unsigned>(below(257));
     transfer.bytes = (1 + below(1 << 16)) << below(31);
     transfer.iterations = is_heads() ? 0 : below(std::size_t{1} << 60);
     if (transfer.iterations == 0 && is_heads()) transfer.seconds = seconds();

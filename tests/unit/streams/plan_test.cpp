@@ -173,18 +173,18 @@ TEST_F(CheckPlan, RefusesTransfersThatNothingEnds) {
   accept(transfer);
 }
 
-TEST_F(CheckPlan, RefusesLanesAndGroups) {
+TEST_F(CheckPlan, RefusesWorkerCountsAndGroups) {
   Transfer transfer = transfer_of(0, kHost, StreamExecutor::kernel);
-  transfer.lanes = 65535;
+  transfer.worker_count = 65535;
   accept(transfer);
-  transfer.lanes = 65536;
+  transfer.worker_count = 65536;
   refuse(transfer, "65536 thread blocks");
   transfer.executor = StreamExecutor::cpu;
-  transfer.lanes = 256;
+  transfer.worker_count = 256;
   accept(transfer);
-  transfer.lanes = 257;
+  transfer.worker_count = 257;
   refuse(transfer, "257 CPU threads");
-  transfer.lanes = 0;
+  transfer.worker_count = 0;
   for (const std::string& group : {std::string(65, 'g'), std::string("a b"), std::string("a;b"), std::string("a#b"),
                                    std::string("a\n"), std::string("\0", 1)}) {
     transfer.group = group;
@@ -295,7 +295,7 @@ TEST(ToString, WritesEndsExecutorSizeAndLength) {
 TEST(ToString, WritesWhatIsNotDefault) {
   Transfer transfer = transfer_of(kHost, 1, StreamExecutor::kernel);
   transfer.source = {kHost, HostPages::huge, StreamPlace::kAnyNode};
-  transfer.lanes = 32;
+  transfer.worker_count = 32;
   transfer.bytes = 1536;
   transfer.iterations = 0;
   transfer.seconds = 2.5;

@@ -96,14 +96,14 @@ TEST_F(StreamStop, CountsNoCopyThatWasNotWhole) {
   TransferRun run(0, plan.transfers[0], 1);
   ASSERT_TRUE(repeat.open(0));
   unsigned copies = 0;
-  run_blocking_lane(repeat, {run, 0, 4096, 4, {}, [&] {
-                               if (++copies < 3) return OneCopy{};
-                               stop = true;
-                               return OneCopy{{}, -1, false};
-                             }});
+  run_copy_loop(repeat, {run, 0, 4096, 4, {}, [&] {
+                           if (++copies < 3) return OneCopy{};
+                           stop = true;
+                           return OneCopy{{}, -1, false};
+                         }});
   EXPECT_EQ(copies, 3u);
-  ASSERT_FALSE(run.lanes[0].empty());
-  EXPECT_EQ(run.lanes[0].back().bytes, 2u * 4096);
+  ASSERT_FALSE(run.parts[0].empty());
+  EXPECT_EQ(run.parts[0].back().bytes, 2u * 4096);
   EXPECT_FALSE(run.error());
   EXPECT_TRUE(run.is_done());
 }
@@ -118,7 +118,7 @@ TEST_F(StreamStop, EndsTheWarmUpOfFlags) {
   TransferRun run(0, plan.transfers[0], 1);
   ASSERT_TRUE(repeat.open(0));
   std::uint32_t answered = 0;
-  run_flag_lane(repeat, run, *ends.mapping(), &answered);
+  run_flag_loop(repeat, run, *ends.mapping(), &answered);
   EXPECT_FALSE(run.error()) << run.error()->cause;
   EXPECT_TRUE(run.is_done());
 }

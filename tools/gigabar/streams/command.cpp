@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "streams/command.hpp"
-
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <cstdlib>
 #include <utility>
 
+#include "streams/document.hpp"
 #include "streams/interrupt.hpp"
 #include "streams/output.hpp"
 #include "streams/plain.hpp"
@@ -166,7 +165,7 @@ class Session {
   void assume_links(StreamReport& report) const {
     if (!options_.link_gb_per_s) return;
     for (TransferReport& transfer : report.transfers) {
-      if (transfer.link.gb_per_s > 0 || !moves_data(transfer.transfer)) continue;
+      if (transfer.link.gb_per_s > 0 || !moves_data(transfer.transfer.executor)) continue;
       transfer.link.gb_per_s = *options_.link_gb_per_s;
       transfer.link.reason = "the rate is that of --link" + (transfer.link.reason.empty() ? "" : "; " + transfer.link.reason);
       const StreamFigure& rate = transfer.transfer.is_background ? transfer.window_gb_per_s : transfer.life_gb_per_s;
@@ -219,7 +218,8 @@ void check_options(const Options& options) {
 
 }  // namespace
 
-void run(const Options& options, Document& document) {
+void run(const Options& options, const Invocation& invocation) {
+  Document document(options, invocation);
   check_options(options);
   Session session(options, document);
   if (options.lists_presets) return session.list_presets();

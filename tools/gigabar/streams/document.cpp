@@ -46,7 +46,8 @@ Json transfer_json(const Transfer& transfer) {
                {"destination", place_json(transfer.destination)},
                {"executor", name_of(transfer.executor)},
                {"side", side_name(transfer.side)},
-               {"lanes", transfer.lanes},
+               {"worker_count", transfer.worker_count},
+               {"lanes", transfer.worker_count},  // its former name
                {"bytes", transfer.bytes}};
   const bool is_timed = transfer.iterations == 0 || transfer.is_background;
   json["iterations"] = is_timed ? Json() : Json(transfer.iterations);

@@ -9,10 +9,6 @@
 #include "streams/options.hpp"
 #include "streams/point.hpp"
 
-namespace gigabar::tool {
-struct Invocation;
-}
-
 namespace gigabar::tool::streams {
 
 class Document {

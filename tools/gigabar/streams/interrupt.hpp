@@ -12,12 +12,15 @@ namespace gigabar::tool::streams {
 // While one lives, the signals set the flag; afterwards they do what they did before. One at a time.
 class Interrupt {
  public:
-  Interrupt();
+  Interrupt() : handlers_([](int) { flag_.store(true); }, SA_RESTART | static_cast<int>(SA_RESETHAND)) {}
 
-  static const std::atomic<bool>& flag() noexcept;
-  static bool is_set() noexcept { return flag().load(); }
+  static const std::atomic<bool>& flag() noexcept { return flag_; }
+  static bool is_set() noexcept { return flag_.load(); }
 
  private:
+  static inline std::atomic<bool> flag_{false};
+  static_assert(std::atomic<bool>::is_always_lock_free, "a signal handler sets it");
+
   EndHandlers handlers_;
 };
 

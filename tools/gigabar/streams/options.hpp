@@ -10,6 +10,10 @@
 
 #include "gigabar/memory.hpp"
 
+namespace gigabar::tool {
+struct Invocation;
+}
+
 namespace gigabar::tool::streams {
 
 enum class Format : std::uint8_t { table, cuts, json, csv };
@@ -48,6 +52,10 @@ struct Options {
   Format format = Format::table;
   std::string json_path;
 };
+
+// Does what the options ask for. Returns when all is well, and ends the command otherwise, after everything was printed and
+// written.
+void run(const Options& options, const Invocation& invocation);
 
 // Behind kExitFailed and kExitBadUsage.
 inline constexpr int kExitBelowExpectation = 3;

@@ -2,6 +2,8 @@
 // What is printed as text: one class for each --format. (--format json prints the document, and nothing here.)
 #pragma once
 
+#include <fmt/format.h>
+
 #include <cstdio>
 #include <memory>
 #include <string>
@@ -26,7 +28,7 @@ class Output {
   virtual void after(const Point& /*point*/) {}
   // A whole preset, after its points.
   virtual void preset(const PresetRun& /*run*/) {}
-  virtual void note(const std::string& line);
+  virtual void note(const std::string& line) { fmt::print(stderr, "note: {}\n", line); }
 };
 
 std::unique_ptr<Output> make_table_output(std::FILE* text);

@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <initializer_list>
+#include <optional>
+#include <utility>
 
 #include "streams/output.hpp"
 #include "support/output.hpp"
@@ -23,11 +25,14 @@ std::string quote(std::string_view text) {
   return quoted + "\"";
 }
 
-std::string sample(const StreamFigure& figure, std::size_t repeat) {
-  return repeat < figure.samples.size() ? fmt::format("{:.9g}", figure.samples[repeat]) : "";
+// Empty behind the last repeat of the figure.
+std::string sample(const StreamFigure& figure, std::optional<std::size_t> repeat) {
+  return repeat && *repeat < figure.samples.size() ? fmt::format("{:.9g}", figure.samples[*repeat]) : "";
 }
 
 std::string index_text(int index) { return index < 0 ? "" : std::to_string(index); }
+
+std::string bool_text(bool value) { return value ? "true" : "false"; }
 
 std::string rate_text(double value) { return value > 0 ? fmt::format("{:.6g}", value) : ""; }
 
@@ -42,96 +47,62 @@ class CsvOutput : public Output {
   }
 
   void after(const Point& point) override {
-    if (point.error) return print_error(point);
+    if (point.error) {  // a plan that did not run at all: its transfers, each with the reason
+      TransferReport none;
+      none.link.name.clear();
+      none.error = point.error;
+      for (std::size_t i = 0; i < point.plan.transfers.size(); ++i) {
+        none.transfer = point.plan.transfers[i];
+        print(point, i, none, {});
+      }
+      return flush(text_);
+    }
     for (std::size_t i = 0; i < point.report->transfers.size(); ++i) {
       const TransferReport& report = point.report->transfers[i];
       const std::size_t count = std::max(report.life_gb_per_s.samples.size(), report.seconds.samples.size());
-      for (std::size_t repeat = 0; repeat < std::max<std::size_t>(count, 1); ++repeat) print(point, i, repeat, repeat < count);
+      if (count == 0) print(point, i, report, {});
+      for (std::size_t repeat = 0; repeat < count; ++repeat) print(point, i, report, repeat);
     }
     for (const std::string& warning : point.report->warnings) fmt::print(stderr, "warning: {}\n", warning);
     flush(text_);
   }
 
  private:
-  void print_line(std::initializer_list<std::string_view> entries) const {
-    std::string line;
-    std::string_view comma;
-    for (const std::string_view entry : entries) {
-      line += comma;
-      line += quote(entry);
-      comma = ",";
-    }
-    fmt::print(text_, "{}\r\n", line);
-  }
-
-  void print(const Point& point, std::size_t index, std::size_t repeat, bool has_repeat) const {
-    const TransferReport& report = point.report->transfers[index];
+  void print(const Point& point, std::size_t index, const TransferReport& report, std::optional<std::size_t> repeat) const {
+    const Transfer& transfer = report.transfer;
     const StreamLatency latency = report.latency.value_or(StreamLatency{});
     const auto latency_text = [&](double value) { return report.latency ? fmt::format("{:.6g}", value) : std::string(); };
-    print_line({point.preset,
-                point.matrix,
-                index_text(point.row),
-                index_text(point.column),
-                std::to_string(index),
-                short_text(report.transfer),
-                name_of(report.transfer.executor),
-                report.transfer.group,
-                report.transfer.is_background ? "true" : "false",
-                std::to_string(report.transfer.bytes),
-                has_repeat ? std::to_string(repeat) : "",
-                sample(report.seconds, repeat),
-                sample(report.life_gb_per_s, repeat),
-                sample(report.window_gb_per_s, repeat),
-                std::to_string(report.bytes_moved),
-                report.latency ? std::to_string(latency.sample_count) : "",
-                latency_text(latency.min_us),
-                latency_text(latency.p50_us),
-                latency_text(latency.p99_us),
-                latency_text(latency.max_us),
-                report.link.name,
-                rate_text(report.link.gb_per_s),
-                rate_text(report.ratio),
-                index_text(report.host_numa_node),
-                report.host_placement,
-                report.is_verified ? "true" : "false",
-                is_stand_in_ ? "true" : "false",
-                report.error ? report.error->message() : ""});
-  }
-
-  // A plan that did not run at all: its transfers, each with the reason.
-  void print_error(const Point& point) const {
-    for (std::size_t i = 0; i < point.plan.transfers.size(); ++i) {
-      const Transfer& transfer = point.plan.transfers[i];
-      print_line({point.preset,
-                  point.matrix,
-                  index_text(point.row),
-                  index_text(point.column),
-                  std::to_string(i),
-                  short_text(transfer),
-                  name_of(transfer.executor),
-                  transfer.group,
-                  transfer.is_background ? "true" : "false",
-                  std::to_string(transfer.bytes),
-                  "",
-                  "",
-                  "",
-                  "",
-                  "",
-                  "",
-                  "",
-                  "",
-                  "",
-                  "",
-                  "",
-                  "",
-                  "",
-                  "",
-                  "",
-                  "false",
-                  is_stand_in_ ? "true" : "false",
-                  point.error->message()});
-    }
-    flush(text_);
+    const std::initializer_list<std::string> entries = {point.preset,
+                                                        point.matrix,
+                                                        index_text(point.row),
+                                                        index_text(point.column),
+                                                        std::to_string(index),
+                                                        short_text(transfer),
+                                                        std::string(name_of(transfer.executor)),
+                                                        transfer.group,
+                                                        bool_text(transfer.is_background),
+                                                        std::to_string(transfer.bytes),
+                                                        repeat ? std::to_string(*repeat) : "",
+                                                        sample(report.seconds, repeat),
+                                                        sample(report.life_gb_per_s, repeat),
+                                                        sample(report.window_gb_per_s, repeat),
+                                                        point.error ? "" : std::to_string(report.bytes_moved),
+                                                        report.latency ? std::to_string(latency.sample_count) : "",
+                                                        latency_text(latency.min_us),
+                                                        latency_text(latency.p50_us),
+                                                        latency_text(latency.p99_us),
+                                                        latency_text(latency.max_us),
+                                                        report.link.name,
+                                                        rate_text(report.link.gb_per_s),
+                                                        rate_text(report.ratio),
+                                                        index_text(report.host_numa_node),
+                                                        report.host_placement,
+                                                        bool_text(report.is_verified),
+                                                        bool_text(is_stand_in_),
+                                                        report.error ? report.error->message() : ""};
+    const char* separator = "";
+    for (const std::string& entry : entries) fmt::print(text_, "{}{}", std::exchange(separator, ","), quote(entry));
+    fmt::print(text_, "\r\n");
   }
 
   std::FILE* text_;

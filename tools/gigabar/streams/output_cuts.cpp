@@ -14,17 +14,12 @@ namespace {
 enum class Kind : std::uint8_t { direct, peer, other };
 
 Kind kind_of(const Transfer& transfer) {
-  if (!moves_data(transfer)) return Kind::other;
+  if (!moves_data(transfer.executor)) return Kind::other;
   if (!transfer.source.is_host() && !transfer.destination.is_host()) return Kind::peer;
   return transfer.source.is_host() && transfer.destination.is_host() ? Kind::other : Kind::direct;
 }
 
 std::string_view direction_of(const Transfer& transfer) { return transfer.source.is_host() ? "Host to Device" : "Device to Host"; }
-
-const StreamPlace& host_of(const Transfer& transfer) { return transfer.source.is_host() ? transfer.source : transfer.destination; }
-const StreamPlace& device_of(const Transfer& transfer) {
-  return transfer.source.is_host() ? transfer.destination : transfer.source;
-}
 
 class CutsOutput : public Output {
  public:
@@ -56,18 +51,10 @@ class CutsOutput : public Output {
   }
   std::string device_text(int device) const { return fmt::format("Device {} ({})", device, bus_of(device)); }
 
-  // Where the pages will be bound to; the report warns when they are elsewhere.
-  int node_of(const Transfer& transfer) const {
-    const int node = host_of(transfer).numa_node;
-    if (node != StreamPlace::kNearestNode) return node;
-    const DeviceInfo* const info = machine_.find(device_of(transfer).device);
-    return info == nullptr ? -1 : info->numa_node;
-  }
-
   std::string launch_line(const Transfer& transfer) const {
     switch (kind_of(transfer)) {
       case Kind::direct: {
-        const int node = node_of(transfer);
+        const int node = machine_.node_of_host(transfer);
         return fmt::format("Launching {} transfers with {}{}", direction_of(transfer), device_text(device_of(transfer).device),
                            node >= 0 ? fmt::format(" - Host buffer allocated on NUMA node {}", node) : "");
       }
@@ -94,7 +81,7 @@ class CutsOutput : public Output {
   void print(const Point& point, std::size_t index) const {
     const TransferReport& report = point.report->transfers[index];
     std::string figure;
-    if (report.latency && !moves_data(report.transfer)) {
+    if (report.latency && !moves_data(report.transfer.executor)) {
       figure = fmt::format("{:.3f} us", report.latency->p50_us);
     } else if (report.life_gb_per_s.samples.empty()) {
       figure = "nothing measured";

@@ -6,6 +6,7 @@
 #include <set>
 
 #include "base/counted.hpp"
+#include "base/options.hpp"
 #include "streams/output.hpp"
 #include "support/output.hpp"
 #include "support/text_table.hpp"
@@ -24,7 +25,7 @@ std::string ratio_text(const TransferReport& report) {
 }
 
 std::string verified_text(const StreamPlan& plan, const TransferReport& report) {
-  if (!moves_data(report.transfer)) return "-";
+  if (!moves_data(report.transfer.executor)) return "-";
   if (report.error) return report.error->status == Status::verification_failed ? "WRONG" : "failed";
   if (report.is_verified) return "yes";
   return plan.is_verified ? "no" : "off";
@@ -82,7 +83,7 @@ class TableOutput : public Output {
   void preset(const PresetRun& run) override {
     fmt::print(text_, "\n{}: {}{}\n", run.preset.name, run.preset.description, machine_.label);
     if (!run.points.empty() && run.points.front().swept_bytes) {
-      fmt::print(text_, "{} per copy\n", size_text(*run.points.front().swept_bytes));
+      fmt::print(text_, "{} per copy\n", format_bytes(*run.points.front().swept_bytes));
     }
     if (!run.preset.waived.empty()) fmt::print(text_, "waived: {}\n", run.preset.waived);
     for (const Matrix& matrix : matrices_of(run)) print_matrix(run.preset, matrix);
@@ -102,7 +103,7 @@ class TableOutput : public Output {
       const TransferReport& report = point.report->transfers[i];
       const Transfer& transfer = report.transfer;
       transfers_.add_row({std::to_string(i), short_text(transfer),
-                          transfer.executor == StreamExecutor::flag ? "-" : size_text(transfer.bytes),
+                          transfer.executor == StreamExecutor::flag ? "-" : format_bytes(transfer.bytes),
                           std::to_string(copy_count(report)), rate_text(report.window_gb_per_s), rate_text(report.life_gb_per_s),
                           range_text(report.life_gb_per_s), report.link.name,
                           report.link.gb_per_s > 0 ? fmt::format("{:.3f}", report.link.gb_per_s) : "-", ratio_text(report),

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "cuda/runtime.hpp"
 #include "support/failure.hpp"
@@ -18,10 +19,15 @@ bool has_plain_form(const Transfer& transfer) {
   return transfer.executor == StreamExecutor::copy_engine && transfer.source.is_host() != transfer.destination.is_host();
 }
 
-int node_of(const Machine& machine, const StreamPlace& host, int device) {
-  if (host.numa_node != StreamPlace::kNearestNode) return std::max(host.numa_node, -1);
-  const DeviceInfo* const info = machine.find(device);
-  return info == nullptr ? -1 : info->numa_node;
+// Placed as run_streams() does it: on the nearest node where that can be, else anywhere.
+HostMemory host_memory(const Machine& machine, const Transfer& transfer) {
+  const StreamPlace& host = host_of(transfer);
+  const int node = std::max(machine.node_of_host(transfer), -1);
+  auto memory = HostMemory::allocate(transfer.bytes, {.numa_node = node, .pages = host.pages});
+  if (!memory && node >= 0 && host.numa_node == StreamPlace::kNearestNode) {
+    memory = HostMemory::allocate(transfer.bytes, {.numa_node = -1, .pages = host.pages});
+  }
+  return take(std::move(memory));
 }
 
 }  // namespace
@@ -36,11 +42,9 @@ void PlainCopies::sample() {
     const Transfer& transfer = plan_.transfers[i];
     if (!has_plain_form(transfer)) continue;
     const bool is_to_device = transfer.source.is_host();
-    const int device = is_to_device ? transfer.destination.device : transfer.source.device;
-    const StreamPlace& place = is_to_device ? transfer.source : transfer.destination;
+    const int device = device_of(transfer).device;
     const auto memory = take(DeviceMemory::allocate(device, transfer.bytes));
-    const auto host =
-        take(HostMemory::allocate(transfer.bytes, {.numa_node = node_of(machine_, place, device), .pages = place.pages}));
+    const HostMemory host = host_memory(machine_, transfer);
     const std::uint64_t count = std::clamp<std::uint64_t>(transfer.iterations, 1, kMaxCopies);
     void* const to = is_to_device ? memory.address() : host.address();
     const void* const from = is_to_device ? host.address() : memory.address();

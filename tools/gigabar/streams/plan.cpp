@@ -10,6 +10,7 @@
 #include <iostream>
 #include <sstream>
 
+#include "base/options.hpp"
 #include "support/failure.hpp"
 #include "support/sizes.hpp"
 
@@ -33,7 +34,7 @@ std::string sentence(const ErrorRecord& error) {
   return error.remedy.empty() ? error.cause : fmt::format("{}; {}", error.cause, error.remedy);
 }
 
-// Only the executor with its side and lanes may come out of the text.
+// Only the executor with its side and worker count may come out of the text.
 void apply_executor(const std::string& text, Transfer& defaults) {
   if (text.empty()) return;
   const auto refuse = [&] {
@@ -46,10 +47,10 @@ void apply_executor(const std::string& text, Transfer& defaults) {
   const auto parsed = parse_transfers("gpu0->host " + text, Transfer{}, 1);
   if (!parsed || parsed->size() != 1) refuse();
   const Transfer& read = parsed->front();
-  if (read.is_background || read.may_stage || (read.is_latency && moves_data(read))) refuse();
+  if (read.is_background || read.may_stage || (read.is_latency && moves_data(read.executor))) refuse();
   defaults.executor = read.executor;
   defaults.side = read.side;
-  defaults.lanes = read.lanes;
+  defaults.worker_count = read.worker_count;
   defaults.is_latency = read.is_latency;
 }
 
@@ -127,7 +128,7 @@ void set_bytes(Transfers& transfers, std::size_t bytes) {
   for (Transfer& transfer : transfers) transfer.bytes = bytes;
 }
 
-std::string size_title(std::size_t bytes) { return fmt::format("{} per copy", size_text(bytes)); }
+std::string size_title(std::size_t bytes) { return fmt::format("{} per copy", format_bytes(bytes)); }
 
 }  // namespace
 

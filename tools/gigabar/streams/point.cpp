@@ -12,14 +12,19 @@ const DeviceInfo* Machine::find(int device) const noexcept {
   return found == devices.end() ? nullptr : &*found;
 }
 
-std::string size_text(std::size_t bytes) {
-  static constexpr const char* kUnits[] = {"", "K", "M", "G"};
-  std::size_t unit = 0;
-  while (unit < 3 && bytes >= 1024 && bytes % 1024 == 0) {
-    bytes /= 1024;
-    ++unit;
-  }
-  return fmt::format("{}{}", bytes, kUnits[unit]);
+int Machine::node_of_host(const Transfer& transfer) const noexcept {
+  const int node = host_of(transfer).numa_node;
+  if (node != StreamPlace::kNearestNode) return node;
+  const DeviceInfo* const info = find(device_of(transfer).device);
+  return info == nullptr ? -1 : info->numa_node;
+}
+
+const StreamPlace& host_of(const Transfer& transfer) noexcept {
+  return transfer.source.is_host() ? transfer.source : transfer.destination;
+}
+
+const StreamPlace& device_of(const Transfer& transfer) noexcept {
+  return transfer.source.is_host() ? transfer.destination : transfer.source;
 }
 
 std::string short_text(const Transfer& transfer) {
@@ -28,17 +33,13 @@ std::string short_text(const Transfer& transfer) {
   text += fmt::format(" {}", name_of(transfer.executor));
   if (transfer.side == StreamSide::source) text += "-push";
   if (transfer.side == StreamSide::destination) text += "-pull";
-  if (transfer.lanes != 0) text += fmt::format(":{}", transfer.lanes);
+  if (transfer.worker_count != 0) text += fmt::format(":{}", transfer.worker_count);
   if (transfer.is_background) text += " background";
   return text;
 }
 
-bool moves_data(const Transfer& transfer) noexcept {
-  return transfer.executor != StreamExecutor::flag && transfer.executor != StreamExecutor::pointer_chase;
-}
-
 std::uint64_t copy_count(const TransferReport& report) noexcept {
-  if (!moves_data(report.transfer)) return report.latency ? report.latency->sample_count : 0;
+  if (!moves_data(report.transfer.executor)) return report.latency ? report.latency->sample_count : 0;
   return report.transfer.bytes == 0 ? 0 : report.bytes_moved / report.transfer.bytes;
 }
 

@@ -22,6 +22,8 @@ struct Machine {
 
   // Nothing for an assumed one.
   const DeviceInfo* find(int device) const noexcept;
+  // Where the pages of a transfer's host end are bound to; negative: nowhere. The report warns when they are elsewhere.
+  int node_of_host(const Transfer& transfer) const noexcept;
 };
 
 struct Point {
@@ -63,12 +65,11 @@ std::vector<Matrix> matrices_of(const PresetRun& run);
 // Not there on this machine, which is the matrix' "N/A" and no failure.
 bool is_absent(const ErrorRecord& error) noexcept;
 
-// A size as the options and the long form read it: "1G", "64K", "1000".
-std::string size_text(std::size_t bytes);
+// The ends of a transfer between the host and a device.
+const StreamPlace& host_of(const Transfer& transfer) noexcept;
+const StreamPlace& device_of(const Transfer& transfer) noexcept;
 // "gpu0->host:1 sm-push:8": the ends and who moves the bytes.
 std::string short_text(const Transfer& transfer);
-// The executor moves bytes, rather than timing single accesses.
-bool moves_data(const Transfer& transfer) noexcept;
 // All copies of all repeats; for executors that move no data, the samples.
 std::uint64_t copy_count(const TransferReport& report) noexcept;
 

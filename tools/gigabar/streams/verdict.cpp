@@ -17,7 +17,8 @@ std::string first_of(const std::vector<std::string>& lines) {
 void Verdict::judge_ratio(const Point& point, std::size_t index, std::vector<std::string>& notes) {
   const TransferReport& report = point.report->transfers[index];
   const Transfer& transfer = report.transfer;
-  if (transfer.is_background || transfer.is_latency || !moves_data(transfer) || report.life_gb_per_s.samples.empty()) return;
+  if (transfer.is_background || transfer.is_latency || !moves_data(transfer.executor) || report.life_gb_per_s.samples.empty())
+    return;
   if (!(report.ratio > 0)) {
     std::string note = fmt::format("transfer {} ({}): its link's rate is unknown{}{}, so --expect does not judge it", index,
                                    short_text(transfer), report.link.reason.empty() ? "" : ": ", report.link.reason);

@@ -13,7 +13,7 @@
 #include "support/fake_session.hpp"
 #include "support/isolated.hpp"
 #include "support/scoped_environment.hpp"
-#include "transport/local/copy_lanes.hpp"
+#include "transport/local/device_copier.hpp"
 #include "transport/local/wire.hpp"
 #include "unit/transport/local/pair.hpp"
 
@@ -494,23 +494,23 @@ ISOLATED_TEST(LocalCuda, NumbersOfCopiesWrap) {
   machine.allocate(8192);
   for (const bool has_events : {false, true}) {
     if (has_events) machine.session.plant(fake::Call::cuda, "cuStreamWriteValue32", CUDA_ERROR_NOT_SUPPORTED);
-    local::LaneOptions options;
+    local::CopierOptions options;
     options.first_number = UINT32_MAX - 3;
-    const auto lanes = must(local::CopyLanes::open(0, std::move(options)));
+    const auto copier = must(local::DeviceCopier::open(0, std::move(options)));
     const auto sent = pattern(8192, 9);
     put(range_of(*machine.first), sent);
     std::vector<local::CopyTicket> tickets;
     for (std::size_t copy = 0; copy < 64; ++copy) {
-      tickets.push_back(must(lanes->copy(local::CopyKind::device_to_device, address_of(range_of(*machine.second)) + copy * 128,
-                                         address_of(range_of(*machine.first)) + copy * 128, 128)));
+      tickets.push_back(must(copier->copy(CopyWay::between_devices, address_of(range_of(*machine.second)) + copy * 128,
+                                          address_of(range_of(*machine.first)) + copy * 128, 128)));
     }
     const Deadline deadline = Deadline::after_ns(kLongNs);
     for (const local::CopyTicket ticket : tickets) {
-      while (lanes->look(ticket) != local::CopyState::finished && !deadline.has_passed()) lanes->check();
+      while (copier->look(ticket) != local::CopyState::finished && !deadline.has_passed()) copier->check();
     }
-    EXPECT_TRUE(lanes->is_idle());
+    EXPECT_TRUE(copier->is_idle());
     EXPECT_EQ(got(range_of(*machine.second)), sent);
-    for (const local::CopyTicket ticket : tickets) EXPECT_EQ(lanes->look(ticket), local::CopyState::finished);
+    for (const local::CopyTicket ticket : tickets) EXPECT_EQ(copier->look(ticket), local::CopyState::finished);
   }
 }
 
@@ -544,41 +544,41 @@ class LocalCudaKernel {
   static constexpr std::size_t kBytes = 8192;
   LocalCudaKernel() {
     machine.allocate(kBytes);
-    local::LaneOptions options;
+    local::CopierOptions options;
     options.most_kernel_bytes = 4096;
     options.kernel = std::make_unique<ScriptedCopier>(script);
-    lanes = must(local::CopyLanes::open(0, std::move(options)));
+    copier = must(local::DeviceCopier::open(0, std::move(options)));
     put(range_of(*machine.first), sent);
   }
   local::CopyTicket copy(std::size_t at, std::size_t bytes, std::size_t skew = 0) const {
-    return must(lanes->copy(local::CopyKind::device_to_device, address_of(range_of(*machine.second)) + at,
-                            address_of(range_of(*machine.first)) + at + skew, bytes));
+    return must(copier->copy(CopyWay::between_devices, address_of(range_of(*machine.second)) + at,
+                             address_of(range_of(*machine.first)) + at + skew, bytes));
   }
   local::CopyState wait(local::CopyTicket ticket) const {
     const Deadline deadline = Deadline::after_ns(kLongNs);
-    local::CopyState state = lanes->look(ticket);
+    local::CopyState state = copier->look(ticket);
     while (state == local::CopyState::running && !deadline.has_passed()) {
-      lanes->check();
-      state = lanes->look(ticket);
+      copier->check();
+      state = copier->look(ticket);
     }
     return state;
   }
 
   TwoGpus machine;
   ScriptedCopier::Script script;
-  std::unique_ptr<local::CopyLanes> lanes;
+  std::unique_ptr<local::DeviceCopier> copier;
   const std::vector<unsigned char> sent = pattern(kBytes, 11);
 };
 
 ISOLATED_TEST(LocalCuda, OnlyCopiesThatFitAreAskedOfTheKernel) {
   LocalCudaKernel test;
-  EXPECT_EQ(test.copy(0, 4096).lane, local::kPersistentKernel);
+  EXPECT_EQ(test.copy(0, 4096).stream, local::kResidentKernel);
   EXPECT_EQ(test.script.noted, 0U);
-  EXPECT_NE(test.copy(0, 4097).lane, local::kPersistentKernel);
-  EXPECT_NE(test.copy(0, 64, 8).lane, local::kPersistentKernel) << "not aligned to each other";
+  EXPECT_NE(test.copy(0, 4097).stream, local::kResidentKernel);
+  EXPECT_NE(test.copy(0, 64, 8).stream, local::kResidentKernel) << "not aligned to each other";
   EXPECT_EQ(test.script.noted, 0U) << "no other copy tells of more to come";
   test.script.is_there = false;
-  EXPECT_NE(test.copy(0, 64).lane, local::kPersistentKernel);
+  EXPECT_NE(test.copy(0, 64).stream, local::kResidentKernel);
   EXPECT_EQ(test.script.noted, 1U);
   test.script.states = {local::PersistentCopyKernel::State::finished};
 }
@@ -587,16 +587,16 @@ ISOLATED_TEST(LocalCuda, WhatTheKernelLeavesUndoneTheEngineDoes) {
   LocalCudaKernel test;
   const local::CopyTicket done = test.copy(0, 4096);
   const local::CopyTicket undone = test.copy(4096, 4096);
-  EXPECT_EQ(test.lanes->look(undone), local::CopyState::running);
-  EXPECT_FALSE(test.lanes->is_idle());
+  EXPECT_EQ(test.copier->look(undone), local::CopyState::running);
+  EXPECT_FALSE(test.copier->is_idle());
   put(range_of(*test.machine.second), std::vector<unsigned char>(4096));
   test.script.states = {local::PersistentCopyKernel::State::finished, local::PersistentCopyKernel::State::abandoned};
   EXPECT_EQ(test.wait(done), local::CopyState::finished);
   EXPECT_EQ(test.wait(undone), local::CopyState::finished);
-  EXPECT_TRUE(test.lanes->is_idle());
+  EXPECT_TRUE(test.copier->is_idle());
   const auto placed = got(range_of(*test.machine.second));
   EXPECT_TRUE(std::equal(placed.begin() + 4096, placed.end(), test.sent.begin() + 4096));
-  EXPECT_EQ(test.lanes->look(undone), local::CopyState::finished) << "asked once more";
+  EXPECT_EQ(test.copier->look(undone), local::CopyState::finished) << "asked once more";
 }
 
 ISOLATED_TEST(LocalCuda, ALostKernelFailsWhatWasAskedOfIt) {
@@ -604,8 +604,8 @@ ISOLATED_TEST(LocalCuda, ALostKernelFailsWhatWasAskedOfIt) {
   const local::CopyTicket ticket = test.copy(0, 64);
   test.script.lost = make_error(Status::device_error, "copy", "copy kernel", "the device is lost", {});
   EXPECT_EQ(test.wait(ticket), local::CopyState::failed);
-  EXPECT_EQ(test.lanes->failure().status(), Status::device_error);
-  EXPECT_FALSE(test.lanes->copy(local::CopyKind::device_to_device, 0, 0, 16));
+  EXPECT_EQ(test.copier->failure().status(), Status::device_error);
+  EXPECT_FALSE(test.copier->copy(CopyWay::between_devices, 0, 0, 16));
 }
 
 }  // namespace

@@ -13,7 +13,7 @@
 #include "gigabar/device.hpp"
 #include "gigabar/memory.hpp"
 #include "memory/copy_engine.hpp"
-#include "transport/local/copy_lanes.hpp"
+#include "transport/local/device_copier.hpp"
 #include "transport/local/peer_device.hpp"
 
 namespace gigabar::transport::local {
@@ -33,14 +33,14 @@ void must(const Result<void>& outcome) {
   if (!outcome) throw std::runtime_error(outcome.message());
 }
 
-LaneOptions lane_options(std::uint64_t most_kernel_bytes, std::uint32_t first_number = 0) {
-  LaneOptions options;
+CopierOptions copier_options(std::uint64_t most_kernel_bytes, std::uint32_t first_number = 0) {
+  CopierOptions options;
   options.most_kernel_bytes = most_kernel_bytes;
   options.first_number = first_number;
   return options;
 }
 
-class GpuCopyLanes : public testing::Test {
+class GpuDeviceCopier : public testing::Test {
  protected:
   void SetUp() override {
     const auto list = devices();
@@ -53,14 +53,14 @@ class GpuCopyLanes : public testing::Test {
   std::uintptr_t from(std::size_t offset = 0) const { return reinterpret_cast<std::uintptr_t>(from_->address()) + offset; }
   std::uintptr_t to(std::size_t offset = 0) const { return reinterpret_cast<std::uintptr_t>(to_->address()) + offset; }
 
-  static void wait(CopyLanes& lanes, CopyTicket ticket) {
+  static void wait(DeviceCopier& copier, CopyTicket ticket) {
     const Deadline deadline = Deadline::after_ns(kLongNs);
     for (;;) {
-      const CopyState state = lanes.look(ticket);
+      const CopyState state = copier.look(ticket);
       if (state == CopyState::finished) return;
-      if (state == CopyState::failed) throw std::runtime_error(lanes.failure().message());
+      if (state == CopyState::failed) throw std::runtime_error(copier.failure().message());
       if (deadline.has_passed()) throw std::runtime_error("a copy does not end");
-      lanes.check();
+      copier.check();
     }
   }
 
@@ -68,8 +68,8 @@ class GpuCopyLanes : public testing::Test {
 };
 
 // Of any size and place, some apart from each other so that the kernel goes and comes, numbers that wrap.
-TEST_F(GpuCopyLanes, EveryByteArrivesWhoeverCopies) {
-  const auto lanes = must(CopyLanes::open(0, lane_options(kAllByKernel, UINT32_MAX - 100)));
+TEST_F(GpuDeviceCopier, EveryByteArrivesWhoeverCopies) {
+  const auto copier = must(DeviceCopier::open(0, copier_options(kAllByKernel, UINT32_MAX - 100)));
   std::mt19937 random(7);
   std::vector<std::byte> expected(kBytes), sent(kBytes), got(kBytes);
   must(engine_copy_to(to_->device(), to(), expected.data(), kBytes));
@@ -84,31 +84,31 @@ TEST_F(GpuCopyLanes, EveryByteArrivesWhoeverCopies) {
       const std::size_t most = std::size_t{1} << (random() % 21);
       if (at + most > kBytes) break;
       const std::size_t bytes = 1 + random() % most;
-      tickets.push_back(must(lanes->copy(CopyKind::device_to_device, to(at), from(at), bytes)));
-      by_kernel += tickets.back().lane == kPersistentKernel ? 1 : 0;
+      tickets.push_back(must(copier->copy(CopyWay::between_devices, to(at), from(at), bytes)));
+      by_kernel += tickets.back().stream == kResidentKernel ? 1 : 0;
       std::copy_n(sent.begin() + static_cast<std::ptrdiff_t>(at), bytes, expected.begin() + static_cast<std::ptrdiff_t>(at));
       at += bytes;
       if (random() % 8 == 0) std::this_thread::sleep_for(std::chrono::microseconds(random() % 400));
-      if (random() % 4 == 0) wait(*lanes, tickets.back());
+      if (random() % 4 == 0) wait(*copier, tickets.back());
     }
-    for (const CopyTicket ticket : tickets) wait(*lanes, ticket);
+    for (const CopyTicket ticket : tickets) wait(*copier, ticket);
     must(engine_copy_from(to_->device(), got.data(), to(), kBytes));
     ASSERT_EQ(std::ranges::mismatch(got, expected).in1 - got.begin(), static_cast<std::ptrdiff_t>(kBytes)) << "round " << round;
   }
   EXPECT_GT(by_kernel, 100U);
-  EXPECT_TRUE(lanes->is_idle());
+  EXPECT_TRUE(copier->is_idle());
 }
 
 // What lies in `from` is changed between copies by something else than the kernel, which must not keep the old bytes.
-TEST_F(GpuCopyLanes, TheKernelSeesWhatWasWrittenSinceItCame) {
-  const auto lanes = must(CopyLanes::open(0, lane_options(kAllByKernel)));
+TEST_F(GpuDeviceCopier, TheKernelSeesWhatWasWrittenSinceItCame) {
+  const auto copier = must(DeviceCopier::open(0, copier_options(kAllByKernel)));
   unsigned by_kernel = 0;
   for (std::uint64_t round = 1; round <= 2000; ++round) {
     must(engine_copy_to(0, from(), &round, sizeof round));
     for (unsigned again = 0; again < 3; ++again) {
-      const CopyTicket ticket = must(lanes->copy(CopyKind::device_to_device, to(), from(), sizeof round));
-      by_kernel += ticket.lane == kPersistentKernel ? 1 : 0;
-      wait(*lanes, ticket);
+      const CopyTicket ticket = must(copier->copy(CopyWay::between_devices, to(), from(), sizeof round));
+      by_kernel += ticket.stream == kResidentKernel ? 1 : 0;
+      wait(*copier, ticket);
     }
     std::uint64_t got = 0;
     must(engine_copy_from(to_->device(), &got, to(), sizeof got));
@@ -117,18 +117,18 @@ TEST_F(GpuCopyLanes, TheKernelSeesWhatWasWrittenSinceItCame) {
   EXPECT_GT(by_kernel, 1000U);
 }
 
-TEST_F(GpuCopyLanes, Times) {
+TEST_F(GpuDeviceCopier, Times) {
   for (const std::uint64_t most_kernel_bytes : {std::uint64_t{0}, kAllByKernel}) {
-    const auto lanes = must(CopyLanes::open(0, lane_options(most_kernel_bytes)));
+    const auto copier = must(DeviceCopier::open(0, copier_options(most_kernel_bytes)));
     for (std::size_t bytes = 4096; bytes <= kBytes; bytes *= 4) {
       std::vector<std::int64_t> times;
       unsigned by_kernel = 0;
       for (unsigned copy = 0; copy < 1000; ++copy) {
         const std::int64_t begin = now_ns();
-        const CopyTicket ticket = must(lanes->copy(CopyKind::device_to_device, to(), from(), bytes));
-        wait(*lanes, ticket);
+        const CopyTicket ticket = must(copier->copy(CopyWay::between_devices, to(), from(), bytes));
+        wait(*copier, ticket);
         times.push_back(now_ns() - begin);
-        by_kernel += ticket.lane == kPersistentKernel ? 1 : 0;
+        by_kernel += ticket.stream == kResidentKernel ? 1 : 0;
       }
       std::ranges::sort(times);
       std::printf("%8zu bytes: %3u of 1000 by the kernel, p50 %.2f us, p99 %.2f us\n", bytes, by_kernel,

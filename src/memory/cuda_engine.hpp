@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+// Copies by the copy engines of one device that the caller waits for.
+#pragma once
+
+#if GIGABAR_HAS_CUDA
+
+#include <memory>
+#include <mutex>
+#include <span>
+#include <vector>
+
+#include "driver/cuda/cuda.hpp"
+#include "memory/runtime.hpp"
+
+namespace gigabar {
+
+// Each call takes a stream for itself, so threads do not wait for each other. Threads: any. The device's primary context must be
+// current in every call.
+class CudaEngine {
+ public:
+  CudaEngine();
+  ~CudaEngine();
+  CudaEngine(const CudaEngine&) = delete;
+  CudaEngine& operator=(const CudaEngine&) = delete;
+
+  // Copies the pieces in one go and waits, for at most 10 s and 1 s more per 100 MB. Pieces of up to 64 bytes go through pinned
+  // memory of the stream; larger ones directly. Errors: timed_out (the stream is given up; the copy may still happen),
+  // device_error.
+  Result<void> copy(const cuda::Functions& functions, CopyWay way, std::span<const EngineCopy> pieces);
+
+ private:
+  struct Stream;
+  using Streams = std::vector<std::unique_ptr<Stream>>;
+  Result<std::unique_ptr<Stream>> take(const cuda::Functions& functions);
+  void keep(Streams& streams, std::unique_ptr<Stream> stream);
+
+  std::mutex mutex_;
+  Streams idle_;
+  Streams given_up_;  // their memory may still be written to: never used again, never freed
+};
+
+}  // namespace gigabar
+
+#endif
