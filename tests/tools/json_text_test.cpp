@@ -5,7 +5,9 @@
 #include <limits>
 #include <string>
 
+#include "support/failure.hpp"
 #include "support/report.hpp"
+#include "support/sizes.hpp"
 
 namespace gigabar::tool {
 namespace {
@@ -27,6 +29,32 @@ TEST(JsonText, IsReadAsWhatWasWritten) {
 }
 
 TEST(JsonText, BytesThatAreNoTextAreReplaced) { EXPECT_EQ(json_text(Json("a\xff")), "\"a\xEF\xBF\xBD\"\n"); }
+
+TEST(Row, IsOneLineOfTheTableAndOneObjectOfTheDocument) {
+  Row row;
+  row.add("bytes", std::uint64_t{64}, "# Size", "{:<8}").add("window", 3);
+  row.show("p50 (us)", 1.25, "{:>10.1f}").add("path", "local", "Path", "{:<}").merge({{"samples", 7}});
+  EXPECT_EQ(row.table_text(), "# Size      p50 (us)  Path\n64               1.2  local\n");
+  EXPECT_EQ(row.document().dump(), R"({"bytes":64,"window":3,"path":"local","samples":7})");
+}
+
+TEST(SettleRange, RefusesWhatTheRuleDoesNotAllow) {
+  const RangeRule rule{.usual = {4, 64}, .unit = 4, .most = 1024};
+  EXPECT_EQ(settle_range("-m", "", rule).most_bytes, 64U);
+  EXPECT_EQ(settle_range("-m", "8:1K", rule).least_bytes, 8U);
+  EXPECT_EQ(settle_range("-m", "0:8", {.usual = {0, 8}}).least_bytes, 0U);
+  for (const char* const text : {"6:12", "0:8", "8:4", "2K", "x"}) {
+    try {
+      settle_range("-m", text, rule);
+      ADD_FAILURE() << text;
+    } catch (const CommandFailure& failure) {
+      const std::string message = failure.what();
+      EXPECT_EQ(failure.exit_status(), kExitBadUsage);
+      EXPECT_NE(message.find(std::string("-m ") + text + ": "), std::string::npos) << message;
+      EXPECT_NE(message.find("a multiple of 4, and not above MAX, at most 1024, as in 4:64"), std::string::npos) << message;
+    }
+  }
+}
 
 }  // namespace
 }  // namespace gigabar::tool

@@ -14,11 +14,9 @@
 #include "gigabar/copy.hpp"
 #include "ranks/buffers.hpp"
 #include "ranks/fabric_settings.hpp"
-#include "ranks/launcher.hpp"
-#include "ranks/path_use.hpp"
+#include "ranks/job.hpp"
 #include "ranks/plan.hpp"
 #include "ranks/results.hpp"
-#include "ranks/table.hpp"
 #include "support/failure.hpp"
 #include "support/launched.hpp"
 
@@ -536,6 +534,17 @@ TEST(RanksPaths, OfSeveralOperationsStandOnceEach) {
   EXPECT_EQ(path_use_of({}).text, "");
 }
 
+std::string column_line(const Plan& plan) {
+  const SizeResult nothing;
+  const std::string text = row_of(plan, nothing, plan.options.is_compared ? &nothing : nullptr).table_text();
+  return text.substr(0, text.find('\n') + 1);
+}
+
+std::string row(const Plan& plan, const SizeResult& result, const SizeResult* other) {
+  const std::string text = row_of(plan, result, other).table_text();
+  return text.substr(text.find('\n') + 1);
+}
+
 // Up to a width, what OSU's programs print.
 TEST(RanksTable, BeginsWithOsusColumns) {
   EXPECT_TRUE(column_line(plan_of(Measure::latency)).starts_with("# Size          Latency (us) "));
@@ -599,7 +608,7 @@ TEST(RanksTable, TitlesAreComments) {
 TEST(RanksDocument, HasEveryFigure) {
   const std::vector<Measurement> by_rank = {measurement({100, 200}, "a"), measurement({}, "")};
   const Plan plan = plan_of(Measure::bandwidth, Kind::write);
-  const Json json = to_json(plan, combine(plan, 1000, 1, by_rank));
+  const Json json = row_of(plan, combine(plan, 1000, 1, by_rank), nullptr).document();
   for (const char* key : {"measure",  "kind",         "bytes",        "iterations",     "warm_up",       "pairs",      "window",
                           "mb_per_s", "p50_mb_per_s", "p99_mb_per_s", "messages_per_s", "pair_mb_per_s", "samples",    "p50_us",
                           "p99_us",   "mean_us",      "path_text",    "path",           "is_checked",    "wrong_count"}) {
@@ -608,7 +617,8 @@ TEST(RanksDocument, HasEveryFigure) {
   EXPECT_EQ(json["measure"], "bw");
   EXPECT_EQ(json["kind"], "write");
   EXPECT_TRUE(json["back_path"].is_null());
-  EXPECT_FALSE(to_json(plan_of(Measure::latency), combine(plan_of(Measure::latency), 1, 1, by_rank)).contains("mb_per_s"));
+  const Plan latency = plan_of(Measure::latency);
+  EXPECT_FALSE(row_of(latency, combine(latency, 1, 1, by_rank), nullptr).document().contains("mb_per_s"));
 }
 
 }  // namespace

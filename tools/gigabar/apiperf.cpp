@@ -2,6 +2,7 @@
 // gigabar apiperf: what it costs to make and end mappings, through gigabar::map and through gdrapi.h. Percentiles of single calls.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <memory>
@@ -34,40 +35,28 @@ struct Options : DeviceOptions {
 };
 
 // The samples of each operation, in the order of first use.
-class Samples {
- public:
-  void add(const std::string& operation, std::uint64_t ticks) {
-    for (auto& [name, list] : operations_) {
-      if (name == operation) {
-        list.push_back(ticks);
-        return;
-      }
-    }
-    operations_.push_back({operation, {ticks}});
-  }
-  std::vector<std::pair<std::string, std::vector<std::uint64_t>>>& operations() noexcept { return operations_; }
-
- private:
-  std::vector<std::pair<std::string, std::vector<std::uint64_t>>> operations_;
-};
+using Samples = std::vector<std::pair<std::string_view, std::vector<std::uint64_t>>>;
 
 class Timer {
  public:
-  Timer(const SampleClock& clock, Samples& samples) : clock_(clock), samples_(samples) {}
+  explicit Timer(const SampleClock& clock) : clock_(clock) {}
   // Runs `call` and keeps its time under `operation`, unless this is a warm-up pass.
   template <class Call>
-  auto time(const std::string& operation, Call call) {
+  auto time(std::string_view operation, Call call) {
     const std::uint64_t start = clock_.now();
     auto result = call();
     const std::uint64_t ticks = clock_.now() - start;
-    if (!is_warming_up) samples_.add(operation, ticks);
+    if (is_warming_up) return result;
+    auto found = std::find_if(samples.begin(), samples.end(), [&](const auto& each) { return each.first == operation; });
+    if (found == samples.end()) found = samples.insert(found, {operation, {}});
+    found->second.push_back(ticks);
     return result;
   }
   bool is_warming_up = true;
+  Samples samples;
 
  private:
   const SampleClock& clock_;
-  Samples& samples_;
 };
 
 struct MappingUse {
@@ -96,36 +85,36 @@ void pass_gigabar(const Options& options, std::size_t bytes, Timer& timer, Mappi
   timer.time("trim (window goes)", [] { return trim_mapping_cache(0); });
 }
 
-void expect_zero(int code, const char* function, std::size_t bytes) {
-  if (code != 0)
-    fail(fmt::format("{} of {}: {} ({}); GDRCOPY_ENABLE_LOGGING=1 tells why", function, counted(bytes, "byte"), std::strerror(code),
-                     code));
-}
-
 void pass_gdrapi(const Options& options, gdr_t g, std::size_t bytes, Timer& timer) {
   DeviceMemory memory = take(DeviceMemory::allocate(options.device, bytes, options.allocator));
   const auto address = reinterpret_cast<unsigned long>(memory.address());
   gdr_mh_t handle{};
   void* mapped = nullptr;
   gdr_info_t info{};
-  expect_zero(timer.time("gdr_pin_buffer", [&] { return gdr_pin_buffer(g, address, bytes, 0, 0, &handle); }), "gdr_pin_buffer",
-              bytes);
-  expect_zero(timer.time("gdr_map", [&] { return gdr_map(g, handle, &mapped, bytes); }), "gdr_map", bytes);
-  expect_zero(timer.time("gdr_get_info", [&] { return gdr_get_info(g, handle, &info); }), "gdr_get_info", bytes);
-  expect_zero(timer.time("gdr_unmap", [&] { return gdr_unmap(g, handle, mapped, bytes); }), "gdr_unmap", bytes);
-  expect_zero(timer.time("gdr_unpin_buffer", [&] { return gdr_unpin_buffer(g, handle); }), "gdr_unpin_buffer", bytes);
+  const auto time = [&](const char* function, auto&& call) {
+    const int code = timer.time(function, call);
+    if (code == 0) return;
+    fail(fmt::format("{} of {}: {} ({}); GDRCOPY_ENABLE_LOGGING=1 tells why", function, counted(bytes, "byte"), std::strerror(code),
+                     code));
+  };
+  time("gdr_pin_buffer", [&] { return gdr_pin_buffer(g, address, bytes, 0, 0, &handle); });
+  time("gdr_map", [&] { return gdr_map(g, handle, &mapped, bytes); });
+  time("gdr_get_info", [&] { return gdr_get_info(g, handle, &info); });
+  time("gdr_unmap", [&] { return gdr_unmap(g, handle, mapped, bytes); });
+  time("gdr_unpin_buffer", [&] { return gdr_unpin_buffer(g, handle); });
   trim_mapping_cache(0);  // so that the next pin does not find this one's window
 }
 
 Json tell_size(Report& report, std::size_t bytes, Samples& samples, const MappingUse& use, double ns_per_tick) {
   Json operations = Json::array();
-  for (auto& [name, ticks] : samples.operations()) {
+  for (auto& [name, ticks] : samples) {
     const Summary summary = summarize(ticks, ns_per_tick);
-    report.print("{:>10} {:<22} | {:>10.2f} {:>10.2f} {:>10.2f} | {:>7}\n", bytes, name, summary.p50_us, summary.p99_us,
-                 summary.min_us, summary.sample_count);
-    Json entry = {{"name", name}};
-    entry.update(to_json(summary));
-    operations.push_back(std::move(entry));
+    Row row;
+    row.show("bytes", bytes, "{:>10}");
+    row.add("name", name, "operation", "{:<22}").merge(to_json(summary));
+    row.show("p50", summary.p50_us, "{:>10.2f}").show("p99", summary.p99_us, "{:>10.2f}").show("min", summary.min_us, "{:>10.2f}");
+    report.print_row(row.show("samples", summary.sample_count));
+    operations.push_back(row.document());
   }
   return {{"bytes", bytes},
           {"operations", std::move(operations)},
@@ -136,8 +125,7 @@ Json tell_size(Report& report, std::size_t bytes, Samples& samples, const Mappin
 
 void run_size(const Options& options, Report& report, gdr_t g, const SampleClock& clock, std::size_t bytes,
               std::uint64_t budget_ns) {
-  Samples samples;
-  Timer timer(clock, samples);
+  Timer timer(clock);
   MappingUse use;
   trim_mapping_cache(0);
   const std::uint64_t start_ns = monotonic_ns();
@@ -155,7 +143,7 @@ void run_size(const Options& options, Report& report, gdr_t g, const SampleClock
     report.note(fmt::format("{} of {} 'map, first' of {} found a window of their block, so they are not first ones",
                             use.first_from_cache, use.passes, counted(bytes, "byte")));
   }
-  report.add_result(tell_size(report, bytes, samples, use, clock.ns_per_tick()));
+  report.add_result(tell_size(report, bytes, timer.samples, use, clock.ns_per_tick()));
 }
 
 void run_apiperf(const Options& options, const Invocation& invocation) {
@@ -174,7 +162,6 @@ void run_apiperf(const Options& options, const Invocation& invocation) {
   if (session.get() == nullptr) fail(fmt::format("gdr_open: {}; GDRCOPY_ENABLE_LOGGING=1 tells why", std::strerror(errno)));
 
   report.heading("microseconds per call; 'map, first' is of a fresh allocation and includes verification");
-  report.print("{:>10} {:<22} | {:>10} {:>10} {:>10} | {:>7}\n", "bytes", "operation", "p50", "p99", "min", "samples");
   std::size_t size_count = 0;
   for (std::size_t bytes = kMinBytes; bytes <= options.most_bytes; bytes *= 2) ++size_count;
   const auto share_ns = static_cast<std::uint64_t>(options.budget_seconds * 1e9 / static_cast<double>(size_count));
@@ -190,23 +177,13 @@ void add_apiperf(const Command& program, Invocation& invocation) {
   const Command command =
       program.add_subcommand("apiperf", "Time of map and unmap, and of gdrapi.h's pin, map, get_info, unmap, unpin");
   add_device_options(command, *options);
-  command->add_option("-s,--size", options->most_bytes, "Largest size; 64K, 128K ... up to it are measured")
-      ->transform(byte_count(kMinBytes, std::uint64_t{1} << 36))
-      ->type_name("BYTES")
-      ->default_str("16M");
-  command->add_option("-n,--iterations", options->iteration_count, "Timed passes per size")
-      ->check(whole_number(1, 1000000))
-      ->type_name("N")
-      ->capture_default_str();
-  command->add_option("-w,--warmup,--warm-up", options->warm_up_count, "Untimed passes per size before the timed ones")
-      ->check(whole_number(0, 1000000))
-      ->type_name("N")
-      ->capture_default_str();
-  command
-      ->add_option("--budget", options->budget_seconds, "At most about this long in all; fewer passes are timed when it runs out")
-      ->check(seconds(600))
-      ->type_name("SECONDS")
-      ->capture_default_str();
+  command->add_option("-s,--size", options->most_bytes, byte_count(kMinBytes, std::uint64_t{1} << 36),
+                      "Largest size; 64K, 128K ... up to it are measured");
+  command->add_option("-n,--iterations", options->iteration_count, whole_number(1, 1000000), "Timed passes per size");
+  command->add_option("-w,--warmup,--warm-up", options->warm_up_count, whole_number(0, 1000000),
+                      "Untimed passes per size before the timed ones");
+  add_budget_option(command, options->budget_seconds, 600,
+                    "At most about this long in all; fewer passes are timed when it runs out");
   command->callback([options, &invocation] { run_apiperf(*options, invocation); });
 }
 

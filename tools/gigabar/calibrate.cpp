@@ -58,13 +58,8 @@ void add_calibrate(const Command& program, Invocation& invocation) {
   const Command command =
       program.add_subcommand("calibrate", "Measure which method copy() should choose at each size, and store it");
   add_device_option(command, *options);
-  command->add_option("--budget", options->budget_seconds, "About this long in all")
-      ->check(seconds(600))
-      ->type_name("SECONDS")
-      ->capture_default_str();
-  command->add_option("--cpu", options->processor, "Run on this CPU only (default: where the system puts it)")
-      ->check(whole_number(0, 8191))
-      ->type_name("N");
+  add_budget_option(command, options->budget_seconds);
+  add_cpu_option(command, *options);
   add_store_options(command, options->stored);
   add_json_option(command, options->json_path);
   command->callback([options, &invocation] { run_calibrate(*options, invocation); });

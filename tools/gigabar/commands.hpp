@@ -6,31 +6,17 @@
 
 namespace gigabar::tool {
 
-void add_info(const Command& program, Invocation& invocation);
-void add_copylat(const Command& program, Invocation& invocation);
-void add_copybw(const Command& program, Invocation& invocation);
-void add_apiperf(const Command& program, Invocation& invocation);
-void add_pplat(const Command& program, Invocation& invocation);
-void add_sanity(const Command& program, Invocation& invocation);
-void add_calibrate(const Command& program, Invocation& invocation);
-void add_streams(const Command& program, Invocation& invocation);
-void add_topology(const Command& program, Invocation& invocation);
-void add_doctor(const Command& program, Invocation& invocation);
-void add_explain(const Command& program, Invocation& invocation);
-void add_survey(const Command& program, Invocation& invocation);
-void add_compare(const Command& program, Invocation& invocation);
-void add_run(const Command& program, Invocation& invocation);
-void add_latency(const Command& program, Invocation& invocation);
-void add_bw(const Command& program, Invocation& invocation);
-void add_bibw(const Command& program, Invocation& invocation);
-void add_multi_lat(const Command& program, Invocation& invocation);
-void add_mbw_mr(const Command& program, Invocation& invocation);
-void add_tune(const Command& program, Invocation& invocation);
-void add_device_latency(const Command& program, Invocation& invocation);
-void add_device_bw(const Command& program, Invocation& invocation);
-void add_device_rate(const Command& program, Invocation& invocation);
-void add_pingpong(const Command& program, Invocation& invocation);
-void add_matvec(const Command& program, Invocation& invocation);
-void add_softhca(const Command& program, Invocation& invocation);
+using AddCommand = void(const Command& program, Invocation& invocation);
+
+AddCommand add_info, add_copylat, add_copybw, add_apiperf, add_pplat, add_sanity, add_calibrate, add_streams, add_topology,
+    add_doctor, add_explain, add_survey, add_compare, add_latency, add_bw, add_bibw, add_multi_lat, add_mbw_mr, add_tune,
+    add_device_latency, add_device_bw, add_device_rate, add_pingpong, add_matvec, add_softhca, add_run;
+
+// In the order of the help.
+inline constexpr AddCommand* kCommands[] = {
+    add_info,        add_copylat,  add_copybw,    add_apiperf, add_pplat,  add_sanity,         add_calibrate,
+    add_streams,     add_topology, add_doctor,    add_explain, add_survey, add_compare,        add_latency,
+    add_bw,          add_bibw,     add_multi_lat, add_mbw_mr,  add_tune,   add_device_latency, add_device_bw,
+    add_device_rate, add_pingpong, add_matvec,    add_softhca, add_run};
 
 }  // namespace gigabar::tool

@@ -255,10 +255,8 @@ void add_compare(const Command& program, Invocation& invocation) {
       ->required()
       ->type_name("FILE");
   add_json_option(command, options->json_path);
-  command->add_option("--floor", options->floor, "Differences below this share are noise, however quiet the samples were")
-      ->check(real_number(0, 1))
-      ->type_name("SHARE")
-      ->capture_default_str();
+  command->add_option("--floor", options->floor, real_number(0, 1, "SHARE"),
+                      "Differences below this share are noise, however quiet the samples were");
   command->footer("Exit status: 0 nothing is worse, 1 some figure is worse, 2 a file is no survey.");
   command->callback([options, &invocation] { run_compare(*options, invocation); });
 }

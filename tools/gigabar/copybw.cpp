@@ -110,24 +110,16 @@ void measure(Report& report, const Options& options, const SampleClock& clock, s
 
 void tell(Report& report, std::vector<Lane>& lanes) {
   report.heading("bandwidth, 10^9 bytes per second: median, least and most of the repeats");
-  report.print("{:<12} {:>10} {:>8} | {:>9} {:>9} {:>9} | {:>8}\n", "direction", "bytes", "threads", "median", "least", "most",
-               "calls");
   for (Lane& lane : lanes) {
-    const double middle = median(lane.repeats_gb_per_s);  // sorts
-    const double least = lane.repeats_gb_per_s.front();
-    const double most = lane.repeats_gb_per_s.back();
-    const std::size_t calls = lane.call_count * lane.repeats_gb_per_s.size();
-    report.print("{:<12} {:>10} {:>8} | {:>9.3f} {:>9.3f} {:>9.3f} | {:>8}\n", name_of(lane.direction), lane.bytes,
-                 lane.thread_count, middle, least, most, calls);
-    report.add_result({{"direction", name_of(lane.direction)},
-                       {"bytes", lane.bytes},
-                       {"threads", lane.thread_count},
-                       {"median_gb_per_s", middle},
-                       {"min_gb_per_s", least},
-                       {"max_gb_per_s", most},
-                       {"repeats", lane.repeats_gb_per_s.size()},
-                       {"calls_per_repeat", lane.call_count},
-                       {"data_checked", true}});
+    Row row;
+    row.add("direction", name_of(lane.direction), "direction", "{:<12}").add("bytes", lane.bytes, "bytes", "{:>10}");
+    row.add("threads", lane.thread_count, "threads");
+    row.add("median_gb_per_s", median(lane.repeats_gb_per_s), "median", "{:>9.3f}");  // sorts
+    row.add("min_gb_per_s", lane.repeats_gb_per_s.front(), "least", "{:>9.3f}");
+    row.add("max_gb_per_s", lane.repeats_gb_per_s.back(), "most", "{:>9.3f}");
+    row.show("calls", lane.call_count * lane.repeats_gb_per_s.size(), "{:>8}");
+    row.add("repeats", lane.repeats_gb_per_s.size()).add("calls_per_repeat", lane.call_count).add("data_checked", true);
+    report.add_row(row);
   }
 }
 
@@ -170,41 +162,23 @@ void add_copybw(const Command& program, Invocation& invocation) {
   auto options = std::make_shared<Options>();
   const Command command = program.add_subcommand("copybw", "Bandwidth of CPU-driven copies, both directions, by thread count");
   add_device_options(command, *options);
-  command->add_option("-s,--size", options->allocated_bytes, "Device memory to allocate and map")
-      ->transform(byte_count(1, std::uint64_t{1} << 38))
-      ->type_name("BYTES")
-      ->default_str("128K");
+  constexpr std::uint64_t kMaxCopies = 100000000;
+  command->add_option("-s,--size", options->allocated_bytes, byte_count(1, std::uint64_t{1} << 38),
+                      "Device memory to allocate and map");
   command
-      ->add_option("-c,--copy-size", options->copied_bytes,
+      ->add_option("-c,--copy-size", options->copied_bytes, byte_count(1),
                    "Bytes to copy; with -l the largest size (default: all from the offset)")
-      ->transform(byte_count(1))
-      ->type_name("BYTES");
-  command->add_option("-o,--offset", options->offset_bytes, "Offset of the copies in the device memory; any byte")
-      ->transform(byte_count(0))
-      ->type_name("BYTES")
-      ->default_str("0");
+      ->default_str("");
+  command->add_option("-o,--offset", options->offset_bytes, byte_count(0), "Offset of the copies in the device memory; any byte");
   command->add_flag("-l,--all-sizes", options->has_all_powers, "All powers of two up to the copy size");
-  command->add_option("-w,--writes", options->write_count, "Most copies per row, CPU to device")
-      ->check(whole_number(1, 100000000))
-      ->type_name("N")
-      ->capture_default_str();
-  command->add_option("-r,--reads", options->read_count, "Most copies per row, device to CPU")
-      ->check(whole_number(1, 100000000))
-      ->type_name("N")
-      ->capture_default_str();
-  command->add_option("-T,--threads", options->thread_counts, "Thread counts, as in 1,2,4")
+  command->add_option("-w,--writes", options->write_count, whole_number(1, kMaxCopies), "Most copies per row, CPU to device");
+  command->add_option("-r,--reads", options->read_count, whole_number(1, kMaxCopies), "Most copies per row, device to CPU");
+  command->add_option("-T,--threads", options->thread_counts, whole_number(1, 64, "N,..."), "Thread counts, as in 1,2,4")
       ->delimiter(',')
-      ->check(whole_number(1, 64))
-      ->type_name("N,...")
       ->default_str("1");
-  command->add_option("--repeats", options->repeat_count, "Timed runs per row, over which the median is taken")
-      ->check(whole_number(1, 1000))
-      ->type_name("N")
-      ->capture_default_str();
-  command->add_option("--budget", options->budget_seconds, "About this long in all")
-      ->check(seconds(600))
-      ->type_name("SECONDS")
-      ->capture_default_str();
+  command->add_option("--repeats", options->repeat_count, whole_number(1, 1000),
+                      "Timed runs per row, over which the median is taken");
+  add_budget_option(command, options->budget_seconds);
   command->callback([options, &invocation] { run_copybw(*options, invocation); });
 }
 

@@ -9,14 +9,22 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
+#include <cstring>
 #include <memory>
 #include <optional>
+#include <span>
+#include <tuple>
+#include <utility>
 #include <vector>
+
+#if defined(__x86_64__)
+#include <x86intrin.h>
+#endif
 
 #include "base/counted.hpp"
 #include "commands.hpp"
 #include "cuda/runtime.hpp"
-#include "support/cold.hpp"
 #include "support/failure.hpp"
 #include "support/option_checks.hpp"
 #include "support/race.hpp"
@@ -25,6 +33,37 @@
 
 namespace gigabar::tool {
 namespace {
+
+// --- The state of the CPU's caches before a copy ---------------------------------------------------------------------------------
+
+// Takes a range out of every cache of the CPU, so that the next access goes to memory.
+void evict(const void* address, std::size_t bytes) noexcept {
+  constexpr std::uintptr_t kLine = 64;
+  const auto start = reinterpret_cast<std::uintptr_t>(address);
+  for (std::uintptr_t line = start & ~(kLine - 1); line < start + bytes; line += kLine) {
+#if defined(__x86_64__)
+    _mm_clflush(reinterpret_cast<const void*>(line));
+#elif defined(__aarch64__)
+    asm volatile("dc civac, %0" ::"r"(line) : "memory");
+#endif
+  }
+#if defined(__x86_64__)
+  _mm_mfence();
+#elif defined(__aarch64__)
+  asm volatile("dsb sy" ::: "memory");
+#endif
+}
+
+// Writes every line of a range again, with what it holds: then it is as if the calling thread had just made the data. A copy engine
+// reads such lines out of that CPU's own cache, which takes longer than reading what several CPUs have read before.
+void write_again(std::byte* address, std::size_t bytes) noexcept {
+  for (std::size_t i = 0; i < bytes; i += 64) {
+    volatile std::byte& byte = address[i];
+    byte = static_cast<std::byte>(byte);
+  }
+}
+
+// --- What is asked for ----------------------------------------------------------------------------------------------------------
 
 struct Options : DeviceOptions {
   std::size_t most_bytes = std::size_t{16} << 20;
@@ -114,30 +153,24 @@ class Builder {
     }
   }
 
-  static void spin(std::uint64_t duration_ns) {
-    const std::uint64_t until_ns = monotonic_ns() + duration_ns;
-    while (monotonic_ns() < until_ns) {
-    }
+  // Of two calls that of the cell's direction.
+  template <class To, class From>
+  void add(Cell& cell, Role role, const std::string& name, const To& to, const From& from) {
+    cell.direction == CopyDirection::to_device ? add(cell, role, name, to) : add(cell, role, name, from);
   }
 
   void add_path(Cell& cell) {
-    const Mapping* const mapping = &bench_.mapping();
-    std::byte* const host = bench_.host();
-    const std::size_t bytes = cell.bytes;
-    if (cell.direction == CopyDirection::to_device) {
-      add(cell, Role::path, "copy_to", [=] { return copy_to(*mapping, 0, host, bytes).is_ok(); });
-    } else {
-      add(cell, Role::path, "copy_from", [=] { return copy_from(*mapping, 0, host, bytes).is_ok(); });
-    }
+    const auto [mapping, host, bytes] = ends_of(cell);
+    add(
+        cell, Role::path, cell.direction == CopyDirection::to_device ? "copy_to" : "copy_from",
+        [=] { return copy_to(*mapping, 0, host, bytes).is_ok(); }, [=] { return copy_from(*mapping, 0, host, bytes).is_ok(); });
   }
 
   void add_baseline(Cell& cell) {
-    void* const device = bench_.memory().address();
-    std::byte* const host = bench_.host();
-    const std::size_t bytes = cell.bytes;
     const bool is_to_device = cell.direction == CopyDirection::to_device;
-    void* const destination = is_to_device ? device : host;
-    const void* const source = is_to_device ? host : device;
+    void* const destination = is_to_device ? bench_.memory().address() : bench_.host();
+    const void* const source = is_to_device ? bench_.host() : bench_.memory().address();
+    const std::size_t bytes = cell.bytes;
     if (baseline_.is_cuda_memcpy) {
       add(cell, Role::baseline, baseline_.name, [=] { return cuda_memcpy(destination, source, bytes); });
     } else if (bench_.device().is_stand_in) {
@@ -157,21 +190,19 @@ class Builder {
     const std::size_t bytes = cell.bytes;
     for (const CopyKernel& kernel : copy_kernels()) {
       if (!kernel.is_supported) continue;
-      const std::string name = "kernel " + std::string(kernel.name);
-      if (cell.direction == CopyDirection::to_device) {
-        add(cell, Role::kernel, name, [=, store = kernel.store] {
-          store(mapped, host, bytes);
-          detail::fence_stores();
-          return true;
-        });
-      } else {
-        add(cell, Role::kernel, name, [=, load = kernel.load] {
-          detail::fence_before_loads(mapped, bytes);
-          load(host, mapped, bytes);
-          detail::fence_after_loads();
-          return true;
-        });
-      }
+      add(
+          cell, Role::kernel, "kernel " + std::string(kernel.name),
+          [=, store = kernel.store] {
+            store(mapped, host, bytes);
+            detail::fence_stores();
+            return true;
+          },
+          [=, load = kernel.load] {
+            detail::fence_before_loads(mapped, bytes);
+            load(host, mapped, bytes);
+            detail::fence_after_loads();
+            return true;
+          });
     }
   }
 
@@ -183,14 +214,14 @@ class Builder {
   }
 
   void add_required(Cell& cell, Role role, const std::string& name, std::optional<CopyMethod> required) {
-    const Mapping* const mapping = &bench_.mapping();
-    std::byte* const host = bench_.host();
-    const std::size_t bytes = cell.bytes;
-    if (cell.direction == CopyDirection::to_device) {
-      add(cell, role, name, [=] { return copy(MappedPlace{*mapping, 0}, host, bytes, required).is_ok(); });
-    } else {
-      add(cell, role, name, [=] { return copy(host, MappedPlace{*mapping, 0}, bytes, required).is_ok(); });
-    }
+    const auto [mapping, host, bytes] = ends_of(cell);
+    add(
+        cell, role, name, [=] { return copy(MappedPlace{*mapping, 0}, host, bytes, required).is_ok(); },
+        [=] { return copy(host, MappedPlace{*mapping, 0}, bytes, required).is_ok(); });
+  }
+
+  std::tuple<const Mapping*, std::byte*, std::size_t> ends_of(const Cell& cell) const {
+    return {&bench_.mapping(), bench_.host(), cell.bytes};
   }
 
   const Options& options_;
@@ -327,48 +358,46 @@ Json cell_json(const Cell& cell) {
 
 void print_main_table(Report& report, const std::vector<Cell>& cells, CopyDirection direction, Regime regime,
                       const std::string& how) {
-  const Cell* first = nullptr;
+  bool is_first = true;
   for (const Cell& cell : cells) {
     if (cell.direction != direction || cell.regime != regime) continue;
-    if (first == nullptr) {
-      first = &cell;
-      const std::string& path = cell.find(Role::path)->contender.name;
-      const std::string& baseline = cell.find(Role::baseline)->contender.name;
-      report.heading(fmt::format("{} beside {}, microseconds, {}", path, baseline, how));
-      report.print("{:>10} | {:>27} | {:>27} | {:>6} | {:>13}\n", "bytes", path + " p50   p99   min", baseline + " p50   p99   min",
-                   "ratio", "samples");
+    const std::array runners = {cell.find(Role::path), cell.find(Role::baseline)};
+    if (std::exchange(is_first, false)) {
+      report.heading(fmt::format("{} beside {}, microseconds, {}", runners[0]->contender.name, runners[1]->contender.name, how));
     }
-    const Summary& ours = cell.find(Role::path)->summary;
-    const Summary& theirs = cell.find(Role::baseline)->summary;
-    report.print("{:>10} | {:>9.3f}{:>9.3f}{:>9.3f} | {:>9.3f}{:>9.3f}{:>9.3f} | {:>6.2f} | {:>6} {:>6}\n", cell.bytes, ours.p50_us,
-                 ours.p99_us, ours.min_us, theirs.p50_us, theirs.p99_us, theirs.min_us,
-                 ratio(cell.find(Role::baseline), cell.find(Role::path)), ours.sample_count, theirs.sample_count);
+    Row row;
+    row.show("bytes", cell.bytes, "{:>10}");
+    for (const Runner* runner : runners) {
+      row.show(runner->contender.name + " p50", runner->summary.p50_us, "{:>8.3f}").show("p99", runner->summary.p99_us, "{:>8.3f}");
+      row.show("min", runner->summary.min_us, "{:>8.3f}");
+    }
+    row.show("ratio", ratio(runners[1], runners[0]), "{:>6.2f}");
+    report.print_row(row.show("samples", runners[0]->summary.sample_count).show("samples", runners[1]->summary.sample_count));
   }
 }
 
 // Medians of the given roles side by side, and how the one in question stands against the best of the others.
 void print_comparison(Report& report, const std::vector<Cell>& cells, CopyDirection direction, std::initializer_list<Role> others,
                       Role asked, const std::string& title) {
-  bool has_heading = false;
+  std::vector<std::string> names;  // of the others, at the first size
   for (const Cell& cell : cells) {
     const Runner* const mine = cell.find(asked);
-    if (cell.direction != direction || mine == nullptr) continue;
     const Runner* const best = best_of(cell, others);
-    if (best == nullptr) continue;
-    std::string names = fmt::format("{:>10} | {:>10}", "bytes", mine->contender.name);
-    std::string row = fmt::format("{:>10} | {:>10.3f}", cell.bytes, mine->summary.p50_us);
-    for (const Runner& runner : cell.runners) {
-      if (std::find(others.begin(), others.end(), runner.role) == others.end()) continue;
-      const std::size_t width = std::max<std::size_t>(10, runner.contender.name.size() + 1);
-      names += fmt::format(" {:>{}}", runner.contender.name, width);
-      row += fmt::format(" {:>{}.3f}", runner.summary.p50_us, width);
-    }
-    if (!has_heading) {
+    if (cell.direction != direction || mine == nullptr || best == nullptr) continue;
+    if (names.empty()) {
       report.heading(title);
-      report.print("{} | time over best\n", names);
-      has_heading = true;
+      for (const Runner& runner : cell.runners) {
+        if (std::find(others.begin(), others.end(), runner.role) != others.end()) names.push_back(runner.contender.name);
+      }
     }
-    report.print("{} | {:.3f} {}\n", row, ratio(mine, best), best->contender.name);
+    Row row;
+    row.show("bytes", cell.bytes, "{:>10}").show(mine->contender.name, mine->summary.p50_us, "{:>10.3f}");
+    for (const std::string& name : names) {
+      const auto found = std::find_if(cell.runners.begin(), cell.runners.end(),
+                                      [&name](const Runner& runner) { return runner.contender.name == name; });
+      row.show(name, found == cell.runners.end() ? "-" : fmt::format("{:.3f}", found->summary.p50_us), "{:>10}");
+    }
+    report.print_row(row.show("time over best", fmt::format("{:.3f} {}", ratio(mine, best), best->contender.name), "{:<14}"));
   }
 }
 
@@ -471,41 +500,24 @@ void add_copylat(const Command& program, Invocation& invocation) {
   auto options = std::make_shared<Options>();
   const Command command = program.add_subcommand("copylat", "Time of one copy by size, both directions, beside cudaMemcpy");
   add_device_options(command, *options);
-  command->add_option("-s,--size", options->most_bytes, "Largest size; 1, 2, 4 ... up to it are measured")
-      ->transform(byte_count(1, std::uint64_t{1} << 34))
-      ->type_name("BYTES")
-      ->default_str("16M");
-  command->add_option("-w,--writes", options->write_count, "Most samples per size, CPU to device")
-      ->check(whole_number(1, 10000000))
-      ->type_name("N")
-      ->capture_default_str();
-  command->add_option("-r,--reads", options->read_count, "Most samples per size, device to CPU")
-      ->check(whole_number(1, 10000000))
-      ->type_name("N")
-      ->capture_default_str();
-  command->add_option("--rounds", options->round_count, "Passes over all sizes, so that drift hits all sizes equally")
-      ->check(whole_number(1, 1000))
-      ->type_name("N")
-      ->capture_default_str();
-  command
-      ->add_option("--budget", options->budget_seconds,
-                   "About this long in all; sizes that take long get fewer samples, at least 11")
-      ->check(seconds(600))
-      ->type_name("SECONDS")
-      ->capture_default_str();
-  command->add_option("--pause", options->pause_us, "Pause before each single copy, so that nothing of the one before is under way")
-      ->check(real_number(0, 100000))
-      ->type_name("US")
-      ->capture_default_str();
+  constexpr std::uint64_t kMaxSamples = 10000000;
+  command->add_option("-s,--size", options->most_bytes, byte_count(1, std::uint64_t{1} << 34),
+                      "Largest size; 1, 2, 4 ... up to it are measured");
+  command->add_option("-w,--writes", options->write_count, whole_number(1, kMaxSamples), "Most samples per size, CPU to device");
+  command->add_option("-r,--reads", options->read_count, whole_number(1, kMaxSamples), "Most samples per size, device to CPU");
+  command->add_option("--rounds", options->round_count, whole_number(1, 1000),
+                      "Passes over all sizes, so that drift hits all sizes equally");
+  add_budget_option(command, options->budget_seconds, 600,
+                    "About this long in all; sizes that take long get fewer samples, at least 11");
+  command->add_option("--pause", options->pause_us, real_number(0, 100000, "US"),
+                      "Pause before each single copy, so that nothing of the one before is under way");
   command->add_flag("-c,--cuda-memcpy", options->with_cuda_memcpy, "Also time cudaMemcpy (always done; taken for GDRCopy's sake)");
   command->add_flag("-C,--cold", options->is_cold,
                     "Evict the mapped bytes from the CPU's caches before each copy (cached mappings only)");
   command->add_flag("--kernels", options->with_kernels,
                     "Also every raw kernel that this CPU has, with its fences, in the same run");
   command->add_flag("--methods", options->with_methods, "Also copy() and each single method, in the same run");
-  command->add_option("--plant-fault", options->fault_bytes)
-      ->transform(byte_count(1))
-      ->group("");  // proves that the check can fail
+  command->add_option("--plant-fault", options->fault_bytes, byte_count(1))->group("");  // proves that the check can fail
   command->footer(
       "Single copies: percentiles of single calls, each after a pause. Back to back: of the mean per call of a burst. The ratio is "
       "the other's p50 over ours.");

@@ -1,241 +1,489 @@
 // SPDX-License-Identifier: Apache-2.0
 // gigabar device-latency, device-bw, device-rate: what kernels of one GPU reach by themselves at the other rank's, timed in the
-// kernel; pingpong, matvec: beside it the same driven by the CPU.
-#include <memory>
+// kernel.
+#include <fmt/format.h>
 
+#include <algorithm>
+#include <array>
+#include <memory>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "base/counted.hpp"
 #include "commands.hpp"
-#include "device_ranks/command.hpp"
-#include "device_ranks/matvec.hpp"
-#include "device_ranks/pingpong.hpp"
+#include "device_ranks/kernels.hpp"
+#include "device_ranks/pair.hpp"
 #include "support/option_checks.hpp"
+#include "support/statistics.hpp"
 
 namespace gigabar::tool {
+namespace device_ranks {
 namespace {
 
-using device_ranks::GridOptions;
-using device_ranks::kMaxBlocks;
-using device_ranks::kMaxBlockThreads;
-using device_ranks::kMaxProxies;
-using device_ranks::kMaxQueues;
-using device_ranks::kMaxWindow;
-using device_ranks::MatvecOptions;
-using device_ranks::Measure;
-using device_ranks::Op;
-using device_ranks::Options;
-using device_ranks::PingpongOptions;
-using device_ranks::QueueOptions;
-using device_ranks::ScopeKind;
+// --- What is asked for, as far as the command line alone tells ------------------------------------------------------------------
 
-constexpr const char* kFooter =
-    "Ranks: the two of mpirun, srun, torchrun or 'gigabar run'; started alone, the command starts its own on this host. The device "
-    "of a rank is its local rank modulo the devices; without a GPU threads of the CPU play the kernels. Lines that do not "
-    "begin with '#' are data.";
+constexpr std::array<Named<Measure>, 3> kCommands = {
+    {{Measure::latency, "device-latency"}, {Measure::bandwidth, "device-bw"}, {Measure::rate, "device-rate"}}};
+std::string_view command_of(Measure measure) noexcept { return name_in(kCommands, measure); }
 
-constexpr const char* kTimeoutHelp =
-    "Of one wait, and of all that is done at one size, not of the whole run: what takes longer ends the run";
-constexpr const char* kThreadsByScope = "512 of a block, 32 of a warp, 1 of a thread";
+constexpr std::array<Named<Op>, 9> kOps = {{{Op::notify, "notify"},
+                                            {Op::notify_ordered, "notify-ordered"},
+                                            {Op::payload, "payload"},
+                                            {Op::write, "write"},
+                                            {Op::write_notify, "write-notify"},
+                                            {Op::read, "read"},
+                                            {Op::fetch_add, "fetch-add"},
+                                            {Op::compare_swap, "compare-swap"},
+                                            {Op::barrier, "barrier"}}};
+std::string_view name_of(Op op) noexcept { return name_in(kOps, op); }
 
-const char* usual_scope(Measure measure) noexcept {
-  switch (measure) {
-    case Measure::latency: return "block where messages have a size, else thread";
-    case Measure::bandwidth: return "block";
-    case Measure::rate: return "thread";
+// Those of --op; the first is the default.
+std::vector<Named<Op>> ops_of(Measure measure) {
+  std::vector<Named<Op>> ops;
+  for (const Named<Op>& each : kOps) {
+    const Op op = each.value;
+    const bool is_of_rate = op == Op::notify || op == Op::write || op == Op::write_notify;
+    const bool is_of_bandwidth = op == Op::write || op == Op::read;
+    const bool is_of_it = measure == Measure::latency ? op != Op::write : measure == Measure::rate ? is_of_rate : is_of_bandwidth;
+    if (is_of_it) ops.push_back(each);
   }
-  return "";
+  return ops;
 }
 
-void add_scope(const Command& command, GridOptions& options, const char* usual) {
-  static const std::map<std::string, std::optional<ScopeKind>> scopes = {
-      {"thread", ScopeKind::thread}, {"warp", ScopeKind::warp}, {"block", ScopeKind::block}};
-  command
-      .add_option_function(
-          "--scope", [](const std::string&) {},
-          "Who calls: one thread, a warp, a block, each with the same number's at the partner")
-      ->check(choice(scopes, options.scope))
-      ->type_name("thread|warp|block")
-      ->default_str(usual);
+// Whether messages have a size that is chosen.
+bool has_sizes(Op op) noexcept { return op == Op::write || op == Op::read || op == Op::write_notify; }
+
+struct Options : ranks::JobOptions {
+  Measure measure = Measure::latency;
+  Op op = Op::notify;
+  std::string sizes;  // -m, as typed
+  GridOptions grid;
+  QueueOptions queues;
+  std::optional<std::uint32_t> iteration_count;
+  std::optional<std::uint32_t> warm_up_count;
+  std::uint32_t window = 64;
+  bool is_checked = false;
+  std::optional<std::uint64_t> fault_bytes;
+};
+
+// Everything settled but the device.
+struct Plan {
+  Options options;
+  std::vector<std::uint64_t> sizes;  // of messages; {0}: they have none
+  FabricOptions fabric;
+};
+
+SizeRange default_sizes(Measure measure) noexcept {
+  if (measure == Measure::rate) return {8, 8};
+  return {kWordBytes, std::uint64_t{64} << 20};
 }
 
-void add_threads(const Command& command, GridOptions& options, const char* usual) {
-  command.add_option("--threads", options.thread_count, "Threads of a block")
-      ->check(whole_number(1, kMaxBlockThreads))
-      ->type_name("N")
-      ->default_str(usual);
+void settle_message_sizes(Plan& plan) {
+  const Options& options = plan.options;
+  if (!has_sizes(options.op)) {
+    if (!options.sizes.empty()) {
+      refuse_usage(fmt::format("-m {}: --op {} has no size to choose; leave -m out", options.sizes, name_of(options.op)));
+    }
+    plan.sizes = {0};
+    return;
+  }
+  plan.sizes = settle_sizes(options.sizes, default_sizes(options.measure));
 }
 
-void add_blocks(const Command& command, GridOptions& options, const char* usual) {
-  command.add_option("--blocks", options.block_count, "Blocks of the kernel, each with its own part and its own notifications")
-      ->check(whole_number(1, kMaxBlocks))
-      ->type_name("N")
-      ->default_str(usual);
+void settle_grid(const Options& options) {
+  const bool is_one = options.measure == Measure::latency;
+  if (is_one && options.grid.thread_count && options.grid.scope != ScopeKind::block) {
+    refuse_usage(fmt::format("--threads {}: a latency is that of one scope; choose --scope block, or leave --threads out",
+                             *options.grid.thread_count));
+  }
 }
+
+// Ends the command as bad usage where options contradict each other.
+Plan make_plan(const Options& options) {
+  Plan plan;
+  plan.options = options;
+  settle_message_sizes(plan);
+  settle_grid(options);
+  plan.fabric = ranks::fabric_options(options.fabric);
+  return plan;
+}
+
+Grid grid_of(const Options& options, bool is_stand_in) {
+  const bool is_small = options.measure == Measure::rate || !has_sizes(options.op);
+  const std::uint32_t blocks = options.measure == Measure::bandwidth ? 64 : 1;
+  return make_grid(options.grid, is_small ? ScopeKind::thread : ScopeKind::block, blocks, is_stand_in);
+}
+
+ranks::Counts counts_for(const Options& options, std::uint64_t bytes) noexcept {
+  constexpr std::uint64_t kVeryLargeBytes = std::uint64_t{1} << 20;
+  const bool is_large = bytes > ranks::kLargeBytes;
+  ranks::Counts counts;
+  if (options.measure != Measure::latency) {
+    counts = is_large ? ranks::Counts{20, 2} : ranks::Counts{100, 10};
+  } else {
+    counts = bytes > kVeryLargeBytes ? ranks::Counts{100, 10} : is_large ? ranks::Counts{1000, 100} : ranks::Counts{10000, 1000};
+  }
+  counts.iterations = options.iteration_count.value_or(counts.iterations);
+  counts.warm_up = options.warm_up_count.value_or(counts.warm_up);
+  return counts;
+}
+
+// Who else uses a unit's queue: units take the queues in turn.
+device::Sharing sharing_of(const Options& options, const Grid& grid) noexcept {
+  // A flush goes to the queues of all.
+  const bool flushes = (options.measure == Measure::rate && options.op == Op::write) || options.op == Op::barrier;
+  if (flushes) return device::Sharing::device;
+  if (grid.unit_count() <= options.queues.count) return device::Sharing::exclusive;
+  return grid.block_count == 1 ? device::Sharing::block : device::Sharing::device;
+}
+
+constexpr std::uint64_t kMaxCheckedBytes = std::uint64_t{64} << 20;  // of a window, all slots together
+constexpr std::uint32_t kShortRoundsPerLook = 64;                    // a look at the clock takes about as long as a short round
+constexpr std::uint64_t kGuardBytes = 64;                            // between slots
+
+// Where messages lie, of one size; the rest of the plan is the caller's to fill in.
+RoundPlan layout_of(const Options& options, const Grid& grid, std::uint64_t bytes) noexcept {
+  const std::uint64_t units = grid.unit_count();
+  RoundPlan plan;
+  plan.measure = options.measure;
+  plan.op = options.op;
+  plan.unit_count = grid.unit_count();
+  plan.window = options.measure == Measure::latency ? 1 : options.window;
+  plan.queue_count = options.queues.count;
+  plan.sharing = sharing_of(options, grid);
+  if (options.measure == Measure::rate) {
+    // Each unit's messages are whole.
+    plan.part_bytes = bytes;
+    plan.part_stride_bytes = round_up(bytes, kPartUnit);
+    plan.message_bytes = plan.part_stride_bytes * units;
+  } else {
+    plan.message_bytes = bytes;
+    plan.part_bytes = plan.part_stride_bytes = part_of(bytes, grid);
+  }
+  plan.slot_stride_bytes = round_up(plan.message_bytes + kGuardBytes, kPartUnit);
+  if (options.is_checked && plan.window > 1) {
+    plan.slot_count =
+        static_cast<std::uint32_t>(std::clamp<std::uint64_t>(kMaxCheckedBytes / plan.slot_stride_bytes, 1, plan.window));
+  }
+  plan.receive_offset_bytes = round_up(plan.slot_count * plan.slot_stride_bytes, kPage);
+  plan.words_offset_bytes = 2 * plan.receive_offset_bytes;
+  const std::uint64_t window_bytes = plan.message_bytes * plan.window;
+  plan.rounds_per_look = window_bytes > ranks::kLargeBytes ? 1 : kShortRoundsPerLook;
+  return plan;
+}
+
+// Of the segment.
+std::uint64_t segment_bytes(const RoundPlan& layout) noexcept {
+  return layout.words_offset_bytes + round_up(layout.unit_count * sizeof(std::uint64_t), kPage);
+}
+
+// The same at ranks whose options agree in all that must agree.
+std::uint64_t digest_of(const Plan& plan, const Grid& grid) {
+  const Options& options = plan.options;
+  return ranks::digest_of_text(
+      fmt::format("{} {} {} {} {} {} {} {} {} {} {} {} {} {}", command_of(options.measure), name_of(options.op), plan.sizes.front(),
+                  plan.sizes.back(), name_of(grid.scope), grid.block_count, grid.threads_per_block, grid.threads_per_unit,
+                  options.iteration_count.value_or(0), options.warm_up_count.value_or(~0U), options.window, options.is_checked,
+                  options.fault_bytes.value_or(~std::uint64_t{0}), options.queues.count));
+}
+
+// --- From the samples of units to the figures of one size -----------------------------------------------------------------------
+
+struct SizeResult {
+  std::uint64_t bytes = 0;       // of a message, as asked for
+  Summary summary;               // of half a round trip or a whole one, of single units; of a window, of all units together
+  double figure = 0;             // the mean in microseconds; GB/s; million messages per second
+  double p50 = 0, p99 = 0;       // of the samples, in the figure's unit: 99 of 100 are at least as good as p99
+  double ns_per_tick = 0;        // of the first unit's clock, over the whole run
+  std::uint32_t unit_count = 1;  // that had a part of the message
+  Complaint complaint;
+};
+
+// A round trip is two ways.
+bool is_halved(const RoundPlan& plan) noexcept {
+  if (plan.measure != Measure::latency) return false;
+  return plan.op == Op::notify || plan.op == Op::notify_ordered || plan.op == Op::payload || plan.op == Op::write_notify;
+}
+
+constexpr double kNsPerPs = 0.001;
+
+bool is_active_unit(const UnitEnd& end) noexcept { return end.rounds_done != 0; }
+
+double ns_per_tick(const UnitEnd& end) noexcept {
+  return end.elapsed_ticks > 0 ? static_cast<double>(end.elapsed_ns) / static_cast<double>(end.elapsed_ticks) : 0.0;
+}
+
+std::string figure_text(double value) {
+  if (value < 1) return fmt::format("{:.3g}", value);
+  return value < 10 ? fmt::format("{:.3f}", value) : fmt::format("{:.2f}", value);
+}
+
+// What one round of all units moves: bytes, or messages.
+double round_amount(const RoundPlan& plan, std::uint32_t unit_count) noexcept {
+  const double window = plan.window;
+  return plan.measure == Measure::bandwidth ? static_cast<double>(plan.message_bytes) * window : unit_count * window;
+}
+
+// Of each unit's rounds.
+std::vector<std::uint64_t> single_rounds_ps(const RoundPlan& plan, const KernelRun& run) {
+  std::vector<std::uint64_t> samples;
+  const double share = is_halved(plan) ? 0.5 : 1.0;
+  for (std::size_t unit = 0; unit < run.ends.size(); ++unit) {
+    if (!is_active_unit(run.ends[unit])) continue;
+    const double ps_per_tick = ns_per_tick(run.ends[unit]) * share / kNsPerPs;
+    for (std::uint32_t i = 0; i < plan.iteration_count; ++i) {
+      const auto ticks = static_cast<double>(run.samples[unit * plan.iteration_count + i]);
+      samples.push_back(static_cast<std::uint64_t>(ticks * ps_per_tick));
+    }
+  }
+  return samples;
+}
+
+// A round of all units ends with that of the last one: from one such end to the next, and the first from when the first unit began.
+// Together they are the whole time, however unlike the units were.
+std::vector<std::uint64_t> common_rounds_ps(const RoundPlan& plan, const KernelRun& run) {
+  constexpr std::uint64_t kPsPerNs = 1000;
+  std::uint64_t before_ns = ~std::uint64_t{0};
+  std::vector<std::uint64_t> round_ends_ns(plan.iteration_count);
+  for (std::size_t unit = 0; unit < run.ends.size(); ++unit) {
+    if (!is_active_unit(run.ends[unit])) continue;
+    before_ns = std::min(before_ns, run.ends[unit].timed_from_ns);
+    for (std::uint32_t i = 0; i < plan.iteration_count; ++i)
+      round_ends_ns[i] = std::max(round_ends_ns[i], run.samples[unit * plan.iteration_count + i]);
+  }
+  std::vector<std::uint64_t> samples;
+  for (const std::uint64_t end_ns : round_ends_ns) {
+    samples.push_back(end_ns > before_ns ? (end_ns - before_ns) * kPsPerNs : 0);
+    before_ns = std::max(before_ns, end_ns);
+  }
+  return samples;
+}
+
+SizeResult summarize_rounds(const RoundPlan& plan, std::uint64_t bytes, const KernelRun& run) {
+  SizeResult result;
+  result.bytes = bytes;
+  result.unit_count = static_cast<std::uint32_t>(std::count_if(run.ends.begin(), run.ends.end(), is_active_unit));
+  const auto first = std::find_if(run.ends.begin(), run.ends.end(), is_active_unit);
+  if (first != run.ends.end()) result.ns_per_tick = ns_per_tick(*first);
+  std::vector<std::uint64_t> samples_ps = plan.takes_end_times() ? common_rounds_ps(plan, run) : single_rounds_ps(plan, run);
+  result.summary = summarize(samples_ps, kNsPerPs);
+  if (plan.measure == Measure::latency) {
+    result.figure = result.summary.mean_us;
+    result.p50 = result.summary.p50_us;
+    result.p99 = result.summary.p99_us;
+    return result;
+  }
+  // Bytes per nanosecond are GB/s, messages per microsecond are millions per second.
+  const double per_us = plan.measure == Measure::bandwidth ? 1e-3 : 1.0;
+  const auto rate = [&](double us) { return us > 0 ? round_amount(plan, result.unit_count) * per_us / us : 0.0; };
+  result.figure = rate(result.summary.mean_us);
+  result.p50 = rate(result.summary.p50_us);
+  result.p99 = rate(result.summary.p99_us);
+  return result;
+}
+
+std::string what_is_timed(const Options& options) {
+  const std::string_view op = name_of(options.op);
+  if (options.measure == Measure::latency) {
+    RoundPlan plan;
+    plan.op = options.op;
+    return fmt::format("{}: {}", op, is_halved(plan) ? "half of a round trip, in the kernel" : "a whole operation, in the kernel");
+  }
+  if (options.op == Op::read) return "read: windows of reads";
+  const bool ends_with_flush = options.measure == Measure::rate && options.op == Op::write;
+  return fmt::format("{}: windows of {}, each ended by {}", op, options.window,
+                     ends_with_flush ? "a flush" : "a notification and its answer");
+}
+
+Row row_of(const Options& options, const Grid& grid, const SizeResult& result, const std::string& path) {
+  constexpr std::array<Named<Measure>, 3> kUnits = {
+      {{Measure::latency, "us"}, {Measure::bandwidth, "GB/s"}, {Measure::rate, "M/s"}}};
+  const std::string unit(name_in(kUnits, options.measure));
+  const bool is_latency = options.measure == Measure::latency;
+  const ranks::Counts counts = counts_for(options, result.bytes);
+  Row row;
+  row.add("measure", command_of(options.measure)).add("op", name_of(options.op)).add("bytes", result.bytes, "# Size", "{:<}");
+  row.add("iterations", counts.iterations).add("warm_up", counts.warm_up).add("scope", name_of(grid.scope));
+  row.add("threads", grid.threads_per_block).add("blocks", grid.block_count).add("units", result.unit_count);
+  row.add("ns_per_tick", result.ns_per_tick).merge(to_json(result.summary));
+  row.show(is_latency ? "mean (us)" : options.measure == Measure::rate ? "million messages/s" : "GB/s", figure_text(result.figure));
+  if (is_latency) row.show("min (us)", figure_text(result.summary.min_us));
+  row.show("p50 (" + unit + ")", figure_text(result.p50)).show("p99 (" + unit + ")", figure_text(result.p99));
+  if (options.measure == Measure::bandwidth)
+    row.add("gb_per_s", result.figure).add("p50_gb_per_s", result.p50).add("p99_gb_per_s", result.p99);
+  if (options.measure == Measure::rate)
+    row.add("million_per_s", result.figure).add("p50_million_per_s", result.p50).add("p99_million_per_s", result.p99);
+  if (!is_latency) row.add("window", options.window);
+  if (options.is_checked) row.show("Validation", verdict_of(result.complaint.wrong_count));
+  row.add("path", path, "Path", "{:<}").add("is_checked", options.is_checked).add("wrong_count", result.complaint.wrong_count);
+  if (result.complaint.wrong_count != 0) row.add("first_wrong", result.complaint.first_wrong);
+  return row;
+}
+
+// --- One rank: rank 0 begins each round and takes the time ----------------------------------------------------------------------
+
+class Session : public Pair {
+ public:
+  Session(const Plan& plan, const Invocation& invocation)
+      : Pair(command_of(plan.options.measure), plan.options, plan.fabric, invocation), plan_(plan) {}
+
+  void run() override {
+    join_pair();
+    grid_ = grid_of(options_, device().is_stand_in);
+    for (const std::uint64_t size : plan_.sizes) require_room_for_samples(counts_for(options_, size).iterations, grid_);
+    agree(digest_of(plan_, grid_));
+    std::uint64_t bytes = 0;
+    for (const std::uint64_t size : plan_.sizes) bytes = std::max(bytes, segment_bytes(layout_of(options_, grid_, size)));
+    open(bytes, 2 * grid_.unit_count(), options_.queues);
+    if (report() != nullptr) print_titles(*report());
+    for (const std::uint64_t size : plan_.sizes) do_size(size);
+    close();
+  }
+
+ private:
+  void print_titles(Report& report) {
+    report.print("# {}\n", what_is_timed(options_));
+    report.print("# {}\n", grid_text(grid_));
+    report.document()["units"]["*gb_per_s"] = "10^9 bytes per second";
+    report.document()["units"]["*million_per_s"] = "10^6 messages per second";
+  }
+
+  RoundPlan plan_of(std::uint64_t bytes) const {
+    const ranks::Counts counts = counts_for(options_, bytes);
+    RoundPlan plan = layout_of(options_, grid_, bytes);
+    plan.fabric = session().handle();
+    plan.partner = partner();
+    plan.is_active = rank() == 0;
+    plan.warm_up_count = counts.warm_up;
+    plan.iteration_count = counts.iterations;
+    plan.is_checked = options_.is_checked;
+    plan.plants_fault = options_.fault_bytes == bytes;
+    plan.timeout_ns = kernel_timeout_ns();
+    return plan;
+  }
+
+  static KernelTask task_of(const RoundPlan& plan) {
+    return {name_of(plan.op), plan.message_bytes, std::uint64_t{plan.warm_up_count} + plan.iteration_count};
+  }
+
+  // Reads, atomics and writes that nobody checks need nobody at the partner.
+  bool has_kernel(const RoundPlan& plan) const {
+    if (plan.is_active) return true;
+    if (plan.op == Op::read || plan.op == Op::fetch_add || plan.op == Op::compare_swap) return false;
+    return plan.measure != Measure::rate || plan.op != Op::write || plan.is_checked;
+  }
+
+  KernelRun run_kernel(const RoundPlan& plan) {
+    KernelRun run = tool::take(run_rounds(device(), plan, grid_));
+    require_ended_well(task_of(plan), run.ends);
+    return run;
+  }
+
+  // What the partner reads, once for all rounds.
+  void fill(RoundPlan plan) {
+    plan.only_fills = true;
+    run_kernel(plan);
+  }
+
+  void do_size(std::uint64_t bytes) {
+    const RoundPlan plan = plan_of(bytes);
+    if (report() != nullptr) report()->show_progress("{}: {}", bytes_text(bytes), counted(plan.iteration_count, "round"));
+    meet();
+    if (plan.op == Op::read && plan.is_checked) {
+      if (!plan.is_active) fill(plan);
+      meet();
+    }
+    KernelRun run;
+    if (has_kernel(plan)) run = run_kernel(plan);
+    const Complaint complaint = gather_complaints(complaint_of(task_of(plan), run.ends));
+    if (report() == nullptr) return;
+    SizeResult result = summarize_rounds(plan, bytes, run);
+    result.complaint = complaint;
+    report()->add_row(row_of(options_, grid_, result, path()));
+    complain(complaint);
+  }
+
+  const Plan plan_;
+  const Options& options_ = plan_.options;
+  Grid grid_;
+};
+
+// --- Options --------------------------------------------------------------------------------------------------------------------
+
+constexpr std::uint64_t kMaxRounds = 100000000;
+constexpr std::uint32_t kMaxWindow = 65536, kMaxQueues = 16, kMaxProxies = 12;
 
 void add_queues(const Command& command, QueueOptions& options) {
-  command
-      .add_option("--queues", options.count,
-                  "Work requests in so many queues to the partner, executed by --engine, in place of loads and stores")
-      ->check(whole_number(0, kMaxQueues))
-      ->type_name("N")
-      ->capture_default_str();
-  command
-      .add_option("--proxies", options.proxy_count, "Threads of the CPU by which a software HCA executes the queues' work requests")
-      ->check(whole_number(1, kMaxProxies))
-      ->type_name("N")
-      ->capture_default_str();
-  std::map<std::string, QueueEngine> engines;
-  std::string names;
+  std::vector<Named<QueueEngine>> engines;
   for (const QueueEngine engine :
        {QueueEngine::automatic, QueueEngine::hca, QueueEngine::hca_cpu_doorbell, QueueEngine::software_hca}) {
-    engines.emplace(name_of(engine), engine);
-    names += (names.empty() ? "" : "|") + std::string(name_of(engine));
+    engines.push_back({engine, name_of(engine)});
   }
-  command
-      .add_option_function(
-          "--engine", [](const std::string&) {},
-          "What executes the queues: an mlx5 adapter that kernels or the CPU ring (never run on hardware), or the CPU")
-      ->check(choice(engines, options.engine))
-      ->type_name(names)
-      ->default_str(std::string(name_of(options.engine)));
+  command.add_option("--queues", options.count, whole_number(0, kMaxQueues),
+                     "Work requests in so many queues to the partner, executed by --engine, in place of loads and stores");
+  command.add_option("--proxies", options.proxy_count, whole_number(1, kMaxProxies),
+                     "Threads of the CPU by which a software HCA executes the queues' work requests");
+  command.add_choice("--engine", options.engine, engines,
+                     "What executes the queues: an mlx5 adapter that kernels or the CPU ring (never run on hardware), or the CPU");
   command
       .add_option("--hca", options.hca_port,
                   "Port of the adapter of --engine hca, as in \"mlx5_0/1\" (default: the nearest that is usable)")
       ->type_name("PORT");
 }
 
-void add_op(const Command& command, Options& options) {
-  std::map<std::string, Op> ops;
-  std::string names;
-  for (const Op op : ops_of(options.measure)) {
-    ops.emplace(name_of(op), op);
-    names += (names.empty() ? "" : "|") + std::string(name_of(op));
-  }
-  options.op = ops_of(options.measure).front();
-  command.add_option_function(
-             "--op", [](const std::string&) {}, "What the kernel does")
-      ->check(choice(ops, options.op))
-      ->type_name(names)
-      ->default_str(std::string(name_of(options.op)));
-}
-
-void add_sizes(const Command& command, std::string& sizes, const char* usual) {
-  command.add_option("-m,--message-size", sizes, "Sizes: doubled from MIN to MAX, MIN a multiple of 4")
-      ->type_name("[MIN:]MAX")
-      ->default_str(usual);
-}
-
-void add_fault(const Command& command, std::optional<std::uint64_t>& bytes) {
-  command.add_option("--plant-fault", bytes)->transform(byte_count(0))->group("");  // proves that the check can fail
-}
-
 void add_counts(const Command& command, Options& options) {
   const bool is_latency = options.measure == Measure::latency;
   add_sizes(command, options.sizes, options.measure == Measure::rate ? "8:8" : "4:64M");
-  command.add_option("-i,--iterations", options.iteration_count, "Timed rounds per size")
-      ->check(whole_number(1, 100000000))
-      ->type_name("N")
+  command.add_option("-i,--iterations", options.iteration_count, whole_number(1, kMaxRounds), "Timed rounds per size")
       ->default_str(is_latency ? "10000, above 8K 1000, above 1M 100" : "100, above 8K 20");
-  command.add_option("-x,--warmup", options.warm_up_count, "Untimed rounds before the timed ones")
-      ->check(whole_number(0, 100000000))
-      ->type_name("N")
+  command.add_option("-x,--warmup", options.warm_up_count, whole_number(0, kMaxRounds), "Untimed rounds before the timed ones")
       ->default_str(is_latency ? "1000, above 8K 100, above 1M 10" : "10, above 8K 2");
   if (is_latency) return;
-  command.add_option("-W,--window-size", options.window, "Messages of a unit before it waits for the answer")
-      ->check(whole_number(1, kMaxWindow))
-      ->type_name("N")
-      ->capture_default_str();
+  command.add_option("-W,--window-size", options.window, whole_number(1, kMaxWindow),
+                     "Messages of a unit before it waits for the answer");
 }
 
-void add_checks(const Command& command, Options& options) {
-  command.add_flag("-c,--validation", options.is_checked,
-                   "Check all data in the kernels, different ones in every round; times then contain it. Wrong data are status 1");
-  add_fault(command, options.fault_bytes);
-  add_json_option(command, options.json_path);
-}
-
-void add_measure(const Command& program, Invocation& invocation, Measure measure, const char* description) {
+void add(const Command& program, Invocation& invocation, Measure measure, const char* description) {
   auto options = std::make_shared<Options>();
+  const bool is_latency = measure == Measure::latency;
+  const std::vector<Named<Op>> ops = ops_of(measure);
   options->measure = measure;
+  options->op = ops.front().value;
   const Command command = program.add_subcommand(std::string(command_of(measure)), description);
-  add_op(command, *options);
-  add_scope(command, options->grid, usual_scope(measure));
-  add_threads(command, options->grid, kThreadsByScope);
-  if (measure != Measure::latency) add_blocks(command, options->grid, measure == Measure::bandwidth ? "64" : "1");
+  command.add_choice("--op", options->op, ops, "What the kernel does");
+  const char* const scope = is_latency                      ? "block where messages have a size, else thread"
+                            : measure == Measure::bandwidth ? "block"
+                                                            : "thread";
+  const char* const blocks = is_latency ? nullptr : measure == Measure::bandwidth ? "64" : "1";
+  add_grid_options(command, options->grid, scope, kThreadsByScope, blocks);
   add_queues(command, options->queues);
   add_counts(command, *options);
-  add_checks(command, *options);
-  ranks::add_fabric_options(command, options->fabric, kTimeoutHelp);
-  command->footer(kFooter);
-  command->callback([options, &invocation] { run_command(*options, invocation); });
+  command.add_flag("-c,--validation", options->is_checked,
+                   "Check all data in the kernels, different ones in every round; times then contain it. Wrong data are status 1");
+  add_fault(command, options->fault_bytes);
+  add_pair_options(command, *options);
+  command->callback([options, &invocation] {
+    ranks::run_ranks<Session>(command_of(options->measure), 2, [&] { return make_plan(*options); }, invocation);
+  });
 }
 
 }  // namespace
+}  // namespace device_ranks
+
+using device_ranks::Measure;
 
 void add_device_latency(const Command& program, Invocation& invocation) {
-  add_measure(program, invocation, Measure::latency, "Latency between kernels of two ranks, by size");
+  device_ranks::add(program, invocation, Measure::latency, "Latency between kernels of two ranks, by size");
 }
 
 void add_device_bw(const Command& program, Invocation& invocation) {
-  add_measure(program, invocation, Measure::bandwidth,
-              "Bandwidth of a kernel's own writes to or reads from the other rank, by size");
+  device_ranks::add(program, invocation, Measure::bandwidth,
+                    "Bandwidth of a kernel's own writes to or reads from the other rank, by size");
 }
 
 void add_device_rate(const Command& program, Invocation& invocation) {
-  add_measure(program, invocation, Measure::rate, "Small messages per second that kernels send to the other rank");
-}
-
-void add_pingpong(const Command& program, Invocation& invocation) {
-  auto options = std::make_shared<PingpongOptions>();
-  const Command command =
-      program.add_subcommand("pingpong", "Messages sent by the kernels that compute them, beside the same sent by the CPU");
-  add_scope(command, options->grid, "block");
-  add_threads(command, options->grid, kThreadsByScope);
-  add_blocks(command, options->grid, "16");
-  add_sizes(command, options->sizes, "4K:4M");
-  command->add_option("--work-us", options->work_us, "Microseconds that each unit computes for, each turn")
-      ->check(whole_number(0, 1000000))
-      ->type_name("US")
-      ->capture_default_str();
-  command->add_option("-i,--iterations", options->iteration_count, "Timed rounds per size")
-      ->check(whole_number(1, 1000000))
-      ->type_name("N")
-      ->capture_default_str();
-  command->add_option("-x,--warmup", options->warm_up_count, "Untimed rounds before the timed ones")
-      ->check(whole_number(0, 1000000))
-      ->type_name("N")
-      ->capture_default_str();
-  add_fault(command, options->fault_bytes);
-  add_json_option(command, options->json_path);
-  ranks::add_fabric_options(command, options->fabric, kTimeoutHelp);
-  command->footer(kFooter);
-  command->callback([options, &invocation] { run_pingpong(*options, invocation); });
-}
-
-void add_matvec(const Command& program, Invocation& invocation) {
-  auto options = std::make_shared<MatvecOptions>();
-  const Command command =
-      program.add_subcommand("matvec", "Vectors streamed to a kernel that multiplies them, beside one kernel per batch");
-  add_threads(command, options->grid, "512");
-  add_blocks(command, options->grid, "16");
-  command->add_option("--vector-size", options->sizes, "Elements of a vector: doubled from MIN to MAX, MIN a multiple of 4")
-      ->type_name("[MIN:]MAX")
-      ->default_str("32:128");
-  command->add_option("-m", options->sizes)->group("");  // its old name
-  command->add_option("-b,--batch", options->batches, "Vectors of a block in a batch: doubled from MIN to MAX")
-      ->type_name("[MIN:]MAX")
-      ->default_str("1:32");
-  command->add_option("-i,--iterations", options->batch_count, "Batches; all but the first are timed")
-      ->check(whole_number(2, 1000000))
-      ->type_name("N")
-      ->capture_default_str();
-  command->add_option("--under-way", options->slot_count, "Batches that are sent before the first's products are awaited")
-      ->check(whole_number(1, 64))
-      ->type_name("N")
-      ->capture_default_str();
-  command->add_flag("--plant-fault", options->plants_fault)->group("");  // proves that the check can fail
-  add_json_option(command, options->json_path);
-  ranks::add_fabric_options(command, options->fabric, kTimeoutHelp);
-  command->footer(kFooter);
-  command->callback([options, &invocation] { run_matvec(*options, invocation); });
+  device_ranks::add(program, invocation, Measure::rate, "Small messages per second that kernels send to the other rank");
 }
 
 }  // namespace gigabar::tool

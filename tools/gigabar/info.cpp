@@ -133,8 +133,7 @@ void add_info(const Command& program, Invocation& invocation) {
   auto options = std::make_shared<DeviceOptions>();
   const Command command =
       program.add_subcommand("info", "Devices, drivers and mapping backends, and why each is or is not available");
-  Option device =
-      command->add_option("-d,--device", options->device, "Only this device")->check(whole_number(0, 1023))->type_name("N");
+  Option device = command->add_option("-d,--device", options->device, whole_number(0, 1023), "Only this device")->default_str("");
   add_json_option(command, options->json_path);
   command->callback([options, device, &invocation] { run_info(*options, invocation, device->count() > 0); });
 }

@@ -1,23 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
 // gigabar pplat: a flag from the CPU to a running kernel and back, or the other way round; with data, when asked, that the receiver
-// checks. The kernel is in cuda/; on a stand-in a CPU thread plays it.
+// checks. The kernel is cuda/flag_unit.hpp; on a stand-in a CPU thread plays it.
 #include <fmt/format.h>
 #include <sched.h>
 
 #include <algorithm>
+#include <array>
 #include <atomic>
-#include <map>
 #include <memory>
 #include <optional>
+#include <thread>
 #include <vector>
 
 #include "base/counted.hpp"
 #include "commands.hpp"
+#include "cuda/flag_unit.hpp"
 #include "cuda/runtime.hpp"
 #include "support/failure.hpp"
 #include "support/option_checks.hpp"
 #include "support/report.hpp"
-#include "support/stand_in_ping_pong.hpp"
 #include "support/workbench.hpp"
 
 namespace gigabar::tool {
@@ -38,7 +39,8 @@ struct Options : DeviceOptions {
   Location data = Location::device_memory;
 };
 
-std::string_view name_of(Location location) { return location == Location::device_memory ? "gpumem" : "hostmem"; }
+constexpr std::array<Named<Location>, 2> kLocations = {{{Location::device_memory, "gpumem"}, {Location::host_memory, "hostmem"}}};
+std::string_view name_of(Location location) { return name_in(kLocations, location); }
 
 // Memory that the CPU reaches by a Mapping and the GPU by an address of its own, wherever it lies.
 class Place {
@@ -79,6 +81,25 @@ class Place {
   std::optional<Mapping> mapping_;
 };
 
+// A thread of the CPU plays the kernel, all its blocks.
+template <class Body>
+device_ranks::AwaitKernel play_kernel(Body body) {
+  struct Player {
+    device_ranks::KernelRun run;
+    std::jthread thread;
+  };
+  const auto player = std::make_shared<Player>();
+  player->run.ends.resize(1);
+  player->run.samples.resize(body.sample_count());
+  body.samples = player->run.samples.data();
+  body.ends = player->run.ends.data();
+  player->thread = std::jthread([body] { body(device::Thread{}, 0); });
+  return [player]() -> Result<device_ranks::KernelRun> {
+    player->thread.join();
+    return std::move(player->run);
+  };
+}
+
 class Game {
  public:
   Game(const Options& options, const DeviceInfo& device, const SampleClock& clock)
@@ -88,42 +109,44 @@ class Game {
         device_flag_(options.device_flag, sizeof(std::uint32_t), options, device),
         host_flags_(options.host_flag, options.block_count * sizeof(std::uint32_t), options, device),
         data_(options.data, std::max<std::size_t>(options.data_bytes, 8), options, device),
-        cycles_(take(DeviceMemory::allocate(options.device, rounds() * sizeof(std::uint64_t), options.allocator))),
         words_(options.data_bytes / 8),
         flags_(options.block_count) {}
 
   const Mapping& device_flag_mapping() const noexcept { return device_flag_.mapping(); }
   std::uint32_t rounds() const noexcept { return options_.warm_up_count + options_.iteration_count; }
 
-  // Microseconds of each round after the warm-up.
+  // Of each round after the warm-up.
   std::vector<std::uint64_t> play() {
-    deadline_ns_ = monotonic_ns() + static_cast<std::uint64_t>(options_.timeout_seconds * 1e9);
-    auto kernel = take(start());
+    deadline_ns_ = monotonic_ns() + timeout_ns();
+    const device_ranks::AwaitKernel await_kernel = take(start());
     std::vector<std::uint64_t> ticks = options_.mode == 0 ? start_rounds() : answer_rounds();
     if (!stopped_because_.empty()) store_flag(kStopFlag);
-    const PingPongEnd end = take(kernel->wait());
-    judge(end);
+    const device_ranks::KernelRun run = take(await_kernel());
+    judge(run.ends);
     ns_per_tick_ = clock_.ns_per_tick();
-    if (options_.mode == 1) ticks = device_samples(end);
-    return ticks;
+    if (options_.mode == 0) return ticks;
+    // The kernel's clock counts cycles; %globaltimer around all rounds says how long one is.
+    const device_ranks::UnitEnd& end = run.ends.front();
+    ns_per_tick_ = static_cast<double>(end.elapsed_ns) / static_cast<double>(std::max<std::uint64_t>(end.elapsed_ticks, 1));
+    return {run.samples.begin() + options_.warm_up_count, run.samples.end()};
   }
   double ns_per_tick() const noexcept { return ns_per_tick_; }
 
  private:
-  Result<std::unique_ptr<PingPong>> start() {
-    PingPongPlan plan;
+  std::uint64_t timeout_ns() const noexcept { return static_cast<std::uint64_t>(options_.timeout_seconds * 1e9); }
+
+  Result<device_ranks::AwaitKernel> start() {
+    FlagPlan plan;
     plan.rounds = rounds();
     plan.data_bytes = options_.data_bytes;
     plan.block_count = options_.block_count;
-    plan.threads_per_block = options_.thread_count;
-    plan.device_starts = options_.mode == 1;
-    plan.timeout_ns = static_cast<std::int64_t>(options_.timeout_seconds * 1e9);
+    plan.timeout_ns = timeout_ns();
     plan.device_flag = device_flag_.device_pointer<std::uint32_t>();
     plan.host_flags = host_flags_.device_pointer<std::uint32_t>();
     plan.data = data_.device_pointer<std::uint64_t>();
-    plan.samples = static_cast<std::uint64_t*>(cycles_.address());
-    if (is_stand_in_) return start_stand_in_ping_pong(plan);
-    return start_ping_pong(plan);
+    const bool device_starts = options_.mode == 1;
+    if (!is_stand_in_) return start_flags(options_.device, plan, device_starts, options_.thread_count);
+    return device_starts ? play_kernel(FlagBody<true>{plan}) : play_kernel(FlagBody<false>{plan});
   }
 
   void store_flag(std::uint32_t value) { require(copy_to(device_flag_.mapping(), 0, &value, sizeof value)); }
@@ -141,7 +164,7 @@ class Game {
   }
 
   void prepare_words(std::uint32_t round) {
-    for (std::size_t i = 0; i < words_.size(); ++i) words_[i] = ping_pong_word(round, i);
+    for (std::size_t i = 0; i < words_.size(); ++i) words_[i] = flag_word(round, i);
   }
 
   // Mode 0: data and flag leave the CPU, every block answers. Two copies of one thread become visible in call order.
@@ -169,7 +192,7 @@ class Game {
       if (!found.empty()) require(copy_from(data_.mapping(), 0, found.data(), options_.data_bytes));
       store_flag(round);
       for (std::size_t i = 0; i < found.size(); ++i) {
-        if (found[i] == ping_pong_word(round, i)) continue;
+        if (found[i] == flag_word(round, i)) continue;
         stopped_because_ = wrong_data(round, i * 8, found[i]);
         return {};
       }
@@ -179,29 +202,20 @@ class Game {
 
   static std::string wrong_data(std::uint32_t round, std::uint64_t offset_bytes, std::uint64_t found) {
     return fmt::format("wrong data in round {} at offset {}: expected 0x{:016x}, found 0x{:016x}", round, offset_bytes,
-                       ping_pong_word(round, offset_bytes / 8), found);
+                       flag_word(round, offset_bytes / 8), found);
   }
 
-  void judge(const PingPongEnd& end) const {
+  void judge(const std::vector<device_ranks::UnitEnd>& ends) const {
     const char* const label = is_stand_in_ ? " [stand-in]" : "";
-    if (end.has_mismatch)
-      fail(wrong_data(end.mismatch_round, end.mismatch_offset_bytes, end.mismatch_found) + " (seen by the kernel)" + label);
+    const std::string done = counted(ends.front().rounds_done, "round");
+    for (const device_ranks::UnitEnd& end : ends) {
+      if (end.wrong_count != 0)
+        fail(wrong_data(end.wrong_round, end.wrong_offset_bytes, end.wrong_found) + " (seen by the kernel)" + label);
+    }
     if (!stopped_because_.empty())
-      fail(fmt::format("{}{}; the kernel had done {}; a longer -u gives it more time", stopped_because_, label,
-                       counted(end.rounds_done, "round")));
-    if (end.has_timed_out)
-      fail(fmt::format("the kernel gave up after {} at its deadline{}; a longer -u gives it more time",
-                       counted(end.rounds_done, "round"), label));
-  }
-
-  // The kernel's clock counts cycles; %globaltimer around all rounds says how long one is.
-  std::vector<std::uint64_t> device_samples(const PingPongEnd& end) {
-    std::vector<std::uint64_t> cycles(rounds());
-    const Mapping samples = take(map(cycles_.address(), cycles_.bytes(), map_options(options_)));
-    take(copy(cycles.data(), MappedPlace{samples, 0}, cycles.size() * sizeof(std::uint64_t), CopyMethod::copy_engine));
-    cycles.erase(cycles.begin(), cycles.begin() + options_.warm_up_count);
-    ns_per_tick_ = end.elapsed_ns / static_cast<double>(std::max<std::uint64_t>(end.elapsed_cycles, 1));
-    return cycles;
+      fail(fmt::format("{}{}; the kernel had done {}; a longer -u gives it more time", stopped_because_, label, done));
+    const bool is_late = std::any_of(ends.begin(), ends.end(), [](const auto& end) { return end.status == Status::timed_out; });
+    if (is_late) fail(fmt::format("the kernel gave up after {} at its deadline{}; a longer -u gives it more time", done, label));
   }
 
   const Options& options_;
@@ -210,7 +224,6 @@ class Game {
   Place device_flag_;
   Place host_flags_;
   Place data_;
-  DeviceMemory cycles_;
   std::vector<std::uint64_t> words_;
   std::vector<std::uint32_t> flags_;
   std::uint64_t deadline_ns_ = 0;
@@ -266,53 +279,26 @@ void run_pplat(Options options, const Invocation& invocation) {
   report.write();
 }
 
-void add_location(const Command& command, const char* names, Location& location, const std::string& help) {
-  static const std::map<std::string, Location> locations = {{"gpumem", Location::device_memory},
-                                                            {"hostmem", Location::host_memory}};
-  command.add_option_function(
-             names, [](const std::string&) {}, help)
-      ->check(choice(locations, location))
-      ->type_name("gpumem|hostmem")
-      ->default_str(std::string(name_of(location)));
-}
-
 }  // namespace
 
 void add_pplat(const Command& program, Invocation& invocation) {
   auto options = std::make_shared<Options>();
   const Command command = program.add_subcommand("pplat", "Round trip of a flag between the CPU and a running kernel");
   add_device_options(command, *options);
-  command->add_option("-t,--iterations", options->iteration_count, "Timed rounds")
-      ->check(whole_number(1, 10000000))
-      ->type_name("N")
-      ->capture_default_str();
-  command->add_option("--warmup,--warm-up", options->warm_up_count, "Untimed rounds before the timed ones")
-      ->check(whole_number(0, 1000000))
-      ->type_name("N")
-      ->capture_default_str();
-  command->add_option("-u,--timeout", options->timeout_seconds, "Of all rounds together: after it both sides give up")
-      ->check(seconds(600))
-      ->type_name("SECONDS")
-      ->capture_default_str();
-  command->add_option("-s,--size", options->data_bytes, "Bytes of data ahead of each flag, a multiple of 8; 0: the flag only")
-      ->transform(byte_count(0, std::uint64_t{1} << 30))
-      ->type_name("BYTES")
-      ->default_str("0");
-  command->add_option("-B,--blocks", options->block_count, "Blocks of the kernel, with data; each answers with a flag of its own")
-      ->check(whole_number(1, 65535))
-      ->type_name("N")
-      ->capture_default_str();
-  command->add_option("-T,--threads", options->thread_count, "Threads per block, with data")
-      ->check(whole_number(1, 1024))
-      ->type_name("N")
-      ->capture_default_str();
-  command->add_option("-m,--mode", options->mode, "Who starts and takes the time: 0 the CPU, 1 the GPU")
-      ->check(whole_number(0, 1))
-      ->type_name("0|1")
-      ->capture_default_str();
-  add_location(command, "-G,--gpu-flag", options->device_flag, "Where the flag is that the GPU polls");
-  add_location(command, "-C,--cpu-flag", options->host_flag, "Where the flags are that the CPU polls");
-  add_location(command, "-D,--data", options->data, "Where the data is");
+  command->add_option("-t,--iterations", options->iteration_count, whole_number(1, 10000000), "Timed rounds");
+  command->add_option("--warmup,--warm-up", options->warm_up_count, whole_number(0, 1000000),
+                      "Untimed rounds before the timed ones");
+  command->add_option("-u,--timeout", options->timeout_seconds, seconds(600),
+                      "Of all rounds together: after it both sides give up");
+  command->add_option("-s,--size", options->data_bytes, byte_count(0, std::uint64_t{1} << 30),
+                      "Bytes of data ahead of each flag, a multiple of 8; 0: the flag only");
+  command->add_option("-B,--blocks", options->block_count, whole_number(1, 65535),
+                      "Blocks of the kernel, with data; each answers with a flag of its own");
+  command->add_option("-T,--threads", options->thread_count, whole_number(1, 1024), "Threads per block, with data");
+  command->add_option("-m,--mode", options->mode, whole_number(0, 1, "0|1"), "Who starts and takes the time: 0 the CPU, 1 the GPU");
+  command->add_choice("-G,--gpu-flag", options->device_flag, kLocations, "Where the flag is that the GPU polls");
+  command->add_choice("-C,--cpu-flag", options->host_flag, kLocations, "Where the flags are that the CPU polls");
+  command->add_choice("-D,--data", options->data, kLocations, "Where the data is");
   command->callback([options, &invocation] { run_pplat(*options, invocation); });
 }
 

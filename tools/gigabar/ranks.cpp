@@ -1,22 +1,162 @@
 // SPDX-License-Identifier: Apache-2.0
 // gigabar latency, bw, bibw, multi-lat, mbw-mr: the point-to-point tests of the OSU micro-benchmarks between the ranks of a job,
 // with their options and their table, and the path that was taken at each size.
-#include "commands.hpp"
+#include <fmt/format.h>
 
+#include <algorithm>
+#include <array>
 #include <memory>
+#include <optional>
+#include <utility>
+#include <vector>
 
-#include "ranks/command.hpp"
-#include "ranks/plan.hpp"
+#include "base/counted.hpp"
+#include "commands.hpp"
+#include "gigabar/device.hpp"
+#include "gigabar/fabric.hpp"
+#include "ranks/buffers.hpp"
+#include "ranks/exchange.hpp"
+#include "ranks/results.hpp"
+#include "support/clock.hpp"
 #include "support/option_checks.hpp"
 
 namespace gigabar::tool {
+namespace ranks {
 namespace {
 
-using ranks::Kind;
-using ranks::Measure;
-using ranks::Options;
+constexpr std::size_t kMaxSampleBytes = 9;  // of one, in CBOR
 
-constexpr std::uint64_t kMaxPairs = 2048;
+constexpr std::array<Named<Preference>, 4> kPreferences = {{{Preference::allow, "allow"},
+                                                            {Preference::prefer, "prefer"},
+                                                            {Preference::require, "require"},
+                                                            {Preference::forbid, "forbid"}}};
+
+class Session : public RankSession {
+ public:
+  Session(const Plan& plan, const Invocation& invocation)
+      : RankSession(command_of(plan.options.measure), plan.options, plan.fabric, invocation),
+        plan_(plan),
+        clock_(SampleClock::calibrate()) {}
+
+  void run() override {
+    join();
+    pair_count_ = pair_count_for(plan_.options, fabric().rank_count());
+    seat_ = seat_of(rank(), pair_count_);
+    agree(digest_of(plan_));
+    make_buffers();
+    if (!seat_.is_idle) require_of_fabric(fabric().connect(seat_.partner, timeout()));
+    if (report() != nullptr) print_titles();
+    tell_cards();
+    Exchange exchange(fabric(), *buffers_, plan_, clock_, seat_);
+    for (const std::uint64_t bytes : plan_.sizes) {
+      if (report() != nullptr)
+        report()->show_progress("{}: {}", bytes_text(bytes), counted(counts_for(plan_.options, bytes).iterations, "round"));
+      do_size(exchange, bytes);
+    }
+    if (report() != nullptr) tell_fabric();
+    leave(plan_.options.kind != Kind::send ? std::optional(kSegment) : std::nullopt, timeout());
+  }
+
+ private:
+  void make_buffers() {
+    const Place place = seat_.is_active ? plan_.first_place : plan_.second_place;
+    if (place == Place::device) {
+      const std::vector<DeviceInfo> found = take(devices());
+      device_ = found[fabric().local_rank() % found.size()];
+    }
+    const auto buffers = std::make_shared<Buffers>(plan_, place, device_.value_or(DeviceInfo()));
+    registered_ = buffers;
+    buffers_ = buffers.get();
+    if (plan_.options.kind != Kind::send) {
+      require_of_fabric(fabric().register_segment(kSegment, buffers_->address(), buffers_->bytes()));
+    }
+    meet(timeout());
+  }
+
+  void print_titles() {
+    report()->print("{}", title_lines(plan_, GIGABAR_VERSION, pair_count_));
+    Json& document = report()->document();
+    document["units"]["*_mb_per_s"] = "10^6 bytes per second";
+    document["buffers"] = fmt::format("{} {}", letter_of(plan_.first_place), letter_of(plan_.second_place));
+    if (device_) report()->set_device(*device_);
+    report()->set_clock(clock_);
+    tell_settings();
+  }
+
+  void tell_cards() {
+    Json own = card_of(device_);
+    own["partner"] = seat_.is_idle ? Json() : Json(seat_.partner);
+    own["note"] = buffers_->note();
+    const std::vector<Json> cards = introduce(own);
+    const bool has_stand_in = std::any_of(cards.begin(), cards.end(), is_stand_in_card);
+    // set_device has said it of rank 0's.
+    if (has_stand_in && !report()->is_stand_in())
+      report()->note("stand-in: host memory plays a GPU, so the figures say nothing about one");
+  }
+
+  SizeResult measure(Exchange& exchange, std::uint64_t bytes, const std::optional<PathPolicy>& policy) {
+    meet(timeout());
+    const Measurement own = exchange.measure(bytes, policy);
+    const std::size_t most = kMaxCardBytes + counts_for(plan_.options, bytes).iterations * kMaxSampleBytes;
+    std::vector<Measurement> by_rank;
+    for (const std::string& text : gather(encode(own), most, patient_timeout(plan_, bytes))) {
+      auto each = decode(text);
+      if (!each) fail(fmt::format("rank {} has sent something else than its measurements", by_rank.size()));
+      by_rank.push_back(std::move(*each));
+    }
+    return report() != nullptr ? combine(plan_, bytes, pair_count_, by_rank) : SizeResult();
+  }
+
+  // The fabric's policy without what only some machines have.
+  PathPolicy plain_policy() {
+    PathPolicy policy = plan_.fabric.policy;
+    for (const Setting& setting : fabric().settings()) {
+      for (const auto& each : kPreferences) {
+        if (setting.value == each.name && setting.name == "bar") policy.bar = each.value;
+        if (setting.value == each.name && setting.name == "staged") policy.staged = each.value;
+      }
+    }
+    policy.gdr = policy.p2p = Preference::forbid;
+    return policy;
+  }
+
+  void do_size(Exchange& exchange, std::uint64_t bytes) {
+    const SizeResult result = measure(exchange, bytes, {});
+    std::optional<SizeResult> other;
+    if (plan_.options.is_compared) other = measure(exchange, bytes, plain_policy());
+    if (report() == nullptr) return;
+    report()->add_row(row_of(plan_, result, other ? &*other : nullptr));
+    for (const SizeResult& each : {result, other.value_or(SizeResult())})
+      complain(each.first_wrong, fmt::format("in {} of this size", counted(each.wrong_count, "round")));
+  }
+
+  void tell_fabric() {
+    const FabricStatistics statistics = fabric().statistics();
+    Json peers = Json::array();
+    for (const PeerState& peer : fabric().peers()) {
+      peers.push_back({{"rank", peer.rank},
+                       {"transport", peer.transport ? Json(name_of(*peer.transport)) : Json()},
+                       {"rails", peer.rails},
+                       {"memory_bytes", peer.memory_bytes}});
+    }
+    report()->document()["peers"] = std::move(peers);
+    report()->document()["fabric"] = {{"operations", statistics.operations},
+                                      {"messages", statistics.messages},
+                                      {"staged_operations", statistics.staged_operations},
+                                      {"refused_strangers", statistics.refused_strangers}};
+  }
+
+  const Plan plan_;
+  const SampleClock clock_;
+  Buffers* buffers_ = nullptr;
+  std::uint32_t pair_count_ = 1;
+  Seat seat_;
+  std::optional<DeviceInfo> device_;
+};
+
+// --- Options --------------------------------------------------------------------------------------------------------------------
+
+constexpr std::uint64_t kMaxPairs = 2048, kMaxRounds = 100000000;
 
 void add_buffer_options(const Command& command, Options& options) {
   command.add_option("-d,--accelerator", options.accelerator, "What D means: cuda; stand-ins where there is no GPU. host: no D")
@@ -27,86 +167,77 @@ void add_buffer_options(const Command& command, Options& options) {
       ->expected(0, 2);
   command.add_option("-m,--message-size", options.sizes, "Sizes: doubled from MIN to MAX")
       ->type_name("[MIN:]MAX")
-      ->default_str(ranks::is_latency(options.measure) ? "0:4M" : "1:4M");
+      ->default_str(is_latency(options.measure) ? "0:4M" : "1:4M");
 }
 
 void add_count_options(const Command& command, Options& options) {
-  const bool is_latency = ranks::is_latency(options.measure);
-  command.add_option("-i,--iterations", options.iteration_count, "Timed rounds per size")
-      ->check(whole_number(1, 100000000))
-      ->type_name("N")
-      ->default_str(is_latency ? "10000, above 8K 1000" : "100, above 8K 20");
-  command.add_option("-x,--warmup", options.warm_up_count, "Untimed rounds before the timed ones")
-      ->check(whole_number(0, 100000000))
-      ->type_name("N")
-      ->default_str(is_latency ? "100, above 8K 10" : "10, above 8K 2");
-  if (!is_latency) {
-    command.add_option("-W,--window-size", options.window, "Messages under way before an acknowledgement is awaited")
-        ->check(whole_number(1, ranks::kMaxWindow))
-        ->type_name("N")
-        ->capture_default_str();
+  const bool is_time = is_latency(options.measure);
+  command.add_option("-i,--iterations", options.iteration_count, whole_number(1, kMaxRounds), "Timed rounds per size")
+      ->default_str(is_time ? "10000, above 8K 1000" : "100, above 8K 20");
+  command.add_option("-x,--warmup", options.warm_up_count, whole_number(0, kMaxRounds), "Untimed rounds before the timed ones")
+      ->default_str(is_time ? "100, above 8K 10" : "10, above 8K 2");
+  if (!is_time) {
+    command.add_option("-W,--window-size", options.window, whole_number(1, kMaxWindow),
+                       "Messages under way before an acknowledgement is awaited");
   }
-  if (ranks::is_of_pairs(options.measure)) {
-    command.add_option("-p,--pairs", options.pair_count, "Pairs at once; rank i of the first half works with rank i + pairs")
-        ->check(whole_number(1, kMaxPairs))
-        ->type_name("N")
-        ->default_str("half of the ranks; 1 without a launcher");
-  }
+  if (!is_of_pairs(options.measure)) return;
+  command
+      .add_option("-p,--pairs", options.pair_count, whole_number(1, kMaxPairs),
+                  "Pairs at once; rank i of the first half works with rank i + pairs")
+      ->default_str("half of the ranks; 1 without a launcher");
 }
 
 void add_ways(const Command& command, Options& options) {
-  static const std::map<std::string, Kind> kinds = {
-      {"send", Kind::send}, {"write", Kind::write}, {"put", Kind::put}, {"read", Kind::read}};
-  command
-      .add_option_function(
-          "--op,--kind", [](const std::string&) {},
-          "send: messages; write: into a segment, with notifications; put: without, and the target looks at its memory (host "
-          "memory, latency); read: out of one")
-      ->check(choice(kinds, options.kind))
-      ->type_name("send|write|put|read")
-      ->default_str("send");
+  command.add_choice("--op,--kind", options.kind, kKinds,
+                     "send: messages; write: into a segment, with notifications; put: without, and the target looks at its memory "
+                     "(host memory, latency); read: out of one");
   command.add_flag("-c,--validation", options.is_checked, "Check all data, different ones in every round; wrong data are status 1");
   command.add_flag("--compare", options.is_compared,
                    "Also measure with gdr and p2p forbidden, and tell how many times slower that is");
-  command.add_option("--plant-fault", options.fault_bytes)->transform(byte_count(1))->group("");  // proves that the check can fail
-  add_json_option(command, options.json_path);
+  command.add_option("--plant-fault", options.fault_bytes, byte_count(1))->group("");  // proves that the check can fail
 }
 
-void add_measure(const Command& program, Invocation& invocation, Measure measure, const char* description) {
+void add(const Command& program, Invocation& invocation, Measure measure, const char* description) {
   auto options = std::make_shared<Options>();
   options->measure = measure;
-  const Command command = program.add_subcommand(std::string(ranks::command_of(measure)), description);
+  const Command command = program.add_subcommand(std::string(command_of(measure)), description);
   add_buffer_options(command, *options);
   add_count_options(command, *options);
   add_ways(command, *options);
-  ranks::add_fabric_options(command, options->fabric);
+  add_job_options(command, *options);
   command->footer(
       "Ranks: those of mpirun, srun, torchrun or 'gigabar run'; started alone, the command starts its own on this host. The device "
-      "of "
-      "a rank is its local rank modulo the devices. Lines that do not begin with '#' are data; the columns before p50 are OSU's.");
-  command->callback([options, &invocation] { ranks::run_command(*options, invocation); });
+      "of a rank is its local rank modulo the devices. Lines that do not begin with '#' are data; the columns before p50 are "
+      "OSU's.");
+  command->callback([options, &invocation] {
+    const unsigned pair_count = is_of_pairs(options->measure) ? options->pair_count.value_or(1) : 1;
+    run_ranks<Session>(command_of(options->measure), 2 * pair_count, [&] { return make_plan(*options); }, invocation);
+  });
 }
 
 }  // namespace
+}  // namespace ranks
+
+using ranks::Measure;
 
 void add_latency(const Command& program, Invocation& invocation) {
-  add_measure(program, invocation, Measure::latency, "Latency between two ranks by size, and the path taken");
+  ranks::add(program, invocation, Measure::latency, "Latency between two ranks by size, and the path taken");
 }
 
 void add_bw(const Command& program, Invocation& invocation) {
-  add_measure(program, invocation, Measure::bandwidth, "Bandwidth from one rank to another by size, and the path taken");
+  ranks::add(program, invocation, Measure::bandwidth, "Bandwidth from one rank to another by size, and the path taken");
 }
 
 void add_bibw(const Command& program, Invocation& invocation) {
-  add_measure(program, invocation, Measure::both_ways, "Bandwidth between two ranks in both directions at once");
+  ranks::add(program, invocation, Measure::both_ways, "Bandwidth between two ranks in both directions at once");
 }
 
 void add_multi_lat(const Command& program, Invocation& invocation) {
-  add_measure(program, invocation, Measure::many_latencies, "Latency of several pairs of ranks at once");
+  ranks::add(program, invocation, Measure::many_latencies, "Latency of several pairs of ranks at once");
 }
 
 void add_mbw_mr(const Command& program, Invocation& invocation) {
-  add_measure(program, invocation, Measure::many_bandwidths, "Bandwidth and message rate of several pairs of ranks at once");
+  ranks::add(program, invocation, Measure::many_bandwidths, "Bandwidth and message rate of several pairs of ranks at once");
 }
 
 }  // namespace gigabar::tool

@@ -11,20 +11,16 @@ namespace gigabar::tool {
 void add_run(const Command& program, Invocation& invocation) {
   auto settings = std::make_shared<run::JobSettings>();
   const Command command = program.add_subcommand("run", "Start a program several times on this host, as the ranks of one job");
-  command->add_option("-n,--ranks", settings->rank_count, "How many ranks")
-      ->required()
-      ->check(whole_number(1, 4096))
-      ->type_name("N");
-  command->add_option("--timeout", settings->timeout_s, "Of the whole run: all ranks are ended after this time; exit status 124")
-      ->check(seconds(1e6))
-      ->type_name("SECONDS");
-  command->add_option("--grace", settings->grace_s, "Between asking ranks to end (SIGTERM) and killing them")
-      ->check(seconds(1e6))
-      ->type_name("SECONDS")
-      ->capture_default_str();
-  command->add_option("--stand-in", settings->stand_in_count, "Give every rank this many stand-in devices (GIGABAR_STAND_IN)")
-      ->check(whole_number(1, 64))
-      ->type_name("K");
+  command->add_option("-n,--ranks", settings->rank_count, whole_number(1, 4096), "How many ranks")->required()->default_str("");
+  command
+      ->add_option("--timeout", settings->timeout_s, seconds(1e6),
+                   "Of the whole run: all ranks are ended after this time; exit status 124")
+      ->default_str("");
+  command->add_option("--grace", settings->grace_s, seconds(1e6), "Between asking ranks to end (SIGTERM) and killing them");
+  command
+      ->add_option("--stand-in", settings->stand_in_count, whole_number(1, 64, "K"),
+                   "Give every rank this many stand-in devices (GIGABAR_STAND_IN)")
+      ->default_str("");
   command->add_flag("--keep-going", settings->keeps_going,
                     "When a rank fails let the others go on, to the end that they choose (peer_lost tells them)");
   command->add_flag("--label", settings->has_labels, "Write '[rank] ' before every line of output");

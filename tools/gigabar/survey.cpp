@@ -15,7 +15,7 @@
 #include "support/failure.hpp"
 #include "support/option_checks.hpp"
 #include "support/plain_text.hpp"
-#include "survey/passes.hpp"
+#include "survey/figures.hpp"
 #include "topology/output.hpp"
 
 namespace gigabar::tool {
@@ -165,10 +165,7 @@ void add_survey(const Command& program, Invocation& invocation) {
   const Command command =
       program.add_subcommand("survey", "This machine on one page: topology, findings, copy times, every path alone and together");
   add_json_option(command, options->json_path)->capture_default_str();
-  command->add_option("--budget", options->budget_seconds, "About this long in all; what does not fit is left out and named")
-      ->check(seconds(3600))
-      ->type_name("SECONDS")
-      ->capture_default_str();
+  add_budget_option(command, options->budget_seconds, 3600, "About this long in all; what does not fit is left out and named");
   command->add_flag("!--no-probes,!--no-trials", options->with_probes,
                     "Leave out the doctor's probes: only read; register, map and copy nothing");
   command->footer(

@@ -18,7 +18,6 @@
 #include "support/output.hpp"
 #include "support/plain_text.hpp"
 #include "support/report.hpp"
-#include "topology/graphviz.hpp"
 #include "topology/output.hpp"
 
 namespace gigabar::tool {
@@ -115,7 +114,7 @@ void add_topology(const Command& program, Invocation& invocation) {
   command->add_option("--svg", options->svg_path, "Also draw it: an SVG file made by Graphviz's 'dot'")
       ->type_name("FILE")
       ->check(file_name());
-  command->add_option("--svg-timeout", options->most_svg_seconds, "Seconds that 'dot' may take")->check(seconds(3600))->group("");
+  command->add_option("--svg-timeout", options->most_svg_seconds, seconds(3600), "Seconds that 'dot' may take")->group("");
   command->footer(
       "Rates are theoretical, each way, of the narrowest link, and take links at the speed that both ends can do: idle devices\n"
       "lower theirs. Stand-ins have no place in a machine and are not shown.\n"

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Stands for the CUDA part where nvcc was not found.
+#include "cuda/flag_unit.hpp"
 #include "cuda/runtime.hpp"
 
 namespace gigabar::tool {
@@ -18,7 +19,7 @@ Error refusal(const char* operation, const char* object) {
                 .operation = operation,
                 .object = object,
                 .native = {},
-                .cause = absent.reason,
+                .cause = absent.reason + " (not_built)",
                 .remedy = absent.remedy});
 }
 
@@ -30,10 +31,21 @@ bool cuda_memcpy(void*, const void*, std::size_t) noexcept { return false; }
 
 std::string cuda_error() { return not_built().reason; }
 
-Result<std::unique_ptr<PingPong>> start_ping_pong(const PingPongPlan&) { return refusal("start kernel", "flag kernel"); }
-
 Result<double> plain_copy_rate(int, void*, const void*, std::size_t, std::uint64_t) {
   return refusal("time copies", "cudaMemcpyAsync");
 }
+
+Result<device_ranks::AwaitKernel> start_flags(int, const FlagPlan&, bool, std::uint32_t) {
+  return refusal("start kernel", "flag kernel");
+}
+
+namespace device_ranks::gpu {
+
+Result<KernelRun> run_rounds(int, const RoundPlan&, const Grid&) { return refusal("start kernel", "kernel"); }
+Result<KernelRun> run_turns(int, const TurnPlan&, const Grid&) { return refusal("start kernel", "kernel"); }
+Result<RepeatedKernel> open_turn_kernel(int, const TurnPlan&, const Grid&) { return refusal("start kernel", "kernel"); }
+Result<RepeatedKernel> open_matvec(int, const MatvecPlan&, const Grid&) { return refusal("start kernel", "kernel"); }
+
+}  // namespace device_ranks::gpu
 
 }  // namespace gigabar::tool

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "device_ranks/matvec.hpp"
-
+// gigabar matvec: vectors stream from one rank to the other, which multiplies them by a matrix and streams the products back; by a
+// kernel that stays, and by one kernel for each batch; side by side.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -11,23 +11,30 @@
 #include <vector>
 
 #include "base/counted.hpp"
+#include "commands.hpp"
 #include "cuda/runtime.hpp"
-#include "device_ranks/complaint.hpp"
 #include "device_ranks/kernels.hpp"
 #include "device_ranks/pair.hpp"
-#include "device_ranks/pair_command.hpp"
-#include "ranks/fabric_failure.hpp"
 #include "support/clock.hpp"
-#include "support/text_table.hpp"
+#include "support/option_checks.hpp"
 
-namespace gigabar::tool::device_ranks {
+namespace gigabar::tool {
+namespace device_ranks {
 namespace {
 
 constexpr Rank kMultiplier = 0;
 constexpr std::uint32_t kUsualBlocks = 16;
-constexpr ranks::SizeRange kUsualElements{32, 128}, kUsualBatches{1, 32};
 constexpr std::uint64_t kMaxElements = 240, kMaxBatch = 4096;  // 240: the largest matrix in a block of an H200
 constexpr std::uint64_t kMaxSegmentBytes = std::uint64_t{2} << 30;
+
+struct MatvecOptions : ranks::JobOptions {
+  std::string sizes;    // -m, as typed: elements of a vector
+  std::string batches;  // -b, as typed: vectors of a block in a batch
+  GridOptions grid;
+  std::uint32_t batch_count = 200;
+  std::uint32_t slot_count = 4;
+  bool plants_fault = false;
+};
 
 struct MatvecCommandPlan {
   MatvecOptions options;
@@ -35,20 +42,12 @@ struct MatvecCommandPlan {
   FabricOptions fabric;
 };
 
-std::vector<std::uint64_t> settle_range(const char* option, const std::string& typed, const ranks::SizeRange& usual,
-                                        std::uint64_t unit, std::uint64_t most) {
-  const auto range = typed.empty() ? std::optional(usual) : ranks::parse_size_range(typed, usual);
-  if (!range || range->least_bytes == 0 || range->least_bytes % unit != 0 || range->most_bytes > most) {
-    refuse_usage(fmt::format("{} {}: this is no range; write MAX or MIN:MAX, MIN a multiple of {} and not above MAX, at most {}",
-                             option, typed, unit, most));
-  }
-  return ranks::sizes_of(*range);
-}
-
 MatvecCommandPlan make_matvec_plan(const MatvecOptions& options) {
   constexpr std::uint64_t kElementsUnit = 4;  // whole loads of 16 bytes
-  return {options, settle_range("--vector-size", options.sizes, kUsualElements, kElementsUnit, kMaxElements),
-          settle_range("-b", options.batches, kUsualBatches, 1, kMaxBatch), ranks::fabric_options(options.fabric)};
+  const RangeRule elements{.usual = {32, 128}, .unit = kElementsUnit, .most = kMaxElements};
+  const RangeRule batches{.usual = {1, 32}, .unit = 1, .most = kMaxBatch};
+  return {options, sizes_of(settle_range("--vector-size", options.sizes, elements)),
+          sizes_of(settle_range("-b", options.batches, batches)), ranks::fabric_options(options.fabric)};
 }
 
 struct Variant {
@@ -56,44 +55,33 @@ struct Variant {
   Complaint complaint;
 };
 
-class MatvecSession {
+class MatvecSession : public Pair {
  public:
   MatvecSession(const MatvecCommandPlan& plan, const Invocation& invocation)
-      : plan_(plan),
-        options_(plan_.options),
-        pair_("matvec", plan.fabric, options_.fabric.timeout(), invocation, options_.json_path) {}
+      : Pair("matvec", plan.options, plan.fabric, invocation), plan_(plan) {}
 
-  Rank rank() const noexcept { return pair_.rank(); }
-  Fabric& fabric() noexcept { return pair_.fabric(); }
-
-  void run() {
-    pair_.join();
-    grid_ = make_grid(options_.grid, ScopeKind::block, kUsualBlocks, pair_.device().is_stand_in);
-    pair_.agree(
-        ranks::digest_of_text(fmt::format("matvec {} {} {} {} {} {} {} {} {}", plan_.elements.front(), plan_.elements.back(),
-                                          plan_.batches.front(), plan_.batches.back(), grid_.block_count, grid_.threads_per_block,
-                                          options_.batch_count, options_.slot_count, options_.plants_fault)));
+  void run() override {
+    join_pair();
+    grid_ = make_grid(options_.grid, ScopeKind::block, kUsualBlocks, device().is_stand_in);
+    agree(ranks::digest_of_text(fmt::format("matvec {} {} {} {} {} {} {} {} {}", plan_.elements.front(), plan_.elements.back(),
+                                            plan_.batches.front(), plan_.batches.back(), grid_.block_count, grid_.threads_per_block,
+                                            options_.batch_count, options_.slot_count, options_.plants_fault)));
     const std::uint64_t bytes = segment_bytes(layout_of(plan_.elements.back(), plan_.batches.back()));
     if (bytes > kMaxSegmentBytes) {
       refuse_usage(
           fmt::format("-i {}: all products together are {}, and at most {} are kept; take fewer batches, vectors or blocks",
                       options_.batch_count, counted(bytes, "byte"), kMaxSegmentBytes));
     }
-    pair_.open(bytes, std::max(kMinNotifications, grid_.unit_count() * options_.slot_count));
-    if (pair_.report()) print_titles(*pair_.report());
+    open(bytes, grid_.unit_count() * options_.slot_count);
+    if (report() != nullptr) print_titles(*report());
     for (const std::uint64_t elements : plan_.elements) {
       for (const std::uint64_t batch : plan_.batches) do_size(elements, batch);
     }
-    pair_.close();
-    if (!first_wrong_.empty()) fail("wrong data: " + first_wrong_);
+    close();
   }
 
  private:
-  static constexpr std::uint32_t kMinNotifications = 64;
-  static constexpr std::uint64_t kPage = 4096;
-
   bool is_multiplier() const noexcept { return rank() == kMultiplier; }
-  void meet() { ranks::require_of_fabric(fabric().barrier({}, pair_.patience())); }
 
   void print_titles(Report& report) {
     report.print("# rank 1 streams {} batches of vectors, {} under way; rank 0 multiplies them; {}\n", options_.batch_count,
@@ -116,41 +104,45 @@ class MatvecSession {
     return plan;
   }
   static std::uint64_t segment_bytes(const MatvecPlan& plan) noexcept {
-    return (plan.matrix_offset_bytes + plan.matrix_values() * sizeof(float) + kPage - 1) / kPage * kPage;
+    return round_up(plan.matrix_offset_bytes + plan.matrix_values() * sizeof(float), kPage);
   }
 
   void do_size(std::uint64_t elements, std::uint64_t batch) {
     MatvecPlan plan = layout_of(elements, batch);
-    plan.fabric = pair_.session().handle();
-    plan.partner = pair_.partner();
-    plan.timeout_ns = pair_.kernel_timeout_ns();
-    const auto kernels = take(open_matvec(pair_.device(), plan, grid_));
-    const Variant by_kernel = measure("kernels", *kernels, plan, [&] { return stream_by_kernel(*kernels, plan); });
-    const Variant by_cpu = measure("CPUs", *kernels, plan, [&] { return stream_by_cpu(*kernels, plan); });
-    if (pair_.report()) tell(plan, by_kernel, by_cpu);
+    plan.fabric = session().handle();
+    plan.partner = partner();
+    plan.timeout_ns = kernel_timeout_ns();
+    const RepeatedKernel kernels = tool::take(open_matvec(device(), plan, grid_));
+    const Variant by_kernel = measure("kernels", kernels, plan, [&] { return stream_by_kernel(kernels, plan); });
+    const Variant by_cpu = measure("CPUs", kernels, plan, [&] { return stream_by_cpu(kernels, plan); });
+    if (report() != nullptr) tell(plan, by_kernel, by_cpu);
+  }
+
+  static void launch(const RepeatedKernel& kernels, MatvecTask task, std::uint32_t batch) {
+    require(kernels.run(static_cast<std::uint32_t>(task), batch));
   }
 
   template <class Stream>
-  Variant measure(const char* who, MatvecKernels& kernels, const MatvecPlan& plan, const Stream& stream) {
-    if (pair_.report())
-      pair_.report()->show_progress("{} elements: {} of {}", plan.elements, counted(plan.batch_count, "batch", "batches"), who);
-    require(kernels.run(MatvecTask::fill, 0));
+  Variant measure(const char* who, const RepeatedKernel& kernels, const MatvecPlan& plan, const Stream& stream) {
+    if (report() != nullptr)
+      report()->show_progress("{} elements: {} of {}", plan.elements, counted(plan.batch_count, "batch", "batches"), who);
+    launch(kernels, MatvecTask::fill, 0);
     meet();
     Variant variant;
     variant.elapsed_us = stream();
     Complaint own;
     if (!is_multiplier()) own = check_products(who, plan);
-    variant.complaint = gather_complaints(pair_, own);
+    variant.complaint = gather_complaints(own);
     return variant;
   }
 
   // --- By the kernel -------------------------------------------------------------------------------------------------------------
 
-  double stream_by_kernel(MatvecKernels& kernels, const MatvecPlan& plan) {
+  double stream_by_kernel(const RepeatedKernel& kernels, const MatvecPlan& plan) {
     const KernelTask task{"matvec of kernels", plan.batch_bytes(), plan.batch_count};
-    require(kernels.run(MatvecTask::stream, 0));
-    const std::vector<UnitEnd> ends = take(kernels.ends());
-    require_ended_well(rank(), task, ends);
+    launch(kernels, MatvecTask::stream, 0);
+    const std::vector<UnitEnd> ends = tool::take(kernels.ends());
+    require_ended_well(task, ends);
     const Complaint complaint = complaint_of(task, ends);
     if (complaint.wrong_count != 0) fail("wrong data: " + complaint.first_wrong);
     std::uint64_t longest_ns = 0;
@@ -160,7 +152,7 @@ class MatvecSession {
 
   // --- By the CPU ----------------------------------------------------------------------------------------------------------------
 
-  double stream_by_cpu(MatvecKernels& kernels, const MatvecPlan& plan) {
+  double stream_by_cpu(const RepeatedKernel& kernels, const MatvecPlan& plan) {
     std::uint64_t first_done_ns = 0;
     const std::uint64_t begin_ns = monotonic_ns();
     for (std::uint32_t batch = 0; batch < plan.batch_count; ++batch) {
@@ -179,26 +171,26 @@ class MatvecSession {
 
   void send_batch(const MatvecPlan& plan, std::uint32_t batch) {
     if (batch >= plan.slot_count) take_batch(plan, batch - plan.slot_count);
-    send(plan, plan.source_offset(batch), plan.slot_offset(batch), batch);
+    send_batch_at(plan, plan.source_offset(batch), plan.slot_offset(batch), batch);
   }
 
-  void answer_batch(MatvecKernels& kernels, const MatvecPlan& plan, std::uint32_t batch) {
+  void answer_batch(const RepeatedKernel& kernels, const MatvecPlan& plan, std::uint32_t batch) {
     take_batch(plan, batch);
-    require(kernels.run(MatvecTask::multiply, batch));
-    send(plan, plan.product_offset(batch), plan.product_offset(batch), batch);
+    launch(kernels, MatvecTask::multiply, batch);
+    send_batch_at(plan, plan.product_offset(batch), plan.product_offset(batch), batch);
   }
 
-  void send(const MatvecPlan& plan, std::uint64_t from, std::uint64_t to, std::uint32_t batch) {
-    pair_.send(from, to, plan.batch_bytes(), plan.slot_of(batch), batch + 1);
+  void send_batch_at(const MatvecPlan& plan, std::uint64_t from, std::uint64_t to, std::uint32_t batch) {
+    send(from, to, plan.batch_bytes(), plan.slot_of(batch), batch + 1);
   }
-  void take_batch(const MatvecPlan& plan, std::uint32_t batch) { pair_.take(plan.slot_of(batch), batch + 1); }
+  void take_batch(const MatvecPlan& plan, std::uint32_t batch) { take(plan.slot_of(batch), batch + 1); }
 
   // --- Results -------------------------------------------------------------------------------------------------------------------
 
   // Of a segment of this rank, by the copy engine.
   void read_segment(std::uint64_t offset, void* to, std::uint64_t bytes) const {
-    const std::byte* const from = static_cast<const std::byte*>(pair_.address()) + offset;
-    if (pair_.device().is_stand_in) {
+    const std::byte* const from = static_cast<const std::byte*>(address()) + offset;
+    if (device().is_stand_in) {
       std::memcpy(to, from, bytes);
     } else if (!cuda_memcpy(to, from, bytes)) {
       fail("read products: " + cuda_error());
@@ -253,47 +245,49 @@ class MatvecSession {
   }
 
   void tell(const MatvecPlan& plan, const Variant& by_kernel, const Variant& by_cpu) {
-    Report& report = *pair_.report();
     const double kernel = vectors_per_s(plan, by_kernel);
     const double cpu = vectors_per_s(plan, by_cpu);
-    const double ratio = cpu > 0 ? kernel / cpu : 0.0;
     const std::uint64_t wrong_count = by_kernel.complaint.wrong_count + by_cpu.complaint.wrong_count;
-    table_.add_row({std::to_string(plan.elements), std::to_string(plan.vectors * plan.unit_count), fmt::format("{:.0f}", kernel),
-                    fmt::format("{:.0f}", cpu), fmt::format("{:.2f}", ratio), wrong_count == 0 ? "Pass" : "Fail", pair_.path()});
-    report.print("{}", table_.take_text());
-    report.add_result({{"measure", "matvec"},
-                       {"elements", plan.elements},
-                       {"batch_vectors", plan.vectors * plan.unit_count},
-                       {"batches", plan.batch_count},
-                       {"batches_under_way", plan.slot_count},
-                       {"threads", grid_.threads_per_block},
-                       {"blocks", grid_.block_count},
-                       {"kernel_vectors_per_s", kernel},
-                       {"cpu_vectors_per_s", cpu},
-                       {"ratio", ratio},
-                       {"path", pair_.path()},
-                       {"wrong_count", wrong_count}});
-    for (const Variant* variant : {&by_kernel, &by_cpu}) complain(report, variant->complaint, first_wrong_);
+    Row row;
+    row.add("measure", "matvec").add("elements", plan.elements, "# Elements", "{:<}");
+    row.add("batch_vectors", plan.vectors * plan.unit_count, "vectors/batch").add("batches", plan.batch_count);
+    row.add("batches_under_way", plan.slot_count).add("threads", grid_.threads_per_block).add("blocks", grid_.block_count);
+    row.add("kernel_vectors_per_s", kernel, "kernel (vectors/s)", "{:.0f}")
+        .add("cpu_vectors_per_s", cpu, "CPU (vectors/s)", "{:.0f}");
+    row.add("ratio", cpu > 0 ? kernel / cpu : 0.0, "Ratio", "{:.2f}").show("Validation", verdict_of(wrong_count));
+    report()->add_row(row.add("path", path(), "Path", "{:<}").add("wrong_count", wrong_count));
+    for (const Variant* variant : {&by_kernel, &by_cpu}) complain(variant->complaint);
   }
 
   const MatvecCommandPlan plan_;
-  const MatvecOptions& options_;
-  Pair pair_;
+  const MatvecOptions& options_ = plan_.options;
   Grid grid_;
-  TextTable table_{{{"# Elements", true},
-                    {"vectors/batch"},
-                    {"kernel (vectors/s)"},
-                    {"CPU (vectors/s)"},
-                    {"Ratio"},
-                    {"Validation"},
-                    {"Path", true}}};
-  std::string first_wrong_;
 };
 
 }  // namespace
+}  // namespace device_ranks
 
-void run_matvec(const MatvecOptions& options, Invocation& invocation) {
-  run_pair_command<MatvecSession>("matvec", [&] { return make_matvec_plan(options); }, invocation);
+void add_matvec(const Command& program, Invocation& invocation) {
+  using namespace device_ranks;
+  auto options = std::make_shared<MatvecOptions>();
+  const Command command =
+      program.add_subcommand("matvec", "Vectors streamed to a kernel that multiplies them, beside one kernel per batch");
+  add_grid_options(command, options->grid, nullptr, "512", "16");
+  command->add_option("--vector-size", options->sizes, "Elements of a vector: doubled from MIN to MAX, MIN a multiple of 4")
+      ->type_name("[MIN:]MAX")
+      ->default_str("32:128");
+  command->add_option("-m", options->sizes)->group("");  // its old name
+  command->add_option("-b,--batch", options->batches, "Vectors of a block in a batch: doubled from MIN to MAX")
+      ->type_name("[MIN:]MAX")
+      ->default_str("1:32");
+  command->add_option("-i,--iterations", options->batch_count, whole_number(2, 1000000), "Batches; all but the first are timed");
+  command->add_option("--under-way", options->slot_count, whole_number(1, 64),
+                      "Batches that are sent before the first's products are awaited");
+  command->add_flag("--plant-fault", options->plants_fault)->group("");  // proves that the check can fail
+  add_pair_options(command, *options);
+  command->callback([options, &invocation] {
+    ranks::run_ranks<MatvecSession>("matvec", 2, [&] { return make_matvec_plan(*options); }, invocation);
+  });
 }
 
-}  // namespace gigabar::tool::device_ranks
+}  // namespace gigabar::tool

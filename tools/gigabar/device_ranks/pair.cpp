@@ -4,23 +4,20 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <chrono>
+#include <memory>
 #include <utility>
-#include <vector>
 
 #include "base/counted.hpp"
 #include "cuda/runtime.hpp"
-#include "device_ranks/round_plan.hpp"
 #include "gigabar/topology.hpp"
-#include "ranks/fabric_failure.hpp"
-#include "ranks/start.hpp"
-#include "ranks/words.hpp"
+#include "support/option_checks.hpp"
+#include "support/plain_text.hpp"
 
 namespace gigabar::tool::device_ranks {
 namespace {
 
-using ranks::require_of_fabric;
-using ranks::take_from_fabric;
-
+constexpr std::size_t kMaxComplaintBytes = 8192;
 // A day: what --timeout takes at most, and short enough for sums of it.
 constexpr std::int64_t kLongestNs = std::int64_t{86400} * 1'000'000'000;
 
@@ -48,45 +45,53 @@ std::string path_between(const std::vector<Json>& cards) {
   return link_between(cards[0].value("device", Json()), cards[1].value("device", Json()));
 }
 
-}  // namespace
-
-Pair::Pair(std::string_view command, const FabricOptions& options, Timeout timeout, const Invocation& invocation,
-           const std::string& json_path)
-    : fabric_(ranks::open_fabric(options, json_path)), timeout_(timeout), command_(command) {
-  if (rank() != 0) return;
-  report_ = std::make_unique<Report>(command, invocation, json_path);
-  report_->set_line_prefix("# ");
+// What another process sent is not trusted.
+Complaint complaint_from(const Json& json, std::size_t rank) {
+  const auto count = json.find("wrong_count");
+  const auto text = json.find("first_wrong");
+  if (count == json.end() || !count->is_number_unsigned() || text == json.end() || !text->is_string()) {
+    fail(fmt::format("rank {} has sent something else than what it checked", rank));
+  }
+  return {count->get<std::uint64_t>(), fmt::format("rank {}: {}", rank, plain(text->get<std::string>()))};
 }
 
-void Pair::join() {
-  ranks::follow_cpus(fabric_);
-  // Nobody refuses and leaves before all have come.
-  ranks::await_ranks(fabric_, timeout_);
-  const Rank count = fabric_.rank_count();
-  if (count != 2) {
-    refuse_usage(fmt::format("the job has {}, and {} is for exactly 2; start 2", counted(count, "rank"), command_));
+}  // namespace
+
+Complaint complaint_of(const KernelTask& task, const std::vector<UnitEnd>& ends) {
+  Complaint complaint;
+  for (const UnitEnd& end : ends) {
+    if (end.wrong_count != 0 && complaint.first_wrong.empty()) {
+      complaint.first_wrong = fmt::format("{}, {}, round {}, message {}, offset {}: expected {:#x}, found {:#x}", task.name,
+                                          counted(task.bytes, "byte"), end.wrong_round, end.wrong_message, end.wrong_offset_bytes,
+                                          end.wrong_expected, end.wrong_found);
+    }
+    complaint.wrong_count += end.wrong_count;
   }
-  const std::vector<DeviceInfo> found = tool::take(devices());
-  const auto own = std::find_if(found.begin(), found.end(), [&](const DeviceInfo& each) { return each.index == fabric_.device(); });
-  if (own == found.end()) fail(fmt::format("device {}: this process has {}", fabric_.device(), counted(found.size(), "device")));
-  device_ = *own;
+  return complaint;
+}
+
+void Pair::join_pair() {
+  join();
+  require_two();
+  device_ = device_of(fabric().device());
   if (device_.is_stand_in) return;
   const Availability runtime = use_cuda_runtime(device_.index);
   if (!runtime.is_ok())
     fail(fmt::format("kernels of device {}: {} ({}); {}", device_.index, runtime.reason, name_of(runtime.code), runtime.remedy));
 }
 
-void Pair::agree(std::uint64_t digest) { ranks::require_agreement(fabric_, digest, timeout_); }
-
 void Pair::open(std::uint64_t bytes, std::uint32_t notification_count, const QueueOptions& queues) {
+  constexpr std::uint32_t kMinNotifications = 64;
   queues_ = queues;
-  memory_.emplace(tool::take(DeviceMemory::allocate(device_.index, bytes)));
-  require_of_fabric(fabric_.register_segment(kDataSegment, memory_->address(), bytes));
-  require_of_fabric(fabric_.connect(partner(), timeout_));
+  const auto memory = std::make_shared<DeviceMemory>(tool::take(DeviceMemory::allocate(device_.index, bytes)));
+  registered_ = memory;
+  address_ = memory->address();
+  require_of_fabric(fabric().register_segment(kDataSegment, address_, bytes));
+  require_of_fabric(fabric().connect(partner(), timeout()));
   DeviceSessionOptions options;
   options.segment_count = kDataSegment + 1;
-  options.notification_count = notification_count;
-  options.timeout = timeout_;
+  options.notification_count = std::max(kMinNotifications, notification_count);
+  options.timeout = timeout();
   if (queues.count != 0) {
     options.queues = QueueUse::always;
     options.queue_count = queues.count;
@@ -94,8 +99,8 @@ void Pair::open(std::uint64_t bytes, std::uint32_t notification_count, const Que
     options.engine = queues.engine;
     options.hca_port = queues.hca_port;
   }
-  session_.emplace(take_from_fabric(DeviceSession::open(fabric_, options)));
-  introduce();
+  session_.emplace(take_from_fabric(DeviceSession::open(fabric(), options)));
+  introduce_both();
 }
 
 DeviceReach Pair::require_reach() const {
@@ -110,62 +115,167 @@ void Pair::tell_queues() {
   const DeviceReach reach = require_reach();
   const std::string_view engine = name_of(reach.engine);
   path_ = reach.engine == QueueEngine::software_hca ? "softhca" : engine;
-  report_->print("# {} to the partner, executed by: {}", counted(queues_.count, "queue"), engine);
-  if (reach.engine == QueueEngine::software_hca) report_->print(" of {}", counted(queues_.proxy_count, "proxy thread"));
-  report_->print("; {}{}\n", reach.is_mapped ? "up to 28 bytes are stored through a mapping of the CPU; " : "", reach.reason);
-  report_->document()["queues"] = {{"count", queues_.count},
-                                   {"proxy_threads", queues_.proxy_count},
-                                   {"engine", engine},
-                                   {"is_mapped", reach.is_mapped},
-                                   {"reason", reach.reason}};
+  report()->print("# {} to the partner, executed by: {}", counted(queues_.count, "queue"), engine);
+  if (reach.engine == QueueEngine::software_hca) report()->print(" of {}", counted(queues_.proxy_count, "proxy thread"));
+  report()->print("; {}{}\n", reach.is_mapped ? "up to 28 bytes are stored through a mapping of the CPU; " : "", reach.reason);
+  report()->document()["queues"] = {{"count", queues_.count},
+                                    {"proxy_threads", queues_.proxy_count},
+                                    {"engine", engine},
+                                    {"is_mapped", reach.is_mapped},
+                                    {"reason", reach.reason}};
 }
 
-void Pair::introduce() {
+void Pair::introduce_both() {
   require_reach();
-  const std::vector<std::string> texts =
-      ranks::gather(fabric_, ranks::dump(ranks::rank_card(fabric_, device_)), ranks::kMaxCardBytes, timeout_);
-  if (!report_) return;
-  const std::vector<Json> cards = ranks::read_cards(texts);
+  if (report() != nullptr) report()->set_device(device_);
+  const std::vector<Json> cards = introduce(card_of(device_));
+  if (report() == nullptr) return;
   path_ = path_between(cards);
-  report_->set_device(device_);
-  for (std::size_t i = 0; i < cards.size(); ++i) report_->print("# {}\n", ranks::introduction(i, cards[i]));
-  ranks::tell_settings(*report_, fabric_);
+  tell_settings();
   tell_queues();
-  Json& document = report_->document();
-  document["ranks"] = cards;
-  document["path"] = path_;
+  report()->document()["path"] = path_;
 }
 
 void Pair::close() {
-  require_of_fabric(fabric_.barrier({}, patience()));
+  meet();
   require_of_fabric(session_->close(patience()));
   session_.reset();
-  require_of_fabric(fabric_.deregister_segment(kDataSegment, timeout_));
-  require_of_fabric(fabric_.close(timeout_));
-  if (report_) report_->write();
+  leave(kDataSegment, patience());
 }
 
 void Pair::send(std::uint64_t from_offset, std::uint64_t to_offset, std::uint64_t bytes, NotificationId id, std::uint32_t value) {
   constexpr QueueId kQueue = 0;
   PostOptions post;
   post.queue = kQueue;
-  take_from_fabric(fabric_.write_notify({kDataSegment, from_offset}, {partner(), kDataSegment, to_offset}, bytes, id, value, post));
-  require_of_fabric(fabric_.wait(kQueue, timeout_));
+  take_from_fabric(
+      fabric().write_notify({kDataSegment, from_offset}, {partner(), kDataSegment, to_offset}, bytes, id, value, post));
+  require_of_fabric(fabric().wait(kQueue, timeout()));
 }
 
 void Pair::take(NotificationId id, std::uint32_t value) {
-  take_from_fabric(fabric_.notification_wait(kDataSegment, id, 1, timeout_));
-  const std::uint32_t found = take_from_fabric(fabric_.notification_reset(kDataSegment, id));
+  take_from_fabric(fabric().notification_wait(kDataSegment, id, 1, timeout()));
+  const std::uint32_t found = take_from_fabric(fabric().notification_reset(kDataSegment, id));
   if (found != value) fail(fmt::format("wrong data: notification {} is {}, expected {}", id, found, value));
 }
 
 Timeout Pair::patience() const noexcept {
   constexpr std::int64_t kMinNs = 2'000'000'000;  // to start kernels on a machine that does other work
-  return Timeout::of(std::chrono::nanoseconds(3 * std::min(timeout_.ns(), kLongestNs) + kMinNs));
+  return Timeout::of(std::chrono::nanoseconds(3 * std::min(timeout().ns(), kLongestNs) + kMinNs));
 }
 
 std::uint64_t Pair::kernel_timeout_ns() const noexcept {
-  return static_cast<std::uint64_t>(std::max<std::int64_t>(timeout_.ns(), 1));
+  return static_cast<std::uint64_t>(std::max<std::int64_t>(timeout().ns(), 1));
+}
+
+void Pair::require_ended_well(const KernelTask& task, const std::vector<UnitEnd>& ends) const {
+  for (std::size_t unit = 0; unit < ends.size(); ++unit) {
+    const UnitEnd& end = ends[unit];
+    if (end.status == Status::ok) continue;
+    const std::string what = fmt::format("kernel of rank {}: {} with {}: {} of unit {} in round {} of {}", rank(), task.name,
+                                         counted(task.bytes, "byte"), name_of(end.status), unit, end.rounds_done, task.round_count);
+    const bool is_late = end.status == Status::timed_out;
+    throw ranks::FabricFailure(end.status, is_late ? what + "; take fewer rounds (-i) or a longer --timeout" : what);
+  }
+}
+
+Complaint Pair::gather_complaints(const Complaint& own) {
+  const std::vector<Json> all =
+      gather_cards({{"wrong_count", own.wrong_count}, {"first_wrong", own.first_wrong}}, kMaxComplaintBytes, patience());
+  Complaint sum;
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    const Complaint each = complaint_from(all[i], i);
+    if (each.wrong_count != 0 && sum.wrong_count == 0) sum.first_wrong = each.first_wrong;
+    sum.wrong_count += each.wrong_count;
+  }
+  return sum;
+}
+
+void Pair::complain(const Complaint& complaint) {
+  if (complaint.wrong_count != 0) RankSession::complain(complaint.first_wrong, counted(complaint.wrong_count, "wrong word"));
+}
+
+// --- Options --------------------------------------------------------------------------------------------------------------------
+
+std::vector<std::uint64_t> settle_sizes(const std::string& typed, const SizeRange& usual) {
+  return sizes_of(settle_range("-m", typed, {.usual = usual, .unit = kWordBytes, .most = kMaxBytes}));
+}
+
+Grid make_grid(const GridOptions& options, ScopeKind usual_scope, std::uint32_t usual_block_count, bool is_stand_in) {
+  Grid grid;
+  grid.scope = options.scope.value_or(usual_scope);
+  grid.block_count = options.block_count.value_or(is_stand_in ? std::min(usual_block_count, 2U) : usual_block_count);
+  const std::uint32_t warp = is_stand_in ? kMaxCpuLanes : kWarpThreads;
+  const std::uint32_t usual_threads = grid.scope == ScopeKind::thread ? 1
+                                      : grid.scope == ScopeKind::warp ? kWarpThreads
+                                                                      : kMaxBlockThreads;
+  grid.threads_per_block = options.thread_count.value_or(usual_threads);
+  if (grid.scope == ScopeKind::warp && grid.threads_per_block % kWarpThreads != 0) {
+    refuse_usage(fmt::format("--threads {}: with --scope warp it is a multiple of {}", grid.threads_per_block, kWarpThreads));
+  }
+  if (is_stand_in && grid.scope == ScopeKind::block) grid.threads_per_block = std::min(grid.threads_per_block, kMaxCpuLanes);
+  if (is_stand_in && grid.scope == ScopeKind::warp) grid.threads_per_block = grid.threads_per_block / kWarpThreads * warp;
+  grid.threads_per_unit = grid.scope == ScopeKind::thread ? 1 : grid.scope == ScopeKind::warp ? warp : grid.threads_per_block;
+  const std::uint64_t thread_count = std::uint64_t{grid.block_count} * grid.threads_per_block;
+  if (is_stand_in && thread_count > kMaxCpuThreads) {
+    refuse_usage(fmt::format("--blocks {} of {}: without a GPU CPU threads play them, at most {}; use fewer", grid.block_count,
+                             counted(grid.threads_per_block, "thread"), kMaxCpuThreads));
+  }
+  if (std::uint64_t{grid.block_count} * grid.units_per_block() > kMaxUnits) {
+    refuse_usage(fmt::format("--blocks {} of {} {}s: {} of them at most; use fewer --blocks or --threads", grid.block_count,
+                             grid.units_per_block(), name_of(grid.scope), kMaxUnits));
+  }
+  return grid;
+}
+
+std::uint64_t part_of(std::uint64_t bytes, const Grid& grid) noexcept {
+  return round_up((bytes + grid.unit_count() - 1) / grid.unit_count(), kPartUnit);
+}
+
+std::string grid_text(const Grid& grid) {
+  return fmt::format("{} of {}, scope {}", counted(grid.block_count, "block"), counted(grid.threads_per_block, "thread"),
+                     name_of(grid.scope));
+}
+
+void require_room_for_samples(std::uint32_t round_count, const Grid& grid) {
+  const std::uint64_t count = std::uint64_t{round_count} * grid.unit_count();
+  if (count <= kMaxSamples) return;
+  refuse_usage(fmt::format("-i {}: with {} that is {}, and {} at most are kept; take fewer rounds", round_count,
+                           counted(grid.unit_count(), name_of(grid.scope)), counted(count, "sample"), kMaxSamples));
+}
+
+void add_grid_options(const Command& command, GridOptions& options, const char* scope, const char* threads, const char* blocks) {
+  if (scope != nullptr) {
+    command
+        .add_choice("--scope", options.scope, kScopes,
+                    "Who calls: one thread, a warp, a block, each with the same number's at the partner")
+        ->default_str(scope);
+  }
+  command.add_option("--threads", options.thread_count, whole_number(1, kMaxBlockThreads), "Threads of a block")
+      ->default_str(threads);
+  if (blocks == nullptr) return;
+  command
+      .add_option("--blocks", options.block_count, whole_number(1, kMaxBlocks),
+                  "Blocks of the kernel, each with its own part and its own notifications")
+      ->default_str(blocks);
+}
+
+void add_sizes(const Command& command, std::string& sizes, const char* usual) {
+  command.add_option("-m,--message-size", sizes, "Sizes: doubled from MIN to MAX, MIN a multiple of 4")
+      ->type_name("[MIN:]MAX")
+      ->default_str(usual);
+}
+
+void add_fault(const Command& command, std::optional<std::uint64_t>& bytes) {
+  command.add_option("--plant-fault", bytes, byte_count(0))->group("");
+}
+
+void add_pair_options(const Command& command, ranks::JobOptions& options) {
+  ranks::add_job_options(command, options,
+                         "Of one wait, and of all that is done at one size, not of the whole run: what takes longer ends the run");
+  command.footer(
+      "Ranks: the two of mpirun, srun, torchrun or 'gigabar run'; started alone, the command starts its own on this host. The "
+      "device of a rank is its local rank modulo the devices; without a GPU threads of the CPU play the kernels. Lines that do not "
+      "begin with '#' are data.");
 }
 
 }  // namespace gigabar::tool::device_ranks

@@ -1,34 +1,102 @@
 // SPDX-License-Identifier: Apache-2.0
-// The two ranks of a command whose kernels speak with each other: fabric, device, memory and session of one of them, and what
-// carries the bytes between the two.
+// The two ranks of a command whose kernels speak with each other: device, memory and session of one of them, what carries the bytes
+// between the two, and what units found wrong.
 #pragma once
 
+#include <array>
 #include <cstdint>
-#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
-#include "device_ranks/plan.hpp"
+#include "device_ranks/kernels.hpp"
 #include "gigabar/device_session.hpp"
-#include "gigabar/fabric.hpp"
 #include "gigabar/memory.hpp"
-#include "ranks/fabric_settings.hpp"
-#include "support/options.hpp"
-#include "support/report.hpp"
+#include "ranks/job.hpp"
+#include "ranks/plan.hpp"
+#include "support/names.hpp"
 
 namespace gigabar::tool::device_ranks {
 
-class Pair {
- public:
-  // Joins the job. `json_path` as Report.
-  Pair(std::string_view command, const FabricOptions& options, Timeout timeout, const Invocation& invocation,
-       const std::string& json_path);
+using ranks::require_of_fabric;
+using ranks::take_from_fabric;
 
-  // Refuses other than two ranks.
-  void join();
-  // Of this rank. Both ranks, after join(): all must agree on `digest`.
-  void agree(std::uint64_t digest);
+// --- Options --------------------------------------------------------------------------------------------------------------------
+
+inline constexpr std::array<Named<ScopeKind>, 3> kScopes = {
+    {{ScopeKind::thread, "thread"}, {ScopeKind::warp, "warp"}, {ScopeKind::block, "block"}}};
+constexpr std::string_view name_of(ScopeKind scope) noexcept { return name_in(kScopes, scope); }
+
+// The scopes and their numbers, as typed: unset ones follow from the rest and the device.
+struct GridOptions {
+  std::optional<ScopeKind> scope;
+  std::optional<std::uint32_t> thread_count;  // per block
+  std::optional<std::uint32_t> block_count;
+};
+
+// Queues to the partner, though its memory is in reach; 0: none.
+struct QueueOptions {
+  std::uint32_t count = 0;
+  std::uint32_t proxy_count = 1;
+  QueueEngine engine = QueueEngine::automatic;
+  std::string hca_port;
+};
+
+inline constexpr std::uint64_t kMaxBytes = std::uint64_t{1} << 30;
+inline constexpr std::uint32_t kMaxBlocks = 1024;
+inline constexpr std::uint64_t kMaxSamples = std::uint64_t{1} << 24;  // of all units; 8 bytes each
+inline constexpr std::uint32_t kMaxUnits = 16384;
+
+// Sizes as typed with -m. Ends the command as bad usage where they are none.
+std::vector<std::uint64_t> settle_sizes(const std::string& typed, const SizeRange& usual);
+
+// As a device plays them: on a CPU few threads, of which a few play a warp or a block. Ends the command as bad usage where threads
+// do not make whole warps, or are too many.
+Grid make_grid(const GridOptions& options, ScopeKind usual_scope, std::uint32_t usual_block_count, bool is_stand_in);
+// "64 blocks of 512 threads, scope block".
+std::string grid_text(const Grid& grid);
+// Of a message, each unit's; the last ones may have less, or nothing.
+std::uint64_t part_of(std::uint64_t bytes, const Grid& grid) noexcept;
+// Ends the command as bad usage where the units' samples are too many.
+void require_room_for_samples(std::uint32_t round_count, const Grid& grid);
+
+inline std::uint64_t round_up(std::uint64_t bytes, std::uint64_t unit) noexcept { return (bytes + unit - 1) / unit * unit; }
+inline constexpr std::uint64_t kPartUnit = 16;  // parts begin where one load of a GPU is whole
+inline constexpr std::uint64_t kPage = 4096;
+
+// --scope, --threads, --blocks, each with the default that the help shows; null: the command has no such option.
+void add_grid_options(const Command& command, GridOptions& options, const char* scope, const char* threads, const char* blocks);
+// -m, and the hidden --plant-fault, which proves that the check can fail.
+void add_sizes(const Command& command, std::string& sizes, const char* usual);
+void add_fault(const Command& command, std::optional<std::uint64_t>& bytes);
+// What all these commands have at their end.
+void add_pair_options(const Command& command, ranks::JobOptions& options);
+
+inline constexpr const char* kThreadsByScope = "512 of a block, 32 of a warp, 1 of a thread";
+
+// --- The two ranks --------------------------------------------------------------------------------------------------------------
+
+// What a kernel did, for messages.
+struct KernelTask {
+  std::string_view name;  // "write-notify"
+  std::uint64_t bytes = 0;
+  std::uint64_t round_count = 0;
+};
+
+// What units found wrong.
+struct Complaint {
+  std::uint64_t wrong_count = 0;
+  std::string first_wrong;  // empty: nothing was
+};
+Complaint complaint_of(const KernelTask& task, const std::vector<UnitEnd>& ends);
+
+class Pair : public ranks::RankSession {
+ protected:
+  using RankSession::RankSession;
+
+  // Refuses other than two ranks, and a device whose kernels cannot be started.
+  void join_pair();
   // Memory of `bytes` at both ranks as kDataSegment, and a session in which kernels reach the partner's, by queues where there are
   // some. Prints who is who.
   void open(std::uint64_t bytes, std::uint32_t notification_count, const QueueOptions& queues = {});
@@ -41,33 +109,32 @@ class Pair {
   // Waits for the partner's, and takes it down. Ends the command when it has another value.
   void take(NotificationId id, std::uint32_t value);
 
-  Fabric& fabric() noexcept { return fabric_; }
-  Rank rank() const noexcept { return fabric_.rank(); }
-  Rank partner() const noexcept { return 1 - fabric_.rank(); }
-  Timeout timeout() const noexcept { return timeout_; }
+  void meet() { RankSession::meet(patience()); }
+  Rank partner() const noexcept { return 1 - rank(); }
   // While the partner runs a kernel, which ends within its own deadline and one wait of that length.
   Timeout patience() const noexcept;
   std::uint64_t kernel_timeout_ns() const noexcept;
   const DeviceInfo& device() const noexcept { return device_; }
   const DeviceSession& session() const noexcept { return *session_; }
-  void* address() const noexcept { return memory_->address(); }
+  void* address() const noexcept { return address_; }
   // "nvlink", "pcie", "same GPU", "cpu", "direct", "softhca", "hca", "hca_cpu_doorbell"; at rank 0.
   const std::string& path() const noexcept { return path_; }
-  Report* report() noexcept { return report_.get(); }  // at rank 0 only
+
+  // Ends the command where a unit did not do all its rounds: "kernel of rank 0: write-notify with 64 bytes: timed_out ...".
+  void require_ended_well(const KernelTask& task, const std::vector<UnitEnd>& ends) const;
+  // Of both ranks, at rank 0; "rank 1: ...".
+  Complaint gather_complaints(const Complaint& own);
+  void complain(const Complaint& complaint);
 
  private:
-  void introduce();
+  void introduce_both();
   void tell_queues();
   DeviceReach require_reach() const;
 
-  std::optional<DeviceMemory> memory_;  // outlives the fabric, in which it is registered
-  Fabric fabric_;
-  const Timeout timeout_;
-  const std::string command_;
   std::optional<DeviceSession> session_;
   QueueOptions queues_;
-  std::unique_ptr<Report> report_;
   DeviceInfo device_;
+  void* address_ = nullptr;
   std::string path_;
 };
 

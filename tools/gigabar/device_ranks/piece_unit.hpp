@@ -4,7 +4,7 @@
 #pragma once
 
 #include "device_ranks/round_plan.hpp"
-#include "device_ranks/unit_end.hpp"
+#include "device_ranks/unit.hpp"
 #include "device_ranks/unit_words.hpp"
 #include "gigabar/device/channel.hpp"
 

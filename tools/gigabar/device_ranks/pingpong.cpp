@@ -1,28 +1,37 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "device_ranks/pingpong.hpp"
-
+// gigabar pingpong: a message that each rank computes from round to round, sent by the kernel that computed it, and by the CPU when
+// that kernel has ended; side by side.
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <memory>
+#include <optional>
 #include <utility>
 #include <vector>
 
 #include "base/counted.hpp"
-#include "device_ranks/complaint.hpp"
+#include "commands.hpp"
 #include "device_ranks/kernels.hpp"
 #include "device_ranks/pair.hpp"
-#include "device_ranks/pair_command.hpp"
-#include "ranks/fabric_failure.hpp"
 #include "support/clock.hpp"
-#include "support/text_table.hpp"
+#include "support/option_checks.hpp"
 
-namespace gigabar::tool::device_ranks {
+namespace gigabar::tool {
+namespace device_ranks {
 namespace {
 
 constexpr NotificationId kTurnNotification = 0;  // of the fabric, for what the CPU sends
 constexpr std::uint32_t kUsualBlocks = 16;
-constexpr ranks::SizeRange kUsualSizes{4096, std::uint64_t{4} << 20};
+constexpr SizeRange kUsualSizes{4096, std::uint64_t{4} << 20};
+
+struct PingpongOptions : ranks::JobOptions {
+  std::string sizes;  // -m, as typed
+  GridOptions grid;
+  std::uint64_t work_us = 0;
+  std::uint32_t iteration_count = 200;
+  std::uint32_t warm_up_count = 20;
+  std::optional<std::uint64_t> fault_bytes;
+};
 
 struct PingpongPlan {
   PingpongOptions options;
@@ -39,39 +48,28 @@ struct Variant {
   Complaint complaint;
 };
 
-class PingpongSession {
+class PingpongSession : public Pair {
  public:
   PingpongSession(const PingpongPlan& plan, const Invocation& invocation)
-      : plan_(plan),
-        options_(plan_.options),
-        pair_("pingpong", plan.fabric, options_.fabric.timeout(), invocation, options_.json_path),
-        clock_(SampleClock::calibrate()) {}
+      : Pair("pingpong", plan.options, plan.fabric, invocation), plan_(plan), clock_(SampleClock::calibrate()) {}
 
-  Rank rank() const noexcept { return pair_.rank(); }
-  Fabric& fabric() noexcept { return pair_.fabric(); }
-
-  void run() {
-    pair_.join();
-    grid_ = make_grid(options_.grid, ScopeKind::block, kUsualBlocks, pair_.device().is_stand_in);
-    pair_.agree(
+  void run() override {
+    join_pair();
+    grid_ = make_grid(options_.grid, ScopeKind::block, kUsualBlocks, device().is_stand_in);
+    agree(
         ranks::digest_of_text(fmt::format("pingpong {} {} {} {} {} {} {} {} {}", plan_.sizes.front(), plan_.sizes.back(),
                                           name_of(grid_.scope), grid_.block_count, grid_.threads_per_block, grid_.threads_per_unit,
                                           options_.work_us, round_count(), options_.fault_bytes.value_or(~std::uint64_t{0}))));
     require_room_for_samples(round_count(), grid_);
-    pair_.open(2 * receive_offset(plan_.sizes.back()), std::max(kMinNotifications, grid_.unit_count()));
-    if (pair_.report()) print_titles(*pair_.report());
+    open(2 * receive_offset(plan_.sizes.back()), grid_.unit_count());
+    if (report() != nullptr) print_titles(*report());
     for (const std::uint64_t bytes : plan_.sizes) do_size(bytes);
-    pair_.close();
-    if (!first_wrong_.empty()) fail("wrong data: " + first_wrong_);
+    close();
   }
 
  private:
-  static constexpr std::uint32_t kMinNotifications = 64;
-  static constexpr std::uint64_t kPage = 4096;
-
-  static std::uint64_t receive_offset(std::uint64_t bytes) noexcept { return (bytes + kPage - 1) / kPage * kPage; }
+  static std::uint64_t receive_offset(std::uint64_t bytes) noexcept { return round_up(bytes, kPage); }
   std::uint32_t round_count() const noexcept { return options_.warm_up_count + options_.iteration_count; }
-  void meet() { ranks::require_of_fabric(fabric().barrier({}, pair_.patience())); }
 
   void print_titles(Report& report) {
     report.print("# a round: both ranks compute for {} us, send and check; {}\n", options_.work_us, grid_text(grid_));
@@ -82,8 +80,8 @@ class PingpongSession {
 
   TurnPlan plan_of(std::uint64_t bytes) const {
     TurnPlan plan;
-    plan.fabric = pair_.session().handle();
-    plan.partner = pair_.partner();
+    plan.fabric = session().handle();
+    plan.partner = partner();
     plan.is_active = rank() == 0;
     plan.round_count = round_count();
     plan.message_bytes = bytes;
@@ -91,7 +89,7 @@ class PingpongSession {
     plan.receive_offset_bytes = receive_offset(bytes);
     plan.work_ns = options_.work_us * 1000;
     plan.plants_fault = options_.fault_bytes == bytes;
-    plan.timeout_ns = pair_.kernel_timeout_ns();
+    plan.timeout_ns = kernel_timeout_ns();
     return plan;
   }
 
@@ -101,12 +99,12 @@ class PingpongSession {
     const Variant by_kernel = send_by_kernel(plan);
     tell_progress("CPUs", plan);
     const Variant by_cpu = send_by_cpu(plan);
-    if (pair_.report()) tell(bytes, by_kernel, by_cpu);
+    if (report() != nullptr) tell(bytes, by_kernel, by_cpu);
   }
 
   void tell_progress(const char* who, const TurnPlan& plan) {
-    if (pair_.report())
-      pair_.report()->show_progress("{}: {} of {}", bytes_text(plan.message_bytes), counted(plan.round_count, "round"), who);
+    if (report() != nullptr)
+      report()->show_progress("{}: {} of {}", bytes_text(plan.message_bytes), counted(plan.round_count, "round"), who);
   }
 
   // --- By the kernel -------------------------------------------------------------------------------------------------------------
@@ -114,10 +112,10 @@ class PingpongSession {
   Variant send_by_kernel(const TurnPlan& plan) {
     const KernelTask task{"pingpong of kernels", plan.message_bytes, plan.round_count};
     meet();
-    const KernelRun run = take(run_turns(pair_.device(), plan, grid_));
-    require_ended_well(rank(), task, run.ends);
+    const KernelRun run = tool::take(run_turns(device(), plan, grid_));
+    require_ended_well(task, run.ends);
     Variant variant;
-    variant.complaint = gather_complaints(pair_, complaint_of(task, run.ends));
+    variant.complaint = gather_complaints(complaint_of(task, run.ends));
     if (plan.is_active) variant.summary = summarize_turns(run);
     return variant;
   }
@@ -142,92 +140,89 @@ class PingpongSession {
 
   Variant send_by_cpu(const TurnPlan& plan) {
     const KernelTask task{"pingpong of CPUs", plan.message_bytes, plan.round_count};
-    const auto kernel = take(open_turn_kernel(pair_.device(), plan, grid_));
+    const RepeatedKernel kernel = tool::take(open_turn_kernel(device(), plan, grid_));
     std::vector<std::uint64_t> samples;
     meet();
     const std::uint64_t begin_ns = monotonic_ns();
     for (std::uint32_t round = 0; round < plan.round_count; ++round) {
-      const std::uint64_t ticks = plan.is_active ? active_turn(*kernel, plan, round) : passive_turn(*kernel, plan, round);
+      const std::uint64_t ticks = plan.is_active ? active_turn(kernel, plan, round) : passive_turn(kernel, plan, round);
       if (round >= options_.warm_up_count) samples.push_back(ticks);
       if (monotonic_ns() - begin_ns > plan.timeout_ns) {
         fail(fmt::format("{} with {}: timed_out in round {}; take fewer rounds (-i) or a longer --timeout", task.name,
                          counted(task.bytes, "byte"), round));
       }
     }
-    if (plan.is_active) require(kernel->run(plan.round_count - 1, kNoRound));
+    if (plan.is_active) require(kernel.run(plan.round_count - 1, kNoRound));
     Variant variant;
-    variant.complaint = gather_complaints(pair_, complaint_of(task, take(kernel->ends())));
+    variant.complaint = gather_complaints(complaint_of(task, tool::take(kernel.ends())));
     if (plan.is_active) variant.summary = summarize(samples, clock_.ns_per_tick());
     return variant;
   }
 
-  std::uint64_t active_turn(TurnKernel& kernel, const TurnPlan& plan, std::uint32_t round) {
+  std::uint64_t active_turn(const RepeatedKernel& kernel, const TurnPlan& plan, std::uint32_t round) {
     const std::uint64_t before = clock_.now();
     require(kernel.run(round == 0 ? kNoRound : round - 1, round));
-    send(plan, round);
+    send_turn(plan, round);
     take_turn(round);
     return clock_.now() - before;
   }
 
-  std::uint64_t passive_turn(TurnKernel& kernel, const TurnPlan& plan, std::uint32_t round) {
+  std::uint64_t passive_turn(const RepeatedKernel& kernel, const TurnPlan& plan, std::uint32_t round) {
     take_turn(round);
     require(kernel.run(round, round));
-    send(plan, round);
+    send_turn(plan, round);
     return 0;
   }
 
-  void send(const TurnPlan& plan, std::uint32_t round) {
-    pair_.send(0, plan.receive_offset_bytes, plan.message_bytes, kTurnNotification, round + 1);
+  void send_turn(const TurnPlan& plan, std::uint32_t round) {
+    send(0, plan.receive_offset_bytes, plan.message_bytes, kTurnNotification, round + 1);
   }
-  void take_turn(std::uint32_t round) { pair_.take(kTurnNotification, round + 1); }
+  void take_turn(std::uint32_t round) { take(kTurnNotification, round + 1); }
 
   // --- Results -------------------------------------------------------------------------------------------------------------------
 
   void tell(std::uint64_t bytes, const Variant& by_kernel, const Variant& by_cpu) {
-    Report& report = *pair_.report();
-    const double ratio = by_kernel.summary.p50_us > 0 ? by_cpu.summary.p50_us / by_kernel.summary.p50_us : 0.0;
+    const Summary& kernel = by_kernel.summary;
+    const Summary& cpu = by_cpu.summary;
     const std::uint64_t wrong_count = by_kernel.complaint.wrong_count + by_cpu.complaint.wrong_count;
-    const auto us = [](double value) { return fmt::format("{:.2f}", value); };
-    table_.add_row({std::to_string(bytes), us(by_kernel.summary.p50_us), us(by_kernel.summary.p99_us), us(by_cpu.summary.p50_us),
-                    us(by_cpu.summary.p99_us), us(ratio), wrong_count == 0 ? "Pass" : "Fail", pair_.path()});
-    report.print("{}", table_.take_text());
-    Json json = {{"measure", "pingpong"},
-                 {"bytes", bytes},
-                 {"iterations", options_.iteration_count},
-                 {"warm_up", options_.warm_up_count},
-                 {"work_us", options_.work_us},
-                 {"scope", name_of(grid_.scope)},
-                 {"threads", grid_.threads_per_block},
-                 {"blocks", grid_.block_count},
-                 {"kernel", to_json(by_kernel.summary)},
-                 {"cpu", to_json(by_cpu.summary)},
-                 {"ratio", ratio},
-                 {"path", pair_.path()},
-                 {"wrong_count", wrong_count}};
-    report.add_result(std::move(json));
-    for (const Variant* variant : {&by_kernel, &by_cpu}) complain(report, variant->complaint, first_wrong_);
+    Row row;
+    row.add("measure", "pingpong").add("bytes", bytes, "# Size", "{:<}").add("iterations", options_.iteration_count);
+    row.add("warm_up", options_.warm_up_count).add("work_us", options_.work_us).add("scope", name_of(grid_.scope));
+    row.add("threads", grid_.threads_per_block).add("blocks", grid_.block_count);
+    row.add("kernel", to_json(kernel)).add("cpu", to_json(cpu));
+    row.show("kernel p50 (us)", kernel.p50_us, "{:.2f}").show("kernel p99 (us)", kernel.p99_us, "{:.2f}");
+    row.show("CPU p50 (us)", cpu.p50_us, "{:.2f}").show("CPU p99 (us)", cpu.p99_us, "{:.2f}");
+    row.add("ratio", kernel.p50_us > 0 ? cpu.p50_us / kernel.p50_us : 0.0, "Ratio", "{:.2f}");
+    row.show("Validation", verdict_of(wrong_count)).add("path", path(), "Path", "{:<}").add("wrong_count", wrong_count);
+    report()->add_row(row);
+    for (const Variant* variant : {&by_kernel, &by_cpu}) complain(variant->complaint);
   }
 
   const PingpongPlan plan_;
-  const PingpongOptions& options_;
-  Pair pair_;
+  const PingpongOptions& options_ = plan_.options;
   const SampleClock clock_;
   Grid grid_;
-  TextTable table_{{{"# Size", true},
-                    {"kernel p50 (us)"},
-                    {"kernel p99 (us)"},
-                    {"CPU p50 (us)"},
-                    {"CPU p99 (us)"},
-                    {"Ratio"},
-                    {"Validation"},
-                    {"Path", true}}};
-  std::string first_wrong_;
 };
 
 }  // namespace
+}  // namespace device_ranks
 
-void run_pingpong(const PingpongOptions& options, Invocation& invocation) {
-  run_pair_command<PingpongSession>("pingpong", [&] { return make_pingpong_plan(options); }, invocation);
+void add_pingpong(const Command& program, Invocation& invocation) {
+  using namespace device_ranks;
+  auto options = std::make_shared<PingpongOptions>();
+  const Command command =
+      program.add_subcommand("pingpong", "Messages sent by the kernels that compute them, beside the same sent by the CPU");
+  add_grid_options(command, options->grid, "block", kThreadsByScope, "16");
+  add_sizes(command, options->sizes, "4K:4M");
+  command->add_option("--work-us", options->work_us, whole_number(0, 1000000, "US"),
+                      "Microseconds that each unit computes for, each turn");
+  command->add_option("-i,--iterations", options->iteration_count, whole_number(1, 1000000), "Timed rounds per size");
+  command->add_option("-x,--warmup", options->warm_up_count, whole_number(0, 1000000), "Untimed rounds before the timed ones");
+  add_fault(command, options->fault_bytes);
+  add_pair_options(command, *options);
+  command->callback([options, &invocation] {
+    ranks::run_ranks<PingpongSession>("pingpong", 2, [&] { return make_pingpong_plan(*options); }, invocation);
+  });
 }
 
-}  // namespace gigabar::tool::device_ranks
+}  // namespace gigabar::tool

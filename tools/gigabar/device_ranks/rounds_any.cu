@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "device_ranks/round_unit.hpp"
 #include "device_ranks/run_on_gpu.cuh"
-#include "device_ranks/unit_body.hpp"
+#include "device_ranks/unit.hpp"
 
 namespace gigabar::tool::device_ranks::gpu {
 

@@ -8,7 +8,7 @@
 #include "device_ranks/ping_unit.hpp"
 #include "device_ranks/read_unit.hpp"
 #include "device_ranks/round_unit.hpp"
-#include "device_ranks/unit_body.hpp"
+#include "device_ranks/unit.hpp"
 
 namespace gigabar::tool::device_ranks {
 

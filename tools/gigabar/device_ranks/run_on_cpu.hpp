@@ -6,8 +6,8 @@
 #include <thread>
 #include <vector>
 
-#include "device_ranks/grid.hpp"
 #include "device_ranks/kernels.hpp"
+#include "device_ranks/unit.hpp"
 #include "gigabar/device/scope.hpp"
 
 namespace gigabar::tool::device_ranks {
@@ -16,7 +16,7 @@ namespace gigabar::tool::device_ranks {
 template <class Body>
 void run_on_cpu(const Body& body, const Grid& grid) {
   std::deque<device::CpuTeam> teams;  // does not move its elements
-  std::vector<std::thread> lanes;
+  std::vector<std::jthread> lanes;    // are awaited at the end, also when not all could be started
   for (std::uint32_t unit = 0; unit < grid.unit_count(); ++unit) {
     if (grid.scope == ScopeKind::thread) {
       lanes.emplace_back([&body, unit] { body(device::Thread{}, unit); });
@@ -27,7 +27,6 @@ void run_on_cpu(const Body& body, const Grid& grid) {
       lanes.emplace_back([&body, unit, member = device::CpuTeam::Member(team, lane)] { body(member, unit); });
     }
   }
-  for (std::thread& lane : lanes) lane.join();
 }
 
 // A kernel that reports: `body` is a UnitBody.

@@ -4,12 +4,13 @@
 
 #include <cuda_runtime.h>
 
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
 
-#include "device_ranks/grid.hpp"
 #include "device_ranks/kernels.hpp"
+#include "device_ranks/unit.hpp"
 #include "gigabar/device/scope.hpp"
 #include "gigabar/status.hpp"
 
@@ -100,15 +101,6 @@ void start(const Body& body, const Grid& grid, cudaStream_t stream) {
   kernel_of<Body>(grid.scope)<<<grid.block_count, grid.threads_per_block, 0, stream>>>(body);
 }
 
-// As start, where there is room for all blocks.
-template <class Body>
-Result<void> launch(int device, const Body& body, const Grid& grid, cudaStream_t stream) {
-  if (Result<void> room = check_room(device, kernel_of<Body>(grid.scope), grid); !room) return room;
-  start(body, grid, stream);
-  if (const cudaError_t code = cudaGetLastError(); code != cudaSuccess) return failure("launch kernel", code);
-  return {};
-}
-
 class Stream {
  public:
   Stream() = default;
@@ -127,11 +119,15 @@ class Stream {
   cudaStream_t stream_ = nullptr;
 };
 
-// What a kernel that is launched again and again needs: a stream of its own, and an end of each unit.
-class RepeatedLaunch {
+// What a kernel needs that reports: a stream of its own, an end of each unit, and samples.
+class Launch {
  public:
-  Result<void> open(int device, const Grid& grid) {
+  ~Launch() {
+    if (stream_.get() != nullptr) cudaStreamSynchronize(stream_.get());
+  }
+  Result<void> open(int device, const Grid& grid, std::size_t sample_count = 0) {
     cudaError_t code = stream_.open(device);
+    if (code == cudaSuccess) code = samples_.allocate(sample_count);
     if (code == cudaSuccess) code = ends_.allocate(grid.unit_count());
     // The zeroes, before a stream that does not wait for them.
     if (code == cudaSuccess) code = cudaDeviceSynchronize();
@@ -139,6 +135,7 @@ class RepeatedLaunch {
   }
   cudaStream_t stream() const noexcept { return stream_.get(); }
   UnitEnd* ends() noexcept { return ends_.data(); }
+  std::uint64_t* samples() noexcept { return samples_.data(); }
 
   // Waits for the kernel that this thread has just launched on stream().
   Result<void> wait() {
@@ -146,38 +143,59 @@ class RepeatedLaunch {
     if (code == cudaSuccess) code = cudaStreamSynchronize(stream_.get());
     return code == cudaSuccess ? Result<void>() : Result<void>(failure("run kernel", code));
   }
-  Result<std::vector<UnitEnd>> read_ends() {
-    std::vector<UnitEnd> found;
-    if (const cudaError_t code = ends_.read(found); code != cudaSuccess) return failure("read kernel's report", code);
-    return found;
+  Result<KernelRun> read() {
+    KernelRun run;
+    cudaError_t code = ends_.read(run.ends);
+    if (code == cudaSuccess) code = samples_.read(run.samples);
+    if (code != cudaSuccess) return failure("read kernel's report", code);
+    return run;
   }
 
  private:
   Stream stream_;
+  DeviceArray<std::uint64_t> samples_;
   DeviceArray<UnitEnd> ends_;
 };
 
-// A kernel that reports: `body` is a UnitBody.
+// A kernel that is launched again and again: `start(first, second)` launches it on the stream of `launch`.
+template <class Start>
+RepeatedKernel repeated(const std::shared_ptr<Launch>& launch, const Start& start) {
+  return {[launch, start](std::uint32_t first, std::uint32_t second) {
+            start(first, second);
+            return launch->wait();
+          },
+          [launch]() -> Result<std::vector<UnitEnd>> {
+            auto run = launch->read();
+            if (!run) return std::move(run).error();
+            return std::move(run->ends);
+          }};
+}
+
+// Launches a kernel that reports where there is room for all its blocks, and returns what waits for its end. `body` has yet to be
+// told where it reports.
+template <class Body>
+Result<AwaitKernel> start_reporting(int device, const Grid& grid, Body body, std::size_t sample_count, void (*kernel)(Body)) {
+  const auto launch = std::make_shared<Launch>();
+  if (Result<void> opened = launch->open(device, grid, sample_count); !opened) return std::move(opened).error();
+  if (Result<void> room = check_room(device, kernel, grid); !room) return std::move(room).error();
+  body.samples = launch->samples();
+  body.ends = launch->ends();
+  kernel<<<grid.block_count, grid.threads_per_block, 0, launch->stream()>>>(body);
+  if (const cudaError_t code = cudaGetLastError(); code != cudaSuccess) return failure("launch kernel", code);
+  cudaStreamQuery(launch->stream());  // hands the launch to the device now
+  return AwaitKernel([launch]() -> Result<KernelRun> {
+    if (Result<void> ended = launch->wait(); !ended) return std::move(ended).error();
+    return launch->read();
+  });
+}
+
+// `body` is a UnitBody.
 template <class Body>
 Result<KernelRun> run_reporting(int device, const Grid& grid, Body body) {
-  Stream stream;
-  DeviceArray<std::uint64_t> samples;
-  DeviceArray<UnitEnd> ends;
-  cudaError_t code = stream.open(device);
-  if (code == cudaSuccess) code = samples.allocate(std::size_t{grid.unit_count()} * body.plan.sample_count());
-  if (code == cudaSuccess) code = ends.allocate(grid.unit_count());
-  // The zeroes, before a stream that does not wait for them.
-  if (code == cudaSuccess) code = cudaDeviceSynchronize();
-  if (code != cudaSuccess) return failure("prepare kernel", code);
-  body.samples = samples.data();
-  body.ends = ends.data();
-  if (Result<void> launched = launch(device, body, grid, stream.get()); !launched) return std::move(launched).error();
-  if (code = cudaStreamSynchronize(stream.get()); code != cudaSuccess) return failure("await kernel", code);
-  KernelRun run;
-  code = ends.read(run.ends);
-  if (code == cudaSuccess) code = samples.read(run.samples);
-  if (code != cudaSuccess) return failure("read kernel's report", code);
-  return run;
+  const std::size_t sample_count = std::size_t{grid.unit_count()} * body.plan.sample_count();
+  auto started = start_reporting(device, grid, body, sample_count, kernel_of<Body>(grid.scope));
+  if (!started) return std::move(started).error();
+  return (*started)();
 }
 
 }  // namespace gigabar::tool::device_ranks::gpu

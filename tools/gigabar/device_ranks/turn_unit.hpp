@@ -3,8 +3,7 @@
 #pragma once
 
 #include "device_ranks/turn_plan.hpp"
-#include "device_ranks/unit_body.hpp"
-#include "device_ranks/unit_end.hpp"
+#include "device_ranks/unit.hpp"
 #include "device_ranks/unit_words.hpp"
 
 namespace gigabar::tool::device_ranks {

@@ -5,7 +5,7 @@
 
 #include <cstdint>
 
-#include "device_ranks/unit_end.hpp"
+#include "device_ranks/unit.hpp"
 #include "gigabar/device/channel.hpp"
 #include "gigabar/device/fabric.hpp"
 #include "gigabar/device/memory.hpp"

@@ -3,74 +3,320 @@
 // checked at both.
 #pragma once
 
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
 #include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "base/counted.hpp"
 #include "gigabar/fabric.hpp"
 #include "ranks/buffers.hpp"
-#include "ranks/path_use.hpp"
+#include "ranks/job.hpp"
 #include "ranks/plan.hpp"
+#include "ranks/results.hpp"
 #include "support/clock.hpp"
 
 namespace gigabar::tool::ranks {
 
-inline constexpr SegmentId kSegment = 0;
-
-// What one rank saw. Samples are of the active rank of a pair: half a round trip, a whole read, or a whole window.
-struct Measurement {
-  std::vector<std::uint64_t> samples_ps;
-  PathUse path;  // of the operations that this rank posted; without text when it posted none that moved the data
-  std::uint64_t wrong_count = 0;
-  std::string first_wrong;
-};
-
 // For calls in which a rank waits while its partner, or another pair, does all rounds of one size: each of them has its own
 // deadline.
-Timeout patient_timeout(const Plan& plan, std::uint64_t bytes) noexcept;
+inline Timeout patient_timeout(const Plan& plan, std::uint64_t bytes) noexcept {
+  const Counts counts = counts_for(plan.options, bytes);
+  return times(plan.options.fabric.timeout(), std::int64_t{counts.warm_up} + counts.iterations + 1);
+}
 
 class Exchange {
  public:
   // `buffers` are registered as kSegment at this rank and its partner when the kind is write or read.
-  Exchange(Fabric& fabric, Buffers& buffers, const Plan& plan, const SampleClock& clock, Seat seat);
+  Exchange(Fabric& fabric, Buffers& buffers, const Plan& plan, const SampleClock& clock, Seat seat)
+      : fabric_(fabric),
+        buffers_(buffers),
+        plan_(plan),
+        clock_(clock),
+        seat_(seat),
+        timeout_(plan.options.fabric.timeout()),
+        rank_(fabric.rank()),
+        is_latency_(is_latency(plan.options.measure)),
+        pair_{std::min(fabric.rank(), seat.partner), std::max(fabric.rank(), seat.partner)} {}
 
   // Warm-up and samples of one size; with the partner at the same time. `policy`: instead of the fabric's.
-  Measurement measure(std::uint64_t bytes, const std::optional<PathPolicy>& policy);
+  Measurement measure(std::uint64_t bytes, const std::optional<PathPolicy>& policy) {
+    slots_ = slots_for(bytes, is_latency_ ? 1 : plan_.options.window, plan_.options.is_checked);
+    post_ = {};
+    post_.queue = kQueue;
+    post_.policy = policy;
+    result_ = {};
+    recent_.clear();
+    recent_count_ = 0;
+    if (seat_.is_idle) {
+      begin_together();
+      return {};
+    }
+    const Counts counts = counts_for(plan_.options, bytes);
+    if (plan_.options.kind == Kind::put) clear_stamp();
+    result_.samples_ps.reserve(seat_.is_active ? counts.iterations : 0);
+    // A round trip is two ways; a read is one operation, and a window is what it is.
+    const bool is_halved = is_latency_ && plan_.options.kind != Kind::read;
+    const double ps_per_tick = clock_.ns_per_tick() * 1000.0 * (is_halved ? 0.5 : 1.0);
+    for (std::uint32_t round = 0; round < counts.warm_up + counts.iterations; ++round) {
+      if (round == counts.warm_up) begin_together();
+      if (plan_.options.is_checked) prepare(round);
+      const std::uint64_t start = clock_.now();
+      is_latency_ ? do_round_trip(round) : do_window(round);
+      const std::uint64_t ticks = clock_.now() - start;
+      if (seat_.is_active && round >= counts.warm_up) {
+        result_.samples_ps.push_back(static_cast<std::uint64_t>(static_cast<double>(ticks) * ps_per_tick));
+      }
+      if (plan_.options.is_checked) check(round);
+      // Outside the samples: one in so many would pay for all of them.
+      if ((round + 1) % kWaitEvery == 0) require_of_fabric(fabric_.wait(kQueue, timeout_));
+    }
+    require_of_fabric(fabric_.wait(kQueue, timeout_));
+    result_.path = path_use_of(reports());
+    return std::move(result_);
+  }
 
  private:
-  void begin_together();
-  void do_round(std::uint32_t round);
-  void do_round_trip(std::uint32_t round);
-  void do_window(std::uint32_t round);
-  void prepare(std::uint32_t round);
-  void check(std::uint32_t round);
-  bool is_receiving() const noexcept;
-  void await_partner();
+  static constexpr Tag kDataTag = 1;
+  static constexpr Tag kAcknowledgementTag = 2;
+  static constexpr Tag kWholeTag = ~Tag{0};
+  static constexpr std::size_t kRemembered = 8;  // operations whose paths are looked up after a size
+  static constexpr QueueId kQueue = 0;
+  static constexpr unsigned kLooksPerPoll = 1024;
+  static constexpr std::uint32_t kWaitEvery =
+      64;  // round trips whose local completions may be left for later; far below kQueueDepth
 
-  // Messages.
-  void send_message(std::uint32_t message);
-  void receive_message(std::uint32_t message);
-  void send_window();
-  void post_receives();
-  void await_messages(std::vector<Operation>& operations);
-  void acknowledge();
-  void await_acknowledgement();
+  void do_round_trip(std::uint32_t round) {
+    const Kind kind = plan_.options.kind;
+    if (kind == Kind::read) {
+      if (!seat_.is_active) return;
+      read_message(0);
+      require_of_fabric(fabric_.wait(kQueue, timeout_));
+      return;
+    }
+    const auto give = [&] {
+      if (kind == Kind::send) return send_message(0);
+      if (kind == Kind::put) stamp(round);
+      write_message(0, round, kind == Kind::write);
+    };
+    const auto get = [&] {
+      if (kind == Kind::send) return receive_message(0);
+      kind == Kind::put ? await_stamp(round) : await_notification(round);
+    };
+    if (seat_.is_active) give();
+    get();
+    if (!seat_.is_active) give();
+  }
 
-  // Segments.
-  RemotePlace remote_place(std::uint64_t offset_bytes) const noexcept;
-  void clear_stamp();
-  void stamp(std::uint32_t round);
-  void await_stamp(std::uint32_t round);
-  void write_message(std::uint32_t message, std::uint32_t round, bool with_notification);
-  void write_window(std::uint32_t round);
-  void read_message(std::uint32_t message);
-  void read_window();
-  void notify_partner(std::uint32_t round);
-  void await_notification(std::uint32_t round);
+  void do_window(std::uint32_t round) {
+    const bool is_both = plan_.options.measure == Measure::both_ways;
+    const bool gives = is_both || seat_.is_active;
+    const bool gets = is_both || !seat_.is_active;
+    switch (plan_.options.kind) {
+      case Kind::send:
+        if (gets) post_receives();
+        if (gives) send_window();
+        if (gets) await_messages(receives_);
+        if (is_both) return;  // each has seen the other's window
+        if (gives) await_acknowledgement();
+        if (gets) acknowledge();
+        return;
+      case Kind::write:
+        if (gives) write_window(round);
+        await_notification(round);  // of the other's window, or that ours has arrived
+        if (!gives) notify_partner(round);
+        return;
+      case Kind::read:
+        if (gives) read_window();
+        return;
+      case Kind::put: return;  // has no windows
+    }
+  }
 
-  void remember(Operation operation);
-  std::vector<OperationReport> reports() const;
+  // --- Checks
+  // ----------------------------------------------------------------------------------------------------------------------
+
+  bool is_receiving() const noexcept {
+    if (plan_.options.kind == Kind::read) return seat_.is_active || plan_.options.measure == Measure::both_ways;
+    return is_latency_ || !seat_.is_active || plan_.options.measure == Measure::both_ways;
+  }
+
+  void prepare(std::uint32_t round) {
+    buffers_.fill_to_send(slots_, rank_, round);
+    if (is_receiving()) buffers_.poison_to_receive(slots_, seat_.partner, round);
+    await_partner();
+  }
+
+  void check(std::uint32_t round) {
+    // What this rank still posts or answers is done, and the partner has what it was sent, before either changes its data.
+    require_of_fabric(fabric_.wait(kQueue, timeout_));
+    await_partner();
+    if (!is_receiving()) return;
+    const bool has_fault = plan_.options.fault_bytes == slots_.bytes && slots_.bytes != 0 && round == 0;
+    if (has_fault) buffers_.plant_fault(slots_);
+    const std::uint32_t message_count = is_latency_ ? 1 : plan_.options.window;
+    auto wrong = buffers_.check_received(slots_, seat_.partner, round, message_count);
+    if (!wrong) return;
+    if (result_.wrong_count++ == 0) result_.first_wrong = std::move(*wrong);
+  }
+
+  // Pairs load the machine for one another: none takes samples while another one still warms up.
+  void begin_together() {
+    if (is_of_pairs(plan_.options.measure)) require_of_fabric(fabric_.barrier({}, patient_timeout(plan_, slots_.bytes)));
+  }
+
+  void await_partner() { require_of_fabric(fabric_.barrier(pair_, timeout_)); }
+
+  // --- Messages
+  // --------------------------------------------------------------------------------------------------------------------
+
+  void send_message(std::uint32_t message) {
+    const Operation operation =
+        take_from_fabric(fabric_.post_send(seat_.partner, kDataTag, buffers_.at(slots_.offset_of(message)), slots_.bytes, post_));
+    remember(operation);
+    take_from_fabric(fabric_.wait_message(operation, timeout_));
+  }
+
+  void receive_message(std::uint32_t message) {
+    void* const destination = buffers_.at(buffers_.receive_offset_bytes() + slots_.offset_of(message));
+    take_from_fabric(fabric_.recv(seat_.partner, kDataTag, destination, slots_.bytes, timeout_, post_));
+  }
+
+  void send_window() {
+    sends_.clear();
+    for (std::uint32_t message = 0; message < plan_.options.window; ++message) {
+      sends_.push_back(take_from_fabric(
+          fabric_.post_send(seat_.partner, kDataTag, buffers_.at(slots_.offset_of(message)), slots_.bytes, post_)));
+    }
+    for (const Operation operation : sends_) remember(operation);
+    await_messages(sends_);
+  }
+
+  void post_receives() {
+    receives_.clear();
+    for (std::uint32_t message = 0; message < plan_.options.window; ++message) {
+      void* const destination = buffers_.at(buffers_.receive_offset_bytes() + slots_.offset_of(message));
+      receives_.push_back(
+          take_from_fabric(fabric_.post_recv(seat_.partner, kDataTag, kWholeTag, destination, slots_.bytes, post_)));
+    }
+  }
+
+  void await_messages(std::vector<Operation>& operations) {
+    for (const Operation operation : operations) take_from_fabric(fabric_.wait_message(operation, timeout_));
+    operations.clear();
+  }
+
+  void acknowledge() {
+    const std::array<std::byte, 4> nothing{};
+    require_of_fabric(fabric_.send(seat_.partner, kAcknowledgementTag, nothing.data(), nothing.size(), timeout_));
+  }
+
+  void await_acknowledgement() {
+    std::array<std::byte, 4> nothing{};
+    take_from_fabric(fabric_.recv(seat_.partner, kAcknowledgementTag, nothing.data(), nothing.size(), timeout_));
+  }
+
+  // --- Segments
+  // --------------------------------------------------------------------------------------------------------------------
+
+  RemotePlace remote_place(std::uint64_t offset_bytes) const noexcept {
+    return {.rank = seat_.partner, .segment = kSegment, .offset_bytes = offset_bytes};
+  }
+
+  // Rounds take turns with two notifications: in a window of both directions the partner may be one round ahead, never two.
+  void write_message(std::uint32_t message, std::uint32_t round, bool with_notification) {
+    const std::uint64_t offset = slots_.offset_of(message);
+    const LocalPlace local = {.segment = kSegment, .offset_bytes = offset};
+    const RemotePlace remote = remote_place(buffers_.receive_offset_bytes() + offset);
+    const auto posted = with_notification ? fabric_.write_notify(local, remote, slots_.bytes, round % 2, round + 1, post_)
+                                          : fabric_.write(local, remote, slots_.bytes, post_);
+    remember(take_from_fabric(posted));
+  }
+
+  void write_window(std::uint32_t round) {
+    const std::uint32_t last = plan_.options.window - 1;
+    for (std::uint32_t message = 0; message <= last; ++message) write_message(message, round, message == last);
+    require_of_fabric(fabric_.wait(kQueue, timeout_));
+  }
+
+  void read_message(std::uint32_t message) {
+    const std::uint64_t offset = slots_.offset_of(message);
+    const LocalPlace local = {.segment = kSegment, .offset_bytes = buffers_.receive_offset_bytes() + offset};
+    remember(take_from_fabric(fabric_.read(local, remote_place(offset), slots_.bytes, post_)));
+  }
+
+  void read_window() {
+    for (std::uint32_t message = 0; message < plan_.options.window; ++message) read_message(message);
+    require_of_fabric(fabric_.wait(kQueue, timeout_));
+  }
+
+  void notify_partner(std::uint32_t round) {
+    take_from_fabric(fabric_.notify(seat_.partner, kSegment, round % 2, round + 1, post_));
+  }
+
+  void await_notification(std::uint32_t round) {
+    const NotificationId id = take_from_fabric(fabric_.notification_wait(kSegment, round % 2, 1, timeout_));
+    const std::uint32_t value = take_from_fabric(fabric_.notification_reset(kSegment, id));
+    if (value == round + 1) return;
+    throw FabricFailure(Status::verification_failed,
+                        fmt::format("notification {} of round {} has the value {}, not {}: one was lost or came twice", id, round,
+                                    value, round + 1));
+  }
+
+  // Nothing of another size is taken for the first round's.
+  void clear_stamp() {
+    *static_cast<volatile std::uint8_t*>(buffers_.at(buffers_.receive_offset_bytes() + slots_.offset_of(0) + slots_.bytes - 1)) = 0;
+    await_partner();
+  }
+
+  // A byte that the round before did not leave there.
+  void stamp(std::uint32_t round) {
+    auto* const last = static_cast<volatile std::uint8_t*>(buffers_.at(slots_.offset_of(0) + slots_.bytes - 1));
+    *last = static_cast<std::uint8_t>(round + 1);
+  }
+
+  // Links that write by themselves need nobody here; the others, and a partner that is gone, show when the fabric is looked at.
+  void await_stamp(std::uint32_t round) {
+    const std::uint64_t offset = buffers_.receive_offset_bytes() + slots_.offset_of(0) + slots_.bytes - 1;
+    const auto* const last = static_cast<const volatile std::uint8_t*>(buffers_.at(offset));
+    const auto expected = static_cast<std::uint8_t>(round + 1);
+    const std::uint64_t begin = clock_.now();
+    while (true) {
+      for (unsigned look = 0; look < kLooksPerPoll; ++look) {
+        if (*last == expected) return;
+      }
+      require_of_fabric(fabric_.progress());
+      if (static_cast<double>(clock_.now() - begin) * clock_.ns_per_tick() > static_cast<double>(timeout_.ns())) {
+        throw FabricFailure(Status::timed_out,
+                            fmt::format("put {} of {} was not seen in time", round, counted(slots_.bytes, "byte")));
+      }
+    }
+  }
+
+  // --- Reports
+  // ---------------------------------------------------------------------------------------------------------------------
+
+  void remember(Operation operation) {
+    if (recent_.size() < kRemembered) {
+      recent_.push_back(operation);
+    } else {
+      recent_[recent_count_ % kRemembered] = operation;
+    }
+    ++recent_count_;
+  }
+
+  std::vector<OperationReport> reports() const {
+    std::vector<OperationReport> found;
+    const std::size_t oldest = recent_count_ < kRemembered ? 0 : recent_count_ % kRemembered;
+    for (std::size_t i = 0; i < recent_.size(); ++i) {
+      found.push_back(take_from_fabric(fabric_.report(recent_[(oldest + i) % recent_.size()])));
+    }
+    return found;
+  }
 
   Fabric& fabric_;
   Buffers& buffers_;

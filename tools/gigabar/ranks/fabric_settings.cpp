@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
-#include <map>
 #include <utility>
 
 #include "base/counted.hpp"
@@ -23,56 +22,53 @@ namespace {
 constexpr std::uint64_t kUnlimited = std::uint64_t{1} << 62;
 constexpr std::uint64_t kMaxRails = 8;
 
-struct NamedPath {
-  std::string_view name;
-  Preference PathPolicy::* preference;
-};
-constexpr std::array<NamedPath, 4> kPaths = {
-    {{"gdr", &PathPolicy::gdr}, {"p2p", &PathPolicy::p2p}, {"bar", &PathPolicy::bar}, {"staged", &PathPolicy::staged}}};
+constexpr std::array<Named<Preference PathPolicy::*>, 4> kPaths = {
+    {{&PathPolicy::gdr, "gdr"}, {&PathPolicy::p2p, "p2p"}, {&PathPolicy::bar, "bar"}, {&PathPolicy::staged, "staged"}}};
+constexpr std::array<Named<std::optional<RailPolicy>>, 3> kRailPolicies = {
+    {{RailPolicy::first, "first"}, {RailPolicy::round_robin, "round_robin"}, {RailPolicy::fixed, "fixed"}}};
 
-// A size, or "unlimited"; becomes digits for CLI11.
-Check limit() {
-  return [](std::string& text) -> std::string {
+// A size, or "unlimited".
+Value limit() {
+  const Check check = [](std::string& text) -> std::string {
     const auto bytes = text == "unlimited" ? std::optional(kUnlimited) : parse_size(text);
     if (!bytes) return fmt::format("'{}' is not a limit; write bytes, a number with K, M or G, or 'unlimited'", text);
     if (*bytes > kUnlimited) return fmt::format("{} is more than any memory; write 'unlimited'", counted(*bytes, "byte"));
     text = std::to_string(*bytes);
     return {};
   };
+  return {"BYTES", check};
 }
 
-Check path_name() {
-  return [](std::string& text) -> std::string {
-    const bool is_known = std::any_of(kPaths.begin(), kPaths.end(), [&](const NamedPath& path) { return path.name == text; });
+Value path_name() {
+  const Check check = [](std::string& text) -> std::string {
+    const bool is_known = std::any_of(kPaths.begin(), kPaths.end(), [&](const auto& path) { return path.name == text; });
     return is_known ? std::string() : fmt::format("'{}' is no path; choose one of: gdr, p2p, bar, staged", text);
   };
+  return {"PATH", check};
 }
 
 // Becomes the enumerator's digits for CLI11.
-Check transport_name() {
-  return [](std::string& text) -> std::string {
+Value transport_name() {
+  const Check check = [](std::string& text) -> std::string {
     for (const TransportKind kind : {TransportKind::local, TransportKind::verbs, TransportKind::ucx}) {
-      if (!is_same_name(text, std::string(name_of(kind)))) continue;
+      if (!is_same_name(text, name_of(kind))) continue;
       text = std::to_string(static_cast<int>(kind));
       return {};
     }
-    return unknown_name(text, "local, verbs, ucx");
+    return unknown_name(text, {"local", "verbs", "ucx"});
   };
-}
-
-void add_limit(const Command& command, const char* name, std::optional<std::uint64_t>& target, const std::string& help) {
-  command.add_option(name, target, help)->transform(limit())->type_name("BYTES");
+  return {"LIST", check};
 }
 
 void add_paths(const Command& command, const char* name, std::vector<std::string>& target, const std::string& help) {
-  command.add_option(name, target, help)->check(path_name())->delimiter(',')->type_name("PATH")->allow_extra_args(false);
+  command.add_option(name, target, path_name(), help)->delimiter(',')->allow_extra_args(false);
 }
 
 void add_path_options(const Command& command, FabricSettings& settings) {
-  command.add_option("--transport", settings.options.transports, "Transports that may be used, best first: local, verbs, ucx")
-      ->transform(transport_name())
+  command
+      .add_option("--transport", settings.options.transports, transport_name(),
+                  "Transports that may be used, best first: local, verbs, ucx")
       ->delimiter(',')
-      ->type_name("LIST")
       ->allow_extra_args(false);
   command.add_flag_callback(
       "--ucx-trust-network", [&settings] { settings.options.ucx_trust_network = true; },
@@ -86,37 +82,30 @@ void add_path_options(const Command& command, FabricSettings& settings) {
 }
 
 void add_limit_options(const Command& command, FabricLimits& limits) {
-  add_limit(command, "--eager-limit", limits.eager_bytes, "Up to here data travel inside one message (GIGABAR_EAGER_LIMIT)");
-  add_limit(command, "--gdr-limit", limits.gdr_bytes,
-            "Up to here the NIC writes to GPU memory itself; staged above (GIGABAR_GDR_LIMIT)");
-  add_limit(command, "--gdr-read-limit", limits.gdr_read_bytes,
-            "Up to here the NIC reads from GPU memory itself (GIGABAR_GDR_READ_LIMIT)");
-  add_limit(command, "--kernel-limit", limits.kernel_bytes,
-            "Up to here a kernel may copy between GPUs in place of their copy engines (GIGABAR_KERNEL_LIMIT)");
-  command.add_option("--chunk", limits.chunk_bytes, "Piece of the staged pipeline (GIGABAR_CHUNK)")
-      ->transform(byte_count(4096, std::uint64_t{64} << 20))
-      ->type_name("BYTES");
-  command.add_option("--chunks", limits.chunk_count, "Pieces under way per operation (GIGABAR_CHUNKS)")
-      ->check(whole_number(1, 64))
-      ->type_name("N");
-  add_limit(command, "--stripe", limits.stripe_bytes, "Operations from here on use all rails at once (GIGABAR_STRIPE)");
+  command.add_option("--eager-limit", limits.eager_bytes, limit(),
+                     "Up to here data travel inside one message (GIGABAR_EAGER_LIMIT)");
+  command.add_option("--gdr-limit", limits.gdr_bytes, limit(),
+                     "Up to here the NIC writes to GPU memory itself; staged above (GIGABAR_GDR_LIMIT)");
+  command.add_option("--gdr-read-limit", limits.gdr_read_bytes, limit(),
+                     "Up to here the NIC reads from GPU memory itself (GIGABAR_GDR_READ_LIMIT)");
+  command.add_option("--kernel-limit", limits.kernel_bytes, limit(),
+                     "Up to here a kernel may copy between GPUs in place of their copy engines (GIGABAR_KERNEL_LIMIT)");
+  command.add_option("--chunk", limits.chunk_bytes, byte_count(4096, std::uint64_t{64} << 20),
+                     "Piece of the staged pipeline (GIGABAR_CHUNK)");
+  command.add_option("--chunks", limits.chunk_count, whole_number(1, 64), "Pieces under way per operation (GIGABAR_CHUNKS)");
+  command.add_option("--stripe", limits.stripe_bytes, limit(), "Operations from here on use all rails at once (GIGABAR_STRIPE)");
 }
 
 void add_rail_options(const Command& command, FabricOptions& options) {
-  static const std::map<std::string, std::optional<RailPolicy>> policies = {
-      {"first", RailPolicy::first}, {"round_robin", RailPolicy::round_robin}, {"fixed", RailPolicy::fixed}};
   command.add_option("--rails", options.rails, "NIC ports, as in mlx5_0,mlx5_1/1 (GIGABAR_RAILS; default: the nearest to the GPU)")
       ->delimiter(',')
       ->type_name("LIST")
       ->allow_extra_args(false);
-  command.add_option("--rail-count", options.rail_count, "Most rails per peer (GIGABAR_RAIL_COUNT; default 1)")
-      ->check(whole_number(1, kMaxRails))
-      ->type_name("N");
+  command.add_option("--rail-count", options.rail_count, whole_number(1, kMaxRails),
+                     "Most rails per peer (GIGABAR_RAIL_COUNT; default 1)");
   command
-      .add_option_function(
-          "--rail-policy", [](const std::string&) {},
-          "Which rail an operation takes: first, round_robin or fixed (GIGABAR_RAIL_POLICY)")
-      ->check(choice(policies, options.rail_policy))
+      .add_choice("--rail-policy", options.rail_policy, kRailPolicies,
+                  "Which rail an operation takes: first, round_robin or fixed (GIGABAR_RAIL_POLICY)")
       ->type_name("NAME");
 }
 
@@ -130,14 +119,12 @@ void check_cpus(const std::optional<std::string>& cpus) {
 
 void apply(PathPolicy& policy, const std::vector<std::string>& names, Preference preference, std::string_view option) {
   for (const std::string& name : names) {
-    for (const NamedPath& path : kPaths) {
-      if (path.name != name) continue;
-      Preference& chosen = policy.*path.preference;
-      if (chosen != Preference::allow && chosen != preference) {
-        refuse_usage(fmt::format("{} {}: another option says something else about the same path; give one of them", option, name));
-      }
-      chosen = preference;
+    const auto path = std::find_if(kPaths.begin(), kPaths.end(), [&name](const auto& each) { return each.name == name; });
+    Preference& chosen = policy.*path->value;
+    if (chosen != Preference::allow && chosen != preference) {
+      refuse_usage(fmt::format("{} {}: another option says something else about the same path; give one of them", option, name));
     }
+    chosen = preference;
   }
 }
 
@@ -157,10 +144,7 @@ void add_fabric_options(const Command& command, FabricSettings& settings, const 
           "CPUs of this rank's threads, and the NUMA node of its buffers: near (its GPU, else its NIC), any, or a list as in "
           "0-7,16 (GIGABAR_CPUS; default near)")
       ->type_name("LIST");
-  command.add_option("--timeout", settings.timeout_seconds, timeout_help)
-      ->check(seconds(86400))
-      ->type_name("SECONDS")
-      ->capture_default_str();
+  command.add_option("--timeout", settings.timeout_seconds, seconds(86400), timeout_help);
 }
 
 FabricOptions fabric_options(const FabricSettings& settings) {

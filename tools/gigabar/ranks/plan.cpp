@@ -3,10 +3,7 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
-
 #include "base/counted.hpp"
-#include "ranks/words.hpp"
 #include "support/failure.hpp"
 #include "support/options.hpp"
 
@@ -43,19 +40,9 @@ void settle_places(Plan& plan) {
 }
 
 void settle_sizes(Plan& plan) {
-  SizeRange standard = default_sizes(plan.options.measure);
-  if (plan.options.kind == Kind::put) standard.least_bytes = 1;
-  plan.range = standard;
-  if (!plan.options.sizes.empty()) {
-    const auto range = parse_size_range(plan.options.sizes, standard);
-    if (!range) {
-      refuse_usage(
-          fmt::format("-m {}: this is no range of sizes; write MAX or MIN:MAX, MIN not above MAX, at most {} bytes, as in "
-                      "1:4M",
-                      plan.options.sizes, kMaxBytes));
-    }
-    plan.range = *range;
-  }
+  SizeRange usual = default_sizes(plan.options.measure);
+  if (plan.options.kind == Kind::put) usual.least_bytes = 1;
+  plan.range = settle_range("-m", plan.options.sizes, {.usual = usual});
   if (plan.range.least_bytes == 0 && !is_latency(plan.options.measure)) {
     refuse_usage(fmt::format("-m {}: 0 bytes have no bandwidth; start at 1", plan.options.sizes));
   }
@@ -82,33 +69,6 @@ void settle_comparison(const Plan& plan) {
 }
 
 }  // namespace
-
-std::string_view command_of(Measure measure) noexcept {
-  switch (measure) {
-    case Measure::latency: return "latency";
-    case Measure::bandwidth: return "bw";
-    case Measure::both_ways: return "bibw";
-    case Measure::many_latencies: return "multi-lat";
-    case Measure::many_bandwidths: return "mbw-mr";
-  }
-  return "unknown";
-}
-
-bool is_latency(Measure measure) noexcept { return measure == Measure::latency || measure == Measure::many_latencies; }
-bool is_of_pairs(Measure measure) noexcept { return measure == Measure::many_latencies || measure == Measure::many_bandwidths; }
-
-std::string_view name_of(Kind kind) noexcept {
-  switch (kind) {
-    case Kind::send: return "send";
-    case Kind::write: return "write";
-    case Kind::put: return "put";
-    case Kind::read: return "read";
-  }
-  return "unknown";
-}
-
-char letter_of(Place place) noexcept { return place == Place::device ? 'D' : 'H'; }
-std::string_view name_of(Place place) noexcept { return place == Place::device ? "DEVICE" : "HOST"; }
 
 SizeRange default_sizes(Measure measure) noexcept {
   return {is_latency(measure) ? std::uint64_t{0} : std::uint64_t{1}, kDefaultMostBytes};

@@ -3,6 +3,7 @@
 // memory. Letters and defaults are those of the OSU micro-benchmarks.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -10,15 +11,23 @@
 #include <string_view>
 #include <vector>
 
-#include "ranks/fabric_settings.hpp"
+#include "ranks/job.hpp"
+#include "support/names.hpp"
 #include "support/sizes.hpp"
 
 namespace gigabar::tool::ranks {
 
 enum class Measure : std::uint8_t { latency, bandwidth, both_ways, many_latencies, many_bandwidths };
-std::string_view command_of(Measure measure) noexcept;  // "latency", "bw", "bibw", "multi-lat", "mbw-mr"
-bool is_latency(Measure measure) noexcept;
-bool is_of_pairs(Measure measure) noexcept;
+inline constexpr std::array<Named<Measure>, 5> kCommands = {{{Measure::latency, "latency"},
+                                                             {Measure::bandwidth, "bw"},
+                                                             {Measure::both_ways, "bibw"},
+                                                             {Measure::many_latencies, "multi-lat"},
+                                                             {Measure::many_bandwidths, "mbw-mr"}}};
+constexpr std::string_view command_of(Measure measure) noexcept { return name_in(kCommands, measure); }
+constexpr bool is_latency(Measure measure) noexcept { return measure == Measure::latency || measure == Measure::many_latencies; }
+constexpr bool is_of_pairs(Measure measure) noexcept {
+  return measure == Measure::many_latencies || measure == Measure::many_bandwidths;
+}
 
 enum class Kind : std::uint8_t {
   send,
@@ -26,13 +35,14 @@ enum class Kind : std::uint8_t {
   put,    // without: the target looks at its memory
   read
 };
-std::string_view name_of(Kind kind) noexcept;
+inline constexpr std::array<Named<Kind>, 4> kKinds = {
+    {{Kind::send, "send"}, {Kind::write, "write"}, {Kind::put, "put"}, {Kind::read, "read"}}};
+constexpr std::string_view name_of(Kind kind) noexcept { return name_in(kKinds, kind); }
 
 enum class Place : std::uint8_t { host, device };
-char letter_of(Place place) noexcept;            // 'H', 'D'
-std::string_view name_of(Place place) noexcept;  // "HOST", "DEVICE", as in OSU's second line
+constexpr char letter_of(Place place) noexcept { return place == Place::device ? 'D' : 'H'; }
 
-struct Options {
+struct Options : JobOptions {
   Measure measure = Measure::latency;
   Kind kind = Kind::send;
   std::string accelerator = "host";  // -d
@@ -45,8 +55,6 @@ struct Options {
   bool is_checked = false;   // -c
   bool is_compared = false;  // --compare
   std::optional<std::uint64_t> fault_bytes;
-  std::string json_path;
-  FabricSettings fabric;
 };
 
 struct Counts {

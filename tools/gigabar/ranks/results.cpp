@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <numeric>
 
 #include "support/plain_text.hpp"
@@ -46,17 +47,35 @@ void add_bandwidths(const Plan& plan, SizeResult& result, std::span<const Measur
   result.messages_per_s = result.figure * 1e6 / static_cast<double>(std::max<std::uint64_t>(result.bytes, 1));
 }
 
+constexpr std::array<Named<Measure>, 5> kTests = {{{Measure::latency, "Latency Test"},
+                                                   {Measure::bandwidth, "Bandwidth Test"},
+                                                   {Measure::both_ways, "Bi-Directional Bandwidth Test"},
+                                                   {Measure::many_latencies, "Multi Latency Test"},
+                                                   {Measure::many_bandwidths, "Multiple Bandwidth / Message Rate Test"}}};
+
+std::string what_is_timed(const Plan& plan) {
+  if (!is_latency(plan.options.measure)) {
+    return plan.options.kind == Kind::write ? "write: windows of writes, the last with a notification"
+                                            : std::string(name_of(plan.options.kind));
+  }
+  switch (plan.options.kind) {
+    case Kind::send: return "send: half of a round trip";
+    case Kind::write: return "write with notification: half of a round trip";
+    case Kind::put: return "write without notification, seen in the target's memory: half of a round trip";
+    case Kind::read: return "read: from the post until the bytes are here, not halved";
+  }
+  return {};
+}
+
 // Each text once, in order of appearance.
+void add_text(std::vector<std::string>& texts, std::string text) {
+  if (!text.empty() && std::find(texts.begin(), texts.end(), text) == texts.end()) texts.push_back(std::move(text));
+}
+
 std::string texts_of(std::span<const Measurement> measurements) {
   std::vector<std::string> texts;
-  std::string line;
-  for (const Measurement& each : measurements) {
-    const std::string& text = each.path.text;
-    if (text.empty() || std::find(texts.begin(), texts.end(), text) != texts.end()) continue;
-    texts.push_back(text);
-    line += (line.empty() ? "" : " + ") + text;
-  }
-  return line;
+  for (const Measurement& each : measurements) add_text(texts, each.path.text);
+  return fmt::format("{}", fmt::join(texts, " + "));
 }
 
 void add_complaints(SizeResult& result, std::span<const Measurement> by_rank) {
@@ -70,6 +89,35 @@ void add_complaints(SizeResult& result, std::span<const Measurement> by_rank) {
 }
 
 }  // namespace
+
+std::string path_text(const OperationReport& report) {
+  std::string text(report.transport ? name_of(*report.transport) : "");
+  if (report.path != TransferPath::none) text += (text.empty() ? "" : " ") + std::string(name_of(report.path));
+  if (report.rails.empty() || report.transport == TransportKind::local) return text.empty() ? "none" : text;
+  std::string rails;
+  for (const RailShare& share : report.rails) rails += (rails.empty() ? "" : ", ") + share.rail;
+  return fmt::format("{} ({})", text, rails);
+}
+
+Json to_json(const OperationReport& report) {
+  Json rails = Json::array();
+  for (const RailShare& share : report.rails) rails.push_back({{"rail", share.rail}, {"bytes", share.bytes}});
+  return {{"text", path_text(report)},    {"transport", report.transport ? Json(name_of(*report.transport)) : Json()},
+          {"path", name_of(report.path)}, {"rails", std::move(rails)},
+          {"bytes", report.bytes},        {"chunks", report.chunks},
+          {"retries", report.retries},    {"reason", report.reason}};
+}
+
+PathUse path_use_of(std::span<const OperationReport> reports) {
+  PathUse use;
+  if (reports.empty()) return use;
+  std::vector<std::string> texts;
+  for (const OperationReport& report : reports) add_text(texts, path_text(report));
+  use.text = fmt::format("{}", fmt::join(texts, " + "));
+  use.detail = to_json(reports.back());
+  if (texts.size() > 1) use.detail["all"] = texts;
+  return use;
+}
 
 std::string encode(const Measurement& measurement) {
   const Json json = {{"samples_ps", measurement.samples_ps},
@@ -133,26 +181,50 @@ double ratio_of(Measure measure, const SizeResult& result, const SizeResult& oth
   return below > 0 ? above / below : 0.0;
 }
 
-Json to_json(const Plan& plan, const SizeResult& result) {
+std::string title_lines(const Plan& plan, std::string_view version, std::uint32_t pair_count) {
   const Options& options = plan.options;
-  Json json = {{"measure", command_of(options.measure)}, {"kind", name_of(options.kind)},    {"bytes", result.bytes},
-               {"iterations", result.counts.iterations}, {"warm_up", result.counts.warm_up}, {"pairs", result.pair_count}};
-  if (!is_latency(options.measure)) {
-    json.update({{"window", options.window},
-                 {"mb_per_s", result.figure},
-                 {"p50_mb_per_s", result.p50},
-                 {"p99_mb_per_s", result.p99},
-                 {"messages_per_s", result.messages_per_s},
-                 {"pair_mb_per_s", result.pair_mb_per_s}});
+  const auto buffer = [](Place place) { return place == Place::device ? "DEVICE (D)" : "HOST (H)"; };
+  std::string lines = fmt::format("# Gigabar {} {}\n", version, name_in(kTests, options.measure));
+  lines += fmt::format("# Send Buffer on {} and Receive Buffer on {}\n", buffer(plan.first_place), buffer(plan.second_place));
+  lines += fmt::format("# {}\n", what_is_timed(plan));
+  if (is_of_pairs(options.measure)) {
+    const std::string window = is_latency(options.measure) ? "" : fmt::format(" [ window size: {} ]", options.window);
+    lines += fmt::format("# [ pairs: {} ]{}\n", pair_count, window);
   }
-  json.update(to_json(result.summary));
-  json["path_text"] = result.path_text;
-  json["path"] = result.path.detail;
-  json["back_path"] = result.back_path.text.empty() ? Json() : result.back_path.detail;
-  json["is_checked"] = options.is_checked;
-  json["wrong_count"] = result.wrong_count;
-  if (result.wrong_count != 0) json["first_wrong"] = result.first_wrong;
-  return json;
+  return lines;
+}
+
+Row row_of(const Plan& plan, const SizeResult& result, const SizeResult* other) {
+  const Options& options = plan.options;
+  const bool is_time = is_latency(options.measure);
+  const bool is_rate = options.measure == Measure::many_bandwidths;
+  const std::string unit = is_time ? " (us)" : " (MB/s)";
+  constexpr const char* kFigure = "{:>16.2f}";  // OSU's widths
+  constexpr const char* kOwn = "{:>12.2f}";     // of our columns behind its
+  Row row;
+  row.add("measure", command_of(options.measure)).add("kind", name_of(options.kind));
+  row.add("bytes", result.bytes, "# Size", "{:<10}");
+  row.add("iterations", result.counts.iterations).add("warm_up", result.counts.warm_up).add("pairs", result.pair_count);
+  row.show(is_time ? "Latency (us)" : is_rate ? "MB/s" : "Bandwidth (MB/s)", result.figure, kFigure);
+  if (is_rate) row.show("Messages/s", result.messages_per_s, kFigure);
+  if (options.is_checked) row.show("Validation", verdict_of(result.wrong_count), "{:>16}");
+  row.show("p50" + unit, result.p50, kOwn).show("p99" + unit, result.p99, kOwn);
+  if (!is_time) {
+    row.add("window", options.window).add("mb_per_s", result.figure).add("p50_mb_per_s", result.p50);
+    row.add("p99_mb_per_s", result.p99).add("messages_per_s", result.messages_per_s).add("pair_mb_per_s", result.pair_mb_per_s);
+  }
+  row.merge(tool::to_json(result.summary));
+  if (other != nullptr) {
+    const double ratio = ratio_of(options.measure, result, *other);
+    row.show("p50 without", other->p50, kOwn).add("ratio", ratio, "Ratio", kOwn);
+    row.add("without_gdr_p2p", row_of(plan, *other, nullptr).document());
+  }
+  row.add("path_text", result.path_text, "Path", other != nullptr ? "{:<26}" : "{:<}");
+  if (other != nullptr) row.show("Path without gdr, p2p", other->path_text, "{:<}");
+  row.add("path", result.path.detail).add("back_path", result.back_path.text.empty() ? Json() : result.back_path.detail);
+  row.add("is_checked", options.is_checked).add("wrong_count", result.wrong_count);
+  if (result.wrong_count != 0) row.add("first_wrong", result.first_wrong);
+  return row;
 }
 
 }  // namespace gigabar::tool::ranks

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// From what each rank measured to the figures of one size.
+// From what each rank measured to the figures of one size, and how they are shown.
 #pragma once
 
 #include <cstdint>
@@ -9,12 +9,36 @@
 #include <string_view>
 #include <vector>
 
-#include "ranks/exchange.hpp"
+#include "gigabar/fabric.hpp"
 #include "ranks/plan.hpp"
 #include "support/report.hpp"
 #include "support/statistics.hpp"
 
 namespace gigabar::tool::ranks {
+
+// --- Paths: which one operations took, as their reports say ---------------------------------------------------------------------
+
+struct PathUse {
+  std::string text;              // "verbs staged (rxe0/1)"; empty: no operation
+  Json detail = Json::object();  // of the last one, and every other that differs
+};
+
+// "local p2p", "verbs gdr (mlx5_0/1, mlx5_1/1)"; the transport alone when nothing was to be moved. The rail of the local transport
+// is never a choice and is left out.
+std::string path_text(const OperationReport& report);
+Json to_json(const OperationReport& report);
+// Of a few operations of one size. Where they differ (rails taking turns, say) each text stands once, in order of appearance.
+PathUse path_use_of(std::span<const OperationReport> reports);
+
+// --- Measurements ---------------------------------------------------------------------------------------------------------------
+
+// What one rank saw. Samples are of the active rank of a pair: half a round trip, a whole read, or a whole window.
+struct Measurement {
+  std::vector<std::uint64_t> samples_ps;
+  PathUse path;  // of the operations that this rank posted; without text when it posted none that moved the data
+  std::uint64_t wrong_count = 0;
+  std::string first_wrong;
+};
 
 // For the way from a rank to rank 0. What another process sent is not trusted: nothing when it is no measurement.
 std::string encode(const Measurement& measurement);
@@ -43,6 +67,14 @@ SizeResult combine(const Plan& plan, std::uint64_t bytes, std::uint32_t pair_cou
 // How many times better `result` is than `other`, by the medians; 0 when there is nothing to compare.
 double ratio_of(Measure measure, const SizeResult& result, const SizeResult& other) noexcept;
 
-Json to_json(const Plan& plan, const SizeResult& result);
+// --- What rank 0 prints ---------------------------------------------------------------------------------------------------------
+//
+// What does not begin with '#' is data, and its first columns are those of the OSU micro-benchmarks, to the letter, so that what
+// reads theirs reads these.
+
+// "# Gigabar 0.1.0 Latency Test", whose buffers are where, what is timed, pairs and window; each line with its end.
+std::string title_lines(const Plan& plan, std::string_view version, std::uint32_t pair_count);
+// One size. `other`: the same with gdr and p2p forbidden; null without --compare.
+Row row_of(const Plan& plan, const SizeResult& result, const SizeResult* other);
 
 }  // namespace gigabar::tool::ranks

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "run/launcher.hpp"
 
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <poll.h>
 #include <sys/epoll.h>
@@ -16,11 +17,14 @@
 #include <limits>
 #include <memory>
 #include <optional>
+#include <string>
+#include <string_view>
 #include <utility>
+#include <vector>
 
 #include "base/clock.hpp"
 #include "base/counted.hpp"
-#include "run/labels.hpp"
+#include "base/descriptor.hpp"
 #include "support/failure.hpp"
 
 namespace gigabar::tool::run {
@@ -75,6 +79,70 @@ rlimit raise_descriptor_limit(bool is_needed) {
   if (is_needed) ::setrlimit(RLIMIT_NOFILE, &raised);
   return before;
 }
+
+constexpr std::size_t kMaxLineBytes = 65536;
+
+// A target that is gone ends nothing here: the signal of a broken pipe has, unless it is ignored.
+void write_all(int target, std::string_view text) {
+  while (!text.empty()) {
+    const ssize_t bytes = ::write(target, text.data(), text.size());
+    if (bytes >= 0) {
+      text.remove_prefix(static_cast<std::size_t>(bytes));
+    } else if (errno == EAGAIN) {
+      pollfd entry{target, POLLOUT, 0};
+      ::poll(&entry, 1, 1000);
+    } else if (errno != EINTR) {
+      return;
+    }
+  }
+}
+
+// One stream of one rank, each line with the rank before it. Lines go out whole, so that those of different ranks do not mix; one
+// of more than 64 KiB is cut.
+class LabelledStream {
+ public:
+  // `source` is made non-blocking. `target` is this process's standard output or standard error.
+  LabelledStream(Descriptor source, int target, unsigned rank)
+      : source_(std::move(source)), target_(target), label_(fmt::format("[{}] ", rank)) {
+    ::fcntl(source_.get(), F_SETFL, ::fcntl(source_.get(), F_GETFL) | O_NONBLOCK);
+  }
+
+  int descriptor() const noexcept { return source_.get(); }
+  // Passes on what has come. False: the source has ended.
+  bool pass_on() {
+    std::array<char, 16384> piece{};
+    const ssize_t bytes = ::read(source_.get(), piece.data(), piece.size());
+    if (bytes == 0) return false;
+    if (bytes < 0) return errno == EAGAIN || errno == EINTR;
+    waiting_.append(piece.data(), static_cast<std::size_t>(bytes));
+    write_lines(false);
+    return true;
+  }
+  // The last line, which no newline ended.
+  void finish() { write_lines(true); }
+
+ private:
+  void write_lines(bool is_end) {
+    std::string lines;
+    std::size_t start = 0;
+    while (start < waiting_.size()) {
+      const std::size_t newline = waiting_.find('\n', start);
+      if (newline == std::string::npos && !is_end && waiting_.size() - start < kMaxLineBytes) break;
+      const std::size_t end = newline == std::string::npos ? waiting_.size() : newline;
+      lines += label_;
+      lines.append(waiting_, start, end - start);
+      lines += '\n';
+      start = newline == std::string::npos ? waiting_.size() : newline + 1;
+    }
+    waiting_.erase(0, start);
+    write_all(target_, lines);
+  }
+
+  Descriptor source_;
+  int target_;
+  std::string label_;
+  std::string waiting_;
+};
 
 struct RankProcess {
   pid_t process = -1;

@@ -18,6 +18,12 @@ inline std::uint64_t monotonic_ns() noexcept {
   return static_cast<std::uint64_t>(now.tv_sec) * 1'000'000'000U + static_cast<std::uint64_t>(now.tv_nsec);
 }
 
+inline void spin(std::uint64_t duration_ns) noexcept {
+  const std::uint64_t until_ns = monotonic_ns() + duration_ns;
+  while (monotonic_ns() < until_ns) {
+  }
+}
+
 class SampleClock {
  public:
   // Compares the counter with CLOCK_MONOTONIC for about 40 ms; a counter that is not invariant, or whose two halves of that time

@@ -1,12 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
+// All that is done with CLI11: its headers take seconds to compile.
 #include "support/command_line.hpp"
+
+#include <fmt/format.h>
+#include <strings.h>
 
 #include <CLI/CLI.hpp>
 #include <cstdint>
+#include <memory>
 #include <optional>
-#include <vector>
+#include <sstream>
+#include <type_traits>
 
 #include "gigabar/fabric.hpp"
+#include "support/failure.hpp"
+#include "support/nearest.hpp"
+#include "support/options.hpp"
+#include "support/plain_text.hpp"
+#include "support/sizes.hpp"
 
 namespace gigabar::tool {
 namespace {
@@ -14,64 +25,330 @@ namespace {
 // One that hides its type name: the option's own help text says what it wants.
 CLI::Validator validator(const Check& check) { return CLI::Validator(check, "", ""); }
 
+// --- What --help prints: one form, in place of CLI11's own ----------------------------------------------------------------------
+//
+// A row is
+//   -d,--device N               What it does (required; not with --other; default: 0)
+// "[FILE]" means that the value may be left out. The first short and the first long name are shown: further ones are old names of
+// the option, which still work.
+
+constexpr std::size_t kLeftColumns = 30;  // names and value; longer ones stand on a line of their own
+constexpr std::size_t kMaxColumns = 120;
+
+std::string names_of(const CLI::Option& option) {
+  std::string text;
+  if (!option.get_snames().empty()) text = "-" + option.get_snames().front();
+  if (!option.get_lnames().empty()) text += (text.empty() ? "--" : ",--") + option.get_lnames().front();
+  return text.empty() ? option.get_single_name() : text;
+}
+
+bool takes_value(const CLI::Option& option) { return option.get_expected_max() > 0 && option.get_type_size() != 0; }
+
+// " FILE", " [FILE]", or nothing for a flag.
+std::string value_of(const CLI::Option& option) {
+  if (!takes_value(option) || option.get_type_name().empty()) return "";
+  const std::string name = option.get_type_name();
+  return option.get_expected_min() == 0 ? " [" + name + "]" : " " + name;
+}
+
+std::string notes_of(const CLI::Option& option) {
+  std::vector<std::string> notes;
+  if (option.get_required()) notes.emplace_back("required");
+  if (!option.get_excludes().empty()) {
+    std::vector<std::string> others;
+    for (const CLI::Option* other : option.get_excludes()) others.push_back(names_of(*other));
+    notes.push_back(fmt::format("not with {}", fmt::join(others, " or ")));
+  }
+  // What is taken without a value is told in the option's own words.
+  if (takes_value(option) && option.get_expected_min() > 0 && !option.get_default_str().empty()) {
+    notes.push_back("default: " + option.get_default_str());
+  }
+  return notes.empty() ? "" : fmt::format(" ({})", fmt::join(notes, "; "));
+}
+
+std::string row(const std::string& left, const std::string& text) {
+  std::string start = "  " + left;
+  start += start.size() + 2 > kLeftColumns ? "\n" + std::string(kLeftColumns, ' ') : std::string(kLeftColumns - start.size(), ' ');
+  return start + wrapped(text, kMaxColumns, kLeftColumns).substr(kLeftColumns);
+}
+
+std::string row(const CLI::Option& option) {
+  return row(names_of(option) + value_of(option), option.get_description() + notes_of(option));
+}
+
+std::string usage_of(const CLI::Option& positional) {
+  std::string text = positional.get_single_name();
+  if (positional.get_expected_max() >= CLI::detail::expected_max_vector_size) text += "...";
+  return positional.get_required() ? text : "[" + text + "]";
+}
+
+std::string usage_of(const CLI::App& app, const std::string& name) {
+  std::string text = fmt::format("Usage: {} [OPTIONS]", name);
+  for (const CLI::Option* each : app.get_options([](const CLI::Option* option) { return option->get_positional(); })) {
+    text += " " + usage_of(*each);
+  }
+  if (app.get_require_subcommand_min() > 0) text += " SUBCOMMAND";
+  return text + "\n";
+}
+
+std::string rows_of(const CLI::App& app, const std::string& heading, const std::function<bool(const CLI::Option*)>& is_chosen) {
+  std::string text;
+  for (const CLI::Option* option : app.get_options(is_chosen)) text += row(*option);
+  return text.empty() ? text : fmt::format("\n{}:\n{}", heading, text);
+}
+
+std::string subcommands_of(const CLI::App& app) {
+  std::string text;
+  for (const CLI::App* each : app.get_subcommands([](const CLI::App*) { return true; })) {
+    text += row(each->get_name(), each->get_description());
+  }
+  return text.empty() ? text : "\nSubcommands:\n" + text;
+}
+
+std::string footer_of(const CLI::App& app) {
+  std::string text;
+  std::istringstream lines(app.get_footer());
+  for (std::string line; std::getline(lines, line);)
+    text += line.size() <= kMaxColumns ? line + "\n" : wrapped(line, kMaxColumns, 0);
+  return text.empty() ? text : "\n" + text;
+}
+
+class HelpForm : public CLI::FormatterBase {
+ public:
+  std::string make_help(const CLI::App* app, std::string name, CLI::AppFormatMode) const override {
+    std::string text = app->get_description() + "\n" + usage_of(*app, name);
+    text += rows_of(*app, "Positionals", [](const CLI::Option* option) { return option->get_positional(); });
+    for (const std::string& group : app->get_groups()) {
+      if (group.empty()) continue;
+      text += rows_of(*app, group,
+                      [&group](const CLI::Option* option) { return option->nonpositional() && option->get_group() == group; });
+    }
+    return text + subcommands_of(*app) + footer_of(*app);
+  }
+};
+
+// --- What is wrong with a command line, in this program's words -----------------------------------------------------------------
+//
+// CLI11 tells it in sentences of its own, names no option that is hidden and, of a word that it does not know, only that it was not
+// expected. A name that nobody knows comes before everything else that is wrong.
+
+std::vector<const CLI::App*> chosen_apps(const CLI::App& program) {
+  std::vector<const CLI::App*> apps = {&program};
+  for (const CLI::App* each : program.get_subcommands()) apps.push_back(each);
+  return apps;
+}
+
+std::vector<const CLI::Option*> options_of(const CLI::App& app) {
+  return app.get_options([](const CLI::Option*) { return true; });
+}
+
+std::string name_of(const CLI::Option& option) {
+  if (!option.get_lnames().empty()) return "--" + option.get_lnames().front();
+  if (!option.get_snames().empty()) return "-" + option.get_snames().front();
+  return option.get_single_name();
+}
+
+bool is_given(const CLI::Option& option) { return option.count() > 0; }
+
+bool is_flag(const CLI::Option& option) { return option.get_expected_max() == 0 || option.get_type_size() == 0; }
+
+// --- Words that nobody knows ----------------------------------------------------------------------------------------------------
+
+struct Leftover {
+  const CLI::App* app;  // to which it was given
+  std::string word;
+  bool is_option;
+};
+
+// An option goes before other words: those may be the value that it was to have.
+std::optional<Leftover> find_leftover(const CLI::App& program) {
+  std::optional<Leftover> first;
+  for (const CLI::App* app : chosen_apps(program)) {
+    bool may_be_option = true;
+    for (const std::string& word : app->remaining()) {
+      if (word == "--") {
+        may_be_option = false;
+        continue;
+      }
+      const bool is_option = may_be_option && word.size() > 1 && word.starts_with('-');
+      if (is_option) return Leftover{app, word, true};
+      if (!first) first = Leftover{app, word, false};
+    }
+  }
+  return first;
+}
+
+std::vector<std::string> shown_options(const CLI::App& app) {
+  std::vector<std::string> names;
+  for (const CLI::Option* option : options_of(app)) {
+    if (option->get_group().empty()) continue;
+    for (const std::string& name : option->get_lnames()) names.push_back("--" + name);
+  }
+  return names;
+}
+
+std::string unknown_word(const std::string& word, const char* what, const std::vector<std::string>& known) {
+  const std::string name = word.substr(0, word.find('='));
+  const std::string meant = nearest(name, known);
+  return fmt::format("'{}' {}{}", plain(name), what, meant.empty() ? "" : fmt::format("; did you mean '{}'?", meant));
+}
+
+std::string leftover_text(const CLI::App& program, const Leftover& leftover) {
+  if (leftover.is_option) return unknown_word(leftover.word, "is not one of its options", shown_options(*leftover.app));
+  if (!program.get_subcommands().empty()) return fmt::format("'{}' was not expected; leave it out", plain(leftover.word));
+  std::vector<std::string> commands;
+  for (const CLI::App* each : program.get_subcommands([](const CLI::App*) { return true; })) commands.push_back(each->get_name());
+  return unknown_word(leftover.word, "is not one of its commands", commands);
+}
+
+// --- What CLI11 found, looked for again by what the command holds ---------------------------------------------------------------
+
+std::string required_text(const CLI::App& app) {
+  std::string text;
+  for (const CLI::Option* option : options_of(app)) {
+    if (!option->get_required() || is_given(*option)) continue;
+    text += fmt::format("{}{} is missing ({})", text.empty() ? "" : "; ", name_of(*option), option->get_description());
+  }
+  return text.empty() ? "a subcommand is missing" : text;
+}
+
+std::string excludes_text(const CLI::App& app) {
+  for (const CLI::Option* option : options_of(app)) {
+    for (const CLI::Option* other : option->get_excludes()) {
+      if (is_given(*option) && is_given(*other))
+        return fmt::format("{} and {} cannot go together; leave one of them out", name_of(*option), name_of(*other));
+    }
+  }
+  return "two of the options cannot go together";
+}
+
+// The option whose value is missing is the end of the last word: "-vt" is "-v -t".
+std::string no_value_text(const CLI::App& app, const std::string& last) {
+  const std::string typed = last.starts_with("--") ? last : fmt::format("-{}", last.back());
+  const CLI::Option* const option = app.get_option_no_throw(typed);
+  const std::string name = option == nullptr ? plain(typed) : name_of(*option);
+  return fmt::format("{} has no value; write {} {}", name, name, option == nullptr ? "VALUE" : option->get_type_name());
+}
+
+std::string count_text(const CLI::App& app, const std::string& last) {
+  for (const CLI::Option* option : options_of(app)) {
+    const int most = std::max(option->get_items_expected_max(), 1);
+    if (static_cast<int>(option->count()) <= most || is_flag(*option)) continue;
+    if (most == 1) return fmt::format("{} is given {} times; give it once", name_of(*option), option->count());
+    return fmt::format("{}: {} are given, and it takes {} at most; give fewer", name_of(*option), option->count(), most);
+  }
+  return no_value_text(app, last);
+}
+
+// Values of options have checks of their own, so it is a flag's.
+std::string conversion_text(const CLI::App& app, const std::vector<std::string>& arguments) {
+  for (const std::string& argument : arguments) {
+    if (argument == "--") break;
+    const std::size_t at = argument.find('=');
+    if (!argument.starts_with("--") || at == std::string::npos) continue;
+    const CLI::Option* const option = app.get_option_no_throw(argument.substr(0, at));
+    if (option == nullptr || !is_flag(*option)) continue;
+    return fmt::format("{} takes no value; leave '{}' out", argument.substr(0, at), plain(argument.substr(at)));
+  }
+  return "a value cannot be read";
+}
+
+template <class Kind>
+bool is(const CLI::ParseError& error) {
+  return dynamic_cast<const Kind*>(&error) != nullptr;
+}
+
+std::string fault_text(const CLI::App& app, const CLI::ParseError& error, const std::vector<std::string>& arguments) {
+  if (is<CLI::RequiredError>(error)) return required_text(app);
+  if (is<CLI::ExcludesError>(error)) return excludes_text(app);
+  if (is<CLI::ArgumentMismatch>(error)) return count_text(app, arguments.back());
+  if (is<CLI::ConversionError>(error)) return conversion_text(app, arguments);
+  // What a check of ours says, behind the option's name; CLI11 has none for an option that is hidden.
+  const std::string text = error.what();
+  return text.starts_with(": ") ? text.substr(2) : text;
+}
+
+std::string line(const std::string& command, const std::string& text) {
+  return fmt::format("{}: {}; see '{} --help'", command, text, command);
+}
+
+std::string command_name(const CLI::App& program) {
+  const auto chosen = program.get_subcommands();
+  return chosen.empty() ? program.get_name() : program.get_name() + " " + chosen.front()->get_name();
+}
+
+std::string usage_line(const CLI::App& program, const CLI::ParseError& error, const std::vector<std::string>& arguments) {
+  const std::optional<Leftover> leftover = find_leftover(program);
+  const bool is_of_words = is<CLI::ExtrasError>(error) || program.get_subcommands().empty();
+  if (leftover && (leftover->is_option || is_of_words)) {
+    return line(leftover->app == &program ? program.get_name() : command_name(program), leftover_text(program, *leftover));
+  }
+  return line(command_name(program), fault_text(*chosen_apps(program).back(), error, arguments));
+}
+
+void refuse_empty_values(const std::vector<std::string>& arguments) {
+  for (const std::string& argument : arguments) {
+    if (argument == "--") return;
+    if (argument.starts_with("--") && argument.find('=') == argument.size() - 1) {
+      const std::string name = plain(argument.substr(0, argument.size() - 1));
+      refuse_usage(fmt::format("{}: the value behind the '=' is empty; write one", name));
+    }
+  }
+}
+
+// Says on standard error which options have another name since the version before.
+void warn_of_old_names(const std::vector<std::string>& arguments) {
+  struct OldName {
+    std::string_view command;  // empty: of every command that has it
+    std::string_view old, current;
+  };
+  static constexpr OldName kOldNames[] = {
+      {"", "--kind", "--op"},
+      {"", "--no-trials", "--no-probes"},
+      {"", "--warm-up", "--warmup"},
+      {"matvec", "-m", "--vector-size"},
+      {"sanity", "--deadline", "--timeout"},
+      {"softhca", "--timeout-ms", "--timeout"},
+      {"streams", "--iterations", "--iter"},
+      {"tune", "-d", "--accelerator"},
+  };
+  if (arguments.size() < 2) return;
+  const std::string_view command = arguments[1];
+  for (const std::string& argument : arguments) {
+    if (argument == "--") return;
+    const std::string_view name = std::string_view(argument).substr(0, argument.find('='));
+    for (const OldName& one : kOldNames) {
+      if (name != one.old || (!one.command.empty() && one.command != command)) continue;
+      fmt::print(stderr, "note: {} is called {} now\n", one.old, one.current);
+    }
+  }
+}
+
 }  // namespace
 
-const Option& Option::check(const Check& check) const {
-  option_->check(validator(check));
-  return *this;
+std::string unknown_name(const std::string& text, std::vector<std::string> names) {
+  std::sort(names.begin(), names.end());
+  return fmt::format("'{}' is unknown; choose one of: {}", text, fmt::join(names, ", "));
 }
-const Option& Option::transform(const Check& check) const {
-  option_->transform(validator(check));
-  return *this;
+
+bool is_same_name(std::string_view first, std::string_view second) {
+  return first.size() == second.size() && ::strncasecmp(first.data(), second.data(), first.size()) == 0;
 }
-const Option& Option::required() const {
-  option_->required();
-  return *this;
-}
-const Option& Option::excludes(const Option& other) const {
-  option_->excludes(other.option_);
-  return *this;
-}
-const Option& Option::excludes(const std::string& other) const {
-  option_->excludes(other);
-  return *this;
-}
-const Option& Option::expected(int least, int most) const {
-  option_->expected(least, most);
-  return *this;
-}
-const Option& Option::delimiter(char delimiter) const {
-  option_->delimiter(delimiter);
-  return *this;
-}
-const Option& Option::allow_extra_args(bool is_allowed) const {
-  option_->allow_extra_args(is_allowed);
-  return *this;
-}
-const Option& Option::take_all() const {
-  option_->take_all();
-  return *this;
-}
-const Option& Option::trigger_on_parse() const {
-  option_->trigger_on_parse();
-  return *this;
-}
-const Option& Option::type_name(const std::string& name) const {
-  option_->type_name(name);
-  return *this;
-}
-const Option& Option::group(const std::string& name) const {
-  option_->group(name);
-  return *this;
-}
-const Option& Option::default_str(const std::string& text) const {
-  option_->default_str(text);
-  return *this;
-}
-const Option& Option::capture_default_str() const {
-  option_->capture_default_str();
-  return *this;
-}
+
+const Option& Option::check(const Check& check) const { return option_->check(validator(check)), *this; }
+const Option& Option::transform(const Check& check) const { return option_->transform(validator(check)), *this; }
+const Option& Option::required() const { return option_->required(), *this; }
+const Option& Option::excludes(const Option& other) const { return option_->excludes(other.option_), *this; }
+const Option& Option::excludes(const std::string& other) const { return option_->excludes(other), *this; }
+const Option& Option::expected(int least, int most) const { return option_->expected(least, most), *this; }
+const Option& Option::delimiter(char delimiter) const { return option_->delimiter(delimiter), *this; }
+const Option& Option::allow_extra_args(bool is_allowed) const { return option_->allow_extra_args(is_allowed), *this; }
+const Option& Option::take_all() const { return option_->take_all(), *this; }
+const Option& Option::trigger_on_parse() const { return option_->trigger_on_parse(), *this; }
+const Option& Option::type_name(const std::string& name) const { return option_->type_name(name), *this; }
+const Option& Option::group(const std::string& name) const { return option_->group(name), *this; }
+const Option& Option::default_str(const std::string& text) const { return option_->default_str(text), *this; }
+const Option& Option::capture_default_str() const { return option_->capture_default_str(), *this; }
 std::size_t Option::count() const { return option_->count(); }
 
 Command Command::add_subcommand(const std::string& name, const std::string& description) const {
@@ -82,19 +359,32 @@ template <class T>
 Option Command::add_option(const std::string& names, T& target, const std::string& help) const {
   return Option(app_->add_option(names, target, help));
 }
-template Option Command::add_option(const std::string&, std::string&, const std::string&) const;
-template Option Command::add_option(const std::string&, int&, const std::string&) const;
-template Option Command::add_option(const std::string&, std::uint32_t&, const std::string&) const;
-template Option Command::add_option(const std::string&, std::uint64_t&, const std::string&) const;
-template Option Command::add_option(const std::string&, double&, const std::string&) const;
-template Option Command::add_option(const std::string&, std::optional<std::string>&, const std::string&) const;
-template Option Command::add_option(const std::string&, std::optional<int>&, const std::string&) const;
-template Option Command::add_option(const std::string&, std::optional<std::uint32_t>&, const std::string&) const;
-template Option Command::add_option(const std::string&, std::optional<std::uint64_t>&, const std::string&) const;
-template Option Command::add_option(const std::string&, std::optional<double>&, const std::string&) const;
-template Option Command::add_option(const std::string&, std::vector<std::string>&, const std::string&) const;
-template Option Command::add_option(const std::string&, std::vector<std::uint32_t>&, const std::string&) const;
-template Option Command::add_option(const std::string&, std::vector<TransportKind>&, const std::string&) const;
+
+template <class T>
+Option Command::add_option(const std::string& names, T& target, const Value& value, const std::string& help) const {
+  const Option option = add_option(names, target, help).transform(value.check).type_name(value.name);
+  if constexpr (std::is_arithmetic_v<T>)
+    option.default_str(value.is_size ? size_text(static_cast<std::uint64_t>(target)) : fmt::format("{}", target));
+  return option;
+}
+
+#define GIGABAR_OPTION_OF(...)                                                                     \
+  template Option Command::add_option(const std::string&, __VA_ARGS__&, const std::string&) const; \
+  template Option Command::add_option(const std::string&, __VA_ARGS__&, const Value&, const std::string&) const;
+GIGABAR_OPTION_OF(std::string)
+GIGABAR_OPTION_OF(int)
+GIGABAR_OPTION_OF(std::uint32_t)
+GIGABAR_OPTION_OF(std::uint64_t)
+GIGABAR_OPTION_OF(double)
+GIGABAR_OPTION_OF(std::optional<std::string>)
+GIGABAR_OPTION_OF(std::optional<int>)
+GIGABAR_OPTION_OF(std::optional<std::uint32_t>)
+GIGABAR_OPTION_OF(std::optional<std::uint64_t>)
+GIGABAR_OPTION_OF(std::optional<double>)
+GIGABAR_OPTION_OF(std::vector<std::string>)
+GIGABAR_OPTION_OF(std::vector<std::uint32_t>)
+GIGABAR_OPTION_OF(std::vector<TransportKind>)
+#undef GIGABAR_OPTION_OF
 
 Option Command::add_option_function(const std::string& names, const std::function<void(const std::string&)>& function,
                                     const std::string& help) const {
@@ -117,5 +407,30 @@ void Command::allow_extras() const { app_->allow_extras(); }
 void Command::footer(const std::string& text) const { app_->footer(text); }
 void Command::callback(const std::function<void()>& function) const { app_->callback(function); }
 std::size_t Command::count(const std::string& name) const { return app_->count(name); }
+
+int run_command_line(const char* description, const char* version, int argc, char** argv,
+                     const std::function<void(const Command& program, Invocation& invocation)>& declare) {
+  Invocation invocation;
+  invocation.arguments.assign(argv, argv + argc);
+  CLI::App program(description, "gigabar");
+  program.formatter(std::make_shared<HelpForm>());
+  program.set_help_flag("-h,--help", "Print this help");
+  program.set_version_flag("--version", version, "Print the version");
+  program.require_subcommand(1);
+  declare(Command(&program), invocation);
+  try {
+    refuse_empty_values(invocation.arguments);
+    warn_of_old_names(invocation.arguments);
+    program.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    if (error.get_exit_code() == 0) return program.exit(error);  // --help, --version
+    fmt::print(stderr, "{}\n", usage_line(program, error, invocation.arguments));
+    return kExitBadUsage;
+  } catch (const CommandFailure& failure) {
+    fmt::print(stderr, "{}: {}\n", command_name(program), failure.what());
+    return failure.exit_status();
+  }
+  return invocation.exit_status;
+}
 
 }  // namespace gigabar::tool

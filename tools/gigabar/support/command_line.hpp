@@ -1,11 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// The command line of a subcommand: CLI11's words, without its headers, which take seconds in each file that declares an option.
-// Only command_line.cpp, help.cpp, usage.cpp and main.cpp include them.
+// The command line of the program and of a subcommand: CLI11's words, without its headers, which take seconds in each file that
+// declares an option. Only command_line.cpp, help.cpp and usage.cpp include them.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <functional>
 #include <string>
+#include <vector>
+
+#include "support/names.hpp"
 
 namespace CLI {  // NOLINT(readability-identifier-naming): its name
 class App;
@@ -16,6 +20,18 @@ namespace gigabar::tool {
 
 // Looks at the text behind an option, and may rewrite it: returns what is wrong with it, or nothing.
 using Check = std::function<std::string(std::string& text)>;
+
+// What stands behind an option: its name in the help, and what may be typed.
+struct Value {
+  const char* name;
+  Check check;
+  bool is_size = false;  // the help shows its default as "64K"
+
+  std::string operator()(std::string& text) const { return check(text); }
+};
+// Why `text` is none of `names`.
+std::string unknown_name(const std::string& text, std::vector<std::string> names);
+bool is_same_name(std::string_view first, std::string_view second);  // in any case of letters
 
 // A view of an option of a Command, which lives as long as the program's. Each function returns the option again.
 class Option {
@@ -56,6 +72,28 @@ class Command {
   // For the types that command_line.cpp names.
   template <class T>
   Option add_option(const std::string& names, T& target, const std::string& help = "") const;
+  // The help shows what a number holds before as its default.
+  template <class T>
+  Option add_option(const std::string& names, T& target, const Value& value, const std::string& help = "") const;
+  // One of a list of Named, in any case of letters. The help shows their names, and that of what `target` holds as the default.
+  template <class Target, class List>
+  Option add_choice(const std::string& names, Target& target, const List& choices, const std::string& help = "") const {
+    std::vector<std::string> all;
+    std::string shown, usual;
+    for (const auto& each : choices) {
+      all.emplace_back(each.name);
+      shown += (shown.empty() ? "" : "|") + all.back();
+      if (target == each.value) usual = all.back();
+    }
+    const std::vector kept(choices.begin(), choices.end());
+    const Check check = [kept, all, &target](const std::string& text) -> std::string {
+      const auto found = std::find_if(kept.begin(), kept.end(), [&](const auto& each) { return is_same_name(each.name, text); });
+      if (found == kept.end()) return unknown_name(text, all);
+      target = found->value;
+      return {};
+    };
+    return add_option_function(names, [](const std::string&) {}, help).check(check).type_name(shown).default_str(usual);
+  }
   Option add_option_function(const std::string& names, const std::function<void(const std::string&)>& function,
                              const std::string& help = "") const;
   // "!--no-x": the option makes it false; so does each of several names with a "!".
@@ -73,5 +111,11 @@ class Command {
  private:
   CLI::App* app_;
 };
+
+// Reads the command line of the program, whose subcommands `declare` adds, and runs what was chosen. Returns the exit status, of
+// which Invocation holds that of the command.
+struct Invocation;
+int run_command_line(const char* description, const char* version, int argc, char** argv,
+                     const std::function<void(const Command& program, Invocation& invocation)>& declare);
 
 }  // namespace gigabar::tool

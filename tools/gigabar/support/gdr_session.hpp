@@ -2,6 +2,8 @@
 // A session of the gdrapi.h interface for one device, closed at the end.
 #pragma once
 
+#include <cstdlib>
+#include <string>
 #include <utility>
 
 #include "gdrapi.h"
@@ -10,7 +12,9 @@
 namespace gigabar::tool {
 
 // gdr_open serves stand-in devices only when the environment asks for them: asks, when `device` is one.
-void ask_for_stand_ins(const DeviceInfo& device, std::size_t device_count);
+inline void ask_for_stand_ins(const DeviceInfo& device, std::size_t device_count) {
+  if (device.is_stand_in) setenv("GIGABAR_STAND_IN", std::to_string(device_count).c_str(), 0);
+}
 
 class GdrSession {
  public:

@@ -2,7 +2,6 @@
 #include "support/option_checks.hpp"
 
 #include <fmt/format.h>
-#include <strings.h>
 
 #include <charconv>
 
@@ -11,51 +10,49 @@
 
 namespace gigabar::tool {
 
-Check byte_count(std::uint64_t least, std::uint64_t most) {
-  return [=](std::string& text) -> std::string {
+Value byte_count(std::uint64_t least, std::uint64_t most) {
+  const Check check = [=](std::string& text) -> std::string {
     const auto bytes = parse_size(text);
     if (!bytes) return fmt::format("'{}' is not a size; write bytes, or a number with K, M or G (powers of 1024)", text);
     if (*bytes < least || *bytes > most) return fmt::format("{} is outside {}..{}", counted(*bytes, "byte"), least, most);
     text = std::to_string(*bytes);
     return {};
   };
+  return {"BYTES", check, true};
 }
 
-Check whole_number(std::uint64_t least, std::uint64_t most) {
-  return [=](std::string& text) -> std::string {
+Value whole_number(std::uint64_t least, std::uint64_t most, const char* name) {
+  const Check check = [=](std::string& text) -> std::string {
     const auto number = parse_digits(text);
     if (!number) return fmt::format("'{}' is not a whole number; write digits only", text);
     if (*number < least || *number > most) return fmt::format("{} is outside {}..{}", *number, least, most);
     return {};
   };
+  return {name, check};
 }
 
-Check real_number(double least, double most) {
-  return [=](std::string& text) -> std::string {
+Value real_number(double least, double most, const char* name) {
+  const Check check = [=](std::string& text) -> std::string {
     double value = 0;
     if (read_number(text, value) && value >= least && value <= most) return {};
     return fmt::format("'{}' is not a number from {} to {}", text, least, most);
   };
+  return {name, check};
 }
 
-Check seconds(double most) {
-  return [=](std::string& text) -> std::string {
+Value seconds(double most) {
+  const Check check = [=](std::string& text) -> std::string {
     double value = 0;
     if (read_number(text, value) && value > 0 && value <= most) return {};
     return fmt::format("'{}' is not a time; write seconds above 0 and up to {}", text, most);
   };
+  return {"SECONDS", check};
 }
 
 bool read_number(const std::string& text, double& value) {
   const char* const end = text.data() + text.size();
   const auto [at, error] = std::from_chars(text.data(), end, value);
   return error == std::errc() && at == end;
-}
-
-bool is_same_name(const std::string& first, const std::string& second) { return ::strcasecmp(first.c_str(), second.c_str()) == 0; }
-
-std::string unknown_name(const std::string& text, const std::string& names) {
-  return fmt::format("'{}' is unknown; choose one of: {}", text, names);
 }
 
 }  // namespace gigabar::tool

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "support/options.hpp"
 
-#include <map>
+#include <array>
 
 #include "support/option_checks.hpp"
 
@@ -23,43 +23,45 @@ void add_store_options(const Command& command, StoreOptions& options) {
 }
 
 void add_device_option(const Command& command, DeviceOptions& options) {
-  command.add_option("-d,--device", options.device, "Device: CUDA's number, or a stand-in's where there is no GPU")
-      ->check(whole_number(0, 1023))
-      ->type_name("N")
-      ->capture_default_str();
+  command.add_option("-d,--device", options.device, whole_number(0, 1023),
+                     "Device: CUDA's number, or a stand-in's where there is no GPU");
+}
+
+void add_cpu_option(const Command& command, DeviceOptions& options) {
+  command.add_option("--cpu", options.processor, whole_number(0, 8191), "Run on this CPU only (default: where the system puts it)")
+      ->default_str("");
+}
+
+Option add_budget_option(const Command& command, double& target, double most, const std::string& help) {
+  return command.add_option("--budget", target, seconds(most), help);
 }
 
 void add_device_options(const Command& command, DeviceOptions& options) {
-  using AllocatorChoices = std::map<std::string, DeviceAllocator>;
-  static const AllocatorChoices allocators = {{"cuMemAlloc", DeviceAllocator::cuda_malloc}, {"cuMemCreate", DeviceAllocator::vmm}};
-  using TypeChoices = std::map<std::string, std::optional<MappingType>>;
-  static const TypeChoices types = {{"default", std::nullopt},
-                                    {"wc", MappingType::write_combined},
-                                    {"cache", MappingType::cached},
-                                    {"device", MappingType::uncached}};
-  using BackendChoices = std::map<std::string, std::optional<MappingBackend>>;
-  static const BackendChoices backends = {{"dmabuf", MappingBackend::dmabuf},
-                                          {"gdrdrv", MappingBackend::gdrdrv},
-                                          {"rm", MappingBackend::rm},
-                                          {"host", MappingBackend::host}};
+  constexpr std::array<Named<DeviceAllocator>, 2> kAllocators = {
+      {{DeviceAllocator::cuda_malloc, "cuMemAlloc"}, {DeviceAllocator::vmm, "cuMemCreate"}}};
+  constexpr std::array<Named<std::optional<MappingType>>, 4> kTypes = {{{std::nullopt, "default"},
+                                                                        {MappingType::write_combined, "wc"},
+                                                                        {MappingType::cached, "cache"},
+                                                                        {MappingType::uncached, "device"}}};
+  constexpr std::array kBackends = {MappingBackend::dmabuf, MappingBackend::gdrdrv, MappingBackend::rm, MappingBackend::host};
+  std::vector<Named<MappingBackend>> backends;
+  for (const MappingBackend backend : kBackends) backends.push_back({backend, name_of(backend)});
   add_device_option(command, options);
-  const auto ignore = [](const std::string&) {};
-  command.add_option_function("-a,--allocator", ignore, "How device memory is allocated: cuMemAlloc (default) or cuMemCreate")
-      ->check(choice(allocators, options.allocator))
-      ->type_name("NAME");
   command
-      .add_option_function("-M,--mapping-type", ignore,
-                           "Mapping type that is needed: default (any), wc, cache or device; another one ends the run")
-      ->check(choice(types, options.type))
-      ->type_name("TYPE");
+      .add_choice("-a,--allocator", options.allocator, kAllocators,
+                  "How device memory is allocated: cuMemAlloc (default) or cuMemCreate")
+      ->type_name("NAME")
+      ->default_str("");
   command
-      .add_option_function("--backend", ignore,
-                           "Mapping backend that must be used: dmabuf, gdrdrv, rm or host (default: the first that works)")
-      ->check(choice(backends, options.backend))
+      .add_choice("-M,--mapping-type", options.type, kTypes,
+                  "Mapping type that is needed: default (any), wc, cache or device; another one ends the run")
+      ->type_name("TYPE")
+      ->default_str("");
+  command
+      .add_choice("--backend", options.backend, backends,
+                  "Mapping backend that must be used: dmabuf, gdrdrv, rm or host (default: the first that works)")
       ->type_name("NAME");
-  command.add_option("--cpu", options.processor, "Run on this CPU only (default: where the system puts it)")
-      ->check(whole_number(0, 8191))
-      ->type_name("N");
+  add_cpu_option(command, options);
   add_json_option(command, options.json_path);
 }
 

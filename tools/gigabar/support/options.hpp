@@ -38,6 +38,10 @@ struct StoreOptions {
 // --store, --no-store.
 void add_store_options(const Command& command, StoreOptions& options);
 void add_device_option(const Command& command, DeviceOptions& options);
+void add_cpu_option(const Command& command, DeviceOptions& options);
+// --budget.
+Option add_budget_option(const Command& command, double& target, double most = 600,
+                         const std::string& help = "About this long in all");
 Option add_json_option(const Command& command, std::string& path);
 // -d, -a, -M, --backend, --cpu, --json.
 void add_device_options(const Command& command, DeviceOptions& options);

@@ -148,6 +148,37 @@ std::string json_text(const Json& document) {
   return text + "\n";
 }
 
+Row& Row::add(const char* key, Json value) {
+  document_[key] = std::move(value);
+  return *this;
+}
+
+Row& Row::add(const char* key, Json value, std::string heading, std::string_view form) {
+  show(std::move(heading), value, form);
+  return add(key, std::move(value));
+}
+
+Row& Row::show(std::string heading, const Json& value, std::string_view form) {
+  const auto text = [form](const auto& content) { return fmt::format(fmt::runtime(form), content); };
+  columns_.push_back({std::move(heading), form.find('<') != std::string_view::npos});
+  entries_.push_back(value.is_string()            ? text(value.get<std::string>())
+                     : value.is_number_float()    ? text(value.get<double>())
+                     : value.is_number_unsigned() ? text(value.get<std::uint64_t>())
+                                                  : text(value.get<std::int64_t>()));
+  return *this;
+}
+
+Row& Row::merge(const Json& members) {
+  document_.update(members);
+  return *this;
+}
+
+std::string Row::table_text() const {
+  TextTable table(columns_);
+  table.add_row(entries_);
+  return table.take_text();
+}
+
 Report::Report(std::string_view tool, const Invocation& invocation, std::string json_path)
     : text_(json_path == "-" ? stderr : stdout),
       json_path_(std::move(json_path)),
@@ -204,7 +235,21 @@ void Report::set_clock(const SampleClock& clock) {
         clock.cost_ns());
 }
 
-void Report::heading(std::string_view line) { print("\n{}{}\n", line, stand_in_label(is_stand_in_)); }
+void Report::heading(std::string_view line) {
+  end_table();
+  print("\n{}{}\n", line, stand_in_label(is_stand_in_));
+}
+
+void Report::print_row(const Row& row) {
+  if (!table_) table_.emplace(row.columns_);
+  table_->add_row(row.entries_);
+  print("{}", table_->take_text());
+}
+
+void Report::add_row(const Row& row) {
+  print_row(row);
+  add_result(row.document());
+}
 
 void Report::note(const std::string& line) {
   document_["notes"].push_back(line);

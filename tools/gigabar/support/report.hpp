@@ -6,9 +6,11 @@
 #include <fmt/format.h>
 
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include "gigabar/device.hpp"
 #include "gigabar/mapping.hpp"
@@ -17,6 +19,7 @@
 #include "support/output.hpp"
 #include "support/progress_line.hpp"
 #include "support/statistics.hpp"
+#include "support/text_table.hpp"
 
 // Compiled in report.cpp, not in each file that makes a document.
 extern template class nlohmann::basic_json<nlohmann::ordered_map>;
@@ -38,6 +41,30 @@ Json to_json(const Summary& summary);
 // A document as it is written everywhere. What was measured has six significant digits: further ones would come from the
 // arithmetic, not from the clock. Counts and sizes are whole.
 std::string json_text(const Json& document);
+
+// One result: each value is described once, and stands in the document, in a row of the table, or in both.
+class Row {
+ public:
+  // In the document, under `key`.
+  Row& add(const char* key, Json value);
+  // And in the table, under `heading`. `form`: of fmt, with the least width of the column, "{:<10}", "{:>8.2f}"; what stands on
+  // the left is text.
+  Row& add(const char* key, Json value, std::string heading, std::string_view form = "{}");
+  // In the table only.
+  Row& show(std::string heading, const Json& value, std::string_view form = "{}");
+  // All members of an object, in the document.
+  Row& merge(const Json& members);
+
+  const Json& document() const noexcept { return document_; }
+  // As a table of one row, under its headings.
+  std::string table_text() const;
+
+ private:
+  friend class Report;
+  Json document_ = Json::object();
+  std::vector<TextTable::Column> columns_;
+  std::vector<std::string> entries_;
+};
 
 class Report {
  public:
@@ -72,6 +99,10 @@ class Report {
   void note(const std::string& line);
 
   void add_result(Json result) { document_["results"].push_back(std::move(result)); }
+  // In the table, whose headings stand above its first row. A heading() ends a table.
+  void print_row(const Row& row);
+  void end_table() { table_.reset(); }
+  void add_row(const Row& row);
   Json& document() noexcept { return document_; }
 
   // Writes the JSON where it was asked for. Ends the command when that fails.
@@ -85,7 +116,11 @@ class Report {
   bool is_stand_in_ = false;
   bool has_colours_ = false;
   Json document_;
+  std::optional<TextTable> table_;
 };
+
+// Of checked data: "Pass" or "Fail".
+inline const char* verdict_of(std::uint64_t wrong_count) noexcept { return wrong_count == 0 ? "Pass" : "Fail"; }
 
 // "64 KiB", "1 B": for headings and messages.
 std::string bytes_text(std::size_t bytes);

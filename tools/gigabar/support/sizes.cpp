@@ -1,11 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "support/sizes.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cctype>
 #include <charconv>
 #include <limits>
 #include <memory>
+
+#include "support/failure.hpp"
 
 namespace gigabar::tool {
 
@@ -33,6 +37,16 @@ std::optional<std::uint64_t> parse_size(const std::string& text) {
   return *number << shift;
 }
 
+std::string size_text(std::uint64_t bytes) {
+  const char* unit = "";
+  for (const char* const larger : {"K", "M", "G"}) {
+    if (bytes == 0 || bytes % 1024 != 0) break;
+    bytes /= 1024;
+    unit = larger;
+  }
+  return std::to_string(bytes) + unit;
+}
+
 std::optional<SizeRange> parse_size_range(const std::string& text, const SizeRange& otherwise) {
   const std::size_t colon = text.find(':');
   const std::string least = colon == std::string::npos ? "" : text.substr(0, colon);
@@ -50,6 +64,17 @@ std::vector<std::uint64_t> sizes_of(const SizeRange& range) {
     sizes.push_back(bytes);
   }
   return sizes;
+}
+
+SizeRange settle_range(const std::string& option, const std::string& typed, const RangeRule& rule) {
+  const auto range = typed.empty() ? std::optional(rule.usual) : parse_size_range(typed, rule.usual);
+  const std::uint64_t unit = std::max<std::uint64_t>(rule.unit, 1);
+  const bool is_good = range && range->most_bytes <= rule.most && range->least_bytes % unit == 0;
+  if (is_good && (range->least_bytes > 0 || rule.unit == 0)) return *range;
+  const std::string multiple = rule.unit == 0 ? "" : " from 1 on" + (unit == 1 ? "" : fmt::format(", a multiple of {},", unit));
+  refuse_usage(fmt::format("{} {}: this is no range; write MAX or MIN:MAX, MIN{} and not above MAX, at most {}, as in {}:{}",
+                           option, typed, multiple, rule.most, size_text(rule.usual.least_bytes),
+                           size_text(rule.usual.most_bytes)));
 }
 
 }  // namespace gigabar::tool

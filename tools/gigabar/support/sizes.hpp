@@ -14,6 +14,8 @@ namespace gigabar::tool {
 std::optional<std::uint64_t> parse_digits(std::string_view text);
 // The text as a size in bytes ("4096", "64K", "2M", "1G", powers of 1024); nothing when it is none.
 std::optional<std::uint64_t> parse_size(const std::string& text);
+// As it is typed: "64K".
+std::string size_text(std::uint64_t bytes);
 
 struct SizeRange {
   std::uint64_t least_bytes = 0;
@@ -25,5 +27,14 @@ inline constexpr std::uint64_t kMaxBytes = std::uint64_t{1} << 34;
 std::optional<SizeRange> parse_size_range(const std::string& text, const SizeRange& otherwise);
 // The least, then doubled up to the most; after 0 comes 1.
 std::vector<std::uint64_t> sizes_of(const SizeRange& range);
+
+// What a range behind an option has to be.
+struct RangeRule {
+  SizeRange usual;         // where nothing is typed
+  std::uint64_t unit = 0;  // the least is a multiple of it and not 0; 0: any
+  std::uint64_t most = kMaxBytes;
+};
+// Ends the command as bad usage where what is typed is none.
+SizeRange settle_range(const std::string& option, const std::string& typed, const RangeRule& rule);
 
 }  // namespace gigabar::tool

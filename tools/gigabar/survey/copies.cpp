@@ -21,12 +21,6 @@ constexpr double kRoundNs = 8e6;    // of one contender: 12 of them make about 0
 constexpr std::size_t kMaxSamples = 400;
 constexpr std::uint64_t kPauseNs = 20'000;  // so that nothing of the copy before is still under way
 
-void pause() {
-  const std::uint64_t until_ns = monotonic_ns() + kPauseNs;
-  while (monotonic_ns() < until_ns) {
-  }
-}
-
 struct Runner {
   Contender contender;
   Figure figure;
@@ -34,11 +28,8 @@ struct Runner {
 
 template <class Call>
 void add(std::vector<Runner>& runners, std::string key, std::string path, const Call& call) {
-  Figure figure;
-  figure.key = std::move(key);
-  figure.unit = "us";
-  figure.path = std::move(path);
-  runners.push_back({make_contender(figure.key, call, pause), std::move(figure)});
+  Figure figure{.key = std::move(key), .unit = "us", .path = std::move(path)};
+  runners.push_back({make_contender(figure.key, call, [] { spin(kPauseNs); }), std::move(figure)});
 }
 
 std::vector<Runner> runners_of(const Workbench& bench) {
@@ -49,8 +40,7 @@ std::vector<Runner> runners_of(const Workbench& bench) {
   void* const device = bench.memory().address();
   const std::string through = fmt::format("CPU through {} ({})", name_of(mapping->backend()), name_of(mapping->type()));
   for (const std::size_t bytes : kSizes) {
-    const std::string of = fmt::format("gpu{} {{}} {}", bench.device().index, bytes_text(bytes));
-    const auto key = [&of](const char* what) { return fmt::format(fmt::runtime(of), what); };
+    const auto key = [&](const char* what) { return fmt::format("gpu{} {} {}", bench.device().index, what, bytes_text(bytes)); };
     add(runners, key("copy_to"), through, [=] { return copy_to(*mapping, 0, host, bytes).is_ok(); });
     add(runners, key("copy_from"), through, [=] { return copy_from(*mapping, 0, host, bytes).is_ok(); });
     if (!has_cuda) continue;
@@ -100,21 +90,17 @@ std::vector<Figure> measure_device(const DeviceInfo& device, const SampleClock& 
 
 }  // namespace
 
-std::vector<Figure> measure_copies(std::span<const DeviceInfo> devices, const IsOver& is_over) {
+std::vector<Figure> measure_copies(std::span<const DeviceInfo> devices, const TimeLeft& time, double share) {
   const SampleClock clock = SampleClock::calibrate();
   std::vector<Figure> figures;
   for (const DeviceInfo& device : devices) {
-    if (is_over()) break;
+    if (time.is_over(share)) break;
     try {
       std::vector<Figure> more = measure_device(device, clock);
       figures.insert(figures.end(), std::make_move_iterator(more.begin()), std::make_move_iterator(more.end()));
     } catch (const CommandFailure& failure) {
       // One device that cannot be mapped must not hide the others.
-      Figure none;
-      none.key = fmt::format("gpu{} copies", device.index);
-      none.unit = "us";
-      none.failure = failure.what();
-      figures.push_back(std::move(none));
+      figures.push_back({.key = fmt::format("gpu{} copies", device.index), .unit = "us", .failure = failure.what()});
     }
   }
   return figures;

@@ -16,14 +16,14 @@
 namespace gigabar::tool::survey {
 
 struct Figure {
-  std::string key;              // "gpu0 copy_to 8 B", "gpu0->host alone"
-  std::string unit;             // "us" (less is better) or "GB/s" (more is better)
-  std::vector<double> samples;  // of all passes: medians of the rounds, or rates of the repeats
-  unsigned pass_count = 1;      // that the samples are of
-  std::string path;             // how the bytes went
-  std::string link;             // what they crossed; empty: does not apply
-  double link_gb_per_s = 0;     // that link's theoretical rate; 0: unknown
-  std::string failure;          // not empty: there are no samples, and why
+  std::string key = {};              // "gpu0 copy_to 8 B", "gpu0->host alone"
+  std::string unit = {};             // "us" (less is better) or "GB/s" (more is better)
+  std::vector<double> samples = {};  // of all passes: medians of the rounds, or rates of the repeats
+  unsigned pass_count = 1;           // that the samples are of
+  std::string path = {};             // how the bytes went
+  std::string link = {};             // what they crossed; empty: does not apply
+  double link_gb_per_s = 0;          // that link's theoretical rate; 0: unknown
+  std::string failure = {};          // not empty: there are no samples, and why
 
   double value() const;  // median of the samples
   double least() const;
@@ -31,18 +31,21 @@ struct Figure {
   double ratio() const { return link_gb_per_s > 0 ? value() / link_gb_per_s : 0; }  // 0: unknown
 };
 
-// Adds the samples of one more pass to those of the passes before. Figures that are new are added as well; one that failed before,
-// or fails now, has failed.
-void add_pass(std::vector<Figure>& figures, std::vector<Figure> pass);
-
 Json to_json(const Figure& figure);
 
-// Ends the survey's long parts early: true when the time that may be used is over.
-using IsOver = std::function<bool()>;
+// What a survey has used of its time, and how much that is in all.
+struct TimeLeft {
+  std::function<double()> elapsed_s;
+  double budget_s = 0;
+
+  bool is_over(double share = 1) const { return elapsed_s() > budget_s * share; }
+};
+// Called with what is measured, before it is.
+using Tell = std::function<void(const std::string&)>;
 
 // One pass over single copies through the mapping of each device, and over cudaMemcpy where there is one: 8 bytes and 64 KiB, both
-// ways. Devices whose turn comes when the time is over are left out.
-std::vector<Figure> measure_copies(std::span<const DeviceInfo> devices, const IsOver& is_over);
+// ways. Devices whose turn comes when that share of the time is over are left out.
+std::vector<Figure> measure_copies(std::span<const DeviceInfo> devices, const TimeLeft& time, double share);
 
 // What one transfer reaches alone, and when others run beside it.
 struct PathFigures {
@@ -60,8 +63,20 @@ struct Worst {
 // Nothing when there is nothing to compare.
 std::optional<Worst> find_worst(const PathFigures& figures);
 
-// One pass. `tell` is called with the name of each run before it begins.
-PathFigures measure_paths(std::span<const DeviceInfo> devices, const IsOver& is_over,
-                          const std::function<void(const std::string&)>& tell);
+// One pass.
+PathFigures measure_paths(std::span<const DeviceInfo> devices, const TimeLeft& time, const Tell& tell);
+
+// Everything that a survey measures, several times over.
+inline constexpr unsigned kPasses = 3;
+
+struct Passes {
+  unsigned count = 0;  // that were begun
+  double seconds = 0;  // from the begin of the first to the end of the last
+  std::vector<Figure> copies;
+  PathFigures paths;
+};
+
+// The first pass is made whatever the time; of it and of the others what comes too late is left out, which the notes say.
+Passes measure_passes(std::span<const DeviceInfo> devices, const TimeLeft& time, const Tell& tell);
 
 }  // namespace gigabar::tool::survey

@@ -57,11 +57,7 @@ Figure figure_of(const TransferReport& report, const std::string& name) {
 std::vector<Figure> failed(const Pattern& pattern, const std::string& why) {
   std::vector<Figure> figures;
   for (const Transfer& transfer : pattern.transfers) {
-    Figure figure;
-    figure.key = fmt::format("{} {}", ends_text(transfer), pattern.name);
-    figure.unit = "GB/s";
-    figure.failure = why;
-    figures.push_back(std::move(figure));
+    figures.push_back({.key = fmt::format("{} {}", ends_text(transfer), pattern.name), .unit = "GB/s", .failure = why});
   }
   return figures;
 }
@@ -140,11 +136,10 @@ std::optional<Worst> find_worst(const PathFigures& figures) {
   return worst;
 }
 
-PathFigures measure_paths(std::span<const DeviceInfo> devices, const IsOver& is_over,
-                          const std::function<void(const std::string&)>& tell) {
+PathFigures measure_paths(std::span<const DeviceInfo> devices, const TimeLeft& time, const Tell& tell) {
   PathFigures figures;
   const auto measure = [&](const Pattern& pattern, std::vector<Figure>& into) {
-    if (is_over()) {
+    if (time.is_over()) {
       ++figures.left_out_count;
       return;
     }

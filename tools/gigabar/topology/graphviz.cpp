@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "topology/graphviz.hpp"
+#include "topology/output.hpp"
 
 #include <fmt/format.h>
 #include <spawn.h>

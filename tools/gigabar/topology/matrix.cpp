@@ -113,14 +113,16 @@ std::string hops_text(const Route& route) {
   return text + (route.hops.size() > kMaxHopsShown ? " ..." : "");
 }
 
-std::vector<std::string> cells_of(const Pair& pair, const std::string& last) {
-  return {fmt::format("{} - {}", pair.first.label, pair.second.label), short_name(pair.route.relation, pair.route.nvlink_count),
-          rate_text(pair.route), bottleneck_text(pair.route), last};
-}
-
-void print_all_pairs(Report& report, const std::vector<Pair>& pairs) {
-  TextTable table({{"pair", true}, {"relation", true}, {"GB/s"}, {"bottleneck", true}, {"hops", true}});
-  for (const Pair& pair : pairs) table.add_row(cells_of(pair, hops_text(pair.route)));
+// Of pairs, each with what stands in the last column; without a heading there is no such column.
+void print_rows(Report& report, const std::vector<std::pair<const Pair*, std::string>>& rows, const TextTable::Column& last) {
+  std::vector<TextTable::Column> columns = {{"pair", true}, {"relation", true}, {"GB/s"}, {"bottleneck", true}};
+  if (!last.heading.empty()) columns.push_back(last);
+  TextTable table(std::move(columns));
+  for (const auto& [pair, more] : rows) {
+    table.add_row({fmt::format("{} - {}", pair->first.label, pair->second.label),
+                   short_name(pair->route.relation, pair->route.nvlink_count), rate_text(pair->route), bottleneck_text(pair->route),
+                   more});
+  }
   report.print("{}", table.take_text());
 }
 
@@ -134,9 +136,9 @@ void print_distinct_pairs(Report& report, const std::vector<Pair>& pairs) {
                   rate_text(pair.route)};
     if (++counts[key] == 1) firsts.emplace_back(key, &pair);
   }
-  TextTable table({{"pair", true}, {"relation", true}, {"GB/s"}, {"bottleneck", true}, {"alike"}});
-  for (const auto& [key, pair] : firsts) table.add_row(cells_of(*pair, std::to_string(counts[key])));
-  report.print("{}", table.take_text());
+  std::vector<std::pair<const Pair*, std::string>> rows;
+  for (const auto& [key, pair] : firsts) rows.emplace_back(pair, std::to_string(counts[key]));
+  print_rows(report, rows, {"alike"});
   report.print("a row stands for all pairs that are alike in kind, relation and rate; '--routes' shows all {}\n", pairs.size());
 }
 
@@ -144,16 +146,10 @@ void print_pairs(Report& report, const View& view, bool has_all_routes) {
   const std::vector<Pair> pairs = view.pairs();
   if (pairs.empty()) return;
   report.print("\nrates and bottleneck per pair, each way, theoretical\n");
-  const bool is_short = has_all_routes || pairs.size() <= kMaxPairsInFull;
-  if (has_all_routes) {
-    print_all_pairs(report, pairs);
-  } else if (is_short) {
-    TextTable table({{"pair", true}, {"relation", true}, {"GB/s"}, {"bottleneck", true}});
-    for (const Pair& pair : pairs) table.add_row(cells_of(pair, {}));
-    report.print("{}", table.take_text());
-  } else {
-    print_distinct_pairs(report, pairs);
-  }
+  if (!has_all_routes && pairs.size() > kMaxPairsInFull) return print_distinct_pairs(report, pairs);
+  std::vector<std::pair<const Pair*, std::string>> rows;
+  for (const Pair& pair : pairs) rows.emplace_back(&pair, has_all_routes ? hops_text(pair.route) : "");
+  print_rows(report, rows, {has_all_routes ? "hops" : "", true});
 }
 
 void print_nodes(Report& report, const Topology& topology) {

@@ -21,4 +21,8 @@ Json to_json(const View& view);
 // The machine as a graph in the DOT language.
 std::string dot_text(const View& view, const std::string& title);
 
+// Has `dot` draw the graph as SVG, and writes that to the file. Ends the command when there is no such program, when it fails or
+// takes longer than `most_seconds`, and when the file cannot be written.
+void write_svg(const std::string& graph, const std::string& path, double most_seconds);
+
 }  // namespace gigabar::tool::topology

@@ -1,0 +1,163 @@
+// SPDX-License-Identifier: Apache-2.0
+// One block of pplat's kernel, which answers the CPU's flags, or sends flags that the CPU answers. Flags are 4 bytes; round i
+// (1..rounds) is flag value i.
+//
+// Who writes what: the CPU writes the device flag and, when it starts the rounds, the data; block b writes word b of the host flags
+// and, when the device starts, its part of the data. Every wait ends at the plan's deadline, or at kStopFlag.
+// Ordering: data before flag is a system-scope fence between them, after the block's barrier; a receiver fences between the flag it
+// saw and the data it reads. Source: PTX ISA 8, "Memory consistency model", causality order.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <type_traits>
+
+#include "device_ranks/kernels.hpp"
+#include "device_ranks/unit_words.hpp"
+
+namespace gigabar::tool {
+
+// Plain: kernels get it by value.
+struct FlagPlan {
+  std::uint32_t rounds = 0;
+  std::size_t data_bytes = 0;  // a multiple of 8; checked by whoever receives it, every round
+  std::uint32_t block_count = 1;
+  std::uint64_t timeout_ns = 0;  // the kernel gives up this long after its start
+  // Addresses as the GPU sees them.
+  std::uint32_t* device_flag = nullptr;  // CPU writes, every block polls
+  std::uint32_t* host_flags = nullptr;   // block b writes word b, the CPU polls all
+  std::uint64_t* data = nullptr;
+};
+
+// Flag value that tells the kernel to stop.
+inline constexpr std::uint32_t kStopFlag = 0xffffffffU;
+
+// Word `index` of the data of `round`. Both sides compute it.
+GIGABAR_DEVICE std::uint64_t flag_word(std::uint32_t round, std::uint64_t index) {
+  return (std::uint64_t{round} << 32 | (index & 0xffffffffU)) * device_ranks::kOdd64;
+}
+
+template <class Scope, bool DeviceStarts>
+class FlagUnit {
+ public:
+  // `end` is zeroed.
+  GIGABAR_DEVICE FlagUnit(const Scope& scope, const FlagPlan& plan, std::uint32_t index, device_ranks::UnitEnd* end)
+      : scope_(scope), plan_(plan), index_(index), end_(end) {}
+
+  // `samples`: [rounds], where the device starts, written by the first block.
+  GIGABAR_DEVICE void run(std::uint64_t* samples) const {
+    const std::uint64_t begin_ns = device::now_ns();
+    const std::uint64_t deadline_ns = begin_ns + plan_.timeout_ns;
+    const std::uint64_t begin_ticks = device_ranks::ticks();
+    const bool has_data = plan_.data_bytes != 0;
+    std::uint32_t round = 1;
+    for (; round <= plan_.rounds; ++round) {
+      if constexpr (DeviceStarts) {
+        const std::uint64_t before = device_ranks::ticks();
+        if (has_data) write_data(round);
+        tell(round);
+        if (!await(round, deadline_ns)) break;
+        if (index_ == 0 && scope_.rank() == 0) samples[round - 1] = device_ranks::ticks() - before;
+      } else {
+        if (!await(round, deadline_ns)) break;
+        if (has_data) check_data(round);
+        tell(round);
+      }
+    }
+    if (scope_.rank() != 0) return;
+    end_->rounds_done = round - 1;
+    end_->elapsed_ns = device::now_ns() - begin_ns;
+    end_->elapsed_ticks = device_ranks::ticks() - begin_ticks;
+  }
+
+ private:
+  // A thread of the CPU plays all blocks.
+  static constexpr bool kPlaysAll = std::is_same_v<Scope, device::Thread>;
+
+  GIGABAR_DEVICE static void fence() {
+#if defined(__CUDA_ARCH__)
+    __threadfence_system();
+#else
+    device::fence_system();
+#endif
+  }
+
+  // One thread waits for the scope. Reading the clock costs more than a poll, so it is read at every 64th.
+  GIGABAR_DEVICE bool await_flag(std::uint32_t round, std::uint64_t deadline_ns) const {
+    for (std::uint32_t poll = 1;; ++poll) {
+      const std::uint32_t found = device::load_relaxed(plan_.device_flag);
+      if (found == round) return true;
+      if (found == kStopFlag) return false;
+      if (poll % 64 != 0) continue;
+#if !defined(__CUDA_ARCH__)
+      std::this_thread::yield();  // the CPU that stores the flag may be this one
+#endif
+      if (device::now_ns() > deadline_ns) {
+        end_->status = Status::timed_out;
+        return false;
+      }
+    }
+  }
+
+  // False for all when the flag will not come.
+  GIGABAR_DEVICE bool await(std::uint32_t round, std::uint64_t deadline_ns) const {
+    bool is_there = true;
+    if (scope_.rank() == 0) is_there = await_flag(round, deadline_ns);
+    if (scope_.size() > 1) is_there = !scope_.any(!is_there);
+    if (plan_.data_bytes != 0) fence();
+    return is_there;
+  }
+
+  GIGABAR_DEVICE void tell(std::uint32_t round) const {
+    if (plan_.data_bytes != 0) fence();
+    if (scope_.size() > 1) scope_.sync();
+    if constexpr (kPlaysAll) {
+      for (std::uint32_t block = 0; block < plan_.block_count; ++block) device::store_relaxed(plan_.host_flags + block, round);
+    } else {
+      if (scope_.rank() == 0) device::store_relaxed(plan_.host_flags + index_, round);
+    }
+  }
+
+  // volatile: the data changes under the kernel, so nothing of it may be kept from an earlier round.
+  GIGABAR_DEVICE void check_data(std::uint32_t round) const {
+    const volatile std::uint64_t* const data = plan_.data;
+    for (std::uint64_t i = scope_.rank(); i < plan_.data_bytes / 8; i += scope_.size()) {
+      const std::uint64_t found = data[i];
+      const std::uint64_t right = flag_word(round, i);
+      if (found != right) device_ranks::report_wrong(end_, {round, 0, i * 8}, right, found);
+    }
+  }
+
+  GIGABAR_DEVICE void write_data(std::uint32_t round) const {
+    volatile std::uint64_t* const data = plan_.data;
+    const std::uint64_t threads = (kPlaysAll ? std::uint64_t{1} : std::uint64_t{plan_.block_count}) * scope_.size();
+    for (std::uint64_t i = std::uint64_t{index_} * scope_.size() + scope_.rank(); i < plan_.data_bytes / 8; i += threads) {
+      data[i] = flag_word(round, i);
+    }
+    fence();
+  }
+
+  const Scope& scope_;
+  const FlagPlan& plan_;
+  const std::uint32_t index_;
+  device_ranks::UnitEnd* const end_;
+};
+
+template <bool DeviceStarts>
+struct FlagBody {
+  FlagPlan plan;
+  std::uint64_t* samples = nullptr;
+  device_ranks::UnitEnd* ends = nullptr;  // [block_count]
+
+  std::size_t sample_count() const { return DeviceStarts ? plan.rounds : 0; }
+  template <class Scope>
+  GIGABAR_DEVICE void operator()(const Scope& scope, std::uint32_t unit) const {
+    FlagUnit<Scope, DeviceStarts>(scope, plan, unit, ends + unit).run(samples);
+  }
+};
+
+// Starts the kernel on a GPU. Errors: as device_ranks::run_rounds.
+Result<device_ranks::AwaitKernel> start_flags(int device, const FlagPlan& plan, bool device_starts,
+                                              std::uint32_t threads_per_block);
+
+}  // namespace gigabar::tool

@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+// The kernels of pingpong and matvec as threads of the CPU, and who runs them.
+#include <memory>
+#include <vector>
+
+#include "device_ranks/matvec_unit.hpp"
+#include "device_ranks/run_on_cpu.hpp"
+#include "device_ranks/turn_unit.hpp"
+
+namespace gigabar::tool::device_ranks {
+
+Result<KernelRun> run_turns(const DeviceInfo& device, const TurnPlan& plan, const Grid& grid) {
+  if (!device.is_stand_in) return gpu::run_turns(device.index, plan, grid);
+  return run_reporting(grid, TurnsBody{plan});
+}
+
+Result<RepeatedKernel> open_turn_kernel(const DeviceInfo& device, const TurnPlan& plan, const Grid& grid) {
+  if (!device.is_stand_in) return gpu::open_turn_kernel(device.index, plan, grid);
+  const auto ends = std::make_shared<std::vector<UnitEnd>>(grid.unit_count());
+  return RepeatedKernel{[=](std::uint32_t checked_round, std::uint32_t computed_round) {
+                          run_on_cpu(OneTurnBody{plan, ends->data(), checked_round, computed_round}, grid);
+                          return Result<void>();
+                        },
+                        [ends] { return Result(*ends); }};
+}
+
+Result<RepeatedKernel> open_matvec(const DeviceInfo& device, const MatvecPlan& plan, const Grid& grid) {
+  if (!device.is_stand_in) return gpu::open_matvec(device.index, plan, grid);
+  const std::size_t fast_values = plan.fast_bytes() / sizeof(float);
+  const auto fast = std::make_shared<std::vector<float>>(fast_values * grid.unit_count());
+  const auto ends = std::make_shared<std::vector<UnitEnd>>();
+  return RepeatedKernel{
+      [=](std::uint32_t task, std::uint32_t batch) {
+        ends->assign(grid.unit_count(), UnitEnd());
+        const MatvecBody body{plan, static_cast<MatvecTask>(task), batch, ends->data()};
+        run_on_cpu([&](const auto& scope, std::uint32_t unit) { body(scope, unit, fast->data() + unit * fast_values); }, grid);
+        return Result<void>();
+      },
+      [ends] { return Result(*ends); }};
+}
+
+}  // namespace gigabar::tool::device_ranks

@@ -1,0 +1,269 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "ranks/job.hpp"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <map>
+#include <span>
+
+#include "base/counted.hpp"
+#include "fabric/job/launchers.hpp"
+#include "run/launcher.hpp"
+#include "support/option_checks.hpp"
+#include "support/plain_text.hpp"
+
+namespace gigabar::tool::ranks {
+namespace {
+
+constexpr Tag kCardTag = 3;
+constexpr Tag kNothingTag = 4;                    // never sent
+constexpr std::size_t kMaxRanksToIntroduce = 16;  // one line each
+
+double seconds_of(Timeout timeout) noexcept { return static_cast<double>(timeout.ns()) * 1e-9; }
+
+// "rank 3", "ranks 1, 2, 5 and 40 more".
+std::string ranks_text(const std::vector<Rank>& ranks) {
+  constexpr std::size_t kMaxNamed = 16;
+  const std::size_t named = std::min(ranks.size(), kMaxNamed);
+  const std::string more = ranks.size() > named ? fmt::format(" and {} more", ranks.size() - named) : "";
+  return fmt::format("{} {}{}", ranks.size() == 1 ? "rank" : "ranks", fmt::join(std::span(ranks).first(named), ", "), more);
+}
+
+// Ranks without a connection to this one, by what they lack.
+using Absent = std::map<std::string, std::vector<Rank>>;
+
+// `failure`: of a rank that came and is lost, which may be so because it waited in vain for those that did not come.
+Absent connect_to_all(Fabric& fabric, Timeout timeout, Result<void>& failure) {
+  using Clock = std::chrono::steady_clock;
+  // The connections that are made end themselves after the fabric's time, which is the same, and say then what they lack.
+  const auto end = Clock::now() + std::chrono::nanoseconds(timeout.ns()) + std::chrono::milliseconds(200);
+  for (Rank rank = 1; rank < fabric.rank_count(); ++rank) static_cast<void>(fabric.connect(rank, Timeout::test()));
+  Absent absent;
+  for (Rank rank = 1; rank < fabric.rank_count(); ++rank) {
+    Result<void> connected = fabric.connect(rank, end - Clock::now());
+    if (connected.status() == Status::timed_out) {
+      absent[connected.record().cause].push_back(rank);
+    } else if (!connected) {
+      failure = std::move(connected);
+    }
+  }
+  return absent;
+}
+
+[[noreturn]] void fail_for(const Absent& absent, Rank rank_count, Timeout timeout) {
+  std::string causes;
+  bool is_one = absent.size() == 1;
+  for (const auto& [cause, ranks] : absent) {
+    causes += fmt::format("{}{} of {}: {}", causes.empty() ? "" : "; ", ranks_text(ranks), rank_count, cause);
+    is_one &= ranks.size() == 1;
+  }
+  throw FabricFailure(
+      Status::timed_out,
+      fmt::format("not every rank has come within {:g} s (--timeout): {}; look at what {} printed, and whether {} started with the "
+                  "same MASTER_ADDR, MASTER_PORT and job key as rank 0",
+                  seconds_of(timeout), causes, is_one ? "it" : "they", is_one ? "it was" : "they were"));
+}
+
+void await_ranks(Fabric& fabric, Timeout timeout) {
+  if (fabric.rank() == 0) {
+    Result<void> failure;
+    const Absent absent = connect_to_all(fabric, timeout, failure);
+    if (!absent.empty()) fail_for(absent, fabric.rank_count(), timeout);
+    require_of_fabric(failure);
+    require_of_fabric(fabric.barrier({}, timeout));
+    return;
+  }
+  // Longer than rank 0, which says more.
+  constexpr std::chrono::seconds kForRank0(5);
+  const Result<void> met = fabric.barrier({}, Timeout::of(std::chrono::nanoseconds(timeout.ns()) + kForRank0));
+  if (met.status() == Status::timed_out) {
+    throw FabricFailure(Status::timed_out,
+                        fmt::format("not every rank has come within {:g} s (--timeout); rank 0 tells which", seconds_of(timeout)));
+  }
+  require_of_fabric(met);
+}
+
+Fabric open_fabric(const FabricOptions& options, const std::string& json_path) {
+  if (!json_path.empty() && json_path != "-" && rank_by_environment() == "0") require_writable("--json", json_path);
+  return take_from_fabric(Fabric::open(options));
+}
+
+// "rank 1: host, NVIDIA H200".
+std::string introduction(std::size_t rank, const Json& card) {
+  const Json device = card.value("device", Json());
+  const std::string memory =
+      device.is_object() ? text_of(device, "name") + std::string(stand_in_label(is_stand_in_card(card))) : "host memory";
+  return fmt::format("rank {}: {}, {}", rank, text_of(card, "host"), memory);
+}
+
+}  // namespace
+
+Timeout times(Timeout one, std::int64_t count) noexcept {
+  constexpr std::int64_t kMost = std::int64_t{1} << 62;
+  return std::chrono::nanoseconds(one.ns() < kMost / count ? one.ns() * count : kMost);
+}
+
+std::uint64_t digest_of_text(std::string_view text) noexcept {
+  std::uint64_t hash = 0xcbf29ce484222325U;
+  for (const char letter : text) hash = (hash ^ static_cast<unsigned char>(letter)) * 0x100000001b3U;
+  return hash;
+}
+
+std::string dump(const Json& card) { return card.dump(-1, ' ', false, Json::error_handler_t::replace); }
+
+bool is_stand_in_card(const Json& card) { return card.contains("is_stand_in") && card["is_stand_in"] == true; }
+
+std::string text_of(const Json& card, const char* key) {
+  return card.is_object() && card.contains(key) && card[key].is_string() ? plain(card[key].get<std::string>()) : std::string();
+}
+
+void add_job_options(const Command& command, JobOptions& options, const char* timeout_help) {
+  add_json_option(command, options.json_path);
+  add_fabric_options(command, options.fabric, timeout_help);
+}
+
+// --- A rank ---------------------------------------------------------------------------------------------------------------------
+
+RankSession::RankSession(std::string_view command, const JobOptions& options, const FabricOptions& fabric,
+                         const Invocation& invocation)
+    : fabric_(open_fabric(fabric, options.json_path)), command_(command), timeout_(options.fabric.timeout()) {
+  if (rank() != 0) return;
+  report_ = std::make_unique<Report>(command, invocation, options.json_path);
+  report_->set_line_prefix("# ");
+}
+
+void RankSession::join() {
+  follow_cpus(fabric_);
+  await_ranks(fabric_, timeout_);
+}
+
+void RankSession::require_two() const {
+  const Rank count = fabric_.rank_count();
+  if (count != 2) {
+    refuse_usage(fmt::format("the job has {}, and {} is for exactly 2; start 2", counted(count, "rank"), command_));
+  }
+}
+
+void RankSession::agree(std::uint64_t digest) {
+  const std::array<std::int64_t, 1> own = {static_cast<std::int64_t>(digest)};
+  std::array<std::int64_t, 1> least{};
+  std::array<std::int64_t, 1> most{};
+  require_of_fabric(fabric_.all_reduce({}, ReduceOperation::minimum, own, least, timeout_));
+  require_of_fabric(fabric_.all_reduce({}, ReduceOperation::maximum, own, most, timeout_));
+  if (least != most) refuse_usage("the ranks were started with different options; give all of them the same");
+}
+
+DeviceInfo RankSession::device_of(int index) {
+  const std::vector<DeviceInfo> found = take(devices());
+  const auto own = std::find_if(found.begin(), found.end(), [index](const DeviceInfo& each) { return each.index == index; });
+  if (own == found.end()) fail(fmt::format("device {}: this process has {}", index, counted(found.size(), "device")));
+  return *own;
+}
+
+std::vector<std::string> RankSession::gather(std::string own, std::size_t most_bytes, Timeout timeout) {
+  if (rank() != 0) {
+    require_of_fabric(fabric_.send(0, kCardTag, own.data(), own.size(), timeout));
+    return {};
+  }
+  std::vector<std::string> texts = {std::move(own)};
+  for (Rank from = 1; from < fabric_.rank_count(); ++from) {
+    std::string text(most_bytes, '\0');
+    const Received received = take_from_fabric(fabric_.recv(from, kCardTag, text.data(), text.size(), timeout));
+    text.resize(received.bytes);
+    texts.push_back(std::move(text));
+  }
+  return texts;
+}
+
+std::vector<Json> RankSession::gather_cards(const Json& own, std::size_t most_bytes, Timeout timeout) {
+  std::vector<Json> cards;
+  for (const std::string& text : gather(dump(own), most_bytes, timeout)) {
+    cards.push_back(Json::parse(text, nullptr, false));
+    if (!cards.back().is_object()) {
+      fail(fmt::format("rank {} has introduced itself with something else than a card", cards.size() - 1));
+    }
+  }
+  return cards;
+}
+
+Json RankSession::card_of(const std::optional<DeviceInfo>& device) const {
+  std::array<char, 256> host{};
+  gethostname(host.data(), host.size() - 1);
+  return {{"rank", rank()},
+          {"host", plain(host.data())},
+          {"local_rank", fabric_.local_rank()},
+          {"device", device ? to_json(*device) : Json()},
+          {"is_stand_in", device && device->is_stand_in}};
+}
+
+std::vector<Json> RankSession::introduce(const Json& own) {
+  std::vector<Json> cards = gather_cards(own, kMaxCardBytes, timeout_);
+  for (std::size_t i = 0; i < std::min(cards.size(), kMaxRanksToIntroduce); ++i) {
+    report_->print("# {}\n", introduction(i, cards[i]));
+    const std::string note = text_of(cards[i], "note");
+    if (!note.empty()) report_->note(fmt::format("rank {}: {}", i, note));
+  }
+  if (report_) report_->document()["ranks"] = cards;
+  return cards;
+}
+
+Json RankSession::settings_json() const {
+  Json settings = Json::array();
+  for (const Setting& setting : fabric_.settings()) {
+    settings.push_back({{"name", setting.name}, {"value", setting.value}, {"source", setting.source}});
+  }
+  return settings;
+}
+
+void RankSession::tell_settings() {
+  for (const Setting& setting : fabric_.settings()) {
+    if (setting.source != "default") report_->print("# {}: {} ({})\n", setting.name, setting.value, setting.source);
+  }
+  report_->document()["settings"] = settings_json();
+}
+
+void RankSession::complain(const std::string& first_wrong, const std::string& count) {
+  if (first_wrong.empty()) return;
+  report_->print("# DATA VALIDATION ERROR: {} ({})\n", first_wrong, count);
+  if (first_wrong_.empty()) first_wrong_ = first_wrong;
+}
+
+void RankSession::leave(const std::optional<SegmentId>& segment, Timeout timeout) {
+  meet(timeout);
+  if (segment) require_of_fabric(fabric_.deregister_segment(*segment, timeout_));
+  require_of_fabric(fabric_.close(timeout_));
+  if (report_) report_->write();
+  if (!first_wrong_.empty()) fail("wrong data: " + first_wrong_);
+}
+
+// --- Starting and ending --------------------------------------------------------------------------------------------------------
+
+bool is_under_launcher() { return take_from_fabric(fabric::find_launcher()) != fabric::Launcher::none; }
+
+std::string rank_by_environment() { return plain(fabric::stated_rank()); }
+
+void run_local_ranks(unsigned rank_count, std::string_view command, Invocation& invocation) {
+  run::JobSettings settings;
+  settings.path = "/proc/self/exe";
+  settings.program = invocation.arguments;
+  settings.rank_count = rank_count;
+  settings.speaker = fmt::format("gigabar {}", command);
+  settings.tells_exits = false;  // a rank that exits has said why
+  invocation.exit_status = run::launch(settings);
+}
+
+void end_rank(const CommandFailure& failure, RankSession* session, Invocation& invocation) {
+  const std::string rank = session != nullptr ? std::to_string(session->rank()) : rank_by_environment();
+  if (rank == "0") throw CommandFailure(failure.exit_status(), failure.what());
+  if (failure.exit_status() != kExitBadUsage) {
+    throw CommandFailure(failure.exit_status(), fmt::format("rank {}: {}", rank, failure.what()));
+  }
+  if (session != nullptr) static_cast<void>(session->fabric().recv(0, kNothingTag, nullptr, 0, std::chrono::seconds(5)));
+  invocation.exit_status = failure.exit_status();
+}
+
+}  // namespace gigabar::tool::ranks

@@ -1,0 +1,150 @@
+// SPDX-License-Identifier: Apache-2.0
+// What every command between ranks is made of: how a rank joins the job and leaves it, what ranks tell each other beside what they
+// measure, their start where no launcher started them, and who speaks when something fails.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "gigabar/device.hpp"
+#include "gigabar/fabric.hpp"
+#include "ranks/fabric_settings.hpp"
+#include "support/failure.hpp"
+#include "support/options.hpp"
+#include "support/report.hpp"
+
+namespace gigabar::tool::ranks {
+
+// --- How a command ends when a call of the fabric fails: as support/failure.hpp, and with the status ----------------------------
+
+class FabricFailure : public CommandFailure {
+ public:
+  FabricFailure(Status status, const std::string& message) : CommandFailure(kExitFailed, message), status_(status) {}
+  Status status() const noexcept { return status_; }
+
+ private:
+  Status status_;
+};
+
+// The value, or the command's end with the error's own line.
+template <class T>
+T take_from_fabric(Result<T> result) {
+  if (!result) throw FabricFailure(result.status(), result.error().message());
+  return std::move(result).value();
+}
+
+inline void require_of_fabric(const Result<void>& outcome) {
+  if (!outcome) throw FabricFailure(outcome.status(), outcome.message());
+}
+
+// For a wait while another rank does `count` things, each with its own deadline.
+Timeout times(Timeout one, std::int64_t count) noexcept;
+
+// --- What ranks tell each other -------------------------------------------------------------------------------------------------
+
+inline constexpr std::size_t kMaxCardBytes = 65536;
+inline constexpr SegmentId kSegment = 0;  // of the memory that is measured
+
+// The same number for the same text. FNV-1a: no secret.
+std::uint64_t digest_of_text(std::string_view text) noexcept;
+
+std::string dump(const Json& card);
+bool is_stand_in_card(const Json& card);
+// A text of the card, fit for a terminal; empty: none.
+std::string text_of(const Json& card, const char* key);
+
+// --- A rank ---------------------------------------------------------------------------------------------------------------------
+
+// The options that all commands between ranks have.
+struct JobOptions {
+  std::string json_path;
+  FabricSettings fabric;
+};
+// --json, and those of fabric_settings.hpp.
+void add_job_options(const Command& command, JobOptions& options, const char* timeout_help = kTimeoutOfAWait);
+
+// One rank, from joining the job to leaving it. Rank 0 has the report.
+class RankSession {
+ public:
+  // Joins the job. Rank 0 first ends the command where the report cannot be written.
+  RankSession(std::string_view command, const JobOptions& options, const FabricOptions& fabric, const Invocation& invocation);
+  virtual ~RankSession() = default;
+  RankSession(const RankSession&) = delete;
+  RankSession& operator=(const RankSession&) = delete;
+
+  virtual void run() = 0;
+  Fabric& fabric() noexcept { return fabric_; }
+  Rank rank() const noexcept { return fabric_.rank(); }
+
+ protected:
+  // Waits for all ranks: nobody refuses and leaves before all have come. Where some do not come rank 0 ends with their numbers and
+  // the reason of each, and the others as rank 0 says. Afterwards this thread, and what it allocates, is where the fabric's are.
+  void join();
+  void require_two() const;
+  // Ends the command as bad usage where the digests differ: started with different options ranks would wait for each other in vain.
+  void agree(std::uint64_t digest);
+  void meet(Timeout timeout) { require_of_fabric(fabric_.barrier({}, timeout)); }
+  // The session's device. Ends the command where this process does not have it.
+  static DeviceInfo device_of(int index);
+
+  // A text of every rank, in their order, at rank 0; nothing elsewhere.
+  std::vector<std::string> gather(std::string own, std::size_t most_bytes, Timeout timeout);
+  // The same as JSON objects: what others sent is not trusted.
+  std::vector<Json> gather_cards(const Json& own, std::size_t most_bytes, Timeout timeout);
+  // How a rank introduces itself: host, local rank, device.
+  Json card_of(const std::optional<DeviceInfo>& device) const;
+  // Gathers the cards; rank 0 prints who is who, each with its "note", and has all in the document.
+  std::vector<Json> introduce(const Json& own);
+  Json settings_json() const;
+  // Into the document; those that are no defaults are printed with who set them.
+  void tell_settings();
+  // Says that data are wrong, where they are; the command then ends with the first of it.
+  void complain(const std::string& first_wrong, const std::string& count);
+  // All ranks leave: rank 0 writes the report. Ends the command where data were wrong.
+  void leave(const std::optional<SegmentId>& segment, Timeout timeout);
+
+  Timeout timeout() const noexcept { return timeout_; }
+  Report* report() noexcept { return report_.get(); }  // at rank 0 only
+
+  std::shared_ptr<void> registered_;  // memory that the fabric has registered: outlives it
+
+ private:
+  Fabric fabric_;
+  const std::string command_;
+  const Timeout timeout_;
+  std::unique_ptr<Report> report_;
+  std::string first_wrong_;
+};
+
+// A launcher has started this process as a rank. Ends the command where Fabric::open() would refuse what launchers have left.
+bool is_under_launcher();
+// The rank's number as the launcher wrote it; "0" when nobody says. Rank 0 speaks, also before the fabric is open.
+std::string rank_by_environment();
+// Starts `rank_count` ranks of this same command on this host and waits for them.
+void run_local_ranks(unsigned rank_count, std::string_view command, Invocation& invocation);
+// Ends a rank as `failure` says. Only rank 0 says how the command line cannot be followed: it is the same one everywhere. Another
+// one first waits until rank 0 has left: a launcher ends all ranks when it sees the first one fail.
+void end_rank(const CommandFailure& failure, RankSession* session, Invocation& invocation);
+
+// A command as one rank of a job, or its own `local_count` ranks where there is no launcher. Session: a RankSession that is made of
+// a plan and the invocation. `make_plan` ends as bad usage where the command line cannot be followed.
+template <class Session, class MakePlan>
+void run_ranks(std::string_view command, unsigned local_count, const MakePlan& make_plan, Invocation& invocation) {
+  std::unique_ptr<Session> session;
+  try {
+    const auto plan = make_plan();
+    if (!is_under_launcher()) return run_local_ranks(local_count, command, invocation);
+    session = std::make_unique<Session>(plan, invocation);
+    session->run();
+  } catch (const CommandFailure& failure) {
+    end_rank(failure, session.get(), invocation);
+  }
+}
+
+}  // namespace gigabar::tool::ranks
