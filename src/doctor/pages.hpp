@@ -14,7 +14,7 @@ namespace gigabar::doctor {
 
 struct Page {
   std::string id, title;
-  std::string why, what, harm, confirm, mend, source;  // as of CheckInfo
+  std::string why, what, impact, confirm, remedy, source;  // as of CheckInfo
 };
 
 struct PageFile {
@@ -32,9 +32,9 @@ struct Section {
   std::string Page::* text;
 };
 inline constexpr std::array<Section, 5> kSections{{{"What it is", &Page::what},
-                                                   {"How it hurts", &Page::harm},
+                                                   {"Impact", &Page::impact},
                                                    {"How to confirm", &Page::confirm},
-                                                   {"How to mend", &Page::mend},
+                                                   {"Remedy", &Page::remedy},
                                                    {"Source", &Page::source}}};
 
 // The files as they were when the library was built.

@@ -69,7 +69,7 @@ in two lines.
 One `paragraph` that goes
 over two lines.
 
-### How it hurts
+### Impact
 
 Slow.
 
@@ -79,7 +79,7 @@ Slow.
 - the second item
   goes on
 
-### How to mend
+### Remedy
 
 Mend it.
 
@@ -123,8 +123,8 @@ std::string mistake_of(const std::string& markdown) {
 }
 
 TEST(PageReader, NamesEachMistake) {
-  EXPECT_EQ(mistake_of(without(kPage, "### How it hurts\n\nSlow.\n")), "line 29: a.check has no section 'How it hurts'");
-  EXPECT_EQ(mistake_of(without(kPage, "Slow.\n")), "line 31: a.check has no section 'How it hurts'") << "an empty one is none";
+  EXPECT_EQ(mistake_of(without(kPage, "### Impact\n\nSlow.\n")), "line 29: a.check has no section 'How it hurts'");
+  EXPECT_EQ(mistake_of(without(kPage, "Slow.\n")), "line 31: a.check has no section 'Impact'") << "an empty one is none";
   EXPECT_EQ(mistake_of(without(kPage, "Why it matters,\nin two lines.\n")),
             "line 30: a.check does not say why it matters, below its title");
   EXPECT_EQ(mistake_of(without(kPage, "a.check: Its title, with: a colon", "a.check")),
