@@ -23,6 +23,9 @@ constexpr int kMaxNapMs = 8;
 constexpr int kNapBesideSleeperMs = 100;  // it is called when the sleeper goes
 constexpr std::int64_t kPostingPollNs = 200'000;
 constexpr std::int64_t kMaxSleepNs = 100'000'000;
+// Of a thread that another one will wake: what it waits for is asked again then, since a rank that was never connected to is found
+// to be dead by asking only.
+constexpr std::int64_t kAskAgainNs = 5 * kMaxSleepNs;
 constexpr std::int64_t kConnectingSleepNs = 5'000'000;  // addresses that are awaited tell nobody
 constexpr unsigned kPollsPerChannelPoll = 1024;         // channels cost a system call; nothing on them is urgent
 
@@ -286,11 +289,12 @@ void Engine::sleep(Lock& lock, std::int64_t deadline_ns, std::uint32_t& seen_wai
   add(pollers_, ~std::uint32_t{0});
   if (is_polled_by_others(seen_waits)) {
     const std::uint64_t seen_changes = changes_;
+    const std::int64_t until_ns = std::min(deadline_ns, now_ns() + kAskAgainNs);
     ++sleeper_count_;
     do {
       const std::int64_t most_ns = has_sleeper_ ? kMaxSleepNs : std::int64_t{kMinNapMs} * 1'000'000;
-      changed_.wait_for(lock, std::chrono::nanoseconds(std::clamp<std::int64_t>(deadline_ns - now_ns(), 0, most_ns)));
-    } while (has_sleeper_ && changes_ == seen_changes && now_ns() < deadline_ns);
+      changed_.wait_for(lock, std::chrono::nanoseconds(std::clamp<std::int64_t>(until_ns - now_ns(), 0, most_ns)));
+    } while (has_sleeper_ && changes_ == seen_changes && now_ns() < until_ns);
     --sleeper_count_;
   } else if (!poll_channels() && arm_all()) {
     sleep_on_descriptors(lock, deadline_ns);

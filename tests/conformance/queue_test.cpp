@@ -313,6 +313,18 @@ RANK_BODY(refuse_a_second_thread_on_a_queue) {
 
 // --- The tests ------------------------------------------------------------------------------------------------------------------
 
+// Rank 1 stands still from rank 0's "ready" to its `word`.
+void run_beside_a_stopped_rank(const std::string& body, const RankSetup& setup, const std::string& word) {
+  RankJob job(body, setup);
+  job.start_all();
+  ASSERT_TRUE(job.hear(0, "ready"));
+  job.send_signal(1, SIGSTOP);
+  job.tell(0, "stopped");
+  EXPECT_TRUE(job.hear(0, word));
+  job.send_signal(1, SIGCONT);
+  job.finish();
+}
+
 class FabricQueues : public testing::TestWithParam<RankSetup> {};
 TEST_P(FabricQueues, FullQueueIsBusyUntilItIsWaitedFor) { run_ranks("fill_a_queue", GetParam()); }
 TEST_P(FabricQueues, ListsCountTheirPieces) { run_ranks("fill_a_queue_with_lists", GetParam()); }
@@ -328,27 +340,13 @@ TEST_P(FabricThreads, OneForEachQueue) {
 TEST_P(FabricThreads, FlushBehindAnUnfinishedOne) {
   RankSetup setup = GetParam();
   setup.amount = rounds(2000);
-  RankJob job("flush_behind_an_unfinished_flush", setup);
-  job.start_all();
-  ASSERT_TRUE(job.hear(0, "ready"));
-  job.send_signal(1, SIGSTOP);
-  job.tell(0, "stopped");
-  EXPECT_TRUE(job.hear(0, "gave up"));
-  job.send_signal(1, SIGCONT);
-  job.finish();
+  run_beside_a_stopped_rank("flush_behind_an_unfinished_flush", setup, "gave up");
 }
 INSTANTIATE_TEST_SUITE_P(Memory, FabricThreads, testing::ValuesIn(memory_setups()), setup_name);
 
 class FabricSecondThread : public testing::TestWithParam<RankSetup> {};
 TEST_P(FabricSecondThread, IsRefusedOnAQueue) {
-  RankJob job("refuse_a_second_thread_on_a_queue", GetParam());
-  job.start_all();
-  ASSERT_TRUE(job.hear(0, "ready"));
-  job.send_signal(1, SIGSTOP);
-  job.tell(0, "stopped");
-  EXPECT_TRUE(job.hear(0, "waited"));
-  job.send_signal(1, SIGCONT);
-  job.finish();
+  run_beside_a_stopped_rank("refuse_a_second_thread_on_a_queue", GetParam(), "waited");
 }
 TEST_P(FabricSecondThread, IsNotStarved) { run_ranks("leave_room_for_others", GetParam()); }
 TEST_P(FabricSecondThread, IsWokenLikeTheFirst) {

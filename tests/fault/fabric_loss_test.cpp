@@ -79,6 +79,43 @@ TEST_P(FabricLostMember, IsNamedAtEveryOther) {
   }
 }
 
+// Rank 0 has two threads: one waits for rank 1, which is dead and was never connected to; the other comes soon after it, waits for
+// rank 2, and wakes the first when something happens. Nothing does: that rank 1 is dead is found by the first one only, by asking.
+BARE_RANK_BODY(meet_the_dead_beside_a_sleeper) {
+  auto opened = open_with_short_connecting(me);
+  ASSERT_TRUE(is_ok(opened));
+  Fabric& fabric = *opened;
+  if (me.rank() != 1) {
+    ASSERT_TRUE(is_ok(fabric.barrier({0, 2}, kPatience)));
+  }
+  me.tell("up");
+  ASSERT_TRUE(me.hear());
+  if (me.rank() == 2) {
+    EXPECT_TRUE(is_ok(fabric.send(0, 1, nullptr, 0, kPatience)));
+    return;
+  }
+  std::thread sleeper([&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(200));
+    EXPECT_TRUE(is_ok(fabric.recv(2, 1, nullptr, 0, Timeout::forever())));
+  });
+  EXPECT_TRUE(fails(fabric.barrier({0, 1}, Timeout::forever()), Status::peer_lost, "rank 1"));
+  me.tell("lost");
+  sleeper.join();
+}
+
+class FabricLostStranger : public testing::TestWithParam<RankSetup> {};
+TEST_P(FabricLostStranger, IsNamedWhileAnotherThreadSleeps) {
+  RankJob job("meet_the_dead_beside_a_sleeper", GetParam());
+  job.start_all();
+  for (Rank rank = 0; rank < 3; ++rank) ASSERT_TRUE(job.hear(rank, "up"));
+  job.send_signal(1, SIGKILL);
+  job.tell(0, "go");
+  EXPECT_TRUE(job.hear(0, "lost"));
+  job.tell(2, "go");
+  job.finish();
+}
+INSTANTIATE_TEST_SUITE_P(Transports, FabricLostStranger, testing::ValuesIn(each_transport(3)), setup_name);
+
 std::vector<RankSetup> group_setups() {
   std::vector<RankSetup> all;
   for (Rank count = 2; count <= 8; ++count) {

@@ -13,6 +13,7 @@
 #include <string_view>
 
 #include "base/log.hpp"
+#include "conformance/ranks_words.hpp"
 #include "support/expect_log.hpp"
 #include "support/free_port.hpp"
 #include "transport/ucx/probe.hpp"
@@ -108,7 +109,7 @@ int main(int argc, char** argv) {
   testing::InitGoogleTest(&argc, argv);
   gigabar::set_log_handler(gigabar::test::record_log);
   testing::UnitTest::GetInstance()->listeners().Append(new StrictListener);
-  if (std::getenv("GIGABAR_TEST_RANK") == nullptr) gigabar::test::port_block();  // ranks start no jobs
+  if (std::getenv(gigabar::test::kRankVariable) == nullptr) gigabar::test::port_block();  // ranks start no jobs
   const int result = RUN_ALL_TESTS();
   const char* const why = result == 0 ? why_nothing_was_tested() : nullptr;
   if (why == nullptr) return result;
