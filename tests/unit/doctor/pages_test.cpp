@@ -123,7 +123,7 @@ std::string mistake_of(const std::string& markdown) {
 }
 
 TEST(PageReader, NamesEachMistake) {
-  EXPECT_EQ(mistake_of(without(kPage, "### Impact\n\nSlow.\n")), "line 29: a.check has no section 'How it hurts'");
+  EXPECT_EQ(mistake_of(without(kPage, "### Impact\n\nSlow.\n")), "line 29: a.check has no section 'Impact'");
   EXPECT_EQ(mistake_of(without(kPage, "Slow.\n")), "line 31: a.check has no section 'Impact'") << "an empty one is none";
   EXPECT_EQ(mistake_of(without(kPage, "Why it matters,\nin two lines.\n")),
             "line 30: a.check does not say why it matters, below its title");
