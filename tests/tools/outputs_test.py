@@ -7,6 +7,7 @@ Options and exit status as command_line_test.py. Cases that mount run in a mount
 user is not root; they touch nothing outside the folder of the test.
 """
 
+import io
 import json
 import os
 import pty
@@ -16,6 +17,7 @@ import signal
 import stat
 import subprocess
 import sys
+import tarfile
 import tempfile
 import threading
 import time
@@ -50,7 +52,7 @@ QUICK = {
     "device-bw": ["-m", "4K", "-i", "10", "-x", "1"],
     "device-rate": ["-i", "10"],
     "pingpong": ["-m", "4K", "-i", "10", "-x", "1"],
-    "matvec": ["-m", "32", "-b", "1", "-i", "10"],
+    "matvec": ["--vector-size", "32", "-b", "1", "-i", "10"],
     "softhca": ["-m", "8", "-i", "10", "-x", "1"],
     "run": ["-n", "2", "--", "/bin/echo", "a line of a rank"],
 }
@@ -138,6 +140,11 @@ def rows(runs=None):
 def expect_whole(option, content):
     if option == "--svg":
         expect(content.lstrip().startswith(b"<?xml") and content.rstrip().endswith(b"</svg>"), f"no SVG: {content[:80]}")
+    elif option == "--capture":
+        with tarfile.open(fileobj=io.BytesIO(content)) as archive:
+            last = archive.getmembers()[-1]
+            expect(last.name == "gigabar-machine.json", f"the capture ends with {last.name}")
+            json.load(archive.extractfile(last))
     else:
         document = json.loads(content)
         if option == "--json":
@@ -246,6 +253,9 @@ def test_outputs_to_a_pipe_whose_reader_has_gone():
         expect_nothing_left(temporary(), [])
 
 
+BEGINNINGS = {"--svg": "<?xml", "--capture": "gigabar-machine.json"}  # of a document, or a part of it
+
+
 def test_outputs_to_standard_output_by_name():
     """Text and document go to one file; neither is lost. The link is as /dev/stdout, which no test may touch."""
     link = os.path.join(shared.FOLDER, "stdout")
@@ -258,11 +268,12 @@ def test_outputs_to_standard_output_by_name():
         expect(os.path.islink(link), f"{name} {option}: the link was replaced")
         with open(path, "rb") as file:
             content = file.read()
-        begin = content.find(b"<?xml" if option == "--svg" else b"{")
+        mark = BEGINNINGS.get(option, "{")
+        begin = content.find(mark.encode())
         has_text = begin > 0 or content.rstrip()[-1:] not in (b"}", b">")
         expect(begin >= 0 and (has_text or name == "compare"), f"{name} {option}: text and document: {content[:200]}")
-        completed = run(*arguments(link))
-        expect(completed.status == 0 and ("<?xml" if option == "--svg" else "{") in completed.out, f"{name} {option}: a pipe", completed)
+        completed = run(*arguments(link), errors="replace")
+        expect(completed.status == 0 and mark in completed.out, f"{name} {option}: a pipe", completed)
 
 
 def test_outputs_to_devices():

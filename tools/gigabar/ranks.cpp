@@ -47,6 +47,8 @@ class Session : public RankSession {
     if (!seat_.is_idle) require_of_fabric(fabric().connect(seat_.partner, timeout()));
     if (report() != nullptr) print_titles();
     tell_cards();
+    const SizeResult none;
+    if (report() != nullptr) report()->begin_table(row_of(plan_, none, plan_.options.is_compared ? &none : nullptr));
     Exchange exchange(fabric(), *buffers_, plan_, clock_, seat_);
     for (const std::uint64_t bytes : plan_.sizes) {
       if (report() != nullptr)

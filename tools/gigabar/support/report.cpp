@@ -240,6 +240,11 @@ void Report::heading(std::string_view line) {
   print("\n{}{}\n", line, stand_in_label(is_stand_in_));
 }
 
+void Report::begin_table(const Row& example) {
+  table_.emplace(example.columns_);
+  print("{}", table_->take_headings(example.entries_));
+}
+
 void Report::print_row(const Row& row) {
   if (!table_) table_.emplace(row.columns_);
   table_->add_row(row.entries_);

@@ -99,6 +99,8 @@ class Report {
   void note(const std::string& line);
 
   void add_result(Json result) { document_["results"].push_back(std::move(result)); }
+  // The headings of a table whose rows take long to come, as wide as those of `example`.
+  void begin_table(const Row& example);
   // In the table, whose headings stand above its first row. A heading() ends a table.
   void print_row(const Row& row);
   void end_table() { table_.reset(); }

@@ -13,8 +13,12 @@ TextTable::TextTable(std::vector<Column> columns) : columns_(std::move(columns))
 
 void TextTable::add_row(std::vector<std::string> entries) {
   entries.resize(columns_.size());
-  for (std::size_t i = 0; i < entries.size(); ++i) widths_[i] = std::max(widths_[i], entries[i].size());
+  widen(entries);
   rows_.push_back(std::move(entries));
+}
+
+void TextTable::widen(const std::vector<std::string>& entries) {
+  for (std::size_t i = 0; i < std::min(entries.size(), widths_.size()); ++i) widths_[i] = std::max(widths_[i], entries[i].size());
 }
 
 std::string TextTable::line_of(const std::vector<std::string>& entries) const {
@@ -27,14 +31,16 @@ std::string TextTable::line_of(const std::vector<std::string>& entries) const {
   return line + "\n";
 }
 
+std::string TextTable::take_headings(const std::vector<std::string>& example) {
+  widen(example);
+  has_headings_ = true;
+  std::vector<std::string> headings;
+  for (const Column& column : columns_) headings.push_back(column.heading);
+  return line_of(headings);
+}
+
 std::string TextTable::take_text() {
-  std::string text;
-  if (!has_headings_) {
-    std::vector<std::string> headings;
-    for (const Column& column : columns_) headings.push_back(column.heading);
-    text = line_of(headings);
-    has_headings_ = true;
-  }
+  std::string text = has_headings_ ? "" : take_headings({});
   for (const auto& row : rows_) text += line_of(row);
   rows_.clear();
   return text;

@@ -20,11 +20,15 @@ class TextTable {
   void add_row(std::vector<std::string> entries);
   bool is_empty() const noexcept { return rows_.empty(); }
 
-  // The rows that were added since the last call, under the headings on the first one. Columns only ever grow, so that the groups
+  // The headings, above rows as wide as `example`.
+  std::string take_headings(const std::vector<std::string>& example);
+
+  // The rows that were added since the last call, under the headings where these have not been taken. Columns only ever grow, so that the groups
   // of a long table stand under one another.
   std::string take_text();
 
  private:
+  void widen(const std::vector<std::string>& entries);
   std::string line_of(const std::vector<std::string>& entries) const;
 
   std::vector<Column> columns_;
