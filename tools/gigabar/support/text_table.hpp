@@ -23,8 +23,8 @@ class TextTable {
   // The headings, above rows as wide as `example`.
   std::string take_headings(const std::vector<std::string>& example);
 
-  // The rows that were added since the last call, under the headings where these have not been taken. Columns only ever grow, so that the groups
-  // of a long table stand under one another.
+  // The rows that were added since the last call, under the headings where these have not been taken. Columns only ever grow, so
+  // that the groups of a long table stand under one another.
   std::string take_text();
 
  private:
