@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The doctor's checks that errors and absences of the rooms below it point to. The doctor's tests hold them to its list.
+// The doctor's checks that errors and absences of the components below it point to. The doctor's tests hold them to its list.
 #pragma once
 
 #include <array>

@@ -31,7 +31,7 @@ class Findings {
   // Reads a file and remembers path and value (or why there is none) for the next finding.
   FileText read(const Patient& patient, const std::string& path);
   // Remembers what was learned in another way.
-  void reading(std::string source, std::string value);
+  void reading(std::string_view source, std::string_view value);
   void readings(const std::vector<Reading>& all);
 
   // `remedy` of an unknown says how to find out ("run as root"). A pass has none.

@@ -194,11 +194,12 @@ void judge_rate(const std::string& subject, const Route& route, const std::optio
     findings.unknown(subject, "speed or width of a PCIe link on the way is not told",
                      "pci.link tells which; ask on the host of a VM");
   } else if (*route.gb_per_s < *wanted * 0.999) {  // rates are sums and products of floating point
-    findings.warn(subject,
-                  text(printable(route.bottleneck), " carries ", rate_text(*route.gb_per_s), " each way, less than the ",
-                       rate_text(*wanted), end),
-                  "move the card to a slot whose links all carry that rate, or mend the narrow one (pci.link); 'gigabar topology' "
-                  "shows the way");
+    findings.warn(
+        subject,
+        text(printable(route.bottleneck), " carries ", rate_text(*route.gb_per_s), " each way, less than the ", rate_text(*wanted),
+             end),
+        "move the card to a slot whose links all carry that rate, or repair the narrow one (pci.link); 'gigabar topology' "
+        "shows the way");
   } else {
     findings.pass(subject, std::move(enough));
   }

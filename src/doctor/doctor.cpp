@@ -6,7 +6,6 @@
 
 #include "base/clock.hpp"
 #include "base/errors.hpp"
-#include "base/log.hpp"
 #include "base/uncancelled.hpp"
 #include "doctor/check.hpp"
 #include "doctor/pages.hpp"
@@ -18,9 +17,7 @@ namespace {
 // Probes were called trials; the old ids stay for one version.
 std::string current_id(std::string_view id) {
   if (id != "trial" && !id.starts_with("trial.")) return std::string(id);
-  std::string current = "probe" + std::string(id.substr(std::string_view("trial").size()));
-  log(LogLevel::warning, text("check '", printable(id), "' is called '", printable(current), "' now"));
-  return current;
+  return "probe" + std::string(id.substr(std::string_view("trial").size()));
 }
 
 std::string_view group_of(std::string_view id) { return id.substr(0, id.find('.')); }

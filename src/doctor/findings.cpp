@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Findings: what one check says, and the names of things in it.
 #include <algorithm>
+#include <map>
 #include <utility>
 
 #include "base/counted.hpp"
@@ -62,7 +63,7 @@ FileText Findings::read(const Patient& patient, const std::string& path) {
   return content;
 }
 
-void Findings::reading(std::string source, std::string value) {
+void Findings::reading(std::string_view source, std::string_view value) {
   // A source may hold names that came from the machine.
   readings_.push_back({printable(source), printable(value)});
 }
@@ -95,15 +96,20 @@ void Findings::join_alike(const std::string& otherwise) {
     group->add(finding);
   }
   findings_.clear();
-  for (Group& group : groups) findings_.push_back(std::move(group).joined_finding());
-  std::ranges::stable_sort(findings_, {}, gravity);
+  std::multimap<int, Finding> by_gravity;  // what is equally grave stays in order
+  for (Group& group : groups) {
+    Finding joined = std::move(group).joined_finding();
+    const int key = gravity(joined);
+    by_gravity.emplace(key, std::move(joined));
+  }
+  for (auto& [key, finding] : by_gravity) findings_.push_back(std::move(finding));
   if (findings_.size() <= kMaxFindings) return;
   // They are sorted, so that the first one left out is the gravest of them.
   const std::size_t more = findings_.size() - kMaxFindings + 1;
   const Verdict gravest = findings_[kMaxFindings - 1].verdict;
   findings_.resize(kMaxFindings - 1);
   say({}, gravest, text(more, " more findings of this check are not listed"),
-      gravest == Verdict::pass ? "" : "mend what is listed and run the check again");
+      gravest == Verdict::pass ? "" : "follow the remedies listed and run the check again");
 }
 
 void Findings::join_gpus() {

@@ -49,7 +49,7 @@ std::optional<std::uint64_t> hex_number(std::string_view text) {
 std::optional<Version> version_of(std::string_view text) {
   Version version;
   const char* const end = text.data() + text.size();
-  const auto major = std::from_chars(text.data(), end, version.major);
+  const auto major = std::from_chars(text.data(), text.data() + text.size(), version.major);
   if (major.ec != std::errc{} || major.ptr == end || *major.ptr != '.') return {};
   if (std::from_chars(major.ptr + 1, end, version.minor).ec != std::errc{}) return {};
   return version;

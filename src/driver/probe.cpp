@@ -33,8 +33,9 @@ namespace gigabar {
 namespace {
 
 constexpr const char* kSecondsVariable = "GIGABAR_PROBE_SECONDS";
-constexpr const char* kOldSecondsVariable = "GIGABAR_TRIAL_SECONDS";  // its old name
+constexpr const char* kOldSecondsVariable = "GIGABAR_TRIAL_SECONDS";  // old names, taken for one version
 constexpr const char* kProgramVariable = "GIGABAR_PROBE_PROGRAM";
+constexpr const char* kOldProgramVariable = "GIGABAR_TRIAL_PROGRAM";
 constexpr unsigned kDefaultSeconds = 10;
 constexpr unsigned kMaxSeconds = 600;
 constexpr unsigned kMaxStretch = 6;  // on a host that is so loaded that the process seldom runs
@@ -59,9 +60,17 @@ std::string own_folder() {
   return file.substr(0, file.rfind('/'));
 }
 
+// A probe process says nothing of it: what it says last is quoted as the library's.
+std::optional<std::string> variable(const char* name, const char* old_name) {
+  if (auto given = environment(name)) return given;
+  auto given = environment(old_name);
+  if (given && !is_probe) log(LogLevel::warning, text(old_name, " is called ", name, " now"));
+  return given;
+}
+
 std::string probe_program() {
   if (is_serving) return "/proc/self/exe";
-  if (auto named = environment(kProgramVariable)) return std::move(*named);
+  if (auto named = variable(kProgramVariable, kOldProgramVariable)) return std::move(*named);
   return own_folder() + "/" GIGABAR_LIBEXEC_FROM_LIB "/gigabar/gigabar-probe";
 }
 
@@ -177,11 +186,7 @@ Availability not_started(const char* library, const std::string& program, int co
 }
 
 unsigned seconds_for_probe() {
-  auto given = environment(kSecondsVariable);
-  if (!given) {
-    given = environment(kOldSecondsVariable);
-    if (given) log(LogLevel::warning, text(kOldSecondsVariable, " is called ", kSecondsVariable, " now"));
-  }
+  const auto given = variable(kSecondsVariable, kOldSecondsVariable);
   if (!given || given->empty()) return kDefaultSeconds;
   const auto seconds = parse_number(*given, 0, kMaxSeconds);
   if (seconds) return static_cast<unsigned>(*seconds);
@@ -209,7 +214,7 @@ Availability try_library(const char* library) {
   }
   return {AvailabilityCode::not_supported,
           fault_text(library, status, time.to_text(), output),
-          text("mend what it says, or leave it out with GIGABAR_TRANSPORTS; ", kSecondsVariable, " allows it more time"),
+          text("do what it says, or leave it out with GIGABAR_TRANSPORTS; ", kSecondsVariable, " allows it more time"),
           {}};
 }
 

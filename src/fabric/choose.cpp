@@ -195,7 +195,7 @@ Result<const Choice*> Engine::decide(Peer& peer, Direction direction, const Loca
     return make_error(Status::unavailable, direction == Direction::write ? "write" : "read",
                       text(bytes, " bytes with rank ", peer.rank, " over ", name_of(kind)),
                       cause + (list.empty() ? text("over ", name_of(kind), " no link offers it") : list),
-                      "allow another path, or mend the cause");
+                      "allow another path, or remove the cause");
   }
 
   const Candidate& candidate = candidates[static_cast<std::size_t>(taken)];

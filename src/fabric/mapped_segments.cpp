@@ -53,15 +53,16 @@ Result<void*> Engine::map_segment(Lock& lock, const MappedPlace& place, const Ti
     auto found = local_segment(place.id);
     if (!found) return std::move(found).error();
     own = *found;
-  } else if (!mapped_segments_.contains(place)) {
+  }
+  auto known = mapped_segments_.find(place);
+  if (own == nullptr && known == mapped_segments_.end()) {
     auto peer = ready_peer(lock, place.rank, timeout);
     if (!peer) return std::move(peer).error();
     auto found = remote_segment(lock, **peer, place.id, timeout);
     if (!found) return std::move(found).error();
     remote = *found;
+    known = mapped_segments_.find(place);  // another thread may have mapped it while this one waited
   }
-  // Another thread may have mapped it while this one waited.
-  auto known = mapped_segments_.find(place);
   if (known == mapped_segments_.end()) {
     auto mapped = make_mapping(place, own, remote);
     if (!mapped) return std::move(mapped).error();

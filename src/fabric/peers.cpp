@@ -238,7 +238,7 @@ Error Engine::error_without_transport(const Peer& peer, std::string_view tried) 
   };
   add(job_.rank, why_no_transport_);
   add(peer.rank, shown(part_of_address(peer.rank_address, {}), kMaxReasonBytes));
-  return make_error(Status::unavailable, "connect", rank_text(peer.rank), std::move(cause), "mend one of the causes");
+  return make_error(Status::unavailable, "connect", rank_text(peer.rank), std::move(cause), "remove one of the causes");
 }
 
 void Engine::offer_links(Peer& peer) {

@@ -145,7 +145,7 @@ Result<void> Engine::open_transports() {
   }
   if (!transports_.empty()) return {};
   return make_error(Status::unavailable, "fabric open", "transports", text("none can be used: ", why_no_transport_),
-                    "allow others with GIGABAR_TRANSPORTS, or mend the causes");
+                    "allow others with GIGABAR_TRANSPORTS, or remove the causes");
 }
 
 void Engine::take_tuned_limits() {

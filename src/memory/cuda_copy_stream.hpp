@@ -34,7 +34,8 @@ class CudaCopyStream {
 
   // `functions` live as long as this. Copies count up from `first_number` + 1.
   CUresult open(const cuda::Functions& functions, Points points, std::uint64_t first_number = 0);
-  // Also where open() failed or was not called. The word stays where a late write of the stream must still find it.
+  // The owner's to call, with the context current: there is no destructor. Also where open() failed or was not called. The word stays
+  // where a late write of the stream must still find it.
   void close();
 
   CUstream stream() const noexcept { return stream_; }
@@ -65,6 +66,7 @@ class CudaCopyStream {
   bool uses_events() const noexcept { return uses_events_; }
   std::uint64_t started() const noexcept { return started_; }
   std::uint64_t finished() const noexcept { return finished_; }
+  // Of a stream that is never looked at, all that it ever started.
   std::uint64_t under_way() const noexcept { return started_ - finished_; }
   std::uint64_t behind_last_point() const noexcept { return started_ - recorded_; }
   bool has_point_under_way() const noexcept { return recorded_ != finished_; }

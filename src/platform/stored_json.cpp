@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "platform/stored_json.hpp"
 
+#include <sys/stat.h>
+
 #include <cerrno>
 #include <ctime>
 #include <filesystem>
@@ -26,6 +28,9 @@ Error bad_save(const Words& words, const std::string& path, std::string cause, i
 }  // namespace
 
 Result<void> load(const Words& words, const std::string& path, const std::function<void(const json::Value& root)>& read) {
+  struct stat found{};
+  if (::stat(path.c_str(), &found) != 0) return bad_load(words, path, "cannot be opened", errno_code(errno));
+  if (!S_ISREG(found.st_mode)) return bad_load(words, path, "is not a regular file");
   const auto content = read_small_file(path, kMaxFileBytes);
   if (!content) {
     const int code = errno;

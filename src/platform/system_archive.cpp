@@ -31,7 +31,8 @@ struct MachineEntry {
 };
 
 Error bad_archive(const std::string& place, std::string cause) {
-  return make_error(Status::bad_file, "read archive", "'" + place + "'", std::move(cause), "capture the machine again");
+  return make_error(Status::bad_file, "read archive", "'" + place + "'", std::move(cause),
+                    "copy the file whole, or capture the machine again");
 }
 
 void visit_document(const json::Value& document, const ArchiveParts& parts) {
@@ -43,11 +44,18 @@ void visit_document(const json::Value& document, const ArchiveParts& parts) {
 
 Result<void> visit_tar(std::string_view archive, const ArchiveParts& parts) {
   std::optional<std::string> machine, answers;
-  const Result<void> read = tar::read(archive, [&](tar::Entry&& entry) {
+  const auto keep = [&](std::optional<std::string>& kept, const char* name, tar::Entry&& entry) {
+    if (entry.kind != tar::Kind::file) throw json::Problem{name, "is no file"};
+    if (kept) throw json::Problem{name, "is there twice"};
+    kept = std::move(entry.text);
+  };
+  Result<void> read = tar::read(archive, [&](tar::Entry&& entry) {
+    // The last one says that nothing was cut.
+    if (machine && entry.path != kMachineEntry) throw json::Problem{kMachineEntry, "is not the last entry"};
     if (entry.path == kMachineEntry) {
-      machine = std::move(entry.text);
+      keep(machine, kMachineEntry, std::move(entry));
     } else if (entry.path == kAnswersEntry) {
-      answers = std::move(entry.text);
+      keep(answers, kAnswersEntry, std::move(entry));
     } else if (parts.entry) {
       parts.entry(std::move(entry));
     }
@@ -133,6 +141,10 @@ Result<std::string> write_archive(const SystemFiles& files, const ArchiveHead& h
 Result<void> visit_archive(std::string_view archive, const ArchiveParts& parts) {
   try {
     if (tar::is_tar(archive)) return visit_tar(archive, parts);
+    if (!archive.substr(std::min(archive.find_first_not_of(" \t\r\n"), archive.size())).starts_with('{')) {
+      return make_error(Status::bad_file, "read archive", "", "it is neither a tar file nor JSON",
+                        "unpack it where it is compressed; else copy the file whole, or capture the machine again");
+    }
     json::parse(archive, kLimits, [&](const json::Value& document) {
       visit_document(document, parts);
       if (const auto answers = document.member("answers"); answers && parts.answers) parts.answers(*answers);

@@ -67,9 +67,9 @@ enum class Kind : std::uint8_t { folder, file, unreadable, link, device };
 
 struct Node {
   Kind kind = Kind::folder;
-  std::string text = {};  // content, reason or target
-  NodeFacts facts = {};   // of a device
-  std::map<std::string, std::uint32_t, std::less<>> children = {};
+  std::string text;  // content, reason or target
+  NodeFacts facts;   // of a device
+  std::map<std::string, std::uint32_t, std::less<>> children;
 };
 
 using Nodes = std::vector<Node>;
@@ -81,15 +81,16 @@ class Builder {
 
   void add_document(const json::Value& document) {
     for_each(document, "files", [this](const std::string& path, const json::Value& value) {
-      add(path, value.place(), {Kind::file, content_of(value)});
+      add(path, value.place(), {Kind::file, content_of(value), {}, {}});
     });
     for_each(document, "unreadable", [this](const std::string& path, const json::Value& value) {
-      add(path, value.place(), {Kind::unreadable, value.text()});
+      add(path, value.place(), {Kind::unreadable, value.text(), {}, {}});
     });
-    for_each(document, "links",
-             [this](const std::string& path, const json::Value& value) { add(path, value.place(), {Kind::link, value.text()}); });
+    for_each(document, "links", [this](const std::string& path, const json::Value& value) {
+      add(path, value.place(), {Kind::link, value.text(), {}, {}});
+    });
     for_each(document, "devices", [this](const std::string& path, const json::Value& value) {
-      add(path, value.place(), {Kind::device, {}, device_of(value)});
+      add(path, value.place(), {Kind::device, {}, device_of(value), {}});
     });
     const auto folders = document.member("folders");
     const std::size_t count = folders ? folders->entry_count() : 0;
@@ -102,7 +103,11 @@ class Builder {
 
   void add_entry(tar::Entry&& entry) {
     const Kind kind = entry.kind == tar::Kind::file ? Kind::file : entry.kind == tar::Kind::link ? Kind::link : Kind::folder;
-    add("/" + entry.path, shown(entry.path), {kind, std::move(entry.text)});
+    const std::string path = "/" + entry.path;
+    if (!is_clean_path(path) || has_control_characters(path)) {
+      throw json::Problem{shown(entry.path), "has a part that is '.' or '..', is empty or overlong, or has control characters"};
+    }
+    add(path, shown(entry.path), {kind, std::move(entry.text), {}, {}});
   }
 
   Nodes take() { return std::move(nodes_); }

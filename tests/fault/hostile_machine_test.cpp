@@ -349,7 +349,7 @@ TEST_F(HostileTar, OneByHandIsRead) {
 TEST_F(HostileTar, PathsThatLeadOut) {
   for (const char* path :
        {"/etc/passwd", "../etc/passwd", "sys/../../etc/passwd", "sys//x", "sys/./x", "..", "sys/\x1b[2J", "./../x"})
-    expect_refused(test::TarFile().file(path, "x"), "absolute path");
+    expect_refused(test::TarFile().file(path, "x"), *path == '/' ? "has an absolute path" : "has a part that is '.' or '..'");
   std::string deep;
   for (int i = 0; i < 49; ++i) deep += "d/";
   expect_refused(test::TarFile().entry("././@LongLink", 'L', 131).content(deep + deep.substr(0, 32) + "e").file("x", ""),
@@ -412,6 +412,25 @@ TEST_F(HostileTar, WithoutItsDocument) {
         R"({"format": "gigabar-machine", "version": 1, "devices": {"/../x": {}}})"})
     expect_bad_file(test::TarFile().file("gigabar-machine.json", document).take(), document);
   expect_refused(test::TarFile().file("gigabar-answers.json", R"({"gpus": 5})"), "gpus");
+}
+
+TEST_F(HostileTar, ItsDocumentIsTheLastFileAndThereOnce) {
+  constexpr const char* kDocument = R"({"format": "gigabar-machine", "version": 1})";
+  expect_refused(test::TarFile().file("gigabar-machine.json", kDocument), "is there twice");
+  expect_refused(test::TarFile().file("gigabar-machine.json", kDocument).file("proc/cmdline", "x"), "is not the last entry");
+  expect_bad_file(test::TarFile().link("gigabar-machine.json", kDocument).take(), "a link");
+  expect_refused(test::TarFile().link("gigabar-answers.json", "{}"), "'gigabar-answers.json': is no file");
+  expect_refused(test::TarFile().file("gigabar-answers.json", "{}").file("gigabar-answers.json", "{}"), "is there twice");
+}
+
+TEST_F(HostileTar, WhatIsNoCaptureSaysSo) {
+  for (const std::string_view content :
+       {std::string_view("\x1f\x8b\x08\0 compressed", 16), std::string_view("# A page"), std::string_view()}) {
+    const auto machine = open(content);
+    ASSERT_FALSE(machine.is_ok());
+    EXPECT_NE(machine.error().message().find("neither a tar file nor JSON; unpack it where it is compressed"), std::string::npos)
+        << machine.error().message();
+  }
 }
 
 TEST_F(HostileTar, NoiseWithTheMagic) {

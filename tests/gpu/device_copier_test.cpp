@@ -85,7 +85,7 @@ TEST_F(GpuDeviceCopier, EveryByteArrivesWhoeverCopies) {
       if (at + most > kBytes) break;
       const std::size_t bytes = 1 + random() % most;
       tickets.push_back(must(copier->copy(CopyWay::between_devices, to(at), from(at), bytes)));
-      by_kernel += tickets.back().stream == kResidentKernel ? 1 : 0;
+      by_kernel += tickets.back().stream == kPersistentKernel ? 1 : 0;
       std::copy_n(sent.begin() + static_cast<std::ptrdiff_t>(at), bytes, expected.begin() + static_cast<std::ptrdiff_t>(at));
       at += bytes;
       if (random() % 8 == 0) std::this_thread::sleep_for(std::chrono::microseconds(random() % 400));
@@ -107,7 +107,7 @@ TEST_F(GpuDeviceCopier, TheKernelSeesWhatWasWrittenSinceItCame) {
     must(engine_copy_to(0, from(), &round, sizeof round));
     for (unsigned again = 0; again < 3; ++again) {
       const CopyTicket ticket = must(copier->copy(CopyWay::between_devices, to(), from(), sizeof round));
-      by_kernel += ticket.stream == kResidentKernel ? 1 : 0;
+      by_kernel += ticket.stream == kPersistentKernel ? 1 : 0;
       wait(*copier, ticket);
     }
     std::uint64_t got = 0;
@@ -128,7 +128,7 @@ TEST_F(GpuDeviceCopier, Times) {
         const CopyTicket ticket = must(copier->copy(CopyWay::between_devices, to(), from(), bytes));
         wait(*copier, ticket);
         times.push_back(now_ns() - begin);
-        by_kernel += ticket.stream == kResidentKernel ? 1 : 0;
+        by_kernel += ticket.stream == kPersistentKernel ? 1 : 0;
       }
       std::ranges::sort(times);
       std::printf("%8zu bytes: %3u of 1000 by the kernel, p50 %.2f us, p99 %.2f us\n", bytes, by_kernel,

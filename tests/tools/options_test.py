@@ -132,6 +132,17 @@ def test_options_old_names_are_taken():
         outcome = run(command, "--no-trials", "--json=/nonexistent/folder/x.json")
         expect_refusal(outcome, 1, "/nonexistent/folder/x.json")
         expect("note: --no-trials is called --no-probes now" in outcome.err, f"{command} --no-trials: no note of its new name", outcome)
+    for words in (("matvec", "-m64"), ("tune", "-dhost"), ("tune", "--dry-run"), ("latency", "-n", "2", "--kind", "put")):
+        said = run(*words, "--timeout", "0").err
+        expect(len(re.findall(r"^note: .* is called .* now$", said, re.MULTILINE)) <= 1, f"{words}: more than one note: {said}")
+    for words in (("matvec", "-m64"), ("tune", "-dhost"), ("tune", "--dry-run")):
+        expect(" is called " in run(*words, "--timeout", "0").err, f"{words}: no note")
+    outcome = run("run", "-n", "1", "/bin/echo", "--warm-up", "5", "--kind", "x", "--no-trials")
+    expect("note:" not in outcome.err, "another program's options are not ours", outcome)
+    outcome = run("explain", "trial.copy")
+    expect(outcome.status == 0 and outcome.out.startswith("probe.copy: ") and outcome.err == "note: the check trial.copy is called probe.copy now\n",
+           "explain", outcome)
+    expect("near ones are probe." in run("explain", "trial.copi").err, "explain: near ones of an old id")
     for command in ("tune", "calibrate"):
         expect("--dry-run" not in help_of(command), f"{command} --help shows --dry-run")
     expect_refusal(run("tune", "--dry-run", "--store"), 2, "--store")

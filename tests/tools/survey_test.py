@@ -112,6 +112,18 @@ def test_compare_of_a_survey_with_itself():
     expect("machine and verdicts are the same" in outcome.out, "its machine differs", outcome)
 
 
+def test_compare_knows_the_old_names_of_checks():
+    document, _ = survey()
+    finding = {"check": "probe.copy", "subject": "GPU 0", "verdict": "PASS"}
+    old = {**document, "schema": 1, "findings": [*document["findings"], {**finding, "check": "trial.copy"}]}
+    new = {**document, "findings": [*document["findings"], finding]}
+    outcome = compare(old, new)
+    expect(outcome.status == 0 and "machine and verdicts are the same" in outcome.out, "trial.copy is another check", outcome)
+    new["findings"][-1] = {**finding, "verdict": "FAIL"}
+    outcome = compare(old, new)
+    expect(re.search(r"probe\.copy GPU 0.*PASS.*FAIL", outcome.out), "the change of a verdict", outcome)
+
+
 def test_compare_tells_change_from_noise():
     before = made([("quiet", "us", 1.0, 0.99, 1.01), ("noisy", "us", 1.0, 0.8, 1.2), ("rate", "GB/s", 50, 49.9, 50.1),
                    ("faster", "GB/s", 50, 49.9, 50.1), ("small", "GB/s", 50, 50, 50)])

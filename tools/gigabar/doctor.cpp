@@ -11,6 +11,7 @@
 
 #include "commands.hpp"
 #include "doctor/interrupt.hpp"
+#include "doctor/old_ids.hpp"
 #include "doctor/options.hpp"
 #include "doctor/output.hpp"
 #include "doctor/symptoms.hpp"
@@ -40,7 +41,7 @@ void list_checks(Report& report) {
 Examination examine_with(const Machine& machine, const Options& options, Report& report) {
   const doctor::Interrupt interrupt;
   ExamineOptions wanted;
-  wanted.only = options.only;
+  for (const std::string& typed : options.only) wanted.only.push_back(doctor::current_id_with_note(typed));
   wanted.with_probes = options.has_probes;
   wanted.deadline = std::chrono::milliseconds(static_cast<std::int64_t>(options.most_seconds * 1000));
   wanted.on_begin = [&report](const CheckInfo& check) {

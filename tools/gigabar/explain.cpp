@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "commands.hpp"
+#include "doctor/old_ids.hpp"
 #include "gigabar/doctor.hpp"
 #include "support/failure.hpp"
 #include "support/nearest.hpp"
@@ -57,8 +58,9 @@ void print_list() {
   fmt::print("{}\n'gigabar explain ID' prints the page of one\n", table.take_text());
 }
 
-void run_explain(const std::string& id) {
-  if (id.empty()) return print_list();
+void run_explain(const std::string& typed) {
+  if (typed.empty()) return print_list();
+  const std::string id = doctor::current_id_with_note(typed);
   const CheckInfo* const check = find_check(id);
   if (check == nullptr) {
     refuse_usage(

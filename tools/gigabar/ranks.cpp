@@ -46,7 +46,7 @@ class Session : public RankSession {
     make_buffers();
     if (!seat_.is_idle) require_of_fabric(fabric().connect(seat_.partner, timeout()));
     if (report() != nullptr) print_titles();
-    tell_cards();
+    tell_introductions();
     const SizeResult none;
     if (report() != nullptr) report()->begin_table(row_of(plan_, none, plan_.options.is_compared ? &none : nullptr));
     Exchange exchange(fabric(), *buffers_, plan_, clock_, seat_);
@@ -85,12 +85,12 @@ class Session : public RankSession {
     tell_settings();
   }
 
-  void tell_cards() {
-    Json own = card_of(device_);
+  void tell_introductions() {
+    Json own = introduction_of(device_);
     own["partner"] = seat_.is_idle ? Json() : Json(seat_.partner);
     own["note"] = buffers_->note();
-    const std::vector<Json> cards = introduce(own);
-    const bool has_stand_in = std::any_of(cards.begin(), cards.end(), is_stand_in_card);
+    const std::vector<Json> introductions = introduce(own);
+    const bool has_stand_in = std::any_of(introductions.begin(), introductions.end(), is_of_stand_in);
     // set_device has said it of rank 0's.
     if (has_stand_in && !report()->is_stand_in())
       report()->note("stand-in: host memory plays a GPU, so the figures say nothing about one");
@@ -99,7 +99,7 @@ class Session : public RankSession {
   SizeResult measure(Exchange& exchange, std::uint64_t bytes, const std::optional<PathPolicy>& policy) {
     meet(timeout());
     const Measurement own = exchange.measure(bytes, policy);
-    const std::size_t most = kMaxCardBytes + counts_for(plan_.options, bytes).iterations * kMaxSampleBytes;
+    const std::size_t most = kMaxIntroductionBytes + counts_for(plan_.options, bytes).iterations * kMaxSampleBytes;
     std::vector<Measurement> by_rank;
     for (const std::string& text : gather(encode(own), most, patient_timeout(plan_, bytes))) {
       auto each = decode(text);

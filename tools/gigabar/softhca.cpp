@@ -23,7 +23,7 @@
 namespace gigabar::tool {
 namespace {
 
-using namespace softhca;
+using namespace softhca;  // the command's own  NOLINT(google-build-using-namespace)
 
 constexpr std::uint64_t kMaxRounds = 10'000'000;
 constexpr std::size_t kMaxChoiceColumns = 80;  // of the choices, in the first column of the help

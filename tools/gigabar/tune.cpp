@@ -87,8 +87,8 @@ class TuneSession : public RankSession {
     require_two();
     make_buffers();
     require_of_fabric(fabric().connect(partner(), timeout()));
-    const Json own = card();
-    const Json other = exchange_cards(own);
+    const Json own = introduction();
+    const Json other = exchange_introductions(own);
     if (report() != nullptr) print_titles(own, other);
     drive_or_answer(0, own);
     // The other side is a pair of its own where its GPU, its rails or its host are others.
@@ -101,7 +101,7 @@ class TuneSession : public RankSession {
   Rank partner() const noexcept { return 1 - rank(); }
 
   // Rank 0 stores what it measures; whether the other one does too is known later.
-  static const TuneOptions& checked(const TuneOptions& options) {
+  static TuneOptions checked(TuneOptions options) {
     if (options.stored.is_wanted && rank_by_environment() == "0") {
       const std::string path = storing_path(options.stored);
       if (path.empty()) fail(kNoPlace);
@@ -146,8 +146,8 @@ class TuneSession : public RankSession {
     return found;
   }
 
-  Json card() {
-    return {{"host", card_of({})["host"]},
+  Json introduction() {
+    return {{"host", introduction_of({})["host"]},
             {"machine", machine_fingerprint().digits()},
             {"key", key().to_text()},
             {"sizes", tune_.plan.sizes},
@@ -157,7 +157,7 @@ class TuneSession : public RankSession {
   }
 
   // Ranks that were started with different options would wait for each other in vain.
-  Json exchange_cards(const Json& own) {
+  Json exchange_introductions(const Json& own) {
     send_word(own);
     Json other = take_word();
     for (const char* const name : {"sizes", "iterations", "warm_up", "is_stored"}) {
@@ -166,19 +166,19 @@ class TuneSession : public RankSession {
     }
     for (const char* const name : {"host", "machine", "key"}) {
       if (!other.contains(name) || !other[name].is_string())
-        fail("the other rank has introduced itself with something else than a card");
+        fail("the other rank has introduced itself with something else than it should");
     }
     return other;
   }
 
   // --- Measuring and storing -----------------------------------------------------------------------------------------------------
 
-  void drive_or_answer(Rank driver, const Json& card_of_driver) {
+  void drive_or_answer(Rank driver, const Json& driver_facts) {
     TuneMeasurement measurement(fabric(), *buffers_, tune_.options, clock_, tune_.plan.sizes);
     if (rank() != driver) {
       if (report() != nullptr) report()->show_progress("rank {} measures", driver);
       measurement.answer(driver);
-      if (report() != nullptr) tell(driver, card_of_driver, take_told());
+      if (report() != nullptr) tell(driver, driver_facts, take_told());
       return;
     }
     Told told;
@@ -186,7 +186,7 @@ class TuneSession : public RankSession {
       if (report() != nullptr) report()->show_progress("{}", what);
     });
     store(told);
-    if (report() != nullptr) return tell(driver, card_of_driver, told);
+    if (report() != nullptr) return tell(driver, driver_facts, told);
     Json list = Json::array();
     for (const Finding& finding : told.findings) list.push_back(to_json(finding));
     send_word({{"findings", std::move(list)}, {"stored", told.stored}, {"why_not_stored", told.why_not_stored}});
@@ -240,8 +240,8 @@ class TuneSession : public RankSession {
     report()->document()["samples"] = {{"iterations", tune_.options.iteration_count}, {"warm_up", tune_.options.warm_up_count}};
   }
 
-  void tell(Rank driver, const Json& card_of_driver, const Told& told) {
-    const std::string pair = text_of(card_of_driver, "key");
+  void tell(Rank driver, const Json& driver_facts, const Told& told) {
+    const std::string pair = text_of(driver_facts, "key");
     report()->print("\nrank {}: {}{}\n", driver, pair, stand_in_label(report()->is_stand_in()));
     Json results = Json::array();
     for (const Finding& finding : told.findings) {

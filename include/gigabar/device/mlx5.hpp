@@ -116,10 +116,10 @@ GIGABAR_DEVICE void store_segment(Segment* place, const Segment& segment) {
 #endif
 }
 
-// --- Stamps ----------------------------------------------------------------------------------------------------------------------
-// For a software HCA only: a WQE with a stamp (a sequence tag) in each segment shows that all of it has arrived, so its stores need
-// not be ordered before the doorbell. Stamps are in words that hardware does not read: in the immediate, in the reserved word of
-// the address, and behind at most 8 inline bytes. The reader clears these words, also where there was no stamp, so that no stamp is
+// --- Sequence tags ---------------------------------------------------------------------------------------------------------------
+// For a software HCA only: a WQE with a sequence tag in each segment shows that all of it has arrived, so its stores need
+// not be ordered before the doorbell. Tags are in words that hardware does not read: in the immediate, in the reserved word of
+// the address, and behind at most 8 inline bytes. The reader clears these words, also where there was no tag, so that no tag is
 // older than its WQE.
 
 inline constexpr std::uint32_t kSequenceTagFlag = 0x8000'0000U;  // in opmod, which is 0 for hardware

@@ -84,8 +84,8 @@ struct QueueSetup {
   std::uint32_t number = 0;                  // of the queue pair
   bool is_collapsed = false;                 // the HCA writes every CQE over the one before
   bool confirms_reads = false;
-  bool waits_for_stores =
-      false;  // the HCA rereads a late record, and accepts sequence-tagged WQEs (mlx5.hpp): fewer fences, or none
+  // The HCA rereads a late record, and accepts sequence-tagged WQEs (mlx5.hpp): fewer fences, or none.
+  bool waits_for_stores = false;
 };
 
 // In memory that the kernel can access, best of its own GPU; no HCA reads it. Made by the host. Words that different threads write

@@ -32,10 +32,10 @@ struct ControlLayout {
   static constexpr std::size_t kScratchBytes = 65536;
   std::size_t scratch_at() const noexcept;       // of no meaning to anybody
   static constexpr std::size_t kPortBytes = 32;  // of an introduction's beginning; keys of 16 bytes follow
-  static constexpr std::size_t kCardBytes = 128;
+  static constexpr std::size_t kStateBytes = 128;
   std::size_t introduction_at() const noexcept { return scratch_at() + kScratchBytes; }
   std::size_t introduction_bytes() const noexcept;
-  std::size_t state_at(Rank rank) const noexcept { return introduction_at() + introduction_bytes() + rank * kCardBytes; }
+  std::size_t state_at(Rank rank) const noexcept { return introduction_at() + introduction_bytes() + rank * kStateBytes; }
   std::size_t inbox_at() const noexcept { return state_at(rank_count); }
   std::size_t shared_bytes() const noexcept { return queue_count == 0 ? introduction_at() : inbox_at() + introduction_bytes(); }
 

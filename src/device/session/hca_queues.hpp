@@ -67,7 +67,7 @@ class HcaQueues final : public SessionQueues {
     std::uint32_t queue_count = 0;
     std::array<std::uint32_t, 16> numbers{};
   };
-  static_assert(sizeof(QueueState) <= ControlLayout::kCardBytes && sizeof(SegmentKey) == 16);
+  static_assert(sizeof(QueueState) <= ControlLayout::kStateBytes && sizeof(SegmentKey) == 16);
   static_assert(sizeof(hca::PortAddress) <= ControlLayout::kPortBytes);
   struct Peer {
     std::vector<std::unique_ptr<hca::HcaQueue>> queues;

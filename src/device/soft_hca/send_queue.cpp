@@ -106,7 +106,7 @@ void SendQueue::take_doorbell(std::uint64_t value) {
 }
 
 // The doorbell's acquire meets the device's release: everything up to its index is seen, and nothing beyond it is looked at.
-// Without stamps: where the device has not released them, the record may come behind the doorbell, and WQEs behind the record.
+// Without tags: where the device has not released them, the record may come behind the doorbell, and WQEs behind the record.
 void SendQueue::look_at_doorbell() {
   const std::uint64_t value = device::load_acquire(doorbell_);
   if (value != seen_doorbell_) take_doorbell(value);

@@ -24,7 +24,7 @@ struct Place {
 
 // The caller's, until the HCA is destroyed.
 struct QueueMemory {
-  Place ring;             // depth * 64 bytes, at 64; the device writes, the HCA reads, and takes stamps down
+  Place ring;             // depth * 64 bytes, at 64; the device writes, the HCA reads, and clears the tags
   Place doorbell_record;  // 8 bytes, at 8; the device writes, the HCA reads
   Place doorbell;         // 8 bytes, at 8; likewise
   Place cq;               // CQEs of 64 bytes, at 64; the HCA writes, the device reads

@@ -28,7 +28,7 @@ struct WorkRequest {
   std::array<std::uint32_t, device::mlx5::kMaxInlineBytes / sizeof(std::uint32_t)> payload{};  // of an inline one
 };
 
-// Whether the WQE with this index of this queue is in its place as a whole: one without stamps as soon as its name is, since its
+// Whether the WQE with this index of this queue is in its place as a whole: one without tags as soon as its name is, since its
 // device has ordered it in front of the doorbell.
 bool has_arrived(const device::mlx5::Block& block, std::uint64_t index, std::uint32_t queue_number);
 // So that what is stored there next shows by its own.

@@ -74,7 +74,7 @@ std::string_view relative(std::string_view path) {
 
 class Reader {
  public:
-  explicit Reader(std::string_view bytes) : size_(bytes.size()), archive_(library().archive_read_new()) {
+  explicit Reader(std::string_view bytes) : left_(bytes.size()), archive_(library().archive_read_new()) {
     if (archive_ == nullptr) throw std::bad_alloc();
     is_open_ = library().archive_read_support_format_tar(archive_.get()) == kOk &&
                library().archive_read_open_memory(archive_.get(), bytes.data(), bytes.size()) == kOk;
@@ -116,9 +116,11 @@ class Reader {
   Result<void> take_file(struct archive_entry* header, Entry& entry) {
     entry.kind = Kind::file;
     const std::int64_t bytes = library().archive_entry_size(header);
-    // A sparse file would need more memory than its archive has bytes.
+    // A sparse file would need more memory than its archive has bytes. One whose map lies behind its end is not told as sparse.
     if (library().archive_entry_sparse_count(header) > 0) return bad_entry(entry.path, "is a sparse file");
-    if (bytes < 0 || static_cast<std::uint64_t>(bytes) > size_) return bad_entry(entry.path, "is larger than the whole archive");
+    if (bytes < 0 || static_cast<std::uint64_t>(bytes) > left_)
+      return bad_entry(entry.path, "is larger than what the archive has bytes for");
+    left_ -= static_cast<std::size_t>(bytes);
     entry.text.resize(static_cast<std::size_t>(bytes));
     for (std::size_t filled = 0; filled < entry.text.size();) {
       const ssize_t count = library().archive_read_data(archive_.get(), entry.text.data() + filled, entry.text.size() - filled);
@@ -129,7 +131,7 @@ class Reader {
     return {};
   }
 
-  std::size_t size_;
+  std::size_t left_;  // bytes that files may still have
   std::unique_ptr<struct archive, FreeReader> archive_;
   bool is_open_ = false;
   std::string last_path_;

@@ -129,7 +129,7 @@ NvLink active_nvlink(nvmlDevice_t device, unsigned link) {
   return found;
 }
 
-// "00000000:3B:00.0" as the other rooms write it: four digits of domain, or more where it has them, in lower case.
+// "00000000:3B:00.0" as the other components write it: four digits of domain, or more where it has them, in lower case.
 std::optional<std::string> address_of(const nvmlPciInfo_t& pci) {
   unsigned domain = 0, bus = 0, device = 0, function = 0;
   const std::string id(pci.busId, ::strnlen(pci.busId, sizeof pci.busId));

@@ -20,7 +20,7 @@ namespace detail {
 
 // Shared with the library, whose own thread answers it.
 struct Question {
-  std::string name;  // "gigabar.card.1 of rank 3"
+  std::string name;  // "gigabar.address.1 of rank 3"
   mutable std::mutex mutex;
   mutable std::condition_variable is_answered;
   bool has_answer = false;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The functions of libibverbs.so.1 themselves, for rooms that keep queues of their own. verbs.hpp says whether they can be used.
+// The functions of libibverbs.so.1 themselves, for components that keep queues of their own. verbs.hpp says whether they can be
+// used.
 #pragma once
 
 #if GIGABAR_HAS_VERBS

@@ -135,7 +135,7 @@ std::optional<CopyTicket> CudaDeviceCopier::ask(std::uintptr_t to, std::uintptr_
   if (!number) return std::nullopt;
   if (asked_.empty()) next_kernel_check_ns_ = now_ns() + kCheckEveryNs;
   asked_.push_back({*number, to, from, bytes, std::nullopt});
-  return CopyTicket{kResidentKernel, *number};
+  return CopyTicket{kPersistentKernel, *number};
 }
 
 CopyState CudaDeviceCopier::look_at(AskedCopy& asked) {
@@ -179,7 +179,7 @@ void CudaDeviceCopier::refresh(CudaCopyStream& stream) {
 }
 
 CopyState CudaDeviceCopier::look(CopyTicket ticket) {
-  if (ticket.stream == kResidentKernel) {
+  if (ticket.stream == kPersistentKernel) {
     for (auto asked = asked_.begin(); asked != asked_.end(); ++asked) {
       if (asked->number != ticket.number) continue;
       const CopyState state = look_at(*asked);

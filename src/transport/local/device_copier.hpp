@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The streams of one GPU, and its resident kernel, for copies that are started here and finish by themselves.
+// The streams of one GPU, and its persistent copy kernel, for copies that are started here and finish by themselves.
 #pragma once
 
 #include <cstdint>
@@ -14,9 +14,9 @@ namespace gigabar::transport::local {
 enum class CopyState : std::uint8_t { running, finished, failed };
 
 // One started copy.
-inline constexpr std::uint32_t kResidentKernel = UINT32_MAX;
+inline constexpr std::uint32_t kPersistentKernel = UINT32_MAX;
 struct CopyTicket {
-  std::uint32_t stream = 0;  // kResidentKernel: by the persistent copy kernel
+  std::uint32_t stream = 0;  // kPersistentKernel: by the persistent copy kernel
   std::uint64_t number = 0;  // of the stream's copies, or of the kernel's requests (modulo 2^32)
 };
 

@@ -15,7 +15,7 @@ namespace {
 constexpr std::uint16_t kMagic = 0x6762;
 constexpr std::uint32_t kParcelMagic = 0x58554247;  // "GBUX"
 constexpr std::uint32_t kKeyMagic = 0x4b554247;     // "GBUK"
-constexpr std::string_view kCardName = "ucx";
+constexpr std::string_view kAddressName = "ucx";
 
 struct InvitationHead {
   std::uint32_t magic = kParcelMagic;
@@ -133,7 +133,7 @@ Result<RegionKey> decode_region_key(std::string_view bytes) {
 }
 
 std::string address_text(std::string_view library_version) {
-  return text(kCardName, ' ', unsigned{kVersion}, ' ', library_version);
+  return text(kAddressName, ' ', unsigned{kVersion}, ' ', library_version);
 }
 
 std::optional<std::string> library_version_of_address(std::string_view address) {

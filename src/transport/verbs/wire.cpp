@@ -11,7 +11,7 @@
 namespace gigabar::transport::rdma {
 namespace {
 
-constexpr std::string_view kCardMagic = "gbVc";
+constexpr std::string_view kAddressMagic = "gbVc";
 constexpr std::string_view kOfferMagic = "gbVo";
 constexpr std::string_view kAnswerMagic = "gbVa";
 constexpr std::string_view kKeyMagic = "gbVk";
@@ -108,7 +108,7 @@ bool is_equal(const Token& first, const Token& second) noexcept {
 }
 
 std::string write_card(std::span<const RailAddress> rails) {
-  ByteWriter writer = begin(kCardMagic);
+  ByteWriter writer = begin(kAddressMagic);
   const std::size_t count = std::min(rails.size(), kMaxRails);
   writer.number(static_cast<std::uint8_t>(count));
   for (const RailAddress& rail : rails.first(count)) write_address(writer, rail);
@@ -116,7 +116,7 @@ std::string write_card(std::span<const RailAddress> rails) {
 }
 
 std::optional<std::vector<RailAddress>> read_card(std::string_view bytes) {
-  ByteReader reader = after(kCardMagic, bytes);
+  ByteReader reader = after(kAddressMagic, bytes);
   const auto count = reader.number<std::uint8_t>();
   reader.expect(count >= 1 && count <= kMaxRails);
   std::vector<RailAddress> rails;

@@ -107,6 +107,17 @@ TEST(Tar, SparseFilesAreRefused) {
                  "is a sparse file");
 }
 
+TEST(Tar, SparseFilesWhoseMapLiesBehindTheirEndAreNoLargerThanTheArchive) {
+  // libarchive drops such a map and fills the file with zeros: 300,000 bytes of 512.
+  std::string header = TarFile().entry("hole", 'S', 3).take().substr(0, 512);
+  header.replace(386, 24, std::string_view("00007777777\00000000003\0", 24));
+  header.replace(483, 12, std::string_view("00001111740\0", 12));
+  TarFile file;
+  file.file("real", std::string(1 << 20, 'x'));
+  for (int i = 0; i < 3; ++i) file.block(header).content("abc");
+  expect_refused(file.take(), "'hole': is larger than what the archive has bytes for");
+}
+
 TEST(Tar, HeadersWithoutEndAreRefused) {
   TarFile many;
   for (int i = 0; i < 20'000; ++i) many.entry("././@LongLink", 'L', 5).content("name");

@@ -268,7 +268,7 @@ class MatvecSession : public Pair {
 }  // namespace device_ranks
 
 void add_matvec(const Command& program, Invocation& invocation) {
-  using namespace device_ranks;
+  using namespace device_ranks;  // the command's own  NOLINT(google-build-using-namespace)
   auto options = std::make_shared<MatvecOptions>();
   const Command command =
       program.add_subcommand("matvec", "Vectors streamed to a kernel that multiplies them, beside one kernel per batch");

@@ -21,7 +21,7 @@ constexpr std::size_t kMaxComplaintBytes = 8192;
 // A day: what --timeout takes at most, and short enough for sums of it.
 constexpr std::int64_t kLongestNs = std::int64_t{86400} * 1'000'000'000;
 
-// Of two GPUs of this host, by what joins them; their addresses come from the ranks' cards.
+// Of two GPUs of this host, by what joins them; their addresses come from the ranks' introductions.
 std::string link_between(const Json& first, const Json& second) {
   constexpr const char* kUnknown = "direct";
   const auto one = PciAddress::parse(ranks::text_of(first, "pci"));
@@ -40,9 +40,9 @@ std::string link_between(const Json& first, const Json& second) {
   return route.relation == Relation::nvlink ? "nvlink" : "pcie";
 }
 
-std::string path_between(const std::vector<Json>& cards) {
-  if (std::any_of(cards.begin(), cards.end(), ranks::is_stand_in_card)) return "cpu";
-  return link_between(cards[0].value("device", Json()), cards[1].value("device", Json()));
+std::string path_between(const std::vector<Json>& introductions) {
+  if (std::any_of(introductions.begin(), introductions.end(), ranks::is_of_stand_in)) return "cpu";
+  return link_between(introductions[0].value("device", Json()), introductions[1].value("device", Json()));
 }
 
 // What another process sent is not trusted.
@@ -128,9 +128,9 @@ void Pair::tell_queues() {
 void Pair::introduce_both() {
   require_reach();
   if (report() != nullptr) report()->set_device(device_);
-  const std::vector<Json> cards = introduce(card_of(device_));
+  const std::vector<Json> introductions = introduce(introduction_of(device_));
   if (report() == nullptr) return;
-  path_ = path_between(cards);
+  path_ = path_between(introductions);
   tell_settings();
   tell_queues();
   report()->document()["path"] = path_;
@@ -180,7 +180,7 @@ void Pair::require_ended_well(const KernelTask& task, const std::vector<UnitEnd>
 
 Complaint Pair::gather_complaints(const Complaint& own) {
   const std::vector<Json> all =
-      gather_cards({{"wrong_count", own.wrong_count}, {"first_wrong", own.first_wrong}}, kMaxComplaintBytes, patience());
+      gather_introductions({{"wrong_count", own.wrong_count}, {"first_wrong", own.first_wrong}}, kMaxComplaintBytes, patience());
   Complaint sum;
   for (std::size_t i = 0; i < all.size(); ++i) {
     const Complaint each = complaint_from(all[i], i);

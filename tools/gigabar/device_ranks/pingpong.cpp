@@ -208,7 +208,7 @@ class PingpongSession : public Pair {
 }  // namespace device_ranks
 
 void add_pingpong(const Command& program, Invocation& invocation) {
-  using namespace device_ranks;
+  using namespace device_ranks;  // the command's own  NOLINT(google-build-using-namespace)
   auto options = std::make_shared<PingpongOptions>();
   const Command command =
       program.add_subcommand("pingpong", "Messages sent by the kernels that compute them, beside the same sent by the CPU");

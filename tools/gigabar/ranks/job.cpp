@@ -19,7 +19,7 @@
 namespace gigabar::tool::ranks {
 namespace {
 
-constexpr Tag kCardTag = 3;
+constexpr Tag kIntroductionTag = 3;
 constexpr Tag kNothingTag = 4;                    // never sent
 constexpr std::size_t kMaxRanksToIntroduce = 16;  // one line each
 
@@ -93,11 +93,11 @@ Fabric open_fabric(const FabricOptions& options, const std::string& json_path) {
 }
 
 // "rank 1: host, NVIDIA H200".
-std::string introduction(std::size_t rank, const Json& card) {
-  const Json device = card.value("device", Json());
+std::string introduction(std::size_t rank, const Json& introduction) {
+  const Json device = introduction.value("device", Json());
   const std::string memory =
-      device.is_object() ? text_of(device, "name") + std::string(stand_in_label(is_stand_in_card(card))) : "host memory";
-  return fmt::format("rank {}: {}, {}", rank, text_of(card, "host"), memory);
+      device.is_object() ? text_of(device, "name") + std::string(stand_in_label(is_of_stand_in(introduction))) : "host memory";
+  return fmt::format("rank {}: {}, {}", rank, text_of(introduction, "host"), memory);
 }
 
 }  // namespace
@@ -113,12 +113,16 @@ std::uint64_t digest_of_text(std::string_view text) noexcept {
   return hash;
 }
 
-std::string dump(const Json& card) { return card.dump(-1, ' ', false, Json::error_handler_t::replace); }
+std::string dump(const Json& introduction) { return introduction.dump(-1, ' ', false, Json::error_handler_t::replace); }
 
-bool is_stand_in_card(const Json& card) { return card.contains("is_stand_in") && card["is_stand_in"] == true; }
+bool is_of_stand_in(const Json& introduction) {
+  return introduction.contains("is_stand_in") && introduction["is_stand_in"] == true;
+}
 
-std::string text_of(const Json& card, const char* key) {
-  return card.is_object() && card.contains(key) && card[key].is_string() ? plain(card[key].get<std::string>()) : std::string();
+std::string text_of(const Json& introduction, const char* key) {
+  return introduction.is_object() && introduction.contains(key) && introduction[key].is_string()
+             ? plain(introduction[key].get<std::string>())
+             : std::string();
 }
 
 void add_job_options(const Command& command, JobOptions& options, const char* timeout_help) {
@@ -166,31 +170,31 @@ DeviceInfo RankSession::device_of(int index) {
 
 std::vector<std::string> RankSession::gather(std::string own, std::size_t most_bytes, Timeout timeout) {
   if (rank() != 0) {
-    require_of_fabric(fabric_.send(0, kCardTag, own.data(), own.size(), timeout));
+    require_of_fabric(fabric_.send(0, kIntroductionTag, own.data(), own.size(), timeout));
     return {};
   }
   std::vector<std::string> texts = {std::move(own)};
   for (Rank from = 1; from < fabric_.rank_count(); ++from) {
     std::string text(most_bytes, '\0');
-    const Received received = take_from_fabric(fabric_.recv(from, kCardTag, text.data(), text.size(), timeout));
+    const Received received = take_from_fabric(fabric_.recv(from, kIntroductionTag, text.data(), text.size(), timeout));
     text.resize(received.bytes);
     texts.push_back(std::move(text));
   }
   return texts;
 }
 
-std::vector<Json> RankSession::gather_cards(const Json& own, std::size_t most_bytes, Timeout timeout) {
-  std::vector<Json> cards;
+std::vector<Json> RankSession::gather_introductions(const Json& own, std::size_t most_bytes, Timeout timeout) {
+  std::vector<Json> introductions;
   for (const std::string& text : gather(dump(own), most_bytes, timeout)) {
-    cards.push_back(Json::parse(text, nullptr, false));
-    if (!cards.back().is_object()) {
-      fail(fmt::format("rank {} has introduced itself with something else than a card", cards.size() - 1));
+    introductions.push_back(Json::parse(text, nullptr, false));
+    if (!introductions.back().is_object()) {
+      fail(fmt::format("rank {} has introduced itself with something else than it should", introductions.size() - 1));
     }
   }
-  return cards;
+  return introductions;
 }
 
-Json RankSession::card_of(const std::optional<DeviceInfo>& device) const {
+Json RankSession::introduction_of(const std::optional<DeviceInfo>& device) const {
   std::array<char, 256> host{};
   gethostname(host.data(), host.size() - 1);
   return {{"rank", rank()},
@@ -201,14 +205,14 @@ Json RankSession::card_of(const std::optional<DeviceInfo>& device) const {
 }
 
 std::vector<Json> RankSession::introduce(const Json& own) {
-  std::vector<Json> cards = gather_cards(own, kMaxCardBytes, timeout_);
-  for (std::size_t i = 0; i < std::min(cards.size(), kMaxRanksToIntroduce); ++i) {
-    report_->print("# {}\n", introduction(i, cards[i]));
-    const std::string note = text_of(cards[i], "note");
+  std::vector<Json> introductions = gather_introductions(own, kMaxIntroductionBytes, timeout_);
+  for (std::size_t i = 0; i < std::min(introductions.size(), kMaxRanksToIntroduce); ++i) {
+    report_->print("# {}\n", introduction(i, introductions[i]));
+    const std::string note = text_of(introductions[i], "note");
     if (!note.empty()) report_->note(fmt::format("rank {}: {}", i, note));
   }
-  if (report_) report_->document()["ranks"] = cards;
-  return cards;
+  if (report_) report_->document()["ranks"] = introductions;
+  return introductions;
 }
 
 Json RankSession::settings_json() const {
@@ -252,6 +256,7 @@ void run_local_ranks(unsigned rank_count, std::string_view command, Invocation& 
   settings.program = invocation.arguments;
   settings.rank_count = rank_count;
   settings.speaker = fmt::format("gigabar {}", command);
+  settings.is_repeated = true;
   settings.tells_exits = false;  // a rank that exits has said why
   invocation.exit_status = run::launch(settings);
 }

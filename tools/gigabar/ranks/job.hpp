@@ -48,16 +48,16 @@ Timeout times(Timeout one, std::int64_t count) noexcept;
 
 // --- What ranks tell each other -------------------------------------------------------------------------------------------------
 
-inline constexpr std::size_t kMaxCardBytes = 65536;
+inline constexpr std::size_t kMaxIntroductionBytes = 65536;
 inline constexpr SegmentId kSegment = 0;  // of the memory that is measured
 
 // The same number for the same text. FNV-1a: no secret.
 std::uint64_t digest_of_text(std::string_view text) noexcept;
 
-std::string dump(const Json& card);
-bool is_stand_in_card(const Json& card);
-// A text of the card, fit for a terminal; empty: none.
-std::string text_of(const Json& card, const char* key);
+std::string dump(const Json& introduction);
+bool is_of_stand_in(const Json& introduction);
+// A text of the introduction, fit for a terminal; empty: none.
+std::string text_of(const Json& introduction, const char* key);
 
 // --- A rank ---------------------------------------------------------------------------------------------------------------------
 
@@ -96,10 +96,10 @@ class RankSession {
   // A text of every rank, in their order, at rank 0; nothing elsewhere.
   std::vector<std::string> gather(std::string own, std::size_t most_bytes, Timeout timeout);
   // The same as JSON objects: what others sent is not trusted.
-  std::vector<Json> gather_cards(const Json& own, std::size_t most_bytes, Timeout timeout);
+  std::vector<Json> gather_introductions(const Json& own, std::size_t most_bytes, Timeout timeout);
   // How a rank introduces itself: host, local rank, device.
-  Json card_of(const std::optional<DeviceInfo>& device) const;
-  // Gathers the cards; rank 0 prints who is who, each with its "note", and has all in the document.
+  Json introduction_of(const std::optional<DeviceInfo>& device) const;
+  // Gathers the introductions; rank 0 prints who is who, each with its "note", and has all in the document.
   std::vector<Json> introduce(const Json& own);
   Json settings_json() const;
   // Into the document; those that are no defaults are printed with who set them.

@@ -43,6 +43,7 @@ struct TuneOptions : JobOptions {
 };
 
 // One setting's curves, and what follows from them.
+// GCC warns of members without "= {}" that an initializer leaves out.  NOLINTBEGIN(readability-redundant-member-init)
 struct Finding {
   Tuned what = Tuned::chunk;
   std::string why_not = {};  // not measured, and why
@@ -52,6 +53,7 @@ struct Finding {
   std::optional<double> crossover_bytes = {};
   std::string why = {};
 };
+// NOLINTEND(readability-redundant-member-init)
 inline constexpr std::uint64_t kDefaultChunkBytes = 262144;
 inline constexpr std::uint64_t kMaxTriedChunkBytes = std::uint64_t{2} << 20;
 

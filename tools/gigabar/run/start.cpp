@@ -200,7 +200,7 @@ JobEnvironment::JobEnvironment(const JobSettings& settings, std::uint16_t port, 
   variables_.push_back(fmt::format("LOCAL_WORLD_SIZE={}", settings.rank_count));
   variables_.emplace_back("MASTER_ADDR=127.0.0.1");
   variables_.push_back(fmt::format("MASTER_PORT={}", port));
-  variables_.push_back("GIGABAR_JOB_ID=run-" + random_digits(kIdBytes));
+  variables_.push_back("GIGABAR_JOB_ID=" + std::string(settings.is_repeated ? kRepeatedId : "run-") + random_digits(kIdBytes));
   variables_.push_back("GIGABAR_JOB_KEY_FILE=" + key.path());
   if (settings.stand_in_count > 0) variables_.push_back(fmt::format("GIGABAR_STAND_IN={}", settings.stand_in_count));
 }

@@ -24,7 +24,11 @@ struct JobSettings {
   bool keeps_going = false;             // when a rank fails the others run on
   std::string speaker = "gigabar run";  // before messages
   bool tells_exits = true;              // say it when a rank exits with another status than 0
+  bool is_repeated = false;             // the ranks are this process's own command: what it has said they need not say again
 };
+
+// Of GIGABAR_JOB_ID in the ranks of such a command.
+inline constexpr const char* kRepeatedId = "repeated-";
 
 // Of a program that was not started, as of env(1) and of shells.
 inline constexpr int kExitNotExecutable = 126;

@@ -9,18 +9,18 @@
 
 namespace gigabar::tool::streams {
 
+inline std::atomic<bool> is_interrupted{false};
+static_assert(std::atomic<bool>::is_always_lock_free, "a signal handler sets it");
+
 // While one lives, the signals set the flag; afterwards they do what they did before. One at a time.
 class Interrupt {
  public:
-  Interrupt() : handlers_([](int) { flag_.store(true); }, SA_RESTART | static_cast<int>(SA_RESETHAND)) {}
+  Interrupt() : handlers_([](int) { is_interrupted.store(true); }, SA_RESTART | static_cast<int>(SA_RESETHAND)) {}
 
-  static const std::atomic<bool>& flag() noexcept { return flag_; }
-  static bool is_set() noexcept { return flag_.load(); }
+  static const std::atomic<bool>& flag() noexcept { return is_interrupted; }
+  static bool is_set() noexcept { return is_interrupted.load(); }
 
  private:
-  static inline std::atomic<bool> flag_{false};
-  static_assert(std::atomic<bool>::is_always_lock_free, "a signal handler sets it");
-
   EndHandlers handlers_;
 };
 

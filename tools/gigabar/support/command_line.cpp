@@ -3,16 +3,20 @@
 #include "support/command_line.hpp"
 
 #include <fmt/format.h>
-#include <strings.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cctype>
 #include <cstdint>
 #include <memory>
 #include <optional>
 #include <sstream>
 #include <type_traits>
 
+#include "base/options.hpp"
+#include "fabric/job/launchers.hpp"
 #include "gigabar/fabric.hpp"
+#include "run/start.hpp"
 #include "support/failure.hpp"
 #include "support/nearest.hpp"
 #include "support/options.hpp"
@@ -296,12 +300,19 @@ void refuse_empty_values(const std::vector<std::string>& arguments) {
   }
 }
 
-// Says on standard error which options have another name since the version before.
-void warn_of_old_names(const std::vector<std::string>& arguments) {
-  struct OldName {
-    std::string_view command;  // empty: of every command that has it
-    std::string_view old, current;
-  };
+struct OldName {
+  std::string_view command;  // empty: of every command that has it
+  std::string_view old, current;
+};
+
+bool is_written_as(std::string_view argument, std::string_view name) {
+  const bool is_letter = name.size() == 2;  // its value may follow at once
+  return is_letter ? argument.starts_with(name) : argument.substr(0, argument.find('=')) == name;
+}
+
+// Says on standard error which options have another name since the version before. Of ranks the first one does, unless the process
+// that started them with the same words has done so.
+void warn_of_old_names(const CLI::App& program, const std::vector<std::string>& arguments) {
   static constexpr OldName kOldNames[] = {
       {"", "--kind", "--op"},
       {"", "--no-trials", "--no-probes"},
@@ -311,28 +322,31 @@ void warn_of_old_names(const std::vector<std::string>& arguments) {
       {"softhca", "--timeout-ms", "--timeout"},
       {"streams", "--iterations", "--iter"},
       {"tune", "-d", "--accelerator"},
+      {"tune", "--dry-run", "--no-store"},
   };
-  if (arguments.size() < 2) return;
-  const std::string_view command = arguments[1];
-  for (const std::string& argument : arguments) {
-    if (argument == "--") return;
-    const std::string_view name = std::string_view(argument).substr(0, argument.find('='));
-    for (const OldName& one : kOldNames) {
-      if (name != one.old || (!one.command.empty() && one.command != command)) continue;
+  const auto commands =
+      program.get_subcommands([&](const CLI::App* one) { return arguments.size() > 1 && one->get_name() == arguments[1]; });
+  const bool is_repeated = environment("GIGABAR_JOB_ID").value_or("").starts_with(run::kRepeatedId);
+  if (commands.empty() || is_repeated || fabric::stated_rank() != "0") return;
+  for (const OldName& one : kOldNames) {
+    if (!one.command.empty() && one.command != arguments[1]) continue;
+    if (commands.front()->get_option_no_throw(std::string(one.old)) == nullptr) continue;
+    const auto end = std::find(arguments.begin(), arguments.end(), "--");
+    if (std::any_of(arguments.begin() + 2, std::max(arguments.begin() + 2, end),
+                    [&](const std::string& argument) { return is_written_as(argument, one.old); }))
       fmt::print(stderr, "note: {} is called {} now\n", one.old, one.current);
-    }
   }
 }
 
 }  // namespace
 
-std::string unknown_name(const std::string& text, std::vector<std::string> names) {
-  std::sort(names.begin(), names.end());
+std::string unknown_name(const std::string& text, const std::vector<std::string>& names) {
   return fmt::format("'{}' is unknown; choose one of: {}", text, fmt::join(names, ", "));
 }
 
 bool is_same_name(std::string_view first, std::string_view second) {
-  return first.size() == second.size() && ::strncasecmp(first.data(), second.data(), first.size()) == 0;
+  return std::ranges::equal(first, second,
+                            [](unsigned char one, unsigned char other) { return std::tolower(one) == std::tolower(other); });
 }
 
 const Option& Option::check(const Check& check) const { return option_->check(validator(check)), *this; }
@@ -420,7 +434,7 @@ int run_command_line(const char* description, const char* version, int argc, cha
   declare(Command(&program), invocation);
   try {
     refuse_empty_values(invocation.arguments);
-    warn_of_old_names(invocation.arguments);
+    warn_of_old_names(program, invocation.arguments);
     program.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
     if (error.get_exit_code() == 0) return program.exit(error);  // --help, --version

@@ -30,7 +30,7 @@ struct Value {
   std::string operator()(std::string& text) const { return check(text); }
 };
 // Why `text` is none of `names`.
-std::string unknown_name(const std::string& text, std::vector<std::string> names);
+std::string unknown_name(const std::string& text, const std::vector<std::string>& names);
 bool is_same_name(std::string_view first, std::string_view second);  // in any case of letters
 
 // A view of an option of a Command, which lives as long as the program's. Each function returns the option again.

@@ -71,8 +71,9 @@ SizeRange settle_range(const std::string& option, const std::string& typed, cons
   const std::uint64_t unit = std::max<std::uint64_t>(rule.unit, 1);
   const bool is_good = range && range->most_bytes <= rule.most && range->least_bytes % unit == 0;
   if (is_good && (range->least_bytes > 0 || rule.unit == 0)) return *range;
-  const std::string multiple = rule.unit == 0 ? "" : " from 1 on" + (unit == 1 ? "" : fmt::format(", a multiple of {},", unit));
-  refuse_usage(fmt::format("{} {}: this is no range; write MAX or MIN:MAX, MIN{} and not above MAX, at most {}, as in {}:{}",
+  const std::string multiple =
+      rule.unit == 0 ? "" : " from 1 on" + (unit == 1 ? "" : fmt::format(", a multiple of {},", unit)) + " and";
+  refuse_usage(fmt::format("{} {}: this is no range of sizes; write MAX or MIN:MAX, MIN{} not above MAX, at most {}, as in {}:{}",
                            option, typed, multiple, rule.most, size_text(rule.usual.least_bytes),
                            size_text(rule.usual.most_bytes)));
 }

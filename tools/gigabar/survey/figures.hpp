@@ -15,6 +15,7 @@
 
 namespace gigabar::tool::survey {
 
+// GCC warns of members without "= {}" that an initializer leaves out.  NOLINTBEGIN(readability-redundant-member-init)
 struct Figure {
   std::string key = {};              // "gpu0 copy_to 8 B", "gpu0->host alone"
   std::string unit = {};             // "us" (less is better) or "GB/s" (more is better)
@@ -24,6 +25,7 @@ struct Figure {
   std::string link = {};             // what they crossed; empty: does not apply
   double link_gb_per_s = 0;          // that link's theoretical rate; 0: unknown
   std::string failure = {};          // not empty: there are no samples, and why
+  // NOLINTEND(readability-redundant-member-init)
 
   double value() const;  // median of the samples
   double least() const;

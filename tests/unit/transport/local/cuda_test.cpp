@@ -572,13 +572,13 @@ class LocalCudaKernel {
 
 ISOLATED_TEST(LocalCuda, OnlyCopiesThatFitAreAskedOfTheKernel) {
   LocalCudaKernel test;
-  EXPECT_EQ(test.copy(0, 4096).stream, local::kResidentKernel);
+  EXPECT_EQ(test.copy(0, 4096).stream, local::kPersistentKernel);
   EXPECT_EQ(test.script.noted, 0U);
-  EXPECT_NE(test.copy(0, 4097).stream, local::kResidentKernel);
-  EXPECT_NE(test.copy(0, 64, 8).stream, local::kResidentKernel) << "not aligned to each other";
+  EXPECT_NE(test.copy(0, 4097).stream, local::kPersistentKernel);
+  EXPECT_NE(test.copy(0, 64, 8).stream, local::kPersistentKernel) << "not aligned to each other";
   EXPECT_EQ(test.script.noted, 0U) << "no other copy tells of more to come";
   test.script.is_there = false;
-  EXPECT_NE(test.copy(0, 64).stream, local::kResidentKernel);
+  EXPECT_NE(test.copy(0, 64).stream, local::kPersistentKernel);
   EXPECT_EQ(test.script.noted, 1U);
   test.script.states = {local::PersistentCopyKernel::State::finished};
 }

@@ -19,6 +19,7 @@
 #include "driver/probe.hpp"
 #include "driver/ucp/ucp.hpp"
 #include "fakes/paths.hpp"
+#include "support/expect_log.hpp"
 #include "support/isolated.hpp"
 #include "support/scoped_environment.hpp"
 #include "transport/ucx/open.hpp"
@@ -55,6 +56,13 @@ ISOLATED_TEST(UcxProbe, AHang) {
   const std::int64_t begin_ns = now_ns();
   expect_refusal("hang", "libucp did not come back from a probe process within 1 s");
   EXPECT_LT(now_ns() - begin_ns, 20'000'000'000);
+}
+
+// The probe process says nothing of it: what it says last is quoted as the library's.
+ISOLATED_TEST(UcxProbe, TheOldNameOfItsTimeIsTaken) {
+  const ScopedEnvironment seconds("GIGABAR_TRIAL_SECONDS", "10");
+  expect_refusal("crash", "libucp ended a probe process with SIGSEGV: it printed nothing");
+  EXPECT_EQ(gigabar::test::take_log(), std::vector<std::string>{"GIGABAR_TRIAL_SECONDS is called GIGABAR_PROBE_SECONDS now"});
 }
 
 // Ranks that try their libraries at once on a loaded host: four threads compute on the one processor that the other process has
