@@ -34,8 +34,8 @@ class CudaCopyStream {
 
   // `functions` live as long as this. Copies count up from `first_number` + 1.
   CUresult open(const cuda::Functions& functions, Points points, std::uint64_t first_number = 0);
-  // The owner's to call, with the context current: there is no destructor. Also where open() failed or was not called. The word stays
-  // where a late write of the stream must still find it.
+  // The owner's to call, with the context current: there is no destructor. Also where open() failed or was not called. The word
+  // stays where a late write of the stream must still find it.
   void close();
 
   CUstream stream() const noexcept { return stream_; }
