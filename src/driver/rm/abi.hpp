@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The part of the NVIDIA resource manager's ioctl interface that CPU mappings need: numbers and structures.
 // Source: NVIDIA's open kernel modules (nvos.h, nv_escape.h, nv-ioctl-numbers.h, ctrl0000unix.h, ctrl0000gpu.h, ctrl0000client.h),
-// whose published branches 545 to 595 agree on all of it; older ones differ in ExportObjectInfo, and 515 to 530 in Alloc (see
+// whose published branches 545 to 610 agree on all of it; older ones differ in ExportObjectInfo, and 515 to 530 in Alloc (see
 // there).
 #pragma once
 

@@ -21,7 +21,7 @@ std::string status_name(std::uint32_t status);
 int branch_of(const std::string& driver_version);
 // Oldest branch whose structures are known, and the newest that they were compared with.
 inline constexpr int kOldestBranch = 515;
-inline constexpr int kNewestComparedBranch = 595;
+inline constexpr int kNewestComparedBranch = 610;
 
 // A device as the resource manager sees it: the objects every memory handle and mapping hangs under.
 struct Device {

@@ -269,7 +269,7 @@ ISOLATED_TEST(ResourceManagerOpen, DriverBranches) {
     EXPECT_FALSE(opened.error().record().remedy.empty());
   }
   // Each branch has its own RM_ALLOC: the machine answers as that branch does.
-  for (const char* known : {"515.43.04", "525.60.13", "530.30.02", "535.54.03", "580.159.04", "595.45.04"}) {
+  for (const char* known : {"515.43.04", "525.60.13", "530.30.02", "535.54.03", "580.159.04", "595.45.04", "610.43.02"}) {
     std::snprintf(session.machine().driver_version, sizeof session.machine().driver_version, "%s", known);
     const auto opened = ResourceManager::open("/dev", known);
     ASSERT_TRUE(opened) << known << ": " << opened.error().message();

@@ -149,7 +149,7 @@ ISOLATED_TEST(Backends, TwoGpusInEveryOrderOfMinorsAndInstances) {
 
 // Every branch that the resource manager code knows, and one from the future.
 ISOLATED_TEST(Backends, RmWithEveryDriverBranch) {
-  for (const char* version : {"515.43.04", "525.60.13", "535.54.03", "580.159.04", "595.45.04", "999.1"}) {
+  for (const char* version : {"515.43.04", "525.60.13", "535.54.03", "580.159.04", "595.45.04", "610.43.02", "999.1"}) {
     const test::ChildEnd end = test::run_in_child([&] {
       {
         MappingSession session;
