@@ -97,7 +97,7 @@ std::string code_text(const ErrorRecord& record) {
 }
 
 void note(Findings& findings, std::string_view call, const Result<verbs::Region>& result) {
-  findings.reading(std::string(call), result ? "registered" : code_text(result.error().record()));
+  findings.reading(call, result ? "registered" : code_text(result.error().record()));
 }
 
 // Each adapter that could reach GPU memory: one of software is the CPU under another name.
