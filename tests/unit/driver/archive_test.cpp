@@ -110,7 +110,10 @@ TEST(Tar, SparseFilesAreRefused) {
 TEST(Tar, SparseFilesWhoseMapLiesBehindTheirEndAreNoLargerThanTheArchive) {
   // libarchive drops such a map and fills the file with zeros: 300,000 bytes of 512.
   std::string header = TarFile().entry("hole", 'S', 3).take().substr(0, 512);
-  header.replace(386, 24, std::string_view("00007777777\00000000003\0", 24));
+  header.replace(386, 24,
+                 std::string_view("00007777777\0"
+                                  "00000000003\0",
+                                  24));
   header.replace(483, 12, std::string_view("00001111740\0", 12));
   TarFile file;
   file.file("real", std::string(1 << 20, 'x'));
