@@ -6,6 +6,7 @@
 
 #include "base/clock.hpp"
 #include "base/errors.hpp"
+#include "base/old_check_ids.hpp"
 #include "base/uncancelled.hpp"
 #include "doctor/check.hpp"
 #include "doctor/pages.hpp"
@@ -13,12 +14,6 @@
 namespace gigabar {
 namespace doctor {
 namespace {
-
-// Probes were called trials; the old ids stay for one version.
-std::string current_id(std::string_view id) {
-  if (id != "trial" && !id.starts_with("trial.")) return std::string(id);
-  return "probe" + std::string(id.substr(std::string_view("trial").size()));
-}
 
 std::string_view group_of(std::string_view id) { return id.substr(0, id.find('.')); }
 
@@ -96,7 +91,7 @@ std::span<const CheckInfo> checks() try {
 
 const CheckInfo* find_check(std::string_view id) try {
   const auto all = checks();
-  const std::string wanted = doctor::current_id(id);
+  const std::string wanted = current_check_id(id);
   const auto found = std::find_if(all.begin(), all.end(), [&](const CheckInfo& check) { return check.id == wanted; });
   return found == all.end() ? nullptr : &*found;
 } catch (...) {
@@ -110,7 +105,7 @@ std::size_t Examination::count(Verdict verdict) const noexcept {
 Result<Examination> examine(const Machine& machine, const ExamineOptions& options) try {
   const Uncancelled uncancelled;
   std::vector<std::string> only;
-  for (const std::string& wanted : options.only) only.push_back(doctor::current_id(wanted));
+  for (const std::string& wanted : options.only) only.push_back(current_check_id(wanted));
   if (Result<void> known = doctor::check_chosen(only); !known) return std::move(known).error();
   // A day is as good as no deadline, and stays far from the end of what counts nanoseconds.
   const auto patience = std::min<std::chrono::milliseconds>(options.deadline, std::chrono::hours(24));

@@ -12,8 +12,8 @@
 #include <set>
 #include <sstream>
 
+#include "base/old_check_ids.hpp"
 #include "commands.hpp"
-#include "doctor/old_ids.hpp"
 #include "support/failure.hpp"
 #include "support/option_checks.hpp"
 #include "support/plain_text.hpp"
@@ -125,7 +125,7 @@ Survey read_survey(const std::string& path) {
   read_facts(document, survey);
   read_figures(document, survey);
   for (const Document& finding : member(document, "findings")) {
-    survey.verdicts[doctor::current_id(word(finding, "check")) + " " + word(finding, "subject")] = word(finding, "verdict");
+    survey.verdicts[current_check_id(word(finding, "check")) + " " + word(finding, "subject")] = word(finding, "verdict");
   }
   if (survey.figures.empty()) refuse_usage(fmt::format("{}: holds no figures; run 'gigabar survey' again", path));
   return survey;

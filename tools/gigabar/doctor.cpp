@@ -11,7 +11,6 @@
 
 #include "commands.hpp"
 #include "doctor/interrupt.hpp"
-#include "doctor/old_ids.hpp"
 #include "doctor/options.hpp"
 #include "doctor/output.hpp"
 #include "doctor/symptoms.hpp"

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "commands.hpp"
-#include "doctor/old_ids.hpp"
+#include "doctor/output.hpp"
 #include "gigabar/doctor.hpp"
 #include "support/failure.hpp"
 #include "support/nearest.hpp"

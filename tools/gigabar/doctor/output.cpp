@@ -5,10 +5,12 @@
 
 #include <algorithm>
 #include <array>
+#include <cstdio>
 #include <set>
 #include <string>
 
 #include "base/counted.hpp"
+#include "base/old_check_ids.hpp"
 #include "support/plain_text.hpp"
 
 namespace gigabar::tool::doctor {
@@ -89,6 +91,12 @@ std::size_t check_count(const Examination& examination) {
 }
 
 }  // namespace
+
+std::string current_id_with_note(std::string_view typed) {
+  std::string current = current_check_id(typed);
+  if (current != typed) fmt::print(stderr, "note: the check {} is called {} now\n", plain(typed, 100), plain(current, 100));
+  return current;
+}
 
 std::string part_of(const char* name, const std::string& text) {
   constexpr std::size_t kMargin = 10;

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "doctor/options.hpp"
@@ -10,6 +11,9 @@
 #include "support/report.hpp"
 
 namespace gigabar::tool::doctor {
+
+// Of a check that was typed; an old name is noted on standard error.
+std::string current_id_with_note(std::string_view typed);
 
 // "  why      ..." with the lines behind the first below its text.
 std::string part_of(const char* name, const std::string& text);
