@@ -260,7 +260,8 @@ class Fabric {
   GIGABAR_API Result<Operation> post_recv(Rank from, Tag tag, Tag mask, void* destination, std::uint64_t bytes,
                                           const PostOptions& options = {});
   // Waits for a message operation, once per operation. Errors: timed_out (the operation continues), the operation's failure;
-  // peer_lost of a receive from kAnyRank when every other rank is lost.
+  // peer_lost of a receive from kAnyRank when every other rank is lost; unavailable of a receive that matched a message which its
+  // sender took back at that moment: receive again.
   GIGABAR_API Result<Received> wait_message(Operation operation, Timeout timeout);
   // Cancels a receive that has not matched. Errors: busy (it is being filled or is complete: wait for it).
   GIGABAR_API Result<void> cancel_recv(Operation operation);
