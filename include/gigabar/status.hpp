@@ -7,6 +7,9 @@
 //
 // A thread that is cancelled (pthread_cancel) inside a call ends after it, at its next cancellation point. Cancellation does not
 // wake a call that waits: give it a time-out. Asynchronous cancelability (PTHREAD_CANCEL_ASYNCHRONOUS) is not supported.
+//
+// A callback (StreamOptions::progress, ExamineOptions::on_begin) may throw, which makes its call fail, or end its thread
+// (pthread_exit): the call's own threads end first, and what it has allocated is freed.
 #pragma once
 
 #include <cstdint>

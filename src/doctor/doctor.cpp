@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Which checks there are, and how they are run.
+#include <cxxabi.h>
+
 #include <algorithm>
 #include <exception>
 #include <new>
@@ -136,6 +138,8 @@ Result<Examination> examine(const Machine& machine, const ExamineOptions& option
     std::ranges::move(findings.take(), std::back_inserter(examination.findings));
   }
   return examination;
+} catch (const abi::__forced_unwind&) {
+  throw;  // the callback has ended this thread
 } catch (...) {
   return error_of_exception("examine");
 }

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // run_streams: memory, threads, gate, repeats.
+#include <cxxabi.h>
+
 #include <algorithm>
 #include <chrono>
 #include <memory>
@@ -308,6 +310,8 @@ Result<StreamReport> run_streams(const StreamPlan& plan, const StreamOptions& op
     if (Result<void> done = run.repeat(i); !done) return std::move(done).error();
   }
   return run.finish();
+} catch (const abi::__forced_unwind&) {
+  throw;  // the callback has ended this thread
 } catch (...) {
   return error_of_exception("run_streams");
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // A thread is cancelled inside the library: the call does what it was called for, the thread ends at its next cancellation point
-// behind it, and neither the process nor what the thread worked with comes to harm.
+// behind it, and neither the process nor what the thread worked with comes to harm. A callback that ends its thread ends the call.
 #include <gtest/gtest.h>
 #include <pthread.h>
 
@@ -21,8 +21,10 @@
 #include "gigabar/memory.hpp"
 #include "gigabar/streams.hpp"
 #include "gigabar/topology.hpp"
+#include "support/descriptors.hpp"
 #include "support/free_port.hpp"
 #include "support/isolated.hpp"
+#include "support/own_threads.hpp"
 #include "support/scoped_environment.hpp"
 
 namespace gigabar {
@@ -44,6 +46,12 @@ class Cancellable {
     ASSERT_EQ(::pthread_join(thread_, &answer), 0);
     EXPECT_EQ(answer, PTHREAD_CANCELED);
     EXPECT_TRUE(is_done_) << "it ended inside";
+  }
+  void expect_ended_inside(void* with) const {
+    void* answer = nullptr;
+    ASSERT_EQ(::pthread_join(thread_, &answer), 0);
+    EXPECT_EQ(answer, with);
+    EXPECT_FALSE(is_done_) << "the call returned";
   }
 
  private:
@@ -192,6 +200,59 @@ ISOLATED_TEST(Cancellation, IsHeldBackByStreamsTopologyAndDoctor) {
     }
     EXPECT_FALSE(Machine::open("/nowhere"));
     EXPECT_FALSE(diagnose("cannot register GPU memory: errno 14 (EFAULT)").lines.empty());
+  });
+}
+
+// --- Callbacks that end their thread ---------------------------------------------------------------------------------------------
+
+// `call` runs a callback that ends the thread: by pthread_exit(), then by a cancellation that the callback lets happen. It leaves
+// neither threads nor descriptors behind.
+void expect_callback_can_end_thread(const std::function<void(const std::function<void()>& callback)>& call) {
+  static int with = 0;
+  call([] {});  // opens what stays open
+  const std::size_t descriptors = test::open_descriptors(), threads = test::own_threads().size();
+  const auto expect_ended = [&](const std::function<void()>& callback, void* answer) {
+    Cancellable([&] { call(callback); }).expect_ended_inside(answer);
+    EXPECT_EQ(test::open_descriptors(), descriptors);
+    EXPECT_EQ(test::own_threads().size(), threads);
+  };
+  expect_ended([] { ::pthread_exit(&with); }, &with);
+  expect_ended(
+      [] {
+        ::pthread_setcancelstate(PTHREAD_CANCEL_ENABLE, nullptr);
+        ::pthread_cancel(::pthread_self());
+        ::pthread_testcancel();
+      },
+      PTHREAD_CANCELED);
+  call([] {});
+}
+
+ISOLATED_TEST(ThreadEnd, InTheProgressOfStreams) {
+  const ScopedEnvironment two("GIGABAR_STAND_IN", "2");
+  const auto transfers = parse_transfers("gpu0->host seconds=0.2; host->gpu1 cpu:2; gpu1->gpu0 background", {}, 2);
+  ASSERT_TRUE(transfers) << transfers.message();
+  StreamPlan plan;
+  plan.transfers = *transfers;
+  for (Transfer& transfer : plan.transfers) transfer.bytes = 65536;
+  plan.repeats = 1;
+  expect_callback_can_end_thread([&](const std::function<void()>& callback) {
+    StreamOptions options;
+    options.progress_interval_ms = 1;
+    options.progress = [&](unsigned, std::span<const StreamProgress>) { callback(); };
+    const auto report = run_streams(plan, options);
+    EXPECT_TRUE(report) << report.message();
+  });
+}
+
+ISOLATED_TEST(ThreadEnd, BeforeACheckOfTheDoctor) {
+  const ScopedEnvironment stand_in("GIGABAR_STAND_IN", "1");
+  const Machine machine = Machine::here();
+  expect_callback_can_end_thread([&](const std::function<void()>& callback) {
+    ExamineOptions options;
+    options.only = {"iommu"};
+    options.on_begin = [&](const CheckInfo&) { callback(); };
+    const auto examination = examine(machine, options);
+    EXPECT_TRUE(examination) << examination.message();
   });
 }
 
