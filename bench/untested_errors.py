@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """Lists the errors of the library that no test brings about: the calls of make_error() and its like in src that are never executed.
+Its like are the functions of src that return an Error, and those that log a refusal.
 
 usage: bench/untested_errors.py [options] [-- ctest's options]
 
@@ -11,6 +12,7 @@ exit code: 0 the list was made; 1 the build or the reading of the counters faile
 """
 
 import argparse
+import bisect
 import concurrent.futures
 import json
 import os
@@ -23,7 +25,9 @@ import sys
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 BUILD = ROOT / "build/coverage"
 FLAGS = "-O0 -fprofile-instr-generate -fcoverage-mapping -mllvm -runtime-counter-relocation"
-MAKERS = r"\b(make_error|refuse_job|refused_frame|refuse_usage|wrong)\("
+DEFINITION = r"\bError (?:\w+::)*(\w+)\("
+OTHER_MAKERS = {"refuse", "refuse_usage", "wrong"}  # return a Result, or an errno value
+NO_MAKERS = {"error"}  # accessors and variables
 LEFT_OUT = r"^install|Fuzz|^vm\.|^lanes"
 
 
@@ -44,9 +48,11 @@ def run(options, command, **how):
 
 
 def build_and_test(options):
-    configure = ["cmake", "--preset", "clang", "-B", BUILD, "-DGIGABAR_WARNINGS_AS_ERRORS=OFF", f"-DCMAKE_CXX_FLAGS_RELEASE={FLAGS}",
+    configure = ["cmake", "--preset", "clang", "-B", BUILD, "-DGIGABAR_WARNINGS_AS_ERRORS=OFF", "-DCMAKE_DISABLE_PRECOMPILE_HEADERS=OFF", f"-DCMAKE_CXX_FLAGS_RELEASE={FLAGS}",
                  f"-DCMAKE_C_FLAGS_RELEASE={FLAGS}", "-DGIGABAR_TEST_OPTIONS=", f"-DCMAKE_CXX_COMPILER=clang++{options.llvm}",
                  f"-DCMAKE_C_COMPILER=clang{options.llvm}"]
+    if (ROOT / ".venv/cuda").is_dir():  # CUDA's headers, where ./run has brought them
+        configure.append(f"-DGIGABAR_CUDA_ROOT={ROOT}/.venv/cuda")
     if run(options, configure, cwd=ROOT, stdout=subprocess.DEVNULL) != 0:
         sys.exit("untested_errors: the tree cannot be configured")
     if run(options, ["cmake", "--build", BUILD, "--", "-k", "0"], stdout=subprocess.DEVNULL) != 0:
@@ -69,30 +75,33 @@ def programs():
     return found
 
 
-def counts_of(options):
-    """Executions by file and line, over all programs."""
+def segments_of(options):
+    """How often each stretch of code was executed: by file, the segments of each program."""
     merged = BUILD / "all.profdata"
     profiles = [str(path) for path in (BUILD / "profiles").glob("*.profraw") if path.stat().st_size]
     (BUILD / "profiles.txt").write_text("\n".join(profiles))
     if run(options, [f"llvm-profdata{options.llvm}", "merge", "--failure-mode=all", "-sparse", "-f", BUILD / "profiles.txt", "-o", merged]) != 0:
         sys.exit("untested_errors: the counters cannot be read")
 
-    def lines_of(program):
-        done = subprocess.run([f"llvm-cov{options.llvm}", "export", "-format=lcov", f"-instr-profile={merged}", str(program), str(ROOT / "src")],
-                              capture_output=True, text=True, check=False)
-        return done.stdout.splitlines()
+    def files_of(program):
+        done = subprocess.run([f"llvm-cov{options.llvm}", "export", "-skip-functions", "-skip-expansions", f"-instr-profile={merged}", str(program),
+                               str(ROOT / "src")], capture_output=True, text=True, check=False)
+        return json.loads(done.stdout)["data"][0]["files"] if done.returncode == 0 else []
 
-    counts = {}
+    segments = {}
     with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
-        for lines in pool.map(lines_of, programs()):
-            file = None
-            for line in lines:
-                if line.startswith("SF:"):
-                    file = counts.setdefault(os.path.relpath(line[3:], ROOT), {})
-                elif line.startswith("DA:"):
-                    number, count = line[3:].split(",")[:2]
-                    file[int(number)] = max(file.get(int(number), 0), int(count))
-    return counts
+        for files in pool.map(files_of, programs()):
+            for file in files:
+                segments.setdefault(os.path.relpath(file["filename"], ROOT), []).append([segment[:4] for segment in file["segments"]])
+    if not segments:
+        sys.exit("untested_errors: no program has counters for src")
+    return segments
+
+
+def count_at(program, line, column):
+    """Executions of what stands there, by one program's segments (line, column, count, whether there is a count); None: no code."""
+    at = bisect.bisect_right(program, [line, column, float("inf")]) - 1
+    return program[at][2] if at >= 0 and program[at][3] else None
 
 
 def call_end(text, at):
@@ -108,22 +117,27 @@ def call_end(text, at):
     return at
 
 
-def calls(counts):
-    for name, lines in sorted(counts.items()):
-        text = (ROOT / name).read_text()
-        for match in re.finditer(MAKERS, text):
-            end = call_end(text, match.end())
-            first, last = (text.count("\n", 0, at) + 1 for at in (match.start(), end))
-            seen = [lines[number] for number in range(first, last + 1) if number in lines]
-            if seen:
-                yield {"file": name, "line": first, "count": max(seen), "call": " ".join(text[match.start():end].split())}
+def calls(segments):
+    texts = {str(path.relative_to(ROOT)): path.read_text() for path in (ROOT / "src").rglob("*.[ch]pp")}
+    names = OTHER_MAKERS.union(*(re.findall(DEFINITION, text) for text in texts.values())) - NO_MAKERS
+    for name, programs_segments in sorted(segments.items()):
+        text = texts.get(name, "")
+        for match in re.finditer(rf"\b({'|'.join(sorted(names))})\(", text):
+            begin = text.rfind("\n", 0, match.start()) + 1
+            if re.search(r"\bError (\w+::)*$", text[begin:match.start()]):
+                continue  # the function itself
+            line, column = text.count("\n", 0, begin) + 1, match.start() - begin + 1
+            counts = [count for count in (count_at(program, line, column) for program in programs_segments) if count is not None]
+            if counts:
+                call = " ".join(text[match.start():call_end(text, match.end())].split())
+                yield {"file": name, "line": line, "count": max(counts), "call": call}
 
 
 def main():
     options = parse(sys.argv[1:])
     if not options.read_only:
         build_and_test(options)
-    found = list(calls(counts_of(options)))
+    found = list(calls(segments_of(options)))
     missed = [call for call in found if call["count"] == 0]
     for call in missed:
         print(f"{call['file']}:{call['line']}: {call['call'][:160]}")
