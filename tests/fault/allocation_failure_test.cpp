@@ -3,7 +3,10 @@
 // nothing, and works the next time.
 #include <gtest/gtest.h>
 
+#include <array>
+#include <exception>
 #include <new>
+#include <thread>
 
 #include "support/expect_log.hpp"
 #include "support/failing_new.hpp"
@@ -114,6 +117,45 @@ TEST(AllocationFailureControl, TheCounterStrikesWhenItIsTold) {
   EXPECT_TRUE(has_failed);
   EXPECT_EQ(succeeded, 3u) << "the third fails, once";
   EXPECT_EQ(failed, 1u);
+}
+
+// Another one: each path strikes once, however many allocations are made on it.
+TEST(AllocationFailureControl, EachPathStrikesOnce) {
+  std::array<unsigned, 3> failed{};
+  const auto allocate = [](unsigned times) {
+    for (unsigned i = 0; i < times; ++i) ::operator delete(::operator new(8));
+  };
+  const auto call = [&] {
+    unsigned step = 0;
+    try {
+      allocate(1000);
+      step = 1;
+      allocate(1000);
+      step = 2;
+      std::exception_ptr thrown;
+      std::thread other([&] {
+        try {
+          allocate(1000);
+        } catch (...) {
+          thrown = std::current_exception();
+        }
+      });
+      other.join();
+      if (thrown) std::rethrow_exception(thrown);
+      return Status::ok;
+    } catch (const std::bad_alloc&) {
+      ++failed[step];
+      return Status::out_of_memory;
+    }
+  };
+  const unsigned of_this_thread = fail_each_allocation(call, [] {}, {}, test::Failing::each_path);
+  EXPECT_EQ(failed[0], 1u);
+  EXPECT_EQ(failed[1], 1u);
+  EXPECT_GE(failed[2], 1u) << "the thread's own";
+  const unsigned of_all = fail_each_allocation(call, [] {}, {}, test::Failing::each_path_of_all_threads);
+  EXPECT_EQ(of_all, of_this_thread + 1) << "and one that it makes";
+  EXPECT_EQ(failed[0], 2u);
+  EXPECT_EQ(failed[1], 2u);
 }
 
 }  // namespace

@@ -31,10 +31,12 @@ class WithMemory {
 
 // Which allocations fail, one in each run.
 enum class Failing : std::uint8_t {
-  each,                // of the calling thread, one after another
-  some,                // of the calling thread: each of the first hundred, then one in a hundredth of their number; for long calls
-  few,                 // each of the first ten, then one in a tenth of their number; for very long calls
-  each_of_all_threads  // of the call's own threads too
+  each,                 // of the calling thread, one after another
+  each_of_all_threads,  // of the call's own threads too
+  // For long calls: the first on each path, which is the stack of return addresses that leads to the allocation. Whatever number of
+  // allocations a loop makes, it is one path; a last run looks whether any path is left.
+  each_path,
+  each_path_of_all_threads
 };
 
 // Runs `call` again and again, each time with one more allocation that succeeds, until none fails; `check` behind each that had one
