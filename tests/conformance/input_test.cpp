@@ -9,6 +9,7 @@
 #include <thread>
 
 #include "conformance/rank_segment.hpp"
+#include "gigabar/device_session.hpp"
 
 namespace gigabar::test {
 namespace {
@@ -91,6 +92,9 @@ void refuse_posts(Fabric& fabric, Rank rank) {
   EXPECT_TRUE(refuses(fabric.flush(kAnyRank, kPatience), "rank"));
   const std::vector<ListPiece> too_many(kMaxListPieces + 1, ListPiece{here, kTarget, 0, 1});
   EXPECT_TRUE(refuses(fabric.write_list(rank, too_many), "1025"));
+  const std::span<const ListPiece> nowhere(static_cast<const ListPiece*>(nullptr), 1);
+  EXPECT_TRUE(refuses(fabric.write_list(rank, nowhere), "pieces"));
+  EXPECT_TRUE(refuses(fabric.read_list(rank, nowhere), "pieces"));
   const PathPolicy two{.gdr = Preference::require, .staged = Preference::require};
   EXPECT_TRUE(refuses(fabric.write(here, there, 8, {.queue = 0, .policy = two}), "require"));
   for (const std::uint64_t chunk_bytes : {std::uint64_t{0}, std::uint64_t{1}, std::uint64_t{4095}}) {
@@ -304,6 +308,7 @@ BARE_RANK_BODY(use_after_move) {
   Fabric first = std::move(*opened);
   Fabric second = std::move(first);
   every_call_fails(first, Status::unavailable);  // NOLINT(bugprone-use-after-move): that is the test
+  EXPECT_TRUE(fails(DeviceSession::open(first, {}), Status::unavailable, "moved from"));
   EXPECT_FALSE(first.close(kPatience).is_ok());
   EXPECT_TRUE(first.peers().empty());
   EXPECT_EQ(second.rank(), me.rank());

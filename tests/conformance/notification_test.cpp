@@ -218,6 +218,26 @@ RANK_BODY(wake_a_sleeping_waiter) {
   ASSERT_TRUE(me.meet());
 }
 
+// Threads wait in a segment that another one deregisters: they are told, and wait no longer.
+RANK_BODY(deregister_under_waiters) {
+  RankMemory memory(MemoryChoice::host, 4096);
+  ASSERT_TRUE(is_ok(fabric.register_segment(kTarget, memory.address(), 4096)));
+  ASSERT_TRUE(me.meet());
+  Result<void> counted, raised;
+  std::thread counting([&] { counted = fabric.notification_wait_count(kTarget, 5, 1, kPatience); });
+  std::thread waiting([&] {
+    const auto first = fabric.notification_wait(kTarget, 0, 4, kPatience);
+    if (!first) raised = Result<void>(Error(first.error()));
+  });
+  std::this_thread::sleep_for(std::chrono::milliseconds(200));  // by then both wait; before, they would be told the same
+  EXPECT_TRUE(is_ok(fabric.deregister_segment(kTarget, kPatience)));
+  counting.join();
+  waiting.join();
+  EXPECT_TRUE(fails(counted, Status::invalid_argument, "segment"));
+  EXPECT_TRUE(fails(raised, Status::invalid_argument, "segment"));
+  ASSERT_TRUE(me.meet());
+}
+
 // --- The tests ------------------------------------------------------------------------------------------------------------------
 
 // More than a million where the link is memory: every counter of 16 bits wraps many times.
@@ -251,6 +271,7 @@ INSTANTIATE_TEST_SUITE_P(Paths, FabricNotificationLoad, testing::ValuesIn(load_s
 class FabricNotifications : public testing::TestWithParam<RankSetup> {};
 TEST_P(FabricNotifications, LowestOfARangeFirst) { run_ranks("wait_for_ranges", GetParam()); }
 TEST_P(FabricNotifications, ManyRanksAddToOneCounter) { run_ranks("add_to_one_counter", GetParam()); }
+TEST_P(FabricNotifications, EndWithTheirSegment) { run_ranks("deregister_under_waiters", GetParam()); }
 INSTANTIATE_TEST_SUITE_P(Ranks, FabricNotifications, testing::ValuesIn(rank_setups()), setup_name);
 
 class FabricNotificationPair : public testing::TestWithParam<RankSetup> {};

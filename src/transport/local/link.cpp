@@ -74,7 +74,6 @@ LocalLink::LocalLink(std::shared_ptr<Core> core, unsigned side, LinkMemory memor
   limits_.write_bytes = kMaxWriteBytes;
   limits_.read_bytes = kMaxWriteBytes;
   limits_.posted_writes = kMaxPostedWrites;
-  core_->links.push_back(this);
   // Edges, not levels: the socket of a peer that is gone stays readable for ever.
   epoll_event event{};
   event.events = EPOLLIN | EPOLLET;
@@ -84,6 +83,7 @@ LocalLink::LocalLink(std::shared_ptr<Core> core, unsigned side, LinkMemory memor
     fail(make_error(status_of_errno(code, Status::out_of_memory), "watch", "socket of a local link", errno_code(code).name,
                     "raise fs.epoll.max_user_watches", errno_code(code)));
   }
+  core_->links.push_back(this);  // the last that can throw: nobody polls half a link
 }
 
 LocalLink::~LocalLink() {
