@@ -231,6 +231,11 @@ CUresult CUDAAPI cuMemsetD8Async(CUdeviceptr destination, unsigned char value, s
 CUresult CUDAAPI cuCtxSynchronize() {
   GIGABAR_FAKE_ENTER(cuCtxSynchronize, context_unsafe);
   run_pending(nullptr);
+  while (std::atomic_ref(s.machine.is_busy).load()) {
+    entry.lock.unlock();
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    entry.lock.lock();
+  }
   return CUDA_SUCCESS;
 }
 

@@ -91,6 +91,7 @@ int attribute_of(const Machine& machine, const Gpu& gpu, CUdevice_attribute attr
     case CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_FLUSH_WRITES_OPTIONS: return 1;
     case CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WRITES_ORDERING: return 100;
     case CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED: return machine.dma_buf_supported;
+    case CU_DEVICE_ATTRIBUTE_PAGEABLE_MEMORY_ACCESS_USES_HOST_PAGE_TABLES: return machine.is_coherent ? 1 : 0;
     default: return 0;
   }
 }

@@ -30,7 +30,7 @@ enum class Needs {
 struct Entry {
   Entry(const char* name, Needs needs);
   Inside inside;
-  std::unique_lock<std::mutex> lock;
+  mutable std::unique_lock<std::mutex> lock;
   CUresult result = CUDA_SUCCESS;
 };
 

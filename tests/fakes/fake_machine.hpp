@@ -67,9 +67,11 @@ struct Machine {
   bool are_window_stores_lost;   // plants a window that shows the memory, while what is stored through it never gets there
   // So many of the next copies from GPU memory see another first byte, as if the GPU had stored there and undone it since.
   std::uint32_t passing_stores;
+  bool is_coherent;         // the CPU caches the memory of every GPU
   bool has_peer_access;     // between any two GPUs
   bool has_peer_atomics;    // likewise, native ones
   bool is_peer_copy_wrong;  // a bit of every copy between GPUs is lost
+  bool is_busy;             // kernels run: cuCtxSynchronize does not return; std::atomic_ref
   bool is_capturing;        // a stream capture in global mode is under way in the process
   bool was_capture_broken;  // out: a call that such a capture forbids was made
   Fault faults[kMaxFaults];

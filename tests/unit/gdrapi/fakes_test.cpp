@@ -172,6 +172,22 @@ ISOLATED_TEST(GdrFakes, ForcePcieIsWhatThereIs) {
   FakeSession::free(memory);
 }
 
+// The CPU's accesses to a coherent GPU go through its caches, not over PCIe.
+ISOLATED_TEST(GdrFakes, ForcePcieIsRefusedByACoherentGpu) {
+  FakeSession session;
+  make_dma_buf_mappable(session.machine());
+  session.machine().is_coherent = true;
+  session.start();
+  const CUdeviceptr memory = FakeSession::allocate(kBlock);
+  {
+    const Gdr gdr;
+    EXPECT_EQ(gdr.attribute(GDR_ATTR_SUPPORT_PIN_FLAG_FORCE_PCIE), 0);
+    EXPECT_EQ(gdr.pin_code(memory, kBlock, GDR_PIN_FLAG_FORCE_PCIE), EINVAL);
+    expect_works(gdr, memory, kBlock, memory, kBlock, kBlock, GDR_MAPPING_TYPE_CACHING);
+  }
+  FakeSession::free(memory);
+}
+
 ISOLATED_TEST(GdrFakes, RequestedType) {
   FakeSession session;
   session.start();
