@@ -4,8 +4,6 @@
 #include <dlfcn.h>
 #include <pthread.h>
 #include <sys/epoll.h>
-#include <sys/syscall.h>
-#include <unistd.h>
 
 #include <atomic>
 #include <cstdint>
@@ -28,6 +26,12 @@ std::int64_t left_ns(clockid_t clock, const timespec& end) {
   return ns_of(end) - ns_of(now);
 }
 
+// What the program would have called: the C library's, or the sanitizer's in front of it.
+template <class Function>
+Function* next_of(const char* name) {
+  return reinterpret_cast<Function*>(::dlsym(RTLD_NEXT, name));
+}
+
 }  // namespace
 
 LongSleeps::LongSleeps() { are_long = true; }
@@ -39,16 +43,17 @@ unsigned LongSleeps::on_conditions() const { return on_conditions_count; }
 
 extern "C" int epoll_wait(int epoll, epoll_event* events, int max_events, int timeout_ms) {
   using namespace gigabar::test;
+  static auto* const next = next_of<decltype(epoll_wait)>("epoll_wait");
   if (timeout_ms >= kLimitedMs && are_long) {
     timeout_ms = kLongMs;
     ++on_descriptors_count;
   }
-  return static_cast<int>(::syscall(SYS_epoll_pwait, epoll, events, max_events, timeout_ms, nullptr, 0));
+  return next(epoll, events, max_events, timeout_ms);
 }
 
 extern "C" int pthread_cond_clockwait(pthread_cond_t* condition, pthread_mutex_t* mutex, clockid_t clock, const timespec* end) {
   using namespace gigabar::test;
-  static auto* const next = reinterpret_cast<decltype(&pthread_cond_clockwait)>(::dlsym(RTLD_NEXT, "pthread_cond_clockwait"));
+  static auto* const next = next_of<decltype(pthread_cond_clockwait)>("pthread_cond_clockwait");
   timespec late = *end;
   if (are_long && left_ns(clock, *end) >= kLimitedMs * kMsNs) {
     late.tv_sec += kLongMs / 1000;
