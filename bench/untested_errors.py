@@ -48,9 +48,9 @@ def run(options, command, **how):
 
 
 def build_and_test(options):
-    configure = ["cmake", "--preset", "clang", "-B", BUILD, "-DGIGABAR_WARNINGS_AS_ERRORS=OFF", "-DCMAKE_DISABLE_PRECOMPILE_HEADERS=OFF", f"-DCMAKE_CXX_FLAGS_RELEASE={FLAGS}",
-                 f"-DCMAKE_C_FLAGS_RELEASE={FLAGS}", "-DGIGABAR_TEST_OPTIONS=", f"-DCMAKE_CXX_COMPILER=clang++{options.llvm}",
-                 f"-DCMAKE_C_COMPILER=clang{options.llvm}"]
+    configure = ["cmake", "--preset", "clang", "-B", BUILD, "-DGIGABAR_WARNINGS_AS_ERRORS=OFF", "-DCMAKE_DISABLE_PRECOMPILE_HEADERS=OFF",
+                 f"-DCMAKE_CXX_FLAGS_RELEASE={FLAGS}", f"-DCMAKE_C_FLAGS_RELEASE={FLAGS}", "-DGIGABAR_TEST_OPTIONS=",
+                 f"-DCMAKE_CXX_COMPILER=clang++{options.llvm}", f"-DCMAKE_C_COMPILER=clang{options.llvm}"]
     if (ROOT / ".venv/cuda").is_dir():  # CUDA's headers, where ./run has brought them
         configure.append(f"-DGIGABAR_CUDA_ROOT={ROOT}/.venv/cuda")
     if run(options, configure, cwd=ROOT, stdout=subprocess.DEVNULL) != 0:
