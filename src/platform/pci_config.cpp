@@ -14,7 +14,6 @@ constexpr std::size_t kOrdinaryBytes = 256;
 constexpr std::size_t kAllBytes = 4096;
 
 constexpr unsigned kExpressId = 0x10;
-constexpr unsigned kAerId = 0x0001;
 constexpr unsigned kAcsId = 0x000d;
 constexpr unsigned kAtsId = 0x000f;
 
@@ -98,42 +97,14 @@ Place find_extended(const Bytes& bytes, unsigned wanted) {
   });
 }
 
-void read_second_control(const Bytes& bytes, PciExpressCapability& found) {
-  const auto can = bytes.double_word(found.offset + 0x24);
-  const auto control = bytes.word(found.offset + 0x28);
-  if (found.version < 2 || !can || !control) return;
-  found.can_route_atomics = is_set(*can, 6);
-  found.can_complete_atomics = is_set(*can, 7) || is_set(*can, 8);
-  found.has_atomics = is_set(*control, 6);
-  found.can_complete_10_bit_tags = is_set(*can, 16);
-  found.has_10_bit_tags = is_set(*control, 12);
-}
-
 PciCapability<PciExpressCapability> read_express(const Bytes& bytes) {
+  constexpr unsigned kRegisterBytes = 0x14;  // of the oldest version: up to Link Status
   const Place place = find_ordinary(bytes, kExpressId);
   if (place.offset == 0) return {{}, place.is_hidden};
-  const auto flags = bytes.word(place.offset + 0x02);
-  const auto can = bytes.double_word(place.offset + 0x04);
   const auto control = bytes.word(place.offset + 0x08);
-  const auto link_can = bytes.double_word(place.offset + 0x0c);
-  const auto link = bytes.word(place.offset + 0x12);
-  if (!flags || !can || !control || !link_can || !link) return {};
-  PciExpressCapability found;
-  found.offset = place.offset;
-  found.version = field(*flags, 0, 4);
-  found.type = static_cast<PciPortType>(field(*flags, 4, 4));
-  found.most_payload_bytes = packet_bytes(field(*can, 0, 3));
-  found.has_relaxed_ordering = is_set(*control, 4);
-  found.payload_bytes = packet_bytes(field(*control, 5, 3));
-  found.has_extended_tags = is_set(*control, 8);
-  found.has_no_snoop = is_set(*control, 11);
-  found.most_read_request_bytes = packet_bytes(field(*control, 12, 3));
-  found.most_link_speed = field(*link_can, 0, 4);
-  found.most_link_width = field(*link_can, 4, 6);
-  found.link_speed = field(*link, 0, 4);
-  found.link_width = field(*link, 4, 6);
-  read_second_control(bytes, found);
-  return {found, false};
+  if (!control || place.offset + kRegisterBytes > bytes.size()) return {};
+  return {PciExpressCapability{packet_bytes(field(*control, 5, 3)), packet_bytes(field(*control, 12, 3)), is_set(*control, 4)},
+          false};
 }
 
 PciCapability<PciAcsCapability> read_acs(const Bytes& bytes) {
@@ -141,7 +112,7 @@ PciCapability<PciAcsCapability> read_acs(const Bytes& bytes) {
   if (place.offset == 0) return {{}, place.is_hidden};
   const auto can = bytes.word(place.offset + 4), control = bytes.word(place.offset + 6);
   if (!can || !control) return {};
-  return {PciAcsCapability{place.offset, *can, *control}, false};
+  return {PciAcsCapability{*can, *control}, false};
 }
 
 PciCapability<PciAtsCapability> read_ats(const Bytes& bytes) {
@@ -149,31 +120,10 @@ PciCapability<PciAtsCapability> read_ats(const Bytes& bytes) {
   if (place.offset == 0) return {{}, place.is_hidden};
   const auto control = bytes.word(place.offset + 6);
   if (!control) return {};
-  return {PciAtsCapability{place.offset, is_set(*control, 15)}, false};
-}
-
-PciCapability<PciAerCapability> read_aer(const Bytes& bytes) {
-  const Place place = find_extended(bytes, kAerId);
-  if (place.offset == 0) return {{}, place.is_hidden};
-  return {PciAerCapability{place.offset}, false};
+  return {PciAtsCapability{is_set(*control, 15)}, false};
 }
 
 }  // namespace
-
-std::string_view name_of(PciPortType type) noexcept {
-  switch (type) {
-    case PciPortType::endpoint: return "endpoint";
-    case PciPortType::legacy_endpoint: return "legacy endpoint";
-    case PciPortType::root_port: return "root port";
-    case PciPortType::upstream_port: return "upstream port";
-    case PciPortType::downstream_port: return "downstream port";
-    case PciPortType::bridge_to_pci: return "bridge to PCI";
-    case PciPortType::bridge_from_pci: return "bridge from PCI";
-    case PciPortType::integrated_endpoint: return "integrated endpoint";
-    case PciPortType::event_collector: return "event collector";
-  }
-  return "port of an unknown type";
-}
 
 std::string acs_text(std::uint16_t bits) {
   constexpr std::array<std::string_view, 7> kNames{"SV", "TB", "RR", "CR", "UF", "EC", "DT"};
@@ -191,23 +141,16 @@ std::optional<PciConfig> PciConfig::parse(std::string_view bytes) {
   if (space.size() < kHeaderBytes) return {};
   PciConfig config;
   config.bytes = space.size();
-  config.vendor = space.word(0).value_or(0);
-  config.device = space.word(2).value_or(0);
-  config.class_code = space.double_word(8).value_or(0) >> 8U;
-  config.header_type = static_cast<std::uint8_t>(field(space.byte(0x0e).value_or(0), 0, 7));
-  config.is_full = space.size() >= kOrdinaryBytes;
-  config.is_extended_full = space.size() == kAllBytes;
-  config.is_gone = config.vendor == 0xffff;
+  config.is_gone = space.word(0) == 0xffff;
   if (config.is_gone) return config;
   config.express = read_express(space);
   if (config.express.is_absent()) {
     // Extended capabilities are a matter of PCI Express (and of PCI-X 2.0, which no device of interest here is).
-    config.acs.is_hidden = config.ats.is_hidden = config.aer.is_hidden = false;
+    config.acs.is_hidden = config.ats.is_hidden = false;
     return config;
   }
   config.acs = read_acs(space);
   config.ats = read_ats(space);
-  config.aer = read_aer(space);
   return config;
 }
 

@@ -22,55 +22,18 @@ struct PciCapability {
   bool is_absent() const noexcept { return !registers && !is_hidden; }
 };
 
-enum class PciPortType : std::uint8_t {
-  endpoint = 0,
-  legacy_endpoint = 1,
-  root_port = 4,
-  upstream_port = 5,
-  downstream_port = 6,
-  bridge_to_pci = 7,
-  bridge_from_pci = 8,
-  integrated_endpoint = 9,
-  event_collector = 10,
-};
-std::string_view name_of(PciPortType type) noexcept;  // "root port"
-
-// The PCI Express capability, 0x10. Registers that its version does not have are nothing.
+// Device Control of the PCI Express capability, 0x10.
 struct PciExpressCapability {
-  unsigned offset = 0;  // bytes from the start of the space
-  unsigned version = 0;
-  PciPortType type = PciPortType::endpoint;
-
-  std::optional<unsigned> most_payload_bytes;       // that the device can take in one packet
   std::optional<unsigned> payload_bytes;            // that it may send now (MPS); nothing: a reserved value
   std::optional<unsigned> most_read_request_bytes;  // that it may ask for at once (MRRS); nothing: a reserved value
   bool has_relaxed_ordering = false;                // it may set the attribute in what it sends
-  bool has_no_snoop = false;
-  bool has_extended_tags = false;
-
-  unsigned most_link_speed = 0;  // 1: 2.5 GT/s ... 6: 64 GT/s
-  unsigned most_link_width = 0;  // lanes
-  unsigned link_speed = 0;       // now
-  unsigned link_width = 0;
-
-  std::optional<bool> can_route_atomics;         // a switch or a root port
-  std::optional<bool> can_complete_atomics;      // of 32 or 64 bits
-  std::optional<bool> has_atomics;               // it may send them
-  std::optional<bool> can_complete_10_bit_tags;  // more than 256 reads under way
-  std::optional<bool> has_10_bit_tags;
 };
 
 // Access Control Services, 0x000D. Bits of `can` and `control`.
 struct PciAcsCapability {
-  static constexpr std::uint16_t kSourceValidation = 1U << 0U;
-  static constexpr std::uint16_t kTranslationBlocking = 1U << 1U;
   static constexpr std::uint16_t kRequestRedirect = 1U << 2U;
   static constexpr std::uint16_t kCompletionRedirect = 1U << 3U;
-  static constexpr std::uint16_t kUpstreamForwarding = 1U << 4U;
-  static constexpr std::uint16_t kEgressControl = 1U << 5U;
-  static constexpr std::uint16_t kDirectTranslated = 1U << 6U;
 
-  unsigned offset = 0;
   std::uint16_t can = 0;
   std::uint16_t control = 0;
 
@@ -80,31 +43,17 @@ std::string acs_text(std::uint16_t bits);  // "SV RR CR UF"; "none"
 
 // Address Translation Services, 0x000F.
 struct PciAtsCapability {
-  unsigned offset = 0;
   bool is_enabled = false;
 };
 
-// Advanced Error Reporting, 0x0001.
-struct PciAerCapability {
-  unsigned offset = 0;
-};
-
 struct PciConfig {
-  std::uint16_t vendor = 0;
-  std::uint16_t device = 0;
-  std::uint32_t class_code = 0;  // 0x030200: base class, subclass, interface
-  std::uint8_t header_type = 0;  // 0: device, 1: bridge
-  std::size_t bytes = 0;         // how many there were
-
-  bool is_full = false;           // the first 256 bytes are there: every ordinary capability
-  bool is_extended_full = false;  // all 4096 are there: every extended capability
+  std::size_t bytes = 0;  // how many there were
   // Every read gives ones: the device is gone, or held in reset. Its capabilities are hidden.
   bool is_gone = false;
 
   PciCapability<PciExpressCapability> express;
   PciCapability<PciAcsCapability> acs;
   PciCapability<PciAtsCapability> ats;
-  PciCapability<PciAerCapability> aer;
 
   // Nothing for less than the header's 64 bytes. Never looks past the end; lists that loop end.
   static std::optional<PciConfig> parse(std::string_view bytes);

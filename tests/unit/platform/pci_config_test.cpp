@@ -23,54 +23,25 @@ PciConfig parsed(const std::string& bytes) {
 
 TEST(PciConfig, HeaderAndHowMuchOfItThereIs) {
   ConfigSpace space(0x15b3, 0x1021);
-  space.double_word(0x08, 0x02070001).byte(0x0e, 0x81);
   EXPECT_FALSE(PciConfig::parse(""));
   EXPECT_FALSE(PciConfig::parse(space.bytes(63)));
   const PciConfig header = parsed(space.bytes(64));
-  EXPECT_EQ(header.vendor, 0x15b3);
-  EXPECT_EQ(header.device, 0x1021);
-  EXPECT_EQ(header.class_code, 0x020700U);
-  EXPECT_EQ(header.header_type, 1) << "without the bit of several functions";
   EXPECT_EQ(header.bytes, 64U);
-  EXPECT_FALSE(header.is_full);
-  EXPECT_FALSE(header.is_extended_full);
-  EXPECT_TRUE(parsed(space.bytes(256)).is_full);
-  EXPECT_FALSE(parsed(space.bytes(256)).is_extended_full);
-  EXPECT_TRUE(parsed(space.bytes()).is_extended_full);
+  EXPECT_FALSE(header.is_gone);
   EXPECT_EQ(parsed(space.bytes() + "beyond").bytes, 4096U);
 }
 
 TEST(PciConfig, ExpressCapability) {
   ConfigSpace space;
   space.capability(0x40, 0x01, 0x50).capability(0x50, 0x05, 0x60).capability(0x60, 0x10);
-  space.word(0x62, 0x0062);             // a downstream port, version 2
-  space.double_word(0x64, 0x2);         // takes 512 bytes
-  space.word(0x68, 0x5950);             // reads of 4096, no snoop, extended tags, payload of 512, relaxed ordering
-  space.double_word(0x6c, 0x105);       // 32 GT/s, 16 lanes
-  space.word(0x72, 0x0084);             // 16 GT/s, 8 lanes
-  space.double_word(0x84, 0x000100c0);  // routes atomics, completes those of 32 bits, completes 10-bit tags
-  space.word(0x88, 0x1040);             // asks for atomics, 10-bit tags
+  space.word(0x62, 0x0062);  // a downstream port, version 2
+  space.word(0x68, 0x5950);  // reads of 4096, no snoop, extended tags, payload of 512, relaxed ordering
   const PciConfig config = parsed(space.bytes());
   ASSERT_TRUE(config.express);
   EXPECT_FALSE(config.express.is_absent());
-  EXPECT_EQ(config.express->offset, 0x60U);
-  EXPECT_EQ(config.express->version, 2U);
-  EXPECT_EQ(config.express->type, PciPortType::downstream_port);
-  EXPECT_EQ(config.express->most_payload_bytes, 512U);
   EXPECT_EQ(config.express->payload_bytes, 512U);
   EXPECT_EQ(config.express->most_read_request_bytes, 4096U);
   EXPECT_TRUE(config.express->has_relaxed_ordering);
-  EXPECT_TRUE(config.express->has_no_snoop);
-  EXPECT_TRUE(config.express->has_extended_tags);
-  EXPECT_EQ(config.express->most_link_speed, 5U);
-  EXPECT_EQ(config.express->most_link_width, 16U);
-  EXPECT_EQ(config.express->link_speed, 4U);
-  EXPECT_EQ(config.express->link_width, 8U);
-  EXPECT_EQ(config.express->can_route_atomics, true);
-  EXPECT_EQ(config.express->can_complete_atomics, true);
-  EXPECT_EQ(config.express->has_atomics, true);
-  EXPECT_EQ(config.express->can_complete_10_bit_tags, true);
-  EXPECT_EQ(config.express->has_10_bit_tags, true);
 }
 
 TEST(PciConfig, ClearedBitsAndReservedSizes) {
@@ -78,22 +49,9 @@ TEST(PciConfig, ClearedBitsAndReservedSizes) {
   space.express(0, 0x70c0);
   const PciConfig config = parsed(space.bytes());
   ASSERT_TRUE(config.express);
-  EXPECT_EQ(config.express->type, PciPortType::endpoint);
   EXPECT_FALSE(config.express->payload_bytes) << "6 is reserved";
   EXPECT_FALSE(config.express->most_read_request_bytes) << "7 is reserved";
   EXPECT_FALSE(config.express->has_relaxed_ordering);
-  EXPECT_FALSE(config.express->has_extended_tags);
-  EXPECT_EQ(config.express->can_route_atomics, false);
-  EXPECT_EQ(config.express->has_10_bit_tags, false);
-}
-
-TEST(PciConfig, TheFirstVersionHasNoSecondControl) {
-  ConfigSpace space;
-  space.express().word(0x62, 0x0001).double_word(0x84, 0xffffffff).word(0x88, 0xffff);
-  const PciConfig config = parsed(space.bytes());
-  ASSERT_TRUE(config.express);
-  EXPECT_FALSE(config.express->can_route_atomics);
-  EXPECT_FALSE(config.express->has_10_bit_tags);
 }
 
 TEST(PciConfig, ExtendedCapabilities) {
@@ -101,11 +59,8 @@ TEST(PciConfig, ExtendedCapabilities) {
   space.express(6).extended(0x100, 0x0001, 0x148).extended(0x148, 0x000d, 0x200).extended(0x200, 0x000f);
   space.word(0x14c, 0x005f).word(0x14e, 0x001d).word(0x206, 0x8000);
   const PciConfig config = parsed(space.bytes());
-  ASSERT_TRUE(config.aer);
   ASSERT_TRUE(config.acs);
   ASSERT_TRUE(config.ats);
-  EXPECT_EQ(config.aer->offset, 0x100U);
-  EXPECT_EQ(config.acs->offset, 0x148U);
   EXPECT_EQ(config.acs->can, 0x5f);
   EXPECT_EQ(config.acs->control, 0x1d);
   EXPECT_TRUE(config.acs->redirects());
@@ -128,7 +83,6 @@ TEST(PciConfig, HiddenIsNotAbsent) {
   const PciConfig all = parsed(space.bytes());
   EXPECT_TRUE(all.acs);
   EXPECT_TRUE(all.ats.is_absent());
-  EXPECT_TRUE(all.aer.is_absent());
 }
 
 TEST(PciConfig, ADeviceOfOldPciHasNoneOfThem) {
@@ -168,7 +122,6 @@ TEST(PciConfig, ListsThatLoopEnd) {
   ConfigSpace extended;
   extended.express().extended(0x100, 0x0001, 0x200).extended(0x200, 0x0002, 0x100);
   const PciConfig config = parsed(extended.bytes());
-  EXPECT_TRUE(config.aer);
   EXPECT_TRUE(config.acs.is_hidden);
 }
 
@@ -221,8 +174,6 @@ TEST(PciConfig, NoiseNeverHangs) {
 }
 
 TEST(PciConfig, Names) {
-  EXPECT_EQ(name_of(PciPortType::root_port), "root port");
-  EXPECT_EQ(name_of(static_cast<PciPortType>(15)), "port of an unknown type");
   EXPECT_EQ(acs_text(0x1d), "SV RR CR UF");
   EXPECT_EQ(acs_text(0x60), "EC DT");
   EXPECT_EQ(acs_text(0xff80), "none");
