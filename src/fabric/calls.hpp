@@ -5,7 +5,10 @@
 #include <memory>
 #include <optional>
 #include <string_view>
+#include <type_traits>
 
+#include "base/errors.hpp"
+#include "base/uncancelled.hpp"
 #include "fabric/engine.hpp"
 #include "gigabar/fabric.hpp"
 
@@ -58,6 +61,27 @@ std::optional<Error> look_at_options(std::string_view operation, const PostOptio
 inline std::optional<Error> refuse_options(std::string_view operation, const PostOptions& options) {
   if (!options.chunk_bytes && !options.policy) return std::nullopt;
   return look_at_options(operation, options);
+}
+
+// How errors speak of a call: what it does, and the function where that was thrown out of.
+struct CallName {
+  std::string_view operation;
+  const char* function;
+
+  CallName(const char* both) noexcept : operation(both), function(both) {}
+  CallName(const char* what, const char* thrown_by) noexcept : operation(what), function(thrown_by) {}
+};
+
+// What every call does that has time to: `call(engine, lock)` with the lock of an open fabric of this process, as one piece to
+// whoever cancels the thread, and nothing thrown leaves it.
+template <class State, class Call>
+std::invoke_result_t<Call, Engine&, Engine::Lock&> guarded(const State& state, CallName name, const Call& call) try {
+  const Uncancelled uncancelled;
+  if (!is_usable(state)) return unusable(state, name.operation);
+  auto lock = state->engine->lock();
+  return call(*state->engine, lock);
+} catch (...) {
+  return error_of_exception(name.function);
 }
 
 }  // namespace gigabar::fabric

@@ -18,6 +18,7 @@ namespace gigabar {
 using fabric::bad_queue;
 using fabric::Engine;
 using fabric::entered_queue;
+using fabric::guarded;
 using fabric::is_usable;
 using fabric::OpKind;
 using fabric::QueueGuard;
@@ -135,102 +136,61 @@ std::vector<PeerState> Fabric::peers() const try {
   return {};
 }
 
-Result<void> Fabric::connect(Rank rank, Timeout timeout) try {
-  const Uncancelled uncancelled;
-  if (!is_usable(state_)) return unusable(state_, "connect");
-  auto lock = state_->engine->lock();
-  auto peer = state_->engine->ready_peer(lock, rank, timeout);
-  if (!peer) return std::move(peer).error();
-  return {};
-} catch (...) {
-  return error_of_exception("connect");
+Result<void> Fabric::connect(Rank rank, Timeout timeout) {
+  return guarded(state_, "connect", [&](Engine& engine, auto& lock) -> Result<void> {
+    auto peer = engine.ready_peer(lock, rank, timeout);
+    if (!peer) return std::move(peer).error();
+    return {};
+  });
 }
 
-Result<void> Fabric::forget(Rank rank) try {
-  const Uncancelled uncancelled;
-  if (!is_usable(state_)) return unusable(state_, "forget");
-  auto lock = state_->engine->lock();
-  return state_->engine->forget(rank);
-} catch (...) {
-  return error_of_exception("forget");
+Result<void> Fabric::forget(Rank rank) {
+  return guarded(state_, "forget", [&](Engine& engine, auto&) { return engine.forget(rank); });
 }
 
 // --- Segments -------------------------------------------------------------------------------------------------------------------
 
-Result<void> Fabric::register_segment(SegmentId id, void* address, std::size_t bytes) try {
-  const Uncancelled uncancelled;
-  if (!is_usable(state_)) return unusable(state_, "register");
-  auto lock = state_->engine->lock();
-  return state_->engine->register_segment(id, address, bytes);
-} catch (...) {
-  return error_of_exception("register_segment");
+Result<void> Fabric::register_segment(SegmentId id, void* address, std::size_t bytes) {
+  return guarded(state_, {"register", "register_segment"},
+                 [&](Engine& engine, auto&) { return engine.register_segment(id, address, bytes); });
 }
 
-Result<void> Fabric::quiesce(SegmentId id, Timeout timeout) try {
-  const Uncancelled uncancelled;
-  if (!is_usable(state_)) return unusable(state_, "quiesce");
-  auto lock = state_->engine->lock();
-  return state_->engine->quiesce(lock, id, timeout);
-} catch (...) {
-  return error_of_exception("quiesce");
+Result<void> Fabric::quiesce(SegmentId id, Timeout timeout) {
+  return guarded(state_, "quiesce", [&](Engine& engine, auto& lock) { return engine.quiesce(lock, id, timeout); });
 }
 
-Result<void> Fabric::enable(SegmentId id) try {
-  const Uncancelled uncancelled;
-  if (!is_usable(state_)) return unusable(state_, "enable");
-  auto lock = state_->engine->lock();
-  return state_->engine->enable(id);
-} catch (...) {
-  return error_of_exception("enable");
+Result<void> Fabric::enable(SegmentId id) {
+  return guarded(state_, "enable", [&](Engine& engine, auto&) { return engine.enable(id); });
 }
 
-Result<void> Fabric::deregister_segment(SegmentId id, Timeout timeout) try {
-  const Uncancelled uncancelled;
-  if (!is_usable(state_)) return unusable(state_, "deregister");
-  auto lock = state_->engine->lock();
-  return state_->engine->deregister(lock, id, timeout);
-} catch (...) {
-  return error_of_exception("deregister_segment");
+Result<void> Fabric::deregister_segment(SegmentId id, Timeout timeout) {
+  return guarded(state_, {"deregister", "deregister_segment"},
+                 [&](Engine& engine, auto& lock) { return engine.deregister(lock, id, timeout); });
 }
 
-Result<RemoteSegment> Fabric::remote_segment(Rank rank, SegmentId id, Timeout timeout) try {
-  const Uncancelled uncancelled;
-  if (!is_usable(state_)) return unusable(state_, "segment");
-  auto lock = state_->engine->lock();
-  auto peer = state_->engine->ready_peer(lock, rank, timeout);
-  if (!peer) return std::move(peer).error();
-  auto remote = state_->engine->remote_segment(lock, **peer, id, timeout);
-  if (!remote) return std::move(remote).error();
-  return RemoteSegment{(*remote)->bytes, (*remote)->kind};
-} catch (...) {
-  return error_of_exception("remote_segment");
+Result<RemoteSegment> Fabric::remote_segment(Rank rank, SegmentId id, Timeout timeout) {
+  return guarded(state_, {"segment", "remote_segment"}, [&](Engine& engine, auto& lock) -> Result<RemoteSegment> {
+    auto peer = engine.ready_peer(lock, rank, timeout);
+    if (!peer) return std::move(peer).error();
+    auto remote = engine.remote_segment(lock, **peer, id, timeout);
+    if (!remote) return std::move(remote).error();
+    return RemoteSegment{(*remote)->bytes, (*remote)->kind};
+  });
 }
 
-Result<void*> Fabric::map_segment(Rank rank, SegmentId id, Timeout timeout, MappedFor who) try {
-  const Uncancelled uncancelled;
-  if (!is_usable(state_)) return unusable(state_, "map segment");
-  auto lock = state_->engine->lock();
-  return state_->engine->map_segment(lock, {rank, id, who}, timeout);
-} catch (...) {
-  return error_of_exception("map_segment");
+Result<void*> Fabric::map_segment(Rank rank, SegmentId id, Timeout timeout, MappedFor who) {
+  return guarded(state_, {"map segment", "map_segment"},
+                 [&](Engine& engine, auto& lock) { return engine.map_segment(lock, {rank, id, who}, timeout); });
 }
 
-Result<std::string> Fabric::why_no_atomics(Rank rank, SegmentId id) const try {
-  const Uncancelled uncancelled;
-  if (!is_usable(state_)) return unusable(state_, "why no atomics");
-  auto lock = state_->engine->lock();
-  return state_->engine->why_no_atomics({rank, id, MappedFor::kernels});
-} catch (...) {
-  return error_of_exception("why_no_atomics");
+Result<std::string> Fabric::why_no_atomics(Rank rank, SegmentId id) const {
+  return guarded(state_, {"why no atomics", "why_no_atomics"},
+                 [&](Engine& engine, auto&) { return engine.why_no_atomics({rank, id, MappedFor::kernels}); });
 }
 
-Result<void> Fabric::unmap_segment(Rank rank, SegmentId id, MappedFor who) try {
-  const Uncancelled uncancelled;
-  if (!is_usable(state_)) return unusable(state_, "unmap segment");
-  auto lock = state_->engine->lock();
-  return state_->engine->unmap_segment({rank, id, who});
-} catch (...) {
-  return error_of_exception("unmap_segment");
+Result<void> Fabric::unmap_segment(Rank rank, SegmentId id, MappedFor who) {
+  return guarded(state_, {"unmap segment", "unmap_segment"},
+                 [&](Engine& engine, auto&) { return engine.unmap_segment({rank, id, who}); });
 }
 
 // --- One-sided ------------------------------------------------------------------------------------------------------------------
@@ -466,25 +426,19 @@ Result<OperationReport> Fabric::report(Operation operation) const try {
 }
 
 Result<Explanation> Fabric::explain_write(LocalPlace local, RemotePlace remote, std::uint64_t bytes, Timeout timeout,
-                                          const PostOptions& options) try {
-  const Uncancelled uncancelled;
-  if (!is_usable(state_)) return unusable(state_, "explain");
-  auto lock = state_->engine->lock();
-  if (auto refused = refuse_options("explain", options)) return std::move(*refused);
-  return state_->engine->explain(lock, transport::Direction::write, local, remote, bytes, timeout, options);
-} catch (...) {
-  return error_of_exception("explain_write");
+                                          const PostOptions& options) {
+  return guarded(state_, {"explain", "explain_write"}, [&](Engine& engine, auto& lock) -> Result<Explanation> {
+    if (auto refused = refuse_options("explain", options)) return std::move(*refused);
+    return engine.explain(lock, transport::Direction::write, local, remote, bytes, timeout, options);
+  });
 }
 
 Result<Explanation> Fabric::explain_read(LocalPlace local, RemotePlace remote, std::uint64_t bytes, Timeout timeout,
-                                         const PostOptions& options) try {
-  const Uncancelled uncancelled;
-  if (!is_usable(state_)) return unusable(state_, "explain");
-  auto lock = state_->engine->lock();
-  if (auto refused = refuse_options("explain", options)) return std::move(*refused);
-  return state_->engine->explain(lock, transport::Direction::read, local, remote, bytes, timeout, options);
-} catch (...) {
-  return error_of_exception("explain_read");
+                                         const PostOptions& options) {
+  return guarded(state_, {"explain", "explain_read"}, [&](Engine& engine, auto& lock) -> Result<Explanation> {
+    if (auto refused = refuse_options("explain", options)) return std::move(*refused);
+    return engine.explain(lock, transport::Direction::read, local, remote, bytes, timeout, options);
+  });
 }
 
 std::string Explanation::to_text() const try {
@@ -498,22 +452,16 @@ std::string Explanation::to_text() const try {
   return {};
 }
 
-Result<std::uint64_t> Fabric::fetch_add(RemotePlace remote, std::uint64_t value, Timeout timeout) try {
-  const Uncancelled uncancelled;
-  if (!is_usable(state_)) return unusable(state_, "fetch_add");
-  auto lock = state_->engine->lock();
-  return state_->engine->atomic(lock, fabric::AtomicKind::fetch_add, remote, value, 0, timeout);
-} catch (...) {
-  return error_of_exception("fetch_add");
+Result<std::uint64_t> Fabric::fetch_add(RemotePlace remote, std::uint64_t value, Timeout timeout) {
+  return guarded(state_, "fetch_add", [&](Engine& engine, auto& lock) {
+    return engine.atomic(lock, fabric::AtomicKind::fetch_add, remote, value, 0, timeout);
+  });
 }
 
-Result<std::uint64_t> Fabric::compare_swap(RemotePlace remote, std::uint64_t expected, std::uint64_t desired, Timeout timeout) try {
-  const Uncancelled uncancelled;
-  if (!is_usable(state_)) return unusable(state_, "compare_swap");
-  auto lock = state_->engine->lock();
-  return state_->engine->atomic(lock, fabric::AtomicKind::compare_swap, remote, desired, expected, timeout);
-} catch (...) {
-  return error_of_exception("compare_swap");
+Result<std::uint64_t> Fabric::compare_swap(RemotePlace remote, std::uint64_t expected, std::uint64_t desired, Timeout timeout) {
+  return guarded(state_, "compare_swap", [&](Engine& engine, auto& lock) {
+    return engine.atomic(lock, fabric::AtomicKind::compare_swap, remote, desired, expected, timeout);
+  });
 }
 
 }  // namespace gigabar

@@ -4,14 +4,15 @@
 #include <utility>
 
 #include "base/errors.hpp"
-#include "base/uncancelled.hpp"
 #include "fabric/calls.hpp"
 #include "gigabar/fabric.hpp"
 
 namespace gigabar {
 
 using fabric::bad_queue;
+using fabric::Engine;
 using fabric::entered_queue;
+using fabric::guarded;
 using fabric::is_usable;
 using fabric::QueueGuard;
 using fabric::refuse_options;
@@ -51,13 +52,8 @@ Result<Received> Fabric::wait_message(Operation operation, Timeout timeout) try 
   return error_of_exception("wait_message");
 }
 
-Result<void> Fabric::cancel_recv(Operation operation) try {
-  const Uncancelled uncancelled;
-  if (!is_usable(state_)) return unusable(state_, "cancel_recv");
-  auto lock = state_->engine->lock();
-  return state_->engine->cancel_recv(operation);
-} catch (...) {
-  return error_of_exception("cancel_recv");
+Result<void> Fabric::cancel_recv(Operation operation) {
+  return guarded(state_, "cancel_recv", [&](Engine& engine, auto&) { return engine.cancel_recv(operation); });
 }
 
 namespace {
@@ -96,22 +92,18 @@ Result<Received> Fabric::recv(Rank from, Tag tag, void* destination, std::uint64
 
 // --- Collectives ----------------------------------------------------------------------------------------------------------------
 
-Result<void> Fabric::barrier(const Group& group, Timeout timeout) try {
-  const Uncancelled uncancelled;
-  if (!is_usable(state_)) return unusable(state_, "barrier");
-  auto lock = state_->engine->lock();
-  std::string values;
-  return state_->engine->collect(lock, group, fabric::Collective::Kind::barrier, ReduceOperation::sum, values, timeout);
-} catch (...) {
-  return error_of_exception("barrier");
+Result<void> Fabric::barrier(const Group& group, Timeout timeout) {
+  return guarded(state_, "barrier", [&](Engine& engine, auto& lock) -> Result<void> {
+    std::string values;
+    return engine.collect(lock, group, fabric::Collective::Kind::barrier, ReduceOperation::sum, values, timeout);
+  });
 }
 
 namespace {
 
-template <class State, class Number>
-Result<void> reduce(const State& state, fabric::Collective::Kind kind, const Group& group, ReduceOperation operation,
-                    std::span<const Number> values, std::span<Number> results, Timeout timeout) {
-  if (!is_usable(state)) return unusable(state, "all_reduce");
+template <class Number>
+Result<void> reduce(Engine& engine, Engine::Lock& lock, fabric::Collective::Kind kind, const Group& group,
+                    ReduceOperation operation, std::span<const Number> values, std::span<Number> results, Timeout timeout) {
   const std::string object = text(values.size(), " values");
   if (values.empty() || values.size() > kMaxReduceElements) {
     return make_error(Status::out_of_range, "all_reduce", object, text("1 to ", kMaxReduceElements, " are reduced at once"),
@@ -125,8 +117,7 @@ Result<void> reduce(const State& state, fabric::Collective::Kind kind, const Gro
     return make_error(Status::invalid_argument, "all_reduce", "operation", "it is none of minimum, maximum and sum", {});
   }
   std::string bytes(reinterpret_cast<const char*>(values.data()), values.size_bytes());
-  auto lock = state->engine->lock();
-  if (Result<void> done = state->engine->collect(lock, group, kind, operation, bytes, timeout); !done) return done;
+  if (Result<void> done = engine.collect(lock, group, kind, operation, bytes, timeout); !done) return done;
   std::memcpy(results.data(), bytes.data(), results.size_bytes());
   return {};
 }
@@ -134,19 +125,17 @@ Result<void> reduce(const State& state, fabric::Collective::Kind kind, const Gro
 }  // namespace
 
 Result<void> Fabric::all_reduce(const Group& group, ReduceOperation operation, std::span<const std::int64_t> values,
-                                std::span<std::int64_t> results, Timeout timeout) try {
-  const Uncancelled uncancelled;
-  return reduce(state_, fabric::Collective::Kind::integers, group, operation, values, results, timeout);
-} catch (...) {
-  return error_of_exception("all_reduce");
+                                std::span<std::int64_t> results, Timeout timeout) {
+  return guarded(state_, "all_reduce", [&](Engine& engine, auto& lock) {
+    return reduce(engine, lock, fabric::Collective::Kind::integers, group, operation, values, results, timeout);
+  });
 }
 
 Result<void> Fabric::all_reduce(const Group& group, ReduceOperation operation, std::span<const double> values,
-                                std::span<double> results, Timeout timeout) try {
-  const Uncancelled uncancelled;
-  return reduce(state_, fabric::Collective::Kind::reals, group, operation, values, results, timeout);
-} catch (...) {
-  return error_of_exception("all_reduce");
+                                std::span<double> results, Timeout timeout) {
+  return guarded(state_, "all_reduce", [&](Engine& engine, auto& lock) {
+    return reduce(engine, lock, fabric::Collective::Kind::reals, group, operation, values, results, timeout);
+  });
 }
 
 }  // namespace gigabar
