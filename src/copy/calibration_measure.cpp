@@ -12,6 +12,7 @@
 #include "base/counted.hpp"
 #include "base/errors.hpp"
 #include "base/uncancelled.hpp"
+#include "copy/chooser.hpp"
 #include "copy/kernels/kernels.hpp"
 #include "copy/measure.hpp"
 #include "copy/parallel.hpp"
@@ -390,13 +391,8 @@ Result<Calibration> Calibration::measure(int device, double budget_seconds) try 
     return make_error(Status::invalid_argument, "measure", text("budget_seconds ", budget_seconds), "is not 0.5 to 600",
                       "give seconds in that range");
   }
-  auto known = devices();
-  if (!known) return std::move(known).error();
-  const auto info = std::find_if(known->begin(), known->end(), [&](const DeviceInfo& each) { return each.index == device; });
-  if (info == known->end()) {
-    return make_error(Status::invalid_argument, "measure", text("device ", device),
-                      text("there are ", counted(known->size(), "device")), "pass an index that devices() lists");
-  }
+  const auto info = find_device("measure", device);
+  if (!info) return info.error();
   auto bench = prepare(device);
   if (!bench) return std::move(bench).error();
 

@@ -122,16 +122,6 @@ const InUse& in_use_for(const Mapping& mapping) {
   return current != nullptr ? *current : first_use(device, mapping.is_stand_in());
 }
 
-Result<DeviceInfo> find_device(const char* operation, int device) {
-  auto known = devices();
-  if (!known) return std::move(known).error();
-  for (DeviceInfo& info : known.value()) {
-    if (info.index == device && device >= 0 && static_cast<std::size_t>(device) < detail::kMaxDevices) return std::move(info);
-  }
-  return make_error(Status::invalid_argument, operation, text("device ", device),
-                    text("there are ", counted(known->size(), "device")), "pass an index that devices() lists");
-}
-
 // What describe() said about the pages this thread copied from or to lately. It can be out of date, which costs time and never
 // correctness: either method copies either kind of memory. Asking takes about 1 µs, so one question serves many copies.
 bool is_pinned(const void* host) {
@@ -186,6 +176,16 @@ CopyMethod choose_method(CopyDirection direction, const Mapping& mapping, const 
 }
 
 unsigned calibrated_thread_count(const Mapping& mapping) { return in_use_for(mapping).calibration.thread_count; }
+
+Result<DeviceInfo> find_device(const char* operation, int device) {
+  auto known = devices();
+  if (!known) return std::move(known).error();
+  for (DeviceInfo& info : known.value()) {
+    if (info.index == device && device >= 0 && static_cast<std::size_t>(device) < detail::kMaxDevices) return std::move(info);
+  }
+  return make_error(Status::invalid_argument, operation, text("device ", device),
+                    text("there are ", counted(known->size(), "device")), "pass an index that devices() lists");
+}
 
 Result<void> use_calibration(int device, const Calibration& calibration) try {
   const Uncancelled uncancelled;

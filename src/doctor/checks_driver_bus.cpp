@@ -232,16 +232,6 @@ Pairs refused_pairs(const Topology& topology) {
   return pairs;
 }
 
-bool is_virtual(const Patient& patient) {
-  for (const char* file : {"/sys/class/dmi/id/sys_vendor", "/sys/class/dmi/id/product_name"}) {
-    const std::string word = patient.files.word(file).value_or("");
-    for (const char* mark : {"QEMU", "KVM", "Virtual Machine", "VMware"}) {
-      if (word.find(mark) != std::string::npos) return true;
-    }
-  }
-  return false;
-}
-
 // Why the rule asks nothing of this machine's pairs, or what they fulfil; empty: it refuses some.
 std::string exemption_of(const Patient& patient, const Pairs& pairs, const ChipsetFacts& chipset, const std::string& setting) {
   if (chipset.kind == Chipset::free)
@@ -249,7 +239,7 @@ std::string exemption_of(const Patient& patient, const Pairs& pairs, const Chips
   if (setting == kNotNamed) return "this driver has no rule about the PCI topology of GPU and adapter";
   if (setting == "1")
     return text("on ", chipset.name, " the driver wants GPU and adapter below a common switch, but its check is overridden");
-  if (is_virtual(patient)) return "in a virtual machine the driver asks for no common switch of GPU and adapter";
+  if (is_virtual_machine(patient)) return "in a virtual machine the driver asks for no common switch of GPU and adapter";
   if (!pairs.refused.empty()) return {};
   return text("on ", chipset.name, " GPU and adapter must share a PCI switch; of ", pairs.count,
               " pairs every one does, or need not");

@@ -10,25 +10,13 @@
 #include "base/errors.hpp"
 #include "base/options.hpp"
 #include "doctor/device_nodes.hpp"
+#include "platform/nvidia.hpp"
 
 namespace gigabar::doctor {
 namespace {
 
 constexpr std::uint16_t kNvidia = 0x10de;
 constexpr std::uint32_t kDisplay = 0x03;  // base class
-
-bool is_version(std::string_view word) {
-  return word.find('.') != std::string_view::npos && word.front() != '.' && word.size() < 32 &&
-         word.find_first_not_of("0123456789.") == std::string_view::npos;
-}
-
-std::string version_in(const std::string& line) {
-  std::istringstream words(line);
-  for (std::string word; words >> word;) {
-    if (is_version(word)) return word;
-  }
-  return {};
-}
 
 // "overlay / overlay rw,...": the root of a container that leaves no other mark.
 bool is_root_overlay(const Patient& patient) {
@@ -79,7 +67,7 @@ DriverModule driver_module(const Patient& patient) {
   const std::string line = file.content.substr(0, file.content.find('\n'));
   if (file.is_present()) {
     module.is_loaded = true;
-    module.version = version_in(line);
+    module.version = nvidia_version_in(line);
     if (line.find("Open Kernel Module") != std::string::npos) {
       module.is_open = Answer::yes;
     } else if (line.find("Kernel Module") != std::string::npos) {
@@ -87,9 +75,9 @@ DriverModule driver_module(const Patient& patient) {
     }
   } else if (const auto version = patient.files.word("/sys/module/nvidia/version")) {
     module.is_loaded = true;
-    module.version = version_in(*version);
+    module.version = nvidia_version_in(*version);
   }
-  if (module.version.empty() && is_version(patient.answers.driver_version)) module.version = patient.answers.driver_version;
+  if (module.version.empty()) module.version = nvidia_version_in(patient.answers.driver_version);
   const auto branch = parse_number(module.version.substr(0, module.version.find('.')), 1, 99999);
   module.branch = static_cast<unsigned>(branch.value_or(0));
   return module;

@@ -14,6 +14,7 @@
 #include "gigabar/device.hpp"
 #include "gigabar/memory.hpp"
 #include "mapping/access.hpp"
+#include "mapping/backend.hpp"
 #include "memory/runtime.hpp"
 
 namespace gigabar::gdrapi {
@@ -38,11 +39,7 @@ struct Reasons {
 // GDRCopy's variable for one backend, then Gigabar's for any.
 Result<std::optional<MappingBackend>> required_backend() {
   if (environment("GDRCOPY_USE_DMABUF_MMAP") == "1") return std::optional(MappingBackend::dmabuf);
-  const std::string name = environment("GIGABAR_MAPPING").value_or("");
-  if (name.empty() || name == "auto") return std::optional<MappingBackend>{};
-  if (const auto backend = mapping_backend_from_name(name)) return backend;
-  return make_error(Status::invalid_argument, "gdr_open", "GIGABAR_MAPPING", text("'", name, "' is not a backend"),
-                    "use dmabuf, gdrdrv, rm, host or auto");
+  return backend_of_environment("gdr_open");
 }
 
 // The backend that pins on `device` will take; nothing, and the reasons, when there is none.

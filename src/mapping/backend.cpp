@@ -4,6 +4,7 @@
 #include <array>
 
 #include "base/errors.hpp"
+#include "base/options.hpp"
 #include "driver/cuda/cuda.hpp"
 #include "memory/runtime.hpp"
 
@@ -39,6 +40,14 @@ std::span<Backend* const> mapping_backend_list() {
   static const std::array<Backend*, kMappingBackendCount> list{&dmabuf_backend(), &gdrdrv_backend(), &rm_backend(),
                                                                &host_backend()};
   return list;
+}
+
+Result<std::optional<MappingBackend>> backend_of_environment(const char* operation) {
+  const std::string value = environment("GIGABAR_MAPPING").value_or("");
+  if (value.empty() || value == "auto") return std::optional<MappingBackend>{};
+  if (const auto backend = mapping_backend_from_name(value)) return backend;
+  return make_error(Status::invalid_argument, operation, "GIGABAR_MAPPING", "'" + value + "' is not a backend",
+                    "use dmabuf, gdrdrv, rm, host or auto");
 }
 
 Availability gpu_availability(int device) {

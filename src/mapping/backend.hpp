@@ -58,6 +58,9 @@ Backend& gdrdrv_backend();
 Backend& rm_backend();
 Backend& host_backend();
 
+// The one that GIGABAR_MAPPING asks for; nothing: any. Errors, of `operation`: invalid_argument.
+Result<std::optional<MappingBackend>> backend_of_environment(const char* operation);
+
 // CUDA's reason, when device memory cannot exist here or `device` is not a GPU; ok otherwise.
 Availability gpu_availability(int device);
 

@@ -108,12 +108,7 @@ Result<void> check_kind(const PointerInfo& memory, const std::string& object) {
 }
 
 Result<std::optional<MappingBackend>> required_backend(const MapOptions& options) {
-  if (options.backend) return options.backend;
-  const std::string value = environment("GIGABAR_MAPPING").value_or("");
-  if (value.empty() || value == "auto") return std::optional<MappingBackend>{};
-  if (const auto backend = mapping_backend_from_name(value)) return std::optional<MappingBackend>{backend};
-  return make_error(Status::invalid_argument, "map", "GIGABAR_MAPPING", "'" + value + "' is not a backend",
-                    "use dmabuf, gdrdrv, rm, host or auto");
+  return options.backend ? options.backend : backend_of_environment("map");
 }
 
 Result<Request> check_request(const void* address, std::size_t bytes, const MapOptions& options) {

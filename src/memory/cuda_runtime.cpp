@@ -52,17 +52,6 @@ Error export_error(std::string object, CUresult result, std::string remedy) {
 constexpr auto kDmaBufMmapSupported = static_cast<CUdevice_attribute>(152);
 constexpr int kDmaBufMmapVersion = 13030;
 
-std::string uuid_text(const CUuuid& uuid) {
-  static constexpr char kDigits[] = "0123456789abcdef";
-  std::string line = "GPU-";
-  for (std::size_t i = 0; i < sizeof uuid.bytes; ++i) {
-    if (i == 4 || i == 6 || i == 8 || i == 10) line += '-';
-    line += kDigits[static_cast<unsigned char>(uuid.bytes[i]) >> 4];
-    line += kDigits[static_cast<unsigned char>(uuid.bytes[i]) & 15];
-  }
-  return line;
-}
-
 // What stays the same of a device for the life of the process.
 struct CudaDevice {
   CUdevice handle = 0;
@@ -231,12 +220,9 @@ std::unique_ptr<CudaDevice> CudaRuntime::inspect(int index) const {
     int value = 0;
     return functions_.cuDeviceGetAttribute(&value, which, device->handle) == CUDA_SUCCESS ? value : 0;
   };
-  char name[256] = {};
-  if (functions_.cuDeviceGetName(name, sizeof name, device->handle) == CUDA_SUCCESS) device->info.name = name;
-  CUuuid uuid{};
-  if (functions_.cuDeviceGetUuid(&uuid, device->handle) == CUDA_SUCCESS) device->info.uuid = uuid_text(uuid);
-  char pci[64] = {};
-  if (functions_.cuDeviceGetPCIBusId(pci, sizeof pci, device->handle) == CUDA_SUCCESS) device->info.pci = PciAddress::parse(pci);
+  device->info.name = cuda::name_of(functions_, device->handle);
+  device->info.uuid = cuda::uuid_of(functions_, device->handle);
+  device->info.pci = cuda::address_of(functions_, device->handle);
   if (device->info.pci) device->info.numa_node = numa_node_of_device(*device->info.pci);
   std::size_t memory_bytes = 0;
   if (functions_.cuDeviceTotalMem(&memory_bytes, device->handle) == CUDA_SUCCESS) device->info.memory_bytes = memory_bytes;

@@ -65,31 +65,27 @@ int populate_or_touch(std::byte* address, std::size_t bytes) {
   return 0;
 }
 
-std::uint64_t number_in_file(const std::string& path) {
-  std::string content = read_small_file(path).value_or("");
-  while (content.ends_with('\n')) content.pop_back();
-  return parse_number(content, 0, UINT64_MAX).value_or(0);
+// Of the machine, or of a node.
+std::uint64_t reserved_pages(const char* name, int numa_node = -1) {
+  const std::string folder = numa_node < 0 ? "/kernel/mm" : text("/devices/system/node/node", numa_node);
+  return number_in_file(text(platform_roots().sys, folder, kReservedPages, name)).value_or(0);
 }
-
-std::string reserved_pages_file(const char* name) { return text(platform_roots().sys, "/kernel/mm", kReservedPages, name); }
 
 // Free reserved pages that nobody has been promised, on the node when one is asked for.
 std::uint64_t free_reserved_pages(int numa_node) {
-  const std::uint64_t free = number_in_file(reserved_pages_file("free_hugepages"));
-  const std::uint64_t count = free - std::min(number_in_file(reserved_pages_file("resv_hugepages")), free);
-  if (numa_node < 0) return count;
-  return std::min(
-      count, number_in_file(text(platform_roots().sys, "/devices/system/node/node", numa_node, kReservedPages, "free_hugepages")));
+  const std::uint64_t free = reserved_pages("free_hugepages");
+  const std::uint64_t count = free - std::min(reserved_pages("resv_hugepages"), free);
+  return numa_node < 0 ? count : std::min(count, reserved_pages("free_hugepages", numa_node));
 }
 
 Error no_huge_pages(std::size_t bytes, const std::string& cause, int numa_node) {
   const std::uint64_t missing =
       bytes / kHugePageBytes - std::min<std::uint64_t>(free_reserved_pages(numa_node), bytes / kHugePageBytes);
   const std::string node = numa_node < 0 ? "" : text(" on node ", numa_node);
-  return make_error(Status::out_of_memory, kOperation, text(counted(bytes, "byte"), " on huge pages"), cause,
-                    text("reserve ", missing, " more huge pages", node,
-                         " (sysctl vm.nr_hugepages=", number_in_file(reserved_pages_file("nr_hugepages")) + missing,
-                         "), or write madvise to /sys/kernel/mm/transparent_hugepage/enabled"));
+  return make_error(
+      Status::out_of_memory, kOperation, text(counted(bytes, "byte"), " on huge pages"), cause,
+      text("reserve ", missing, " more huge pages", node, " (sysctl vm.nr_hugepages=", reserved_pages("nr_hugepages") + missing,
+           "), or write madvise to /sys/kernel/mm/transparent_hugepage/enabled"));
 }
 
 }  // namespace

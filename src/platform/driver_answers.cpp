@@ -80,36 +80,13 @@ constexpr std::array<std::pair<const char*, CUdevice_attribute>, 7> kAttributes 
     {"host_native_atomics", CU_DEVICE_ATTRIBUTE_HOST_NATIVE_ATOMIC_SUPPORTED},
 }};
 
-// "GPU-xxxxxxxx-xxxx-xxxx-xxxx-xxxxxxxxxxxx", as NVML writes it.
-std::string text_of(const CUuuid& uuid) {
-  constexpr std::string_view kDigits = "0123456789abcdef";
-  std::string line = "GPU-";
-  for (std::size_t i = 0; i < sizeof uuid.bytes; ++i) {
-    if (i == 4 || i == 6 || i == 8 || i == 10) line += '-';
-    const auto byte = static_cast<unsigned char>(uuid.bytes[i]);
-    line += kDigits[byte >> 4];
-    line += kDigits[byte & 0xf];
-  }
-  return line;
-}
-
-void ask_cuda_of(const cuda::Functions& cuda, CUdevice device, GpuAnswers& gpu) {
-  char name[256] = {};
-  if (gpu.name.empty() && cuda.cuDeviceGetName(name, sizeof name - 1, device) == CUDA_SUCCESS) gpu.name = name;
-  CUuuid uuid{};
-  if (gpu.uuid.empty() && cuda.cuDeviceGetUuid(&uuid, device) == CUDA_SUCCESS) gpu.uuid = text_of(uuid);
+void ask_cuda_of(const cuda::Functions& functions, CUdevice device, GpuAnswers& gpu) {
+  gpu.name = cuda::name_of(functions, device);
+  gpu.uuid = cuda::uuid_of(functions, device);
   for (const auto& [key, attribute] : kAttributes) {
     int value = 0;
-    if (cuda.cuDeviceGetAttribute(&value, attribute, device) == CUDA_SUCCESS) gpu.cuda_attributes[key] = value;
+    if (functions.cuDeviceGetAttribute(&value, attribute, device) == CUDA_SUCCESS) gpu.cuda_attributes[key] = value;
   }
-}
-
-// The device's PCI address as Linux writes it; empty: CUDA does not tell.
-std::string pci_of(const cuda::Functions& cuda, CUdevice device) {
-  char bus_id[32] = {};
-  if (cuda.cuDeviceGetPCIBusId(bus_id, sizeof bus_id - 1, device) != CUDA_SUCCESS) return {};
-  const auto address = PciAddress::parse(bus_id);
-  return address ? address->to_string() : std::string();
 }
 
 void ask_cuda(DriverAnswers& answers) {
@@ -121,9 +98,9 @@ void ask_cuda(DriverAnswers& answers) {
   for (int index = 0; index < count && answers.gpus.size() < nvml::kMaxDevices; ++index) {
     CUdevice device = 0;
     if (driver.functions.cuDeviceGet(&device, index) != CUDA_SUCCESS) continue;
-    const std::string pci = pci_of(driver.functions, device);
-    if (pci.empty()) continue;
-    GpuAnswers& gpu = gpu_at(answers, pci);
+    const auto address = cuda::address_of(driver.functions, device);
+    if (!address) continue;
+    GpuAnswers& gpu = gpu_at(answers, address->to_string());
     if (gpu.cuda_index) continue;  // another instance of the same GPU (MIG) came first
     gpu.cuda_index = index;
     ask_cuda_of(driver.functions, device, gpu);

@@ -84,11 +84,6 @@ std::vector<Hierarchy> hierarchies() {
   return found;
 }
 
-std::optional<std::uint64_t> number_in_file(const std::string& path) {
-  const auto content = read_small_file(path);
-  return content ? parse_number(first_word(*content), 0, UINT64_MAX) : std::nullopt;  // "max" is no number
-}
-
 // What the group in `folder` leaves; nothing when it sets no limit.
 std::optional<std::uint64_t> room_of_group(const std::string& folder, bool is_version_2) {
   std::optional<std::uint64_t> limit = number_in_file(folder + (is_version_2 ? "/memory.max" : "/memory.limit_in_bytes"));
@@ -140,6 +135,11 @@ std::optional<std::uint64_t> number_behind(std::string_view content, std::string
     return first_word(rest) == "kB" ? *value << 10 : *value;
   }
   return {};
+}
+
+std::optional<std::uint64_t> number_in_file(const std::string& path) {
+  const auto content = read_small_file(path);
+  return content ? parse_number(first_word(*content), 0, UINT64_MAX) : std::nullopt;  // "max" is no number
 }
 
 AvailableHostMemory available_host_memory() {

@@ -23,5 +23,7 @@ AvailableHostMemory available_host_memory();
 // The number behind `key` in "key<separator>number[ kB]" lines, in bytes when it is followed by kB; the first such line counts.
 // What stands before the key on its line must be blank or end with a blank ("Node 0 MemFree:  12 kB").
 std::optional<std::uint64_t> number_behind(std::string_view content, std::string_view key);
+// That a small file begins with; nothing for other words and without the file.
+std::optional<std::uint64_t> number_in_file(const std::string& path);
 
 }  // namespace gigabar

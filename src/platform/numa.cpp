@@ -44,9 +44,8 @@ NumaNodeMask mask_of(int node) {
 
 // "-1" is no number of a node.
 int node_in_file(const std::string& path) {
-  const auto content = read_small_file(path);
-  const auto node = content ? parse_number(trimmed(*content), 0, kMaxNumaNodes - 1) : std::nullopt;
-  return node ? static_cast<int>(*node) : -1;
+  const auto node = number_in_file(path);
+  return node && *node < kMaxNumaNodes ? static_cast<int>(*node) : -1;
 }
 
 Result<void> place_pages(void* address, std::size_t bytes, int node, int mode) {

@@ -13,21 +13,19 @@ namespace gigabar {
 namespace {
 
 bool is_version(std::string_view word) {
-  return word.find('.') != std::string_view::npos && word.find_first_not_of("0123456789.") == std::string_view::npos &&
-         word.front() != '.';
+  return word.find('.') != std::string_view::npos && word.front() != '.' && word.size() < 32 &&
+         word.find_first_not_of("0123456789.") == std::string_view::npos;
 }
 
-// The first word of the first line that looks like a version: "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.159.04
-// Release Build". The next line names a compiler, which has a version too.
-std::string first_version_in(const std::string& content) {
+}  // namespace
+
+std::string nvidia_version_in(const std::string& content) {
   std::istringstream words(content.substr(0, content.find('\n')));
   for (std::string word; words >> word;) {
     if (is_version(word)) return word;
   }
   return {};
 }
-
-}  // namespace
 
 std::optional<unsigned> nvidia_minor_in(const std::string& information) {
   constexpr std::string_view kKey = "Device Minor:";
@@ -45,7 +43,7 @@ std::string nvidia_driver_version() {
   for (const std::string& path :
        {platform_roots().sys + "/module/nvidia/version", platform_roots().proc + "/driver/nvidia/version"}) {
     if (const auto content = read_small_file(path)) {
-      if (std::string version = first_version_in(*content); !version.empty()) return version;
+      if (std::string version = nvidia_version_in(*content); !version.empty()) return version;
     }
   }
   return nvml::driver_version().value_or("");

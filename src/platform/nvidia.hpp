@@ -14,6 +14,10 @@ namespace gigabar {
 // when there is none.
 std::string nvidia_driver_version();
 
+// The first word of the first line that looks like a version, in the text of such a file: "NVRM version: NVIDIA UNIX Open Kernel
+// Module for x86_64  580.159.04  Release Build". The next line names a compiler, which has a version too.
+std::string nvidia_version_in(const std::string& content);
+
 // N of /dev/nvidiaN for the device at that address (/proc/driver/nvidia/gpus/<address>/information, else NVML).
 std::optional<unsigned> nvidia_device_minor(const PciAddress& address);
 

@@ -10,6 +10,7 @@
 #include "base/errors.hpp"
 #include "base/options.hpp"
 #include "base/uncancelled.hpp"
+#include "platform/host_memory.hpp"
 #include "platform/topology_parts.hpp"
 
 namespace gigabar {
@@ -18,23 +19,12 @@ namespace {
 
 constexpr std::size_t kMaxNotes = 32;
 constexpr std::uint64_t kMaxCpus = 8192;  // CONFIG_NR_CPUS of the kernel is at most that on every architecture
-constexpr std::uint64_t kMaxMemoryKib = std::uint64_t{1} << 50;
-
-// "Node 0 MemTotal:       16303428 kB"; 0 when it does not say.
-std::uint64_t memory_in(std::string_view meminfo) {
-  constexpr std::string_view kKey = "MemTotal:";
-  const std::size_t key = meminfo.find(kKey);
-  if (key == std::string_view::npos) return 0;
-  std::string_view rest = meminfo.substr(key + kKey.size());
-  rest.remove_prefix(std::min(rest.find_first_not_of(' '), rest.size()));
-  return parse_number(rest.substr(0, rest.find_first_of(" \n")), 0, kMaxMemoryKib).value_or(0) * 1024;
-}
 
 // What /sys says of a node replaces what hwloc does: there a node of memory alone has the CPUs near it.
 void read_node_files(const SystemFiles& files, NumaNode& node) {
   const std::string folder = text("/sys/devices/system/node/node", node.index);
   if (const auto list = files.word(folder + "/cpulist")) node.cpus = parse_number_list(*list, kMaxCpus).numbers;
-  if (node.memory_bytes == 0) node.memory_bytes = memory_in(files.read(folder + "/meminfo").content);
+  if (node.memory_bytes == 0) node.memory_bytes = number_behind(files.read(folder + "/meminfo").content, "MemTotal").value_or(0);
 }
 
 }  // namespace

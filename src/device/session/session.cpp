@@ -37,29 +37,25 @@ Result<void> check(const DeviceSessionOptions& options) {
   const auto bad = [](std::string object, std::string cause, std::string remedy) {
     return make_error(Status::invalid_argument, "device session", std::move(object), std::move(cause), std::move(remedy));
   };
-  if (options.segment_count == 0 || options.segment_count >= kMaxSegments) {
-    return bad(text("segment_count ", options.segment_count), text("it is not between 1 and ", kMaxSegments - 1),
-               "give such a number");
+  struct Count {
+    const char* name;
+    std::uint32_t value, most;
+  };
+  for (const auto& [name, value, most] : {Count{"segment_count", options.segment_count, kMaxSegments - 1},
+                                          Count{"notification_count", options.notification_count, kMaxNotifications},
+                                          Count{"queue_count", options.queue_count, kMaxQueueCount},
+                                          Count{"proxy_thread_count", options.proxy_thread_count, kMaxProxyThreads}}) {
+    if (value == 0 || value > most)
+      return bad(text(name, " ", value), text("it is not between 1 and ", most), "give such a number");
   }
   if (options.control_segment < options.segment_count || options.control_segment >= kMaxSegments) {
     return bad(text("control_segment ", options.control_segment),
                "it is one of the segments that kernels name, or no segment at all",
                text("give an id from segment_count (", options.segment_count, ") to ", kMaxSegments - 1));
   }
-  if (options.notification_count == 0 || options.notification_count > kMaxNotifications) {
-    return bad(text("notification_count ", options.notification_count), text("it is not between 1 and ", kMaxNotifications),
-               "give such a number");
-  }
-  if (options.queue_count == 0 || options.queue_count > kMaxQueueCount) {
-    return bad(text("queue_count ", options.queue_count), text("it is not between 1 and ", kMaxQueueCount), "give such a number");
-  }
   if (options.queue_depth < kMinDepth || options.queue_depth > device::kMaxDepth || !std::has_single_bit(options.queue_depth)) {
     return bad(text("queue_depth ", options.queue_depth),
                text("it is no power of two between ", kMinDepth, " and ", device::kMaxDepth), "give such a number");
-  }
-  if (options.proxy_thread_count == 0 || options.proxy_thread_count > kMaxProxyThreads) {
-    return bad(text("proxy_thread_count ", options.proxy_thread_count), text("it is not between 1 and ", kMaxProxyThreads),
-               "give such a number");
   }
   return {};
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "driver/cuda/cuda.hpp"
 
+#include <string_view>
 #include <utility>
 
 #include "base/check_ids.hpp"
@@ -127,6 +128,31 @@ Driver load() {
       availability.code == AvailabilityCode::no_device || availability.code == AvailabilityCode::driver_unknown;
   if (!availability.is_ok()) availability.check = is_of_driver ? check_id::kDriverLoaded : check_id::kLibraries;
   return driver;
+}
+
+std::string name_of(const Functions& functions, CUdevice device) {
+  char name[256] = {};
+  return functions.cuDeviceGetName(name, sizeof name - 1, device) == CUDA_SUCCESS ? name : "";
+}
+
+std::string uuid_of(const Functions& functions, CUdevice device) {
+  constexpr std::string_view kDigits = "0123456789abcdef";
+  CUuuid uuid{};
+  if (functions.cuDeviceGetUuid(&uuid, device) != CUDA_SUCCESS) return {};
+  std::string line = "GPU-";
+  for (std::size_t i = 0; i < sizeof uuid.bytes; ++i) {
+    if (i == 4 || i == 6 || i == 8 || i == 10) line += '-';
+    const auto byte = static_cast<unsigned char>(uuid.bytes[i]);
+    line += kDigits[byte >> 4];
+    line += kDigits[byte & 0xf];
+  }
+  return line;
+}
+
+std::optional<PciAddress> address_of(const Functions& functions, CUdevice device) {
+  char bus_id[32] = {};
+  if (functions.cuDeviceGetPCIBusId(bus_id, sizeof bus_id - 1, device) != CUDA_SUCCESS) return {};
+  return PciAddress::parse(bus_id);
 }
 
 NativeCode native_code(CUresult result) { return native_code(driver().functions, result); }

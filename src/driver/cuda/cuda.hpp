@@ -2,9 +2,11 @@
 // libcuda.so.1, opened at run time: one table of functions, or the reason why there is none.
 #pragma once
 
+#include <optional>
 #include <string>
 
 #include "gigabar/status.hpp"
+#include "gigabar/types.hpp"
 
 #if GIGABAR_HAS_CUDA
 #include <cuda.h>
@@ -41,6 +43,12 @@ Driver load();
 const Driver& driver();
 
 #if GIGABAR_HAS_CUDA
+// Of a device; empty, or nothing: the driver does not tell. The UUID is "GPU-xxxxxxxx-xxxx-xxxx-xxxx-xxxxxxxxxxxx", as NVML writes
+// it.
+std::string name_of(const Functions& functions, CUdevice device);
+std::string uuid_of(const Functions& functions, CUdevice device);
+std::optional<PciAddress> address_of(const Functions& functions, CUdevice device);
+
 // "CUDA_ERROR_INVALID_VALUE" with its number; works without a driver too.
 NativeCode native_code(CUresult result);
 // The sentence the driver has for it.

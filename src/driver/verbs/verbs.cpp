@@ -297,7 +297,6 @@ Result<Port> Device::port(unsigned number) const {
   port.is_ethernet = attributes->link_layer == IBV_LINK_LAYER_ETHERNET;
   port.active_mtu_bytes = bytes_of(attributes->active_mtu);
   port.lid = attributes->lid;
-  port.gid_count = attributes->gid_tbl_len;
   return port;
 }
 

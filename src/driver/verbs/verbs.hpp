@@ -29,7 +29,6 @@ struct Port {
   bool is_ethernet = false;
   unsigned active_mtu_bytes = 0;  // 0: not told
   std::uint16_t lid = 0;          // 0 on Ethernet, and until a subnet manager has given one
-  int gid_count = 0;
 };
 
 namespace detail {
