@@ -49,4 +49,16 @@ Library load_functions(const char* name, const char* variable, std::string remed
   return library;
 }
 
+// The table of functions.inc, with its availability.
+template <class Functions>
+struct LibraryOf : Functions {
+  Availability availability;
+};
+template <class Functions>
+LibraryOf<Functions> load_functions(const char* name, const char* variable, std::string remedy, std::string symbol_remedy) {
+  return load_functions<LibraryOf<Functions>>(
+      name, variable, std::move(remedy), std::move(symbol_remedy),
+      [](LibraryOf<Functions>& library, const OpenedLibrary& opened) { return fill(library, opened); });
+}
+
 }  // namespace gigabar

@@ -72,26 +72,12 @@ constexpr json::Limits kLimits{.whole = "its answer",
                                .entries = kMaxObjects,
                                .text_bytes = 4096};
 
-// Optional functions may be null.
-struct Library {
-#define GIGABAR_HWLOC_SYMBOL(function, need) decltype(&::function) function = nullptr;
-#include "driver/hwloc/symbols.def"
-#undef GIGABAR_HWLOC_SYMBOL
-  Availability availability;
-};
+#define GIGABAR_SYMBOLS "driver/hwloc/symbols.def"
+#include "driver/functions.inc"
 
-const char* fill(Library& library, const OpenedLibrary& opened) {
-#define GIGABAR_HWLOC_SYMBOL(function, need) \
-  if (!find_function(opened, library.function, Need::need, #function)) return #function;
-#include "driver/hwloc/symbols.def"
-#undef GIGABAR_HWLOC_SYMBOL
-  return nullptr;
-}
-
-const Library& library() {
-  static const Library instance =
-      load_functions("libhwloc.so.15", "GIGABAR_HWLOC_LIBRARY", "install hwloc's library: apt install libhwloc15",
-                     "install hwloc 2.0 or newer", fill);
+const LibraryOf<Functions>& library() {
+  static const auto instance = load_functions<Functions>(
+      "libhwloc.so.15", "GIGABAR_HWLOC_LIBRARY", "install hwloc's library: apt install libhwloc15", "install hwloc 2.0 or newer");
   return instance;
 }
 
@@ -104,7 +90,7 @@ using Loaded = std::unique_ptr<struct hwloc_topology, Destroy>;
 constexpr std::array<const char*, 9> kUnwanted{"cuda", "nvml", "opencl", "rsmi", "levelzero", "gl", "x86", "xml", "synthetic"};
 
 void choose_what_to_read(hwloc_topology_t topology) {
-  const Library& lib = library();
+  const LibraryOf<Functions>& lib = library();
   lib.hwloc_topology_set_flags(topology, HWLOC_TOPOLOGY_FLAG_INCLUDE_DISALLOWED);
   lib.hwloc_topology_set_all_types_filter(topology, HWLOC_TYPE_FILTER_KEEP_NONE);
   for (const hwloc_obj_type_t type : {HWLOC_OBJ_PACKAGE, HWLOC_OBJ_BRIDGE, HWLOC_OBJ_PCI_DEVICE}) {

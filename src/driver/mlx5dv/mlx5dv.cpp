@@ -8,22 +8,10 @@ namespace gigabar::mlx5dv {
 #if GIGABAR_HAS_MLX5DV
 namespace {
 
-struct Library : Functions {
-  Availability availability;
-};
-
-const char* fill(Library& library, const OpenedLibrary& opened) {
-#define GIGABAR_MLX5DV_SYMBOL(function) \
-  if (!find_function(opened, library.function, Need::required, #function)) return #function;
-#include "driver/mlx5dv/symbols.def"
-#undef GIGABAR_MLX5DV_SYMBOL
-  return nullptr;
-}
-
-const Library& library() {
-  static const Library instance = load_functions("libmlx5.so.1", "GIGABAR_MLX5_LIBRARY",
-                                                 "install rdma-core's provider of mlx5 (package ibverbs-providers or rdma-core)",
-                                                 "install a newer rdma-core", fill);
+const LibraryOf<Functions>& library() {
+  static const auto instance = load_functions<Functions>(
+      "libmlx5.so.1", "GIGABAR_MLX5_LIBRARY", "install rdma-core's provider of mlx5 (package ibverbs-providers or rdma-core)",
+      "install a newer rdma-core");
   return instance;
 }
 

@@ -3,6 +3,7 @@
 // it.
 #pragma once
 
+#include "driver/loader.hpp"
 #include "gigabar/status.hpp"
 
 #if GIGABAR_HAS_MLX5DV
@@ -17,12 +18,8 @@ namespace gigabar::mlx5dv {
 const Availability& availability();
 
 #if GIGABAR_HAS_MLX5DV
-// All null when the library cannot be used.
-struct Functions {
-#define GIGABAR_MLX5DV_SYMBOL(function) decltype(&::function) function = nullptr;
-#include "driver/mlx5dv/symbols.def"
-#undef GIGABAR_MLX5DV_SYMBOL
-};
+#define GIGABAR_SYMBOLS "driver/mlx5dv/symbols.def"
+#include "driver/functions.inc"
 
 // The process's table, loaded on first use. Threads: any.
 const Functions& functions();

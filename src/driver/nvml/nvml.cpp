@@ -24,27 +24,14 @@ namespace {
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wdeprecated-declarations"
 
-// Optional functions may be null.
-struct Library {
-#define GIGABAR_NVML_SYMBOL(function, need) decltype(&::function) function = nullptr;
-#include "driver/nvml/symbols.def"
-#undef GIGABAR_NVML_SYMBOL
-  Availability availability;
-};
-
-const char* fill(Library& library, const OpenedLibrary& opened) {
-#define GIGABAR_NVML_SYMBOL(function, need) \
-  if (!find_function(opened, library.function, Need::need, #function)) return #function;
-#include "driver/nvml/symbols.def"
-#undef GIGABAR_NVML_SYMBOL
-  return nullptr;
-}
+#define GIGABAR_SYMBOLS "driver/nvml/symbols.def"
+#include "driver/functions.inc"
 
 #pragma GCC diagnostic pop
 
-Library load() {
-  Library library = load_functions("libnvidia-ml.so.1", "GIGABAR_NVML_LIBRARY", "install the NVIDIA driver's management library",
-                                   "install a newer NVIDIA driver", fill);
+LibraryOf<Functions> load() {
+  auto library = load_functions<Functions>("libnvidia-ml.so.1", "GIGABAR_NVML_LIBRARY",
+                                           "install the NVIDIA driver's management library", "install a newer NVIDIA driver");
   if (!library.availability.is_ok()) {
     library.availability.check = check_id::kLibraries;
     return library;
@@ -61,8 +48,8 @@ Library load() {
   return library;
 }
 
-const Library& library() {
-  static const Library instance = load();
+const LibraryOf<Functions>& library() {
+  static const auto instance = load();
   return instance;
 }
 

@@ -36,26 +36,13 @@ namespace {
 
 #if GIGABAR_HAS_PMIX
 
-// Optional functions may be null.
-struct Library {
-#define GIGABAR_PMIX_SYMBOL(function, need) decltype(&::function) function = nullptr;
-#include "driver/pmix/symbols.def"
-#undef GIGABAR_PMIX_SYMBOL
-  Availability availability;
-};
+#define GIGABAR_SYMBOLS "driver/pmix/symbols.def"
+#include "driver/functions.inc"
 
-const char* fill(Library& library, const OpenedLibrary& opened) {
-#define GIGABAR_PMIX_SYMBOL(function, need) \
-  if (!find_function(opened, library.function, Need::need, #function)) return #function;
-#include "driver/pmix/symbols.def"
-#undef GIGABAR_PMIX_SYMBOL
-  return nullptr;
-}
-
-const Library& library() {
-  static const Library instance =
-      load_functions("libpmix.so.2", "GIGABAR_PMIX_LIBRARY", "install the launcher's PMIx library (package libpmix2 or pmix)",
-                     "install PMIx 3 or newer", fill);
+const LibraryOf<Functions>& library() {
+  static const auto instance =
+      load_functions<Functions>("libpmix.so.2", "GIGABAR_PMIX_LIBRARY",
+                                "install the launcher's PMIx library (package libpmix2 or pmix)", "install PMIx 3 or newer");
   return instance;
 }
 

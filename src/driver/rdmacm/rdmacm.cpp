@@ -8,22 +8,10 @@ namespace gigabar::rdmacm {
 #if GIGABAR_HAS_RDMACM
 namespace {
 
-struct Library : Functions {
-  Availability availability;
-};
-
-const char* fill(Library& library, const OpenedLibrary& opened) {
-#define GIGABAR_RDMACM_SYMBOL(function, version) \
-  if (!find_function(opened, library.function, Need::required, #function, version)) return #function;
-#include "driver/rdmacm/symbols.def"
-#undef GIGABAR_RDMACM_SYMBOL
-  return nullptr;
-}
-
-const Library& library() {
-  static const Library instance =
-      load_functions("librdmacm.so.1", "GIGABAR_RDMACM_LIBRARY", "install rdma-core's librdmacm (package librdmacm1 or librdmacm)",
-                     "install a newer rdma-core", fill);
+const LibraryOf<Functions>& library() {
+  static const auto instance =
+      load_functions<Functions>("librdmacm.so.1", "GIGABAR_RDMACM_LIBRARY",
+                                "install rdma-core's librdmacm (package librdmacm1 or librdmacm)", "install a newer rdma-core");
   return instance;
 }
 

@@ -3,6 +3,7 @@
 // and iWARP alike.
 #pragma once
 
+#include "driver/loader.hpp"
 #include "gigabar/status.hpp"
 
 #if GIGABAR_HAS_RDMACM
@@ -15,12 +16,8 @@ namespace gigabar::rdmacm {
 const Availability& availability();
 
 #if GIGABAR_HAS_RDMACM
-// All null when the library cannot be used.
-struct Functions {
-#define GIGABAR_RDMACM_SYMBOL(function, version) decltype(&::function) function = nullptr;
-#include "driver/rdmacm/symbols.def"
-#undef GIGABAR_RDMACM_SYMBOL
-};
+#define GIGABAR_SYMBOLS "driver/rdmacm/symbols.def"
+#include "driver/functions.inc"
 
 // The process's table, loaded on first use. Threads: any.
 const Functions& functions();

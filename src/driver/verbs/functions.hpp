@@ -11,14 +11,12 @@
 #undef ibv_query_port
 #undef ibv_reg_mr
 
+#include "driver/loader.hpp"
+
 namespace gigabar::verbs {
 
-// Those that symbols.def calls optional may be null; all are when the library cannot be used.
-struct Functions {
-#define GIGABAR_VERBS_SYMBOL(function, version, need) decltype(&::function) function = nullptr;
-#include "driver/verbs/symbols.def"
-#undef GIGABAR_VERBS_SYMBOL
-};
+#define GIGABAR_SYMBOLS "driver/verbs/symbols.def"
+#include "driver/functions.inc"
 
 // The process's table, loaded on first use. Threads: any.
 const Functions& functions();

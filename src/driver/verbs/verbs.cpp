@@ -17,22 +17,10 @@ namespace gigabar::verbs {
 #if GIGABAR_HAS_VERBS
 namespace {
 
-struct Library : Functions {
-  Availability availability;
-};
-
-const char* fill(Library& library, const OpenedLibrary& opened) {
-#define GIGABAR_VERBS_SYMBOL(function, version, need) \
-  if (!find_function(opened, library.function, Need::need, #function, version)) return #function;
-#include "driver/verbs/symbols.def"
-#undef GIGABAR_VERBS_SYMBOL
-  return nullptr;
-}
-
-const Library& library() {
-  static const Library instance =
-      load_functions("libibverbs.so.1", "GIGABAR_VERBS_LIBRARY",
-                     "install rdma-core's libibverbs (package libibverbs1 or libibverbs)", "install a newer rdma-core", fill);
+const LibraryOf<Functions>& library() {
+  static const auto instance =
+      load_functions<Functions>("libibverbs.so.1", "GIGABAR_VERBS_LIBRARY",
+                                "install rdma-core's libibverbs (package libibverbs1 or libibverbs)", "install a newer rdma-core");
   return instance;
 }
 
