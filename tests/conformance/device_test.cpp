@@ -3,28 +3,22 @@
 // processes, from their header.
 #include <algorithm>
 #include <atomic>
-#include <csignal>
 #include <cstring>
 #include <functional>
 #include <thread>
 #include <vector>
 
-#include "conformance/rank_segment.hpp"
+#include "conformance/device_kernels.hpp"
 #include "gigabar/device/channel.hpp"
-#include "gigabar/device_session.hpp"
 
 namespace gigabar::test {
 namespace {
 
 using device::Channel;
 using device::CpuTeam;
-using device::DeviceFabric;
 using device::Order;
 
 constexpr SegmentId kUnknown = 5;  // below segment_count, registered nowhere
-constexpr std::size_t kSpan = 256 * 1024;
-constexpr device::Timeout kLong{20'000'000'000};
-constexpr device::Timeout kShort{50'000'000};
 
 // A kernel: `size` threads run `body` as one block.
 void run_block(std::uint32_t size, const std::function<void(const CpuTeam::Member&)>& body) {
@@ -37,58 +31,6 @@ void run_block(std::uint32_t size, const std::function<void(const CpuTeam::Membe
 
 Rank next_of(const RankProcess& me, Rank by = 1) { return (me.rank() + by) % me.rank_count(); }
 Rank previous_of(const RankProcess& me) { return (me.rank() + me.rank_count() - 1) % me.rank_count(); }
-
-constexpr const char* kByQueues = "queues";  // a setup's word: nothing is stored directly
-
-DeviceSessionOptions options_of(const RankProcess& me) {
-  DeviceSessionOptions options;
-  if (me.setup().word != kByQueues) return options;
-  options.queues = QueueUse::always;
-  options.queue_depth = 32;  // full now and then
-  return options;
-}
-
-// Both segments of a rank and a session over them.
-class Kernels {
- public:
-  Kernels(RankProcess& me, Fabric& fabric, std::size_t span = kSpan)
-      : origin(fabric, kOrigin, me.setup().origin, span), target(fabric, kTarget, me.setup().target, span) {
-    auto opened = DeviceSession::open(fabric, options_of(me));
-    EXPECT_TRUE(is_ok(opened));
-    if (opened) session.emplace(std::move(*opened));
-  }
-  const DeviceFabric& handle() const { return session->handle(); }
-
-  RankSegment origin, target;
-  std::optional<DeviceSession> session;
-};
-
-RankSetup of_stand_ins(Rank count, TransportKind transport, const std::string& word) {
-  RankSetup setup;
-  setup.rank_count = count;
-  setup.transport = transport;
-  setup.origin = setup.target = MemoryChoice::stand_in;
-  setup.word = word;
-  return setup;
-}
-
-// By loads and stores, where ranks share pages; and by queues, over every transport.
-std::vector<RankSetup> direct_setups(const std::vector<Rank>& counts) {
-  std::vector<RankSetup> setups;
-  for (const Rank count : counts) {
-    if (is_tested(TransportKind::local)) setups.push_back(of_stand_ins(count, TransportKind::local, ""));
-  }
-  return setups;
-}
-std::vector<RankSetup> device_setups(const std::vector<Rank>& counts) {
-  std::vector<RankSetup> setups = direct_setups(counts);
-  for (const TransportKind transport : tested_transports()) {
-    for (const Rank count : counts) {
-      if (count != 1) setups.push_back(of_stand_ins(count, transport, kByQueues));
-    }
-  }
-  return setups;
-}
 
 // --- Mapped segments -------------------------------------------------------------------------------------------------------------
 
@@ -560,82 +502,6 @@ BARE_RANK_BODY(outlive_the_fabric) {
   ASSERT_TRUE(me.meet());
 }
 
-// --- Peers that end --------------------------------------------------------------------------------------------------------------
-
-constexpr Rank kWaiting = 0, kWitness = 1, kVictim = 2;
-
-constexpr std::uint32_t kLastRound = 0xffffffff;
-
-void say_round(const DeviceFabric& handle, Rank other, std::uint32_t round) {
-  ASSERT_EQ(write_notify(device::Thread(), handle, {kOrigin, 0}, {other, kTarget, 0}, 512, 9, round), Status::ok);
-}
-
-std::uint32_t hear_round(const DeviceFabric& handle, Rank other) {
-  NotificationId found = 0;
-  std::uint32_t round = 0;
-  EXPECT_EQ(notification_wait(device::Thread(), handle, kTarget, 9, 1, kLong, found, other), Status::ok);
-  EXPECT_EQ(notification_reset(device::Thread(), handle, kTarget, 9, round), Status::ok);
-  return round;
-}
-
-// Goes on between these two while the third dies.
-void lead_rounds(const DeviceFabric& handle, const std::atomic<bool>& is_over) {
-  for (std::uint32_t round = 1;; ++round) {
-    const std::uint32_t said = is_over ? kLastRound : round;
-    say_round(handle, kWitness, said);
-    ASSERT_EQ(hear_round(handle, kWitness), said);
-    if (said == kLastRound) return;
-  }
-}
-
-void follow_rounds(const DeviceFabric& handle) {
-  for (std::uint32_t round = 0; round != kLastRound;) {
-    round = hear_round(handle, kWaiting);
-    ASSERT_NE(round, 0U);
-    say_round(handle, kWaiting, round);
-  }
-}
-
-// Kernels that wait for the one that dies are told, those that wait for another go on.
-RANK_BODY(wait_for_the_victim) {
-  Kernels kernels(me, fabric);
-  ASSERT_TRUE(kernels.session);
-  const DeviceFabric& handle = kernels.handle();
-  const device::Thread thread;
-  ASSERT_TRUE(me.meet());
-  std::atomic<bool> is_over{false};
-  std::thread traffic([&] { me.rank() == kWaiting ? lead_rounds(handle, is_over) : follow_rounds(handle); });
-  NotificationId found = 0;
-  if (me.rank() == kWaiting) {
-    me.tell("waiting");
-    EXPECT_EQ(notification_wait(thread, handle, kTarget, 3, 1, device::kForever, found, kVictim), Status::peer_lost);
-    EXPECT_EQ(notification_wait(thread, handle, kTarget, 3, 1, kShort, found), Status::peer_lost) << "somebody is lost";
-    EXPECT_EQ(notification_wait(thread, handle, kTarget, 3, 1, kShort, found, kWitness), Status::timed_out);
-    EXPECT_EQ(barrier(thread, handle, device::kForever), Status::peer_lost);
-    EXPECT_EQ(peer_status(handle, kVictim), Status::peer_lost);
-    EXPECT_EQ(peer_status(handle, kWitness), Status::ok);
-    EXPECT_EQ(write(thread, handle, {kOrigin, 0}, {kVictim, kTarget, 0}, 4096), Status::peer_lost);
-    EXPECT_EQ(notify(thread, handle, kVictim, kTarget, 0, 1), Status::peer_lost);
-    std::uint64_t old = 0;
-    EXPECT_EQ(atomic_fetch_add(thread, handle, {kVictim, kTarget, 0}, 1, kLong, old), Status::peer_lost);
-    EXPECT_EQ(flush(thread, handle, kVictim, kLong), Status::peer_lost);
-    me.tell("told");
-  }
-  EXPECT_EQ(me.hear(), "enough");
-  is_over = true;
-  traffic.join();
-  ASSERT_TRUE(me.meet());
-  EXPECT_TRUE(is_ok(kernels.session->close(kPatience)));
-}
-
-RANK_BODY(be_the_victim) {
-  Kernels kernels(me, fabric);
-  ASSERT_TRUE(kernels.session);
-  static_cast<void>(me.meet());
-  NotificationId found = 0;
-  static_cast<void>(notification_wait(device::Thread(), kernels.handle(), kTarget, 0, 1, device::kForever, found));
-}
-
 // --- The tests -------------------------------------------------------------------------------------------------------------------
 
 // Without the local transport there are none.
@@ -668,20 +534,6 @@ TEST_P(FabricDevice, QueuesAreMadeAnew) { run_ranks("make_queues_anew", GetParam
 TEST_P(FabricDevice, BadArgumentsOfKernels) { run_ranks("refuse_on_the_device", GetParam()); }
 TEST_P(FabricDevice, BadArgumentsOfSessions) { run_ranks("refuse_sessions", GetParam()); }
 INSTANTIATE_TEST_SUITE_P(Ranks, FabricDevice, testing::ValuesIn(device_setups({1, 2, 3})), setup_name);
-
-class FabricDeviceKill : public testing::TestWithParam<RankSetup> {};
-TEST_P(FabricDeviceKill, WaitsEndWithThePeersError) {
-  RankJob job("wait_for_the_victim", GetParam());
-  job.set_body(kVictim, "be_the_victim");
-  job.start_all();
-  ASSERT_TRUE(job.hear(kWaiting, "waiting"));
-  job.send_signal(kVictim, SIGKILL);
-  ASSERT_TRUE(job.hear(kWaiting, "told"));
-  job.tell(kWaiting, "enough");
-  job.tell(kWitness, "enough");
-  job.finish();
-}
-INSTANTIATE_TEST_SUITE_P(Ranks, FabricDeviceKill, testing::ValuesIn(device_setups({3})), setup_name);
 
 }  // namespace
 }  // namespace gigabar::test

@@ -9,96 +9,14 @@
 
 #include "base/errors.hpp"
 #include "fakes/paths.hpp"
-#include "gigabar/memory.hpp"
-#include "support/fake_session.hpp"
 #include "support/isolated.hpp"
 #include "support/scoped_environment.hpp"
 #include "transport/local/device_copier.hpp"
 #include "transport/local/wire.hpp"
-#include "unit/transport/local/pair.hpp"
+#include "unit/transport/local/cuda_pair.hpp"
 
 namespace gigabar::transport {
 namespace {
-
-using namespace test;
-using gigabar::test::FakeSession;
-using gigabar::test::pattern;
-
-constexpr std::int64_t kSomebodyElse = 1;
-
-MemoryRange range_of(const DeviceMemory& memory) {
-  return {memory.address(), memory.bytes(), MemoryKind::device, memory.device(), -1, 0};
-}
-CUdeviceptr address_of(const MemoryRange& range) { return reinterpret_cast<CUdeviceptr>(range.address); }
-
-// Content of a range, whatever it is; the fake's device memory cannot be touched by the CPU.
-void put(const MemoryRange& range, const std::vector<unsigned char>& content) {
-  if (range.kind == MemoryKind::host_pageable || range.kind == MemoryKind::host_pinned) {
-    std::memcpy(range.address, content.data(), content.size());
-  } else {
-    FakeSession::write(address_of(range), content.data(), content.size());
-  }
-}
-std::vector<unsigned char> got(const MemoryRange& range) {
-  if (range.kind != MemoryKind::host_pageable && range.kind != MemoryKind::host_pinned)
-    return FakeSession::read(address_of(range), range.bytes);
-  const auto* const first = static_cast<const unsigned char*>(range.address);
-  return {first, first + range.bytes};
-}
-
-struct Regions {
-  Regions(Pair& pair, const MemoryRange& local_range, const MemoryRange& remote_range)
-      : local(must(pair.transports[0]->register_memory(local_range))),
-        shown(must(pair.transports[1]->register_memory(remote_range))),
-        remote(pair.shown(1, *shown)) {}
-  std::unique_ptr<Region> local;
-  std::unique_ptr<Region> shown;
-  std::unique_ptr<RemoteRegion> remote;
-};
-
-void expect_moves(Pair& pair, const MemoryRange& local_range, const MemoryRange& remote_range, std::string_view how) {
-  const Regions regions(pair, local_range, remote_range);
-  EXPECT_EQ(regions.shown->how(), how);
-  const Reach reach = pair.links[0]->reach(Direction::write, *regions.local, *regions.remote);
-  ASSERT_TRUE(reach.can) << reach.reason;
-  EXPECT_EQ(reach.path, TransferPath::p2p);
-  const std::size_t bytes = std::min(local_range.bytes, remote_range.bytes) - 64;
-  const auto sent = pattern(local_range.bytes, 3);
-  put(local_range, sent);
-  put(remote_range, std::vector<unsigned char>(remote_range.bytes, 0x22));
-  const std::size_t messages = pair.sinks[1].messages.size();
-  pair.sinks[0].dones.clear();
-  ASSERT_EQ(pair.links[0]->post_write(*regions.local, 5, *regions.remote, 33, bytes, 1), Posted::ok);
-  ASSERT_EQ(pair.links[0]->post_message(header_of(1), {}), Posted::ok);
-  ASSERT_TRUE(pair.poll_until([&] { return pair.sinks[1].messages.size() > messages; }));
-  const auto arrived = got(remote_range);
-  EXPECT_TRUE(std::equal(sent.begin() + 5, sent.begin() + 5 + static_cast<std::ptrdiff_t>(bytes), arrived.begin() + 33));
-  EXPECT_EQ(arrived[32], 0x22);
-  EXPECT_EQ(arrived[33 + bytes], 0x22);
-  put(local_range, std::vector<unsigned char>(local_range.bytes, 0x11));
-  ASSERT_EQ(pair.links[0]->post_read(*regions.local, 7, *regions.remote, 33, bytes, 2), Posted::ok);
-  ASSERT_TRUE(pair.poll_until([&] { return pair.sinks[0].dones.size() == 2; }));
-  const auto back = got(local_range);
-  EXPECT_TRUE(std::equal(sent.begin() + 5, sent.begin() + 5 + static_cast<std::ptrdiff_t>(bytes), back.begin() + 7));
-  EXPECT_EQ(back[6], 0x11);
-  EXPECT_EQ(back[7 + bytes], 0x11);
-  for (const auto& [cookie, status] : pair.sinks[0].dones) EXPECT_EQ(status, Status::ok) << cookie;
-}
-
-// A machine with two GPUs and memory on both.
-struct TwoGpus {
-  TwoGpus() {
-    session.machine().gpu_count = 2;
-    session.start();
-  }
-  void allocate(std::size_t bytes = 3'000'000) {
-    first.emplace(must(DeviceMemory::allocate(0, bytes)));
-    second.emplace(must(DeviceMemory::allocate(1, bytes)));
-  }
-  FakeSession session;
-  std::optional<DeviceMemory> first;
-  std::optional<DeviceMemory> second;
-};
 
 ISOLATED_TEST(LocalCuda, IpcMemoryOfBothGpusIsReached) {
   TwoGpus machine;
@@ -512,100 +430,6 @@ ISOLATED_TEST(LocalCuda, NumbersOfCopiesWrap) {
     EXPECT_EQ(got(range_of(*machine.second)), sent);
     for (const local::CopyTicket ticket : tickets) EXPECT_EQ(copier->look(ticket), local::CopyState::finished);
   }
-}
-
-// What the persistent copy kernel does with its requests is said by the test; it copies nothing itself.
-class ScriptedCopier final : public local::PersistentCopyKernel {
- public:
-  struct Script {
-    bool is_there = true;
-    std::vector<std::uint32_t> asked;
-    std::vector<State> states;  // by request; running where none is said
-    unsigned noted = 0;
-    std::optional<Error> lost;
-  };
-  explicit ScriptedCopier(Script& script) : script_(script) {}
-
-  std::optional<std::uint32_t> post(std::uintptr_t, std::uintptr_t, std::uint64_t) override {
-    if (!script_.is_there) return std::nullopt;
-    script_.asked.push_back(static_cast<std::uint32_t>(script_.asked.size()));
-    return script_.asked.back();
-  }
-  void note_copy() override { ++script_.noted; }
-  State look(std::uint32_t number) override { return number < script_.states.size() ? script_.states[number] : State::running; }
-  Result<void> check() override { return script_.lost ? Result<void>(*script_.lost) : Result<void>(); }
-
- private:
-  Script& script_;
-};
-
-class LocalCudaKernel {
- public:
-  static constexpr std::size_t kBytes = 8192;
-  LocalCudaKernel() {
-    machine.allocate(kBytes);
-    local::CopierOptions options;
-    options.most_kernel_bytes = 4096;
-    options.kernel = std::make_unique<ScriptedCopier>(script);
-    copier = must(local::DeviceCopier::open(0, std::move(options)));
-    put(range_of(*machine.first), sent);
-  }
-  local::CopyTicket copy(std::size_t at, std::size_t bytes, std::size_t skew = 0) const {
-    return must(copier->copy(CopyWay::between_devices, address_of(range_of(*machine.second)) + at,
-                             address_of(range_of(*machine.first)) + at + skew, bytes));
-  }
-  local::CopyState wait(local::CopyTicket ticket) const {
-    const Deadline deadline = Deadline::after_ns(kLongNs);
-    local::CopyState state = copier->look(ticket);
-    while (state == local::CopyState::running && !deadline.has_passed()) {
-      copier->check();
-      state = copier->look(ticket);
-    }
-    return state;
-  }
-
-  TwoGpus machine;
-  ScriptedCopier::Script script;
-  std::unique_ptr<local::DeviceCopier> copier;
-  const std::vector<unsigned char> sent = pattern(kBytes, 11);
-};
-
-ISOLATED_TEST(LocalCuda, OnlyCopiesThatFitAreAskedOfTheKernel) {
-  LocalCudaKernel test;
-  EXPECT_EQ(test.copy(0, 4096).stream, local::kPersistentKernel);
-  EXPECT_EQ(test.script.noted, 0U);
-  EXPECT_NE(test.copy(0, 4097).stream, local::kPersistentKernel);
-  EXPECT_NE(test.copy(0, 64, 8).stream, local::kPersistentKernel) << "not aligned to each other";
-  EXPECT_EQ(test.script.noted, 0U) << "no other copy tells of more to come";
-  test.script.is_there = false;
-  EXPECT_NE(test.copy(0, 64).stream, local::kPersistentKernel);
-  EXPECT_EQ(test.script.noted, 1U);
-  test.script.states = {local::PersistentCopyKernel::State::finished};
-}
-
-ISOLATED_TEST(LocalCuda, WhatTheKernelLeavesUndoneTheEngineDoes) {
-  LocalCudaKernel test;
-  const local::CopyTicket done = test.copy(0, 4096);
-  const local::CopyTicket undone = test.copy(4096, 4096);
-  EXPECT_EQ(test.copier->look(undone), local::CopyState::running);
-  EXPECT_FALSE(test.copier->is_idle());
-  put(range_of(*test.machine.second), std::vector<unsigned char>(4096));
-  test.script.states = {local::PersistentCopyKernel::State::finished, local::PersistentCopyKernel::State::abandoned};
-  EXPECT_EQ(test.wait(done), local::CopyState::finished);
-  EXPECT_EQ(test.wait(undone), local::CopyState::finished);
-  EXPECT_TRUE(test.copier->is_idle());
-  const auto placed = got(range_of(*test.machine.second));
-  EXPECT_TRUE(std::equal(placed.begin() + 4096, placed.end(), test.sent.begin() + 4096));
-  EXPECT_EQ(test.copier->look(undone), local::CopyState::finished) << "asked once more";
-}
-
-ISOLATED_TEST(LocalCuda, ALostKernelFailsWhatWasAskedOfIt) {
-  LocalCudaKernel test;
-  const local::CopyTicket ticket = test.copy(0, 64);
-  test.script.lost = make_error(Status::device_error, "copy", "copy kernel", "the device is lost", {});
-  EXPECT_EQ(test.wait(ticket), local::CopyState::failed);
-  EXPECT_EQ(test.copier->failure().status(), Status::device_error);
-  EXPECT_FALSE(test.copier->copy(CopyWay::between_devices, 0, 0, 16));
 }
 
 }  // namespace
