@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
-#include <memory>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -173,18 +172,16 @@ void run_apiperf(const Options& options, const Invocation& invocation) {
 }  // namespace
 
 void add_apiperf(const Command& program, Invocation& invocation) {
-  auto options = std::make_shared<Options>();
-  const Command command =
-      program.add_subcommand("apiperf", "Time of map and unmap, and of gdrapi.h's pin, map, get_info, unmap, unpin");
-  add_device_options(command, *options);
-  command->add_option("-s,--size", options->most_bytes, byte_count(kMinBytes, std::uint64_t{1} << 36),
+  const auto [command, options] = add_subcommand<Options>(
+      program, invocation, "apiperf", "Time of map and unmap, and of gdrapi.h's pin, map, get_info, unmap, unpin", run_apiperf);
+  add_device_options(command, options);
+  command->add_option("-s,--size", options.most_bytes, byte_count(kMinBytes, std::uint64_t{1} << 36),
                       "Largest size; 64K, 128K ... up to it are measured");
-  command->add_option("-n,--iterations", options->iteration_count, whole_number(1, 1000000), "Timed passes per size");
-  command->add_option("-w,--warmup,--warm-up", options->warm_up_count, whole_number(0, 1000000),
+  command->add_option("-n,--iterations", options.iteration_count, whole_number(1, 1000000), "Timed passes per size");
+  command->add_option("-w,--warmup,--warm-up", options.warm_up_count, whole_number(0, 1000000),
                       "Untimed passes per size before the timed ones");
-  add_budget_option(command, options->budget_seconds, 600,
+  add_budget_option(command, options.budget_seconds, 600,
                     "At most about this long in all; fewer passes are timed when it runs out");
-  command->callback([options, &invocation] { run_apiperf(*options, invocation); });
 }
 
 }  // namespace gigabar::tool

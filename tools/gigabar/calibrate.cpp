@@ -3,8 +3,6 @@
 // copy() looks for it.
 #include <fmt/format.h>
 
-#include <memory>
-
 #include "commands.hpp"
 #include "gigabar/copy.hpp"
 #include "support/failure.hpp"
@@ -54,15 +52,13 @@ void run_calibrate(const Options& options, const Invocation& invocation) {
 }  // namespace
 
 void add_calibrate(const Command& program, Invocation& invocation) {
-  auto options = std::make_shared<Options>();
-  const Command command =
-      program.add_subcommand("calibrate", "Measure which method copy() should choose at each size, and store it");
-  add_device_option(command, *options);
-  add_budget_option(command, options->budget_seconds);
-  add_cpu_option(command, *options);
-  add_store_options(command, options->stored);
-  add_json_option(command, options->json_path);
-  command->callback([options, &invocation] { run_calibrate(*options, invocation); });
+  const auto [command, options] = add_subcommand<Options>(
+      program, invocation, "calibrate", "Measure which method copy() should choose at each size, and store it", run_calibrate);
+  add_device_option(command, options);
+  add_budget_option(command, options.budget_seconds);
+  add_cpu_option(command, options);
+  add_store_options(command, options.stored);
+  add_json_option(command, options.json_path);
 }
 
 }  // namespace gigabar::tool

@@ -8,7 +8,6 @@
 #include <cmath>
 #include <fstream>
 #include <map>
-#include <memory>
 #include <set>
 #include <sstream>
 
@@ -248,18 +247,16 @@ void run_compare(const Options& options, Invocation& invocation) {
 }  // namespace
 
 void add_compare(const Command& program, Invocation& invocation) {
-  auto options = std::make_shared<Options>();
-  const Command command =
-      program.add_subcommand("compare", "What changed between two surveys, with their noise taken into account");
-  command->add_option("FIRST", options->first, "The JSON file of a survey: before, or one machine")->required()->type_name("FILE");
-  command->add_option("SECOND", options->second, "The JSON file of another survey: after, or the other machine")
+  const auto [command, options] = add_subcommand<Options>(
+      program, invocation, "compare", "What changed between two surveys, with their noise taken into account", run_compare);
+  command->add_option("FIRST", options.first, "The JSON file of a survey: before, or one machine")->required()->type_name("FILE");
+  command->add_option("SECOND", options.second, "The JSON file of another survey: after, or the other machine")
       ->required()
       ->type_name("FILE");
-  add_json_option(command, options->json_path);
-  command->add_option("--floor", options->floor, real_number(0, 1, "SHARE"),
+  add_json_option(command, options.json_path);
+  command->add_option("--floor", options.floor, real_number(0, 1, "SHARE"),
                       "Differences below this share are noise, however quiet the samples were");
   command->footer("Exit status: 0 nothing is worse, 1 some figure is worse, 2 a file is no survey.");
-  command->callback([options, &invocation] { run_compare(*options, invocation); });
 }
 
 }  // namespace gigabar::tool

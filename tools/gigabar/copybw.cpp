@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <bit>
 #include <functional>
-#include <memory>
 #include <vector>
 
 #include "base/counted.hpp"
@@ -159,27 +158,26 @@ void run_copybw(Options options, const Invocation& invocation) {
 }  // namespace
 
 void add_copybw(const Command& program, Invocation& invocation) {
-  auto options = std::make_shared<Options>();
-  const Command command = program.add_subcommand("copybw", "Bandwidth of CPU-driven copies, both directions, by thread count");
-  add_device_options(command, *options);
+  const auto [command, options] = add_subcommand<Options>(
+      program, invocation, "copybw", "Bandwidth of CPU-driven copies, both directions, by thread count", run_copybw);
+  add_device_options(command, options);
   constexpr std::uint64_t kMaxCopies = 100000000;
-  command->add_option("-s,--size", options->allocated_bytes, byte_count(1, std::uint64_t{1} << 38),
+  command->add_option("-s,--size", options.allocated_bytes, byte_count(1, std::uint64_t{1} << 38),
                       "Device memory to allocate and map");
   command
-      ->add_option("-c,--copy-size", options->copied_bytes, byte_count(1),
+      ->add_option("-c,--copy-size", options.copied_bytes, byte_count(1),
                    "Bytes to copy; with -l the largest size (default: all from the offset)")
       ->default_str("");
-  command->add_option("-o,--offset", options->offset_bytes, byte_count(0), "Offset of the copies in the device memory; any byte");
-  command->add_flag("-l,--all-sizes", options->has_all_powers, "All powers of two up to the copy size");
-  command->add_option("-w,--writes", options->write_count, whole_number(1, kMaxCopies), "Most copies per row, CPU to device");
-  command->add_option("-r,--reads", options->read_count, whole_number(1, kMaxCopies), "Most copies per row, device to CPU");
-  command->add_option("-T,--threads", options->thread_counts, whole_number(1, 64, "N,..."), "Thread counts, as in 1,2,4")
+  command->add_option("-o,--offset", options.offset_bytes, byte_count(0), "Offset of the copies in the device memory; any byte");
+  command->add_flag("-l,--all-sizes", options.has_all_powers, "All powers of two up to the copy size");
+  command->add_option("-w,--writes", options.write_count, whole_number(1, kMaxCopies), "Most copies per row, CPU to device");
+  command->add_option("-r,--reads", options.read_count, whole_number(1, kMaxCopies), "Most copies per row, device to CPU");
+  command->add_option("-T,--threads", options.thread_counts, whole_number(1, 64, "N,..."), "Thread counts, as in 1,2,4")
       ->delimiter(',')
       ->default_str("1");
-  command->add_option("--repeats", options->repeat_count, whole_number(1, 1000),
+  command->add_option("--repeats", options.repeat_count, whole_number(1, 1000),
                       "Timed runs per row, over which the median is taken");
-  add_budget_option(command, options->budget_seconds);
-  command->callback([options, &invocation] { run_copybw(*options, invocation); });
+  add_budget_option(command, options.budget_seconds);
 }
 
 }  // namespace gigabar::tool

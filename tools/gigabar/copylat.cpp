@@ -11,7 +11,6 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
-#include <memory>
 #include <optional>
 #include <span>
 #include <tuple>
@@ -497,31 +496,29 @@ void run_copylat(const Options& options, const Invocation& invocation) {
 }  // namespace
 
 void add_copylat(const Command& program, Invocation& invocation) {
-  auto options = std::make_shared<Options>();
-  const Command command = program.add_subcommand("copylat", "Time of one copy by size, both directions, beside cudaMemcpy");
-  add_device_options(command, *options);
+  const auto [command, options] = add_subcommand<Options>(
+      program, invocation, "copylat", "Time of one copy by size, both directions, beside cudaMemcpy", run_copylat);
+  add_device_options(command, options);
   constexpr std::uint64_t kMaxSamples = 10000000;
-  command->add_option("-s,--size", options->most_bytes, byte_count(1, std::uint64_t{1} << 34),
+  command->add_option("-s,--size", options.most_bytes, byte_count(1, std::uint64_t{1} << 34),
                       "Largest size; 1, 2, 4 ... up to it are measured");
-  command->add_option("-w,--writes", options->write_count, whole_number(1, kMaxSamples), "Most samples per size, CPU to device");
-  command->add_option("-r,--reads", options->read_count, whole_number(1, kMaxSamples), "Most samples per size, device to CPU");
-  command->add_option("--rounds", options->round_count, whole_number(1, 1000),
+  command->add_option("-w,--writes", options.write_count, whole_number(1, kMaxSamples), "Most samples per size, CPU to device");
+  command->add_option("-r,--reads", options.read_count, whole_number(1, kMaxSamples), "Most samples per size, device to CPU");
+  command->add_option("--rounds", options.round_count, whole_number(1, 1000),
                       "Passes over all sizes, so that drift hits all sizes equally");
-  add_budget_option(command, options->budget_seconds, 600,
+  add_budget_option(command, options.budget_seconds, 600,
                     "About this long in all; sizes that take long get fewer samples, at least 11");
-  command->add_option("--pause", options->pause_us, real_number(0, 100000, "US"),
+  command->add_option("--pause", options.pause_us, real_number(0, 100000, "US"),
                       "Pause before each single copy, so that nothing of the one before is under way");
-  command->add_flag("-c,--cuda-memcpy", options->with_cuda_memcpy, "Also time cudaMemcpy (always done; taken for GDRCopy's sake)");
-  command->add_flag("-C,--cold", options->is_cold,
+  command->add_flag("-c,--cuda-memcpy", options.with_cuda_memcpy, "Also time cudaMemcpy (always done; taken for GDRCopy's sake)");
+  command->add_flag("-C,--cold", options.is_cold,
                     "Evict the mapped bytes from the CPU's caches before each copy (cached mappings only)");
-  command->add_flag("--kernels", options->with_kernels,
-                    "Also every raw kernel that this CPU has, with its fences, in the same run");
-  command->add_flag("--methods", options->with_methods, "Also copy() and each single method, in the same run");
-  command->add_option("--plant-fault", options->fault_bytes, byte_count(1))->group("");  // proves that the check can fail
+  command->add_flag("--kernels", options.with_kernels, "Also every raw kernel that this CPU has, with its fences, in the same run");
+  command->add_flag("--methods", options.with_methods, "Also copy() and each single method, in the same run");
+  command->add_option("--plant-fault", options.fault_bytes, byte_count(1))->group("");  // proves that the check can fail
   command->footer(
       "Single copies: percentiles of single calls, each after a pause. Back to back: of the mean per call of a burst. The ratio is "
       "the other's p50 over ours.");
-  command->callback([options, &invocation] { run_copylat(*options, invocation); });
 }
 
 }  // namespace gigabar::tool

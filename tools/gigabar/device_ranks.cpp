@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <array>
-#include <memory>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -445,45 +444,35 @@ void add_counts(const Command& command, Options& options) {
 }
 
 void add(const Command& program, Invocation& invocation, Measure measure, const char* description) {
-  auto options = std::make_shared<Options>();
   const bool is_latency = measure == Measure::latency;
   const std::vector<Named<Op>> ops = ops_of(measure);
-  options->measure = measure;
-  options->op = ops.front().value;
-  const Command command = program.add_subcommand(std::string(command_of(measure)), description);
-  command.add_choice("--op", options->op, ops, "What the kernel does");
+  const auto [command, options] =
+      ranks::add_pair_command<Session, Options>(program, invocation, command_of(measure), description, make_plan);
+  options.measure = measure;
+  options.op = ops.front().value;
+  command->add_choice("--op", options.op, ops, "What the kernel does");
   const char* const scope = is_latency                      ? "block where messages have a size, else thread"
                             : measure == Measure::bandwidth ? "block"
                                                             : "thread";
   const char* const blocks = is_latency ? nullptr : measure == Measure::bandwidth ? "64" : "1";
-  add_grid_options(command, options->grid, scope, kThreadsByScope, blocks);
-  add_queues(command, options->queues);
-  add_counts(command, *options);
-  command.add_flag("-c,--validation", options->is_checked,
-                   "Check all data in the kernels, different ones in every round; times then contain it. Wrong data are status 1");
-  add_fault(command, options->fault_bytes);
-  add_pair_options(command, *options);
-  command->callback([options, &invocation] {
-    ranks::run_ranks<Session>(command_of(options->measure), 2, [&] { return make_plan(*options); }, invocation);
-  });
+  add_grid_options(command, options.grid, scope, kThreadsByScope, blocks);
+  add_queues(command, options.queues);
+  add_counts(command, options);
+  command->add_flag("-c,--validation", options.is_checked,
+                    "Check all data in the kernels, different ones in every round; times then contain it. Wrong data are status 1");
+  add_fault(command, options.fault_bytes);
+  add_pair_options(command, options);
 }
 
 }  // namespace
 }  // namespace device_ranks
 
-using device_ranks::Measure;
-
-void add_device_latency(const Command& program, Invocation& invocation) {
-  device_ranks::add(program, invocation, Measure::latency, "Latency between kernels of two ranks, by size");
-}
-
-void add_device_bw(const Command& program, Invocation& invocation) {
-  device_ranks::add(program, invocation, Measure::bandwidth,
-                    "Bandwidth of a kernel's own writes to or reads from the other rank, by size");
-}
-
-void add_device_rate(const Command& program, Invocation& invocation) {
-  device_ranks::add(program, invocation, Measure::rate, "Small messages per second that kernels send to the other rank");
+void add_device_measures(const Command& program, Invocation& invocation) {
+  using device_ranks::Measure;
+  const auto add = [&](Measure measure, const char* description) { device_ranks::add(program, invocation, measure, description); };
+  add(Measure::latency, "Latency between kernels of two ranks, by size");
+  add(Measure::bandwidth, "Bandwidth of a kernel's own writes to or reads from the other rank, by size");
+  add(Measure::rate, "Small messages per second that kernels send to the other rank");
 }
 
 }  // namespace gigabar::tool

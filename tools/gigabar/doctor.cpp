@@ -7,7 +7,6 @@
 #include <algorithm>
 #include <chrono>
 #include <iterator>
-#include <memory>
 
 #include "commands.hpp"
 #include "doctor/interrupt.hpp"
@@ -115,7 +114,7 @@ void run_doctor(Options& options, Invocation& invocation) {
     list_checks(report);
   } else {
     tell_origin(report, machine);
-    if (options.asks_symptom) {
+    if (!options.symptom.empty()) {
       follow_symptom(machine, options, report, invocation);
     } else {
       run_checks(machine, options, report, invocation);
@@ -124,62 +123,55 @@ void run_doctor(Options& options, Invocation& invocation) {
   report.write();
 }
 
-constexpr const char* kFromList = "from a list";  // what --symptom without a text stands for
-
 void add_choices(const Command& command, Options& options) {
   Option only = command.add_option("--only", options.only, "These checks only: ids, or groups by their first part ('pci')")
                     ->delimiter(',')
                     ->expected(1, 1000)
                     ->allow_extra_args(false)
                     ->type_name("IDS,...");
-  Option symptom = command
-                       .add_option("--symptom", options.symptom,
-                                   "What is wrong, in your words, or what a program printed, also a whole log as @FILE or '-' for "
-                                   "standard input: says what it means and runs the checks that explain it, the likeliest first; "
-                                   "without text, choose from a list")
-                       ->expected(0, 1)
-                       ->default_str(kFromList)
-                       ->type_name("WORDS");
+  const auto read_symptom = [&options](const std::string& text) {
+    // No question for the list: a variable of the caller's was empty.
+    if (text.empty()) refuse_usage("--symptom: the text is empty; give the message, or a log as @FILE or '-'");
+    options.symptom = text;
+  };
+  Option symptom =
+      command
+          .add_option_function("--symptom", read_symptom,
+                               "What is wrong, in your words, or what a program printed, also a whole log as @FILE or '-' for "
+                               "standard input: says what it means and runs the checks that explain it, the likeliest first; "
+                               "without text, choose from a list")
+          ->expected(0, 1)
+          ->default_str(doctor::kFromList)
+          ->type_name("WORDS");
   symptom->excludes(only);
   command.add_flag("--list", options.is_list, "List the checks, and run none")->excludes(only)->excludes(symptom);
 }
 
 void add_manner(const Command& command, Options& options) {
   command.add_flag("--strict", options.is_strict, "Exit status 1 for WARN and UNKNOWN too");
-  command.add_flag_callback(
-      "--no-probes,--no-trials", [&options] { options.has_probes = false; }, "Only read; register, map and copy nothing");
+  command.add_flag("!--no-probes,!--no-trials", options.has_probes, "Only read; register, map and copy nothing");
   command.add_flag("--all", options.shows_all, "A line for each PASS and SKIP too");
   command.add_flag("--verbose", options.is_verbose, "Everything that was read, for PASS and SKIP too");
-  command.add_option("--timeout", options.most_seconds, "Of the whole run: checks that have not begun by then are UNKNOWN")
-      ->check(seconds(86400))
-      ->type_name("SECONDS")
-      ->capture_default_str();
+  command.add_option("--timeout", options.most_seconds, seconds(86400),
+                     "Of the whole run: checks that have not begun by then are UNKNOWN");
   add_json_option(command, options.json_path);
 }
 
 }  // namespace
 
 void add_doctor(const Command& program, Invocation& invocation) {
-  auto options = std::make_shared<Options>();
-  const Command command = program.add_subcommand(
-      "doctor", "Checks what decides which path a transfer takes and how fast it is: verdict, evidence, reason and remedy");
-  add_sysroot_option(command, options->sysroot);
-  add_choices(command, *options);
-  add_manner(command, *options);
+  const auto [command, options] = add_subcommand<Options>(
+      program, invocation, "doctor",
+      "Checks what decides which path a transfer takes and how fast it is: verdict, evidence, reason and remedy", run_doctor);
+  add_sysroot_option(command, options.sysroot);
+  add_choices(command, options);
+  add_manner(command, options);
   command->footer(
       "FAIL: a path is broken, or wrong data may come of it. WARN: works, slower or less than it could. UNKNOWN: what would\n"
       "decide could not be read, which is not a PASS. SKIP: does not apply here. 'gigabar explain ID' tells more of a check.\n"
       "No check changes the machine; remedies are printed, never run.\n"
       "Exit status: 0 no FAIL; 1 a FAIL (with --strict, also a WARN or an UNKNOWN); 2 the command line cannot be followed (a\n"
       "bad --sysroot and an unknown symptom too); 130 interrupted. A symptom that no check explains is said to be so, with 0.");
-  command->callback([options, command, &invocation] {
-    options->asks_symptom = command->count("--symptom") > 0;
-    // No question for the list: a variable of the caller's was empty.
-    if (options->asks_symptom && options->symptom.empty())
-      refuse_usage("--symptom: the text is empty; give the message, or a log as @FILE or '-'");
-    if (options->symptom == kFromList) options->symptom.clear();
-    run_doctor(*options, invocation);
-  });
 }
 
 }  // namespace gigabar::tool

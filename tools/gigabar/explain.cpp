@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -58,7 +57,7 @@ void print_list() {
   fmt::print("{}\n'gigabar explain ID' prints the page of one\n", table.take_text());
 }
 
-void run_explain(const std::string& typed) {
+void run_explain(const std::string& typed, const Invocation&) {
   if (typed.empty()) return print_list();
   const std::string id = doctor::current_id_with_note(typed);
   const CheckInfo* const check = find_check(id);
@@ -71,13 +70,12 @@ void run_explain(const std::string& typed) {
 
 }  // namespace
 
-void add_explain(const Command& program, Invocation&) {
-  auto id = std::make_shared<std::string>();
-  const Command command =
-      program.add_subcommand("explain", "What a check of 'doctor' is about: its impact, how to confirm it, and the remedy");
-  command->add_option("check", *id, "Id of the check, as 'gigabar doctor' prints it; without one, all are listed")->type_name("ID");
+void add_explain(const Command& program, Invocation& invocation) {
+  const auto [command, id] =
+      add_subcommand<std::string>(program, invocation, "explain",
+                                  "What a check of 'doctor' is about: its impact, how to confirm it, and the remedy", run_explain);
+  command->add_option("check", id, "Id of the check, as 'gigabar doctor' prints it; without one, all are listed")->type_name("ID");
   command->footer("Exit status: 0 done, 2 there is no such check.");
-  command->callback([id] { run_explain(*id); });
 }
 
 }  // namespace gigabar::tool

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <map>
+#include <optional>
 
 #include "base/options.hpp"
 #include "commands.hpp"
@@ -48,13 +49,10 @@ std::string bar1_text(const DeviceInfo& device) {
 
 void tell_drivers(Report& report, Verdicts& verdicts) {
   report.print("opened at run time\n");
-  Json list = Json::array();
-  for (const DriverReport& driver : drivers()) {
+  Json list = list_of(drivers(), [&](const DriverReport& driver) {
     report.print("  {:<18} {}\n", driver.name, verdicts.text_of(driver.name, driver.availability));
-    Json entry = {{"name", driver.name}};
-    entry.update(to_json(driver.availability));
-    list.push_back(std::move(entry));
-  }
+    return to_json("name", driver.name, driver.availability);
+  });
   report.add_result({{"what", "drivers"}, {"drivers", std::move(list)}});
 }
 
@@ -84,14 +82,11 @@ void tell_device(Report& report, Verdicts& verdicts, const DeviceInfo& device) {
   if (device.pci) report.print("  at                 {}, {}\n", device.pci->to_string(), device.uuid);
   report.print("  memory             {}, {}, NUMA node {}\n", memory_text(device), bar1_text(device),
                device.numa_node >= 0 ? std::to_string(device.numa_node) : "unknown");
-  Json backends = Json::array();
-  for (const BackendReport& backend : take(mapping_backends(device.index))) {
+  Json backends = list_of(take(mapping_backends(device.index)), [&](const BackendReport& backend) {
     report.print("  mapping by {:<7} {}\n", name_of(backend.backend),
                  verdicts.text_of(fmt::format("mapping by {}", name_of(backend.backend)), backend.availability));
-    Json entry = {{"backend", name_of(backend.backend)}};
-    entry.update(to_json(backend.availability));
-    backends.push_back(std::move(entry));
-  }
+    return to_json("backend", name_of(backend.backend), backend.availability);
+  });
   Json result = {{"what", "device"}, {"device", to_json(device)}, {"backends", std::move(backends)}};
   result["calibration"] = tell_calibration(report, device);
   report.add_result(std::move(result));
@@ -110,32 +105,35 @@ void tell_kernels(Report& report) {
   report.add_result({{"what", "copy_kernels"}, {"kernels", std::move(list)}});
 }
 
-void run_info(const DeviceOptions& options, const Invocation& invocation, bool is_one) {
+// All devices, or one.
+struct Options {
+  std::optional<int> device;
+  std::string json_path;
+};
+
+void run_info(const Options& options, const Invocation& invocation) {
   Report report("info", invocation, options.json_path);
   const std::vector<DeviceInfo> found = take(devices());
-  if (is_one && static_cast<std::size_t>(options.device) >= found.size()) {
-    refuse_usage(fmt::format("-d {}: no such device; this machine has {}, numbered from 0", options.device, found.size()));
+  if (options.device && static_cast<std::size_t>(*options.device) >= found.size()) {
+    refuse_usage(fmt::format("-d {}: no such device; this machine has {}, numbered from 0", *options.device, found.size()));
   }
   Verdicts verdicts;
   tell_drivers(report, verdicts);
   for (const DeviceInfo& device : found) {
-    if (!is_one || device.index == options.device) tell_device(report, verdicts, device);
+    if (device.index == options.device.value_or(device.index)) tell_device(report, verdicts, device);
   }
   tell_kernels(report);
-  const DeviceInfo& first = found[is_one ? static_cast<std::size_t>(options.device) : 0];
-  report.document()["device"] = to_json(first);
+  report.document()["device"] = to_json(found[static_cast<std::size_t>(options.device.value_or(0))]);
   report.write();
 }
 
 }  // namespace
 
 void add_info(const Command& program, Invocation& invocation) {
-  auto options = std::make_shared<DeviceOptions>();
-  const Command command =
-      program.add_subcommand("info", "Devices, drivers and mapping backends, and why each is or is not available");
-  Option device = command->add_option("-d,--device", options->device, whole_number(0, 1023), "Only this device")->default_str("");
-  add_json_option(command, options->json_path);
-  command->callback([options, device, &invocation] { run_info(*options, invocation, device->count() > 0); });
+  const auto [command, options] = add_subcommand<Options>(
+      program, invocation, "info", "Devices, drivers and mapping backends, and why each is or is not available", run_info);
+  command->add_option("-d,--device", options.device, whole_number(0, 1023), "Only this device");
+  add_json_option(command, options.json_path);
 }
 
 }  // namespace gigabar::tool

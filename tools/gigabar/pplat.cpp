@@ -282,24 +282,22 @@ void run_pplat(Options options, const Invocation& invocation) {
 }  // namespace
 
 void add_pplat(const Command& program, Invocation& invocation) {
-  auto options = std::make_shared<Options>();
-  const Command command = program.add_subcommand("pplat", "Round trip of a flag between the CPU and a running kernel");
-  add_device_options(command, *options);
-  command->add_option("-t,--iterations", options->iteration_count, whole_number(1, 10000000), "Timed rounds");
-  command->add_option("--warmup,--warm-up", options->warm_up_count, whole_number(0, 1000000),
+  const auto [command, options] =
+      add_subcommand<Options>(program, invocation, "pplat", "Round trip of a flag between the CPU and a running kernel", run_pplat);
+  add_device_options(command, options);
+  command->add_option("-t,--iterations", options.iteration_count, whole_number(1, 10000000), "Timed rounds");
+  command->add_option("--warmup,--warm-up", options.warm_up_count, whole_number(0, 1000000),
                       "Untimed rounds before the timed ones");
-  command->add_option("-u,--timeout", options->timeout_seconds, seconds(600),
-                      "Of all rounds together: after it both sides give up");
-  command->add_option("-s,--size", options->data_bytes, byte_count(0, std::uint64_t{1} << 30),
+  command->add_option("-u,--timeout", options.timeout_seconds, seconds(600), "Of all rounds together: after it both sides give up");
+  command->add_option("-s,--size", options.data_bytes, byte_count(0, std::uint64_t{1} << 30),
                       "Bytes of data ahead of each flag, a multiple of 8; 0: the flag only");
-  command->add_option("-B,--blocks", options->block_count, whole_number(1, 65535),
+  command->add_option("-B,--blocks", options.block_count, whole_number(1, 65535),
                       "Blocks of the kernel, with data; each answers with a flag of its own");
-  command->add_option("-T,--threads", options->thread_count, whole_number(1, 1024), "Threads per block, with data");
-  command->add_option("-m,--mode", options->mode, whole_number(0, 1, "0|1"), "Who starts and takes the time: 0 the CPU, 1 the GPU");
-  command->add_choice("-G,--gpu-flag", options->device_flag, kLocations, "Where the flag is that the GPU polls");
-  command->add_choice("-C,--cpu-flag", options->host_flag, kLocations, "Where the flags are that the CPU polls");
-  command->add_choice("-D,--data", options->data, kLocations, "Where the data is");
-  command->callback([options, &invocation] { run_pplat(*options, invocation); });
+  command->add_option("-T,--threads", options.thread_count, whole_number(1, 1024), "Threads per block, with data");
+  command->add_option("-m,--mode", options.mode, whole_number(0, 1, "0|1"), "Who starts and takes the time: 0 the CPU, 1 the GPU");
+  command->add_choice("-G,--gpu-flag", options.device_flag, kLocations, "Where the flag is that the GPU polls");
+  command->add_choice("-C,--cpu-flag", options.host_flag, kLocations, "Where the flags are that the CPU polls");
+  command->add_choice("-D,--data", options.data, kLocations, "Where the data is");
 }
 
 }  // namespace gigabar::tool

@@ -134,14 +134,12 @@ class Session : public RankSession {
 
   void tell_fabric() {
     const FabricStatistics statistics = fabric().statistics();
-    Json peers = Json::array();
-    for (const PeerState& peer : fabric().peers()) {
-      peers.push_back({{"rank", peer.rank},
-                       {"transport", peer.transport ? Json(name_of(*peer.transport)) : Json()},
-                       {"rails", peer.rails},
-                       {"memory_bytes", peer.memory_bytes}});
-    }
-    report()->document()["peers"] = std::move(peers);
+    report()->document()["peers"] = list_of(fabric().peers(), [](const PeerState& peer) -> Json {
+      return {{"rank", peer.rank},
+              {"transport", peer.transport ? Json(name_of(*peer.transport)) : Json()},
+              {"rails", peer.rails},
+              {"memory_bytes", peer.memory_bytes}};
+    });
     report()->document()["fabric"] = {{"operations", statistics.operations},
                                       {"messages", statistics.messages},
                                       {"staged_operations", statistics.staged_operations},
@@ -200,46 +198,33 @@ void add_ways(const Command& command, Options& options) {
 }
 
 void add(const Command& program, Invocation& invocation, Measure measure, const char* description) {
-  auto options = std::make_shared<Options>();
-  options->measure = measure;
-  const Command command = program.add_subcommand(std::string(command_of(measure)), description);
-  add_buffer_options(command, *options);
-  add_count_options(command, *options);
-  add_ways(command, *options);
-  add_job_options(command, *options);
+  const auto [command, options] = add_subcommand<Options>(
+      program, invocation, command_of(measure), description, [](const Options& chosen, Invocation& invoked) {
+        const unsigned pair_count = is_of_pairs(chosen.measure) ? chosen.pair_count.value_or(1) : 1;
+        run_ranks<Session>(command_of(chosen.measure), 2 * pair_count, [&] { return make_plan(chosen); }, invoked);
+      });
+  options.measure = measure;
+  add_buffer_options(command, options);
+  add_count_options(command, options);
+  add_ways(command, options);
+  add_job_options(command, options);
   command->footer(
       "Ranks: those of mpirun, srun, torchrun or 'gigabar run'; started alone, the command starts its own on this host. The device "
       "of a rank is its local rank modulo the devices. Lines that do not begin with '#' are data; the columns before p50 are "
       "OSU's.");
-  command->callback([options, &invocation] {
-    const unsigned pair_count = is_of_pairs(options->measure) ? options->pair_count.value_or(1) : 1;
-    run_ranks<Session>(command_of(options->measure), 2 * pair_count, [&] { return make_plan(*options); }, invocation);
-  });
 }
 
 }  // namespace
 }  // namespace ranks
 
-using ranks::Measure;
-
-void add_latency(const Command& program, Invocation& invocation) {
-  ranks::add(program, invocation, Measure::latency, "Latency between two ranks by size, and the path taken");
-}
-
-void add_bw(const Command& program, Invocation& invocation) {
-  ranks::add(program, invocation, Measure::bandwidth, "Bandwidth from one rank to another by size, and the path taken");
-}
-
-void add_bibw(const Command& program, Invocation& invocation) {
-  ranks::add(program, invocation, Measure::both_ways, "Bandwidth between two ranks in both directions at once");
-}
-
-void add_multi_lat(const Command& program, Invocation& invocation) {
-  ranks::add(program, invocation, Measure::many_latencies, "Latency of several pairs of ranks at once");
-}
-
-void add_mbw_mr(const Command& program, Invocation& invocation) {
-  ranks::add(program, invocation, Measure::many_bandwidths, "Bandwidth and message rate of several pairs of ranks at once");
+void add_point_to_point(const Command& program, Invocation& invocation) {
+  using ranks::Measure;
+  const auto add = [&](Measure measure, const char* description) { ranks::add(program, invocation, measure, description); };
+  add(Measure::latency, "Latency between two ranks by size, and the path taken");
+  add(Measure::bandwidth, "Bandwidth from one rank to another by size, and the path taken");
+  add(Measure::both_ways, "Bandwidth between two ranks in both directions at once");
+  add(Measure::many_latencies, "Latency of several pairs of ranks at once");
+  add(Measure::many_bandwidths, "Bandwidth and message rate of several pairs of ranks at once");
 }
 
 }  // namespace gigabar::tool

@@ -3,7 +3,6 @@
 // waived, with the reason. The process is this program again, with a hidden option, because CUDA does not survive fork.
 #include <fcntl.h>
 #include <fmt/format.h>
-#include <poll.h>
 #include <spawn.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -12,10 +11,11 @@
 #include <cerrno>
 #include <csignal>
 #include <cstring>
-#include <memory>
 #include <vector>
 
+#include "base/descriptor.hpp"
 #include "commands.hpp"
+#include "driver/child_process.hpp"
 #include "scenarios/sanity/scenario.hpp"
 #include "support/clock.hpp"
 #include "support/failure.hpp"
@@ -29,6 +29,7 @@ namespace gigabar::tool {
 namespace {
 
 constexpr int kVerdictDescriptor = 3;
+constexpr std::size_t kMaxVerdictBytes = 65536;  // a pipe takes them whole
 
 struct Options : DeviceOptions {
   std::vector<std::string> tests;
@@ -91,8 +92,9 @@ class Child {
  public:
   Child(const Scenario& scenario, const Options& options) {
     int ends[2];
-    if (pipe2(ends, O_CLOEXEC) != 0) fail(fmt::format("pipe: {}", std::strerror(errno)));
-    verdict_ = ends[0];
+    if (pipe2(ends, O_CLOEXEC | O_NONBLOCK) != 0) fail(fmt::format("pipe: {}", std::strerror(errno)));
+    verdict_ = Descriptor(ends[0]);
+    const Descriptor told(ends[1]);
     const std::string name(scenario.name);
     const std::string device = std::to_string(options.device);
     const char* arguments[] = {"gigabar", "sanity", "--scenario", name.c_str(), "-d", device.c_str(), nullptr};
@@ -105,22 +107,19 @@ class Child {
     const int code = posix_spawn(&process_, "/proc/self/exe", &actions, &attributes, const_cast<char**>(arguments), environ);
     posix_spawnattr_destroy(&attributes);
     posix_spawn_file_actions_destroy(&actions);
-    close(ends[1]);
     if (code != 0) fail(fmt::format("cannot start a scenario: {}", std::strerror(code)));
   }
-  Child(const Child&) = delete;
-  Child& operator=(const Child&) = delete;
-  ~Child() { close(verdict_); }
 
   Verdict await(double deadline_seconds) {
-    std::string line;
-    const bool is_in_time = read_all(line, deadline_seconds);
-    if (!is_in_time) kill(-process_, SIGKILL);
-    int status = 0;
-    while (waitpid(process_, &status, 0) < 0 && errno == EINTR) {
+    const auto ended = ChildProcess(process_).end_by(now_ns() + static_cast<std::int64_t>(deadline_seconds * 1e9));
+    if (!ended) {
+      kill(-process_, SIGKILL);  // what it started
+      return {"fail", fmt::format("not done after {} s; it was ended", deadline_seconds)};
     }
-    if (!is_in_time) return {"fail", fmt::format("not done after {} s; it was ended", deadline_seconds)};
+    const int status = *ended;
     if (WIFSIGNALED(status)) return {"fail", fmt::format("ended by signal {} ({})", WTERMSIG(status), strsignal(WTERMSIG(status)))};
+    std::string line(kMaxVerdictBytes, '\0');
+    line.resize(static_cast<std::size_t>(std::max<ssize_t>(read(verdict_.get(), line.data(), line.size()), 0)));
     if (line.empty()) return {"fail", fmt::format("ended with status {} and without a verdict", WEXITSTATUS(status))};
     const std::size_t space = line.find(' ');
     Verdict verdict{line.substr(0, space), line.substr(space + 1)};
@@ -130,25 +129,8 @@ class Child {
   }
 
  private:
-  // Until the other end is closed. False when the deadline passed first.
-  bool read_all(std::string& line, double deadline_seconds) const {
-    const std::uint64_t end_ns = monotonic_ns() + static_cast<std::uint64_t>(deadline_seconds * 1e9);
-    for (;;) {
-      const std::uint64_t now_ns = monotonic_ns();
-      if (now_ns >= end_ns) return false;
-      pollfd wait = {verdict_, POLLIN, 0};
-      const int found = poll(&wait, 1, static_cast<int>((end_ns - now_ns) / 1'000'000 + 1));
-      if (found < 0 && errno == EINTR) continue;
-      if (found <= 0) return false;
-      char part[512];
-      const ssize_t count = read(verdict_, part, sizeof part);
-      if (count <= 0) return true;
-      line.append(part, static_cast<std::size_t>(count));
-    }
-  }
-
   pid_t process_ = 0;
-  int verdict_ = -1;
+  Descriptor verdict_;
 };
 
 void list_scenarios(Report& report) {
@@ -217,28 +199,23 @@ void run_sanity(const Options& options, Invocation& invocation) {
 }  // namespace
 
 void add_sanity(const Command& program, Invocation& invocation) {
-  auto options = std::make_shared<Options>();
-  const Command command =
-      program.add_subcommand("sanity", "Behaviours that programs rely on, through gdrapi.h and gigabar, each in its own process");
-  add_device_option(command, *options);
-  command->add_option("-t,--test", options->tests, "Only this scenario, by our name or GDRCopy's; may be repeated")
+  const auto [command, options] = add_subcommand<Options>(
+      program, invocation, "sanity", "Behaviours that programs rely on, through gdrapi.h and gigabar, each in its own process",
+      run_sanity);
+  add_device_option(command, options);
+  command->add_option("-t,--test", options.tests, "Only this scenario, by our name or GDRCopy's; may be repeated")
       ->type_name("NAME")
       ->take_all();
-  command->add_flag("-l,--list", options->is_list, "List the scenarios, and which of GDRCopy's tests each covers");
-  command->add_flag("-e,--extended", options->with_extended, "Also the long scenarios");
-  command->add_flag("-s,--no-summary", options->has_no_summary, "No summary at the end");
-  command->add_flag("-v,--verbose", options->is_verbose, "Say what is run, and how long it took");
-  command
-      ->add_option("--timeout,--deadline", options->deadline_seconds,
-                   "Of one scenario: one that takes longer is ended and has failed")
-      ->check(seconds(3600))
-      ->type_name("SECONDS")
-      ->capture_default_str();
-  add_json_option(command, options->json_path);
-  command->add_option("--scenario", options->scenario)->group("");
-  command->add_option("--peer", options->peer_socket)->check(whole_number(0, 1023))->group("");
+  command->add_flag("-l,--list", options.is_list, "List the scenarios, and which of GDRCopy's tests each covers");
+  command->add_flag("-e,--extended", options.with_extended, "Also the long scenarios");
+  command->add_flag("-s,--no-summary", options.has_no_summary, "No summary at the end");
+  command->add_flag("-v,--verbose", options.is_verbose, "Say what is run, and how long it took");
+  command->add_option("--timeout,--deadline", options.deadline_seconds, seconds(3600),
+                      "Of one scenario: one that takes longer is ended and has failed");
+  add_json_option(command, options.json_path);
+  command->add_option("--scenario", options.scenario)->group("");
+  command->add_option("--peer", options.peer_socket)->check(whole_number(0, 1023))->group("");
   command->footer("Waived: what the scenario asks for does not exist here; the reason says what. Exit status 1 when one failed.");
-  command->callback([options, &invocation] { run_sanity(*options, invocation); });
 }
 
 }  // namespace gigabar::tool

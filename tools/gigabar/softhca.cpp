@@ -3,9 +3,8 @@
 // execute; every byte is checked; faults are made on demand.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
-#include <map>
-#include <memory>
 #include <string>
 #include <vector>
 
@@ -26,7 +25,6 @@ namespace {
 using namespace softhca;  // the command's own  NOLINT(google-build-using-namespace)
 
 constexpr std::uint64_t kMaxRounds = 10'000'000;
-constexpr std::size_t kMaxChoiceColumns = 80;  // of the choices, in the first column of the help
 constexpr unsigned kMaxTimeoutSeconds = 3600;
 
 std::string shape_text(const Plan& plan) {
@@ -39,8 +37,7 @@ std::string shape_text(const Plan& plan) {
 
 class Session {
  public:
-  Session(const Plan& plan, const Invocation& invocation)
-      : plan_(plan), report_("softhca", invocation, plan.options.json_path), table_(make_table(plan)) {
+  Session(const Plan& plan, const Invocation& invocation) : plan_(plan), report_("softhca", invocation, plan.options.json_path) {
     report_.set_line_prefix("# ");
     report_.print("# {}\n", shape_text(plan));
     report_.note("a software HCA in memory of this process: the figures say nothing about an HCA or a GPU");
@@ -65,10 +62,8 @@ class Session {
   void tell(const CaseResult& result) {
     const Options& options = plan_.options;
     const std::string complaint = judge(plan_, result);
-    table_.add_row(row_of(options, result, complaint));
-    report_.print("{}", table_.take_text());
+    report_.add_row(row_of(plan_, result, complaint));
     if (result.is.fault.kind != FaultKind::none) report_.print("#   {}\n", fault_line(options, result));
-    report_.add_result(to_json(plan_, result, complaint));
     if (complaint.empty()) return;
     const std::string line = fmt::format("{} of {}, fault {}: {}", name_of(result.is.op), counted(result.is.bytes, "byte"),
                                          name_of(result.is.fault), complaint);
@@ -78,84 +73,66 @@ class Session {
 
   const Plan& plan_;
   Report report_;
-  TextTable table_;
   std::string first_complaint_;
 };
 
+// As the help lists them.
 template <class T, std::size_t N>
-auto choices_of(const std::array<softhca::Named<T>, N>& names) {
-  std::map<std::string, T> choices;
-  for (const auto& [value, name] : names) choices.emplace(name, value);
+auto by_name(std::array<Named<T>, N> choices) {
+  std::sort(choices.begin(), choices.end(), [](const auto& one, const auto& other) { return one.name < other.name; });
   return choices;
 }
 
-template <class T, class Target>
-void add_choice(const Command& command, const char* name, const std::map<std::string, T>& choices, Target& target,
-                const char* description, const std::string& usual) {
-  std::vector<std::string> names;
-  for (const auto& [text, value] : choices) names.push_back(text);
-  const std::string shown = fmt::format("{}", fmt::join(names, "|"));
-  const bool is_long = shown.size() > kMaxChoiceColumns;
-  command
-      .add_option_function(
-          name, [](const std::string&) {},
-          is_long ? fmt::format("{}: one of {}", description, fmt::join(names, ", ")) : description)
-      ->check(choice(choices, target))
-      ->type_name(is_long ? "NAME" : shown)
-      ->default_str(usual);
-}
-
-void add_number(const Command& command, const char* name, std::uint32_t& target, std::uint64_t most, const char* description) {
-  command.add_option(name, target, description)->check(whole_number(1, most))->type_name("N")->capture_default_str();
-}
-
 void add_work(const Command& command, Options& options) {
-  add_choice(command, "--op", choices_of(kOps), options.op, "What the threads post", "all, in turns");
+  command.add_choice("--op", options.op, by_name(kOps), "What the threads post")->default_str("all, in turns");
   command.add_option("-m,--message-size", options.sizes, "Sizes: doubled from MIN to MAX; inline writes take those up to 28")
       ->type_name("[MIN:]MAX")
       ->default_str("8:4K, with --fault 16");
-  command.add_option("-i,--iterations", options.iteration_count, "Timed rounds per size")
-      ->check(whole_number(1, kMaxRounds))
-      ->type_name("N")
+  command.add_option("-i,--iterations", options.iteration_count, whole_number(1, kMaxRounds), "Timed rounds per size")
       ->default_str("1000, with --fault 100");
-  command.add_option("-x,--warmup", options.warm_up_count, "Untimed rounds before the timed ones, without faults")
-      ->check(whole_number(0, kMaxRounds))
-      ->type_name("N")
+  command
+      .add_option("-x,--warmup", options.warm_up_count, whole_number(0, kMaxRounds),
+                  "Untimed rounds before the timed ones, without faults")
       ->default_str("100, with --fault 10");
-  add_number(command, "-W,--window-size", options.window, kMaxWindow,
-             "Operations that a thread posts to each of its queues before it waits for them");
+  command.add_option("-W,--window-size", options.window, whole_number(1, kMaxWindow),
+                     "Operations that a thread posts to each of its queues before it waits for them");
 }
 
 void add_shape(const Command& command, Options& options) {
-  static const std::map<std::string, bool> completions = {{"collapsed", true}, {"ordinary", false}};
-  add_number(command, "--queues", options.queue_count, soft_hca::kMaxQueues, "Queues; threads share them out");
-  add_number(command, "--threads", options.thread_count, kMaxThreads, "Threads that post");
-  add_number(command, "--proxies", options.proxy_count, soft_hca::ProxyThreads::kMaxThreads, "Threads that execute");
-  add_number(command, "--slots", options.slot_count, device::kMaxDepth, "Work requests of a ring, a power of two");
-  add_choice(command, "--scope", choices_of(kScopes), options.scope,
-             "Whether each thread posts by itself, or all together as one block", "thread");
-  add_choice(command, "--sharing", choices_of(kSharings), options.sharing, "Who shares a queue",
-             "exclusive, or device where threads share a queue");
-  add_choice(command, "--completions", completions, options.is_collapsed, "One CQE that is written over and over, or a ring",
-             "collapsed");
+  constexpr std::array kCompletions = {Named{true, "collapsed"}, Named{false, "ordinary"}};
+  const auto add_number = [&](const char* name, std::uint32_t& target, std::uint64_t most, const char* description) {
+    command.add_option(name, target, whole_number(1, most), description);
+  };
+  add_number("--queues", options.queue_count, soft_hca::kMaxQueues, "Queues; threads share them out");
+  add_number("--threads", options.thread_count, kMaxThreads, "Threads that post");
+  add_number("--proxies", options.proxy_count, soft_hca::ProxyThreads::kMaxThreads, "Threads that execute");
+  add_number("--slots", options.slot_count, device::kMaxDepth, "Work requests of a ring, a power of two");
+  command.add_choice("--scope", options.scope, by_name(kScopes),
+                     "Whether each thread posts by itself, or all together as one block");
+  command.add_choice("--sharing", options.sharing, by_name(kSharings), "Who shares a queue")
+      ->default_str("exclusive, or device where threads share a queue");
+  command.add_choice("--completions", options.is_collapsed, kCompletions, "One CQE that is written over and over, or a ring");
   command.add_flag("--confirm-reads", options.confirms_reads, "Each read is followed by a request that confirms its data");
 }
 
 void add_faults(const Command& command, Options& options) {
-  static const std::map<std::string, Plant> plants = {
-      {"data", Plant::data}, {"guard", Plant::guard}, {"error", Plant::error}, {"stall", Plant::stall}};
+  constexpr std::array kPlants = {Named{Plant::data, "data"}, Named{Plant::guard, "guard"}, Named{Plant::error, "error"},
+                                  Named{Plant::stall, "stall"}};
+  const auto syndromes = by_name(kSyndromes);
+  std::vector<std::string_view> names;
+  for (const auto& each : syndromes) names.push_back(each.name);
   command
       .add_option("--fault", options.faults,
                   "Faults, each made in a run of its own, of every operation: " + fault_names() + "; or all")
       ->delimiter(',')
       ->allow_extra_args(false)
       ->type_name("KIND[:N]");
-  add_choice(command, "--syndrome", choices_of(kSyndromes), options.syndrome, "What the CQE of --fault error tells",
-             "retries_exceeded");
-  command.add_option("--timeout", options.timeout_seconds, "Of one wait: one that takes longer has failed")
-      ->check(seconds(kMaxTimeoutSeconds))
-      ->type_name("SECONDS")
-      ->capture_default_str();
+  command
+      .add_choice("--syndrome", options.syndrome, syndromes,
+                  fmt::format("What the CQE of --fault error tells: one of {}", fmt::join(names, ", ")))
+      ->type_name("NAME");
+  command.add_option("--timeout", options.timeout_seconds, seconds(kMaxTimeoutSeconds),
+                     "Of one wait: one that takes longer has failed");
   command
       .add_option_function("--timeout-ms",
                            [&options](const std::string& text) { options.timeout_seconds = std::stod(text) / 1000; })
@@ -165,26 +142,25 @@ void add_faults(const Command& command, Options& options) {
       })
       ->group("");  // its old name
   // Proves that the checks can fail.
-  command.add_option_function("--plant-fault", [](const std::string&) {})->check(choice(plants, options.plant))->group("");
+  command.add_choice("--plant-fault", options.plant, kPlants)->group("");
 }
 
 }  // namespace
 
 void add_softhca(const Command& program, Invocation& invocation) {
-  auto options = std::make_shared<Options>();
-  const Command command = program.add_subcommand(
-      "softhca", "Self-test of the software HCA that serves kernels' queues: checked data, faults on demand");
-  add_work(command, *options);
-  add_shape(command, *options);
-  add_faults(command, *options);
-  add_json_option(command, options->json_path);
+  const auto [command, options] = add_subcommand<Options>(
+      program, invocation, "softhca", "Self-test of the software HCA that serves kernels' queues: checked data, faults on demand",
+      [](const Options& chosen, const Invocation& invoked) {
+        const Plan plan = make_plan(chosen);
+        Session(plan, invoked).run();
+      });
+  add_work(command, options);
+  add_shape(command, options);
+  add_faults(command, options);
+  add_json_option(command, options.json_path);
   command->footer(
       "One process; no GPU, no network, no HCA. Exit status: 0 as documented, 1 wrong data, a wrong status, or a wait beyond its "
       "deadline, 2 the command line cannot be followed. Lines that do not begin with '#' are data.");
-  command->callback([options, &invocation] {
-    const Plan plan = make_plan(*options);
-    Session(plan, invocation).run();
-  });
 }
 
 }  // namespace gigabar::tool

@@ -6,9 +6,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <limits>
-#include <map>
-#include <memory>
 
 #include "commands.hpp"
 #include "support/option_checks.hpp"
@@ -40,12 +39,13 @@ std::string read_sweep(const std::string& text, std::vector<std::size_t>& sizes)
   return {};
 }
 
-Check number_above(double above, double most) {
-  return [=](std::string& text) -> std::string {
+Value number_above_0(double most, const char* name) {
+  const Check check = [=](std::string& text) -> std::string {
     double value = 0;
-    if (read_number(text, value) && value > above && value <= most) return {};
-    return fmt::format("'{}' is not a number above {} and up to {}", text, above, most);
+    if (read_number(text, value) && value > 0 && value <= most) return {};
+    return fmt::format("'{}' is not a number above 0 and up to {}", text, most);
   };
+  return {name, check};
 }
 
 // An option that adds transfers: read at once, so that they keep the order of the command line.
@@ -77,43 +77,31 @@ void add_transfer_options(const Command& command, Options& options) {
 }
 
 void add_default_options(const Command& command, Options& options) {
-  using PageChoices = std::map<std::string, HostPages>;
-  static const PageChoices pages = [] {
-    PageChoices all;
-    for (const HostPages one : {HostPages::pinned, HostPages::pageable, HostPages::write_combined, HostPages::huge}) {
-      all.emplace(name_of(one), one);
-    }
-    return all;
-  }();
+  std::vector<Named<HostPages>> pages;
+  for (const HostPages one : {HostPages::pinned, HostPages::pageable, HostPages::write_combined, HostPages::huge}) {
+    pages.push_back({one, name_of(one)});
+  }
   const std::string group = "What transfers do that do not say it themselves";
-  command.add_option("-s,--size", options.bytes, "Bytes of one copy (default: 1G; presets: 512M)")
-      ->transform(byte_count(1, std::uint64_t{1} << 50))
-      ->type_name("BYTES")
+  command
+      .add_option("-s,--size", options.bytes, byte_count(1, std::uint64_t{1} << 50),
+                  "Bytes of one copy (default: 1G; presets: 512M)")
       ->group(group);
-  Option iterations =
-      command.add_option("-i,--iter,--iterations", options.iterations, "Copies of each transfer (default: 100; presets: 16)")
-          ->check(whole_number(1, std::uint64_t{1} << 40))
-          ->type_name("N")
-          ->group(group);
-  command.add_option("--seconds", options.seconds, "Copy for this long instead of --iter times")
-      ->check(seconds(86400))
+  Option iterations = command.add_option("-i,--iter,--iterations", options.iterations, whole_number(1, std::uint64_t{1} << 40),
+                                         "Copies of each transfer (default: 100; presets: 16)");
+  iterations->group(group);
+  command.add_option("--seconds", options.seconds, seconds(86400), "Copy for this long instead of --iter times")
       ->excludes(iterations)
-      ->type_name("SECONDS")
       ->group(group);
   command
       .add_option("--executor", options.executor,
                   "Who moves the bytes: ce, sm or cpu, with -push, -pull, :BLOCKS or :THREADS (default: ce)")
       ->type_name("NAME")
       ->group(group);
-  command.add_option_function(
-             "--pages", [](const std::string&) {}, "Host memory: pinned (default), pageable, wc or huge")
-      ->check(choice(pages, options.pages))
+  command.add_choice("--pages", options.pages, pages, "Host memory: pinned (default), pageable, wc or huge")
       ->type_name("KIND")
+      ->default_str("")
       ->group(group);
-  command
-      .add_flag_callback(
-          "-n,--no-numa-affinity", [&options] { options.is_near = false; },
-          "Host memory where the system puts it, not on the GPU's NUMA node")
+  command.add_flag("!-n,!--no-numa-affinity", options.is_near, "Host memory where the system puts it, not on the GPU's NUMA node")
       ->group(group);
   command.add_flag("--stage", options.may_stage, "Let the driver stage copies between GPUs without peer access through the host")
       ->group(group);
@@ -125,54 +113,48 @@ void add_run_options(const Command& command, Options& options) {
           "--sweep", [](const std::string&) {}, "Run all for each size FROM, FROM*FACTOR, ... up to TO (default: factor 2)")
       ->check([&options](std::string& text) { return read_sweep(text, options.sweep_sizes); })
       ->type_name("FROM:TO[:FACTOR]");
-  command.add_option("--repeats", options.repeat_count, "Whole runs, over which medians are taken")
-      ->check(whole_number(1, 1000))
-      ->type_name("N")
-      ->capture_default_str();
-  command.add_flag_callback("--no-verify", [&options] { options.is_verified = false; }, "Do not compare what arrived");
-  command
-      .add_option("--timeout", options.timeout_seconds,
-                  "Of one repeat: one that takes longer is ended (default: 300, and the seconds that were asked for)")
-      ->check(seconds(604800))
-      ->type_name("SECONDS");
+  command.add_option("--repeats", options.repeat_count, whole_number(1, 1000), "Whole runs, over which medians are taken");
+  command.add_flag("!--no-verify", options.is_verified, "Do not compare what arrived");
+  command.add_option("--timeout", options.timeout_seconds, seconds(604800),
+                     "Of one repeat: one that takes longer is ended (default: 300, and the seconds that were asked for)");
   command.add_flag("--dry-run", options.is_dry_run, "Print the transfers as lines for --file, and run nothing");
-  command.add_option("--devices", options.device_count, "Devices that a dry run assumes")
-      ->check(whole_number(1, 1024))
-      ->type_name("N");
-  command.add_option("--expect", options.expected_ratio, "Fail when a transfer has less than this of its link's rate, as in 0.8")
-      ->check(number_above(0, 1.5))
-      ->type_name("RATIO");
+  command.add_option("--devices", options.device_count, whole_number(1, 1024), "Devices that a dry run assumes");
+  command.add_option("--expect", options.expected_ratio, number_above_0(1.5, "RATIO"),
+                     "Fail when a transfer has less than this of its link's rate, as in 0.8");
   command.add_flag("--plain", options.times_plain_copies,
                    "Also time plain cudaMemcpyAsync, alone, over the same kind of memory, for copies between a GPU and the host");
-  command.add_option("--link", options.link_gb_per_s, "Rate of links that the machine does not tell, for --expect")
-      ->check(number_above(0, 1e6))
-      ->type_name("GB_PER_S");
+  command.add_option("--link", options.link_gb_per_s, number_above_0(1e6, "GB_PER_S"),
+                     "Rate of links that the machine does not tell, for --expect");
 }
 
 void add_output_options(const Command& command, Options& options) {
-  using Choices = std::map<std::string, Format>;
-  static const Choices formats = {{"table", Format::table}, {"cuts", Format::cuts}, {"json", Format::json}, {"csv", Format::csv}};
+  constexpr std::array<Named<Format>, 4> kFormats = {
+      {{Format::table, "table"}, {Format::cuts, "cuts"}, {Format::json, "json"}, {Format::csv, "csv"}}};
   command
-      .add_option_function(
-          "--format", [](const std::string&) {}, "table (default), cuts (the lines of CUts), json, or csv (a line for each repeat)")
-      ->check(choice(formats, options.format))
-      ->type_name("NAME");
+      .add_choice("--format", options.format, kFormats,
+                  "table (default), cuts (the lines of CUts), json, or csv (a line for each repeat)")
+      ->type_name("NAME")
+      ->default_str("");
   add_json_option(command, options.json_path);
 }
 
 }  // namespace
 
 void add_streams(const Command& program, Invocation& invocation) {
-  auto options = std::make_shared<Options>();
-  const Command command = program.add_subcommand(
-      "streams", "Many transfers at once, GPU-GPU and GPU-host: rates together and alone, against their links, data verified");
+  const auto [command, options] = add_subcommand<Options>(
+      program, invocation, "streams",
+      "Many transfers at once, GPU-GPU and GPU-host: rates together and alone, against their links, data verified",
+      [](Options& chosen, const Invocation& invoked) {
+        if (std::erase(chosen.presets, "list") > 0) chosen.lists_presets = true;
+        streams::run(chosen, invoked);
+      });
   command->set_version_flag("-V,--version", "gigabar " GIGABAR_VERSION);
   command->add_help_flag("--usage", "As --help");
   command->set_help_flag("-?,--help", "Print this help (-h is CUts' host to GPU)");
-  add_transfer_options(command, *options);
-  add_default_options(command, *options);
-  add_run_options(command, *options);
-  add_output_options(command, *options);
+  add_transfer_options(command, options);
+  add_default_options(command, options);
+  add_run_options(command, options);
+  add_output_options(command, options);
   command->footer(
       "In words: ENDS [EXECUTOR] [KEY=VALUE | WORD]...\n"
       "  ENDS      PLACE->PLACE; PLACE is gpuN, gpu[A,B], gpu[A..B], gpu*, or host, host:NODE, host:any\n"
@@ -183,10 +165,6 @@ void add_streams(const Command& program, Invocation& invocation) {
       "Exit status: 0 done; 1 a transfer failed, or its data was wrong; 2 the command line cannot be followed;\n"
       "3 a transfer is below --expect (not those in the background, latencies, and links of unknown rate, which are\n"
       "told); 130 interrupted by SIGINT or SIGTERM, after what was measured until then was printed.");
-  command->callback([options, &invocation] {
-    if (std::erase(options->presets, "list") > 0) options->lists_presets = true;
-    streams::run(*options, invocation);
-  });
 }
 
 }  // namespace gigabar::tool

@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <memory>
 #include <optional>
 
 #include "commands.hpp"
@@ -62,9 +61,7 @@ void tell_findings(Report& report, const Examination& examination) {
     report.print("  {} more: 'gigabar doctor' shows all\n", chosen.size() - kMaxFindings);
   }
   if (!chosen.empty()) report.print("  'gigabar explain CHECK' tells what is behind one of them\n");
-  Json list = Json::array();
-  for (const Finding& finding : examination.findings) list.push_back(doctor::to_json(finding));
-  report.document()["findings"] = std::move(list);
+  report.document()["findings"] = list_of(examination.findings, [](const Finding& finding) { return doctor::to_json(finding); });
 }
 
 std::string range_text(const Figure& figure) {
@@ -161,18 +158,17 @@ void run_survey(const Options& options, const Invocation& invocation) {
 }  // namespace
 
 void add_survey(const Command& program, Invocation& invocation) {
-  auto options = std::make_shared<Options>();
-  const Command command =
-      program.add_subcommand("survey", "This machine on one page: topology, findings, copy times, every path alone and together");
-  add_json_option(command, options->json_path)->capture_default_str();
-  add_budget_option(command, options->budget_seconds, 3600, "About this long in all; what does not fit is left out and named");
-  command->add_flag("!--no-probes,!--no-trials", options->with_probes,
+  const auto [command, options] = add_subcommand<Options>(
+      program, invocation, "survey", "This machine on one page: topology, findings, copy times, every path alone and together",
+      run_survey);
+  add_json_option(command, options.json_path)->capture_default_str();
+  add_budget_option(command, options.budget_seconds, 3600, "About this long in all; what does not fit is left out and named");
+  command->add_flag("!--no-probes,!--no-trials", options.with_probes,
                     "Leave out the doctor's probes: only read; register, map and copy nothing");
   command->footer(
       "'gigabar compare' compares the JSON files of two surveys.\n"
       "Everything is measured in 3 passes over the whole survey, whose spread is the noise that 'gigabar compare' goes by.\n"
       "Data is verified in every copy and transfer. Rates of patterns are of the time in which all their transfers ran.");
-  command->callback([options, &invocation] { run_survey(*options, invocation); });
 }
 
 }  // namespace gigabar::tool

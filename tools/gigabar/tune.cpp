@@ -187,9 +187,11 @@ class TuneSession : public RankSession {
     });
     store(told);
     if (report() != nullptr) return tell(driver, driver_facts, told);
-    Json list = Json::array();
-    for (const Finding& finding : told.findings) list.push_back(to_json(finding));
-    send_word({{"findings", std::move(list)}, {"stored", told.stored}, {"why_not_stored", told.why_not_stored}});
+    send_word({{"findings", findings_json(told)}, {"stored", told.stored}, {"why_not_stored", told.why_not_stored}});
+  }
+
+  static Json findings_json(const Told& told) {
+    return list_of(told.findings, [](const Finding& finding) { return to_json(finding); });
   }
 
   Told take_told() {
@@ -243,17 +245,13 @@ class TuneSession : public RankSession {
   void tell(Rank driver, const Json& driver_facts, const Told& told) {
     const std::string pair = text_of(driver_facts, "key");
     report()->print("\nrank {}: {}{}\n", driver, pair, stand_in_label(report()->is_stand_in()));
-    Json results = Json::array();
-    for (const Finding& finding : told.findings) {
-      tell(finding);
-      results.push_back(to_json(finding));
-    }
+    for (const Finding& finding : told.findings) tell(finding);
     report()->print("{}{}\n", told.stored.empty() ? "not stored: " : "stored in ",
                     plain(told.stored.empty() ? told.why_not_stored : told.stored));
     report()->add_result({{"rank", driver},
                           {"pair", pair},
-                          {"findings", std::move(results)},
-                          {"stored", told.stored.empty() ? Json() : Json(told.stored)},
+                          {"findings", findings_json(told)},
+                          {"stored", text_or_null(told.stored)},
                           {"why_not_stored", told.why_not_stored}});
   }
 
@@ -292,21 +290,20 @@ class TuneSession : public RankSession {
 }  // namespace ranks
 
 void add_tune(const Command& program, Invocation& invocation) {
-  auto options = std::make_shared<ranks::TuneOptions>();
-  const Command command = program.add_subcommand("tune", "Measure the size limits between the paths of two ranks, and store them");
-  command
-      ->add_option("--accelerator", options->accelerator, "Memory of both ranks: cuda (stand-ins where there is no GPU), or host")
+  const auto [command, options] = ranks::add_pair_command<ranks::TuneSession, ranks::TuneOptions>(
+      program, invocation, "tune", "Measure the size limits between the paths of two ranks, and store them", ranks::make_tune_plan);
+  command->add_option("--accelerator", options.accelerator, "Memory of both ranks: cuda (stand-ins where there is no GPU), or host")
       ->type_name("cuda|host")
       ->capture_default_str();
-  command->add_option("-d", options->accelerator)->group("");  // its old name
-  command->add_option("-m,--message-size", options->sizes, "Sizes: doubled from MIN to MAX")
+  command->add_option("-d", options.accelerator)->group("");  // its old name
+  command->add_option("-m,--message-size", options.sizes, "Sizes: doubled from MIN to MAX")
       ->type_name("[MIN:]MAX")
       ->default_str("1K:4M");
-  command->add_option("-i,--iterations", options->iteration_count, whole_number(1, 1000000),
+  command->add_option("-i,--iterations", options.iteration_count, whole_number(1, 1000000),
                       "Timed rounds per size; in each of them every way is taken once");
-  command->add_option("-x,--warmup", options->warm_up_count, whole_number(0, 1000000), "Untimed rounds before the timed ones");
-  add_store_options(command, options->stored);
-  ranks::add_job_options(command, *options);
+  command->add_option("-x,--warmup", options.warm_up_count, whole_number(0, 1000000), "Untimed rounds before the timed ones");
+  add_store_options(command, options.stored);
+  ranks::add_job_options(command, options);
   command->footer(
       "Ranks: two of mpirun, srun, torchrun or 'gigabar run'; started alone, the command starts its own on this host. Measured: "
       "the\n"
@@ -315,9 +312,6 @@ void add_tune(const Command& program, Invocation& invocation) {
       "~/.cache/gigabar. Exit status: 0 measured, and stored unless --no-store; 1 nothing could be measured or stored; 2 the "
       "command\n"
       "line cannot be followed.");
-  command->callback([options, &invocation] {
-    ranks::run_ranks<ranks::TuneSession>("tune", 2, [&] { return ranks::make_tune_plan(*options); }, invocation);
-  });
 }
 
 }  // namespace gigabar::tool

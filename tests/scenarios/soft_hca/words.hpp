@@ -2,13 +2,13 @@
 // Names of what `gigabar softhca` speaks of.
 #pragma once
 
-#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <string_view>
 
 #include "gigabar/device/mlx5.hpp"
 #include "gigabar/device/sharing.hpp"
+#include "support/names.hpp"
 
 namespace gigabar::tool::softhca {
 
@@ -19,12 +19,6 @@ enum class Op : std::uint8_t { write, inline_write, read, fetch_add, compare_swa
 inline bool is_atomic(Op op) noexcept { return op == Op::fetch_add || op == Op::compare_swap; }
 
 enum class ScopeKind : std::uint8_t { thread, block };
-
-template <class T>
-struct Named {
-  T value;
-  std::string_view name;
-};
 
 inline constexpr std::array kOps = {Named{Op::write, "write"}, Named{Op::inline_write, "inline-write"}, Named{Op::read, "read"},
                                     Named{Op::fetch_add, "fetch-add"}, Named{Op::compare_swap, "compare-swap"}};
@@ -45,11 +39,6 @@ inline constexpr std::array kSyndromes = {Named{Syndrome::local_length, "local_l
                                           Named{Syndrome::not_ready_retries_exceeded, "not_ready_retries_exceeded"},
                                           Named{Syndrome::remote_aborted, "remote_aborted"}};
 
-template <class T, std::size_t N>
-std::string_view name_in(const std::array<Named<T>, N>& names, T value) noexcept {
-  const auto found = std::find_if(names.begin(), names.end(), [&](const Named<T>& each) { return each.value == value; });
-  return found == names.end() ? "unknown" : found->name;
-}
 inline std::string_view name_of(Op op) noexcept { return name_in(kOps, op); }
 inline std::string_view name_of(ScopeKind scope) noexcept { return name_in(kScopes, scope); }
 inline std::string_view name_of(Sharing sharing) noexcept { return name_in(kSharings, sharing); }

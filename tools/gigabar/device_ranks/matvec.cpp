@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
-#include <memory>
 #include <utility>
 #include <vector>
 
@@ -269,25 +268,22 @@ class MatvecSession : public Pair {
 
 void add_matvec(const Command& program, Invocation& invocation) {
   using namespace device_ranks;  // the command's own  NOLINT(google-build-using-namespace)
-  auto options = std::make_shared<MatvecOptions>();
-  const Command command =
-      program.add_subcommand("matvec", "Vectors streamed to a kernel that multiplies them, beside one kernel per batch");
-  add_grid_options(command, options->grid, nullptr, "512", "16");
-  command->add_option("--vector-size", options->sizes, "Elements of a vector: doubled from MIN to MAX, MIN a multiple of 4")
+  const auto [command, options] = ranks::add_pair_command<MatvecSession, MatvecOptions>(
+      program, invocation, "matvec", "Vectors streamed to a kernel that multiplies them, beside one kernel per batch",
+      make_matvec_plan);
+  add_grid_options(command, options.grid, nullptr, "512", "16");
+  command->add_option("--vector-size", options.sizes, "Elements of a vector: doubled from MIN to MAX, MIN a multiple of 4")
       ->type_name("[MIN:]MAX")
       ->default_str("32:128");
-  command->add_option("-m", options->sizes)->group("");  // its old name
-  command->add_option("-b,--batch", options->batches, "Vectors of a block in a batch: doubled from MIN to MAX")
+  command->add_option("-m", options.sizes)->group("");  // its old name
+  command->add_option("-b,--batch", options.batches, "Vectors of a block in a batch: doubled from MIN to MAX")
       ->type_name("[MIN:]MAX")
       ->default_str("1:32");
-  command->add_option("-i,--iterations", options->batch_count, whole_number(2, 1000000), "Batches; all but the first are timed");
-  command->add_option("--under-way", options->slot_count, whole_number(1, 64),
+  command->add_option("-i,--iterations", options.batch_count, whole_number(2, 1000000), "Batches; all but the first are timed");
+  command->add_option("--under-way", options.slot_count, whole_number(1, 64),
                       "Batches that are sent before the first's products are awaited");
-  command->add_flag("--plant-fault", options->plants_fault)->group("");  // proves that the check can fail
-  add_pair_options(command, *options);
-  command->callback([options, &invocation] {
-    ranks::run_ranks<MatvecSession>("matvec", 2, [&] { return make_matvec_plan(*options); }, invocation);
-  });
+  command->add_flag("--plant-fault", options.plants_fault)->group("");  // proves that the check can fail
+  add_pair_options(command, options);
 }
 
 }  // namespace gigabar::tool

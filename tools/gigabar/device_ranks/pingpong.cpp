@@ -4,7 +4,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <memory>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -209,20 +208,17 @@ class PingpongSession : public Pair {
 
 void add_pingpong(const Command& program, Invocation& invocation) {
   using namespace device_ranks;  // the command's own  NOLINT(google-build-using-namespace)
-  auto options = std::make_shared<PingpongOptions>();
-  const Command command =
-      program.add_subcommand("pingpong", "Messages sent by the kernels that compute them, beside the same sent by the CPU");
-  add_grid_options(command, options->grid, "block", kThreadsByScope, "16");
-  add_sizes(command, options->sizes, "4K:4M");
-  command->add_option("--work-us", options->work_us, whole_number(0, 1000000, "US"),
+  const auto [command, options] = ranks::add_pair_command<PingpongSession, PingpongOptions>(
+      program, invocation, "pingpong", "Messages sent by the kernels that compute them, beside the same sent by the CPU",
+      make_pingpong_plan);
+  add_grid_options(command, options.grid, "block", kThreadsByScope, "16");
+  add_sizes(command, options.sizes, "4K:4M");
+  command->add_option("--work-us", options.work_us, whole_number(0, 1000000, "US"),
                       "Microseconds that each unit computes for, each turn");
-  command->add_option("-i,--iterations", options->iteration_count, whole_number(1, 1000000), "Timed rounds per size");
-  command->add_option("-x,--warmup", options->warm_up_count, whole_number(0, 1000000), "Untimed rounds before the timed ones");
-  add_fault(command, options->fault_bytes);
-  add_pair_options(command, *options);
-  command->callback([options, &invocation] {
-    ranks::run_ranks<PingpongSession>("pingpong", 2, [&] { return make_pingpong_plan(*options); }, invocation);
-  });
+  command->add_option("-i,--iterations", options.iteration_count, whole_number(1, 1000000), "Timed rounds per size");
+  command->add_option("-x,--warmup", options.warm_up_count, whole_number(0, 1000000), "Untimed rounds before the timed ones");
+  add_fault(command, options.fault_bytes);
+  add_pair_options(command, options);
 }
 
 }  // namespace gigabar::tool

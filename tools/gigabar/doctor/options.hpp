@@ -7,12 +7,13 @@
 
 namespace gigabar::tool::doctor {
 
+inline constexpr const char* kFromList = "from a list";  // what --symptom without a text stands for
+
 struct Options {
   std::string sysroot;
   std::vector<std::string> only;
   bool is_list = false;
-  bool asks_symptom = false;  // --symptom was given, with or without text
-  std::string symptom;
+  std::string symptom;  // empty: none; kFromList: chosen from the list
   bool is_strict = false;
   bool has_probes = true;
   std::string json_path;

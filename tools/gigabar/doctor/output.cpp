@@ -79,7 +79,7 @@ void print_one(Report& report, const Options& options, const Finding& finding, c
   if (wants_reading(finding.verdict) || options.is_verbose) {
     print_block(report, options, finding, above);
     above = &finding;
-  } else if (options.shows_all || options.asks_symptom) {
+  } else if (options.shows_all || !options.symptom.empty()) {
     print_line(report, finding);
   }
 }
@@ -108,7 +108,7 @@ std::string part_of(const char* name, const std::string& text) {
 
 void print_findings(Report& report, const Options& options, const std::vector<Finding>& findings) {
   const Finding* above = nullptr;
-  if (options.asks_symptom) {
+  if (!options.symptom.empty()) {
     for (const Finding& finding : findings) print_one(report, options, finding, above);
     return;
   }
@@ -176,31 +176,29 @@ void print_best_nics(Report& report, const Topology& topology) {
 }
 
 Json best_nics_json(const Topology& topology) {
-  Json list = Json::array();
-  for (const BestNic& best : best_nics(topology)) {
-    Json entry = {{"gpu", best.gpu}, {"gpu_address", topology.gpus[static_cast<std::size_t>(best.gpu)].address.to_string()}};
-    entry["nic"] = best.nic < 0 ? Json() : Json(plain(topology.nics[static_cast<std::size_t>(best.nic)].name));
-    entry["reason"] = best.reason;
-    entry["relation"] = best.nic < 0 ? Json() : Json(name_of(best.route.relation));
-    entry["gb_per_s"] = best.route.gb_per_s ? Json(*best.route.gb_per_s) : Json();
-    entry["bottleneck"] = best.route.bottleneck.empty() ? Json() : Json(plain(best.route.bottleneck));
-    list.push_back(std::move(entry));
-  }
-  return list;
+  return list_of(best_nics(topology), [&](const BestNic& best) -> Json {
+    const bool has_nic = best.nic >= 0;
+    return {{"gpu", best.gpu},
+            {"gpu_address", topology.gpus[static_cast<std::size_t>(best.gpu)].address.to_string()},
+            {"nic", has_nic ? Json(plain(topology.nics[static_cast<std::size_t>(best.nic)].name)) : Json()},
+            {"reason", best.reason},
+            {"relation", has_nic ? Json(name_of(best.route.relation)) : Json()},
+            {"gb_per_s", or_null(best.route.gb_per_s)},
+            {"bottleneck", text_or_null(plain(best.route.bottleneck))}};
+  });
 }
 
 Json to_json(const Finding& finding) {
   const CheckInfo* const check = find_check(finding.check);
-  Json readings = Json::array();
-  for (const Reading& reading : finding.readings) {
-    readings.push_back({{"source", plain(reading.source)}, {"value", plain(reading.value)}});
-  }
+  const auto reading_json = [](const Reading& reading) -> Json {
+    return {{"source", plain(reading.source)}, {"value", plain(reading.value)}};
+  };
   return {{"check", plain(finding.check)},
           {"title", check == nullptr ? Json() : Json(check->title)},
           {"subject", plain(finding.subject)},
           {"verdict", name_of(finding.verdict)},
           {"statement", plain(finding.statement)},
-          {"readings", std::move(readings)},
+          {"readings", list_of(finding.readings, reading_json)},
           {"why", check == nullptr ? Json() : Json(check->why)},
           {"remedy", plain(finding.remedy)},
           {"needs_reboot", finding.needs_reboot}};

@@ -13,10 +13,10 @@
 #include <string>
 #include <utility>
 
+#include "base/options.hpp"
 #include "doctor/output.hpp"
 #include "support/failure.hpp"
 #include "support/plain_text.hpp"
-#include "support/sizes.hpp"
 
 namespace gigabar::tool::doctor {
 namespace {
@@ -42,9 +42,8 @@ bool read_line(std::string& line) {
 }
 
 const Symptom* symptom_of(const std::string& line) {
-  const auto number = parse_digits(line);
-  if (!number || *number < 1 || *number > symptoms().size()) return nullptr;
-  return &symptoms()[*number - 1];
+  const auto number = parse_number(line, 1, symptoms().size());
+  return number ? &symptoms()[*number - 1] : nullptr;
 }
 
 const Symptom& ask(Report& report) {
@@ -122,17 +121,18 @@ std::string checks_with(Verdict outcome, const Diagnosis& diagnosis, const std::
 }  // namespace
 
 std::optional<Diagnosis> ask_symptom(const Options& options, Report& report) {
-  if (options.symptom.empty()) {
+  const std::string& argument = options.symptom;
+  if (argument == kFromList) {
     report.print("{}", list_text());
     if (isatty(STDIN_FILENO) != 1) return std::nullopt;
     return diagnosis_of(ask(report));
   }
-  const std::string text = names_file(options.symptom) ? read_log(options.symptom) : options.symptom;
-  if (is_blank(text)) refuse_usage(name_of(options.symptom) + ": the text is empty; give the message, or a log as @FILE or '-'");
+  const std::string text = names_file(argument) ? read_log(argument) : argument;
+  if (is_blank(text)) refuse_usage(name_of(argument) + ": the text is empty; give the message, or a log as @FILE or '-'");
   Diagnosis diagnosis = diagnose(text);
   if (!diagnosis.lines.empty()) return diagnosis;
   report.print("{}", list_text());
-  refuse_usage(name_of(options.symptom) +
+  refuse_usage(name_of(argument) +
                ": no known message or symptom is like it; take words of one of those listed, or run all checks");
 }
 
@@ -173,17 +173,14 @@ void print_conclusion(Report& report, const Diagnosis& diagnosis, const std::vec
 }
 
 Json to_json(const Diagnosis& diagnosis) {
-  Json lines = Json::array();
-  for (const TellingLine& line : diagnosis.lines) {
-    lines.push_back({{"line", line.number},
-                     {"text", plain(line.text)},
-                     {"program", line.symptom->program},
-                     {"symptom", line.symptom->text},
-                     {"means", line.symptom->means},
-                     {"remedy", line.symptom->remedy},
-                     {"checks", line.symptom->checks}});
-  }
-  return {{"text", diagnosis.lines.front().symptom->text}, {"checks", diagnosis.checks}, {"lines", std::move(lines)}};
+  const auto line_json = [](const TellingLine& line) -> Json {
+    return {{"line", line.number},           {"text", plain(line.text)},     {"program", line.symptom->program},
+            {"symptom", line.symptom->text}, {"means", line.symptom->means}, {"remedy", line.symptom->remedy},
+            {"checks", line.symptom->checks}};
+  };
+  return {{"text", diagnosis.lines.front().symptom->text},
+          {"checks", diagnosis.checks},
+          {"lines", list_of(diagnosis.lines, line_json)}};
 }
 
 }  // namespace gigabar::tool::doctor

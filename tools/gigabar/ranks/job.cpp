@@ -216,11 +216,9 @@ std::vector<Json> RankSession::introduce(const Json& own) {
 }
 
 Json RankSession::settings_json() const {
-  Json settings = Json::array();
-  for (const Setting& setting : fabric_.settings()) {
-    settings.push_back({{"name", setting.name}, {"value", setting.value}, {"source", setting.source}});
-  }
-  return settings;
+  return list_of(fabric_.settings(), [](const Setting& setting) -> Json {
+    return {{"name", setting.name}, {"value", setting.value}, {"source", setting.source}};
+  });
 }
 
 void RankSession::tell_settings() {

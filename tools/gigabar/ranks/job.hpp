@@ -147,4 +147,14 @@ void run_ranks(std::string_view command, unsigned local_count, const MakePlan& m
   }
 }
 
+// Such a command of two ranks; `make_plan` gets its options.
+template <class Session, class Options, class MakePlan>
+Subcommand<Options> add_pair_command(const Command& program, Invocation& invocation, std::string_view name, const char* description,
+                                     const MakePlan& make_plan) {
+  return add_subcommand<Options>(program, invocation, name, description,
+                                 [name, make_plan](const Options& options, Invocation& invoked) {
+                                   run_ranks<Session>(name, 2, [&] { return make_plan(options); }, invoked);
+                                 });
+}
+
 }  // namespace gigabar::tool::ranks

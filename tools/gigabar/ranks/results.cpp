@@ -100,8 +100,7 @@ std::string path_text(const OperationReport& report) {
 }
 
 Json to_json(const OperationReport& report) {
-  Json rails = Json::array();
-  for (const RailShare& share : report.rails) rails.push_back({{"rail", share.rail}, {"bytes", share.bytes}});
+  Json rails = list_of(report.rails, [](const RailShare& share) -> Json { return {{"rail", share.rail}, {"bytes", share.bytes}}; });
   return {{"text", path_text(report)},    {"transport", report.transport ? Json(name_of(*report.transport)) : Json()},
           {"path", name_of(report.path)}, {"rails", std::move(rails)},
           {"bytes", report.bytes},        {"chunks", report.chunks},

@@ -71,13 +71,13 @@ inline PostOptions by(Preference PathPolicy::* path) {
 }
 
 inline Json to_json(const Finding& finding) {
-  Json curves = Json::array();
-  for (const Curve& curve : finding.curves) curves.push_back({{"way", curve.name}, {"p50_us", curve.median_us}});
+  Json curves =
+      list_of(finding.curves, [](const Curve& curve) -> Json { return {{"way", curve.name}, {"p50_us", curve.median_us}}; });
   return {{"setting", name_of(finding.what)},
-          {"bytes", finding.bytes ? Json(*finding.bytes) : Json()},
+          {"bytes", or_null(finding.bytes)},
           {"why", finding.why},
           {"why_not", finding.why_not},
-          {"crossover_bytes", finding.crossover_bytes ? Json(*finding.crossover_bytes) : Json()},
+          {"crossover_bytes", or_null(finding.crossover_bytes)},
           {"sizes", finding.sizes},
           {"curves", std::move(curves)}};
 }

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <span>
 
 #include "scenarios/soft_hca/verdict.hpp"
 
@@ -45,18 +46,10 @@ Json to_json(const NotOk& one) {
   return json;
 }
 
-Json queues_to_json(const CaseResult& result) {
-  Json queues = Json::array();
-  for (const QueueFacts& facts : result.queues) {
-    const soft_hca::QueueStatistics& statistics = facts.statistics;
-    queues.push_back({{"ok", facts.ok_count},
-                      {"work_requests", statistics.work_requests},
-                      {"doorbells", statistics.doorbells},
-                      {"cqes", statistics.cqes},
-                      {"error_cqes", statistics.error_cqes},
-                      {"has_wrapped", facts.has_wrapped}});
-  }
-  return queues;
+Json to_json(const QueueFacts& facts) {
+  const soft_hca::QueueStatistics& statistics = facts.statistics;
+  return {{"ok", facts.ok_count},    {"work_requests", statistics.work_requests}, {"doorbells", statistics.doorbells},
+          {"cqes", statistics.cqes}, {"error_cqes", statistics.error_cqes},       {"has_wrapped", facts.has_wrapped}};
 }
 
 Json fault_to_json(const Options& options, const CaseResult& result) {
@@ -72,48 +65,38 @@ Json fault_to_json(const Options& options, const CaseResult& result) {
   return json;
 }
 
-Json not_ok_to_json(const CaseResult& result) {
-  Json list = Json::array();
-  const std::size_t count = std::min(result.not_ok.size(), kMaxListed);
-  for (std::size_t i = 0; i < count; ++i) list.push_back(to_json(result.not_ok[i]));
-  return list;
+// Rows come one by one: a column of names is as wide as the longest.
+template <class Of>
+std::string names_form(const Plan& plan, const Of& of) {
+  std::size_t width = 0;
+  for (const Case& one : plan.cases) width = std::max(width, of(one).size());
+  return fmt::format("{{:<{}}}", width);
 }
 
 }  // namespace
 
-// Rows come one by one: the headings are as wide as the widest entry.
-TextTable make_table(const Plan& plan) {
-  std::size_t op_width = 4;
-  std::size_t fault_width = 5;
-  for (const Case& one : plan.cases) {
-    op_width = std::max(op_width, name_of(one.op).size());
-    fault_width = std::max(fault_width, name_of(one.fault).size());
-  }
-  return TextTable({{fmt::format("{:<{}}", "# op", op_width), true},
-                    {"bytes"},
-                    {"queues"},
-                    {"threads"},
-                    {"operations"},
-                    {"failed"},
-                    {"p50 (us)"},
-                    {"p99 (us)"},
-                    {"M/s"},
-                    {fmt::format("{:<{}}", "fault", fault_width), true},
-                    {"Verdict", true}});
-}
-
-std::vector<std::string> row_of(const Options& options, const CaseResult& result, const std::string& complaint) {
-  return {std::string(name_of(result.is.op)),
-          std::to_string(result.is.bytes),
-          std::to_string(options.queue_count),
-          std::to_string(options.thread_count),
-          std::to_string(result.operations),
-          std::to_string(result.failed_count),
-          figure_text(result, result.summary.p50_us),
-          figure_text(result, result.summary.p99_us),
-          figure_text(result, result.million_per_s),
-          name_of(result.is.fault),
-          verdict_text(result, complaint)};
+Row row_of(const Plan& plan, const CaseResult& result, const std::string& complaint) {
+  const Options& options = plan.options;
+  const auto convert = [](const auto& one) { return to_json(one); };
+  const std::span not_ok = std::span(result.not_ok).first(std::min(result.not_ok.size(), kMaxListed));
+  Row row;
+  row.add("op", name_of(result.is.op), "# op", names_form(plan, [](const Case& one) { return name_of(one.op); }));
+  row.add("bytes", result.is.bytes, "bytes").add("queues", options.queue_count, "queues");
+  row.add("threads", options.thread_count, "threads").add("scope", name_of(options.scope)).add("sharing", name_of(plan.sharing));
+  row.add("completions", options.is_collapsed ? "collapsed" : "ordinary").add("confirms_reads", options.confirms_reads);
+  row.add("slots", options.slot_count).add("proxies", options.proxy_count).add("window", result.is.window);
+  row.add("iterations", result.is.iterations).add("warm_up", result.is.warm_up).add("timeout_seconds", options.timeout_seconds);
+  row.add("operations", result.operations, "operations").add("failed", result.failed_count, "failed");
+  row.add("ends", result.ends).add("not_ok", list_of(not_ok, convert)).merge(tool::to_json(result.summary));
+  row.show("p50 (us)", figure_text(result, result.summary.p50_us)).show("p99 (us)", figure_text(result, result.summary.p99_us));
+  row.add("million_per_s", result.million_per_s).show("M/s", figure_text(result, result.million_per_s));
+  row.add("fault", fault_to_json(options, result));
+  row.show("fault", name_of(result.is.fault), names_form(plan, [](const Case& one) { return name_of(one.fault); }));
+  row.add("by_queue", list_of(result.queues, convert)).add("wrong_count", result.wrong_count);
+  row.add("is_as_expected", result.was_interrupted ? Json() : Json(complaint.empty()));
+  if (!complaint.empty()) row.add("complaint", complaint);
+  row.show("Verdict", verdict_text(result, complaint), "{:<}");
+  return row;
 }
 
 std::string fault_line(const Options& options, const CaseResult& result) {
@@ -124,36 +107,6 @@ std::string fault_line(const Options& options, const CaseResult& result) {
   if (fault.kind == FaultKind::reorder) text += fmt::format("overtaken: {}; ", result.overtaken_count);
   if (fault.kind == FaultKind::late_read) text += fmt::format("ended before their data: {}; ", result.stale_count);
   return text + fmt::format("{}; expected: {}", ends_text(result), expectation_of(fault.kind, options.confirms_reads));
-}
-
-Json to_json(const Plan& plan, const CaseResult& result, const std::string& complaint) {
-  const Options& options = plan.options;
-  Json json = {{"op", name_of(result.is.op)},
-               {"bytes", result.is.bytes},
-               {"queues", options.queue_count},
-               {"threads", options.thread_count},
-               {"scope", name_of(options.scope)},
-               {"sharing", name_of(plan.sharing)},
-               {"completions", options.is_collapsed ? "collapsed" : "ordinary"},
-               {"confirms_reads", options.confirms_reads},
-               {"slots", options.slot_count},
-               {"proxies", options.proxy_count},
-               {"window", result.is.window},
-               {"iterations", result.is.iterations},
-               {"warm_up", result.is.warm_up},
-               {"timeout_seconds", options.timeout_seconds},
-               {"operations", result.operations},
-               {"failed", result.failed_count},
-               {"ends", result.ends},
-               {"not_ok", not_ok_to_json(result)}};
-  json.update(tool::to_json(result.summary));
-  json["million_per_s"] = result.million_per_s;
-  json["fault"] = fault_to_json(options, result);
-  json["by_queue"] = queues_to_json(result);
-  json["wrong_count"] = result.wrong_count;
-  json["is_as_expected"] = result.was_interrupted ? Json() : Json(complaint.empty());
-  if (!complaint.empty()) json["complaint"] = complaint;
-  return json;
 }
 
 }  // namespace gigabar::tool::softhca

@@ -1,21 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "streams/document.hpp"
 
-#include <algorithm>
-#include <cerrno>
-#include <cstring>
-
 #include "streams/plan.hpp"
-#include "support/failure.hpp"
-#include "support/report.hpp"
 
 namespace gigabar::tool::streams {
 namespace {
 
-template <class T>
-Json optional_json(const std::optional<T>& value) {
-  return value ? Json(*value) : Json();
-}
+Json positive(double value) { return value > 0 ? Json(value) : Json(); }
 
 Json figure_json(const StreamFigure& figure) {
   if (figure.samples.empty()) return {};
@@ -79,10 +70,8 @@ Json latency_json(const std::optional<StreamLatency>& latency) {
 Json report_json(const TransferReport& report) {
   Json json = transfer_json(report.transfer);
   json["path"] = report.path;
-  json["link"] = {{"name", report.link.name},
-                  {"gb_per_s", report.link.gb_per_s > 0 ? Json(report.link.gb_per_s) : Json()},
-                  {"reason", report.link.reason}};
-  json["host_numa_node"] = report.host_numa_node >= 0 ? Json(report.host_numa_node) : Json();
+  json["link"] = {{"name", report.link.name}, {"gb_per_s", positive(report.link.gb_per_s)}, {"reason", report.link.reason}};
+  json["host_numa_node"] = index_or_null(report.host_numa_node);
   json["host_placement"] = report.host_placement;
   json["life_gb_per_s"] = figure_json(report.life_gb_per_s);
   json["window_gb_per_s"] = figure_json(report.window_gb_per_s);
@@ -91,7 +80,7 @@ Json report_json(const TransferReport& report) {
   json["copies_done"] = copy_count(report);
   json["bytes_moved"] = report.bytes_moved;
   json["is_verified"] = report.is_verified;
-  json["ratio"] = report.ratio > 0 ? Json(report.ratio) : Json();
+  json["ratio"] = positive(report.ratio);
   json["error"] = report.error ? error_json(*report.error) : Json();
   return json;
 }
@@ -109,12 +98,11 @@ Json plan_json(const StreamPlan& plan) {
 
 Json point_json(const Point& point, std::string_view measure) {
   Json json = {{"measure", measure}};
-  json["swept_bytes"] = optional_json(point.swept_bytes);
+  json["swept_bytes"] = or_null(point.swept_bytes);
   json["plan"] = plan_json(point.plan);
   json["error"] = point.error ? error_json(*point.error) : Json();
-  Json transfers = Json::array();
-  Json totals = Json::array();
   if (point.report) {
+    Json transfers = Json::array();
     json["is_stand_in"] = point.report->is_stand_in;
     json["was_stopped"] = point.report->was_stopped;
     json["warnings"] = point.report->warnings;
@@ -123,34 +111,29 @@ Json point_json(const Point& point, std::string_view measure) {
       if (i < point.plain.size() && point.plain[i])
         transfers.back()["plain_cudaMemcpyAsync_gb_per_s"] = figure_json(*point.plain[i]);
     }
-    for (const StreamTotal& total : point.report->totals) totals.push_back(total_json(total));
+    json["transfers"] = std::move(transfers);
+    json["totals"] = list_of(point.report->totals, total_json);
   } else {
-    for (const Transfer& transfer : point.plan.transfers) transfers.push_back(transfer_json(transfer));
+    json["transfers"] = list_of(point.plan.transfers, transfer_json);
+    json["totals"] = Json::array();
   }
-  json["transfers"] = std::move(transfers);
-  json["totals"] = std::move(totals);
   return json;
 }
 
 Json matrix_json(const Matrix& matrix) {
-  Json rows = Json::array();
-  for (const auto& row : matrix.cells) {
-    Json entries = Json::array();
-    for (const CellValue& cell : row) entries.push_back(optional_json(cell.figure));
-    rows.push_back(std::move(entries));
-  }
+  const auto row_json = [](const auto& row) { return list_of(row, [](const CellValue& cell) { return or_null(cell.figure); }); };
   return {{"name", matrix.name},
-          {"rows", std::move(rows)},
-          {"sum", optional_json(matrix.sum)},
-          {"min", optional_json(matrix.min)},
-          {"max", optional_json(matrix.max)}};
+          {"rows", list_of(matrix.cells, row_json)},
+          {"sum", or_null(matrix.sum)},
+          {"min", or_null(matrix.min)},
+          {"max", or_null(matrix.max)}};
 }
 
 Json parameters(const Options& options) {
   const Transfer defaults = default_transfer(options);
   Json json = {{"bytes", defaults.bytes}};
   json["iterations"] = defaults.iterations == 0 ? Json() : Json(defaults.iterations);
-  json["seconds"] = optional_json(options.seconds);
+  json["seconds"] = or_null(options.seconds);
   json["executor"] = options.executor.empty() ? Json(name_of(defaults.executor)) : Json(options.executor);
   json["pages"] = name_of(options.pages);
   json["has_numa_affinity"] = options.is_near;
@@ -158,23 +141,17 @@ Json parameters(const Options& options) {
   json["sweep_bytes"] = options.sweep_sizes;
   json["repeats"] = options.repeat_count;
   json["is_verified"] = options.is_verified;
-  json["timeout_seconds"] = optional_json(options.timeout_seconds);
-  json["expected_ratio"] = optional_json(options.expected_ratio);
-  json["assumed_link_gb_per_s"] = optional_json(options.link_gb_per_s);
+  json["timeout_seconds"] = or_null(options.timeout_seconds);
+  json["expected_ratio"] = or_null(options.expected_ratio);
+  json["assumed_link_gb_per_s"] = or_null(options.link_gb_per_s);
   return json;
 }
 
 }  // namespace
 
-struct Document::State {
-  Report report;
-  bool prints;  // to standard output, beside what --json asks for
-};
-
 Document::Document(const Options& options, const Invocation& invocation)
-    : state_(
-          new State{Report("streams", invocation, options.json_path), options.format == Format::json && options.json_path != "-"}) {
-  Json& document = state_->report.document();
+    : report_("streams", invocation, options.json_path), prints_(options.format == Format::json && options.json_path != "-") {
+  Json& document = report_.document();
   document["gigabar_version"] = GIGABAR_VERSION;
   document["units"] = {{"*_us", "microseconds"}, {"*_ns", "nanoseconds"},
                        {"*seconds", "seconds"},  {"*_gb_per_s", "10^9 bytes per second"},
@@ -183,66 +160,52 @@ Document::Document(const Options& options, const Invocation& invocation)
   document["parameters"] = parameters(options);
 }
 
-Document::~Document() = default;
-
 void Document::set_machine(const Machine& machine) {
-  Json& document = state_->report.document();
+  Json& document = report_.document();
   document["is_stand_in"] = machine.is_stand_in;
-  document["devices"] = Json::array();
-  for (const DeviceInfo& device : machine.devices) document["devices"].push_back(to_json(device));
-  document["drivers"] = Json::array();
-  for (const DriverReport& driver : drivers()) {
-    Json entry = {{"name", driver.name}};
-    entry.update(to_json(driver.availability));
-    document["drivers"].push_back(std::move(entry));
-  }
+  document["devices"] = list_of(machine.devices, [](const DeviceInfo& device) { return to_json(device); });
+  document["drivers"] =
+      list_of(drivers(), [](const DriverReport& driver) { return to_json("name", driver.name, driver.availability); });
   if (machine.is_stand_in) note("stand-in: host memory plays the GPU, so the figures say nothing about a GPU");
 }
 
-void Document::add_point(const Point& point) { state_->report.add_result(point_json(point, "transfers")); }
+void Document::add_point(const Point& point) { report_.add_result(point_json(point, "transfers")); }
 
 void Document::add_preset(const PresetRun& run) {
-  Json matrices = Json::array();
-  for (const Matrix& matrix : matrices_of(run)) matrices.push_back(matrix_json(matrix));
-  Json cells = Json::array();
-  for (const Point& point : run.points) {
+  const auto cell_json = [](const Point& point) {
     Json cell = point_json(point, "cell");
-    cell["matrix"] = point.matrix;
-    cell["row"] = point.row;
-    cell["column"] = point.column;
-    cells.push_back(std::move(cell));
-  }
-  state_->report.add_result({{"measure", "preset"},
-                             {"name", run.preset.name},
-                             {"description", run.preset.description},
-                             {"unit", run.preset.is_latency ? "ns" : "GB/s"},
-                             {"waived", run.preset.waived},
-                             {"matrices", std::move(matrices)},
-                             {"cells", std::move(cells)}});
+    cell.update(Json{{"matrix", point.matrix}, {"row", point.row}, {"column", point.column}});
+    return cell;
+  };
+  report_.add_result({{"measure", "preset"},
+                      {"name", run.preset.name},
+                      {"description", run.preset.description},
+                      {"unit", run.preset.is_latency ? "ns" : "GB/s"},
+                      {"waived", run.preset.waived},
+                      {"matrices", list_of(matrices_of(run), matrix_json)},
+                      {"cells", list_of(run.points, cell_json)}});
 }
 
 void Document::add_plan(const Point& point) {
   Json json = point_json(point, "plan");
   json["title"] = point.title;
-  state_->report.add_result(std::move(json));
+  report_.add_result(std::move(json));
 }
 
 void Document::add_description(const StreamPreset& preset) {
-  state_->report.add_result({{"measure", "description"},
-                             {"name", preset.name},
-                             {"description", preset.description},
-                             {"is_latency", preset.is_latency},
-                             {"cells", preset.cells.size()},
-                             {"waived", preset.waived}});
+  report_.add_result({{"measure", "description"},
+                      {"name", preset.name},
+                      {"description", preset.description},
+                      {"is_latency", preset.is_latency},
+                      {"cells", preset.cells.size()},
+                      {"waived", preset.waived}});
 }
 
-void Document::note(const std::string& line) { state_->report.document()["notes"].push_back(line); }
+void Document::note(const std::string& line) { report_.document()["notes"].push_back(line); }
 
 void Document::write() {
-  if (state_->prints) {
-    write_standard_output(json_text(state_->report.document()));
-  }
-  state_->report.write();
+  if (prints_) write_standard_output(json_text(report_.document()));
+  report_.write();
 }
 
 }  // namespace gigabar::tool::streams

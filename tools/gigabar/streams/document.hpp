@@ -2,21 +2,17 @@
 // The JSON document of --json and --format json: as that of the other commands, with every parameter and every sample.
 #pragma once
 
-#include <memory>
 #include <string>
-#include <vector>
 
 #include "streams/options.hpp"
 #include "streams/point.hpp"
+#include "support/report.hpp"
 
 namespace gigabar::tool::streams {
 
 class Document {
  public:
   Document(const Options& options, const Invocation& invocation);
-  Document(const Document&) = delete;
-  Document& operator=(const Document&) = delete;
-  ~Document();
 
   void set_machine(const Machine& machine);
   void add_point(const Point& point);
@@ -29,8 +25,8 @@ class Document {
   void write();
 
  private:
-  struct State;
-  std::unique_ptr<State> state_;
+  Report report_;
+  bool prints_;  // to standard output, beside what --json asks for
 };
 
 }  // namespace gigabar::tool::streams

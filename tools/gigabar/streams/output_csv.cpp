@@ -3,9 +3,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <initializer_list>
 #include <optional>
+#include <string_view>
 #include <utility>
+#include <vector>
 
 #include "streams/output.hpp"
 #include "support/output.hpp"
@@ -13,10 +14,7 @@
 namespace gigabar::tool::streams {
 namespace {
 
-constexpr std::string_view kNames =
-    "preset,matrix,row,column,transfer,what,executor,group,is_background,bytes,repeat,seconds,life_gb_per_s,window_gb_per_s,"
-    "bytes_moved_all_repeats,latency_samples,latency_min_us,latency_p50_us,latency_p99_us,latency_max_us,link,link_gb_per_s,ratio,"
-    "host_numa_node,host_placement,is_verified,is_stand_in,error";
+using Field = std::pair<std::string_view, std::string>;  // its name, and what stands in it
 
 std::string quote(std::string_view text) {
   if (text.find_first_of(",\"\r\n") == std::string_view::npos) return std::string(text);
@@ -36,13 +34,52 @@ std::string bool_text(bool value) { return value ? "true" : "false"; }
 
 std::string rate_text(double value) { return value > 0 ? fmt::format("{:.6g}", value) : ""; }
 
+// A line: one transfer, all repeats of it or one.
+std::vector<Field> fields_of(const Point& point, std::size_t index, const TransferReport& report, std::optional<std::size_t> repeat,
+                             bool is_stand_in) {
+  const Transfer& transfer = report.transfer;
+  const StreamLatency latency = report.latency.value_or(StreamLatency{});
+  const auto latency_text = [&](double value) { return report.latency ? fmt::format("{:.6g}", value) : std::string(); };
+  return {{"preset", point.preset},
+          {"matrix", point.matrix},
+          {"row", index_text(point.row)},
+          {"column", index_text(point.column)},
+          {"transfer", std::to_string(index)},
+          {"what", short_text(transfer)},
+          {"executor", std::string(name_of(transfer.executor))},
+          {"group", transfer.group},
+          {"is_background", bool_text(transfer.is_background)},
+          {"bytes", std::to_string(transfer.bytes)},
+          {"repeat", repeat ? std::to_string(*repeat) : ""},
+          {"seconds", sample(report.seconds, repeat)},
+          {"life_gb_per_s", sample(report.life_gb_per_s, repeat)},
+          {"window_gb_per_s", sample(report.window_gb_per_s, repeat)},
+          {"bytes_moved_all_repeats", point.error ? "" : std::to_string(report.bytes_moved)},
+          {"latency_samples", report.latency ? std::to_string(latency.sample_count) : ""},
+          {"latency_min_us", latency_text(latency.min_us)},
+          {"latency_p50_us", latency_text(latency.p50_us)},
+          {"latency_p99_us", latency_text(latency.p99_us)},
+          {"latency_max_us", latency_text(latency.max_us)},
+          {"link", report.link.name},
+          {"link_gb_per_s", rate_text(report.link.gb_per_s)},
+          {"ratio", rate_text(report.ratio)},
+          {"host_numa_node", index_text(report.host_numa_node)},
+          {"host_placement", report.host_placement},
+          {"is_verified", bool_text(report.is_verified)},
+          {"is_stand_in", bool_text(is_stand_in)},
+          {"error", report.error ? report.error->message() : ""}};
+}
+
 class CsvOutput : public Output {
  public:
   explicit CsvOutput(std::FILE* text) : text_(text) {}
 
   void begin(const Machine& machine, const StreamPlan&) override {
     is_stand_in_ = machine.is_stand_in;
-    fmt::print(text_, "{}\r\n", kNames);
+    const char* separator = "";
+    for (const Field& field : fields_of({}, 0, {}, {}, false))
+      fmt::print(text_, "{}{}", std::exchange(separator, ","), field.first);
+    fmt::print(text_, "\r\n");
     flush(text_);
   }
 
@@ -69,39 +106,10 @@ class CsvOutput : public Output {
 
  private:
   void print(const Point& point, std::size_t index, const TransferReport& report, std::optional<std::size_t> repeat) const {
-    const Transfer& transfer = report.transfer;
-    const StreamLatency latency = report.latency.value_or(StreamLatency{});
-    const auto latency_text = [&](double value) { return report.latency ? fmt::format("{:.6g}", value) : std::string(); };
-    const std::initializer_list<std::string> entries = {point.preset,
-                                                        point.matrix,
-                                                        index_text(point.row),
-                                                        index_text(point.column),
-                                                        std::to_string(index),
-                                                        short_text(transfer),
-                                                        std::string(name_of(transfer.executor)),
-                                                        transfer.group,
-                                                        bool_text(transfer.is_background),
-                                                        std::to_string(transfer.bytes),
-                                                        repeat ? std::to_string(*repeat) : "",
-                                                        sample(report.seconds, repeat),
-                                                        sample(report.life_gb_per_s, repeat),
-                                                        sample(report.window_gb_per_s, repeat),
-                                                        point.error ? "" : std::to_string(report.bytes_moved),
-                                                        report.latency ? std::to_string(latency.sample_count) : "",
-                                                        latency_text(latency.min_us),
-                                                        latency_text(latency.p50_us),
-                                                        latency_text(latency.p99_us),
-                                                        latency_text(latency.max_us),
-                                                        report.link.name,
-                                                        rate_text(report.link.gb_per_s),
-                                                        rate_text(report.ratio),
-                                                        index_text(report.host_numa_node),
-                                                        report.host_placement,
-                                                        bool_text(report.is_verified),
-                                                        bool_text(is_stand_in_),
-                                                        report.error ? report.error->message() : ""};
     const char* separator = "";
-    for (const std::string& entry : entries) fmt::print(text_, "{}{}", std::exchange(separator, ","), quote(entry));
+    for (const Field& field : fields_of(point, index, report, repeat, is_stand_in_)) {
+      fmt::print(text_, "{}{}", std::exchange(separator, ","), quote(field.second));
+    }
     fmt::print(text_, "\r\n");
   }
 

@@ -12,7 +12,6 @@
 
 #include "base/options.hpp"
 #include "support/failure.hpp"
-#include "support/sizes.hpp"
 
 namespace gigabar::tool::streams {
 namespace {
@@ -21,8 +20,8 @@ constexpr std::size_t kPresetBytes = std::size_t{512} << 20;
 constexpr std::uint64_t kPresetIterations = 16;
 
 int parse_device(std::string_view option, const std::string& whole, std::string_view text) {
-  const auto number = parse_digits(text);
-  if (!number || *number > 1023) {
+  const auto number = parse_number(text, 0, 1023);
+  if (!number) {
     refuse_usage(fmt::format("{} {}: '{}' is not a device; write its number, as in {} {}", option, whole, text, option,
                              option == "-p" ? "1,0" : "0"));
   }

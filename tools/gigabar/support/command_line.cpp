@@ -21,7 +21,6 @@
 #include "support/nearest.hpp"
 #include "support/options.hpp"
 #include "support/plain_text.hpp"
-#include "support/sizes.hpp"
 
 namespace gigabar::tool {
 namespace {
@@ -378,7 +377,7 @@ template <class T>
 Option Command::add_option(const std::string& names, T& target, const Value& value, const std::string& help) const {
   const Option option = add_option(names, target, help).transform(value.check).type_name(value.name);
   if constexpr (std::is_arithmetic_v<T>)
-    option.default_str(value.is_size ? size_text(static_cast<std::uint64_t>(target)) : fmt::format("{}", target));
+    option.default_str(value.is_size ? format_bytes(static_cast<std::uint64_t>(target)) : fmt::format("{}", target));
   return option;
 }
 

@@ -6,6 +6,7 @@
 #include <charconv>
 
 #include "base/counted.hpp"
+#include "base/options.hpp"
 #include "support/sizes.hpp"
 
 namespace gigabar::tool {
@@ -23,7 +24,7 @@ Value byte_count(std::uint64_t least, std::uint64_t most) {
 
 Value whole_number(std::uint64_t least, std::uint64_t most, const char* name) {
   const Check check = [=](std::string& text) -> std::string {
-    const auto number = parse_digits(text);
+    const auto number = parse_number(text, 0, ~std::uint64_t{0});
     if (!number) return fmt::format("'{}' is not a whole number; write digits only", text);
     if (*number < least || *number > most) return fmt::format("{} is outside {}..{}", *number, least, most);
     return {};

@@ -3,7 +3,6 @@
 #pragma once
 
 #include <cstdint>
-#include <map>
 #include <string>
 
 #include "support/command_line.hpp"
@@ -20,20 +19,5 @@ Value seconds(double most);
 
 // The whole text as a number; false when it is none.
 bool read_number(const std::string& text, double& value);
-
-// Reads one of the names of `choices`, in any case of letters, into `target`, which must live as long as the command line is read.
-template <class T, class Target>
-Check choice(const std::map<std::string, T>& choices, Target& target) {
-  return [choices, &target](std::string& text) -> std::string {
-    std::vector<std::string> names;
-    for (const auto& [name, value] : choices) {
-      names.push_back(name);
-      if (!is_same_name(name, text)) continue;
-      target = value;
-      return {};
-    }
-    return unknown_name(text, names);
-  };
-}
 
 }  // namespace gigabar::tool

@@ -4,8 +4,10 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "gigabar/mapping.hpp"
@@ -19,6 +21,22 @@ struct Invocation {
   std::vector<std::string> arguments;  // the command line as typed, program first
   int exit_status = 0;                 // of a command that ran to its end
 };
+
+// A subcommand, and its options, which live as long as the command line.
+template <class Options>
+struct Subcommand {
+  Command command;
+  Options& options;
+};
+// `run(options, invocation)` is called when it is chosen.
+template <class Options, class Run>
+Subcommand<Options> add_subcommand(const Command& program, Invocation& invocation, std::string_view name, const char* description,
+                                   const Run& run) {
+  const auto options = std::make_shared<Options>();
+  const Command command = program.add_subcommand(std::string(name), description);
+  command.callback([options, run, &invocation] { run(*options, invocation); });
+  return {command, *options};
+}
 
 struct DeviceOptions {
   int device = 0;

@@ -2,7 +2,6 @@
 #include "support/progress_line.hpp"
 
 #include <sys/ioctl.h>
-#include <unistd.h>
 
 #include <cstdio>
 #include <cstdlib>
@@ -23,9 +22,9 @@ std::size_t most_columns() {
 
 }  // namespace
 
-bool can_redraw() {
+bool can_redraw(int descriptor) {
   const char* const terminal = std::getenv("TERM");
-  return isatty(STDERR_FILENO) == 1 && terminal != nullptr && std::string_view(terminal) != "dumb";
+  return isatty(descriptor) == 1 && terminal != nullptr && std::string_view(terminal) != "dumb";
 }
 
 void ProgressLine::show(const std::string& text) {

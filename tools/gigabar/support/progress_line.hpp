@@ -2,12 +2,14 @@
 // How far a command is, while nothing else is to be seen of it: one line of a terminal, written over again and again.
 #pragma once
 
+#include <unistd.h>
+
 #include <string>
 
 namespace gigabar::tool {
 
-// Standard error is a terminal on which lines can be written over.
-bool can_redraw();
+// The descriptor, or else standard error, is a terminal on which lines can be written over.
+bool can_redraw(int descriptor = STDERR_FILENO);
 
 class ProgressLine {
  public:

@@ -8,23 +8,15 @@
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
-#include <ctime>
 #include <fstream>
+
+#include "platform/stored_json.hpp"
 
 template class nlohmann::basic_json<nlohmann::ordered_map>;
 template class nlohmann::detail::serializer<nlohmann::ordered_json>;
 
 namespace gigabar::tool {
 namespace {
-
-std::string now_text() {
-  const std::time_t now = std::time(nullptr);
-  std::tm parts{};
-  gmtime_r(&now, &parts);
-  char text[32] = {};
-  std::strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%SZ", &parts);
-  return text;
-}
 
 std::string cpu_name() {
   std::ifstream file("/proc/cpuinfo");
@@ -49,9 +41,7 @@ Json machine() {
 // As https://no-color.org asks.
 bool wants_colours(std::FILE* file) {
   const char* const refusal = std::getenv("NO_COLOR");
-  const char* const terminal = std::getenv("TERM");
-  if (refusal != nullptr && *refusal != '\0') return false;
-  return isatty(fileno(file)) == 1 && terminal != nullptr && std::string_view(terminal) != "dumb";
+  return (refusal == nullptr || *refusal == '\0') && can_redraw(fileno(file));
 }
 
 }  // namespace
@@ -75,28 +65,31 @@ Json to_json(const Availability& availability) {
   return json;
 }
 
-Json to_json(const DeviceInfo& device) {
-  Json json = {{"index", device.index},
-               {"name", device.name},
-               {"uuid", device.uuid.empty() ? Json() : Json(device.uuid)},
-               {"pci", device.pci ? Json(device.pci->to_string()) : Json()},
-               {"is_stand_in", device.is_stand_in}};
-  json["numa_node"] = device.numa_node >= 0 ? Json(device.numa_node) : Json();
-  json["memory_bytes"] = device.memory_bytes;
-  json["bar1_bytes"] = device.bar1_bytes ? Json(*device.bar1_bytes) : Json();
-  json["bar1_used_bytes"] = device.bar1_used_bytes ? Json(*device.bar1_used_bytes) : Json();
-  json["compute_capability"] = device.is_stand_in ? Json() : Json(fmt::format("{}.{}", device.compute_major, device.compute_minor));
+Json to_json(const char* key, std::string_view name, const Availability& availability) {
+  Json json = {{key, name}};
+  json.update(to_json(availability));
   return json;
 }
 
+Json to_json(const DeviceInfo& device) {
+  const std::string capability = fmt::format("{}.{}", device.compute_major, device.compute_minor);
+  return {{"index", device.index},
+          {"name", device.name},
+          {"uuid", text_or_null(device.uuid)},
+          {"pci", device.pci ? Json(device.pci->to_string()) : Json()},
+          {"is_stand_in", device.is_stand_in},
+          {"numa_node", index_or_null(device.numa_node)},
+          {"memory_bytes", device.memory_bytes},
+          {"bar1_bytes", or_null(device.bar1_bytes)},
+          {"bar1_used_bytes", or_null(device.bar1_used_bytes)},
+          {"compute_capability", text_or_null(device.is_stand_in ? "" : capability)}};
+}
+
 Json to_json(const Mapping& mapping) {
-  Json passed_over = Json::array();
-  for (const PassedOver& backend : mapping.report().passed_over) {
-    Json entry = {{"backend", name_of(backend.backend)}};
-    entry.update(to_json(backend.why));
-    passed_over.push_back(std::move(entry));
-  }
-  return {{"backend", name_of(mapping.backend())}, {"type", name_of(mapping.type())}, {"passed_over", std::move(passed_over)}};
+  const auto passed_over = [](const PassedOver& each) { return to_json("backend", name_of(each.backend), each.why); };
+  return {{"backend", name_of(mapping.backend())},
+          {"type", name_of(mapping.type())},
+          {"passed_over", list_of(mapping.report().passed_over, passed_over)}};
 }
 
 Json to_json(const SampleClock& clock) {
@@ -189,7 +182,7 @@ Report::Report(std::string_view tool, const Invocation& invocation, std::string 
       {"schema", 2},
       {"tool", tool},
       {"command", invocation.arguments},
-      {"date", now_text()},
+      {"date", stored::date_now()},
       {"machine", machine()},
       {"device", Json()},
       {"mapping", Json()},
@@ -207,7 +200,7 @@ Json driver_json() {
     if ((driver.name != "libcuda" && driver.name != "resource manager") || !driver.availability.is_ok()) continue;
     text += (text.empty() ? "" : "; ") + driver.availability.reason;
   }
-  return text.empty() ? Json() : Json(std::move(text));
+  return text_or_null(std::move(text));
 }
 
 }  // namespace

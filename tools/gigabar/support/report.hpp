@@ -32,7 +32,24 @@ using Json = nlohmann::ordered_json;
 // " [stand-in]" behind every heading of figures that do not come from a GPU; nothing for a real device.
 std::string_view stand_in_label(bool is_stand_in) noexcept;
 
+// null where there is nothing.
+template <class T>
+Json or_null(const std::optional<T>& value) {
+  return value ? Json(*value) : Json();
+}
+inline Json index_or_null(int index) { return index >= 0 ? Json(index) : Json(); }
+inline Json text_or_null(std::string text) { return text.empty() ? Json() : Json(std::move(text)); }
+// What `convert` makes of each element.
+template <class All, class Convert>
+Json list_of(const All& all, const Convert& convert) {
+  Json list = Json::array();
+  for (const auto& each : all) list.push_back(convert(each));
+  return list;
+}
+
 Json to_json(const Availability& availability);
+// With what it is of: {"backend": "dmabuf", "code": ...}.
+Json to_json(const char* key, std::string_view name, const Availability& availability);
 Json to_json(const DeviceInfo& device);
 Json to_json(const Mapping& mapping);
 Json to_json(const SampleClock& clock);

@@ -5,21 +5,13 @@
 
 #include <algorithm>
 #include <cctype>
-#include <charconv>
 #include <limits>
-#include <memory>
+#include <string_view>
 
+#include "base/options.hpp"
 #include "support/failure.hpp"
 
 namespace gigabar::tool {
-
-std::optional<std::uint64_t> parse_digits(std::string_view text) {
-  std::uint64_t number = 0;
-  const char* const end = std::to_address(text.end());
-  const auto [stopped, error] = std::from_chars(std::to_address(text.begin()), end, number);
-  if (text.empty() || error != std::errc() || stopped != end) return {};
-  return number;
-}
 
 std::optional<std::uint64_t> parse_size(const std::string& text) {
   if (text.empty()) return {};
@@ -32,19 +24,8 @@ std::optional<std::uint64_t> parse_size(const std::string& text) {
     default: break;
   }
   if (shift != 0) digits.remove_suffix(1);
-  const auto number = parse_digits(digits);
-  if (!number || *number > (std::numeric_limits<std::uint64_t>::max() >> shift)) return {};
-  return *number << shift;
-}
-
-std::string size_text(std::uint64_t bytes) {
-  const char* unit = "";
-  for (const char* const larger : {"K", "M", "G"}) {
-    if (bytes == 0 || bytes % 1024 != 0) break;
-    bytes /= 1024;
-    unit = larger;
-  }
-  return std::to_string(bytes) + unit;
+  const auto number = parse_number(digits, 0, std::numeric_limits<std::uint64_t>::max() >> shift);
+  return number ? std::optional(*number << shift) : std::nullopt;
 }
 
 std::optional<SizeRange> parse_size_range(const std::string& text, const SizeRange& otherwise) {
@@ -74,8 +55,8 @@ SizeRange settle_range(const std::string& option, const std::string& typed, cons
   const std::string multiple =
       rule.unit == 0 ? "" : " from 1 on" + (unit == 1 ? "" : fmt::format(", a multiple of {},", unit)) + " and";
   refuse_usage(fmt::format("{} {}: this is no range of sizes; write MAX or MIN:MAX, MIN{} not above MAX, at most {}, as in {}:{}",
-                           option, typed, multiple, rule.most, size_text(rule.usual.least_bytes),
-                           size_text(rule.usual.most_bytes)));
+                           option, typed, multiple, rule.most, format_bytes(rule.usual.least_bytes),
+                           format_bytes(rule.usual.most_bytes)));
 }
 
 }  // namespace gigabar::tool

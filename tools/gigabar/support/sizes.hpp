@@ -1,21 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// Numbers and sizes on the command line, and ranges of them.
+// Sizes on the command line, and ranges of them.
 #pragma once
 
 #include <cstdint>
 #include <optional>
 #include <string>
-#include <string_view>
 #include <vector>
 
 namespace gigabar::tool {
 
-// The text as a number, when it is digits only.
-std::optional<std::uint64_t> parse_digits(std::string_view text);
 // The text as a size in bytes ("4096", "64K", "2M", "1G", powers of 1024); nothing when it is none.
 std::optional<std::uint64_t> parse_size(const std::string& text);
-// As it is typed: "64K".
-std::string size_text(std::uint64_t bytes);
 
 struct SizeRange {
   std::uint64_t least_bytes = 0;

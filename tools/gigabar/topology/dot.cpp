@@ -69,18 +69,16 @@ class Graph {
   }
 
   void add_end(const End& end) {
-    const auto index = static_cast<std::size_t>(end.point.index);
-    const int pci = end.point.kind == Endpoint::Kind::gpu ? topology_.gpus[index].pci : topology_.nics[index].pci;
-    const std::string name = end.point.kind == Endpoint::Kind::gpu ? fmt::format("gpu{}", index) : fmt::format("nic{}", index);
+    const std::string name = fmt::format("{}{}", end.point.kind == Endpoint::Kind::gpu ? "gpu" : "nic", end.point.index);
     const std::string line = fmt::format("    {} [label={}, {}];\n", name, dot_string(label_of(end)), style_of(end));
-    const PciNode* const node = element(topology_.pci, pci);
-    if (node == nullptr) {
+    if (element(topology_.pci, end.pci) == nullptr) {
       loose_ += line;
       return;
     }
-    const int number = top_node_of(static_cast<std::size_t>(pci));
+    const auto pci = static_cast<std::size_t>(end.pci);
+    const int number = top_node_of(pci);
     clusters_[number] += line;
-    join(static_cast<std::size_t>(pci), name, number);
+    join(pci, name, number);
   }
 
   // The NUMA node of the device or of the nearest bridge above that tells.

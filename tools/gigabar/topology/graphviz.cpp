@@ -10,14 +10,13 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
-#include <chrono>
-#include <csignal>
 #include <cstring>
+#include <optional>
 #include <string_view>
-#include <thread>
 
 #include "base/descriptor.hpp"
 #include "base/output_file.hpp"
+#include "driver/child_process.hpp"
 #include "support/failure.hpp"
 #include "support/output.hpp"
 #include "support/plain_text.hpp"
@@ -78,23 +77,6 @@ pid_t start_dot(int input, int output, int messages) {
   return child;
 }
 
-// The exit status as of waitpid. Ends the command, and the child, after `most_seconds`.
-int wait_for(pid_t child, double most_seconds) {
-  const auto end = std::chrono::steady_clock::now() + std::chrono::duration<double>(most_seconds);
-  for (;;) {
-    int status = 0;
-    const pid_t ended = waitpid(child, &status, WNOHANG);
-    if (ended == child) return status;
-    if (ended < 0 && errno != EINTR) fail(fmt::format("--svg: cannot wait for 'dot': {}", std::strerror(errno)));
-    if (std::chrono::steady_clock::now() > end) {
-      kill(child, SIGKILL);
-      waitpid(child, nullptr, 0);
-      fail(fmt::format("--svg: 'dot' was not done after {:g} s and was ended", most_seconds));
-    }
-    std::this_thread::sleep_for(std::chrono::milliseconds(5));
-  }
-}
-
 }  // namespace
 
 void write_svg(const std::string& graph, const std::string& path, double most_seconds) {
@@ -102,9 +84,11 @@ void write_svg(const std::string& graph, const std::string& path, double most_se
   const Scratch drawing("gigabar-dot-drawing");
   const Scratch messages("gigabar-dot-messages");
   input.fill(graph);
-  const int status = wait_for(start_dot(input.number(), drawing.number(), messages.number()), most_seconds);
-  if (!WIFEXITED(status) || WEXITSTATUS(status) != 0) {
-    const std::string how = WIFEXITED(status) ? fmt::format("exit status {}", WEXITSTATUS(status)) : "ended by a signal";
+  ChildProcess child(start_dot(input.number(), drawing.number(), messages.number()));
+  const std::optional<int> status = child.end_by(now_ns() + static_cast<std::int64_t>(most_seconds * 1e9));
+  if (!status) fail(fmt::format("--svg: 'dot' was not done after {:g} s and was ended", most_seconds));
+  if (!WIFEXITED(*status) || WEXITSTATUS(*status) != 0) {
+    const std::string how = WIFEXITED(*status) ? fmt::format("exit status {}", WEXITSTATUS(*status)) : "ended by a signal";
     fail(fmt::format("--svg {}: 'dot' failed ({}): {}", plain(path), how, first_line(messages.content())));
   }
   const std::string svg = drawing.content();

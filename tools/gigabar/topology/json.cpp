@@ -8,20 +8,6 @@ namespace {
 
 Json positive(double value) { return value > 0 ? Json(value) : Json(); }
 Json positive(unsigned value) { return value > 0 ? Json(value) : Json(); }
-Json index_or_null(int value) { return value >= 0 ? Json(value) : Json(); }
-template <class T>
-Json value_or_null(const std::optional<T>& value) {
-  return value ? Json(*value) : Json();
-}
-Json text_or_null(const std::string& text) { return text.empty() ? Json() : Json(plain(text)); }
-
-template <class T, class Convert>
-Json list_of(const std::vector<T>& all, Convert convert) {
-  Json list = Json::array();
-  for (const T& one : all) list.push_back(convert(one));
-  return list;
-}
-
 Json to_json(const PciLinkFacts& link) {
   return {{"gt_per_s", positive(link.gt_per_s)},
           {"width", positive(link.width)},
@@ -34,13 +20,13 @@ Json to_json(const PciNode& node) {
           {"vendor", node.vendor},
           {"device", node.device},
           {"class_code", node.class_code},
-          {"name", text_or_null(node.name)},
+          {"name", text_or_null(plain(node.name))},
           {"is_bridge", node.is_bridge},
           {"parent", index_or_null(node.parent)},
-          {"root_complex", text_or_null(node.root_complex)},
+          {"root_complex", text_or_null(plain(node.root_complex))},
           {"numa_node", index_or_null(node.numa_node)},
           {"link", to_json(node.link)},
-          {"driver", text_or_null(node.driver)}};
+          {"driver", text_or_null(plain(node.driver))}};
 }
 
 Json to_json(const NumaNode& node) {
@@ -49,39 +35,40 @@ Json to_json(const NumaNode& node) {
 }
 
 Json to_json(const Gpu& gpu) {
-  return {{"pci", index_or_null(gpu.pci)},  {"address", gpu.address.to_string()},   {"cuda_index", value_or_null(gpu.cuda_index)},
-          {"name", text_or_null(gpu.name)}, {"uuid", text_or_null(gpu.uuid)},       {"numa_node", index_or_null(gpu.numa_node)},
-          {"is_coherent", gpu.is_coherent}, {"nvlinks_active", gpu.nvlinks_active}, {"nvlinks_total", gpu.nvlinks_total}};
+  return {
+      {"pci", index_or_null(gpu.pci)},         {"address", gpu.address.to_string()},    {"cuda_index", or_null(gpu.cuda_index)},
+      {"name", text_or_null(plain(gpu.name))}, {"uuid", text_or_null(plain(gpu.uuid))}, {"numa_node", index_or_null(gpu.numa_node)},
+      {"is_coherent", gpu.is_coherent},        {"nvlinks_active", gpu.nvlinks_active},  {"nvlinks_total", gpu.nvlinks_total}};
 }
 
 Json to_json(const GidEntry& entry) {
   return {{"index", entry.index},
           {"gid", plain(entry.gid)},
-          {"type", text_or_null(entry.type)},
-          {"netdev", text_or_null(entry.netdev)}};
+          {"type", text_or_null(plain(entry.type))},
+          {"netdev", text_or_null(plain(entry.netdev))}};
 }
 
 Json to_json(const RdmaPort& port) {
   return {{"number", port.number},
-          {"state", text_or_null(port.state)},
-          {"link_layer", text_or_null(port.link_layer)},
+          {"state", text_or_null(plain(port.state))},
+          {"link_layer", text_or_null(plain(port.link_layer))},
           {"rate_gbit_per_s", positive(port.rate_gbit_per_s)},
-          {"active_mtu_bytes", value_or_null(port.active_mtu)},
+          {"active_mtu_bytes", or_null(port.active_mtu)},
           {"gids", list_of(port.gids, [](const GidEntry& entry) { return to_json(entry); })}};
 }
 
 Json to_json(const NetDevice& device) {
   return {{"name", plain(device.name)},
-          {"state", text_or_null(device.state)},
-          {"mtu_bytes", value_or_null(device.mtu)},
-          {"gbit_per_s", value_or_null(device.gbit_per_s)}};
+          {"state", text_or_null(plain(device.state))},
+          {"mtu_bytes", or_null(device.mtu)},
+          {"gbit_per_s", or_null(device.gbit_per_s)}};
 }
 
 Json to_json(const Nic& nic) {
   return {{"pci", index_or_null(nic.pci)},
           {"name", plain(nic.name)},
-          {"rdma_device", text_or_null(nic.rdma_device)},
-          {"driver", text_or_null(nic.driver)},
+          {"rdma_device", text_or_null(plain(nic.rdma_device))},
+          {"driver", text_or_null(plain(nic.driver))},
           {"numa_node", index_or_null(nic.numa_node)},
           {"rate_gbit_per_s", positive(nic.rate_gbit_per_s())},
           {"ports", list_of(nic.ports, [](const RdmaPort& port) { return to_json(port); })},
@@ -107,8 +94,8 @@ Json to_json(const Pair& pair) {
           {"relation", name_of(pair.route.relation)},
           {"symbol", short_name(pair.route.relation, pair.route.nvlink_count)},
           {"nvlink_count", pair.route.nvlink_count},
-          {"gb_per_s", value_or_null(pair.route.gb_per_s)},
-          {"bottleneck", text_or_null(pair.route.bottleneck)},
+          {"gb_per_s", or_null(pair.route.gb_per_s)},
+          {"bottleneck", text_or_null(plain(pair.route.bottleneck))},
           {"hops", list_of(pair.route.hops, [](const PciAddress& hop) { return hop.to_string(); })}};
 }
 

@@ -79,13 +79,8 @@ void print_cells(Report& report, const View& view) {
 }
 
 void print_names(Report& report, const View& view) {
-  const Topology& topology = view.topology();
   report.print("\n");
-  for (const End& end : view.ends()) {
-    const auto index = static_cast<std::size_t>(end.point.index);
-    const bool is_gpu = end.point.kind == Endpoint::Kind::gpu;
-    report.print("{}: {}\n", end.label, is_gpu ? gpu_text(topology.gpus[index]) : nic_text(topology, topology.nics[index]));
-  }
+  for (const End& end : view.ends()) report.print("{}: {}\n", end.label, view.text_of(end));
 }
 
 void print_symbols(Report& report, const View& view) {
@@ -154,10 +149,7 @@ void print_pairs(Report& report, const View& view, bool has_all_routes) {
 
 void print_nodes(Report& report, const Topology& topology) {
   report.print("\n");
-  for (const NumaNode& node : topology.numa_nodes) {
-    report.print("NUMA node {}: CPUs {}, {:.1f} GiB of host memory on this node\n", node.index,
-                 node.cpus.empty() ? "none" : list_text(node.cpus), static_cast<double>(node.memory_bytes) / 1073741824.0);
-  }
+  for (const NumaNode& node : topology.numa_nodes) report.print("{}\n", node_text(topology, node.index));
   if (topology.numa_nodes.empty()) report.print("NUMA nodes: none told\n");
 }
 

@@ -66,9 +66,7 @@ class Tree {
     if (number == kUnknownNode) {
       report_.print("NUMA node unknown\n");
     } else {
-      const NumaNode* const node = element(topology_.numa_nodes, topology_.find_numa_node(number));
-      report_.print("NUMA node {}: CPUs {}, {:.1f} GiB of host memory on this node\n", number, cpus_text(topology_, number),
-                    node == nullptr ? 0.0 : static_cast<double>(node->memory_bytes) / 1073741824.0);
+      report_.print("{}\n", node_text(topology_, number));
     }
     if (found == roots_.end()) return;
     for (auto& [complex, devices] : found->second) {
@@ -106,9 +104,8 @@ class Tree {
   std::string names_of(std::size_t pci) const {
     std::string names;
     for (const End& end : view_.ends()) {
-      if (end.point.kind != Endpoint::Kind::nic) continue;
+      if (end.point.kind != Endpoint::Kind::nic || end.pci != static_cast<int>(pci)) continue;
       const Nic& nic = topology_.nics[static_cast<std::size_t>(end.point.index)];
-      if (nic.pci != static_cast<int>(pci)) continue;
       if (!nic.rdma_device.empty()) names += ", " + plain(nic.rdma_device, 64);
       for (const NetDevice& device : nic.net_devices) names += ", " + plain(device.name, 64);
     }
@@ -117,11 +114,8 @@ class Tree {
 
   void print_others() {
     for (const End& end : view_.ends()) {
-      const auto index = static_cast<std::size_t>(end.point.index);
-      const bool is_gpu = end.point.kind == Endpoint::Kind::gpu;
-      if (element(topology_.pci, is_gpu ? topology_.gpus[index].pci : topology_.nics[index].pci) != nullptr) continue;
-      report_.print("not in the PCI tree: [{}] {}\n", end.label,
-                    is_gpu ? gpu_text(topology_.gpus[index]) : nic_text(topology_, topology_.nics[index]));
+      if (element(topology_.pci, end.pci) == nullptr)
+        report_.print("not in the PCI tree: [{}] {}\n", end.label, view_.text_of(end));
     }
   }
 

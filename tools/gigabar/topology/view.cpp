@@ -27,24 +27,19 @@ View::View(Topology topology) : topology_(std::move(topology)) {
   nic_orders_ = nic_orders(topology_, has_rdma);
   for (const End& first : ends_) {
     for (const End& second : ends_) routes_.push_back(route_between(topology_, first.point, second.point));
-    const bool is_gpu = first.point.kind == Endpoint::Kind::gpu;
-    const auto index = static_cast<std::size_t>(first.point.index);
-    std::string& mark = marks_[is_gpu ? topology_.gpus[index].pci : topology_.nics[index].pci];
-    mark += (mark.empty() ? "" : " ") + first.label;
   }
 }
 
 End View::end_of(Endpoint point) const {
   if (point.kind == Endpoint::Kind::gpu) {
-    const Gpu* const gpu = element(topology_.gpus, point.index);
-    return {point, fmt::format("GPU{}", point.index), gpu == nullptr ? -1 : gpu->numa_node};
+    const Gpu& gpu = topology_.gpus[static_cast<std::size_t>(point.index)];
+    return {point, fmt::format("GPU{}", point.index), gpu.numa_node, gpu.pci};
   }
   if (point.kind == Endpoint::Kind::nic) {
-    const Nic* const nic = element(topology_.nics, point.index);
-    return {point, fmt::format("NIC{}", point.index), nic == nullptr ? -1 : nic->numa_node};
+    const Nic& nic = topology_.nics[static_cast<std::size_t>(point.index)];
+    return {point, fmt::format("NIC{}", point.index), nic.numa_node, nic.pci};
   }
-  const NumaNode* const node = element(topology_.numa_nodes, point.index);
-  const int number = node == nullptr ? -1 : node->index;
+  const int number = topology_.numa_nodes[static_cast<std::size_t>(point.index)].index;
   return {point, fmt::format("host {}", number), number};
 }
 
@@ -67,8 +62,16 @@ std::vector<Pair> View::pairs() const {
 const NicOrder* View::nic_order(int gpu) const { return element(nic_orders_, gpu); }
 
 std::string View::mark(int pci) const {
-  const auto found = marks_.find(pci);
-  return pci < 0 || found == marks_.end() ? std::string() : found->second;
+  std::string mark;
+  for (const End& end : ends_) {
+    if (pci >= 0 && end.pci == pci) mark += (mark.empty() ? "" : " ") + end.label;
+  }
+  return mark;
+}
+
+std::string View::text_of(const End& end) const {
+  const auto index = static_cast<std::size_t>(end.point.index);
+  return end.point.kind == Endpoint::Kind::gpu ? gpu_text(topology_.gpus[index]) : nic_text(topology_, topology_.nics[index]);
 }
 
 std::string View::relation_text(std::size_t row, std::size_t column) const {
@@ -96,6 +99,12 @@ std::string cpus_text(const Topology& topology, int numa_node) {
   const NumaNode* const node = element(topology.numa_nodes, topology.find_numa_node(numa_node));
   if (node == nullptr) return "unknown";
   return node->cpus.empty() ? "none" : list_text(node->cpus);
+}
+
+std::string node_text(const Topology& topology, int numa_node) {
+  const NumaNode* const node = element(topology.numa_nodes, topology.find_numa_node(numa_node));
+  return fmt::format("NUMA node {}: CPUs {}, {:.1f} GiB of host memory on this node", numa_node, cpus_text(topology, numa_node),
+                     node == nullptr ? 0.0 : static_cast<double>(node->memory_bytes) / 1073741824.0);
 }
 
 namespace {

@@ -2,7 +2,6 @@
 // A topology prepared for printing: the ends of its matrix with their short names, and the route between any two of them.
 #pragma once
 
-#include <map>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -18,6 +17,7 @@ struct End {
   Endpoint point;
   std::string label;  // "GPU0", "NIC0", "host 0": numbers are indexes into the topology; "host N" is NUMA node N
   int numa_node = -1;
+  int pci = -1;  // of GPUs and NICs, an index into Topology::pci
 };
 
 // What lies between two ends of the matrix, or between a GPU and the memory of its own NUMA node.
@@ -42,6 +42,8 @@ class View {
   const NicOrder* nic_order(int gpu) const;
   // Of an index into Topology::pci: the GPU or the NICs that it is, "GPU0" or "NIC2 NIC3"; empty: neither.
   std::string mark(int pci) const;
+  // What a GPU or NIC is, in words.
+  std::string text_of(const End& end) const;
   // "PIX" as the matrix shows it.
   std::string relation_text(std::size_t row, std::size_t column) const;
 
@@ -53,7 +55,6 @@ class View {
   std::size_t ends_left_out_ = 0;
   std::vector<Route> routes_;
   std::vector<NicOrder> nic_orders_;  // by index into Topology::gpus
-  std::map<int, std::string> marks_;  // by index into Topology::pci
 };
 
 // The element of that index, or nothing: indexes of a topology may be -1.
@@ -66,6 +67,8 @@ const T* element(const std::vector<T>& all, int index) {
 std::string list_text(std::vector<int> numbers);
 // CPUs of a NUMA node; "unknown" without one, "none" for a node of memory only.
 std::string cpus_text(const Topology& topology, int numa_node);
+// "NUMA node 0: CPUs 0-15, 64.0 GiB of host memory on this node".
+std::string node_text(const Topology& topology, int numa_node);
 // "PCIe 4.0 x8 of PCIe 5.0 x16": as it runs now, and what the device can do where that is more. Empty: not told.
 std::string link_text(const PciLinkFacts& link);
 // Name of a GPU or of a PCI device, fit for printing.
