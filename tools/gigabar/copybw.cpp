@@ -33,7 +33,7 @@ struct Options : DeviceOptions {
 
 // One size, direction and thread count. A repeat is a timed run of `calls` copies, long enough that the clock's cost does not
 // count.
-struct Lane {
+struct Case {
   CopyDirection direction;
   std::size_t bytes;
   unsigned thread_count;
@@ -62,62 +62,62 @@ std::vector<std::size_t> sizes_of(const Options& options) {
   return sizes;
 }
 
-std::vector<Lane> build_lanes(const Workbench& bench, const Options& options) {
-  std::vector<Lane> lanes;
+std::vector<Case> build_cases(const Workbench& bench, const Options& options) {
+  std::vector<Case> cases;
   for (const CopyDirection direction : {CopyDirection::to_device, CopyDirection::from_device}) {
     for (const std::size_t bytes : sizes_of(options)) {
       for (const unsigned threads : options.thread_counts) {
-        lanes.push_back({direction, bytes, threads, copy_of(bench, options, direction, bytes, threads), 0, {}});
+        cases.push_back({direction, bytes, threads, copy_of(bench, options, direction, bytes, threads), 0, {}});
       }
     }
   }
-  return lanes;
+  return cases;
 }
 
-void check_lane(const Workbench& bench, const Options& options, const Lane& lane) {
-  check_copy(bench, {.name = counted(lane.thread_count, "thread"),
-                     .direction = lane.direction,
+void check_case(const Workbench& bench, const Options& options, const Case& one) {
+  check_copy(bench, {.name = counted(one.thread_count, "thread"),
+                     .direction = one.direction,
                      .offset_bytes = options.offset_bytes,
-                     .bytes = lane.bytes,
-                     .copy = lane.copy});
+                     .bytes = one.bytes,
+                     .copy = one.copy});
 }
 
-double run_repeat(const Lane& lane, const SampleClock& clock) {
-  bool is_good = lane.copy();  // not timed: the lane before this one left its own lines in the caches
+double run_repeat(const Case& one, const SampleClock& clock) {
+  bool is_good = one.copy();  // not timed: the case before this one left its own lines in the caches
   const std::uint64_t start = clock.now();
-  for (std::size_t i = 0; i < lane.call_count; ++i) is_good &= lane.copy();
+  for (std::size_t i = 0; i < one.call_count; ++i) is_good &= one.copy();
   const double elapsed_ns = static_cast<double>(clock.now() - start) * clock.ns_per_tick();
   if (!is_good) {
     fail(fmt::format("{}: a copy of {} failed while it was timed ({}); GIGABAR_LOG=info tells why",
-                     counted(lane.thread_count, "thread"), counted(lane.bytes, "byte"), name_of(lane.direction)));
+                     counted(one.thread_count, "thread"), counted(one.bytes, "byte"), name_of(one.direction)));
   }
-  return static_cast<double>(lane.bytes) * static_cast<double>(lane.call_count) / elapsed_ns;
+  return static_cast<double>(one.bytes) * static_cast<double>(one.call_count) / elapsed_ns;
 }
 
-void measure(Report& report, const Options& options, const SampleClock& clock, std::vector<Lane>& lanes) {
-  const double share_ns = options.budget_seconds * 1e9 / static_cast<double>(lanes.size());
-  for (Lane& lane : lanes) {
-    Contender probe = make_contender("probe", lane.copy);
-    const std::size_t most = lane.direction == CopyDirection::to_device ? options.write_count : options.read_count;
-    lane.call_count = std::max<std::size_t>(1, affordable_count(estimate_ns(probe, clock), share_ns, most) / options.repeat_count);
+void measure(Report& report, const Options& options, const SampleClock& clock, std::vector<Case>& cases) {
+  const double share_ns = options.budget_seconds * 1e9 / static_cast<double>(cases.size());
+  for (Case& one : cases) {
+    Contender probe = make_contender("probe", one.copy);
+    const std::size_t most = one.direction == CopyDirection::to_device ? options.write_count : options.read_count;
+    one.call_count = std::max<std::size_t>(1, affordable_count(estimate_ns(probe, clock), share_ns, most) / options.repeat_count);
   }
   for (std::size_t repeat = 0; repeat < options.repeat_count; ++repeat) {
     report.show_progress("repeat {} of {}", repeat + 1, options.repeat_count);
-    for (Lane& lane : lanes) lane.repeats_gb_per_s.push_back(run_repeat(lane, clock));
+    for (Case& one : cases) one.repeats_gb_per_s.push_back(run_repeat(one, clock));
   }
 }
 
-void tell(Report& report, std::vector<Lane>& lanes) {
+void tell(Report& report, std::vector<Case>& cases) {
   report.heading("bandwidth, 10^9 bytes per second: median, least and most of the repeats");
-  for (Lane& lane : lanes) {
+  for (Case& one : cases) {
     Row row;
-    row.add("direction", name_of(lane.direction), "direction", "{:<12}").add("bytes", lane.bytes, "bytes", "{:>10}");
-    row.add("threads", lane.thread_count, "threads");
-    row.add("median_gb_per_s", median(lane.repeats_gb_per_s), "median", "{:>9.3f}");  // sorts
-    row.add("min_gb_per_s", lane.repeats_gb_per_s.front(), "least", "{:>9.3f}");
-    row.add("max_gb_per_s", lane.repeats_gb_per_s.back(), "most", "{:>9.3f}");
-    row.show("calls", lane.call_count * lane.repeats_gb_per_s.size(), "{:>8}");
-    row.add("repeats", lane.repeats_gb_per_s.size()).add("calls_per_repeat", lane.call_count).add("data_checked", true);
+    row.add("direction", name_of(one.direction), "direction", "{:<12}").add("bytes", one.bytes, "bytes", "{:>10}");
+    row.add("threads", one.thread_count, "threads");
+    row.add("median_gb_per_s", median(one.repeats_gb_per_s), "median", "{:>9.3f}");  // sorts
+    row.add("min_gb_per_s", one.repeats_gb_per_s.front(), "least", "{:>9.3f}");
+    row.add("max_gb_per_s", one.repeats_gb_per_s.back(), "most", "{:>9.3f}");
+    row.show("calls", one.call_count * one.repeats_gb_per_s.size(), "{:>8}");
+    row.add("repeats", one.repeats_gb_per_s.size()).add("calls_per_repeat", one.call_count).add("data_checked", true);
     report.add_row(row);
   }
 }
@@ -145,12 +145,12 @@ void run_copybw(Options options, const Invocation& invocation) {
   tell_host_memory(report, bench);
   const SampleClock clock = SampleClock::calibrate();
   report.set_clock(clock);
-  std::vector<Lane> lanes = build_lanes(bench, options);
+  std::vector<Case> cases = build_cases(bench, options);
   report.show_progress("checking the data of every row");
-  for (const Lane& lane : lanes) check_lane(bench, options, lane);
-  measure(report, options, clock, lanes);
-  for (const Lane& lane : lanes) check_lane(bench, options, lane);
-  tell(report, lanes);
+  for (const Case& one : cases) check_case(bench, options, one);
+  measure(report, options, clock, cases);
+  for (const Case& one : cases) check_case(bench, options, one);
+  tell(report, cases);
   report.print("data checked in every row, before and after the timing{}\n", stand_in_label(report.is_stand_in()));
   report.write();
 }

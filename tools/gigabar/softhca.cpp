@@ -31,7 +31,7 @@ std::string shape_text(const Plan& plan) {
   const Options& options = plan.options;
   return fmt::format("{} of {}, sharing {}, {} CQ; {} as {}; {}", counted(options.queue_count, "queue"),
                      counted(options.slot_count, "slot"), name_of(plan.sharing), options.is_collapsed ? "collapsed" : "ordinary",
-                     counted(options.thread_count, "thread"), options.scope == ScopeKind::block ? "one block" : "lanes",
+                     counted(options.thread_count, "thread"), options.scope == ScopeKind::block ? "one block" : "single threads",
                      counted(options.proxy_count, "proxy", "proxies"));
 }
 
