@@ -224,6 +224,9 @@ def test_options_that_are_wrong_are_told_in_our_words():
     # Values of flags.
     expect_own_words(("doctor", "--all=banana"), "--all takes no value; leave '=banana' out")
     expect_own_words(("survey", "--no-probes=x"), "--no-probes takes no value")
+    for flag in ("--no-probes", "--all"):  # the value is true, however large
+        outcome = run("doctor", f"{flag}=99999999999999999999", "--list")
+        expect(outcome.status == 0, f"{flag}: a large number is refused", outcome)
 
 
 def test_options_with_numbers_refuse_what_is_none():

@@ -149,7 +149,7 @@ void add_choices(const Command& command, Options& options) {
 
 void add_manner(const Command& command, Options& options) {
   command.add_flag("--strict", options.is_strict, "Exit status 1 for WARN and UNKNOWN too");
-  command.add_flag("!--no-probes,!--no-trials", options.has_probes, "Only read; register, map and copy nothing");
+  command.add_flag_that_clears("--no-probes,--no-trials", options.has_probes, "Only read; register, map and copy nothing");
   command.add_flag("--all", options.shows_all, "A line for each PASS and SKIP too");
   command.add_flag("--verbose", options.is_verbose, "Everything that was read, for PASS and SKIP too");
   command.add_option("--timeout", options.most_seconds, seconds(86400),

@@ -163,8 +163,8 @@ void add_survey(const Command& program, Invocation& invocation) {
       run_survey);
   add_json_option(command, options.json_path)->capture_default_str();
   add_budget_option(command, options.budget_seconds, 3600, "About this long in all; what does not fit is left out and named");
-  command->add_flag("!--no-probes,!--no-trials", options.with_probes,
-                    "Leave out the doctor's probes: only read; register, map and copy nothing");
+  command->add_flag_that_clears("--no-probes,--no-trials", options.with_probes,
+                                "Leave out the doctor's probes: only read; register, map and copy nothing");
   command->footer(
       "'gigabar compare' compares the JSON files of two surveys.\n"
       "Everything is measured in 3 passes over the whole survey, whose spread is the noise that 'gigabar compare' goes by.\n"

@@ -409,6 +409,10 @@ Option Command::add_flag(const std::string& names, bool& target, const std::stri
 Option Command::add_flag_callback(const std::string& names, const std::function<void()>& function, const std::string& help) const {
   return Option(app_->add_flag_callback(names, function, help));
 }
+// CLI11's own, "!--name", lets an exception of the standard library out where a value is a number that is too large.
+Option Command::add_flag_that_clears(const std::string& names, bool& target, const std::string& help) const {
+  return add_flag_callback(names, [&target] { target = false; }, help);
+}
 void Command::set_version_flag(const std::string& names, const std::string& version) const {
   app_->set_version_flag(names, version, "Print the version");
 }

@@ -98,6 +98,8 @@ class Command {
                              const std::string& help = "") const;
   // "!--no-x": the option makes it false; so does each of several names with a "!".
   Option add_flag(const std::string& names, bool& target, const std::string& help = "") const;
+  // Sets `target` to false.
+  Option add_flag_that_clears(const std::string& names, bool& target, const std::string& help) const;
   Option add_flag_callback(const std::string& names, const std::function<void()>& function, const std::string& help) const;
   void set_version_flag(const std::string& names, const std::string& version) const;
   void set_help_flag(const std::string& names, const std::string& help) const;
