@@ -43,7 +43,6 @@ class ConfigSpace {
   ConfigSpace& express(unsigned type = 0, std::uint16_t control = 0x5030) {
     capability(0x60, 0x10);
     word(0x62, static_cast<std::uint16_t>(2U | type << 4U));
-    double_word(0x64, 0x2);  // payloads up to 512 bytes
     return word(0x68, control);
   }
   // Access Control Services, as the only extended capability.

@@ -8,6 +8,7 @@ namespace {
 
 Json positive(double value) { return value > 0 ? Json(value) : Json(); }
 Json positive(unsigned value) { return value > 0 ? Json(value) : Json(); }
+
 Json to_json(const PciLinkFacts& link) {
   return {{"gt_per_s", positive(link.gt_per_s)},
           {"width", positive(link.width)},
