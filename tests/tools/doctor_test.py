@@ -246,7 +246,8 @@ def test_doctor_only():
 def test_doctor_wrong_usage():
     expect_refusal(run("doctor", "--timeout", "0"), 2, "--timeout", "above 0")
     expect_refusal(run("doctor", "pci.link"), 2, "pci.link")
-    expect_refusal(run("doctor", "--symptom", "slow", "--only", "pci"), 2, "--symptom", "--only")
+    for text in ("slow", ""):
+        expect_refusal(run("doctor", "--symptom", text, "--only", "pci"), 2, "--symptom", "--only")
 
 
 def test_doctor_without_time():
@@ -377,6 +378,8 @@ def test_doctor_symptom_hostile_text():
 def test_doctor_symptom_without_content():
     expect_refusal(doctor(two_sockets(), "--symptom", ""), 2, "--symptom", "empty")
     expect_refusal(doctor(two_sockets(), "--symptom="), 2, "--symptom", "empty")
+    outcome = run("doctor", "--symptom", "", "--help")
+    expect(outcome.status == 0 and "--sysroot" in outcome.out, "no help", outcome)
     expect_refusal(doctor(two_sockets(), "--symptom", " \n\t"), 2, "--symptom", "empty")
     for by_input in (False, True):
         expect_refusal(ask_log(two_sockets(), "\n \0 \n", by_input=by_input), 2, "--symptom", "empty")

@@ -108,13 +108,16 @@ void follow_symptom(const Machine& machine, Options& options, Report& report, In
 }
 
 void run_doctor(Options& options, Invocation& invocation) {
+  // No question for the list: a variable of the caller's was empty.
+  if (options.symptom && options.symptom->empty())
+    refuse_usage("--symptom: the text is empty; give the message, or a log as @FILE or '-'");
   const Machine machine = options.is_list ? Machine::here() : open_machine(options.sysroot);
   Report report("doctor", invocation, options.json_path);
   if (options.is_list) {
     list_checks(report);
   } else {
     tell_origin(report, machine);
-    if (!options.symptom.empty()) {
+    if (options.symptom) {
       follow_symptom(machine, options, report, invocation);
     } else {
       run_checks(machine, options, report, invocation);
@@ -129,14 +132,11 @@ void add_choices(const Command& command, Options& options) {
                     ->expected(1, 1000)
                     ->allow_extra_args(false)
                     ->type_name("IDS,...");
-  const auto read_symptom = [&options](const std::string& text) {
-    // No question for the list: a variable of the caller's was empty.
-    if (text.empty()) refuse_usage("--symptom: the text is empty; give the message, or a log as @FILE or '-'");
-    options.symptom = text;
-  };
+  // As an option of an optional text, an empty one would be none.
+  const auto take_symptom = [&options](const std::string& text) { options.symptom = text; };
   Option symptom =
       command
-          .add_option_function("--symptom", read_symptom,
+          .add_option_function("--symptom", take_symptom,
                                "What is wrong, in your words, or what a program printed, also a whole log as @FILE or '-' for "
                                "standard input: says what it means and runs the checks that explain it, the likeliest first; "
                                "without text, choose from a list")

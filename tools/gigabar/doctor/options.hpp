@@ -2,6 +2,7 @@
 // What the command line of `gigabar doctor` asks for.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -13,7 +14,7 @@ struct Options {
   std::string sysroot;
   std::vector<std::string> only;
   bool is_list = false;
-  std::string symptom;  // empty: none; kFromList: chosen from the list
+  std::optional<std::string> symptom;  // kFromList: chosen from the list
   bool is_strict = false;
   bool has_probes = true;
   std::string json_path;

@@ -79,7 +79,7 @@ void print_one(Report& report, const Options& options, const Finding& finding, c
   if (wants_reading(finding.verdict) || options.is_verbose) {
     print_block(report, options, finding, above);
     above = &finding;
-  } else if (options.shows_all || !options.symptom.empty()) {
+  } else if (options.shows_all || options.symptom) {
     print_line(report, finding);
   }
 }
@@ -108,7 +108,7 @@ std::string part_of(const char* name, const std::string& text) {
 
 void print_findings(Report& report, const Options& options, const std::vector<Finding>& findings) {
   const Finding* above = nullptr;
-  if (!options.symptom.empty()) {
+  if (options.symptom) {
     for (const Finding& finding : findings) print_one(report, options, finding, above);
     return;
   }

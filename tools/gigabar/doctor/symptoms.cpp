@@ -121,7 +121,7 @@ std::string checks_with(Verdict outcome, const Diagnosis& diagnosis, const std::
 }  // namespace
 
 std::optional<Diagnosis> ask_symptom(const Options& options, Report& report) {
-  const std::string& argument = options.symptom;
+  const std::string& argument = *options.symptom;
   if (argument == kFromList) {
     report.print("{}", list_text());
     if (isatty(STDIN_FILENO) != 1) return std::nullopt;
