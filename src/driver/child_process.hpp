@@ -16,7 +16,7 @@ namespace gigabar {
 // Ended with its owner, unless it has been waited for.
 class ChildProcess {
  public:
-  // waitpid()'s status, or that somebody else in this process has waited for it.
+  // waitpid()'s status, or that it is not known: somebody else in this process has waited for it, or the process ignores SIGCHLD.
   static constexpr int kUnknown = -1;
 
   ChildProcess() = default;

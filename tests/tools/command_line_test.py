@@ -11,6 +11,7 @@ import json
 import math
 import os
 import re
+import signal
 import subprocess
 import sys
 import tempfile
@@ -22,6 +23,7 @@ FOLDER = None
 NOBODY = 65534
 SHORT = ("--budget", "1")
 REGIMES = ("copy", "copy_back_to_back")
+IGNORING_CHILDREN = {"preexec_fn": lambda: signal.signal(signal.SIGCHLD, signal.SIG_IGN)}  # for run(how=...)
 
 
 class Outcome:

@@ -239,6 +239,13 @@ def test_sanity_ends_what_takes_too_long():
     expect(outcome.status == 1 and "not done after 0.01 s" in outcome.out, "the deadline did not end it", outcome)
 
 
+def test_sanity_where_ends_of_children_are_ignored():
+    outcome = run("sanity", "-t", "attributes", how=shared.IGNORING_CHILDREN)
+    expect(outcome.status == 0 and "Passed: 1, Failed: 0" in outcome.out, "", outcome)
+    outcome = run("sanity", "-t", "leaks", "--timeout", "0.01", how=shared.IGNORING_CHILDREN)
+    expect(outcome.status == 1 and "not done after 0.01 s" in outcome.out, "the deadline did not end it", outcome)
+
+
 CASES = {name.removeprefix("test_"): function for name, function in list(globals().items()) if name.startswith("test_")}
 
 if __name__ == "__main__":

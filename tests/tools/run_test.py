@@ -227,6 +227,11 @@ def test_run_an_ignored_signal_stays_ignored():
     process.communicate()
 
 
+def test_run_where_ends_of_children_are_ignored():
+    outcome = run("run", "-n", "2", "--", "/bin/sh", "-c", "exit $RANK", how={**shared.IGNORING_CHILDREN, "timeout": 60})
+    expect(outcome.status == 1, "the end of the ranks", outcome)
+
+
 def test_run_ranks_die_with_the_launcher():
     process = start(3, "echo $$; exec sleep 100")
     processes = [int(line) for line in read_lines(process, 3)]

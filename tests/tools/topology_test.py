@@ -292,6 +292,14 @@ def test_topology_svg_errors():
     expect(not left, f"left behind: {left}")
 
 
+def test_topology_svg_where_ends_of_children_are_ignored():
+    path, source = os.path.join(shared.FOLDER, "machine.svg"), archive(two_sockets())
+    for script, status, word in (("echo '<svg/>'", 0, f"drawn: {path}"),
+                                 ("echo 'no fonts here' >&2; exit 3", 1, "(exit status 3): no fonts here")):
+        outcome = run("topology", "--sysroot", source, "--svg", path, how=shared.IGNORING_CHILDREN, PATH=with_dot(script))
+        expect(outcome.status == status and word in outcome.out + outcome.err, f"{script}: not {word}", outcome)
+
+
 def test_topology_svg_has_a_deadline():
     path = os.path.join(shared.FOLDER, "machine.svg")
     begin = time.monotonic()
