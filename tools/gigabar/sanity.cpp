@@ -111,11 +111,13 @@ class Child {
   }
 
   Verdict await(double deadline_seconds) {
-    const auto ended = ChildProcess(process_).end_by(now_ns() + static_cast<std::int64_t>(deadline_seconds * 1e9));
-    if (!ended) {
-      kill(-process_, SIGKILL);  // what it started
-      return {"fail", fmt::format("not done after {} s; it was ended", deadline_seconds)};
-    }
+    const std::int64_t end_ns = now_ns() + static_cast<std::int64_t>(deadline_seconds * 1e9);
+    const auto ended = ChildProcess(process_).end_when([&] {
+      const bool is_over = now_ns() >= end_ns;
+      if (is_over) kill(-process_, SIGKILL);  // with what it started: the number is its group's until it is waited for
+      return is_over;
+    });
+    if (!ended) return {"fail", fmt::format("not done after {} s; it was ended", deadline_seconds)};
     const int status = *ended;
     if (WIFSIGNALED(status)) return {"fail", fmt::format("ended by signal {} ({})", WTERMSIG(status), strsignal(WTERMSIG(status)))};
     std::string line(kMaxVerdictBytes, '\0');
