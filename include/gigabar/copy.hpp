@@ -319,8 +319,8 @@ struct Calibration {
 
   // Measures `device` for at most about `budget_seconds` (0.5..600) and returns the result without using it. A kernel other than
   // the default is named only where it is more than 5 % faster. Host memory is in the state in which the calling thread just wrote
-  // it. Errors: invalid_argument, those of map(), DeviceMemory and HostMemory, verification_failed (a copy delivered other bytes),
-  // timed_out (the budget is too short for one pass).
+  // it. Errors: invalid_argument (also: a device from number 64 on), those of map(), DeviceMemory and HostMemory,
+  // verification_failed (a copy delivered other bytes), timed_out (the budget is too short for one pass).
   GIGABAR_API static Result<Calibration> measure(int device, double budget_seconds = 5.0);
 
   // Reads a file that save() wrote. Errors: bad_file with position and cause (missing, truncated, larger than 1 MiB, wrong version,
@@ -336,8 +336,8 @@ struct Calibration {
 
 // copy() and copy_to_parallel use `calibration` for `device` from now on. The CPU's kernels are chosen per process, not per device:
 // every write-combined mapping uses those of the calibration that was set last. Errors: invalid_argument (no
-// such device, a kernel this CPU does not have, a thread count that is not 1..64), on which nothing has changed. Threads: any;
-// copies in flight finish with the old one. Cost: a few KiB until the process ends.
+// such device, or one from number 64 on, a kernel this CPU does not have, a thread count that is not 1..64), on which nothing has
+// changed. Threads: any; copies in flight finish with the old one. Cost: a few KiB until the process ends.
 GIGABAR_API Result<void> use_calibration(int device, const Calibration& calibration);
 // Returns the calibration in use for `device`; defaults() when there is no such device. The first copy() on a device loads
 // default_path() when that file exists. A file that cannot be used is logged as a warning and ignored. A stand-in that was not

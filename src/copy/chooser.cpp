@@ -178,10 +178,14 @@ CopyMethod choose_method(CopyDirection direction, const Mapping& mapping, const 
 unsigned calibrated_thread_count(const Mapping& mapping) { return in_use_for(mapping).calibration.thread_count; }
 
 Result<DeviceInfo> find_device(const char* operation, int device) {
+  if (device >= static_cast<int>(detail::kMaxDevices)) {
+    return make_error(Status::invalid_argument, operation, text("device ", device),
+                      text("only devices below ", detail::kMaxDevices, " can have a calibration"), "pass a lower index");
+  }
   auto known = devices();
   if (!known) return std::move(known).error();
   for (DeviceInfo& info : known.value()) {
-    if (info.index == device && device >= 0 && static_cast<std::size_t>(device) < detail::kMaxDevices) return std::move(info);
+    if (info.index == device) return std::move(info);
   }
   return make_error(Status::invalid_argument, operation, text("device ", device),
                     text("there are ", counted(known->size(), "device")), "pass an index that devices() lists");

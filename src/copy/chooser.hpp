@@ -44,7 +44,7 @@ class MethodTable {
 // The method for one copy through `mapping`. Asks what `host` is only where pinned and pageable memory differ.
 CopyMethod choose_method(CopyDirection direction, const Mapping& mapping, const void* host, std::size_t bytes);
 
-// One of devices(). Errors of `operation`: invalid_argument.
+// One of devices(), as far as they can have a calibration. Errors of `operation`: invalid_argument.
 Result<DeviceInfo> find_device(const char* operation, int device);
 
 unsigned calibrated_thread_count(const Mapping& mapping);

@@ -154,6 +154,7 @@ TEST(Measure, RefusesBadBudgetsAndDevices) {
   }
   EXPECT_EQ(Calibration::measure(99).status(), Status::invalid_argument);
   EXPECT_EQ(Calibration::measure(-1).status(), Status::invalid_argument);
+  EXPECT_TRUE(has(Calibration::measure(64).error().message(), "only devices below 64"));
 }
 
 }  // namespace

@@ -175,7 +175,16 @@ TEST_F(Chooser, RefusesACalibrationThatCannotBeUsedAndKeepsTheOldOne) {
     bad.thread_count = count;
     EXPECT_EQ(use_calibration(0, bad).status(), Status::invalid_argument) << count;
   }
-  for (const int device : {-1, 5, 64, 1000}) EXPECT_EQ(use_calibration(device, three_ways()).status(), Status::invalid_argument);
+  constexpr struct {
+    int device;
+    const char* cause;
+  } kRefused[] = {
+      {-1, "there are 5 devices"}, {5, "there are 5 devices"}, {64, "only devices below 64"}, {1000, "only devices below 64"}};
+  for (const auto& [device, cause] : kRefused) {
+    const Result<void> refused = use_calibration(device, three_ways());
+    EXPECT_EQ(refused.status(), Status::invalid_argument);
+    EXPECT_TRUE(has(refused.message(), cause)) << refused.message();
+  }
   EXPECT_EQ(calibration_in_use(0).thread_count, 2U);
   EXPECT_EQ(calibration_in_use(0).points.size(), three_ways().points.size());
 }
