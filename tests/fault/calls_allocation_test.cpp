@@ -4,6 +4,7 @@
 // thrown, nothing stays open, and the next call works.
 #include <gtest/gtest.h>
 
+#include <csignal>
 #include <functional>
 #include <new>
 #include <span>
@@ -92,7 +93,8 @@ ISOLATED_TEST(StreamsAllocation, RunWithItsThreads) {
 
 void fail_each_path_of_run(const char* text) {
   const ScopedEnvironment two("GIGABAR_STAND_IN", "2");
-  const StreamPlan plan = plan_of(text);
+  StreamPlan plan = plan_of(text);
+  plan.repeats = 2;
   EXPECT_GT(fail_each_of([&] { return run(plan); }, Failing::each_path_of_all_threads), 50U);
 }
 ISOLATED_TEST(StreamsAllocation, RunOfCopies) { fail_each_path_of_run("gpu0->host; host->gpu1 cpu:2; gpu1->host background"); }
@@ -232,7 +234,7 @@ Status caught(const Body& body) {
   }
 }
 
-// Both halves of Machine::capture(), without this machine's megabytes of kernel symbols.
+// Both halves of a capture, without this machine's megabytes of kernel symbols.
 ISOLATED_TEST(MachineAllocation, ArchiveOfAFolder) {
   const test::TemporaryFolder folder;
   folder.write("sys/devices/system/node/node0/cpulist", "0-1\n");
@@ -249,6 +251,35 @@ ISOLATED_TEST(MachineAllocation, FileOfACapture) {
   const std::string path = folder.path() + "/a capture of this test";
   const auto write = [&] { return caught([&] { return status_of(!write_output(path, kDocument)); }); };
   EXPECT_GT(fail_each_of(write), 2U);
+}
+
+// Machine::capture() itself, where it comes no further than to the refusal.
+ISOLATED_TEST(MachineAllocation, CaptureOfAFolder) {
+  const test::TemporaryFolder folder;
+  folder.write("proc/cmdline", "quiet\n");
+  const std::string path = folder.path() + "/a capture of this test";
+  const auto machine = Machine::open(folder.path());
+  ASSERT_TRUE(machine) << machine.message();
+  const auto refusal = [&] {
+    const Status status = machine->capture(path).status();
+    return status == Status::not_supported ? Status::ok : status;
+  };
+  EXPECT_GT(fail_each_of(refusal, Failing::each_path), 2U);
+}
+
+// And where it has come to its new file: until then signals are not blocked.
+bool has_no_new_file_yet() {
+  sigset_t blocked;
+  pthread_sigmask(SIG_BLOCK, nullptr, &blocked);
+  return sigismember(&blocked, SIGTERM) == 0;
+}
+
+ISOLATED_TEST(MachineAllocation, CaptureOfThisMachine) {
+  const test::TemporaryFolder folder;
+  const std::string path = folder.path() + "/a capture of this test";
+  const Machine machine = Machine::here();
+  test::is_inside_another = has_no_new_file_yet;
+  EXPECT_GT(fail_each_of([&] { return machine.capture(path).status(); }), 0U);
 }
 
 ISOLATED_TEST(MachineAllocation, OpenACapture) {

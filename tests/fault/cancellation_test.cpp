@@ -26,6 +26,7 @@
 #include "support/isolated.hpp"
 #include "support/own_threads.hpp"
 #include "support/scoped_environment.hpp"
+#include "support/temporary_folder.hpp"
 
 namespace gigabar {
 namespace {
@@ -182,7 +183,8 @@ ISOLATED_TEST(Cancellation, IsHeldBackByFabricsAndSessions) {
 
 ISOLATED_TEST(Cancellation, IsHeldBackByStreamsTopologyAndDoctor) {
   const ScopedEnvironment stand_in("GIGABAR_STAND_IN", "1");
-  with_a_cancellation_pending([] {
+  const test::TemporaryFolder folder;
+  with_a_cancellation_pending([&] {
     const auto transfers = parse_transfers("gpu0->host cpu:2 bytes=64K iterations=2", {}, 1);
     ASSERT_TRUE(transfers);
     StreamPlan plan;
@@ -197,6 +199,7 @@ ISOLATED_TEST(Cancellation, IsHeldBackByStreamsTopologyAndDoctor) {
       options.with_probes = false;
       EXPECT_TRUE(examine(machine, options));
       EXPECT_FALSE(availability(machine).empty());
+      EXPECT_TRUE(machine.capture(folder.path() + "/a capture of this test"));
     }
     EXPECT_FALSE(Machine::open("/nowhere"));
     EXPECT_FALSE(diagnose("cannot register GPU memory: errno 14 (EFAULT)").lines.empty());
