@@ -88,27 +88,52 @@ MUTANTS = [
     ),
 
     # --- Wire-up: who is let in, with which keys -----------------------------------------------------------------------------------
-    *of("wire-up", "src/fabric/wireup/handshake.cpp", "unit_test")(
-        ("wireup_exchange_not_in_the_keys", "                .add(view(shared_))\n", "", "WireupHandshake.*"),
-        ("wireup_challenge_not_in_the_hello", "      .add(challenge_)\n      .add(hello", "      .add(hello", "WireupHandshake.*"),
-        ("wireup_weak_point_is_good", "unsigned_bytes(public_key)) != 0)", "unsigned_bytes(public_key)) == 7)", "WireupHandshake.*"),
-        ("wireup_any_proof", "if (bytes.size() != kProofBytes) return false;", "return bytes.size() == kProofBytes;", "WireupHandshake.*"),
-        ("wireup_one_key_for_both_directions", 'derive("frames of the acceptor");\n  if', 'derive("frames of the initiator");\n  if', "WireupHandshake.*"),
-        ("wireup_another_rank_answers", "if (role_ == Role::initiator && from != peer_) return HelloFault::rank;", "", "WireupHandshake.*"),
+    *of("wire-up", "src/fabric/secure/handshake.cpp", "unit_test")(
+        ("wireup_exchange_not_in_the_keys", "                .add(shared_.bytes())\n", "", "SecureHandshake.*"),
+        ("wireup_challenge_not_in_the_hello", '"hello of the acceptor").add(challenge_);', '"hello of the acceptor");', "SecureHandshake.*"),
+        ("wireup_answer_to_any_hello", "  if (!is_initiators) hash.add(is_initiator() ? own_hello_ : peer_hello_);\n", "", "SecureHandshake.*"),
+        ("wireup_weak_point_is_good", "unsigned_bytes(public_key)) != 0)", "unsigned_bytes(public_key)) == 7)", "SecureHandshake.*"),
+        ("wireup_any_proof", "if (!prefix || !is_equal(bytes.substr(kSaidBytes), proof_of(bytes.substr(0, kSaidBytes), !is_initiator()))) return false;", "if (!prefix) return false;", "SecureHandshake.*"),
+        ("wireup_verdict_not_in_the_proof", ".add(role).add(message).text();", ".add(role).add(message.substr(kPrefixBytes)).text();", "SecureHandshake.*"),
+        ("wireup_one_key_for_both_directions", 'is_initiators ? "frames of the initiator" : "frames of the acceptor"', '"frames of the initiator"', "SecureHandshake.*"),
+        ("wireup_answer_not_in_the_keys", "                .add(is_initiator() ? peer_hello_ : own_hello_)\n", "", "SecureHandshake.*"),
+        ("wireup_fields_not_in_the_hash", "return hash.add(hello.substr(0, kHashOffset)).text();", "return hash.text();", "SecureHandshake.*"),
+        ("wireup_proof_of_any_role", 'is_initiators ? "proof of the initiator" : "proof of the acceptor"', '"proof of the initiator"', "SecureHandshake.*"),
+        ("wireup_exchange_kept", "  private_key_ = Secret();\n", "", "Secret.OfAHandshakeIsWipedWithIt"),
+        ("wireup_another_rank_answers", "if (is_initiator() && from != peer_) return HelloFault::rank;", "", "SecureHandshake.*"),
+        ("wireup_any_purpose", "if (purpose != static_cast<std::uint32_t>(identity_.purpose)) return HelloFault::job;", "", "SecureHandshake.*:*EndpointPurposes.*"),
     ),
-    *of("wire-up", "src/fabric/wireup/seal.cpp", "unit_test")(
-        ("seal_same_nonce_again", "  ++frame_count_;\n  return sealed;", "  return sealed;", "WireupSeal.*"),
-        ("seal_frames_of_any_length", " || rest_bytes > kHeadBytes + kMaxFrameBytes + kTagBytes", "", "WireupSeal.*"),
-        ("seal_number_of_a_byte", "index < sizeof frame_number; ++index) {\n    nonce[index]", "index < 0; ++index) {\n    nonce[index]", "WireupSeal.*"),
+    *of("wire-up", "src/fabric/secure/stream.cpp", "unit_test")(
+        ("seal_frames_of_any_length", " || rest_bytes > kHeadBytes + kMaxFrameBytes + kAddedBytes", "", "SecureStream.*"),
+        ("seal_end_not_told", "frame.is_last = tag == crypto_secretstream_xchacha20poly1305_TAG_FINAL;", "frame.is_last = false;", "SecureStream.*"),
+        ("seal_opens_behind_a_forgery", "    state_ = Secret();\n    return Found::forged;", "    return Found::forged;", "SecureStream.*"),
     ),
-    *of("wire-up", "src/fabric/job/sealed_stream.cpp", "unit_test")(
-        ("directory_same_nonce_again", "nonce_of(sent_count_++)", "nonce_of(sent_count_)", "SealedStream.*"),
-        ("directory_lengths_unchecked", "if (sealed_bytes < kMinBytes || sealed_bytes > kMaxBytes) return Found::broken;", "if (sealed_bytes < kMinBytes) return Found::broken;", "SealedStream.*"),
+    *of("wire-up", "src/fabric/secure/greeting.cpp", "unit_test")(
+        ("wireup_proven_by_any_proof", "handshake_.take_proof(heard_) ? Stranger::proven", "handshake_.take_proof(heard_) || true ? Stranger::proven", "*EndpointPurposes.*"),
     ),
-    *of("wire-up", "src/fabric/job/handshake.cpp", "unit_test")(
-        ("directory_any_proof", "sodium_memcmp(expected.bytes.data(), bytes.data(), expected.bytes.size()) == 0", "true", "Handshake.*:HostileMember.AnEarlierProofProvesNothing"),
-        ("directory_proof_of_any_exchange", "  all += server_hello;\n", "", "Handshake.*:HostileMember.AnEarlierProofProvesNothing"),
-        ("directory_key_of_any_job", '(job.key.is_set() ? " key " : " no key ") + job.id', '(job.key.is_set() ? " key " : " no key ")', "Handshake.*"),
+    *of("wire-up", "src/fabric/secure/dial.cpp", "unit_test")(
+        ("wireup_listener_with_any_proof", "if (handshake_->take_proof(heard_)) return judge_proven();", "if (handshake_->take_proof(heard_) || true) return Progress::connected;", "*EndpointPurposes.*"),
+        ("wireup_verdict_ignored", "if (handshake_->verdict() == Verdict::proceed) return Progress::connected;", "return Progress::connected;", "EndpointVerdicts.*"),
+        ("wireup_refusal_is_final", "if (is_at_its_own()) return fail(", "if (true) return fail(", "WireupStrangers.ARefusalOverTcpIsNeverFinal"),
+    ),
+    *of("wire-up", "src/fabric/secure/channel.cpp", "unit_test")(
+        ("wireup_any_end_is_orderly", '"its socket closed without a sealed end: its process has ended"', '"it disconnected"', "*EndpointPurposes.*"),
+        ("wireup_descriptors_without_a_frame", "if (descriptors_.size() > kMaxFrameDescriptors || (incoming_.empty() && !descriptors_.empty())) {", "if (false) {", "WireupDescriptors.*"),
+        ("wireup_queue_without_end", "if (queued_bytes_ + frame.body.size() + kSealBytes > limits_.most_bytes) {", "if (false) {", "*WireupFrames.*"),
+        ("wireup_reads_while_held_back", "if (fault_ || is_held_back() || !read_some(buffer)) return false;", "if (fault_ || !read_some(buffer)) return false;", "WireupQueue.*"),
+    ),
+    *of("wire-up", "src/fabric/secure/strangers.cpp", "unit_test")(
+        ("strangers_of_any_source", "return entry.second.source == source && !entry.second.has_spoken;", "return !entry.second.has_spoken;", "Strangers.*"),
+    ),
+    *of("wire-up", "src/fabric/secure/endpoint.cpp", "unit_test")(
+        ("strangers_without_a_limit", "  if (!strangers.is_full()) return;\n", "  if (true) return;\n", "WireupStrangers.*"),
+        ("strangers_without_a_deadline", "greetings_.begin()->second.deadline_ns() <= now_ns_) {", "greetings_.begin()->second.deadline_ns() == 7) {", "WireupStrangers.SlowOnesAreDropped"),
+        ("wireup_another_user", "if (!credentials.is_of_this_user) return count(", "if (false) return count(", "WireupForks.AnotherUser*"),
+        ("directory_any_count", "if (greeting.peer_rank_count() != identity_.rank_count) {", "if (false) {", "EndpointVerdicts.*"),
+    ),
+    *of("wire-up", "src/fabric/secure/secret.cpp", "unit_test")(
+        ("secret_in_a_core", "? sodium_malloc(bytes) : nullptr;", "? ::operator new(bytes) : nullptr;", "Secret.IsInNoCoreDump"),
+        ("secret_left_behind", "    sodium_memzero(cell, kCellBytes);\n", "", "Secret.*"),
     ),
 
     # --- Transports ----------------------------------------------------------------------------------------------------------------

@@ -20,7 +20,7 @@
 #include <vector>
 
 #include "fabric/job/directories.hpp"
-#include "fabric/job/handshake.hpp"
+#include "fabric/job/job_key.hpp"
 #include "fault/doors.hpp"
 #include "gigabar/copy.hpp"
 #include "gigabar/device.hpp"
@@ -287,15 +287,31 @@ ISOLATED_TEST(FabricAllocation, TheDirectoryAmongStrangers) {
   auto server = fabric::open_bootstrap_server(job, 50'000'000);
   ASSERT_TRUE(server) << server.error().message();
   std::optional<Descriptor> stranger;
-  const std::string hello = fabric::write_hello(fabric::make_hello(job));
+  fabric::Job member = job;
+  member.rank = 1;
+  const fabric::secure::Identity identity = fabric::identity_of(member, fabric::secure::Purpose::directory);
   const auto come = [&] {
     const long left = std::exchange(test::left_until_failure, -1);
     stranger.emplace(test::knock_tcp(job.master_port));
     EXPECT_TRUE(stranger->is_open());
-    EXPECT_EQ(::send(stranger->get(), hello.data(), hello.size(), MSG_NOSIGNAL), ssize_t(hello.size()));
     test::left_until_failure = left;
     Status status = Status::ok;
-    for (int round = 0; round < 4 && status == Status::ok; ++round) status = (*server)->poll().status();
+    const auto poll = [&] {
+      for (int round = 0; round < 4 && status == Status::ok; ++round) status = (*server)->poll().status();
+    };
+    poll();
+    {
+      // Its hello, where it was let in.
+      const test::WithMemory enough;
+      fabric::secure::Handshake handshake(identity, fabric::secure::Role::initiator);
+      std::string challenge(fabric::secure::kChallengeBytes, '\0');
+      if (::recv(stranger->get(), challenge.data(), challenge.size(), MSG_DONTWAIT) == ssize_t(challenge.size()) &&
+          handshake.take_challenge(challenge)) {
+        const std::string hello = handshake.hello(0);
+        EXPECT_EQ(::send(stranger->get(), hello.data(), hello.size(), MSG_NOSIGNAL), ssize_t(hello.size()));
+      }
+    }
+    poll();
     return status;
   };
   const auto is_cut_off = [&] {

@@ -19,8 +19,8 @@
 
 #include "base/clock.hpp"
 #include "conformance/rank_segment.hpp"
-#include "fabric/job/handshake.hpp"
-#include "fabric/wireup/sockets.hpp"
+#include "fabric/secure/handshake.hpp"
+#include "fabric/secure/sockets.hpp"
 #include "fault/doors.hpp"
 
 namespace gigabar::test {
@@ -291,21 +291,19 @@ int flood(std::size_t socket_count, int seconds, const Visit& visit) {
   return opened_count >= socket_count ? 0 : 1;
 }
 
-// Half of the sockets say nothing, half repeat a hello that was made up.
+// Half of the sockets say nothing, half repeat a hello that was made up: its prefix, and what may be ranks.
 Visit made_up_words(const Doors& doors) {
-  std::string directory_hello = "gbardir\n";
-  append(directory_hello, std::uint32_t{1});
-  append(directory_hello, std::uint32_t{2});
-  append(directory_hello, std::uint32_t{3});
-  directory_hello += std::string(32, 'r');
-  std::string channel_hello = "gigabarW";
-  append(channel_hello, std::uint32_t{2});
-  append(channel_hello, std::uint32_t{0});
-  channel_hello += std::string(144, 'r');
-  return [doors, directory_hello, channel_hello](std::size_t index) {
+  std::string hello = encode(fabric::secure::Prefix{fabric::secure::kProtocolVersion, fabric::secure::Verdict::proceed});
+  append(hello, std::uint32_t{3});
+  append(hello, std::uint32_t{2});
+  append(hello, std::uint32_t{0});
+  return [doors, hello](std::size_t index) {
     const std::uint16_t port = doors.tcp_ports[index % doors.tcp_ports.size()];
     if (index % 4 < 2) return std::pair(port, std::string());
-    return std::pair(port, index % 8 < 4 ? directory_hello : channel_hello);
+    const auto purpose = index % 8 < 4 ? fabric::secure::Purpose::directory : fabric::secure::Purpose::wireup;
+    std::string words = hello;
+    append(words, static_cast<std::uint32_t>(purpose));
+    return std::pair(port, words + std::string(fabric::secure::kHelloBytes - words.size(), 'r'));
   };
 }
 
@@ -322,8 +320,8 @@ int crowd(const Visit& visit) {
 // Between a rank and the directory: passes on what they say, and keeps what the rank does.
 class Recorder {
  public:
-  explicit Recorder(std::uint16_t directory_port) : directory_port_(directory_port), listeners_(listen()) {
-    if (listeners_.size() == 1) thread_ = std::thread([this] { run(); });
+  explicit Recorder(std::uint16_t directory_port) : directory_port_(directory_port), listener_(listen()) {
+    if (listener_.is_open()) thread_ = std::thread([this] { run(); });
   }
   ~Recorder() {
     is_over_ = true;
@@ -335,7 +333,7 @@ class Recorder {
   std::uint16_t port() const noexcept { return port_; }
   // The hello and the proof; less when they do not come. They are noted behind their passing on.
   std::string words() const {
-    constexpr std::size_t kBytes = fabric::kHelloBytes + fabric::kProofBytes;
+    constexpr std::size_t kBytes = fabric::secure::kHelloBytes + fabric::secure::kProofBytes;
     for (const std::int64_t until_ns = now_ns() + kPatience.ns();; std::this_thread::sleep_for(std::chrono::milliseconds(1))) {
       const std::scoped_lock lock(mutex_);
       if (words_.size() >= kBytes || now_ns() >= until_ns) return words_.substr(0, kBytes);
@@ -343,10 +341,15 @@ class Recorder {
   }
 
  private:
-  std::vector<Descriptor> listen() {
-    fabric::wireup::Address loopback;
-    loopback.bytes = {127, 0, 0, 1};
-    return fabric::wireup::listen_tcp({loopback}, port_);
+  Descriptor listen() {
+    fabric::secure::SocketAddress loopback;
+    auto& four = reinterpret_cast<sockaddr_in&>(loopback.storage);
+    four.sin_family = AF_INET;
+    four.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    loopback.bytes = sizeof four;
+    Descriptor listener = fabric::secure::listen_at(loopback);
+    if (listener.is_open()) port_ = port_of(fabric::secure::own_address_of(listener.get()));
+    return listener;
   }
   // False: the end.
   static bool pass_on(const Descriptor& from, const Descriptor& to, std::string& passed) {
@@ -360,7 +363,7 @@ class Recorder {
     Descriptor rank, directory;
     while (!is_over_) {
       if (!rank.is_open()) {
-        rank = Descriptor(::accept4(listeners_.front().get(), nullptr, nullptr, SOCK_CLOEXEC));
+        rank = Descriptor(::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC));
         if (rank.is_open()) directory = knock_tcp(directory_port_);
       }
       if (rank.is_open()) {
@@ -375,7 +378,7 @@ class Recorder {
 
   std::uint16_t directory_port_;
   std::uint16_t port_ = 0;
-  std::vector<Descriptor> listeners_;
+  Descriptor listener_;
   mutable std::mutex mutex_;
   std::string words_;
   std::atomic<bool> is_over_{false};
@@ -442,8 +445,8 @@ TEST(FabricDoor, KeepsNoRankOutWhenWhatARankSaidIsRepeated) {
   job.start(1);
   ASSERT_TRUE(job.hear(1, "up"));
   const std::string words = recorder.words();
-  ASSERT_EQ(words.size(), fabric::kHelloBytes + fabric::kProofBytes);
-  EXPECT_TRUE(words.starts_with("gbardir\n"));
+  ASSERT_EQ(words.size(), fabric::secure::kHelloBytes + fabric::secure::kProofBytes);
+  EXPECT_TRUE(words.starts_with("gigabarW"));
   Intruder intruder([&] { return crowd([&](std::size_t) { return std::pair(job.master_port(), words); }); });
   std::this_thread::sleep_for(std::chrono::seconds(3));
   job.start(2);
@@ -471,6 +474,7 @@ TEST_P(FabricUcxDoors, AreWhereTheJobIs) {
       EXPECT_TRUE(address == "0100007F" || address == "00000000000000000000000001000000") << address;
     std::size_t channel_count = 0;
     for (const std::uint16_t port : doors.tcp_ports) {
+      if (port == job.master_port()) continue;  // the directory, which says the same
       const Descriptor visitor = knock_tcp(port);
       pollfd entry{visitor.get(), POLLIN, 0};
       std::array<char, 8> word{};

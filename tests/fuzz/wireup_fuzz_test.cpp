@@ -76,7 +76,7 @@ TEST(WireupFuzz, HandshakesOfStrangers) {
   Node node(job_of(0, 3));
   Node friendly(job_of(2, 3));
   ASSERT_TRUE(connect_both(node, friendly));
-  const Identity identity = *identity_of(job_of(1, 3));
+  const Identity identity = identity_of(job_of(1, 3));
   for_a_while([&](Mutator& mutator) {
     Handshake handshake(identity, Role::initiator);
     RawSocket stranger(unix_of(node));
@@ -139,10 +139,10 @@ TEST(WireupFuzz, FramesOfPeers) {
 // The address leads to a listener that answers something else than it should.
 TEST(WireupFuzz, AnswersOfListeners) {
   const std::string name = "gigabar-fuzz-" + std::to_string(::getpid());
-  const Descriptor listener = listen_unix(name);
+  const Descriptor listener = listen_at(unix_address(name));
   ASSERT_TRUE(listener.is_open());
   Node node(job_of(0, 2));
-  const Identity identity = *identity_of(job_of(1, 2));
+  const Identity identity = identity_of(job_of(1, 2));
   RankAddress rank_address = node.rank_address();
   rank_address.unix_name = name;
   rank_address.addresses.clear();

@@ -4,7 +4,6 @@
 #include <arpa/inet.h>
 #include <ifaddrs.h>
 #include <net/if.h>
-#include <netdb.h>
 #include <netinet/in.h>
 #include <unistd.h>
 
@@ -12,39 +11,19 @@
 #include <array>
 #include <cstring>
 #include <memory>
+#include <optional>
+#include <utility>
 
+#include "base/bytes.hpp"
 #include "base/errors.hpp"
 #include "base/options.hpp"
+#include "fabric/job/master.hpp"
 #include "fabric/job/variables.hpp"
 
 namespace gigabar::fabric {
 namespace {
 
 constexpr const char* kVariable = "GIGABAR_INTERFACES";
-
-void set_port(SocketAddress& address, std::uint16_t port) {
-  if (address.storage.ss_family == AF_INET) {
-    reinterpret_cast<sockaddr_in&>(address.storage).sin_port = htons(port);
-  } else {
-    reinterpret_cast<sockaddr_in6&>(address.storage).sin6_port = htons(port);
-  }
-}
-
-SocketAddress address_from(const sockaddr* from) {
-  SocketAddress address;
-  address.bytes = from->sa_family == AF_INET ? sizeof(sockaddr_in) : sizeof(sockaddr_in6);
-  std::memcpy(&address.storage, from, address.bytes);
-  set_port(address, 0);
-  address.name = name_of_address(address);
-  return address;
-}
-
-bool is_same(const SocketAddress& left, const SocketAddress& right) { return left.name == right.name; }
-
-void add(std::vector<SocketAddress>& addresses, SocketAddress address) {
-  if (std::ranges::none_of(addresses, [&](const SocketAddress& known) { return is_same(known, address); }))
-    addresses.push_back(std::move(address));
-}
 
 struct Interface {
   std::string name;
@@ -62,7 +41,7 @@ std::vector<Interface> interfaces() {
     const sa_family_t family = entry->ifa_addr->sa_family;
     if (family != AF_INET && family != AF_INET6) continue;
     if (family == AF_INET6 && IN6_IS_ADDR_LINKLOCAL(&reinterpret_cast<const sockaddr_in6*>(entry->ifa_addr)->sin6_addr)) continue;
-    all.push_back({entry->ifa_name, address_from(entry->ifa_addr)});
+    all.push_back({entry->ifa_name, secure::ip_address(entry->ifa_addr, 0)});
   }
   return all;
 }
@@ -107,58 +86,34 @@ void add_source_towards(const SocketAddress& destination, std::vector<SocketAddr
   sockaddr_storage own{};
   socklen_t bytes = sizeof own;
   if (::getsockname(socket.get(), reinterpret_cast<sockaddr*>(&own), &bytes) != 0) return;
-  SocketAddress source = address_from(reinterpret_cast<const sockaddr*>(&own));
+  SocketAddress source = secure::ip_address(reinterpret_cast<const sockaddr*>(&own), 0);
   const bool is_of_link = own.ss_family == AF_INET6 && IN6_IS_ADDR_LINKLOCAL(&reinterpret_cast<sockaddr_in6&>(own).sin6_addr);
   if (!is_loopback(source) && !is_of_link) add(addresses, std::move(source));
 }
 
-// Addresses that are kept for documents: whoever is asked for the way there answers with the default route.
-SocketAddress far_away(const char* written) {
-  SocketAddress address;
-  auto& four = reinterpret_cast<sockaddr_in&>(address.storage);
-  auto& six = reinterpret_cast<sockaddr_in6&>(address.storage);
-  if (::inet_pton(AF_INET, written, &four.sin_addr) == 1) {
-    four.sin_family = AF_INET;
-    address.bytes = sizeof four;
-  } else if (::inet_pton(AF_INET6, written, &six.sin6_addr) == 1) {
-    six.sin6_family = AF_INET6;
-    address.bytes = sizeof six;
-  }
-  set_port(address, 9);
-  return address;
+// "192.0.2.7", "2001:db8::1".
+std::optional<SocketAddress> address_written(const char* text, std::uint16_t port) {
+  std::array<char, sizeof(in6_addr)> bytes{};
+  if (::inet_pton(AF_INET, text, bytes.data()) == 1) return secure::ip_address({bytes.data(), sizeof(in_addr)}, port);
+  if (::inet_pton(AF_INET6, text, bytes.data()) == 1) return secure::ip_address(view_of(bytes), port);
+  return {};
 }
 
 }  // namespace
 
-bool is_written_as_loopback(const std::string& address) {
-  in_addr v4{};
-  in6_addr v6{};
-  if (::inet_pton(AF_INET, address.c_str(), &v4) == 1) return (ntohl(v4.s_addr) >> 24) == 127;
-  if (::inet_pton(AF_INET6, address.c_str(), &v6) == 1) return IN6_IS_ADDR_LOOPBACK(&v6) != 0;
-  return address == "localhost";
+void add(std::vector<SocketAddress>& addresses, SocketAddress address) {
+  if (std::ranges::find(addresses, address) == addresses.end()) addresses.push_back(std::move(address));
 }
 
-bool is_loopback(const SocketAddress& address) {
-  if (address.storage.ss_family == AF_INET) {
-    const auto& v4 = reinterpret_cast<const sockaddr_in&>(address.storage);
-    return (ntohl(v4.sin_addr.s_addr) >> 24) == 127;
-  }
-  return IN6_IS_ADDR_LOOPBACK(&reinterpret_cast<const sockaddr_in6&>(address.storage).sin6_addr) != 0;
+bool is_written_as_loopback(const std::string& address) {
+  const auto written = address_written(address.c_str(), 0);
+  return written ? is_loopback(*written) : address == "localhost";
 }
 
 bool is_of_this_host(SocketAddress address) {
-  set_port(address, 0);
+  address = with_port(std::move(address), 0);
   const Descriptor probe(::socket(address.storage.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0));
   return probe.is_open() && ::bind(probe.get(), reinterpret_cast<const sockaddr*>(&address.storage), address.bytes) == 0;
-}
-
-std::string name_of_address(const SocketAddress& address) {
-  std::array<char, NI_MAXHOST> host{};
-  std::array<char, NI_MAXSERV> port{};
-  const int code = ::getnameinfo(reinterpret_cast<const sockaddr*>(&address.storage), address.bytes, host.data(), host.size(),
-                                 port.data(), port.size(), NI_NUMERICHOST | NI_NUMERICSERV);
-  if (code != 0) return "?";
-  return address.storage.ss_family == AF_INET6 ? text("[", host.data(), "]:", port.data()) : text(host.data(), ":", port.data());
 }
 
 bool has_named_interfaces() { return environment(kVariable).has_value(); }
@@ -172,14 +127,15 @@ Result<std::vector<SocketAddress>> outer_addresses(const Job& job) {
     for (const SocketAddress& master : *masters) {
       // The way to an address of this host may begin at another one.
       if (is_of_this_host(master) && !is_loopback(master)) {
-        add(addresses, address_from(reinterpret_cast<const sockaddr*>(&master.storage)));
+        add(addresses, with_port(master, 0));
       } else {
         add_source_towards(master, addresses);
       }
     }
   }
+  // Addresses that are kept for documents: whoever is asked for the way there answers with the default route.
   if (addresses.empty())
-    for (const char* written : {"192.0.2.1", "2001:db8::1"}) add_source_towards(far_away(written), addresses);
+    for (const char* far_away : {"192.0.2.1", "2001:db8::1"}) add_source_towards(*address_written(far_away, 9), addresses);
   if (addresses.empty())
     for (Interface& interface : interfaces())
       if (!is_loopback(interface.address)) add(addresses, std::move(interface.address));
@@ -194,8 +150,7 @@ Result<std::string> outer_interfaces(const Job& job) {
   if (!addresses) return addresses.error();
   std::vector<std::string> names;
   for (const Interface& interface : interfaces()) {
-    const bool is_outer =
-        std::ranges::any_of(*addresses, [&](const SocketAddress& one) { return is_same(one, interface.address); });
+    const bool is_outer = std::ranges::find(*addresses, interface.address) != addresses->end();
     if (is_outer && std::ranges::find(names, interface.name) == names.end()) names.push_back(interface.name);
   }
   std::string list;

@@ -5,17 +5,20 @@
 #include <string>
 #include <vector>
 
-#include "fabric/job/sockets.hpp"
+#include "fabric/job/job.hpp"
+#include "fabric/secure/sockets.hpp"
 
 namespace gigabar::fabric {
 
+using secure::is_loopback;
+using secure::SocketAddress;
+
 // By its text alone: a host's own name may stand for loopback there and for another address elsewhere.
 bool is_written_as_loopback(const std::string& address);
-bool is_loopback(const SocketAddress& address);
+// One that is there already is not added.
+void add(std::vector<SocketAddress>& addresses, SocketAddress address);
 // Only an address of this host can be bound.
 bool is_of_this_host(SocketAddress address);
-// "127.0.0.1:29500", "[::1]:29500"
-std::string name_of_address(const SocketAddress& address);
 
 // Whether GIGABAR_INTERFACES names any.
 bool has_named_interfaces();

@@ -8,8 +8,8 @@
 #include <optional>
 #include <string>
 #include <string_view>
-#include <utility>
 
+#include "fabric/secure/secret.hpp"
 #include "gigabar/fabric_options.hpp"
 #include "gigabar/status.hpp"
 
@@ -25,32 +25,7 @@ enum class Launcher : std::uint8_t {
 };
 std::string_view name_of(Launcher launcher) noexcept;
 
-// The job's secret, or one that was made from it and is worth as much. Never printed, wiped when it goes or is replaced. The bytes
-// have pages of their own (libsodium's): no core dump shows them, and they are kept out of swap as far as `ulimit -l` allows.
-class JobKey {
- public:
-  JobKey() noexcept = default;
-  // A copy: who had the bytes wipes them. Throws std::bad_alloc.
-  explicit JobKey(std::string_view bytes);
-  JobKey(const JobKey& other) : JobKey(other.bytes()) {}
-  JobKey(JobKey&& other) noexcept : memory_(std::move(other.memory_)), size_bytes_(std::exchange(other.size_bytes_, 0)) {}
-  JobKey& operator=(JobKey other) noexcept {
-    std::swap(memory_, other.memory_);
-    std::swap(size_bytes_, other.size_bytes_);
-    return *this;
-  }
-  ~JobKey() = default;
-
-  bool is_set() const noexcept { return size_bytes_ != 0; }
-  std::string_view bytes() const noexcept { return {memory_.get(), size_bytes_}; }
-
- private:
-  struct WipeAndFree {
-    void operator()(char* memory) const noexcept;
-  };
-  std::unique_ptr<char, WipeAndFree> memory_;
-  std::size_t size_bytes_ = 0;
-};
+using JobKey = secure::Secret;
 inline constexpr std::size_t kMinKeyBytes = 16;
 
 struct Job {
@@ -95,13 +70,10 @@ class Directory {
 };
 inline constexpr std::size_t kMaxRankAddressBytes = 8192;
 
-// Who answers at an address of another host and has not proved itself may be anybody: that it refuses this rank, or speaks another
-// version, is believed when nothing else was heard for so long.
-inline constexpr std::int64_t kDoubtNs = 3'000'000'000;
-
-// Opens the job's directory: rank 0 listens (sockets.hpp says where), others connect to it and try again until `deadline_ns`
-// (now_ns() clock); PMIx's own store; this process alone for one rank. Both ends prove that they hold the key (handshake.hpp).
-// Errors: unavailable (the port is taken; at every rank and at once: the address is unknown), timed_out, no_permission.
+// Opens the job's directory: rank 0 listens (master.hpp says where), others connect to it and try again until `deadline_ns`
+// (now_ns() clock); PMIx's own store; this process alone for one rank. Both ends prove that they hold the key
+// (secure/handshake.hpp). Errors: unavailable (the port is taken; at every rank and at once: the address is unknown), timed_out,
+// no_permission.
 Result<std::unique_ptr<Directory>> open_directory(const Job& job, std::int64_t deadline_ns);
 
 }  // namespace gigabar::fabric

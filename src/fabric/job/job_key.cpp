@@ -11,7 +11,6 @@
 #include <cerrno>
 #include <cstring>
 #include <mutex>
-#include <new>
 
 #include "base/clock.hpp"
 #include "base/descriptor.hpp"
@@ -130,20 +129,14 @@ Result<JobKey> fetch_key(std::int64_t deadline_ns) {
 
 }  // namespace
 
-JobKey::JobKey(std::string_view bytes) : size_bytes_(bytes.size()) {
-  if (bytes.empty()) return;
-  // sodium_malloc needs to know the size of a page, and random bytes.
-  if (sodium_init() >= 0) memory_.reset(static_cast<char*>(sodium_malloc(bytes.size())));
-  if (memory_ == nullptr) throw std::bad_alloc();
-  std::memcpy(memory_.get(), bytes.data(), bytes.size());
-}
-
-void JobKey::WipeAndFree::operator()(char* memory) const noexcept { sodium_free(memory); }
-
 Result<void> start_sodium() {
   static const bool is_ready = sodium_init() >= 0;
   if (is_ready) return {};
   return make_error(Status::device_error, "start", "libsodium", "the system gives no random numbers", "make /dev/urandom readable");
+}
+
+secure::Identity identity_of(const Job& job, secure::Purpose purpose) {
+  return make_identity(job.key, job.id, job.rank, job.rank_count, purpose);
 }
 
 Result<JobKey> find_key(const FabricOptions& options) {

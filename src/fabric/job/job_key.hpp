@@ -6,11 +6,15 @@
 #include <string>
 
 #include "fabric/job/job.hpp"
+#include "fabric/secure/handshake.hpp"
 
 namespace gigabar::fabric {
 
 // libsodium, made ready once for the process. Errors: device_error (the system has no random numbers).
 Result<void> start_sodium();
+
+// Who this rank is to the others. Throws std::bad_alloc.
+secure::Identity identity_of(const Job& job, secure::Purpose purpose);
 
 // The key of the options, of GIGABAR_JOB_KEY or of the file GIGABAR_JOB_KEY_FILE; not set when none of them says anything.
 // Errors: invalid_argument naming what is malformed; no_permission (others can read the file); unavailable (it cannot be read).

@@ -1,12 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "fabric/wireup/rank_address.hpp"
 
-#include <arpa/inet.h>
 #include <sodium.h>
 #include <sys/stat.h>
 
-#include <algorithm>
-#include <cstring>
 #include <optional>
 
 #include "base/bytes.hpp"
@@ -16,28 +13,11 @@
 namespace gigabar::fabric::wireup {
 namespace {
 
-constexpr std::string_view kMagic = "gbW1";
-constexpr std::uint8_t kIpv4 = 4;
-constexpr std::uint8_t kIpv6 = 6;
+using secure::SocketAddress;
+
+constexpr std::string_view kMagic = "gbW2";
 constexpr std::size_t kIpv4Bytes = 4;
 constexpr std::size_t kIpv6Bytes = 16;
-
-constexpr std::array<unsigned char, 12> kMappedIpv4{0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff};
-
-Address ipv4(const void* bytes) {
-  Address address;
-  std::memcpy(address.bytes.data(), bytes, kIpv4Bytes);
-  return address;
-}
-
-Address ipv6(const void* bytes) {
-  if (std::memcmp(bytes, kMappedIpv4.data(), kMappedIpv4.size()) == 0) {
-    return ipv4(static_cast<const unsigned char*>(bytes) + kMappedIpv4.size());
-  }
-  Address address{true, {}};
-  std::memcpy(address.bytes.data(), bytes, kIpv6Bytes);
-  return address;
-}
 
 // "70a74752-6115-4fbf-9d03-9442678613ef"
 std::optional<std::array<unsigned char, 16>> boot_identity() {
@@ -50,12 +30,12 @@ std::optional<std::array<unsigned char, 16>> boot_identity() {
   return bytes;
 }
 
-Address read_address(ByteReader& reader) {
-  const auto family = reader.number<std::uint8_t>();
-  reader.expect(family == kIpv4 || family == kIpv6);
-  std::array<std::uint8_t, kIpv6Bytes> bytes{};
-  reader.bytes(family == kIpv4 ? kIpv4Bytes : kIpv6Bytes).copy(reinterpret_cast<char*>(bytes.data()), bytes.size());
-  return family == kIpv4 ? ipv4(bytes.data()) : ipv6(bytes.data());
+SocketAddress read_address(ByteReader& reader) {
+  const auto byte_count = reader.number<std::uint8_t>();
+  const auto port = reader.number<std::uint16_t>();
+  reader.expect((byte_count == kIpv4Bytes || byte_count == kIpv6Bytes) && port != 0);
+  const std::string_view bytes = reader.bytes(byte_count);
+  return reader.is_ok() ? secure::ip_address(bytes, port) : SocketAddress();
 }
 
 RankAddress read_rank_address(ByteReader& reader) {
@@ -63,8 +43,6 @@ RankAddress read_rank_address(ByteReader& reader) {
   RankAddress rank_address;
   rank_address.host.boot = reader.array<sizeof rank_address.host.boot>();
   rank_address.host.network = reader.number<std::uint64_t>();
-  rank_address.ipv4_port = reader.number<std::uint16_t>();
-  rank_address.ipv6_port = reader.number<std::uint16_t>();
   const auto name_bytes = reader.number<std::uint8_t>();
   reader.expect(name_bytes <= kMaxUnixNameBytes);
   rank_address.unix_name = reader.bytes(name_bytes);
@@ -75,28 +53,6 @@ RankAddress read_rank_address(ByteReader& reader) {
 }
 
 }  // namespace
-
-bool Address::is_loopback() const noexcept {
-  if (!is_ipv6) return bytes[0] == 127;
-  return std::all_of(bytes.begin(), bytes.end() - 1, [](unsigned char byte) { return byte == 0; }) && bytes.back() == 1;
-}
-
-std::string Address::text() const {
-  char name[INET6_ADDRSTRLEN] = {};
-  ::inet_ntop(is_ipv6 ? AF_INET6 : AF_INET, bytes.data(), name, sizeof name);
-  return name;
-}
-
-Address address_of(const sockaddr_storage& socket_address) noexcept {
-  if (socket_address.ss_family == AF_INET6) {
-    sockaddr_in6 six{};
-    std::memcpy(&six, &socket_address, sizeof six);
-    return ipv6(&six.sin6_addr);
-  }
-  sockaddr_in four{};
-  std::memcpy(&four, &socket_address, sizeof four);
-  return ipv4(&four.sin_addr);
-}
 
 HostIdentity this_host() {
   HostIdentity host;
@@ -113,15 +69,12 @@ HostIdentity this_host() {
 
 std::string encode(const RankAddress& rank_address) {
   ByteWriter writer(kMagic);
-  writer.bytes(view_of(rank_address.host.boot))
-      .number(rank_address.host.network)
-      .number(rank_address.ipv4_port)
-      .number(rank_address.ipv6_port);
+  writer.bytes(view_of(rank_address.host.boot)).number(rank_address.host.network);
   writer.number(static_cast<std::uint8_t>(rank_address.unix_name.size())).bytes(rank_address.unix_name);
   writer.number(static_cast<std::uint8_t>(rank_address.addresses.size()));
-  for (const Address& address : rank_address.addresses) {
-    writer.number(address.is_ipv6 ? kIpv6 : kIpv4);
-    writer.bytes(view_of(address.bytes).substr(0, address.is_ipv6 ? kIpv6Bytes : kIpv4Bytes));
+  for (const SocketAddress& address : rank_address.addresses) {
+    const std::string_view bytes = ip_bytes(address);
+    writer.number(static_cast<std::uint8_t>(bytes.size())).number(port_of(address)).bytes(bytes);
   }
   return writer.take();
 }

@@ -5,14 +5,15 @@
 #include <sys/wait.h>
 
 #include <array>
+#include <cerrno>
+#include <cstring>
 #include <random>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "base/errors.hpp"
-#include "fabric/job/handshake.hpp"
-#include "fabric/job/sealed_stream.hpp"
+#include "fabric/job/bootstrap.hpp"
 #include "fault/doors.hpp"
 #include "support/no_more_descriptors.hpp"
 #include "unit/fabric/job/keeping.hpp"
@@ -20,12 +21,20 @@
 namespace gigabar {
 namespace {
 
+using fabric::BootstrapMessageType;
 using fabric::Job;
-using fabric::Purpose;
+using fabric::secure::kChallengeBytes;
+using fabric::secure::kHelloBytes;
+using fabric::secure::kPrefixBytes;
+using fabric::secure::kProofBytes;
+using fabric::secure::kProtocolVersion;
+using fabric::secure::Prefix;
+using fabric::secure::Verdict;
 using test::FreePort;
 using test::in_seconds;
 using test::Keeping;
 using test::make_job;
+using test::Speaker;
 using test::Stranger;
 
 // The directory still works for those of the job.
@@ -39,12 +48,12 @@ TEST(HostileMember, GarbageIsCutOffWithoutAnAnswer) {
   const FreePort port;
   const Keeping server(make_job(0, 2, port.number()));
   for (const std::string& bytes :
-       {std::string(fabric::kHelloBytes, '\0'), std::string("GET / HTTP/1.1\r\nHost: gigabar\r\nAccept: */*\r\n\r\n....."),
+       {std::string(kHelloBytes, '\0'), std::string("GET / HTTP/1.1\r\nHost: gigabar\r\nAccept: */*\r\n\r\n....."),
         std::string(100'000, '\xff')}) {
     const Stranger stranger(port.number());
     ASSERT_TRUE(stranger.is_connected());
     stranger.send(bytes);
-    EXPECT_EQ(stranger.receive(), "");
+    EXPECT_LE(stranger.receive().size(), kChallengeBytes) << "random bytes, for everybody";
   }
   expect_works(port.number(), 1, 2);
 }
@@ -54,61 +63,56 @@ TEST(HostileMember, RandomBytesAfterAHelloAreCutOff) {
   const Keeping server(make_job(0, 2, port.number()));
   std::mt19937 random(7);  // NOLINT: the same bytes in every run
   for (int probe = 0; probe < 100; ++probe) {
-    const Stranger stranger(port.number());
-    stranger.send(fabric::write_hello(fabric::make_hello(make_job(1, 2, 1))));
-    EXPECT_EQ(stranger.receive(fabric::kHelloBytes).size(), fabric::kHelloBytes);
-    std::string bytes(fabric::kProofBytes + random() % 200, '\0');
+    Speaker speaker(make_job(1, 2, port.number()));
+    ASSERT_TRUE(speaker.say_hello() && speaker.hear_hello());
+    std::string bytes(kProofBytes + random() % 200, '\0');
     for (char& byte : bytes) byte = static_cast<char>(random());
-    stranger.send(bytes);
-    const std::string answer = stranger.receive();
-    EXPECT_TRUE(answer.empty() || answer == std::string(fabric::kProofBytes, '\0'));
+    // Half of them begin as a proof does.
+    if (probe % 2 == 0) bytes.replace(0, kPrefixBytes, encode(Prefix{kProtocolVersion, Verdict::proceed}));
+    speaker.stranger().send(bytes);
+    const std::string answer = speaker.stranger().receive();
+    EXPECT_TRUE(answer.empty() || answer == test::refused());
   }
   expect_works(port.number(), 1, 2);
 }
 
 TEST(HostileMember, AnEarlierProofProvesNothing) {
   const FreePort port;
-  const Job job = make_job(1, 2, port.number());
   const Keeping server(make_job(0, 2, port.number()));
-  const std::string hello = fabric::write_hello(fabric::make_hello(job));
-  std::string proof;
+  std::string words;
   {
-    const Stranger member(port.number());
-    member.send(hello);
-    proof = fabric::proof_text(fabric::Handshake(job).derive(Purpose::member_proof, hello, member.receive(fabric::kHelloBytes)));
-    member.send(proof);
-    EXPECT_NE(member.receive(fabric::kProofBytes), std::string(fabric::kProofBytes, '\0')) << "it was the right one";
+    Speaker member(make_job(1, 2, port.number()));
+    EXPECT_TRUE(member.prove()) << "it was the right one";
+    words = member.hello + member.proof;
   }
   const Stranger replay(port.number());
-  replay.send(hello);
-  EXPECT_EQ(replay.receive(fabric::kHelloBytes).size(), fabric::kHelloBytes);
-  replay.send(proof);
-  EXPECT_EQ(replay.receive(), std::string(fabric::kProofBytes, '\0'));
+  EXPECT_EQ(replay.receive(kChallengeBytes).size(), kChallengeBytes);
+  replay.send(words);
+  EXPECT_EQ(replay.receive(), test::refused());
 }
 
 TEST(HostileMember, AServersOwnWordsProveNothing) {
   const FreePort port;
   const Keeping server(make_job(0, 2, port.number()));
-  const Stranger first(port.number());
-  first.send(fabric::write_hello(fabric::make_hello(make_job(1, 2, 1))));
-  const std::string servers_hello = first.receive(fabric::kHelloBytes);
+  Speaker first(make_job(1, 2, port.number()));
+  ASSERT_TRUE(first.say_hello() && first.hear_hello());
   const Stranger second(port.number());
-  second.send(servers_hello);
-  EXPECT_EQ(second.receive(fabric::kHelloBytes).size(), fabric::kHelloBytes);
-  second.send(servers_hello.substr(0, fabric::kProofBytes));
-  EXPECT_EQ(second.receive(), std::string(fabric::kProofBytes, '\0'));
+  EXPECT_EQ(second.receive(kChallengeBytes).size(), kChallengeBytes);
+  second.send(first.answer);
+  EXPECT_EQ(second.receive(), test::refused());
+  // Nor does its hello's hash as the proof.
+  first.stranger().send(encode(Prefix{kProtocolVersion, Verdict::proceed}) + first.answer.substr(kHelloBytes - 56));
+  EXPECT_EQ(first.stranger().receive(), test::refused());
 }
 
 TEST(HostileMember, AnotherVersionIsToldOursAndCutOff) {
   const FreePort port;
   const Keeping server(make_job(0, 2, port.number()));
-  fabric::Hello hello = fabric::make_hello(make_job(1, 2, 1));
-  hello.version = 99;
   const Stranger stranger(port.number());
-  stranger.send(fabric::write_hello(hello));
-  const auto answer = fabric::read_hello(stranger.receive());
-  ASSERT_TRUE(answer);
-  EXPECT_EQ(answer->version, fabric::kDirectoryVersion);
+  stranger.send(encode(Prefix{99, Verdict::proceed}));
+  const std::string answer = stranger.receive();
+  ASSERT_EQ(answer.size(), kChallengeBytes + kPrefixBytes);
+  EXPECT_EQ(answer.substr(kChallengeBytes), encode(Prefix{kProtocolVersion, Verdict::version}));
 }
 
 TEST(HostileMember, SilenceIsCutOffAfterItsTime) {
@@ -117,7 +121,7 @@ TEST(HostileMember, SilenceIsCutOffAfterItsTime) {
   const std::int64_t start_ns = now_ns();
   const Stranger silent(port.number());
   const Stranger half(port.number());
-  half.send("gbardir\n");
+  half.send("gigabarW");
   EXPECT_TRUE(silent.is_cut_off());
   EXPECT_TRUE(half.is_cut_off());
   EXPECT_GE(now_ns() - start_ns, test::kSecondNs / 5);
@@ -159,24 +163,32 @@ TEST(HostileMember, AreCountedExactly) {
     EXPECT_TRUE(is_reached) << (*server)->refused_count() << " of " << count;
     return (*server)->refused_count() == count;
   };
-  const std::string hello = fabric::write_hello(fabric::make_hello(make_job(1, 3, 1)));
+  const auto accept = [&] {
+    for (int round = 0; round < 3; ++round) ASSERT_TRUE((*server)->poll());
+  };
+  const Job job = make_job(1, 3, port.number());
   {
     const Stranger leaves(port.number());
   }
   {
-    const Stranger says_hello(port.number());
-    says_hello.send(hello);
+    Speaker says_hello(job);
+    accept();
+    EXPECT_TRUE(says_hello.say_hello());
   }
   {
-    const Stranger breaks_off(port.number());
-    breaks_off.send(hello.substr(0, 20));
+    Speaker breaks_off(job);
+    accept();
+    ASSERT_TRUE(breaks_off.hear_challenge());
+    breaks_off.stranger().send(breaks_off.handshake().hello(0).substr(0, 20));
   }
   EXPECT_TRUE(poll_until(1));
   const Stranger garbage(port.number());
   garbage.send("GET / HTTP/1.1\r\n");
   EXPECT_TRUE(poll_until(2));
-  const Stranger no_proof(port.number());
-  no_proof.send(hello + std::string(fabric::kProofBytes, 'x'));
+  Speaker no_proof(job);
+  accept();
+  ASSERT_TRUE(no_proof.say_hello());
+  no_proof.stranger().send(std::string(kProofBytes, 'x'));
   EXPECT_TRUE(poll_until(3));
   const Stranger silent(port.number());
   EXPECT_TRUE(poll_until(4)) << "too slow";
@@ -261,7 +273,7 @@ TEST(HostileMember, ServersOutOfDescriptorsWaitAndGoOn) {
     return is_ok && ::poll(&entry, 1, 0) == 0;
   });
   EXPECT_TRUE(is_quiet) << "it fails, or it would be woken for ever";
-  waiting.send(std::string(fabric::kHelloBytes, 'x'));
+  waiting.send(std::string(kHelloBytes, 'x'));
   std::atomic<bool> is_over{false};
   std::thread polls([&] {
     while (!is_over) {
@@ -278,41 +290,35 @@ TEST(HostileMember, ServersOutOfDescriptorsWaitAndGoOn) {
 // One that holds the key and breaks the rules afterwards.
 class Insider {
  public:
-  explicit Insider(std::uint16_t port) : stranger_(port) {
-    const Job job = make_job(1, 4, port);
-    const std::string hello = fabric::write_hello(fabric::make_hello(job));
-    stranger_.send(hello);
-    const std::string servers = stranger_.receive(fabric::kHelloBytes);
-    const auto derive = [&](Purpose purpose) { return fabric::Handshake(job).derive(purpose, hello, servers); };
-    stranger_.send(fabric::proof_text(derive(Purpose::member_proof)));
-    is_proved_ = stranger_.receive(fabric::kProofBytes) == fabric::proof_text(derive(Purpose::server_proof));
-    sealed_ = fabric::SealedStream(derive(Purpose::member_sends), derive(Purpose::server_sends));
-  }
+  explicit Insider(std::uint16_t port) : speaker_(make_job(1, 4, port)), is_proved_(speaker_.prove()) {}
   bool is_proved() const { return is_proved_; }
-  const Stranger& stranger() const { return stranger_; }
-  std::string seal(fabric::BootstrapMessageType type, Rank rank, const std::string& body = {}) {
-    return sealed_.seal({type, rank, body});
+  const Stranger& stranger() const { return speaker_.stranger(); }
+  std::string seal(BootstrapMessageType type, Rank rank, const std::string& body = {}) {
+    return seal(fabric::frame_of(type, rank, body));
   }
+  std::string seal(const fabric::secure::Frame& frame) { return speaker_.sealer().seal(frame.type, 0, frame.body); }
 
  private:
-  Stranger stranger_;
-  fabric::SealedStream sealed_;
+  Speaker speaker_;
   bool is_proved_ = false;
 };
 
 TEST(HostileInsider, WhatBreaksTheRulesIsCutOff) {
-  using fabric::BootstrapMessageType;
   const FreePort port;
   const Keeping server(make_job(0, 4, port.number()));
+  std::vector<fabric::secure::Frame> frames;
   for (const auto& [type, rank] :
        {std::pair{BootstrapMessageType::ask, Rank{4}}, std::pair{BootstrapMessageType::ask, kAnyRank},
-        std::pair{BootstrapMessageType::rank_address, Rank{1}}, std::pair{BootstrapMessageType::welcome, Rank{1}},
-        std::pair{static_cast<BootstrapMessageType>(0), Rank{1}}, std::pair{static_cast<BootstrapMessageType>(255), Rank{1}}}) {
+        std::pair{BootstrapMessageType::answer, Rank{1}}, std::pair{static_cast<BootstrapMessageType>(4), Rank{1}},
+        std::pair{static_cast<BootstrapMessageType>(0), Rank{1}}, std::pair{static_cast<BootstrapMessageType>(255), Rank{1}}})
+    frames.push_back(fabric::frame_of(type, rank));
+  frames.push_back({1, "abc", {}});  // too short for a rank
+  frames.push_back(fabric::frame_of(BootstrapMessageType::publish, 1, std::string(fabric::kMaxRankAddressBytes + 1, 'x')));
+  for (const fabric::secure::Frame& frame : frames) {
     Insider insider(port.number());
     ASSERT_TRUE(insider.is_proved());
-    insider.stranger().send(insider.seal(type, rank));
-    insider.stranger().receive();  // the welcome, then the end
-    EXPECT_TRUE(insider.stranger().is_cut_off()) << static_cast<int>(type) << " " << rank;
+    insider.stranger().send(insider.seal(frame));
+    EXPECT_TRUE(insider.stranger().is_cut_off()) << frame.type << ", " << frame.body.size() << " bytes";
     // The bootstrap server knows that the rank has gone before the next one comes with it.
   }
   expect_works(port.number(), 1, 4);
@@ -325,16 +331,28 @@ TEST(HostileInsider, ManyQuestionsWithoutTakingTheAnswersAreHeldBack) {
     Insider insider(port.number());
     ASSERT_TRUE(insider.is_proved());
     std::string questions;
-    for (int count = 0; count < 50'000; ++count) questions += insider.seal(fabric::BootstrapMessageType::ask, 0);
+    for (int count = 0; count < 50'000; ++count) questions += insider.seal(BootstrapMessageType::ask, 0);
     // All of them are answered in the end, with the bootstrap server holding no more than a part.
     std::thread asks([&] { insider.stranger().send(questions); });
-    const std::size_t answer_bytes = 2 + 1 + 4 + 16 + std::string("address 0").size();
-    const std::size_t welcome_bytes = 2 + 1 + 4 + 16;
+    const std::size_t answer_bytes = fabric::secure::kSealBytes + 4 + std::string("address 0").size();
     expect_works(port.number(), 2, 4);
-    EXPECT_EQ(insider.stranger().receive(welcome_bytes + 50'000 * answer_bytes).size(), welcome_bytes + 50'000 * answer_bytes);
+    EXPECT_EQ(insider.stranger().receive(50'000 * answer_bytes).size(), 50'000 * answer_bytes);
     asks.join();
   }
   expect_works(port.number(), 3, 4);
+}
+
+TEST(BootstrapMessages, AreReadBack) {
+  const std::string longest(fabric::kMaxRankAddressBytes, '\x5a');
+  for (const auto& [rank, body] : {std::pair<Rank, std::string>{1, "address"}, {0xfffffffe, ""}, {3, longest}}) {
+    const auto message = fabric::message_in(fabric::frame_of(BootstrapMessageType::answer, rank, body));
+    ASSERT_TRUE(message);
+    EXPECT_EQ(message->type, BootstrapMessageType::answer);
+    EXPECT_EQ(message->rank, rank);
+    EXPECT_EQ(message->rank_address, body);
+  }
+  EXPECT_FALSE(fabric::message_in(fabric::frame_of(BootstrapMessageType::answer, 3, longest + "x")));
+  for (std::size_t bytes = 0; bytes < 4; ++bytes) EXPECT_FALSE(fabric::message_in({3, std::string(bytes, 'x'), {}})) << bytes;
 }
 
 // --- Servers that are none ------------------------------------------------------------------------------------------------------
@@ -381,8 +399,10 @@ std::string receive_from(int socket, std::size_t bytes) {
   return all.substr(0, static_cast<std::size_t>(std::max<ssize_t>(::recv(socket, all.data(), bytes, MSG_WAITALL), 0)));
 }
 
+// One that gave up at its deadline hears nothing more.
 void send_to(int socket, const std::string& bytes) {
-  EXPECT_EQ(::send(socket, bytes.data(), bytes.size(), MSG_NOSIGNAL), static_cast<ssize_t>(bytes.size()));
+  const ssize_t count = ::send(socket, bytes.data(), bytes.size(), MSG_NOSIGNAL);
+  EXPECT_TRUE(count == static_cast<ssize_t>(bytes.size()) || errno == EPIPE || errno == ECONNRESET) << std::strerror(errno);
 }
 
 ErrorRecord refusal(std::uint16_t port, std::int64_t deadline_ns) {
@@ -391,15 +411,36 @@ ErrorRecord refusal(std::uint16_t port, std::int64_t deadline_ns) {
   return member ? ErrorRecord{} : member.error().record();
 }
 
+// The handshake of who listens, played by hand over a socket that waits.
+class Listener {
+ public:
+  Listener(int socket, const Job& job)
+      : socket_(socket),
+        identity_(identity_of(job, fabric::secure::Purpose::directory)),
+        handshake_(identity_, fabric::secure::Role::acceptor) {}
+  // The member's hello, whatever is wrong with it.
+  std::string hear_hello() {
+    send_to(socket_, handshake_.challenge());
+    std::string hello = receive_from(socket_, kHelloBytes);
+    static_cast<void>(handshake_.take_hello(hello));
+    return hello;
+  }
+  void say_hello() { send_to(socket_, handshake_.hello(1)); }
+  fabric::secure::Handshake& handshake() { return handshake_; }
+
+ private:
+  int socket_;
+  fabric::secure::Identity identity_;
+  fabric::secure::Handshake handshake_;
+};
+
 // Who answers in rank 0's place before it comes does not end a join by refusing it.
 TEST(HostileBootstrapServer, OneThatRefusesAndGoesKeepsNobodyOut) {
   const FreePort port;
   std::atomic<int> refused{0};
   auto impostor = std::make_unique<FakeBootstrapServer>(port.number(), [&](int socket) {
-    receive_from(socket, fabric::kHelloBytes);
-    send_to(socket, fabric::write_hello(fabric::make_hello(make_job(0, 2, 1))));
-    receive_from(socket, fabric::kProofBytes);
-    send_to(socket, std::string(fabric::kProofBytes, '\0'));
+    Listener(socket, make_job(0, 2, 1)).hear_hello();
+    send_to(socket, test::refused());
     ++refused;
   });
   std::string rank_address;
@@ -439,70 +480,87 @@ TEST(HostileBootstrapServer, AnotherProgramIsTriedAgainUntilTheDeadline) {
 
 TEST(HostileBootstrapServer, AnotherVersionIsNotSupported) {
   const FreePort port;
-  const FakeBootstrapServer server(port.number(), [](int socket) {
-    fabric::Hello hello = fabric::make_hello(make_job(0, 2, 1));
-    hello.version = 77;
-    send_to(socket, fabric::write_hello(hello));
-  });
-  const ErrorRecord other = refusal(port.number(), in_seconds(20));
+  const FakeBootstrapServer server(
+      port.number(), [](int socket) { send_to(socket, encode(Prefix{77, Verdict::proceed}) + std::string(32, 'r')); });
+  const ErrorRecord other = refusal(port.number(), in_seconds(3));
   EXPECT_EQ(other.status, Status::not_supported);
   EXPECT_NE(other.cause.find("77"), std::string::npos);
-  EXPECT_NE(other.cause.find("version 1"), std::string::npos);
+  EXPECT_NE(other.cause.find("version 3"), std::string::npos);
 }
 
 // It holds the key, and is some other rank.
 TEST(HostileBootstrapServer, AnotherRankIsNotTheServer) {
   const FreePort port;
   const FakeBootstrapServer server(port.number(), [](int socket) {
-    receive_from(socket, fabric::kHelloBytes);
-    send_to(socket, fabric::write_hello(fabric::make_hello(make_job(2, 3, 1))));
+    Listener listener(socket, make_job(2, 3, 1));
+    listener.hear_hello();
+    listener.say_hello();
   });
-  const ErrorRecord other = refusal(port.number(), in_seconds(20));
+  const ErrorRecord other = refusal(port.number(), in_seconds(3));
   EXPECT_EQ(other.status, Status::no_permission);
   EXPECT_NE(other.cause.find("rank 2, not 0"), std::string::npos) << other.cause;
 }
 
 TEST(HostileBootstrapServer, AnEchoHasNotTheKey) {
   const FreePort port;
-  const FakeBootstrapServer server(port.number(), [](int socket) {
-    send_to(socket, receive_from(socket, fabric::kHelloBytes));
-    send_to(socket, receive_from(socket, fabric::kProofBytes));
-  });
-  EXPECT_EQ(refusal(port.number(), in_seconds(20)).status, Status::no_permission);
+  const FakeBootstrapServer server(port.number(),
+                                   [](int socket) { send_to(socket, Listener(socket, make_job(0, 2, 1)).hear_hello()); });
+  EXPECT_EQ(refusal(port.number(), in_seconds(3)).status, Status::no_permission);
 }
 
 // A key of its own, and the hello of a rank 0.
-TEST(HostileBootstrapServer, OneWithoutTheKeyHearsAProofAndGivesNone) {
+TEST(HostileBootstrapServer, OneWithoutTheKeyHearsNoProofAndGivesNone) {
   const FreePort port;
-  const FakeBootstrapServer server(port.number(), [](int socket) {
-    receive_from(socket, fabric::kHelloBytes);
-    send_to(socket, fabric::write_hello(fabric::make_hello(make_job(0, 2, 1))));
-    send_to(socket, receive_from(socket, fabric::kProofBytes));
+  std::atomic<std::size_t> heard_bytes{0};
+  const FakeBootstrapServer server(port.number(), [&](int socket) {
+    Listener listener(socket, make_job(0, 2, 1, "a key that was made up"));
+    listener.hear_hello();
+    listener.say_hello();
+    heard_bytes += receive_from(socket, kProofBytes).size();
   });
-  EXPECT_EQ(refusal(port.number(), in_seconds(20)).status, Status::no_permission);
+  EXPECT_EQ(refusal(port.number(), in_seconds(3)).status, Status::no_permission);
+  EXPECT_EQ(heard_bytes, 0u);
+}
+
+// A verdict that comes without a proof is what anybody may have said, and no more.
+TEST(HostileBootstrapServer, AVerdictWithoutAProofIsNone) {
+  for (const Verdict verdict : {Verdict::occupied, Verdict::wrong_count}) {
+    const FreePort port;
+    const FakeBootstrapServer server(port.number(), [&](int socket) {
+      Listener listener(socket, make_job(0, 2, 1));
+      listener.hear_hello();
+      listener.say_hello();
+      receive_from(socket, kProofBytes);
+      std::string told = listener.handshake().proof();
+      told.replace(0, kPrefixBytes, encode(Prefix{kProtocolVersion, verdict}));
+      send_to(socket, told);
+    });
+    const std::int64_t deadline_ns = in_seconds(3);
+    const ErrorRecord doubted = refusal(port.number(), deadline_ns);
+    EXPECT_EQ(doubted.status, Status::no_permission) << doubted.cause;
+    EXPECT_NE(doubted.cause.find("does not hold this job's key"), std::string::npos) << doubted.cause;
+    EXPECT_GE(now_ns(), deadline_ns) << "it is never believed, and told only when nothing better came";
+  }
 }
 
 // Plays the bootstrap server with the right key, then sends `bytes`.
-void play_server(int socket, const Job& job, const std::function<std::string(fabric::SealedStream&)>& bytes) {
-  const std::string hello = receive_from(socket, fabric::kHelloBytes);
-  const std::string own = fabric::write_hello(fabric::make_hello(job));
-  send_to(socket, own);
-  receive_from(socket, fabric::kProofBytes);
-  const auto derive = [&](Purpose purpose) { return fabric::Handshake(job).derive(purpose, hello, own); };
-  fabric::SealedStream sealed(derive(Purpose::server_sends), derive(Purpose::member_sends));
-  const std::string welcome = sealed.seal({fabric::BootstrapMessageType::welcome, 1, {}});  // the first, whatever comes after
-  send_to(socket, fabric::proof_text(derive(Purpose::server_proof)) + welcome + bytes(sealed));
+void play_server(int socket, const Job& job, const std::function<std::string(fabric::secure::Sealer&)>& bytes) {
+  Listener listener(socket, job);
+  listener.hear_hello();
+  listener.say_hello();
+  EXPECT_TRUE(listener.handshake().take_proof(receive_from(socket, kProofBytes)));
+  const std::string proof = listener.handshake().proof();
+  fabric::secure::Sealer sealer = listener.handshake().take_sealer();
+  send_to(socket, proof + bytes(sealer));
 }
 
 TEST(HostileBootstrapServer, WhatWasNotAskedForEndsTheConnection) {
-  using fabric::BootstrapMessageType;
   for (const auto& [type, rank] :
-       {std::pair{BootstrapMessageType::rank_address, Rank{3}}, std::pair{BootstrapMessageType::rank_address, kAnyRank},
-        std::pair{BootstrapMessageType::ask, Rank{1}}, std::pair{BootstrapMessageType::welcome, Rank{1}}}) {
+       {std::pair{BootstrapMessageType::answer, Rank{3}}, std::pair{BootstrapMessageType::answer, kAnyRank},
+        std::pair{BootstrapMessageType::ask, Rank{1}}, std::pair{static_cast<BootstrapMessageType>(4), Rank{1}}}) {
     const FreePort port;
-    const auto make = [sent_type = type, sent_rank = rank](fabric::SealedStream& sealed) {
-      return sealed.seal({sent_type, sent_rank, "x"});
-    };
+    const auto make = [sent = fabric::frame_of(type, rank, "x").body,
+                       number = std::uint16_t(type)](fabric::secure::Sealer& sealer) { return sealer.seal(number, 0, sent); };
     const FakeBootstrapServer server(port.number(), [&](int socket) { play_server(socket, make_job(0, 4, 1), make); });
     auto member = fabric::open_member(make_job(1, 4, port.number()), in_seconds(20));
     ASSERT_TRUE(member) << member.error().message();
@@ -514,35 +572,13 @@ TEST(HostileBootstrapServer, WhatWasNotAskedForEndsTheConnection) {
 TEST(HostileBootstrapServer, ForgedMessagesEndTheConnection) {
   const FreePort port;
   const FakeBootstrapServer server(port.number(), [](int socket) {
-    play_server(socket, make_job(0, 2, 1), [](fabric::SealedStream&) { return std::string("\x20\x00", 2) + std::string(64, 'f'); });
+    play_server(socket, make_job(0, 2, 1),
+                [](fabric::secure::Sealer&) { return std::string("\x20\x00\x00\x00", 4) + std::string(64, 'f'); });
   });
   auto member = fabric::open_member(make_job(1, 2, port.number()), in_seconds(20));
   ASSERT_TRUE(member) << member.error().message();
   EXPECT_TRUE(test::eventually([&] { return !(*member)->poll() || !(*member)->rank_address(0); }));
   EXPECT_EQ((*member)->rank_address(0).status(), Status::peer_lost);
-}
-
-// --- Streams --------------------------------------------------------------------------------------------------------------------
-
-// A peer that never takes the last of what is queued does not make it grow.
-TEST(ByteStream, ForgetsWhatItHasSent) {
-  std::array<int, 2> ends{};
-  ASSERT_EQ(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, ends.data()), 0);
-  const Descriptor peer(ends[1]);
-  fabric::ByteStream stream{Descriptor(ends[0])};
-  const std::string piece(64 << 10, 'p');
-  std::string taken(64 << 10, '\0');
-  while (stream.queued_bytes() < (1 << 20)) {
-    stream.queue(piece);
-    ASSERT_TRUE(stream.send_queued());
-  }
-  for (int round = 0; round < 1000; ++round) {
-    ASSERT_GT(::recv(peer.get(), taken.data(), taken.size(), 0), 0);
-    if (stream.queued_bytes() < (1 << 20)) stream.queue(piece);
-    ASSERT_TRUE(stream.send_queued());
-    ASSERT_GT(stream.queued_bytes(), 0U);
-  }
-  EXPECT_LT(stream.memory_bytes(), std::size_t{8} << 20);
 }
 
 }  // namespace

@@ -8,6 +8,7 @@
 #include <sys/socket.h>
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <functional>
 #include <memory>
@@ -15,6 +16,8 @@
 #include <thread>
 
 #include "fabric/job/directories.hpp"
+#include "fabric/job/job_key.hpp"
+#include "fabric/secure/handshake.hpp"
 #include "unit/fabric/job/jobs.hpp"
 
 namespace gigabar::test {
@@ -121,16 +124,54 @@ class Stranger {
     }
     return all.substr(0, count);
   }
-  // Whether the other end closes within five seconds.
+  // Whether the other end closes within five seconds, whatever it says before.
   bool is_cut_off() const {
-    char byte = 0;
-    const ssize_t got = ::recv(socket_.get(), &byte, 1, 0);
-    return got == 0 || (got < 0 && errno == ECONNRESET);
+    std::array<char, 4096> said{};
+    ssize_t got = 0;
+    while ((got = ::recv(socket_.get(), said.data(), said.size(), 0)) > 0) continue;
+    return got == 0 || errno == ECONNRESET;
   }
 
  private:
   Descriptor socket_;
   bool is_connected_ = false;
 };
+
+// A rank that is played by hand: it holds its job's key, and goes as far in the handshake as it is told to.
+class Speaker {
+ public:
+  explicit Speaker(const fabric::Job& job)
+      : identity_(fabric::identity_of(job, fabric::secure::Purpose::directory)),
+        handshake_(identity_, fabric::secure::Role::initiator),
+        stranger_(job.master_port) {}
+
+  bool hear_challenge() { return handshake_.take_challenge(stranger_.receive(fabric::secure::kChallengeBytes)); }
+  bool say_hello() { return hear_challenge() && stranger_.send(hello = handshake_.hello(0)); }
+  bool hear_hello() {
+    return handshake_.take_hello(answer = stranger_.receive(fabric::secure::kHelloBytes)) == fabric::secure::HelloFault::none;
+  }
+  bool prove() {
+    if (!say_hello() || !hear_hello() || !stranger_.send(proof = handshake_.proof())) return false;
+    const bool is_proven = handshake_.take_proof(stranger_.receive(fabric::secure::kProofBytes));
+    sealer_ = handshake_.take_sealer();
+    return is_proven && handshake_.verdict() == fabric::secure::Verdict::proceed;
+  }
+  const Stranger& stranger() const { return stranger_; }
+  fabric::secure::Handshake& handshake() { return handshake_; }
+  fabric::secure::Sealer& sealer() { return sealer_; }
+
+  std::string hello, answer, proof;
+
+ private:
+  fabric::secure::Identity identity_;
+  fabric::secure::Handshake handshake_;
+  fabric::secure::Sealer sealer_;
+  Stranger stranger_;
+};
+
+// What a stranger is told that is turned away.
+inline std::string refused() {
+  return encode(fabric::secure::Prefix{fabric::secure::kProtocolVersion, fabric::secure::Verdict::refused});
+}
 
 }  // namespace gigabar::test

@@ -50,8 +50,6 @@ TEST(WireupConnect, OverTcp) {
 TEST(WireupConnect, AJobOfOneHostKnowsNoTcp) {
   Node left(job_of(0, 2), Settings{});
   Node right(job_of(1, 2), only_tcp());
-  EXPECT_EQ(left.rank_address().ipv4_port, 0);
-  EXPECT_EQ(left.rank_address().ipv6_port, 0);
   EXPECT_TRUE(left.rank_address().addresses.empty());
   ASSERT_TRUE(left.connect(right));
   ASSERT_TRUE(pump({&left, &right}, [&] { return !left.losses.empty(); }));
@@ -61,19 +59,21 @@ TEST(WireupConnect, AJobOfOneHostKnowsNoTcp) {
   EXPECT_EQ(right.connected_count, 0);
 }
 
-// Two addresses of one family have the same port, and only they listen at it.
+// Each has a port of its own, and nothing else listens at it.
 TEST(WireupConnect, ListensAtTheAddressesItIsGiven) {
   Settings settings = only_tcp();
-  settings.tcp_addresses = {Address{false, {127, 0, 0, 2}}, Address{false, {127, 0, 0, 3}}};
+  settings.tcp_addresses = {ipv4({127, 0, 0, 2}), ipv4({127, 0, 0, 3})};
   Node node(job_of(0, 2), settings);
   const RankAddress rank_address = node.rank_address();
-  EXPECT_EQ(rank_address.addresses, settings.tcp_addresses);
-  EXPECT_EQ(rank_address.ipv6_port, 0);
-  for (const Address& address : rank_address.addresses)
-    EXPECT_TRUE(RawSocket(tcp_target(address, rank_address.ipv4_port)).is_connected());
-  EXPECT_FALSE(RawSocket(tcp_target(kLoopback, rank_address.ipv4_port)).is_connected());
-  settings.tcp_addresses = {Address{false, {192, 0, 2, 1}}};
-  const auto elsewhere = open_wireup(job_of(0, 2), settings);
+  ASSERT_EQ(rank_address.addresses.size(), 2u);
+  for (std::size_t index = 0; index < 2; ++index) {
+    const SocketAddress& address = rank_address.addresses[index];
+    EXPECT_EQ(with_port(address, 0), settings.tcp_addresses[index]);
+    EXPECT_TRUE(RawSocket(address).is_connected());
+    EXPECT_FALSE(RawSocket(with_port(kLoopback, port_of(address))).is_connected());
+  }
+  settings.tcp_addresses = {ipv4({192, 0, 2, 1})};
+  const auto elsewhere = Wireup::open(job_of(0, 2), settings);
   ASSERT_FALSE(elsewhere) << "an address of another host";
   EXPECT_EQ(name_of(elsewhere.status()), "unavailable");
   EXPECT_EQ(elsewhere.error().record().native.name, "EADDRNOTAVAIL");
@@ -82,12 +82,12 @@ TEST(WireupConnect, ListensAtTheAddressesItIsGiven) {
 TEST(WireupConnect, OverEveryAddressOfTheRank) {
   Node right(job_of(1, 2), only_tcp());
   RankAddress rank_address = right.rank_address();
-  for (const Address& address : rank_address.addresses) {
+  for (const SocketAddress& address : rank_address.addresses) {
     Node left(job_of(0, 2), only_tcp());
     RankAddress one = rank_address;
     one.addresses = {address};
     ASSERT_TRUE(left.wireup->connect(1, encode(one), now_ns() + kLongTimeNs));
-    ASSERT_TRUE(pump({&left, &right}, [&] { return left.has(right) && right.has(left); })) << address.text();
+    ASSERT_TRUE(pump({&left, &right}, [&] { return left.has(right) && right.has(left); })) << address.name;
     expect_both_ways(left, right);
     left.wireup->disconnect(1);
     ASSERT_TRUE(pump({&right}, [&] { return !right.has(left); }));
@@ -100,8 +100,7 @@ TEST(WireupConnect, GoesOnToTheNextAddress) {
   RankAddress rank_address = right.rank_address();
   rank_address.unix_name = "gigabar-where-nobody-listens";
   // Addresses where nobody can listen.
-  rank_address.addresses.insert(rank_address.addresses.begin(),
-                                {Address{false, {255, 255, 255, 255}}, Address{false, {224, 0, 0, 1}}});
+  rank_address.addresses.insert(rank_address.addresses.begin(), {ipv4({255, 255, 255, 255}, 4711), ipv4({224, 0, 0, 1}, 4711)});
   ASSERT_TRUE(left.wireup->connect(1, encode(rank_address), now_ns() + kLongTimeNs));
   ASSERT_TRUE(pump({&left, &right}, [&] { return left.has(right) && right.has(left); }));
 }
@@ -182,7 +181,7 @@ TEST(WireupConnect, WaitsForAListenerThatIsNotThereYet) {
   rank_address.addresses.clear();
   ASSERT_TRUE(left.wireup->connect(1, encode(rank_address), now_ns() + kLongTimeNs));
   EXPECT_FALSE(pump({&left}, [&] { return left.wireup->is_connected(1) || !left.losses.empty(); }, kSecond / 5));
-  const Descriptor listener = listen_unix(rank_address.unix_name);
+  const Descriptor listener = listen_at(unix_address(rank_address.unix_name));
   ASSERT_TRUE(listener.is_open());
   Descriptor accepted;
   ASSERT_TRUE(pump({&left}, [&] {

@@ -7,7 +7,7 @@
 
 #include <cstring>
 
-#include "fabric/wireup/channel.hpp"
+#include "fabric/secure/channel.hpp"
 #include "ranks.hpp"
 #include "support/descriptors.hpp"
 #include "support/no_more_descriptors.hpp"
@@ -128,6 +128,49 @@ TEST_P(WireupFrames, DescriptorsPassOnUnixSocketsOnly) {
   ASSERT_EQ(received.descriptors.size(), 1u);
   EXPECT_EQ(content_of(received.descriptors[0]), "content");
   EXPECT_NE(::fcntl(received.descriptors[0].get(), F_GETFD) & FD_CLOEXEC, 0);
+}
+
+// A peer that never takes the last of what is queued does not make it grow.
+TEST(WireupQueue, ForgetsWhatItHasSent) {
+  Node node(job_of(0, 2));
+  Puppet puppet(node, job_of(1, 2), unix_of(node));
+  ASSERT_TRUE(puppet.shake_hands());
+  const std::string piece(60'000, 'p');
+  std::string taken(60'000, '\0');
+  const auto fill = [&] {
+    while (node.wireup->memory_bytes(1) < (1 << 20)) ASSERT_TRUE(node.wireup->send(1, frame_of(1, piece)));
+  };
+  fill();
+  for (int round = 0; round < 1000; ++round) {
+    ASSERT_GT(::recv(puppet.socket().get(), taken.data(), taken.size(), 0), 0);
+    node.poll();
+    fill();
+  }
+  EXPECT_LT(node.wireup->memory_bytes(1), std::size_t{2} << 20);
+}
+
+// Where a peer's questions are to be answered, one that does not take the answers is not heard until it does.
+TEST(WireupQueue, WhoDoesNotTakeTheAnswersIsHeldBack) {
+  Settings answering = both();
+  answering.queue = {~std::size_t{0}, 1 << 20};
+  Node asker(job_of(0, 2)), answerer(job_of(1, 2), answering);
+  ASSERT_TRUE(connect_both(asker, answerer));
+  constexpr std::size_t kQuestions = 200;
+  std::size_t heard = 0;
+  answerer.on_frame = [&](Rank, Frame) {
+    ++heard;
+    EXPECT_TRUE(answerer.wireup->send(0, frame_of(2, std::string(kMaxFrameBytes, 'a'))));
+  };
+  for (std::size_t count = 0; count < kQuestions; ++count) ASSERT_TRUE(asker.wireup->send(1, frame_of(1, "?")));
+  asker.poll();
+  for (int round = 0; round < 1000 && answerer.poll(); ++round) continue;
+  EXPECT_LT(heard, kQuestions);
+  EXPECT_GT(answerer.wireup->memory_bytes(0), std::size_t{1} << 20);
+  EXPECT_LT(answerer.wireup->memory_bytes(0), std::size_t{2} << 20);
+  pollfd watched{answerer.wireup->wake_descriptor(), POLLIN, 0};
+  EXPECT_EQ(::poll(&watched, 1, 50), 0) << "nothing wakes it meanwhile";
+  ASSERT_TRUE(pump({&asker, &answerer}, [&] { return asker.frames[1].size() == kQuestions; }));
+  EXPECT_EQ(heard, kQuestions);
 }
 
 struct UnixPair {

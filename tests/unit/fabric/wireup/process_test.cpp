@@ -211,7 +211,7 @@ TEST(WireupForks, AnotherUserOfTheHostIsRefused) {
              other.losses[0].second.status() == Status::no_permission;
     });
     const std::string rank_address = child.hear();
-    RawSocket stranger(unix_target(decode_rank_address(rank_address)->unix_name));
+    RawSocket stranger(unix_address(decode_rank_address(rank_address)->unix_name));
     EXPECT_TRUE(stranger.is_connected());
     child.tell(node.wireup->rank_address());
     EXPECT_EQ(child.end(), 0);
@@ -236,7 +236,7 @@ TEST(WireupForks, AnotherUserTakesNobodysPlace) {
     own.push_back(std::make_unique<RawSocket>(unix_of(node)));
     ASSERT_TRUE(pump({&node}, [&] { return own.back()->received().size() == kChallengeBytes; }));
   }
-  const Target target = unix_of(node);
+  const SocketAddress target = unix_of(node);
   Child child = start([&target](int, int) {
     if (::setuid(65534) != 0) return false;
     for (int count = 0; count < 8; ++count) {

@@ -13,9 +13,7 @@ RankAddress full_rank_address() {
   RankAddress rank_address;
   rank_address.host = this_host();
   rank_address.unix_name = "gigabar-0123456789abcdef";
-  rank_address.ipv4_port = 4711;
-  rank_address.ipv6_port = 65535;
-  rank_address.addresses = {Address{false, {192, 0, 2, 7}}, Address{true, {0x20, 1, 0xd, 0xb8, 1}}, Address{false, {127, 0, 0, 1}}};
+  rank_address.addresses = {ipv4({192, 0, 2, 7}, 4711), ip_address("\x20\x01\x0d\xb8 at the end.", 65535), ipv4({127, 0, 0, 1}, 1)};
   return rank_address;
 }
 
@@ -25,8 +23,6 @@ TEST(WireupAddress, SaysTheSameAfterReading) {
   ASSERT_TRUE(read) << read.error().message();
   EXPECT_EQ(read->host, rank_address.host);
   EXPECT_EQ(read->unix_name, rank_address.unix_name);
-  EXPECT_EQ(read->ipv4_port, rank_address.ipv4_port);
-  EXPECT_EQ(read->ipv6_port, rank_address.ipv6_port);
   EXPECT_EQ(read->addresses, rank_address.addresses);
 }
 
@@ -40,20 +36,25 @@ TEST(WireupAddress, EveryShorterOrLongerOneIsBad) {
 
 TEST(WireupAddress, TooMuchOfAnythingIsBad) {
   RankAddress many = full_rank_address();
-  many.addresses.assign(kMaxSocketAddresses + 1, Address{});
+  many.addresses.assign(kMaxSocketAddresses + 1, ipv4({192, 0, 2, 7}, 4711));
   EXPECT_EQ(decode_rank_address(encode(many)).status(), Status::bad_file);
   RankAddress long_name = full_rank_address();
   long_name.unix_name.assign(kMaxUnixNameBytes + 1, 'x');
   EXPECT_EQ(decode_rank_address(encode(long_name)).status(), Status::bad_file);
+  RankAddress no_port = full_rank_address();
+  no_port.addresses[1] = with_port(no_port.addresses[1], 0);
+  EXPECT_EQ(decode_rank_address(encode(no_port)).status(), Status::bad_file);
 }
 
 TEST(WireupAddress, AnIpv4AddressInsideAnIpv6OneIsLoopbackToo) {
   RankAddress rank_address = full_rank_address();
-  rank_address.addresses = {Address{true, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 127, 9, 9, 9}}};
+  std::string inside(16, '\0');
+  inside.replace(10, 6, "\xff\xff\x7f\x09\x09\x09");
+  rank_address.addresses = {ip_address(inside, 4711)};
   const auto read = decode_rank_address(encode(rank_address));
   ASSERT_TRUE(read);
-  EXPECT_TRUE(read->addresses[0].is_loopback());
-  EXPECT_EQ(read->addresses[0].text(), "127.9.9.9");
+  EXPECT_TRUE(is_loopback(read->addresses[0]));
+  EXPECT_EQ(read->addresses[0].name, "127.9.9.9:4711");
 }
 
 TEST(WireupAddress, OfARank) {

@@ -22,14 +22,16 @@
 
 #include "base/clock.hpp"
 #include "base/descriptor.hpp"
-#include "fabric/wireup/handshake.hpp"
+#include "fabric/job/job_key.hpp"
+#include "fabric/secure/handshake.hpp"
+#include "fabric/secure/sockets.hpp"
+#include "fabric/secure/stream.hpp"
 #include "fabric/wireup/rank_address.hpp"
-#include "fabric/wireup/seal.hpp"
-#include "fabric/wireup/settings.hpp"
-#include "fabric/wireup/sockets.hpp"
 #include "fabric/wireup/wireup.hpp"
 
 namespace gigabar::fabric::wireup {
+
+using namespace secure;
 
 inline constexpr std::int64_t kSecond = 1'000'000'000;
 inline constexpr std::int64_t kLongTimeNs = 30 * kSecond;  // nothing here takes a tenth of it
@@ -45,7 +47,14 @@ inline Job job_of(Rank rank, Rank rank_count, const std::string& key = kKey, con
   return job;
 }
 
-inline const Address kLoopback{false, {127, 0, 0, 1}};
+inline Identity identity_of(const Job& job) { return fabric::identity_of(job, Purpose::wireup); }
+
+using Settings = WireupSettings;
+
+inline SocketAddress ipv4(std::initializer_list<std::uint8_t> bytes, std::uint16_t port = 0) {
+  return ip_address(std::string(bytes.begin(), bytes.end()), port);
+}
+inline const SocketAddress kLoopback = ipv4({127, 0, 0, 1});
 
 // Both kinds of socket, without reaching beyond this host.
 inline Settings both() {
@@ -77,7 +86,7 @@ class Node : public WireupEvents {
  public:
   explicit Node(const Job& job) : Node(job, job.key.is_set() ? both() : Settings{}) {}
   Node(const Job& job, const Settings& settings) : rank(job.rank) {
-    auto opened = open_wireup(job, settings);
+    auto opened = Wireup::open(job, settings);
     if (!opened) throw std::runtime_error(opened.error().message());
     wireup = std::move(*opened);
   }
@@ -154,11 +163,11 @@ inline bool connect_both(Node& left, Node& right) {
 // Somebody with a plain socket. Blocking, each call with a limit of some seconds.
 class RawSocket {
  public:
-  explicit RawSocket(const Target& target) : socket_(::socket(target.address.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
+  explicit RawSocket(const SocketAddress& target) : socket_(::socket(target.storage.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
     const timeval limit{10, 0};
     ::setsockopt(socket_.get(), SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
     ::setsockopt(socket_.get(), SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit);
-    is_connected_ = ::connect(socket_.get(), reinterpret_cast<const sockaddr*>(&target.address), target.address_bytes) == 0;
+    is_connected_ = ::connect(socket_.get(), target.get(), target.bytes) == 0;
   }
   bool is_connected() const { return is_connected_; }
   int get() const { return socket_.get(); }
@@ -190,14 +199,14 @@ class RawSocket {
   std::string received_;
 };
 
-inline Target unix_of(const Node& node) { return unix_target(node.rank_address().unix_name); }
-inline Target loopback_of(const Node& node) { return tcp_target(kLoopback, node.rank_address().ipv4_port); }
+inline SocketAddress unix_of(const Node& node) { return unix_address(node.rank_address().unix_name); }
+inline SocketAddress loopback_of(const Node& node) { return node.rank_address().addresses.at(0); }
 
 // A rank that is played by hand: it holds the key, and says afterwards what it likes.
 class Puppet {
  public:
-  Puppet(Node& node, const Job& job, const Target& target)
-      : identity_(*identity_of(job)), handshake_(identity_, Role::initiator), socket_(target), node_(node) {}
+  Puppet(Node& node, const Job& job, const SocketAddress& target)
+      : identity_(identity_of(job)), handshake_(identity_, Role::initiator), socket_(target), node_(node) {}
 
   // Goes through the handshake while `node_` polls.
   bool shake_hands() {
@@ -205,8 +214,8 @@ class Puppet {
     if (!socket_.send(hello = handshake_.hello(node_.rank)) || !wait_for(kChallengeBytes + kHelloBytes)) return false;
     if (handshake_.take_hello(socket_.received().substr(kChallengeBytes, kHelloBytes)) != HelloFault::none) return false;
     if (!socket_.send(proof = handshake_.proof()) || !wait_for(kChallengeBytes + kHelloBytes + kProofBytes)) return false;
-    const bool is_proven = handshake_.is_proven(socket_.received().substr(kChallengeBytes + kHelloBytes, kProofBytes));
-    sealer = std::make_unique<Sealer>(handshake_.session().send);
+    const bool is_proven = handshake_.take_proof(socket_.received().substr(kChallengeBytes + kHelloBytes, kProofBytes));
+    sealer = std::make_unique<Sealer>(handshake_.take_sealer());
     return is_proven && node_.wireup->is_connected(identity_.rank);
   }
   bool wait_for(std::size_t bytes) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Who makes room: fabric/job/strangers.hpp.
-#include "fabric/job/strangers.hpp"
+// Who makes room: fabric/secure/strangers.hpp.
+#include "fabric/secure/strangers.hpp"
 
 #include <arpa/inet.h>
 #include <gtest/gtest.h>
@@ -9,8 +9,8 @@
 namespace gigabar {
 namespace {
 
-using fabric::source_of;
-using fabric::Strangers;
+using fabric::secure::source_of;
+using fabric::secure::Strangers;
 
 constexpr std::int64_t kSilentNs = 10, kSpokenNs = 100;
 

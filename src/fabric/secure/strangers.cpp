@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "fabric/job/strangers.hpp"
+#include "fabric/secure/strangers.hpp"
 
 #include <netinet/in.h>
 
 #include <algorithm>
 #include <cstring>
 
-namespace gigabar::fabric {
+namespace gigabar::fabric::secure {
 namespace {
 
 constexpr std::size_t kNetworkBytes = 8;  // of an IPv6 address
@@ -62,4 +62,4 @@ std::optional<Strangers::Id> Strangers::weakest(std::int64_t now_ns) const {
   return found->first;
 }
 
-}  // namespace gigabar::fabric
+}  // namespace gigabar::fabric::secure

@@ -15,25 +15,56 @@
 #include <vector>
 
 #include "base/descriptor.hpp"
-#include "fabric/wireup/handshake.hpp"
-#include "fabric/wireup/poller.hpp"
-#include "fabric/wireup/seal.hpp"
-#include "fabric/wireup/wireup.hpp"
+#include "fabric/secure/poller.hpp"
+#include "fabric/secure/stream.hpp"
+#include "gigabar/status.hpp"
+#include "gigabar/types.hpp"
 
-namespace gigabar::fabric::wireup {
+namespace gigabar::fabric::secure {
+
+struct Frame {
+  std::uint16_t type = 0;               // the caller's; below 0x8000
+  std::string body;                     // at most kMaxFrameBytes
+  std::vector<Descriptor> descriptors;  // at most 8, between processes of one host only
+};
+
+// Told from inside Endpoint::poll() only. May send and cut(); must not call disconnect().
+class ChannelEvents {
+ public:
+  virtual void connected(Rank rank, bool is_same_host, std::int64_t process) = 0;
+  virtual void frame(Rank rank, Frame frame) = 0;
+  // Once per connected(), or per dial() that did not end with it. `error`: peer_lost (it ended, its socket broke), no_permission
+  // (another key, or it refused ours), timed_out (connecting), not_supported (another version of this protocol: both versions are
+  // named), invalid_argument (of a directory: it counts other ranks, or this rank is there already).
+  virtual void lost(Rank rank, const Error& error) = 0;
+
+ protected:
+  ~ChannelEvents() = default;
+};
 
 inline constexpr std::size_t kMaxQueuedBytes = std::size_t{8} << 20;  // sealed, per peer
 // Of frames that wait, per peer: each is one of this process's until the socket takes it. Several hundred frames fit into a socket
 // before, which is more than a peer that reads ever leaves there.
 inline constexpr std::size_t kMaxQueuedDescriptors = 64;
 
-// What a handshake ends with.
-struct Established {
+// Of one channel's queue, in sealed bytes.
+struct QueueLimits {
+  std::size_t most_bytes = kMaxQueuedBytes;          // beyond it send() answers busy
+  std::size_t most_while_reading = ~std::size_t{0};  // beyond it nothing is read: a peer that asks has to take the answers
+};
+
+struct Connection {
   Watched socket;
-  SessionKeys keys;
   bool is_unix = false;
   std::int64_t process = 0;  // Unix sockets only
-  std::string where;         // for messages: "unix socket, process 4711", "192.0.2.2 port 4711"
+  std::string where;         // for messages: "unix socket, process 4711", "192.0.2.2:4711"
+};
+
+// What a handshake ends with.
+struct Established {
+  Connection connection;
+  Sealer sealer;
+  Opener opener;
 };
 
 // Why a channel ended.
@@ -47,13 +78,9 @@ using ReadBuffer = std::array<char, 65536>;
 
 class Channel {
  public:
-  Channel(Rank rank, Established established, Watched process_watch);
+  Channel(Rank rank, Established established, Watched process_watch, const QueueLimits& limits);
 
-  Rank rank() const noexcept { return rank_; }
-  bool is_unix() const noexcept { return is_unix_; }
-  std::int64_t process() const noexcept { return process_; }
-  const std::string& where() const noexcept { return where_; }
-  const std::optional<Fault>& fault() const noexcept { return fault_; }
+  const std::string& where() const noexcept { return connection_.where; }
   // Taking no frames any more, though some may still be there to be read.
   bool is_deaf() const noexcept { return fault_ || send_fault_; }
 
@@ -62,15 +89,15 @@ class Channel {
   bool has_queue() const noexcept { return !outgoing_.empty(); }
   // Sends what the socket takes. False when it could not for another reason than a full socket: flush again a little later.
   bool flush();
-  // Tells the frames that are there, a bounded number of them. True when there may be more. fault() tells the end.
-  bool receive(ReadBuffer& buffer, WireupEvents& events);
+  // Tells the frames that are there, a bounded number of them. True when there may be more.
+  bool receive(ReadBuffer& buffer, ChannelEvents& events);
   // Tells what is there and ends the channel: the process at the other end is no more.
-  void process_ended(ReadBuffer& buffer, WireupEvents& events);
+  void process_ended(ReadBuffer& buffer, ChannelEvents& events);
   // What there is to say about a channel that is_deaf() and has nothing more to be read.
   Fault end() const { return fault_ ? *fault_ : *send_fault_; }
-  // Queues and sends, as far as it goes at once, that the end is wanted.
-  void farewell() noexcept;
-  int socket() const noexcept { return socket_.get(); }
+  // Queues the sealed end, and sends as far as it goes at once.
+  void seal_end() noexcept;
+  int socket() const noexcept { return connection_.socket.get(); }
 
   std::size_t memory_bytes() const noexcept;
 
@@ -79,22 +106,19 @@ class Channel {
     std::string bytes;
     std::vector<Descriptor> descriptors;
   };
-  enum class Read : std::uint8_t { some, none };
-
   Result<void> check(const Frame& frame) const;
-  void enqueue(std::uint16_t type, const std::string& body, std::vector<Descriptor> descriptors);
+  void enqueue(Frame frame, bool is_last);
   ssize_t send_some();
   void drop_sent(std::size_t bytes);
-  Read read_some(ReadBuffer& buffer, std::string_view& bytes);
+  bool read_some(ReadBuffer& buffer);
   void keep_descriptors(msghdr& message);
-  void tell_frames(std::string_view& bytes, WireupEvents& events);
+  void tell_frames(ChannelEvents& events);
+  bool is_held_back() const noexcept { return queued_bytes_ > limits_.most_while_reading; }
   bool take_descriptors(const OpenedFrame& opened, Frame& frame);
   void break_off(std::string cause, NativeCode native = {});
 
   Rank rank_;
-  bool is_unix_;
-  std::int64_t process_;
-  std::string where_;
+  QueueLimits limits_;
   Sealer sealer_;
   Opener opener_;
   std::optional<Fault> fault_;       // nothing more can be read
@@ -103,10 +127,10 @@ class Channel {
   std::size_t queued_bytes_ = 0;        // of outgoing_, with what is sent of the first
   std::size_t queued_descriptors_ = 0;  // of outgoing_
   std::size_t first_sent_bytes_ = 0;    // of outgoing_.front()
-  std::string incoming_;                // the first part of a frame
+  std::string incoming_;                // what is not told yet
   std::deque<Descriptor> descriptors_;  // came with the frame that is incoming
-  Watched socket_;
+  Connection connection_;
   Watched process_watch_;
 };
 
-}  // namespace gigabar::fabric::wireup
+}  // namespace gigabar::fabric::secure

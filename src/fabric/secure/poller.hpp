@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// One epoll descriptor over all sockets of a rank, with a timer in it.
+// One epoll descriptor over all sockets of an endpoint, with a timer in it.
 #pragma once
 
 #include <sys/epoll.h>
@@ -13,7 +13,7 @@
 #include "base/descriptor.hpp"
 #include "gigabar/status.hpp"
 
-namespace gigabar::fabric::wireup {
+namespace gigabar::fabric::secure {
 
 inline constexpr std::int64_t kNever = std::numeric_limits<std::int64_t>::max();
 
@@ -22,9 +22,8 @@ class Poller {
   static Result<std::unique_ptr<Poller>> open();
 
   int descriptor() const noexcept { return epoll_.get(); }
-  // False with errno set. `token` comes back with every event.
-  bool add(int descriptor, std::uint32_t events, std::uint64_t token) noexcept;
-  void change(int descriptor, std::uint32_t events, std::uint64_t token) noexcept;
+  // `operation` is epoll_ctl()'s. False with errno set. `token` comes back with every event.
+  bool set(int operation, int descriptor, std::uint32_t events, std::uint64_t token) noexcept;
   // Closing is not enough: a forked child that holds a copy would keep the events coming.
   void remove(int descriptor) noexcept;
   // Events that are there now.
@@ -49,10 +48,9 @@ class Watched {
   Watched() noexcept = default;
   // is_open() is false, and errno is set, when it could not be added.
   Watched(Poller& poller, Descriptor descriptor, std::uint64_t token, std::uint32_t events) noexcept;
-  Watched(Watched&& other) noexcept;
-  Watched& operator=(Watched&& other) noexcept;
+  Watched(Watched&& other) noexcept = default;
+  Watched& operator=(Watched other) noexcept;
   Watched(const Watched&) = delete;
-  Watched& operator=(const Watched&) = delete;
   ~Watched();
 
   bool is_open() const noexcept { return descriptor_.is_open(); }
@@ -68,4 +66,4 @@ class Watched {
   std::uint32_t events_ = 0;
 };
 
-}  // namespace gigabar::fabric::wireup
+}  // namespace gigabar::fabric::secure

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "fabric/wireup/poller.hpp"
+#include "fabric/secure/poller.hpp"
 
 #include <sys/timerfd.h>
 #include <unistd.h>
@@ -11,11 +11,11 @@
 
 #include "base/errors.hpp"
 
-namespace gigabar::fabric::wireup {
+namespace gigabar::fabric::secure {
 namespace {
 
 Error failed(const char* call, int code) {
-  return make_error(status_of_errno(code, Status::unavailable), "wire-up", call, std::strerror(code),
+  return make_error(status_of_errno(code, Status::unavailable), "watch sockets", call, std::strerror(code),
                     code == EMFILE ? "raise the limit on open files (ulimit -n)" : "", errno_code(code));
 }
 
@@ -30,30 +30,21 @@ Result<std::unique_ptr<Poller>> Poller::open() {
   Descriptor timer(::timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC));
   if (!timer.is_open()) return failed("timerfd_create", errno);
   std::unique_ptr<Poller> poller(new Poller(std::move(epoll), std::move(timer)));
-  if (!poller->add(poller->timer_.get(), EPOLLIN, kTimerToken)) return failed("epoll_ctl", errno);
+  if (!poller->set(EPOLL_CTL_ADD, poller->timer_.get(), EPOLLIN, kTimerToken)) return failed("epoll_ctl", errno);
   return poller;
 }
 
 bool Poller::is_owner() const noexcept { return ::getpid() == owner_; }
 
-bool Poller::add(int descriptor, std::uint32_t events, std::uint64_t token) noexcept {
+bool Poller::set(int operation, int descriptor, std::uint32_t events, std::uint64_t token) noexcept {
   epoll_event event{};
   event.events = events;
   event.data.u64 = token;
-  return ::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, descriptor, &event) == 0;
-}
-
-void Poller::change(int descriptor, std::uint32_t events, std::uint64_t token) noexcept {
-  epoll_event event{};
-  event.events = events;
-  event.data.u64 = token;
-  ::epoll_ctl(epoll_.get(), EPOLL_CTL_MOD, descriptor, &event);
+  return ::epoll_ctl(epoll_.get(), operation, descriptor, &event) == 0;
 }
 
 void Poller::remove(int descriptor) noexcept {
-  if (!is_owner()) return;
-  epoll_event unused{};
-  ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, descriptor, &unused);
+  if (is_owner()) set(EPOLL_CTL_DEL, descriptor, 0, 0);
 }
 
 std::size_t Poller::take(std::span<epoll_event> events) noexcept {
@@ -76,18 +67,14 @@ void Poller::wake_at(std::int64_t at_ns) noexcept {
 
 Watched::Watched(Poller& poller, Descriptor descriptor, std::uint64_t token, std::uint32_t events) noexcept
     : poller_(&poller), token_(token), events_(events) {
-  if (poller.add(descriptor.get(), events, token)) descriptor_ = std::move(descriptor);
+  if (poller.set(EPOLL_CTL_ADD, descriptor.get(), events, token)) descriptor_ = std::move(descriptor);
 }
 
-Watched::Watched(Watched&& other) noexcept
-    : poller_(other.poller_), descriptor_(std::move(other.descriptor_)), token_(other.token_), events_(other.events_) {}
-
-Watched& Watched::operator=(Watched&& other) noexcept {
-  Watched moved(std::move(other));
-  std::swap(poller_, moved.poller_);
-  std::swap(descriptor_, moved.descriptor_);
-  std::swap(token_, moved.token_);
-  std::swap(events_, moved.events_);
+Watched& Watched::operator=(Watched other) noexcept {
+  std::swap(poller_, other.poller_);
+  std::swap(descriptor_, other.descriptor_);
+  std::swap(token_, other.token_);
+  std::swap(events_, other.events_);
   return *this;
 }
 
@@ -98,12 +85,12 @@ Watched::~Watched() {
 void Watched::want(std::uint32_t events) noexcept {
   if (events == events_ || !descriptor_.is_open()) return;
   events_ = events;
-  poller_->change(descriptor_.get(), events_, token_);
+  poller_->set(EPOLL_CTL_MOD, descriptor_.get(), events_, token_);
 }
 
 void Watched::rename(std::uint64_t token) noexcept {
   token_ = token;
-  poller_->change(descriptor_.get(), events_, token_);
+  poller_->set(EPOLL_CTL_MOD, descriptor_.get(), events_, token_);
 }
 
-}  // namespace gigabar::fabric::wireup
+}  // namespace gigabar::fabric::secure

@@ -7,12 +7,12 @@
 #include <string>
 #include <vector>
 
-#include "fabric/wireup/channel.hpp"
-#include "fabric/wireup/handshake.hpp"
-#include "fabric/wireup/poller.hpp"
-#include "fabric/wireup/sockets.hpp"
+#include "fabric/secure/channel.hpp"
+#include "fabric/secure/handshake.hpp"
+#include "fabric/secure/poller.hpp"
+#include "fabric/secure/sockets.hpp"
 
-namespace gigabar::fabric::wireup {
+namespace gigabar::fabric::secure {
 
 class Dial {
  public:
@@ -22,8 +22,9 @@ class Dial {
     failed      // error() tells why
   };
 
-  // `targets` may be empty: then `hopeless` says why. `token` names its sockets in the poller.
-  Dial(const Identity& identity, Poller& poller, std::uint64_t token, Rank rank, std::vector<Target> targets,
+  // `targets` may be empty: then `hopeless` says why. A Unix socket that stands first is the rank's own: no other process can
+  // listen there. `token` names its sockets in the poller.
+  Dial(const Identity& identity, Poller& poller, std::uint64_t token, Rank rank, std::vector<SocketAddress> targets,
        std::int64_t deadline_ns, std::optional<Error> hopeless);
 
   Progress advance(std::int64_t now_ns);
@@ -42,28 +43,32 @@ class Dial {
 
   Progress start();
   Progress hear_connection();
+  Progress another_user();
   // Reads the message of so many bytes, with its prefix, into heard_. Nothing: all of it is there, and it goes on.
-  std::optional<Progress> hear(std::size_t bytes, const char* otherwise);
+  std::optional<Progress> hear(std::size_t bytes);
   Progress hear_challenge();
   Progress hear_hello();
   Progress hear_proof();
-  Progress judge(const Prefix& prefix);
-  // This address did not work; the next one is tried. Final: trying it again would not change it, where it was the rank that
-  // answered.
+  Progress judge_unproven(const Prefix& prefix);
+  Progress judge_proven();
+  // This address did not work; the next one is tried.
   Progress soft_failure(const std::string& cause, NativeCode native = {});
-  Progress final_failure(Status status, std::string cause, std::string remedy);
-  Progress final_answer(Status status, std::string cause, std::string remedy);
-  Progress fail();
+  // The same, and error() tells it when it was the last that was heard before the deadline.
+  Progress refused(Status status, std::string cause, std::string remedy = {});
+  Progress fail(Status status, std::string cause, std::string remedy);
   Progress next_target();
   Progress come_back_later();
   Progress unexpected(Arrival arrival);
   std::string object() const;
+  const SocketAddress& target() const { return targets_[target_index_]; }
+  bool is_at_its_own() const { return target().is_unix() && targets_.front().is_unix(); }
+  bool is_of_directory() const noexcept { return identity_.purpose == Purpose::directory; }
 
   const Identity& identity_;
   Poller& poller_;
   std::uint64_t token_;
   Rank rank_;
-  std::vector<Target> targets_;
+  std::vector<SocketAddress> targets_;
   std::int64_t deadline_ns_;
 
   Step step_ = Step::waiting;
@@ -72,18 +77,19 @@ class Dial {
   std::int64_t give_up_at_ns_ = 0;  // of this address, before proof
   std::int64_t pause_ns_;
   std::size_t target_index_ = 0;
-  std::size_t final_count_ = 0;        // addresses of this round that failed for good
-  std::int64_t doubted_since_ns_ = 0;  // all addresses of every round since have; 0: of the last one not all
+  std::size_t refusal_count_ = 0;  // of this round
+  bool is_refused_ = false;        // nothing else was heard in the last round
 
   Watched socket_;
   std::optional<Handshake> handshake_;
   std::int64_t process_ = 0;
   std::string heard_;
 
+  std::size_t told_index_ = ~std::size_t{0};  // of the address that last_cause_ is about
   std::string last_cause_;
   NativeCode last_native_;
-  bool is_final_ = false;  // nothing of it can work
-  std::optional<Error> final_error_;
+  std::optional<Error> refusal_;  // the first that was heard; anybody may have said it
+  std::optional<Error> failure_;  // nothing else can come of it
 };
 
-}  // namespace gigabar::fabric::wireup
+}  // namespace gigabar::fabric::secure

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "fabric/wireup/channel.hpp"
+#include "fabric/secure/channel.hpp"
 
 #include <sys/uio.h>
 
@@ -10,11 +10,13 @@
 
 #include "base/errors.hpp"
 #include "base/quietly.hpp"
+#include "base/undo.hpp"
 
-namespace gigabar::fabric::wireup {
+namespace gigabar::fabric::secure {
 namespace {
 
 constexpr std::uint32_t kReadable = EPOLLIN | EPOLLRDHUP;
+constexpr std::uint16_t kFirstImpossibleType = 0x8000;
 constexpr std::size_t kMaxPiecesPerSend = 16;
 // So that one peer that talks much does not keep the others waiting.
 constexpr int kMaxReadsPerTurn = 16;
@@ -35,14 +37,12 @@ Error refused_frame(Rank rank, std::string cause) {
 
 }  // namespace
 
-Channel::Channel(Rank rank, Established established, Watched process_watch)
+Channel::Channel(Rank rank, Established established, Watched process_watch, const QueueLimits& limits)
     : rank_(rank),
-      is_unix_(established.is_unix),
-      process_(established.process),
-      where_(std::move(established.where)),
-      sealer_(established.keys.send),
-      opener_(established.keys.receive),
-      socket_(std::move(established.socket)),
+      limits_(limits),
+      sealer_(std::move(established.sealer)),
+      opener_(std::move(established.opener)),
+      connection_(std::move(established.connection)),
       process_watch_(std::move(process_watch)) {}
 
 void Channel::break_off(std::string cause, NativeCode native) {
@@ -50,7 +50,8 @@ void Channel::break_off(std::string cause, NativeCode native) {
 }
 
 Result<void> Channel::check(const Frame& frame) const {
-  if (frame.type >= kFirstOwnType) return refused_frame(rank_, text("type ", frame.type, " is not below ", kFirstOwnType));
+  if (frame.type >= kFirstImpossibleType)
+    return refused_frame(rank_, text("type ", frame.type, " is not below ", kFirstImpossibleType));
   if (frame.body.size() > kMaxFrameBytes) {
     return refused_frame(rank_, text("a body of ", frame.body.size(), " bytes; ", kMaxFrameBytes, " are possible"));
   }
@@ -58,7 +59,7 @@ Result<void> Channel::check(const Frame& frame) const {
   if (frame.descriptors.size() > kMaxFrameDescriptors) {
     return refused_frame(rank_, text(frame.descriptors.size(), " descriptors; ", kMaxFrameDescriptors, " are possible"));
   }
-  if (!is_unix_) return refused_frame(rank_, text("descriptors do not pass over TCP (", where_, ")"));
+  if (!connection_.is_unix) return refused_frame(rank_, text("descriptors do not pass over TCP (", connection_.where, ")"));
   for (const Descriptor& descriptor : frame.descriptors) {
     if (!descriptor.is_open()) return refused_frame(rank_, "one of the descriptors is not open");
   }
@@ -68,7 +69,7 @@ Result<void> Channel::check(const Frame& frame) const {
 Result<void> Channel::send(Frame frame) {
   if (is_deaf()) return make_error(Status::peer_lost, "send frame", text("rank ", rank_), end().cause, {}, end().native);
   if (Result<void> checked = check(frame); !checked) return checked;
-  if (queued_bytes_ + frame.body.size() + kSealBytes > kMaxQueuedBytes) {
+  if (queued_bytes_ + frame.body.size() + kSealBytes > limits_.most_bytes) {
     return make_error(Status::busy, "send frame", text("rank ", rank_),
                       text("it has not taken the ", queued_bytes_, " bytes that wait for it"), "poll, and send again later");
   }
@@ -77,16 +78,19 @@ Result<void> Channel::send(Frame frame) {
                       text("it has not taken the ", queued_descriptors_, " descriptors that wait for it"),
                       "poll, and send again later");
   }
-  enqueue(frame.type, frame.body, std::move(frame.descriptors));
+  enqueue(std::move(frame), false);
   return {};
 }
 
-void Channel::enqueue(std::uint16_t type, const std::string& body, std::vector<Descriptor> descriptors) {
-  Outgoing outgoing{sealer_.seal(type, descriptors.size(), body), std::move(descriptors)};
-  const std::size_t bytes = outgoing.bytes.size(), descriptor_count = outgoing.descriptors.size();
-  outgoing_.push_back(std::move(outgoing));
-  queued_bytes_ += bytes;
-  queued_descriptors_ += descriptor_count;
+// The place first: a frame that is sealed and not sent would be missed at the other end.
+void Channel::enqueue(Frame frame, bool is_last) {
+  Outgoing& outgoing = outgoing_.emplace_back();
+  Undo forget([&] { outgoing_.pop_back(); });
+  outgoing.bytes = sealer_.seal(frame.type, frame.descriptors.size(), frame.body, is_last);
+  forget.call_off();
+  outgoing.descriptors = std::move(frame.descriptors);
+  queued_bytes_ += outgoing.bytes.size();
+  queued_descriptors_ += outgoing.descriptors.size();
 }
 
 // The kernel hands descriptors out with the first byte of the same call: a frame that has some begins a call.
@@ -116,7 +120,7 @@ ssize_t Channel::send_some() {
       std::memcpy(CMSG_DATA(header) + index * sizeof number, &number, sizeof number);
     }
   }
-  return ::sendmsg(socket_.get(), &message, MSG_NOSIGNAL | MSG_DONTWAIT);
+  return ::sendmsg(socket(), &message, MSG_NOSIGNAL | MSG_DONTWAIT);
 }
 
 void Channel::drop_sent(std::size_t bytes) {
@@ -146,17 +150,17 @@ bool Channel::flush() {
     const int code = errno;
     if (code == EINTR) continue;
     if (code == EAGAIN) {
-      socket_.want(kReadable | EPOLLOUT);
+      connection_.socket.want(EPOLLOUT | (is_held_back() ? 0U : kReadable));
       return true;
     }
     // No memory, or too many descriptors of this user are on their way: the socket will not say when that has passed.
     if (code == ENOBUFS || code == ENOMEM || code == ETOOMANYREFS) {
-      socket_.want(kReadable);
+      connection_.socket.want(kReadable);
       return false;
     }
     send_fault_ = Fault{text("sending failed: ", std::strerror(code)), errno_code(code)};
   }
-  socket_.want(kReadable);
+  connection_.socket.want(kReadable);
   return true;
 }
 
@@ -172,7 +176,8 @@ void Channel::keep_descriptors(msghdr& message) {
   }
 }
 
-Channel::Read Channel::read_some(ReadBuffer& buffer, std::string_view& bytes) {
+// False: nothing more is there, or the channel has ended.
+bool Channel::read_some(ReadBuffer& buffer) {
   iovec piece{buffer.data(), buffer.size()};
   ControlSpace<kMaxFrameDescriptors> control{};
   msghdr message{};
@@ -182,26 +187,26 @@ Channel::Read Channel::read_some(ReadBuffer& buffer, std::string_view& bytes) {
   message.msg_controllen = control.bytes.size();
   ssize_t count = 0;
   do {
-    count = ::recvmsg(socket_.get(), &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+    count = ::recvmsg(socket(), &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
   } while (count < 0 && errno == EINTR);
   if (count < 0) {
     const int code = errno;
     if (code != EAGAIN) break_off(text("its socket broke: ", std::strerror(code)), errno_code(code));
-    return Read::none;
+    return false;
   }
   keep_descriptors(message);
   if (count == 0) {
-    break_off("its socket closed without a farewell: its process has ended");
-    return Read::none;
+    break_off("its socket closed without a sealed end: its process has ended");
+    return false;
   }
   if ((message.msg_flags & MSG_CTRUNC) != 0) {
     break_off(
         "descriptors that it sent could not be taken: they are more than a frame has, or this process has no room for them "
         "(ulimit -n)");
-    return Read::none;
+    return false;
   }
-  bytes = {buffer.data(), static_cast<std::size_t>(count)};
-  return Read::some;
+  incoming_.append(buffer.data(), static_cast<std::size_t>(count));
+  return true;
 }
 
 // False: it did not send what it says. Descriptors come with the first byte of their frame, so they are here by now.
@@ -214,8 +219,11 @@ bool Channel::take_descriptors(const OpenedFrame& opened, Frame& frame) {
   return true;
 }
 
-void Channel::tell_frames(std::string_view& bytes, WireupEvents& events) {
-  while (!fault_) {
+void Channel::tell_frames(ChannelEvents& events) {
+  std::string_view bytes = incoming_;
+  // Also when `events` throw: what was told is not told again.
+  const Undo use([&] { incoming_.erase(0, incoming_.size() - bytes.size()); });
+  while (!fault_ && !is_held_back()) {
     OpenedFrame opened;
     switch (opener_.open(bytes, opened)) {
       case Opener::Found::incomplete: return;
@@ -223,27 +231,21 @@ void Channel::tell_frames(std::string_view& bytes, WireupEvents& events) {
       case Opener::Found::forged: return break_off("it sent a frame that is not authentic: something on the way changed it");
       case Opener::Found::frame: break;
     }
-    if (opened.type == kFarewell) return break_off("it disconnected");
+    if (opened.is_last) return break_off("it disconnected");
     Frame frame{opened.type, std::move(opened.body), {}};
-    if (opened.type >= kFirstOwnType) return break_off(text("it sent a frame of type ", opened.type, ", which does not exist"));
+    if (opened.type >= kFirstImpossibleType)
+      return break_off(text("it sent a frame of type ", opened.type, ", which does not exist"));
     if (!take_descriptors(opened, frame)) return break_off("it sent a frame without its descriptors");
     events.frame(rank_, std::move(frame));
   }
 }
 
-bool Channel::receive(ReadBuffer& buffer, WireupEvents& events) {
+bool Channel::receive(ReadBuffer& buffer, ChannelEvents& events) {
   for (int turn = 0; turn < kMaxReadsPerTurn && !fault_; ++turn) {
-    std::string_view bytes;
-    if (read_some(buffer, bytes) == Read::none) return false;
-    if (incoming_.empty()) {
-      tell_frames(bytes, events);
-      incoming_.assign(bytes);
-    } else {
-      incoming_.append(bytes);
-      std::string_view all = incoming_;
-      tell_frames(all, events);
-      incoming_.erase(0, incoming_.size() - all.size());
-    }
+    tell_frames(events);  // what was left because the peer was held back
+    if (is_held_back()) connection_.socket.want(EPOLLOUT);
+    if (fault_ || is_held_back() || !read_some(buffer)) return false;
+    tell_frames(events);
     if (incoming_.empty() && incoming_.capacity() > kMaxIdleBytes) std::string().swap(incoming_);
     // What is left belongs to the one frame that has begun.
     if (descriptors_.size() > kMaxFrameDescriptors || (incoming_.empty() && !descriptors_.empty())) {
@@ -253,23 +255,23 @@ bool Channel::receive(ReadBuffer& buffer, WireupEvents& events) {
   return !fault_;
 }
 
-void Channel::process_ended(ReadBuffer& buffer, WireupEvents& events) {
+void Channel::process_ended(ReadBuffer& buffer, ChannelEvents& events) {
   // What it sent is all here; a child that it forked may hold the socket open, but is not the rank.
   for (int round = 0; round < kMaxRoundsAfterEnd && receive(buffer, events); ++round) continue;
   break_off("its process has ended");
 }
 
-void Channel::farewell() noexcept {
+void Channel::seal_end() noexcept {
   if (is_deaf()) return;
-  // Without the memory for it the peer sees the socket close, which tells it the same.
+  // Without the memory for it the peer sees the socket close, and takes it for a loss.
   quietly([&] {
-    enqueue(kFarewell, {}, {});
+    enqueue({}, true);
     flush();
   });
 }
 
 std::size_t Channel::memory_bytes() const noexcept {
-  return sizeof *this + where_.capacity() + incoming_.capacity() + queued_bytes_ + outgoing_.size() * sizeof(Outgoing);
+  return sizeof *this + where().capacity() + incoming_.capacity() + queued_bytes_ + outgoing_.size() * sizeof(Outgoing);
 }
 
-}  // namespace gigabar::fabric::wireup
+}  // namespace gigabar::fabric::secure

@@ -1,0 +1,276 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "fabric/secure/dial.hpp"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include "base/counted.hpp"
+#include "base/errors.hpp"
+
+namespace gigabar::fabric::secure {
+namespace {
+
+constexpr std::int64_t kMillisecond = 1'000'000;
+constexpr std::int64_t kFirstPauseNs = 2 * kMillisecond;
+constexpr std::int64_t kLongestPauseNs = 250 * kMillisecond;
+// An address where nothing answers (a network that cannot be reached from here, a filter) keeps the next ones waiting.
+constexpr std::int64_t kConnectNs = 2000 * kMillisecond;
+constexpr std::int64_t kMinConnectNs = 100 * kMillisecond;
+// Somebody listens there but does not say hello: a rank that computes, or not a rank at all.
+constexpr std::int64_t kHelloNs = 5000 * kMillisecond;
+
+// The listener's queue: the peer has not accepted for long.
+bool is_full(const NativeCode& native) { return native.code == EAGAIN; }
+bool is_exhausted(const NativeCode& native) {
+  return native.code == EMFILE || native.code == ENFILE || native.code == ENOMEM || native.code == ENOBUFS;
+}
+
+constexpr const char* kSameKey = "give all ranks of the job the same GIGABAR_JOB_KEY (and GIGABAR_JOB_ID), and no others";
+constexpr const char* kSameMaster = "give every rank the same MASTER_ADDR and MASTER_PORT, those of rank 0";
+
+}  // namespace
+
+Dial::Dial(const Identity& identity, Poller& poller, std::uint64_t token, Rank rank, std::vector<SocketAddress> targets,
+           std::int64_t deadline_ns, std::optional<Error> hopeless)
+    : identity_(identity),
+      poller_(poller),
+      token_(token),
+      rank_(rank),
+      targets_(std::move(targets)),
+      deadline_ns_(deadline_ns),
+      pause_ns_(kFirstPauseNs),
+      failure_(std::move(hopeless)) {}
+
+void Dial::extend(std::int64_t deadline_ns) noexcept { deadline_ns_ = std::max(deadline_ns_, deadline_ns); }
+
+std::int64_t Dial::next_ns() const noexcept {
+  switch (step_) {
+    case Step::waiting: return std::min(retry_at_ns_, deadline_ns_);
+    case Step::connecting:
+    case Step::challenge:
+    case Step::hello: return std::min(give_up_at_ns_, deadline_ns_);
+    case Step::proof: break;
+  }
+  return deadline_ns_;
+}
+
+std::string Dial::object() const { return targets_.empty() ? text("rank ", rank_) : text("rank ", rank_, " at ", target().name); }
+
+Dial::Progress Dial::advance(std::int64_t now_ns) {
+  now_ns_ = now_ns;
+  if (targets_.empty()) return Progress::failed;
+  Progress progress = Progress::going;
+  switch (step_) {
+    case Step::waiting:
+      if (now_ns >= retry_at_ns_) progress = start();
+      break;
+    case Step::connecting: progress = hear_connection(); break;
+    case Step::challenge: progress = hear_challenge(); break;
+    case Step::hello: progress = hear_hello(); break;
+    case Step::proof: progress = hear_proof(); break;
+  }
+  if (progress != Progress::going || now_ns < deadline_ns_) return progress;
+  socket_ = Watched();
+  return Progress::failed;
+}
+
+Error Dial::error() const {
+  if (failure_) return *failure_;
+  if (refusal_ && is_refused_) return *refusal_;
+  std::string cause = last_cause_.empty() ? "it did not answer in time" : text("no connection in time; last: ", last_cause_);
+  if (refusal_) cause += text("; before: ", refusal_->record().object, ": ", refusal_->record().cause);
+  return make_error(Status::timed_out, "connect", object(), std::move(cause),
+                    "see whether the rank runs and can be reached, or give it longer (connect_timeout)", last_native_);
+}
+
+Dial::Progress Dial::start() {
+  step_ = Step::connecting;
+  heard_.clear();
+  process_ = 0;
+  handshake_.emplace(identity_, Role::initiator);
+  Descriptor socket = start_connect(target());
+  if (!socket.is_open()) return soft_failure(std::strerror(errno), errno_code(errno));
+  socket_ = Watched(poller_, std::move(socket), token_, EPOLLOUT);
+  if (!socket_.is_open()) return soft_failure(std::strerror(errno), errno_code(errno));
+  const std::int64_t share_ns = (deadline_ns_ - now_ns_) / static_cast<std::int64_t>(targets_.size() - target_index_);
+  give_up_at_ns_ = now_ns_ + std::clamp(share_ns, kMinConnectNs, kConnectNs);
+  return target().is_unix() ? hear_connection() : Progress::going;
+}
+
+Dial::Progress Dial::hear_connection() {
+  const int code = connection_code(socket_.get());
+  if (code == EINPROGRESS) return now_ns_ < give_up_at_ns_ ? Progress::going : soft_failure("nothing answers there");
+  if (code != 0) return soft_failure(std::strerror(code), errno_code(code));
+  if (target().is_unix()) {
+    const Credentials credentials = credentials_of(socket_.get());
+    if (!credentials.is_of_this_user) return another_user();
+    process_ = credentials.process;
+  }
+  // The hello needs the challenge; the version, which the prefix tells, does not.
+  if (!send_now(socket_.get(), encode(Prefix{identity_.version, Verdict::proceed})))
+    return soft_failure(std::strerror(errno), errno_code(errno));
+  socket_.want(EPOLLIN | EPOLLRDHUP);
+  step_ = Step::challenge;
+  // Where there is no other address, it is waited for.
+  give_up_at_ns_ = target().is_unix() || targets_.size() == 1 ? kNever : now_ns_ + kHelloNs;
+  return hear_challenge();
+}
+
+Dial::Progress Dial::another_user() {
+  constexpr const char* kCause = "a process of another user listens there";
+  if (!is_of_directory()) return refused(Status::no_permission, kCause, "run all ranks as the same user");
+  // With a key another user that has a name does not matter: rank 0 is at the other one.
+  if (identity_.has_key) return soft_failure(kCause);
+  return refused(Status::no_permission, kCause,
+                 "run all ranks as the same user; where another user takes the name on purpose, set GIGABAR_JOB_KEY: nobody can "
+                 "tell the name without it");
+}
+
+std::optional<Dial::Progress> Dial::hear(std::size_t bytes) {
+  Arrival arrival = read_up_to(socket_.get(), heard_, kPrefixBytes);
+  if (arrival != Arrival::complete) return unexpected(arrival);
+  const auto prefix = decode_prefix(heard_);
+  if (!prefix && is_of_directory()) return soft_failure("what listens there is no directory of a job");
+  if (!prefix) return refused(Status::no_permission, "what listens there is no rank: it answers something else");
+  // Other verdicts come with the proof, or are nobody's.
+  const bool is_refused = prefix->verdict == Verdict::refused || prefix->verdict == Verdict::version;
+  if (prefix->version != identity_.version || is_refused || (prefix->verdict != Verdict::proceed && step_ != Step::proof))
+    return judge_unproven(*prefix);
+  arrival = read_up_to(socket_.get(), heard_, bytes);
+  if (arrival != Arrival::complete) return unexpected(arrival);
+  return {};
+}
+
+Dial::Progress Dial::hear_challenge() {
+  if (const auto progress = hear(kChallengeBytes)) return *progress;
+  handshake_->take_challenge(heard_);  // its prefix is good
+  if (!send_now(socket_.get(), std::string_view(handshake_->hello(rank_)).substr(kPrefixBytes)))
+    return soft_failure(std::strerror(errno), errno_code(errno));
+  heard_.clear();
+  step_ = Step::hello;
+  return hear_hello();
+}
+
+Dial::Progress Dial::unexpected(Arrival arrival) {
+  if (arrival == Arrival::failed) return soft_failure(std::strerror(errno), errno_code(errno));
+  if (arrival == Arrival::ended) return soft_failure("it closed the connection before it proved who it is");
+  return now_ns_ < give_up_at_ns_ || step_ == Step::proof ? Progress::going : soft_failure("it listens but does not answer");
+}
+
+// Of a message that does not go on, or is of another version. Anybody may have said it.
+Dial::Progress Dial::judge_unproven(const Prefix& prefix) {
+  if (prefix.version != identity_.version) {
+    return refused(
+        Status::not_supported,
+        text("it speaks version ", prefix.version, " of the protocol between ranks, this process version ", identity_.version),
+        "use the same version of Gigabar at every rank");
+  }
+  return refused(Status::no_permission,
+                 text("it refused this process: ",
+                      identity_.has_key ? "it has another job key or none" : "it has a job key and this rank has none",
+                      ", or is of another job", is_of_directory() ? "" : text(", counts other ranks or is not rank ", rank_)),
+                 kSameKey);
+}
+
+// It holds the key, and says what is so.
+Dial::Progress Dial::judge_proven() {
+  const Rank rank_count = handshake_->peer_rank_count();
+  if (rank_count != identity_.rank_count) {
+    return fail(
+        Status::invalid_argument,
+        text("rank ", rank_, " counts ", counted(rank_count, "rank"), ", rank ", identity_.rank, " counts ", identity_.rank_count),
+        "give every rank the same number of ranks (WORLD_SIZE)");
+  }
+  if (handshake_->verdict() == Verdict::proceed) return Progress::connected;
+  if (!is_of_directory()) return come_back_later();  // it connects to this rank itself
+  return fail(Status::invalid_argument, text("rank ", identity_.rank, " is there already"), "give every process a rank of its own");
+}
+
+Dial::Progress Dial::hear_hello() {
+  if (const auto progress = hear(kHelloBytes)) return *progress;
+  switch (handshake_->take_hello(heard_)) {
+    case HelloFault::none: break;
+    case HelloFault::key: return refused(Status::no_permission, "it does not hold this job's key", kSameKey);
+    case HelloFault::rank:
+      return refused(Status::no_permission, text("what listens there says that it is rank ", rank_said_in(heard_), ", not ", rank_),
+                     kSameMaster);
+    default: return refused(Status::no_permission, text("what listens there is not rank ", rank_, " of this job"));
+  }
+  if (!send_now(socket_.get(), handshake_->proof())) return soft_failure(std::strerror(errno), errno_code(errno));
+  heard_.clear();
+  step_ = Step::proof;
+  return hear_proof();
+}
+
+Dial::Progress Dial::hear_proof() {
+  if (const auto progress = hear(kProofBytes)) return *progress;
+  if (handshake_->take_proof(heard_)) return judge_proven();
+  return refused(Status::no_permission, "it does not hold this job's key", kSameKey);
+}
+
+Established Dial::take() {
+  std::string where = target().is_unix() ? text("unix socket, process ", process_) : target().name;
+  return {
+      {std::move(socket_), target().is_unix(), process_, std::move(where)}, handshake_->take_sealer(), handshake_->take_opener()};
+}
+
+Dial::Progress Dial::soft_failure(const std::string& cause, NativeCode native) {
+  // Where somebody listens at the peer's own Unix socket: over TCP neither descriptors nor shared memory would be possible. And
+  // when this process lacks something, no other address is better.
+  const bool is_the_place = (is_at_its_own() && (step_ > Step::connecting || is_full(native))) || is_exhausted(native);
+  // The first address is the best one.
+  if (target_index_ <= told_index_) {
+    told_index_ = target_index_;
+    last_cause_ = text(target().name, ": ", cause);
+    last_native_ = std::move(native);
+  }
+  return is_the_place ? come_back_later() : next_target();
+}
+
+// Over TCP anybody may have answered, so it is no more than a hint. The peer's own Unix socket is no other process's: asking
+// elsewhere changes nothing.
+Dial::Progress Dial::refused(Status status, std::string cause, std::string remedy) {
+  if (is_at_its_own()) return fail(status, std::move(cause), std::move(remedy));
+  if (!refusal_) refusal_ = make_error(status, "connect", object(), std::move(cause), std::move(remedy));
+  ++refusal_count_;
+  return next_target();
+}
+
+Dial::Progress Dial::fail(Status status, std::string cause, std::string remedy) {
+  failure_ = make_error(status, "connect", object(), std::move(cause), std::move(remedy));
+  socket_ = Watched();
+  return Progress::failed;
+}
+
+Dial::Progress Dial::next_target() {
+  socket_ = Watched();
+  if (target_index_ + 1 < targets_.size()) {
+    step_ = Step::waiting;
+    retry_at_ns_ = 0;
+    ++target_index_;
+    return now_ns_ < deadline_ns_ ? start() : Progress::going;
+  }
+  // Rank 0 listens at one of a directory's addresses.
+  is_refused_ = is_of_directory() ? refusal_count_ > 0 : refusal_count_ == targets_.size();
+  refusal_count_ = 0;
+  target_index_ = 0;
+  return come_back_later();
+}
+
+Dial::Progress Dial::come_back_later() {
+  socket_ = Watched();
+  step_ = Step::waiting;
+  retry_at_ns_ = now_ns_ + pause_ns_;
+  pause_ns_ = std::min(2 * pause_ns_, kLongestPauseNs);
+  return Progress::going;
+}
+
+std::size_t Dial::memory_bytes() const noexcept {
+  return sizeof *this + targets_.capacity() * sizeof(SocketAddress) + heard_.capacity();
+}
+
+}  // namespace gigabar::fabric::secure

@@ -1,0 +1,395 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "fabric/secure/endpoint.hpp"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cerrno>
+#include <new>
+#include <utility>
+
+#include "base/clock.hpp"
+#include "base/errors.hpp"
+#include "base/log.hpp"
+#include "base/undo.hpp"
+
+namespace gigabar::fabric::secure {
+namespace {
+
+constexpr std::int64_t kMillisecond = 1'000'000;
+// No descriptor or memory for a connection that waits: looking again at once would be a loop at full speed.
+constexpr std::int64_t kAcceptPauseNs = 100 * kMillisecond;
+// While many ranks come at once the next ones wait in the listener's queue, as long as those before them may still be about to
+// prove who they are.
+constexpr std::int64_t kCrowdPauseNs = 5 * kMillisecond;
+constexpr std::int64_t kFlushPauseNs = 5 * kMillisecond;
+constexpr int kMaxAcceptsPerTurn = 64;
+constexpr int kMaxDrainRounds = 64;
+
+// What an event is about: the kind in the first byte, a serial number in the next three, a rank or an index in the last four. The
+// serial keeps an event that was fetched before its object went from reaching the next one.
+enum class Kind : std::uint8_t { listener, greeting, dial, channel, process };
+
+std::uint64_t token_of(Kind kind, std::uint32_t serial, std::uint32_t number) noexcept {
+  return std::uint64_t{static_cast<std::uint8_t>(kind)} << 56 | std::uint64_t{serial & 0xffffff} << 32 | number;
+}
+Kind kind_of(std::uint64_t token) noexcept { return static_cast<Kind>(token >> 56); }
+std::uint32_t serial_of(std::uint64_t token) noexcept { return static_cast<std::uint32_t>(token >> 32) & 0xffffff; }
+std::uint32_t number_of(std::uint64_t token) noexcept { return static_cast<std::uint32_t>(token); }
+
+}  // namespace
+
+bool Endpoint::Entry::is(std::uint64_t token) const noexcept { return serial_of(token) == (serial & 0xffffff); }
+
+Endpoint::Endpoint(Identity identity, const Limits& limits, std::unique_ptr<Poller> poller)
+    : identity_(std::move(identity)),
+      limits_(limits),
+      poller_(std::move(poller)),
+      unix_strangers_(limits.most_unfinished, limits.silent_grace_ns, limits.spoken_grace_ns),
+      tcp_strangers_(unix_strangers_) {}
+
+Endpoint::~Endpoint() {
+  if (!poller_->is_owner()) return;  // the channels are the parent's
+  while (!channels_.empty()) disconnect(channels_.begin()->first);
+}
+
+// --- Listening -------------------------------------------------------------------------------------------------------------------
+
+bool Endpoint::listen(Descriptor socket) {
+  if (!socket.is_open()) return false;
+  const bool is_unix = is_unix_socket(socket.get());
+  Watched watched(*poller_, std::move(socket), token_of(Kind::listener, 0, static_cast<std::uint32_t>(listeners_.size())), EPOLLIN);
+  if (!watched.is_open()) return false;
+  listeners_.push_back({std::move(watched), is_unix});
+  return true;
+}
+
+void Endpoint::pause_listeners(bool is_unix, std::int64_t pause_ns) {
+  for (Listener& listener : listeners_) {
+    if (listener.is_unix == is_unix) listener.socket.want(0);
+  }
+  accept_again_at_ns_ = std::min(accept_again_at_ns_, now_ns_ + pause_ns);
+}
+
+void Endpoint::accept_from(const Listener& listener) {
+  for (int turn = 0; turn < kMaxAcceptsPerTurn; ++turn) {
+    // Nobody waits for one who does not come.
+    if (strangers_of(listener.is_unix).is_full() && !is_readable(listener.socket.get())) return;
+    if (strangers_of(listener.is_unix).is_crowded(now_ns_)) return pause_listeners(listener.is_unix, kCrowdPauseNs);
+    SocketAddress from;
+    from.bytes = sizeof from.storage;
+    Descriptor socket(
+        ::accept4(listener.socket.get(), reinterpret_cast<sockaddr*>(&from.storage), &from.bytes, SOCK_NONBLOCK | SOCK_CLOEXEC));
+    if (!socket.is_open()) {
+      const int code = errno;
+      if (code == EAGAIN) return;
+      if (code == EMFILE || code == ENFILE || code == ENOBUFS || code == ENOMEM) {
+        return pause_listeners(listener.is_unix, kAcceptPauseNs);
+      }
+      continue;  // that connection broke while it waited
+    }
+    receive(listener.is_unix, std::move(socket), from);
+  }
+}
+
+// --- Strangers -------------------------------------------------------------------------------------------------------------------
+
+void Endpoint::count(std::uint64_t Refusals::* counter, const std::string& where, const char* why) {
+  const std::uint64_t count = ++(refusals_.*counter);
+  // Not a line each: who scans ports must not fill the log.
+  if (is_logged(LogLevel::info) && std::has_single_bit(count)) {
+    log(LogLevel::info, text("turned away ", where, ": ", why, " (", count, " of this kind so far)"));
+  }
+}
+
+// Behind is_crowded().
+void Endpoint::make_room(bool is_unix) {
+  const Strangers& strangers = strangers_of(is_unix);
+  if (!strangers.is_full()) return;
+  const auto weakest = strangers.weakest(now_ns_);
+  if (!weakest) return;
+  const auto greeting = greetings_.find(static_cast<std::uint32_t>(*weakest));
+  count(&Refusals::crowded_out, greeting->second.where(), "too many unfinished handshakes");
+  drop(greeting);
+}
+
+// Who is still there after the handshake has the key; here is what does not need it. What there is no memory for concerns nobody
+// but the one that came, who will come again where it is a rank.
+void Endpoint::receive(bool is_unix, Descriptor socket, const SocketAddress& from) try {
+  if (!is_unix) {
+    set_tcp_options(socket.get());
+    return greet(std::move(socket), {{}, false, 0, name_of_address(from)}, source_of(from.storage));
+  }
+  const Credentials credentials = credentials_of(socket.get());
+  std::string where = text("unix socket, process ", credentials.process);
+  if (!credentials.is_of_this_user) return count(&Refusals::another_user, where, "it runs as another user");
+  greet(std::move(socket), {{}, true, credentials.process, std::move(where)}, {});
+} catch (const std::bad_alloc&) {
+  ++refusals_.no_room;
+}
+
+void Endpoint::greet(Descriptor socket, Connection connection, std::string source) {
+  make_room(connection.is_unix);
+  const std::uint32_t serial = ++serial_;
+  connection.socket = Watched(*poller_, std::move(socket), token_of(Kind::greeting, 0, serial), EPOLLIN | EPOLLRDHUP);
+  if (!connection.socket.is_open()) return count(&Refusals::no_room, connection.where, "its socket cannot be watched");
+  Strangers& strangers = strangers_of(connection.is_unix);
+  const auto greeting = greetings_.try_emplace(serial, identity_, std::move(connection), now_ns_ + limits_.handshake_ns).first;
+  Undo forget([&] { drop(greeting); });
+  strangers.add(serial, std::move(source), now_ns_);
+  if (greeting->second.begin()) forget.call_off();
+}
+
+void Endpoint::drop(Greetings::iterator greeting) {
+  strangers_of(greeting->second.is_unix()).remove(greeting->first);
+  greetings_.erase(greeting);
+}
+
+void Endpoint::advance_greeting(Greetings::iterator greeting, ChannelEvents& events) {
+  const std::string& where = greeting->second.where();
+  Stranger found = Stranger::no_room;
+  try {
+    found = greeting->second.advance();
+  } catch (const std::bad_alloc&) {
+  }
+  if (greeting->second.has_said_hello()) strangers_of(greeting->second.is_unix()).has_spoken(greeting->first);
+  if (found == Stranger::going) return;
+  const Undo done([&] { drop(greeting); });
+  switch (found) {
+    case Stranger::going:
+    case Stranger::left: return;
+    case Stranger::proven: return decide(greeting->second, events);
+    case Stranger::malformed: return count(&Refusals::malformed, where, "what it sent is no handshake");
+    case Stranger::wrong_job: return count(&Refusals::wrong_job, where, "another job, count of ranks, version or rank");
+    case Stranger::wrong_key: return count(&Refusals::wrong_key, where, "it does not hold the job's key");
+    case Stranger::no_room: ++refusals_.no_room;
+  }
+}
+
+// Two ranks that connect to each other at once. The lower one's connection stays when both have come to their proofs: the lower one
+// refuses the other from then on, and the higher one accepts and forgets its own, which the lower one cannot have accepted before,
+// because it would have given up its own then.
+void Endpoint::decide(Greeting& greeting, ChannelEvents& events) {
+  const Rank peer = greeting.peer();
+  if (greeting.peer_rank_count() != identity_.rank_count) {
+    greeting.answer(Verdict::wrong_count);
+    return count(&Refusals::wrong_job, greeting.where(), "it counts other ranks");
+  }
+  // The end of an older channel may be waiting to be read.
+  if (channels_.contains(peer)) drain(peer, events);
+  const auto dial = dials_.find(peer);
+  const bool is_ours_under_way = dial != dials_.end() && dial->second.has_said_proof() && identity_.rank < peer;
+  if (channels_.contains(peer) || is_ours_under_way) {
+    greeting.answer(Verdict::occupied);
+    if (identity_.purpose == Purpose::directory) count(&Refusals::wrong_job, greeting.where(), "its rank is there already");
+    return;
+  }
+  if (!greeting.answer(Verdict::proceed)) return;
+  dials_.erase(peer);
+  establish(peer, greeting.take(), events);
+}
+
+// --- Connecting ------------------------------------------------------------------------------------------------------------------
+
+bool Endpoint::extend_dial(Rank rank, std::int64_t deadline_ns) {
+  if (channels_.contains(rank)) return true;
+  const auto known = dials_.find(rank);
+  if (known != dials_.end()) known->second.extend(deadline_ns);
+  return known != dials_.end();
+}
+
+void Endpoint::dial(Rank rank, std::vector<SocketAddress> targets, std::int64_t deadline_ns, std::optional<Error> hopeless) {
+  dials_.try_emplace(rank, identity_, *poller_, token_of(Kind::dial, ++serial_, rank), rank, std::move(targets), deadline_ns,
+                     std::move(hopeless));
+  wake_soon();
+}
+
+void Endpoint::advance_dial(Rank rank, ChannelEvents& events) {
+  const auto dial = dials_.find(rank);
+  if (dial == dials_.end()) return;
+  switch (dial->second.advance(now_ns_)) {
+    case Dial::Progress::going: return;
+    case Dial::Progress::connected: {
+      Established established = dial->second.take();
+      dials_.erase(dial);
+      establish(rank, std::move(established), events);
+      return;
+    }
+    case Dial::Progress::failed: {
+      const Error error = dial->second.error();
+      dials_.erase(dial);
+      events.lost(rank, error);
+      return;
+    }
+  }
+}
+
+void Endpoint::establish(Rank rank, Established established, ChannelEvents& events) {
+  const std::uint32_t serial = ++serial_;
+  Connection& connection = established.connection;
+  const bool is_same_host = connection.is_unix;
+  const std::int64_t process = connection.process;
+  connection.socket.rename(token_of(Kind::channel, serial, rank));
+  connection.socket.want(EPOLLIN | EPOLLRDHUP);
+  // The socket tells the end of the process too, but not while a child that it forked holds a copy.
+  Watched process_watch;
+  if (identity_.purpose == Purpose::wireup && is_same_host && process != ::getpid()) {
+    Descriptor watch = watch_process(static_cast<pid_t>(process));
+    if (watch.is_open()) process_watch = Watched(*poller_, std::move(watch), token_of(Kind::process, serial, rank), EPOLLIN);
+  }
+  channels_.try_emplace(rank, Channel(rank, std::move(established), std::move(process_watch), limits_.queue), serial);
+  events.connected(rank, is_same_host, process);
+}
+
+// --- Channels --------------------------------------------------------------------------------------------------------------------
+
+Result<void> Endpoint::send(Rank rank, Frame frame) {
+  const auto entry = channels_.find(rank);
+  if (entry == channels_.end()) {
+    return make_error(Status::peer_lost, "send frame", text("rank ", rank), "there is no channel to it", "connect to it first");
+  }
+  Channel& channel = entry->second.channel;
+  const bool has_waited = channel.has_queue();
+  if (Result<void> sent = channel.send(std::move(frame)); !sent) return sent;
+  if (!has_waited) flush(rank, channel);
+  return {};
+}
+
+void Endpoint::flush(Rank rank, Channel& channel) {
+  const bool is_full = channel.flush();
+  // Of one that cannot send, what is left to be read is told, then the end.
+  if (channel.is_deaf()) return serve_again(rank, now_ns_);
+  if (!is_full) serve_again(rank, now_ns() + kFlushPauseNs);
+}
+
+void Endpoint::serve_again(Rank rank, std::int64_t at_ns) {
+  again_.insert(rank);
+  again_at_ns_ = std::min(again_at_ns_, at_ns);
+  wake_at_ns_ = std::min(wake_at_ns_, again_at_ns_);
+  poller_->wake_at(wake_at_ns_);
+}
+
+void Endpoint::disconnect(Rank rank) noexcept {
+  dials_.erase(rank);
+  again_.erase(rank);
+  const auto entry = channels_.find(rank);
+  if (entry == channels_.end()) return;
+  entry->second.channel.seal_end();
+  end_connection(entry->second.channel.socket());
+  channels_.erase(entry);
+}
+
+void Endpoint::cut(Rank rank) noexcept {
+  if (const auto entry = channels_.find(rank); entry != channels_.end()) ::shutdown(entry->second.channel.socket(), SHUT_RDWR);
+}
+
+void Endpoint::serve(Rank rank, std::uint32_t what, ChannelEvents& events) try {
+  Channel& channel = channels_.find(rank)->second.channel;
+  if ((what & EPOLLOUT) != 0) flush(rank, channel);
+  if (channel.receive(*buffer_, events)) return;
+  end_when_deaf(rank, events);
+} catch (const std::bad_alloc&) {
+  cut(rank);  // what it said is lost, or not heard: nothing would wake this rank for it again
+  throw;
+}
+
+// Reads all that has come, as far as it ends.
+void Endpoint::drain(Rank rank, ChannelEvents& events) {
+  Channel& channel = channels_.find(rank)->second.channel;
+  for (int round = 0; round < kMaxDrainRounds; ++round) {
+    if (!channel.receive(*buffer_, events)) return end_when_deaf(rank, events);
+  }
+}
+
+void Endpoint::end_when_deaf(Rank rank, ChannelEvents& events) {
+  const auto entry = channels_.find(rank);
+  if (!entry->second.channel.is_deaf()) return;
+  const Fault fault = entry->second.channel.end();
+  const Error error = make_error(Status::peer_lost, "channel", text("rank ", rank, " (", entry->second.channel.where(), ")"),
+                                 fault.cause, {}, fault.native);
+  end_connection(entry->second.channel.socket());
+  channels_.erase(entry);
+  again_.erase(rank);
+  events.lost(rank, error);
+}
+
+std::size_t Endpoint::memory_bytes(Rank rank) const {
+  std::size_t bytes = 0;
+  if (const auto entry = channels_.find(rank); entry != channels_.end()) bytes += entry->second.channel.memory_bytes();
+  if (const auto dial = dials_.find(rank); dial != dials_.end()) bytes += dial->second.memory_bytes();
+  return bytes;
+}
+
+// --- Polling ---------------------------------------------------------------------------------------------------------------------
+
+void Endpoint::handle(const epoll_event& event, ChannelEvents& events) {
+  const std::uint64_t token = event.data.u64;
+  if (token == Poller::kTimerToken) return;
+  const std::uint32_t number = number_of(token);
+  switch (kind_of(token)) {
+    case Kind::listener: return accept_from(listeners_[number]);
+    case Kind::greeting:
+      if (const auto greeting = greetings_.find(number); greeting != greetings_.end()) advance_greeting(greeting, events);
+      return;
+    case Kind::dial:
+      if (const auto dial = dials_.find(number); dial != dials_.end() && dial->second.token() == token)
+        advance_dial(number, events);
+      return;
+    case Kind::channel:
+      if (const auto entry = channels_.find(number); entry != channels_.end() && entry->second.is(token)) {
+        serve(number, event.events, events);
+      }
+      return;
+    case Kind::process:
+      if (const auto entry = channels_.find(number); entry != channels_.end() && entry->second.is(token)) {
+        entry->second.channel.process_ended(*buffer_, events);
+        end_when_deaf(number, events);
+      }
+      return;
+  }
+}
+
+void Endpoint::run_timers(bool is_more, ChannelEvents& events) {
+  // Only when nothing that has come is left unread: the time may have been ours, between two polls.
+  while (!is_more && !greetings_.empty() && greetings_.begin()->second.deadline_ns() <= now_ns_) {
+    count(&Refusals::too_slow, greetings_.begin()->second.where(), "it did not finish the handshake in time");
+    drop(greetings_.begin());
+  }
+  if (accept_again_at_ns_ <= now_ns_) {
+    accept_again_at_ns_ = kNever;
+    for (Listener& listener : listeners_) listener.socket.want(EPOLLIN);
+  }
+  if (again_at_ns_ <= now_ns_) {
+    again_at_ns_ = kNever;
+    for (const Rank rank : std::exchange(again_, {})) {
+      if (channels_.contains(rank)) serve(rank, EPOLLOUT, events);
+    }
+  }
+  std::vector<Rank> due;
+  for (const auto& [rank, dial] : dials_) {
+    if (dial.next_ns() <= now_ns_) due.push_back(rank);
+  }
+  for (const Rank rank : due) advance_dial(rank, events);
+}
+
+void Endpoint::arm() {
+  wake_at_ns_ = std::min(accept_again_at_ns_, again_at_ns_);
+  if (!greetings_.empty()) wake_at_ns_ = std::min(wake_at_ns_, greetings_.begin()->second.deadline_ns());
+  for (const auto& [rank, dial] : dials_) wake_at_ns_ = std::min(wake_at_ns_, dial.next_ns());
+  poller_->wake_at(wake_at_ns_);
+}
+
+bool Endpoint::poll(ChannelEvents& events) {
+  std::array<epoll_event, 64> ready;
+  const std::size_t count = poller_->take(ready);
+  now_ns_ = now_ns();
+  if (count == 0 && now_ns_ < wake_at_ns_) return false;
+  const Undo armed([&] { arm(); });  // also when `events` throw
+  for (std::size_t index = 0; index < count; ++index) handle(ready[index], events);
+  run_timers(count == ready.size(), events);
+  return true;
+}
+
+}  // namespace gigabar::fabric::secure

@@ -1,0 +1,143 @@
+// SPDX-License-Identifier: Apache-2.0
+// The authenticated channels of one rank for one purpose: who connects to its sockets, whom it connects to, and what is said then.
+// Used by the directory of a job and by the wire-up of its ranks.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "fabric/secure/channel.hpp"
+#include "fabric/secure/dial.hpp"
+#include "fabric/secure/greeting.hpp"
+#include "fabric/secure/handshake.hpp"
+#include "fabric/secure/poller.hpp"
+#include "fabric/secure/sockets.hpp"
+#include "fabric/secure/strangers.hpp"
+
+namespace gigabar::fabric::secure {
+
+// Strangers that were turned away, by cause. Every connection that was accepted ends in a channel, goes by itself between two
+// messages, is told that its rank has a channel already, or is counted here once.
+struct Refusals {
+  std::uint64_t wrong_key = 0;
+  std::uint64_t malformed = 0;
+  std::uint64_t too_slow = 0;     // did not finish the handshake in 5 s
+  std::uint64_t crowded_out = 0;  // made room for others: see Strangers
+  std::uint64_t wrong_job = 0;  // another job, rank count, version or a rank that cannot be (of a directory: that is there already)
+  std::uint64_t another_user = 0;  // at the Unix socket
+  std::uint64_t no_room = 0;       // the system had no memory to watch it
+  std::uint64_t total() const noexcept {
+    return wrong_key + malformed + too_slow + crowded_out + wrong_job + another_user + no_room;
+  }
+};
+
+struct Limits {
+  std::int64_t handshake_ns = 5'000'000'000;   // for strangers
+  std::size_t most_unfinished = 128;           // handshakes of strangers, on Unix sockets and on TCP each
+  std::int64_t silent_grace_ns = 20'000'000;   // before who has not shown the key may have to make room
+  std::int64_t spoken_grace_ns = 250'000'000;  // the same of who has, and has not proved it
+  QueueLimits queue;
+};
+
+// Not for several threads at once. Nothing waits.
+//
+// The listener sends a fresh challenge; both send a hello and then a proof (handshake.hpp); every frame is encrypted and
+// authenticated (stream.hpp). Nothing of the caller's is sent, and nothing told to it, before both have proven that they hold the
+// job's key. A stranger learns nothing but that a rank listens. Without a key the job's id stands in for it.
+class Endpoint {
+ public:
+  Endpoint(Identity identity, const Limits& limits, std::unique_ptr<Poller> poller);
+  Endpoint(const Endpoint&) = delete;
+  Endpoint& operator=(const Endpoint&) = delete;
+  ~Endpoint();
+
+  // Takes a socket that listens, Unix (only processes of the same user are heard) or TCP. False, with errno set, when it cannot be
+  // watched or is not open.
+  bool listen(Descriptor socket);
+
+  // Starts to connect to one of `targets`, tried in turn until the deadline (now_ns() clock); connected() or lost() follows. Where
+  // there are none `hopeless` says why. When both ranks connect at once, one channel remains.
+  void dial(Rank rank, std::vector<SocketAddress> targets, std::int64_t deadline_ns, std::optional<Error> hopeless = {});
+  // False: it is neither connected nor being dialled, for which the deadline is then as late as this.
+  bool extend_dial(Rank rank, std::int64_t deadline_ns);
+  bool is_connected(Rank rank) const { return channels_.contains(rank); }
+  // In order; queued when the socket is full, as far as the limits go (then busy). Errors: peer_lost, busy, invalid_argument.
+  Result<void> send(Rank rank, Frame frame);
+  // Sends what is queued if it goes at once and the sealed end, then closes. No lost() follows; the peer sees peer_lost.
+  void disconnect(Rank rank) noexcept;
+  // Nothing more passes; lost() follows. For one that breaks the caller's rules, or whose state was lost for want of memory.
+  void cut(Rank rank) noexcept;
+
+  // True when something happened. Throws std::bad_alloc.
+  bool poll(ChannelEvents& events);
+  // An epoll descriptor: readable when poll() has something to do, timers too.
+  int wake_descriptor() const noexcept { return poller_->descriptor(); }
+  const Refusals& refusals() const noexcept { return refusals_; }
+  // Bytes this process holds for the channel of `rank`.
+  std::size_t memory_bytes(Rank rank) const;
+
+ protected:
+  const Identity& identity() const noexcept { return identity_; }
+
+ private:
+  struct Listener {
+    Watched socket;
+    bool is_unix = false;
+  };
+  struct Entry {
+    Channel channel;
+    std::uint32_t serial;  // of its tokens
+    bool is(std::uint64_t token) const noexcept;
+  };
+  using Greetings = std::map<std::uint32_t, Greeting>;  // by serial number: the oldest first
+
+  void handle(const epoll_event& event, ChannelEvents& events);
+  void run_timers(bool is_more, ChannelEvents& events);
+  void arm();
+  void wake_soon() { wake_at_ns_ = 0, poller_->wake_at(0); }
+
+  void accept_from(const Listener& listener);
+  void pause_listeners(bool is_unix, std::int64_t pause_ns);
+  void receive(bool is_unix, Descriptor socket, const SocketAddress& from);
+  void greet(Descriptor socket, Connection connection, std::string source);
+  Strangers& strangers_of(bool is_unix) noexcept { return is_unix ? unix_strangers_ : tcp_strangers_; }
+  void make_room(bool is_unix);
+  void drop(Greetings::iterator greeting);
+  void advance_greeting(Greetings::iterator greeting, ChannelEvents& events);
+  void decide(Greeting& greeting, ChannelEvents& events);
+  void count(std::uint64_t Refusals::* counter, const std::string& where, const char* why);
+
+  void advance_dial(Rank rank, ChannelEvents& events);
+  void establish(Rank rank, Established established, ChannelEvents& events);
+  void flush(Rank rank, Channel& channel);
+  void serve_again(Rank rank, std::int64_t at_ns);
+  void serve(Rank rank, std::uint32_t what, ChannelEvents& events);
+  void drain(Rank rank, ChannelEvents& events);
+  void end_when_deaf(Rank rank, ChannelEvents& events);
+
+  Identity identity_;
+  Limits limits_;
+  std::unique_ptr<Poller> poller_;  // outlives all that is watched
+  std::vector<Listener> listeners_;
+  std::int64_t accept_again_at_ns_ = kNever;
+  // Greetings, kept apart: whoever comes by TCP takes no room from this host's ranks.
+  Strangers unix_strangers_, tcp_strangers_;
+
+  std::uint32_t serial_ = 0;
+  Greetings greetings_;
+  std::map<Rank, Dial> dials_;
+  std::map<Rank, Entry> channels_;
+  std::set<Rank> again_;  // to be served without an event
+  std::int64_t again_at_ns_ = kNever;
+  std::int64_t now_ns_ = 0;  // of this poll()
+  std::int64_t wake_at_ns_ = kNever;
+  Refusals refusals_;
+  std::unique_ptr<ReadBuffer> buffer_ = std::make_unique<ReadBuffer>();
+};
+
+}  // namespace gigabar::fabric::secure

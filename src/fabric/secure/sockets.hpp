@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+// System calls on stream sockets; nothing here waits or raises SIGPIPE.
+#pragma once
+
+#include <sys/socket.h>
+#include <sys/types.h>
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "base/descriptor.hpp"
+
+namespace gigabar::fabric::secure {
+
+struct SocketAddress {
+  sockaddr_storage storage{};
+  socklen_t bytes = 0;
+  std::string name;  // for messages: "unix socket gigabar-...", "127.0.0.1:29500", "[::1]:29500"
+
+  bool is_unix() const noexcept { return storage.ss_family == AF_UNIX; }
+  bool operator==(const SocketAddress& other) const noexcept { return name == other.name; }
+  const sockaddr* get() const noexcept { return reinterpret_cast<const sockaddr*>(&storage); }
+};
+// In the abstract name space, where nothing is left behind; `name` without its leading zero byte.
+SocketAddress unix_address(const std::string& name);
+// "127.0.0.1:29500", "[::1]:29500"; "?" where it is no address of the two families.
+std::string name_of_address(const SocketAddress& address);
+// Of an IPv4 or IPv6 address; with_port() writes the name anew.
+std::uint16_t port_of(const SocketAddress& address) noexcept;
+SocketAddress with_port(SocketAddress address, std::uint16_t port);
+// `from` is of one of the two families.
+SocketAddress ip_address(const sockaddr* from, std::uint16_t port);
+// From 4 or 16 bytes in the order of the network, and back. An IPv4 address inside an IPv6 one counts as IPv4; other families have
+// no bytes.
+SocketAddress ip_address(std::string_view bytes, std::uint16_t port);
+std::string_view ip_bytes(const SocketAddress& address) noexcept;
+bool is_loopback(const SocketAddress& address) noexcept;
+
+// A listening socket; not open, with errno set, when there can be none. Port 0: the system chooses one; any other is taken over
+// from connections of the last job, and from a launcher that keeps it free.
+Descriptor listen_at(const SocketAddress& address);
+SocketAddress own_address_of(int socket) noexcept;
+bool is_unix_socket(int socket) noexcept;
+
+// A socket that is connecting or connected; not open, with errno set, when that failed at once.
+Descriptor start_connect(const SocketAddress& address);
+// 0: connected to somebody else; EINPROGRESS: not yet; else the errno of what failed.
+int connection_code(int socket) noexcept;
+// No delay, and an error after about 20 s in which the other host answered nothing.
+void set_tcp_options(int socket) noexcept;
+
+struct Credentials {
+  pid_t process = 0;  // in this process's numbering; 0: not visible here
+  bool is_of_this_user = false;
+};
+// Of the process at the other end of a Unix socket, as it was when it connected or listened.
+Credentials credentials_of(int socket) noexcept;
+// Readable when that process has ended; not open when the kernel has no such thing.
+Descriptor watch_process(pid_t process) noexcept;
+
+enum class Arrival : std::uint8_t { complete, incomplete, ended, failed };
+// Reads until `bytes` has `wanted_bytes`, and nothing beyond. Descriptors that come along are not taken: the kernel closes them.
+Arrival read_up_to(int socket, std::string& bytes, std::size_t wanted_bytes);
+// Small messages of a handshake: a fresh socket has room for them. False with errno set.
+bool send_now(int socket, std::string_view bytes) noexcept;
+// Of a listener: somebody waits there.
+bool is_readable(int socket) noexcept;
+// True when the other end has closed and nothing is left to be read.
+bool is_at_end(int socket) noexcept;
+// Says the end to the other side too when a forked child holds a copy, and lets it read everything that was sent.
+void end_connection(int socket) noexcept;
+
+}  // namespace gigabar::fabric::secure
