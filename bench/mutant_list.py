@@ -120,7 +120,7 @@ MUTANTS = [
         ("wireup_any_end_is_orderly", '"its socket closed without a sealed end: its process has ended"', '"it disconnected"', "*EndpointPurposes.*"),
         ("wireup_descriptors_without_a_frame", "if (descriptors_.size() > kMaxFrameDescriptors || (incoming_.empty() && !descriptors_.empty())) {", "if (false) {", "WireupDescriptors.*"),
         ("wireup_queue_without_end", "if (queued_bytes_ + frame.body.size() + kSealBytes > limits_.most_bytes) {", "if (false) {", "*WireupFrames.*"),
-        ("wireup_reads_while_held_back", "if (fault_ || is_held_back() || !read_some(buffer)) return false;", "if (fault_ || !read_some(buffer)) return false;", "WireupQueue.*"),
+        ("wireup_reads_while_held_back", "if (is_over() || is_held_back() || !read_some(buffer)) return false;", "if (is_over() || !read_some(buffer)) return false;", "WireupQueue.*"),
     ),
     *of("wire-up", "src/fabric/secure/strangers.cpp", "unit_test")(
         ("strangers_of_any_source", "return entry.second.source == source && !entry.second.has_spoken;", "return !entry.second.has_spoken;", "Strangers.*"),

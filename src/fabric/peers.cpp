@@ -22,6 +22,7 @@ namespace {
 // A process that dies closes its links and its channel in any order: a link that breaks before it stands is taken for the network's
 // fault only when the channel has outlived it for so long.
 constexpr std::int64_t kChannelGraceNs = 50'000'000;
+constexpr std::int64_t kChannelErrorNs = 1'000'000;
 
 std::string rank_text(Rank rank) { return text("rank ", rank); }
 
@@ -149,7 +150,9 @@ void Engine::progress_connecting(Peer& peer) {
     peer.state = Peer::State::greeting;
     return;
   }
-  if (Result<void> begun = wireup_->connect(peer.rank, channel, peer.deadline_ns); !begun) fail(peer, std::move(begun).error());
+  // The channel's own error says more than that of this function: it comes first.
+  const std::int64_t deadline_ns = peer.deadline_ns - kChannelErrorNs;
+  if (Result<void> begun = wireup_->connect(peer.rank, channel, deadline_ns); !begun) fail(peer, std::move(begun).error());
 }
 
 Result<void> Engine::send_frame(Peer& peer, FrameType type, std::string body, std::vector<Descriptor> descriptors) {

@@ -6,6 +6,7 @@
 #include <unordered_set>
 
 #include "base/errors.hpp"
+#include "base/undo.hpp"
 #include "fabric/job/bootstrap.hpp"
 #include "fabric/job/directories.hpp"
 #include "fabric/job/job_key.hpp"
@@ -51,7 +52,12 @@ class Member final : public Directory, private secure::ChannelEvents {
 };
 
 Result<void> Member::join(std::vector<SocketAddress> addresses, std::int64_t deadline_ns) {
-  endpoint_.dial(kServer, std::move(addresses), deadline_ns);
+  // While rank 0 is not there yet, the name of its host may get another address.
+  const auto refresh = [this] {
+    auto now = master_addresses(job_);
+    return now ? std::move(*now) : std::vector<SocketAddress>();
+  };
+  endpoint_.dial(kServer, std::move(addresses), deadline_ns, {}, refresh);
   while (!endpoint_.is_connected(kServer) && !lost_) {
     pollfd entry{endpoint_.wake_descriptor(), POLLIN, 0};
     ::poll(&entry, 1, 1000);
@@ -74,9 +80,13 @@ Result<void> Member::join(std::vector<SocketAddress> addresses, std::int64_t dea
 Result<void> Member::publish(std::string rank_address) {
   if (Result<void> checked = check_rank_address(rank_address, is_published_); !checked) return checked;
   if (lost_) return lost_error();
-  rank_addresses_[job_.rank] = rank_address;
+  const auto own = rank_addresses_.insert_or_assign(job_.rank, std::move(rank_address)).first;
+  Undo forget([&] { rank_addresses_.erase(own); });
+  Result<void> sent = endpoint_.send(kServer, frame_of(BootstrapMessageType::publish, job_.rank, own->second));
+  if (!sent) return sent;
+  forget.call_off();
   is_published_ = true;
-  return endpoint_.send(kServer, frame_of(BootstrapMessageType::publish, job_.rank, rank_address));
+  return {};
 }
 
 Result<std::optional<std::string>> Member::rank_address(Rank rank) {
@@ -84,8 +94,10 @@ Result<std::optional<std::string>> Member::rank_address(Rank rank) {
   if (const auto found = rank_addresses_.find(rank); found != rank_addresses_.end()) return std::optional(found->second);
   if (lost_) return lost_error();
   if (rank == job_.rank || asked_.contains(rank)) return std::optional<std::string>();
-  // What is busy, or broken, is asked again behind the next poll.
-  if (endpoint_.send(kServer, frame_of(BootstrapMessageType::ask, rank))) asked_.insert(rank);
+  // What is busy, or broken, is asked again after the next poll. Noted before: a second answer would be one too many.
+  asked_.insert(rank);
+  Undo forget([&] { asked_.erase(rank); });
+  if (endpoint_.send(kServer, frame_of(BootstrapMessageType::ask, rank))) forget.call_off();
   return std::optional<std::string>();
 }
 

@@ -45,6 +45,17 @@ Channel::Channel(Rank rank, Established established, Watched process_watch, cons
       connection_(std::move(established.connection)),
       process_watch_(std::move(process_watch)) {}
 
+void Channel::cut() noexcept {
+  is_cut_ = true;
+  ::shutdown(socket(), SHUT_RDWR);
+}
+
+Fault Channel::end() const {
+  if (fault_) return *fault_;
+  if (is_cut_) return {"this rank closed it: the peer broke the protocol, or this process had no memory for what it sent", {}};
+  return *send_fault_;
+}
+
 void Channel::break_off(std::string cause, NativeCode native) {
   if (!fault_) fault_ = Fault{std::move(cause), std::move(native)};
 }
@@ -168,11 +179,14 @@ void Channel::keep_descriptors(msghdr& message) {
   for (cmsghdr* header = CMSG_FIRSTHDR(&message); header != nullptr; header = CMSG_NXTHDR(&message, header)) {
     if (header->cmsg_level != SOL_SOCKET || header->cmsg_type != SCM_RIGHTS) continue;
     const std::size_t count = (header->cmsg_len - CMSG_LEN(0)) / sizeof(int);
+    // All of them are owned before anything can throw.
+    std::array<Descriptor, kMaxFrameDescriptors> taken;
     for (std::size_t index = 0; index < count; ++index) {
       int number = -1;
       std::memcpy(&number, CMSG_DATA(header) + index * sizeof number, sizeof number);
-      descriptors_.emplace_back(number);
+      taken.at(index) = Descriptor(number);
     }
+    for (std::size_t index = 0; index < count; ++index) descriptors_.push_back(std::move(taken.at(index)));
   }
 }
 
@@ -223,7 +237,7 @@ void Channel::tell_frames(ChannelEvents& events) {
   std::string_view bytes = incoming_;
   // Also when `events` throw: what was told is not told again.
   const Undo use([&] { incoming_.erase(0, incoming_.size() - bytes.size()); });
-  while (!fault_ && !is_held_back()) {
+  while (!is_over() && !is_held_back()) {
     OpenedFrame opened;
     switch (opener_.open(bytes, opened)) {
       case Opener::Found::incomplete: return;
@@ -241,10 +255,10 @@ void Channel::tell_frames(ChannelEvents& events) {
 }
 
 bool Channel::receive(ReadBuffer& buffer, ChannelEvents& events) {
-  for (int turn = 0; turn < kMaxReadsPerTurn && !fault_; ++turn) {
+  for (int turn = 0; turn < kMaxReadsPerTurn && !is_over(); ++turn) {
     tell_frames(events);  // what was left because the peer was held back
     if (is_held_back()) connection_.socket.want(EPOLLOUT);
-    if (fault_ || is_held_back() || !read_some(buffer)) return false;
+    if (is_over() || is_held_back() || !read_some(buffer)) return false;
     tell_frames(events);
     if (incoming_.empty() && incoming_.capacity() > kMaxIdleBytes) std::string().swap(incoming_);
     // What is left belongs to the one frame that has begun.
@@ -252,7 +266,7 @@ bool Channel::receive(ReadBuffer& buffer, ChannelEvents& events) {
       break_off("it sent descriptors without a frame that says so");
     }
   }
-  return !fault_;
+  return !is_over();
 }
 
 void Channel::process_ended(ReadBuffer& buffer, ChannelEvents& events) {

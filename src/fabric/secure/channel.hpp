@@ -35,7 +35,8 @@ class ChannelEvents {
   virtual void frame(Rank rank, Frame frame) = 0;
   // Once per connected(), or per dial() that did not end with it. `error`: peer_lost (it ended, its socket broke), no_permission
   // (another key, or it refused ours), timed_out (connecting), not_supported (another version of this protocol: both versions are
-  // named), invalid_argument (of a directory: it counts other ranks, or this rank is there already).
+  // named), invalid_argument (of a directory: it counts other ranks, or this rank is there already), out_of_descriptors
+  // (connecting: this process had none until the deadline).
   virtual void lost(Rank rank, const Error& error) = 0;
 
  protected:
@@ -82,7 +83,7 @@ class Channel {
 
   const std::string& where() const noexcept { return connection_.where; }
   // Taking no frames any more, though some may still be there to be read.
-  bool is_deaf() const noexcept { return fault_ || send_fault_; }
+  bool is_deaf() const noexcept { return is_over() || send_fault_; }
 
   // Errors: peer_lost, busy, invalid_argument.
   Result<void> send(Frame frame);
@@ -91,10 +92,12 @@ class Channel {
   bool flush();
   // Tells the frames that are there, a bounded number of them. True when there may be more.
   bool receive(ReadBuffer& buffer, ChannelEvents& events);
+  // Nothing more is sent, read or told, what has come already neither.
+  void cut() noexcept;
   // Tells what is there and ends the channel: the process at the other end is no more.
   void process_ended(ReadBuffer& buffer, ChannelEvents& events);
   // What there is to say about a channel that is_deaf() and has nothing more to be read.
-  Fault end() const { return fault_ ? *fault_ : *send_fault_; }
+  Fault end() const;
   // Queues the sealed end, and sends as far as it goes at once.
   void seal_end() noexcept;
   int socket() const noexcept { return connection_.socket.get(); }
@@ -113,6 +116,8 @@ class Channel {
   bool read_some(ReadBuffer& buffer);
   void keep_descriptors(msghdr& message);
   void tell_frames(ChannelEvents& events);
+  // Nothing more is read.
+  bool is_over() const noexcept { return fault_ || is_cut_; }
   bool is_held_back() const noexcept { return queued_bytes_ > limits_.most_while_reading; }
   bool take_descriptors(const OpenedFrame& opened, Frame& frame);
   void break_off(std::string cause, NativeCode native = {});
@@ -123,6 +128,7 @@ class Channel {
   Opener opener_;
   std::optional<Fault> fault_;       // nothing more can be read
   std::optional<Fault> send_fault_;  // nothing more can be sent
+  bool is_cut_ = false;              // by this rank
   std::deque<Outgoing> outgoing_;
   std::size_t queued_bytes_ = 0;        // of outgoing_, with what is sent of the first
   std::size_t queued_descriptors_ = 0;  // of outgoing_

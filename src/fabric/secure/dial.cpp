@@ -10,6 +10,7 @@
 
 #include "base/counted.hpp"
 #include "base/errors.hpp"
+#include "base/undo.hpp"
 
 namespace gigabar::fabric::secure {
 namespace {
@@ -20,14 +21,13 @@ constexpr std::int64_t kLongestPauseNs = 250 * kMillisecond;
 // An address where nothing answers (a network that cannot be reached from here, a filter) keeps the next ones waiting.
 constexpr std::int64_t kConnectNs = 2000 * kMillisecond;
 constexpr std::int64_t kMinConnectNs = 100 * kMillisecond;
-// Somebody listens there but does not say hello: a rank that computes, or not a rank at all.
+// Somebody listens there but does not say hello: a rank that computes, or not a rank at all. In the first round; see hello_ns_.
 constexpr std::int64_t kHelloNs = 5000 * kMillisecond;
 
 // The listener's queue: the peer has not accepted for long.
 bool is_full(const NativeCode& native) { return native.code == EAGAIN; }
-bool is_exhausted(const NativeCode& native) {
-  return native.code == EMFILE || native.code == ENFILE || native.code == ENOMEM || native.code == ENOBUFS;
-}
+bool lacks_descriptors(const NativeCode& native) { return native.code == EMFILE || native.code == ENFILE; }
+bool is_exhausted(const NativeCode& native) { return lacks_descriptors(native) || native.code == ENOMEM || native.code == ENOBUFS; }
 
 constexpr const char* kSameKey = "give all ranks of the job the same GIGABAR_JOB_KEY (and GIGABAR_JOB_ID), and no others";
 constexpr const char* kSameMaster = "give every rank the same MASTER_ADDR and MASTER_PORT, those of rank 0";
@@ -35,14 +35,16 @@ constexpr const char* kSameMaster = "give every rank the same MASTER_ADDR and MA
 }  // namespace
 
 Dial::Dial(const Identity& identity, Poller& poller, std::uint64_t token, Rank rank, std::vector<SocketAddress> targets,
-           std::int64_t deadline_ns, std::optional<Error> hopeless)
+           std::int64_t deadline_ns, std::optional<Error> hopeless, Refresh refresh)
     : identity_(identity),
       poller_(poller),
       token_(token),
       rank_(rank),
       targets_(std::move(targets)),
+      refresh_(std::move(refresh)),
       deadline_ns_(deadline_ns),
       pause_ns_(kFirstPauseNs),
+      hello_ns_(kHelloNs),
       failure_(std::move(hopeless)) {}
 
 void Dial::extend(std::int64_t deadline_ns) noexcept { deadline_ns_ = std::max(deadline_ns_, deadline_ns); }
@@ -64,6 +66,8 @@ Dial::Progress Dial::advance(std::int64_t now_ns) {
   now_ns_ = now_ns;
   if (targets_.empty()) return Progress::failed;
   Progress progress = Progress::going;
+  // What was read and not answered would be waited for.
+  Undo again([&] { come_back_later(); });
   switch (step_) {
     case Step::waiting:
       if (now_ns >= retry_at_ns_) progress = start();
@@ -73,6 +77,7 @@ Dial::Progress Dial::advance(std::int64_t now_ns) {
     case Step::hello: progress = hear_hello(); break;
     case Step::proof: progress = hear_proof(); break;
   }
+  again.call_off();
   if (progress != Progress::going || now_ns < deadline_ns_) return progress;
   socket_ = Watched();
   return Progress::failed;
@@ -83,6 +88,10 @@ Error Dial::error() const {
   if (refusal_ && is_refused_) return *refusal_;
   std::string cause = last_cause_.empty() ? "it did not answer in time" : text("no connection in time; last: ", last_cause_);
   if (refusal_) cause += text("; before: ", refusal_->record().object, ": ", refusal_->record().cause);
+  if (lacks_descriptors(last_native_)) {
+    return make_error(Status::out_of_descriptors, "connect", object(), std::move(cause),
+                      "raise the limit on open files (ulimit -n)", last_native_);
+  }
   return make_error(Status::timed_out, "connect", object(), std::move(cause),
                     "see whether the rank runs and can be reached, or give it longer (connect_timeout)", last_native_);
 }
@@ -115,8 +124,7 @@ Dial::Progress Dial::hear_connection() {
     return soft_failure(std::strerror(errno), errno_code(errno));
   socket_.want(EPOLLIN | EPOLLRDHUP);
   step_ = Step::challenge;
-  // Where there is no other address, it is waited for.
-  give_up_at_ns_ = target().is_unix() || targets_.size() == 1 ? kNever : now_ns_ + kHelloNs;
+  give_up_at_ns_ = stays_here() ? kNever : now_ns_ + hello_ns_;
   return hear_challenge();
 }
 
@@ -158,7 +166,9 @@ Dial::Progress Dial::hear_challenge() {
 Dial::Progress Dial::unexpected(Arrival arrival) {
   if (arrival == Arrival::failed) return soft_failure(std::strerror(errno), errno_code(errno));
   if (arrival == Arrival::ended) return soft_failure("it closed the connection before it proved who it is");
-  return now_ns_ < give_up_at_ns_ || step_ == Step::proof ? Progress::going : soft_failure("it listens but does not answer");
+  if (now_ns_ < give_up_at_ns_ || step_ == Step::proof) return Progress::going;
+  was_silent_ = true;
+  return soft_failure("it listens but does not answer");
 }
 
 // Of a message that does not go on, or is of another version. Anybody may have said it.
@@ -213,6 +223,8 @@ Dial::Progress Dial::hear_proof() {
 }
 
 Established Dial::take() {
+  step_ = Step::waiting;
+  retry_at_ns_ = now_ns_ + pause_ns_;
   std::string where = target().is_unix() ? text("unix socket, process ", process_) : target().name;
   return {
       {std::move(socket_), target().is_unix(), process_, std::move(where)}, handshake_->take_sealer(), handshake_->take_opener()};
@@ -221,7 +233,7 @@ Established Dial::take() {
 Dial::Progress Dial::soft_failure(const std::string& cause, NativeCode native) {
   // Where somebody listens at the peer's own Unix socket: over TCP neither descriptors nor shared memory would be possible. And
   // when this process lacks something, no other address is better.
-  const bool is_the_place = (is_at_its_own() && (step_ > Step::connecting || is_full(native))) || is_exhausted(native);
+  const bool is_the_place = (stays_here() && (step_ > Step::connecting || is_full(native))) || is_exhausted(native);
   // The first address is the best one.
   if (target_index_ <= told_index_) {
     told_index_ = target_index_;
@@ -257,8 +269,13 @@ Dial::Progress Dial::next_target() {
   // Rank 0 listens at one of a directory's addresses.
   is_refused_ = is_of_directory() ? refusal_count_ > 0 : refusal_count_ == targets_.size();
   refusal_count_ = 0;
+  if (std::exchange(was_silent_, false)) hello_ns_ *= 2;
   target_index_ = 0;
-  return come_back_later();
+  const Progress progress = come_back_later();
+  // A name may stand for another address than before.
+  std::vector<SocketAddress> fresh = refresh_ ? refresh_() : std::vector<SocketAddress>();
+  if (!fresh.empty()) targets_ = std::move(fresh);
+  return progress;
 }
 
 Dial::Progress Dial::come_back_later() {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -22,10 +23,14 @@ class Dial {
     failed      // error() tells why
   };
 
-  // `targets` may be empty: then `hopeless` says why. A Unix socket that stands first is the rank's own: no other process can
-  // listen there. `token` names its sockets in the poller.
+  // The rank's addresses as they are now; none: those known before stay.
+  using Refresh = std::function<std::vector<SocketAddress>()>;
+
+  // `targets` may be empty: then `hopeless` says why. A Unix socket that stands first is where the rank itself listens. Its name is
+  // random or secret, but for the directory of a job without a key: that name is known, and another process can take it. `token`
+  // names its sockets in the poller. `refresh` is called after each round over all targets.
   Dial(const Identity& identity, Poller& poller, std::uint64_t token, Rank rank, std::vector<SocketAddress> targets,
-       std::int64_t deadline_ns, std::optional<Error> hopeless);
+       std::int64_t deadline_ns, std::optional<Error> hopeless, Refresh refresh = {});
 
   Progress advance(std::int64_t now_ns);
   std::int64_t next_ns() const noexcept;
@@ -34,6 +39,7 @@ class Dial {
   void extend(std::int64_t deadline_ns) noexcept;
   std::uint64_t token() const noexcept { return token_; }
 
+  // When connected. Where nothing comes of it, advance() tries again.
   Established take();
   Error error() const;
   std::size_t memory_bytes() const noexcept;
@@ -62,6 +68,8 @@ class Dial {
   std::string object() const;
   const SocketAddress& target() const { return targets_[target_index_]; }
   bool is_at_its_own() const { return target().is_unix() && targets_.front().is_unix(); }
+  // Nothing but the rank itself is expected here, and it is waited for. The second name of a directory is anybody's.
+  bool stays_here() const { return target_index_ == 0 && target().is_unix(); }
   bool is_of_directory() const noexcept { return identity_.purpose == Purpose::directory; }
 
   const Identity& identity_;
@@ -69,6 +77,7 @@ class Dial {
   std::uint64_t token_;
   Rank rank_;
   std::vector<SocketAddress> targets_;
+  Refresh refresh_;
   std::int64_t deadline_ns_;
 
   Step step_ = Step::waiting;
@@ -76,6 +85,8 @@ class Dial {
   std::int64_t retry_at_ns_ = 0;    // while waiting
   std::int64_t give_up_at_ns_ = 0;  // of this address, before proof
   std::int64_t pause_ns_;
+  std::int64_t hello_ns_;    // how long one that listens may say nothing, in this round
+  bool was_silent_ = false;  // one did in this round: it may be a rank that computes, so the next round waits longer
   std::size_t target_index_ = 0;
   std::size_t refusal_count_ = 0;  // of this round
   bool is_refused_ = false;        // nothing else was heard in the last round

@@ -7,6 +7,7 @@
 #include <array>
 #include <bit>
 #include <cerrno>
+#include <cstring>
 #include <new>
 #include <utility>
 
@@ -38,6 +39,12 @@ std::uint64_t token_of(Kind kind, std::uint32_t serial, std::uint32_t number) no
 Kind kind_of(std::uint64_t token) noexcept { return static_cast<Kind>(token >> 56); }
 std::uint32_t serial_of(std::uint64_t token) noexcept { return static_cast<std::uint32_t>(token >> 32) & 0xffffff; }
 std::uint32_t number_of(std::uint64_t token) noexcept { return static_cast<std::uint32_t>(token); }
+
+void log_exhaustion(int code) {
+  if (!is_logged(LogLevel::info)) return;
+  log(LogLevel::info, text("accept: ", std::strerror(code), ": ranks that connect have to wait",
+                           code == EMFILE || code == ENFILE ? " until a descriptor is free; raise 'ulimit -n'" : ""));
+}
 
 }  // namespace
 
@@ -86,7 +93,8 @@ void Endpoint::accept_from(const Listener& listener) {
       const int code = errno;
       if (code == EAGAIN) return;
       if (code == EMFILE || code == ENFILE || code == ENOBUFS || code == ENOMEM) {
-        return pause_listeners(listener.is_unix, kAcceptPauseNs);
+        pause_listeners(listener.is_unix, kAcceptPauseNs);
+        return log_exhaustion(code);
       }
       continue;  // that connection broke while it waited
     }
@@ -178,7 +186,7 @@ void Endpoint::decide(Greeting& greeting, ChannelEvents& events) {
     return count(&Refusals::wrong_job, greeting.where(), "it counts other ranks");
   }
   // The end of an older channel may be waiting to be read.
-  if (channels_.contains(peer)) drain(peer, events);
+  if (channels_.contains(peer)) guarded(peer, [&] { drain(peer, events); });
   const auto dial = dials_.find(peer);
   const bool is_ours_under_way = dial != dials_.end() && dial->second.has_said_proof() && identity_.rank < peer;
   if (channels_.contains(peer) || is_ours_under_way) {
@@ -187,7 +195,6 @@ void Endpoint::decide(Greeting& greeting, ChannelEvents& events) {
     return;
   }
   if (!greeting.answer(Verdict::proceed)) return;
-  dials_.erase(peer);
   establish(peer, greeting.take(), events);
 }
 
@@ -200,9 +207,10 @@ bool Endpoint::extend_dial(Rank rank, std::int64_t deadline_ns) {
   return known != dials_.end();
 }
 
-void Endpoint::dial(Rank rank, std::vector<SocketAddress> targets, std::int64_t deadline_ns, std::optional<Error> hopeless) {
+void Endpoint::dial(Rank rank, std::vector<SocketAddress> targets, std::int64_t deadline_ns, std::optional<Error> hopeless,
+                    Dial::Refresh refresh) {
   dials_.try_emplace(rank, identity_, *poller_, token_of(Kind::dial, ++serial_, rank), rank, std::move(targets), deadline_ns,
-                     std::move(hopeless));
+                     std::move(hopeless), std::move(refresh));
   wake_soon();
 }
 
@@ -211,12 +219,7 @@ void Endpoint::advance_dial(Rank rank, ChannelEvents& events) {
   if (dial == dials_.end()) return;
   switch (dial->second.advance(now_ns_)) {
     case Dial::Progress::going: return;
-    case Dial::Progress::connected: {
-      Established established = dial->second.take();
-      dials_.erase(dial);
-      establish(rank, std::move(established), events);
-      return;
-    }
+    case Dial::Progress::connected: return establish(rank, dial->second.take(), events);
     case Dial::Progress::failed: {
       const Error error = dial->second.error();
       dials_.erase(dial);
@@ -240,7 +243,8 @@ void Endpoint::establish(Rank rank, Established established, ChannelEvents& even
     if (watch.is_open()) process_watch = Watched(*poller_, std::move(watch), token_of(Kind::process, serial, rank), EPOLLIN);
   }
   channels_.try_emplace(rank, Channel(rank, std::move(established), std::move(process_watch), limits_.queue), serial);
-  events.connected(rank, is_same_host, process);
+  dials_.erase(rank);  // not before: without memory for the channel it goes on
+  guarded(rank, [&] { events.connected(rank, is_same_host, process); });
 }
 
 // --- Channels --------------------------------------------------------------------------------------------------------------------
@@ -253,7 +257,7 @@ Result<void> Endpoint::send(Rank rank, Frame frame) {
   Channel& channel = entry->second.channel;
   const bool has_waited = channel.has_queue();
   if (Result<void> sent = channel.send(std::move(frame)); !sent) return sent;
-  if (!has_waited) flush(rank, channel);
+  if (!has_waited) guarded(rank, [&] { flush(rank, channel); });
   return {};
 }
 
@@ -282,17 +286,21 @@ void Endpoint::disconnect(Rank rank) noexcept {
 }
 
 void Endpoint::cut(Rank rank) noexcept {
-  if (const auto entry = channels_.find(rank); entry != channels_.end()) ::shutdown(entry->second.channel.socket(), SHUT_RDWR);
+  if (const auto entry = channels_.find(rank); entry != channels_.end()) entry->second.channel.cut();
 }
 
-void Endpoint::serve(Rank rank, std::uint32_t what, ChannelEvents& events) try {
+template <class Body>
+void Endpoint::guarded(Rank rank, Body&& body) try {
+  body();
+} catch (...) {
+  cut(rank);
+  throw;
+}
+
+void Endpoint::serve(Rank rank, std::uint32_t what, ChannelEvents& events) {
   Channel& channel = channels_.find(rank)->second.channel;
   if ((what & EPOLLOUT) != 0) flush(rank, channel);
-  if (channel.receive(*buffer_, events)) return;
-  end_when_deaf(rank, events);
-} catch (const std::bad_alloc&) {
-  cut(rank);  // what it said is lost, or not heard: nothing would wake this rank for it again
-  throw;
+  if (!channel.receive(*buffer_, events)) end_when_deaf(rank, events);
 }
 
 // Reads all that has come, as far as it ends.
@@ -339,13 +347,15 @@ void Endpoint::handle(const epoll_event& event, ChannelEvents& events) {
       return;
     case Kind::channel:
       if (const auto entry = channels_.find(number); entry != channels_.end() && entry->second.is(token)) {
-        serve(number, event.events, events);
+        guarded(number, [&] { serve(number, event.events, events); });
       }
       return;
     case Kind::process:
       if (const auto entry = channels_.find(number); entry != channels_.end() && entry->second.is(token)) {
-        entry->second.channel.process_ended(*buffer_, events);
-        end_when_deaf(number, events);
+        guarded(number, [&] {
+          entry->second.channel.process_ended(*buffer_, events);
+          end_when_deaf(number, events);
+        });
       }
       return;
   }
@@ -363,8 +373,15 @@ void Endpoint::run_timers(bool is_more, ChannelEvents& events) {
   }
   if (again_at_ns_ <= now_ns_) {
     again_at_ns_ = kNever;
-    for (const Rank rank : std::exchange(again_, {})) {
-      if (channels_.contains(rank)) serve(rank, EPOLLOUT, events);
+    std::set<Rank> due = std::exchange(again_, {});
+    // When one throws, the others stay due. Nothing is allocated for it.
+    const Undo keep([&] {
+      if (!due.empty()) again_at_ns_ = now_ns_;
+      again_.merge(due);
+    });
+    while (!due.empty()) {
+      const Rank rank = due.extract(due.begin()).value();
+      if (channels_.contains(rank)) guarded(rank, [&] { serve(rank, EPOLLOUT, events); });
     }
   }
   std::vector<Rank> due;

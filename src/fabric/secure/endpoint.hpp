@@ -61,8 +61,9 @@ class Endpoint {
   bool listen(Descriptor socket);
 
   // Starts to connect to one of `targets`, tried in turn until the deadline (now_ns() clock); connected() or lost() follows. Where
-  // there are none `hopeless` says why. When both ranks connect at once, one channel remains.
-  void dial(Rank rank, std::vector<SocketAddress> targets, std::int64_t deadline_ns, std::optional<Error> hopeless = {});
+  // there are none `hopeless` says why. When both ranks connect at once, one channel remains. `refresh`: see Dial.
+  void dial(Rank rank, std::vector<SocketAddress> targets, std::int64_t deadline_ns, std::optional<Error> hopeless = {},
+            Dial::Refresh refresh = {});
   // False: it is neither connected nor being dialled, for which the deadline is then as late as this.
   bool extend_dial(Rank rank, std::int64_t deadline_ns);
   bool is_connected(Rank rank) const { return channels_.contains(rank); }
@@ -70,7 +71,8 @@ class Endpoint {
   Result<void> send(Rank rank, Frame frame);
   // Sends what is queued if it goes at once and the sealed end, then closes. No lost() follows; the peer sees peer_lost.
   void disconnect(Rank rank) noexcept;
-  // Nothing more passes; lost() follows. For one that breaks the caller's rules, or whose state was lost for want of memory.
+  // Nothing more passes, of what has come already neither; lost() follows. For one that breaks the caller's rules, or whose state
+  // was lost for want of memory.
   void cut(Rank rank) noexcept;
 
   // True when something happened. Throws std::bad_alloc.
@@ -114,6 +116,9 @@ class Endpoint {
 
   void advance_dial(Rank rank, ChannelEvents& events);
   void establish(Rank rank, Established established, ChannelEvents& events);
+  // Runs what may take something out of the channel of `rank`; when it throws, that is lost, and so the channel is cut.
+  template <class Body>
+  void guarded(Rank rank, Body&& body);
   void flush(Rank rank, Channel& channel);
   void serve_again(Rank rank, std::int64_t at_ns);
   void serve(Rank rank, std::uint32_t what, ChannelEvents& events);

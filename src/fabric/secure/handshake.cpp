@@ -25,6 +25,13 @@ static_assert(kProofBytes == kPrefixBytes + kStreamHeaderBytes + kHashBytes);
 // BLAKE2b over parts, each preceded by its length: no two lists of parts give the same bytes.
 class Hash {
  public:
+  Hash(const Hash&) = delete;
+  Hash& operator=(const Hash&) = delete;
+  ~Hash() {
+    sodium_memzero(&state_, sizeof state_);
+    // Words of key and message, and the scalar of an exchange before it, are left there.
+    sodium_stackzero(kStackBytes);
+  }
   explicit Hash(std::string_view key = {}) {
     crypto_generichash_init(&state_, key.empty() ? nullptr : unsigned_bytes(key), key.size(), kHashBytes);
   }
@@ -46,12 +53,7 @@ class Hash {
   }
 
  private:
-  void end(unsigned char* digest) {
-    crypto_generichash_final(&state_, digest, kHashBytes);
-    sodium_memzero(&state_, sizeof state_);
-    // Words of key and message, and the scalar of an exchange before it, are left there.
-    sodium_stackzero(kStackBytes);
-  }
+  void end(unsigned char* digest) { crypto_generichash_final(&state_, digest, kHashBytes); }
   crypto_generichash_state state_{};
 };
 

@@ -6,12 +6,14 @@
 #include <sys/wait.h>
 
 #include <array>
+#include <cerrno>
 #include <mutex>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "base/errors.hpp"
+#include "fabric/job/directories.hpp"
 #include "fabric/job/job.hpp"
 #include "fabric/secure/sockets.hpp"
 #include "unit/fabric/job/keeping.hpp"
@@ -143,6 +145,32 @@ TEST(Directory, AStrangerWhoTakesTheKnownNameKeepsNobodyOut) {
   EXPECT_EQ(refusal(make_job(0, 2, port.number(), ""), in_seconds(20)).native.name, "EADDRINUSE");
   for (const int end : {ready[0], ready[1], over[0], over[1]}) ::close(end);
   ::waitpid(squatter, nullptr, 0);
+}
+
+// The same, with a queue that is full: a rank that comes before rank 0 is turned away there, and goes on trying both names.
+TEST(Directory, AStrangerWhoseQueueIsFullKeepsNobodyOut) {
+  const FreePort port;
+  const auto known = fabric::secure::unix_address(text("gigabar-directory-", ::geteuid(), "-", port.number()));
+  const Descriptor squatter(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  ASSERT_EQ(::bind(squatter.get(), known.get(), known.bytes), 0);
+  ASSERT_EQ(::listen(squatter.get(), 0), 0);
+  std::vector<Descriptor> queue;
+  do {
+    queue.push_back(fabric::secure::start_connect(known));
+  } while (queue.back().is_open() && queue.size() < 100);
+  ASSERT_FALSE(queue.back().is_open());
+  ASSERT_EQ(errno, EAGAIN);
+  std::unique_ptr<fabric::Directory> member;
+  std::thread early([&] {
+    auto joined = fabric::open_member(on_one_host(make_job(1, 2, port.number())), in_seconds(5));
+    EXPECT_TRUE(joined) << joined.error().message();
+    if (joined) member = std::move(*joined);
+  });
+  ::poll(nullptr, 0, 200);
+  const Keeping server(on_one_host(make_job(0, 2, port.number())));
+  early.join();
+  ASSERT_TRUE(member);
+  EXPECT_EQ(wait_for_rank_address(*member, 0), "address 0");
 }
 
 // An address of this host other than loopback; empty when it has none.

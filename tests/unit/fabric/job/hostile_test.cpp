@@ -324,6 +324,21 @@ TEST(HostileInsider, WhatBreaksTheRulesIsCutOff) {
   expect_works(port.number(), 1, 4);
 }
 
+TEST(HostileInsider, WhatComesAfterThatIsNotHeard) {
+  const FreePort port;
+  const Keeping server(make_job(0, 4, port.number()));
+  Insider insider(port.number());
+  ASSERT_TRUE(insider.is_proved());
+  const std::string bad = insider.seal(BootstrapMessageType::ask, 4);
+  insider.stranger().send(bad + insider.seal(BootstrapMessageType::publish, 1, "not heard"));
+  EXPECT_TRUE(insider.stranger().is_cut_off());
+  auto member = fabric::open_member(make_job(2, 4, port.number()), in_seconds(20));
+  ASSERT_TRUE(member) << member.error().message();
+  ASSERT_TRUE((*member)->rank_address(1));
+  EXPECT_EQ(test::wait_for_rank_address(**member, 0), "address 0") << "answered later";
+  EXPECT_FALSE((*member)->rank_address(1)->has_value());
+}
+
 TEST(HostileInsider, ManyQuestionsWithoutTakingTheAnswersAreHeldBack) {
   const FreePort port;
   const Keeping server(make_job(0, 4, port.number()));

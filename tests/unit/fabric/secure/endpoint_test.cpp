@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <new>
 
 #include "fabric/secure/endpoint.hpp"
 #include "unit/fabric/wireup/ranks.hpp"
@@ -259,6 +260,73 @@ TEST_P(EndpointPurposes, DamagedFramesEndTheChannel) {
     EXPECT_EQ(acceptor.losses[0].status(), Status::peer_lost) << damage.name;
     EXPECT_NE(acceptor.losses[0].message().find(damage.cause), std::string::npos) << damage.name << acceptor.losses[0].message();
   }
+}
+
+// Ends the channel at a frame, or has no memory for it.
+class Ending : public Side {
+ public:
+  using Side::Side;
+  void frame(Rank peer, Frame frame) override {
+    Side::frame(peer, std::move(frame));
+    if (throws) throw std::bad_alloc();
+    if (cuts) endpoint.cut(peer);
+  }
+  // False when it threw.
+  bool poll() try {
+    endpoint.poll(*this);
+    return true;
+  } catch (const std::bad_alloc&) {
+    return false;
+  }
+  bool throws = false, cuts = false;
+};
+
+// A stream with a gap would be taken for a whole one.
+TEST_P(EndpointPurposes, WhatHasComeBehindACutIsNotTold) {
+  Ending ending(identity_of(job_of(0, 2), GetParam()));
+  for (const bool throws : {false, true}) {
+    initiator.forget();
+    ending.forget();
+    Between idle(ending.address, [](To, std::size_t, std::string&) {});
+    initiator.endpoint.dial(0, {ending.address}, now_ns() + kLongTimeNs);
+    ASSERT_TRUE(run(initiator, ending, idle, [&] { return !initiator.bodies.empty() && !ending.bodies.empty(); }));
+    ending.forget();
+    for (const char* body : {"A", "B", "C"}) ASSERT_TRUE(initiator.endpoint.send(0, frame_of(1, body)));
+    (throws ? ending.throws : ending.cuts) = true;
+    EXPECT_EQ(ending.poll(), !throws);
+    ending.throws = ending.cuts = false;
+    ending.poll();
+    EXPECT_EQ(ending.bodies, std::vector<std::string>{"A"});
+    ASSERT_EQ(ending.losses.size(), 1u);
+    EXPECT_NE(ending.losses[0].message().find("this rank closed it"), std::string::npos) << ending.losses[0].message();
+    ASSERT_TRUE(run(initiator, ending, idle, [&] { return !initiator.losses.empty(); }));
+  }
+}
+
+// A rank comes a second time while words of its first channel are unread. There is no memory for them: the first channel ends, or
+// its rank would wait for the answer.
+TEST_P(EndpointPurposes, WordsThatAreLostWhenARankComesAgainEndTheChannel) {
+  Ending server(identity_of(job_of(0, 2), GetParam()));
+  Between idle(server.address, [](To, std::size_t, std::string&) {});
+  initiator.endpoint.dial(0, {server.address}, now_ns() + kLongTimeNs);
+  ASSERT_TRUE(run(initiator, server, idle, [&] { return !initiator.bodies.empty() && !server.bodies.empty(); }));
+  const Identity identity = identity_of(job_of(1, 2), GetParam());
+  Handshake handshake(identity, Role::initiator);
+  RawSocket again(server.address);
+  const auto hear = [&](std::size_t bytes) {
+    for (int round = 0; round < 1000 && again.received().size() < bytes; ++round) server.poll();
+    return again.received();
+  };
+  ASSERT_TRUE(handshake.take_challenge(hear(kChallengeBytes)));
+  ASSERT_TRUE(again.send(handshake.hello(0)));
+  ASSERT_EQ(handshake.take_hello(hear(kChallengeBytes + kHelloBytes).substr(kChallengeBytes)), HelloFault::none);
+  ASSERT_TRUE(again.send(handshake.proof()));  // first: it is handled before the frame
+  ASSERT_TRUE(initiator.endpoint.send(0, frame_of(1, "a question")));
+  server.throws = true;
+  EXPECT_FALSE(server.poll());
+  server.throws = false;
+  server.poll();
+  EXPECT_EQ(server.losses.size(), 1u);
 }
 
 // --- Before the proofs

@@ -6,6 +6,7 @@
 #include <sys/stat.h>
 
 #include <cstring>
+#include <new>
 
 #include "fabric/secure/channel.hpp"
 #include "ranks.hpp"
@@ -171,6 +172,23 @@ TEST(WireupQueue, WhoDoesNotTakeTheAnswersIsHeldBack) {
   EXPECT_EQ(::poll(&watched, 1, 50), 0) << "nothing wakes it meanwhile";
   ASSERT_TRUE(pump({&asker, &answerer}, [&] { return asker.frames[1].size() == kQuestions; }));
   EXPECT_EQ(heard, kQuestions);
+}
+
+// Two channels that cannot send end at the next poll. What is told of the first throws: the second one's end is told all the same.
+TEST(WireupQueue, WhatThrowsForOneRankForgetsNoOther) {
+  Node node(job_of(0, 3));
+  Puppet one(node, job_of(1, 3), unix_of(node)), two(node, job_of(2, 3), unix_of(node));
+  for (Puppet* puppet : {&one, &two}) {
+    ASSERT_TRUE(puppet->shake_hands());
+    // No event tells this.
+    ASSERT_EQ(::shutdown(puppet->socket().get(), SHUT_RD), 0);
+  }
+  for (const Rank rank : {Rank{1}, Rank{2}}) ASSERT_TRUE(node.wireup->send(rank, frame_of(1, "it is not taken")));
+  node.on_lost = [&](Rank) {
+    if (node.losses.size() == 1) throw std::bad_alloc();
+  };
+  EXPECT_THROW(node.poll(), std::bad_alloc);
+  EXPECT_TRUE(pump({&node}, [&] { return node.losses.size() == 2; }, kSecond));
 }
 
 struct UnixPair {

@@ -3,8 +3,10 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <atomic>
 #include <optional>
 
+#include "base/log.hpp"
 #include "fabric/secure/dial.hpp"
 #include "ranks.hpp"
 #include "support/no_more_descriptors.hpp"
@@ -438,6 +440,9 @@ TEST(WireupStrangers, NoDescriptorToAcceptWith) {
   ASSERT_TRUE(peer.connect(node));
   peer.poll();
   int busy_rounds = 0;
+  std::atomic<int> line_count{0};
+  LogHandler before =
+      set_log_handler([&](LogLevel, std::string_view line) { line_count += line.find("ulimit -n") != std::string_view::npos ? 1 : 0; });
   const bool has_slept = test::without_descriptors([&] {
     for (; busy_rounds < 20; ++busy_rounds) {
       node.poll();
@@ -446,7 +451,9 @@ TEST(WireupStrangers, NoDescriptorToAcceptWith) {
     }
     return false;
   });
+  set_log_handler(std::move(before));
   EXPECT_TRUE(has_slept) << "poll() was called for nothing " << busy_rounds << " times";
+  EXPECT_EQ(line_count, 1) << "once for each pause";
   ASSERT_TRUE(pump({&node, &peer}, [&] { return node.has(peer) && peer.has(node); })) << "it goes on when there is room again";
 }
 
