@@ -108,28 +108,34 @@ MUTANTS = [
         ("seal_end_not_told", "frame.is_last = tag == crypto_secretstream_xchacha20poly1305_TAG_FINAL;", "frame.is_last = false;", "SecureStream.*"),
         ("seal_opens_behind_a_forgery", "    state_ = Secret();\n    return Found::forged;", "    return Found::forged;", "SecureStream.*"),
     ),
-    *of("wire-up", "src/fabric/secure/greeting.cpp", "unit_test")(
-        ("wireup_proven_by_any_proof", "handshake_.take_proof(heard_) ? Stranger::proven", "handshake_.take_proof(heard_) || true ? Stranger::proven", "*EndpointPurposes.*"),
+    *of("wire-up", "src/fabric/secure/pending_handshake.cpp", "unit_test")(
+        ("wireup_proven_by_any_proof", "handshake_.take_proof(received_) ? HandshakeResult::proven", "handshake_.take_proof(received_) || true ? HandshakeResult::proven", "*EndpointPurposes.*"),
     ),
     *of("wire-up", "src/fabric/secure/dial.cpp", "unit_test")(
-        ("wireup_listener_with_any_proof", "if (handshake_->take_proof(heard_)) return judge_proven();", "if (handshake_->take_proof(heard_) || true) return Progress::connected;", "*EndpointPurposes.*"),
+        ("wireup_listener_with_any_proof", "if (handshake_->take_proof(received_)) return judge_proven();", "if (handshake_->take_proof(received_) || true) return Progress::connected;", "*EndpointPurposes.*"),
         ("wireup_verdict_ignored", "if (handshake_->verdict() == Verdict::proceed) return Progress::connected;", "return Progress::connected;", "EndpointVerdicts.*"),
-        ("wireup_refusal_is_final", "if (is_at_its_own()) return fail(", "if (true) return fail(", "WireupStrangers.ARefusalOverTcpIsNeverFinal"),
+        ("dial_waits_for_the_silent", "give_up_at_ns_ = is_first_unix_socket() ? kNever : now_ns_ + hello_ns_;", "give_up_at_ns_ = kNever;", "Dial.*"),
+        ("dial_stays_where_it_is_full", "stays_at_target = (is_first_unix_socket()", "stays_at_target = (is_peers_own_socket()", "Directory.AStranger*"),
+        ("dial_knows_one_address", "if (!fresh.empty()) targets_ = std::move(fresh);", "", "Dial.*"),
+        ("wireup_refusal_is_final", "if (is_peers_own_socket()) return fail(", "if (true) return fail(", "WireupStrangers.ARefusalOverTcpIsNeverFinal"),
     ),
     *of("wire-up", "src/fabric/secure/channel.cpp", "unit_test")(
         ("wireup_any_end_is_orderly", '"its socket closed without a sealed end: its process has ended"', '"it disconnected"', "*EndpointPurposes.*"),
         ("wireup_descriptors_without_a_frame", "if (descriptors_.size() > kMaxFrameDescriptors || (incoming_.empty() && !descriptors_.empty())) {", "if (false) {", "WireupDescriptors.*"),
-        ("wireup_queue_without_end", "if (queued_bytes_ + frame.body.size() + kSealBytes > limits_.most_bytes) {", "if (false) {", "*WireupFrames.*"),
-        ("wireup_reads_while_held_back", "if (is_over() || is_held_back() || !read_some(buffer)) return false;", "if (is_over() || !read_some(buffer)) return false;", "WireupQueue.*"),
+        ("wireup_frames_after_a_cut", "while (!is_over() && !is_backpressured()) {", "while (!fault_ && !is_backpressured()) {", "*EndpointPurposes.*:HostileInsider.*"),
+        ("wireup_queue_without_end", "if (queued_bytes_ + frame.body.size() + kFrameOverheadBytes > limits_.max_queued_bytes) {", "if (false) {", "*WireupFrames.*"),
+        ("wireup_reads_while_held_back", "if (is_over() || is_backpressured() || !read_some(buffer)) return false;", "if (is_over() || !read_some(buffer)) return false;", "WireupQueue.*"),
     ),
-    *of("wire-up", "src/fabric/secure/strangers.cpp", "unit_test")(
-        ("strangers_of_any_source", "return entry.second.source == source && !entry.second.has_spoken;", "return !entry.second.has_spoken;", "Strangers.*"),
+    *of("wire-up", "src/fabric/secure/pending_limit.cpp", "unit_test")(
+        ("strangers_of_any_source", "return entry.second.source == source && !entry.second.has_hello;", "return !entry.second.has_hello;", "PendingLimit.*"),
     ),
     *of("wire-up", "src/fabric/secure/endpoint.cpp", "unit_test")(
-        ("strangers_without_a_limit", "  if (!strangers.is_full()) return;\n", "  if (true) return;\n", "WireupStrangers.*"),
-        ("strangers_without_a_deadline", "greetings_.begin()->second.deadline_ns() <= now_ns_) {", "greetings_.begin()->second.deadline_ns() == 7) {", "WireupStrangers.SlowOnesAreDropped"),
+        ("strangers_without_a_limit", "  if (!limit.is_full()) return;\n", "  if (true) return;\n", "WireupStrangers.*"),
+        ("strangers_without_a_deadline", "pending_.begin()->second.deadline_ns() <= now_ns_) {", "pending_.begin()->second.deadline_ns() == 7) {", "WireupStrangers.SlowOnesAreDropped"),
+        ("wireup_deferred_forgotten", "      deferred_.merge(due);\n", "", "WireupQueue.*"),
+        ("wireup_drained_and_lost", "guarded(peer, [&] { drain(peer, events); });", "drain(peer, events);", "*EndpointPurposes.*"),
         ("wireup_another_user", "if (!credentials.is_of_this_user) return count(", "if (false) return count(", "WireupForks.AnotherUser*"),
-        ("directory_any_count", "if (greeting.peer_rank_count() != identity_.rank_count) {", "if (false) {", "EndpointVerdicts.*"),
+        ("directory_any_count", "if (pending.peer_rank_count() != identity_.rank_count) {", "if (false) {", "EndpointVerdicts.*"),
     ),
     *of("wire-up", "src/fabric/secure/secret.cpp", "unit_test")(
         ("secret_in_a_core", "? sodium_malloc(bytes) : nullptr;", "? ::operator new(bytes) : nullptr;", "Secret.IsInNoCoreDump"),

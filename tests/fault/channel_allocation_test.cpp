@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Host memory runs out at every single allocation of ranks that connect, ask and take frames, in turn: who waits is told, nothing is
-// done twice, and nothing leaks.
+// Host memory runs out at every single allocation of ranks that connect, ask and take frames, in turn: who waits is told, nothing
+// is done twice, and nothing leaks.
 #include <gtest/gtest.h>
 #include <sys/mman.h>
 
@@ -76,8 +76,8 @@ ISOLATED_TEST(ChannelAllocation, WhoConnectsIsToldWhatBecameOfIt) {
         failing([&] { lacks.poll(); });
         other.poll();
         return lower.is_told() && higher.is_told();
-      })) << "rank 0: " << lower.is_told()
-          << ", rank 1: " << higher.is_told();
+      })) << "rank 0: "
+          << lower.is_told() << ", rank 1: " << higher.is_told();
     });
     EXPECT_GT(count, 20U);
   }

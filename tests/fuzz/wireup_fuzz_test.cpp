@@ -124,8 +124,8 @@ TEST(WireupFuzz, FramesOfPeers) {
     ASSERT_EQ(node.losses.size(), 1u);
     std::size_t whole_bytes = 0;
     std::size_t whole = 0;
-    while (whole < bodies.size() && whole_bytes + kSealBytes + bodies[whole].size() <= same) {
-      whole_bytes += kSealBytes + bodies[whole++].size();
+    while (whole < bodies.size() && whole_bytes + kFrameOverheadBytes + bodies[whole].size() <= same) {
+      whole_bytes += kFrameOverheadBytes + bodies[whole++].size();
     }
     const std::vector<Frame>& told = node.frames[1];
     ASSERT_EQ(told.size(), whole);

@@ -24,7 +24,7 @@ constexpr std::size_t kMaxPending = 1024;
 constexpr std::size_t kMaxUnanswered = 1 << 20;  // bytes, before a member's further questions have to wait
 
 // Strangers must not take the descriptors that the rest of the process needs.
-std::size_t most_pending() {
+std::size_t max_pending() {
   rlimit limit{};
   if (::getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return kMaxPending;
   return std::clamp<std::size_t>(limit.rlim_cur / 4, 1, kMaxPending);
@@ -130,7 +130,7 @@ Result<std::unique_ptr<Directory>> open_bootstrap_server(const Job& job, std::in
   if (const auto known = master_addresses(job); !known) return known.error();
   auto poller = secure::Poller::open();
   if (!poller) return poller.error();
-  const secure::Limits limits{handshake_ns, most_pending(), kGraceNs, kGraceNs, {~std::size_t{0}, kMaxUnanswered}};
+  const secure::Limits limits{handshake_ns, max_pending(), kGraceNs, kGraceNs, {~std::size_t{0}, kMaxUnanswered}};
   auto server = std::make_unique<BootstrapServer>(job, limits, std::move(*poller));
   if (Result<void> listening = server->listen(); !listening) return std::move(listening).error();
   return std::unique_ptr<Directory>(std::move(server));

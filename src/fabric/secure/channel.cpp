@@ -78,9 +78,9 @@ Result<void> Channel::check(const Frame& frame) const {
 }
 
 Result<void> Channel::send(Frame frame) {
-  if (is_deaf()) return make_error(Status::peer_lost, "send frame", text("rank ", rank_), end().cause, {}, end().native);
+  if (is_broken()) return make_error(Status::peer_lost, "send frame", text("rank ", rank_), end().cause, {}, end().native);
   if (Result<void> checked = check(frame); !checked) return checked;
-  if (queued_bytes_ + frame.body.size() + kSealBytes > limits_.most_bytes) {
+  if (queued_bytes_ + frame.body.size() + kFrameOverheadBytes > limits_.max_queued_bytes) {
     return make_error(Status::busy, "send frame", text("rank ", rank_),
                       text("it has not taken the ", queued_bytes_, " bytes that wait for it"), "poll, and send again later");
   }
@@ -161,7 +161,7 @@ bool Channel::flush() {
     const int code = errno;
     if (code == EINTR) continue;
     if (code == EAGAIN) {
-      connection_.socket.want(EPOLLOUT | (is_held_back() ? 0U : kReadable));
+      connection_.socket.want(EPOLLOUT | (is_backpressured() ? 0U : kReadable));
       return true;
     }
     // No memory, or too many descriptors of this user are on their way: the socket will not say when that has passed.
@@ -233,11 +233,11 @@ bool Channel::take_descriptors(const OpenedFrame& opened, Frame& frame) {
   return true;
 }
 
-void Channel::tell_frames(ChannelEvents& events) {
+void Channel::deliver_frames(ChannelEvents& events) {
   std::string_view bytes = incoming_;
   // Also when `events` throw: what was told is not told again.
   const Undo use([&] { incoming_.erase(0, incoming_.size() - bytes.size()); });
-  while (!is_over() && !is_held_back()) {
+  while (!is_over() && !is_backpressured()) {
     OpenedFrame opened;
     switch (opener_.open(bytes, opened)) {
       case Opener::Found::incomplete: return;
@@ -256,10 +256,10 @@ void Channel::tell_frames(ChannelEvents& events) {
 
 bool Channel::receive(ReadBuffer& buffer, ChannelEvents& events) {
   for (int turn = 0; turn < kMaxReadsPerTurn && !is_over(); ++turn) {
-    tell_frames(events);  // what was left because the peer was held back
-    if (is_held_back()) connection_.socket.want(EPOLLOUT);
-    if (is_over() || is_held_back() || !read_some(buffer)) return false;
-    tell_frames(events);
+    deliver_frames(events);  // what was left because the peer did not take the answers
+    if (is_backpressured()) connection_.socket.want(EPOLLOUT);
+    if (is_over() || is_backpressured() || !read_some(buffer)) return false;
+    deliver_frames(events);
     if (incoming_.empty() && incoming_.capacity() > kMaxIdleBytes) std::string().swap(incoming_);
     // What is left belongs to the one frame that has begun.
     if (descriptors_.size() > kMaxFrameDescriptors || (incoming_.empty() && !descriptors_.empty())) {
@@ -276,7 +276,7 @@ void Channel::process_ended(ReadBuffer& buffer, ChannelEvents& events) {
 }
 
 void Channel::seal_end() noexcept {
-  if (is_deaf()) return;
+  if (is_broken()) return;
   // Without the memory for it the peer sees the socket close, and takes it for a loss.
   quietly([&] {
     enqueue({}, true);

@@ -50,8 +50,9 @@ inline constexpr std::size_t kMaxQueuedDescriptors = 64;
 
 // Of one channel's queue, in sealed bytes.
 struct QueueLimits {
-  std::size_t most_bytes = kMaxQueuedBytes;          // beyond it send() answers busy
-  std::size_t most_while_reading = ~std::size_t{0};  // beyond it nothing is read: a peer that asks has to take the answers
+  std::size_t max_queued_bytes = kMaxQueuedBytes;  // beyond it send() answers busy
+  // Beyond it nothing is read: a peer that asks has to take the answers.
+  std::size_t max_queued_bytes_while_reading = ~std::size_t{0};
 };
 
 struct Connection {
@@ -83,7 +84,7 @@ class Channel {
 
   const std::string& where() const noexcept { return connection_.where; }
   // Taking no frames any more, though some may still be there to be read.
-  bool is_deaf() const noexcept { return is_over() || send_fault_; }
+  bool is_broken() const noexcept { return is_over() || send_fault_; }
 
   // Errors: peer_lost, busy, invalid_argument.
   Result<void> send(Frame frame);
@@ -96,7 +97,7 @@ class Channel {
   void cut() noexcept;
   // Tells what is there and ends the channel: the process at the other end is no more.
   void process_ended(ReadBuffer& buffer, ChannelEvents& events);
-  // What there is to say about a channel that is_deaf() and has nothing more to be read.
+  // What there is to say about a channel that is_broken() and has nothing more to be read.
   Fault end() const;
   // Queues the sealed end, and sends as far as it goes at once.
   void seal_end() noexcept;
@@ -115,10 +116,10 @@ class Channel {
   void drop_sent(std::size_t bytes);
   bool read_some(ReadBuffer& buffer);
   void keep_descriptors(msghdr& message);
-  void tell_frames(ChannelEvents& events);
+  void deliver_frames(ChannelEvents& events);
   // Nothing more is read.
   bool is_over() const noexcept { return fault_ || is_cut_; }
-  bool is_held_back() const noexcept { return queued_bytes_ > limits_.most_while_reading; }
+  bool is_backpressured() const noexcept { return queued_bytes_ > limits_.max_queued_bytes_while_reading; }
   bool take_descriptors(const OpenedFrame& opened, Frame& frame);
   void break_off(std::string cause, NativeCode native = {});
 

@@ -35,7 +35,7 @@ constexpr const char* kSameMaster = "give every rank the same MASTER_ADDR and MA
 }  // namespace
 
 Dial::Dial(const Identity& identity, Poller& poller, std::uint64_t token, Rank rank, std::vector<SocketAddress> targets,
-           std::int64_t deadline_ns, std::optional<Error> hopeless, Refresh refresh)
+           std::int64_t deadline_ns, std::optional<Error> no_target_error, Refresh refresh)
     : identity_(identity),
       poller_(poller),
       token_(token),
@@ -45,7 +45,7 @@ Dial::Dial(const Identity& identity, Poller& poller, std::uint64_t token, Rank r
       deadline_ns_(deadline_ns),
       pause_ns_(kFirstPauseNs),
       hello_ns_(kHelloNs),
-      failure_(std::move(hopeless)) {}
+      failure_(std::move(no_target_error)) {}
 
 void Dial::extend(std::int64_t deadline_ns) noexcept { deadline_ns_ = std::max(deadline_ns_, deadline_ns); }
 
@@ -72,10 +72,10 @@ Dial::Progress Dial::advance(std::int64_t now_ns) {
     case Step::waiting:
       if (now_ns >= retry_at_ns_) progress = start();
       break;
-    case Step::connecting: progress = hear_connection(); break;
-    case Step::challenge: progress = hear_challenge(); break;
-    case Step::hello: progress = hear_hello(); break;
-    case Step::proof: progress = hear_proof(); break;
+    case Step::connecting: progress = check_connection(); break;
+    case Step::challenge: progress = read_challenge(); break;
+    case Step::hello: progress = read_hello(); break;
+    case Step::proof: progress = read_proof(); break;
   }
   again.call_off();
   if (progress != Progress::going || now_ns < deadline_ns_) return progress;
@@ -98,7 +98,7 @@ Error Dial::error() const {
 
 Dial::Progress Dial::start() {
   step_ = Step::connecting;
-  heard_.clear();
+  received_.clear();
   process_ = 0;
   handshake_.emplace(identity_, Role::initiator);
   Descriptor socket = start_connect(target());
@@ -107,10 +107,10 @@ Dial::Progress Dial::start() {
   if (!socket_.is_open()) return soft_failure(std::strerror(errno), errno_code(errno));
   const std::int64_t share_ns = (deadline_ns_ - now_ns_) / static_cast<std::int64_t>(targets_.size() - target_index_);
   give_up_at_ns_ = now_ns_ + std::clamp(share_ns, kMinConnectNs, kConnectNs);
-  return target().is_unix() ? hear_connection() : Progress::going;
+  return target().is_unix() ? check_connection() : Progress::going;
 }
 
-Dial::Progress Dial::hear_connection() {
+Dial::Progress Dial::check_connection() {
   const int code = connection_code(socket_.get());
   if (code == EINPROGRESS) return now_ns_ < give_up_at_ns_ ? Progress::going : soft_failure("nothing answers there");
   if (code != 0) return soft_failure(std::strerror(code), errno_code(code));
@@ -124,8 +124,8 @@ Dial::Progress Dial::hear_connection() {
     return soft_failure(std::strerror(errno), errno_code(errno));
   socket_.want(EPOLLIN | EPOLLRDHUP);
   step_ = Step::challenge;
-  give_up_at_ns_ = stays_here() ? kNever : now_ns_ + hello_ns_;
-  return hear_challenge();
+  give_up_at_ns_ = is_first_unix_socket() ? kNever : now_ns_ + hello_ns_;
+  return read_challenge();
 }
 
 Dial::Progress Dial::another_user() {
@@ -138,29 +138,29 @@ Dial::Progress Dial::another_user() {
                  "tell the name without it");
 }
 
-std::optional<Dial::Progress> Dial::hear(std::size_t bytes) {
-  Arrival arrival = read_up_to(socket_.get(), heard_, kPrefixBytes);
+std::optional<Dial::Progress> Dial::read(std::size_t bytes) {
+  Arrival arrival = read_up_to(socket_.get(), received_, kPrefixBytes);
   if (arrival != Arrival::complete) return unexpected(arrival);
-  const auto prefix = decode_prefix(heard_);
+  const auto prefix = decode_prefix(received_);
   if (!prefix && is_of_directory()) return soft_failure("what listens there is no directory of a job");
   if (!prefix) return refused(Status::no_permission, "what listens there is no rank: it answers something else");
   // Other verdicts come with the proof, or are nobody's.
   const bool is_refused = prefix->verdict == Verdict::refused || prefix->verdict == Verdict::version;
   if (prefix->version != identity_.version || is_refused || (prefix->verdict != Verdict::proceed && step_ != Step::proof))
     return judge_unproven(*prefix);
-  arrival = read_up_to(socket_.get(), heard_, bytes);
+  arrival = read_up_to(socket_.get(), received_, bytes);
   if (arrival != Arrival::complete) return unexpected(arrival);
   return {};
 }
 
-Dial::Progress Dial::hear_challenge() {
-  if (const auto progress = hear(kChallengeBytes)) return *progress;
-  handshake_->take_challenge(heard_);  // its prefix is good
+Dial::Progress Dial::read_challenge() {
+  if (const auto progress = read(kChallengeBytes)) return *progress;
+  handshake_->take_challenge(received_);  // its prefix is good
   if (!send_now(socket_.get(), std::string_view(handshake_->hello(rank_)).substr(kPrefixBytes)))
     return soft_failure(std::strerror(errno), errno_code(errno));
-  heard_.clear();
+  received_.clear();
   step_ = Step::hello;
-  return hear_hello();
+  return read_hello();
 }
 
 Dial::Progress Dial::unexpected(Arrival arrival) {
@@ -200,25 +200,25 @@ Dial::Progress Dial::judge_proven() {
   return fail(Status::invalid_argument, text("rank ", identity_.rank, " is there already"), "give every process a rank of its own");
 }
 
-Dial::Progress Dial::hear_hello() {
-  if (const auto progress = hear(kHelloBytes)) return *progress;
-  switch (handshake_->take_hello(heard_)) {
+Dial::Progress Dial::read_hello() {
+  if (const auto progress = read(kHelloBytes)) return *progress;
+  switch (handshake_->take_hello(received_)) {
     case HelloFault::none: break;
     case HelloFault::key: return refused(Status::no_permission, "it does not hold this job's key", kSameKey);
     case HelloFault::rank:
-      return refused(Status::no_permission, text("what listens there says that it is rank ", rank_said_in(heard_), ", not ", rank_),
-                     kSameMaster);
+      return refused(Status::no_permission,
+                     text("what listens there says that it is rank ", rank_in_hello(received_), ", not ", rank_), kSameMaster);
     default: return refused(Status::no_permission, text("what listens there is not rank ", rank_, " of this job"));
   }
   if (!send_now(socket_.get(), handshake_->proof())) return soft_failure(std::strerror(errno), errno_code(errno));
-  heard_.clear();
+  received_.clear();
   step_ = Step::proof;
-  return hear_proof();
+  return read_proof();
 }
 
-Dial::Progress Dial::hear_proof() {
-  if (const auto progress = hear(kProofBytes)) return *progress;
-  if (handshake_->take_proof(heard_)) return judge_proven();
+Dial::Progress Dial::read_proof() {
+  if (const auto progress = read(kProofBytes)) return *progress;
+  if (handshake_->take_proof(received_)) return judge_proven();
   return refused(Status::no_permission, "it does not hold this job's key", kSameKey);
 }
 
@@ -233,20 +233,20 @@ Established Dial::take() {
 Dial::Progress Dial::soft_failure(const std::string& cause, NativeCode native) {
   // Where somebody listens at the peer's own Unix socket: over TCP neither descriptors nor shared memory would be possible. And
   // when this process lacks something, no other address is better.
-  const bool is_the_place = (stays_here() && (step_ > Step::connecting || is_full(native))) || is_exhausted(native);
+  const bool stays_at_target = (is_first_unix_socket() && (step_ > Step::connecting || is_full(native))) || is_exhausted(native);
   // The first address is the best one.
   if (target_index_ <= told_index_) {
     told_index_ = target_index_;
     last_cause_ = text(target().name, ": ", cause);
     last_native_ = std::move(native);
   }
-  return is_the_place ? come_back_later() : next_target();
+  return stays_at_target ? come_back_later() : next_target();
 }
 
 // Over TCP anybody may have answered, so it is no more than a hint. The peer's own Unix socket is no other process's: asking
 // elsewhere changes nothing.
 Dial::Progress Dial::refused(Status status, std::string cause, std::string remedy) {
-  if (is_at_its_own()) return fail(status, std::move(cause), std::move(remedy));
+  if (is_peers_own_socket()) return fail(status, std::move(cause), std::move(remedy));
   if (!refusal_) refusal_ = make_error(status, "connect", object(), std::move(cause), std::move(remedy));
   ++refusal_count_;
   return next_target();
@@ -287,7 +287,7 @@ Dial::Progress Dial::come_back_later() {
 }
 
 std::size_t Dial::memory_bytes() const noexcept {
-  return sizeof *this + targets_.capacity() * sizeof(SocketAddress) + heard_.capacity();
+  return sizeof *this + targets_.capacity() * sizeof(SocketAddress) + received_.capacity();
 }
 
 }  // namespace gigabar::fabric::secure

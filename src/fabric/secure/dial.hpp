@@ -26,16 +26,16 @@ class Dial {
   // The rank's addresses as they are now; none: those known before stay.
   using Refresh = std::function<std::vector<SocketAddress>()>;
 
-  // `targets` may be empty: then `hopeless` says why. A Unix socket that stands first is where the rank itself listens. Its name is
-  // random or secret, but for the directory of a job without a key: that name is known, and another process can take it. `token`
-  // names its sockets in the poller. `refresh` is called after each round over all targets.
+  // `targets` may be empty: then `no_target_error` says why. A Unix socket that stands first is where the rank itself listens. Its
+  // name is random or secret, but for the directory of a job without a key: that name is known, and another process can take it.
+  // `token` names its sockets in the poller. `refresh` is called after each round over all targets.
   Dial(const Identity& identity, Poller& poller, std::uint64_t token, Rank rank, std::vector<SocketAddress> targets,
-       std::int64_t deadline_ns, std::optional<Error> hopeless, Refresh refresh = {});
+       std::int64_t deadline_ns, std::optional<Error> no_target_error, Refresh refresh = {});
 
   Progress advance(std::int64_t now_ns);
   std::int64_t next_ns() const noexcept;
   // From here on the other end may hold this connection for the channel.
-  bool has_said_proof() const noexcept { return step_ == Step::proof; }
+  bool has_sent_proof() const noexcept { return step_ == Step::proof; }
   void extend(std::int64_t deadline_ns) noexcept;
   std::uint64_t token() const noexcept { return token_; }
 
@@ -48,13 +48,13 @@ class Dial {
   enum class Step : std::uint8_t { waiting, connecting, challenge, hello, proof };
 
   Progress start();
-  Progress hear_connection();
+  Progress check_connection();
   Progress another_user();
-  // Reads the message of so many bytes, with its prefix, into heard_. Nothing: all of it is there, and it goes on.
-  std::optional<Progress> hear(std::size_t bytes);
-  Progress hear_challenge();
-  Progress hear_hello();
-  Progress hear_proof();
+  // Reads the message of so many bytes, with its prefix, into received_. Nothing: all of it is there, and it goes on.
+  std::optional<Progress> read(std::size_t bytes);
+  Progress read_challenge();
+  Progress read_hello();
+  Progress read_proof();
   Progress judge_unproven(const Prefix& prefix);
   Progress judge_proven();
   // This address did not work; the next one is tried.
@@ -67,9 +67,9 @@ class Dial {
   Progress unexpected(Arrival arrival);
   std::string object() const;
   const SocketAddress& target() const { return targets_[target_index_]; }
-  bool is_at_its_own() const { return target().is_unix() && targets_.front().is_unix(); }
+  bool is_peers_own_socket() const { return target().is_unix() && targets_.front().is_unix(); }
   // Nothing but the rank itself is expected here, and it is waited for. The second name of a directory is anybody's.
-  bool stays_here() const { return target_index_ == 0 && target().is_unix(); }
+  bool is_first_unix_socket() const { return target_index_ == 0 && target().is_unix(); }
   bool is_of_directory() const noexcept { return identity_.purpose == Purpose::directory; }
 
   const Identity& identity_;
@@ -94,7 +94,7 @@ class Dial {
   Watched socket_;
   std::optional<Handshake> handshake_;
   std::int64_t process_ = 0;
-  std::string heard_;
+  std::string received_;
 
   std::size_t told_index_ = ~std::size_t{0};  // of the address that last_cause_ is about
   std::string last_cause_;

@@ -31,7 +31,7 @@ constexpr int kMaxDrainRounds = 64;
 
 // What an event is about: the kind in the first byte, a serial number in the next three, a rank or an index in the last four. The
 // serial keeps an event that was fetched before its object went from reaching the next one.
-enum class Kind : std::uint8_t { listener, greeting, dial, channel, process };
+enum class Kind : std::uint8_t { listener, handshake, dial, channel, process };
 
 std::uint64_t token_of(Kind kind, std::uint32_t serial, std::uint32_t number) noexcept {
   return std::uint64_t{static_cast<std::uint8_t>(kind)} << 56 | std::uint64_t{serial & 0xffffff} << 32 | number;
@@ -54,8 +54,8 @@ Endpoint::Endpoint(Identity identity, const Limits& limits, std::unique_ptr<Poll
     : identity_(std::move(identity)),
       limits_(limits),
       poller_(std::move(poller)),
-      unix_strangers_(limits.most_unfinished, limits.silent_grace_ns, limits.spoken_grace_ns),
-      tcp_strangers_(unix_strangers_) {}
+      unix_limit_(limits.max_pending_handshakes, limits.grace_before_hello_ns, limits.grace_after_hello_ns),
+      tcp_limit_(unix_limit_) {}
 
 Endpoint::~Endpoint() {
   if (!poller_->is_owner()) return;  // the channels are the parent's
@@ -83,8 +83,8 @@ void Endpoint::pause_listeners(bool is_unix, std::int64_t pause_ns) {
 void Endpoint::accept_from(const Listener& listener) {
   for (int turn = 0; turn < kMaxAcceptsPerTurn; ++turn) {
     // Nobody waits for one who does not come.
-    if (strangers_of(listener.is_unix).is_full() && !is_readable(listener.socket.get())) return;
-    if (strangers_of(listener.is_unix).is_crowded(now_ns_)) return pause_listeners(listener.is_unix, kCrowdPauseNs);
+    if (limit_of(listener.is_unix).is_full() && !is_readable(listener.socket.get())) return;
+    if (limit_of(listener.is_unix).is_crowded(now_ns_)) return pause_listeners(listener.is_unix, kCrowdPauseNs);
     SocketAddress from;
     from.bytes = sizeof from.storage;
     Descriptor socket(
@@ -102,7 +102,7 @@ void Endpoint::accept_from(const Listener& listener) {
   }
 }
 
-// --- Strangers -------------------------------------------------------------------------------------------------------------------
+// --- Unfinished handshakes -------------------------------------------------------------------------------------------------------
 
 void Endpoint::count(std::uint64_t Refusals::* counter, const std::string& where, const char* why) {
   const std::uint64_t count = ++(refusals_.*counter);
@@ -112,15 +112,15 @@ void Endpoint::count(std::uint64_t Refusals::* counter, const std::string& where
   }
 }
 
-// Behind is_crowded().
+// After is_crowded().
 void Endpoint::make_room(bool is_unix) {
-  const Strangers& strangers = strangers_of(is_unix);
-  if (!strangers.is_full()) return;
-  const auto weakest = strangers.weakest(now_ns_);
+  const PendingLimit& limit = limit_of(is_unix);
+  if (!limit.is_full()) return;
+  const auto weakest = limit.weakest(now_ns_);
   if (!weakest) return;
-  const auto greeting = greetings_.find(static_cast<std::uint32_t>(*weakest));
-  count(&Refusals::crowded_out, greeting->second.where(), "too many unfinished handshakes");
-  drop(greeting);
+  const auto pending = pending_.find(static_cast<std::uint32_t>(*weakest));
+  count(&Refusals::crowded_out, pending->second.where(), "too many unfinished handshakes");
+  drop(pending);
 }
 
 // Who is still there after the handshake has the key; here is what does not need it. What there is no memory for concerns nobody
@@ -128,74 +128,74 @@ void Endpoint::make_room(bool is_unix) {
 void Endpoint::receive(bool is_unix, Descriptor socket, const SocketAddress& from) try {
   if (!is_unix) {
     set_tcp_options(socket.get());
-    return greet(std::move(socket), {{}, false, 0, name_of_address(from)}, source_of(from.storage));
+    return begin_handshake(std::move(socket), {{}, false, 0, name_of_address(from)}, source_of(from.storage));
   }
   const Credentials credentials = credentials_of(socket.get());
   std::string where = text("unix socket, process ", credentials.process);
   if (!credentials.is_of_this_user) return count(&Refusals::another_user, where, "it runs as another user");
-  greet(std::move(socket), {{}, true, credentials.process, std::move(where)}, {});
+  begin_handshake(std::move(socket), {{}, true, credentials.process, std::move(where)}, {});
 } catch (const std::bad_alloc&) {
-  ++refusals_.no_room;
+  ++refusals_.out_of_memory;
 }
 
-void Endpoint::greet(Descriptor socket, Connection connection, std::string source) {
+void Endpoint::begin_handshake(Descriptor socket, Connection connection, std::string source) {
   make_room(connection.is_unix);
   const std::uint32_t serial = ++serial_;
-  connection.socket = Watched(*poller_, std::move(socket), token_of(Kind::greeting, 0, serial), EPOLLIN | EPOLLRDHUP);
-  if (!connection.socket.is_open()) return count(&Refusals::no_room, connection.where, "its socket cannot be watched");
-  Strangers& strangers = strangers_of(connection.is_unix);
-  const auto greeting = greetings_.try_emplace(serial, identity_, std::move(connection), now_ns_ + limits_.handshake_ns).first;
-  Undo forget([&] { drop(greeting); });
-  strangers.add(serial, std::move(source), now_ns_);
-  if (greeting->second.begin()) forget.call_off();
+  connection.socket = Watched(*poller_, std::move(socket), token_of(Kind::handshake, 0, serial), EPOLLIN | EPOLLRDHUP);
+  if (!connection.socket.is_open()) return count(&Refusals::out_of_memory, connection.where, "its socket cannot be watched");
+  PendingLimit& limit = limit_of(connection.is_unix);
+  const auto pending = pending_.try_emplace(serial, identity_, std::move(connection), now_ns_ + limits_.handshake_ns).first;
+  Undo forget([&] { drop(pending); });
+  limit.add(serial, std::move(source), now_ns_);
+  if (pending->second.begin()) forget.call_off();
 }
 
-void Endpoint::drop(Greetings::iterator greeting) {
-  strangers_of(greeting->second.is_unix()).remove(greeting->first);
-  greetings_.erase(greeting);
+void Endpoint::drop(PendingHandshakes::iterator pending) {
+  limit_of(pending->second.is_unix()).remove(pending->first);
+  pending_.erase(pending);
 }
 
-void Endpoint::advance_greeting(Greetings::iterator greeting, ChannelEvents& events) {
-  const std::string& where = greeting->second.where();
-  Stranger found = Stranger::no_room;
+void Endpoint::advance_handshake(PendingHandshakes::iterator pending, ChannelEvents& events) {
+  const std::string& where = pending->second.where();
+  HandshakeResult found = HandshakeResult::out_of_memory;
   try {
-    found = greeting->second.advance();
+    found = pending->second.advance();
   } catch (const std::bad_alloc&) {
   }
-  if (greeting->second.has_said_hello()) strangers_of(greeting->second.is_unix()).has_spoken(greeting->first);
-  if (found == Stranger::going) return;
-  const Undo done([&] { drop(greeting); });
+  if (pending->second.has_sent_hello()) limit_of(pending->second.is_unix()).note_hello(pending->first);
+  if (found == HandshakeResult::going) return;
+  const Undo done([&] { drop(pending); });
   switch (found) {
-    case Stranger::going:
-    case Stranger::left: return;
-    case Stranger::proven: return decide(greeting->second, events);
-    case Stranger::malformed: return count(&Refusals::malformed, where, "what it sent is no handshake");
-    case Stranger::wrong_job: return count(&Refusals::wrong_job, where, "another job, count of ranks, version or rank");
-    case Stranger::wrong_key: return count(&Refusals::wrong_key, where, "it does not hold the job's key");
-    case Stranger::no_room: ++refusals_.no_room;
+    case HandshakeResult::going:
+    case HandshakeResult::left: return;
+    case HandshakeResult::proven: return decide(pending->second, events);
+    case HandshakeResult::malformed: return count(&Refusals::malformed, where, "what it sent is no handshake");
+    case HandshakeResult::wrong_job: return count(&Refusals::wrong_job, where, "another job, count of ranks, version or rank");
+    case HandshakeResult::wrong_key: return count(&Refusals::wrong_key, where, "it does not hold the job's key");
+    case HandshakeResult::out_of_memory: ++refusals_.out_of_memory;
   }
 }
 
 // Two ranks that connect to each other at once. The lower one's connection stays when both have come to their proofs: the lower one
 // refuses the other from then on, and the higher one accepts and forgets its own, which the lower one cannot have accepted before,
 // because it would have given up its own then.
-void Endpoint::decide(Greeting& greeting, ChannelEvents& events) {
-  const Rank peer = greeting.peer();
-  if (greeting.peer_rank_count() != identity_.rank_count) {
-    greeting.answer(Verdict::wrong_count);
-    return count(&Refusals::wrong_job, greeting.where(), "it counts other ranks");
+void Endpoint::decide(PendingHandshake& pending, ChannelEvents& events) {
+  const Rank peer = pending.peer();
+  if (pending.peer_rank_count() != identity_.rank_count) {
+    pending.answer(Verdict::wrong_count);
+    return count(&Refusals::wrong_job, pending.where(), "it counts other ranks");
   }
   // The end of an older channel may be waiting to be read.
   if (channels_.contains(peer)) guarded(peer, [&] { drain(peer, events); });
   const auto dial = dials_.find(peer);
-  const bool is_ours_under_way = dial != dials_.end() && dial->second.has_said_proof() && identity_.rank < peer;
+  const bool is_ours_under_way = dial != dials_.end() && dial->second.has_sent_proof() && identity_.rank < peer;
   if (channels_.contains(peer) || is_ours_under_way) {
-    greeting.answer(Verdict::occupied);
-    if (identity_.purpose == Purpose::directory) count(&Refusals::wrong_job, greeting.where(), "its rank is there already");
+    pending.answer(Verdict::occupied);
+    if (identity_.purpose == Purpose::directory) count(&Refusals::wrong_job, pending.where(), "its rank is there already");
     return;
   }
-  if (!greeting.answer(Verdict::proceed)) return;
-  establish(peer, greeting.take(), events);
+  if (!pending.answer(Verdict::proceed)) return;
+  establish(peer, pending.take(), events);
 }
 
 // --- Connecting ------------------------------------------------------------------------------------------------------------------
@@ -207,10 +207,10 @@ bool Endpoint::extend_dial(Rank rank, std::int64_t deadline_ns) {
   return known != dials_.end();
 }
 
-void Endpoint::dial(Rank rank, std::vector<SocketAddress> targets, std::int64_t deadline_ns, std::optional<Error> hopeless,
+void Endpoint::dial(Rank rank, std::vector<SocketAddress> targets, std::int64_t deadline_ns, std::optional<Error> no_target_error,
                     Dial::Refresh refresh) {
   dials_.try_emplace(rank, identity_, *poller_, token_of(Kind::dial, ++serial_, rank), rank, std::move(targets), deadline_ns,
-                     std::move(hopeless), std::move(refresh));
+                     std::move(no_target_error), std::move(refresh));
   wake_soon();
 }
 
@@ -264,20 +264,20 @@ Result<void> Endpoint::send(Rank rank, Frame frame) {
 void Endpoint::flush(Rank rank, Channel& channel) {
   const bool is_full = channel.flush();
   // Of one that cannot send, what is left to be read is told, then the end.
-  if (channel.is_deaf()) return serve_again(rank, now_ns_);
-  if (!is_full) serve_again(rank, now_ns() + kFlushPauseNs);
+  if (channel.is_broken()) return defer(rank, now_ns_);
+  if (!is_full) defer(rank, now_ns() + kFlushPauseNs);
 }
 
-void Endpoint::serve_again(Rank rank, std::int64_t at_ns) {
-  again_.insert(rank);
-  again_at_ns_ = std::min(again_at_ns_, at_ns);
-  wake_at_ns_ = std::min(wake_at_ns_, again_at_ns_);
+void Endpoint::defer(Rank rank, std::int64_t at_ns) {
+  deferred_.insert(rank);
+  deferred_until_ns_ = std::min(deferred_until_ns_, at_ns);
+  wake_at_ns_ = std::min(wake_at_ns_, deferred_until_ns_);
   poller_->wake_at(wake_at_ns_);
 }
 
 void Endpoint::disconnect(Rank rank) noexcept {
   dials_.erase(rank);
-  again_.erase(rank);
+  deferred_.erase(rank);
   const auto entry = channels_.find(rank);
   if (entry == channels_.end()) return;
   entry->second.channel.seal_end();
@@ -300,26 +300,26 @@ void Endpoint::guarded(Rank rank, Body&& body) try {
 void Endpoint::serve(Rank rank, std::uint32_t what, ChannelEvents& events) {
   Channel& channel = channels_.find(rank)->second.channel;
   if ((what & EPOLLOUT) != 0) flush(rank, channel);
-  if (!channel.receive(*buffer_, events)) end_when_deaf(rank, events);
+  if (!channel.receive(*buffer_, events)) end_when_broken(rank, events);
 }
 
 // Reads all that has come, as far as it ends.
 void Endpoint::drain(Rank rank, ChannelEvents& events) {
   Channel& channel = channels_.find(rank)->second.channel;
   for (int round = 0; round < kMaxDrainRounds; ++round) {
-    if (!channel.receive(*buffer_, events)) return end_when_deaf(rank, events);
+    if (!channel.receive(*buffer_, events)) return end_when_broken(rank, events);
   }
 }
 
-void Endpoint::end_when_deaf(Rank rank, ChannelEvents& events) {
+void Endpoint::end_when_broken(Rank rank, ChannelEvents& events) {
   const auto entry = channels_.find(rank);
-  if (!entry->second.channel.is_deaf()) return;
+  if (!entry->second.channel.is_broken()) return;
   const Fault fault = entry->second.channel.end();
   const Error error = make_error(Status::peer_lost, "channel", text("rank ", rank, " (", entry->second.channel.where(), ")"),
                                  fault.cause, {}, fault.native);
   end_connection(entry->second.channel.socket());
   channels_.erase(entry);
-  again_.erase(rank);
+  deferred_.erase(rank);
   events.lost(rank, error);
 }
 
@@ -338,8 +338,8 @@ void Endpoint::handle(const epoll_event& event, ChannelEvents& events) {
   const std::uint32_t number = number_of(token);
   switch (kind_of(token)) {
     case Kind::listener: return accept_from(listeners_[number]);
-    case Kind::greeting:
-      if (const auto greeting = greetings_.find(number); greeting != greetings_.end()) advance_greeting(greeting, events);
+    case Kind::handshake:
+      if (const auto pending = pending_.find(number); pending != pending_.end()) advance_handshake(pending, events);
       return;
     case Kind::dial:
       if (const auto dial = dials_.find(number); dial != dials_.end() && dial->second.token() == token)
@@ -354,7 +354,7 @@ void Endpoint::handle(const epoll_event& event, ChannelEvents& events) {
       if (const auto entry = channels_.find(number); entry != channels_.end() && entry->second.is(token)) {
         guarded(number, [&] {
           entry->second.channel.process_ended(*buffer_, events);
-          end_when_deaf(number, events);
+          end_when_broken(number, events);
         });
       }
       return;
@@ -363,21 +363,21 @@ void Endpoint::handle(const epoll_event& event, ChannelEvents& events) {
 
 void Endpoint::run_timers(bool is_more, ChannelEvents& events) {
   // Only when nothing that has come is left unread: the time may have been ours, between two polls.
-  while (!is_more && !greetings_.empty() && greetings_.begin()->second.deadline_ns() <= now_ns_) {
-    count(&Refusals::too_slow, greetings_.begin()->second.where(), "it did not finish the handshake in time");
-    drop(greetings_.begin());
+  while (!is_more && !pending_.empty() && pending_.begin()->second.deadline_ns() <= now_ns_) {
+    count(&Refusals::too_slow, pending_.begin()->second.where(), "it did not finish the handshake in time");
+    drop(pending_.begin());
   }
   if (accept_again_at_ns_ <= now_ns_) {
     accept_again_at_ns_ = kNever;
     for (Listener& listener : listeners_) listener.socket.want(EPOLLIN);
   }
-  if (again_at_ns_ <= now_ns_) {
-    again_at_ns_ = kNever;
-    std::set<Rank> due = std::exchange(again_, {});
+  if (deferred_until_ns_ <= now_ns_) {
+    deferred_until_ns_ = kNever;
+    std::set<Rank> due = std::exchange(deferred_, {});
     // When one throws, the others stay due. Nothing is allocated for it.
     const Undo keep([&] {
-      if (!due.empty()) again_at_ns_ = now_ns_;
-      again_.merge(due);
+      if (!due.empty()) deferred_until_ns_ = now_ns_;
+      deferred_.merge(due);
     });
     while (!due.empty()) {
       const Rank rank = due.extract(due.begin()).value();
@@ -392,8 +392,8 @@ void Endpoint::run_timers(bool is_more, ChannelEvents& events) {
 }
 
 void Endpoint::arm() {
-  wake_at_ns_ = std::min(accept_again_at_ns_, again_at_ns_);
-  if (!greetings_.empty()) wake_at_ns_ = std::min(wake_at_ns_, greetings_.begin()->second.deadline_ns());
+  wake_at_ns_ = std::min(accept_again_at_ns_, deferred_until_ns_);
+  if (!pending_.empty()) wake_at_ns_ = std::min(wake_at_ns_, pending_.begin()->second.deadline_ns());
   for (const auto& [rank, dial] : dials_) wake_at_ns_ = std::min(wake_at_ns_, dial.next_ns());
   poller_->wake_at(wake_at_ns_);
 }

@@ -13,34 +13,34 @@
 
 #include "fabric/secure/channel.hpp"
 #include "fabric/secure/dial.hpp"
-#include "fabric/secure/greeting.hpp"
 #include "fabric/secure/handshake.hpp"
+#include "fabric/secure/pending_handshake.hpp"
+#include "fabric/secure/pending_limit.hpp"
 #include "fabric/secure/poller.hpp"
 #include "fabric/secure/sockets.hpp"
-#include "fabric/secure/strangers.hpp"
 
 namespace gigabar::fabric::secure {
 
-// Strangers that were turned away, by cause. Every connection that was accepted ends in a channel, goes by itself between two
+// Connections that were rejected, by cause. Every connection that was accepted ends in a channel, goes by itself between two
 // messages, is told that its rank has a channel already, or is counted here once.
 struct Refusals {
   std::uint64_t wrong_key = 0;
   std::uint64_t malformed = 0;
   std::uint64_t too_slow = 0;     // did not finish the handshake in 5 s
-  std::uint64_t crowded_out = 0;  // made room for others: see Strangers
+  std::uint64_t crowded_out = 0;  // made room for others: see PendingLimit
   std::uint64_t wrong_job = 0;  // another job, rank count, version or a rank that cannot be (of a directory: that is there already)
-  std::uint64_t another_user = 0;  // at the Unix socket
-  std::uint64_t no_room = 0;       // the system had no memory to watch it
+  std::uint64_t another_user = 0;   // at the Unix socket
+  std::uint64_t out_of_memory = 0;  // the system had no memory to watch it
   std::uint64_t total() const noexcept {
-    return wrong_key + malformed + too_slow + crowded_out + wrong_job + another_user + no_room;
+    return wrong_key + malformed + too_slow + crowded_out + wrong_job + another_user + out_of_memory;
   }
 };
 
 struct Limits {
-  std::int64_t handshake_ns = 5'000'000'000;   // for strangers
-  std::size_t most_unfinished = 128;           // handshakes of strangers, on Unix sockets and on TCP each
-  std::int64_t silent_grace_ns = 20'000'000;   // before who has not shown the key may have to make room
-  std::int64_t spoken_grace_ns = 250'000'000;  // the same of who has, and has not proved it
+  std::int64_t handshake_ns = 5'000'000'000;        // for strangers
+  std::size_t max_pending_handshakes = 128;         // of strangers, on Unix sockets and on TCP each
+  std::int64_t grace_before_hello_ns = 20'000'000;  // before who has not shown the key may have to make room
+  std::int64_t grace_after_hello_ns = 250'000'000;  // the same of who has, and has not proved it
   QueueLimits queue;
 };
 
@@ -61,8 +61,8 @@ class Endpoint {
   bool listen(Descriptor socket);
 
   // Starts to connect to one of `targets`, tried in turn until the deadline (now_ns() clock); connected() or lost() follows. Where
-  // there are none `hopeless` says why. When both ranks connect at once, one channel remains. `refresh`: see Dial.
-  void dial(Rank rank, std::vector<SocketAddress> targets, std::int64_t deadline_ns, std::optional<Error> hopeless = {},
+  // there are none `no_target_error` says why. When both ranks connect at once, one channel remains. `refresh`: see Dial.
+  void dial(Rank rank, std::vector<SocketAddress> targets, std::int64_t deadline_ns, std::optional<Error> no_target_error = {},
             Dial::Refresh refresh = {});
   // False: it is neither connected nor being dialled, for which the deadline is then as late as this.
   bool extend_dial(Rank rank, std::int64_t deadline_ns);
@@ -96,7 +96,7 @@ class Endpoint {
     std::uint32_t serial;  // of its tokens
     bool is(std::uint64_t token) const noexcept;
   };
-  using Greetings = std::map<std::uint32_t, Greeting>;  // by serial number: the oldest first
+  using PendingHandshakes = std::map<std::uint32_t, PendingHandshake>;  // by serial number: the oldest first
 
   void handle(const epoll_event& event, ChannelEvents& events);
   void run_timers(bool is_more, ChannelEvents& events);
@@ -106,12 +106,12 @@ class Endpoint {
   void accept_from(const Listener& listener);
   void pause_listeners(bool is_unix, std::int64_t pause_ns);
   void receive(bool is_unix, Descriptor socket, const SocketAddress& from);
-  void greet(Descriptor socket, Connection connection, std::string source);
-  Strangers& strangers_of(bool is_unix) noexcept { return is_unix ? unix_strangers_ : tcp_strangers_; }
+  void begin_handshake(Descriptor socket, Connection connection, std::string source);
+  PendingLimit& limit_of(bool is_unix) noexcept { return is_unix ? unix_limit_ : tcp_limit_; }
   void make_room(bool is_unix);
-  void drop(Greetings::iterator greeting);
-  void advance_greeting(Greetings::iterator greeting, ChannelEvents& events);
-  void decide(Greeting& greeting, ChannelEvents& events);
+  void drop(PendingHandshakes::iterator pending);
+  void advance_handshake(PendingHandshakes::iterator pending, ChannelEvents& events);
+  void decide(PendingHandshake& pending, ChannelEvents& events);
   void count(std::uint64_t Refusals::* counter, const std::string& where, const char* why);
 
   void advance_dial(Rank rank, ChannelEvents& events);
@@ -120,25 +120,25 @@ class Endpoint {
   template <class Body>
   void guarded(Rank rank, Body&& body);
   void flush(Rank rank, Channel& channel);
-  void serve_again(Rank rank, std::int64_t at_ns);
+  void defer(Rank rank, std::int64_t at_ns);
   void serve(Rank rank, std::uint32_t what, ChannelEvents& events);
   void drain(Rank rank, ChannelEvents& events);
-  void end_when_deaf(Rank rank, ChannelEvents& events);
+  void end_when_broken(Rank rank, ChannelEvents& events);
 
   Identity identity_;
   Limits limits_;
   std::unique_ptr<Poller> poller_;  // outlives all that is watched
   std::vector<Listener> listeners_;
   std::int64_t accept_again_at_ns_ = kNever;
-  // Greetings, kept apart: whoever comes by TCP takes no room from this host's ranks.
-  Strangers unix_strangers_, tcp_strangers_;
+  // Of pending_, kept apart: whoever comes by TCP takes no room from this host's ranks.
+  PendingLimit unix_limit_, tcp_limit_;
 
   std::uint32_t serial_ = 0;
-  Greetings greetings_;
+  PendingHandshakes pending_;
   std::map<Rank, Dial> dials_;
   std::map<Rank, Entry> channels_;
-  std::set<Rank> again_;  // to be served without an event
-  std::int64_t again_at_ns_ = kNever;
+  std::set<Rank> deferred_;  // to be served without an event
+  std::int64_t deferred_until_ns_ = kNever;
   std::int64_t now_ns_ = 0;  // of this poll()
   std::int64_t wake_at_ns_ = kNever;
   Refusals refusals_;

@@ -93,7 +93,7 @@ std::optional<Prefix> decode_prefix(std::string_view bytes) {
   return Prefix{version, static_cast<Verdict>(verdict)};
 }
 
-Rank rank_said_in(std::string_view hello) { return ByteReader(hello.substr(kPrefixBytes + sizeof(Rank))).number<Rank>(); }
+Rank rank_in_hello(std::string_view hello) { return ByteReader(hello.substr(kPrefixBytes + sizeof(Rank))).number<Rank>(); }
 
 Secret fresh_private_key() {
   Secret made = Secret::of_size(crypto_scalarmult_SCALARBYTES);

@@ -69,7 +69,7 @@ std::string encode(const Prefix& prefix);
 // Nothing: these are no bytes of this protocol. `bytes` has at least kPrefixBytes.
 std::optional<Prefix> decode_prefix(std::string_view bytes);
 // Who a hello of kHelloBytes says that it is from.
-Rank rank_said_in(std::string_view hello);
+Rank rank_in_hello(std::string_view hello);
 
 enum class Role : std::uint8_t { initiator, acceptor };
 enum class HelloFault : std::uint8_t { none, malformed, version, job, rank, key };
@@ -105,7 +105,7 @@ class Handshake {
   bool take_proof(std::string_view bytes);
   // Of the other end's proof.
   Verdict verdict() const noexcept { return verdict_; }
-  // Behind take_proof(), once.
+  // After take_proof(), once.
   Sealer take_sealer() noexcept { return std::move(sealer_); }
   Opener take_opener() noexcept { return std::move(opener_); }
 

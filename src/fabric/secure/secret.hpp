@@ -9,7 +9,8 @@
 namespace gigabar::fabric::secure {
 
 // Never printed, wiped when it goes or is replaced. The bytes lie in pages of libsodium's: between guard pages, left out of core
-// dumps, and kept out of swap as far as `ulimit -l` allows.
+// dumps, and kept out of swap as far as `ulimit -l` allows. Up to 64 bytes share their page with at most 62 other secrets, with no
+// guard between them; more have pages of their own.
 class Secret {
  public:
   Secret() noexcept = default;

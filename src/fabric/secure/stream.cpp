@@ -13,7 +13,7 @@ namespace {
 constexpr std::size_t kLengthBytes = 4;
 constexpr std::size_t kHeadBytes = 4;  // type and count of descriptors
 constexpr std::size_t kAddedBytes = crypto_secretstream_xchacha20poly1305_ABYTES;
-static_assert(kSealBytes == kLengthBytes + kHeadBytes + kAddedBytes);
+static_assert(kFrameOverheadBytes == kLengthBytes + kHeadBytes + kAddedBytes);
 static_assert(kStreamHeaderBytes == crypto_secretstream_xchacha20poly1305_HEADERBYTES);
 
 using State = crypto_secretstream_xchacha20poly1305_state;
@@ -31,7 +31,7 @@ std::string Sealer::seal(std::uint16_t type, std::size_t descriptor_count, std::
   if (!state_.is_set()) return {};
   const std::string plain = ByteWriter().number(type).number(static_cast<std::uint16_t>(descriptor_count)).bytes(body).take();
   std::string sealed = ByteWriter().number(static_cast<std::uint32_t>(plain.size() + kAddedBytes)).take();
-  sealed.resize(kSealBytes + body.size());
+  sealed.resize(kFrameOverheadBytes + body.size());
   const unsigned char tag =
       is_last ? crypto_secretstream_xchacha20poly1305_TAG_FINAL : crypto_secretstream_xchacha20poly1305_TAG_MESSAGE;
   crypto_secretstream_xchacha20poly1305_push(state_in(state_), writable(sealed) + kLengthBytes, nullptr, unsigned_bytes(plain),

@@ -5,7 +5,7 @@
 //   sealed               the stream's tag (1), type (2), count of descriptors (2), body
 //   authenticator        16 bytes
 //
-// A frame that is changed, left out, repeated or moved does not open, nor does any behind it. The last frame of an orderly end has
+// A frame that is changed, left out, repeated or moved does not open, nor does any after it. The last frame of an orderly end has
 // the stream's final tag: who cuts the connection cannot make one.
 #pragma once
 
@@ -21,7 +21,7 @@ namespace gigabar::fabric::secure {
 inline constexpr std::size_t kMaxFrameBytes = 65536;
 inline constexpr std::size_t kMaxFrameDescriptors = 8;
 inline constexpr std::size_t kStreamHeaderBytes = 24;
-inline constexpr std::size_t kSealBytes = 4 + 4 + 17;  // what sealing adds to a body
+inline constexpr std::size_t kFrameOverheadBytes = 4 + 4 + 17;  // what sealing adds to a body
 
 // Neither is copied: two that go on from the same state would encrypt with the same numbers. One that was moved from has no key.
 class Sealer {
@@ -63,7 +63,8 @@ class Opener {
   Opener& operator=(Opener&&) noexcept = default;
   ~Opener() = default;
 
-  // The frame at the front of `bytes`, which it is then removed from. After too_long and forged nothing can be opened any more.
+  // The frame at the front of `bytes`, which it is then removed from. After forged nothing can be opened any more; after too_long
+  // the caller ends the stream, because nothing tells where the next frame begins.
   Found open(std::string_view& bytes, OpenedFrame& frame);
 
  private:

@@ -83,7 +83,7 @@ std::vector<SocketAddress> Wireup::targets_of(const RankAddress& rank_address) c
 }
 
 // Why none of a rank's addresses is of use.
-std::optional<Error> Wireup::hopeless(Rank rank) const {
+std::optional<Error> Wireup::no_target_error(Rank rank) const {
   if (!identity().has_key) {
     return make_error(Status::no_permission, "connect", text("rank ", rank),
                       "it is on another host or in another network name space, and the job has no key: only Unix sockets are used",
@@ -107,7 +107,7 @@ Result<void> Wireup::connect(Rank rank, const std::string& rank_address, std::in
   if (!decoded) return decoded.error();
   if (extend_dial(rank, deadline_ns)) return {};
   std::vector<SocketAddress> targets = targets_of(*decoded);
-  auto why = targets.empty() ? hopeless(rank) : std::nullopt;
+  auto why = targets.empty() ? no_target_error(rank) : std::nullopt;
   dial(rank, std::move(targets), deadline_ns, std::move(why));
   return {};
 }

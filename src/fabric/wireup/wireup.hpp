@@ -53,7 +53,7 @@ class Wireup final : public secure::Endpoint {
  private:
   Result<void> listen_at(bool has_unix, std::vector<secure::SocketAddress> tcp_addresses);
   std::vector<secure::SocketAddress> targets_of(const wireup::RankAddress& rank_address) const;
-  std::optional<Error> hopeless(Rank rank) const;
+  std::optional<Error> no_target_error(Rank rank) const;
 
   wireup::RankAddress rank_address_;
   bool has_unix_ = false, has_tcp_ = false;

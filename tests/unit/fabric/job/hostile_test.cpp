@@ -64,7 +64,7 @@ TEST(HostileMember, RandomBytesAfterAHelloAreCutOff) {
   std::mt19937 random(7);  // NOLINT: the same bytes in every run
   for (int probe = 0; probe < 100; ++probe) {
     Speaker speaker(make_job(1, 2, port.number()));
-    ASSERT_TRUE(speaker.say_hello() && speaker.hear_hello());
+    ASSERT_TRUE(speaker.send_hello() && speaker.read_hello());
     std::string bytes(kProofBytes + random() % 200, '\0');
     for (char& byte : bytes) byte = static_cast<char>(random());
     // Half of them begin as a proof does.
@@ -95,7 +95,7 @@ TEST(HostileMember, AServersOwnWordsProveNothing) {
   const FreePort port;
   const Keeping server(make_job(0, 2, port.number()));
   Speaker first(make_job(1, 2, port.number()));
-  ASSERT_TRUE(first.say_hello() && first.hear_hello());
+  ASSERT_TRUE(first.send_hello() && first.read_hello());
   const Stranger second(port.number());
   EXPECT_EQ(second.receive(kChallengeBytes).size(), kChallengeBytes);
   second.send(first.answer);
@@ -173,12 +173,12 @@ TEST(HostileMember, AreCountedExactly) {
   {
     Speaker says_hello(job);
     accept();
-    EXPECT_TRUE(says_hello.say_hello());
+    EXPECT_TRUE(says_hello.send_hello());
   }
   {
     Speaker breaks_off(job);
     accept();
-    ASSERT_TRUE(breaks_off.hear_challenge());
+    ASSERT_TRUE(breaks_off.read_challenge());
     breaks_off.stranger().send(breaks_off.handshake().hello(0).substr(0, 20));
   }
   EXPECT_TRUE(poll_until(1));
@@ -187,7 +187,7 @@ TEST(HostileMember, AreCountedExactly) {
   EXPECT_TRUE(poll_until(2));
   Speaker no_proof(job);
   accept();
-  ASSERT_TRUE(no_proof.say_hello());
+  ASSERT_TRUE(no_proof.send_hello());
   no_proof.stranger().send(std::string(kProofBytes, 'x'));
   EXPECT_TRUE(poll_until(3));
   const Stranger silent(port.number());
@@ -349,7 +349,7 @@ TEST(HostileInsider, ManyQuestionsWithoutTakingTheAnswersAreHeldBack) {
     for (int count = 0; count < 50'000; ++count) questions += insider.seal(BootstrapMessageType::ask, 0);
     // All of them are answered in the end, with the bootstrap server holding no more than a part.
     std::thread asks([&] { insider.stranger().send(questions); });
-    const std::size_t answer_bytes = fabric::secure::kSealBytes + 4 + std::string("address 0").size();
+    const std::size_t answer_bytes = fabric::secure::kFrameOverheadBytes + 4 + std::string("address 0").size();
     expect_works(port.number(), 2, 4);
     EXPECT_EQ(insider.stranger().receive(50'000 * answer_bytes).size(), 50'000 * answer_bytes);
     asks.join();
@@ -434,13 +434,13 @@ class Listener {
         identity_(identity_of(job, fabric::secure::Purpose::directory)),
         handshake_(identity_, fabric::secure::Role::acceptor) {}
   // The member's hello, whatever is wrong with it.
-  std::string hear_hello() {
+  std::string read_hello() {
     send_to(socket_, handshake_.challenge());
     std::string hello = receive_from(socket_, kHelloBytes);
     static_cast<void>(handshake_.take_hello(hello));
     return hello;
   }
-  void say_hello() { send_to(socket_, handshake_.hello(1)); }
+  void send_hello() { send_to(socket_, handshake_.hello(1)); }
   fabric::secure::Handshake& handshake() { return handshake_; }
 
  private:
@@ -454,7 +454,7 @@ TEST(HostileBootstrapServer, OneThatRefusesAndGoesKeepsNobodyOut) {
   const FreePort port;
   std::atomic<int> refused{0};
   auto impostor = std::make_unique<FakeBootstrapServer>(port.number(), [&](int socket) {
-    Listener(socket, make_job(0, 2, 1)).hear_hello();
+    Listener(socket, make_job(0, 2, 1)).read_hello();
     send_to(socket, test::refused());
     ++refused;
   });
@@ -508,8 +508,8 @@ TEST(HostileBootstrapServer, AnotherRankIsNotTheServer) {
   const FreePort port;
   const FakeBootstrapServer server(port.number(), [](int socket) {
     Listener listener(socket, make_job(2, 3, 1));
-    listener.hear_hello();
-    listener.say_hello();
+    listener.read_hello();
+    listener.send_hello();
   });
   const ErrorRecord other = refusal(port.number(), in_seconds(3));
   EXPECT_EQ(other.status, Status::no_permission);
@@ -519,7 +519,7 @@ TEST(HostileBootstrapServer, AnotherRankIsNotTheServer) {
 TEST(HostileBootstrapServer, AnEchoHasNotTheKey) {
   const FreePort port;
   const FakeBootstrapServer server(port.number(),
-                                   [](int socket) { send_to(socket, Listener(socket, make_job(0, 2, 1)).hear_hello()); });
+                                   [](int socket) { send_to(socket, Listener(socket, make_job(0, 2, 1)).read_hello()); });
   EXPECT_EQ(refusal(port.number(), in_seconds(3)).status, Status::no_permission);
 }
 
@@ -529,8 +529,8 @@ TEST(HostileBootstrapServer, OneWithoutTheKeyHearsNoProofAndGivesNone) {
   std::atomic<std::size_t> heard_bytes{0};
   const FakeBootstrapServer server(port.number(), [&](int socket) {
     Listener listener(socket, make_job(0, 2, 1, "a key that was made up"));
-    listener.hear_hello();
-    listener.say_hello();
+    listener.read_hello();
+    listener.send_hello();
     heard_bytes += receive_from(socket, kProofBytes).size();
   });
   EXPECT_EQ(refusal(port.number(), in_seconds(3)).status, Status::no_permission);
@@ -543,8 +543,8 @@ TEST(HostileBootstrapServer, AVerdictWithoutAProofIsNone) {
     const FreePort port;
     const FakeBootstrapServer server(port.number(), [&](int socket) {
       Listener listener(socket, make_job(0, 2, 1));
-      listener.hear_hello();
-      listener.say_hello();
+      listener.read_hello();
+      listener.send_hello();
       receive_from(socket, kProofBytes);
       std::string told = listener.handshake().proof();
       told.replace(0, kPrefixBytes, encode(Prefix{kProtocolVersion, verdict}));
@@ -561,8 +561,8 @@ TEST(HostileBootstrapServer, AVerdictWithoutAProofIsNone) {
 // Plays the bootstrap server with the right key, then sends `bytes`.
 void play_server(int socket, const Job& job, const std::function<std::string(fabric::secure::Sealer&)>& bytes) {
   Listener listener(socket, job);
-  listener.hear_hello();
-  listener.say_hello();
+  listener.read_hello();
+  listener.send_hello();
   EXPECT_TRUE(listener.handshake().take_proof(receive_from(socket, kProofBytes)));
   const std::string proof = listener.handshake().proof();
   fabric::secure::Sealer sealer = listener.handshake().take_sealer();

@@ -145,13 +145,13 @@ class Speaker {
         handshake_(identity_, fabric::secure::Role::initiator),
         stranger_(job.master_port) {}
 
-  bool hear_challenge() { return handshake_.take_challenge(stranger_.receive(fabric::secure::kChallengeBytes)); }
-  bool say_hello() { return hear_challenge() && stranger_.send(hello = handshake_.hello(0)); }
-  bool hear_hello() {
+  bool read_challenge() { return handshake_.take_challenge(stranger_.receive(fabric::secure::kChallengeBytes)); }
+  bool send_hello() { return read_challenge() && stranger_.send(hello = handshake_.hello(0)); }
+  bool read_hello() {
     return handshake_.take_hello(answer = stranger_.receive(fabric::secure::kHelloBytes)) == fabric::secure::HelloFault::none;
   }
   bool prove() {
-    if (!say_hello() || !hear_hello() || !stranger_.send(proof = handshake_.proof())) return false;
+    if (!send_hello() || !read_hello() || !stranger_.send(proof = handshake_.proof())) return false;
     const bool is_proven = handshake_.take_proof(stranger_.receive(fabric::secure::kProofBytes));
     sealer_ = handshake_.take_sealer();
     return is_proven && handshake_.verdict() == fabric::secure::Verdict::proceed;

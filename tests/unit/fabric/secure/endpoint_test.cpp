@@ -248,7 +248,7 @@ TEST_P(EndpointPurposes, DamagedFramesEndTheChannel) {
     ASSERT_TRUE(run(initiator, acceptor, between, [&] { return !initiator.bodies.empty() && !acceptor.bodies.empty(); }));
     is_held = true;
     acceptor.forget();
-    constexpr std::size_t kFrameBytes = kSealBytes + 10;
+    constexpr std::size_t kFrameBytes = kFrameOverheadBytes + 10;
     for (const char* body : {"body one..", "body two..", "body three"}) ASSERT_TRUE(initiator.endpoint.send(0, frame_of(1, body)));
     ASSERT_TRUE(run(initiator, acceptor, between, [&] { return held.size() == 3 * kFrameBytes; }));
     std::vector<std::string> three;
@@ -282,7 +282,7 @@ class Ending : public Side {
 };
 
 // A stream with a gap would be taken for a whole one.
-TEST_P(EndpointPurposes, WhatHasComeBehindACutIsNotTold) {
+TEST_P(EndpointPurposes, WhatHasComeAfterACutIsNotTold) {
   Ending ending(identity_of(job_of(0, 2), GetParam()));
   for (const bool throws : {false, true}) {
     initiator.forget();
@@ -313,13 +313,13 @@ TEST_P(EndpointPurposes, WordsThatAreLostWhenARankComesAgainEndTheChannel) {
   const Identity identity = identity_of(job_of(1, 2), GetParam());
   Handshake handshake(identity, Role::initiator);
   RawSocket again(server.address);
-  const auto hear = [&](std::size_t bytes) {
+  const auto receive = [&](std::size_t bytes) {
     for (int round = 0; round < 1000 && again.received().size() < bytes; ++round) server.poll();
     return again.received();
   };
-  ASSERT_TRUE(handshake.take_challenge(hear(kChallengeBytes)));
+  ASSERT_TRUE(handshake.take_challenge(receive(kChallengeBytes)));
   ASSERT_TRUE(again.send(handshake.hello(0)));
-  ASSERT_EQ(handshake.take_hello(hear(kChallengeBytes + kHelloBytes).substr(kChallengeBytes)), HelloFault::none);
+  ASSERT_EQ(handshake.take_hello(receive(kChallengeBytes + kHelloBytes).substr(kChallengeBytes)), HelloFault::none);
   ASSERT_TRUE(again.send(handshake.proof()));  // first: it is handled before the frame
   ASSERT_TRUE(initiator.endpoint.send(0, frame_of(1, "a question")));
   server.throws = true;
@@ -332,20 +332,20 @@ TEST_P(EndpointPurposes, WordsThatAreLostWhenARankComesAgainEndTheChannel) {
 // --- Before the proofs
 // -------------------------------------------------------------------------------------------------------------
 
-// A peer that holds the key, knows the frames' keys behind the hellos, and leaves out its proof.
+// A peer that holds the key, knows the frames' keys after the hellos, and leaves out its proof.
 TEST_P(EndpointPurposes, NothingIsHeardOfAPeerBeforeItsProof) {
   const Identity identity = identity_of(job_of(1, 2), GetParam());
   for (const bool has_proof : {false, true}) {
     acceptor.forget();
     Handshake handshake(identity, Role::initiator);
     RawSocket socket(acceptor.address);
-    const auto hear = [&](std::size_t bytes) {
+    const auto receive = [&](std::size_t bytes) {
       for (int round = 0; round < 1000 && socket.received().size() < bytes; ++round) acceptor.endpoint.poll(acceptor);
       return socket.received();
     };
-    ASSERT_TRUE(handshake.take_challenge(hear(kChallengeBytes)));
+    ASSERT_TRUE(handshake.take_challenge(receive(kChallengeBytes)));
     ASSERT_TRUE(socket.send(handshake.hello(0)));
-    ASSERT_EQ(handshake.take_hello(hear(kChallengeBytes + kHelloBytes).substr(kChallengeBytes)), HelloFault::none);
+    ASSERT_EQ(handshake.take_hello(receive(kChallengeBytes + kHelloBytes).substr(kChallengeBytes)), HelloFault::none);
     const std::string proof = handshake.proof();
     Sealer sealer = handshake.take_sealer();
     std::string frames;
@@ -376,16 +376,16 @@ TEST_P(EndpointPurposes, NothingIsHeardOfAListenerBeforeItsProof) {
     const Descriptor accepted(::accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
     ASSERT_TRUE(accepted.is_open());
     std::string heard;
-    const auto hear = [&](std::size_t bytes) {
+    const auto receive = [&](std::size_t bytes) {
       heard.clear();
       for (int round = 0; round < 1000 && read_up_to(accepted.get(), heard, bytes) == Arrival::incomplete; ++round)
         initiator.endpoint.poll(initiator);
       return heard;
     };
     ASSERT_TRUE(send_now(accepted.get(), handshake.challenge()));
-    ASSERT_EQ(handshake.take_hello(hear(kHelloBytes)), HelloFault::none);
+    ASSERT_EQ(handshake.take_hello(receive(kHelloBytes)), HelloFault::none);
     ASSERT_TRUE(send_now(accepted.get(), handshake.hello(1)));
-    ASSERT_TRUE(handshake.take_proof(hear(kProofBytes)));
+    ASSERT_TRUE(handshake.take_proof(receive(kProofBytes)));
     const std::string proof = handshake.proof();
     Sealer sealer = handshake.take_sealer();
     std::string frames;
@@ -395,7 +395,7 @@ TEST_P(EndpointPurposes, NothingIsHeardOfAListenerBeforeItsProof) {
     EXPECT_EQ(initiator.connected_count, has_proof ? 1 : 0);
     EXPECT_EQ(initiator.bodies.size(), has_proof ? 4u : 0u);
     if (!has_proof) {
-      EXPECT_EQ(hear(1), "") << "nothing of the application's was said";
+      EXPECT_EQ(receive(1), "") << "nothing of the application's was said";
     }
     initiator.endpoint.disconnect(0);
     // Connections that were tried again meanwhile.

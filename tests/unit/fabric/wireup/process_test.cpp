@@ -228,8 +228,8 @@ TEST(WireupForks, AnotherUserOfTheHostIsRefused) {
 TEST(WireupForks, AnotherUserTakesNobodysPlace) {
   if (::geteuid() != 0) GTEST_SKIP() << "only root can become another user";
   Settings narrow = both();
-  narrow.most_unfinished = 4;
-  narrow.silent_grace_ns = 0;
+  narrow.max_pending_handshakes = 4;
+  narrow.grace_before_hello_ns = 0;
   Node node(job_of(0, 2), narrow);
   std::vector<std::unique_ptr<RawSocket>> own;
   for (int count = 0; count < 4; ++count) {

@@ -21,7 +21,7 @@ Settings of_version(std::uint32_t version) {
 }
 
 // Takes the challenge while `node` polls.
-bool hear_challenge(Node& node, RawSocket& socket, Handshake& handshake) {
+bool read_challenge(Node& node, RawSocket& socket, Handshake& handshake) {
   return pump({&node}, [&] { return socket.received().size() >= kChallengeBytes; }) &&
          handshake.take_challenge(socket.received().substr(0, kChallengeBytes));
 }
@@ -123,7 +123,7 @@ TEST(WireupStrangers, TruncatedHandshakesAtEveryByte) {
       const std::uint64_t before = node.wireup->refusals().total();
       Handshake handshake(identity, Role::initiator);
       RawSocket stranger(is_tcp ? loopback_of(node) : unix_of(node));
-      ASSERT_TRUE(hear_challenge(node, stranger, handshake));
+      ASSERT_TRUE(read_challenge(node, stranger, handshake));
       const std::string hello = handshake.hello(0);
       ASSERT_TRUE(stranger.send(hello.substr(0, length)) || length == 0);
       if (length >= kHelloBytes) {
@@ -147,7 +147,7 @@ TEST(WireupStrangers, ByteByByteIsWelcome) {
   const Identity identity = identity_of(job_of(1, 2));
   Handshake handshake(identity, Role::initiator);
   RawSocket socket(loopback_of(node));
-  ASSERT_TRUE(hear_challenge(node, socket, handshake));
+  ASSERT_TRUE(read_challenge(node, socket, handshake));
   for (const char byte : handshake.hello(0)) {
     ASSERT_TRUE(socket.send({&byte, 1}));
     node.poll();
@@ -234,7 +234,7 @@ TEST(WireupStrangers, SlowOnesAreDropped) {
 TEST(WireupStrangers, TwoHundredAtOnce) {
   for (const bool is_tcp : {false, true}) {
     Settings settings = both();
-    settings.most_unfinished = 64;
+    settings.max_pending_handshakes = 64;
     Node node(job_of(0, 2), settings);
     std::vector<std::unique_ptr<RawSocket>> strangers;
     for (int count = 0; count < 200; ++count) {
@@ -257,8 +257,8 @@ TEST(WireupStrangers, TwoHundredAtOnce) {
 // Those of TCP and those of this host do not take each other's places.
 TEST(WireupStrangers, AFloodOverTcpLeavesTheUnixSocketAlone) {
   Settings settings = both();
-  settings.most_unfinished = 4;
-  settings.silent_grace_ns = settings.handshake_ns = 1000 * kSecond;  // TCP's listener rests all the time
+  settings.max_pending_handshakes = 4;
+  settings.grace_before_hello_ns = settings.handshake_ns = 1000 * kSecond;  // TCP's listener rests all the time
   Node node(job_of(0, 3), settings);
   std::vector<std::unique_ptr<RawSocket>> strangers;
   for (int count = 0; count < 20; ++count) strangers.push_back(std::make_unique<RawSocket>(loopback_of(node)));
@@ -274,9 +274,9 @@ TEST(WireupStrangers, AFloodOverTcpLeavesTheUnixSocketAlone) {
 TEST(WireupStrangers, ACrowdOfRanksIsLetInOneAfterAnother) {
   constexpr Rank kRanks = 40;
   Settings narrow = both();
-  narrow.most_unfinished = 4;
-  narrow.silent_grace_ns = 20 * kSecond;  // however slow the machine is
-  narrow.spoken_grace_ns = 20 * kSecond;
+  narrow.max_pending_handshakes = 4;
+  narrow.grace_before_hello_ns = 20 * kSecond;  // however slow the machine is
+  narrow.grace_after_hello_ns = 20 * kSecond;
   Node node(job_of(0, kRanks), narrow);
   std::vector<std::unique_ptr<Node>> others;
   std::vector<Node*> all{&node};
@@ -296,13 +296,13 @@ TEST(WireupStrangers, ACrowdOfRanksIsLetInOneAfterAnother) {
 // Members that show the key and do not prove it hold their places for a moment only; who does not hold it, for none.
 TEST(WireupStrangers, HellosWithoutProofsMakeWay) {
   Settings narrow = both();
-  narrow.most_unfinished = 4;
+  narrow.max_pending_handshakes = 4;
   Node node(job_of(0, 3), narrow);
   const Identity other_key = identity_of(job_of(1, 3, "not the key of this job"));
   const Identity identity = identity_of(job_of(1, 3));
   Handshake keyless(other_key, Role::initiator);
   RawSocket refused(loopback_of(node));
-  ASSERT_TRUE(hear_challenge(node, refused, keyless));
+  ASSERT_TRUE(read_challenge(node, refused, keyless));
   ASSERT_TRUE(refused.send(keyless.hello(0)));
   ASSERT_TRUE(pump({&node}, [&] { return refused.has_ended(); }));
   EXPECT_EQ(node.wireup->refusals().wrong_key, 1u);
@@ -311,7 +311,7 @@ TEST(WireupStrangers, HellosWithoutProofsMakeWay) {
   for (int count = 0; count < 4; ++count) {
     handshakes.push_back(std::make_unique<Handshake>(identity, Role::initiator));
     strangers.push_back(std::make_unique<RawSocket>(loopback_of(node)));
-    ASSERT_TRUE(hear_challenge(node, *strangers.back(), *handshakes.back()));
+    ASSERT_TRUE(read_challenge(node, *strangers.back(), *handshakes.back()));
     ASSERT_TRUE(strangers.back()->send(handshakes.back()->hello(0)));
     ASSERT_TRUE(pump({&node}, [&] { return strangers.back()->received().size() == kChallengeBytes + kHelloBytes; }));
   }
@@ -323,12 +323,12 @@ TEST(WireupStrangers, HellosWithoutProofsMakeWay) {
 // The 65th pushes out who has said nothing, not the rank that is in the middle of its handshake.
 TEST(WireupStrangers, SilentOnesGoFirst) {
   Settings settings = both();
-  settings.most_unfinished = 64;
+  settings.max_pending_handshakes = 64;
   Node node(job_of(0, 2), settings);
   const Identity identity = identity_of(job_of(1, 2));
   Handshake handshake(identity, Role::initiator);
   RawSocket early(unix_of(node));
-  ASSERT_TRUE(hear_challenge(node, early, handshake));
+  ASSERT_TRUE(read_challenge(node, early, handshake));
   ASSERT_TRUE(early.send(handshake.hello(0)));
   ASSERT_TRUE(pump({&node}, [&] { return early.received().size() == kChallengeBytes + kHelloBytes; }));
   std::vector<std::unique_ptr<RawSocket>> strangers;
@@ -441,8 +441,8 @@ TEST(WireupStrangers, NoDescriptorToAcceptWith) {
   peer.poll();
   int busy_rounds = 0;
   std::atomic<int> line_count{0};
-  LogHandler before =
-      set_log_handler([&](LogLevel, std::string_view line) { line_count += line.find("ulimit -n") != std::string_view::npos ? 1 : 0; });
+  LogHandler before = set_log_handler(
+      [&](LogLevel, std::string_view line) { line_count += line.find("ulimit -n") != std::string_view::npos ? 1 : 0; });
   const bool has_slept = test::without_descriptors([&] {
     for (; busy_rounds < 20; ++busy_rounds) {
       node.poll();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Who makes room: fabric/secure/strangers.hpp.
-#include "fabric/secure/strangers.hpp"
+// Who makes room: fabric/secure/pending_limit.hpp.
+#include "fabric/secure/pending_limit.hpp"
 
 #include <arpa/inet.h>
 #include <gtest/gtest.h>
@@ -9,8 +9,8 @@
 namespace gigabar {
 namespace {
 
+using fabric::secure::PendingLimit;
 using fabric::secure::source_of;
-using fabric::secure::Strangers;
 
 constexpr std::int64_t kSilentNs = 10, kSpokenNs = 100;
 
@@ -25,17 +25,17 @@ sockaddr_storage address(const char* written) {
   return storage;
 }
 
-TEST(Strangers, TheOldestSilentOneGoesFirstThenTheOldest) {
-  Strangers strangers(3, kSilentNs, kSpokenNs);
+TEST(PendingLimit, TheOldestSilentOneGoesFirstThenTheOldest) {
+  PendingLimit strangers(3, kSilentNs, kSpokenNs);
   EXPECT_FALSE(strangers.weakest(1000));
-  for (Strangers::Id id = 1; id <= 3; ++id) strangers.add(id, "a", 0);
+  for (PendingLimit::Id id = 1; id <= 3; ++id) strangers.add(id, "a", 0);
   EXPECT_TRUE(strangers.is_full());
   EXPECT_FALSE(strangers.weakest(kSilentNs - 1)) << "each has its moment";
   EXPECT_EQ(strangers.weakest(kSilentNs), 1u);
-  strangers.has_spoken(1);
+  strangers.note_hello(1);
   EXPECT_EQ(strangers.weakest(kSilentNs), 2u);
-  strangers.has_spoken(2);
-  strangers.has_spoken(3);
+  strangers.note_hello(2);
+  strangers.note_hello(3);
   EXPECT_FALSE(strangers.weakest(kSpokenNs - 1));
   EXPECT_EQ(strangers.weakest(kSpokenNs), 1u);
   strangers.remove(1);
@@ -44,20 +44,20 @@ TEST(Strangers, TheOldestSilentOneGoesFirstThenTheOldest) {
   EXPECT_FALSE(strangers.is_full());
 }
 
-TEST(Strangers, OfTheSourceThatHasMost) {
-  Strangers strangers(8, kSilentNs, kSpokenNs);
+TEST(PendingLimit, OfTheSourceThatHasMost) {
+  PendingLimit strangers(8, kSilentNs, kSpokenNs);
   strangers.add(1, "rank", 0);
   strangers.add(2, "rank", 0);
-  for (Strangers::Id id = 3; id <= 5; ++id) strangers.add(id, "flood", 0);
+  for (PendingLimit::Id id = 3; id <= 5; ++id) strangers.add(id, "flood", 0);
   EXPECT_EQ(strangers.weakest(1000), 3u) << "the rank came first, and stays";
-  for (Strangers::Id id = 3; id <= 5; ++id) strangers.has_spoken(id);
+  for (PendingLimit::Id id = 3; id <= 5; ++id) strangers.note_hello(id);
   EXPECT_EQ(strangers.weakest(1000), 3u) << "though the rank is silent still";
   strangers.remove(3);
   strangers.remove(4);
   EXPECT_EQ(strangers.weakest(1000), 1u);
 }
 
-TEST(Strangers, ComeFromAnAddressOrFromANetworkOfIpv6) {
+TEST(PendingLimit, ComeFromAnAddressOrFromANetworkOfIpv6) {
   EXPECT_EQ(source_of(address("192.0.2.1")), source_of(address("::ffff:192.0.2.1")));
   EXPECT_NE(source_of(address("192.0.2.1")), source_of(address("192.0.2.2")));
   EXPECT_EQ(source_of(address("2001:db8:0:1::1")), source_of(address("2001:db8:0:1:ffff::2"))) << "one host may have all of them";

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "fabric/secure/strangers.hpp"
+#include "fabric/secure/pending_limit.hpp"
 
 #include <netinet/in.h>
 
@@ -28,8 +28,8 @@ std::string source_of(const sockaddr_storage& address) {
   return bytes_of(&six.sin6_addr, kNetworkBytes);
 }
 
-void Strangers::add(Id id, std::string source, std::int64_t now_ns) {
-  all_.emplace(id, Stranger{source, now_ns, false});
+void PendingLimit::add(Id id, std::string source, std::int64_t now_ns) {
+  all_.emplace(id, Pending{source, now_ns, false});
   try {
     ++counts_[std::move(source)];
   } catch (...) {
@@ -38,11 +38,11 @@ void Strangers::add(Id id, std::string source, std::int64_t now_ns) {
   }
 }
 
-void Strangers::has_spoken(Id id) {
-  if (const auto found = all_.find(id); found != all_.end()) found->second.has_spoken = true;
+void PendingLimit::note_hello(Id id) {
+  if (const auto found = all_.find(id); found != all_.end()) found->second.has_hello = true;
 }
 
-void Strangers::remove(Id id) {
+void PendingLimit::remove(Id id) {
   const auto found = all_.find(id);
   if (found == all_.end()) return;
   const auto counted = counts_.find(found->second.source);
@@ -50,14 +50,14 @@ void Strangers::remove(Id id) {
   all_.erase(found);
 }
 
-std::optional<Strangers::Id> Strangers::weakest(std::int64_t now_ns) const {
+std::optional<PendingLimit::Id> PendingLimit::weakest(std::int64_t now_ns) const {
   if (all_.empty()) return {};
   const std::string& source = std::ranges::max_element(counts_, {}, [](const auto& counted) { return counted.second; })->first;
-  const auto is_silent = [&](const auto& entry) { return entry.second.source == source && !entry.second.has_spoken; };
+  const auto is_silent = [&](const auto& entry) { return entry.second.source == source && !entry.second.has_hello; };
   const auto is_there = [&](const auto& entry) { return entry.second.source == source; };
   auto found = std::ranges::find_if(all_, is_silent);
   if (found == all_.end()) found = std::ranges::find_if(all_, is_there);
-  const std::int64_t grace_ns = found->second.has_spoken ? spoken_grace_ns_ : silent_grace_ns_;
+  const std::int64_t grace_ns = found->second.has_hello ? grace_after_hello_ns_ : grace_before_hello_ns_;
   if (now_ns - found->second.came_ns < grace_ns) return {};
   return found->first;
 }

@@ -12,30 +12,30 @@
 
 namespace gigabar::fabric::secure {
 
-enum class Stranger : std::uint8_t {
+enum class HandshakeResult : std::uint8_t {
   going,      // not finished
   proven,     // it holds the key: answer()
   left,       // it closed between two messages: nothing wrong
   malformed,  // the others: why it was turned away
   wrong_job,
   wrong_key,
-  no_room
+  out_of_memory
 };
 
-class Greeting {
+class PendingHandshake {
  public:
-  Greeting(const Identity& identity, Connection connection, std::int64_t deadline_ns);
+  PendingHandshake(const Identity& identity, Connection connection, std::int64_t deadline_ns);
 
   std::int64_t deadline_ns() const noexcept { return deadline_ns_; }
   // It has shown the key for this connection.
-  bool has_said_hello() const noexcept { return has_said_hello_; }
+  bool has_sent_hello() const noexcept { return has_sent_hello_; }
   bool is_unix() const noexcept { return connection_.is_unix; }
   const std::string& where() const noexcept { return connection_.where; }
 
   // Sends the challenge. False: the connection is of no use.
   bool begin() { return send_now(socket(), handshake_.challenge()); }
   // Reads what is there and answers it.
-  Stranger advance();
+  HandshakeResult advance();
   // Only when proven: the rank at the other end.
   Rank peer() const noexcept { return handshake_.peer(); }
   Rank peer_rank_count() const noexcept { return handshake_.peer_rank_count(); }
@@ -45,19 +45,19 @@ class Greeting {
   Established take();
 
  private:
-  Stranger hear_hello();
-  Stranger hear_proof();
-  Stranger missing(Arrival arrival) const;
+  HandshakeResult read_hello();
+  HandshakeResult read_proof();
+  HandshakeResult missing(Arrival arrival) const;
   // To a stranger: nothing that was made with the key.
-  Stranger turn_away(Verdict verdict, Stranger why);
+  HandshakeResult reject(Verdict verdict, HandshakeResult why);
   int socket() const noexcept { return connection_.socket.get(); }
 
   const Identity& identity_;
   Handshake handshake_;
   Connection connection_;
   std::int64_t deadline_ns_;
-  bool has_said_hello_ = false;
-  std::string heard_;  // of the message that comes now
+  bool has_sent_hello_ = false;
+  std::string received_;  // of the message that comes now
 };
 
 }  // namespace gigabar::fabric::secure

@@ -20,36 +20,36 @@ namespace gigabar::fabric::secure {
 // Where a connection comes from: an IPv4 address, or the network part of an IPv6 address, since one host may use all of the rest.
 std::string source_of(const sockaddr_storage& address);
 
-class Strangers {
+class PendingLimit {
  public:
   using Id = std::uint64_t;  // ascending: a later one has come later
 
-  Strangers(std::size_t most, std::int64_t silent_grace_ns, std::int64_t spoken_grace_ns) noexcept
-      : most_(most), silent_grace_ns_(silent_grace_ns), spoken_grace_ns_(spoken_grace_ns) {}
+  PendingLimit(std::size_t max_count, std::int64_t grace_before_hello_ns, std::int64_t grace_after_hello_ns) noexcept
+      : max_count_(max_count), grace_before_hello_ns_(grace_before_hello_ns), grace_after_hello_ns_(grace_after_hello_ns) {}
 
   // Throws std::bad_alloc; it is not there then.
   void add(Id id, std::string source, std::int64_t now_ns);
-  // It has begun the handshake.
-  void has_spoken(Id id);
+  // It has shown the key.
+  void note_hello(Id id);
   // No effect when it is not there.
   void remove(Id id);
   std::size_t count() const noexcept { return all_.size(); }
-  bool is_full() const noexcept { return all_.size() >= most_; }
+  bool is_full() const noexcept { return all_.size() >= max_count_; }
   // Full, and the one who would have to go has had no moment yet.
   bool is_crowded(std::int64_t now_ns) const { return is_full() && !weakest(now_ns); }
   // Who has to go when the next one comes. Nothing: that one has not had its moment yet.
   std::optional<Id> weakest(std::int64_t now_ns) const;
 
  private:
-  struct Stranger {
+  struct Pending {
     std::string source;
     std::int64_t came_ns = 0;
-    bool has_spoken = false;
+    bool has_hello = false;
   };
 
-  std::size_t most_;
-  std::int64_t silent_grace_ns_, spoken_grace_ns_;
-  std::map<Id, Stranger> all_;
+  std::size_t max_count_;
+  std::int64_t grace_before_hello_ns_, grace_after_hello_ns_;
+  std::map<Id, Pending> all_;
   std::map<std::string, std::size_t> counts_;  // by source
 };
 
