@@ -124,7 +124,7 @@ MUTANTS = [
         ("wireup_descriptors_without_a_frame", "if (descriptors_.size() > kMaxFrameDescriptors || (incoming_.empty() && !descriptors_.empty())) {", "if (false) {", "WireupDescriptors.*"),
         ("wireup_frames_after_a_cut", "while (!is_over() && !is_backpressured()) {", "while (!fault_ && !is_backpressured()) {", "*EndpointPurposes.*:HostileInsider.*"),
         ("wireup_queue_without_end", "if (queued_bytes_ + frame.body.size() + kFrameOverheadBytes > limits_.max_queued_bytes) {", "if (false) {", "*WireupFrames.*"),
-        ("wireup_reads_while_held_back", "if (is_over() || is_backpressured() || !read_some(buffer)) return false;", "if (is_over() || !read_some(buffer)) return false;", "WireupQueue.*"),
+        ("wireup_reads_while_held_back", "while (!is_over() && !is_backpressured()) {", "while (!is_over()) {", "WireupQueue.*"),
     ),
     *of("wire-up", "src/fabric/secure/pending_limit.cpp", "unit_test")(
         ("strangers_of_any_source", "return entry.second.source == source && !entry.second.has_hello;", "return !entry.second.has_hello;", "PendingLimit.*"),
@@ -133,6 +133,7 @@ MUTANTS = [
         ("strangers_without_a_limit", "  if (!limit.is_full()) return;\n", "  if (true) return;\n", "WireupStrangers.*"),
         ("strangers_without_a_deadline", "pending_.begin()->second.deadline_ns() <= now_ns_) {", "pending_.begin()->second.deadline_ns() == 7) {", "WireupStrangers.SlowOnesAreDropped"),
         ("wireup_deferred_forgotten", "      deferred_.merge(due);\n", "", "WireupQueue.*"),
+        ("wireup_connected_and_not_noted", "guarded(rank, [&] { events.connected(rank, is_same_host, process); });", "events.connected(rank, is_same_host, process);", "*EndpointPurposes.*"),
         ("wireup_drained_and_lost", "guarded(peer, [&] { drain(peer, events); });", "drain(peer, events);", "*EndpointPurposes.*"),
         ("wireup_another_user", "if (!credentials.is_of_this_user) return count(", "if (false) return count(", "WireupForks.AnotherUser*"),
         ("directory_any_count", "if (pending.peer_rank_count() != identity_.rank_count) {", "if (false) {", "EndpointVerdicts.*"),

@@ -266,6 +266,10 @@ TEST_P(EndpointPurposes, DamagedFramesEndTheChannel) {
 class Ending : public Side {
  public:
   using Side::Side;
+  void connected(Rank peer, bool is_same_host, std::int64_t process) override {
+    if (throws) throw std::bad_alloc();
+    Side::connected(peer, is_same_host, process);
+  }
   void frame(Rank peer, Frame frame) override {
     Side::frame(peer, std::move(frame));
     if (throws) throw std::bad_alloc();
@@ -301,6 +305,20 @@ TEST_P(EndpointPurposes, WhatHasComeAfterACutIsNotTold) {
     EXPECT_NE(ending.losses[0].message().find("this rank closed it"), std::string::npos) << ending.losses[0].message();
     ASSERT_TRUE(run(initiator, ending, idle, [&] { return !initiator.losses.empty(); }));
   }
+}
+
+TEST_P(EndpointPurposes, AConnectionThatCannotBeNotedIsLost) {
+  Ending ending(identity_of(job_of(0, 2), GetParam()));
+  initiator.endpoint.dial(0, {ending.address}, now_ns() + kLongTimeNs);
+  ending.throws = true;
+  bool has_thrown = false;
+  for (const std::int64_t end_ns = now_ns() + 10 * kSecond; !has_thrown && now_ns() < end_ns; has_thrown = !ending.poll())
+    initiator.endpoint.poll(initiator);
+  ASSERT_TRUE(has_thrown);
+  ending.throws = false;
+  ending.poll();
+  EXPECT_EQ(ending.losses.size(), 1u);
+  EXPECT_FALSE(ending.endpoint.is_connected(1));
 }
 
 // A rank comes a second time while words of its first channel are unread. There is no memory for them: the first channel ends, or
