@@ -2,17 +2,19 @@
 // One rank of a large job, for `gigabar run -n N -- many_ranks`: opens its fabric, meets all ranks at a barrier, writes to its
 // neighbours and checks what they wrote. Rank 0 says how long that took and what a rank and each of its peers cost.
 //
-//   many_ranks [--neighbours K] [--fill BYTES] [--seconds S] [--plant-fault RANK]
+//   many_ranks [--neighbours K] [--bytes B] [--rounds R] [--fill BYTES] [--seconds S] [--kill RANK] [--plant-fault RANK]
 //
-// K neighbours, half of them on each side (default 2). --fill: so many bytes of messages to each new one, so that what a connection
-// takes into use as it goes is counted too. S: everything must be done by then (default 60). --plant-fault: what that rank writes
-// is wrong, and its neighbours must find it.
+// K neighbours, half of them on each side, or all others (default 2), and B bytes to each (default 64). R more rounds of these
+// writes are timed. --fill: so many bytes of messages to each new one, so that what a connection takes into use as it goes is
+// counted too. S: everything must be done by then (default 60). --kill: that rank is killed when all are connected; the others hear
+// of it at a barrier, by name, and go on without it. --plant-fault: that rank writes wrong data, which its neighbours must find.
 #include <dirent.h>
 
 #include <algorithm>
 #include <array>
 #include <charconv>
 #include <chrono>
+#include <csignal>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
@@ -22,6 +24,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/errors.hpp"
 #include "gigabar/copy.hpp"
 #include "gigabar/device.hpp"
 #include "gigabar/fabric.hpp"
@@ -34,14 +37,16 @@ namespace {
 using namespace gigabar;
 
 constexpr SegmentId kOut = 0, kIn = 1;
-constexpr std::uint64_t kSlotBytes = 64;  // that each neighbour writes
 constexpr std::uint64_t kMessageBytes = 4096;
 constexpr Tag kFillTag = 7;
 
 struct Arguments {
   std::uint32_t neighbours = 2;
+  std::uint64_t slot_bytes = 64;  // that each neighbour writes
+  std::uint32_t rounds = 0;
   std::uint64_t fill_bytes = 0;
   std::uint32_t seconds = 60;
+  std::optional<Rank> victim;
   std::optional<Rank> wrong_rank;
 };
 
@@ -71,12 +76,16 @@ std::optional<Arguments> parse_arguments(int count, char** words) {
     const std::string_view name = words[index], value = words[index + 1];
     bool is_known = false;
     if (name == "--neighbours") is_known = parse(value, arguments.neighbours);
+    if (name == "--bytes") is_known = parse(value, arguments.slot_bytes);
+    if (name == "--rounds") is_known = parse(value, arguments.rounds);
     if (name == "--fill") is_known = parse(value, arguments.fill_bytes);
     if (name == "--seconds") is_known = parse(value, arguments.seconds);
+    if (name == "--kill") is_known = parse(value, arguments.victim.emplace());
     if (name == "--plant-fault") is_known = parse(value, arguments.wrong_rank.emplace());
     if (!is_known) return {};
   }
-  if (count % 2 == 0 || arguments.neighbours == 0 || arguments.neighbours % 2 != 0 || arguments.seconds == 0) return {};
+  const bool is_whole_words = arguments.slot_bytes != 0 && arguments.slot_bytes % sizeof(std::uint32_t) == 0;
+  if (count % 2 == 0 || arguments.neighbours == 0 || arguments.seconds == 0 || !is_whole_words) return {};
   return arguments;
 }
 
@@ -119,10 +128,13 @@ class ManyRanks {
     opened_ms_ = elapsed_ms();
     const Rank count = fabric_.rank_count();
     if (arguments.neighbours >= count) throw Failure{"--neighbours: there must be more ranks than that"};
+    if (arguments.neighbours % 2 != 0 && arguments.neighbours + 1 != count)
+      throw Failure{"--neighbours: an even number, or all others"};
     for (Rank step = 1; step <= arguments.neighbours / 2; ++step) {
       neighbours_.push_back((fabric_.rank() + step) % count);
       neighbours_.push_back((fabric_.rank() + count - step) % count);
     }
+    if (arguments.neighbours % 2 != 0) neighbours_.push_back((fabric_.rank() + count / 2) % count);  // the one opposite
     new_peers_ = neighbours_;
   }
 
@@ -137,12 +149,15 @@ class ManyRanks {
     connect();
     connected_ms_ = elapsed_ms();
     exchange();
+    check();
     require(fabric_.barrier({}, left()), "barrier");
     exchanged_ms_ = elapsed_ms();
+    if (arguments_.victim) return lose(*arguments_.victim);
     fill();
     require(fabric_.barrier({}, left()), "barrier");
     const Footprint after = footprint();
     tell(before, after, told_bytes());
+    if (arguments_.rounds > 0) time_rounds();
     // Nobody leaves while another still counts.
     require(fabric_.barrier({}, left()), "barrier");
     require(fabric_.close(left()), "close");
@@ -160,40 +175,86 @@ class ManyRanks {
     return take(Fabric::open(options), "open");
   }
 
+  static std::uint32_t word_of(Rank writer, std::size_t index) {
+    return writer + 1 + static_cast<std::uint32_t>(index) * 0x9e3779b1U;
+  }
+
   // Memory of the rank's device: a stand-in's, where there is no GPU.
   void make_segments() {
     const auto found = take(devices(), "devices");
     const int device = found[fabric_.local_rank() % found.size()].index;
-    out_.emplace(take(DeviceMemory::allocate(device, kSlotBytes), "allocate"));
-    in_.emplace(take(DeviceMemory::allocate(device, kSlotBytes * arguments_.neighbours), "allocate"));
-    std::array<Rank, kSlotBytes / sizeof(Rank)> own{};
-    own.fill(fabric_.rank() + 1);
+    const std::uint64_t in_bytes = arguments_.slot_bytes * arguments_.neighbours;
+    out_.emplace(take(DeviceMemory::allocate(device, arguments_.slot_bytes), "allocate"));
+    in_.emplace(take(DeviceMemory::allocate(device, in_bytes), "allocate"));
+    std::vector<std::uint32_t> own(arguments_.slot_bytes / sizeof(std::uint32_t));
+    for (std::size_t index = 0; index < own.size(); ++index) own[index] = word_of(fabric_.rank(), index);
     if (arguments_.wrong_rank == fabric_.rank()) own.back() ^= 1U;
-    require(copy_to(take(map(out_->address(), kSlotBytes), "map"), 0, own.data(), sizeof own), "copy");
-    require(fabric_.register_segment(kOut, out_->address(), kSlotBytes), "register");
-    require(fabric_.register_segment(kIn, in_->address(), kSlotBytes * arguments_.neighbours), "register");
+    const Mapping out = take(map(out_->address(), out_->bytes()), "map");
+    take(copy({out, 0}, own.data(), arguments_.slot_bytes), "copy");
+    require(fabric_.register_segment(kOut, out_->address(), arguments_.slot_bytes), "register");
+    require(fabric_.register_segment(kIn, in_->address(), in_bytes), "register");
   }
 
   void connect() {
     for (const Rank neighbour : neighbours_) require(fabric_.connect(neighbour, left()), "connect");
   }
 
-  // Neighbour i is on the other side for the one that it names: its slot there is the next one, or the one before.
+  // Neighbour i is on the other side for the one that it names: its slot there is the next one, or the one before. The one opposite
+  // has the last slot at both.
+  std::uint32_t slot_at(std::uint32_t index) const { return std::min(index ^ 1U, arguments_.neighbours - 1); }
+
   void exchange() {
-    const Mapping in = take(map(in_->address(), in_->bytes()), "map");
+    const std::uint64_t bytes = arguments_.slot_bytes;
     for (std::uint32_t index = 0; index < neighbours_.size(); ++index) {
-      const std::uint32_t slot = index ^ 1U;
-      take(fabric_.write_notify({kOut, 0}, {neighbours_[index], kIn, slot * kSlotBytes}, kSlotBytes, slot, 1), "write");
+      const std::uint32_t slot = slot_at(index);
+      take(fabric_.write_notify_add({kOut, 0}, {neighbours_[index], kIn, slot * bytes}, bytes, slot, 1), "write");
     }
     require(fabric_.wait(0, left()), "wait");
     for (std::uint32_t slot = 0; slot < neighbours_.size(); ++slot) {
-      take(fabric_.notification_wait(kIn, slot, 1, left()), "notification");
-      std::array<Rank, kSlotBytes / sizeof(Rank)> seen{};
-      require(copy_from(in, slot * kSlotBytes, seen.data(), sizeof seen), "copy");
-      const bool is_right = std::all_of(seen.begin(), seen.end(), [&](Rank value) { return value == neighbours_[slot] + 1; });
-      if (!is_right)
-        throw Failure{"slot " + std::to_string(slot) + " is not what rank " + std::to_string(neighbours_[slot]) + " wrote"};
+      require(fabric_.notification_wait_count(kIn, slot, 1, left()), "notification");
     }
+  }
+
+  void check() {
+    const Mapping in = take(map(in_->address(), in_->bytes()), "map");
+    std::vector<std::uint32_t> seen(arguments_.slot_bytes / sizeof(std::uint32_t));
+    for (std::uint32_t slot = 0; slot < neighbours_.size(); ++slot) {
+      take(copy(seen.data(), {in, slot * arguments_.slot_bytes}, arguments_.slot_bytes), "copy");
+      for (std::size_t index = 0; index < seen.size(); ++index) {
+        if (seen[index] == word_of(neighbours_[slot], index)) continue;
+        throw Failure{text("slot ", slot, " is not what rank ", neighbours_[slot], " wrote, from byte ",
+                           index * sizeof(std::uint32_t), " on")};
+      }
+    }
+  }
+
+  // A counter of notifications lets a fast writer begin its next round at once.
+  void time_rounds() {
+    require(fabric_.barrier({}, left()), "barrier");
+    const Clock::time_point begin = Clock::now();
+    for (std::uint32_t round = 0; round < arguments_.rounds; ++round) exchange();
+    require(fabric_.barrier({}, left()), "barrier");
+    const double seconds = std::chrono::duration<double>(Clock::now() - begin).count();
+    check();
+    if (fabric_.rank() != 0) return;
+    const double writes = static_cast<double>(fabric_.rank_count()) * arguments_.neighbours * arguments_.rounds;
+    std::printf("%u ranks wrote %llu bytes to each of %u others, %u times: %.2f GB/s together\n", fabric_.rank_count(),
+                static_cast<unsigned long long>(arguments_.slot_bytes), arguments_.neighbours, arguments_.rounds,
+                writes * static_cast<double>(arguments_.slot_bytes) / seconds / 1e9);
+  }
+
+  void lose(Rank victim) {
+    if (fabric_.rank() == victim) ::raise(SIGKILL);
+    const Result<void> lost = fabric_.barrier({}, left());
+    if (lost.status() != Status::peer_lost) throw Failure{text("barrier without rank ", victim, ": ", lost.message())};
+    if (lost.message().find(text("rank ", victim)) == std::string::npos) throw Failure{"another rank is named: " + lost.message()};
+    std::vector<Rank> others;
+    for (Rank rank = 0; rank < fabric_.rank_count(); ++rank) {
+      if (rank != victim) others.push_back(rank);
+    }
+    require(fabric_.barrier(others, left()), "barrier of the others");
+    require(fabric_.close(left()), "close");
+    std::printf("rank %u: peer_lost, and went on\n", fabric_.rank());
   }
 
   void fill() {
@@ -272,7 +333,9 @@ int main(int count, char** words) {
   gigabar::transport::serve_ucx_probes(count, words);
   const auto arguments = parse_arguments(count, words);
   if (!arguments) {
-    std::fprintf(stderr, "usage: many_ranks [--neighbours K] [--fill BYTES] [--seconds S] [--plant-fault RANK]; K is even\n");
+    std::fprintf(stderr,
+                 "usage: many_ranks [--neighbours K] [--bytes B] [--rounds R] [--fill BYTES] [--seconds S] [--kill RANK]\n"
+                 "                  [--plant-fault RANK]; B is a multiple of 4\n");
     return 2;
   }
   try {

@@ -154,8 +154,8 @@ def test_run_ends_the_others_when_one_fails():
 
 
 def test_run_keep_going_lets_the_others_end_by_themselves():
-    survivor = os.path.join(os.path.dirname(shared.OPTIONS.program), "survivor")
-    outcome = run("run", "--keep-going", "-n", "3", "--timeout", "150", "--label", "--", survivor, GIGABAR_TRANSPORTS="local")
+    many_ranks = os.path.join(os.path.dirname(shared.OPTIONS.program), "many_ranks")
+    outcome = run("run", "--keep-going", "-n", "3", "--timeout", "150", "--label", "--", many_ranks, "--kill", "2", GIGABAR_TRANSPORTS="local")
     expect(outcome.status == 128 + signal.SIGKILL, "the status of the rank that failed first", outcome)
     expect(sorted(outcome.out.splitlines()) == [f"[{rank}] rank {rank}: peer_lost, and went on" for rank in (0, 1)],
            "the others did not go on", outcome)
