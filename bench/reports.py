@@ -3,18 +3,43 @@
 
 import datetime
 import json
+import os
 import pathlib
+import signal
 import subprocess
 import tempfile
 
 DEADLINE_S = 120
 
 
+class TooLong(SystemExit):
+    """A command was not done in time."""
+
+
+def last_words(done):
+    return ((done.stderr.strip() or done.stdout.strip()) or "failed").splitlines()[-1]
+
+
+def execute(command, deadline_s=DEADLINE_S, **others):
+    """A command that has ended by itself, whatever its exit status is."""
+    # A group of its own, so that what the command started ends with it.
+    with subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, process_group=0,
+                          **others) as process:
+        try:
+            out, err = process.communicate(timeout=deadline_s)
+        except BaseException as error:
+            os.killpg(process.pid, signal.SIGKILL)
+            if isinstance(error, subprocess.TimeoutExpired):
+                raise TooLong(f"{' '.join(command)}: not done after {deadline_s:.0f} s") from None
+            raise
+    return subprocess.CompletedProcess(command, process.returncode, out, err)
+
+
 def run(command, **others):
     """What a command prints; ends the program with its last words when it fails."""
-    done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=DEADLINE_S, check=False, **others)
+    done = execute(command, **others)
     if done.returncode != 0:
-        raise SystemExit(f"{' '.join(command)}: {((done.stderr.strip() or done.stdout.strip()) or 'failed').splitlines()[-1]}")
+        raise SystemExit(f"{' '.join(command)}: {last_words(done)}")
     return done.stdout
 
 

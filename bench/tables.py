@@ -355,6 +355,55 @@ def h100_ranks():
     return f"The same commands on two {' and '.join(sorted(names))} of another machine (p50, `bench/results/h100-ranks-*.json`):\n{'; '.join(facts)}."
 
 
+def many_gpus(documents):
+    """What was wanted of a machine with many GPUs, and what was not reached."""
+    results = documents[0]["results"]
+    rows = [[result["what"], result["figure"], result["wanted"], result["verdict"]] for result in results]
+    notes = [f"- {reason}" for result in results for reason in result["reasons"]]
+    notes += [f"- left out: {what}" for what in documents[0]["left_out"]]
+    return "\n\n".join([markdown(["", "figure", "wanted", ""], rows), *(["\n".join(notes)] if notes else [])])
+
+
+def many_gpus_pairs(documents):
+    """A matrix for each figure; bench/chart.py draws some of them."""
+    units = {"us": "µs", "gb_per_s": "GB/s", "million_per_s": "million/s"}
+    parts = ['<picture>\n  <source media="(prefers-color-scheme: dark)" srcset="pairs-dark.svg">\n'
+             '  <img alt="Figures of each pair of GPUs" src="pairs-light.svg">\n</picture>']
+    for result in documents[0]["results"]:
+        matrix = result["matrix"]
+        header = [f"{result['what']}, {units[result['unit']]}", *(f"GPU {column}" for column in range(len(matrix)))]
+        rows = [[f"GPU {index}", *("" if cell is None else us(cell) for cell in row)] for index, row in enumerate(matrix)]
+        paths = ", ".join(f"`{path}` ({count})" for path, count in sorted(result["paths"].items()))
+        parts.append(f"{markdown(header, rows)}\n\n`{' '.join(result['command'])}`; path {paths}")
+    return "\n\n".join(parts)
+
+
+def many_gpus_presets(documents):
+    """nvbandwidth's test cases by gigabar and, where it ran, by nvbandwidth."""
+    rows = []
+    for case in documents[0]["results"]:
+        beside = [f"{case['nvbandwidth_sum']:.1f}", f"{case['ratio']:.3f}"] if case["ratio"] is not None else ["", ""]
+        rows.append([f"`{case['name']}`", case["unit"], f"{case['sum']:.1f}", *beside])
+    return markdown(["sum of all GPUs or pairs", "unit", "Gigabar", "nvbandwidth", "speed, to nvbandwidth's"], rows)
+
+
+def many_gpus_ranks(documents):
+    """A job with a rank on each GPU."""
+    rows = []
+    for result in documents[0]["results"]:
+        kind, count = result["measure"], len(documents[0]["devices"])
+        if kind == "join":
+            rows.append([f"{count} ranks join", f"{result['joined_s']:.2f} s"])
+        elif kind == "kill":
+            rows.append(["one is killed: others that name it", f"{result['others_that_named_it']} of {count - 1}"])
+        elif kind == "matvec_ring":
+            rates = [edge["value"] for edge in result["edges"]]
+            rows.append(["`gigabar matvec`, each GPU and the next", f"{min(rates):.2f} to {max(rates):.2f} million vectors/s"])
+        else:
+            rows.append([f"`{' '.join(result['command'])}`", f"{result['gb_per_s']:.1f} GB/s together"])
+    return markdown(["a rank on each GPU", ""], rows)
+
+
 SUMMARIES = {"headlines": headlines, "ucx": ucx, "clients-notes": clients_notes, "staging": staging, "h100-ranks": h100_ranks}
 # Tables of several files: name of the table -> (maker, files in the order of the rows).
 SETS = {
@@ -365,6 +414,10 @@ SETS = {
     "h200-streams-latency": (streams_latency, ["h200-streams-idle-latency", "h200-streams-loaded-latency"]),
     "h200-streams-sweep": (streams, ["h200-streams-sweep"]),
     "h200-streams-presets": (streams_presets, ["h200-streams-presets"]),
+    "many-gpus": (many_gpus, ["many-gpus"]),
+    "many-gpus-pairs": (many_gpus_pairs, ["many-gpus-pairs"]),
+    "many-gpus-presets": (many_gpus_presets, ["many-gpus-presets"]),
+    "many-gpus-ranks": (many_gpus_ranks, ["many-gpus-ranks"]),
 }
 
 TOOLS = {function.__name__: function for function in (copylat, copybw, pplat, apiperf, sanity, survey, hosts, latency, bw, builds_in_turns, ranks_in_turns,

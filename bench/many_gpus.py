@@ -1,0 +1,593 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Measures a machine with two GPUs or more within a time budget: each pair of GPUs, all GPUs at once, and a job with a rank on each.
+
+usage: bench/many_gpus.py --out FOLDER [options]
+
+The steps run in the order of their importance, each until its own deadline; time that a step does not need goes to the next one. What does
+not fit is left out and named. Pairs are measured in rounds of disjoint pairs, all pairs of a round at once.
+
+  machine  topology with its picture, doctor
+  ranks    a rank on each GPU: how long they take to join, a ring, all to all, a rank that is killed. Needs the program many_ranks, which
+           is built with the tests, beside gigabar
+  pairs    each pair of GPUs: latencies between kernels, latencies and bandwidth between ranks
+  at-once  all GPUs copy to all others in one process; one GPU to all, all to one
+  survey   `gigabar survey`
+  kernels  each pair of GPUs: bandwidth, rate and checked writes of kernels; products of a matrix and vectors from each GPU to the next
+  presets  the other test cases of nvbandwidth
+
+FOLDER gets many-gpus.json, many-gpus-{pairs,presets,ranks,survey,topology,doctor}.json and many-gpus-topology.svg.
+
+exit code: 0 nothing failed, and what is wanted was reached or left out; 1 something failed, data were wrong, or a figure is not as wanted;
+2 wrong options, or fewer than two GPUs.
+"""
+
+import argparse
+import collections
+import concurrent.futures
+import dataclasses
+import json
+import os
+import pathlib
+import re
+import signal
+import statistics
+import sys
+import tempfile
+import time
+
+import reports
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+LIMITS = {"survey_s": 60, "join_s": 2, "pair_ratio": 1.10, "nvbandwidth_ratio": 0.97}
+PATIENCE_S = 60  # with one command that has time
+AT_THE_END_S = 2  # for the files and the table
+
+
+@dataclasses.dataclass
+class Measure:
+    """One figure of each pair of GPUs."""
+    name: str  # in the JSON
+    what: str
+    command: list
+    many: list  # options that say how much is done
+    few: list  # the same on stand-ins, whose figures say nothing
+    figure: str  # in the first result of the command
+    unit: str
+    scale: float = 1
+    is_directed: bool = False  # the way back is measured too
+
+
+LATENCY = ["latency", "-d", "cuda", "D", "D", "--op", "write", "-c"]
+FEW = ["-i", "3", "-x", "0"]
+PAIR_MEASURES = [
+    Measure("kernel_notify", "notification between kernels", ["device-latency", "--op", "notify"], ["-i", "5000", "-x", "500"], FEW, "p50_us", "us"),
+    Measure("rank_latency_8", "8 B between ranks", [*LATENCY, "-m", "8:8"], ["-i", "2000", "-x", "100"], FEW, "p50_us", "us"),
+    Measure("rank_bandwidth", "64 MiB between ranks", ["bw", "-d", "cuda", "D", "D", "--op", "write", "-c"],
+            ["-m", "64M:64M", "-W", "16", "-i", "10", "-x", "2"], ["-m", "64K:64K", "-W", "2", *FEW], "p50_mb_per_s", "gb_per_s", 1e-3, True),
+    Measure("rank_latency_64k", "64 KiB between ranks", [*LATENCY, "-m", "64K:64K"], ["-i", "500", "-x", "50"], FEW, "p50_us", "us"),
+    Measure("rank_latency_16m", "16 MiB between ranks", [*LATENCY, "-m", "16M:16M"], ["-i", "50", "-x", "5"], FEW, "p50_us", "us"),
+]
+KERNEL_MEASURES = [
+    Measure("kernel_bandwidth", "64 MiB written by kernels", ["device-bw"], ["-m", "64M:64M"],
+            ["-m", "64K:64K", "--blocks", "2", "--threads", "2", "-W", "2", *FEW], "gb_per_s", "gb_per_s", is_directed=True),
+    Measure("kernel_checked", "64 KiB written by kernels and checked", ["device-latency", "--op", "write-notify", "-m", "64K:64K", "-c"],
+            ["-i", "500", "-x", "50"], FEW, "p50_us", "us"),
+    Measure("kernel_rate", "8 B and notification of kernels", ["device-rate", "--op", "write-notify"],
+            ["--threads", "256", "--blocks", "32", "-W", "256"], ["--threads", "2", "-W", "2", *FEW], "million_per_s", "million_per_s"),
+]
+UNITS = {"us": "µs", "gb_per_s": "GB/s", "million_per_s": "million/s", "ns": "ns"}
+WANTED_PRESETS = ["all_to_one_write_ce", "one_to_all_write_ce", "all_to_one_read_ce", "one_to_all_read_ce"]
+AT_ONCE = "all to all, copy engines, one process"
+
+
+class NoTime(Exception):
+    """The step's deadline has come."""
+
+
+class Failure(Exception):
+    """A command failed, or its data were wrong; says which and why."""
+
+
+@dataclasses.dataclass
+class Row:
+    """A line of the table at the end."""
+    what: str
+    figure: str = ""
+    wanted: str = ""
+    is_as_wanted: bool = True
+    reasons: list = dataclasses.field(default_factory=list)
+
+    @property
+    def verdict(self):
+        if self.reasons or not self.is_as_wanted:
+            return "not"
+        return "ok" if self.figure else "left out"
+
+
+class Bench:
+    """What all steps share: the program and the GPUs, the time that is left, and what was found."""
+
+    def __init__(self, options):
+        self.options = options
+        self.begin = time.monotonic()
+        self.deadline = self.begin + options.budget
+        self.rows, self.left_out, self.seconds = [], [], {}
+        self.pairs, self.ranks, self.presets = [], [], []
+        self.head = self.report(["info"])
+        self.gpus = [result["device"] for result in self.head["results"] if result["what"] == "device"]
+        self.drivers = self.head["results"][0]["drivers"]
+        self.is_stand_in = self.gpus[0]["is_stand_in"]
+        # As CUDA_VISIBLE_DEVICES names them; stand-ins have no ids.
+        self.ids = [gpu["uuid"] or str(gpu["index"]) for gpu in self.gpus]
+
+    @property
+    def count(self):
+        return len(self.gpus)
+
+    def left_s(self):
+        return self.deadline - time.monotonic()
+
+    def execute(self, command, **others):
+        """A command that ended before its patience and the step's deadline did."""
+        left_s = self.left_s()
+        if left_s <= 0:
+            raise NoTime
+        try:
+            return reports.execute(command, deadline_s=min(PATIENCE_S, left_s), **others)
+        except reports.TooLong as late:
+            if left_s < PATIENCE_S:
+                raise NoTime from None
+            raise Failure(str(late)) from None
+        except OSError as error:
+            raise Failure(f"{command[0]}: {error.strerror}") from None
+
+    def report(self, words, gpus=None, statuses=(0,), path=None):
+        """The JSON of a command of gigabar that sees these GPUs only."""
+        environment = dict(os.environ)
+        if gpus is not None:
+            environment["CUDA_VISIBLE_DEVICES"] = ",".join(self.ids[gpu] for gpu in gpus)
+        with tempfile.TemporaryDirectory() as folder:
+            path = path or pathlib.Path(folder) / "report.json"
+            done = self.execute([self.options.gigabar, *words, "--json", str(path)], env=environment)
+            if done.returncode not in statuses:
+                raise Failure(f"{self.text(words, gpus)}: exit status {done.returncode}: {reports.last_words(done)}")
+            try:
+                return json.loads(pathlib.Path(path).read_text())
+            except (OSError, ValueError) as error:
+                raise Failure(f"{self.text(words, gpus)}: no report: {error}") from None
+
+    @staticmethod
+    def text(words, gpus=None):
+        return ("" if gpus is None else f"GPUs {','.join(map(str, gpus))}: ") + "gigabar " + " ".join(words)
+
+    def row(self, what, **others):
+        self.rows.append(Row(what, **others))
+        return self.rows[-1]
+
+    def attempt(self, row, what, function):
+        """What the function returns; nothing where it failed, which the row says, or had no time, which is noted."""
+        try:
+            return function()
+        except NoTime:
+            self.left_out.append(what)
+        except (Failure, KeyError, IndexError, TypeError, ValueError, AttributeError) as error:
+            row.reasons.append(str(error) if isinstance(error, Failure) else f"{what}: unexpected report: {type(error).__name__}: {error}")
+        return None
+
+
+def parse(words):
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, usage=argparse.SUPPRESS)
+    parser.add_argument("--out", metavar="FOLDER", type=pathlib.Path, required=True, help="where the files go")
+    parser.add_argument("--gigabar", default=str(ROOT / "build/release/bin/gigabar"), help="the program (default %(default)s)")
+    parser.add_argument("--nvbandwidth", metavar="PROGRAM", help="NVIDIA's, to compare with")
+    parser.add_argument("--budget", type=float, default=480, metavar="SECONDS", help="of the whole run (default %(default)s)")
+    parser.add_argument("--steps", default=",".join(STEPS), help="(default %(default)s)")
+    parser.add_argument("--at-once", type=int, metavar="N", help="most pairs of a round that run at once (default: all)")
+    parser.add_argument("--limit", action="append", default=[], metavar="NAME=NUMBER",
+                        help=f"another limit than {', '.join(f'{name}={number}' for name, number in LIMITS.items())}")
+    options = parser.parse_args(words)
+    if options.budget <= AT_THE_END_S:
+        parser.error(f"--budget is more than {AT_THE_END_S}")
+    if options.at_once is not None and options.at_once < 1:
+        parser.error("--at-once is at least 1")
+    options.steps = options.steps.split(",")
+    for name in options.steps:
+        if name not in STEPS:
+            parser.error(f"--steps '{name}' is not one of {', '.join(STEPS)}")
+    options.limits = dict(LIMITS)
+    for text in options.limit:
+        name, _, number = text.partition("=")
+        if name not in LIMITS or not re.fullmatch(r"\d+(\.\d+)?", number):
+            parser.error(f"--limit '{text}' is not NAME=NUMBER, with NAME one of {', '.join(LIMITS)}")
+        options.limits[name] = float(number)
+    return options
+
+
+# --- Pairs ---
+
+
+def rounds_of(count):
+    """Every pair once, in rounds of disjoint pairs: one GPU stands still, and the others go round it."""
+    seats = [*range(count)] + [None] * (count % 2)
+    for _ in range(len(seats) - 1):
+        half = len(seats) // 2
+        yield [tuple(sorted(pair)) for pair in zip(seats[:half], reversed(seats[half:])) if None not in pair]
+        seats.insert(1, seats.pop())
+
+
+def cut(pairs, size):
+    """Parts of at most that size; without one, all at once."""
+    size = size or max(1, len(pairs))
+    return [pairs[at:at + size] for at in range(0, len(pairs), size)]
+
+
+def expect_gpus(bench, report, pair, words):
+    """The ranks used the GPUs of the pair."""
+    used = [rank["device"]["uuid"] for rank in report["ranks"]]
+    if not bench.is_stand_in and used != [bench.ids[gpu] for gpu in pair]:
+        raise Failure(f"{bench.text(words, pair)}: the ranks used the GPUs {', '.join(map(str, used))}")
+
+
+def measure_pair(bench, measure, pair):
+    """The figure and the path of one pair; raises for wrong data, with which gigabar fails."""
+    words = [*measure.command, *(measure.few if bench.is_stand_in else measure.many)]
+    report = bench.report(words, gpus=pair)
+    expect_gpus(bench, report, pair, words)
+    result = report["results"][0]
+    if result["wrong_count"] or ("-c" in words and not result["is_checked"]):
+        raise Failure(f"{bench.text(words, pair)}: {result['wrong_count']} wrong, checked: {result['is_checked']}")
+    return result[measure.figure] * measure.scale, result.get("path_text") or result["path"]
+
+
+def run_pairs(bench, row, what, pairs, function):
+    """function(pair) for disjoint pairs, all at once."""
+    with concurrent.futures.ThreadPoolExecutor(max_workers=len(pairs)) as pool:
+        return list(pool.map(lambda pair: bench.attempt(row, f"{what}, GPUs {pair[0]},{pair[1]}", lambda: function(pair)), pairs))
+
+
+def measure_pairs(bench, measure):
+    """A matrix of all pairs, and its row."""
+    row = bench.row(f"{measure.what}, each pair")
+    matrix = [[None] * bench.count for _ in range(bench.count)]
+    paths = collections.Counter()
+    rounds = list(rounds_of(bench.count))
+    if measure.is_directed:
+        rounds += [[pair[::-1] for pair in pairs] for pairs in rounds]
+    for pairs in (part for one in rounds for part in cut(one, bench.options.at_once)):
+        for pair, found in zip(pairs, run_pairs(bench, row, measure.what, pairs, lambda pair: measure_pair(bench, measure, pair))):
+            if found is None:
+                continue
+            matrix[pair[0]][pair[1]], path = found
+            paths[path] += 1
+            if not measure.is_directed:
+                matrix[pair[1]][pair[0]] = found[0]
+    figures = [figure for line in matrix for figure in line if figure is not None]
+    if figures:
+        row.figure = f"{min(figures):.4g} to {max(figures):.4g} {UNITS[measure.unit]}, {', '.join(sorted(paths))}"
+        bench.pairs.append({"measure": measure.name, "what": measure.what, "unit": measure.unit, "matrix": matrix, "paths": dict(paths),
+                            "command": ["gigabar", *measure.command, *(measure.few if bench.is_stand_in else measure.many)]})
+    return row, matrix
+
+
+def pairs_step(bench):
+    for measure in PAIR_MEASURES:
+        row, matrix = measure_pairs(bench, measure)
+        if measure.name == "kernel_notify":
+            judge_spread(bench, row, matrix)
+
+
+def judge_spread(bench, row, matrix):
+    """All pairs are nearly as fast as the best one."""
+    limit = bench.options.limits["pair_ratio"]
+    row.wanted = f"at most {limit:g} × the best"
+    times = {(a, b): matrix[a][b] for a in range(bench.count) for b in range(a) if matrix[a][b] is not None}
+    if not times:
+        return
+    best = min(times.values())
+    slow = {pair: value for pair, value in times.items() if value > limit * best}
+    row.figure += f", {max(times.values()) / best:.2f} × the best"
+    row.reasons += [f"{row.what}: GPUs {b},{a}: {value:.4g} µs, {value / best:.2f} × the best pair" for (a, b), value in slow.items()]
+
+
+def kernels_step(bench):
+    for measure in KERNEL_MEASURES:
+        measure_pairs(bench, measure)
+    matvec_ring(bench)
+
+
+def matvec_ring(bench):
+    """Each GPU gets vectors of the one before it: edges of the ring that share no GPU at once."""
+    count = bench.count
+    edges = [(gpu, (gpu + 1) % count) for gpu in range(count)]
+    last = edges[-1:] if count % 2 else []
+    row = bench.row("matvec, each GPU and the next")
+    sizes = ["--vector-size", "32:32", "-b", "1:1", "-i", "3", "--blocks", "2"] if bench.is_stand_in else ["--vector-size", "64:64", "-b", "8:8"]
+    words = ["matvec", *sizes]
+
+    def measure(edge):
+        report = bench.report(words, gpus=edge)
+        expect_gpus(bench, report, edge, words)
+        result = report["results"][0]
+        if result["wrong_count"]:
+            raise Failure(f"{bench.text(words, edge)}: {result['wrong_count']} products are wrong")
+        return result["kernel_vectors_per_s"] / 1e6
+
+    rates = {}
+    for part in (edges[:count - len(last)][0::2], edges[:count - len(last)][1::2], last):
+        for edges_at_once in cut(part, bench.options.at_once):
+            rates.update(zip(edges_at_once, run_pairs(bench, row, "matvec", edges_at_once, measure)))
+    found = {edge: rate for edge, rate in rates.items() if rate is not None}
+    if found:
+        row.figure = f"{min(found.values()):.4g} to {max(found.values()):.4g} million vectors/s"
+        bench.ranks.append({"measure": "matvec_ring", "unit": "million_vectors_per_s", "command": ["gigabar", *words],
+                            "edges": [{"from": b, "to": a, "value": rate} for (a, b), rate in found.items()]})
+
+
+# --- The machine, and a rank on each GPU ---
+
+
+def machine_step(bench):
+    out = bench.options.out
+    row = bench.row("topology and its picture")
+    picture = out / "many-gpus-topology.svg"
+    drawn = bench.attempt(row, "topology", lambda: bench.report(["topology", "--svg", str(picture)], path=out / "many-gpus-topology.json"))
+    if drawn:
+        row.figure = f"{len(drawn['results'])} ends"
+        if not picture.exists():
+            row.reasons.append("gigabar topology --svg: no picture")
+    row = bench.row("doctor")
+    # Status 1 says that a check failed, which is a finding about the machine.
+    found = bench.attempt(row, "doctor", lambda: bench.report(["doctor"], statuses=(0, 1), path=out / "many-gpus-doctor.json"))
+    if found:
+        counts = collections.Counter(result["verdict"] for result in found["results"])
+        row.figure = ", ".join(f"{counts[verdict]} {verdict}" for verdict in sorted(counts))
+
+
+def job(bench, *words, launcher=()):
+    """A job of many_ranks with a rank on each GPU, and how long it took."""
+    program = pathlib.Path(bench.options.gigabar).with_name("many_ranks")
+    if not program.exists():
+        raise Failure(f"{program}: not there; build the tests, or the target many_ranks")
+    command = [bench.options.gigabar, "run", *launcher, "-n", str(bench.count), "--timeout", str(PATIENCE_S), "--", str(program), *words]
+    begin = time.monotonic()
+    return bench.execute(command), time.monotonic() - begin
+
+
+def job_of_ranks(bench, *words):
+    """What rank 0 of many_ranks prints; it must succeed, which it does only when all data were right."""
+    done, took_s = job(bench, *words)
+    if done.returncode != 0:
+        raise Failure(f"many_ranks {' '.join(words)}: exit status {done.returncode}: {reports.last_words(done)}")
+    return done.stdout, took_s
+
+
+def ranks_step(bench):
+    join(bench)
+    count = bench.count
+    large, rounds = ("4096", "2") if bench.is_stand_in else (str(64 << 20), "20")
+    write_round(bench, "ring of ranks", "ring", ["--neighbours", str(min(2, count - 1)), "--bytes", large, "--rounds", rounds])
+    write_round(bench, "all ranks to all", "all_to_all", ["--neighbours", str(count - 1), "--bytes", large, "--rounds", rounds])
+    kill(bench)
+
+
+def join(bench):
+    limit = bench.options.limits["join_s"]
+    row = bench.row(f"{bench.count} ranks join", wanted=f"at most {limit:g} s")
+    found = bench.attempt(row, row.what, lambda: job_of_ranks(bench, "--neighbours", str(min(2, bench.count - 1))))
+    if not found:
+        return
+    text, took_s = found
+    times = re.search(r"opened after ([\d.]+) s, barrier ([\d.]+) s, .* data checked ([\d.]+) s", text)
+    if not times:
+        row.reasons.append(f"many_ranks: no times in: {text.strip()}")
+        return
+    opened_s, joined_s, checked_s = map(float, times.groups())
+    row.figure, row.is_as_wanted = f"{joined_s:.2f} s", joined_s <= limit
+    bench.ranks.append({"measure": "join", "ranks": bench.count, "opened_s": opened_s, "joined_s": joined_s, "checked_s": checked_s,
+                        "processes_s": took_s})
+
+
+def write_round(bench, what, name, words):
+    row = bench.row(what)
+    found = bench.attempt(row, what, lambda: job_of_ranks(bench, *words))
+    rate = found and re.search(r": ([\d.]+) GB/s together", found[0])
+    if rate:
+        row.figure = f"{float(rate[1]):.4g} GB/s together"
+        bench.ranks.append({"measure": name, "ranks": bench.count, "gb_per_s": float(rate[1]), "command": ["many_ranks", *words]})
+    elif found:
+        row.reasons.append(f"many_ranks {' '.join(words)}: no rate in: {found[0].strip()}")
+
+
+def kill(bench):
+    """The last rank is killed; the others name it and end by themselves."""
+    row = bench.row("a rank is killed", wanted="the others name it")
+    victim = bench.count - 1
+    words = ("--neighbours", str(victim), "--kill", str(victim))
+    found = bench.attempt(row, row.what, lambda: job(bench, *words, launcher=("--keep-going",)))
+    if not found:
+        return
+    done, took_s = found
+    told = sorted(done.stdout.splitlines())
+    row.figure = f"{len(told)} of {victim} others did, {took_s:.1f} s in all"
+    if done.returncode != 128 + signal.SIGKILL or told != sorted(f"rank {rank}: peer_lost, and went on" for rank in range(victim)):
+        row.reasons.append(f"many_ranks {' '.join(words)}: exit status {done.returncode}: {reports.last_words(done)}")
+    bench.ranks.append({"measure": "kill", "ranks": bench.count, "others_that_named_it": len(told), "seconds": took_s})
+
+
+# --- All GPUs in one process ---
+
+
+def by_gigabar(bench, name):
+    """The last matrix of a test case, and its unit; nothing where the machine cannot run it."""
+    sizes = ["-s", "16K", "-i", "2", "--repeats", "1"] if bench.is_stand_in else ["-s", "512M", "-i", "16", "--repeats", "3"]
+    result = bench.report(["streams", "--preset", name, *sizes])["results"][0]
+    return None if result["waived"] else (result["matrices"][-1]["rows"], result["unit"])
+
+
+def by_nvbandwidth(bench, name):
+    """The same rows by nvbandwidth, of all matrices of the case one below the other."""
+    done = bench.execute([bench.options.nvbandwidth, "-t", name, "-b", "512", "-i", "3", "-j"])
+    text = done.stdout[done.stdout.find("{"):]
+    case = json.loads(text)["nvbandwidth"]["testcases"][0]
+    if case["status"] != "Passed":
+        raise Failure(f"nvbandwidth -t {name}: {case['status']}")
+    return [[float(cell) for cell in row if cell != "N/A"] for row in case["bandwidth_matrix"]]
+
+
+def sum_of(rows):
+    return sum(cell for row in rows for cell in row if cell is not None)
+
+
+def test_case(bench, row, name):
+    """One of nvbandwidth's test cases by gigabar and by nvbandwidth; the ratio of the speeds where both ran."""
+    ours = bench.attempt(row, f"preset {name}", lambda: by_gigabar(bench, name))
+    if not ours:
+        return None
+    rows, unit = ours
+    case = {"name": name, "unit": unit, "rows": rows, "sum": sum_of(rows), "nvbandwidth_sum": None, "ratio": None}
+    if bench.options.nvbandwidth:
+        beside = Row(name)
+        theirs = bench.attempt(beside, f"nvbandwidth {name}", lambda: by_nvbandwidth(bench, name))
+        bench.left_out += beside.reasons  # it is no failure of ours
+        if theirs:
+            case["nvbandwidth_sum"] = sum_of(theirs[-len(rows):])
+            ratio = case["sum"] / case["nvbandwidth_sum"]
+            case["ratio"] = 1 / ratio if unit == "ns" else ratio
+    bench.presets.append(case)
+    return case
+
+
+def at_once_step(bench):
+    limit = bench.options.limits["nvbandwidth_ratio"]
+    references = []
+    for name in WANTED_PRESETS:
+        row = bench.row(name)
+        case = test_case(bench, row, name)
+        if not case:
+            continue
+        row.figure = f"{case['sum'] / bench.count:.4g} GB/s for each GPU"
+        if case["ratio"] is not None:
+            references.append(case["nvbandwidth_sum"] / bench.count)
+            judge_ratio(row, case["ratio"], limit)
+    all_to_all(bench, limit, min(references, default=None))
+
+
+def judge_ratio(row, ratio, limit):
+    row.figure += f", {ratio:.3f} of nvbandwidth's"
+    row.wanted = f"at least {limit:g} of nvbandwidth's"
+    row.is_as_wanted = ratio >= limit
+
+
+def all_to_all(bench, limit, reference):
+    """Every GPU fills its link in both directions, so it gets no more than all to one, or one to all, whichever is slower."""
+    row = bench.row(AT_ONCE)
+    count = bench.count
+    transfers = ";".join(f"gpu{a}->gpu{b} ce-push" for a in range(count) for b in range(count) if a != b)
+    sizes = ["-s", "16K", "-i", "2", "--repeats", "1"] if bench.is_stand_in else ["-s", "256M", "-i", "40", "--repeats", "3"]
+    report = bench.attempt(row, AT_ONCE, lambda: bench.report(["streams", "-t", transfers, *sizes]))
+    if not report:
+        return
+    result = report["results"][0]
+    unchecked = [transfer["text"] for transfer in result["transfers"] if not transfer["is_verified"]]
+    row.reasons += [f"{AT_ONCE}: {text}: the data was not verified" for text in unchecked]
+    rate = next(total for total in result["totals"] if total["group"] == "")["aggregate_gb_per_s"]["median"] / count
+    row.figure = f"{rate:.4g} GB/s for each GPU"
+    ratio = rate / reference if reference else None
+    if ratio is not None:
+        judge_ratio(row, ratio, limit)
+    bench.presets.append({"name": AT_ONCE, "unit": "GB/s", "rows": None, "sum": rate * count,
+                          "nvbandwidth_sum": reference and reference * count, "ratio": ratio})
+
+
+def presets_step(bench):
+    done = {case["name"] for case in bench.presets}
+    row = bench.row("nvbandwidth's other test cases")
+    names = bench.attempt(row, row.what, lambda: preset_names(bench)) or []
+    cases = [case for case in (test_case(bench, row, name) for name in names if name not in done) if case]
+    if cases:
+        row.figure = f"{len(cases)} measured"
+        ratios = [case["ratio"] for case in cases if case["ratio"] is not None]
+        if ratios:
+            row.figure += f", {min(ratios):.2f} to {max(ratios):.2f} of nvbandwidth's, median {statistics.median(ratios):.3f}"
+
+
+def preset_names(bench):
+    """Copies between GPUs first, then those with the host."""
+    done = bench.execute([bench.options.gigabar, "streams", "--list-presets"])
+    names = re.findall(r"^\s*([a-z]\w*(?:_ce|_sm|_copy))\b", done.stdout, re.MULTILINE)
+    if done.returncode != 0 or not names:
+        raise Failure(f"gigabar streams --list-presets: exit status {done.returncode}: {reports.last_words(done)}")
+    return sorted(names, key=lambda name: ("bidirectional" in name, "host" in name))
+
+
+def survey_step(bench):
+    limit = bench.options.limits["survey_s"]
+    row = bench.row("survey", wanted=f"at most {limit:g} s")
+    budget_s = max(1, min(50, int(0.7 * bench.left_s())))
+    begin = time.monotonic()
+    found = bench.attempt(row, "survey", lambda: bench.report(["survey", "--budget", str(budget_s)], path=bench.options.out / "many-gpus-survey.json"))
+    took_s = time.monotonic() - begin
+    if found:
+        row.figure, row.is_as_wanted = f"{took_s:.1f} s", took_s <= limit
+        bench.left_out += [f"survey: {note}" for note in found["notes"] if note.startswith("left out")]
+
+
+# The share of the budget of each, in seconds of 480.
+STEPS = {"machine": (machine_step, 25), "ranks": (ranks_step, 45), "pairs": (pairs_step, 130), "at-once": (at_once_step, 60),
+         "survey": (survey_step, 70), "kernels": (kernels_step, 60), "presets": (presets_step, 90)}
+
+
+def write(bench):
+    """After each step, so that a run that is ended from outside leaves what it has."""
+    options = bench.options
+    command = ["bench/many_gpus.py", "--budget", f"{options.budget:g}", "--steps", ",".join(options.steps)]
+    common = {"is_stand_in": bench.is_stand_in, "devices": bench.gpus, "drivers": bench.drivers}
+    rows = [{"what": row.what, "figure": row.figure, "wanted": row.wanted, "verdict": row.verdict, "reasons": row.reasons} for row in bench.rows]
+    documents = {"": rows, "-pairs": bench.pairs, "-ranks": bench.ranks, "-presets": bench.presets}
+    for name, results in documents.items():
+        others = {} if name else {"left_out": bench.left_out, "seconds": bench.seconds, "limits": options.limits}
+        if results:
+            reports.write(options.out / f"many-gpus{name}.json", f"many_gpus{name.replace('-', '_')}", command, bench.head, **common, **others,
+                          results=results)
+
+
+def print_table(bench):
+    lines = [("what", "figure", "wanted", ""), *((row.what, row.figure, row.wanted, row.verdict) for row in bench.rows)]
+    widths = [max(map(len, column)) for column in zip(*lines)]
+    for line in lines:
+        print("  ".join(cell.ljust(width) for cell, width in zip(line, widths)).rstrip())
+    if bench.left_out:
+        print("left out:", "; ".join(bench.left_out))
+    for reason in [reason for row in bench.rows for reason in row.reasons]:
+        print(f"not: {reason}")
+    if bench.is_stand_in:
+        print("stand-ins: host memory plays the GPUs, so the figures say nothing about a GPU")
+
+
+def main(words):
+    options = parse(words)
+    options.out.mkdir(parents=True, exist_ok=True)
+    try:
+        bench = Bench(options)
+    except (Failure, NoTime) as error:
+        raise SystemExit(str(error) or "gigabar info: no time") from None
+    if bench.count < 2:
+        print(f"{bench.count} GPU: two at least are needed", file=sys.stderr)
+        return 2
+    share = (options.budget - AT_THE_END_S) / sum(STEPS[name][1] for name in options.steps)
+    bench.deadline = bench.begin
+    for name in (name for name in STEPS if name in options.steps):
+        function, seconds = STEPS[name]
+        bench.deadline += share * seconds
+        begin = time.monotonic()
+        function(bench)
+        bench.seconds[name] = round(time.monotonic() - begin, 1)
+        print(f"{name}: {bench.seconds[name]:.1f} s", file=sys.stderr, flush=True)
+        write(bench)
+    print_table(bench)
+    return 1 if any(row.verdict == "not" for row in bench.rows) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,240 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Runs bench/many_gpus.py on stand-in devices: whole, and with a command that fails, wrong data, a pair that is slow.
+
+--list prints the cases; --program GIGABAR --case NAME runs one. Exit status: 0 passed, 1 failed.
+"""
+
+import argparse
+import json
+import os
+import pathlib
+import shlex
+import subprocess
+import sys
+import tempfile
+import time
+
+BENCH = pathlib.Path(__file__).resolve().parents[2] / "bench"
+sys.path.insert(0, str(BENCH))
+import many_gpus  # noqa: E402
+import tables  # noqa: E402
+
+OPTIONS = None
+FOLDER = None
+# Times of stand-ins on a machine that does other work beside say nothing.
+LOOSE = ["--limit", "pair_ratio=1000000000", "--limit", "join_s=60", "--limit", "survey_s=60", "--limit", "nvbandwidth_ratio=0"]
+NVBANDWIDTH = """#!{python}
+import json, sys
+name = sys.argv[sys.argv.index("-t") + 1]
+size = int(sys.argv[sys.argv.index("-b") + 1])
+row = ["{cell}", "N/A", "{cell}"]
+case = {{"name": name, "status": "Passed" if size == 512 and "-j" in sys.argv else "Error", "bandwidth_matrix": [row, row, row]}}
+print(json.dumps({{"nvbandwidth": {{"testcases": [case]}}}}))
+"""
+
+
+def expect(condition, text):
+    if not condition:
+        raise AssertionError(text)
+
+
+class Run:
+    """What one run of the bench left behind."""
+
+    def __init__(self, stand_ins, *words, fault=""):
+        """`fault`: a line of a shell script that runs in place of gigabar and may end it; "$real" is the program."""
+        self.out = pathlib.Path(FOLDER) / "out"
+        gigabar = pathlib.Path(FOLDER) / "bin/gigabar"
+        gigabar.parent.mkdir(exist_ok=True)
+        gigabar.write_text(f'#!/bin/sh\nreal={shlex.quote(OPTIONS.program)}\n{fault}\nexec "$real" "$@"\n')
+        gigabar.chmod(0o755)
+        many_ranks = gigabar.with_name("many_ranks")
+        if not many_ranks.exists():
+            many_ranks.symlink_to(pathlib.Path(OPTIONS.program).with_name("many_ranks"))
+        kept = {name: value for name, value in os.environ.items() if not name.startswith(("GIGABAR_", "CUDA_"))}
+        environment = {**kept, "GIGABAR_STAND_IN": str(stand_ins), "HOME": FOLDER}
+        begin = time.monotonic()
+        self.done = subprocess.run([sys.executable, "-B", BENCH / "many_gpus.py", "--gigabar", gigabar, "--out", self.out, *words], env=environment,
+                                   stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=170, check=False)
+        self.seconds = time.monotonic() - begin
+
+    def file(self, name=""):
+        return json.loads((self.out / f"many-gpus{name}.json").read_text())
+
+    def row(self, what):
+        return next(row for row in self.file()["results"] if row["what"].startswith(what))
+
+    def expect_status(self, status):
+        expect(self.done.returncode == status, f"expected exit status {status}, not {self.done.returncode}\n{self.done.stdout}\n{self.done.stderr}")
+
+    def expect_not(self, what, *words):
+        """That row says `not`, and so does the table, with the reason."""
+        self.expect_status(1)
+        row = self.row(what)
+        expect(row["verdict"] == "not", f"{row}")
+        expect([each["what"] for each in self.file()["results"] if each["verdict"] == "not"] == [row["what"]], f"other rows too: {self.done.stdout}")
+        expect(any(line.startswith(row["what"]) and line.endswith("  not") for line in self.done.stdout.splitlines()), self.done.stdout)
+        for word in words:
+            expect(any(word in line for line in self.done.stdout.splitlines() if line.startswith("not: ")), f"no '{word}' in\n{self.done.stdout}")
+
+
+def test_rounds_have_every_pair_once():
+    for count in range(2, 10):
+        rounds = list(many_gpus.rounds_of(count))
+        pairs = [pair for pairs in rounds for pair in pairs]
+        expect(sorted(pairs) == [(a, b) for a in range(count) for b in range(a + 1, count)], f"{count}: {pairs}")
+        for pairs in rounds:
+            gpus = [gpu for pair in pairs for gpu in pair]
+            expect(len(gpus) == len(set(gpus)) == count - count % 2, f"{count}: {pairs}")
+
+
+def test_eight_gpus_within_the_budget():
+    run = Run(8, "--budget", "40", *LOOSE)
+    run.expect_status(0)
+    expect(run.seconds < 55, f"{run.seconds:.0f} s")
+    files = sorted(path.name for path in run.out.iterdir())
+    expect(len(files) <= 8 and "many-gpus-topology.svg" in files, f"files: {files}")
+    for path in run.out.glob("*.json"):
+        expect(len(json.loads(path.read_text())["results"]) > 0, f"{path} is empty")
+    document = run.file()
+    expect(document["is_stand_in"] is True and document["device"]["is_stand_in"] is True and len(document["devices"]) == 8, f"{document}")
+    expect(list(document["seconds"]) == list(many_gpus.STEPS), f"{document['seconds']}")
+    expect(run.row("8 ranks join")["verdict"] == "ok" and run.row("a rank is killed")["figure"].startswith("7 of 7 others did"), run.done.stdout)
+    # Whatever has no figure is named.
+    expect(document["left_out"] or all(row["verdict"] == "ok" for row in document["results"]), run.done.stdout)
+
+
+def test_nothing_is_left_out_where_there_is_time():
+    program = pathlib.Path(FOLDER) / "nvbandwidth"
+    program.write_text(NVBANDWIDTH.format(python=sys.executable, cell="1e-6"))
+    program.chmod(0o755)
+    run = Run(3, "--budget", "170", "--steps", "machine,ranks,pairs,at-once,kernels", "--nvbandwidth", program, *LOOSE)
+    run.expect_status(0)
+    expect(run.file()["left_out"] == [] and {row["verdict"] for row in run.file()["results"]} == {"ok"}, run.done.stdout)
+    pairs = run.file("-pairs")["results"]
+    expect([result["measure"] for result in pairs] == [measure.name for measure in (*many_gpus.PAIR_MEASURES, *many_gpus.KERNEL_MEASURES)], f"{pairs}")
+    for result in pairs:
+        is_whole = all((cell is None) == (row == column) for row, line in enumerate(result["matrix"]) for column, cell in enumerate(line))
+        expect(is_whole and len(result["matrix"]) == 3 and result["paths"], f"{result}")
+    ranks = {result["measure"]: result for result in run.file("-ranks")["results"]}
+    expect(set(ranks) == {"join", "ring", "all_to_all", "kill", "matvec_ring"} and len(ranks["matvec_ring"]["edges"]) == 3, f"{ranks}")
+    for case in run.file("-presets")["results"]:
+        # One row of three cells at most, of which nvbandwidth's last has two.
+        wanted = min(2e-6, case["nvbandwidth_sum"])
+        expect(abs(case["nvbandwidth_sum"] - wanted) < 1e-12 and abs(case["ratio"] - case["sum"] / wanted) < 1e-3 * case["ratio"], f"{case}")
+    expect_tables(run.out)
+
+
+def expect_tables(folder):
+    """Figures of stand-ins make no table; the same, of a machine with GPUs, make all."""
+    names = [name for name in tables.SETS if name.startswith("many-gpus")]
+    tables.RESULTS, tables.ROOT = folder, folder
+    expect(len(names) == 4, f"{names}")
+    for name in names:
+        try:
+            tables.table(name)
+        except SystemExit as refused:
+            expect("stand-in" in str(refused), f"{refused}")
+        else:
+            raise AssertionError(f"{name}: a table of stand-ins")
+        path = folder / f"{name}.json"
+        path.write_text(path.read_text().replace('"is_stand_in": true', '"is_stand_in": false'))
+        text = tables.table(name)
+        expect(text.count("\n|") > 4 and "3 × stand-in" in text and "bench/many_gpus.py" in text, f"{name}: {text}")
+        (folder / f"{name}.json").unlink()
+        expect(tables.table(name) == "_Not measured yet._", f"{name}: a table of nothing")
+
+
+def test_what_does_not_fit_is_named():
+    run = Run(8, "--budget", "8", *LOOSE)
+    run.expect_status(0)
+    expect(run.seconds < 20, f"{run.seconds:.0f} s")
+    expect(run.file()["left_out"] and "left out: " in run.done.stdout, run.done.stdout)
+    without = [row["what"] for row in run.file()["results"] if row["verdict"] == "left out"]
+    expect(without and all(not row["figure"] for row in run.file()["results"] if row["what"] in without), run.done.stdout)
+
+
+def test_a_command_that_fails():
+    fault = '[ "$1" = doctor ] && { echo "gigabar doctor: planted" >&2; exit 7; }'
+    Run(2, "--steps", "machine", fault=fault).expect_not("doctor", "exit status 7", "gigabar doctor: planted")
+
+
+def test_a_command_without_a_report():
+    fault = '[ "$1" = doctor ] && exit 0'
+    Run(2, "--steps", "machine", fault=fault).expect_not("doctor", "no report")
+
+
+def test_a_pair_that_fails():
+    fault = '[ "$CUDA_VISIBLE_DEVICES $1" = "1,2 bw" ] && { echo "gigabar bw: planted" >&2; exit 1; }'
+    run = Run(3, "--steps", "pairs", *LOOSE, fault=fault)
+    run.expect_not("64 MiB between ranks", "GPUs 1,2: gigabar bw", "planted")
+    matrix = next(result["matrix"] for result in run.file("-pairs")["results"] if result["measure"] == "rank_bandwidth")
+    expect(matrix[1][2] is None and matrix[2][1] is not None, f"{matrix}")
+
+
+def test_wrong_data():
+    fault = 'case "$CUDA_VISIBLE_DEVICES $*" in "0,2 latency "*" 64K:64K "*) exec "$real" "$@" --plant-fault 65536;; esac'
+    Run(3, "--steps", "pairs", *LOOSE, fault=fault).expect_not("64 KiB between ranks", "GPUs 0,2", "wrong data")
+
+
+def test_wrong_data_of_ranks():
+    fault = 'case "$*" in *"--neighbours 2 --bytes"*) exec "$real" "$@" --plant-fault 1;; esac'
+    Run(4, "--steps", "ranks", *LOOSE, fault=fault).expect_not("ring of ranks", "is not what rank 1 wrote")
+
+
+def test_a_pair_that_is_slow():
+    fault = ('if [ "$CUDA_VISIBLE_DEVICES $1" = "1,2 device-latency" ]; then "$real" "$@" || exit; for last; do :; done; '
+             'sed -i \'s/"p50_us": /&999999999999/\' "$last"; exit; fi')
+    Run(3, "--steps", "pairs", *LOOSE, fault=fault).expect_not("notification between kernels", "GPUs 1,2", "× the best pair")
+
+
+def test_a_figure_that_is_not_as_wanted():
+    Run(2, "--steps", "ranks", *LOOSE, "--limit", "join_s=0").expect_not("2 ranks join")
+    program = pathlib.Path(FOLDER) / "nvbandwidth"
+    program.write_text(NVBANDWIDTH.format(python=sys.executable, cell="1e9"))
+    program.chmod(0o755)
+    run = Run(2, "--steps", "at-once", "--nvbandwidth", program)
+    run.expect_status(1)
+    expect([row["verdict"] for row in run.file()["results"]] == ["not"] * 5, run.done.stdout)
+
+
+def test_an_nvbandwidth_that_fails_is_no_failure_of_ours():
+    run = Run(2, "--steps", "at-once", "--nvbandwidth", "/bin/false")
+    run.expect_status(0)
+    expect(len(run.file()["left_out"]) == 4 and all("nvbandwidth" in text for text in run.file()["left_out"]), run.done.stdout)
+
+
+def test_wrong_usage():
+    for words in (["--steps", "none"], ["--budget", "0"], ["--at-once", "0"], ["--limit", "join_s"], ["--limit", "none=1"]):
+        run = Run(2, *words)
+        run.expect_status(2)
+        expect(words[0] in run.done.stderr, run.done.stderr)
+    Run(1).expect_status(2)
+
+
+CASES = {name.removeprefix("test_"): function for name, function in list(globals().items()) if name.startswith("test_")}
+
+
+def main():
+    global OPTIONS, FOLDER
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--list", action="store_true")
+    parser.add_argument("--program")
+    parser.add_argument("--case", choices=sorted(CASES))
+    OPTIONS = parser.parse_args()
+    if OPTIONS.list:
+        print("\n".join(CASES))
+        return 0
+    OPTIONS.program = os.path.abspath(OPTIONS.program)
+    with tempfile.TemporaryDirectory() as FOLDER:
+        try:
+            CASES[OPTIONS.case]()
+        except AssertionError as failure:
+            print(f"failed: {failure}", file=sys.stderr)
+            return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
