@@ -50,8 +50,8 @@ class Measure:
     name: str  # in the JSON
     what: str
     command: list
-    many: list  # options that say how much is done
-    few: list  # the same on stand-ins, whose figures say nothing
+    many: list  # as Bench.amount takes them
+    few: list
     figure: str  # in the first result of the command
     unit: str
     scale: float = 1
@@ -66,7 +66,7 @@ PAIR_MEASURES = [
     Measure("rank_bandwidth", "64 MiB between ranks", ["bw", "-d", "cuda", "D", "D", "--op", "write", "-c"],
             ["-m", "64M:64M", "-W", "16", "-i", "10", "-x", "2"], ["-m", "64K:64K", "-W", "2", *FEW], "p50_mb_per_s", "gb_per_s", 1e-3, True),
     Measure("rank_latency_64k", "64 KiB between ranks", [*LATENCY, "-m", "64K:64K"], ["-i", "500", "-x", "50"], FEW, "p50_us", "us"),
-    Measure("rank_latency_16m", "16 MiB between ranks", [*LATENCY, "-m", "16M:16M"], ["-i", "50", "-x", "5"], FEW, "p50_us", "us"),
+    Measure("rank_latency_16m", "16 MiB between ranks", LATENCY, ["-m", "16M:16M", "-i", "50", "-x", "5"], ["-m", "1M:1M", *FEW], "p50_us", "us"),
 ]
 KERNEL_MEASURES = [
     Measure("kernel_bandwidth", "64 MiB written by kernels", ["device-bw"], ["-m", "64M:64M"],
@@ -78,6 +78,7 @@ KERNEL_MEASURES = [
 ]
 UNITS = {"us": "µs", "gb_per_s": "GB/s", "million_per_s": "million/s", "ns": "ns"}
 WANTED_PRESETS = ["all_to_one_write_ce", "one_to_all_write_ce", "all_to_one_read_ce", "one_to_all_read_ce"]
+FEW_COPIES = ["-s", "16K", "-i", "2", "--repeats", "1"]
 AT_ONCE = "all to all, copy engines, one process"
 
 
@@ -112,7 +113,9 @@ class Bench:
         self.options = options
         self.begin = time.monotonic()
         self.deadline = self.begin + options.budget
-        self.rows, self.left_out, self.seconds = [], [], {}
+        self.rows, self.seconds = [], {}
+        self.out_of_time = collections.Counter()  # what was left out, and how often
+        self.notes = []  # what others left out, and why
         self.pairs, self.ranks, self.presets = [], [], []
         self.head = self.report(["info"])
         self.gpus = [result["device"] for result in self.head["results"] if result["what"] == "device"]
@@ -157,6 +160,10 @@ class Bench:
             except (OSError, ValueError) as error:
                 raise Failure(f"{self.text(words, gpus)}: no report: {error}") from None
 
+    def amount(self, many, few):
+        """Options that say how much is done: little on stand-ins, whose figures say nothing."""
+        return few if self.is_stand_in else many
+
     @staticmethod
     def text(words, gpus=None):
         return ("" if gpus is None else f"GPUs {','.join(map(str, gpus))}: ") + "gigabar " + " ".join(words)
@@ -165,14 +172,20 @@ class Bench:
         self.rows.append(Row(what, **others))
         return self.rows[-1]
 
-    def attempt(self, row, what, function):
+    @property
+    def left_out(self):
+        return [what if times == 1 else f"{what} ({times} times)" for what, times in self.out_of_time.items()] + self.notes
+
+    def attempt(self, row, what, function, where=""):
         """What the function returns; nothing where it failed, which the row says, or had no time, which is noted."""
         try:
             return function()
         except NoTime:
-            self.left_out.append(what)
-        except (Failure, KeyError, IndexError, TypeError, ValueError, AttributeError) as error:
-            row.reasons.append(str(error) if isinstance(error, Failure) else f"{what}: unexpected report: {type(error).__name__}: {error}")
+            self.out_of_time[what] += 1
+        except Failure as error:
+            row.reasons.append(str(error))
+        except (KeyError, IndexError, TypeError, ValueError, AttributeError) as error:
+            row.reasons.append(f"{what}{where}: unexpected report: {type(error).__name__}: {error}")
         return None
 
 
@@ -231,7 +244,7 @@ def expect_gpus(bench, report, pair, words):
 
 def measure_pair(bench, measure, pair):
     """The figure and the path of one pair; raises for wrong data, with which gigabar fails."""
-    words = [*measure.command, *(measure.few if bench.is_stand_in else measure.many)]
+    words = [*measure.command, *bench.amount(measure.many, measure.few)]
     report = bench.report(words, gpus=pair)
     expect_gpus(bench, report, pair, words)
     result = report["results"][0]
@@ -243,7 +256,7 @@ def measure_pair(bench, measure, pair):
 def run_pairs(bench, row, what, pairs, function):
     """function(pair) for disjoint pairs, all at once."""
     with concurrent.futures.ThreadPoolExecutor(max_workers=len(pairs)) as pool:
-        return list(pool.map(lambda pair: bench.attempt(row, f"{what}, GPUs {pair[0]},{pair[1]}", lambda: function(pair)), pairs))
+        return list(pool.map(lambda pair: bench.attempt(row, what, lambda: function(pair), f", GPUs {pair[0]},{pair[1]}"), pairs))
 
 
 def measure_pairs(bench, measure):
@@ -265,8 +278,11 @@ def measure_pairs(bench, measure):
     figures = [figure for line in matrix for figure in line if figure is not None]
     if figures:
         row.figure = f"{min(figures):.4g} to {max(figures):.4g} {UNITS[measure.unit]}, {', '.join(sorted(paths))}"
+        pair_count = sum(len(pairs) for pairs in rounds)
+        if paths.total() < pair_count:
+            row.figure += f", {paths.total()} of {pair_count}"
         bench.pairs.append({"measure": measure.name, "what": measure.what, "unit": measure.unit, "matrix": matrix, "paths": dict(paths),
-                            "command": ["gigabar", *measure.command, *(measure.few if bench.is_stand_in else measure.many)]})
+                            "command": ["gigabar", *measure.command, *bench.amount(measure.many, measure.few)]})
     return row, matrix
 
 
@@ -302,8 +318,8 @@ def matvec_ring(bench):
     edges = [(gpu, (gpu + 1) % count) for gpu in range(count)]
     last = edges[-1:] if count % 2 else []
     row = bench.row("matvec, each GPU and the next")
-    sizes = ["--vector-size", "32:32", "-b", "1:1", "-i", "3", "--blocks", "2"] if bench.is_stand_in else ["--vector-size", "64:64", "-b", "8:8"]
-    words = ["matvec", *sizes]
+    few = ["--vector-size", "32:32", "-b", "1:1", "-i", "3", "--blocks", "2"]
+    words = ["matvec", *bench.amount(["--vector-size", "64:64", "-b", "8:8"], few)]
 
     def measure(edge):
         report = bench.report(words, gpus=edge)
@@ -365,9 +381,9 @@ def job_of_ranks(bench, *words):
 def ranks_step(bench):
     join(bench)
     count = bench.count
-    large, rounds = ("4096", "2") if bench.is_stand_in else (str(64 << 20), "20")
-    write_round(bench, "ring of ranks", "ring", ["--neighbours", str(min(2, count - 1)), "--bytes", large, "--rounds", rounds])
-    write_round(bench, "all ranks to all", "all_to_all", ["--neighbours", str(count - 1), "--bytes", large, "--rounds", rounds])
+    amount = bench.amount(["--bytes", str(64 << 20), "--rounds", "20"], ["--bytes", "4096", "--rounds", "2"])
+    write_round(bench, "ring of ranks", "ring", ["--neighbours", str(min(2, count - 1)), *amount])
+    write_round(bench, "all ranks to all", "all_to_all", ["--neighbours", str(count - 1), *amount])
     kill(bench)
 
 
@@ -383,7 +399,7 @@ def join(bench):
         row.reasons.append(f"many_ranks: no times in: {text.strip()}")
         return
     opened_s, joined_s, checked_s = map(float, times.groups())
-    row.figure, row.is_as_wanted = f"{joined_s:.2f} s", joined_s <= limit
+    row.figure, row.is_as_wanted = f"{joined_s:.2f} s, their fabrics are open after {opened_s:.2f} s", joined_s <= limit
     bench.ranks.append({"measure": "join", "ranks": bench.count, "opened_s": opened_s, "joined_s": joined_s, "checked_s": checked_s,
                         "processes_s": took_s})
 
@@ -420,8 +436,8 @@ def kill(bench):
 
 def by_gigabar(bench, name):
     """The last matrix of a test case, and its unit; nothing where the machine cannot run it."""
-    sizes = ["-s", "16K", "-i", "2", "--repeats", "1"] if bench.is_stand_in else ["-s", "512M", "-i", "16", "--repeats", "3"]
-    result = bench.report(["streams", "--preset", name, *sizes])["results"][0]
+    amount = bench.amount(["-s", "512M", "-i", "16", "--repeats", "3"], FEW_COPIES)
+    result = bench.report(["streams", "--preset", name, *amount])["results"][0]
     return None if result["waived"] else (result["matrices"][-1]["rows"], result["unit"])
 
 
@@ -449,7 +465,7 @@ def test_case(bench, row, name):
     if bench.options.nvbandwidth:
         beside = Row(name)
         theirs = bench.attempt(beside, f"nvbandwidth {name}", lambda: by_nvbandwidth(bench, name))
-        bench.left_out += beside.reasons  # it is no failure of ours
+        bench.notes += beside.reasons  # it is no failure of ours
         if theirs:
             case["nvbandwidth_sum"] = sum_of(theirs[-len(rows):])
             ratio = case["sum"] / case["nvbandwidth_sum"]
@@ -484,8 +500,8 @@ def all_to_all(bench, limit, reference):
     row = bench.row(AT_ONCE)
     count = bench.count
     transfers = ";".join(f"gpu{a}->gpu{b} ce-push" for a in range(count) for b in range(count) if a != b)
-    sizes = ["-s", "16K", "-i", "2", "--repeats", "1"] if bench.is_stand_in else ["-s", "256M", "-i", "40", "--repeats", "3"]
-    report = bench.attempt(row, AT_ONCE, lambda: bench.report(["streams", "-t", transfers, *sizes]))
+    amount = bench.amount(["-s", "256M", "-i", "40", "--repeats", "3"], FEW_COPIES)
+    report = bench.attempt(row, AT_ONCE, lambda: bench.report(["streams", "-t", transfers, *amount]))
     if not report:
         return
     result = report["results"][0]
@@ -530,7 +546,7 @@ def survey_step(bench):
     took_s = time.monotonic() - begin
     if found:
         row.figure, row.is_as_wanted = f"{took_s:.1f} s", took_s <= limit
-        bench.left_out += [f"survey: {note}" for note in found["notes"] if note.startswith("left out")]
+        bench.notes += [f"survey: {note}" for note in found["notes"] if note.startswith("left out")]
 
 
 # The share of the budget of each, in seconds of 480.
