@@ -349,7 +349,7 @@ def machine_step(bench):
     picture = out / "many-gpus-topology.svg"
     drawn = bench.attempt(row, "topology", lambda: bench.report(["topology", "--svg", str(picture)], path=out / "many-gpus-topology.json"))
     if drawn:
-        row.figure = f"{len(drawn['results'])} ends"
+        row.figure = "drawn"
         if not picture.exists():
             row.reasons.append("gigabar topology --svg: no picture")
     row = bench.row("doctor")
@@ -370,11 +370,17 @@ def job(bench, *words, launcher=()):
     return bench.execute(command), time.monotonic() - begin
 
 
+def failure_of_job(done, words):
+    """With what the ranks themselves say; the last words are those of `gigabar run`."""
+    told = [line for line in done.stderr.splitlines() if line.startswith("rank ")]
+    return f"many_ranks {' '.join(words)}: exit status {done.returncode}: {'; '.join(told) or reports.last_words(done)}"
+
+
 def job_of_ranks(bench, *words):
     """What rank 0 of many_ranks prints; it must succeed, which it does only when all data were right."""
     done, took_s = job(bench, *words)
     if done.returncode != 0:
-        raise Failure(f"many_ranks {' '.join(words)}: exit status {done.returncode}: {reports.last_words(done)}")
+        raise Failure(failure_of_job(done, words))
     return done.stdout, took_s
 
 
@@ -427,7 +433,7 @@ def kill(bench):
     told = sorted(done.stdout.splitlines())
     row.figure = f"{len(told)} of {victim} others did, {took_s:.1f} s in all"
     if done.returncode != 128 + signal.SIGKILL or told != sorted(f"rank {rank}: peer_lost, and went on" for rank in range(victim)):
-        row.reasons.append(f"many_ranks {' '.join(words)}: exit status {done.returncode}: {reports.last_words(done)}")
+        row.reasons.append(failure_of_job(done, words))
     bench.ranks.append({"measure": "kill", "ranks": bench.count, "others_that_named_it": len(told), "seconds": took_s})
 
 
