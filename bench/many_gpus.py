@@ -27,9 +27,11 @@ import collections
 import concurrent.futures
 import dataclasses
 import json
+import math
 import os
 import pathlib
 import re
+import shutil
 import signal
 import statistics
 import sys
@@ -131,28 +133,28 @@ class Bench:
     def left_s(self):
         return self.deadline - time.monotonic()
 
-    def execute(self, command, **others):
-        """A command that ended before its patience and the step's deadline did."""
+    def execute(self, command, patience_s=PATIENCE_S, **others):
+        """A command that ended by itself. One that outlasts patience_s has failed; one that meets the step's deadline has not."""
         left_s = self.left_s()
         if left_s <= 0:
             raise NoTime
         try:
-            return reports.execute(command, deadline_s=min(PATIENCE_S, left_s), **others)
+            return reports.execute(command, deadline_s=min(patience_s, left_s), **others)
         except reports.TooLong as late:
-            if left_s < PATIENCE_S:
+            if left_s < patience_s:
                 raise NoTime from None
             raise Failure(str(late)) from None
         except OSError as error:
             raise Failure(f"{command[0]}: {error.strerror}") from None
 
-    def report(self, words, gpus=None, statuses=(0,), path=None):
+    def report(self, words, gpus=None, statuses=(0,), path=None, patience_s=PATIENCE_S):
         """The JSON of a command of gigabar that sees these GPUs only."""
         environment = dict(os.environ)
         if gpus is not None:
             environment["CUDA_VISIBLE_DEVICES"] = ",".join(self.ids[gpu] for gpu in gpus)
         with tempfile.TemporaryDirectory() as folder:
             path = path or pathlib.Path(folder) / "report.json"
-            done = self.execute([self.options.gigabar, *words, "--json", str(path)], env=environment)
+            done = self.execute([self.options.gigabar, *words, "--json", str(path)], patience_s, env=environment)
             if done.returncode not in statuses:
                 raise Failure(f"{self.text(words, gpus)}: exit status {done.returncode}: {reports.last_words(done)}")
             try:
@@ -345,13 +347,12 @@ def matvec_ring(bench):
 
 def machine_step(bench):
     out = bench.options.out
-    row = bench.row("topology and its picture")
-    picture = out / "many-gpus-topology.svg"
-    drawn = bench.attempt(row, "topology", lambda: bench.report(["topology", "--svg", str(picture)], path=out / "many-gpus-topology.json"))
-    if drawn:
-        row.figure = "drawn"
-        if not picture.exists():
-            row.reasons.append("gigabar topology --svg: no picture")
+    row = bench.row("topology")
+    drawn = ["--svg", str(out / "many-gpus-topology.svg")] if shutil.which("dot") else []
+    if not drawn:
+        bench.notes.append("the picture of the topology: Graphviz's 'dot' is not installed")
+    if bench.attempt(row, "topology", lambda: bench.report(["topology", *drawn], path=out / "many-gpus-topology.json")):
+        row.figure = "drawn" if drawn else "read"
     row = bench.row("doctor")
     # Status 1 says that a check failed, which is a finding about the machine.
     found = bench.attempt(row, "doctor", lambda: bench.report(["doctor"], statuses=(0, 1), path=out / "many-gpus-doctor.json"))
@@ -443,13 +444,13 @@ def kill(bench):
 def by_gigabar(bench, name):
     """The last matrix of a test case, and its unit; nothing where the machine cannot run it."""
     amount = bench.amount(["-s", "512M", "-i", "16", "--repeats", "3"], FEW_COPIES)
-    result = bench.report(["streams", "--preset", name, *amount])["results"][0]
+    result = bench.report(["streams", "--preset", name, *amount], patience_s=math.inf)["results"][0]  # it has as many cells as pairs
     return None if result["waived"] else (result["matrices"][-1]["rows"], result["unit"])
 
 
 def by_nvbandwidth(bench, name):
     """The same rows by nvbandwidth, of all matrices of the case one below the other."""
-    done = bench.execute([bench.options.nvbandwidth, "-t", name, "-b", "512", "-i", "3", "-j"])
+    done = bench.execute([bench.options.nvbandwidth, "-t", name, "-b", "512", "-i", "3", "-j"], math.inf)
     text = done.stdout[done.stdout.find("{"):]
     case = json.loads(text)["nvbandwidth"]["testcases"][0]
     if case["status"] != "Passed":
@@ -548,7 +549,8 @@ def survey_step(bench):
     row = bench.row("survey", wanted=f"at most {limit:g} s")
     budget_s = max(1, min(50, int(0.7 * bench.left_s())))
     begin = time.monotonic()
-    found = bench.attempt(row, "survey", lambda: bench.report(["survey", "--budget", str(budget_s)], path=bench.options.out / "many-gpus-survey.json"))
+    found = bench.attempt(row, "survey", lambda: bench.report(["survey", "--budget", str(budget_s)], patience_s=math.inf,
+                                                              path=bench.options.out / "many-gpus-survey.json"))
     took_s = time.monotonic() - begin
     if found:
         row.figure, row.is_as_wanted = f"{took_s:.1f} s", took_s <= limit
@@ -556,8 +558,8 @@ def survey_step(bench):
 
 
 # The share of the budget of each, in seconds of 480.
-STEPS = {"machine": (machine_step, 25), "ranks": (ranks_step, 45), "pairs": (pairs_step, 130), "at-once": (at_once_step, 60),
-         "survey": (survey_step, 70), "kernels": (kernels_step, 60), "presets": (presets_step, 90)}
+STEPS = {"machine": (machine_step, 35), "ranks": (ranks_step, 45), "pairs": (pairs_step, 130), "at-once": (at_once_step, 60),
+         "survey": (survey_step, 70), "kernels": (kernels_step, 60), "presets": (presets_step, 80)}
 
 
 def write(bench):
