@@ -22,6 +22,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <thread>
 #include <vector>
 
 #include "base/errors.hpp"
@@ -255,6 +256,8 @@ class ManyRanks {
     require(fabric_.barrier(others, left()), "barrier of the others");
     require(fabric_.close(left()), "close");
     std::printf("rank %u: peer_lost, and went on\n", fabric_.rank());
+    // `gigabar run` is to see the loss while the others still run, and tells how many do.
+    std::this_thread::sleep_for(std::chrono::milliseconds(500));
   }
 
   void fill() {
