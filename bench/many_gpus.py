@@ -115,6 +115,7 @@ class Bench:
         self.options = options
         self.begin = time.monotonic()
         self.deadline = self.begin + options.budget
+        self.share_s = options.budget  # of the step that runs
         self.rows, self.seconds = [], {}
         self.out_of_time = collections.Counter()  # what was left out, and how often
         self.notes = []  # what others left out, and why
@@ -130,12 +131,9 @@ class Bench:
     def count(self):
         return len(self.gpus)
 
-    def left_s(self):
-        return self.deadline - time.monotonic()
-
     def execute(self, command, patience_s=PATIENCE_S, **others):
         """A command that ended by itself. One that outlasts patience_s has failed; one that meets the step's deadline has not."""
-        left_s = self.left_s()
+        left_s = self.deadline - time.monotonic()
         if left_s <= 0:
             raise NoTime
         try:
@@ -147,18 +145,18 @@ class Bench:
         except OSError as error:
             raise Failure(f"{command[0]}: {error.strerror}") from None
 
-    def report(self, words, gpus=None, statuses=(0,), path=None, patience_s=PATIENCE_S):
-        """The JSON of a command of gigabar that sees these GPUs only."""
+    def report(self, words, gpus=None, statuses=(0,), is_kept=False, patience_s=PATIENCE_S):
+        """The JSON of a command of gigabar that sees these GPUs only; is_kept: among the files of the run."""
         environment = dict(os.environ)
         if gpus is not None:
             environment["CUDA_VISIBLE_DEVICES"] = ",".join(self.ids[gpu] for gpu in gpus)
         with tempfile.TemporaryDirectory() as folder:
-            path = path or pathlib.Path(folder) / "report.json"
+            path = self.options.out / f"many-gpus-{words[0]}.json" if is_kept else pathlib.Path(folder) / "report.json"
             done = self.execute([self.options.gigabar, *words, "--json", str(path)], patience_s, env=environment)
             if done.returncode not in statuses:
                 raise Failure(f"{self.text(words, gpus)}: exit status {done.returncode}: {reports.last_words(done)}")
             try:
-                return json.loads(pathlib.Path(path).read_text())
+                return json.loads(path.read_text())
             except (OSError, ValueError) as error:
                 raise Failure(f"{self.text(words, gpus)}: no report: {error}") from None
 
@@ -186,7 +184,7 @@ class Bench:
             self.out_of_time[what] += 1
         except Failure as error:
             row.reasons.append(str(error))
-        except (KeyError, IndexError, TypeError, ValueError, AttributeError) as error:
+        except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, StopIteration) as error:
             row.reasons.append(f"{what}{where}: unexpected report: {type(error).__name__}: {error}")
         return None
 
@@ -231,34 +229,27 @@ def rounds_of(count):
         seats.insert(1, seats.pop())
 
 
-def cut(pairs, size):
-    """Parts of at most that size; without one, all at once."""
-    size = size or max(1, len(pairs))
-    return [pairs[at:at + size] for at in range(0, len(pairs), size)]
-
-
-def expect_gpus(bench, report, pair, words):
-    """The ranks used the GPUs of the pair."""
+def result_of_pair(bench, pair, words, figure, scale):
+    """A figure of one pair, and its path; raises for other GPUs, and for wrong data, with which gigabar fails."""
+    report = bench.report(words, gpus=pair)
     used = [rank["device"]["uuid"] for rank in report["ranks"]]
     if not bench.is_stand_in and used != [bench.ids[gpu] for gpu in pair]:
         raise Failure(f"{bench.text(words, pair)}: the ranks used the GPUs {', '.join(map(str, used))}")
-
-
-def measure_pair(bench, measure, pair):
-    """The figure and the path of one pair; raises for wrong data, with which gigabar fails."""
-    words = [*measure.command, *bench.amount(measure.many, measure.few)]
-    report = bench.report(words, gpus=pair)
-    expect_gpus(bench, report, pair, words)
     result = report["results"][0]
     if result["wrong_count"] or ("-c" in words and not result["is_checked"]):
-        raise Failure(f"{bench.text(words, pair)}: {result['wrong_count']} wrong, checked: {result['is_checked']}")
-    return result[measure.figure] * measure.scale, result.get("path_text") or result["path"]
+        raise Failure(f"{bench.text(words, pair)}: {result['wrong_count']} wrong, checked: {result.get('is_checked')}")
+    if result[figure] <= 0:
+        raise Failure(f"{bench.text(words, pair)}: {figure} is {result[figure]}")
+    return result[figure] * scale, result.get("path_text") or result["path"]
 
 
-def run_pairs(bench, row, what, pairs, function):
-    """function(pair) for disjoint pairs, all at once."""
-    with concurrent.futures.ThreadPoolExecutor(max_workers=len(pairs)) as pool:
-        return list(pool.map(lambda pair: bench.attempt(row, what, lambda: function(pair), f", GPUs {pair[0]},{pair[1]}"), pairs))
+def run_pairs(bench, row, what, rounds, function):
+    """The pairs of all rounds and their function(pair) where it succeeded; the disjoint pairs of a round run at once."""
+    most = bench.options.at_once or bench.count
+    for pairs in (pairs[at:at + most] for pairs in rounds for at in range(0, len(pairs), most)):
+        with concurrent.futures.ThreadPoolExecutor(max_workers=len(pairs)) as pool:
+            found = pool.map(lambda pair: bench.attempt(row, what, lambda: function(pair), f", GPUs {pair[0]},{pair[1]}"), pairs)
+            yield from ((pair, each) for pair, each in zip(pairs, found) if each is not None)
 
 
 def measure_pairs(bench, measure):
@@ -269,14 +260,13 @@ def measure_pairs(bench, measure):
     rounds = list(rounds_of(bench.count))
     if measure.is_directed:
         rounds += [[pair[::-1] for pair in pairs] for pairs in rounds]
-    for pairs in (part for one in rounds for part in cut(one, bench.options.at_once)):
-        for pair, found in zip(pairs, run_pairs(bench, row, measure.what, pairs, lambda pair: measure_pair(bench, measure, pair))):
-            if found is None:
-                continue
-            matrix[pair[0]][pair[1]], path = found
-            paths[path] += 1
-            if not measure.is_directed:
-                matrix[pair[1]][pair[0]] = found[0]
+    words = [*measure.command, *bench.amount(measure.many, measure.few)]
+    for (a, b), (figure, path) in run_pairs(bench, row, measure.what, rounds,
+                                              lambda pair: result_of_pair(bench, pair, words, measure.figure, measure.scale)):
+        matrix[a][b] = figure
+        paths[path] += 1
+        if not measure.is_directed:
+            matrix[b][a] = figure
     figures = [figure for line in matrix for figure in line if figure is not None]
     if figures:
         row.figure = f"{min(figures):.4g} to {max(figures):.4g} {UNITS[measure.unit]}, {', '.join(sorted(paths))}"
@@ -284,7 +274,7 @@ def measure_pairs(bench, measure):
         if paths.total() < pair_count:
             row.figure += f", {paths.total()} of {pair_count}"
         bench.pairs.append({"measure": measure.name, "what": measure.what, "unit": measure.unit, "matrix": matrix, "paths": dict(paths),
-                            "command": ["gigabar", *measure.command, *bench.amount(measure.many, measure.few)]})
+                            "command": ["gigabar", *words]})
     return row, matrix
 
 
@@ -303,9 +293,9 @@ def judge_spread(bench, row, matrix):
     if not times:
         return
     best = min(times.values())
-    slow = {pair: value for pair, value in times.items() if value > limit * best}
     row.figure += f", {max(times.values()) / best:.2f} × the best"
-    row.reasons += [f"{row.what}: GPUs {b},{a}: {value:.4g} µs, {value / best:.2f} × the best pair" for (a, b), value in slow.items()]
+    row.reasons += [f"{row.what}: GPUs {b},{a}: {value:.4g} µs, {value / best:.2f} × the best pair"
+                    for (a, b), value in times.items() if value > limit * best]
 
 
 def kernels_step(bench):
@@ -318,44 +308,32 @@ def matvec_ring(bench):
     """Each GPU gets vectors of the one before it: edges of the ring that share no GPU at once."""
     count = bench.count
     edges = [(gpu, (gpu + 1) % count) for gpu in range(count)]
-    last = edges[-1:] if count % 2 else []
     row = bench.row("matvec, each GPU and the next")
     few = ["--vector-size", "32:32", "-b", "1:1", "-i", "3", "--blocks", "2"]
     words = ["matvec", *bench.amount(["--vector-size", "64:64", "-b", "8:8"], few)]
-
-    def measure(edge):
-        report = bench.report(words, gpus=edge)
-        expect_gpus(bench, report, edge, words)
-        result = report["results"][0]
-        if result["wrong_count"]:
-            raise Failure(f"{bench.text(words, edge)}: {result['wrong_count']} products are wrong")
-        return result["kernel_vectors_per_s"] / 1e6
-
-    rates = {}
-    for part in (edges[:count - len(last)][0::2], edges[:count - len(last)][1::2], last):
-        for edges_at_once in cut(part, bench.options.at_once):
-            rates.update(zip(edges_at_once, run_pairs(bench, row, "matvec", edges_at_once, measure)))
-    found = {edge: rate for edge, rate in rates.items() if rate is not None}
-    if found:
-        row.figure = f"{min(found.values()):.4g} to {max(found.values()):.4g} million vectors/s"
+    even = count - count % 2
+    rounds = (edges[0:even:2], edges[1:even:2], edges[even:])
+    rates = {edge: rate for edge, (rate, _) in run_pairs(bench, row, "matvec", rounds,
+                                                         lambda edge: result_of_pair(bench, edge, words, "kernel_vectors_per_s", 1e-6))}
+    if rates:
+        row.figure = f"{min(rates.values()):.4g} to {max(rates.values()):.4g} million vectors/s"
         bench.ranks.append({"measure": "matvec_ring", "unit": "million_vectors_per_s", "command": ["gigabar", *words],
-                            "edges": [{"from": b, "to": a, "value": rate} for (a, b), rate in found.items()]})
+                            "edges": [{"from": b, "to": a, "value": rate} for (a, b), rate in rates.items()]})
 
 
 # --- The machine, and a rank on each GPU ---
 
 
 def machine_step(bench):
-    out = bench.options.out
     row = bench.row("topology")
-    drawn = ["--svg", str(out / "many-gpus-topology.svg")] if shutil.which("dot") else []
+    drawn = ["--svg", str(bench.options.out / "many-gpus-topology.svg")] if shutil.which("dot") else []
     if not drawn:
         bench.notes.append("the picture of the topology: Graphviz's 'dot' is not installed")
-    if bench.attempt(row, "topology", lambda: bench.report(["topology", *drawn], path=out / "many-gpus-topology.json")):
+    if bench.attempt(row, "topology", lambda: bench.report(["topology", *drawn], is_kept=True)):
         row.figure = "drawn" if drawn else "read"
     row = bench.row("doctor")
     # Status 1 says that a check failed, which is a finding about the machine.
-    found = bench.attempt(row, "doctor", lambda: bench.report(["doctor"], statuses=(0, 1), path=out / "many-gpus-doctor.json"))
+    found = bench.attempt(row, "doctor", lambda: bench.report(["doctor"], statuses=(0, 1), is_kept=True))
     if found:
         counts = collections.Counter(result["verdict"] for result in found["results"])
         row.figure = ", ".join(f"{counts[verdict]} {verdict}" for verdict in sorted(counts))
@@ -377,12 +355,13 @@ def failure_of_job(done, words):
     return f"many_ranks {' '.join(words)}: exit status {done.returncode}: {'; '.join(told) or reports.last_words(done)}"
 
 
-def job_of_ranks(bench, *words):
-    """What rank 0 of many_ranks prints; it must succeed, which it does only when all data were right."""
+def job_of_ranks(bench, words, pattern):
+    """The numbers in what rank 0 of many_ranks prints, and how long it took. It must succeed, which it does only when all data were right."""
     done, took_s = job(bench, *words)
-    if done.returncode != 0:
+    numbers = re.search(pattern, done.stdout)
+    if done.returncode != 0 or not numbers:
         raise Failure(failure_of_job(done, words))
-    return done.stdout, took_s
+    return [*map(float, numbers.groups()), took_s]
 
 
 def ranks_step(bench):
@@ -397,29 +376,21 @@ def ranks_step(bench):
 def join(bench):
     limit = bench.options.limits["join_s"]
     row = bench.row(f"{bench.count} ranks join", wanted=f"at most {limit:g} s")
-    found = bench.attempt(row, row.what, lambda: job_of_ranks(bench, "--neighbours", str(min(2, bench.count - 1))))
-    if not found:
-        return
-    text, took_s = found
-    times = re.search(r"opened after ([\d.]+) s, barrier ([\d.]+) s, .* data checked ([\d.]+) s", text)
-    if not times:
-        row.reasons.append(f"many_ranks: no times in: {text.strip()}")
-        return
-    opened_s, joined_s, checked_s = map(float, times.groups())
-    row.figure, row.is_as_wanted = f"{joined_s:.2f} s, their fabrics are open after {opened_s:.2f} s", joined_s <= limit
-    bench.ranks.append({"measure": "join", "ranks": bench.count, "opened_s": opened_s, "joined_s": joined_s, "checked_s": checked_s,
-                        "processes_s": took_s})
+    times = r"opened after ([\d.]+) s, barrier ([\d.]+) s, .* data checked ([\d.]+) s"
+    found = bench.attempt(row, row.what, lambda: job_of_ranks(bench, ["--neighbours", str(min(2, bench.count - 1))], times))
+    if found:
+        opened_s, joined_s, checked_s, took_s = found
+        row.figure, row.is_as_wanted = f"{joined_s:.2f} s, their fabrics are open after {opened_s:.2f} s", joined_s <= limit
+        bench.ranks.append({"measure": "join", "ranks": bench.count, "opened_s": opened_s, "joined_s": joined_s, "checked_s": checked_s,
+                            "processes_s": took_s})
 
 
 def write_round(bench, what, name, words):
     row = bench.row(what)
-    found = bench.attempt(row, what, lambda: job_of_ranks(bench, *words))
-    rate = found and re.search(r": ([\d.]+) GB/s together", found[0])
-    if rate:
-        row.figure = f"{float(rate[1]):.4g} GB/s together"
-        bench.ranks.append({"measure": name, "ranks": bench.count, "gb_per_s": float(rate[1]), "command": ["many_ranks", *words]})
-    elif found:
-        row.reasons.append(f"many_ranks {' '.join(words)}: no rate in: {found[0].strip()}")
+    found = bench.attempt(row, what, lambda: job_of_ranks(bench, words, r": ([\d.]+) GB/s together"))
+    if found:
+        row.figure = f"{found[0]:.4g} GB/s together"
+        bench.ranks.append({"measure": name, "ranks": bench.count, "gb_per_s": found[0], "command": ["many_ranks", *words]})
 
 
 def kill(bench):
@@ -445,7 +416,11 @@ def by_gigabar(bench, name):
     """The last matrix of a test case, and its unit; nothing where the machine cannot run it."""
     amount = bench.amount(["-s", "512M", "-i", "16", "--repeats", "3"], FEW_COPIES)
     result = bench.report(["streams", "--preset", name, *amount], patience_s=math.inf)["results"][0]  # it has as many cells as pairs
-    return None if result["waived"] else (result["matrices"][-1]["rows"], result["unit"])
+    if result["waived"]:
+        bench.notes.append(f"{name}: {result['waived']}")
+        return None
+    rows = result["matrices"][-1]["rows"]
+    return {"name": name, "unit": result["unit"], "rows": rows, "sum": sum_of(rows, name), "nvbandwidth_sum": None, "ratio": None}
 
 
 def by_nvbandwidth(bench, name):
@@ -458,67 +433,65 @@ def by_nvbandwidth(bench, name):
     return [[float(cell) for cell in row if cell != "N/A"] for row in case["bandwidth_matrix"]]
 
 
-def sum_of(rows):
-    return sum(cell for row in rows for cell in row if cell is not None)
+def sum_of(rows, name):
+    total = sum(cell for row in rows for cell in row if cell is not None)
+    if total <= 0:
+        raise Failure(f"{name}: all figures are 0")
+    return total
 
 
 def test_case(bench, row, name):
     """One of nvbandwidth's test cases by gigabar and by nvbandwidth; the ratio of the speeds where both ran."""
-    ours = bench.attempt(row, f"preset {name}", lambda: by_gigabar(bench, name))
-    if not ours:
-        return None
-    rows, unit = ours
-    case = {"name": name, "unit": unit, "rows": rows, "sum": sum_of(rows), "nvbandwidth_sum": None, "ratio": None}
-    if bench.options.nvbandwidth:
-        beside = Row(name)
-        theirs = bench.attempt(beside, f"nvbandwidth {name}", lambda: by_nvbandwidth(bench, name))
+    case = bench.attempt(row, f"preset {name}", lambda: by_gigabar(bench, name))
+    if case and bench.options.nvbandwidth:
+        what, beside = f"nvbandwidth {name}", Row(name)
+        theirs = bench.attempt(beside, what, lambda: sum_of(by_nvbandwidth(bench, name)[-len(case["rows"]):], what))
         bench.notes += beside.reasons  # it is no failure of ours
         if theirs:
-            case["nvbandwidth_sum"] = sum_of(theirs[-len(rows):])
-            ratio = case["sum"] / case["nvbandwidth_sum"]
-            case["ratio"] = 1 / ratio if unit == "ns" else ratio
-    bench.presets.append(case)
+            case |= {"nvbandwidth_sum": theirs, "ratio": theirs / case["sum"] if case["unit"] == "ns" else case["sum"] / theirs}
+    if case:
+        bench.presets.append(case)
     return case
 
 
 def at_once_step(bench):
-    limit = bench.options.limits["nvbandwidth_ratio"]
     references = []
     for name in WANTED_PRESETS:
         row = bench.row(name)
         case = test_case(bench, row, name)
-        if not case:
-            continue
-        row.figure = f"{case['sum'] / bench.count:.4g} GB/s for each GPU"
-        if case["ratio"] is not None:
-            references.append(case["nvbandwidth_sum"] / bench.count)
-            judge_ratio(row, case["ratio"], limit)
-    all_to_all(bench, limit, min(references, default=None))
+        if case:
+            tell_rate(bench, row, case["sum"] / bench.count, case["ratio"])
+            references += [case["nvbandwidth_sum"] / bench.count] if case["ratio"] else []
+    all_to_all(bench, min(references, default=None))
 
 
-def judge_ratio(row, ratio, limit):
-    row.figure += f", {ratio:.3f} of nvbandwidth's"
-    row.wanted = f"at least {limit:g} of nvbandwidth's"
-    row.is_as_wanted = ratio >= limit
+def tell_rate(bench, row, rate, ratio):
+    row.figure = f"{rate:.4g} GB/s for each GPU"
+    if ratio is not None:
+        limit = bench.options.limits["nvbandwidth_ratio"]
+        row.figure += f", {ratio:.3f} of nvbandwidth's"
+        row.wanted = f"at least {limit:g} of nvbandwidth's"
+        row.is_as_wanted = ratio >= limit
 
 
-def all_to_all(bench, limit, reference):
+def all_to_all(bench, reference):
     """Every GPU fills its link in both directions, so it gets no more than all to one, or one to all, whichever is slower."""
     row = bench.row(AT_ONCE)
     count = bench.count
     transfers = ";".join(f"gpu{a}->gpu{b} ce-push" for a in range(count) for b in range(count) if a != b)
     amount = bench.amount(["-s", "256M", "-i", "40", "--repeats", "3"], FEW_COPIES)
-    report = bench.attempt(row, AT_ONCE, lambda: bench.report(["streams", "-t", transfers, *amount]))
-    if not report:
+
+    def measure():
+        result = bench.report(["streams", "-t", transfers, *amount])["results"][0]
+        unchecked = [transfer["text"] for transfer in result["transfers"] if not transfer["is_verified"]]
+        row.reasons += [f"{AT_ONCE}: {text}: the data was not verified" for text in unchecked]
+        return next(total for total in result["totals"] if total["group"] == "")["aggregate_gb_per_s"]["median"] / count
+
+    rate = bench.attempt(row, AT_ONCE, measure)
+    if rate is None:
         return
-    result = report["results"][0]
-    unchecked = [transfer["text"] for transfer in result["transfers"] if not transfer["is_verified"]]
-    row.reasons += [f"{AT_ONCE}: {text}: the data was not verified" for text in unchecked]
-    rate = next(total for total in result["totals"] if total["group"] == "")["aggregate_gb_per_s"]["median"] / count
-    row.figure = f"{rate:.4g} GB/s for each GPU"
     ratio = rate / reference if reference else None
-    if ratio is not None:
-        judge_ratio(row, ratio, limit)
+    tell_rate(bench, row, rate, ratio)
     bench.presets.append({"name": AT_ONCE, "unit": "GB/s", "rows": None, "sum": rate * count,
                           "nvbandwidth_sum": reference and reference * count, "ratio": ratio})
 
@@ -536,44 +509,50 @@ def presets_step(bench):
 
 
 def preset_names(bench):
-    """Copies between GPUs first, then those with the host."""
+    """Those with GPU memory alone first: those with the host take longest."""
     done = bench.execute([bench.options.gigabar, "streams", "--list-presets"])
     names = re.findall(r"^\s*([a-z]\w*(?:_ce|_sm|_copy))\b", done.stdout, re.MULTILINE)
     if done.returncode != 0 or not names:
         raise Failure(f"gigabar streams --list-presets: exit status {done.returncode}: {reports.last_words(done)}")
-    return sorted(names, key=lambda name: ("bidirectional" in name, "host" in name))
+    return sorted(names, key=lambda name: ("host" in name, "bidirectional" in name))
 
 
 def survey_step(bench):
     limit = bench.options.limits["survey_s"]
     row = bench.row("survey", wanted=f"at most {limit:g} s")
-    budget_s = max(1, min(50, int(0.7 * bench.left_s())))
+    budget_s = max(1, min(50, int(0.7 * bench.share_s)))  # what other steps have left is for the test cases
     begin = time.monotonic()
-    found = bench.attempt(row, "survey", lambda: bench.report(["survey", "--budget", str(budget_s)], patience_s=math.inf,
-                                                              path=bench.options.out / "many-gpus-survey.json"))
+    found = bench.attempt(row, "survey", lambda: bench.report(["survey", "--budget", str(budget_s)], is_kept=True, patience_s=math.inf))
     took_s = time.monotonic() - begin
     if found:
         row.figure, row.is_as_wanted = f"{took_s:.1f} s", took_s <= limit
         bench.notes += [f"survey: {note}" for note in found["notes"] if note.startswith("left out")]
 
 
-# The share of the budget of each, in seconds of 480.
-STEPS = {"machine": (machine_step, 35), "ranks": (ranks_step, 45), "pairs": (pairs_step, 130), "at-once": (at_once_step, 60),
-         "survey": (survey_step, 70), "kernels": (kernels_step, 60), "presets": (presets_step, 80)}
+# The share of the budget of each, in seconds of 480, and its files.
+STEPS = {"machine": (machine_step, 35, ["topology", "doctor"]), "ranks": (ranks_step, 45, ["ranks"]), "pairs": (pairs_step, 130, ["pairs"]),
+         "at-once": (at_once_step, 60, ["presets"]), "survey": (survey_step, 70, ["survey"]), "kernels": (kernels_step, 60, ["pairs", "ranks"]),
+         "presets": (presets_step, 80, ["presets"])}
+
+
+def remove_earlier(options):
+    """A file of an earlier run does not stay where a step of this one finds nothing."""
+    for name in {name for step in options.steps for name in STEPS[step][2]}:
+        for path in options.out.glob(f"many-gpus-{name}.*"):
+            path.unlink()
 
 
 def write(bench):
     """After each step, so that a run that is ended from outside leaves what it has."""
     options = bench.options
     command = ["bench/many_gpus.py", "--budget", f"{options.budget:g}", "--steps", ",".join(options.steps)]
-    common = {"is_stand_in": bench.is_stand_in, "devices": bench.gpus, "drivers": bench.drivers}
     rows = [{"what": row.what, "figure": row.figure, "wanted": row.wanted, "verdict": row.verdict, "reasons": row.reasons} for row in bench.rows]
     documents = {"": rows, "-pairs": bench.pairs, "-ranks": bench.ranks, "-presets": bench.presets}
     for name, results in documents.items():
         others = {} if name else {"left_out": bench.left_out, "seconds": bench.seconds, "limits": options.limits}
         if results:
-            reports.write(options.out / f"many-gpus{name}.json", f"many_gpus{name.replace('-', '_')}", command, bench.head, **common, **others,
-                          results=results)
+            reports.write(options.out / f"many-gpus{name}.json", f"many_gpus{name.replace('-', '_')}", command, bench.head, is_stand_in=bench.is_stand_in,
+                          devices=bench.gpus, drivers=bench.drivers, **others, results=results)
 
 
 def print_table(bench):
@@ -601,11 +580,15 @@ def main(words):
         return 2
     share = (options.budget - AT_THE_END_S) / sum(STEPS[name][1] for name in options.steps)
     bench.deadline = bench.begin
+    remove_earlier(options)
     for name in (name for name in STEPS if name in options.steps):
-        function, seconds = STEPS[name]
-        bench.deadline += share * seconds
+        function, seconds, _ = STEPS[name]
+        bench.share_s = share * seconds
+        bench.deadline += bench.share_s
         begin = time.monotonic()
-        function(bench)
+        row = Row(name)
+        bench.attempt(row, name, lambda: function(bench))
+        bench.rows += [row] if row.reasons else []
         bench.seconds[name] = round(time.monotonic() - begin, 1)
         print(f"{name}: {bench.seconds[name]:.1f} s", file=sys.stderr, flush=True)
         write(bench)

@@ -9,10 +9,13 @@ import argparse
 import json
 import os
 import pathlib
+import re
 import shlex
 import subprocess
 import sys
 import tempfile
+import threading
+import types
 
 BENCH = pathlib.Path(__file__).resolve().parents[2] / "bench"
 sys.path.insert(0, str(BENCH))
@@ -33,26 +36,49 @@ print(json.dumps({{"nvbandwidth": {{"testcases": [case]}}}}))
 """
 
 
+DOT = "#!/bin/sh\necho a picture\n"
+
+
 def expect(condition, text):
     if not condition:
         raise AssertionError(text)
 
 
+def edit(script):
+    """A fault that changes the report of a command."""
+    return f'"$real" "$@" || exit; for last; do :; done; sed -i {shlex.quote(script)} "$last"; exit'
+
+
+def program(name, text):
+    """A program of this text in a folder for `name` alone."""
+    path = pathlib.Path(FOLDER) / f"with_{name}" / name
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(text)
+    path.chmod(0o755)
+    return path
+
+
+def nvbandwidth(cell):
+    return program("nvbandwidth", NVBANDWIDTH.format(python=sys.executable, cell=cell))
+
+
+def path_with_dot():
+    """Graphviz need not be installed."""
+    return f"{program('dot', DOT).parent}:{os.environ['PATH']}"
+
+
 class Run:
     """What one run of the bench left behind."""
 
-    def __init__(self, stand_ins, *words, fault=""):
-        """`fault`: a line of a shell script that runs in place of gigabar and may end it; "$real" is the program."""
+    def __init__(self, stand_ins, *words, fault="", path=None):
+        """`fault`: a line of a shell script that runs in place of gigabar and may end it; "$real" is the program. `path`: another PATH."""
         self.out = pathlib.Path(FOLDER) / "out"
-        gigabar = pathlib.Path(FOLDER) / "bin/gigabar"
-        gigabar.parent.mkdir(exist_ok=True)
-        gigabar.write_text(f'#!/bin/sh\nreal={shlex.quote(OPTIONS.program)}\n{fault}\nexec "$real" "$@"\n')
-        gigabar.chmod(0o755)
+        gigabar = program("gigabar", f'#!/bin/sh\nreal={shlex.quote(OPTIONS.program)}\n{fault}\nexec "$real" "$@"\n')
         many_ranks = gigabar.with_name("many_ranks")
         if not many_ranks.exists():
             many_ranks.symlink_to(pathlib.Path(OPTIONS.program).with_name("many_ranks"))
         kept = {name: value for name, value in os.environ.items() if not name.startswith(("GIGABAR_", "CUDA_"))}
-        environment = {**kept, "GIGABAR_STAND_IN": str(stand_ins), "HOME": FOLDER}
+        environment = {**kept, "GIGABAR_STAND_IN": str(stand_ins), "HOME": FOLDER, "PATH": path_with_dot() if path is None else path}
         self.done = subprocess.run([sys.executable, "-B", BENCH / "many_gpus.py", "--gigabar", gigabar, "--out", self.out, *words], env=environment,
                                    stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=170, check=False)
 
@@ -109,10 +135,7 @@ def test_a_rank_on_each_of_eight_gpus():
 
 
 def test_nothing_is_left_out_where_there_is_time():
-    program = pathlib.Path(FOLDER) / "nvbandwidth"
-    program.write_text(NVBANDWIDTH.format(python=sys.executable, cell="1e-6"))
-    program.chmod(0o755)
-    run = Run(3, "--budget", "170", "--steps", "machine,ranks,pairs,at-once,kernels", "--nvbandwidth", program, *LOOSE)
+    run = Run(3, "--budget", "170", "--steps", "machine,ranks,pairs,at-once,kernels", "--nvbandwidth", nvbandwidth("1e-6"), *LOOSE)
     run.expect_status(0)
     expect(run.file()["left_out"] == [] and {row["verdict"] for row in run.file()["results"]} == {"ok"}, run.done.stdout)
     pairs = run.file("-pairs")["results"]
@@ -170,12 +193,14 @@ def test_a_command_without_a_report():
 
 
 def test_a_pair_that_fails_has_wrong_data_or_is_slow():
+    slow, none = edit('s/"p50_us": /&999999999999/'), edit('s/"p50_us": /&0, "was": /')
     fault = ('case "$CUDA_VISIBLE_DEVICES $*" in "1,2 bw "*) echo "gigabar bw: planted" >&2; exit 1;; '
              '"0,2 latency "*" 64K:64K "*) exec "$real" "$@" --plant-fault 65536;; '
-             '"1,2 device-latency "*) "$real" "$@" || exit; for last; do :; done; sed -i \'s/"p50_us": /&999999999999/\' "$last"; exit;; esac')
+             f'"1,2 device-latency "*) {slow};; "0,1 device-latency "*) {none};; esac')
     run = Run(3, "--budget", "150", "--steps", "pairs", *LOOSE, fault=fault)
     run.expect_not({"notification between kernels": ("GPUs 1,2", "× the best pair"), "64 MiB between ranks": ("GPUs 1,2: gigabar bw", "planted"),
                     "64 KiB between ranks": ("GPUs 0,2", "wrong data")})
+    expect(any("GPUs 0,1" in line and "p50_us is 0" in line for line in run.done.stdout.splitlines()), run.done.stdout)
     matrix = next(result["matrix"] for result in run.file("-pairs")["results"] if result["measure"] == "rank_bandwidth")
     expect(matrix[1][2] is None and matrix[2][1] is not None, f"{matrix}")
 
@@ -187,10 +212,7 @@ def test_wrong_data_of_ranks():
 
 def test_a_figure_that_is_not_as_wanted():
     Run(2, "--steps", "ranks", *LOOSE, "--limit", "join_s=0").expect_not({"2 ranks join": ()})
-    program = pathlib.Path(FOLDER) / "nvbandwidth"
-    program.write_text(NVBANDWIDTH.format(python=sys.executable, cell="1e9"))
-    program.chmod(0o755)
-    run = Run(2, "--steps", "at-once", "--nvbandwidth", program)
+    run = Run(2, "--steps", "at-once", "--nvbandwidth", nvbandwidth("1e9"))
     run.expect_status(1)
     expect([row["verdict"] for row in run.file()["results"]] == ["not"] * 5, run.done.stdout)
 
@@ -199,6 +221,89 @@ def test_an_nvbandwidth_that_fails_is_no_failure_of_ours():
     run = Run(2, "--steps", "at-once", "--nvbandwidth", "/bin/false")
     run.expect_status(0)
     expect(len(run.file()["left_out"]) == 4 and all("nvbandwidth" in text for text in run.file()["left_out"]), run.done.stdout)
+
+
+def test_an_unexpected_report_is_named_and_the_run_goes_on():
+    no_total = edit('s/"group": ""/"group": "another"/')
+    run = Run(2, "--steps", "at-once", "--nvbandwidth", nvbandwidth("0"), fault=f'case "$*" in "streams -t "*) {no_total};; esac')
+    run.expect_not({many_gpus.AT_ONCE: ("unexpected report", "StopIteration")})
+    left_out = run.file()["left_out"]
+    expect(left_out == [f"nvbandwidth {name}: all figures are 0" for name in many_gpus.WANTED_PRESETS], f"{left_out}")
+    fault = f'case "$1" in doctor) {edit("s/verdict/another/")};; esac'
+    Run(2, "--steps", "machine,ranks", *LOOSE, fault=fault).expect_not({"machine": ("unexpected report", "KeyError")})
+
+
+def test_what_the_machine_cannot_run_is_named():
+    waived = edit('s/"waived": ""/"waived": "planted"/')
+    run = Run(2, "--steps", "at-once", fault=f'case "$*" in *" one_to_all_read_ce "*) {waived};; esac')
+    run.expect_status(0)
+    expect(run.row("one_to_all_read_ce")["verdict"] == "left out" and run.file()["left_out"] == ["one_to_all_read_ce: planted"], run.done.stdout)
+
+
+def test_without_graphviz():
+    run = Run(2, "--steps", "machine", path=FOLDER)
+    run.expect_status(0)
+    expect(run.row("topology")["figure"] == "read" and not list(run.out.glob("*.svg")), run.done.stdout)
+    expect(len(run.file()["left_out"]) == 1 and "Graphviz" in run.file()["left_out"][0], run.done.stdout)
+
+
+def test_files_of_an_earlier_run_go():
+    """Those of the steps that run, even where nothing takes their place."""
+    out = pathlib.Path(FOLDER) / "out"
+    out.mkdir()
+    for name in ("topology.json", "topology.svg", "doctor.json", "ranks.json", "pairs.json", "presets.json", "survey.json"):
+        (out / f"many-gpus-{name}").write_text("earlier")
+    run = Run(2, "--steps", "machine,at-once", fault='[ "$1" = info ] || exit 9')
+    run.expect_status(1)
+    left = sorted(path.name for path in out.iterdir())
+    expect(left == ["many-gpus-pairs.json", "many-gpus-ranks.json", "many-gpus-survey.json", "many-gpus.json"], f"{left}")
+
+
+def test_four_minutes_for_four_gpus():
+    """By a clock of its own, with what commands are taken to need on four H200: only copies with the host, the last ones, do not fit."""
+    gpus = [{"is_stand_in": True, "uuid": "", "index": index} for index in range(4)]
+    result = {"drivers": {}, "verdict": "ok", "is_checked": True, "wrong_count": 0, "path": "nvlink", "p50_us": 1, "p50_mb_per_s": 1, "gb_per_s": 1,
+              "million_per_s": 1, "kernel_vectors_per_s": 1, "waived": "", "unit": "GB/s", "matrices": [{"rows": [[1]]}], "transfers": [],
+              "totals": [{"group": "", "aggregate_gb_per_s": {"median": 1}}]}
+    report = {"machine": None, "device": None, "notes": [], "ranks": [], "results": [result | {"what": "device", "device": gpu} for gpu in gpus]}
+    ranks = "opened after 1 s, barrier 1 s, data: data checked 1 s\nall: 1 GB/s together\n"
+    survivors = "".join(f"rank {rank}: peer_lost, and went on\n" for rank in range(3))
+    case = {"nvbandwidth": {"testcases": [{"status": "Passed", "bandwidth_matrix": [["1"]]}]}}
+    presets = subprocess.run([OPTIONS.program, "streams", "--list-presets"], capture_output=True, text=True, timeout=60, check=True).stdout
+    clock, lock = [0.0], threading.Lock()
+
+    def execute(command, deadline_s, **_):
+        name = command[1]
+        # Two pairs run at once, so that each takes half of the time.
+        seconds = {"info": 1, "topology": 2, "doctor": 4, "run": 3, "streams": 3, "-t": 3}.get(name, 1)
+        if name == "survey":
+            seconds = int(command[command.index("--budget") + 1])
+        with lock:
+            clock[0] += min(seconds, deadline_s)
+        if seconds > deadline_s:
+            raise many_gpus.reports.TooLong("late")
+        if "--json" in command:
+            pathlib.Path(command[-1]).write_text(json.dumps(report))
+        is_kill = "--kill" in command
+        out = {"run": survivors if is_kill else ranks, "streams": presets, "-t": json.dumps(case)}.get(name, "")
+        return subprocess.CompletedProcess(command, 137 if is_kill else 0, out, "")
+
+    os.environ["PATH"] = path_with_dot()
+    many_gpus.reports.execute = execute
+    many_gpus.time = types.SimpleNamespace(monotonic=lambda: clock[0])
+    words = ["--out", FOLDER, "--gigabar", OPTIONS.program, "--nvbandwidth", "nvbandwidth", "--budget", "240"]
+    status = many_gpus.main(words)
+    document, cases = (json.loads((pathlib.Path(FOLDER) / f"many-gpus{name}.json").read_text()) for name in ("", "-presets"))
+    expect(status == 0 and clock[0] <= 240, f"exit status {status} after {clock[0]} s")
+    expect({row["verdict"] for row in document["results"]} == {"ok"}, f"{document['results']}")
+    expect(all(re.match(r"(preset|nvbandwidth) \w*host", what) for what in document["left_out"]), f"{document['left_out']}")
+    wanted = {name for name in re.findall(r"^([a-z]\w+)", presets, re.MULTILINE) if "host" not in name} | {many_gpus.AT_ONCE}
+    measured = {case["name"] for case in cases["results"] if case["ratio"] is not None}
+    expect(len(wanted) == 19 and wanted <= measured, f"not measured: {wanted - measured}")
+    clock[0] = 0
+    status = many_gpus.main([*words, "--steps", "at-once,presets"])
+    left_out = json.loads((pathlib.Path(FOLDER) / "many-gpus.json").read_text())["left_out"]
+    expect(status == 0 and clock[0] <= 240 and not left_out, f"exit status {status} after {clock[0]} s: {left_out}")
 
 
 def test_wrong_usage():
