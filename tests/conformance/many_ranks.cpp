@@ -7,8 +7,10 @@
 // K neighbours, half of them on each side, or all others (default 2), and B bytes to each (default 64). R more rounds of these
 // writes are timed. --fill: so many bytes of messages to each new one, so that what a connection takes into use as it goes is
 // counted too. S: everything must be done by then (default 60). --kill: that rank is killed when all are connected; the others hear
-// of it at a barrier, by name, and go on without it. --plant-fault: that rank writes wrong data, which its neighbours must find.
+// of it at a barrier, by name, go on without it, and stay until the launcher has seen the loss. --plant-fault: that rank writes
+// wrong data, which its neighbours must find.
 #include <dirent.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <array>
@@ -18,10 +20,13 @@
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
+#include <filesystem>
 #include <fstream>
+#include <functional>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <system_error>
 #include <thread>
 #include <vector>
 
@@ -244,7 +249,38 @@ class ManyRanks {
                 writes * static_cast<double>(arguments_.slot_bytes) / seconds / 1e9);
   }
 
+  // Process numbers mean the same to the processes of one PID namespace of one host.
+  static std::int64_t process_numbering() {
+    std::string host;
+    std::ifstream("/proc/sys/kernel/random/boot_id") >> host;
+    std::error_code none;
+    const std::string space = std::filesystem::read_symlink("/proc/self/ns/pid", none).string();
+    return static_cast<std::int64_t>(std::hash<std::string>()(host + space));
+  }
+
+  struct ProcessName {
+    pid_t number;
+    std::int64_t numbering;
+  };
+
+  // Tells all ranks the process of this one.
+  ProcessName name_process(Rank rank) {
+    std::array<std::int64_t, 2> own{}, name{};
+    if (fabric_.rank() == rank) own = {::getpid(), process_numbering()};
+    require(fabric_.all_reduce({}, ReduceOperation::sum, own, name, left()), "all_reduce");
+    return {static_cast<pid_t>(name[0]), name[1]};
+  }
+
+  // `gigabar run` counts the ranks that still run when it reaps the one that was killed.
+  void stay_until_reaped(Rank victim, pid_t process) const {
+    while (::kill(process, 0) == 0) {
+      if (Clock::now() >= deadline_) throw Failure{text("rank ", victim, " was killed, but nobody reaped its process ", process)};
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+  }
+
   void lose(Rank victim) {
+    const ProcessName process = name_process(victim);
     if (fabric_.rank() == victim) ::raise(SIGKILL);
     const Result<void> lost = fabric_.barrier({}, left());
     if (lost.status() != Status::peer_lost) throw Failure{text("barrier without rank ", victim, ": ", lost.message())};
@@ -256,8 +292,7 @@ class ManyRanks {
     require(fabric_.barrier(others, left()), "barrier of the others");
     require(fabric_.close(left()), "close");
     std::printf("rank %u: peer_lost, and went on\n", fabric_.rank());
-    // `gigabar run` is to see the loss while the others still run, and tells how many do.
-    std::this_thread::sleep_for(std::chrono::milliseconds(500));
+    if (process.numbering == process_numbering()) stay_until_reaped(victim, process.number);
   }
 
   void fill() {

@@ -5,6 +5,7 @@
 
 import os
 import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -153,13 +154,28 @@ def test_run_ends_the_others_when_one_fails():
     expect_gone([int(word) for word in outcome.out.split()])
 
 
+def many_ranks():
+    return os.path.join(os.path.dirname(shared.OPTIONS.program), "many_ranks")
+
+
 def test_run_keep_going_lets_the_others_end_by_themselves():
-    many_ranks = os.path.join(os.path.dirname(shared.OPTIONS.program), "many_ranks")
-    outcome = run("run", "--keep-going", "-n", "3", "--timeout", "150", "--label", "--", many_ranks, "--kill", "2", GIGABAR_TRANSPORTS="local")
+    outcome = run("run", "--keep-going", "-n", "3", "--timeout", "150", "--label", "--", many_ranks(), "--kill", "2", GIGABAR_TRANSPORTS="local")
     expect(outcome.status == 128 + signal.SIGKILL, "the status of the rank that failed first", outcome)
     expect(sorted(outcome.out.splitlines()) == [f"[{rank}] rank {rank}: peer_lost, and went on" for rank in (0, 1)],
            "the others did not go on", outcome)
     expect("rank 2 ended with signal 9" in outcome.err and "the 2 others that run go on" in outcome.err, "not told", outcome)
+
+
+def test_run_keep_going_counts_the_others_when_it_is_late():
+    stop = 'if [ "$RANK" = 2 ]; then kill -STOP "$PPID"; echo $$; fi'  # the launcher, until long after the loss
+    process = start(3, f"{stop}; GIGABAR_TRANSPORTS=local exec {shlex.quote(many_ranks())} --kill 2", "--keep-going", "--stand-in", "1")
+    try:
+        expect_gone([int(process.stdout.readline())])
+        time.sleep(2)
+    finally:
+        process.send_signal(signal.SIGCONT)
+        out, err = process.communicate(timeout=100)
+    expect(process.returncode == 128 + signal.SIGKILL and "the 2 others that run go on" in err, f"{process.returncode}\n{out}\n{err}")
 
 
 def test_run_keep_going_answers_the_first_failure():
