@@ -4,6 +4,7 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
+#include <array>
 #include <cctype>
 #include <cstdlib>
 #include <cstring>
@@ -224,8 +225,9 @@ TEST_F(MappingTest, OnlyTheFirstMapOfABufferMakesAWindow) {
   }
 }
 
-// Faults planted between the library and the driver.
+// Faults planted between the library and the driver; or, where nothing is replaced, a record of what the library asked for last.
 struct Plant {
+  bool is_replacing = false;
   std::uint32_t instance = 0;  // of every device object
   int minor = 0;               // of every /dev/nvidia<minor>
   bool lies_about_id = false;  // the device object says that it is the GPU that was asked for
@@ -238,13 +240,15 @@ const SystemCalls& planting_calls() {
     SystemCalls table = kernel_system_calls();
     table.open = [](const char* path, int flags) {
       const bool is_device = std::string_view(path).starts_with("/dev/nvidia") && std::isdigit(path[11]) != 0;
+      if (is_device && !plant.is_replacing) plant.minor = std::atoi(path + 11);
       return kernel_system_calls().open(is_device ? ("/dev/nvidia" + std::to_string(plant.minor)).c_str() : path, flags);
     };
     table.ioctl = [](int descriptor, unsigned long request, void* argument) {
       if (request == rm::escape_request(rm::kAlloc, sizeof(rm::Alloc))) {
         auto* alloc = static_cast<rm::Alloc*>(argument);
         if (alloc->object_class == rm::kClassDevice) {
-          reinterpret_cast<rm::DeviceParameters*>(alloc->parameters)->device_instance = plant.instance;
+          std::uint32_t& instance = reinterpret_cast<rm::DeviceParameters*>(alloc->parameters)->device_instance;
+          (plant.is_replacing ? instance : plant.instance) = plant.is_replacing ? plant.instance : instance;
           ++plant.instance_count;
         }
       }
@@ -262,14 +266,16 @@ const SystemCalls& planting_calls() {
 
 // Run by the test below in a process of its own, in which no device is open and proved yet.
 TEST_F(GpuTest, MapsUnderAPlant) {
-  const char* order = std::getenv("GIGABAR_TEST_PLANT");  // "<device> <instance> <minor> <lies>"
+  const char* order = std::getenv("GIGABAR_TEST_PLANT");  // "<device>" or "<device> <instance> <minor> <lies>"
   if (order == nullptr) GTEST_SKIP() << "run by AWrongDeviceIsNeverMapped";
   int device = 0, instance = 0, lies = 0;
-  ASSERT_TRUE(std::sscanf(order, "%d %d %d %d", &device, &instance, &plant.minor, &lies) == 4);
+  const int count = std::sscanf(order, "%d %d %d %d", &device, &instance, &plant.minor, &lies);
+  ASSERT_TRUE(count == 1 || count == 4);
   ASSERT_CUDA(cudaSetDevice(device));
   const CudaBuffer buffer(65536);
   const auto info = describe(buffer.address());
   ASSERT_TRUE(info && info->pci);
+  plant.is_replacing = count == 4;
   plant.gpu_id = info->pci->domain << 16 | std::uint32_t{info->pci->bus} << 8 | info->pci->device;
   plant.instance = static_cast<std::uint32_t>(instance);
   plant.lies_about_id = lies != 0;
@@ -283,7 +289,7 @@ TEST_F(GpuTest, MapsUnderAPlant) {
   poke(buffer.address(), 0xabc0);
   std::uint64_t seen = 0;
   ASSERT_TRUE(copy_from(*mapping, 0, &seen, 8));
-  std::printf("RESULT %s\n", seen == 0xabc0 ? "right" : "WRONG");
+  std::printf("RESULT %s %u %d\n", seen == 0xabc0 ? "right" : "WRONG", plant.instance, plant.minor);
 }
 
 std::string run_under_plant(const std::string& plant_order) {
@@ -299,15 +305,22 @@ std::string run_under_plant(const std::string& plant_order) {
   return result;
 }
 
-// Whatever instance and minor the library is led to, it maps its own GPU's memory or refuses; only one pair is the GPU's own.
+// Whatever instance and minor of two GPUs the library is led to, it maps its own GPU's memory or refuses; only one pair is the
+// GPU's own.
 TEST_F(GpuTest, AWrongDeviceIsNeverMapped) {
   if (device_count_ < 2) GTEST_SKIP() << "needs two GPUs";
-  for (int device = 0; device < 2; ++device) {
+  std::array<unsigned, 2> instances{};
+  std::array<int, 2> minors{};
+  for (const int device : {0, 1}) {
+    const std::string own = run_under_plant(std::to_string(device));
+    ASSERT_EQ(std::sscanf(own.c_str(), "right %u %d", &instances[device], &minors[device]), 2) << own;
+  }
+  for (const int device : {0, 1}) {
     for (const int lies : {0, 1}) {
       int right = 0, refused = 0;
       for (int pair = 0; pair < 4; ++pair) {
-        const std::string order =
-            std::to_string(device) + " " + std::to_string(pair / 2) + " " + std::to_string(pair % 2) + " " + std::to_string(lies);
+        const std::string order = std::to_string(device) + " " + std::to_string(instances[pair / 2]) + " " +
+                                  std::to_string(minors[pair % 2]) + " " + std::to_string(lies);
         const std::string result = run_under_plant(order);
         std::printf("device instance minor lies = %s: %.110s\n", order.c_str(), result.c_str());
         right += result.starts_with("right");
