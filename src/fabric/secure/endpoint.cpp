@@ -207,8 +207,8 @@ bool Endpoint::extend_dial(Rank rank, std::int64_t deadline_ns) {
   return known != dials_.end();
 }
 
-void Endpoint::dial(Rank rank, std::vector<SocketAddress> targets, std::int64_t deadline_ns, std::optional<Error> no_target_error,
-                    Dial::Refresh refresh) {
+void Endpoint::dial(Rank rank, std::vector<SocketAddress>&& targets, std::int64_t deadline_ns,
+                    std::optional<Error>&& no_target_error, Dial::Refresh&& refresh) {
   dials_.try_emplace(rank, identity_, *poller_, token_of(Kind::dial, ++serial_, rank), rank, std::move(targets), deadline_ns,
                      std::move(no_target_error), std::move(refresh));
   wake_soon();

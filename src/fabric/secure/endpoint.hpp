@@ -62,8 +62,8 @@ class Endpoint {
 
   // Starts to connect to one of `targets`, tried in turn until the deadline (now_ns() clock); connected() or lost() follows. Where
   // there are none `no_target_error` says why. When both ranks connect at once, one channel remains. `refresh`: see Dial.
-  void dial(Rank rank, std::vector<SocketAddress> targets, std::int64_t deadline_ns, std::optional<Error> no_target_error = {},
-            Dial::Refresh refresh = {});
+  void dial(Rank rank, std::vector<SocketAddress>&& targets, std::int64_t deadline_ns, std::optional<Error>&& no_target_error = {},
+            Dial::Refresh&& refresh = {});
   // False: it is neither connected nor being dialled, for which the deadline is then as late as this.
   bool extend_dial(Rank rank, std::int64_t deadline_ns);
   bool is_connected(Rank rank) const { return channels_.contains(rank); }
