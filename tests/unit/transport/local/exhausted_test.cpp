@@ -14,9 +14,9 @@ namespace {
 
 using namespace test;
 
-constexpr std::int64_t kSomebodyElse = 1;  // a process that this one is not, to which descriptors are sent
-
 #if GIGABAR_TEST_CAN_EXHAUST_DESCRIPTORS
+
+constexpr std::int64_t kSomebodyElse = 1;  // a process that this one is not, to which descriptors are sent
 
 using gigabar::test::without_descriptors;
 
