@@ -138,7 +138,7 @@ std::string sealed_by_hand(std::string_view key, std::string_view header, std::s
   crypto_stream_chacha20_ietf_xor_ic(reinterpret_cast<unsigned char*>(sealed.data()), bytes(plain), plain.size(), nonce.data(), 2,
                                      stream_key.data());
   add(sealed);
-  add(std::string_view(zeros).substr(0, (16 - 64 + plain.size()) & 15));
+  add(std::string_view(zeros).substr(0, plain.size() & 15));  // not to a multiple of 16: so libsodium does it
   std::string numbers(16, '\0');
   numbers[0] = static_cast<char>(length.size());
   numbers[8] = static_cast<char>(64 + plain.size());
