@@ -26,8 +26,6 @@ constexpr std::int64_t kHelloNs = 5000 * kMillisecond;
 
 // The listener's queue: the peer has not accepted for long.
 bool is_full(const NativeCode& native) { return native.code == EAGAIN; }
-bool lacks_descriptors(const NativeCode& native) { return native.code == EMFILE || native.code == ENFILE; }
-bool is_exhausted(const NativeCode& native) { return lacks_descriptors(native) || native.code == ENOMEM || native.code == ENOBUFS; }
 
 constexpr const char* kSameKey = "give all ranks of the job the same GIGABAR_JOB_KEY (and GIGABAR_JOB_ID), and no others";
 constexpr const char* kSameMaster = "give every rank the same MASTER_ADDR and MASTER_PORT, those of rank 0";
@@ -88,7 +86,7 @@ Error Dial::error() const {
   if (refusal_ && is_refused_) return *refusal_;
   std::string cause = last_cause_.empty() ? "it did not answer in time" : text("no connection in time; last: ", last_cause_);
   if (refusal_) cause += text("; before: ", refusal_->record().object, ": ", refusal_->record().cause);
-  if (lacks_descriptors(last_native_)) {
+  if (lacks_descriptors(last_native_.code)) {
     return make_error(Status::out_of_descriptors, "connect", object(), std::move(cause),
                       "raise the limit on open files (ulimit -n)", last_native_);
   }
@@ -233,7 +231,8 @@ Established Dial::take() {
 Dial::Progress Dial::soft_failure(const std::string& cause, NativeCode native) {
   // Where somebody listens at the peer's own Unix socket: over TCP neither descriptors nor shared memory would be possible. And
   // when this process lacks something, no other address is better.
-  const bool stays_at_target = (is_first_unix_socket() && (step_ > Step::connecting || is_full(native))) || is_exhausted(native);
+  const bool stays_at_target =
+      (is_first_unix_socket() && (step_ > Step::connecting || is_full(native))) || lacks_resources(native.code);
   // The first address is the best one.
   if (target_index_ <= told_index_) {
     told_index_ = target_index_;

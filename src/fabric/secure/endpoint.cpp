@@ -43,7 +43,7 @@ std::uint32_t number_of(std::uint64_t token) noexcept { return static_cast<std::
 void log_exhaustion(int code) {
   if (!is_logged(LogLevel::info)) return;
   log(LogLevel::info, text("accept: ", std::strerror(code), ": ranks that connect have to wait",
-                           code == EMFILE || code == ENFILE ? " until a descriptor is free; raise 'ulimit -n'" : ""));
+                           lacks_descriptors(code) ? " until a descriptor is free; raise 'ulimit -n'" : ""));
 }
 
 }  // namespace
@@ -92,7 +92,7 @@ void Endpoint::accept_from(const Listener& listener) {
     if (!socket.is_open()) {
       const int code = errno;
       if (code == EAGAIN) return;
-      if (code == EMFILE || code == ENFILE || code == ENOBUFS || code == ENOMEM) {
+      if (lacks_resources(code)) {
         pause_listeners(listener.is_unix, kAcceptPauseNs);
         return log_exhaustion(code);
       }

@@ -154,6 +154,9 @@ Descriptor start_connect(const SocketAddress& address) {
   return closed(std::move(socket), errno);
 }
 
+bool lacks_descriptors(std::int64_t code) noexcept { return code == EMFILE || code == ENFILE; }
+bool lacks_resources(std::int64_t code) noexcept { return lacks_descriptors(code) || code == ENOMEM || code == ENOBUFS; }
+
 int connection_code(int socket) noexcept {
   int code = 0;
   socklen_t bytes = sizeof code;

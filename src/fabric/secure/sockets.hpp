@@ -48,6 +48,9 @@ bool is_unix_socket(int socket) noexcept;
 Descriptor start_connect(const SocketAddress& address);
 // 0: connected to somebody else; EINPROGRESS: not yet; else the errno of what failed.
 int connection_code(int socket) noexcept;
+// Of an errno: the process or the host has no descriptor left; no descriptor or no memory.
+bool lacks_descriptors(std::int64_t code) noexcept;
+bool lacks_resources(std::int64_t code) noexcept;
 // No delay, and an error after about 20 s in which the other host answered nothing.
 void set_tcp_options(int socket) noexcept;
 

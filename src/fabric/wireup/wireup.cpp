@@ -12,6 +12,7 @@
 #include "base/errors.hpp"
 #include "fabric/job/interfaces.hpp"
 #include "fabric/job/job_key.hpp"
+#include "fabric/secure/sockets.hpp"
 
 namespace gigabar::fabric {
 
@@ -26,8 +27,6 @@ std::string random_name() {
   randombytes_buf(random.data(), random.size());
   return text("gigabar-", sodium_bin2hex(digits.data(), digits.size(), random.data(), random.size()));
 }
-
-bool is_exhausted(int code) { return code == EMFILE || code == ENFILE; }
 
 }  // namespace
 
@@ -56,10 +55,10 @@ Result<void> Wireup::listen_at(bool has_unix, std::vector<SocketAddress> tcp_add
     }
   }
   const bool is_nowhere = has_tcp_ ? rank_address_.addresses.empty() : rank_address_.unix_name.empty();
-  if (is_nowhere || is_exhausted(code)) {
+  if (is_nowhere || secure::lacks_descriptors(code)) {
     return make_error(status_of_errno(code, Status::unavailable), "wire-up", "listening sockets",
                       text(has_tcp_ ? "TCP: " : "Unix: ", std::strerror(code)),
-                      is_exhausted(code) ? "raise the limit on open files (ulimit -n)" : "", errno_code(code));
+                      secure::lacks_descriptors(code) ? "raise the limit on open files (ulimit -n)" : "", errno_code(code));
   }
   rank_address_.host = wireup::this_host();
   return {};
