@@ -92,7 +92,17 @@ struct MemoryRange {
   int device = -1;
   int descriptor = -1;
   std::uint64_t descriptor_offset_bytes = 0;
+  bool holds_words = false;  // of post_word(); `bytes` is then kWordBytes for each
 };
+
+// Memory of words, an even number of them, holds a value of 4 bytes for each, and behind all values a counter of 8 bytes for each.
+// It begins at a multiple of 8. A word is its value plus
+// its counter, modulo 2^32. Values are stored by anybody, and added to by processors. Counters are added to by adapters only: their
+// atomics are atomic with each other, not with those of processors.
+inline constexpr std::size_t kWordBytes = 12;
+constexpr std::size_t word_value_at(std::size_t index) noexcept { return 4 * index; }
+constexpr std::size_t word_counter_at(std::size_t index, std::size_t word_count) noexcept { return 4 * word_count + 8 * index; }
+enum class WordKind : std::uint8_t { set, add };
 
 // The first part of every message; what is in it is the caller's.
 inline constexpr std::size_t kHeaderBytes = 32;
@@ -108,7 +118,8 @@ enum class Posted : std::uint8_t {
 struct Reach {
   bool can = false;
   TransferPath path = TransferPath::none;
-  std::string reason;  // one sentence, always there
+  std::string reason;     // one sentence, always there
+  bool is_quick = false;  // a write of few bytes costs no more than a message with them
 };
 enum class Direction : std::uint8_t {
   write,
@@ -125,6 +136,7 @@ struct LinkLimits {
   std::uint32_t posted_writes = 0;      // so many writes and reads can be under way
   // More than this is sooner here when it is the peer's writes.
   std::uint64_t quick_read_bytes = std::numeric_limits<std::uint64_t>::max();
+  bool words_wake = false;  // a word wakes a peer that has armed its transport
 };
 
 enum class LinkState : std::uint8_t { connecting, ready, broken };
@@ -133,6 +145,9 @@ enum class LinkState : std::uint8_t { connecting, ready, broken };
 // - messages arrive whole, once, in the order in which they were posted;
 // - a message is delivered after every write that was posted before it on this link has been placed in the peer's memory, where
 //   the peer's CPU, a later copy of its copy engine and a kernel launched later see it;
+// - a word is written after every write that was posted before it on this link has been placed, and without the peer's CPU: who
+// sees
+//   it by an acquire sees those writes, in memory of a GPU after the peer's Transport::settle();
 // - done() of a write: the local memory may be used again. It does not say that the bytes have arrived;
 // - done() of a read: the bytes are in local memory;
 // - each posted write and read gets exactly one done(), with an error when the link broke, before broken() is called. After that
@@ -166,6 +181,12 @@ class Link {
                                    std::uint64_t /*remote_offset*/) {
     return Posted::full;
   }
+
+  // Why post_word() cannot, in one sentence; empty: it can.
+  virtual std::string why_no_word(WordKind kind, const RemoteRegion& words) const = 0;
+  // Sets word `index` of the peer's memory of words to `value`, or adds to it. Only where why_no_word() is empty. Words and
+  // messages are in the order in which they were posted.
+  virtual Posted post_word(WordKind kind, const RemoteRegion& words, std::size_t index, std::uint32_t value) = 0;
 
   // The initiator's half of connecting: the answer that the peer's accept() gave. Errors break the link.
   virtual Result<void> complete(Parcel answer) = 0;
@@ -201,6 +222,12 @@ class Transport {
   virtual Result<std::unique_ptr<Region>> register_memory(const MemoryRange& range) = 0;
   // The counterpart of Region::key(). Everything in `key` is checked. Errors: bad_file (malformed), as register_memory.
   virtual Result<std::unique_ptr<RemoteRegion>> open_region(const Peer& peer, Parcel key) = 0;
+
+  // Why peers cannot write words into memory of this side, in one sentence; empty: they can.
+  virtual std::string why_no_words() const = 0;
+  // Behind a word that was seen: what came before it into memory of this side's GPUs is visible to copies and kernels that start
+  // later. Errors: device_error. Cost: none where the GPU's writes are ordered.
+  virtual Result<void> settle() { return {}; }
 
   // Whether a link with `peer` is possible at all, from the addresses alone: ok, or the reason.
   virtual Availability can_reach(const Peer& peer) const = 0;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A libibverbs.so.1 and a librdmacm.so.1 in one library whose devices are connected with each other inside this process: for what a
-// real device seldom does. GIGABAR_FAKE_RDMA_DEVICES lists the devices as "NAME ADDRESS [down] [infiniband|iwarp]; ...", each with
-// one port, RoCE unless told otherwise. For one thread.
+// real device seldom does. GIGABAR_FAKE_RDMA_DEVICES lists the devices as "NAME ADDRESS [down] [infiniband|iwarp] [no_atomics];
+// ...", each with one port, RoCE unless told otherwise. For one thread.
 #pragma once
 
 #include <infiniband/verbs.h>
@@ -21,6 +21,7 @@ struct Spec {
   std::string name;
   std::uint32_t address = 0;  // IPv4, network order
   bool is_down = false, is_infiniband = false, is_iwarp = false;
+  bool has_atomics = true;
 };
 
 struct Device : ibv_device {

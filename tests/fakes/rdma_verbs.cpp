@@ -35,6 +35,7 @@ std::map<std::string, Planned> planned;
 ibv_wc_status planned_completion = IBV_WC_SUCCESS;  // success: none
 int completions_before = 0;                         // that pass before it
 std::map<std::uint32_t, ibv_mr*> regions;
+std::map<std::uint32_t, int> accesses;  // that they allow
 std::uint32_t next_key = 1;
 std::uint32_t next_pair = 100;
 
@@ -52,6 +53,7 @@ std::vector<Spec> listed() {
       spec.is_down = spec.is_down || word == "down";
       spec.is_infiniband = spec.is_infiniband || word == "infiniband";
       spec.is_iwarp = spec.is_iwarp || word == "iwarp";
+      spec.has_atomics = spec.has_atomics && word != "no_atomics";
     }
     if (!spec.name.empty()) all.push_back(std::move(spec));
   }
@@ -106,6 +108,17 @@ ibv_wc_status move_message(Pair& pair, const ibv_sge& piece) {
   return IBV_WC_SUCCESS;
 }
 
+ibv_wc_status fetch_and_add(const ibv_send_wr& request) {
+  const auto remote = regions.find(request.wr.atomic.rkey);
+  if (remote == regions.end() || (accesses[remote->first] & IBV_ACCESS_REMOTE_ATOMIC) == 0 ||
+      request.wr.atomic.remote_addr % 8 != 0 || !is_inside(*remote->second, request.wr.atomic.remote_addr, 8))
+    return IBV_WC_REM_ACCESS_ERR;
+  auto* const there = reinterpret_cast<std::uint64_t*>(request.wr.atomic.remote_addr);
+  std::memcpy(reinterpret_cast<void*>(request.sg_list[0].addr), there, sizeof *there);
+  *there += request.wr.atomic.compare_add;
+  return IBV_WC_SUCCESS;
+}
+
 ibv_wc_status carry_out(Pair& pair, const ibv_send_wr& request) {
   if (planned_completion != IBV_WC_SUCCESS && completions_before-- == 0) return std::exchange(planned_completion, IBV_WC_SUCCESS);
   const ibv_sge& piece = request.sg_list[0];
@@ -113,6 +126,7 @@ ibv_wc_status carry_out(Pair& pair, const ibv_send_wr& request) {
   const bool is_inline = (request.send_flags & IBV_SEND_INLINE) != 0;
   if (!is_inline && (local == regions.end() || !is_inside(*local->second, piece.addr, piece.length))) return IBV_WC_LOC_PROT_ERR;
   if (request.opcode == IBV_WR_SEND) return move_message(pair, piece);
+  if (request.opcode == IBV_WR_ATOMIC_FETCH_AND_ADD) return fetch_and_add(request);
   const auto remote = regions.find(request.wr.rdma.rkey);
   if (remote == regions.end() || !is_inside(*remote->second, request.wr.rdma.remote_addr, piece.length))
     return IBV_WC_REM_ACCESS_ERR;
@@ -280,13 +294,14 @@ const char* ibv_get_device_name(ibv_device* device) { return device->name; }
 ibv_context* ibv_open_device(ibv_device*) { return refuse<ibv_context>(ENODEV); }
 int ibv_close_device(ibv_context*) { return EINVAL; }
 
-int ibv_query_device(ibv_context*, ibv_device_attr* attributes) {
+int ibv_query_device(ibv_context* context, ibv_device_attr* attributes) {
   int error = 0;
   if (fails("query_device", error)) return error;
   *attributes = {};
   attributes->phys_port_cnt = 1;
   attributes->max_qp_rd_atom = attributes->max_qp_init_rd_atom = 16;
   attributes->vendor_id = 0x2c9;
+  attributes->atomic_cap = static_cast<Context*>(context)->spec.has_atomics ? IBV_ATOMIC_HCA : IBV_ATOMIC_NONE;
   return 0;
 }
 
@@ -323,7 +338,7 @@ int ibv_dealloc_pd(ibv_pd* domain) {
   return 0;
 }
 
-ibv_mr* ibv_reg_mr(ibv_pd* domain, void* address, std::size_t bytes, int) {
+ibv_mr* ibv_reg_mr(ibv_pd* domain, void* address, std::size_t bytes, int access) {
   int error = 0;
   if (fails("reg_mr", error)) return refuse<ibv_mr>(error);
   auto* const region = new ibv_mr();
@@ -333,6 +348,8 @@ ibv_mr* ibv_reg_mr(ibv_pd* domain, void* address, std::size_t bytes, int) {
   region->length = bytes;
   region->lkey = region->rkey = next_key++;
   regions[region->lkey] = region;
+  accesses[region->lkey] = access;
+  if ((access & IBV_ACCESS_RELAXED_ORDERING) != 0) told += "RELAXED\n";
   ++alive;
   return region;
 }

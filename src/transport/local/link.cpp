@@ -4,6 +4,7 @@
 #include <sys/epoll.h>
 
 #include <algorithm>
+#include <atomic>
 #include <thread>
 #include <utility>
 
@@ -74,6 +75,8 @@ LocalLink::LocalLink(std::shared_ptr<Core> core, unsigned side, LinkMemory memor
   limits_.write_bytes = kMaxWriteBytes;
   limits_.read_bytes = kMaxWriteBytes;
   limits_.posted_writes = kMaxPostedWrites;
+  limits_.copied_write_bytes = kMaxPayloadBytes;
+  limits_.words_wake = true;
   // Edges, not levels: the socket of a peer that is gone stays readable for ever.
   epoll_event event{};
   event.events = EPOLLIN | EPOLLET;
@@ -158,16 +161,49 @@ Posted LocalLink::post_message(const Header& header, std::span<const std::byte> 
   }
   if (state_ == LinkState::broken) return Posted::broken;
   if (state_ == LinkState::connecting) return Posted::full;
-  return keep_or_post(header, payload);
+  return is_held_back() ? keep(header, payload, {}) : produce(header, payload);
 }
 
-Posted LocalLink::keep_or_post(const Header& header, std::span<const std::byte> payload) {
-  const bool waits_for_writes = !transfers_.empty() && first_unfinished_write() <= writes_posted_;
-  if (kept_.empty() && !waits_for_writes) return produce(header, payload);
+Posted LocalLink::keep(const Header& header, std::span<const std::byte> payload, Word word) {
   if (kept_.size() >= kMaxKeptMessages || kept_bytes_ + payload.size() > kMaxKeptBytes) return Posted::full;
-  kept_.push_back({writes_posted_, header, {payload.begin(), payload.end()}});
+  kept_.push_back({writes_posted_, header, {payload.begin(), payload.end()}, std::move(word)});
   kept_bytes_ += payload.size();
   return Posted::ok;
+}
+
+std::string LocalLink::why_no_word(WordKind, const RemoteRegion& words) const {
+  const auto* const address = static_cast<const PeerRegion&>(words).cpu_address();
+  if (address == nullptr) return "this process does not map the peer's notifications";
+  return reinterpret_cast<std::uintptr_t>(address) % sizeof(std::uint32_t) == 0 ? "" : "the peer's notifications are not aligned";
+}
+
+Posted LocalLink::post_word(WordKind kind, const RemoteRegion& words, std::size_t index, std::uint32_t value) {
+  const auto& theirs = static_cast<const PeerRegion&>(words);
+  if (state_ == LinkState::ready && (index >= theirs.bytes() / kWordBytes || theirs.cpu_address() == nullptr)) {
+    fail(make_error(Status::invalid_argument, "post", text("word ", index),
+                    text("the peer's memory holds ", theirs.bytes() / kWordBytes, ", or is not mapped"),
+                    "ask why_no_word() first"));
+  }
+  if (state_ == LinkState::broken) return Posted::broken;
+  if (state_ == LinkState::connecting) return Posted::full;
+  if (!theirs.is_registered()) return Posted::ok;  // its owner, in this process, has taken it back
+  Word word{reinterpret_cast<std::uint32_t*>(theirs.cpu_address() + word_value_at(index)), value, kind, theirs.hold()};
+  if (is_held_back()) return keep({}, {}, std::move(word));
+  write(word);
+  return Posted::ok;
+}
+
+// Release: behind the copies that this thread made. What the CPU's or an engine's copies wrote is finished when they are.
+void LocalLink::write(const Word& word) noexcept {
+  const std::atomic_ref<std::uint32_t> value(*word.value);
+  if (word.kind == WordKind::add) {
+    value.fetch_add(word.number, std::memory_order_release);
+  } else {
+    value.store(word.number, std::memory_order_release);
+  }
+  std::atomic<std::uint32_t>& written = memory_.page().words[side_].written;
+  written.store(written.load(std::memory_order_relaxed) + 1, std::memory_order_release);
+  wake_peer(kWakeForMessage);
 }
 
 std::uint64_t LocalLink::first_unfinished_write() const noexcept {
@@ -182,9 +218,13 @@ bool LocalLink::send_kept() {
   const std::uint64_t unfinished = first_unfinished_write();
   bool has_sent = false;
   while (!kept_.empty() && kept_.front().after_write < unfinished) {
-    const KeptMessage& message = kept_.front();
-    if (produce(message.header, message.payload) != Posted::ok) break;
-    kept_bytes_ -= message.payload.size();
+    const Kept& next = kept_.front();
+    if (next.word.value != nullptr) {
+      write(next.word);
+    } else if (produce(next.header, next.payload) != Posted::ok) {
+      break;
+    }
+    kept_bytes_ -= next.payload.size();
     kept_.pop_front();
     has_sent = true;
   }
@@ -232,7 +272,7 @@ Reach LocalLink::reach(Direction direction, const Region& local, const RemoteReg
   if (route.by == Route::By::nothing) return {false, TransferPath::none, route.reason};
   if (route.by == Route::By::cpu) {
     const bool is_of_stand_in = from.kind() == MemoryKind::stand_in || to.kind() == MemoryKind::stand_in;
-    return {true, is_of_stand_in ? TransferPath::p2p : TransferPath::host, route.reason};
+    return {true, is_of_stand_in ? TransferPath::p2p : TransferPath::host, route.reason, to.cpu_address() != nullptr};
   }
   const auto copier = core_->copier_of(route.engine_device);
   if (!copier) return {false, TransferPath::none, copier.error().message()};
@@ -265,6 +305,15 @@ Posted LocalLink::post(Direction direction, const Wish& wish) {
 void LocalLink::add(Transfer transfer) {
   const bool is_write = transfer.direction == Direction::write;
   transfers_.push_back({is_write ? ++writes_posted_ : 0, std::move(transfer)});
+}
+
+Posted LocalLink::post_copied_write(std::span<const std::byte> bytes, const RemoteRegion& remote, std::uint64_t remote_offset) {
+  const auto& theirs = static_cast<const PeerRegion&>(remote);
+  if (state_ == LinkState::broken) return Posted::broken;
+  const bool is_right = !bytes.empty() && bytes.size() <= limits_.copied_write_bytes && is_cpu_memory(theirs.kind()) &&
+                        is_inside(remote_offset, bytes.size(), theirs.bytes()) && theirs.is_registered();
+  if (state_ != LinkState::ready || !is_right || theirs.cpu_address() == nullptr) return Posted::full;
+  return theirs.write(remote_offset, bytes.data(), bytes.size()) ? Posted::ok : Posted::full;
 }
 
 // Small ones are done when this returns; what is larger follows in slices.
@@ -412,11 +461,15 @@ bool LocalLink::poll(Sink& sink) {
     has_any |= tell_done(sink);
     has_any |= tell_broken(sink);
   }
-  if (state_ == LinkState::ready) has_any |= take_messages(sink);
-  return has_any;
+  if (state_ != LinkState::ready) return has_any;
+  if (has_new_words()) {
+    seen_words_ = memory_.page().words[1 - side_].written.load(std::memory_order_acquire);
+    has_any = true;
+  }
+  return take_messages(sink) || has_any;
 }
 
-// The other half of Dekker's: the wish is stored, then, behind a full fence, the ring is looked at again.
+// The other half of Dekker's: the wish is stored, then, behind a full fence, the ring and the words are looked at again.
 bool LocalLink::arm() {
   const bool has_news = state_ == LinkState::broken ? !has_told_broken_ : state_ == LinkState::ready && !has_told_ready_;
   if (has_news || !transfers_.empty() || !done_.empty()) return false;
@@ -427,7 +480,7 @@ bool LocalLink::arm() {
   memory_.page().sides[side_].sleeping.store(wants_room ? kWakeForMessage | kWakeForRoom : kWakeForMessage,
                                              std::memory_order_relaxed);
   std::atomic_thread_fence(std::memory_order_seq_cst);
-  if (consumer_.has_message()) return false;
+  if (consumer_.has_message() || has_new_words()) return false;
   if (!wants_room || !producer_.has_room_for_any()) return true;
   wants_room_ = false;
   return false;

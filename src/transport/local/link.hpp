@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // A connection with a rank of this host: messages through shared memory, writes and reads by the CPU or a copy engine.
 //
-// Writes that are not finished when they are posted hold back the messages posted after them: the link keeps those and sends them
-// from poll(), and arm() says no while copies are under way. The payload of a message of more than kCopiedPayloadBytes is shown to
-// the sink where it lies, in memory that a peer that breaks the rules can still change: what is decided from it has to be read
-// once.
+// Writes that are not finished when they are posted hold back the messages and words posted after them: the link keeps those and
+// sends them from poll(), and arm() says no while copies are under way. The payload of a message of more than kCopiedPayloadBytes
+// is shown to the sink where it lies, in memory that a peer that breaks the rules can still change: what is decided from it has to
+// be read once.
 #pragma once
 
 #include <cstdint>
@@ -52,6 +52,11 @@ class LocalLink final : public Link {
                    std::uint64_t bytes, std::uint64_t cookie) override {
     return post(Direction::read, {local, local_offset, remote, remote_offset, bytes, cookie});
   }
+  // By the CPU, where this process maps the peer's pages.
+  Posted post_copied_write(std::span<const std::byte> bytes, const RemoteRegion& remote, std::uint64_t remote_offset) override;
+  // A store or an atomic add by the CPU behind the copies, then a count in the link's page, which the peer polls and arms by.
+  std::string why_no_word(WordKind kind, const RemoteRegion& words) const override;
+  Posted post_word(WordKind kind, const RemoteRegion& words, std::size_t index, std::uint32_t value) override;
   Result<void> complete(Parcel answer) override;
 
   // For the transport.
@@ -85,10 +90,18 @@ class LocalLink final : public Link {
     std::uint64_t cookie;
     Result<void> outcome;
   };
-  struct KeptMessage {
+  struct Word {
+    std::uint32_t* value = nullptr;
+    std::uint32_t number = 0;
+    WordKind kind = WordKind::set;
+    std::shared_ptr<void> hold;
+  };
+  // A message, or a word.
+  struct Kept {
     std::uint64_t after_write;  // goes once every write up to this one is finished
     Header header;
     std::vector<std::byte> payload;
+    Word word;
   };
 
   Posted post(Direction direction, const Wish& wish);
@@ -97,7 +110,14 @@ class LocalLink final : public Link {
                         const Route& route);
   void add(Transfer transfer);
   void finish(std::uint64_t cookie, Result<void> outcome) { done_.push_back({cookie, std::move(outcome)}); }
-  Posted keep_or_post(const Header& header, std::span<const std::byte> payload);
+  bool is_held_back() const noexcept {
+    return !kept_.empty() || (!transfers_.empty() && first_unfinished_write() <= writes_posted_);
+  }
+  Posted keep(const Header& header, std::span<const std::byte> payload, Word word);
+  void write(const Word& word) noexcept;
+  bool has_new_words() const noexcept {
+    return memory_.page().words[1 - side_].written.load(std::memory_order_acquire) != seen_words_;
+  }
   Posted produce(const Header& header, std::span<const std::byte> payload);
   void wake_peer(std::uint32_t what) noexcept;
   void fail(Error error);
@@ -126,6 +146,7 @@ class LocalLink final : public Link {
   std::optional<Error> failure_;
   std::int64_t failed_at_ns_ = 0;
 
+  std::uint32_t seen_words_ = 0;     // of the peer, when poll() looked last
   std::uint64_t writes_posted_ = 0;  // that were not finished at once
   struct Numbered {
     std::uint64_t write_number;  // 0: a read
@@ -133,7 +154,7 @@ class LocalLink final : public Link {
   };
   std::deque<Numbered> transfers_;  // in the order in which they were posted
   std::deque<Done> done_;
-  std::deque<KeptMessage> kept_;
+  std::deque<Kept> kept_;
   std::size_t kept_bytes_ = 0;
   LinkLimits limits_;
   std::string rail_ = "shared memory";

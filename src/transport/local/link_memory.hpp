@@ -20,10 +20,16 @@ struct alignas(128) SleepControl {
   std::atomic<std::uint32_t> sleeping{0};
 };
 
+// How many words a side has written, modulo 2^32: the other one learns from it that there is something to look at.
+struct alignas(128) WordControl {
+  std::atomic<std::uint32_t> written{0};
+};
+
 // The first page. Index 0 is the direction from the initiator, and the initiator itself.
 struct LinkPage {
   RingControl rings[2];
   SleepControl sides[2];
+  WordControl words[2];
 };
 
 inline constexpr std::size_t kLinkPageBytes = 65536;  // a multiple of every page size

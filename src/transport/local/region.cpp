@@ -421,8 +421,7 @@ Result<MappedRegion> PeerRegion::map(int device) {
     return cannot(reason_.empty() ? "its pages are not shared with this process" : text("the peer says: ", reason_),
                   "register memory of a stand-in device, or of a memfd");
   }
-  std::shared_ptr<void> hold = here_ ? std::static_pointer_cast<void>(here_) : std::static_pointer_cast<void>(file_);
-  return MappedRegion{number_of(address), std::move(hold), {}};
+  return MappedRegion{number_of(address), hold(), {}};
 }
 
 Result<MappedRegion> PeerRegion::map_for_cpu() {

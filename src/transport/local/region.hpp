@@ -123,6 +123,11 @@ class PeerRegion final : public RemoteRegion {
   // By the CPU, when the route says so. Errors: peer_lost.
   Result<void> write(std::uint64_t offset_bytes, const void* source, std::size_t bytes) const;
   Result<void> read(std::uint64_t offset_bytes, void* destination, std::size_t bytes) const;
+  // Null: this process does not map its pages. What `hold` points to keeps the mapping.
+  std::byte* cpu_address() const noexcept;
+  std::shared_ptr<void> hold() const {
+    return here_ ? std::static_pointer_cast<void>(here_) : std::static_pointer_cast<void>(file_);
+  }
   // False when the region's owner, in this process, has deregistered it.
   bool is_registered() const noexcept { return here_ == nullptr || here_->is_registered; }
 
@@ -137,7 +142,6 @@ class PeerRegion final : public RemoteRegion {
   Result<std::shared_ptr<OpenedAllocation>> open_on(int device);
   Result<void> open_here_to(int device, int owner);
   Result<MappedRegion> map_device_memory(int device);
-  std::byte* cpu_address() const noexcept;
 
   const std::shared_ptr<Core> core_;
   const std::int64_t process_;

@@ -57,6 +57,7 @@ class LocalTransport final : public Transport {
     return std::unique_ptr<RemoteRegion>(std::move(*region));
   }
 
+  std::string why_no_words() const override { return {}; }
   Availability can_reach(const Peer& peer) const override;
   Result<std::unique_ptr<Link>> offer(const Peer& peer, std::size_t rail, Parcel& offer) override;
   Result<std::unique_ptr<Link>> accept(const Peer& peer, Parcel offer, Parcel& answer) override;

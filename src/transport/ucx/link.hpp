@@ -43,6 +43,8 @@ class UcxLink final : public Link, private EndpointUser {
                     std::uint64_t bytes, std::uint64_t cookie) override;
   Posted post_read(const Region& local, std::uint64_t local_offset, const RemoteRegion& remote, std::uint64_t remote_offset,
                    std::uint64_t bytes, std::uint64_t cookie) override;
+  std::string why_no_word(WordKind, const RemoteRegion&) const override { return std::string(kNoWords); }
+  Posted post_word(WordKind, const RemoteRegion&, std::size_t, std::uint32_t) override { return Posted::full; }
   Result<void> complete(Parcel answer) override;
 
   // What the peer needs to connect.

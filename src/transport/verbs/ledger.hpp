@@ -24,7 +24,7 @@ inline constexpr unsigned kOperations = 128;     // writes and reads under way
 inline constexpr unsigned kMaxPieces = 16;       // work requests of one of them
 
 // What a completion stands for: in the work request's id.
-enum class WorkKind : std::uint8_t { ordered = 1, read = 2, probe = 3, receive = 4 };
+enum class WorkKind : std::uint8_t { ordered = 1, read = 2, probe = 3, receive = 4, atomic = 5 };
 constexpr std::uint64_t work_id(WorkKind kind, std::uint64_t number) noexcept {
   return static_cast<std::uint64_t>(kind) << 56 | (number & 0xff'ffff'ffff'ffff);
 }

@@ -64,6 +64,7 @@ const char* name_of(WorkKind kind) noexcept {
     case WorkKind::read: return "a read";
     case WorkKind::probe: return "a probe of the peer";
     case WorkKind::receive: return "a receive";
+    case WorkKind::atomic: return "an atomic";
   }
   return "work";
 }
@@ -205,7 +206,8 @@ Reach VerbsLink::reach(Direction direction, const Region& local, const RemoteReg
   const bool is_gdr = is_gpu_memory(local.kind()) || is_gpu_memory(theirs->kind());
   return {true, is_gdr ? TransferPath::gdr : TransferPath::host,
           is_gdr ? text(rail_name_, network_, " reaches the GPU memory itself (here: ", local.how(), ")")
-                 : text(rail_name_, network_, " moves it between pinned host memories")};
+                 : text(rail_name_, network_, " moves it between pinned host memories"),
+          !is_gdr};
 }
 
 std::optional<VerbsLink::Span> VerbsLink::span_of(const Region& local, std::uint64_t local_offset, const RemoteRegion& remote,
@@ -317,6 +319,45 @@ Posted VerbsLink::post_copied_write(std::span<const std::byte> bytes, const Remo
   return Posted::ok;
 }
 
+std::string VerbsLink::why_no_word(WordKind kind, const RemoteRegion& words) const {
+  const auto* const theirs = dynamic_cast<const VerbsRemoteRegion*>(&words);
+  if (theirs == nullptr || !theirs->has_rail(peer_rail_)) return "the peer's notifications are not registered on this rail";
+  if (device_->is_iwarp) return std::string(kNoWordsOfIwarp);
+  if (kind == WordKind::set) return {};
+  if (!theirs->has_atomics()) return "the peer's adapters have no atomics, or none that are atomic with each other";
+  return read_depth_ > 0 ? "" : text("the adapters of ", rail_name_, " and its peer agreed on no atomics");
+}
+
+Posted VerbsLink::post_word(WordKind kind, const RemoteRegion& words, std::size_t index, std::uint32_t value) {
+  const auto& theirs = static_cast<const VerbsRemoteRegion&>(words);
+  if (index >= theirs.bytes() / kWordBytes) {
+    fail(failed(Status::invalid_argument, text("word ", index, " is beyond the ", theirs.bytes() / kWordBytes, " of the peer")));
+    return Posted::broken;
+  }
+  if (kind == WordKind::set) return post_copied_write(std::as_bytes(std::span(&value, 1)), words, word_value_at(index));
+  if (state_ == LinkState::broken || failure_) return Posted::broken;
+  return post_add(theirs, index, value);
+}
+
+// Counts as a read: both are what a responder keeps an answer for.
+Posted VerbsLink::post_add(const VerbsRemoteRegion& words, std::size_t index, std::uint32_t value) {
+  if (state_ != LinkState::ready || !ledger_.has_room(1) || reads_under_way_ >= read_depth_) return Posted::full;
+  ibv_sge piece{device_->atomic_sink(), sizeof(std::uint64_t), device_->probe->lkey};
+  ibv_send_wr request{};
+  request.wr_id = work_id(WorkKind::atomic, 0);
+  request.sg_list = &piece;
+  request.num_sge = 1;
+  request.opcode = IBV_WR_ATOMIC_FETCH_AND_ADD;
+  request.send_flags = IBV_SEND_SIGNALED;
+  request.wr.atomic.remote_addr = words.address() + word_counter_at(index, words.bytes() / kWordBytes);
+  request.wr.atomic.compare_add = value;
+  request.wr.atomic.rkey = words.remote_key(peer_rail_);
+  if (const int result = post(request); result != 0) return refused_post(result, "ibv_post_send");
+  ledger_.add_read();
+  ++reads_under_way_;
+  return Posted::ok;
+}
+
 Posted VerbsLink::post_read(const Region& local, std::uint64_t local_offset, const RemoteRegion& remote,
                             std::uint64_t remote_offset, std::uint64_t bytes, std::uint64_t cookie) {
   if (state_ == LinkState::broken || failure_) return Posted::broken;
@@ -385,6 +426,11 @@ void VerbsLink::on_completion(const ibv_wc& completion, Sink& sink) {
       ledger_.retire_read();
       --reads_under_way_;
       return finish_piece(static_cast<std::uint16_t>(number), sink);
+    case WorkKind::atomic:
+      ++heard_;
+      ledger_.retire_read();
+      --reads_under_way_;
+      return;
     case WorkKind::probe:
       ++heard_;
       ledger_.retire_read();

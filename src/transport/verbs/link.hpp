@@ -2,7 +2,10 @@
 // One reliable connection of a rail with a peer's, from the first packet of rdma_cm to the last completion.
 //
 // Messages are SENDs into receives that the peer keeps posted, counted by credits; writes and reads are RDMA WRITE and READ, cut
-// into pieces. No immediate data and no reliance on receiver-not-ready: iWARP has neither.
+// into pieces. Words are a WRITE, or an atomic FETCH AND ADD, of the same queue pair: InfiniBand and RoCE carry both out in the
+// order of the queue, and memory that is registered without relaxed ordering shows them so. iWARP has no words: it may place a
+// later write first, and only the delivery of a SEND says that what came before it is placed (RFC 5040, RFC 5041). No immediate
+// data and no reliance on receiver-not-ready: iWARP has neither.
 #pragma once
 
 #if GIGABAR_HAS_RDMACM
@@ -24,6 +27,9 @@ namespace gigabar::transport::rdma {
 
 class VerbsTransport;
 class VerbsLink;
+
+inline constexpr std::string_view kNoWordsOfIwarp =
+    "iWARP may place a later write first; only the delivery of a message says that what was before it is placed (RFC 5040, 5041)";
 
 inline constexpr std::size_t kPayloadBytes = 4096;
 // A receive or send slot; 36 send slots and 68 receives make 433 KB per link. A message lies at its end, so that the payload begins
@@ -71,6 +77,8 @@ class VerbsLink final : public Link {
   Posted post_read(const Region& local, std::uint64_t local_offset, const RemoteRegion& remote, std::uint64_t remote_offset,
                    std::uint64_t bytes, std::uint64_t cookie) override;
   Posted post_copied_write(std::span<const std::byte> bytes, const RemoteRegion& remote, std::uint64_t remote_offset) override;
+  std::string why_no_word(WordKind kind, const RemoteRegion& words) const override;
+  Posted post_word(WordKind kind, const RemoteRegion& words, std::size_t index, std::uint32_t value) override;
   Result<void> complete(Parcel answer) override;
 
   // Acceptor: waits for the peer that shows `expected` and is on its rail `peer_rail`; `token_` is what we show.
@@ -141,6 +149,7 @@ class VerbsLink final : public Link {
   Posted refuse(std::uint64_t cookie, std::string cause);
   std::optional<Span> span_of(const Region& local, std::uint64_t local_offset, const RemoteRegion& remote,
                               std::uint64_t remote_offset, std::uint64_t bytes) const;
+  Posted post_add(const VerbsRemoteRegion& words, std::size_t index, std::uint32_t value);
   void post_probe(std::int64_t now);
   Posted refused_post(int result, const char* call);
 
@@ -203,7 +212,7 @@ class VerbsLink final : public Link {
   Id id_;
   ibv_qp* pair_ = nullptr;  // of id_
   std::size_t inline_bytes_ = 0;
-  unsigned read_depth_ = 0, reads_under_way_ = 0;
+  unsigned read_depth_ = 0, reads_under_way_ = 0;  // with atomics
 
   std::array<unsigned, kReceivesAtOnce> free_receives_{};  // slots that are to be posted anew
   unsigned free_receive_count_ = 0;

@@ -3,13 +3,22 @@
 
 #if GIGABAR_HAS_RDMACM
 
+#include <algorithm>
+
 #include "base/errors.hpp"
 
 namespace gigabar::transport::rdma {
 namespace {
 
-// Peers write to and read from every region, and so do we; a read's sink must be open to remote writes on iWARP.
+// Peers write to and read from every region, and so do we; a read's sink must be open to remote writes on iWARP. Never relaxed
+// ordering: a word must not be seen before the data that was written before it.
 constexpr int kAccess = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ;
+
+// Atomics of two adapters are atomic with each other only where both say so.
+bool have_common_atomics(const std::vector<std::shared_ptr<Device>>& devices) {
+  const auto least = devices.size() == 1 ? IBV_ATOMIC_HCA : IBV_ATOMIC_GLOB;
+  return std::all_of(devices.begin(), devices.end(), [&](const auto& device) { return device->attributes.atomic_cap >= least; });
+}
 
 }  // namespace
 
@@ -44,8 +53,10 @@ Result<std::unique_ptr<Region>> VerbsRegion::make(const MemoryRange& range, cons
 }
 
 Result<void> VerbsRegion::register_host() {
+  has_atomics_ = range_.holds_words && have_common_atomics(devices_);
   for (const auto& device : devices_) {
-    auto region = register_pages(device->domain, device->name, range_.address, range_.bytes, kAccess);
+    auto region = register_pages(device->domain, device->name, range_.address, range_.bytes,
+                                 has_atomics_ ? kAccess | IBV_ACCESS_REMOTE_ATOMIC : kAccess);
     if (!region) return std::move(region).error();
     regions_.push_back(std::move(*region));
   }
@@ -69,7 +80,7 @@ Result<void> VerbsRegion::register_gpu() {
 }
 
 Result<Parcel> VerbsRegion::key(const Peer&) const {
-  Key key{range_.kind, address(), range_.bytes, {}};
+  Key key{range_.kind, address(), range_.bytes, {}, has_atomics_};
   for (const std::size_t device : rail_devices_) key.keys.push_back(regions_[device]->rkey);
   return Parcel{write_key(key), {}};
 }

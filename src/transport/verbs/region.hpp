@@ -42,6 +42,7 @@ class VerbsRegion final : public Region {
   std::vector<std::size_t> rail_devices_;
   std::shared_ptr<GpuOrder> order_;
   bool is_ordered_ = false;  // order_ counts it
+  bool has_atomics_ = false;
   std::vector<Mr> regions_;  // one per device
   std::string_view how_ = "none";
   std::string reason_;
@@ -57,6 +58,7 @@ class VerbsRemoteRegion final : public RemoteRegion {
   // Whether the peer registered it on that rail of its.
   bool has_rail(std::size_t rail) const noexcept { return rail < key_.keys.size(); }
   std::uint32_t remote_key(std::size_t rail) const noexcept { return key_.keys[rail]; }
+  bool has_atomics() const noexcept { return key_.has_atomics; }
 
  private:
   Key key_;

@@ -170,6 +170,12 @@ Result<std::unique_ptr<RemoteRegion>> VerbsTransport::open_region(const Peer& pe
   return std::unique_ptr<RemoteRegion>(std::make_unique<VerbsRemoteRegion>(std::move(*read)));
 }
 
+std::string VerbsTransport::why_no_words() const {
+  const bool has_only_iwarp =
+      std::all_of(rails_.devices.begin(), rails_.devices.end(), [](const auto& device) { return device->is_iwarp; });
+  return std::string(has_only_iwarp ? kNoWordsOfIwarp : "");
+}
+
 Availability VerbsTransport::can_reach(const Peer& peer) const {
   const auto theirs = read_card(peer.address);
   if (!theirs) return {AvailabilityCode::not_supported, "the peer has no address for RDMA, or a malformed one", {}, {}};

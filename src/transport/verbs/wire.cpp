@@ -169,6 +169,7 @@ std::string write_key(const Key& key) {
   const std::size_t count = std::min(key.keys.size(), kMaxRails);
   writer.number(static_cast<std::uint8_t>(count));
   for (std::size_t i = 0; i < count; ++i) writer.number(key.keys[i]);
+  writer.number(static_cast<std::uint8_t>(key.has_atomics));
   return writer.take();
 }
 
@@ -184,6 +185,9 @@ std::optional<Key> read_key(std::string_view bytes) {
   const auto count = reader.number<std::uint8_t>();
   reader.expect(count >= 1 && count <= kMaxRails);
   for (unsigned i = 0; i < count && reader.is_ok(); ++i) key.keys.push_back(reader.number<std::uint32_t>());
+  const auto has_atomics = reader.number<std::uint8_t>();
+  reader.expect(has_atomics <= 1);
+  key.has_atomics = has_atomics == 1;
   return if_done(reader, std::move(key));
 }
 

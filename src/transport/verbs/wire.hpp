@@ -19,7 +19,7 @@
 
 namespace gigabar::transport::rdma {
 
-inline constexpr std::uint8_t kWireVersion = 3;
+inline constexpr std::uint8_t kWireVersion = 4;
 inline constexpr std::size_t kMaxRails = 16;
 
 // Which ports can talk to each other.
@@ -60,6 +60,7 @@ struct Key {
   std::uint64_t address = 0;
   std::uint64_t bytes = 0;
   std::vector<std::uint32_t> keys;  // one per rail
+  bool has_atomics = false;         // of adapters, atomic with each other on whatever rail they come
 };
 
 std::string write_card(std::span<const RailAddress> rails);

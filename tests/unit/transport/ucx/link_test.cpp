@@ -195,6 +195,18 @@ TEST(UcxLink, LimitsAreThoseOfTheProtocol) {
   EXPECT_EQ(limits.copied_write_bytes, 0U) << "it has none";
 }
 
+TEST(UcxLink, HasNoWordsAndSaysWhy) {
+  Pair pair;
+  ASSERT_NO_FATAL_FAILURE(pair.connect());
+  Buffer words(*pair.far, 64 * kWordBytes);
+  const auto remote = pair.open_far(*words.region);
+  for (const WordKind kind : {WordKind::set, WordKind::add}) {
+    EXPECT_NE(pair.near_link->why_no_word(kind, *remote).find("over UCX the target's processor"), std::string::npos);
+    EXPECT_EQ(pair.near_link->post_word(kind, *remote, 0, 1), Posted::full);
+  }
+  EXPECT_EQ(pair.near->why_no_words(), pair.near_link->why_no_word(WordKind::set, *remote));
+}
+
 TEST(UcxLink, SoManyTransfersAndNoMore) {
   Pair pair;
   ASSERT_NO_FATAL_FAILURE(pair.connect());

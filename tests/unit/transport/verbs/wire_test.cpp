@@ -69,12 +69,13 @@ TEST(VerbsWire, EverythingComesBackAsItWas) {
   EXPECT_EQ(answer->to, ipv6());
   EXPECT_EQ(answer->token, token(200));
 
-  const auto key = read_key(write_key({MemoryKind::stand_in, 0x7f12'3456'7000, 12345, {0xffffffff, 0, 77}}));
+  const auto key = read_key(write_key({MemoryKind::stand_in, 0x7f12'3456'7000, 12345, {0xffffffff, 0, 77}, true}));
   ASSERT_TRUE(key);
   EXPECT_EQ(key->kind, MemoryKind::stand_in);
   EXPECT_EQ(key->address, 0x7f12'3456'7000u);
   EXPECT_EQ(key->bytes, 12345u);
   EXPECT_EQ(key->keys, (std::vector<std::uint32_t>{0xffffffff, 0, 77}));
+  EXPECT_TRUE(key->has_atomics);
 }
 
 TEST(VerbsWire, OneByteMoreOrLessIsMalformed) {

@@ -1,0 +1,155 @@
+// SPDX-License-Identifier: Apache-2.0
+// Words over verbs: one more write, or an atomic, of the queue pair that wrote the data; nothing for the peer's processor.
+#include <array>
+#include <cstdint>
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include "support/isolated.hpp"
+#include "unit/transport/verbs/fake_rdma.hpp"
+
+namespace gigabar::transport {
+namespace {
+
+using test::End;
+using test::FakeMachine;
+using test::Pair;
+
+constexpr std::size_t kWords = 8;
+
+// The words of an end, as the other one opens them.
+struct Words {
+  Words(const End& owner, const End& writer, std::size_t offered_words = kWords) {
+    MemoryRange range{memory.data(), offered_words * kWordBytes};
+    range.holds_words = true;
+    region = test::taken(owner.transport->register_memory(range));
+    remote = writer.open_region(*region);
+  }
+  std::uint32_t value(std::size_t index) const {
+    std::uint32_t value = 0;
+    std::memcpy(&value, bytes() + word_value_at(index), sizeof value);
+    return value;
+  }
+  std::uint64_t counter(std::size_t index) const {
+    std::uint64_t counter = 0;
+    std::memcpy(&counter, bytes() + word_counter_at(index, kWords), sizeof counter);
+    return counter;
+  }
+  const std::byte* bytes() const { return reinterpret_cast<const std::byte*>(memory.data()); }
+
+  std::array<std::uint64_t, kWords * kWordBytes / 8 + 1> memory{};
+  std::unique_ptr<Region> region;
+  std::unique_ptr<RemoteRegion> remote;
+};
+
+ISOLATED_TEST(VerbsWords, AreWrittenBehindTheDataWithoutAMessage) {
+  const FakeMachine machine("a0 10.9.0.1; a1 10.9.0.2");
+  {
+    Pair pair;
+    ASSERT_NO_FATAL_FAILURE(pair.open());
+    ASSERT_NO_FATAL_FAILURE(pair.connect());
+    Link& link = *pair.here->link;
+    std::vector<std::byte> from(4096, std::byte{7}), to(4096);
+    const auto local = pair.first.register_host(from.data(), from.size());
+    const auto target = pair.second.register_host(to.data(), to.size());
+    const auto remote = pair.first.open_region(*target);
+    Words words(pair.second, pair.first);
+    EXPECT_FALSE(link.limits().words_wake);
+    for (const WordKind kind : {WordKind::set, WordKind::add}) EXPECT_EQ(link.why_no_word(kind, *words.remote), "");
+    ASSERT_EQ(link.post_write(*local, 0, *remote, 0, from.size(), 1), Posted::ok);
+    ASSERT_EQ(link.post_word(WordKind::set, *words.remote, 3, 77), Posted::ok);
+    ASSERT_EQ(link.post_word(WordKind::add, *words.remote, kWords - 1, 5), Posted::ok);
+    ASSERT_TRUE(pair.run_until([&] { return words.counter(kWords - 1) == 5; }));
+    EXPECT_EQ(to, from);
+    EXPECT_EQ(words.value(3), 77U);
+    EXPECT_EQ(words.counter(3), 0U);
+    EXPECT_EQ(words.value(kWords - 1), 0U) << "an adapter adds to its own counter only";
+    EXPECT_EQ(pair.there->messages, 0);
+    EXPECT_EQ(words.memory.back(), 0U) << "behind the words";
+    EXPECT_EQ(test::told().find("RELAXED"), std::string::npos);
+  }
+  EXPECT_EQ(test::alive(), 0);
+}
+
+// More adds than a responder keeps answers for, and more sets than the send queue holds.
+ISOLATED_TEST(VerbsWords, AFullLinkSaysSoAndNothingIsLost) {
+  const FakeMachine machine("a0 10.9.0.1; a1 10.9.0.2");
+  Pair pair;
+  ASSERT_NO_FATAL_FAILURE(pair.open());
+  ASSERT_NO_FATAL_FAILURE(pair.connect());
+  Words words(pair.second, pair.first);
+  for (const WordKind kind : {WordKind::add, WordKind::set}) {
+    std::uint32_t posted = 0;
+    while (posted < 10'000 && pair.here->link->post_word(kind, *words.remote, 2, posted + 1) == Posted::ok) ++posted;
+    ASSERT_LT(posted, 10'000U) << "it is never full";
+    ASSERT_GE(posted, 16U);
+    pair.first.poll();
+    EXPECT_EQ(pair.here->link->post_word(kind, *words.remote, 2, posted + 1), Posted::ok) << "there is room again";
+    ++posted;
+    if (kind == WordKind::add) {
+      EXPECT_EQ(words.counter(2), std::uint64_t{posted} * (posted + 1) / 2);
+    } else {
+      EXPECT_EQ(words.value(2), posted);
+    }
+  }
+  EXPECT_TRUE(pair.works(*pair.here, *pair.there));
+  EXPECT_EQ(test::overflows(), 0);
+}
+
+ISOLATED_TEST(VerbsWords, IwarpAndAdaptersWithoutCommonAtomicsSayWhyNot) {
+  const FakeMachine machine("w0 10.9.0.1 iwarp; w1 10.9.0.2 iwarp; p0 10.9.0.3; p1 10.9.0.4 no_atomics");
+  {
+    Pair pair;
+    ASSERT_NO_FATAL_FAILURE(pair.open({}, "w0", "w1"));
+    ASSERT_NO_FATAL_FAILURE(pair.connect());
+    const Words words(pair.second, pair.first);
+    for (const WordKind kind : {WordKind::set, WordKind::add}) {
+      EXPECT_NE(pair.here->link->why_no_word(kind, *words.remote).find("RFC 5040"), std::string::npos);
+    }
+    EXPECT_NE(pair.second.transport->why_no_words().find("RFC 5040"), std::string::npos);
+  }
+  Pair pair;
+  ASSERT_NO_FATAL_FAILURE(pair.open({}, "p0", "p1"));
+  ASSERT_NO_FATAL_FAILURE(pair.connect());
+  EXPECT_EQ(pair.first.transport->why_no_words(), "");
+  const Words without(pair.second, pair.first), with(pair.first, pair.second);
+  EXPECT_EQ(pair.here->link->why_no_word(WordKind::set, *without.remote), "");
+  EXPECT_NE(pair.here->link->why_no_word(WordKind::add, *without.remote).find("no atomics"), std::string::npos);
+  EXPECT_EQ(pair.there->link->why_no_word(WordKind::add, *with.remote), "") << "the owner's adapter carries it out";
+
+  // Two adapters of one owner are atomic each, not together.
+  End both;
+  TransportOptions options;
+  options.rails = {"p0", "w0"};
+  ASSERT_FALSE(both.open("", options));
+  const Words of_two(both, pair.second);
+  EXPECT_NE(pair.there->link->why_no_word(WordKind::add, *of_two.remote).find("atomic with each other"), std::string::npos);
+}
+
+// Beyond the words of the peer nothing is posted, and what the peer has taken back its adapter refuses.
+ISOLATED_TEST(VerbsWords, BoundsAndKeysAreChecked) {
+  const FakeMachine machine("a0 10.9.0.1; a1 10.9.0.2");
+  for (const WordKind kind : {WordKind::set, WordKind::add}) {
+    Pair pair;
+    ASSERT_NO_FATAL_FAILURE(pair.open());
+    ASSERT_NO_FATAL_FAILURE(pair.connect());
+    Words words(pair.second, pair.first);
+    EXPECT_EQ(pair.here->link->post_word(kind, *words.remote, kWords, 1), Posted::broken);
+    ASSERT_TRUE(pair.run_until([&] { return pair.here->broken == 1; }));
+    EXPECT_EQ(pair.here->errors[0].status(), Status::invalid_argument);
+    EXPECT_NE(pair.here->errors[0].message().find("word 8"), std::string::npos) << pair.here->errors[0].message();
+    pair.first.links.clear();
+    pair.second.links.clear();
+
+    ASSERT_NO_FATAL_FAILURE(pair.connect());
+    words.region.reset();
+    ASSERT_EQ(pair.here->link->post_word(kind, *words.remote, 1, 1), Posted::ok);
+    ASSERT_TRUE(pair.run_until([&] { return pair.here->broken == 1; }));
+    EXPECT_EQ(pair.here->errors[0].status(), Status::no_permission) << pair.here->errors[0].message();
+    EXPECT_EQ(words.value(1) + words.counter(1), 0U);
+  }
+}
+
+}  // namespace
+}  // namespace gigabar::transport
