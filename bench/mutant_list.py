@@ -64,8 +64,14 @@ MUTANTS = [
     ),
     *of("engine", "src/fabric/incoming.cpp", "fabric_conformance")(
         ("incoming_notification_overtakes", "if (!is_late(peer, message)) return false;", "return false;", "*FabricNotificationLoad.*"),
-        ("incoming_adding_sets", "if ((flags & kAddsNotification) != 0) {", "if (false) {", "*FabricNotifications.ManyRanksAddToOneCounter/*"),
         ("incoming_atomic_adds_one_more", "old = __atomic_fetch_add(word, message.b, __ATOMIC_SEQ_CST);", "old = __atomic_fetch_add(word, message.b + 1, __ATOMIC_SEQ_CST);", "*FabricAtomics.SumsAreExact/*"),
+    ),
+    *of("engine", "src/fabric/notifications.cpp", "fabric_conformance")(
+        ("notification_adding_sets", "if (kind == transport::WordKind::add) {", "if (false) {", "*FabricNotifications.ManyRanksAddToOneCounter/*"),
+        ("notification_taken_whole", "const std::uint32_t part = std::min(stored, value);", "const std::uint32_t part = stored;", "*FabricNotificationCount.*"),
+    ),
+    *of("engine", "src/fabric/outbox.cpp", "fabric_conformance")(
+        ("word_overtakes_messages", "if (peer.data_said != peer.data_placed || peer.fence_marks != 0) way = &kBehindMessages;", "", "*FabricNotificationPair.ItsWayIsReported/*"),
     ),
     *of("engine", "src/fabric/staged.cpp", "fabric_fault")(
         ("staged_chunk_of_any_length", " && bytes <= found->second.chunk_bytes &&", " &&", "*FabricInsider.*/chunk_too_long"),
@@ -145,7 +151,9 @@ MUTANTS = [
 
     # --- Transports ----------------------------------------------------------------------------------------------------------------
     *of("local", "src/transport/local/link.cpp", "unit_test")(
-        ("local_message_overtakes_writes", "if (kept_.empty() && !waits_for_writes) return produce(header, payload);", "if (kept_.empty()) return produce(header, payload);", "LocalRegion.MessagesStayBehindLargeWrites"),
+        ("local_message_overtakes_writes", "return is_held_back() ? keep(header, payload, {}) : produce(header, payload);", "return produce(header, payload);", "LocalRegion.MessagesStayBehindLargeWrites"),
+        ("local_word_overtakes_writes", "if (is_held_back()) return keep({}, {}, std::move(word));", "", "*LocalWords.AreBehindWritesThatAreNotFinished/*"),
+        ("local_sleeper_misses_a_word", "if (consumer_.has_message() || has_new_words()) return false;", "if (consumer_.has_message()) return false;", "*LocalWords.WakeWhoHasArmed/*"),
         ("local_writes_beyond_the_region", "if (!is_inside(wish.remote_offset, wish.bytes, remote.bytes()) || !remote.is_registered()) {", "if (!remote.is_registered()) {", "LocalRegion.RangesOutsideAreAnsweredAndNothingMoves"),
         ("local_slices_land_at_one_place", "  transfer.remote_offset += bytes;\n", "", "LocalRegion.*:LocalProcesses.MessagesComeAfterTheWritesBeforeThem"),
         ("local_answer_counts_twice", "if (state_ == LinkState::connecting && is_whole && told.magic == kAnswerMagic", "if (is_whole && told.magic == kAnswerMagic", "LocalOffer.*"),

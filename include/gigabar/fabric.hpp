@@ -68,6 +68,7 @@ struct OperationReport {
   unsigned retries = 0;          // posts that were repeated after a full queue
   std::int64_t duration_ns = 0;  // from post to local completion
   std::string reason;            // why this path
+  std::string notification;      // which way its notification went, and why; empty: it has none
 };
 
 // The path that an operation would take, and the alternatives.
@@ -200,14 +201,17 @@ class Fabric {
   GIGABAR_API Result<Operation> read(LocalPlace local, RemotePlace remote, std::uint64_t bytes, const PostOptions& options = {});
   GIGABAR_API Result<Operation> write_list(Rank rank, std::span<const ListPiece> pieces, const PostOptions& options = {});
   GIGABAR_API Result<Operation> read_list(Rank rank, std::span<const ListPiece> pieces, const PostOptions& options = {});
-  // Sets notification `id` of the remote segment to `value` (not 0) after the data is in place.
+  // Sets notification `id` of the remote segment to `value` (not 0) after the data is in place. It is a word in memory of the
+  // segment's owner: over `local` a store, over InfiniBand and RoCE one more write by the adapter. The owner's processor takes no part
+  // where the data goes by the link itself over one rail; in other cases its engine sets the word. The report says which, and why.
   GIGABAR_API Result<Operation> write_notify(LocalPlace local, RemotePlace remote, std::uint64_t bytes, NotificationId id,
                                              std::uint32_t value, const PostOptions& options = {});
   GIGABAR_API Result<Operation> write_list_notify(Rank rank, std::span<const ListPiece> pieces, SegmentId segment,
                                                   NotificationId id, std::uint32_t value, const PostOptions& options = {});
   GIGABAR_API Result<Operation> notify(Rank rank, SegmentId segment, NotificationId id, std::uint32_t value,
                                        const PostOptions& options = {});
-  // As notify and write_notify, but adds `value` to the notification: many writers, one counter.
+  // As notify and write_notify, but adds `value` to the notification: many writers, one counter, modulo 2^32. Between two resets a
+  // notification is either set or added to: an adapter counts what it adds apart from what is set.
   GIGABAR_API Result<Operation> notify_add(Rank rank, SegmentId segment, NotificationId id, std::uint32_t value,
                                            const PostOptions& options = {});
   GIGABAR_API Result<Operation> write_notify_add(LocalPlace local, RemotePlace remote, std::uint64_t bytes, NotificationId id,
@@ -226,7 +230,7 @@ class Fabric {
                                                        Timeout timeout);
   // Waits until notification `id` is at least `value`, and subtracts `value` from it.
   GIGABAR_API Result<void> notification_wait_count(SegmentId segment, NotificationId id, std::uint32_t value, Timeout timeout);
-  // Sets the notification to 0 and returns its previous value, in one step.
+  // Sets the notification to 0 and returns its previous value, in one step: what is raised meanwhile is in the result or stays.
   GIGABAR_API Result<std::uint32_t> notification_reset(SegmentId segment, NotificationId id);
 
   // Waits for local completion of everything that was posted to the queue: local memory may be used again. Errors: timed_out; the

@@ -96,7 +96,7 @@ TransferPath Engine::path_of_answer(const Peer& peer, const LocalSegment& local,
 }
 
 Result<const Choice*> Engine::choose(Peer& peer, Direction direction, const LocalSegment& local, RemoteState& remote,
-                                     std::uint64_t bytes, const PathPolicy& policy, bool is_notified) {
+                                     std::uint64_t bytes, const PathPolicy& policy, bool needs_message) {
   std::uint64_t eager_bytes = std::min<std::uint64_t>(settings_.eager_bytes, peer.peer_eager_bytes);
   // Who writes loads the bytes: this rank, or the peer that answers a read.
   const bool is_device_load = direction == Direction::write ? local.memory.is_device() && !local.memory.is_plain()
@@ -105,7 +105,7 @@ Result<const Choice*> Engine::choose(Peer& peer, Direction direction, const Loca
   const std::uint64_t gdr_bytes = direction == Direction::write ? limits(peer).gdr_bytes : limits(peer).gdr_read_bytes;
   const bool is_quick = bytes <= peer.rails.front().link->limits().quick_read_bytes;
   const auto size_class = static_cast<std::uint8_t>((bytes <= eager_bytes ? 1 : 0) + (bytes <= gdr_bytes ? 2 : 0) +
-                                                    (bytes <= limits(peer).gdr_bytes ? 4 : 0) + (is_notified ? 8 : 0) +
+                                                    (bytes <= limits(peer).gdr_bytes ? 4 : 0) + (needs_message ? 8 : 0) +
                                                     (is_quick ? 16 : 0) + (local.is_enabled ? 32 : 0));
   for (const RemoteState::Decision& known : remote.decisions) {
     if (known.local == &local && known.local_epoch == local.epoch && known.direction == direction &&
@@ -114,7 +114,7 @@ Result<const Choice*> Engine::choose(Peer& peer, Direction direction, const Loca
     }
   }
   const Uncancelled uncancelled;
-  auto choice = decide(peer, direction, local, remote, bytes, eager_bytes, policy, is_notified);
+  auto choice = decide(peer, direction, local, remote, bytes, eager_bytes, policy, needs_message);
   if (choice) {
     remote.decisions[remote.next_decision++ % remote.decisions.size()] = {&local,     local.epoch, direction,
                                                                           size_class, policy,      *choice};
@@ -123,7 +123,7 @@ Result<const Choice*> Engine::choose(Peer& peer, Direction direction, const Loca
 }
 
 Result<const Choice*> Engine::decide(Peer& peer, Direction direction, const LocalSegment& local, const RemoteState& remote,
-                                     std::uint64_t bytes, std::uint64_t eager_bytes, const PathPolicy& policy, bool is_notified) {
+                                     std::uint64_t bytes, std::uint64_t eager_bytes, const PathPolicy& policy, bool needs_message) {
   const TransportKind kind = peer.transport->kind();
   const transport::Link& link = *peer.rails.front().link;
   const bool has_device = local.memory.is_device() || remote.is_device;
@@ -146,11 +146,11 @@ Result<const Choice*> Engine::decide(Peer& peer, Direction direction, const Loca
   message.path = has_device ? TransferPath::bar : TransferPath::host;
   message.is_possible = can_peer_answer;
   // A read that the peer answers takes its CPU; it is for those who ask for this path.
-  // Without a notification to carry, a write needs nobody there.
-  const bool is_alone = kind == TransportKind::verbs && !is_notified && reach.can && reach.path == TransferPath::host;
+  // Without a notification that takes one anyway, a write needs nobody there.
+  const bool is_alone = !needs_message && reach.can && reach.is_quick && reach.path == TransferPath::host;
   message.is_within_limits = direction == Direction::write && bytes <= eager_bytes && !is_alone;
   message.why = direction == Direction::read ? "the peer can answer a read inside messages"
-                : is_alone                   ? "without a notification the adapter writes it as fast"
+                : is_alone                   ? "the link writes it as fast, without the peer's processor"
                 : message.is_within_limits   ? text("up to the eager limit of ", eager_bytes, " bytes it travels inside a message")
                                              : text("above the eager limit of ", eager_bytes, " bytes");
 

@@ -102,6 +102,7 @@ void Engine::note(const Op& op, bool is_done) {
   record.chunks = op.chunks;
   record.retries = op.retries;
   record.cycles = cycle_count() - op.begin_cycles;
+  record.way = op.way;
   record.rank = op.peer != nullptr ? op.peer->rank : kAnyRank;
   record.rail_bytes = op.rail_bytes;
 }
@@ -175,6 +176,7 @@ Result<OperationReport> Engine::report(Operation operation) const {
     report.transport = record.choice->transport;
     report.reason = record.choice->reason;
   }
+  if (record.way != nullptr) report.notification = *record.way;
   const auto peer = peers_.find(record.rank);
   for (std::size_t index = 0; index < kMaxRails && peer != peers_.end() && index < peer->second->rails.size(); ++index) {
     if (record.rail_bytes[index] == 0) continue;

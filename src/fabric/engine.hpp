@@ -128,6 +128,19 @@ class Engine final : transport::Sink, WireupEvents {
   bool progress();
   // The program polls, not the engine's thread.
   void take_over_polling() noexcept;
+  // A thread of the program waits for words while this lives.
+  class WordWait {
+   public:
+    explicit WordWait(Engine& engine) noexcept : engine_(engine) { ++engine_.word_waits_; }
+    ~WordWait() { --engine_.word_waits_; }
+    WordWait(const WordWait&) = delete;
+    WordWait& operator=(const WordWait&) = delete;
+
+   private:
+    Engine& engine_;
+  };
+  // Behind a word that was seen: see Transport::settle().
+  Result<void> settle();
 
   // As progress_until(), for what any rank may do. Errors: those of error_when_alone(), when no rank is left that could.
   template <class IsDone>
@@ -182,7 +195,7 @@ class Engine final : transport::Sink, WireupEvents {
 
   // choose.cpp
   Result<const Choice*> choose(Peer& peer, transport::Direction direction, const LocalSegment& local, RemoteState& remote,
-                               std::uint64_t bytes, const PathPolicy& policy, bool is_notified = true);
+                               std::uint64_t bytes, const PathPolicy& policy, bool needs_message = true);
 
   // operations.cpp
   struct Transfer {
@@ -307,6 +320,7 @@ class Engine final : transport::Sink, WireupEvents {
   bool progress_once();
   bool poll_channels();
   void poll_between_posts();
+  void ask_to_be_woken();
   bool arm_all();
   void sleep_on_descriptors(Lock& lock, std::int64_t deadline_ns);
   void wake_sleeper() noexcept;
@@ -386,7 +400,7 @@ class Engine final : transport::Sink, WireupEvents {
   bool has_under_way_on(const Peer& peer, const LocalSegment& segment) const;
 
   Result<const Choice*> decide(Peer& peer, transport::Direction direction, const LocalSegment& local, const RemoteState& remote,
-                               std::uint64_t bytes, std::uint64_t eager_bytes, const PathPolicy& policy, bool is_notified);
+                               std::uint64_t bytes, std::uint64_t eager_bytes, const PathPolicy& policy, bool needs_message);
   TransferPath path_of_answer(const Peer& peer, const LocalSegment& local, const RemoteState& remote, std::uint64_t bytes,
                               std::uint64_t eager_bytes, const PathPolicy& policy) const;
   std::vector<Explanation::Alternative> considered_;  // by the last decision
@@ -395,8 +409,9 @@ class Engine final : transport::Sink, WireupEvents {
   Op& make_op(OpKind kind, QueueId queue, Peer* peer, bool is_internal);
   void settle_copies(Peer& peer);
   Result<void> check_transfer(const Transfer& transfer, LocalSegment*& local);
+  // `is_word`: its notification can be one.
   std::optional<Operation> post_at_once(Peer& peer, const Transfer& transfer, QueueId queue, const LocalSegment* local,
-                                        const RemoteState& remote, const Choice* choice, std::uint64_t begin_cycles);
+                                        const RemoteState& remote, const Choice* choice, std::uint64_t begin_cycles, bool is_word);
   Operation record_at_once(const Peer& peer, const Choice* choice, std::uint64_t bytes, std::uint64_t begin_cycles);
   Result<std::span<const std::byte>> plain_bytes(const LocalMemory& memory, std::uint64_t offset, std::uint64_t bytes);
   void submit(Op& op) noexcept;
@@ -414,6 +429,13 @@ class Engine final : transport::Sink, WireupEvents {
   void say(Peer& peer, const Message& message, std::span<const std::byte> payload = {}) noexcept;
   bool flush_outbox(Peer& peer);
   bool seal(Peer& peer);
+  // Whether a notification can be a word now: one rail carries the data, and nothing before it is the peer's engine's to carry out.
+  // `way` becomes the sentence for reports.
+  bool is_by_word(Peer& peer, RemoteState& remote, std::uint8_t flags, const std::string*& way);
+  void find_way(const Peer& peer, RemoteState& remote, transport::WordKind kind);
+  bool post_word(Peer& peer, const RemoteState& remote, std::uint8_t flags, NotificationId id, std::uint32_t value);
+  void wake(Peer& peer);
+  void ask_placed(Peer& peer);
   // Whether the peer may have to hold so much that nothing more of the program's is said until it has told.
   bool is_too_far_ahead(Peer& peer);
   static Error broken_under(const Peer& peer, const transport::Link& link, const ErrorRecord& said);
@@ -465,7 +487,6 @@ class Engine final : transport::Sink, WireupEvents {
   static void may_be_refused(Peer& peer, QueueId queue) noexcept {
     if (queue < kQueues) peer.refusable_queues = static_cast<std::uint16_t>(peer.refusable_queues | 1U << queue);
   }
-  void raise(LocalSegment& segment, std::uint8_t flags, NotificationId id, std::uint32_t value);
   void refuse(Peer& peer, const Message& message, Status status);
 
   // messages.cpp
@@ -540,6 +561,7 @@ class Engine final : transport::Sink, WireupEvents {
   std::vector<Record> records_;  // kRecords, by the last bits of their ids
   std::deque<Choice> choices_;
   std::map<std::string, const Choice*> choice_index_;
+  std::set<std::string> ways_;                                                 // of notifications
   std::array<std::array<const Choice*, 2>, kTransportKinds> eager_choices_{};  // by transport and whether the source is a device's
 
   RecentMemory recent_memory_;
@@ -586,6 +608,7 @@ class Engine final : transport::Sink, WireupEvents {
   unsigned polls_per_look_ = kPollsPerLook;
   std::condition_variable_any changed_;  // for waiters that leave the descriptors to others
   unsigned sleeper_count_ = 0;
+  unsigned word_waits_ = 0;
   std::uint64_t changes_ = 0;  // counts what happened, for waiters
   std::uint64_t told_changes_ = 0;
   unsigned polls_ = 0;

@@ -325,12 +325,13 @@ Result<NotificationId> Fabric::notification_wait(SegmentId segment, Notification
     const auto* const now = state_->engine->find_segment(segment);
     if (now == nullptr) return true;
     for (std::uint32_t index = 0; index < count; ++index) {
-      if (now->notifications[first + index].load(std::memory_order_acquire) == 0) continue;
+      if (now->notifications->value(first + index) == 0) continue;
       raised = first + index;
       return true;
     }
     return false;
   };
+  const Engine::WordWait waiting(*state_->engine);
   auto is_over = state_->engine->progress_unless_alone(lock, timeout, "notification_wait", kRaise, look);
   if (!is_over) return std::move(is_over).error();
   if (!*is_over) {
@@ -339,6 +340,7 @@ Result<NotificationId> Fabric::notification_wait(SegmentId segment, Notification
   }
   auto still = state_->engine->local_segment(segment);
   if (!still) return std::move(still).error();
+  if (Result<void> settled = state_->engine->settle(); !settled) return std::move(settled).error();
   return raised;
 } catch (...) {
   return error_of_exception("notification_wait");
@@ -355,13 +357,9 @@ Result<void> Fabric::notification_wait_count(SegmentId segment, NotificationId i
     auto now = state_->engine->local_segment(segment);
     is_gone = !now;
     if (is_gone) return true;
-    std::atomic<std::uint32_t>& notification = (*now)->notifications[id];
-    std::uint32_t there = notification.load(std::memory_order_acquire);
-    while (there >= value) {
-      if (notification.compare_exchange_weak(there, there - value, std::memory_order_acq_rel)) return true;
-    }
-    return false;
+    return (*now)->notifications->take(id, value);
   };
+  const Engine::WordWait waiting(*state_->engine);
   auto is_over = state_->engine->progress_unless_alone(lock, timeout, "notification_wait_count", kRaise, take);
   if (!is_over) return std::move(is_over).error();
   if (!*is_over) {
@@ -371,7 +369,7 @@ Result<void> Fabric::notification_wait_count(SegmentId segment, NotificationId i
   if (is_gone) {
     return make_error(Status::invalid_argument, "notification_wait_count", text("segment ", segment), "it was deregistered", {});
   }
-  return {};
+  return state_->engine->settle();
 } catch (...) {
   return error_of_exception("notification_wait_count");
 }
@@ -382,7 +380,9 @@ Result<std::uint32_t> Fabric::notification_reset(SegmentId segment, Notification
   auto lock = state_->engine->lock();
   auto found = state_->engine->local_segment(segment);
   if (!found) return std::move(found).error();
-  return (*found)->notifications[id].exchange(0, std::memory_order_acq_rel);
+  const std::uint32_t value = (*found)->notifications->reset(id);
+  if (Result<void> settled = state_->engine->settle(); !settled) return std::move(settled).error();
+  return value;
 } catch (...) {
   return error_of_exception("notification_reset");
 }

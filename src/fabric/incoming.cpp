@@ -116,6 +116,11 @@ void Engine::handle(Peer& peer, const Message& message, std::span<const std::byt
     case MessageType::revoked: on_revoked(peer, message); return;
     case MessageType::refused: on_refused(peer, message); return;
     case MessageType::collective: on_collective(peer, message, payload); return;
+    case MessageType::wake_me:
+      peer.wants_wake = true;
+      if (peer.silent_words != 0) wake(peer);  // which it may not have seen
+      return;
+    case MessageType::wake: peer.is_asked_to_wake = false; return;
     case MessageType::mark: break;
   }
   fail(peer, make_error(Status::peer_lost, "fabric", text("rank ", peer.rank),
@@ -127,7 +132,7 @@ void Engine::handle_ordered(Peer& peer, const Message& message, std::span<const 
     case MessageType::notify: {
       LocalSegment* const segment = segment_by_id(peer, message.segment);
       if (is_usable(segment, message, 0, 0) && segment->notifications && message.notification() < kNotifications) {
-        raise(*segment, message.flags, message.notification(), message.value());
+        segment->notifications->raise(word_kind(message.flags), message.notification(), message.value());
       } else {
         refuse(peer, message, Status::unavailable);
       }
@@ -170,15 +175,6 @@ void Engine::release_held(Peer& peer) {
   }
 }
 
-void Engine::raise(LocalSegment& segment, std::uint8_t flags, NotificationId id, std::uint32_t value) {
-  std::atomic<std::uint32_t>& notification = segment.notifications[id];
-  if ((flags & kAddsNotification) != 0) {
-    notification.fetch_add(value, std::memory_order_release);
-  } else {
-    notification.store(value, std::memory_order_release);
-  }
-}
-
 void Engine::refuse(Peer& peer, const Message& message, Status status) {
   Message refused;
   refused.type = MessageType::refused;
@@ -192,6 +188,7 @@ void Engine::refuse(Peer& peer, const Message& message, Status status) {
 void Engine::on_pong(Peer& peer, const Message& message) {
   if (message.a == kWindowPing && std::exchange(peer.has_window_ping, false)) {
     peer.placed_bytes = peer.window_bytes;
+    peer.data_placed = std::max(peer.data_placed, peer.window_data);
     return list_busy(peer);
   }
   if (message.a > peer.ping_sent) {
@@ -199,6 +196,7 @@ void Engine::on_pong(Peer& peer, const Message& message) {
                 make_error(Status::peer_lost, "fabric", text("rank ", peer.rank), "it answered a ping that was not sent", {}));
   }
   peer.pong_seen = std::max(peer.pong_seen, message.a);
+  if (peer.pong_seen == peer.ping_sent) peer.data_placed = std::max(peer.data_placed, peer.flushed_data);
   if (peer.is_ping_last && peer.pong_seen == peer.ping_sent) peer.refusable_queues = 0;
 }
 

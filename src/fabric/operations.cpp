@@ -22,6 +22,8 @@ using transport::Posted;
 // Copies by the CPU are done when a link's post returns: after so many pieces others get their turn.
 constexpr unsigned kPiecesPerTurn = 16;
 constexpr std::uint64_t kStripeAlignment = 4096;
+const std::string kWithData = "in the message with the data";
+const std::string kBesideAtomics = "in a message: the adapter has as many atomics under way as it can";
 
 std::string place_text(std::string_view what, SegmentId segment, std::uint64_t offset, std::uint64_t bytes) {
   return text(what, " segment ", segment, " at ", offset, " +", bytes);
@@ -147,17 +149,25 @@ Result<Operation> Engine::post(Lock& lock, const Transfer& transfer, const PostO
   const bool is_notified = (transfer.flags & kHasNotification) != 0;
   if (transfer.bytes == 0 && !is_notified) return record_at_once(*peer, nullptr, 0, begin_cycles);
   const PathPolicy& policy = options.policy ? *options.policy : settings_.policy;
+  const std::string* way = nullptr;
+  const bool is_word = is_notified && is_by_word(*peer, *remote, transfer.flags, way);
   const Choice* choice = nullptr;
   if (transfer.bytes != 0 && transfer.is_between_segments()) {
     // Waiting above may have given the lock away: the segment is looked up again.
     local = find_segment(transfer.local.segment);
     if (local == nullptr) return local_segment(transfer.local.segment).error();
     const Direction direction = transfer.kind == OpKind::read ? Direction::read : Direction::write;
-    auto chosen = choose(*peer, direction, *local, *remote, transfer.bytes, policy, is_notified);
+    auto chosen = choose(*peer, direction, *local, *remote, transfer.bytes, policy, is_notified && !is_word);
     if (!chosen) return std::move(chosen).error();
     choice = *chosen;
   }
-  if (const auto posted = post_at_once(*peer, transfer, options.queue, local, *remote, choice, begin_cycles)) return *posted;
+  if (const auto posted = post_at_once(*peer, transfer, options.queue, local, *remote, choice, begin_cycles, is_word)) {
+    if (!is_notified) return *posted;
+    const bool is_with_data = choice != nullptr && choice->method == Method::message;
+    records_[last_op_ % kRecords].way = is_with_data ? &kWithData : way;
+    if (!is_with_data && !is_word && remote->ways[static_cast<std::size_t>(word_kind(transfer.flags))].is_word) ask_placed(*peer);
+    return *posted;
+  }
   Op& op = make_op(transfer.bytes == 0 ? OpKind::notify : transfer.kind, options.queue, peer, false);
   op.local = transfer.bytes == 0 ? nullptr : local;
   if (transfer.kind == OpKind::place) std::memcpy(op.ordered_bytes.data(), transfer.ordered_bytes, transfer.bytes);
@@ -235,7 +245,8 @@ Result<Operation> Engine::post_list(Lock& lock, OpKind kind, Rank rank, std::spa
 // What fits into one message, when nothing is before it and the link has room: it is over when the link has taken its bytes, so
 // that there is nothing to remember but its record.
 std::optional<Operation> Engine::post_at_once(Peer& peer, const Transfer& transfer, QueueId queue, const LocalSegment* local,
-                                              const RemoteState& remote, const Choice* choice, std::uint64_t begin_cycles) {
+                                              const RemoteState& remote, const Choice* choice, std::uint64_t begin_cycles,
+                                              bool is_word) {
   if (!peer.pending.empty() || peer.state != Peer::State::ready || !flush_outbox(peer) || is_too_far_ahead(peer))
     return std::nullopt;
   const auto recorded = [&] {
@@ -244,17 +255,21 @@ std::optional<Operation> Engine::post_at_once(Peer& peer, const Transfer& transf
     peer.is_ping_last = false;
     return record_at_once(peer, choice, transfer.bytes, begin_cycles);
   };
+  const auto write_word = [&] { return post_word(peer, remote, transfer.flags, transfer.notification, transfer.value); };
   std::span<const std::byte> payload;
   transport::Link& link = *peer.rails.front().link;
   if (choice != nullptr && choice->method == Method::direct) {
     const bool is_copied =
-        transfer.kind == OpKind::write && transfer.flags == 0 && transfer.bytes <= link.limits().copied_write_bytes;
+        transfer.kind == OpKind::write && (transfer.flags == 0 || is_word) && transfer.bytes <= link.limits().copied_write_bytes;
     if (!is_copied || peer.rails.size() != 1 || choice->path != TransferPath::host || !local->memory.is_plain())
       return std::nullopt;
     payload = {local->memory.address() + transfer.local.offset_bytes, static_cast<std::size_t>(transfer.bytes)};
     if (link.post_copied_write(payload, *remote.region, transfer.remote.offset_bytes) != Posted::ok) return std::nullopt;
+    // Where the word finds the link full, the data is written once more before it.
+    if (transfer.flags != 0 && !write_word()) return std::nullopt;
     return recorded();
   }
+  if (choice == nullptr && is_word && write_word()) return recorded();
   if (choice != nullptr) {
     if (choice->method != Method::message || transfer.bytes > link.limits().payload_bytes) return std::nullopt;
     const auto plain = plain_bytes(local->memory, transfer.local.offset_bytes, transfer.bytes);
@@ -382,6 +397,7 @@ bool Engine::start_op(Op& op) {
         ping.type = MessageType::ping;
         ping.a = op.remote_offset;
         is_posted = post_after_data(*op.peer, ping, {});
+        op.peer->flushed_data = op.peer->data_said;
         break;
       }
       case OpKind::place: is_posted = post_place(op); break;
@@ -405,9 +421,16 @@ bool Engine::post_place(Op& op) {
   return true;
 }
 
-// What comes behind the data: the notification, or the word that a read or a message is complete.
+// What comes behind the data: the notification, or the message that a read or a message is complete.
 bool Engine::post_tail(Op& op) {
-  if ((op.flags & kHasNotification) != 0 && !op.is_notified && !op.error) {
+  const bool is_notifying = (op.flags & kHasNotification) != 0 && !op.is_notified && !op.error;
+  if (is_notifying && is_by_word(*op.peer, *op.remote, op.flags, op.way)) {
+    op.is_notified = post_word(*op.peer, *op.remote, op.flags, op.notification, op.value);
+    // An adapter has few atomics under way, and a message counts as well.
+    if (!op.is_notified && word_kind(op.flags) == transport::WordKind::set) return false;
+    if (!op.is_notified) op.way = &kBesideAtomics;
+  }
+  if (is_notifying && !op.is_notified) {
     Message notify;
     notify.type = MessageType::notify;
     notify.flags = op.flags;
@@ -418,6 +441,7 @@ bool Engine::post_tail(Op& op) {
     notify.b = Message::pair(op.notification, op.value);
     if (!post_after_data(*op.peer, notify, {})) return false;
     op.is_notified = true;
+    if (op.remote->ways[static_cast<std::size_t>(word_kind(op.flags))].is_word) ask_placed(*op.peer);  // the next one can be one
   }
   if (op.finish) {
     Message finish = *op.finish;
@@ -455,6 +479,7 @@ bool Engine::post_message_op(Op& op) {
       put.b = Message::pair(op.notification, op.value);
       if (!post_after_data(peer, put, *payload)) return false;
       op.is_notified = true;
+      op.way = &kWithData;
     } else if (!say_first(peer, put, *payload)) {
       ++op.retries;
       return false;

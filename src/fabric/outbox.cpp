@@ -14,6 +14,10 @@ std::span<const std::byte> bytes_of(const std::string& text) noexcept {
   return {reinterpret_cast<const std::byte*>(text.data()), text.size()};
 }
 
+bool is_of_data(MessageType type) noexcept {
+  return type == MessageType::put || type == MessageType::notify || type == MessageType::place || type == MessageType::stage_open;
+}
+
 }  // namespace
 
 // Makes the first rail wait for what was written on the others. True: nothing is before what is posted next on the first rail.
@@ -36,6 +40,7 @@ bool Engine::seal(Peer& peer) {
   fence.count = static_cast<std::uint8_t>(peer.fence_marks);
   if (peer.rails.front().link->post_message(pack(fence), {}) != Posted::ok) return false;
   ++peer.fence_number;
+  ++peer.data_said;
   peer.fence_marks = 0;
   return true;
 }
@@ -61,6 +66,7 @@ bool Engine::say_first(Peer& peer, const Message& message, std::span<const std::
   if (peer.rails.empty() || !flush_outbox(peer)) return false;
   if (peer.rails.front().link->post_message(pack(message), payload) != Posted::ok) return false;
   peer.said_bytes += sizeof(HeldMessage) + payload.size();
+  if (is_of_data(message.type)) ++peer.data_said;
   return true;
 }
 
@@ -70,16 +76,68 @@ bool Engine::say_first(Peer& peer, const Message& message, std::span<const std::
 bool Engine::is_too_far_ahead(Peer& peer) {
   const std::uint64_t ahead_bytes = peer.said_bytes - peer.placed_bytes;
   if (ahead_bytes < kMaxAheadBytes / 2) return false;
-  if (!peer.has_window_ping && seal(peer)) {
-    Message ping;
-    ping.type = MessageType::ping;
-    ping.a = kWindowPing;
-    ping.c = peer.staged_opened;
-    peer.has_window_ping = true;
-    peer.window_bytes = peer.said_bytes;
-    say(peer, ping);
-  }
+  ask_placed(peer);
   return ahead_bytes >= kMaxAheadBytes;
+}
+
+void Engine::ask_placed(Peer& peer) {
+  if (peer.has_window_ping || !seal(peer)) return;
+  Message ping;
+  ping.type = MessageType::ping;
+  ping.a = kWindowPing;
+  ping.c = peer.staged_opened;
+  peer.has_window_ping = true;
+  peer.window_bytes = peer.said_bytes;
+  peer.window_data = peer.data_said;
+  say(peer, ping);
+}
+
+// --- Notifications that are words -----------------------------------------------------------------------------------------------
+
+void Engine::find_way(const Peer& peer, RemoteState& remote, transport::WordKind kind) {
+  const transport::Link& link = *peer.rails.front().link;
+  std::string why = remote.words ? link.why_no_word(kind, *remote.words) : remote.why_no_words;
+  RemoteState::Way& way = remote.ways[static_cast<std::size_t>(kind)];
+  way.is_word = why.empty();
+  why = way.is_word ? text("a word behind the data, over ", link.rail(), ", without the peer's processor")
+                    : text("in a message: ", why);
+  // Peers give reasons too, and could go on giving new ones.
+  if (ways_.size() >= kMaxChoices) why = way.is_word ? "a word behind the data" : "in a message";
+  way.reason = &*ways_.insert(std::move(why)).first;
+}
+
+bool Engine::is_by_word(Peer& peer, RemoteState& remote, std::uint8_t flags, const std::string*& way) {
+  static const std::string kOtherRails =
+      "in a message: the data took several rails, which only the peer's processor brings together";
+  static const std::string kBehindMessages =
+      "in a message: what was before it went through the peer's processor, and may not be in place";
+  const transport::WordKind kind = word_kind(flags);
+  RemoteState::Way& known = remote.ways[static_cast<std::size_t>(kind)];
+  if (known.reason == nullptr) find_way(peer, remote, kind);
+  way = known.reason;
+  if (!known.is_word) return false;
+  for (std::size_t index = 1; index < peer.rails.size(); ++index) {
+    if (peer.rails[index].is_dirty) way = &kOtherRails;
+  }
+  if (peer.data_said != peer.data_placed || peer.fence_marks != 0) way = &kBehindMessages;
+  return way == known.reason;
+}
+
+bool Engine::post_word(Peer& peer, const RemoteState& remote, std::uint8_t flags, NotificationId id, std::uint32_t value) {
+  transport::Link& link = *peer.rails.front().link;
+  if (link.post_word(word_kind(flags), *remote.words, id, value) != Posted::ok) return false;
+  if (link.limits().words_wake) return true;
+  ++peer.silent_words;
+  if (peer.wants_wake) wake(peer);
+  return true;
+}
+
+void Engine::wake(Peer& peer) {
+  peer.silent_words = 0;
+  peer.wants_wake = false;
+  Message message;
+  message.type = MessageType::wake;
+  say(peer, message);
 }
 
 void Engine::say(Peer& peer, const Message& message, std::span<const std::byte> payload) noexcept {

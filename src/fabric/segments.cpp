@@ -4,6 +4,7 @@
 // Revoking: the owner says so on the channel; the peer starts nothing new on that key, and when nothing of it is under way answers
 // down its links, behind everything it has written. After that answer, or after its links are gone, nothing can land.
 #include <algorithm>
+#include <iterator>
 #include <new>
 
 #include "base/bytes.hpp"
@@ -91,12 +92,11 @@ Result<void> Engine::register_segment(SegmentId id, void* address, std::size_t b
                       "give memory that is allocated");
   }
   (*segment)->id = id;
-  // Fresh zeroed pages of the kernel: those that are never raised are never present.
-  (*segment)->notifications.reset(
-      static_cast<std::atomic<std::uint32_t>*>(std::calloc(kNotifications, sizeof(std::atomic<std::uint32_t>))));
-  if (!(*segment)->notifications) {
-    return make_error(Status::out_of_memory, "register", segment_text(id), "no memory for its notifications", "free memory");
-  }
+  Descriptor file;
+  auto notifications = Notifications::make(file);
+  if (!notifications) return std::move(notifications).error();
+  for (const OpenTransport& open : transports_) (*notifications)->register_with(*open.transport, file);
+  (*segment)->notifications = std::move(*notifications);
   segments_[id] = std::move(*segment);
   return {};
 }
@@ -298,22 +298,21 @@ Result<void> Engine::deregister(Lock& lock, SegmentId id, const Timeout& timeout
 // What the peer has to know of it; the descriptors go beside the bytes.
 std::vector<Descriptor> Engine::describe_segment(const Peer& peer, const LocalSegment& segment, ByteWriter& writer) const {
   const auto kind = peer.transport != nullptr ? static_cast<std::size_t>(peer.transport->kind()) : 0;
-  transport::Parcel key;
-  bool has_key = false;
-  std::string why_no_key = segment.why_not[kind];
-  if (segment.regions[kind]) {
-    auto made = segment.regions[kind]->key(peer.identity);
-    has_key = made.is_ok();
-    if (made) {
-      key = std::move(*made);
-    } else {
-      why_no_key = made.error().record().cause;
-    }
-  }
+  std::vector<Descriptor> descriptors;
+  const auto write_key = [&](const transport::Region* region, const std::string& why_not) {
+    Result<transport::Parcel> key = make_error(Status::not_supported, "key", "segment", why_not);
+    if (region != nullptr) key = region->key(peer.identity);
+    if (key) std::ranges::move(key->descriptors, std::back_inserter(descriptors));
+    writer.number(static_cast<std::uint8_t>(key.is_ok())).number(static_cast<std::uint8_t>(key ? key->descriptors.size() : 0));
+    writer.string(key ? key->bytes : key.error().record().cause);
+  };
   writer.number(segment.epoch).number(std::uint64_t{segment.memory.bytes()});
   writer.number(static_cast<std::uint8_t>(segment.memory.kind())).number(static_cast<std::uint8_t>(segment.memory.is_device()));
-  writer.number(static_cast<std::uint8_t>(has_key ? 1 : 0)).string(has_key ? key.bytes : why_no_key);
-  return std::move(key.descriptors);
+  write_key(segment.regions[kind].get(), segment.why_not[kind]);
+  const Notifications* const notifications = segment.notifications.get();
+  write_key(notifications != nullptr ? notifications->regions[kind].get() : nullptr,
+            notifications != nullptr ? notifications->why_not[kind] : std::string());
+  return descriptors;
 }
 
 void Engine::on_segment_ask(Peer& peer, const Frame& frame) {
@@ -432,31 +431,45 @@ bool Engine::learn_segment(Peer& peer, RemoteState& remote, ByteReader& reader, 
   const auto bytes = reader.number<std::uint64_t>();
   const auto kind = reader.number<std::uint8_t>();
   const auto is_device = reader.number<std::uint8_t>();
-  const auto has_key = reader.number<std::uint8_t>();
-  const std::string_view key = reader.string(transport::kMaxParcelBytes);
-  if (!reader.is_done() || kind > static_cast<std::uint8_t>(MemoryKind::stand_in) || remote.users != 0) return false;
+  struct {
+    std::uint8_t is_there, descriptor_count;
+    std::string_view bytes;
+  } keys[2];
+  std::size_t descriptor_count = 0;
+  for (auto& key : keys) {
+    key.is_there = reader.number<std::uint8_t>();
+    descriptor_count += key.descriptor_count = reader.number<std::uint8_t>();
+    key.bytes = reader.string(transport::kMaxParcelBytes);
+  }
+  if (!reader.is_done() || descriptor_count != descriptors.size() || kind > static_cast<std::uint8_t>(MemoryKind::stand_in) ||
+      remote.users != 0)
+    return false;
   remote.epoch = epoch;
   remote.bytes = bytes;
   remote.kind = static_cast<MemoryKind>(kind);
   remote.is_device = is_device != 0;
-  remote.region.reset();
-  if (has_key == 0) {
-    remote.why_not = shown(key, kMaxSaidBytes);
-  } else if (peer.transport != nullptr) {
-    transport::Parcel parcel;
-    parcel.bytes = key;
-    parcel.descriptors = std::move(descriptors);
-    auto region = peer.transport->open_region(peer.identity, std::move(parcel));
-    if (region) {
-      remote.region = std::move(*region);
-      if (remote.region->bytes() < bytes) {
-        remote.region.reset();
-        remote.why_not = "its key is for less than its bytes";
+  auto descriptor = std::make_move_iterator(descriptors.begin());
+  const auto open = [&](const auto& key, std::uint64_t needed_bytes, std::string& why_not) {
+    transport::Parcel parcel{std::string(key.bytes), {descriptor, descriptor + key.descriptor_count}};
+    descriptor += key.descriptor_count;
+    std::unique_ptr<transport::RemoteRegion> opened;
+    if (key.is_there == 0) {
+      why_not = shown(key.bytes, kMaxSaidBytes);
+    } else if (peer.transport != nullptr) {
+      auto region = peer.transport->open_region(peer.identity, std::move(parcel));
+      if (!region) {
+        why_not = region.error().record().cause;
+      } else if ((*region)->bytes() < needed_bytes) {
+        why_not = "its key is for less than its bytes";
+      } else {
+        opened = std::move(*region);
       }
-    } else {
-      remote.why_not = region.error().record().cause;
     }
-  }
+    return opened;
+  };
+  remote.region = open(keys[0], bytes, remote.why_not);
+  remote.words = open(keys[1], kNotifications * transport::kWordBytes, remote.why_no_words);
+  remote.ways = {};
   remote.know = RemoteState::Know::known;
   return true;
 }

@@ -5,7 +5,6 @@
 #include <array>
 #include <atomic>
 #include <cstdint>
-#include <cstdlib>
 #include <deque>
 #include <list>
 #include <map>
@@ -18,6 +17,7 @@
 
 #include "base/cycles.hpp"
 #include "fabric/local_memory.hpp"
+#include "fabric/notifications.hpp"
 #include "fabric/wire.hpp"
 #include "gigabar/fabric.hpp"
 #include "memory/copy_stream.hpp"
@@ -36,10 +36,6 @@ inline constexpr SegmentId kFirstAnonymous = 0x4000;
 inline constexpr SegmentId kEndAnonymous = 0x7000;
 inline constexpr SegmentId kStagingSegment = 0x7fff;
 
-struct FreeMemory {
-  void operator()(void* memory) const noexcept { std::free(memory); }
-};
-
 struct LocalSegment {
   explicit LocalSegment(LocalMemory seen) : memory(std::move(seen)) {}
 
@@ -50,11 +46,10 @@ struct LocalSegment {
   LocalMemory memory;
   std::array<std::unique_ptr<transport::Region>, kTransportKinds> regions;
   std::array<std::string, kTransportKinds> why_not;
-  // kNotifications values; of the program's segments only. Zeroed pages, so that those never used cost nothing.
-  std::unique_ptr<std::atomic<std::uint32_t>[], FreeMemory> notifications;
-  std::set<Rank> known_by;   // who has a key and did not say `revoked`
-  unsigned users = 0;        // operations of this rank under way on it
-  bool is_retiring = false;  // goes as soon as nobody knows it and nobody uses it
+  std::unique_ptr<Notifications> notifications;  // of the program's segments only
+  std::set<Rank> known_by;                       // who has a key and did not say `revoked`
+  unsigned users = 0;                            // operations of this rank under way on it
+  bool is_retiring = false;                      // goes as soon as nobody knows it and nobody uses it
 
   // Of a message's buffer: nobody but the senders of messages that go there now may name it. For each message once.
   void open_to(Rank rank) { ++open_to_[rank]; }
@@ -80,7 +75,15 @@ struct RemoteState {
   MemoryKind kind = MemoryKind::host_pageable;
   bool is_device = false;
   std::unique_ptr<transport::RemoteRegion> region;
-  std::string why_not;  // no region, or absent
+  std::string why_not;                             // no region, or absent
+  std::unique_ptr<transport::RemoteRegion> words;  // its notifications
+  std::string why_no_words;
+  // How notifications of each kind go: as a word, else in a message; and the sentence for reports.
+  struct Way {
+    bool is_word = false;
+    const std::string* reason = nullptr;  // null: not asked yet
+  };
+  std::array<Way, 2> ways;
   Status absence = Status::out_of_range;
   unsigned users = 0;
   bool is_revoked = false;  // the peer asked for it: no new operation; gone and answered when users is 0
@@ -151,6 +154,7 @@ struct Op {
   std::uint64_t chunk_bytes = kNotGiven;   // staged: at most so many at once
   std::uint64_t stripe_bytes = kNotGiven;  // else the limits of the peer
   const Choice* choice = nullptr;
+  const std::string* way = nullptr;  // of its notification
   // progress
   std::uint64_t next = 0;          // bytes whose pieces were posted
   std::uint32_t outstanding = 0;   // pieces without done()
@@ -196,6 +200,7 @@ struct Record {
   std::uint64_t bytes = 0;
   unsigned chunks = 0, retries = 0;
   std::uint64_t cycles = 0;  // from its post to its end
+  const std::string* way = nullptr;
   Rank rank = 0;
   std::array<std::uint64_t, kMaxRails> rail_bytes{};
 };
@@ -291,7 +296,13 @@ struct Peer {
   std::uint64_t window_bytes = 0;      // of them, before the ping of the window that is under way
   bool has_window_ping = false;        // one is under way
   std::uint64_t ping_sent = 0, pong_seen = 0;
-  bool is_ping_last = false;  // nothing was posted to it since the last ping
+  // Messages with data, notifications or fences, which the peer's engine has to carry out: said, before the last ping of either
+  // kind, and those that it has told are done. No word goes while some are not.
+  std::uint64_t data_said = 0, flushed_data = 0, window_data = 0, data_placed = 0;
+  std::uint64_t silent_words = 0;  // written since the peer was woken
+  bool wants_wake = false;         // the peer sleeps: wake it behind the next word
+  bool is_asked_to_wake = false;   // this rank does
+  bool is_ping_last = false;       // nothing was posted to it since the last ping
 
   // incoming
   std::map<std::uint64_t, IncomingStaged> incoming;  // by the peer's operation

@@ -121,7 +121,20 @@ void Engine::poll_between_posts() {
 
 // --- Sleeping --------------------------------------------------------------------------------------------------------------------
 
+// Who writes words by an adapter wakes nobody: it is told once, until it has woken this rank.
+void Engine::ask_to_be_woken() {
+  for (const auto& [rank, peer] : peers_) {
+    if (peer->state != Peer::State::ready || peer->is_asked_to_wake) continue;
+    if (peer->rails.front().link->limits().words_wake || !peer->transport->why_no_words().empty()) continue;
+    Message message;
+    message.type = MessageType::wake_me;
+    peer->is_asked_to_wake = true;
+    say(*peer, message);
+  }
+}
+
 bool Engine::arm_all() {
+  if (word_waits_ != 0) ask_to_be_woken();
   // Operations that wait for room in a link, and copies, tell nobody when they can go on.
   if (!busy_.empty() || has_copies_under_way()) return false;
   for (const OpenTransport& open : transports_) {
@@ -141,6 +154,13 @@ void Engine::sleep_on_descriptors(Lock& lock, std::int64_t deadline_ns) {
   lock.lock();
   has_sleeper_ = is_woken_ = false;
   if (poll_channels()) ++changes_;
+}
+
+Result<void> Engine::settle() {
+  for (const OpenTransport& open : transports_) {
+    if (Result<void> settled = open.transport->settle(); !settled) return settled;
+  }
+  return {};
 }
 
 // By whoever polls: links that are polled are armed no more, and tell the descriptors nothing.

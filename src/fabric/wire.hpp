@@ -9,7 +9,7 @@
 
 namespace gigabar::fabric {
 
-inline constexpr std::uint32_t kEngineVersion = 8;
+inline constexpr std::uint32_t kEngineVersion = 9;
 inline constexpr std::size_t kMaxReasonBytes = 500;  // of an address: why some transports are not open
 inline constexpr std::uint8_t kNoQueue = 0xff;       // of writes that answer a peer: their refusal is that peer's own matter
 
@@ -41,6 +41,8 @@ enum class MessageType : std::uint8_t {
   revoked,               // nothing of this rank is under way to (segment, epoch) any more
   refused,               // a put or notification named a segment that is not there: segment, queue, b = Status
   collective,            // payload: part of a collective; a = group's hash, b = sequence, c = round
+  wake_me,               // this rank goes to sleep, where words wake nobody
+  wake                   // a word was written since the last one, or before this
 };
 
 // Of pings by which a writer learns how much of what it said is still held: see Engine::is_too_far_ahead().
@@ -48,6 +50,10 @@ inline constexpr std::uint64_t kWindowPing = std::uint64_t{1} << 63;
 
 enum class AtomicKind : std::uint8_t { fetch_add, compare_swap };
 enum MessageFlags : std::uint8_t { kHasNotification = 1, kAddsNotification = 2, kDiscard = 4 };
+
+inline transport::WordKind word_kind(std::uint8_t flags) noexcept {
+  return (flags & kAddsNotification) != 0 ? transport::WordKind::add : transport::WordKind::set;
+}
 
 // The header of every message. Where a message has a notification, `b` holds its id and value, and `c` the number of the last
 // staged write that has to be in place before; other messages use b and c as they are.
@@ -93,7 +99,7 @@ enum FrameType : std::uint16_t {
   kLinkAnswer,   // number of the link; parcel, or why not
   kNoTransport,  // what was tried, and why it failed
   kSegmentAsk,
-  kSegmentKey,     // id, epoch, bytes, kind, one key per transport
+  kSegmentKey,     // id, epoch, bytes, kind, its key and that of its notifications
   kSegmentAbsent,  // id; why
   kSegmentRevoke,  // id, epoch
   kFarewell

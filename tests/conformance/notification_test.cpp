@@ -235,6 +235,125 @@ RANK_BODY(deregister_under_waiters) {
   waiting.join();
   EXPECT_TRUE(fails(counted, Status::invalid_argument, "segment"));
   EXPECT_TRUE(fails(raised, Status::invalid_argument, "segment"));
+}
+
+// Each of two threads that sleep for a word of its own is woken by it, whichever of them sleeps on the descriptors.
+RANK_BODY(wake_two_sleeping_threads) {
+  RankSegment target(fabric, kTarget, MemoryChoice::host, 64);
+  for (std::uint32_t round = 0; round < 4; ++round) {
+    ASSERT_TRUE(me.meet());
+    if (me.rank() == kConsumer) {
+      const auto wait_for = [&](NotificationId id) {
+        EXPECT_TRUE(is_ok(fabric.notification_wait(kTarget, id, 1, kPatience))) << "round " << round << ", thread of " << id;
+        EXPECT_TRUE(is_ok(fabric.notification_reset(kTarget, id)));
+      };
+      std::thread other([&] { wait_for(1); });
+      wait_for(2);
+      other.join();
+    } else {
+      for (const NotificationId id : {1 + round % 2, 2 - round % 2}) {
+        std::this_thread::sleep_for(std::chrono::milliseconds(150));
+        ASSERT_TRUE(is_ok(fabric.notify(kConsumer, kTarget, id, 1)));
+      }
+    }
+  }
+  ASSERT_TRUE(is_ok(fabric.wait(0, kPatience)));
+  ASSERT_TRUE(me.meet());
+}
+
+// Three writers count, with and without data, while the owner takes what is there by both calls: all of it, and no more.
+RANK_BODY(count_while_it_is_taken) {
+  const auto each = std::uint32_t(rounds(30'000));
+  constexpr std::size_t kBytes = 20'000;
+  RankSegment origin(fabric, kOrigin, MemoryChoice::host, kBytes), target(fabric, kTarget, MemoryChoice::host, kBytes * 4);
+  origin.put_pattern(0, kBytes, me.rank(), 0);
+  ASSERT_TRUE(me.meet());
+  if (me.rank() != 0) {
+    for (std::uint32_t i = 0; i < each; ++i) {
+      const auto post = [&] {
+        return i % 16 == 0
+                   ? fabric.write_notify_add({kOrigin, 0}, {0, kTarget, kBytes * me.rank()}, i % 32 == 0 ? kBytes : 40, 5, 2)
+                   : fabric.notify_add(0, kTarget, 5, 2);
+      };
+      ASSERT_TRUE(is_ok(post_patiently(fabric, 0, post))) << "at " << i;
+    }
+    ASSERT_TRUE(is_ok(fabric.wait(0, kPatience)));
+  } else {
+    const std::uint64_t total = std::uint64_t{each} * 2 * (me.rank_count() - 1);
+    std::uint64_t taken = 0;
+    for (unsigned turn = 0; taken < total; ++turn) {
+      if (turn % 2 == 0) {
+        ASSERT_TRUE(is_ok(fabric.notification_wait_count(kTarget, 5, 2, kPatience))) << taken << " of " << total;
+        taken += 2;
+      } else {
+        const auto value = fabric.notification_reset(kTarget, 5);
+        ASSERT_TRUE(is_ok(value));
+        taken += *value;
+      }
+    }
+    EXPECT_EQ(taken, total);
+    for (Rank rank = 1; rank < me.rank_count(); ++rank) EXPECT_TRUE(target.holds_pattern(kBytes * rank, kBytes, rank, 0));
+  }
+  ASSERT_TRUE(me.meet());
+  if (me.rank() == 0) {
+    const auto rest = fabric.notification_reset(kTarget, 5);
+    ASSERT_TRUE(is_ok(rest));
+    EXPECT_EQ(*rest, 0U);
+  }
+  ASSERT_TRUE(me.meet());
+}
+
+// The notifications go with their segment: those of a new one of the same id are all 0, and are raised without more ado.
+RANK_BODY(replace_the_segment) {
+  for (std::uint32_t round = 1; round <= 5; ++round) {
+    RankSegment target(fabric, kTarget, MemoryChoice::host, 64);
+    ASSERT_TRUE(me.meet());
+    if (me.rank() == kConsumer) {
+      if (round > 1) {
+        EXPECT_TRUE(fails(fabric.notification_wait(kTarget, 0, 9, Timeout::test()), Status::timed_out)) << "round " << round;
+      }
+      ASSERT_TRUE(me.meet());
+      ASSERT_TRUE(is_ok(fabric.notification_wait(kTarget, 8, 1, kPatience)));
+      const auto value = fabric.notification_reset(kTarget, 8);
+      ASSERT_TRUE(is_ok(value));
+      EXPECT_EQ(*value, round);
+      ASSERT_TRUE(is_ok(fabric.notification_wait_count(kTarget, 7, round, kPatience)));
+    } else {
+      ASSERT_TRUE(me.meet());
+      ASSERT_TRUE(is_ok(fabric.notify_add(kConsumer, kTarget, 7, round + 1)));  // one of it stays
+      ASSERT_TRUE(is_ok(fabric.notify(kConsumer, kTarget, 8, round)));
+      ASSERT_TRUE(is_ok(fabric.wait(0, kPatience)));
+    }
+    ASSERT_TRUE(me.meet());
+  }
+}
+
+// The report says which way a notification went, and why it was not a word.
+RANK_BODY(report_the_way) {
+  RankSegment origin(fabric, kOrigin, MemoryChoice::host, 100'000), target(fabric, kTarget, MemoryChoice::host, 100'000);
+  ASSERT_TRUE(me.meet());
+  if (me.rank() == kProducer) {
+    const auto way_of = [&](const Result<Operation>& posted) {
+      EXPECT_TRUE(is_ok(posted));
+      EXPECT_TRUE(is_ok(fabric.wait(0, kPatience)));
+      const auto report = posted ? fabric.report(*posted) : Result<OperationReport>(Error(posted.error()));
+      return report ? report->notification : report.error().message();
+    };
+    const std::string expected = me.setup().transport == TransportKind::local ? "a word behind the data, over shared memory"
+                                 : me.setup().transport == TransportKind::ucx ? "in a message: over UCX"
+                                                                              : "";
+    EXPECT_EQ(way_of(fabric.write({kOrigin, 0}, {kConsumer, kTarget, 0}, 100'000)), "");
+    EXPECT_EQ(way_of(fabric.notify(kConsumer, kTarget, 1, 1)).find(expected), 0U) << "without data";
+    EXPECT_EQ(way_of(fabric.write_notify({kOrigin, 0}, {kConsumer, kTarget, 0}, 100'000, 2, 1)).find(expected), 0U);
+    // Behind bytes that travelled in a message the peer's processor raises it, until it has said that they are in place.
+    EXPECT_TRUE(is_ok(fabric.write_in_order(&expected, {kConsumer, kTarget, 0}, 8)));
+    const std::string behind = me.setup().transport == TransportKind::local ? "in a message: what was before it" : expected;
+    EXPECT_EQ(way_of(fabric.notify(kConsumer, kTarget, 3, 1)).find(behind), 0U);
+    ASSERT_TRUE(is_ok(fabric.flush(kConsumer, kPatience)));
+    EXPECT_EQ(way_of(fabric.notify(kConsumer, kTarget, 4, 1)).find(expected), 0U);
+  } else {
+    for (const NotificationId id : {1U, 2U, 3U, 4U}) ASSERT_TRUE(is_ok(fabric.notification_wait(kTarget, id, 1, kPatience)));
+  }
   ASSERT_TRUE(me.meet());
 }
 
@@ -281,6 +400,15 @@ TEST_P(FabricNotificationPair, ResetIsOneStep) {
   run_ranks("reset_is_one_step", setup, std::chrono::seconds(100));
 }
 TEST_P(FabricNotificationPair, WakesASleepingWaiter) { run_ranks("wake_a_sleeping_waiter", GetParam()); }
+TEST_P(FabricNotificationPair, WakesEachOfTwoSleepingThreads) { run_ranks("wake_two_sleeping_threads", GetParam()); }
+TEST_P(FabricNotificationPair, GoesWithItsSegment) { run_ranks("replace_the_segment", GetParam()); }
+TEST_P(FabricNotificationPair, ItsWayIsReported) { run_ranks("report_the_way", GetParam()); }
+class FabricNotificationCount : public testing::TestWithParam<RankSetup> {};
+TEST_P(FabricNotificationCount, IsExactWhileItIsTaken) {
+  run_ranks("count_while_it_is_taken", GetParam(), std::chrono::seconds(100));
+}
+INSTANTIATE_TEST_SUITE_P(Writers, FabricNotificationCount, testing::ValuesIn(each_transport(4)), setup_name);
+
 INSTANTIATE_TEST_SUITE_P(Transports, FabricNotificationPair, testing::ValuesIn(each_transport(2)), setup_name);
 
 }  // namespace

@@ -1,6 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // Ranks that stand still, never come, or hold another key: every wait ends in its time, and what can go on goes on.
+#include <sys/uio.h>
+
+#include <cerrno>
 #include <csignal>
+#include <cstring>
+#include <fstream>
 #include <thread>
 
 #include "base/clock.hpp"
@@ -90,6 +95,86 @@ std::vector<RankSetup> stop_setups() {
   return all;
 }
 INSTANTIATE_TEST_SUITE_P(Memory, FabricStop, testing::ValuesIn(stop_setups()), setup_name);
+
+// --- A target that takes no part -------------------------------------------------------------------------------------------------
+
+constexpr std::size_t kStoppedBytes = 200'000;
+
+// Rank 1 tells where its memory is, and stands still while rank 0 writes.
+RANK_BODY(be_written_while_stopped) {
+  RankSegment origin(fabric, kOrigin, me.setup().origin, kStoppedBytes), target(fabric, kTarget, me.setup().target, kStoppedBytes);
+  origin.put_pattern(0, kStoppedBytes, me.rank(), 0);
+  if (me.rank() == kStopped) me.tell(std::to_string(reinterpret_cast<std::uintptr_t>(target.address())));
+  ASSERT_TRUE(is_ok(fabric.barrier({}, kPatience)));
+  if (me.rank() == kStopped) {
+    ASSERT_EQ(me.hear(), "go on");
+    ASSERT_TRUE(is_ok(fabric.notification_wait(kTarget, 3, 1, kPatience)));
+    const auto value = fabric.notification_reset(kTarget, 3);
+    ASSERT_TRUE(is_ok(value));
+    EXPECT_EQ(*value, 77U);
+    EXPECT_TRUE(target.holds_pattern(0, kStoppedBytes, 0, 0));
+  } else {
+    ASSERT_TRUE(is_ok(fabric.remote_segment(kStopped, kTarget, kPatience)));
+    me.tell("ready");
+    ASSERT_EQ(me.hear(), "stopped");
+    const auto posted = fabric.write_notify({kOrigin, 0}, {kStopped, kTarget, 0}, kStoppedBytes, 3, 77);
+    ASSERT_TRUE(is_ok(posted));
+    ASSERT_TRUE(is_ok(fabric.wait(0, kPatience)));
+    const auto report = fabric.report(*posted);
+    ASSERT_TRUE(is_ok(report));
+    EXPECT_EQ(report->notification.find("a word behind the data"), 0U) << report->notification;
+    me.tell("written");
+  }
+  ASSERT_TRUE(me.meet());
+}
+
+// From here, while the process stands still.
+std::vector<unsigned char> memory_of(pid_t process, std::uintptr_t address, std::size_t bytes) {
+  std::vector<unsigned char> taken(bytes);
+  const iovec here{taken.data(), bytes}, there{reinterpret_cast<void*>(address), bytes};
+  EXPECT_EQ(::process_vm_readv(process, &here, 1, &there, 1, 0), static_cast<ssize_t>(bytes)) << std::strerror(errno);
+  return taken;
+}
+
+// Whether one of the process's segments has notification `id` at `value`.
+bool has_notification(pid_t process, NotificationId id, std::uint32_t value) {
+  std::ifstream mappings("/proc/" + std::to_string(process) + "/maps");
+  for (std::string line; std::getline(mappings, line);) {
+    if (line.find("gigabar-notifications") == std::string::npos) continue;
+    std::uint32_t there = 0;
+    const auto word = memory_of(process, std::stoull(line, nullptr, 16) + id * sizeof there, sizeof there);
+    std::memcpy(&there, word.data(), sizeof there);
+    if (there == value) return true;
+  }
+  return false;
+}
+
+class FabricStoppedTarget : public testing::TestWithParam<RankSetup> {};
+TEST_P(FabricStoppedTarget, HasDataAndNotificationBeforeItGoesOn) {
+  RankJob job("be_written_while_stopped", GetParam());
+  job.start_all();
+  ASSERT_TRUE(job.hear(0, "ready"));
+  const auto address = job.word_of(kStopped);
+  ASSERT_TRUE(address) << "it told before rank 0 did";
+  job.send_signal(kStopped, SIGSTOP);
+  EXPECT_FALSE(has_notification(job.process(kStopped), 3, 77));
+  job.tell(0, "stopped");
+  if (job.hear(0, "written")) {
+    EXPECT_TRUE(is_pattern(memory_of(job.process(kStopped), std::stoull(*address), kStoppedBytes).data(), kStoppedBytes, 0, 0));
+    EXPECT_TRUE(has_notification(job.process(kStopped), 3, 77));
+  }
+  job.send_signal(kStopped, SIGCONT);
+  job.tell(kStopped, "go on");
+  job.finish();
+}
+std::vector<RankSetup> stopped_setups() {
+  std::vector<RankSetup> all = memory_setups(2);
+  std::erase_if(all, [](const RankSetup& setup) {
+    return setup.origin != setup.target || setup.transport == TransportKind::ucx || setup.target == MemoryChoice::device;
+  });
+  return all;
+}
+INSTANTIATE_TEST_SUITE_P(Memory, FabricStoppedTarget, testing::ValuesIn(stopped_setups()), setup_name);
 
 // --- Ranks that never come ------------------------------------------------------------------------------------------------------
 
