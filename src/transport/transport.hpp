@@ -96,9 +96,8 @@ struct MemoryRange {
 };
 
 // Memory of words, an even number of them, holds a value of 4 bytes for each, and behind all values a counter of 8 bytes for each.
-// It begins at a multiple of 8. A word is its value plus
-// its counter, modulo 2^32. Values are stored by anybody, and added to by processors. Counters are added to by adapters only: their
-// atomics are atomic with each other, not with those of processors.
+// It begins at a multiple of 8. A word is its value plus its counter, modulo 2^32. Values are stored by anybody, and added to by
+// processors. Counters are added to by adapters only: their atomics are atomic with each other, not with those of processors.
 inline constexpr std::size_t kWordBytes = 12;
 constexpr std::size_t word_value_at(std::size_t index) noexcept { return 4 * index; }
 constexpr std::size_t word_counter_at(std::size_t index, std::size_t word_count) noexcept { return 4 * word_count + 8 * index; }
@@ -145,9 +144,8 @@ enum class LinkState : std::uint8_t { connecting, ready, broken };
 // - messages arrive whole, once, in the order in which they were posted;
 // - a message is delivered after every write that was posted before it on this link has been placed in the peer's memory, where
 //   the peer's CPU, a later copy of its copy engine and a kernel launched later see it;
-// - a word is written after every write that was posted before it on this link has been placed, and without the peer's CPU: who
-// sees
-//   it by an acquire sees those writes, in memory of a GPU after the peer's Transport::settle();
+// - a word is written after every write that was posted before it on this link has been placed, and without the peer's CPU: a
+//   load (acquire) that sees it also sees those writes, those into memory of a GPU after the peer's Transport::settle();
 // - done() of a write: the local memory may be used again. It does not say that the bytes have arrived;
 // - done() of a read: the bytes are in local memory;
 // - each posted write and read gets exactly one done(), with an error when the link broke, before broken() is called. After that
@@ -184,8 +182,8 @@ class Link {
 
   // Why post_word() cannot, in one sentence; empty: it can.
   virtual std::string why_no_word(WordKind kind, const RemoteRegion& words) const = 0;
-  // Sets word `index` of the peer's memory of words to `value`, or adds to it. Only where why_no_word() is empty. Words and
-  // messages are in the order in which they were posted.
+  // Sets word `index` of the peer's memory of words to `value`, or adds to it. Only where why_no_word() is empty. A message
+  // that is posted later is delivered after it; one that was posted before may not have been looked at.
   virtual Posted post_word(WordKind kind, const RemoteRegion& words, std::size_t index, std::uint32_t value) = 0;
 
   // The initiator's half of connecting: the answer that the peer's accept() gave. Errors break the link.

@@ -20,8 +20,8 @@ constexpr std::size_t kWords = 8;
 
 // The words of an end, as the other one opens them.
 struct Words {
-  Words(const End& owner, const End& writer, std::size_t offered_words = kWords) {
-    MemoryRange range{memory.data(), offered_words * kWordBytes};
+  Words(const End& owner, const End& writer) {
+    MemoryRange range{memory.data(), kWords * kWordBytes};
     range.holds_words = true;
     region = test::taken(owner.transport->register_memory(range));
     remote = writer.open_region(*region);
