@@ -4,6 +4,7 @@
 #include <thread>
 #include <vector>
 
+#include "transport/local/link.hpp"
 #include "unit/transport/local/pair.hpp"
 
 namespace gigabar::transport {
