@@ -320,7 +320,7 @@ class Engine final : transport::Sink, WireupEvents {
   bool progress_once();
   bool poll_channels();
   void poll_between_posts();
-  void ask_to_be_woken();
+  void ask_before_sleep();
   bool arm_all();
   void sleep_on_descriptors(Lock& lock, std::int64_t deadline_ns);
   void wake_sleeper() noexcept;

@@ -121,11 +121,13 @@ void Engine::poll_between_posts() {
 
 // --- Sleeping --------------------------------------------------------------------------------------------------------------------
 
-// Who writes words by an adapter wakes nobody: it is told once, until it has woken this rank.
-void Engine::ask_to_be_woken() {
+// Whether messages with data are in place, so that the next notification can be a word. And who writes words by an adapter, which
+// wakes nobody, is told once that a thread waits for them, until it has woken this rank.
+void Engine::ask_before_sleep() {
   for (const auto& [rank, peer] : peers_) {
-    if (peer->state != Peer::State::ready || peer->is_asked_to_wake) continue;
-    if (peer->rails.front().link->limits().words_wake || !peer->transport->why_no_words().empty()) continue;
+    if (peer->state != Peer::State::ready || !peer->transport->why_no_words().empty()) continue;
+    if (peer->data_said != peer->data_placed) ask_placed(*peer);
+    if (word_waits_ == 0 || peer->is_asked_to_wake || peer->rails.front().link->limits().words_wake) continue;
     Message message;
     message.type = MessageType::wake_me;
     peer->is_asked_to_wake = true;
@@ -134,7 +136,7 @@ void Engine::ask_to_be_woken() {
 }
 
 bool Engine::arm_all() {
-  if (word_waits_ != 0) ask_to_be_woken();
+  ask_before_sleep();
   // Operations that wait for room in a link, and copies, tell nobody when they can go on.
   if (!busy_.empty() || has_copies_under_way()) return false;
   for (const OpenTransport& open : transports_) {
