@@ -202,7 +202,7 @@ class Fabric {
   GIGABAR_API Result<Operation> write_list(Rank rank, std::span<const ListPiece> pieces, const PostOptions& options = {});
   GIGABAR_API Result<Operation> read_list(Rank rank, std::span<const ListPiece> pieces, const PostOptions& options = {});
   // Sets notification `id` of the remote segment to `value` (not 0) after the data is in place. It is a word in memory of the
-  // segment's owner: over `local` a store, over InfiniBand and RoCE one more write by the adapter. The owner's processor takes no part
+  // segment's owner: over `local` a store, over InfiniBand and RoCE one more write by the adapter. The owner's CPU takes no part
   // where the data goes by the link itself over one rail; in other cases its engine sets the word. The report says which, and why.
   GIGABAR_API Result<Operation> write_notify(LocalPlace local, RemotePlace remote, std::uint64_t bytes, NotificationId id,
                                              std::uint32_t value, const PostOptions& options = {});
@@ -225,12 +225,14 @@ class Fabric {
                                                const PostOptions& options = {});
 
   // Waits until one of `count` notifications from `first` on is not 0, and returns the lowest such id. Errors: timed_out, peer_lost
-  // (every other rank of the job is lost; the error names them).
+  // (every other rank of the job is lost; the error names them), device_error (GPU memory could not be flushed; the notification
+  // stays as it is).
   GIGABAR_API Result<NotificationId> notification_wait(SegmentId segment, NotificationId first, std::uint32_t count,
                                                        Timeout timeout);
-  // Waits until notification `id` is at least `value`, and subtracts `value` from it.
+  // Waits until notification `id` is at least `value`, and subtracts `value` from it. Errors: as notification_wait.
   GIGABAR_API Result<void> notification_wait_count(SegmentId segment, NotificationId id, std::uint32_t value, Timeout timeout);
   // Sets the notification to 0 and returns its previous value, in one step: what is raised meanwhile is in the result or stays.
+  // Errors: device_error, as notification_wait.
   GIGABAR_API Result<std::uint32_t> notification_reset(SegmentId segment, NotificationId id);
 
   // Waits for local completion of everything that was posted to the queue: local memory may be used again. Errors: timed_out; the

@@ -77,7 +77,8 @@ struct FabricOptions {
   std::optional<bool> stand_in_registration;  // false: NICs refuse stand-in memory, as without GPUDirect RDMA. For tests
   // For RDMA connections. Service level: InfiniBand 0 to 15, RoCE 0 to 7 (Ethernet priority), none over iWARP.
   std::optional<int> gid_index, traffic_class, service_level;
-  std::optional<bool> progress_thread;  // default true: peers' operations make progress while this rank computes
+  std::optional<bool> progress_thread;     // default true: peers' operations make progress while this rank computes
+  std::optional<bool> notification_words;  // default true: notifications are words where the link can write them; false: messages
   Timeout connect_timeout = Timeout::of(std::chrono::seconds(30));  // for a rank to appear, and for making a connection
 };
 

@@ -150,7 +150,7 @@ Result<const Choice*> Engine::decide(Peer& peer, Direction direction, const Loca
   const bool is_alone = !needs_message && reach.can && reach.is_quick && reach.path == TransferPath::host;
   message.is_within_limits = direction == Direction::write && bytes <= eager_bytes && !is_alone;
   message.why = direction == Direction::read ? "the peer can answer a read inside messages"
-                : is_alone                   ? "the link writes it as fast, without the peer's processor"
+                : is_alone                   ? "the link writes it as fast, without the peer's CPU"
                 : message.is_within_limits   ? text("up to the eager limit of ", eager_bytes, " bytes it travels inside a message")
                                              : text("above the eager limit of ", eager_bytes, " bytes");
 
@@ -227,6 +227,50 @@ Result<const Choice*> Engine::decide(Peer& peer, Direction direction, const Loca
   }
   choices_.push_back(std::move(choice));
   return choice_index_[key] = &choices_.back();
+}
+
+// --- Explaining ---------------------------------------------------------------------------------------------------------------
+
+Result<Explanation> Engine::explain(Lock& lock, Direction direction, LocalPlace local, RemotePlace remote, std::uint64_t bytes,
+                                    const Timeout& timeout, const PostOptions& options) {
+  Transfer transfer;
+  transfer.kind = direction == Direction::read ? OpKind::read : OpKind::write;
+  transfer.local = local;
+  transfer.remote = remote;
+  transfer.bytes = bytes;
+  LocalSegment* segment = nullptr;
+  if (Result<void> checked = check_transfer(transfer, segment); !checked) return std::move(checked).error();
+  auto peer = ready_peer(lock, remote.rank, timeout);
+  if (!peer) return std::move(peer).error();
+  auto state = remote_segment(lock, **peer, remote.segment, timeout);
+  if (!state) return std::move(state).error();
+  auto again = local_segment(local.segment);
+  if (!again) return std::move(again).error();
+  if (remote.offset_bytes > (*state)->bytes || bytes > (*state)->bytes - remote.offset_bytes) {
+    return make_error(Status::out_of_range, "explain",
+                      text("remote segment ", remote.segment, " at ", remote.offset_bytes, " +", bytes, " of rank ", remote.rank),
+                      text("the segment has ", (*state)->bytes, " bytes"), "stay inside it");
+  }
+  Explanation explanation;
+  if (bytes == 0) {
+    explanation.is_possible = true;
+    explanation.reason = "there is nothing to move";
+    return explanation;
+  }
+  for (const Rail& rail : (*peer)->rails) explanation.rails.push_back(rail.link->rail());
+  auto choice = choose(**peer, direction, **again, **state, bytes, options.policy ? *options.policy : settings_.policy, false);
+  if (!choice) {
+    explanation.reason = choice.error().record().cause;
+    explanation.alternatives = considered_;
+    return explanation;
+  }
+  explanation.is_possible = true;
+  explanation.path = (*choice)->path;
+  explanation.transport = (*choice)->transport;
+  explanation.chunk_bytes = (*choice)->chunk_bytes;
+  explanation.reason = (*choice)->reason;
+  explanation.alternatives = (*choice)->alternatives;
+  return explanation;
 }
 
 }  // namespace gigabar::fabric

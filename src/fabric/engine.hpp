@@ -21,6 +21,7 @@
 
 #include "base/descriptor.hpp"
 #include "base/uncancelled.hpp"
+#include "fabric/bounds.hpp"
 #include "fabric/fair_mutex.hpp"
 #include "fabric/id_table.hpp"
 #include "fabric/job/job.hpp"
@@ -37,45 +38,6 @@ class ByteWriter;
 
 namespace gigabar::fabric {
 
-// A collective that a group has begun.
-struct Collective {
-  enum class Kind : std::uint8_t { barrier = 1, integers, reals };
-  Kind kind = Kind::barrier;
-  ReduceOperation operation = ReduceOperation::sum;
-  std::uint64_t sequence = 0;
-  unsigned round = 0;
-  bool is_entered = false;  // a thread is at it
-  bool has_said = false;    // this rank's part was said
-  bool is_under_way = false;
-  std::string values;  // what this rank sends up, then the result
-};
-
-struct AtomicAnswer {
-  bool is_done = false;
-  std::uint64_t old = 0;
-  Status status = Status::ok;
-  Rank rank = 0;
-};
-
-inline constexpr std::size_t kMaxMessages = 65536;  // posted and not waited for
-
-// What a peer can make this rank remember. One that keeps to the protocol has no more under way; who goes beyond is lost with an
-// error that says so.
-inline constexpr std::size_t kMaxOutbox = std::size_t{1} << 20;       // answers that it does not take
-inline constexpr std::size_t kMaxMarks = 65536;                       // of fences that did not come yet
-inline constexpr std::size_t kMaxHeldBytes = std::size_t{256} << 20;  // behind marks and staged writes
-inline constexpr std::size_t kMaxAheadBytes = kMaxHeldBytes / 4;      // the writer's: a quarter, answers come on top
-inline constexpr std::size_t kMaxPosted = std::size_t{kQueues} * kQueueDepth;
-// Reads. Twice what can be posted: who has heard that a read is over may ask for another before this rank has looked at the
-// completion of its write.
-inline constexpr std::size_t kMaxAnswers = 2 * kMaxPosted;
-// Staged writes: of messages, of queues, and those that answer this rank's reads.
-inline constexpr std::size_t kMaxStaged = kMaxMessages + kMaxPosted + kMaxAnswers;
-inline constexpr std::size_t kMaxSaidBytes = 2000;  // of a reason that a peer gives
-inline constexpr std::size_t kMaxParts = 16384;     // of collectives that this rank has not come to
-// Decisions of which each has a text of its own, with reasons that peers give. What comes after has none.
-inline constexpr std::size_t kMaxChoices = 4096;
-inline constexpr std::size_t kRecords = 4096;  // for report(), of the operations posted last
 inline constexpr std::int64_t kSpinNs = 50'000;
 inline constexpr unsigned kPollsPerLook = 16;  // at the time, and for a thread that wants the lock
 // A thread that waits lets others run between its polls for so long, and then sleeps: the second where no other did run. To wake a
@@ -139,8 +101,8 @@ class Engine final : transport::Sink, WireupEvents {
    private:
     Engine& engine_;
   };
-  // Behind a word that was seen: see Transport::settle().
-  Result<void> settle();
+  // Behind a word that was seen: see Transport::flush_gpu_writes().
+  Result<void> flush_gpu_writes();
 
   // As progress_until(), for what any rank may do. Errors: those of error_when_alone(), when no rank is left that could.
   template <class IsDone>
@@ -388,8 +350,10 @@ class Engine final : transport::Sink, WireupEvents {
   Result<MappedSegment> make_mapping(const MappedPlace& place, LocalSegment* own, RemoteState* remote) const;
   Result<void> map_own(MappedSegment& mapped, MappedFor who, const std::string& name) const;
   RemoteState& ask_segment(Peer& peer, SegmentId id);
-  std::vector<Descriptor> describe_segment(const Peer& peer, const LocalSegment& segment, ByteWriter& writer) const;
-  bool learn_segment(Peer& peer, RemoteState& remote, ByteReader& reader, std::vector<Descriptor> descriptors);
+  std::vector<Descriptor> describe_segment(const Peer& peer, const LocalSegment& segment, ByteWriter& writer);
+  // `lacks_descriptors`: there were some, for which this process had no room.
+  bool learn_segment(Peer& peer, RemoteState& remote, ByteReader& reader, std::vector<Descriptor> descriptors,
+                     bool lacks_descriptors = false);
   void learn_buffer(Peer& peer, SegmentId id, std::string_view description);
   void on_segment_ask(Peer& peer, const Frame& frame);
   void on_segment_key(Peer& peer, Frame& frame);
@@ -409,9 +373,15 @@ class Engine final : transport::Sink, WireupEvents {
   Op& make_op(OpKind kind, QueueId queue, Peer* peer, bool is_internal);
   void settle_copies(Peer& peer);
   Result<void> check_transfer(const Transfer& transfer, LocalSegment*& local);
-  // `is_word`: its notification can be one.
+  // How far the notification of an operation has come.
+  struct Notifying {
+    bool is_word = false;              // it can be one
+    const std::string* way = nullptr;  // for reports
+    bool is_data_written = false;      // but what comes behind it is not posted
+  };
   std::optional<Operation> post_at_once(Peer& peer, const Transfer& transfer, QueueId queue, const LocalSegment* local,
-                                        const RemoteState& remote, const Choice* choice, std::uint64_t begin_cycles, bool is_word);
+                                        const RemoteState& remote, const Choice* choice, std::uint64_t begin_cycles,
+                                        Notifying& notifying);
   Operation record_at_once(const Peer& peer, const Choice* choice, std::uint64_t bytes, std::uint64_t begin_cycles);
   Result<std::span<const std::byte>> plain_bytes(const LocalMemory& memory, std::uint64_t offset, std::uint64_t bytes);
   void submit(Op& op) noexcept;
@@ -431,11 +401,12 @@ class Engine final : transport::Sink, WireupEvents {
   bool seal(Peer& peer);
   // Whether a notification can be a word now: one rail carries the data, and nothing before it is the peer's engine's to carry out.
   // `way` becomes the sentence for reports.
-  bool is_by_word(Peer& peer, RemoteState& remote, std::uint8_t flags, const std::string*& way);
+  bool is_by_word(Peer& peer, RemoteState& remote, std::uint8_t flags, NotificationId id, const std::string*& way);
   void find_way(const Peer& peer, RemoteState& remote, transport::WordKind kind);
   bool post_word(Peer& peer, const RemoteState& remote, std::uint8_t flags, NotificationId id, std::uint32_t value);
   void wake(Peer& peer);
   void ask_placed(Peer& peer);
+  void ask_for_words(Peer& peer, const RemoteState& remote, std::uint8_t flags);
   // Whether the peer may have to hold so much that nothing more of the program's is said until it has told.
   bool is_too_far_ahead(Peer& peer);
   static Error broken_under(const Peer& peer, const transport::Link& link, const ErrorRecord& said);
@@ -501,7 +472,7 @@ class Engine final : transport::Sink, WireupEvents {
   void unlist_receive(Op& op) noexcept;
   Op* find_receive(const Peer& peer, Tag tag);
   void deliver(Op& receive, Peer& peer, Tag tag, std::span<const std::byte> data);
-  std::string description_of_buffer(const Peer& peer, LocalSegment& segment) const;
+  std::string description_of_buffer(const Peer& peer, LocalSegment& segment);
   void reply_to_request(Op& receive, Peer& peer, Tag tag, std::uint64_t bytes, std::uint64_t request);
   bool has_most_messages() const noexcept { return ops_.size() + sent_.size() >= kMaxMessages; }
   Result<bool> say_eager(Peer& peer, Tag tag, const void* source, const LocalMemory* memory, std::uint64_t offset,
@@ -540,6 +511,7 @@ class Engine final : transport::Sink, WireupEvents {
   std::vector<Peer*> busy_;  // with pending operations or words
 
   std::map<MappedPlace, MappedSegment> mapped_segments_;
+  WordPages word_pages_;
   std::map<SegmentId, std::unique_ptr<LocalSegment>> segments_;
   LocalSegment* recent_segment_ = nullptr;  // of the program's; found again without a search
   std::uint16_t last_epoch_ = 0;

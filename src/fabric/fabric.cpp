@@ -20,6 +20,7 @@ using fabric::Engine;
 using fabric::entered_queue;
 using fabric::guarded;
 using fabric::is_usable;
+using fabric::Notifications;
 using fabric::OpKind;
 using fabric::QueueGuard;
 using fabric::refuse_options;
@@ -325,7 +326,7 @@ Result<NotificationId> Fabric::notification_wait(SegmentId segment, Notification
     const auto* const now = state_->engine->find_segment(segment);
     if (now == nullptr) return true;
     for (std::uint32_t index = 0; index < count; ++index) {
-      if (now->notifications->value(first + index) == 0) continue;
+      if (now->notifications->look(first + index).value() == 0) continue;
       raised = first + index;
       return true;
     }
@@ -340,7 +341,7 @@ Result<NotificationId> Fabric::notification_wait(SegmentId segment, Notification
   }
   auto still = state_->engine->local_segment(segment);
   if (!still) return std::move(still).error();
-  if (Result<void> settled = state_->engine->settle(); !settled) return std::move(settled).error();
+  if (Result<void> flushed = state_->engine->flush_gpu_writes(); !flushed) return std::move(flushed).error();
   return raised;
 } catch (...) {
   return error_of_exception("notification_wait");
@@ -353,11 +354,16 @@ Result<void> Fabric::notification_wait_count(SegmentId segment, NotificationId i
   auto found = state_->engine->local_segment(segment);
   if (!found) return std::move(found).error();
   bool is_gone = false;
+  Result<void> flushed;
   const auto take = [&] {
     auto now = state_->engine->local_segment(segment);
     is_gone = !now;
     if (is_gone) return true;
-    return (*now)->notifications->take(id, value);
+    Notifications& notifications = *(*now)->notifications;
+    if (!notifications.look(id).is_at_least(value)) return false;
+    // Before it is taken: an error leaves it as it is.
+    flushed = state_->engine->flush_gpu_writes();
+    return !flushed || notifications.take(id, value);
   };
   const Engine::WordWait waiting(*state_->engine);
   auto is_over = state_->engine->progress_unless_alone(lock, timeout, "notification_wait_count", kRaise, take);
@@ -369,7 +375,7 @@ Result<void> Fabric::notification_wait_count(SegmentId segment, NotificationId i
   if (is_gone) {
     return make_error(Status::invalid_argument, "notification_wait_count", text("segment ", segment), "it was deregistered", {});
   }
-  return state_->engine->settle();
+  return flushed;
 } catch (...) {
   return error_of_exception("notification_wait_count");
 }
@@ -380,9 +386,12 @@ Result<std::uint32_t> Fabric::notification_reset(SegmentId segment, Notification
   auto lock = state_->engine->lock();
   auto found = state_->engine->local_segment(segment);
   if (!found) return std::move(found).error();
-  const std::uint32_t value = (*found)->notifications->reset(id);
-  if (Result<void> settled = state_->engine->settle(); !settled) return std::move(settled).error();
-  return value;
+  Notifications& notifications = *(*found)->notifications;
+  for (;;) {
+    const Notifications::Seen seen = notifications.look(id);
+    if (Result<void> flushed = state_->engine->flush_gpu_writes(); !flushed) return std::move(flushed).error();
+    if (notifications.take_all(id, seen)) return seen.value();
+  }
 } catch (...) {
   return error_of_exception("notification_reset");
 }

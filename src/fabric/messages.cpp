@@ -432,7 +432,7 @@ void Engine::reply_to_request(Op& receive, Peer& peer, Tag tag, std::uint64_t by
 
 // The key of a buffer that the peer does not know yet goes with the reply: asking for it would take as long as many messages.
 // Empty: it knows it, or has to ask because descriptors go with it.
-std::string Engine::description_of_buffer(const Peer& peer, LocalSegment& segment) const {
+std::string Engine::description_of_buffer(const Peer& peer, LocalSegment& segment) {
   if (segment.id < kFirstAnonymous || segment.known_by.contains(peer.rank)) return {};
   ByteWriter writer;
   const std::vector<Descriptor> descriptors = describe_segment(peer, segment, writer);

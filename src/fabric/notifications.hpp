@@ -8,9 +8,9 @@
 #include <array>
 #include <atomic>
 #include <cstdint>
-#include <cstdlib>
 #include <memory>
 #include <string>
+#include <string_view>
 
 #include "base/descriptor.hpp"
 #include "gigabar/types.hpp"
@@ -18,25 +18,47 @@
 
 namespace gigabar::fabric {
 
+inline constexpr std::string_view kWordsAreOff = "notification_words is off (GIGABAR_NOTIFICATION_WORDS)";
+
+// Pages of one memory file for the words of all segments, so that a fabric needs one descriptor for them. Each place in the file is
+// used once: what a process that was given up still writes goes nowhere.
+class WordPages {
+ public:
+  struct Taken {
+    std::shared_ptr<std::byte> memory;  // zeros; unmapped, and given back to the kernel, with the last reference
+    int descriptor = -1;                // kept by `memory`; -1: of no file
+    std::uint64_t offset_bytes = 0;
+    std::string why_no_file;
+  };
+  // Pages that nobody touches take no memory. Where there is no memory file they are this process's alone. Errors: out_of_memory.
+  Result<Taken> take(std::size_t bytes);
+
+ private:
+  std::shared_ptr<const Descriptor> file_;
+  std::uint64_t used_bytes_ = 0;
+};
+
 class Notifications {
  public:
-  // kNotifications, all 0, in pages of a new memory file: those that are never raised are never present. Errors: out_of_memory,
-  // out_of_descriptors.
-  static Result<std::unique_ptr<Notifications>> make(Descriptor& file);
+  // kNotifications, all 0. Errors: out_of_memory.
+  static Result<std::unique_ptr<Notifications>> make(WordPages& pages);
   ~Notifications();
   Notifications(const Notifications&) = delete;
   Notifications& operator=(const Notifications&) = delete;
 
-  // For peers of that transport; `file` as of make(). What it does not take is in `why_not`.
-  void register_with(transport::Transport& transport, const Descriptor& file);
+  // For peers of that transport, once: what it does not take is in `why_not`. Adapters pin the words that they may write.
+  void register_with(transport::Transport& transport);
 
   // The following by threads that have the engine's lock; peers write at any time.
-  std::uint32_t value(NotificationId id) const noexcept {
-    const std::uint32_t stored = stored_at(id).load(std::memory_order_acquire);
-    return has_counters_ ? stored + counted(id) : stored;
-  }
-  // Sets it to 0; returns what it was. What is raised meanwhile is in the result or stays.
-  std::uint32_t reset(NotificationId id) noexcept;
+  struct Seen {
+    std::uint32_t stored = 0;
+    std::uint32_t counted = 0;  // by adapters, since it was taken
+    std::uint32_t value() const noexcept { return stored + counted; }
+    bool is_at_least(std::uint32_t value) const noexcept { return std::uint64_t{stored} + counted >= value; }
+  };
+  Seen look(NotificationId id) const noexcept { return {stored_at(id).load(std::memory_order_acquire), counted(id)}; }
+  // Sets it to 0; what was counted since it was seen stays. False: another value has been stored since.
+  bool take_all(NotificationId id, Seen seen) noexcept;
   // Subtracts `value`; false: it is less.
   bool take(NotificationId id, std::uint32_t value) noexcept;
   void raise(transport::WordKind kind, NotificationId id, std::uint32_t value) noexcept;
@@ -45,26 +67,19 @@ class Notifications {
   std::array<std::string, kTransportKinds> why_not;
 
  private:
-  struct Free {
-    void operator()(void* memory) const noexcept { std::free(memory); }
-  };
-  struct Unmap {
-    void operator()(std::byte* memory) const noexcept;
-  };
-
-  Notifications() = default;
+  explicit Notifications(WordPages::Taken pages) noexcept : pages_(std::move(pages)) {}
   std::atomic_ref<std::uint32_t> stored_at(NotificationId id) const noexcept {
-    return std::atomic_ref(*reinterpret_cast<std::uint32_t*>(memory_.get() + transport::word_value_at(id)));
+    return std::atomic_ref(*reinterpret_cast<std::uint32_t*>(pages_.memory.get() + transport::word_value_at(id)));
   }
-  // By adapters, since it was taken.
   std::uint32_t counted(NotificationId id) const noexcept {
-    const auto* const counter = reinterpret_cast<std::uint64_t*>(memory_.get() + transport::word_counter_at(id, kNotifications));
+    if (!has_counters_ || id >= transport::kCountedWords) return 0;
+    const auto* const counter = reinterpret_cast<std::uint64_t*>(pages_.memory.get() + transport::word_counter_at(id));
     return static_cast<std::uint32_t>(__atomic_load_n(counter, __ATOMIC_ACQUIRE)) - taken_[id];
   }
 
-  std::unique_ptr<std::byte, Unmap> memory_;
-  bool has_counters_ = false;                     // adapters may count
-  std::unique_ptr<std::uint32_t[], Free> taken_;  // of each counter; not in memory that peers write
+  const WordPages::Taken pages_;
+  bool has_counters_ = false;                                    // adapters may count
+  std::array<std::uint32_t, transport::kCountedWords> taken_{};  // of each counter; not in memory that peers write
 };
 
 }  // namespace gigabar::fabric

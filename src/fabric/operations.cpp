@@ -149,25 +149,20 @@ Result<Operation> Engine::post(Lock& lock, const Transfer& transfer, const PostO
   const bool is_notified = (transfer.flags & kHasNotification) != 0;
   if (transfer.bytes == 0 && !is_notified) return record_at_once(*peer, nullptr, 0, begin_cycles);
   const PathPolicy& policy = options.policy ? *options.policy : settings_.policy;
-  const std::string* way = nullptr;
-  const bool is_word = is_notified && is_by_word(*peer, *remote, transfer.flags, way);
+  Notifying notifying;
+  notifying.is_word = is_notified && is_by_word(*peer, *remote, transfer.flags, transfer.notification, notifying.way);
   const Choice* choice = nullptr;
   if (transfer.bytes != 0 && transfer.is_between_segments()) {
     // Waiting above may have given the lock away: the segment is looked up again.
     local = find_segment(transfer.local.segment);
     if (local == nullptr) return local_segment(transfer.local.segment).error();
     const Direction direction = transfer.kind == OpKind::read ? Direction::read : Direction::write;
-    auto chosen = choose(*peer, direction, *local, *remote, transfer.bytes, policy, is_notified && !is_word);
+    auto chosen = choose(*peer, direction, *local, *remote, transfer.bytes, policy, is_notified && !notifying.is_word);
     if (!chosen) return std::move(chosen).error();
     choice = *chosen;
   }
-  if (const auto posted = post_at_once(*peer, transfer, options.queue, local, *remote, choice, begin_cycles, is_word)) {
-    if (!is_notified) return *posted;
-    const bool is_with_data = choice != nullptr && choice->method == Method::message;
-    records_[last_op_ % kRecords].way = is_with_data ? &kWithData : way;
-    if (!is_with_data && !is_word && remote->ways[static_cast<std::size_t>(word_kind(transfer.flags))].is_word) ask_placed(*peer);
+  if (const auto posted = post_at_once(*peer, transfer, options.queue, local, *remote, choice, begin_cycles, notifying))
     return *posted;
-  }
   Op& op = make_op(transfer.bytes == 0 ? OpKind::notify : transfer.kind, options.queue, peer, false);
   op.local = transfer.bytes == 0 ? nullptr : local;
   if (transfer.kind == OpKind::place) std::memcpy(op.ordered_bytes.data(), transfer.ordered_bytes, transfer.bytes);
@@ -185,6 +180,10 @@ Result<Operation> Engine::post(Lock& lock, const Transfer& transfer, const PostO
   op.chunk_bytes = options.chunk_bytes.value_or(kNotGiven);
   op.stripe_bytes = options.stripe_bytes.value_or(kNotGiven);
   op.choice = choice;
+  if (notifying.is_data_written) {
+    op.next = op.rail_bytes[0] = op.bytes;
+    op.chunks = 1;
+  }
   const Operation id{op.id};
   submit(op);
   return id;
@@ -246,41 +245,48 @@ Result<Operation> Engine::post_list(Lock& lock, OpKind kind, Rank rank, std::spa
 // that there is nothing to remember but its record.
 std::optional<Operation> Engine::post_at_once(Peer& peer, const Transfer& transfer, QueueId queue, const LocalSegment* local,
                                               const RemoteState& remote, const Choice* choice, std::uint64_t begin_cycles,
-                                              bool is_word) {
+                                              Notifying& notifying) {
   if (!peer.pending.empty() || peer.state != Peer::State::ready || !flush_outbox(peer) || is_too_far_ahead(peer))
     return std::nullopt;
   const auto recorded = [&] {
     ++queues_[queue].posted_count;
     ++statistics_.operations;
     peer.is_ping_last = false;
-    return record_at_once(peer, choice, transfer.bytes, begin_cycles);
+    const Operation operation = record_at_once(peer, choice, transfer.bytes, begin_cycles);
+    records_[last_op_ % kRecords].way = notifying.way;
+    return operation;
   };
-  const auto write_word = [&] { return post_word(peer, remote, transfer.flags, transfer.notification, transfer.value); };
+  const bool is_notified = (transfer.flags & kHasNotification) != 0;
+  const bool is_direct = choice != nullptr && choice->method == Method::direct;
+  const bool is_with_data = choice != nullptr && !is_direct;
   std::span<const std::byte> payload;
   transport::Link& link = *peer.rails.front().link;
-  if (choice != nullptr && choice->method == Method::direct) {
+  if (is_direct) {
     const bool is_copied =
-        transfer.kind == OpKind::write && (transfer.flags == 0 || is_word) && transfer.bytes <= link.limits().copied_write_bytes;
+        transfer.kind == OpKind::write && (!is_notified || notifying.is_word) && transfer.bytes <= link.limits().copied_write_bytes;
     if (!is_copied || peer.rails.size() != 1 || choice->path != TransferPath::host || !local->memory.is_plain())
       return std::nullopt;
     payload = {local->memory.address() + transfer.local.offset_bytes, static_cast<std::size_t>(transfer.bytes)};
     if (link.post_copied_write(payload, *remote.region, transfer.remote.offset_bytes) != Posted::ok) return std::nullopt;
-    // Where the word finds the link full, the data is written once more before it.
-    if (transfer.flags != 0 && !write_word()) return std::nullopt;
-    return recorded();
+    if (!is_notified) return recorded();
+    notifying.is_data_written = true;
+    payload = {};
   }
-  if (choice == nullptr && is_word && write_word()) return recorded();
-  if (choice != nullptr) {
+  if (is_with_data) {
     if (choice->method != Method::message || transfer.bytes > link.limits().payload_bytes) return std::nullopt;
     const auto plain = plain_bytes(local->memory, transfer.local.offset_bytes, transfer.bytes);
     if (!plain) return std::nullopt;
     payload = *plain;
+  } else if (notifying.is_word) {
+    if (post_word(peer, remote, transfer.flags, transfer.notification, transfer.value)) return recorded();
+    // An adapter has few atomics under way, and a message counts as well.
+    if (word_kind(transfer.flags) == transport::WordKind::set) return std::nullopt;
+    notifying.way = &kBesideAtomics;
   }
-  const bool is_notified = (transfer.flags & kHasNotification) != 0;
   Message message;
   const bool is_place = transfer.kind == OpKind::place;
   if (is_place) payload = {static_cast<const std::byte*>(transfer.ordered_bytes), static_cast<std::size_t>(transfer.bytes)};
-  message.type = choice != nullptr ? MessageType::put : is_place ? MessageType::place : MessageType::notify;
+  message.type = is_with_data ? MessageType::put : is_place ? MessageType::place : MessageType::notify;
   message.flags = transfer.flags;
   message.segment = transfer.remote.segment;
   message.epoch = remote.epoch;
@@ -289,6 +295,9 @@ std::optional<Operation> Engine::post_at_once(Peer& peer, const Transfer& transf
   message.a = transfer.remote.offset_bytes;
   if (is_notified) message.b = Message::pair(transfer.notification, transfer.value);
   if (!(is_notified || is_place ? post_after_data(peer, message, payload) : say_first(peer, message, payload))) return std::nullopt;
+  if (is_notified && is_with_data) notifying.way = &kWithData;
+  // GPU memory goes inside messages anyway.
+  if (is_notified && (!is_with_data || choice->path == TransferPath::host)) ask_for_words(peer, remote, transfer.flags);
   return recorded();
 }
 
@@ -424,7 +433,7 @@ bool Engine::post_place(Op& op) {
 // What comes behind the data: the notification, or the message that a read or a message is complete.
 bool Engine::post_tail(Op& op) {
   const bool is_notifying = (op.flags & kHasNotification) != 0 && !op.is_notified && !op.error;
-  if (is_notifying && is_by_word(*op.peer, *op.remote, op.flags, op.way)) {
+  if (is_notifying && is_by_word(*op.peer, *op.remote, op.flags, op.notification, op.way)) {
     op.is_notified = post_word(*op.peer, *op.remote, op.flags, op.notification, op.value);
     // An adapter has few atomics under way, and a message counts as well.
     if (!op.is_notified && word_kind(op.flags) == transport::WordKind::set) return false;
@@ -441,7 +450,7 @@ bool Engine::post_tail(Op& op) {
     notify.b = Message::pair(op.notification, op.value);
     if (!post_after_data(*op.peer, notify, {})) return false;
     op.is_notified = true;
-    if (op.remote->ways[static_cast<std::size_t>(word_kind(op.flags))].is_word) ask_placed(*op.peer);  // the next one can be one
+    ask_for_words(*op.peer, *op.remote, op.flags);
   }
   if (op.finish) {
     Message finish = *op.finish;
@@ -480,6 +489,7 @@ bool Engine::post_message_op(Op& op) {
       if (!post_after_data(peer, put, *payload)) return false;
       op.is_notified = true;
       op.way = &kWithData;
+      if (op.choice->path == TransferPath::host) ask_for_words(peer, *op.remote, op.flags);
     } else if (!say_first(peer, put, *payload)) {
       ++op.retries;
       return false;
@@ -551,50 +561,6 @@ bool Engine::post_get(Op& op) {
   ++op.chunks;
   op.peer->by_id[op.id] = &op;
   return true;
-}
-
-// --- Explaining ---------------------------------------------------------------------------------------------------------------
-
-Result<Explanation> Engine::explain(Lock& lock, Direction direction, LocalPlace local, RemotePlace remote, std::uint64_t bytes,
-                                    const Timeout& timeout, const PostOptions& options) {
-  Transfer transfer;
-  transfer.kind = direction == Direction::read ? OpKind::read : OpKind::write;
-  transfer.local = local;
-  transfer.remote = remote;
-  transfer.bytes = bytes;
-  LocalSegment* segment = nullptr;
-  if (Result<void> checked = check_transfer(transfer, segment); !checked) return std::move(checked).error();
-  auto peer = ready_peer(lock, remote.rank, timeout);
-  if (!peer) return std::move(peer).error();
-  auto state = remote_segment(lock, **peer, remote.segment, timeout);
-  if (!state) return std::move(state).error();
-  auto again = local_segment(local.segment);
-  if (!again) return std::move(again).error();
-  if (!fits(remote.offset_bytes, bytes, (*state)->bytes)) {
-    return make_error(Status::out_of_range, "explain",
-                      text(place_text("remote", remote.segment, remote.offset_bytes, bytes), " of rank ", remote.rank),
-                      text("the segment has ", (*state)->bytes, " bytes"), "stay inside it");
-  }
-  Explanation explanation;
-  if (bytes == 0) {
-    explanation.is_possible = true;
-    explanation.reason = "there is nothing to move";
-    return explanation;
-  }
-  for (const Rail& rail : (*peer)->rails) explanation.rails.push_back(rail.link->rail());
-  auto choice = choose(**peer, direction, **again, **state, bytes, options.policy ? *options.policy : settings_.policy, false);
-  if (!choice) {
-    explanation.reason = choice.error().record().cause;
-    explanation.alternatives = considered_;
-    return explanation;
-  }
-  explanation.is_possible = true;
-  explanation.path = (*choice)->path;
-  explanation.transport = (*choice)->transport;
-  explanation.chunk_bytes = (*choice)->chunk_bytes;
-  explanation.reason = (*choice)->reason;
-  explanation.alternatives = (*choice)->alternatives;
-  return explanation;
 }
 
 }  // namespace gigabar::fabric

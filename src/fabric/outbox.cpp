@@ -97,30 +97,37 @@ void Engine::ask_placed(Peer& peer) {
 void Engine::find_way(const Peer& peer, RemoteState& remote, transport::WordKind kind) {
   const transport::Link& link = *peer.rails.front().link;
   std::string why = remote.words ? link.why_no_word(kind, *remote.words) : remote.why_no_words;
+  if (!settings_.notification_words) why = kWordsAreOff;
   RemoteState::Way& way = remote.ways[static_cast<std::size_t>(kind)];
-  way.is_word = why.empty();
-  why = way.is_word ? text("a word behind the data, over ", link.rail(), ", without the peer's processor")
-                    : text("in a message: ", why);
+  way.is_word = remote.words != nullptr && why.empty();
+  why = way.is_word ? text("a word behind the data, over ", link.rail(), ", without the peer's CPU") : text("in a message: ", why);
   // Peers give reasons too, and could go on giving new ones.
   if (ways_.size() >= kMaxChoices) why = way.is_word ? "a word behind the data" : "in a message";
   way.reason = &*ways_.insert(std::move(why)).first;
 }
 
-bool Engine::is_by_word(Peer& peer, RemoteState& remote, std::uint8_t flags, const std::string*& way) {
-  static const std::string kOtherRails =
-      "in a message: the data took several rails, which only the peer's processor brings together";
+bool Engine::is_by_word(Peer& peer, RemoteState& remote, std::uint8_t flags, NotificationId id, const std::string*& way) {
+  static const std::string kOtherRails = "in a message: the data took several rails, which only the peer's CPU brings together";
   static const std::string kBehindMessages =
-      "in a message: what was before it went through the peer's processor, and may not be in place";
+      "in a message: what was before it went through the peer's CPU, and may not be in place";
+  static const std::string kBeyondTheWords =
+      text("in a message: adapters write the notifications below ", transport::kCountedWords, " only, so that no more is pinned");
   const transport::WordKind kind = word_kind(flags);
   RemoteState::Way& known = remote.ways[static_cast<std::size_t>(kind)];
   if (known.reason == nullptr) find_way(peer, remote, kind);
   way = known.reason;
   if (!known.is_word) return false;
+  if (id >= transport::words_in(remote.words->bytes())) way = &kBeyondTheWords;
   for (std::size_t index = 1; index < peer.rails.size(); ++index) {
     if (peer.rails[index].is_dirty) way = &kOtherRails;
   }
   if (peer.data_said != peer.data_placed || peer.fence_marks != 0) way = &kBehindMessages;
   return way == known.reason;
+}
+
+// A message with a notification was posted: when it is in place, the next one can be a word.
+void Engine::ask_for_words(Peer& peer, const RemoteState& remote, std::uint8_t flags) {
+  if (remote.ways[static_cast<std::size_t>(word_kind(flags))].is_word) ask_placed(peer);
 }
 
 bool Engine::post_word(Peer& peer, const RemoteState& remote, std::uint8_t flags, NotificationId id, std::uint32_t value) {

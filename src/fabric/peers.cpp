@@ -479,6 +479,12 @@ void Engine::take_frame(Peer& peer, Frame& frame) {
     return;
   }
   ++changes_;
+  // A link does not stand without them. Memory is reached in other ways.
+  if (frame.lacks_descriptors && frame.type != kSegmentKey) {
+    fail(peer, make_error(Status::peer_lost, "fabric", rank_text(peer.rank),
+                          "descriptors that it sent could not be taken: this process has no room for them (ulimit -n)", {}));
+    return;
+  }
   switch (frame.type) {
     case kHello: on_hello(peer, frame); break;
     case kLinkOffer: on_link_offer(peer, frame); break;

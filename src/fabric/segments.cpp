@@ -92,10 +92,8 @@ Result<void> Engine::register_segment(SegmentId id, void* address, std::size_t b
                       "give memory that is allocated");
   }
   (*segment)->id = id;
-  Descriptor file;
-  auto notifications = Notifications::make(file);
+  auto notifications = Notifications::make(word_pages_);
   if (!notifications) return std::move(notifications).error();
-  for (const OpenTransport& open : transports_) (*notifications)->register_with(*open.transport, file);
   (*segment)->notifications = std::move(*notifications);
   segments_[id] = std::move(*segment);
   return {};
@@ -296,7 +294,7 @@ Result<void> Engine::deregister(Lock& lock, SegmentId id, const Timeout& timeout
 // --- The owner's side -----------------------------------------------------------------------------------------------------------
 
 // What the peer has to know of it; the descriptors go beside the bytes.
-std::vector<Descriptor> Engine::describe_segment(const Peer& peer, const LocalSegment& segment, ByteWriter& writer) const {
+std::vector<Descriptor> Engine::describe_segment(const Peer& peer, const LocalSegment& segment, ByteWriter& writer) {
   const auto kind = peer.transport != nullptr ? static_cast<std::size_t>(peer.transport->kind()) : 0;
   std::vector<Descriptor> descriptors;
   const auto write_key = [&](const transport::Region* region, const std::string& why_not) {
@@ -309,9 +307,14 @@ std::vector<Descriptor> Engine::describe_segment(const Peer& peer, const LocalSe
   writer.number(segment.epoch).number(std::uint64_t{segment.memory.bytes()});
   writer.number(static_cast<std::uint8_t>(segment.memory.kind())).number(static_cast<std::uint8_t>(segment.memory.is_device()));
   write_key(segment.regions[kind].get(), segment.why_not[kind]);
-  const Notifications* const notifications = segment.notifications.get();
-  write_key(notifications != nullptr ? notifications->regions[kind].get() : nullptr,
-            notifications != nullptr ? notifications->why_not[kind] : std::string());
+  // Of buffers there are none. They are registered for the first peer that asks, and pinned, where adapters write them.
+  Notifications* const notifications = segment.notifications.get();
+  if (notifications == nullptr || !settings_.notification_words || peer.transport == nullptr) {
+    write_key(nullptr, notifications == nullptr ? std::string() : text("at the peer ", kWordsAreOff));
+    return descriptors;
+  }
+  notifications->register_with(*peer.transport);
+  write_key(notifications->regions[kind].get(), notifications->why_not[kind]);
   return descriptors;
 }
 
@@ -418,7 +421,7 @@ void Engine::on_segment_key(Peer& peer, Frame& frame) {
   const auto id = reader.number<SegmentId>();
   const auto found = peer.segments.find(id);
   const bool is_asked = found != peer.segments.end() && found->second->know == RemoteState::Know::asked;
-  if (!is_asked || !learn_segment(peer, *found->second, reader, std::move(frame.descriptors))) {
+  if (!is_asked || !learn_segment(peer, *found->second, reader, std::move(frame.descriptors), frame.lacks_descriptors)) {
     fail(peer, make_error(Status::peer_lost, "fabric", text("rank ", peer.rank), "its key of a segment is malformed", {}));
     return;
   }
@@ -426,7 +429,8 @@ void Engine::on_segment_key(Peer& peer, Frame& frame) {
 }
 
 // The other end of describe_segment(). False: malformed, or of a segment that operations use: its memory stays what it is.
-bool Engine::learn_segment(Peer& peer, RemoteState& remote, ByteReader& reader, std::vector<Descriptor> descriptors) {
+bool Engine::learn_segment(Peer& peer, RemoteState& remote, ByteReader& reader, std::vector<Descriptor> descriptors,
+                           bool lacks_descriptors) {
   const auto epoch = reader.number<std::uint16_t>();
   const auto bytes = reader.number<std::uint64_t>();
   const auto kind = reader.number<std::uint8_t>();
@@ -441,8 +445,8 @@ bool Engine::learn_segment(Peer& peer, RemoteState& remote, ByteReader& reader, 
     descriptor_count += key.descriptor_count = reader.number<std::uint8_t>();
     key.bytes = reader.string(transport::kMaxParcelBytes);
   }
-  if (!reader.is_done() || descriptor_count != descriptors.size() || kind > static_cast<std::uint8_t>(MemoryKind::stand_in) ||
-      remote.users != 0)
+  if (!reader.is_done() || (descriptor_count != descriptors.size() && !lacks_descriptors) ||
+      kind > static_cast<std::uint8_t>(MemoryKind::stand_in) || remote.users != 0)
     return false;
   remote.epoch = epoch;
   remote.bytes = bytes;
@@ -450,11 +454,15 @@ bool Engine::learn_segment(Peer& peer, RemoteState& remote, ByteReader& reader, 
   remote.is_device = is_device != 0;
   auto descriptor = std::make_move_iterator(descriptors.begin());
   const auto open = [&](const auto& key, std::uint64_t needed_bytes, std::string& why_not) {
+    std::unique_ptr<transport::RemoteRegion> opened;
+    if (key.descriptor_count != 0 && lacks_descriptors) {
+      why_not = "this process had no room for its descriptor (ulimit -n)";
+      return opened;
+    }
     transport::Parcel parcel{std::string(key.bytes), {descriptor, descriptor + key.descriptor_count}};
     descriptor += key.descriptor_count;
-    std::unique_ptr<transport::RemoteRegion> opened;
     if (key.is_there == 0) {
-      why_not = shown(key.bytes, kMaxSaidBytes);
+      why_not = key.bytes.empty() ? "the peer has no key for it, and gives no reason" : shown(key.bytes, kMaxSaidBytes);
     } else if (peer.transport != nullptr) {
       auto region = peer.transport->open_region(peer.identity, std::move(parcel));
       if (!region) {
@@ -468,7 +476,7 @@ bool Engine::learn_segment(Peer& peer, RemoteState& remote, ByteReader& reader, 
     return opened;
   };
   remote.region = open(keys[0], bytes, remote.why_not);
-  remote.words = open(keys[1], kNotifications * transport::kWordBytes, remote.why_no_words);
+  remote.words = open(keys[1], transport::bytes_of_words(1), remote.why_no_words);
   remote.ways = {};
   remote.know = RemoteState::Know::known;
   return true;

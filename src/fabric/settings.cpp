@@ -276,6 +276,8 @@ Result<Settings> find_settings(const FabricOptions& options) {
   take_switch(collector, settings.stand_in_registration, options.stand_in_registration, "stand_in_registration",
               "GIGABAR_STAND_IN_REGISTRATION", true);
   take_switch(collector, settings.progress_thread, options.progress_thread, "progress_thread", "GIGABAR_PROGRESS_THREAD", true);
+  take_switch(collector, settings.notification_words, options.notification_words, "notification_words",
+              "GIGABAR_NOTIFICATION_WORDS", true);
   settings.connect_timeout_ns = options.connect_timeout.is_forever() ? INT64_MAX / 4 : options.connect_timeout.ns();
   if (auto error = std::move(collector).error()) return std::move(*error);
   return settings;

@@ -40,6 +40,7 @@ struct Settings {
   bool stand_in_registration = true;
   int gid_index = -1, traffic_class = -1, service_level = -1;
   bool progress_thread = true;
+  bool notification_words = true;
   std::int64_t connect_timeout_ns = 0;
 
   const Limits& limits(TransportKind transport, bool is_same_host) const noexcept {

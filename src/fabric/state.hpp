@@ -327,6 +327,26 @@ struct Peer {
   bool is_half_lost = false;  // and was not to the end
 };
 
+// A collective that a group has begun.
+struct Collective {
+  enum class Kind : std::uint8_t { barrier = 1, integers, reals };
+  Kind kind = Kind::barrier;
+  ReduceOperation operation = ReduceOperation::sum;
+  std::uint64_t sequence = 0;
+  unsigned round = 0;
+  bool is_entered = false;  // a thread is at it
+  bool has_said = false;    // this rank's part was said
+  bool is_under_way = false;
+  std::string values;  // what this rank sends up, then the result
+};
+
+struct AtomicAnswer {
+  bool is_done = false;
+  std::uint64_t old = 0;
+  Status status = Status::ok;
+  Rank rank = 0;
+};
+
 // "segment 3", "staging memory", "message buffer 70000": for messages.
 std::string segment_text(SegmentId id);
 

@@ -158,9 +158,9 @@ void Engine::sleep_on_descriptors(Lock& lock, std::int64_t deadline_ns) {
   if (poll_channels()) ++changes_;
 }
 
-Result<void> Engine::settle() {
+Result<void> Engine::flush_gpu_writes() {
   for (const OpenTransport& open : transports_) {
-    if (Result<void> settled = open.transport->settle(); !settled) return settled;
+    if (Result<void> flushed = open.transport->flush_gpu_writes(); !flushed) return flushed;
   }
   return {};
 }

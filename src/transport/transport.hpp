@@ -92,15 +92,21 @@ struct MemoryRange {
   int device = -1;
   int descriptor = -1;
   std::uint64_t descriptor_offset_bytes = 0;
-  bool holds_words = false;  // of post_word(); `bytes` is then kWordBytes for each
+  bool holds_words = false;               // of post_word(); `bytes` is then bytes_of_words()
+  std::shared_ptr<void> pages = nullptr;  // keeps the memory and the descriptor; none: both are there for as long as the region is
 };
 
-// Memory of words, an even number of them, holds a value of 4 bytes for each, and behind all values a counter of 8 bytes for each.
-// It begins at a multiple of 8. A word is its value plus its counter, modulo 2^32. Values are stored by anybody, and added to by
-// processors. Counters are added to by adapters only: their atomics are atomic with each other, not with those of processors.
-inline constexpr std::size_t kWordBytes = 12;
-constexpr std::size_t word_value_at(std::size_t index) noexcept { return 4 * index; }
-constexpr std::size_t word_counter_at(std::size_t index, std::size_t word_count) noexcept { return 4 * word_count + 8 * index; }
+// Memory of words: a counter of 8 bytes for each of the first kCountedWords, and behind them a value of 4 bytes for each word. It
+// begins at a multiple of 8. A word is its value plus its counter, if it has one, modulo 2^32. Values are stored by anybody, and
+// added to by CPUs. Counters are added to by adapters only: their atomics are atomic with each other, not with those of CPUs.
+// Adapters write the first kCountedWords words only, so that no more is pinned.
+inline constexpr std::size_t kCountedWords = 1024;
+constexpr std::size_t word_counter_at(std::size_t index) noexcept { return 8 * index; }
+constexpr std::size_t word_value_at(std::size_t index) noexcept { return 8 * kCountedWords + 4 * index; }
+constexpr std::size_t bytes_of_words(std::size_t count) noexcept { return word_value_at(count); }
+constexpr std::size_t words_in(std::size_t bytes) noexcept {
+  return bytes < bytes_of_words(0) ? 0 : (bytes - bytes_of_words(0)) / 4;
+}
 enum class WordKind : std::uint8_t { set, add };
 
 // The first part of every message; what is in it is the caller's.
@@ -145,7 +151,7 @@ enum class LinkState : std::uint8_t { connecting, ready, broken };
 // - a message is delivered after every write that was posted before it on this link has been placed in the peer's memory, where
 //   the peer's CPU, a later copy of its copy engine and a kernel launched later see it;
 // - a word is written after every write that was posted before it on this link has been placed, and without the peer's CPU: a
-//   load (acquire) that sees it also sees those writes, those into memory of a GPU after the peer's Transport::settle();
+//   load (acquire) that sees it also sees those writes, those into memory of a GPU after the peer's Transport::flush_gpu_writes();
 // - done() of a write: the local memory may be used again. It does not say that the bytes have arrived;
 // - done() of a read: the bytes are in local memory;
 // - each posted write and read gets exactly one done(), with an error when the link broke, before broken() is called. After that
@@ -225,7 +231,7 @@ class Transport {
   virtual std::string why_no_words() const = 0;
   // Behind a word that was seen: what came before it into memory of this side's GPUs is visible to copies and kernels that start
   // later. Errors: device_error. Cost: none where the GPU's writes are ordered.
-  virtual Result<void> settle() { return {}; }
+  virtual Result<void> flush_gpu_writes() { return {}; }
 
   // Whether a link with `peer` is possible at all, from the addresses alone: ok, or the reason.
   virtual Availability can_reach(const Peer& peer) const = 0;

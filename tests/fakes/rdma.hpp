@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // A libibverbs.so.1 and a librdmacm.so.1 in one library whose devices are connected with each other inside this process: for what a
-// real device seldom does. GIGABAR_FAKE_RDMA_DEVICES lists the devices as "NAME ADDRESS [down] [infiniband|iwarp] [no_atomics];
-// ...", each with one port, RoCE unless told otherwise. For one thread.
+// real device seldom does. GIGABAR_FAKE_RDMA_DEVICES lists the devices as "NAME ADDRESS [down] [infiniband|iwarp] [no_atomics]
+// [unordered]; ...", each with one port, RoCE unless told otherwise. A write from an unordered device is placed as late as it may
+// be, and one that is posted meanwhile before it, as adaptive routing may do. For one thread.
 #pragma once
 
 #include <infiniband/verbs.h>
@@ -21,7 +22,7 @@ struct Spec {
   std::string name;
   std::uint32_t address = 0;  // IPv4, network order
   bool is_down = false, is_infiniband = false, is_iwarp = false;
-  bool has_atomics = true;
+  bool has_atomics = true, is_unordered = false;
 };
 
 struct Device : ibv_device {
@@ -38,9 +39,12 @@ struct Channel : ibv_comp_channel {
   std::deque<ibv_cq*> events;
 };
 
+struct Pair;
+
 struct Queue : ibv_cq {
   std::deque<ibv_wc> completions;
   bool is_armed = false;
+  Pair* sender = nullptr;  // whose sends complete there
 };
 
 struct Receive {
@@ -52,6 +56,8 @@ struct Pair : ibv_qp {
   std::deque<Receive> receives;
   Pair* peer = nullptr;
   std::uint8_t service_level = 0, traffic_class = 0;
+  void* late_place = nullptr;  // of a write that is not placed yet
+  std::vector<std::byte> late_bytes;
 };
 
 struct CmEvent : rdma_cm_event {

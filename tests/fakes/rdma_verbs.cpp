@@ -36,6 +36,8 @@ ibv_wc_status planned_completion = IBV_WC_SUCCESS;  // success: none
 int completions_before = 0;                         // that pass before it
 std::map<std::uint32_t, ibv_mr*> regions;
 std::map<std::uint32_t, int> accesses;  // that they allow
+int writes = 0;
+std::size_t registered_bytes = 0;
 std::uint32_t next_key = 1;
 std::uint32_t next_pair = 100;
 
@@ -54,6 +56,7 @@ std::vector<Spec> listed() {
       spec.is_infiniband = spec.is_infiniband || word == "infiniband";
       spec.is_iwarp = spec.is_iwarp || word == "iwarp";
       spec.has_atomics = spec.has_atomics && word != "no_atomics";
+      spec.is_unordered = spec.is_unordered || word == "unordered";
     }
     if (!spec.name.empty()) all.push_back(std::move(spec));
   }
@@ -119,12 +122,24 @@ ibv_wc_status fetch_and_add(const ibv_send_wr& request) {
   return IBV_WC_SUCCESS;
 }
 
+void place_late(Pair& pair) {
+  if (!pair.late_bytes.empty()) std::memcpy(pair.late_place, pair.late_bytes.data(), pair.late_bytes.size());
+  pair.late_bytes.clear();
+}
+
+// What must be after earlier writes, by the specification: messages and atomics; and what is fenced behind a read's answer.
+bool is_behind_writes(const ibv_send_wr& request) {
+  return request.opcode == IBV_WR_SEND || request.opcode == IBV_WR_ATOMIC_FETCH_AND_ADD ||
+         (request.send_flags & IBV_SEND_FENCE) != 0;
+}
+
 ibv_wc_status carry_out(Pair& pair, const ibv_send_wr& request) {
   if (planned_completion != IBV_WC_SUCCESS && completions_before-- == 0) return std::exchange(planned_completion, IBV_WC_SUCCESS);
   const ibv_sge& piece = request.sg_list[0];
   const auto local = regions.find(piece.lkey);
   const bool is_inline = (request.send_flags & IBV_SEND_INLINE) != 0;
   if (!is_inline && (local == regions.end() || !is_inside(*local->second, piece.addr, piece.length))) return IBV_WC_LOC_PROT_ERR;
+  if (is_behind_writes(request)) place_late(pair);
   if (request.opcode == IBV_WR_SEND) return move_message(pair, piece);
   if (request.opcode == IBV_WR_ATOMIC_FETCH_AND_ADD) return fetch_and_add(request);
   const auto remote = regions.find(request.wr.rdma.rkey);
@@ -133,6 +148,13 @@ ibv_wc_status carry_out(Pair& pair, const ibv_send_wr& request) {
   auto* const here = reinterpret_cast<void*>(piece.addr);
   auto* const there = reinterpret_cast<void*>(request.wr.rdma.remote_addr);
   if (request.opcode == IBV_WR_RDMA_WRITE) {
+    ++writes;
+    if (static_cast<Context*>(pair.context)->spec.is_unordered && pair.late_bytes.empty()) {
+      const auto* const bytes = static_cast<const std::byte*>(here);
+      pair.late_place = there;
+      pair.late_bytes.assign(bytes, bytes + piece.length);
+      return IBV_WC_SUCCESS;
+    }
     std::memcpy(there, here, piece.length);
   } else {
     std::memcpy(here, there, piece.length);
@@ -146,6 +168,11 @@ int post_send(ibv_qp* raw, ibv_send_wr* request, ibv_send_wr** refused) {
   if (fails("post_send", error)) {
     *refused = request;
     return error;
+  }
+  const bool is_atomic = request->opcode == IBV_WR_ATOMIC_FETCH_AND_ADD;
+  if (is_atomic && !static_cast<Context*>(pair.context)->spec.has_atomics) {
+    *refused = request;
+    return EINVAL;
   }
   ibv_wc completion{};
   completion.wr_id = request->wr_id;
@@ -174,6 +201,7 @@ int poll(ibv_cq* raw, int count, ibv_wc* completions) {
   auto& queue = *static_cast<Queue*>(raw);
   int error = 0;
   if (fails("poll_cq", error)) return error;
+  if (queue.sender != nullptr) place_late(*queue.sender);  // before anybody hears that it is done
   int taken = 0;
   for (; taken < count && !queue.completions.empty(); ++taken) {
     completions[taken] = queue.completions.front();
@@ -267,6 +295,9 @@ void gigabar_fake_rdma_complete(int status, int skip) {
   planned_completion = static_cast<ibv_wc_status>(status);
   completions_before = skip;
 }
+// RDMA writes that were carried out, and bytes that are registered.
+int gigabar_fake_rdma_writes() { return writes; }
+std::size_t gigabar_fake_rdma_registered() { return registered_bytes; }
 // An asynchronous event of the device.
 void gigabar_fake_rdma_raise(const char* device, int type) {
   for (Context* const context : contexts()) {
@@ -349,12 +380,14 @@ ibv_mr* ibv_reg_mr(ibv_pd* domain, void* address, std::size_t bytes, int access)
   region->lkey = region->rkey = next_key++;
   regions[region->lkey] = region;
   accesses[region->lkey] = access;
+  registered_bytes += bytes;
   if ((access & IBV_ACCESS_RELAXED_ORDERING) != 0) told += "RELAXED\n";
   ++alive;
   return region;
 }
 int ibv_dereg_mr(ibv_mr* region) {
   regions.erase(region->lkey);
+  registered_bytes -= region->length;
   delete region;
   --alive;
   return 0;
@@ -427,6 +460,7 @@ ibv_qp* ibv_create_qp(ibv_pd* domain, ibv_qp_init_attr* wanted) {
   pair->recv_cq = wanted->recv_cq;
   pair->qp_num = next_pair++;
   pair->state = IBV_QPS_INIT;
+  static_cast<Queue*>(wanted->send_cq)->sender = pair;
   ++alive;
   return pair;
 }
@@ -444,6 +478,7 @@ int ibv_query_qp(ibv_qp* raw, ibv_qp_attr* attributes, int, ibv_qp_init_attr*) {
 int ibv_destroy_qp(ibv_qp* raw) {
   auto* const pair = static_cast<Pair*>(raw);
   if (pair->peer != nullptr) pair->peer->peer = nullptr;
+  static_cast<Queue*>(pair->send_cq)->sender = nullptr;
   delete pair;
   --alive;
   return 0;

@@ -180,6 +180,46 @@ TEST(FabricQuiet, IsNotBeforePeersHaveLeft) {
   job.finish();
 }
 
+// A key may say that there are no words, and give no reason; staging memory never has any. The notification then goes in a message,
+// which is refused.
+RANK_BODY(notify_one_without_words) {
+  me.tell("up");
+  EXPECT_EQ(me.hear(), "go on");
+  QueueId queue = 0;
+  for (const SegmentId segment : {kTarget, fabric::kStagingSegment}) {
+    for (const bool adds : {false, true}) {
+      const PostOptions options{.queue = ++queue, .policy = std::nullopt};
+      const auto posted = adds ? fabric.notify_add(1, segment, 0, 1, options) : fabric.notify(1, segment, 0, 1, options);
+      ASSERT_TRUE(is_ok(posted));
+      const auto report = fabric.report(*posted);
+      ASSERT_TRUE(is_ok(report));
+      EXPECT_NE(report->notification.find("gives no reason"), std::string::npos) << report->notification;
+      EXPECT_TRUE(is_ok(fabric.flush(1, kPatience)));
+      EXPECT_TRUE(fails(fabric.wait(queue, kPatience), Status::unavailable));
+    }
+  }
+}
+BARE_RANK_BODY(have_no_words) {
+  Insider insider(me.options());
+  std::vector<char> memory(4096);
+  insider.register_segment(kTarget, memory.data(), memory.size());
+  insider.drop_notifications(kTarget);
+  ASSERT_TRUE(insider.meet(0));
+  me.tell("ready");
+  insider.serve(8);  // notifications and pings
+  ASSERT_TRUE(me.meet());
+}
+TEST(FabricNotifications, WithoutAKeyOfTheirWordsGoInMessages) {
+  RankJob job("notify_one_without_words", RankSetup{});
+  job.set_body(1, "have_no_words");
+  job.start(0);
+  ASSERT_TRUE(job.hear(0, "up"));
+  job.start(1);
+  ASSERT_TRUE(job.hear(1, "ready"));
+  job.tell(0, "go on");
+  job.finish();
+}
+
 // An acceptance that is torn, or of another length, is the error of the message that it is about.
 RANK_BODY(send_to_one_that_replies_badly) {
   std::vector<char> offered(kRendezvousBytes);

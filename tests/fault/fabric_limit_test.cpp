@@ -178,8 +178,33 @@ RANK_BODY(accept_without_descriptors) {
   EXPECT_TRUE(is_ok(met));
 }
 
+// A rank without descriptors takes keys that bring some: it keeps the peer, and reaches its memory in other ways.
+RANK_BODY(learn_keys_without_descriptors) {
+  constexpr std::size_t kBytes = 65536;
+  RankSegment origin(fabric, kOrigin, me.setup().origin, kBytes), target(fabric, kTarget, me.setup().target, kBytes);
+  origin.put_pattern(0, kBytes, me.rank(), 0);
+  ASSERT_TRUE(is_ok(fabric.barrier({}, kPatience)));
+  if (me.rank() == 0) {
+    const auto posted = without_descriptors([&] {
+      auto written = fabric.write_notify({kOrigin, 0}, {1, kTarget, 0}, kBytes, 3, 1);
+      EXPECT_TRUE(is_ok(fabric.wait(0, kPatience)));
+      EXPECT_TRUE(is_ok(fabric.flush(1, kPatience)));
+      return written;
+    });
+    ASSERT_TRUE(is_ok(posted));
+    const auto report = fabric.report(*posted);
+    ASSERT_TRUE(is_ok(report));
+    EXPECT_EQ(report->notification.find("in a message: this process had no room for its descriptor"), 0U) << report->notification;
+  } else {
+    ASSERT_TRUE(is_ok(fabric.notification_wait(kTarget, 3, 1, kPatience)));
+    EXPECT_TRUE(target.holds_pattern(0, kBytes, 0, 0));
+  }
+  ASSERT_TRUE(is_ok(fabric.barrier({}, kPatience))) << "the peer is kept";
+}
+
 class FabricDescriptors : public testing::TestWithParam<RankSetup> {};
 TEST_P(FabricDescriptors, NoneAreLeft) { run_ranks("work_without_descriptors", GetParam()); }
+TEST(FabricKeys, AreLearnedWithoutDescriptors) { run_ranks("learn_keys_without_descriptors", RankSetup{}); }
 TEST_P(FabricDescriptors, NoneAreLeftToAccept) { run_ranks("accept_without_descriptors", GetParam()); }
 std::vector<RankSetup> descriptor_setups() {
   std::vector<RankSetup> all = memory_setups();

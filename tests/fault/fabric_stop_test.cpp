@@ -10,6 +10,7 @@
 
 #include "base/clock.hpp"
 #include "conformance/rank_segment.hpp"
+#include "transport/transport.hpp"
 
 namespace gigabar::test {
 namespace {
@@ -141,12 +142,23 @@ bool has_notification(pid_t process, NotificationId id, std::uint32_t value) {
   std::ifstream mappings("/proc/" + std::to_string(process) + "/maps");
   for (std::string line; std::getline(mappings, line);) {
     if (line.find("gigabar-notifications") == std::string::npos) continue;
-    std::uint32_t there = 0;
-    const auto word = memory_of(process, std::stoull(line, nullptr, 16) + id * sizeof there, sizeof there);
-    std::memcpy(&there, word.data(), sizeof there);
-    if (there == value) return true;
+    const auto end = std::stoull(line.substr(line.find('-') + 1), nullptr, 16);
+    // Neighbours may be one mapping.
+    for (auto words = std::stoull(line, nullptr, 16); words < end; words += transport::bytes_of_words(kNotifications)) {
+      std::uint32_t there = 0;
+      std::memcpy(&there, memory_of(process, words + transport::word_value_at(id), sizeof there).data(), sizeof there);
+      if (there == value) return true;
+    }
   }
   return false;
+}
+bool gets_notification(pid_t process, NotificationId id, std::uint32_t value) {
+  const Deadline deadline = Deadline::after_ns(10'000'000'000);
+  while (!has_notification(process, id, value)) {
+    if (deadline.has_passed()) return false;
+    std::this_thread::yield();
+  }
+  return true;
 }
 
 class FabricStoppedTarget : public testing::TestWithParam<RankSetup> {};
@@ -160,8 +172,8 @@ TEST_P(FabricStoppedTarget, HasDataAndNotificationBeforeItGoesOn) {
   EXPECT_FALSE(has_notification(job.process(kStopped), 3, 77));
   job.tell(0, "stopped");
   if (job.hear(0, "written")) {
+    EXPECT_TRUE(gets_notification(job.process(kStopped), 3, 77));
     EXPECT_TRUE(is_pattern(memory_of(job.process(kStopped), std::stoull(*address), kStoppedBytes).data(), kStoppedBytes, 0, 0));
-    EXPECT_TRUE(has_notification(job.process(kStopped), 3, 77));
   }
   job.send_signal(kStopped, SIGCONT);
   job.tell(kStopped, "go on");

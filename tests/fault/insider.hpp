@@ -74,6 +74,8 @@ class Insider {
     EXPECT_TRUE(
         engine_->progress_until(lock_, test::kPatience, [&] { return engine_->segments_[id]->known_by.contains(peer_->rank); }));
   }
+  // Its key then says that there are no words, and gives no reason.
+  void drop_notifications(SegmentId id) { engine_->segments_[id]->notifications.reset(); }
   void disable(SegmentId id) { engine_->segments_[id]->is_enabled = false; }
   // As an operation under way does.
   void use(SegmentId id) {

@@ -214,10 +214,13 @@ bool Channel::read_some(ReadBuffer& buffer) {
     return false;
   }
   if ((message.msg_flags & MSG_CTRUNC) != 0) {
-    break_off(
-        "descriptors that it sent could not be taken: they are more than a frame has, or this process has no room for them "
-        "(ulimit -n)");
-    return false;
+    if (descriptors_.size() >= kMaxFrameDescriptors) {
+      break_off("it sent more descriptors than a frame has");
+      return false;
+    }
+    // There was no room for them in this process: the frame does without.
+    descriptors_.clear();
+    has_lost_descriptors_ = true;
   }
   incoming_.append(buffer.data(), static_cast<std::size_t>(count));
   return true;
@@ -225,6 +228,10 @@ bool Channel::read_some(ReadBuffer& buffer) {
 
 // False: it did not send what it says. Descriptors come with the first byte of their frame, so they are here by now.
 bool Channel::take_descriptors(const OpenedFrame& opened, Frame& frame) {
+  if (opened.descriptor_count > 0 && std::exchange(has_lost_descriptors_, false)) {
+    frame.lacks_descriptors = true;
+    return opened.descriptor_count <= kMaxFrameDescriptors;
+  }
   if (opened.descriptor_count > kMaxFrameDescriptors || opened.descriptor_count > descriptors_.size()) return false;
   for (std::size_t index = 0; index < opened.descriptor_count; ++index) {
     frame.descriptors.push_back(std::move(descriptors_.front()));

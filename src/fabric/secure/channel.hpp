@@ -26,6 +26,7 @@ struct Frame {
   std::uint16_t type = 0;               // the caller's; below 0x8000
   std::string body;                     // at most kMaxFrameBytes
   std::vector<Descriptor> descriptors;  // at most 8, between processes of one host only
+  bool lacks_descriptors = false;       // of one that came: this process had no room for them, and got none
 };
 
 // Told from inside Endpoint::poll() only. May send and cut(); must not call disconnect().
@@ -136,6 +137,7 @@ class Channel {
   std::size_t first_sent_bytes_ = 0;    // of outgoing_.front()
   std::string incoming_;                // what is not told yet
   std::deque<Descriptor> descriptors_;  // came with the frame that is incoming
+  bool has_lost_descriptors_ = false;   // of that frame
   Connection connection_;
   Watched process_watch_;
 };

@@ -179,14 +179,13 @@ std::string LocalLink::why_no_word(WordKind, const RemoteRegion& words) const {
 
 Posted LocalLink::post_word(WordKind kind, const RemoteRegion& words, std::size_t index, std::uint32_t value) {
   const auto& theirs = static_cast<const PeerRegion&>(words);
-  if (state_ == LinkState::ready && (index >= theirs.bytes() / kWordBytes || theirs.cpu_address() == nullptr)) {
+  if (state_ == LinkState::ready && (index >= words_in(theirs.bytes()) || theirs.cpu_address() == nullptr)) {
     fail(make_error(Status::invalid_argument, "post", text("word ", index),
-                    text("the peer's memory holds ", theirs.bytes() / kWordBytes, ", or is not mapped"),
-                    "ask why_no_word() first"));
+                    text("the peer's memory holds ", words_in(theirs.bytes()), ", or is not mapped"), "ask why_no_word() first"));
   }
   if (state_ == LinkState::broken) return Posted::broken;
   if (state_ == LinkState::connecting) return Posted::full;
-  if (!theirs.is_registered()) return Posted::ok;  // its owner, in this process, has taken it back
+  if (!theirs.is_registered()) return Posted::ok;  // its owner, in this process, has taken it back; the pages are kept
   Word word{reinterpret_cast<std::uint32_t*>(theirs.cpu_address() + word_value_at(index)), value, kind, theirs.hold()};
   if (is_held_back()) return keep({}, {}, std::move(word));
   write(word);

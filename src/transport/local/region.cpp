@@ -78,7 +78,8 @@ RegionFacts::RegionFacts(const MemoryRange& range, std::uint64_t number)
       bytes(range.bytes),
       kind(range.kind),
       device(is_device_kind(range.kind) ? range.device : -1),
-      pinned(range.address, range.bytes, range.kind == MemoryKind::host_pinned) {}
+      pinned(range.address, range.bytes, range.kind == MemoryKind::host_pinned),
+      pages(range.pages) {}
 
 // --- LocalRegion -----------------------------------------------------------------------------------------------------------------
 
@@ -118,11 +119,16 @@ Result<std::unique_ptr<LocalRegion>> LocalRegion::make(std::shared_ptr<Core> cor
   return region;
 }
 
-// A copy of the descriptor, so that the caller may close its own. A file that allows it can no longer shrink: peers then map it.
-Result<void> LocalRegion::adopt_file(int descriptor, std::uint64_t offset_bytes) {
+// A copy of the descriptor, so that the caller may close its own, unless the pages keep it. A file that allows it can no longer
+// shrink: peers then map it.
+Result<void> LocalRegion::adopt_file(int descriptor, std::uint64_t offset_bytes, bool is_kept) {
   if (Result<void> checked = check_memfd(descriptor, offset_bytes, facts_->bytes); !checked) return checked;
-  file_ = Descriptor(::fcntl(descriptor, F_DUPFD_CLOEXEC, 0));
-  if (!file_.is_open()) {
+  file_ = descriptor;
+  if (!is_kept) {
+    own_file_ = Descriptor(::fcntl(descriptor, F_DUPFD_CLOEXEC, 0));
+    file_ = own_file_.get();
+  }
+  if (file_ < 0) {
     const int code = errno;
     return make_error(status_of_errno(code), "register memory", range_text(facts_->address, facts_->bytes), std::strerror(code),
                       "raise the descriptor limit (ulimit -n)", errno_code(code));
@@ -135,7 +141,7 @@ Result<void> LocalRegion::adopt_file(int descriptor, std::uint64_t offset_bytes)
 }
 
 Result<void> LocalRegion::prepare_host(const MemoryRange& range) {
-  if (range.descriptor >= 0) return adopt_file(range.descriptor, range.descriptor_offset_bytes);
+  if (range.descriptor >= 0) return adopt_file(range.descriptor, range.descriptor_offset_bytes, range.pages != nullptr);
   key_.form = KeyForm::process;
   key_.nonce = core_->nonce;
   key_.nonce_address = number_of(&core_->nonce);
@@ -157,7 +163,7 @@ Result<void> LocalRegion::prepare_stand_in() {
   }
   if (!exported) return exported.error();
   const Descriptor file(*exported);
-  return adopt_file(file.get(), (*known)->offset_bytes);
+  return adopt_file(file.get(), (*known)->offset_bytes, false);
 }
 
 // What cannot be opened elsewhere can still be the local side of copies: no error, but a reason.
@@ -225,7 +231,7 @@ Result<Parcel> LocalRegion::key(const Peer& peer) const {
     parcel.descriptors.emplace_back(*exported);
   }
   if (key_.form == KeyForm::file) {
-    Descriptor copy(::fcntl(file_.get(), F_DUPFD_CLOEXEC, 0));
+    Descriptor copy(::fcntl(file_, F_DUPFD_CLOEXEC, 0));
     const int code = errno;
     if (!copy.is_open()) {
       return make_error(status_of_errno(code), "make a key", range_text(facts_->address, facts_->bytes), std::strerror(code),

@@ -61,6 +61,7 @@ struct RegionFacts {
   const int device;
   std::atomic<bool> is_registered{true};
   PinOnDemand pinned;
+  const std::shared_ptr<void> pages;  // of the range; kept for words that are still to be written
 };
 
 class LocalRegion final : public Region {
@@ -84,7 +85,7 @@ class LocalRegion final : public Region {
 
  private:
   LocalRegion(std::shared_ptr<Core> core, const MemoryRange& range);
-  Result<void> adopt_file(int descriptor, std::uint64_t offset_bytes);
+  Result<void> adopt_file(int descriptor, std::uint64_t offset_bytes, bool is_kept);
   Result<void> prepare_host(const MemoryRange& range);
   Result<void> prepare_stand_in();
   void prepare_device();
@@ -92,7 +93,8 @@ class LocalRegion final : public Region {
   const std::shared_ptr<Core> core_;
   const std::shared_ptr<RegionFacts> facts_;
   KeyBytes key_;
-  Descriptor file_;  // form file
+  int file_ = -1;        // form file
+  Descriptor own_file_;  // the same, unless the memory's pages keep it
   std::string reason_;
 };
 

@@ -12,7 +12,7 @@
 namespace gigabar::transport::ucx {
 
 // A put behind a fence would need an address of the target's memory, which UCX never has; see link.hpp.
-inline constexpr std::string_view kNoWords = "over UCX the target's processor places all bytes, and so sets its notifications";
+inline constexpr std::string_view kNoWords = "over UCX the target's CPU places all bytes, and so sets its notifications";
 
 class UcxRegion final : public Region {
  public:

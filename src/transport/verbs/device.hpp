@@ -64,7 +64,7 @@ struct Device {
   bool is_rxe = false;       // soft-RoCE
   bool is_software = false;  // rxe or siw: its packets are made by the kernel's threads
   // The first word is there to be read by peers, and what they have there is read into the second: whether an adapter answers. What
-  // an atomic brings, and nobody wants, goes into the third.
+  // atomics and reads bring that nobody wants goes into the third.
   Pages probe_pages{1};
   Mr probe;
 
@@ -75,7 +75,7 @@ struct Device {
 
   std::uint64_t probe_address() const noexcept { return reinterpret_cast<std::uintptr_t>(probe_pages.data()); }
   std::uint64_t probe_sink() const noexcept { return probe_address() + 64; }
-  std::uint64_t atomic_sink() const noexcept { return probe_address() + 128; }
+  std::uint64_t unwanted_sink() const noexcept { return probe_address() + 128; }
 };
 
 struct Rail {

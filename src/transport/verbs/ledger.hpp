@@ -24,7 +24,7 @@ inline constexpr unsigned kOperations = 128;     // writes and reads under way
 inline constexpr unsigned kMaxPieces = 16;       // work requests of one of them
 
 // What a completion stands for: in the work request's id.
-enum class WorkKind : std::uint8_t { ordered = 1, read = 2, probe = 3, receive = 4, atomic = 5 };
+enum class WorkKind : std::uint8_t { ordered = 1, read = 2, probe = 3, receive = 4, atomic = 5, barrier = 6 };
 constexpr std::uint64_t work_id(WorkKind kind, std::uint64_t number) noexcept {
   return static_cast<std::uint64_t>(kind) << 56 | (number & 0xff'ffff'ffff'ffff);
 }
@@ -44,6 +44,8 @@ class Ledger {
   bool has_room(unsigned requests) const noexcept { return in_use_ + requests <= kWorkRequests - kControlRequests; }
   bool has_control_room() const noexcept { return in_use_ < kWorkRequests; }
   bool is_empty() const noexcept { return in_use_ == 0; }
+  // So many from the beginning.
+  std::uint64_t retired_count() const noexcept { return retired_; }
 
   // The number of the entry.
   std::uint64_t add(Entry entry) noexcept {

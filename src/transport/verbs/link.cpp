@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Messages, writes, reads and their completions. Connecting is in link_connect.cpp.
+// Messages, writes, reads and their completions. Connecting is in link_connect.cpp, words are in link_words.cpp.
 #include "transport/verbs/link.hpp"
 
 #if GIGABAR_HAS_RDMACM
@@ -65,6 +65,7 @@ const char* name_of(WorkKind kind) noexcept {
     case WorkKind::probe: return "a probe of the peer";
     case WorkKind::receive: return "a receive";
     case WorkKind::atomic: return "an atomic";
+    case WorkKind::barrier: return "a read before a word";
   }
   return "work";
 }
@@ -253,7 +254,7 @@ Posted VerbsLink::post_pieces(const Span& span, std::uint64_t cookie, bool is_re
     piece.remote += begin;
     piece.bytes = std::min(piece_bytes, span.bytes - begin);
     const std::uint64_t id =
-        is_read ? work_id(WorkKind::read, operation) : work_id(WorkKind::ordered, ledger_.add({operation, false}));
+        is_read ? work_id(WorkKind::read, operation) : work_id(WorkKind::ordered, add_write({operation, false}));
     const int result = post_piece(piece, id, is_read);
     if (result != 0) {
       if (!is_read) ledger_.take_back();
@@ -290,10 +291,19 @@ Posted VerbsLink::post_copied_write(std::span<const std::byte> bytes, const Remo
   if (state_ == LinkState::broken || failure_) return Posted::broken;
   const auto& theirs = static_cast<const VerbsRemoteRegion&>(remote);
   const bool is_right = is_inside(remote_offset, bytes.size(), theirs.bytes()) && bytes.size() <= limits_.copied_write_bytes;
-  if (state_ != LinkState::ready || !ledger_.has_room(1) || !theirs.has_rail(peer_rail_) || !is_right) return Posted::full;
+  if (!theirs.has_rail(peer_rail_) || !is_right) return Posted::full;
+  const Posted posted = post_bytes_to(theirs, remote_offset, bytes, must_signal() ? unsigned{IBV_SEND_SIGNALED} : 0U);
+  if (posted == Posted::ok) has_gpu_writes_ = has_gpu_writes_ || is_gpu_memory(theirs.kind());
+  return posted;
+}
+
+Posted VerbsLink::post_bytes_to(const VerbsRemoteRegion& theirs, std::uint64_t remote_offset, std::span<const std::byte> bytes,
+                                unsigned flags) {
+  if (state_ != LinkState::ready || !ledger_.has_room(1)) return Posted::full;
   const bool is_inline = bytes.size() <= inline_bytes_;
   if (!is_inline && slots_in_use_ >= kSendSlots) return Posted::full;
-  const bool is_signalled = bytes.size() > kMaxUnsignalledBytes || must_signal();
+  if (is_inline) flags |= IBV_SEND_INLINE;
+  if (bytes.size() > kMaxUnsignalledBytes) flags |= IBV_SEND_SIGNALED;
   ibv_sge piece{reinterpret_cast<std::uintptr_t>(bytes.data()), static_cast<std::uint32_t>(bytes.size()), 0};
   if (!is_inline) {
     std::byte* const slot = send_slot();
@@ -302,11 +312,11 @@ Posted VerbsLink::post_copied_write(std::span<const std::byte> bytes, const Remo
     piece.lkey = send_region_->lkey;
   }
   ibv_send_wr request{};
-  request.wr_id = work_id(WorkKind::ordered, ledger_.add({Ledger::kNoOperation, !is_inline}));
+  request.wr_id = work_id(WorkKind::ordered, add_write({Ledger::kNoOperation, !is_inline}));
   request.sg_list = &piece;
   request.num_sge = 1;
   request.opcode = IBV_WR_RDMA_WRITE;
-  request.send_flags = (is_inline ? IBV_SEND_INLINE : 0) | (is_signalled ? IBV_SEND_SIGNALED : 0);
+  request.send_flags = flags;
   request.wr.rdma.remote_addr = theirs.address() + remote_offset;
   request.wr.rdma.rkey = theirs.remote_key(peer_rail_);
   if (const int result = post(request); result != 0) {
@@ -314,47 +324,7 @@ Posted VerbsLink::post_copied_write(std::span<const std::byte> bytes, const Remo
     return refused_post(result, "ibv_post_send");
   }
   if (!is_inline) take_slot();
-  count_signal(is_signalled);
-  has_gpu_writes_ = has_gpu_writes_ || is_gpu_memory(theirs.kind());
-  return Posted::ok;
-}
-
-std::string VerbsLink::why_no_word(WordKind kind, const RemoteRegion& words) const {
-  const auto* const theirs = dynamic_cast<const VerbsRemoteRegion*>(&words);
-  if (theirs == nullptr || !theirs->has_rail(peer_rail_)) return "the peer's notifications are not registered on this rail";
-  if (device_->is_iwarp) return std::string(kNoWordsOfIwarp);
-  if (kind == WordKind::set) return {};
-  if (!theirs->has_atomics()) return "the peer's adapters have no atomics, or none that are atomic with each other";
-  return read_depth_ > 0 ? "" : text("the adapters of ", rail_name_, " and its peer agreed on no atomics");
-}
-
-Posted VerbsLink::post_word(WordKind kind, const RemoteRegion& words, std::size_t index, std::uint32_t value) {
-  const auto& theirs = static_cast<const VerbsRemoteRegion&>(words);
-  if (index >= theirs.bytes() / kWordBytes) {
-    fail(failed(Status::invalid_argument, text("word ", index, " is beyond the ", theirs.bytes() / kWordBytes, " of the peer")));
-    return Posted::broken;
-  }
-  if (kind == WordKind::set) return post_copied_write(std::as_bytes(std::span(&value, 1)), words, word_value_at(index));
-  if (state_ == LinkState::broken || failure_) return Posted::broken;
-  return post_add(theirs, index, value);
-}
-
-// Counts as a read: both are what a responder keeps an answer for.
-Posted VerbsLink::post_add(const VerbsRemoteRegion& words, std::size_t index, std::uint32_t value) {
-  if (state_ != LinkState::ready || !ledger_.has_room(1) || reads_under_way_ >= read_depth_) return Posted::full;
-  ibv_sge piece{device_->atomic_sink(), sizeof(std::uint64_t), device_->probe->lkey};
-  ibv_send_wr request{};
-  request.wr_id = work_id(WorkKind::atomic, 0);
-  request.sg_list = &piece;
-  request.num_sge = 1;
-  request.opcode = IBV_WR_ATOMIC_FETCH_AND_ADD;
-  request.send_flags = IBV_SEND_SIGNALED;
-  request.wr.atomic.remote_addr = words.address() + word_counter_at(index, words.bytes() / kWordBytes);
-  request.wr.atomic.compare_add = value;
-  request.wr.atomic.rkey = words.remote_key(peer_rail_);
-  if (const int result = post(request); result != 0) return refused_post(result, "ibv_post_send");
-  ledger_.add_read();
-  ++reads_under_way_;
+  count_signal((flags & IBV_SEND_SIGNALED) != 0);
   return Posted::ok;
 }
 
@@ -427,9 +397,11 @@ void VerbsLink::on_completion(const ibv_wc& completion, Sink& sink) {
       --reads_under_way_;
       return finish_piece(static_cast<std::uint16_t>(number), sink);
     case WorkKind::atomic:
+    case WorkKind::barrier:
       ++heard_;
       ledger_.retire_read();
       --reads_under_way_;
+      if (kind_of(completion.wr_id) == WorkKind::barrier) writes_placed_ = std::max(writes_placed_, number);
       return;
     case WorkKind::probe:
       ++heard_;
@@ -614,19 +586,6 @@ std::int64_t VerbsLink::due_ns() const noexcept {
   if (state_ == LinkState::broken) return INT64_MAX;
   if (probe_posted_ns_ == 0) return quiet_since_ns_ + kQuietNs;
   return std::max(probe_posted_ns_, quiet_since_ns_) + transport_->options().connect_deadline_ns;
-}
-
-const char* VerbsLink::name_of_step() const noexcept {
-  switch (step_) {
-    case Step::offered: return "the offer, which was not answered";
-    case Step::resolving_address: return "to resolve the peer's address";
-    case Step::resolving_route: return "to resolve the route";
-    case Step::connecting: return "the request, which was not answered";
-    case Step::expecting: return "the answer to the offer; nobody connected";
-    case Step::accepting: return "to accept; the peer did not greet";
-    case Step::up: return "complete";
-  }
-  return "unknown";
 }
 
 std::string VerbsLink::describe() const { return text(rail_name_, " with ", peer_text_.empty() ? "its peer" : peer_text_); }

@@ -2,10 +2,12 @@
 // One reliable connection of a rail with a peer's, from the first packet of rdma_cm to the last completion.
 //
 // Messages are SENDs into receives that the peer keeps posted, counted by credits; writes and reads are RDMA WRITE and READ, cut
-// into pieces. Words are a WRITE, or an atomic FETCH AND ADD, of the same queue pair: InfiniBand and RoCE carry both out in the
-// order of the queue, and memory that is registered without relaxed ordering shows them so. iWARP has no words: it may place a
-// later write first, and only the delivery of a SEND says that what came before it is placed (RFC 5040, RFC 5041). No immediate
-// data and no reliance on receiver-not-ready: iWARP has neither.
+// into pieces. Words are a WRITE, or an atomic FETCH AND ADD, of the same queue pair. InfiniBand and RoCE promise that who sees an
+// ATOMIC sees the WRITEs before it. They do not promise it of a later WRITE, which a network with adaptive routing may place first.
+// Where WRITEs may be under way, a READ goes behind them, and the word behind the READ with a fence: the adapter sends it when the
+// READ is answered, which is after the peer's adapter has carried out the WRITEs. No memory is registered with relaxed ordering.
+// iWARP has no words: only the delivery of a SEND says that what came before it is placed (RFC 5040, RFC 5041). No immediate data
+// and no reliance on receiver-not-ready: iWARP has neither.
 #pragma once
 
 #if GIGABAR_HAS_RDMACM
@@ -149,7 +151,16 @@ class VerbsLink final : public Link {
   Posted refuse(std::uint64_t cookie, std::string cause);
   std::optional<Span> span_of(const Region& local, std::uint64_t local_offset, const RemoteRegion& remote,
                               std::uint64_t remote_offset, std::uint64_t bytes) const;
+  Posted post_bytes_to(const VerbsRemoteRegion& theirs, std::uint64_t remote_offset, std::span<const std::byte> bytes,
+                       unsigned flags);
+  std::uint64_t add_write(Ledger::Entry entry) noexcept {
+    const std::uint64_t number = ledger_.add(entry);
+    writes_posted_ = number + 1;
+    return number;
+  }
+  Posted post_set(const VerbsRemoteRegion& words, std::size_t index, std::uint32_t value);
   Posted post_add(const VerbsRemoteRegion& words, std::size_t index, std::uint32_t value);
+  Posted post_unwanted_read(ibv_send_wr& request, WorkKind kind, std::uint64_t number);
   void post_probe(std::int64_t now);
   Posted refused_post(int result, const char* call);
 
@@ -213,6 +224,8 @@ class VerbsLink final : public Link {
   ibv_qp* pair_ = nullptr;  // of id_
   std::size_t inline_bytes_ = 0;
   unsigned read_depth_ = 0, reads_under_way_ = 0;  // with atomics
+  // Numbers of the ledger: all writes posted, and those that a read behind them has shown to be placed, are below.
+  std::uint64_t writes_posted_ = 0, writes_placed_ = 0;
 
   std::array<unsigned, kReceivesAtOnce> free_receives_{};  // slots that are to be posted anew
   unsigned free_receive_count_ = 0;

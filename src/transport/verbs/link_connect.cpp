@@ -270,6 +270,19 @@ void VerbsLink::on_established(const CmEvent& event, Sink& sink) {
   become_ready(sink);
 }
 
+const char* VerbsLink::name_of_step() const noexcept {
+  switch (step_) {
+    case Step::offered: return "the offer, which was not answered";
+    case Step::resolving_address: return "to resolve the peer's address";
+    case Step::resolving_route: return "to resolve the route";
+    case Step::connecting: return "the request, which was not answered";
+    case Step::expecting: return "the answer to the offer; nobody connected";
+    case Step::accepting: return "to accept; the peer did not greet";
+    case Step::up: return "complete";
+  }
+  return "unknown";
+}
+
 void VerbsLink::handle(const CmEvent& event, Sink& sink) {
   if (state_ == LinkState::broken || failure_) return;
   switch (event.type) {

@@ -28,7 +28,7 @@ class VerbsTransport final : public Transport {
   Result<std::unique_ptr<Region>> register_memory(const MemoryRange& range) override;
   Result<std::unique_ptr<RemoteRegion>> open_region(const Peer& peer, Parcel key) override;
   std::string why_no_words() const override;
-  Result<void> settle() override { return order_->flush(); }
+  Result<void> flush_gpu_writes() override { return order_->flush(); }
   Availability can_reach(const Peer& peer) const override;
   Result<std::unique_ptr<Link>> offer(const Peer& peer, std::size_t rail, Parcel& offer) override;
   Result<std::unique_ptr<Link>> accept(const Peer& peer, Parcel offer, Parcel& answer) override;

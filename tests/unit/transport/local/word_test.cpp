@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Words over the local transport: stores and atomic adds by the writer's processor, behind its copies.
+// Words over the local transport: stores and atomic adds by the writer's CPU, behind its copies.
 #include <atomic>
 #include <thread>
 #include <vector>
@@ -25,7 +25,7 @@ class LocalWords : public testing::TestWithParam<std::int64_t> {
   LocalWords() : pair(GetParam()) { std::memset(memory.data(), 0, memory.bytes()); }
 
   Pair pair;
-  SharedMemory memory{kWords * kWordBytes};
+  SharedMemory memory{bytes_of_words(kWords)};
   std::unique_ptr<Region> region = must(pair.transports[1]->register_memory(memory.range()));
   std::unique_ptr<RemoteRegion> words = pair.shown(1, *region);
 };
@@ -44,7 +44,7 @@ TEST_P(LocalWords, AreBehindWritesThatAreNotFinished) {
   ASSERT_EQ(pair.links[0]->post_word(WordKind::add, *words, 5, 2), Posted::ok);
   ASSERT_EQ(pair.links[0]->post_message(header_of(1), {}), Posted::ok);
   EXPECT_EQ(value_of(memory, 5), 0U) << "before its data";
-  // The owner is not polled: its processor takes no part.
+  // The owner is not polled: its CPU takes no part.
   const Deadline deadline = Deadline::after_ns(kLongNs);
   while (value_of(memory, 5) == 0 && !deadline.has_passed()) pair.poll(0);
   EXPECT_EQ(value_of(memory, 5), 11U);
@@ -88,24 +88,49 @@ TEST_P(LocalWords, ASmallWriteIsInPlaceWhenItWasPosted) {
 
 TEST(LocalWord, ThatIsNotMappedIsRefusedWithTheReason) {
   Pair pair(kOtherProcess);
-  std::vector<std::byte> plain(kWords * kWordBytes);
-  SharedMemory shrinking(kWords * kWordBytes, 0);
+  std::vector<std::byte> plain(bytes_of_words(kWords));
+  SharedMemory shrinking(bytes_of_words(kWords), 0);
   for (const MemoryRange& range : {plain_range(plain), shrinking.range()}) {
     const auto region = must(pair.transports[1]->register_memory(range));
     const auto remote = pair.shown(1, *region);
     EXPECT_NE(pair.links[0]->why_no_word(WordKind::set, *remote).find("does not map"), std::string::npos);
-    EXPECT_EQ(pair.links[0]->post_copied_write(plain, *remote, 0), Posted::full);
+    EXPECT_EQ(pair.links[0]->post_copied_write(std::span(plain).first(40), *remote, 0), Posted::full);
   }
   EXPECT_EQ(pair.links[0]->state(), LinkState::ready);
   Pair same;
-  const auto region = must(same.transports[1]->register_memory({plain.data() + 1, kWords * kWordBytes - 1}));
+  const auto region = must(same.transports[1]->register_memory({plain.data() + 1, bytes_of_words(kWords) - 1}));
   EXPECT_NE(same.links[0]->why_no_word(WordKind::set, *same.shown(1, *region)).find("not aligned"), std::string::npos);
+}
+
+// In one process the owner takes its words back while one of them waits for a copy: the pages are there until it is written.
+TEST(LocalWord, ThatWaitsKeepsThePagesOfItsOwner) {
+  constexpr std::size_t kBytes = bytes_of_words(kWords);
+  Pair pair;
+  void* const memory = ::mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  ASSERT_NE(memory, MAP_FAILED);
+  bool is_there = true;
+  MemoryRange range{memory, kBytes};
+  range.pages = std::shared_ptr<void>(memory, [&](void* pages) { is_there = ::munmap(pages, kBytes) != 0; });
+  auto region = must(pair.transports[1]->register_memory(range));
+  auto words = pair.shown(1, *region);
+  SharedMemory from(2 * local::kCpuSliceBytes), to(2 * local::kCpuSliceBytes);
+  const auto local = must(pair.transports[0]->register_memory(from.range()));
+  const auto target = must(pair.transports[1]->register_memory(to.range()));
+  const auto remote = pair.shown(1, *target);
+  ASSERT_EQ(pair.links[0]->post_write(*local, 0, *remote, 0, from.bytes(), 1), Posted::ok);
+  ASSERT_EQ(pair.links[0]->post_word(WordKind::set, *words, 5, 9), Posted::ok);
+  range.pages.reset();
+  region.reset();
+  words.reset();
+  ASSERT_TRUE(is_there);
+  ASSERT_TRUE(pair.poll_until([&] { return pair.sinks[0].dones.size() == 1; }));
+  ASSERT_TRUE(pair.poll_until([&] { return !is_there; })) << "they are kept for ever";
 }
 
 // Three writers over three links, and the owner, which takes what it sees.
 TEST(LocalWord, AddsOfThreeWritersAreExact) {
   constexpr std::uint32_t kAdds = 100'000;
-  SharedMemory memory(kWords * kWordBytes);
+  SharedMemory memory(bytes_of_words(kWords));
   std::memset(memory.data(), 0, memory.bytes());
   std::vector<std::thread> writers;
   for (int writer = 0; writer < 3; ++writer) {

@@ -198,10 +198,10 @@ TEST(UcxLink, LimitsAreThoseOfTheProtocol) {
 TEST(UcxLink, HasNoWordsAndSaysWhy) {
   Pair pair;
   ASSERT_NO_FATAL_FAILURE(pair.connect());
-  Buffer words(*pair.far, 64 * kWordBytes);
+  Buffer words(*pair.far, bytes_of_words(64));
   const auto remote = pair.open_far(*words.region);
   for (const WordKind kind : {WordKind::set, WordKind::add}) {
-    EXPECT_NE(pair.near_link->why_no_word(kind, *remote).find("over UCX the target's processor"), std::string::npos);
+    EXPECT_NE(pair.near_link->why_no_word(kind, *remote).find("over UCX the target's CPU"), std::string::npos);
     EXPECT_EQ(pair.near_link->post_word(kind, *remote, 0, 1), Posted::full);
   }
   EXPECT_EQ(pair.near->why_no_words(), pair.near_link->why_no_word(WordKind::set, *remote));

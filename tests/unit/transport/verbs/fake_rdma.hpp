@@ -38,6 +38,8 @@ Function* fake(const char* name) {
   return library != nullptr ? reinterpret_cast<Function*>(::dlsym(library, name)) : nullptr;
 }
 inline int alive() { return fake<int()>("gigabar_fake_rdma_alive")(); }
+inline int writes() { return fake<int()>("gigabar_fake_rdma_writes")(); }
+inline std::size_t registered() { return fake<std::size_t()>("gigabar_fake_rdma_registered")(); }
 inline int overflows() { return fake<int()>("gigabar_fake_rdma_overflows")(); }
 inline std::string told() { return fake<const char*()>("gigabar_fake_rdma_told")(); }
 // `call` fails once with `error`, after `skip` that do not.

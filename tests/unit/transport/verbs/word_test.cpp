@@ -1,8 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Words over verbs: one more write, or an atomic, of the queue pair that wrote the data; nothing for the peer's processor.
+// Words over verbs: one more write, or an atomic, of the queue pair that wrote the data; nothing for the peer's CPU.
+#include <infiniband/verbs.h>
+
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <cstring>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -21,7 +25,7 @@ constexpr std::size_t kWords = 8;
 // The words of an end, as the other one opens them.
 struct Words {
   Words(const End& owner, const End& writer) {
-    MemoryRange range{memory.data(), kWords * kWordBytes};
+    MemoryRange range{memory.data(), bytes_of_words(kWords)};
     range.holds_words = true;
     region = test::taken(owner.transport->register_memory(range));
     remote = writer.open_region(*region);
@@ -33,12 +37,12 @@ struct Words {
   }
   std::uint64_t counter(std::size_t index) const {
     std::uint64_t counter = 0;
-    std::memcpy(&counter, bytes() + word_counter_at(index, kWords), sizeof counter);
+    std::memcpy(&counter, bytes() + word_counter_at(index), sizeof counter);
     return counter;
   }
   const std::byte* bytes() const { return reinterpret_cast<const std::byte*>(memory.data()); }
 
-  std::array<std::uint64_t, kWords * kWordBytes / 8 + 1> memory{};
+  std::array<std::uint64_t, bytes_of_words(kWords) / 8 + 1> memory{};
   std::unique_ptr<Region> region;
   std::unique_ptr<RemoteRegion> remote;
 };
@@ -70,6 +74,63 @@ ISOLATED_TEST(VerbsWords, AreWrittenBehindTheDataWithoutAMessage) {
     EXPECT_EQ(test::told().find("RELAXED"), std::string::npos);
   }
   EXPECT_EQ(test::alive(), 0);
+}
+
+// Where the network places a later write before an earlier one, who sees a word sees all that was written before it: in whatever
+// way, finished or not, and an earlier word too.
+ISOLATED_TEST(VerbsWords, AreNotSeenBeforeWritesThatTakeLonger) {
+  const FakeMachine machine("a0 10.9.0.1 unordered; a1 10.9.0.2");
+  Pair pair;
+  ASSERT_NO_FATAL_FAILURE(pair.open());
+  ASSERT_NO_FATAL_FAILURE(pair.connect());
+  Link& link = *pair.here->link;
+  std::vector<std::byte> from(4096), to(4096);
+  const auto local = pair.first.register_host(from.data(), from.size());
+  const auto target = pair.second.register_host(to.data(), to.size());
+  const auto remote = pair.first.open_region(*target);
+  Words words(pair.second, pair.first);
+  for (std::uint32_t round = 1; round <= 60; ++round) {
+    std::fill(from.begin(), from.end(), static_cast<std::byte>(round));
+    const bool is_copied = round % 3 == 0;
+    const bool has_data = round % 3 != 2;
+    const auto bytes = std::span<const std::byte>(from).first(is_copied ? 40 : from.size());
+    if (is_copied) {
+      ASSERT_EQ(link.post_copied_write(bytes, *remote, 0), Posted::ok);
+    } else if (has_data) {
+      ASSERT_EQ(link.post_write(*local, 0, *remote, 0, bytes.size(), 1), Posted::ok);
+    }
+    ASSERT_EQ(link.post_word(WordKind::set, *words.remote, 1, round), Posted::ok);
+    ASSERT_EQ(link.post_word(WordKind::set, *words.remote, 2, round), Posted::ok);
+    const auto is_right = [&] {
+      const bool is_data_there = !has_data || std::memcmp(to.data(), bytes.data(), bytes.size()) == 0;
+      return (words.value(1) != round || is_data_there) && (words.value(2) != round || words.value(1) == round);
+    };
+    ASSERT_TRUE(is_right()) << "in round " << round;
+    if (round % 2 == 0) {
+      ASSERT_TRUE(pair.run_until([&] { return words.value(2) == round; }));
+      ASSERT_TRUE(is_right()) << "in round " << round;
+    } else {
+      pair.first.poll();
+    }
+  }
+  EXPECT_EQ(pair.there->messages, 0);
+}
+
+// A notification alone, behind one that is done, waits for nothing.
+ISOLATED_TEST(VerbsWords, CostARoundTripOnlyWhileWritesAreUnderWay) {
+  const FakeMachine machine("a0 10.9.0.1; a1 10.9.0.2");
+  Pair pair;
+  ASSERT_NO_FATAL_FAILURE(pair.open());
+  ASSERT_NO_FATAL_FAILURE(pair.connect());
+  Words words(pair.second, pair.first);
+  for (std::uint32_t round = 1; round <= 3; ++round) {
+    test::complete(IBV_WC_REM_ACCESS_ERR, 1);  // a second request would break the link
+    ASSERT_EQ(pair.here->link->post_word(WordKind::set, *words.remote, 1, round), Posted::ok);
+    test::complete(IBV_WC_SUCCESS);
+    ASSERT_TRUE(pair.run_until([&] { return words.value(1) == round; }));
+    pair.first.poll();
+  }
+  EXPECT_EQ(pair.here->broken, 0);
 }
 
 // More adds than a responder keeps answers for, and more sets than the send queue holds.
@@ -116,7 +177,9 @@ ISOLATED_TEST(VerbsWords, IwarpAndAdaptersWithoutCommonAtomicsSayWhyNot) {
   const Words without(pair.second, pair.first), with(pair.first, pair.second);
   EXPECT_EQ(pair.here->link->why_no_word(WordKind::set, *without.remote), "");
   EXPECT_NE(pair.here->link->why_no_word(WordKind::add, *without.remote).find("no atomics"), std::string::npos);
-  EXPECT_EQ(pair.there->link->why_no_word(WordKind::add, *with.remote), "") << "the owner's adapter carries it out";
+  EXPECT_EQ(pair.there->link->why_no_word(WordKind::set, *with.remote), "");
+  EXPECT_NE(pair.there->link->why_no_word(WordKind::add, *with.remote).find("the adapter of p1/1 has no atomics"),
+            std::string::npos);
 
   // Two adapters of one owner are atomic each, not together.
   End both;

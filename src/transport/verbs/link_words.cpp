@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+// Words: behind the writes, without the peer's CPU. link.hpp says what their order rests on.
+#include "transport/verbs/link.hpp"
+
+#if GIGABAR_HAS_RDMACM
+
+#include <algorithm>
+
+#include "base/errors.hpp"
+
+namespace gigabar::transport::rdma {
+
+std::string VerbsLink::why_no_word(WordKind kind, const RemoteRegion& words) const {
+  const auto* const theirs = dynamic_cast<const VerbsRemoteRegion*>(&words);
+  if (theirs == nullptr || !theirs->has_rail(peer_rail_)) return "the peer's notifications are not registered on this rail";
+  if (device_->is_iwarp) return std::string(kNoWordsOfIwarp);
+  if (read_depth_ == 0) return text("the adapters of ", rail_name_, " and its peer agreed on no reads and no atomics");
+  if (kind == WordKind::set) return {};
+  if (!theirs->has_atomics()) return "the peer's adapters have no atomics, or none that are atomic with each other";
+  return device_->attributes.atomic_cap != IBV_ATOMIC_NONE ? "" : text("the adapter of ", rail_name_, " has no atomics");
+}
+
+Posted VerbsLink::post_word(WordKind kind, const RemoteRegion& words, std::size_t index, std::uint32_t value) {
+  const auto& theirs = static_cast<const VerbsRemoteRegion&>(words);
+  const std::size_t count = std::min(words_in(theirs.bytes()), kCountedWords);
+  if (index >= count) {
+    fail(failed(Status::invalid_argument, text("word ", index, " is beyond the ", count, " of the peer")));
+    return Posted::broken;
+  }
+  if (state_ == LinkState::broken || failure_) return Posted::broken;
+  if (state_ != LinkState::ready) return Posted::full;
+  return kind == WordKind::set ? post_set(theirs, index, value) : post_add(theirs, index, value);
+}
+
+// Signalled, so that the next word soon knows that it need not wait for this one.
+Posted VerbsLink::post_set(const VerbsRemoteRegion& words, std::size_t index, std::uint32_t value) {
+  unsigned flags = IBV_SEND_SIGNALED;
+  if (std::max(ledger_.retired_count(), writes_placed_) < writes_posted_) {
+    if (!ledger_.has_room(2)) return Posted::full;
+    ibv_send_wr barrier{};
+    barrier.opcode = IBV_WR_RDMA_READ;
+    barrier.wr.rdma.remote_addr = words.address();
+    barrier.wr.rdma.rkey = words.remote_key(peer_rail_);
+    if (const Posted posted = post_unwanted_read(barrier, WorkKind::barrier, writes_posted_); posted != Posted::ok) return posted;
+    flags |= IBV_SEND_FENCE;
+  }
+  return post_bytes_to(words, word_value_at(index), std::as_bytes(std::span(&value, 1)), flags);
+}
+
+Posted VerbsLink::post_add(const VerbsRemoteRegion& words, std::size_t index, std::uint32_t value) {
+  ibv_send_wr request{};
+  request.opcode = IBV_WR_ATOMIC_FETCH_AND_ADD;
+  request.wr.atomic.remote_addr = words.address() + word_counter_at(index);
+  request.wr.atomic.compare_add = value;
+  request.wr.atomic.rkey = words.remote_key(peer_rail_);
+  return post_unwanted_read(request, WorkKind::atomic, 0);
+}
+
+// A read or an atomic of 8 bytes, which nobody wants: a responder keeps an answer for either.
+Posted VerbsLink::post_unwanted_read(ibv_send_wr& request, WorkKind kind, std::uint64_t number) {
+  if (!ledger_.has_room(1) || reads_under_way_ >= read_depth_) return Posted::full;
+  ibv_sge piece{device_->unwanted_sink(), sizeof(std::uint64_t), device_->probe->lkey};
+  request.wr_id = work_id(kind, number);
+  request.sg_list = &piece;
+  request.num_sge = 1;
+  request.send_flags = IBV_SEND_SIGNALED;
+  if (const int result = post(request); result != 0) return refused_post(result, "ibv_post_send");
+  ledger_.add_read();
+  ++reads_under_way_;
+  return Posted::ok;
+}
+
+}  // namespace gigabar::transport::rdma
+
+#endif
