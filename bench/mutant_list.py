@@ -68,10 +68,13 @@ MUTANTS = [
     ),
     *of("engine", "src/fabric/notifications.cpp", "fabric_conformance")(
         ("notification_adding_sets", "if (kind == transport::WordKind::add) {", "if (false) {", "*FabricNotifications.ManyRanksAddToOneCounter/*"),
-        ("notification_taken_whole", "const std::uint32_t part = std::min(stored, value);", "const std::uint32_t part = stored;", "*FabricNotificationCount.*"),
+        ("notification_taken_whole", "const std::uint32_t part = std::min(seen.stored, value);", "const std::uint32_t part = seen.stored;", "*FabricNotificationCount.*"),
     ),
     *of("engine", "src/fabric/outbox.cpp", "fabric_conformance")(
         ("word_overtakes_messages", "if (peer.data_said != peer.data_placed || peer.fence_marks != 0) way = &kBehindMessages;", "", "*FabricNotificationPair.ItsWayIsReported/*"),
+    ),
+    *of("engine", "src/fabric/outbox.cpp", "fabric_fault")(
+        ("word_without_a_key", "way.is_word = remote.words != nullptr && why.empty();", "way.is_word = why.empty();", "FabricNotifications.WithoutAKey*"),
     ),
     *of("engine", "src/fabric/staged.cpp", "fabric_fault")(
         ("staged_chunk_of_any_length", " && bytes <= found->second.chunk_bytes &&", " &&", "*FabricInsider.*/chunk_too_long"),
@@ -184,6 +187,10 @@ MUTANTS = [
     ),
     *of("verbs", "src/transport/verbs/link.cpp", "unit_verbs")(
         ("verbs_refused_post_costs_a_credit", "  if (posted != Posted::ok) credits_.give_back();\n", "", "VerbsErrors.PostsThatAreRefused"),
+    ),
+    *of("verbs", "src/transport/verbs/link_words.cpp", "unit_verbs")(
+        ("verbs_word_without_a_fence", "    flags |= IBV_SEND_FENCE;\n", "", "VerbsWords.AreNotSeenBefore*"),
+        ("verbs_word_forgets_words", "if (std::max(ledger_.retired_count(), writes_placed_) < writes_posted_) {", "if (std::max(ledger_.retired_count(), writes_placed_) + 1 < writes_posted_) {", "VerbsWords.AreNotSeenBefore*"),
     ),
     *of("verbs", "src/transport/verbs/rails.cpp", "unit_verbs")(
         ("verbs_farthest_rail_first", "if (options.near_device >= 0 && found.size() > 1) sort_by_distance(found, options);", "", "VerbsRails.*"),

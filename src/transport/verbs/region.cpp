@@ -11,8 +11,8 @@ namespace gigabar::transport::rdma {
 namespace {
 
 // Peers write to and read from every region, and so do we; a read's sink must be open to remote writes on iWARP. Never relaxed
-// ordering: who sees a word must see the data that an adapter wrote before it. An adapter whose firmware forces relaxed ordering
-// (PCI_WR_ORDERING of mlxconfig) does not keep to that.
+// ordering: who sees a word must see the data that an adapter wrote before it. An adapter whose firmware uses relaxed
+// ordering for all memory does not keep to that.
 constexpr int kAccess = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ;
 
 // Atomics of two adapters are atomic with each other only where both say so.
