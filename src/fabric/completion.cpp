@@ -47,10 +47,8 @@ void Engine::fail(Op& op, Error error) {
 
 void Engine::end_if_over(Op& op) {
   if (!op.is_posted || op.outstanding != 0) return;
-  if (op.kind == OpKind::write && op.choice != nullptr && op.choice->method == Method::staged && op.staged_sent < op.bytes &&
-      !op.error) {
-    return;
-  }
+  // One that could not be opened went in messages.
+  if (op.kind == OpKind::write && op.is_opened && op.staged_sent < op.bytes && !op.error) return;
   // A rendezvous ends with the write that answers the reply.
   if (op.kind == OpKind::rendezvous && !op.error) return;
   if (op.is_over) return;

@@ -378,6 +378,7 @@ class Engine final : transport::Sink, WireupEvents {
     bool is_word = false;              // it can be one
     const std::string* way = nullptr;  // for reports
     bool is_data_written = false;      // but what comes behind it is not posted
+    bool could_be_word = false;        // if nothing before it had taken a message
   };
   std::optional<Operation> post_at_once(Peer& peer, const Transfer& transfer, QueueId queue, const LocalSegment* local,
                                         const RemoteState& remote, const Choice* choice, std::uint64_t begin_cycles,
@@ -406,6 +407,8 @@ class Engine final : transport::Sink, WireupEvents {
   bool post_word(Peer& peer, const RemoteState& remote, std::uint8_t flags, NotificationId id, std::uint32_t value);
   void wake(Peer& peer);
   void ask_placed(Peer& peer);
+  bool could_be_word(Peer& peer, const LocalSegment& local, RemoteState& remote, std::uint8_t flags, std::uint64_t bytes,
+                     const PathPolicy& policy);
   void ask_for_words(Peer& peer, const RemoteState& remote, std::uint8_t flags);
   // Whether the peer may have to hold so much that nothing more of the program's is said until it has told.
   bool is_too_far_ahead(Peer& peer);

@@ -160,6 +160,8 @@ Result<Operation> Engine::post(Lock& lock, const Transfer& transfer, const PostO
     auto chosen = choose(*peer, direction, *local, *remote, transfer.bytes, policy, is_notified && !notifying.is_word);
     if (!chosen) return std::move(chosen).error();
     choice = *chosen;
+    notifying.could_be_word = is_notified && !notifying.is_word && choice->method == Method::message &&
+                              could_be_word(*peer, *local, *remote, transfer.flags, transfer.bytes, policy);
   }
   if (const auto posted = post_at_once(*peer, transfer, options.queue, local, *remote, choice, begin_cycles, notifying))
     return *posted;
@@ -296,8 +298,7 @@ std::optional<Operation> Engine::post_at_once(Peer& peer, const Transfer& transf
   if (is_notified) message.b = Message::pair(transfer.notification, transfer.value);
   if (!(is_notified || is_place ? post_after_data(peer, message, payload) : say_first(peer, message, payload))) return std::nullopt;
   if (is_notified && is_with_data) notifying.way = &kWithData;
-  // GPU memory goes inside messages anyway.
-  if (is_notified && (!is_with_data || choice->path == TransferPath::host)) ask_for_words(peer, remote, transfer.flags);
+  if (is_notified && (!is_with_data || notifying.could_be_word)) ask_for_words(peer, remote, transfer.flags);
   return recorded();
 }
 
@@ -489,7 +490,7 @@ bool Engine::post_message_op(Op& op) {
       if (!post_after_data(peer, put, *payload)) return false;
       op.is_notified = true;
       op.way = &kWithData;
-      if (op.choice->path == TransferPath::host) ask_for_words(peer, *op.remote, op.flags);
+      if (could_be_word(peer, *op.local, *op.remote, op.flags, op.bytes, op.policy)) ask_placed(peer);
     } else if (!say_first(peer, put, *payload)) {
       ++op.retries;
       return false;

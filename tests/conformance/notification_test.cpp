@@ -358,18 +358,19 @@ RANK_BODY(report_the_way) {
     EXPECT_EQ(way_of(fabric.notify(kConsumer, kTarget, 3, 1)).find(is_word ? "in a message: what was before it" : expected), 0U);
     ASSERT_TRUE(is_ok(fabric.flush(kConsumer, kPatience)));
     EXPECT_EQ(way_of(fabric.notify(kConsumer, kTarget, 4, 1)).find(expected), 0U);
-    // A program that only polls comes back to words too, also when the notification travelled with its data.
+    // Where the link writes few bytes as fast as a message, a program that only polls between its writes comes back to words too.
+    const bool is_quick = me.setup().transport == TransportKind::verbs && is_word;
     EXPECT_TRUE(is_ok(fabric.write_in_order(&expected, {kConsumer, kTarget, 0}, 8)));
     const auto write_little = [&] { return way_of(fabric.write_notify({kOrigin, 0}, {kConsumer, kTarget, 64}, 8, 5, 1)); };
     EXPECT_EQ(write_little(), "in the message with the data");
     const Deadline deadline = Deadline::after_ns(kPatience.ns());
     std::string way;
     do {
-      ASSERT_TRUE(is_ok(fabric.progress()));
+      for (const Deadline gap = Deadline::after_ns(10'000'000); !gap.has_passed();) ASSERT_TRUE(is_ok(fabric.progress()));
       way = write_little();
-    } while (is_word && way.find("a word") != 0 && !deadline.has_passed());
-    EXPECT_EQ(way.find(is_word ? expected : "in the message with the data"), 0U) << way;
-    if (me.setup().transport == TransportKind::verbs && is_word) {
+    } while (is_quick && way.find("a word") != 0 && !deadline.has_passed());
+    EXPECT_EQ(way.find(is_quick ? expected : "in the message with the data"), 0U) << way;
+    if (is_quick) {
       EXPECT_EQ(way_of(fabric.notify(kConsumer, kTarget, 60'000, 1)).find("in a message: adapters write the notifications below"),
                 0U);
     } else {

@@ -186,10 +186,11 @@ RANK_BODY(learn_keys_without_descriptors) {
   ASSERT_TRUE(is_ok(fabric.barrier({}, kPatience)));
   if (me.rank() == 0) {
     const auto posted = without_descriptors([&] {
-      auto written = fabric.write_notify({kOrigin, 0}, {1, kTarget, 0}, kBytes, 3, 1);
+      EXPECT_TRUE(is_ok(fabric.write({kOrigin, 0}, {1, kTarget, 0}, kBytes)));
+      auto notified = fabric.notify(1, kTarget, 3, 1);
       EXPECT_TRUE(is_ok(fabric.wait(0, kPatience)));
       EXPECT_TRUE(is_ok(fabric.flush(1, kPatience)));
-      return written;
+      return notified;
     });
     ASSERT_TRUE(is_ok(posted));
     const auto report = fabric.report(*posted);

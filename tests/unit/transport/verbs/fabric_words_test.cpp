@@ -71,8 +71,27 @@ ISOLATED_TEST(VerbsFabricWords, AddsBeyondTheAdaptersAtomicsAreReportedAsMessage
       EXPECT_EQ(static_cast<std::uint64_t>(test::writes() - writes), posted) << "data was written twice";
     }
     EXPECT_EQ(rank.taken(1), posted);
-    // It was asked whether the message is in place, so that words are used again.
+    // The message is in place: words are used again.
     EXPECT_EQ(rank.way_of(post()).find("a word behind the data"), 0U);
+    EXPECT_EQ(rank.taken(1), 1U);
+  }
+}
+
+// Behind a message a small write is one itself, with its notification. A program that only polls comes back to words.
+ISOLATED_TEST(VerbsFabricWords, AreUsedAgainWhenMessagesAreInPlace) {
+  const FakeMachine machine("a0 10.9.0.1");
+  Rank0 rank;
+  ASSERT_TRUE(rank.fabric);
+  const auto write = [&](std::size_t bytes) {
+    return rank.way_of(rank.fabric->write_notify({kSegment, 0}, {0, kSegment, 2048}, bytes, 1, 1));
+  };
+  ASSERT_EQ(write(40).find("a word behind the data"), 0U);
+  const std::uint64_t ordered = 7;
+  for (const std::size_t bytes : {std::size_t{40}, std::size_t{1500}}) {
+    ASSERT_TRUE(rank.fabric->write_in_order(&ordered, {0, kSegment, 0}, sizeof ordered));
+    EXPECT_EQ(write(bytes), "in the message with the data");
+    for (int poll = 0; poll < 200; ++poll) ASSERT_TRUE(rank.fabric->progress());
+    EXPECT_EQ(write(bytes).find("a word behind the data"), 0U);
     EXPECT_EQ(rank.taken(1), 1U);
   }
 }
