@@ -370,6 +370,7 @@ RANK_BODY(report_the_way) {
       way = write_little();
     } while (is_quick && way.find("a word") != 0 && !deadline.has_passed());
     EXPECT_EQ(way.find(is_quick ? expected : "in the message with the data"), 0U) << way;
+    ASSERT_TRUE(is_ok(fabric.flush(kConsumer, kPatience)));
     if (is_quick) {
       EXPECT_EQ(way_of(fabric.notify(kConsumer, kTarget, 60'000, 1)).find("in a message: adapters write the notifications below"),
                 0U);
