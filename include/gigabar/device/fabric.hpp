@@ -154,8 +154,7 @@ namespace detail {
 // One thread. Polls until `look` finds something. `peer`: the status of the rank that it waits for; null: any rank, with
 // `lost_count`, the number of lost ranks. Both are read no more often than the clock, because each load would delay the next poll.
 template <class Look>
-GIGABAR_DEVICE Status await(const std::uint32_t* peer, const std::uint32_t* lost_count, Timeout timeout, const Look& look) {
-  Deadline deadline(timeout);
+GIGABAR_DEVICE Status await(const std::uint32_t* peer, const std::uint32_t* lost_count, Deadline& deadline, const Look& look) {
   while (!look()) {
     const bool is_over = deadline.has_passed();
     if (!deadline.has_looked()) continue;
@@ -173,6 +172,12 @@ GIGABAR_DEVICE Status agree_on(const Scope& scope, Status status, std::uint32_t&
   const std::uint64_t answer = scope.broadcast(std::uint64_t{static_cast<std::uint32_t>(status)} << 32 | number);
   number = static_cast<std::uint32_t>(answer);
   return static_cast<Status>(answer >> 32);
+}
+
+template <class Look>
+GIGABAR_DEVICE Status await(const std::uint32_t* peer, const std::uint32_t* lost_count, Timeout timeout, const Look& look) {
+  Deadline deadline(timeout);
+  return await(peer, lost_count, deadline, look);
 }
 
 template <class Look>

@@ -54,6 +54,36 @@ struct KernelWords {
   std::uint32_t barrier_step = 0;   // of the current barrier: 1 after the flush, r + 2 after the store of round r
 };
 
+// --- Rings of messages (message.hpp)
+// -----------------------------------------------------------------------------------------------
+
+struct alignas(16) MessageLine {
+  std::uint64_t halves[2] = {};
+};
+
+// How far one end of a ring is.
+struct RingState {
+  std::uint64_t position = 0;       // lines sent or received since the ring was made
+  std::uint64_t credit = 0;         // of these, the lines known to be emptied, or told to the sender
+  std::uint64_t message_bytes = 0;  // of a message whose first pieces are sent
+  std::uint64_t done_bytes = 0;     // of these
+};
+
+// One end of a ring; one scope at a time has it open.
+struct RingEnd {
+  MessageLine* lines = nullptr;           // in the receiver's memory; null: not load/store accessible
+  std::uint64_t* credit = nullptr;        // in the sender's memory: lines that the receiver has emptied
+  const std::uint32_t* status = nullptr;  // the other end's, a Status
+  std::uint32_t line_count = 0;           // a power of two, at least kMinRingLines
+  alignas(128) RingState state;           // while nobody has the end open
+};
+inline constexpr std::uint32_t kMinRingLines = 4;
+
+// To one rank, and from it.
+struct PeerRing {
+  RingEnd send, recv;
+};
+
 struct DeviceFabric {
   Rank rank = 0;
   Rank rank_count = 0;
@@ -65,6 +95,8 @@ struct DeviceFabric {
   PeerQueue* const* queues = nullptr;             // [rank]: its queue_count queues; null: it has none
   const std::uint32_t* peer_status = nullptr;     // [rank]: a Status; [rank_count]: how many ranks are lost. The host writes them.
   KernelWords* words = nullptr;
+  std::uint32_t ring_count = 0;  // to and from each rank
+  PeerRing* rings = nullptr;     // [rank * ring_count + ring]
 };
 
 // The queue of an operation, where there is one; how long the operation may wait for a free slot; and which threads of this kernel
