@@ -22,6 +22,8 @@ inline constexpr const char* kByQueues = "queues";  // a setup's word: nothing i
 
 inline DeviceSessionOptions options_of(const RankProcess& me) {
   DeviceSessionOptions options;
+  options.ring_count = 2;
+  options.ring_bytes = 1024;
   if (me.setup().word != kByQueues) return options;
   options.queues = QueueUse::always;
   options.queue_depth = 32;  // full now and then

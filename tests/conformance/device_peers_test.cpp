@@ -5,6 +5,7 @@
 #include <thread>
 
 #include "conformance/device_kernels.hpp"
+#include "gigabar/device/message.hpp"
 
 namespace gigabar::test {
 namespace {
@@ -66,6 +67,19 @@ RANK_BODY(wait_for_the_victim) {
     std::uint64_t old = 0;
     EXPECT_EQ(atomic_fetch_add(thread, handle, {kVictim, kTarget, 0}, 1, kLong, old), Status::peer_lost);
     EXPECT_EQ(flush(thread, handle, kVictim, kLong), Status::peer_lost);
+    device::RecvRing from;
+    device::SendRing to;
+    if (open_ring(handle, kVictim, 0, from) == Status::ok && open_ring(handle, kVictim, 0, to) == Status::ok) {
+      std::uint32_t value = 0;
+      EXPECT_EQ(recv_value(thread, from, value, device::kForever), Status::ok) << "it was sent before";
+      EXPECT_EQ(value, 7U);
+      EXPECT_EQ(recv_value(thread, from, value, device::kForever), Status::peer_lost);
+      Status sent = Status::ok;
+      for (int i = 0; i < 65 && sent == Status::ok; ++i) sent = send_value(thread, to, i, device::kForever);
+      EXPECT_EQ(sent, Status::peer_lost) << "the ring has 64 lines";
+    } else {
+      EXPECT_EQ(me.setup().word, kByQueues);
+    }
     me.tell("told");
   }
   EXPECT_EQ(me.hear(), "enough");
@@ -78,6 +92,10 @@ RANK_BODY(wait_for_the_victim) {
 RANK_BODY(be_the_victim) {
   Kernels kernels(me, fabric);
   ASSERT_TRUE(kernels.session);
+  device::SendRing to;
+  if (open_ring(kernels.handle(), kWaiting, 0, to) == Status::ok) {
+    EXPECT_EQ(send_value(device::Thread(), to, 7U, kLong), Status::ok);
+  }
   static_cast<void>(me.meet());
   NotificationId found = 0;
   static_cast<void>(notification_wait(device::Thread(), kernels.handle(), kTarget, 0, 1, device::kForever, found));

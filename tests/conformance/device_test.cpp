@@ -10,6 +10,7 @@
 
 #include "conformance/device_kernels.hpp"
 #include "gigabar/device/channel.hpp"
+#include "gigabar/device/message.hpp"
 
 namespace gigabar::test {
 namespace {
@@ -272,6 +273,62 @@ RANK_BODY(speak_through_channels) {
   EXPECT_TRUE(is_ok(kernels.session->close(kPatience)));
 }
 
+// Around the ranks by two rings at once, forwards by one and backwards by the other: messages of many sizes and values.
+void pass_messages(const CpuTeam::Member& lane, const DeviceFabric& handle, Rank next, Rank previous, RankSegment& origin,
+                   RankSegment& target) {
+  device::SendRing forwards, backwards;
+  device::RecvRing from_previous, from_next;
+  ASSERT_EQ(open_ring(handle, next, 0, forwards), Status::ok);
+  ASSERT_EQ(open_ring(handle, previous, 1, backwards), Status::ok);
+  ASSERT_EQ(open_ring(handle, previous, 0, from_previous), Status::ok);
+  ASSERT_EQ(open_ring(handle, next, 1, from_next), Status::ok);
+  constexpr std::uint64_t kPiece = 380;  // each way at once, before anybody receives
+  for (std::uint64_t i = 0; i < 200; ++i) {
+    const std::uint64_t bytes = i * 37 % kPiece;
+    ASSERT_EQ(send(lane, forwards, origin.address() + i, bytes, kLong), Status::ok);
+    ASSERT_EQ(send_value(lane, backwards, i << 32 | handle.rank, kLong), Status::ok);
+    std::uint64_t got = 0, value = 0;
+    ASSERT_EQ(recv(lane, from_previous, target.address(), kPiece, got, kLong), Status::ok);
+    ASSERT_EQ(recv_value(lane, from_next, value, kLong), Status::ok);
+    ASSERT_EQ(got, bytes);
+    ASSERT_EQ(value, i << 32 | next);
+    if (lane.rank() == 0) {
+      ASSERT_TRUE(target.holds_pattern(0, bytes, previous, i)) << i;
+      ASSERT_TRUE(target.is_untouched_around(0, bytes)) << i;
+      target.fill();
+    }
+    lane.sync();
+  }
+  forwards.close(lane);
+  backwards.close(lane);
+  from_previous.close(lane);
+  from_next.close(lane);
+}
+
+RANK_BODY(send_messages) {
+  Kernels kernels(me, fabric, 4096);
+  ASSERT_TRUE(kernels.session);
+  const DeviceFabric& handle = kernels.handle();
+  device::SendRing ring;
+  EXPECT_EQ(open_ring(handle, me.rank_count(), 0, ring), Status::out_of_range);
+  EXPECT_EQ(open_ring(handle, 0, 2, ring), Status::out_of_range);
+  if (me.setup().word == kByQueues) {
+    EXPECT_EQ(open_ring(handle, next_of(me), 0, ring), Status::unavailable);
+    ASSERT_TRUE(me.meet());
+    EXPECT_TRUE(is_ok(kernels.session->close(kPatience)));
+    return;
+  }
+  kernels.origin.put_pattern(0, 4096, me.rank(), 0);
+  // Several kernels one after another: a ring goes on where the one before left it.
+  for (const std::uint32_t size : {1U, 3U, 2U}) {
+    run_block(size, [&](const CpuTeam::Member& lane) {
+      pass_messages(lane, handle, next_of(me), previous_of(me), kernels.origin, kernels.target);
+    });
+  }
+  ASSERT_TRUE(me.meet());
+  EXPECT_TRUE(is_ok(kernels.session->close(kPatience)));
+}
+
 RANK_BODY(add_and_swap) {
   Kernels kernels(me, fabric);
   ASSERT_TRUE(kernels.session);
@@ -375,6 +432,17 @@ RANK_BODY(make_queues_anew) {
     std::uint32_t value = 0;
     EXPECT_EQ(notification_wait_until(thread, handle, kTarget, 7, round, kLong, value, previous_of(me)), Status::ok);
     EXPECT_TRUE(kernels.target.holds_pattern(4096, bytes, previous_of(me), round)) << "round " << round;
+    device::SendRing to;
+    device::RecvRing from;
+    if (!is_by_queue) {  // rings go on
+      ASSERT_EQ(open_ring(handle, peer, 0, to), Status::ok);
+      ASSERT_EQ(open_ring(handle, previous_of(me), 0, from), Status::ok);
+      EXPECT_EQ(send_value(thread, to, round, kLong), Status::ok);
+      EXPECT_EQ(recv_value(thread, from, value, kLong), Status::ok);
+      EXPECT_EQ(value, round);
+      to.close(thread);
+      from.close(thread);
+    }
     EXPECT_EQ(barrier(thread, handle, kLong), Status::ok);
   }
   EXPECT_TRUE(fails(kernels.session->recover(me.rank(), kPatience), Status::invalid_argument));
@@ -468,8 +536,19 @@ RANK_BODY(refuse_sessions) {
   options.queue_depth = 64;
   options.proxy_thread_count = 0;
   EXPECT_TRUE(refuses(DeviceSession::open(fabric, options), "proxy_thread_count 0"));
+  options.proxy_thread_count = 1;
+  options.ring_count = 65;
+  EXPECT_TRUE(refuses(DeviceSession::open(fabric, options), "ring_count 65"));
+  options.ring_count = 1;
+  for (const std::uint32_t bytes : {32U, 1000U, 1U << 31}) {
+    options.ring_bytes = bytes;
+    EXPECT_TRUE(refuses(DeviceSession::open(fabric, options), "ring_bytes " + std::to_string(bytes)));
+  }
   if (me.rank_count() > 1) {
     EXPECT_TRUE(refuses(opens(16, 8 + me.rank(), 1000), "notification_count"));
+    options.ring_bytes = 1024;
+    options.ring_count = 1 + me.rank();
+    EXPECT_TRUE(refuses(DeviceSession::open(fabric, options), "ring_count"));
   }
   ASSERT_TRUE(me.meet());
   // After all of that one opens, and the fabric does not close before it.
@@ -519,6 +598,7 @@ TEST_P(FabricDevice, NotificationsComeBehindTheirPayload) {
   run_ranks("never_before_its_payload", setup);
 }
 TEST_P(FabricDevice, NumbersThatGrow) { run_ranks("wait_for_numbers", GetParam()); }
+TEST_P(FabricDevice, Messages) { run_ranks("send_messages", GetParam()); }
 TEST_P(FabricDevice, Channels) { run_ranks("speak_through_channels", GetParam()); }
 TEST_P(FabricDevice, Atomics) {
   RankSetup setup = GetParam();

@@ -24,7 +24,14 @@ constexpr std::size_t to_line(std::size_t bytes) noexcept { return (bytes + 127)
 }  // namespace
 
 std::size_t ControlLayout::flush_word_at() const noexcept { return barrier_at() + kBarrierRounds * sizeof(std::uint64_t); }
-std::size_t ControlLayout::scratch_at() const noexcept { return to_line(flush_word_at() + sizeof(std::uint64_t)); }
+std::size_t ControlLayout::lines_at(Rank rank, std::uint32_t ring) const noexcept {
+  const std::size_t bytes = std::size_t{ring_line_count} * sizeof(device::MessageLine) + to_line(sizeof(std::uint64_t));
+  return to_line(flush_word_at() + sizeof(std::uint64_t)) + (std::size_t{rank} * ring_count + ring) * bytes;
+}
+std::size_t ControlLayout::credit_at(Rank rank, std::uint32_t ring) const noexcept {
+  return lines_at(rank, ring) + std::size_t{ring_line_count} * sizeof(device::MessageLine);
+}
+std::size_t ControlLayout::scratch_at() const noexcept { return to_line(lines_at(rank_count, 0)); }
 // A port's address, and a key for every segment and for this memory.
 std::size_t ControlLayout::introduction_bytes() const noexcept {
   return to_line(kPortBytes + (std::size_t{segment_count} + 1) * 16);
@@ -43,7 +50,10 @@ std::size_t ControlLayout::cqe_at(Rank rank, std::uint32_t queue) const noexcept
   return queues_at(rank_count) + (std::size_t{rank} * queue_count + queue) * to_line(sizeof(device::mlx5::Cqe));
 }
 std::size_t ControlLayout::kernel_words_at() const noexcept { return to_line(cqe_at(rank_count, 0)); }
-std::size_t ControlLayout::statuses_at() const noexcept { return kernel_words_at() + to_line(sizeof(device::KernelWords)); }
+std::size_t ControlLayout::rings_at(Rank rank) const noexcept {
+  return kernel_words_at() + to_line(sizeof(device::KernelWords)) + std::size_t{rank} * ring_count * sizeof(device::PeerRing);
+}
+std::size_t ControlLayout::statuses_at() const noexcept { return rings_at(rank_count); }
 
 ControlMemory::ControlMemory(const ControlLayout& layout, DeviceMemory shared, DeviceMemory own, std::unique_ptr<CopyStream> copies)
     : layout_(layout),
@@ -84,6 +94,8 @@ device::DeviceFabric ControlMemory::handle(Rank rank) const noexcept {
   handle.queue_count = layout_.queue_count;
   handle.queues = reinterpret_cast<device::PeerQueue* const*>(own(layout_.queue_lists_at()));
   handle.words = reinterpret_cast<device::KernelWords*>(own(layout_.kernel_words_at()));
+  handle.ring_count = layout_.ring_count;
+  handle.rings = reinterpret_cast<device::PeerRing*>(own(layout_.rings_at(0)));
   handle.peer_status = reinterpret_cast<const std::uint32_t*>(own(layout_.statuses_at()));
   return handle;
 }
@@ -120,6 +132,30 @@ Result<void> ControlMemory::put_segments(Rank rank, std::span<const device::Devi
 
 Result<void> ControlMemory::put_barrier_words(Rank rank, std::uint64_t* words) {
   return put(own(layout_.barrier_words_at() + rank * sizeof words), static_cast<const void*>(&words), sizeof words);
+}
+
+Result<void> ControlMemory::put_rings(Rank own_rank, Rank rank, std::byte* shared) {
+  std::vector<device::PeerRing> rings(layout_.ring_count);
+  const std::span<device::PeerRing> all(rings);
+  std::byte* const place = own(layout_.rings_at(rank));
+  if (Result<void> got = copy(CopyWay::from_device, all.data(), place, all.size_bytes()); !got) return got;
+  auto* const here = static_cast<std::byte*>(shared_.address());
+  for (std::uint32_t ring = 0; ring < layout_.ring_count; ++ring) {
+    for (device::RingEnd* end : {&rings[ring].send, &rings[ring].recv}) {
+      const bool is_send = end == &rings[ring].send;
+      // The receiver's memory has the lines, the sender's the credit; each lies where the rank that writes it has its place.
+      std::byte* const receiver = is_send ? shared : here;
+      std::byte* const sender = is_send ? here : shared;
+      const bool is_in_reach = shared != nullptr;
+      const std::size_t lines = layout_.lines_at(is_send ? own_rank : rank, ring);
+      const std::size_t credit = layout_.credit_at(is_send ? rank : own_rank, ring);
+      end->lines = is_in_reach ? reinterpret_cast<device::MessageLine*>(receiver + lines) : nullptr;
+      end->credit = is_in_reach ? reinterpret_cast<std::uint64_t*>(sender + credit) : nullptr;
+      end->line_count = layout_.ring_line_count;
+      end->status = reinterpret_cast<const std::uint32_t*>(own(layout_.statuses_at())) + rank;
+    }
+  }
+  return put(place, all.data(), all.size_bytes());
 }
 
 Result<void> ControlMemory::put_queues(Rank rank, std::span<const device::PeerQueue> queues) {

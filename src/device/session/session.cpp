@@ -30,6 +30,9 @@ constexpr std::int64_t kLastWaitNs = 10'000'000'000;
 constexpr std::chrono::milliseconds kWaitForMemory(1);
 constexpr std::uint32_t kMaxNotifications = 65536;
 constexpr std::uint32_t kMaxQueueCount = 16;
+constexpr std::uint32_t kMaxRingCount = 64;
+constexpr std::uint32_t kMinRingBytes = device::kMinRingLines * sizeof(device::MessageLine);
+constexpr std::uint32_t kMaxRingBytes = std::uint32_t{1} << 30;
 constexpr std::uint32_t kMinDepth = 8;          // a batch of the largest post and some
 constexpr std::uint32_t kMaxProxyThreads = 12;  // each has a queue of the fabric
 
@@ -56,6 +59,13 @@ Result<void> check(const DeviceSessionOptions& options) {
   if (options.queue_depth < kMinDepth || options.queue_depth > device::kMaxDepth || !std::has_single_bit(options.queue_depth)) {
     return bad(text("queue_depth ", options.queue_depth),
                text("it is no power of two between ", kMinDepth, " and ", device::kMaxDepth), "give such a number");
+  }
+  if (options.ring_count > kMaxRingCount) {
+    return bad(text("ring_count ", options.ring_count), text("it is greater than ", kMaxRingCount), "give at most that number");
+  }
+  if (options.ring_bytes < kMinRingBytes || options.ring_bytes > kMaxRingBytes || !std::has_single_bit(options.ring_bytes)) {
+    return bad(text("ring_bytes ", options.ring_bytes),
+               text("it is no power of two between ", kMinRingBytes, " and ", kMaxRingBytes), "give such a number");
   }
   return {};
 }
@@ -199,7 +209,8 @@ Result<void> DeviceSession::State::put_tables(Rank rank, Survey& found) {
   const ControlLayout& layout = memory->layout();
   if (Result<void> put = memory->put_segments(rank, found.segments); !put) return put;
   auto* const words = found.shared == nullptr ? nullptr : reinterpret_cast<std::uint64_t*>(found.shared + layout.barrier_at());
-  return memory->put_barrier_words(rank, words);
+  if (Result<void> put = memory->put_barrier_words(rank, words); !put || layout.ring_count == 0) return put;
+  return memory->put_rings(fabric.rank(), rank, found.shared);
 }
 
 // --- Queues ----------------------------------------------------------------------------------------------------------------------
@@ -310,15 +321,21 @@ Result<void> DeviceSession::State::leave_rank(Rank rank) {
 
 // The ranks also meet here, each with its control segment registered.
 Result<void> DeviceSession::State::agree_on_options(const Remaining& time) {
-  const std::array<std::int64_t, 5> own{options.segment_count, options.notification_count, options.control_segment,
-                                        memory->layout().queue_count, static_cast<std::int64_t>(options.engine)};
-  std::array<std::int64_t, 5> least{}, most{};
-  const auto join = [&](ReduceOperation operation, std::array<std::int64_t, 5>& result) {
+  const std::array<std::int64_t, 7> own{options.segment_count,
+                                        options.notification_count,
+                                        options.control_segment,
+                                        memory->layout().queue_count,
+                                        static_cast<std::int64_t>(options.engine),
+                                        options.ring_count,
+                                        options.ring_bytes};
+  std::array<std::int64_t, 7> least{}, most{};
+  const auto join = [&](ReduceOperation operation, std::array<std::int64_t, 7>& result) {
     return fabric.all_reduce({}, operation, own, result, time.left());
   };
   if (Result<void> joined = join(ReduceOperation::minimum, least); !joined) return joined;
   if (Result<void> joined = join(ReduceOperation::maximum, most); !joined) return joined;
-  constexpr std::array<const char*, 5> kNames{"segment_count", "notification_count", "control_segment", "queue_count", "engine"};
+  constexpr std::array<const char*, 7> kNames{"segment_count", "notification_count", "control_segment", "queue_count",
+                                              "engine",        "ring_count",         "ring_bytes"};
   for (std::size_t i = 0; i < own.size(); ++i) {
     if (least[i] == most[i]) continue;
     return make_error(Status::invalid_argument, "device session", text(kNames[i], " ", own[i]),
@@ -334,6 +351,8 @@ Result<void> DeviceSession::State::open() {
   layout.segment_count = options.segment_count;
   layout.notification_count = options.notification_count;
   layout.queue_count = options.queues == QueueUse::never ? 0 : options.queue_count;
+  layout.ring_count = options.ring_count;
+  layout.ring_line_count = options.ring_bytes / sizeof(device::MessageLine);
   auto allocated = ControlMemory::allocate(fabric.device(), layout);
   if (!allocated) return std::move(allocated).error();
   memory = std::move(*allocated);
