@@ -1,0 +1,233 @@
+// SPDX-License-Identifier: Apache-2.0
+// Barriers and reductions. The fabric keeps what a time-out interrupts; here is remembered which call may go on with it.
+#include <algorithm>
+#include <cstring>
+#include <span>
+
+#include "gaspi/process.hpp"
+
+namespace gigabar::gaspi {
+namespace {
+
+// The fabric tells collectives apart by their ranks alone: two groups of the same ranks share its state.
+bool is_other_active(const GroupState& group) {
+  return std::ranges::any_of(process().groups, [&](const auto& other) {
+    return other.get() != &group && other->exists && other->active && other->ranks == group.ranks;
+  });
+}
+
+// One collective of a group. `run` gets the time that is left.
+template <class Run>
+gaspi_return_t run_collective(gaspi_group_t id, const Collective& collective, const Timeout& timeout, const char* function,
+                              const Run& run) {
+  Process& all = process();
+  const Remaining time(timeout);
+  GroupState* group = nullptr;
+  {
+    const std::scoped_lock lock(all.mutex);
+    group = find_group(id);
+    const bool may_be_new = collective.kind == Collective::Kind::commit;
+    if (group == nullptr || (!group->is_committed && !may_be_new)) return GASPI_ERR_INV_GROUP;
+  }
+  const TurnGuard turn(group->turn, time.left());
+  if (!turn.is_taken()) return GASPI_TIMEOUT;
+  {
+    const std::scoped_lock lock(all.mutex);
+    if (group->active ? *group->active != collective : is_other_active(*group)) return GASPI_ERR_ACTIVE_COLL;
+    if (!group->active) {
+      group->gathered.clear();
+      group->gathered_count = 0;
+    }
+    group->active = collective;
+  }
+  const Result<void> done = run(*group, time);
+  if (done.status() == Status::timed_out) return GASPI_TIMEOUT;
+  {
+    const std::scoped_lock lock(all.mutex);
+    group->active.reset();
+  }
+  if (done) return GASPI_SUCCESS;
+  return done.status() == Status::busy ? GASPI_ERR_ACTIVE_COLL : code_of(done.error(), function);
+}
+
+// --- Numbers ---------------------------------------------------------------------------------------------------------------------
+
+constexpr std::uint64_t kSignBit = std::uint64_t{1} << 63;
+
+std::size_t bytes_of(gaspi_datatype_t type) {
+  switch (type) {
+    case GASPI_TYPE_INT: return sizeof(gaspi_int);
+    case GASPI_TYPE_UINT: return sizeof(gaspi_uint);
+    case GASPI_TYPE_FLOAT: return sizeof(gaspi_float);
+    case GASPI_TYPE_DOUBLE: return sizeof(gaspi_double);
+    case GASPI_TYPE_LONG: return sizeof(gaspi_long);
+    case GASPI_TYPE_ULONG: return sizeof(gaspi_ulong);
+  }
+  return 0;
+}
+
+template <class Wide, class Number>
+void widen(const void* from, std::span<Wide> wide) {
+  for (std::size_t i = 0; i < wide.size(); ++i) {
+    Number number;
+    std::memcpy(&number, static_cast<const char*>(from) + i * sizeof number, sizeof number);
+    wide[i] = static_cast<Wide>(number);
+  }
+}
+
+template <class Number, class Wide>
+void narrow(std::span<const Wide> wide, void* to) {
+  for (std::size_t i = 0; i < wide.size(); ++i) {
+    const auto number = static_cast<Number>(wide[i]);
+    std::memcpy(static_cast<char*>(to) + i * sizeof number, &number, sizeof number);
+  }
+}
+
+// Unsigned numbers in the order of signed ones.
+void flip(std::span<std::int64_t> values) {
+  for (std::int64_t& value : values) value = static_cast<std::int64_t>(static_cast<std::uint64_t>(value) ^ kSignBit);
+}
+
+// Sums wrap at the width of the type, as its own additions would.
+Result<void> reduce_integers(const GroupState& group, const Collective& collective, const void* send, void* receive,
+                             const Timeout& timeout) {
+  const auto type = static_cast<gaspi_datatype_t>(collective.type);
+  const auto operation = static_cast<ReduceOperation>(collective.operation);
+  std::array<std::int64_t, kMaxReduceElements> store_in{}, store_out{};
+  const std::span<std::int64_t> in(store_in.data(), collective.number), out(store_out.data(), collective.number);
+  switch (type) {
+    case GASPI_TYPE_INT: widen<std::int64_t, gaspi_int>(send, in); break;
+    case GASPI_TYPE_UINT: widen<std::int64_t, gaspi_uint>(send, in); break;
+    default: widen<std::int64_t, std::int64_t>(send, in); break;
+  }
+  const bool is_flipped = type == GASPI_TYPE_ULONG && operation != ReduceOperation::sum;
+  if (is_flipped) flip(in);
+  Result<void> done = process().fabric->all_reduce(group.ranks, operation, in, out, timeout);
+  if (!done) return done;
+  if (is_flipped) flip(out);
+  const std::span<const std::int64_t> results = out;
+  switch (type) {
+    case GASPI_TYPE_INT: narrow<gaspi_int>(results, receive); break;
+    case GASPI_TYPE_UINT: narrow<gaspi_uint>(results, receive); break;
+    default: narrow<std::int64_t>(results, receive); break;
+  }
+  return done;
+}
+
+Result<void> reduce_reals(const GroupState& group, const Collective& collective, const void* send, void* receive,
+                          const Timeout& timeout) {
+  const bool is_float = collective.type == GASPI_TYPE_FLOAT;
+  std::array<double, kMaxReduceElements> store_in{}, store_out{};
+  const std::span<double> in(store_in.data(), collective.number), out(store_out.data(), collective.number);
+  is_float ? widen<double, gaspi_float>(send, in) : widen<double, gaspi_double>(send, in);
+  Result<void> done =
+      process().fabric->all_reduce(group.ranks, static_cast<ReduceOperation>(collective.operation), in, out, timeout);
+  if (!done) return done;
+  const std::span<const double> results = out;
+  is_float ? narrow<gaspi_float>(results, receive) : narrow<gaspi_double>(results, receive);
+  return done;
+}
+
+// --- The program's own operation -------------------------------------------------------------------------------------------------
+
+// The fabric knows minimum, maximum and sum only. So every rank gets the values of all: each adds its own words to zeros in a long
+// row of them, piece by piece; what a time-out interrupts goes on with the piece that it came to.
+Result<void> gather(GroupState& group, std::span<const std::byte> own, const Remaining& time) {
+  Process& all = process();
+  const std::size_t words = (own.size() + sizeof(std::int64_t) - 1) / sizeof(std::int64_t);
+  if (group.gathered.empty()) {
+    const auto place = static_cast<std::size_t>(std::ranges::find(group.ranks, all.rank) - group.ranks.begin());
+    group.gathered.assign(words * group.ranks.size(), 0);
+    std::memcpy(group.gathered.data() + words * place, own.data(), own.size());
+  }
+  while (group.gathered_count < group.gathered.size()) {
+    const std::size_t piece = std::min<std::size_t>(kMaxReduceElements, group.gathered.size() - group.gathered_count);
+    const std::span<std::int64_t> values(group.gathered.data() + group.gathered_count, piece);
+    Result<void> done = all.fabric->all_reduce(group.ranks, ReduceOperation::sum, values, values, time.left());
+    if (!done) return done;
+    group.gathered_count += piece;
+  }
+  return {};
+}
+
+}  // namespace
+
+gaspi_return_t group_barrier(gaspi_group_t group, const Collective& collective, const Timeout& timeout, const char* function) {
+  return run_collective(group, collective, timeout, function, [](const GroupState& of, const Remaining& time) {
+    return process().fabric->barrier(of.ranks, time.left());
+  });
+}
+
+}  // namespace gigabar::gaspi
+
+using namespace gigabar;
+using namespace gigabar::gaspi;
+
+gaspi_return_t pgaspi_barrier(const gaspi_group_t group, const gaspi_timeout_t timeout_ms) {
+  return guarded([&]() -> gaspi_return_t {
+    if (!is_ready()) return GASPI_ERR_NOINIT;
+    count(Counter::barriers);
+    return group_barrier(group, {Collective::Kind::barrier, 0, 0, 0}, timeout_of(timeout_ms), "gaspi_barrier");
+  });
+}
+GASPI_NAMED(gaspi_barrier);
+
+gaspi_return_t pgaspi_allreduce(const gaspi_pointer_t buffer_send, gaspi_pointer_t const buffer_receive, const gaspi_number_t num,
+                                const gaspi_operation_t operation, const gaspi_datatype_t datatype, const gaspi_group_t group,
+                                const gaspi_timeout_t timeout_ms) {
+  return guarded([&]() -> gaspi_return_t {
+    if (!is_ready()) return GASPI_ERR_NOINIT;
+    if (buffer_send == nullptr || buffer_receive == nullptr) return GASPI_ERR_NULLPTR;
+    if (num == 0 || num > process().config.allreduce_elem_max) return GASPI_ERR_INV_NUM;
+    if (bytes_of(datatype) == 0) return GASPI_ERR_INV_SIZE;
+    if (static_cast<unsigned>(operation) > GASPI_OP_SUM) return GASPI_ERROR;
+    count(Counter::reductions);
+    const Collective collective{Collective::Kind::allreduce, num, static_cast<std::uint64_t>(operation),
+                                static_cast<unsigned>(datatype)};
+    const bool is_real = datatype == GASPI_TYPE_FLOAT || datatype == GASPI_TYPE_DOUBLE;
+    return run_collective(group, collective, timeout_of(timeout_ms), "gaspi_allreduce",
+                          [&](const GroupState& of, const Remaining& time) {
+                            return is_real ? reduce_reals(of, collective, buffer_send, buffer_receive, time.left())
+                                           : reduce_integers(of, collective, buffer_send, buffer_receive, time.left());
+                          });
+  });
+}
+GASPI_NAMED(gaspi_allreduce);
+
+gaspi_return_t pgaspi_allreduce_user(const gaspi_pointer_t buffer_send, gaspi_pointer_t const buffer_receive,
+                                     const gaspi_number_t num, const gaspi_size_t element_size,
+                                     gaspi_reduce_operation_t const reduce_operation, gaspi_reduce_state_t const reduce_state,
+                                     const gaspi_group_t group, const gaspi_timeout_t timeout_ms) {
+  return guarded([&]() -> gaspi_return_t {
+    if (!is_ready()) return GASPI_ERR_NOINIT;
+    if (buffer_send == nullptr || buffer_receive == nullptr || reduce_operation == nullptr) return GASPI_ERR_NULLPTR;
+    if (num == 0 || num > process().config.allreduce_elem_max) return GASPI_ERR_INV_NUM;
+    if (element_size == 0 || element_size > process().config.allreduce_buf_size / num) return GASPI_ERR_INV_SIZE;
+    count(Counter::reductions);
+    const std::size_t bytes = num * element_size;
+    const Collective collective{Collective::Kind::allreduce_user, num, element_size, 0};
+    std::vector<std::int64_t> values;
+    std::size_t ranks = 0;
+    const gaspi_return_t gathered = run_collective(
+        group, collective, timeout_of(timeout_ms), "gaspi_allreduce_user", [&](GroupState& of, const Remaining& time) {
+          Result<void> done = gather(of, {static_cast<const std::byte*>(buffer_send), bytes}, time);
+          if (done) {
+            values = std::move(of.gathered);
+            ranks = of.ranks.size();
+          }
+          return done;
+        });
+    if (gathered != GASPI_SUCCESS) return gathered;
+    const std::size_t words = values.size() / ranks;
+    std::vector<std::int64_t> sum(values.begin(), values.begin() + std::ptrdiff_t(words)), result(words);
+    for (std::size_t rank = 1; rank < ranks; ++rank) {
+      const gaspi_return_t joined =
+          reduce_operation(sum.data(), values.data() + rank * words, result.data(), reduce_state, num, element_size, timeout_ms);
+      if (joined != GASPI_SUCCESS) return joined;
+      sum.swap(result);
+    }
+    std::memcpy(buffer_receive, sum.data(), bytes);
+    return GASPI_SUCCESS;
+  });
+}
+GASPI_NAMED(gaspi_allreduce_user);

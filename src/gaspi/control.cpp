@@ -1,0 +1,186 @@
+// SPDX-License-Identifier: Apache-2.0
+// What other ranks ask of this process, however busy its threads are: to end, to print, to answer. They write to a segment of its
+// own; a thread looks at it from time to time, seldom enough to disturb nobody.
+#include <signal.h>
+#include <unistd.h>
+
+#include <condition_variable>
+#include <cstdarg>
+#include <cstdio>
+#include <thread>
+
+#include "gaspi/process.hpp"
+
+namespace gigabar::gaspi {
+
+namespace {
+
+constexpr NotificationId kEnd = 0, kPrint = 1;  // of the control segment
+constexpr Tag kPrintTag = 0x6761'7370'6900'0002;
+constexpr std::chrono::milliseconds kBetweenLooks{20};
+constexpr std::size_t kMaxLine = 2048;
+constexpr PostOptions kOptions{.queue = kInternalQueue, .policy = std::nullopt};
+
+}  // namespace
+
+struct Control {
+  alignas(64) std::uint64_t word = 0;  // the control segment
+  std::mutex mutex;
+  std::condition_variable changed;
+  bool is_stopping = false;
+  std::thread thread;
+};
+
+namespace {
+
+void print_from(Fabric& fabric) {
+  std::array<char, kMaxLine> line{};
+  const Timeout second = std::chrono::seconds(1);
+  const Result<Received> received = through_internal_queue(
+      second, [&](const Timeout& left) { return fabric.recv(kAnyRank, kPrintTag, line.data(), line.size(), left, kOptions); });
+  if (received) std::fwrite(line.data(), 1, received->bytes, stdout);
+  std::fflush(stdout);
+}
+
+void look(Fabric& fabric) {
+  if (fabric.notification_wait(kControlSegment, kEnd, 1, Timeout::test())) ::kill(::getpid(), SIGKILL);
+  while (fabric.notification_wait_count(kControlSegment, kPrint, 1, Timeout::test())) print_from(fabric);
+  raise_arrived();
+}
+
+void run(Control& control, Fabric& fabric) {
+  std::unique_lock lock(control.mutex);
+  while (!control.changed.wait_for(lock, kBetweenLooks, [&] { return control.is_stopping; })) {
+    lock.unlock();
+    look(fabric);
+    lock.lock();
+  }
+}
+
+}  // namespace
+
+Result<void> start_control(Process& all) {
+  if (!all.control) {
+    all.control = std::make_shared<Control>();
+    Result<void> registered = all.fabric->register_segment(kControlSegment, &all.control->word, sizeof all.control->word);
+    if (!registered) {
+      all.control.reset();
+      return registered;
+    }
+  }
+  all.control->is_stopping = false;
+  all.control->thread = std::thread([control = all.control.get(), &fabric = *all.fabric] { run(*control, fabric); });
+  return {};
+}
+
+void stop_control(Process& all) {
+  {
+    const std::scoped_lock lock(all.control->mutex);
+    all.control->is_stopping = true;
+  }
+  all.control->changed.notify_all();
+  all.control->thread.join();
+}
+
+}  // namespace gigabar::gaspi
+
+using namespace gigabar;
+using namespace gigabar::gaspi;
+
+namespace {
+
+// A notification of the rank's control segment, and that it is there. Whether the rank still lives afterwards is another question.
+Result<void> tell(Rank rank, NotificationId id, const Remaining& time) {
+  Fabric& fabric = *process().fabric;
+  Result<void> connected = fabric.connect(rank, time.left());
+  if (!connected) return connected;
+  for (;;) {
+    const auto posted = fabric.notify_add(rank, kControlSegment, id, 1, kOptions);
+    if (posted) break;
+    if (posted.status() != Status::busy || is_over(time)) return Error(posted.error());
+    static_cast<void>(fabric.wait(kInternalQueue, Timeout::test()));
+  }
+  return fabric.flush(rank, time.left());
+}
+
+gaspi_return_t check_rank(gaspi_rank_t rank) {
+  if (!is_ready()) return GASPI_ERR_NOINIT;
+  return rank < process().rank_count ? GASPI_SUCCESS : GASPI_ERR_INV_RANK;
+}
+
+std::string line_of(const char* format, va_list arguments) {
+  std::array<char, kMaxLine> line{};
+  std::array<char, 256> host{};
+  ::gethostname(host.data(), host.size() - 1);
+  const int begin = std::snprintf(line.data(), line.size(), "[%s:%u] ", host.data(), process().rank);
+  std::vsnprintf(line.data() + begin, line.size() - static_cast<std::size_t>(begin), format, arguments);
+  return line.data();
+}
+
+}  // namespace
+
+gaspi_return_t pgaspi_proc_kill(const gaspi_rank_t rank, const gaspi_timeout_t timeout_ms) {
+  return guarded([&]() -> gaspi_return_t {
+    if (const gaspi_return_t refused = check_rank(rank); refused != GASPI_SUCCESS) return refused;
+    if (rank == process().rank) return GASPI_ERR_INV_RANK;
+    const Result<void> told = tell(rank, kEnd, Remaining(timeout_of(timeout_ms)));
+    if (told) return GASPI_SUCCESS;
+    // It ended before it could answer, or was dead before.
+    if (told.status() == Status::peer_lost) {
+      process().peers[rank].is_corrupt = true;
+      return GASPI_SUCCESS;
+    }
+    return code_of(told.error(), "gaspi_proc_kill");
+  });
+}
+GASPI_NAMED(gaspi_proc_kill);
+
+gaspi_return_t pgaspi_proc_ping(const gaspi_rank_t rank, gaspi_timeout_t timeout_ms) {
+  return guarded([&]() -> gaspi_return_t {
+    if (const gaspi_return_t refused = check_rank(rank); refused != GASPI_SUCCESS) return refused;
+    Process& all = process();
+    const Remaining time(timeout_of(timeout_ms));
+    if (Result<void> connected = all.fabric->connect(rank, time.left()); !connected) {
+      if (connected.status() == Status::peer_lost) all.peers[rank].is_corrupt = true;
+      return code_of(connected.error(), "gaspi_proc_ping");
+    }
+    // An addition of nothing: the rank's own process answers.
+    const auto answered = all.fabric->fetch_add({rank, kControlSegment, 0}, 0, time.left());
+    if (answered) return GASPI_SUCCESS;
+    if (answered.status() == Status::peer_lost) all.peers[rank].is_corrupt = true;
+    return code_of(answered.error(), "gaspi_proc_ping");
+  });
+}
+GASPI_NAMED(gaspi_proc_ping);
+
+void pgaspi_printf(const char* format, ...) try {
+  va_list arguments;
+  va_start(arguments, format);
+  const std::string line = line_of(format, arguments);
+  va_end(arguments);
+  std::fputs(line.c_str(), stdout);
+  std::fflush(stdout);
+} catch (...) {
+  std::fputs("gaspi_printf: no memory for the line\n", stderr);
+}
+GASPI_NAMED(gaspi_printf);
+
+void pgaspi_printf_to(gaspi_rank_t rank, const char* format, ...) try {
+  va_list arguments;
+  va_start(arguments, format);
+  const std::string line = line_of(format, arguments);
+  va_end(arguments);
+  if (check_rank(rank) != GASPI_SUCCESS) {
+    std::fprintf(stderr, "gaspi_printf_to: there is no rank %u; the line was: %s", rank, line.c_str());
+    return;
+  }
+  const Remaining time(std::chrono::seconds(10));
+  Result<void> sent = through_internal_queue(time.left(), [&](const Timeout& left) {
+    return process().fabric->send(rank, kPrintTag, line.data(), line.size(), left, kOptions);
+  });
+  if (sent) sent = tell(rank, kPrint, time);
+  if (!sent) std::fprintf(stderr, "gaspi_printf_to: %s; the line was: %s", sent.message().c_str(), line.c_str());
+} catch (...) {
+  std::fputs("gaspi_printf_to: no memory for the line\n", stderr);
+}
+GASPI_NAMED(gaspi_printf_to);

@@ -1,0 +1,241 @@
+// SPDX-License-Identifier: Apache-2.0
+// What GASPI's interface remembers of this process, above one Fabric; and what every file of it uses.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <new>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "base/remaining.hpp"
+#include "gigabar/fabric.hpp"
+#include "gigabar/memory.hpp"
+
+#pragma GCC visibility push(default)
+#include "PGASPI.h"
+#pragma GCC visibility pop
+
+// gaspi_NAME is what programs call, and tools replace; it is pgaspi_NAME, which is defined in the same file.
+#define GASPI_NAMED(name) extern "C" __attribute__((weak, alias("p" #name))) decltype(name) name
+
+namespace gigabar::gaspi {
+
+inline constexpr unsigned kProgramQueues = kQueues - 1;
+inline constexpr QueueId kInternalQueue = kQueues - 1;  // of notifications that this library itself raises
+inline constexpr unsigned kSegments = 255;
+inline constexpr SegmentId kControlSegment = 1000;  // of no program: gaspi_segment_id_t ends before
+inline constexpr unsigned kMaxGroups = 255;
+inline constexpr std::uint64_t kMaxTransferBytes = std::uint64_t{1} << 30;
+inline constexpr std::uint64_t kMaxPassiveBytes = 65535;
+inline constexpr unsigned kMaxListElements = 255;
+inline constexpr unsigned kAllreduceBytes = kMaxReduceElements * sizeof(std::uint64_t);
+
+Timeout timeout_of(gaspi_timeout_t timeout_ms) noexcept;
+inline bool is_over(const Remaining& time) noexcept { return !time.left().is_forever() && time.left().ns() <= 0; }
+
+// One thread at a time, with a time-out.
+class Turn {
+ public:
+  bool take(const Timeout& timeout) noexcept { return !flag_.test_and_set(std::memory_order_acquire) || take_slowly(timeout); }
+  void give() noexcept { flag_.clear(std::memory_order_release); }
+
+ private:
+  bool take_slowly(const Timeout& timeout) noexcept;
+  std::atomic_flag flag_;
+};
+
+class TurnGuard {
+ public:
+  TurnGuard(Turn& turn, const Timeout& timeout) noexcept : turn_(turn.take(timeout) ? &turn : nullptr) {}
+  ~TurnGuard() {
+    if (turn_ != nullptr) turn_->give();
+  }
+  TurnGuard(const TurnGuard&) = delete;
+  TurnGuard& operator=(const TurnGuard&) = delete;
+  bool is_taken() const noexcept { return turn_ != nullptr; }
+
+ private:
+  Turn* turn_;
+};
+
+// gaspi_segment_create or _use until every rank of the group is there.
+struct Creation {
+  std::uint64_t bytes = 0;
+  gaspi_group_t group = 0;
+  void* pointer = nullptr;  // of the program; null: allocated here
+  bool operator==(const Creation&) const = default;
+};
+
+struct Segment {
+  std::atomic<std::uint64_t> bytes{0};  // 0: there is none
+  void* address = nullptr;
+  std::variant<std::monostate, HostMemory, DeviceMemory> memory;  // none: the program's
+  std::optional<Creation> creation;
+};
+
+struct Queue {
+  Turn turn;
+  std::atomic<bool> exists{false};
+  std::atomic<unsigned> posted{0};  // since the last wait that succeeded
+};
+
+// A collective as its arguments name it: only the same one goes on.
+struct Collective {
+  enum class Kind : std::uint8_t { barrier, commit, create, allreduce, allreduce_user } kind = Kind::barrier;
+  gaspi_number_t number = 0;
+  std::uint64_t operation = 0;  // the operation; of _user: the bytes of an element
+  unsigned type = 0;
+  bool operator==(const Collective&) const = default;
+};
+
+struct GroupState {
+  bool exists = false, is_committed = false;
+  std::vector<Rank> ranks;
+  Turn turn;
+  std::optional<Collective> active;  // has timed out
+  // gaspi_allreduce_user: the values of all ranks as far as they are gathered.
+  std::vector<std::int64_t> gathered;
+  std::size_t gathered_count = 0;
+};
+
+struct PeerKnown {
+  std::array<std::atomic<std::uint64_t>, 4> segments{};  // bits of the segments whose size the fabric has
+  std::atomic<bool> is_corrupt{false};
+};
+
+enum class Counter : std::uint8_t {
+  writes,
+  write_bytes,
+  reads,
+  read_bytes,
+  notifications,
+  waits,
+  notification_waits,
+  barriers,
+  reductions,
+  passive_sends,
+  passive_receives,
+  atomics,
+  count
+};
+
+struct Control;  // control.cpp
+
+struct Process {
+  std::mutex mutex;  // of start and end, segments, groups and queues being made and removed
+  std::optional<Fabric> fabric;
+  std::atomic<bool> is_ready{false};
+  gaspi_config_t config;
+  Rank rank = 0, rank_count = 0;
+  std::array<Segment, kSegments> segments;
+  std::array<Queue, kProgramQueues> queues;
+  std::vector<std::unique_ptr<GroupState>> groups;
+  std::vector<PeerKnown> peers;
+  std::shared_ptr<Control> control;
+
+  Process();
+};
+
+Process& process();
+
+inline bool is_ready() { return process().is_ready.load(std::memory_order_acquire); }
+
+// The code for an error that names no argument of GASPI's. Marks a rank that was lost, and prints causes of GASPI_ERROR.
+gaspi_return_t code_of(const Error& error, const char* function);
+// Marks the ranks whose connections are broken.
+void mark_lost_ranks();
+
+// Whether the fabric can post to the rank's segment without waiting for a connection. Otherwise connects and asks for it.
+// INV_SEG, TIMEOUT, ERROR.
+gaspi_return_t know_remote(Rank rank, SegmentId segment, const Timeout& timeout, const char* function);
+void forget_remote(Rank rank);
+
+// INV_SEG, INV_LOC_OFF.
+inline gaspi_return_t check_local(SegmentId segment, std::uint64_t offset, std::uint64_t bytes) {
+  const std::uint64_t length = segment < kSegments ? process().segments[segment].bytes.load(std::memory_order_relaxed) : 0;
+  if (length == 0) return GASPI_ERR_INV_SEG;
+  return offset <= length && bytes <= length - offset ? GASPI_SUCCESS : GASPI_ERR_INV_LOC_OFF;
+}
+inline bool is_segment(SegmentId segment) { return check_local(segment, 0, 0) == GASPI_SUCCESS; }
+
+// What a refused post was refused for: QUEUE_FULL, INV_SEG, INV_REM_OFF, or as code_of.
+gaspi_return_t code_of_post(const Error& error, Rank rank, SegmentId segment, const char* function);
+
+inline std::atomic<unsigned> statistic_level{0};
+inline std::array<std::atomic<std::uint64_t>, std::size_t(Counter::count)> statistic_counters{};
+inline void count(Counter counter, std::uint64_t number = 1) noexcept {
+  if (statistic_level.load(std::memory_order_relaxed) == 0) return;
+  statistic_counters[std::size_t(counter)].fetch_add(number, std::memory_order_relaxed);
+}
+
+// Room for `requests` more, the rank and its segment: then `post`, which returns a Result<Operation>.
+template <class Post>
+gaspi_return_t post_to(const char* function, QueueId queue, Rank rank, SegmentId segment, unsigned requests,
+                       gaspi_timeout_t timeout_ms, const Post& post) {
+  Process& all = process();
+  if (queue >= kProgramQueues || !all.queues[queue].exists.load(std::memory_order_relaxed)) return GASPI_ERR_INV_QUEUE;
+  if (rank >= all.rank_count) return GASPI_ERR_INV_RANK;
+  if (segment >= kSegments) return GASPI_ERR_INV_SEG;
+  const Timeout timeout = timeout_of(timeout_ms);
+  Queue& used = all.queues[queue];
+  const TurnGuard turn(used.turn, timeout);
+  if (!turn.is_taken()) return GASPI_TIMEOUT;
+  if (used.posted.load(std::memory_order_relaxed) + requests > all.config.queue_size_max) return GASPI_QUEUE_FULL;
+  if (const gaspi_return_t known = know_remote(rank, segment, timeout, function); known != GASPI_SUCCESS) return known;
+  const Result<Operation> posted = post();
+  if (!posted) return code_of_post(posted.error(), rank, segment, function);
+  used.posted.fetch_add(requests, std::memory_order_relaxed);
+  return GASPI_SUCCESS;
+}
+
+// A message through the internal queue's door, which one thread at a time may pass.
+template <class Call>
+auto through_internal_queue(const Timeout& timeout, const Call& call) {
+  const Remaining time(timeout);
+  for (;;) {
+    auto done = call(time.left());
+    if (done.status() != Status::busy || is_over(time)) return done;
+  }
+}
+
+// Sets notification `id` of a segment of this rank. Errors: as Fabric::notify.
+Result<void> notify_self(SegmentId segment, NotificationId id, std::uint32_t value);
+
+// read_notify.cpp. Raises the notifications whose data has arrived. False: none is awaited.
+bool raise_arrived(std::optional<QueueId> waited = std::nullopt);
+bool are_reads_awaited() noexcept;
+void drop_awaited_reads(std::optional<SegmentId> segment = std::nullopt);
+
+// collectives.cpp
+gaspi_return_t group_barrier(gaspi_group_t group, const Collective& collective, const Timeout& timeout, const char* function);
+GroupState* find_group(gaspi_group_t group);  // committed or not; null: there is none
+
+// control.cpp: what other ranks ask of this process.
+Result<void> start_control(Process& all);
+void stop_control(Process& all);
+
+// No exception leaves the library.
+template <class Body>
+gaspi_return_t guarded(const Body& body) noexcept try {
+  return body();
+} catch (const std::bad_alloc&) {
+  return GASPI_ERR_MEMALLOC;
+} catch (...) {
+  return GASPI_ERROR;
+}
+
+// Of functions that store one number.
+template <class Number, class Value>
+gaspi_return_t store(Number* place, const Value& value) {
+  if (place == nullptr) return GASPI_ERR_NULLPTR;
+  *place = static_cast<Number>(value);
+  return GASPI_SUCCESS;
+}
+
+}  // namespace gigabar::gaspi

@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "gaspi/process.hpp"
+
+using namespace gigabar;
+using namespace gigabar::gaspi;
+
+namespace {
+
+bool is_queue(QueueId queue) { return queue < kProgramQueues && process().queues[queue].exists; }
+
+enum class Failures : std::uint8_t { reported, forgotten };
+
+gaspi_return_t wait_for(const char* function, QueueId queue, gaspi_timeout_t timeout_ms, Failures failures) {
+  if (!is_ready()) return GASPI_ERR_NOINIT;
+  if (!is_queue(queue)) return GASPI_ERR_INV_QUEUE;
+  Process& all = process();
+  const Remaining time(timeout_of(timeout_ms));
+  const TurnGuard turn(all.queues[queue].turn, time.left());
+  if (!turn.is_taken()) return GASPI_TIMEOUT;
+  count(Counter::waits);
+  const Result<void> waited = all.fabric->wait(queue, time.left());
+  if (waited.status() == Status::timed_out) return GASPI_TIMEOUT;
+  all.queues[queue].posted = 0;
+  if (waited) {
+    raise_arrived(queue);
+    return GASPI_SUCCESS;
+  }
+  raise_arrived();
+  const gaspi_return_t code = code_of(waited.error(), function);
+  mark_lost_ranks();
+  return failures == Failures::reported ? code : GASPI_SUCCESS;
+}
+
+}  // namespace
+
+gaspi_return_t pgaspi_wait(const gaspi_queue_id_t queue, const gaspi_timeout_t timeout_ms) {
+  return guarded([&] { return wait_for("gaspi_wait", queue, timeout_ms, Failures::reported); });
+}
+GASPI_NAMED(gaspi_wait);
+
+gaspi_return_t pgaspi_queue_purge(const gaspi_queue_id_t queue, const gaspi_timeout_t timeout_ms) {
+  return guarded([&] { return wait_for("gaspi_queue_purge", queue, timeout_ms, Failures::forgotten); });
+}
+GASPI_NAMED(gaspi_queue_purge);
+
+gaspi_return_t pgaspi_queue_create(gaspi_queue_id_t* const queue, const gaspi_timeout_t /*timeout_ms*/) {
+  return guarded([&]() -> gaspi_return_t {
+    if (!is_ready()) return GASPI_ERR_NOINIT;
+    if (queue == nullptr) return GASPI_ERR_NULLPTR;
+    Process& all = process();
+    const std::scoped_lock lock(all.mutex);
+    for (unsigned id = 0; id < kProgramQueues; ++id) {
+      if (all.queues[id].exists) continue;
+      all.queues[id].posted = 0;
+      all.queues[id].exists = true;
+      return store(queue, id);
+    }
+    return GASPI_ERR_INV_QUEUE;
+  });
+}
+GASPI_NAMED(gaspi_queue_create);
+
+gaspi_return_t pgaspi_queue_delete(const gaspi_queue_id_t queue) {
+  return guarded([&]() -> gaspi_return_t {
+    if (!is_ready()) return GASPI_ERR_NOINIT;
+    Process& all = process();
+    const std::scoped_lock lock(all.mutex);
+    if (!is_queue(queue)) return GASPI_ERR_INV_QUEUE;
+    if (all.queues[queue].posted != 0) return GASPI_ERROR;
+    all.queues[queue].exists = false;
+    return GASPI_SUCCESS;
+  });
+}
+GASPI_NAMED(gaspi_queue_delete);
+
+gaspi_return_t pgaspi_queue_size(const gaspi_queue_id_t queue, gaspi_number_t* const queue_size) {
+  if (!is_ready()) return GASPI_ERR_NOINIT;
+  if (!is_queue(queue)) return GASPI_ERR_INV_QUEUE;
+  return store(queue_size, process().queues[queue].posted.load());
+}
+GASPI_NAMED(gaspi_queue_size);
+
+gaspi_return_t pgaspi_queue_num(gaspi_number_t* const queue_num) {
+  if (!is_ready()) return GASPI_ERR_NOINIT;
+  unsigned number = 0;
+  for (unsigned queue = 0; queue < kProgramQueues; ++queue) number += process().queues[queue].exists ? 1 : 0;
+  return store(queue_num, number);
+}
+GASPI_NAMED(gaspi_queue_num);

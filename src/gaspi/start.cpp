@@ -1,0 +1,217 @@
+// SPDX-License-Identifier: Apache-2.0
+// Joining the job and leaving it.
+#include <charconv>
+#include <cstdio>
+#include <cstdlib>
+#include <fstream>
+
+#include "gaspi/process.hpp"
+
+using namespace gigabar;
+using namespace gigabar::gaspi;
+
+namespace {
+
+constexpr std::chrono::seconds kOpenPiece{30};
+
+// The library's own functions for this are not part of its public interface.
+std::optional<std::string> environment(const char* name) {
+  const char* const value = std::getenv(name);
+  return value == nullptr ? std::nullopt : std::optional<std::string>(value);
+}
+
+std::optional<unsigned> number_of(const std::string& text) {
+  unsigned number = 0;
+  const auto [end, code] = std::from_chars(text.data(), text.data() + text.size(), number);
+  return code == std::errc() && end == text.data() + text.size() ? std::optional(number) : std::nullopt;
+}
+
+// What the first failure of a start is called.
+gaspi_return_t code_of_start(const Error& error) {
+  switch (error.status()) {
+    case Status::invalid_argument:
+    case Status::out_of_range: code_of(error, "gaspi_proc_init"); return GASPI_ERR_ENV;
+    case Status::unavailable: code_of(error, "gaspi_proc_init"); return GASPI_ERR_DEVICE;
+    case Status::no_permission:
+    case Status::peer_lost: code_of(error, "gaspi_proc_init"); return GASPI_ERR_SN;
+    case Status::busy: code_of(error, "gaspi_proc_init"); return GASPI_ERR_SN_PORT;
+    default: return code_of(error, "gaspi_proc_init");
+  }
+}
+
+// One host name for each rank, a line each.
+std::vector<std::string> hosts_of(const std::optional<std::string>& path) {
+  std::vector<std::string> hosts;
+  if (!path) return hosts;
+  std::ifstream file(*path);
+  for (std::string line; std::getline(file, line);) {
+    if (!line.empty()) hosts.push_back(line.substr(0, line.find_first_of(" \t\r")));
+  }
+  return hosts;
+}
+
+// Of GASPI's own variables, where no other launcher has set its own. ENV: one is missing or makes no sense.
+gaspi_return_t read_environment(const gaspi_config_t& config, FabricOptions& options) {
+  const auto rank_text = environment("GASPI_RANK");
+  if (!rank_text || environment("RANK") || environment("PMIX_RANK")) return GASPI_SUCCESS;
+  const std::vector<std::string> hosts = hosts_of(environment("GASPI_MFILE"));
+  const auto count_text = environment("GASPI_NRANKS");
+  const auto count = count_text ? number_of(*count_text) : std::optional<unsigned>(hosts.size());
+  const auto rank = number_of(*rank_text);
+  const auto master = environment("GASPI_MASTER");
+  if (!rank || !count || *rank >= *count || *count > 65535 || (!master && hosts.empty())) {
+    std::fprintf(stderr,
+                 "gaspi_proc_init: GASPI_RANK=%s, GASPI_NRANKS=%s, GASPI_MASTER=%s and %zu hosts in GASPI_MFILE name no job: set "
+                 "rank, number of ranks and the host of rank 0, or start the program with gaspi_run\n",
+                 rank_text->c_str(), count_text.value_or("").c_str(), master.value_or("").c_str(), hosts.size());
+    return GASPI_ERR_ENV;
+  }
+  options.rank = *rank;
+  options.rank_count = *count;
+  options.master_address = master ? *master : hosts.front();
+  if (!environment("GIGABAR_MASTER_PORT")) options.master_port = static_cast<std::uint16_t>(config.sn_port);
+  return GASPI_SUCCESS;
+}
+
+gaspi_return_t open_fabric(Process& all, const Timeout& timeout) {
+  FabricOptions options;
+  if (const gaspi_return_t read = read_environment(all.config, options); read != GASPI_SUCCESS) return read;
+  if (all.config.user_net != 0) {
+    const bool is_rdma = all.config.network == GASPI_IB || all.config.network == GASPI_ROCE;
+    options.transports = {TransportKind::local, is_rdma ? TransportKind::verbs : TransportKind::ucx};
+  }
+  const Remaining time(timeout);
+  for (;;) {
+    options.connect_timeout = time.left().is_forever() ? Timeout(kOpenPiece) : time.left();
+    Result<Fabric> opened = Fabric::open(options);
+    if (opened) {
+      all.fabric.emplace(std::move(*opened));
+      return GASPI_SUCCESS;
+    }
+    if (opened.status() != Status::timed_out || is_over(time)) return code_of_start(opened.error());
+  }
+}
+
+void make_tables(Process& all) {
+  all.rank = all.fabric->rank();
+  all.rank_count = all.fabric->rank_count();
+  all.peers = std::vector<PeerKnown>(all.rank_count);
+  all.groups.clear();
+  auto everyone = std::make_unique<GroupState>();
+  everyone->exists = true;
+  everyone->is_committed = all.config.build_infrastructure != GASPI_TOPOLOGY_NONE;
+  for (Rank rank = 0; rank < all.rank_count; ++rank) everyone->ranks.push_back(rank);
+  all.groups.push_back(std::move(everyone));
+  for (unsigned queue = 0; queue < kProgramQueues; ++queue) {
+    all.queues[queue].exists = queue < all.config.queue_num;
+    all.queues[queue].posted = 0;
+  }
+}
+
+gaspi_return_t build(Process& all, const Remaining& time) {
+  if (all.config.build_infrastructure == GASPI_TOPOLOGY_NONE) return GASPI_SUCCESS;
+  if (all.config.build_infrastructure == GASPI_TOPOLOGY_STATIC) {
+    for (Rank rank = 0; rank < all.rank_count; ++rank) {
+      const Result<void> connected = all.fabric->connect(rank, time.left());
+      if (!connected) return code_of_start(connected.error());
+    }
+  }
+  const Result<void> met = all.fabric->barrier({}, time.left());
+  return met ? GASPI_SUCCESS : code_of_start(met.error());
+}
+
+void forget_everything(Process& all) {
+  all.fabric.reset();  // before the memory that it may touch
+  for (Segment& segment : all.segments) {
+    segment.bytes = 0;
+    segment.address = nullptr;
+    segment.memory = {};
+    segment.creation.reset();
+  }
+  for (Queue& queue : all.queues) queue.exists = false;
+  all.groups.clear();
+  all.peers.clear();
+}
+
+}  // namespace
+
+gaspi_return_t pgaspi_proc_init(const gaspi_timeout_t timeout_ms) {
+  return guarded([&]() -> gaspi_return_t {
+    Process& all = process();
+    const std::scoped_lock lock(all.mutex);
+    if (all.is_ready) return GASPI_ERR_INITED;
+    const Remaining time(timeout_of(timeout_ms));
+    // After a time-out the same call goes on with the fabric of the call before.
+    if (!all.fabric) {
+      if (const gaspi_return_t opened = open_fabric(all, time.left()); opened != GASPI_SUCCESS) return opened;
+      make_tables(all);
+      if (Result<void> started = start_control(all); !started) return code_of_start(started.error());
+      if (all.config.net_info != 0) {
+        for (const Setting& one : all.fabric->settings())
+          std::printf("%s = %s (%s)\n", one.name.c_str(), one.value.c_str(), one.source.c_str());
+      }
+    }
+    if (const gaspi_return_t built = build(all, time); built != GASPI_SUCCESS) return built;
+    all.is_ready.store(true, std::memory_order_release);
+    return GASPI_SUCCESS;
+  });
+}
+GASPI_NAMED(gaspi_proc_init);
+
+gaspi_return_t pgaspi_proc_term(const gaspi_timeout_t timeout_ms) {
+  return guarded([&]() -> gaspi_return_t {
+    Process& all = process();
+    const std::scoped_lock lock(all.mutex);
+    if (!all.is_ready) return GASPI_ERR_NOINIT;
+    raise_arrived();
+    stop_control(all);
+    const Result<void> closed = all.fabric->close(timeout_of(timeout_ms));
+    if (closed.status() == Status::timed_out) {
+      if (Result<void> started = start_control(all); !started) return code_of(started.error(), "gaspi_proc_term");
+      return GASPI_TIMEOUT;
+    }
+    all.is_ready = false;
+    drop_awaited_reads();
+    const gaspi_return_t code = closed ? GASPI_SUCCESS : code_of(closed.error(), "gaspi_proc_term");
+    forget_everything(all);
+    return code;
+  });
+}
+GASPI_NAMED(gaspi_proc_term);
+
+gaspi_return_t pgaspi_proc_rank(gaspi_rank_t* const rank) {
+  if (!is_ready()) return GASPI_ERR_NOINIT;
+  return store(rank, process().rank);
+}
+GASPI_NAMED(gaspi_proc_rank);
+
+gaspi_return_t pgaspi_proc_num(gaspi_rank_t* const proc_num) {
+  if (!is_ready()) return GASPI_ERR_NOINIT;
+  return store(proc_num, process().rank_count);
+}
+GASPI_NAMED(gaspi_proc_num);
+
+gaspi_return_t pgaspi_initialized(gaspi_number_t* const initialized) { return store(initialized, is_ready() ? 1U : 0U); }
+GASPI_NAMED(gaspi_initialized);
+
+gaspi_return_t pgaspi_proc_local_rank(gaspi_rank_t* const local_rank) {
+  if (!is_ready()) return GASPI_ERR_NOINIT;
+  return store(local_rank, process().fabric->local_rank());
+}
+GASPI_NAMED(gaspi_proc_local_rank);
+
+gaspi_return_t pgaspi_proc_local_num(gaspi_rank_t* const local_num) {
+  return guarded([&]() -> gaspi_return_t {
+    if (!is_ready()) return GASPI_ERR_NOINIT;
+    if (local_num == nullptr) return GASPI_ERR_NULLPTR;
+    Process& all = process();
+    for (Rank rank = 0; rank < all.rank_count; ++rank) {
+      const Result<void> connected = all.fabric->connect(rank, timeout_of(all.config.sn_timeout));
+      if (!connected) return code_of(connected.error(), "gaspi_proc_local_num");
+    }
+    unsigned count = 1;
+    for (const PeerState& peer : all.fabric->peers()) count += peer.is_same_host && peer.rank != all.rank ? 1 : 0;
+    return store(local_num, count);
+  });
+}
+GASPI_NAMED(gaspi_proc_local_num);
