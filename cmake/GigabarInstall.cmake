@@ -1,12 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-# What `cmake --install` puts where: headers, the two libraries, a CMake package, two pkg-config files and the licence (the program
+# What `cmake --install` puts where: headers, the libraries, a CMake package, pkg-config files and the licence (the program
 # `gigabar` sees to itself). No installed file names the prefix, so that it can be moved.
 include(CMakePackageConfigHelpers)
 
 set(gigabar_package_folder ${CMAKE_INSTALL_LIBDIR}/cmake/gigabar)
 
+set(gigabar_libraries gigabar gdrapi)
+if(TARGET gaspi)
+  list(APPEND gigabar_libraries gaspi)
+endif()
 install(
-  TARGETS gigabar gdrapi
+  TARGETS ${gigabar_libraries}
   EXPORT gigabar
   LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}
   INCLUDES DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
@@ -38,3 +42,11 @@ endfunction()
 gigabar_pkgconfig(gigabar ${PROJECT_VERSION} gigabar "${PROJECT_DESCRIPTION}")
 # GDRCopy's version, which programs ask pkg-config for.
 gigabar_pkgconfig(gdrapi 2.6 gdrapi "Gigabar's implementation of the gdrapi interface")
+# Under its own name, and under GPI-2's for build files that link -lGPI2.
+if(TARGET gaspi)
+  gigabar_pkgconfig(gaspi 17.1 gigabar_gaspi "Gigabar's implementation of GASPI")
+  gigabar_pkgconfig(GPI2 1.6.0 GPI2 "Gigabar's implementation of GASPI, for programs written for GPI-2")
+  file(CREATE_LINK libgigabar_gaspi.so ${PROJECT_BINARY_DIR}/libGPI2.so SYMBOLIC)
+  install(FILES ${PROJECT_BINARY_DIR}/libGPI2.so DESTINATION ${CMAKE_INSTALL_LIBDIR})
+  install(PROGRAMS ${PROJECT_SOURCE_DIR}/scripts/gaspi_run DESTINATION ${CMAKE_INSTALL_BINDIR})
+endif()

@@ -37,7 +37,8 @@ check_cmake_package() {
     example=$(basename "${example%.*}")
     case $example in
       kernel_*) "$prefix/bin/gigabar" run -n 2 -- "$scratch/build/$example" ;;
-      write_to_a_neighbour | sum_over_ranks) "$prefix/bin/gigabar" run -n 3 -- "$scratch/build/$example" ;;
+      gaspi_survive) [ "$("$prefix/bin/gaspi_run" -n 3 "$scratch/build/$example" | grep -c '2 of 3 ranks go on')" = 2 ] ;; # a rank is killed
+      write_to_a_neighbour | sum_over_ranks | gaspi_ring) "$prefix/bin/gigabar" run -n 3 -- "$scratch/build/$example" ;;
       gate_a_job) "$scratch/build/$example" || [ $? = 1 ] ;; # this machine may have what fails
       what_changed) check_what_changed "$scratch/build/$example" ;;
       *) "$scratch/build/$example" ;;
@@ -54,7 +55,7 @@ check_cmake_package() {
 }
 
 check_pkg_config() {
-  local line flags
+  local line flags package
   # The README's line as a reader types it.
   line=$(grep -E '^g\+\+ .*pkg-config' "$stranger/../../../README.md") || fail "the README has no line for pkg-config"
   cp "$examples/write_a_flag.cpp" "$scratch"
@@ -64,6 +65,14 @@ check_pkg_config() {
   # shellcheck disable=SC2086  # the flags are several words
   "$CC" -std=c11 -Wall -Wextra -Werror "$stranger/gdrapi_version.c" -o "$scratch/gdrapi_version" $flags -Wl,-rpath,"$library_folder"
   "$scratch/gdrapi_version"
+  # A program for GPI-2, by both of its names.
+  for package in gaspi GPI2; do
+    flags=$(pkg-config --cflags --libs "$package")
+    # shellcheck disable=SC2086
+    "$CC" -std=c11 -Wall -Wextra -Werror "$examples/gaspi_ring.c" -o "$scratch/$package" $flags -Wl,-rpath,"$library_folder"
+    "$prefix/bin/gaspi_run" -n 3 "$scratch/$package" | grep -q 'came back as 6'
+  done
+  flags=$(pkg-config --cflags --libs gdrapi)
   # shellcheck disable=SC2086
   "$CC" -std=c11 -Wall -Wextra -Werror "$examples/pin_stand_in.c" -o "$scratch/pin_stand_in" $flags -Wl,-rpath,"$library_folder"
   "$scratch/pin_stand_in"
@@ -77,7 +86,7 @@ check_headers() {
     count=$((count + 1))
   done < <(cd "$prefix/include" && find . -name '*.hpp' -o -name '*.h')
   [ "$count" -ge 7 ] || fail "only $count headers are installed"
-  for header in gdrapi.h gigabar/stand_in.h; do
+  for header in gdrapi.h gigabar/stand_in.h GASPI.h GASPI_Ext.h PGASPI.h; do
     echo "#include \"$header\"" >"$scratch/alone.c"
     "$CC" -std=c99 "${warnings[@]}" "$scratch/alone.c" || fail "$header does not compile as C"
   done
@@ -85,14 +94,15 @@ check_headers() {
 
 check_links() {
   local link soname
-  for link in libgdrapi.so:libgdrapi.so.2 libgdrapi.so.2:libgdrapi.so.2.6 libgigabar.so:libgigabar.so.0; do
+  for link in libgdrapi.so:libgdrapi.so.2 libgdrapi.so.2:libgdrapi.so.2.6 libgigabar.so:libgigabar.so.0 \
+    libgigabar_gaspi.so:libgigabar_gaspi.so.1 libgigabar_gaspi.so.1:libgigabar_gaspi.so.1.0 libGPI2.so:libgigabar_gaspi.so; do
     [ "$(readlink "$library_folder/${link%%:*}")" = "${link##*:}" ] || fail "${link%%:*} is not a link to ${link##*:}"
   done
-  for soname in libgdrapi.so.2 libgigabar.so.0; do
+  for soname in libgdrapi.so.2 libgigabar.so.0 libgigabar_gaspi.so.1; do
     readelf -d "$library_folder/$soname" | grep -q "SONAME.*\[$soname\]" || fail "$soname has another SONAME"
   done
-  # Everything of the project is inside; what belongs to a vendor is opened at run time.
-  if readelf -d "$library_folder"/libg*.so | grep NEEDED | grep -vE '\[(lib(c|m|stdc\+\+|gcc_s|dl|pthread|rt)\.so\.[0-9]+|ld-linux.*)\]'; then
+  # Everything of the project is inside, or in libgigabar.so beside it; what belongs to a vendor is opened at run time.
+  if readelf -d "$library_folder"/libg*.so | grep NEEDED | grep -vE '\[(lib(c|m|stdc\+\+|gcc_s|dl|pthread|rt|gigabar)\.so\.[0-9]+|ld-linux.*)\]'; then
     fail "the libraries above are needed, and should not be"
   fi
 }
@@ -108,6 +118,14 @@ check_gigabar_symbols() {
 
 check_gdrapi_symbols() {
   diff "$stranger/../gdrapi_symbols.txt" <(exported "$library_folder/libgdrapi.so") || fail "libgdrapi.so exports other names"
+}
+
+# Each function of the headers under both of its names, and nothing else.
+check_gaspi_symbols() {
+  local names
+  names=$(sed -n 's/^extern __typeof__(\(gaspi_[a-z_]*\)).*/\1/p' "$prefix/include/PGASPI.h")
+  [ "$(wc -l <<<"$names")" -ge 90 ] || fail "PGASPI.h has $(wc -l <<<"$names") functions"
+  diff <(sort <(sed 's/^/p/' <<<"$names") - <<<"$names") <(exported "$library_folder/libgigabar_gaspi.so") || fail "libgigabar_gaspi.so exports other names"
 }
 
 check_tool() {

@@ -1,0 +1,179 @@
+// SPDX-License-Identifier: Apache-2.0
+// Ranks that die, stop and are killed: the others are told in time, and go on without them.
+#include <csignal>
+
+#include "base/clock.hpp"
+#include "conformance/gaspi_ranks.hpp"
+
+namespace gigabar::test {
+namespace {
+
+constexpr Rank kVictim = 2;
+
+std::vector<gaspi_state_t> states(const RankProcess& me) {
+  std::vector<gaspi_state_t> all(me.rank_count(), GASPI_STATE_CORRUPT);
+  EXPECT_DONE(gaspi_state_vec_get(all.data()));
+  return all;
+}
+
+void start_quietly() {
+  gaspi_config_t config{};
+  ASSERT_DONE(gaspi_config_get(&config));
+  config.logger = 0;
+  ASSERT_DONE(gaspi_config_set(config));
+  ASSERT_DONE(gaspi_proc_init(kLong));
+  ASSERT_DONE(gaspi_segment_create(0, 4096, GASPI_GROUP_ALL, kLong, GASPI_MEM_INITIALIZED));
+}
+
+// One of four is killed; the others find it in the state vector, form a group without it, and go on.
+BARE_RANK_BODY(gaspi_go_on_without) {
+  start_quietly();
+  ASSERT_FALSE(testing::Test::HasFatalFailure());
+  EXPECT_EQ(states(me), std::vector<gaspi_state_t>(me.rank_count(), GASPI_STATE_HEALTHY));
+  EXPECT_CODE(GASPI_ERR_NULLPTR, gaspi_state_vec_get(nullptr));
+  gaspi_group_t all = 0;
+  ASSERT_DONE(gaspi_group_create(&all));
+  for (Rank rank = 0; rank < me.rank_count(); ++rank) ASSERT_DONE(gaspi_group_add(all, gaspi_rank_t(rank)));
+  ASSERT_DONE(gaspi_group_commit(all, kLong));
+  if (me.rank() == kVictim) {
+    me.tell("ready");
+    static_cast<void>(me.hear());  // until it is killed
+    return;
+  }
+  me.tell("ready");
+  ASSERT_EQ(me.hear(), "go on");
+  gaspi_return_t code = GASPI_TIMEOUT;
+  const Deadline deadline = Deadline::after_ns(20'000'000'000);
+  while (code == GASPI_TIMEOUT && !deadline.has_passed()) code = gaspi_barrier(all, 500);
+  EXPECT_CODE(GASPI_ERROR, code);
+  std::vector<gaspi_state_t> expected(me.rank_count(), GASPI_STATE_HEALTHY);
+  expected[kVictim] = GASPI_STATE_CORRUPT;
+  EXPECT_EQ(states(me), expected);
+  // What was posted to it fails in time, whether at once or at the wait.
+  const gaspi_return_t written = gaspi_write(0, 0, kVictim, 0, 0, 64, 0, 5000);
+  EXPECT_CODE(GASPI_ERROR, written == GASPI_SUCCESS ? gaspi_wait(0, kLong) : written);
+  EXPECT_DONE(gaspi_queue_purge(0, kLong));
+  ASSERT_DONE(gaspi_group_delete(all));
+  gaspi_group_t rest = 0;
+  ASSERT_DONE(gaspi_group_create(&rest));
+  for (Rank rank = 0; rank < me.rank_count(); ++rank) {
+    if (rank != kVictim) {
+      ASSERT_DONE(gaspi_group_add(rest, gaspi_rank_t(rank)));
+    }
+  }
+  ASSERT_DONE(gaspi_group_commit(rest, kLong));
+  long one = 1, sum = 0;
+  ASSERT_DONE(gaspi_allreduce(&one, &sum, 1, GASPI_OP_SUM, GASPI_TYPE_LONG, rest, kLong));
+  EXPECT_EQ(sum, long(me.rank_count()) - 1);
+  ASSERT_TRUE(me.meet());
+  EXPECT_DONE(gaspi_proc_term(kLong));
+}
+
+// A rank is ended by another one, through gaspi_proc_kill alone.
+BARE_RANK_BODY(gaspi_kill_one) {
+  start_quietly();
+  ASSERT_FALSE(testing::Test::HasFatalFailure());
+  const auto ranks = gaspi_rank_t(me.rank_count());
+  EXPECT_CODE(GASPI_ERR_INV_RANK, gaspi_proc_kill(gaspi_rank_t(me.rank()), kLong)) << "this rank itself";
+  EXPECT_CODE(GASPI_ERR_INV_RANK, gaspi_proc_kill(ranks, kLong));
+  EXPECT_CODE(GASPI_ERR_INV_RANK, gaspi_proc_ping(ranks, kLong));
+  EXPECT_DONE(gaspi_proc_ping(gaspi_rank_t((me.rank() + 1) % ranks), kLong));
+  ASSERT_TRUE(me.meet());
+  if (me.rank() != 0) {
+    me.tell("ready");
+    static_cast<void>(me.hear());
+    return;
+  }
+  ASSERT_DONE(gaspi_proc_kill(1, kLong));
+  gaspi_return_t code = GASPI_SUCCESS;
+  const Deadline deadline = Deadline::after_ns(20'000'000'000);
+  while (code != GASPI_ERROR && !deadline.has_passed()) code = gaspi_proc_ping(1, 200);
+  EXPECT_CODE(GASPI_ERROR, code) << "it answers still";
+  EXPECT_EQ(states(me)[1], GASPI_STATE_CORRUPT);
+  EXPECT_DONE(gaspi_proc_kill(1, kLong)) << "it is dead";
+  me.tell("killed");
+  EXPECT_DONE(gaspi_proc_term(kLong));
+}
+
+// A rank that stands still: calls end with TIMEOUT and nothing is lost; it goes on, and so do they.
+BARE_RANK_BODY(gaspi_stopped_one) {
+  start_quietly();
+  ASSERT_FALSE(testing::Test::HasFatalFailure());
+  me.tell("ready");
+  ASSERT_EQ(me.hear(), "stopped");
+  if (me.rank() == 0) {
+    EXPECT_CODE(GASPI_TIMEOUT, gaspi_barrier(GASPI_GROUP_ALL, 200));
+    EXPECT_EQ(states(me), std::vector<gaspi_state_t>(me.rank_count(), GASPI_STATE_HEALTHY));
+    me.tell("timed out");
+  }
+  ASSERT_DONE(gaspi_barrier(GASPI_GROUP_ALL, kLong));
+  ASSERT_TRUE(me.meet());
+  EXPECT_DONE(gaspi_proc_term(kLong));
+}
+
+GASPI_BODY(gaspi_connections) {
+  const auto ranks = gaspi_rank_t(me.rank_count());
+  gaspi_network_t network = GASPI_ARIES;
+  for (gaspi_rank_t rank = 0; rank < ranks; ++rank) {
+    EXPECT_DONE(gaspi_connect(rank, kLong));
+    EXPECT_DONE(gaspi_disconnect(rank, kLong));
+    EXPECT_DONE(gaspi_connect(rank, kLong)) << "again";
+  }
+  EXPECT_CODE(GASPI_ERR_INV_RANK, gaspi_connect(ranks, kLong));
+  EXPECT_CODE(GASPI_ERR_INV_RANK, gaspi_disconnect(ranks, kLong));
+  EXPECT_DONE(gaspi_network_type(&network));
+  EXPECT_EQ(network, me.setup().transport == TransportKind::verbs ? GASPI_IB : GASPI_ETHERNET);
+  EXPECT_CODE(GASPI_ERR_NULLPTR, gaspi_network_type(nullptr));
+  ASSERT_DONE(gaspi_barrier(GASPI_GROUP_ALL, kLong));
+  testing::internal::CaptureStdout();
+  if (me.rank() == 1) gaspi_printf_to(0, "from rank %d\n", 1);
+  if (me.rank() == 0) {
+    std::string printed;
+    const Deadline deadline = Deadline::after_ns(20'000'000'000);
+    while (printed.find("from rank 1\n") == std::string::npos && !deadline.has_passed()) {
+      ::usleep(20'000);
+      printed += testing::internal::GetCapturedStdout();
+      testing::internal::CaptureStdout();
+    }
+    EXPECT_NE(printed.find(":1] from rank 1\n"), std::string::npos) << printed;
+  }
+  testing::internal::GetCapturedStdout();
+  ASSERT_TRUE(me.meet());
+}
+
+class GaspiFaults : public testing::TestWithParam<RankSetup> {};
+TEST_P(GaspiFaults, GoOnWithoutADeadRank) {
+  RankSetup setup = GetParam();
+  setup.rank_count = 4;
+  GaspiJob job("gaspi_go_on_without", setup);
+  job.start_all();
+  for (Rank rank = 0; rank < setup.rank_count; ++rank) ASSERT_TRUE(job.hear(rank, "ready"));
+  job.send_signal(kVictim, SIGKILL);
+  job.wait_end(kVictim);
+  for (const Rank rank : {0U, 1U, 3U}) job.tell(rank, "go on");
+  job.finish();
+}
+TEST_P(GaspiFaults, KillARank) {
+  GaspiJob job("gaspi_kill_one", GetParam());
+  job.start_all();
+  ASSERT_TRUE(job.hear(1, "ready"));
+  ASSERT_TRUE(job.hear(0, "killed"));
+  job.send_signal(1, SIGKILL);  // it ended of itself: from here on the job does not mind
+  job.finish();
+}
+TEST_P(GaspiFaults, StoppedRank) {
+  GaspiJob job("gaspi_stopped_one", GetParam());
+  job.start_all();
+  for (Rank rank = 0; rank < GetParam().rank_count; ++rank) ASSERT_TRUE(job.hear(rank, "ready"));
+  job.send_signal(1, SIGSTOP);
+  job.tell(0, "stopped");
+  job.tell(1, "stopped");
+  ASSERT_TRUE(job.hear(0, "timed out"));
+  job.send_signal(1, SIGCONT);
+  job.finish();
+}
+TEST_P(GaspiFaults, ConnectionsAndLines) { run_gaspi("gaspi_connections", GetParam()); }
+INSTANTIATE_TEST_SUITE_P(Transports, GaspiFaults, testing::ValuesIn(each_transport(2)), setup_name);
+
+}  // namespace
+}  // namespace gigabar::test
