@@ -138,6 +138,7 @@ struct Process {
   std::vector<std::unique_ptr<GroupState>> groups;
   std::vector<PeerKnown> peers;
   std::shared_ptr<Control> control;
+  std::optional<Rank> socket;  // the rank among those of its host, as GASPI_SOCKET says
 
   Process();
 };

@@ -5,6 +5,7 @@
 #include <cstdlib>
 #include <fstream>
 
+#include "base/undo.hpp"
 #include "gaspi/process.hpp"
 
 using namespace gigabar;
@@ -50,6 +51,13 @@ std::vector<std::string> hosts_of(const std::optional<std::string>& path) {
   return hosts;
 }
 
+// GASPI_SOCKET counts the ranks of a host: its GPUs go round.
+void choose_device(const std::string& socket, FabricOptions& options) {
+  process().socket = number_of(socket);
+  const auto found = devices();
+  if (process().socket && found && !found->empty()) options.device = static_cast<int>(*process().socket % found->size());
+}
+
 // Of GASPI's own variables, where no other launcher has set its own. ENV: one is missing or makes no sense.
 gaspi_return_t read_environment(const gaspi_config_t& config, FabricOptions& options) {
   const auto rank_text = environment("GASPI_RANK");
@@ -69,6 +77,7 @@ gaspi_return_t read_environment(const gaspi_config_t& config, FabricOptions& opt
   options.rank = *rank;
   options.rank_count = *count;
   options.master_address = master ? *master : hosts.front();
+  if (const auto socket = environment("GASPI_SOCKET")) choose_device(*socket, options);
   if (!environment("GIGABAR_MASTER_PORT")) options.master_port = static_cast<std::uint16_t>(config.sn_port);
   return GASPI_SUCCESS;
 }
@@ -122,6 +131,7 @@ gaspi_return_t build(Process& all, const Remaining& time) {
 
 void forget_everything(Process& all) {
   all.fabric.reset();  // before the memory that it may touch
+  all.control.reset();
   for (Segment& segment : all.segments) {
     segment.bytes = 0;
     segment.address = nullptr;
@@ -131,6 +141,20 @@ void forget_everything(Process& all) {
   for (Queue& queue : all.queues) queue.exists = false;
   all.groups.clear();
   all.peers.clear();
+  all.socket.reset();
+}
+
+// The fabric, the tables and the control thread: all or nothing.
+gaspi_return_t enter(Process& all, const Timeout& timeout) {
+  if (const gaspi_return_t opened = open_fabric(all, timeout); opened != GASPI_SUCCESS) return opened;
+  Undo leave([&] { forget_everything(all); });
+  make_tables(all);
+  if (Result<void> started = start_control(all); !started) return code_of_start(started.error());
+  leave.call_off();
+  if (all.config.net_info == 0) return GASPI_SUCCESS;
+  for (const Setting& one : all.fabric->settings())
+    std::printf("%s = %s (%s)\n", one.name.c_str(), one.value.c_str(), one.source.c_str());
+  return GASPI_SUCCESS;
 }
 
 }  // namespace
@@ -143,13 +167,7 @@ gaspi_return_t pgaspi_proc_init(const gaspi_timeout_t timeout_ms) {
     const Remaining time(timeout_of(timeout_ms));
     // After a time-out the same call goes on with the fabric of the call before.
     if (!all.fabric) {
-      if (const gaspi_return_t opened = open_fabric(all, time.left()); opened != GASPI_SUCCESS) return opened;
-      make_tables(all);
-      if (Result<void> started = start_control(all); !started) return code_of_start(started.error());
-      if (all.config.net_info != 0) {
-        for (const Setting& one : all.fabric->settings())
-          std::printf("%s = %s (%s)\n", one.name.c_str(), one.value.c_str(), one.source.c_str());
-      }
+      if (const gaspi_return_t entered = enter(all, time.left()); entered != GASPI_SUCCESS) return entered;
     }
     if (const gaspi_return_t built = build(all, time); built != GASPI_SUCCESS) return built;
     all.is_ready.store(true, std::memory_order_release);
@@ -196,7 +214,7 @@ GASPI_NAMED(gaspi_initialized);
 
 gaspi_return_t pgaspi_proc_local_rank(gaspi_rank_t* const local_rank) {
   if (!is_ready()) return GASPI_ERR_NOINIT;
-  return store(local_rank, process().fabric->local_rank());
+  return store(local_rank, process().socket.value_or(process().fabric->local_rank()));
 }
 GASPI_NAMED(gaspi_proc_local_rank);
 

@@ -49,6 +49,12 @@ BARE_RANK_BODY(gaspi_start_twice) {
   EXPECT_DONE(gaspi_proc_term(kLong));
   EXPECT_CODE(GASPI_ERR_NOINIT, gaspi_proc_term(kLong));
   EXPECT_CODE(GASPI_ERR_NOINIT, gaspi_proc_rank(&rank));
+  // And once more, with all that a job has.
+  ASSERT_TRUE(me.meet());
+  ASSERT_DONE(gaspi_proc_init(kLong));
+  EXPECT_DONE(gaspi_proc_ping(gaspi_rank_t((me.rank() + 1) % me.rank_count()), kLong));
+  ASSERT_TRUE(me.meet());
+  EXPECT_DONE(gaspi_proc_term(kLong));
 }
 
 // Every function that needs a job says so without one.
