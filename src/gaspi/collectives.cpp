@@ -153,8 +153,13 @@ Result<void> gather(GroupState& group, std::span<const std::byte> own, const Rem
 }  // namespace
 
 gaspi_return_t group_barrier(gaspi_group_t group, const Collective& collective, const Timeout& timeout, const char* function) {
-  return run_collective(group, collective, timeout, function, [](const GroupState& of, const Remaining& time) {
-    return process().fabric->barrier(of.ranks, time.left());
+  return run_collective(group, collective, timeout, function, [&](const GroupState& of, const Remaining& time) {
+    Fabric& fabric = *process().fabric;
+    // A segment that is being made is registered with every rank.
+    for (std::size_t i = 0; collective.kind == Collective::Kind::create && i < of.ranks.size(); ++i) {
+      if (Result<void> connected = fabric.connect(of.ranks[i], time.left()); !connected) return connected;
+    }
+    return fabric.barrier(of.ranks, time.left());
   });
 }
 

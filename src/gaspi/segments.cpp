@@ -58,20 +58,9 @@ gaspi_return_t bind(gaspi_segment_id_t id, void* pointer, std::uint64_t bytes, g
   return publish(id, pointer, bytes, function);
 }
 
-// Behind the allocation: connects, then waits for the group. After a time-out the same call comes here again.
+// Behind the allocation: waits for the group. After a time-out the same call comes here again.
 gaspi_return_t finish_creation(gaspi_segment_id_t id, const Creation& creation, const Remaining& time, const char* function) {
   Process& all = process();
-  std::vector<Rank> ranks;
-  {
-    const std::scoped_lock lock(all.mutex);
-    const GroupState* group = find_group(creation.group);
-    if (group == nullptr) return GASPI_ERR_INV_GROUP;
-    ranks = group->ranks;
-  }
-  for (const Rank rank : ranks) {
-    const Result<void> connected = all.fabric->connect(rank, time.left());
-    if (!connected) return code_of(connected.error(), function);
-  }
   const Collective collective{Collective::Kind::create, id, creation.bytes, 0};
   const gaspi_return_t met = group_barrier(creation.group, collective, time.left(), function);
   if (met == GASPI_SUCCESS) {
