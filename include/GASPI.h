@@ -6,6 +6,7 @@
  * that is wrong; nothing was changed then. GASPI_ERROR: see gaspi_state_vec_get for ranks that were lost; the cause is printed to
  * stderr unless `logger` of the configuration is 0. timeout_ms: milliseconds, GASPI_BLOCK (until done) or GASPI_TEST (look once).
  * Threads: any number may call at once. Calls of one queue, and collectives of one group, wait for each other, at most timeout_ms.
+ * A thread that is cancelled (pthread_cancel) inside a call ends after it.
  * For each function there is pgaspi_*, which tools that replace gaspi_* call (PGASPI.h).
  */
 #ifndef GIGABAR_GASPI_H
@@ -151,7 +152,9 @@ typedef struct gaspi_config {
   void* user_defined; /* only kept */
 } gaspi_config_t;
 
-/* Joins two operands of `num` elements into `result`, for gaspi_allreduce_user. Associative and commutative. */
+/* Joins two operands of `num` elements into `result`, for gaspi_allreduce_user. Associative and commutative. A code other than
+ * GASPI_SUCCESS, or an exception (GASPI_ERROR), ends the call of this rank without a result; the operation may also end its thread
+ * (pthread_exit). The collective is over by then: other ranks get their result. */
 typedef gaspi_return_t (*gaspi_reduce_operation_t)(gaspi_pointer_t const operand_one, gaspi_pointer_t const operand_two,
                                                    gaspi_pointer_t const result, gaspi_reduce_state_t const state,
                                                    const gaspi_number_t num, const gaspi_size_t element_size,

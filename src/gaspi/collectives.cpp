@@ -16,6 +16,14 @@ bool is_other_active(const GroupState& group) {
   });
 }
 
+}  // namespace
+
+bool is_held(const GroupState& group, const Collective& collective) {
+  return group.active ? *group.active != collective : is_other_active(group);
+}
+
+namespace {
+
 // One collective of a group. `run` gets the time that is left.
 template <class Run>
 gaspi_return_t run_collective(gaspi_group_t id, const Collective& collective, const Timeout& timeout, const char* function,
@@ -33,7 +41,7 @@ gaspi_return_t run_collective(gaspi_group_t id, const Collective& collective, co
   if (!turn.is_taken()) return GASPI_TIMEOUT;
   {
     const std::scoped_lock lock(all.mutex);
-    if (group->active ? *group->active != collective : is_other_active(*group)) return GASPI_ERR_ACTIVE_COLL;
+    if (is_held(*group, collective)) return GASPI_ERR_ACTIVE_COLL;
     if (!group->active) {
       group->gathered.clear();
       group->gathered_count = 0;

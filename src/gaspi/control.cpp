@@ -52,7 +52,7 @@ void run(Control& control, Fabric& fabric) {
   std::unique_lock lock(control.mutex);
   while (!control.changed.wait_for(lock, kBetweenLooks, [&] { return control.is_stopping; })) {
     lock.unlock();
-    look(fabric);
+    static_cast<void>(guarded([&] { return look(fabric), GASPI_SUCCESS; }));  // without memory: at the next look
     lock.lock();
   }
 }
@@ -79,7 +79,7 @@ void stop_control(Process& all) {
     all.control->is_stopping = true;
   }
   all.control->changed.notify_all();
-  all.control->thread.join();
+  if (all.control->thread.joinable()) all.control->thread.join();  // a start that failed has left none
 }
 
 }  // namespace gigabar::gaspi
@@ -154,6 +154,7 @@ gaspi_return_t pgaspi_proc_ping(const gaspi_rank_t rank, gaspi_timeout_t timeout
 GASPI_NAMED(gaspi_proc_ping);
 
 void pgaspi_printf(const char* format, ...) try {
+  const Uncancelled uncancelled;
   va_list arguments;
   va_start(arguments, format);
   const std::string line = line_of(format, arguments);
@@ -166,6 +167,7 @@ void pgaspi_printf(const char* format, ...) try {
 GASPI_NAMED(gaspi_printf);
 
 void pgaspi_printf_to(gaspi_rank_t rank, const char* format, ...) try {
+  const Uncancelled uncancelled;
   va_list arguments;
   va_start(arguments, format);
   const std::string line = line_of(format, arguments);

@@ -100,6 +100,7 @@ gaspi_return_t pgaspi_set_socket_affinity(const gaspi_uchar socket) {
 GASPI_NAMED(gaspi_set_socket_affinity);
 
 void pgaspi_print_affinity_mask(void) {
+  const Uncancelled uncancelled;
   cpu_set_t cpus;
   CPU_ZERO(&cpus);
   if (::sched_getaffinity(0, sizeof cpus, &cpus) != 0) return;

@@ -87,8 +87,6 @@ gaspi_return_t post_list(const char* function, const List& list, Direction direc
   std::uint64_t bytes = 0;
   const std::vector<ListPiece> pieces = pieces_of(list, bytes);
   const bool is_write = direction == Direction::write;
-  count(is_write ? Counter::writes : Counter::reads, list.number);
-  count(is_write ? Counter::write_bytes : Counter::read_bytes, bytes);
   std::optional<Error> refusal;
   const auto post = [&]() -> Result<Operation> {
     Fabric& fabric = *process().fabric;
@@ -102,8 +100,11 @@ gaspi_return_t post_list(const char* function, const List& list, Direction direc
   };
   const unsigned requests = list.number + (notification ? 1 : 0);
   const SegmentId known = notification ? notification->segment : list.segment_remote[0];
-  const gaspi_return_t code = post_to(function, queue, list.rank, known, requests, timeout_ms, post);
-  return refusal && refusal->status() == Status::out_of_range ? code_of_list(*refusal, list, function) : code;
+  const gaspi_return_t code = post_to(function, queue, list.rank, known, requests, time.left(), post);
+  if (refusal && refusal->status() == Status::out_of_range) return code_of_list(*refusal, list, function);
+  const std::uint64_t notifications = notification ? 1 : 0;
+  return is_write ? count_posted(code, {.writes = list.number, .write_bytes = bytes, .notifications = notifications})
+                  : count_posted(code, {.reads = list.number, .read_bytes = bytes});
 }
 
 }  // namespace
@@ -138,7 +139,6 @@ gaspi_return_t pgaspi_write_list_notify(const gaspi_number_t num, gaspi_segment_
                                         const gaspi_notification_t notification_value, const gaspi_queue_id_t queue,
                                         const gaspi_timeout_t timeout_ms) {
   return guarded([&] {
-    count(Counter::notifications);
     const List list{num, segment_id_local, offset_local, rank, segment_id_remote, offset_remote, size};
     const Notification notification{segment_id_notification, notification_id, notification_value};
     return post_list("gaspi_write_list_notify", list, Direction::write, notification, queue, timeout_ms);

@@ -17,9 +17,8 @@ Timeout piece_of(const Timeout& left, bool are_awaited) {
   return are_awaited && (left.is_forever() || left.ns() > piece.ns()) ? piece : left;
 }
 
-Result<NotificationId> wait_some(SegmentId segment, NotificationId first, std::uint32_t number, const Timeout& timeout) {
+Result<NotificationId> wait_and_raise(SegmentId segment, NotificationId first, std::uint32_t number, const Timeout& timeout) {
   Fabric& fabric = *process().fabric;
-  if (!are_reads_awaited()) return fabric.notification_wait(segment, first, number, timeout);
   const Remaining time(timeout);
   for (;;) {
     const bool are_awaited = raise_arrived();
@@ -27,6 +26,12 @@ Result<NotificationId> wait_some(SegmentId segment, NotificationId first, std::u
     Result<NotificationId> found = fabric.notification_wait(segment, first, number, piece_of(left, are_awaited));
     if (found.status() != Status::timed_out || (!left.is_forever() && left.ns() <= 0)) return found;
   }
+}
+
+gaspi_return_t answer(const Result<NotificationId>& found, gaspi_notification_id_t* first_id) {
+  if (!found) return guarded([&] { return code_of(found.error(), "gaspi_notify_waitsome"); });
+  *first_id = *found;
+  return GASPI_SUCCESS;
 }
 
 // NOINIT, INV_SEG, INV_NOTIF_ID.
@@ -46,10 +51,10 @@ gaspi_return_t pgaspi_notify_waitsome(const gaspi_segment_id_t segment_id_local,
   if (first_id == nullptr) return GASPI_ERR_NULLPTR;
   if (num == 0) return GASPI_SUCCESS;
   count(Counter::notification_waits);
-  const Result<NotificationId> found = wait_some(segment_id_local, notification_begin, num, timeout_of(timeout_ms));
-  if (!found) return code_of(found.error(), "gaspi_notify_waitsome");
-  *first_id = *found;
-  return GASPI_SUCCESS;
+  const Timeout timeout = timeout_of(timeout_ms);
+  if (!are_reads_awaited())
+    return answer(process().fabric->notification_wait(segment_id_local, notification_begin, num, timeout), first_id);
+  return guarded([&] { return answer(wait_and_raise(segment_id_local, notification_begin, num, timeout), first_id); });
 }
 GASPI_NAMED(gaspi_notify_waitsome);
 
@@ -57,9 +62,12 @@ gaspi_return_t pgaspi_notify_reset(const gaspi_segment_id_t segment_id_local, co
                                    gaspi_notification_t* const old_notification_val) {
   if (const gaspi_return_t refused = check(segment_id_local, notification_id, 1); refused != GASPI_SUCCESS) return refused;
   if (old_notification_val == nullptr) return GASPI_ERR_NULLPTR;
-  raise_arrived();
+  if (are_reads_awaited()) {
+    const gaspi_return_t raised = guarded([] { return raise_arrived(), GASPI_SUCCESS; });
+    if (raised != GASPI_SUCCESS) return raised;
+  }
   const Result<std::uint32_t> before = process().fabric->notification_reset(segment_id_local, notification_id);
-  if (!before) return code_of(before.error(), "gaspi_notify_reset");
+  if (!before) return guarded([&] { return code_of(before.error(), "gaspi_notify_reset"); });
   *old_notification_val = *before;
   return GASPI_SUCCESS;
 }

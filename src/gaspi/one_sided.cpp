@@ -30,10 +30,10 @@ gaspi_return_t pgaspi_write(const gaspi_segment_id_t segment_id_local, const gas
                             const gaspi_queue_id_t queue, const gaspi_timeout_t timeout_ms) {
   const LocalPlace local{segment_id_local, offset_local};
   if (const gaspi_return_t refused = check_transfer(local, size); refused != GASPI_SUCCESS) return refused;
-  count(Counter::writes);
-  count(Counter::write_bytes, size);
-  return post_to("gaspi_write", queue, rank, segment_id_remote, size == 0 ? 0 : 1, timeout_ms,
-                 [&] { return process().fabric->write(local, {rank, segment_id_remote, offset_remote}, size, on(queue)); });
+  return count_posted(
+      post_to("gaspi_write", queue, rank, segment_id_remote, size == 0 ? 0 : 1, timeout_of(timeout_ms),
+              [&] { return process().fabric->write(local, {rank, segment_id_remote, offset_remote}, size, on(queue)); }),
+      {.writes = 1, .write_bytes = size});
 }
 GASPI_NAMED(gaspi_write);
 
@@ -42,10 +42,10 @@ gaspi_return_t pgaspi_read(const gaspi_segment_id_t segment_id_local, const gasp
                            const gaspi_queue_id_t queue, const gaspi_timeout_t timeout_ms) {
   const LocalPlace local{segment_id_local, offset_local};
   if (const gaspi_return_t refused = check_transfer(local, size); refused != GASPI_SUCCESS) return refused;
-  count(Counter::reads);
-  count(Counter::read_bytes, size);
-  return post_to("gaspi_read", queue, rank, segment_id_remote, size == 0 ? 0 : 1, timeout_ms,
-                 [&] { return process().fabric->read(local, {rank, segment_id_remote, offset_remote}, size, on(queue)); });
+  return count_posted(
+      post_to("gaspi_read", queue, rank, segment_id_remote, size == 0 ? 0 : 1, timeout_of(timeout_ms),
+              [&] { return process().fabric->read(local, {rank, segment_id_remote, offset_remote}, size, on(queue)); }),
+      {.reads = 1, .read_bytes = size});
 }
 GASPI_NAMED(gaspi_read);
 
@@ -54,9 +54,10 @@ gaspi_return_t pgaspi_notify(const gaspi_segment_id_t segment_id_remote, const g
                              const gaspi_queue_id_t queue, const gaspi_timeout_t timeout_ms) {
   const gaspi_return_t refused = check_notification(notification_id, notification_value);
   if (refused != GASPI_SUCCESS) return refused;
-  count(Counter::notifications);
-  return post_to("gaspi_notify", queue, rank, segment_id_remote, 1, timeout_ms,
-                 [&] { return process().fabric->notify(rank, segment_id_remote, notification_id, notification_value, on(queue)); });
+  return count_posted(
+      post_to("gaspi_notify", queue, rank, segment_id_remote, 1, timeout_of(timeout_ms),
+              [&] { return process().fabric->notify(rank, segment_id_remote, notification_id, notification_value, on(queue)); }),
+      {.notifications = 1});
 }
 GASPI_NAMED(gaspi_notify);
 
@@ -69,12 +70,11 @@ gaspi_return_t pgaspi_write_notify(const gaspi_segment_id_t segment_id_local, co
   if (const gaspi_return_t refused = check_transfer(local, size); refused != GASPI_SUCCESS) return refused;
   const gaspi_return_t refused = check_notification(notification_id, notification_value);
   if (refused != GASPI_SUCCESS) return refused;
-  count(Counter::writes);
-  count(Counter::write_bytes, size);
-  count(Counter::notifications);
-  return post_to("gaspi_write_notify", queue, rank, segment_id_remote, 1, timeout_ms, [&] {
-    return process().fabric->write_notify(local, {rank, segment_id_remote, offset_remote}, size, notification_id,
-                                          notification_value, on(queue));
-  });
+  return count_posted(post_to("gaspi_write_notify", queue, rank, segment_id_remote, 1, timeout_of(timeout_ms),
+                              [&] {
+                                return process().fabric->write_notify(local, {rank, segment_id_remote, offset_remote}, size,
+                                                                      notification_id, notification_value, on(queue));
+                              }),
+                      {.writes = 1, .write_bytes = size, .notifications = 1});
 }
 GASPI_NAMED(gaspi_write_notify);

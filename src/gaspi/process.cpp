@@ -63,6 +63,7 @@ Timeout timeout_of(gaspi_timeout_t timeout_ms) noexcept {
 }
 
 bool Turn::take_slowly(const Timeout& timeout) noexcept {
+  const Uncancelled uncancelled;
   const Remaining time(timeout);
   for (unsigned tries = 0; !is_over(time); ++tries) {
     if (tries < kYields) {
@@ -101,17 +102,14 @@ gaspi_return_t code_of(const Error& error, const char* function) {
   return is_of_device ? GASPI_ERR_DEVICE : GASPI_ERROR;
 }
 
-gaspi_return_t know_remote(Rank rank, SegmentId segment, const Timeout& timeout, const char* function) {
+gaspi_return_t ask_for_remote(Rank rank, SegmentId segment, const Timeout& timeout, const char* function) {
   Process& all = process();
-  std::atomic<std::uint64_t>& word = all.peers[rank].segments[segment / 64];
-  const std::uint64_t bit = std::uint64_t{1} << (segment % 64);
-  if ((word.load(std::memory_order_relaxed) & bit) != 0) return GASPI_SUCCESS;
   const Remaining time(timeout);
   if (Result<void> connected = all.fabric->connect(rank, timeout); !connected) return code_of(connected.error(), function);
   const Result<RemoteSegment> remote = all.fabric->remote_segment(rank, segment, time.left());
   if (remote.status() == Status::out_of_range) return GASPI_ERR_INV_SEG;
   if (!remote) return code_of(remote.error(), function);
-  word.fetch_or(bit, std::memory_order_relaxed);
+  all.peers[rank].learn(segment);
   return GASPI_SUCCESS;
 }
 
@@ -129,7 +127,9 @@ gaspi_return_t code_of_post(const Error& error, Rank rank, SegmentId segment, co
   if (error.status() != Status::out_of_range) return code_of(error, function);
   // The segment is not there any more, or it is too short.
   const auto remote = all.fabric->remote_segment(rank, segment, std::chrono::seconds(1));
-  return remote.status() == Status::out_of_range ? GASPI_ERR_INV_SEG : GASPI_ERR_INV_REM_OFF;
+  if (remote.status() != Status::out_of_range) return GASPI_ERR_INV_REM_OFF;
+  all.peers[rank].forget(segment);
+  return GASPI_ERR_INV_SEG;
 }
 
 Result<void> notify_self(SegmentId segment, NotificationId id, std::uint32_t value) {
@@ -141,7 +141,9 @@ Result<void> notify_self(SegmentId segment, NotificationId id, std::uint32_t val
     if (posted.status() != Status::busy) return Error(posted.error());
     if (Result<void> waited = all.fabric->wait(kInternalQueue, kSecond); waited.status() == Status::timed_out) return waited;
   }
-  return all.fabric->flush(all.rank, kSecond);
+  Result<void> in_place = all.fabric->flush(all.rank, kSecond);
+  if (in_place.status() == Status::timed_out) return {};  // it is posted, and comes later
+  return in_place;
 }
 
 }  // namespace gigabar::gaspi

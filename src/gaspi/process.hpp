@@ -2,6 +2,8 @@
 // What GASPI's interface remembers of this process, above one Fabric; and what every file of it uses.
 #pragma once
 
+#include <cxxabi.h>
+
 #include <array>
 #include <atomic>
 #include <cstdint>
@@ -14,6 +16,7 @@
 #include <vector>
 
 #include "base/remaining.hpp"
+#include "base/uncancelled.hpp"
 #include "gigabar/fabric.hpp"
 #include "gigabar/memory.hpp"
 
@@ -107,6 +110,15 @@ struct GroupState {
 struct PeerKnown {
   std::array<std::atomic<std::uint64_t>, 4> segments{};  // bits of the segments whose size the fabric has
   std::atomic<bool> is_corrupt{false};
+
+  bool knows(SegmentId segment) const noexcept {
+    return (segments[segment / 64].load(std::memory_order_relaxed) & bit(segment)) != 0;
+  }
+  void learn(SegmentId segment) noexcept { segments[segment / 64].fetch_or(bit(segment), std::memory_order_relaxed); }
+  void forget(SegmentId segment) noexcept { segments[segment / 64].fetch_and(~bit(segment), std::memory_order_relaxed); }
+
+ private:
+  static std::uint64_t bit(SegmentId segment) noexcept { return std::uint64_t{1} << (segment % 64); }
 };
 
 enum class Counter : std::uint8_t {
@@ -147,6 +159,19 @@ Process& process();
 
 inline bool is_ready() { return process().is_ready.load(std::memory_order_acquire); }
 
+// No exception leaves the library, and a thread that is cancelled inside a call ends after it.
+template <class Body>
+gaspi_return_t guarded(const Body& body) try {
+  const Uncancelled uncancelled;
+  return body();
+} catch (const abi::__forced_unwind&) {
+  throw;  // the operation of gaspi_allreduce_user has ended this thread
+} catch (const std::bad_alloc&) {
+  return GASPI_ERR_MEMALLOC;
+} catch (...) {
+  return GASPI_ERROR;
+}
+
 // The code for an error that names no argument of GASPI's. Marks a rank that was lost, and prints causes of GASPI_ERROR.
 gaspi_return_t code_of(const Error& error, const char* function);
 // Marks the ranks whose connections are broken.
@@ -154,7 +179,11 @@ void mark_lost_ranks();
 
 // Whether the fabric can post to the rank's segment without waiting for a connection. Otherwise connects and asks for it.
 // INV_SEG, TIMEOUT, ERROR.
-gaspi_return_t know_remote(Rank rank, SegmentId segment, const Timeout& timeout, const char* function);
+gaspi_return_t ask_for_remote(Rank rank, SegmentId segment, const Timeout& timeout, const char* function);
+inline gaspi_return_t know_remote(Rank rank, SegmentId segment, const Timeout& timeout, const char* function) {
+  if (process().peers[rank].knows(segment)) return GASPI_SUCCESS;
+  return guarded([&] { return ask_for_remote(rank, segment, timeout, function); });
+}
 void forget_remote(Rank rank);
 
 // INV_SEG, INV_LOC_OFF.
@@ -175,22 +204,36 @@ inline void count(Counter counter, std::uint64_t number = 1) noexcept {
   statistic_counters[std::size_t(counter)].fetch_add(number, std::memory_order_relaxed);
 }
 
+// What a call posts.
+struct Posting {
+  std::uint64_t writes = 0, write_bytes = 0, reads = 0, read_bytes = 0, notifications = 0;
+};
+// Returns the code of the call; what was refused is not counted.
+inline gaspi_return_t count_posted(gaspi_return_t code, const Posting& posting) noexcept {
+  if (code != GASPI_SUCCESS || statistic_level.load(std::memory_order_relaxed) == 0) return code;
+  count(Counter::writes, posting.writes);
+  count(Counter::write_bytes, posting.write_bytes);
+  count(Counter::reads, posting.reads);
+  count(Counter::read_bytes, posting.read_bytes);
+  count(Counter::notifications, posting.notifications);
+  return code;
+}
+
 // Room for `requests` more, the rank and its segment: then `post`, which returns a Result<Operation>.
 template <class Post>
-gaspi_return_t post_to(const char* function, QueueId queue, Rank rank, SegmentId segment, unsigned requests,
-                       gaspi_timeout_t timeout_ms, const Post& post) {
+gaspi_return_t post_to(const char* function, QueueId queue, Rank rank, SegmentId segment, unsigned requests, const Timeout& timeout,
+                       const Post& post) {
   Process& all = process();
   if (queue >= kProgramQueues || !all.queues[queue].exists.load(std::memory_order_relaxed)) return GASPI_ERR_INV_QUEUE;
   if (rank >= all.rank_count) return GASPI_ERR_INV_RANK;
   if (segment >= kSegments) return GASPI_ERR_INV_SEG;
-  const Timeout timeout = timeout_of(timeout_ms);
   Queue& used = all.queues[queue];
   const TurnGuard turn(used.turn, timeout);
   if (!turn.is_taken()) return GASPI_TIMEOUT;
   if (used.posted.load(std::memory_order_relaxed) + requests > all.config.queue_size_max) return GASPI_QUEUE_FULL;
   if (const gaspi_return_t known = know_remote(rank, segment, timeout, function); known != GASPI_SUCCESS) return known;
   const Result<Operation> posted = post();
-  if (!posted) return code_of_post(posted.error(), rank, segment, function);
+  if (!posted) return guarded([&] { return code_of_post(posted.error(), rank, segment, function); });
   used.posted.fetch_add(requests, std::memory_order_relaxed);
   return GASPI_SUCCESS;
 }
@@ -215,21 +258,12 @@ void drop_awaited_reads(std::optional<SegmentId> segment = std::nullopt);
 
 // collectives.cpp
 gaspi_return_t group_barrier(gaspi_group_t group, const Collective& collective, const Timeout& timeout, const char* function);
-GroupState* find_group(gaspi_group_t group);  // committed or not; null: there is none
+GroupState* find_group(gaspi_group_t group);                          // committed or not; null: there is none
+bool is_held(const GroupState& group, const Collective& collective);  // by another collective that has timed out; under the mutex
 
 // control.cpp: what other ranks ask of this process.
 Result<void> start_control(Process& all);
 void stop_control(Process& all);
-
-// No exception leaves the library.
-template <class Body>
-gaspi_return_t guarded(const Body& body) noexcept try {
-  return body();
-} catch (const std::bad_alloc&) {
-  return GASPI_ERR_MEMALLOC;
-} catch (...) {
-  return GASPI_ERROR;
-}
 
 // Of functions that store one number.
 template <class Number, class Value>

@@ -112,8 +112,11 @@ gaspi_return_t post_reads(const char* function, const std::vector<Read>& reads, 
   // The notification takes a place of the queue as the reads do: it is awaited with them.
   const auto requests = static_cast<unsigned>(reads.size()) + 1;
   const RemotePlace& first = reads.front().remote;
-  const gaspi_return_t posted = post_to(function, queue, first.rank, first.segment, requests, timeout_ms, post);
+  const gaspi_return_t posted = post_to(function, queue, first.rank, first.segment, requests, time.left(), post);
   if (posted != GASPI_SUCCESS) return posted;
+  std::uint64_t bytes = 0;
+  for (const Read& read : reads) bytes += read.bytes;
+  count_posted(posted, {.reads = reads.size(), .read_bytes = bytes});
   const std::scoped_lock lock(mutex);
   awaited.push_back(std::move(awaited_read));
   awaited_count.store(static_cast<unsigned>(awaited.size()), std::memory_order_release);
@@ -133,8 +136,6 @@ gaspi_return_t pgaspi_read_notify(const gaspi_segment_id_t segment_id_local, con
                                   const gaspi_timeout_t timeout_ms) {
   return guarded([&]() -> gaspi_return_t {
     if (!is_ready()) return GASPI_ERR_NOINIT;
-    count(Counter::reads);
-    count(Counter::read_bytes, size);
     const std::vector<Read> reads{{{segment_id_local, offset_local}, {rank, segment_id_remote, offset_remote}, size}};
     return post_reads("gaspi_read_notify", reads, segment_id_local, notification_id, queue, timeout_ms);
   });
@@ -154,11 +155,8 @@ gaspi_return_t pgaspi_read_list_notify(const gaspi_number_t num, gaspi_segment_i
       return GASPI_ERR_NULLPTR;
     if (num == 0 || num > kMaxListElements) return GASPI_ERR_INV_NUM;
     std::vector<Read> reads;
-    for (gaspi_number_t i = 0; i < num; ++i) {
+    for (gaspi_number_t i = 0; i < num; ++i)
       reads.push_back({{segment_id_local[i], offset_local[i]}, {rank, segment_id_remote[i], offset_remote[i]}, size[i]});
-      count(Counter::read_bytes, size[i]);
-    }
-    count(Counter::reads, num);
     return post_reads("gaspi_read_list_notify", reads, segment_id_notification, notification_id, queue, timeout_ms);
   });
 }

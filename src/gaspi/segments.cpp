@@ -59,9 +59,9 @@ gaspi_return_t bind(gaspi_segment_id_t id, void* pointer, std::uint64_t bytes, g
 }
 
 // Behind the allocation: waits for the group. After a time-out the same call comes here again.
-gaspi_return_t finish_creation(gaspi_segment_id_t id, const Creation& creation, const Remaining& time, const char* function) {
+gaspi_return_t finish_creation(gaspi_segment_id_t id, const Creation& creation, const Collective& collective, const Remaining& time,
+                               const char* function) {
   Process& all = process();
-  const Collective collective{Collective::Kind::create, id, creation.bytes, 0};
   const gaspi_return_t met = group_barrier(creation.group, collective, time.left(), function);
   if (met == GASPI_SUCCESS) {
     const std::scoped_lock lock(all.mutex);
@@ -77,17 +77,21 @@ gaspi_return_t create(gaspi_segment_id_t id, const Creation& creation, gaspi_tim
   if (!is_ready()) return GASPI_ERR_NOINIT;
   Process& all = process();
   const Remaining time(timeout_of(timeout_ms));
+  const Collective collective{Collective::Kind::create, id, creation.bytes, 0};
   {
     const std::scoped_lock lock(all.mutex);
-    const GroupState* group = find_group(creation.group);
+    GroupState* group = find_group(creation.group);
     if (group == nullptr || !group->is_committed) return GASPI_ERR_INV_GROUP;
     if (id >= kSegments) return GASPI_ERR_INV_SEG;
+    // Before anything is made. Where another thread is at the group, what it leaves is known later.
+    const TurnGuard turn(group->turn, Timeout::test());
+    if (turn.is_taken() && is_held(*group, collective)) return GASPI_ERR_ACTIVE_COLL;
     if (all.segments[id].creation != creation) {
       if (const gaspi_return_t made = make(); made != GASPI_SUCCESS) return made;
       all.segments[id].creation = creation;
     }
   }
-  return finish_creation(id, creation, time, function);
+  return finish_creation(id, creation, collective, time, function);
 }
 
 }  // namespace

@@ -1,12 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 // Groups and collectives: results, codes, and time-outs after which the same call goes on.
+#include <unistd.h>
+
 #include <algorithm>
 #include <array>
 #include <cstring>
 #include <limits>
 #include <numeric>
+#include <stdexcept>
 
 #include "conformance/gaspi_ranks.hpp"
+#include "support/cancellable.hpp"
 
 namespace gigabar::test {
 namespace {
@@ -169,6 +173,86 @@ GASPI_BODY(gaspi_own_reductions) {
   ASSERT_DONE(gaspi_barrier(GASPI_GROUP_ALL, kLong));
 }
 
+gaspi_return_t join_throws(gaspi_pointer_t const, gaspi_pointer_t const, gaspi_pointer_t const, gaspi_reduce_state_t const,
+                           const gaspi_number_t, const gaspi_size_t, const gaspi_timeout_t) {
+  throw std::length_error("of the program");
+}
+gaspi_return_t join_exits(gaspi_pointer_t const, gaspi_pointer_t const, gaspi_pointer_t const, gaspi_reduce_state_t const state,
+                          const gaspi_number_t, const gaspi_size_t, const gaspi_timeout_t) {
+  ::pthread_exit(state);
+}
+
+// The operation of rank 0 throws, then ends its thread: the other ranks get their result each time, and the group goes on.
+GASPI_BODY(gaspi_operation_ends) {
+  const auto last = std::int64_t(me.rank_count()) - 1;
+  Place own{double(me.rank()), std::int64_t(me.rank())}, best{};
+  int calls = 0;
+  const auto reduce = [&](gaspi_reduce_operation_t join) {
+    best = {};
+    return gaspi_allreduce_user(&own, &best, 1, sizeof own, join, &calls, GASPI_GROUP_ALL, kLong);
+  };
+  if (me.rank() == 0) {
+    EXPECT_CODE(GASPI_ERROR, reduce(join_throws));
+    Cancellable([&] { reduce(join_exits); }).expect_ended_inside(&calls);
+    EXPECT_EQ(best.rank, 0) << "it has no result";
+  } else {
+    for (int i = 0; i < 2; ++i) {
+      ASSERT_DONE(reduce(join_places));
+      EXPECT_EQ(best.rank, last);
+    }
+  }
+  ASSERT_DONE(reduce(join_places));
+  EXPECT_EQ(best.rank, last);
+  ASSERT_DONE(gaspi_barrier(GASPI_GROUP_ALL, kLong));
+}
+
+// Each rank adds the members in an order of its own, to a group of an id of its own.
+GASPI_BODY(gaspi_orders_of_members) {
+  const auto ranks = gaspi_rank_t(me.rank_count());
+  for (Rank i = 0; i < me.rank(); ++i) group_of({});
+  std::vector<gaspi_rank_t> members(ranks), found(ranks, 99);
+  std::iota(members.begin(), members.end(), gaspi_rank_t{0});
+  const std::vector<gaspi_rank_t> ascending = members;
+  std::ranges::rotate(members, members.begin() + me.rank());
+  const gaspi_group_t group = group_of(members);
+  EXPECT_EQ(group, 1 + me.rank());
+  ASSERT_DONE(gaspi_group_commit(group, kLong));
+  ASSERT_DONE(gaspi_group_commit(group, kLong)) << "it is committed";
+  ASSERT_DONE(gaspi_group_ranks(group, found.data()));
+  EXPECT_EQ(found, ascending);
+  // A part of it, of the last rank and the first.
+  const bool is_member = me.rank() == 0 || me.rank() == ranks - 1U;
+  long own = long(me.rank()) + 1, sum = 0;
+  if (is_member) {
+    const gaspi_group_t ends = me.rank() == 0 ? group_of({0, gaspi_rank_t(ranks - 1)}) : group_of({gaspi_rank_t(ranks - 1), 0});
+    ASSERT_DONE(gaspi_group_commit(ends, kLong));
+    ASSERT_DONE(gaspi_allreduce(&own, &sum, 1, GASPI_OP_SUM, GASPI_TYPE_LONG, ends, kLong));
+    EXPECT_EQ(sum, 1 + ranks);
+  }
+  ASSERT_DONE(gaspi_allreduce(&own, &sum, 1, GASPI_OP_SUM, GASPI_TYPE_LONG, group, kLong));
+  EXPECT_EQ(sum, long(ranks) * (ranks + 1) / 2);
+  ASSERT_DONE(gaspi_barrier(GASPI_GROUP_ALL, kLong));
+}
+
+// A thread that waits for another one's collective of the group is cancelled: it takes its turn, and ends behind the call.
+GASPI_BODY(gaspi_cancelled_while_it_waits) {
+  const auto meet = [] { ASSERT_DONE(gaspi_barrier(GASPI_GROUP_ALL, kLong)); };
+  if (me.rank() == 0) {
+    ASSERT_TRUE(me.meet());
+    meet();
+    meet();
+  } else {
+    const Cancellable one(meet), two(meet);
+    ::usleep(50'000);
+    one.cancel();
+    two.cancel();
+    ASSERT_TRUE(me.meet());
+    one.expect_cancelled_behind_it();
+    two.expect_cancelled_behind_it();
+  }
+  ASSERT_DONE(gaspi_barrier(GASPI_GROUP_ALL, kLong));
+}
+
 // Rank 0 comes late: the others time out, may not call anything else, and go on with the same call.
 GASPI_BODY(gaspi_collectives_go_on) {
   const bool is_late = me.rank() == 0;
@@ -246,6 +330,9 @@ INSTANTIATE_TEST_SUITE_P(Ranks, GaspiCollectives, testing::ValuesIn(one_to_four(
 class GaspiGroups : public testing::TestWithParam<RankSetup> {};
 TEST_P(GaspiGroups, MembersAndCodes) { run_gaspi("gaspi_groups", GetParam()); }
 TEST_P(GaspiGroups, CollectivesGoOnAfterATimeOut) { run_gaspi("gaspi_collectives_go_on", GetParam()); }
+TEST_P(GaspiGroups, MembersInAnyOrder) { run_gaspi("gaspi_orders_of_members", GetParam()); }
+TEST_P(GaspiGroups, AnOperationMayEndItsThread) { run_gaspi("gaspi_operation_ends", GetParam()); }
+TEST_P(GaspiGroups, AThreadIsCancelledWhileItWaits) { run_gaspi("gaspi_cancelled_while_it_waits", GetParam()); }
 TEST_P(GaspiGroups, WithoutInfrastructure) { run_gaspi("gaspi_no_infrastructure", GetParam()); }
 INSTANTIATE_TEST_SUITE_P(Three, GaspiGroups, testing::ValuesIn(each_transport(3)), setup_name);
 

@@ -2,10 +2,14 @@
 // Start, end, configuration, limits, texts, statistics, the host.
 #include <sched.h>
 
+#include <array>
 #include <cstdlib>
+#include <functional>
+#include <map>
 #include <set>
 
 #include "conformance/gaspi_ranks.hpp"
+#include "support/cancellable.hpp"
 
 namespace gigabar::test {
 
@@ -187,6 +191,19 @@ BARE_RANK_BODY(gaspi_configuration) {
   EXPECT_CODE(GASPI_QUEUE_FULL, gaspi_write(0, 0, other, 7, 0, 64, 2, kLong));
   EXPECT_CODE(GASPI_QUEUE_FULL, gaspi_notify(7, other, 0, 1, 2, kLong));
   EXPECT_DONE(gaspi_wait(2, kLong));
+  // One place is left: a read with its notification needs two, a list as many as it has elements.
+  for (int i = 0; i < 15; ++i) EXPECT_DONE(gaspi_write(0, 0, other, 7, 0, 64, 2, kLong)) << i;
+  std::array<gaspi_segment_id_t, 2> from{0, 0}, to{7, 7};
+  std::array<gaspi_offset_t, 2> at{0, 64};
+  std::array<gaspi_size_t, 2> sizes{64, 64};
+  EXPECT_CODE(GASPI_QUEUE_FULL, gaspi_read_notify(0, 0, other, 7, 0, 64, 1, 2, kLong));
+  EXPECT_CODE(GASPI_QUEUE_FULL, gaspi_write_list(2, from.data(), at.data(), other, to.data(), at.data(), sizes.data(), 2, kLong));
+  EXPECT_CODE(GASPI_QUEUE_FULL,
+              gaspi_write_list_notify(1, from.data(), at.data(), other, to.data(), at.data(), sizes.data(), 7, 0, 1, 2, kLong));
+  EXPECT_DONE(gaspi_read_list(1, from.data(), at.data(), other, to.data(), at.data(), sizes.data(), 2, kLong));
+  ASSERT_DONE(gaspi_queue_size(2, &number));
+  EXPECT_EQ(number, 16U);
+  EXPECT_DONE(gaspi_wait(2, kLong));
   EXPECT_DONE(gaspi_notify(7, other, 0, 1, 2, kLong));
   EXPECT_DONE(gaspi_wait(2, kLong));
   ASSERT_TRUE(me.meet());
@@ -305,6 +322,28 @@ TEST(GaspiHost, TimeVersionAndProcessors) {
   EXPECT_DONE(gaspi_pcontrol(nullptr));
 }
 
+// A thread that is cancelled ends behind the call, also of functions that open files or print.
+TEST(GaspiHost, ACancelledThreadEndsBehindTheCall) {
+  const auto call_cancelled = [](const std::function<void()>& call) {
+    Cancellable([&] {
+      ::pthread_cancel(::pthread_self());
+      call();
+    }).expect_cancelled_behind_it();
+  };
+  gaspi_float mhz = -1;
+  call_cancelled([&] { EXPECT_DONE(gaspi_cpu_frequency(&mhz)); });
+  EXPECT_GE(mhz, 0);
+  call_cancelled([] { EXPECT_CODE(GASPI_ERROR, gaspi_set_socket_affinity(200)); });
+  std::array<char, 16> type{};
+  call_cancelled([&] { EXPECT_DONE(gaspi_machine_type(type.data())); });
+  testing::internal::CaptureStdout();
+  call_cancelled([] { gaspi_printf("line %d\n", 8); });
+  call_cancelled(gaspi_print_affinity_mask);
+  const std::string printed = testing::internal::GetCapturedStdout();
+  EXPECT_NE(printed.find("line 8\n"), std::string::npos) << printed;
+  EXPECT_NE(printed.find("CPUs of this thread: "), std::string::npos) << printed;
+}
+
 GASPI_BODY(gaspi_statistics) {
   gaspi_statistic_counter_t counters = 0;
   ASSERT_DONE(gaspi_statistic_counter_max(&counters));
@@ -337,6 +376,9 @@ GASPI_BODY(gaspi_statistics) {
   expect_bytes(0);
   ASSERT_DONE(gaspi_statistic_verbosity_level(1));
   ASSERT_DONE(gaspi_write(0, 0, rank, 0, 512, 100, 0, kLong));
+  expect_bytes(100);
+  EXPECT_CODE(GASPI_ERR_INV_REM_OFF, gaspi_write(0, 0, rank, 0, 1000, 100, 0, kLong));
+  EXPECT_CODE(GASPI_ERR_INV_QUEUE, gaspi_write_notify(0, 0, rank, 0, 512, 100, 1, 1, 9, kLong));
   expect_bytes(100);
   ASSERT_DONE(gaspi_statistic_counter_reset(found.at("write_bytes")));
   expect_bytes(0);

@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+// Threads of one rank that call at the same time.
+#include <sched.h>
+#include <sys/resource.h>
+
+#include <thread>
+
+#include "conformance/rank_segment.hpp"
+
+namespace gigabar::test {
+namespace {
+
+long context_switches() {
+  rusage usage{};
+  getrusage(RUSAGE_SELF, &usage);
+  return usage.ru_nvcsw + usage.ru_nivcsw;
+}
+
+// Two threads that share one processor and call without a pause. Where each call has to wait until the other thread has run, a call
+// costs a switch between threads, which takes milliseconds on a busy machine: 4000 calls took longer than 20 s there.
+RANK_BODY(two_threads_on_one_processor) {
+  constexpr unsigned kCalls = 10'000;
+  RankSegment target(fabric, kTarget, MemoryChoice::host, 64);
+  cpu_set_t all, one;
+  ASSERT_EQ(::sched_getaffinity(0, sizeof all, &all), 0);
+  CPU_ZERO(&one);
+  for (int cpu = 0; cpu < CPU_SETSIZE && CPU_COUNT(&one) == 0; ++cpu) {
+    if (CPU_ISSET(cpu, &all)) CPU_SET(cpu, &one);
+  }
+  ASSERT_EQ(::sched_setaffinity(0, sizeof one, &one), 0);  // the threads that start here have it too
+  const auto call = [&](NotificationId id) {
+    for (unsigned i = 0; i < kCalls; ++i) ASSERT_TRUE(is_ok(fabric.notification_reset(kTarget, id)));
+  };
+  const long before = context_switches();
+  std::thread other([&] { call(1); });
+  call(2);
+  other.join();
+  EXPECT_LT(context_switches() - before, 2L * kCalls / 10) << "of " << 2 * kCalls << " calls each waits for the other thread";
+  ASSERT_EQ(::sched_setaffinity(0, sizeof all, &all), 0);
+}
+
+TEST(FabricThreads, ShareAProcessorWithoutASwitchForEachCall) {
+  RankSetup setup;
+  setup.rank_count = 1;
+  run_ranks("two_threads_on_one_processor", setup);
+}
+
+}  // namespace
+}  // namespace gigabar::test
