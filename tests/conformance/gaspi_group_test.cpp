@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Groups and collectives: results, codes, and time-outs after which the same call goes on.
+#include <sched.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -236,16 +237,18 @@ GASPI_BODY(gaspi_orders_of_members) {
 
 // A thread that waits for another one's collective of the group is cancelled: it takes its turn, and ends behind the call.
 GASPI_BODY(gaspi_cancelled_while_it_waits) {
-  const auto meet = [] { ASSERT_DONE(gaspi_barrier(GASPI_GROUP_ALL, kLong)); };
+  const auto meet = [] { ASSERT_DONE(gaspi_barrier(GASPI_GROUP_ALL, GASPI_BLOCK)); };
   if (me.rank() == 0) {
     ASSERT_TRUE(me.meet());
     meet();
     meet();
   } else {
     const Cancellable one(meet), two(meet);
-    ::usleep(50'000);
     one.cancel();
     two.cancel();
+    // One of them yields first, then sleeps: it sleeps when this thread has yielded more often.
+    for (int i = 0; i < 1500; ++i) ::sched_yield();
+    ::usleep(50'000);
     ASSERT_TRUE(me.meet());
     one.expect_cancelled_behind_it();
     two.expect_cancelled_behind_it();

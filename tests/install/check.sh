@@ -55,7 +55,7 @@ check_cmake_package() {
 }
 
 check_pkg_config() {
-  local line flags package
+  local line flags package printed
   # The README's line as a reader types it.
   line=$(grep -E '^g\+\+ .*pkg-config' "$stranger/../../../README.md") || fail "the README has no line for pkg-config"
   cp "$examples/write_a_flag.cpp" "$scratch"
@@ -70,7 +70,8 @@ check_pkg_config() {
     flags=$(pkg-config --cflags --libs "$package")
     # shellcheck disable=SC2086
     "$CC" -std=c11 -Wall -Wextra -Werror "$examples/gaspi_ring.c" -o "$scratch/$package" $flags -Wl,-rpath,"$library_folder"
-    "$prefix/bin/gaspi_run" -n 3 "$scratch/$package" | grep -q 'came back as 6'
+    printed=$("$prefix/bin/gaspi_run" -n 3 "$scratch/$package")  # all of it: a rank that still prints must not lose its reader
+    grep -q 'came back as 6' <<<"$printed" || fail "gaspi_ring prints: $printed"
   done
   flags=$(pkg-config --cflags --libs gdrapi)
   # shellcheck disable=SC2086
