@@ -11,7 +11,7 @@
 namespace gigabar::gaspi {
 namespace {
 
-constexpr unsigned kYields = 1000;
+constexpr unsigned kYields = 100;  // each lets all others run: long on a busy machine
 constexpr unsigned kPauseUs = 50;
 
 // "rank 3" or "rank 3 ...": of the object of an error.

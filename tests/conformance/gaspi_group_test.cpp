@@ -247,7 +247,7 @@ GASPI_BODY(gaspi_cancelled_while_it_waits) {
     one.cancel();
     two.cancel();
     // One of them yields first, then sleeps: it sleeps when this thread has yielded more often.
-    for (int i = 0; i < 1500; ++i) ::sched_yield();
+    for (int i = 0; i < 200; ++i) ::sched_yield();
     ::usleep(50'000);
     ASSERT_TRUE(me.meet());
     one.expect_cancelled_behind_it();
