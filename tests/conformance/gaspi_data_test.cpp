@@ -32,7 +32,8 @@ GASPI_BODY(gaspi_segments) {
   EXPECT_EQ(id, 0);
   EXPECT_CODE(GASPI_ERR_INV_SEGSIZE, gaspi_segment_alloc(0, 0, GASPI_MEM_INITIALIZED));
   EXPECT_CODE(GASPI_ERR_INV_SEG, gaspi_segment_alloc(255, 8, GASPI_MEM_INITIALIZED));
-  ASSERT_DONE(gaspi_segment_alloc(0, 4096, GASPI_MEM_INITIALIZED));
+  EXPECT_CODE(GASPI_ERR_MEMALLOC, gaspi_segment_alloc(0, 1UL << 60, GASPI_MEM_INITIALIZED)) << "there is not so much";
+  ASSERT_DONE(gaspi_segment_alloc(0, 4096, GASPI_MEM_INITIALIZED)) << "the id is still free";
   EXPECT_CODE(GASPI_ERR_INV_SEG, gaspi_segment_alloc(0, 4096, GASPI_MEM_INITIALIZED)) << "it exists";
   EXPECT_CODE(GASPI_ERR_INV_SEG, gaspi_segment_create(0, 4096, GASPI_GROUP_ALL, kLong, GASPI_MEM_INITIALIZED));
   EXPECT_TRUE(is_filled(numbers<char>(0), 4096, 0));
