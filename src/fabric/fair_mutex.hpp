@@ -6,6 +6,8 @@
 #include <atomic>
 #include <cstdint>
 
+#include "base/clock.hpp"
+
 namespace gigabar::fabric {
 
 // The atomics are a parameter so that a test can delay their stores as a processor does.
@@ -34,6 +36,40 @@ class BasicFairMutex {
   Atomic<std::uint32_t> serving_{0};
 };
 
-using FairMutex = BasicFairMutex<std::atomic>;
+// A thread that comes while the lock is free takes it, also before those that wait: in strict order each call of two threads that
+// compete costs a switch between them, milliseconds each on a busy machine. When the first of those that wait has waited for
+// kMaxOvertakenNs, nobody overtakes it any more.
+class FairMutex {
+ public:
+  void lock() noexcept {
+    if (is_overdue_.load(std::memory_order_relaxed) || held_.exchange(1, std::memory_order_acquire) != 0) wait_and_lock();
+  }
+  // Either this thread sees the waiting one, or that one sees this store.
+  void unlock() noexcept {
+    held_.store(0, std::memory_order_seq_cst);
+    if (waiting_.load(std::memory_order_seq_cst) != 0) held_.notify_one();  // only the first in order looks at it
+  }
+
+ private:
+  static constexpr std::int64_t kMaxOvertakenNs = 1'000'000;
+  static constexpr unsigned kSpins = 100;
+
+  void wait_and_lock() noexcept {
+    waiting_.fetch_add(1, std::memory_order_seq_cst);
+    order_.lock();
+    const std::int64_t begin_ns = now_ns();
+    for (unsigned turn = 0; held_.exchange(1, std::memory_order_seq_cst) != 0; ++turn) {
+      if (now_ns() - begin_ns > kMaxOvertakenNs) is_overdue_.store(true, std::memory_order_relaxed);
+      if (turn >= kSpins) held_.wait(1, std::memory_order_seq_cst);
+    }
+    is_overdue_.store(false, std::memory_order_relaxed);
+    waiting_.fetch_sub(1, std::memory_order_relaxed);
+    order_.unlock();
+  }
+
+  std::atomic<std::uint32_t> held_{0}, waiting_{0};
+  std::atomic<bool> is_overdue_{false};
+  BasicFairMutex<std::atomic> order_;  // of those that wait
+};
 
 }  // namespace gigabar::fabric
