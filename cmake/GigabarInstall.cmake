@@ -18,7 +18,16 @@ install(DIRECTORY ${PROJECT_SOURCE_DIR}/include/ DESTINATION ${CMAKE_INSTALL_INC
 install(FILES ${PROJECT_SOURCE_DIR}/LICENSE ${PROJECT_SOURCE_DIR}/NOTICE DESTINATION ${CMAKE_INSTALL_DOCDIR})
 
 install(EXPORT gigabar NAMESPACE gigabar:: FILE gigabarTargets.cmake DESTINATION ${gigabar_package_folder})
-file(WRITE ${PROJECT_BINARY_DIR}/gigabarConfig.cmake "include(\${CMAKE_CURRENT_LIST_DIR}/gigabarTargets.cmake)\n")
+# A project without C++ uses the C interface of the same target, and has no compiler to ask for C++20.
+file(
+  WRITE ${PROJECT_BINARY_DIR}/gigabarConfig.cmake
+  [[include(${CMAKE_CURRENT_LIST_DIR}/gigabarTargets.cmake)
+get_property(gigabar_languages GLOBAL PROPERTY ENABLED_LANGUAGES)
+if(CXX IN_LIST gigabar_languages)
+  set_property(TARGET gigabar::gigabar APPEND PROPERTY INTERFACE_COMPILE_FEATURES cxx_std_20)
+endif()
+unset(gigabar_languages)
+]])
 write_basic_package_version_file(${PROJECT_BINARY_DIR}/gigabarConfigVersion.cmake COMPATIBILITY SameMinorVersion)
 install(FILES ${PROJECT_BINARY_DIR}/gigabarConfig.cmake ${PROJECT_BINARY_DIR}/gigabarConfigVersion.cmake
         DESTINATION ${gigabar_package_folder})

@@ -63,7 +63,8 @@ struct ActiveKernels {
   std::array<std::atomic<StoreKernel>, kSizeClasses> store;
   std::array<std::atomic<LoadKernel>, kSizeClasses> load;
 };
-GIGABAR_API extern std::array<ActiveKernels, kMappingTypeCount> active_kernels;
+// Data of the library that programs change would be data of its interface, so they ask for its place, which never changes.
+[[gnu::const]] GIGABAR_API ActiveKernels& active_kernels(MappingType type) noexcept;
 
 inline std::size_t size_class(std::size_t bytes) noexcept {
   const auto width = static_cast<std::size_t>(std::bit_width(bytes));
@@ -123,7 +124,7 @@ inline bool may_copy(const Mapping& mapping, std::size_t offset_bytes, const voi
 }
 
 inline void store(const Mapping& mapping, std::size_t offset_bytes, const void* source, std::size_t bytes) noexcept {
-  const ActiveKernels& active = active_kernels[static_cast<std::size_t>(mapping.type())];
+  const ActiveKernels& active = active_kernels(mapping.type());
   active.store[size_class(bytes)].load(std::memory_order_relaxed)(mapping.address() + offset_bytes, source, bytes);
 }
 
@@ -151,7 +152,7 @@ inline Result<void> copy_from(const Mapping& mapping, std::size_t offset_bytes, 
     return detail::refuse_copy("copy_from", mapping, offset_bytes, destination, bytes);
   }
   detail::fence_before_loads(mapping.address() + offset_bytes, bytes);
-  const detail::ActiveKernels& active = detail::active_kernels[static_cast<std::size_t>(mapping.type())];
+  const detail::ActiveKernels& active = detail::active_kernels(mapping.type());
   active.load[detail::size_class(bytes)].load(std::memory_order_relaxed)(destination, mapping.address() + offset_bytes, bytes);
   detail::fence_after_loads();
   return {};
@@ -244,17 +245,15 @@ struct MappedPlace {
 };
 
 namespace detail {
-// By device and direction: the CPU makes copies of fewer bytes, for every kind of host memory. 0 until the device's calibration has
-// been loaded. A hint: a stale value costs time, never correctness.
+// The CPU makes copies of fewer bytes, for every kind of host memory. 0 until the device's calibration has been loaded, and for
+// other devices. A hint: a stale value costs time, never correctness.
 inline constexpr std::size_t kMaxDevices = 64;
-GIGABAR_API extern std::array<std::array<std::atomic<std::size_t>, 2>, kMaxDevices> cpu_below_bytes;
+GIGABAR_API std::size_t cpu_below_bytes(CopyDirection direction, int device) noexcept;
 
 inline bool is_for_cpu(CopyDirection direction, const Mapping& mapping, std::size_t bytes,
                        std::optional<CopyMethod> required) noexcept {
   if (required) return *required == CopyMethod::cpu;
-  const auto device = static_cast<std::size_t>(mapping.device());
-  return device < kMaxDevices &&
-         bytes < cpu_below_bytes[device][static_cast<std::size_t>(direction)].load(std::memory_order_relaxed);
+  return bytes < cpu_below_bytes(direction, mapping.device());
 }
 
 // copy() when the CPU is not chosen, nothing is known yet, or the copy is rejected.

@@ -66,8 +66,8 @@ struct MappingReport {
 };
 
 namespace detail {
-// Incremented in every forked child. A Mapping stores the value under which it was made, or kEveryGeneration.
-GIGABAR_API extern std::uint32_t process_generation;
+// Another number in every forked child. A Mapping stores the one under which it was made, or kEveryGeneration.
+GIGABAR_API std::uint32_t process_generation() noexcept;
 inline constexpr std::uint32_t kEveryGeneration = 0;
 }  // namespace detail
 
@@ -98,7 +98,7 @@ class Mapping {
 
   // False in a forked child that did not inherit the mapping, and after a move.
   bool is_usable() const noexcept {
-    return address_ != nullptr && (generation_ == detail::process_generation || generation_ == detail::kEveryGeneration);
+    return address_ != nullptr && (generation_ == detail::process_generation() || generation_ == detail::kEveryGeneration);
   }
 
   // True when [offset_bytes, offset_bytes + length_bytes) lies inside the mapping; never overflows.

@@ -200,9 +200,7 @@ void fence_and_load(const Bench& bench, LoadKernel kernel, std::byte* host, std:
   detail::fence_after_loads();
 }
 
-const detail::ActiveKernels& active(const Bench& bench) {
-  return detail::active_kernels[static_cast<std::size_t>(bench.mapping.type())];
-}
+const detail::ActiveKernels& active(const Bench& bench) { return detail::active_kernels(bench.mapping.type()); }
 StoreKernel store_kernel_for(const Bench& bench, std::size_t bytes) {
   const std::size_t size_class = detail::size_class(bytes);
   return bench.mapping.type() == MappingType::write_combined ? bench.choice.store[size_class]

@@ -19,9 +19,10 @@
 
 namespace gigabar {
 
-constinit std::array<std::array<std::atomic<std::size_t>, 2>, detail::kMaxDevices> detail::cpu_below_bytes{};
-
 namespace {
+
+// By device and direction: what detail::cpu_below_bytes() answers.
+constinit std::array<std::array<std::atomic<std::size_t>, 2>, detail::kMaxDevices> cpu_below{};
 
 constexpr std::array kDirections = {CopyDirection::to_device, CopyDirection::from_device};
 
@@ -79,8 +80,8 @@ const InUse& put_in_use(int device, Calibration calibration) {
   const auto index = static_cast<std::size_t>(device);
   in_use[index].store(&result, std::memory_order_release);
   for (const CopyDirection direction : kDirections) {
-    detail::cpu_below_bytes[index][static_cast<std::size_t>(direction)].store(result.methods.cpu_below_bytes(direction),
-                                                                              std::memory_order_relaxed);
+    cpu_below[index][static_cast<std::size_t>(direction)].store(result.methods.cpu_below_bytes(direction),
+                                                                std::memory_order_relaxed);
   }
   return result;
 }
@@ -143,6 +144,11 @@ bool is_pinned(const void* host) {
 }
 
 }  // namespace
+
+std::size_t detail::cpu_below_bytes(CopyDirection direction, int device) noexcept {
+  const auto index = static_cast<std::size_t>(device);  // beyond all for one that is negative
+  return index < kMaxDevices ? cpu_below[index][static_cast<std::size_t>(direction)].load(std::memory_order_relaxed) : 0;
+}
 
 std::size_t MethodTable::first_bytes_of(std::size_t cell) noexcept {
   const std::size_t top = cell / 8;

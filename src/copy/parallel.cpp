@@ -70,7 +70,7 @@ Result<void> copy_checked(const char* operation, const Mapping& mapping, std::si
     return make_error(Status::invalid_argument, operation, text("thread_count ", thread_count), "is more than 64", "pass 0 to 64");
   }
   const unsigned count = thread_count != 0 ? thread_count : calibrated_thread_count(mapping);
-  return copy(count, detail::active_kernels[static_cast<std::size_t>(mapping.type())], detail::size_class(bytes / count));
+  return copy(count, detail::active_kernels(mapping.type()), detail::size_class(bytes / count));
 }
 
 }  // namespace

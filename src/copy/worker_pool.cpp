@@ -155,7 +155,7 @@ namespace {
 // The pool of one process. Never destroyed, so that a copy from another static destructor still finds it; the parent's stays as an
 // untouched block of memory in a forked child.
 struct ProcessPool {
-  explicit ProcessPool(ProcessPool* parent) : generation(detail::process_generation), previous(parent) {}
+  explicit ProcessPool(ProcessPool* parent) : generation(detail::process_generation()), previous(parent) {}
   const std::uint32_t generation;
   ProcessPool* const previous;
   WorkerPool pool;
@@ -167,7 +167,7 @@ constinit std::atomic<ProcessPool*> process_pool{nullptr};
 struct StopAtExit {
   ~StopAtExit() {
     ProcessPool* current = process_pool.load();
-    if (current != nullptr && current->generation == detail::process_generation) current->pool.stop();
+    if (current != nullptr && current->generation == detail::process_generation()) current->pool.stop();
   }
 };
 
@@ -176,7 +176,7 @@ struct StopAtExit {
 WorkerPool& WorkerPool::of_process() {
   static const StopAtExit stop_at_exit;
   ProcessPool* current = process_pool.load(std::memory_order_acquire);
-  while (current == nullptr || current->generation != detail::process_generation) {
+  while (current == nullptr || current->generation != detail::process_generation()) {
     auto made = std::make_unique<ProcessPool>(current);
     if (process_pool.compare_exchange_strong(current, made.get(), std::memory_order_acq_rel)) current = made.release();
   }

@@ -59,7 +59,7 @@ class Engine final : transport::Sink, WireupEvents {
 
   using Lock = std::unique_lock<FairMutex>;
   Lock lock() { return Lock(mutex_); }
-  bool belongs_to_this_process() const noexcept { return generation_ == gigabar::detail::process_generation; }
+  bool belongs_to_this_process() const noexcept { return generation_ == gigabar::detail::process_generation(); }
 
   // All of the following under the lock.
   bool is_open() const noexcept { return is_open_; }

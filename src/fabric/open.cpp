@@ -22,7 +22,7 @@ Result<std::unique_ptr<Engine>> Engine::open(const FabricOptions& options) {
 }
 
 Result<void> Engine::start(const FabricOptions& options) {
-  generation_ = gigabar::detail::process_generation;
+  generation_ = gigabar::detail::process_generation();
   auto settings = find_settings(options);
   if (!settings) return std::move(settings).error();
   settings_ = std::move(*settings);

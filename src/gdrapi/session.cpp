@@ -133,7 +133,7 @@ int errno_of(Status status) noexcept {
 
 Result<Session> open_session() {
   Session session;
-  session.process_generation = detail::process_generation;
+  session.process_generation = detail::process_generation();
   const Result<int> stand_in_count = forced_stand_in_count();
   if (!stand_in_count) return stand_in_count.error();
   session.has_stand_ins = stand_in_count.value() > 0;

@@ -52,7 +52,7 @@ int gigabar_stand_in_allocate(int device, size_t bytes, void** address) {
     auto block = gigabar::stand_in_runtime().allocate(device, bytes, gigabar::DeviceAllocator::cuda_malloc);
     if (!block) return refuse(errno_of(block.status()), kFunction, block.error().message());
     void* const begin = reinterpret_cast<void*>(block->address);
-    allocations().by_begin[begin] = {*block, gigabar::detail::process_generation};
+    allocations().by_begin[begin] = {*block, gigabar::detail::process_generation()};
     *address = begin;
     return 0;
   });
@@ -64,7 +64,7 @@ int gigabar_stand_in_free(void* address) {
     const std::lock_guard lock(allocations().mutex);
     const auto found = allocations().by_begin.find(address);
     if (found == allocations().by_begin.end()) return refuse(EINVAL, kFunction, "the address was not allocated, or was freed");
-    if (found->second.process_generation != gigabar::detail::process_generation) {
+    if (found->second.process_generation != gigabar::detail::process_generation()) {
       return refuse(EACCES, kFunction, "the parent process allocated it");
     }
     if (auto released = gigabar::stand_in_runtime().release(found->second.block); !released) {

@@ -63,7 +63,7 @@ gdr_t Table::open(const Session& session) {
 int Table::check_session(gdr_t g) const {
   const auto found = sessions_.find(g);
   if (found == sessions_.end()) return EINVAL;
-  return found->second.process_generation == detail::process_generation ? 0 : EACCES;
+  return found->second.process_generation == detail::process_generation() ? 0 : EACCES;
 }
 
 int Table::find(gdr_t g, Session& session) {

@@ -8,14 +8,16 @@
 
 namespace gigabar::detail {
 
-std::uint32_t process_generation = 1;
-
 namespace {
 
+std::uint32_t generation = 1;
+
 // Runs in the child while it has one thread: a plain increment is enough, and the copy functions read it without a lock.
-const int registered = pthread_atfork(nullptr, nullptr, [] { ++process_generation; });
+const int registered = pthread_atfork(nullptr, nullptr, [] { ++generation; });
 
 }  // namespace
+
+std::uint32_t process_generation() noexcept { return generation; }
 
 int fork_watch_status() { return registered; }
 

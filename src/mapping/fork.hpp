@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Knows whether this process is a forked child of the one that made a mapping; see detail::process_generation.
+// Knows whether this process is a forked child of the one that made a mapping; see detail::process_generation().
 #pragma once
 
 namespace gigabar::detail {

@@ -82,11 +82,11 @@ class GdrdrvBackend final : public Backend {
   // The module's file, opened once per process (the module refuses other processes).
   Result<std::shared_ptr<gdrdrv::Module>> module() {
     const std::lock_guard lock(mutex_);
-    if (module_ != nullptr && generation_ == detail::process_generation) return module_;
+    if (module_ != nullptr && generation_ == detail::process_generation()) return module_;
     auto opened = gdrdrv::Module::open(platform_roots().dev);
     if (!opened) return std::move(opened).error();
     module_ = std::move(*opened);
-    generation_ = detail::process_generation;
+    generation_ = detail::process_generation();
     return module_;
   }
 

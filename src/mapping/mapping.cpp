@@ -56,7 +56,7 @@ struct ProcessState {
   WindowCache cache{idle_limit_bytes()};
   std::mutex making;                                // one window is made at a time
   std::set<std::pair<MappingBackend, int>> proved;  // devices that passed prove_device
-  const std::uint32_t generation = detail::process_generation;
+  const std::uint32_t generation = detail::process_generation();
 };
 
 ProcessState& process_state() {
@@ -64,9 +64,9 @@ ProcessState& process_state() {
   static ProcessState* current = nullptr;
   static std::atomic<ProcessState*> published{nullptr};
   ProcessState* state = published.load(std::memory_order_acquire);
-  if (state != nullptr && state->generation == detail::process_generation) return *state;
+  if (state != nullptr && state->generation == detail::process_generation()) return *state;
   const std::lock_guard lock(mutex);
-  if (current == nullptr || current->generation != detail::process_generation) {
+  if (current == nullptr || current->generation != detail::process_generation()) {
     [[maybe_unused]] const int watched = detail::fork_watch_status();
     current = new ProcessState;
     published.store(current, std::memory_order_release);
@@ -276,12 +276,12 @@ struct Mapping::State {
   std::uint32_t generation;
 
   State(WindowCache::Lease held, std::shared_ptr<const MappingReport> told, bool stand_in)
-      : lease(std::move(held)), report(std::move(told)), is_stand_in(stand_in), generation(detail::process_generation) {}
+      : lease(std::move(held)), report(std::move(told)), is_stand_in(stand_in), generation(detail::process_generation()) {}
   State(const State&) = delete;
   State& operator=(const State&) = delete;
   ~State() {
     // The parent's windows are not a forked child's to unmap: the lease is forgotten, not returned.
-    if (generation != detail::process_generation) lease.abandon();
+    if (generation != detail::process_generation()) lease.abandon();
   }
 };
 
@@ -293,7 +293,7 @@ struct MappingAccess {
     mapping.bytes_ = view.bytes;
     mapping.device_address_ = view.begin;
     mapping.type_ = mapped.window->type;
-    mapping.generation_ = request.options.inherit_on_fork ? detail::kEveryGeneration : detail::process_generation;
+    mapping.generation_ = request.options.inherit_on_fork ? detail::kEveryGeneration : detail::process_generation();
     mapping.device_ = request.memory.device;
     auto report = found.came_from_cache ? mapped.shared : mapped.made;
     mapping.state_ =

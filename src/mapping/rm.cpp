@@ -66,9 +66,9 @@ struct RmDevice {
   RmDevice(const RmDevice&) = delete;
   RmDevice& operator=(const RmDevice&) = delete;
   ~RmDevice() {
-    if (generation == detail::process_generation) manager->close_device(device);
+    if (generation == detail::process_generation()) manager->close_device(device);
   }
-  const std::uint32_t generation = detail::process_generation;
+  const std::uint32_t generation = detail::process_generation();
 };
 
 // Our handle for a block of GPU memory; while it lives the memory does.
@@ -80,7 +80,7 @@ struct RmBlock {
   RmBlock(const RmBlock&) = delete;
   RmBlock& operator=(const RmBlock&) = delete;
   ~RmBlock() {
-    if (owner->generation == detail::process_generation) owner->manager->free(owner->device.device, handle);
+    if (owner->generation == detail::process_generation()) owner->manager->free(owner->device.device, handle);
   }
 };
 
@@ -99,7 +99,7 @@ struct RmPiece {
   RmPiece& operator=(const RmPiece&) = delete;
   ~RmPiece() {
     const RmDevice& owner = *block->owner;
-    if (owner.generation == detail::process_generation) owner.manager->unmap(owner.device, block->handle, mapping);
+    if (owner.generation == detail::process_generation()) owner.manager->unmap(owner.device, block->handle, mapping);
   }
 };
 
@@ -236,7 +236,7 @@ class RmBackend final : public Backend {
 
 Result<std::shared_ptr<RmDevice>> RmBackend::open_device(int index) {
   const std::lock_guard lock(mutex_);
-  if (generation_ != detail::process_generation) {  // a forked child starts anew
+  if (generation_ != detail::process_generation()) {  // a forked child starts anew
     // The client is the parent's: closing it here would take the parent's mappings away, so it is let go of without.
     if (manager_ != nullptr) {
       // NOLINTNEXTLINE(clang-analyzer-cplusplus.NewDeleteLeaks)
@@ -245,7 +245,7 @@ Result<std::shared_ptr<RmDevice>> RmBackend::open_device(int index) {
     devices_.clear();  // NOLINT(clang-analyzer-cplusplus.NewDeleteLeaks)
     manager_ = nullptr;
     shared_ = {};
-    generation_ = detail::process_generation;
+    generation_ = detail::process_generation();
   }
   if (const auto found = devices_.find(index); found != devices_.end()) return found->second;
   if (manager_ == nullptr) {

@@ -15,12 +15,12 @@ namespace gigabar {
 class Window {
  public:
   Window(std::byte* cpu_address, std::uintptr_t first, std::size_t length_bytes, MappingType cache_type) noexcept
-      : address(cpu_address), device_begin(first), bytes(length_bytes), type(cache_type), generation_(detail::process_generation) {}
+      : address(cpu_address), device_begin(first), bytes(length_bytes), type(cache_type), generation_(detail::process_generation()) {}
   virtual ~Window() = default;
   Window(const Window&) = delete;
   Window& operator=(const Window&) = delete;
 
-  bool is_of_this_process() const noexcept { return generation_ == detail::process_generation; }
+  bool is_of_this_process() const noexcept { return generation_ == detail::process_generation(); }
   bool covers(std::uintptr_t begin, std::size_t length) const noexcept {
     return begin >= device_begin && begin - device_begin <= bytes && length <= bytes - (begin - device_begin);
   }

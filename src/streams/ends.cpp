@@ -47,7 +47,7 @@ void in_pieces(std::size_t bytes, const GiveUp& give_up, const Act& act) {
 std::optional<PatternMismatch> check_write_combined(const std::byte* memory, std::size_t bytes, std::uint64_t seed,
                                                     std::uint64_t first_word) {
   std::vector<std::byte> piece(std::min<std::size_t>(bytes, std::size_t{256} << 10));
-  const auto& load = detail::active_kernels[static_cast<std::size_t>(MappingType::write_combined)].load;
+  const auto& load = detail::active_kernels(MappingType::write_combined).load;
   for (std::size_t at = 0; at < bytes; at += piece.size()) {
     const std::size_t length = std::min(piece.size(), bytes - at);
     detail::fence_before_loads(memory + at, length);

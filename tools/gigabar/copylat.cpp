@@ -408,8 +408,7 @@ void measure_call_overhead(Report& report, const Workbench& bench, const SampleC
   const Mapping& mapping = bench.mapping();
   std::byte* const host = bench.host();
   const StoreKernel kernel =
-      detail::active_kernels[static_cast<std::size_t>(mapping.type())].store[detail::size_class(kBytes)].load(
-          std::memory_order_relaxed);
+      detail::active_kernels(mapping.type()).store[detail::size_class(kBytes)].load(std::memory_order_relaxed);
   const auto time_calls = [&](auto&& call) {
     const std::uint64_t start = clock.now();
     for (std::size_t i = 0; i < kCalls; ++i) call();

@@ -65,7 +65,7 @@ constexpr ActiveKernels everywhere(StoreKernel store, LoadKernel load, std::inde
 
 constexpr std::make_index_sequence<ActiveKernels::kSizeClasses> kEveryClass{};
 
-ActiveKernels& streaming() noexcept { return detail::active_kernels[static_cast<std::size_t>(MappingType::write_combined)]; }
+ActiveKernels& streaming() noexcept { return detail::active_kernels(MappingType::write_combined); }
 
 // Puts the defaults where no calibration put anything yet.
 void resolve() noexcept {
@@ -90,10 +90,16 @@ void resolve_load(void* destination, const void* mapped_source, std::size_t byte
 
 }  // namespace
 
+namespace {
+
 // In the order of MappingType. Constant: a copy from another file's static constructor finds them in place.
-constinit std::array<detail::ActiveKernels, kMappingTypeCount> detail::active_kernels = {
+constinit std::array<ActiveKernels, kMappingTypeCount> kernels_in_use = {
     {everywhere(resolve_store, resolve_load, kEveryClass), everywhere(kernels::generic_store, kernels::generic_load, kEveryClass),
      everywhere(kernels::cached_store, kernels::cached_load, kEveryClass)}};
+
+}  // namespace
+
+ActiveKernels& detail::active_kernels(MappingType type) noexcept { return kernels_in_use[static_cast<std::size_t>(type)]; }
 
 std::span<const CopyKernel> copy_kernels() noexcept {
   static const auto table = detect_kernels();

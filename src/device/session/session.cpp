@@ -125,7 +125,7 @@ struct DeviceSession::State {
 
   Fabric fabric;
   const DeviceSessionOptions options;
-  const std::uint32_t generation = detail::process_generation;
+  const std::uint32_t generation = detail::process_generation();
   std::unique_ptr<ControlMemory> memory;
   std::unique_ptr<SessionQueues> queues;  // behind memory: it goes first
   std::string why_engine;                 // not another one
@@ -515,7 +515,7 @@ DeviceSession::~DeviceSession() {
 void DeviceSession::State::end(std::unique_ptr<State> state) noexcept {
   if (!state || state->is_closed) return;
   // In a forked child everything of it is the parent's.
-  if (state->generation != detail::process_generation) {
+  if (state->generation != detail::process_generation()) {
     [[maybe_unused]] State* const left_alone = state.release();
     return;
   }

@@ -135,7 +135,7 @@ TEST(Measure, MeasuresAStandInWithinItsBudget) {
 
 // A copy that delivers other bytes must not become a calibration: planted are kernels that leave a long copy's last byte out.
 TEST(Measure, RefusesCopiesThatDeliverOtherBytes) {
-  auto& active = detail::active_kernels[static_cast<std::size_t>(MappingType::cached)];
+  auto& active = detail::active_kernels(MappingType::cached);
   const StoreKernel store =
       active.store[13].exchange([](void* to, const void* from, std::size_t bytes) noexcept { std::memcpy(to, from, bytes - 1); });
   EXPECT_EQ(Calibration::measure(0, 2.0).status(), Status::verification_failed);

@@ -194,7 +194,7 @@ TEST_F(Chooser, UsesTheKernelsThatTheCalibrationNames) {
   named.store_kernel[4] = "generic";
   named.load_kernel[9] = "generic";
   ASSERT_TRUE(use_calibration(0, named));
-  const auto& active = detail::active_kernels[static_cast<std::size_t>(MappingType::write_combined)];
+  const auto& active = detail::active_kernels(MappingType::write_combined);
   const CopyKernel* generic = kernels::find_supported_kernel("generic");
   ASSERT_NE(generic, nullptr);
   ASSERT_NE(generic->store, kernels::default_store_kernel(4).store) << "named is what is used anyway";
@@ -229,7 +229,7 @@ TEST_F(StoredCalibration, IsLoadedByTheFirstCopy) {
   stored.load_kernel[9] = "generic";
   ASSERT_TRUE(stored.save(path_));
   EXPECT_EQ(method_of_copy(2), CopyMethod::copy_engine);
-  const auto& active = detail::active_kernels[static_cast<std::size_t>(MappingType::write_combined)];
+  const auto& active = detail::active_kernels(MappingType::write_combined);
   const CopyKernel* generic = kernels::find_supported_kernel("generic");
   ASSERT_NE(generic->store, kernels::default_store_kernel(4).store) << "named is what is used anyway";
   EXPECT_EQ(active.store[4].load(), generic->store);

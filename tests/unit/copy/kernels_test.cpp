@@ -279,7 +279,7 @@ TEST(ActiveKernels, SizeClassIsTheBitWidth) {
 
 // The first copy of each size goes through a resolver; it copies, and puts the default in its place.
 TEST(ActiveKernels, ResolveOnFirstUseAndFollowAChoice) {
-  auto& active = detail::active_kernels[static_cast<std::size_t>(MappingType::write_combined)];
+  auto& active = detail::active_kernels(MappingType::write_combined);
   const std::uint64_t sent = 0x0123456789abcdef;
   std::uint64_t stored = 0;
   std::uint64_t loaded = 0;
@@ -305,10 +305,10 @@ TEST(ActiveKernels, ResolveOnFirstUseAndFollowAChoice) {
 // Uncached memory takes only naturally aligned accesses of at most 8 bytes, cached memory needs no streaming.
 TEST(ActiveKernels, OtherMappingTypesHaveKernelsOfTheirOwn) {
   for (std::size_t i = 0; i < detail::ActiveKernels::kSizeClasses; ++i) {
-    const auto& uncached = detail::active_kernels[static_cast<std::size_t>(MappingType::uncached)];
+    const auto& uncached = detail::active_kernels(MappingType::uncached);
     EXPECT_EQ(uncached.store[i].load(), &kernels::generic_store);
     EXPECT_EQ(uncached.load[i].load(), &kernels::generic_load);
-    const auto& cached = detail::active_kernels[static_cast<std::size_t>(MappingType::cached)];
+    const auto& cached = detail::active_kernels(MappingType::cached);
     EXPECT_EQ(cached.store[i].load(), &kernels::cached_store);
     EXPECT_EQ(cached.load[i].load(), &kernels::cached_load);
   }

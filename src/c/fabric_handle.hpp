@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the files of the C interface to ranks share: the handle, and arguments that many functions have.
+#pragma once
+
+#include "c/call.hpp"
+#include "gigabar/fabric.h"
+#include "gigabar/fabric.hpp"
+
+struct gigabar_fabric {
+  gigabar::Fabric fabric;
+};
+
+namespace gigabar::c {
+
+inline Fabric& fabric_at(gigabar_fabric* handle, const char* function) { return object_at(handle, function, "fabric").fabric; }
+inline const Fabric& fabric_at(const gigabar_fabric* handle, const char* function) {
+  return object_at(handle, function, "fabric").fabric;
+}
+
+// Negative numbers but GIGABAR_FOREVER are refused.
+Timeout timeout_of(std::int64_t timeout_ns, const char* function, const char* argument = "timeout_ns");
+
+PathPolicy policy_of(const gigabar_path_policy& policy, const char* function);
+PostOptions post_options_of(const gigabar_post_options* options, const char* function);
+
+inline LocalPlace place_of(const gigabar_local_place& place) noexcept { return {place.segment, place.offset_bytes}; }
+inline RemotePlace place_of(const gigabar_remote_place& place) noexcept { return {place.rank, place.segment, place.offset_bytes}; }
+
+// Stores the operation that `post` posts, where the caller asks for it.
+template <class Post>
+gigabar_status posted(const char* function, gigabar_fabric* handle, const gigabar_post_options* options,
+                      gigabar_operation* operation, Post&& post) noexcept {
+  return guarded(function, [&] {
+    const Operation result = c::take(post(fabric_at(handle, function), post_options_of(options, function)));
+    if (operation != nullptr) *operation = static_cast<gigabar_operation>(result);
+  });
+}
+
+}  // namespace gigabar::c

@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: Apache-2.0
+// Messages and collectives.
+#include <span>
+
+#include "c/fabric_handle.hpp"
+
+using gigabar::Fabric;
+using gigabar::PostOptions;
+using gigabar::c::enumerator;
+using gigabar::c::fabric_at;
+using gigabar::c::guarded;
+using gigabar::c::object_at;
+using gigabar::c::post_options_of;
+using gigabar::c::posted;
+using gigabar::c::take;
+using gigabar::c::timeout_of;
+
+namespace {
+
+static_assert(gigabar::kAnyRank == GIGABAR_ANY_RANK);
+static_assert(static_cast<int>(gigabar::ReduceOperation::minimum) == GIGABAR_MINIMUM);
+static_assert(static_cast<int>(gigabar::ReduceOperation::maximum) == GIGABAR_MAXIMUM);
+static_assert(static_cast<int>(gigabar::ReduceOperation::sum) == GIGABAR_SUM);
+
+void store_received(const gigabar::Received& message, gigabar_received* received) noexcept {
+  if (received != nullptr) *received = {message.tag, message.bytes, message.rank};
+}
+
+gigabar::Group group_of(const uint32_t* ranks, uint64_t rank_count, const Fabric& job, const char* function) {
+  if (rank_count == 0 && ranks == nullptr) return {};
+  if (rank_count == 0 || rank_count > job.rank_count()) {
+    gigabar::c::refuse(function, "rank_count", gigabar::text("it is ", rank_count, ", the job has ", job.rank_count(), " ranks"),
+                       "name ranks of the job, or pass null and 0 for all");
+  }
+  const uint32_t* const first = &object_at(ranks, function, "ranks");
+  return {first, first + rank_count};
+}
+
+template <class Number>
+gigabar_status all_reduce(const char* function, gigabar_fabric* fabric, const uint32_t* ranks, uint64_t rank_count,
+                          gigabar_reduction reduction, const Number* values, Number* results, uint64_t count,
+                          int64_t timeout_ns) noexcept {
+  return guarded(function, [&] {
+    Fabric& job = fabric_at(fabric, function);
+    const auto operation = enumerator<gigabar::ReduceOperation>(reduction, 3, function, "reduction");
+    const std::span given(&object_at(values, function, "values"), count);
+    const std::span wanted(&object_at(results, function, "results"), count);
+    take(job.all_reduce(group_of(ranks, rank_count, job, function), operation, given, wanted, timeout_of(timeout_ns, function)));
+  });
+}
+
+}  // namespace
+
+gigabar_status gigabar_message_post_send(gigabar_fabric* fabric, uint32_t to, uint64_t tag, const void* source, uint64_t bytes,
+                                         const gigabar_post_options* options, gigabar_operation* operation) {
+  return posted("gigabar_message_post_send", fabric, options, operation,
+                [&](Fabric& job, const PostOptions& with) { return job.post_send(to, tag, source, bytes, with); });
+}
+
+gigabar_status gigabar_message_post_recv(gigabar_fabric* fabric, uint32_t from, uint64_t tag, uint64_t mask, void* destination,
+                                         uint64_t bytes, const gigabar_post_options* options, gigabar_operation* operation) {
+  return posted("gigabar_message_post_recv", fabric, options, operation,
+                [&](Fabric& job, const PostOptions& with) { return job.post_recv(from, tag, mask, destination, bytes, with); });
+}
+
+gigabar_status gigabar_message_wait(gigabar_fabric* fabric, gigabar_operation operation, int64_t timeout_ns,
+                                    gigabar_received* received) {
+  constexpr const char* kFunction = "gigabar_message_wait";
+  return guarded(kFunction, [&] {
+    Fabric& job = fabric_at(fabric, kFunction);
+    store_received(take(job.wait_message(static_cast<gigabar::Operation>(operation), timeout_of(timeout_ns, kFunction))), received);
+  });
+}
+
+gigabar_status gigabar_message_cancel_recv(gigabar_fabric* fabric, gigabar_operation operation) {
+  constexpr const char* kFunction = "gigabar_message_cancel_recv";
+  return guarded(kFunction, [&] { take(fabric_at(fabric, kFunction).cancel_recv(static_cast<gigabar::Operation>(operation))); });
+}
+
+gigabar_status gigabar_message_send(gigabar_fabric* fabric, uint32_t to, uint64_t tag, const void* source, uint64_t bytes,
+                                    int64_t timeout_ns, const gigabar_post_options* options) {
+  constexpr const char* kFunction = "gigabar_message_send";
+  return guarded(kFunction, [&] {
+    Fabric& job = fabric_at(fabric, kFunction);
+    take(job.send(to, tag, source, bytes, timeout_of(timeout_ns, kFunction), post_options_of(options, kFunction)));
+  });
+}
+
+gigabar_status gigabar_message_recv(gigabar_fabric* fabric, uint32_t from, uint64_t tag, void* destination, uint64_t bytes,
+                                    int64_t timeout_ns, const gigabar_post_options* options, gigabar_received* received) {
+  constexpr const char* kFunction = "gigabar_message_recv";
+  return guarded(kFunction, [&] {
+    Fabric& job = fabric_at(fabric, kFunction);
+    const gigabar::Timeout timeout = timeout_of(timeout_ns, kFunction);
+    store_received(take(job.recv(from, tag, destination, bytes, timeout, post_options_of(options, kFunction))), received);
+  });
+}
+
+gigabar_status gigabar_barrier(gigabar_fabric* fabric, const uint32_t* ranks, uint64_t rank_count, int64_t timeout_ns) {
+  constexpr const char* kFunction = "gigabar_barrier";
+  return guarded(kFunction, [&] {
+    Fabric& job = fabric_at(fabric, kFunction);
+    take(job.barrier(group_of(ranks, rank_count, job, kFunction), timeout_of(timeout_ns, kFunction)));
+  });
+}
+
+gigabar_status gigabar_all_reduce_int64(gigabar_fabric* fabric, const uint32_t* ranks, uint64_t rank_count,
+                                        gigabar_reduction reduction, const int64_t* values, int64_t* results, uint64_t count,
+                                        int64_t timeout_ns) {
+  return all_reduce("gigabar_all_reduce_int64", fabric, ranks, rank_count, reduction, values, results, count, timeout_ns);
+}
+
+gigabar_status gigabar_all_reduce_double(gigabar_fabric* fabric, const uint32_t* ranks, uint64_t rank_count,
+                                         gigabar_reduction reduction, const double* values, double* results, uint64_t count,
+                                         int64_t timeout_ns) {
+  return all_reduce("gigabar_all_reduce_double", fabric, ranks, rank_count, reduction, values, results, count, timeout_ns);
+}

@@ -1,0 +1,234 @@
+// SPDX-License-Identifier: Apache-2.0
+// One-sided operations, their completion, reports and explanations.
+#include <span>
+#include <vector>
+
+#include "c/fabric_handle.hpp"
+#include "c/json.hpp"
+
+namespace gigabar::c {
+namespace {
+
+static_assert(static_cast<int>(TransferPath::host) == GIGABAR_PATH_HOST);
+static_assert(static_cast<int>(TransferPath::bar) == GIGABAR_PATH_BAR);
+static_assert(static_cast<int>(TransferPath::p2p) == GIGABAR_PATH_P2P);
+static_assert(static_cast<int>(TransferPath::gdr) == GIGABAR_PATH_GDR);
+static_assert(static_cast<int>(TransferPath::staged) == GIGABAR_PATH_STAGED);
+
+std::vector<ListPiece> pieces_of(const gigabar_list_piece* pieces, std::uint64_t piece_count, const char* function) {
+  if (piece_count == 0 || piece_count > kMaxListPieces) {
+    refuse(function, "piece_count", text("it is ", piece_count), text("pass 1 to ", kMaxListPieces, " pieces"));
+  }
+  const std::span given(&object_at(pieces, function, "pieces"), piece_count);
+  std::vector<ListPiece> result;
+  for (const gigabar_list_piece& piece : given) {
+    result.push_back({place_of(piece.local), piece.remote_segment, piece.remote_offset_bytes, piece.bytes});
+  }
+  return result;
+}
+
+std::string rails_text(const std::vector<RailShare>& rails) {
+  std::string result;
+  for (const RailShare& share : rails) result += text(result.empty() ? "" : ", ", share.rail, " ", share.bytes);
+  return result;
+}
+
+std::string json_of(const Explanation& explanation) {
+  JsonText json;
+  json.object([&] {
+    json.member("is_possible", explanation.is_possible);
+    json.member("path", name_of(explanation.path));
+    json.member("transport", explanation.transport ? std::optional(name_of(*explanation.transport)) : std::nullopt);
+    json.list("rails", explanation.rails);
+    json.member("chunk_bytes", explanation.chunk_bytes);
+    json.member("reason", explanation.reason);
+    json.list("alternatives", explanation.alternatives, [&](const Explanation::Alternative& other) {
+      json.object([&] {
+        json.member("name", other.name);
+        json.member("why_not", other.why_not);
+      });
+    });
+  });
+  return json.take();
+}
+
+// Both directions.
+template <class Explain>
+gigabar_status explained(const char* function, gigabar_fabric* fabric, std::int64_t timeout_ns, const gigabar_post_options* options,
+                         char** output, Explain&& explain) noexcept {
+  return guarded(function, [&] {
+    Fabric& job = fabric_at(fabric, function);
+    char*& result = object_at(output, function, "text");
+    result = new_text(json_of(c::take(explain(job, timeout_of(timeout_ns, function), post_options_of(options, function)))));
+  });
+}
+
+}  // namespace
+
+PostOptions post_options_of(const gigabar_post_options* options, const char* function) {
+  const Fields fields(options, GIGABAR_POST_STRIPE_BYTES * 2 - 1, function, "options");
+  PostOptions result;
+  if (const auto* queue = fields.find(GIGABAR_POST_QUEUE, &gigabar_post_options::queue)) result.queue = *queue;
+  if (const auto* policy = fields.find(GIGABAR_POST_POLICY, &gigabar_post_options::policy))
+    result.policy = policy_of(*policy, function);
+  if (const auto* chunk = fields.find(GIGABAR_POST_CHUNK_BYTES, &gigabar_post_options::chunk_bytes)) result.chunk_bytes = *chunk;
+  if (const auto* stripe = fields.find(GIGABAR_POST_STRIPE_BYTES, &gigabar_post_options::stripe_bytes))
+    result.stripe_bytes = *stripe;
+  return result;
+}
+
+}  // namespace gigabar::c
+
+using gigabar::Fabric;
+using gigabar::PostOptions;
+using gigabar::c::fabric_at;
+using gigabar::c::Fields;
+using gigabar::c::guarded;
+using gigabar::c::object_at;
+using gigabar::c::pieces_of;
+using gigabar::c::place_of;
+using gigabar::c::posted;
+using gigabar::c::take;
+using gigabar::c::timeout_of;
+
+gigabar_status gigabar_fabric_write(gigabar_fabric* fabric, gigabar_local_place local, gigabar_remote_place remote, uint64_t bytes,
+                                    const gigabar_post_options* options, gigabar_operation* operation) {
+  return posted("gigabar_fabric_write", fabric, options, operation,
+                [&](Fabric& job, const PostOptions& with) { return job.write(place_of(local), place_of(remote), bytes, with); });
+}
+
+gigabar_status gigabar_fabric_read(gigabar_fabric* fabric, gigabar_local_place local, gigabar_remote_place remote, uint64_t bytes,
+                                   const gigabar_post_options* options, gigabar_operation* operation) {
+  return posted("gigabar_fabric_read", fabric, options, operation,
+                [&](Fabric& job, const PostOptions& with) { return job.read(place_of(local), place_of(remote), bytes, with); });
+}
+
+gigabar_status gigabar_fabric_write_list(gigabar_fabric* fabric, uint32_t rank, const gigabar_list_piece* pieces,
+                                         uint64_t piece_count, const gigabar_post_options* options, gigabar_operation* operation) {
+  constexpr const char* kFunction = "gigabar_fabric_write_list";
+  return posted(kFunction, fabric, options, operation, [&](Fabric& job, const PostOptions& with) {
+    return job.write_list(rank, pieces_of(pieces, piece_count, kFunction), with);
+  });
+}
+
+gigabar_status gigabar_fabric_read_list(gigabar_fabric* fabric, uint32_t rank, const gigabar_list_piece* pieces,
+                                        uint64_t piece_count, const gigabar_post_options* options, gigabar_operation* operation) {
+  constexpr const char* kFunction = "gigabar_fabric_read_list";
+  return posted(kFunction, fabric, options, operation, [&](Fabric& job, const PostOptions& with) {
+    return job.read_list(rank, pieces_of(pieces, piece_count, kFunction), with);
+  });
+}
+
+gigabar_status gigabar_fabric_write_notify(gigabar_fabric* fabric, gigabar_local_place local, gigabar_remote_place remote,
+                                           uint64_t bytes, uint32_t id, uint32_t value, const gigabar_post_options* options,
+                                           gigabar_operation* operation) {
+  return posted("gigabar_fabric_write_notify", fabric, options, operation, [&](Fabric& job, const PostOptions& with) {
+    return job.write_notify(place_of(local), place_of(remote), bytes, id, value, with);
+  });
+}
+
+gigabar_status gigabar_fabric_write_notify_add(gigabar_fabric* fabric, gigabar_local_place local, gigabar_remote_place remote,
+                                               uint64_t bytes, uint32_t id, uint32_t value, const gigabar_post_options* options,
+                                               gigabar_operation* operation) {
+  return posted("gigabar_fabric_write_notify_add", fabric, options, operation, [&](Fabric& job, const PostOptions& with) {
+    return job.write_notify_add(place_of(local), place_of(remote), bytes, id, value, with);
+  });
+}
+
+gigabar_status gigabar_fabric_write_list_notify(gigabar_fabric* fabric, uint32_t rank, const gigabar_list_piece* pieces,
+                                                uint64_t piece_count, uint16_t segment, uint32_t id, uint32_t value,
+                                                const gigabar_post_options* options, gigabar_operation* operation) {
+  constexpr const char* kFunction = "gigabar_fabric_write_list_notify";
+  return posted(kFunction, fabric, options, operation, [&](Fabric& job, const PostOptions& with) {
+    return job.write_list_notify(rank, pieces_of(pieces, piece_count, kFunction), segment, id, value, with);
+  });
+}
+
+gigabar_status gigabar_fabric_notify(gigabar_fabric* fabric, uint32_t rank, uint16_t segment, uint32_t id, uint32_t value,
+                                     const gigabar_post_options* options, gigabar_operation* operation) {
+  return posted("gigabar_fabric_notify", fabric, options, operation,
+                [&](Fabric& job, const PostOptions& with) { return job.notify(rank, segment, id, value, with); });
+}
+
+gigabar_status gigabar_fabric_notify_add(gigabar_fabric* fabric, uint32_t rank, uint16_t segment, uint32_t id, uint32_t value,
+                                         const gigabar_post_options* options, gigabar_operation* operation) {
+  return posted("gigabar_fabric_notify_add", fabric, options, operation,
+                [&](Fabric& job, const PostOptions& with) { return job.notify_add(rank, segment, id, value, with); });
+}
+
+gigabar_status gigabar_fabric_write_in_order(gigabar_fabric* fabric, const void* source, gigabar_remote_place remote,
+                                             uint64_t bytes, const gigabar_post_options* options, gigabar_operation* operation) {
+  return posted("gigabar_fabric_write_in_order", fabric, options, operation,
+                [&](Fabric& job, const PostOptions& with) { return job.write_in_order(source, place_of(remote), bytes, with); });
+}
+
+gigabar_status gigabar_fabric_fetch_add(gigabar_fabric* fabric, gigabar_remote_place remote, uint64_t value, int64_t timeout_ns,
+                                        uint64_t* previous) {
+  constexpr const char* kFunction = "gigabar_fabric_fetch_add";
+  return guarded(kFunction, [&] {
+    Fabric& job = fabric_at(fabric, kFunction);
+    uint64_t& result = object_at(previous, kFunction, "previous");
+    result = take(job.fetch_add(place_of(remote), value, timeout_of(timeout_ns, kFunction)));
+  });
+}
+
+gigabar_status gigabar_fabric_compare_swap(gigabar_fabric* fabric, gigabar_remote_place remote, uint64_t expected, uint64_t desired,
+                                           int64_t timeout_ns, uint64_t* previous) {
+  constexpr const char* kFunction = "gigabar_fabric_compare_swap";
+  return guarded(kFunction, [&] {
+    Fabric& job = fabric_at(fabric, kFunction);
+    uint64_t& result = object_at(previous, kFunction, "previous");
+    result = take(job.compare_swap(place_of(remote), expected, desired, timeout_of(timeout_ns, kFunction)));
+  });
+}
+
+gigabar_status gigabar_fabric_wait(gigabar_fabric* fabric, uint8_t queue, int64_t timeout_ns) {
+  constexpr const char* kFunction = "gigabar_fabric_wait";
+  return guarded(kFunction, [&] { take(fabric_at(fabric, kFunction).wait(queue, timeout_of(timeout_ns, kFunction))); });
+}
+
+gigabar_status gigabar_fabric_flush(gigabar_fabric* fabric, uint32_t rank, int64_t timeout_ns) {
+  constexpr const char* kFunction = "gigabar_fabric_flush";
+  return guarded(kFunction, [&] { take(fabric_at(fabric, kFunction).flush(rank, timeout_of(timeout_ns, kFunction))); });
+}
+
+gigabar_status gigabar_fabric_progress(gigabar_fabric* fabric) {
+  return guarded("gigabar_fabric_progress", [&] { take(fabric_at(fabric, "gigabar_fabric_progress").progress()); });
+}
+
+gigabar_status gigabar_fabric_report(const gigabar_fabric* fabric, gigabar_operation operation, gigabar_operation_report* report) {
+  constexpr const char* kFunction = "gigabar_fabric_report";
+  return guarded(kFunction, [&] {
+    const Fabric& job = fabric_at(fabric, kFunction);
+    Fields fields(&object_at(report, kFunction, "report"), GIGABAR_REPORT_ALL, kFunction, "report");
+    const gigabar::OperationReport result = take(job.report(static_cast<gigabar::Operation>(operation)));
+    fields.fill(GIGABAR_REPORT_IS_DONE, &gigabar_operation_report::is_done, result.is_done);
+    fields.fill(GIGABAR_REPORT_STATUS, &gigabar_operation_report::status, result.status);
+    fields.fill(GIGABAR_REPORT_PATH, &gigabar_operation_report::path, result.path);
+    fields.fill(GIGABAR_REPORT_TRANSPORT, &gigabar_operation_report::transport,
+                result.transport ? static_cast<int>(*result.transport) : GIGABAR_TRANSPORT_NONE);
+    fields.fill(GIGABAR_REPORT_BYTES, &gigabar_operation_report::bytes, result.bytes);
+    fields.fill(GIGABAR_REPORT_CHUNKS, &gigabar_operation_report::chunks, result.chunks);
+    fields.fill(GIGABAR_REPORT_RETRIES, &gigabar_operation_report::retries, result.retries);
+    fields.fill(GIGABAR_REPORT_DURATION_NS, &gigabar_operation_report::duration_ns, result.duration_ns);
+    fields.fill(GIGABAR_REPORT_REASON, &gigabar_operation_report::reason, result.reason);
+    fields.fill(GIGABAR_REPORT_RAILS, &gigabar_operation_report::rails, gigabar::c::rails_text(result.rails));
+    fields.finish();
+  });
+}
+
+gigabar_status gigabar_fabric_explain_write(gigabar_fabric* fabric, gigabar_local_place local, gigabar_remote_place remote,
+                                            uint64_t bytes, int64_t timeout_ns, const gigabar_post_options* options, char** text) {
+  return gigabar::c::explained("gigabar_fabric_explain_write", fabric, timeout_ns, options, text,
+                               [&](Fabric& job, gigabar::Timeout timeout, const PostOptions& with) {
+                                 return job.explain_write(place_of(local), place_of(remote), bytes, timeout, with);
+                               });
+}
+
+gigabar_status gigabar_fabric_explain_read(gigabar_fabric* fabric, gigabar_local_place local, gigabar_remote_place remote,
+                                           uint64_t bytes, int64_t timeout_ns, const gigabar_post_options* options, char** text) {
+  return gigabar::c::explained("gigabar_fabric_explain_read", fabric, timeout_ns, options, text,
+                               [&](Fabric& job, gigabar::Timeout timeout, const PostOptions& with) {
+                                 return job.explain_read(place_of(local), place_of(remote), bytes, timeout, with);
+                               });
+}

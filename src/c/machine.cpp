@@ -1,0 +1,143 @@
+// SPDX-License-Identifier: Apache-2.0
+// Availability, topology and doctor.
+#include "gigabar/machine.h"
+
+#include <array>
+#include <set>
+
+#include "c/call.hpp"
+#include "c/json.hpp"
+#include "c/topology_json.hpp"
+#include "gigabar/device.hpp"
+#include "gigabar/doctor.hpp"
+#include "gigabar/machine.hpp"
+#include "gigabar/topology.hpp"
+
+namespace gigabar::c {
+namespace {
+
+constexpr const char* kDoctor = "gigabar_doctor_json";
+constexpr std::int64_t kMaxDeadlineMs = std::int64_t{86'400} * 1000;
+
+Machine machine_at(const char* path) { return path == nullptr ? Machine::here() : take(Machine::open(path)); }
+
+std::string availability_json(const Machine& machine) {
+  JsonText json;
+  json.object([&] {
+    json.list("paths", availability(machine), [&](const PathReport& path) {
+      json.object([&] {
+        json.member("path", path.path);
+        json.member("description", path.description);
+        json.members(path.availability);
+      });
+    });
+    json.array("drivers", [&] {
+      if (!machine.is_live()) return;
+      for (const DriverReport& driver : drivers()) {
+        json.object([&] {
+          json.member("name", driver.name);
+          json.members(driver.availability);
+        });
+      }
+    });
+  });
+  return json.take();
+}
+
+void write_finding(JsonText& json, const Finding& finding) {
+  const CheckInfo* const check = find_check(finding.check);
+  const auto about = [&](std::string_view CheckInfo::* member) {
+    return check == nullptr ? std::nullopt : std::optional(check->*member);
+  };
+  json.object([&] {
+    json.member("check", finding.check);
+    json.member("title", about(&CheckInfo::title));
+    json.member("subject", finding.subject);
+    json.member("verdict", name_of(finding.verdict));
+    json.member("statement", finding.statement);
+    json.list("readings", finding.readings, [&](const Reading& reading) {
+      json.object([&] {
+        json.member("source", reading.source);
+        json.member("value", reading.value);
+      });
+    });
+    json.member("why", about(&CheckInfo::why));
+    json.member("remedy", finding.remedy);
+    json.member("needs_reboot", finding.needs_reboot);
+  });
+}
+
+std::string doctor_json(const Examination& examination) {
+  std::set<std::string_view> checks;
+  for (const Finding& finding : examination.findings) checks.insert(finding.check);
+  JsonText json;
+  json.object([&] {
+    json.key("summary");
+    json.object([&] {
+      json.member("checks", checks.size());
+      json.member("findings", examination.findings.size());
+      for (const Verdict verdict : {Verdict::fail, Verdict::warn, Verdict::unknown, Verdict::pass, Verdict::skip}) {
+        json.member(name_of(verdict), examination.count(verdict));
+      }
+    });
+    json.list("findings", examination.findings, [&](const Finding& finding) { write_finding(json, finding); });
+    json.list("notes", examination.topology.notes);
+  });
+  return json.take();
+}
+
+struct Order {
+  const char* machine = nullptr;
+  ExamineOptions options;
+};
+
+Order order_of(const gigabar_doctor_options* given) {
+  using Given = gigabar_doctor_options;
+  const Fields fields(given, GIGABAR_DOCTOR_DEADLINE_NS * 2 - 1, kDoctor, "options");
+  Order order;
+  if (const auto* machine = fields.find(GIGABAR_DOCTOR_MACHINE, &Given::machine)) {
+    order.machine = &object_at(*machine, kDoctor, "options->machine");
+  }
+  if (const auto* only = fields.find(GIGABAR_DOCTOR_ONLY, &Given::only)) {
+    order.options.only = parts_of(&object_at(*only, kDoctor, "options->only"));
+  }
+  if (const auto* probes = fields.find(GIGABAR_DOCTOR_WITH_PROBES, &Given::with_probes)) order.options.with_probes = *probes != 0;
+  if (const auto* deadline = fields.find(GIGABAR_DOCTOR_DEADLINE_NS, &Given::deadline_ns)) {
+    if (*deadline <= 0) refuse(kDoctor, "options->deadline_ns", text("it is ", *deadline), "pass nanoseconds, more than 0");
+    order.options.deadline = std::chrono::milliseconds(std::min((*deadline + 999'999) / 1'000'000, kMaxDeadlineMs));
+  }
+  return order;
+}
+
+}  // namespace
+}  // namespace gigabar::c
+
+using gigabar::c::guarded;
+using gigabar::c::object_at;
+using gigabar::c::take;
+
+gigabar_status gigabar_availability_json(const char* machine, char** text) {
+  constexpr const char* kFunction = "gigabar_availability_json";
+  return guarded(kFunction, [&] {
+    char*& result = object_at(text, kFunction, "text");
+    result = gigabar::c::new_text(gigabar::c::availability_json(gigabar::c::machine_at(machine)));
+  });
+}
+
+gigabar_status gigabar_topology_json(const char* machine, char** text) {
+  constexpr const char* kFunction = "gigabar_topology_json";
+  return guarded(kFunction, [&] {
+    char*& result = object_at(text, kFunction, "text");
+    const gigabar::Topology topology = take(gigabar::discover_topology(gigabar::c::machine_at(machine)));
+    result = gigabar::c::new_text(gigabar::c::topology_json(topology));
+  });
+}
+
+gigabar_status gigabar_doctor_json(const gigabar_doctor_options* options, char** text) {
+  return guarded(gigabar::c::kDoctor, [&] {
+    char*& result = object_at(text, gigabar::c::kDoctor, "text");
+    const gigabar::c::Order order = gigabar::c::order_of(options);
+    const gigabar::Examination examination = take(gigabar::examine(gigabar::c::machine_at(order.machine), order.options));
+    result = gigabar::c::new_text(gigabar::c::doctor_json(examination));
+  });
+}

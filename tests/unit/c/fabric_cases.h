@@ -1,0 +1,18 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* As cases.h: the tests of ranks, which a build without libsodium has not. */
+CASE(fabric_opens_and_describes)
+CASE(fabric_options)
+CASE(fabric_open_refusals)
+CASE(fabric_handle_refusals)
+CASE(segments)
+CASE(segment_refusals)
+CASE(writes_and_reads)
+CASE(lists)
+CASE(notifications)
+CASE(post_refusals)
+CASE(atomics)
+CASE(reports_and_explanations)
+CASE(messages)
+CASE(message_refusals)
+CASE(collectives)
+CASE(collective_refusals)
