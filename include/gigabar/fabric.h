@@ -161,7 +161,7 @@ typedef struct gigabar_fabric_info {
 GIGABAR_C_API gigabar_status gigabar_fabric_describe(const gigabar_fabric* fabric, gigabar_fabric_info* info);
 
 /* Stores every setting in effect with its source, the CPUs of the fabric's threads, and the peers with their connections. Never the
- * job's key. Schema: interface.schema.json, `fabric`. The caller frees the text with gigabar_text_free(). Ordering: none. Cost:
+ * job's key. Schema: common.schema.json, `fabric_report`. The caller frees the text with gigabar_text_free(). Ordering: none. Cost:
  * allocates. */
 GIGABAR_C_API gigabar_status gigabar_fabric_json(const gigabar_fabric* fabric, char** text);
 
@@ -357,7 +357,7 @@ typedef struct gigabar_operation_report {
 GIGABAR_C_API gigabar_status gigabar_fabric_report(const gigabar_fabric* fabric, gigabar_operation operation,
                                                    gigabar_operation_report* report);
 
-/* Stores which path a write would take, with the reason, and why not each other one. Schema: interface.schema.json, `explanation`.
+/* Stores which path a write would take, with the reason, and why not each other one. Schema: common.schema.json, `explanation`.
  * The caller frees the text. Errors: TIMED_OUT, PEER_LOST, OUT_OF_RANGE. Ordering: none. Cost: connects and queries the segment
  * where that was not done. */
 GIGABAR_C_API gigabar_status gigabar_fabric_explain_write(gigabar_fabric* fabric, gigabar_local_place local,

@@ -12,7 +12,7 @@ extern "C" {
 #endif
 
 /* Stores which paths can be used, and which libraries and kernel interfaces: each with a code, one sentence and a remedy. Schema:
- * interface.schema.json, `availability`.
+ * common.schema.json, `availability_report`.
  * `machine` names a machine that was captured, a file or a folder (see gigabar_topology_json()); null: this machine. Libraries and
  * kernel interfaces are reported for this machine only.
  * Errors: INVALID_ARGUMENT (`text` is null, no such file), NO_PERMISSION, BAD_FILE, OUT_OF_MEMORY.
@@ -41,7 +41,7 @@ typedef struct gigabar_doctor_options {
 
 /* Runs the checks of everything that decides the path of a transfer and its speed, and stores the findings: verdict, readings,
  * reason, remedy. A FAIL is a finding, not an error of the call. Nothing of the machine is changed. `options` may be null. Schema:
- * interface.schema.json, `doctor`.
+ * common.schema.json, `doctor_report`.
  * Errors: INVALID_ARGUMENT (`text` is null, an option; `only` names no check, and the record lists similar ones), NO_PERMISSION,
  * BAD_FILE, OUT_OF_MEMORY.
  * Ordering: none. Threads: any; one at a time in a process when probes run. Cost: below a second without probes, seconds with

@@ -38,7 +38,7 @@ check_cmake_package() {
     case $example in
       kernel_*) "$prefix/bin/gigabar" run -n 2 -- "$scratch/build/$example" ;;
       gaspi_survive) [ "$("$prefix/bin/gaspi_run" -n 3 "$scratch/build/$example" | grep -c '2 of 3 ranks go on')" = 2 ] ;; # a rank is killed
-      write_to_a_neighbour | sum_over_ranks | gaspi_ring) "$prefix/bin/gigabar" run -n 3 -- "$scratch/build/$example" ;;
+      write_to_a_neighbour | sum_over_ranks | gaspi_ring | ranks_from_c) "$prefix/bin/gigabar" run -n 3 -- "$scratch/build/$example" ;;
       gate_a_job) "$scratch/build/$example" || [ $? = 1 ] ;; # this machine may have what fails
       what_changed) check_what_changed "$scratch/build/$example" ;;
       *) "$scratch/build/$example" ;;
@@ -55,7 +55,7 @@ check_cmake_package() {
 }
 
 check_pkg_config() {
-  local line flags package printed
+  local line flags flags_of_gigabar package printed
   # The README's line as a reader types it.
   line=$(grep -E '^g\+\+ .*pkg-config' "$stranger/../../../README.md") || fail "the README has no line for pkg-config"
   cp "$examples/write_a_flag.cpp" "$scratch"
@@ -65,6 +65,10 @@ check_pkg_config() {
   # shellcheck disable=SC2086  # the flags are several words
   "$CC" -std=c11 -Wall -Wextra -Werror "$stranger/gdrapi_version.c" -o "$scratch/gdrapi_version" $flags -Wl,-rpath,"$library_folder"
   "$scratch/gdrapi_version"
+  flags_of_gigabar=$(pkg-config --cflags --libs gigabar)
+  # shellcheck disable=SC2086
+  "$CC" -std=c11 -Wall -Wextra -pedantic -Werror "$examples/flag_from_c.c" -o "$scratch/flag_from_c" $flags_of_gigabar -Wl,-rpath,"$library_folder"
+  "$scratch/flag_from_c"
   # A program for GPI-2, by both of its names.
   for package in gaspi GPI2; do
     flags=$(pkg-config --cflags --libs "$package")
@@ -87,6 +91,10 @@ check_headers() {
     count=$((count + 1))
   done < <(cd "$prefix/include" && find . -name '*.hpp' -o -name '*.h')
   [ "$count" -ge 7 ] || fail "only $count headers are installed"
+  for header in gigabar.h gigabar/fabric.h gigabar/machine.h gigabar/mapping.h gigabar/status.h; do
+    echo "#include \"$header\"" >"$scratch/alone.c"
+    "$CC" -std=c11 "${warnings[@]}" "$scratch/alone.c" || fail "$header does not compile as C"
+  done
   for header in gdrapi.h gigabar/stand_in.h GASPI.h GASPI_Ext.h PGASPI.h; do
     echo "#include \"$header\"" >"$scratch/alone.c"
     "$CC" -std=c99 "${warnings[@]}" "$scratch/alone.c" || fail "$header does not compile as C"
@@ -95,11 +103,11 @@ check_headers() {
 
 check_links() {
   local link soname
-  for link in libgdrapi.so:libgdrapi.so.2 libgdrapi.so.2:libgdrapi.so.2.6 libgigabar.so:libgigabar.so.0 \
+  for link in libgdrapi.so:libgdrapi.so.2 libgdrapi.so.2:libgdrapi.so.2.6 libgigabar.so:libgigabar.so.1 libgigabar.so.1:libgigabar.so.1.0 \
     libgigabar_gaspi.so:libgigabar_gaspi.so.1 libgigabar_gaspi.so.1:libgigabar_gaspi.so.1.0 libGPI2.so:libgigabar_gaspi.so; do
     [ "$(readlink "$library_folder/${link%%:*}")" = "${link##*:}" ] || fail "${link%%:*} is not a link to ${link##*:}"
   done
-  for soname in libgdrapi.so.2 libgigabar.so.0 libgigabar_gaspi.so.1; do
+  for soname in libgdrapi.so.2 libgigabar.so.1 libgigabar_gaspi.so.1; do
     readelf -d "$library_folder/$soname" | grep -q "SONAME.*\[$soname\]" || fail "$soname has another SONAME"
   done
   # Everything of the project is inside, or in libgigabar.so beside it; what belongs to a vendor is opened at run time.
@@ -110,11 +118,30 @@ check_links() {
 
 exported() { nm -D --defined-only "$@" | awk 'NF == 3 && $2 != "A" {print $3}' | sed 's/@.*//' | sort; }
 
+# C functions have the version of the interface, C++ ones that of the release; no data is exported, which programs would share with the
+# library whatever becomes of it.
 check_gigabar_symbols() {
   local symbols others
-  symbols=$(exported "$library_folder/libgigabar.so" | c++filt)
-  others=$(grep -vE '^(gigabar::|gigabar_version$)' <<<"$symbols") && fail "libgigabar.so also exports: $others"
-  grep -q '^gigabar::map(' <<<"$symbols" || fail "libgigabar.so does not export gigabar::map"
+  symbols=$(nm -D --defined-only --with-symbol-versions "$library_folder/libgigabar.so" | awk 'NF == 3 && $2 != "A" {print $2, $3}' | c++filt)
+  others=$(grep -vE '^[TW] gigabar(::.*@@GIGABAR_CXX_[0-9]+_[0-9]+|_[a-z0-9_]+@@GIGABAR_1)$' <<<"$symbols") && fail "libgigabar.so also exports: $others"
+  grep -q '^T gigabar::map(.*@@GIGABAR_CXX_' <<<"$symbols" || fail "libgigabar.so does not export gigabar::map"
+  diff <(sed -n 's/.* \**\(gigabar_[a-z0-9_]*\)(.*);$/\1/p' "$stranger"/../../abi/gigabar_1_0.h | sort) \
+    <(sed -n 's/^T \(gigabar_.*\)@@GIGABAR_1$/\1/p' <<<"$symbols" | sort) || fail "libgigabar.so exports other functions than gigabar.h declares"
+}
+
+# A project that has only a C compiler finds the package and runs.
+check_c_project() {
+  cp "$examples/flag_from_c.c" "$scratch"
+  cat >"$scratch/CMakeLists.txt" <<'END'
+cmake_minimum_required(VERSION 3.25)
+project(stranger_in_c LANGUAGES C)
+find_package(gigabar 0.1 REQUIRED)
+add_executable(flag_from_c flag_from_c.c)
+target_link_libraries(flag_from_c PRIVATE gigabar::gigabar)
+END
+  "$CMAKE" -S "$scratch" -B "$scratch/build" -DCMAKE_PREFIX_PATH="$prefix"
+  "$CMAKE" --build "$scratch/build"
+  "$scratch/build/flag_from_c"
 }
 
 check_gdrapi_symbols() {
