@@ -36,7 +36,7 @@ void case_fabric_opens_and_describes(void) {
   CHECK_OK(gigabar_text_free(text));
   CHECK_OK(gigabar_fabric_progress(job.fabric));
   CHECK_REFUSED(GIGABAR_BUSY, "", gigabar_fabric_forget(job.fabric, 0));
-  CHECK_REFUSED(GIGABAR_OUT_OF_RANGE, "", gigabar_fabric_connect(job.fabric, 1, 0));
+  CHECK_REFUSED(GIGABAR_INVALID_ARGUMENT, "rank 1", gigabar_fabric_connect(job.fabric, 1, 0));
   close_job(job);
   gigabar_fabric* fabric = NULL;
   CHECK_OK(gigabar_fabric_open(NULL, &fabric));

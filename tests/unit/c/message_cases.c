@@ -32,7 +32,7 @@ void case_message_refusals(void) {
   char buffer[16] = "";
   gigabar_operation operation = 0;
   gigabar_post_options options = {.struct_size = sizeof options, .field_mask = GIGABAR_POST_STRIPE_BYTES * 2};
-  CHECK_REFUSED(GIGABAR_OUT_OF_RANGE, "", gigabar_message_post_send(job.fabric, 1, 0, buffer, 1, NULL, &operation));
+  CHECK_REFUSED(GIGABAR_INVALID_ARGUMENT, "rank 1", gigabar_message_post_send(job.fabric, 1, 0, buffer, 1, NULL, &operation));
   CHECK_REFUSED(GIGABAR_INVALID_ARGUMENT, "", gigabar_message_post_send(job.fabric, 0, 0, NULL, 1, NULL, &operation));
   CHECK_REFUSED(GIGABAR_INVALID_ARGUMENT, "", gigabar_message_post_recv(job.fabric, 0, 0, 0, NULL, 1, NULL, &operation));
   CHECK_REFUSED(GIGABAR_INVALID_ARGUMENT, "options->field_mask",

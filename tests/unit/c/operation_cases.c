@@ -113,7 +113,7 @@ void case_post_refusals(void) {
                 gigabar_fabric_write(job.fabric, local, remote, 1, &options, NULL));
   CHECK_REFUSED(GIGABAR_OUT_OF_RANGE, "", gigabar_fabric_write(job.fabric, local, remote, 8193, NULL, NULL));
   CHECK_REFUSED(GIGABAR_OUT_OF_RANGE, "", gigabar_fabric_read(job.fabric, local, remote, UINT64_MAX, NULL, NULL));
-  CHECK_REFUSED(GIGABAR_OUT_OF_RANGE, "", gigabar_fabric_write(job.fabric, local, nobody, 1, NULL, NULL));
+  CHECK_REFUSED(GIGABAR_INVALID_ARGUMENT, "rank 1", gigabar_fabric_write(job.fabric, local, nobody, 1, NULL, NULL));
   CHECK_REFUSED(GIGABAR_INVALID_ARGUMENT, "piece_count", gigabar_fabric_write_list(job.fabric, 0, &piece, 0, NULL, NULL));
   CHECK_REFUSED(GIGABAR_INVALID_ARGUMENT, "piece_count", gigabar_fabric_read_list(job.fabric, 0, &piece, 1025, NULL, NULL));
   CHECK_REFUSED(GIGABAR_INVALID_ARGUMENT, "pieces", gigabar_fabric_write_list(job.fabric, 0, NULL, 1, NULL, NULL));
@@ -128,7 +128,7 @@ void case_post_refusals(void) {
   CHECK_REFUSED(GIGABAR_INVALID_ARGUMENT, "timeout_ns", gigabar_fabric_wait(job.fabric, 0, -2));
   CHECK_REFUSED(GIGABAR_OUT_OF_RANGE, "16", gigabar_fabric_wait(job.fabric, 16, 0));
   CHECK_REFUSED(GIGABAR_INVALID_ARGUMENT, "timeout_ns", gigabar_fabric_flush(job.fabric, 0, -2));
-  CHECK_REFUSED(GIGABAR_OUT_OF_RANGE, "", gigabar_fabric_flush(job.fabric, 1, 0));
+  CHECK_REFUSED(GIGABAR_INVALID_ARGUMENT, "rank 1", gigabar_fabric_flush(job.fabric, 1, 0));
   close_job(job);
 }
 
