@@ -5,19 +5,26 @@ include(CMakePackageConfigHelpers)
 
 set(gigabar_package_folder ${CMAKE_INSTALL_LIBDIR}/cmake/gigabar)
 
-set(gigabar_libraries gigabar gdrapi)
+# Components are the packages of GigabarPackages.cmake. NCCL and libfabric open libgdrapi.so by that name, so that link belongs to the
+# library and not to its headers.
+set(gigabar_libraries gigabar)
 if(TARGET gaspi)
   list(APPEND gigabar_libraries gaspi)
 endif()
 install(
   TARGETS ${gigabar_libraries}
   EXPORT gigabar
-  LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}
+  LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT library NAMELINK_COMPONENT development
   INCLUDES DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
-install(DIRECTORY ${PROJECT_SOURCE_DIR}/include/ DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
-install(FILES ${PROJECT_SOURCE_DIR}/LICENSE ${PROJECT_SOURCE_DIR}/NOTICE DESTINATION ${CMAKE_INSTALL_DOCDIR})
+install(
+  TARGETS gdrapi
+  EXPORT gigabar
+  LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT gdrapi NAMELINK_COMPONENT gdrapi
+  INCLUDES DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
+install(DIRECTORY ${PROJECT_SOURCE_DIR}/include/ DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} COMPONENT development)
+install(FILES ${PROJECT_SOURCE_DIR}/LICENSE ${PROJECT_SOURCE_DIR}/NOTICE DESTINATION ${CMAKE_INSTALL_DOCDIR} COMPONENT program)
 
-install(EXPORT gigabar NAMESPACE gigabar:: FILE gigabarTargets.cmake DESTINATION ${gigabar_package_folder})
+install(EXPORT gigabar NAMESPACE gigabar:: FILE gigabarTargets.cmake DESTINATION ${gigabar_package_folder} COMPONENT development)
 # A project without C++ uses the C interface of the same target, and has no compiler to ask for C++20.
 file(
   WRITE ${PROJECT_BINARY_DIR}/gigabarConfig.cmake
@@ -30,7 +37,7 @@ unset(gigabar_languages)
 ]])
 write_basic_package_version_file(${PROJECT_BINARY_DIR}/gigabarConfigVersion.cmake COMPATIBILITY SameMinorVersion)
 install(FILES ${PROJECT_BINARY_DIR}/gigabarConfig.cmake ${PROJECT_BINARY_DIR}/gigabarConfigVersion.cmake
-        DESTINATION ${gigabar_package_folder})
+        DESTINATION ${gigabar_package_folder} COMPONENT development)
 
 # From <prefix>/<lib>/pkgconfig back to <prefix>, however many folders <lib> has.
 file(RELATIVE_PATH pkgconfig_to_prefix ${CMAKE_INSTALL_FULL_LIBDIR}/pkgconfig ${CMAKE_INSTALL_PREFIX})
@@ -46,7 +53,7 @@ Version: ${version}
 Cflags: -I\${prefix}/${CMAKE_INSTALL_INCLUDEDIR}
 Libs: -L\${libdir} -l${library}
 ")
-  install(FILES ${PROJECT_BINARY_DIR}/${name}.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
+  install(FILES ${PROJECT_BINARY_DIR}/${name}.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig COMPONENT development)
 endfunction()
 gigabar_pkgconfig(gigabar ${PROJECT_VERSION} gigabar "${PROJECT_DESCRIPTION}")
 # GDRCopy's version, which programs ask pkg-config for.
@@ -56,6 +63,7 @@ if(TARGET gaspi)
   gigabar_pkgconfig(gaspi 17.1 gigabar_gaspi "Gigabar's implementation of GASPI")
   gigabar_pkgconfig(GPI2 1.6.0 GPI2 "Gigabar's implementation of GASPI, for programs written for GPI-2")
   file(CREATE_LINK libgigabar_gaspi.so ${PROJECT_BINARY_DIR}/libGPI2.so SYMBOLIC)
-  install(FILES ${PROJECT_BINARY_DIR}/libGPI2.so DESTINATION ${CMAKE_INSTALL_LIBDIR})
-  install(PROGRAMS ${PROJECT_SOURCE_DIR}/scripts/gaspi_run DESTINATION ${CMAKE_INSTALL_BINDIR})
+  install(FILES ${PROJECT_BINARY_DIR}/libGPI2.so DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT development)
+  install(PROGRAMS ${PROJECT_SOURCE_DIR}/scripts/gaspi_run DESTINATION ${CMAKE_INSTALL_BINDIR} COMPONENT program)
 endif()
+include(GigabarPackages)

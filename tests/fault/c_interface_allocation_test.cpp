@@ -95,24 +95,16 @@ ISOLATED_TEST(CInterfaceAllocation, Documents) {
   options.struct_size = sizeof options;
   options.field_mask = GIGABAR_DOCTOR_ONLY | GIGABAR_DOCTOR_WITH_PROBES;
   options.only = "pci,iommu";
-  const auto freed = [](gigabar_status status, char* text) {
+  const auto document = [](auto&& call) {
+    char* text = nullptr;
+    const gigabar_status status = call(&text);
     EXPECT_EQ(text != nullptr, status == GIGABAR_OK);
     return status == GIGABAR_OK ? gigabar_text_free(text) : status;
   };
-  EXPECT_GT(fail_each_of(
-                [&] {
-                  char* text = nullptr;
-                  return freed(gigabar_doctor_json(&options, &text), text);
-                },
-                Failing::some),
-            50U);
-  EXPECT_GT(fail_each_of(
-                [&] {
-                  char* text = nullptr;
-                  return freed(gigabar_topology_json(nullptr, &text), text);
-                },
-                Failing::some),
-            50U);
+  const auto examine = [&] { return document([&](char** text) { return gigabar_doctor_json(&options, text); }); };
+  EXPECT_GT(fail_each_of(examine, Failing::some), 50U);
+  const auto discover = [&] { return document([](char** text) { return gigabar_topology_json(nullptr, text); }); };
+  EXPECT_GT(fail_each_of(discover, Failing::some), 50U);
 }
 
 ISOLATED_TEST(CInterfaceAllocation, Ranks) {
