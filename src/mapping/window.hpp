@@ -15,7 +15,11 @@ namespace gigabar {
 class Window {
  public:
   Window(std::byte* cpu_address, std::uintptr_t first, std::size_t length_bytes, MappingType cache_type) noexcept
-      : address(cpu_address), device_begin(first), bytes(length_bytes), type(cache_type), generation_(detail::process_generation()) {}
+      : address(cpu_address),
+        device_begin(first),
+        bytes(length_bytes),
+        type(cache_type),
+        generation_(detail::process_generation()) {}
   virtual ~Window() = default;
   Window(const Window&) = delete;
   Window& operator=(const Window&) = delete;
