@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
 #include <cstdio>
 #include <cstdlib>
@@ -33,7 +34,8 @@ struct Planned {
 };
 std::map<std::string, Planned> planned;
 ibv_wc_status planned_completion = IBV_WC_SUCCESS;  // success: none
-int completions_before = 0;                         // that pass before it
+std::atomic<bool> are_completions_held = false;
+int completions_before = 0;  // that pass before it
 std::map<std::uint32_t, ibv_mr*> regions;
 std::map<std::uint32_t, int> accesses;  // that they allow
 int writes = 0;
@@ -203,6 +205,7 @@ int poll(ibv_cq* raw, int count, ibv_wc* completions) {
   if (fails("poll_cq", error)) return error;
   if (queue.sender != nullptr) place_late(*queue.sender);  // before anybody hears that it is done
   int taken = 0;
+  if (are_completions_held) return taken;
   for (; taken < count && !queue.completions.empty(); ++taken) {
     completions[taken] = queue.completions.front();
     queue.completions.pop_front();
@@ -295,6 +298,8 @@ void gigabar_fake_rdma_complete(int status, int skip) {
   planned_completion = static_cast<ibv_wc_status>(status);
   completions_before = skip;
 }
+// While completions are held nobody is told of one.
+void gigabar_fake_rdma_hold(bool is_held) { are_completions_held = is_held; }
 // RDMA writes that were carried out, and bytes that are registered.
 int gigabar_fake_rdma_writes() { return writes; }
 std::size_t gigabar_fake_rdma_registered() { return registered_bytes; }

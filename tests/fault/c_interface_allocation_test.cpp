@@ -102,9 +102,9 @@ ISOLATED_TEST(CInterfaceAllocation, Documents) {
     return status == GIGABAR_OK ? gigabar_text_free(text) : status;
   };
   const auto examine = [&] { return document([&](char** text) { return gigabar_doctor_json(&options, text); }); };
-  EXPECT_GT(fail_each_of(examine, Failing::some), 50U);
+  EXPECT_GT(fail_each_of(examine, Failing::each_path), 50U);
   const auto discover = [&] { return document([](char** text) { return gigabar_topology_json(nullptr, text); }); };
-  EXPECT_GT(fail_each_of(discover, Failing::some), 50U);
+  EXPECT_GT(fail_each_of(discover, Failing::each_path), 50U);
 }
 
 ISOLATED_TEST(CInterfaceAllocation, Ranks) {

@@ -46,6 +46,8 @@ inline std::string told() { return fake<const char*()>("gigabar_fake_rdma_told")
 inline void fail(const char* call, int error, int skip = 0) {
   fake<void(const char*, int, int)>("gigabar_fake_rdma_fail")(call, error, skip);
 }
+// Nobody is told of a completion until they are no longer held.
+inline void hold(bool is_held) { fake<void(bool)>("gigabar_fake_rdma_hold")(is_held); }
 // The work request posted after `skip` others ends with this status.
 inline void complete(int status, int skip = 0) { fake<void(int, int)>("gigabar_fake_rdma_complete")(status, skip); }
 inline void raise(const char* device, int type) { fake<void(const char*, int)>("gigabar_fake_rdma_raise")(device, type); }
