@@ -66,7 +66,7 @@ class JsonText {
   }
   template <class List>
   void list(std::string_view name, const List& all) {
-    list(name, all, [this](const auto& one) { value(one); });
+    list(name, all, [this](const auto& one) { this->value(one); });
   }
 
   // The whole document, once.

@@ -118,7 +118,7 @@ const char* gigabar_last_error_message(void) {
 }
 
 const char* gigabar_status_name(gigabar_status status) {
-  return gigabar::name_of(static_cast<gigabar::Status>(status >= 0 && status <= UINT8_MAX ? status : UINT8_MAX)).data();
+  return status < 0 || status > UINT8_MAX ? "unknown" : gigabar::name_of(static_cast<gigabar::Status>(status)).data();
 }
 
 const char* gigabar_version(void) { return GIGABAR_VERSION; }

@@ -22,8 +22,15 @@ using transport::Posted;
 // Copies by the CPU are done when a link's post returns: after so many pieces others get their turn.
 constexpr unsigned kPiecesPerTurn = 16;
 constexpr std::uint64_t kStripeAlignment = 4096;
-const std::string kWithData = "in the message with the data";
-const std::string kBesideAtomics = "in a message: the adapter has as many atomics under way as it can";
+
+const std::string& with_data() {
+  static const std::string way = "in the message with the data";
+  return way;
+}
+const std::string& beside_atomics() {
+  static const std::string way = "in a message: the adapter has as many atomics under way as it can";
+  return way;
+}
 
 std::string place_text(std::string_view what, SegmentId segment, std::uint64_t offset, std::uint64_t bytes) {
   return text(what, " segment ", segment, " at ", offset, " +", bytes);
@@ -283,7 +290,7 @@ std::optional<Operation> Engine::post_at_once(Peer& peer, const Transfer& transf
     if (post_word(peer, remote, transfer.flags, transfer.notification, transfer.value)) return recorded();
     // An adapter has few atomics under way, and a message counts as well.
     if (word_kind(transfer.flags) == transport::WordKind::set) return std::nullopt;
-    notifying.way = &kBesideAtomics;
+    notifying.way = &beside_atomics();
   }
   Message message;
   const bool is_place = transfer.kind == OpKind::place;
@@ -297,7 +304,7 @@ std::optional<Operation> Engine::post_at_once(Peer& peer, const Transfer& transf
   message.a = transfer.remote.offset_bytes;
   if (is_notified) message.b = Message::pair(transfer.notification, transfer.value);
   if (!(is_notified || is_place ? post_after_data(peer, message, payload) : say_first(peer, message, payload))) return std::nullopt;
-  if (is_notified && is_with_data) notifying.way = &kWithData;
+  if (is_notified && is_with_data) notifying.way = &with_data();
   if (is_notified && (!is_with_data || notifying.could_be_word)) ask_for_words(peer, remote, transfer.flags);
   return recorded();
 }
@@ -438,7 +445,7 @@ bool Engine::post_tail(Op& op) {
     op.is_notified = post_word(*op.peer, *op.remote, op.flags, op.notification, op.value);
     // An adapter has few atomics under way, and a message counts as well.
     if (!op.is_notified && word_kind(op.flags) == transport::WordKind::set) return false;
-    if (!op.is_notified) op.way = &kBesideAtomics;
+    if (!op.is_notified) op.way = &beside_atomics();
   }
   if (is_notifying && !op.is_notified) {
     Message notify;
@@ -489,7 +496,7 @@ bool Engine::post_message_op(Op& op) {
       put.b = Message::pair(op.notification, op.value);
       if (!post_after_data(peer, put, *payload)) return false;
       op.is_notified = true;
-      op.way = &kWithData;
+      op.way = &with_data();
       if (could_be_word(peer, *op.local, *op.remote, op.flags, op.bytes, op.policy)) ask_placed(peer);
     } else if (!say_first(peer, put, *payload)) {
       ++op.retries;

@@ -107,21 +107,21 @@ void Engine::find_way(const Peer& peer, RemoteState& remote, transport::WordKind
 }
 
 bool Engine::is_by_word(Peer& peer, RemoteState& remote, std::uint8_t flags, NotificationId id, const std::string*& way) {
-  static const std::string kOtherRails = "in a message: the data took several rails, which only the peer's CPU brings together";
-  static const std::string kBehindMessages =
+  static const std::string other_rails = "in a message: the data took several rails, which only the peer's CPU brings together";
+  static const std::string behind_messages =
       "in a message: what was before it went through the peer's CPU, and may not be in place";
-  static const std::string kBeyondTheWords =
+  static const std::string beyond_the_words =
       text("in a message: adapters write the notifications below ", transport::kCountedWords, " only, so that no more is pinned");
   const transport::WordKind kind = word_kind(flags);
   RemoteState::Way& known = remote.ways[static_cast<std::size_t>(kind)];
   if (known.reason == nullptr) find_way(peer, remote, kind);
   way = known.reason;
   if (!known.is_word) return false;
-  if (id >= transport::words_in(remote.words->bytes())) way = &kBeyondTheWords;
+  if (id >= transport::words_in(remote.words->bytes())) way = &beyond_the_words;
   for (std::size_t index = 1; index < peer.rails.size(); ++index) {
-    if (peer.rails[index].is_dirty) way = &kOtherRails;
+    if (peer.rails[index].is_dirty) way = &other_rails;
   }
-  if (peer.data_said != peer.data_placed || peer.fence_marks != 0) way = &kBehindMessages;
+  if (peer.data_said != peer.data_placed || peer.fence_marks != 0) way = &behind_messages;
   return way == known.reason;
 }
 

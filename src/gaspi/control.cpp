@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // What other ranks ask of this process, however busy its threads are: to end, to print, to answer. They write to a segment of its
 // own; a thread looks at it from time to time, seldom enough to disturb nobody.
-#include <signal.h>
 #include <unistd.h>
 
 #include <condition_variable>
+#include <csignal>
 #include <cstdarg>
 #include <cstdio>
 #include <thread>

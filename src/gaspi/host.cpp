@@ -2,8 +2,8 @@
 // Time and processors of this host.
 #include <sched.h>
 
-#include <charconv>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
@@ -23,11 +23,11 @@ cpu_set_t cpus_of(const std::string& list) {
   CPU_ZERO(&set);
   std::istringstream ranges(list);
   for (std::string range; std::getline(ranges, range, ',');) {
-    unsigned first = 0, last = 0;
-    const int read = std::sscanf(range.c_str(), "%u-%u", &first, &last);
-    if (read < 1) continue;
-    if (read == 1) last = first;
-    for (unsigned cpu = first; cpu <= last && cpu < CPU_SETSIZE; ++cpu) CPU_SET(cpu, &set);
+    const std::size_t dash = range.find('-');
+    const auto first = number_of(range.substr(0, dash));
+    const auto last = dash == std::string::npos ? first : number_of(range.substr(dash + 1));
+    if (!first || !last) continue;
+    for (unsigned cpu = *first; cpu <= *last && cpu < CPU_SETSIZE; ++cpu) CPU_SET(cpu, &set);
   }
   return set;
 }
@@ -41,13 +41,13 @@ std::string first_line(const std::string& path) {
 
 double scaling_mhz() {
   const std::string khz = first_line("/sys/devices/system/cpu/cpu0/cpufreq/cpuinfo_max_freq");
-  return khz.empty() ? 0 : std::atof(khz.c_str()) / 1000;
+  return khz.empty() ? 0 : std::strtod(khz.c_str(), nullptr) / 1000;
 }
 
 double cpuinfo_mhz() {
   std::ifstream file("/proc/cpuinfo");
   for (std::string line; std::getline(file, line);) {
-    if (line.starts_with("cpu MHz")) return std::atof(line.c_str() + line.find(':') + 1);
+    if (line.starts_with("cpu MHz")) return std::strtod(line.c_str() + line.find(':') + 1, nullptr);
   }
   return 0;
 }

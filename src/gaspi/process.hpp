@@ -6,6 +6,7 @@
 
 #include <array>
 #include <atomic>
+#include <charconv>
 #include <cstdint>
 #include <memory>
 #include <mutex>
@@ -156,6 +157,13 @@ struct Process {
 };
 
 Process& process();
+
+// The whole text is a number.
+inline std::optional<unsigned> number_of(const std::string& text) {
+  unsigned number = 0;
+  const auto [end, code] = std::from_chars(text.data(), text.data() + text.size(), number);
+  return code == std::errc() && end == text.data() + text.size() ? std::optional(number) : std::nullopt;
+}
 
 inline bool is_ready() { return process().is_ready.load(std::memory_order_acquire); }
 

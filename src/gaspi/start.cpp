@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 // Joining the job and leaving it.
-#include <charconv>
 #include <cstdio>
 #include <cstdlib>
 #include <fstream>
@@ -19,12 +18,6 @@ constexpr std::chrono::seconds kOpenPiece{30};
 std::optional<std::string> environment(const char* name) {
   const char* const value = std::getenv(name);
   return value == nullptr ? std::nullopt : std::optional<std::string>(value);
-}
-
-std::optional<unsigned> number_of(const std::string& text) {
-  unsigned number = 0;
-  const auto [end, code] = std::from_chars(text.data(), text.data() + text.size(), number);
-  return code == std::errc() && end == text.data() + text.size() ? std::optional(number) : std::nullopt;
 }
 
 // What the first failure of a start is called.
@@ -74,8 +67,8 @@ gaspi_return_t read_environment(const gaspi_config_t& config, FabricOptions& opt
                  rank_text->c_str(), count_text.value_or("").c_str(), master.value_or("").c_str(), hosts.size());
     return GASPI_ERR_ENV;
   }
-  options.rank = *rank;
-  options.rank_count = *count;
+  options.rank = rank;
+  options.rank_count = count;
   options.master_address = master ? *master : hosts.front();
   if (const auto socket = environment("GASPI_SOCKET")) choose_device(*socket, options);
   if (!environment("GIGABAR_MASTER_PORT")) options.master_port = static_cast<std::uint16_t>(config.sn_port);
