@@ -45,7 +45,7 @@ struct DeviceSessionOptions {
   QueueEngine engine = QueueEngine::automatic;
   std::string hca_port;    // the adapter's, "mlx5_0" or "mlx5_0/1"; empty: the usable one nearest to the device
   int hca_gid_index = -1;  // for RoCE; -1: the first of version 2 that is not a link-local address
-  // Rings of messages (gigabar/device/message.hpp) to and from each rank, up to 64; 0: none. Each takes ring_bytes of GPU memory
+  // Rings of messages (gigabar/device/message.hpp) to and from each rank, up to 1024; 0: none. Each takes ring_bytes of GPU memory
   // per rank, a power of two from 64 to 2^30; three quarters of that are data, and a message of up to half a ring is sent at once.
   std::uint32_t ring_count = 0;
   std::uint32_t ring_bytes = 262144;

@@ -100,14 +100,18 @@ GIGABAR_API std::string_view name_of(HostPages pages) noexcept;  // "pinned", "p
 struct HostMemoryOptions {
   int numa_node = -1;  // pages are bound (not preferred) to this node; -1: the system's choice
   HostPages pages = HostPages::pinned;
+  // Ranks of this host that a fabric connects load and store a segment of it directly, in place of a message or the kernel: its pages
+  // are those of a memfd. Pinned or pageable; a child of fork() does not have it.
+  bool is_shared = false;
 };
 
 // Owned host memory: page-aligned, zeroed, with all pages present. Move-only.
 class HostMemory {
  public:
   // Allocates `bytes` (> 0).
-  // Errors: invalid_argument (zero bytes, no such node), out_of_memory (more than the machine, the node or the control group has
-  // free; the locked-memory limit; no huge pages), no_permission, device_error; nothing is kept on failure.
+  // Errors: invalid_argument (zero bytes, no such node, shared and neither pinned nor pageable), out_of_memory (more than the
+  // machine, the node or the control group has free; the locked-memory limit; no huge pages), out_of_descriptors (shared),
+  // no_permission, device_error; nothing is kept on failure.
   // Threads: any. Cost: touches every page.
   GIGABAR_API static Result<HostMemory> allocate(std::size_t bytes, const HostMemoryOptions& options = {});
 

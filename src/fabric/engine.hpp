@@ -30,6 +30,7 @@
 #include "fabric/state.hpp"
 #include "fabric/wireup/wireup.hpp"
 #include "gigabar/fabric.hpp"
+#include "memory/runtime.hpp"
 
 namespace gigabar {
 class ByteReader;
@@ -332,8 +333,8 @@ class Engine final : transport::Sink, WireupEvents {
   Result<void> send_frame(Peer& peer, FrameType type, std::string body, std::vector<Descriptor> descriptors = {});
 
   // segments.cpp
-  Result<std::unique_ptr<LocalSegment>> make_segment(void* address, std::size_t bytes, int descriptor = -1);
-  void register_everywhere(LocalSegment& segment, int descriptor);
+  Result<std::unique_ptr<LocalSegment>> make_segment(void* address, std::size_t bytes, SharedPages pages = {});
+  void register_everywhere(LocalSegment& segment, const SharedPages& pages);
   LocalSegment* segment_by_id(Peer& peer, SegmentId id);
   // A registered segment that holds the range, else a new anonymous one. Where in it the range begins goes to `offset`. `seen`:
   // what the memory is; null: plain host memory.

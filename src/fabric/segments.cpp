@@ -48,13 +48,14 @@ void Engine::erase_segment(SegmentId id) {
   segments_.erase(id);
 }
 
-void Engine::register_everywhere(LocalSegment& segment, int descriptor) {
+void Engine::register_everywhere(LocalSegment& segment, const SharedPages& pages) {
   transport::MemoryRange range;
   range.address = segment.memory.address();
   range.bytes = segment.memory.bytes();
   range.kind = segment.memory.kind();
   range.device = segment.memory.device();
-  range.descriptor = descriptor;
+  range.descriptor = pages.file != nullptr ? pages.file->get() : -1;
+  range.descriptor_offset_bytes = pages.offset_bytes;
   for (const OpenTransport& open : transports_) {
     const auto index = static_cast<std::size_t>(open.kind);
     auto region = open.transport->register_memory(range);
@@ -66,12 +67,13 @@ void Engine::register_everywhere(LocalSegment& segment, int descriptor) {
   }
 }
 
-Result<std::unique_ptr<LocalSegment>> Engine::make_segment(void* address, std::size_t bytes, int descriptor) {
+Result<std::unique_ptr<LocalSegment>> Engine::make_segment(void* address, std::size_t bytes, SharedPages pages) {
   auto memory = LocalMemory::look_at(address, bytes);
   if (!memory) return std::move(memory).error();
   auto segment = std::make_unique<LocalSegment>(std::move(*memory));
   segment->epoch = ++last_epoch_;
-  register_everywhere(*segment, descriptor);
+  if (pages.file == nullptr) pages = find_shared_host_memory(reinterpret_cast<std::uintptr_t>(address), bytes);
+  register_everywhere(*segment, pages);
   return segment;
 }
 

@@ -84,22 +84,22 @@ Result<void> Engine::make_staging(Peer& peer, std::unique_ptr<LocalSegment>& sta
   if (staging) return {};
   const std::size_t slots_bytes = limits(peer).chunk_bytes * limits(peer).chunk_count;
   const std::size_t bytes = slots_bytes < kHugePageBytes ? slots_bytes : whole_huge_pages(slots_bytes);
-  const Descriptor descriptor(memfd_create("gigabar-staging", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  const auto file = std::make_shared<const Descriptor>(memfd_create("gigabar-staging", MFD_CLOEXEC | MFD_ALLOW_SEALING));
   const auto refuse = [&](std::string_view what) {
     const int code = errno;
     return make_error(status_of_errno(code, Status::out_of_memory), "staging", text(bytes, " bytes for rank ", peer.rank),
                       std::string(what), "lower GIGABAR_CHUNK or GIGABAR_CHUNKS, or raise the limits of this process",
                       errno_code(code));
   };
-  if (!descriptor.is_open()) return refuse("memfd_create failed");
-  if (ftruncate(descriptor.get(), static_cast<off_t>(bytes)) != 0) return refuse("the memory file cannot grow");
+  if (!file->is_open()) return refuse("memfd_create failed");
+  if (ftruncate(file->get(), static_cast<off_t>(bytes)) != 0) return refuse("the memory file cannot grow");
   // Peers map it only when it cannot shrink under them.
-  if (fcntl(descriptor.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) return refuse("it cannot be sealed");
-  auto mapped = PageMapping::share(descriptor.get(), bytes, placement_.numa_node);
+  if (fcntl(file->get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) return refuse("it cannot be sealed");
+  auto mapped = PageMapping::share(file->get(), bytes, placement_.numa_node);
   if (!mapped) return std::move(mapped).error();
   auto memory = std::make_shared<StagingMemory>(std::move(*mapped));
   memory->pin();
-  auto segment = make_segment(memory->pages.address(), bytes, descriptor.get());
+  auto segment = make_segment(memory->pages.address(), bytes, {file, 0});
   if (!segment) return std::move(segment).error();
   (*segment)->owner = std::move(memory);
   (*segment)->id = kStagingSegment;

@@ -39,6 +39,7 @@ gaspi_return_t allocate(gaspi_segment_id_t id, std::uint64_t bytes, gaspi_alloc_
   }
   HostMemoryOptions options;
   options.pages = HostPages::pageable;
+  options.is_shared = true;
   Result<HostMemory> memory = HostMemory::allocate(bytes, options);
   if (!memory) return code_of(memory.error(), function);
   return publish(id, std::get<HostMemory>(all.segments[id].memory = std::move(*memory)).address(), bytes, function);

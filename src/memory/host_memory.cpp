@@ -1,12 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <fcntl.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <cstring>
 #include <map>
+#include <memory>
 #include <mutex>
 #include <optional>
+#include <utility>
 
 #include "base/counted.hpp"
+#include "base/descriptor.hpp"
 #include "base/errors.hpp"
 #include "base/log.hpp"
 #include "base/quietly.hpp"
@@ -26,6 +32,7 @@ struct HostMemory::State {
   int numa_node = -1;
   HostPages pages = HostPages::pageable;
   Runtime* pinned_by = nullptr;
+  std::shared_ptr<const Descriptor> file;  // of shared pages
 
   State() = default;
   State(const State&) = delete;
@@ -35,41 +42,59 @@ struct HostMemory::State {
 
 namespace {
 
-struct PinnedRange {
-  std::size_t bytes;
-  std::uint64_t id;
+// Allocations that are pinned, shared, or both.
+struct KnownRange {
+  std::size_t bytes = 0;
+  bool is_pinned = false;
+  std::shared_ptr<const Descriptor> file;
+  std::uint64_t id = 0;
 };
-struct PinnedRanges {
+struct KnownRanges {
   std::mutex mutex;
-  std::map<std::uintptr_t, PinnedRange> by_begin;
+  std::map<std::uintptr_t, KnownRange> by_begin;
   std::uint64_t last_id = 0;
 };
-PinnedRanges& pinned_ranges() {
-  static auto* const instance = new PinnedRanges;
+KnownRanges& known_ranges() {
+  static auto* const instance = new KnownRanges;
   return *instance;
 }
 
-void remember_pinned(std::uintptr_t begin, std::size_t bytes) {
-  PinnedRanges& ranges = pinned_ranges();
+void remember(std::uintptr_t begin, KnownRange range) {
+  KnownRanges& ranges = known_ranges();
   const std::lock_guard lock(ranges.mutex);
-  ranges.by_begin[begin] = {bytes, ++ranges.last_id};
+  range.id = ++ranges.last_id;
+  ranges.by_begin[begin] = std::move(range);
 }
 
-void forget_pinned(std::uintptr_t begin) {
-  PinnedRanges& ranges = pinned_ranges();
+void forget(std::uintptr_t begin) {
+  KnownRanges& ranges = known_ranges();
   const std::lock_guard lock(ranges.mutex);
   ranges.by_begin.erase(begin);
 }
 
-}  // namespace
-
-std::optional<PointerInfo> find_pinned_host_memory(std::uintptr_t address) {
-  PinnedRanges& ranges = pinned_ranges();
+// That holds `address`, behind its beginning.
+std::optional<std::pair<std::uintptr_t, KnownRange>> find_range(std::uintptr_t address) {
+  KnownRanges& ranges = known_ranges();
   const std::lock_guard lock(ranges.mutex);
   auto next = ranges.by_begin.upper_bound(address);
   if (next == ranges.by_begin.begin()) return {};
   const auto& [begin, range] = *std::prev(next);
   if (address - begin >= range.bytes) return {};
+  return std::pair(begin, range);
+}
+
+}  // namespace
+
+SharedPages find_shared_host_memory(std::uintptr_t address, std::size_t bytes) {
+  auto found = find_range(address);
+  if (!found || bytes > found->second.bytes - (address - found->first)) return {};
+  return {std::move(found->second.file), address - found->first};
+}
+
+std::optional<PointerInfo> find_pinned_host_memory(std::uintptr_t address) {
+  const auto found = find_range(address);
+  if (!found || !found->second.is_pinned) return {};
+  const auto& [begin, range] = *found;
   PointerInfo info;
   info.kind = MemoryKind::host_pinned;
   info.address = address;
@@ -82,9 +107,9 @@ std::optional<PointerInfo> find_pinned_host_memory(std::uintptr_t address) {
 }
 
 HostMemory::State::~State() {
-  if (pinned_by == nullptr) return;
   const Uncancelled uncancelled;
-  forget_pinned(reinterpret_cast<std::uintptr_t>(address));
+  if (pinned_by != nullptr || file != nullptr) forget(reinterpret_cast<std::uintptr_t>(address));
+  if (pinned_by == nullptr) return;
   quietly([&] {
     Result<void> done = pages == HostPages::write_combined ? pinned_by->release_write_combined(address, whole_bytes)
                                                            : pinned_by->unpin_host(address, whole_bytes);
@@ -94,16 +119,25 @@ HostMemory::State::~State() {
 
 namespace {
 
-Result<void> check_request(std::size_t bytes, int numa_node) {
+Result<void> check_request(std::size_t bytes, const HostMemoryOptions& options) {
   if (bytes == 0 || bytes > SIZE_MAX / 2) {
     return make_error(Status::invalid_argument, "allocate host memory", counted(bytes, "byte"),
                       "the size must be from 1 byte to half the address space");
   }
-  if (numa_node < -1) {
-    return make_error(Status::invalid_argument, "allocate host memory", text("NUMA node ", numa_node), "is not a node",
+  if (options.numa_node < -1) {
+    return make_error(Status::invalid_argument, "allocate host memory", text("NUMA node ", options.numa_node), "is not a node",
                       "use -1 for the system's choice");
   }
-  return numa_node < 0 ? Result<void>() : check_numa_node(numa_node);
+  if (options.is_shared && options.pages != HostPages::pinned && options.pages != HostPages::pageable) {
+    return make_error(Status::invalid_argument, "allocate host memory", text("shared pages of kind ", name_of(options.pages)),
+                      "shared memory is pinned or pageable", "use HostPages::pinned or HostPages::pageable");
+  }
+  return options.numa_node < 0 ? Result<void>() : check_numa_node(options.numa_node);
+}
+
+std::size_t whole_pages(std::size_t bytes) {
+  const auto page_bytes = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
+  return (bytes + page_bytes - 1) / page_bytes * page_bytes;
 }
 
 // The runtime takes the pages from the node that this thread is bound to. They are zeroed here: nobody promises that they come so.
@@ -119,11 +153,33 @@ Result<void*> allocate_write_combined(Runtime& runtime, std::size_t bytes, int n
   return address;
 }
 
+Result<std::shared_ptr<const Descriptor>> make_memory_file(std::size_t bytes) {
+  Descriptor made(::memfd_create("gigabar-host-memory", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  // Who maps it relies on its size.
+  if (!made.is_open() || ::ftruncate(made.get(), static_cast<off_t>(bytes)) != 0 ||
+      ::fcntl(made.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) {
+    const int code = errno;
+    return make_error(status_of_errno(code, Status::out_of_memory), "allocate host memory", counted(bytes, "byte"),
+                      text("no memory file: ", std::strerror(code)), "raise the descriptor limit (ulimit -n), or do not share it",
+                      errno_code(code));
+  }
+  return std::make_shared<const Descriptor>(std::move(made));
+}
+
+Result<PageMapping> map_pages(std::size_t bytes, const HostMemoryOptions& options, std::shared_ptr<const Descriptor>& file) {
+  if (options.pages == HostPages::huge) return PageMapping::make_huge(bytes, options.numa_node);
+  if (!options.is_shared) return PageMapping::make(bytes, options.numa_node);
+  auto made = make_memory_file(whole_pages(bytes));
+  if (!made) return std::move(made).error();
+  file = std::move(*made);
+  return PageMapping::make(bytes, options.numa_node, file->get());
+}
+
 }  // namespace
 
 Result<HostMemory> HostMemory::allocate(std::size_t bytes, const HostMemoryOptions& options) try {
   const Uncancelled uncancelled;
-  if (Result<void> request = check_request(bytes, options.numa_node); !request) return std::move(request).error();
+  if (Result<void> request = check_request(bytes, options); !request) return std::move(request).error();
   Runtime* runtime = nullptr;
   if (options.pages != HostPages::pageable) {
     const auto active = active_runtime();
@@ -134,14 +190,12 @@ Result<HostMemory> HostMemory::allocate(std::size_t bytes, const HostMemoryOptio
   state->bytes = bytes;
   state->pages = options.pages;
   if (options.pages == HostPages::write_combined) {
-    const auto page_bytes = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
-    state->whole_bytes = (bytes + page_bytes - 1) / page_bytes * page_bytes;
+    state->whole_bytes = whole_pages(bytes);
     const auto address = allocate_write_combined(*runtime, state->whole_bytes, options.numa_node);
     if (!address) return address.error();
     state->address = *address;
   } else {
-    auto mapping = options.pages == HostPages::huge ? PageMapping::make_huge(bytes, options.numa_node)
-                                                    : PageMapping::make(bytes, options.numa_node);
+    auto mapping = map_pages(bytes, options, state->file);
     if (!mapping) return std::move(mapping).error();
     state->mapping = std::move(*mapping);
     state->address = state->mapping.address();
@@ -151,10 +205,9 @@ Result<HostMemory> HostMemory::allocate(std::size_t bytes, const HostMemoryOptio
     }
   }
   state->numa_node = numa_node_of_page(reinterpret_cast<std::uintptr_t>(state->address));
-  if (runtime != nullptr) {
-    state->pinned_by = runtime;
-    remember_pinned(reinterpret_cast<std::uintptr_t>(state->address), bytes);
-  }
+  state->pinned_by = runtime;
+  if (runtime != nullptr || state->file != nullptr)
+    remember(reinterpret_cast<std::uintptr_t>(state->address), {bytes, runtime != nullptr, state->file});
   return HostMemory(std::move(state));
 } catch (...) {
   return error_of_exception("allocate");

@@ -122,12 +122,14 @@ PageMapping::~PageMapping() {
   if (taken_ != nullptr) ::munmap(taken_, taken_bytes_);
 }
 
-Result<PageMapping> PageMapping::make(std::size_t bytes, int numa_node) {
+Result<PageMapping> PageMapping::make(std::size_t bytes, int numa_node, int file) {
   PageMapping mapping;
   const std::size_t whole_bytes = round_up(bytes, page_bytes());
   if (Result<void> room = check_room(whole_bytes, numa_node); !room) return std::move(room).error();
-  void* address = ::mmap(nullptr, whole_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  const int flags = file < 0 ? MAP_PRIVATE | MAP_ANONYMOUS : MAP_SHARED;
+  void* address = ::mmap(nullptr, whole_bytes, PROT_READ | PROT_WRITE, flags, file, 0);
   if (address == MAP_FAILED) return system_error(bytes, "mmap", errno, "ask for less");
+  if (file >= 0) ::madvise(address, whole_bytes, MADV_DONTFORK);
   mapping.taken_ = address;
   mapping.taken_bytes_ = mapping.bytes_ = whole_bytes;
   mapping.address_ = static_cast<std::byte*>(address);

@@ -27,11 +27,12 @@ Result<void> check_room(std::size_t bytes, int numa_node);
 // others, which is told in the log (info); -1: from any node.
 void bring_pages(std::byte* address, std::size_t bytes, int numa_node);
 
-// Zeroed anonymous memory of whole pages, present, on one node when that is asked for. Unmapped at the end.
+// Zeroed memory of whole pages, present, on one node when that is asked for. Unmapped at the end.
 class PageMapping {
  public:
-  // `numa_node` is -1 or a node of this machine. Errors: out_of_memory, no_permission.
-  static Result<PageMapping> make(std::size_t bytes, int numa_node);
+  // `numa_node` is -1 or a node of this machine. Anonymous, or the first pages of a memory file, shared and not inherited by fork().
+  // Errors: out_of_memory, no_permission.
+  static Result<PageMapping> make(std::size_t bytes, int numa_node, int file = -1);
 
   // On huge pages of 2 MiB: reserved ones when so many are free, else transparent ones, of which at least 90 % must be huge as the
   // kernel tells it once they are present. Errors: out_of_memory; the remedy says how to get huge pages.

@@ -537,8 +537,8 @@ RANK_BODY(refuse_sessions) {
   options.proxy_thread_count = 0;
   EXPECT_TRUE(refuses(DeviceSession::open(fabric, options), "proxy_thread_count 0"));
   options.proxy_thread_count = 1;
-  options.ring_count = 65;
-  EXPECT_TRUE(refuses(DeviceSession::open(fabric, options), "ring_count 65"));
+  options.ring_count = 1025;
+  EXPECT_TRUE(refuses(DeviceSession::open(fabric, options), "ring_count 1025"));
   options.ring_count = 1;
   for (const std::uint32_t bytes : {32U, 1000U, 1U << 31}) {
     options.ring_bytes = bytes;

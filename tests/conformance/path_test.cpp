@@ -340,8 +340,7 @@ BARE_RANK_BODY(cut_into_chunks) {
 
 std::vector<RankSetup> device_setups() {
   std::vector<RankSetup> all = memory_setups();
-  std::erase_if(all,
-                [](const RankSetup& setup) { return setup.origin == MemoryChoice::host && setup.target == MemoryChoice::host; });
+  std::erase_if(all, [](const RankSetup& setup) { return is_host(setup.origin) && is_host(setup.target); });
   return all;
 }
 std::vector<RankSetup> stand_in_setups() {

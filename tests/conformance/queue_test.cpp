@@ -273,11 +273,11 @@ RANK_BODY(refuse_a_second_thread) {
   EXPECT_TRUE(is_ok(fabric.barrier({}, kPatience))) << "it goes on where it timed out";
 }
 
-// Writes to a rank that stands still, until its connection holds no more and the queue cannot end. With notifications: those need
-// the rank, where a NIC would place the bytes alone.
+// Writes to a rank that stands still, until its connection holds no more and the queue cannot end. With the last notification: it
+// needs the rank, where a NIC would place the bytes and the first notifications alone.
 void post_until_stuck(Fabric& fabric) {
   for (unsigned i = 0; i < kQueueDepth; ++i) {
-    const auto posted = fabric.write_notify({kOrigin, 0}, {1, kTarget, 0}, 4000, 0, 1, on(5));
+    const auto posted = fabric.write_notify({kOrigin, 0}, {1, kTarget, 0}, 4000, kNotifications - 1, 1, on(5));
     ASSERT_TRUE(is_ok(posted)) << "write " << i;
   }
   ASSERT_TRUE(fails(fabric.wait(5, Timeout::of(std::chrono::milliseconds(200))), Status::timed_out)) << "four MiB are under way";

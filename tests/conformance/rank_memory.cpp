@@ -70,6 +70,11 @@ RankMemory::RankMemory(MemoryChoice choice, std::size_t bytes, std::size_t shift
     host_.resize(whole + kPageBytes);
     const auto number = reinterpret_cast<std::uintptr_t>(host_.data());
     begin_ = host_.data() + (kPageBytes - number % kPageBytes) % kPageBytes;
+  } else if (choice == MemoryChoice::shared) {
+    auto allocated = HostMemory::allocate(whole, {.pages = HostPages::pageable, .is_shared = true});
+    if (!allocated) throw std::runtime_error(allocated.error().message());
+    shared_ = std::move(*allocated);
+    begin_ = static_cast<unsigned char*>(shared_->address());
   } else {
     const auto all = devices();
     if (!all) throw std::runtime_error(all.error().message());

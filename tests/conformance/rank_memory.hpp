@@ -50,6 +50,7 @@ class RankMemory {
   std::size_t bytes_;
   int number_ = 0;  // of the device
   std::optional<DeviceMemory> device_;
+  std::optional<HostMemory> shared_;
   std::vector<unsigned char> host_;
   unsigned char* begin_ = nullptr;    // of the guard in front
   unsigned char* address_ = nullptr;  // of the usable part

@@ -69,6 +69,10 @@ void expect_report(Fabric& fabric, Operation operation, const RankSetup& setup, 
 std::vector<RankSetup> memory_setups(Rank rank_count) {
   std::vector<RankSetup> all = each_transport(rank_count);
   for (const RankSetup& plain : each_transport(rank_count)) {
+    if (plain.transport == TransportKind::local) {
+      all.push_back(plain);
+      all.back().origin = all.back().target = MemoryChoice::shared;
+    }
     for (const Ends& ends : device_ends()) {
       RankSetup setup = plain;
       setup.origin = ends.origin;
@@ -82,7 +86,7 @@ std::vector<RankSetup> memory_setups(Rank rank_count) {
 std::vector<RankSetup> data_setups() {
   std::vector<RankSetup> all = memory_setups();
   for (const RankSetup& ends : memory_setups()) {
-    if (ends.origin == MemoryChoice::host && ends.target == MemoryChoice::host) continue;
+    if (is_host(ends.origin) && is_host(ends.target)) continue;
     for (const TransferPath path : device_paths(ends.transport)) {
       if (path == TransferPath::p2p && !can_be_p2p(ends)) continue;
       RankSetup setup = ends;

@@ -24,7 +24,8 @@
 namespace gigabar::test {
 
 // What the memory of a test is. `device` is asked for on GPU machines only.
-enum class MemoryChoice : std::uint8_t { host, stand_in, device };
+enum class MemoryChoice : std::uint8_t { host, shared, stand_in, device };
+constexpr bool is_host(MemoryChoice choice) noexcept { return choice == MemoryChoice::host || choice == MemoryChoice::shared; }
 std::string_view name_of(MemoryChoice choice) noexcept;
 
 // What a test asks of its ranks; travels to them as text.

@@ -58,6 +58,7 @@ std::size_t largest(std::size_t bytes) { return scale() > 1 ? std::min(bytes, st
 std::string_view name_of(MemoryChoice choice) noexcept {
   switch (choice) {
     case MemoryChoice::host: return "host";
+    case MemoryChoice::shared: return "shared";
     case MemoryChoice::stand_in: return "stand_in";
     case MemoryChoice::device: return "device";
   }

@@ -156,6 +156,9 @@ TEST(RanksPlan, DigestsDifferWhereRanksWouldWaitInVain) {
   other.options.is_checked = true;
   EXPECT_NE(digest, digest_of(other));
   other = plan;
+  other.options.is_shared = true;
+  EXPECT_NE(digest, digest_of(other));
+  other = plan;
   other.options.fabric.timeout_seconds = 1;
   EXPECT_EQ(digest, digest_of(other)) << "each may have its own deadlines";
 }

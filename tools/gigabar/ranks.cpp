@@ -191,6 +191,9 @@ void add_ways(const Command& command, Options& options) {
   command.add_choice("--op,--kind", options.kind, kKinds,
                      "send: messages; write: into a segment, with notifications; put: without, and the target looks at its memory "
                      "(host memory, latency); read: out of one");
+  command.add_flag(
+      "--shared", options.is_shared,
+      "H is memory that ranks of one host store into directly (HostMemoryOptions::is_shared); without, of one process");
   command.add_flag("-c,--validation", options.is_checked, "Check all data, different ones in every round; wrong data are status 1");
   command.add_flag("--compare", options.is_compared,
                    "Also measure with gdr and p2p forbidden, and tell how many times slower that is");

@@ -30,7 +30,7 @@ constexpr std::int64_t kLastWaitNs = 10'000'000'000;
 constexpr std::chrono::milliseconds kWaitForMemory(1);
 constexpr std::uint32_t kMaxNotifications = 65536;
 constexpr std::uint32_t kMaxQueueCount = 16;
-constexpr std::uint32_t kMaxRingCount = 64;
+constexpr std::uint32_t kMaxRingCount = 1024;
 constexpr std::uint32_t kMinRingBytes = device::kMinRingLines * sizeof(device::MessageLine);
 constexpr std::uint32_t kMaxRingBytes = std::uint32_t{1} << 30;
 constexpr std::uint32_t kMinDepth = 8;          // a batch of the largest post and some

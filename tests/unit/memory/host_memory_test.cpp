@@ -18,14 +18,21 @@
 #include "base/log.hpp"
 #include "gigabar/memory.hpp"
 #include "memory/host_pages.hpp"
+#include "memory/runtime.hpp"
 #include "platform/numa.hpp"
 #include "platform/roots.hpp"
 #include "support/isolated.hpp"
+#include "support/no_more_descriptors.hpp"
 #include "support/scoped_environment.hpp"
 #include "support/temporary_folder.hpp"
 
 namespace gigabar {
 namespace {
+
+bool is_zero(const HostMemory& memory) {
+  const auto* bytes = static_cast<const unsigned char*>(memory.address());
+  return std::all_of(bytes, bytes + memory.bytes(), [](unsigned char byte) { return byte == 0; });
+}
 
 class HostMemoryTest : public testing::Test {
  protected:
@@ -69,6 +76,48 @@ TEST_F(HostMemoryTest, UnpinnedIsPageable) {
   ASSERT_TRUE(memory);
   EXPECT_FALSE(memory->is_pinned());
   EXPECT_EQ(describe(memory->address())->kind, MemoryKind::host_pageable);
+}
+
+TEST_F(HostMemoryTest, SharedIsOfAMemoryFile) {
+  for (const HostPages pages : {HostPages::pageable, HostPages::pinned}) {
+    SCOPED_TRACE(name_of(pages));
+    std::uintptr_t begin = 0;
+    {
+      const auto memory = HostMemory::allocate(2 * page_ + 1, {.numa_node = -1, .pages = pages, .is_shared = true});
+      ASSERT_TRUE(memory) << memory.error().message();
+      EXPECT_TRUE(is_zero(*memory));
+      EXPECT_EQ(memory->is_pinned(), pages == HostPages::pinned);
+      EXPECT_EQ(describe(memory->address())->kind, memory->is_pinned() ? MemoryKind::host_pinned : MemoryKind::host_pageable);
+      begin = reinterpret_cast<std::uintptr_t>(memory->address());
+      const SharedPages found = find_shared_host_memory(begin + page_, page_ + 1);
+      ASSERT_NE(found.file, nullptr);
+      EXPECT_EQ(found.offset_bytes, page_);
+      EXPECT_EQ(find_shared_host_memory(begin + page_, page_ + 2).file, nullptr) << "beyond its end";
+      EXPECT_EQ(find_shared_host_memory(begin - 1, 2).file, nullptr) << "before its beginning";
+      EXPECT_EQ(::ftruncate(found.file->get(), 0), -1) << "who maps it relies on its size";
+      void* const again = ::mmap(nullptr, page_, PROT_READ | PROT_WRITE, MAP_SHARED, found.file->get(), static_cast<off_t>(page_));
+      ASSERT_NE(again, MAP_FAILED);
+      std::memcpy(again, "peer", 5);
+      EXPECT_STREQ(static_cast<const char*>(memory->address()) + page_, "peer");
+      ::munmap(again, page_);
+    }
+    EXPECT_EQ(find_shared_host_memory(begin, 1).file, nullptr) << "it is gone";
+  }
+  const auto own = HostMemory::allocate(page_);
+  ASSERT_TRUE(own);
+  EXPECT_EQ(find_shared_host_memory(reinterpret_cast<std::uintptr_t>(own->address()), 1).file, nullptr);
+}
+
+TEST_F(HostMemoryTest, SharedIsRefused) {
+  for (const HostPages pages : {HostPages::huge, HostPages::write_combined}) {
+    const auto refused = HostMemory::allocate(4096, {.numa_node = -1, .pages = pages, .is_shared = true});
+    EXPECT_EQ(refused.status(), Status::invalid_argument) << name_of(pages);
+  }
+#if GIGABAR_TEST_CAN_EXHAUST_DESCRIPTORS
+  const auto refused = test::without_descriptors(
+      [] { return HostMemory::allocate(4096, {.numa_node = -1, .pages = HostPages::pageable, .is_shared = true}).status(); });
+  EXPECT_EQ(refused, Status::out_of_descriptors);
+#endif
 }
 
 TEST_F(HostMemoryTest, BadRequestsAreRefused) {
@@ -150,11 +199,6 @@ TEST_F(HostMemoryTest, MovesAsOwner) {
   EXPECT_EQ(second->address(), nullptr);
   EXPECT_EQ(second->bytes(), 0u);
   EXPECT_FALSE(second->is_pinned());
-}
-
-bool is_zero(const HostMemory& memory) {
-  const auto* bytes = static_cast<const unsigned char*>(memory.address());
-  return std::all_of(bytes, bytes + memory.bytes(), [](unsigned char byte) { return byte == 0; });
 }
 
 TEST_F(HostMemoryTest, KindsHaveNames) {

@@ -38,7 +38,7 @@ Buffers::Buffers(const Plan& plan, Place place, const DeviceInfo& device) {
     area_bytes_ = std::max(area_bytes_, round_up(slots_for(size, window, plan.options.is_checked).area_bytes(), kSlotBytes));
   }
   if (place == Place::host) {
-    host_.emplace(allocate_host(device, bytes(), note_));
+    host_.emplace(allocate_host(device, bytes(), note_, plan.options.is_shared));
     base_ = host_->address();
     return;
   }

@@ -44,11 +44,11 @@ MapOptions map_options(const DeviceOptions& options) {
   return map_with;
 }
 
-HostMemory allocate_host(const DeviceInfo& device, std::size_t bytes, std::string& note) {
-  auto pinned = HostMemory::allocate(bytes, {.numa_node = device.numa_node, .pages = HostPages::pinned});
+HostMemory allocate_host(const DeviceInfo& device, std::size_t bytes, std::string& note, bool is_shared) {
+  auto pinned = HostMemory::allocate(bytes, {.numa_node = device.numa_node, .pages = HostPages::pinned, .is_shared = is_shared});
   if (pinned) return std::move(pinned).value();
   note = "host memory is pageable, not pinned: " + pinned.error().message();
-  return take(HostMemory::allocate(bytes, {.numa_node = -1, .pages = HostPages::pageable}));
+  return take(HostMemory::allocate(bytes, {.numa_node = -1, .pages = HostPages::pageable, .is_shared = is_shared}));
 }
 
 Mapping map_for(const DeviceMemory& memory, const DeviceOptions& options) {

@@ -25,7 +25,7 @@ void bind_processor(const DeviceOptions& options);
 MapOptions map_options(const DeviceOptions& options);
 
 // Pinned host memory near the device; where the system refuses to pin it, pageable, and `note` says why.
-HostMemory allocate_host(const DeviceInfo& device, std::size_t bytes, std::string& note);
+HostMemory allocate_host(const DeviceInfo& device, std::size_t bytes, std::string& note, bool is_shared = false);
 
 // Maps, and holds the mapping to -M.
 Mapping map_for(const DeviceMemory& memory, const DeviceOptions& options);
