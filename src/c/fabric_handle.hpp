@@ -5,17 +5,18 @@
 #include "c/call.hpp"
 #include "gigabar/fabric.h"
 #include "gigabar/fabric.hpp"
+#include "gigabar/mapping.hpp"
 
 struct gigabar_fabric {
   gigabar::Fabric fabric;
+  const std::uint32_t generation = gigabar::detail::process_generation();  // of the process that opened it
 };
 
 namespace gigabar::c {
 
 inline Fabric& fabric_at(gigabar_fabric* handle, const char* function) { return object_at(handle, function, "fabric").fabric; }
-inline const Fabric& fabric_at(const gigabar_fabric* handle, const char* function) {
-  return object_at(handle, function, "fabric").fabric;
-}
+// For calls of Fabric that return no error: refuses a forked child itself.
+const Fabric& fabric_at(const gigabar_fabric* handle, const char* function);
 
 // Negative numbers but GIGABAR_FOREVER are refused.
 Timeout timeout_of(std::int64_t timeout_ns, const char* function, const char* argument = "timeout_ns");

@@ -2,6 +2,7 @@
 // The job: its options, the handle, and what it reports about itself.
 #include <vector>
 
+#include "base/uncancelled.hpp"
 #include "c/fabric_handle.hpp"
 #include "c/json.hpp"
 
@@ -118,6 +119,16 @@ void write_peer(JsonText& json, const PeerState& peer) {
 }
 
 }  // namespace
+
+const Fabric& fabric_at(const gigabar_fabric* handle, const char* function) {
+  const gigabar_fabric& one = object_at(handle, function, "fabric");
+  if (one.generation != gigabar::detail::process_generation()) {
+    const Uncancelled uncancelled;  // it logs
+    throw Refused{make_error(Status::foreign_process, function, "fabric", "it belongs to the parent of this process",
+                             "open a fabric in this process")};
+  }
+  return one.fabric;
+}
 
 Timeout timeout_of(std::int64_t timeout_ns, const char* function, const char* argument) {
   if (timeout_ns == GIGABAR_FOREVER) return Timeout::forever();

@@ -3,6 +3,7 @@
 #include "gigabar/machine.h"
 
 #include <array>
+#include <chrono>
 #include <set>
 
 #include "c/call.hpp"
@@ -17,7 +18,6 @@ namespace gigabar::c {
 namespace {
 
 constexpr const char* kDoctor = "gigabar_doctor_json";
-constexpr std::int64_t kMaxDeadlineMs = std::int64_t{86'400} * 1000;
 
 Machine machine_at(const char* path) { return path == nullptr ? Machine::here() : take(Machine::open(path)); }
 
@@ -104,7 +104,7 @@ Order order_of(const gigabar_doctor_options* given) {
   if (const auto* probes = fields.find(GIGABAR_DOCTOR_WITH_PROBES, &Given::with_probes)) order.options.with_probes = *probes != 0;
   if (const auto* deadline = fields.find(GIGABAR_DOCTOR_DEADLINE_NS, &Given::deadline_ns)) {
     if (*deadline <= 0) refuse(kDoctor, "options->deadline_ns", text("it is ", *deadline), "pass nanoseconds, more than 0");
-    order.options.deadline = std::chrono::milliseconds(std::min((*deadline + 999'999) / 1'000'000, kMaxDeadlineMs));
+    order.options.deadline = std::chrono::ceil<std::chrono::milliseconds>(std::chrono::nanoseconds(*deadline));
   }
   return order;
 }

@@ -1,7 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The job, its segments, and handles that are none. */
+#define _POSIX_C_SOURCE 200809L /* fork */
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include "unit/c/fabric_job.h"
 
@@ -41,6 +44,25 @@ void case_fabric_opens_and_describes(void) {
   gigabar_fabric* fabric = NULL;
   CHECK_OK(gigabar_fabric_open(NULL, &fabric));
   CHECK_OK(gigabar_fabric_abandon(fabric));
+}
+
+/* A forked child can do nothing with its parent's fabric but leave it alone. */
+void case_fabric_of_the_parent(void) {
+  const Job job = open_job();
+  int ended = -1;
+  const pid_t child = fork();
+  if (child == 0) {
+    gigabar_fabric_info info = {.struct_size = sizeof info, .field_mask = GIGABAR_FABRIC_INFO_ALL};
+    char* text = NULL;
+    const int is_refused = gigabar_fabric_describe(job.fabric, &info) == GIGABAR_FOREIGN_PROCESS &&
+                           gigabar_fabric_json(job.fabric, &text) == GIGABAR_FOREIGN_PROCESS && text == NULL &&
+                           gigabar_fabric_progress(job.fabric) == GIGABAR_FOREIGN_PROCESS &&
+                           strstr(gigabar_last_error_message(), "parent") != NULL &&
+                           gigabar_fabric_abandon(job.fabric) == GIGABAR_OK;
+    _exit(is_refused ? 0 : 1);
+  }
+  CHECK(child > 0 && waitpid(child, &ended, 0) == child && ended == 0);
+  close_job(job);
 }
 
 void case_fabric_options(void) {

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* As cases.h: the tests of ranks, which a build without libsodium has not. */
 CASE(fabric_opens_and_describes)
+CASE(fabric_of_the_parent)
 CASE(fabric_options)
 CASE(fabric_open_refusals)
 CASE(fabric_handle_refusals)

@@ -44,6 +44,12 @@ void case_doctor(void) {
   options.only = "pci.acs";
   CHECK_OK(gigabar_doctor_json(&options, &text));
   check_text(text, "\"checks\": 1,");
+  /* No deadline is too long for its checks to begin. */
+  options.field_mask |= GIGABAR_DOCTOR_MACHINE | GIGABAR_DOCTOR_DEADLINE_NS;
+  options.deadline_ns = INT64_MAX;
+  CHECK_OK(gigabar_doctor_json(&options, &text));
+  CHECK(strstr(text, "was over before this check") == NULL);
+  check_text(text, "\"checks\": 1,");
 }
 
 void case_machine_refusals(void) {
