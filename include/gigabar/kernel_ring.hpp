@@ -42,7 +42,8 @@ class KernelRing {
 
   // Sends `arguments` and receives the answer, whose size it returns. The kernel answers each message by one message.
   // Errors: timed_out (the next call drops the late answer), out_of_range (the answer is longer than `capacity`, or the arguments
-  // than a message; the answer is dropped).
+  // than a message; the answer is dropped), invalid_argument (a call that timed out has sent a part of other arguments, longer than
+  // half the ring's data: repeat that one). Each piece of such arguments, and of such an answer, may take the whole time.
   GIGABAR_API Result<std::uint64_t> call(const void* arguments, std::uint64_t bytes, void* answer, std::uint64_t capacity,
                                          Timeout timeout);
 

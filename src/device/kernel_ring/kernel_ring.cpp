@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "gigabar/kernel_ring.hpp"
 
+#include <algorithm>
 #include <bit>
 #include <cstring>
+#include <span>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "base/counted.hpp"
 #include "base/errors.hpp"
@@ -54,6 +57,7 @@ struct KernelRing::State {
   device::CpuSendRing to_kernel;
   device::CpuRecvRing from_kernel;
   std::uint64_t late_answers = 0;
+  std::vector<std::byte> cut_off;  // the arguments of which to_kernel has sent a part
 
   DeviceSide* for_kernels() const noexcept { return static_cast<DeviceSide*>(device.address()); }
   DeviceSide* mapped() const noexcept { return reinterpret_cast<DeviceSide*>(mapping.address()); }
@@ -131,13 +135,19 @@ Result<std::uint64_t> KernelRing::call(const void* arguments, std::uint64_t byte
     const Status status = recv_words(thread, state_->from_kernel, device::kMaxMessageBytes, drop, got, wait);
     if (status != Status::ok) return late("the answer to the call before has not arrived");
   }
-  const Status sent = device::send(thread, state_->to_kernel, arguments, bytes, wait);
-  if (sent == Status::timed_out) return late("the kernel makes no room for the arguments");
-  if (sent != Status::ok) {
-    return make_error(sent, "call", text("kernel, with ", counted(bytes, "byte")),
-                      sent == Status::out_of_range ? text("a message has at most ", device::kMaxMessageBytes, " bytes")
-                                                   : std::string("the arguments before, of another size, were sent in part"),
-                      "split the arguments, or repeat the call that timed out");
+  if (bytes > device::kMaxMessageBytes) {
+    return make_error(Status::out_of_range, "call", text("kernel, with ", counted(bytes, "byte")),
+                      text("a message has at most ", device::kMaxMessageBytes, " bytes"), "split the arguments");
+  }
+  const std::span given(static_cast<const std::byte*>(arguments), bytes);
+  if (state_->to_kernel.state().done_bytes != 0 && !std::ranges::equal(state_->cut_off, given)) {
+    return make_error(Status::invalid_argument, "call", text("kernel, with ", counted(bytes, "byte")),
+                      "other arguments were sent in part by the call before, and would be mixed with these",
+                      "repeat the call that timed out");
+  }
+  if (device::send(thread, state_->to_kernel, arguments, bytes, wait) != Status::ok) {
+    if (state_->to_kernel.state().done_bytes != 0) state_->cut_off.assign(given.begin(), given.end());
+    return late("the kernel makes no room for the arguments");
   }
   state_->late_answers = 1;
   const Status received = device::recv(thread, state_->from_kernel, answer, capacity, got, wait);

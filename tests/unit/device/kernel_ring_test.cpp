@@ -104,6 +104,27 @@ TEST_F(KernelRings, LateAnswers) {
   kernel.join();
 }
 
+// A call that timed out while its arguments were on their way goes on with the same ones only, and is not mixed with another.
+TEST_F(KernelRings, ArgumentsSentInPart) {
+  KernelRing ring = open_ring(64);
+  std::vector<std::uint32_t> arguments(25, 7), others(25, 8), answer(25);
+  EXPECT_EQ(ring.call(arguments.data(), 100, answer.data(), 100, 5ms).status(), Status::timed_out);
+  for (const std::uint64_t bytes : {100U, 96U}) {
+    const auto mixed = ring.call(others.data(), bytes, answer.data(), 100, 5ms);
+    EXPECT_EQ(mixed.status(), Status::invalid_argument);
+    EXPECT_NE(mixed.error().message().find("sent in part"), std::string::npos);
+  }
+  EXPECT_EQ(ring.call(arguments.data(), 100, answer.data(), 100, 5ms).status(), Status::timed_out);
+  std::vector<std::uint32_t> memory(100);
+  std::thread kernel([&] { echo(ring, 1, memory); });
+  EXPECT_TRUE(ring.call(arguments.data(), 100, answer.data(), 100, 20s));
+  EXPECT_EQ(answer, std::vector<std::uint32_t>(25, 8));
+  EXPECT_TRUE(ring.call(others.data(), 100, answer.data(), 100, 20s));
+  EXPECT_EQ(answer, std::vector<std::uint32_t>(25, 9));
+  ring.stop();
+  kernel.join();
+}
+
 // A ring that nobody empties: the CPU's messages end in time, and those sent before are received.
 TEST_F(KernelRings, AFullRing) {
   KernelRing ring = open_ring(64);
