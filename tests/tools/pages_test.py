@@ -90,7 +90,10 @@ def test_pages_bash_completes():
             if re.fullmatch(r"[a-z0-9_|-]+", option.value) and "|" in option.value:
                 expect(offered(command, option.long, "") == option.value.split("|"), f"{command} {option.left}: {offered(command, option.long, '')}")
     (pathlib.Path(shared.FOLDER) / "a-report.json").touch()
-    expect("a-report.json" in offered("survey", "--json", "a-rep"), "no file behind --json")
+    for words in (("survey", "--json"), ("doctor", "--sysroot")):
+        expect("a-report.json" in offered(*words, "a-rep"), f"no file behind {words}")
+    if "latency" in shared.subcommands():  # a path of a transfer is no file
+        expect(offered("latency", "--require", "") == ["gdr", "p2p", "bar", "staged"], f"--require: {offered('latency', '--require', '')}")
     expect(offered("doctor", "--timeout", "") == [], "something where only the user knows")
 
 

@@ -44,7 +44,7 @@ Value path_name() {
     const bool is_known = std::any_of(kPaths.begin(), kPaths.end(), [&](const auto& path) { return path.name == text; });
     return is_known ? std::string() : fmt::format("'{}' is no path; choose one of: gdr, p2p, bar, staged", text);
   };
-  return {"PATH", check};
+  return {"gdr|p2p|bar|staged", check};
 }
 
 // Becomes the enumerator's digits for CLI11.
