@@ -21,10 +21,14 @@ set(CPACK_DEBIAN_PACKAGE_CONTROL_STRICT_PERMISSION ON)
 # dpkg-shlibdeps reads what the files need. The libraries of vendors are opened at run time: those that Debian has are suggested.
 set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS ON)
 set(CPACK_DEBIAN_PACKAGE_GENERATE_SHLIBS ON)
+set(CPACK_DEBIAN_PACKAGE_GENERATE_SHLIBS_POLICY ">=")  # else packages of programs would need exactly the version they were built with
 set(opened_at_run_time "libhwloc15, libibverbs1, librdmacm1, libucx0, libpmix2")
 
-# Debian asks for the licence and a changelog in each package. They are in no other installation.
-file(COPY_FILE ${PROJECT_SOURCE_DIR}/LICENSE ${PROJECT_BINARY_DIR}/copyright ONLY_IF_DIFFERENT)
+# Debian asks for the licence and a changelog in each package. They are in no other installation. Files of other projects are inside the
+# binaries, and their licences ask for their notices beside each copy.
+file(READ ${PROJECT_SOURCE_DIR}/NOTICE notice)
+file(READ ${PROJECT_SOURCE_DIR}/LICENSE licence)
+file(WRITE ${PROJECT_BINARY_DIR}/copyright "${notice}\n${licence}")
 string(TIMESTAMP package_date "%a, %d %b %Y %H:%M:%S +0000" UTC)
 file(
   WRITE ${PROJECT_BINARY_DIR}/changelog.Debian
@@ -76,9 +80,9 @@ gigabar_package(
   gdrapi libgdrapi2-gigabar libs "GDRCopy's interface without a kernel module"
   "Programs written for GDRCopy run unchanged with this libgdrapi.so.2, which"
   "needs an NVIDIA driver and no kernel module of its own.")
-foreach(relation IN ITEMS PROVIDES CONFLICTS REPLACES)
-  set(CPACK_DEBIAN_GDRAPI_PACKAGE_${relation} libgdrapi)
-endforeach()
+set(CPACK_DEBIAN_GDRAPI_PACKAGE_PROVIDES "libgdrapi (= 2.6)")  # without a version it satisfies no package that asks for one
+set(CPACK_DEBIAN_GDRAPI_PACKAGE_CONFLICTS libgdrapi)
+set(CPACK_DEBIAN_GDRAPI_PACKAGE_REPLACES libgdrapi)
 
 # Debian has manual pages compressed.
 set(CPACK_PRE_BUILD_SCRIPTS ${CMAKE_CURRENT_LIST_DIR}/GigabarCompressPages.cmake)

@@ -51,14 +51,20 @@ for name in gigabar libgigabar1 libgigabar-dev libgdrapi2-gigabar; do
   has_field "$name" Version "^$version\$"
   has_field "$name" Architecture "^$architecture\$"
   has_field "$name" Maintainer '<.+@.+>'
+  dpkg-deb --fsys-tarfile "$(package "$name")" | tar -xOf - "./usr/share/doc/$name/copyright" >"$scratch/copyright"
+  for words in 'Apache License' 'Frank Denis'; do
+    grep -qF "$words" "$scratch/copyright" || fail "$name: its copyright file lacks a licence of what is in it: $words"
+  done
   [ "$(dpkg-deb -f "$(package "$name")" Description | wc -l)" -ge 2 ] || fail "$name has no description"
 done
-for field in Provides Conflicts Replaces; do has_field libgdrapi2-gigabar "$field" '(^|, )libgdrapi(,|$)'; done
+has_field libgdrapi2-gigabar Provides '(^|, )libgdrapi \(= 2\.6\)(,|$)' # packages that need it name a version
+for field in Conflicts Replaces; do has_field libgdrapi2-gigabar "$field" '(^|, )libgdrapi(,|$)'; done
 has_field libgigabar-dev Depends "libgigabar1 \(= $version\), libgdrapi2-gigabar \(= $version\)"
 has_field libgigabar1 Depends 'libc6 .*libstdc\+\+6'
 for pair in libgigabar1:libgigabar:1 libgdrapi2-gigabar:libgdrapi:2; do
   IFS=: read -r name library number <<<"$pair"
-  dpkg-deb -I "$(package "$name")" shlibs | grep -q "^$library $number $name" || fail "$name does not say that it has $library.so.$number"
+  # A later version will do: docs/compatibility.md promises it.
+  dpkg-deb -I "$(package "$name")" shlibs | grep -qxF "$library $number $name (>= $version)" || fail "$name does not say that it, or a later one, has $library.so.$number"
 done
 
 if command -v lintian >/dev/null; then
