@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The job, its segments, and handles that are none. */
 #define _POSIX_C_SOURCE 200809L /* fork */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
@@ -71,20 +72,23 @@ void case_fabric_options(void) {
   const gigabar_fabric_options options = {
       .struct_size = sizeof options,
       .field_mask = GIGABAR_FABRIC_RANK | GIGABAR_FABRIC_RANK_COUNT | GIGABAR_FABRIC_TRANSPORTS | GIGABAR_FABRIC_UCX_TRUST_NETWORK |
-                    GIGABAR_FABRIC_RAIL_COUNT | GIGABAR_FABRIC_RAIL_POLICY | GIGABAR_FABRIC_DEVICE | GIGABAR_FABRIC_CPUS |
-                    GIGABAR_FABRIC_POLICY | GIGABAR_FABRIC_EAGER_BYTES | GIGABAR_FABRIC_GDR_BYTES | GIGABAR_FABRIC_GDR_READ_BYTES |
-                    GIGABAR_FABRIC_CHUNK_BYTES | GIGABAR_FABRIC_CHUNK_COUNT | GIGABAR_FABRIC_KERNEL_BYTES |
-                    GIGABAR_FABRIC_STRIPE_BYTES | GIGABAR_FABRIC_PROGRESS_THREAD | GIGABAR_FABRIC_CONNECT_TIMEOUT_NS,
+                    GIGABAR_FABRIC_RAILS | GIGABAR_FABRIC_RAIL_COUNT | GIGABAR_FABRIC_RAIL_POLICY | GIGABAR_FABRIC_DEVICE |
+                    GIGABAR_FABRIC_CPUS | GIGABAR_FABRIC_POLICY | GIGABAR_FABRIC_EAGER_BYTES | GIGABAR_FABRIC_GDR_BYTES |
+                    GIGABAR_FABRIC_GDR_READ_BYTES | GIGABAR_FABRIC_CHUNK_BYTES | GIGABAR_FABRIC_CHUNK_COUNT |
+                    GIGABAR_FABRIC_KERNEL_BYTES | GIGABAR_FABRIC_STRIPE_BYTES | GIGABAR_FABRIC_GID_INDEX |
+                    GIGABAR_FABRIC_TRAFFIC_CLASS | GIGABAR_FABRIC_SERVICE_LEVEL | GIGABAR_FABRIC_PROGRESS_THREAD |
+                    GIGABAR_FABRIC_CONNECT_TIMEOUT_NS,
       .rank = 0,
       .rank_count = 1,
       .transports = local_only,
       .transport_count = 1,
-      .ucx_trust_network = 0,
-      .rail_count = 1,
+      .ucx_trust_network = 1,
+      .rails = "mlx5_0,mlx5_1/1",
+      .rail_count = 2,
       .rail_policy = GIGABAR_RAILS_ROUND_ROBIN,
       .device = 1,
       .cpus = "any",
-      .policy = {.gdr = GIGABAR_FORBID, .staged = GIGABAR_PREFER},
+      .policy = {.gdr = GIGABAR_FORBID, .p2p = GIGABAR_ALLOW, .bar = GIGABAR_REQUIRE, .staged = GIGABAR_PREFER},
       .eager_bytes = 2048,
       .gdr_bytes = 16384,
       .gdr_read_bytes = 32768,
@@ -92,15 +96,44 @@ void case_fabric_options(void) {
       .chunk_count = 3,
       .kernel_bytes = 4096,
       .stripe_bytes = 1048576,
+      .gid_index = 4,
+      .traffic_class = 104,
+      .service_level = 5,
       .progress_thread = 0,
       .connect_timeout_ns = PATIENCE_NS};
+  static const char* const settings[][2] = {{"transports", "local"},
+                                            {"ucx_trust_network", "yes"},
+                                            {"rails", "mlx5_0,mlx5_1/1"},
+                                            {"rail_count", "2"},
+                                            {"rail_policy", "round_robin"},
+                                            {"device", "1"},
+                                            {"cpus", "any"},
+                                            {"gdr", "forbid"},
+                                            {"bar", "require"},
+                                            {"staged", "prefer"},
+                                            {"eager_limit", "2048"},
+                                            {"gdr_limit", "16384"},
+                                            {"gdr_read_limit", "32768"},
+                                            {"chunk", "65536"},
+                                            {"chunks", "3"},
+                                            {"kernel_limit", "4096"},
+                                            {"stripe", "1048576"},
+                                            {"gid_index", "4"},
+                                            {"traffic_class", "104"},
+                                            {"service_level", "5"},
+                                            {"progress_thread", "no"}};
   CHECK_OK(gigabar_fabric_open(&options, &fabric));
   gigabar_fabric_info info = {.struct_size = sizeof info, .field_mask = GIGABAR_FABRIC_INFO_DEVICE};
   CHECK_OK(gigabar_fabric_describe(fabric, &info));
   CHECK(info.field_mask == GIGABAR_FABRIC_INFO_DEVICE && info.device == 1);
   /* Each value has arrived where the engine says what it uses. */
   CHECK_OK(gigabar_fabric_json(fabric, &text));
-  CHECK(strstr(text, "\"source\": \"option\"") != NULL);
+  for (size_t i = 0; i < sizeof settings / sizeof settings[0]; ++i) {
+    char wanted[128];
+    snprintf(wanted, sizeof wanted, "{\"name\": \"%s\", \"value\": \"%s\", \"source\": \"option\"}", settings[i][0],
+             settings[i][1]);
+    if (strstr(text, wanted) == NULL) report_failure(__FILE__, __LINE__, wanted);
+  }
   CHECK_OK(gigabar_text_free(text));
   CHECK_OK(gigabar_fabric_close(fabric, PATIENCE_NS));
 }
