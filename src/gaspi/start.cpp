@@ -3,6 +3,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <fstream>
+#include <sstream>
 
 #include "base/undo.hpp"
 #include "gaspi/process.hpp"
@@ -38,8 +39,8 @@ std::vector<std::string> hosts_of(const std::optional<std::string>& path) {
   std::vector<std::string> hosts;
   if (!path) return hosts;
   std::ifstream file(*path);
-  for (std::string line; std::getline(file, line);) {
-    if (!line.empty()) hosts.push_back(line.substr(0, line.find_first_of(" \t\r")));
+  for (std::string line, host; std::getline(file, line);) {
+    if (std::istringstream(line) >> host) hosts.push_back(host);
   }
   return hosts;
 }

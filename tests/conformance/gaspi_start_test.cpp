@@ -1,12 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 // Start, end, configuration, limits, texts, statistics, the host.
 #include <sched.h>
+#include <unistd.h>
 
 #include <array>
+#include <cstdio>
 #include <cstdlib>
+#include <fstream>
 #include <functional>
 #include <map>
 #include <set>
+#include <utility>
 
 #include "conformance/gaspi_ranks.hpp"
 #include "support/cancellable.hpp"
@@ -396,19 +400,32 @@ TEST_P(GaspiStart, WaitsForAMissingRank) {
   for (Rank rank = 1; rank < GetParam().rank_count; ++rank) job.start(rank);
   job.finish();
 }
-TEST_P(GaspiStart, ByGaspisOwnVariables) {
-  GaspiJob job("gaspi_environment", GetParam());
-  for (Rank rank = 0; rank < GetParam().rank_count; ++rank) {
+// The variables of every rank, but for `name`, which names the job's ranks and where rank 0 is.
+void start_by_own_variables(const RankSetup& setup, const std::vector<std::pair<const char*, std::string>>& name) {
+  GaspiJob job("gaspi_environment", setup);
+  for (Rank rank = 0; rank < setup.rank_count; ++rank) {
     for (const char* other : {"RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT"})
       job.set_environment(rank, other, nullptr);
     job.set_environment(rank, "GASPI_RANK", std::to_string(rank).c_str());
-    job.set_environment(rank, "GASPI_NRANKS", std::to_string(GetParam().rank_count).c_str());
-    job.set_environment(rank, "GASPI_MASTER", "127.0.0.1");
+    for (const auto& [variable, value] : name) job.set_environment(rank, variable, value.c_str());
     job.set_environment(rank, "GASPI_SOCKET", std::to_string(rank).c_str());
     job.set_environment(rank, "GIGABAR_MASTER_PORT", std::to_string(job.master_port()).c_str());
   }
   job.start_all();
   job.finish();
+}
+TEST_P(GaspiStart, ByGaspisOwnVariables) {
+  start_by_own_variables(GetParam(), {{"GASPI_NRANKS", std::to_string(GetParam().rank_count)}, {"GASPI_MASTER", "127.0.0.1"}});
+}
+// A line is a rank, the first one's host is the master; empty lines, and what else an editor leaves, are none.
+TEST_P(GaspiStart, ByAMachineFile) {
+  const std::string path = testing::TempDir() + "gaspi_machines_" + std::to_string(::getpid());
+  std::ofstream file(path);
+  file << "\r\n \n  127.0.0.1\r\n";
+  for (Rank rank = 1; rank < GetParam().rank_count; ++rank) file << "127.0.0.1 slots=1\n";
+  file.close();
+  start_by_own_variables(GetParam(), {{"GASPI_MFILE", path}});
+  std::remove(path.c_str());
 }
 INSTANTIATE_TEST_SUITE_P(Transports, GaspiStart, testing::ValuesIn(each_transport(2)), setup_name);
 

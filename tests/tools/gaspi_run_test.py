@@ -52,6 +52,8 @@ class GaspiRun(unittest.TestCase):
         file.write_text("localhost\n\nlocalhost slots=2\nlocalhost\n")
         self.assertEqual(len(self.run_it("-m", file, "-n", "2", "bash", "-c", SHOW).stdout.splitlines()), 2)
         self.assertEqual(len(self.run_it("-m", file, "bash", "-c", SHOW).stdout.splitlines()), 3)
+        file.write_bytes(b"localhost\r\n\r\n \n  localhost\r\nlocalhost")  # the last line has no end
+        self.assertEqual(len(self.run_it("-m", file, "bash", "-c", SHOW).stdout.splitlines()), 3)
         self.assertIn("has 3 hosts", self.run_it("-m", file, "-n", "4", "true", code=2).stderr)
 
     def test_other_hosts(self):
