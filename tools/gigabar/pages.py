@@ -55,12 +55,12 @@ def parse(text):
     lines = text.splitlines()
     result = Help(lines[0], lines[1].removeprefix("Usage: "))
     rows = None
-    for line in lines[2:]:
+    for line, following in zip(lines[2:], [*lines[3:], ""]):
         if line.startswith(" " * TEXT_COLUMN):
             rows[-1].text = f"{rows[-1].text} {line.strip()}".strip()
         elif line.startswith("  ") and rows is not None:
             rows.append(row_of(line))
-        elif line.endswith(":") and not result.footer:
+        elif line.endswith(":") and following.startswith("  ") and not result.footer:  # a sentence may end so too
             rows = result.sections.setdefault(line[:-1], [])
         elif line or result.footer:
             rows = None
@@ -85,6 +85,15 @@ def tagged(row):
     return f".TP\n{names}{value}\n{roff(row.text)}\n"
 
 
+def notes(lines):
+    """Filled as text; a line that begins with blanks, or behind the end of a sentence, stays one."""
+    parts = []
+    for before, line in zip(["", *lines], lines):
+        is_apart = before.endswith(".") or before.startswith(" ") or line.startswith(" ")
+        parts += [".br\n"] * bool(before and is_apart) + [f"{roff(line)}\n"]
+    return "".join(parts)
+
+
 def page(name, version, text, every_page):
     arguments = text.usage.split(" ", len(name.split("-", 1)))[-1] if " " in text.usage else ""
     lines = [f'.TH {name.upper().replace("-", chr(92) + "-")} 1 "" "gigabar {version}" "Gigabar"\n', ".SH NAME\n", f"{roff(name)} \\- {roff(text.description)}\n",
@@ -93,7 +102,7 @@ def page(name, version, text, every_page):
         lines.append(f".SH {roff(heading.upper())}\n")
         lines.extend(tagged(row) for row in rows)
     if text.footer:
-        lines += [".SH NOTES\n", "\n.br\n".join(roff(line) for line in text.footer if line) + "\n"]
+        lines += [".SH NOTES\n", notes([line for line in text.footer if line])]
     lines += [".SH SEE ALSO\n", ",\n".join(f".BR {roff(other)} (1)" for other in every_page if other != name).replace(",\n", " ,\n") + "\n"]
     return "".join(lines)
 
