@@ -161,8 +161,8 @@ typedef struct gigabar_fabric_info {
 GIGABAR_C_API gigabar_status gigabar_fabric_describe(const gigabar_fabric* fabric, gigabar_fabric_info* info);
 
 /* Stores every setting in effect with its source, the CPUs of the fabric's threads, and the peers with their connections. Never the
- * job's key. Schema: common.schema.json, `fabric_report`. The caller frees the text with gigabar_text_free(). Ordering: none. Cost:
- * allocates. */
+ * job's key. Schema: common.schema.json, `fabric_report`. The caller frees the text with gigabar_text_free(). Where memory runs
+ * out, the call fails, or some of the lists are empty. Ordering: none. Cost: allocates. */
 GIGABAR_C_API gigabar_status gigabar_fabric_json(const gigabar_fabric* fabric, char** text);
 
 /* Connects to a rank now. Errors: TIMED_OUT, PEER_LOST, UNAVAILABLE (no transport reaches it). Ordering: none. Cost: waits. */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What this machine is made of and what works on it, as JSON (gigabar.h). The documents' schemas are installed in
  * share/gigabar/schema; each function names its own. A text is UTF-8, ends with a line feed, and is freed with gigabar_text_free().
- */
+ * Where memory runs out while a text is made, the call fails, or some of its lists are empty. */
 #ifndef GIGABAR_MACHINE_H
 #define GIGABAR_MACHINE_H
 
