@@ -243,7 +243,8 @@ gigabar_status gigabar_batch_open(gigabar_mapping* mapping, gigabar_batch** batc
   constexpr const char* kFunction = "gigabar_batch_open";
   return guarded(kFunction, [&] {
     const gigabar::Mapping& target = object_at(mapping, kFunction, "mapping").mapping;
-    object_at(batch, kFunction, "batch") = new gigabar_batch(target);
+    gigabar_batch*& result = object_at(batch, kFunction, "batch");  // before anything is made
+    result = new gigabar_batch(target);
   });
 }
 
