@@ -64,7 +64,7 @@ class Measure:
 LATENCY = ["latency", "-d", "cuda", "D", "D", "--op", "write", "-c"]
 FEW = ["-i", "3", "-x", "0"]
 PAIR_MEASURES = [
-    Measure("kernel_notify", "notification between kernels", ["device-latency", "--op", "notify"], ["-i", "5000", "-x", "500"], FEW, "p50_us", "us", starts=5),
+    Measure("kernel_notify", "notification between kernels", ["device-latency", "--op", "notify"], ["-i", "5000", "-x", "500"], FEW, "p50_us", "us", starts=3),
     Measure("rank_latency_8", "8 B between ranks", [*LATENCY, "-m", "8:8"], ["-i", "2000", "-x", "100"], FEW, "p50_us", "us"),
     Measure("rank_bandwidth", "64 MiB between ranks", ["bw", "-d", "cuda", "D", "D", "--op", "write", "-c"],
             ["-m", "64M:64M", "-W", "16", "-i", "10", "-x", "2"], ["-m", "64K:64K", "-W", "2", *FEW], "p50_mb_per_s", "gb_per_s", 1e-3, True),

@@ -102,7 +102,7 @@ RANK_BODY(keep_policies) {
         EXPECT_TRUE(is_ok(fabric.wait(0, kPatience)));
         const auto report = fabric.report(*posted);
         ASSERT_TRUE(is_ok(report));
-        if (me.setup().origin == MemoryChoice::host && me.setup().target == MemoryChoice::host) continue;  // not GPU memory
+        if (is_host(me.setup().origin) && is_host(me.setup().target)) continue;  // not GPU memory
         EXPECT_EQ(report->path == path, preference == Preference::require)
             << gigabar::name_of(report->path) << ": " << report->reason;
       }
