@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A stencil over a grid that the ranks share by rows. One kernel per rank makes all steps; the rows at its edges go to the
-// neighbours' kernels as messages: gigabar run -n 2 -- ./kernel_halo Compiled by nvcc (-x cu) a block of each GPU works; by a C++
-// compiler a thread of the CPU does.
+// neighbours' kernels as messages: gigabar run -n 2 -- ./kernel_halo
+// Compiled by nvcc (-x cu) a block of each GPU works; by a C++ compiler a thread of the CPU does.
 #include <algorithm>
 #include <cmath>
 #include <cstdio>

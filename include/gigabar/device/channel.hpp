@@ -36,7 +36,7 @@ class BasicChannel {
     const DeviceSegment* const here = detail::find_segment(fabric, fabric.rank, local);
     if (there == nullptr || there->bytes == 0 || here == nullptr || here->bytes == 0) return Status::out_of_range;
     channel.status_ = fabric.peer_status + rank;
-    if (scope.rank() == 0) channel.known_status_ = load_relaxed(channel.status_);
+    if (detail::own_part(scope).rank() == 0) channel.known_status_ = load_relaxed(channel.status_);
     channel.notification_count_ = fabric.notification_count;
     channel.here_ = here->address;
     channel.here_bytes_ = here->bytes;
@@ -180,7 +180,7 @@ class BasicChannel {
   // operation.
   template <class Scope>
   GIGABAR_DEVICE Status next_status(const Scope& scope) {
-    if (scope.rank() != 0) return Status::ok;
+    if (detail::own_part(scope).rank() != 0) return Status::ok;
     const auto status = static_cast<Status>(known_status_);
     known_status_ = load_relaxed(status_);
     return status;
@@ -188,9 +188,8 @@ class BasicChannel {
   // One thread acts for the scope. peer_lost takes precedence over the queue's status.
   template <class Scope, class Act>
   GIGABAR_DEVICE Status by_queue(const Scope& scope, const Act& act) {
-    scope.sync();
     Status status = Status::ok;
-    if (scope.rank() == 0) {
+    if (detail::sync_all(scope) && scope.rank() == 0) {
       const Status peer = next_status(scope);
       status = act();
       if (peer != Status::ok) status = peer;

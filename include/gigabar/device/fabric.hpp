@@ -5,12 +5,21 @@
 // of every function is a scope (scope.hpp): all its threads call together, with equal arguments, and get the same result. Functions
 // that wait take a timeout; 0 tests once. An error concerns one peer: operations with other peers are unaffected.
 //
+// Several blocks as one (BasicBlocks): functions that only store do not wait for the other blocks, each block waits for values by
+// itself, and each block gets its own status: one of them may see a loss or a deadline that another does not see yet.
+//
 // Ordering. "Before" is happens-before: program order within a thread, scope.sync() or another barrier between threads.
 // - write() stores its bytes in the peer's memory in no order, at no defined time.
 // - notify() and write_notify() raise a notification after all bytes that their callers wrote before, to any load/store accessible
 //   peer, or by the same queue to the same rank: the callers meet at scope.sync(), then one thread executes fence.acq_rel.sys and
 //   stores the word. A thread that sees the word by notification_wait() (ld.acquire.sys), and every thread that it then meets at a
 //   barrier, sees the bytes. PTX: release and acquire patterns; bar.sync carries causality order between threads of a block.
+//   Of several blocks the last one to come executes the fence and stores the word, once: who sees it sees the bytes of all blocks.
+// - write_count() counts a call when the bytes of all its blocks are in place: each block executes its own fence.acq_rel.sys, then
+// adds
+//   its share to the peer's count (red.relaxed.sys). Only the sum of all shares changes the number. The additions are a chain of
+//   read-modify-writes, so a thread that sees the number (ld.acquire.sys) sees what came before each of the fences. Calls do not
+//   mix: a block adds to the next one when all blocks have added to this one (acquire and release at the scope of the GPU).
 // - notify() with Order::none omits the fence, which is most of its time: for a word that needs no other data.
 // - Peers that are not load/store accessible have queues (queue.hpp, with its own ordering contract). Operations with them are
 //   posted, and wait() returns when local memory may be used again. A queue keeps its notifications after its writes; two queues
@@ -119,6 +128,70 @@ GIGABAR_DEVICE Status write_notify(const Scope& scope, const DeviceFabric& fabri
   return detail::raise(scope, peer, place.notification, value, Order::after_writes, 0);
 }
 
+// --- Counted writes --------------------------------------------------------------------------------------------------------------
+
+using CounterId = std::uint32_t;
+
+namespace detail {
+
+// One thread of each block. Adds a call, behind a fence. Of several blocks: this block's share; the shares of the calls before are
+// all there. `call`: as begin_call() returned it before the bytes were copied.
+struct SoleCall {};
+template <class Scope>
+GIGABAR_DEVICE SoleCall begin_call(const Scope&) {
+  return {};
+}
+template <class Own>
+GIGABAR_DEVICE BlocksCall begin_call(const BasicBlocks<Own>& blocks) {
+  return blocks.own().rank() == 0 ? begin(blocks.place()) : BlocksCall{};
+}
+template <class Scope>
+GIGABAR_DEVICE Status count_call(const Scope&, SoleCall, std::uint64_t* counter) {
+  fence_system();
+  add_system(counter, kWholeCall);
+  return Status::ok;
+}
+template <class Own>
+GIGABAR_DEVICE Status count_call(const BasicBlocks<Own>& blocks, const BlocksCall& call, std::uint64_t* counter) {
+  // The fence follows the load that has seen the turn: it acquires what the other blocks have released, their additions.
+  if (!is_turn(blocks.place(), call)) return Status::timed_out;
+  fence_system();
+  add_system(counter, blocks.place().share);
+  arrive(blocks.place(), call);
+  return Status::ok;
+}
+
+}  // namespace detail
+
+// Writes, then counts: `counter` of this rank at the peer goes up by one, once, when the bytes of the whole scope are in place
+// there. Each pair of ranks has its own counters (kCounterCount), which nothing but this function changes. Several blocks save most
+// of a write_notify by one: no block waits for another, their fences overlap, and the last addition to arrive completes the call,
+// whichever it is. blocks_for() says how many blocks a size is worth. One scope at a time uses a counter; it may change between two
+// calls, behind a barrier. Errors: out_of_range (no such rank, segment, range or counter), unavailable (not load/store accessible,
+// or the link has no atomics: use write_notify), peer_lost (it does no harm, and the call is counted), timed_out (another block did
+// not come: not counted).
+template <class Scope>
+GIGABAR_DEVICE Status write_count(const Scope& scope, const DeviceFabric& fabric, LocalPlace local, RemotePlace remote,
+                                  std::uint64_t bytes, CounterId counter) {
+  const detail::Place from = detail::find_bytes(fabric, fabric.rank, local.segment, local.offset_bytes, bytes);
+  if (from.status != Status::ok) return from.status;
+  const detail::Place to = detail::find_bytes(fabric, remote.rank, remote.segment, remote.offset_bytes, bytes);
+  if (to.status != Status::ok) return to.status;
+  if (counter >= kCounterCount) return Status::out_of_range;
+  std::uint64_t* const counters = fabric.remote_counters[remote.rank];
+  if (counters == nullptr) return Status::unavailable;
+  const auto& own = detail::own_part(scope);
+  const auto call = detail::begin_call(scope);
+  Status status = detail::ask_status(scope, fabric, remote.rank);
+  copy_bytes(scope, to.address, from.address, bytes);
+  own.sync();
+  if (own.rank() == 0) {
+    const Status counted = detail::count_call(scope, call, counters + counter);
+    if (counted != Status::ok) status = counted;
+  }
+  return detail::agree(own, status);
+}
+
 // --- Waiting ---------------------------------------------------------------------------------------------------------------------
 
 // Waits until everything that was posted to the queue before, to all ranks, no longer uses local memory, and read bytes are in
@@ -128,8 +201,7 @@ GIGABAR_DEVICE Status write_notify(const Scope& scope, const DeviceFabric& fabri
 template <class Scope>
 GIGABAR_DEVICE Status wait(const Scope& scope, const DeviceFabric& fabric, QueueId queue, Timeout timeout) {
   if (fabric.queue_count != 0 && queue >= fabric.queue_count) return Status::out_of_range;
-  scope.sync();
-  const bool is_to_wait = scope.rank() == 0 && fabric.queue_count != 0;
+  const bool is_to_wait = detail::sync_all(scope) && scope.rank() == 0 && fabric.queue_count != 0;
   const Status status = is_to_wait ? detail::wait_all(fabric, queue, timeout) : Status::ok;
   return detail::agree(scope, status);
 }
@@ -139,9 +211,8 @@ GIGABAR_DEVICE Status wait(const Scope& scope, const DeviceFabric& fabric, Queue
 template <class Scope>
 GIGABAR_DEVICE Status flush(const Scope& scope, const DeviceFabric& fabric, Rank rank, Timeout timeout) {
   if (rank >= fabric.rank_count) return Status::out_of_range;
-  scope.sync();
   Status status = Status::ok;
-  if (scope.rank() == 0) {
+  if (detail::sync_all(scope) && scope.rank() == 0) {
     status = peer_status(fabric, rank);
     fence_system();
     if (status == Status::ok && fabric.queues[rank] != nullptr) status = detail::flush_rank(fabric, rank, timeout);
@@ -171,7 +242,7 @@ template <class Scope>
 GIGABAR_DEVICE Status agree_on(const Scope& scope, Status status, std::uint32_t& number) {
   const std::uint64_t answer = scope.broadcast(std::uint64_t{static_cast<std::uint32_t>(status)} << 32 | number);
   number = static_cast<std::uint32_t>(answer);
-  return static_cast<Status>(answer >> 32);
+  return is_broken(scope) ? Status::timed_out : static_cast<Status>(answer >> 32);
 }
 
 template <class Look>
@@ -186,10 +257,11 @@ GIGABAR_DEVICE Status await(const DeviceFabric& fabric, Rank from, Timeout timeo
 }
 
 // await(), by a scope, for a notification of at least `least`. Returns its `value` and, unless it is null, its `payload`.
-template <class Scope>
-GIGABAR_DEVICE Status await_value(const Scope& scope, const std::uint32_t* peer, const std::uint32_t* lost_count,
+template <class Whole>
+GIGABAR_DEVICE Status await_value(const Whole& whole, const std::uint32_t* peer, const std::uint32_t* lost_count,
                                   const Notification& notification, std::uint32_t least, Timeout timeout, std::uint32_t& value,
                                   std::uint64_t* payload) {
+  const auto& scope = own_part(whole);
   Status status = Status::ok;
   std::uint32_t seen = 0;
   std::uint64_t carried = 0;
@@ -252,6 +324,29 @@ GIGABAR_DEVICE Status notification_wait_until(const Scope& scope, const DeviceFa
                              payload);
 }
 
+// Waits until `from` has completed `least` calls of write_count to `counter`, of those that the pair of ranks has ever made:
+// numbers go on from kernel to kernel, and behind 2^32 - 1 comes 0; `least` is less than 2^31 ahead. `value` is the number of calls
+// then, also when it timed out: with a timeout of 0 it is read. Errors: out_of_range (no such rank or counter), timed_out,
+// peer_lost.
+template <class Scope>
+GIGABAR_DEVICE Status counter_wait(const Scope& scope, const DeviceFabric& fabric, Rank from, CounterId counter,
+                                   std::uint32_t least, Timeout timeout, std::uint32_t& value) {
+  if (from >= fabric.rank_count || counter >= kCounterCount) return Status::out_of_range;
+  const auto& own = detail::own_part(scope);
+  const std::uint64_t* const word = fabric.counters + std::size_t{from} * kCounterCount + counter;
+  Status status = Status::ok;
+  std::uint32_t seen = 0;
+  if (own.rank() == 0) {
+    status = detail::await(fabric, from, timeout, [&] {
+      seen = static_cast<std::uint32_t>(load_acquire(word) >> 32);
+      return static_cast<std::int32_t>(seen - least) >= 0;
+    });
+  }
+  status = detail::agree_on(own, status, seen);
+  value = seen;
+  return status;
+}
+
 // Resets the notification to 0; `value` is its previous value, `payload` its payload. Errors: out_of_range.
 template <class Scope>
 GIGABAR_DEVICE Status notification_reset(const Scope& scope, const DeviceFabric& fabric, SegmentId segment, NotificationId id,
@@ -260,13 +355,14 @@ GIGABAR_DEVICE Status notification_reset(const Scope& scope, const DeviceFabric&
   if (own.status != Status::ok) return own.status;
   std::uint32_t old = 0;
   std::uint64_t carried = 0;
-  if (scope.rank() == 0) {
+  // No block still waits for the value.
+  if (detail::meet_blocks(scope) && scope.rank() == 0) {
     if (payload != nullptr) detail::load_notification(own.notification, carried);
     old = exchange_acquire(&own.notification->value, 0);
   }
   value = scope.broadcast(old);
   if (payload != nullptr) *payload = scope.broadcast(carried);
-  return Status::ok;
+  return detail::is_broken(scope) ? Status::timed_out : Status::ok;
 }
 
 // --- Atomics ---------------------------------------------------------------------------------------------------------------------
@@ -444,8 +540,8 @@ GIGABAR_DEVICE_CALLED Status meet_all(const DeviceFabric& fabric, Timeout timeou
 // accessible, and has no queue).
 template <class Scope>
 GIGABAR_DEVICE Status barrier(const Scope& scope, const DeviceFabric& fabric, Timeout timeout) {
-  scope.sync();
-  const Status status = scope.rank() == 0 ? detail::meet_all(fabric, timeout) : Status::ok;
+  const bool is_to_meet = detail::sync_all(scope) && scope.rank() == 0;
+  const Status status = is_to_meet ? detail::meet_all(fabric, timeout) : Status::ok;
   return detail::agree(scope, status);
 }
 

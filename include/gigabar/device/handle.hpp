@@ -7,6 +7,7 @@
 
 #include "gigabar/device/memory.hpp"
 #include "gigabar/device/queue.hpp"
+#include "gigabar/device/scope.hpp"
 #include "gigabar/device/sharing.hpp"
 #include "gigabar/status.hpp"
 #include "gigabar/types.hpp"
@@ -54,8 +55,7 @@ struct KernelWords {
   std::uint32_t barrier_step = 0;   // of the current barrier: 1 after the flush, r + 2 after the store of round r
 };
 
-// --- Rings of messages (message.hpp)
-// -----------------------------------------------------------------------------------------------
+// --- Rings of messages (message.hpp) ---------------------------------------------------------------------------------------------
 
 struct alignas(16) MessageLine {
   std::uint64_t halves[2] = {};
@@ -84,6 +84,9 @@ struct PeerRing {
   RingEnd send, recv;
 };
 
+inline constexpr std::uint32_t kBlockGroups = 16;   // of a session
+inline constexpr std::uint32_t kCounterCount = 64;  // of each pair of ranks, in each direction
+
 struct DeviceFabric {
   Rank rank = 0;
   Rank rank_count = 0;
@@ -97,6 +100,11 @@ struct DeviceFabric {
   KernelWords* words = nullptr;
   std::uint32_t ring_count = 0;  // to and from each rank
   PeerRing* rings = nullptr;     // [rank * ring_count + ring]
+  // Calls of write_count: from each rank, [rank * kCounterCount + counter], their number in the high half; and at each rank,
+  // [rank]: kCounterCount of them, from this rank; null: not load/store accessible, or not by atomics.
+  const std::uint64_t* counters = nullptr;
+  std::uint64_t* const* remote_counters = nullptr;
+  BlockGroup* block_groups = nullptr;  // [kBlockGroups]
 };
 
 // The queue of an operation, where there is one; how long the operation may wait for a free slot; and which threads of this kernel
@@ -116,6 +124,16 @@ namespace detail {
 GIGABAR_DEVICE Status status_at(const std::uint32_t* peer) { return static_cast<Status>(load_relaxed(peer)); }
 
 }  // namespace detail
+
+// Opens `blocks`, this block's part of a scope of `count` blocks that meet in group `number`. Groups are for kernels of this GPU,
+// and one scope at a time uses a group. `timeout`: how long a block waits for the others. Errors: out_of_range (no such group),
+// invalid_argument, unavailable (as BasicBlocks::open).
+template <class Own>
+GIGABAR_DEVICE Status open_blocks(const DeviceFabric& fabric, std::uint32_t number, std::uint32_t count, std::uint32_t index,
+                                  BasicBlocks<Own>& blocks, Timeout timeout = {10'000'000'000}) {
+  if (number >= kBlockGroups) return Status::out_of_range;
+  return blocks.open(fabric.block_groups[number], count, index, timeout);
+}
 
 // Returns ok, or peer_lost after the host has detected that the rank ended or broke its connection.
 GIGABAR_DEVICE Status peer_status(const DeviceFabric& fabric, Rank rank) { return detail::status_at(fabric.peer_status + rank); }

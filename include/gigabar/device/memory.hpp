@@ -146,6 +146,16 @@ GIGABAR_DEVICE std::uint64_t fetch_add_system(std::uint64_t* word, std::uint64_t
 #endif
 }
 
+// Adds behind a fence_system(): who loads the sum, or a later one that other additions made of it, by an acquire sees what was
+// before the fence. PTX: a chain of read-modify-writes carries a release pattern.
+GIGABAR_DEVICE void add_system(std::uint64_t* word, std::uint64_t value) {
+#if defined(__CUDA_ARCH__)
+  asm volatile("red.relaxed.sys.global.add.u64 [%0], %1;" : : "l"(word), "l"(value) : "memory");
+#else
+  __atomic_fetch_add(word, value, __ATOMIC_RELEASE);
+#endif
+}
+
 GIGABAR_DEVICE std::uint64_t compare_swap_system(std::uint64_t* word, std::uint64_t expected, std::uint64_t desired) {
 #if defined(__CUDA_ARCH__)
   std::uint64_t old;
@@ -176,6 +186,17 @@ GIGABAR_DEVICE std::uint64_t fetch_add_device(std::uint64_t* word, std::uint64_t
   return old;
 #else
   return __atomic_fetch_add(word, value, __ATOMIC_RELAXED);
+#endif
+}
+
+// Acquires and releases.
+GIGABAR_DEVICE std::uint64_t fetch_add_acq_rel_device(std::uint64_t* word, std::uint64_t value) {
+#if defined(__CUDA_ARCH__)
+  std::uint64_t old;
+  asm volatile("atom.acq_rel.gpu.global.add.u64 %0, [%1], %2;" : "=l"(old) : "l"(word), "l"(value) : "memory");
+  return old;
+#else
+  return __atomic_fetch_add(word, value, __ATOMIC_ACQ_REL);
 #endif
 }
 

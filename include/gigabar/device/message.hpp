@@ -312,7 +312,7 @@ GIGABAR_DEVICE Status send_words(const Scope& scope, BasicSendRing<Line>& ring, 
   if (bytes > kMaxMessageBytes) return Status::out_of_range;
   if (state.done_bytes != 0 && state.message_bytes != bytes) return Status::invalid_argument;
   if (order == Order::after_writes) {
-    scope.sync();
+    if (!detail::sync_all(scope)) return Status::timed_out;
     if (scope.rank() == 0) fence_system();
   }
   while (true) {
@@ -522,7 +522,7 @@ template <class Scope>
 GIGABAR_DEVICE_CALLED Failure agree_on_failure(Scope scope, Status status, std::uint32_t bytes) {
   const bool is_lost = scope.any(status == Status::peer_lost);
   if (agree_on(scope, status, bytes) == Status::out_of_range) return {Status::out_of_range, bytes};
-  return {is_lost ? Status::peer_lost : Status::timed_out, 0};
+  return {is_lost && !is_broken(scope) ? Status::peer_lost : Status::timed_out, 0};
 }
 
 // recv_words(); `head` is that of the last piece.

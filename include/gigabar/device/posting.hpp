@@ -312,9 +312,8 @@ template <class Scope, class Act>
 GIGABAR_DEVICE Status by_queue(const Scope& scope, const DeviceFabric& fabric, Rank rank, QueueId queue, const Act& act) {
   const QueuePlace place = find_queue(fabric, rank, queue);
   if (place.status != Status::ok) return place.status;
-  scope.sync();
   Status status = Status::ok;
-  if (scope.rank() == 0) {
+  if (sync_all(scope) && scope.rank() == 0) {
     // Loaded first and used last: so it takes no time beside the post. A queue to a lost rank is in error soon.
     const Status peer = peer_status(fabric, rank);
     status = act(*place.queue);
@@ -323,17 +322,18 @@ GIGABAR_DEVICE Status by_queue(const Scope& scope, const DeviceFabric& fabric, R
   return agree(scope, status);
 }
 
-// The status of the target rank, for the thread of rank 0. It is loaded first and used last: so it takes no time beside the stores.
+// The status of the target rank, for the thread of rank 0 of each block. It is loaded first and used last: so it takes no time
+// beside the stores.
 template <class Scope>
 GIGABAR_DEVICE Status ask_status(const Scope& scope, const DeviceFabric& fabric, Rank rank) {
-  return scope.rank() == 0 ? peer_status(fabric, rank) : Status::ok;
+  return own_part(scope).rank() == 0 ? peer_status(fabric, rank) : Status::ok;
 }
 
 // By stores, to a rank whose status is `peer`.
 template <class Scope>
 GIGABAR_DEVICE Status store_bytes(const Scope& scope, Status peer, std::byte* to, const std::byte* from, std::uint64_t bytes) {
   copy_bytes(scope, to, from, bytes);
-  return agree(scope, peer);
+  return agree(own_part(scope), peer);
 }
 
 // Raises a notification; with Order::after_writes after everything that the scope's threads stored before.
@@ -346,6 +346,30 @@ GIGABAR_DEVICE Status raise(const Scope& scope, Status peer, Notification* to, s
     store_notification(to, value, payload);
   }
   return agree(scope, peer);
+}
+
+// By several blocks: the last one to come raises it, once. What the others stored before they came is ordered before its fence by
+// acquire and release at the scope of the GPU, and by the fence before the notification: causality order is transitive.
+template <class Own>
+GIGABAR_DEVICE Status raise(const BasicBlocks<Own>& blocks, Status peer, Notification* to, std::uint32_t value, Order order,
+                            std::uint64_t payload) {
+  const Own& own = blocks.own();
+  const BlocksCall call = own.rank() == 0 && order != Order::none ? begin(blocks.place()) : BlocksCall{};
+  own.sync();
+  if (order == Order::none) {
+    if (blocks.rank() == 0) store_notification(to, value, payload);
+    return agree(own, peer);
+  }
+  Status status = peer;
+  if (own.rank() == 0) {
+    if (!is_turn(blocks.place(), call)) {
+      status = Status::timed_out;
+    } else if (arrive(blocks.place(), call)) {
+      fence_system();
+      store_notification(to, value, payload);
+    }
+  }
+  return agree(own, status);
 }
 
 // Both ends of a post.

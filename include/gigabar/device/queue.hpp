@@ -251,7 +251,8 @@ GIGABAR_DEVICE Status wait_alone(Queue& queue, Ticket ticket, Timeout timeout) {
 template <class Scope>
 GIGABAR_DEVICE Status agree(const Scope& scope, Status status) {
   if (!scope.any(status != Status::ok)) return Status::ok;
-  return static_cast<Status>(scope.broadcast(static_cast<std::uint32_t>(status)));  // warps cannot broadcast an enumeration
+  const auto agreed = static_cast<Status>(scope.broadcast(static_cast<std::uint32_t>(status)));  // warps broadcast no enumeration
+  return is_broken(scope) ? Status::timed_out : agreed;
 }
 
 // --- Posting ---------------------------------------------------------------------------------------------------------------------

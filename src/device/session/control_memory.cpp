@@ -31,7 +31,10 @@ std::size_t ControlLayout::lines_at(Rank rank, std::uint32_t ring) const noexcep
 std::size_t ControlLayout::credit_at(Rank rank, std::uint32_t ring) const noexcept {
   return lines_at(rank, ring) + std::size_t{ring_line_count} * sizeof(device::MessageLine);
 }
-std::size_t ControlLayout::scratch_at() const noexcept { return to_line(lines_at(rank_count, 0)); }
+std::size_t ControlLayout::counters_at(Rank rank) const noexcept {
+  return to_line(lines_at(rank_count, 0)) + std::size_t{rank} * device::kCounterCount * sizeof(std::uint64_t);
+}
+std::size_t ControlLayout::scratch_at() const noexcept { return counters_at(rank_count); }
 // A port's address, and a key for every segment and for this memory.
 std::size_t ControlLayout::introduction_bytes() const noexcept {
   return to_line(kPortBytes + (std::size_t{segment_count} + 1) * 16);
@@ -39,8 +42,11 @@ std::size_t ControlLayout::introduction_bytes() const noexcept {
 std::size_t ControlLayout::barrier_words_at() const noexcept {
   return to_line(std::size_t{rank_count} * segment_count * sizeof(device::DeviceSegment));
 }
-std::size_t ControlLayout::queue_lists_at() const noexcept {
+std::size_t ControlLayout::counter_lists_at() const noexcept {
   return barrier_words_at() + to_line(std::size_t{rank_count} * sizeof(std::uint64_t*));
+}
+std::size_t ControlLayout::queue_lists_at() const noexcept {
+  return counter_lists_at() + to_line(std::size_t{rank_count} * sizeof(std::uint64_t*));
 }
 std::size_t ControlLayout::queues_at(Rank rank) const noexcept {
   return queue_lists_at() + to_line(std::size_t{rank_count} * sizeof(device::PeerQueue*)) +
@@ -53,7 +59,10 @@ std::size_t ControlLayout::kernel_words_at() const noexcept { return to_line(cqe
 std::size_t ControlLayout::rings_at(Rank rank) const noexcept {
   return kernel_words_at() + to_line(sizeof(device::KernelWords)) + std::size_t{rank} * ring_count * sizeof(device::PeerRing);
 }
-std::size_t ControlLayout::statuses_at() const noexcept { return rings_at(rank_count); }
+std::size_t ControlLayout::block_groups_at() const noexcept { return to_line(rings_at(rank_count)); }
+std::size_t ControlLayout::statuses_at() const noexcept {
+  return block_groups_at() + device::kBlockGroups * sizeof(device::BlockGroup);
+}
 
 ControlMemory::ControlMemory(const ControlLayout& layout, DeviceMemory shared, DeviceMemory own, std::unique_ptr<CopyStream> copies)
     : layout_(layout),
@@ -96,6 +105,10 @@ device::DeviceFabric ControlMemory::handle(Rank rank) const noexcept {
   handle.words = reinterpret_cast<device::KernelWords*>(own(layout_.kernel_words_at()));
   handle.ring_count = layout_.ring_count;
   handle.rings = reinterpret_cast<device::PeerRing*>(own(layout_.rings_at(0)));
+  handle.counters =
+      reinterpret_cast<const std::uint64_t*>(static_cast<const std::byte*>(shared_.address()) + layout_.counters_at(0));
+  handle.remote_counters = reinterpret_cast<std::uint64_t* const*>(own(layout_.counter_lists_at()));
+  handle.block_groups = reinterpret_cast<device::BlockGroup*>(own(layout_.block_groups_at()));
   handle.peer_status = reinterpret_cast<const std::uint32_t*>(own(layout_.statuses_at()));
   return handle;
 }
@@ -132,6 +145,10 @@ Result<void> ControlMemory::put_segments(Rank rank, std::span<const device::Devi
 
 Result<void> ControlMemory::put_barrier_words(Rank rank, std::uint64_t* words) {
   return put(own(layout_.barrier_words_at() + rank * sizeof words), static_cast<const void*>(&words), sizeof words);
+}
+
+Result<void> ControlMemory::put_counters(Rank rank, std::uint64_t* counters) {
+  return put(own(layout_.counter_lists_at() + rank * sizeof counters), static_cast<const void*>(&counters), sizeof counters);
 }
 
 Result<void> ControlMemory::put_rings(Rank own_rank, Rank rank, std::byte* shared) {

@@ -25,8 +25,8 @@ struct ControlLayout {
   std::uint32_t ring_line_count = 0;
 
   // Shared, the same at every rank: notifications of every segment, then the barrier's words, one to flush by, of each rank the
-  // lines that it sends and the credit that it returns for each ring, scratch; and with
-  // queues what ranks tell each other of their adapters: of this one's, a state for each rank, and where others' are read to.
+  // lines that it sends and the credit that it returns for each ring, and the counters of its writes, scratch; and with queues what
+  // ranks tell each other of their adapters: of this one's, a state for each rank, and where others' are read to.
   std::size_t notifications_at(std::size_t segment) const noexcept {
     return segment * notification_count * sizeof(device::Notification);
   }
@@ -34,6 +34,7 @@ struct ControlLayout {
   std::size_t flush_word_at() const noexcept;  // 0, which adding 0 does not change
   std::size_t lines_at(Rank rank, std::uint32_t ring) const noexcept;
   std::size_t credit_at(Rank rank, std::uint32_t ring) const noexcept;
+  std::size_t counters_at(Rank rank) const noexcept;
   static constexpr std::size_t kScratchBytes = 65536;
   std::size_t scratch_at() const noexcept;       // of no meaning to anybody
   static constexpr std::size_t kPortBytes = 32;  // of an introduction's beginning; keys of 16 bytes follow
@@ -44,14 +45,16 @@ struct ControlLayout {
   std::size_t inbox_at() const noexcept { return state_at(rank_count); }
   std::size_t shared_bytes() const noexcept { return queue_count == 0 ? introduction_at() : inbox_at() + introduction_bytes(); }
 
-  // Own: segments and barrier words as this rank reaches them, queues, their CQs of one CQE each, kernel words, ends of rings,
-  // statuses.
+  // Own: segments, barrier words and counters as this rank reaches them, queues, their CQs of one CQE each, kernel words, ends of
+  // rings, where blocks meet, statuses.
   std::size_t barrier_words_at() const noexcept;
+  std::size_t counter_lists_at() const noexcept;
   std::size_t queue_lists_at() const noexcept;
   std::size_t queues_at(Rank rank) const noexcept;
   std::size_t cqe_at(Rank rank, std::uint32_t queue) const noexcept;
   std::size_t kernel_words_at() const noexcept;
   std::size_t rings_at(Rank rank) const noexcept;
+  std::size_t block_groups_at() const noexcept;
   std::size_t statuses_at() const noexcept;
   std::size_t status_bytes() const noexcept { return (std::size_t{rank_count} + 1) * sizeof(std::uint32_t); }
   std::size_t own_bytes() const noexcept { return statuses_at() + status_bytes(); }
@@ -71,6 +74,8 @@ class ControlMemory {
   // Of one rank. Errors: device_error, timed_out (the copy engine).
   Result<void> put_segments(Rank rank, std::span<const device::DeviceSegment> segments);
   Result<void> put_barrier_words(Rank rank, std::uint64_t* words);
+  // Null: not load/store accessible, or not by atomics. Counts go on where they were.
+  Result<void> put_counters(Rank rank, std::uint64_t* counters);
   // `shared`: that rank's control memory; null: not load/store accessible. The rings go on where they were.
   Result<void> put_rings(Rank own_rank, Rank rank, std::byte* shared);
   Result<void> put_queues(Rank rank, std::span<const device::PeerQueue> queues);

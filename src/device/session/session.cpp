@@ -100,6 +100,7 @@ struct DeviceSession::State {
   // What of a rank is in reach, and what of it work requests would name.
   struct Survey {
     std::byte* shared = nullptr;  // its control memory; null: not in reach
+    bool has_atomics = false;     // on that
     std::vector<device::DeviceSegment> segments;
     std::vector<RemoteBytes> there;
     bool needs_queue = false;
@@ -180,6 +181,7 @@ Result<DeviceSession::State::Survey> DeviceSession::State::survey(Rank rank, con
   if (is_by_queue) (*control)->why_not = "queues are asked for";
   Survey found;
   found.shared = is_by_queue ? nullptr : static_cast<std::byte*>((*control)->address);
+  found.has_atomics = found.shared != nullptr && (*control)->why_no_atomics.empty();
   found.segments.resize(layout.segment_count);
   bool is_all_direct = found.shared != nullptr;
   for (SegmentId id = 0; id < options.segment_count; ++id) {
@@ -209,7 +211,11 @@ Result<void> DeviceSession::State::put_tables(Rank rank, Survey& found) {
   const ControlLayout& layout = memory->layout();
   if (Result<void> put = memory->put_segments(rank, found.segments); !put) return put;
   auto* const words = found.shared == nullptr ? nullptr : reinterpret_cast<std::uint64_t*>(found.shared + layout.barrier_at());
-  if (Result<void> put = memory->put_barrier_words(rank, words); !put || layout.ring_count == 0) return put;
+  if (Result<void> put = memory->put_barrier_words(rank, words); !put) return put;
+  // Where the rank counts the writes of this one.
+  auto* const counters =
+      found.has_atomics ? reinterpret_cast<std::uint64_t*>(found.shared + layout.counters_at(fabric.rank())) : nullptr;
+  if (Result<void> put = memory->put_counters(rank, counters); !put || layout.ring_count == 0) return put;
   return memory->put_rings(fabric.rank(), rank, found.shared);
 }
 
