@@ -14,10 +14,13 @@ import command_line_test as shared
 from command_line_test import expect, expect_header, expect_refusal, expect_summary, is_near, run
 from ranks_test import TRANSPORT, Ended, free_port, ranks, rows, run_job, sizes, start_rank
 
-OPS = {"device-latency": ("notify", "notify-ordered", "payload", "write-notify", "read", "fetch-add", "compare-swap", "barrier"),
-       "device-bw": ("write", "read"),
-       "device-rate": ("notify", "write", "write-notify")}
-WITH_SIZES = ("write", "read", "write-notify")
+OPS = {"device-latency": ("notify", "notify-ordered", "payload", "write-notify", "write-count", "message", "read", "fetch-add", "compare-swap",
+                          "barrier"),
+       "device-bw": ("write", "message", "read"),
+       "device-rate": ("notify", "write", "write-notify", "message")}
+WITH_SIZES = ("write", "read", "write-notify", "write-count", "message")
+# Not by queues.
+BY_STORES = ("write-count", "message")
 SIDE_BY_SIDE = ("pingpong", "matvec")
 ALL = (*OPS, *SIDE_BY_SIDE)
 FEW = ("-i", "6", "-x", "2")
@@ -60,7 +63,7 @@ def test_device_help_names_the_options():
         expect("--plant-fault" not in text, f"{name} --help shows what only tests use")
     for name, ops in OPS.items():
         text = run(name, "--help").out
-        expect("-c,--validation" in text and ("--blocks" in text) == (name != "device-latency"), f"{name} --help\n{text}")
+        expect("-c,--validation" in text and "--blocks" in text and "all blocks as one" in text, f"{name} --help\n{text}")
         for op in ops:
             expect(re.search(rf"[ |]{op}\b", text), f"{name} --help lacks {op}\n{text}")
 
@@ -74,7 +77,12 @@ def test_device_wrong_usage_is_one_line_and_status_2():
     expect_refusal(ranks("device-bw", "-m", "6:12"), 2, "-m 6:12", "multiple of 4")
     expect_refusal(ranks("device-bw", "-m", "0:8"), 2, "-m 0:8", "multiple of 4")
     expect_refusal(ranks("device-latency", "-i", "0"), 2, "--iterations", "outside")
-    expect_refusal(ranks("device-latency", "--blocks", "2"), 2)  # is of one scope
+    expect_refusal(ranks("device-latency", "--blocks", "2"), 2, "--blocks 2", "--scope blocks")  # is of one scope
+    expect_refusal(ranks("device-latency", "--scope", "blocks"), 2, "--scope blocks", "--op notify")
+    expect_refusal(ranks("device-bw", "--scope", "blocks", "--queues", "1"), 2, "--queues 1", "--scope blocks")
+    for op in BY_STORES:
+        expect_refusal(ranks("device-latency", "--op", op, "--queues", "2"), 2, "--queues 2", f"--op {op}")
+    expect_refusal(ranks("pingpong", "--scope", "blocks"), 2, "--scope", "blocks")
     expect_refusal(ranks("device-latency", "-W", "2"), 2)  # has no windows
     expect_refusal(ranks("device-latency", "--threads", "64"), 2, "--threads 64", "--scope block")
     expect_refusal(ranks("device-bw", "--scope", "grid"), 2, "--scope", "grid", "warp")
@@ -96,6 +104,7 @@ def test_device_wrong_usage_is_one_line_and_status_2():
 def test_device_grids_that_cannot_be_are_refused():
     expect_refusal(ranks("device-rate", "--scope", "warp", "--threads", "40", *TRANSPORT), 2, "--threads 40", "multiple of 32")
     expect_refusal(ranks("device-rate", "--blocks", "1000", *TRANSPORT), 2, "--blocks 1000", "256", "use fewer")
+    expect_refusal(ranks("device-bw", "--scope", "blocks", "--blocks", "257", *TRANSPORT), 2, "--blocks 257", "at most 256")
     expect_refusal(ranks("device-rate", "--threads", "64", "-i", "1000000", *TRANSPORT), 2, "-i 1000000", "samples", "take fewer")
     expect_refusal(ranks("matvec", "-i", "1000000", *TRANSPORT), 2, "-i 1000000", "products", "take fewer")
 
@@ -123,7 +132,7 @@ def test_device_latency_of_every_op_is_checked():
         document, outcome = document_of("device-latency", *small("device-latency", op), "-c")
         expect(sizes(outcome) == ([4, 8, 16, 32, 64] if op in WITH_SIZES else [0]), "the sizes", outcome)
         expect(all("Pass" in row and row[-1] == "cpu" for row in rows(outcome)), f"{op}", outcome)
-        half = "half of a round trip" if op in ("notify", "notify-ordered", "payload", "write-notify") else "a whole operation"
+        half = "a whole operation" if op in ("read", "fetch-add", "compare-swap", "barrier") else "half of a round trip"
         expect(half in outcome.out, "what is measured", outcome)
         for result in document["results"]:
             expect_result(result, "device-latency", op, 6)
@@ -135,6 +144,18 @@ def test_device_latency_of_every_scope():
         document, outcome = document_of("device-latency", "--op", "write-notify", "--scope", scope, *FEW, "-m", "1000:2000", "-c")
         expect(f"scope {scope}" in outcome.out and sizes(outcome) == [1000, 2000], "the scope", outcome)
         expect(document["results"][0]["scope"] == scope, f"{document['results'][0]}")
+
+
+def test_device_ops_of_several_blocks():
+    for name, ops in OPS.items():
+        for op in (op for op in ops if op in WITH_SIZES):
+            for check in ((), ("-c",)):
+                document, outcome = document_of(name, *small(name, op), "--scope", "blocks", "--blocks", "3", *check)
+                expect("3 blocks of 2 threads, scope blocks" in outcome.out, "the scope", outcome)
+                expect(all(("Pass" in row) == bool(check) for row in rows(outcome)), f"{op}", outcome)
+                for result in document["results"]:
+                    expect_result(result, name, op, 6)
+                    expect(result["scope"] == "blocks" and result["blocks"] == 3 and result["units"] == 1, f"{result}")
 
 
 def test_device_bw_of_every_op_is_checked():
@@ -177,7 +198,7 @@ NO_ADAPTER = {"GIGABAR_MLX5_LIBRARY": "/nowhere/libmlx5.so.1"}
 
 def test_device_commands_by_queues():
     for name, ops in OPS.items():
-        for op in ops:
+        for op in (op for op in ops if op not in BY_STORES):
             document, outcome = document_of(name, *small(name, op), "-c", "--queues", "2", "--proxies", "2", path_name="softhca", **NO_ADAPTER)
             for result in document["results"]:
                 expect_result(result, name, op, 6 * (result["units"] if name == "device-latency" else 1), "softhca")
@@ -235,8 +256,9 @@ def test_matvec_with_fewer_batches_than_may_be_under_way():
 
 
 def test_device_wrong_data_are_found_and_are_status_1():
-    for name, op in (("device-latency", "write-notify"), ("device-latency", "read"), ("device-bw", "write"), ("device-bw", "read"),
-                     ("device-rate", "write"), ("device-rate", "write-notify")):
+    for name, op in (("device-latency", "write-notify"), ("device-latency", "write-count"), ("device-latency", "message"), ("device-latency", "read"),
+                     ("device-bw", "write"), ("device-bw", "message"), ("device-bw", "read"), ("device-rate", "write"), ("device-rate", "message"),
+                     ("device-rate", "write-notify")):
         arguments = small(name, op)
         outcome = ranks(name, *arguments, "-c", "--plant-fault", "16", *TRANSPORT)
         expect_refusal(outcome, 1, "wrong data", op, "offset 8")

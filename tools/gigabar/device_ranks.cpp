@@ -26,15 +26,17 @@ constexpr std::array<Named<Measure>, 3> kCommands = {
     {{Measure::latency, "device-latency"}, {Measure::bandwidth, "device-bw"}, {Measure::rate, "device-rate"}}};
 std::string_view command_of(Measure measure) noexcept { return name_in(kCommands, measure); }
 
-constexpr std::array<Named<Op>, 9> kOps = {{{Op::notify, "notify"},
-                                            {Op::notify_ordered, "notify-ordered"},
-                                            {Op::payload, "payload"},
-                                            {Op::write, "write"},
-                                            {Op::write_notify, "write-notify"},
-                                            {Op::read, "read"},
-                                            {Op::fetch_add, "fetch-add"},
-                                            {Op::compare_swap, "compare-swap"},
-                                            {Op::barrier, "barrier"}}};
+constexpr std::array<Named<Op>, 11> kOps = {{{Op::notify, "notify"},
+                                             {Op::notify_ordered, "notify-ordered"},
+                                             {Op::payload, "payload"},
+                                             {Op::write, "write"},
+                                             {Op::write_notify, "write-notify"},
+                                             {Op::write_count, "write-count"},
+                                             {Op::message, "message"},
+                                             {Op::read, "read"},
+                                             {Op::fetch_add, "fetch-add"},
+                                             {Op::compare_swap, "compare-swap"},
+                                             {Op::barrier, "barrier"}}};
 std::string_view name_of(Op op) noexcept { return name_in(kOps, op); }
 
 // Those of --op; the first is the default.
@@ -42,8 +44,8 @@ std::vector<Named<Op>> ops_of(Measure measure) {
   std::vector<Named<Op>> ops;
   for (const Named<Op>& each : kOps) {
     const Op op = each.value;
-    const bool is_of_rate = op == Op::notify || op == Op::write || op == Op::write_notify;
-    const bool is_of_bandwidth = op == Op::write || op == Op::read;
+    const bool is_of_rate = op == Op::notify || op == Op::write || op == Op::write_notify || op == Op::message;
+    const bool is_of_bandwidth = op == Op::write || op == Op::read || op == Op::message;
     const bool is_of_it = measure == Measure::latency ? op != Op::write : measure == Measure::rate ? is_of_rate : is_of_bandwidth;
     if (is_of_it) ops.push_back(each);
   }
@@ -51,7 +53,9 @@ std::vector<Named<Op>> ops_of(Measure measure) {
 }
 
 // Whether messages have a size that is chosen.
-bool has_sizes(Op op) noexcept { return op == Op::write || op == Op::read || op == Op::write_notify; }
+bool has_sizes(Op op) noexcept {
+  return op == Op::write || op == Op::read || op == Op::write_notify || op == Op::write_count || op == Op::message;
+}
 
 struct Options : ranks::JobOptions {
   Measure measure = Measure::latency;
@@ -92,7 +96,21 @@ void settle_message_sizes(Plan& plan) {
 
 void settle_grid(const Options& options) {
   const bool is_one = options.measure == Measure::latency;
-  if (is_one && options.grid.thread_count && options.grid.scope != ScopeKind::block) {
+  const bool is_of_blocks = options.grid.scope == ScopeKind::blocks;
+  if (is_one && options.grid.block_count && !is_of_blocks) {
+    refuse_usage(fmt::format("--blocks {}: a latency is that of one scope; choose --scope blocks, or leave --blocks out",
+                             *options.grid.block_count));
+  }
+  if (is_of_blocks && !has_sizes(options.op)) {
+    refuse_usage(
+        fmt::format("--scope blocks: --op {} has nothing that blocks could share; choose another scope", name_of(options.op)));
+  }
+  const bool is_by_stores = is_of_blocks || options.op == Op::write_count || options.op == Op::message;
+  if (is_by_stores && options.queues.count != 0) {
+    refuse_usage(fmt::format("--queues {}: {} is by loads and stores; leave --queues out", options.queues.count,
+                             is_of_blocks ? "--scope blocks" : fmt::format("--op {}", name_of(options.op))));
+  }
+  if (is_one && options.grid.thread_count && options.grid.scope != ScopeKind::block && !is_of_blocks) {
     refuse_usage(fmt::format("--threads {}: a latency is that of one scope; choose --scope block, or leave --threads out",
                              *options.grid.thread_count));
   }
@@ -110,7 +128,10 @@ Plan make_plan(const Options& options) {
 
 Grid grid_of(const Options& options, bool is_stand_in) {
   const bool is_small = options.measure == Measure::rate || !has_sizes(options.op);
-  const std::uint32_t blocks = options.measure == Measure::bandwidth ? 64 : 1;
+  constexpr std::uint32_t kBlocksOfAScope = 8;  // fill NVLink
+  const std::uint32_t blocks = options.grid.scope == ScopeKind::blocks ? kBlocksOfAScope
+                               : options.measure == Measure::bandwidth ? 64
+                                                                       : 1;
   return make_grid(options.grid, is_small ? ScopeKind::thread : ScopeKind::block, blocks, is_stand_in);
 }
 
@@ -148,6 +169,7 @@ RoundPlan layout_of(const Options& options, const Grid& grid, std::uint64_t byte
   plan.measure = options.measure;
   plan.op = options.op;
   plan.unit_count = grid.unit_count();
+  plan.is_of_blocks = grid.scope == ScopeKind::blocks;
   plan.window = options.measure == Measure::latency ? 1 : options.window;
   plan.queue_count = options.queues.count;
   plan.sharing = sharing_of(options, grid);
@@ -202,7 +224,7 @@ struct SizeResult {
 // A round trip is two ways.
 bool is_halved(const RoundPlan& plan) noexcept {
   if (plan.measure != Measure::latency) return false;
-  return plan.op == Op::notify || plan.op == Op::notify_ordered || plan.op == Op::payload || plan.op == Op::write_notify;
+  return plan.op != Op::read && plan.op != Op::fetch_add && plan.op != Op::compare_swap && plan.op != Op::barrier;
 }
 
 constexpr double kNsPerPs = 0.001;
@@ -292,7 +314,9 @@ std::string what_is_timed(const Options& options) {
   if (options.op == Op::read) return "read: windows of reads";
   const bool ends_with_flush = options.measure == Measure::rate && options.op == Op::write;
   return fmt::format("{}: windows of {}, each ended by {}", op, options.window,
-                     ends_with_flush ? "a flush" : "a notification and its answer");
+                     ends_with_flush             ? "a flush"
+                     : options.op == Op::message ? "an answer"
+                                                 : "a notification and its answer");
 }
 
 Row row_of(const Options& options, const Grid& grid, const SizeResult& result, const std::string& path) {
@@ -334,13 +358,24 @@ class Session : public Pair {
     agree(digest_of(plan_, grid_));
     std::uint64_t bytes = 0;
     for (const std::uint64_t size : plan_.sizes) bytes = std::max(bytes, segment_bytes(layout_of(options_, grid_, size)));
-    open(bytes, 2 * grid_.unit_count(), options_.queues);
+    open(bytes, 2 * grid_.unit_count(), options_.queues, rings());
     if (report() != nullptr) print_titles(*report());
     for (const std::uint64_t size : plan_.sizes) do_size(size);
     close();
   }
 
  private:
+  // One for each unit, for windows as far as memory allows.
+  RingOptions rings() const {
+    if (options_.op != Op::message) return {};
+    if (grid_.unit_count() > kMaxRings) {
+      refuse_usage(fmt::format("--op message: {} units, and rings for {} at most; use fewer --blocks or --threads",
+                               grid_.unit_count(), kMaxRings));
+    }
+    const RoundPlan layout = layout_of(options_, grid_, plan_.sizes.back());
+    return rings_for(layout.part_bytes, layout.window, grid_.unit_count());
+  }
+
   void print_titles(Report& report) {
     report.print("# {}\n", what_is_timed(options_));
     report.print("# {}\n", grid_text(grid_));
@@ -359,6 +394,7 @@ class Session : public Pair {
     plan.is_checked = options_.is_checked;
     plan.plants_fault = options_.fault_bytes == bytes;
     plan.timeout_ns = kernel_timeout_ns();
+    plan.counter_base = counted_;
     return plan;
   }
 
@@ -376,6 +412,7 @@ class Session : public Pair {
   KernelRun run_kernel(const RoundPlan& plan) {
     KernelRun run = tool::take(run_rounds(device(), plan, grid_));
     require_ended_well(task_of(plan), run.ends);
+    if (plan.op == Op::write_count) counted_ += plan.round_count();
     return run;
   }
 
@@ -406,6 +443,7 @@ class Session : public Pair {
   const Plan plan_;
   const Options& options_ = plan_.options;
   Grid grid_;
+  std::uint32_t counted_ = 0;  // calls of write_count, each way
 };
 
 // --- Options --------------------------------------------------------------------------------------------------------------------
@@ -454,8 +492,10 @@ void add(const Command& program, Invocation& invocation, Measure measure, const 
   const char* const scope = is_latency                      ? "block where messages have a size, else thread"
                             : measure == Measure::bandwidth ? "block"
                                                             : "thread";
-  const char* const blocks = is_latency ? nullptr : measure == Measure::bandwidth ? "64" : "1";
-  add_grid_options(command, options.grid, scope, kThreadsByScope, blocks);
+  const char* const blocks = is_latency                      ? "1; 8 with --scope blocks"
+                             : measure == Measure::bandwidth ? "64; 8 with --scope blocks"
+                                                             : "1; 8 with --scope blocks";
+  add_grid_options(command, options.grid, scope, kThreadsByScope, blocks, true);
   add_queues(command, options.queues);
   add_counts(command, options);
   command->add_flag("-c,--validation", options.is_checked,

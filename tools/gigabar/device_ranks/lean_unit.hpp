@@ -12,7 +12,7 @@ namespace gigabar::tool::device_ranks {
 
 // Whether a LeanUnit, or of latencies a PingUnit, can do a plan, and does what a RoundUnit would.
 inline bool is_lean(const RoundPlan& plan) {
-  const bool only_sends = plan.op <= Op::write;
+  const bool only_sends = plan.op <= Op::write || plan.op == Op::write_count;
   const bool looks_at_data = plan.is_checked && plan.message_bytes != 0;
   const bool ends_with_flush = plan.measure == Measure::rate && plan.op == Op::write;
   return only_sends && has_channel(plan) && !looks_at_data && !ends_with_flush && !plan.only_fills;
@@ -104,6 +104,8 @@ class LeanUnit {
 
 template <class Scope>
 using LeanDirectUnit = LeanUnit<Scope, device::DirectChannel>;
+template <>
+inline constexpr bool kTakesBlocks<LeanDirectUnit> = true;
 template <class Scope>
 using LeanQueueUnit = LeanUnit<Scope, device::QueueChannel>;
 

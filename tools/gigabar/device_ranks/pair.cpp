@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <bit>
 #include <chrono>
 #include <memory>
 #include <utility>
@@ -45,6 +46,9 @@ std::string path_between(const std::vector<Json>& introductions) {
   return link_between(introductions[0].value("device", Json()), introductions[1].value("device", Json()));
 }
 
+// Of a message in a ring: lines of 16 bytes carry 12, the first one 8.
+constexpr std::uint64_t line_bytes(std::uint64_t bytes) noexcept { return (bytes / 12 + 2) * 16; }
+
 // What another process sent is not trusted.
 Complaint complaint_from(const Json& json, std::size_t rank) {
   const auto count = json.find("wrong_count");
@@ -80,7 +84,7 @@ void Pair::join_pair() {
     fail(fmt::format("kernels of device {}: {} ({}); {}", device_.index, runtime.reason, name_of(runtime.code), runtime.remedy));
 }
 
-void Pair::open(std::uint64_t bytes, std::uint32_t notification_count, const QueueOptions& queues) {
+void Pair::open(std::uint64_t bytes, std::uint32_t notification_count, const QueueOptions& queues, const RingOptions& rings) {
   constexpr std::uint32_t kMinNotifications = 64;
   queues_ = queues;
   const auto memory = std::make_shared<DeviceMemory>(tool::take(DeviceMemory::allocate(device_.index, bytes)));
@@ -92,6 +96,10 @@ void Pair::open(std::uint64_t bytes, std::uint32_t notification_count, const Que
   options.segment_count = kDataSegment + 1;
   options.notification_count = std::max(kMinNotifications, notification_count);
   options.timeout = timeout();
+  if (rings.count != 0) {
+    options.ring_count = rings.count;
+    options.ring_bytes = static_cast<std::uint32_t>(rings.bytes);
+  }
   if (queues.count != 0) {
     options.queues = QueueUse::always;
     options.queue_count = queues.count;
@@ -205,6 +213,7 @@ Grid make_grid(const GridOptions& options, ScopeKind usual_scope, std::uint32_t 
   grid.scope = options.scope.value_or(usual_scope);
   grid.block_count = options.block_count.value_or(is_stand_in ? std::min(usual_block_count, 2U) : usual_block_count);
   const std::uint32_t warp = is_stand_in ? kMaxCpuLanes : kWarpThreads;
+  const bool is_of_blocks = grid.scope == ScopeKind::blocks;
   const std::uint32_t usual_threads = grid.scope == ScopeKind::thread ? 1
                                       : grid.scope == ScopeKind::warp ? kWarpThreads
                                                                       : kMaxBlockThreads;
@@ -212,7 +221,11 @@ Grid make_grid(const GridOptions& options, ScopeKind usual_scope, std::uint32_t 
   if (grid.scope == ScopeKind::warp && grid.threads_per_block % kWarpThreads != 0) {
     refuse_usage(fmt::format("--threads {}: with --scope warp it is a multiple of {}", grid.threads_per_block, kWarpThreads));
   }
-  if (is_stand_in && grid.scope == ScopeKind::block) grid.threads_per_block = std::min(grid.threads_per_block, kMaxCpuLanes);
+  if (is_of_blocks && grid.block_count > device::kMaxScopeBlocks) {
+    refuse_usage(fmt::format("--blocks {}: one scope has at most {} blocks", grid.block_count, device::kMaxScopeBlocks));
+  }
+  if (is_stand_in && (is_of_blocks || grid.scope == ScopeKind::block))
+    grid.threads_per_block = std::min(grid.threads_per_block, kMaxCpuLanes);
   if (is_stand_in && grid.scope == ScopeKind::warp) grid.threads_per_block = grid.threads_per_block / kWarpThreads * warp;
   grid.threads_per_unit = grid.scope == ScopeKind::thread ? 1 : grid.scope == ScopeKind::warp ? warp : grid.threads_per_block;
   const std::uint64_t thread_count = std::uint64_t{grid.block_count} * grid.threads_per_block;
@@ -231,6 +244,18 @@ std::uint64_t part_of(std::uint64_t bytes, const Grid& grid) noexcept {
   return round_up((bytes + grid.unit_count() - 1) / grid.unit_count(), kPartUnit);
 }
 
+RingOptions rings_for(std::uint64_t bytes, std::uint32_t under_way, std::uint32_t count) noexcept {
+  // A message is sent at once up to half a ring, and credit returns by quarters.
+  constexpr std::uint64_t kMinBytes = 16384, kMaxRingBytes = std::uint64_t{1} << 20, kMaxAllBytes = std::uint64_t{256} << 20;
+  const std::uint64_t wanted = std::bit_ceil(4 * line_bytes(bytes) * std::min<std::uint64_t>(under_way, 64));
+  const std::uint64_t most = std::bit_floor(std::min(kMaxRingBytes, kMaxAllBytes / std::max(count, 1U)));
+  return {count, std::clamp(wanted, kMinBytes, most)};
+}
+
+bool are_for_messages(const RingOptions& rings, std::uint64_t bytes, std::uint32_t under_way) noexcept {
+  return rings.count != 0 && bytes <= kMessageLimitBytes && 2 * line_bytes(bytes) * under_way <= rings.bytes;
+}
+
 std::string grid_text(const Grid& grid) {
   return fmt::format("{} of {}, scope {}", counted(grid.block_count, "block"), counted(grid.threads_per_block, "thread"),
                      name_of(grid.scope));
@@ -243,11 +268,15 @@ void require_room_for_samples(std::uint32_t round_count, const Grid& grid) {
                            counted(grid.unit_count(), name_of(grid.scope)), counted(count, "sample"), kMaxSamples));
 }
 
-void add_grid_options(const Command& command, GridOptions& options, const char* scope, const char* threads, const char* blocks) {
+void add_grid_options(const Command& command, GridOptions& options, const char* scope, const char* threads, const char* blocks,
+                      bool takes_blocks) {
   if (scope != nullptr) {
+    const std::vector<Named<ScopeKind>> scopes(kScopes.begin(), kScopes.end() - (takes_blocks ? 0 : 1));
     command
-        .add_choice("--scope", options.scope, kScopes,
-                    "Who calls: one thread, a warp, a block, each with the same number's at the partner")
+        .add_choice("--scope", options.scope, scopes,
+                    takes_blocks
+                        ? "Who calls: one thread, a warp, a block, each with the same number's at the partner; or all blocks as one"
+                        : "Who calls: one thread, a warp, a block, each with the same number's at the partner")
         ->default_str(scope);
   }
   command.add_option("--threads", options.thread_count, whole_number(1, kMaxBlockThreads), "Threads of a block")

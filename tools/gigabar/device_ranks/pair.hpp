@@ -24,8 +24,8 @@ using ranks::take_from_fabric;
 
 // --- Options --------------------------------------------------------------------------------------------------------------------
 
-inline constexpr std::array<Named<ScopeKind>, 3> kScopes = {
-    {{ScopeKind::thread, "thread"}, {ScopeKind::warp, "warp"}, {ScopeKind::block, "block"}}};
+inline constexpr std::array<Named<ScopeKind>, 4> kScopes = {
+    {{ScopeKind::thread, "thread"}, {ScopeKind::warp, "warp"}, {ScopeKind::block, "block"}, {ScopeKind::blocks, "blocks"}}};
 constexpr std::string_view name_of(ScopeKind scope) noexcept { return name_in(kScopes, scope); }
 
 // The scopes and their numbers, as typed: unset ones follow from the rest and the device.
@@ -42,6 +42,18 @@ struct QueueOptions {
   QueueEngine engine = QueueEngine::automatic;
   std::string hca_port;
 };
+
+// Rings of messages to and from the partner, one for each unit; 0: none.
+struct RingOptions {
+  std::uint32_t count = 0;
+  std::uint64_t bytes = 0;  // of each
+};
+inline constexpr std::uint32_t kMaxRings = 1024;
+// Rings in which so many messages of so many bytes are under way at once, or as many as there is memory for.
+RingOptions rings_for(std::uint64_t bytes, std::uint32_t under_way, std::uint32_t count) noexcept;
+// Whether so many messages are under way in a ring without a wait; above 64 KiB a write is faster than a message.
+bool are_for_messages(const RingOptions& rings, std::uint64_t bytes, std::uint32_t under_way) noexcept;
+inline constexpr std::uint64_t kMessageLimitBytes = 65536;
 
 inline constexpr std::uint64_t kMaxBytes = std::uint64_t{1} << 30;
 inline constexpr std::uint32_t kMaxBlocks = 1024;
@@ -65,8 +77,10 @@ inline std::uint64_t round_up(std::uint64_t bytes, std::uint64_t unit) noexcept 
 inline constexpr std::uint64_t kPartUnit = 16;  // parts begin where one load of a GPU is whole
 inline constexpr std::uint64_t kPage = 4096;
 
-// --scope, --threads, --blocks, each with the default that the help shows; null: the command has no such option.
-void add_grid_options(const Command& command, GridOptions& options, const char* scope, const char* threads, const char* blocks);
+// --scope, --threads, --blocks, each with the default that the help shows; null: the command has no such option. `takes_blocks`:
+// all blocks may be one scope.
+void add_grid_options(const Command& command, GridOptions& options, const char* scope, const char* threads, const char* blocks,
+                      bool takes_blocks = false);
 // -m, and the hidden --plant-fault, which proves that the check can fail.
 void add_sizes(const Command& command, std::string& sizes, const char* usual);
 void add_fault(const Command& command, std::optional<std::uint64_t>& bytes);
@@ -99,7 +113,7 @@ class Pair : public ranks::RankSession {
   void join_pair();
   // Memory of `bytes` at both ranks as kDataSegment, and a session in which kernels reach the partner's, by queues where there are
   // some. Prints who is who.
-  void open(std::uint64_t bytes, std::uint32_t notification_count, const QueueOptions& queues = {});
+  void open(std::uint64_t bytes, std::uint32_t notification_count, const QueueOptions& queues = {}, const RingOptions& rings = {});
   // The kernels have ended. Writes the report.
   void close();
 

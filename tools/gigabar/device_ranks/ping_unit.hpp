@@ -34,6 +34,7 @@ class PingUnit {
         case Op::notify_ordered: play<Op::notify_ordered>(channel, clock, samples, done); break;
         case Op::payload: play<Op::payload>(channel, clock, samples, done); break;
         case Op::write_notify: play<Op::write_notify>(channel, clock, samples, done); break;
+        case Op::write_count: play<Op::write_count>(channel, clock, samples, done); break;
         default: play<Op::notify>(channel, clock, samples, done); break;
       }
     }
@@ -79,7 +80,12 @@ class PingUnit {
       if (done.status != Status::ok) return;
       std::uint32_t found = 0;
       std::uint64_t carried = 0;
-      done.status = channel.notification_wait_until(scope_, id_, round, timeout, found, O == Op::payload ? &carried : nullptr);
+      if constexpr (O == Op::write_count) {
+        done.status = device::counter_wait(scope_, plan_.fabric, plan_.partner, 0, plan_.counter_base + round, timeout, found);
+        found -= plan_.counter_base;
+      } else {
+        done.status = channel.notification_wait_until(scope_, id_, round, timeout, found, O == Op::payload ? &carried : nullptr);
+      }
       if (done.status != Status::ok) return;
       if constexpr (IsActive) {
         const std::uint64_t after = ticks();
@@ -99,6 +105,9 @@ class PingUnit {
   GIGABAR_DEVICE Status send(Channel& channel, std::uint32_t round, device::Timeout timeout) const {
     if constexpr (O == Op::write_notify) {
       return channel.write_notify(scope_, part_.begin, plan_.receive_offset_bytes + part_.begin, part_.bytes, id_, round, timeout);
+    } else if constexpr (O == Op::write_count) {
+      return device::write_count(scope_, plan_.fabric, {kDataSegment, part_.begin},
+                                 {plan_.partner, kDataSegment, plan_.receive_offset_bytes + part_.begin}, part_.bytes, 0);
     } else {
       const device::Order order = O == Op::notify_ordered ? device::Order::after_writes : device::Order::none;
       return channel.notify(scope_, id_, round, order, O == Op::payload ? payload_of(round) : 0, timeout);
@@ -116,6 +125,8 @@ class PingUnit {
 
 template <class Scope>
 using DirectPingUnit = PingUnit<Scope, device::DirectChannel>;
+template <>
+inline constexpr bool kTakesBlocks<DirectPingUnit> = true;
 template <class Scope>
 using QueuePingUnit = PingUnit<Scope, device::QueueChannel>;
 

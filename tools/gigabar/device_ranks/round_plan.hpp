@@ -20,6 +20,8 @@ enum class Op : std::uint8_t {
   fetch_add,
   compare_swap,
   barrier,
+  write_count,
+  message,  // by rings
 };
 
 inline constexpr SegmentId kDataSegment = 0;
@@ -52,7 +54,9 @@ struct RoundPlan {
   std::uint64_t timeout_ns = 0;       // of all rounds together, and of one wait
   std::uint32_t rounds_per_look = 1;  // the clock is read at every so many rounds
   std::uint32_t unit_count = 1;
-  std::uint32_t queue_count = 0;  // to the partner; 0: by loads and stores
+  bool is_of_blocks = false;       // the one unit
+  std::uint32_t counter_base = 0;  // calls that were counted before, each way
+  std::uint32_t queue_count = 0;   // to the partner; 0: by loads and stores
   device::Sharing sharing = device::Sharing::device;
 
   GIGABAR_DEVICE bool takes_end_times() const { return measure != Measure::latency; }

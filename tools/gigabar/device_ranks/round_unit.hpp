@@ -130,6 +130,10 @@ class RoundUnit {
       case Op::payload: words_.note(notify_partner(kRoundEnd, round_value(), device::Order::none, payload_value())); break;
       case Op::notify_ordered: words_.note(notify_partner(kRoundEnd, round_value(), device::Order::after_writes)); break;
       case Op::write_notify: words_.note(write_notify_message(0, kRoundEnd, round_value())); break;
+      case Op::write_count:
+        words_.note(device::write_count(scope_, plan_.fabric, {kDataSegment, send_offset(0)},
+                                        {plan_.partner, kDataSegment, receive_offset(0)}, bytes_, 0));
+        break;
       default: words_.note(notify_partner(kRoundEnd, round_value(), device::Order::none)); break;
     }
   }
@@ -229,6 +233,10 @@ class RoundUnit {
   // The partner's end of this round; what it carried.
   GIGABAR_DEVICE std::uint64_t await_round() {
     std::uint64_t payload = 0;
+    if (plan_.op == Op::write_count) {
+      words_.await_count(0, plan_.counter_base + round_value());
+      return payload;
+    }
     words_.await(uses_channel() ? &channel_ : nullptr, notification(kRoundEnd), round_value(), {round_, 0, 0},
                  has_data() ? 0 : fault(), plan_.op == Op::payload ? &payload : nullptr);
     return payload;
@@ -283,5 +291,7 @@ class RoundUnit {
   UnitWords<Scope> words_;
   device::Channel channel_;
 };
+template <>
+inline constexpr bool kTakesBlocks<RoundUnit> = true;
 
 }  // namespace gigabar::tool::device_ranks

@@ -4,6 +4,7 @@
 
 #include "device_ranks/atomic_unit.hpp"
 #include "device_ranks/lean_unit.hpp"
+#include "device_ranks/message_unit.hpp"
 #include "device_ranks/piece_unit.hpp"
 #include "device_ranks/ping_unit.hpp"
 #include "device_ranks/read_unit.hpp"
@@ -15,8 +16,9 @@ namespace gigabar::tool::device_ranks {
 // run(the kernel's body), which has yet to be told where it reports.
 template <class Run>
 auto run_body(const RoundPlan& plan, const Run& run) {
+  if (plan.op == Op::message) return run(UnitBody<MessageUnit, RoundPlan>{plan});
   if (is_atomic(plan.op)) return run(UnitBody<AtomicUnit, RoundPlan>{plan});
-  if (reads_in_turn(plan)) return run(UnitBody<ReadUnit, RoundPlan>{plan});
+  if (!plan.is_of_blocks && reads_in_turn(plan)) return run(UnitBody<ReadUnit, RoundPlan>{plan});
   if (has_pieces(plan)) return run(UnitBody<PieceUnit, RoundPlan>{plan});
   if (!is_lean(plan)) return run(UnitBody<RoundUnit, RoundPlan>{plan});
   const bool is_direct = plan.queue_count == 0;

@@ -67,6 +67,10 @@ template <class Body>
 __global__ void __launch_bounds__(kMaxBlockThreads, 1) by_block(const __grid_constant__ Body body) {
   body(device::Block{}, blockIdx.x);
 }
+template <class Body>
+__global__ void __launch_bounds__(kMaxBlockThreads, 1) by_blocks(const __grid_constant__ Body body) {
+  body.run_block(device::Block{}, gridDim.x, blockIdx.x);
+}
 
 // Units wait for their partners', so that all blocks must be on the device at once: one that is not would never answer.
 template <class Body>
@@ -91,6 +95,9 @@ Result<void> check_room(int device, void (*kernel)(Body), const Grid& grid, std:
 
 template <class Body>
 auto kernel_of(ScopeKind scope) -> void (*)(Body) {
+  if constexpr (is_for_blocks<Body>()) {
+    if (scope == ScopeKind::blocks) return by_blocks<Body>;
+  }
   if (scope == ScopeKind::thread) return by_thread<Body>;
   return scope == ScopeKind::warp ? by_warp<Body> : by_block<Body>;
 }

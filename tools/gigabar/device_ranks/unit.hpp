@@ -5,21 +5,22 @@
 #include <cstdint>
 
 #include "gigabar/device/memory.hpp"
+#include "gigabar/device/scope.hpp"
 #include "gigabar/status.hpp"
 
 namespace gigabar::tool::device_ranks {
 
-enum class ScopeKind : std::uint8_t { thread, warp, block };
+enum class ScopeKind : std::uint8_t { thread, warp, block, blocks };  // blocks: all of the kernel as one
 
 // Units are the scopes of a kernel, numbered over all blocks; each speaks with the partner's unit of the same number.
 struct Grid {
   ScopeKind scope = ScopeKind::thread;
   std::uint32_t block_count = 1;
   std::uint32_t threads_per_block = 1;
-  std::uint32_t threads_per_unit = 1;  // divides threads_per_block
+  std::uint32_t threads_per_unit = 1;  // divides threads_per_block; of a unit of several blocks: those of each
 
   constexpr std::uint32_t units_per_block() const noexcept { return threads_per_block / threads_per_unit; }
-  constexpr std::uint32_t unit_count() const noexcept { return block_count * units_per_block(); }
+  constexpr std::uint32_t unit_count() const noexcept { return scope == ScopeKind::blocks ? 1 : block_count * units_per_block(); }
 };
 
 inline constexpr std::uint32_t kWarpThreads = 32;
@@ -44,6 +45,10 @@ struct UnitEnd {
   std::uint64_t next_piece = 0;  // of the first unit: what the next of all units takes, where they share the bytes
 };
 
+// Whether all blocks of a kernel may be one such unit. Only those that are compiled for it, because each kernel takes nvcc long.
+template <template <class> class Unit>
+inline constexpr bool kTakesBlocks = false;
+
 // A kernel of units that report.
 // Unit<Scope>(scope, plan, index, end).run(samples): [plan.sample_count()] samples, and an end that is zeroed.
 template <template <class> class Unit, class Plan>
@@ -56,6 +61,25 @@ struct UnitBody {
   GIGABAR_DEVICE void operator()(const Scope& scope, std::uint32_t unit) const {
     Unit<Scope>(scope, plan, unit, ends + unit).run(samples + std::uint64_t{unit} * plan.sample_count());
   }
+
+  // By each of `count` blocks: the one unit that they are.
+  static constexpr bool kIsForBlocks = kTakesBlocks<Unit>;
+  template <class Own>
+  GIGABAR_DEVICE void run_block(const Own& own, std::uint32_t count, std::uint32_t index) const {
+    device::BasicBlocks<Own> blocks(own);
+    const Status opened = open_blocks(plan.fabric, 0, count, index, blocks, {plan.timeout_ns});
+    if (opened == Status::ok) {
+      (*this)(blocks, 0);
+    } else if (blocks.rank() == 0) {
+      ends->status = opened;
+    }
+  }
 };
+
+template <class Body>
+constexpr bool is_for_blocks() {
+  if constexpr (requires { Body::kIsForBlocks; }) return Body::kIsForBlocks;
+  return false;
+}
 
 }  // namespace gigabar::tool::device_ranks

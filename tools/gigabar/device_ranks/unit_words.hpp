@@ -140,6 +140,10 @@ class UnitWords {
              : device::notification_wait_until(scope_, fabric_, segment_, id, expected, timeout(), value, partner_, payload));
     expect(place, expected, value ^ flip);
   }
+  GIGABAR_DEVICE void await_count(device::CounterId counter, std::uint32_t number) {
+    std::uint32_t value = 0;
+    if (is_ok()) note(device::counter_wait(scope_, fabric_, partner_, counter, number, timeout(), value));
+  }
   GIGABAR_DEVICE void lower(NotificationId id) {
     std::uint32_t value = 0;
     if (is_ok()) note(device::notification_reset(scope_, fabric_, segment_, id, value));

@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: Apache-2.0
+// One scope of a kernel and its partner's, which send each other messages by rings of their own, one to each unit: in turn, or in
+// windows that a message of 4 bytes answers.
+#pragma once
+
+#include "device_ranks/round_plan.hpp"
+#include "device_ranks/unit.hpp"
+#include "device_ranks/unit_words.hpp"
+#include "gigabar/device/message.hpp"
+
+namespace gigabar::tool::device_ranks {
+
+template <class Scope>
+class MessageUnit {
+ public:
+  // `end` is zeroed.
+  GIGABAR_DEVICE MessageUnit(const Scope& scope, const RoundPlan& plan, std::uint32_t index, UnitEnd* end)
+      : scope_(scope), plan_(plan), part_(part_of(plan, index)), index_(index), end_(end) {}
+
+  // `samples`: [iteration_count], written by the active side.
+  GIGABAR_DEVICE void run(std::uint64_t* samples) const {
+    const RunClock clock;
+    const bool is_active = plan_.is_active;
+    const bool is_latency = plan_.measure == Measure::latency;
+    device::SendRing to;
+    device::RecvRing from;
+    Status status = open_ring(plan_.fabric, plan_.partner, index_, to);
+    if (status == Status::ok) status = open_ring(plan_.fabric, plan_.partner, index_, from);
+    const std::uint32_t rounds = part_.is_there ? plan_.round_count() : 0;
+    std::uint32_t round = 0;
+    for (; status == Status::ok && round < rounds; ++round) {
+      if (round % plan_.rounds_per_look == 0 && is_over(scope_, clock, plan_.timeout_ns)) {
+        status = Status::timed_out;
+        break;
+      }
+      if (round == plan_.warm_up_count && scope_.rank() == 0) end_->timed_from_ns = device::now_ns();
+      if (plan_.is_checked && is_active) fill(round);
+      if (is_active) scope_.sync();
+      const std::uint64_t before = ticks();
+      if (is_active) {
+        status = is_latency ? send(to, 0) : send_window(to);
+        if (status == Status::ok) status = is_latency ? recv(from, 0) : take_answer(from, round);
+      } else {
+        status = is_latency ? recv(from, 0) : recv_window(from, round);
+      }
+      const std::uint64_t after = ticks();
+      if (status != Status::ok) break;
+      if (is_latency && plan_.is_checked) check(round, 0);
+      if (!is_active) status = answer(to, round);
+      if (is_active && scope_.rank() == 0 && round >= plan_.warm_up_count) {
+        samples[round - plan_.warm_up_count] = is_latency ? after - before : device::now_ns();
+      }
+    }
+    to.close(scope_);
+    from.close(scope_);
+    if (scope_.rank() != 0) return;
+    end_->status = status;
+    end_->rounds_done = round;
+    if (is_active) clock.stop(end_->elapsed_ns, end_->elapsed_ticks);
+  }
+
+ private:
+  GIGABAR_DEVICE device::Timeout timeout() const { return {plan_.timeout_ns}; }
+  GIGABAR_DEVICE std::uint32_t slot_of(std::uint32_t message) const { return message % plan_.slot_count; }
+  GIGABAR_DEVICE std::uint32_t* sent(std::uint32_t slot) const { return words_at(slot * plan_.slot_stride_bytes); }
+  GIGABAR_DEVICE std::uint32_t* received(std::uint32_t slot) const {
+    return words_at(plan_.receive_offset_bytes + slot * plan_.slot_stride_bytes);
+  }
+  GIGABAR_DEVICE std::uint32_t* words_at(std::uint64_t offset) const {
+    const auto own = device::detail::find_bytes(plan_.fabric, plan_.fabric.rank, kDataSegment, offset + part_.begin, part_.bytes);
+    return reinterpret_cast<std::uint32_t*>(own.address);
+  }
+
+  GIGABAR_DEVICE Status send(device::SendRing& to, std::uint32_t message) const {
+    return device::send(scope_, to, sent(slot_of(message)), part_.bytes, timeout());
+  }
+  GIGABAR_DEVICE Status recv(device::RecvRing& from, std::uint32_t message) const {
+    std::uint64_t bytes = 0;
+    const Status status = device::recv(scope_, from, received(slot_of(message)), part_.bytes, bytes, timeout());
+    return status == Status::ok && bytes != part_.bytes ? Status::device_error : status;
+  }
+
+  GIGABAR_DEVICE Status send_window(device::SendRing& to) const {
+    Status status = Status::ok;
+    for (std::uint32_t message = 0; message < plan_.window && status == Status::ok; ++message) status = send(to, message);
+    return status;
+  }
+  GIGABAR_DEVICE Status recv_window(device::RecvRing& from, std::uint32_t round) const {
+    Status status = Status::ok;
+    for (std::uint32_t message = 0; message < plan_.window && status == Status::ok; ++message) {
+      status = recv(from, message);
+      if (status == Status::ok && plan_.is_checked) check(round, message);
+    }
+    return status;
+  }
+  // Of a latency with a message as long, of a window with the number of the round.
+  GIGABAR_DEVICE Status answer(device::SendRing& to, std::uint32_t round) const {
+    if (plan_.measure != Measure::latency) return device::send_value(scope_, to, round, timeout());
+    if (plan_.is_checked) fill(round);
+    return send(to, 0);
+  }
+  GIGABAR_DEVICE Status take_answer(device::RecvRing& from, std::uint32_t round) const {
+    std::uint32_t value = 0;
+    const Status status = device::recv_value(scope_, from, value, timeout());
+    if (status == Status::ok && value != round && scope_.rank() == 0) report_wrong(end_, {round, 0, 0}, round, value);
+    return status;
+  }
+
+  // What this rank sends in a round.
+  GIGABAR_DEVICE void fill(std::uint32_t round) const {
+    const std::uint32_t count = plan_.slot_count < plan_.window ? plan_.slot_count : plan_.window;
+    for (std::uint32_t slot = 0; slot < count; ++slot) {
+      fill_words(scope_, sent(slot), part_.bytes, plan_.fabric.rank, {round, slot, part_.begin});
+    }
+    scope_.sync();
+  }
+  GIGABAR_DEVICE void check(std::uint32_t round, std::uint32_t message) const {
+    const bool is_false = plan_.plants_fault && round + 1 == plan_.round_count() && message == 0;
+    const std::uint32_t slot = slot_of(message);
+    check_words(scope_, received(slot), part_.bytes, plan_.partner, {round, slot, part_.begin}, is_false ? 1 : 0, end_);
+    scope_.sync();
+  }
+
+  const Scope& scope_;
+  const RoundPlan& plan_;
+  const Part part_;
+  const std::uint32_t index_;
+  UnitEnd* const end_;
+};
+template <>
+inline constexpr bool kTakesBlocks<MessageUnit> = true;
+
+}  // namespace gigabar::tool::device_ranks

@@ -1,0 +1,10 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "device_ranks/message_unit.hpp"
+#include "device_ranks/run_on_gpu.cuh"
+#include "device_ranks/unit.hpp"
+
+namespace gigabar::tool::device_ranks::gpu {
+
+template Result<KernelRun> run_reporting(int, const Grid&, UnitBody<MessageUnit, RoundPlan>);
+
+}  // namespace gigabar::tool::device_ranks::gpu
