@@ -294,6 +294,10 @@ MUTANTS = [
         ("fabricwire_small_write_overtakes", "  if (has_unsettled_writes_) return false;\n  std::byte* const to", "  std::byte* const to", "*FabricWireTest.*"),
         ("fabricwire_goes_on_behind_a_failure", "  is_broken_ = is_broken_ || syndrome != Syndrome::none;\n", "", "*WrongPlace.*"),
     ),
+    *of("device queues", "src/device/session/session.cpp", "fabric_conformance")(
+        ("session_kernels_take_what_cpus_take", "    if (found.segments[id].notifies_cpus) continue;\n", "", "*FabricDeviceCpu.TheOtherTakerIsRefused*_2"),
+        ("session_cpu_notifies_another_kernel", "layout.notifications_at(segment) + id * sizeof", "layout.notifications_at(0) + id * sizeof", "*FabricDeviceCpu.KernelsAndCpus*_2"),
+    ),
     *of("device queues", "src/device/hca/hca_queue.cpp", "unit_test")(
         ("hca_wrong_word_is_good", "  if (*result != 0) return refuse(", "  if (false) return refuse(", "HcaSession.*"),
         ("hca_does_not_ring_again", "  state_->rung = value;\n", "", "HcaSession.IsRungByTheCpuWhenAsked",

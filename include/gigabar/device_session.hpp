@@ -8,6 +8,7 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "gigabar/device/fabric.hpp"
 #include "gigabar/export.hpp"
@@ -35,8 +36,11 @@ GIGABAR_API std::string_view name_of(QueueEngine engine) noexcept;
 
 // The same at every rank, except hca_port and hca_gid_index.
 struct DeviceSessionOptions {
-  SegmentId segment_count = 16;                  // kernels use segments with ids below it
-  std::uint32_t notification_count = 1024;       // of each segment; each takes 16 bytes of GPU memory
+  SegmentId segment_count = 16;             // kernels use segments with ids below it
+  std::uint32_t notification_count = 1024;  // of each segment; each takes 16 bytes of GPU memory
+  // Segments whose notifications the CPU of their owner takes, ascending: by Fabric::notification_wait, not in kernels. The others'
+  // are taken by kernels, not by the CPU. Both raise both; see DeviceSession::notify.
+  std::vector<SegmentId> cpu_segments;
   SegmentId control_segment = kMaxSegments - 1;  // an id that the program does not use; at least segment_count
   QueueUse queues = QueueUse::out_of_reach;
   std::uint32_t queue_count = 1;         // to each such rank, up to 16: blocks that use different queues do not wait for each other
@@ -64,7 +68,13 @@ struct DeviceReach {
 };
 
 // Threads: one at a time; kernels may use the handle meanwhile. A session keeps its fabric open, even when the Fabric object is
-// destroyed. Kernels have their own notifications; those of Fabric::notify are another set.
+// destroyed.
+//
+// A notification is taken where it lies, because the reset of a GPU is atomic in the GPU's memory only, and that of a CPU in the
+// host's (x86 with PCI Express). So each segment has one set for each taker, and the session says which of them is in use: that in
+// GPU memory, or for cpu_segments that of Fabric::notify. Kernels raise the latter by a queue of the software HCA, which the
+// session makes to every rank, this one included. Fabric::notify raises no notification that kernels take: DeviceSession::notify
+// does.
 class DeviceSession {
  public:
   // Every rank calls it, after it has registered the segments that kernels use (ids below `segment_count`, memory of this rank's
@@ -72,7 +82,7 @@ class DeviceSession {
   // for the other ranks, and maps the load/store accessible segments; reach() reports the others, which are not an error.
   // Errors: invalid_argument (an option, or the ranks' options differ), timed_out (a rank did not arrive), peer_lost,
   // out_of_memory, device_error, not_supported or unavailable (a requested engine is not available: at every rank); nothing is
-  // kept.
+  // kept. With cpu_segments the engine is the software HCA.
   GIGABAR_API static Result<DeviceSession> open(Fabric& fabric, const DeviceSessionOptions& options = {});
 
   GIGABAR_API DeviceSession(DeviceSession&&) noexcept;
@@ -86,6 +96,16 @@ class DeviceSession {
   GIGABAR_API const device::DeviceFabric& handle() const noexcept;
   // Errors: out_of_range.
   GIGABAR_API Result<DeviceReach> reach(Rank rank, SegmentId id) const;
+
+  // Post, from the CPU, what kernels post by the functions of the same name: the notification is raised where the segment's taker
+  // waits, a kernel or a CPU, after the data of every earlier write of the same queue to the same rank. A kernel that takes it also
+  // sees that data, while it runs. Fabric::wait waits for them; write_notify to a kernel counts as two operations of the queue.
+  // Errors: invalid_argument (value 0), out_of_range (no such rank, segment of the session or notification), unavailable (the
+  // session is closed), and as Fabric::write_notify. Threads: any.
+  GIGABAR_API Result<Operation> notify(Rank rank, SegmentId segment, NotificationId id, std::uint32_t value,
+                                       const PostOptions& options = {});
+  GIGABAR_API Result<Operation> write_notify(LocalPlace local, RemotePlace remote, std::uint64_t bytes, NotificationId id,
+                                             std::uint32_t value, const PostOptions& options = {});
 
   // Recovers after a peer was lost, or a queue to it failed, when the two ranks can connect again: connects, maps its segments
   // again, makes new queues to it and clears its error. No kernel of this rank may run meanwhile. Operations that kernels posted to

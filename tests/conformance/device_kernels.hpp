@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "conformance/kernel_block.hpp"
 #include "conformance/rank_segment.hpp"
 #include "gigabar/device_session.hpp"
 
@@ -33,9 +34,10 @@ inline DeviceSessionOptions options_of(const RankProcess& me) {
 // Both segments of a rank and a session over them.
 class Kernels {
  public:
-  Kernels(RankProcess& me, Fabric& fabric, std::size_t span = kSpan)
+  Kernels(RankProcess& me, Fabric& fabric, std::size_t span = kSpan) : Kernels(me, fabric, span, options_of(me)) {}
+  Kernels(RankProcess& me, Fabric& fabric, std::size_t span, const DeviceSessionOptions& options)
       : origin(fabric, kOrigin, me.setup().origin, span), target(fabric, kTarget, me.setup().target, span) {
-    auto opened = DeviceSession::open(fabric, options_of(me));
+    auto opened = DeviceSession::open(fabric, options);
     EXPECT_TRUE(is_ok(opened));
     if (opened) session.emplace(std::move(*opened));
   }

@@ -22,18 +22,6 @@ using device::Order;
 
 constexpr SegmentId kUnknown = 5;  // below segment_count, registered nowhere
 
-// A kernel: `size` threads run `body` as one block.
-void run_block(std::uint32_t size, const std::function<void(const CpuTeam::Member&)>& body) {
-  CpuTeam team(size);
-  std::vector<std::thread> lanes;
-  for (std::uint32_t lane = 1; lane < size; ++lane) lanes.emplace_back([&, lane] { body(CpuTeam::Member(team, lane)); });
-  body(CpuTeam::Member(team, 0));
-  for (std::thread& lane : lanes) lane.join();
-}
-
-Rank next_of(const RankProcess& me, Rank by = 1) { return (me.rank() + by) % me.rank_count(); }
-Rank previous_of(const RankProcess& me) { return (me.rank() + me.rank_count() - 1) % me.rank_count(); }
-
 // --- Mapped segments -------------------------------------------------------------------------------------------------------------
 
 RANK_BODY(map_by_hand) {

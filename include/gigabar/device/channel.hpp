@@ -28,13 +28,15 @@ enum class ChannelWay : std::uint8_t { any, stores, queue };
 template <ChannelWay W>
 class BasicChannel {
  public:
-  // Opens a channel to segment `remote` of `rank`, from segment `local` of this rank. Errors: out_of_range, unavailable.
+  // Opens a channel to segment `remote` of `rank`, from segment `local` of this rank. Errors: out_of_range, unavailable (also: one
+  // of the segments notifies CPUs).
   template <class Scope>
   GIGABAR_DEVICE static Status open(const Scope& scope, const DeviceFabric& fabric, Rank rank, SegmentId remote, SegmentId local,
                                     QueueId queue, BasicChannel& channel) {
     const DeviceSegment* const there = detail::find_segment(fabric, rank, remote);
     const DeviceSegment* const here = detail::find_segment(fabric, fabric.rank, local);
     if (there == nullptr || there->bytes == 0 || here == nullptr || here->bytes == 0) return Status::out_of_range;
+    if (there->notifies_cpus || here->notifies_cpus) return Status::unavailable;
     channel.status_ = fabric.peer_status + rank;
     if (detail::own_part(scope).rank() == 0) channel.known_status_ = load_relaxed(channel.status_);
     channel.notification_count_ = fabric.notification_count;

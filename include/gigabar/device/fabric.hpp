@@ -86,11 +86,17 @@ GIGABAR_DEVICE Status read(const Scope& scope, const DeviceFabric& fabric, Local
 
 // Raises notification `id` of the peer's segment to `value`. The notification also carries a payload of 8 bytes at no cost: with
 // Order::none this is the fastest way to send 8 bytes. Errors: invalid_argument (value 0), out_of_range, unavailable, peer_lost.
+// Of a segment that notifies CPUs (DeviceSessionOptions::cpu_segments) the owner's CPU takes it, by Fabric::notification_wait: it
+// goes by a queue, without a payload (not_supported).
 template <class Scope>
 GIGABAR_DEVICE Status notify(const Scope& scope, const DeviceFabric& fabric, Rank rank, SegmentId segment, NotificationId id,
                              std::uint32_t value, Order order = Order::after_writes, std::uint64_t payload = 0, Post post = {}) {
   if (value == 0) return Status::invalid_argument;
   const detail::NotificationPlace place = detail::find_notification(fabric, rank, segment, id);
+  if (place.status == Status::unavailable && detail::find_segment(fabric, rank, segment)->notifies_cpus) {
+    if (payload != 0) return Status::not_supported;
+    return detail::raise_for_cpu(scope, fabric, rank, segment, id, value, order, post);
+  }
   if (place.status == Status::unavailable) {
     return detail::by_queue(scope, fabric, rank, post.queue, [&](PeerQueue& queue) {
       const Remote to = detail::find_segment(fabric, rank, segment)->remote_notifications;
@@ -123,6 +129,12 @@ GIGABAR_DEVICE Status write_notify(const Scope& scope, const DeviceFabric& fabri
     });
   }
   if (to.status != Status::ok) return to.status;
+  if (place.status == Status::unavailable) {  // the bytes directly, the notification to a CPU
+    const detail::QueuePlace queue = detail::find_queue(fabric, remote.rank, post.queue);
+    if (queue.status != Status::ok) return queue.status;
+    copy_bytes(scope, to.address, from.address, bytes);
+    return detail::raise_for_cpu(scope, fabric, remote.rank, remote.segment, id, value, Order::after_writes, post);
+  }
   const Status peer = detail::ask_status(scope, fabric, remote.rank);
   copy_bytes(scope, to.address, from.address, bytes);
   return detail::raise(scope, peer, place.notification, value, Order::after_writes, 0);
@@ -284,7 +296,8 @@ GIGABAR_DEVICE Status await_value(const Whole& whole, const std::uint32_t* peer,
 // Waits until one of `count` notifications of this rank's segment, from `first` on, is raised; `found` is the lowest such id.
 // `from` is the rank that raises them: when it is lost the wait ends with peer_lost. With kAnyRank the wait ends at its timeout,
 // with peer_lost when some rank is lost and timed_out when none is. A raised notification takes precedence over any error.
-// Errors: out_of_range, timed_out, peer_lost.
+// Errors: out_of_range, timed_out, peer_lost; unavailable (the segment notifies CPUs; so for all functions that take
+// notifications).
 template <class Scope>
 GIGABAR_DEVICE Status notification_wait(const Scope& scope, const DeviceFabric& fabric, SegmentId segment, NotificationId first,
                                         std::uint32_t count, Timeout timeout, NotificationId& found, Rank from = kAnyRank) {

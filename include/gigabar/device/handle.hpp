@@ -24,13 +24,14 @@ struct alignas(16) Notification {
 // A rank's segment, as kernels of this GPU access it.
 struct DeviceSegment {
   std::byte* address = nullptr;           // null: not load/store accessible
-  Notification* notifications = nullptr;  // the rank's notifications of this segment; null likewise
+  Notification* notifications = nullptr;  // the rank's notifications of this segment; null likewise, and where CPUs take them
   std::uint64_t bytes = 0;                // 0: the rank has no such segment
   // For work requests: the rank's segment, its notifications, and the key of this rank's own segment.
   Remote remote;
   Remote remote_notifications;
   std::uint32_t local_key = 0;
-  bool has_atomics = false;  // direct atomics of this GPU and of the rank's GPU are atomic with each other
+  bool has_atomics = false;    // direct atomics of this GPU and of the rank's GPU are atomic with each other
+  bool notifies_cpus = false;  // its notifications are words that CPUs take: kernels raise them by a queue
 };
 
 // Up to kResultWords - 1 atomics of a queue are in flight at once; adapters take 16.

@@ -296,6 +296,24 @@ struct PostNotify {
   }
 };
 
+// A notification that CPUs take. Stores of this thread to load/store accessible memory come before it with Order::after_writes.
+struct PostWord {
+  Remote value_place;
+  std::uint32_t value;
+  Order order;
+  Timeout timeout;
+
+  template <Sharing S>
+  GIGABAR_DEVICE Status to(PeerQueue& queue) const {
+    // Such a post alone may ring without a fence.
+    if constexpr (S == Sharing::exclusive) {
+      if (order == Order::after_writes && queue.queue.waits_for_stores) fence_system();
+    }
+    Ticket ticket;
+    return device::post_inline_write<S>(Thread{}, queue.queue, value_place, inline_value(value, sizeof value), ticket, timeout);
+  }
+};
+
 // One thread.
 template <class Posted>
 GIGABAR_DEVICE_CALLED Status post_as(Sharing sharing, PeerQueue& queue, const Posted& posted) {
@@ -370,6 +388,16 @@ GIGABAR_DEVICE Status raise(const BasicBlocks<Own>& blocks, Status peer, Notific
     }
   }
   return agree(own, status);
+}
+
+// Raises a notification that the CPU of `rank` takes.
+template <class Scope>
+GIGABAR_DEVICE Status raise_for_cpu(const Scope& scope, const DeviceFabric& fabric, Rank rank, SegmentId segment, NotificationId id,
+                                    std::uint32_t value, Order order, const Post& post) {
+  return by_queue(scope, fabric, rank, post.queue, [&](PeerQueue& queue) {
+    const Remote to = find_segment(fabric, rank, segment)->remote_notifications;
+    return post_as(post.sharing, queue, PostWord{value_of(to, id), value, order, post.timeout});
+  });
 }
 
 // Both ends of a post.

@@ -9,6 +9,7 @@
 #include "base/clock.hpp"
 #include "base/quietly.hpp"
 #include "gigabar/copy.hpp"
+#include "gigabar/device/handle.hpp"
 
 namespace gigabar::soft_hca {
 namespace {
@@ -81,6 +82,8 @@ std::byte* FabricWire::find_mapped(const WireOperation& operation) const {
 
 bool FabricWire::is_kept(const Item& item) { return !item.local && item.operation.opcode == Opcode::rdma_write; }
 
+bool FabricWire::is_for_cpu(const Item& item) { return item.operation.remote_address >= kCpuNotificationsAt; }
+
 RemotePlace FabricWire::remote_of(const WireOperation& operation) const {
   const auto segment = static_cast<SegmentId>(operation.remote_key & kSegmentMask);
   return {options_.peer, segment, operation.remote_address};
@@ -102,6 +105,8 @@ bool FabricWire::begin(const WireOperation& operation) {
   else if (is_kept(item) ? !fits : !item.local && !is_atomic(operation.opcode))
     end(item, Syndrome::local_protection);
   else if (operation.remote_key >> 10 != options_.peer)
+    end(item, Syndrome::remote_access);
+  else if (is_for_cpu(item) && !(is_kept(item) && operation.bytes == sizeof(std::uint32_t)))
     end(item, Syndrome::remote_access);
   advance();
   return true;
@@ -125,6 +130,7 @@ void FabricWire::advance() {
 bool FabricWire::start(Item& item) {
   // What is kept goes behind all that was posted before, and needs nobody's end.
   if (is_kept(item)) {
+    if (is_for_cpu(item)) await_direct_stores();
     if (store_directly(item.operation, item.payload.data()))
       item.state = State::ended;
     else
@@ -206,6 +212,13 @@ Result<Operation> FabricWire::post_to_fabric(const Item& item) {
   const PostOptions options{.queue = options_.queue, .policy = std::nullopt};
   const WireOperation& operation = item.operation;
   const RemotePlace remote = remote_of(operation);
+  if (is_for_cpu(item)) {
+    std::uint32_t value = 0;
+    std::memcpy(&value, item.payload.data(), sizeof value);
+    const std::uint64_t id = (operation.remote_address - kCpuNotificationsAt) / sizeof(device::Notification);
+    return fabric_->notify(options_.peer, remote.segment, static_cast<NotificationId>(std::min<std::uint64_t>(id, kNotifications)),
+                           value, options);
+  }
   if (is_kept(item)) return fabric_->write_in_order(item.payload.data(), remote, operation.bytes, options);
   const bool is_write = operation.opcode == Opcode::rdma_write;
   return is_write ? fabric_->write(*item.local, remote, operation.bytes, options)

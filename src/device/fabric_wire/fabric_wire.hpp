@@ -17,6 +17,10 @@ namespace gigabar::soft_hca {
 constexpr std::uint32_t fabric_key(Rank rank, SegmentId segment) { return rank << 10 | segment; }
 static_assert(kMaxSegments <= 1U << 10);
 
+// Behind the key of a peer's segment: its notifications that CPUs take (Fabric::notify), each where a device::Notification has its
+// value. Only 4 bytes that travel inside a work request go there.
+inline constexpr std::uint64_t kCpuNotificationsAt = std::uint64_t{1} << 63;
+
 // Registered memory of this side, as this process sees it: what reads and large writes of the queue name.
 struct FabricRange {
   SegmentId segment = 0;
@@ -79,6 +83,7 @@ class FabricWire final : public Wire {
   bool have_earlier_ended(const Item& item);
   bool settle(Item& item);
   static bool is_kept(const Item& item);
+  static bool is_for_cpu(const Item& item);
   Result<Operation> post_to_fabric(const Item& item);
   void post(Item& item);
   void change_word(Item& item);

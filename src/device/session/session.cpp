@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <bit>
 #include <condition_variable>
+#include <cstddef>
+#include <functional>
 #include <mutex>
 #include <system_error>
 #include <thread>
@@ -56,6 +59,15 @@ Result<void> check(const DeviceSessionOptions& options) {
                "it is one of the segments that kernels name, or no segment at all",
                text("give an id from segment_count (", options.segment_count, ") to ", kMaxSegments - 1));
   }
+  if (!std::is_sorted(options.cpu_segments.begin(), options.cpu_segments.end(), std::less_equal<>()) ||
+      (!options.cpu_segments.empty() && options.cpu_segments.back() >= options.segment_count)) {
+    return bad("cpu_segments", "they are not ascending ids below segment_count", "sort them, and name each segment once");
+  }
+  const bool is_by_hca = options.engine == QueueEngine::hca || options.engine == QueueEngine::hca_cpu_doorbell;
+  if (!options.cpu_segments.empty() && (is_by_hca || options.queues == QueueUse::never)) {
+    return bad("cpu_segments", "kernels raise their notifications by queues of the software HCA only",
+               "choose QueueEngine::automatic or software_hca and QueueUse::out_of_reach or always, or name no such segments");
+  }
   if (options.queue_depth < kMinDepth || options.queue_depth > device::kMaxDepth || !std::has_single_bit(options.queue_depth)) {
     return bad(text("queue_depth ", options.queue_depth),
                text("it is no power of two between ", kMinDepth, " and ", device::kMaxDepth), "give such a number");
@@ -68,6 +80,13 @@ Result<void> check(const DeviceSessionOptions& options) {
                text("it is no power of two between ", kMinRingBytes, " and ", kMaxRingBytes), "give such a number");
   }
   return {};
+}
+
+// Equal for equal lists, and else hardly ever.
+std::int64_t digest_of(const std::vector<SegmentId>& segments) {
+  std::uint64_t digest = segments.size();
+  for (const SegmentId id : segments) digest = (digest ^ id) * 0x100000001b3;
+  return static_cast<std::int64_t>(digest);
 }
 
 }  // namespace
@@ -94,6 +113,10 @@ struct DeviceSession::State {
   static void end(std::unique_ptr<State> state) noexcept;
   Result<void> leave_rank(Rank rank);
   Result<void> start_queues();
+  bool notifies_cpu(SegmentId id) const { return std::binary_search(options.cpu_segments.begin(), options.cpu_segments.end(), id); }
+  Result<void> check_notification(Rank rank, SegmentId segment, NotificationId id, std::uint32_t value) const;
+  // Where a kernel of `rank` takes it.
+  RemotePlace place_of(Rank rank, SegmentId segment, NotificationId id) const;
   void watch();
   void stop_watching();
 
@@ -127,12 +150,13 @@ struct DeviceSession::State {
   Fabric fabric;
   const DeviceSessionOptions options;
   const std::uint32_t generation = detail::process_generation();
+  ControlLayout layout;
   std::unique_ptr<ControlMemory> memory;
   std::unique_ptr<SessionQueues> queues;  // behind memory: it goes first
   std::string why_engine;                 // not another one
   device::DeviceFabric handle;
   bool is_registered = false;  // the control segment
-  bool is_closed = false;
+  std::atomic<bool> is_closed{false};
   std::vector<std::vector<SegmentId>> mapped;            // [rank]
   std::vector<std::vector<std::string>> why_not;         // [rank][id]; empty: it is in reach
   std::vector<std::vector<std::string>> why_no_atomics;  // [rank][id], of those in reach
@@ -169,7 +193,6 @@ Result<std::optional<DeviceSession::State::Reached>> DeviceSession::State::reach
 }
 
 Result<DeviceSession::State::Survey> DeviceSession::State::survey(Rank rank, const Remaining& time) {
-  const ControlLayout& layout = memory->layout();
   auto control = reach_segment(rank, options.control_segment, time);
   if (!control) return std::move(control).error();
   if (!*control || (*control)->bytes != layout.shared_bytes()) {
@@ -194,21 +217,22 @@ Result<DeviceSession::State::Survey> DeviceSession::State::survey(Rank rank, con
     const bool is_direct = found.shared != nullptr && (*reached)->address != nullptr;
     why_not[rank][id] = found.shared == nullptr ? (*control)->why_not : (*reached)->why_not;
     found.segments[id].bytes = (*reached)->bytes;
+    found.segments[id].notifies_cpus = notifies_cpu(id);
     found.there.push_back({id, (*reached)->bytes});
     is_all_direct = is_all_direct && is_direct;
     if (!is_direct) continue;
     why_no_atomics[rank][id] = (*reached)->why_no_atomics;
     found.segments[id].has_atomics = (*reached)->why_no_atomics.empty();
     found.segments[id].address = static_cast<std::byte*>((*reached)->address);
+    if (found.segments[id].notifies_cpus) continue;
     found.segments[id].notifications = reinterpret_cast<device::Notification*>(found.shared + layout.notifications_at(id));
   }
   found.there.push_back({options.control_segment, layout.shared_bytes()});
-  found.needs_queue = !is_all_direct && !is_own && layout.queue_count != 0;
+  found.needs_queue = ((!is_all_direct && !is_own) || !options.cpu_segments.empty()) && layout.queue_count != 0;
   return found;
 }
 
 Result<void> DeviceSession::State::put_tables(Rank rank, Survey& found) {
-  const ControlLayout& layout = memory->layout();
   if (Result<void> put = memory->put_segments(rank, found.segments); !put) return put;
   auto* const words = found.shared == nullptr ? nullptr : reinterpret_cast<std::uint64_t*>(found.shared + layout.barrier_at());
   if (Result<void> put = memory->put_barrier_words(rank, words); !put) return put;
@@ -229,7 +253,8 @@ Result<void> DeviceSession::State::connect(Rank rank, Survey& found, const Remai
     device::DeviceSegment& segment = found.segments[id];
     if (segment.bytes == 0) continue;
     segment.remote = queues->place(rank, id);
-    segment.remote_notifications = {control.address + memory->layout().notifications_at(id), control.key};
+    segment.remote_notifications = {control.address + layout.notifications_at(id), control.key};
+    if (segment.notifies_cpus) segment.remote_notifications = {soft_hca::kCpuNotificationsAt, segment.remote.key};
   }
   return {};
 }
@@ -298,7 +323,7 @@ Result<void> DeviceSession::State::make_queues(Surveys& ranks, const Remaining& 
   const auto is_unneeded = is_so_everywhere(!has_need, time);
   if (!is_unneeded) return is_unneeded.error();
   if (*is_unneeded) return {};
-  if (options.engine != QueueEngine::software_hca) {
+  if (options.engine != QueueEngine::software_hca && options.cpu_segments.empty()) {
     if (Result<void> tried = try_hca(ranks, time); !tried) return tried;
     if (queues != nullptr) return {};
     log(LogLevel::info, text("device session: no queues of an HCA: ", why_engine));
@@ -327,21 +352,22 @@ Result<void> DeviceSession::State::leave_rank(Rank rank) {
 
 // The ranks also meet here, each with its control segment registered.
 Result<void> DeviceSession::State::agree_on_options(const Remaining& time) {
-  const std::array<std::int64_t, 7> own{options.segment_count,
+  const std::array<std::int64_t, 8> own{options.segment_count,
                                         options.notification_count,
                                         options.control_segment,
-                                        memory->layout().queue_count,
+                                        layout.queue_count,
                                         static_cast<std::int64_t>(options.engine),
                                         options.ring_count,
-                                        options.ring_bytes};
-  std::array<std::int64_t, 7> least{}, most{};
-  const auto join = [&](ReduceOperation operation, std::array<std::int64_t, 7>& result) {
+                                        options.ring_bytes,
+                                        digest_of(options.cpu_segments)};
+  std::array<std::int64_t, 8> least{}, most{};
+  const auto join = [&](ReduceOperation operation, std::array<std::int64_t, 8>& result) {
     return fabric.all_reduce({}, operation, own, result, time.left());
   };
   if (Result<void> joined = join(ReduceOperation::minimum, least); !joined) return joined;
   if (Result<void> joined = join(ReduceOperation::maximum, most); !joined) return joined;
-  constexpr std::array<const char*, 7> kNames{"segment_count", "notification_count", "control_segment", "queue_count",
-                                              "engine",        "ring_count",         "ring_bytes"};
+  constexpr std::array<const char*, 8> kNames{"segment_count", "notification_count", "control_segment", "queue_count",
+                                              "engine",        "ring_count",         "ring_bytes",      "digest of cpu_segments"};
   for (std::size_t i = 0; i < own.size(); ++i) {
     if (least[i] == most[i]) continue;
     return make_error(Status::invalid_argument, "device session", text(kNames[i], " ", own[i]),
@@ -352,7 +378,6 @@ Result<void> DeviceSession::State::agree_on_options(const Remaining& time) {
 
 Result<void> DeviceSession::State::open() {
   const Remaining time(options.timeout);
-  ControlLayout layout;
   layout.rank_count = fabric.rank_count();
   layout.segment_count = options.segment_count;
   layout.notification_count = options.notification_count;
@@ -464,6 +489,50 @@ Result<void> DeviceSession::State::make_anew(Rank rank, const Remaining& time) {
   }
   if (Result<void> put = put_tables(rank, *found); !put) return put;
   return memory->put_status(rank, Status::ok);
+}
+
+// --- Notifying from the CPU
+// --------------------------------------------------------------------------------------------------------
+
+Result<void> DeviceSession::State::check_notification(Rank rank, SegmentId segment, NotificationId id, std::uint32_t value) const {
+  const auto refuse = [&](Status status, std::string cause, std::string remedy) {
+    return make_error(status, "notify", text("notification ", id, " of segment ", segment, " of rank ", rank), std::move(cause),
+                      std::move(remedy));
+  };
+  if (value == 0) return refuse(Status::invalid_argument, "value 0 means that it is not raised", "give another value");
+  if (rank >= layout.rank_count || segment >= layout.segment_count || id >= layout.notification_count) {
+    return refuse(Status::out_of_range,
+                  text("the session has ", counted(layout.rank_count, "rank"), ", ", counted(layout.segment_count, "segment"),
+                       " and ", counted(layout.notification_count, "notification"), " of each"),
+                  "give numbers below those");
+  }
+  if (is_closed) return refuse(Status::unavailable, "the session is closed", "open another one");
+  return {};
+}
+
+RemotePlace DeviceSession::State::place_of(Rank rank, SegmentId segment, NotificationId id) const {
+  return {rank, options.control_segment,
+          layout.notifications_at(segment) + id * sizeof(device::Notification) + offsetof(device::Notification, value)};
+}
+
+Result<Operation> DeviceSession::notify(Rank rank, SegmentId segment, NotificationId id, std::uint32_t value,
+                                        const PostOptions& options) try {
+  if (Result<void> checked = state_->check_notification(rank, segment, id, value); !checked) return std::move(checked).error();
+  if (state_->notifies_cpu(segment)) return state_->fabric.notify(rank, segment, id, value, options);
+  return state_->fabric.write_in_order(&value, state_->place_of(rank, segment, id), sizeof value, options);
+} catch (...) {
+  return error_of_exception("notify");
+}
+
+Result<Operation> DeviceSession::write_notify(LocalPlace local, RemotePlace remote, std::uint64_t bytes, NotificationId id,
+                                              std::uint32_t value, const PostOptions& options) try {
+  Result<void> checked = state_->check_notification(remote.rank, remote.segment, id, value);
+  if (!checked) return std::move(checked).error();
+  if (state_->notifies_cpu(remote.segment)) return state_->fabric.write_notify(local, remote, bytes, id, value, options);
+  if (auto written = state_->fabric.write(local, remote, bytes, options); !written) return written;
+  return state_->fabric.write_in_order(&value, state_->place_of(remote.rank, remote.segment, id), sizeof value, options);
+} catch (...) {
+  return error_of_exception("write_notify");
 }
 
 // --- Closing ---------------------------------------------------------------------------------------------------------------------

@@ -137,8 +137,11 @@ Result<void> SoftQueues::connect(Rank rank, std::span<const RemoteBytes> segment
   const Remaining time(timeout);
   if (const auto old = ranks_.find(rank); old != ranks_.end()) drop(old->second);
   leave(rank);
-  if (Result<void> warm = warm_up(rank, segments, time.left()); !warm) return warm;
-  map_segments(rank, segments, time.left());
+  // Kernels store to their own rank's memory themselves: queues to it carry notifications for its CPU alone.
+  if (rank != fabric_.rank()) {
+    if (Result<void> warm = warm_up(rank, segments, time.left()); !warm) return warm;
+    map_segments(rank, segments, time.left());
+  }
   std::vector<device::PeerQueue> queues(memory_.layout().queue_count);
   std::vector<PeerEnd> ends;
   for (std::uint32_t index = 0; index < queues.size(); ++index) {

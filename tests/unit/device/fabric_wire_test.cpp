@@ -231,7 +231,8 @@ class WrongPlace : public FabricWireRig, public testing::WithParamInterface<Wron
 INSTANTIATE_TEST_SUITE_P(FabricWire, WrongPlace,
                          testing::Values(Wrong{"unknown_segment", 0, fabric_key(0, 9)},
                                          Wrong{"beyond_the_segment", kSpanBytes - 63, fabric_key(0, kTarget)},
-                                         Wrong{"another_rank", 0, fabric_key(1, kTarget)}),
+                                         Wrong{"another_rank", 0, fabric_key(1, kTarget)},
+                                         Wrong{"among_notifications_of_cpus", kCpuNotificationsAt, fabric_key(0, kTarget)}),
                          [](const auto& wrong) { return wrong.param.name; });
 
 TEST_P(WrongPlace, IsARemoteAccessErrorAndFlushesTheRest) {
