@@ -41,6 +41,35 @@ gaspi_string_t gaspi_error_str(gaspi_return_t error_code);
 /* A pause of the CPU inside a loop that polls. */
 void gaspi_delay(void);
 
+/* --- Kernels: of no other implementation
+ * ---------------------------------------------------------------------------------------------------------------------------------
+ */
+
+/* What takes the notifications of a segment at each rank, by gaspi_notify_waitsome and gaspi_notify_reset: kernels of the rank's
+ * GPU, or the CPU. Kernels and CPUs of all ranks raise both. */
+typedef enum { GASPI_NOTIFY_KERNELS = 0, GASPI_NOTIFY_CPU = 1 } gaspi_notify_taker_t;
+typedef struct {
+  gaspi_segment_id_t segment_id;
+  gaspi_notify_taker_t taker;
+} gaspi_device_segment_t;
+
+/* The handle that kernels take, by value: GASPI_Device.hpp has it and the functions for kernels. */
+typedef struct gaspi_device gaspi_device_t;
+
+/* Lets kernels of this rank's GPU use the segments, and stores where the handle is, in host memory. Every rank calls it with the
+ * same arguments, for segments that exist at all ranks that use them; it waits for the ranks. Each id up to the highest takes 16
+ * bytes of GPU memory for each notification of the configuration. `queue_num`: queues of kernels to each rank whose memory this GPU
+ * does not access by loads and stores, and to every rank where a CPU takes notifications; a thread of the CPU that polls serves
+ * them. One handle at a time: INITED. After GASPI_TIMEOUT nothing is kept, and all ranks call again. NOINIT, NULLPTR, INV_NUM (no
+ * segment, or not 1 to gaspi_queue_max queues), INV_SEG (no such segment, or named twice), ERR_DEVICE. */
+gaspi_return_t gaspi_device_open(const gaspi_device_segment_t* const segments, const gaspi_number_t segment_num,
+                                 const gaspi_number_t queue_num, const gaspi_device_t** const device,
+                                 const gaspi_timeout_t timeout_ms);
+/* Ends it, as gaspi_proc_term does: waits until no kernel of this process runs and the other ranks have come as far. Notifications
+ * that kernels had not taken are lost. gaspi_segment_delete of its segments is ERR_DEVICE before. After GASPI_TIMEOUT kernels go
+ * on. NOINIT, NULLPTR (there is none). */
+gaspi_return_t gaspi_device_close(const gaspi_timeout_t timeout_ms);
+
 #ifdef __cplusplus
 }
 #endif

@@ -100,6 +100,8 @@ extern __typeof__(gaspi_printf) pgaspi_printf;
 extern __typeof__(gaspi_printf_to) pgaspi_printf_to;
 extern __typeof__(gaspi_error_str) pgaspi_error_str;
 extern __typeof__(gaspi_delay) pgaspi_delay;
+extern __typeof__(gaspi_device_open) pgaspi_device_open;
+extern __typeof__(gaspi_device_close) pgaspi_device_close;
 
 #ifdef __cplusplus
 }

@@ -91,10 +91,14 @@ gaspi_return_t post_list(const char* function, const List& list, Direction direc
   const auto post = [&]() -> Result<Operation> {
     Fabric& fabric = *process().fabric;
     const PostOptions options{.queue = queue, .policy = std::nullopt};
-    Result<Operation> posted = notification ? fabric.write_list_notify(list.rank, pieces, notification->segment, notification->id,
-                                                                       notification->value, options)
-                               : is_write   ? fabric.write_list(list.rank, pieces, options)
-                                            : fabric.read_list(list.rank, pieces, options);
+    DeviceSide* const device = notification ? taker_in_kernels(notification->segment) : nullptr;
+    const bool is_one = notification && device == nullptr;
+    Result<Operation> posted =
+        is_one ? fabric.write_list_notify(list.rank, pieces, notification->segment, notification->id, notification->value, options)
+        : is_write ? fabric.write_list(list.rank, pieces, options)
+                   : fabric.read_list(list.rank, pieces, options);
+    if (posted && device != nullptr)
+      posted = notify_kernel(*device, list.rank, notification->segment, notification->id, notification->value, options);
     if (!posted) refusal = posted.error();
     return posted;
   };

@@ -34,12 +34,13 @@ gaspi_return_t answer(const Result<NotificationId>& found, gaspi_notification_id
   return GASPI_SUCCESS;
 }
 
-// NOINIT, INV_SEG, INV_NOTIF_ID.
-gaspi_return_t check(SegmentId segment, NotificationId first, std::uint32_t number) {
+// NOINIT, INV_SEG, INV_NOTIF_ID, ERR_DEVICE.
+gaspi_return_t check(SegmentId segment, NotificationId first, std::uint32_t number, const char* function) {
   if (!is_ready()) return GASPI_ERR_NOINIT;
   if (!is_segment(segment)) return GASPI_ERR_INV_SEG;
   const gaspi_number_t all = process().config.notification_num;
-  return first < all && number <= all - first ? GASPI_SUCCESS : GASPI_ERR_INV_NOTIF_ID;
+  if (first >= all || number > all - first) return GASPI_ERR_INV_NOTIF_ID;
+  return taker_in_kernels(segment) == nullptr ? GASPI_SUCCESS : refuse_taker(segment, function);
 }
 
 }  // namespace
@@ -47,7 +48,8 @@ gaspi_return_t check(SegmentId segment, NotificationId first, std::uint32_t numb
 gaspi_return_t pgaspi_notify_waitsome(const gaspi_segment_id_t segment_id_local, const gaspi_notification_id_t notification_begin,
                                       const gaspi_number_t num, gaspi_notification_id_t* const first_id,
                                       const gaspi_timeout_t timeout_ms) {
-  if (const gaspi_return_t refused = check(segment_id_local, notification_begin, num); refused != GASPI_SUCCESS) return refused;
+  const gaspi_return_t refused = check(segment_id_local, notification_begin, num, "gaspi_notify_waitsome");
+  if (refused != GASPI_SUCCESS) return refused;
   if (first_id == nullptr) return GASPI_ERR_NULLPTR;
   if (num == 0) return GASPI_SUCCESS;
   count(Counter::notification_waits);
@@ -60,7 +62,8 @@ GASPI_NAMED(gaspi_notify_waitsome);
 
 gaspi_return_t pgaspi_notify_reset(const gaspi_segment_id_t segment_id_local, const gaspi_notification_id_t notification_id,
                                    gaspi_notification_t* const old_notification_val) {
-  if (const gaspi_return_t refused = check(segment_id_local, notification_id, 1); refused != GASPI_SUCCESS) return refused;
+  const gaspi_return_t refused = check(segment_id_local, notification_id, 1, "gaspi_notify_reset");
+  if (refused != GASPI_SUCCESS) return refused;
   if (old_notification_val == nullptr) return GASPI_ERR_NULLPTR;
   if (are_reads_awaited()) {
     const gaspi_return_t raised = guarded([] { return raise_arrived(), GASPI_SUCCESS; });

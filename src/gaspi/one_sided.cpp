@@ -54,9 +54,14 @@ gaspi_return_t pgaspi_notify(const gaspi_segment_id_t segment_id_remote, const g
                              const gaspi_queue_id_t queue, const gaspi_timeout_t timeout_ms) {
   const gaspi_return_t refused = check_notification(notification_id, notification_value);
   if (refused != GASPI_SUCCESS) return refused;
+  DeviceSide* const device = taker_in_kernels(segment_id_remote);
   return count_posted(
       post_to("gaspi_notify", queue, rank, segment_id_remote, 1, timeout_of(timeout_ms),
-              [&] { return process().fabric->notify(rank, segment_id_remote, notification_id, notification_value, on(queue)); }),
+              [&] {
+                return device != nullptr
+                           ? notify_kernel(*device, rank, segment_id_remote, notification_id, notification_value, on(queue))
+                           : process().fabric->notify(rank, segment_id_remote, notification_id, notification_value, on(queue));
+              }),
       {.notifications = 1});
 }
 GASPI_NAMED(gaspi_notify);
@@ -70,11 +75,15 @@ gaspi_return_t pgaspi_write_notify(const gaspi_segment_id_t segment_id_local, co
   if (const gaspi_return_t refused = check_transfer(local, size); refused != GASPI_SUCCESS) return refused;
   const gaspi_return_t refused = check_notification(notification_id, notification_value);
   if (refused != GASPI_SUCCESS) return refused;
-  return count_posted(post_to("gaspi_write_notify", queue, rank, segment_id_remote, 1, timeout_of(timeout_ms),
-                              [&] {
-                                return process().fabric->write_notify(local, {rank, segment_id_remote, offset_remote}, size,
-                                                                      notification_id, notification_value, on(queue));
-                              }),
-                      {.writes = 1, .write_bytes = size, .notifications = 1});
+  const RemotePlace remote{rank, segment_id_remote, offset_remote};
+  DeviceSide* const device = taker_in_kernels(segment_id_remote);
+  return count_posted(
+      post_to("gaspi_write_notify", queue, rank, segment_id_remote, device != nullptr ? 2 : 1, timeout_of(timeout_ms),
+              [&] {
+                if (device != nullptr)
+                  return write_notify_kernel(*device, local, remote, size, notification_id, notification_value, on(queue));
+                return process().fabric->write_notify(local, remote, size, notification_id, notification_value, on(queue));
+              }),
+      {.writes = 1, .write_bytes = size, .notifications = 1});
 }
 GASPI_NAMED(gaspi_write_notify);

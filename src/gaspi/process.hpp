@@ -34,6 +34,7 @@ inline constexpr unsigned kProgramQueues = kQueues - 1;
 inline constexpr QueueId kInternalQueue = kQueues - 1;  // of notifications that this library itself raises
 inline constexpr unsigned kSegments = 255;
 inline constexpr SegmentId kControlSegment = 1000;  // of no program: gaspi_segment_id_t ends before
+inline constexpr SegmentId kDeviceSegment = 1001;   // likewise, of the device side
 inline constexpr unsigned kMaxGroups = 255;
 inline constexpr std::uint64_t kMaxTransferBytes = std::uint64_t{1} << 30;
 inline constexpr std::uint64_t kMaxPassiveBytes = 65535;
@@ -138,7 +139,8 @@ enum class Counter : std::uint8_t {
   count
 };
 
-struct Control;  // control.cpp
+struct Control;     // control.cpp
+struct DeviceSide;  // device.cpp
 
 struct Process {
   std::mutex mutex;  // of start and end, segments, groups and queues being made and removed
@@ -151,7 +153,9 @@ struct Process {
   std::vector<std::unique_ptr<GroupState>> groups;
   std::vector<PeerKnown> peers;
   std::shared_ptr<Control> control;
-  std::optional<Rank> socket;  // the rank among those of its host, as GASPI_SOCKET says
+  std::shared_ptr<DeviceSide> device;             // under the mutex
+  std::atomic<DeviceSide*> open_device{nullptr};  // the same, once it is open
+  std::optional<Rank> socket;                     // the rank among those of its host, as GASPI_SOCKET says
 
   Process();
 };
@@ -255,6 +259,17 @@ auto through_internal_queue(const Timeout& timeout, const Call& call) {
     if (done.status() != Status::busy || is_over(time)) return done;
   }
 }
+
+// device.cpp. The device side where its kernels take the notifications of the segment; null: the CPU does.
+DeviceSide* taker_in_kernels(SegmentId segment) noexcept;
+Result<Operation> notify_kernel(DeviceSide& device, Rank rank, SegmentId segment, NotificationId id, std::uint32_t value,
+                                const PostOptions& options);
+Result<Operation> write_notify_kernel(DeviceSide& device, const LocalPlace& local, const RemotePlace& remote, std::uint64_t bytes,
+                                      NotificationId id, std::uint32_t value, const PostOptions& options);
+// For a call that kernels alone may make, or none before gaspi_device_close: ERR_DEVICE.
+gaspi_return_t refuse_taker(SegmentId segment, const char* function);
+gaspi_return_t refuse_delete(SegmentId segment);                  // under the mutex; SUCCESS: the device side does not use it
+Result<void> close_device(Process& all, const Timeout& timeout);  // under the mutex
 
 // Sets notification `id` of a segment of this rank. Errors: as Fabric::notify.
 Result<void> notify_self(SegmentId segment, NotificationId id, std::uint32_t value);

@@ -154,6 +154,7 @@ gaspi_return_t pgaspi_segment_delete(const gaspi_segment_id_t segment_id) {
     Process& all = process();
     const std::scoped_lock lock(all.mutex);
     if (!is_segment(segment_id)) return GASPI_ERR_INV_SEG;
+    if (const gaspi_return_t refused = refuse_delete(segment_id); refused != GASPI_SUCCESS) return refused;
     const Result<void> removed = all.fabric->deregister_segment(segment_id, timeout_of(all.config.sn_timeout));
     if (!removed) {
       const gaspi_return_t code = code_of(removed.error(), "gaspi_segment_delete");

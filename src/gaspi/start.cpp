@@ -124,6 +124,8 @@ gaspi_return_t build(Process& all, const Remaining& time) {
 }
 
 void forget_everything(Process& all) {
+  all.open_device = nullptr;
+  all.device.reset();
   all.fabric.reset();  // before the memory that it may touch
   all.control.reset();
   for (Segment& segment : all.segments) {
@@ -175,9 +177,11 @@ gaspi_return_t pgaspi_proc_term(const gaspi_timeout_t timeout_ms) {
     Process& all = process();
     const std::scoped_lock lock(all.mutex);
     if (!all.is_ready) return GASPI_ERR_NOINIT;
+    const Remaining time(timeout_of(timeout_ms));
     raise_arrived();
+    if (const Result<void> ended = close_device(all, time.left()); !ended) return code_of(ended.error(), "gaspi_proc_term");
     stop_control(all);
-    const Result<void> closed = all.fabric->close(timeout_of(timeout_ms));
+    const Result<void> closed = all.fabric->close(time.left());
     if (closed.status() == Status::timed_out) {
       if (Result<void> started = start_control(all); !started) return code_of(started.error(), "gaspi_proc_term");
       return GASPI_TIMEOUT;

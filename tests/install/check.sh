@@ -36,7 +36,7 @@ check_cmake_package() {
   for example in "$examples"/*.c*; do
     example=$(basename "${example%.*}")
     case $example in
-      kernel_*) "$prefix/bin/gigabar" run -n 2 -- "$scratch/build/$example" ;;
+      kernel_* | gaspi_kernels | gaspi_ping_pong) "$prefix/bin/gigabar" run -n 2 -- "$scratch/build/$example" ;;
       gaspi_survive) [ "$("$prefix/bin/gaspi_run" -n 3 "$scratch/build/$example" | grep -c '2 of 3 ranks go on')" = 2 ] ;; # a rank is killed
       write_to_a_neighbour | sum_over_ranks | gaspi_ring | ranks_from_c) "$prefix/bin/gigabar" run -n 3 -- "$scratch/build/$example" ;;
       gate_a_job) "$scratch/build/$example" || [ $? = 1 ] ;; # this machine may have what fails

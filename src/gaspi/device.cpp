@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: Apache-2.0
+// The device side: a session of the fabric for kernels, and how CPUs notify them.
+#pragma GCC visibility push(default)
+#include "PGASPI.h"
+#pragma GCC visibility pop
+
+#include <algorithm>
+#include <array>
+#include <cstdio>
+#include <span>
+#include <utility>
+
+#include "GASPI_Device.hpp"
+#include "gaspi/process.hpp"
+#include "gigabar/device_session.hpp"
+
+namespace gigabar::gaspi {
+
+struct DeviceSide {
+  DeviceSession session;
+  gaspi_device handle;
+  std::array<bool, kSegments> is_used{};
+  std::array<bool, kSegments> is_taken_by_kernels{};
+};
+
+DeviceSide* taker_in_kernels(SegmentId segment) noexcept {
+  DeviceSide* const device = process().open_device.load(std::memory_order_acquire);
+  return device != nullptr && segment < kSegments && device->is_taken_by_kernels[segment] ? device : nullptr;
+}
+
+Result<Operation> notify_kernel(DeviceSide& device, Rank rank, SegmentId segment, NotificationId id, std::uint32_t value,
+                                const PostOptions& options) {
+  return device.session.notify(rank, segment, id, value, options);
+}
+
+Result<Operation> write_notify_kernel(DeviceSide& device, const LocalPlace& local, const RemotePlace& remote, std::uint64_t bytes,
+                                      NotificationId id, std::uint32_t value, const PostOptions& options) {
+  return device.session.write_notify(local, remote, bytes, id, value, options);
+}
+
+gaspi_return_t refuse_taker(SegmentId segment, const char* function) {
+  if (process().config.logger != 0) {
+    std::fprintf(
+        stderr,
+        "%s: rank %u: segment %u: kernels take its notifications (GASPI_NOTIFY_KERNELS): wait in a kernel, or open the device "
+        "side with GASPI_NOTIFY_CPU for it\n",
+        function, process().rank, unsigned{segment});
+  }
+  return GASPI_ERR_DEVICE;
+}
+
+gaspi_return_t refuse_delete(SegmentId segment) {
+  const DeviceSide* const device = process().open_device.load(std::memory_order_acquire);
+  if (device == nullptr || !device->is_used[segment]) return GASPI_SUCCESS;
+  if (process().config.logger != 0) {
+    std::fprintf(stderr, "gaspi_segment_delete: rank %u: segment %u: kernels may use it: call gaspi_device_close first\n",
+                 process().rank, unsigned{segment});
+  }
+  return GASPI_ERR_DEVICE;
+}
+
+Result<void> close_device(Process& all, const Timeout& timeout) {
+  if (all.device == nullptr) return {};
+  Result<void> closed = all.device->session.close(timeout);
+  if (!closed) return closed;
+  all.open_device = nullptr;
+  all.device.reset();
+  return {};
+}
+
+namespace {
+
+struct Chosen {
+  std::array<bool, kSegments> is_used{};
+  std::array<bool, kSegments> is_taken_by_kernels{};
+  DeviceSessionOptions options;
+};
+
+// Under the mutex. INV_SEG.
+gaspi_return_t choose(std::span<const gaspi_device_segment_t> segments, Chosen& chosen) {
+  chosen.options.segment_count = 0;
+  for (const auto& [id, taker] : segments) {
+    if (!is_segment(id) || chosen.is_used[id]) return GASPI_ERR_INV_SEG;
+    chosen.is_used[id] = true;
+    chosen.is_taken_by_kernels[id] = taker == GASPI_NOTIFY_KERNELS;
+    if (taker != GASPI_NOTIFY_KERNELS) chosen.options.cpu_segments.push_back(id);
+    chosen.options.segment_count = std::max<SegmentId>(chosen.options.segment_count, SegmentId{id} + 1);
+  }
+  std::sort(chosen.options.cpu_segments.begin(), chosen.options.cpu_segments.end());
+  return GASPI_SUCCESS;
+}
+
+gaspi_device make_handle(const DeviceSession& session, const Chosen& chosen) {
+  gaspi_device handle;
+  handle.fabric = session.handle();
+  handle.transfer_size_max = process().config.transfer_size_max;
+  for (SegmentId id = 0; id < kSegments; ++id) {
+    if (chosen.is_used[id]) handle.segments[id / 64] |= std::uint64_t{1} << id % 64;
+  }
+  return handle;
+}
+
+gaspi_return_t open_device(std::span<const gaspi_device_segment_t> segments, gaspi_number_t queue_num,
+                           const gaspi_device_t** device, const Timeout& timeout) {
+  Process& all = process();
+  const std::scoped_lock lock(all.mutex);
+  if (all.device != nullptr) return GASPI_ERR_INITED;
+  Chosen chosen;
+  if (const gaspi_return_t refused = choose(segments, chosen); refused != GASPI_SUCCESS) return refused;
+  DeviceSessionOptions& options = chosen.options;
+  options.notification_count = all.config.notification_num;
+  options.control_segment = kDeviceSegment;
+  options.queue_count = queue_num;
+  options.timeout = timeout;
+  auto session = DeviceSession::open(*all.fabric, options);
+  if (!session) return code_of(session.error(), "gaspi_device_open");
+  const gaspi_device handle = make_handle(*session, chosen);
+  all.device = std::make_shared<DeviceSide>(DeviceSide{std::move(*session), handle, chosen.is_used, chosen.is_taken_by_kernels});
+  all.open_device = all.device.get();
+  *device = &all.device->handle;
+  return GASPI_SUCCESS;
+}
+
+}  // namespace
+}  // namespace gigabar::gaspi
+
+using namespace gigabar;
+using namespace gigabar::gaspi;
+
+gaspi_return_t pgaspi_device_open(const gaspi_device_segment_t* const segments, const gaspi_number_t segment_num,
+                                  const gaspi_number_t queue_num, const gaspi_device_t** const device,
+                                  const gaspi_timeout_t timeout_ms) {
+  return guarded([&]() -> gaspi_return_t {
+    if (!is_ready()) return GASPI_ERR_NOINIT;
+    if (segments == nullptr || device == nullptr) return GASPI_ERR_NULLPTR;
+    if (segment_num == 0 || segment_num > kSegments || queue_num == 0 || queue_num > kProgramQueues) return GASPI_ERR_INV_NUM;
+    return open_device({segments, segment_num}, queue_num, device, timeout_of(timeout_ms));
+  });
+}
+GASPI_NAMED(gaspi_device_open);
+
+gaspi_return_t pgaspi_device_close(const gaspi_timeout_t timeout_ms) {
+  return guarded([&]() -> gaspi_return_t {
+    if (!is_ready()) return GASPI_ERR_NOINIT;
+    Process& all = process();
+    const std::scoped_lock lock(all.mutex);
+    if (all.device == nullptr) return GASPI_ERR_NULLPTR;
+    const Result<void> closed = close_device(all, timeout_of(timeout_ms));
+    return closed ? GASPI_SUCCESS : code_of(closed.error(), "gaspi_device_close");
+  });
+}
+GASPI_NAMED(gaspi_device_close);
