@@ -2,6 +2,8 @@
 // A check, what it is given to look at, and what it says.
 #pragma once
 
+#include <cstdint>
+#include <limits>
 #include <span>
 #include <string>
 #include <string_view>
@@ -21,7 +23,12 @@ struct Patient {
   const DriverAnswers& answers;
   const Topology& topology;
   bool is_live = false;
+  std::int64_t end_ns = std::numeric_limits<std::int64_t>::max();  // of the examination: a check that takes long ends by then
 };
+
+// What is unknown for want of time only.
+inline constexpr std::string_view kNotBegun = "the time for the examination was over before this check";
+inline constexpr std::string_view kPairLeftOut = "the time for all transfers had passed";
 
 // Collects what a check says. Readings go to the next finding.
 class Findings {

@@ -111,7 +111,7 @@ Result<Examination> examine(const Machine& machine, const ExamineOptions& option
   if (Result<void> known = doctor::check_chosen(only); !known) return std::move(known).error();
   // A day is as good as no deadline, and stays far from the end of what counts nanoseconds.
   const auto patience = std::min<std::chrono::milliseconds>(options.deadline, std::chrono::hours(24));
-  const Deadline deadline = Deadline::after_ns(std::chrono::nanoseconds(std::max(patience, std::chrono::milliseconds(0))).count());
+  const std::int64_t end_ns = now_ns() + std::chrono::nanoseconds(std::max(patience, std::chrono::milliseconds(0))).count();
   Result<Topology> topology = discover_topology(machine);
   Examination examination;
   if (topology) {
@@ -122,16 +122,15 @@ Result<Examination> examine(const Machine& machine, const ExamineOptions& option
     // Checks that need no topology can still say something.
     examination.topology.notes.push_back(topology.error().message());
   }
-  const doctor::Patient patient{machine.files(), machine.answers(), examination.topology, machine.is_live()};
+  const doctor::Patient patient{machine.files(), machine.answers(), examination.topology, machine.is_live(), end_ns};
   for (const doctor::Check& check : doctor::all_checks()) {
     const bool is_left_out = check.info.is_probe && !options.with_probes;
     if (!doctor::is_chosen(check.info, only) || (is_left_out && only.empty())) continue;
     doctor::Findings findings(check.info.id);
     if (is_left_out) {
       findings.skip("probes were not asked for");  // who named the check is told why it says nothing
-    } else if (deadline.has_passed()) {
-      findings.unknown({}, "the time for the examination was over before this check",
-                       "give it more time, or choose checks with --only");
+    } else if (now_ns() >= end_ns) {
+      findings.unknown({}, std::string(doctor::kNotBegun), "give it more time, or choose checks with --only");
     } else {
       doctor::run(check, patient, options, findings);
     }

@@ -68,7 +68,8 @@ int gid_index_of(const Nic* nic, unsigned port_number) {
   return best;
 }
 
-std::int64_t step_deadline(std::int64_t end_ns) { return std::min(now_ns() + kTransferNs, end_ns); }
+// Not that of all pairs: a step that is cut short would look as if the adapter had failed.
+std::int64_t step_deadline() { return now_ns() + kTransferNs; }
 
 // An adapter in the probe: its two host buffers, its port, and the rates between the buffers.
 struct Adapter {
@@ -123,14 +124,13 @@ struct Transfers {
   const Steps& steps;
   verbs::Loop& loop;
   const verbs::Region& region;
-  std::int64_t end_ns;
   Findings& findings;
 
   bool write(const HostBuffer& from, unsigned count = 1) const {
-    return is_done(subject, steps.write, loop.write(from.region, region, kProbeBytes, count, step_deadline(end_ns)), findings);
+    return is_done(subject, steps.write, loop.write(from.region, region, kProbeBytes, count, step_deadline()), findings);
   }
   bool read(const HostBuffer& into, unsigned count = 1) const {
-    return is_done(subject, steps.read, loop.read(into.region, region, kProbeBytes, count, step_deadline(end_ns)), findings);
+    return is_done(subject, steps.read, loop.read(into.region, region, kProbeBytes, count, step_deadline()), findings);
   }
 
   // The best rate of several times `count` transfers, since whatever else the machine does can only make them slower.
@@ -162,7 +162,7 @@ bool is_host_data_intact(Adapter& adapter, const Transfers& transfers) {
   return false;
 }
 
-bool measure_host(Adapter& adapter, std::int64_t end_ns, Findings& findings) {
+bool measure_host(Adapter& adapter, Findings& findings) {
   const std::string& name = adapter.device.name();
   auto loop = verbs::Loop::connect(adapter.device, adapter.port, adapter.gid_index);
   if (!loop) {
@@ -172,7 +172,7 @@ bool measure_host(Adapter& adapter, std::int64_t end_ns, Findings& findings) {
                   "check its port and its GIDs ('gigabar explain rdma.port', 'gigabar explain rdma.gid')");
     return false;
   }
-  const Transfers transfers{name, kHostSteps, *loop, adapter.second.region, end_ns, findings};
+  const Transfers transfers{name, kHostSteps, *loop, adapter.second.region, findings};
   const std::int64_t begin_ns = now_ns();
   if (!is_host_data_intact(adapter, transfers)) return false;
   const std::int64_t transfer_ns = std::max<std::int64_t>((now_ns() - begin_ns) / 2, 1);
@@ -279,7 +279,7 @@ void judge_rates(const Patient& patient, const ProbeGpu& gpu, const Adapter& ada
                 "see pci.topo, pci.acs, iommu.mode and pci.ro of this pair; an adapter below the GPU's own PCIe switch is best");
 }
 
-void try_gpu(const Patient& patient, const GpuMemory& target, Adapter& adapter, std::int64_t end_ns, Findings& findings) {
+void try_gpu(const Patient& patient, const GpuMemory& target, Adapter& adapter, Findings& findings) {
   const std::string subject = pair_subject(target.gpu, adapter.device.name());
   auto region = target.memory.register_dma_buf(adapter.device);
   const bool is_dma_buf = region.is_ok();
@@ -290,7 +290,7 @@ void try_gpu(const Patient& patient, const GpuMemory& target, Adapter& adapter, 
   findings.reading("GPU memory registered by", is_dma_buf ? "dma-buf" : "peer memory");
   auto loop = verbs::Loop::connect(adapter.device, adapter.port, adapter.gid_index);
   if (!loop) return void(is_done(subject, "connecting the adapter with itself", loop.error(), findings));
-  const Transfers transfers{subject, kGpuSteps, *loop, *region, end_ns, findings};
+  const Transfers transfers{subject, kGpuSteps, *loop, *region, findings};
   if (!is_gpu_data_intact(target, adapter, transfers)) return;
   const auto write = transfers.rate(&Transfers::write, adapter.first, adapter.rate_count);
   const auto read = write ? transfers.rate(&Transfers::read, adapter.second, adapter.rate_count) : std::nullopt;
@@ -306,11 +306,11 @@ void try_gpus(const Patient& patient, std::vector<Adapter>& adapters, std::int64
       const Nic* const nic = nic_of(patient, adapter.device.name());
       if (nic != nullptr && is_software(*nic)) continue;  // it copies by the CPU
       if (now_ns() >= end_ns) {
-        findings.unknown(pair_subject(gpu, adapter.device.name()), "the time for all transfers had passed",
+        findings.unknown(pair_subject(gpu, adapter.device.name()), std::string(kPairLeftOut),
                          "run this probe alone: gigabar doctor --only probe.loop");
         continue;
       }
-      try_gpu(patient, {gpu, *memory}, adapter, end_ns, findings);
+      try_gpu(patient, {gpu, *memory}, adapter, findings);
     }
   }
 }
@@ -334,7 +334,7 @@ const Hindrance* hindrance_of(const std::string& name) {
 }  // namespace
 
 void try_loop(const Patient& patient, Findings& findings) {
-  const std::int64_t end_ns = now_ns() + kProbeNs;
+  const std::int64_t end_ns = std::min(now_ns() + kProbeNs, patient.end_ns);
   const std::vector<std::string> names = probe_rdma_devices(patient, findings);
   if (names.empty()) return;
   std::vector<std::string> own_connectors;
@@ -351,7 +351,7 @@ void try_loop(const Patient& patient, Findings& findings) {
   std::vector<Adapter> adapters;
   for (const std::string& name : own_connectors) {
     auto adapter = open_adapter(patient, name, findings);
-    if (adapter && measure_host(*adapter, end_ns, findings)) adapters.push_back(std::move(*adapter));
+    if (adapter && measure_host(*adapter, findings)) adapters.push_back(std::move(*adapter));
   }
   if (!adapters.empty()) try_gpus(patient, adapters, end_ns, findings);
 }

@@ -11,11 +11,15 @@
 //   mig=1 persistence=0 fabric=3 reasons=4 retirement=1   as NVML's numbers for them
 //   remap=1 remap-failed=0 rows wait to be remapped, or could not be
 //   peers=0,4,5            what it can do to every other GPU's memory: read, write, atomics; as nvmlGpuP2PStatus_t
+//   traffic=23100          MB/s that cross its PCIe link
+//   carried=1000           KiB more that its NVLinks have carried, each time that it is asked
+//   process=4711           a process that computes on it; often as wanted
 // What is not listed, the GPU does not support. Built with GIGABAR_FAKE_NVML_IS_OLD it has only what NVML always had.
 #define NVML_NO_UNVERSIONED_FUNC_DEFS
 #include <nvml.h>
 
 #include <array>
+#include <atomic>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -43,7 +47,8 @@ struct Gpu {
   unsigned c2c_count = 0, c2c_mb_per_s = 0;
   unsigned memory_bits = 0, memory_mhz = 0;
   unsigned most_generation = 0, most_width = 0;
-  std::optional<unsigned> mig, persistence, fabric, reasons, retirement, remap, remap_failed;
+  std::optional<unsigned> mig, persistence, fabric, reasons, retirement, remap, remap_failed, traffic, carried;
+  std::vector<unsigned> processes;
   std::optional<std::array<unsigned, 3>> peers;
 };
 
@@ -54,7 +59,9 @@ bool read_setting(const std::string& word, Gpu& gpu) {
                                                                        {"reasons=%u", &gpu.reasons},
                                                                        {"retirement=%u", &gpu.retirement},
                                                                        {"remap=%u", &gpu.remap},
-                                                                       {"remap-failed=%u", &gpu.remap_failed}};
+                                                                       {"remap-failed=%u", &gpu.remap_failed},
+                                                                       {"traffic=%u", &gpu.traffic},
+                                                                       {"carried=%u", &gpu.carried}};
   for (const auto& [form, setting] : settings) {
     unsigned value = 0;
     if (std::sscanf(word.c_str(), form, &value) != 1) continue;
@@ -85,6 +92,8 @@ void read_word(const std::string& word, Gpu& gpu) {
   } else if (std::sscanf(word.c_str(), "memory=%u@%u", &first, &second) == 2) {
     gpu.memory_bits = first;
     gpu.memory_mhz = second;
+  } else if (std::sscanf(word.c_str(), "process=%u", &first) == 1) {
+    gpu.processes.push_back(first);
   } else if (std::sscanf(word.c_str(), "most=%ux%u", &first, &second) == 2) {
     gpu.most_generation = first;
     gpu.most_width = second;
@@ -185,6 +194,14 @@ const Link* link_of(nvmlDevice_t device, unsigned link) {
 // As an H200 answers: what is not supported comes back as a double, with its own return code.
 void fill_field(const Gpu& gpu, nvmlFieldValue_t& field) {
   unsigned value = 0;
+  if ((field.fieldId == NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_TX || field.fieldId == NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_RX) &&
+      field.scopeId == 0xffffffff && gpu.carried) {
+    static std::atomic<unsigned long long> carried_kib = 1ull << 40;  // more than 32 bits hold
+    field.nvmlReturn = NVML_SUCCESS;
+    field.valueType = NVML_VALUE_TYPE_UNSIGNED_LONG_LONG;
+    field.value.ullVal = carried_kib += *gpu.carried;
+    return;
+  }
   switch (field.fieldId) {
     case NVML_FI_DEV_NVLINK_SPEED_MBPS_COMMON: value = gpu.common_mb_per_s; break;
     case 164: value = field.scopeId < gpu.links.size() ? gpu.links[field.scopeId].mb_per_s : 0; break;
@@ -308,6 +325,24 @@ nvmlReturn_t DECLDIR nvmlDeviceGetP2PStatus(nvmlDevice_t first, nvmlDevice_t, nv
     case NVML_P2P_CAPS_INDEX_ATOMICS: *status = static_cast<nvmlGpuP2PStatus_t>(peers->at(2)); return NVML_SUCCESS;
     default: return NVML_ERROR_INVALID_ARGUMENT;
   }
+}
+
+nvmlReturn_t DECLDIR nvmlDeviceGetPcieThroughput(nvmlDevice_t device, nvmlPcieUtilCounter_t counter, unsigned int* kb_per_s) {
+  const nvmlReturn_t told = tell(gpu_of(device).traffic, kb_per_s);
+  if (told == NVML_SUCCESS && counter == NVML_PCIE_UTIL_RX_BYTES) *kb_per_s *= 1000;
+  return told;
+}
+
+nvmlReturn_t DECLDIR nvmlDeviceGetComputeRunningProcesses_v3(nvmlDevice_t device, unsigned int* count,
+                                                             nvmlProcessInfo_t* processes) {
+  const std::vector<unsigned>& found = gpu_of(device).processes;
+  if (*count < found.size()) return NVML_ERROR_INSUFFICIENT_SIZE;
+  *count = static_cast<unsigned>(found.size());
+  for (std::size_t i = 0; i < found.size(); ++i) {
+    processes[i] = {};
+    processes[i].pid = found[i];
+  }
+  return NVML_SUCCESS;
 }
 
 nvmlReturn_t DECLDIR nvmlDeviceGetFieldValues(nvmlDevice_t device, int count, nvmlFieldValue_t* fields) {

@@ -39,6 +39,7 @@ QUICK = {
     "streams": ["-t", "gpu0->host ce bytes=1M", "-i", "2"],
     "topology": ["--sysroot", "{machine}"],
     "doctor": ["--sysroot", "{healthy}"],
+    "preflight": ["--sysroot", "{healthy}"],
     "explain": [],
     "survey": ["--budget", "1", "--no-probes"],
     "compare": ["{survey}", "{survey}"],
@@ -65,6 +66,7 @@ LONG = {
     "sanity": ["-e"],
     "calibrate": ["--budget", "100"],
     "streams": ["-t", "gpu0->host ce bytes=1M", "--seconds", "100"],
+    "preflight": ["--budget", "100"],
     "survey": ["--budget", "100"],
     **{name: ["-m", "8", "-i", "100000000"] for name in ("latency", "bw", "bibw", "multi-lat", "mbw-mr")},
     "tune": ["-m", "1M:4M", "-i", "100000"],
@@ -74,7 +76,7 @@ LONG = {
 # Commands that have done all their work before anybody could look.
 SILENT = ("info", "explain", "compare", "run")
 # Of the options that take a FILE, those that read it; what tune stores is added to what the file holds.
-INPUTS = {"streams": ["--file"], "tune": ["--store"]}
+INPUTS = {"streams": ["--file"], "tune": ["--store"], "preflight": ["--baseline"]}
 MOUNT = ["unshare", "--mount", "--propagation", "private"] if os.geteuid() == 0 else ["unshare", "--user", "--map-root-user", "--mount"]
 
 
@@ -140,6 +142,8 @@ def rows(runs=None):
 def expect_whole(option, content):
     if option == "--svg":
         expect(content.lstrip().startswith(b"<?xml") and content.rstrip().endswith(b"</svg>"), f"no SVG: {content[:80]}")
+    elif option == "--textfile":
+        expect(content.startswith(b"# TYPE ") and content.endswith(b"\n# EOF\n"), f"no metrics: {content[:80]}")
     elif option == "--capture":
         with tarfile.open(fileobj=io.BytesIO(content)) as archive:
             last = archive.getmembers()[-1]
@@ -253,7 +257,7 @@ def test_outputs_to_a_pipe_whose_reader_has_gone():
         expect_nothing_left(temporary(), [])
 
 
-BEGINNINGS = {"--svg": "<?xml", "--capture": "gigabar-machine.json"}  # of a document, or a part of it
+BEGINNINGS = {"--svg": "<?xml", "--textfile": "# TYPE", "--capture": "gigabar-machine.json"}  # of a document, or a part of it
 
 
 def test_outputs_to_standard_output_by_name():

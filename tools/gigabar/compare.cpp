@@ -1,152 +1,30 @@
 // SPDX-License-Identifier: Apache-2.0
-// gigabar compare: what changed between two surveys, of two machines or of two days. A figure has changed when the medians
-// differ by more than the noise: both ranges of its samples together, and never less than a floor. The samples are of passes over a
-// whole survey; those of one pass would show how a machine differs from itself within a second only, so they are not judged.
+// gigabar compare: what changed between two surveys, of two machines or of two days. Figures of one pass are not judged.
 #include <fmt/format.h>
 
-#include <algorithm>
-#include <cmath>
-#include <fstream>
 #include <map>
 #include <set>
-#include <sstream>
 
-#include "base/old_check_ids.hpp"
 #include "commands.hpp"
 #include "support/failure.hpp"
 #include "support/option_checks.hpp"
-#include "support/plain_text.hpp"
 #include "support/report.hpp"
+#include "survey/document.hpp"
 
 namespace gigabar::tool {
 namespace {
 
-constexpr std::size_t kMaxBytes = std::size_t{64} << 20;
-constexpr double kMinPasses = 2;
-constexpr double kFloor = 0.10;  // of the first median: on two H200, runs 20 s apart differed by up to 9.5 %
+using survey::Change;
+using survey::Difference;
+using survey::difference_of;
+using survey::Measured;
+using Survey = survey::Document;
 
 struct Options {
   std::string first, second;
   std::string json_path;
-  double floor = kFloor;
+  double floor = survey::kNoiseFloor;
 };
-
-struct Measured {
-  std::string unit;
-  double value = 0, least = 0, most = 0;
-  double pass_count = 1;
-  double range() const { return most - least; }
-};
-
-struct Survey {
-  std::string path;
-  std::string label;   // host, date
-  std::string passes;  // "3 passes over 12 s"
-  std::map<std::string, Measured> figures;
-  std::map<std::string, std::string> facts;     // what the machine is: CPU, kernel, driver, device, relations
-  std::map<std::string, std::string> verdicts;  // "pci.acs GPU ... and ...": "FAIL"
-};
-
-// Not the ordered kind of Json, which is slow with many keys.
-using Document = nlohmann::json;
-
-const Document& member(const Document& object, const char* key) {
-  static const Document* const nothing = new Document();
-  return object.is_object() && object.contains(key) ? object[key] : *nothing;
-}
-
-Document read_document(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  if (!file) refuse_usage(fmt::format("{}: cannot be opened; give two files that 'gigabar survey --json FILE' wrote", path));
-  std::string text;
-  std::vector<char> part(std::size_t{1} << 20);
-  while (file.read(part.data(), static_cast<std::streamsize>(part.size())) || file.gcount() > 0) {
-    text.append(part.data(), static_cast<std::size_t>(file.gcount()));
-    if (text.size() > kMaxBytes) refuse_usage(fmt::format("{}: larger than {}; this is no survey", path, bytes_text(kMaxBytes)));
-  }
-  // What is nested deeper than any survey is dropped as it is read.
-  constexpr int kMaxDepth = 32;
-  const auto is_kept = [](int depth, Document::parse_event_t, Document&) { return depth < kMaxDepth; };
-  Document document = Document::parse(text, is_kept, false);
-  if (document.is_discarded() || !document.is_object()) refuse_usage(fmt::format("{}: is not JSON", path));
-  if (member(document, "tool") != "survey") {
-    refuse_usage(fmt::format("{}: was not written by 'gigabar survey'", path));
-  }
-  return document;
-}
-
-std::string word(const Document& object, const char* key) {
-  if (!object.is_object() || !object.contains(key)) return {};
-  const Document& value = object[key];
-  if (value.is_null()) return {};
-  return plain(value.is_string() ? value.get<std::string>() : value.dump());
-}
-
-void read_facts(const Document& document, Survey& survey) {
-  const Document& machine = member(document, "machine");
-  for (const char* key : {"cpu", "kernel", "cores"}) survey.facts[key] = word(machine, key);
-  const Document& device = member(document, "device");
-  for (const char* key : {"name", "driver", "is_stand_in"}) survey.facts[fmt::format("device {}", key)] = word(device, key);
-  for (const Document& route : member(member(document, "topology"), "routes")) {
-    const auto end = [&route](const char* key) { return word(member(route, key), "kind") + word(member(route, key), "index"); };
-    survey.facts[fmt::format("route {}-{}", end("first"), end("second"))] =
-        fmt::format("{} {}", word(route, "relation"), word(route, "bottleneck"));
-  }
-}
-
-void read_figures(const Document& document, Survey& survey) {
-  for (const Document& figure : member(document, "results")) {
-    const auto number = [&figure](const char* key) {
-      const Document& value = member(figure, key);
-      return value.is_number() ? value.get<double>() : std::nan("");
-    };
-    const Measured measured{word(figure, "unit"), number("value"), number("min"), number("max"), std::fmax(number("passes"), 1)};
-    const bool is_good = std::isfinite(measured.value) && measured.value > 0 && std::isfinite(measured.least + measured.most);
-    const std::string key = word(figure, "key");
-    if (is_good && !key.empty()) survey.figures[key] = measured;
-  }
-}
-
-std::string passes_text(const Document& passes) {
-  const Document& count = member(passes, "count");
-  const Document& seconds = member(passes, "seconds");
-  if (!count.is_number() || !seconds.is_number()) return "of an older Gigabar, in one pass";
-  const auto number = count.get<double>();
-  return fmt::format("{} {} over {:.0f} s", number, number == 1 ? "pass" : "passes", seconds.get<double>());
-}
-
-Survey read_survey(const std::string& path) {
-  const Document document = read_document(path);
-  Survey survey;
-  survey.path = path;
-  survey.passes = passes_text(member(document, "passes"));
-  survey.label = fmt::format("{}, {}", word(member(document, "machine"), "host"), word(document, "date"));
-  read_facts(document, survey);
-  read_figures(document, survey);
-  for (const Document& finding : member(document, "findings")) {
-    survey.verdicts[current_check_id(word(finding, "check")) + " " + word(finding, "subject")] = word(finding, "verdict");
-  }
-  if (survey.figures.empty()) refuse_usage(fmt::format("{}: holds no figures; run 'gigabar survey' again", path));
-  return survey;
-}
-
-enum class Change { none, better, worse };
-
-struct Difference {
-  double relative = 0;  // of the second over the first, minus 1
-  double noise = 0;
-  Change change = Change::none;
-};
-
-Difference difference_of(const Measured& first, const Measured& second, double floor) {
-  Difference difference;
-  difference.relative = second.value / first.value - 1;
-  difference.noise = std::max((first.range() + second.range()) / first.value, floor);
-  if (std::abs(difference.relative) <= difference.noise) return difference;
-  const bool is_less_better = first.unit == "us";
-  difference.change = (difference.relative < 0) == is_less_better ? Change::better : Change::worse;
-  return difference;
-}
 
 std::string_view name_of(Change change) {
   switch (change) {
@@ -174,7 +52,7 @@ Counts compare_figures(Report& report, const Survey& first, const Survey& second
       report.print("  {:<44} units differ: {} and {}\n", key, before.unit, after.unit);
       continue;
     }
-    if (std::min(before.pass_count, after.pass_count) < kMinPasses) {
+    if (!before.has_noise() || !after.has_noise()) {
       ++counts.unjudged;
       continue;
     }
@@ -222,8 +100,8 @@ std::size_t compare_texts(Report& report, const char* what, const char* name, co
 }
 
 void run_compare(const Options& options, Invocation& invocation) {
-  const Survey first = read_survey(options.first);
-  const Survey second = read_survey(options.second);
+  const Survey first = survey::read_document(options.first);
+  const Survey second = survey::read_document(options.second);
   Report report("compare", invocation, options.json_path);
   report.print("first  {} ({})\nsecond {} ({})\n", options.first, first.label, options.second, second.label);
   report.print("noise: the ranges of both surveys' samples together ({}; {}), and at least {:g} %\n\nfigures\n", first.passes,

@@ -81,7 +81,7 @@ std::optional<Answer<Value>> ask(Function function, Arguments... arguments) {
   }
 }
 
-std::optional<unsigned> field_of(nvmlDevice_t device, unsigned field, unsigned scope = 0) {
+std::optional<std::uint64_t> wide_field_of(nvmlDevice_t device, unsigned field, unsigned scope = 0) {
   nvmlFieldValue_t value{};
   value.fieldId = field;
   value.scopeId = scope;
@@ -89,10 +89,16 @@ std::optional<unsigned> field_of(nvmlDevice_t device, unsigned field, unsigned s
   if (get == nullptr || get(device, 1, &value) != NVML_SUCCESS || value.nvmlReturn != NVML_SUCCESS) return {};
   switch (value.valueType) {
     case NVML_VALUE_TYPE_UNSIGNED_INT: return value.value.uiVal;
-    case NVML_VALUE_TYPE_UNSIGNED_LONG: return static_cast<unsigned>(value.value.ulVal);
-    case NVML_VALUE_TYPE_UNSIGNED_LONG_LONG: return static_cast<unsigned>(value.value.ullVal);
+    case NVML_VALUE_TYPE_UNSIGNED_LONG: return value.value.ulVal;
+    case NVML_VALUE_TYPE_UNSIGNED_LONG_LONG: return value.value.ullVal;
     default: return {};
   }
+}
+
+std::optional<unsigned> field_of(nvmlDevice_t device, unsigned field, unsigned scope = 0) {
+  const auto value = wide_field_of(device, field, scope);
+  if (!value) return {};
+  return static_cast<unsigned>(*value);
 }
 
 // Newer than the oldest header that this builds with.
@@ -101,6 +107,9 @@ constexpr unsigned kC2cLinkCount = 170;
 constexpr unsigned kC2cLinkStatus = 171;
 constexpr unsigned kC2cLinkMaxBandwidth = 172;
 constexpr unsigned kMaxC2cLinks = 64;
+constexpr unsigned kNvLinkSentKib = 138;  // of payload, over the links in scopeId
+constexpr unsigned kNvLinkReceivedKib = 139;
+constexpr unsigned kAllNvLinks = 0xffffffff;
 
 NvLink active_nvlink(nvmlDevice_t device, unsigned link) {
   NvLink found;
@@ -274,6 +283,36 @@ std::optional<MemoryBus> memory_bus(const std::string& pci_address) {
   return MemoryBus{*width, *clock};
 }
 
+std::optional<double> pcie_traffic_gb_per_s(const std::string& pci_address) {
+  const auto device = device_at(pci_address);
+  if (!device) return {};
+  const auto sent = ask<unsigned>(library().nvmlDeviceGetPcieThroughput, *device, NVML_PCIE_UTIL_TX_BYTES);
+  const auto received = ask<unsigned>(library().nvmlDeviceGetPcieThroughput, *device, NVML_PCIE_UTIL_RX_BYTES);
+  if (!sent || !received) return {};
+  return std::max(*sent, *received) * 1e-6;  // of KB/s
+}
+
+std::optional<std::uint64_t> nvlink_carried_bytes(const std::string& pci_address) {
+  const auto device = device_at(pci_address);
+  if (!device) return {};
+  const auto sent = wide_field_of(*device, kNvLinkSentKib, kAllNvLinks);
+  const auto received = wide_field_of(*device, kNvLinkReceivedKib, kAllNvLinks);
+  if (!sent || !received) return {};
+  return (*sent + *received) * 1024;
+}
+
+std::vector<unsigned> compute_processes(const std::string& pci_address) {
+  const auto device = device_at(pci_address);
+  const auto list = library().nvmlDeviceGetComputeRunningProcesses_v3;
+  if (!device || list == nullptr) return {};
+  std::vector<nvmlProcessInfo_t> found(kMaxProcesses);
+  unsigned count = kMaxProcesses;
+  if (list(*device, &count, found.data()) != NVML_SUCCESS) return {};
+  std::vector<unsigned> processes;
+  for (unsigned i = 0; i < std::min(count, kMaxProcesses); ++i) processes.push_back(found[i].pid);
+  return processes;
+}
+
 std::vector<std::string> devices() {
   std::vector<std::string> addresses;
   if (!availability().is_ok() || library().nvmlDeviceGetHandleByIndex_v2 == nullptr) return addresses;
@@ -336,6 +375,9 @@ std::optional<PcieLinkState> pcie_link(const std::string&) { return {}; }
 std::optional<std::vector<NvLink>> nvlinks(const std::string&) { return {}; }
 std::optional<C2cLinks> c2c_links(const std::string&) { return {}; }
 std::optional<MemoryBus> memory_bus(const std::string&) { return {}; }
+std::optional<double> pcie_traffic_gb_per_s(const std::string&) { return {}; }
+std::optional<std::uint64_t> nvlink_carried_bytes(const std::string&) { return {}; }
+std::vector<unsigned> compute_processes(const std::string&) { return {}; }
 std::vector<std::string> devices() { return {}; }
 std::optional<std::string> address_of_uuid(const std::string&) { return {}; }
 DeviceFacts facts(const std::string&) { return {}; }

@@ -68,6 +68,13 @@ std::optional<std::vector<NvLink>> nvlinks(const std::string& pci_address);
 // active_count is 0 for a device without such links; nothing when NVML does not know.
 std::optional<C2cLinks> c2c_links(const std::string& pci_address);
 std::optional<MemoryBus> memory_bus(const std::string& pci_address);
+// What crosses the device's PCIe link now, of all processes, in the busier direction: GB/s over some 20 ms, for which it waits.
+std::optional<double> pcie_traffic_gb_per_s(const std::string& pci_address);
+// What all NVLinks of the device have carried so far, in both directions.
+std::optional<std::uint64_t> nvlink_carried_bytes(const std::string& pci_address);
+// The processes that compute on the device, as this process's PID namespace numbers them; at most kMaxProcesses.
+inline constexpr unsigned kMaxProcesses = 256;
+std::vector<unsigned> compute_processes(const std::string& pci_address);
 // PCI addresses of the GPUs in NVML's order ("0000:3b:00.0"), those that this user may not open left out; at most kMaxDevices.
 inline constexpr unsigned kMaxDevices = 64;
 std::vector<std::string> devices();

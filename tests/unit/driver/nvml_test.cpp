@@ -58,6 +58,22 @@ ISOLATED_TEST(Nvml, AnswersForLinksAndMemory) {
   EXPECT_FALSE(nvml::c2c_links("0000:08:00.0"));
 }
 
+ISOLATED_TEST(Nvml, AnswersForWhatOthersDo) {
+  const test::ScopedEnvironment library("GIGABAR_NVML_LIBRARY", test::kFakeNvmlLibrary);
+  const test::ScopedEnvironment gpus("GIGABAR_FAKE_NVML_GPUS",
+                                     "0000:06:00.0 traffic=23100 carried=10 process=4711 process=12; 0000:07:00.0");
+  EXPECT_DOUBLE_EQ(nvml::pcie_traffic_gb_per_s("0000:06:00.0").value_or(0), 23.1) << "of the busier direction";
+  EXPECT_FALSE(nvml::pcie_traffic_gb_per_s("0000:07:00.0"));
+  const auto before = nvml::nvlink_carried_bytes("0000:06:00.0"), after = nvml::nvlink_carried_bytes("0000:06:00.0");
+  ASSERT_TRUE(before && after);
+  EXPECT_GT(*before, std::uint64_t{1} << 50) << "64 bits";
+  EXPECT_EQ(*after - *before, 40u * 1024) << "ten KiB with each of the two questions, for two counters";
+  EXPECT_FALSE(nvml::nvlink_carried_bytes("0000:07:00.0"));
+  EXPECT_EQ(nvml::compute_processes("0000:06:00.0"), (std::vector<unsigned>{4711, 12}));
+  EXPECT_TRUE(nvml::compute_processes("0000:07:00.0").empty());
+  EXPECT_TRUE(nvml::compute_processes("0000:08:00.0").empty());
+}
+
 ISOLATED_TEST(Nvml, TellsFactsOfDevices) {
   const test::ScopedEnvironment library("GIGABAR_NVML_LIBRARY", test::kFakeNvmlLibrary);
   const test::ScopedEnvironment gpus("GIGABAR_FAKE_NVML_GPUS",

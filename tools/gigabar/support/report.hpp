@@ -91,6 +91,8 @@ class Report {
 
   // Before the lines about device, mapping and clock and before notes: "# " in a text whose other lines are data.
   void set_line_prefix(std::string prefix) { line_prefix_ = std::move(prefix); }
+  // From now on there is no text, only the document and the progress: what is printed is for another program.
+  void end_text() { has_text_ = false; }
   // One line for the device, one for the mapping, one for the clock.
   void set_device(const DeviceInfo& device);
   void set_mapping(const Mapping& mapping);
@@ -102,6 +104,7 @@ class Report {
   template <class... Parts>
   void print(fmt::format_string<Parts...> format, Parts&&... parts) {
     progress_.clear();
+    if (!has_text_) return;
     fmt::print(text_, format, std::forward<Parts>(parts)...);
     flush(text_);
   }
@@ -133,6 +136,7 @@ class Report {
   std::string line_prefix_;
   ProgressLine progress_;
   bool is_stand_in_ = false;
+  bool has_text_ = true;
   bool has_colours_ = false;
   Json document_;
   std::optional<TextTable> table_;

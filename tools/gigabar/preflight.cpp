@@ -1,0 +1,244 @@
+// SPDX-License-Identifier: Apache-2.0
+// gigabar preflight: is this node fit for a job? The doctor's checks, and verified bytes and a rate on every path.
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <array>
+#include <chrono>
+#include <cstdio>
+
+#include "base/clock.hpp"
+#include "commands.hpp"
+#include "doctor/output.hpp"
+#include "gigabar/doctor.hpp"
+#include "memory/runtime.hpp"
+#include "preflight/judge.hpp"
+#include "preflight/load.hpp"
+#include "preflight/output.hpp"
+#include "preflight/watchdog.hpp"
+#include "support/clock.hpp"
+#include "support/failure.hpp"
+#include "support/machine_option.hpp"
+#include "support/option_checks.hpp"
+#include "support/plain_text.hpp"
+#include "support/report.hpp"
+
+namespace gigabar::tool {
+namespace {
+
+using preflight::Criteria;
+using preflight::Evidence;
+using preflight::Format;
+using preflight::Judgement;
+using preflight::Path;
+using preflight::State;
+
+struct Options {
+  std::string sysroot;
+  double budget_seconds = 20;
+  Format format = Format::table;
+  std::string require, baseline_path, textfile_path, json_path;
+  std::vector<std::string> ignored;
+  bool is_strict = false;
+};
+
+// The share of the budget that the doctor, which comes first, may use.
+constexpr double kDoctorShare = 0.5;
+// A run that is not over by then hangs in a call that has no limit.
+constexpr double kHangFactor = 2, kHangSeconds = 10;
+
+Criteria criteria_of(const Options& options) {
+  Criteria criteria;
+  if (!options.require.empty()) {
+    auto requirements = preflight::parse_requirements(options.require);
+    if (!requirements) refuse_usage(requirements.error().message());
+    criteria.requirements = std::move(requirements).value();
+  }
+  if (!options.baseline_path.empty()) criteria.baseline = survey::read_document(options.baseline_path);
+  return criteria;
+}
+
+double now_since_1970() { return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count(); }
+
+void require_line(Format format, const std::string& line) {
+  std::FILE* const text = format == Format::json ? stderr : stdout;
+  fmt::print(text, "{}\n", line);
+  flush(text);
+}
+
+// Where the answer goes, but for the table and the document.
+void write_answer(const Options& options, const Judgement& judgement, const preflight::Metrics& metrics) {
+  const std::string text = preflight::metrics_text(judgement, metrics);
+  if (!options.textfile_path.empty()) write_file("--textfile", options.textfile_path, text);
+  switch (options.format) {
+    case Format::prometheus:
+      fmt::print("{}", text);
+      flush(stdout);
+      break;
+    case Format::npd:
+    case Format::nhc: require_line(options.format, judgement.line + std::string(stand_in_label(metrics.is_stand_in))); break;
+    case Format::table:
+    case Format::json: break;
+  }
+}
+
+// The answer of a run that hangs; this thread has nothing else left.
+[[noreturn]] void give_up(const Options& options, double seconds, const std::string& step) {
+  Judgement judgement;
+  judgement.state = State::unknown;
+  judgement.items.push_back({.name = "preflight",
+                             .state = State::unknown,
+                             .statement = fmt::format("{} did not end within {:.0f} s", step, seconds),
+                             .remedy = "look for Xid lines and for hung tasks in the kernel's log (dmesg)"});
+  const preflight::Item& item = judgement.items.front();
+  judgement.line = plain(fmt::format("unknown: {}: {}; {}", item.name, item.statement, item.remedy));
+  try {
+    write_answer(options, judgement, {seconds, now_since_1970(), false});
+    if (options.format == Format::table || options.format == Format::json) require_line(options.format, judgement.line);
+  } catch (const std::exception& error) {
+    fmt::print(stderr, "gigabar preflight: {}\n", error.what());
+  }
+  std::fflush(nullptr);
+  _exit(preflight::exit_status_of(State::unknown, options.format, options.is_strict));
+}
+
+using Tell = std::function<void(const std::string&)>;
+
+Examination examine_node(const Machine& machine, const Options& options, const Tell& tell) {
+  ExamineOptions wanted;
+  wanted.with_probes = machine.is_live();
+  wanted.deadline = std::chrono::milliseconds(static_cast<std::int64_t>(options.budget_seconds * kDoctorShare * 1000));
+  wanted.on_begin = [&tell](const CheckInfo& check) { tell(fmt::format("the check {}", check.id)); };
+  return take(examine(machine, wanted));
+}
+
+// The devices whose paths are measured; none, with the reason, where there are none.
+std::vector<DeviceInfo> find_devices(const Machine& machine, Evidence& evidence) {
+  if (!machine.is_live()) return {};
+  Result<std::vector<DeviceInfo>> found = devices();
+  if (!found) {
+    if (found.status() == Status::invalid_argument) fail(found.error().message());
+    evidence.when_not_measured = State::unfit;
+    evidence.not_measured = found.error().record().cause;
+    evidence.not_measured_remedy = found.error().record().remedy;
+    return {};
+  }
+  if (found->front().is_stand_in && take(forced_stand_in_count()) == 0) {
+    evidence.not_measured = "no GPU can be used here";
+    evidence.not_measured_remedy = "'gigabar info' tells why; on a node that must have GPUs, add --require 'gpus>=1'";
+    return {};
+  }
+  evidence.device_count = found->size();
+  return std::move(found).value();
+}
+
+void describe(Report& report, const Judgement& judgement, const Examination& examination, double budget_s, double elapsed_s) {
+  Json& document = report.document();
+  document["verdict"] = preflight::name_of(judgement.state);
+  document["line"] = judgement.line;
+  document["summary"] = doctor::summary_json(examination);
+  document["budget_s"] = budget_s;
+  document["elapsed_s"] = elapsed_s;
+  for (const preflight::Item& item : judgement.items) report.add_result(preflight::to_json(item));
+}
+
+void run_preflight(const Options& options, Invocation& invocation) {
+  const std::uint64_t start_ns = monotonic_ns();
+  const auto elapsed_s = [start_ns] { return static_cast<double>(monotonic_ns() - start_ns) * 1e-9; };
+  const Criteria criteria = criteria_of(options);
+  if (!options.textfile_path.empty()) require_writable("--textfile", options.textfile_path);
+  const bool is_json = options.format == Format::json;
+  if (is_json && !options.json_path.empty() && options.json_path != "-")
+    refuse_usage("--json: with --format json the document goes to standard output; leave one of them out");
+  Report report("preflight", invocation, is_json ? "-" : options.json_path);
+  if (options.format != Format::table) report.end_text();
+
+  const double limit_s = options.budget_seconds * kHangFactor + kHangSeconds;
+  preflight::Watchdog watchdog(limit_s, [&](const std::string& step) { give_up(options, limit_s, step); });
+  const Tell tell = [&](const std::string& step) {
+    watchdog.begin(step);
+    report.show_progress("{}", step);
+  };
+  const Machine machine = open_machine(options.sysroot);
+  tell_origin(report, machine);
+  const Examination examination = examine_node(machine, options, tell);
+  const std::vector<PathReport> available = availability(machine);
+  Evidence evidence{examination, available, criteria};
+  evidence.ignored = options.ignored;
+  evidence.is_captured = !machine.is_live();
+  evidence.is_strict = options.is_strict;
+  tell("finding the devices");
+  const std::vector<DeviceInfo> found = find_devices(machine, evidence);
+  std::vector<Path> paths;
+  if (!found.empty()) {
+    report.set_device(found.front());
+    paths = preflight::measure_paths({.devices = found,
+                                      .criteria = criteria,
+                                      .time = {elapsed_s, options.budget_seconds},
+                                      .tell = tell,
+                                      .run = [](const StreamPlan& plan) { return run_streams(plan); },
+                                      .load_of = [&found](const Path& path) { return preflight::load_of(path, found); }});
+  }
+  evidence.paths = paths;
+  const Judgement judgement = preflight::judge(evidence);
+  describe(report, judgement, examination, options.budget_seconds, elapsed_s());
+  preflight::print_table(report, judgement);
+  report.print("\n{:.1f} s\n", elapsed_s());
+  write_answer(options, judgement, {elapsed_s(), now_since_1970(), report.is_stand_in()});
+  report.write();
+  invocation.exit_status = preflight::exit_status_of(judgement.state, options.format, options.is_strict);
+}
+
+void add_forms(const Command& command, Options& options) {
+  constexpr std::array<Named<Format>, 5> kFormats = {{{Format::table, "table"},
+                                                      {Format::json, "json"},
+                                                      {Format::npd, "npd"},
+                                                      {Format::nhc, "nhc"},
+                                                      {Format::prometheus, "prometheus"}}};
+  command
+      .add_choice("--format", options.format, kFormats,
+                  "table (default), json (as --json -), npd (a line for Node Problem Detector), nhc (a line for LBNL Node Health "
+                  "Check) or prometheus (OpenMetrics)")
+      ->type_name("NAME")
+      ->default_str("");
+  command
+      .add_option("--textfile", options.textfile_path,
+                  "Also write the metrics to this file, for node_exporter's textfile collector; it is replaced in one step")
+      ->type_name("FILE");
+  add_json_option(command, options.json_path);
+}
+
+}  // namespace
+
+void add_preflight(const Command& program, Invocation& invocation) {
+  const auto [command, options] = add_subcommand<Options>(
+      program, invocation, "preflight",
+      "Is this node fit for a job? The doctor's checks, verified bytes and a rate on every path, one answer", run_preflight);
+  add_sysroot_option(command, options.sysroot);
+  add_budget_option(command, options.budget_seconds, 600, "About this long in all; paths that do not fit are unknown");
+  command
+      .add_option("--require", options.require,
+                  "What the job needs: checks that must pass, paths that must be available, counts and rates: 'nvlink>=18, gdr, "
+                  "host->gpu>=0.8'")
+      ->type_name("PATH,...");
+  command
+      .add_option("--baseline", options.baseline_path,
+                  "A survey of this node in good health ('gigabar survey --json'), which rates are held against")
+      ->type_name("FILE");
+  command.add_option("--ignore", options.ignored, "Checks, or groups of them ('pci'), whose findings do not count")
+      ->delimiter(',')
+      ->expected(1, 1000)
+      ->allow_extra_args(false)
+      ->type_name("IDS,...");
+  command.add_flag("--strict", options.is_strict, "WARN and what could not be read count too");
+  add_forms(command, options);
+  command->footer(
+      "fit: no check is a FAIL, and the bytes of every path arrived unchanged at a good rate. unfit: the line names the device "
+      "and\n"
+      "the remedy. unknown: a path could not be measured, or other work uses it, or there is no GPU.\n"
+      "A rate is good from 70 % of its link's on, or within the noise of --baseline, or as --require has it.\n"
+      "Exit status: 0 fit; 1 unfit, or the run failed; 2 the command line cannot be followed; 3 unknown. npd: 2 for unknown.\n"
+      "nhc: 0 for unknown, since a node that works for another job is not to be drained; 1 with --strict.");
+}
+
+}  // namespace gigabar::tool

@@ -1,0 +1,368 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "preflight/judge.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <map>
+
+#include "base/counted.hpp"
+#include "base/old_check_ids.hpp"
+#include "doctor/check.hpp"
+#include "support/plain_text.hpp"
+
+namespace gigabar::tool::preflight {
+namespace {
+
+// The order in which the answer names what is unfit. Wrong bytes come before everything: a job that gets them does not even fail.
+enum Gravity { kWrongBytes, kFailed, kFailedCheck, kRequirement, kSlow, kOther };
+
+// The checks that can explain a path that is slow, the likeliest first.
+constexpr std::array kCauses = {"probe.link", "pci.link",   "gpu.throttle", "nvlink",
+                                "pci.acs",    "iommu.mode", "numa.cpu",     "cpu.governor"};
+
+bool is_chosen(std::string_view check, const std::vector<std::string>& names) {
+  return std::any_of(names.begin(), names.end(), [check](const std::string& typed) {
+    const std::string name = current_check_id(typed);
+    return check == name || (check.starts_with(name) && check.substr(name.size()).starts_with('.'));
+  });
+}
+
+bool is_required(const Finding& finding, const Criteria& criteria) {
+  return std::any_of(criteria.requirements.begin(), criteria.requirements.end(), [&](const Requirement& requirement) {
+    return requirement.kind == Requirement::Kind::check && is_chosen(finding.check, {requirement.name});
+  });
+}
+
+// The devices of the topology that a text names as a word.
+void name_devices(const Topology& topology, Item& item) {
+  const auto names = [&item](const std::string& name) {
+    const auto is_part = [](char letter) { return std::isalnum(static_cast<unsigned char>(letter)) != 0 || letter == '_'; };
+    for (auto at = item.subject.find(name); !name.empty() && at != std::string::npos; at = item.subject.find(name, at + 1)) {
+      const auto end = at + name.size();
+      if ((at == 0 || !is_part(item.subject[at - 1])) && (end == item.subject.size() || !is_part(item.subject[end]))) return true;
+    }
+    return false;
+  };
+  for (const Gpu& gpu : topology.gpus) {
+    if (names(gpu.address.to_string())) item.gpus.push_back(gpu.address.to_string());
+  }
+  for (const Nic& nic : topology.nics) {
+    if (names(nic.name)) item.nics.push_back(nic.name);
+  }
+}
+
+Item item_of(const Evidence& evidence, const Finding& finding) {
+  Item item{.kind = Item::Kind::check, .name = finding.check, .subject = finding.subject, .statement = finding.statement};
+  item.remedy = finding.remedy + (finding.needs_reboot ? " (needs a reboot)" : "");
+  const bool is_wanted = is_required(finding, evidence.criteria);
+  const bool is_bad = finding.verdict == Verdict::fail || (finding.verdict == Verdict::warn && (is_wanted || evidence.is_strict));
+  item.state = is_bad ? State::unfit : finding.verdict == Verdict::unknown ? State::unknown : State::fit;
+  item.gravity = kFailedCheck;
+  item.is_warning = finding.verdict == Verdict::warn && !is_bad;
+  // A file that cannot be read decides nothing where the bytes that it is about were seen to arrive, nor does a pair of GPU and NIC
+  // that there was no time for. A probe that could not be made, or a check that did not begin, is another matter.
+  if (item.state == State::unknown) {
+    const bool is_probe = finding.check.starts_with("probe.") && finding.statement != gigabar::doctor::kPairLeftOut;
+    item.is_decisive = is_wanted || evidence.is_strict || is_probe || finding.statement == gigabar::doctor::kNotBegun ||
+                       evidence.device_count == 0;
+  }
+  if (is_chosen(finding.check, evidence.ignored) && !is_wanted) item.is_decisive = false;
+  name_devices(evidence.examination.topology, item);
+  return item;
+}
+
+// What the doctor found of one of the path's devices that makes it slow; null: nothing.
+const Finding* cause_of(const Evidence& evidence, const Item& item) {
+  for (const char* const check : kCauses) {
+    for (const Finding& finding : evidence.examination.findings) {
+      if (finding.check != check || (finding.verdict != Verdict::fail && finding.verdict != Verdict::warn)) continue;
+      if (finding.subject.empty()) return &finding;
+      for (const std::string& gpu : item.gpus) {
+        if (finding.subject.find(gpu) != std::string::npos) return &finding;
+      }
+    }
+  }
+  return nullptr;
+}
+
+void judge_error(const ErrorRecord& error, bool is_asked_for, Item& item) {
+  item.statement = error.cause;
+  item.remedy = error.remedy;
+  switch (error.status) {
+    case Status::verification_failed:
+      item.state = State::unfit;
+      item.gravity = kWrongBytes;
+      item.statement = "wrong bytes arrived: " + error.cause;
+      item.remedy =
+          "do not use this path: check ACS redirection, the IOMMU's mode and the GPU's memory ('gigabar explain pci.acs', "
+          "'gigabar explain iommu.mode', 'gigabar explain gpu.ecc')";
+      return;
+    case Status::device_error:
+    case Status::timed_out:
+      item.state = State::unfit;
+      item.gravity = kFailed;
+      if (item.remedy.empty()) item.remedy = "look for Xid lines in the kernel's log (dmesg), and reset the GPU";
+      return;
+    case Status::not_supported:  // the machine does not have this path, which is a fault only where a job needs it
+    case Status::unavailable:
+      item.state = is_asked_for ? State::unfit : State::fit;
+      item.gravity = kRequirement;
+      return;
+    default:
+      item.state = State::unknown;
+      if (item.remedy.empty()) item.remedy = "free the GPU's memory, or run this while no job uses the GPU, as root";
+  }
+}
+
+void judge_rate(const Evidence& evidence, const Path& path, Item& item) {
+  const Bound bound = bound_of(path, evidence.criteria);
+  const std::string share = path.share() > 0 ? fmt::format(", {:.0f} % of {}", path.share() * 100, path.link.name) : "";
+  item.statement = fmt::format("{}{:.1f} GB/s{}", path.is_verified ? "verified bytes at " : "", path.rate.value, share);
+  if (bound.gb_per_s <= 0) {
+    // Bytes that arrive whole are what can be said; a rate that was asked for cannot.
+    item.state = bound.is_required ? State::unknown : State::fit;
+    item.statement += "; " + bound.because;
+    item.remedy = bound.is_required ? "require a rate in GB/s, as in host->gpu>=40GB/s" : "";
+    return;
+  }
+  if (path.rate.value >= bound.gb_per_s) return;
+  item.statement += fmt::format(", where {:.1f} are expected ({})", bound.gb_per_s, bound.because);
+  item.gravity = kSlow;
+  item.state = State::unfit;
+  if (const Finding* const cause = cause_of(evidence, item)) {
+    item.statement += fmt::format("; {}: {}", cause->check, cause->statement);
+    item.remedy = cause->remedy;
+  } else {
+    item.remedy = path.kind == "gpu->gpu"
+                      ? "look at the links between the two ('gigabar topology --routes', 'nvidia-smi nvlink -s')"
+                      : "look at the GPU's PCIe link ('gigabar doctor --only pci,probe.link')";
+  }
+}
+
+Item item_of(const Evidence& evidence, const Path& path) {
+  Item item{.kind = Item::Kind::path, .name = path.name, .subject = path.subject, .path = &path};
+  name_devices(evidence.examination.topology, item);
+  if (item.gpus.empty()) {  // stand-ins have no address
+    for (const int end : {path.source, path.destination}) {
+      if (end != StreamPlace::kHost) item.gpus.push_back(std::to_string(end));
+    }
+  }
+  const bool is_asked_for =
+      std::any_of(evidence.criteria.requirements.begin(), evidence.criteria.requirements.end(),
+                  [&](const Requirement& each) { return each.kind == Requirement::Kind::rate && each.name == path.kind; });
+  if (!path.was_run) {
+    item.state = State::unknown;
+    item.statement = "not measured: the time was over";
+    item.remedy = "give more time with --budget";
+  } else if (path.error) {
+    judge_error(*path.error, is_asked_for, item);
+  } else if (!path.is_verified || path.rate.value <= 0) {
+    item.state = State::unknown;
+    item.statement = "no copy was finished and compared in its time";
+    item.remedy = "give more time with --budget, or run this while the node is idle";
+  } else {
+    judge_rate(evidence, path, item);
+  }
+  // Wrong bytes are wrong whatever else runs; everything else may be the other work's doing.
+  if (item.state == State::unfit && item.gravity != kWrongBytes && !path.load.empty()) {
+    item.state = State::unknown;
+    item.statement += "; other work uses the path: " + path.load;
+    item.remedy = "run this again when that work has ended";
+  }
+  return item;
+}
+
+State worse(State one, State other) {
+  if (one == State::unfit || other == State::unfit) return State::unfit;
+  return one == State::unknown ? one : other;
+}
+
+void judge_count(const Evidence& evidence, const Requirement& requirement, Item& item) {
+  const Topology& topology = evidence.examination.topology;
+  const auto compare = [&](double found, const std::string& what) {
+    item.statement = fmt::format("{} where {:.0f} are required", what, requirement.least);
+    item.state = found >= requirement.least ? State::fit : State::unfit;
+  };
+  if (requirement.name == "gpus") {
+    const std::size_t count = evidence.device_count > 0 ? evidence.device_count : topology.gpus.size();
+    compare(static_cast<double>(count), counted(count, "GPU"));
+    item.remedy = "'gigabar doctor --only drv' tells why a GPU is missing";
+  } else if (requirement.name == "nics") {
+    const auto is_active = [](const Nic& nic) {
+      return !nic.rdma_device.empty() &&
+             std::any_of(nic.ports.begin(), nic.ports.end(), [](const RdmaPort& port) { return port.state == "ACTIVE"; });
+    };
+    const auto count = static_cast<std::size_t>(std::count_if(topology.nics.begin(), topology.nics.end(), is_active));
+    compare(static_cast<double>(count), counted(count, "NIC") + " with an active RDMA port");
+    item.remedy = "'gigabar doctor --only rdma' tells what brings a port up";
+  } else if (topology.gpus.empty()) {
+    item.state = State::unfit;
+    item.statement = "no GPU was found that could have NVLinks";
+    item.remedy = "'gigabar doctor --only drv' tells why a GPU is missing";
+  } else {
+    const auto fewest = std::min_element(topology.gpus.begin(), topology.gpus.end(), [](const Gpu& one, const Gpu& other) {
+      return one.nvlinks_active < other.nvlinks_active;
+    });
+    item.subject = "GPU " + fewest->address.to_string();
+    item.gpus = {fewest->address.to_string()};
+    compare(fewest->nvlinks_active, fmt::format("{} of {} NVLinks are active", fewest->nvlinks_active, fewest->nvlinks_total));
+    item.remedy = "'gigabar explain nvlink' tells what brings a link up";
+  }
+}
+
+void judge_available(const Evidence& evidence, const Requirement& requirement, Item& item) {
+  item.state = State::unfit;
+  item.statement = "this machine does not have it";
+  for (const PathReport& path : evidence.availability) {
+    if (path.path != requirement.name && !path.path.starts_with(requirement.name + ".")) continue;
+    const bool is_untold = path.availability.code == AvailabilityCode::driver_unknown;
+    if (!path.availability.is_ok() && !is_untold && item.state == State::unknown) continue;
+    item.state = path.availability.is_ok() ? State::fit : is_untold ? State::unknown : State::unfit;
+    item.statement = fmt::format("{}: {}", path.path, path.availability.reason);
+    item.remedy = item.state == State::fit ? "" : path.availability.remedy;
+    if (item.state == State::fit) return;
+  }
+}
+
+// Of checks and paths, which are items themselves: the worst of those that it is about.
+void judge_by_items(const Requirement& requirement, const std::vector<Item>& items, Item& item) {
+  std::size_t count = 0, bad = 0;
+  const Item* first = nullptr;
+  const bool is_rate = requirement.kind == Requirement::Kind::rate;
+  for (const Item& each : items) {
+    const bool is_meant = is_rate ? each.path != nullptr && each.path->kind == requirement.name
+                                  : each.kind == Item::Kind::check && is_chosen(each.name, {requirement.name});
+    if (!is_meant) continue;
+    ++count;
+    item.state = worse(item.state, each.state);
+    if (each.state == State::fit) continue;
+    ++bad;
+    if (first == nullptr || (first->state == State::unknown && each.state == State::unfit)) first = &each;
+  }
+  const std::string what = is_rate ? "path" : "finding";
+  item.statement = fmt::format("{} of {} do not meet it", bad, counted(count, what));
+  if (first != nullptr) {
+    item.subject = first->subject;
+    item.gpus = first->gpus;
+    item.nics = first->nics;
+    item.remedy = first->remedy;
+    item.statement += fmt::format("; {}: {}", first->name, first->statement);
+  } else if (count == 0) {
+    item.state = State::unknown;
+    item.statement = is_rate ? "no such path was measured" : "it was not examined";
+    item.remedy = is_rate ? "run this on the machine itself, with its GPUs" : "give more time with --budget";
+  }
+}
+
+bool says_nothing(const Evidence& evidence, const Requirement& requirement) {
+  return std::all_of(evidence.examination.findings.begin(), evidence.examination.findings.end(), [&](const Finding& finding) {
+    return !is_chosen(finding.check, {requirement.name}) || finding.verdict == Verdict::skip;
+  });
+}
+
+Item item_of(const Evidence& evidence, const Requirement& requirement, const std::vector<Item>& items) {
+  Item item{.kind = Item::Kind::requirement, .name = requirement.text, .gravity = kRequirement};
+  switch (requirement.kind) {
+    case Requirement::Kind::count: judge_count(evidence, requirement, item); break;
+    case Requirement::Kind::available: judge_available(evidence, requirement, item); break;
+    case Requirement::Kind::rate: judge_by_items(requirement, items, item); break;
+    case Requirement::Kind::check:
+      judge_by_items(requirement, items, item);
+      if (item.state == State::fit && says_nothing(evidence, requirement)) {
+        item.state = State::unfit;
+        item.statement = "it does not apply to this machine, which does not have what it is about";
+      }
+  }
+  // Where its parts say the same of themselves, the answer names them.
+  item.is_decisive = true;
+  if (item.state == State::fit) item.remedy.clear();
+  return item;
+}
+
+// The one device that is in all of several paths with the same fault, when it is one.
+std::string common_device(const std::vector<Item>& items, const Item& worst) {
+  std::map<std::string, std::size_t> counts;
+  std::size_t paths = 0;
+  for (const Item& item : items) {
+    if (item.path == nullptr || item.state != worst.state || item.gravity != worst.gravity) continue;
+    ++paths;
+    for (const std::string& gpu : item.gpus) ++counts[gpu];
+  }
+  std::string common;
+  for (const auto& [gpu, count] : counts) {
+    if (count < paths || paths < 2) continue;
+    if (!common.empty()) return {};
+    common = gpu;
+  }
+  return common;
+}
+
+std::string problem_line(const std::vector<Item>& items, State state) {
+  std::vector<const Item*> bad;
+  for (const Item& item : items) {
+    if (item.state == state && item.is_decisive) bad.push_back(&item);
+  }
+  const Item& worst =
+      **std::min_element(bad.begin(), bad.end(), [](const Item* one, const Item* other) { return one->gravity < other->gravity; });
+  std::string subject = worst.subject;
+  if (worst.path != nullptr) {
+    const std::string common = common_device(items, worst);
+    if (!common.empty()) subject = (worst.subject.starts_with("GPU") ? "GPU " : "device ") + common;
+  }
+  std::string line =
+      fmt::format("{}: {}{}{}: {}", name_of(state), subject, subject.empty() ? "" : ": ", worst.name, worst.statement);
+  if (!worst.remedy.empty()) line += "; " + worst.remedy;
+  if (bad.size() > 1) line += fmt::format(" (and {} more)", bad.size() - 1);
+  return line;
+}
+
+std::string fit_line(const Evidence& evidence, const std::vector<Item>& items) {
+  std::size_t verified = 0, unread = 0;
+  for (const Item& item : items) {
+    if (item.path != nullptr && item.path->is_verified) ++verified;
+    if (item.state == State::unknown) ++unread;
+  }
+  std::string line = "fit: ";
+  if (evidence.device_count > 0)
+    line += fmt::format("{}, verified bytes on {}, ", counted(evidence.device_count, "GPU"), counted(verified, "path"));
+  line += fmt::format("{}, none of which is a FAIL", counted(evidence.examination.findings.size(), "finding"));
+  if (unread > 0) line += fmt::format("; {} could not be read", unread);
+  return line;
+}
+
+}  // namespace
+
+std::string_view name_of(State state) noexcept {
+  switch (state) {
+    case State::fit: return "fit";
+    case State::unfit: return "unfit";
+    case State::unknown: return "unknown";
+  }
+  return "?";
+}
+
+Judgement judge(const Evidence& evidence) {
+  Judgement judgement;
+  std::vector<Item>& items = judgement.items;
+  for (const Finding& finding : evidence.examination.findings) items.push_back(item_of(evidence, finding));
+  for (const Path& path : evidence.paths) items.push_back(item_of(evidence, path));
+  if (!evidence.not_measured.empty() && !evidence.is_captured) {
+    items.push_back({.kind = Item::Kind::path,
+                     .name = "paths",
+                     .state = evidence.when_not_measured,
+                     .statement = evidence.not_measured,
+                     .remedy = evidence.not_measured_remedy});
+  }
+  std::vector<Item> required;
+  for (const Requirement& requirement : evidence.criteria.requirements) required.push_back(item_of(evidence, requirement, items));
+  std::move(required.begin(), required.end(), std::back_inserter(items));
+  for (const Item& item : items) {
+    if (item.is_decisive) judgement.state = worse(judgement.state, item.state);
+  }
+  judgement.line = plain(judgement.state == State::fit ? fit_line(evidence, items) : problem_line(items, judgement.state));
+  return judgement;
+}
+
+}  // namespace gigabar::tool::preflight

@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+// From what was found and measured to one answer: fit, unfit or unknown.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "gigabar/doctor.hpp"
+#include "preflight/paths.hpp"
+
+namespace gigabar::tool::preflight {
+
+enum class State : std::uint8_t {
+  fit,
+  unfit,
+  unknown,  // could not be decided: not measured, not readable, or disturbed by other work
+};
+std::string_view name_of(State state) noexcept;
+
+// GCC warns of members without "= {}" that an initializer leaves out.  NOLINTBEGIN(readability-redundant-member-init)
+struct Item {
+  enum class Kind { check, path, requirement } kind = Kind::check;
+  std::string name = {};     // "pci.acs", "host->gpu0", "nvlink>=18"
+  std::string subject = {};  // the devices, as findings name them; empty: the machine
+  State state = State::fit;
+  bool is_decisive = true;  // counts for the answer
+  bool is_warning = false;  // fit, but slower or less than it could be
+  std::string statement = {};
+  std::string remedy = {};
+  int gravity = 0;                                // of what is unfit: the least is named first
+  const Path* path = nullptr;                     // of a path
+  std::vector<std::string> gpus = {}, nics = {};  // PCI addresses (or numbers of stand-ins), names: of what is not fit
+  // NOLINTEND(readability-redundant-member-init)
+};
+
+struct Evidence {
+  const Examination& examination;
+  std::span<const PathReport> availability;
+  const Criteria& criteria;
+  std::span<const Path> paths = {};
+  std::vector<std::string> ignored = {};  // checks and groups whose findings do not count
+  std::size_t device_count = 0;           // that were measured; 0: none were
+  State when_not_measured = State::unknown;
+  std::string not_measured = {};  // why no path was measured, and what to do; empty: they were
+  std::string not_measured_remedy = {};
+  bool is_captured = false;  // of another machine: its files are all there is, and none of its paths can be measured
+  bool is_strict = false;    // what could not be read counts, although the paths were measured
+};
+
+struct Judgement {
+  State state = State::fit;
+  std::vector<Item> items;
+  std::string line;  // the answer on one line: the device that is not fit and the remedy, or what was found fit
+};
+
+Judgement judge(const Evidence& evidence);
+
+}  // namespace gigabar::tool::preflight

@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+// The paths between the devices and the host of this node: bytes that are verified at the destination, and their rate.
+#pragma once
+
+#include <functional>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "gigabar/device.hpp"
+#include "gigabar/streams.hpp"
+#include "preflight/requirement.hpp"
+#include "survey/document.hpp"
+#include "survey/figures.hpp"
+
+namespace gigabar::tool::preflight {
+
+struct Path {
+  int source = StreamPlace::kHost, destination = StreamPlace::kHost;
+  std::string name;       // "host->gpu0"
+  std::string_view kind;  // "host->gpu"
+  std::string subject;    // "GPU 0000:3b:00.0 and GPU 0000:5e:00.0"
+
+  bool was_run = false;
+  bool is_verified = false;
+  std::optional<ErrorRecord> error;
+  survey::Measured rate;  // GB/s over the repeats; value 0: there is none
+  StreamLink link;
+  std::string how;   // "copy engine of device 1 (pull)"
+  std::string load;  // a clause: what else uses the path now, looked for where the rate is poor; empty: nothing was seen
+
+  double share() const { return link.gb_per_s > 0 ? rate.value / link.gb_per_s : 0; }  // of the link's rate; 0: unknown
+};
+
+// What a rate is held against.
+struct Criteria {
+  std::vector<Requirement> requirements;
+  std::optional<survey::Document> baseline;
+};
+
+// A path that gets less of its link has a fault: a healthy one gets 0.82 (NVLink) to 0.88 (PCIe).
+inline constexpr double kPoorShare = 0.7;
+
+// The rate that a path must have, and why. 0: nothing is known to hold it against, and `because` says why not.
+struct Bound {
+  double gb_per_s = 0;
+  std::string because;       // "55.2 GB/s in the baseline, whose noise is 10 %"
+  bool is_required = false;  // by the command line
+};
+// The strictest of what the command line requires, else the baseline's, else kPoorShare of the link's rate.
+Bound bound_of(const Path& path, const Criteria& criteria);
+bool is_slow(const Path& path, const Criteria& criteria);
+
+struct Measurement {
+  std::span<const DeviceInfo> devices;
+  const Criteria& criteria;
+  survey::TimeLeft time;
+  std::function<void(const std::string&)> tell;
+  std::function<Result<StreamReport>(const StreamPlan&)> run;
+  std::function<std::string(const Path&)> load_of;  // as Path::load, at this moment
+};
+
+// Every path once, those of different devices side by side: the host to all devices, all devices to the host, then the pairs of
+// devices in rounds. A path that is slow or fails beside others is measured alone, since paths may share a link. What does not
+// begin before the time is over was not run.
+std::vector<Path> measure_paths(const Measurement& measurement);
+
+}  // namespace gigabar::tool::preflight
