@@ -92,6 +92,9 @@ TEST(PreflightJudgement, ProbesThatCouldNotBeMadeAndChecksWithoutTimeDecide) {
   Node late(2);
   late.find("pci.acs", "", Verdict::unknown, "the time for the examination was over before this check");
   expect_line(late.judge(), State::unknown, {"pci.acs", "the time"});
+  Node blind(2);
+  blind.find(std::string(kNothing), "", Verdict::unknown, "nothing could be examined: hwloc died");
+  expect_line(blind.judge(), State::unknown, {"preflight: nothing could be examined"});
   Node many(2);
   many.find("probe.loop", gpu(1) + " and mlx5_0", Verdict::unknown, "the time for all transfers had passed");
   expect_line(many.judge(), State::fit, {});

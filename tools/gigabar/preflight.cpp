@@ -6,8 +6,8 @@
 #include <array>
 #include <chrono>
 #include <cstdio>
+#include <optional>
 
-#include "base/clock.hpp"
 #include "commands.hpp"
 #include "doctor/output.hpp"
 #include "gigabar/doctor.hpp"
@@ -104,12 +104,22 @@ void write_answer(const Options& options, const Judgement& judgement, const pref
 
 using Tell = std::function<void(const std::string&)>;
 
+// What the doctor finds. Where it cannot examine at all, the node is unknown, not broken.
 Examination examine_node(const Machine& machine, const Options& options, const Tell& tell) {
   ExamineOptions wanted;
   wanted.with_probes = machine.is_live();
   wanted.deadline = std::chrono::milliseconds(static_cast<std::int64_t>(options.budget_seconds * kDoctorShare * 1000));
   wanted.on_begin = [&tell](const CheckInfo& check) { tell(fmt::format("the check {}", check.id)); };
-  return take(examine(machine, wanted));
+  Result<Examination> examination = examine(machine, wanted);
+  if (examination) return std::move(examination).value();
+  Examination none;
+  none.findings.push_back({std::string(preflight::kNothing),
+                           {},
+                           Verdict::unknown,
+                           "nothing could be examined: " + examination.error().message(),
+                           {},
+                           {}});
+  return none;
 }
 
 // The devices whose paths are measured; none, with the reason, where there are none.
@@ -154,14 +164,17 @@ void run_preflight(const Options& options, Invocation& invocation) {
   if (options.format != Format::table) report.end_text();
 
   const double limit_s = options.budget_seconds * kHangFactor + kHangSeconds;
-  preflight::Watchdog watchdog(limit_s, [&](const std::string& step) { give_up(options, limit_s, step); });
+  std::optional<preflight::Watchdog> watchdog;
+  watchdog.emplace(limit_s, [&](const std::string& step) { give_up(options, limit_s, step); });
   const Tell tell = [&](const std::string& step) {
-    watchdog.begin(step);
+    watchdog->begin(step);
     report.show_progress("{}", step);
   };
   const Machine machine = open_machine(options.sysroot);
   tell_origin(report, machine);
   const Examination examination = examine_node(machine, options, tell);
+  for (const std::string& note : examination.topology.notes) report.note(plain(note));
+  tell("which paths are available");
   const std::vector<PathReport> available = availability(machine);
   Evidence evidence{examination, available, criteria};
   evidence.ignored = options.ignored;
@@ -180,6 +193,7 @@ void run_preflight(const Options& options, Invocation& invocation) {
                                       .load_of = [&found](const Path& path) { return preflight::load_of(path, found); }});
   }
   evidence.paths = paths;
+  watchdog.reset();  // from here on the answer is this thread's to give
   const Judgement judgement = preflight::judge(evidence);
   describe(report, judgement, examination, options.budget_seconds, elapsed_s());
   preflight::print_table(report, judgement);

@@ -64,7 +64,8 @@ Item item_of(const Evidence& evidence, const Finding& finding) {
   // A file that cannot be read decides nothing where the bytes that it is about were seen to arrive, nor does a pair of GPU and NIC
   // that there was no time for. A probe that could not be made, or a check that did not begin, is another matter.
   if (item.state == State::unknown) {
-    const bool is_probe = finding.check.starts_with("probe.") && finding.statement != gigabar::doctor::kPairLeftOut;
+    const bool is_probe =
+        (finding.check.starts_with("probe.") || finding.check == kNothing) && finding.statement != gigabar::doctor::kPairLeftOut;
     item.is_decisive = is_wanted || evidence.is_strict || is_probe || finding.statement == gigabar::doctor::kNotBegun ||
                        evidence.device_count == 0;
   }

@@ -50,6 +50,9 @@ struct Evidence {
   bool is_strict = false;    // what could not be read counts, although the paths were measured
 };
 
+// The check of a finding that says that no check could be run.
+inline constexpr std::string_view kNothing = "preflight";
+
 struct Judgement {
   State state = State::fit;
   std::vector<Item> items;
