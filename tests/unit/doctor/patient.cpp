@@ -154,7 +154,7 @@ std::vector<Finding> TestPatient::run(std::string_view check) const {
   }
   const Result<SystemFiles> files = SystemFiles::of_archive(archive.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
   if (!files) throw std::runtime_error(files.error().message());
-  const doctor::Patient patient{*files, answers, topology, is_live};
+  const doctor::Patient patient{*files, answers, topology, is_live, end_ns};
   for (const doctor::Check& candidate : doctor::all_checks()) {
     if (candidate.info.id != check) continue;
     doctor::Findings findings(check);

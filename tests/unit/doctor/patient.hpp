@@ -3,6 +3,7 @@
 #pragma once
 
 #include <initializer_list>
+#include <limits>
 #include <map>
 #include <optional>
 #include <set>
@@ -19,6 +20,7 @@ class TestPatient {
   DriverAnswers answers;
   Topology topology;
   bool is_live = false;
+  std::int64_t end_ns = std::numeric_limits<std::int64_t>::max();
 
   // Paths as on the machine: "/sys/module/nvidia/version".
   TestPatient& file(const std::string& path, std::string content);

@@ -460,6 +460,18 @@ ISOLATED_TEST(ProbeLoop, WhatNeverCompletesEndsInTime) {
   EXPECT_LT(now_ns() - begin_ns, 10'000'000'000);
 }
 
+// A pair that there is no time for is unknown. No step is cut short, which would look like a failure.
+ISOLATED_TEST(ProbeLoop, EndsWithTheExamination) {
+  Scene scene("mlx5_0 slow=2000");
+  scene.with_topology().session.start();
+  scene.patient.end_ns = now_ns();
+  const auto findings = scene.patient.run("probe.loop");
+  ASSERT_EQ(findings.size(), 2u) << to_text(findings);
+  EXPECT_EQ(about(findings, "mlx5_0")->verdict, Verdict::pass) << to_text(findings);
+  EXPECT_EQ(about(findings, kPair)->verdict, Verdict::unknown) << to_text(findings);
+  EXPECT_EQ(about(findings, kPair)->statement, doctor::kPairLeftOut);
+}
+
 // The GID of the topology is used: RoCE v2 and routable before all others.
 ISOLATED_TEST(ProbeLoop, ChoosesTheGid) {
   Scene scene("mlx5_0");
