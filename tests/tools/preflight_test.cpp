@@ -4,24 +4,20 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <set>
+#include <thread>
 
-#include "fakes/paths.hpp"
 #include "preflight/load.hpp"
 #include "preflight/output.hpp"
 #include "preflight/watchdog.hpp"
 #include "preflight_node.hpp"
-#include "support/failure.hpp"
-#include "support/isolated.hpp"
 #include "support/pair_rounds.hpp"
-#include "support/scoped_environment.hpp"
 
 namespace gigabar::tool::preflight {
 namespace {
 
-using gigabar::test::ScopedEnvironment;
 using test::Node;
-using testing::Test;
 
 constexpr int kHost = StreamPlace::kHost;
 
@@ -322,29 +318,6 @@ TEST(PreflightLoad, BusyShareOfTheCpus) {
   EXPECT_DOUBLE_EQ(busy_share("cpu 100 0 100 800 0 0 0 0", "cpu 100 0 100 800 100 0 0 0"), 0);
   EXPECT_DOUBLE_EQ(busy_share("cpu 0 0 0 0 0 0 0 0", "cpu 0 0 0 0 0 0 0 100"), 1) << "stolen by another machine";
   for (const char* nothing : {"", "cpu", "cpu x y", "cpu 1 2 3"}) EXPECT_DOUBLE_EQ(busy_share(nothing, nothing), 0);
-}
-
-Path path_over(const std::string& link, double gb_per_s, int source, int destination) {
-  Path path;
-  path.source = source;
-  path.destination = destination;
-  path.link = {link, gb_per_s, ""};
-  return path;
-}
-
-ISOLATED_TEST(PreflightLoad, IsReadFromNvml) {
-  const ScopedEnvironment library("GIGABAR_NVML_LIBRARY", gigabar::test::kFakeNvmlLibrary);
-  const ScopedEnvironment gpus("GIGABAR_FAKE_NVML_GPUS",
-                               "0000:10:00.0 traffic=23100 process=1; 0000:11:00.0 traffic=10; 0000:12:00.0 carried=100000000");
-  const Node node(3);
-  const Path to_first = path_over("PCIe 5.0 x16", 63, kHost, 0), to_second = path_over("PCIe 5.0 x16", 63, kHost, 1);
-  const std::string load = load_of(to_first, node.devices);
-  EXPECT_TRUE(load.starts_with("23.1 GB/s cross the PCIe link of GPU 0000:10:00.0 (process 1")) << load;
-  EXPECT_EQ(load_of(to_second, node.devices), "");
-  EXPECT_EQ(load_of(path_over("PCIe 5.0 x16", 63, 1, 2), node.devices), "") << "NVML does not tell";
-  EXPECT_NE(load_of(path_over("NVLink 18 x 26.6 GB/s", 478, 0, 2), node.devices).find("cross the NVLinks of GPU 0000:12:00.0"),
-            std::string::npos);
-  EXPECT_EQ(load_of(path_over("NVLink 18 x 26.6 GB/s", 478, 0, 1), node.devices), "");
 }
 
 // ---- the watchdog
