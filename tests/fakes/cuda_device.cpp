@@ -89,7 +89,7 @@ int attribute_of(const Machine& machine, const Gpu& gpu, CUdevice_attribute attr
     case CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED:
     case CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_SUPPORTED:
     case CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_FLUSH_WRITES_OPTIONS: return 1;
-    case CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WRITES_ORDERING: return 100;
+    case CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WRITES_ORDERING: return machine.needs_rdma_flushes ? 0 : 100;
     case CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED: return machine.dma_buf_supported;
     case CU_DEVICE_ATTRIBUTE_PAGEABLE_MEMORY_ACCESS_USES_HOST_PAGE_TABLES: return machine.is_coherent ? 1 : 0;
     default: return 0;
@@ -228,6 +228,11 @@ CUresult CUDAAPI cuDeviceGetPCIBusId(char* text, int bytes, CUdevice device) {
   if (!is_device(device) || bytes < 13) return CUDA_ERROR_INVALID_VALUE;
   std::snprintf(text, static_cast<std::size_t>(bytes), "%s", gpu_at(device).pci_address);
   for (char* c = text; *c != '\0'; ++c) *c = static_cast<char>(*c >= 'a' && *c <= 'f' ? *c - 32 : *c);  // as the real one: capitals
+  return CUDA_SUCCESS;
+}
+
+CUresult CUDAAPI cuFlushGPUDirectRDMAWrites(CUflushGPUDirectRDMAWritesTarget, CUflushGPUDirectRDMAWritesScope) {
+  GIGABAR_FAKE_ENTER(cuFlushGPUDirectRDMAWrites, context);
   return CUDA_SUCCESS;
 }
 

@@ -70,6 +70,7 @@ struct Machine {
   bool is_coherent;         // the CPU caches the memory of every GPU
   bool has_peer_access;     // between any two GPUs
   bool has_peer_atomics;    // likewise, native ones
+  bool needs_rdma_flushes;  // no GPU orders a NIC's writes
   bool is_peer_copy_wrong;  // a bit of every copy between GPUs is lost
   bool is_busy;             // kernels run: cuCtxSynchronize does not return; std::atomic_ref
   bool is_capturing;        // a stream capture in global mode is under way in the process

@@ -39,6 +39,7 @@ void tell(Id& id, rdma_cm_event_type type, int status = 0, const rdma_conn_param
     const auto* const data = static_cast<const std::uint8_t*>(asked->private_data);
     event->data.assign(data, data + asked->private_data_len);
     event->data.resize(kPrivateBytes);
+    if (int at = 0; fails("private_data", at)) event->data[static_cast<std::size_t>(at)] ^= 1;
     event->param.conn = *asked;
     event->param.conn.private_data = event->data.data();
     event->param.conn.private_data_len = static_cast<std::uint8_t>(event->data.size());
@@ -47,8 +48,10 @@ void tell(Id& id, rdma_cm_event_type type, int status = 0, const rdma_conn_param
   signal(id.channel->fd);
 }
 
-bool bind_to(Id& id, std::uint32_t address) {
+// `route` is what a test names to have it led through the device of the next address.
+bool bind_to(Id& id, std::uint32_t address, const char* route = "") {
   if (id.verbs != nullptr) return true;
+  if (int unused = 0; fails(route, unused)) address = htonl(ntohl(address) + 1);
   Context* const context = open_context(address);
   if (context == nullptr) return false;
   ++context->users;
@@ -192,7 +195,7 @@ int rdma_resolve_addr(rdma_cm_id* raw, sockaddr* from, sockaddr* to, int) {
   int error = 0;
   if (fails("resolve_addr", error)) return refuse_with_errno(error);
   Id& id = id_of(raw);
-  if (!bind_to(id, reinterpret_cast<const sockaddr_in*>(from)->sin_addr.s_addr)) return refuse_with_errno(ENODEV);
+  if (!bind_to(id, reinterpret_cast<const sockaddr_in*>(from)->sin_addr.s_addr, "route")) return refuse_with_errno(ENODEV);
   id.peer_address = reinterpret_cast<const sockaddr_in*>(to)->sin_addr.s_addr;
   id.peer_port = reinterpret_cast<const sockaddr_in*>(to)->sin_port;
   id.step = Step::address;
@@ -253,7 +256,7 @@ int rdma_connect(rdma_cm_id* raw, rdma_conn_param* asked) {
   ++alive;
   request->channel = listener.channel;
   request->step = Step::requested;
-  bind_to(*request, listener.own_address);
+  bind_to(*request, listener.own_address, "request_route");
   // The acceptor's queue pair has what the request carries.
   request->service_level = id.service_level;
   request->traffic_class = id.traffic_class;

@@ -104,7 +104,9 @@ ibv_wc_status move_message(Pair& pair, const ibv_sge& piece) {
   const Receive receive = peer->receives.front();
   peer->receives.pop_front();
   if (receive.piece.length < piece.length) return IBV_WC_REM_INV_REQ_ERR;
-  std::memcpy(reinterpret_cast<void*>(receive.piece.addr), reinterpret_cast<const void*>(piece.addr), piece.length);
+  auto* const there = reinterpret_cast<std::uint8_t*>(receive.piece.addr);
+  std::memcpy(there, reinterpret_cast<const void*>(piece.addr), piece.length);
+  if (int first_byte = 0; fails("message", first_byte)) there[0] = static_cast<std::uint8_t>(first_byte);
   ibv_wc completion{};
   completion.wr_id = receive.id;
   completion.opcode = IBV_WC_RECV;
@@ -179,6 +181,7 @@ int post_send(ibv_qp* raw, ibv_send_wr* request, ibv_send_wr** refused) {
   ibv_wc completion{};
   completion.wr_id = request->wr_id;
   const bool is_flushed = pair.state == IBV_QPS_ERR;
+  if (int unused = 0; !is_flushed && fails("completion", unused)) return 0;
   completion.status = is_flushed ? IBV_WC_WR_FLUSH_ERR : carry_out(pair, *request);
   if (completion.status != IBV_WC_SUCCESS || (request->send_flags & IBV_SEND_SIGNALED) != 0) complete(pair.send_cq, completion);
   if (completion.status != IBV_WC_SUCCESS && !is_flushed) flush(pair);
@@ -291,7 +294,9 @@ extern "C" {
 int gigabar_fake_rdma_alive() { return alive; }
 int gigabar_fake_rdma_overflows() { return overflows; }
 const char* gigabar_fake_rdma_told() { return told.c_str(); }
-// The call of that name fails once, after `skip` that do not.
+// The call of that name fails once, after `skip` that do not. Besides calls: "message" arrives with `error` as its first byte,
+// "private_data" with another byte at `error`, "completion" of a posted request never comes, and "route" and "request_route" lead
+// through the device of the next address.
 void gigabar_fake_rdma_fail(const char* call, int error, int skip) { planned[call] = {error, skip}; }
 // The work request that is posted after `skip` others ends with this status.
 void gigabar_fake_rdma_complete(int status, int skip) {

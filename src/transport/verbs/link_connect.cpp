@@ -266,8 +266,7 @@ void VerbsLink::on_established(const CmEvent& event, Sink& sink) {
         failed(Status::no_permission, "who accepted is not the rank that answered the offer", "another program took its port"));
   peer_ = peer;
   set_read_limit(event.initiator_depth);
-  if (!post_control(MessageKind::hello)) return fail(failed(Status::device_error, "the greeting could not be posted"));
-  become_ready(sink);
+  if (post_control(MessageKind::hello)) become_ready(sink);  // else it has failed: nothing is under way that it would wait for
 }
 
 const char* VerbsLink::name_of_step() const noexcept {

@@ -57,7 +57,8 @@ inline void remove(const char* device) { fake<void(const char*)>("gigabar_fake_r
 struct Told {
   std::unique_ptr<Link> link;
   int ready = 0, messages = 0, done = 0, done_wrong = 0, broken = 0;
-  std::vector<Error> errors;  // of broken()
+  std::vector<Error> errors;    // of broken()
+  std::vector<Error> failures;  // of done()
 };
 
 // Memory that a side registers; fails the test.
@@ -100,6 +101,7 @@ class End : public Sink {
     Told& one = of(link);
     EXPECT_EQ(one.broken, 0) << "done() after broken()";
     ++(outcome ? one.done : one.done_wrong);
+    if (!outcome) one.failures.push_back(outcome.error());
   }
   void broken(Link& link, const Error& error) override {
     Told& one = of(link);
