@@ -53,7 +53,7 @@ Result<LinkMemory> LinkMemory::open(const Descriptor& file) {
   // One that can shrink under a mapping ends the process that touches what is gone.
   if ((seals & (F_SEAL_SHRINK | F_SEAL_GROW)) != (F_SEAL_SHRINK | F_SEAL_GROW)) return malformed("can change its size");
   struct stat status{};
-  if (::fstat(file.get(), &status) != 0) return failed("open", errno);
+  ::fstat(file.get(), &status);
   if (status.st_size != static_cast<off_t>(kLinkFileBytes))
     return malformed(text("has ", counted(static_cast<std::uint64_t>(status.st_size), "byte"), " in place of ", kLinkFileBytes));
   return map(file);

@@ -66,6 +66,18 @@ TEST(LocalRegion, PlainMemoryOfTheSameProcessIsCopied) {
   expect_moves(pair, plain_range(local), plain_range(remote), TransferPath::host);
 }
 
+TEST(LocalRegion, AKeyOfAnotherHostIsRefused) {
+  Pair pair;
+  std::vector<std::byte> memory(4096);
+  const auto region = must(pair.transports[1]->register_memory(plain_range(memory)));
+  Peer far = pair.peers[0];
+  far.is_same_host = false;
+  const auto opened = pair.transports[0]->open_region(far, must(region->key(pair.peers[1])));
+  ASSERT_FALSE(opened);
+  EXPECT_EQ(opened.status(), Status::bad_file);
+  EXPECT_NE(opened.error().message().find("comes from another host"), std::string::npos) << opened.error().message();
+}
+
 TEST(LocalRegion, PagesOfASealedFileAreMapped) {
   Pair pair(kSomebodyElse);
   std::vector<std::byte> local(3'000'000);
