@@ -89,6 +89,10 @@ void refuse_posts(Fabric& fabric, Rank rank) {
   EXPECT_TRUE(refuses(fabric.write(here, there, 8, on(kQueues)), "16"));
   EXPECT_TRUE(refuses(fabric.read(here, there, 8, on(255)), "255"));
   EXPECT_TRUE(refuses(fabric.wait(kQueues, kPatience), "16"));
+  const std::array<ListPiece, 1> one{{{here, kTarget, 0, 8}}};
+  EXPECT_TRUE(refuses(fabric.write_list(rank, one, on(kQueues)), "16"));
+  EXPECT_TRUE(refuses(fabric.post_send(rank, 1, nullptr, 0, on(kQueues)), "16"));
+  EXPECT_TRUE(refuses(fabric.post_recv(rank, 1, 0, nullptr, 0, on(kQueues)), "16"));
   EXPECT_TRUE(refuses(fabric.flush(kAnyRank, kPatience), "rank"));
   const std::vector<ListPiece> too_many(kMaxListPieces + 1, ListPiece{here, kTarget, 0, 1});
   EXPECT_TRUE(refuses(fabric.write_list(rank, too_many), "1025"));

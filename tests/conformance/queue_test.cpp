@@ -298,6 +298,10 @@ RANK_BODY(refuse_a_second_thread_on_a_queue) {
     std::this_thread::sleep_for(std::chrono::milliseconds(500));
     EXPECT_TRUE(fails(fabric.wait(5, Timeout::test()), Status::busy, "5"));
     EXPECT_TRUE(fails(fabric.write({kOrigin, 0}, {1, kTarget, 0}, 8, on(5)), Status::busy, "5"));
+    const std::array<ListPiece, 1> piece{{{{kOrigin, 0}, kTarget, 0, 8}}};
+    EXPECT_TRUE(fails(fabric.write_list(1, piece, on(5)), Status::busy, "another thread"));
+    EXPECT_TRUE(fails(fabric.post_send(1, 1, nullptr, 0, on(5)), Status::busy, "another thread"));
+    EXPECT_TRUE(fails(fabric.post_recv(1, 1, 0, nullptr, 0, on(5)), Status::busy, "another thread"));
     EXPECT_TRUE(is_ok(fabric.wait(6, Timeout::test()))) << "another queue has nothing to wait for";
     waiter.join();
     me.tell("waited");

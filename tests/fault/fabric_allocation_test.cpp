@@ -14,6 +14,7 @@
 #include <chrono>
 #include <csignal>
 #include <cstring>
+#include <functional>
 #include <optional>
 #include <string>
 #include <thread>
@@ -217,6 +218,64 @@ ISOLATED_TEST(FabricAllocation, TheFirstUse) {
     rank.close();
   };
   EXPECT_GT(fail_each_allocation(use, check, is_lost_or_done_before), 100U);
+}
+
+// --- Refusals -------------------------------------------------------------------------------------------------------------------
+
+// A fabric that was moved from refuses every call, and says which; so it does where there is no memory for the reason.
+ISOLATED_TEST(FabricAllocation, RefusalsByEveryCall) {
+  auto opened = Fabric::open(Rank1::options());
+  ASSERT_TRUE(opened) << opened.message();
+  Fabric fabric = std::move(*opened);
+  const Fabric kept = std::move(fabric);
+  const LocalPlace here{kHost, 0};
+  const RemotePlace there{0, kHost, 0};
+  const std::array<ListPiece, 1> pieces{ListPiece{here, kHost, 0, 8}};
+  std::uint64_t word = 0;
+  struct Call {
+    const char* name;
+    std::function<Result<void>()> body;
+  };
+  const auto call = [](const char* name, auto body) {
+    return Call{name, [body]() -> Result<void> {
+                  auto result = body();
+                  if (!result) return result.error();
+                  return {};
+                }};
+  };
+  // NOLINTBEGIN(bugprone-use-after-move): that is the case
+  for (const Call& one : {call("close", [&] { return fabric.close(kPatience); }),
+                          call("write", [&] { return fabric.write(here, there, 8); }),
+                          call("read", [&] { return fabric.read(here, there, 8); }),
+                          call("write_list", [&] { return fabric.write_list(0, pieces); }),
+                          call("read_list", [&] { return fabric.read_list(0, pieces); }),
+                          call("write_notify", [&] { return fabric.write_notify(here, there, 8, 1, 1); }),
+                          call("write_notify_add", [&] { return fabric.write_notify_add(here, there, 8, 1, 1); }),
+                          call("write_list_notify", [&] { return fabric.write_list_notify(0, pieces, kHost, 1, 1); }),
+                          call("notify", [&] { return fabric.notify(0, kHost, 1, 1); }),
+                          call("notify_add", [&] { return fabric.notify_add(0, kHost, 1, 1); }),
+                          call("write_in_order", [&] { return fabric.write_in_order(&word, there, 8); }),
+                          call("notification_wait", [&] { return fabric.notification_wait(kHost, 0, 1, kPatience); }),
+                          call("notification_wait_count", [&] { return fabric.notification_wait_count(kHost, 0, 1, kPatience); }),
+                          call("notification_reset", [&] { return fabric.notification_reset(kHost, 0); }),
+                          call("wait", [&] { return fabric.wait(0, kPatience); }),
+                          call("progress", [&] { return fabric.progress(); }),
+                          call("flush", [&] { return fabric.flush(0, kPatience); }),
+                          call("report", [&] { return fabric.report(Operation{1}); }),
+                          call("post_send", [&] { return fabric.post_send(0, 1, &word, 8); }),
+                          call("post_recv", [&] { return fabric.post_recv(0, 1, 0, &word, 8); }),
+                          call("wait_message", [&] { return fabric.wait_message(Operation{1}, kPatience); })}) {
+    SCOPED_TRACE(one.name);
+    unsigned named = 0;  // where it was thrown; an error that itself found no memory has no name
+    const auto refusal = [&] {
+      const Result<void> result = one.body();
+      if (result.status() == Status::out_of_memory) named += result.record().operation == one.name ? 1 : 0;
+      return result.status() == Status::unavailable ? Status::ok : result.status();
+    };
+    fail_each_allocation(refusal, [] {});
+    EXPECT_GT(named, 0U);
+  }
+  // NOLINTEND(bugprone-use-after-move)
 }
 
 // --- A rank that is gone ---------------------------------------------------------------------------------------------------------

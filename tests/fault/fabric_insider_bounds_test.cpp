@@ -180,6 +180,79 @@ TEST(FabricQuiet, IsNotBeforePeersHaveLeft) {
   job.finish();
 }
 
+// Its atomics are refused by the rank that they are asked of.
+RANK_BODY(change_a_segment_until_it_goes) {
+  me.tell("up");
+  EXPECT_EQ(me.hear(), "go on");
+  Result<std::uint64_t> changed = fabric.fetch_add({1, kTarget, 0}, 1, kPatience);
+  ASSERT_TRUE(is_ok(changed));
+  for (int count = 0; changed && count < 10'000; ++count) changed = fabric.fetch_add({1, kTarget, 0}, 1, kPatience);
+  EXPECT_TRUE(fails(changed, Status::unavailable, "the segment was quiesced or deregistered"));
+  me.tell("refused");
+}
+BARE_RANK_BODY(disable_what_is_changed) {
+  Insider insider(me.options());
+  std::vector<std::uint64_t> memory(512);
+  insider.register_segment(kTarget, memory.data(), memory.size() * sizeof memory[0]);
+  ASSERT_TRUE(insider.meet(0));
+  me.tell("ready");
+  EXPECT_TRUE(insider.poll_until(kPatience, [&] { return memory[0] != 0; }));
+  insider.disable(kTarget);  // without a word to those who have its key
+  const std::uint64_t changes = memory[0];
+  insider.serve(insider.message_count() + 1);
+  EXPECT_EQ(memory[0], changes);
+  ASSERT_TRUE(me.meet());
+}
+TEST(FabricQuiet, RefusesAtomics) {
+  RankJob job("change_a_segment_until_it_goes", RankSetup{});
+  job.set_body(1, "disable_what_is_changed");
+  job.start(0);
+  ASSERT_TRUE(job.hear(0, "up"));
+  job.start(1);
+  ASSERT_TRUE(job.hear(1, "ready"));
+  job.tell(0, "go on");
+  ASSERT_TRUE(job.hear(0, "refused"));
+  job.finish();
+}
+
+// A rank of another version leaves an address that this one does not read.
+RANK_BODY(connect_to_another_version) {
+  me.tell("up");
+  EXPECT_EQ(me.hear(), "go on");
+  EXPECT_TRUE(fails(fabric.connect(1, kPatience), Status::not_supported, "its version of the protocol is"));
+  me.tell("refused");
+}
+BARE_RANK_BODY(leave_an_address_of_another_version) {
+  const auto job = fabric::find_job(me.options());
+  ASSERT_TRUE(is_ok(job));
+  const std::int64_t deadline_ns = now_ns() + 20'000'000'000;
+  auto directory = fabric::open_directory(*job, deadline_ns);
+  ASSERT_TRUE(is_ok(directory));
+  ByteWriter writer;
+  ASSERT_TRUE(is_ok((*directory)->publish(writer.number(fabric::kEngineVersion + 1).string("").take())));
+  const auto told = [&] {
+    EXPECT_TRUE(is_ok((*directory)->poll()));
+    const auto address = (*directory)->rank_address(0);
+    return address.is_ok() && address->has_value();
+  };
+  while (!told() && now_ns() < deadline_ns) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  me.tell("ready");  // what was said before the answer has arrived
+  EXPECT_EQ(me.hear(), "over");
+  ASSERT_TRUE(me.meet());
+}
+TEST(FabricVersion, OfAnAddressIsLookedAt) {
+  RankJob job("connect_to_another_version", RankSetup{});
+  job.set_body(1, "leave_an_address_of_another_version");
+  job.start(0);
+  ASSERT_TRUE(job.hear(0, "up"));
+  job.start(1);
+  ASSERT_TRUE(job.hear(1, "ready"));
+  job.tell(0, "go on");
+  ASSERT_TRUE(job.hear(0, "refused"));
+  job.tell(1, "over");
+  job.finish();
+}
+
 // A key may say that there are no words, and give no reason; staging memory never has any. The notification then goes in a message,
 // which is refused.
 RANK_BODY(notify_one_without_words) {

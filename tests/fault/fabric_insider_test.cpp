@@ -183,6 +183,11 @@ void greet_again(Insider& insider) {
   append(greeting, fabric::kEngineVersion);
   insider.say_frame(fabric::kHello, greeting);
 }
+void greet_in_another_version(Insider& insider) {
+  std::string greeting;
+  append(greeting, fabric::kEngineVersion + 1);
+  insider.say_frame(fabric::kHello, greeting);
+}
 void offer_a_link(Insider& insider) { insider.say_frame(fabric::kLinkOffer, "torn"); }
 void answer_with_a_torn_link(Insider& insider) { insider.say_frame(fabric::kLinkAnswer, "torn"); }
 void ask_for_half_a_segment(Insider& insider) { insider.say_frame(fabric::kSegmentAsk, "xyz"); }
@@ -229,6 +234,7 @@ constexpr std::array kWrong = {
     Wrong{"broken_key_of_a_buffer", reply_with_a_broken_key, "its key of a buffer is malformed"},
     Wrong{"long_part_of_a_collective", say_a_long_part_of_a_collective, "its part of a collective makes no sense"},
     Wrong{"second_greeting", greet_again, "its greeting is malformed"},
+    Wrong{"greeting_in_another_version", greet_in_another_version, "its version of the protocol is"},
     Wrong{"offer_of_a_link", offer_a_link, "its offer of a link is malformed"},
     Wrong{"torn_answer", answer_with_a_torn_link, "its answer to an offer is malformed"},
     Wrong{"question_for_a_segment", ask_for_half_a_segment, "its question for a segment is malformed"},

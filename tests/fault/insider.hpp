@@ -95,6 +95,7 @@ class Insider {
   bool give_key_back(SegmentId id) {
     return engine_->progress_until(lock_, test::kPatience, [&] { return !peer_->segments.contains(id) && peer_->revoked.empty(); });
   }
+  std::uint64_t message_count() const { return engine_->statistics_.messages; }
   // Until so many messages have come since the engine was opened, and were answered.
   void serve(std::uint64_t message_count) {
     EXPECT_TRUE(engine_->progress_until(lock_, test::kPatience, [&] { return engine_->statistics_.messages >= message_count; }));

@@ -105,9 +105,6 @@ Result<std::vector<SocketAddress>> resolve(const std::string& host, std::uint16_
   for (const addrinfo* entry = list; entry != nullptr; entry = entry->ai_next) {
     if (entry->ai_family == AF_INET || entry->ai_family == AF_INET6) addresses.push_back(secure::ip_address(entry->ai_addr, port));
   }
-  if (addresses.empty())
-    return make_error(Status::unavailable, "find the directory", host, "the address is neither IPv4 nor IPv6",
-                      "set MASTER_ADDR to the host name or address of rank 0");
   return addresses;
 }
 
