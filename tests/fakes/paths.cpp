@@ -12,6 +12,7 @@ const char* const kFakeVerbsLibrary = GIGABAR_FAKE_VERBS;
 const char* const kFakeOldVerbsLibrary = GIGABAR_FAKE_VERBS_OLD;
 const char* const kFakeRdmaLibrary = GIGABAR_FAKE_RDMA;
 const char* const kFakeHcaLibrary = GIGABAR_FAKE_HCA;
+const char* const kFakePmixLibrary = GIGABAR_FAKE_PMIX;
 const char* const kFakeUcpLibrary = GIGABAR_FAKE_UCP;
 
 }  // namespace gigabar::test

@@ -13,6 +13,7 @@ extern const char* const kFakeVerbsLibrary;
 extern const char* const kFakeOldVerbsLibrary;
 extern const char* const kFakeRdmaLibrary;
 extern const char* const kFakeHcaLibrary;
+extern const char* const kFakePmixLibrary;
 extern const char* const kFakeUcpLibrary;
 
 }  // namespace gigabar::test

@@ -9,6 +9,8 @@
 //   open=13 host=12 gpu=22 dmabuf=95 pair=12 connect=110
 //                 errno of ibv_open_device, ibv_reg_mr of host memory and of a GPU pointer, ibv_reg_dmabuf_mr, ibv_create_qp, the
 //                 step of ibv_modify_qp that needs the GID
+//   query=5 domain=12 queue=12 post=22 poll=5
+//                 errno of ibv_query_device, ibv_alloc_pd, ibv_create_cq, posting and polling
 //   completion=12 status of every completion
 //   stuck         nothing ever completes
 //   wrong, wrong-gpu   a bit of every transfer (to or from a GPU) is lost
@@ -163,6 +165,7 @@ int post_send(ibv_qp* pair, ibv_send_wr* request, ibv_send_wr** refused) {
     return EINVAL;
   }
   FakeContext& context = context_of(pair->context);
+  if (context.settings.has("post")) return context.settings.of("post");
   if (context.settings.has("stuck")) return 0;
   ibv_wc completion{};
   completion.wr_id = request->wr_id;
@@ -172,6 +175,8 @@ int post_send(ibv_qp* pair, ibv_send_wr* request, ibv_send_wr** refused) {
 }
 
 int poll(ibv_cq* queue, int count, ibv_wc* completions) {
+  const Settings& settings = context_of(queue->context).settings;
+  if (settings.has("poll")) return -settings.of("poll");
   auto& waiting = static_cast<FakeQueue*>(queue)->completions;
   int taken = 0;
   for (; taken < count && !waiting.empty(); ++taken) {
@@ -252,6 +257,7 @@ int ibv_close_device(ibv_context* context) {
 }
 
 int ibv_query_device(ibv_context* context, ibv_device_attr* attributes) {
+  if (context_of(context).settings.has("query")) return context_of(context).settings.of("query");
   *attributes = {};
   attributes->phys_port_cnt = static_cast<std::uint8_t>(context_of(context).settings.mtus.size());
   return 0;
@@ -284,6 +290,7 @@ int ibv_query_gid(ibv_context*, std::uint8_t, int index, ibv_gid* gid) {
 }
 
 ibv_pd* ibv_alloc_pd(ibv_context* context) {
+  if (context_of(context).settings.has("domain")) return refuse<ibv_pd>(context_of(context).settings.of("domain"));
   ++alive;
   auto* const domain = new ibv_pd();
   domain->context = context;
@@ -323,6 +330,7 @@ int ibv_dereg_mr(ibv_mr* region) {
 }
 
 ibv_cq* ibv_create_cq(ibv_context* context, int, void*, ibv_comp_channel*, int) {
+  if (context_of(context).settings.has("queue")) return refuse<ibv_cq>(context_of(context).settings.of("queue"));
   auto* const queue = new FakeQueue();
   queue->context = context;
   ++alive;

@@ -166,6 +166,29 @@ ISOLATED_TEST(Verbs, ALoopThatCannotBe) {
   EXPECT_EQ(alive(), 0);
 }
 
+ISOLATED_TEST(Verbs, EachCallThatFailsIsNamed) {
+  const Machine machine("query query=5; domain domain=12; queue queue=12; post post=22; poll poll=5");
+  Buffers buffers;
+  const auto use = [&](const char* name) -> Result<void> {
+    const auto device = verbs::Device::open(name);
+    if (!device) return device.error();
+    const auto first = device->register_memory(buffers.first.data(), kBytes);
+    const auto second = device->register_memory(buffers.second.data(), kBytes);
+    if (!first || !second) return Error::out_of_memory();
+    auto loop = verbs::Loop::connect(*device, 1, 0);
+    if (!loop) return loop.error();
+    return loop->write(*first, *second, kBytes, 1, soon());
+  };
+  for (const auto& [name, call] :
+       {std::pair{"query", "ibv_query_device"}, std::pair{"domain", "ibv_alloc_pd"}, std::pair{"queue", "ibv_create_cq"},
+        std::pair{"post", "ibv_post_send"}, std::pair{"poll", "ibv_poll_cq"}}) {
+    const Result<void> used = use(name);
+    ASSERT_FALSE(used) << name;
+    EXPECT_EQ(used.record().operation, call) << used.message();
+    EXPECT_EQ(alive(), 0) << name;
+  }
+}
+
 ISOLATED_TEST(Verbs, ALoopEndsAtItsDeadlineAndAtAnError) {
   const Machine machine("stuck0 stuck; broken completion=12");
   Buffers buffers;

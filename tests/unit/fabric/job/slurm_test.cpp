@@ -159,5 +159,22 @@ TEST(SlurmPort, DiffersForStepsSideBySideAndLiesBelowTheKernelsOwn) {
   }
 }
 
+// A step of the kinds that srun does not make, and variables that are not there although a step is.
+TEST(SlurmStep, WhatIsMissingOrReservedIsNamed) {
+  const auto expect_refusal = [](const auto& result, const char* part) {
+    ASSERT_FALSE(result) << part;
+    EXPECT_EQ(result.status(), Status::invalid_argument) << result.error().message();
+    EXPECT_NE(result.error().message().find(part), std::string::npos) << result.error().message();
+  };
+  Launched launched({{"SLURM_STEP_ID", "4294967291"}, {"SLURM_PROCID", "1"}});
+  expect_refusal(fabric::slurm_step(), "SLURM_STEP_ID is not that of a step of srun");
+  expect_refusal(fabric::slurm_port(), "the port of rank 0 follows from it");
+  expect_refusal(fabric::slurm_master(), "the list of the step's nodes is not");
+  launched.set("SLURM_PROCID", "0");
+  const auto outside = fabric::slurm_step();
+  ASSERT_TRUE(outside) << outside.error().message();
+  EXPECT_FALSE(outside->has_value());
+}
+
 }  // namespace
 }  // namespace gigabar
