@@ -6,9 +6,11 @@ Its like are the functions of src that return an Error, and those that log a ref
 usage: bench/untested_errors.py [options] [-- ctest's options]
 
 Builds the tree with clang's coverage in build/coverage and runs its tests there. The counters live in files that the processes map, so
-that ranks which are killed, or end without their exit handlers, count as well.
+that ranks which are killed, or end without their exit handlers, count as well. What needs a GPU, a guest or a broken kernel has its
+reason in untested_list.py, and is not listed.
 
-exit code: 0 the list was made; 1 the build or the reading of the counters failed; 2 wrong options.
+exit code: 0 every error is brought about by a test, or has a reason; 1 others are not; 2 wrong options, a reason for a call that is not
+there, a build that failed, or counters that cannot be read.
 """
 
 import argparse
@@ -22,6 +24,8 @@ import shutil
 import subprocess
 import sys
 
+from untested_list import REASONS
+
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 BUILD = ROOT / "build/coverage"
 FLAGS = "-O0 -fprofile-instr-generate -fcoverage-mapping -mllvm -runtime-counter-relocation"
@@ -33,6 +37,7 @@ LEFT_OUT = r"^install|Fuzz|^vm\.|^lanes"
 
 def parse(words):
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, usage=argparse.SUPPRESS)
+    parser.add_argument("--check", action="store_true", help="only look whether each reason is of a call that is there")
     parser.add_argument("--idle", action="store_true", help="use only processor time that nobody else wants")
     parser.add_argument("--read-only", action="store_true", help="build and run nothing: read the counters that are there")
     parser.add_argument("--llvm", metavar="SUFFIX", default="-19", help="of clang's programs (default %(default)s)")
@@ -40,6 +45,11 @@ def parse(words):
     options, rest = parser.parse_known_args(words)
     options.tests = [word for word in rest if word != "--"]
     return options
+
+
+def give_up(why):
+    print(f"untested_errors: {why}", file=sys.stderr)
+    sys.exit(2)
 
 
 def run(options, command, **how):
@@ -54,9 +64,9 @@ def build_and_test(options):
     if (ROOT / ".venv/cuda").is_dir():  # CUDA's headers, where ./run has brought them
         configure.append(f"-DGIGABAR_CUDA_ROOT={ROOT}/.venv/cuda")
     if run(options, configure, cwd=ROOT, stdout=subprocess.DEVNULL) != 0:
-        sys.exit("untested_errors: the tree cannot be configured")
+        give_up("the tree cannot be configured")
     if run(options, ["cmake", "--build", BUILD, "--", "-k", "0"], stdout=subprocess.DEVNULL) != 0:
-        sys.exit("untested_errors: the build failed")
+        give_up("the build failed")
     shutil.rmtree(BUILD / "profiles", ignore_errors=True)
     # One file of counters for each program and pool slot; "%c": written as they count.
     environment = {**os.environ, "LLVM_PROFILE_FILE": str(BUILD / "profiles/%4m%c.profraw")}
@@ -81,7 +91,7 @@ def segments_of(options):
     profiles = [str(path) for path in (BUILD / "profiles").glob("*.profraw") if path.stat().st_size]
     (BUILD / "profiles.txt").write_text("\n".join(profiles))
     if run(options, [f"llvm-profdata{options.llvm}", "merge", "--failure-mode=all", "-sparse", "-f", BUILD / "profiles.txt", "-o", merged]) != 0:
-        sys.exit("untested_errors: the counters cannot be read")
+        give_up("the counters cannot be read")
 
     def files_of(program):
         done = subprocess.run([f"llvm-cov{options.llvm}", "export", "-skip-functions", "-skip-expansions", f"-instr-profile={merged}", str(program),
@@ -94,7 +104,7 @@ def segments_of(options):
             for file in files:
                 segments.setdefault(os.path.relpath(file["filename"], ROOT), []).append([segment[:4] for segment in file["segments"]])
     if not segments:
-        sys.exit("untested_errors: no program has counters for src")
+        give_up("no program has counters for src")
     return segments
 
 
@@ -117,33 +127,61 @@ def call_end(text, at):
     return at
 
 
-def calls(segments):
+def calls():
+    """Where src makes an error: file, line, column and the text of each call."""
     texts = {str(path.relative_to(ROOT)): path.read_text() for path in (ROOT / "src").rglob("*.[ch]pp")}
     names = OTHER_MAKERS.union(*(re.findall(DEFINITION, text) for text in texts.values())) - NO_MAKERS
-    for name, programs_segments in sorted(segments.items()):
-        text = texts.get(name, "")
+    for name, text in sorted(texts.items()):
         for match in re.finditer(rf"\b({'|'.join(sorted(names))})\(", text):
             begin = text.rfind("\n", 0, match.start()) + 1
             if re.search(r"\bError (\w+::)*$", text[begin:match.start()]):
                 continue  # the function itself
-            line, column = text.count("\n", 0, begin) + 1, match.start() - begin + 1
-            counts = [count for count in (count_at(program, line, column) for program in programs_segments) if count is not None]
-            if counts:
-                call = " ".join(text[match.start():call_end(text, match.end())].split())
-                yield {"file": name, "line": line, "count": max(counts), "call": call}
+            call = " ".join(text[match.start():call_end(text, match.end())].split())
+            yield {"file": name, "line": text.count("\n", 0, begin) + 1, "column": match.start() - begin + 1, "call": call}
+
+
+def counted_calls(segments):
+    """Those that some program has, with how often they were executed."""
+    for call in calls():
+        column = call.pop("column")
+        counts = [count_at(program, call["line"], column) for program in segments.get(call["file"], [])]
+        counts = [count for count in counts if count is not None]
+        if counts:
+            yield {**call, "count": max(counts)}
+
+
+def is_of(reason, call):
+    return reason.file == call["file"] and reason.part in call["call"]
+
+
+def reason_for(call):
+    return next((reason.why for reason in REASONS if is_of(reason, call)), None)
+
+
+def check_reasons():
+    known = list(calls())
+    for reason in REASONS:
+        if not any(is_of(reason, call) for call in known):
+            give_up(f"{reason.file} makes no error with {reason.part!r}, for which there is a reason")
 
 
 def main():
     options = parse(sys.argv[1:])
+    check_reasons()
+    if options.check:
+        print(f"{len(REASONS)} reasons, each of calls that are there")
+        return
     if not options.read_only:
         build_and_test(options)
-    found = list(calls(segments_of(options)))
+    found = list(counted_calls(segments_of(options)))
     missed = [call for call in found if call["count"] == 0]
-    for call in missed:
+    untested = [call for call in missed if reason_for(call) is None]
+    for call in untested:
         print(f"{call['file']}:{call['line']}: {call['call'][:160]}")
-    print(f"{len(found)} calls, {len(missed)} of them never executed")
+    print(f"{len(found)} calls, {len(missed)} of them never executed, {len(untested)} of these without a reason")
     if options.json:
-        options.json.write_text(json.dumps(found, indent=1) + "\n")
+        options.json.write_text(json.dumps([{**call, "reason": reason_for(call)} for call in found], indent=1) + "\n")
+    sys.exit(1 if untested else 0)
 
 
 if __name__ == "__main__":
