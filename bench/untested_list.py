@@ -63,6 +63,21 @@ REASONS = [
         ("src/transport/ucx/worker.cpp", '"ucp_ep_create"'),
     ),
     *because(
+        "a check of what the library's own code gives, which only a mistake there would fail",
+        ("src/gdrapi/guarded.hpp", "error.what()"),
+        ("src/gdrapi/stand_in.cpp", "errno_of(released.status())"),
+        ("src/mapping/backend.hpp", "is mapped by the rm backend only"),
+        ("src/mapping/mapping.cpp", "the window does not reach the whole range"),
+    ),
+    *because(
+        "sixteen million keys, each found by a look at all before it",
+        ("src/device/soft_hca/memory_table.cpp", "no key is left"),
+    ),
+    *because(
+        "a file of a third user, which only root can make",
+        ("src/fabric/job/job_key.cpp", "the file belongs to user"),
+    ),
+    *because(
         "reserved huge pages, which a machine of tests has none of",
         ("src/memory/host_pages.cpp", "mmap of reserved huge pages", "populating reserved huge pages"),
     ),
