@@ -82,7 +82,7 @@ Result<void> detail::refuse_copy(std::string_view operation, const Mapping& mapp
   return error_of_exception("copy");
 }
 
-Result<void> fill(const Mapping& mapping, std::size_t offset_bytes, std::byte value, std::size_t bytes) try {
+Result<void> fill(const Mapping& mapping, std::size_t offset_bytes, std::byte value, std::size_t bytes) {
   if (!detail::may_copy(mapping, offset_bytes, &value, bytes)) {
     return detail::refuse_copy("fill", mapping, offset_bytes, &value, bytes);
   }
@@ -100,8 +100,6 @@ Result<void> fill(const Mapping& mapping, std::size_t offset_bytes, std::byte va
   }
   detail::fence_stores();
   return {};
-} catch (...) {
-  return error_of_exception("fill");
 }
 
 Result<void> publish(const Mapping& mapping, std::size_t flag_offset_bytes, std::uint32_t value) try {

@@ -15,6 +15,7 @@
 #include "gigabar/copy.hpp"
 #include "gigabar/doctor.hpp"
 #include "gigabar/machine.hpp"
+#include "gigabar/mapping.hpp"
 #include "gigabar/memory.hpp"
 #include "gigabar/streams.hpp"
 #include "gigabar/topology.hpp"
@@ -191,6 +192,54 @@ ISOLATED_TEST(DoctorAllocation, Paths) {
   const ScopedEnvironment stand_in("GIGABAR_STAND_IN", "1");
   const Machine machine = Machine::here();
   EXPECT_GT(fail_each_of([&] { return status_of(!availability(machine).empty()); }, Failing::each_path), 50U);
+}
+
+// --- Copies and memory -----------------------------------------------------------------------------------------------------------
+
+// What is wrong is refused, or there was no memory to say why.
+void fail_each_of_refusal(const char* operation, const std::function<Result<void>()>& call) {
+  SCOPED_TRACE(operation);
+  unsigned named = 0;  // where it was thrown; an error that itself found no memory has no name
+  const auto refusal = [&] {
+    const Result<void> result = call();
+    if (result.status() == Status::out_of_memory) named += result.record().operation == operation ? 1 : 0;
+    const bool is_refused = result.status() == Status::invalid_argument || result.status() == Status::out_of_range ||
+                            result.status() == Status::not_supported;
+    return is_refused ? Status::ok : result.status();
+  };
+  fail_each_of(refusal);
+  EXPECT_GT(named, 0U);
+}
+
+ISOLATED_TEST(CopyAllocation, Refusals) {
+  const ScopedEnvironment stand_in("GIGABAR_STAND_IN", "1");
+  auto memory = DeviceMemory::allocate(0, 65536);
+  ASSERT_TRUE(memory) << memory.message();
+  const auto mapping = map(memory->address(), memory->bytes());
+  ASSERT_TRUE(mapping) << mapping.message();
+  std::uint64_t word = 0;
+  fail_each_of_refusal("copy", [&] { return fill(*mapping, mapping->bytes(), std::byte{1}, 1); });
+  fail_each_of_refusal("publish", [&] { return publish(*mapping, 2, std::uint32_t{1}); });
+  fail_each_of_refusal("publish", [&] { return publish(*mapping, 4, std::uint64_t{1}); });
+  fail_each_of_refusal("copy_to_parallel", [&] { return copy_to_parallel(*mapping, 0, &word, 8, 65); });
+  fail_each_of_refusal("copy_from_parallel", [&] { return copy_from_parallel(*mapping, 0, &word, 8, 65); });
+}
+
+ISOLATED_TEST(MemoryAllocation, Refusals) {
+  const test::TemporaryFolder folder;
+  folder.write("memory", std::string(1 << 20, '\0'));
+  const std::string path = folder.path() + "/memory";
+  const ScopedEnvironment stand_in("GIGABAR_STAND_IN", "1"), file("GIGABAR_STAND_IN_MEMORY", path.c_str());
+  auto memory = DeviceMemory::allocate(0, 65536);
+  ASSERT_TRUE(memory) << memory.message();
+  const auto refused = [](const Result<int>& exported) { return exported ? Result<void>() : Result<void>(exported.error()); };
+  fail_each_of_refusal("export_descriptor", [&] { return refused(memory->export_descriptor()); });
+  fail_each_of_refusal("export_dma_buf", [&] { return refused(memory->export_dma_buf()); });
+  const DeviceMemory moved = std::move(*memory);
+  // NOLINTNEXTLINE(bugprone-use-after-move): that is the case
+  const auto exported = memory->export_dma_buf();
+  ASSERT_FALSE(exported);
+  EXPECT_EQ(exported.error().record().cause, "was moved from");
 }
 
 // --- Machines and calibrations ---------------------------------------------------------------------------------------------------

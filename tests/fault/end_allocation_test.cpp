@@ -99,6 +99,8 @@ Status use_session(RankWithSession& rank) {
   status = rank.session().reach(0, kSegment).status();
   if (const Status known = rank.session().reach(0, 9).status(); status == Status::ok && known != Status::out_of_range)
     status = known;
+  const Result<void> recovered = rank.session().recover(9, kPatience);
+  if (status == Status::ok && recovered.status() != Status::out_of_range) status = recovered.status();
   const Result<void> closed = rank.session().close(kPatience);
   if (status == Status::ok) status = closed.status();
   rank.end_session();

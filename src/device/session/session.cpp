@@ -537,7 +537,7 @@ Result<Operation> DeviceSession::write_notify(LocalPlace local, RemotePlace remo
 
 // --- Closing ---------------------------------------------------------------------------------------------------------------------
 
-Result<void> DeviceSession::State::close(const Timeout& timeout) {
+Result<void> DeviceSession::State::close(const Timeout& timeout) try {
   const Remaining time(timeout);
   if (is_closed) return {};
   if (Result<void> idle = wait_until_idle(fabric.device(), timeout.is_forever() ? -1 : timeout.ns()); !idle) return idle;
@@ -556,18 +556,15 @@ Result<void> DeviceSession::State::close(const Timeout& timeout) {
   memory.reset();
   is_closed = true;
   return {};
+} catch (...) {
+  return error_of_exception("device session close");
 }
 
 // Nobody calls again: where there is no memory for it, it waits for some.
 Result<void> DeviceSession::State::close_at_last() noexcept {
   const Remaining time(Timeout::of(std::chrono::nanoseconds(kLastWaitNs)));
   while (true) {
-    Result<void> closed;
-    try {
-      closed = close(time.left());
-    } catch (...) {
-      closed = error_of_exception("device session close");
-    }
+    Result<void> closed = close(time.left());
     if (closed.status() != Status::out_of_memory || time.left().ns() <= 0) return closed;
     std::this_thread::sleep_for(kWaitForMemory);
   }
@@ -644,11 +641,9 @@ Result<void> DeviceSession::recover(Rank rank, Timeout timeout) try {
 } catch (...) {
   return error_of_exception("device session recover");
 }
-Result<void> DeviceSession::close(Timeout timeout) try {
+Result<void> DeviceSession::close(Timeout timeout) {
   const Uncancelled uncancelled;
   return state_->close(timeout);
-} catch (...) {
-  return error_of_exception("device session close");
 }
 
 }  // namespace gigabar
