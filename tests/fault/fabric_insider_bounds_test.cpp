@@ -180,6 +180,41 @@ TEST(FabricQuiet, IsNotBeforePeersHaveLeft) {
   job.finish();
 }
 
+// Where nothing but its links lets it reach the segment, it is cut off.
+RANK_BODY(quiesce_without_an_answer) {
+  RankSegment target(fabric, kTarget, MemoryChoice::host, 4096);
+  me.tell("up");
+  EXPECT_EQ(me.hear(), "quiesce");
+  EXPECT_TRUE(is_ok(fabric.quiesce(kTarget, Timeout::of(std::chrono::milliseconds(500)))));
+  const std::string why = why_lost(fabric, 1);
+  EXPECT_NE(why.find("it did not answer in time that it has left"), std::string::npos) << why;
+}
+BARE_RANK_BODY(use_a_segment_to_the_end) {
+  Insider insider(me.options());
+  ASSERT_TRUE(insider.meet(0));
+  insider.use(kTarget);
+  me.tell("in use");
+  EXPECT_TRUE(insider.wait_until_lost());
+  ASSERT_TRUE(me.meet());
+}
+class FabricSilent : public testing::TestWithParam<RankSetup> {};
+TEST_P(FabricSilent, PeersAreCutOffFromWhatIsQuiesced) {
+  RankJob job("quiesce_without_an_answer", GetParam());
+  job.set_body(1, "use_a_segment_to_the_end");
+  job.start(0);
+  ASSERT_TRUE(job.hear(0, "up"));
+  job.start(1);
+  ASSERT_TRUE(job.hear(1, "in use"));
+  job.tell(0, "quiesce");
+  job.finish();
+}
+std::vector<RankSetup> each_network() {
+  std::vector<RankSetup> all = each_transport(2);
+  std::erase_if(all, [](const RankSetup& setup) { return setup.transport == TransportKind::local; });
+  return all;
+}
+INSTANTIATE_TEST_SUITE_P(Transports, FabricSilent, testing::ValuesIn(each_network()), setup_name);
+
 // Its atomics are refused by the rank that they are asked of.
 RANK_BODY(change_a_segment_until_it_goes) {
   me.tell("up");
