@@ -266,12 +266,15 @@ int ibv_close_device(ibv_context* context) {
 int ibv_query_device(ibv_context*, ibv_device_attr* attributes) {
   *attributes = {};
   int error = 0;
+  if (fails("query_device", error)) return error;
   attributes->phys_port_cnt = 1;
   attributes->max_qp_rd_atom = attributes->max_qp_init_rd_atom = 16;
   attributes->atomic_cap = fails("atomics", error) ? IBV_ATOMIC_NONE : IBV_ATOMIC_HCA;
   return 0;
 }
 int ibv_query_port(ibv_context* context, std::uint8_t, _compat_ibv_port_attr* answer) {
+  int error = 0;
+  if (fails("query_port", error)) return error;
   const Device& device = device_of(context);
   auto* const port = reinterpret_cast<ibv_port_attr*>(answer);
   port->state = device.is_down ? IBV_PORT_DOWN : IBV_PORT_ACTIVE;
@@ -281,6 +284,8 @@ int ibv_query_port(ibv_context* context, std::uint8_t, _compat_ibv_port_attr* an
   return 0;
 }
 int ibv_query_gid(ibv_context* context, std::uint8_t, int index, ibv_gid* gid) {
+  int error = 0;
+  if (fails("query_gid", error)) return error;
   if (index != 3) return EINVAL;
   std::memset(gid, 0, sizeof *gid);
   gid->raw[15] = static_cast<std::uint8_t>(device_of(context).lid);
@@ -288,6 +293,8 @@ int ibv_query_gid(ibv_context* context, std::uint8_t, int index, ibv_gid* gid) {
 }
 
 ibv_pd* ibv_alloc_pd(ibv_context* context) {
+  int error = 0;
+  if (fails("alloc_pd", error)) return refuse<ibv_pd>(error);
   auto* const domain = new Parent();  // without allocators
   domain->context = context;
   return domain;

@@ -250,6 +250,28 @@ ISOLATED_TEST(HcaSession, WorksWithCqsThatHeedOverruns) {
   expect_working(QueueEngine::hca, QueueEngine::hca);
 }
 
+ISOLATED_TEST(Hca, SaysWhichCallDidNotOpenIt) {
+  const ScopedEnvironment stand_in("GIGABAR_STAND_IN", "1");
+  const FakeAdapters adapters("mlx5_0 ethernet");
+  hca::HcaOptions options;
+  options.gid_index = 3;
+  for (const auto& [call, part] :
+       {std::pair{"query_device", "ibv_query_device failed"}, std::pair{"query_port", "ibv_query_port failed"},
+        std::pair{"query_gid", "ibv_query_gid failed"}, std::pair{"alloc_pd", "ibv_alloc_pd failed"}}) {
+    fail(call, EIO);
+    const auto refused = hca::Hca::open(options);
+    ASSERT_FALSE(refused) << call;
+    EXPECT_NE(refused.error().message().find(part), std::string::npos) << refused.error().message();
+  }
+  fail("", 0);
+  const auto opened = hca::Hca::open(options);
+  ASSERT_TRUE(opened) << opened.error().message();
+  fail("reg_mr", ENOMEM);
+  const auto queue = hca::HcaQueue::create(**opened, 32);
+  ASSERT_FALSE(queue);
+  EXPECT_NE(queue.error().message().find("ibv_reg_mr failed"), std::string::npos) << queue.error().message();
+}
+
 // In three tests, as each session takes seconds where the processors are busy.
 ISOLATED_TEST(HcaSession, FallsBackToSoftwareWhereItsAdapterCannotBeOpened) {
   const FakeAdapters adapters("mlx5_0");

@@ -9,12 +9,15 @@
 #include <string>
 #include <thread>
 
+#include "device/hca/hca.hpp"
+#include "fakes/paths.hpp"
 #include "gigabar/device_session.hpp"
 #include "gigabar/mapping.hpp"
 #include "gigabar/memory.hpp"
 #include "support/fake_session.hpp"
 #include "support/free_port.hpp"
 #include "support/isolated.hpp"
+#include "support/scoped_environment.hpp"
 
 namespace gigabar {
 namespace {
@@ -105,6 +108,19 @@ void expect_atomics(bool has_peer_atomics) {
 
 ISOLATED_TEST(SessionOfGpus, HasAtomicsWhereTheLinkHasThem) { expect_atomics(true); }
 ISOLATED_TEST(SessionOfGpus, HasNoAtomicsWhereTheLinkHasNone) { expect_atomics(false); }
+
+// Whose kernels may see a NIC's writes in another order than that in which they came.
+ISOLATED_TEST(SessionOfGpus, HaveNoHcaWhereTheirKernelsSeeNoOrder) {
+  const test::ScopedEnvironment verbs("GIGABAR_VERBS_LIBRARY", test::kFakeHcaLibrary);
+  const test::ScopedEnvironment mlx5("GIGABAR_MLX5_LIBRARY", test::kFakeHcaLibrary), devices("GIGABAR_FAKE_HCA", "mlx5_0");
+  test::FakeSession session;
+  session.machine().needs_rdma_flushes = true;
+  session.start();
+  const auto refused = hca::Hca::open({});
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.status(), Status::not_supported) << refused.error().message();
+  EXPECT_NE(refused.error().message().find("in another order"), std::string::npos) << refused.error().message();
+}
 
 }  // namespace
 }  // namespace gigabar
