@@ -19,6 +19,7 @@
 #include "base/descriptor.hpp"
 #include "fault/doors.hpp"
 #include "gigabar/copy.hpp"
+#include "gigabar/device_session.hpp"
 #include "gigabar/fabric.hpp"
 #include "gigabar/memory.hpp"
 #include "gigabar/streams.hpp"
@@ -130,6 +131,42 @@ ISOLATED_TEST(FabricOpen, TrustedUcxListensWhereTheJobDoes) {
     EXPECT_TRUE(address == "0100007F" || address == "00000000000000000000000001000000") << address;
 }
 
+// --- Limits ----------------------------------------------------------------------------------------------------------------------
+
+ISOLATED_TEST(FabricLimits, MessagesAndReportsOfOneRank) {
+  auto fabric = Fabric::open(alone());
+  ASSERT_TRUE(fabric) << fabric.message();
+  constexpr std::size_t kMaxMessages = 65536, kRecords = 4096;
+  Result<Operation> posted = fabric->post_recv(0, 1, ~Tag{0}, nullptr, 0);
+  ASSERT_TRUE(posted) << posted.message();
+  const Operation first = *posted;
+  for (std::size_t count = 1; count < kMaxMessages && posted; ++count) posted = fabric->post_recv(0, 1, ~Tag{0}, nullptr, 0);
+  ASSERT_TRUE(posted) << posted.message();
+  for (const auto& refused : {fabric->post_recv(0, 1, ~Tag{0}, nullptr, 0), fabric->post_send(0, 1, nullptr, 0)}) {
+    ASSERT_FALSE(refused);
+    EXPECT_EQ(refused.status(), Status::busy);
+    EXPECT_NE(refused.error().message().find("65536 are not waited for"), std::string::npos) << refused.error().message();
+  }
+  EXPECT_TRUE(fabric->cancel_recv(*posted));
+  EXPECT_TRUE(fabric->post_recv(0, 1, ~Tag{0}, nullptr, 0)) << "one of them is over";
+  const auto report = fabric->report(first);
+  ASSERT_FALSE(report);
+  EXPECT_NE(report.error().message().find("only the last " + std::to_string(kRecords)), std::string::npos)
+      << report.error().message();
+}
+
+ISOLATED_TEST(FabricLimits, ASegmentEndsWithItsAllocation) {
+  const ScopedEnvironment stand_in("GIGABAR_STAND_IN", "1");
+  auto fabric = Fabric::open(alone());
+  ASSERT_TRUE(fabric) << fabric.message();
+  const auto memory = DeviceMemory::allocate(0, 65536);
+  ASSERT_TRUE(memory) << memory.message();
+  const Result<void> refused = fabric->register_segment(1, memory->address(), memory->bytes() + 1);
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.status(), Status::invalid_argument);
+  EXPECT_NE(refused.message().find("it leaves its allocation of"), std::string::npos) << refused.message();
+}
+
 // --- A long host name ------------------------------------------------------------------------------------------------------------
 
 void live_with_a_long_host_name() {
@@ -210,6 +247,21 @@ ISOLATED_TEST(FabricThreads, RefusedLeaveUcxUnopened) {
   ASSERT_TRUE(fabric) << fabric.message();
   expect_it_works(*fabric);
   EXPECT_FALSE(has_opened("libucp.so"));
+}
+
+ISOLATED_TEST(FabricThreads, RefusedOfDeviceSessions) {
+  const ScopedEnvironment stand_in("GIGABAR_STAND_IN", "1");
+  auto fabric = Fabric::open(alone());
+  ASSERT_TRUE(fabric) << fabric.message();
+  ASSERT_NO_FATAL_FAILURE(refuse_threads());
+  DeviceSessionOptions options;
+  options.segment_count = 2;
+  options.queues = QueueUse::out_of_reach;
+  options.engine = QueueEngine::software_hca;
+  auto session = DeviceSession::open(*fabric, options);
+  ASSERT_FALSE(session);
+  EXPECT_NE(session.error().message().find("thread that watches the peers"), std::string::npos) << session.error().message();
+  expect_thread_error(std::move(session).error());
 }
 
 ISOLATED_TEST(FabricThreads, RefusedOfCopiesAndStreams) {
