@@ -100,7 +100,8 @@ Runtime& runtime_of(const PointerInfo& memory);
 // The allocation of HostMemory that holds `address`, if it is pinned: on a machine without CUDA nobody else remembers it.
 std::optional<PointerInfo> find_pinned_host_memory(std::uintptr_t address);
 
-// The memfd that holds [address, address + bytes) from `offset_bytes` on; null: it is not inside one shared allocation of HostMemory.
+// The memfd that holds [address, address + bytes) from `offset_bytes` on; null: they are not in one shared allocation of
+// HostMemory.
 struct SharedPages {
   std::shared_ptr<const Descriptor> file;
   std::uint64_t offset_bytes = 0;
