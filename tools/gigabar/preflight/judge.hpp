@@ -40,12 +40,14 @@ struct Evidence {
   const Examination& examination;
   std::span<const PathReport> availability;
   const Criteria& criteria;
+  // As above.  NOLINTBEGIN(readability-redundant-member-init)
   std::span<const Path> paths = {};
   std::vector<std::string> ignored = {};  // checks and groups whose findings do not count
   std::size_t device_count = 0;           // that were measured; 0: none were
   State when_not_measured = State::unknown;
   std::string not_measured = {};  // why no path was measured, and what to do; empty: they were
   std::string not_measured_remedy = {};
+  // NOLINTEND(readability-redundant-member-init)
   bool is_captured = false;  // of another machine: its files are all there is, and none of its paths can be measured
   bool is_strict = false;    // what could not be read counts, although the paths were measured
 };
