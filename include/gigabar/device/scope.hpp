@@ -220,6 +220,9 @@ GIGABAR_DEVICE_CALLED std::uint64_t meet(PlaceInBlocks place, MeetFor what, std:
 // - A block that does not come within the timeout breaks the scope: then all calls of its blocks return timed_out, and open() of
 // its
 //   group returns unavailable until the session is opened again.
+// - When the peer is lost, each block is told by itself, perhaps one call later than another. It comes to its calls all the same,
+// so
+//   that no other block waits for it.
 // - Local memory of a write may change behind a meeting: sync(), wait(), flush().
 // Cost: a meeting takes one or two microseconds.
 //
