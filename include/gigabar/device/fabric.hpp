@@ -16,9 +16,8 @@
 //   barrier, sees the bytes. PTX: release and acquire patterns; bar.sync carries causality order between threads of a block.
 //   Of several blocks the last one to come executes the fence and stores the word, once: who sees it sees the bytes of all blocks.
 // - write_count() counts a call when the bytes of all its blocks are in place: each block executes its own fence.acq_rel.sys, then
-// adds
-//   its share to the peer's count (red.relaxed.sys). Only the sum of all shares changes the number. The additions are a chain of
-//   read-modify-writes, so a thread that sees the number (ld.acquire.sys) sees what came before each of the fences. Calls do not
+//   adds its share to the peer's count (red.relaxed.sys). Only the sum of all shares changes the number. The additions are a chain
+//   of read-modify-writes, so a thread that sees the number (ld.acquire.sys) sees what came before each of the fences. Calls do not
 //   mix: a block adds to the next one when all blocks have added to this one (acquire and release at the scope of the GPU).
 // - notify() with Order::none omits the fence, which is most of its time: for a word that needs no other data.
 // - Peers that are not load/store accessible have queues (queue.hpp, with its own ordering contract). Operations with them are

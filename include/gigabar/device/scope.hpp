@@ -212,17 +212,13 @@ GIGABAR_DEVICE_CALLED std::uint64_t meet(PlaceInBlocks place, MeetFor what, std:
 // of its own, so that their fences overlap. All blocks call the same functions, in the same order, with the same arguments.
 //
 // - Functions that only store (write, read, write_count, write_notify, notify) do not wait for the other blocks: each block gets
-// its
-//   own status. A block that is ahead waits in its next call until all others have come to the one before.
+//   its own status. A block that is ahead waits in its next call until all others have come to the one before.
 // - Where the blocks need a common answer, or where one posts to a queue for all, they meet. Then all must be on the GPU at once,
-// as
-//   with a cooperative launch. So must they in a kernel with more than one call.
+//   as with a cooperative launch. So must they in a kernel with more than one call.
 // - A block that does not come within the timeout breaks the scope: then all calls of its blocks return timed_out, and open() of
-// its
-//   group returns unavailable until the session is opened again.
-// - When the peer is lost, each block is told by itself, perhaps one call later than another. It comes to its calls all the same,
-// so
-//   that no other block waits for it.
+//   its group returns unavailable until the session is opened again.
+// - When the peer is lost, each block is told by itself, perhaps one call later than another. It comes to its calls all the
+//   same, so that no other block waits for it.
 // - Local memory of a write may change behind a meeting: sync(), wait(), flush().
 // Cost: a meeting takes one or two microseconds.
 //
