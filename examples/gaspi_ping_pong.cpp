@@ -12,8 +12,8 @@ namespace device = gigabar::device;
 using gigabar::Status;
 using namespace std::chrono_literals;
 
-constexpr unsigned char kSegment = 0;
-constexpr std::uint64_t kThere = 64;  // where the 8 bytes go, from the beginning of the segment
+constexpr unsigned char kSegment = 0, kDeviceSegment = 1;  // host memory, and memory of the GPU
+constexpr std::uint64_t kThere = 64;                       // where the 8 bytes go, from the beginning of the segment
 constexpr std::uint32_t kWarmUps = 100, kRepeats = 5;
 constexpr gaspi_timeout_t kTimeout = 20000;  // ms
 constexpr device::Timeout kPatience{20'000'000'000};
@@ -52,13 +52,13 @@ struct Native {
     const device::Thread thread;
     const gigabar::Rank peer = 1 - fabric.rank;
     const auto send = [&](std::uint32_t value) {
-      return write_notify(thread, fabric, {kSegment, 0}, {peer, kSegment, kThere}, 8, 0, value) == Status::ok;
+      return write_notify(thread, fabric, {kDeviceSegment, 0}, {peer, kDeviceSegment, kThere}, 8, 0, value) == Status::ok;
     };
     const auto receive = [&] {
       gigabar::NotificationId id = 0;
       std::uint32_t value = 0;
-      return notification_wait(thread, fabric, kSegment, 0, 1, kPatience, id) == Status::ok &&
-             notification_reset(thread, fabric, kSegment, id, value) == Status::ok;
+      return notification_wait(thread, fabric, kDeviceSegment, 0, 1, kPatience, id) == Status::ok &&
+             notification_reset(thread, fabric, kDeviceSegment, id, value) == Status::ok;
     };
     return time_of(fabric.rank, rounds, send, receive);
   }
@@ -71,13 +71,14 @@ struct Gaspi {
     const device::Thread thread;
     const auto peer = static_cast<gaspi_rank_t>(1 - handle.fabric.rank);
     const auto send = [&](std::uint32_t value) {
-      return gaspi_write_notify(thread, handle, kSegment, 0, peer, kSegment, kThere, 8, 0, value, 0, kTimeout) == GASPI_SUCCESS;
+      return gaspi_write_notify(thread, handle, kDeviceSegment, 0, peer, kDeviceSegment, kThere, 8, 0, value, 0, kTimeout) ==
+             GASPI_SUCCESS;
     };
     const auto receive = [&] {
       gaspi_notification_id_t id = 0;
       gaspi_notification_t value = 0;
-      return gaspi_notify_waitsome(thread, handle, kSegment, 0, 1, &id, kTimeout) == GASPI_SUCCESS &&
-             gaspi_notify_reset(thread, handle, kSegment, id, &value) == GASPI_SUCCESS;
+      return gaspi_notify_waitsome(thread, handle, kDeviceSegment, 0, 1, &id, kTimeout) == GASPI_SUCCESS &&
+             gaspi_notify_reset(thread, handle, kDeviceSegment, id, &value) == GASPI_SUCCESS;
     };
     return time_of(handle.fabric.rank, rounds, send, receive);
   }
@@ -106,26 +107,12 @@ double run_kernel(int, const Side& side, std::uint32_t rounds) {
 }
 #endif
 
-// --- A job for each measurement --------------------------------------------------------------------------------------------------
+// --- Two jobs of the same ranks, measured in turns -------------------------------------------------------------------------------
 
-struct Times {
-  double host = 0, kernels = 0;
-};
-
-Times tell(const gigabar::Error& error) { return std::puts(error.message().c_str()), Times{}; }
-
-// Of the fabric and the device functions.
-Times measure_native(std::uint32_t rounds) {
-  Times times;
-  auto opened = gigabar::Fabric::open({});
-  if (!opened) return tell(opened.error());
-  gigabar::Fabric& fabric = *opened;
+gigabar::Result<double> measure_host(gigabar::Fabric& fabric, std::uint32_t rounds) {
   const gigabar::Rank peer = 1 - fabric.rank();
-  auto host = gigabar::HostMemory::allocate(4096);
-  if (!host) return tell(host.error());
-  if (auto done = fabric.register_segment(kSegment, host->address(), 4096); !done) return tell(done.error());
-  if (auto met = fabric.barrier({}, 20s); !met) return tell(met.error());
-  times.host = time_of(
+  if (auto met = fabric.barrier({}, 20s); !met) return gigabar::Error(met.error());
+  return time_of(
       fabric.rank(), rounds,
       [&](std::uint32_t value) {
         return fabric.write_notify({kSegment, 0}, {peer, kSegment, kThere}, 8, 0, value).is_ok() && fabric.wait(0, 20s).is_ok();
@@ -134,34 +121,12 @@ Times measure_native(std::uint32_t rounds) {
         const auto id = fabric.notification_wait(kSegment, 0, 1, 20s);
         return id.is_ok() && fabric.notification_reset(kSegment, *id).is_ok();
       });
-  if (auto met = fabric.barrier({}, 20s); !met) return tell(met.error());
-  if (auto done = fabric.deregister_segment(kSegment, 20s); !done) return tell(done.error());
-  auto memory = gigabar::DeviceMemory::allocate(fabric.device(), 4096);
-  if (!memory) return tell(memory.error());
-  if (auto done = fabric.register_segment(kSegment, memory->address(), 4096); !done) return tell(done.error());
-  gigabar::DeviceSessionOptions options;
-  options.notification_count = 65536;  // as GASPI has them
-  auto session = gigabar::DeviceSession::open(fabric, options);
-  if (!session) return tell(session.error());
-  times.kernels = run_kernel(fabric.device(), Native{session->handle()}, rounds);
-  if (auto closed = session->close(20s); !closed) return tell(closed.error());
-  if (auto done = fabric.deregister_segment(kSegment, 20s); !done) return tell(done.error());
-  if (auto closed = fabric.close(20s); !closed) return tell(closed.error());
-  return times;
 }
 
-bool is_done(const char* what, gaspi_return_t code) {
-  if (code != GASPI_SUCCESS) std::printf("%s: %s\n", what, gaspi_error_str(code));
-  return code == GASPI_SUCCESS;
-}
-
-Times measure_gaspi(int gpu, std::uint32_t rounds) {
-  Times times;
-  gaspi_rank_t rank = 0;
-  if (!is_done("init", gaspi_proc_init(kTimeout)) || !is_done("rank", gaspi_proc_rank(&rank))) return {};
+double measure_gaspi_host(gaspi_rank_t rank, std::uint32_t rounds) {
   const auto peer = static_cast<gaspi_rank_t>(1 - rank);
-  if (!is_done("segment", gaspi_segment_create(kSegment, 4096, GASPI_GROUP_ALL, kTimeout, GASPI_MEM_INITIALIZED))) return {};
-  times.host = time_of(
+  if (gaspi_barrier(GASPI_GROUP_ALL, kTimeout) != GASPI_SUCCESS) return 0;
+  return time_of(
       rank, rounds,
       [&](std::uint32_t value) {
         return gaspi_write_notify(kSegment, 0, peer, kSegment, kThere, 8, 0, value, 0, kTimeout) == GASPI_SUCCESS &&
@@ -173,40 +138,79 @@ Times measure_gaspi(int gpu, std::uint32_t rounds) {
         return gaspi_notify_waitsome(kSegment, 0, 1, &id, kTimeout) == GASPI_SUCCESS &&
                gaspi_notify_reset(kSegment, id, &value) == GASPI_SUCCESS;
       });
-  if (!is_done("barrier", gaspi_barrier(GASPI_GROUP_ALL, kTimeout)) || !is_done("delete", gaspi_segment_delete(kSegment)))
-    return {};
-  if (!is_done("GPU segment", gaspi_segment_create(kSegment, 4096, GASPI_GROUP_ALL, kTimeout, GASPI_MEM_GPU))) return {};
-  const gaspi_device_segment_t segment{kSegment, GASPI_NOTIFY_KERNELS};
-  const gaspi_device_t* handle = nullptr;
-  if (!is_done("device side", gaspi_device_open(&segment, 1, 1, &handle, kTimeout))) return {};
-  times.kernels = run_kernel(gpu, Gaspi{*handle}, rounds);
-  if (!is_done("close", gaspi_device_close(kTimeout)) || !is_done("term", gaspi_proc_term(kTimeout))) return {};
-  return times;
 }
 
-// gaspi_ping_pong [ROUNDS]: the least of some repeats, in turns, of both ranks' jobs.
+struct Times {
+  double host = 1e9, gaspi_host = 1e9, kernel = 1e9, gaspi_kernel = 1e9;
+};
+
+// Returns whether nothing failed.
+bool measure(gigabar::Fabric& fabric, const device::DeviceFabric& native, const gaspi_device_t& gaspi, std::uint32_t rounds,
+             Times& best) {
+  const auto rank = static_cast<gaspi_rank_t>(fabric.rank());
+  for (std::uint32_t repeat = 0; repeat < kRepeats; ++repeat) {
+    const auto host = measure_host(fabric, rounds);
+    const double gaspi_host = measure_gaspi_host(rank, rounds);
+    if (gaspi_barrier(GASPI_GROUP_ALL, kTimeout) != GASPI_SUCCESS) return false;
+    const double kernel = run_kernel(fabric.device(), Native{native}, rounds);
+    const double gaspi_kernel = run_kernel(fabric.device(), Gaspi{gaspi}, rounds);
+    if (!host || *host == 0 || gaspi_host == 0 || kernel == 0 || gaspi_kernel == 0) return false;
+    best = {std::min(best.host, *host), std::min(best.gaspi_host, gaspi_host), std::min(best.kernel, kernel),
+            std::min(best.gaspi_kernel, gaspi_kernel)};
+  }
+  return true;
+}
+
+int tell(const gigabar::Error& error) { return std::puts(error.message().c_str()), 1; }
+
+bool is_done(const char* what, gaspi_return_t code) {
+  if (code != GASPI_SUCCESS) std::printf("%s: %s\n", what, gaspi_error_str(code));
+  return code == GASPI_SUCCESS;
+}
+
+// gaspi_ping_pong [ROUNDS]: the least of some repeats.
 int main(int argc, char** argv) {
   const auto rounds = static_cast<std::uint32_t>(argc > 1 ? std::max(1, std::atoi(argv[1])) : 1000);
-  int gpu = 0;
-  {
-    auto fabric = gigabar::Fabric::open({});
-    if (!fabric) return std::puts(fabric.error().message().c_str()), 1;
-    if (fabric->rank_count() != 2) return std::puts("start two ranks: gigabar run -n 2 -- ./gaspi_ping_pong"), 1;
-    gpu = fabric->device();
-    if (auto closed = fabric->close(20s); !closed) return std::puts(closed.message().c_str()), 1;
+  if (!is_done("init", gaspi_proc_init(kTimeout))) return 1;
+  gaspi_rank_t count = 0;
+  gaspi_proc_num(&count);
+  if (count != 2) return std::puts("start two ranks: gigabar run -n 2 -- ./gaspi_ping_pong"), 1;
+  if (!is_done("segment", gaspi_segment_create(kSegment, 4096, GASPI_GROUP_ALL, kTimeout, GASPI_MEM_INITIALIZED))) return 1;
+  if (!is_done("GPU", gaspi_segment_create(kDeviceSegment, 4096, GASPI_GROUP_ALL, kTimeout, GASPI_MEM_GPU))) return 1;
+  const gaspi_device_segment_t used{kDeviceSegment, GASPI_NOTIFY_KERNELS};
+  const gaspi_device_t* gaspi = nullptr;
+  if (!is_done("device side", gaspi_device_open(&used, 1, 1, &gaspi, kTimeout))) return 1;
+
+  // The second job of these ranks meets at the next port.
+  gigabar::FabricOptions options;
+  const char* const port = std::getenv("MASTER_PORT");
+  options.master_port = static_cast<std::uint16_t>((port == nullptr ? 29500 : std::atoi(port)) + 1);
+  auto fabric = gigabar::Fabric::open(options);
+  if (!fabric) return tell(fabric.error());
+  auto host = gigabar::HostMemory::allocate(4096);
+  if (!host) return tell(host.error());
+  auto memory = gigabar::DeviceMemory::allocate(fabric->device(), 4096);
+  if (!memory) return tell(memory.error());
+  if (auto done = fabric->register_segment(kSegment, host->address(), 4096); !done) return tell(done.error());
+  if (auto done = fabric->register_segment(kDeviceSegment, memory->address(), 4096); !done) return tell(done.error());
+  gigabar::DeviceSessionOptions like_gaspi;
+  like_gaspi.notification_count = 65536;
+  auto session = gigabar::DeviceSession::open(*fabric, like_gaspi);
+  if (!session) return tell(session.error());
+
+  Times best;
+  if (!measure(*fabric, session->handle(), *gaspi, rounds, best)) return std::puts("a measurement failed"), 1;
+  if (fabric->rank() == 0) {
+    std::printf(
+        "one way, 8 bytes and a notification, us: host memory %.3f by GASPI, %.3f by the fabric (%.2f x); kernels %.3f by GASPI, "
+        "%.3f by the device functions (%.2f x)\n",
+        best.gaspi_host, best.host, best.gaspi_host / best.host, best.gaspi_kernel, best.kernel, best.gaspi_kernel / best.kernel);
   }
-  Times native{1e9, 1e9}, gaspi{1e9, 1e9};
-  for (std::uint32_t repeat = 0; repeat < kRepeats; ++repeat) {
-    for (const bool is_native : {true, false}) {
-      const Times now = is_native ? measure_native(rounds) : measure_gaspi(gpu, rounds);
-      if (now.host == 0 || now.kernels == 0) return std::puts("a measurement failed"), 1;
-      Times& best = is_native ? native : gaspi;
-      best = {std::min(best.host, now.host), std::min(best.kernels, now.kernels)};
-    }
+
+  if (auto closed = session->close(20s); !closed) return tell(closed.error());
+  for (const gigabar::SegmentId id : {kSegment, kDeviceSegment}) {
+    if (auto done = fabric->deregister_segment(id, 20s); !done) return tell(done.error());
   }
-  std::printf(
-      "one way, 8 bytes and a notification, us: host memory %.3f by GASPI, %.3f by the fabric (%.2f x); kernels %.3f by GASPI, "
-      "%.3f by the device functions (%.2f x)\n",
-      gaspi.host, native.host, gaspi.host / native.host, gaspi.kernels, native.kernels, gaspi.kernels / native.kernels);
-  return 0;
+  if (auto closed = fabric->close(20s); !closed) return tell(closed.error());
+  return is_done("close", gaspi_device_close(kTimeout)) && is_done("term", gaspi_proc_term(kTimeout)) ? 0 : 1;
 }
