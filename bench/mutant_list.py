@@ -298,6 +298,9 @@ MUTANTS = [
         ("session_kernels_take_what_cpus_take", "    if (found.segments[id].notifies_cpus) continue;\n", "", "*FabricDeviceCpu.TheOtherTakerIsRefused*_2"),
         ("session_cpu_notifies_another_kernel", "layout.notifications_at(segment) + id * sizeof", "layout.notifications_at(0) + id * sizeof", "*FabricDeviceCpu.KernelsAndCpus*_2"),
     ),
+    *of("gaspi", "include/GASPI_Device.hpp", "gaspi_conformance")(
+        ("gaspi_kernels_use_other_segments", "  if ((device.segments[id / 64] >> id % 64 & 1) == 0) return nullptr;\n", "", "*GaspiKernels.EachWrongArgument*_2"),
+    ),
     *of("device queues", "src/device/hca/hca_queue.cpp", "unit_test")(
         ("hca_wrong_word_is_good", "  if (*result != 0) return refuse(", "  if (false) return refuse(", "HcaSession.*"),
         ("hca_does_not_ring_again", "  state_->rung = value;\n", "", "HcaSession.IsRungByTheCpuWhenAsked",

@@ -98,11 +98,9 @@ GIGABAR_DEVICE gaspi_return_t check_remote(const gaspi_device_t& device, gaspi_q
 
 GIGABAR_DEVICE gaspi_return_t check_taken(const gaspi_device_t& device, gaspi_segment_id_t id, std::uint64_t first,
                                           std::uint64_t number) {
-  const device::DeviceSegment* const segment = find_segment(device, device.fabric.rank, id);
-  if (segment == nullptr) return GASPI_ERR_INV_SEG;
+  if (find_segment(device, device.fabric.rank, id) == nullptr) return GASPI_ERR_INV_SEG;
   const std::uint64_t all = device.fabric.notification_count;
-  if (first >= all || number > all - first) return GASPI_ERR_INV_NOTIF_ID;
-  return segment->notifies_cpus ? GASPI_ERR_DEVICE : GASPI_SUCCESS;
+  return first < all && number <= all - first ? GASPI_SUCCESS : GASPI_ERR_INV_NOTIF_ID;
 }
 
 GIGABAR_DEVICE device::Post on(gaspi_queue_id_t queue, gaspi_timeout_t timeout_ms) {

@@ -17,6 +17,7 @@ using device::CpuTeam;
 using device::Thread;
 
 constexpr gaspi_segment_id_t kKernels = 2, kCpus = 3;  // whose notifications they take
+constexpr gaspi_segment_id_t kOther = 1;               // of no device side
 constexpr gaspi_size_t kBytes = 65536;
 
 gaspi_rank_t next(const RankProcess& me) { return gaspi_rank_t(next_of(me)); }
@@ -153,7 +154,7 @@ GASPI_BODY(gaspi_atomics_of_kernels) {
 
 // What a kernel's call names wrongly, in the codes of the host.
 GASPI_BODY(gaspi_arguments_of_kernels) {
-  ASSERT_DONE(gaspi_segment_create(4, 64, GASPI_GROUP_ALL, kLong, GASPI_MEM_GPU));  // of no device side
+  ASSERT_DONE(gaspi_segment_create(kOther, 64, GASPI_GROUP_ALL, kLong, GASPI_MEM_GPU));
   const gaspi_device_t* const opened = open_both();
   ASSERT_NE(opened, nullptr);
   const gaspi_device_t& device = *opened;
@@ -168,8 +169,8 @@ GASPI_BODY(gaspi_arguments_of_kernels) {
     return code;
   };
   EXPECT_CODE(GASPI_ERR_INV_SEG, write(9, 0, to, kKernels, 0, 8, 0));
-  EXPECT_CODE(GASPI_ERR_INV_SEG, write(4, 0, to, kKernels, 0, 8, 0));
-  EXPECT_CODE(GASPI_ERR_INV_SEG, write(kKernels, 0, to, 4, 0, 8, 0));
+  EXPECT_CODE(GASPI_ERR_INV_SEG, write(kOther, 0, to, kKernels, 0, 8, 0));
+  EXPECT_CODE(GASPI_ERR_INV_SEG, write(kKernels, 0, to, kOther, 0, 8, 0));
   EXPECT_CODE(GASPI_ERR_INV_SEG, write(kKernels, 0, to, 255, 0, 8, 0));
   EXPECT_CODE(GASPI_ERR_INV_LOC_OFF, write(kKernels, kBytes - 7, to, kKernels, 0, 8, 0));
   EXPECT_CODE(GASPI_ERR_INV_REM_OFF, write(kKernels, 0, to, kKernels, kBytes - 7, 8, 0));
@@ -181,19 +182,19 @@ GASPI_BODY(gaspi_arguments_of_kernels) {
   EXPECT_CODE(GASPI_ERR_INV_NOTIF_VAL, gaspi_write_notify(t, device, kKernels, 0, to, kKernels, 0, 8, 1, 0, 0, kLong));
   EXPECT_CODE(GASPI_ERR_INV_QUEUE, gaspi_notify(t, device, kKernels, to, 0, 1, 2, kLong));
   EXPECT_CODE(GASPI_ERR_INV_RANK, gaspi_notify(t, device, kKernels, none, 0, 1, 0, kLong));
-  EXPECT_CODE(GASPI_ERR_INV_SEG, gaspi_notify(t, device, 4, to, 0, 1, 0, kLong));
+  EXPECT_CODE(GASPI_ERR_INV_SEG, gaspi_notify(t, device, kOther, to, 0, 1, 0, kLong));
   EXPECT_CODE(GASPI_ERR_INV_QUEUE, gaspi_wait(t, device, 2, kLong));
 
   gaspi_notification_id_t found = 99;
   gaspi_notification_t value = 99;
-  EXPECT_CODE(GASPI_ERR_INV_SEG, gaspi_notify_waitsome(t, device, 4, 0, 1, &found, kLong));
+  EXPECT_CODE(GASPI_ERR_INV_SEG, gaspi_notify_waitsome(t, device, kOther, 0, 1, &found, kLong));
   EXPECT_CODE(GASPI_ERR_INV_NOTIF_ID, gaspi_notify_waitsome(t, device, kKernels, 65535, 2, &found, kLong));
   EXPECT_CODE(GASPI_ERR_NULLPTR, gaspi_notify_waitsome(t, device, kKernels, 0, 1, nullptr, kLong));
   EXPECT_CODE(GASPI_ERR_DEVICE, gaspi_notify_waitsome(t, device, kCpus, 0, 1, &found, kLong));
   EXPECT_DONE(gaspi_notify_waitsome(t, device, kKernels, 0, 0, &found, GASPI_TEST));
   EXPECT_CODE(GASPI_TIMEOUT, gaspi_notify_waitsome(t, device, kKernels, 0, 65536, &found, GASPI_TEST));
   EXPECT_CODE(GASPI_TIMEOUT, gaspi_notify_waitsome(t, device, kKernels, 0, 10, &found, 30));
-  EXPECT_CODE(GASPI_ERR_INV_SEG, gaspi_notify_reset(t, device, 4, 0, &value));
+  EXPECT_CODE(GASPI_ERR_INV_SEG, gaspi_notify_reset(t, device, kOther, 0, &value));
   EXPECT_CODE(GASPI_ERR_INV_NOTIF_ID, gaspi_notify_reset(t, device, kKernels, 65536, &value));
   EXPECT_CODE(GASPI_ERR_NULLPTR, gaspi_notify_reset(t, device, kKernels, 0, nullptr));
   EXPECT_CODE(GASPI_ERR_DEVICE, gaspi_notify_reset(t, device, kCpus, 0, &value));
@@ -206,7 +207,7 @@ GASPI_BODY(gaspi_arguments_of_kernels) {
   EXPECT_EQ(found, 99U);
 
   gaspi_atomic_value_t old = 99;
-  EXPECT_CODE(GASPI_ERR_INV_SEG, gaspi_atomic_fetch_add(t, device, 4, 0, to, 1, &old, kLong));
+  EXPECT_CODE(GASPI_ERR_INV_SEG, gaspi_atomic_fetch_add(t, device, kOther, 0, to, 1, &old, kLong));
   EXPECT_CODE(GASPI_ERR_INV_RANK, gaspi_atomic_fetch_add(t, device, kKernels, 0, none, 1, &old, kLong));
   EXPECT_CODE(GASPI_ERR_UNALIGN_OFF, gaspi_atomic_fetch_add(t, device, kKernels, 4, to, 1, &old, kLong));
   EXPECT_CODE(GASPI_ERR_INV_REM_OFF, gaspi_atomic_fetch_add(t, device, kKernels, kBytes, to, 1, &old, kLong));
