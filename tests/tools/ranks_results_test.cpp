@@ -58,6 +58,31 @@ TEST(RanksResults, PairsAddUp) {
   EXPECT_DOUBLE_EQ(result.p99, 64000.0 / 300.0);
 }
 
+TEST(RanksResults, ThreadsAddUpUntilTheLastIsDone) {
+  Plan plan = plan_of(Measure::many_bandwidths);
+  plan.options.thread_count = 2;
+  const std::vector<Measurement> by_rank = {joined({measurement({100, 100}, "a"), measurement({100, 300}, "b")}),
+                                            joined({measurement({}, ""), measurement({}, "")})};
+  const SizeResult result = combine(plan, 1000, 1, by_rank);
+  EXPECT_DOUBLE_EQ(result.figure, 4 * 64000.0 / 400.0) << "four windows until the second thread was done";
+  EXPECT_DOUBLE_EQ(result.p50, 640.0) << "of single windows";
+  EXPECT_EQ(result.path_text, "a + b");
+  EXPECT_NE(title_lines(plan, "1.2.3", 1).find("[ window size: 64 ] [ threads: 2 ]"), std::string::npos);
+}
+
+TEST(RanksResults, WrongDataOfAThreadIsTheRanks) {
+  std::vector<Measurement> threads = {measurement({1}, "a"), measurement({1}, "a"), measurement({1}, "a")};
+  threads[1].wrong_count = 2;
+  threads[1].first_wrong = "offset 4";
+  threads[2].wrong_count = 1;
+  threads[2].first_wrong = "offset 8";
+  const Measurement all = joined(threads);
+  EXPECT_EQ(all.wrong_count, 3U);
+  EXPECT_EQ(all.first_wrong, "offset 4");
+  EXPECT_EQ(all.samples_ps.size(), 3U);
+  EXPECT_EQ(all.path.text, "a");
+}
+
 TEST(RanksResults, WrongDataIsTheRanksWhoFoundIt) {
   std::vector<Measurement> by_rank = {measurement({1}, "a"), measurement({}, "a")};
   by_rank[1].wrong_count = 3;
@@ -230,9 +255,10 @@ TEST(RanksDocument, HasEveryFigure) {
   const std::vector<Measurement> by_rank = {measurement({100, 200}, "a"), measurement({}, "")};
   const Plan plan = plan_of(Measure::bandwidth, Kind::write);
   const Json json = row_of(plan, combine(plan, 1000, 1, by_rank), nullptr).document();
-  for (const char* key : {"measure",  "kind",         "bytes",        "iterations",     "warm_up",       "pairs",      "window",
-                          "mb_per_s", "p50_mb_per_s", "p99_mb_per_s", "messages_per_s", "pair_mb_per_s", "samples",    "p50_us",
-                          "p99_us",   "mean_us",      "path_text",    "path",           "is_checked",    "wrong_count"}) {
+  for (const char* key :
+       {"measure",  "kind",         "bytes",        "iterations",     "warm_up",       "pairs",       "window",
+        "mb_per_s", "p50_mb_per_s", "p99_mb_per_s", "messages_per_s", "pair_mb_per_s", "samples",     "p50_us",
+        "p99_us",   "mean_us",      "path_text",    "path",           "is_checked",    "wrong_count", "threads"}) {
     EXPECT_TRUE(json.contains(key)) << key;
   }
   EXPECT_EQ(json["measure"], "bw");

@@ -159,6 +159,9 @@ TEST(RanksPlan, DigestsDifferWhereRanksWouldWaitInVain) {
   other.options.is_shared = true;
   EXPECT_NE(digest, digest_of(other));
   other = plan;
+  other.options.thread_count = 2;
+  EXPECT_NE(digest, digest_of(other)) << "each thread waits for one of the partner's";
+  other = plan;
   other.options.fabric.timeout_seconds = 1;
   EXPECT_EQ(digest, digest_of(other)) << "each may have its own deadlines";
 }

@@ -88,6 +88,8 @@ def test_ranks_wrong_usage_is_one_line_and_status_2():
     expect_refusal(ranks("latency", "-W", "4"), 2)  # has no windows
     expect_refusal(ranks("bw", "-p", "2"), 2)  # is for one pair
     expect_refusal(ranks("mbw-mr", "-p", "0"), 2, "--pairs", "outside")
+    expect_refusal(ranks("mbw-mr", "--threads", "17"), 2, "--threads", "outside")
+    expect_refusal(ranks("bw", "--threads", "2"), 2)  # is of one thread
     expect_refusal(ranks("latency", "--op", "get"), 2, "--op", "get", "write")
     expect_refusal(ranks("bw", "--op", "put"), 2, "--op put", "latency")
     expect_refusal(ranks("latency", "-d", "cuda", "D", "H", "--op", "put"), 2, "--op put", "host memory")
@@ -250,6 +252,19 @@ def test_pairs_run_at_once():
                     expect(len(result["pair_mb_per_s"]) == 2 and result["messages_per_s"] > 0, f"{result}")
                     rate = result["mb_per_s"] * 1e6 / result["bytes"]
                     expect(is_near(result["messages_per_s"], rate), f"rate and bandwidth differ: {result}")
+
+
+def test_threads_run_at_once():
+    for kind in ("send", "write", "read"):
+        document, outcome = document_of("mbw-mr", "--op", kind, "--threads", "3", "-p", "2", "-c", "-i", "5", "-x", "1", "-m", "1:4K")
+        expect("# [ pairs: 2 ] [ window size: 64 ] [ threads: 3 ]" in outcome.out, "the threads", outcome)
+        for result in document["results"]:
+            expect(result["samples"] == 30 and result["threads"] == 3, f"all threads' samples: {result}")
+            expect(result["messages_per_s"] > 0 and result["is_checked"] and result["wrong_count"] == 0, f"{result}")
+    outcome = ranks("mbw-mr", "--op", "write", "--threads", "2", "-c", "-i", "5", "-m", "16:16", "--plant-fault", "16", *TRANSPORT)
+    expect_refusal(outcome, 1, "wrong data", "16 bytes")
+    outcome = ranks("mbw-mr", "--threads", "2", "-i", "5", "-m", "64K:64K", "--require", "gdr", "-d", "cuda", *TRANSPORT)
+    expect(outcome.status == 1 and "gdr" in outcome.err, "a thread that fails ends the run", outcome)
 
 
 def test_wrong_data_is_found_and_is_status_1():

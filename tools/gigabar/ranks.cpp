@@ -5,8 +5,12 @@
 
 #include <algorithm>
 #include <array>
+#include <barrier>
+#include <cstddef>
+#include <exception>
 #include <memory>
 #include <optional>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -49,14 +53,15 @@ class Session : public RankSession {
     tell_introductions();
     const SizeResult none;
     if (report() != nullptr) report()->begin_table(row_of(plan_, none, plan_.options.is_compared ? &none : nullptr));
-    Exchange exchange(fabric(), *buffers_, plan_, clock_, seat_);
+    for (std::uint32_t thread = 0; thread < buffers_->size(); ++thread)
+      exchanges_.emplace_back(fabric(), *(*buffers_)[thread], plan_, clock_, seat_, thread);
     for (const std::uint64_t bytes : plan_.sizes) {
       if (report() != nullptr)
         report()->show_progress("{}: {}", bytes_text(bytes), counted(counts_for(plan_.options, bytes).iterations, "round"));
-      do_size(exchange, bytes);
+      do_size(bytes);
     }
     if (report() != nullptr) tell_fabric();
-    leave(plan_.options.kind != Kind::send ? std::optional(kSegment) : std::nullopt, timeout());
+    leave(segments_, timeout());
   }
 
  private:
@@ -66,11 +71,14 @@ class Session : public RankSession {
       const std::vector<DeviceInfo> found = take(devices());
       device_ = found[fabric().local_rank() % found.size()];
     }
-    const auto buffers = std::make_shared<Buffers>(plan_, place, device_.value_or(DeviceInfo()));
+    const auto buffers = std::make_shared<BuffersOfThreads>();
     registered_ = buffers;
     buffers_ = buffers.get();
-    if (plan_.options.kind != Kind::send) {
-      require_of_fabric(fabric().register_segment(kSegment, buffers_->address(), buffers_->bytes()));
+    for (std::uint32_t thread = 0; thread < plan_.options.thread_count; ++thread) {
+      const Buffers& own = *buffers_->emplace_back(std::make_unique<Buffers>(plan_, place, device_.value_or(DeviceInfo())));
+      if (plan_.options.kind == Kind::send) continue;
+      segments_.push_back(Exchange::segment_of(thread));
+      require_of_fabric(fabric().register_segment(segments_.back(), own.address(), own.bytes()));
     }
     meet(timeout());
   }
@@ -88,7 +96,7 @@ class Session : public RankSession {
   void tell_introductions() {
     Json own = introduction_of(device_);
     own["partner"] = seat_.is_idle ? Json() : Json(seat_.partner);
-    own["note"] = buffers_->note();
+    own["note"] = buffers_->front()->note();
     const std::vector<Json> introductions = introduce(own);
     const bool has_stand_in = std::any_of(introductions.begin(), introductions.end(), is_of_stand_in);
     // set_device has said it of rank 0's.
@@ -96,10 +104,42 @@ class Session : public RankSession {
       report()->note("stand-in: host memory plays a GPU, so the figures say nothing about one");
   }
 
-  SizeResult measure(Exchange& exchange, std::uint64_t bytes, const std::optional<PathPolicy>& policy) {
+  // In so many threads at once; this one is the first of them.
+  Measurement measure_in_threads(std::uint64_t bytes, const std::optional<PathPolicy>& policy) {
+    const std::size_t count = exchanges_.size();
+    std::barrier<> gate(static_cast<std::ptrdiff_t>(count));
+    std::vector<Measurement> measured(count);
+    std::vector<std::exception_ptr> failures(count);
+    const auto run = [&](std::size_t thread) {
+      try {
+        measured[thread] = exchanges_[thread].measure(bytes, policy, gate);
+      } catch (...) {
+        failures[thread] = std::current_exception();
+        gate.arrive_and_drop();  // the others do not wait for it
+      }
+    };
+    std::vector<std::thread> threads;
+    for (std::size_t thread = 1; thread < count; ++thread) {
+      try {
+        threads.emplace_back(run, thread);
+      } catch (...) {
+        failures[thread] = std::current_exception();
+        gate.arrive_and_drop();
+      }
+    }
+    run(0);
+    for (std::thread& thread : threads) thread.join();
+    for (const std::exception_ptr& failure : failures) {
+      if (failure) std::rethrow_exception(failure);
+    }
+    return joined(std::move(measured));
+  }
+
+  SizeResult measure(std::uint64_t bytes, const std::optional<PathPolicy>& policy) {
     meet(timeout());
-    const Measurement own = exchange.measure(bytes, policy);
-    const std::size_t most = kMaxIntroductionBytes + counts_for(plan_.options, bytes).iterations * kMaxSampleBytes;
+    const Measurement own = measure_in_threads(bytes, policy);
+    const std::size_t sample_count = std::size_t{counts_for(plan_.options, bytes).iterations} * plan_.options.thread_count;
+    const std::size_t most = kMaxIntroductionBytes + sample_count * kMaxSampleBytes;
     std::vector<Measurement> by_rank;
     for (const std::string& text : gather(encode(own), most, patient_timeout(plan_, bytes))) {
       auto each = decode(text);
@@ -122,10 +162,10 @@ class Session : public RankSession {
     return policy;
   }
 
-  void do_size(Exchange& exchange, std::uint64_t bytes) {
-    const SizeResult result = measure(exchange, bytes, {});
+  void do_size(std::uint64_t bytes) {
+    const SizeResult result = measure(bytes, {});
     std::optional<SizeResult> other;
-    if (plan_.options.is_compared) other = measure(exchange, bytes, plain_policy());
+    if (plan_.options.is_compared) other = measure(bytes, plain_policy());
     if (report() == nullptr) return;
     report()->add_row(row_of(plan_, result, other ? &*other : nullptr));
     for (const SizeResult& each : {result, other.value_or(SizeResult())})
@@ -148,7 +188,10 @@ class Session : public RankSession {
 
   const Plan plan_;
   const SampleClock clock_;
-  Buffers* buffers_ = nullptr;
+  using BuffersOfThreads = std::vector<std::unique_ptr<Buffers>>;
+  BuffersOfThreads* buffers_ = nullptr;
+  std::vector<Exchange> exchanges_;  // of the threads
+  std::vector<SegmentId> segments_;  // theirs
   std::uint32_t pair_count_ = 1;
   Seat seat_;
   std::optional<DeviceInfo> device_;
@@ -185,6 +228,9 @@ void add_count_options(const Command& command, Options& options) {
       .add_option("-p,--pairs", options.pair_count, whole_number(1, kMaxPairs),
                   "Pairs at once; rank i of the first half works with rank i + pairs")
       ->default_str("half of the ranks; 1 without a launcher");
+  if (is_time) return;
+  command.add_option("--threads", options.thread_count, whole_number(1, kQueues),
+                     "Threads of each rank, each with a queue, a segment and windows of its own");
 }
 
 void add_ways(const Command& command, Options& options) {

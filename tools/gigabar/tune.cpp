@@ -93,7 +93,7 @@ class TuneSession : public RankSession {
     drive_or_answer(0, own);
     // The other side is a pair of its own where its GPU, its rails or its host are others.
     if (own["machine"] != other["machine"] || own["key"] != other["key"]) drive_or_answer(1, rank() == 1 ? own : other);
-    leave(kSegment, timeout());
+    leave({kSegment}, timeout());
     if (!failure_.empty()) fail(failure_);
   }
 

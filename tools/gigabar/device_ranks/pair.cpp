@@ -148,7 +148,7 @@ void Pair::close() {
   meet();
   require_of_fabric(session_->close(patience()));
   session_.reset();
-  leave(kDataSegment, patience());
+  leave({kDataSegment}, patience());
 }
 
 void Pair::send(std::uint64_t from_offset, std::uint64_t to_offset, std::uint64_t bytes, NotificationId id, std::uint32_t value) {

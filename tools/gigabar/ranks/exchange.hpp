@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// What one rank does with its partner at one size: round trips or windows of messages, writes or reads; timed at the active rank,
-// checked at both.
+// What one thread of a rank does with the same one of its partner at one size: round trips or windows of messages, writes or
+// reads; timed at the active rank, checked at both. Each thread has a queue, a segment, notifications and tags of its own.
 #pragma once
 
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <array>
+#include <barrier>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -29,10 +30,11 @@ inline Timeout patient_timeout(const Plan& plan, std::uint64_t bytes) noexcept {
   return times(plan.options.fabric.timeout(), std::int64_t{counts.warm_up} + counts.iterations + 1);
 }
 
-class Exchange {
+// Those of one rank stand side by side, and share no line of the cache.
+class alignas(128) Exchange {
  public:
-  // `buffers` are registered as kSegment at this rank and its partner when the kind is write or read.
-  Exchange(Fabric& fabric, Buffers& buffers, const Plan& plan, const SampleClock& clock, Seat seat)
+  // `buffers` are registered as segment_of(thread) at this rank and its partner when the kind is write or read.
+  Exchange(Fabric& fabric, Buffers& buffers, const Plan& plan, const SampleClock& clock, Seat seat, std::uint32_t thread)
       : fabric_(fabric),
         buffers_(buffers),
         plan_(plan),
@@ -41,19 +43,26 @@ class Exchange {
         timeout_(plan.options.fabric.timeout()),
         rank_(fabric.rank()),
         is_latency_(is_latency(plan.options.measure)),
-        pair_{std::min(fabric.rank(), seat.partner), std::max(fabric.rank(), seat.partner)} {}
+        thread_(thread),
+        queue_(static_cast<QueueId>(thread)),
+        segment_(segment_of(thread)),
+        data_tag_(kDataTag + kTagsOfThread * thread) {
+    on_queue_.queue = queue_;
+  }
 
-  // Warm-up and samples of one size; with the partner at the same time. `policy`: instead of the fabric's.
-  Measurement measure(std::uint64_t bytes, const std::optional<PathPolicy>& policy) {
+  static constexpr SegmentId segment_of(std::uint32_t thread) noexcept { return static_cast<SegmentId>(kSegment + thread); }
+
+  // Warm-up and samples of one size; with the partner, and the rank's other threads, at the same time. `policy`: instead of the
+  // fabric's. `gate`: of the threads.
+  Measurement measure(std::uint64_t bytes, const std::optional<PathPolicy>& policy, std::barrier<>& gate) {
     slots_ = slots_for(bytes, is_latency_ ? 1 : plan_.options.window, plan_.options.is_checked);
-    post_ = {};
-    post_.queue = kQueue;
+    post_ = on_queue_;
     post_.policy = policy;
     result_ = {};
     recent_.clear();
     recent_count_ = 0;
     if (seat_.is_idle) {
-      begin_together();
+      begin_together(gate);
       return {};
     }
     const Counts counts = counts_for(plan_.options, bytes);
@@ -63,7 +72,7 @@ class Exchange {
     const bool is_halved = is_latency_ && plan_.options.kind != Kind::read;
     const double ps_per_tick = clock_.ns_per_tick() * 1000.0 * (is_halved ? 0.5 : 1.0);
     for (std::uint32_t round = 0; round < counts.warm_up + counts.iterations; ++round) {
-      if (round == counts.warm_up) begin_together();
+      if (round == counts.warm_up) begin_together(gate);
       if (plan_.options.is_checked) prepare(round);
       const std::uint64_t start = clock_.now();
       is_latency_ ? do_round_trip(round) : do_window(round);
@@ -73,19 +82,19 @@ class Exchange {
       }
       if (plan_.options.is_checked) check(round);
       // Outside the samples: one in so many would pay for all of them.
-      if ((round + 1) % kWaitEvery == 0) require_of_fabric(fabric_.wait(kQueue, timeout_));
+      if ((round + 1) % kWaitEvery == 0) require_of_fabric(fabric_.wait(queue_, timeout_));
     }
-    require_of_fabric(fabric_.wait(kQueue, timeout_));
+    require_of_fabric(fabric_.wait(queue_, timeout_));
     result_.path = path_use_of(reports());
     return std::move(result_);
   }
 
  private:
   static constexpr Tag kDataTag = 1;
-  static constexpr Tag kAcknowledgementTag = 2;
+  static constexpr Tag kAcknowledgement = 1, kMeeting = 4;  // their tags, from data_tag_
+  static constexpr Tag kTagsOfThread = 16;
   static constexpr Tag kWholeTag = ~Tag{0};
   static constexpr std::size_t kRemembered = 8;  // operations whose paths are looked up after a size
-  static constexpr QueueId kQueue = 0;
   static constexpr unsigned kLooksPerPoll = 1024;
   static constexpr std::uint32_t kWaitEvery =
       64;  // round trips whose local completions may be left for later; far below kQueueDepth
@@ -95,7 +104,7 @@ class Exchange {
     if (kind == Kind::read) {
       if (!seat_.is_active) return;
       read_message(0);
-      require_of_fabric(fabric_.wait(kQueue, timeout_));
+      require_of_fabric(fabric_.wait(queue_, timeout_));
       return;
     }
     const auto give = [&] {
@@ -122,8 +131,8 @@ class Exchange {
         if (gives) send_window();
         if (gets) await_messages(receives_);
         if (is_both) return;  // each has seen the other's window
-        if (gives) await_acknowledgement();
-        if (gets) acknowledge();
+        if (gives) hear_partner(kAcknowledgement);
+        if (gets) tell_partner(kAcknowledgement);
         return;
       case Kind::write:
         if (gives) write_window(round);
@@ -153,7 +162,7 @@ class Exchange {
 
   void check(std::uint32_t round) {
     // What this rank still posts or answers is done, and the partner has what it was sent, before either changes its data.
-    require_of_fabric(fabric_.wait(kQueue, timeout_));
+    require_of_fabric(fabric_.wait(queue_, timeout_));
     await_partner();
     if (!is_receiving()) return;
     const bool has_fault = plan_.options.fault_bytes == slots_.bytes && slots_.bytes != 0 && round == 0;
@@ -165,32 +174,39 @@ class Exchange {
   }
 
   // Pairs load the machine for one another: none takes samples while another one still warms up.
-  void begin_together() {
-    if (is_of_pairs(plan_.options.measure)) require_of_fabric(fabric_.barrier({}, patient_timeout(plan_, slots_.bytes)));
+  void begin_together(std::barrier<>& gate) {
+    if (!is_of_pairs(plan_.options.measure)) return;
+    gate.arrive_and_wait();
+    if (thread_ == 0) require_of_fabric(fabric_.barrier({}, patient_timeout(plan_, slots_.bytes)));
+    gate.arrive_and_wait();
   }
 
-  void await_partner() { require_of_fabric(fabric_.barrier(pair_, timeout_)); }
+  // No barrier of the fabric, which is for one thread of a rank.
+  void await_partner() {
+    tell_partner(kMeeting);
+    hear_partner(kMeeting);
+  }
 
   // --- Messages
   // --------------------------------------------------------------------------------------------------------------------
 
   void send_message(std::uint32_t message) {
     const Operation operation =
-        take_from_fabric(fabric_.post_send(seat_.partner, kDataTag, buffers_.at(slots_.offset_of(message)), slots_.bytes, post_));
+        take_from_fabric(fabric_.post_send(seat_.partner, data_tag_, buffers_.at(slots_.offset_of(message)), slots_.bytes, post_));
     remember(operation);
     take_from_fabric(fabric_.wait_message(operation, timeout_));
   }
 
   void receive_message(std::uint32_t message) {
     void* const destination = buffers_.at(buffers_.receive_offset_bytes() + slots_.offset_of(message));
-    take_from_fabric(fabric_.recv(seat_.partner, kDataTag, destination, slots_.bytes, timeout_, post_));
+    take_from_fabric(fabric_.recv(seat_.partner, data_tag_, destination, slots_.bytes, timeout_, post_));
   }
 
   void send_window() {
     sends_.clear();
     for (std::uint32_t message = 0; message < plan_.options.window; ++message) {
       sends_.push_back(take_from_fabric(
-          fabric_.post_send(seat_.partner, kDataTag, buffers_.at(slots_.offset_of(message)), slots_.bytes, post_)));
+          fabric_.post_send(seat_.partner, data_tag_, buffers_.at(slots_.offset_of(message)), slots_.bytes, post_)));
     }
     for (const Operation operation : sends_) remember(operation);
     await_messages(sends_);
@@ -201,7 +217,7 @@ class Exchange {
     for (std::uint32_t message = 0; message < plan_.options.window; ++message) {
       void* const destination = buffers_.at(buffers_.receive_offset_bytes() + slots_.offset_of(message));
       receives_.push_back(
-          take_from_fabric(fabric_.post_recv(seat_.partner, kDataTag, kWholeTag, destination, slots_.bytes, post_)));
+          take_from_fabric(fabric_.post_recv(seat_.partner, data_tag_, kWholeTag, destination, slots_.bytes, post_)));
     }
   }
 
@@ -210,57 +226,60 @@ class Exchange {
     operations.clear();
   }
 
-  void acknowledge() {
+  void tell_partner(Tag what) {
     const std::array<std::byte, 4> nothing{};
-    require_of_fabric(fabric_.send(seat_.partner, kAcknowledgementTag, nothing.data(), nothing.size(), timeout_));
+    require_of_fabric(fabric_.send(seat_.partner, data_tag_ + what, nothing.data(), nothing.size(), timeout_, on_queue_));
   }
 
-  void await_acknowledgement() {
+  void hear_partner(Tag what) {
     std::array<std::byte, 4> nothing{};
-    take_from_fabric(fabric_.recv(seat_.partner, kAcknowledgementTag, nothing.data(), nothing.size(), timeout_));
+    take_from_fabric(fabric_.recv(seat_.partner, data_tag_ + what, nothing.data(), nothing.size(), timeout_, on_queue_));
   }
 
   // --- Segments
   // --------------------------------------------------------------------------------------------------------------------
 
   RemotePlace remote_place(std::uint64_t offset_bytes) const noexcept {
-    return {.rank = seat_.partner, .segment = kSegment, .offset_bytes = offset_bytes};
+    return {.rank = seat_.partner, .segment = segment_, .offset_bytes = offset_bytes};
   }
 
   // Rounds take turns with two notifications: in a window of both directions the partner may be one round ahead, never two.
+  NotificationId notification_of(std::uint32_t round) const noexcept { return 2 * thread_ + round % 2; }
+
   void write_message(std::uint32_t message, std::uint32_t round, bool with_notification) {
     const std::uint64_t offset = slots_.offset_of(message);
-    const LocalPlace local = {.segment = kSegment, .offset_bytes = offset};
+    const LocalPlace local = {.segment = segment_, .offset_bytes = offset};
     const RemotePlace remote = remote_place(buffers_.receive_offset_bytes() + offset);
-    const auto posted = with_notification ? fabric_.write_notify(local, remote, slots_.bytes, round % 2, round + 1, post_)
-                                          : fabric_.write(local, remote, slots_.bytes, post_);
+    const auto posted = with_notification
+                            ? fabric_.write_notify(local, remote, slots_.bytes, notification_of(round), round + 1, post_)
+                            : fabric_.write(local, remote, slots_.bytes, post_);
     remember(take_from_fabric(posted));
   }
 
   void write_window(std::uint32_t round) {
     const std::uint32_t last = plan_.options.window - 1;
     for (std::uint32_t message = 0; message <= last; ++message) write_message(message, round, message == last);
-    require_of_fabric(fabric_.wait(kQueue, timeout_));
+    require_of_fabric(fabric_.wait(queue_, timeout_));
   }
 
   void read_message(std::uint32_t message) {
     const std::uint64_t offset = slots_.offset_of(message);
-    const LocalPlace local = {.segment = kSegment, .offset_bytes = buffers_.receive_offset_bytes() + offset};
+    const LocalPlace local = {.segment = segment_, .offset_bytes = buffers_.receive_offset_bytes() + offset};
     remember(take_from_fabric(fabric_.read(local, remote_place(offset), slots_.bytes, post_)));
   }
 
   void read_window() {
     for (std::uint32_t message = 0; message < plan_.options.window; ++message) read_message(message);
-    require_of_fabric(fabric_.wait(kQueue, timeout_));
+    require_of_fabric(fabric_.wait(queue_, timeout_));
   }
 
   void notify_partner(std::uint32_t round) {
-    take_from_fabric(fabric_.notify(seat_.partner, kSegment, round % 2, round + 1, post_));
+    take_from_fabric(fabric_.notify(seat_.partner, segment_, notification_of(round), round + 1, post_));
   }
 
   void await_notification(std::uint32_t round) {
-    const NotificationId id = take_from_fabric(fabric_.notification_wait(kSegment, round % 2, 1, timeout_));
-    const std::uint32_t value = take_from_fabric(fabric_.notification_reset(kSegment, id));
+    const NotificationId id = take_from_fabric(fabric_.notification_wait(segment_, notification_of(round), 1, timeout_));
+    const std::uint32_t value = take_from_fabric(fabric_.notification_reset(segment_, id));
     if (value == round + 1) return;
     throw FabricFailure(Status::verification_failed,
                         fmt::format("notification {} of round {} has the value {}, not {}: one was lost or came twice", id, round,
@@ -326,7 +345,11 @@ class Exchange {
   Timeout timeout_;
   Rank rank_;
   bool is_latency_;
-  Group pair_;
+  std::uint32_t thread_;
+  QueueId queue_;
+  SegmentId segment_;
+  Tag data_tag_;
+  PostOptions on_queue_;
   // Of the size under way.
   Slots slots_;
   PostOptions post_;

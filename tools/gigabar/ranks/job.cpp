@@ -234,9 +234,9 @@ void RankSession::complain(const std::string& first_wrong, const std::string& co
   if (first_wrong_.empty()) first_wrong_ = first_wrong;
 }
 
-void RankSession::leave(const std::optional<SegmentId>& segment, Timeout timeout) {
+void RankSession::leave(const std::vector<SegmentId>& segments, Timeout timeout) {
   meet(timeout);
-  if (segment) require_of_fabric(fabric_.deregister_segment(*segment, timeout_));
+  for (const SegmentId segment : segments) require_of_fabric(fabric_.deregister_segment(segment, timeout_));
   require_of_fabric(fabric_.close(timeout_));
   if (report_) report_->write();
   if (!first_wrong_.empty()) fail("wrong data: " + first_wrong_);

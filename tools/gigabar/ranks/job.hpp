@@ -107,7 +107,7 @@ class RankSession {
   // Says that data are wrong, where they are; the command then ends with the first of it.
   void complain(const std::string& first_wrong, const std::string& count);
   // All ranks leave: rank 0 writes the report. Ends the command where data were wrong.
-  void leave(const std::optional<SegmentId>& segment, Timeout timeout);
+  void leave(const std::vector<SegmentId>& segments, Timeout timeout);
 
   Timeout timeout() const noexcept { return timeout_; }
   Report* report() noexcept { return report_.get(); }  // at rank 0 only

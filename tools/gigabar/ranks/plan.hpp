@@ -52,9 +52,10 @@ struct Options : JobOptions {
   std::optional<std::uint32_t> warm_up_count;
   std::uint32_t window = 64;
   std::optional<std::uint32_t> pair_count;
-  bool is_shared = false;    // --shared
-  bool is_checked = false;   // -c
-  bool is_compared = false;  // --compare
+  std::uint32_t thread_count = 1;  // of each rank, each with a queue of its own
+  bool is_shared = false;          // --shared
+  bool is_checked = false;         // -c
+  bool is_compared = false;        // --compare
   std::optional<std::uint64_t> fault_bytes;
 };
 

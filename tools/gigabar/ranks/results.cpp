@@ -15,9 +15,17 @@ namespace {
 constexpr double kNsPerPs = 0.001;
 constexpr std::size_t kMaxText = 4096;  // of a path or a complaint
 
-double total_us(const Measurement& measurement) {
+// Of the thread that took longest: until then the rank was not done.
+double total_us(const Measurement& measurement, std::size_t thread_count) {
   constexpr double kUsPerPs = 1e-6;
-  return std::accumulate(measurement.samples_ps.begin(), measurement.samples_ps.end(), 0.0) * kUsPerPs;
+  const std::span<const std::uint64_t> samples(measurement.samples_ps);
+  const std::size_t per_thread = samples.size() / thread_count;
+  double longest_ps = 0;
+  for (std::size_t thread = 0; thread < thread_count; ++thread) {
+    const auto own = samples.subspan(thread * per_thread, per_thread);
+    longest_ps = std::max(longest_ps, std::accumulate(own.begin(), own.end(), 0.0));
+  }
+  return longest_ps * kUsPerPs;
 }
 
 // Bytes per microsecond are 10^6 bytes per second.
@@ -35,7 +43,7 @@ void add_bandwidths(const Plan& plan, SizeResult& result, std::span<const Measur
   double all_bytes = 0;
   for (const Measurement& each : active) {
     const double each_bytes = bytes * static_cast<double>(each.samples_ps.size());
-    const double each_us = total_us(each);
+    const double each_us = total_us(each, plan.options.thread_count);
     result.pair_mb_per_s.push_back(mb_per_s(each_bytes, each_us));
     sum_us += each_us;
     all_bytes += each_bytes;
@@ -118,6 +126,19 @@ PathUse path_use_of(std::span<const OperationReport> reports) {
   return use;
 }
 
+Measurement joined(std::vector<Measurement> of_threads) {
+  Measurement all = std::move(of_threads.front());
+  std::vector<std::string> texts{all.path.text};
+  for (Measurement& each : std::span(of_threads).subspan(1)) {
+    all.samples_ps.insert(all.samples_ps.end(), each.samples_ps.begin(), each.samples_ps.end());
+    add_text(texts, std::move(each.path.text));
+    if (all.wrong_count == 0) all.first_wrong = std::move(each.first_wrong);
+    all.wrong_count += each.wrong_count;
+  }
+  all.path.text = fmt::format("{}", fmt::join(texts, " + "));
+  return all;
+}
+
 std::string encode(const Measurement& measurement) {
   const Json json = {{"samples_ps", measurement.samples_ps},
                      {"path", measurement.path.text},
@@ -188,7 +209,8 @@ std::string title_lines(const Plan& plan, std::string_view version, std::uint32_
   lines += fmt::format("# {}\n", what_is_timed(plan));
   if (is_of_pairs(options.measure)) {
     const std::string window = is_latency(options.measure) ? "" : fmt::format(" [ window size: {} ]", options.window);
-    lines += fmt::format("# [ pairs: {} ]{}\n", pair_count, window);
+    const std::string threads = options.thread_count == 1 ? "" : fmt::format(" [ threads: {} ]", options.thread_count);
+    lines += fmt::format("# [ pairs: {} ]{}{}\n", pair_count, window, threads);
   }
   return lines;
 }
@@ -209,7 +231,10 @@ Row row_of(const Plan& plan, const SizeResult& result, const SizeResult* other) 
   if (options.is_checked) row.show("Validation", verdict_of(result.wrong_count), "{:>16}");
   row.show("p50" + unit, result.p50, kOwn).show("p99" + unit, result.p99, kOwn);
   if (!is_time) {
-    row.add("window", options.window).add("mb_per_s", result.figure).add("p50_mb_per_s", result.p50);
+    row.add("window", options.window)
+        .add("threads", options.thread_count)
+        .add("mb_per_s", result.figure)
+        .add("p50_mb_per_s", result.p50);
     row.add("p99_mb_per_s", result.p99).add("messages_per_s", result.messages_per_s).add("pair_mb_per_s", result.pair_mb_per_s);
   }
   row.merge(tool::to_json(result.summary));

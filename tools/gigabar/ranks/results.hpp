@@ -32,13 +32,17 @@ PathUse path_use_of(std::span<const OperationReport> reports);
 
 // --- Measurements ---------------------------------------------------------------------------------------------------------------
 
-// What one rank saw. Samples are of the active rank of a pair: half a round trip, a whole read, or a whole window.
+// What one rank saw. Samples are of the active rank of a pair: half a round trip, a whole read, or a whole window; of several
+// threads, those of one behind those of another.
 struct Measurement {
   std::vector<std::uint64_t> samples_ps;
   PathUse path;  // of the operations that this rank posted; without text when it posted none that moved the data
   std::uint64_t wrong_count = 0;
   std::string first_wrong;
 };
+
+// Of the threads of one rank, which have as many samples each.
+Measurement joined(std::vector<Measurement> of_threads);
 
 // For the way from a rank to rank 0. What another process sent is not trusted: nothing when it is no measurement.
 std::string encode(const Measurement& measurement);
