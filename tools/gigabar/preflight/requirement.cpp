@@ -73,15 +73,15 @@ std::optional<Fault> read_least(std::string_view typed, Requirement& requirement
   }
   const bool is_told = read_number(std::string(number), requirement.least) && std::isfinite(requirement.least);
   if (!is_told || requirement.least <= 0 || requirement.least > kMaxNumber) {
-    return Fault{fmt::format("'{}' is no number above 0 and at most {:.0f}", plain(std::string(typed), 40), kMaxNumber),
+    return Fault{fmt::format("'{}' is no number above 0 and at most {:.0f}", plain(typed, 40), kMaxNumber),
                  "write, for example, nvlink>=18 or host->gpu>=0.8"};
   }
   if (requirement.kind == Requirement::Kind::rate && !requirement.is_gb_per_s && requirement.least > 1) {
-    return Fault{fmt::format("'{}' is more than the whole rate of the link", plain(std::string(typed), 40)),
-                 fmt::format("a share is at most 1; write {}{} for a rate", plain(std::string(number), 40), kUnit)};
+    return Fault{fmt::format("'{}' is more than the whole rate of the link", plain(typed, 40)),
+                 fmt::format("a share is at most 1; write {}{} for a rate", plain(number, 40), kUnit)};
   }
   if (requirement.kind == Requirement::Kind::count && requirement.least != std::floor(requirement.least))
-    return Fault{fmt::format("'{}' is no whole number", plain(std::string(typed), 40)), "write, for example, nvlink>=18"};
+    return Fault{fmt::format("'{}' is no whole number", plain(typed, 40)), "write, for example, nvlink>=18"};
   return {};
 }
 
@@ -91,7 +91,7 @@ std::optional<Fault> read_bound(std::string_view name, std::string_view typed, R
   } else if (has(kCounts, name)) {
     requirement.kind = Requirement::Kind::count;
   } else {
-    return Fault{fmt::format("'{}' has no number", plain(std::string(name), 40)),
+    return Fault{fmt::format("'{}' has no number", plain(name, 40)),
                  fmt::format("numbers have {}, {}", fmt::join(kCounts, ", "), fmt::join(kRates, ", "))};
   }
   return read_least(typed, requirement);
@@ -106,7 +106,7 @@ std::optional<Fault> read_word(std::string_view name, Requirement& requirement) 
     requirement.kind = Requirement::Kind::available;
   } else if (!is_check(requirement.name)) {
     const std::string near = nearest(name, all_names());
-    return Fault{fmt::format("nothing is called '{}'", plain(std::string(name), 40)),
+    return Fault{fmt::format("nothing is called '{}'", plain(name, 40)),
                  near.empty() ? "'gigabar doctor --list' names the checks" : fmt::format("did you mean '{}'?", near)};
   }
   return {};
