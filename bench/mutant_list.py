@@ -296,7 +296,7 @@ MUTANTS = [
     ),
     *of("device queues", "src/device/session/session.cpp", "fabric_conformance")(
         ("session_kernels_take_what_cpus_take", "    if (found.segments[id].notifies_cpus) continue;\n", "", "*FabricDeviceCpu.TheOtherTakerIsRefused*_2"),
-        ("session_cpu_notifies_another_kernel", "layout.notifications_at(segment) + id * sizeof", "layout.notifications_at(0) + id * sizeof", "*FabricDeviceCpu.KernelsAndCpus*_2"),
+        ("session_cpu_notifies_another_kernel", "layout.notifications_at(segment) + id * sizeof", "layout.notifications_at(segment + 1) + id * sizeof", "*FabricDeviceCpu.KernelsAndCpus*_2"),
     ),
     *of("gaspi", "include/GASPI_Device.hpp", "gaspi_conformance")(
         ("gaspi_kernels_use_other_segments", "  if ((device.segments[id / 64] >> id % 64 & 1) == 0) return nullptr;\n", "", "*GaspiKernels.EachWrongArgument*_2"),
