@@ -365,7 +365,7 @@ RANK_BODY(write_by_blocks) {
     for (std::uint32_t block = 0; block < count; ++block) {
       CpuTeam& team = teams.emplace_back(kThreads);
       for (std::uint32_t i = 0; i < kThreads; ++i) {
-        threads.emplace_back([&, block, i, member = CpuTeam::Member(team, i)] {
+        threads.emplace_back([&, block, member = CpuTeam::Member(team, i)] {
           device::BasicBlocks<CpuTeam::Member> blocks(member);
           ASSERT_EQ(open_blocks(handle, 1, count, block, blocks), Status::ok);
           write_in_rounds(blocks, me, handle, kernels.origin, kernels.target, round, kRounds);

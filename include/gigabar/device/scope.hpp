@@ -283,11 +283,11 @@ namespace detail {
 
 // The threads that agree on a status without waiting for other blocks.
 template <class Scope>
-GIGABAR_DEVICE const Scope& own_part(const Scope& scope) {
+GIGABAR_DEVICE Scope own_part(const Scope& scope) {
   return scope;
 }
 template <class Own>
-GIGABAR_DEVICE const Own& own_part(const BasicBlocks<Own>& blocks) {
+GIGABAR_DEVICE Own own_part(const BasicBlocks<Own>& blocks) {
   return blocks.own();
 }
 // Whether the scope's answers are void, because a block did not come.

@@ -104,9 +104,8 @@ bool FabricWire::begin(const WireOperation& operation) {
     end(item, Syndrome::flushed);
   else if (is_kept(item) ? !fits : !item.local && !is_atomic(operation.opcode))
     end(item, Syndrome::local_protection);
-  else if (operation.remote_key >> 10 != options_.peer)
-    end(item, Syndrome::remote_access);
-  else if (is_for_cpu(item) && !(is_kept(item) && operation.bytes == sizeof(std::uint32_t)))
+  else if (operation.remote_key >> 10 != options_.peer ||
+           (is_for_cpu(item) && !(is_kept(item) && operation.bytes == sizeof(std::uint32_t))))
     end(item, Syndrome::remote_access);
   advance();
   return true;
