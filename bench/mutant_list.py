@@ -290,7 +290,7 @@ MUTANTS = [
         ("softhca_writes_beyond_the_range", "if (offset > range.bytes || bytes > range.bytes - offset) return nullptr;", "if (offset > range.bytes) return nullptr;", "MemoryTable.*"),
     ),
     *of("device queues", "src/device/fabric_wire/fabric_wire.cpp", "unit_test")(
-        ("fabricwire_key_of_another_peer", "  else if (operation.remote_key >> 10 != options_.peer)\n    end(item, Syndrome::remote_access);\n", "", "*WrongPlace.*"),
+        ("fabricwire_key_of_another_peer", "  else if (operation.remote_key >> 10 != options_.peer ||\n           (", "  else if ((", "*WrongPlace.*"),
         ("fabricwire_small_write_overtakes", "  if (has_unsettled_writes_) return false;\n  std::byte* const to", "  std::byte* const to", "*FabricWireTest.*"),
         ("fabricwire_goes_on_behind_a_failure", "  is_broken_ = is_broken_ || syndrome != Syndrome::none;\n", "", "*WrongPlace.*"),
     ),
