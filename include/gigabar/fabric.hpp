@@ -161,8 +161,8 @@ class Fabric {
   // Forgets a lost peer: the next operation connects again. Errors: busy (the connection is intact).
   GIGABAR_API Result<void> forget(Rank rank);
 
-  // Registers [address, address + bytes) of host, device or stand-in memory, which must live until it is deregistered. Peers of this
-  // host reach host memory directly where it is shared (HostMemoryOptions::is_shared).
+  // Registers [address, address + bytes) of host, device or stand-in memory, which must live until it is deregistered. Peers of
+  // this host reach host memory directly where it is shared (HostMemoryOptions::is_shared).
   // Errors: invalid_argument (null, zero bytes, id in use), out_of_range (id), out_of_memory, device_error.
   // Cost: enters the kernel; pins pages.
   GIGABAR_API Result<void> register_segment(SegmentId id, void* address, std::size_t bytes);

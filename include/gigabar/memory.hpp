@@ -100,8 +100,8 @@ GIGABAR_API std::string_view name_of(HostPages pages) noexcept;  // "pinned", "p
 struct HostMemoryOptions {
   int numa_node = -1;  // pages are bound (not preferred) to this node; -1: the system's choice
   HostPages pages = HostPages::pinned;
-  // Ranks of this host that a fabric connects load and store a segment of it directly, in place of a message or the kernel: its pages
-  // are those of a memfd. Pinned or pageable; a child of fork() does not have it.
+  // Ranks of this host that a fabric connects load and store a segment of it directly, in place of a message or the kernel: its
+  // pages are those of a memfd. Pinned or pageable; a child of fork() does not have it.
   bool is_shared = false;
 };
 

@@ -30,7 +30,8 @@ void bring_pages(std::byte* address, std::size_t bytes, int numa_node);
 // Zeroed memory of whole pages, present, on one node when that is asked for. Unmapped at the end.
 class PageMapping {
  public:
-  // `numa_node` is -1 or a node of this machine. Anonymous, or the first pages of a memory file, shared and not inherited by fork().
+  // `numa_node` is -1 or a node of this machine. Anonymous, or the first pages of a memory file, shared and not inherited by
+  // fork().
   // Errors: out_of_memory, no_permission.
   static Result<PageMapping> make(std::size_t bytes, int numa_node, int file = -1);
 
