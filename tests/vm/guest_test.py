@@ -55,15 +55,30 @@ until_listening() {  # PORT: servers do not say that they are ready
 with_server() {  # PORT SERVER CLIENT: each command one word for bash
   bash -c "$2" >/tmp/server.log 2>&1 & server=$!
   until_listening $1 || { cat /tmp/server.log; return 1; }
-  bash -c "$3" >/tmp/client.log 2>&1 || { cat /tmp/server.log /tmp/client.log; return 1; }
-  wait $server || { cat /tmp/server.log; return 1; }
+  local status=0
+  bash -c "$3" >/tmp/client.log 2>&1 || status=$?
+  if [ $status != 0 ]; then kill $server 2>/dev/null; wait $server; tail -c 2000 /tmp/server.log; else wait $server || status=$?; fi
   cat /tmp/client.log
+  return $status
 }
 
 ping_pairs() {  # OPTION...: rping over both networks
   local peer
   for peer in $GIGABAR_VM_RXE_PEER $GIGABAR_VM_SIW_PEER; do
     with_server 7174 "rping -s -a $peer -V $*" "rping -c -a $peer -V -v $*"
+  done
+}
+
+ping_with_losses() {  # OPTION...: as ping_pairs; where frames are lost the kernel's own connections stand still for minutes once in a while
+  local peer try status
+  for peer in $GIGABAR_VM_RXE_PEER $GIGABAR_VM_SIW_PEER; do
+    for try in 1 2 3; do
+      status=0
+      with_server 7174 "exec timeout -k 1 80 rping -s -a $peer -V $*" "exec timeout -k 1 60 rping -c -a $peer -V -v $*" || status=$?
+      if [ $status != 124 ] && [ $status != 137 ]; then break; fi
+      echo "over $peer: not over in time"
+    done
+    [ $status = 0 ]
   done
 }
 """
@@ -106,12 +121,12 @@ def case_lost_frames():
     """netem drops frames, and what rxe and siw carry is still right."""
     script = CLIENT_AND_SERVER + """
     for interface in eth0 eth1 iw0 iw1; do tc qdisc add dev $interface root netem loss 3%; done
-    ping_pairs -C 15 -S 20000
+    ping_with_losses -C 15 -S 20000
     echo
     for pair in "eth0 eth1" "iw0 iw1"; do for each in $pair; do tc -s qdisc show dev $each; done | grep -o 'dropped [0-9]*' |
       awk '{ sum += $2 } END { print "lost", sum }'; done"""
-    out = shell(script, "--timeout", 145)
-    check_equal(out.count("rdma-ping-14"), 2)
+    out = shell(script, "--timeout", 400, limit_s=420)
+    check_equal(out.count("rdma-ping-14: "), 2)
     lost = [int(count) for count in re.findall(r"^lost (\d+)$", out, re.M)]
     check(len(lost) == 2 and min(lost) > 0, f"lost frames: {lost}")
 
