@@ -7,7 +7,8 @@
  *
  * Errors of every call: INVALID_ARGUMENT and OUT_OF_RANGE name the argument; FOREIGN_PROCESS (a forked child); OUT_OF_MEMORY. When
  * a peer died or broke its connection, every operation with it ends with PEER_LOST within the deadline; other peers are unaffected.
- * Threads of every call: any number at once, but operations of one queue, and collectives of one group, are for one thread at a
+ * Threads of every call: any number at once. Calls of one queue are served one after the other; one that another thread keeps from
+ * its queue for its timeout, or a post for the connect timeout, gets TIMED_OUT. Collectives of one group are for one thread at a
  * time; a second one gets BUSY. */
 #ifndef GIGABAR_FABRIC_H
 #define GIGABAR_FABRIC_H
@@ -215,10 +216,11 @@ GIGABAR_C_API gigabar_status gigabar_segment_unmap(gigabar_fabric* fabric, uint3
 /* --- One-sided operations ------------------------------------------------------------------------------------------------------
  * Each posts an operation and returns; the first one with a peer connects. Where `operation` is not null, its name is stored. Zero
  * bytes move nothing. `options` may be null.
- * Errors: BUSY (1024 operations of the queue are not waited for), UNAVAILABLE (no path: each with its reason; or the required path
- * is not possible), OUT_OF_RANGE (a segment, an offset, a notification, a queue). Ordering: none between operations, except that a
- * notification is raised after the data of its own operation, and of every earlier write of the same queue to the same rank, is in
- * place. Cost: below a us for small ones; never waits for the peer. */
+ * Errors: BUSY (1024 operations of the queue are not waited for), TIMED_OUT (another thread was at the queue for the connect
+ * timeout), UNAVAILABLE (no path: each with its reason; or the required path is not possible), OUT_OF_RANGE (a segment, an offset,
+ * a notification, a queue). Ordering: none between operations, except that a notification is raised after the data of its own
+ * operation, and of every earlier write of the same queue to the same rank, is in place. Cost: below a us for small ones; never
+ * waits for the peer. */
 
 typedef struct gigabar_local_place { /* never grows */
   uint64_t offset_bytes;

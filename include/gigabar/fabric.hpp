@@ -124,8 +124,10 @@ struct FabricStatistics {
 // The users of an address of map_segment: kernels of this rank's GPU (CPU threads on a machine without one), or CPU threads.
 enum class MappedFor : std::uint8_t { kernels, cpu };
 
-// Threads: any number may call at once. Operations of one queue, and collectives of one group, are for one thread at a time: a
-// second thread gets busy, which names the queue. A forked child cannot use its parent's fabric (foreign_process).
+// Threads: any number may call at once. Calls of one queue (posts and `wait`) are served one after the other, in the order of their
+// arrival; a new one may overtake those that have waited for less than a millisecond. When another thread is at the queue for too
+// long, `wait` gets timed_out within its timeout, a post after connect_timeout; the error names the queue, and nothing is posted.
+// Collectives of one group are for one thread at a time. A forked child cannot use its parent's fabric (foreign_process).
 // Errors of every call: invalid_argument and out_of_range name the argument; foreign_process; unavailable after close(). When a
 // peer died or broke its connection, every operation with it ends with peer_lost within the deadline; other peers are unaffected.
 // `wait`, `flush` and the operation's report return the failure of an operation that failed after its post.
@@ -193,8 +195,9 @@ class Fabric {
 
   // Post an operation and return. The first operation with a peer, or on one of its segments, first connects and queries the
   // segment, for at most connect_timeout; connect() and remote_segment() do that beforehand. Zero bytes move nothing.
-  // Errors: busy (the queue holds kQueueDepth operations: wait first), unavailable (no path: each with its reason; or the policy's
-  // required path is not possible).
+  // Errors: busy (the queue holds kQueueDepth operations: wait first), timed_out (another thread was at the queue for
+  // connect_timeout; or the peer did not connect), unavailable (no path: each with its reason; or the policy's required path is not
+  // possible).
   // Ordering: none between operations, except that a notification is raised after the data of its own operation, and of every
   // earlier write of the same queue to the same rank, is in place: for the CPU, for copies of the copy engine, and for later
   // kernels.
@@ -236,8 +239,9 @@ class Fabric {
   // Errors: device_error, as notification_wait.
   GIGABAR_API Result<std::uint32_t> notification_reset(SegmentId segment, NotificationId id);
 
-  // Waits for local completion of everything that was posted to the queue: local memory may be used again. Errors: timed_out; the
-  // first failure of an operation of the queue since the last wait, after all of them have ended.
+  // Waits for local completion of everything that was posted to the queue: local memory may be used again. Other threads' calls of
+  // the queue wait meanwhile. Errors: timed_out; the first failure of an operation of the queue since the last wait, after all of
+  // them have ended.
   GIGABAR_API Result<void> wait(QueueId queue, Timeout timeout);
   // Makes progress without waiting: for a program that polls its own memory instead of waiting for a notification. Threads: any.
   // Errors: foreign_process, unavailable (closed).
@@ -258,7 +262,8 @@ class Fabric {
   GIGABAR_API Result<std::uint64_t> compare_swap(RemotePlace remote, std::uint64_t expected, std::uint64_t desired,
                                                  Timeout timeout);
 
-  // Messages between host or device buffers that need not be registered. They are in order per pair of ranks and matching tag.
+  // Messages between host or device buffers that need not be registered. They are in order per pair of ranks and matching tag, and
+  // of no queue: `wait` does not wait for them, and they wait for no other thread's call of a queue.
   // post_* return at once; the program must not use the buffer until wait_message. 0 bytes are a message.
   GIGABAR_API Result<Operation> post_send(Rank to, Tag tag, const void* source, std::uint64_t bytes,
                                           const PostOptions& options = {});

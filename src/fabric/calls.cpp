@@ -29,9 +29,10 @@ Error bad_queue(std::string_view operation, QueueId queue) {
                     text("there are ", kQueues, " queues"), "give a number below that");
 }
 
-Error entered_queue(std::string_view operation, QueueId queue) {
-  return make_error(Status::busy, std::string(operation), text("queue ", static_cast<unsigned>(queue)),
-                    "another thread is using it", "use one queue per thread");
+Error QueueGuard::why_not(std::string_view operation) const {
+  if (!engine_.is_open()) return why_unusable(&engine_, operation);
+  return make_error(Status::timed_out, std::string(operation), text("queue ", static_cast<unsigned>(queue_)),
+                    "another thread is using it", "call again, or use one queue per thread");
 }
 
 std::optional<Error> look_at_options(std::string_view operation, const PostOptions& options) {

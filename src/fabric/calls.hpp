@@ -27,20 +27,25 @@ struct Fabric::State {
 
 namespace gigabar::fabric {
 
-// A queue while one thread is at it.
+// A queue while one thread is at it, which waits for others for at most `timeout`. Made and destroyed under the lock.
 class QueueGuard {
  public:
-  QueueGuard(Engine& engine, QueueId queue) noexcept : engine_(engine), queue_(queue), is_entered_(engine.enter_queue(queue)) {}
+  QueueGuard(Engine& engine, Engine::Lock& lock, QueueId queue, const Timeout& timeout) noexcept
+      : engine_(engine), queue_(queue), left_(timeout), is_entered_(engine.enter_queue(lock, queue, left_)) {}
   ~QueueGuard() {
     if (is_entered_) engine_.leave_queue(queue_);
   }
   QueueGuard(const QueueGuard&) = delete;
   QueueGuard& operator=(const QueueGuard&) = delete;
-  bool is_entered() const noexcept { return is_entered_; }
+  // False: the time was too short, or another thread has closed the fabric meanwhile.
+  bool is_entered() const noexcept { return is_entered_ && engine_.is_open(); }
+  Error why_not(std::string_view operation) const;
+  Timeout left() const noexcept { return left_; }
 
  private:
   Engine& engine_;
   QueueId queue_;
+  Timeout left_;
   bool is_entered_;
 };
 
@@ -56,7 +61,6 @@ Error unusable(const State& state, std::string_view operation) {
   return why_unusable(state ? state->engine.get() : nullptr, operation);
 }
 Error bad_queue(std::string_view operation, QueueId queue);
-Error entered_queue(std::string_view operation, QueueId queue);
 std::optional<Error> look_at_options(std::string_view operation, const PostOptions& options);
 inline std::optional<Error> refuse_options(std::string_view operation, const PostOptions& options) {
   if (!options.chunk_bytes && !options.policy) return std::nullopt;

@@ -180,9 +180,18 @@ class Engine final : transport::Sink, WireupEvents {
   Result<OperationReport> report(Operation operation) const;
   Result<Explanation> explain(Lock& lock, transport::Direction direction, LocalPlace local, RemotePlace remote, std::uint64_t bytes,
                               const Timeout& timeout, const PostOptions& options);
-  // Only one thread may be at a queue; busy when it is not this one.
-  bool enter_queue(QueueId queue) noexcept { return !queues_[queue].is_entered.exchange(true, std::memory_order_acquire); }
-  void leave_queue(QueueId queue) noexcept { queues_[queue].is_entered.store(false, std::memory_order_release); }
+  // One thread at a time is at a queue. Waits for the others, at most for `left`, from which it takes the time it has waited;
+  // false: that was too short. A call that never gives the lock away finds no other thread there, and nobody waits for it.
+  bool enter_queue(Lock& lock, QueueId queue, Timeout& left) noexcept {
+    Queue& entered = queues_[queue];
+    if (entered.is_entered || entered.waiting.is_overdue()) return wait_to_enter(lock, entered, left);
+    entered.is_entered = true;
+    return true;
+  }
+  void leave_queue(QueueId queue) noexcept {
+    queues_[queue].is_entered = false;
+    queues_[queue].waiting.wake();
+  }
 
   // incoming.cpp
   Result<std::uint64_t> atomic(Lock& lock, AtomicKind kind, RemotePlace remote, std::uint64_t value, std::uint64_t expected,
@@ -245,21 +254,6 @@ class Engine final : transport::Sink, WireupEvents {
     unsigned calls_ = 0;
   };
 
-  struct Queue {
-    std::atomic<bool> is_entered{false};
-    unsigned op_count = 0;      // not over
-    unsigned posted_count = 0;  // since the last wait that ended
-    std::optional<Error> error;
-  };
-  // A segment that the program's kernels or threads reach by themselves; outlives the connection.
-  struct MappedSegment {
-    void* address = nullptr;
-    std::shared_ptr<void> hold;
-    std::string why_no_atomics;     // as of a MappedRegion
-    LocalSegment* own = nullptr;    // of this rank
-    RemoteState* remote = nullptr;  // of a peer that is not lost
-    unsigned count = 0;
-  };
   struct OpenTransport {
     TransportKind kind;
     std::unique_ptr<transport::Transport> transport;
@@ -280,6 +274,7 @@ class Engine final : transport::Sink, WireupEvents {
   void destroy_retired_links();
 
   // waiting.cpp
+  static bool wait_to_enter(Lock& lock, Queue& queue, Timeout& left) noexcept;
   bool progress_once();
   bool poll_channels();
   void poll_between_posts();

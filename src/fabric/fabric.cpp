@@ -17,7 +17,6 @@ namespace gigabar {
 
 using fabric::bad_queue;
 using fabric::Engine;
-using fabric::entered_queue;
 using fabric::guarded;
 using fabric::is_usable;
 using fabric::Notifications;
@@ -208,9 +207,9 @@ Result<Operation> post(const State& state, std::string_view operation, const Eng
     if (auto refused = refuse_notification(operation, transfer.notification, 1)) return std::move(*refused);
     if (auto refused = refuse_value(operation, transfer.value)) return std::move(*refused);
   }
-  const QueueGuard guard(*state->engine, options.queue);
-  if (!guard.is_entered()) return entered_queue(operation, options.queue);
   auto lock = state->engine->lock();
+  const QueueGuard guard(*state->engine, lock, options.queue, state->engine->connect_timeout());
+  if (!guard.is_entered()) return guard.why_not(operation);
   return state->engine->post(lock, transfer, options);
 }
 
@@ -224,9 +223,9 @@ Result<Operation> post_list(const State& state, std::string_view operation, OpKi
     return make_error(Status::invalid_argument, std::string(operation), "pieces", "the list is null", "give a list");
   }
   if (auto refused = refuse_options(operation, options)) return std::move(*refused);
-  const QueueGuard guard(*state->engine, options.queue);
-  if (!guard.is_entered()) return entered_queue(operation, options.queue);
   auto lock = state->engine->lock();
+  const QueueGuard guard(*state->engine, lock, options.queue, state->engine->connect_timeout());
+  if (!guard.is_entered()) return guard.why_not(operation);
   return state->engine->post_list(lock, kind, rank, pieces, options, notification);
 }
 
@@ -399,10 +398,10 @@ Result<std::uint32_t> Fabric::notification_reset(SegmentId segment, Notification
 Result<void> Fabric::wait(QueueId queue, Timeout timeout) try {
   if (!is_usable(state_)) return unusable(state_, "wait");
   if (queue >= kQueues) return bad_queue("wait", queue);
-  const QueueGuard guard(*state_->engine, queue);
-  if (!guard.is_entered()) return entered_queue("wait", queue);
   auto lock = state_->engine->lock();
-  return state_->engine->wait(lock, queue, timeout);
+  const QueueGuard guard(*state_->engine, lock, queue, timeout);
+  if (!guard.is_entered()) return guard.why_not("wait");
+  return state_->engine->wait(lock, queue, guard.left());
 } catch (...) {
   return error_of_exception("wait");
 }

@@ -11,10 +11,8 @@ namespace gigabar {
 
 using fabric::bad_queue;
 using fabric::Engine;
-using fabric::entered_queue;
 using fabric::guarded;
 using fabric::is_usable;
-using fabric::QueueGuard;
 using fabric::refuse_options;
 using fabric::unusable;
 
@@ -24,8 +22,6 @@ Result<Operation> Fabric::post_send(Rank to, Tag tag, const void* source, std::u
   if (!is_usable(state_)) return unusable(state_, "send");
   if (options.queue >= kQueues) return bad_queue("send", options.queue);
   if (auto refused = refuse_options("send", options)) return std::move(*refused);
-  const QueueGuard guard(*state_->engine, options.queue);
-  if (!guard.is_entered()) return entered_queue("send", options.queue);
   auto lock = state_->engine->lock();
   return state_->engine->post_send(lock, to, tag, source, bytes, options);
 } catch (...) {
@@ -36,8 +32,6 @@ Result<Operation> Fabric::post_recv(Rank from, Tag tag, Tag mask, void* destinat
                                     const PostOptions& options) try {
   if (!is_usable(state_)) return unusable(state_, "recv");
   if (options.queue >= kQueues) return bad_queue("recv", options.queue);
-  const QueueGuard guard(*state_->engine, options.queue);
-  if (!guard.is_entered()) return entered_queue("recv", options.queue);
   auto lock = state_->engine->lock();
   return state_->engine->post_recv(from, tag, mask, destination, bytes, options);
 } catch (...) {

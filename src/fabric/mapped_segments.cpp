@@ -22,7 +22,7 @@ Result<void> Engine::map_own(MappedSegment& mapped, MappedFor who, const std::st
   return {};
 }
 
-Result<Engine::MappedSegment> Engine::make_mapping(const MappedPlace& place, LocalSegment* own, RemoteState* remote) const {
+Result<MappedSegment> Engine::make_mapping(const MappedPlace& place, LocalSegment* own, RemoteState* remote) const {
   MappedSegment mapped;
   mapped.own = own;
   mapped.remote = remote;

@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "base/cycles.hpp"
+#include "base/wait_queue.hpp"
 #include "fabric/local_memory.hpp"
 #include "fabric/notifications.hpp"
 #include "fabric/wire.hpp"
@@ -325,6 +326,24 @@ struct Peer {
   bool is_listed = false;     // among the engine's busy peers
   bool is_starved = false;    // it is to be lost for want of memory
   bool is_half_lost = false;  // and was not to the end
+};
+
+struct Queue {
+  bool is_entered = false;    // by a thread
+  WaitQueue waiting;          // others
+  unsigned op_count = 0;      // not over
+  unsigned posted_count = 0;  // since the last wait that ended
+  std::optional<Error> error;
+};
+
+// A segment that the program's kernels or threads reach by themselves; outlives the connection.
+struct MappedSegment {
+  void* address = nullptr;
+  std::shared_ptr<void> hold;
+  std::string why_no_atomics;     // as of a MappedRegion
+  LocalSegment* own = nullptr;    // of this rank
+  RemoteState* remote = nullptr;  // of a peer that is not lost
+  unsigned count = 0;
 };
 
 // A collective that a group has begun.

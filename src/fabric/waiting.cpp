@@ -7,9 +7,11 @@
 
 #include <algorithm>
 #include <new>
+#include <utility>
 
 #include "base/event.hpp"
 #include "base/log.hpp"
+#include "base/remaining.hpp"
 #include "fabric/engine.hpp"
 #include "platform/cpu_set.hpp"
 
@@ -238,6 +240,13 @@ void Engine::run_thread() {
 }
 
 // --- Threads that wait -----------------------------------------------------------------------------------------------------------
+
+bool Engine::wait_to_enter(Lock& lock, Queue& queue, Timeout& left) noexcept {
+  const Remaining time(left);
+  const bool is_entered = queue.waiting.wait(lock, left, [&] { return !std::exchange(queue.is_entered, true); });
+  left = time.left();
+  return is_entered;
+}
 
 Engine::Waiter::Waiter(Engine& engine, const Timeout& timeout) noexcept
     : engine_(engine),

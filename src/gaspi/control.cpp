@@ -35,9 +35,7 @@ namespace {
 
 void print_from(Fabric& fabric) {
   std::array<char, kMaxLine> line{};
-  const Timeout second = std::chrono::seconds(1);
-  const Result<Received> received = through_internal_queue(
-      second, [&](const Timeout& left) { return fabric.recv(kAnyRank, kPrintTag, line.data(), line.size(), left, kOptions); });
+  const Result<Received> received = fabric.recv(kAnyRank, kPrintTag, line.data(), line.size(), std::chrono::seconds(1));
   if (received) std::fwrite(line.data(), 1, received->bytes, stdout);
   std::fflush(stdout);
 }
@@ -177,9 +175,7 @@ void pgaspi_printf_to(gaspi_rank_t rank, const char* format, ...) try {
     return;
   }
   const Remaining time(std::chrono::seconds(10));
-  Result<void> sent = through_internal_queue(time.left(), [&](const Timeout& left) {
-    return process().fabric->send(rank, kPrintTag, line.data(), line.size(), left, kOptions);
-  });
+  Result<void> sent = process().fabric->send(rank, kPrintTag, line.data(), line.size(), time.left());
   if (sent) sent = tell(rank, kPrint, time);
   if (!sent) std::fprintf(stderr, "gaspi_printf_to: %s; the line was: %s", sent.message().c_str(), line.c_str());
 } catch (...) {

@@ -8,7 +8,6 @@ using namespace gigabar::gaspi;
 namespace {
 
 constexpr Tag kPassiveTag = 0x6761'7370'6900'0001;
-constexpr PostOptions kOptions{.queue = kInternalQueue, .policy = std::nullopt};
 
 // NOINIT, INV_SEG, INV_LOC_OFF, INV_COMMSIZE.
 gaspi_return_t check(SegmentId segment, std::uint64_t offset, std::uint64_t bytes) {
@@ -33,13 +32,8 @@ gaspi_return_t pgaspi_passive_send(const gaspi_segment_id_t segment_id_local, co
     const Remaining time(timeout_of(timeout_ms));
     // Posting connects too, but for as long as the fabric's own time-out.
     Result<void> sent = all.fabric->connect(rank, time.left());
-    if (sent) {
-      sent = through_internal_queue(time.left(), [&](const Timeout& left) {
-        return all.fabric->send(rank, kPassiveTag, address_of(segment_id_local, offset_local), size, left, kOptions);
-      });
-    }
+    if (sent) sent = all.fabric->send(rank, kPassiveTag, address_of(segment_id_local, offset_local), size, time.left());
     if (sent) return GASPI_SUCCESS;
-    if (sent.status() == Status::busy) return GASPI_TIMEOUT;
     if (sent.status() == Status::peer_lost) all.peers[rank].is_corrupt = true;
     return code_of(sent.error(), "gaspi_passive_send");
   });
@@ -52,10 +46,8 @@ gaspi_return_t pgaspi_passive_receive(const gaspi_segment_id_t segment_id_local,
     if (const gaspi_return_t refused = check(segment_id_local, offset_local, size); refused != GASPI_SUCCESS) return refused;
     if (rem_rank == nullptr) return GASPI_ERR_NULLPTR;
     count(Counter::passive_receives);
-    const Result<Received> received = through_internal_queue(timeout_of(timeout_ms), [&](const Timeout& left) {
-      return process().fabric->recv(kAnyRank, kPassiveTag, address_of(segment_id_local, offset_local), size, left, kOptions);
-    });
-    if (received.status() == Status::busy) return GASPI_TIMEOUT;
+    const Result<Received> received =
+        process().fabric->recv(kAnyRank, kPassiveTag, address_of(segment_id_local, offset_local), size, timeout_of(timeout_ms));
     if (received.status() == Status::out_of_range) return GASPI_ERR_INV_COMMSIZE;
     if (!received) return code_of(received.error(), "gaspi_passive_receive");
     return store(rem_rank, received->rank);

@@ -1,9 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "gaspi/process.hpp"
 
-#include <sched.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <charconv>
 #include <cstdio>
@@ -11,8 +8,7 @@
 namespace gigabar::gaspi {
 namespace {
 
-constexpr unsigned kYields = 100;  // each lets all others run: long on a busy machine
-constexpr unsigned kPauseUs = 50;
+constexpr unsigned kSpins = 100;
 
 // "rank 3" or "rank 3 ...": of the object of an error.
 std::optional<Rank> rank_of(const Error& error) {
@@ -62,18 +58,21 @@ Timeout timeout_of(gaspi_timeout_t timeout_ms) noexcept {
   return Timeout::of(std::chrono::milliseconds(std::min(timeout_ms, kMaxMs)));
 }
 
-bool Turn::take_slowly(const Timeout& timeout) noexcept {
-  const Uncancelled uncancelled;
-  const Remaining time(timeout);
-  for (unsigned tries = 0; !is_over(time); ++tries) {
-    if (tries < kYields) {
-      sched_yield();
-    } else {
-      usleep(kPauseUs);
-    }
-    if (!flag_.test_and_set(std::memory_order_acquire)) return true;
+bool Turn::wait_and_take(const Timeout& timeout) noexcept {
+  // Most turns are over sooner than a thread falls asleep.
+  for (unsigned spin = 0; spin < kSpins && !waiting_.is_overdue(); ++spin) {
+    if (!is_taken_.load(std::memory_order_relaxed) && !is_taken_.exchange(true, std::memory_order_acquire)) return true;
   }
-  return false;
+  std::unique_lock lock(mutex_);
+  waiting_count_.fetch_add(1, std::memory_order_seq_cst);
+  const bool is_taken = waiting_.wait(lock, timeout, [this] { return !is_taken_.exchange(true, std::memory_order_seq_cst); });
+  waiting_count_.fetch_sub(1, std::memory_order_relaxed);
+  return is_taken;
+}
+
+void Turn::wake() noexcept {
+  const std::scoped_lock lock(mutex_);
+  waiting_.wake();
 }
 
 void mark_lost_ranks() {

@@ -18,6 +18,7 @@
 
 #include "base/remaining.hpp"
 #include "base/uncancelled.hpp"
+#include "base/wait_queue.hpp"
 #include "gigabar/fabric.hpp"
 #include "gigabar/memory.hpp"
 
@@ -47,12 +48,23 @@ inline bool is_over(const Remaining& time) noexcept { return !time.left().is_for
 // One thread at a time, with a time-out.
 class Turn {
  public:
-  bool take(const Timeout& timeout) noexcept { return !flag_.test_and_set(std::memory_order_acquire) || take_slowly(timeout); }
-  void give() noexcept { flag_.clear(std::memory_order_release); }
+  bool take(const Timeout& timeout) noexcept {
+    if (!waiting_.is_overdue() && !is_taken_.exchange(true, std::memory_order_acquire)) return true;
+    return wait_and_take(timeout);
+  }
+  // Either this thread sees the waiting one, or that one sees this store.
+  void give() noexcept {
+    is_taken_.store(false, std::memory_order_seq_cst);
+    if (waiting_count_.load(std::memory_order_seq_cst) != 0) wake();
+  }
 
  private:
-  bool take_slowly(const Timeout& timeout) noexcept;
-  std::atomic_flag flag_;
+  bool wait_and_take(const Timeout& timeout) noexcept;
+  void wake() noexcept;
+  std::atomic<bool> is_taken_{false};
+  std::atomic<unsigned> waiting_count_{0};
+  std::mutex mutex_;
+  WaitQueue waiting_;  // under the mutex
 };
 
 class TurnGuard {
@@ -248,16 +260,6 @@ gaspi_return_t post_to(const char* function, QueueId queue, Rank rank, SegmentId
   if (!posted) return guarded([&] { return code_of_post(posted.error(), rank, segment, function); });
   used.posted.fetch_add(requests, std::memory_order_relaxed);
   return GASPI_SUCCESS;
-}
-
-// A message through the internal queue's door, which one thread at a time may pass.
-template <class Call>
-auto through_internal_queue(const Timeout& timeout, const Call& call) {
-  const Remaining time(timeout);
-  for (;;) {
-    auto done = call(time.left());
-    if (done.status() != Status::busy || is_over(time)) return done;
-  }
 }
 
 // device.cpp. The device side where its kernels take the notifications of the segment; null: the CPU does.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Queues: their depth, all of them at once, one thread each, waits that resume; and flush.
+// Queues: their depth, all of them at once, one thread or several on each, waits that resume; and flush.
 #include <atomic>
 #include <csignal>
 #include <mutex>
@@ -112,41 +112,44 @@ class Complaints {
   std::vector<std::string> texts_;
 };
 
-// There and back through the other rank's memory, with its own queue and its own places.
-void hammer(RankProcess& me, Fabric& fabric, RankSegment& origin, QueueId queue, Complaints& complaints) {
+// There and back through the other rank's memory, with its own places.
+void hammer(RankProcess& me, Fabric& fabric, RankSegment& origin, unsigned place, QueueId queue, Complaints& complaints) {
   constexpr std::size_t kPlace = 20000;
-  const std::size_t out = 2 * queue * kPlace, back = out + kPlace;
+  const std::size_t out = 2 * place * kPlace, back = out + kPlace;
   for (std::uint64_t i = 0; i < me.setup().amount; ++i) {
-    const std::size_t bytes = 1 + (i * 977 + queue) % kPlace;
-    const std::uint64_t seed = (i << 8) + queue;
+    const std::size_t bytes = 1 + (i * 977 + place) % kPlace;
+    const std::uint64_t seed = (i << 8) + place;
     origin.put_pattern(out, bytes, seed, 0);
-    const auto written = fabric.write({kOrigin, out}, {next(me), kTarget, queue * kPlace}, bytes, on(queue));
+    const auto written = fabric.write({kOrigin, out}, {next(me), kTarget, place * kPlace}, bytes, on(queue));
     if (!written) return complaints.add(written.error().message());
     if (const Result<void> waited = fabric.wait(queue, kPatience); !waited) return complaints.add(waited.message());
     if (const Result<void> flushed = fabric.flush(next(me), kPatience); !flushed) return complaints.add(flushed.message());
-    const auto read = fabric.read({kOrigin, back}, {next(me), kTarget, queue * kPlace}, bytes, on(queue));
+    const auto read = fabric.read({kOrigin, back}, {next(me), kTarget, place * kPlace}, bytes, on(queue));
     if (!read) return complaints.add(read.error().message());
     if (const Result<void> waited = fabric.wait(queue, kPatience); !waited) return complaints.add(waited.message());
     const auto right = origin.holds_pattern(back, bytes, seed, 0);
-    if (!right) return complaints.add("queue " + std::to_string(queue) + ": " + right.message());
+    if (!right) return complaints.add("thread " + std::to_string(place) + ": " + right.message());
   }
 }
 
-RANK_BODY(one_thread_for_each_queue) {
+void hammer_at_once(RankProcess& me, Fabric& fabric, unsigned thread_count, unsigned queue_count) {
   constexpr std::size_t kPlace = 20000;
-  RankSegment origin(fabric, kOrigin, me.setup().origin, 2 * kQueues * kPlace),
-      target(fabric, kTarget, me.setup().target, kQueues * kPlace);
+  RankSegment origin(fabric, kOrigin, me.setup().origin, 2 * thread_count * kPlace),
+      target(fabric, kTarget, me.setup().target, thread_count * kPlace);
   ASSERT_TRUE(me.meet());
   Complaints complaints;
   std::vector<std::thread> threads;
-  for (QueueId queue = 0; queue < kQueues; ++queue) {
-    threads.emplace_back([&, queue] { hammer(me, fabric, origin, queue, complaints); });
+  for (unsigned place = 0; place < thread_count; ++place) {
+    const auto queue = static_cast<QueueId>(place % queue_count);
+    threads.emplace_back([&, place, queue] { hammer(me, fabric, origin, place, queue, complaints); });
   }
   for (std::thread& thread : threads) thread.join();
   complaints.tell();
   EXPECT_TRUE(origin.are_guards_whole());
   ASSERT_TRUE(me.meet());
 }
+RANK_BODY(one_thread_for_each_queue) { hammer_at_once(me, fabric, kQueues, kQueues); }
+RANK_BODY(four_threads_on_two_queues) { hammer_at_once(me, fabric, 4, 2); }
 
 // A flush that gave up has asked its question already; what is written behind that is the next flush's all the same. The first one
 // gives up because rank 1 stands still; whether a later one does depends on how fast rank 1 answers.
@@ -276,38 +279,96 @@ RANK_BODY(refuse_a_second_thread) {
 // Writes to a rank that stands still, until its connection holds no more and the queue cannot end. With the last notification: it
 // needs the rank, where a NIC would place the bytes and the first notifications alone.
 void post_until_stuck(Fabric& fabric) {
-  for (unsigned i = 0; i < kQueueDepth; ++i) {
+  constexpr unsigned kLeftFree = 8;
+  for (unsigned i = 0; i < kQueueDepth - kLeftFree; ++i) {
     const auto posted = fabric.write_notify({kOrigin, 0}, {1, kTarget, 0}, 4000, kNotifications - 1, 1, on(5));
     ASSERT_TRUE(is_ok(posted)) << "write " << i;
   }
   ASSERT_TRUE(fails(fabric.wait(5, Timeout::of(std::chrono::milliseconds(200))), Status::timed_out)) << "four MiB are under way";
 }
 
-// One thread waits for a queue that cannot end; a second one is told that the queue is taken.
-RANK_BODY(refuse_a_second_thread_on_a_queue) {
-  RankSegment origin(fabric, kOrigin, MemoryChoice::host, 4096), target(fabric, kTarget, MemoryChoice::host, 4096);
+// A thread that waits for queue 5, which cannot end; it does so when this returns.
+std::thread wait_beside(Fabric& fabric, const Timeout& timeout, Result<void>& outcome) {
+  std::thread waiter([&fabric, &outcome, timeout] { outcome = fabric.wait(5, timeout); });
+  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+  bool is_there = false;
+  while (!is_there && std::chrono::steady_clock::now() < end) {
+    const Result<void> refused = fabric.wait(5, Timeout::test());
+    EXPECT_EQ(refused.status(), Status::timed_out);
+    is_there = refused.message().find("another thread") != std::string::npos;
+  }
+  EXPECT_TRUE(is_there);
+  return waiter;
+}
+
+// Connects, and waits until rank 1 stands still.
+void stop_rank_1(RankProcess& me, Fabric& fabric) {
+  ASSERT_TRUE(is_ok(fabric.write({kOrigin, 0}, {1, kTarget, 0}, 8, on(5))));  // it knows the segment now
+  ASSERT_TRUE(is_ok(fabric.wait(5, kPatience)));
+  ASSERT_TRUE(is_ok(fabric.flush(1, kPatience)));
+  me.tell("ready");
+  ASSERT_EQ(me.hear(), "stopped");
+  ASSERT_NO_FATAL_FAILURE(post_until_stuck(fabric));
+}
+
+// One thread waits for a queue that cannot end; the calls of a second one are served behind it, or end in their time.
+RANK_BODY(two_threads_on_a_stuck_queue) {
+  constexpr auto kFirst = std::chrono::seconds(2);
+  RankSegment origin(fabric, kOrigin, MemoryChoice::host, 4096), target(fabric, kTarget, MemoryChoice::host, 8192);
   ASSERT_TRUE(is_ok(fabric.barrier({}, kPatience)));
   if (me.rank() == 0) {
-    ASSERT_TRUE(is_ok(fabric.write({kOrigin, 0}, {1, kTarget, 0}, 8, on(5))));  // it knows the segment now
-    ASSERT_TRUE(is_ok(fabric.wait(5, kPatience)));
-    ASSERT_TRUE(is_ok(fabric.flush(1, kPatience)));
-    me.tell("ready");
-    ASSERT_EQ(me.hear(), "stopped");
-    ASSERT_NO_FATAL_FAILURE(post_until_stuck(fabric));
-    std::thread waiter([&] { EXPECT_TRUE(fails(fabric.wait(5, Timeout::of(std::chrono::seconds(2))), Status::timed_out)); });
-    std::this_thread::sleep_for(std::chrono::milliseconds(500));
-    EXPECT_TRUE(fails(fabric.wait(5, Timeout::test()), Status::busy, "5"));
-    EXPECT_TRUE(fails(fabric.write({kOrigin, 0}, {1, kTarget, 0}, 8, on(5)), Status::busy, "5"));
-    const std::array<ListPiece, 1> piece{{{{kOrigin, 0}, kTarget, 0, 8}}};
-    EXPECT_TRUE(fails(fabric.write_list(1, piece, on(5)), Status::busy, "another thread"));
-    EXPECT_TRUE(fails(fabric.post_send(1, 1, nullptr, 0, on(5)), Status::busy, "another thread"));
-    EXPECT_TRUE(fails(fabric.post_recv(1, 1, 0, nullptr, 0, on(5)), Status::busy, "another thread"));
+    ASSERT_NO_FATAL_FAILURE(stop_rank_1(me, fabric));
+    origin.put_pattern(4088, 8, 7, 0);
+    const auto begin = std::chrono::steady_clock::now();
+    Result<void> first;
+    std::thread waiter = wait_beside(fabric, kFirst, first);
+    EXPECT_TRUE(fails(fabric.wait(5, Timeout::of(std::chrono::milliseconds(20))), Status::timed_out, "queue 5"));
     EXPECT_TRUE(is_ok(fabric.wait(6, Timeout::test()))) << "another queue has nothing to wait for";
+    const auto received = fabric.post_recv(1, 1, ~Tag{0}, nullptr, 0, on(5));
+    ASSERT_TRUE(is_ok(received));
+    EXPECT_TRUE(is_ok(fabric.cancel_recv(*received)));
+    EXPECT_LT(std::chrono::steady_clock::now() - begin, kFirst) << "a message is of no queue";
+    EXPECT_TRUE(is_ok(fabric.write({kOrigin, 4088}, {1, kTarget, 4096}, 8, on(5))));
+    EXPECT_GE(std::chrono::steady_clock::now() - begin, kFirst) << "it was posted before the wait was over";
+    const std::array<ListPiece, 1> piece{{{{kOrigin, 4088}, kTarget, 4104, 8}}};
+    EXPECT_TRUE(is_ok(fabric.write_list(1, piece, on(5))));
     waiter.join();
+    EXPECT_TRUE(fails(first, Status::timed_out, "queue 5"));
     me.tell("waited");
     EXPECT_TRUE(is_ok(fabric.wait(5, kPatience))) << "it goes on when the rank does";
+    EXPECT_TRUE(is_ok(fabric.flush(1, kPatience)));
   }
   ASSERT_TRUE(me.meet());
+  if (me.rank() == 1) {
+    EXPECT_TRUE(target.holds_pattern(4096, 8, 7, 0));
+    EXPECT_TRUE(target.holds_pattern(4104, 8, 7, 0));
+  }
+  ASSERT_TRUE(me.meet());
+}
+
+// A post has no time-out of its own: it waits for its queue as long as for a connection.
+BARE_RANK_BODY(a_post_behind_a_long_wait) {
+  FabricOptions options = me.options();
+  options.connect_timeout = Timeout::of(std::chrono::seconds(3));
+  auto fabric = Fabric::open(options);
+  ASSERT_TRUE(is_ok(fabric));
+  {
+    RankSegment origin(*fabric, kOrigin, MemoryChoice::host, 4096), target(*fabric, kTarget, MemoryChoice::host, 4096);
+    ASSERT_TRUE(is_ok(fabric->barrier({}, kPatience)));
+    if (me.rank() == 0) {
+      ASSERT_NO_FATAL_FAILURE(stop_rank_1(me, *fabric));
+      Result<void> first;
+      std::thread waiter = wait_beside(*fabric, kPatience, first);
+      EXPECT_TRUE(fails(fabric->write({kOrigin, 0}, {1, kTarget, 0}, 8, on(5)), Status::timed_out, "queue 5"));
+      me.tell("waited");
+      waiter.join();
+      EXPECT_TRUE(is_ok(first)) << "the other thread's wait goes on";
+      EXPECT_TRUE(is_ok(fabric->write({kOrigin, 0}, {1, kTarget, 0}, 8, on(5))));
+      EXPECT_TRUE(is_ok(fabric->wait(5, kPatience)));
+    }
+    ASSERT_TRUE(me.meet());
+  }
+  EXPECT_TRUE(is_ok(fabric->close(kPatience)));
 }
 
 // --- The tests ------------------------------------------------------------------------------------------------------------------
@@ -336,6 +397,11 @@ TEST_P(FabricThreads, OneForEachQueue) {
   setup.amount = rounds(100);
   run_ranks("one_thread_for_each_queue", setup);
 }
+TEST_P(FabricThreads, ShareQueues) {
+  RankSetup setup = GetParam();
+  setup.amount = rounds(200);
+  run_ranks("four_threads_on_two_queues", setup);
+}
 TEST_P(FabricThreads, FlushBehindAnUnfinishedOne) {
   RankSetup setup = GetParam();
   setup.amount = rounds(2000);
@@ -344,8 +410,11 @@ TEST_P(FabricThreads, FlushBehindAnUnfinishedOne) {
 INSTANTIATE_TEST_SUITE_P(Memory, FabricThreads, testing::ValuesIn(memory_setups()), setup_name);
 
 class FabricSecondThread : public testing::TestWithParam<RankSetup> {};
-TEST_P(FabricSecondThread, IsRefusedOnAQueue) {
-  run_beside_a_stopped_rank("refuse_a_second_thread_on_a_queue", GetParam(), "waited");
+TEST_P(FabricSecondThread, IsServedBehindTheFirst) {
+  run_beside_a_stopped_rank("two_threads_on_a_stuck_queue", GetParam(), "waited");
+}
+TEST_P(FabricSecondThread, WaitsForAQueueAsForAConnection) {
+  run_beside_a_stopped_rank("a_post_behind_a_long_wait", GetParam(), "waited");
 }
 TEST_P(FabricSecondThread, IsNotStarved) { run_ranks("leave_room_for_others", GetParam()); }
 TEST_P(FabricSecondThread, IsWokenLikeTheFirst) {

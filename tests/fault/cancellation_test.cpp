@@ -84,6 +84,34 @@ ISOLATED_TEST(Cancellation, OfAThreadInABarrier) {
   EXPECT_TRUE(fabric->close(kPatience));
 }
 
+// Another thread is at the queue until it has given up a rank that never comes.
+ISOLATED_TEST(Cancellation, OfAThreadThatWaitsForAQueue) {
+  const ScopedEnvironment stand_in("GIGABAR_STAND_IN", "1");
+  FabricOptions options;
+  options.rank = 0;
+  options.rank_count = 2;
+  options.master_address = "127.0.0.1";
+  options.master_port = test::free_port();
+  options.connect_timeout = std::chrono::seconds(2);
+  auto fabric = Fabric::open(options);
+  ASSERT_TRUE(fabric) << fabric.message();
+  std::vector<char> memory(8192, 'a');
+  ASSERT_TRUE(fabric->register_segment(1, memory.data(), memory.size()));
+  std::thread other([&] { EXPECT_EQ(fabric->write({1, 0}, {1, 1, 0}, 8).status(), Status::timed_out); });
+  const auto end = std::chrono::steady_clock::now() + kPatience;
+  while (fabric->wait(0, Timeout::test()) && std::chrono::steady_clock::now() < end) std::this_thread::yield();
+  std::optional<Status> status;
+  const Cancellable thread([&] {
+    ::pthread_cancel(::pthread_self());
+    status = fabric->wait(0, std::chrono::milliseconds(50)).status();
+  });
+  thread.expect_cancelled_behind_it();
+  EXPECT_EQ(status, Status::timed_out);
+  other.join();
+  ASSERT_TRUE(fabric->write({1, 0}, {0, 1, 4096}, 64));
+  EXPECT_TRUE(fabric->wait(0, kPatience));
+}
+
 // Every call that may wait, read a file, log or close, and the destructors, on a thread that is cancelled already: whatever of it
 // were a cancellation point would end it there.
 void with_a_cancellation_pending(std::function<void()> body) {

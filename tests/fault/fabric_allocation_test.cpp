@@ -278,6 +278,31 @@ ISOLATED_TEST(FabricAllocation, RefusalsByEveryCall) {
   // NOLINTEND(bugprone-use-after-move)
 }
 
+// --- A queue at which another thread is ------------------------------------------------------------------------------------------
+
+ISOLATED_TEST(FabricAllocation, AQueueOfAnotherThread) {
+  FabricOptions options = Rank1::options();
+  options.rank_count = 2;  // the other one never comes
+  options.master_address = "127.0.0.1";
+  options.master_port = test::free_port();
+  options.connect_timeout = std::chrono::seconds(3);
+  auto fabric = Fabric::open(options);
+  ASSERT_TRUE(fabric) << fabric.message();
+  std::vector<char> memory(kBytes);
+  ASSERT_TRUE(fabric->register_segment(kHost, memory.data(), memory.size()));
+  std::thread other([&] { EXPECT_EQ(fabric->write({kHost, 0}, {1, kHost, 0}, 8).status(), Status::timed_out); });
+  const auto end = std::chrono::steady_clock::now() + kPatience;
+  while (fabric->wait(0, Timeout::test()) && std::chrono::steady_clock::now() < end) std::this_thread::yield();
+  const auto wait = [&] {
+    const Status status = fabric->wait(0, std::chrono::milliseconds(1)).status();
+    return status == Status::timed_out ? Status::ok : status;
+  };
+  EXPECT_GT(fail_each_allocation(wait, [] {}), 0U);
+  other.join();
+  ASSERT_TRUE(fabric->write({kHost, 0}, {0, kHost, 4096}, 64));
+  EXPECT_TRUE(fabric->wait(0, kPatience));
+}
+
 // --- A rank that is gone ---------------------------------------------------------------------------------------------------------
 
 // What it has sent is there to be received. A receive that cannot end well for want of memory ends with that, and not never: nobody
