@@ -10,13 +10,9 @@
 // Where the link itself reaches from the source to the target's staging memory, the copy in between is left out. Where it reaches
 // from the writer's staging memory to the place itself, the target has nothing to do: there is nothing to grant, and stage_end
 // follows the last chunk. Each peer has staging memory of its own, so that one that stops holds up nobody else.
-#include <fcntl.h>
 #include <sched.h>
-#include <sys/mman.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <span>
 
 #include "base/bytes.hpp"
@@ -84,22 +80,17 @@ Result<void> Engine::make_staging(Peer& peer, std::unique_ptr<LocalSegment>& sta
   if (staging) return {};
   const std::size_t slots_bytes = limits(peer).chunk_bytes * limits(peer).chunk_count;
   const std::size_t bytes = slots_bytes < kHugePageBytes ? slots_bytes : whole_huge_pages(slots_bytes);
-  const auto file = std::make_shared<const Descriptor>(memfd_create("gigabar-staging", MFD_CLOEXEC | MFD_ALLOW_SEALING));
-  const auto refuse = [&](std::string_view what) {
-    const int code = errno;
-    return make_error(status_of_errno(code, Status::out_of_memory), "staging", text(bytes, " bytes for rank ", peer.rank),
-                      std::string(what), "lower GIGABAR_CHUNK or GIGABAR_CHUNKS, or raise the limits of this process",
-                      errno_code(code));
-  };
-  if (!file->is_open()) return refuse("memfd_create failed");
-  if (ftruncate(file->get(), static_cast<off_t>(bytes)) != 0) return refuse("the memory file cannot grow");
-  // Peers map it only when it cannot shrink under them.
-  if (fcntl(file->get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) return refuse("it cannot be sealed");
-  auto mapped = PageMapping::share(file->get(), bytes, placement_.numa_node);
+  auto file = make_memory_file("gigabar-staging", bytes);
+  if (!file) {
+    edit(file.error()).object = text(bytes, " bytes of staging for rank ", peer.rank);
+    edit(file.error()).remedy = "lower GIGABAR_CHUNK or GIGABAR_CHUNKS, or raise the limits of this process";
+    return std::move(file).error();
+  }
+  auto mapped = PageMapping::share((*file)->get(), bytes, placement_.numa_node);
   if (!mapped) return std::move(mapped).error();
   auto memory = std::make_shared<StagingMemory>(std::move(*mapped));
   memory->pin();
-  auto segment = make_segment(memory->pages.address(), bytes, {file, 0});
+  auto segment = make_segment(memory->pages.address(), bytes, {std::move(*file), 0});
   if (!segment) return std::move(segment).error();
   (*segment)->owner = std::move(memory);
   (*segment)->id = kStagingSegment;

@@ -1,9 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <fcntl.h>
-#include <sys/mman.h>
 #include <unistd.h>
 
-#include <cerrno>
 #include <cstring>
 #include <map>
 #include <memory>
@@ -153,23 +150,10 @@ Result<void*> allocate_write_combined(Runtime& runtime, std::size_t bytes, int n
   return address;
 }
 
-Result<std::shared_ptr<const Descriptor>> make_memory_file(std::size_t bytes) {
-  Descriptor made(::memfd_create("gigabar-host-memory", MFD_CLOEXEC | MFD_ALLOW_SEALING));
-  // Who maps it relies on its size.
-  if (!made.is_open() || ::ftruncate(made.get(), static_cast<off_t>(bytes)) != 0 ||
-      ::fcntl(made.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) {
-    const int code = errno;
-    return make_error(status_of_errno(code, Status::out_of_memory), "allocate host memory", counted(bytes, "byte"),
-                      text("no memory file: ", std::strerror(code)), "raise the descriptor limit (ulimit -n), or do not share it",
-                      errno_code(code));
-  }
-  return std::make_shared<const Descriptor>(std::move(made));
-}
-
 Result<PageMapping> map_pages(std::size_t bytes, const HostMemoryOptions& options, std::shared_ptr<const Descriptor>& file) {
   if (options.pages == HostPages::huge) return PageMapping::make_huge(bytes, options.numa_node);
   if (!options.is_shared) return PageMapping::make(bytes, options.numa_node);
-  auto made = make_memory_file(whole_pages(bytes));
+  auto made = make_memory_file("gigabar-host-memory", whole_pages(bytes));
   if (!made) return std::move(made).error();
   file = std::move(*made);
   return PageMapping::make(bytes, options.numa_node, file->get());

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "memory/host_pages.hpp"
 
+#include <fcntl.h>
 #include <linux/mman.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -12,7 +13,6 @@
 #include <cstring>
 
 #include "base/counted.hpp"
-#include "base/descriptor.hpp"
 #include "base/errors.hpp"
 #include "base/log.hpp"
 #include "base/options.hpp"
@@ -116,6 +116,18 @@ void bring_pages(std::byte* address, std::size_t bytes, int numa_node) {
   if (far_pages == 0) return;
   log(LogLevel::info, text(far_pages, " of ", counted(placement.asked_pages, "page"), " came from other NUMA nodes: node ",
                            numa_node, " had no room for them"));
+}
+
+Result<std::shared_ptr<const Descriptor>> make_memory_file(const char* name, std::size_t bytes) {
+  Descriptor file(::memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  if (!file.is_open() || ::ftruncate(file.get(), static_cast<off_t>(bytes)) != 0 ||
+      ::fcntl(file.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) {
+    const int code = errno;
+    return make_error(status_of_errno(code, Status::out_of_memory), kOperation, counted(bytes, "byte"),
+                      text("no memory file: ", std::strerror(code)), "raise the descriptor limit (ulimit -n), or do not share it",
+                      errno_code(code));
+  }
+  return std::make_shared<const Descriptor>(std::move(file));
 }
 
 PageMapping::~PageMapping() {

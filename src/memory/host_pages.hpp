@@ -5,10 +5,12 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string_view>
 #include <utility>
 
+#include "base/descriptor.hpp"
 #include "gigabar/status.hpp"
 
 namespace gigabar {
@@ -26,6 +28,10 @@ Result<void> check_room(std::size_t bytes, int numa_node);
 // Brings the pages of a fresh mapping, all zero, as far as there is room: from `numa_node` what that node has, the rest from
 // others, which is told in the log (info); -1: from any node.
 void bring_pages(std::byte* address, std::size_t bytes, int numa_node);
+
+// A memory file of that size, which nobody can change any more: who maps it relies on it. Errors: out_of_memory,
+// out_of_descriptors, no_permission.
+Result<std::shared_ptr<const Descriptor>> make_memory_file(const char* name, std::size_t bytes);
 
 // Zeroed memory of whole pages, present, on one node when that is asked for. Unmapped at the end.
 class PageMapping {
