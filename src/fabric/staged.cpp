@@ -86,7 +86,7 @@ Result<void> Engine::make_staging(Peer& peer, std::unique_ptr<LocalSegment>& sta
     edit(file.error()).remedy = "lower GIGABAR_CHUNK or GIGABAR_CHUNKS, or raise the limits of this process";
     return std::move(file).error();
   }
-  auto mapped = PageMapping::share((*file)->get(), bytes, placement_.numa_node);
+  auto mapped = PageMapping::make(bytes, placement_.numa_node, NodePolicy::prefer, (*file)->get());
   if (!mapped) return std::move(mapped).error();
   auto memory = std::make_shared<StagingMemory>(std::move(*mapped));
   memory->pin();

@@ -156,7 +156,7 @@ Result<PageMapping> map_pages(std::size_t bytes, const HostMemoryOptions& option
   auto made = make_memory_file("gigabar-host-memory", whole_pages(bytes));
   if (!made) return std::move(made).error();
   file = std::move(*made);
-  return PageMapping::make(bytes, options.numa_node, file->get());
+  return PageMapping::make(bytes, options.numa_node, NodePolicy::bind, file->get());
 }
 
 }  // namespace

@@ -134,23 +134,43 @@ PageMapping::~PageMapping() {
   if (taken_ != nullptr) ::munmap(taken_, taken_bytes_);
 }
 
-Result<PageMapping> PageMapping::make(std::size_t bytes, int numa_node, int file) {
-  PageMapping mapping;
+Result<PageMapping> PageMapping::make(std::size_t bytes, int numa_node, NodePolicy policy, int file) {
   const std::size_t whole_bytes = round_up(bytes, page_bytes());
-  if (Result<void> room = check_room(whole_bytes, numa_node); !room) return std::move(room).error();
-  const int flags = file < 0 ? MAP_PRIVATE | MAP_ANONYMOUS : MAP_SHARED;
-  void* address = ::mmap(nullptr, whole_bytes, PROT_READ | PROT_WRITE, flags, file, 0);
-  if (address == MAP_FAILED) return system_error(bytes, "mmap", errno, "ask for less");
-  if (file >= 0) ::madvise(address, whole_bytes, MADV_DONTFORK);
-  mapping.taken_ = address;
-  mapping.taken_bytes_ = mapping.bytes_ = whole_bytes;
-  mapping.address_ = static_cast<std::byte*>(address);
-  if (numa_node >= 0) {
-    if (Result<void> bound = bind_to_numa_node(address, whole_bytes, numa_node); !bound) return std::move(bound).error();
+  if (Result<void> room = check_room(whole_bytes, policy == NodePolicy::bind ? numa_node : -1); !room)
+    return std::move(room).error();
+  auto mapped = file < 0 ? map_anonymous(whole_bytes) : map_file(file, whole_bytes);
+  if (!mapped) return mapped;
+  if (policy == NodePolicy::prefer) {
+    bring_pages(mapped->address_, whole_bytes, numa_node);
+  } else {
+    if (numa_node >= 0) {
+      if (Result<void> bound = bind_to_numa_node(mapped->address_, whole_bytes, numa_node); !bound) return std::move(bound).error();
+    }
+    if (const int code = populate_or_touch(mapped->address_, whole_bytes); code != 0)
+      return system_error(bytes, "populating pages", code, "ask for less, or another NUMA node");
   }
-  if (const int code = populate_or_touch(mapping.address_, whole_bytes); code != 0)
-    return system_error(bytes, "populating pages", code, "ask for less, or another NUMA node");
+  // Behind the pages, which lie where they were asked for: the kernel keeps to the node of most of them.
+  if (file >= 0 && whole_bytes >= kHugePageBytes) ::madvise(mapped->address_, whole_bytes, MADV_COLLAPSE);
+  return mapped;
+}
+
+Result<PageMapping> PageMapping::map_anonymous(std::size_t bytes) {
+  PageMapping mapping;
+  void* const address = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (address == MAP_FAILED) return system_error(bytes, "mmap", errno, "ask for less");
+  mapping.taken_ = address;
+  mapping.taken_bytes_ = mapping.bytes_ = bytes;
+  mapping.address_ = static_cast<std::byte*>(address);
   return mapping;
+}
+
+Result<PageMapping> PageMapping::map_file(int file, std::size_t bytes) {
+  auto taken = take_address_space(bytes);
+  if (!taken) return taken;
+  if (::mmap(taken->address_, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, file, 0) == MAP_FAILED)
+    return system_error(bytes, "mmap of a memory file", errno, "ask for less");
+  ::madvise(taken->address_, bytes, MADV_DONTFORK);
+  return taken;
 }
 
 Result<PageMapping> PageMapping::make_huge(std::size_t bytes, int numa_node) {
@@ -198,18 +218,6 @@ Result<PageMapping> PageMapping::make_transparent(std::size_t bytes, int numa_no
   if (!huge) return no_huge_pages(bytes, "the kernel does not tell whether the pages are huge (/proc/self/smaps)", numa_node);
   if (*huge < bytes / 10 * 9)
     return no_huge_pages(bytes, text("only ", gib_text(*huge), " of ", gib_text(bytes), " came on huge pages"), numa_node);
-  return mapping;
-}
-
-Result<PageMapping> PageMapping::share(int file, std::size_t bytes, int numa_node) {
-  auto taken = take_address_space(bytes);
-  if (!taken) return taken;
-  PageMapping mapping = std::move(*taken);
-  if (::mmap(mapping.address_, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, file, 0) == MAP_FAILED)
-    return system_error(bytes, "mmap of a memory file", errno, "ask for less");
-  ::madvise(mapping.address_, bytes, MADV_DONTFORK);
-  bring_pages(mapping.address_, bytes, numa_node);
-  if (bytes >= kHugePageBytes) ::madvise(mapping.address_, bytes, MADV_COLLAPSE);
   return mapping;
 }
 

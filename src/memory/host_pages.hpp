@@ -25,6 +25,9 @@ constexpr std::size_t whole_huge_pages(std::size_t bytes) noexcept {
 // Errors: out_of_memory; the cause says who has how much left.
 Result<void> check_room(std::size_t bytes, int numa_node);
 
+// What a node that is asked for means: all pages are of it, else it is an error; or as bring_pages() brings them.
+enum class NodePolicy : std::uint8_t { bind, prefer };
+
 // Brings the pages of a fresh mapping, all zero, as far as there is room: from `numa_node` what that node has, the rest from
 // others, which is told in the log (info); -1: from any node.
 void bring_pages(std::byte* address, std::size_t bytes, int numa_node);
@@ -36,19 +39,15 @@ Result<std::shared_ptr<const Descriptor>> make_memory_file(const char* name, std
 // Zeroed memory of whole pages, present, on one node when that is asked for. Unmapped at the end.
 class PageMapping {
  public:
-  // `numa_node` is -1 or a node of this machine. Anonymous, or the first pages of a memory file, shared and not inherited by
-  // fork().
+  // `numa_node` is -1 or a node of this machine. Anonymous, or the first pages of a memory file: shared, not inherited by fork(),
+  // and what fills huge pages is moved to such where the kernel can (Linux 6.1: MADV_COLLAPSE); nothing depends on it but speed.
   // Errors: out_of_memory, no_permission.
-  static Result<PageMapping> make(std::size_t bytes, int numa_node, int file = -1);
+  static Result<PageMapping> make(std::size_t bytes, int numa_node, NodePolicy policy = NodePolicy::bind, int file = -1);
 
   // On huge pages of 2 MiB: reserved ones when so many are free, else transparent ones, of which at least 90 % must be huge as the
   // kernel tells it once they are present. Errors: out_of_memory; the remedy says how to get huge pages.
   // Source: kernel, Documentation/admin-guide/mm/hugetlbpage.rst and transhuge.rst.
   static Result<PageMapping> make_huge(std::size_t bytes, int numa_node);
-
-  // The first `bytes` of a memory file, shared, not inherited by fork(), present as bring_pages() brings them. What fills huge
-  // pages is moved to such where the kernel can (Linux 6.1: MADV_COLLAPSE); nothing depends on it but speed. Errors: out_of_memory.
-  static Result<PageMapping> share(int file, std::size_t bytes, int numa_node);
 
   PageMapping() noexcept = default;
   PageMapping(PageMapping&& other) noexcept { swap(other); }
@@ -63,6 +62,8 @@ class PageMapping {
   std::size_t bytes() const noexcept { return bytes_; }
 
  private:
+  static Result<PageMapping> map_anonymous(std::size_t bytes);
+  static Result<PageMapping> map_file(int file, std::size_t bytes);
   static Result<PageMapping> make_reserved(std::size_t bytes, int numa_node);
   static Result<PageMapping> make_transparent(std::size_t bytes, int numa_node);
   static Result<PageMapping> take_address_space(std::size_t bytes);

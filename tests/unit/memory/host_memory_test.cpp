@@ -7,9 +7,12 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -265,29 +268,60 @@ TEST_F(HostMemoryTest, HugeIsHugeOrRefused) {
 }
 
 // What a peer would find in the file is what was written to the pages, whether the kernel has moved them to huge ones or not.
+void expect_to_share_a_file(std::size_t bytes, NodePolicy policy) {
+  const Descriptor file(memfd_create("gigabar-test", MFD_CLOEXEC));
+  ASSERT_TRUE(file.is_open());
+  ASSERT_EQ(ftruncate(file.get(), static_cast<off_t>(bytes)), 0);
+  std::byte* address = nullptr;
+  {
+    const auto pages = PageMapping::make(bytes, -1, policy, file.get());
+    ASSERT_TRUE(pages) << pages.error().message();
+    address = pages->address();
+    EXPECT_EQ(pages->bytes(), bytes);
+    EXPECT_EQ(reinterpret_cast<std::uintptr_t>(address) % kHugePageBytes, 0u) << "or no huge page fits";
+    EXPECT_TRUE(std::all_of(address, address + bytes, [](std::byte byte) { return byte == std::byte{0}; }));
+    for (std::size_t at = 0; at < bytes; at += 4096) address[at] = static_cast<std::byte>(at / 4096 % 251 + 1);
+  }
+  EXPECT_NE(msync(address, 4096, MS_ASYNC), 0) << "it is unmapped";
+  for (std::size_t at = 0; at < bytes; at += 4096) {
+    std::byte found{};
+    ASSERT_EQ(pread(file.get(), &found, 1, static_cast<off_t>(at)), 1);
+    ASSERT_EQ(found, static_cast<std::byte>(at / 4096 % 251 + 1)) << "page " << at / 4096;
+  }
+}
+
 TEST(PageMapping, SharesAMemoryFile) {
   for (const std::size_t bytes : {std::size_t{12288}, 2 * kHugePageBytes, 2 * kHugePageBytes + 4096}) {
-    const Descriptor file(memfd_create("gigabar-test", MFD_CLOEXEC));
-    ASSERT_TRUE(file.is_open());
-    ASSERT_EQ(ftruncate(file.get(), static_cast<off_t>(bytes)), 0);
-    std::byte* address = nullptr;
-    {
-      const auto pages = PageMapping::share(file.get(), bytes, -1);
-      ASSERT_TRUE(pages) << pages.error().message();
-      address = pages->address();
-      EXPECT_EQ(pages->bytes(), bytes);
-      EXPECT_EQ(reinterpret_cast<std::uintptr_t>(address) % kHugePageBytes, 0u) << "or no huge page fits";
-      EXPECT_TRUE(std::all_of(address, address + bytes, [](std::byte byte) { return byte == std::byte{0}; }));
-      for (std::size_t at = 0; at < bytes; at += 4096) address[at] = static_cast<std::byte>(at / 4096 % 251 + 1);
-    }
-    EXPECT_NE(msync(address, 4096, MS_ASYNC), 0) << "it is unmapped";
-    for (std::size_t at = 0; at < bytes; at += 4096) {
-      std::byte found{};
-      ASSERT_EQ(pread(file.get(), &found, 1, static_cast<off_t>(at)), 1);
-      ASSERT_EQ(found, static_cast<std::byte>(at / 4096 % 251 + 1)) << "page " << at / 4096;
-    }
+    expect_to_share_a_file(bytes, NodePolicy::bind);
+    expect_to_share_a_file(bytes, NodePolicy::prefer);
   }
-  EXPECT_EQ(PageMapping::share(-1, 4096, -1).status(), Status::out_of_memory);
+  constexpr int kNoFile = 1 << 20;
+  EXPECT_EQ(PageMapping::make(4096, -1, NodePolicy::bind, kNoFile).status(), Status::out_of_memory);
+}
+
+// How many bytes of the mapping that begins there are on huge pages of a file.
+std::uint64_t huge_shared_bytes(const void* begin) {
+  const std::string smaps = read_small_file("/proc/self/smaps", 64 << 20).value_or("");
+  char first[32];
+  std::snprintf(first, sizeof first, "%lx-", static_cast<unsigned long>(reinterpret_cast<std::uintptr_t>(begin)));
+  const std::size_t mapping = smaps.find(first);
+  constexpr std::string_view kKey = "ShmemPmdMapped:";
+  const std::size_t line = mapping == std::string::npos ? mapping : smaps.find(kKey, mapping);
+  return line == std::string::npos ? 0 : std::strtoull(smaps.c_str() + line + kKey.size(), nullptr, 10) << 10;
+}
+
+// Where this kernel moves pages of a memory file to huge ones, which the test itself asks it for first.
+TEST_F(HostMemoryTest, SharedPagesAreHugeWhereTheKernelCan) {
+  constexpr std::size_t kPages = 3 * kHugePageBytes;
+  constexpr int kCollapse = 25;  // MADV_COLLAPSE of Linux 6.1, which glibc has since 2.37
+  const auto control = HostMemory::allocate(kPages, {.numa_node = -1, .pages = HostPages::pageable, .is_shared = true});
+  ASSERT_TRUE(control) << control.error().message();
+  if (::madvise(control->address(), kPages, kCollapse) != 0) return;
+  for (const HostPages kind : {HostPages::pageable, HostPages::pinned}) {
+    const auto memory = HostMemory::allocate(kPages, {.numa_node = -1, .pages = kind, .is_shared = true});
+    ASSERT_TRUE(memory) << memory.error().message();
+    EXPECT_EQ(huge_shared_bytes(memory->address()), kPages) << name_of(kind);
+  }
 }
 
 TEST(HugeBytes, AreOfTheRangeAlone) {
