@@ -96,6 +96,14 @@ GIGABAR_DEVICE gaspi_return_t check_remote(const gaspi_device_t& device, gaspi_q
   return fits(*segment, offset, bytes) ? GASPI_SUCCESS : GASPI_ERR_INV_REM_OFF;
 }
 
+// Of a write or a read without a notification.
+GIGABAR_DEVICE gaspi_return_t check_transfer(const gaspi_device_t& device, gaspi_segment_id_t id_local, std::uint64_t offset_local,
+                                             gaspi_rank_t rank, gaspi_segment_id_t id_remote, std::uint64_t offset_remote,
+                                             std::uint64_t bytes, gaspi_queue_id_t queue) {
+  const gaspi_return_t refused = check_local(device, id_local, offset_local, bytes);
+  return refused != GASPI_SUCCESS ? refused : check_remote(device, queue, rank, id_remote, offset_remote, bytes);
+}
+
 GIGABAR_DEVICE gaspi_return_t check_taken(const gaspi_device_t& device, gaspi_segment_id_t id, std::uint64_t first,
                                           std::uint64_t number) {
   if (find_segment(device, device.fabric.rank, id) == nullptr) return GASPI_ERR_INV_SEG;
@@ -140,8 +148,8 @@ GIGABAR_DEVICE gaspi_return_t gaspi_write(const Scope& scope, const gaspi_device
                                           gaspi_offset_t offset_remote, gaspi_size_t size, gaspi_queue_id_t queue,
                                           gaspi_timeout_t timeout_ms) {
   namespace side = gigabar::gaspi::device_side;
-  gaspi_return_t refused = side::check_local(device, segment_id_local, offset_local, size);
-  if (refused == GASPI_SUCCESS) refused = side::check_remote(device, queue, rank, segment_id_remote, offset_remote, size);
+  const gaspi_return_t refused =
+      side::check_transfer(device, segment_id_local, offset_local, rank, segment_id_remote, offset_remote, size, queue);
   if (refused != GASPI_SUCCESS) return refused;
   return side::code_of(gigabar::device::write(scope, device.fabric, {segment_id_local, offset_local},
                                               {rank, segment_id_remote, offset_remote}, size, side::on(queue, timeout_ms)));
@@ -154,8 +162,8 @@ GIGABAR_DEVICE gaspi_return_t gaspi_read(const Scope& scope, const gaspi_device_
                                          gaspi_offset_t offset_remote, gaspi_size_t size, gaspi_queue_id_t queue,
                                          gaspi_timeout_t timeout_ms) {
   namespace side = gigabar::gaspi::device_side;
-  gaspi_return_t refused = side::check_local(device, segment_id_local, offset_local, size);
-  if (refused == GASPI_SUCCESS) refused = side::check_remote(device, queue, rank, segment_id_remote, offset_remote, size);
+  const gaspi_return_t refused =
+      side::check_transfer(device, segment_id_local, offset_local, rank, segment_id_remote, offset_remote, size, queue);
   if (refused != GASPI_SUCCESS) return refused;
   return side::code_of(gigabar::device::read(scope, device.fabric, {segment_id_local, offset_local},
                                              {rank, segment_id_remote, offset_remote}, size, side::on(queue, timeout_ms)));
