@@ -96,7 +96,7 @@ TransferPath Engine::path_of_answer(const Peer& peer, const LocalSegment& local,
 }
 
 Result<const Choice*> Engine::choose(Peer& peer, Direction direction, const LocalSegment& local, RemoteState& remote,
-                                     std::uint64_t bytes, const PathPolicy& policy, bool needs_message) {
+                                     std::uint64_t bytes, const PathPolicy& policy, bool needs_message, bool* is_direct_alone) {
   std::uint64_t eager_bytes = std::min<std::uint64_t>(settings_.eager_bytes, peer.peer_eager_bytes);
   // Who writes loads the bytes: this rank, or the peer that answers a read.
   const bool is_device_load = direction == Direction::write ? local.memory.is_device() && !local.memory.is_plain()
@@ -110,15 +110,21 @@ Result<const Choice*> Engine::choose(Peer& peer, Direction direction, const Loca
   for (const RemoteState::Decision& known : remote.decisions) {
     if (known.local == &local && known.local_epoch == local.epoch && known.direction == direction &&
         known.size_class == size_class && known.policy == policy) {
+      if (is_direct_alone != nullptr) *is_direct_alone = known.is_direct_alone;
       return known.choice;
     }
   }
   const Uncancelled uncancelled;
   auto choice = decide(peer, direction, local, remote, bytes, eager_bytes, policy, needs_message);
-  if (choice) {
-    remote.decisions[remote.next_decision++ % remote.decisions.size()] = {&local,     local.epoch, direction,
-                                                                          size_class, policy,      *choice};
+  if (!choice) return choice;
+  bool is_direct = false;
+  if (needs_message && direction == Direction::write && (*choice)->method == Method::message) {
+    const auto alone = decide(peer, direction, local, remote, bytes, eager_bytes, policy, false);
+    is_direct = alone && (*alone)->method == Method::direct;
   }
+  if (is_direct_alone != nullptr) *is_direct_alone = is_direct;
+  remote.decisions[remote.next_decision++ % remote.decisions.size()] = {&local, local.epoch, direction, size_class,
+                                                                        policy, *choice,     is_direct};
   return choice;
 }
 

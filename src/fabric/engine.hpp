@@ -156,9 +156,10 @@ class Engine final : transport::Sink, WireupEvents {
   Result<void> enable(SegmentId id);
   Result<void> deregister(Lock& lock, SegmentId id, const Timeout& timeout);
 
-  // choose.cpp
+  // choose.cpp. `is_direct_alone`: see RemoteState::Decision; null: nobody asks.
   Result<const Choice*> choose(Peer& peer, transport::Direction direction, const LocalSegment& local, RemoteState& remote,
-                               std::uint64_t bytes, const PathPolicy& policy, bool needs_message = true);
+                               std::uint64_t bytes, const PathPolicy& policy, bool needs_message = true,
+                               bool* is_direct_alone = nullptr);
 
   // operations.cpp
   struct Transfer {
@@ -403,8 +404,6 @@ class Engine final : transport::Sink, WireupEvents {
   bool post_word(Peer& peer, const RemoteState& remote, std::uint8_t flags, NotificationId id, std::uint32_t value);
   void wake(Peer& peer);
   void ask_placed(Peer& peer);
-  bool could_be_word(Peer& peer, const LocalSegment& local, RemoteState& remote, std::uint8_t flags, std::uint64_t bytes,
-                     const PathPolicy& policy);
   void ask_for_words(Peer& peer, const RemoteState& remote, std::uint8_t flags);
   // Whether the peer may have to hold so much that nothing more of the program's is said until it has told.
   bool is_too_far_ahead(Peer& peer);

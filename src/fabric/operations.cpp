@@ -164,11 +164,13 @@ Result<Operation> Engine::post(Lock& lock, const Transfer& transfer, const PostO
     local = find_segment(transfer.local.segment);
     if (local == nullptr) return local_segment(transfer.local.segment).error();
     const Direction direction = transfer.kind == OpKind::read ? Direction::read : Direction::write;
-    auto chosen = choose(*peer, direction, *local, *remote, transfer.bytes, policy, is_notified && !notifying.is_word);
+    const bool needs_message = is_notified && !notifying.is_word;
+    bool is_direct_alone = false;
+    auto chosen = choose(*peer, direction, *local, *remote, transfer.bytes, policy, needs_message, &is_direct_alone);
     if (!chosen) return std::move(chosen).error();
     choice = *chosen;
-    notifying.could_be_word = is_notified && !notifying.is_word && choice->method == Method::message &&
-                              could_be_word(*peer, *local, *remote, transfer.flags, transfer.bytes, policy);
+    notifying.could_be_word =
+        needs_message && is_direct_alone && remote->ways[static_cast<std::size_t>(word_kind(transfer.flags))].is_word;
   }
   if (const auto posted = post_at_once(*peer, transfer, options.queue, local, *remote, choice, begin_cycles, notifying))
     return *posted;
@@ -189,6 +191,7 @@ Result<Operation> Engine::post(Lock& lock, const Transfer& transfer, const PostO
   op.chunk_bytes = options.chunk_bytes.value_or(kNotGiven);
   op.stripe_bytes = options.stripe_bytes.value_or(kNotGiven);
   op.choice = choice;
+  op.could_be_word = notifying.could_be_word;
   if (notifying.is_data_written) {
     op.next = op.rail_bytes[0] = op.bytes;
     op.chunks = 1;
@@ -497,7 +500,7 @@ bool Engine::post_message_op(Op& op) {
       if (!post_after_data(peer, put, *payload)) return false;
       op.is_notified = true;
       op.way = &with_data();
-      if (could_be_word(peer, *op.local, *op.remote, op.flags, op.bytes, op.policy)) ask_placed(peer);
+      if (op.could_be_word) ask_placed(peer);
     } else if (!say_first(peer, put, *payload)) {
       ++op.retries;
       return false;

@@ -125,14 +125,6 @@ bool Engine::is_by_word(Peer& peer, RemoteState& remote, std::uint8_t flags, Not
   return way == known.reason;
 }
 
-// Whether such a write would go by the link, with a word behind it, if nothing before it had taken a message.
-bool Engine::could_be_word(Peer& peer, const LocalSegment& local, RemoteState& remote, std::uint8_t flags, std::uint64_t bytes,
-                           const PathPolicy& policy) {
-  if (!remote.ways[static_cast<std::size_t>(word_kind(flags))].is_word) return false;
-  const auto choice = choose(peer, transport::Direction::write, local, remote, bytes, policy, false);
-  return choice && (*choice)->method == Method::direct;
-}
-
 // A message with a notification was posted: when it is in place, the next one can be a word.
 void Engine::ask_for_words(Peer& peer, const RemoteState& remote, std::uint8_t flags) {
   if (remote.ways[static_cast<std::size_t>(word_kind(flags))].is_word) ask_placed(peer);

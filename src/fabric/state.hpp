@@ -97,6 +97,7 @@ struct RemoteState {
     std::uint8_t size_class = 0;
     PathPolicy policy;
     const Choice* choice = nullptr;
+    bool is_direct_alone = false;  // goes in a message, and by the link itself if nothing behind it needed one
   };
   std::array<Decision, 8> decisions{};
   unsigned next_decision = 0;
@@ -161,6 +162,7 @@ struct Op {
   std::uint32_t outstanding = 0;   // pieces without done()
   bool is_posted = false;          // nothing is left to post
   bool is_straight = false;        // staged: from the source to the peer's staging memory without a copy between
+  bool could_be_word = false;      // its notification, if nothing before it had taken a message
   bool is_opened = false;          // staged: the peer was told of it
   bool is_placed_by_link = false;  // staged: from this rank's staging memory to its place
   std::uint64_t staged_number = 0;
