@@ -59,6 +59,27 @@ TEST(WireupConnect, AJobOfOneHostKnowsNoTcp) {
   EXPECT_EQ(right.connected_count, 0);
 }
 
+// Loopback means each host's own, and a Unix socket is of one host: with neither there is nothing to try.
+TEST(WireupConnect, NoAddressOfAnotherHostIsOfUse) {
+  const Node right(job_of(1, 2));
+  RankAddress elsewhere = right.rank_address();
+  ++elsewhere.host.network;
+  const struct {
+    std::string key;
+    const char* status;
+    const char* cause;
+  } kCases[] = {{kKey, "peer_lost", "none of its addresses can be reached from here"},
+                {"", "no_permission", "the job has no key: only Unix sockets are used"}};
+  for (const auto& one : kCases) {
+    Node left(job_of(0, 2, one.key));
+    ASSERT_TRUE(left.wireup->connect(1, encode(elsewhere), now_ns() + kLongTimeNs));
+    ASSERT_TRUE(pump({&left}, [&] { return !left.losses.empty(); }));
+    const Error& error = left.losses[0].second;
+    EXPECT_EQ(name_of(error.status()), one.status);
+    EXPECT_NE(error.message().find(one.cause), std::string::npos) << error.message();
+  }
+}
+
 // Each has a port of its own, and nothing else listens at it.
 TEST(WireupConnect, ListensAtTheAddressesItIsGiven) {
   Settings settings = only_tcp();

@@ -131,6 +131,19 @@ TEST_P(WireupFrames, DescriptorsPassOnUnixSocketsOnly) {
   EXPECT_NE(::fcntl(received.descriptors[0].get(), F_GETFD) & FD_CLOEXEC, 0);
 }
 
+// The first frame finds that the peer is gone, the next one is refused with the reason.
+TEST(WireupQueue, OfAChannelThatBrokeTakesNothing) {
+  Node node(job_of(0, 2));
+  Puppet puppet(node, job_of(1, 2), unix_of(node));
+  ASSERT_TRUE(puppet.shake_hands());
+  puppet.socket().close();
+  ASSERT_TRUE(node.wireup->send(1, frame_of(1, "first")));
+  const Result<void> refused = node.wireup->send(1, frame_of(1, "second"));
+  EXPECT_EQ(name_of(refused.status()), "peer_lost");
+  EXPECT_NE(refused.message().find("send frame: rank 1: sending failed"), std::string::npos) << refused.message();
+  EXPECT_TRUE(pump({&node}, [&] { return node.losses.size() == 1; }));
+}
+
 // A peer that never takes the last of what is queued does not make it grow.
 TEST(WireupQueue, ForgetsWhatItHasSent) {
   Node node(job_of(0, 2));
