@@ -7,6 +7,7 @@
 #include <functional>
 #include <new>
 
+#include "fabric/job/bootstrap.hpp"
 #include "support/descriptors.hpp"
 #include "support/failing_new.hpp"
 #include "support/isolated.hpp"
@@ -110,6 +111,51 @@ ISOLATED_TEST(ChannelAllocation, DescriptorsThatCameAreClosed) {
     EXPECT_EQ(test::open_descriptors(), before);
   });
   EXPECT_GT(count, 20U);
+}
+
+// Counts what the directory tells it.
+class Asker : public ChannelEvents {
+ public:
+  explicit Asker(const fabric::Job& job)
+      : endpoint(fabric::identity_of(job, Purpose::directory), Limits{}, Poller::open().value()) {
+    endpoint.dial(0, {with_port(fabric::wireup::kLoopback, job.master_port)}, now_ns() + 100 * test::kSecondNs);
+  }
+  void connected(Rank, bool, std::int64_t) override { is_connected = true; }
+  void frame(Rank, Frame) override { is_told = true; }
+  void lost(Rank, const Error&) override { is_told = true; }
+
+  Endpoint endpoint;
+  bool is_connected = false, is_told = false;
+};
+
+// The directory says that it had no memory, answers or cuts off whoever asked, and is there for the next one.
+ISOLATED_TEST(ChannelAllocation, TheDirectoryIsAsked) {
+  const test::FreePort port;
+  auto server = fabric::open_bootstrap_server(test::make_job(0, 2, port.number()));
+  ASSERT_TRUE(server) << server.error().message();
+  ASSERT_TRUE((*server)->publish("address 0"));
+  unsigned refused_polls = 0;
+  const unsigned count = fail_each([&](const auto& failing) {
+    Asker asker(test::make_job(1, 2, port.number()));
+    ASSERT_TRUE(eventually([&] {
+      EXPECT_TRUE((*server)->poll());
+      asker.endpoint.poll(asker);
+      return asker.is_connected;
+    }));
+    ASSERT_TRUE(asker.endpoint.send(0, fabric::frame_of(fabric::BootstrapMessageType::ask, 0)));
+    EXPECT_TRUE(eventually([&] {
+      failing([&] {
+        const Result<void> polled = (*server)->poll();
+        if (polled) return;
+        EXPECT_EQ(polled.status(), Status::out_of_memory) << polled.message();
+        ++refused_polls;
+      });
+      asker.endpoint.poll(asker);
+      return asker.is_told;
+    }));
+  });
+  EXPECT_GT(count, 2U);
+  EXPECT_GT(refused_polls, 0U);
 }
 
 ISOLATED_TEST(ChannelAllocation, AMemberAsksAndPublishesOnce) {
