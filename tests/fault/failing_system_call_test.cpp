@@ -5,11 +5,15 @@
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 
+#include <algorithm>
 #include <cerrno>
+#include <chrono>
 #include <functional>
+#include <mutex>
 #include <string>
 #include <vector>
 
+#include "base/log.hpp"
 #include "driver/hwloc/child.hpp"
 #include "fabric/job/directories.hpp"
 #include "fabric/tuning.hpp"
@@ -84,6 +88,59 @@ ISOLATED_TEST(FailingSystemCalls, Fabric) {
   expect_errors({{"eventfd", EMFILE, "fabric open: epoll: no descriptor to sleep on"},
                  {"epoll_create1", EMFILE, "fabric open: epoll: no descriptor to sleep on"}},
                 [] { return error_of(Fabric::open(alone())); });
+}
+
+ISOLATED_TEST(FailingSystemCalls, ConnectionOfARankToItself) {
+  expect_errors({{"memfd_create", EMFILE, "local: Too many open files; allow the local transport"}}, []() -> Result<void> {
+    auto fabric = Fabric::open(alone());
+    if (!fabric) return fabric.error();
+    return fabric->connect(0, std::chrono::seconds(10));
+  });
+}
+
+// Without staging memory the bytes go in messages, and the log says why.
+ISOLATED_TEST(FailingSystemCalls, StagingMemory) {
+  constexpr std::size_t kBytes = 65536;
+  std::mutex mutex;
+  std::string told;
+  const LogHandler before = set_log_handler([&](LogLevel, std::string_view line) {
+    const std::lock_guard lock(mutex);
+    told += std::string(line) + "\n";
+  });
+  const auto write = []() -> Result<void> {
+    std::vector<char> memory(2 * kBytes, 'a');
+    std::fill_n(memory.begin(), kBytes, 'b');
+    auto fabric = Fabric::open(alone());
+    if (!fabric) return fabric.error();
+    if (Result<void> registered = fabric->register_segment(1, memory.data(), memory.size()); !registered) return registered;
+    PathPolicy staged;
+    staged.staged = Preference::require;
+    const auto posted = fabric->write({1, 0}, {0, 1, kBytes}, kBytes, {.queue = 0, .policy = staged});
+    if (!posted) return posted.error();
+    Result<void> waited = fabric->wait(0, std::chrono::seconds(10));
+    const Result<void> flushed = fabric->flush(0, std::chrono::seconds(10));
+    EXPECT_TRUE(flushed) << flushed.message();
+    if (waited) {
+      EXPECT_EQ(std::count(memory.begin(), memory.end(), 'b'), std::ptrdiff_t(2 * kBytes));
+    }
+    return waited;
+  };
+  const struct {
+    const char* function;
+    int error;
+    const char* line;
+  } kCases[] = {{"memfd_create", EMFILE, "memfd_create failed"},
+                {"ftruncate", EFBIG, "the memory file cannot grow"},
+                {"fcntl", EPERM, "it cannot be sealed"}};
+  for (const auto& one : kCases) {
+    errors_of_each(one.function, one.error, write);
+    const std::lock_guard lock(mutex);
+    const std::size_t at = told.find(one.line);
+    EXPECT_NE(at, std::string::npos) << one.line;
+    EXPECT_NE(told.rfind("staging: ", at), std::string::npos) << told;
+    told.clear();
+  }
+  set_log_handler(before);
 }
 
 ISOLATED_TEST(FailingSystemCalls, FileOfAJobKey) {
