@@ -77,6 +77,10 @@ class Insider {
   // Its key then says that there are no words, and gives no reason.
   void drop_notifications(SegmentId id) { engine_->segments_[id]->notifications.reset(); }
   void disable(SegmentId id) { engine_->segments_[id]->is_enabled = false; }
+  // Its key then says that no transport has one, and gives no reason.
+  void drop_regions(SegmentId id) {
+    for (auto& region : engine_->segments_[id]->regions) region.reset();
+  }
   // As an operation under way does.
   void use(SegmentId id) {
     const auto remote = engine_->remote_segment(lock_, *peer_, id, test::kPatience);
@@ -113,6 +117,21 @@ class Insider {
     say(message, std::string_view(payload).substr(0, payload_bytes));
     EXPECT_TRUE(engine_->progress_until(lock_, test::kPatience, [&] { return engine_->atomics_[kRequest].is_done; }));
     return engine_->atomics_[kRequest].status;
+  }
+  // What the peer answers when it cannot write the bytes that `get` asks for into this rank's segment.
+  Status refusal_of_read(Message get, SegmentId into) {
+    Op& op = engine_->make_op(OpKind::read, 0, peer_, true);
+    op.outstanding = 1;
+    peer_->by_id[op.id] = &op;
+    get.type = MessageType::get;
+    get.a = op.id;
+    ByteWriter writer;
+    say(get, writer.number(into).number(std::uint64_t{0}).number(std::uint32_t{0}).number(std::uint64_t{4096}).take());
+    EXPECT_TRUE(engine_->progress_until(lock_, test::kPatience, [&] { return op.error.has_value(); }));
+    const Status status = op.error ? op.error->status() : Status::ok;
+    peer_->by_id.erase(op.id);
+    engine_->give_back(op);
+    return status;
   }
   void forget_refusal(QueueId queue) { engine_->queues_[queue].error.reset(); }
   // What the peer refused.
@@ -162,6 +181,18 @@ class Insider {
           engine_->choose(*peer_, transport::Direction::write, *engine_->find_segment(own), remote, 1 << 20, PathPolicy{}, false)));
     }
     return engine_->choices_.size();
+  }
+  // A message of this rank's own needs a number for its buffer when none is left.
+  Result<void> register_one_buffer_too_many(void* address, std::size_t bytes) {
+    for (SegmentId id = kFirstAnonymous; id < kEndAnonymous; ++id) engine_->segments_[id];
+    std::uint64_t offset = 0;
+    const auto made = engine_->segment_for(address, bytes, nullptr, offset);
+    engine_->segments_.erase(engine_->segments_.lower_bound(kFirstAnonymous), engine_->segments_.end());
+    return made ? Result<void>() : Result<void>(made.error());
+  }
+  // Says more than the peer, which is not heard meanwhile, may leave untaken.
+  void say_too_much(const Message& message) {
+    for (std::size_t count = 0; count < 2 * kMaxOutbox && engine_->failures_.empty(); ++count) engine_->say(*peer_, message);
   }
   // As one that has connected and not said who it is.
   void forget_greeting() { peer_->has_greeted = false; }
