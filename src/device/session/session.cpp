@@ -21,6 +21,7 @@
 #include "base/uncancelled.hpp"
 #include "device/session/control_memory.hpp"
 #include "device/session/hca_queues.hpp"
+#include "device/session/session_options.hpp"
 #include "device/session/soft_queues.hpp"
 #include "gigabar/device_session.hpp"
 #include "memory/device_idle.hpp"
@@ -31,56 +32,6 @@ namespace {
 constexpr std::chrono::milliseconds kLookAtPeers(5);  // how late kernels hear of a lost peer
 constexpr std::int64_t kLastWaitNs = 10'000'000'000;
 constexpr std::chrono::milliseconds kWaitForMemory(1);
-constexpr std::uint32_t kMaxNotifications = 65536;
-constexpr std::uint32_t kMaxQueueCount = 16;
-constexpr std::uint32_t kMaxRingCount = 1024;
-constexpr std::uint32_t kMinRingBytes = device::kMinRingLines * sizeof(device::MessageLine);
-constexpr std::uint32_t kMaxRingBytes = std::uint32_t{1} << 30;
-constexpr std::uint32_t kMinDepth = 8;          // a batch of the largest post and some
-constexpr std::uint32_t kMaxProxyThreads = 12;  // each has a queue of the fabric
-
-Result<void> check(const DeviceSessionOptions& options) {
-  const auto bad = [](std::string object, std::string cause, std::string remedy) {
-    return make_error(Status::invalid_argument, "device session", std::move(object), std::move(cause), std::move(remedy));
-  };
-  struct Count {
-    const char* name;
-    std::uint32_t value, most;
-  };
-  for (const auto& [name, value, most] : {Count{"segment_count", options.segment_count, kMaxSegments - 1},
-                                          Count{"notification_count", options.notification_count, kMaxNotifications},
-                                          Count{"queue_count", options.queue_count, kMaxQueueCount},
-                                          Count{"proxy_thread_count", options.proxy_thread_count, kMaxProxyThreads}}) {
-    if (value == 0 || value > most)
-      return bad(text(name, " ", value), text("it is not between 1 and ", most), "give such a number");
-  }
-  if (options.control_segment < options.segment_count || options.control_segment >= kMaxSegments) {
-    return bad(text("control_segment ", options.control_segment),
-               "it is one of the segments that kernels name, or no segment at all",
-               text("give an id from segment_count (", options.segment_count, ") to ", kMaxSegments - 1));
-  }
-  if (!std::is_sorted(options.cpu_segments.begin(), options.cpu_segments.end(), std::less_equal<>()) ||
-      (!options.cpu_segments.empty() && options.cpu_segments.back() >= options.segment_count)) {
-    return bad("cpu_segments", "they are not ascending ids below segment_count", "sort them, and name each segment once");
-  }
-  const bool is_by_hca = options.engine == QueueEngine::hca || options.engine == QueueEngine::hca_cpu_doorbell;
-  if (!options.cpu_segments.empty() && (is_by_hca || options.queues == QueueUse::never)) {
-    return bad("cpu_segments", "kernels raise their notifications by queues of the software HCA only",
-               "choose QueueEngine::automatic or software_hca and QueueUse::out_of_reach or always, or name no such segments");
-  }
-  if (options.queue_depth < kMinDepth || options.queue_depth > device::kMaxDepth || !std::has_single_bit(options.queue_depth)) {
-    return bad(text("queue_depth ", options.queue_depth),
-               text("it is no power of two between ", kMinDepth, " and ", device::kMaxDepth), "give such a number");
-  }
-  if (options.ring_count > kMaxRingCount) {
-    return bad(text("ring_count ", options.ring_count), text("it is greater than ", kMaxRingCount), "give at most that number");
-  }
-  if (options.ring_bytes < kMinRingBytes || options.ring_bytes > kMaxRingBytes || !std::has_single_bit(options.ring_bytes)) {
-    return bad(text("ring_bytes ", options.ring_bytes),
-               text("it is no power of two between ", kMinRingBytes, " and ", kMaxRingBytes), "give such a number");
-  }
-  return {};
-}
 
 // Equal for equal lists, and else hardly ever.
 std::int64_t digest_of(const std::vector<SegmentId>& segments) {
@@ -90,16 +41,6 @@ std::int64_t digest_of(const std::vector<SegmentId>& segments) {
 }
 
 }  // namespace
-
-std::string_view name_of(QueueEngine engine) noexcept {
-  switch (engine) {
-    case QueueEngine::automatic: return "automatic";
-    case QueueEngine::hca: return "hca";
-    case QueueEngine::hca_cpu_doorbell: return "hca_cpu_doorbell";
-    case QueueEngine::software_hca: return "software_hca";
-  }
-  return "unknown";
-}
 
 struct DeviceSession::State {
   State(Fabric shared_fabric, const DeviceSessionOptions& chosen) : fabric(std::move(shared_fabric)), options(chosen) {}
@@ -491,8 +432,7 @@ Result<void> DeviceSession::State::make_anew(Rank rank, const Remaining& time) {
   return memory->put_status(rank, Status::ok);
 }
 
-// --- Notifying from the CPU
-// --------------------------------------------------------------------------------------------------------
+// --- Notifying from the CPU ------------------------------------------------------------------------------------------------------
 
 Result<void> DeviceSession::State::check_notification(Rank rank, SegmentId segment, NotificationId id, std::uint32_t value) const {
   const auto refuse = [&](Status status, std::string cause, std::string remedy) {
@@ -600,7 +540,7 @@ void DeviceSession::State::end(std::unique_ptr<State> state) noexcept {
 
 Result<DeviceSession> DeviceSession::open(Fabric& fabric, const DeviceSessionOptions& options) try {
   const Uncancelled uncancelled;
-  if (Result<void> checked = check(options); !checked) return std::move(checked).error();
+  if (Result<void> checked = check_options(options); !checked) return std::move(checked).error();
   if (!fabric.state_) {
     return make_error(Status::unavailable, "device session", "fabric", "it was moved from or never opened",
                       "open the fabric first");

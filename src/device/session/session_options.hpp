@@ -1,0 +1,13 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a session can be opened with.
+#pragma once
+
+#include "gigabar/device_session.hpp"
+#include "gigabar/status.hpp"
+
+namespace gigabar {
+
+// Errors: invalid_argument, which names the option.
+Result<void> check_options(const DeviceSessionOptions& options);
+
+}  // namespace gigabar
