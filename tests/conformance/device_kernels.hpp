@@ -19,6 +19,8 @@ inline constexpr std::size_t kSpan = 256 * 1024;
 inline constexpr device::Timeout kLong{20'000'000'000};
 inline constexpr device::Timeout kShort{50'000'000};
 
+inline constexpr SegmentId kNowhere = 5;  // below segment_count, registered by no rank
+
 inline constexpr const char* kByQueues = "queues";  // a setup's word: nothing is stored directly
 
 inline DeviceSessionOptions options_of(const RankProcess& me) {

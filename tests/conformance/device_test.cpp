@@ -2,11 +2,7 @@
 // What kernels do by themselves, here with threads of the CPU as their lanes: the functions of gigabar/device/fabric.hpp between
 // processes, from their header.
 #include <algorithm>
-#include <atomic>
 #include <cstring>
-#include <deque>
-#include <functional>
-#include <thread>
 #include <vector>
 
 #include "conformance/device_kernels.hpp"
@@ -19,8 +15,6 @@ namespace {
 using device::Channel;
 using device::CpuTeam;
 using device::Order;
-
-constexpr SegmentId kUnknown = 5;  // below segment_count, registered nowhere
 
 // --- Mapped segments -------------------------------------------------------------------------------------------------------------
 
@@ -36,8 +30,8 @@ RANK_BODY(map_by_hand) {
   const auto own = fabric.map_segment(me.rank(), kTarget, kPatience);
   ASSERT_TRUE(is_ok(own));
   EXPECT_EQ(*own, target.address());
-  EXPECT_TRUE(refuses(fabric.map_segment(peer, kUnknown, kPatience)));
-  EXPECT_TRUE(refuses(fabric.map_segment(me.rank(), kUnknown, kPatience)));
+  EXPECT_TRUE(refuses(fabric.map_segment(peer, kNowhere, kPatience)));
+  EXPECT_TRUE(refuses(fabric.map_segment(me.rank(), kNowhere, kPatience)));
   EXPECT_TRUE(refuses(fabric.map_segment(99, kTarget, kPatience)));
   if (me.rank_count() > 1) {
     EXPECT_TRUE(fails(fabric.map_segment(peer, kOrigin, kPatience), Status::not_supported, "segment 1"));
@@ -47,7 +41,7 @@ RANK_BODY(map_by_hand) {
   EXPECT_TRUE(is_ok(fabric.map_segment(peer, kTarget, kPatience, MappedFor::cpu)));
   EXPECT_TRUE(is_ok(fabric.unmap_segment(peer, kTarget, MappedFor::cpu)));
   EXPECT_TRUE(refuses(fabric.unmap_segment(peer, kTarget, MappedFor::cpu), "not mapped"));
-  EXPECT_TRUE(refuses(fabric.unmap_segment(peer, kUnknown), "not mapped"));
+  EXPECT_TRUE(refuses(fabric.unmap_segment(peer, kNowhere), "not mapped"));
   EXPECT_TRUE(fails(fabric.close(kPatience), Status::busy, "mapped"));
 
   fill_pattern(*mapped, kSpan, peer);
@@ -239,8 +233,8 @@ RANK_BODY(speak_through_channels) {
   std::uint32_t value = 0;
   ASSERT_EQ(Channel::open(thread, handle, next_of(me), kTarget, kOrigin, 0, next), Status::ok);
   EXPECT_EQ(Channel::open(thread, handle, 99, kTarget, kOrigin, 0, none), Status::out_of_range);
-  EXPECT_EQ(Channel::open(thread, handle, next_of(me), kUnknown, kOrigin, 0, none), Status::out_of_range);
-  EXPECT_EQ(Channel::open(thread, handle, next_of(me), kTarget, kUnknown, 0, none), Status::out_of_range);
+  EXPECT_EQ(Channel::open(thread, handle, next_of(me), kNowhere, kOrigin, 0, none), Status::out_of_range);
+  EXPECT_EQ(Channel::open(thread, handle, next_of(me), kTarget, kNowhere, 0, none), Status::out_of_range);
   EXPECT_EQ(next.write(thread, kSpan - 7, 0, 8, kLong), Status::out_of_range);
   EXPECT_EQ(next.write_notify(thread, 0, kSpan - 7, 8, 1, 1, kLong), Status::out_of_range);
   EXPECT_EQ(next.write_notify(thread, 0, 0, 8, 1024, 1, kLong), Status::out_of_range);
@@ -315,67 +309,6 @@ RANK_BODY(send_messages) {
     });
   }
   ASSERT_TRUE(me.meet());
-  EXPECT_TRUE(is_ok(kernels.session->close(kPatience)));
-}
-
-// Around the ranks, round by round: all blocks write each message, once with a notification, once counted.
-template <class Blocks>
-void write_in_rounds(const Blocks& blocks, const RankProcess& me, const DeviceFabric& handle, RankSegment& origin,
-                     RankSegment& target, std::uint32_t first_round, std::uint32_t rounds) {
-  constexpr NotificationId kWritten = 3;
-  constexpr device::CounterId kCounter = 2;
-  constexpr std::uint64_t kCountedAt = kSpan / 2;
-  const bool is_counted = me.setup().word != kByQueues;
-  for (std::uint32_t round = first_round; round < first_round + rounds; ++round) {
-    const std::uint64_t bytes = 4096 + round * 997 % 8192;
-    if (blocks.rank() == 0) origin.put_pattern(0, bytes, me.rank(), round);
-    blocks.sync();
-    const RemotePlace there{next_of(me), kTarget, 0}, counted_there{next_of(me), kTarget, kCountedAt};
-    ASSERT_EQ(write_notify(blocks, handle, {kOrigin, 0}, there, bytes, kWritten, round), Status::ok);
-    const Status counted = write_count(blocks, handle, {kOrigin, 0}, counted_there, bytes, kCounter);
-    ASSERT_EQ(counted, is_counted ? Status::ok : Status::unavailable);
-    std::uint32_t value = 0;
-    ASSERT_EQ(notification_wait_until(blocks, handle, kTarget, kWritten, round, kLong, value, previous_of(me)), Status::ok);
-    ASSERT_EQ(value, round);
-    if (is_counted) {
-      ASSERT_EQ(counter_wait(blocks, handle, previous_of(me), kCounter, round, kLong, value), Status::ok);
-      ASSERT_EQ(value, round);
-    }
-    blocks.sync();
-    if (blocks.rank() == 0) {
-      ASSERT_TRUE(target.holds_pattern(0, bytes, previous_of(me), round)) << round;
-      if (is_counted) {
-        ASSERT_TRUE(target.holds_pattern(kCountedAt, bytes, previous_of(me), round)) << round;
-      }
-    }
-    ASSERT_EQ(barrier(blocks, handle, kLong), Status::ok);
-  }
-}
-
-RANK_BODY(write_by_blocks) {
-  Kernels kernels(me, fabric);
-  ASSERT_TRUE(kernels.session);
-  const DeviceFabric& handle = kernels.handle();
-  constexpr std::uint32_t kThreads = 2, kRounds = 20;
-  std::uint32_t round = 1;
-  // Kernels one after another, of other sizes: groups and counters go on where the one before left them.
-  for (const std::uint32_t count : {3U, 1U, 2U}) {
-    std::deque<CpuTeam> teams;
-    std::vector<std::thread> threads;
-    for (std::uint32_t block = 0; block < count; ++block) {
-      CpuTeam& team = teams.emplace_back(kThreads);
-      for (std::uint32_t i = 0; i < kThreads; ++i) {
-        threads.emplace_back([&, block, member = CpuTeam::Member(team, i)] {
-          device::BasicBlocks<CpuTeam::Member> blocks(member);
-          ASSERT_EQ(open_blocks(handle, 1, count, block, blocks), Status::ok);
-          write_in_rounds(blocks, me, handle, kernels.origin, kernels.target, round, kRounds);
-        });
-      }
-    }
-    for (std::thread& thread : threads) thread.join();
-    round += kRounds;
-  }
-  EXPECT_TRUE(kernels.target.are_guards_whole());
   EXPECT_TRUE(is_ok(kernels.session->close(kPatience)));
 }
 
@@ -499,117 +432,7 @@ RANK_BODY(make_queues_anew) {
   EXPECT_TRUE(is_ok(kernels.session->close(kPatience)));
 }
 
-// --- Bad input -------------------------------------------------------------------------------------------------------------------
-
-RANK_BODY(refuse_on_the_device) {
-  Kernels kernels(me, fabric, 4096);
-  ASSERT_TRUE(kernels.session);
-  const DeviceFabric& handle = kernels.handle();
-  const Rank peer = next_of(me);
-  run_block(2, [&](const CpuTeam::Member& lane) {
-    const std::uint64_t most = ~std::uint64_t{0};
-    for (const RemotePlace place : {RemotePlace{peer, kTarget, 4090}, RemotePlace{peer, kTarget, most},
-                                    RemotePlace{peer, kUnknown, 0}, RemotePlace{peer, 999, 0}, RemotePlace{99, kTarget, 0}}) {
-      EXPECT_EQ(write(lane, handle, {kOrigin, 0}, place, 8), Status::out_of_range);
-      EXPECT_EQ(read(lane, handle, {kOrigin, 0}, place, 8), Status::out_of_range);
-      EXPECT_EQ(write_notify(lane, handle, {kOrigin, 0}, place, 8, 1, 1), Status::out_of_range);
-    }
-    EXPECT_EQ(write(lane, handle, {kOrigin, 4096}, {peer, kTarget, 0}, 1), Status::out_of_range);
-    EXPECT_EQ(write(lane, handle, {kOrigin, 8}, {peer, kTarget, 0}, most), Status::out_of_range);
-    EXPECT_EQ(write(lane, handle, {kUnknown, 0}, {peer, kTarget, 0}, 1), Status::out_of_range);
-    EXPECT_EQ(write_notify(lane, handle, {kOrigin, 0}, {peer, kTarget, 0}, 8, 1, 0), Status::invalid_argument);
-    EXPECT_EQ(write_notify(lane, handle, {kOrigin, 0}, {peer, kTarget, 0}, 8, 1024, 1), Status::out_of_range);
-    EXPECT_EQ(notify(lane, handle, peer, kTarget, 1024, 1), Status::out_of_range);
-    EXPECT_EQ(notify(lane, handle, peer, kTarget, 1, 0), Status::invalid_argument);
-    EXPECT_EQ(notify(lane, handle, peer, kUnknown, 1, 1), Status::out_of_range);
-    EXPECT_EQ(notify(lane, handle, 99, kTarget, 1, 1), Status::out_of_range);
-    std::uint64_t old = 0;
-    EXPECT_EQ(atomic_fetch_add(lane, handle, {peer, kTarget, 4}, 1, kLong, old), Status::invalid_argument);
-    EXPECT_EQ(atomic_fetch_add(lane, handle, {peer, kTarget, 4096}, 1, kLong, old), Status::out_of_range);
-    EXPECT_EQ(compare_swap(lane, handle, {99, kTarget, 0}, 1, 1, kLong, old), Status::out_of_range);
-    EXPECT_EQ(flush(lane, handle, 99, kLong), Status::out_of_range);
-    NotificationId found = 0;
-    std::uint32_t value = 0;
-    EXPECT_EQ(notification_wait(lane, handle, kTarget, 0, 1, kShort, found), Status::timed_out);
-    EXPECT_EQ(notification_wait(lane, handle, kTarget, 0, 1, device::Timeout{}, found), Status::timed_out);
-    EXPECT_EQ(notification_wait(lane, handle, kTarget, 0, 0, kLong, found), Status::out_of_range);
-    EXPECT_EQ(notification_wait(lane, handle, kTarget, 1000, 25, kLong, found), Status::out_of_range);
-    EXPECT_EQ(notification_wait(lane, handle, kUnknown, 0, 1, kLong, found), Status::out_of_range);
-    EXPECT_EQ(notification_wait(lane, handle, kTarget, 0, 1, kLong, found, 99), Status::out_of_range);
-    EXPECT_EQ(notification_reset(lane, handle, kTarget, 1024, value), Status::out_of_range);
-    EXPECT_EQ(notification_wait_until(lane, handle, kTarget, 0, 1, kShort, value), Status::timed_out);
-    EXPECT_EQ(notification_wait_until(lane, handle, kTarget, 0, 0, kLong, value), Status::invalid_argument);
-    EXPECT_EQ(notification_wait_until(lane, handle, kTarget, 1024, 1, kLong, value), Status::out_of_range);
-    EXPECT_EQ(notification_wait_until(lane, handle, kUnknown, 0, 1, kLong, value), Status::out_of_range);
-    EXPECT_EQ(notification_wait_until(lane, handle, kTarget, 0, 1, kLong, value, 99), Status::out_of_range);
-  });
-  ASSERT_TRUE(me.meet());
-  EXPECT_TRUE(kernels.target.is_untouched(0, 4096));
-  EXPECT_TRUE(kernels.target.are_guards_whole());
-  EXPECT_TRUE(refuses(kernels.session->reach(99, 0)));
-  EXPECT_TRUE(refuses(kernels.session->reach(0, 999)));
-  const auto known = kernels.session->reach(peer, kTarget);
-  ASSERT_TRUE(is_ok(known));
-  const bool is_by_queue = me.setup().word == kByQueues && me.rank_count() > 1;
-  EXPECT_EQ(known->is_direct, !is_by_queue) << known->reason;
-  EXPECT_EQ(known->has_queue, is_by_queue);
-  EXPECT_EQ(known->reason.empty(), !is_by_queue);
-  EXPECT_EQ(known->is_mapped, is_by_queue && me.setup().transport == TransportKind::local) << known->reason;
-  const auto unknown = kernels.session->reach(peer, kUnknown);
-  ASSERT_TRUE(is_ok(unknown));
-  EXPECT_FALSE(unknown->is_direct);
-  EXPECT_NE(unknown->reason, "");
-  EXPECT_TRUE(fails(kernels.session->recover(99, kPatience), Status::out_of_range));
-  EXPECT_TRUE(is_ok(kernels.session->close(kPatience)));
-}
-
-RANK_BODY(refuse_sessions) {
-  const auto opens = [&](SegmentId segments, std::uint32_t notifications, SegmentId control) {
-    DeviceSessionOptions options;
-    options.segment_count = segments;
-    options.notification_count = notifications;
-    options.control_segment = control;
-    options.timeout = kPatience;
-    return DeviceSession::open(fabric, options);
-  };
-  EXPECT_TRUE(refuses(opens(0, 8, 1000), "segment_count 0"));
-  EXPECT_TRUE(refuses(opens(16, 0, 1000), "notification_count 0"));
-  EXPECT_TRUE(refuses(opens(16, 1 << 20, 1000), "notification_count"));
-  EXPECT_TRUE(refuses(opens(16, 8, 3), "control_segment 3"));
-  EXPECT_TRUE(refuses(opens(16, 8, kMaxSegments), "control_segment 1024"));
-  DeviceSessionOptions options;
-  options.queue_count = 17;
-  EXPECT_TRUE(refuses(DeviceSession::open(fabric, options), "queue_count 17"));
-  options.queue_count = 1;
-  options.queue_depth = 100;
-  EXPECT_TRUE(refuses(DeviceSession::open(fabric, options), "queue_depth 100"));
-  options.queue_depth = 64;
-  options.proxy_thread_count = 0;
-  EXPECT_TRUE(refuses(DeviceSession::open(fabric, options), "proxy_thread_count 0"));
-  options.proxy_thread_count = 1;
-  options.ring_count = 1025;
-  EXPECT_TRUE(refuses(DeviceSession::open(fabric, options), "ring_count 1025"));
-  options.ring_count = 1;
-  for (const std::uint32_t bytes : {32U, 1000U, 1U << 31}) {
-    options.ring_bytes = bytes;
-    EXPECT_TRUE(refuses(DeviceSession::open(fabric, options), "ring_bytes " + std::to_string(bytes)));
-  }
-  if (me.rank_count() > 1) {
-    EXPECT_TRUE(refuses(opens(16, 8 + me.rank(), 1000), "notification_count"));
-    options.ring_bytes = 1024;
-    options.ring_count = 1 + me.rank();
-    EXPECT_TRUE(refuses(DeviceSession::open(fabric, options), "ring_count"));
-  }
-  ASSERT_TRUE(me.meet());
-  // After all of that one opens, and the fabric does not close before it.
-  auto session = opens(16, 8, 1000);
-  ASSERT_TRUE(is_ok(session));
-  EXPECT_TRUE(refuses(opens(16, 8, 1000), "segment 1000"));
-  EXPECT_TRUE(fails(fabric.close(kPatience), Status::busy, "session"));
-  ASSERT_TRUE(me.meet());
-  EXPECT_TRUE(is_ok(session->close(kPatience)));
-  EXPECT_TRUE(is_ok(session->close(kPatience)));
-}
+// --- Lifetime --------------------------------------------------------------------------------------------------------------------
 
 // A session outlives its Fabric object.
 BARE_RANK_BODY(outlive_the_fabric) {
@@ -649,7 +472,6 @@ TEST_P(FabricDevice, NotificationsComeBehindTheirPayload) {
 }
 TEST_P(FabricDevice, NumbersThatGrow) { run_ranks("wait_for_numbers", GetParam()); }
 TEST_P(FabricDevice, Messages) { run_ranks("send_messages", GetParam()); }
-TEST_P(FabricDevice, Blocks) { run_ranks("write_by_blocks", GetParam()); }
 TEST_P(FabricDevice, Channels) { run_ranks("speak_through_channels", GetParam()); }
 TEST_P(FabricDevice, Atomics) {
   RankSetup setup = GetParam();
@@ -662,8 +484,6 @@ TEST_P(FabricDevice, Barriers) {
   run_ranks("meet_at_barriers", setup);
 }
 TEST_P(FabricDevice, QueuesAreMadeAnew) { run_ranks("make_queues_anew", GetParam()); }
-TEST_P(FabricDevice, BadArgumentsOfKernels) { run_ranks("refuse_on_the_device", GetParam()); }
-TEST_P(FabricDevice, BadArgumentsOfSessions) { run_ranks("refuse_sessions", GetParam()); }
 INSTANTIATE_TEST_SUITE_P(Ranks, FabricDevice, testing::ValuesIn(device_setups({1, 2, 3})), setup_name);
 
 }  // namespace
