@@ -1,186 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
 // Kernels that reach each other's memory by themselves, on the hardware: the functions of gigabar/device/fabric.hpp for threads,
-// warps and blocks. Two ranks of one process, each with a kernel of its own at the same time, on two GPUs where there are two;
-// and ranks that are processes where one of them is killed. Queues of an HCA are those of tests/fakes/hca.cpp, which
-// GIGABAR_VERBS_LIBRARY and GIGABAR_MLX5_LIBRARY name.
-#include <algorithm>
+// warps and blocks; and ranks that are processes where one of them is killed. Queues of an HCA are those of tests/fakes/hca.cpp,
+// which GIGABAR_VERBS_LIBRARY and GIGABAR_MLX5_LIBRARY name.
 #include <array>
 #include <chrono>
 #include <csignal>
-#include <cstring>
-#include <numeric>
-#include <optional>
 #include <thread>
 #include <vector>
 
-#include "conformance/ranks.hpp"
 #include "gigabar/device/channel.hpp"
-#include "gigabar/device_session.hpp"
-#include "gpu/gpu_fixture.hpp"
+#include "gpu/device_ranks.cuh"
 
 namespace gigabar::test {
 namespace {
-
-namespace gpu = gigabar::device;
-using gpu::DeviceFabric;
-
-constexpr SegmentId kOrigin = 1, kTarget = 2;
-constexpr std::size_t kSpan = std::size_t{1} << 20;
-constexpr gpu::Timeout kLong{10'000'000'000};
 
 unsigned char pattern_byte(std::uint64_t place, std::uint64_t seed) {
   return static_cast<unsigned char>((place * 131 + seed * 89) >> 1);
 }
 
-// What a kernel found: the first status that it did not expect, and counts.
-struct Report {
-  std::uint32_t status = 0;
-  std::uint32_t place = 0;  // which call, or round
-  unsigned long long wrong_count = 0;
-  std::uint64_t number = 0;
-};
-
-__device__ bool is_ok(Report* report, Status status, std::uint32_t place) {
-  if (status == Status::ok) return true;
-  report->status = static_cast<std::uint32_t>(status);
-  report->place = place;
-  return false;
-}
-
-// A rank in this process: its GPU, memory, fabric and session.
-struct TestRank {
-  int device = 0;
-  std::unique_ptr<CudaBuffer> origin, target, report_memory;
-  std::optional<Fabric> fabric;
-  std::optional<DeviceSession> session;
-  cudaStream_t stream = nullptr;
-
-  void open(Rank rank, std::uint16_t port, int device_count, QueueUse queues, QueueEngine engine) {
-    device = static_cast<int>(rank) % device_count;
-    ASSERT_CUDA(cudaSetDevice(device));
-    origin = std::make_unique<CudaBuffer>(kSpan);
-    target = std::make_unique<CudaBuffer>(kSpan);
-    report_memory = std::make_unique<CudaBuffer>(sizeof(Report));
-    ASSERT_CUDA(cudaMemset(target->address(), 0xc5, kSpan));
-    ASSERT_CUDA(cudaMemset(report_memory->address(), 0, sizeof(Report)));
-    ASSERT_CUDA(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
-    ASSERT_CUDA(cudaDeviceSynchronize());
-    FabricOptions options;
-    options.rank = rank;
-    options.rank_count = 2;
-    options.master_address = "127.0.0.1";
-    options.master_port = port;
-    options.transports = {TransportKind::local};
-    options.device = device;
-    auto opened = Fabric::open(options);
-    ASSERT_TRUE(opened.is_ok()) << opened.error().message();
-    fabric.emplace(std::move(*opened));
-    ASSERT_TRUE(fabric->register_segment(kOrigin, origin->address(), kSpan).is_ok());
-    ASSERT_TRUE(fabric->register_segment(kTarget, target->address(), kSpan).is_ok());
-    DeviceSessionOptions session_options;
-    session_options.queues = queues;
-    session_options.queue_depth = 64;
-    session_options.engine = engine;
-    auto session_opened = DeviceSession::open(*fabric, session_options);
-    ASSERT_TRUE(session_opened.is_ok()) << session_opened.error().message();
-    session.emplace(std::move(*session_opened));
-  }
-
-  void close() {
-    if (session) EXPECT_TRUE(session->close(kPatience).is_ok());
-    session.reset();
-    if (fabric) {
-      EXPECT_TRUE(fabric->deregister_segment(kOrigin, kPatience).is_ok());
-      EXPECT_TRUE(fabric->deregister_segment(kTarget, kPatience).is_ok());
-    }
-    fabric.reset();
-    cudaSetDevice(device);
-    if (stream != nullptr) cudaStreamDestroy(stream);
-    stream = nullptr;
-  }
-
-  Report* report() const { return static_cast<Report*>(report_memory->address()); }
-  // Waits for the kernel.
-  Report result() const {
-    cudaSetDevice(device);
-    EXPECT_EQ(cudaSuccess, cudaStreamSynchronize(stream));
-    Report found;
-    EXPECT_EQ(cudaSuccess, cudaMemcpy(&found, report(), sizeof found, cudaMemcpyDeviceToHost));
-    return found;
-  }
-  void expect_ok() const {
-    const Report found = result();
-    EXPECT_EQ(Status::ok, static_cast<Status>(found.status)) << "at " << found.place << " on device " << device;
-    EXPECT_EQ(0ULL, found.wrong_count);
-  }
-};
-
-// Who calls, and whether by loads and stores or by queues, with what behind them.
-template <class S, QueueUse Q, QueueEngine E = QueueEngine::software_hca>
-struct Way {
-  using Scope = S;
-  static constexpr QueueUse kQueues = Q;
-  static constexpr QueueEngine kEngine = E;
-};
-
-template <class W>
-class DeviceFabricTest : public GpuTest {
- protected:
-  using Scope = typename W::Scope;
-  static constexpr bool kIsByQueue = W::kQueues == QueueUse::always;
-
-  void SetUp() override {
-    GpuTest::SetUp();
-    if (IsSkipped()) return;
-    if (W::kEngine != QueueEngine::software_hca && std::getenv("GIGABAR_FAKE_HCA") == nullptr) {
-      GTEST_SKIP()
-          << "for an HCA set GIGABAR_VERBS_LIBRARY and GIGABAR_MLX5_LIBRARY to libgigabar_fake_hca.so, GIGABAR_FAKE_HCA to mlx5_0";
-    }
-    const std::uint16_t port = free_port();
-    std::thread other([&] { ranks_[1].open(1, port, device_count_, W::kQueues, W::kEngine); });
-    ranks_[0].open(0, port, device_count_, W::kQueues, W::kEngine);
-    other.join();
-    if (!ranks_[0].session || !ranks_[1].session) return;
-    const auto reach = ranks_[0].session->reach(1, kTarget);
-    ASSERT_TRUE(reach.is_ok());
-    if (!kIsByQueue) ASSERT_TRUE(reach->is_direct) << reach->reason;
-    if (W::kEngine == QueueEngine::software_hca) return;
-    EXPECT_NE(QueueEngine::software_hca, reach->engine) << reach->reason;
-    RecordProperty("engine", std::string(name_of(reach->engine)));
-  }
-  void TearDown() override {
-    if (IsSkipped()) return;
-    std::thread other([&] { ranks_[1].close(); });
-    ranks_[0].close();
-    other.join();
-  }
-
-  // The same kernel at both ranks at once.
-  template <class... Arguments>
-  void launch(void (*kernel)(DeviceFabric, Report*, Arguments...), unsigned blocks, unsigned threads,
-              std::type_identity_t<Arguments>... arguments) {
-    for (const TestRank& rank : ranks_) launch_at(rank, kernel, blocks, threads, arguments...);
-  }
-  template <class... Arguments>
-  void launch_at(const TestRank& rank, void (*kernel)(DeviceFabric, Report*, Arguments...), unsigned blocks, unsigned threads,
-                 std::type_identity_t<Arguments>... arguments) {
-    cudaSetDevice(rank.device);
-    kernel<<<blocks, threads, 0, rank.stream>>>(rank.session->handle(), rank.report(), arguments...);
-    ASSERT_CUDA(cudaPeekAtLastError());
-  }
-  // A kernel's code, before it is launched beside one that runs: loading it may wait for that one.
-  template <class Kernel>
-  void load(Kernel kernel) {
-    cudaFuncAttributes loaded;
-    for (const TestRank& rank : ranks_) {
-      cudaSetDevice(rank.device);
-      ASSERT_CUDA(cudaFuncGetAttributes(&loaded, kernel));
-    }
-  }
-  unsigned threads() const { return std::is_same_v<Scope, gpu::Thread> ? 1 : std::is_same_v<Scope, gpu::Warp> ? 32 : 256; }
-
-  std::array<TestRank, 2> ranks_;
-};
 using Ways = testing::Types<Way<gpu::Thread, QueueUse::never>, Way<gpu::Warp, QueueUse::never>, Way<gpu::Block, QueueUse::never>,
                             Way<gpu::Thread, QueueUse::always>, Way<gpu::Warp, QueueUse::always>, Way<gpu::Block, QueueUse::always>,
                             Way<gpu::Thread, QueueUse::always, QueueEngine::hca_cpu_doorbell>,
@@ -279,88 +116,6 @@ TYPED_TEST(DeviceFabricTest, NotificationsComeBehindTheirPayload) {
     }
     for (const TestRank& rank : this->ranks_) rank.expect_ok();
   }
-}
-
-// --- Several blocks as one -------------------------------------------------------------------------------------------------------
-
-// Both ranks write each other every round's words by all blocks, which come at different times, and look at what came. With
-// `is_mixed` a block copies what others have made.
-__global__ void write_together(DeviceFabric fabric, Report* report, std::uint64_t* words, const std::uint64_t* came,
-                               std::uint64_t bytes, std::uint32_t first_round, std::uint32_t rounds, bool is_counted,
-                               bool is_mixed) {
-  const Rank peer = 1 - fabric.rank;
-  gpu::Blocks blocks;
-  if (!is_ok(report, open_blocks(fabric, 2, gridDim.x, blockIdx.x, blocks), 0)) return;
-  const std::uint64_t count = bytes / 8;
-  for (std::uint32_t round = first_round; round < first_round + rounds; ++round) {
-    // Quad i of a scope is copied by thread i modulo its size.
-    const std::uint32_t maker = is_mixed ? (blocks.rank() + round) % blocks.size() : blocks.rank();
-    for (std::uint64_t i = 2ULL * maker; i < count; i += 2ULL * blocks.size()) {
-      for (std::uint64_t k = i; k < i + 2 && k < count; ++k) words[k] = round * 1000ULL + fabric.rank + k;
-    }
-    if (is_mixed) blocks.sync();
-    __nanosleep((blockIdx.x * 7 + round) % 5 * 1000);
-    std::uint32_t value = 0;
-    if (is_counted) {
-      if (!is_ok(report, write_count(blocks, fabric, {kOrigin, 0}, {peer, kTarget, 0}, bytes, 1), round)) return;
-      if (!is_ok(report, counter_wait(blocks, fabric, peer, 1, round, kLong, value), round)) return;
-    } else {
-      if (!is_ok(report, write_notify(blocks, fabric, {kOrigin, 0}, {peer, kTarget, 0}, bytes, 6, round), round)) return;
-      if (!is_ok(report, notification_wait_until(blocks, fabric, kTarget, 6, round, kLong, value, peer), round)) return;
-    }
-    unsigned long long wrong = value != round ? 1 : 0;
-    for (std::uint64_t i = blocks.rank(); i < count; i += blocks.size()) {
-      wrong += gpu::load_relaxed(came + i) != round * 1000ULL + peer + i ? 1 : 0;
-    }
-    if (wrong != 0) atomicAdd(&report->wrong_count, wrong);
-    if (!is_ok(report, barrier(blocks, fabric, kLong), round)) return;
-  }
-}
-
-template <class W>
-class DeviceBlocksTest : public DeviceFabricTest<W> {};
-using BlockWays = testing::Types<Way<gpu::Block, QueueUse::never>, Way<gpu::Block, QueueUse::always>>;
-TYPED_TEST_SUITE(DeviceBlocksTest, BlockWays);
-
-TYPED_TEST(DeviceBlocksTest, MessagesAreWholeWhenTheyAreTold) {
-  const auto reach = this->ranks_[0].session->reach(1, kTarget);
-  const bool counts = !this->kIsByQueue && reach->why_no_atomics.empty();
-  std::uint32_t round = 1, counted_round = 1;
-  for (const std::uint64_t bytes : {8, 4096, 65536, 1 << 20}) {
-    for (const unsigned blocks : {1U, 2U, 8U, 13U}) {
-      for (const bool is_counted : {false, true}) {
-        if (is_counted && !counts) continue;
-        for (const bool is_mixed : {false, true}) {
-          constexpr std::uint32_t kRounds = 40;
-          std::uint32_t& first = is_counted ? counted_round : round;
-          for (const TestRank& rank : this->ranks_) {
-            this->launch_at(rank, write_together, blocks, 256, static_cast<std::uint64_t*>(rank.origin->address()),
-                            static_cast<const std::uint64_t*>(rank.target->address()), bytes, first, kRounds, is_counted, is_mixed);
-          }
-          for (const TestRank& rank : this->ranks_) rank.expect_ok();
-          first += kRounds;
-        }
-      }
-    }
-  }
-}
-
-// One block of three leaves: the others are told in time, and nothing is raised.
-__global__ void leave_one_out(DeviceFabric fabric, Report* report) {
-  gpu::Blocks blocks;
-  if (!is_ok(report, open_blocks(fabric, 3, gridDim.x, blockIdx.x, blocks, {200'000'000}), 0)) return;
-  if (blockIdx.x == 1) return;
-  const Rank peer = 1 - fabric.rank;
-  const Status first = write_notify(blocks, fabric, {kOrigin, 0}, {peer, kTarget, 0}, 4096, 7, 1);
-  const Status second = write_notify(blocks, fabric, {kOrigin, 0}, {peer, kTarget, 0}, 4096, 7, 2);
-  const Status met = flush(blocks, fabric, peer, kLong);
-  const bool is_told = second == Status::timed_out && met == Status::timed_out;
-  if ((first != Status::ok && first != Status::timed_out) || !is_told) atomicAdd(&report->wrong_count, 1ULL);
-}
-
-TYPED_TEST(DeviceBlocksTest, ABlockThatDoesNotComeIsTold) {
-  this->launch(leave_one_out, 3, 64);
-  for (const TestRank& rank : this->ranks_) rank.expect_ok();
 }
 
 // --- Channels, and queues that are shared ----------------------------------------------------------------------------------------
