@@ -2,21 +2,17 @@
 // A fabric is opened where the system refuses: a host name that UCX does not survive, threads that cannot be started, a network
 // that nobody vouches for. Nothing of it ends the program, and what a job of one host does not need is not opened at all.
 #include <gtest/gtest.h>
-#include <linux/audit.h>
-#include <linux/filter.h>
-#include <linux/seccomp.h>
 #include <sched.h>
-#include <sys/prctl.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <cerrno>
-#include <cstddef>
 #include <cstring>
 #include <string>
 #include <vector>
 
 #include "base/descriptor.hpp"
+#include "device/soft_hca/proxy_threads.hpp"
+#include "device/soft_hca/soft_hca.hpp"
 #include "fault/doors.hpp"
 #include "gigabar/copy.hpp"
 #include "gigabar/device_session.hpp"
@@ -25,18 +21,13 @@
 #include "gigabar/streams.hpp"
 #include "support/free_port.hpp"
 #include "support/isolated.hpp"
+#include "support/refused_threads.hpp"
 #include "support/scoped_environment.hpp"
-
-namespace {
-bool threads_are_refused = false;
-}
-// LeakSanitizer asks at the end of a process: it looks with a thread of its own.
-extern "C" int __lsan_is_turned_off();
-extern "C" int __lsan_is_turned_off() { return threads_are_refused ? 1 : 0; }
 
 namespace gigabar {
 namespace {
 
+using test::refuse_threads;
 using test::ScopedEnvironment;
 
 FabricOptions alone() {
@@ -200,20 +191,6 @@ ISOLATED_TEST(FabricHostName, OfTheMostBytes) {
 
 // --- Threads that cannot be started ----------------------------------------------------------------------------------------------
 
-// As a container engine's profile that knows no clone3, and one that allows no threads at all.
-void refuse_threads() {
-  constexpr auto kNumber = static_cast<unsigned>(offsetof(seccomp_data, nr));
-  sock_filter program[] = {
-      BPF_STMT(BPF_LD | BPF_W | BPF_ABS, kNumber),          BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_clone3, 1, 0),
-      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_clone, 0, 1), BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
-      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
-  };
-  const sock_fprog filter{std::size(program), program};
-  ASSERT_EQ(::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), 0) << std::strerror(errno);
-  ASSERT_EQ(::prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter), 0) << std::strerror(errno);
-  threads_are_refused = true;
-}
-
 void expect_thread_error(const Result<void>& outcome) {
   ASSERT_FALSE(outcome);
   EXPECT_EQ(outcome.status(), Status::no_permission);
@@ -262,6 +239,15 @@ ISOLATED_TEST(FabricThreads, RefusedOfDeviceSessions) {
   ASSERT_FALSE(session);
   EXPECT_NE(session.error().message().find("thread that watches the peers"), std::string::npos) << session.error().message();
   expect_thread_error(std::move(session).error());
+}
+
+ISOLATED_TEST(FabricThreads, RefusedOfProxies) {
+  soft_hca::SoftHca hca;
+  ASSERT_NO_FATAL_FAILURE(refuse_threads());
+  auto proxies = soft_hca::ProxyThreads::start(hca, 2);
+  ASSERT_FALSE(proxies);
+  EXPECT_NE(proxies.error().message().find("thread 1 of 2"), std::string::npos) << proxies.error().message();
+  expect_thread_error(std::move(proxies).error());
 }
 
 ISOLATED_TEST(FabricThreads, RefusedOfCopiesAndStreams) {

@@ -327,6 +327,16 @@ TEST(ProxyThreads, ShareManyQueues) {
   for (std::uint32_t i = 0; i < kQueues; ++i) EXPECT_EQ(device::load_acquire(&rig.remote.at<std::uint64_t>(64 * i)), 200U);
 }
 
+TEST(ProxyThreads, OfACountThatMakesNoSense) {
+  Rig rig;
+  for (const std::uint32_t count : {0U, ProxyThreads::kMaxThreads + 1}) {
+    const auto refused = ProxyThreads::start(rig.hca, count);
+    ASSERT_FALSE(refused) << count;
+    EXPECT_EQ(refused.status(), Status::invalid_argument);
+    EXPECT_NE(refused.error().message().find(std::to_string(count) + " threads"), std::string::npos) << refused.error().message();
+  }
+}
+
 // A dead proxy is seen by waits that end; a new one goes on where it stopped.
 TEST(ProxyThreads, ADeadOneEndsWaitsAndANewOneGoesOn) {
   Rig rig;

@@ -11,6 +11,7 @@
 
 #include "support/fake_session.hpp"
 #include "support/isolated.hpp"
+#include "support/refused_threads.hpp"
 #include "support/scoped_environment.hpp"
 
 namespace gigabar {
@@ -64,6 +65,15 @@ ISOLATED_TEST(DeviceIdle, ADriverThatCannotWait) {
   const Result<void> refused = wait_until_idle(0, -1);
   EXPECT_EQ(refused.status(), Status::unavailable);
   EXPECT_NE(refused.message().find("cuCtxSynchronize"), std::string::npos) << refused.message();
+}
+
+ISOLATED_TEST(DeviceIdle, AThreadThatCannotBeStarted) {
+  FakeSession session;
+  session.start();
+  ASSERT_NO_FATAL_FAILURE(test::refuse_threads());
+  const Result<void> refused = wait_until_idle(0, -1);
+  EXPECT_EQ(refused.status(), Status::no_permission);
+  EXPECT_NE(refused.message().find("a thread cannot be started"), std::string::npos) << refused.message();
 }
 
 // It would wait for kernels that are threads of the CPU.
