@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // A libibverbs.so.1 and a libmlx5.so.1 in one library, whose adapters are a software HCA of this process: queue pairs in memory
 // that the caller's allocators give, executed in their binary format. GIGABAR_FAKE_HCA lists the devices as "NAME [ethernet]
-// [down]; ...", each with one port; those called mlx5_* are of mlx5. gigabar_fake_hca_fail() names one call that fails from then
-// on; "wire" lets no packet through, "word" has atomics bring another word than there was.
+// [down] [full]; ...", each with one port; those called mlx5_* are of mlx5; a full one has no queue pair left.
+// gigabar_fake_hca_fail() names one call that fails from then on; "wire" lets no packet through, "stall" keeps packets until it is
+// taken back, "word" has atomics bring another word than there was.
 #include <infiniband/verbs.h>
 // Behind it.
 #include <infiniband/mlx5dv.h>
@@ -41,7 +42,7 @@ constexpr std::size_t kPageBytes = 4096;
 constexpr std::size_t kRegisterBytes = 64;  // between the doorbells of queue pairs, which share a page
 
 struct Device : ibv_device {
-  bool is_down = false, is_ethernet = false;
+  bool is_down = false, is_ethernet = false, is_full = false;
   std::uint16_t lid = 0;
 };
 
@@ -131,6 +132,7 @@ bool PairWire::begin(const WireOperation& operation) {
   const std::lock_guard lock(mutex);
   const auto other = pairs.find(pair_.peer);
   int error = 0;
+  if (fails("stall", error)) return false;
   const bool is_connected = other != pairs.end() && other->second->peer == pair_.qp_num && !fails("wire", error);
   if (!is_connected) {
     ended_.push_back(Syndrome::retries_exceeded);
@@ -161,6 +163,7 @@ std::deque<Device>& devices() {
       for (std::string word; words >> word;) {
         device.is_down = device.is_down || word == "down";
         device.is_ethernet = device.is_ethernet || word == "ethernet";
+        device.is_full = device.is_full || word == "full";
       }
     }
     return made;
@@ -338,6 +341,7 @@ bool mlx5dv_is_supported(ibv_device* device) { return std::string(device->name).
 ibv_qp* mlx5dv_create_qp(ibv_context* context, ibv_qp_init_attr_ex* wanted, mlx5dv_qp_init_attr* mlx5) {
   int error = 0;
   if (fails("create_qp", error)) return refuse<ibv_qp>(error);
+  if (device_of(context).is_full) return refuse<ibv_qp>(ENOMEM);
   const bool is_right = wanted->qp_type == IBV_QPT_RC && (wanted->comp_mask & IBV_QP_INIT_ATTR_PD) != 0 &&
                         (mlx5->create_flags & MLX5DV_QP_CREATE_DISABLE_SCATTER_TO_CQE) != 0 && wanted->sq_sig_all == 0;
   if (!is_right) return refuse<ibv_qp>(EINVAL);

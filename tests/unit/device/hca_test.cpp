@@ -15,6 +15,7 @@
 
 #include "device/hca/hca.hpp"
 #include "device/hca/hca_queue.hpp"
+#include "device/session/control_memory.hpp"
 #include "fakes/paths.hpp"
 #include "gigabar/device/fabric.hpp"
 #include "gigabar/device_session.hpp"
@@ -22,6 +23,7 @@
 #include "gigabar/memory.hpp"
 #include "support/free_port.hpp"
 #include "support/isolated.hpp"
+#include "support/refused_threads.hpp"
 #include "support/scoped_environment.hpp"
 
 namespace gigabar::test {
@@ -307,6 +309,25 @@ ISOLATED_TEST(HcaSession, FallsBackToSoftwareWhereItsQueuesDoNotWork) {
   expect_fallback("an atomic on a word of 0 brought 5");
 }
 
+ISOLATED_TEST(HcaSession, FallsBackToSoftwareWhereItsQueuesDoNotAnswer) {
+  const FakeAdapters adapters("mlx5_0");
+  fail("stall", 0);
+  expect_fallback("an atomic on the peer's memory did not come back in time");
+}
+
+// One rank has no queue pair left: it says so, and the other hears that it did.
+ISOLATED_TEST(HcaSession, SaysThatItsPeerCouldNotConnect) {
+  const FakeAdapters adapters("mlx5_0; mlx5_1 full");
+  std::vector<DeviceSessionOptions> options(2, by(QueueEngine::hca));
+  options[0].hca_port = "mlx5_0";
+  options[1].hca_port = "mlx5_1";
+  Job job(options);
+  ASSERT_FALSE(job[0].session || job[1].session);
+  EXPECT_NE(std::string::npos, job[0].refusal->message().find("rank 1: it could not connect its queues"))
+      << job[0].refusal->message();
+  EXPECT_NE(std::string::npos, job[1].refusal->message().find("mlx5dv_create_qp failed")) << job[1].refusal->message();
+}
+
 ISOLATED_TEST(HcaSession, RefusesWhatIsNotThere) {
   const FakeAdapters adapters("other_0; mlx5_0 down");
   expect_refusal(by(QueueEngine::hca), Status::unavailable, "the port is not active");
@@ -356,6 +377,71 @@ ISOLATED_TEST(HcaSession, RecoversFromAPeerThatDidNotAnswer) {
     });
     exchange_everything(job);
   }
+}
+
+// What kernels posted is not done: the session stays open until it is.
+ISOLATED_TEST(HcaSession, ClosesBehindWhatKernelsPosted) {
+  const FakeAdapters adapters("mlx5_0");
+  Job job(by(QueueEngine::hca));
+  ASSERT_TRUE(job.is_open());
+  fail("stall", 0);
+  ASSERT_EQ(Status::ok, device::write(Thread{}, job[0].handle(), {kOrigin, 0}, {1, kTarget, 0}, 100));
+  const Result<void> early = job[0].session->close(Timeout::of(std::chrono::milliseconds(50)));
+  EXPECT_EQ(Status::timed_out, early.status());
+  EXPECT_NE(std::string::npos, early.message().find("operations that kernels posted are not done yet")) << early.message();
+  fail("", 0);
+}
+
+// Only the memory that a peer shares tells how many queues it has.
+ISOLATED_TEST(HcaSession, RefusesAPeerWithAnotherCountOfQueues) {
+  const FakeAdapters adapters("mlx5_0");
+  const DeviceSessionOptions options = by(QueueEngine::hca);
+  Job job(options);
+  ASSERT_TRUE(job.is_open());
+  ControlLayout layout;
+  layout.rank_count = 2;
+  layout.segment_count = options.segment_count;
+  layout.notification_count = options.notification_count;
+  layout.queue_count = options.queue_count;
+  layout.ring_line_count = options.ring_bytes / sizeof(device::MessageLine);
+  constexpr std::uint32_t kMade = 2;
+  const std::uint32_t state[] = {9, kMade, 1};  // the attempt, how far it has come, queues
+  std::memcpy(job[0].origin->address(), state, sizeof state);
+  const auto told = job[0].fabric->write({kOrigin, 0}, {1, options.control_segment, layout.state_at(0)}, sizeof state);
+  ASSERT_TRUE(told.is_ok()) << told.message();
+  ASSERT_TRUE(job[0].fabric->flush(1, kPatience).is_ok());
+  const Result<void> refused = job[0].session->recover(1, kPatience);
+  EXPECT_EQ(Status::peer_lost, refused.status());
+  EXPECT_NE(std::string::npos, refused.message().find("it has 1 queue, this rank 2")) << refused.message();
+  job.run([&](Rank rank) {
+    const Result<void> recovered = job[rank].session->recover(1 - rank, kPatience);
+    EXPECT_TRUE(recovered.is_ok()) << recovered.message();
+  });
+  exchange_everything(job, 5);
+}
+
+ISOLATED_TEST(HcaSession, SaysThatNoThreadCanRing) {
+  const FakeAdapters adapters("mlx5_0");
+  // While there is a queue, the adapters' own thread goes on.
+  const auto hca = hca::Hca::open({});
+  ASSERT_TRUE(hca.is_ok()) << hca.message();
+  const auto queue = hca::HcaQueue::create(**hca, 32);
+  ASSERT_TRUE(queue.is_ok()) << queue.message();
+  Job job(by(QueueEngine::hca_cpu_doorbell));
+  ASSERT_TRUE(job.is_open());
+  job.run([&](Rank rank) {
+    if (rank == 1) refuse_threads();
+    const Result<void> recovered = job[rank].session->recover(1 - rank, kPatience);
+    EXPECT_EQ(recovered.is_ok(), rank == 0) << recovered.message();
+    if (rank == 0) return;
+    EXPECT_NE(std::string::npos, recovered.message().find("that rings doorbells: a thread cannot be started"))
+        << recovered.message();
+  });
+  job.run([&](Rank rank) {
+    const Result<void> recovered = job[rank].session->recover(1 - rank, kPatience);
+    EXPECT_TRUE(recovered.is_ok()) << recovered.message();
+  });
+  exchange_everything(job, 5);
 }
 
 // Every rank with every other.
