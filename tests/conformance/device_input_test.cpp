@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What kernels and programs may not ask of a session.
+#include <array>
 #include <string>
 
 #include "conformance/device_kernels.hpp"
@@ -118,6 +119,35 @@ RANK_BODY(refuse_sessions) {
   EXPECT_TRUE(is_ok(session->close(kPatience)));
   EXPECT_TRUE(is_ok(session->close(kPatience)));
 }
+
+// The second rank agrees on the options, and has other memory than a session's.
+RANK_BODY(open_beside_no_session) {
+  const DeviceSessionOptions options;
+  if (me.rank() == 0) {
+    EXPECT_TRUE(fails(DeviceSession::open(fabric, options), Status::peer_lost, "it has no session like this one"));
+    ASSERT_TRUE(me.meet());
+    return;
+  }
+  RankSegment control(fabric, options.control_segment, MemoryChoice::stand_in, 4096);
+  const std::array<std::int64_t, 8> own{options.segment_count,
+                                        options.notification_count,
+                                        options.control_segment,
+                                        options.queue_count,
+                                        static_cast<std::int64_t>(options.engine),
+                                        options.ring_count,
+                                        options.ring_bytes,
+                                        0};
+  std::array<std::int64_t, 8> agreed{};
+  for (const ReduceOperation operation : {ReduceOperation::minimum, ReduceOperation::maximum})
+    EXPECT_TRUE(is_ok(fabric.all_reduce({}, operation, own, agreed, kPatience)));
+  ASSERT_TRUE(me.meet());
+}
+
+// Without the local transport there are none.
+GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(FabricDeviceDoor);
+class FabricDeviceDoor : public testing::TestWithParam<RankSetup> {};
+TEST_P(FabricDeviceDoor, IsClosedToAPeerWithoutASession) { run_ranks("open_beside_no_session", GetParam()); }
+INSTANTIATE_TEST_SUITE_P(Ranks, FabricDeviceDoor, testing::ValuesIn(direct_setups({2})), setup_name);
 
 class FabricDeviceInput : public testing::TestWithParam<RankSetup> {};
 TEST_P(FabricDeviceInput, OfKernels) { run_ranks("refuse_on_the_device", GetParam()); }

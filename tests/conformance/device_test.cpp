@@ -439,6 +439,7 @@ BARE_RANK_BODY(outlive_the_fabric) {
   auto opened = Fabric::open(me.options());
   ASSERT_TRUE(is_ok(opened));
   std::optional<Fabric> fabric(std::move(*opened));
+  EXPECT_TRUE(fails(DeviceSession::open(*opened), Status::unavailable, "moved from"));
   RankMemory memory(MemoryChoice::stand_in, kSpan);
   ASSERT_TRUE(is_ok(fabric->register_segment(kTarget, memory.address(), kSpan)));
   auto session = DeviceSession::open(*fabric);
