@@ -88,10 +88,6 @@ void run_topology(const TopologyOptions& options, const Invocation& invocation) 
   report.write();
 }
 
-Check file_name() {
-  return [](std::string& text) { return text.empty() || text == "-" ? "'" + text + "' is not a file's name" : std::string(); };
-}
-
 }  // namespace
 
 void add_topology(const Command& program, Invocation& invocation) {

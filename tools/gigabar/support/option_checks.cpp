@@ -50,6 +50,10 @@ Value seconds(double most) {
   return {"SECONDS", check};
 }
 
+Check file_name() {
+  return [](std::string& text) { return text.empty() || text == "-" ? "'" + text + "' is not a file's name" : std::string(); };
+}
+
 bool read_number(const std::string& text, double& value) {
   const char* const end = text.data() + text.size();
   const auto [at, error] = std::from_chars(text.data(), end, value);

@@ -17,6 +17,9 @@ Value real_number(double least, double most, const char* name);
 // Seconds, with fractions, above 0.
 Value seconds(double most);
 
+// The name of a file that is written; "-", which is standard output elsewhere, is none.
+Check file_name();
+
 // The whole text as a number; false when it is none.
 bool read_number(const std::string& text, double& value);
 

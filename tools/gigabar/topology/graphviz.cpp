@@ -3,7 +3,6 @@
 
 #include <fmt/format.h>
 #include <spawn.h>
-#include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -14,43 +13,14 @@
 #include <optional>
 #include <string_view>
 
-#include "base/descriptor.hpp"
-#include "base/output_file.hpp"
 #include "driver/child_process.hpp"
 #include "support/failure.hpp"
+#include "support/memory_file.hpp"
 #include "support/output.hpp"
 #include "support/plain_text.hpp"
 
 namespace gigabar::tool::topology {
 namespace {
-
-// A file in memory: the child reads or writes it at its own pace, so no pipe can fill up or break.
-class Scratch {
- public:
-  explicit Scratch(const char* name) : file_(memfd_create(name, MFD_CLOEXEC)) {
-    if (!file_.is_open()) fail(fmt::format("--svg: cannot make a file in memory: {}", std::strerror(errno)));
-  }
-  int number() const noexcept { return file_.get(); }
-
-  void fill(std::string_view text) const {
-    if (!write_all(number(), text)) fail(fmt::format("--svg: cannot fill a file in memory: {}", std::strerror(errno)));
-    lseek(number(), 0, SEEK_SET);
-  }
-  std::string content() const {
-    std::string text(static_cast<std::size_t>(std::max<off_t>(lseek(number(), 0, SEEK_END), 0)), '\0');
-    std::size_t done = 0;
-    while (done < text.size()) {
-      const ssize_t count = pread(number(), text.data() + done, text.size() - done, static_cast<off_t>(done));
-      if (count < 0 && errno == EINTR) continue;
-      if (count <= 0) fail(fmt::format("--svg: cannot read a file in memory: {}", std::strerror(errno)));
-      done += static_cast<std::size_t>(count);
-    }
-    return text;
-  }
-
- private:
-  Descriptor file_;
-};
 
 std::string first_line(const std::string& text) {
   return plain(std::string_view(text).substr(0, std::min<std::size_t>(text.find('\n'), 400)));
@@ -80,9 +50,9 @@ pid_t start_dot(int input, int output, int messages) {
 }  // namespace
 
 void write_svg(const std::string& graph, const std::string& path, double most_seconds) {
-  const Scratch input("gigabar-dot-input");
-  const Scratch drawing("gigabar-dot-drawing");
-  const Scratch messages("gigabar-dot-messages");
+  const MemoryFile input("--svg");
+  const MemoryFile drawing("--svg");
+  const MemoryFile messages("--svg");
   input.fill(graph);
   ChildProcess child(start_dot(input.number(), drawing.number(), messages.number()));
   const std::optional<int> status = child.end_by(now_ns() + static_cast<std::int64_t>(most_seconds * 1e9));
