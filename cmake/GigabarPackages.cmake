@@ -60,7 +60,7 @@ gigabar_package(
   program gigabar utils "measure and explain the paths of GPU memory"
   "The program gigabar measures copies, transfer streams and communication"
   "between ranks, shows a machine's topology and explains slow or missing paths.")
-set(CPACK_DEBIAN_PROGRAM_PACKAGE_SUGGESTS ${opened_at_run_time})
+set(CPACK_DEBIAN_PROGRAM_PACKAGE_SUGGESTS "${opened_at_run_time}, python3, python3-matplotlib")  # the last two: gigabar report
 
 gigabar_package(
   library libgigabar1 libs "shortest paths to, from and between GPUs - library"

@@ -99,6 +99,9 @@ need_packages() {
 vm_packages=(qemu-system-x86 cpio kmod binutils gcc make xz-utils iproute2 python3 libc6-dev linux-headers-amd64
   ibverbs-providers ibverbs-utils rdmacm-utils perftest)
 
+# What the tests of `gigabar report` draw curves with.
+report_packages=(python3-matplotlib fonts-dejavu-core)
+
 # Prints why tests/vm cannot start guests on this machine; nothing when it can.
 why_no_guests() {
   local system
@@ -116,6 +119,9 @@ need_guest_packages() {
     (need_packages "${vm_packages[@]}") || echo "-- the tests in guests will be skipped"
   fi
 }
+
+# Installs what the tests of pages need.
+need_report_packages() { need_packages "${report_packages[@]}"; }
 
 # Whether this machine has a CUDA toolkit with everything we compile against. Says what is missing when there is only a part of one.
 has_cuda_toolkit() {

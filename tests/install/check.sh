@@ -169,6 +169,9 @@ check_tool() {
     [ -s "$prefix/share/$place" ] || fail "share/$place is not installed"
   done
   GIGABAR_UCP_LIBRARY=/nonexistent/libucp.so "$(find "$prefix" -name gigabar-probe)" --gigabar-probe libucp | grep -q 'passed'
+  # It finds what makes the page from where it is.
+  "$prefix/bin/gigabar" report "$stranger/../../../bench/results/h200-survey.json" -o "$scratch/page.html"
+  grep -q '<h2>Verdicts</h2>' "$scratch/page.html" || fail "the page of gigabar report has no verdicts"
   "$prefix/bin/gigabar" info | grep stand-in || fail "info does not say that the device is a stand-in"
 }
 

@@ -36,7 +36,8 @@ has_field() { dpkg-deb -f "$(package "$1")" "$2" | grep -qE "$3" || fail "$1: $2
 [ "$(find "$scratch" -maxdepth 1 -name '*.deb' | wc -l)" = 4 ] || fail "there are other packages than four: $(ls "$scratch")"
 lib='/usr/lib(/[a-z0-9_]+-linux-gnu)?'
 has gigabar /usr/bin/gigabar /usr/share/man/man1/gigabar.1.gz /usr/share/man/man1/gigabar-doctor.1.gz /usr/share/bash-completion/completions/gigabar \
-  /usr/share/zsh/site-functions/_gigabar /usr/share/fish/vendor_completions.d/gigabar.fish /usr/share/gigabar/schema/doctor.schema.json
+  /usr/share/zsh/site-functions/_gigabar /usr/share/fish/vendor_completions.d/gigabar.fish /usr/share/gigabar/schema/doctor.schema.json \
+  /usr/share/gigabar/python/gigabar_report/__main__.py /usr/share/gigabar/python/gigabar_report/style.css
 has libgigabar1 "$lib/libgigabar.so.1" "$lib/libgigabar.so.1.0" /usr/libexec/gigabar/gigabar-probe
 has libgigabar-dev /usr/include/gigabar.h /usr/include/gigabar/fabric.hpp /usr/include/gdrapi.h "$lib/libgigabar.so" "$lib/pkgconfig/gigabar.pc" \
   "$lib/pkgconfig/gdrapi.pc" "$lib/cmake/gigabar/gigabarConfig.cmake"
@@ -57,6 +58,7 @@ for name in gigabar libgigabar1 libgigabar-dev libgdrapi2-gigabar; do
   done
   [ "$(dpkg-deb -f "$(package "$name")" Description | wc -l)" -ge 2 ] || fail "$name has no description"
 done
+has_field gigabar Suggests 'python3-matplotlib'
 has_field libgdrapi2-gigabar Provides '(^|, )libgdrapi \(= 2\.6\)(,|$)' # packages that need it name a version
 for field in Conflicts Replaces; do has_field libgdrapi2-gigabar "$field" '(^|, )libgdrapi(,|$)'; done
 has_field libgigabar-dev Depends "libgigabar1 \(= $version\), libgdrapi2-gigabar \(= $version\)"

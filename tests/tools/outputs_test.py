@@ -27,7 +27,7 @@ from command_line_test import NOBODY, Outcome, expect
 from machine_files import two_sockets, without_devices
 
 
-# The shortest run of each subcommand; {machine}, {survey}: input files.
+# The shortest run of each subcommand; {machine}, {survey}: input files; {page}: of an output.
 QUICK = {
     "info": [],
     "copylat": ["-s", "64", "-w", "20", "-r", "20", "--budget", "1"],
@@ -43,6 +43,7 @@ QUICK = {
     "explain": [],
     "survey": ["--budget", "1", "--no-probes"],
     "compare": ["{survey}", "{survey}"],
+    "report": ["{survey}", "-o", "{page}"],
     "latency": ["-m", "8", "-i", "10", "-x", "1"],
     "bw": ["-m", "8", "-i", "10", "-x", "1"],
     "bibw": ["-m", "8", "-i", "10", "-x", "1"],
@@ -76,7 +77,7 @@ LONG = {
 # Commands that have done all their work before anybody could look.
 SILENT = ("info", "explain", "compare", "run")
 # Of the options that take a FILE, those that read it; what tune stores is added to what the file holds.
-INPUTS = {"streams": ["--file"], "tune": ["--store"], "preflight": ["--baseline"]}
+INPUTS = {"streams": ["--file"], "tune": ["--store"], "preflight": ["--baseline"], "report": ["--before"]}
 MOUNT = ["unshare", "--mount", "--propagation", "private"] if os.geteuid() == 0 else ["unshare", "--user", "--map-root-user", "--mount"]
 
 
@@ -113,7 +114,7 @@ def inputs():
                 file.write(content.text())
         completed = run("survey", "--budget", "1", "--no-probes", "--json", survey)
         expect(completed.status == 0, "survey", completed)
-    return {"machine": machine, "healthy": healthy, "survey": survey}
+    return {"machine": machine, "healthy": healthy, "survey": survey, "page": os.path.join(shared.FOLDER, "page.html")}
 
 
 def subcommands(runs=None):
@@ -133,7 +134,7 @@ def rows(runs=None):
     for name, arguments, options in subcommands(runs):
         for option in options:
             count += 1
-            contrary = {"--capture": ("--sysroot", inputs()["machine"]), "--store": ("--no-store",)}.get(option, ())
+            contrary = {"--capture": ("--sysroot", inputs()["machine"]), "--store": ("--no-store",), "--output": ("-o", inputs()["page"])}.get(option, ())
             plain = [part for part in arguments if part not in contrary]
             yield name, option, lambda path, name=name, plain=plain, option=option: [name, f"{option}={path}", *plain]
     expect(count > 24, f"{count} output options")
@@ -142,6 +143,8 @@ def rows(runs=None):
 def expect_whole(option, content):
     if option == "--svg":
         expect(content.lstrip().startswith(b"<?xml") and content.rstrip().endswith(b"</svg>"), f"no SVG: {content[:80]}")
+    elif option == "--output":
+        expect(content.startswith(b"<!DOCTYPE html>\n") and content.endswith(b"</html>\n"), f"no page: {content[:80]}")
     elif option == "--textfile":
         expect(content.startswith(b"# TYPE ") and content.endswith(b"\n# EOF\n"), f"no metrics: {content[:80]}")
     elif option == "--capture":
@@ -257,7 +260,7 @@ def test_outputs_to_a_pipe_whose_reader_has_gone():
         expect_nothing_left(temporary(), [])
 
 
-BEGINNINGS = {"--svg": "<?xml", "--textfile": "# TYPE", "--capture": "gigabar-machine.json"}  # of a document, or a part of it
+BEGINNINGS = {"--svg": "<?xml", "--output": "<!DOCTYPE html>", "--textfile": "# TYPE", "--capture": "gigabar-machine.json"}  # of a document, or a part of it
 
 
 def test_outputs_to_standard_output_by_name():

@@ -28,7 +28,7 @@ class Row:
         return words if len(words) > 1 and all(re.fullmatch(r"[a-z0-9_-]+", word) for word in words) else []
 
     def takes_file(self):
-        return self.value.strip("[]") in FILES
+        return self.value.strip("[]").removesuffix("...") in FILES
 
 
 @dataclasses.dataclass

@@ -1,0 +1,170 @@
+// SPDX-License-Identifier: Apache-2.0
+// gigabar report: one HTML page of documents that this program wrote. The page is made by the Python package gigabar_report, which
+// is installed beside the program; here the arguments are checked, and the page is written as every other output.
+#include <fmt/format.h>
+#include <spawn.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/counted.hpp"
+#include "commands.hpp"
+#include "driver/child_process.hpp"
+#include "support/failure.hpp"
+#include "support/memory_file.hpp"
+#include "support/option_checks.hpp"
+#include "support/output.hpp"
+#include "support/plain_text.hpp"
+#include "support/report.hpp"
+
+namespace gigabar::tool {
+namespace {
+
+constexpr const char* kUsualPython = "python3";
+constexpr const char* kSystemPython = "/usr/bin/python3";  // a distribution's packages are its own, whatever comes first in PATH
+constexpr int kNoDocument = 2;                             // exit statuses of gigabar_report
+constexpr int kNoLibrary = 3;
+
+struct Options {
+  std::vector<std::string> files, before;
+  std::string output_path;
+  std::string python;
+  double timeout_s = 120;
+};
+
+struct Drawn {
+  int exit_status = 0;
+  std::string page, message;
+};
+
+// The folder of the package: beside this program wherever both were installed or built.
+std::string package_folder() {
+  std::error_code code;
+  const std::filesystem::path program = std::filesystem::read_symlink("/proc/self/exe", code);
+  if (code) fail(fmt::format("where this program is cannot be told: {}", code.message()));
+  const std::filesystem::path folder = (program.parent_path() / GIGABAR_PYTHON_FROM_BIN / "gigabar_report").lexically_normal();
+  if (!std::filesystem::exists(folder / "__main__.py", code)) {
+    fail(fmt::format("{}: is missing, and makes the page; install gigabar with everything that belongs to it",
+                     plain(folder.string())));
+  }
+  return folder.string();
+}
+
+void require_readable(const std::string& option, const std::vector<std::string>& paths) {
+  for (const std::string& path : paths) {
+    struct stat status{};
+    int code = ::stat(path.c_str(), &status) == 0 && ::access(path.c_str(), R_OK) == 0 ? 0 : errno;
+    if (code == 0 && S_ISDIR(status.st_mode)) code = EISDIR;
+    if (code == 0) continue;
+    refuse_usage(fmt::format("{}{}: cannot be read: {}; name a file that 'gigabar COMMAND --json FILE' wrote", option, plain(path),
+                             std::strerror(code)));
+  }
+}
+
+// The last line: what a program of Python that failed says comes before it.
+std::string last_line(std::string text) {
+  while (!text.empty() && text.back() == '\n') text.pop_back();
+  return plain(text.substr(text.rfind('\n') + 1));
+}
+
+pid_t start_python(const std::string& python, std::vector<std::string> words, const MemoryFile& page, const MemoryFile& messages) {
+  std::vector<char*> arguments;
+  arguments.reserve(words.size() + 1);
+  for (std::string& word : words) arguments.push_back(word.data());
+  arguments.push_back(nullptr);
+  posix_spawn_file_actions_t actions;
+  posix_spawn_file_actions_init(&actions);
+  posix_spawn_file_actions_adddup2(&actions, page.number(), STDOUT_FILENO);
+  posix_spawn_file_actions_adddup2(&actions, messages.number(), STDERR_FILENO);
+  pid_t child = -1;
+  const int code = posix_spawnp(&child, python.c_str(), &actions, nullptr, arguments.data(), environ);
+  posix_spawn_file_actions_destroy(&actions);
+  if (code != 0) {
+    fail(
+        fmt::format("'{}', which makes the page, cannot be started: {}; install it (apt install python3 python3-matplotlib), or "
+                    "name another with --python",
+                    plain(python), std::strerror(code)));
+  }
+  return child;
+}
+
+Drawn draw_with(const std::string& python, const Options& options) {
+  std::vector<std::string> words = {python, "-B", package_folder()};
+  words.insert(words.end(), options.files.begin(), options.files.end());
+  words.emplace_back("--before");
+  words.insert(words.end(), options.before.begin(), options.before.end());
+  const MemoryFile page("--output");
+  const MemoryFile messages("--output");
+  ChildProcess child(start_python(python, std::move(words), page, messages));
+  const std::optional<int> status = child.end_by(now_ns() + static_cast<std::int64_t>(options.timeout_s * 1e9));
+  if (!status) {
+    fail(fmt::format("'{}' was not done with the page after {:g} s and was ended; give fewer files, or a larger --timeout",
+                     plain(python), options.timeout_s));
+  }
+  const std::string message = last_line(messages.content());
+  if (!WIFEXITED(*status)) fail(fmt::format("'{}' was ended by {}: {}", plain(python), signal_text(*status), message));
+  return {WEXITSTATUS(*status), page.content(), message};
+}
+
+std::string draw(const Options& options) {
+  const bool is_chosen = !options.python.empty();
+  Drawn drawn = draw_with(is_chosen ? options.python : kUsualPython, options);
+  if (drawn.exit_status == kNoLibrary && !is_chosen && ::access(kSystemPython, X_OK) == 0) {
+    drawn = draw_with(kSystemPython, options);
+  }
+  if (drawn.exit_status == kNoDocument) refuse_usage(drawn.message);
+  if (drawn.exit_status == kNoLibrary) fail(drawn.message);
+  if (drawn.exit_status != 0 || drawn.page.empty()) {
+    fail(fmt::format("the page was not made (exit status {}): {}", drawn.exit_status, drawn.message));
+  }
+  return std::move(drawn.page);
+}
+
+void run_report(const Options& options, const Invocation& invocation) {
+  Report report("report", invocation, "");
+  require_writable("--output", options.output_path);
+  require_readable("", options.files);
+  require_readable("--before ", options.before);
+  report.show_progress("drawing {}", plain(options.output_path));
+  const std::string page = draw(options);
+  write_file("--output", options.output_path, page);
+  report.print("drawn: {}, {} in {}\n", plain(options.output_path),
+               counted(options.files.size() + options.before.size(), "document"), counted(page.size(), "byte"));
+}
+
+}  // namespace
+
+void add_report(const Command& program, Invocation& invocation) {
+  const auto [command, options] = add_subcommand<Options>(
+      program, invocation, "report", "One HTML page of JSON documents, for a browser or a printer", run_report);
+  command
+      ->add_option("DOCUMENT", options.files,
+                   "JSON files of survey, streams, latency, bw, bibw, multi-lat, mbw-mr, compare, doctor, topology or preflight")
+      ->required()
+      ->type_name("FILE...");
+  command->add_option("-o,--output", options.output_path, "Write the page to this file")
+      ->required()
+      ->type_name("FILE")
+      ->check(file_name());
+  command
+      ->add_option("--before", options.before,
+                   "JSON files of before, up to the next option: what differs by more than the noise is marked")
+      ->type_name("FILE...");
+  command->add_option("--python", options.python, "Python 3.9 or newer, with matplotlib where curves are drawn")
+      ->type_name("PROGRAM");
+  command->add_option("--timeout", options.timeout_s, seconds(3600), "Of the whole run");
+  command->footer(
+      "The page has everything inside, and no script. Curves by size are drawn by matplotlib (apt install python3-matplotlib);\n"
+      "pages without them need Python alone. Without --python it is python3, and where that has no matplotlib /usr/bin/python3.\n"
+      "Exit status: 0 done, 1 failed, 2 a file is no such document, or the command line cannot be followed.");
+}
+
+}  // namespace gigabar::tool
