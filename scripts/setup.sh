@@ -99,8 +99,9 @@ need_packages() {
 vm_packages=(qemu-system-x86 cpio kmod binutils gcc make xz-utils iproute2 python3 libc6-dev linux-headers-amd64
   ibverbs-providers ibverbs-utils rdmacm-utils perftest)
 
-# What the tests of `gigabar report` draw curves with.
+# What the tests of `gigabar report` draw curves with, and look at its pages with.
 report_packages=(python3-matplotlib fonts-dejavu-core)
+browser_packages=(chromium)
 
 # Prints why tests/vm cannot start guests on this machine; nothing when it can.
 why_no_guests() {
@@ -120,8 +121,13 @@ need_guest_packages() {
   fi
 }
 
-# Installs what the tests of pages need.
-need_report_packages() { need_packages "${report_packages[@]}"; }
+# Installs what the tests of pages need. Ubuntu has no package of a browser, only a snap; without one the tests in it are skipped and say why.
+need_report_packages() {
+  need_packages "${report_packages[@]}"
+  if [ "$install" = yes ] && [ "$(. /etc/os-release 2>/dev/null && echo "${ID:-}")" = debian ]; then
+    (need_packages "${browser_packages[@]}") || echo "-- the tests in a browser will be skipped"
+  fi
+}
 
 # Whether this machine has a CUDA toolkit with everything we compile against. Says what is missing when there is only a part of one.
 has_cuda_toolkit() {
