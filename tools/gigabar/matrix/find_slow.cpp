@@ -19,6 +19,7 @@ namespace {
 // than this are no exception, but what is usual.
 constexpr double kUsualQuantile = 0.8, kMaxSlow = 0.6;
 constexpr double kSigmaOfMad = 1.4826;  // of a normal distribution
+constexpr int kMaxHosts = 1 << 15;      // whose pairs are numbered
 
 struct Path {
   int from = 0, to = 0;
@@ -26,17 +27,6 @@ struct Path {
   bool is_slow = false;
   bool is_slow_alone = false;  // enough to be named by itself
   bool is_explained = false;
-};
-
-// Paths that cross different things cannot be compared.
-int kind_of(const Placement& from, const Placement& to) {
-  if (from.host >= 0 && from.host == to.host) return 0;
-  return from.group == to.group ? 1 : 2;
-}
-
-// What the paths of a kind usually have, and below which share of it one is slow.
-struct Usual {
-  double gb_per_s = 0, limit = 0;
 };
 
 Usual usual_of(std::vector<double> rates, const FindOptions& options) {
@@ -59,26 +49,14 @@ Usual usual_of(std::vector<double> rates, const FindOptions& options) {
   return static_cast<double>(slow) > kMaxSlow * static_cast<double>(rates.size()) ? usual_at(0.5) : usual;
 }
 
-std::vector<Path> paths_of(const Rates& rates, std::span<const Placement> ranks, const FindOptions& options) {
+std::vector<Path> paths_of(const Comparison& comparison, std::size_t count, const FindOptions& options) {
   std::vector<Path> paths;
-  std::array<std::vector<double>, 3> samples;
-  std::vector<std::size_t> kinds;
-  for (std::size_t from = 0; from < rates.count; ++from) {
-    for (std::size_t to = 0; to < rates.count; ++to) {
-      const double rate = rates.at(from, to);
-      if (from == to || !(rate > 0) || !std::isfinite(rate)) continue;
-      paths.push_back({static_cast<int>(from), static_cast<int>(to), rate});
-      kinds.push_back(static_cast<std::size_t>(kind_of(ranks[from], ranks[to])));
-      samples[kinds.back()].push_back(rate);
-    }
-  }
-  std::array<Usual, 3> usual{};
-  for (std::size_t kind = 0; kind < samples.size(); ++kind) usual[kind] = usual_of(std::move(samples[kind]), options);
-  for (std::size_t i = 0; i < paths.size(); ++i) {
-    const Usual& of_kind = usual[kinds[i]];
-    paths[i].share /= of_kind.gb_per_s;
-    paths[i].is_slow = paths[i].share < of_kind.limit;
-    paths[i].is_slow_alone = paths[i].is_slow && paths[i].share < 1 - options.pair_floor;
+  for (std::size_t i = 0; i < comparison.shares.size(); ++i) {
+    const double share = comparison.shares[i];
+    if (!(share > 0)) continue;
+    Path& path = paths.emplace_back(Path{static_cast<int>(i / count), static_cast<int>(i % count), share});
+    path.is_slow = comparison.is_slow[i] != 0;
+    path.is_slow_alone = path.is_slow && share < 1 - options.pair_floor;
   }
   return paths;
 }
@@ -102,6 +80,10 @@ void visit_parts(const Path& path, std::span<const Placement> ranks, const Visit
   leave(Part::host, from.host, to.host);
   if (from.host != to.host) leave(Part::rail, from.rail, to.rail);
   leave(Part::rank, path.from, path.to);
+  if (from.host == to.host || std::min(from.host, to.host) < 0 || std::max(from.host, to.host) >= kMaxHosts) return;
+  visit(Key(Part::host_pair, from.host * kMaxHosts + to.host, Way::sending));
+  const auto [lesser, greater] = std::minmax(from.host, to.host);
+  visit(Key(Part::host_pair, lesser * kMaxHosts + greater, Way::both));
 }
 
 struct Count {
@@ -128,11 +110,18 @@ Order order_of(const Key& key, const Count& count) {
   return {count.left, std::size_t{} - count.all, std::get<Way>(key) == Way::both ? 0 : 1, -static_cast<int>(std::get<Part>(key))};
 }
 
+// Hosts of one rank each are paths of their own: that pair of ranks is named.
+bool is_pair_of_ranks(const Key& key, const Count& count) {
+  return std::get<Part>(key) == Part::host_pair && count.all <= (std::get<Way>(key) == Way::both ? 2U : 1U);
+}
+
 const std::pair<const Key, Count>* best_of(const std::map<Key, Count>& counts, double agreement) {
   const std::pair<const Key, Count>* best = nullptr;
   for (const auto& each : counts) {
     const Count& count = each.second;
-    if (count.left == 0 || static_cast<double>(count.slow) < agreement * static_cast<double>(count.all)) continue;
+    if (count.left == 0 || is_pair_of_ranks(each.first, count) ||
+        static_cast<double>(count.slow) < agreement * static_cast<double>(count.all))
+      continue;
     if (best == nullptr || order_of(best->first, best->second) < order_of(each.first, count)) best = &each;
   }
   return best;
@@ -162,6 +151,11 @@ Slow explain(const Key& key, std::vector<Path>& paths, std::span<const Placement
     path.is_explained = true;
   }
   slow.share = median(shares);
+  if (slow.part == Part::host_pair) {
+    slow.second = slow.first % kMaxHosts;
+    slow.first /= kMaxHosts;
+    return slow;
+  }
   for (const auto& [number, count] : crossing) {
     const bool crosses_the_same = count == shares.size() && (slow.way != Way::both || all[number] == count);
     if (number != slow.first && crosses_the_same) slow.others.push_back(number);
@@ -192,23 +186,75 @@ std::string_view name_of(Part part) noexcept {
     case Part::host: return "host";
     case Part::rail: return "rail";
     case Part::rank: return "rank";
+    case Part::host_pair: return "hosts";
     case Part::pair: return "pair";
   }
   return "?";
 }
 
 std::string Slow::text() const {
-  if (part == Part::pair) return fmt::format("pair {} {} {}", first, way == Way::both ? "and" : "to", second);
+  if (is_pair(part)) return fmt::format("{} {} {} {}", name_of(part), first, way == Way::both ? "and" : "to", second);
   const std::string_view what = way == Way::sending ? ", sending" : way == Way::receiving ? ", receiving" : "";
   std::string text = fmt::format("{} {}{}", name_of(part), first, what);
   for (const int other : others) text += fmt::format(", or {} {}, which the same paths cross", name_of(part), other);
   return text;
 }
 
+bool crosses(const Slow& slow, std::span<const Placement> ranks, std::size_t from, std::size_t to) noexcept {
+  const auto leaves = [&](int sender, int receiver) {
+    if (is_pair(slow.part)) {
+      return (sender == slow.first && receiver == slow.second) ||
+             (slow.way == Way::both && sender == slow.second && receiver == slow.first);
+    }
+    if (sender == receiver) return false;
+    return (slow.way != Way::receiving && sender == slow.first) || (slow.way != Way::sending && receiver == slow.first);
+  };
+  const Placement &sender = ranks[from], &receiver = ranks[to];
+  switch (slow.part) {
+    case Part::group: return leaves(sender.group, receiver.group);
+    case Part::rail: return sender.host != receiver.host && leaves(sender.rail, receiver.rail);
+    case Part::host:
+    case Part::host_pair: return leaves(sender.host, receiver.host);
+    case Part::rank:
+    case Part::pair: return leaves(static_cast<int>(from), static_cast<int>(to));
+  }
+  return false;
+}
+
+Kind kind_of(const Placement& from, const Placement& to) noexcept {
+  if (from.host >= 0 && from.host == to.host) return Kind::within_host;
+  return from.group == to.group ? Kind::within_group : Kind::between_groups;
+}
+
+Comparison compare_paths(const Rates& rates, std::span<const Placement> ranks, const FindOptions& options) {
+  Comparison comparison;
+  if (ranks.size() < rates.count) return comparison;
+  std::array<std::vector<double>, kKinds> samples;
+  const auto visit = [&](const auto& see) {
+    for (std::size_t from = 0; from < rates.count; ++from) {
+      for (std::size_t to = 0; to < rates.count; ++to) {
+        const double rate = rates.at(from, to);
+        if (from == to || !(rate > 0) || !std::isfinite(rate)) continue;
+        see(from * rates.count + to, static_cast<std::size_t>(kind_of(ranks[from], ranks[to])), rate);
+      }
+    }
+  };
+  visit([&](std::size_t, std::size_t kind, double rate) { samples[kind].push_back(rate); });
+  for (std::size_t kind = 0; kind < kKinds; ++kind) comparison.usual[kind] = usual_of(std::move(samples[kind]), options);
+  comparison.shares.resize(rates.count * rates.count);
+  comparison.is_slow.resize(rates.count * rates.count);
+  visit([&](std::size_t index, std::size_t kind, double rate) {
+    const Usual& usual = comparison.usual[kind];
+    const double share = rate / usual.gb_per_s;
+    comparison.shares[index] = static_cast<float>(share);
+    comparison.is_slow[index] = share < usual.limit ? 1 : 0;
+  });
+  return comparison;
+}
+
 std::vector<Slow> find_slow(const Rates& rates, std::span<const Placement> ranks, const FindOptions& options) {
   std::vector<Slow> found;
-  if (ranks.size() < rates.count) return found;
-  std::vector<Path> paths = paths_of(rates, ranks, options);
+  std::vector<Path> paths = paths_of(compare_paths(rates, ranks, options), rates.count, options);
   while (true) {
     const std::map<Key, Count> counts = count_parts(paths, ranks);
     const auto* const best = best_of(counts, options.agreement);

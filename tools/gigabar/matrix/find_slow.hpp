@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// From the rates between all pairs of ranks to what is slow: a rank, a host, a rail, a group of hosts behind one switch, a pair, or
-// one direction of a pair.
+// From the rates between all pairs of ranks to what is slow: a rank, a host, a rail, a group of hosts behind one switch, a pair of
+// hosts or of ranks, or one direction of a pair.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -27,21 +28,24 @@ struct Rates {
   double at(std::size_t from, std::size_t to) const { return gb_per_s[from * count + to]; }
 };
 
-enum class Part : std::uint8_t { group, host, rail, rank, pair };
+enum class Part : std::uint8_t { group, host, rail, rank, host_pair, pair };
 std::string_view name_of(Part part) noexcept;
-enum class Way : std::uint8_t { both, sending, receiving };  // of a pair: `both`, or from `first` to `second` only (sending)
+enum class Way : std::uint8_t { both, sending, receiving };  // of pairs: `both`, or from `first` to `second` only (sending)
 
 struct Slow {
   Part part = Part::rank;
   Way way = Way::both;
   int first = 0;
-  int second = -1;             // of a pair
+  int second = -1;             // of a pair of hosts or of ranks
   double share = 0;            // median of its rates over what such paths usually have
   std::size_t path_count = 0;  // slow paths that it explains
   std::vector<int> others;     // of the same kind, that the rates cannot tell from it: the same paths cross all of them
 
   std::string text() const;  // "host 3, sending"
 };
+constexpr bool is_pair(Part part) noexcept { return part == Part::host_pair || part == Part::pair; }
+// Whether `slow` is crossed by the path between the two ranks.
+bool crosses(const Slow& slow, std::span<const Placement> ranks, std::size_t from, std::size_t to) noexcept;
 
 struct FindOptions {
   double floor = 0.25;       // a path that loses less is not slow, however quiet the others are
@@ -50,9 +54,27 @@ struct FindOptions {
   double agreement = 0.8;    // a part is slow when this share of the paths that cross it are
 };
 
-// What explains the slow paths, the part that explains most first. Paths are compared with those of their kind: within a host,
-// within a group, or between groups. Cost: a few times count * count. Empty: nothing is slow, or half of all paths are, which is
-// then what is usual.
+// Paths that cross different things are not compared.
+enum class Kind : std::uint8_t { within_host, within_group, between_groups };
+inline constexpr std::size_t kKinds = 3;
+Kind kind_of(const Placement& from, const Placement& to) noexcept;
+
+// What the paths of a kind usually have, and below which share of it one is slow. 0: there are no such paths.
+struct Usual {
+  double gb_per_s = 0, limit = 0;
+};
+
+struct Comparison {
+  std::array<Usual, kKinds> usual{};  // by Kind
+  std::vector<float> shares;          // of each path, as Rates: of what is usual for its kind; 0: not measured
+  std::vector<std::uint8_t> is_slow;  // 1: below its kind's limit
+};
+
+// Each path with those of its kind: within a host, within a group, or between groups. Without a placement for each rank: nothing.
+Comparison compare_paths(const Rates& rates, std::span<const Placement> ranks, const FindOptions& options = {});
+
+// What explains the slow paths, the part that explains most first. Cost: a few times count * count. Empty: nothing is slow, or
+// most of all paths are, which is then what is usual.
 std::vector<Slow> find_slow(const Rates& rates, std::span<const Placement> ranks, const FindOptions& options = {});
 
 }  // namespace gigabar::tool::matrix
