@@ -14,7 +14,7 @@ from command_line_test import expect, expect_refusal, run
 PAGE = pathlib.Path(__file__).resolve().parents[2] / "docs" / "command-line.md"
 # Commands that keep the command line of a tool of the field: their letters are that tool's.
 KEPT = {"streams": "CUts", "copylat": "GDRCopy", "copybw": "GDRCopy", "apiperf": "GDRCopy", "pplat": "GDRCopy", "sanity": "GDRCopy",
-        "latency": "OSU", "bw": "OSU", "bibw": "OSU", "multi-lat": "OSU", "mbw-mr": "OSU"}
+        "latency": "OSU", "bw": "OSU", "bibw": "OSU", "multi-lat": "OSU", "mbw-mr": "OSU", "matrix": "OSU"}
 # Names of earlier versions, which are taken and not shown: command, old name, a value that is refused, the name that the refusal has.
 OLD = [("latency", "--kind", "get", "--op"), ("sanity", "--deadline", "0", "--timeout"), ("softhca", "--timeout-ms", "0", "--timeout-ms"),
        ("apiperf", "--warm-up", "x", "--warmup"), ("pplat", "--warm-up", "x", "--warmup"), ("tune", "-d", "rocm", "--accelerator"),

@@ -49,6 +49,7 @@ QUICK = {
     "bibw": ["-m", "8", "-i", "10", "-x", "1"],
     "multi-lat": ["-m", "8", "-i", "10", "-x", "1"],
     "mbw-mr": ["-m", "8", "-i", "10", "-x", "1"],
+    "matrix": ["--measure", "latency", "-i", "2", "-x", "1", "-n", "2"],
     "tune": ["-m", "128K:128K", "-i", "2", "-x", "1", "--no-store"],
     "device-latency": ["-i", "10", "-x", "1"],
     "device-bw": ["-m", "4K", "-i", "10", "-x", "1"],
@@ -70,6 +71,7 @@ LONG = {
     "preflight": ["--budget", "100"],
     "survey": ["--budget", "100"],
     **{name: ["-m", "8", "-i", "100000000"] for name in ("latency", "bw", "bibw", "multi-lat", "mbw-mr")},
+    "matrix": ["-i", "1000000"],
     "tune": ["-m", "1M:4M", "-i", "100000"],
     "pingpong": ["-m", "4K", "-i", "1000000", "--timeout", "100"],
     "softhca": ["-m", "8", "-i", "1000000", "--timeout", "100"],
@@ -77,7 +79,7 @@ LONG = {
 # Commands that have done all their work before anybody could look.
 SILENT = ("info", "explain", "compare", "run")
 # Of the options that take a FILE, those that read it; what tune stores is added to what the file holds.
-INPUTS = {"streams": ["--file"], "tune": ["--store"], "preflight": ["--baseline"], "report": ["--before"]}
+INPUTS = {"streams": ["--file"], "tune": ["--store"], "preflight": ["--baseline"], "report": ["--before"], "matrix": ["--switches"]}
 MOUNT = ["unshare", "--mount", "--propagation", "private"] if os.geteuid() == 0 else ["unshare", "--user", "--map-root-user", "--mount"]
 
 
@@ -145,6 +147,8 @@ def expect_whole(option, content):
         expect(content.lstrip().startswith(b"<?xml") and content.rstrip().endswith(b"</svg>"), f"no SVG: {content[:80]}")
     elif option == "--output":
         expect(content.startswith(b"<!DOCTYPE html>\n") and content.endswith(b"</html>\n"), f"no page: {content[:80]}")
+    elif option == "--csv":
+        expect(content.startswith(b"from,to,") and content.endswith(b"\n"), f"no CSV: {content[:80]}")
     elif option == "--textfile":
         expect(content.startswith(b"# TYPE ") and content.endswith(b"\n# EOF\n"), f"no metrics: {content[:80]}")
     elif option == "--capture":

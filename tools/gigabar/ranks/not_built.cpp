@@ -19,6 +19,7 @@ void add(const Command& program, std::initializer_list<const char*> names) {
 }  // namespace
 
 void add_point_to_point(const Command& program, Invocation&) { add(program, {"latency", "bw", "bibw", "multi-lat", "mbw-mr"}); }
+void add_matrix(const Command& program, Invocation&) { add(program, {"matrix"}); }
 void add_tune(const Command& program, Invocation&) { add(program, {"tune"}); }
 void add_device_measures(const Command& program, Invocation&) { add(program, {"device-latency", "device-bw", "device-rate"}); }
 void add_pingpong(const Command& program, Invocation&) { add(program, {"pingpong"}); }

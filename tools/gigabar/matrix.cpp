@@ -1,0 +1,468 @@
+// SPDX-License-Identifier: Apache-2.0
+// gigabar matrix: latency and bandwidth between all pairs of the ranks of a job, and what is slow among them.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <barrier>
+#include <chrono>
+#include <cmath>
+#include <cstdlib>
+#include <fstream>
+#include <memory>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "base/counted.hpp"
+#include "commands.hpp"
+#include "gigabar/device.hpp"
+#include "gigabar/fabric.hpp"
+#include "matrix/batches.hpp"
+#include "matrix/output.hpp"
+#include "ranks/buffers.hpp"
+#include "ranks/exchange.hpp"
+#include "support/clock.hpp"
+#include "support/option_checks.hpp"
+
+namespace gigabar::tool {
+namespace ranks {
+namespace {
+
+using matrix::AtOnce, matrix::Judgement, matrix::Shown;
+
+constexpr Tag kFromRank0Tag = 5;
+constexpr std::uint64_t kLatencyBytes = 8;
+constexpr std::uint32_t kRoundTripsPerWindow = 10;
+constexpr int kExitSlow = 3;
+constexpr std::size_t kMaxLocalRanks = 512;
+
+enum class Measures : std::uint8_t { both, latency, bandwidth };
+constexpr std::array<Named<Measures>, 3> kMeasures = {
+    {{Measures::both, "both"}, {Measures::latency, "latency"}, {Measures::bandwidth, "bandwidth"}}};
+
+struct MatrixOptions : JobOptions {
+  std::string accelerator = "host";
+  Measures measures = Measures::both;
+  AtOnce at_once = AtOnce::all;
+  std::uint64_t bytes = std::uint64_t{1} << 20;
+  std::uint32_t iteration_count = 10, warm_up_count = 2, window = 16;
+  std::uint32_t again_count = 2;
+  std::uint32_t local_count = 4;
+  bool is_checked = false;
+  std::string svg_path, csv_path, switches_path;
+};
+
+// Settled from the command line alone.
+struct MatrixPlan {
+  MatrixOptions options;
+  Plan latency, bandwidth;
+  matrix::Switches switches;  // at rank 0, which judges
+};
+
+Plan plan_of(const MatrixOptions& options, Measure measure) {
+  Plan plan;
+  plan.options.measure = measure;
+  plan.options.kind = Kind::write;
+  plan.options.is_checked = options.is_checked;
+  plan.options.window = options.window;
+  plan.options.warm_up_count = options.warm_up_count;
+  plan.options.iteration_count = options.iteration_count * (is_latency(measure) ? kRoundTripsPerWindow : 1);
+  plan.options.fabric = options.fabric;
+  plan.first_place = plan.second_place = options.accelerator == "cuda" ? Place::device : Place::host;
+  plan.range = {kLatencyBytes, std::max(kLatencyBytes, options.bytes)};
+  plan.sizes = {kLatencyBytes, options.bytes};
+  plan.fabric = fabric_options(options.fabric);
+  return plan;
+}
+
+MatrixPlan make_matrix_plan(const MatrixOptions& options) {
+  if (options.accelerator != "cuda" && options.accelerator != "host") {
+    refuse_usage(fmt::format("-d {}: this is no kind of device; choose cuda or host", options.accelerator));
+  }
+  MatrixPlan plan{options, plan_of(options, Measure::many_latencies), plan_of(options, Measure::many_bandwidths), {}};
+  if (!options.switches_path.empty() && rank_by_environment() == "0") plan.switches = matrix::read_switches(options.switches_path);
+  return plan;
+}
+
+// What is the same at all processes of a host, and differs between hosts of one name.
+std::string machine_id() {
+  std::string id;
+  std::ifstream("/proc/sys/kernel/random/boot_id") >> id;
+  return id;
+}
+
+class MatrixSession : public RankSession {
+ public:
+  MatrixSession(const MatrixPlan& plan, Invocation& invocation)
+      : RankSession("matrix", checked(plan.options), plan.bandwidth.fabric, invocation),
+        plan_(plan),
+        invocation_(invocation),
+        clock_(SampleClock::calibrate()) {}
+
+  void run() override {
+    join();
+    count_ = fabric().rank_count();
+    if (count_ < 2) refuse_usage("the job has 1 rank, and matrix measures between ranks; start 2 or more");
+    agree(digest());
+    make_buffers();
+    if (report() != nullptr) print_titles();
+    meet_others();
+    measure_all();
+    if (report() != nullptr) tell_results();
+    leave({kSegment}, timeout());
+    if (report() == nullptr) return;
+    write_files();
+    if (has_slow()) invocation_.exit_status = kExitSlow;
+  }
+
+ private:
+  const MatrixOptions& options() const noexcept { return plan_.options; }
+  bool has(Measures measure) const noexcept { return options().measures == Measures::both || options().measures == measure; }
+
+  // Rank 0 writes.
+  static const MatrixOptions& checked(const MatrixOptions& options) {
+    if (rank_by_environment() != "0") return options;
+    for (const auto& [name, path] : {std::pair("--svg", options.svg_path), std::pair("--csv", options.csv_path)}) {
+      if (!path.empty()) require_writable(name, path);
+    }
+    return options;
+  }
+
+  std::uint64_t digest() const {
+    return digest_of_text(fmt::format("matrix {} {} {} {} {} {} {} {} {}", options().accelerator,
+                                      name_in(kMeasures, options().measures), name_in(matrix::kAtOnce, options().at_once),
+                                      options().bytes, options().iteration_count, options().warm_up_count, options().window,
+                                      options().again_count, options().is_checked));
+  }
+
+  void make_buffers() {
+    const Place place = plan_.bandwidth.first_place;
+    if (place == Place::device) {
+      const std::vector<DeviceInfo> found = take(devices());
+      device_ = found[fabric().local_rank() % found.size()];
+    }
+    const auto buffers = std::make_shared<Buffers>(plan_.bandwidth, place, device_.value_or(DeviceInfo()));
+    registered_ = buffers;
+    buffers_ = buffers.get();
+    require_of_fabric(fabric().register_segment(kSegment, buffers_->address(), buffers_->bytes()));
+    meet(timeout());
+  }
+
+  // --- Who is where --------------------------------------------------------------------------------------------------------------
+
+  // A text of rank 0 at every rank.
+  std::string from_rank_0(std::string text, std::size_t most_bytes) {
+    if (rank() == 0) {
+      for (Rank to = 1; to < count_; ++to) {
+        require_of_fabric(fabric().send(to, kFromRank0Tag, text.data(), text.size(), timeout()));
+      }
+      return text;
+    }
+    text.assign(most_bytes, '\0');
+    text.resize(take_from_fabric(fabric().recv(0, kFromRank0Tag, text.data(), text.size(), timeout())).bytes);
+    return text;
+  }
+
+  // Numbers of rank 0 at every rank; what another process sent is not trusted.
+  std::vector<int> numbers_from_rank_0(const std::vector<int>& numbers, std::size_t most_count) {
+    constexpr std::size_t kMaxDigits = 11;
+    const Json list = Json::parse(from_rank_0(Json(numbers).dump(), kMaxDigits * (most_count + 1)), nullptr, false);
+    std::vector<int> read;
+    for (const Json& each : list) {
+      if (!each.is_number_unsigned() || each.get<std::uint64_t>() > most_count) fail("rank 0 has sent something else than numbers");
+      read.push_back(each.get<int>());
+    }
+    return read;
+  }
+
+  void meet_others() {
+    Json own = introduction_of(device_);
+    own["note"] = buffers_->note();
+    const std::vector<Json> introductions = introduce(own);
+    const Json location = {
+        {"machine", machine_id()},
+        {"tree", matrix::switch_of_slurm(std::getenv("SLURM_TOPOLOGY_ADDR"), std::getenv("SLURM_TOPOLOGY_ADDR_PATTERN"))}};
+    const std::vector<Json> locations = gather_introductions(location, kMaxIntroductionBytes, timeout());
+    for (std::size_t i = 0; i < introductions.size(); ++i) {
+      whereabouts_.push_back(
+          {text_of(introductions[i], "host"), text_of(locations[i], "machine"), "", text_of(locations[i], "tree")});
+    }
+    if (report() != nullptr && std::any_of(introductions.begin(), introductions.end(), is_of_stand_in) &&
+        !report()->is_stand_in()) {
+      report()->note("stand-in: host memory plays a GPU, so the figures say nothing about one");
+    }
+    std::vector<int> hosts;
+    for (const matrix::Placement& each : matrix::places_of(whereabouts_, plan_.switches).ranks) hosts.push_back(each.host);
+    hosts_ = numbers_from_rank_0(hosts, count_);
+    if (hosts_.size() != count_) fail("rank 0 has sent the hosts of another number of ranks");
+  }
+
+  // --- Measuring -----------------------------------------------------------------------------------------------------------------
+
+  void measure_all() {
+    figures_.latency_us = figures_.gb_per_s = matrix::RankRow(count_);
+    const std::size_t batches = matrix::batch_count(hosts_, options().at_once);
+    std::vector<int> wanted(batches);
+    for (std::size_t i = 0; i < batches; ++i) wanted[i] = static_cast<int>(i);
+    for (std::uint32_t pass = 0; !wanted.empty(); ++pass) {
+      measure_batches(wanted, pass);
+      gather_figures();
+      wanted = numbers_from_rank_0(pass < options().again_count ? slow_batches() : std::vector<int>(), batches);
+    }
+  }
+
+  void measure_batches(const std::vector<int>& wanted, std::uint32_t pass) {
+    const auto begin = std::chrono::steady_clock::now();
+    std::size_t done = 0;
+    int batch = 0;
+    matrix::visit_batches(hosts_, options().at_once, [&](const Pairing& pairs) {
+      if (!std::binary_search(wanted.begin(), wanted.end(), batch++)) return;
+      if (report() != nullptr) {
+        const double elapsed_s = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+        report()->show_progress("{}batch {} of {}{}", pass == 0 ? "" : "what looks slow again: ", done + 1, wanted.size(),
+                                matrix::time_left(elapsed_s, done, wanted.size()));
+      }
+      measure_pairs(pairs);
+      ++done;
+    });
+  }
+
+  void measure_pairs(const Pairing& pairs) {
+    const int own = static_cast<int>(rank());
+    std::optional<Rank> partner;
+    for (const auto& [first, second] : pairs) {
+      if (first == own) partner = static_cast<Rank>(second);
+      if (second == own) partner = static_cast<Rank>(first);
+    }
+    if (partner) require_of_fabric(fabric().connect(*partner, timeout()));
+    if (has(Measures::latency)) measure_with(partner, plan_.latency, rank() < partner.value_or(0));
+    if (!has(Measures::bandwidth)) return;
+    for (const bool is_lesser : {true, false}) measure_with(partner, plan_.bandwidth, (rank() < partner.value_or(0)) == is_lesser);
+  }
+
+  void measure_with(std::optional<Rank> partner, const Plan& plan, bool is_active) {
+    meet(patient_timeout(plan, options().bytes));  // others are not done with what was before
+    const bool is_time = is_latency(plan.options.measure);
+    const std::uint64_t bytes = is_time ? kLatencyBytes : options().bytes;
+    const Seat seat{partner.value_or(rank()), partner && is_active, !partner};
+    std::barrier<> gate(1);
+    Exchange exchange(fabric(), *buffers_, plan, clock_, seat, 0);
+    Measurement measured = exchange.measure(bytes, {}, gate);
+    if (measured.wrong_count != 0) {
+      if (figures_.wrong_count == 0) figures_.first_wrong = fmt::format("from rank {}: {}", seat.partner, measured.first_wrong);
+      figures_.wrong_count += measured.wrong_count;
+    }
+    if (!seat.is_active) return;
+    constexpr double kNsPerPs = 0.001;
+    const double p50_us = summarize(measured.samples_ps, kNsPerPs).p50_us;
+    if (!(p50_us > 0)) return;
+    const matrix::PathIndex path = paths_.index_of(measured.path.text);
+    if (is_time) return figures_.latency_us.keep_less(*partner, p50_us, path);
+    const double gb = static_cast<double>(bytes) * plan.options.window * 1e-9;
+    figures_.gb_per_s.keep_more(*partner, gb / (p50_us * 1e-6), path);
+    note_rails(*partner, measured.path.detail);
+  }
+
+  // Of the writes to other hosts, which are all alike where each rank has its own rails.
+  void note_rails(Rank partner, const Json& detail) {
+    if (hosts_[partner] == hosts_[rank()] || !detail.contains("rails")) return;
+    std::string rails;
+    for (const Json& each : detail["rails"]) rails += (rails.empty() ? "" : ", ") + each["rail"].get<std::string>();
+    if (!rails_) rails_ = rails;
+    has_several_rails_ |= *rails_ != rails;
+  }
+
+  void gather_figures() {
+    figures_.path_texts = paths_.all();
+    figures_.rails = has_several_rails_ ? "" : rails_.value_or("");
+    const std::vector<std::string> texts = gather(matrix::encode(figures_), matrix::most_encoded_bytes(count_), timeout());
+    if (report() == nullptr) return;
+    job_.emplace(count_);
+    wrong_count_ = 0;
+    for (std::size_t from = 0; from < texts.size(); ++from) {
+      const auto row = matrix::decode(texts[from], count_);
+      if (!row) fail(fmt::format("rank {} has sent something else than its figures", from));
+      job_->set_row(from, *row);
+      whereabouts_[from].rails = row->rails;
+      if (row->wrong_count != 0 && wrong_count_ == 0) first_complaint_ = fmt::format("rank {} {}", from, row->first_wrong);
+      wrong_count_ += row->wrong_count;
+    }
+    places_ = matrix::places_of(whereabouts_, plan_.switches);
+    judged_.clear();
+    // Names what is slow in the bandwidth first: it tells directions apart.
+    if (has(Measures::bandwidth)) judged_.push_back(matrix::judge(job_->gb_per_s, false, places_.ranks));
+    if (has(Measures::latency)) judged_.push_back(matrix::judge(job_->latency_us, true, places_.ranks));
+  }
+
+  // Batches with a path that looks slow: whatever disturbed it may have passed, so that they are measured again.
+  std::vector<int> slow_batches() const {
+    std::vector<int> numbers;
+    if (judged_.empty()) return numbers;
+    int number = 0;
+    matrix::visit_batches(hosts_, options().at_once, [&](const Pairing& pairs) {
+      const bool is_slow = std::any_of(pairs.begin(), pairs.end(), [&](const auto& pair) {
+        const auto one = static_cast<std::size_t>(pair.first), other = static_cast<std::size_t>(pair.second);
+        return std::any_of(judged_.begin(), judged_.end(), [&](const Judgement& judgement) {
+          const auto& slow = judgement.comparison.is_slow;
+          return slow[one * count_ + other] != 0 || slow[other * count_ + one] != 0;
+        });
+      });
+      if (is_slow) numbers.push_back(number);
+      ++number;
+    });
+    return numbers;
+  }
+
+  // --- What rank 0 says ----------------------------------------------------------------------------------------------------------
+
+  void print_titles() {
+    report()->print("# Gigabar {} Matrix of {}, memory of the {}\n", GIGABAR_VERSION, counted(count_, "rank"),
+                    plan_.bandwidth.first_place == Place::device ? "devices" : "hosts");
+    report()->print(
+        "# latency: write of {} with notification, half of a round trip; bandwidth: windows of {} writes of {}; medians\n",
+        counted(kLatencyBytes, "byte"), options().window, bytes_text(options().bytes));
+    if (device_) report()->set_device(*device_);
+    report()->set_clock(clock_);
+    tell_settings();
+  }
+
+  std::vector<Shown> shown() const {
+    std::vector<Shown> all;
+    for (const Judgement& judgement : judged_) {
+      all.push_back({judgement.is_latency ? job_->latency_us : job_->gb_per_s, judgement, job_->paths.all(), places_});
+    }
+    return all;
+  }
+
+  bool has_slow() const {
+    return std::any_of(judged_.begin(), judged_.end(), [](const Judgement& each) { return !each.slow.empty(); });
+  }
+
+  void tell_results() {
+    const std::vector<Shown> all = shown();
+    for (const Shown& each : all) {
+      if (count_ <= matrix::kMaxRanksInTable) {
+        report()->print("# {} ({}): rows send, columns receive; !: slow\n{}", each.measure(), each.unit(), matrix::table_of(each));
+      }
+      report()->print("{}", matrix::summary_of(each));
+      tell_document(each);
+    }
+    tell_places();
+    complain(first_complaint_, counted(wrong_count_, "round"));
+    for (const Shown& each : all) {
+      for (std::size_t i = 0; i < each.judgement.slow.size(); ++i) report()->print("slow: {}\n", matrix::line_of(each, i));
+    }
+    if (!has_slow()) report()->print("# nothing is slow\n");
+  }
+
+  void tell_document(const Shown& shown) {
+    const Plan& plan = shown.is_latency() ? plan_.latency : plan_.bandwidth;
+    Json result = {{"measure", shown.measure()},
+                   {"bytes", shown.is_latency() ? kLatencyBytes : options().bytes},
+                   {"iterations", plan.options.iteration_count.value_or(0)},
+                   {"warm_up", options().warm_up_count},
+                   {"window", shown.is_latency() ? 1 : options().window}};
+    result.update(matrix::document_of(shown));
+    report()->add_result(std::move(result));
+  }
+
+  void tell_places() {
+    Json& document = report()->document();
+    document["buffers"] = plan_.bandwidth.first_place == Place::device ? "D D" : "H H";
+    document["at_once"] = name_in(matrix::kAtOnce, options().at_once);
+    document["path_texts"] = job_->paths.all();
+    document["hosts"] = places_.hosts;
+    document["rails"] = places_.rails;
+    document["switches"] = places_.groups;
+    document["places"] = list_of(places_.ranks, [](const matrix::Placement& place) -> Json {
+      return {{"host", place.host}, {"rail", index_or_null(place.rail)}, {"switch", index_or_null(place.group)}};
+    });
+    document["is_checked"] = options().is_checked;
+    document["wrong_count"] = wrong_count_;
+    document["is_slow"] = has_slow();
+  }
+
+  void write_files() {
+    const std::vector<Shown> all = shown();
+    const Shown *latency = nullptr, *bandwidth = nullptr;
+    std::vector<const Shown*> both;
+    for (const Shown& each : all) {
+      (each.is_latency() ? latency : bandwidth) = &each;
+      both.push_back(&each);
+    }
+    if (!options().csv_path.empty()) write_file("--csv", options().csv_path, matrix::csv_of(latency, bandwidth));
+    if (options().svg_path.empty()) return;
+    const std::string title =
+        fmt::format("{} on {}, memory of the {}{}", counted(count_, "rank"), counted(places_.hosts.size(), "host"),
+                    plan_.bandwidth.first_place == Place::device ? "devices" : "hosts", stand_in_label(report()->is_stand_in()));
+    write_file("--svg", options().svg_path, matrix::svg_of(both, title));
+  }
+
+  const MatrixPlan plan_;
+  Invocation& invocation_;
+  const SampleClock clock_;
+  Rank count_ = 0;
+  Buffers* buffers_ = nullptr;
+  std::optional<DeviceInfo> device_;
+  std::vector<int> hosts_;  // of each rank
+  // Of this rank.
+  matrix::RankFigures figures_;
+  matrix::PathTexts paths_;
+  std::optional<std::string> rails_;
+  bool has_several_rails_ = false;
+  // Of all ranks, at rank 0.
+  std::vector<matrix::Whereabouts> whereabouts_;
+  matrix::Places places_;
+  std::optional<matrix::JobFigures> job_;
+  std::vector<Judgement> judged_;
+  std::uint64_t wrong_count_ = 0;
+  std::string first_complaint_;
+};
+
+}  // namespace
+}  // namespace ranks
+
+void add_matrix(const Command& program, Invocation& invocation) {
+  using ranks::MatrixOptions;
+  const auto [command, options] = add_subcommand<MatrixOptions>(
+      program, invocation, "matrix", "Latency and bandwidth between all pairs of ranks, and what is slow among them",
+      [](const MatrixOptions& chosen, Invocation& invoked) {
+        ranks::run_ranks<ranks::MatrixSession>(
+            "matrix", chosen.local_count, [&] { return ranks::make_matrix_plan(chosen); }, invoked);
+      });
+  command
+      ->add_option("-d,--accelerator", options.accelerator, "Memory of every rank: cuda (stand-ins where there is no GPU), or host")
+      ->type_name("cuda|host")
+      ->capture_default_str();
+  command->add_choice("--measure", options.measures, ranks::kMeasures, "What is measured");
+  command->add_choice("--at-once", options.at_once, matrix::kAtOnce,
+                      "Pairs at the same time: all (every rank talks to one other), host (pairs that share no host), or one");
+  command->add_option("-s,--size", options.bytes, byte_count(1, std::uint64_t{1} << 30), "Bytes of one write of the bandwidth");
+  command->add_option("-W,--window-size", options.window, whole_number(1, ranks::kMaxWindow),
+                      "Messages under way before an acknowledgement is awaited");
+  command->add_option("-i,--iterations", options.iteration_count, whole_number(1, 1000000),
+                      "Timed windows per path, and ten times as many round trips");
+  command->add_option("-x,--warmup", options.warm_up_count, whole_number(0, 1000000), "Untimed rounds before the timed ones");
+  command->add_option("--again", options.again_count, whole_number(0, 100),
+                      "Most times that what looks slow is measured again; the better figure counts");
+  command
+      ->add_option("--switches", options.switches_path,
+                   "Hosts behind one switch: on each line the switch's name, then its hosts; without, as Slurm says")
+      ->type_name("FILE");
+  command->add_flag("-c,--validation", options.is_checked,
+                    "Check all data, different ones in every round; wrong data are status 1");
+  command->add_option("--csv", options.csv_path, "Also write a line for each path: both ends, figures, shares of the usual, path")
+      ->type_name("FILE");
+  command->add_option("--svg", options.svg_path, "Also draw heat maps: an SVG file")->type_name("FILE");
+  command->add_option("-n,--ranks", options.local_count, whole_number(2, ranks::kMaxLocalRanks),
+                      "How many ranks, without a launcher");
+  ranks::add_job_options(command, options);
+  command->footer(
+      "Ranks: those of mpirun, srun, torchrun or 'gigabar run'; started alone, the command starts its own on this host. The device "
+      "of a rank is its local rank modulo the devices. Each path is compared with those of its kind: within a host, behind one "
+      "switch, between switches. Exit status: 0 nothing is slow; 3 something is; 1 a rank failed, or data were wrong; 2 the "
+      "command "
+      "line cannot be followed.");
+}
+
+}  // namespace gigabar::tool

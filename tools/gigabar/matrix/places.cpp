@@ -1,0 +1,166 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "matrix/places.hpp"
+
+#include <fmt/format.h>
+
+#include <fstream>
+#include <iterator>
+#include <sstream>
+
+#include "support/failure.hpp"
+#include "support/plain_text.hpp"
+
+namespace gigabar::tool::matrix {
+namespace {
+
+constexpr std::size_t kMaxFileBytes = std::size_t{16} << 20;
+
+// Numbers texts in the order of their first appearance; an empty text has none.
+class Numbers {
+ public:
+  explicit Numbers(std::vector<std::string>& names) : names_(names) {}
+
+  int number_of(const std::string& key, const std::string& name) {
+    if (key.empty()) return -1;
+    const auto [known, is_new] = numbers_.emplace(key, static_cast<int>(numbers_.size()));
+    if (is_new) names_.push_back(name);
+    return known->second;
+  }
+
+ private:
+  std::vector<std::string>& names_;
+  std::map<std::string, int> numbers_;
+};
+
+std::vector<std::string_view> parts_of(std::string_view text) {
+  std::vector<std::string_view> parts;
+  while (true) {
+    const std::size_t end = text.find('.');
+    parts.push_back(text.substr(0, end));
+    if (end == std::string_view::npos) return parts;
+    text.remove_prefix(end + 1);
+  }
+}
+
+std::string short_name(const std::string& host) { return host.substr(0, host.find('.')); }
+
+// Of a host by its whole name, or by what stands before the first dot.
+std::string switch_of(const std::string& host, const Switches& switches) {
+  for (const std::string& name : {host, short_name(host)}) {
+    if (const auto found = switches.find(name); found != switches.end()) return found->second;
+  }
+  return {};
+}
+
+}  // namespace
+
+Switches parse_switches(std::string_view text, const std::string& path) {
+  Switches switches;
+  std::istringstream lines{std::string(text)};
+  std::size_t number = 0;
+  for (std::string line; std::getline(lines, line);) {
+    ++number;
+    std::istringstream words(line.substr(0, line.find('#')));
+    std::string name;
+    if (!(words >> name)) continue;
+    std::size_t count = 0;
+    for (std::string host; words >> host; ++count) {
+      const auto [known, is_new] = switches.emplace(host, name);
+      if (!is_new && known->second != name) {
+        refuse_usage(fmt::format("--switches {}: line {}: host {} is behind {} and {}; name it once", plain(path), number,
+                                 plain(host), plain(known->second), plain(name)));
+      }
+    }
+    if (count == 0) {
+      refuse_usage(
+          fmt::format("--switches {}: line {}: no host behind {}; write its hosts behind it", plain(path), number, plain(name)));
+    }
+  }
+  return switches;
+}
+
+Switches read_switches(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  if (!file) refuse_usage(fmt::format("--switches {}: it cannot be opened; name a file that can be read", plain(path)));
+  std::string text(kMaxFileBytes + 1, '\0');
+  file.read(text.data(), static_cast<std::streamsize>(text.size()));
+  if (file.bad()) refuse_usage(fmt::format("--switches {}: it cannot be read; name a file", plain(path)));
+  text.resize(static_cast<std::size_t>(file.gcount()));
+  if (text.size() > kMaxFileBytes) {
+    refuse_usage(fmt::format("--switches {}: more than {} bytes; name a text file of switches", plain(path), kMaxFileBytes));
+  }
+  return parse_switches(text, path);
+}
+
+std::string switch_of_slurm(const char* address, const char* pattern) {
+  if (address == nullptr || pattern == nullptr) return {};
+  const std::vector<std::string_view> names = parts_of(address);
+  const std::vector<std::string_view> levels = parts_of(pattern);
+  // A switch may stand for several ("s[1-2]"): the ones next to the node, then.
+  if (levels.size() < 2 || names.size() < levels.size() || levels[levels.size() - 2] != "switch") return {};
+  return std::string(names[levels.size() - 2]);
+}
+
+std::string Places::name_of(Part part, int number) const {
+  const auto in = [number](const std::vector<std::string>& names) {
+    const auto index = static_cast<std::size_t>(number);
+    return number >= 0 && index < names.size() ? names[index] : std::string();
+  };
+  switch (part) {
+    case Part::host:
+    case Part::host_pair: return in(hosts);
+    case Part::rail: return in(rails);
+    case Part::group: return in(groups);
+    case Part::rank: {
+      const auto index = static_cast<std::size_t>(number);
+      const int host = index < ranks.size() ? ranks[index].host : -1;
+      return host >= 0 ? "on " + hosts[static_cast<std::size_t>(host)] : std::string();
+    }
+    case Part::pair: return {};
+  }
+  return {};
+}
+
+std::string Places::text(const Slow& slow) const {
+  if (slow.part == Part::host_pair) {
+    const char* const between = slow.way == Way::both ? "and" : "to";
+    return fmt::format("hosts {} {} {}", name_of(slow.part, slow.first), between, name_of(slow.part, slow.second));
+  }
+  if (slow.part == Part::pair) {
+    return fmt::format("{} ({}, {})", slow.text(), name_of(Part::rank, slow.first), name_of(Part::rank, slow.second));
+  }
+  const auto named = [&](int number) {
+    const std::string_view part = slow.part == Part::group ? "switch" : tool::matrix::name_of(slow.part);
+    return slow.part == Part::rank ? fmt::format("{} {} {}", part, number, name_of(slow.part, number))
+                                   : fmt::format("{} {}", part, name_of(slow.part, number));
+  };
+  std::string text = named(slow.first);
+  if (slow.way != Way::both) text += slow.way == Way::sending ? ", sending" : ", receiving";
+  for (const int other : slow.others) text += fmt::format(", or {}, which the same paths cross", named(other));
+  return text;
+}
+
+Places places_of(std::span<const Whereabouts> ranks, const Switches& switches) {
+  Places places;
+  Numbers hosts(places.hosts), rails(places.rails), groups(places.groups);
+  std::map<std::string, int> namesakes;
+  std::map<std::string, std::string> name_of_machine;
+  for (const Whereabouts& rank : ranks) {
+    const std::string machine = rank.host + '\n' + rank.machine;
+    if (!name_of_machine.contains(machine)) {
+      const int count = ++namesakes[rank.host];
+      name_of_machine[machine] = count == 1 ? rank.host : fmt::format("{} ({})", rank.host, count);
+    }
+    const std::string& host = name_of_machine[machine];
+    const std::string behind = switches.empty() ? rank.tree : switch_of(rank.host, switches);
+    Placement placement;
+    placement.host = hosts.number_of(machine, host);
+    if (!rank.rails.empty())
+      placement.rail = rails.number_of(machine + '\n' + rank.rails, fmt::format("{} of {}", rank.rails, host));
+    placement.group = groups.number_of(behind, behind);
+    places.ranks.push_back(placement);
+  }
+  return places;
+}
+
+}  // namespace gigabar::tool::matrix
