@@ -23,6 +23,7 @@ import time
 HOSTS = 8
 SWITCHES = 4
 SECONDS = 150  # of one run
+SKIPPED = 77
 # Of a link of a host; far below what the processors move, so that these do not decide.
 RATE_MBIT, SLOW_MBIT = 24, 8
 INTERFACE = "gb0"
@@ -40,13 +41,24 @@ def command(*words, network=None):
         fail(" ".join(line), done.stderr)
 
 
+def why_not():
+    """Why this machine cannot run the cases; empty: it can."""
+    for name in ("ip", "tc", "nsenter", "unshare"):
+        if not shutil.which(name):
+            return f"there is no '{name}'; install iproute2 and util-linux"
+    script = ("ip link add name a type veth peer name b && tc qdisc add dev a root tbf rate 1mbit burst 16kb latency 1s && "
+              "tc qdisc add dev b root handle 1: htb && ip link add name c type bridge && mount -t sysfs none /sys")
+    done = subprocess.run(["unshare", "--net", "--uts", "--mount", "sh", "-c", script], capture_output=True, text=True, timeout=30, check=False)
+    return "" if done.returncode == 0 else f"the kernel has no name spaces, veth, bridge, tbf or htb for this user: {done.stderr.strip()}"
+
+
 class Process:
     """With a network of its own, and a host name, that lives until it is ended."""
 
     def __init__(self, name):
         self.name = name
         # UCX finds interfaces in /sys, which shows those of the network in which it was mounted.
-        script = f"mount -t sysfs none /sys && hostname {name} && echo up && exec sleep 1000000"
+        script = f"mount -t sysfs none /sys && hostname {name} && echo up && exec sleep {2 * SECONDS}"
         self.child = subprocess.Popen(["unshare", "--net", "--uts", "--mount", "sh", "-c", script], stdout=subprocess.PIPE, text=True)
         if self.child.stdout.readline() != "up\n":
             fail(f"no name space for {name}")
@@ -234,6 +246,10 @@ def main():
     if os.geteuid() != 0 and "GIGABAR_TEST_IS_ROOT" not in os.environ:
         os.environ["GIGABAR_TEST_IS_ROOT"] = "1"
         os.execvp("unshare", ["unshare", "--user", "--map-root-user", sys.executable, "-B", *sys.argv])
+    reason = why_not()
+    if reason:
+        print(f"skipped: {reason}")
+        sys.exit(SKIPPED)
     cases[options.case](options)
 
 

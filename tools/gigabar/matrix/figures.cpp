@@ -11,9 +11,9 @@
 namespace gigabar::tool::matrix {
 namespace {
 
-constexpr std::size_t kMaxText = 512;             // bytes of a path or a complaint
-constexpr std::size_t kMaxNumberBytes = 9;        // in CBOR
-constexpr std::size_t kMaxPathTextsOfRank = 256;  // on its way to rank 0
+constexpr std::size_t kMaxText = 256;            // bytes of a path or a complaint
+constexpr std::size_t kMaxNumberBytes = 9;       // in CBOR
+constexpr std::size_t kMaxPathTextsOfRank = 64;  // on its way to rank 0
 
 std::optional<RankRow> row_from(const Json& values, const Json& paths, std::size_t rank_count, std::size_t text_count) {
   if (!values.is_array() || !paths.is_array() || values.size() != rank_count || paths.size() != rank_count) return {};
