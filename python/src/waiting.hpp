@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+// Waits of Python: other threads run meanwhile, and a signal (Ctrl-C) ends them.
+#pragma once
+
+#include <nanobind/nanobind.h>
+
+#include <algorithm>
+#include <chrono>
+
+#include "errors.hpp"
+#include "gigabar/types.hpp"
+
+namespace gigabar::python {
+
+// Seconds of a caller: a number from 0 on, or None, which waits until the operation ends.
+Timeout timeout_of(nb::handle seconds, const char* operation);
+
+// Handlers of signals run between such parts of a wait.
+inline constexpr std::chrono::nanoseconds kSlice = std::chrono::milliseconds(50);
+
+// Calls `call(Timeout)`, which returns a Result and can be made again after timed_out, until it ends or the time is over.
+template <class Call>
+auto wait_in_slices(const Timeout& timeout, const Call& call) {
+  using Clock = std::chrono::steady_clock;
+  const auto begin = Clock::now();
+  const std::chrono::nanoseconds whole =
+      timeout.is_forever() ? std::chrono::nanoseconds::max() : std::chrono::nanoseconds(timeout.ns());
+  while (true) {
+    const std::chrono::nanoseconds left = std::max(whole - (Clock::now() - begin), std::chrono::nanoseconds(0));
+    auto result = [&] {
+      const nb::gil_scoped_release released;
+      return call(Timeout(std::min(left, kSlice)));
+    }();
+    const bool is_last = result.status() != Status::timed_out || left <= kSlice;
+    if (is_last) return result;
+    if (PyErr_CheckSignals() != 0) throw nb::python_error();
+  }
+}
+
+}  // namespace gigabar::python
