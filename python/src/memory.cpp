@@ -119,10 +119,7 @@ void add_memory(nb::module_& module) {
             return nb::make_tuple(kind, memory.is_of_gpu() ? memory.device() : 0);
           },
           nb::sig("def __dlpack_device__(self) -> tuple[int, int]"))
-      .def_prop_ro("__cuda_array_interface__", &cuda_interface, nb::sig("def __cuda_array_interface__(self) -> dict[str, object]"))
-      .def(
-          "__buffer__", [](nb::handle_t<Memory> self, int) { return nb::steal(PyMemoryView_FromObject(self.ptr())); },
-          nb::sig("def __buffer__(self, flags: int, /) -> memoryview"));
+      .def_prop_ro("__cuda_array_interface__", &cuda_interface, nb::sig("def __cuda_array_interface__(self) -> dict[str, object]"));
   module.def("allocate", &allocate, nb::arg("nbytes"), nb::kw_only(), nb::arg("device") = 0, nb::arg("exportable") = false,
              nb::sig("def allocate(nbytes: int, *, device: int = 0, exportable: bool = False) -> Memory"),
              "Allocate nbytes (at least 1) on a device. The content is undefined.\n\n"
