@@ -264,7 +264,8 @@ def test_outputs_to_a_pipe_whose_reader_has_gone():
         expect_nothing_left(temporary(), [])
 
 
-BEGINNINGS = {"--svg": "<?xml", "--output": "<!DOCTYPE html>", "--textfile": "# TYPE", "--capture": "gigabar-machine.json"}  # of a document, or a part of it
+# Of a document, or a part of it.
+BEGINNINGS = {"--csv": "from,to,", "--svg": "<?xml", "--output": "<!DOCTYPE html>", "--textfile": "# TYPE", "--capture": "gigabar-machine.json"}
 
 
 def test_outputs_to_standard_output_by_name():
