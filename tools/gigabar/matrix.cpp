@@ -80,7 +80,12 @@ MatrixPlan make_matrix_plan(const MatrixOptions& options) {
     refuse_usage(fmt::format("-d {}: this is no kind of device; choose cuda or host", options.accelerator));
   }
   MatrixPlan plan{options, plan_of(options, Measure::many_latencies), plan_of(options, Measure::many_bandwidths), {}};
-  if (!options.switches_path.empty() && rank_by_environment() == "0") plan.switches = matrix::read_switches(options.switches_path);
+  if (rank_by_environment() != "0") return plan;
+  // Rank 0 reads and writes files.
+  if (!options.switches_path.empty()) plan.switches = matrix::read_switches(options.switches_path);
+  for (const auto& [name, path] : {std::pair("--svg", options.svg_path), std::pair("--csv", options.csv_path)}) {
+    if (!path.empty()) require_writable(name, path);
+  }
   return plan;
 }
 
@@ -94,7 +99,7 @@ std::string machine_id() {
 class MatrixSession : public RankSession {
  public:
   MatrixSession(const MatrixPlan& plan, Invocation& invocation)
-      : RankSession("matrix", checked(plan.options), plan.bandwidth.fabric, invocation),
+      : RankSession("matrix", plan.options, plan.bandwidth.fabric, invocation),
         plan_(plan),
         invocation_(invocation),
         clock_(SampleClock::calibrate()) {}
@@ -118,15 +123,6 @@ class MatrixSession : public RankSession {
  private:
   const MatrixOptions& options() const noexcept { return plan_.options; }
   bool has(Measures measure) const noexcept { return options().measures == Measures::both || options().measures == measure; }
-
-  // Rank 0 writes.
-  static const MatrixOptions& checked(const MatrixOptions& options) {
-    if (rank_by_environment() != "0") return options;
-    for (const auto& [name, path] : {std::pair("--svg", options.svg_path), std::pair("--csv", options.csv_path)}) {
-      if (!path.empty()) require_writable(name, path);
-    }
-    return options;
-  }
 
   std::uint64_t digest() const {
     return digest_of_text(fmt::format("matrix {} {} {} {} {} {} {} {} {}", options().accelerator,

@@ -39,7 +39,8 @@ struct Slow {
   int second = -1;             // of a pair of hosts or of ranks
   double share = 0;            // median of its rates over what such paths usually have
   std::size_t path_count = 0;  // slow paths that it explains
-  std::vector<int> others{};   // of the same kind, that the rates cannot tell from it: the same paths cross all of them
+  // Of the same kind, that the rates cannot tell from it: the same paths cross all of them.
+  std::vector<int> others = {};  // GCC warns without it  NOLINT(readability-redundant-member-init)
 
   std::string text() const;  // "host 3, sending"
 };

@@ -46,9 +46,9 @@ std::string path_between(const Shown& shown, std::size_t index) {
 }
 
 const std::string& path_text_of(const Shown& shown, std::size_t index) {
-  static const std::string kNone;
+  static const std::string none;
   const PathIndex path = shown.figures.paths[index];
-  return path < shown.path_texts.size() ? shown.path_texts[path] : kNone;
+  return path < shown.path_texts.size() ? shown.path_texts[path] : none;
 }
 
 Kind kind_at(const Shown& shown, std::size_t index) {
