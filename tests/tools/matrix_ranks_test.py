@@ -5,6 +5,9 @@
 import csv
 import json
 import os
+import re
+import shlex
+import socket
 import sys
 import xml.etree.ElementTree
 
@@ -13,6 +16,7 @@ from command_line_test import expect, expect_header, expect_refusal
 from outputs_test import on_a_terminal
 from ranks_test import ranks
 
+PAGE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "docs", "operations.md")
 SHORT = ("matrix", "-s", "4K", "-W", "4", "-i", "3", "-x", "1", "--transport", "local", "--again", "0")
 
 
@@ -53,6 +57,21 @@ def test_matrix_measures_every_pair_of_ranks():
             expect_all_pairs(document, count)
             lines = [line for line in outcome.out.splitlines() if line[:1].isdigit()]
             expect(len(lines) == 2 * count, "a line for each rank and measure", outcome)
+
+
+def test_matrix_page_is_true():
+    """The commands of docs/operations.md run, with ranks of this host in place of those of a launcher."""
+    with open(PAGE, encoding="utf-8") as file:
+        page = file.read().split("\n## The slow part of a job\n")[1]
+    (block,) = re.findall(r"^```\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
+    with open(path_of("switches.txt"), "w", encoding="utf-8") as file:
+        file.write(f"leaf1 {socket.gethostname()}\n")
+    commands = [shlex.split(line, comments=True) for line in block.splitlines()]
+    expect(len(commands) == 3, "commands")
+    for words in commands:
+        options = words[words.index("matrix") + 1 :]
+        outcome = ranks("matrix", *options, *SHORT[1:], *([] if "-n" in options else ["-n", "2"]), GIGABAR_STAND_IN="2")
+        expect(outcome.status in (0, 3), " ".join(words), outcome)
 
 
 def test_matrix_measures_one_of_both():
