@@ -97,7 +97,7 @@ MUTANTS = [
     ),
 
     # --- Wire-up: who is let in, with which keys -----------------------------------------------------------------------------------
-    *of("wire-up", "src/fabric/secure/handshake.cpp", "unit_test")(
+    *of("wire-up", "src/secure/handshake.cpp", "unit_test")(
         ("wireup_exchange_not_in_the_keys", "                .add(shared_.bytes())\n", "", "SecureHandshake.*"),
         ("wireup_challenge_not_in_the_hello", '"hello of the acceptor").add(challenge_);', '"hello of the acceptor");', "SecureHandshake.*"),
         ("wireup_answer_to_any_hello", "  if (!is_initiators) hash.add(is_initiator() ? own_hello_ : peer_hello_);\n", "", "SecureHandshake.*"),
@@ -112,15 +112,15 @@ MUTANTS = [
         ("wireup_another_rank_answers", "if (is_initiator() && from != peer_) return HelloFault::rank;", "", "SecureHandshake.*"),
         ("wireup_any_purpose", "if (purpose != static_cast<std::uint32_t>(identity_.purpose)) return HelloFault::job;", "", "SecureHandshake.*:*EndpointPurposes.*"),
     ),
-    *of("wire-up", "src/fabric/secure/stream.cpp", "unit_test")(
+    *of("wire-up", "src/secure/stream.cpp", "unit_test")(
         ("seal_frames_of_any_length", " || rest_bytes > kHeadBytes + kMaxFrameBytes + kAddedBytes", "", "SecureStream.*"),
         ("seal_end_not_told", "frame.is_last = tag == crypto_secretstream_xchacha20poly1305_TAG_FINAL;", "frame.is_last = false;", "SecureStream.*"),
         ("seal_opens_behind_a_forgery", "    state_ = Secret();\n    return Found::forged;", "    return Found::forged;", "SecureStream.*"),
     ),
-    *of("wire-up", "src/fabric/secure/pending_handshake.cpp", "unit_test")(
+    *of("wire-up", "src/secure/pending_handshake.cpp", "unit_test")(
         ("wireup_proven_by_any_proof", "handshake_.take_proof(received_) ? HandshakeResult::proven", "handshake_.take_proof(received_) || true ? HandshakeResult::proven", "*EndpointPurposes.*"),
     ),
-    *of("wire-up", "src/fabric/secure/dial.cpp", "unit_test")(
+    *of("wire-up", "src/secure/dial.cpp", "unit_test")(
         ("wireup_listener_with_any_proof", "if (handshake_->take_proof(received_)) return judge_proven();", "if (handshake_->take_proof(received_) || true) return Progress::connected;", "*EndpointPurposes.*"),
         ("wireup_verdict_ignored", "if (handshake_->verdict() == Verdict::proceed) return Progress::connected;", "return Progress::connected;", "EndpointVerdicts.*"),
         ("dial_waits_for_the_silent", "give_up_at_ns_ = is_first_unix_socket() ? kNever : now_ns_ + hello_ns_;", "give_up_at_ns_ = kNever;", "Dial.*"),
@@ -128,17 +128,17 @@ MUTANTS = [
         ("dial_knows_one_address", "if (!fresh.empty()) targets_ = std::move(fresh);", "", "Dial.*"),
         ("wireup_refusal_is_final", "if (is_peers_own_socket()) return fail(", "if (true) return fail(", "WireupStrangers.ARefusalOverTcpIsNeverFinal"),
     ),
-    *of("wire-up", "src/fabric/secure/channel.cpp", "unit_test")(
+    *of("wire-up", "src/secure/channel.cpp", "unit_test")(
         ("wireup_any_end_is_orderly", '"its socket closed without a sealed end: its process has ended"', '"it disconnected"', "*EndpointPurposes.*"),
         ("wireup_descriptors_without_a_frame", "if (descriptors_.size() > kMaxFrameDescriptors || (incoming_.empty() && !descriptors_.empty())) {", "if (false) {", "WireupDescriptors.*"),
         ("wireup_frames_after_a_cut", "while (!is_over() && !is_backpressured()) {", "while (!fault_ && !is_backpressured()) {", "*EndpointPurposes.*:HostileInsider.*"),
         ("wireup_queue_without_end", "if (queued_bytes_ + frame.body.size() + kFrameOverheadBytes > limits_.max_queued_bytes) {", "if (false) {", "*WireupFrames.*"),
         ("wireup_reads_while_held_back", "while (!is_over() && !is_backpressured()) {", "while (!is_over()) {", "WireupQueue.*"),
     ),
-    *of("wire-up", "src/fabric/secure/pending_limit.cpp", "unit_test")(
+    *of("wire-up", "src/secure/pending_limit.cpp", "unit_test")(
         ("strangers_of_any_source", "return entry.second.source == source && !entry.second.has_hello;", "return !entry.second.has_hello;", "PendingLimit.*"),
     ),
-    *of("wire-up", "src/fabric/secure/endpoint.cpp", "unit_test")(
+    *of("wire-up", "src/secure/endpoint.cpp", "unit_test")(
         ("strangers_without_a_limit", "  if (!limit.is_full()) return;\n", "  if (true) return;\n", "WireupStrangers.*"),
         ("strangers_without_a_deadline", "pending_.begin()->second.deadline_ns() <= now_ns_) {", "pending_.begin()->second.deadline_ns() == 7) {", "WireupStrangers.SlowOnesAreDropped"),
         ("wireup_deferred_forgotten", "      deferred_.merge(due);\n", "", "WireupQueue.*"),
@@ -147,7 +147,7 @@ MUTANTS = [
         ("wireup_another_user", "if (!credentials.is_of_this_user) return count(", "if (false) return count(", "WireupForks.AnotherUser*"),
         ("directory_any_count", "if (pending.peer_rank_count() != identity_.rank_count) {", "if (false) {", "EndpointVerdicts.*"),
     ),
-    *of("wire-up", "src/fabric/secure/secret.cpp", "unit_test")(
+    *of("wire-up", "src/secure/secret.cpp", "unit_test")(
         ("secret_in_a_core", "? sodium_malloc(bytes) : nullptr;", "? ::operator new(bytes) : nullptr;", "Secret.IsInNoCoreDump"),
         ("secret_left_behind", "    sodium_memzero(cell, kCellBytes);\n", "", "Secret.*"),
     ),

@@ -16,7 +16,7 @@
 namespace gigabar {
 namespace {
 
-using namespace fabric::secure;
+using namespace secure;
 using test::eventually;
 
 // Calls `body` with one allocation more that succeeds, each time, until none fails; `check` gets whether `body` threw. Answers how

@@ -348,7 +348,7 @@ ISOLATED_TEST(FabricAllocation, TheDirectoryAmongStrangers) {
   std::optional<Descriptor> stranger;
   fabric::Job member = job;
   member.rank = 1;
-  const fabric::secure::Identity identity = fabric::identity_of(member, fabric::secure::Purpose::directory);
+  const secure::Identity identity = fabric::identity_of(member, secure::Purpose::directory);
   const auto come = [&] {
     const long left = std::exchange(test::left_until_failure, -1);
     stranger.emplace(test::knock_tcp(job.master_port));
@@ -362,8 +362,8 @@ ISOLATED_TEST(FabricAllocation, TheDirectoryAmongStrangers) {
     {
       // Its hello, where it was let in.
       const test::WithMemory enough;
-      fabric::secure::Handshake handshake(identity, fabric::secure::Role::initiator);
-      std::string challenge(fabric::secure::kChallengeBytes, '\0');
+      secure::Handshake handshake(identity, secure::Role::initiator);
+      std::string challenge(secure::kChallengeBytes, '\0');
       if (::recv(stranger->get(), challenge.data(), challenge.size(), MSG_DONTWAIT) == ssize_t(challenge.size()) &&
           handshake.take_challenge(challenge)) {
         const std::string hello = handshake.hello(0);

@@ -19,9 +19,9 @@
 
 #include "base/clock.hpp"
 #include "conformance/rank_segment.hpp"
-#include "fabric/secure/handshake.hpp"
-#include "fabric/secure/sockets.hpp"
 #include "fault/doors.hpp"
+#include "secure/handshake.hpp"
+#include "secure/sockets.hpp"
 
 namespace gigabar::test {
 namespace {
@@ -293,17 +293,17 @@ int flood(std::size_t socket_count, int seconds, const Visit& visit) {
 
 // Half of the sockets say nothing, half repeat a hello that was made up: its prefix, and what may be ranks.
 Visit made_up_words(const Doors& doors) {
-  std::string hello = encode(fabric::secure::Prefix{fabric::secure::kProtocolVersion, fabric::secure::Verdict::proceed});
+  std::string hello = encode(secure::Prefix{secure::kProtocolVersion, secure::Verdict::proceed});
   append(hello, std::uint32_t{3});
   append(hello, std::uint32_t{2});
   append(hello, std::uint32_t{0});
   return [doors, hello](std::size_t index) {
     const std::uint16_t port = doors.tcp_ports[index % doors.tcp_ports.size()];
     if (index % 4 < 2) return std::pair(port, std::string());
-    const auto purpose = index % 8 < 4 ? fabric::secure::Purpose::directory : fabric::secure::Purpose::wireup;
+    const auto purpose = index % 8 < 4 ? secure::Purpose::directory : secure::Purpose::wireup;
     std::string words = hello;
     append(words, static_cast<std::uint32_t>(purpose));
-    return std::pair(port, words + std::string(fabric::secure::kHelloBytes - words.size(), 'r'));
+    return std::pair(port, words + std::string(secure::kHelloBytes - words.size(), 'r'));
   };
 }
 
@@ -333,7 +333,7 @@ class Recorder {
   std::uint16_t port() const noexcept { return port_; }
   // The hello and the proof; less when they do not come. They are noted behind their passing on.
   std::string words() const {
-    constexpr std::size_t kBytes = fabric::secure::kHelloBytes + fabric::secure::kProofBytes;
+    constexpr std::size_t kBytes = secure::kHelloBytes + secure::kProofBytes;
     for (const std::int64_t until_ns = now_ns() + kPatience.ns();; std::this_thread::sleep_for(std::chrono::milliseconds(1))) {
       const std::scoped_lock lock(mutex_);
       if (words_.size() >= kBytes || now_ns() >= until_ns) return words_.substr(0, kBytes);
@@ -342,13 +342,13 @@ class Recorder {
 
  private:
   Descriptor listen() {
-    fabric::secure::SocketAddress loopback;
+    secure::SocketAddress loopback;
     auto& four = reinterpret_cast<sockaddr_in&>(loopback.storage);
     four.sin_family = AF_INET;
     four.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
     loopback.bytes = sizeof four;
-    Descriptor listener = fabric::secure::listen_at(loopback);
-    if (listener.is_open()) port_ = port_of(fabric::secure::own_address_of(listener.get()));
+    Descriptor listener = secure::listen_at(loopback);
+    if (listener.is_open()) port_ = port_of(secure::own_address_of(listener.get()));
     return listener;
   }
   // False: the end.
@@ -445,7 +445,7 @@ TEST(FabricDoor, KeepsNoRankOutWhenWhatARankSaidIsRepeated) {
   job.start(1);
   ASSERT_TRUE(job.hear(1, "up"));
   const std::string words = recorder.words();
-  ASSERT_EQ(words.size(), fabric::secure::kHelloBytes + fabric::secure::kProofBytes);
+  ASSERT_EQ(words.size(), secure::kHelloBytes + secure::kProofBytes);
   EXPECT_TRUE(words.starts_with("gigabarW"));
   Intruder intruder([&] { return crowd([&](std::size_t) { return std::pair(job.master_port(), words); }); });
   std::this_thread::sleep_for(std::chrono::seconds(3));

@@ -12,12 +12,12 @@
 
 #include "driver/hwloc/child.hpp"
 #include "fabric/job/directories.hpp"
-#include "fabric/secure/poller.hpp"
 #include "fabric/tuning.hpp"
 #include "gigabar/fabric.hpp"
 #include "gigabar/memory.hpp"
 #include "memory/host_pages.hpp"
 #include "platform/numa.hpp"
+#include "secure/poller.hpp"
 #include "support/descriptors.hpp"
 #include "support/failing_calls.hpp"
 #include "support/free_port.hpp"
@@ -58,7 +58,7 @@ Result<void> error_of(const Result<T>& result) {
 
 ISOLATED_TEST(FailingSystemCalls, Poller) {
   expect_errors({{"timerfd_create", EMFILE, "watch sockets: timerfd_create"}, {"epoll_ctl", ENOSPC, "watch sockets: epoll_ctl"}},
-                [] { return error_of(fabric::secure::Poller::open()); });
+                [] { return error_of(secure::Poller::open()); });
 }
 
 ISOLATED_TEST(FailingSystemCalls, BootstrapServer) {

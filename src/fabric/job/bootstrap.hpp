@@ -8,7 +8,7 @@
 
 #include "base/bytes.hpp"
 #include "fabric/job/directories.hpp"
-#include "fabric/secure/channel.hpp"
+#include "secure/channel.hpp"
 
 namespace gigabar::fabric {
 

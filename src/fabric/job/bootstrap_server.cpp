@@ -14,7 +14,7 @@
 #include "fabric/job/directories.hpp"
 #include "fabric/job/job_key.hpp"
 #include "fabric/job/master.hpp"
-#include "fabric/secure/endpoint.hpp"
+#include "secure/endpoint.hpp"
 
 namespace gigabar::fabric {
 namespace {

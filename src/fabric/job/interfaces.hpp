@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "fabric/job/job.hpp"
-#include "fabric/secure/sockets.hpp"
+#include "secure/sockets.hpp"
 
 namespace gigabar::fabric {
 

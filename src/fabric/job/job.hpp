@@ -9,9 +9,9 @@
 #include <string>
 #include <string_view>
 
-#include "fabric/secure/secret.hpp"
 #include "gigabar/fabric_options.hpp"
 #include "gigabar/status.hpp"
+#include "secure/secret.hpp"
 
 namespace gigabar::fabric {
 

@@ -6,7 +6,7 @@
 #include <string>
 
 #include "fabric/job/job.hpp"
-#include "fabric/secure/handshake.hpp"
+#include "secure/handshake.hpp"
 
 namespace gigabar::fabric {
 

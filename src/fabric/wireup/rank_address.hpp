@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "fabric/secure/sockets.hpp"
 #include "gigabar/status.hpp"
+#include "secure/sockets.hpp"
 
 namespace gigabar::fabric::wireup {
 

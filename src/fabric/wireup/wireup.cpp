@@ -12,7 +12,7 @@
 #include "base/errors.hpp"
 #include "fabric/job/interfaces.hpp"
 #include "fabric/job/job_key.hpp"
-#include "fabric/secure/sockets.hpp"
+#include "secure/sockets.hpp"
 
 namespace gigabar::fabric {
 

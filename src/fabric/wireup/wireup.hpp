@@ -12,9 +12,9 @@
 #include <vector>
 
 #include "fabric/job/job.hpp"
-#include "fabric/secure/endpoint.hpp"
 #include "fabric/wireup/rank_address.hpp"
 #include "gigabar/status.hpp"
+#include "secure/endpoint.hpp"
 
 namespace gigabar::fabric {
 

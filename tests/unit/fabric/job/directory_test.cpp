@@ -15,7 +15,7 @@
 #include "base/errors.hpp"
 #include "fabric/job/directories.hpp"
 #include "fabric/job/job.hpp"
-#include "fabric/secure/sockets.hpp"
+#include "secure/sockets.hpp"
 #include "unit/fabric/job/keeping.hpp"
 
 namespace gigabar {
@@ -121,8 +121,7 @@ TEST(Directory, AStrangerWhoTakesTheKnownNameKeepsNobodyOut) {
   if (squatter == 0) {
     ::close(over[1]);
     if (user == 0 && ::setuid(65534) != 0) ::_exit(1);
-    const Descriptor socket =
-        fabric::secure::listen_at(fabric::secure::unix_address(text("gigabar-directory-", user, "-", port.number())));
+    const Descriptor socket = secure::listen_at(secure::unix_address(text("gigabar-directory-", user, "-", port.number())));
     char byte = socket.is_open() ? 'r' : 'x';
     if (::write(ready[1], &byte, 1) != 1) ::_exit(1);
     ::_exit(::read(over[0], &byte, 1) == 0 ? 0 : 1);
@@ -150,13 +149,13 @@ TEST(Directory, AStrangerWhoTakesTheKnownNameKeepsNobodyOut) {
 // The same, with a queue that is full: a rank that comes before rank 0 is turned away there, and goes on trying both names.
 TEST(Directory, AStrangerWhoseQueueIsFullKeepsNobodyOut) {
   const FreePort port;
-  const auto known = fabric::secure::unix_address(text("gigabar-directory-", ::geteuid(), "-", port.number()));
+  const auto known = secure::unix_address(text("gigabar-directory-", ::geteuid(), "-", port.number()));
   const Descriptor squatter(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
   ASSERT_EQ(::bind(squatter.get(), known.get(), known.bytes), 0);
   ASSERT_EQ(::listen(squatter.get(), 0), 0);
   std::vector<Descriptor> queue;
   do {
-    queue.push_back(fabric::secure::start_connect(known));
+    queue.push_back(secure::start_connect(known));
   } while (queue.back().is_open() && queue.size() < 100);
   ASSERT_FALSE(queue.back().is_open());
   ASSERT_EQ(errno, EAGAIN);

@@ -23,13 +23,13 @@ namespace {
 
 using fabric::BootstrapMessageType;
 using fabric::Job;
-using fabric::secure::kChallengeBytes;
-using fabric::secure::kHelloBytes;
-using fabric::secure::kPrefixBytes;
-using fabric::secure::kProofBytes;
-using fabric::secure::kProtocolVersion;
-using fabric::secure::Prefix;
-using fabric::secure::Verdict;
+using secure::kChallengeBytes;
+using secure::kHelloBytes;
+using secure::kPrefixBytes;
+using secure::kProofBytes;
+using secure::kProtocolVersion;
+using secure::Prefix;
+using secure::Verdict;
 using test::FreePort;
 using test::in_seconds;
 using test::Keeping;
@@ -296,7 +296,7 @@ class Insider {
   std::string seal(BootstrapMessageType type, Rank rank, const std::string& body = {}) {
     return seal(fabric::frame_of(type, rank, body));
   }
-  std::string seal(const fabric::secure::Frame& frame) { return speaker_.sealer().seal(frame.type, 0, frame.body); }
+  std::string seal(const secure::Frame& frame) { return speaker_.sealer().seal(frame.type, 0, frame.body); }
 
  private:
   Speaker speaker_;
@@ -306,7 +306,7 @@ class Insider {
 TEST(HostileInsider, WhatBreaksTheRulesIsCutOff) {
   const FreePort port;
   const Keeping server(make_job(0, 4, port.number()));
-  std::vector<fabric::secure::Frame> frames;
+  std::vector<secure::Frame> frames;
   for (const auto& [type, rank] :
        {std::pair{BootstrapMessageType::ask, Rank{4}}, std::pair{BootstrapMessageType::ask, kAnyRank},
         std::pair{BootstrapMessageType::answer, Rank{1}}, std::pair{static_cast<BootstrapMessageType>(4), Rank{1}},
@@ -314,7 +314,7 @@ TEST(HostileInsider, WhatBreaksTheRulesIsCutOff) {
     frames.push_back(fabric::frame_of(type, rank));
   frames.push_back({1, "abc", {}});  // too short for a rank
   frames.push_back(fabric::frame_of(BootstrapMessageType::publish, 1, std::string(fabric::kMaxRankAddressBytes + 1, 'x')));
-  for (const fabric::secure::Frame& frame : frames) {
+  for (const secure::Frame& frame : frames) {
     Insider insider(port.number());
     ASSERT_TRUE(insider.is_proved());
     insider.stranger().send(insider.seal(frame));
@@ -349,7 +349,7 @@ TEST(HostileInsider, ManyQuestionsWithoutTakingTheAnswersAreHeldBack) {
     for (int count = 0; count < 50'000; ++count) questions += insider.seal(BootstrapMessageType::ask, 0);
     // All of them are answered in the end, with the bootstrap server holding no more than a part.
     std::thread asks([&] { insider.stranger().send(questions); });
-    const std::size_t answer_bytes = fabric::secure::kFrameOverheadBytes + 4 + std::string("address 0").size();
+    const std::size_t answer_bytes = secure::kFrameOverheadBytes + 4 + std::string("address 0").size();
     expect_works(port.number(), 2, 4);
     EXPECT_EQ(insider.stranger().receive(50'000 * answer_bytes).size(), 50'000 * answer_bytes);
     asks.join();
@@ -430,9 +430,7 @@ ErrorRecord refusal(std::uint16_t port, std::int64_t deadline_ns) {
 class Listener {
  public:
   Listener(int socket, const Job& job)
-      : socket_(socket),
-        identity_(identity_of(job, fabric::secure::Purpose::directory)),
-        handshake_(identity_, fabric::secure::Role::acceptor) {}
+      : socket_(socket), identity_(identity_of(job, secure::Purpose::directory)), handshake_(identity_, secure::Role::acceptor) {}
   // The member's hello, whatever is wrong with it.
   std::string read_hello() {
     send_to(socket_, handshake_.challenge());
@@ -441,12 +439,12 @@ class Listener {
     return hello;
   }
   void send_hello() { send_to(socket_, handshake_.hello(1)); }
-  fabric::secure::Handshake& handshake() { return handshake_; }
+  secure::Handshake& handshake() { return handshake_; }
 
  private:
   int socket_;
-  fabric::secure::Identity identity_;
-  fabric::secure::Handshake handshake_;
+  secure::Identity identity_;
+  secure::Handshake handshake_;
 };
 
 // Who answers in rank 0's place before it comes does not end a join by refusing it.
@@ -559,13 +557,13 @@ TEST(HostileBootstrapServer, AVerdictWithoutAProofIsNone) {
 }
 
 // Plays the bootstrap server with the right key, then sends `bytes`.
-void play_server(int socket, const Job& job, const std::function<std::string(fabric::secure::Sealer&)>& bytes) {
+void play_server(int socket, const Job& job, const std::function<std::string(secure::Sealer&)>& bytes) {
   Listener listener(socket, job);
   listener.read_hello();
   listener.send_hello();
   EXPECT_TRUE(listener.handshake().take_proof(receive_from(socket, kProofBytes)));
   const std::string proof = listener.handshake().proof();
-  fabric::secure::Sealer sealer = listener.handshake().take_sealer();
+  secure::Sealer sealer = listener.handshake().take_sealer();
   send_to(socket, proof + bytes(sealer));
 }
 
@@ -574,8 +572,9 @@ TEST(HostileBootstrapServer, WhatWasNotAskedForEndsTheConnection) {
        {std::pair{BootstrapMessageType::answer, Rank{3}}, std::pair{BootstrapMessageType::answer, kAnyRank},
         std::pair{BootstrapMessageType::ask, Rank{1}}, std::pair{static_cast<BootstrapMessageType>(4), Rank{1}}}) {
     const FreePort port;
-    const auto make = [sent = fabric::frame_of(type, rank, "x").body,
-                       number = std::uint16_t(type)](fabric::secure::Sealer& sealer) { return sealer.seal(number, 0, sent); };
+    const auto make = [sent = fabric::frame_of(type, rank, "x").body, number = std::uint16_t(type)](secure::Sealer& sealer) {
+      return sealer.seal(number, 0, sent);
+    };
     const FakeBootstrapServer server(port.number(), [&](int socket) { play_server(socket, make_job(0, 4, 1), make); });
     auto member = fabric::open_member(make_job(1, 4, port.number()), in_seconds(20));
     ASSERT_TRUE(member) << member.error().message();
@@ -588,7 +587,7 @@ TEST(HostileBootstrapServer, ForgedMessagesEndTheConnection) {
   const FreePort port;
   const FakeBootstrapServer server(port.number(), [](int socket) {
     play_server(socket, make_job(0, 2, 1),
-                [](fabric::secure::Sealer&) { return std::string("\x20\x00\x00\x00", 4) + std::string(64, 'f'); });
+                [](secure::Sealer&) { return std::string("\x20\x00\x00\x00", 4) + std::string(64, 'f'); });
   });
   auto member = fabric::open_member(make_job(1, 2, port.number()), in_seconds(20));
   ASSERT_TRUE(member) << member.error().message();

@@ -17,7 +17,7 @@
 
 #include "fabric/job/directories.hpp"
 #include "fabric/job/job_key.hpp"
-#include "fabric/secure/handshake.hpp"
+#include "secure/handshake.hpp"
 #include "unit/fabric/job/jobs.hpp"
 
 namespace gigabar::test {
@@ -141,37 +141,33 @@ class Stranger {
 class Speaker {
  public:
   explicit Speaker(const fabric::Job& job)
-      : identity_(fabric::identity_of(job, fabric::secure::Purpose::directory)),
-        handshake_(identity_, fabric::secure::Role::initiator),
+      : identity_(fabric::identity_of(job, secure::Purpose::directory)),
+        handshake_(identity_, secure::Role::initiator),
         stranger_(job.master_port) {}
 
-  bool read_challenge() { return handshake_.take_challenge(stranger_.receive(fabric::secure::kChallengeBytes)); }
+  bool read_challenge() { return handshake_.take_challenge(stranger_.receive(secure::kChallengeBytes)); }
   bool send_hello() { return read_challenge() && stranger_.send(hello = handshake_.hello(0)); }
-  bool read_hello() {
-    return handshake_.take_hello(answer = stranger_.receive(fabric::secure::kHelloBytes)) == fabric::secure::HelloFault::none;
-  }
+  bool read_hello() { return handshake_.take_hello(answer = stranger_.receive(secure::kHelloBytes)) == secure::HelloFault::none; }
   bool prove() {
     if (!send_hello() || !read_hello() || !stranger_.send(proof = handshake_.proof())) return false;
-    const bool is_proven = handshake_.take_proof(stranger_.receive(fabric::secure::kProofBytes));
+    const bool is_proven = handshake_.take_proof(stranger_.receive(secure::kProofBytes));
     sealer_ = handshake_.take_sealer();
-    return is_proven && handshake_.verdict() == fabric::secure::Verdict::proceed;
+    return is_proven && handshake_.verdict() == secure::Verdict::proceed;
   }
   const Stranger& stranger() const { return stranger_; }
-  fabric::secure::Handshake& handshake() { return handshake_; }
-  fabric::secure::Sealer& sealer() { return sealer_; }
+  secure::Handshake& handshake() { return handshake_; }
+  secure::Sealer& sealer() { return sealer_; }
 
   std::string hello, answer, proof;
 
  private:
-  fabric::secure::Identity identity_;
-  fabric::secure::Handshake handshake_;
-  fabric::secure::Sealer sealer_;
+  secure::Identity identity_;
+  secure::Handshake handshake_;
+  secure::Sealer sealer_;
   Stranger stranger_;
 };
 
 // What a stranger is told that is turned away.
-inline std::string refused() {
-  return encode(fabric::secure::Prefix{fabric::secure::kProtocolVersion, fabric::secure::Verdict::refused});
-}
+inline std::string refused() { return encode(secure::Prefix{secure::kProtocolVersion, secure::Verdict::refused}); }
 
 }  // namespace gigabar::test

@@ -8,8 +8,8 @@
 #include <cstring>
 #include <new>
 
-#include "fabric/secure/channel.hpp"
 #include "ranks.hpp"
+#include "secure/channel.hpp"
 #include "support/descriptors.hpp"
 #include "support/no_more_descriptors.hpp"
 

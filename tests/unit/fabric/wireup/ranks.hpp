@@ -23,11 +23,11 @@
 #include "base/clock.hpp"
 #include "base/descriptor.hpp"
 #include "fabric/job/job_key.hpp"
-#include "fabric/secure/handshake.hpp"
-#include "fabric/secure/sockets.hpp"
-#include "fabric/secure/stream.hpp"
 #include "fabric/wireup/rank_address.hpp"
 #include "fabric/wireup/wireup.hpp"
+#include "secure/handshake.hpp"
+#include "secure/sockets.hpp"
+#include "secure/stream.hpp"
 
 namespace gigabar::fabric::wireup {
 

@@ -7,8 +7,8 @@
 #include <optional>
 
 #include "base/log.hpp"
-#include "fabric/secure/dial.hpp"
 #include "ranks.hpp"
+#include "secure/dial.hpp"
 #include "support/no_more_descriptors.hpp"
 
 namespace gigabar::fabric::wireup {

@@ -21,11 +21,11 @@
 #include <string>
 #include <string_view>
 
-#include "fabric/secure/secret.hpp"
-#include "fabric/secure/stream.hpp"
 #include "gigabar/types.hpp"
+#include "secure/secret.hpp"
+#include "secure/stream.hpp"
 
-namespace gigabar::fabric::secure {
+namespace gigabar::secure {
 
 inline constexpr std::uint32_t kProtocolVersion = 3;
 
@@ -130,4 +130,4 @@ class Handshake {
   std::string challenge_, own_hello_, peer_hello_;
 };
 
-}  // namespace gigabar::fabric::secure
+}  // namespace gigabar::secure

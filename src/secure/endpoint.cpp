@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "fabric/secure/endpoint.hpp"
+#include "secure/endpoint.hpp"
 
 #include <unistd.h>
 
@@ -16,7 +16,7 @@
 #include "base/log.hpp"
 #include "base/undo.hpp"
 
-namespace gigabar::fabric::secure {
+namespace gigabar::secure {
 namespace {
 
 constexpr std::int64_t kMillisecond = 1'000'000;
@@ -409,4 +409,4 @@ bool Endpoint::poll(ChannelEvents& events) {
   return true;
 }
 
-}  // namespace gigabar::fabric::secure
+}  // namespace gigabar::secure

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "fabric/secure/channel.hpp"
+#include "secure/channel.hpp"
 
 #include <sys/uio.h>
 
@@ -12,7 +12,7 @@
 #include "base/quietly.hpp"
 #include "base/undo.hpp"
 
-namespace gigabar::fabric::secure {
+namespace gigabar::secure {
 namespace {
 
 constexpr std::uint32_t kReadable = EPOLLIN | EPOLLRDHUP;
@@ -295,4 +295,4 @@ std::size_t Channel::memory_bytes() const noexcept {
   return sizeof *this + where().capacity() + incoming_.capacity() + queued_bytes_ + outgoing_.size() * sizeof(Outgoing);
 }
 
-}  // namespace gigabar::fabric::secure
+}  // namespace gigabar::secure

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Who makes room: fabric/secure/pending_limit.hpp.
-#include "fabric/secure/pending_limit.hpp"
+// Who makes room: secure/pending_limit.hpp.
+#include "secure/pending_limit.hpp"
 
 #include <arpa/inet.h>
 #include <gtest/gtest.h>
@@ -9,8 +9,8 @@
 namespace gigabar {
 namespace {
 
-using fabric::secure::PendingLimit;
-using fabric::secure::source_of;
+using secure::PendingLimit;
+using secure::source_of;
 
 constexpr std::int64_t kSilentNs = 10, kSpokenNs = 100;
 

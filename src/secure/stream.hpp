@@ -14,9 +14,9 @@
 #include <string>
 #include <string_view>
 
-#include "fabric/secure/secret.hpp"
+#include "secure/secret.hpp"
 
-namespace gigabar::fabric::secure {
+namespace gigabar::secure {
 
 inline constexpr std::size_t kMaxFrameBytes = 65536;
 inline constexpr std::size_t kMaxFrameDescriptors = 8;
@@ -71,4 +71,4 @@ class Opener {
   Secret state_;
 };
 
-}  // namespace gigabar::fabric::secure
+}  // namespace gigabar::secure

@@ -5,12 +5,12 @@
 #include <cstdint>
 #include <string>
 
-#include "fabric/secure/channel.hpp"
-#include "fabric/secure/handshake.hpp"
-#include "fabric/secure/poller.hpp"
-#include "fabric/secure/sockets.hpp"
+#include "secure/channel.hpp"
+#include "secure/handshake.hpp"
+#include "secure/poller.hpp"
+#include "secure/sockets.hpp"
 
-namespace gigabar::fabric::secure {
+namespace gigabar::secure {
 
 enum class HandshakeResult : std::uint8_t {
   going,      // not finished
@@ -60,4 +60,4 @@ class PendingHandshake {
   std::string received_;  // of the message that comes now
 };
 
-}  // namespace gigabar::fabric::secure
+}  // namespace gigabar::secure

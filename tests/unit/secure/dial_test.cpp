@@ -2,7 +2,7 @@
 // Where a dial goes, and when it goes on, by a clock of its own.
 #include <gtest/gtest.h>
 
-#include "fabric/secure/dial.hpp"
+#include "secure/dial.hpp"
 #include "support/no_more_descriptors.hpp"
 #include "unit/fabric/wireup/ranks.hpp"
 

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "fabric/secure/pending_limit.hpp"
+#include "secure/pending_limit.hpp"
 
 #include <netinet/in.h>
 
 #include <algorithm>
 #include <cstring>
 
-namespace gigabar::fabric::secure {
+namespace gigabar::secure {
 namespace {
 
 constexpr std::size_t kNetworkBytes = 8;  // of an IPv6 address
@@ -62,4 +62,4 @@ std::optional<PendingLimit::Id> PendingLimit::weakest(std::int64_t now_ns) const
   return found->first;
 }
 
-}  // namespace gigabar::fabric::secure
+}  // namespace gigabar::secure

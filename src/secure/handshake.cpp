@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "fabric/secure/handshake.hpp"
+#include "secure/handshake.hpp"
 
 #include <sodium.h>
 
@@ -7,7 +7,7 @@
 
 #include "base/bytes.hpp"
 
-namespace gigabar::fabric::secure {
+namespace gigabar::secure {
 namespace {
 
 constexpr std::string_view kMagic = "gigabarW";
@@ -208,4 +208,4 @@ bool Handshake::take_proof(std::string_view bytes) {
   return true;
 }
 
-}  // namespace gigabar::fabric::secure
+}  // namespace gigabar::secure

@@ -11,15 +11,15 @@
 #include <string>
 #include <vector>
 
-#include "fabric/secure/channel.hpp"
-#include "fabric/secure/dial.hpp"
-#include "fabric/secure/handshake.hpp"
-#include "fabric/secure/pending_handshake.hpp"
-#include "fabric/secure/pending_limit.hpp"
-#include "fabric/secure/poller.hpp"
-#include "fabric/secure/sockets.hpp"
+#include "secure/channel.hpp"
+#include "secure/dial.hpp"
+#include "secure/handshake.hpp"
+#include "secure/pending_handshake.hpp"
+#include "secure/pending_limit.hpp"
+#include "secure/poller.hpp"
+#include "secure/sockets.hpp"
 
-namespace gigabar::fabric::secure {
+namespace gigabar::secure {
 
 // Connections that were rejected, by cause. Every connection that was accepted ends in a channel, goes by itself between two
 // messages, is told that its rank has a channel already, or is counted here once.
@@ -145,4 +145,4 @@ class Endpoint {
   std::unique_ptr<ReadBuffer> buffer_ = std::make_unique<ReadBuffer>();
 };
 
-}  // namespace gigabar::fabric::secure
+}  // namespace gigabar::secure

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "fabric/secure/pending_handshake.hpp"
+#include "secure/pending_handshake.hpp"
 
 #include <utility>
 
-namespace gigabar::fabric::secure {
+namespace gigabar::secure {
 
 PendingHandshake::PendingHandshake(const Identity& identity, Connection connection, std::int64_t deadline_ns)
     : identity_(identity), handshake_(identity, Role::acceptor), connection_(std::move(connection)), deadline_ns_(deadline_ns) {}
@@ -63,4 +63,4 @@ HandshakeResult PendingHandshake::reject(Verdict verdict, HandshakeResult why) {
   return why;
 }
 
-}  // namespace gigabar::fabric::secure
+}  // namespace gigabar::secure

@@ -8,12 +8,12 @@
 #include <string>
 #include <vector>
 
-#include "fabric/secure/channel.hpp"
-#include "fabric/secure/handshake.hpp"
-#include "fabric/secure/poller.hpp"
-#include "fabric/secure/sockets.hpp"
+#include "secure/channel.hpp"
+#include "secure/handshake.hpp"
+#include "secure/poller.hpp"
+#include "secure/sockets.hpp"
 
-namespace gigabar::fabric::secure {
+namespace gigabar::secure {
 
 class Dial {
  public:
@@ -103,4 +103,4 @@ class Dial {
   std::optional<Error> failure_;  // nothing else can come of it
 };
 
-}  // namespace gigabar::fabric::secure
+}  // namespace gigabar::secure

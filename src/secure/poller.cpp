@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "fabric/secure/poller.hpp"
+#include "secure/poller.hpp"
 
 #include <sys/timerfd.h>
 #include <unistd.h>
@@ -11,7 +11,7 @@
 
 #include "base/errors.hpp"
 
-namespace gigabar::fabric::secure {
+namespace gigabar::secure {
 namespace {
 
 Error failed(const char* call, int code) {
@@ -93,4 +93,4 @@ void Watched::rename(std::uint64_t token) noexcept {
   poller_->set(EPOLL_CTL_MOD, descriptor_.get(), events_, token_);
 }
 
-}  // namespace gigabar::fabric::secure
+}  // namespace gigabar::secure

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "fabric/secure/dial.hpp"
+#include "secure/dial.hpp"
 
 #include <unistd.h>
 
@@ -12,7 +12,7 @@
 #include "base/errors.hpp"
 #include "base/undo.hpp"
 
-namespace gigabar::fabric::secure {
+namespace gigabar::secure {
 namespace {
 
 constexpr std::int64_t kMillisecond = 1'000'000;
@@ -289,4 +289,4 @@ std::size_t Dial::memory_bytes() const noexcept {
   return sizeof *this + targets_.capacity() * sizeof(SocketAddress) + received_.capacity();
 }
 
-}  // namespace gigabar::fabric::secure
+}  // namespace gigabar::secure

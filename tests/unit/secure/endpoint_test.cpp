@@ -6,7 +6,7 @@
 #include <functional>
 #include <new>
 
-#include "fabric/secure/endpoint.hpp"
+#include "secure/endpoint.hpp"
 #include "unit/fabric/wireup/ranks.hpp"
 
 namespace gigabar::fabric::wireup {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "fabric/secure/stream.hpp"
+#include "secure/stream.hpp"
 
 #include <sodium.h>
 
@@ -7,7 +7,7 @@
 
 #include "base/bytes.hpp"
 
-namespace gigabar::fabric::secure {
+namespace gigabar::secure {
 namespace {
 
 constexpr std::size_t kLengthBytes = 4;
@@ -66,4 +66,4 @@ Opener::Found Opener::open(std::string_view& bytes, OpenedFrame& frame) {
   return Found::frame;
 }
 
-}  // namespace gigabar::fabric::secure
+}  // namespace gigabar::secure

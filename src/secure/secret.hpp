@@ -6,7 +6,7 @@
 #include <string_view>
 #include <utility>
 
-namespace gigabar::fabric::secure {
+namespace gigabar::secure {
 
 // Never printed, wiped when it goes or is replaced. The bytes lie in pages of libsodium's: between guard pages, left out of core
 // dumps, and kept out of swap as far as `ulimit -l` allows. Up to 64 bytes share their page with at most 62 other secrets, with no
@@ -38,4 +38,4 @@ class Secret {
   std::size_t size_bytes_ = 0;
 };
 
-}  // namespace gigabar::fabric::secure
+}  // namespace gigabar::secure

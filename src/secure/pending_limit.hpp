@@ -15,7 +15,7 @@
 #include <optional>
 #include <string>
 
-namespace gigabar::fabric::secure {
+namespace gigabar::secure {
 
 // Where a connection comes from: an IPv4 address, or the network part of an IPv6 address, since one host may use all of the rest.
 std::string source_of(const sockaddr_storage& address);
@@ -53,4 +53,4 @@ class PendingLimit {
   std::map<std::string, std::size_t> counts_;  // by source
 };
 
-}  // namespace gigabar::fabric::secure
+}  // namespace gigabar::secure

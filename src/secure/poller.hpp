@@ -13,7 +13,7 @@
 #include "base/descriptor.hpp"
 #include "gigabar/status.hpp"
 
-namespace gigabar::fabric::secure {
+namespace gigabar::secure {
 
 inline constexpr std::int64_t kNever = std::numeric_limits<std::int64_t>::max();
 
@@ -66,4 +66,4 @@ class Watched {
   std::uint32_t events_ = 0;
 };
 
-}  // namespace gigabar::fabric::secure
+}  // namespace gigabar::secure

@@ -15,12 +15,12 @@
 #include <vector>
 
 #include "base/descriptor.hpp"
-#include "fabric/secure/poller.hpp"
-#include "fabric/secure/stream.hpp"
 #include "gigabar/status.hpp"
 #include "gigabar/types.hpp"
+#include "secure/poller.hpp"
+#include "secure/stream.hpp"
 
-namespace gigabar::fabric::secure {
+namespace gigabar::secure {
 
 struct Frame {
   std::uint16_t type = 0;               // the caller's; below 0x8000
@@ -142,4 +142,4 @@ class Channel {
   Watched process_watch_;
 };
 
-}  // namespace gigabar::fabric::secure
+}  // namespace gigabar::secure

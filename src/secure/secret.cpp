@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "fabric/secure/secret.hpp"
+#include "secure/secret.hpp"
 
 #include <sodium.h>
 
@@ -8,7 +8,7 @@
 #include <new>
 #include <vector>
 
-namespace gigabar::fabric::secure {
+namespace gigabar::secure {
 namespace {
 
 // With the canary that libsodium puts before them, a page.
@@ -81,4 +81,4 @@ Secret::~Secret() {
   }
 }
 
-}  // namespace gigabar::fabric::secure
+}  // namespace gigabar::secure

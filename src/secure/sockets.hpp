@@ -12,7 +12,7 @@
 
 #include "base/descriptor.hpp"
 
-namespace gigabar::fabric::secure {
+namespace gigabar::secure {
 
 struct SocketAddress {
   sockaddr_storage storage{};
@@ -75,4 +75,4 @@ bool is_at_end(int socket) noexcept;
 // Says the end to the other side too when a forked child holds a copy, and lets it read everything that was sent.
 void end_connection(int socket) noexcept;
 
-}  // namespace gigabar::fabric::secure
+}  // namespace gigabar::secure

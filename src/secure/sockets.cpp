@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "fabric/secure/sockets.hpp"
+#include "secure/sockets.hpp"
 
 #include <netdb.h>
 #include <netinet/in.h>
@@ -17,7 +17,7 @@
 
 #include "base/errors.hpp"
 
-namespace gigabar::fabric::secure {
+namespace gigabar::secure {
 namespace {
 
 // All ranks of a job may come at once; the kernel has a limit of its own.
@@ -221,4 +221,4 @@ void end_connection(int socket) noexcept {
   ::shutdown(socket, SHUT_RDWR);
 }
 
-}  // namespace gigabar::fabric::secure
+}  // namespace gigabar::secure
