@@ -14,7 +14,11 @@
 namespace gigabar::tool::matrix {
 namespace {
 
+#if defined(GIGABAR_SANITIZE_ADDRESS)
+constexpr std::uint64_t kJobs = 400;  // a hundred times slower
+#else
 constexpr std::uint64_t kJobs = 10000;
+#endif
 
 struct Job {
   std::vector<Placement> ranks;
