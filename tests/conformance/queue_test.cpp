@@ -275,17 +275,20 @@ RANK_BODY(refuse_a_second_thread) {
 
 // Writes to a rank that stands still, until its connection holds no more and the queue cannot end. With the last notification: it
 // needs the rank, where a NIC would place the bytes and the first notifications alone.
-void post_until_stuck(Fabric& fabric) {
+constexpr std::size_t kStuckBytes = 65536;  // of a write: the kernel's sockets hold some ten MiB
+void post_until_stuck(const RankProcess& me, Fabric& fabric) {
+  const std::size_t bytes = me.setup().transport == TransportKind::tcp ? kStuckBytes : 4000;
   for (unsigned i = 0; i < kQueueDepth; ++i) {
-    const auto posted = fabric.write_notify({kOrigin, 0}, {1, kTarget, 0}, 4000, kNotifications - 1, 1, on(5));
+    const auto posted = fabric.write_notify({kOrigin, 0}, {1, kTarget, 0}, bytes, kNotifications - 1, 1, on(5));
     ASSERT_TRUE(is_ok(posted)) << "write " << i;
   }
-  ASSERT_TRUE(fails(fabric.wait(5, Timeout::of(std::chrono::milliseconds(200))), Status::timed_out)) << "four MiB are under way";
+  ASSERT_TRUE(fails(fabric.wait(5, Timeout::of(std::chrono::milliseconds(200))), Status::timed_out))
+      << "four MiB or more are under way";
 }
 
 // One thread waits for a queue that cannot end; a second one is told that the queue is taken.
 RANK_BODY(refuse_a_second_thread_on_a_queue) {
-  RankSegment origin(fabric, kOrigin, MemoryChoice::host, 4096), target(fabric, kTarget, MemoryChoice::host, 4096);
+  RankSegment origin(fabric, kOrigin, MemoryChoice::host, kStuckBytes), target(fabric, kTarget, MemoryChoice::host, kStuckBytes);
   ASSERT_TRUE(is_ok(fabric.barrier({}, kPatience)));
   if (me.rank() == 0) {
     ASSERT_TRUE(is_ok(fabric.write({kOrigin, 0}, {1, kTarget, 0}, 8, on(5))));  // it knows the segment now
@@ -293,7 +296,7 @@ RANK_BODY(refuse_a_second_thread_on_a_queue) {
     ASSERT_TRUE(is_ok(fabric.flush(1, kPatience)));
     me.tell("ready");
     ASSERT_EQ(me.hear(), "stopped");
-    ASSERT_NO_FATAL_FAILURE(post_until_stuck(fabric));
+    ASSERT_NO_FATAL_FAILURE(post_until_stuck(me, fabric));
     std::thread waiter([&] { EXPECT_TRUE(fails(fabric.wait(5, Timeout::of(std::chrono::seconds(2))), Status::timed_out)); });
     std::this_thread::sleep_for(std::chrono::milliseconds(500));
     EXPECT_TRUE(fails(fabric.wait(5, Timeout::test()), Status::busy, "5"));

@@ -2,15 +2,12 @@
 #include "fabric/job/interfaces.hpp"
 
 #include <arpa/inet.h>
-#include <ifaddrs.h>
-#include <net/if.h>
 #include <netinet/in.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
 #include <cstring>
-#include <memory>
 #include <optional>
 #include <utility>
 
@@ -19,57 +16,30 @@
 #include "base/options.hpp"
 #include "fabric/job/master.hpp"
 #include "fabric/job/variables.hpp"
+#include "secure/interfaces.hpp"
 
 namespace gigabar::fabric {
 namespace {
 
 constexpr const char* kVariable = "GIGABAR_INTERFACES";
 
-struct Interface {
-  std::string name;
-  SocketAddress address;
-};
-
-// All that are up, without IPv6 addresses that hold on one link only.
-std::vector<Interface> interfaces() {
-  std::vector<Interface> all;
-  ifaddrs* list = nullptr;
-  if (::getifaddrs(&list) != 0) return all;
-  const std::unique_ptr<ifaddrs, decltype(&::freeifaddrs)> owner(list, &::freeifaddrs);
-  for (const ifaddrs* entry = list; entry != nullptr; entry = entry->ifa_next) {
-    if (entry->ifa_addr == nullptr || (entry->ifa_flags & IFF_UP) == 0) continue;
-    const sa_family_t family = entry->ifa_addr->sa_family;
-    if (family != AF_INET && family != AF_INET6) continue;
-    if (family == AF_INET6 && IN6_IS_ADDR_LINKLOCAL(&reinterpret_cast<const sockaddr_in6*>(entry->ifa_addr)->sin6_addr)) continue;
-    all.push_back({entry->ifa_name, secure::ip_address(entry->ifa_addr, 0)});
-  }
-  return all;
-}
-
-// "192.0.2.7" of "192.0.2.7:0", "2001:db8::1" of "[2001:db8::1]:0": as the user writes them.
-std::string without_port(const std::string& name) {
-  std::string host = name.substr(0, name.rfind(':'));
-  if (host.size() > 2 && host.front() == '[') host = host.substr(1, host.size() - 2);
-  return host;
-}
-
 Result<std::vector<SocketAddress>> named_addresses(std::string_view list) {
   std::vector<SocketAddress> addresses;
-  const std::vector<Interface> all = interfaces();
+  const std::vector<secure::Interface> all = secure::interfaces();
   while (!list.empty()) {
     const std::string_view one = list.substr(0, list.find(','));
     list.remove_prefix(std::min(one.size() + 1, list.size()));
     const std::size_t before = addresses.size();
     bool is_there = false;
-    for (const Interface& interface : all) {
-      if (interface.name != one && without_port(interface.address.name) != one) continue;
+    for (const secure::Interface& interface : all) {
+      if (interface.name != one && secure::host_of(interface.address) != one) continue;
       is_there = true;
       add(addresses, interface.address);
     }
     if (is_there || addresses.size() > before) continue;
     std::string here;
-    for (const Interface& interface : all)
-      here += text(here.empty() ? "" : ", ", interface.name, " ", without_port(interface.address.name));
+    for (const secure::Interface& interface : all)
+      here += text(here.empty() ? "" : ", ", interface.name, " ", secure::host_of(interface.address));
     return refuse_job(kVariable,
                       text("'", std::string(one.substr(0, 64)), "' is no interface that is up and no address of this host"),
                       text("name some of these: ", here));
@@ -137,7 +107,7 @@ Result<std::vector<SocketAddress>> outer_addresses(const Job& job) {
   if (addresses.empty())
     for (const char* far_away : {"192.0.2.1", "2001:db8::1"}) add_source_towards(*address_written(far_away, 9), addresses);
   if (addresses.empty())
-    for (Interface& interface : interfaces())
+    for (secure::Interface& interface : secure::interfaces())
       if (!is_loopback(interface.address)) add(addresses, std::move(interface.address));
   if (!addresses.empty()) return addresses;
   return make_error(Status::unavailable, "find the job", "this host's addresses",
@@ -149,7 +119,7 @@ Result<std::string> outer_interfaces(const Job& job) {
   const auto addresses = outer_addresses(job);
   if (!addresses) return addresses.error();
   std::vector<std::string> names;
-  for (const Interface& interface : interfaces()) {
+  for (const secure::Interface& interface : secure::interfaces()) {
     const bool is_outer = std::ranges::find(*addresses, interface.address) != addresses->end();
     if (is_outer && std::ranges::find(names, interface.name) == names.end()) names.push_back(interface.name);
   }
