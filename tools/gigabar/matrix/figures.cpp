@@ -142,7 +142,7 @@ Judgement judge(const Figures& figures, bool is_latency, std::span<const Placeme
   Rates rates{figures.count, figures.values};
   for (double& value : rates.gb_per_s) value = is_latency && value > 0 ? 1 / value : value;
   judgement.comparison = compare_paths(rates, ranks, options);
-  judgement.slow = find_slow(rates, ranks, options);
+  judgement.slow = explain_slow(judgement.comparison, ranks, options);
   for (const Slow& slow : judgement.slow) judgement.worst.push_back(worst_of(slow, judgement.comparison, ranks, figures.count));
   return judgement;
 }

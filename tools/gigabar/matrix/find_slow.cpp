@@ -49,17 +49,22 @@ Usual usual_of(std::vector<double> rates, const FindOptions& options) {
   return static_cast<double>(slow) > kMaxSlow * static_cast<double>(rates.size()) ? usual_at(0.5) : usual;
 }
 
-std::vector<Path> paths_of(const Comparison& comparison, std::size_t count, const FindOptions& options) {
+std::vector<Path> paths_of(const Comparison& comparison, const FindOptions& options) {
   std::vector<Path> paths;
-  for (std::size_t i = 0; i < comparison.shares.size(); ++i) {
-    const double share = comparison.shares[i];
-    if (!(share > 0)) continue;
-    Path& path = paths.emplace_back(Path{static_cast<int>(i / count), static_cast<int>(i % count), share});
-    path.is_slow = comparison.is_slow[i] != 0;
-    path.is_slow_alone = path.is_slow && share < 1 - options.pair_floor;
+  for (std::size_t from = 0; from < comparison.count; ++from) {
+    for (std::size_t to = 0; to < comparison.count; ++to) {
+      const std::size_t index = from * comparison.count + to;
+      const double share = comparison.shares[index];
+      if (!(share > 0)) continue;
+      Path& path = paths.emplace_back(Path{static_cast<int>(from), static_cast<int>(to), share});
+      path.is_slow = comparison.is_slow[index] != 0;
+      path.is_slow_alone = path.is_slow && share < 1 - options.pair_floor;
+    }
   }
   return paths;
 }
+
+bool is_unexplained(const Path& path) { return path.is_slow && !path.is_explained; }
 
 using Key = std::tuple<Part, int, Way>;
 
@@ -97,7 +102,7 @@ std::map<Key, Count> count_parts(const std::vector<Path>& paths, std::span<const
       Count& count = counts[key];
       ++count.all;
       if (path.is_slow) ++count.slow;
-      if (path.is_slow && !path.is_explained) ++count.left;
+      if (is_unexplained(path)) ++count.left;
     });
   }
   return counts;
@@ -147,7 +152,7 @@ Slow explain(const Key& key, std::vector<Path>& paths, std::span<const Placement
     }
     if (!is_part) continue;
     shares.push_back(path.share);
-    if (path.is_slow && !path.is_explained) ++slow.path_count;
+    if (is_unexplained(path)) ++slow.path_count;
     path.is_explained = true;
   }
   slow.share = median(shares);
@@ -241,6 +246,7 @@ Comparison compare_paths(const Rates& rates, std::span<const Placement> ranks, c
   };
   visit([&](std::size_t, std::size_t kind, double rate) { samples[kind].push_back(rate); });
   for (std::size_t kind = 0; kind < kKinds; ++kind) comparison.usual[kind] = usual_of(std::move(samples[kind]), options);
+  comparison.count = rates.count;
   comparison.shares.resize(rates.count * rates.count);
   comparison.is_slow.resize(rates.count * rates.count);
   visit([&](std::size_t index, std::size_t kind, double rate) {
@@ -252,10 +258,10 @@ Comparison compare_paths(const Rates& rates, std::span<const Placement> ranks, c
   return comparison;
 }
 
-std::vector<Slow> find_slow(const Rates& rates, std::span<const Placement> ranks, const FindOptions& options) {
+std::vector<Slow> explain_slow(const Comparison& comparison, std::span<const Placement> ranks, const FindOptions& options) {
   std::vector<Slow> found;
-  std::vector<Path> paths = paths_of(compare_paths(rates, ranks, options), rates.count, options);
-  while (true) {
+  std::vector<Path> paths = paths_of(comparison, options);
+  while (std::any_of(paths.begin(), paths.end(), is_unexplained)) {
     const std::map<Key, Count> counts = count_parts(paths, ranks);
     const auto* const best = best_of(counts, options.agreement);
     if (best == nullptr) break;
@@ -263,6 +269,10 @@ std::vector<Slow> find_slow(const Rates& rates, std::span<const Placement> ranks
   }
   add_pairs(paths, found);
   return found;
+}
+
+std::vector<Slow> find_slow(const Rates& rates, std::span<const Placement> ranks, const FindOptions& options) {
+  return explain_slow(compare_paths(rates, ranks, options), ranks, options);
 }
 
 }  // namespace gigabar::tool::matrix

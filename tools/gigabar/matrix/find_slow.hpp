@@ -66,6 +66,7 @@ struct Usual {
 };
 
 struct Comparison {
+  std::size_t count = 0;              // of the ranks that were compared
   std::array<Usual, kKinds> usual{};  // by Kind
   std::vector<float> shares;          // of each path, as Rates: of what is usual for its kind; 0: not measured
   std::vector<std::uint8_t> is_slow;  // 1: below its kind's limit
@@ -74,8 +75,9 @@ struct Comparison {
 // Each path with those of its kind: within a host, within a group, or between groups. Without a placement for each rank: nothing.
 Comparison compare_paths(const Rates& rates, std::span<const Placement> ranks, const FindOptions& options = {});
 
-// What explains the slow paths, the part that explains most first. Cost: a few times count * count. Empty: nothing is slow, or
-// most of all paths are, which is then what is usual.
+// What explains the slow paths, the part that explains most first. Cost: a few times count * count where a path is slow. Empty:
+// nothing is slow, or most of all paths are, which is then what is usual. `options`: those of the comparison.
+std::vector<Slow> explain_slow(const Comparison& comparison, std::span<const Placement> ranks, const FindOptions& options = {});
 std::vector<Slow> find_slow(const Rates& rates, std::span<const Placement> ranks, const FindOptions& options = {});
 
 }  // namespace gigabar::tool::matrix
