@@ -2,12 +2,10 @@
 // gigabar report: one HTML page of documents that this program wrote. The page is made by the Python package gigabar_report, which
 // is installed beside the program; here the arguments are checked, and the page is written as every other output.
 #include <fmt/format.h>
-#include <spawn.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <array>
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
@@ -17,7 +15,6 @@
 
 #include "base/counted.hpp"
 #include "commands.hpp"
-#include "driver/child_process.hpp"
 #include "support/failure.hpp"
 #include "support/memory_file.hpp"
 #include "support/option_checks.hpp"
@@ -75,27 +72,6 @@ std::string last_line(std::string text) {
   return plain(text.substr(text.rfind('\n') + 1));
 }
 
-pid_t start_python(const std::string& python, std::vector<std::string> words, const MemoryFile& page, const MemoryFile& messages) {
-  std::vector<char*> arguments;
-  arguments.reserve(words.size() + 1);
-  for (std::string& word : words) arguments.push_back(word.data());
-  arguments.push_back(nullptr);
-  posix_spawn_file_actions_t actions;
-  posix_spawn_file_actions_init(&actions);
-  posix_spawn_file_actions_adddup2(&actions, page.number(), STDOUT_FILENO);
-  posix_spawn_file_actions_adddup2(&actions, messages.number(), STDERR_FILENO);
-  pid_t child = -1;
-  const int code = posix_spawnp(&child, python.c_str(), &actions, nullptr, arguments.data(), environ);
-  posix_spawn_file_actions_destroy(&actions);
-  if (code != 0) {
-    fail(
-        fmt::format("'{}', which makes the page, cannot be started: {}; install it (apt install python3 python3-matplotlib), or "
-                    "name another with --python",
-                    plain(python), std::strerror(code)));
-  }
-  return child;
-}
-
 Drawn draw_with(const std::string& python, const Options& options) {
   std::vector<std::string> words = {python, "-B", package_folder()};
   words.insert(words.end(), options.files.begin(), options.files.end());
@@ -103,7 +79,13 @@ Drawn draw_with(const std::string& python, const Options& options) {
   words.insert(words.end(), options.before.begin(), options.before.end());
   const MemoryFile page("--output");
   const MemoryFile messages("--output");
-  ChildProcess child(start_python(python, std::move(words), page, messages));
+  ChildProcess child;
+  if (const int code = start_program(std::move(words), nullptr, page, messages, child); code != 0) {
+    fail(
+        fmt::format("'{}', which makes the page, cannot be started: {}; install it (apt install python3 python3-matplotlib), or "
+                    "name another with --python",
+                    plain(python), std::strerror(code)));
+  }
   const std::optional<int> status = child.end_by(now_ns() + static_cast<std::int64_t>(options.timeout_s * 1e9));
   if (!status) {
     fail(fmt::format("'{}' was not done with the page after {:g} s and was ended; give fewer files, or a larger --timeout",

@@ -11,9 +11,11 @@
 #include <cstring>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "base/descriptor.hpp"
 #include "base/output_file.hpp"
+#include "driver/child_process.hpp"
 #include "support/failure.hpp"
 
 namespace gigabar::tool {
@@ -46,5 +48,10 @@ class MemoryFile {
   std::string_view option_;
   Descriptor file_;
 };
+
+// Starts the program of that name in PATH with its words, the first being the name. Its output and messages go to the files; its
+// input comes from one, null: it is this process's own. 0, or errno.
+int start_program(std::vector<std::string> words, const MemoryFile* input, const MemoryFile& output, const MemoryFile& messages,
+                  ChildProcess& child);
 
 }  // namespace gigabar::tool
