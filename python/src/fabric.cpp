@@ -282,15 +282,21 @@ std::uint64_t notify(const FabricObject& self, nb::handle rank, nb::handle segme
   }());
 }
 
+// Waits in a call of the fabric, with whatever it returns; signals are looked at meanwhile.
+template <class Call>
+auto wait_joined(const FabricObject& self, nb::handle timeout, const char* operation, const Call& call) {
+  const auto held = self.joined(operation);
+  return take(wait_in_slices(timeout_of(timeout, operation), [&](Timeout slice) { return call(held->fabric, slice); }));
+}
+
 NotificationId notification_wait(const FabricObject& self, nb::handle segment, nb::handle first, nb::handle count,
                                  nb::handle timeout) {
   constexpr const char* kOperation = "Fabric.notification_wait";
   const SegmentId here = segment_of(segment, kOperation);
   const NotificationId from = notification_of(first, kOperation);
   const auto number = static_cast<std::uint32_t>(count_of(count, {kOperation, "count"}, kNotifications));
-  const auto held = self.joined(kOperation);
-  return take(wait_in_slices(timeout_of(timeout, kOperation),
-                             [&](Timeout slice) { return held->fabric.notification_wait(here, from, number, slice); }));
+  return wait_joined(self, timeout, kOperation,
+                     [&](Fabric& fabric, Timeout slice) { return fabric.notification_wait(here, from, number, slice); });
 }
 
 std::uint32_t notification_reset(const FabricObject& self, nb::handle segment, nb::handle notification) {
@@ -302,29 +308,25 @@ std::uint32_t notification_reset(const FabricObject& self, nb::handle segment, n
 void wait(const FabricObject& self, nb::handle queue, nb::handle timeout) {
   constexpr const char* kOperation = "Fabric.wait";
   const QueueId id = queue_of(queue, kOperation);
-  const auto held = self.joined(kOperation);
-  take(wait_in_slices(timeout_of(timeout, kOperation), [&](Timeout slice) { return held->fabric.wait(id, slice); }));
+  wait_joined(self, timeout, kOperation, [&](Fabric& fabric, Timeout slice) { return fabric.wait(id, slice); });
 }
 
 void flush(const FabricObject& self, nb::handle rank, nb::handle timeout) {
   constexpr const char* kOperation = "Fabric.flush";
   const Rank to = rank_of(rank, kOperation);
-  const auto held = self.joined(kOperation);
-  take(wait_in_slices(timeout_of(timeout, kOperation), [&](Timeout slice) { return held->fabric.flush(to, slice); }));
+  wait_joined(self, timeout, kOperation, [&](Fabric& fabric, Timeout slice) { return fabric.flush(to, slice); });
 }
 
 void connect(const FabricObject& self, nb::handle rank, nb::handle timeout) {
   constexpr const char* kOperation = "Fabric.connect";
   const Rank to = rank_of(rank, kOperation);
-  const auto held = self.joined(kOperation);
-  take(wait_in_slices(timeout_of(timeout, kOperation), [&](Timeout slice) { return held->fabric.connect(to, slice); }));
+  wait_joined(self, timeout, kOperation, [&](Fabric& fabric, Timeout slice) { return fabric.connect(to, slice); });
 }
 
 void barrier(const FabricObject& self, nb::handle group, nb::handle timeout) {
   constexpr const char* kOperation = "Fabric.barrier";
   const Group ranks = group_of(group, kOperation);
-  const auto held = self.joined(kOperation);
-  take(wait_in_slices(timeout_of(timeout, kOperation), [&](Timeout slice) { return held->fabric.barrier(ranks, slice); }));
+  wait_joined(self, timeout, kOperation, [&](Fabric& fabric, Timeout slice) { return fabric.barrier(ranks, slice); });
 }
 
 // The peer's answer counts once, so this is one wait, which no signal ends.
