@@ -118,10 +118,20 @@ void bring_pages(std::byte* address, std::size_t bytes, int numa_node) {
                            numa_node, " had no room for them"));
 }
 
-Result<std::shared_ptr<const Descriptor>> make_memory_file(const char* name, std::size_t bytes) {
+Descriptor open_memory_file(const char* name, std::size_t bytes) noexcept {
   Descriptor file(::memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING));
-  if (!file.is_open() || ::ftruncate(file.get(), static_cast<off_t>(bytes)) != 0 ||
-      ::fcntl(file.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) {
+  if (file.is_open() && ::ftruncate(file.get(), static_cast<off_t>(bytes)) == 0 &&
+      ::fcntl(file.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) == 0)
+    return file;
+  const int code = errno;
+  file = Descriptor();
+  errno = code;
+  return file;
+}
+
+Result<std::shared_ptr<const Descriptor>> make_memory_file(const char* name, std::size_t bytes) {
+  Descriptor file = open_memory_file(name, bytes);
+  if (!file.is_open()) {
     const int code = errno;
     return make_error(status_of_errno(code, Status::out_of_memory), kOperation, counted(bytes, "byte"),
                       text("no memory file: ", std::strerror(code)), "raise the descriptor limit (ulimit -n), or do not share it",

@@ -32,8 +32,9 @@ enum class NodePolicy : std::uint8_t { bind, prefer };
 // others, which is told in the log (info); -1: from any node.
 void bring_pages(std::byte* address, std::size_t bytes, int numa_node);
 
-// A memory file of that size, which nobody can change any more: who maps it relies on it. Errors: out_of_memory,
-// out_of_descriptors, no_permission.
+// A memory file of that size, which nobody can change any more: who maps it relies on it. Not open: see errno.
+Descriptor open_memory_file(const char* name, std::size_t bytes) noexcept;
+// The same, to be shared. Errors: out_of_memory, out_of_descriptors, no_permission.
 Result<std::shared_ptr<const Descriptor>> make_memory_file(const char* name, std::size_t bytes);
 
 // Zeroed memory of whole pages, present, on one node when that is asked for. Unmapped at the end.

@@ -13,11 +13,11 @@
 #include "base/counted.hpp"
 #include "base/errors.hpp"
 #include "base/uncancelled.hpp"
+#include "memory/host_pages.hpp"
 
 namespace gigabar::transport::local {
 namespace {
 
-constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
 constexpr std::size_t kViewBytes = kLinkPageBytes + 4 * kRingBytes;  // each ring twice
 
 Error failed(const char* operation, int code) {
@@ -38,10 +38,8 @@ bool map_at(std::byte* address, const Descriptor& file, std::size_t bytes, std::
 }  // namespace
 
 Result<LinkMemory> LinkMemory::make(Descriptor& file) {
-  Descriptor made(::memfd_create("gigabar-link", MFD_CLOEXEC | MFD_ALLOW_SEALING));
-  if (!made.is_open() || ::ftruncate(made.get(), static_cast<off_t>(kLinkFileBytes)) != 0 ||
-      ::fcntl(made.get(), F_ADD_SEALS, kSeals) != 0)
-    return failed("make", errno);
+  Descriptor made = open_memory_file("gigabar-link", kLinkFileBytes);
+  if (!made.is_open()) return failed("make", errno);
   auto mapped = map(made);
   if (mapped) file = std::move(made);
   return mapped;
