@@ -37,6 +37,16 @@ using test::ScopedEnvironment;
 
 constexpr std::chrono::seconds kPatience{20};
 
+// Rank 0 of two; the other one never comes.
+FabricOptions of_a_lone_rank() {
+  FabricOptions options;
+  options.rank = 0;
+  options.rank_count = 2;
+  options.master_address = "127.0.0.1";
+  options.master_port = test::free_port();
+  return options;
+}
+
 // The control: what waits outside of the library ends there.
 TEST(Cancellation, EndsAThreadThatWaitsByItself) {
   std::atomic<bool> is_done = false;
@@ -57,12 +67,7 @@ TEST(Cancellation, EndsAThreadThatWaitsByItself) {
 // The other rank never comes. What sleeps in the kernel is not woken, so that the time goes by.
 ISOLATED_TEST(Cancellation, OfAThreadInABarrier) {
   const ScopedEnvironment stand_in("GIGABAR_STAND_IN", "1");
-  FabricOptions options;
-  options.rank = 0;
-  options.rank_count = 2;
-  options.master_address = "127.0.0.1";
-  options.master_port = test::free_port();
-  auto fabric = Fabric::open(options);
+  auto fabric = Fabric::open(of_a_lone_rank());
   ASSERT_TRUE(fabric) << fabric.message();
   std::atomic<bool> has_begun = false;
   std::optional<Status> status;
@@ -87,11 +92,7 @@ ISOLATED_TEST(Cancellation, OfAThreadInABarrier) {
 // Another thread is at the queue until it has given up a rank that never comes.
 ISOLATED_TEST(Cancellation, OfAThreadThatWaitsForAQueue) {
   const ScopedEnvironment stand_in("GIGABAR_STAND_IN", "1");
-  FabricOptions options;
-  options.rank = 0;
-  options.rank_count = 2;
-  options.master_address = "127.0.0.1";
-  options.master_port = test::free_port();
+  FabricOptions options = of_a_lone_rank();
   options.connect_timeout = std::chrono::seconds(2);
   auto fabric = Fabric::open(options);
   ASSERT_TRUE(fabric) << fabric.message();

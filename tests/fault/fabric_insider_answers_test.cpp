@@ -43,11 +43,7 @@ BARE_RANK_BODY(read_into_what_is_not_there) {
 }
 TEST(FabricAnswers, OfReadsIntoSegmentsThatCannotTakeThem) {
   RankJob job("be_read", RankSetup{});
-  job.set_body(1, "read_into_what_is_not_there");
-  job.start(0);
-  ASSERT_TRUE(job.hear(0, "up"));
-  job.start(1);
-  ASSERT_TRUE(job.hear(1, "refused"));
+  ASSERT_TRUE(start_beside_insider(job, "read_into_what_is_not_there", "refused"));
   for (const Rank rank : {Rank{0}, Rank{1}}) job.tell(rank, "over");
   job.finish();
 }
@@ -77,11 +73,7 @@ BARE_RANK_BODY(give_no_key) {
 }
 TEST(FabricAnswers, ThatComeLateAndWithoutAKey) {
   RankJob job("map_a_segment_without_a_key", RankSetup{});
-  job.set_body(1, "give_no_key");
-  job.start(0);
-  ASSERT_TRUE(job.hear(0, "up"));
-  job.start(1);
-  ASSERT_TRUE(job.hear(1, "silent"));
+  ASSERT_TRUE(start_beside_insider(job, "give_no_key", "silent"));
   job.tell(0, "ask");
   ASSERT_TRUE(job.hear(0, "waited"));
   job.tell(1, "answer");
@@ -114,11 +106,7 @@ BARE_RANK_BODY(offer_what_does_not_come) {
 }
 TEST(FabricAnswers, ThatDoNotEndAreCutOff) {
   RankJob job("receive_what_does_not_come", RankSetup{});
-  job.set_body(1, "offer_what_does_not_come");
-  job.start(0);
-  ASSERT_TRUE(job.hear(0, "up"));
-  job.start(1);
-  ASSERT_TRUE(job.hear(1, "offered"));
+  ASSERT_TRUE(start_beside_insider(job, "offer_what_does_not_come", "offered"));
   job.tell(0, "receive");
   job.finish();
 }

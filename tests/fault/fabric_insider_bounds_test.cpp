@@ -81,11 +81,7 @@ BARE_RANK_BODY(reach_beyond_a_segment) {
 }
 TEST(FabricBounds, NothingLandsOutsideASegment) {
   RankJob job("keep_a_segment_whole", RankSetup{});
-  job.set_body(1, "reach_beyond_a_segment");
-  job.start(0);
-  ASSERT_TRUE(job.hear(0, "up"));
-  job.start(1);
-  ASSERT_TRUE(job.hear(1, "tried"));
+  ASSERT_TRUE(start_beside_insider(job, "reach_beyond_a_segment", "tried"));
   for (const Rank rank : {Rank{0}, Rank{1}}) job.tell(rank, "over");
   job.finish();
 }
@@ -168,11 +164,7 @@ BARE_RANK_BODY(use_a_segment) {
 }
 TEST(FabricQuiet, IsNotBeforePeersHaveLeft) {
   RankJob job("quiesce_what_is_in_use", RankSetup{});
-  job.set_body(1, "use_a_segment");
-  job.start(0);
-  ASSERT_TRUE(job.hear(0, "up"));
-  job.start(1);
-  ASSERT_TRUE(job.hear(1, "in use"));
+  ASSERT_TRUE(start_beside_insider(job, "use_a_segment", "in use"));
   job.tell(0, "quiesce");
   ASSERT_TRUE(job.hear(0, "waited"));
   ASSERT_TRUE(job.hear(1, "asked"));
@@ -200,11 +192,7 @@ BARE_RANK_BODY(use_a_segment_to_the_end) {
 class FabricSilent : public testing::TestWithParam<RankSetup> {};
 TEST_P(FabricSilent, PeersAreCutOffFromWhatIsQuiesced) {
   RankJob job("quiesce_without_an_answer", GetParam());
-  job.set_body(1, "use_a_segment_to_the_end");
-  job.start(0);
-  ASSERT_TRUE(job.hear(0, "up"));
-  job.start(1);
-  ASSERT_TRUE(job.hear(1, "in use"));
+  ASSERT_TRUE(start_beside_insider(job, "use_a_segment_to_the_end", "in use"));
   job.tell(0, "quiesce");
   job.finish();
 }
@@ -241,11 +229,7 @@ BARE_RANK_BODY(disable_what_is_changed) {
 }
 TEST(FabricQuiet, RefusesAtomics) {
   RankJob job("change_a_segment_until_it_goes", RankSetup{});
-  job.set_body(1, "disable_what_is_changed");
-  job.start(0);
-  ASSERT_TRUE(job.hear(0, "up"));
-  job.start(1);
-  ASSERT_TRUE(job.hear(1, "ready"));
+  ASSERT_TRUE(start_beside_insider(job, "disable_what_is_changed", "ready"));
   job.tell(0, "go on");
   ASSERT_TRUE(job.hear(0, "refused"));
   job.finish();
@@ -278,11 +262,7 @@ BARE_RANK_BODY(leave_an_address_of_another_version) {
 }
 TEST(FabricVersion, OfAnAddressIsLookedAt) {
   RankJob job("connect_to_another_version", RankSetup{});
-  job.set_body(1, "leave_an_address_of_another_version");
-  job.start(0);
-  ASSERT_TRUE(job.hear(0, "up"));
-  job.start(1);
-  ASSERT_TRUE(job.hear(1, "ready"));
+  ASSERT_TRUE(start_beside_insider(job, "leave_an_address_of_another_version", "ready"));
   job.tell(0, "go on");
   ASSERT_TRUE(job.hear(0, "refused"));
   job.tell(1, "over");
@@ -320,11 +300,7 @@ BARE_RANK_BODY(have_no_words) {
 }
 TEST(FabricNotifications, WithoutAKeyOfTheirWordsGoInMessages) {
   RankJob job("notify_one_without_words", RankSetup{});
-  job.set_body(1, "have_no_words");
-  job.start(0);
-  ASSERT_TRUE(job.hear(0, "up"));
-  job.start(1);
-  ASSERT_TRUE(job.hear(1, "ready"));
+  ASSERT_TRUE(start_beside_insider(job, "have_no_words", "ready"));
   job.tell(0, "go on");
   job.finish();
 }
@@ -440,11 +416,7 @@ BARE_RANK_BODY(leave_a_staged_write) {
 }
 TEST(FabricSegments, EndUnderAStagedWriteThatDoesNot) {
   RankJob job("end_a_segment_in_use", RankSetup{});
-  job.set_body(1, "leave_a_staged_write");
-  job.start(0);
-  ASSERT_TRUE(job.hear(0, "up"));
-  job.start(1);
-  ASSERT_TRUE(job.hear(1, "opened"));
+  ASSERT_TRUE(start_beside_insider(job, "leave_a_staged_write", "opened"));
   job.tell(0, "end");
   ASSERT_TRUE(job.hear(0, "ended"));
   job.finish();

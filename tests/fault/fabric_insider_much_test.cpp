@@ -115,11 +115,7 @@ BARE_RANK_BODY(be_late_with_a_rail) {
 }
 TEST(FabricMuch, BehindALateRailWaitsAtTheWriter) {
   RankJob job("write_past_a_late_rail", RankSetup{});
-  job.set_body(1, "be_late_with_a_rail");
-  job.start(0);
-  ASSERT_TRUE(job.hear(0, "up"));
-  job.start(1);
-  ASSERT_TRUE(job.hear(1, "late"));
+  ASSERT_TRUE(start_beside_insider(job, "be_late_with_a_rail", "late"));
   job.tell(0, "write");
   job.finish();
 }
@@ -145,11 +141,7 @@ BARE_RANK_BODY(hear_it_before_its_greeting) {
 }
 TEST(FabricGreeting, ComesFirst) {
   RankJob job("ask_for_a_segment", RankSetup{});
-  job.set_body(1, "hear_it_before_its_greeting");
-  job.start(0);
-  ASSERT_TRUE(job.hear(0, "up"));
-  job.start(1);
-  ASSERT_TRUE(job.hear(1, "forgot"));
+  ASSERT_TRUE(start_beside_insider(job, "hear_it_before_its_greeting", "forgot"));
   job.tell(0, "ask");
   job.finish();
 }

@@ -267,6 +267,15 @@ inline void open_a_staged_write(Insider& insider, std::uint64_t bytes) {
   insider.say(open, payload);
 }
 
+// Rank 0 and, as soon as it has said "up", an insider of that body as rank 1, until that says `word`. False: one of them did not.
+inline bool start_beside_insider(RankJob& job, const std::string& body, const std::string& word) {
+  job.set_body(1, body);
+  job.start(0);
+  if (!job.hear(0, "up")) return false;
+  job.start(1);
+  return job.hear(1, word);
+}
+
 // Until `rank` is lost; why.
 inline std::string why_lost(const Fabric& fabric, Rank rank) {
   for (const std::int64_t end_ns = now_ns() + 30'000'000'000; now_ns() < end_ns;) {
