@@ -339,6 +339,7 @@ RANK_BODY(two_threads_on_a_stuck_queue) {
     EXPECT_TRUE(is_ok(fabric.flush(1, kPatience)));
   }
   ASSERT_TRUE(me.meet());
+  ASSERT_TRUE(is_ok(fabric.barrier({}, kPatience)));  // a call of the fabric: what its thread has placed is seen behind it
   if (me.rank() == 1) {
     EXPECT_TRUE(target.holds_pattern(4096, 8, 7, 0));
     EXPECT_TRUE(target.holds_pattern(4104, 8, 7, 0));
