@@ -47,7 +47,9 @@ class FairMutex {
   // Either this thread sees the waiting one, or that one sees this store.
   void unlock() noexcept {
     held_.store(0, std::memory_order_seq_cst);
-    if (waiting_.load(std::memory_order_seq_cst) != 0) held_.notify_one();  // only the first in order looks at it
+    if (waiting_.load(std::memory_order_seq_cst) == 0) return;
+    releases_.fetch_add(1, std::memory_order_seq_cst);
+    releases_.notify_one();  // only the first in order looks at it
   }
 
  private:
@@ -58,9 +60,11 @@ class FairMutex {
     waiting_.fetch_add(1, std::memory_order_seq_cst);
     order_.lock();
     const std::int64_t begin_ns = now_ns();
-    for (unsigned turn = 0; held_.exchange(1, std::memory_order_seq_cst) != 0; ++turn) {
+    for (unsigned turn = 0;; ++turn) {
+      const std::uint32_t releases = releases_.load(std::memory_order_seq_cst);
+      if (held_.exchange(1, std::memory_order_seq_cst) == 0) break;
       if (now_ns() - begin_ns > kMaxOvertakenNs) is_overdue_.store(true, std::memory_order_relaxed);
-      if (turn >= kSpins) held_.wait(1, std::memory_order_seq_cst);
+      if (turn >= kSpins) releases_.wait(releases, std::memory_order_seq_cst);
     }
     is_overdue_.store(false, std::memory_order_relaxed);
     waiting_.fetch_sub(1, std::memory_order_relaxed);
@@ -68,6 +72,9 @@ class FairMutex {
   }
 
   std::atomic<std::uint32_t> held_{0}, waiting_{0};
+  // How often it was given on while somebody waited. Who waits sleeps until this changes: waiting for `held_` would not end when
+  // another thread has taken it again by the time this one wakes, however late it is.
+  std::atomic<std::uint32_t> releases_{0};
   std::atomic<bool> is_overdue_{false};
   BasicFairMutex<std::atomic> order_;  // of those that wait
 };

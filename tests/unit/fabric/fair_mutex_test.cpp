@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <mutex>
@@ -92,6 +93,28 @@ TEST(FairMutex, WakesAWaiterThatComesBehindALateStore) {
   Delayed<std::uint32_t>::drain();
   other.join();
   EXPECT_FALSE(memory.has_overslept);
+}
+
+// Whoever gives it on and takes it again at once wins that race almost always: a waiting thread takes longer to wake.
+TEST(FairMutex, IsNotTakenAgainForEver) {
+  constexpr int kMaxTurns = 200;  // two or three; a busy machine may wake the other late
+  FairMutex mutex;
+  std::atomic<bool> has_come{false};
+  mutex.lock();
+  std::thread other([&] {
+    mutex.lock();
+    has_come = true;
+    mutex.unlock();
+  });
+  int turns = 0;
+  for (; turns < kMaxTurns && !has_come; ++turns) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(2));  // longer than the other may be overtaken
+    mutex.unlock();
+    mutex.lock();
+  }
+  mutex.unlock();
+  other.join();
+  EXPECT_LT(turns, kMaxTurns);
 }
 
 TEST(FairMutex, LetsOneThreadInAtATime) {
