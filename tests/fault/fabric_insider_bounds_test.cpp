@@ -101,6 +101,7 @@ RANK_BODY(hear_of_failures) {
   staged.staged = Preference::require;
   ASSERT_TRUE(is_ok(fabric.read({kTarget, 0}, {1, kOrigin, 0}, 4096, {.queue = 2, .policy = staged})));
   EXPECT_TRUE(fails(fabric.wait(2, kPatience), Status::unavailable, "the peer could not send the bytes"));
+  EXPECT_TRUE(is_ok(fabric.send(1, 1, nullptr, 0, kPatience)));
   me.tell("heard");
 }
 BARE_RANK_BODY(tell_of_failures) {
@@ -121,7 +122,7 @@ BARE_RANK_BODY(tell_of_failures) {
   insider.serve_until_known(kOrigin);
   insider.disable(kOrigin);  // without a word to those who have its key
   me.tell("disabled");
-  insider.serve(2);  // the acceptance and the question for the bytes
+  insider.serve_until_sent();  // the acceptance and the question for the bytes
   me.tell("refused");
   EXPECT_EQ(me.hear(), "over");
   ASSERT_TRUE(me.meet());
@@ -212,6 +213,7 @@ RANK_BODY(change_a_segment_until_it_goes) {
   ASSERT_TRUE(is_ok(changed));
   for (int count = 0; changed && count < 10'000; ++count) changed = fabric.fetch_add({1, kTarget, 0}, 1, kPatience);
   EXPECT_TRUE(fails(changed, Status::unavailable, "the segment was quiesced or deregistered"));
+  EXPECT_TRUE(is_ok(fabric.send(1, 1, nullptr, 0, kPatience)));
   me.tell("refused");
 }
 BARE_RANK_BODY(disable_what_is_changed) {
@@ -223,7 +225,7 @@ BARE_RANK_BODY(disable_what_is_changed) {
   EXPECT_TRUE(insider.poll_until(kPatience, [&] { return memory[0] != 0; }));
   insider.disable(kTarget);  // without a word to those who have its key
   const std::uint64_t changes = memory[0];
-  insider.serve(insider.message_count() + 1);
+  insider.serve_until_sent();
   EXPECT_EQ(memory[0], changes);
   ASSERT_TRUE(me.meet());
 }
@@ -287,6 +289,7 @@ RANK_BODY(notify_one_without_words) {
       EXPECT_TRUE(fails(fabric.wait(queue, kPatience), Status::unavailable));
     }
   }
+  EXPECT_TRUE(is_ok(fabric.send(1, 1, nullptr, 0, kPatience)));
 }
 BARE_RANK_BODY(have_no_words) {
   Insider insider(me.options());
@@ -295,7 +298,7 @@ BARE_RANK_BODY(have_no_words) {
   insider.drop_notifications(kTarget);
   ASSERT_TRUE(insider.meet(0));
   me.tell("ready");
-  insider.serve(8);  // notifications and pings
+  insider.serve_until_sent();  // notifications and pings
   ASSERT_TRUE(me.meet());
 }
 TEST(FabricNotifications, WithoutAKeyOfTheirWordsGoInMessages) {
