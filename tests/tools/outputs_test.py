@@ -52,7 +52,7 @@ QUICK = {
     "matrix": ["--measure", "latency", "-i", "2", "-x", "1", "-n", "2"],
     "tune": ["-m", "128K:128K", "-i", "2", "-x", "1", "--no-store"],
     "device-latency": ["-i", "10", "-x", "1"],
-    "device-bw": ["-m", "4K", "-i", "10", "-x", "1"],
+    "device-bw": ["-m", "4K:4K", "-W", "1", "--blocks", "1", "--threads", "1", "-i", "2", "-x", "1"],
     "device-rate": ["-i", "10"],
     "pingpong": ["-m", "4K", "-i", "10", "-x", "1"],
     "matvec": ["--vector-size", "32", "-b", "1", "-i", "10"],
