@@ -20,9 +20,9 @@
 #include <vector>
 
 #include "base/descriptor.hpp"
+#include "base/fair_mutex.hpp"
 #include "base/uncancelled.hpp"
 #include "fabric/bounds.hpp"
-#include "fabric/fair_mutex.hpp"
 #include "fabric/id_table.hpp"
 #include "fabric/job/job.hpp"
 #include "fabric/placement.hpp"

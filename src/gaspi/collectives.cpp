@@ -37,8 +37,8 @@ gaspi_return_t run_collective(gaspi_group_t id, const Collective& collective, co
     const bool may_be_new = collective.kind == Collective::Kind::commit;
     if (group == nullptr || (!group->is_committed && !may_be_new)) return GASPI_ERR_INV_GROUP;
   }
-  const TurnGuard turn(group->turn, time.left());
-  if (!turn.is_taken()) return GASPI_TIMEOUT;
+  const auto turn = lock_within(group->turn, time.left());
+  if (!turn) return GASPI_TIMEOUT;
   {
     const std::scoped_lock lock(all.mutex);
     if (is_held(*group, collective)) return GASPI_ERR_ACTIVE_COLL;

@@ -8,8 +8,6 @@
 namespace gigabar::gaspi {
 namespace {
 
-constexpr unsigned kSpins = 100;
-
 // "rank 3" or "rank 3 ...": of the object of an error.
 std::optional<Rank> rank_of(const Error& error) {
   const std::string& object = error.record().object;
@@ -56,23 +54,6 @@ Timeout timeout_of(gaspi_timeout_t timeout_ms) noexcept {
   constexpr gaspi_timeout_t kMaxMs = 1'000'000'000'000;
   if (timeout_ms == GASPI_BLOCK) return Timeout::forever();
   return Timeout::of(std::chrono::milliseconds(std::min(timeout_ms, kMaxMs)));
-}
-
-bool Turn::wait_and_take(const Timeout& timeout) noexcept {
-  // Most turns are over sooner than a thread falls asleep.
-  for (unsigned spin = 0; spin < kSpins && !waiting_.is_overdue(); ++spin) {
-    if (!is_taken_.load(std::memory_order_relaxed) && !is_taken_.exchange(true, std::memory_order_acquire)) return true;
-  }
-  std::unique_lock lock(mutex_);
-  waiting_count_.fetch_add(1, std::memory_order_seq_cst);
-  const bool is_taken = waiting_.wait(lock, timeout, [this] { return !is_taken_.exchange(true, std::memory_order_seq_cst); });
-  waiting_count_.fetch_sub(1, std::memory_order_relaxed);
-  return is_taken;
-}
-
-void Turn::wake() noexcept {
-  const std::scoped_lock lock(mutex_);
-  waiting_.wake();
 }
 
 void mark_lost_ranks() {

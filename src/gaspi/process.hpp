@@ -16,9 +16,9 @@
 #include <variant>
 #include <vector>
 
+#include "base/fair_mutex.hpp"
 #include "base/remaining.hpp"
 #include "base/uncancelled.hpp"
-#include "base/wait_queue.hpp"
 #include "gigabar/fabric.hpp"
 #include "gigabar/memory.hpp"
 
@@ -45,42 +45,6 @@ inline constexpr unsigned kAllreduceBytes = kMaxReduceElements * sizeof(std::uin
 Timeout timeout_of(gaspi_timeout_t timeout_ms) noexcept;
 inline bool is_over(const Remaining& time) noexcept { return !time.left().is_forever() && time.left().ns() <= 0; }
 
-// One thread at a time, with a time-out.
-class Turn {
- public:
-  bool take(const Timeout& timeout) noexcept {
-    if (!waiting_.is_overdue() && !is_taken_.exchange(true, std::memory_order_acquire)) return true;
-    return wait_and_take(timeout);
-  }
-  // Either this thread sees the waiting one, or that one sees this store.
-  void give() noexcept {
-    is_taken_.store(false, std::memory_order_seq_cst);
-    if (waiting_count_.load(std::memory_order_seq_cst) != 0) wake();
-  }
-
- private:
-  bool wait_and_take(const Timeout& timeout) noexcept;
-  void wake() noexcept;
-  std::atomic<bool> is_taken_{false};
-  std::atomic<unsigned> waiting_count_{0};
-  std::mutex mutex_;
-  WaitQueue waiting_;  // under the mutex
-};
-
-class TurnGuard {
- public:
-  TurnGuard(Turn& turn, const Timeout& timeout) noexcept : turn_(turn.take(timeout) ? &turn : nullptr) {}
-  ~TurnGuard() {
-    if (turn_ != nullptr) turn_->give();
-  }
-  TurnGuard(const TurnGuard&) = delete;
-  TurnGuard& operator=(const TurnGuard&) = delete;
-  bool is_taken() const noexcept { return turn_ != nullptr; }
-
- private:
-  Turn* turn_;
-};
-
 // gaspi_segment_create or _use until every rank of the group is there.
 struct Creation {
   std::uint64_t bytes = 0;
@@ -97,7 +61,7 @@ struct Segment {
 };
 
 struct Queue {
-  Turn turn;
+  FairMutex turn;
   std::atomic<bool> exists{false};
   std::atomic<unsigned> posted{0};  // since the last wait that succeeded
 };
@@ -114,7 +78,7 @@ struct Collective {
 struct GroupState {
   bool exists = false, is_committed = false;
   std::vector<Rank> ranks;
-  Turn turn;
+  FairMutex turn;
   std::optional<Collective> active;  // has timed out
   // gaspi_allreduce_user: the values of all ranks as far as they are gathered.
   std::vector<std::int64_t> gathered;
@@ -252,8 +216,8 @@ gaspi_return_t post_to(const char* function, QueueId queue, Rank rank, SegmentId
   if (rank >= all.rank_count) return GASPI_ERR_INV_RANK;
   if (segment >= kSegments) return GASPI_ERR_INV_SEG;
   Queue& used = all.queues[queue];
-  const TurnGuard turn(used.turn, timeout);
-  if (!turn.is_taken()) return GASPI_TIMEOUT;
+  const auto turn = lock_within(used.turn, timeout);
+  if (!turn) return GASPI_TIMEOUT;
   if (used.posted.load(std::memory_order_relaxed) + requests > all.config.queue_size_max) return GASPI_QUEUE_FULL;
   if (const gaspi_return_t known = know_remote(rank, segment, timeout, function); known != GASPI_SUCCESS) return known;
   const Result<Operation> posted = post();

@@ -15,8 +15,8 @@ gaspi_return_t wait_for(const char* function, QueueId queue, gaspi_timeout_t tim
   if (!is_queue(queue)) return GASPI_ERR_INV_QUEUE;
   Process& all = process();
   const Remaining time(timeout_of(timeout_ms));
-  const TurnGuard turn(all.queues[queue].turn, time.left());
-  if (!turn.is_taken()) return GASPI_TIMEOUT;
+  const auto turn = lock_within(all.queues[queue].turn, time.left());
+  if (!turn) return GASPI_TIMEOUT;
   count(Counter::waits);
   const Result<void> waited = all.fabric->wait(queue, time.left());
   if (waited.status() == Status::timed_out) return GASPI_TIMEOUT;

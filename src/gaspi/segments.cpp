@@ -85,8 +85,8 @@ gaspi_return_t create(gaspi_segment_id_t id, const Creation& creation, gaspi_tim
     if (group == nullptr || !group->is_committed) return GASPI_ERR_INV_GROUP;
     if (id >= kSegments) return GASPI_ERR_INV_SEG;
     // Before anything is made. Where another thread is at the group, what it leaves is known later.
-    const TurnGuard turn(group->turn, Timeout::test());
-    if (turn.is_taken() && is_held(*group, collective)) return GASPI_ERR_ACTIVE_COLL;
+    const auto turn = lock_within(group->turn, Timeout::test());
+    if (turn && is_held(*group, collective)) return GASPI_ERR_ACTIVE_COLL;
     if (all.segments[id].creation != creation) {
       if (const gaspi_return_t made = make(); made != GASPI_SUCCESS) return made;
       all.segments[id].creation = creation;
