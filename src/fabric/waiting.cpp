@@ -203,7 +203,9 @@ void Engine::nap(int milliseconds) {
 
 void Engine::poll_or_sleep() {
   Lock guard = lock();
-  if (is_stopping_) return;
+  // While this one waited for the lock another may have gone to sleep on the descriptors. If this one did too, it could take the
+  // event that calls the other one, of which nobody would know any more that it sleeps.
+  if (is_stopping_ || has_sleeper_) return;
   bool has_changed = progress();
   polls_ = kPollsPerChannelPoll - 1;
   if (progress()) {
