@@ -57,6 +57,15 @@ Error system_error(std::size_t bytes, const char* what, int code, std::string re
 // Brings the pages, where their binding says; 0 or an errno. A full node or an empty pool is then an error, not a signal.
 int populate(std::byte* address, std::size_t bytes) { return ::madvise(address, bytes, MADV_POPULATE_WRITE) == 0 ? 0 : errno; }
 
+// Of a memory file: huge pages where the kernel has them. A piece with one page becomes a huge one of that page's node, zeroed at
+// once; populating first would bring 512 pages, and copy them.
+void take_huge_pages(std::byte* address, std::size_t bytes) {
+  for (std::size_t at = 0; at + kHugePageBytes <= bytes; at += kHugePageBytes) {
+    if (populate(address + at, page_bytes()) != 0) return;  // told when all pages are populated
+  }
+  if (bytes >= kHugePageBytes) ::madvise(address, bytes, MADV_COLLAPSE);
+}
+
 // The same of fresh pages, also before Linux 5.14.
 int populate_or_touch(std::byte* address, std::size_t bytes) {
   const int code = populate(address, bytes);
@@ -103,11 +112,12 @@ Result<void> check_room(std::size_t bytes, int numa_node) {
   return no_room(bytes, available.limited_by, available.bytes, "ask for less, free memory, or raise the control group's limit");
 }
 
-void bring_pages(std::byte* address, std::size_t bytes, int numa_node) {
+void bring_pages(std::byte* address, std::size_t bytes, int numa_node, Backing backing) {
   // Why it cannot be was logged as it was found.
   const bool is_placed = numa_node >= 0 && prefer_numa_node(address, bytes, numa_node).is_ok();
   if (numa_node >= 0 && !is_placed)
     log(LogLevel::info, text(counted(bytes, "byte"), " are taken from any NUMA node, not from node ", numa_node));
+  if (backing == Backing::file) take_huge_pages(address, bytes);
   (void)populate_or_touch(address, bytes);
   if (!is_placed) return;
   const PagePlacement placement = placement_of_pages(address, bytes);
@@ -151,16 +161,15 @@ Result<PageMapping> PageMapping::make(std::size_t bytes, int numa_node, NodePoli
   auto mapped = file < 0 ? map_anonymous(whole_bytes) : map_file(file, whole_bytes);
   if (!mapped) return mapped;
   if (policy == NodePolicy::prefer) {
-    bring_pages(mapped->address_, whole_bytes, numa_node);
+    bring_pages(mapped->address_, whole_bytes, numa_node, file < 0 ? Backing::none : Backing::file);
   } else {
     if (numa_node >= 0) {
       if (Result<void> bound = bind_to_numa_node(mapped->address_, whole_bytes, numa_node); !bound) return std::move(bound).error();
     }
+    if (file >= 0) take_huge_pages(mapped->address_, whole_bytes);
     if (const int code = populate_or_touch(mapped->address_, whole_bytes); code != 0)
       return system_error(bytes, "populating pages", code, "ask for less, or another NUMA node");
   }
-  // Behind the pages, which lie where they were asked for: the kernel keeps to the node of most of them.
-  if (file >= 0 && whole_bytes >= kHugePageBytes) ::madvise(mapped->address_, whole_bytes, MADV_COLLAPSE);
   return mapped;
 }
 

@@ -28,9 +28,11 @@ Result<void> check_room(std::size_t bytes, int numa_node);
 // What a node that is asked for means: all pages are of it, else it is an error; or as bring_pages() brings them.
 enum class NodePolicy : std::uint8_t { bind, prefer };
 
+enum class Backing : std::uint8_t { none, file };
+
 // Brings the pages of a fresh mapping, all zero, as far as there is room: from `numa_node` what that node has, the rest from
-// others, which is told in the log (info); -1: from any node.
-void bring_pages(std::byte* address, std::size_t bytes, int numa_node);
+// others, which is told in the log (info); -1: from any node. Those of a memory file are huge where they can be.
+void bring_pages(std::byte* address, std::size_t bytes, int numa_node, Backing backing = Backing::none);
 
 // A memory file of that size, which nobody can change any more: who maps it relies on it. Not open: see errno.
 Descriptor open_memory_file(const char* name, std::size_t bytes) noexcept;
@@ -41,7 +43,7 @@ Result<std::shared_ptr<const Descriptor>> make_memory_file(const char* name, std
 class PageMapping {
  public:
   // `numa_node` is -1 or a node of this machine. Anonymous, or the first pages of a memory file: shared, not inherited by fork(),
-  // and what fills huge pages is moved to such where the kernel can (Linux 6.1: MADV_COLLAPSE); nothing depends on it but speed.
+  // and what fills huge pages lies on such where the kernel can (Linux 6.1: MADV_COLLAPSE); nothing depends on it but speed.
   // Errors: out_of_memory, no_permission.
   static Result<PageMapping> make(std::size_t bytes, int numa_node, NodePolicy policy = NodePolicy::bind, int file = -1);
 
