@@ -5,10 +5,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <cerrno>
 #include <mutex>
 
-#include "base/counted.hpp"
 #include "base/errors.hpp"
 #include "base/output_file.hpp"
 #include "base/uncancelled.hpp"
@@ -60,13 +58,7 @@ Machine Machine::here() { return {std::make_shared<State>(SystemFiles::live()), 
 Result<Machine> Machine::open(const std::string& path) try {
   const Uncancelled uncancelled;
   struct stat found{};
-  if (::stat(path.c_str(), &found) != 0) {
-    const int code = errno;
-    return make_error(code == EACCES ? Status::no_permission : Status::invalid_argument, kOpen, path,
-                      "there is no such file or folder", "name an archive or a folder that holds sys/ and proc/ of a machine",
-                      errno_code(code));
-  }
-  if (S_ISDIR(found.st_mode)) {
+  if (::stat(path.c_str(), &found) == 0 && S_ISDIR(found.st_mode)) {
     Result<SystemFiles> files = SystemFiles::of_folder(path);
     if (!files) return std::move(files).error();
     Result<DriverAnswers> answers = answers_of_folder(*files);
@@ -76,9 +68,13 @@ Result<Machine> Machine::open(const std::string& path) try {
     return Machine(std::move(state), false, path);
   }
   const FileText text = read_regular(AT_FDCWD, path, 0, kMaxArchiveBytes);
+  if (text.state == FileState::missing) {
+    return make_error(Status::invalid_argument, kOpen, path, "there is no such file or folder",
+                      "name an archive or a folder that holds sys/ and proc/ of a machine");
+  }
   if (!text.is_present()) {
-    return make_error(text.state == FileState::unreadable ? Status::no_permission : Status::bad_file, kOpen, path,
-                      text.reason.empty() ? "it went away" : text.reason, "name an archive of a machine that you may read");
+    return make_error(text.state == FileState::unreadable ? Status::no_permission : Status::bad_file, kOpen, path, text.reason,
+                      "name an archive of a machine that you may read");
   }
   Result<SystemFiles> files = SystemFiles::of_archive(text.content);
   if (!files) return named(std::move(files).error(), path);
@@ -107,12 +103,7 @@ Result<std::string> Machine::archive() const try {
     return make_error(Status::not_supported, kCapture, origin_, "it is a capture itself",
                       "copy it instead, or capture a live machine");
   }
-  Result<std::string> archive = write_archive(files(), {{}, stored::date_now(), answers()});
-  if (archive && archive->size() > kMaxArchiveBytes) {
-    return make_error(Status::not_supported, kCapture, origin_, text("the archive would have ", counted(archive->size(), "byte")),
-                      "report this machine");
-  }
-  return archive;
+  return write_archive(files(), {{}, stored::date_now(), answers()});
 } catch (...) {
   return error_of_exception("archive");
 }

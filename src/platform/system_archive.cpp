@@ -7,6 +7,7 @@
 #include <set>
 #include <utility>
 
+#include "base/counted.hpp"
 #include "base/errors.hpp"
 #include "platform/archive_parts.hpp"
 #include "platform/capture.hpp"
@@ -125,7 +126,7 @@ struct json::Fields<MachineEntry> {
   }
 };
 
-Result<std::string> write_archive(const SystemFiles& files, const ArchiveHead& head) {
+Result<std::string> write_archive(const SystemFiles& files, const ArchiveHead& head, std::size_t max_bytes) {
   Result<tar::Writer> tar = tar::Writer::open();
   if (!tar) return std::move(tar).error();
   ArchiveWriter writer(*tar);
@@ -135,7 +136,13 @@ Result<std::string> write_archive(const SystemFiles& files, const ArchiveHead& h
   writer.machine.date = head.date;
   tar->add({tar::Kind::file, kAnswersEntry, to_json(head.answers)});
   tar->add({tar::Kind::file, kMachineEntry, json::to_text(writer.machine, kLimits)});
-  return tar->take();
+  Result<std::string> archive = tar->take();
+  if (archive && archive->size() > max_bytes) {
+    return make_error(Status::not_supported, "write archive", "",
+                      text("it would have ", counted(archive->size(), "byte"), ", more than the ", max_bytes, " that can be read"),
+                      "report this machine");
+  }
+  return archive;
 }
 
 Result<void> visit_archive(std::string_view archive, const ArchiveParts& parts) {

@@ -34,8 +34,9 @@ struct ArchiveHead {
   DriverAnswers answers;
 };
 
-// The archive of what capture_patterns() match in `files`. Errors: unavailable (libarchive is not there).
-Result<std::string> write_archive(const SystemFiles& files, const ArchiveHead& head);
+// The archive of what capture_patterns() match in `files`. Errors: not_supported (it has more than `max_bytes`), unavailable
+// (libarchive is not there).
+Result<std::string> write_archive(const SystemFiles& files, const ArchiveHead& head, std::size_t max_bytes = kMaxArchiveBytes);
 
 // Everything but the files, which SystemFiles::of_archive takes. Errors: bad_file, unavailable (a tar file without libarchive).
 Result<ArchiveHead> read_archive_head(std::string_view archive);

@@ -50,6 +50,18 @@ class MachineTest : public testing::Test {
 
   test::ScopedEnvironment no_cuda_{"GIGABAR_CUDA_LIBRARY", "/nonexistent/libcuda.so.1"};
   test::ScopedEnvironment no_nvml_{"GIGABAR_NVML_LIBRARY", "/nonexistent/libnvidia-ml.so.1"};
+  // Of this name in the folder.
+  void expect_refused(const std::string& name, Status status, const std::string& part) const {
+    expect_path_refused(path(name), status, part);
+  }
+  static void expect_path_refused(const std::string& path, Status status, const std::string& part) {
+    const auto machine = Machine::open(path);
+    ASSERT_FALSE(machine.is_ok()) << path;
+    EXPECT_EQ(machine.status(), status) << machine.error().message();
+    EXPECT_NE(machine.error().message().find("open machine: " + path), std::string::npos) << machine.error().message();
+    EXPECT_NE(machine.error().message().find(part), std::string::npos) << machine.error().message();
+  }
+
   test::TemporaryFolder folder_;
 };
 
@@ -87,20 +99,24 @@ TEST_F(MachineTest, OfAFolderWithAnswers) {
   EXPECT_EQ(Machine::open(folder_.path()).status(), Status::bad_file);
   fs::remove(path("gigabar-answers.json"));
   ASSERT_EQ(::mkfifo(path("gigabar-answers.json").c_str(), 0600), 0);
-  EXPECT_EQ(Machine::open(folder_.path()).status(), Status::bad_file);
+  expect_path_refused(folder_.path(), Status::bad_file,
+                      "/gigabar-answers.json: not a regular file; make it a readable file, or remove it");
 }
 
 TEST_F(MachineTest, WhatCannotBeOpened) {
-  EXPECT_EQ(Machine::open(path("none")).status(), Status::invalid_argument);
-  EXPECT_EQ(Machine::open("").status(), Status::invalid_argument);
+  expect_refused("none", Status::invalid_argument, "there is no such file or folder");
+  expect_path_refused("", Status::invalid_argument, "there is no such file or folder");
   folder_.write("empty", "");
-  EXPECT_EQ(Machine::open(path("empty")).status(), Status::bad_file);
+  expect_refused("empty", Status::bad_file, "it is neither a tar file nor JSON");
+  expect_refused("empty/none", Status::invalid_argument, "there is no such file or folder");
   ASSERT_EQ(::mkfifo(path("fifo").c_str(), 0600), 0);
-  EXPECT_EQ(Machine::open(path("fifo")).status(), Status::bad_file);
-  EXPECT_EQ(Machine::open("/dev/zero").status(), Status::bad_file);
+  expect_refused("fifo", Status::bad_file, "not a regular file");
+  expect_path_refused("/dev/zero", Status::bad_file, "not a regular file");
+  fs::create_symlink("circle", path("circle"));
+  expect_refused("circle", Status::bad_file, "symbolic links");
   folder_.write("huge", "");
   ASSERT_EQ(::truncate(path("huge").c_str(), static_cast<off_t>(kMaxArchiveBytes) + 1), 0);
-  EXPECT_EQ(Machine::open(path("huge")).status(), Status::bad_file);
+  expect_refused("huge", Status::bad_file, "larger than");
 
   Json archive = small_archive();
   archive["remark"] = 5;
@@ -345,6 +361,20 @@ TEST_F(CaptureOfAFolder, ContentOfAnyBytesStaysAsItIs) {
     EXPECT_EQ(archive()["files"]["/proc/cmdline"], content);
     EXPECT_EQ(SystemFiles::of_archive(text_)->read("/proc/cmdline").content, content);
   }
+}
+
+// What would be written could not be opened again.
+TEST_F(CaptureOfAFolder, IsRefusedWhenItIsTooLarge) {
+  folder_.write("proc/cmdline", std::string(5000, 'x'));
+  const SystemFiles files = SystemFiles::of_folder(folder_.path()).value();
+  const auto archive = write_archive(files, {});
+  ASSERT_TRUE(archive) << archive.message();
+  EXPECT_TRUE(write_archive(files, {}, archive->size()));
+  const auto refused = write_archive(files, {}, archive->size() - 1);
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.status(), Status::not_supported) << refused.message();
+  EXPECT_NE(refused.message().find("it would have " + std::to_string(archive->size()) + " bytes"), std::string::npos)
+      << refused.message();
 }
 
 TEST(CapturePatterns, AreWellFormed) {
