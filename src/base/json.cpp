@@ -150,7 +150,6 @@ std::optional<Value> Value::member(std::string_view name) const {
 }
 
 void Value::expect_only(std::span<const std::string_view> names) const {
-  if (!value_->is_object()) refuse("is not an object");
   for (const auto& [name, value] : value_->get_ref<const Json::object_t&>()) {
     const bool is_known = std::find(names.begin(), names.end(), name) != names.end();
     if (!is_known) refuse(gigabar::text("has an unknown name \"", shown(name), "\""));

@@ -153,6 +153,28 @@ TEST(Json, ProblemsHaveAPlace) {
   EXPECT_EQ(problem_of("", kOpen), "it: is not JSON from byte 1 on");
 }
 
+TEST(Json, WhatIsOfAnotherKindIsRefused) {
+  const auto problem_with = [](const std::string& member) {
+    return problem_of("{\"format\": \"test\", \"version\": 3, " + member + "}", kOpen);
+  };
+  EXPECT_EQ(problem_with("\"remark\": \"\""), "");
+  EXPECT_EQ(problem_with("\"parts\": 7"), "parts: is not an array");
+  EXPECT_EQ(problem_with("\"parts\": [7]"), "parts[0]: is not an object");
+  EXPECT_EQ(problem_with("\"counts\": []"), "counts: is not an object");
+  EXPECT_EQ(problem_with("\"rows\": [7]"), "rows[0]: is not an array");
+  EXPECT_EQ(problem_with("\"rows\": [[1]]"), "rows[0]: has no entry 1");
+  double number = 0;
+  const auto real_of = [&](const json::Value& document) { number = document.entry(0).real(); };
+  json::parse("[-1.5]", kOpen, real_of);
+  EXPECT_EQ(number, -1.5);
+  try {
+    json::parse("[\"1.5\"]", kOpen, real_of);
+    ADD_FAILURE() << "a text is no number";
+  } catch (const json::Problem& problem) {
+    EXPECT_EQ(problem.text(), "[0]: is not a number");
+  }
+}
+
 TEST(Json, AnExactDocumentHasExactlyItsNames) {
   EXPECT_EQ(with("\"is_good\": true,", ""), "the file: has no \"is_good\"");
   EXPECT_EQ(with("\"is_good\"", "\"more\": 1, \"is_good\""), "the file: has an unknown name \"more\"");
