@@ -8,7 +8,10 @@
 #include <cerrno>
 #include <cstring>
 #include <string>
+#include <tuple>
+#include <utility>
 
+#include "support/changed_answer.hpp"
 #include "support/fake_session.hpp"
 #include "support/isolated.hpp"
 
@@ -53,6 +56,28 @@ ISOLATED_TEST(Gdrdrv, TooOld) {
   EXPECT_TRUE(Module::open("/dev"));
 }
 
+// The module says which versions of its interface it serves.
+ISOLATED_TEST(Gdrdrv, OfAnInterfaceThatIsNotKnown) {
+  FakeSession session;
+  start_with_module(session, 0x20006);
+  std::uint32_t told[2] = {0x20006, 0x20006};  // the module's version, the oldest library's
+  const test::ChangedAnswer answer([&](unsigned number, void* argument) {
+    if (number == 255) std::memcpy(argument, told, sizeof told);
+  });
+  EXPECT_TRUE(Module::open("/dev"));
+  for (const auto& [module, oldest_api, part] : {std::tuple{0x10003U, 0x10000U, "version 1.3 asks for an API of at least 1.0"},
+                                                 std::tuple{0x30000U, 0x20007U, "version 3.0 asks for an API of at least 2.7"}}) {
+    told[0] = module;
+    told[1] = oldest_api;
+    const auto opened = Module::open("/dev");
+    ASSERT_FALSE(opened) << part;
+    EXPECT_EQ(opened.status(), Status::unavailable) << opened.error().message();
+    EXPECT_NE(opened.error().message().find(part), std::string::npos) << opened.error().message();
+    EXPECT_NE(opened.error().record().remedy.find("2.5 or newer"), std::string::npos);
+    EXPECT_EQ(FakeSession::counts().gdrdrv_descriptors, 0u);
+  }
+}
+
 void map_and_check(Module& module, CUdeviceptr address, std::size_t bytes) {
   const auto mapping = module.map(address, bytes);
   ASSERT_TRUE(mapping) << mapping.error().message();
@@ -92,6 +117,49 @@ ISOLATED_TEST(Gdrdrv, RefusesMemoryThatIsNotTheGpus) {
   EXPECT_FALSE(mapping.error().record().cause.empty());
   const CUdeviceptr address = FakeSession::allocate(kBlock);
   EXPECT_EQ((*module)->map(address, 64 * kBlock).status(), Status::not_supported) << "past the block";
+  FakeSession::free(address);
+}
+
+// How a window is cached decides how it is stored to: one of which the module does not tell is not used.
+ISOLATED_TEST(Gdrdrv, RefusesAMappingOfAnUnknownKind) {
+  FakeSession session;
+  start_with_module(session, 0x20006);
+  const CUdeviceptr address = FakeSession::allocate(kBlock);
+  constexpr unsigned kInfo = 4, kInfoV2 = 5;
+  for (const auto& [version, number] : {std::pair{0x20003U, kInfo}, std::pair{0x20004U, kInfoV2}, std::pair{0x20006U, kInfoV2}}) {
+    session.machine().gdrdrv_version = version;
+    for (const int error : {EIO, 0}) {  // 0: it succeeds, and says nothing
+      const auto module = Module::open("/dev");
+      ASSERT_TRUE(module) << module.error().message();
+      session.plant_ioctl(number, 0, error);
+      const auto mapping = (*module)->map(address, kBlock);
+      session.remove_faults();
+      ASSERT_FALSE(mapping) << (*module)->version();
+      EXPECT_EQ(mapping.status(), Status::device_error) << mapping.error().message();
+      EXPECT_NE(mapping.error().message().find("the module does not say how the mapping is cached"), std::string::npos)
+          << mapping.error().message();
+      EXPECT_EQ(FakeSession::counts().gdrdrv_pins, 0u);
+      EXPECT_EQ(FakeSession::counts().windows, 0u);
+      map_and_check(**module, address, kBlock);
+    }
+  }
+  FakeSession::free(address);
+}
+
+ISOLATED_TEST(Gdrdrv, RefusesWhatHasNoRoomInTheAperture) {
+  FakeSession session;
+  start_with_module(session, 0x20006);
+  const auto module = Module::open("/dev");
+  const CUdeviceptr address = FakeSession::allocate(kBlock);
+  for (const auto& [error, status] : {std::pair{EAGAIN, Status::out_of_bar1}, std::pair{EACCES, Status::no_permission}}) {
+    session.plant(fake::Call::mmap, "", error);
+    const auto mapping = (*module)->map(address, kBlock);
+    session.remove_faults();
+    ASSERT_FALSE(mapping);
+    EXPECT_EQ(mapping.status(), status) << mapping.error().message();
+    EXPECT_NE(mapping.error().message().find("map: gdrdrv: mmap: "), std::string::npos) << mapping.error().message();
+    EXPECT_EQ(FakeSession::counts().gdrdrv_pins, 0u);
+  }
   FakeSession::free(address);
 }
 

@@ -14,7 +14,9 @@
 #include <vector>
 
 #include "base/log.hpp"
+#include "driver/rm/abi.hpp"
 #include "driver/system_calls.hpp"
+#include "support/changed_answer.hpp"
 #include "support/expect_log.hpp"
 #include "support/fake_session.hpp"
 #include "support/isolated.hpp"
@@ -186,6 +188,70 @@ void import_exported_memory(const char* driver_version) {
   FakeSession::free_vmm(address, 2 * kBlock);
 }
 
+template <class T>
+void expect_error(const Result<T>& result, Status status, const std::string& part) {
+  ASSERT_FALSE(result) << part;
+  EXPECT_EQ(result.status(), status) << result.error().message();
+  EXPECT_NE(result.error().message().find(part), std::string::npos) << result.error().message();
+}
+
+// What is no memory of that device is never mapped as if it were.
+ISOLATED_TEST(ResourceManagerMap, ImportOfSomethingElseIsRefused) {
+  FakeSession session;
+  session.start();
+  const auto manager = open_manager();
+  const auto device = manager->open_device(session.machine().gpus[0].gpu_id, 0);
+  const CUdeviceptr address = FakeSession::allocate_vmm(0, kBlock, true);
+  CUmemGenericAllocationHandle allocation = 0;
+  CUDA(cuMemRetainAllocationHandle)(&allocation, reinterpret_cast<void*>(address));
+  int descriptor = -1;
+  ASSERT_EQ(CUDA(cuMemExportToShareableHandle)(&descriptor, allocation, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0), CUDA_SUCCESS);
+  CUDA(cuMemRelease)(allocation);
+  session.machine().gpus[0].told_instance = 5;
+  expect_error(manager->import(*device, descriptor), Status::verification_failed, "exported from device instance 5, expected 0");
+  session.machine().gpus[0].told_instance = 0;
+  std::uint8_t type = 2;
+  std::uint16_t count = 1;
+  {
+    const test::ChangedAnswer answer([&](unsigned number, void* argument) {
+      if (number != rm::kControl) return;
+      const auto& call = *static_cast<const rm::Control*>(argument);
+      if (call.command != rm::kImportObjectsFromFd) return;
+      auto& imported = *reinterpret_cast<rm::ImportObjects*>(call.parameters);
+      imported.types[0] = type;
+      imported.count = count;
+    });
+    expect_error(manager->import(*device, descriptor), Status::not_supported, "it holds 1 objects, the first of type 2");
+    type = rm::kTypeVideoMemory;
+    count = 3;
+    expect_error(manager->import(*device, descriptor), Status::not_supported, "it holds 3 objects, the first of type 1");
+  }
+  EXPECT_EQ(FakeSession::counts().rm_memory_objects, 0u) << "what was imported is freed";
+  const auto handle = manager->import(*device, descriptor);
+  ASSERT_TRUE(handle) << handle.error().message();
+  manager->free(device->device, *handle);
+  ::close(descriptor);
+  FakeSession::free_vmm(address, kBlock);
+}
+
+// The device's file and the client have to know each other first.
+ISOLATED_TEST(ResourceManagerMap, ADeviceFileThatIsNotRegistered) {
+  FakeSession session;
+  session.start();
+  const auto manager = open_manager();
+  const auto device = manager->open_device(session.machine().gpus[0].gpu_id, 0);
+  const CUdeviceptr address = FakeSession::allocate(kBlock);
+  const auto words = identity_of(address);
+  const auto handle = manager->duplicate(*device, words[12], words[13]);
+  session.plant_ioctl(rm::kRegisterFd, 0, EACCES);
+  expect_error(manager->map(*device, *handle, 0, kBlock), Status::no_permission,
+               "register device file: /dev/nvidia0: Permission denied");
+  EXPECT_EQ(FakeSession::counts().device_descriptors, 0u);
+  session.remove_faults();
+  manager->free(device->device, *handle);
+  FakeSession::free(address);
+}
+
 // What it asks of the export has another size before branch 545.
 ISOLATED_TEST(ResourceManagerMap, ImportOfExportedMemory) { import_exported_memory("580.159.04"); }
 ISOLATED_TEST(ResourceManagerMap, ImportOfExportedMemoryOnBranch535) { import_exported_memory("535.183.01"); }
@@ -328,6 +394,16 @@ ISOLATED_TEST(ResourceManagerOpen, AnswersOddly) {
   const auto opened = ResourceManager::open("/dev", "580.159.04");
   EXPECT_EQ(opened.status(), Status::device_error);
   EXPECT_EQ(opened.error().record().native.code, EINVAL);
+  EXPECT_EQ(FakeSession::counts().control_descriptors, 0u);
+}
+
+// A client of the null handle would be every client.
+ISOLATED_TEST(ResourceManagerOpen, AnswersWithTheNullHandle) {
+  FakeSession session;
+  session.start();
+  session.plant_ioctl(rm::kAlloc, rm::kClassRoot, 0);  // it succeeds, and makes nothing
+  expect_error(ResourceManager::open("/dev", "580.159.04"), Status::device_error,
+               "make client: /dev/nvidiactl: the resource manager answered with the null handle");
   EXPECT_EQ(FakeSession::counts().control_descriptors, 0u);
 }
 
