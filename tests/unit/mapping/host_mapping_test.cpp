@@ -226,8 +226,14 @@ TEST_F(StandInMapping, PagesAroundARange) {
   ASSERT_TRUE(mapping) << mapping.error().message();
   EXPECT_EQ(mapping->address(), base + 65536);
   EXPECT_EQ(mapping->bytes(), 65536u);
-  EXPECT_FALSE(map_pages(base + 10, SIZE_MAX, 65536, {}));
-  EXPECT_FALSE(map_pages(base + 3 * 65536 - 1, 70000, 65536, {}));
+  for (const auto& [begin, bytes, part] : {std::tuple{base + 10, SIZE_MAX, "wraps around the address space"},
+                                           std::tuple{base + 10, SIZE_MAX - 65536, "wraps around the address space"},
+                                           std::tuple{base + 3 * 65536 - 1, std::size_t{70000}, "leaves its block"}}) {
+    const auto refused = map_pages(begin, bytes, 65536, {});
+    ASSERT_FALSE(refused) << part;
+    EXPECT_EQ(refused.status(), Status::out_of_range) << refused.error().message();
+    EXPECT_NE(refused.error().message().find(part), std::string::npos) << refused.error().message();
+  }
 }
 
 TEST(RangeToMap, AllOfASmallAllocationAndLargePagesOfALargeOne) {

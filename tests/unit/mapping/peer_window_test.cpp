@@ -3,7 +3,10 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <cstdlib>
+#include <string>
+#include <tuple>
 #include <vector>
 
 #include "base/descriptor.hpp"
@@ -68,14 +71,44 @@ ISOLATED_TEST(PeerWindow, AnIdentityThatDoesNotFitIsRefused) {
   session.have_all_backends();
   session.start();
   const CUdeviceptr address = FakeSession::allocate(5000);
-  PeerMemory of_another_gpu = named(address), too_long = named(address), no_handles = named(address);
-  (*of_another_gpu.identity)[8] ^= 1;
-  too_long.memory.length_bytes = std::size_t{1} << 40;
-  (*no_handles.identity)[13] = 0;
-  for (const PeerMemory* wrong : {&of_another_gpu, &too_long, &no_handles}) {
-    const auto window = open_peer_window(*wrong, {address, 64});
-    EXPECT_EQ(window.status(), Status::not_supported);
+  const auto expect_refused = [&](const PeerMemory& wrong, const std::string& part) {
+    const auto window = open_peer_window(wrong, {address, 64});
+    ASSERT_FALSE(window) << part;
+    EXPECT_EQ(window.status(), Status::not_supported) << window.error().message();
+    EXPECT_NE(window.error().message().find("its IPC identity " + part), std::string::npos) << window.error().message();
+  };
+  for (const auto& [word, value, part] :
+       {std::tuple{8, (*named(address).identity)[8] ^ 1, "names GPU"}, std::tuple{6, 1U, "says a block of 4096 bytes"},
+        std::tuple{7, UINT32_MAX, "says a block of"}, std::tuple{12, 0U, "holds no handles"},
+        std::tuple{13, 0U, "holds no handles"}}) {
+    PeerMemory wrong = named(address);
+    (*wrong.identity)[static_cast<std::size_t>(word)] = value;
+    expect_refused(wrong, part);
   }
+  PeerMemory too_long = named(address);
+  too_long.memory.length_bytes = std::size_t{1} << 40;
+  expect_refused(too_long, "says 5");
+  // Its block ends before it.
+  too_long.memory.length_bytes = 64 * kBlock;
+  (*too_long.identity)[4] = static_cast<std::uint32_t>(too_long.memory.length_bytes);
+  expect_refused(too_long, "says a block of");
+  FakeSession::free(address);
+}
+
+// The status and the sentence of what is in the way.
+ISOLATED_TEST(PeerWindow, WhereTheResourceManagerCannotBeUsed) {
+  MappingSession session;
+  session.have_all_backends();
+  session.start();
+  const CUdeviceptr address = FakeSession::allocate(5000);
+  const PeerMemory peer = named(address);
+  session.plant(fake::Call::open, "/dev/nvidiactl", EACCES);
+  const auto refused = open_peer_window(peer, {address, 64});
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.status(), Status::unavailable) << refused.error().message();
+  EXPECT_NE(refused.error().message().find("cannot open: Permission denied"), std::string::npos) << refused.error().message();
+  session.remove_faults();
+  EXPECT_TRUE(open_peer_window(peer, {address, 64}));
   FakeSession::free(address);
 }
 
@@ -86,7 +119,10 @@ ISOLATED_TEST(PeerWindow, OnlyByTheBackendThatCan) {
   const CUdeviceptr address = FakeSession::allocate(5000);
   const PeerMemory peer = named(address);
   ::setenv("GIGABAR_MAPPING", "gdrdrv", 1);
-  EXPECT_EQ(open_peer_window(peer, {address, 64}).status(), Status::not_supported);
+  const auto refused = open_peer_window(peer, {address, 64});
+  EXPECT_EQ(refused.status(), Status::not_supported);
+  EXPECT_NE(refused.message().find("memory of another process is mapped by the rm backend only"), std::string::npos)
+      << refused.message();
   ::setenv("GIGABAR_MAPPING", "rm", 1);
   EXPECT_TRUE(open_peer_window(peer, {address, 64}));
   FakeSession::free(address);

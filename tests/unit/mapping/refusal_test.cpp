@@ -2,6 +2,7 @@
 // What cannot be mapped is refused with its own reason; each refusal stands beside something like it that works.
 #include <gtest/gtest.h>
 
+#include <filesystem>
 #include <string>
 #include <vector>
 
@@ -155,6 +156,31 @@ ISOLATED_TEST(Refusals, AVersionThatCannotBeRead) {
   session.start();
   const CUdeviceptr address = FakeSession::allocate(4096);
   expect_refused(map(pointer(address), 4096), Status::unavailable, "version");
+  FakeSession::free(address);
+}
+
+// The resource manager knows a GPU by its PCI address, and CUDA does not tell it.
+ISOLATED_TEST(Refusals, AGpuWithoutAPciAddress) {
+  MappingSession session;
+  session.plant(fake::Call::cuda, "cuDeviceGetPCIBusId", CUDA_ERROR_NOT_SUPPORTED);
+  session.start();
+  const CUdeviceptr address = FakeSession::allocate(4096);
+  expect_refused(map(pointer(address), 4096, require(MappingBackend::rm)), Status::unavailable,
+                 "device 0: its PCI address is not known");
+  FakeSession::free(address);
+}
+
+// Neither the driver's files nor NVML, of which this machine has none, say which /dev/nvidia<n> it has.
+ISOLATED_TEST(Refusals, AGpuWithoutADeviceFile) {
+  MappingSession session;
+  session.start();
+  const std::string pci = session.machine().gpus[0].pci_address;
+  ASSERT_TRUE(std::filesystem::remove(session.folder() + "/proc/driver/nvidia/gpus/" + pci + "/information"));
+  const CUdeviceptr address = FakeSession::allocate(4096);
+  const auto refused = map(pointer(address), 4096, require(MappingBackend::rm));
+  expect_refused(refused, Status::unavailable, "device 0: no device file is known for PCI address ");
+  EXPECT_NE(refused.message().find(pci + "; "), std::string::npos) << refused.message();
+  EXPECT_NE(refused.message().find("/proc/driver/nvidia"), std::string::npos) << refused.message();
   FakeSession::free(address);
 }
 
