@@ -99,6 +99,30 @@ ISOLATED_TEST(StreamCuda, FailuresWhilePreparingLeaveNothing) {
   }
 }
 
+// Each transfer has a stream of its own, beside the one of each device.
+ISOLATED_TEST(StreamCuda, WhatHasNoStreamIsNamed) {
+  test::FakeSession session;
+  session.machine().gpu_count = 2;
+  session.start();
+  const fake::Counts before = counts_after_first_use();
+  constexpr std::uint32_t kMaxStreams = 40;
+  std::string errors;
+  for (std::uint32_t skip = 0; skip < kMaxStreams; ++skip) {
+    const fake::Fault& fault = session.plant(fake::Call::cuda, "cuStreamCreate", CUDA_ERROR_OUT_OF_MEMORY, 1, skip);
+    const auto report = run_streams(plan_of({"gpu0->gpu1", "gpu1->host"}, 1));
+    const bool has_failed = fault.hits != 0;
+    session.remove_faults();
+    expect_nothing_left(before);
+    if (!has_failed) break;
+    ASSERT_FALSE(report) << skip;
+    EXPECT_EQ(report.status(), Status::out_of_memory) << report.error().message();
+    errors += report.error().message() + "\n";
+  }
+  for (const char* const part :
+       {"prepare streams: device 0", "prepare streams: device 1", "make a stream: transfer 0", "make a stream: transfer 1"})
+    EXPECT_NE(errors.find(part), std::string::npos) << part << " is not said of\n" << errors;
+}
+
 ISOLATED_TEST(StreamCuda, AFailedWaitForTheGateFailsThatTransferOnly) {
   test::FakeSession session;
   session.machine().gpu_count = 2;

@@ -93,6 +93,23 @@ ISOLATED_TEST(LocalCudaErrors, CallsThatFail) {
   FakeSession::free_vmm(memory, kBytes);
 }
 
+// How much memory there is says the driver, never the peer.
+ISOLATED_TEST(LocalCudaErrors, ADriverThatDoesNotKnowWhatItOpened) {
+  TwoGpus machine;
+  machine.allocate();
+  const auto address = reinterpret_cast<std::uintptr_t>(machine.second->address());
+  const PointerInfo info = *must(cuda_runtime()->describe(address));
+  const IpcIdentity identity = must(cuda_runtime()->ipc_identity(info));
+  PeerDevices devices;
+  machine.session.plant(fake::Call::cuda, "cuPointerGetAttributes", CUDA_ERROR_INVALID_VALUE);
+  expect_error(error_of(devices.open_ipc(kSomebodyElse, identity, 0)), Status::device_error,
+               "the driver does not say how large the opened memory is");
+  machine.session.remove_faults();
+  const auto opened = devices.open_ipc(kSomebodyElse, identity, 0);
+  ASSERT_TRUE(opened) << "it was closed: " << opened.message();
+  EXPECT_GE((*opened)->bytes(), machine.second->bytes());
+}
+
 // In this build, or of this driver, which has no module functions.
 ISOLATED_TEST(LocalCudaErrors, NoCopyKernel) {
   const TwoGpus machine;
