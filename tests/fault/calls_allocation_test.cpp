@@ -10,6 +10,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "base/output_file.hpp"
 #include "gigabar/copy.hpp"
@@ -223,6 +224,37 @@ ISOLATED_TEST(CopyAllocation, Refusals) {
   fail_each_of_refusal("publish", [&] { return publish(*mapping, 4, std::uint64_t{1}); });
   fail_each_of_refusal("copy_to_parallel", [&] { return copy_to_parallel(*mapping, 0, &word, 8, 65); });
   fail_each_of_refusal("copy_from_parallel", [&] { return copy_from_parallel(*mapping, 0, &word, 8, 65); });
+}
+
+// The first copy to or from a device looks for its calibration, and keeps one. For each allocation on the way there is a device.
+ISOLATED_TEST(CopyAllocation, FirstCopies) {
+  constexpr int kDevices = 48;
+  const ScopedEnvironment stand_in("GIGABAR_STAND_IN", std::to_string(kDevices).c_str());
+  const ScopedEnvironment calibration("GIGABAR_CALIBRATION", "/nonexistent/calibration of this test.json");
+  std::vector<char> sent(4096, 'a'), received(4096, 'b');
+  unsigned failures[2] = {};
+  for (int device = 0; device < kDevices; ++device) {
+    auto memory = DeviceMemory::allocate(device, sent.size());
+    ASSERT_TRUE(memory) << memory.message();
+    const auto mapping = map(memory->address(), memory->bytes());
+    ASSERT_TRUE(mapping) << mapping.message();
+    const auto to = [&] { return copy({*mapping, 0}, sent.data(), sent.size()); };
+    const auto from = [&] { return copy(received.data(), {*mapping, 0}, received.size()); };
+    const bool is_to = device % 2 == 0;
+    test::left_until_failure = device / 2;
+    const auto first = is_to ? to() : from();
+    test::left_until_failure = -1;
+    if (!first) {
+      EXPECT_EQ(first.status(), Status::out_of_memory) << first.message();
+      EXPECT_EQ(first.error().record().operation, "copy");
+      ++failures[is_to ? 0 : 1];
+    }
+    ASSERT_TRUE(to()) << device;
+    ASSERT_TRUE(from()) << device;
+    EXPECT_EQ(received, sent);
+  }
+  EXPECT_GT(failures[0], 0U);
+  EXPECT_GT(failures[1], 0U);
 }
 
 ISOLATED_TEST(MemoryAllocation, Refusals) {

@@ -5,13 +5,16 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <array>
 #include <chrono>
+#include <functional>
 #include <optional>
 #include <string>
 #include <thread>
 #include <utility>
 #include <vector>
 
+#include "gigabar/device/fabric.hpp"
 #include "gigabar/device_session.hpp"
 #include "gigabar/fabric.hpp"
 #include "gigabar/mapping.hpp"
@@ -96,12 +99,15 @@ class RankWithSession {
 Status use_session(RankWithSession& rank) {
   Status status = rank.open_session(QueueUse::out_of_reach);
   if (status != Status::ok) return status;
-  status = rank.session().reach(0, kSegment).status();
-  if (const Status known = rank.session().reach(0, 9).status(); status == Status::ok && known != Status::out_of_range)
-    status = known;
-  const Result<void> recovered = rank.session().recover(9, kPatience);
-  if (status == Status::ok && recovered.status() != Status::out_of_range) status = recovered.status();
-  const Result<void> closed = rank.session().close(kPatience);
+  DeviceSession& session = rank.session();
+  status = session.reach(0, kSegment).status();
+  // What is refused, or had no memory to say so.
+  for (const Status refused :
+       {session.reach(0, 9).status(), session.recover(9, kPatience).status(), session.notify(9, 0, 0, 1).status(),
+        session.write_notify({kSegment, 0}, {9, 0, 0}, 8, 0, 1).status()}) {
+    if (status == Status::ok && refused != Status::out_of_range) status = refused;
+  }
+  const Result<void> closed = session.close(kPatience);
   if (status == Status::ok) status = closed.status();
   rank.end_session();
   return status;
@@ -174,6 +180,51 @@ ISOLATED_TEST(SessionAllocation, ADestructorOfTwoRanks) {
   EXPECT_EQ(end(), Status::ok);
   const std::size_t descriptors = open_descriptors();
   EXPECT_GT(fail_each_allocation(end, [&] { EXPECT_LE(open_descriptors(), descriptors + 2); }), 0U);
+}
+
+// What a rank cannot make anew leaves its queues to the others running: kernels write to them as before.
+ISOLATED_TEST(SessionAllocation, ARecoveryThatFailsLeavesTheOtherQueues) {
+  constexpr Rank kLost = 1, kOther = 2;
+  constexpr device::Timeout kLong{20'000'000'000};
+  const ScopedEnvironment stand_in("GIGABAR_STAND_IN", "1");
+  std::array<RankWithSession, 3> ranks;
+  const std::uint16_t port = test::free_port();
+  const auto at_all = [&](const std::function<void(Rank)>& body) {
+    std::vector<std::thread> threads;
+    for (Rank rank = 0; rank < ranks.size(); ++rank) threads.emplace_back(body, rank);
+    for (std::thread& thread : threads) thread.join();
+  };
+  at_all([&](Rank rank) {
+    ASSERT_NO_FATAL_FAILURE(ranks[rank].open_fabric(options_of(rank, 3, port)));
+    EXPECT_EQ(ranks[rank].open_session(QueueUse::always), Status::ok);
+  });
+  ASSERT_FALSE(testing::Test::HasFailure());
+  DeviceSession& session = ranks[0].session();
+  const auto write_to_other = [&] {
+    const device::DeviceFabric& handle = session.handle();
+    EXPECT_EQ(device::write(device::Thread{}, handle, {kSegment, 0}, {kOther, kSegment, 0}, 64), Status::ok);
+    return device::wait(device::Thread{}, handle, 0, kLong);
+  };
+  EXPECT_EQ(write_to_other(), Status::ok);
+  // Until one is thrown: before it, failures are answers, and behind it those of what the ranks send each other, which ends the
+  // connection.
+  bool was_thrown = false;
+  for (long before = 0; before < 400 && !was_thrown && !testing::Test::HasFailure(); ++before) {
+    test::has_failed = false;
+    test::left_until_failure = before;
+    const Result<void> recovered = session.recover(kLost, kPatience);
+    test::left_until_failure = -1;
+    ASSERT_TRUE(test::has_failed) << "all its memory was there: " << recovered.message();
+    if (!recovered) {
+      EXPECT_EQ(recovered.status(), Status::out_of_memory) << recovered.message();
+      was_thrown = recovered.record().operation == "device session recover";
+    }
+    EXPECT_EQ(write_to_other(), Status::ok) << "when allocation " << before << " failed";
+  }
+  EXPECT_TRUE(was_thrown);
+  const Result<void> recovered = session.recover(kLost, kPatience);
+  EXPECT_TRUE(recovered) << recovered.message();
+  at_all([&](Rank rank) { ranks[rank].end(); });
 }
 
 // --- Fabrics ---------------------------------------------------------------------------------------------------------------------

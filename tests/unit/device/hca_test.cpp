@@ -392,12 +392,8 @@ ISOLATED_TEST(HcaSession, ClosesBehindWhatKernelsPosted) {
   fail("", 0);
 }
 
-// Only the memory that a peer shares tells how many queues it has.
-ISOLATED_TEST(HcaSession, RefusesAPeerWithAnotherCountOfQueues) {
-  const FakeAdapters adapters("mlx5_0");
-  const DeviceSessionOptions options = by(QueueEngine::hca);
-  Job job(options);
-  ASSERT_TRUE(job.is_open());
+// As if rank 1 had made so many queues anew for rank 0: only the memory that a peer shares tells that it has.
+void pretend_made(Job& job, const DeviceSessionOptions& options, std::uint32_t queue_count) {
   ControlLayout layout;
   layout.rank_count = 2;
   layout.segment_count = options.segment_count;
@@ -405,19 +401,48 @@ ISOLATED_TEST(HcaSession, RefusesAPeerWithAnotherCountOfQueues) {
   layout.queue_count = options.queue_count;
   layout.ring_line_count = options.ring_bytes / sizeof(device::MessageLine);
   constexpr std::uint32_t kMade = 2;
-  const std::uint32_t state[] = {9, kMade, 1};  // the attempt, how far it has come, queues
+  const std::uint32_t state[] = {9, kMade, queue_count};  // the attempt, how far it has come, queues
   std::memcpy(job[0].origin->address(), state, sizeof state);
   const auto told = job[0].fabric->write({kOrigin, 0}, {1, options.control_segment, layout.state_at(0)}, sizeof state);
   ASSERT_TRUE(told.is_ok()) << told.message();
   ASSERT_TRUE(job[0].fabric->flush(1, kPatience).is_ok());
-  const Result<void> refused = job[0].session->recover(1, kPatience);
-  EXPECT_EQ(Status::peer_lost, refused.status());
-  EXPECT_NE(std::string::npos, refused.message().find("it has 1 queue, this rank 2")) << refused.message();
+}
+
+void recover_both(Job& job) {
   job.run([&](Rank rank) {
     const Result<void> recovered = job[rank].session->recover(1 - rank, kPatience);
     EXPECT_TRUE(recovered.is_ok()) << recovered.message();
   });
+}
+
+ISOLATED_TEST(HcaSession, RefusesAPeerWithAnotherCountOfQueues) {
+  const FakeAdapters adapters("mlx5_0");
+  const DeviceSessionOptions options = by(QueueEngine::hca);
+  Job job(options);
+  ASSERT_TRUE(job.is_open());
+  ASSERT_NO_FATAL_FAILURE(pretend_made(job, options, 1));
+  const Result<void> refused = job[0].session->recover(1, kPatience);
+  EXPECT_EQ(Status::peer_lost, refused.status());
+  EXPECT_NE(std::string::npos, refused.message().find("it has 1 queue, this rank 2")) << refused.message();
+  recover_both(job);
   exchange_everything(job, 5);
+}
+
+// The adapter knows what was there when the session was opened, and only what kernels reach.
+ISOLATED_TEST(HcaSession, RefusesAPeerWithASegmentThatItsAdapterDoesNotKnow) {
+  const FakeAdapters adapters("mlx5_0");
+  const DeviceSessionOptions options = by(QueueEngine::hca);
+  constexpr SegmentId kLater = 3;
+  std::vector<std::byte> later(4096);
+  Job job(options);
+  ASSERT_TRUE(job.is_open());
+  ASSERT_TRUE(job[1].fabric->register_segment(kLater, later.data(), later.size()).is_ok());
+  ASSERT_NO_FATAL_FAILURE(pretend_made(job, options, options.queue_count));
+  const Result<void> refused = job[0].session->recover(1, kPatience);
+  EXPECT_EQ(Status::not_supported, refused.status()) << refused.message();
+  EXPECT_NE(std::string::npos, refused.message().find("segment 3 of rank 1: it is not in the memory of that rank's device"))
+      << refused.message();
+  EXPECT_NE(std::string::npos, refused.message().find("use the software HCA, or DeviceMemory")) << refused.message();
 }
 
 ISOLATED_TEST(HcaSession, SaysThatNoThreadCanRing) {
@@ -437,10 +462,7 @@ ISOLATED_TEST(HcaSession, SaysThatNoThreadCanRing) {
     EXPECT_NE(std::string::npos, recovered.message().find("that rings doorbells: a thread cannot be started"))
         << recovered.message();
   });
-  job.run([&](Rank rank) {
-    const Result<void> recovered = job[rank].session->recover(1 - rank, kPatience);
-    EXPECT_TRUE(recovered.is_ok()) << recovered.message();
-  });
+  recover_both(job);
   exchange_everything(job, 5);
 }
 
