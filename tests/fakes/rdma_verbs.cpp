@@ -38,7 +38,7 @@ std::atomic<bool> are_completions_held = false;
 int completions_before = 0;  // that pass before it
 std::map<std::uint32_t, ibv_mr*> regions;
 std::map<std::uint32_t, int> accesses;  // that they allow
-int writes = 0;
+int writes = 0, messages = 0;
 std::size_t registered_bytes = 0;
 std::uint32_t next_key = 1;
 std::uint32_t next_pair = 100;
@@ -144,7 +144,10 @@ ibv_wc_status carry_out(Pair& pair, const ibv_send_wr& request) {
   const bool is_inline = (request.send_flags & IBV_SEND_INLINE) != 0;
   if (!is_inline && (local == regions.end() || !is_inside(*local->second, piece.addr, piece.length))) return IBV_WC_LOC_PROT_ERR;
   if (is_behind_writes(request)) place_late(pair);
-  if (request.opcode == IBV_WR_SEND) return move_message(pair, piece);
+  if (request.opcode == IBV_WR_SEND) {
+    ++messages;
+    return move_message(pair, piece);
+  }
   if (request.opcode == IBV_WR_ATOMIC_FETCH_AND_ADD) return fetch_and_add(request);
   const auto remote = regions.find(request.wr.rdma.rkey);
   if (remote == regions.end() || !is_inside(*remote->second, request.wr.rdma.remote_addr, piece.length))
@@ -305,8 +308,9 @@ void gigabar_fake_rdma_complete(int status, int skip) {
 }
 // While completions are held nobody is told of one.
 void gigabar_fake_rdma_hold(bool is_held) { are_completions_held = is_held; }
-// RDMA writes that were carried out, and bytes that are registered.
+// RDMA writes and messages that were carried out, and bytes that are registered.
 int gigabar_fake_rdma_writes() { return writes; }
+int gigabar_fake_rdma_messages() { return messages; }
 std::size_t gigabar_fake_rdma_registered() { return registered_bytes; }
 // An asynchronous event of the device.
 void gigabar_fake_rdma_raise(const char* device, int type) {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // A rank that speaks to itself over an adapter of the fake library: how its notifications go, and what they pin.
+#include <algorithm>
 #include <cstdint>
 #include <cstring>
 #include <string>
@@ -96,6 +97,33 @@ ISOLATED_TEST(VerbsFabricWords, AreUsedAgainWhenMessagesAreInPlace) {
     EXPECT_EQ(write(bytes).find("a word behind the data"), 0U);
     EXPECT_EQ(rank.taken(1), 1U);
   }
+}
+
+// A small write whose notification would be a word, were it not for a message before it, asks at once when that is in place: a
+// message more. The fabric's own thread asks too, when it gets to run in between, so that most of the attempts count.
+ISOLATED_TEST(VerbsFabricWords, AreAskedForBehindASmallWriteInAMessage) {
+  const FakeMachine machine("a0 10.9.0.1");
+  Rank0 rank;
+  ASSERT_TRUE(rank.fabric);
+  const auto messages_of = [&](std::size_t bytes) {
+    constexpr int kAttempts = 40;
+    const std::uint64_t ordered = 7;
+    std::vector<int> counts;
+    for (int attempt = 0; attempt < kAttempts; ++attempt) {
+      EXPECT_TRUE(rank.fabric->flush(0, kPatience));
+      test::hold(true);
+      EXPECT_TRUE(rank.fabric->write_in_order(&ordered, {0, kSegment, 0}, sizeof ordered));
+      const int before = test::messages();
+      const auto posted = rank.fabric->write_notify({kSegment, 0}, {0, kSegment, 0}, bytes, 1, 1);
+      counts.push_back(test::messages() - before);
+      test::hold(false);
+      EXPECT_EQ(rank.way_of(posted), "in the message with the data");
+    }
+    std::nth_element(counts.begin(), counts.begin() + kAttempts / 2, counts.end());
+    return counts[kAttempts / 2];
+  };
+  EXPECT_EQ(messages_of(40), 2) << "the write, and the question";
+  EXPECT_TRUE(rank.fabric->wait(0, kPatience));
 }
 
 ISOLATED_TEST(VerbsFabricWords, WithoutAtomicsAddsAreMessages) {

@@ -39,6 +39,7 @@ Function* fake(const char* name) {
 }
 inline int alive() { return fake<int()>("gigabar_fake_rdma_alive")(); }
 inline int writes() { return fake<int()>("gigabar_fake_rdma_writes")(); }
+inline int messages() { return fake<int()>("gigabar_fake_rdma_messages")(); }
 inline std::size_t registered() { return fake<std::size_t()>("gigabar_fake_rdma_registered")(); }
 inline int overflows() { return fake<int()>("gigabar_fake_rdma_overflows")(); }
 inline std::string told() { return fake<const char*()>("gigabar_fake_rdma_told")(); }
