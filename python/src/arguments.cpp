@@ -143,7 +143,12 @@ bool Bytes::take_cuda_interface(nb::handle object, Access access, const Argument
     for (std::size_t i = extents.size(); i-- > 0;) {
       if (extents[i] != 1 && bytes_ != 0) {
         const nb::object stride = strides[i];
-        if (!stride.equal(nb::int_(expected))) refuse_elements(argument);
+        const nb::object number = nb::steal(PyNumber_Index(stride.ptr()));
+        if (!number.is_valid()) {
+          PyErr_Clear();
+          malformed("'strides' holds what is no whole number");
+        }
+        if (!number.equal(nb::int_(expected))) refuse_elements(argument);
       }
       expected *= extents[i];
     }

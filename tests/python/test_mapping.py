@@ -127,6 +127,7 @@ def test_cuda_array_interface(memory: gigabar.Memory) -> None:
         assert np.asarray(memory)[0] == ord("x")
     for changes, names in [
         ({"strides": (2,)}, "contiguous"),
+        ({"strides": (np.zeros(8),)}, "strides"),
         ({"typestr": "|O8"}, "typestr"),
         ({"typestr": 3}, "typestr"),
         ({"data": (memory.address, True)}, "read-only"),
