@@ -9,7 +9,19 @@ from typing import TYPE_CHECKING, Any
 
 from ._core import Fabric, Mapping, Memory, allocate, allocate_host, copy, devices, map
 from ._errors import Error, TimedOut
-from ._types import Device, Explanation, OperationReport, Received
+from ._types import (
+    Device,
+    Explanation,
+    FabricLimits,
+    OperationReport,
+    PathPolicy,
+    Peer,
+    PostOptions,
+    Received,
+    RemoteSegment,
+    Setting,
+    Statistics,
+)
 
 if TYPE_CHECKING:
     from . import documents, streams
@@ -20,10 +32,17 @@ __all__ = [
     "Error",
     "Explanation",
     "Fabric",
+    "FabricLimits",
     "Mapping",
     "Memory",
     "OperationReport",
+    "PathPolicy",
+    "Peer",
+    "PostOptions",
     "Received",
+    "RemoteSegment",
+    "Setting",
+    "Statistics",
     "TimedOut",
     "allocate",
     "allocate_host",

@@ -3,7 +3,11 @@
 
 
 from collections.abc import Sequence
-from ._types import AnyMemory, Device, Explanation, HostMemory, LocalPlace, Offsets, OperationReport, Received, RemotePlace
+from typing import TypeVar
+from ._types import AnyMemory, Device, Explanation, FabricLimits, HostMemory, LocalPlace, Offsets, OperationReport, PathPolicy
+from ._types import Peer, Piece, PostOptions, Received, RemotePlace, RemoteSegment, Setting, Statistics
+
+N = TypeVar("N", int, float)
 
 class Memory:
     """
@@ -172,11 +176,16 @@ class Fabric:
     Threads: any; operations of one queue, and collectives of one group, are for one thread at a time (busy).
     """
 
-    def __init__(self, *, rank: int | None = None, rank_count: int | None = None, master_address: str | None = None, master_port: int | None = None, job_key: str | None = None, transports: Sequence[str] = (), device: int | None = None, connect_timeout: float = 30.0) -> None:
+    def __init__(self, *, rank: int | None = None, rank_count: int | None = None, master_address: str | None = None, master_port: int | None = None, job_key: str | None = None, transports: Sequence[str] = (), device: int | None = None, connect_timeout: float = 30.0, ucx_trust_network: bool | None = None, rails: Sequence[str] = (), rail_count: int | None = None, rail_policy: str | None = None, cpus: str | None = None, policy: PathPolicy | None = None, limits: FabricLimits | None = None, gid_index: int | None = None, traffic_class: int | None = None, service_level: int | None = None, progress_thread: bool | None = None) -> None:
         """
-        Join the job. What is None is taken from the launcher: gigabar run, PMIx, srun, torchrun's variables; else a job of one rank.
+        Join the job. What is None is taken from the launcher: gigabar run, PMIx, srun, torchrun's variables; else a job of one
+        rank. What else is None or empty has the value of its variable of the environment, else its default (docs/fabric.md).
 
         job_key: at least 16 bytes, the same at every rank. transports: local, verbs, ucx, best first; empty: all.
+        ucx_trust_network: everybody who reaches UCX's ports is trusted, without which UCX is not used.
+        rails: NIC ports (mlx5_0, mlx5_1/1). rail_count: for each peer, at most. rail_policy: first, round_robin or fixed.
+        cpus: of the fabric's threads: near, any, or a list (0-7,16). policy, limits: which path data takes.
+        progress_thread: False: peers' operations wait for calls of this rank.
         Errors: invalid_argument, unavailable (no transport), timed_out (rank 0 never appeared), no_permission (another key).
         """
 
@@ -194,17 +203,13 @@ class Fabric:
     def closed(self) -> bool:
         """Whether this rank has left the job."""
 
-    @property
-    def rank(self) -> int:
-        """The number of this rank."""
+    def connect(self, rank: int, timeout: float | None = 30.0) -> None:
+        """Connect now instead of at the first operation."""
 
-    @property
-    def rank_count(self) -> int:
-        """The number of ranks of the job."""
-
-    @property
-    def device(self) -> int:
-        """The device of this rank."""
+    def forget(self, rank: int) -> None:
+        """
+        Forget a lost peer: the next operation connects again. Errors: busy (the connection is intact).
+        """
 
     def register(self, segment: int, memory: AnyMemory) -> None:
         """
@@ -218,36 +223,107 @@ class Fabric:
         Take the segment from the peers: afterwards none of them can access it.
         """
 
-    def connect(self, rank: int, timeout: float | None = 30.0) -> None:
-        """Connect now instead of at the first operation."""
+    def quiesce(self, segment: int, timeout: float | None = 30.0) -> None:
+        """
+        Keep the peers from the segment until enable: what they wrote before is in place. It stays registered.
+        """
 
-    def write(self, local: LocalPlace, remote: RemotePlace, nbytes: int, *, queue: int = 0) -> int:
+    def enable(self, segment: int) -> None:
+        """Let the peers access the segment again."""
+
+    def remote_segment(self, rank: int, segment: int, timeout: float | None = 30.0) -> RemoteSegment:
+        """
+        Ask a rank for the size and kind of its segment. Errors: out_of_range (it has no such segment).
+        """
+
+    @property
+    def rank(self) -> int:
+        """The number of this rank."""
+
+    @property
+    def rank_count(self) -> int:
+        """The number of ranks of the job."""
+
+    @property
+    def local_rank(self) -> int:
+        """The number of this rank among those of this host."""
+
+    @property
+    def device(self) -> int:
+        """The device of this rank."""
+
+    @property
+    def cpus(self) -> list[int]:
+        """
+        The CPUs of the fabric's own threads, ascending; empty: they are not bound.
+        """
+
+    def settings(self) -> list[Setting]:
+        """Every setting in effect, with its source. Never the job's key."""
+
+    def statistics(self) -> Statistics:
+        """Counts since this rank joined the job."""
+
+    def peers(self) -> list[Peer]:
+        """The peers with a present or past connection."""
+
+    def report(self, operation: int) -> OperationReport:
+        """
+        The path, duration and result of one of the last 4,096 operations. Errors: out_of_range.
+        """
+
+    def explain(self, local: LocalPlace, remote: RemotePlace, nbytes: int, timeout: float | None = 30.0, *, options: PostOptions | None = None, read: bool = False) -> Explanation:
+        """Which path a write (or read) would take, and why not another."""
+
+    def write(self, local: LocalPlace, remote: RemotePlace, nbytes: int, *, queue: int = 0, options: PostOptions | None = None) -> int:
         """
         Post a write from (segment, offset) to (rank, segment, offset), and return the operation's number. wait() ends it.
 
         Errors: busy (1,024 operations in the queue: wait), unavailable (no path: each with its reason).
         """
 
-    def read(self, local: LocalPlace, remote: RemotePlace, nbytes: int, *, queue: int = 0) -> int:
+    def read(self, local: LocalPlace, remote: RemotePlace, nbytes: int, *, queue: int = 0, options: PostOptions | None = None) -> int:
         """Post a read from remote to local. As write."""
 
-    def write_notify(self, local: LocalPlace, remote: RemotePlace, nbytes: int, notification: int, value: int = 1, *, queue: int = 0) -> int:
+    def write_list(self, rank: int, pieces: Sequence[Piece], *, queue: int = 0, options: PostOptions | None = None) -> int:
+        """
+        Post up to 1,024 writes to one rank with one call. Each is ((segment, offset), (segment of rank, offset), nbytes).
+        The number is the last one's operation, whose report is of it alone.
+        """
+
+    def read_list(self, rank: int, pieces: Sequence[Piece], *, queue: int = 0, options: PostOptions | None = None) -> int:
+        """Post up to 1,024 reads from one rank with one call. As write_list."""
+
+    def write_notify(self, local: LocalPlace, remote: RemotePlace, nbytes: int, notification: int, value: int = 1, *, queue: int = 0, options: PostOptions | None = None) -> int:
         """
         Post a write, and set a notification of the remote segment to value (not 0) after the data is in place.
         """
 
-    def notify(self, rank: int, segment: int, notification: int, value: int = 1, *, queue: int = 0) -> int:
+    def write_notify_add(self, local: LocalPlace, remote: RemotePlace, nbytes: int, notification: int, value: int = 1, *, queue: int = 0, options: PostOptions | None = None) -> int:
+        """
+        As write_notify, but add value to the notification, modulo 2**32. Between two resets it is either set or added to.
+        """
+
+    def write_list_notify(self, rank: int, pieces: Sequence[Piece], segment: int, notification: int, value: int = 1, *, queue: int = 0, options: PostOptions | None = None) -> int:
+        """
+        As write_list, and set a notification of a segment of rank to value after all of the data is in place.
+        """
+
+    def notify(self, rank: int, segment: int, notification: int, value: int = 1, *, queue: int = 0, options: PostOptions | None = None) -> int:
         """
         Set a notification (0 to 65535) of a segment of rank to value, behind the queue's earlier writes to it.
         """
 
-    def notification_wait(self, segment: int, first: int = 0, count: int = 1, timeout: float | None = 30.0) -> int:
+    def notify_add(self, rank: int, segment: int, notification: int, value: int = 1, *, queue: int = 0, options: PostOptions | None = None) -> int:
         """
-        Wait until one of count notifications from first on is not 0, and return the lowest such one.
+        As notify, but add value to the notification, modulo 2**32. Between two resets it is either set or added to.
         """
 
-    def notification_reset(self, segment: int, notification: int) -> int:
-        """Set the notification to 0 and return its value before."""
+    def write_in_order(self, source: HostMemory, remote: RemotePlace, *, queue: int = 0, options: PostOptions | None = None) -> int:
+        """
+        Copy up to 64 bytes of the host, and post their write. They are in place after all earlier writes of the queue to that
+        rank, and before later calls of this: a flag in the program's own memory. report() has no path of it.
+        """
 
     def wait(self, queue: int = 0, timeout: float | None = 30.0) -> None:
         """
@@ -257,20 +333,34 @@ class Fabric:
     def flush(self, rank: int, timeout: float | None = 30.0) -> None:
         """Wait until everything posted to rank is in place there."""
 
-    def send(self, rank: int, source: AnyMemory, tag: int = 0, timeout: float | None = 30.0, *, queue: int = 0) -> None:
+    def progress(self) -> None:
         """
-        Send a message of contiguous memory of the host or a GPU. After TimedOut or Ctrl-C it may still be sent: do not change the memory.
+        Make progress without waiting: for a program that polls its own memory instead of waiting for a notification.
         """
 
-    def recv(self, rank: int | None, destination: AnyMemory, tag: int | None = 0, timeout: float | None = 30.0, *, queue: int = 0) -> Received:
+    def notification_wait(self, segment: int, first: int = 0, count: int = 1, timeout: float | None = 30.0) -> int:
         """
-        Receive the first message of rank (None: of any) with that tag (None: any). After TimedOut nothing is received later, unless the
-        message had begun to arrive. Errors: out_of_range (it is longer than the destination).
+        Wait until one of count notifications from first on is not 0, and return the lowest such one.
         """
+
+    def notification_wait_count(self, segment: int, notification: int, value: int, timeout: float | None = 30.0) -> None:
+        """
+        Wait until the notification is at least value, and subtract value from it.
+        """
+
+    def notification_reset(self, segment: int, notification: int) -> int:
+        """Set the notification to 0 and return its value before."""
 
     def barrier(self, group: Offsets | None = None, timeout: float | None = 30.0) -> None:
         """
         Wait for all ranks of the group (ascending; None: all). After TimedOut call again with the same group.
+        """
+
+    def all_reduce(self, values: Sequence[N], operation: str = 'sum', group: Offsets | None = None, timeout: float | None = 30.0) -> list[N]:
+        """
+        Combine up to 255 numbers of each rank of the group by sum, min or max, and return the results at all of them.
+
+        Where all values are whole they are 64-bit integers, else doubles: the same at every rank. After TimedOut call again.
         """
 
     def fetch_add(self, remote: RemotePlace, value: int, timeout: float | None = 30.0) -> int:
@@ -278,10 +368,39 @@ class Fabric:
         Add to 8 aligned bytes of any segment, atomically among the ranks, and return them as before. Ctrl-C does not end this wait.
         """
 
-    def report(self, operation: int) -> OperationReport:
+    def compare_swap(self, remote: RemotePlace, expected: int, desired: int, timeout: float | None = 30.0) -> int:
         """
-        The path, duration and result of one of the last 4,096 operations. Errors: out_of_range.
+        Set 8 aligned bytes of any segment to desired where they are expected, and return them as before. As fetch_add.
         """
 
-    def explain(self, local: LocalPlace, remote: RemotePlace, nbytes: int, timeout: float | None = 30.0, *, read: bool = False) -> Explanation:
-        """Which path a write (or read) would take, and why not another."""
+    def send(self, rank: int, source: AnyMemory, tag: int = 0, timeout: float | None = 30.0, *, queue: int = 0, options: PostOptions | None = None) -> None:
+        """
+        Send a message of contiguous memory of the host or a GPU. After TimedOut or Ctrl-C it may still be sent: do not change the memory.
+        """
+
+    def recv(self, rank: int | None, destination: AnyMemory, tag: int | None = 0, timeout: float | None = 30.0, *, queue: int = 0, options: PostOptions | None = None) -> Received:
+        """
+        Receive the first message of rank (None: of any) with that tag (None: any). After TimedOut nothing is received later, unless the
+        message had begun to arrive. Errors: out_of_range (it is longer than the destination).
+        """
+
+    def post_send(self, rank: int, source: AnyMemory, tag: int = 0, *, queue: int = 0, options: PostOptions | None = None) -> int:
+        """
+        Post a message, and return the operation's number. Do not change the memory, which stays alive, until wait_message.
+        """
+
+    def post_recv(self, rank: int | None, destination: AnyMemory, tag: int | None = 0, *, queue: int = 0, options: PostOptions | None = None) -> int:
+        """
+        Post a receive, as of recv. Do not use the memory, which stays alive, until wait_message or cancel_recv.
+        """
+
+    def wait_message(self, operation: int, timeout: float | None = 30.0) -> Received:
+        """
+        Wait for a posted message, once for each. After TimedOut it goes on. Errors: out_of_range (no such message, or longer than
+        the destination).
+        """
+
+    def cancel_recv(self, operation: int) -> None:
+        """
+        Cancel a receive that has not matched. Errors: busy (it is being filled or is complete: wait for it).
+        """

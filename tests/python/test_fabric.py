@@ -48,6 +48,102 @@ def test_write_to_itself(fabric: gigabar.Fabric) -> None:
     fabric.deregister(2)
 
 
+def test_lists_and_counters(fabric: gigabar.Fabric) -> None:
+    source, target = np.arange(256, dtype=np.uint8), np.zeros(256, np.uint8)
+    fabric.register(2, source)
+    fabric.register(3, target)
+    posted = fabric.write_list(0, [((2, 1), (3, 100), 3), ((2, 10), (3, 0), 2)])
+    fabric.wait()
+    assert target[100:103].tolist() == [1, 2, 3] and target[:2].tolist() == [10, 11] and target.sum() == 27
+    assert fabric.report(posted).nbytes == 2 and fabric.report(posted).chunks == 1  # the last piece
+    fabric.write_list_notify(0, [((2, 7), (3, 200), 1)], 3, 11, 5, queue=1)
+    assert fabric.notification_wait(3, 0, 64, timeout=10) == 11 and fabric.notification_reset(3, 11) == 5 and target[200] == 7
+    fabric.read_list(0, [((2, 0), (3, 100), 2)])
+    fabric.wait()
+    assert source[:2].tolist() == [1, 2]
+    for _ in range(3):
+        fabric.notify_add(0, 3, 12, 2)
+    fabric.write_notify_add((2, 50), (0, 3, 50), 4, 12, 4)
+    fabric.wait()
+    fabric.notification_wait_count(3, 12, 9, timeout=10)
+    assert fabric.notification_reset(3, 12) == 1 and target[50:54].tolist() == [50, 51, 52, 53]
+    with pytest.raises(gigabar.TimedOut):
+        fabric.notification_wait_count(3, 12, 1, timeout=0.05)
+    fabric.write_in_order((77).to_bytes(8, "little"), (0, 3, 8))
+    fabric.progress()
+    fabric.flush(0)
+    assert target[8] == 77
+
+
+def test_atomics_and_reductions(fabric: gigabar.Fabric) -> None:
+    assert fabric.compare_swap((0, 1, 16), 0, 2**64 - 1) == 0
+    assert fabric.compare_swap((0, 1, 16), 5, 7) == 2**64 - 1
+    assert fabric.all_reduce([3, -(2**63)]) == [3, -(2**63)]
+    assert fabric.all_reduce(np.array([1.5, 2.0]), "max", group=[0]) == [1.5, 2.0]
+    whole = fabric.all_reduce(np.array([7, 8], np.int32), "min")
+    assert whole == [7, 8] and all(isinstance(one, int) for one in whole)
+
+
+def test_posted_messages(fabric: gigabar.Fabric) -> None:
+    into = bytearray(5)
+    received = fabric.post_recv(0, into, tag=4)
+    sent = fabric.post_send(0, bytes([9]) * 5, tag=4)  # kept alive by the fabric
+    assert fabric.wait_message(received, timeout=10) == gigabar.Received(0, 4, 5) and into == bytes([9]) * 5
+    fabric.wait_message(sent)
+    waiting = fabric.post_recv(None, into, tag=None)
+    with pytest.raises(gigabar.TimedOut):
+        fabric.wait_message(waiting, timeout=0.05)
+    fabric.cancel_recv(waiting)
+    with pytest.raises(BufferError):  # only while it is posted
+        posted = fabric.post_recv(0, into, tag=5)
+        into.extend(b"x")
+    fabric.cancel_recv(posted)
+    into.extend(b"x")
+
+
+def test_segments_of_peers(fabric: gigabar.Fabric) -> None:
+    found = fabric.remote_segment(0, 1)
+    assert found.nbytes == 4096 and found.kind.startswith("host")
+    fabric.quiesce(1, timeout=10)
+    with pytest.raises(gigabar.Error):
+        fabric.write((1, 0), (0, 1, 8), 4)
+        fabric.wait(timeout=10)
+    fabric.enable(1)
+    fabric.write((1, 0), (0, 1, 8), 4)
+    fabric.wait(timeout=10)
+
+
+def test_settings() -> None:
+    limits = gigabar.FabricLimits(eager_bytes=512, chunk_bytes=8192, chunk_count=3)
+    with gigabar.Fabric(
+        rank=0,
+        rank_count=1,
+        transports=["local"],
+        policy=gigabar.PathPolicy(p2p="forbid"),
+        limits=limits,
+        rail_policy="fixed",
+        rail_count=2,
+        cpus="any",
+        progress_thread=False,
+        ucx_trust_network=False,
+    ) as fabric:
+        settings = {one.name: one for one in fabric.settings()}
+        for value in ("512", "8192", "3", "fixed"):
+            assert any(one.value == value and one.source == "option" for one in settings.values()), (value, settings)
+        assert fabric.local_rank == 0 and isinstance(fabric.cpus, list)
+        fabric.register(1, bytearray(4096))
+        options = gigabar.PostOptions(policy=gigabar.PathPolicy(bar="prefer"), chunk_bytes=4096, stripe_bytes=0)
+        fabric.write((1, 0), (0, 1, 64), 8, options=options)
+        assert fabric.explain((1, 0), (0, 1, 64), 8, options=options).chunk_bytes >= 0
+        fabric.wait()
+        assert fabric.statistics().operations >= 1 and fabric.statistics().to_dict()["refused_strangers"] == 0
+        (peer,) = fabric.peers()
+        assert peer.rank == 0 and peer.is_same_host and peer.transport == "local" and not peer.why
+        with pytest.raises(gigabar.Error) as raised:
+            fabric.forget(0)
+        assert raised.value.status == "busy"
+
+
 def test_messages(fabric: gigabar.Fabric) -> None:
     fabric.send(0, b"hello", tag=3)
     into = bytearray(8)
@@ -103,12 +199,36 @@ def test_bad_calls(fabric: gigabar.Fabric) -> None:
         (lambda: fabric.register(4, b"read-only"), "memory"),
         (lambda: fabric.send(7, b"x", timeout=0), "rank"),
         (lambda: fabric.report(1 << 60), "operation"),
+        (lambda: fabric.write_list(0, [((1, 0), (0, 1024), -1)]), "nbytes|remote offset"),
+        (lambda: fabric.write_in_order(bytes(65), (0, 1, 0)), "65"),
+        (lambda: fabric.write((1, 0), (0, 1, 0), 8, options=gigabar.PostOptions(chunk_bytes=-1)), "chunk_bytes"),
+        (lambda: fabric.write((1, 0), (0, 1, 0), 8, options=gigabar.PostOptions(gigabar.PathPolicy(gdr="no"))), "policy: gdr is 'no'"),
+        (lambda: fabric.all_reduce([2**63]), "values"),
+        (lambda: fabric.all_reduce([1], "mean"), "operation"),
+        (lambda: fabric.wait_message(1 << 60, timeout=0), "operation"),
+        (lambda: fabric.cancel_recv(1 << 60), "operation"),
+        (lambda: fabric.remote_segment(0, 9, timeout=5), "segment 9"),
+        (lambda: fabric.compare_swap((0, 1, 4), 0, 0), "4"),
         (lambda: gigabar.Fabric(transports=["pigeon"]), "transports"),
+        (lambda: gigabar.Fabric(rail_policy="random"), "rail_policy"),
+        (lambda: gigabar.Fabric(policy=gigabar.PathPolicy(staged="never")), "policy: staged is 'never'"),
+        (lambda: gigabar.Fabric(limits=gigabar.FabricLimits(chunk_count=-3)), "chunk_count"),
     ]:
         with pytest.raises(gigabar.Error, match=names):
             call()
-    with pytest.raises(TypeError, match="local"):
-        fabric.write(3, (0, 1, 0), 8)  # type: ignore[arg-type]
+    wrong: Any = 3
+    for call, names in [
+        (lambda: fabric.write(wrong, (0, 1, 0), 8), "local"),
+        (lambda: fabric.write_list(0, wrong), "pieces"),
+        (lambda: fabric.write_list(0, [wrong]), "pieces"),
+        (lambda: fabric.write((1, 0), (0, 1, 0), 8, options=wrong), "options"),
+        (lambda: fabric.all_reduce(wrong), "values"),
+        (lambda: fabric.all_reduce(["a"]), "values"),
+        (lambda: gigabar.Fabric(policy=wrong), "policy"),
+        (lambda: gigabar.Fabric(limits=wrong), "limits"),
+    ]:
+        with pytest.raises(TypeError, match=names):
+            call()
 
 
 def test_a_closed_fabric_says_so() -> None:
@@ -163,7 +283,13 @@ anything = st.one_of(st.none(), st.integers(), st.floats(), st.binary(max_size=8
 
 
 @settings(max_examples=150, deadline=None)
-@given(st.sampled_from(["write", "read", "write_notify", "notify", "report", "notification_reset"]), st.lists(anything, max_size=6))
+@given(
+    st.sampled_from(
+        ["write", "read", "write_notify", "notify", "report", "notification_reset", "write_list", "read_list", "write_list_notify"]
+        + ["notify_add", "write_notify_add", "write_in_order", "all_reduce", "cancel_recv", "enable", "forget", "post_send"]
+    ),
+    st.lists(anything | st.lists(anything, max_size=3), max_size=6),
+)
 def test_any_arguments_end_in_an_exception(name: str, arguments: list[Any]) -> None:
     try:
         getattr(SHARED, name)(*arguments)
