@@ -3,10 +3,12 @@
 """Times calls of the Python package beside the same calls in C++.
 
 usage: python_calls.py CXX BUILD RESULT.json, with a Python in which the package is installed. CXX compiles a loop over the headers,
-which is linked with libgigabar of the folder BUILD. Both run on the same kind of memory, in turns; times are medians of the rounds.
+which is linked with libgigabar of the folder BUILD. Both run on the same kind of memory, in turns. Times are of the processor, so that
+other work of the machine counts little, and medians of the rounds.
 """
 
 import datetime
+import getpass
 import json
 import os
 import platform
@@ -14,8 +16,11 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import time
 import timeit
+from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 import gigabar
 
@@ -23,9 +28,9 @@ ROUNDS, CALLS, PIECES = 9, 200_000, 1000
 ROOT = Path(__file__).parents[1]
 
 LOOP = """
-#include <chrono>
 #include <cstdio>
 #include <cstdlib>
+#include <ctime>
 #include "gigabar/copy.hpp"
 int main() {
   auto memory = gigabar::DeviceMemory::allocate(0, 1 << 20);
@@ -33,14 +38,19 @@ int main() {
   if (!mapping) return 1;
   unsigned long long value = 1;
   const int calls = CALLS;
-  const auto begin = std::chrono::steady_clock::now();
+  const std::clock_t begin = std::clock();
   for (int i = 0; i < calls; ++i) {
     if (!gigabar::copy_to(*mapping, 64, &value, 8)) return 1;
   }
-  const std::chrono::duration<double, std::nano> all = std::chrono::steady_clock::now() - begin;
-  std::printf("%f\\n", all.count() / calls);
+  std::printf("%f\\n", static_cast<double>(std::clock() - begin) * (1e9 / CLOCKS_PER_SEC) / calls);
 }
 """
+
+
+def machine() -> dict[str, object]:
+    with open("/proc/cpuinfo", encoding="utf-8") as lines:
+        cpu = next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), platform.machine())
+    return {"host": platform.node(), "cpu": cpu, "kernel": platform.release(), "cores": os.cpu_count(), "user": getpass.getuser()}
 
 
 def build_loop(compiler: str, build: Path, folder: Path) -> Path:
@@ -67,27 +77,34 @@ def main() -> None:
         for _ in range(ROUNDS):
             said = subprocess.run([loop], capture_output=True, text=True, check=True, timeout=60).stdout
             ns["cxx_copy_to"].append(float(said))
-            ns["write"].append(timeit.timeit("m.write(data, 64)", globals=names, number=CALLS) / CALLS * 1e9)
-            seconds = timeit.timeit("m.write_many(many, offsets)", globals=names, number=CALLS // PIECES)
+            ns["write"].append(timeit.timeit("m.write(data, 64)", timer=time.process_time, globals=names, number=CALLS) / CALLS * 1e9)
+            seconds = timeit.timeit("m.write_many(many, offsets)", timer=time.process_time, globals=names, number=CALLS // PIECES)
             ns["write_many"].append(seconds / (CALLS // PIECES * PIECES) * 1e9)
-        median = {name: statistics.median(samples) for name, samples in ns.items()}
-        device = gigabar.devices()[0]
-        document = {
-            "command": " ".join(sys.argv),
-            "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
-            "machine": platform.processor() or platform.machine(),
-            "cpus": os.cpu_count(),
-            "python": platform.python_version(),
-            "device": device.to_dict(),
-            "backend": mapped.backend,
-            "bytes": 8,
-            "pieces": PIECES,
-            "median_ns": {name: round(value, 2) for name, value in median.items()},
-            "write_over_cxx_ns": round(median["write"] - median["cxx_copy_to"], 2),
-            "samples_ns": {name: [round(one, 2) for one in samples] for name, samples in ns.items()},
-        }
+        backend, device = mapped.backend, gigabar.devices()[mapped.device]
+    rows = [("C++ copy_to", "cxx_copy_to", 1), ("Mapping.write", "write", 1), ("Mapping.write_many", "write_many", PIECES)]
+    document: dict[str, Any] = {
+        "schema": 1,
+        "tool": "python_calls",
+        "command": ["bench/python_calls.py", *sys.argv[1:]],
+        "date": datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ"),
+        "machine": machine(),
+        "device": device.to_dict(),
+        "mapping": {"backend": backend},
+        "versions": {"python": platform.python_version(), "gigabar": version("gigabar")},
+        "units": {"*_ns": "nanoseconds of the processor for each write"},
+        "results": [
+            {
+                "call": call,
+                "bytes": 8,
+                "writes_per_call": writes,
+                "median_ns": round(statistics.median(ns[key]), 2),
+                "samples_ns": [round(one, 2) for one in ns[key]],
+            }
+            for call, key, writes in rows
+        ],
+    }
     result.write_text(json.dumps(document, indent=1) + "\n")
-    print(json.dumps(document["median_ns"]), "write over C++:", document["write_over_cxx_ns"], "ns")
+    print(", ".join(f"{one['call']}: {one['median_ns']} ns" for one in document["results"]))
 
 
 if __name__ == "__main__":

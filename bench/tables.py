@@ -468,6 +468,20 @@ def build_time(document):
     return f"{markdown(header, rows)}\n\n{machine['processors']} processors ({machine['processor']}), {machine['system']}, {machine['compiler']}; {dates[-1]}; `bench/build_time.py`"
 
 
+def python_calls(document):
+    """What a call costs in C++ and in Python. The memory may be a stand-in's: it is the same for all of them."""
+    rows = []
+    for result in document["results"]:
+        count, samples = result["writes_per_call"], result["samples_ns"]
+        call = f"`{result['call'].removeprefix('C++ ')}`" + (", C++" if result["call"].startswith("C++") else "") + (f", {count} at once" if count > 1 else "")
+        rows.append([call, f"{result['median_ns']:.1f}", f"{min(samples):.1f}", f"{max(samples):.1f}"])
+    device, machine, versions = document["device"], document["machine"], document["versions"]
+    header = [f"processor time, ns for each write of {document['results'][0]['bytes']} bytes", "median", "least", "most"]
+    caption_line = (f"{device['name']}; {machine['cores']} × {machine['cpu']}; Python {versions['python']}; {document['date'][:10]}; "
+                    f"`{command_of(document)}`")
+    return f"{markdown(header, rows)}\n\n{caption_line}"
+
+
 def mutants(document):
     """What became of planted changes, by component, and why some lived."""
     rows, reasons = [], []
@@ -513,6 +527,8 @@ def table(name):
             return build_time(document)
         if document["tool"] == "mutants":
             return mutants(document)
+        if document["tool"] == "python_calls":
+            return python_calls(document)
         if document["tool"] == "clients":
             return f"{clients(document)}\n\n{caption_of_clients(document)}"
         if document["tool"] == "perftest":
