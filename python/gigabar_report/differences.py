@@ -88,8 +88,29 @@ def _ranks_figures(document):
             yield Figure(settings, size, "GB/s", rate, rate, rate)
 
 
+def _copies_figures(document):
+    settings = settings_of(document.command)
+    for result in document.root.nodes("results"):
+        for method in result.nodes("methods"):
+            time = method.number("p50_us")
+            if time > 0:
+                way = f"{result.text('measure')} {result.text('direction')}".replace("_", " ")
+                yield Figure(settings, f"{way}, {method.text('name')}, {bytes_text(int(result.number('bytes')))}", "us", time, method.number("min_us"), time)
+
+
+def _matrix_figures(document):
+    """What is usual: single pairs are too many, and tell little of another day."""
+    settings = settings_of(document.command)
+    for result in document.root.nodes("results"):
+        for kind in result.nodes("kinds"):
+            for key, unit in (("usual_us", "us"), ("usual_gb_per_s", "GB/s")):
+                usual = kind.number(key, 0)
+                if usual > 0:
+                    yield Figure(settings, f"{result.text('measure')}, {kind.text('kind')}, usual", unit, usual, usual, usual)
+
+
 def figures_of(document):
-    read = {"survey": _survey_figures, "streams": _streams_figures, **dict.fromkeys(RANKS, _ranks_figures)}.get(document.tool)
+    read = {"survey": _survey_figures, "streams": _streams_figures, "copylat": _copies_figures, "matrix": _matrix_figures, **dict.fromkeys(RANKS, _ranks_figures)}.get(document.tool)
     return list(read(document)) if read else []
 
 

@@ -12,7 +12,7 @@ MAX_FILES = 64
 MAX_ENTRIES = 20000  # of one list
 SCHEMAS = (1, 2)
 RANKS = ("latency", "bw", "bibw", "multi-lat", "mbw-mr")
-TOOLS = ("survey", "streams", *RANKS, "compare", "doctor", "topology", "preflight")
+TOOLS = ("survey", "streams", "copylat", *RANKS, "matrix", "compare", "doctor", "topology", "preflight")
 
 # Characters that no page shows, or that change how what stands beside them is shown.
 UNSEEN = re.compile("[\x00-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff\ufeff]")

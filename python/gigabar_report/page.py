@@ -4,7 +4,7 @@
 import collections
 import pathlib
 
-from . import curves, differences, findings, ranks, rates, topology
+from . import copies, curves, differences, findings, matrix, ranks, rates, topology
 from .documents import RANKS, ReportError
 from .html import Markup, badge, counted, element, folded, number_text, percent_text, table
 
@@ -90,6 +90,9 @@ def _verdict(document):
         return [(verdict if verdict in ("fit", "unfit") else "unknown", None)], f"{document.name}: {document.root.text('line')}", "rates"
     if document.tool == "streams":
         return _streams_verdict(document)
+    if document.tool in ("matrix", "copylat"):
+        word, text = (matrix if document.tool == "matrix" else copies).verdict(document)
+        return [(word, None)], text, "ranks" if document.tool == "matrix" else "copies"
     return _ranks_verdict(document) if document.tool in RANKS else None
 
 
@@ -198,7 +201,14 @@ def all_rates(contents):
 
 def between_ranks(contents):
     charts = ranks.charts([*contents.documents, *contents.before], contents.before)
-    return [curves.drawn(chart, f"ranks-{index}") for index, chart in enumerate(charts)] or None
+    parts = [curves.drawn(chart, f"ranks-{index}") for index, chart in enumerate(charts)]
+    return parts + [_titled(document, matrix.shown(document)) for document in contents.documents if document.tool == "matrix"] or None
+
+
+def all_copies(contents):
+    charts = copies.charts([*contents.documents, *contents.before], contents.before)
+    tables = [copies.overheads(contents.documents), *(copies.kernels(document) for document in contents.documents if document.tool == "copylat")]
+    return [curves.drawn(chart, f"copies-{index}") for index, chart in enumerate(charts)] + [each for each in tables if each] or None
 
 
 def sources(contents):
@@ -209,8 +219,8 @@ def sources(contents):
 
 
 def _sections(contents):
-    made = (("differences", "Differences", changed), ("findings", "Findings", attention), ("topology", "Topology", machines), ("rates", "Rates", all_rates),
-            ("ranks", "Between ranks", between_ranks), ("sources", "Documents", sources))
+    made = (("differences", "Differences", changed), ("findings", "Findings", attention), ("topology", "Topology", machines), ("copies", "Copies", all_copies),
+            ("rates", "Rates", all_rates), ("ranks", "Between ranks", between_ranks), ("sources", "Documents", sources))
     sections = [Section(name, title, make(contents)) for name, title, make in made]
     sections = [section for section in sections if section.parts]
     return [Section("verdicts", "Verdicts", verdicts(contents, {section.name for section in sections})), *sections]

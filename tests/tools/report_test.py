@@ -25,9 +25,11 @@ sys.path.insert(0, str(ROOT / "python"))
 import gigabar_report  # noqa: E402
 from gigabar_report import curves, differences, topology  # noqa: E402
 from gigabar_report.documents import MAX_BYTES, TOOLS  # noqa: E402
+from gigabar_report.html import number_text  # noqa: E402
 
 RANKS = ("-m", "1:4K", "-i", "20", "-x", "2")
-COMMANDS = {"survey": ("--budget", "1", "--no-probes"), "streams": ("--htod=0", "--dtoh=0", "-s", "1M", "-i", "2"), "latency": RANKS, "bw": RANKS,
+COMMANDS = {"survey": ("--budget", "1", "--no-probes"), "streams": ("--htod=0", "--dtoh=0", "-s", "1M", "-i", "2"), "copylat": ("-s", "4K", "--budget", "2"), "latency": RANKS, "bw": RANKS,
+            "matrix": ("-n", "3", "-s", "64K", "-i", "2", "-x", "1"),
             "doctor": ("--no-probes",), "topology": (), "preflight": ("--budget", "1")}
 
 
@@ -126,16 +128,17 @@ def test_report_of_every_kind_that_this_program_writes():
     paths = of_this_program()
     paths["compare"] = in_folder("compare.json")
     run("compare", paths["survey"], paths["survey"], "--json", paths["compare"])
-    marks = {"survey": "figures measured", "streams": "data verified", "latency": "p99", "bw": "rate, GB/s", "doctor": "findings of the doctor",
+    marks = {"survey": "measured", "streams": "data verified", "copylat": "Time of one copy, host to device", "latency": "p99",
+             "bw": "rate, GB/s", "matrix": "'matrix' of 3 ranks", "doctor": "findings of the doctor",
              "topology": "NUMA node 0", "preflight": "checks and requirements", "compare": "did not judge"}
     for command, path in paths.items():
         page = page_of(path)
         expect(marks[command] in page.text(), f"{command}: its page does not have '{marks[command]}': {page.text()[:2000]}")
         expect(f"{command}" in page.text() and "Documents" in page.text(), f"{command}: where it is from")
-        if command in ("survey", "streams"):
+        if command in ("survey", "streams", "copylat"):
             expect("Host memory played the GPU" in page.text(), f"{command}: not labelled as of a stand-in")
     page = page_of(*paths.values())
-    for name in ("verdicts", "differences", "findings", "topology", "rates", "ranks", "sources"):
+    for name in ("verdicts", "differences", "findings", "topology", "copies", "rates", "ranks", "sources"):
         expect(page.ids.count(name) == 1, f"no section {name}")
     expect(page.ids.index("verdicts") == 0, f"verdicts are not first: {page.ids[:3]}")
 
@@ -273,6 +276,64 @@ def test_report_marks_differences_between_runs_of_ranks():
     expect_refusal(outcome, 2, "--before", "h200-survey.json", "'survey'", "of now too")
 
 
+def matrix_document(changes=None, **members):
+    """Of four ranks on two hosts, the second of which is slow."""
+    rates = [[None, 100.0, 20.0, 21.0], [101.0, None, 20.0, 20.5], [20.0, 20.5, None, 99.0], [5.0, 21.0, 100.0, None]]
+    kinds = [{"kind": "paths within a host", "paths": 4, "slow_paths": 0, "usual_gb_per_s": 100.0, "slow_below_share": 0.7},
+             {"kind": "paths between hosts", "paths": 8, "slow_paths": 1, "usual_gb_per_s": 20.0, "slow_below_share": 0.7}]
+    slow = {"part": "pair", "number": 3, "second": 0, "way": "sending", "text": "rank 3 to rank 0", "share": 0.25, "paths": 1, "others": [],
+            "worst": {"from": 3, "to": 0, "gb_per_s": 5.0, "path": "verbs gdr"}}
+    measured = {"measure": "bandwidth", "bytes": 1 << 20, "iterations": 10, "warm_up": 2, "window": 16, "kinds": kinds, "slow": [slow], "gb_per_s": rates, "paths": []}
+    return {"schema": 2, "tool": "matrix", "command": ["gigabar", "matrix"], "results": [measured | (changes or {})], "ranks": [{"rank": rank} for rank in range(4)],
+            "places": [{"host": rank // 2, "rail": None, "switch": None} for rank in range(4)], "hosts": ["a", "b"], "switches": [], "is_checked": True,
+            "wrong_count": 0, "is_slow": True, **members}
+
+
+def test_report_marks_slow_pairs_of_ranks():
+    text = page_of(written("pairs.json", matrix_document())).text()
+    expect("! WARN pairs: 'matrix' of 4 ranks; 1 of 12 paths slow; all data right" in text, text[:600])
+    expect("rank 3 to rank 0: 25 % of the usual on 1 path; the worst, from rank 3 to rank 0: 5.000 GB/s, verbs gdr" in text, text[:2000])
+    expect("bandwidth, GB/s: rows send, columns receive; !: slow" in text and "35.000 !21.00100.0–" in text and text.count(" !") == 2, f"cells: {text[:2000]}")
+    places = [{"host": rank, "rail": None, "switch": rank // 2} for rank in range(4)]
+    kinds = [{"kind": "paths behind one switch", "paths": 4, "slow_paths": 4, "usual_us": 1.0, "slow_below_share": 0.7},
+             {"kind": "paths between switches", "paths": 8, "slow_paths": 1, "usual_us": 20.0, "slow_below_share": 0.9}]
+    latency = {"measure": "latency", "kinds": kinds, "slow": [], "gb_per_s": None, "us": matrix_document()["results"][0]["gb_per_s"]}
+    text = page_of(written("switches.json", matrix_document(latency, places=places, switches=["s", "t"]))).text()
+    expect("100.0 !20.0021.00" in text and "35.00021.00100.0 !–" in text and text.count(" !") == 1 + 4, f"latencies: {text[:2000]}")
+    text = page_of(written("right.json", matrix_document({"kinds": [], "slow": []}, is_slow=False, is_checked=False))).text()
+    expect("✓ PASS right: 'matrix' of 4 ranks; 0 of 0 paths slow; data was not compared" in text, text[:600])
+    expect("✗ FAIL wrong: " in page_of(written("wrong.json", matrix_document(wrong_count=2))).text(), "wrong data")
+    wide = [[1.0] * 40] * 40
+    expect("A table of 40 ranks is not shown" in page_of(written("wide.json", matrix_document({"gb_per_s": wide}))).text(), "a wide table")
+    slower = matrix_document()
+    slower["results"][0]["kinds"][1]["usual_gb_per_s"] = 10.0
+    expect(verdicts(page_of(written("slower.json", slower), before=[in_folder("pairs.json")])) == "▼ 1 worse = 1 same", "half of what was usual")
+
+
+def test_report_draws_copies_by_size():
+    page = page_of(RESULTS / "h200-copylat.json")
+    text = page.text()
+    for words in ("Time of one copy, host to device", "Time of one copy, device to host", "Time of a copy, back to back, host to device",
+                  "h200-copylat, cudaMemcpy", "mapping rm, write_combined", "What a call adds to the copy",
+                  "Raw kernels, h200-copylat", "sizeavx512avx2movdir64bsse2generic"):
+        expect(words in text, f"no '{words}'")
+    expect(page.counts["figure"] == 4, f"{page.counts['figure']} curves")
+    whole = result("h200-copylat")
+    first = next(each for each in whole["results"] if each["measure"] == "copy" and each["bytes"] == 1)
+    ours, other = first["methods"][:2]
+    row = "".join(number_text(figure) for figure in (ours["p50_us"], ours["p99_us"], other["p50_us"], other["p99_us"]))
+    expect(f"1 B{row}" in text, f"the table has not {row}")
+    expect(f"✓ PASS h200-copylat: copies of 25 sizes; all data right; copy_to of 1 B takes {number_text(ours['p50_us'])} µs" in text, text[:600])
+    single = {**whole, "results": [each for each in whole["results"] if each["measure"] == "copy"]}
+    before = written("single.json", single)
+    single["results"][5]["data_checked"] = False
+    for method in (method for each in single["results"] for method in each["methods"]):
+        method["min_us"] = method["p50_us"] = method["p50_us"] * 3
+    text = page_of(written("slower.json", single), before=[before]).text()
+    expect("▼ 100 worse" in text and "copy to device, copy_to, 1 B" in text and "before: single, copy_to" in text, text[:1000])
+    expect("i note slower: copies of 25 sizes; data compared in 49 of 50 measurements, and right" in text, text[:600])
+
+
 def test_report_tells_what_is_wrong_in_words():
     document = result("h200-ranks-write")
     document["results"][3]["wrong_count"] = 7
@@ -353,10 +414,11 @@ def test_report_survives_spoilt_documents():
                 places(member, found)
         return found
 
-    names = ("h200-survey", "h200-doctor", "h200-topology", "h200-streams-six", "h200-streams-sweep", "h200-ranks-bw", "h200-ranks-write", "many-gpus-topology")
+    names = ("h200-survey", "h200-doctor", "h200-topology", "h200-streams-six", "h200-streams-sweep", "h200-ranks-bw", "h200-ranks-write", "many-gpus-topology",
+             "h200-copylat-kernels", "matrix")
     pages = refused = 0
     for name in names:
-        whole = result(name)
+        whole = matrix_document() if name == "matrix" else result(name)
         for _ in range(60):
             spoilt = copy.deepcopy(whole)
             for _ in range(source.randint(1, 3)):

@@ -129,7 +129,8 @@ void add_report(const Command& program, Invocation& invocation) {
       program, invocation, "report", "One HTML page of JSON documents, for a browser or a printer", run_report);
   command
       ->add_option("DOCUMENT", options.files,
-                   "JSON files of survey, streams, latency, bw, bibw, multi-lat, mbw-mr, compare, doctor, topology or preflight")
+                   "JSON files of survey, streams, copylat, latency, bw, bibw, multi-lat, mbw-mr, matrix, compare, doctor, "
+                   "topology or preflight")
       ->required()
       ->type_name("FILE...");
   command->add_option("-o,--output", options.output_path, "Write the page to this file")
