@@ -5,6 +5,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <mutex>
 
 #include "base/errors.hpp"
@@ -70,7 +71,7 @@ Result<Machine> Machine::open(const std::string& path) try {
   const FileText text = read_regular(AT_FDCWD, path, 0, kMaxArchiveBytes);
   if (text.state == FileState::missing) {
     return make_error(Status::invalid_argument, kOpen, path, "there is no such file or folder",
-                      "name an archive or a folder that holds sys/ and proc/ of a machine");
+                      "name an archive or a folder that holds sys/ and proc/ of a machine", errno_code(ENOENT));
   }
   if (!text.is_present()) {
     return make_error(text.state == FileState::unreadable ? Status::no_permission : Status::bad_file, kOpen, path, text.reason,
