@@ -171,6 +171,9 @@ def main():
     if options.check:
         print(f"{len(REASONS)} reasons, each of calls that are there")
         return
+    for tool in ("llvm-profdata", "llvm-cov"):  # before the work of half an hour
+        if shutil.which(f"{tool}{options.llvm}") is None:
+            give_up(f"there is no {tool}{options.llvm}: install Debian's package llvm{options.llvm}")
     if not options.read_only:
         build_and_test(options)
     found = list(counted_calls(segments_of(options)))
