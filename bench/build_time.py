@@ -20,7 +20,6 @@ import datetime
 import json
 import os
 import pathlib
-import platform
 import re
 import resource
 import shutil
@@ -28,6 +27,8 @@ import subprocess
 import sys
 import tempfile
 import time
+
+from processor import processor
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 COMMANDS = {"run": ["./run"], "quick": ["./test", "--quick"], "test": ["./test"], "ci": ["bash", ".ci/run"]}
@@ -58,11 +59,6 @@ def parse(words):
     except ValueError:
         parser.error(f"--limits '{options.limits}' is not a list as in run=300,test=2400")
     return options
-
-
-def processor():
-    with open("/proc/cpuinfo", encoding="utf-8") as file:
-        return next((line.split(":", 1)[1].strip() for line in file if line.startswith("model name")), platform.machine())
 
 
 def system():

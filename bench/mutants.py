@@ -19,7 +19,6 @@ import fcntl
 import json
 import os
 import pathlib
-import platform
 import re
 import shlex
 import signal
@@ -28,6 +27,7 @@ import sys
 import time
 
 from mutant_list import MUTANTS
+from processor import processor
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 TREE = ROOT / "build/mutants/tree"
@@ -177,11 +177,6 @@ def plant(options, mutant):
         "may_live": mutant.lives,
         "seconds": round(time.monotonic() - began, 1),
     }
-
-
-def processor():
-    with open("/proc/cpuinfo", encoding="utf-8") as file:
-        return next((line.split(":", 1)[1].strip() for line in file if line.startswith("model name")), platform.machine())
 
 
 def write(options, results):

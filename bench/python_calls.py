@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 import gigabar
+from processor import processor
 
 ROUNDS, CALLS, PIECES = 9, 200_000, 1000
 ROOT = Path(__file__).parents[1]
@@ -48,9 +49,7 @@ int main() {
 
 
 def machine() -> dict[str, object]:
-    with open("/proc/cpuinfo", encoding="utf-8") as lines:
-        cpu = next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), platform.machine())
-    return {"host": platform.node(), "cpu": cpu, "kernel": platform.release(), "cores": os.cpu_count(), "user": getpass.getuser()}
+    return {"host": platform.node(), "cpu": processor(), "kernel": platform.release(), "cores": os.cpu_count(), "user": getpass.getuser()}
 
 
 def build_loop(compiler: str, build: Path, folder: Path) -> Path:
