@@ -67,7 +67,8 @@ void take_huge_pages(std::byte* address, std::size_t bytes) {
 }
 
 // The same of fresh pages, also before Linux 5.14.
-int populate_or_touch(std::byte* address, std::size_t bytes) {
+int populate_or_touch(std::byte* address, std::size_t bytes, Backing backing = Backing::none) {
+  if (backing == Backing::file) take_huge_pages(address, bytes);
   const int code = populate(address, bytes);
   if (code != EINVAL) return code;
   for (std::size_t at = 0; at < bytes; at += page_bytes()) static_cast<volatile std::byte*>(address)[at] = std::byte{0};
@@ -117,8 +118,7 @@ void bring_pages(std::byte* address, std::size_t bytes, int numa_node, Backing b
   const bool is_placed = numa_node >= 0 && prefer_numa_node(address, bytes, numa_node).is_ok();
   if (numa_node >= 0 && !is_placed)
     log(LogLevel::info, text(counted(bytes, "byte"), " are taken from any NUMA node, not from node ", numa_node));
-  if (backing == Backing::file) take_huge_pages(address, bytes);
-  (void)populate_or_touch(address, bytes);
+  (void)populate_or_touch(address, bytes, backing);
   if (!is_placed) return;
   const PagePlacement placement = placement_of_pages(address, bytes);
   std::size_t far_pages = 0;
@@ -160,14 +160,14 @@ Result<PageMapping> PageMapping::make(std::size_t bytes, int numa_node, NodePoli
     return std::move(room).error();
   auto mapped = file < 0 ? map_anonymous(whole_bytes) : map_file(file, whole_bytes);
   if (!mapped) return mapped;
+  const Backing backing = file < 0 ? Backing::none : Backing::file;
   if (policy == NodePolicy::prefer) {
-    bring_pages(mapped->address_, whole_bytes, numa_node, file < 0 ? Backing::none : Backing::file);
+    bring_pages(mapped->address_, whole_bytes, numa_node, backing);
   } else {
     if (numa_node >= 0) {
       if (Result<void> bound = bind_to_numa_node(mapped->address_, whole_bytes, numa_node); !bound) return std::move(bound).error();
     }
-    if (file >= 0) take_huge_pages(mapped->address_, whole_bytes);
-    if (const int code = populate_or_touch(mapped->address_, whole_bytes); code != 0)
+    if (const int code = populate_or_touch(mapped->address_, whole_bytes, backing); code != 0)
       return system_error(bytes, "populating pages", code, "ask for less, or another NUMA node");
   }
   return mapped;
