@@ -71,7 +71,11 @@ class MatvecSession : public Pair {
           fmt::format("-i {}: all products together are {}, and at most {} are kept; take fewer batches, vectors or blocks",
                       options_.batch_count, counted(bytes, "byte"), kMaxSegmentBytes));
     }
-    open(bytes, grid_.unit_count() * options_.slot_count);
+    const std::uint64_t part_bytes = layout_of(plan_.elements.back(), plan_.batches.back()).part_bytes();
+    if (grid_.unit_count() <= kMaxRings) {
+      rings_ = rings_for(std::min(part_bytes, kMessageLimitBytes), options_.slot_count, grid_.unit_count());
+    }
+    open(bytes, grid_.unit_count() * options_.slot_count, {}, rings_);
     if (report() != nullptr) print_titles(*report());
     for (const std::uint64_t elements : plan_.elements) {
       for (const std::uint64_t batch : plan_.batches) do_size(elements, batch);
@@ -111,6 +115,7 @@ class MatvecSession : public Pair {
     plan.fabric = session().handle();
     plan.partner = partner();
     plan.timeout_ns = kernel_timeout_ns();
+    plan.uses_messages = are_for_messages(rings_, plan.part_bytes(), plan.slot_count);
     const RepeatedKernel kernels = tool::take(open_matvec(device(), plan, grid_));
     const Variant by_kernel = measure("kernels", kernels, plan, [&] { return stream_by_kernel(kernels, plan); });
     const Variant by_cpu = measure("CPUs", kernels, plan, [&] { return stream_by_cpu(kernels, plan); });
@@ -251,6 +256,7 @@ class MatvecSession : public Pair {
     row.add("measure", "matvec").add("elements", plan.elements, "# Elements", "{:<}");
     row.add("batch_vectors", plan.vectors * plan.unit_count, "vectors/batch").add("batches", plan.batch_count);
     row.add("batches_under_way", plan.slot_count).add("threads", grid_.threads_per_block).add("blocks", grid_.block_count);
+    row.add("kernel_way", plan.uses_messages ? "messages" : "writes");
     row.add("kernel_vectors_per_s", kernel, "kernel (vectors/s)", "{:.0f}")
         .add("cpu_vectors_per_s", cpu, "CPU (vectors/s)", "{:.0f}");
     row.add("ratio", cpu > 0 ? kernel / cpu : 0.0, "Ratio", "{:.2f}").show("Validation", verdict_of(wrong_count));
@@ -261,6 +267,7 @@ class MatvecSession : public Pair {
   const MatvecCommandPlan plan_;
   const MatvecOptions& options_ = plan_.options;
   Grid grid_;
+  RingOptions rings_;
 };
 
 }  // namespace

@@ -24,6 +24,7 @@ struct MatvecPlan {
   std::uint64_t products_offset_bytes = 0;
   std::uint64_t matrix_offset_bytes = 0;
   std::uint64_t timeout_ns = 0;  // of one wait, and of all batches together
+  bool uses_messages = false;    // of kernels that stream: by a ring for each unit, else by writes
 
   GIGABAR_DEVICE std::uint64_t part_values() const { return std::uint64_t{vectors} * elements; }
   GIGABAR_DEVICE std::uint64_t part_bytes() const { return part_values() * sizeof(float); }

@@ -5,6 +5,7 @@
 #include "device_ranks/matvec_plan.hpp"
 #include "device_ranks/unit.hpp"
 #include "device_ranks/unit_words.hpp"
+#include "gigabar/device/message.hpp"
 
 namespace gigabar::tool::device_ranks {
 
@@ -44,6 +45,8 @@ class MatvecUnit {
     const RunClock clock;
     std::uint64_t first_done_ns = 0;
     std::uint32_t batch = 0;
+    if (plan_.uses_messages) words_.note(open_ring(plan_.fabric, plan_.partner, index_, to_));
+    if (plan_.uses_messages) words_.note(open_ring(plan_.fabric, plan_.partner, index_, from_));
     for (; batch < plan_.batch_count && !words_.is_over(clock); ++batch) {
       is_source() ? send_batch(batch) : answer_batch(batch);
       if (batch == 0) first_done_ns = clock.elapsed_ns();
@@ -52,6 +55,8 @@ class MatvecUnit {
       const std::uint32_t under_way = batch < plan_.slot_count ? batch : plan_.slot_count;
       for (std::uint32_t last = batch - under_way; last < batch; ++last) take(last);
     }
+    to_.close(scope_);
+    from_.close(scope_);
     if (scope_.rank() != 0) return;
     end_->status = words_.status();
     end_->rounds_done = batch;
@@ -87,12 +92,21 @@ class MatvecUnit {
   GIGABAR_DEVICE void send_batch(std::uint32_t batch) {
     if (batch >= plan_.slot_count) take(batch - plan_.slot_count);
     if (!words_.is_ok()) return;
+    if (plan_.uses_messages) {
+      const float* const vectors = values_at(plan_.source_offset(batch) + part_offset());
+      words_.note(device::send(scope_, to_, vectors, plan_.part_bytes(), words_.timeout()));
+      return;
+    }
     words_.note(device::write_notify(scope_, plan_.fabric, {kMatvecSegment, plan_.source_offset(batch) + part_offset()},
                                      {plan_.partner, kMatvecSegment, plan_.slot_offset(batch) + part_offset()}, plan_.part_bytes(),
                                      notification(batch), batch + 1));
   }
 
   GIGABAR_DEVICE void answer_batch(std::uint32_t batch) {
+    if (plan_.uses_messages) {
+      answer_message(batch);
+      return;
+    }
     take(batch);
     if (!words_.is_ok()) return;
     multiply_part(batch);
@@ -101,7 +115,30 @@ class MatvecUnit {
                                      plan_.part_bytes(), notification(batch), batch + 1));
   }
 
-  GIGABAR_DEVICE void take(std::uint32_t batch) { words_.take(notification(batch), batch + 1, {batch, 0, part_offset()}); }
+  // From the ring into fast memory, and from it into the ring: a product is computed where its line is stored.
+  GIGABAR_DEVICE void answer_message(std::uint32_t batch) {
+    receive(batch, vectors_);
+    if (!words_.is_ok()) return;
+    const auto word = [&](std::uint64_t i) { return static_cast<std::uint32_t>(device::detail::bits_of(product(i))); };
+    words_.note(device::send_words(scope_, to_, plan_.part_bytes(), word, words_.timeout()));
+    scope_.sync();  // the next batch goes to the same memory
+  }
+
+  GIGABAR_DEVICE void receive(std::uint32_t batch, float* values) {
+    if (!words_.is_ok()) return;
+    std::uint64_t bytes = 0;
+    words_.note(device::recv(scope_, from_, values, plan_.part_bytes(), bytes, words_.timeout()));
+    words_.expect({batch, 0, part_offset()}, plan_.part_bytes(), bytes);
+  }
+
+  // At rank 1 products, at rank 0 vectors.
+  GIGABAR_DEVICE void take(std::uint32_t batch) {
+    if (plan_.uses_messages) {
+      receive(batch, values_at(plan_.product_offset(batch) + part_offset()));
+    } else {
+      words_.take(notification(batch), batch + 1, {batch, 0, part_offset()});
+    }
+  }
 
   GIGABAR_DEVICE void load_matrix() {
     const float* const from = matrix_at();
@@ -110,20 +147,23 @@ class MatvecUnit {
   }
 
   GIGABAR_DEVICE void multiply_part(std::uint32_t batch) {
-    const std::uint32_t elements = plan_.elements;
     // Written by the peer while this kernel runs, so past the first-level cache; once for all rows.
     const volatile float* const arrived = values_at(plan_.slot_offset(batch) + part_offset());
     each(plan_.part_values(), [&](std::uint64_t i) { vectors_[i] = arrived[i]; });
     scope_.sync();
     float* const products = values_at(plan_.product_offset(batch) + part_offset());
-    each(plan_.part_values(), [&](std::uint64_t i) {
-      const float* const vector = vectors_ + i / elements * elements;
-      const float* const row = matrix_ + i % elements;
-      float sum = 0;
-      for (std::uint32_t column = 0; column < elements; ++column) sum += row[std::uint64_t{column} * elements] * vector[column];
-      products[i] = sum;
-    });
+    each(plan_.part_values(), [&](std::uint64_t i) { products[i] = product(i); });
     scope_.sync();
+  }
+
+  // Of vectors and matrix in fast memory.
+  GIGABAR_DEVICE float product(std::uint64_t i) const {
+    const std::uint32_t elements = plan_.elements;
+    const float* const vector = vectors_ + i / elements * elements;
+    const float* const row = matrix_ + i % elements;
+    float sum = 0;
+    for (std::uint32_t column = 0; column < elements; ++column) sum += row[std::uint64_t{column} * elements] * vector[column];
+    return sum;
   }
 
   const Scope& scope_;
@@ -133,6 +173,8 @@ class MatvecUnit {
   float* const vectors_;
   UnitEnd* const end_;
   UnitWords<Scope> words_;
+  device::SendRing to_;
+  device::RecvRing from_;
 };
 
 struct MatvecBody {

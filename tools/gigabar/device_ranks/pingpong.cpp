@@ -60,7 +60,10 @@ class PingpongSession : public Pair {
                                           name_of(grid_.scope), grid_.block_count, grid_.threads_per_block, grid_.threads_per_unit,
                                           options_.work_us, round_count(), options_.fault_bytes.value_or(~std::uint64_t{0}))));
     require_room_for_samples(round_count(), grid_);
-    open(2 * receive_offset(plan_.sizes.back()), grid_.unit_count());
+    if (grid_.unit_count() <= kMaxRings) {
+      rings_ = rings_for(std::min(part_of(plan_.sizes.back(), grid_), kMessageLimitBytes), 1, grid_.unit_count());
+    }
+    open(2 * receive_offset(plan_.sizes.back()), grid_.unit_count(), {}, rings_);
     if (report() != nullptr) print_titles(*report());
     for (const std::uint64_t bytes : plan_.sizes) do_size(bytes);
     close();
@@ -72,8 +75,9 @@ class PingpongSession : public Pair {
 
   void print_titles(Report& report) {
     report.print("# a round: both ranks compute for {} us, send and check; {}\n", options_.work_us, grid_text(grid_));
-    report.print("# kernel: each {} sends its part at once. CPU: sends all of it when the kernel has ended\n",
-                 name_of(grid_.scope));
+    report.print(
+        "# kernel: each {} sends its part at once, up to {} as a message. CPU: sends all of it when the kernel has ended\n",
+        name_of(grid_.scope), bytes_text(kMessageLimitBytes));
     report.set_clock(clock_);
   }
 
@@ -94,11 +98,13 @@ class PingpongSession : public Pair {
 
   void do_size(std::uint64_t bytes) {
     const TurnPlan plan = plan_of(bytes);
+    TurnPlan kernel_plan = plan;
+    kernel_plan.uses_messages = are_for_messages(rings_, plan.part_stride_bytes, 1);
     tell_progress("kernels", plan);
-    const Variant by_kernel = send_by_kernel(plan);
+    const Variant by_kernel = send_by_kernel(kernel_plan);
     tell_progress("CPUs", plan);
     const Variant by_cpu = send_by_cpu(plan);
-    if (report() != nullptr) tell(bytes, by_kernel, by_cpu);
+    if (report() != nullptr) tell(kernel_plan, by_kernel, by_cpu);
   }
 
   void tell_progress(const char* who, const TurnPlan& plan) {
@@ -180,14 +186,15 @@ class PingpongSession : public Pair {
 
   // --- Results -------------------------------------------------------------------------------------------------------------------
 
-  void tell(std::uint64_t bytes, const Variant& by_kernel, const Variant& by_cpu) {
+  void tell(const TurnPlan& plan, const Variant& by_kernel, const Variant& by_cpu) {
     const Summary& kernel = by_kernel.summary;
     const Summary& cpu = by_cpu.summary;
     const std::uint64_t wrong_count = by_kernel.complaint.wrong_count + by_cpu.complaint.wrong_count;
     Row row;
-    row.add("measure", "pingpong").add("bytes", bytes, "# Size", "{:<}").add("iterations", options_.iteration_count);
+    row.add("measure", "pingpong").add("bytes", plan.message_bytes, "# Size", "{:<}").add("iterations", options_.iteration_count);
     row.add("warm_up", options_.warm_up_count).add("work_us", options_.work_us).add("scope", name_of(grid_.scope));
     row.add("threads", grid_.threads_per_block).add("blocks", grid_.block_count);
+    row.add("kernel_way", plan.uses_messages ? "messages" : "writes");
     row.add("kernel", to_json(kernel)).add("cpu", to_json(cpu));
     row.show("kernel p50 (us)", kernel.p50_us, "{:.2f}").show("kernel p99 (us)", kernel.p99_us, "{:.2f}");
     row.show("CPU p50 (us)", cpu.p50_us, "{:.2f}").show("CPU p99 (us)", cpu.p99_us, "{:.2f}");
@@ -201,6 +208,7 @@ class PingpongSession : public Pair {
   const PingpongOptions& options_ = plan_.options;
   const SampleClock clock_;
   Grid grid_;
+  RingOptions rings_;
 };
 
 }  // namespace

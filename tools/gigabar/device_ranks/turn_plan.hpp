@@ -21,6 +21,7 @@ struct TurnPlan {
   std::uint64_t part_stride_bytes = 0;
   std::uint64_t receive_offset_bytes = 0;
   std::uint64_t work_ns = 0;     // that a unit computes for, per turn
+  bool uses_messages = false;    // by a ring for each unit, else by writes
   bool plants_fault = false;     // falsifies what came in the last round
   std::uint64_t timeout_ns = 0;  // of all rounds together, and of one wait
 
