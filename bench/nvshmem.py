@@ -23,15 +23,33 @@ import reports
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 SOURCE = ROOT / "bench/nvshmem_ping_pong.cu"
 
-# What NVSHMEM's program calls it, bytes, threads, blocks; the same by gigabar.
-LATENCIES = [
-    (("signal", 0, 1, 1), ["--op", "notify"]),
-    (("fetch-add", 0, 1, 1), ["--op", "fetch-add"]),
-    (("put-signal", 8, 1, 1), ["--op", "write-notify", "--scope", "thread", "-m", "8:8"]),
-    *((("put-signal", size, 512, 1), ["--op", "write-notify", "--scope", "block", "-m", f"{size}:{size}"])
-      for size in (8, 1024, 8192, 65536, 1 << 20)),
+# What NVSHMEM's program calls it, bytes, threads, blocks; the same by gigabar, which may offer several ways.
+MIB = 1 << 20
+
+
+def put_signal(size, *ways):
+    return [(("put-signal", size, 512, 1), "device-latency", [*way, "-m", f"{size}:{size}"]) for way in ways]
+
+
+WRITE = ["--op", "write-notify", "--scope", "block"]
+MESSAGE = ["--op", "message", "--scope", "block"]
+COUNT = ["--op", "write-count", "--scope", "blocks", "--blocks", "8"]
+PAIRS = [
+    (("signal", 0, 1, 1), "device-latency", ["--op", "notify"]),
+    (("fetch-add", 0, 1, 1), "device-latency", ["--op", "fetch-add"]),
+    (("put-signal", 8, 1, 1), "device-latency", ["--op", "write-notify", "--scope", "thread", "-m", "8:8"]),
+    (("put-signal", 8, 1, 1), "device-latency", ["--op", "message", "--scope", "warp", "-m", "8:8"]),
+    *put_signal(8, WRITE),
+    *put_signal(1536, WRITE, MESSAGE),
+    *put_signal(6144, WRITE, MESSAGE),
+    *put_signal(12288, WRITE, MESSAGE),
+    *put_signal(49152, WRITE, MESSAGE),
+    *put_signal(65536, WRITE, COUNT),
+    *put_signal(MIB // 4, WRITE, COUNT),
+    *put_signal(MIB, WRITE, COUNT),
+    *put_signal(4 * MIB, WRITE, COUNT),
+    *((("put", 64 * MIB, 512, blocks), "device-bw", ["--op", "write", "--blocks", str(blocks), "-m", "64M:64M"]) for blocks in (16, 32, 64)),
 ]
-BANDWIDTHS = [(("put", 64 << 20, 512, blocks), ["--op", "write", "--blocks", str(blocks), "-m", "64M:64M"]) for blocks in (16, 32, 64)]
 
 
 def parse(words):
@@ -77,25 +95,26 @@ def version_of(folder):
 
 def main(words):
     options = parse(words)
-    wanted = [("device-latency", "p50_us", *pair) for pair in LATENCIES] + [("device-bw", "gb_per_s", *pair) for pair in BANDWIDTHS]
-    head, rounds = None, {what: {"nvshmem": [], "gigabar": []} for _, _, what, _ in wanted}
+    head = None
+    rounds = [{"nvshmem": [], "gigabar": []} for _ in PAIRS]
     with tempfile.TemporaryDirectory() as folder:
         program = build(options, pathlib.Path(folder))
         for _ in range(options.rounds):
-            for command, figure, what, arguments in wanted:
+            for (_, command, arguments), both in zip(PAIRS, rounds):
                 report = reports.report_of([options.gigabar, command, *arguments])
                 head = head or report
-                rounds[what]["gigabar"].append(report["results"][0][figure])
+                both["gigabar"].append(report["results"][0]["p50_us" if command == "device-latency" else "gb_per_s"])
             figures = by_nvshmem(options, program, head["results"][0]["path"] == "same GPU")
-            for what, both in rounds.items():
+            for (what, _, _), both in zip(PAIRS, rounds):
                 both["nvshmem"].append(figures[what])
     results = []
-    for command, figure, what, arguments in wanted:
-        medians = {name: statistics.median(values) for name, values in rounds[what].items()}
-        name, size, threads, blocks = what
+    for ((name, size, threads, blocks), command, arguments), both in zip(PAIRS, rounds):
+        medians = {who: statistics.median(values) for who, values in both.items()}
         results.append({"nvshmem_op": name, "command": ["gigabar", command, *arguments], "bytes": size, "threads": threads, "blocks": blocks,
-                        "path": head["results"][0]["path"], "unit": "us" if figure == "p50_us" else "gb_per_s", **medians, "rounds": rounds[what]})
-        print(f"{name:>10} {size:>9} {blocks:>3} x {threads:<4} NVSHMEM {medians['nvshmem']:>9.3f}  gigabar {medians['gigabar']:>9.3f}", flush=True)
+                        "path": head["results"][0]["path"], "unit": "us" if command == "device-latency" else "gb_per_s", **medians,
+                        "rounds": both})
+        way = arguments[arguments.index("--op") + 1]
+        print(f"{name:>10} {size:>9} {blocks:>3} x {threads:<4} NVSHMEM {medians['nvshmem']:>9.3f}  gigabar {way} {medians['gigabar']:>9.3f}", flush=True)
     reports.write(options.json, "nvshmem", ["bench/nvshmem.py"], head, versions={"NVSHMEM": version_of(options.nvshmem)}, results=results)
     return 0
 

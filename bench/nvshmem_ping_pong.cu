@@ -165,7 +165,7 @@ int run(int rank, const std::string& folder) {
   measure(rank, "signal", {Op::signal, 0, kAll}, 1);
   measure(rank, "fetch-add", {Op::fetch_add, 0, kAll}, 1);
   measure(rank, "put-signal", {Op::put_signal, 8, kAll}, 1);
-  for (const std::size_t bytes : {std::size_t{8}, std::size_t{1024}, std::size_t{8192}, std::size_t{65536}, std::size_t{1} << 20}) {
+  for (const std::size_t bytes : {8, 1536, 6144, 12288, 49152, 1 << 16, 1 << 18, 1 << 20, 1 << 22}) {
     measure(rank, "put-signal", {Op::put_signal, bytes, bytes > 65536 ? 400 : kAll}, 512);
   }
   for (const int blocks : {16, 32, 64}) measure(rank, "put", {Op::put, kMaxBytes, 8}, blocks);

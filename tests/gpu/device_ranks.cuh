@@ -46,6 +46,8 @@ struct TestRank {
   std::optional<Fabric> fabric;
   std::optional<DeviceSession> session;
   cudaStream_t stream = nullptr;
+  std::uint32_t ring_count = 0;  // of messages, and how large each is
+  std::uint32_t ring_bytes = 65536;
 
   void open(Rank rank, std::uint16_t port, int device_count, QueueUse queues, QueueEngine engine) {
     device = static_cast<int>(rank) % device_count;
@@ -72,6 +74,8 @@ struct TestRank {
     DeviceSessionOptions session_options;
     session_options.queues = queues;
     session_options.queue_depth = 64;
+    session_options.ring_count = ring_count;
+    session_options.ring_bytes = ring_bytes;
     session_options.engine = engine;
     auto session_opened = DeviceSession::open(*fabric, session_options);
     ASSERT_TRUE(session_opened.is_ok()) << session_opened.error().message();

@@ -246,6 +246,18 @@ GIGABAR_DEVICE std::uint32_t lowest_bit(std::uint64_t bits) {
 #endif
 }
 
+// Has a value computed here: a compiler would do so where it is used, which may be behind a wait, where it costs time.
+GIGABAR_DEVICE void compute_now([[maybe_unused]] std::uint32_t& value) {
+#if defined(__CUDA_ARCH__)
+  asm volatile("" : "+r"(value));
+#endif
+}
+GIGABAR_DEVICE void compute_now([[maybe_unused]] std::byte*& value) {
+#if defined(__CUDA_ARCH__)
+  asm volatile("" : "+l"(value));
+#endif
+}
+
 // --- Time ------------------------------------------------------------------------------------------------------------------------
 
 // The clock of this GPU, or of the CPU, for durations only. Its resolution may be 1 us.

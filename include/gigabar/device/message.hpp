@@ -13,8 +13,8 @@
 // ring. A sender without credit waits, so a slow receiver stops it and no memory grows.
 //
 // Ordering.
-// - A line is one access of 16 bytes (ld and st.relaxed.sys.b128), or two of 8 bytes that each carry the number (SplitLine). PTX
-//   performs each as one, so a line that carries the expected number has the data of that number.
+// - A line is one access of 16 bytes (st.relaxed.sys.b128, ld.volatile.b128), or two of 8 bytes that each carry the number
+//   (SplitLine). PTX performs each as one, so a line that carries the expected number has the data of that number.
 // - Messages of one ring arrive in the order in which they were sent. Two rings have no order.
 // - A message orders nothing else. With Order::after_writes at both ends, the receiver also sees everything that the sending scope
 //   wrote before. The senders meet at scope.sync(), then the thread of rank 0 executes fence.acq_rel.sys and stores the first line:
@@ -33,6 +33,8 @@
 #include "gigabar/device/fabric.hpp"
 #include "gigabar/device/handle.hpp"
 #include "gigabar/device/memory.hpp"
+#include "gigabar/device/message_line.hpp"
+#include "gigabar/device/message_ring.hpp"
 #include "gigabar/device/scope.hpp"
 #include "gigabar/status.hpp"
 #include "gigabar/types.hpp"
@@ -42,193 +44,6 @@
 #endif
 
 namespace gigabar::device {
-
-// --- Lines -----------------------------------------------------------------------------------------------------------------------
-
-// 12 bytes of data and one number. For writers and readers that access 16 bytes at once: GPUs.
-struct WholeLine {
-  static constexpr std::uint32_t kWords = 3;  // of data
-
-  GIGABAR_DEVICE static void store(MessageLine* to, const std::uint32_t (&words)[kWords], std::uint32_t number) {
-#if defined(__CUDA_ARCH__)
-    asm volatile(
-        "{ .reg .b64 low, high; .reg .b128 all; mov.b64 low, {%1, %2}; mov.b64 high, {%3, %4}; mov.b128 all, {low, high}; "
-        "st.relaxed.sys.global.b128 [%0], all; }"
-        :
-        : "l"(to), "r"(words[0]), "r"(words[1]), "r"(words[2]), "r"(number)
-        : "memory");
-#else
-    store_relaxed(&to->halves[0], words[0] | std::uint64_t{words[1]} << 32);
-    store_release(&to->halves[1], words[2] | std::uint64_t{number} << 32);
-#endif
-  }
-  // Returns whether the line carries the number. Everything released before the line is visible then, if `O` is after_writes.
-  template <Order O>
-  GIGABAR_DEVICE static bool load(const MessageLine* from, std::uint32_t number, std::uint32_t (&words)[kWords]) {
-#if defined(__CUDA_ARCH__)
-    std::uint32_t found;
-    if constexpr (O == Order::after_writes) {
-      asm volatile(
-          "{ .reg .b64 low, high; .reg .b128 all; ld.acquire.sys.global.b128 all, [%4]; mov.b128 {low, high}, all; "
-          "mov.b64 {%0, %1}, low; mov.b64 {%2, %3}, high; }"
-          : "=r"(words[0]), "=r"(words[1]), "=r"(words[2]), "=r"(found)
-          : "l"(from)
-          : "memory");
-    } else {
-      asm volatile(
-          "{ .reg .b64 low, high; .reg .b128 all; ld.relaxed.sys.global.b128 all, [%4]; mov.b128 {low, high}, all; "
-          "mov.b64 {%0, %1}, low; mov.b64 {%2, %3}, high; }"
-          : "=r"(words[0]), "=r"(words[1]), "=r"(words[2]), "=r"(found)
-          : "l"(from)
-          : "memory");
-    }
-    return found == number;
-#else
-    const std::uint64_t high = load_acquire(&from->halves[1]);
-    const std::uint64_t low = load_relaxed(&from->halves[0]);
-    words[0] = static_cast<std::uint32_t>(low);
-    words[1] = static_cast<std::uint32_t>(low >> 32);
-    words[2] = static_cast<std::uint32_t>(high);
-    return static_cast<std::uint32_t>(high >> 32) == number;
-#endif
-  }
-  // After the lines of a piece.
-  GIGABAR_DEVICE static void flush() {}
-};
-
-// 8 bytes of data; each half carries the number. For a CPU as writer or reader: it accesses 8 aligned bytes at once, but its
-// write-combining buffers may write a line in parts and in any order (Intel SDM volume 3, "Write Combining (WC) Memory Type").
-struct SplitLine {
-  static constexpr std::uint32_t kWords = 2;
-
-  GIGABAR_DEVICE static void store(MessageLine* to, const std::uint32_t (&words)[kWords], std::uint32_t number) {
-#if defined(__CUDA_ARCH__)
-    asm volatile("st.relaxed.sys.global.v2.u64 [%0], {%1, %2};"
-                 :
-                 : "l"(to), "l"(words[0] | std::uint64_t{number} << 32), "l"(words[1] | std::uint64_t{number} << 32)
-                 : "memory");
-#else
-    store_release(&to->halves[0], words[0] | std::uint64_t{number} << 32);
-    store_release(&to->halves[1], words[1] | std::uint64_t{number} << 32);
-#endif
-  }
-  template <Order O>
-  GIGABAR_DEVICE static bool load(const MessageLine* from, std::uint32_t number, std::uint32_t (&words)[kWords]) {
-    std::uint64_t low, high;
-#if defined(__CUDA_ARCH__)
-    if constexpr (O == Order::after_writes) {
-      low = load_acquire(&from->halves[0]);
-      high = load_acquire(&from->halves[1]);
-    } else {
-      asm volatile("ld.relaxed.sys.global.v2.u64 {%0, %1}, [%2];" : "=l"(low), "=l"(high) : "l"(from) : "memory");
-    }
-#else
-    low = load_acquire(&from->halves[0]);
-    high = load_acquire(&from->halves[1]);
-#endif
-    words[0] = static_cast<std::uint32_t>(low);
-    words[1] = static_cast<std::uint32_t>(high);
-    return static_cast<std::uint32_t>(low >> 32) == number && static_cast<std::uint32_t>(high >> 32) == number;
-  }
-  // Empties the write-combining buffers of a CPU.
-  GIGABAR_DEVICE static void flush() {
-#if !defined(__CUDA_ARCH__)
-    fence_system();
-#endif
-  }
-};
-
-// --- Rings -----------------------------------------------------------------------------------------------------------------------
-
-inline constexpr std::uint64_t kMaxMessageBytes = 0xffffffff;
-
-// Data of a piece's first line.
-template <class Line>
-inline constexpr std::uint64_t kFirstBytes = (Line::kWords - 1) * sizeof(std::uint32_t);
-
-// One end of a ring, open. It belongs to one scope from open_ring() to close(); each thread of the scope has its own
-// object, with equal values. Another scope may open the end after a barrier with this one.
-template <class Line>
-class BasicRing {
- public:
-  // The greatest piece of a message, half the ring. Longer messages wait for credit between pieces.
-  GIGABAR_DEVICE std::uint64_t piece_bytes() const {
-    return sizeof(std::uint32_t) * (std::uint64_t{line_count_ / 2} * Line::kWords - 1);
-  }
-  // Lines that a piece of so many bytes takes; one word of the first line says how many bytes follow.
-  GIGABAR_DEVICE static std::uint64_t lines_of(std::uint64_t bytes) {
-    return (bytes / sizeof(std::uint32_t) + (bytes % sizeof(std::uint32_t) != 0) + Line::kWords) / Line::kWords;
-  }
-
-  GIGABAR_DEVICE void open(RingEnd& end) {
-    kept_ = &end;
-    lines_ = end.lines;
-    line_count_ = end.line_count;
-    credit_ = end.credit;
-    status_ = end.status;
-    state_ = end.state;
-  }
-  // Keeps the state for who opens the end next.
-  template <class Scope>
-  GIGABAR_DEVICE void close(const Scope& scope) {
-    if (kept_ != nullptr && scope.rank() == 0) kept_->state = state_;
-    kept_ = nullptr;
-  }
-
-  // For the functions below.
-  GIGABAR_DEVICE MessageLine* line(std::uint64_t index) const { return lines_ + (index & (line_count_ - 1)); }
-  GIGABAR_DEVICE std::uint32_t number(std::uint64_t index) const {
-    return static_cast<std::uint32_t>(index >> lowest_bit(line_count_)) + 1;
-  }
-  GIGABAR_DEVICE std::uint64_t line_count() const { return line_count_; }
-  GIGABAR_DEVICE std::uint64_t* credit() const { return credit_; }
-  GIGABAR_DEVICE const std::uint32_t* status() const { return status_; }
-  GIGABAR_DEVICE RingState& state() { return state_; }
-
- private:
-  RingEnd* kept_ = nullptr;
-  MessageLine* lines_ = nullptr;
-  std::uint64_t* credit_ = nullptr;
-  const std::uint32_t* status_ = nullptr;
-  std::uint32_t line_count_ = 0;
-  RingState state_;
-};
-
-template <class Line>
-class BasicSendRing : public BasicRing<Line> {};
-template <class Line>
-class BasicRecvRing : public BasicRing<Line> {};
-
-using SendRing = BasicSendRing<WholeLine>;
-using RecvRing = BasicRecvRing<WholeLine>;
-// Of rings with a CPU at one end.
-using CpuSendRing = BasicSendRing<SplitLine>;
-using CpuRecvRing = BasicRecvRing<SplitLine>;
-
-namespace detail {
-
-GIGABAR_DEVICE Status find_rings(const DeviceFabric& fabric, Rank rank, std::uint32_t ring, PeerRing*& found) {
-  if (rank >= fabric.rank_count || ring >= fabric.ring_count) return Status::out_of_range;
-  found = fabric.rings + static_cast<std::size_t>(rank) * fabric.ring_count + ring;
-  return found->send.lines == nullptr ? Status::unavailable : Status::ok;
-}
-
-}  // namespace detail
-
-// Opens ring `number` to `rank`, and the one of that number from `rank`. One scope at a time has an end open.
-// Errors: out_of_range (no such rank or ring), unavailable (the rank is not load/store accessible).
-GIGABAR_DEVICE Status open_ring(const DeviceFabric& fabric, Rank rank, std::uint32_t number, SendRing& ring) {
-  PeerRing* found = nullptr;
-  const Status status = detail::find_rings(fabric, rank, number, found);
-  if (status == Status::ok) ring.open(found->send);
-  return status;
-}
-GIGABAR_DEVICE Status open_ring(const DeviceFabric& fabric, Rank rank, std::uint32_t number, RecvRing& ring) {
-  PeerRing* found = nullptr;
-  const Status status = detail::find_rings(fabric, rank, number, found);
-  if (status == Status::ok) ring.open(found->recv);
-  return status;
-}
 
 // --- Sending ---------------------------------------------------------------------------------------------------------------------
 
@@ -258,42 +73,60 @@ GIGABAR_DEVICE_CALLED Credit await_credit(Scope scope, const std::uint64_t* word
   return {agree(scope, status), credit};
 }
 
-// Stores a piece: its first line says that `bytes` of the message are left, and `piece` of them are in these lines. `word(i)` is
-// word i of the piece. Four lines at once: their words are loaded before the first store.
-template <class Scope, class Line, class Word>
-GIGABAR_DEVICE void store_piece(const Scope& scope, BasicSendRing<Line>& ring, std::uint64_t bytes, std::uint64_t piece,
-                                const Word& word) {
-  constexpr std::uint32_t kWords = Line::kWords;
-  const std::uint64_t begin = ring.state().position;
-  const std::uint64_t word_count = (piece + sizeof(std::uint32_t) - 1) / sizeof(std::uint32_t);
-  const std::uint64_t count = BasicRing<Line>::lines_of(piece);
-  const std::uint64_t step = scope.size();
-  if (scope.rank() == 0) {
-    std::uint32_t words[kWords] = {static_cast<std::uint32_t>(bytes)};
-    for (std::uint32_t j = 1; j < kWords; ++j) words[j] = j - 1 < word_count ? word(j - 1) : 0;
-    Line::store(ring.line(begin), words, ring.number(begin));
+// How many lines a thread loads before it looks at the first: their round trips to the memory overlap.
+inline constexpr std::uint32_t kLinesAtOnce = 4;
+
+// Bytes of a piece before line k; of the first line a number that is not below any piece's size.
+template <class Line>
+GIGABAR_DEVICE constexpr std::uint32_t bytes_before(std::uint32_t k) {
+  return (k * Line::kWords - 1) * kWordBytes;
+}
+// Lines of a piece that have no less than a line's words of it, the first one counted.
+template <class Line>
+GIGABAR_DEVICE constexpr std::uint32_t full_lines_of(std::uint32_t bytes) {
+  return (bytes / kWordBytes + 1) / Line::kWords;
+}
+
+// The words of line k of a piece, where it has them; `words(i)` is word i of the message, and `first_word` of them are before the
+// piece.
+template <class Line, class Words>
+GIGABAR_DEVICE void load_line(std::uint32_t k, std::uint32_t piece, std::uint32_t first_word, const Words& words,
+                              std::uint32_t (&line)[Line::kWords]) {
+  const std::uint32_t begin = bytes_before<Line>(k);
+  for (std::uint32_t j = 0; j < Line::kWords; ++j) {
+    if (begin + j * kWordBytes < piece) line[j] = words(first_word + k * Line::kWords - 1 + j);
   }
-  constexpr std::uint32_t kAtOnce = 4;
-  for (std::uint64_t k = 1 + scope.rank(); k < count; k += kAtOnce * step) {
-    std::uint32_t words[kAtOnce][kWords] = {};
+}
+
+// Stores the lines of a piece behind those that every thread has stored, one each.
+template <class Scope, class Line, class Words>
+GIGABAR_DEVICE void store_more(const Scope& scope, const BasicSendRing<Line>& ring, std::uint32_t piece, std::uint32_t first_word,
+                               const Words& words) {
+  constexpr std::uint32_t kWords = Line::kWords;
+  const std::uint32_t step = scope.size(), full = full_lines_of<Line>(piece), count = BasicRing<Line>::lines_of(piece);
+  std::uint32_t k = scope.rank() + step;
+  for (; k < full; k += kLinesAtOnce * step) {
+    std::uint32_t lines[kLinesAtOnce][kWords];
 #if defined(__CUDA_ARCH__)
 #pragma unroll
 #endif
-    for (std::uint32_t n = 0; n < kAtOnce; ++n) {
+    for (std::uint32_t n = 0; n < kLinesAtOnce; ++n) {
       for (std::uint32_t j = 0; j < kWords; ++j) {
-        const std::uint64_t i = (k + n * step) * kWords - 1 + j;
-        if (i < word_count) words[n][j] = word(i);
+        lines[n][j] = k + n * step < full ? words(first_word + (k + n * step) * kWords - 1 + j) : 0;
       }
     }
 #if defined(__CUDA_ARCH__)
 #pragma unroll
 #endif
-    for (std::uint32_t n = 0; n < kAtOnce; ++n) {
-      const std::uint64_t index = begin + k + n * step;
-      if (k + n * step < count) Line::store(ring.line(index), words[n], ring.number(index));
+    for (std::uint32_t n = 0; n < kLinesAtOnce; ++n) {
+      if (k + n * step < full) Line::store(ring.line(k + n * step), lines[n], ring.number(k + n * step));
     }
   }
-  Line::flush();
+  // The last line may have less. The last thread has the least to do.
+  if (full == count || full < step || scope.rank() != step - 1) return;
+  std::uint32_t line[kWords] = {};
+  load_line<Line>(full, piece, first_word, words, line);
+  Line::store(ring.line(full), line, ring.number(full));
 }
 
 }  // namespace detail
@@ -308,79 +141,79 @@ GIGABAR_DEVICE void store_piece(const Scope& scope, BasicSendRing<Line>& ring, s
 template <class Scope, class Line, class Word>
 GIGABAR_DEVICE Status send_words(const Scope& scope, BasicSendRing<Line>& ring, std::uint64_t bytes, const Word& word,
                                  Timeout timeout, Order order = Order::none) {
-  RingState& state = ring.state();
   if (bytes > kMaxMessageBytes) return Status::out_of_range;
-  if (state.done_bytes != 0 && state.message_bytes != bytes) return Status::invalid_argument;
+  if (ring.done_bytes != 0 && ring.message_bytes != bytes) return Status::invalid_argument;
   if (order == Order::after_writes) {
     if (!detail::sync_all(scope)) return Status::timed_out;
     if (scope.rank() == 0) fence_system();
   }
   while (true) {
-    const std::uint64_t left = bytes - state.done_bytes;
-    const std::uint64_t piece = left < ring.piece_bytes() ? left : ring.piece_bytes();
-    const std::uint64_t lines = BasicRing<Line>::lines_of(piece);
-    if (state.position + lines > state.credit + ring.line_count()) {
-      const std::uint64_t least = state.position + lines - ring.line_count();
+    const std::uint32_t left = static_cast<std::uint32_t>(bytes) - ring.done_bytes;
+    const std::uint32_t piece = left < ring.piece_bytes() ? left : ring.piece_bytes();
+    const std::uint32_t first_word = ring.done_bytes / detail::kWordBytes, k = scope.rank();
+    // A thread's first line is loaded before anything else: its round trip to the memory overlaps with the rest.
+    std::uint32_t line[Line::kWords] = {left};
+    detail::load_line<Line>(k, piece, first_word, word, line);
+    const std::uint32_t lines = BasicRing<Line>::lines_of(piece);
+    if (ring.pending() + lines > ring.line_count()) {
+      const std::uint64_t least = ring.position() + lines - ring.line_count();
       const detail::Credit known = detail::await_credit(scope, ring.credit(), ring.status(), least, timeout);
       if (known.status != Status::ok) return known.status;
-      state.credit = known.lines;
+      ring.know(known.lines);
     }
-    const std::uint64_t first = state.done_bytes / sizeof(std::uint32_t);
-    detail::store_piece(scope, ring, left, piece, [&](std::uint64_t i) { return word(first + i); });
-    state.position += lines;
+    if (k < lines) Line::store(ring.line(k), line, ring.number(k));
+    if (lines > scope.size()) detail::store_more(scope, ring, piece, first_word, word);
+    Line::flush();
+    ring.pass(lines);
     if (piece == left) break;
-    state.message_bytes = bytes;
-    state.done_bytes += piece;
+    ring.message_bytes = static_cast<std::uint32_t>(bytes);
+    ring.done_bytes += piece;
   }
-  state.done_bytes = 0;
+  ring.done_bytes = 0;
   return Status::ok;
 }
 
 namespace detail {
 
-// The words of memory at any address, of any type.
-struct WordsFrom {
-  const std::byte* bytes;
-  std::uint64_t count;
+GIGABAR_DEVICE bool is_word_aligned(const void* address) { return reinterpret_cast<std::uintptr_t>(address) % kWordBytes == 0; }
 
-  GIGABAR_DEVICE std::uint32_t operator()(std::uint64_t i) const {
-    const std::byte* const at = bytes + i * sizeof(std::uint32_t);
-    const std::uint64_t left = count - i * sizeof(std::uint32_t);
-    if (left >= sizeof(std::uint32_t) && reinterpret_cast<std::uintptr_t>(at) % sizeof(std::uint32_t) == 0) {
-#if defined(__CUDA_ARCH__)
-      return load_relaxed(reinterpret_cast<const std::uint32_t*>(at));
-#else
-      std::uint32_t whole = 0;
-      memcpy(&whole, at, sizeof whole);
-      return whole;
-#endif
-    }
-    std::uint32_t word = 0;
-#if defined(__CUDA_ARCH__)
-#pragma unroll 1
-#endif
-    for (std::uint32_t b = 0; b < sizeof word && b < left; ++b) {
-      word |= std::uint32_t{reinterpret_cast<const volatile std::uint8_t*>(at)[b]} << 8 * b;
-    }
+// The words of a message in memory of any type: at an address that is a multiple of 4, with a size that is one.
+struct WholeWords {
+  const std::byte* bytes;
+
+  GIGABAR_DEVICE std::uint32_t operator()(std::uint32_t i) const {
+    std::uint32_t word;
+    memcpy(&word, __builtin_assume_aligned(bytes + std::size_t{i} * sizeof word, sizeof word), sizeof word);
     return word;
   }
 };
 
-struct WordsTo {
-  std::byte* bytes;
-
-  GIGABAR_DEVICE void operator()(std::uint64_t i, std::uint32_t word, std::uint32_t count) const {
-    std::byte* const at = bytes + i * sizeof word;
-    if (count == sizeof word && reinterpret_cast<std::uintptr_t>(at) % sizeof word == 0) {
-      memcpy(__builtin_assume_aligned(at, sizeof word), &word, sizeof word);
-      return;
-    }
-#if defined(__CUDA_ARCH__)
-#pragma unroll 1  // seldom run, and instantiated at many places
-#endif
-    for (std::uint32_t b = 0; b < count; ++b) at[b] = static_cast<std::byte>(word >> 8 * b);
-  }
+// What a function did that got its ring by value, so that the caller's stays in registers.
+template <class Ring>
+struct Called {
+  Status status;
+  Ring ring;
+  std::uint64_t bytes;
 };
+
+// send(), whatever the message.
+template <class Scope, class Line>
+GIGABAR_DEVICE_CALLED Called<BasicSendRing<Line>> send_any(Scope scope, BasicSendRing<Line> ring, const std::byte* source,
+                                                           std::uint64_t bytes, Timeout timeout, Order order) {
+  if (is_word_aligned(source) && bytes % kWordBytes == 0) {
+    const Status status = send_words(scope, ring, bytes, WholeWords{source}, timeout, order);
+    return {status, ring, bytes};
+  }
+  const auto word_of_bytes = [=](std::uint64_t i) {
+    std::uint32_t word = 0;
+    for (std::uint32_t b = 0; b < sizeof word && i * sizeof word + b < bytes; ++b) {
+      word |= static_cast<std::uint32_t>(source[i * sizeof word + b]) << 8 * b;
+    }
+    return word;
+  };
+  const Status status = send_words(scope, ring, bytes, word_of_bytes, timeout, order);
+  return {status, ring, bytes};
+}
 
 // A value of up to 8 bytes as two words, and back.
 template <class T>
@@ -400,11 +233,27 @@ GIGABAR_DEVICE T value_of_bits(std::uint64_t bits) {
 
 }  // namespace detail
 
-// Sends `bytes` at `source`: any address; the memory may change after the call and scope.sync(). Errors: as send_words.
+// Sends `bytes` at `source`: any address and size, fastest where both are multiples of 4. The memory may change after the call and
+// scope.sync(). Errors: as send_words.
 template <class Scope, class Line>
 GIGABAR_DEVICE Status send(const Scope& scope, BasicSendRing<Line>& ring, const void* source, std::uint64_t bytes, Timeout timeout,
                            Order order = Order::none) {
-  return send_words(scope, ring, bytes, detail::WordsFrom{static_cast<const std::byte*>(source), bytes}, timeout, order);
+  // In place: one piece of whole words, for which there is room.
+  const auto* const from = static_cast<const std::byte*>(source);
+  const bool is_whole = (reinterpret_cast<std::uintptr_t>(from) | bytes) % detail::kWordBytes == 0;
+  if (is_whole && bytes < ring.room_bytes() && ring.done_bytes == 0 && order == Order::none) {
+    const std::uint32_t k = scope.rank(), size = static_cast<std::uint32_t>(bytes);
+    std::uint32_t line[Line::kWords] = {size};
+    detail::load_line<Line>(k, size, 0, detail::WholeWords{from}, line);
+    if (k == 0 || detail::bytes_before<Line>(k) < size) Line::store(ring.line(k), line, ring.number(k));
+    if (size > detail::bytes_before<Line>(scope.size())) detail::store_more(scope, ring, size, 0, detail::WholeWords{from});
+    Line::flush();
+    ring.pass(BasicRing<Line>::lines_of(size));
+    return Status::ok;
+  }
+  const auto called = detail::send_any(scope, ring, from, bytes, timeout, order);
+  ring = called.ring;
+  return called.status;
 }
 
 // Sends a value of up to 8 bytes, that of the thread of rank 0: one line between GPUs. Errors: as send_words.
@@ -420,95 +269,145 @@ GIGABAR_DEVICE Status send_value(const Scope& scope, BasicSendRing<Line>& ring, 
 
 namespace detail {
 
-// What the first line of the next piece says.
+// The next piece, of which its first line tells.
 template <class Line>
 struct PieceHead {
-  std::uint64_t left = 0;                  // bytes of the message, from this piece on
-  std::uint64_t bytes = 0;                 // of this piece
-  std::uint32_t words[Line::kWords] = {};  // the line's; its data begin at the second
+  std::uint32_t left = 0;                  // bytes of the message, from this piece on
+  std::uint32_t bytes = 0;                 // of this piece
+  std::uint32_t words[Line::kWords] = {};  // the first line's; its data begin at the second
 };
 
-// The words of one line that belong to the message go to `take`. `i`: the first word's place in the message.
-template <std::uint32_t Begin, std::uint32_t End, class Take>
-GIGABAR_DEVICE void take_words(const std::uint32_t (&words)[End], std::uint64_t i, std::uint64_t end_bytes, const Take& take) {
-  for (std::uint32_t j = Begin; j < End; ++j, ++i) {
-    const std::uint64_t at = i * sizeof(std::uint32_t);
-    if (at >= end_bytes) return;
-    const std::uint64_t left = end_bytes - at;
-    take(i, words[j], static_cast<std::uint32_t>(left < sizeof(std::uint32_t) ? left : sizeof(std::uint32_t)));
+// The words of line k that belong to a piece go to `take`.
+template <class Line, class Take>
+GIGABAR_DEVICE void take_line(std::uint32_t k, std::uint32_t piece, std::uint32_t first_word,
+                              const std::uint32_t (&line)[Line::kWords], const Take& take) {
+  const std::uint32_t begin = bytes_before<Line>(k), rest = piece % kWordBytes;
+  for (std::uint32_t j = 0; j < Line::kWords; ++j) {
+    if (begin + j * kWordBytes < piece - rest) take(first_word + k * Line::kWords - 1 + j, line[j], kWordBytes);
+  }
+  if (rest == 0) return;
+  for (std::uint32_t j = 0; j < Line::kWords; ++j) {
+    if (begin + j * kWordBytes == piece - rest) take(first_word + k * Line::kWords - 1 + j, line[j], rest);
   }
 }
 
-// This thread's part of a piece. Every thread reads the first line itself. A thread's first own line is loaded together with it,
-// so that a message of one line for each thread takes one round trip to the memory behind the last poll.
+// Takes a thread's lines of a piece from line `k` on.
 template <class Scope, class Line, class Take>
-GIGABAR_DEVICE Status take_piece(const Scope& scope, BasicRecvRing<Line>& ring, std::uint64_t capacity, const Take& take,
-                                 Timeout timeout, Order order, PieceHead<Line>& head) {
+GIGABAR_DEVICE Status take_more(const Scope& scope, const BasicRecvRing<Line>& ring, std::uint32_t piece, std::uint32_t first_word,
+                                std::uint32_t k, const Take& take, Deadline& deadline) {
   constexpr std::uint32_t kWords = Line::kWords;
-  const RingState& state = ring.state();
-  const std::uint64_t begin = state.position;
-  const std::uint64_t step = scope.size();
-  const bool is_longer = capacity > kFirstBytes<Line>;
-  const bool is_acquiring = order == Order::after_writes && scope.rank() == 0;
-  std::uint64_t k = 1 + scope.rank();
-  std::uint32_t own[kWords];
-  bool has_own = false;
-  Deadline deadline(timeout);
-  Status status = await(ring.status(), nullptr, deadline, [&] {
-    if (is_longer) has_own = Line::template load<Order::none>(ring.line(begin + k), ring.number(begin + k), own);
-    return is_acquiring ? Line::template load<Order::after_writes>(ring.line(begin), ring.number(begin), head.words)
-                        : Line::template load<Order::none>(ring.line(begin), ring.number(begin), head.words);
-  });
-  if (status != Status::ok) return status;
-  head.left = head.words[0];
-  head.bytes = head.left < ring.piece_bytes() ? head.left : ring.piece_bytes();
-  if (state.done_bytes + head.left > capacity) return Status::out_of_range;
-  const std::uint64_t first_word = state.done_bytes / sizeof(std::uint32_t);
-  const std::uint64_t end_bytes = state.done_bytes + head.bytes;
-  if (scope.rank() == 0) take_words<1>(head.words, first_word, end_bytes, take);
-  const std::uint64_t count = BasicRing<Line>::lines_of(head.bytes);
-  const auto take_line = [&](const std::uint32_t(&words)[kWords], std::uint64_t line) {
-    take_words<0>(words, first_word + line * kWords - 1, end_bytes, take);
-  };
-  if (has_own && k < count) {
-    take_line(own, k);
-    k += step;
-  }
-  constexpr std::uint32_t kAtOnce = 4;
-  for (; k < count; k += kAtOnce * step) {
-    std::uint32_t words[kAtOnce][kWords];
-    bool has[kAtOnce];
+  const std::uint32_t step = scope.size(), full = full_lines_of<Line>(piece), count = BasicRing<Line>::lines_of(piece);
+  for (; k < count; k += kLinesAtOnce * step) {
+    std::uint32_t lines[kLinesAtOnce][kWords];
+    const Status status = await(ring.status(), nullptr, deadline, [&] {
+      bool has_all = true;
 #if defined(__CUDA_ARCH__)
 #pragma unroll
 #endif
-    for (std::uint32_t n = 0; n < kAtOnce; ++n) {
-      const std::uint64_t index = begin + k + n * step;
-      has[n] = k + n * step < count && Line::template load<Order::none>(ring.line(index), ring.number(index), words[n]);
-    }
+      for (std::uint32_t n = 0; n < kLinesAtOnce; ++n) {
+        const std::uint32_t at = k + n * step;
+        if (at < count) has_all &= Line::template load<Order::none>(ring.line(at), ring.number(at), lines[n]);
+      }
+      return has_all;
+    });
+    if (status != Status::ok) return status;
 #if defined(__CUDA_ARCH__)
 #pragma unroll
 #endif
-    for (std::uint32_t n = 0; n < kAtOnce; ++n) {
-      const std::uint64_t line = k + n * step;
-      if (line >= count) break;
-      const std::uint64_t index = begin + line;
-      const auto look = [&] { return Line::template load<Order::none>(ring.line(index), ring.number(index), words[n]); };
-      if (!has[n]) status = await(ring.status(), nullptr, deadline, look);
-      if (status != Status::ok) return status;
-      take_line(words[n], line);
+    for (std::uint32_t n = 0; n < kLinesAtOnce; ++n) {
+      const std::uint32_t at = k + n * step;
+      if (at >= full) {
+        if (at < count) take_line<Line>(at, piece, first_word, lines[n], take);
+        continue;
+      }
+      for (std::uint32_t j = 0; j < kWords; ++j) take(first_word + at * kWords - 1 + j, lines[n][j], kWordBytes);
     }
   }
   return Status::ok;
 }
 
-// Gives the lines before `position` back, behind a barrier: once per quarter of the ring.
+// What a thread has of a piece at first.
+template <class Line>
+struct FirstLines {
+  static constexpr std::uint32_t kOwn = kLinesAtOnce + 1;  // with them, a block of 512 threads has 24 KiB
+
+  std::uint32_t head[Line::kWords] = {};  // the first line: what is left of the message, and data
+  std::uint32_t own[kOwn][Line::kWords] = {};
+};
+
+// Waits until the first line of a piece is here and, where the piece has them, this thread's own ones. Each poll loads all at once.
+// `room`: bytes that the message may still have. `IsShort`: only the first line is wanted. `HasAll`: all of a thread's own lines.
+template <bool IsShort, bool HasAll, class Scope, class Line>
+GIGABAR_DEVICE Status await_lines(const Scope& scope, const BasicRecvRing<Line>& ring, std::uint32_t room, Deadline& deadline,
+                                  Order order, FirstLines<Line>& lines) {
+  const std::uint32_t k = scope.rank(), step = scope.size();
+  // The first line is the own one of the thread of rank 0.
+  const std::uint32_t own_begin = k == 0 ? 0 : bytes_before<Line>(k);
+  const bool is_acquiring = order == Order::after_writes && k == 0;
+  const bool has_more = HasAll && room > bytes_before<Line>(step);
+  return await(ring.status(), nullptr, deadline, [&] {
+    bool has_head = false, has[FirstLines<Line>::kOwn] = {};
+    const auto load_all = [&](std::uint32_t count) {
+      has_head = is_acquiring ? Line::template load<Order::after_writes>(ring.line(0), ring.number(0), lines.head)
+                              : Line::template load<Order::none>(ring.line(0), ring.number(0), lines.head);
+#if defined(__CUDA_ARCH__)
+#pragma unroll
+#endif
+      for (std::uint32_t n = 0; n < count; ++n) {
+        has[n] = Line::template load<Order::none>(ring.line(k + n * step), ring.number(k + n * step), lines.own[n]);
+      }
+    };
+    if constexpr (IsShort) {
+      load_all(0);
+      return has_head;
+    }
+    bool has_all = true;
+    if (has_more) {
+      load_all(FirstLines<Line>::kOwn);
+#if defined(__CUDA_ARCH__)
+#pragma unroll
+#endif
+      for (std::uint32_t n = 1; n < FirstLines<Line>::kOwn; ++n) {
+        has_all = has_all && (has[n] || bytes_before<Line>(k + n * step) >= lines.head[0]);
+      }
+    } else {
+      load_all(1);
+    }
+    const std::uint32_t left = lines.head[0];
+    has_all = has_all && (has[0] || own_begin >= left);
+    return has_head && (has_all || left > room);
+  });
+}
+
+// This thread's part of a piece.
+template <bool IsShort, class Scope, class Line, class Take>
+GIGABAR_DEVICE Status take_piece(const Scope& scope, const BasicRecvRing<Line>& ring, std::uint32_t room, const Take& take,
+                                 Timeout timeout, Order order, PieceHead<Line>& head) {
+  const std::uint32_t k = scope.rank(), step = scope.size(), first_word = ring.done_bytes / kWordBytes;
+  FirstLines<Line> lines;
+  Deadline deadline(timeout);
+  const Status status = await_lines<IsShort, false>(scope, ring, room, deadline, order, lines);
+  if (status != Status::ok) return status;
+  head.left = lines.head[0];
+  head.bytes = head.left < ring.piece_bytes() ? head.left : ring.piece_bytes();
+  for (std::uint32_t j = 0; j < Line::kWords; ++j) head.words[j] = lines.head[j];
+  if (head.left > room) return Status::out_of_range;
+  if (IsShort) {
+    if (k == 0) take_line<Line>(0, head.bytes, first_word, lines.head, take);
+    return Status::ok;
+  }
+  take_line<Line>(k, head.bytes, first_word, lines.own[0], take);
+  if (bytes_before<Line>(step) >= head.bytes) return Status::ok;
+  return take_more(scope, ring, head.bytes, first_word, k + step, take, deadline);
+}
+
+// Gives the emptied lines back, behind a barrier: once per quarter of the ring.
 template <class Scope, class Line>
 GIGABAR_DEVICE void give_credit(const Scope& scope, BasicRecvRing<Line>& ring) {
-  RingState& state = ring.state();
-  if (state.position - state.credit < ring.line_count() / 4) return;
-  state.credit = state.position;
+  if (ring.pending() < ring.line_count() / 4) return;
+  ring.know(ring.position());
   if (scope.rank() != 0) return;
-  store_release(ring.credit(), state.position);
+  store_release(ring.credit(), ring.position());
   Line::flush();
 }
 
@@ -526,25 +425,27 @@ GIGABAR_DEVICE_CALLED Failure agree_on_failure(Scope scope, Status status, std::
 }
 
 // recv_words(); `head` is that of the last piece.
-template <class Scope, class Line, class Take>
+template <bool IsShort, class Scope, class Line, class Take>
 GIGABAR_DEVICE Status recv_pieces(const Scope& scope, BasicRecvRing<Line>& ring, std::uint64_t capacity, const Take& take,
                                   std::uint64_t& bytes, Timeout timeout, Order order, PieceHead<Line>& head) {
-  RingState& state = ring.state();
   while (true) {
-    const Status status = take_piece(scope, ring, capacity, take, timeout, order, head);
-    const std::uint64_t all = state.done_bytes + head.left;
+    const std::uint64_t room = capacity > ring.done_bytes ? capacity - ring.done_bytes : 0;
+    const Status status = take_piece<IsShort>(
+        scope, ring, static_cast<std::uint32_t>(room < kMaxMessageBytes ? room : kMaxMessageBytes), take, timeout, order, head);
+    const std::uint32_t all = ring.done_bytes + head.left;
     if (scope.any(status != Status::ok)) {
-      const Failure failure = agree_on_failure(scope, status, static_cast<std::uint32_t>(all));
+      const Failure failure = agree_on_failure(scope, status, all);
       bytes = failure.bytes;
       return failure.status;
     }
-    state.position += BasicRing<Line>::lines_of(head.bytes);
-    state.done_bytes += head.bytes;
+    ring.pass(BasicRing<Line>::lines_of(head.bytes));
     give_credit(scope, ring);
-    if (head.bytes != head.left) continue;
-    state.done_bytes = 0;
-    bytes = all;
-    return Status::ok;
+    if (head.bytes == head.left) {
+      ring.done_bytes = 0;
+      bytes = all;
+      return Status::ok;
+    }
+    ring.done_bytes += head.bytes;
   }
 }
 
@@ -560,14 +461,108 @@ template <class Scope, class Line, class Take>
 GIGABAR_DEVICE Status recv_words(const Scope& scope, BasicRecvRing<Line>& ring, std::uint64_t capacity, const Take& take,
                                  std::uint64_t& bytes, Timeout timeout, Order order = Order::none) {
   detail::PieceHead<Line> head;
-  return detail::recv_pieces(scope, ring, capacity, take, bytes, timeout, order, head);
+  return detail::recv_pieces<false>(scope, ring, capacity, take, bytes, timeout, order, head);
 }
 
-// Receives the next message into `destination`: any address. Errors: as recv_words; the contents are undefined then.
+namespace detail {
+
+GIGABAR_DEVICE_CALLED void store_bytes_of_word(std::byte* to, std::uint32_t word, std::uint32_t count) {
+  for (std::uint32_t b = 0; b < count; ++b) to[b] = static_cast<std::byte>(word >> 8 * b);
+}
+
+GIGABAR_DEVICE void store_word(std::byte* to, std::uint32_t word) {
+  memcpy(__builtin_assume_aligned(to, sizeof word), &word, sizeof word);
+}
+
+// A thread's lines behind its first one, of a message of one piece and whole words.
+template <class Scope, class Line>
+GIGABAR_DEVICE Status store_more_words(const Scope& scope, const BasicRecvRing<Line>& ring, std::uint32_t size, std::byte* to,
+                                       const FirstLines<Line>& lines, Deadline& deadline) {
+  const std::uint32_t step = scope.size();
+  std::uint32_t k = scope.rank() + step;
+#if defined(__CUDA_ARCH__)
+#pragma unroll
+#endif
+  for (std::uint32_t n = 1; n < FirstLines<Line>::kOwn; ++n, k += step) {
+    const std::uint32_t begin = bytes_before<Line>(k);
+    for (std::uint32_t j = 0; j < Line::kWords; ++j) {
+      if (begin + j * kWordBytes < size) store_word(to + begin + j * kWordBytes, lines.own[n][j]);
+    }
+  }
+  if (bytes_before<Line>(FirstLines<Line>::kOwn * step) >= size) return Status::ok;
+  const auto take = [=](std::uint64_t i, std::uint32_t word, std::uint32_t) { store_word(to + i * sizeof word, word); };
+  return take_more(scope, ring, size, 0, k, take, deadline);
+}
+
+// recv(), whatever the message.
+template <class Scope, class Line>
+GIGABAR_DEVICE_CALLED Called<BasicRecvRing<Line>> recv_any(Scope scope, BasicRecvRing<Line> ring, std::byte* destination,
+                                                           std::uint64_t capacity, Timeout timeout, Order order) {
+  std::uint64_t bytes = 0;
+  Status status;
+  if (is_word_aligned(destination)) {
+    const auto take = [=](std::uint64_t i, std::uint32_t word, std::uint32_t count) {
+      std::byte* const at = destination + i * sizeof word;
+      if (count == sizeof word)
+        store_word(at, word);
+      else
+        store_bytes_of_word(at, word, count);
+    };
+    status = recv_words(scope, ring, capacity, take, bytes, timeout, order);
+  } else {
+    const auto take = [=](std::uint64_t i, std::uint32_t word, std::uint32_t count) {
+      store_bytes_of_word(destination + i * sizeof word, word, count);
+    };
+    status = recv_words(scope, ring, capacity, take, bytes, timeout, order);
+  }
+  return {status, ring, bytes};
+}
+
+}  // namespace detail
+
+// Receives the next message into `destination`: any address, fastest at a multiple of 4. Errors: as recv_words; the contents are
+// undefined then.
 template <class Scope, class Line>
 GIGABAR_DEVICE Status recv(const Scope& scope, BasicRecvRing<Line>& ring, void* destination, std::uint64_t capacity,
                            std::uint64_t& bytes, Timeout timeout, Order order = Order::none) {
-  return recv_words(scope, ring, capacity, detail::WordsTo{static_cast<std::byte*>(destination)}, bytes, timeout, order);
+  auto* const to = static_cast<std::byte*>(destination);
+  // In place: one piece of whole words. What does not depend on the message is computed before it comes.
+  if (detail::is_word_aligned(to) && ring.done_bytes == 0) {
+    const std::uint32_t k = scope.rank(), step = scope.size();
+    std::uint32_t room = ring.piece_bytes(), begin = detail::bytes_before<Line>(k);
+    if (capacity < room) room = static_cast<std::uint32_t>(capacity);
+    std::byte* at = to + std::uint64_t{k} * Line::kWords * detail::kWordBytes;
+    compute_now(room);
+    compute_now(begin);
+    compute_now(at);
+    detail::FirstLines<Line> lines;
+    Deadline deadline(timeout);
+    Status status = detail::await_lines<false, true>(scope, ring, room, deadline, order, lines);
+    const std::uint32_t size = lines.head[0];
+    const bool is_quick = size <= room && size % detail::kWordBytes == 0;
+    if (is_quick && status == Status::ok) {
+      for (std::uint32_t j = 0; j < Line::kWords; ++j) {
+        if (begin + j * detail::kWordBytes < size)
+          detail::store_word(at + j * detail::kWordBytes - detail::kWordBytes, lines.own[0][j]);
+      }
+      if (size > detail::bytes_before<Line>(step)) status = detail::store_more_words(scope, ring, size, to, lines, deadline);
+    }
+    if (!scope.any(!is_quick || status != Status::ok)) {
+      ring.pass(BasicRing<Line>::lines_of(size));
+      detail::give_credit(scope, ring);
+      bytes = size;
+      return Status::ok;
+    }
+    if (scope.any(status != Status::ok)) {
+      const detail::Failure failure = detail::agree_on_failure(scope, status, 0);
+      bytes = 0;
+      return failure.status;
+    }
+  }
+  const auto called = detail::recv_any(scope, ring, to, capacity, timeout, order);
+  ring = called.ring;
+  bytes = called.bytes;
+  return called.status;
 }
 
 // Receives a value of up to 8 bytes, to every thread of the scope. Bytes that the message does not have are 0.
@@ -578,7 +573,8 @@ GIGABAR_DEVICE Status recv_value(const Scope& scope, BasicRecvRing<Line>& ring, 
   detail::PieceHead<Line> head;
   std::uint64_t bits = 0, bytes = 0;
   const auto take = [&](std::uint64_t i, std::uint32_t word, std::uint32_t) { bits |= std::uint64_t{word} << 32 * i; };
-  const Status status = detail::recv_pieces(scope, ring, sizeof value, take, bytes, timeout, order, head);
+  const Status status =
+      detail::recv_pieces<sizeof(T) <= kFirstBytes<Line>>(scope, ring, sizeof value, take, bytes, timeout, order, head);
   if (status != Status::ok) return status;
   if constexpr (sizeof(T) <= kFirstBytes<Line>) {
     bits = head.words[1];

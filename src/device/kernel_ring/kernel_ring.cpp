@@ -140,13 +140,13 @@ Result<std::uint64_t> KernelRing::call(const void* arguments, std::uint64_t byte
                       text("a message has at most ", device::kMaxMessageBytes, " bytes"), "split the arguments");
   }
   const std::span given(static_cast<const std::byte*>(arguments), bytes);
-  if (state_->to_kernel.state().done_bytes != 0 && !std::ranges::equal(state_->cut_off, given)) {
+  if (state_->to_kernel.done_bytes != 0 && !std::ranges::equal(state_->cut_off, given)) {
     return make_error(Status::invalid_argument, "call", text("kernel, with ", counted(bytes, "byte")),
                       "other arguments were sent in part by the call before, and would be mixed with these",
                       "repeat the call that timed out");
   }
   if (device::send(thread, state_->to_kernel, arguments, bytes, wait) != Status::ok) {
-    if (state_->to_kernel.state().done_bytes != 0) state_->cut_off.assign(given.begin(), given.end());
+    if (state_->to_kernel.done_bytes != 0) state_->cut_off.assign(given.begin(), given.end());
     return late("the kernel makes no room for the arguments");
   }
   state_->late_answers = 1;

@@ -131,7 +131,7 @@ void arrive_in_every_order(Rig& rig, std::size_t part_count, std::size_t parts_p
   std::uint32_t seed = 0;
   do {
     const auto sent = bytes_of(++seed, size);
-    const std::size_t first = ends.to.state().position % rig.send.line_count;
+    const std::size_t first = ends.to.position() % rig.send.line_count;
     ASSERT_EQ(ends.send(sent), Status::ok);
     std::vector<std::uint8_t> got;
     for (const std::size_t part : order) {

@@ -15,7 +15,12 @@ class MessageUnit {
  public:
   // `end` is zeroed.
   GIGABAR_DEVICE MessageUnit(const Scope& scope, const RoundPlan& plan, std::uint32_t index, UnitEnd* end)
-      : scope_(scope), plan_(plan), part_(part_of(plan, index)), index_(index), end_(end) {}
+      : scope_(scope),
+        plan_(plan),
+        part_(part_of(plan, index)),
+        index_(index),
+        own_(device::detail::find_bytes(plan.fabric, plan.fabric.rank, kDataSegment, 0, 0).address),
+        end_(end) {}
 
   // `samples`: [iteration_count], written by the active side.
   GIGABAR_DEVICE void run(std::uint64_t* samples) const {
@@ -67,8 +72,7 @@ class MessageUnit {
     return words_at(plan_.receive_offset_bytes + slot * plan_.slot_stride_bytes);
   }
   GIGABAR_DEVICE std::uint32_t* words_at(std::uint64_t offset) const {
-    const auto own = device::detail::find_bytes(plan_.fabric, plan_.fabric.rank, kDataSegment, offset + part_.begin, part_.bytes);
-    return reinterpret_cast<std::uint32_t*>(own.address);
+    return reinterpret_cast<std::uint32_t*>(own_ + offset + part_.begin);
   }
 
   GIGABAR_DEVICE Status send(device::SendRing& to, std::uint32_t message) const {
@@ -125,6 +129,7 @@ class MessageUnit {
   const RoundPlan& plan_;
   const Part part_;
   const std::uint32_t index_;
+  std::byte* const own_;  // this rank's segment
   UnitEnd* const end_;
 };
 template <>
