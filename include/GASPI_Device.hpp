@@ -14,8 +14,7 @@
 // Where a call means something else than on the host:
 // - A queue empties itself, so no call returns GASPI_QUEUE_FULL: without a free place a call waits, and ends with GASPI_TIMEOUT.
 // - Kernels have queues of their own, `queue_num` of gaspi_device_open; gaspi_wait on the host does not wait for them. Local memory
-// of
-//   a write may be written again after gaspi_wait, as on the host, or after a gaspi_notify to the rank.
+//   of a write may be written again after gaspi_wait, as on the host, or after a gaspi_notify to the rank.
 // - GASPI_ERR_DEVICE: this GPU accesses the segment, or its atomics, in no way; or the CPU takes the notifications of the segment
 //   (GASPI_NOTIFY_CPU) that the kernel wants to take.
 // - Atomics are atomic among kernels (docs/device.md has the table), not with gaspi_atomic_* of CPUs.
@@ -44,8 +43,8 @@ namespace device = gigabar::device;
 
 inline constexpr std::uint64_t kNsPerMs = 1'000'000;
 inline constexpr device::Timeout kLookForRanks{1'000'000'000};  // how long a wait without end does not ask for lost ranks
-inline constexpr device::Timeout kAtomicAnswer{
-    1'000'000'000};  // an atomic is not given up earlier: a second call would change twice
+// An atomic is not given up earlier: a second call would change twice.
+inline constexpr device::Timeout kAtomicAnswer{1'000'000'000};
 
 GIGABAR_DEVICE device::Timeout timeout_of(gaspi_timeout_t ms) {
   return ms > device::kForever.ns / kNsPerMs ? device::kForever : device::Timeout{ms * kNsPerMs};
@@ -61,9 +60,21 @@ GIGABAR_DEVICE gaspi_return_t code_of(Status status) {
   }
 }
 
+// The words of a kernel's argument are read by constant indices: others move it into local memory, which every acquire empties from
+// the cache (0.5 us of a message).
+GIGABAR_DEVICE bool is_open_for(const gaspi_device_t& device, gaspi_segment_id_t id) {
+  constexpr std::uint32_t kBits = 64;
+  std::uint64_t bits = 0;
+#if defined(__CUDA_ARCH__)
+#pragma unroll
+#endif
+  for (std::uint32_t i = 0; i < sizeof device.segments / sizeof bits; ++i) bits = id / kBits == i ? device.segments[i] : bits;
+  return (bits >> id % kBits & 1) != 0;
+}
+
 // The rank's segment; null: it has none, or the handle was not opened for it.
 GIGABAR_DEVICE const device::DeviceSegment* find_segment(const gaspi_device_t& device, Rank rank, gaspi_segment_id_t id) {
-  if ((device.segments[id / 64] >> id % 64 & 1) == 0) return nullptr;
+  if (!is_open_for(device, id)) return nullptr;
   const device::DeviceSegment* const segment = device::detail::find_segment(device.fabric, rank, id);
   return segment == nullptr || segment->bytes == 0 ? nullptr : segment;
 }
@@ -111,6 +122,24 @@ GIGABAR_DEVICE gaspi_return_t check_taken(const gaspi_device_t& device, gaspi_se
   return first < all && number <= all - first ? GASPI_SUCCESS : GASPI_ERR_INV_NOTIF_ID;
 }
 
+// Runs a device function, which checks its arguments, and finds out only then which one it refused: a message takes as long as its
+// instructions. `may_run`: nothing speaks against it that the function does not know.
+template <class Run, class Check>
+GIGABAR_DEVICE gaspi_return_t run_checked(bool may_run, const Run& run, const Check& check) {
+  Status status = Status::out_of_range;
+  if (may_run) status = run();
+  if (status == Status::ok) return GASPI_SUCCESS;
+  if (status == Status::timed_out || status == Status::peer_lost || status == Status::device_error) return code_of(status);
+  const gaspi_return_t refused = check();
+  return refused != GASPI_SUCCESS ? refused : code_of(status);
+}
+
+GIGABAR_DEVICE bool may_transfer(const gaspi_device_t& device, gaspi_segment_id_t id_local, gaspi_segment_id_t id_remote,
+                                 std::uint64_t bytes, gaspi_queue_id_t queue) {
+  return bytes <= device.transfer_size_max && queue < device.fabric.queue_count && is_open_for(device, id_local) &&
+         is_open_for(device, id_remote);
+}
+
 GIGABAR_DEVICE device::Post on(gaspi_queue_id_t queue, gaspi_timeout_t timeout_ms) {
   return {queue, timeout_of(timeout_ms), device::Sharing::device};
 }
@@ -148,11 +177,15 @@ GIGABAR_DEVICE gaspi_return_t gaspi_write(const Scope& scope, const gaspi_device
                                           gaspi_offset_t offset_remote, gaspi_size_t size, gaspi_queue_id_t queue,
                                           gaspi_timeout_t timeout_ms) {
   namespace side = gigabar::gaspi::device_side;
-  const gaspi_return_t refused =
-      side::check_transfer(device, segment_id_local, offset_local, rank, segment_id_remote, offset_remote, size, queue);
-  if (refused != GASPI_SUCCESS) return refused;
-  return side::code_of(gigabar::device::write(scope, device.fabric, {segment_id_local, offset_local},
-                                              {rank, segment_id_remote, offset_remote}, size, side::on(queue, timeout_ms)));
+  return side::run_checked(
+      side::may_transfer(device, segment_id_local, segment_id_remote, size, queue),
+      [&] {
+        return gigabar::device::write(scope, device.fabric, {segment_id_local, offset_local},
+                                      {rank, segment_id_remote, offset_remote}, size, side::on(queue, timeout_ms));
+      },
+      [&] {
+        return side::check_transfer(device, segment_id_local, offset_local, rank, segment_id_remote, offset_remote, size, queue);
+      });
 }
 
 // Local memory has the bytes after gaspi_wait. As gaspi_write.
@@ -162,11 +195,15 @@ GIGABAR_DEVICE gaspi_return_t gaspi_read(const Scope& scope, const gaspi_device_
                                          gaspi_offset_t offset_remote, gaspi_size_t size, gaspi_queue_id_t queue,
                                          gaspi_timeout_t timeout_ms) {
   namespace side = gigabar::gaspi::device_side;
-  const gaspi_return_t refused =
-      side::check_transfer(device, segment_id_local, offset_local, rank, segment_id_remote, offset_remote, size, queue);
-  if (refused != GASPI_SUCCESS) return refused;
-  return side::code_of(gigabar::device::read(scope, device.fabric, {segment_id_local, offset_local},
-                                             {rank, segment_id_remote, offset_remote}, size, side::on(queue, timeout_ms)));
+  return side::run_checked(
+      side::may_transfer(device, segment_id_local, segment_id_remote, size, queue),
+      [&] {
+        return gigabar::device::read(scope, device.fabric, {segment_id_local, offset_local},
+                                     {rank, segment_id_remote, offset_remote}, size, side::on(queue, timeout_ms));
+      },
+      [&] {
+        return side::check_transfer(device, segment_id_local, offset_local, rank, segment_id_remote, offset_remote, size, queue);
+      });
 }
 
 // INV_NOTIF_ID, INV_NOTIF_VAL, INV_QUEUE, INV_RANK, INV_SEG, ERR_DEVICE.
@@ -176,11 +213,16 @@ GIGABAR_DEVICE gaspi_return_t gaspi_notify(const Scope& scope, const gaspi_devic
                                            gaspi_notification_t notification_value, gaspi_queue_id_t queue,
                                            gaspi_timeout_t timeout_ms) {
   namespace side = gigabar::gaspi::device_side;
-  gaspi_return_t refused = side::check_notification(device, notification_id, notification_value);
-  if (refused == GASPI_SUCCESS) refused = side::check_remote(device, queue, rank, segment_id_remote, 0, 0);
-  if (refused != GASPI_SUCCESS) return refused;
-  return side::code_of(gigabar::device::notify(scope, device.fabric, rank, segment_id_remote, notification_id, notification_value,
-                                               gigabar::device::Order::after_writes, 0, side::on(queue, timeout_ms)));
+  return side::run_checked(
+      side::may_transfer(device, segment_id_remote, segment_id_remote, 0, queue),
+      [&] {
+        return gigabar::device::notify(scope, device.fabric, rank, segment_id_remote, notification_id, notification_value,
+                                       gigabar::device::Order::after_writes, 0, side::on(queue, timeout_ms));
+      },
+      [&] {
+        const gaspi_return_t refused = side::check_notification(device, notification_id, notification_value);
+        return refused != GASPI_SUCCESS ? refused : side::check_remote(device, queue, rank, segment_id_remote, 0, 0);
+      });
 }
 
 // As gaspi_write and gaspi_notify.
@@ -192,13 +234,18 @@ GIGABAR_DEVICE gaspi_return_t gaspi_write_notify(const Scope& scope, const gaspi
                                                  gaspi_notification_id_t notification_id, gaspi_notification_t notification_value,
                                                  gaspi_queue_id_t queue, gaspi_timeout_t timeout_ms) {
   namespace side = gigabar::gaspi::device_side;
-  gaspi_return_t refused = side::check_local(device, segment_id_local, offset_local, size);
-  if (refused == GASPI_SUCCESS) refused = side::check_notification(device, notification_id, notification_value);
-  if (refused == GASPI_SUCCESS) refused = side::check_remote(device, queue, rank, segment_id_remote, offset_remote, size);
-  if (refused != GASPI_SUCCESS) return refused;
-  return side::code_of(gigabar::device::write_notify(scope, device.fabric, {segment_id_local, offset_local},
-                                                     {rank, segment_id_remote, offset_remote}, size, notification_id,
-                                                     notification_value, side::on(queue, timeout_ms)));
+  return side::run_checked(
+      side::may_transfer(device, segment_id_local, segment_id_remote, size, queue),
+      [&] {
+        return gigabar::device::write_notify(scope, device.fabric, {segment_id_local, offset_local},
+                                             {rank, segment_id_remote, offset_remote}, size, notification_id, notification_value,
+                                             side::on(queue, timeout_ms));
+      },
+      [&] {
+        gaspi_return_t refused = side::check_local(device, segment_id_local, offset_local, size);
+        if (refused == GASPI_SUCCESS) refused = side::check_notification(device, notification_id, notification_value);
+        return refused != GASPI_SUCCESS ? refused : side::check_remote(device, queue, rank, segment_id_remote, offset_remote, size);
+      });
 }
 
 // Waits for what kernels of this GPU have posted to the queue. INV_QUEUE.
@@ -217,10 +264,12 @@ GIGABAR_DEVICE gaspi_return_t gaspi_notify_waitsome(const Scope& scope, const ga
                                                     gaspi_number_t num, gaspi_notification_id_t* first_id,
                                                     gaspi_timeout_t timeout_ms) {
   namespace side = gigabar::gaspi::device_side;
-  const gaspi_return_t refused = side::check_taken(device, segment_id_local, notification_begin, num);
-  if (refused != GASPI_SUCCESS) return refused;
-  if (first_id == nullptr) return GASPI_ERR_NULLPTR;
-  if (num == 0) return GASPI_SUCCESS;
+  const auto check = [&] { return side::check_taken(device, segment_id_local, notification_begin, num); };
+  const bool may_run = num != 0 && first_id != nullptr && side::is_open_for(device, segment_id_local);
+  if (!may_run) {
+    const gaspi_return_t refused = check();
+    return refused != GASPI_SUCCESS ? refused : first_id == nullptr ? GASPI_ERR_NULLPTR : GASPI_SUCCESS;
+  }
   const bool is_forever = timeout_ms == GASPI_BLOCK;
   const gigabar::device::Timeout timeout = is_forever ? side::kLookForRanks : side::timeout_of(timeout_ms);
   gigabar::NotificationId found = 0;
@@ -232,7 +281,10 @@ GIGABAR_DEVICE gaspi_return_t gaspi_notify_waitsome(const Scope& scope, const ga
       return GASPI_SUCCESS;
     }
     const bool has_lost = status == gigabar::Status::peer_lost;
-    if (!has_lost && status != gigabar::Status::timed_out) return side::code_of(status);
+    if (!has_lost && status != gigabar::Status::timed_out) {
+      const gaspi_return_t refused = check();
+      return refused != GASPI_SUCCESS ? refused : side::code_of(status);
+    }
     if (has_lost && side::are_all_lost(scope, device.fabric)) return GASPI_ERROR;
     if (!is_forever) return GASPI_TIMEOUT;
   }
@@ -244,14 +296,16 @@ GIGABAR_DEVICE gaspi_return_t gaspi_notify_reset(const Scope& scope, const gaspi
                                                  gaspi_segment_id_t segment_id_local, gaspi_notification_id_t notification_id,
                                                  gaspi_notification_t* old_notification_val) {
   namespace side = gigabar::gaspi::device_side;
-  const gaspi_return_t refused = side::check_taken(device, segment_id_local, notification_id, 1);
-  if (refused != GASPI_SUCCESS) return refused;
-  if (old_notification_val == nullptr) return GASPI_ERR_NULLPTR;
+  const auto check = [&] {
+    const gaspi_return_t refused = side::check_taken(device, segment_id_local, notification_id, 1);
+    return refused != GASPI_SUCCESS || old_notification_val != nullptr ? refused : GASPI_ERR_NULLPTR;
+  };
   std::uint32_t before = 0;
-  const gigabar::Status status =
-      gigabar::device::notification_reset(scope, device.fabric, segment_id_local, notification_id, before);
-  if (status == gigabar::Status::ok) *old_notification_val = before;
-  return side::code_of(status);
+  const gaspi_return_t result = side::run_checked(
+      old_notification_val != nullptr && side::is_open_for(device, segment_id_local),
+      [&] { return gigabar::device::notification_reset(scope, device.fabric, segment_id_local, notification_id, before); }, check);
+  if (result == GASPI_SUCCESS) *old_notification_val = before;
+  return result;
 }
 
 // INV_RANK, UNALIGN_OFF, NULLPTR, INV_SEG, INV_REM_OFF, ERR_DEVICE. The answer is awaited for at least a second, as on the host.
