@@ -34,10 +34,7 @@ bool is_of_gpu(const void* address) {
 }  // namespace
 
 Bytes::Bytes(nb::handle object, Access access, const Argument& argument) {
-  if (PyObject_CheckBuffer(object.ptr()) != 0) {
-    take_buffer(object, access, argument);
-    return;
-  }
+  if (PyObject_CheckBuffer(object.ptr()) != 0 && take_buffer(object, access, argument)) return;
   const bool found =
       access == Access::read ? take_dlpack<nb::ndarray<nb::ro>>(object, argument) : take_dlpack<nb::ndarray<>>(object, argument);
   if (found || take_cuda_interface(object, access, argument)) return;
@@ -61,9 +58,16 @@ Bytes::~Bytes() {
   if (has_buffer_) PyBuffer_Release(&buffer_);
 }
 
-void Bytes::take_buffer(nb::handle object, Access access, const Argument& argument) {
+bool Bytes::take_buffer(nb::handle object, Access access, const Argument& argument) {
   const int flags = PyBUF_ND | PyBUF_FORMAT | (access == Access::write ? PyBUF_WRITABLE : 0);
   if (PyObject_GetBuffer(object.ptr(), &buffer_, flags) != 0) {
+    // An array of cupy has the buffer protocol and refuses its use.
+    const bool is_array_of_gpu = PyErr_ExceptionMatches(PyExc_TypeError) != 0;
+    if (is_array_of_gpu) {
+      const nb::python_error refused;  // takes the exception, for the question
+      if (nb::hasattr(object, "__cuda_array_interface__")) return false;
+      throw refused;
+    }
     if (PyErr_ExceptionMatches(PyExc_BufferError) == 0 && PyErr_ExceptionMatches(PyExc_ValueError) == 0) throw nb::python_error();
     refuse({argument.operation, argument.name, "its buffer cannot be used: " + pending_text(),
             access == Access::write ? "pass contiguous memory that can be written" : "pass contiguous memory"});
@@ -79,6 +83,7 @@ void Bytes::take_buffer(nb::handle object, Access access, const Argument& argume
   bytes_ = static_cast<std::size_t>(buffer_.len);
   item_bytes_ = static_cast<std::size_t>(buffer_.itemsize);
   has_words_ = item_bytes_ == 8 && format.size() == 1 && std::string_view("lLqQnN").find(format[0]) != std::string_view::npos;
+  return true;
 }
 
 template <class Array>

@@ -45,7 +45,8 @@ class Bytes {
   bool has_words() const noexcept { return has_words_; }
 
  private:
-  void take_buffer(nb::handle object, Access access, const Argument& argument);
+  // False: it has none, but another way to its memory.
+  bool take_buffer(nb::handle object, Access access, const Argument& argument);
   template <class Array>
   bool take_dlpack(nb::handle object, const Argument& argument);
   bool take_cuda_interface(nb::handle object, Access access, const Argument& argument);

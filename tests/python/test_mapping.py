@@ -3,6 +3,7 @@
 
 import array
 import os
+import sys
 import threading
 from typing import Any
 
@@ -264,6 +265,21 @@ def test_any_arguments_end_in_an_exception_or_stay_inside(name: str, arguments: 
         except (gigabar.Error, TypeError):
             pass
     assert not view[:1024].any() and not view[1152:].any()
+
+
+class ArrayOfGpu(CudaArray):
+    """As cupy's: it has the buffer protocol, and refuses its use."""
+
+    def __buffer__(self, flags: int) -> memoryview:
+        raise TypeError("memory of a GPU")
+
+
+@pytest.mark.skipif(sys.version_info < (3, 12), reason="a class of Python has the buffer protocol from 3.12 on")
+def test_a_refused_buffer_leaves_the_other_interface(memory: gigabar.Memory) -> None:
+    gigabar.copy(ArrayOfGpu(memory), b"four")
+    assert bytes(np.asarray(memory)[:4]) == b"four"
+    with gigabar.map(ArrayOfGpu(memory)) as mapped:
+        assert mapped.read_bytes(4) == b"four"
 
 
 @settings(max_examples=200, deadline=None)
