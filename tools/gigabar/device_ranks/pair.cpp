@@ -245,11 +245,11 @@ std::uint64_t part_of(std::uint64_t bytes, const Grid& grid) noexcept {
 }
 
 RingOptions rings_for(std::uint64_t bytes, std::uint32_t under_way, std::uint32_t count) noexcept {
-  // A message is sent at once up to half a ring, and credit returns by quarters.
-  constexpr std::uint64_t kMinBytes = 16384, kMaxRingBytes = std::uint64_t{1} << 20, kMaxAllBytes = std::uint64_t{256} << 20;
-  const std::uint64_t wanted = std::bit_ceil(4 * line_bytes(bytes) * std::min<std::uint64_t>(under_way, 64));
+  // Credit returns by quarters of a ring, which costs a microsecond each time: no more than one message in four pays it.
+  constexpr std::uint64_t kMinBytes = 262144, kMaxRingBytes = std::uint64_t{1} << 20, kMaxAllBytes = std::uint64_t{256} << 20;
+  const std::uint64_t wanted = std::bit_ceil(16 * line_bytes(bytes) * std::min<std::uint64_t>(under_way, 64));
   const std::uint64_t most = std::bit_floor(std::min(kMaxRingBytes, kMaxAllBytes / std::max(count, 1U)));
-  return {count, std::clamp(wanted, kMinBytes, most)};
+  return {count, std::clamp(wanted, std::min(kMinBytes, most), most)};
 }
 
 bool are_for_messages(const RingOptions& rings, std::uint64_t bytes, std::uint32_t under_way) noexcept {
