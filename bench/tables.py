@@ -166,16 +166,28 @@ def kernels(document):
     return markdown(["kernels", "size", "scope", "threads", "path", "p50, or whole run", "p99", ""], rows)
 
 
+def operation_of(result):
+    return result["command"][result["command"].index("--op") + 1]
+
+
+def caller_of(result):
+    """Who calls, as far as the command says."""
+    words = result["command"]
+    scope = words[words.index("--scope") + 1] if "--scope" in words else "thread"
+    if "--blocks" in words:
+        return f"{words[words.index('--blocks') + 1]} blocks"
+    return f"a {scope}"
+
+
 def nvshmem(document):
     """Beside NVSHMEM, kernels of two ranks."""
     rows = []
     for result in document["results"]:
         threads = f"{result['blocks']} × {result['threads']}" if result["blocks"] * result["threads"] > 1 else "1"
-        operation = result["command"][result["command"].index("--op") + 1]
         size = bytes_text(result["bytes"]) if result["bytes"] else ""
-        rows.append([f"`{operation}`", f"`{result['nvshmem_op']}`", size, threads, us(result["gigabar"]), us(result["nvshmem"]),
-                     "µs" if result["unit"] == "us" else "GB/s"])
-    return markdown(["Gigabar", f"NVSHMEM {document['versions']['NVSHMEM']}", "size", "threads", "Gigabar", "NVSHMEM", ""], rows)
+        rows.append([size, f"`{operation_of(result)}`, {caller_of(result)}", us(result["gigabar"]), f"`{result['nvshmem_op']}`", threads,
+                     us(result["nvshmem"]), "µs" if result["unit"] == "us" else "GB/s"])
+    return markdown(["size", "Gigabar", "", f"NVSHMEM {document['versions']['NVSHMEM']}", "threads", "", ""], rows)
 
 
 def matvec(document):
@@ -290,9 +302,10 @@ HEADLINES = [
     ("UCX get of 8 B, GPU to CPU", "UCX alone", "clients-h100", lambda results: client_pair(results, "get", 8), "µs"),
     ("stream of 1 GiB, CPU to GPU", "`cudaMemcpyAsync`", "h200-streams-h2d", lambda results: stream_pair(results[0]["transfers"][0]), "GB/s"),
     ("two ranks, 64 MiB, GPU to GPU", "`cudaMemcpyPeerAsync`", "h200-ranks-in-turns", lambda results: turns_pair(results, "copies", 1 << 26), "GB/s"),
-    ("kernels: notification", "NVSHMEM signal", "h100-nvshmem", lambda results: nvshmem_pair(results, "signal", 0, 1), "µs"),
-    ("kernels: 8 B and a notification", "NVSHMEM put-signal", "h100-nvshmem", lambda results: nvshmem_pair(results, "put-signal", 8, 1), "µs"),
-    ("kernels: 64 MiB by 16 blocks", "NVSHMEM put", "h100-nvshmem", lambda results: nvshmem_pair(results, "put", 1 << 26, 16), "GB/s"),
+    ("kernels: message of 8 B", "NVSHMEM put-signal", "h200-nvshmem", lambda results: nvshmem_pair(results, "message", 8), "µs"),
+    ("kernels: 1 MiB and its arrival, 8 blocks", "NVSHMEM put-signal, 1 block", "h200-nvshmem",
+     lambda results: nvshmem_pair(results, "write-count", 1 << 20), "µs"),
+    ("kernels: 64 MiB by 16 blocks", "NVSHMEM put", "h200-nvshmem", lambda results: nvshmem_pair(results, "write", 1 << 26), "GB/s"),
 ]
 
 
@@ -324,8 +337,8 @@ def turns_pair(results, comparison, size):
     return result["ranks_gb_per_s"], result["beside_gb_per_s"]
 
 
-def nvshmem_pair(results, operation, size, blocks):
-    result = the_one(results, nvshmem_op=operation, bytes=size, blocks=blocks)
+def nvshmem_pair(results, operation, size):
+    result = the_one([result for result in results if operation_of(result) == operation], bytes=size)
     return result["gigabar"], result["nvshmem"]
 
 
