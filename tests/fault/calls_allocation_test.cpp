@@ -4,6 +4,7 @@
 // thrown, nothing stays open, and the next call works.
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <csignal>
 #include <functional>
 #include <new>
@@ -15,6 +16,7 @@
 #include "base/output_file.hpp"
 #include "gigabar/copy.hpp"
 #include "gigabar/doctor.hpp"
+#include "gigabar/kernel_ring.hpp"
 #include "gigabar/machine.hpp"
 #include "gigabar/mapping.hpp"
 #include "gigabar/memory.hpp"
@@ -255,6 +257,18 @@ ISOLATED_TEST(CopyAllocation, FirstCopies) {
   }
   EXPECT_GT(failures[0], 0U);
   EXPECT_GT(failures[1], 0U);
+}
+
+ISOLATED_TEST(KernelRingAllocation, Refusals) {
+  const ScopedEnvironment stand_in("GIGABAR_STAND_IN", "1");
+  const auto refused = [](const auto& result) { return result ? Result<void>() : Result<void>(result.error()); };
+  fail_each_of_refusal("kernel ring open", [&] { return refused(KernelRing::open(0, {100})); });
+  auto ring = KernelRing::open(0, {1024});
+  ASSERT_TRUE(ring) << ring.message();
+  std::uint32_t word = 0;
+  fail_each_of_refusal("call", [&] {
+    return refused(ring->call(&word, device::kMaxMessageBytes + 1, &word, sizeof word, std::chrono::seconds(20)));
+  });
 }
 
 ISOLATED_TEST(MemoryAllocation, Refusals) {

@@ -125,6 +125,22 @@ TEST_F(KernelRings, ArgumentsSentInPart) {
   kernel.join();
 }
 
+// Arguments that no message holds are refused before any of them is read or sent, and the next call works.
+TEST_F(KernelRings, ArgumentsThatAreTooLong) {
+  KernelRing ring = open_ring(1024);
+  std::uint32_t argument = 10, answer = 0;
+  const auto refused = ring.call(&argument, device::kMaxMessageBytes + 1, &answer, 4, 20s);
+  ASSERT_EQ(refused.status(), Status::out_of_range);
+  EXPECT_EQ(refused.error().message(),
+            "call: kernel, with 4294967296 bytes: a message has at most 4294967295 bytes; split the arguments");
+  std::vector<std::uint32_t> memory(100);
+  std::thread kernel([&] { echo(ring, 1, memory); });
+  EXPECT_TRUE(ring.call(&argument, 4, &answer, 4, 20s));
+  EXPECT_EQ(answer, 11U);
+  ring.stop();
+  kernel.join();
+}
+
 // A ring that nobody empties: the CPU's messages end in time, and those sent before are received.
 TEST_F(KernelRings, AFullRing) {
   KernelRing ring = open_ring(64);
