@@ -182,6 +182,48 @@ ISOLATED_TEST(SessionAllocation, ADestructorOfTwoRanks) {
   EXPECT_GT(fail_each_allocation(end, [&] { EXPECT_LE(open_descriptors(), descriptors + 2); }), 0U);
 }
 
+// A kernel has rung for a request whose record has not arrived: what it posted is waited for, and the session stays as it was.
+ISOLATED_TEST(SessionAllocation, ACloseBeforeTheKernelsOperationsAreDone) {
+  const ScopedEnvironment stand_in("GIGABAR_STAND_IN", "1");
+  std::array<RankWithSession, 2> ranks;
+  const std::uint16_t port = test::free_port();
+  const auto at_both = [&](const std::function<void(Rank)>& body) {
+    std::thread other(body, 1);
+    body(0);
+    other.join();
+  };
+  at_both([&](Rank rank) {
+    ASSERT_NO_FATAL_FAILURE(ranks[rank].open_fabric(options_of(rank, 2, port)));
+    EXPECT_EQ(ranks[rank].open_session(QueueUse::always), Status::ok);
+  });
+  ASSERT_FALSE(testing::Test::HasFailure());
+  DeviceSession& session = ranks[0].session();
+  const device::DeviceFabric& handle = session.handle();
+  const device::Queue& queue = handle.queues[1][0].queue;
+  device::store_register(queue.doorbell, device::mlx5::doorbell(queue.ready + 1, queue.number));
+  bool was_thrown = false;
+  const auto close = [&] {
+    const Result<void> closed = session.close(std::chrono::milliseconds(10));
+    if (closed.status() != Status::timed_out) {
+      was_thrown |= closed.status() == Status::out_of_memory && closed.record().operation == "device session close";
+      return closed.status();
+    }
+    const WithMemory enough;
+    EXPECT_EQ(closed.message(), "close: device session: operations that kernels posted are not done yet; call again");
+    return Status::ok;
+  };
+  EXPECT_EQ(close(), Status::ok);
+  EXPECT_GT(fail_each_allocation(close, [] {}), 0U);
+  EXPECT_TRUE(was_thrown);
+  EXPECT_EQ(device::write(device::Thread{}, handle, {kSegment, 0}, {1, kSegment, 0}, 64), Status::ok);
+  EXPECT_EQ(device::wait(device::Thread{}, handle, 0, {20'000'000'000}), Status::ok);
+  at_both([&](Rank rank) {
+    const Result<void> closed = ranks[rank].session().close(kPatience);
+    EXPECT_TRUE(closed) << closed.message();
+    ranks[rank].end();
+  });
+}
+
 // What a rank cannot make anew leaves its queues to the others running: kernels write to them as before.
 ISOLATED_TEST(SessionAllocation, ARecoveryThatFailsLeavesTheOtherQueues) {
   constexpr Rank kLost = 1, kOther = 2;
