@@ -344,7 +344,7 @@ RANK_BODY(two_threads_on_a_stuck_queue) {
   ASSERT_TRUE(me.meet());
 }
 
-// A post has no time-out of its own: it waits for its queue as long as for a connection.
+// Posts have no time-out of their own: they wait for their queue as long as for a connection.
 BARE_RANK_BODY(a_post_behind_a_long_wait) {
   FabricOptions options = me.options();
   options.connect_timeout = Timeout::of(std::chrono::seconds(3));
@@ -357,7 +357,13 @@ BARE_RANK_BODY(a_post_behind_a_long_wait) {
       ASSERT_NO_FATAL_FAILURE(stop_rank_1(me, *fabric));
       Result<void> first;
       std::thread waiter = wait_beside(*fabric, kPatience, first);
-      EXPECT_TRUE(fails(fabric->write({kOrigin, 0}, {1, kTarget, 0}, 8, on(5)), Status::timed_out, "queue 5"));
+      constexpr const char* kTaken = "queue 5: another thread is using it; call again, or use one queue per thread";
+      std::thread other([&] {
+        const std::array<ListPiece, 1> piece{{{{kOrigin, 0}, kTarget, 0, 8}}};
+        EXPECT_TRUE(fails(fabric->write_list(1, piece, on(5)), Status::timed_out, kTaken));
+      });
+      EXPECT_TRUE(fails(fabric->write({kOrigin, 0}, {1, kTarget, 0}, 8, on(5)), Status::timed_out, kTaken));
+      other.join();
       me.tell("waited");
       waiter.join();
       EXPECT_TRUE(is_ok(first)) << "the other thread's wait goes on";
