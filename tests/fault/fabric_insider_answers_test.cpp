@@ -80,6 +80,44 @@ TEST(FabricAnswers, ThatComeLateAndWithoutAKey) {
   job.finish();
 }
 
+// A rank grants a place that is not in its staging memory: nothing is written there, and the write fails by it.
+RANK_BODY(write_where_no_slot_is) {
+  RankSegment origin(fabric, kOrigin, MemoryChoice::host, 8192);
+  me.tell("up");
+  EXPECT_EQ(me.hear(), "write");
+  PathPolicy staged;
+  staged.staged = Preference::require;
+  ASSERT_TRUE(is_ok(fabric.write({kOrigin, 0}, {1, kTarget, 0}, 4096, {.queue = 3, .policy = staged})));
+  const Result<void> written = fabric.wait(3, kPatience);
+  EXPECT_TRUE(fails(written, Status::out_of_range, "rank 1: 4096 bytes at 1099511627776 of a region of")) << written.message();
+  me.tell("failed");
+}
+BARE_RANK_BODY(grant_where_no_slot_is) {
+  FabricOptions options = me.options();
+  options.progress_thread = false;
+  Insider insider(options);
+  std::vector<char> memory(4096);
+  insider.register_segment(kTarget, memory.data(), memory.size());
+  ASSERT_TRUE(insider.meet(0));
+  me.tell("met");
+  Message grant = of_type(MessageType::stage_grant);
+  grant.a = insider.staged_write_of_peer();
+  grant.b = std::uint64_t{1} << 40;
+  grant.c = 4096;
+  insider.say(grant);
+  insider.settle();
+  EXPECT_EQ(me.hear(), "over");
+  ASSERT_TRUE(me.meet());
+}
+TEST(FabricAnswers, WithASlotThatIsNotThere) {
+  RankJob job("write_where_no_slot_is", RankSetup{});
+  ASSERT_TRUE(start_beside_insider(job, "grant_where_no_slot_is", "met"));
+  job.tell(0, "write");
+  EXPECT_TRUE(job.hear(0, "failed"));
+  job.tell(1, "over");
+  job.finish();
+}
+
 // --- What does not come ----------------------------------------------------------------------------------------------------------
 
 // The buffer ends with the call: who could still write to it is cut off.

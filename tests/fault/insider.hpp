@@ -143,6 +143,12 @@ class Insider {
   // On the channel.
   void send_frame(FrameType type, std::string body) { static_cast<void>(engine_->send_frame(*peer_, type, std::move(body))); }
   std::uint64_t slot_bytes() const { return engine_->limits(*peer_).chunk_bytes; }
+  // The number of the peer's staged write, for which this rank itself grants no slot.
+  std::uint64_t staged_write_of_peer() {
+    peer_->in_slots.assign(engine_->limits(*peer_).chunk_count, true);
+    EXPECT_TRUE(engine_->progress_until(lock_, test::kPatience, [this] { return !peer_->incoming.empty(); }));
+    return peer_->incoming.empty() ? 0 : peer_->incoming.begin()->first;
+  }
   // Everything that the peer has sent is in place, and it hears this rank.
   bool is_heard() { return test::is_ok(engine_->flush(lock_, peer_->rank, test::kPatience)); }
 
