@@ -16,6 +16,7 @@
 #include "base/log.hpp"
 #include "driver/hwloc/child.hpp"
 #include "fabric/job/directories.hpp"
+#include "fabric/notifications.hpp"
 #include "fabric/tuning.hpp"
 #include "gigabar/fabric.hpp"
 #include "gigabar/memory.hpp"
@@ -139,6 +140,13 @@ ISOLATED_TEST(FailingSystemCalls, StagingMemory) {
     told.clear();
   }
   set_log_handler(before);
+}
+
+// Of a segment: without memory for them it is not registered.
+ISOLATED_TEST(FailingSystemCalls, MemoryOfNotifications) {
+  fabric::WordPages pages;
+  expect_errors({{"mmap", ENOMEM, "register: 65536 notifications: ENOMEM (ENOMEM); free memory, or raise vm.max_map_count"}},
+                [&] { return error_of(fabric::Notifications::make(pages)); });
 }
 
 ISOLATED_TEST(FailingSystemCalls, FileOfAJobKey) {
