@@ -63,21 +63,22 @@ Error not_copied(const std::string& path, int code) {
 // `root` is an empty folder.
 Result<void> fill(const std::string& root, const Collected& found) {
   std::error_code failed;
-  const auto make_folder = [&](const fs::path& folder) {
+  const auto make_folder = [&](const fs::path& folder) -> Result<void> {
     fs::create_directories(folder, failed);
-    return !failed;
+    if (failed) return not_copied(folder.string(), failed.value());
+    return {};
   };
   for (const std::string& folder : found.folders) {
-    if (!make_folder(root + folder)) return not_copied(root + folder, failed.value());
+    if (Result<void> made = make_folder(root + folder); !made) return made;
   }
   for (const auto& [path, content] : found.files) {
     const std::string on_disk = root + path;
-    if (!make_folder(fs::path(on_disk).parent_path())) return not_copied(on_disk, failed.value());
+    if (Result<void> made = make_folder(fs::path(on_disk).parent_path()); !made) return made;
     if (!make_file(on_disk, content)) return not_copied(on_disk, errno);
   }
   for (const auto& [path, real] : found.links) {
     const fs::path on_disk = root + path;
-    if (!make_folder(on_disk.parent_path())) return not_copied(on_disk.string(), failed.value());
+    if (Result<void> made = make_folder(on_disk.parent_path()); !made) return made;
     fs::create_symlink(fs::path(real).lexically_relative(fs::path(path).parent_path()), on_disk, failed);
     if (failed) return not_copied(on_disk.string(), failed.value());
   }

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include <chrono>
+#include <climits>
 #include <filesystem>
 #include <fstream>
 #include <map>
@@ -251,6 +252,53 @@ TEST_P(EitherKind, ACopyThatCannotBeWrittenIsAnError) {
   ASSERT_FALSE(made.is_ok());
   EXPECT_EQ(made.status(), Status::unavailable);
   EXPECT_NE(made.error().message().find("TMPDIR"), std::string::npos) << made.error().message();
+}
+
+// A path below /sys/devices of so many bytes.
+std::string path_of_bytes(std::size_t bytes) {
+  std::string path = "/sys/devices";
+  while (path.size() + 202 < bytes) path += "/" + std::string(100, 'n');
+  return path + "/" + std::string(bytes - path.size() - 1, 'n');
+}
+
+// What is short enough for an archive is too long behind the name of the copy's folder: each kind of thing, and its folder.
+TEST(ArchiveAsRoot, ACopyWhosePathsAreTooLongIsAnError) {
+  const test::TemporaryFolder folder;
+  const test::ScopedEnvironment there("TMPDIR", folder.path().c_str());
+  const std::string copies = folder.path() + "/gigabar-machine-";
+  const std::size_t fitting_bytes = PATH_MAX - 1 - (copies.size() + 6);
+  const std::string file = "/sys/devices/f", link = "/sys/class/net/l";
+  const std::string above = path_of_bytes(fitting_bytes - 5), below = above + "/too long";
+  const std::string long_above = path_of_bytes(fitting_bytes + 5), long_below = long_above + "/x";
+  const struct {
+    const char* what;
+    Json files, links, folders;
+    std::string path;  // that cannot be written
+  } cases[] = {
+      {"a folder", Json::object(), {{link, below}}, {below}, below},
+      {"a file", {{below, "x"}}, {{link, below}}, Json::array(), below},
+      {"the folder of a file", {{long_below, "x"}}, {{link, long_below}}, Json::array(), long_above},
+      {"a link", {{file, "x"}}, {{link, below}, {below, file}}, Json::array(), below},
+      {"the folder of a link", {{file, "x"}}, {{link, long_below}, {long_below, file}}, Json::array(), long_above},
+  };
+  for (const auto& one : cases) {
+    SCOPED_TRACE(one.what);
+    Json archive = empty_archive();
+    archive["files"] = one.files;
+    archive["links"] = one.links;
+    archive["folders"] = one.folders;
+    const auto files = SystemFiles::of_archive(archive.dump());
+    ASSERT_TRUE(files) << files.message();
+    const auto made = files->folder_on_disk();
+    ASSERT_FALSE(made);
+    const ErrorRecord& said = made.error().record();
+    EXPECT_EQ(said.operation, "copy machine");
+    EXPECT_TRUE(said.object.starts_with(copies) && said.object.ends_with(one.path)) << said.object;
+    EXPECT_EQ(said.cause, "the machine's files cannot be written there");
+    EXPECT_EQ(said.native.name, "ENAMETOOLONG");
+    EXPECT_EQ(said.remedy, "let TMPDIR name a folder that you may write to and that has room");
+    EXPECT_TRUE(fs::is_empty(folder.path())) << "what was copied before it goes";
+  }
 }
 
 TEST(FolderAsRoot, SpecialFilesAreRefusedAndNeverBlock) {
