@@ -123,6 +123,26 @@ ISOLATED_TEST(StreamCuda, WhatHasNoStreamIsNamed) {
     EXPECT_NE(errors.find(part), std::string::npos) << part << " is not said of\n" << errors;
 }
 
+// Of two transfers between GPUs, the first question and the second.
+ISOLATED_TEST(StreamCuda, AFailedQuestionForPeerAccessIsNamed) {
+  test::FakeSession session;
+  session.machine().gpu_count = 2;
+  session.start();
+  const fake::Counts before = counts_after_first_use();
+  for (std::uint32_t skip = 0; skip < 2; ++skip) {
+    session.plant(fake::Call::cuda, "cuDeviceCanAccessPeer", CUDA_ERROR_ECC_UNCORRECTABLE, 1, skip);
+    const auto report = run_streams(plan_of({"gpu0->gpu1", "gpu1->gpu0"}, 1));
+    session.remove_faults();
+    ASSERT_FALSE(report) << skip;
+    const ErrorRecord& said = report.error().record();
+    EXPECT_EQ(said.operation, "run streams");
+    EXPECT_TRUE(said.object.starts_with("transfer " + std::to_string(skip) + " (gpu")) << said.object;
+    EXPECT_EQ(said.native.code, CUDA_ERROR_ECC_UNCORRECTABLE);
+    EXPECT_EQ(said.cause, "CUDA error " + std::to_string(CUDA_ERROR_ECC_UNCORRECTABLE));
+    expect_nothing_left(before);
+  }
+}
+
 ISOLATED_TEST(StreamCuda, AFailedWaitForTheGateFailsThatTransferOnly) {
   test::FakeSession session;
   session.machine().gpu_count = 2;

@@ -107,6 +107,9 @@ TEST(UcxEnd, APeerThatNeverAnswersIsTimedOut) {
   const Deadline deadline = Deadline::after_ns(kPatienceNs);
   while (sink.errors.empty() && !deadline.has_passed()) transport->poll(sink);
   EXPECT_EQ(sink.statuses[link->get()], Status::timed_out);
+  const std::string& said = sink.errors[link->get()];
+  for (const char* const part : {"the peer's UCX did not answer within the deadline", "look for a firewall between the hosts"})
+    EXPECT_NE(said.find(part), std::string::npos) << said;
 }
 
 TEST(UcxEnd, MemoryThatUcxDoesNotReach) {
