@@ -9,8 +9,8 @@ Builds the tree with clang's coverage in build/coverage and runs its tests there
 that ranks which are killed, or end without their exit handlers, count as well. What needs a GPU, a guest or a broken kernel has its
 reason in untested_list.py, and is not listed.
 
-A process that starts writes its file anew, and a count that another one makes at that moment is lost: a call that one test executes once
-may be listed all the same. "-- -R TEST" runs the test that should reach it alone, and lists what that one does not reach.
+Where several processes of a program run at the same time, a count is sometimes lost: a call that one test executes once may be listed all
+the same. "-- -R TEST" runs the test that should reach it alone, and lists what that one does not reach.
 
 exit code: 0 every error is brought about by a test, or has a reason; 1 others are not; 2 wrong options, a reason for a call that is not
 there, a build that failed, or counters that cannot be read.

@@ -486,7 +486,7 @@ GIGABAR_DEVICE Status store_more_words(const Scope& scope, const BasicRecvRing<L
   for (std::uint32_t n = 1; n < FirstLines<Line>::kOwn; ++n, k += step) {
     const std::uint32_t begin = bytes_before<Line>(k);
     for (std::uint32_t j = 0; j < Line::kWords; ++j) {
-      if (begin + j * kWordBytes < size) store_word(to + begin + j * kWordBytes, lines.own[n][j]);
+      if (begin + j * kWordBytes < size) store_word(to + begin + std::size_t{j} * kWordBytes, lines.own[n][j]);
     }
   }
   if (bytes_before<Line>(FirstLines<Line>::kOwn * step) >= size) return Status::ok;
@@ -543,7 +543,7 @@ GIGABAR_DEVICE Status recv(const Scope& scope, BasicRecvRing<Line>& ring, void* 
     if (is_quick && status == Status::ok) {
       for (std::uint32_t j = 0; j < Line::kWords; ++j) {
         if (begin + j * detail::kWordBytes < size)
-          detail::store_word(at + j * detail::kWordBytes - detail::kWordBytes, lines.own[0][j]);
+          detail::store_word(at + std::size_t{j} * detail::kWordBytes - detail::kWordBytes, lines.own[0][j]);
       }
       if (size > detail::bytes_before<Line>(step)) status = detail::store_more_words(scope, ring, size, to, lines, deadline);
     }
