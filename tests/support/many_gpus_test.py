@@ -259,7 +259,7 @@ def test_files_of_an_earlier_run_go():
     expect(left == ["many-gpus-pairs.json", "many-gpus-ranks.json", "many-gpus-survey.json", "many-gpus.json"], f"{left}")
 
 
-def test_four_minutes_for_four_gpus():
+def test_what_fits_into_a_budget_of_four_gpus():
     """By a clock of its own, with what commands are taken to need on four H200: only copies with the host, the last ones, do not fit."""
     gpus = [{"is_stand_in": True, "uuid": "", "index": index} for index in range(4)]
     result = {"drivers": {}, "verdict": "ok", "is_checked": True, "wrong_count": 0, "path": "nvlink", "p50_us": 1, "p50_mb_per_s": 1, "gb_per_s": 1,
@@ -291,10 +291,10 @@ def test_four_minutes_for_four_gpus():
     os.environ["PATH"] = path_with_dot()
     many_gpus.reports.execute = execute
     many_gpus.time = types.SimpleNamespace(monotonic=lambda: clock[0])
-    words = ["--out", FOLDER, "--gigabar", OPTIONS.program, "--nvbandwidth", "nvbandwidth", "--budget", "240"]
+    words = ["--out", FOLDER, "--gigabar", OPTIONS.program, "--nvbandwidth", "nvbandwidth", "--budget", "255"]
     status = many_gpus.main(words)
     document, cases = (json.loads((pathlib.Path(FOLDER) / f"many-gpus{name}.json").read_text()) for name in ("", "-presets"))
-    expect(status == 0 and clock[0] <= 240, f"exit status {status} after {clock[0]} s")
+    expect(status == 0 and clock[0] <= 255, f"exit status {status} after {clock[0]} s")
     expect({row["verdict"] for row in document["results"]} == {"ok"}, f"{document['results']}")
     expect(all(re.match(r"(preset|nvbandwidth) \w*host", what) for what in document["left_out"]), f"{document['left_out']}")
     wanted = {name for name in re.findall(r"^([a-z]\w+)", presets, re.MULTILINE) if "host" not in name} | {many_gpus.AT_ONCE}
@@ -303,7 +303,7 @@ def test_four_minutes_for_four_gpus():
     clock[0] = 0
     status = many_gpus.main([*words, "--steps", "at-once,presets"])
     left_out = json.loads((pathlib.Path(FOLDER) / "many-gpus.json").read_text())["left_out"]
-    expect(status == 0 and clock[0] <= 240 and not left_out, f"exit status {status} after {clock[0]} s: {left_out}")
+    expect(status == 0 and clock[0] <= 255 and not left_out, f"exit status {status} after {clock[0]} s: {left_out}")
 
 
 def test_wrong_usage():
