@@ -305,7 +305,7 @@ HEADLINES = [
     ("kernels: message of 8 B", "NVSHMEM put-signal", "h200-nvshmem", lambda results: nvshmem_pair(results, "message", 8), "µs"),
     ("kernels: 1 MiB and its arrival, 8 blocks", "NVSHMEM put-signal, 1 block", "h200-nvshmem",
      lambda results: nvshmem_pair(results, "write-count", 1 << 20), "µs"),
-    ("kernels: 64 MiB by 16 blocks", "NVSHMEM put", "h200-nvshmem", lambda results: nvshmem_pair(results, "write", 1 << 26), "GB/s"),
+    ("kernels: 64 MiB by 16 blocks", "NVSHMEM put", "h200-nvshmem", lambda results: nvshmem_pair(results, "write", 1 << 26, 16), "GB/s"),
 ]
 
 
@@ -337,8 +337,8 @@ def turns_pair(results, comparison, size):
     return result["ranks_gb_per_s"], result["beside_gb_per_s"]
 
 
-def nvshmem_pair(results, operation, size):
-    result = the_one([result for result in results if operation_of(result) == operation], bytes=size)
+def nvshmem_pair(results, operation, size, blocks=1):
+    result = the_one([result for result in results if operation_of(result) == operation], bytes=size, blocks=blocks)
     return result["gigabar"], result["nvshmem"]
 
 

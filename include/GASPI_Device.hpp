@@ -123,21 +123,27 @@ GIGABAR_DEVICE gaspi_return_t check_taken(const gaspi_device_t& device, gaspi_se
 }
 
 // Runs a device function, which checks its arguments, and finds out only then which one it refused: a message takes as long as its
-// instructions. `may_run`: nothing speaks against it that the function does not know.
+// instructions. `may_run`: nothing speaks against it that the function does not know; otherwise the arguments are checked first.
 template <class Run, class Check>
 GIGABAR_DEVICE gaspi_return_t run_checked(bool may_run, const Run& run, const Check& check) {
-  Status status = Status::out_of_range;
-  if (may_run) status = run();
-  if (status == Status::ok) return GASPI_SUCCESS;
-  if (status == Status::timed_out || status == Status::peer_lost || status == Status::device_error) return code_of(status);
+  Status status = Status::ok;
+  if (may_run) {
+    status = run();
+    if (status == Status::ok) return GASPI_SUCCESS;
+    if (status == Status::timed_out || status == Status::peer_lost || status == Status::device_error) return code_of(status);
+  }
   const gaspi_return_t refused = check();
-  return refused != GASPI_SUCCESS ? refused : code_of(status);
+  if (refused != GASPI_SUCCESS) return refused;
+  return code_of(may_run ? status : run());
 }
 
+GIGABAR_DEVICE bool may_notify(const gaspi_device_t& device, gaspi_segment_id_t id_remote, gaspi_queue_id_t queue) {
+  return queue < device.fabric.queue_count && is_open_for(device, id_remote);
+}
+// Of no bytes the function does not look where they are.
 GIGABAR_DEVICE bool may_transfer(const gaspi_device_t& device, gaspi_segment_id_t id_local, gaspi_segment_id_t id_remote,
                                  std::uint64_t bytes, gaspi_queue_id_t queue) {
-  return bytes <= device.transfer_size_max && queue < device.fabric.queue_count && is_open_for(device, id_local) &&
-         is_open_for(device, id_remote);
+  return bytes != 0 && bytes <= device.transfer_size_max && is_open_for(device, id_local) && may_notify(device, id_remote, queue);
 }
 
 GIGABAR_DEVICE device::Post on(gaspi_queue_id_t queue, gaspi_timeout_t timeout_ms) {
@@ -214,7 +220,7 @@ GIGABAR_DEVICE gaspi_return_t gaspi_notify(const Scope& scope, const gaspi_devic
                                            gaspi_timeout_t timeout_ms) {
   namespace side = gigabar::gaspi::device_side;
   return side::run_checked(
-      side::may_transfer(device, segment_id_remote, segment_id_remote, 0, queue),
+      side::may_notify(device, segment_id_remote, queue),
       [&] {
         return gigabar::device::notify(scope, device.fabric, rank, segment_id_remote, notification_id, notification_value,
                                        gigabar::device::Order::after_writes, 0, side::on(queue, timeout_ms));

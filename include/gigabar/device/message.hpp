@@ -260,7 +260,8 @@ GIGABAR_DEVICE Status send(const Scope& scope, BasicSendRing<Line>& ring, const 
 template <class Scope, class Line, class T>
 GIGABAR_DEVICE Status send_value(const Scope& scope, BasicSendRing<Line>& ring, const T& value, Timeout timeout,
                                  Order order = Order::none) {
-  const std::uint64_t bits = detail::bits_of(value);
+  std::uint64_t bits = detail::bits_of(value);
+  if constexpr (sizeof(T) > kFirstBytes<Line>) bits = scope.broadcast(bits);  // another thread stores its second line
   const auto word = [&](std::uint64_t i) { return static_cast<std::uint32_t>(bits >> 32 * i); };
   return send_words(scope, ring, sizeof value, word, timeout, order);
 }
@@ -275,6 +276,7 @@ struct PieceHead {
   std::uint32_t left = 0;                  // bytes of the message, from this piece on
   std::uint32_t bytes = 0;                 // of this piece
   std::uint32_t words[Line::kWords] = {};  // the first line's; its data begin at the second
+  std::uint32_t more[Line::kWords] = {};   // the second line's, if every thread reads it
 };
 
 // The words of line k that belong to a piece go to `take`.
@@ -335,16 +337,20 @@ struct FirstLines {
   std::uint32_t own[kOwn][Line::kWords] = {};
 };
 
-// Waits until the first line of a piece is here and, where the piece has them, this thread's own ones. Each poll loads all at once.
-// `room`: bytes that the message may still have. `IsShort`: only the first line is wanted. `HasAll`: all of a thread's own lines.
-template <bool IsShort, bool HasAll, class Scope, class Line>
+// Who reads which lines of a piece at first. For a value every thread reads all, which are one or two.
+enum class Reads : std::uint8_t { first, first_two, own, all_own };
+
+// Waits until the first line of a piece is here and, where the piece has them, the others that this thread reads. Each poll loads
+// all at once. `room`: bytes that the message may still have.
+template <Reads What, class Scope, class Line>
 GIGABAR_DEVICE Status await_lines(const Scope& scope, const BasicRecvRing<Line>& ring, std::uint32_t room, Deadline& deadline,
                                   Order order, FirstLines<Line>& lines) {
-  const std::uint32_t k = scope.rank(), step = scope.size();
+  constexpr bool kIsValue = What == Reads::first || What == Reads::first_two;
+  const std::uint32_t k = What == Reads::first_two ? 1 : scope.rank(), step = scope.size();
   // The first line is the own one of the thread of rank 0.
   const std::uint32_t own_begin = k == 0 ? 0 : bytes_before<Line>(k);
-  const bool is_acquiring = order == Order::after_writes && k == 0;
-  const bool has_more = HasAll && room > bytes_before<Line>(step);
+  const bool is_acquiring = order == Order::after_writes && scope.rank() == 0;
+  const bool has_more = What == Reads::all_own && room > bytes_before<Line>(step);
   return await(ring.status(), nullptr, deadline, [&] {
     bool has_head = false, has[FirstLines<Line>::kOwn] = {};
     const auto load_all = [&](std::uint32_t count) {
@@ -357,48 +363,50 @@ GIGABAR_DEVICE Status await_lines(const Scope& scope, const BasicRecvRing<Line>&
         has[n] = Line::template load<Order::none>(ring.line(k + n * step), ring.number(k + n * step), lines.own[n]);
       }
     };
-    if constexpr (IsShort) {
+    if constexpr (What == Reads::first) {
       load_all(0);
       return has_head;
     }
+    // What is left behind this piece comes later, perhaps only when this one is received.
+    const auto piece = [&] { return lines.head[0] < ring.piece_bytes() ? lines.head[0] : ring.piece_bytes(); };
     bool has_all = true;
-    if (has_more) {
+    if (!kIsValue && has_more) {
       load_all(FirstLines<Line>::kOwn);
 #if defined(__CUDA_ARCH__)
 #pragma unroll
 #endif
       for (std::uint32_t n = 1; n < FirstLines<Line>::kOwn; ++n) {
-        has_all = has_all && (has[n] || bytes_before<Line>(k + n * step) >= lines.head[0]);
+        has_all = has_all && (has[n] || bytes_before<Line>(k + n * step) >= piece());
       }
     } else {
       load_all(1);
     }
-    const std::uint32_t left = lines.head[0];
-    has_all = has_all && (has[0] || own_begin >= left);
-    return has_head && (has_all || left > room);
+    has_all = has_all && (has[0] || own_begin >= piece());
+    return has_head && (has_all || lines.head[0] > room);
   });
 }
 
 // This thread's part of a piece.
-template <bool IsShort, class Scope, class Line, class Take>
+template <Reads What, class Scope, class Line, class Take>
 GIGABAR_DEVICE Status take_piece(const Scope& scope, const BasicRecvRing<Line>& ring, std::uint32_t room, const Take& take,
                                  Timeout timeout, Order order, PieceHead<Line>& head) {
   const std::uint32_t k = scope.rank(), step = scope.size(), first_word = ring.done_bytes / kWordBytes;
   FirstLines<Line> lines;
   Deadline deadline(timeout);
-  const Status status = await_lines<IsShort, false>(scope, ring, room, deadline, order, lines);
+  const Status status = await_lines<What>(scope, ring, room, deadline, order, lines);
   if (status != Status::ok) return status;
   head.left = lines.head[0];
   head.bytes = head.left < ring.piece_bytes() ? head.left : ring.piece_bytes();
-  for (std::uint32_t j = 0; j < Line::kWords; ++j) head.words[j] = lines.head[j];
-  if (head.left > room) return Status::out_of_range;
-  if (IsShort) {
-    if (k == 0) take_line<Line>(0, head.bytes, first_word, lines.head, take);
-    return Status::ok;
+  for (std::uint32_t j = 0; j < Line::kWords; ++j) {
+    head.words[j] = lines.head[j];
+    head.more[j] = lines.own[0][j];
   }
-  take_line<Line>(k, head.bytes, first_word, lines.own[0], take);
-  if (bytes_before<Line>(step) >= head.bytes) return Status::ok;
-  return take_more(scope, ring, head.bytes, first_word, k + step, take, deadline);
+  if (head.left > room) return Status::out_of_range;
+  if constexpr (What == Reads::own) {
+    take_line<Line>(k, head.bytes, first_word, lines.own[0], take);
+    if (bytes_before<Line>(step) < head.bytes) return take_more(scope, ring, head.bytes, first_word, k + step, take, deadline);
+  }
+  return Status::ok;
 }
 
 // Gives the emptied lines back, behind a barrier: once per quarter of the ring.
@@ -425,13 +433,13 @@ GIGABAR_DEVICE_CALLED Failure agree_on_failure(Scope scope, Status status, std::
 }
 
 // recv_words(); `head` is that of the last piece.
-template <bool IsShort, class Scope, class Line, class Take>
+template <Reads What, class Scope, class Line, class Take>
 GIGABAR_DEVICE Status recv_pieces(const Scope& scope, BasicRecvRing<Line>& ring, std::uint64_t capacity, const Take& take,
                                   std::uint64_t& bytes, Timeout timeout, Order order, PieceHead<Line>& head) {
   while (true) {
-    const std::uint64_t room = capacity > ring.done_bytes ? capacity - ring.done_bytes : 0;
-    const Status status = take_piece<IsShort>(
-        scope, ring, static_cast<std::uint32_t>(room < kMaxMessageBytes ? room : kMaxMessageBytes), take, timeout, order, head);
+    const auto most = static_cast<std::uint32_t>(capacity < kMaxMessageBytes ? capacity : kMaxMessageBytes);
+    const std::uint32_t room = most > ring.done_bytes ? most - ring.done_bytes : 0;
+    const Status status = take_piece<What>(scope, ring, room, take, timeout, order, head);
     const std::uint32_t all = ring.done_bytes + head.left;
     if (scope.any(status != Status::ok)) {
       const Failure failure = agree_on_failure(scope, status, all);
@@ -461,7 +469,7 @@ template <class Scope, class Line, class Take>
 GIGABAR_DEVICE Status recv_words(const Scope& scope, BasicRecvRing<Line>& ring, std::uint64_t capacity, const Take& take,
                                  std::uint64_t& bytes, Timeout timeout, Order order = Order::none) {
   detail::PieceHead<Line> head;
-  return detail::recv_pieces<false>(scope, ring, capacity, take, bytes, timeout, order, head);
+  return detail::recv_pieces<detail::Reads::own>(scope, ring, capacity, take, bytes, timeout, order, head);
 }
 
 namespace detail {
@@ -527,7 +535,7 @@ GIGABAR_DEVICE Status recv(const Scope& scope, BasicRecvRing<Line>& ring, void* 
                            std::uint64_t& bytes, Timeout timeout, Order order = Order::none) {
   auto* const to = static_cast<std::byte*>(destination);
   // In place: one piece of whole words. What does not depend on the message is computed before it comes.
-  if (detail::is_word_aligned(to) && ring.done_bytes == 0) {
+  if (detail::is_word_aligned(to) && capacity != 0 && ring.done_bytes == 0) {
     const std::uint32_t k = scope.rank(), step = scope.size();
     std::uint32_t room = ring.piece_bytes(), begin = detail::bytes_before<Line>(k);
     if (capacity < room) room = static_cast<std::uint32_t>(capacity);
@@ -537,7 +545,7 @@ GIGABAR_DEVICE Status recv(const Scope& scope, BasicRecvRing<Line>& ring, void* 
     compute_now(at);
     detail::FirstLines<Line> lines;
     Deadline deadline(timeout);
-    Status status = detail::await_lines<false, true>(scope, ring, room, deadline, order, lines);
+    Status status = detail::await_lines<detail::Reads::all_own>(scope, ring, room, deadline, order, lines);
     const std::uint32_t size = lines.head[0];
     const bool is_quick = size <= room && size % detail::kWordBytes == 0;
     if (is_quick && status == Status::ok) {
@@ -570,18 +578,18 @@ GIGABAR_DEVICE Status recv(const Scope& scope, BasicRecvRing<Line>& ring, void* 
 template <class Scope, class Line, class T>
 GIGABAR_DEVICE Status recv_value(const Scope& scope, BasicRecvRing<Line>& ring, T& value, Timeout timeout,
                                  Order order = Order::none) {
+  constexpr bool kIsShort = sizeof(T) <= kFirstBytes<Line>;
   detail::PieceHead<Line> head;
-  std::uint64_t bits = 0, bytes = 0;
-  const auto take = [&](std::uint64_t i, std::uint32_t word, std::uint32_t) { bits |= std::uint64_t{word} << 32 * i; };
-  const Status status =
-      detail::recv_pieces<sizeof(T) <= kFirstBytes<Line>>(scope, ring, sizeof value, take, bytes, timeout, order, head);
+  std::uint64_t bytes = 0;
+  const auto nothing = [](std::uint64_t, std::uint32_t, std::uint32_t) {};
+  const Status status = detail::recv_pieces<kIsShort ? detail::Reads::first : detail::Reads::first_two>(
+      scope, ring, sizeof value, nothing, bytes, timeout, order, head);
   if (status != Status::ok) return status;
-  if constexpr (sizeof(T) <= kFirstBytes<Line>) {
-    bits = head.words[1];
-    if constexpr (sizeof(T) > sizeof(std::uint32_t)) bits |= std::uint64_t{head.words[2]} << 32;
-  } else {
-    bits = scope.broadcast(bits);
-  }
+  std::uint64_t bits = head.words[1];
+  if constexpr (!kIsShort)
+    bits |= std::uint64_t{head.more[0]} << 32;
+  else if constexpr (sizeof(T) > sizeof(std::uint32_t))
+    bits |= std::uint64_t{head.words[2]} << 32;
   if (bytes < sizeof bits) bits &= (std::uint64_t{1} << 8 * bytes) - 1;
   value = detail::value_of_bits<T>(bits);
   return Status::ok;

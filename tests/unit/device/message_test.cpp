@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <cstring>
 #include <numeric>
 #include <thread>
@@ -399,6 +400,72 @@ void run_team(std::uint32_t size, const Block& block) {
   for (std::uint32_t rank = 1; rank < size; ++rank) others.emplace_back([&, rank] { block(CpuTeam::Member(team, rank)); });
   block(CpuTeam::Member(team, 0));
   for (std::thread& other : others) other.join();
+}
+
+// A message of several pieces by more threads than a piece has lines, also where lines before it are not given back yet.
+TYPED_TEST(Message, MoreThreadsThanLines) {
+  struct Case {
+    std::uint32_t line_count, team;
+    std::size_t before, bytes;
+  };
+  for (const Case& one : {Case{4, 5, 0, 100}, Case{16, 20, 0, 2000}, Case{16, 9, 8, 185}, Case{16, 8, 8, 185}, Case{8, 3, 4, 90}}) {
+    Rig rig(one.line_count);
+    const auto first = bytes_of(1, one.before), second = bytes_of(2, one.bytes);
+    std::atomic<std::uint32_t> wrong{0};
+    std::thread sender([&] {
+      run_team(one.team, [&](const auto& scope) {
+        BasicSendRing<TypeParam> to;
+        to.open(rig.send);
+        wrong += send(scope, to, first.data(), first.size(), kLong) != Status::ok;
+        wrong += send(scope, to, second.data(), second.size(), kLong) != Status::ok;
+      });
+    });
+    std::vector<std::uint8_t> memory(one.bytes);
+    run_team(one.team, [&](const auto& scope) {
+      BasicRecvRing<TypeParam> from;
+      from.open(rig.recv);
+      for (const auto* const expected : {&first, &second}) {
+        std::uint64_t count = 0;
+        wrong += recv(scope, from, memory.data(), memory.size(), count, kLong) != Status::ok || count != expected->size();
+        wrong += !std::equal(expected->begin(), expected->end(), memory.begin());
+        scope.sync();
+      }
+    });
+    sender.join();
+    EXPECT_EQ(wrong, 0U) << one.line_count << " lines, " << one.team << " threads, " << one.bytes << " bytes";
+  }
+}
+
+// Values of every size, that of the thread of rank 0, to every thread.
+TYPED_TEST(Message, ValuesOfTeams) {
+  for (const std::uint32_t team : {1U, 2U, 5U}) {
+    Rig rig(8);
+    constexpr std::uint64_t kValue = 0x1234567889abcdef;
+    std::atomic<std::uint32_t> wrong{0};
+    const auto exchange = [&](const auto& scope, auto value) {
+      using T = decltype(value);
+      T found = 0;
+      BasicSendRing<TypeParam> to;
+      BasicRecvRing<TypeParam> from;
+      to.open(rig.send);
+      from.open(rig.recv);
+      const T other = 0x55;
+      wrong += send_value(scope, to, scope.rank() == 0 ? value : other, kLong) != Status::ok;
+      wrong += recv_value(scope, from, found, kLong) != Status::ok || found != value;
+      to.close(scope);
+      from.close(scope);
+      scope.sync();
+    };
+    run_team(team, [&](const auto& scope) {
+      for (int i = 0; i < 5; ++i) {
+        exchange(scope, kValue);
+        exchange(scope, static_cast<std::uint32_t>(kValue));
+        exchange(scope, static_cast<std::uint16_t>(kValue));
+        exchange(scope, static_cast<std::uint8_t>(kValue));
+      }
+    });
+    EXPECT_EQ(wrong, 0U) << team << " threads";
+  }
 }
 
 // Blocks of several threads, a ring that is mostly full or mostly empty, and messages of every kind of size. What the sender's
