@@ -345,7 +345,6 @@ enum class Reads : std::uint8_t { first, first_two, own, all_own };
 template <Reads What, class Scope, class Line>
 GIGABAR_DEVICE Status await_lines(const Scope& scope, const BasicRecvRing<Line>& ring, std::uint32_t room, Deadline& deadline,
                                   Order order, FirstLines<Line>& lines) {
-  constexpr bool kIsValue = What == Reads::first || What == Reads::first_two;
   const std::uint32_t k = What == Reads::first_two ? 1 : scope.rank(), step = scope.size();
   // The first line is the own one of the thread of rank 0.
   const std::uint32_t own_begin = k == 0 ? 0 : bytes_before<Line>(k);
@@ -370,7 +369,7 @@ GIGABAR_DEVICE Status await_lines(const Scope& scope, const BasicRecvRing<Line>&
     // What is left behind this piece comes later, perhaps only when this one is received.
     const auto piece = [&] { return lines.head[0] < ring.piece_bytes() ? lines.head[0] : ring.piece_bytes(); };
     bool has_all = true;
-    if (!kIsValue && has_more) {
+    if (has_more) {
       load_all(FirstLines<Line>::kOwn);
 #if defined(__CUDA_ARCH__)
 #pragma unroll
