@@ -23,7 +23,6 @@ import reports
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 SOURCE = ROOT / "bench/nvshmem_ping_pong.cu"
 
-# What NVSHMEM's program calls it, bytes, threads, blocks; the same by gigabar, which may offer several ways.
 MIB = 1 << 20
 
 
@@ -34,6 +33,7 @@ def put_signal(size, *ways):
 WRITE = ["--op", "write-notify", "--scope", "block"]
 MESSAGE = ["--op", "message", "--scope", "block"]
 COUNT = ["--op", "write-count", "--scope", "blocks", "--blocks", "8"]
+# What NVSHMEM's program calls it, bytes, threads, blocks; the same by gigabar, which may offer several ways.
 PAIRS = [
     (("signal", 0, 1, 1), "device-latency", ["--op", "notify"]),
     (("fetch-add", 0, 1, 1), "device-latency", ["--op", "fetch-add"]),

@@ -107,14 +107,6 @@ GIGABAR_DEVICE gaspi_return_t check_remote(const gaspi_device_t& device, gaspi_q
   return fits(*segment, offset, bytes) ? GASPI_SUCCESS : GASPI_ERR_INV_REM_OFF;
 }
 
-// Of a write or a read without a notification.
-GIGABAR_DEVICE gaspi_return_t check_transfer(const gaspi_device_t& device, gaspi_segment_id_t id_local, std::uint64_t offset_local,
-                                             gaspi_rank_t rank, gaspi_segment_id_t id_remote, std::uint64_t offset_remote,
-                                             std::uint64_t bytes, gaspi_queue_id_t queue) {
-  const gaspi_return_t refused = check_local(device, id_local, offset_local, bytes);
-  return refused != GASPI_SUCCESS ? refused : check_remote(device, queue, rank, id_remote, offset_remote, bytes);
-}
-
 GIGABAR_DEVICE gaspi_return_t check_taken(const gaspi_device_t& device, gaspi_segment_id_t id, std::uint64_t first,
                                           std::uint64_t number) {
   if (find_segment(device, device.fabric.rank, id) == nullptr) return GASPI_ERR_INV_SEG;
@@ -144,6 +136,17 @@ GIGABAR_DEVICE bool may_notify(const gaspi_device_t& device, gaspi_segment_id_t 
 GIGABAR_DEVICE bool may_transfer(const gaspi_device_t& device, gaspi_segment_id_t id_local, gaspi_segment_id_t id_remote,
                                  std::uint64_t bytes, gaspi_queue_id_t queue) {
   return bytes != 0 && bytes <= device.transfer_size_max && is_open_for(device, id_local) && may_notify(device, id_remote, queue);
+}
+
+// `run`: a write or a read without a notification.
+template <class Run>
+GIGABAR_DEVICE gaspi_return_t run_transfer(const gaspi_device_t& device, gaspi_segment_id_t id_local, std::uint64_t offset_local,
+                                           gaspi_rank_t rank, gaspi_segment_id_t id_remote, std::uint64_t offset_remote,
+                                           std::uint64_t bytes, gaspi_queue_id_t queue, const Run& run) {
+  return run_checked(may_transfer(device, id_local, id_remote, bytes, queue), run, [&] {
+    const gaspi_return_t refused = check_local(device, id_local, offset_local, bytes);
+    return refused != GASPI_SUCCESS ? refused : check_remote(device, queue, rank, id_remote, offset_remote, bytes);
+  });
 }
 
 GIGABAR_DEVICE device::Post on(gaspi_queue_id_t queue, gaspi_timeout_t timeout_ms) {
@@ -183,15 +186,10 @@ GIGABAR_DEVICE gaspi_return_t gaspi_write(const Scope& scope, const gaspi_device
                                           gaspi_offset_t offset_remote, gaspi_size_t size, gaspi_queue_id_t queue,
                                           gaspi_timeout_t timeout_ms) {
   namespace side = gigabar::gaspi::device_side;
-  return side::run_checked(
-      side::may_transfer(device, segment_id_local, segment_id_remote, size, queue),
-      [&] {
-        return gigabar::device::write(scope, device.fabric, {segment_id_local, offset_local},
-                                      {rank, segment_id_remote, offset_remote}, size, side::on(queue, timeout_ms));
-      },
-      [&] {
-        return side::check_transfer(device, segment_id_local, offset_local, rank, segment_id_remote, offset_remote, size, queue);
-      });
+  return side::run_transfer(device, segment_id_local, offset_local, rank, segment_id_remote, offset_remote, size, queue, [&] {
+    return gigabar::device::write(scope, device.fabric, {segment_id_local, offset_local}, {rank, segment_id_remote, offset_remote},
+                                  size, side::on(queue, timeout_ms));
+  });
 }
 
 // Local memory has the bytes after gaspi_wait. As gaspi_write.
@@ -201,15 +199,10 @@ GIGABAR_DEVICE gaspi_return_t gaspi_read(const Scope& scope, const gaspi_device_
                                          gaspi_offset_t offset_remote, gaspi_size_t size, gaspi_queue_id_t queue,
                                          gaspi_timeout_t timeout_ms) {
   namespace side = gigabar::gaspi::device_side;
-  return side::run_checked(
-      side::may_transfer(device, segment_id_local, segment_id_remote, size, queue),
-      [&] {
-        return gigabar::device::read(scope, device.fabric, {segment_id_local, offset_local},
-                                     {rank, segment_id_remote, offset_remote}, size, side::on(queue, timeout_ms));
-      },
-      [&] {
-        return side::check_transfer(device, segment_id_local, offset_local, rank, segment_id_remote, offset_remote, size, queue);
-      });
+  return side::run_transfer(device, segment_id_local, offset_local, rank, segment_id_remote, offset_remote, size, queue, [&] {
+    return gigabar::device::read(scope, device.fabric, {segment_id_local, offset_local}, {rank, segment_id_remote, offset_remote},
+                                 size, side::on(queue, timeout_ms));
+  });
 }
 
 // INV_NOTIF_ID, INV_NOTIF_VAL, INV_QUEUE, INV_RANK, INV_SEG, ERR_DEVICE.

@@ -61,14 +61,12 @@ Bytes::~Bytes() {
 bool Bytes::take_buffer(nb::handle object, Access access, const Argument& argument) {
   const int flags = PyBUF_ND | PyBUF_FORMAT | (access == Access::write ? PyBUF_WRITABLE : 0);
   if (PyObject_GetBuffer(object.ptr(), &buffer_, flags) != 0) {
-    // An array of cupy has the buffer protocol and refuses its use.
-    const bool is_array_of_gpu = PyErr_ExceptionMatches(PyExc_TypeError) != 0;
-    if (is_array_of_gpu) {
-      const nb::python_error refused;  // takes the exception, for the question
-      if (nb::hasattr(object, "__cuda_array_interface__")) return false;
+    if (PyErr_ExceptionMatches(PyExc_BufferError) == 0 && PyErr_ExceptionMatches(PyExc_ValueError) == 0) {
+      const nb::python_error refused;
+      // An array of cupy has the buffer protocol and refuses its use.
+      if (refused.matches(PyExc_TypeError) && nb::hasattr(object, "__cuda_array_interface__")) return false;
       throw refused;
     }
-    if (PyErr_ExceptionMatches(PyExc_BufferError) == 0 && PyErr_ExceptionMatches(PyExc_ValueError) == 0) throw nb::python_error();
     refuse({argument.operation, argument.name, "its buffer cannot be used: " + pending_text(),
             access == Access::write ? "pass contiguous memory that can be written" : "pass contiguous memory"});
   }

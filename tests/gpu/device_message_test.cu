@@ -19,6 +19,11 @@ __device__ std::uint32_t index_of(const gpu::Thread&) { return blockIdx.x * bloc
 __device__ std::uint32_t index_of(const gpu::Warp&) { return (blockIdx.x * blockDim.x + threadIdx.x) / 32; }
 __device__ std::uint32_t index_of(const gpu::Block&) { return blockIdx.x; }
 
+__device__ bool open_both(const DeviceFabric& fabric, Report* report, std::uint32_t unit, gpu::SendRing& to, gpu::RecvRing& from) {
+  const Rank peer = 1 - fabric.rank;
+  return is_ok(report, open_ring(fabric, peer, unit, to), 0) && is_ok(report, open_ring(fabric, peer, unit, from), 0);
+}
+
 // Messages in turn, of all sizes up to two pieces and at any address, into memory whose other bytes stay.
 template <class Scope>
 __global__ void __launch_bounds__(512, 1)
@@ -28,7 +33,7 @@ __global__ void __launch_bounds__(512, 1)
   const std::uint32_t unit = index_of(scope);
   gpu::SendRing to;
   gpu::RecvRing from;
-  if (!is_ok(report, open_ring(fabric, peer, unit, to), 0) || !is_ok(report, open_ring(fabric, peer, unit, from), 0)) return;
+  if (!open_both(fabric, report, unit, to, from)) return;
   sent += unit * kRoomBytes;
   came += unit * kRoomBytes;
   Status status = Status::ok;
@@ -67,11 +72,10 @@ __global__ void __launch_bounds__(512, 1)
 template <class Scope, class T>
 __global__ void __launch_bounds__(512, 1) stream_values(DeviceFabric fabric, Report* report, std::uint32_t count) {
   const Scope scope;
-  const Rank peer = 1 - fabric.rank;
   const std::uint32_t unit = index_of(scope);
   gpu::SendRing to;
   gpu::RecvRing from;
-  if (!is_ok(report, open_ring(fabric, peer, unit, to), 0) || !is_ok(report, open_ring(fabric, peer, unit, from), 0)) return;
+  if (!open_both(fabric, report, unit, to, from)) return;
   Status status = Status::ok;
   for (std::uint32_t i = 0; i < count && status == Status::ok; ++i) {
     const auto value = static_cast<T>(std::uint64_t{scrambled(unit, i)} << 16 ^ i);
@@ -91,10 +95,9 @@ __global__ void __launch_bounds__(512, 1) stream_values(DeviceFabric fabric, Rep
 // Rank 0 sends one message of 100 bytes.
 __global__ void __launch_bounds__(512, 1) receive_in_vain(DeviceFabric fabric, Report* report, std::uint8_t* memory) {
   const gpu::Block scope;
-  const Rank peer = 1 - fabric.rank;
   gpu::SendRing to;
   gpu::RecvRing from;
-  if (!is_ok(report, open_ring(fabric, peer, 0, to), 0) || !is_ok(report, open_ring(fabric, peer, 0, from), 0)) return;
+  if (!open_both(fabric, report, 0, to, from)) return;
   if (fabric.rank == 0) {
     is_ok(report, send(scope, to, memory, 100, kLong), 1);
   } else {

@@ -175,7 +175,9 @@ GIGABAR_DEVICE Status send_words(const Scope& scope, BasicSendRing<Line>& ring, 
 
 namespace detail {
 
-GIGABAR_DEVICE bool is_word_aligned(const void* address) { return reinterpret_cast<std::uintptr_t>(address) % kWordBytes == 0; }
+GIGABAR_DEVICE bool are_whole_words(const void* address, std::uint64_t bytes = 0) {
+  return (reinterpret_cast<std::uintptr_t>(address) | bytes) % kWordBytes == 0;
+}
 
 // The words of a message in memory of any type: at an address that is a multiple of 4, with a size that is one.
 struct WholeWords {
@@ -200,7 +202,7 @@ struct Called {
 template <class Scope, class Line>
 GIGABAR_DEVICE_CALLED Called<BasicSendRing<Line>> send_any(Scope scope, BasicSendRing<Line> ring, const std::byte* source,
                                                            std::uint64_t bytes, Timeout timeout, Order order) {
-  if (is_word_aligned(source) && bytes % kWordBytes == 0) {
+  if (are_whole_words(source, bytes)) {
     const Status status = send_words(scope, ring, bytes, WholeWords{source}, timeout, order);
     return {status, ring, bytes};
   }
@@ -240,8 +242,7 @@ GIGABAR_DEVICE Status send(const Scope& scope, BasicSendRing<Line>& ring, const 
                            Order order = Order::none) {
   // In place: one piece of whole words, for which there is room.
   const auto* const from = static_cast<const std::byte*>(source);
-  const bool is_whole = (reinterpret_cast<std::uintptr_t>(from) | bytes) % detail::kWordBytes == 0;
-  if (is_whole && bytes < ring.room_bytes() && ring.done_bytes == 0 && order == Order::none) {
+  if (detail::are_whole_words(from, bytes) && bytes < ring.room_bytes() && ring.done_bytes == 0 && order == Order::none) {
     const std::uint32_t k = scope.rank(), size = static_cast<std::uint32_t>(bytes);
     std::uint32_t line[Line::kWords] = {size};
     detail::load_line<Line>(k, size, 0, detail::WholeWords{from}, line);
@@ -507,7 +508,7 @@ GIGABAR_DEVICE_CALLED Called<BasicRecvRing<Line>> recv_any(Scope scope, BasicRec
                                                            std::uint64_t capacity, Timeout timeout, Order order) {
   std::uint64_t bytes = 0;
   Status status;
-  if (is_word_aligned(destination)) {
+  if (are_whole_words(destination)) {
     const auto take = [=](std::uint64_t i, std::uint32_t word, std::uint32_t count) {
       std::byte* const at = destination + i * sizeof word;
       if (count == sizeof word)
@@ -534,7 +535,7 @@ GIGABAR_DEVICE Status recv(const Scope& scope, BasicRecvRing<Line>& ring, void* 
                            std::uint64_t& bytes, Timeout timeout, Order order = Order::none) {
   auto* const to = static_cast<std::byte*>(destination);
   // In place: one piece of whole words. What does not depend on the message is computed before it comes.
-  if (detail::is_word_aligned(to) && capacity != 0 && ring.done_bytes == 0) {
+  if (detail::are_whole_words(to) && capacity != 0 && ring.done_bytes == 0) {
     const std::uint32_t k = scope.rank(), step = scope.size();
     std::uint32_t room = ring.piece_bytes(), begin = detail::bytes_before<Line>(k);
     if (capacity < room) room = static_cast<std::uint32_t>(capacity);
