@@ -190,6 +190,11 @@ def test_copybw_ranges_are_refused():
 
 def test_pplat_data_must_be_words():
     expect_refusal(run("pplat", "-s", "12"), 2, "-s 12", "multiple of 8")
+    expect_refusal(run("pplat", "-s", "256M", "--by", "message"), 2, "-s 268435456", "134217728 bytes")
+
+
+def test_pplat_messages_are_calls_of_the_cpu():
+    expect_refusal(run("pplat", "--by", "message", "-m", "1"), 2, "-m 1", "--by message", "leave -m out")
 
 
 def test_wrong_settings_are_named():

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """Runs `gigabar matrix` over eight hosts in network name spaces, two behind each of four switches, whose links `tc` makes slow: the right
-one must be named, and nothing where all are alike. Options and exit status as command_line_test.py; and --runs N of each case (1),
---ranks-of-host N (2). Fifty runs with 64 ranks:
+one must be named, and nothing where all are alike. Options and exit status as command_line_test.py; and --runs N of each case (1), from
+--first-run M on (0), --ranks-of-host N (1), --rate-mbit R (24), which is far below what the processors move so that these do not decide:
 
-    matrix_networks_test.py --program build/release/bin/gigabar --runs 50 --ranks-of-host 8 --case CASE
+    matrix_networks_test.py --program build/release/bin/gigabar --runs 50 --ranks-of-host 2 --rate-mbit 960 --case CASE
 
 Needs root, or a user name space in which it is root; and the kernel's schedulers tbf and htb.
 """
@@ -24,8 +24,7 @@ HOSTS = 8
 SWITCHES = 4
 SECONDS = 150  # of one run
 SKIPPED = 77
-# Of a link of a host; far below what the processors move, so that these do not decide.
-RATE_MBIT, SLOW_MBIT = 24, 8
+SLOWER = 3  # a slow link
 INTERFACE = "gb0"
 
 
@@ -81,7 +80,8 @@ def limit(network, interface, rate_mbit):
 class Cluster:
     """Hosts with a link each to a switch, switches with a link each to one above them; all switches in one network."""
 
-    def __init__(self):
+    def __init__(self, rate_mbit):
+        self.rate_mbit = rate_mbit
         self.switches = Process("switches")
         self.hosts = []
         self.in_switches("ip", "link", "add", "name", "spine", "type", "bridge")
@@ -99,7 +99,7 @@ class Cluster:
             self.in_switches("ip", "link", "set", f"port{number}", "master", f"leaf{self.leaf_of(number)}", "up")
             command("ip", "address", "add", f"{self.address(number)}/24", "dev", INTERFACE, network=host.pid)
             command("ip", "link", "set", INTERFACE, "up", network=host.pid)
-            self.limit_host(number, RATE_MBIT)
+            self.limit_host(number)
 
     @staticmethod
     def leaf_of(host):
@@ -112,19 +112,20 @@ class Cluster:
     def in_switches(self, *words):
         command(*words, network=self.switches.pid)
 
-    def limit_host(self, host, rate_mbit):
+    def limit_host(self, host, slower=1):
+        rate_mbit = self.rate_mbit // slower
         limit(self.hosts[host].pid, INTERFACE, rate_mbit)
         limit(self.switches.pid, f"port{host}", rate_mbit)
 
-    def limit_switch(self, leaf, rate_mbit):
+    def limit_switch(self, leaf):
         for end in (f"up{leaf}", f"down{leaf}"):
-            limit(self.switches.pid, end, rate_mbit)
+            limit(self.switches.pid, end, self.rate_mbit // SLOWER)
 
-    def limit_direction(self, sender, receiver, rate_mbit):
+    def limit_direction(self, sender, receiver):
         network = self.hosts[sender].pid
         command("tc", "qdisc", "del", "dev", INTERFACE, "root", network=network)
         command("tc", "qdisc", "add", "dev", INTERFACE, "root", "handle", "1:", "htb", "default", "10", network=network)
-        for name, rate in (("1:10", RATE_MBIT), ("1:20", rate_mbit)):
+        for name, rate in (("1:10", self.rate_mbit), ("1:20", self.rate_mbit // SLOWER)):
             command("tc", "class", "add", "dev", INTERFACE, "parent", "1:", "classid", name, "htb", "rate", f"{rate}mbit", "burst", "16kb",
                     network=network)
         command("tc", "filter", "add", "dev", INTERFACE, "parent", "1:", "protocol", "ip", "u32", "match", "ip", "dst",
@@ -181,8 +182,8 @@ def run_matrix(cluster, options, folder):
 def expect_named(options, plant, expected):
     """In each run exactly the text expected(run) is named, after plant(cluster, run)."""
     wrong = []
-    for run in range(options.runs):
-        cluster = Cluster()
+    for run in range(options.first_run, options.first_run + options.runs):
+        cluster = Cluster(options.rate_mbit)
         try:
             plant(cluster, run)
             with tempfile.TemporaryDirectory() as folder:
@@ -208,7 +209,7 @@ def test_matrix_networks_healthy(options):
 
 
 def test_matrix_networks_slow_host(options):
-    expect_named(options, lambda cluster, run: cluster.limit_host(run % HOSTS, SLOW_MBIT), lambda run: [f"host node{run % HOSTS}"])
+    expect_named(options, lambda cluster, run: cluster.limit_host(run % HOSTS, SLOWER), lambda run: [f"host node{run % HOSTS}"])
 
 
 def test_matrix_networks_slow_direction(options):
@@ -222,11 +223,11 @@ def test_matrix_networks_slow_direction(options):
             return [f"pair {sender} to {receiver} (on node{sender}, on node{receiver})"]
         return [f"hosts node{sender} to node{receiver}"]
 
-    expect_named(options, lambda cluster, run: cluster.limit_direction(*ends(run), SLOW_MBIT), name)
+    expect_named(options, lambda cluster, run: cluster.limit_direction(*ends(run)), name)
 
 
 def test_matrix_networks_slow_switch(options):
-    expect_named(options, lambda cluster, run: cluster.limit_switch(run % SWITCHES, SLOW_MBIT), lambda run: [f"switch leaf{run % SWITCHES}"])
+    expect_named(options, lambda cluster, run: cluster.limit_switch(run % SWITCHES), lambda run: [f"switch leaf{run % SWITCHES}"])
 
 
 def main():
@@ -236,7 +237,9 @@ def main():
     parser.add_argument("--case", choices=cases)
     parser.add_argument("--list", action="store_true")
     parser.add_argument("--runs", type=int, default=1)
+    parser.add_argument("--first-run", type=int, default=0)
     parser.add_argument("--ranks-of-host", type=int, default=1)
+    parser.add_argument("--rate-mbit", type=int, default=24)
     parser.add_argument("--keep", help="a folder for what the runs wrote")
     options = parser.parse_args()
     if options.list:

@@ -173,8 +173,19 @@ def test_pplat_data_in_every_place_and_mode():
             expect((result["gpu_flag"], result["cpu_flag"], result["data"]) == places, f"places: {result}")
 
 
+def test_pplat_by_messages_of_every_size():
+    for size, threads in (("0", 32), ("8", 32), ("776", 32), ("2048", 256), ("131072", 512)):
+        document, outcome = run_json("pplat", "--by", "message", "-t", "20", "--warmup", "5", "-s", size)
+        result = document["results"][0]
+        expect_summary(result)
+        expect(result["by"] == "message" and result["samples"] == 20 and result["threads"] == threads, f"result: {result}")
+        expect(result["data_checked"] is (size != "0"), f"result: {result}")
+    expect("a CPU thread plays the kernel" in outcome.out, "the thread is not owned up to", outcome)
+
+
 def test_pplat_gives_up():
     expect_refusal(run("pplat", "-t", "10000000", "-u", "0.3"), 1, "0.3 s", "-u")
+    expect_refusal(run("pplat", "-t", "10000000", "-u", "0.3", "--by", "message"), 1, "0.3 s", "-u")
 
 
 # ---- sanity ----

@@ -1,21 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
 // gigabar pplat: a flag from the CPU to a running kernel and back, or the other way round; with data, when asked, that the receiver
-// checks. The kernel is cuda/flag_unit.hpp; on a stand-in a CPU thread plays it.
+// checks. The kernel is cuda/flag_unit.hpp; on a stand-in a CPU thread plays it. Or a message whose lines carry their own numbers:
+// pplat/messages.hpp.
 #include <fmt/format.h>
 #include <sched.h>
 
 #include <algorithm>
 #include <array>
 #include <atomic>
-#include <memory>
 #include <optional>
-#include <thread>
 #include <vector>
 
 #include "base/counted.hpp"
 #include "commands.hpp"
 #include "cuda/flag_unit.hpp"
 #include "cuda/runtime.hpp"
+#include "pplat/messages.hpp"
+#include "pplat/player.hpp"
 #include "support/failure.hpp"
 #include "support/option_checks.hpp"
 #include "support/report.hpp"
@@ -25,6 +26,7 @@ namespace gigabar::tool {
 namespace {
 
 enum class Location { device_memory, host_memory };
+enum class By { flag, message };
 
 struct Options : DeviceOptions {
   std::uint32_t iteration_count = 1000;
@@ -34,12 +36,14 @@ struct Options : DeviceOptions {
   std::uint32_t block_count = 8;
   std::uint32_t thread_count = 1024;
   int mode = 0;
+  By by = By::flag;
   Location device_flag = Location::device_memory;  // -G: what the kernel polls
   Location host_flag = Location::host_memory;      // -C: what the CPU polls
   Location data = Location::device_memory;
 };
 
 constexpr std::array<Named<Location>, 2> kLocations = {{{Location::device_memory, "gpumem"}, {Location::host_memory, "hostmem"}}};
+constexpr std::array<Named<By>, 2> kWays = {{{By::flag, "flag"}, {By::message, "message"}}};
 std::string_view name_of(Location location) { return name_in(kLocations, location); }
 
 // Memory that the CPU reaches by a Mapping and the GPU by an address of its own, wherever it lies.
@@ -80,25 +84,6 @@ class Place {
   std::optional<HostMemory> host_memory_;
   std::optional<Mapping> mapping_;
 };
-
-// A thread of the CPU plays the kernel, all its blocks.
-template <class Body>
-device_ranks::AwaitKernel play_kernel(Body body) {
-  struct Player {
-    device_ranks::KernelRun run;
-    std::jthread thread;
-  };
-  const auto player = std::make_shared<Player>();
-  player->run.ends.resize(1);
-  player->run.samples.resize(body.sample_count());
-  body.samples = player->run.samples.data();
-  body.ends = player->run.ends.data();
-  player->thread = std::jthread([body] { body(device::Thread{}, 0); });
-  return [player]() -> Result<device_ranks::KernelRun> {
-    player->thread.join();
-    return std::move(player->run);
-  };
-}
 
 class Game {
  public:
@@ -234,12 +219,54 @@ class Game {
 void settle(Options& options, const DeviceInfo& device) {
   if (options.data_bytes % 8 != 0)
     refuse_usage(fmt::format("-s {}: the data must be a multiple of 8 bytes; round it up", options.data_bytes));
-  // Without data there is nothing to share out: one thread answers.
-  if (options.data_bytes == 0) options.block_count = options.thread_count = 1;
+  if (options.by == By::message) {
+    if (options.mode == 1) refuse_usage("-m 1 with --by message: it is the CPU that calls; leave -m out");
+    if (options.data_bytes > kMaxGameBytes)
+      refuse_usage(fmt::format("-s {}: a message here has at most {}", options.data_bytes, counted(kMaxGameBytes, "byte")));
+    options.block_count = 1;
+    options.thread_count = threads_for(options.data_bytes, options.thread_count);
+    options.device_flag = options.data = Location::device_memory;
+    options.host_flag = Location::host_memory;
+  } else if (options.data_bytes == 0) {
+    options.block_count = options.thread_count = 1;  // nothing to share out
+  }
   if (device.is_stand_in) return;
   const Availability runtime = use_cuda_runtime(device.index);
   if (!runtime.is_ok())
     fail(fmt::format("the flag kernel cannot run: {}: {}; {}", name_of(runtime.code), runtime.reason, runtime.remedy));
+}
+
+// Ticks of each round, and the nanoseconds of one.
+struct Played {
+  std::vector<std::uint64_t> ticks;
+  double ns_per_tick = 1;
+};
+
+Played play_flags(const Options& options, const DeviceInfo& device, const SampleClock& clock, Report& report) {
+  Game game(options, device, clock);
+  report.set_mapping(game.device_flag_mapping());
+  report.show_progress("{} between the CPU and the kernel", counted(game.rounds(), "round trip"));
+  std::vector<std::uint64_t> ticks = game.play();
+  return {std::move(ticks), game.ns_per_tick()};
+}
+
+Played play_by_messages(const Options& options, const DeviceInfo& device, const SampleClock& clock, Report& report) {
+  const Place place(Location::device_memory, sizeof(std::uint64_t), options, device);  // the ring is mapped as this is
+  report.set_mapping(place.mapping());
+  const std::uint32_t rounds = options.warm_up_count + options.iteration_count;
+  report.show_progress("{} to the kernel", counted(rounds, "call"));
+  const MessageGame game{rounds, options.warm_up_count, options.data_bytes, options.thread_count, options.timeout_seconds};
+  std::vector<std::uint64_t> ticks = play_messages(game, device, clock);
+  return {std::move(ticks), clock.ns_per_tick()};
+}
+
+std::string shape_of(const Options& options) {
+  const std::string data = counted(options.data_bytes, "byte");
+  if (options.by == By::message)
+    return fmt::format("message of {}, answered by {} with as many", data, counted(options.thread_count, "thread"));
+  if (options.data_bytes == 0) return "flag only";
+  return fmt::format("flag behind {} of checked data, {} of {}", data, counted(options.block_count, "block"),
+                     counted(options.thread_count, "thread"));
 }
 
 void run_pplat(Options options, const Invocation& invocation) {
@@ -249,24 +276,20 @@ void run_pplat(Options options, const Invocation& invocation) {
   report.set_device(device);
   settle(options, device);
   const SampleClock clock = SampleClock::calibrate();
-  Game game(options, device, clock);
-  report.set_mapping(game.device_flag_mapping());
   report.set_clock(clock);
   if (device.is_stand_in) report.note("stand-in: a CPU thread plays the kernel");
-  report.show_progress("{} between the CPU and the kernel", counted(game.rounds(), "round trip"));
-  std::vector<std::uint64_t> ticks = game.play();
-  const Summary summary = summarize(ticks, game.ns_per_tick());
-  const char* const way = options.mode == 0 ? "CPU to GPU to CPU" : "GPU to CPU to GPU";
-  report.heading(fmt::format("round trip {}, microseconds: {}", way,
-                             options.data_bytes == 0
-                                 ? "flag only"
-                                 : fmt::format("flag behind {} of checked data, {} of {}", counted(options.data_bytes, "byte"),
-                                               counted(options.block_count, "block"), counted(options.thread_count, "thread"))));
-  report.print("flag polled by the GPU in {}, by the CPU in {}, data in {}\n", name_of(options.device_flag),
-               name_of(options.host_flag), name_of(options.data));
+  const auto play = options.by == By::flag ? play_flags : play_by_messages;
+  Played played = play(options, device, clock, report);
+  const Summary summary = summarize(played.ticks, played.ns_per_tick);
+  report.heading(fmt::format("round trip {}, microseconds: {}", options.mode == 0 ? "CPU to GPU to CPU" : "GPU to CPU to GPU",
+                             shape_of(options)));
+  if (options.by == By::flag) {
+    report.print("flag polled by the GPU in {}, by the CPU in {}, data in {}\n", name_of(options.device_flag),
+                 name_of(options.host_flag), name_of(options.data));
+  }
   report.print("p50 {:.3f}   p99 {:.3f}   min {:.3f}   max {:.3f}   ({})\n", summary.p50_us, summary.p99_us, summary.min_us,
                summary.max_us, counted(summary.sample_count, "sample"));
-  Json result = {{"measure", "round_trip"}, {"starts", options.mode == 0 ? "cpu" : "gpu"}};
+  Json result = {{"measure", "round_trip"}, {"by", name_in(kWays, options.by)}, {"starts", options.mode == 0 ? "cpu" : "gpu"}};
   result.update(to_json(summary));
   result.update(Json{{"data_bytes", options.data_bytes},
                      {"data_checked", options.data_bytes != 0},
@@ -282,8 +305,8 @@ void run_pplat(Options options, const Invocation& invocation) {
 }  // namespace
 
 void add_pplat(const Command& program, Invocation& invocation) {
-  const auto [command, options] =
-      add_subcommand<Options>(program, invocation, "pplat", "Round trip of a flag between the CPU and a running kernel", run_pplat);
+  const auto [command, options] = add_subcommand<Options>(
+      program, invocation, "pplat", "Round trip of a flag or a message between the CPU and a running kernel", run_pplat);
   add_device_options(command, options);
   command->add_option("-t,--iterations", options.iteration_count, whole_number(1, 10000000), "Timed rounds");
   command->add_option("--warmup,--warm-up", options.warm_up_count, whole_number(0, 1000000),
@@ -295,6 +318,9 @@ void add_pplat(const Command& program, Invocation& invocation) {
                       "Blocks of the kernel, with data; each answers with a flag of its own");
   command->add_option("-T,--threads", options.thread_count, whole_number(1, 1024), "Threads per block, with data");
   command->add_option("-m,--mode", options.mode, whole_number(0, 1, "0|1"), "Who starts and takes the time: 0 the CPU, 1 the GPU");
+  command->add_choice(
+      "--by", options.by, kWays,
+      "What goes there and back: flags, or messages, whose lines carry their own numbers, to a kernel that is called");
   command->add_choice("-G,--gpu-flag", options.device_flag, kLocations, "Where the flag is that the GPU polls");
   command->add_choice("-C,--cpu-flag", options.host_flag, kLocations, "Where the flags are that the CPU polls");
   command->add_choice("-D,--data", options.data, kLocations, "Where the data is");

@@ -284,15 +284,18 @@ inline constexpr Timeout kForever{~std::uint64_t{0}};
 class Deadline {
  public:
   static constexpr std::uint32_t kPollsPerLook = 32;
+  // A CPU gives way to other threads only then: a call of the system takes as long as many polls.
+  static constexpr std::uint32_t kPollsBeforeYield = 8 * kPollsPerLook;
 
   GIGABAR_DEVICE explicit Deadline(Timeout timeout) : timeout_ns_(timeout.ns) {}
   // Call after an unsuccessful poll. Returns whether the wait is over.
   GIGABAR_DEVICE bool has_passed() {
     if (timeout_ns_ == 0) return true;
+    ++polls_;
 #if !defined(__CUDA_ARCH__)
-    std::this_thread::yield();
+    if (polls_ >= kPollsBeforeYield) std::this_thread::yield();
 #endif
-    if (++polls_ % kPollsPerLook != 0) return false;
+    if (polls_ % kPollsPerLook != 0) return false;
     if (polls_ == kPollsPerLook) {
       begin_ns_ = now_ns();
       return false;

@@ -4,8 +4,10 @@
 //
 // Who writes what: the CPU writes the device flag and, when it starts the rounds, the data; block b writes word b of the host flags
 // and, when the device starts, its part of the data. Every wait ends at the plan's deadline, or at kStopFlag.
-// Ordering: data before flag is a system-scope fence between them, after the block's barrier; a receiver fences between the flag it
-// saw and the data it reads. Source: PTX ISA 8, "Memory consistency model", causality order.
+// Ordering. To the kernel: the CPU's fence between data and flag; the thread of rank 0 loads the flag by an acquire and meets the
+// others at a barrier before they load. To the CPU: the threads store, meet at a barrier, and the thread of rank 0 releases the
+// flag. An answer to data needs no release, since nothing was stored: it comes behind a vote of the threads, each on the words it
+// loaded. Source: PTX ISA 8, "Memory consistency model": causality order, no thin air.
 #pragma once
 
 #include <cstddef>
@@ -55,13 +57,13 @@ class FlagUnit {
       if constexpr (DeviceStarts) {
         const std::uint64_t before = device_ranks::ticks();
         if (has_data) write_data(round);
-        tell(round);
+        tell<true>(round);
         if (!await(round, deadline_ns)) break;
         if (index_ == 0 && scope_.rank() == 0) samples[round - 1] = device_ranks::ticks() - before;
       } else {
         if (!await(round, deadline_ns)) break;
         if (has_data) check_data(round);
-        tell(round);
+        tell<false>(round);
       }
     }
     if (scope_.rank() != 0) return;
@@ -74,18 +76,11 @@ class FlagUnit {
   // A thread of the CPU plays all blocks.
   static constexpr bool kPlaysAll = std::is_same_v<Scope, device::Thread>;
 
-  GIGABAR_DEVICE static void fence() {
-#if defined(__CUDA_ARCH__)
-    __threadfence_system();
-#else
-    device::fence_system();
-#endif
-  }
-
   // One thread waits for the scope. Reading the clock costs more than a poll, so it is read at every 64th.
   GIGABAR_DEVICE bool await_flag(std::uint32_t round, std::uint64_t deadline_ns) const {
     for (std::uint32_t poll = 1;; ++poll) {
-      const std::uint32_t found = device::load_relaxed(plan_.device_flag);
+      const std::uint32_t found =
+          plan_.data_bytes != 0 ? device::load_acquire(plan_.device_flag) : device::load_relaxed(plan_.device_flag);
       if (found == round) return true;
       if (found == kStopFlag) return false;
       if (poll % 64 != 0) continue;
@@ -103,14 +98,14 @@ class FlagUnit {
   GIGABAR_DEVICE bool await(std::uint32_t round, std::uint64_t deadline_ns) const {
     bool is_there = true;
     if (scope_.rank() == 0) is_there = await_flag(round, deadline_ns);
-    if (scope_.size() > 1) is_there = !scope_.any(!is_there);
-    if (plan_.data_bytes != 0) fence();
-    return is_there;
+    return scope_.size() > 1 ? !scope_.any(!is_there) : is_there;
   }
 
+  // Behind what the scope's threads stored, or only loaded.
+  template <bool HasStored>
   GIGABAR_DEVICE void tell(std::uint32_t round) const {
-    if (plan_.data_bytes != 0) fence();
-    if (scope_.size() > 1) scope_.sync();
+    if (HasStored && scope_.size() > 1) scope_.sync();
+    if (HasStored && plan_.data_bytes != 0 && scope_.rank() == 0) device::fence_system();
     if constexpr (kPlaysAll) {
       for (std::uint32_t block = 0; block < plan_.block_count; ++block) device::store_relaxed(plan_.host_flags + block, round);
     } else {
@@ -120,12 +115,16 @@ class FlagUnit {
 
   // volatile: the data changes under the kernel, so nothing of it may be kept from an earlier round.
   GIGABAR_DEVICE void check_data(std::uint32_t round) const {
+    bool is_wrong = false;
     const volatile std::uint64_t* const data = plan_.data;
     for (std::uint64_t i = scope_.rank(); i < plan_.data_bytes / 8; i += scope_.size()) {
       const std::uint64_t found = data[i];
       const std::uint64_t right = flag_word(round, i);
-      if (found != right) device_ranks::report_wrong(end_, {round, 0, i * 8}, right, found);
+      if (found == right) continue;
+      device_ranks::report_wrong(end_, {round, 0, i * 8}, right, found);
+      is_wrong = true;
     }
+    static_cast<void>(scope_.any(is_wrong));  // the host looks at the report
   }
 
   GIGABAR_DEVICE void write_data(std::uint32_t round) const {
@@ -134,7 +133,6 @@ class FlagUnit {
     for (std::uint64_t i = std::uint64_t{index_} * scope_.size() + scope_.rank(); i < plan_.data_bytes / 8; i += threads) {
       data[i] = flag_word(round, i);
     }
-    fence();
   }
 
   const Scope& scope_;

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "cuda/call_unit.hpp"
 #include "cuda/flag_unit.hpp"
 #include "device_ranks/run_on_gpu.cuh"
 
@@ -18,12 +19,28 @@ Result<device_ranks::AwaitKernel> start(int device, const Body& body, std::uint3
   return device_ranks::gpu::start_reporting(device, grid, body, body.sample_count(), flags_by_block<Body>);
 }
 
+// A message lies in shared memory, where it is small enough.
+template <class Scope>
+__global__ void __launch_bounds__(device_ranks::kMaxBlockThreads) calls_by(const __grid_constant__ CallBody body) {
+  __shared__ std::uint32_t words[2048];
+  CallBody own = body;
+  if (own.plan.data_bytes <= sizeof words) own.plan.words = words;
+  own(Scope{}, 0);
+}
+
 }  // namespace
 
 Result<device_ranks::AwaitKernel> start_flags(int device, const FlagPlan& plan, bool device_starts,
                                               std::uint32_t threads_per_block) {
   return device_starts ? start(device, FlagBody<true>{plan}, threads_per_block)
                        : start(device, FlagBody<false>{plan}, threads_per_block);
+}
+
+Result<device_ranks::AwaitKernel> start_calls(int device, const CallPlan& plan, std::uint32_t threads) {
+  const bool is_warp = threads == device_ranks::kWarpThreads;
+  const device_ranks::Grid grid{is_warp ? device_ranks::ScopeKind::warp : device_ranks::ScopeKind::block, 1, threads, threads};
+  const CallBody body{plan};
+  return device_ranks::gpu::start_reporting(device, grid, body, 0, is_warp ? calls_by<device::Warp> : calls_by<device::Block>);
 }
 
 }  // namespace gigabar::tool

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Stands for the CUDA part where nvcc was not found.
+#include "cuda/call_unit.hpp"
 #include "cuda/flag_unit.hpp"
 #include "cuda/runtime.hpp"
 
@@ -37,6 +38,10 @@ Result<double> plain_copy_rate(int, void*, const void*, std::size_t, std::uint64
 
 Result<device_ranks::AwaitKernel> start_flags(int, const FlagPlan&, bool, std::uint32_t) {
   return refusal("start kernel", "flag kernel");
+}
+
+Result<device_ranks::AwaitKernel> start_calls(int, const CallPlan&, std::uint32_t) {
+  return refusal("start kernel", "kernel of calls");
 }
 
 namespace device_ranks::gpu {
