@@ -33,7 +33,6 @@
 // Given to kernels by value; valid until gaspi_device_close.
 struct gaspi_device {
   gigabar::device::DeviceFabric fabric;
-  std::uint64_t segments[4] = {};  // bits of those that it was opened for
   gaspi_size_t transfer_size_max = 0;
 };
 
@@ -60,21 +59,8 @@ GIGABAR_DEVICE gaspi_return_t code_of(Status status) {
   }
 }
 
-// The words of a kernel's argument are read by constant indices: others move it into local memory, which every acquire empties from
-// the cache (0.5 us of a message).
-GIGABAR_DEVICE bool is_open_for(const gaspi_device_t& device, gaspi_segment_id_t id) {
-  constexpr std::uint32_t kBits = 64;
-  std::uint64_t bits = 0;
-#if defined(__CUDA_ARCH__)
-#pragma unroll
-#endif
-  for (std::uint32_t i = 0; i < sizeof device.segments / sizeof bits; ++i) bits = id / kBits == i ? device.segments[i] : bits;
-  return (bits >> id % kBits & 1) != 0;
-}
-
-// The rank's segment; null: it has none, or the handle was not opened for it.
+// The rank's segment; null: it has none, or the handle was not opened for it, which the device functions refuse too.
 GIGABAR_DEVICE const device::DeviceSegment* find_segment(const gaspi_device_t& device, Rank rank, gaspi_segment_id_t id) {
-  if (!is_open_for(device, id)) return nullptr;
   const device::DeviceSegment* const segment = device::detail::find_segment(device.fabric, rank, id);
   return segment == nullptr || segment->bytes == 0 ? nullptr : segment;
 }
@@ -129,13 +115,10 @@ GIGABAR_DEVICE gaspi_return_t run_checked(bool may_run, const Run& run, const Ch
   return code_of(may_run ? status : run());
 }
 
-GIGABAR_DEVICE bool may_notify(const gaspi_device_t& device, gaspi_segment_id_t id_remote, gaspi_queue_id_t queue) {
-  return queue < device.fabric.queue_count && is_open_for(device, id_remote);
-}
+GIGABAR_DEVICE bool may_post(const gaspi_device_t& device, gaspi_queue_id_t queue) { return queue < device.fabric.queue_count; }
 // Of no bytes the function does not look where they are.
-GIGABAR_DEVICE bool may_transfer(const gaspi_device_t& device, gaspi_segment_id_t id_local, gaspi_segment_id_t id_remote,
-                                 std::uint64_t bytes, gaspi_queue_id_t queue) {
-  return bytes != 0 && bytes <= device.transfer_size_max && is_open_for(device, id_local) && may_notify(device, id_remote, queue);
+GIGABAR_DEVICE bool may_transfer(const gaspi_device_t& device, std::uint64_t bytes, gaspi_queue_id_t queue) {
+  return bytes != 0 && bytes <= device.transfer_size_max && may_post(device, queue);
 }
 
 // `run`: a write or a read without a notification.
@@ -143,7 +126,7 @@ template <class Run>
 GIGABAR_DEVICE gaspi_return_t run_transfer(const gaspi_device_t& device, gaspi_segment_id_t id_local, std::uint64_t offset_local,
                                            gaspi_rank_t rank, gaspi_segment_id_t id_remote, std::uint64_t offset_remote,
                                            std::uint64_t bytes, gaspi_queue_id_t queue, const Run& run) {
-  return run_checked(may_transfer(device, id_local, id_remote, bytes, queue), run, [&] {
+  return run_checked(may_transfer(device, bytes, queue), run, [&] {
     const gaspi_return_t refused = check_local(device, id_local, offset_local, bytes);
     return refused != GASPI_SUCCESS ? refused : check_remote(device, queue, rank, id_remote, offset_remote, bytes);
   });
@@ -213,7 +196,7 @@ GIGABAR_DEVICE gaspi_return_t gaspi_notify(const Scope& scope, const gaspi_devic
                                            gaspi_timeout_t timeout_ms) {
   namespace side = gigabar::gaspi::device_side;
   return side::run_checked(
-      side::may_notify(device, segment_id_remote, queue),
+      side::may_post(device, queue),
       [&] {
         return gigabar::device::notify(scope, device.fabric, rank, segment_id_remote, notification_id, notification_value,
                                        gigabar::device::Order::after_writes, 0, side::on(queue, timeout_ms));
@@ -234,7 +217,7 @@ GIGABAR_DEVICE gaspi_return_t gaspi_write_notify(const Scope& scope, const gaspi
                                                  gaspi_queue_id_t queue, gaspi_timeout_t timeout_ms) {
   namespace side = gigabar::gaspi::device_side;
   return side::run_checked(
-      side::may_transfer(device, segment_id_local, segment_id_remote, size, queue),
+      side::may_transfer(device, size, queue),
       [&] {
         return gigabar::device::write_notify(scope, device.fabric, {segment_id_local, offset_local},
                                              {rank, segment_id_remote, offset_remote}, size, notification_id, notification_value,
@@ -264,8 +247,7 @@ GIGABAR_DEVICE gaspi_return_t gaspi_notify_waitsome(const Scope& scope, const ga
                                                     gaspi_timeout_t timeout_ms) {
   namespace side = gigabar::gaspi::device_side;
   const auto check = [&] { return side::check_taken(device, segment_id_local, notification_begin, num); };
-  const bool may_run = num != 0 && first_id != nullptr && side::is_open_for(device, segment_id_local);
-  if (!may_run) {
+  if (num == 0 || first_id == nullptr) {
     const gaspi_return_t refused = check();
     return refused != GASPI_SUCCESS ? refused : first_id == nullptr ? GASPI_ERR_NULLPTR : GASPI_SUCCESS;
   }
@@ -301,7 +283,7 @@ GIGABAR_DEVICE gaspi_return_t gaspi_notify_reset(const Scope& scope, const gaspi
   };
   std::uint32_t before = 0;
   const gaspi_return_t result = side::run_checked(
-      old_notification_val != nullptr && side::is_open_for(device, segment_id_local),
+      old_notification_val != nullptr,
       [&] { return gigabar::device::notification_reset(scope, device.fabric, segment_id_local, notification_id, before); }, check);
   if (result == GASPI_SUCCESS) *old_notification_val = before;
   return result;

@@ -37,6 +37,7 @@ GIGABAR_API std::string_view name_of(QueueEngine engine) noexcept;
 // The same at every rank, except hca_port and hca_gid_index.
 struct DeviceSessionOptions {
   SegmentId segment_count = 16;             // kernels use segments with ids below it
+  std::vector<SegmentId> segments;          // only these of them, ascending; empty: all
   std::uint32_t notification_count = 1024;  // of each segment; each takes 16 bytes of GPU memory
   // Segments whose notifications the CPU of their owner takes, ascending: by Fabric::notification_wait, not in kernels. The others'
   // are taken by kernels, not by the CPU. Both raise both; see DeviceSession::notify.

@@ -83,21 +83,13 @@ gaspi_return_t choose(std::span<const gaspi_device_segment_t> segments, Chosen& 
     if (!is_segment(id) || chosen.is_used[id]) return GASPI_ERR_INV_SEG;
     chosen.is_used[id] = true;
     chosen.is_taken_by_kernels[id] = taker == GASPI_NOTIFY_KERNELS;
+    chosen.options.segments.push_back(id);
     if (taker != GASPI_NOTIFY_KERNELS) chosen.options.cpu_segments.push_back(id);
     chosen.options.segment_count = std::max<SegmentId>(chosen.options.segment_count, SegmentId{id} + 1);
   }
+  std::sort(chosen.options.segments.begin(), chosen.options.segments.end());
   std::sort(chosen.options.cpu_segments.begin(), chosen.options.cpu_segments.end());
   return GASPI_SUCCESS;
-}
-
-gaspi_device make_handle(const DeviceSession& session, const Chosen& chosen) {
-  gaspi_device handle;
-  handle.fabric = session.handle();
-  handle.transfer_size_max = process().config.transfer_size_max;
-  for (SegmentId id = 0; id < kSegments; ++id) {
-    if (chosen.is_used[id]) handle.segments[id / 64] |= std::uint64_t{1} << id % 64;
-  }
-  return handle;
 }
 
 gaspi_return_t open_device(std::span<const gaspi_device_segment_t> segments, gaspi_number_t queue_num,
@@ -114,7 +106,7 @@ gaspi_return_t open_device(std::span<const gaspi_device_segment_t> segments, gas
   options.timeout = timeout;
   auto session = DeviceSession::open(*all.fabric, options);
   if (!session) return code_of(session.error(), "gaspi_device_open");
-  const gaspi_device handle = make_handle(*session, chosen);
+  const gaspi_device handle{session->handle(), all.config.transfer_size_max};
   all.device = std::make_shared<DeviceSide>(DeviceSide{std::move(*session), handle, chosen.is_used, chosen.is_taken_by_kernels});
   all.open_device = all.device.get();
   *device = &all.device->handle;

@@ -137,6 +137,14 @@ RANK_BODY(refuse_wrong_takers) {
   if (me.rank_count() > 1) {
     options.cpu_segments = {static_cast<SegmentId>(1 + me.rank())};
     EXPECT_TRUE(refuses(DeviceSession::open(fabric, options), "cpu_segments"));
+    options = options_of(me);
+    options.segments = {static_cast<SegmentId>(1 + me.rank())};
+    EXPECT_TRUE(refuses(DeviceSession::open(fabric, options), "segments"));
+  }
+  for (const std::vector<SegmentId>& wrong : {std::vector<SegmentId>{3, 3}, {3, 2}, {16}}) {
+    options = options_of(me);
+    options.segments = wrong;
+    EXPECT_TRUE(refuses(DeviceSession::open(fabric, options), "segments"));
   }
   ASSERT_TRUE(me.meet());
 }

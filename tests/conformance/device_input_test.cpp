@@ -72,6 +72,32 @@ RANK_BODY(refuse_on_the_device) {
   EXPECT_TRUE(is_ok(kernels.session->close(kPatience)));
 }
 
+RANK_BODY(see_segments_of_the_session) {
+  DeviceSessionOptions options = options_of(me);
+  options.segments = {kOrigin};
+  Kernels kernels(me, fabric, 4096, options);
+  ASSERT_TRUE(kernels.session);
+  const DeviceFabric& handle = kernels.handle();
+  const Rank peer = next_of(me);
+  run_block(2, [&](const CpuTeam::Member& lane) {
+    EXPECT_EQ(write(lane, handle, {kOrigin, 0}, {peer, kTarget, 0}, 8), Status::out_of_range);
+    EXPECT_EQ(write(lane, handle, {kTarget, 0}, {peer, kOrigin, 0}, 8), Status::out_of_range);
+    EXPECT_EQ(notify(lane, handle, peer, kTarget, 0, 1), Status::out_of_range);
+    EXPECT_EQ(notify(lane, handle, peer, kOrigin, 0, 1), Status::ok);
+    NotificationId found = 0;
+    EXPECT_EQ(notification_wait(lane, handle, kTarget, 0, 1, kShort, found), Status::out_of_range);
+    EXPECT_EQ(notification_wait(lane, handle, kOrigin, 0, 1, kLong, found), Status::ok);
+  });
+  EXPECT_TRUE(refuses(kernels.session->notify(peer, kTarget, 0, 1), "not opened for the segment"));
+  const auto known = kernels.session->reach(peer, kTarget);
+  ASSERT_TRUE(is_ok(known));
+  EXPECT_FALSE(known->is_direct);
+  EXPECT_TRUE(known->reason.starts_with("the session was not opened for it")) << known->reason;
+  ASSERT_TRUE(me.meet());
+  EXPECT_TRUE(kernels.target.is_untouched(0, 4096));
+  EXPECT_TRUE(is_ok(kernels.session->close(kPatience)));
+}
+
 RANK_BODY(refuse_sessions) {
   const auto opens = [&](SegmentId segments, std::uint32_t notifications, SegmentId control) {
     DeviceSessionOptions options;
@@ -129,15 +155,16 @@ RANK_BODY(open_beside_no_session) {
     return;
   }
   RankSegment control(fabric, options.control_segment, MemoryChoice::stand_in, 4096);
-  const std::array<std::int64_t, 8> own{options.segment_count,
+  const std::array<std::int64_t, 9> own{options.segment_count,
                                         options.notification_count,
                                         options.control_segment,
                                         options.queue_count,
                                         static_cast<std::int64_t>(options.engine),
                                         options.ring_count,
                                         options.ring_bytes,
+                                        0,
                                         0};
-  std::array<std::int64_t, 8> agreed{};
+  std::array<std::int64_t, 9> agreed{};
   for (const ReduceOperation operation : {ReduceOperation::minimum, ReduceOperation::maximum})
     EXPECT_TRUE(is_ok(fabric.all_reduce({}, operation, own, agreed, kPatience)));
   ASSERT_TRUE(me.meet());
@@ -151,6 +178,7 @@ INSTANTIATE_TEST_SUITE_P(Ranks, FabricDeviceDoor, testing::ValuesIn(direct_setup
 
 class FabricDeviceInput : public testing::TestWithParam<RankSetup> {};
 TEST_P(FabricDeviceInput, OfKernels) { run_ranks("refuse_on_the_device", GetParam()); }
+TEST_P(FabricDeviceInput, OfOtherSegments) { run_ranks("see_segments_of_the_session", GetParam()); }
 TEST_P(FabricDeviceInput, OfSessions) { run_ranks("refuse_sessions", GetParam()); }
 INSTANTIATE_TEST_SUITE_P(Ranks, FabricDeviceInput, testing::ValuesIn(device_setups({1, 2, 3})), setup_name);
 

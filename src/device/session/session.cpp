@@ -54,6 +54,9 @@ struct DeviceSession::State {
   static void end(std::unique_ptr<State> state) noexcept;
   Result<void> leave_rank(Rank rank);
   Result<void> start_queues();
+  bool has_segment(SegmentId id) const {
+    return options.segments.empty() || std::binary_search(options.segments.begin(), options.segments.end(), id);
+  }
   bool notifies_cpu(SegmentId id) const { return std::binary_search(options.cpu_segments.begin(), options.cpu_segments.end(), id); }
   Result<void> check_notification(Rank rank, SegmentId segment, NotificationId id, std::uint32_t value) const;
   // Where a kernel of `rank` takes it.
@@ -149,8 +152,9 @@ Result<DeviceSession::State::Survey> DeviceSession::State::survey(Rank rank, con
   found.segments.resize(layout.segment_count);
   bool is_all_direct = found.shared != nullptr;
   for (SegmentId id = 0; id < options.segment_count; ++id) {
-    why_not[rank][id] = "the rank has no such segment";
+    why_not[rank][id] = has_segment(id) ? "the rank has no such segment" : "the session was not opened for it";
     why_no_atomics[rank][id].clear();
+    if (!has_segment(id)) continue;
     auto reached = reach_segment(rank, id, time);
     if (!reached) return std::move(reached).error();
     if (!*reached) continue;
@@ -293,22 +297,25 @@ Result<void> DeviceSession::State::leave_rank(Rank rank) {
 
 // The ranks also meet here, each with its control segment registered.
 Result<void> DeviceSession::State::agree_on_options(const Remaining& time) {
-  const std::array<std::int64_t, 8> own{options.segment_count,
-                                        options.notification_count,
-                                        options.control_segment,
-                                        layout.queue_count,
-                                        static_cast<std::int64_t>(options.engine),
-                                        options.ring_count,
-                                        options.ring_bytes,
-                                        digest_of(options.cpu_segments)};
-  std::array<std::int64_t, 8> least{}, most{};
-  const auto join = [&](ReduceOperation operation, std::array<std::int64_t, 8>& result) {
+  using Words = std::array<std::int64_t, 9>;
+  const Words own{options.segment_count,
+                  options.notification_count,
+                  options.control_segment,
+                  layout.queue_count,
+                  static_cast<std::int64_t>(options.engine),
+                  options.ring_count,
+                  options.ring_bytes,
+                  digest_of(options.segments),
+                  digest_of(options.cpu_segments)};
+  Words least{}, most{};
+  const auto join = [&](ReduceOperation operation, Words& result) {
     return fabric.all_reduce({}, operation, own, result, time.left());
   };
   if (Result<void> joined = join(ReduceOperation::minimum, least); !joined) return joined;
   if (Result<void> joined = join(ReduceOperation::maximum, most); !joined) return joined;
-  constexpr std::array<const char*, 8> kNames{"segment_count", "notification_count", "control_segment", "queue_count",
-                                              "engine",        "ring_count",         "ring_bytes",      "digest of cpu_segments"};
+  constexpr std::array<const char*, 9> kNames{
+      "segment_count", "notification_count", "control_segment",    "queue_count",           "engine",
+      "ring_count",    "ring_bytes",         "digest of segments", "digest of cpu_segments"};
   for (std::size_t i = 0; i < own.size(); ++i) {
     if (least[i] == most[i]) continue;
     return make_error(Status::invalid_argument, "device session", text(kNames[i], " ", own[i]),
@@ -446,6 +453,8 @@ Result<void> DeviceSession::State::check_notification(Rank rank, SegmentId segme
                        " and ", counted(layout.notification_count, "notification"), " of each"),
                   "give numbers below those");
   }
+  if (!has_segment(segment))
+    return refuse(Status::out_of_range, "the session was not opened for the segment", "name it in DeviceSessionOptions::segments");
   if (is_closed) return refuse(Status::unavailable, "the session is closed", "open another one");
   return {};
 }

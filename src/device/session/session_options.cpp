@@ -7,6 +7,7 @@
 #include <functional>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "base/errors.hpp"
 
@@ -20,6 +21,10 @@ constexpr std::uint32_t kMinRingBytes = device::kMinRingLines * sizeof(device::M
 constexpr std::uint32_t kMaxRingBytes = std::uint32_t{1} << 30;
 constexpr std::uint32_t kMinDepth = 8;          // a batch of the largest post and some
 constexpr std::uint32_t kMaxProxyThreads = 12;  // each has a queue of the fabric
+
+bool is_ascending(const std::vector<SegmentId>& ids, SegmentId end) {
+  return std::is_sorted(ids.begin(), ids.end(), std::less_equal<>()) && (ids.empty() || ids.back() < end);
+}
 
 }  // namespace
 
@@ -43,8 +48,10 @@ Result<void> check_options(const DeviceSessionOptions& options) {
                "it is one of the segments that kernels name, or no segment at all",
                text("give an id from segment_count (", options.segment_count, ") to ", kMaxSegments - 1));
   }
-  if (!std::is_sorted(options.cpu_segments.begin(), options.cpu_segments.end(), std::less_equal<>()) ||
-      (!options.cpu_segments.empty() && options.cpu_segments.back() >= options.segment_count)) {
+  if (!is_ascending(options.segments, options.segment_count)) {
+    return bad("segments", "they are not ascending ids below segment_count", "sort them, and name each segment once");
+  }
+  if (!is_ascending(options.cpu_segments, options.segment_count)) {
     return bad("cpu_segments", "they are not ascending ids below segment_count", "sort them, and name each segment once");
   }
   const bool is_by_hca = options.engine == QueueEngine::hca || options.engine == QueueEngine::hca_cpu_doorbell;
