@@ -5,28 +5,18 @@
 
 #include <algorithm>
 #include <array>
-#include <bit>
-#include <cerrno>
-#include <cstring>
 #include <new>
 #include <utility>
 
 #include "base/clock.hpp"
 #include "base/errors.hpp"
-#include "base/log.hpp"
 #include "base/undo.hpp"
+#include "secure/accept.hpp"
 
 namespace gigabar::secure {
 namespace {
 
-constexpr std::int64_t kMillisecond = 1'000'000;
-// No descriptor or memory for a connection that waits: looking again at once would be a loop at full speed.
-constexpr std::int64_t kAcceptPauseNs = 100 * kMillisecond;
-// While many ranks come at once the next ones wait in the listener's queue, as long as those before them may still be about to
-// prove who they are.
-constexpr std::int64_t kCrowdPauseNs = 5 * kMillisecond;
-constexpr std::int64_t kFlushPauseNs = 5 * kMillisecond;
-constexpr int kMaxAcceptsPerTurn = 64;
+constexpr std::int64_t kFlushPauseNs = 5'000'000;
 constexpr int kMaxDrainRounds = 64;
 
 // What an event is about: the kind in the first byte, a serial number in the next three, a rank or an index in the last four. The
@@ -39,12 +29,6 @@ std::uint64_t token_of(Kind kind, std::uint32_t serial, std::uint32_t number) no
 Kind kind_of(std::uint64_t token) noexcept { return static_cast<Kind>(token >> 56); }
 std::uint32_t serial_of(std::uint64_t token) noexcept { return static_cast<std::uint32_t>(token >> 32) & 0xffffff; }
 std::uint32_t number_of(std::uint64_t token) noexcept { return static_cast<std::uint32_t>(token); }
-
-void log_exhaustion(int code) {
-  if (!is_logged(LogLevel::info)) return;
-  log(LogLevel::info, text("accept: ", std::strerror(code), ": ranks that connect have to wait",
-                           lacks_descriptors(code) ? " until a descriptor is free; raise 'ulimit -n'" : ""));
-}
 
 }  // namespace
 
@@ -81,35 +65,16 @@ void Endpoint::pause_listeners(bool is_unix, std::int64_t pause_ns) {
 }
 
 void Endpoint::accept_from(const Listener& listener) {
-  for (int turn = 0; turn < kMaxAcceptsPerTurn; ++turn) {
-    // Nobody waits for one who does not come.
-    if (limit_of(listener.is_unix).is_full() && !is_readable(listener.socket.get())) return;
-    if (limit_of(listener.is_unix).is_crowded(now_ns_)) return pause_listeners(listener.is_unix, kCrowdPauseNs);
-    SocketAddress from;
-    from.bytes = sizeof from.storage;
-    Descriptor socket(
-        ::accept4(listener.socket.get(), reinterpret_cast<sockaddr*>(&from.storage), &from.bytes, SOCK_NONBLOCK | SOCK_CLOEXEC));
-    if (!socket.is_open()) {
-      const int code = errno;
-      if (code == EAGAIN) return;
-      if (lacks_resources(code)) {
-        pause_listeners(listener.is_unix, kAcceptPauseNs);
-        return log_exhaustion(code);
-      }
-      continue;  // that connection broke while it waited
-    }
-    receive(listener.is_unix, std::move(socket), from);
-  }
+  const std::int64_t pause_ns =
+      accept_waiting(listener.socket.get(), limit_of(listener.is_unix), now_ns_,
+                     [&](Descriptor socket, const SocketAddress& from) { receive(listener.is_unix, std::move(socket), from); });
+  if (pause_ns > 0) pause_listeners(listener.is_unix, pause_ns);
 }
 
 // --- Unfinished handshakes -------------------------------------------------------------------------------------------------------
 
 void Endpoint::count(std::uint64_t Refusals::* counter, const std::string& where, const char* why) {
-  const std::uint64_t count = ++(refusals_.*counter);
-  // Not a line each: who scans ports must not fill the log.
-  if (is_logged(LogLevel::info) && std::has_single_bit(count)) {
-    log(LogLevel::info, text("turned away ", where, ": ", why, " (", count, " of this kind so far)"));
-  }
+  log_refusal(where, why, ++(refusals_.*counter));
 }
 
 // After is_crowded().

@@ -1,82 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "fabric/job/interfaces.hpp"
 
-#include <arpa/inet.h>
-#include <ifaddrs.h>
-#include <net/if.h>
 #include <netinet/in.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
-#include <cstring>
-#include <memory>
-#include <optional>
 #include <utility>
 
-#include "base/bytes.hpp"
 #include "base/errors.hpp"
 #include "base/options.hpp"
 #include "fabric/job/master.hpp"
 #include "fabric/job/variables.hpp"
+#include "secure/interfaces.hpp"
 
 namespace gigabar::fabric {
 namespace {
 
 constexpr const char* kVariable = "GIGABAR_INTERFACES";
-
-struct Interface {
-  std::string name;
-  SocketAddress address;
-};
-
-// All that are up, without IPv6 addresses that hold on one link only.
-std::vector<Interface> interfaces() {
-  std::vector<Interface> all;
-  ifaddrs* list = nullptr;
-  if (::getifaddrs(&list) != 0) return all;
-  const std::unique_ptr<ifaddrs, decltype(&::freeifaddrs)> owner(list, &::freeifaddrs);
-  for (const ifaddrs* entry = list; entry != nullptr; entry = entry->ifa_next) {
-    if (entry->ifa_addr == nullptr || (entry->ifa_flags & IFF_UP) == 0) continue;
-    const sa_family_t family = entry->ifa_addr->sa_family;
-    if (family != AF_INET && family != AF_INET6) continue;
-    if (family == AF_INET6 && IN6_IS_ADDR_LINKLOCAL(&reinterpret_cast<const sockaddr_in6*>(entry->ifa_addr)->sin6_addr)) continue;
-    all.push_back({entry->ifa_name, secure::ip_address(entry->ifa_addr, 0)});
-  }
-  return all;
-}
-
-// "192.0.2.7" of "192.0.2.7:0", "2001:db8::1" of "[2001:db8::1]:0": as the user writes them.
-std::string without_port(const std::string& name) {
-  std::string host = name.substr(0, name.rfind(':'));
-  if (host.size() > 2 && host.front() == '[') host = host.substr(1, host.size() - 2);
-  return host;
-}
-
-Result<std::vector<SocketAddress>> named_addresses(std::string_view list) {
-  std::vector<SocketAddress> addresses;
-  const std::vector<Interface> all = interfaces();
-  while (!list.empty()) {
-    const std::string_view one = list.substr(0, list.find(','));
-    list.remove_prefix(std::min(one.size() + 1, list.size()));
-    const std::size_t before = addresses.size();
-    bool is_there = false;
-    for (const Interface& interface : all) {
-      if (interface.name != one && without_port(interface.address.name) != one) continue;
-      is_there = true;
-      add(addresses, interface.address);
-    }
-    if (is_there || addresses.size() > before) continue;
-    std::string here;
-    for (const Interface& interface : all)
-      here += text(here.empty() ? "" : ", ", interface.name, " ", without_port(interface.address.name));
-    return refuse_job(kVariable,
-                      text("'", std::string(one.substr(0, 64)), "' is no interface that is up and no address of this host"),
-                      text("name some of these: ", here));
-  }
-  if (addresses.empty()) return refuse_job(kVariable, "it names nothing", "unset it, or name interfaces or addresses of this host");
-  return addresses;
-}
 
 // The address that this host's packets to `destination` would carry. Nothing is sent.
 void add_source_towards(const SocketAddress& destination, std::vector<SocketAddress>& addresses) {
@@ -91,14 +31,6 @@ void add_source_towards(const SocketAddress& destination, std::vector<SocketAddr
   if (!is_loopback(source) && !is_of_link) add(addresses, std::move(source));
 }
 
-// "192.0.2.7", "2001:db8::1".
-std::optional<SocketAddress> address_written(const char* text, std::uint16_t port) {
-  std::array<char, sizeof(in6_addr)> bytes{};
-  if (::inet_pton(AF_INET, text, bytes.data()) == 1) return secure::ip_address({bytes.data(), sizeof(in_addr)}, port);
-  if (::inet_pton(AF_INET6, text, bytes.data()) == 1) return secure::ip_address(view_of(bytes), port);
-  return {};
-}
-
 }  // namespace
 
 void add(std::vector<SocketAddress>& addresses, SocketAddress address) {
@@ -106,7 +38,7 @@ void add(std::vector<SocketAddress>& addresses, SocketAddress address) {
 }
 
 bool is_written_as_loopback(const std::string& address) {
-  const auto written = address_written(address.c_str(), 0);
+  const auto written = secure::parse_address(address);
   return written ? is_loopback(*written) : address == "localhost";
 }
 
@@ -119,8 +51,13 @@ bool is_of_this_host(SocketAddress address) {
 bool has_named_interfaces() { return environment(kVariable).has_value(); }
 
 Result<std::vector<SocketAddress>> outer_addresses(const Job& job) {
-  if (const auto list = environment(kVariable)) return named_addresses(*list);
   std::vector<SocketAddress> addresses;
+  if (const auto list = environment(kVariable)) {
+    auto named = secure::named_interfaces(*list, kVariable);
+    if (!named) return std::move(named).error();
+    for (secure::Interface& interface : *named) add(addresses, std::move(interface.address));
+    return addresses;
+  }
   if (!job.master_address.empty()) {
     const auto masters = resolve(job.master_address, job.master_port);
     if (!masters) return masters.error();
@@ -135,9 +72,10 @@ Result<std::vector<SocketAddress>> outer_addresses(const Job& job) {
   }
   // Addresses that are kept for documents: whoever is asked for the way there answers with the default route.
   if (addresses.empty())
-    for (const char* far_away : {"192.0.2.1", "2001:db8::1"}) add_source_towards(*address_written(far_away, 9), addresses);
+    for (const char* far_away : {"192.0.2.1", "2001:db8::1"})
+      add_source_towards(with_port(*secure::parse_address(far_away), 9), addresses);
   if (addresses.empty())
-    for (Interface& interface : interfaces())
+    for (secure::Interface& interface : secure::interfaces())
       if (!is_loopback(interface.address)) add(addresses, std::move(interface.address));
   if (!addresses.empty()) return addresses;
   return make_error(Status::unavailable, "find the job", "this host's addresses",
@@ -149,7 +87,7 @@ Result<std::string> outer_interfaces(const Job& job) {
   const auto addresses = outer_addresses(job);
   if (!addresses) return addresses.error();
   std::vector<std::string> names;
-  for (const Interface& interface : interfaces()) {
+  for (const secure::Interface& interface : secure::interfaces()) {
     const bool is_outer = std::ranges::find(*addresses, interface.address) != addresses->end();
     if (is_outer && std::ranges::find(names, interface.name) == names.end()) names.push_back(interface.name);
   }

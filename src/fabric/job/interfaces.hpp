@@ -28,10 +28,10 @@ inline constexpr const char* kRemedyOfNetworks =
     "address of rank 0 that all reach (PMIx needs neither) and GIGABAR_INTERFACES with the interfaces between them: the job then "
     "uses TCP";
 
-// Without a port, at most one of each address: those that GIGABAR_INTERFACES names ("eth0,192.0.2.7"); without it those that the
-// system would use on the way to rank 0; where rank 0's address is not known or is this host's own loopback, those of the default
-// route; where there is none, all but loopback. Errors: invalid_argument (GIGABAR_INTERFACES), unavailable (there is none, or the
-// address of rank 0 is unknown).
+// Without a port, at most one of each address: those that GIGABAR_INTERFACES names ("eth0,192.0.2.7,198.51.100.0/24"); without it
+// those that the system would use on the way to rank 0; where rank 0's address is not known or is this host's own loopback, those
+// of the default route; where there is none, all but loopback. Errors: invalid_argument (GIGABAR_INTERFACES), unavailable (there is
+// none, or the address of rank 0 is unknown).
 Result<std::vector<SocketAddress>> outer_addresses(const Job& job);
 // Their interfaces, "eth0,eth1", for libraries that listen by interface. Errors: the same.
 Result<std::string> outer_interfaces(const Job& job);

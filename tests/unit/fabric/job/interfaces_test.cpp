@@ -47,10 +47,12 @@ Job at(const std::string& master) {
 TEST(OuterAddresses, AreThoseThatTheVariableNames) {
   Launched launched({{"GIGABAR_INTERFACES", "127.0.0.1"}});
   EXPECT_EQ(names(outer_addresses(at("192.0.2.1"))), std::vector<std::string>{"127.0.0.1:0"});
+  launched.set("GIGABAR_INTERFACES", "127.0.0.0/8");
+  EXPECT_EQ(names(outer_addresses(at("192.0.2.1"))).front(), "127.0.0.1:0");
   launched.set("GIGABAR_INTERFACES", "lo,127.0.0.1");
   const auto all = names(outer_addresses(at("192.0.2.1")));
   EXPECT_EQ(std::ranges::count(all, "127.0.0.1:0"), 1) << "each once";
-  for (const char* wrong : {"", ",", "no-such-one", "lo,no-such-one", "192.0.2.1", "127.0.0.1:80"}) {
+  for (const char* wrong : {"", ",", "no-such-one", "lo,no-such-one", "192.0.2.1", "127.0.0.1:80", "240.0.0.0/8", "127.0.0.0/33"}) {
     launched.set("GIGABAR_INTERFACES", wrong);
     const auto refused = outer_addresses(at("192.0.2.1"));
     ASSERT_FALSE(refused) << wrong;
